@@ -7,7 +7,8 @@ int main(void)
 {
     eg_ctx *cx = eg_open(); /* owns everything below; f32 */
     float numbers[6] = { 1, 2, 3, 4, 5, 6 };
-    eg_tensor *x = eg_from(cx, numbers, 2, 3); /* a copy; the dtype comes from the C type */
+    /* copies the C array; the dtype is that of its elements */
+    eg_tensor *x = eg_from(cx, numbers, 2, 3);
     printf("x =\n");
     eg_print(stdout, x);
 

@@ -1,6 +1,6 @@
 /* 03: a gradient and its check. eg_grad returns recorded tensors, so a gradient can be
- * differentiated again; eg_gradcheck compares it with differences, entry by entry, and says whether
- * anything was tested. */
+ * differentiated again. eg_gradcheck compares it with differences, entry by entry, and reports
+ * whether anything was tested. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -11,7 +11,7 @@ static eg_tensor *f(void *user, eg_tensor *const *x)
     return eg_sum(NULL, eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])));
 }
 
-/* the same with a mistake: the path through B is cut */
+/* as f, with a mistake: the path through B is cut */
 static eg_tensor *cut(void *user, eg_tensor *const *x)
 {
     (void)user;

@@ -29,7 +29,7 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
     if (p->step % 50 == 0)
         printf("step %3d  loss %.4f  right tokens %5.1f %%\n", (int)p->step, p->loss,
                100 * p->accuracy);
-    return false; /* true stops */
+    return false; /* true would end the training */
 }
 
 int main(void)
@@ -47,8 +47,7 @@ int main(void)
     const char *answer = eg_trainer_predict(t, "badge");
     printf("badge -> %s\n", answer ? answer : "?");
     const char *const *tokens;
-    eg_tensor *w =
-        eg_trainer_self_attention_weights(t, "badge", &tokens); /* l h i j, l the layer */
+    eg_tensor *w = eg_trainer_self_attention_weights(t, "badge", &tokens); /* l h i j, where l is the layer */
     eg_heatmap_print(stdout, eg_select("[l] h i j", w, 0), .rows = tokens, .columns = tokens,
                      .title = "who looks where");
 

@@ -1,6 +1,6 @@
-/* 06: a custom operation with its rule. It is a struct eg_op (a row): shape, forward, and the rule,
- * which consists of public operations, so that it can be differentiated again. The operation is
- * mish, y = x tanh(softplus(x)) (Misra 2019). */
+/* 06: a custom operation with its rule. It is a struct eg_op: shape, forward, and the rule, which
+ * consists of public operations, so that it can be differentiated again. The operation is mish, y =
+ * x tanh(softplus(x)) (Misra 2019). */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ static eg_tensor *mish_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 static eg_tensor *mish(eg_tensor *x);
 static eg_tensor *mish_call(eg_tensor *const *x) { return mish(x[0]); }
-/* where a build with --enable-debug checks the rule */
+/* calls on which a build with --enable-debug checks the rule */
 static const eg_sample mish_samples[] = { { mish_call, "3x4", -2, 2 }, { 0 } };
 static const eg_op mish_row = {
     .name = "mish",
@@ -40,7 +40,7 @@ static const eg_op mish_row = {
     .rule = mish_rule,
     .uses = EG_USES_OPERANDS,
     .jvp = eg_jvp_symmetric,
-    .samples = mish_samples, /* optional: pointwise, so the rule is the jvp as well */
+    .samples = mish_samples, /* optional, as .jvp: a pointwise operation has its rule as jvp */
 };
 static eg_tensor *mish(eg_tensor *x) { return eg_apply(&mish_row, NULL, 0, 1, &x); }
 

@@ -37,16 +37,16 @@ int main(void)
     show("K1", eg_select("i [h] d", k, 0));
     show("V1", eg_select("i [h] d", v, 0));
     show("Q2", eg_select("i [h] d", q, 1));
-    eg_tensor *s = eg_scale(eg_einsum("ihd,jhd->hij", q, k), 0.5); /* 1/√4, once */
+    eg_tensor *s = eg_scale(eg_einsum("ihd,jhd->hij", q, k), 0.5); /* 1/√4 */
     show("scores of head 1", eg_select("[h] i j", s, 0));
-    eg_tensor *a = eg_softmax("h i [j]", s); /* one-hot: exp(3286) never happens */
+    eg_tensor *a = eg_softmax("h i [j]", s); /* one-hot; exp(3286) is not computed */
     show("weights of head 1", eg_select("[h] i j", a, 0));
     eg_tensor *o = eg_einsum("hij,jhd->ihd", a, v);
     show("head 1", eg_select("i [h] d", o, 0));
     eg_tensor *y = eg_einsum("ihd,hdm->im", o, Wo);
     show("output", y);
 
-    /* the same with W_q and W_k a tenth as large: not saturated */
+    /* W_q and W_k times 0.1: not saturated */
     eg_tensor *b = eg_softmax("h i [j]", eg_scale(s, 0.01));
     show("weights of head 1, W_q and W_k times 0.1", eg_select("[h] i j", b, 0));
     show("head 1, W_q and W_k times 0.1", eg_select("i [h] d", eg_einsum("hij,jhd->ihd", b, v), 0));

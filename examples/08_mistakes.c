@@ -23,7 +23,7 @@ static eg_tensor *attend(eg_mha *m, eg_tensor *query, eg_tensor *key, eg_tensor 
 int main(void)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    /* a mask must not be a factor: the score 0 still takes part in the softmax */
+    /* a mask must not be a factor: a score of 0 still has a weight in the softmax */
     static const double score[] = { 1, 2, 3, 4 }, right[] = { 0.2689, 0.7311, 0, 0 },
                         wrong[] = { 0.2245, 0.6103, 0.0826, 0.0826 };
     static const bool keep[] = { true, true, false, false };
@@ -48,15 +48,15 @@ int main(void)
     expect("merged", eg_rearrange("n h s d -> n s (h d)", o), 12, merged);
     expect("reshaped", eg_reshape(o, 1, 3, 4), 12, mixed);
 
-    /* q and k of variance 1: their product has variance d, divided by √d again 1. By √S it would
-     * depend on the length */
+    /* for q and k with variance 1 the product has variance d, and divided by √d variance 1.
+     * Division by √S would make it depend on the length */
     eg_tensor *q = eg_normal(cx, 0, 1, 20000, 16), *r = eg_normal(cx, 0, 1, 20000, 16),
               *dot = eg_einsum("nd,nd->n", q, r);
     printf("variance of q·k, width 16: %.2f; of q·k/4: %.3f\n", eg_item(eg_var(NULL, dot)),
            eg_item(eg_var(NULL, eg_scale(dot, 0.25))));
     good = good && fabs(eg_item(eg_var(NULL, eg_scale(dot, 0.25))) - 1) < 0.05;
 
-    /* S ≠ T, and a query without a key: its heads give 0, and only b_o is left; no NaN */
+    /* S ≠ T, and a query without a key: its heads give 0, and the result is b_o, not NaN */
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2, .dropout = 0.1);
     bool some[1][2][3] = { { { true, true, false }, { false, false, false } } };

@@ -1,6 +1,6 @@
-/* 09: from one head to many: Z = softmax(QKᵀ/√d_k)V. With a matrix for each of h heads, or with one
- * stacked tensor, results and gradients are the same. Self-attention is attention whose three
- * inputs are one tensor; its gradient is the sum of three paths. */
+/* 09: from one head to several: Z = softmax(QKᵀ/√d_k)V. With a matrix for each of h heads, or with
+ * one stacked tensor, results and gradients are the same. Self-attention is attention whose three
+ * inputs are one tensor; its gradient is the sum over three paths. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ int main(void)
               *Wv = eg_normal(cx, 0, 0.3, M, H, D);
     eg_tensor *Wo = eg_normal(cx, 0, 0.3, M, M);
 
-    /* a head at a time, concatenated */
+    /* one head at a time, concatenated */
     for (int h = 0; h < H; h++)
         z[h] = head(x, x, eg_select("m [h] d", Wq, h), eg_select("m [h] d", Wk, h),
                     eg_select("m [h] d", Wv, h), &w);
@@ -47,7 +47,7 @@ int main(void)
     for (int n = 0; n < 5; n++) worst = fmax(worst, apart(da[n], db[n]));
     printf("one by one against stacked, values and five gradients: %.1e apart\n", worst);
 
-    /* the module: names, divisibility, self and cross */
+    /* the module checks names and divisibility; self and cross attention */
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "mha", .d_model = M, .heads = H, .dropout = 0.1);
     eg_eval(cx);

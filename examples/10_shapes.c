@@ -1,6 +1,6 @@
-/* 10: the shapes of multi-head attention, each asserted where it arises: B samples, L queries, S
- * keys, H heads of width d. Two mistakes that a reshape would hide are errors here; a third, // for
- * /, is found by the gradient check. */
+/* 10: the shapes of multi-head attention, each asserted where it occurs: B samples, L queries, S
+ * keys, H heads of width d. Two mistakes that a reshape would hide are errors here; a third, //
+ * instead of /, is found by the gradient check. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,10 +17,10 @@ static eg_tensor *forward(eg_tensor *x, eg_tensor *y, eg_tensor *Wq, eg_tensor *
     eg_tensor *scores = eg_scale(eg_einsum("bhld,bhsd->bhls", q, k), 1 / sqrt((double)d));
     eg_tensor *prob = eg_softmax("b h l [s]", scores);
     eg_tensor *o = eg_einsum("bhls,bhsd->blhd", prob, v); /* BHLS · BHSd -> BHLd -> BLHd */
-    return eg_einsum("blhd,hdm->blm", o, Wo);             /* -> BLD, also where H·d ≠ D */
+    return eg_einsum("blhd,hdm->blm", o, Wo);             /* -> BLD, even if H·d ≠ D */
 }
 
-/* scores // √d, Python's division that rounds down: a gradient of 0 */
+/* scores // √d, Python's division that rounds down: its gradient is 0 */
 static eg_tensor *floored(void *user, eg_tensor *const *x)
 {
     eg_tensor *s = eg_floor(eg_scale(eg_einsum("ld,sd->ls", x[0], x[1]), 1 / sqrt(8)));
@@ -49,7 +49,8 @@ int main(void)
            (long long)eg_params_size(p));
     good = good && eg_params_size(p) == 1050624 && eg_dim(y, 1) == 60 && !eg_error(cx);
 
-    /* the query's length for the keys: this would mix samples without an error */
+    /* keys of 3 samples for queries of 2: a reshape to the query's sizes would mix samples without
+     * an error */
     eg_mha_run(m, eg_normal(cx, 0, 1, 2, 6, 512), .key = eg_normal(cx, 0, 1, 3, 4, 512));
     printf("%s\n", eg_error(cx));
     good = good && eg_error(cx);

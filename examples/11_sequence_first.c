@@ -24,7 +24,7 @@ int main(void)
     const eg_explained *e = eg_explain("ibhd,jbhd->ijbh", q, k);
     if (e) fputs(e->text, stdout);
 
-    /* the composition, the fused form, and batch first: one result */
+    /* composition, fused form, and batch first have one result */
     q = eg_normal(cx, 0, 1, 5, 3, 2, 4), k = eg_normal(cx, 0, 1, 7, 3, 2, 4);
     eg_tensor *v = eg_normal(cx, 0, 1, 7, 3, 2, 4),
               *pad = eg_lt(eg_normal(cx, 0, 1, 7, 3), eg_ones(cx, 1));
@@ -39,8 +39,8 @@ int main(void)
     printf("composed, fused, batch first: %.1e apart\n", apart);
     good = good && apart < 1e-12;
 
-    /* a mask (batch, key, query) of sizes (2, 3, 2) would pass for [query, key, batch]; with
-     * letters it cannot be mistaken */
+    /* a mask (batch, key, query) of sizes (2, 3, 2) could be taken for [query, key, batch]; letters
+     * exclude this mistake */
     q = eg_normal(cx, 0, 1, 2, 2, 1, 4), k = eg_normal(cx, 0, 1, 3, 2, 1, 4);
     eg_tensor *mask = eg_gt(eg_normal(cx, 0, 1, 2, 3, 2), eg_zeros(cx, 1));
     eg_tensor *as_written = attend(q, k, k, (eg_masked){ "bji", mask });

@@ -1,7 +1,7 @@
 /* 12: a custom score function. The task: repeat the symbol three positions before. Without
- * positions q·k does not depend on distance; a learned number for every distance, added to the
+ * positions q·k does not depend on distance; a learned bias for every distance, added to the
  * scores, solves the task (Shaw et al. 2018; Raffel et al. 2020, §2.1). Scores are limited by c
- * tanh(s/c), so that no head saturates. Both stand in one expression, which has gradients for the
+ * tanh(s/c), so that no head saturates. Both are in one expression, which has gradients for the
  * scores and for the table that it reads. */
 #include <eingrad.h>
 #include <stdlib.h>

@@ -64,7 +64,7 @@ int main(void)
     }
     eg_nograd(cx, true);
     for (int b = 0; b < BATCH; b++) some[b] = date();
-    /* with the right answer as input: all next symbols in one call */
+    /* with the right answer as input, all next symbols are predicted in one call */
     batch t = make(cx, BATCH, some);
     eg_tensor *logits = eg_seq2seq_run(net, t.source, t.so_far, .source_keep = { "bj", t.keep }),
               *w[1];

@@ -11,7 +11,7 @@ typedef struct task {
     eg_block *block;
     eg_linear *verdict;
     int32_t word[WORDS][LENGTH];
-    int32_t more[WORDS]; /* 1: more of letter 1 than of letter 0 */
+    int32_t more[WORDS]; /* 1: the word has more of letter 1 than of letter 0 */
 } task;
 
 static void draw_words(task *t)
@@ -27,7 +27,7 @@ static void draw_words(task *t)
     }
 }
 
-/* Logits (words 2): the mean over the positions of a transformer block's result, then a linear
+/* Logits (words 2): a transformer block, the mean of its result over the positions, then a linear
  * map. */
 static eg_tensor *judge(const task *t, eg_ctx *cx, int64_t from, int64_t to)
 {
@@ -64,7 +64,7 @@ static double train(int threads, double *right)
         eg_step_over(opt, loss, &t, WORDS, .block = 32, .mean = &mean);
         if (step % 40 == 0) printf("%d threads, step %3d: loss %.4f\n", threads, step, mean);
     }
-    draw_words(&t); /* words that it has not seen */
+    draw_words(&t); /* words that it was not trained on */
     eg_eval(cx);
     const int64_t *says = eg_i64(eg_argmax("w [c]", judge(&t, cx, 0, WORDS)));
     *right = 0;

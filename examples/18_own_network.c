@@ -1,5 +1,5 @@
 /* 18: a custom network in the trainer. A struct eg_network has functions that make the network and
- * compute its logits; the trainer provides data, batches on all threads, evaluation on unseen
+ * compute its logits; the trainer provides data, batches on all threads, evaluation on held-out
  * examples, checkpoints, resuming with the same bits, answers, attention weights and scores. This
  * network has grouped heads, ALiBi instead of positions, and a soft cap on its scores. */
 #include <eingrad.h>
@@ -41,8 +41,8 @@ static void *make(eg_params *p, const eg_trainer_args *o, const eg_network_sizes
     return m;
 }
 
-/* Tokens (b l) to logits (b l v). The batch also says whether a cache is continued, heads are off,
- * or weights are wanted. */
+/* Tokens (b l) to logits (b l v). The batch also has the cache that is continued, the factors of
+ * heads that are off, and the weights that are requested, or NULL for each. */
 static eg_tensor *logits(const void *network, eg_ctx *cx, const eg_batch *b)
 {
     const net *m = network;
@@ -58,8 +58,8 @@ static eg_tensor *logits(const void *network, eg_ctx *cx, const eg_batch *b)
     return eg_linear_run(m->logits, x);
 }
 
-/* The options on which results depend, beside those of the trainer: a checkpoint stores this text,
- * and is refused for a network with other options. */
+/* The options on which results depend, in addition to those of the trainer: a checkpoint stores
+ * this text, and is refused for a network with other options. */
 static int config(const eg_trainer_args *o, char *out, size_t room)
 {
     const options *mine = o->user;
@@ -107,7 +107,7 @@ static bool look(void *user, eg_trainer *t, const eg_progress *p)
     if (p->step % 50 == 0)
         printf("  step %4lld  loss %.4f  unseen %5.1f %%\n", (long long)p->step, p->loss,
                100 * p->exact);
-    return p->step == *(const int64_t *)user; /* true ends the run here */
+    return p->step == *(const int64_t *)user; /* true ends the run */
 }
 
 /* Trains on a task, with an interruption after 50 steps; returns the share of exact answers. */

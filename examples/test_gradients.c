@@ -1,13 +1,16 @@
-/* A test-suite of gradients to copy: what you check is a function of tensors; what you need beside
- * eingrad is the Check library. cc test_gradients.c $(pkg-config --cflags --libs eingrad check) &&
- * ./a.out With the word `wrong` it also runs a test that fails on purpose; docs/gradcheck.md shows
- * what it prints. */
+/* A test suite for gradients, as a template: it checks functions of tensors, and needs eingrad and
+ * the Check library.
+ *
+ *     cc test_gradients.c $(pkg-config --cflags --libs eingrad check) && ./a.out
+ *
+ * With the argument `wrong` it also runs a test that fails on purpose; docs/gradcheck.md shows what
+ * it prints. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <string.h>
 
 static eg_ctx *cx;
-/* f32: the check reads everything as f64 */
+/* created as f32; the check uses f64 */
 static void open_context(void) { cx = eg_open(.seed = 1); }
 static void close_context(void)
 {
@@ -33,7 +36,7 @@ START_TEST(inputs_and_parameters)
     scorer p = { eg_normal(cx, 0, 1, 4, 5), eg_normal(cx, 0, 1, 4, 5), eg_normal(cx, 0, 1, 5) };
     eg_tensor *q = eg_normal(cx, 0, 1, 3, 4), *k = eg_normal(cx, 0, 1, 6, 4),
               *v = eg_normal(cx, 0, 1, 6, 2);
-    /* parameters are inputs that f reads through `user` */
+    /* parameters are checked as inputs, and f reads them through `user` */
     eg_assert_grad(attend, &p, q, k, v, p.W_q, p.W_k, p.u);
 }
 END_TEST
@@ -49,7 +52,7 @@ START_TEST(second_order_and_mutation)
 END_TEST
 
 /* -- a custom operation with a mistake in its rule: y = x tanh x, whose derivative is tanh x + x (1
- * − tanh² x) */
+ * − tanh² x) -- */
 static bool shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -60,7 +63,7 @@ static bool forward(eg_tensor *y)
     eg_tensor *x = eg_operand(y, 0);
     return eg_assign(y, eg_mul(x, eg_tanh(x))) == 0;
 }
-/* x (1 − tanh² x) is missing */
+/* the term x (1 − tanh² x) is missing */
 static eg_tensor *rule(eg_tensor *y, eg_tensor *g, int i)
 {
     return eg_mul(g, eg_tanh(eg_operand(y, i)));

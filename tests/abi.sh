@@ -1,12 +1,13 @@
 #!/bin/sh
-# The binary and source interface of the library against a stored one (tests/abi), by libabigail:
-#   tests/abi.sh check     what programs that are compiled, or written, cannot bear: make check-abi
-#   tests/abi.sh store     stores what there is now, and Debian's list of symbols: make store-abi
-#   tests/abi.sh plant     plants changes of many kinds and sees which are found: make plant-abi
-# What is compared is made of the headers alone: a shared library of empty functions, with all
+# Compares the binary and source interface of the library with a stored one (tests/abi), by
+# libabigail:
+#    tests/abi.sh check     changes that break programs, compiled or in source: make check-abi
+#    tests/abi.sh store     stores the interface and Debian's list of symbols: make store-abi
+#    tests/abi.sh plant     makes changes of many kinds and reports which are found: make plant-abi
+# The interface is taken from the headers alone: a shared library of empty functions, with all
 # public types in its debugging information, and a text with a line for each type, function and
-# macro. That library and headers agree is another test's (install.sh). docs/versioning.md says what
-# may change.
+# macro. install.sh tests that library and headers agree. docs/versioning.md says which changes are
+# allowed.
 export LC_ALL=C
 : "${SRCDIR:?is set by make check-abi}"
 stored=$SRCDIR/tests/abi
@@ -73,11 +74,12 @@ describe() {
         sed 's/^/macro /' "$2/macros"; } >"$2/interface"
 }
 
-# differences OLD NEW: prints what programs of OLD cannot bear in NEW; true if there is nothing.
-# First the text: every line of OLD is still there, or is a struct or an enum that grew at its end.
-# libabigail alone overlooks options that change names or places, and a const that is lost; and its
-# has_data_member_inserted_at hides every change of a struct that did not grow. So it is told of
-# those alone that grew, and judges what text cannot: sizes, places, the shared library's symbols.
+# differences OLD NEW: prints the changes in NEW that break programs of OLD; true if there is none.
+# First the text: every line of OLD is still there, or is a struct or an enum that was extended at
+# its end. libabigail overlooks options that change names or positions, and a const that is removed;
+# and its has_data_member_inserted_at hides every change of a struct that did not grow. It is
+# therefore only told of structs that grew, and compares what the text cannot: sizes, offsets, the
+# shared library's symbols.
 differences() {
     : >"$2/suppressions"
     awk -v grew="$2/suppressions" '
@@ -105,7 +107,7 @@ differences() {
     [ $found = 0 ] && [ ! -s "$2/gone" ]
 }
 
-# The list of symbols of Debian's package, all of the version in which they came.
+# The list of symbols of Debian's package, all with the version in which they first appeared.
 debian_symbols() {
     version=$(sed -n 's/^AC_INIT(\[eingrad\], \[\(.*\)\])/\1/p' "$SRCDIR/configure.ac")
     echo 'libeingrad.so.0 libeingrad0 #MINVER#'

@@ -1,7 +1,7 @@
 #!/bin/sh
-# make check: all.sh STAGE...   One line for each stage, its log only if it failed. `unit`, the
-# Check program, runs beside the other stages and is shown whole at the end, so that the output ends
-# in Check's summary. Every stage runs, whatever failed before it.
+# make check: all.sh STAGE...   Prints one line for each stage, and its log only if it failed.
+# `unit`, the Check program, runs in parallel with the other stages; its output comes last, so that
+# the output ends in Check's summary. Every stage runs, even if one before it failed.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
 EG_SRCDIR=$(cd "$SRCDIR" && pwd)        # where a test finds its data
 export EG_SRCDIR

@@ -1,6 +1,6 @@
-"""dlpack.py: NumPy, and PyTorch where it is there, beside eingrad in one process, through ctypes
-alone (examples/python/eingrad.py): nothing is copied, which addresses and writing through show, and
-nothing ends before its last user. EINGRAD_LIB names the library."""
+"""dlpack.py: NumPy, and PyTorch if it is installed, together with eingrad in one process, through
+ctypes (examples/python/eingrad.py). Nothing is copied, as addresses and writes show, and memory is
+valid until its last user ends. EINGRAD_LIB names the library."""
 import ctypes
 import gc
 import sys

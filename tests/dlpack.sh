@@ -1,10 +1,10 @@
 #!/bin/sh
-# NumPy and PyTorch beside eingrad in one process (tests/dlpack.py). Left out, with a line, where
-# they or a shared libeingrad are not there. PYTHON: an interpreter that may have them.
-# NumPy before 2.1 speaks the form without a version alone, in which what it gives is read-only and
-# may not be handed on.
+# NumPy and PyTorch together with eingrad in one process (tests/dlpack.py). Skipped, with a line, if
+# they or a shared libeingrad are missing. PYTHON: an interpreter that may have them. NumPy before
+# 2.1 only knows the unversioned form, in which its arrays are read-only and may not be exported.
 
-# The structs beside those of DLPack's own header: of Debian's libdlpack-dev, or the one in PyTorch.
+# Compares the structs with those of DLPack's own header: that of Debian's libdlpack-dev, or
+# PyTorch's.
 upstream=$DLPACK_HEADER
 for each in /usr/include/dlpack/dlpack.h /usr/local/include/dlpack/dlpack.h \
     "$("${PYTHON:-python3}" -c 'import importlib.util

@@ -1,6 +1,6 @@
-/* dlpack_layout.c: sizes and positions of the structs of DLPack, and its numbers, one a line: as
- * DLPack's own header has them with -DUPSTREAM, else as <eingrad/dlpack.h> does. tests/dlpack.sh
- * compares both. */
+/* dlpack_layout.c: prints sizes and offsets of the structs of DLPack, and its constants, one per
+ * line: those of DLPack's own header with -DUPSTREAM, else those of <eingrad/dlpack.h>.
+ * tests/dlpack.sh compares both. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Compiles the ```c blocks of README.md and docs/*.md, so that what is shown is what works.
-#   A block with `int main(`, or with a line that begins `static ` or `START_TEST(`, is a file; any
-#   other is the inside of a function. The usual headers are there. Names that the text took for
-#   granted are declared in a comment right above the fence, which readers do not see:   <!-- given:
-#   eg_tensor *x, *q; int64_t B = 2; --> What is not to be compiled is not marked c.
+# Compiles the ```c blocks of README.md and docs/*.md, so that what is shown works.
+#   A block with `int main(`, or with a line that begins with `static ` or `START_TEST(`, is a file;
+#   any other is the inside of a function. The usual headers are included. Names that the text
+#   assumes are declared in a comment right above the fence, which readers do not see:
+#   <!-- given: eg_tensor *x, *q; int64_t B = 2; -->   A block not to be compiled is not marked c.
 tmp=$BUILDDIR/tests/stage/docblocks
 rm -rf "$tmp" && mkdir -p "$tmp" || exit 1
 for doc in "$SRCDIR"/README.md "$SRCDIR"/docs/*.md; do

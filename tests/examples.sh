@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs every example; each must exit 0 and stand on the public headers alone.
+# Runs every example; each must exit with 0 and include public headers only.
 fails=0 count=0
 mkdir -p "$BUILDDIR/tests/stage/examples" && cd "$BUILDDIR/tests/stage/examples" || exit 1
 for example in $EXAMPLES; do
@@ -15,8 +15,8 @@ for example in $EXAMPLES; do
     ! grep -n '^ *# *include *"' "$EG_SRCDIR/$example.c" || {
         echo "$example: an example includes public headers only"; fails=$((fails + 1)); }
 done
-# The gradient that is wrong on purpose is found, and docs/gradcheck.md shows what is said of it
-# (what stands in brackets apart).
+# The wrong gradient is found, and docs/gradcheck.md shows its report (except for the numbers in
+# brackets).
 case " $EXAMPLES " in *' examples/test_gradients '*)
     ! ../../../examples/test_gradients wrong >wrong.txt || {
         echo 'examples/test_gradients wrong passed'; fails=$((fails + 1)); }

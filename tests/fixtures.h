@@ -1,4 +1,4 @@
-/* fixtures.h: what tests of several files share. */
+/* fixtures.h: functions that tests of several files share. */
 #ifndef FIXTURES_H
 #define FIXTURES_H
 #include <check.h>
@@ -9,8 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The path of a file of this repository; valid until the next call. EG_SRCDIR is its top folder
- * (default: the current folder). */
+/* Returns the path of a file of this repository; valid until the next call. EG_SRCDIR is its top
+ * folder (default: the current folder). */
 static inline const char *source_path(const char *name)
 {
     static char path[4096];
@@ -26,7 +26,7 @@ static inline const char *golden_path(const char *name)
     return source_path(path);
 }
 
-/* The bytes of a file of less than a megabyte; the caller frees them. */
+/* Returns the bytes of a file of less than a megabyte; the caller frees them. */
 static inline char *bytes_of(const char *path, long *size)
 {
     static const long room = 1 << 20;
@@ -39,8 +39,8 @@ static inline char *bytes_of(const char *path, long *size)
     return bytes;
 }
 
-/* An allocator that gives out `*user` blocks (an int) and then nothing more:
- * eg_open(.realloc = failing, .user = &left). */
+/* An allocator that succeeds `*user` times (an int) and then fails: eg_open(.realloc = failing,
+ * .user = &left). */
 static inline void *failing(void *user, void *p, size_t old_size, size_t new_size)
 {
     int *left = user;
@@ -49,8 +49,9 @@ static inline void *failing(void *user, void *p, size_t old_size, size_t new_siz
     return new_size && (*left)-- > 0 ? realloc(p, new_size) : NULL;
 }
 
-/* Lets memory end at each of the first `each` allocations of life(), then at some later ones, until
- * it comes to its end: true, and an error neither then nor before. It may write to the file. */
+/* Lets memory run out at each of the first `each` allocations of life(), then at some later ones,
+ * until life() reaches its end: it must then be true, and must be false with an error before. It
+ * may write to the file. */
 static inline void memory_ends_in_turn(bool (*life)(eg_ctx *, const char *path), int each)
 {
     char path[] = "/tmp/eg_oom_XXXXXX";
@@ -80,7 +81,7 @@ static inline eg_tensor *ramp_n(eg_ctx *cx, int rank, const int64_t *dims)
 }
 #define RAMP(cx, ...) ramp_n((cx), EG_DIMS_(__VA_ARGS__))
 
-/* Asserts the values of x, of any dtype, in row-major order; NaN equals NaN. */
+/* Asserts the elements of x, of any dtype, in row-major order; NaN equals NaN. */
 #define SHOWS(x, ...)                                                                       \
     do {                                                                                    \
         const double want_[] = { __VA_ARGS__ }, *have_ = eg_f64(eg_cast((x), EG_F64));      \
@@ -107,7 +108,7 @@ static inline void randomise(eg_params *p, double deviation)
     for (int k = 0; eg_params_at(p, k); k++) eg_init_normal(eg_params_at(p, k)->x, deviation);
 }
 
-/* Bytes of an element. */
+/* bytes of an element */
 static inline size_t width_of(const eg_tensor *x)
 {
     static const size_t width[] = {
@@ -116,7 +117,7 @@ static inline size_t width_of(const eg_tensor *x)
     };
     return width[eg_type(x)];
 }
-/* True if both have the same type, sizes and bits. */
+/* True if both have the same dtype, sizes and bits. */
 static inline bool same_bits(eg_tensor *a, eg_tensor *b)
 {
     if (!eg_ok(a) || !eg_ok(b) || eg_type(a) != eg_type(b) || eg_rank(a) != eg_rank(b) ||

@@ -18,7 +18,7 @@ static inline void make_folder(void)
              base && strlen(base) < 200 ? base : "/tmp");
     ck_assert_ptr_nonnull(mkdtemp(folder));
 }
-/* Returns how many files the folder has; sweep: they are removed. */
+/* Returns the number of files in the folder; sweep: removes them. */
 static inline int entries(bool sweep)
 {
     int n = 0;

@@ -1,11 +1,12 @@
 #!/bin/sh
-# fuzz.sh SECONDS [TARGET...]: libFuzzer on what reads bytes from outside, under address and
-# undefined-behaviour sanitizers. After ./quickstart build (it installs what is needed) and with
-# clang. The library is built in build-fuzz; what it finds stays in build-fuzz/fuzz/TARGET, beside
-# what it learned. As many targets at a time as there are cores. One line a target: libFuzzer's cov,
-# the edges of code that were reached. Fewer than the target's floor fail: then the seeds do not
-# reach what the target is named for. The random numbers of libFuzzer begin at FUZZ_SEED, 1 if it
-# is not set, so that one tree is tried with the same inputs each time; 0 takes others each time.
+# fuzz.sh SECONDS [TARGET...]: libFuzzer on the functions that read bytes from outside, under
+# address and undefined-behaviour sanitizers. Run it after ./quickstart build (which installs what
+# is needed), with clang. The library is built in build-fuzz; findings and the corpus are in
+# build-fuzz/fuzz/TARGET. As many targets run at a time as there are cores. Prints a line for each
+# target with libFuzzer's cov, the number of edges of code that were reached. It is an error if that
+# is below the target's minimum: then the seeds do not reach the function under test. libFuzzer's
+# random numbers start at FUZZ_SEED (default 1), so that a tree is always tested with the same
+# inputs; 0 takes others each time.
 set -eu
 seconds=${1:?seconds for each target}
 shift
@@ -32,7 +33,7 @@ compile() {
             -lpthread -o "$program"
 }
 
-# seeds TARGET FOLDER: whole files of the target's own form
+# seeds TARGET FOLDER: writes complete files of the target's format
 seeds() {
     mkdir -p "$2"
     case $1 in
@@ -51,7 +52,7 @@ seeds() {
     esac
 }
 
-# the edges that the seeds alone reach, rounded down: new code adds some
+# the number of edges that the seeds reach, rounded down; new code increases it
 floor() {
     case $1 in
         notation) echo 900 ;;

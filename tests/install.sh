@@ -1,7 +1,7 @@
 #!/bin/sh
-# make install into a staging folder; then what a user does: compile one C file and one C++ file
-# through pkg-config, against the shared and the static library, and run them; the shared library
-# exports what the headers declare and nothing else; and make uninstall leaves no file.
+# Runs make install into a staging folder, then does what a user does: compiles one C file and one
+# C++ file by pkg-config, with the shared and the static library, and runs them. The shared library
+# exports exactly the functions of the headers. make uninstall leaves no file.
 stage=$(mktemp -d) || exit 1            # not under the build: the flags below are split at blanks
 trap 'rm -rf "$stage"' EXIT
 tests=$EG_SRCDIR/tests
@@ -13,7 +13,7 @@ run "$MAKE" -s install DESTDIR="$stage"
 
 PKG_CONFIG_PATH=$stage$LIBDIR/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 export PKG_CONFIG_PATH
-# not pkg-config's sysroot, which would move the system's libraries too
+# not pkg-config's sysroot, which would also move the system's libraries
 flags() {
     "$PKG_CONFIG" --define-variable=libdir="$stage$LIBDIR" \
         --define-variable=includedir="$stage$INCLUDEDIR" "$@" eingrad ||
@@ -26,7 +26,7 @@ build() {                               # build COMPILER SOURCE WORDS...
         -o "$stage/user" "$@"
     run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$stage/user"
 }
-# --disable-shared: a static library's users name what it needs
+# --disable-shared: users of a static library must name the libraries that it needs
 static=
 [ -f "$stage$LIBDIR/libeingrad.so" ] || static=--static
 for macros in '' '-DN=64 -DH=8'; do
@@ -62,7 +62,7 @@ if [ -f "$so" ]; then
     rm "$stage/declared" "$stage/exported" "$stage/missing" "$stage/extra"
 fi
 
-# a project with a plain Makefile that checks a kernel of its own
+# a project with a plain Makefile that checks its own kernel
 if [ -n "${CHECK_LIBS-}" ] && [ -z "$SANITIZER_CFLAGS" ]; then
     cp -r "$EG_SRCDIR/examples/gradients" "$stage/gradients"
     run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$MAKE" \
@@ -73,7 +73,7 @@ if [ -n "${CHECK_LIBS-}" ] && [ -z "$SANITIZER_CFLAGS" ]; then
         die "no TAP line: $(cat "$stage/gradients/test_kernel.tap")"
     rm -r "$stage/gradients"
 fi
-# projects of CMake and of Meson, where they are there
+# projects of CMake and of Meson, if these are installed
 consumers=$tests/consumers
 if [ -z "$SANITIZER_CFLAGS" ]; then
     if command -v cmake >/dev/null; then
@@ -118,7 +118,7 @@ if command -v bash >/dev/null; then
         _eingrad; echo "${COMPREPLY[*]}"' - "$stage$DATADIR/bash-completion/completions/eingrad")
     [ "$found" = --layers ] || die "completion of train --lay: $found"
 fi
-# installed for another prefix than was configured, eingrad.pc follows
+# if the prefix of the installation is not the configured one, eingrad.pc follows it
 case $LIBDIR:$INCLUDEDIR in "$PREFIX"/*:"$PREFIX"/*)
     run "$MAKE" -s install DESTDIR="$stage/moved" prefix=/elsewhere
     where=$(PKG_CONFIG_PATH=$stage/moved/elsewhere/${LIBDIR#"$PREFIX"/}/pkgconfig \

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Layers: an object of a lower folder needs no symbol of a higher one, and a folder shows one header
-# of its own name. Reads the objects of the build (nm) and the #include lines of lib/. Exit 1 with a
-# line for each that breaks the rule.
+# Layers: an object of a lower folder needs no symbol of a higher one, and each folder has one
+# header of its own name for the others. Reads the objects of the build (nm) and the #include lines
+# of lib/. Exits with 1 after a line for each violation.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
 order='core tensor notation contraction einsum ops autograd ranks expression attention gradcheck'
 order="$order open io nn train"
 symbols=$(mktemp) || exit 1
 trap 'rm -f "$symbols"' EXIT
-# one line a symbol: file type name, file as folder/name.o, lib/open.c as open/open.o
+# one line for each symbol: file type name; file is folder/name.o, open/open.o for lib/open.c
 find "$BUILDDIR/lib" -name '*.o' ! -path '*/.libs/*' -exec nm -A {} + |
     sed -n "s|^$BUILDDIR/lib/||; s/lib[a-z]*_la-//; s/^\([^/:]*\)\.o:/open\/\1.o:/
         s/:[0-9a-f]* *\([A-Za-z]\) \(eg_[A-Za-z0-9_]*\)$/ \1 \2/p" >"$symbols"
@@ -20,8 +20,8 @@ awk -v order="$order" '
     $2 == "U" && $3 in home && rank[home[$3]] > rank[folder($1)] {
         print "layers: " $1 " needs " $3 ", which lies above it, in lib/" home[$3]; bad++ }
     END { exit bad > 0 }' "$symbols" "$symbols" || bad=1
-# of another folder only its one header, and its lists of types (each_*_of.h), which declare
-# nothing; io, nn and train: none of the others
+# of another folder only its one header and its lists of types (each_*_of.h), which declare nothing;
+# io, nn and train include none of the others
 # shellcheck disable=SC2030,SC2031
 (cd "$SRCDIR/lib" && grep -Hn '#include "' -r . --include='*.[ch]') |
     awk -F'[:"]' '

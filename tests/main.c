@@ -1,8 +1,11 @@
-/* main.c: runs every test that put itself into the list (tests.h) in one go, so that Check prints
- * one summary; exits 1 if a test failed. `check_eingrad --list` prints the suites instead, one a
- * line. EG_TEST_CORES=n: contexts see n cores (threads by default). CK_RUN_SUITE=name
- * CK_RUN_CASE=name CK_FORK=no (for gdb, valgrind) CK_VERBOSITY=verbose: see Check's manual;
- * EG_RUN_TEST=name, or name:k for the turn _i = k of a loop: that test alone. */
+/* main.c: runs every test that registered itself (tests.h) in one process, so that Check prints one
+ * summary; exits with 1 if a test failed. `check_eingrad --list` prints the names of the suites
+ * instead.
+ *
+ *     EG_TEST_CORES=n: contexts see n cores (by default the number of threads)
+ *     EG_RUN_TEST=name, or name:k for _i = k of a loop: runs only that test
+ *     CK_RUN_SUITE=name, CK_RUN_CASE=name, CK_FORK=no (for gdb, valgrind), CK_VERBOSITY=verbose:
+ *         see Check's manual */
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +23,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
     return 0;
 }
 
-static test_row *rows; /* in no order: that of constructors is the linker's */
+static test_row *rows; /* unordered: constructors run in the order of the linker */
 static int row_count;
 
 /* Adds row, and finds its suite: "view" of "../tests/test_view.c". */
@@ -35,7 +38,7 @@ void test_add(test_row *row)
     row_count++;
 }
 
-/* By suite, then by line: suites in the order of the alphabet, tests as they are written. */
+/* By suite, then by line: suites in alphabetical order, tests as they are written. */
 static int by_place(const void *a, const void *b)
 {
     const test_row *x = *(test_row *const *)a, *y = *(test_row *const *)b;
@@ -71,7 +74,7 @@ static void add_test(TCase *group, const test_row *row)
     tcase_add_loop_test(group, &row->test, from, to);
 }
 
-/* The suites of the rows, which are sorted. */
+/* Makes the suites of the tests, which are sorted. */
 static SRunner *runner_of(test_row *const *sorted)
 {
     SRunner *runner = srunner_create(NULL);

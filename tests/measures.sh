@@ -1,7 +1,7 @@
 #!/bin/sh
-# The tree in numbers: ./tests/measures.sh [BUILD_FOLDER], from the top folder of a checkout. Prints
-# a line each; exits 1 if one is above its bound. BUILD_FOLDER (default: build) is read for symbols
-# alone.
+# Measures of the tree: ./tests/measures.sh [BUILD_FOLDER], in the top folder of a checkout. Prints
+# a line for each; exits with 1 if one exceeds its bound. Only the symbols of BUILD_FOLDER (default:
+# build) are read.
 build=${1-build}
 export LC_ALL=C.UTF-8
 bad=
@@ -15,7 +15,7 @@ reads_notation="== '(-|>|,|\\[|\\]|\\(|\\)|\\|)'|strchr\\([^)]*'(>|,|\\[|\\])'|s
 
 line 'symbols that a lower folder needs of a higher one' \
     "$(SRCDIR=. BUILDDIR=$build sh tests/layers.sh 2>&1 | grep -c '^layers:')" 0
-line 'static functions of lib whose name stands in two files' \
+line 'static functions of lib whose name is in two files' \
     "$(git ls-files 'lib/*.c' | while read -r f; do
     grep -hoE '^(EG_[A-Z]+ )*static [A-Za-z_][A-Za-z0-9_ ]*[ *]+[a-z_0-9]+\(' "$f" |
         sed -E 's/\($//; s/.*[ *]//' | sort -u
@@ -55,14 +55,14 @@ line 'files of lib, but notation and io, that read strings of notation' \
     "$(git ls-files 'lib/*.c' | grep -v '^lib/notation/\|^lib/io/' |
         xargs grep -lE "$reads_notation" | wc -l)"
 line '... of lib/nn' "$(git ls-files 'lib/nn/*.c' | xargs grep -lE "$reads_notation" | wc -l)"
-line 'plan memories (calls of eg__plan_cache_room)' \
+line 'caches of plans (calls of eg__plan_cache_room)' \
     "$(git ls-files 'lib/*.c' | xargs grep -hE '[^*]eg__plan_cache_room\(' | wc -l)" 1
 line 'const attributes written to through a cast' \
     "$(sources | xargs grep -hE '\(uintptr_t\)[a-z]+->attr|\(void \*\)\(uintptr_t\)' | wc -l)" 0
-line 'walks of the tape (files that mark nodes with cx->sweep)' \
+line 'traversals of the tape (files that mark nodes with cx->sweep)' \
     "$(git ls-files 'lib/*.c' | xargs grep -lE '\+\+ *(cx|[a-z]+->cx)->sweep' | wc -l)" 1
-# A test that has to fail is no test of the suite: the test that sees it fail adds it to a runner of
-# its own, and is not counted.
+# A test that must fail is not part of the suite and not counted: the test that checks the failure
+# adds it to a separate runner.
 line 'tests that do not register themselves (tcase_add_test, not TEST)' \
     "$(git ls-files 'tests/test_*.c' | xargs awk '
     FNR == 1 || /^\{$/ { added = own = 0 }

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Memory that a process is refused: every command of the program, where allocation number n fails,
-# alone or with all that follow it. Each run ends in 0, or in an exit status of its own (1 … 125)
-# and a sentence; never by a signal, never by hanging.
-#   STRIDE=1 tests every n of every command (minutes); without it about 12 of each.
-#   BUILDDIR and CC as `make check` sets them; nothing is tested under sanitizers, which have
-#   allocators of their own.
+# Processes without enough memory: every command of the program, where allocation number n fails,
+# alone or together with all later ones. Each run must end with 0, or with an exit status of 1 to
+# 125 and an error message, but not by a signal or by a timeout.
+#   STRIDE=1 tests every n of every command (minutes); otherwise about 12 of each.
+#   BUILDDIR and CC as `make check` sets them; nothing is tested under sanitizers, which have their
+#   own allocators.
 [ -z "$SANITIZER_CFLAGS" ] || { echo 'not under sanitizers'; exit 0; }
 stage=$(mktemp -d) || exit 1
 trap 'rm -rf "$stage"' EXIT
@@ -14,7 +14,7 @@ cd "$stage" || exit 1
 export LD_PRELOAD="$stage/refuse.so"
 runs=0 bad=0
 
-# run ENVIRONMENT... -- COMMAND...: one run and what may come of it
+# run ENVIRONMENT... -- COMMAND...: one run, and a test of its end
 run() {
     rm -f new.*
     timeout 60 env "$@" </dev/null >out 2>err
@@ -27,7 +27,7 @@ run() {
         echo "no sentence, exit status $status: env $*"; bad=$((bad + 1))
     fi
 }
-# each COMMAND...: how many allocations it asks for, then each n in turn, from an offset that
+# each COMMAND...: counts its allocations, then lets each n-th fail in turn, from an offset that
 # differs between commands
 offset=1
 each() {

@@ -1,4 +1,5 @@
-/* on_ranks.c: what tests/ranks.sh starts with mpirun, by its first word. Rank 0 alone prints. */
+/* on_ranks.c: the program that tests/ranks.sh starts with mpirun; its first argument is the test.
+ * Only rank 0 prints. */
 #include <eingrad.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 enum { LEAVES = 16, PARTS = 2, N = 3000 + 5192 };
 
-/* A few numbers of many sizes, the same on every rank: order matters to their sum. */
+/* Elements of many magnitudes, the same on every rank, so that the order of their sum matters. */
 static void fill(float *x, int64_t leaf)
 {
     uint32_t z = 2654435769u * (uint32_t)(leaf + 1);
@@ -30,7 +31,8 @@ static void sum_leaves(eg_span node, float *x)
     free(y);
 }
 
-/* A sum, its norm and the gathering: bits against one process, bytes against the formula. */
+/* A sum, its norm and the gathering: the bits are those of one process, the bytes those of the
+ * formula. */
 static int sum(eg_ranks *r)
 {
     static float want[N], got[N], own[8][N];
@@ -79,7 +81,7 @@ static int sum(eg_ranks *r)
 }
 
 /* A transformer over a divided length, with dropout: rank 0 prints the bits of all logits, which do
- * not depend on how many ranks there are. The gradients have the same bits on every rank. */
+ * not depend on the number of ranks. The gradients have the same bits on every rank. */
 static int model(eg_ranks *r)
 {
     enum { LENGTH = 41, V = 7, BLOCK = 3, MOST = 64 };
@@ -121,7 +123,7 @@ static int model(eg_ranks *r)
     return 0;
 }
 
-/* Passes a message round and round, until rank 1 does `end`. */
+/* Passes a message from rank to rank in turn, until rank 1 does `end`. */
 static int round_trip(eg_ranks *r, const char *end)
 {
     const int me = eg_ranks_rank(r), ranks = eg_ranks_count(r);

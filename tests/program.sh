@@ -1,5 +1,5 @@
 #!/bin/sh
-# The program, from outside: what it answers, what it refuses, and that nothing is half-written. No
+# Tests of the program from outside: its output, its refusals, and that no file is incomplete. No
 # test needs more than a second.
 : "${BUILDDIR:?is set by make check}" "${EG_SRCDIR:?is set by all.sh}"
 eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
@@ -29,8 +29,8 @@ prints() {
     runs "$@"
     grep -qF -- "$text" out || bad "eingrad $*: '$text' is not in: $(cat out)"
 }
-# refuses TEXT COMMAND...: exit status 1, nothing on stdout, a sentence with this text. What is not
-# refused may train for minutes: it is ended after some seconds.
+# refuses TEXT COMMAND...: exit status 1, nothing on stdout, an error message with this text. A
+# command that is not refused may train for minutes, so it is ended after some seconds.
 refuses() {
     text=$1; shift
     count=$((count + 1))
@@ -67,9 +67,9 @@ refuses 'is it mul?' ops mull
 refuses 'there is "x"' info x
 refuses 'mask has no option --ofset; is it --offset?' mask 'j <= i' i=2 --ofset 1
 refuses '--offset needs a value' mask 'j <= i' i=2 j=2 --offset
-refuses '--offset must be a whole number' mask 'j <= i' i=2 j=2 --offset 1x
-refuses '--offset must be a whole number from 0' mask 'j <= i' i=2 j=2 --offset -1
-refuses '--order must be a whole number from 1 to 8, not "9"' gradcheck ij 2x2 --order 9
+refuses '--offset must be an integer' mask 'j <= i' i=2 j=2 --offset 1x
+refuses '--offset must be an integer from 0' mask 'j <= i' i=2 j=2 --offset -1
+refuses '--order must be an integer from 1 to 8, not "9"' gradcheck ij 2x2 --order 9
 refuses '--broadcast takes no value' gradcheck ij 2x2 --broadcast=1
 refuses '--order is given twice' gradcheck ij 2x2 --order 1 --order 1
 "$eingrad" >out 2>err && bad "eingrad without a command: exit status 0"
@@ -309,7 +309,7 @@ grep -q 'without its causal mask' out ||
 }
 refuses '--gamma belongs to the schedules steps and exponential, not to noam' train copy \
     --schedule noam --gamma 0.5
-refuses '--milestones must be at most 8 rising whole numbers' train copy --schedule steps \
+refuses '--milestones must be at most 8 increasing integers' train copy --schedule steps \
     --milestones 3,2
 refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule exponential
 refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
@@ -451,7 +451,7 @@ done
 prints '2 curves of 1 log' curve 1.json --columns tokens,lr -o c.svg
 grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
 refuses 'none.json: No such file' curve 1.json none.json -o c.svg
-refuses 'd.svg: line 1 is no line of a log' curve d.svg -o c.svg
+refuses 'd.svg: line 1 is not a JSON object' curve d.svg -o c.svg
 refuses '1.json: no line has a step and "bananas"' curve 1.json --columns bananas -o c.svg
 refuses '--columns must be from 1 to 8 names' curve 1.json --columns loss,,lr -o c.svg
 refuses '-o must end in .png or .svg, not "c.jpg"' curve 1.json -o c.jpg
@@ -537,8 +537,8 @@ fresh 'not both' reverse --pairs "$in/good.tsv"
 fresh 'not both' --text "$in/good.tsv" --pairs "$in/good.tsv"
 fresh 'train takes one task' reverse sort
 fresh 'train has no option --layer; is it --layers?' reverse --layer 2
-fresh '--layers must be a whole number from 1 to 1000, not "0"' reverse --layers 0
-fresh '--layers must be a whole number' reverse --layers two
+fresh '--layers must be an integer from 1 to 1000, not "0"' reverse --layers 0
+fresh '--layers must be an integer' reverse --layers two
 fresh '--lr must be a number' reverse --lr nan
 fresh '--dropout must be a number from 0 to 0.99, not "1.5"' reverse --dropout 1.5
 fresh '--model must be one of encoder|decoder|seq2seq, not "rnn"' reverse --model rnn
@@ -551,7 +551,7 @@ fresh 'empty.tsv: no pairs' --pairs "$in/empty.tsv"
 fresh 'tab.tsv:2: a line is input TAB output' --pairs "$in/tab.tsv"
 fresh 'blank.tsv:2: a line is' --pairs "$in/blank.tsv"
 fresh 'utf8.tsv:2: not UTF-8' --pairs "$in/utf8.tsv"
-fresh 'one.tsv: one input in ten is held out for tests, but there is one pair alone' \
+fresh 'one.tsv: one input in ten is held out for tests, but there is only one pair' \
     --pairs "$in/one.tsv"
 fresh 'none.tsv: No such file' --pairs none.tsv
 fresh 'directory' --pairs "$in"
@@ -569,9 +569,9 @@ fresh 'only a text has one' reverse --context 8
 fresh 'a text is learnt by a decoder' --text "$in/good.tsv" --model encoder
 fresh 'train has no option --micro-batches any more: a batch comes in blocks by itself' \
     reverse --micro-batches 4
-fresh '--block must be a whole number from 1' reverse --block 0
+fresh '--block must be an integer from 1' reverse --block 0
 fresh '--label-smoothing must be a number from 0 to 0.99, not "1"' reverse --label-smoothing 1
-fresh '--early-stop must be a whole number from 0' reverse --early-stop -1
+fresh '--early-stop must be an integer from 0' reverse --early-stop -1
 fresh 'No such file' reverse --best none/x.safetensors
 fresh 'No such file' reverse --curve none/x.svg
 fresh '--curve must end in .png or .svg, not "x.jpg"' reverse --curve x.jpg
@@ -778,7 +778,7 @@ refuses '"z" is not in the vocabulary' generate whole.safetensors --prompt z
 refuses '--temperature must be a number from 0 to 1000, not "-1"' generate whole.safetensors \
     --temperature -1
 refuses '--temperature must be a number' generate whole.safetensors --temperature nan
-refuses '--beam must be a whole number from 1 to 4096, not "0"' generate whole.safetensors --beam 0
+refuses '--beam must be an integer from 1 to 4096, not "0"' generate whole.safetensors --beam 0
 refuses '--beam does not sample' generate whole.safetensors --beam 3 --temperature 1
 refuses '--beam does not sample' generate whole.safetensors --beam 3 --seed 1
 refuses '--temperature 0 does not sample' generate whole.safetensors --temperature 0 --top-k 2
@@ -794,14 +794,14 @@ prints '1 2 3 ' generate tokens.safetensors --prompt '1 2 3' --length 2
 prints '1 2 3 ' generate tokens.safetensors --prompt '1 2 3 ' --length 2
 grep -qE '^1 2 3( [1237]){2}$' out || bad "generate of tokens: $(cat out)"
 rm tokens*
-refuses '--length must be a whole number from 1' generate whole.safetensors --length 0
+refuses '--length must be an integer from 1' generate whole.safetensors --length 0
 refuses '--top-p must be a number' generate whole.safetensors --top-p 0
 refuses 'generate needs a model' generate
 refuses 'a prompt comes after --prompt' generate whole.safetensors the
 for command in evaluate 'train --resume'; do # a --text that is not there is no hint to say --text
     # shellcheck disable=SC2086
     refuses 'none.txt: No such file or directory' $command whole.safetensors --text none.txt
-    grep -q 'says where' err && bad "$command --text none.txt: $(cat err)"
+    grep -q 'gives the new path' err && bad "$command --text none.txt: $(cat err)"
 done
 refuses 'No such file' generate none.safetensors
 prints 'bits a character, perplexity' evaluate whole.safetensors
@@ -813,11 +813,11 @@ refuses 'a model of a text gives no answers; generate continues the text' \
     bad 'predict: a text: a sentence for each line'
 (cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) &&
     bad 'evaluate: found a text that lies elsewhere'
-grep -q 'rage.txt: No such file or directory; --text FILE says where the text lies now' ../err2 ||
+grep -q 'rage.txt: No such file or directory; --text FILE gives the new path of the text' ../err2 ||
     bad "evaluate: $(cat ../err2)"
 (cd .. && "$eingrad" train --resume new/whole.safetensors --steps 70 >out2 2>err2) &&
     bad 'train: found a text that lies elsewhere'
-grep -q -- '; --text FILE says where' ../err2 || bad "train --resume: $(cat ../err2)"
+grep -q -- '; --text FILE gives the new path' ../err2 || bad "train --resume: $(cat ../err2)"
 # shellcheck disable=SC2086
 runs train --text ../rage.txt --layers 1 --d-model 16 --heads 2 --batch 4 --context 16 --steps 40 \
     --evaluate 5 --lr 1 --out worse.safetensors

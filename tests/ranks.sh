@@ -1,6 +1,6 @@
 #!/bin/sh
-# Ranks that mpirun starts: sums with the bits of one process, bytes as predicted, and runs that end
-# on all ranks when one of them fails. Left out, with a line, where MPI is missing.
+# Ranks that mpirun starts: sums with the bits of one process, the predicted bytes, and runs that
+# end on all ranks when one of them fails. Skipped, with a line, if MPI is missing.
 : "${BUILDDIR:?is set by make check}"
 build=$(cd "$BUILDDIR" && pwd) || exit 1
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
@@ -35,7 +35,7 @@ for p in 1 2 3 4; do
 done
 grep -q '^logits [0-9a-f]*, loss [0-9]' model || bad "a model on one rank: $(cat model)"
 # A rank that is killed, that exits, or that fails alone ends the run on all ranks, within 30 s and
-# with a sentence.
+# with an error message.
 for end in killed exits leaves; do
     on 3 30 "$build/tests/on_ranks" $end
     if [ $status = 0 ] || [ $status = 124 ]; then bad "a rank $end: status $status"; fi
@@ -81,7 +81,7 @@ grep -q '2 of them have nothing to compute: a batch has 7 leaves' out || bad "id
 on 2 30 sh -c 'exec "$0" train copy --steps 3 --seed $OMPI_COMM_WORLD_RANK --out x' "$eingrad"
 if [ $status = 0 ] || ! grep -q 'the options of rank 0 are' err; then
     bad "other options: status $status: $(cat err)"; fi
-# One rank speaks: errors of usage, of a file that one rank does not see, and other commands.
+# Only one rank prints: errors of usage, of a file that one rank does not see, and other commands.
 once() { # once WHAT WORDS-IN-ERR
     if [ $status = 0 ] || [ "$(grep -c '^eingrad: ' err)" != 1 ] || ! grep -q "^eingrad: .*$2" err
     then bad "$1: status $status: $(cat out err)"; fi

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Kills a rank of three at a random moment of a run, again and again. Each time all processes have
-# to end within 30 s, with a sentence; the last checkpoint has to be whole, and to go on to the
-# bytes of the run that nobody disturbed, on 1, 2 or 3 ranks.
+# Kills one of three ranks at a random moment of a run, repeatedly. Each time all processes must end
+# within 30 s, with an error message; the last checkpoint must be complete, and must continue to the
+# bytes of an undisturbed run, on 1, 2 or 3 ranks.
 #
 #     BUILDDIR=build sh tests/ranks_kill.sh [TIMES [SEED]]       (20 times: about 5 minutes)
 : "${BUILDDIR:?the folder of the build}"

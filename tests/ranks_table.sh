@@ -1,8 +1,8 @@
 #!/bin/sh
 # The table of hashes: tasks, one of them with --diversity, pairs and a text, trained by 1 … 4 ranks
-# of 1 and 2 threads. A row is one run, whose checkpoint has to have the same bytes however it is
-# divided. tests/ranks.sh asks for a quick form, in which each row is divided in one way; the whole,
-# about 15 minutes:
+# of 1 and 2 threads. A row is one run, whose checkpoint must have the same bytes however it is
+# divided. tests/ranks.sh runs a short form, in which each row is divided in one way; the complete
+# one takes about 15 minutes:
 #
 #     BUILDDIR=build sh tests/ranks_table.sh
 #

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Two ranks of one thread beside one process of two threads, in turns: tokens a second of a step,
-# and the median of the ratios. On a quiet machine with two free cores or more:
+# Two ranks of one thread compared with one process of two threads, in turns: tokens per second of a
+# step, and the median of the ratios. On a quiet machine with at least two free cores:
 #
 #     BUILDDIR=build sh tests/ranks_time.sh [TURNS [OPTIONS OF TRAIN...]]    (15 turns of reverse)
 : "${BUILDDIR:?the folder of the build}"

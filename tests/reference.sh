@@ -1,6 +1,7 @@
 #!/bin/sh
-# The reference from the headers: every function has a sentence and an example that is compiled,
-# every page is clean troff, no link of the HTML leads nowhere; `eingrad help` finds the pages.
+# The reference that is made from the headers: every function has a sentence and an example that is
+# compiled, every page is valid troff, all links of the HTML have targets; `eingrad help` finds the
+# pages.
 die() { echo "$*"; exit 1; }
 out=$(mktemp -d) || exit 1
 trap 'rm -rf "$out"' EXIT

@@ -1,7 +1,9 @@
-/* refuse.c: loaded by LD_PRELOAD: allocations of a whole process that fail, those of the C library
- * and of every other library too. EG_REFUSE=n      the n-th allocation fails (counted from 1); none
- * if absent EG_REFUSE_ALL=1  and so do all that follow it EG_REFUSE_LOG=f  at a normal end the
- * number of allocations is written to the file f */
+/* refuse.c: loaded by LD_PRELOAD, lets allocations of a process fail, those of the C library and of
+ * every other library, too.
+ *
+ *     EG_REFUSE=n      the n-th allocation fails (counted from 1); none if it is not set
+ *     EG_REFUSE_ALL=1  all later ones fail, too
+ *     EG_REFUSE_LOG=f  at a normal end the number of allocations is written to the file f */
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@ void *memalign(size_t, size_t);
 static _Atomic long calls;
 static long first = -1, last;
 
-/* getenv may not be ready where the loader allocates */
+/* getenv may not work yet when the loader allocates */
 static const char *variable(const char *name)
 {
     for (char **e = environ; e && *e; e++) {

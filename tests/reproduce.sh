@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the programs of examples/reproduce at a size of seconds; each has to come to its figure, to
-# stand on the public headers alone, to have at most 150 lines, and to be in docs/reproduce.md.
+# Runs the programs of examples/reproduce at a small size; each must reproduce its figure, include
+# public headers only, have at most 150 lines, and be described in docs/reproduce.md.
 fails=0
 bad() { echo "$*"; fails=$((fails + 1)); }
 out=$BUILDDIR/tests/stage/reproduce

@@ -1,5 +1,5 @@
-/* test_affine.c: a product, a bias, an activation and a residual in one node are, to the bit, these
- * operations one after the other; so are their gradients of the first and second order. */
+/* test_affine.c: a product, a bias, an activation and a residual in one node have the same bits as
+ * these operations one after another; so have their gradients of first and second order. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <string.h>
@@ -12,8 +12,8 @@ static void setup(void) { cx = eg_open(.dtype = EG_F64); }
 static void teardown(void) { eg_close(cx); }
 GROUP("affine", .setup = setup, .teardown = teardown)
 
-/* Operands of a form, drawn, and read through other strides: 0 as they are, 1 with axes reversed in
- * memory, 2 every second element of the last axis, 3 the first axis from its end. */
+/* Random operands of a form with other strides: 0 contiguous, 1 with axes reversed in memory, 2
+ * every second element of the last axis, 3 the first axis reversed. */
 static eg_tensor *operand(eg_dtype dtype, const char *start, int layout)
 {
     int64_t dim[EG_RANK_MAX] = { 0 };
@@ -39,7 +39,7 @@ static eg_tensor *operand(eg_dtype dtype, const char *start, int layout)
 }
 typedef struct form {
     const char *spec, *x, *W, *b, *y;
-    bool apart; /* it takes more than one node */
+    bool apart; /* it needs more than one node */
 } form;
 static const form forms[] = {
     { "bi,io->bo", "5x4", "4x3", "3", "5x3", false },
@@ -126,7 +126,7 @@ static eg_tensor *weighted(eg_tensor *y)
     for (int64_t k = 0; k < eg_size(y); k++) p[k] = cos(.3 * (double)k);
     return eg_sum(NULL, eg_mul(y, w));
 }
-/* Gradients of ⟨y, w⟩ to d, and those of Σ d² to e. */
+/* Sets d to the gradients of ⟨y, w⟩, and e to those of Σ d². */
 static void both_orders(eg_tensor *y, int n, eg_tensor *const *x, eg_tensor **d, eg_tensor **e)
 {
     eg_tensor *s = NULL;
@@ -143,7 +143,7 @@ LOOP_TEST(gradients_are_those_of_the_composed_form, FORMS)
     for (int k = _i % SLOWER; k < 4 * ACTIVATIONS; k += SLOWER) {
         const activation *a = &activations[k / 4];
         const int layout = k % 4;
-        if (f->x[0] == '2' && f->x[1] == '7' && layout) continue; /* the large ones once */
+        if (f->x[0] == '2' && f->x[1] == '7' && layout) continue; /* the large ones only once */
         const eg_mark m = eg_push(cx);
         eg_tensor *x[4] = { operand(EG_F64, f->x, layout), operand(EG_F64, f->W, layout) };
         int n = 2;
@@ -219,7 +219,7 @@ TEST(an_expression_is_what_eg_expr_makes_of_it)
     eg_clear(cx);
 }
 
-/* The bits of a value and of all gradients with 1, 2 and 5 threads. */
+/* The value and all gradients have the same bits with 1, 2 and 5 threads. */
 TEST(bits_do_not_depend_on_threads)
 {
     static float kept[4][400 * 300];
@@ -240,8 +240,8 @@ TEST(bits_do_not_depend_on_threads)
     }
 }
 
-/* A value that an activation's gradient needs and another lacks is kept once, and only while the
- * context records. */
+/* A value that one activation's gradient needs and another's does not is kept once, and only while
+ * the context records. */
 #if !EG_DEBUG_ALLOC
 TEST(what_the_gradient_needs_is_kept)
 {
@@ -270,7 +270,7 @@ TEST(what_the_gradient_needs_is_kept)
 }
 #endif
 
-/* What a rule reads may not change in place, also where it is kept beside the node. */
+/* A change in place of what a rule reads is detected, also if the value is saved with the node. */
 TEST(changes_in_place_are_noticed)
 {
     eg_tensor *x = eg_uniform(cx, -1, 1, 3, 4), *W = eg_uniform(cx, -1, 1, 4, 5),
@@ -302,7 +302,7 @@ TEST(refuses)
         ck_assert_msg(strstr(eg_error(cx), said[k]) != NULL, "%s", eg_error(cx));
         eg_clear(cx);
     }
-    /* without a bias it is an einsum, but speaks as what was called */
+    /* without a bias it is an einsum, but errors name the function that was called */
     static const char *const bare[] = {
         "affine: index 'i' is 4 in operand 1 but 3 in operand 2\n  bi,oi->bo",
         "affine: x is f64 but W is f32; eg_cast one of them",
@@ -341,7 +341,7 @@ TEST(refuses)
     ck_assert(!eg_ok(
         eg_affine("bi,io->bo", x, W, b, .add = eg_full_n(cx, EG_F32, 0, 2, (int64_t[]){ 5, 2 }))));
     eg_assert_error(cx, "affine: x is f64 but .add is f32; eg_cast one of them");
-    /* integers are summed in i64, one operation after the other */
+    /* integers are summed in i64, one operation after another */
     eg_tensor *i = eg_cast(x, EG_I32), *V = eg_cast(W, EG_I32), *c = eg_cast(b, EG_I32);
     ck_assert_int_eq(eg_type(eg_affine("bi,io->bo", i, V, c, .activation = "relu")), EG_I64);
     ck_assert(!eg_ok(eg_affine("bi,io->bo", i, V, c, .activation = "gelu")));

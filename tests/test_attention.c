@@ -52,8 +52,8 @@ TEST(layouts_and_names_agree)
     eg_close(cx);
 }
 
-/* Calls that differ in one thing, made in turn, twice: a call that was made before is found as a
- * whole, and never another one. */
+/* Calls that differ in one option, made in turn, twice: a repeated call is found in the cache of
+ * plans, and never another one. */
 enum { CALLS = 20 };
 static eg_tensor *one_call(eg_ctx *cx, int which)
 {
@@ -167,7 +167,7 @@ TEST(dropout_acts_on_the_weights)
         eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = .5, .weights = &w, .dropped = &d);
     eg_set_draws(cx, draw);
     eg_tensor *plain = eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = .5);
-    ck_assert(same_bits(plain, y)); /* asking for weights changes nothing */
+    ck_assert(same_bits(plain, y)); /* requesting the weights changes nothing */
     eg_assert_close(eg_sum("b i [j]", w), eg_ones(cx, 2, 6), 1e-15);
     eg_tensor *kept = eg_ne(d, eg_scalar(cx, 0));
     eg_assert_close(eg_where(kept, eg_scale(w, 2), eg_zeros_like(w)), d, 1e-15);
@@ -198,7 +198,7 @@ TEST(grouped_queries)
                                  wave(cx, 1, 2, 5, 6), wave(cx, 2, 2, 5, 2)),
                     eg_attention("bihd, bjhd, bjhe -> bihe", wave(cx, 0, 2, 4, 3, 6),
                                  eg_rearrange("b j d -> b j h d", wave(cx, 1, 2, 5, 6), .h = 3),
-                                 /* one key head for all */
+                                 /* one head of keys for all heads of queries */
                                  eg_rearrange("b j e -> b j h e", wave(cx, 2, 2, 5, 2), .h = 3)),
                     1e-14);
     eg_close(cx);
@@ -220,8 +220,8 @@ TEST(softmax_over_two_letters)
     eg_close(cx);
 }
 
-/* A head by two names would be attended over with the keys; several axes of the key are attended
- * over when they are merged in it. */
+/* A head with two names would be attended over together with the keys; several axes of the key are
+ * attended over if they are merged in it. */
 TEST(a_head_by_two_names_is_refused)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -340,7 +340,7 @@ TEST(a_score_function_of_the_users)
     eg_close(cx);
 }
 
-/* The output of place i is the value of place i − 1: scores of content know nothing of it, a
+/* The output at position i is the value at position i − 1: scores of content cannot express this, a
  * relative table learns it. */
 TEST(a_relative_score_is_trained)
 {
@@ -437,7 +437,8 @@ TEST(options_refuse)
     eg_close(cx);
 }
 
-/* Options that are tensors are looked at before their values are: dead ones and strangers. */
+/* Options that are tensors are checked before their elements are read: dead ones, and those of
+ * another context. */
 TEST(options_are_of_this_context_and_alive)
 {
     eg_ctx *cx = eg_open(), *elsewhere = eg_open();

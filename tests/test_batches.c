@@ -1,5 +1,6 @@
-/* test_batches.c: a batch against its definition in network.h, example by example; which examples
- * are tested on; the parts of a batch; the score of logits against plain loops over them. */
+/* test_batches.c: a batch compared with its definition in network.h, example by example; which
+ * examples are in the test set; the parts of a batch; the score of logits compared with plain
+ * loops. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <math.h>
@@ -11,8 +12,7 @@ static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2, .seed = 4); }
 static void close_cx(void) { eg_close(cx); }
 
-/* -- data whose examples have uneven lengths, each in the forms that a batch may have -----------
- */
+/* -- data whose examples have different lengths, each in the forms that a batch may have ------- */
 static void next_letters(eg_rng *rng, eg_example *e)
 {
     e->inputs = e->outputs = 1 + (int)eg_rng_below(rng, 3);
@@ -29,7 +29,7 @@ static const eg_task next_task = { "next", "letters",    "abcd", 3, 3, false,
                                    false,  next_letters, 0,      0, 0 },
                      twice_task = { "twice", "letters", "abcd", 3, 6, true, false, twice, 0, 0, 0 },
                      asking_task = { "asks", "letters", "abcd", 3, 6, true, true, twice, 0, 0, 0 };
-/* one input in two lines, with two answers */
+/* one input on two lines, with two answers */
 static const char *const lines = "a\tb\nab\tba\nabc\tcb\nb\tc\nd\te\nda\tf\na\tc\nda\tab\nfa\tb\n"
                                  "ea\tb\nec\tdd\ncd\ta\nce\tb\nca\tfff\n";
 enum { NEXT, TWICE, ASKS, APART, PAIRS, PAIRS_APART, FORMS };
@@ -46,7 +46,7 @@ static eg_batches *batches(int form, eg_data **data)
     return b;
 }
 
-/* A row as network.h defines it; `length` tokens and targets, `sources` of the source. */
+/* A row as defined in network.h: `length` tokens and targets, `sources` tokens of the source. */
 typedef struct wanted {
     int32_t token[16], target[16], source[16];
     int64_t length, sources;
@@ -104,7 +104,7 @@ static bool same_input(const eg_example *a, const eg_example *b)
 
 GROUP("rows", .setup = open_f32, .teardown = close_cx)
 
-/* The rows of training are the examples of the stream that are not held out, in its order. */
+/* The training rows are the examples of the stream that are not held out, in order. */
 LOOP_TEST(training_rows_are_the_stream, FORMS)
 {
     eg_data *d;
@@ -122,7 +122,8 @@ LOOP_TEST(training_rows_are_the_stream, FORMS)
         }
     }
 }
-/* The rows of tests are all inputs that are held out, once each, where they first occur. */
+/* The test rows are all inputs that are held out, once each, in the order of their first
+ * occurrence. */
 LOOP_TEST(each_held_out_input_is_tested_once, FORMS)
 {
     enum { MOST = 200 };
@@ -148,8 +149,8 @@ LOOP_TEST(each_held_out_input_is_tested_once, FORMS)
     ck_assert_int_eq(tested, count);
     ck_assert_int_gt(count, _i < PAIRS ? 2 : 0);
 }
-/* A text: the held-out part is its last tenth, which test windows cover end to end; training
- * windows lie before it. */
+/* A text: the held-out part is its last tenth, which test windows cover without gaps; training
+ * windows are before it. */
 TEST(windows_of_a_text)
 {
     enum { N = 3000, HELD = N / 10, L = 16 };
@@ -186,7 +187,7 @@ TEST(windows_of_a_text)
         }
     }
 }
-/* The part of a batch has the rows of the whole, each list from its first row on. */
+/* A part of a batch has the rows of the batch, each list from its first row on. */
 LOOP_TEST(a_part_is_its_rows, FORMS)
 {
     eg_data *d;
@@ -217,8 +218,8 @@ LOOP_TEST(a_part_is_its_rows, FORMS)
 /* -- the score of logits ----------------------------------------------------------------------- */
 GROUP("score", .setup = open_f32, .teardown = close_cx)
 
-/* What logits (b l v) get right, by loops: at each target that counts, the largest logit of the
- * tokens that an answer may have (with STOP where answers end themselves); and Σ −ln softmax. */
+/* What logits (b l v) predict correctly, by loops: at each target that counts, the largest logit of
+ * the tokens that an answer may have (with STOP if answers end themselves); and Σ −ln softmax. */
 static eg_score plainly(const eg_batch *b, int form, eg_tensor *logits)
 {
     const int64_t v = eg_dim(logits, 2), least = form == NEXT ? EG_FIRST : EG_STOP;
@@ -250,8 +251,8 @@ static void score_is(const eg_score *s, const eg_score *want)
     ck_assert_int_eq(s->right, want->right);
     ck_assert_double_eq_tol(s->loss, want->loss, 1e-4 * fabs(want->loss));
 }
-/* Logits that are right at each place that counts: 9 at the target, and more at what is no answer,
- * and elsewhere what was drawn. */
+/* Logits that are right at each position that counts: 9 at the target, more at tokens that are no
+ * answer, and random values elsewhere. */
 static eg_tensor *right_logits(const eg_batch *b, int form, int64_t v)
 {
     eg_tensor *x = eg_uniform(cx, -1, 1, b->rows, b->length, v);
@@ -287,8 +288,8 @@ LOOP_TEST(scores_are_counts_over_positions, FORMS)
         ck_assert_int_eq(eg_batch_score(t, b, drawn, NULL), 0);
     }
 }
-/* One place after the other is made wrong: its token and its sequence no longer count as right; no
- * place without a target does anything. */
+/* One position after another is made wrong: its token and its sequence no longer count as right.
+ * Positions without a target have no effect. */
 LOOP_TEST(one_wrong_token_costs_its_sequence, FORMS)
 {
     eg_data *d;
@@ -318,8 +319,8 @@ LOOP_TEST(one_wrong_token_costs_its_sequence, FORMS)
     const int64_t two = last > 0 && b->target[3 * b->length + last - 1] != EG_PAD ? 2 : 1;
     ck_assert(s.exact == 4 && s.right == counted - two);
 }
-/* The logits of a network that is right in every second row, and elsewhere says the token of its
- * place. */
+/* The logits of a network that is right in every second row, and predicts the token at the position
+ * itself elsewhere. */
 static eg_tensor *every_second(const void *network, eg_ctx *c, const eg_batch *b)
 {
     const int64_t *v = network;

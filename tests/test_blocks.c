@@ -33,7 +33,7 @@ static void lesson_open(lesson *l, int threads, eg_dtype dtype, double dropout)
         for (int k = 0; k < LENGTH; k++) {
             r = r * 1664525 + 1013904223;
             l->token[e][k] = (int32_t)(r >> 16) % CLASSES;
-            /* the last examples have less to say, some of them nothing */
+            /* the last examples have fewer targets, some of them none */
             l->target[e][k] = k < e % (LENGTH + 1) ? l->token[e][LENGTH - 1 - k] : -1;
         }
 }
@@ -81,7 +81,7 @@ static int log2_up(int n)
     while (1 << k < n) k++;
     return k;
 }
-/* Blocks of 1, 2, 3 and all, and numbers of leaves that are no powers of two. */
+/* Blocks of 1, 2, 3 and all examples, and numbers of leaves that are no powers of two. */
 static const struct {
     int block, leaves;
 } cuts[] = { { 8, 0 }, { 1, 0 }, { 2, 5 }, { 3, 7 }, { 1, 64 }, { 100, 0 }, { 4, 1 } };
@@ -106,7 +106,7 @@ TEST(a_thread_holds_log_leaves_gradients)
     ck_assert_int_eq(lesson_steps(1, 1, 1, false, 1).sums, 1);
 }
 
-/* Against one loss of the whole batch; _i: with dropout, which eg_eval switches off. */
+/* Compared with one loss of the whole batch; _i: with dropout, which eg_eval switches off. */
 LOOP_TEST(the_mean_is_that_of_the_batch, 2)
 {
     lesson l;
@@ -198,7 +198,7 @@ TEST(dropout_of_a_block_depends_on_step_and_block)
     eg_close(l.cx);
 }
 
-/* Copies that a block makes draw by their own seeds, and anew in each block and step. */
+/* Copies that a block makes draw by their own seeds, with other numbers in each block and step. */
 enum { DRAWING = 3, DRAWS = 64, DRAWN = 4 };
 typedef struct drawn {
     eg_tensor *x;
@@ -246,7 +246,7 @@ TEST(copies_inside_a_block_draw_by_their_seeds_block_and_step)
 }
 
 #if !EG_DEBUG_ALLOC
-/* A thread that the system did not run at first takes its memory when it does. */
+/* A thread that the system did not run at first allocates its memory when it runs. */
 TEST(warm_steps_call_no_allocator)
 {
     lesson l;
@@ -263,8 +263,7 @@ TEST(warm_steps_call_no_allocator)
 }
 #endif
 
-/* -- what a block may do ------------------------------------------------------------------------
- */
+/* -- what a block may do ----------------------------------------------------------------------- */
 typedef struct scene {
     eg_ctx *cx;
     eg_tensor *x, *w, *made, *kept;
@@ -327,15 +326,16 @@ static int scene_run(scene *s, eg_tensor **d)
 static const struct {
     const char *says;
 } scenes[] = {
-    { "fill: the tensor belongs to the context that waits for its blocks; a block only reads it" },
+    { "fill: the tensor belongs to the context that waits for its blocks; a block must not write "
+      "to it" },
     { "assign: the tensor belongs to the context that waits" },
     { "mut_f64: the tensor belongs to the context that waits" },
     { "index 'd' is 3 in operand 1 but 4 in operand 2" },
-    { "the loss has 6 elements; it is the sum over its examples, one number" },
+    { "the loss has 6 elements, not one; it must be the sum over its examples" },
     { "the loss is NULL" },
     { "inf, which comes from scale" },
     { "the count is -2; it must be from 0 to 2^48" },
-    { "was made outside of the block from a tensor whose gradient is wanted" },
+    { "was computed outside of the block from an x, and the gradient through it" },
     { "name: the tensor belongs to the context that waits" },
     { "grad: y does not reach x" },
     { "pop: this mark belongs to no open scope" },
@@ -366,7 +366,7 @@ LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCE
                  2 * k + 1);
         ck_assert_msg(!strncmp(says, where, strlen(where)), "%s", says);
         ck_assert(!strchr(says, '\n') || what == 3);
-        /* the context is as good as before, and the parent's numbers are untouched */
+        /* the context works as before, and the parent's tensors are unchanged */
         eg_clear(s.cx);
         s.what = 99;
         ck_assert_int_eq(scene_run(&s, &d), 0);
@@ -374,7 +374,7 @@ LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCE
         eg_close(s.cx);
     }
 }
-/* The waiting context is not closed by one of its blocks. */
+/* The waiting context cannot be closed by one of its blocks. */
 TEST(a_block_does_not_close_the_context_that_waits_for_it)
 {
     scene s;
@@ -466,7 +466,7 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     ck_assert_int_eq(eg_grad_over(.cx = NULL), -1);
 }
 
-/* A parameter that some blocks reach, and one that none does. */
+/* A parameter that some blocks reach, and one that none reaches. */
 static eg_tensor *some_reach(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     scene *s = user;
@@ -487,7 +487,7 @@ TEST(what_no_block_reaches_is_null)
     eg_close(s.cx);
 }
 
-/* Leaves from the middle of a tree wait for two neighbours that are computed elsewhere: there are
+/* Leaves from the middle of a tree wait for two neighbours that are not computed here: there are
  * subtrees of every size at both ends. */
 static int take_count(void *user, const eg_leaf_sum *sum)
 {
@@ -520,8 +520,9 @@ LOOP_TEST(leaves_from_the_middle_hold_two_runs_of_sums, 3)
     eg_close(s.cx);
 }
 
-/* Gradients and parameters of many pieces, some of them of one half of the tree alone, and every
- * number of leaves from 1 to 5: the bits of one thread, and the values of one sum. */
+/* Gradients and parameters of many pieces, some of which only one half of the tree has, and every
+ * number of leaves from 1 to 5: the bits are those of one thread, and the values those of one
+ * sum. */
 enum { MANY = 70001, FEW = 4097 };
 typedef struct wide {
     eg_tensor *x[3];
@@ -571,7 +572,7 @@ LOOP_TEST(the_last_sum_is_made_by_all_threads, 5)
             for (int step = 0; step < 3; step++) {
                 eg_mark m = eg_push(c);
                 eg_step_over(opt[o], wide_loss, &w, 5, .block = 1, .leaves = _i + 1);
-                /* one parameter is a step behind */
+                /* one parameter has one step less */
                 eg_step_by(opt[o], (eg_tensor *[]){ d[0], step ? d[1] : NULL, d[2] });
                 eg_assert_ok(c);
                 eg_pop(c, m);
@@ -710,8 +711,8 @@ TEST(a_step_over_blocks_is_the_step_of_the_batch)
     eg_close(cx);
 }
 
-/* Products add gradients to the sum of a leaf themselves; whatever else a block does with a weight
- * is added as well. */
+/* Products add gradients to the sum of a leaf themselves; other uses of a weight in the block are
+ * added as well. */
 typedef struct uses {
     int what;
     eg_tensor *x, *w, *b;
@@ -739,7 +740,7 @@ static eg_tensor *uses_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, in
 LOOP_TEST(sums_of_a_leaf_are_those_of_its_blocks, 9 * 2)
 {
     enum { EACH = 3, ALL = 12, SIDE = 5 };
-    const bool once = _i % 9 < 4; /* a product alone: then to the bit */
+    const bool once = _i % 9 < 4; /* only one product: then the bits are equal */
     for (int same = 0; same < 2; same++) {
         eg_ctx *cx = eg_open(.dtype = _i / 9 ? EG_F32 : EG_F64, .threads = 2, .seed = 3);
         uses u = { _i % 9, eg_uniform(cx, -1, 1, ALL, SIDE), eg_uniform(cx, -1, 1, SIDE, SIDE),
@@ -764,7 +765,7 @@ LOOP_TEST(sums_of_a_leaf_are_those_of_its_blocks, 9 * 2)
     }
 }
 
-/* Each allocation may fail, in whichever thread: the step says so, and nothing is lost. */
+/* Each allocation may fail, in any thread: the step reports an error, and no memory is leaked. */
 TEST(each_allocation_may_fail)
 {
     for (int room = 0;; room++) {

@@ -15,7 +15,7 @@ __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) st
     return s;
 }
 
-TEST(target_clones) /* the clone that this processor picks computes what was written */
+TEST(target_clones) /* the clone that this processor selects computes the function */
 {
     double x[9], y[9];
     for (int i = 0; i < 9; i++) x[i] = i, y[i] = 2;
@@ -23,7 +23,8 @@ TEST(target_clones) /* the clone that this processor picks computes what was wri
 }
 #endif
 
-/* A value is a*b rounded, then plus c rounded: no loop body may fuse what its tail does not. */
+/* A value is a*b rounded, then plus c rounded: no loop body may fuse what its remainder does
+ * not. */
 TEST(no_contraction)
 {
     volatile double e = 0x1p-30;

@@ -8,7 +8,7 @@
 #include "fixtures.h"
 #include "tests.h"
 
-/* -- the rows' samples: value and gradients ---------------------------------------------------- */
+/* -- the samples of operations: value and gradients -------------------------------------------- */
 enum { OPERANDS = 8, OUTPUTS = 2 * OPERANDS + 1 };
 typedef struct sampled {
     eg_ctx *cx;
@@ -27,7 +27,7 @@ static void fill_operands(sampled *s)
         }
     }
 }
-/* Makes the operands that a sample asks for. */
+/* Makes the operands of a sample. */
 static void make_operands(sampled *s, eg_dtype dtype)
 {
     char text[256], *next = NULL;
@@ -79,7 +79,7 @@ static int sample_step(void *user, eg_tensor **out)
     for (int k = 0; k < n && !bad; k++) out[1 + OPERANDS + k] = ddx[k];
     return bad;
 }
-/* Outputs that a step left NULL are none. */
+/* Outputs that a step left NULL do not count. */
 static int sample_step_filled(void *user, eg_tensor **out)
 {
     const sampled *s = user;
@@ -88,7 +88,7 @@ static int sample_step_filled(void *user, eg_tensor **out)
         if (!out[k]) out[k] = out[0];
     return bad || eg_error(s->cx) != NULL;
 }
-/* Captures one sample of a row, and compares three runs with the step. */
+/* Captures one sample of an operation, and compares three runs with the step. */
 static int sample_agrees(const eg_op *op, const eg_sample *of, eg_dtype dtype, int threads,
                          int orders)
 {
@@ -232,7 +232,7 @@ static void lesson_open(lesson *l, const subject *of, eg_dtype dtype, int thread
 {
     lesson_begin(l, of, eg_open(.threads = threads, .dtype = dtype, .seed = 3), opt);
 }
-/* The batch of a step: numbers that were drawn for it, as another context would have drawn them. */
+/* The batch of a step: elements that were drawn for it, as another context would draw them. */
 static void lesson_batch(lesson *l, int step)
 {
     const eg_mark m = eg_push(l->cx);
@@ -258,7 +258,7 @@ static void compare_parameters(const lesson *a, const lesson *b)
     for (int k = 0; eg_opt_state(a->opt, k); k++)
         ck_assert(same_bits(eg_opt_state(a->opt, k)->x, eg_opt_state(b->opt, k)->x));
 }
-/* Steps of one context are captured, those of another are not. */
+/* The steps of one context are captured, those of another are not. */
 static void steps_agree(const subject *of, eg_dtype dtype, int threads, int opt)
 {
     lesson eager, again;
@@ -294,8 +294,7 @@ LOOP_TEST(steps_of_modules_run_again, SUBJECTS)
 }
 LOOP_TEST(steps_of_optimisers_run_again, 5) { steps_agree(&subjects[2], EG_F32, 1, _i); }
 
-/* -- acts: what is no row -----------------------------------------------------------------------
- */
+/* -- acts: items that are not operations ------------------------------------------------------- */
 typedef struct acts {
     eg_ctx *cx;
     eg_tensor *x, *state, *count;
@@ -307,8 +306,8 @@ static int tally(void *args, int count, eg_tensor *const *x)
     n[0] += eg_item(x[0]);
     return 0;
 }
-/* Assignments to leaves of the step and to a tensor that was there, a sum in place, draws, einsum
- * into a target, scopes, a checkpoint, and a function of the program. */
+/* Assignments to leaves of the step and to an older tensor, a sum in place, draws, einsum into a
+ * target, scopes, a checkpoint, and a function of the program. */
 static eg_tensor *inner(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -390,9 +389,8 @@ typedef struct passed {
 static const int64_t passed_sizes[][2] = { { 1, 1 },   { 1, 5 },    { 4, 4 },    { 3, 7 },
                                            { 8, 8 },   { 1, 1024 }, { 1, 1025 }, { 41, 25 },
                                            { 64, 50 }, { 3, 1360 }, { 700, 601 } };
-/* Rows of all numbers of operands, values that are used once, twice and as outputs, transposed
- * operands in and out of step with the others, scalars, rows that are repeated, integers and
- * truths. */
+/* Operations with any number of operands, values that are used once, twice and as outputs, operands
+ * that are transposed alike and differently, scalars, repeated rows, integers and bools. */
 static int passed_step(void *user, eg_tensor **out)
 {
     const passed *p = user;
@@ -404,7 +402,7 @@ static int passed_step(void *user, eg_tensor **out)
     eg_tensor *w = p->rows == p->columns ? eg_add(v, eg_transpose(v, 0, 1)) : eg_neg(v);
     out[0] = eg_mul(eg_mul(w, p->one), eg_exp(eg_add(w, p->row)));
     out[1] = u;
-    u = eg_sub(u, eg_flip_axis(eg_flip_axis(u, 0), 1)); /* from its end */
+    u = eg_sub(u, eg_flip_axis(eg_flip_axis(u, 0), 1)); /* reversed */
     out[2] = eg_where(eg_gt(eg_abs(a), eg_abs(u)), eg_powc(a, 3), eg_maximum(t, eg_atan2(a, w)));
     eg_tensor *first = eg_slice_axis(w, 1, 0, (p->columns + 1) / 2, 1);
     out[3] = eg_add(eg_scale(first, 2), first);
@@ -468,8 +466,8 @@ LOOP_TEST(rows_in_one_pass_have_the_bits_of_the_step, sizeof passed_sizes / size
     passes_agree(5, EG_F32, passed_sizes[_i]);
 }
 
-/* A mask of one byte an element is last read in a pass that makes a result of four: the result's
- * first strip would lie on the mask's next ones if the two shared memory. */
+/* A mask of one byte per element is last read in a pass whose result has four bytes per element:
+ * the result's first strip would overwrite the mask's next ones if they shared memory. */
 static int masked_step(void *user, eg_tensor **out)
 {
     eg_tensor *x = user, *mask = eg_gt(x, eg_square(x)), *sum = eg_sum(NULL, x);
@@ -486,7 +484,7 @@ TEST(strips_of_a_pass_are_not_written_over_what_it_still_reads)
     ck_assert(same_bits(y, eg_captured_output(c, 0)));
     eg_close(cx);
 }
-/* Where a window begins is a number in a tensor, which may change between runs. */
+/* The start of a window is an element of a tensor, which may change between runs. */
 typedef struct windowed {
     eg_tensor *x, *first, *positions;
 } windowed;
@@ -515,8 +513,7 @@ TEST(a_window_begins_elsewhere_in_each_run)
     eg_close(cx);
 }
 
-/* -- memory --------------------------------------------------------------------------------------
- */
+/* -- memory ------------------------------------------------------------------------------------ */
 static int deep_step(void *user, eg_tensor **out)
 {
     eg_tensor *x = user, *y = x;
@@ -540,7 +537,7 @@ TEST(bytes_are_those_that_the_context_counts)
     ck_assert_uint_eq(run.mallocs, made.mallocs);
     ck_assert_uint_eq(run.nodes, made.nodes);
     eg_captured_free(c);
-#if !EG_DEBUG_ALLOC /* else the list of rows that were looked at counts, too */
+#if !EG_DEBUG_ALLOC /* otherwise the list of operations that were checked counts, too */
     ck_assert_uint_eq(eg_stats(cx).used, before);
 #endif
     eg_close(cx);
@@ -565,7 +562,8 @@ TEST(runs_leave_nothing_in_the_open_scope)
     ck_assert_uint_eq(eg_stats(cx).used, before);
     eg_close(cx);
 }
-/* 60 results of 400000 bytes, of which one pass keeps a strip at a time, all but the last. */
+/* 60 results of 400000 bytes, of which a pass keeps one strip at a time, except for the last
+ * one. */
 TEST(numbers_that_are_not_used_at_the_same_time_share_memory)
 {
     eg_ctx *cx = eg_open(.threads = 1);
@@ -575,7 +573,7 @@ TEST(numbers_that_are_not_used_at_the_same_time_share_memory)
     ck_assert_uint_lt(eg_captured_bytes(c), 600000);
     eg_close(cx);
 }
-/* Products, which are no rows of a pass: 20 results of 40000 bytes, of which two are used at a
+/* Products, which cannot be part of a pass: 20 results of 40000 bytes, two of which are used at a
  * time. */
 static int products_step(void *user, eg_tensor **out)
 {
@@ -607,7 +605,7 @@ static int changing_step(void *user, eg_tensor **out)
     *out = eg_mul(*out, eg_at("[i] j, k -> k j", c->inside, c->index));
     return 0;
 }
-/* What a captured step made is an operand of another one like any other. */
+/* The output of a captured step can be an operand of another one. */
 static int second_step(void *user, eg_tensor **out)
 {
     eg_tensor *x = user;
@@ -706,22 +704,22 @@ REFUSED(host, eg_host_call(a->cx, fails, NULL, 0, 0, NULL))
 REFUSED(open, eg_push(a->cx))
 REFUSED(none, *out = NULL)
 static const refusal refusals[] = {
-    { "item: in a step that is captured no number is read", refused_item },
-    { "get: in a step that is captured no number is read", refused_get },
-    { "f32: in a step that is captured no number is read", refused_f32 },
-    { "raw: in a step that is captured no number is read", refused_raw },
-    { "mut_f32: in a step that is captured no number is read", refused_mut },
-    { "format: in a step that is captured no number is read", refused_print },
-    { "from: in a step that is captured numbers of the program", refused_from },
-    { "keep: in a step that is captured nothing outlives it", refused_keep },
-    { "owner: in a step that is captured nothing outlives", refused_owner },
-    { "owner: in a step that is captured nothing outlives", refused_params },
-    { "seed: in a step that is captured", refused_seed },
-    { "set_draws: in a step that is captured", refused_draws },
+    { "item: not possible in a captured step: a run does not repeat", refused_item },
+    { "get: not possible in a captured step: a run does not repeat", refused_get },
+    { "f32: not possible in a captured step: a run does not repeat", refused_f32 },
+    { "raw: not possible in a captured step: a run does not repeat", refused_raw },
+    { "mut_f32: not possible in a captured step: a run does not repeat", refused_mut },
+    { "format: not possible in a captured step: a run does not repeat", refused_print },
+    { "from: not possible in a captured step: the elements of an array", refused_from },
+    { "keep: not possible in a captured step: only outputs are kept", refused_keep },
+    { "owner: not possible in a captured step: only outputs are kept", refused_owner },
+    { "owner: not possible in a captured step: only outputs are kept", refused_params },
+    { "seed: not possible in a captured step", refused_seed },
+    { "set_draws: not possible in a captured step", refused_draws },
     { "pop: this mark belongs to no open scope", refused_pop },
     { "capture: inside of a captured step", refused_inside },
-    { "grad_over: in a step that is captured", refused_over },
-    { "my cache: in a step that is captured", refused_mine },
+    { "grad_over: not possible in a captured step", refused_over },
+    { "my cache: not possible in a captured step", refused_mine },
     { "host_call: the function failed", refused_host },
     { "capture: the step left a scope open", refused_open },
     { "capture: output", refused_none },
@@ -792,14 +790,15 @@ TEST(runs_refuse_tensors_that_are_gone)
     ck_assert_ptr_nonnull(c);
     eg_owner_close(o);
     ck_assert(eg_captured_run(c));
-    ck_assert_ptr_nonnull(strstr(eg_error(cx), "is gone"));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "no longer exists"));
     eg_close(cx);
 }
 #endif
 
 /* -- plans ---------------------------------------------------------------------------------------
  */
-/* Products of many kinds: direct, packed, batched, with sums that come first, of three operands. */
+/* Products of many kinds: direct, packed, batched, with operands that are summed first, of three
+ * operands. */
 static int kinds_step(void *user, eg_tensor **out)
 {
     eg_tensor *const *x = user;
@@ -811,7 +810,8 @@ static int kinds_step(void *user, eg_tensor **out)
     return eg_grad(eg_add(eg_sum(NULL, eg_sin(out[0])), eg_sum(NULL, eg_exp(out[1]))), NULL, 1,
                    &x[0], &out[5]);
 }
-/* A run does not read the memory of plans, where others have taken the place of the step's. */
+/* A run does not read the cache of plans, in which other entries have replaced those of the
+ * step. */
 TEST(runs_outlive_the_plans_of_the_step)
 {
     enum { OUTS = 6 };
@@ -841,7 +841,7 @@ static int dropping_step(void *user, eg_tensor **out)
     out[0] = eg_dropout(user, 0.5);
     return 0;
 }
-/* A step that drops would go on dropping under eg_eval, and the reverse. */
+/* Under eg_eval a step with dropout would still drop elements, and the reverse. */
 TEST(runs_are_refused_in_the_other_state_of_training)
 {
     for (int trains = 0; trains < 2; trains++) {
@@ -853,9 +853,10 @@ TEST(runs_are_refused_in_the_other_state_of_training)
         ck_assert_int_eq(eg_captured_run(c), 0);
         state[!trains](cx);
         ck_assert_int_eq(eg_captured_run(c), -1);
-        eg_assert_error(cx, trains ? "captured_run: the step was captured under eg_train, and the "
-                                     "context is under eg_eval now"
-                                   : "captured under eg_eval, and the context is under eg_train");
+        eg_assert_error(cx, trains
+                                ? "captured_run: the step was captured under eg_train, but the "
+                                  "context is now under eg_eval"
+                                : "captured under eg_eval, but the context is now under eg_train");
         state[trains](cx);
         ck_assert_int_eq(eg_captured_run(c), 0);
         eg_close(cx);

@@ -1,6 +1,6 @@
-/* test_complex.c: c128 and the complex step. The table test (test_ops.c) holds every row's
- * derivatives against complex steps; here are values by NumPy and mpmath, what c128 is refused, and
- * what a complex step does with tapes: other layouts, draws, what was changed. */
+/* test_complex.c: c128 and the complex step. The table test (test_ops.c) compares every operation's
+ * derivatives with complex steps. Here are values by NumPy and mpmath, what is refused for c128,
+ * and complex steps on various tapes: other layouts, draws, tensors that were changed. */
 #include <complex.h>
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -113,8 +113,8 @@ TEST(rows_by_numpy)
     eg_close(cx);
 }
 
-/* Over the plane to 1e-14 of its modulus, and next to the real line each part to what rounding x²
- * leaves of e^−x². */
+/* In the plane to 1e-14 of its modulus, and near the real line each part to the error that rounding
+ * x² causes in e^−x². */
 TEST(erf_over_the_plane)
 {
     eg_ctx *cx = eg_open();
@@ -146,7 +146,7 @@ TEST(in_and_out)
     ck_assert_int_eq(eg_type(z), EG_C128);
     ck_assert_str_eq(eg_type_name(EG_C128), "c128");
     ck_assert_mem_eq(eg_c128(z), c, sizeof c);
-    ck_assert_double_eq(eg_c128(t)[0], 2); /* row-major whatever the storage */
+    ck_assert_double_eq(eg_c128(t)[0], 2); /* row-major for any storage */
     ck_assert_double_eq(eg_get(eg_imag(t), 0, 1), 15);
     ck_assert_double_eq(eg_get(eg_real(eg_unfold_axis(z, 1, 2, 1)), 1, 1, 0), 4);
     ck_assert_mem_eq(eg_c128(eg_complex(eg_real(z), eg_imag(z))), c, sizeof c);
@@ -173,7 +173,7 @@ TEST(in_and_out)
     eg_close(cx);
 }
 
-/* eg_assert_close sees imaginary parts: of three tests that it has to fail, all fail. */
+/* eg_assert_close compares imaginary parts: three tests that must fail do fail. */
 START_TEST(not_close)
 {
     eg_ctx *cx = eg_open();
@@ -228,8 +228,7 @@ TEST(refusals)
     refused(cx, eg_softmax("i [j]", x, .keep = { "ij", z }), "softmax: .keep is c128");
     refused(cx, eg_at("[i] j, k l", x, z), "at: operand 2 is c128");
     ck_assert(isnan(eg_item(eg_sum(NULL, z))));
-    eg_assert_error(cx,
-                    "item: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it");
+    eg_assert_error(cx, "item: the tensor is c128; read its eg_real or eg_imag");
     ck_assert_ptr_null(eg_f64(z));
     eg_assert_error(cx, "f64: the tensor is c128, not f64");
     ck_assert_int_eq(eg_assign(z, x), -1);
@@ -256,11 +255,11 @@ static eg_tensor *stepped(eg_tensor *y, int count, eg_tensor *const *xs, eg_tens
     const uint64_t nodes = eg_stats(eg_context(y)).used;
     const bool good = eg__complex_step(y, count, xs, vs, &dy, &unsupported);
     ck_assert_msg(good, "%s", unsupported ? unsupported->name : eg_error(eg_context(y)));
-    /* nothing stays but dy */
+    /* only dy remains */
     ck_assert_uint_le(eg_stats(eg_context(y)).used, nodes + 256 + 8 * (uint64_t)eg_size(y));
     return dy;
 }
-/* The largest difference between the step and forward mode, of the largest entry. */
+/* The largest difference between the step and forward mode, relative to the largest entry. */
 static double off(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
 {
     eg_tensor *a = eg_cast(eg_jvp(y, count, xs, vs), EG_F64), *n = stepped(y, count, xs, vs);
@@ -269,8 +268,8 @@ static double off(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
     return eg_item(eg_max(NULL, eg_abs(eg_sub(a, n)))) / s;
 }
 
-/* Heads split and merged by reshapes of views, masks, a bias, dropout: an attention as people write
- * it; y and its gradients. */
+/* Heads split and merged by reshapes of views, masks, a bias, dropout, as often written; y and its
+ * gradients. */
 TEST(attention_and_its_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -291,8 +290,8 @@ TEST(attention_and_its_gradient)
     eg_close(cx);
 }
 
-/* The worked example of test_textbook.c: differences see nothing of d/dW_Q, whose entries are below
- * 1e-106; the step sees all of its digits. */
+/* The worked example of test_textbook.c: differences are 0 for d/dW_Q, whose entries are below
+ * 1e-106; the complex step has all of its digits. */
 TEST(saturated_softmax)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -307,7 +306,7 @@ TEST(saturated_softmax)
     eg_close(cx);
 }
 
-/* Inputs that are views, repeat an element, share memory, depend on each other or come twice;
+/* Inputs that are views, repeat an element, share memory, depend on each other or occur twice;
  * f32. */
 TEST(inputs_of_every_kind)
 {
@@ -340,7 +339,7 @@ TEST(inputs_of_every_kind)
     eg_close(cx);
 }
 
-/* -- a user's rows ---------------------------------------------------------------------------- */
+/* -- a user's operations ----------------------------------------------------------------------- */
 static bool cube_shape(eg_tensor *y)
 {
     const eg_tensor *x = eg_operand(y, 0);
@@ -398,18 +397,18 @@ TEST(rows_of_users)
     const double error = off(eg_apply(&wrong, NULL, 0, 1, &x), 1, &x, &v);
     ck_assert(error > 3e-4 && error < 4e-4); /* its rule is wrong by a third of a thousandth */
     eg_tensor *want = eg_scale(eg_square(x), 3), *y = eg_apply(&flat, NULL, 0, 1, &x);
-    /* a gradient called zero is not believed */
+    /* a gradient of zero by definition is evaluated as well */
     eg_assert_close(stepped(y, 1, &x, &v), want, 1e-15);
-    /* nor is a path that was cut */
+    /* so is a path that was cut */
     eg_assert_close(stepped(eg_exp(eg_detach(x)), 1, &x, &v), eg_exp(x), 1e-15);
     eg_assert_close(stepped(eg_floor(eg_scale(x, 9)), 1, &x, &v), eg_zeros(cx, 3), 0);
 
     y = eg_exp(eg_apply(&plain, NULL, 0, 1, &x));
     ck_assert(!eg__complex_step(y, 1, &x, &v, &dy, &unsupported));
     ck_assert_ptr_eq(unsupported, &plain);
-    eg_assert_ok(cx); /* a row is named, and nothing failed */
+    eg_assert_ok(cx); /* an operation is named, and no error is recorded */
     refused(cx, eg_apply(&plain, NULL, 0, 1, (eg_tensor *[]){ eg_cast(x, EG_C128) }),
-            "cube: its row has no forward_c128(), so that it cannot evaluate c128");
+            "cube: it has no forward_c128(), so it cannot be applied to c128");
     eg_close(cx);
 }
 
@@ -429,7 +428,7 @@ TEST(recomputed_and_changed)
     eg_tensor *vs[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 4, 5) };
     eg_tensor *s = eg_scale(x, .5), *y = eg_checkpoint(inside, w, 1, &s), *dy;
     const eg_op *unsupported;
-    /* the same draws, also of what f reads through user */
+    /* the same draws, also for what f reads through user */
     ck_assert_double_le(off(eg_exp(y), 2, xs, vs), 1e-14);
     y = eg_checkpoint(unknown, NULL, 1, &x);
     ck_assert(!eg__complex_step(y, 1, &x, vs, &dy, &unsupported));
@@ -447,7 +446,7 @@ TEST(recomputed_and_changed)
     eg_assert_error(cx, "complex step: operand 1 of exp was changed in place");
     s = eg_scale(x, 2);
     y = eg_exp(s);
-    eg_fill(s, 1); /* after its use, and it is made again from x */
+    eg_fill(s, 1); /* changed after its use, and x is evaluated again */
     eg_assert_close(stepped(y, 1, &x, vs), eg_mul(eg_scale(y, 2), vs[0]), 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);

@@ -1,5 +1,5 @@
-/* test_copies.c: tensors with copies: every operation does for each copy, to the bit, what it does
- * for a tensor alone. */
+/* test_copies.c: tensors with copies: every operation computes for each copy the same bits as for a
+ * single tensor. */
 #include <eingrad.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,11 +41,11 @@ static eg_tensor *copies_operand(eg_ctx *cx, const eg_sample *s, const char **at
     return x;
 }
 
-/* What a sample makes of copies, and of each of them alone. */
+/* A sample on tensors with copies, and on each of them alone. */
 typedef struct trial {
     const eg_op *op;
     const eg_sample *s;
-    int shared; /* this operand is one for all; −1: none */
+    int shared; /* this operand has no copies; −1: all have */
     int n, bad;
     const eg_copies *c;
     eg_tensor *all[16], *in[16]; /* the operands: (copies, …), and as the sample gets them */
@@ -68,7 +68,7 @@ static void complain(trial *t, const char *what, int64_t copy)
     eg_clear(cx);
     t->bad++;
 }
-/* The gradients of ⟨cos y, y⟩: cos y is a cotangent that differs from copy to copy. */
+/* The gradients of ⟨cos y, y⟩, for which cos y is a cotangent that differs from copy to copy. */
 static bool slopes_of(eg_tensor *y, int n, eg_tensor *const *in, eg_tensor **d)
 {
     eg_tensor *xs[16];
@@ -119,7 +119,7 @@ static void captured_alike(trial *t)
     }
     if (eg_error(cx)) complain(t, "not captured", 0);
 }
-/* One sample on copies of all operands but the shared one. Returns how much is wrong. */
+/* One sample on copies of all operands but the shared one. Returns the number of differences. */
 static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int shared)
 {
     trial t = { .op = op, .s = s, .shared = shared };
@@ -162,8 +162,8 @@ TEST(copies_every_row_gives_each_copy_the_bits_of_one)
     eg_close(cx);
 }
 
-/* A predicate that reads a tensor with copies forbids in each copy what that copy's numbers say: in
- * a softmax, in an attention of any form, in a formula's choice. */
+/* A predicate that reads a tensor with copies applies in each copy the elements of that copy: in a
+ * softmax, in an attention of any form, in a formula. */
 TEST(copies_of_what_a_predicate_reads)
 {
     enum { EACH = 3, KEYS = 5 };
@@ -214,7 +214,7 @@ static int picked(uint64_t *state, int n)
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (int)((*state >> 33) % (uint64_t)n);
 }
-/* Writes some of the letters a … e in any order; returns how many. */
+/* Writes some of the letters a … e in any order; returns their number. */
 static int term_of(uint64_t *state, char *to, const char *from)
 {
     char left[8];
@@ -228,7 +228,7 @@ static int term_of(uint64_t *state, char *to, const char *from)
     to[n] = 0;
     return n;
 }
-/* A tensor of the term's sizes, `copies` times along a first axis. */
+/* A tensor with the term's sizes, `copies` times along a first axis. */
 static eg_tensor *product_operand(eg_ctx *cx, const char *term, const int64_t *size, int64_t copies)
 {
     int64_t dim[8] = { copies };
@@ -236,7 +236,8 @@ static eg_tensor *product_operand(eg_ctx *cx, const char *term, const int64_t *s
     for (const char *c = term; *c; c++) dim[n++] = size[*c - 'a'];
     return eg_normal_n(cx, EG_DEFAULT, 0, 1, n, dim);
 }
-/* Products of one string on copies, the second operand of which may have none, and each copy's. */
+/* Products of one string on copies, the second operand of which may have none, and for each copy
+ * alone. */
 static void try_product(eg_ctx *cx, uint64_t *state, int t)
 {
     static const int64_t sizes[] = { 1, 2, 3, 8, 13, 16, 33, 70 };
@@ -280,8 +281,7 @@ LOOP_TEST(copies_products_of_all_sizes_have_the_bits_of_one, 6)
     }
     eg_close(cx);
 }
-/* What follows a product in its tiles: bias, activation and residual of each copy, or one for all.
- */
+/* Bias, activation and residual in the tiles of a product: for each copy, or one for all. */
 LOOP_TEST(copies_of_affine_maps_have_the_bits_of_one, 16)
 {
     static const int64_t sizes[][3] = {
@@ -318,8 +318,8 @@ LOOP_TEST(copies_of_affine_maps_have_the_bits_of_one, 16)
     eg_close(cx);
 }
 
-/* Copies whose elements alternate in memory: the step from copy to copy is the smallest of all, and
- * yet it decides nothing about a sum. */
+/* Copies whose elements alternate in memory: the step from copy to copy is the smallest stride, but
+ * must not decide the order of a sum. */
 TEST(copies_that_alternate_have_the_bits_of_one)
 {
     enum { MANY = 9, ROWS = 40, COLUMNS = 20 };
@@ -376,7 +376,7 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
     ck_assert(!eg_grad(eg_sum(NULL, eg_square(flat)), NULL, 1, &W, &e));
     ck_assert_ptr_null(eg_copies_of(d));
     ck_assert_double_le(eg_item(eg_max(NULL, eg_abs(eg_sub(d, e)))), 1e-12);
-    /* each copy's part of it, as a loop gives it */
+    /* the part of each copy, as in a loop */
     ck_assert(!eg_grad_each(eg_sum(NULL, eg_square(h)), 1, &W, &each));
     ck_assert_int_eq(eg_rank(each), 3);
     for (int k = 0; k < COPIES; k++) {
@@ -414,7 +414,7 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
                   !eg_grad(eg_sum(NULL, eg_square(e)), NULL, 1, &one, &ee));
         ck_assert(same_bits(eg_copy_at(dd, k), ee));
     }
-    /* copies_stack couples them, and its adjoint takes them apart */
+    /* copies_stack couples the copies, and its adjoint separates them */
     eg_tensor *all = eg_copies_stack(x), *m = eg_sum(NULL, eg_square(eg_mean("[s] i", all)));
     ck_assert(!eg_grad(m, NULL, 1, &x, &d) && !eg_grad(m, NULL, 1, &X, &e));
     ck_assert(same_bits(eg_copies_stack(d), e));
@@ -443,7 +443,9 @@ TEST(copies_refusals_name_both_numbers)
     eg_keep(x), refused(cx, "keep: the tensor has 3 copies");
     eg_print(stdout, x), refused(cx, "print: the tensor has 3 copies");
     eg_copy_at(x, 3), refused(cx, "copy_at: copy 3 of 3");
-    eg_copies_open(o, 0, NULL), refused(cx, "copies: there must be at least 1, not 0");
+    eg_copies_open(o, 0, NULL), refused(cx, "copies: there must be 1 to 2^32, not 0");
+    eg_copies_open(o, INT64_MAX, NULL),
+        refused(cx, "there must be 1 to 2^32, not 9223372036854775807");
     eg_assign(eg_ones(cx, 4), x), refused(cx, "assign: the value has 3 copies, the target none");
     eg_assign(z, x), refused(cx, "assign: the value has 3 copies, the target others");
     eg_grad_each(eg_sum(NULL, eg_ones(cx, 2)), 1, &x, &d),
@@ -477,7 +479,7 @@ TEST(copies_are_filled_and_assigned_all_together)
 enum { MODELS = 3, BATCH = 4, PLACES = 6, STEPS = 4 };
 static const double rates[MODELS] = { 1e-3, 3e-3, 1e-2 }, clips[MODELS] = { 0, .5, 1 };
 static const uint64_t model_seeds[MODELS] = { 4, 8, 15 };
-/* The tokens of a model's step; of another length in each, as its task might have it. */
+/* The tokens of a step of one model, with another length in each, as for its own task. */
 static eg_tensor *tokens_of(eg_ctx *cx, uint64_t seed, int step)
 {
     int64_t t[BATCH * PLACES];
@@ -623,7 +625,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_linear *l = eg_linear_new(p, "a", .in = 2, .out = 3);
     eg_linear_new(q, "a", .in = 2, .out = 3);
     ck_assert_ptr_null(eg_adam(q, .lr_each = rates));
-    refused(cx, "adam: .lr_each is for parameters with copies, and these have none");
+    refused(cx, "adam: .lr_each is for parameters with copies, but these have none");
     ck_assert_ptr_null(eg_adam(p, .copies = 2, .lr_each = (const double[]){ 1, -1 }));
     refused(cx, "copy 1: adam: lr must not be negative, not -1");
     ck_assert_ptr_null(eg_sgd(p, .lr_each = rates));
@@ -639,7 +641,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_opt *opt = eg_adam(p);
     eg_tensor *x = eg_ones(cx, 1, 2), *y = eg_linear_run(l, x);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_copies_stack(y))), -1);
-    refused(cx, "the loss has not the copies of the parameters");
+    refused(cx, "the loss does not have the copies of the parameters");
     eg_fill(eg_copy_at(l->bias, 1), INFINITY);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(l, x))), -1);
     refused(cx, "adam: the loss of copy 1 is inf; the step is not done");

@@ -33,14 +33,14 @@ TEST(error_is_sticky_and_the_first_wins)
     ck_assert_str_eq(eg_error(cx), first);
     eg_clear(cx);
     ck_assert(eg_ok(eg_add(a, a)));
-    eg_exp(y); /* a poison tensor does not recover with the context */
+    eg_exp(y); /* a poison tensor stays poison after eg_clear */
     eg_assert_error(cx, "failed");
     free(first);
     eg_close(cx);
 }
 
-/* Where no operand leads to a context, the thread keeps the sentence: the first since it was
- * cleared, as in a context. */
+/* If no operand has a context, the thread keeps the message: the first since it was cleared, as in
+ * a context. */
 static void *in_a_thread_of_its_own(void *said)
 {
     eg_clear(NULL);
@@ -129,7 +129,8 @@ TEST(a_failure_has_a_code)
         }
         ck_assert_msg(eg_error_code(cx) == kinds[k].code, "%s: code %d: %s", kinds[k].what,
                       eg_error_code(cx), eg_error(cx));
-        eg_fail_as(cx, EG_ERROR_MEMORY, "a later one"); /* the first wins, its code too */
+        /* the first error is kept, and its code, too */
+        eg_fail_as(cx, EG_ERROR_MEMORY, "a later one");
         ck_assert_int_eq(eg_error_code(cx), kinds[k].code);
         eg_clear(cx);
     }
@@ -141,7 +142,7 @@ TEST(a_failure_has_a_code)
     eg_clear(NULL);
 }
 
-/* A module of a user's reads its options as the library does. */
+/* A user's module reads its options as the library does. */
 TEST(options_that_are_not_given_keep_their_defaults)
 {
     typedef struct options {
@@ -151,7 +152,7 @@ TEST(options_that_are_not_given_keep_their_defaults)
     } options;
     const options defaults = { sizeof defaults, 7, 8 };
     options own = defaults, given = { offsetof(options, rate), 1, 2 };
-    eg_options(&own, sizeof own, &given); /* of a caller whose struct ended before rate */
+    eg_options(&own, sizeof own, &given); /* from a caller whose struct ended before `rate` */
     ck_assert(own.width == 1 && own.rate == 8);
     eg_options(&own, sizeof own, NULL);
     ck_assert(own.width == 1 && own.rate == 8);
@@ -222,12 +223,12 @@ TEST(scopes_free_and_keep_hands_outward)
     eg_mark left = eg_push(cx);
     eg_push(cx);
     eg_ones(cx, 1000);
-    eg_pop(cx, left); /* takes the inner one along */
+    eg_pop(cx, left); /* also ends the inner scope */
     ck_assert_uint_eq(eg_stats(cx).used, 0);
     eg_close(cx);
 }
 
-#if !EG_DEBUG_ALLOC /* with a malloc per tensor the sanitizer reports this one */
+#if !EG_DEBUG_ALLOC /* with a malloc for each tensor the sanitizer reports this */
 TEST(use_after_pop_is_named)
 {
     eg_ctx *cx = eg_open();
@@ -365,7 +366,7 @@ TEST(warm_step_calls_no_allocator)
     meter m = { .left = -1 };
     eg_ctx *cx = eg_open(.realloc = metered, .user = &m);
     eg_tensor *w = eg_normal(cx, 0, 1, 8, 8);
-    /* the second thread is made when what it could have done adds up */
+    /* the second thread is made when the loops that it could have shared add up */
     for (int k = 0; k < 20; k++) step(cx, w, 500);
     long warm = m.calls;
     for (int k = 0; k < 20; k++) step(cx, w, 500);
@@ -439,7 +440,7 @@ TEST(draws_repeat_and_can_be_set)
     eg_close(cx);
 }
 
-/* -- threads: each piece once, by a thread of the team, whatever the job before it was -------- */
+/* -- threads: each piece once, by a thread of the team, whatever the job before was ------------ */
 enum { PIECES = 61 };
 typedef struct loop {
     _Atomic int done[PIECES], strangers;
@@ -458,7 +459,7 @@ TEST(each_piece_is_done_once)
     eg_ctx *cx = eg_open(.threads = 4);
     for (int round = 0; round < 3000; round++) {
         const int pieces = 2 + round * 17 % (PIECES - 1);
-        /* one straight after the other */
+        /* one directly after the other */
         loop l[2] = { { .team = 2 + round % 3 }, { .team = 2 + round % 2 } };
         for (int k = 0; k < 2; k++) eg__parallel(cx, l[k].team, pieces, note, &l[k]);
         for (int k = 0; k < 2; k++) {
@@ -469,8 +470,7 @@ TEST(each_piece_is_done_once)
     eg_close(cx);
 }
 
-/* A loop of the user's: each piece once, short or long, with a loop inside it, without a context.
- */
+/* A loop of the user: each piece once, short or long, with a loop inside it, without a context. */
 typedef struct pieces_done {
     eg_ctx *cx;
     _Atomic int done[1000], inner;
@@ -504,15 +504,16 @@ LOOP_TEST(a_loop_of_ones_own_does_each_piece_once, 4)
 
 /* -- forks ------------------------------------------------------------------------------------ */
 #if defined(__SANITIZE_THREAD__)
-#define TSAN 1 /* it has no threads after the fork of a process that had some */
+#define TSAN 1 /* no threads after the fork of a process that had some */
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define TSAN 1
 #endif
 #endif
 #ifndef TSAN
-/* A child that hangs is ended by its alarm, after 20 s times CK_TIMEOUT_MULTIPLIER. It inherits
- * Check's handler of SIGALRM, which kills a process group: without CK_FORK that of all tests. */
+/* A child that hangs is ended by its alarm, after 20 s times CK_TIMEOUT_MULTIPLIER. It would
+ * inherit Check's handler of SIGALRM, which kills a process group: without CK_FORK that of all
+ * tests. */
 static void end_child_in_time(void)
 {
     const char *times = getenv("CK_TIMEOUT_MULTIPLIER");
@@ -524,7 +525,7 @@ typedef struct meeting {
     _Atomic int came;
     _Atomic bool met;
 } meeting;
-/* Two pieces, each of which waits for the other: alone a thread meets nobody. */
+/* Two pieces, each of which waits for the other: this takes two threads. */
 static void meet(void *user, int64_t piece, int thread)
 {
     meeting *m = user;
@@ -535,7 +536,7 @@ static void meet(void *user, int64_t piece, int thread)
 }
 static bool has_helpers(eg_ctx *cx)
 {
-    for (int k = 0; k < 5; k++) { /* a helper that is only just made may come late */
+    for (int k = 0; k < 5; k++) { /* a new helper may start late */
         meeting m = { .came = 0 };
         eg__parallel(cx, 2, 2, meet, &m);
         if (m.met) return true;
@@ -559,7 +560,7 @@ TEST(a_child_of_fork_makes_helpers_of_its_own)
         _exit(good ? 0 : 1);
     }
     ck_assert_int_eq(status_of(child), 0);
-    ck_assert(has_helpers(cx)); /* the parent keeps its own */
+    ck_assert(has_helpers(cx)); /* the parent keeps its helpers */
     eg_close(cx);
 }
 
@@ -580,7 +581,7 @@ static void *compute(void *user)
     eg_close(cx);
     return user;
 }
-/* Whether another thread computes while the process forks: not under the address sanitizer, whose
+/* True if another thread computes while the process forks: not under the address sanitizer, whose
  * allocator (gcc 12) stays locked in the child if the thread held its lock. */
 #ifdef __SANITIZE_ADDRESS__
 enum { BESIDE = false };
@@ -596,7 +597,8 @@ TEST(children_compute_while_other_threads_of_the_parent_do)
     if (BESIDE) ck_assert_int_eq(pthread_create(&other, NULL, compute, NULL), 0);
     for (int k = 0; k < 40; k++) {
         product(cx);
-        /* helpers sleep 0.2 ms after their last piece: some forks find them awake, some asleep */
+        /* helpers sleep 0.2 ms after their last piece: at some forks they are awake, at some
+         * asleep */
         usleep((useconds_t)(k * 37 % 400));
         const pid_t child = fork();
         if (child == 0) {
@@ -618,7 +620,8 @@ TEST(children_compute_while_other_threads_of_the_parent_do)
 /* -- subnormal numbers ------------------------------------------------------------------------ */
 enum { MANY = 1 << 20 };
 #define TINY 1e-30F
-/* the numbers of TINY² (f32) that are not 0, where the threads of cx divide the work */
+/* Returns the number of elements of TINY² (f32) that are not 0, where the threads of cx share the
+ * work. */
 static int64_t kept(eg_ctx *cx)
 {
     eg_mark m = eg_push(cx);
@@ -647,7 +650,7 @@ TEST(a_context_flushes_subnormal_numbers_in_all_its_threads)
     ck_assert(!eg_flushes(cx));
     ck_assert_int_eq(kept(cx), MANY);
     const uint64_t mode = eg__fpmode_word();
-    /* the caller's own mode holds for the helpers too */
+    /* the caller's mode applies to the helpers, too */
     eg__fpmode_set(mode | EG_FPMODE_FLUSH);
     ck_assert_int_eq(kept(cx), 0);
     eg__fpmode_set(mode);

@@ -11,7 +11,7 @@ static eg_ctx *cx;
 static void open_cx(void) { cx = eg_open(.threads = 1); }
 static void close_cx(void) { eg_close(cx); }
 
-/* A language of CLASSES tokens: the logits depend on the last two tokens and on the place. */
+/* A language of CLASSES tokens: the logits depend on the last two tokens and on the position. */
 enum { CLASSES = 4, LONGEST = 5, END = 3 };
 typedef struct language {
     uint64_t seed;
@@ -39,7 +39,7 @@ static eg_tensor *next(void *user, const eg_prefixes *p)
     for (int64_t r = 0; r < p->rows; r++) {
         const int32_t *t = p->tokens + r * p->length;
         int32_t last = t[p->length - 1], before = p->length > 1 ? t[p->length - 2] : 0;
-        /* by what it was told before and the newest token alone, as a cache does */
+        /* computed from what it has stored and the newest token, as with a cache */
         if (l->remembers) {
             if (p->from) before = l->last[p->from[r]][1];
             kept[r][0] = before, kept[r][1] = last;
@@ -62,7 +62,7 @@ static double log_p(const language *l, const int32_t *t, int64_t length, int32_t
 static const int32_t prompt[] = { 1, 2 };
 #define PROMPT .cx = cx, .next = next, .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST
 
-/* every sequence: the best score over all that end or are as long as can be */
+/* all sequences: the best score over those that end or have the largest length */
 static double best_of_all(const language *l, int32_t *t, int64_t n, double sum, double power,
                           int *count)
 {
@@ -111,7 +111,7 @@ static eg_tensor *late(void *user, const eg_prefixes *p)
     return eg_expand(eg_from(cx, x[p->length < 4 ? p->length - 2 : 2], CLASSES), p->rows, CLASSES);
 }
 
-/* its sum is behind those that ended, its mean is not */
+/* its sum is smaller than that of sequences that ended, its mean is not */
 TEST(a_late_winner_is_waited_for)
 {
     const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2,
@@ -123,7 +123,7 @@ TEST(a_late_winner_is_waited_for)
     ck_assert(d->sequence[0].count == 0 && d->sequence[0].ended);
 }
 
-/* each of the beam: Σ ln p by the definition; no two are equal */
+/* each sequence of the beam: Σ ln p by the definition; no two are equal */
 TEST(a_sequence_has_its_own_score)
 {
     language l = { .seed = 4, .sharp = 1 };
@@ -148,7 +148,7 @@ TEST(a_sequence_has_its_own_score)
     }
 }
 
-/* a step function that remembers gives what one that reads all tokens gives */
+/* a step function with a cache gives the same as one that reads all tokens */
 TEST(a_cache_is_told_its_rows)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
@@ -167,8 +167,8 @@ TEST(a_cache_is_told_its_rows)
     }
 }
 
-/* As any user writes it: run what is new, pick the rows that the search goes on with. The first
- * call has one row. */
+/* As users write it: run the new tokens, select the rows that the search continues. The first call
+ * has one row. */
 typedef struct told {
     eg_transformer *net;
     eg_cache *cache;
@@ -237,7 +237,7 @@ TEST(greedy_takes_the_likeliest)
     }
 }
 
-/* shares of the first token over many seeds, against q by its definition */
+/* shares of the first token over many seeds, compared with q by its definition */
 static void shares(double temperature, int64_t top_k, double top_p, const bool *kept)
 {
     enum { DRAWS = 4000 };
@@ -283,7 +283,7 @@ TEST(draws_have_their_shares)
     shares(0.7, 3, 0, kept);
     kept[order[2]] = false;
     double two = exp(log_p(&l, prompt, 2, order[0])) + exp(log_p(&l, prompt, 2, order[1]));
-    shares(0, 0, two - 1e-9, kept); /* the fewest that have it together: two */
+    shares(0, 0, two - 1e-9, kept); /* the smallest number with this sum: two */
     shares(0, 3, 1e-9 + 0.5 * (two + exp(log_p(&l, prompt, 2, order[0]))), kept);
 }
 
@@ -294,7 +294,7 @@ TEST(a_seed_is_a_sequence)
     const eg_decoded *first = NULL;
     for (uint64_t seed = 0; seed < 10; seed++) {
         const eg_decoded *a = eg_decode(PROMPT, .user = &l, .temperature = 1, .seed = seed);
-        eg_seed(cx, 99); /* the context's own draws have no part in it */
+        eg_seed(cx, 99); /* the context's own draws have no effect */
         const eg_decoded *b = eg_decode(PROMPT, .user = &l, .temperature = 1, .seed = seed);
         ck_assert(a->sequence->count == LONGEST && !a->sequence->ended);
         ck_assert(!memcmp(a->sequence->tokens, b->sequence->tokens, LONGEST * sizeof(int32_t)));

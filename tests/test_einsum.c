@@ -1,6 +1,7 @@
 /* test_einsum.c: every form in the test suites of NumPy and opt_einsum, and some of PyTorch, JAX
  * and einops (tests/data/einsum.txt, written by tests/reference/einsum.py), their gradients, and
- * random specs against the sum as it is defined. EG_SPECS=100000: that many of the latter. */
+ * random specs compared with the definition of the sum. EG_SPECS=100000 sets the number of random
+ * specs. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -74,7 +75,7 @@ static eg_tensor *einsum(const form *q, eg_tensor *const *x, bool broadcast)
                                              .operands = x,
                                              .broadcast = broadcast });
 }
-/* The sentence names the operation and ends before a picture of the string with carets. */
+/* The message names the operation and ends before the string with carets. */
 static void refused(const form *q, eg_tensor *const *x)
 {
     ck_assert_msg(!eg_ok(einsum(q, x, false)), "'%s' is accepted", q->spec);
@@ -135,7 +136,7 @@ TEST(forms_of_numpy_and_opt_einsum)
             if (*q.kind != 'x') {
                 eg_tensor *y = einsum(&q, x, *q.kind == '1');
                 compare(&q, y, single ? 1e-5 : 1e-12);
-                /* what was kept gives the same bits, and so does a plan */
+                /* a call from the cache has the same bits, and so has a plan */
                 eg_tensor *again = einsum(&q, x, *q.kind == '1');
                 char why[512];
                 eg_plan *p =
@@ -260,8 +261,8 @@ static void make_problem(problem *q)
                 q->out[n++] = c;
     *s = 0;
 }
-/* An operand of these sizes somewhere in a larger tensor: axes in another order, with steps,
- * backwards, expanded. */
+/* An operand of these sizes inside a larger tensor: axes in another order, with steps, reversed,
+ * expanded. */
 static eg_tensor *operand(eg_dtype dtype, int rank, const int64_t *want)
 {
     int axes[9], back[9];
@@ -311,7 +312,7 @@ static void solve(const problem *q, eg_dtype dtype)
         }
         x[k] = operand(dtype, q->rank[k], dim);
     }
-    if (q->broadcast) /* a letter that is 1 wherever it stands is 1 */
+    if (q->broadcast) /* a letter that is 1 in one operand is 1 in all */
         for (int l = 0; l < LETTERS; l++) {
             bool whole = false;
             for (int k = 0; k < q->count; k++)
@@ -391,10 +392,9 @@ LOOP_TEST(random_specs, 4)
     }
 }
 
-/* Where a product's numbers lie decides how they are fetched, never what comes out: the same bits,
- * whatever lies nearest (batches too), for any number of threads. Two summed letters are added in
- * the order of their strides: there the values agree. Some sizes take several blocks of batches,
- * rows and k. */
+/* The layout of a product decides how elements are fetched, not the result: the same bits for any
+ * axis order (batches, too) and any number of threads. Two summed letters are added in the order of
+ * their strides: there the values agree. Some sizes take several blocks of batches, rows and k. */
 TEST(layout_changes_no_bit)
 {
     static const struct {
@@ -431,7 +431,7 @@ TEST(layout_changes_no_bit)
                     dim[rank++] = strtoll(strchr(products[p].sizes, *at) + 1, NULL, 10);
                 x[k] = wave_of(dtype, k, rank, dim);
             }
-            /* every axis nearest in the first operand, or in the second; windows */
+            /* every axis contiguous in the first operand, or in the second; windows */
             for (int turn = 0; turn < 12; turn++) {
                 eg_tensor *y[2];
                 for (int k = 0; k < 2; k++) {
@@ -467,7 +467,7 @@ TEST(layout_changes_no_bit)
         }
 }
 
-/* -- alpha, beta, and indices that are numbers ------------------------------------------------- */
+/* -- alpha, beta, and indices that are integers ------------------------------------------------ */
 static eg_tensor *with_alpha(eg_tensor *const *x, int count, const char *spec, double alpha,
                              eg_tensor *out, double beta)
 {

@@ -1,6 +1,6 @@
-/* test_experiments.c: published attentions, each one call in the language of docs/attention.md: the
- * fused form with all gradients is the composed one, and at 2048 positions, 4 heads of 32, it keeps
- * megabytes where the weights alone would take 67. */
+/* test_experiments.c: published attentions, each as one call with the expressions of
+ * docs/attention.md: the fused form with all gradients equals the composed one, and at 2048
+ * positions, 4 heads of 32, it takes megabytes where the weights alone would take 67. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "tests.h"
 
 /* A tensor of .with: its letters, `t` for a table of 128 positions and `w` for one of 32; of
- * integers if `most` > 0, which they stay below, of bools if it is 1. */
+ * integers if `most` > 0, which they are below, of bools if it is 1. */
 typedef struct read_by_name {
     const char *name, *axes;
     int most;
@@ -17,7 +17,8 @@ typedef struct experiment {
     const char *name, *spec, *where, *score, *sink;
     bool no_softmax;
     read_by_name with[4];
-    double megabytes; /* at most, with the gradients of all floats, beside operands and gradients */
+    /* limit for the gradients of all floats, in addition to operands and gradients */
+    double megabytes;
 } experiment;
 
 #define HEADS "bihd,bjhd,bjhe->bihe"
@@ -60,8 +61,7 @@ static const experiment experiments[] = {
 /* clang-format on */
 enum { EXPERIMENTS = sizeof experiments / sizeof *experiments, MOST = 8 };
 
-/* A call of `positions` positions with its operands in x, floats first to last; returns how many.
- */
+/* A call of `positions` positions with its operands in x, floats first; returns their number. */
 static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t positions,
                    eg_attention_args *o, eg_tensor **x)
 {
@@ -110,8 +110,8 @@ static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t posit
 
 GROUP("experiments", .timeout = 60)
 
-/* all gradients to 1e-9 of the largest entry in f64; the default form is one of the two, to the
- * bit */
+/* all gradients to 1e-9 of the largest entry in f64; the default form has the bits of one of the
+ * two */
 LOOP_TEST(fused_is_composed, EXPERIMENTS)
 {
     const experiment *e = &experiments[_i];
@@ -146,7 +146,7 @@ LOOP_TEST(memory_of_2048_positions, EXPERIMENTS)
     eg_stats_reset(cx);
     const size_t before = eg_stats(cx).used;
     eg_tensor *y = eg_attention_with(&o);
-    size_t own = (size_t)eg_size(y) * 4; /* the result, and the gradients that were asked for */
+    size_t own = (size_t)eg_size(y) * 4; /* the result, and the gradients that were requested */
     for (int k = 0; k < n; k++) own += (size_t)eg_size(x[k]) * 4;
     ck_assert(!eg_grad(y, eg_ones_like(y), n, x, d));
     const double held = (double)(eg_stats(cx).used_peak - before - own) / (1 << 20);
@@ -156,7 +156,7 @@ LOOP_TEST(memory_of_2048_positions, EXPERIMENTS)
     eg_close(cx);
 }
 
-/* -- what is more than one call --------------------------------------------------------------- */
+/* -- what takes more than one call ------------------------------------------------------------- */
 static eg_tensor *mixed_before(void *m, eg_tensor *s)
 {
     return eg_einsum("bihj,hg->bigj", s, ((eg_tensor **)m)[0]);
@@ -165,7 +165,7 @@ static eg_tensor *mixed_after(void *m, eg_tensor *w)
 {
     return eg_einsum("bihj,hg->bigj", w, ((eg_tensor **)m)[1]);
 }
-/* talking heads (Shazeer et al. 2020) mix pairs: one call, in memory, and no y too many */
+/* talking heads (Shazeer et al. 2020) mix pairs: one call, in memory */
 TEST(talking_heads)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
@@ -185,8 +185,8 @@ TEST(talking_heads)
     eg_close(cx);
 }
 
-/* differential attention (Ye et al. 2024): both maps in one call, their difference beside it; with
- * rotary positions, and RMS norms of the keys (Henry et al. 2020) in front */
+/* differential attention (Ye et al. 2024): both maps in one call, then their difference; with
+ * rotary positions, and RMS norms of the keys (Henry et al. 2020) before */
 TEST(differential_attention)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
@@ -205,8 +205,7 @@ TEST(differential_attention)
     eg_close(cx);
 }
 
-/* -- written out by hand: models of papers as a user writes them, against loops over numbers ----
- */
+/* -- models of papers as users write them, compared with loops --------------------------------- */
 enum { T = 5, D = 4, G = 2, R = 2, E = 3, N = 3, C = 2, V = 7, H = 4, F = 6 };
 #define EACH(i, n) for (int i = 0; i < (n); i++)
 static double dot(const double *a, const double *b, int n)
@@ -222,7 +221,7 @@ static void share_of(double *w, int n) /* softmax, in place */
     EACH(k, n) w[k] /= sum;
 }
 
-/* Rotary positions and grouped heads: two heads of the query read one key and value. Su et al.
+/* Rotary positions and grouped heads: two heads of the query share one key and value. Su et al.
  * 2021, Ainslie et al. 2023 */
 static eg_tensor *rotary_groups(void *user, eg_tensor *const *x)
 {
@@ -257,8 +256,8 @@ static void rotary_groups_naive(double *const *x, double *y)
     }
 }
 
-/* An induction head: the first layer brings to each place what stood before it; the second looks
- * for positions that had the same before them. Elhage et al. 2021 */
+/* An induction head: the first layer copies to each position the symbol before it; the second
+ * attends to positions that had the same symbol before them. Elhage et al. 2021 */
 static eg_tensor *induction(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -267,7 +266,7 @@ static eg_tensor *induction(void *user, eg_tensor *const *x)
 }
 static void induction_naive(double *const *x, double *y)
 {
-    for (int i = 1; i < T; i++) { /* nothing stands before place 0, which gets 0 */
+    for (int i = 1; i < T; i++) { /* position 0 has no predecessor, and gets 0 */
         double w[T];
         EACH(j, i) w[j] = 8 * dot(x[0] + i * D, x[0] + j * D, D);
         share_of(w, i);
@@ -399,8 +398,8 @@ static void selective_scan_naive(double *const *x, double *y)
     }
 }
 
-/* The network that learns a + b mod V all of a sudden: one layer of attention and one of ReLU,
- * without norms, read at the last of three positions. Power et al. 2022; Nanda et al. 2023 */
+/* The network that shows grokking on a + b mod V: one layer of attention and one of ReLU, without
+ * norms, read at the last of three positions. Power et al. 2022; Nanda et al. 2023 */
 static const int sums[2][3] = { { 2, 5, V }, { 0, 6, V } };
 static eg_tensor *grokking(void *user, eg_tensor *const *x)
 {
@@ -449,7 +448,7 @@ static void grokking_naive(double *const *x, double *y)
 static const struct {
     const char *name, *shapes;
     eg_function *f;
-    void (*naive)(double *const *x, double *y); /* y is 0 before */
+    void (*naive)(double *const *x, double *y); /* y is 0 before the call */
 } by_hand[] = {
     { "rotary positions and grouped heads", "5x2x2x4, 5x2x4, 5x2x3", rotary_groups,
       rotary_groups_naive },
@@ -487,7 +486,7 @@ LOOP_TEST(by_hand_as_by_loops, BY_HAND)
     eg_assert_gradcheck(by_hand[_i].f, NULL, n, x, .full = true);
     eg_close(cx);
 }
-/* What an induction head is for: of a b … a it says b. */
+/* The task of an induction head: after a b … a it predicts b. */
 TEST(an_induction_head_continues)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -1,4 +1,4 @@
-/* test_explain.c: what eg_explain says is what einsum does. */
+/* test_explain.c: what eg_explain reports is what einsum does. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "tests.h"
@@ -37,8 +37,8 @@ TEST(roles_and_gemm)
     ck_assert_str_eq(e->gradient[1], "d2: ijbh,ibhd->jbhd");
 }
 
-/* The whole of the worked example of test_textbook.c, n tokens of width d in 2 heads: three
- * projections, QKᵀ, AV and the output. */
+/* The worked example of test_textbook.c, n tokens of width d in 2 heads: three projections, QKᵀ, AV
+ * and the output. */
 static double multiplications(int64_t n, int64_t d)
 {
     eg_tensor *x = eg_ones(cx, n, d), *w = eg_ones(cx, d, 2, d / 2), *q = eg_ones(cx, n, 2, d / 2),
@@ -58,7 +58,7 @@ TEST(the_cost_is_4ndd_2nnd)
                       4.0 * (double)(n * d * d) + 2.0 * (double)(n * n * d));
 }
 
-/* Every gradient string, done as an einsum of the cotangent and the other operands, is the
+/* Every gradient string, computed as an einsum of the cotangent and the other operands, is the
  * gradient. */
 TEST(gradient_strings_are_the_gradient)
 {
@@ -124,7 +124,7 @@ TEST(steps_and_totals)
     const eg_explained *p = eg_explain_with(&o);
     ck_assert(p->multiplications == 100000 + 100000 + 10000 && p->largest == 80000);
     ck_assert(strstr(p->text, "#1"));
-    /* strides decide what is copied */
+    /* strides determine what is copied */
     eg_tensor *big = eg_ones(cx, 300, 300), *thin = eg_ones(cx, 300);
     ck_assert_str_eq(eg_explain("ij,jk->ik", big, big)->step[0].copies,
                      "blocks packed into panels");
@@ -142,7 +142,7 @@ TEST(steps_and_totals)
     ck_assert(eg_explain("ij->", eg_cast(big, EG_I32))->gradients == 0);
 }
 
-/* The joint plan is what is done: counted, and kept. */
+/* The joint plan is what is computed: counted, and kept. */
 TEST(the_joint_plan_is_what_happens)
 {
     static const struct {
@@ -184,8 +184,8 @@ TEST(the_joint_plan_is_what_happens)
         ck_assert_double_eq(all->bytes, 8 * (double)eg_size(y) + e->kept);
     }
 }
-/* An axis along which an operand is expanded (stride 0) is no term of a sum of that operand alone:
- * the other operand's terms are added first. */
+/* An axis along which an operand is expanded (stride 0) is not a term of a sum of that operand: the
+ * other operand's terms are added first. */
 TEST(expanded_operands_count_what_is_done)
 {
     static const char *const spec[] = { "ca,ca->", "c,acda->", "d,c,eb,ca->", "ab,bc,cd->ad" };
@@ -216,7 +216,7 @@ TEST(a_copy_for_groups_is_told)
     ck_assert(strstr(eg_explain("nhsd->ns(hd)", x)->text, "the result, whose groups have no view"));
     ck_assert(!strstr(eg_explain("nhsd->nh(sd)", x)->text, "groups"));
 }
-/* Two linear layers and fused attention: the parameters are those of an owner. */
+/* Two linear layers and fused attention: the parameters are tensors of an owner. */
 TEST(a_graph_is_added_up)
 {
     eg_owner *o = eg_owner_open(cx);

@@ -1,11 +1,12 @@
-/* test_expr.c: formulas: eg_expr against an evaluator that reads the same text one element at a
- * time in long double, with bounds of the rounding errors; its laws, gradients and refusals; blocks
- * and ranges, which attention reads too. EG_EXPRESSIONS sets how many random formulas are tried. */
+/* test_expr.c: formulas: eg_expr compared with an evaluator that reads the same text one element at
+ * a time in long double, with bounds of the rounding errors; its laws, gradients and refusals;
+ * blocks and ranges, which attention uses, too. EG_EXPRESSIONS sets the number of random
+ * formulas. */
 #include <notation/notation.h>
 #include "tests.h"
 #include "wave.h"
 
-/* -- an evaluator of its own ------------------------------------------------------------------ */
+/* -- a separate evaluator ---------------------------------------------------------------------- */
 enum { I = 3, J = 4, R = 5, ENTRIES = I * J + R }; /* x (i j), then r */
 typedef enum { WHOLE, FLOAT, TRUTH } kind;
 /* A value, its derivatives by all entries, and bounds of their errors in units of rounding. */
@@ -14,7 +15,7 @@ typedef struct number {
     int64_t n;
     long double v, d[ENTRIES];
     double e, de[ENTRIES];
-    bool doubt; /* a branch or a kink is too near */
+    bool doubt; /* a branch or a kink is too near for a comparison */
 } number;
 typedef struct naive {
     const char *s;
@@ -179,7 +180,7 @@ static number atom(naive *t)
     if (ahead(t, "r[")) {
         const number at = choose(t);
         ck_assert(ahead(t, "]"));
-        /* of the branch that is not taken */
+        /* in the branch that is not taken */
         if (at.n < 0 || at.n >= R) return (number){ .is = FLOAT, .v = NAN, .doubt = true };
         y = (number){ .is = FLOAT, .v = t->r[at.n] };
         y.d[I * J + at.n] = 1;
@@ -419,7 +420,8 @@ static void draw_data(naive *t, uint64_t seed)
     for (int k = 0; k < I * J; k++) t->m[k] = drawn(&s, R);
     for (int k = 0; k < I; k++) t->b[k] = drawn(&s, 2);
 }
-/* Value and gradient of one text against the evaluator's; elements with a doubt are left out. */
+/* Compares value and gradient of one text with those of the evaluator; elements with a doubt are
+ * skipped. */
 static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
 {
     static number y[I * J];
@@ -432,7 +434,7 @@ static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
     int n = 0;
     given[n++] = (eg_given){ "x", x };
     if (strstr(text, "r[")) given[n++] = (eg_given){ "r", r };
-    /* "m" as a word: min and max have it too */
+    /* only "m" as a word: min and max contain it, too */
     for (const char *c = text; *c; c++)
         if (*c == 'm' && c[1] != 'i' && c[1] != 'a' && c[1] != 'o') {
             given[n++] = (eg_given){ "m", eg_from_n(cx, EG_I64, t->m, 2, (int64_t[]){ I, J }) };
@@ -449,7 +451,7 @@ static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
         return true;
     }
     ck_assert_msg(eg_ok(v), "%s", eg_error(cx));
-    const double tiny = type == EG_F64 ? 1e-300 : 1e-36; /* what underflows */
+    const double tiny = type == EG_F64 ? 1e-300 : 1e-36; /* smaller values may underflow */
     const double *value = eg_f64(eg_cast(v, EG_F64));
     double seed[I * J];
     for (int k = 0; k < I * J; k++) {
@@ -474,7 +476,7 @@ static bool agrees(eg_ctx *cx, eg_dtype type, const char *text, naive *t)
                 most += fabsl(seed[k] * (y[k].de[e] + fabsl(y[k].d[e])));
             }
         const double is = e < I * J ? eg_f64(d[0])[e] : eg_f64(d[1])[e - I * J];
-        /* a doubtful element is 0 times what may be infinite */
+        /* a doubtful element may be 0 times infinity */
         if (isnan(is) || !isfinite((double)most)) continue;
         ck_assert_msg(fabs(is - (double)sum) <= 16 * unit * (double)most + tiny,
                       "'%s': derivative by entry %d is %.17g, and should be %.17g to %.2g", text, e,
@@ -610,8 +612,9 @@ TEST(random_predicates)
     eg_close(cx);
 }
 
-/* -- the least number of 64 bits ------------------------------------------------------------- */
-/* An element −2^63 counts as −(2^63 − 1): its opposite and its quotient by −1 are numbers. */
+/* -- the smallest integer of 64 bits ----------------------------------------------------------- */
+/* An element −2^63 counts as −(2^63 − 1), so that its negative and its quotient by −1 are
+ * integers. */
 TEST(the_least_whole_number_has_an_opposite)
 {
     static const struct {
@@ -681,7 +684,7 @@ TEST(strides_and_positions_change_no_bit)
                 for (int i = 0; i < 1 + gain; i++)
                     ck_assert_msg(all_bits(d[i], e[i]), "'%s', gradient, layout %d", laws[k], l);
             }
-            /* an element does not know where it lies */
+            /* an element does not depend on its position in memory */
             for (int from = 0; from < 20; from += 3) {
                 eg_tensor *part = eg_slice_axis(x, 0, from, from + 5, 1);
                 if (strstr(laws[k], "i")) continue;
@@ -697,8 +700,9 @@ TEST(strides_and_positions_change_no_bit)
     }
 }
 
-/* Neighbouring letters run as one axis if the strides allow it, which axes of size 1 say nothing
- * of: every shape of sizes 1 and 3, each axis taken from every second place, or reversed. */
+/* Neighbouring letters are merged into one axis if the strides allow it; the strides of axes of
+ * size 1 do not matter: every shape of sizes 1 and 3, each axis with every second element, or
+ * reversed. */
 TEST(axes_of_size_1_join_no_others)
 {
     eg_ctx *cx = eg_open();
@@ -756,12 +760,12 @@ TEST(threads_change_no_bit)
     eg_close(base);
 }
 
-/* Two sums in one loop have the bits of two, in whatever order and with whatever the summands vary.
- */
+/* Two sums in one loop have the bits of two loops, in any order and for any indices of the
+ * summands. */
 static const struct {
     const char *text;
     double sign[4];
-    const char *order; /* which are added, from left to right */
+    const char *order; /* the summands, from left to right */
 } sums[] = {
     { "x + a[i] - b[j]", { 1, 1, -1 }, "xab" },
     { "x - b[j] + a[i]", { 1, -1, 1 }, "xba" },
@@ -809,11 +813,11 @@ TEST(sums_of_sums_have_the_bits_of_each)
         }
 }
 
-/* A part of a formula that depends on i − j alone is computed once for each diagonal of a block,
- * and its cotangents are summed along the diagonals. */
+/* A part of a formula that only depends on i − j is computed once for each diagonal of a block, and
+ * its cotangents are summed along the diagonals. */
 static const struct {
     const char *text;
-    int64_t from, to; /* d = i − j, limited to these */
+    int64_t from, to; /* d = i − j is limited to this range */
     double sign, add; /* the index: sign · d + add */
 } on_diagonals[] = {
     { "x * exp(m[] * (i - j)) + r[clip(i - j, -40, 40) + 40]", -40, 40, 1, 40 },
@@ -874,7 +878,7 @@ TEST(values_of_i_minus_j)
             eg_close(cx);
         }
 }
-/* The quotient by a single number is that of division to the last bit. */
+/* The quotient by a scalar has the bits of a division. */
 TEST(quotients_by_a_number)
 {
     eg_ctx *cx = eg_open();
@@ -948,7 +952,7 @@ TEST(infinities_and_nan_are_those_of_the_operations)
                               v[i / n], v[i % n], p[i], q[i]);
         }
     }
-    /* lanes beyond the last hold its value, and their cotangents of 0 are in no sum */
+    /* lanes beyond the last one hold its value; their cotangents of 0 are added to no sum */
     eg_tensor *x = eg_ones(cx, 3, 5), *r = eg_ones(cx, 3), *d;
     eg_mut_f64(x)[4] = INFINITY;
     eg_tensor *y = eg_expr("i j", "x * r[i]", .with = { { "x", x }, { "r", r } });
@@ -1063,7 +1067,7 @@ LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
     eg_close(cx);
 }
 
-/* What stands behind & and | narrows an index as what stands before them does. */
+/* What follows & and | narrows the range of an index as what precedes them does. */
 static const char *const narrowed[] = {
     "(i > 0 & m < 4 ? r[m] : 0) + s",
     "(m < 4 & i > 0 ? r[m] : 0) + s",
@@ -1116,9 +1120,9 @@ TEST(refusals_of_tensors)
     eg_close(cx);
 }
 
-/* A table may be longer than a call along letters of positions: what is computed with or compared,
- * keys, the query before them, and what stands at the same axis. One that is longer than a batch or
- * a head is refused, by the sentence of attention. */
+/* A table may be longer than a call along letters of positions: in what is computed or compared,
+ * along keys, and along the query before them. One that is longer than a batch or a head is
+ * refused, with the message of attention. */
 TEST(tables_longer_than_a_letter)
 {
     eg_ctx *cx = eg_open();
@@ -1190,13 +1194,13 @@ TEST(a_block_of_scores_and_its_cotangents)
     for (int k = 0; k < 128; k++) (&r[0][0])[k] = (float)cos(k * .9) * 5;
     for (int way = 0; way < 8; way++) {
         const int n = lanes[way / 2], by_value = way & 1; /* lanes are queries, then keys */
-        const double factor = way & 2 ? 2.5 : 0;          /* of the result */
+        const double factor = way & 2 ? 2.5 : 0;          /* factor of the result */
         int64_t keys[WIDE];
         for (int k = 0; k < WIDE; k++) keys[k] = 3 + (by_value ? (k * 7) % 50 : k);
         const eg_place place[] = { { 1, NULL }, { 20, NULL }, { 3, by_value ? keys : NULL } };
         const int64_t stride[] = { 64, 1 };
         eg_block_plan p;
-        /* a letter that alone varies along lanes has no values */
+        /* a letter that is the only one to vary along lanes has no values */
         eg__block_plan(&p, s.e, s.e->root, false, ROWS, WIDE, 2, by_value ? 4 | 8 : 4,
                        1u | 1u << 31);
         void *work = aligned_alloc(64, p.bytes);
@@ -1238,7 +1242,7 @@ TEST(a_block_of_scores_and_its_cotangents)
     eg_close(cx);
 }
 
-/* Says whether the predicate holds at some and at all positions of a box, from its values. */
+/* Computes from its values whether the predicate is true at some and at all positions of a box. */
 static void some_and_all(const eg_expression *e, const eg_source *source, const int64_t *low,
                          const int64_t *high, bool *any, bool *every)
 {
@@ -1278,7 +1282,7 @@ TEST(covers_hold_for_each_place)
     int64_t doc[2 * 2 * 90], dim[] = { 2, 90 };
     uint8_t keep[90];
     int sure = 0;
-    for (int way = 0; way < 3; way++) { /* in order, reversed, and every second number */
+    for (int way = 0; way < 3; way++) { /* in order, reversed, and every second element */
         const int64_t stride[] = { way == 2 ? 1 : 90, way == 0 ? 1 : way == 1 ? -1 : 2 }, one = 1;
         int64_t *at = way == 1 ? doc + 89 : doc;
         for (int k = 0; k < 360; k++) doc[k] = 99;

@@ -1,6 +1,6 @@
-/* test_flash.c: fused attention against the composed form: values and all gradients for every kind
- * of mask, layout and width, across the edges of blocks and panels; the same bits for any number of
- * threads; memory. */
+/* test_flash.c: fused attention compared with the composed form: values and all gradients for every
+ * kind of mask, layout and width, at the edges of blocks and panels; the same bits for any number
+ * of threads; memory. */
 #include "data/attention.h"
 #include "tests.h"
 #include "wave.h"
@@ -206,7 +206,7 @@ static void fused_is_unfused(const flash_case *c, eg_dtype type, double toleranc
                   "%s: asking for the weights changes the result", c->name);
     eg_tensor *g = eg_cast(eg_normal_n(cx, EG_F64, 0, 1, eg_rank(y), eg_dims(y)), type);
     ck_assert(!eg_grad(y, g, n, m.x, d) && !eg_grad(z, g, n, m.x, e));
-    /* the cotangent of slopes is a sum over all pairs of terms that cancel */
+    /* the cotangent of slopes is a sum of terms over all pairs that cancel */
     for (int k = 0; k < n; k++)
         close_to(c, name[k], e[k], d[k], k == 3 && c->alibi ? 4 * tolerance : tolerance);
     eg_assert_ok(cx);
@@ -215,7 +215,7 @@ static void fused_is_unfused(const flash_case *c, eg_dtype type, double toleranc
 LOOP_TEST(fused_is_unfused_in_f64, CASES) { fused_is_unfused(&cases[_i], EG_F64, 1e-12); }
 LOOP_TEST(fused_is_unfused_in_f32, CASES) { fused_is_unfused(&cases[_i], EG_F32, 2e-5); }
 
-/* -- PyTorch's numbers: every mask with every pair of widths, in every layout, in both forms */
+/* -- PyTorch's values: every mask with every pair of widths, in every layout, in both forms ---- */
 static const struct {
     const char *mask, *where, *option;
 } told[] = {
@@ -297,7 +297,7 @@ LOOP_TEST(as_pytorch, sizeof ref_sdpa / sizeof *ref_sdpa)
 
 /* -- the same bits, whatever the number of threads: several batches, and one whose keys are
  * split */
-/* The second derivative is the same where the last sweep records nothing. */
+/* The second derivative is the same if the last pass records nothing. */
 TEST(second_order_while_nothing_is_recorded)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -348,7 +348,7 @@ TEST(threads_do_not_change_bits)
     }
 }
 
-/* -- what else can be asked for --------------------------------------------------------------- */
+/* -- other outputs and options ----------------------------------------------------------------- */
 TEST(lse_scores_and_empty_rows_in_both_forms)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -441,7 +441,7 @@ TEST(nan_stays)
 }
 
 /* A NaN in the cotangent of query 2 reaches the keys and values that this query attends to, and no
- * others; of the queries it reaches that one alone. Both forms. */
+ * others; of the queries it reaches only that one. Both forms. */
 LOOP_TEST(a_nan_cotangent_stays_with_its_query, 2)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -467,7 +467,8 @@ LOOP_TEST(a_nan_cotangent_stays_with_its_query, 2)
     eg_close(cx);
 }
 
-/* .score_fn may mask, too: a key whose scores it replaces may be NaN, and no gradient sees it. */
+/* .score_fn may mask, too: a key whose scores it replaces may be NaN, without an effect on
+ * gradients. */
 static eg_tensor *replaced(void *mask, eg_tensor *scores)
 {
     return eg_where(mask, scores, eg_full_n(eg_context(scores), eg_type(scores), -3, 0, NULL));
@@ -491,9 +492,9 @@ TEST(what_score_replaces_may_be_nan)
     eg_close(cx);
 }
 
-/* -- NaN and infinity in what a mask forbids: everything that does not see them has the same
- * numbers as with zeros there; what sees a NaN is NaN. Random positions, both forms, both types,
- * contiguous and strided, values, gradients, tangents and second derivatives. ---------------- */
+/* -- NaN and infinity in what a mask forbids: everything that does not depend on them has the same
+ * values as with zeros in their place; what depends on a NaN is NaN. Random positions, both forms,
+ * both types, contiguous and strided, values, gradients, tangents and second derivatives -- */
 enum { B = 2, H = 2, D = 5, E = 3, MOST = 300 };
 typedef struct forbidding {
     const char *name, *where, *keep, *bias;
@@ -511,11 +512,11 @@ static const forbidding forbids[] = {
     { "bias of -inf", NULL, NULL, "hij", false, 37, 45 },
     { "bias of -inf, keep bj", NULL, "bj", "j", false, 37, 45 },
 };
-/* The operands of one call; which numbers of its keys and values are not finite. */
+/* The operands of one call, and which elements of its keys and values are not finite. */
 typedef struct law {
     eg_tensor *x[3], *keep, *bias, *lengths, *g, *move[3];
-    int which[B][H][MOST]; /* of key j: 1: its key has one, 2: its value; 0: neither              */
-    int place[B][H][MOST]; /* the element                                                         */
+    int which[B][H][MOST]; /* of key j: 1: an element of its key, 2: of its value; 0: none */
+    int place[B][H][MOST]; /* the index of the element */
     double what[B][H][MOST];
 } law;
 typedef struct outcome {
@@ -541,7 +542,7 @@ static void outcome_of(const forbidding *f, const law *l, eg_form form, bool tur
     eg_assert_ok(eg_context(o->y));
 }
 
-/* Random numbers for the axes that `letters` name; NULL without letters. */
+/* Random elements for the axes in `letters`; NULL without letters. */
 static eg_tensor *drawn(eg_ctx *cx, eg_dtype type, const forbidding *f, const char *letters,
                         bool normal)
 {
@@ -554,7 +555,7 @@ static eg_tensor *drawn(eg_ctx *cx, eg_dtype type, const forbidding *f, const ch
                     : eg_gt(eg_uniform_n(cx, EG_F32, 0, 1, rank, dim),
                             eg_full_n(cx, EG_F32, .4, 0, NULL));
 }
-/* Draws the operands and masks; every number is finite. */
+/* Draws the operands and masks; every element is finite. */
 static void draw_law(eg_ctx *cx, const forbidding *f, eg_dtype type, law *l)
 {
     const int n = f->queries, m = f->keys;
@@ -569,7 +570,7 @@ static void draw_law(eg_ctx *cx, const forbidding *f, eg_dtype type, law *l)
                            eg_full_n(cx, type, -INFINITY, 0, NULL));
     if (f->lengths) l->lengths = eg_from(cx, ((int32_t[]){ m - 9, 4 }), B);
 }
-/* Makes one number of some keys, or of their values, NaN or infinite in l and 0 in zero. */
+/* Makes one element of some keys, or of their values, NaN or infinite in l and 0 in zero. */
 static void spoil(eg_ctx *cx, const forbidding *f, law *l, law *zero)
 {
     const double odd[] = { NAN, INFINITY, -INFINITY };
@@ -597,8 +598,8 @@ static void spoil(eg_ctx *cx, const forbidding *f, law *l, law *zero)
     ck_assert_msg(same_number(eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__)),    \
                   "%s: %s at %d %d %d: %.9g, %.9g with zeros", name, #A, b, h, i, \
                   eg_get(A, __VA_ARGS__), eg_get(C, __VA_ARGS__))
-/* Row i of (b, h): a weight that is forbidden is 0, and a NaN that the row sees is in its results.
- * True if it sees something that is not finite. */
+/* Row i of (b, h): a weight that is forbidden is 0, and a NaN that the row depends on is in its
+ * results. True if it depends on an element that is not finite. */
 static bool row_sees(const law *l, const char *name, int m, const outcome *bad, const outcome *good,
                      int b, int h, int i)
 {
@@ -618,8 +619,8 @@ static bool row_sees(const law *l, const char *name, int m, const outcome *bad, 
     }
     return touched;
 }
-/* What does not see a number that is not finite is the same as with zeros: rows of queries, then
- * gradients of keys and values. Returns how many rows see one. */
+/* What does not depend on an element that is not finite is the same as with zeros: rows of queries,
+ * then gradients of keys and values. Returns the number of rows that depend on one. */
 static int compare(const law *l, const forbidding *f, const char *name, const outcome *bad,
                    const outcome *good)
 {
@@ -681,7 +682,7 @@ LOOP_TEST(what_is_forbidden_changes_nothing, sizeof forbids / sizeof *forbids)
                          t & 4, 100 + (uint64_t)t);
     ck_assert_int_gt(hit, 0);
 }
-/* The bits of a sum may depend on strides. A forbidden NaN changes none of them: of permuted,
+/* The bits of a sum may depend on strides. A forbidden NaN changes none of them, for permuted,
  * sliced, reversed and expanded values. */
 LOOP_TEST(strides_of_values_stay, 10)
 {
@@ -712,8 +713,8 @@ LOOP_TEST(strides_of_values_stay, 10)
     eg_close(cx);
 }
 
-/* Whole keys of garbage: what is beyond the lengths may be anything, also numbers so large that
- * their products overflow. */
+/* Keys beyond the lengths may have any content, also values so large that their products
+ * overflow. */
 TEST(padding_may_be_anything)
 {
     const double garbage[] = { NAN, INFINITY, -INFINITY, 3e38, 0 };
@@ -741,11 +742,11 @@ TEST(padding_may_be_anything)
         }
 }
 
-/* -- cancellation: dS = P (dP − Σ P dP). One key that may be seen leaves exactly nothing; else both
- * forms differ by less than 4 ulp of the sum of what cancels, Σ_j scale P_ij (A_ij + Σ_j P_ij A_ij)
- * |k_j| with A = |g| |v|ᵀ for dq, and its like for dk. The error of a score is a relative one of
- * its weight, so that with large scores each term counts 1 + scale |q| |k|ᵀ times
- * ---------------------------------------- */
+/* -- cancellation: dS = P (dP − Σ P dP). If only one key is allowed, the gradient is exactly 0;
+ * otherwise both forms differ by less than 4 ulp of the sum of the terms that cancel, Σ_j scale
+ * P_ij (A_ij + Σ_j P_ij A_ij) |k_j| with A = |g| |v|ᵀ for dq, and likewise for dk. The error of a
+ * score is a relative error of its weight, so that with large scores each term counts 1 + scale |q|
+ * |k|ᵀ times -- */
 TEST(one_key_has_no_gradient)
 {
     for (int t = 0; t < 16; t++) {
@@ -814,14 +815,13 @@ TEST(forms_agree_to_what_cancels)
             }
 }
 
-/* -- numbers that are not finite: y, its log-sum-exp and all gradients have the same infinities and
- * NaNs in both forms, wherever the operands and cotangents have some. ---------------------------
- */
+/* -- elements that are not finite: y, its log-sum-exp and all gradients have the same infinities
+ * and NaNs in both forms, wherever operands and cotangents have some -- */
 typedef struct wild_case {
     const char *name, *where, *keep, *score;
     bool bias, sink, no_softmax, lse;
     double dropout;
-    int each; /* one of so many numbers of an operand is not finite */
+    int each; /* one in so many elements of an operand is not finite */
 } wild_case;
 static const wild_case wilds[] = {
     { "plain", .each = 60 },
@@ -837,7 +837,7 @@ static const wild_case wilds[] = {
     { "dropout, sink, few keys seen", "j < i / 9", .sink = true, .dropout = .5, .each = 9 },
     { "log-sum-exp", .where = "j <= i", .sink = true, .lse = true, .each = 9 },
 };
-/* Normal numbers. If `some`, about one of `each` is not finite. */
+/* Normally distributed elements. If `some`, about one in `each` is not finite. */
 static eg_tensor *wild(eg_ctx *cx, bool some, int each, int rank, const int64_t *dim)
 {
     const eg_dtype type = eg_default_type(cx);

@@ -1,4 +1,4 @@
-/* test_foreign.c: memory of others: tensors over foreign memory, exported tensors, owners of one
+/* test_foreign.c: shared memory: tensors in foreign memory, exported tensors, owners of one
  * tensor. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
@@ -16,7 +16,7 @@ static void count_up(void *n) { ++*(int *)n; }
 /* -- eg_from_memory --------------------------------------------------------------------------- */
 GROUP("from_memory")
 
-/* x[i, j] of 4 × 3 numbers seen through strides and offset, as an index of the ramp */
+/* x[i, j] of 4 × 3 elements with strides and offset, as an index of the ramp */
 static const struct seen {
     int rank;
     int64_t dims[3], strides[3], offset;
@@ -59,7 +59,7 @@ LOOP_TEST(any_strides_are_read_in_place, SEEN)
     ck_assert_int_eq(ended, 1);
 }
 
-/* An attention score's worth of operations on a and b. */
+/* Operations as for a score of attention on a and b. */
 static eg_tensor *work(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -67,8 +67,8 @@ static eg_tensor *work(void *user, eg_tensor *const *x)
     return eg_einsum("i j, j d -> i d", eg_softmax("i [j]", s, .where = "j <= i"), x[1]);
 }
 
-/* Values and gradients are those of copies, bit for bit, of strides that are no layout of ours, in
- * memory that cannot be written at all. */
+/* Values and gradients are those of copies, bit for bit, for strides that are no layout of the
+ * library, in memory that cannot be written. */
 TEST(read_only_memory_takes_part_in_everything)
 {
     const int64_t dims[] = { 5, 3 }, strides[2][2] = { { -1, 10 }, { 3, 1 } }, offset[] = { 4, 0 };
@@ -104,16 +104,16 @@ TEST(writes_reach_the_array_and_only_if_they_may)
                                        .offset = 5, .writable = true);
     eg_tensor *ones = eg_ones(cx, 2, 3), *view = eg_slice_axis(fixed, 1, 0, 2, 1);
     ck_assert_ptr_null(eg_mut_f32(fixed));
-    eg_assert_error(cx, "mut_f32: the target lies in foreign memory that is read-only");
+    eg_assert_error(cx, "mut_f32: the target is read-only foreign memory");
     ck_assert_int_eq(eg_assign(fixed, ones), -1);
-    eg_assert_error(cx, "assign: the target lies in foreign memory that is read-only");
+    eg_assert_error(cx, "assign: the target is read-only foreign memory");
     ck_assert_int_eq(eg_fill(view, 1), -1);
-    eg_assert_error(cx, "fill: the target lies in foreign memory that is read-only");
+    eg_assert_error(cx, "fill: the target is read-only foreign memory");
     eg_nograd(cx, true);
     ck_assert(!eg_ok(eg_einsum_to(fixed, "i j -> i j", ones)));
-    eg_assert_error(cx, "einsum: the target lies in foreign memory that is read-only");
+    eg_assert_error(cx, "einsum: the target is read-only foreign memory");
     for (int k = 0; k < 6; k++) ck_assert_float_eq(a[k], (float)k);
-    /* the two are the same numbers in opposite order: assigned as if the value had been copied */
+    /* the two are the same memory in opposite order: assigned as if the value had been copied */
     ck_assert_int_eq(eg_assign(open, turned), 0);
     for (int k = 0; k < 6; k++) ck_assert_float_eq(a[k], (float)(5 - k));
     ck_assert(eg_ok(eg_einsum_to(open, "i j -> i j", turned)));
@@ -124,7 +124,8 @@ TEST(writes_reach_the_array_and_only_if_they_may)
     eg_close(cx);
 }
 
-/* A graph that was recorded before a write to its operand's memory notices, as with any tensor. */
+/* A graph that was recorded before a write to its operand's memory detects it, as for any
+ * tensor. */
 TEST(a_gradient_notices_a_write)
 {
     double a[2] = { 1, 2 };
@@ -218,7 +219,7 @@ TEST(release_comes_once_at_the_end_of_scope_or_owner)
     eg_tensor *scope = TAKE(0, .offset = 0), *owned = TAKE(1, .owner = o);
     ck_assert(!eg_ok(TAKE(2, .owner = foreign)));
     ck_assert_int_eq(ended[2], 1);
-    ck_assert(!eg_ok(TAKE(3, .owner = o))); /* the context has failed before */
+    ck_assert(!eg_ok(TAKE(3, .owner = o))); /* the context already has an error */
     ck_assert_int_eq(ended[3], 1);
     ck_assert_int_eq(ended[0] + ended[1], 0);
     eg_assert_error(cx, "from_memory: .owner belongs to another context");
@@ -231,7 +232,7 @@ TEST(release_comes_once_at_the_end_of_scope_or_owner)
     SHOWS(owned, 1, 2, 3, 4);
     eg_owner_close(o);
     ck_assert_int_eq(ended[1], 1);
-    /* without elements nothing is read, and NULL is fine */
+    /* without elements nothing is read, and NULL is allowed */
     eg_tensor *empty =
         eg_from_memory(cx, EG_F32, NULL, 1, none, .release = count_up, .user = &ended[4]);
     ck_assert_double_eq(eg_item(eg_sum(NULL, eg_flip_axis(empty, 0))), 0);
@@ -244,7 +245,7 @@ TEST(release_comes_once_at_the_end_of_scope_or_owner)
 }
 
 /* Whatever allocation fails, each array is released exactly once, and each exported tensor is
- * deleted by its consumer alone. */
+ * deleted only by its consumer. */
 TEST(every_allocation_may_fail_and_all_is_released)
 {
     float a[8] = { 0 };
@@ -291,14 +292,14 @@ TEST(dropped_results_hold_no_memory)
     eg_usage after = eg_stats(cx);
     eg_assert_ok(cx);
     ck_assert_uint_eq(after.used, before.used);
-    /* headers rest before they are taken again (docs/design.md); numbers hold nothing */
+    /* headers are reused later (docs/design.md); elements take no memory */
     ck_assert_uint_lt(after.bytes - before.bytes, 2 << 20);
     eg_close(cx);
 }
 
 #if !EG_DEBUG_ALLOC
-/* 2000 results that live at once take their numbers, their headers and little more; dropped, they
- * give it back to the allocator. */
+/* 2000 results at the same time take their elements, their headers and little more, and return this
+ * memory to the allocator when they end. */
 TEST(an_owner_costs_less_than_200_bytes)
 {
     enum { RESULTS = 2000, SIZE = 1000 };
@@ -453,7 +454,7 @@ LOOP_TEST(a_malformed_tensor_is_refused_and_given_back, sizeof malformed / sizeo
     ck_assert_int_eq(l.deleted, 1);
 }
 
-/* What goes out comes in with type, sizes, strides and place. */
+/* An exported tensor is imported with the same type, sizes, strides and address. */
 TEST(out_and_in_again_is_the_same_tensor)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
@@ -502,8 +503,8 @@ TEST(out_and_in_again_is_the_same_tensor)
     eg_close(other);
 }
 
-/* The numbers outlive scope, owner and context of the tensor for as long as a consumer has them,
- * and nothing else is put in their place. */
+/* The elements outlive scope, owner and context of the tensor as long as a consumer has them, and
+ * their memory is not reused. */
 static void *delete_elsewhere(void *m)
 {
     ((DLManagedTensorVersioned *)m)->deleter(m);
@@ -529,7 +530,7 @@ TEST(a_consumer_keeps_the_memory_past_scope_owner_and_context)
     eg_pop(cx, mark);
     eg_owner_close(o);
     m[4] = eg_to_dlpack(eg_full(cx, 4, SIZE)); /* of the context's own scope */
-    for (int k = 0; k < 20; k++) {             /* whoever takes freed memory now */
+    for (int k = 0; k < 20; k++) {             /* other tensors, which would reuse freed memory */
         mark = eg_push(cx);
         eg_full(cx, -1, 4 * SIZE);
         eg_owner *p = eg_owner_open(cx);
@@ -551,7 +552,7 @@ TEST(a_consumer_keeps_the_memory_past_scope_owner_and_context)
     ck_assert_int_eq(ended, 1);
 }
 
-/* A consumer that is done before the scope ends leaves everything as it was. */
+/* After a consumer that ends before the scope, the memory is used as usual. */
 TEST(memory_that_is_shared_no_more_is_used_again)
 {
     eg_ctx *cx = eg_open();

@@ -1,9 +1,9 @@
-/* test_forward.c: forward mode beside reverse mode. That every row has a tangent, and the right
- * one, is in test_ops.c. */
+/* test_forward.c: forward mode compared with reverse mode. test_ops.c tests that every operation
+ * has the right tangent. */
 #include <eingrad/check.h>
 #include "tests.h"
 
-/* y_i = x_i² w_i, and what is known of it */
+/* y_i = x_i² w_i, with known derivatives */
 static eg_tensor *weighed(eg_tensor *x, eg_tensor *w) { return eg_mul(eg_square(x), w); }
 TEST(a_tangent_is_the_derivative_along_v)
 {
@@ -24,7 +24,7 @@ TEST(a_tangent_is_the_derivative_along_v)
     eg_close(cx);
 }
 
-/* As eg_grad has it: an x on the way from another x moves with it, the same x twice moves twice, y
+/* As in eg_grad: an x that depends on another x moves with it, the same x twice moves twice, y
  * itself may be an x. */
 TEST(inputs_may_depend_on_each_other)
 {
@@ -80,8 +80,8 @@ TEST(hessians_and_their_products)
     eg_close(cx);
 }
 
-/* Rows by reverse mode and columns by forward mode, with and without a history, are one
- * Jacobian. */
+/* The Jacobian is the same by rows in reverse mode and by columns in forward mode, with and without
+ * a history. */
 static eg_tensor *wide(eg_tensor *x)
 {
     return eg_softmax("i [j]", eg_einsum("im,jm->ij", x, eg_tanh(x)));
@@ -189,8 +189,8 @@ TEST(forward_refuses)
     eg_close(cx);
 }
 
-/* A user's row without a jvp has forward mode from its rule; with one, that is what is used; a
- * wrong shape is named. */
+/* An operation of the user without a jvp has forward mode from its rule; with a jvp, that is used;
+ * a wrong shape is named in the error. */
 static bool same_shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -207,7 +207,7 @@ static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     return eg_scale(eg_mul(g, eg_square(eg_operand(y, i))), 3);
 }
-/* twice too much */
+/* twice the right value */
 static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     return cube_rule(y, eg_scale(dx[0], 2), 0);
@@ -245,6 +245,6 @@ TEST(rows_of_a_user)
     ck_assert(!eg_ok(eg_jvp(eg_apply(&none, NULL, 0, 1, &x), 1, &x, &x)));
     eg_assert_error(cx, "jvp: none has no gradient for operand 1");
     ck_assert(!eg_ok(eg_jvp_linear(x, &x)));
-    eg_assert_error(cx, "a leaf has no row");
+    eg_assert_error(cx, "a leaf has no operation");
     eg_close(cx);
 }

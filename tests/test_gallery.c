@@ -1,12 +1,12 @@
-/* test_gallery.c: twelve wrong gradients, and what the check says to each. docs/gradcheck.md shows
- * the same words, beside those of PyTorch's gradcheck (tests/reference/gallery.py); the numbers in
- * brackets, errors of differences, are not compared. */
+/* test_gallery.c: twelve wrong gradients, and the verdict of the check on each. docs/gradcheck.md
+ * shows the same text, together with that of PyTorch's gradcheck (tests/reference/gallery.py); the
+ * numbers in brackets, errors of differences, are not compared. */
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include "fixtures.h"
 #include "tests.h"
 
-/* -- rows with a right forward and a rule that is wrong --------------------------------------- */
+/* -- operations with a right forward and a wrong rule ------------------------------------------ */
 static bool like_first(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -51,7 +51,7 @@ static eg_tensor *wrong_axis(eg_tensor *y, eg_tensor *g, int i) /* ij,ij->i */
     (void)i;
     return eg_mul(y, eg_sub(g, eg_einsum("ij,ij->j", g, y)));
 }
-/* x is a row repeated: only the first of the repetitions counts */
+/* x is a repeated row: only the first of the repetitions counts */
 static eg_tensor *once(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *d = eg_scale(eg_mul(g, eg_operand(y, i)), 2);
@@ -80,7 +80,7 @@ static eg_tensor *apply(void *op, eg_tensor *const *x)
     return eg_apply(op, NULL, 0, ((const eg_op *)op)->arity, x);
 }
 
-/* -- functions whose fault is not in a rule --------------------------------------------------- */
+/* -- functions whose mistake is not in a rule -------------------------------------------------- */
 static eg_tensor *detached(void *u, eg_tensor *const *x)
 {
     (void)u;
@@ -115,7 +115,7 @@ static eg_tensor *worked_example(void *cut, eg_tensor *const *w)
 }
 
 /* -- inputs ----------------------------------------------------------------------------------- */
-/* sin of evenly spaced numbers: of no shape in particular */
+/* sin of evenly spaced numbers, without symmetry */
 static eg_tensor *ramp(eg_ctx *cx, int rows, int columns, double from, double step)
 {
     eg_tensor *t = eg_sin(eg_arange(cx, EG_F64, from, from + (rows * columns - .5) * step, step));
@@ -176,7 +176,7 @@ static const struct wrong {
     { "a cast to f32", cast, NULL, flat, 1, "x", "i", EG_NOISE },
 };
 
-/* Numbers of a report that depend on the last bits, and lines of this file, are left out of the
+/* Digits of a report that depend on the last bits, and lines of this file, are left out of the
  * comparison. */
 static void plain(char *to, const char *from)
 {
@@ -227,7 +227,8 @@ LOOP_TEST(a_wrong_gradient_does_not_pass, sizeof gallery / sizeof *gallery)
     } else
         snprintf(said, sizeof said, "%s",
                  strchr(eg_error(cx), ':') +
-                     2); /* a debug build says it at the row's first use, not in grad */
+                     /* a debug build reports it at the first use of the operation, not in grad */
+                     2);
     plain(shown, said);
     ck_assert_msg(strstr(documented(), shown) != NULL,
                   "docs/gradcheck.md does not say of \"%s\": %s", w->title, said);

@@ -1,7 +1,7 @@
-/* test_golden.c: the public functions on tensors, all of them, against PyTorch's numbers: value,
- * gradient and gradient of the gradient, on contiguous operands and on permuted and sliced ones
- * (tests/reference/goldens.py made the data); derivatives of the third order. And that
- * headers and table agree: no function without a case, no row that no function reaches. */
+/* test_golden.c: all public functions on tensors compared with PyTorch's values: value, gradient
+ * and gradient of the gradient, on contiguous operands and on permuted and sliced ones
+ * (tests/reference/goldens.py made the data); derivatives of the third order. Also, headers and
+ * table agree: there is no function without a case, and no operation that no function uses. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static eg_tensor *constant(eg_tensor *x, double c)
 }
 #define SQUARE(CALL) eg_square(CALL)
 
-/* X(name, what goldens.py computes) */
+/* X(name, the expression that goldens.py computes) */
 /* clang-format off */
 #define CASES(X)                                                                                  \
     X(permute,      SQUARE(eg_permute(x[0], 2, 0, 1)))                                            \
@@ -185,7 +185,7 @@ static eg_tensor *comb(eg_tensor *like, double phase) /* cos(0.3 k + phase) */
     return eg_reshape_n(eg_cos(eg_shift(eg_scale(t, .3), phase)), eg_rank(like), eg_dims(like));
 }
 
-/* -- layouts: the same numbers, stored in the other order of axes; or with gaps --------------- */
+/* -- layouts: the same elements with another order of axes, or with gaps ----------------------- */
 static eg_tensor *turned(eg_tensor *x)
 {
     int back[8];
@@ -207,7 +207,7 @@ static eg_tensor *(*const layouts[])(eg_tensor *) = { as_is, turned, gapped };
 
 GROUP("golden", .setup = open_file, .teardown = close_file)
 
-/* -- what a result was made of ----------------------------------------------------------------- */
+/* -- the operations of a result ---------------------------------------------------------------- */
 typedef struct seen {
     const eg_tensor *at[4096];
     int count;
@@ -236,12 +236,12 @@ static bool reads(const eg_tensor *y, const eg_tensor *x)
     return false;
 }
 
-/* -- cases without numbers of PyTorch ---------------------------------------------------------- */
+/* -- cases without values of PyTorch ----------------------------------------------------------- */
 #define HOW                                                                                   \
     "python3 tests/reference/goldens.py tests/data/golden.safetensors asks PyTorch for them " \
     "(after pip install torch safetensors)"
 
-/* The operands of case c: those of the file; if it has none, OPERANDS waves of (3, 4). */
+/* The operands of case c: those of the file or, if it has none, OPERANDS waves of (3, 4). */
 static int operands_of(int c, eg_tensor **x)
 {
     int n = 0;
@@ -254,8 +254,8 @@ static eg_tensor *call_case(void *user, eg_tensor *const *x)
 {
     return cases[*(const int *)user].call(x);
 }
-/* For an operation that is being written: its gradients against differences, to second order. Says
- * on stderr that this is less than a comparison with PyTorch, and how to have that. */
+/* For an operation that is being written: its gradients compared with differences, to second order.
+ * Prints to stderr that this is less than a comparison with PyTorch, and how to get that. */
 static void by_differences(int c)
 {
     const char *name = cases[c].name;
@@ -300,7 +300,7 @@ LOOP_TEST(as_pytorch, COUNT)
             eg_assert_close(y, want, 1e-14 * (double)(8 + eg_size(y)));
         else
             eg_assert_close(eg_cast(y, EG_F64), eg_cast(want, EG_F64), 0);
-        /* whole numbers, truths: no gradient, and eg_grad says so */
+        /* integers, bools: they have no gradient, and eg_grad says so */
         if (!stored(name, 'd', 0)) {
             ck_assert_msg(!floats(y) || n == 0, "%s: the file has no gradient", name);
             continue;
@@ -327,7 +327,7 @@ LOOP_TEST(as_pytorch, COUNT)
 }
 
 /* -- header and table ------------------------------------------------------------------------- */
-/* Functions of tensors that need no case, and why. */
+/* Functions of tensors that need no case, and the reason. */
 static const char *const without_case[][2] = {
     { "fail", "records an error" },
     { "keep", "moves a tensor to another scope" },
@@ -399,7 +399,7 @@ TEST(every_function_has_a_case)
     ck_assert_int_gt(names_in("attention.h"), 1);
 }
 
-/* Rows that the cases do not reach, and where they are tested. */
+/* Operations that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
     { "affine_activation", "test_affine.c" },
     { "copies_unstack", "test_copies.c" },

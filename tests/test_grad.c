@@ -1,5 +1,5 @@
-/* test_grad.c: eg_grad, einsum's gradient, and the gradient check itself: what it passes, and the
- * twelve ways to be wrong it must not pass. */
+/* test_grad.c: eg_grad, einsum's gradient, and the gradient check itself: what passes, and the
+ * twelve kinds of mistakes that must not pass. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
@@ -83,7 +83,7 @@ TEST(null_lists_of_inputs_are_refused)
     eg_close(cx);
 }
 
-/* rows that a user could write, each wrong in its own way */
+/* operations as a user could write them, each with another mistake */
 static bool says_nothing(eg_tensor *y)
 {
     (void)y;
@@ -95,7 +95,7 @@ static bool fills(eg_tensor *y)
     eg_fill(y, 1);
     return true;
 }
-#if !EG_DEBUG_ALLOC /* with a malloc per tensor the sanitizer reports this one */
+#if !EG_DEBUG_ALLOC /* with a malloc for each tensor the sanitizer reports this */
 static eg_tensor *popped_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
@@ -131,7 +131,7 @@ TEST(rows_that_are_wrong_are_named)
     eg_assert_error(cx, "apply: the row is NULL");
     ck_assert(!eg_result(x, EG_F32, 0, NULL) && !eg_result(NULL, EG_F32, 0, NULL) &&
               !eg_zero_rule(NULL, x, 0));
-    eg_assert_error(cx, "result: a tensor that is there already");
+    eg_assert_error(cx, "result: the tensor exists already");
     ck_assert_int_eq(eg_grad(x, x, -1, &x, &dx), -1);
     eg_assert_error(cx, "grad: -1 inputs");
     eg_close(cx);
@@ -178,14 +178,14 @@ TEST(a_changed_value_is_noticed)
     ck_assert_int_eq(eg_grad(eg_sum(NULL, e), NULL, 1, &x, &dx), -1);
     ck_assert(strstr(eg_error(cx), "the result of exp") != NULL);
     eg_assert_error(cx, "was changed in place");
-    /* in place on what no rule reads is legal */
+    /* a change in place of what no rule reads is allowed */
     eg_tensor *s = eg_einsum("i,i->", x, w);
     eg_fill(s, 0);
     ck_assert_int_eq(eg_grad(s, NULL, 1, &x, &dx), 0);
     eg_close(cx);
 }
 
-/* A user's row, right or wrong as `attr` says: y = 2x. */
+/* An operation of the user, right or wrong depending on `attr`: y = 2x. */
 static bool twice_shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -243,7 +243,7 @@ TEST(check_passes_right_and_catches_wrong)
     eg_close(cx);
 }
 
-/* Row 4.6: a softmax so saturated that nothing of W reaches the output. */
+/* A softmax that is so saturated that the output does not depend on W. */
 static eg_tensor *saturated(void *user, eg_tensor *const *x)
 {
     eg_tensor *w = user ? eg_detach(x[1]) : x[1];
@@ -376,7 +376,7 @@ TEST(a_y_without_history_has_no_gradient)
     ck_assert_int_eq(eg_grad(eg_scalar(cx, 3), NULL, 1, &x, d), 0); /* a constant */
     eg_assert_close(d[0], eg_zeros(cx, 2), 0);
     ck_assert_int_eq(eg_grad(eg_sum(NULL, own), NULL, 1, &own, d),
-                     0);        /* an x may have been made anyhow */
+                     0);        /* an x may be the result of any operation */
     eg_tensor *xw[] = { x, w }; /* one of two: zeros, or NULL */
     ck_assert_int_eq(eg_grad(eg_sum(NULL, x), NULL, 2, xw, d), 0);
     eg_assert_close(d[1], eg_zeros(cx, 2), 0);
@@ -387,8 +387,8 @@ TEST(a_y_without_history_has_no_gradient)
     eg_assert_error(cx, "grad: y reaches none of the 2 xs: operand 1 of einsum");
     ck_assert_int_eq(eg_grad_or_null(eg_sum(NULL, eg_floor(w)), NULL, 2, xw, d), -1);
     eg_assert_error(cx, "cuts the path to xs[1], a leaf");
-    /* a gradient that turned out constant has the gradient zero, to any order, and a zero one too
-     * */
+    /* a gradient that is constant has the gradient zero, to any order, and so has a gradient of
+     * zero */
     ck_assert_int_eq(eg_grad(x, w, 1, &x, d), 0);
     for (eg_tensor *g = eg_sum(NULL, x);; g = h) {
         ck_assert_int_eq(eg_grad(g, eg_ones_like(g), 1, &x, &h), 0);

@@ -1,6 +1,6 @@
-/* test_gradcheck.c: the gradient check: what it reads, what it says, what it refuses, what it
- * costs. The wrong gradients are in test_gallery.c; every row of the table is checked, and its
- * gradient mutated, in test_ops.c. */
+/* test_gradcheck.c: the gradient check: what it reads, reports, refuses and costs. The wrong
+ * gradients are in test_gallery.c; every operation of the table is checked, and its gradient
+ * mutated, in test_ops.c. */
 #include <config.h> /* HAVE_LIBDW */
 #include <eingrad/check.h>
 #include <math.h>
@@ -74,7 +74,7 @@ TEST(the_whole_jacobian)
     eg_close(cx);
 }
 
-/* -- what f reads ----------------------------------------------------------------------------- */
+/* -- the tensors that f reads ------------------------------------------------------------------ */
 typedef struct net {
     eg_tensor *w, *b;
     eg_dtype seen;
@@ -83,7 +83,7 @@ static eg_tensor *layer(void *user, eg_tensor *const *x)
 {
     net *n = user;
     eg_tensor *y = eg_tanh(eg_add(eg_einsum("ij,jk->ik", x[0], n->w), n->b));
-    /* a constant made inside is f64 too */
+    /* a constant made inside f is f64, too */
     if (n->seen != EG_F64) n->seen = eg_type(eg_mul(y, eg_full(eg_context(y), .5, 2)));
     return y;
 }
@@ -121,7 +121,7 @@ TEST(a_cast_to_f32_is_noise)
     const eg_report *r = eg_gradcheck(narrow, NULL, 1, &x);
     HAS(r, "NOISE: a cast to f32 inside f, by cast (");
     ck_assert(!r->passed);
-    ck_assert_int_eq(r->right, 3); /* what remains is right within that noise */
+    ck_assert_int_eq(r->right, 3); /* the others are right within that noise */
     eg_close(cx);
 }
 
@@ -138,7 +138,7 @@ TEST(shared_memory_moves_once)
         eg_gradcheck(outer, NULL, 2, (eg_tensor *[]){ wide, eg_normal(cx, 0, 1, 2, 3) });
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 3 + 6);
-    x[1] = eg_slice_axis(wide, 0, 0, 2, 1); /* the same three numbers again */
+    x[1] = eg_slice_axis(wide, 0, 0, 2, 1); /* the same three elements again */
     r = eg_gradcheck(outer, NULL, 2, x, .order = 2);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     ck_assert_int_eq(r->entries, 3);
@@ -181,8 +181,8 @@ TEST(draws_and_mode_are_put_back)
     eg_close(cx);
 }
 
-/* -- what it says ----------------------------------------------------------------------------- */
-/* Scores divided by sqrt(d) with Python's `//`, which is floor: no gradient passes. */
+/* -- reports ----------------------------------------------------------------------------------- */
+/* Scores divided by sqrt(d) with Python's `//`, that is, rounded down: no gradient passes. */
 static eg_tensor *floored(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -219,8 +219,8 @@ TEST(cut_paths_are_named)
     eg_close(cx);
 }
 
-/* The worked example of test_textbook.c. Scores reach 3286, so that softmax is one-hot and nothing
- * of W_q, W_k reaches the output. */
+/* The worked example of test_textbook.c. Its scores reach 3286, so the softmax is one-hot and the
+ * output does not depend on W_q and W_k. */
 static eg_tensor *worked_matrix(eg_ctx *cx, double a, double b, double c, double d)
 {
     return eg_scale(eg_on("m, d -> m d", eg_add, eg_arange(cx, EG_F64, 0, 8, 1),
@@ -260,8 +260,8 @@ TEST(an_untested_gradient_is_not_a_pass)
     eg_close(cx);
 }
 
-/* Row 3.13: `scores *= scale` in place is legal, since no rule needs the scores; in place on
- * softmax's result is not. */
+/* `scores *= scale` in place is allowed, since no rule reads the scores; in place on the result of
+ * softmax it is not. */
 static eg_tensor *in_place(void *user, eg_tensor *const *x)
 {
     eg_tensor *s = eg_einsum("id,jd->ij", x[0], x[1]), *w = user ? eg_softmax("i [j]", s) : s;
@@ -283,7 +283,7 @@ TEST(in_place_where_it_matters)
     eg_close(cx);
 }
 
-/* adds the same to a whole row of scores */
+/* adds the same value to all scores of a row */
 static eg_tensor *key_bias(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -398,13 +398,13 @@ LOOP_TEST(bad_functions_get_one_sentence, sizeof refused / sizeof *refused)
     calls = 0;
     ck_assert_ptr_null(eg_gradcheck(refused[_i].f, NULL, 1, &x));
     eg_assert_error(cx, refused[_i].words);
-    ck_assert(eg_type(x) == EG_F32 && eg_f32(x)[0] == 1); /* as it was */
+    ck_assert(eg_type(x) == EG_F32 && eg_f32(x)[0] == 1); /* unchanged */
     eg_assert_grad(bent, NULL, x);                        /* and the next check works */
     eg_assert_ok(cx);
     eg_close(cx);
 }
 
-/* Where f has no value, or none on one side. */
+/* Points at which f has no value, or none on one side. */
 static eg_tensor *logarithm(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -471,21 +471,21 @@ TEST(bad_arguments_get_one_sentence)
     eg_close(other);
 }
 
-static eg_tensor *penalty(void *user, eg_tensor *const *x) /* f takes a gradient itself */
+static eg_tensor *penalty(void *user, eg_tensor *const *x) /* f computes a gradient itself */
 {
     eg_tensor *g;
     (void)user;
     eg_grad(eg_sum(NULL, eg_tanh(x[0])), NULL, 1, x, &g);
     return eg_sum(NULL, eg_square(g));
 }
-/* a check inside f (a debug build makes one of a row at its first use) */
+/* a check inside f (a debug build makes one of an operation at its first use) */
 static eg_tensor *checked(void *user, eg_tensor *const *x)
 {
     eg_tensor *y = eg_tanh(eg_mul(x[0], user));
     const eg_report *r = eg_gradcheck(penalty, NULL, 1, &y, .mutate = true);
     return r && r->passed ? eg_square(y) : y;
 }
-/* values read out: a part of f that no tape has */
+/* reads elements: a part of f that is not on the tape */
 static eg_tensor *opaque(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -510,7 +510,7 @@ TEST(gradients_inside_f_and_parts_off_the_tape)
     eg_close(cx);
 }
 
-/* A row of the user's, without c128; its rule is right or wrong by attribute. */
+/* An operation of the user, without c128; its rule is right or wrong depending on its attribute. */
 static bool cube_shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -572,8 +572,8 @@ TEST(a_rule_that_returns_nothing_is_named)
     eg_close(cx);
 }
 
-/* A constructor of its own frame, one that is inlined, and one behind a macro, each called from a
- * function that f calls: what is named is the line of their call. */
+/* A constructor with a stack frame, one that is inlined, and one in a macro, each called from a
+ * function that f calls: the report names the line of their call. */
 #define INLINED static inline __attribute__((always_inline))
 #define APART   static __attribute__((noinline))
 APART eg_tensor *cube_apart(void *user, eg_tensor *x)
@@ -647,7 +647,8 @@ TEST(forward_mode_is_held_against_reverse_mode)
     eg_close(cx);
 }
 
-/* A tolerance of a hundredth does not notice a ten-thousandth: the surviving mutants say so. */
+/* A tolerance of a hundredth does not detect an error of a ten-thousandth, as the surviving mutants
+ * show. */
 static eg_tensor *linear(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -667,7 +668,7 @@ TEST(surviving_mutants_fail_and_are_named)
     HAS(r, "the check does not notice when the gradient of operand 1 of einsum \"ij,jk->ik\" (");
     HAS(r, ") comes times 1.0001");
     ck_assert(!r->passed && r->survivors == 3 && r->right == r->entries);
-    ck_assert_int_lt(cost, 6 + 7 * 15 + 3 * 13 + 2); /* a mutant calls f no more */
+    ck_assert_int_lt(cost, 6 + 7 * 15 + 3 * 13 + 2); /* a mutant does not call f again */
     eg_close(cx);
 }
 
@@ -683,9 +684,9 @@ TEST(directions_are_cheap)
     eg_close(cx);
 }
 
-/* -- code that knows no tensors --------------------------------------------------------------- */
+/* -- functions that do not use tensors --------------------------------------------------------- */
 typedef struct kernel {
-    int wrong; /* 1: a factor; 2: an error; 3: beside dx; 4: writes to g */
+    int wrong; /* 1: a factor; 2: an error; 3: writes outside of dx; 4: writes to g */
 } kernel;
 static int kernel_f(void *user, const double *x, double *y)
 {

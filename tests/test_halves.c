@@ -1,5 +1,5 @@
-/* test_halves.c: einsum, affine and plans on f16 and bf16 operands: the sums of f32, or of f64
- * beside such operands, without a copy of an operand. */
+/* test_halves.c: einsum, affine and plans on f16 and bf16 operands: the sums are those of f32, or
+ * of f64 together with such operands, without a copy of an operand. */
 #include <config.h> /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -15,8 +15,7 @@ static const eg_dtype half[] = { EG_F16, EG_BF16 };
 
 GROUP("halves", .setup = halves_setup, .teardown = halves_teardown)
 
-/* The same numbers in other positions: stored transposed, reversed, every second one, one repeated.
- */
+/* The same elements in other layouts: transposed, reversed, every second one, one repeated. */
 enum { LAYOUTS = 6 };
 static eg_tensor *laid_out(eg_tensor *x, int how)
 {
@@ -47,7 +46,8 @@ static eg_tensor *drawn(eg_dtype type, const char *shape)
     for (char *end; *shape; shape = *end ? end + 1 : end) dim[rank++] = strtoll(shape, &end, 10);
     return eg_cast(eg_normal_n(cx, EG_F32, 0, 1, rank, dim), type);
 }
-/* Products have the bits of operands that were cast before; sums of another order the numbers. */
+/* Products have the bits of operands that were cast before; sums in another order have the
+ * values. */
 static const struct {
     const char *spec, *shape[4];
     bool exact;
@@ -91,7 +91,7 @@ LOOP_TEST(halves_as_if_they_were_cast, CALLS)
                 eg_tensor *x[4], *wide[4];
                 int n = 0;
                 for (; n < 4 && calls[_i].shape[n]; n++) {
-                    /* all halves; both kinds; the first alone; the others alone */
+                    /* all halves; both kinds; only the first; only the others */
                     const eg_dtype of = mix == 0   ? half[type]
                                         : mix == 1 ? half[(type + n) % 2]
                                         : mix == 2 ? (n ? EG_F32 : half[type])
@@ -101,7 +101,7 @@ LOOP_TEST(halves_as_if_they_were_cast, CALLS)
                         x[n] = laid_out(x[n], n % 2 ? how / LAYOUTS : how % LAYOUTS);
                     wide[n] = eg_cast(x[n], EG_F32);
                 }
-                /* an axis that is repeated makes another contraction of it */
+                /* with a repeated axis the contraction is another one */
                 const bool exact = calls[_i].exact && how % LAYOUTS != 5 && how / LAYOUTS != 5;
                 eg_tensor *want = eg_einsum_n(calls[_i].spec, n, wide);
                 for (int k = 0; k < n; k++) wide[k] = eg_abs(wide[k]);
@@ -111,7 +111,7 @@ LOOP_TEST(halves_as_if_they_were_cast, CALLS)
                 eg_pop(cx, m);
             }
 }
-/* Every number of both types, infinite and not a number too, in a map, a sum, and a packed
+/* Every value of both types, including infinities and NaN, in a map, a sum, and a packed
  * product. */
 LOOP_TEST(every_half_is_read_as_it_is, 2)
 {
@@ -134,14 +134,14 @@ LOOP_TEST(every_half_is_read_as_it_is, 2)
     }
     for (int k = 0; k < ALL / 4; k++)
         for (int j = 0; j < 4; j++) {
-            bool all = true; /* 0 times an infinite number is none */
+            bool all = true; /* 0 times infinity is NaN */
             for (int l = 0; l < 4; l++) all &= isfinite(w[4 * k + l]) || l == j;
             ck_assert(same_number(eg_get(y[3], k, j), all ? w[4 * k + j] : NAN));
         }
 }
-/* A product of finite numbers raises no exception of floating point (FE_INVALID, FE_OVERFLOW,
- * FE_DIVBYZERO), so that a program which traps them is not stopped: the rows that a last panel has
- * too many are 0, whatever its memory held before, here infinities. */
+/* A product of finite elements raises no floating-point exception (FE_INVALID, FE_OVERFLOW,
+ * FE_DIVBYZERO), so that a program that traps them is not stopped: the excess rows of the last
+ * panel are 0, whatever its memory contained before, here infinities. */
 LOOP_TEST(products_raise_no_exceptions, 5)
 {
     static const eg_dtype of[][2] = { { EG_F32, EG_F32 },
@@ -174,7 +174,8 @@ LOOP_TEST(products_raise_no_exceptions, 5)
     cx = before;
     eg_close(own);
 }
-/* A result of f64 beside f64; other mixtures are refused, with both types. */
+/* With f64 the result is f64; other combinations are refused with an error that names both
+ * types. */
 TEST(halves_beside_other_types)
 {
     eg_tensor *h = drawn(EG_F16, "4 5"), *d = eg_cast(drawn(EG_F32, "5 3"), EG_F64);
@@ -238,8 +239,8 @@ TEST(halves_with_options_and_plans)
     ck_assert_double_eq(e->backward, 20 * 30 * 10);
 }
 
-/* Gradients reach operands of floats, past halves beside them, to second order; a half is a
- * constant, as it is for eg_cast. */
+/* Gradients reach float operands when others are halves, to second order; a half is a constant, as
+ * for eg_cast. */
 static eg_tensor *of_halves(void *user, eg_tensor *const *x)
 {
     eg_tensor *const *h = user;
@@ -294,7 +295,7 @@ TEST(halves_have_the_same_bits_for_any_threads)
     eg_owner_close(o);
 }
 #if !EG_DEBUG_ALLOC
-/* A product and sums hold no copy of an operand, which would take 16 MB as f32: their scratch is
+/* A product and sums make no copy of an operand, which would take 16 MB as f32: their scratch is
  * panels and rows. */
 TEST(halves_are_not_copied)
 {
@@ -312,7 +313,7 @@ TEST(halves_are_not_copied)
                 { "ij,ji->i", a, t },
                 { "ij,ij->", a, eg_transpose(t, 0, 1) } };
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
-        eg_mark m = eg_push(own); /* a chunk for the result, that is there when it is counted */
+        eg_mark m = eg_push(own); /* so that a chunk for the result exists when memory is counted */
         eg_full(own, 0, 1 << 15);
         eg_pop(own, m);
         m = eg_push(own);

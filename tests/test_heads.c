@@ -1,4 +1,4 @@
-/* test_heads.c: heads in numbers, their likeness, and the loss that keeps them apart. */
+/* test_heads.c: measures of heads, their similarity, and the loss that keeps them different. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@ static void setup(void) { cx = eg_open(.dtype = EG_F64, .seed = 5); }
 static void teardown(void) { eg_close(cx); }
 #define near(a, b) ck_assert_double_eq_tol((a), (b), 1e-12)
 
-/* Five heads of known habits, 16 queries and keys each. */
+/* Five heads with known patterns, 16 queries and keys each. */
 static eg_tensor *habits(void)
 {
     enum { N = 16 };
@@ -18,12 +18,12 @@ static eg_tensor *habits(void)
     for (int b = 0; b < 2; b++)
         for (int i = 0; i < N; i++) {
             w[b][0][i][i ? i - 1 : 0] = 1;                       /* the one before */
-            for (int j = 0; j < N; j++) w[b][1][i][j] = 1.0 / N; /* all alike */
-            /* a few positions, whoever asks */
+            for (int j = 0; j < N; j++) w[b][1][i][j] = 1.0 / N; /* equal weights */
+            /* a few positions, the same for each query */
             w[b][2][i][3] = 0.6, w[b][2][i][11] = 0.3, w[b][2][i][15] = 0.1;
-            /* everywhere, not evenly */
+            /* all positions, not equally */
             for (int j = 0; j < N; j++) w[b][3][i][j] = j % 2 ? 0.02 : 0.105;
-        } /* the fifth attends to nothing    */
+        } /* the fifth attends to nothing */
     return eg_from(cx, &w[0][0][0][0], 2, 5, N, N);
 }
 
@@ -55,7 +55,7 @@ TEST(a_label_for_each_head)
     near(eg_heads(habits(), "b [h] i j", .top = 1)[2].top, 0.6);
 }
 
-/* Any order of axes, one map alone, names, f32, an offset. */
+/* Any order of axes, a single map, names, f32, an offset. */
 TEST(layouts_agree)
 {
     eg_tensor *w = eg_softmax("b h i [j]", eg_normal(cx, 0, 2, 3, 2, 5, 7));
@@ -75,15 +75,15 @@ TEST(layouts_agree)
     const eg_head *one = eg_heads(eg_select_axis(w, 0, 1), "[h] i j"),
                   *moved = eg_heads(w, "b [h] i j", .offset = 2);
     ck_assert_int_eq(one[0].rows, 5);
-    double sum = 0; /* E|i + 2 − j| by hand */
+    double sum = 0; /* E|i + 2 − j|, computed directly */
     for (int b = 0; b < 3; b++)
         for (int i = 0; i < 5; i++)
             for (int j = 0; j < 7; j++) sum += abs(i + 2 - j) * eg_get(w, b, 1, i, j);
     near(moved[1].distance, sum / 15);
 }
 
-/* The weights that eg_attention hands out unasked have the output's order, and those of a module
- * have heads first. */
+/* The weights of eg_attention have the output's order by default, and those of a module have heads
+ * first. */
 TEST(each_source_of_weights_has_its_spec)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 3, 4), *mine, *named;
@@ -100,8 +100,8 @@ TEST(each_source_of_weights_has_its_spec)
     }
 }
 
-/* The first head of test_textbook.c's worked example: W_q and W_k × 0.1, and as they stand:
- * saturated. */
+/* The first head of the worked example of test_textbook.c: with W_q and W_k × 0.1, and unchanged,
+ * where it is saturated. */
 TEST(entropy_and_saturation)
 {
     static const double q[4][4] = { { 20.4, 24.0, 27.6, 31.2 },
@@ -128,7 +128,7 @@ TEST(entropy_and_saturation)
     near(eg_heads(eg_unsqueeze(hard, 0), "[h] i j")->saturated, 1);
 }
 
-/* -- likeness --------------------------------------------------------------------------------- */
+/* -- similarity -------------------------------------------------------------------------------- */
 TEST(similarity_is_the_mean_cosine)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 4, 5), *s = eg_head_similarity("b [h] i d", x);
@@ -149,7 +149,7 @@ TEST(similarity_is_the_mean_cosine)
         }
     eg_assert_close(eg_head_similarity("i [head] batch d", eg_permute(x, 2, 1, 0, 3)), s, 1e-12);
     eg_tensor *w = eg_head_similarity("b [h] i j", habits());
-    /* zeros are like nothing */
+    /* zeros are similar to nothing */
     near(eg_get(w, 0, 0), 1);
     near(eg_get(w, 4, 4), 0);
     near(eg_get(w, 0, 4), 0);
@@ -176,7 +176,7 @@ TEST(gradients_to_second_order)
     ck_assert(isfinite(eg_item(eg_sum(NULL, d))));
 }
 
-/* Row 4.20: heads that are alike have 1, disjoint ones 0; descending the loss drives them apart. */
+/* Equal heads have similarity 1, disjoint ones 0; descending the loss makes them different. */
 TEST(the_loss_keeps_heads_apart)
 {
     eg_tensor *one =
@@ -207,7 +207,7 @@ static void three(eg_tensor **x)
 {
     for (int k = 0; k < 3; k++) x[k] = eg_normal(cx, 0, 1, 2, 6, 3, 4);
 }
-static eg_tensor *some_keys(void) /* the first row of batch 1 has nothing to attend to */
+static eg_tensor *some_keys(void) /* the first row of batch 1 has no key */
 {
     static const bool keep[2][6] = { { true, true, true, false, true, true },
                                      { false, true, true, true, true, false } };
@@ -242,8 +242,8 @@ TEST(probes_agree_with_the_weights)
     }
 }
 
-/* Masks that differ between heads: only keys that both heads may see count, and a head that sees
- * nothing is like no other. */
+/* Masks that differ between heads: only keys that both heads may see count, and a head without keys
+ * is similar to no other. */
 LOOP_TEST(similarity_with_masks_of_heads, 12)
 {
     static const char *const wheres[] = { "j <= i + h",
@@ -279,7 +279,7 @@ LOOP_TEST(similarity_with_masks_of_heads, 12)
     eg_assert_ok(cx);
 }
 
-/* c ? a : b is a condition if a and b are, also where the tensors are not known yet. */
+/* c ? a : b is a condition if a and b are, even if the tensors are not known yet. */
 TEST(a_choice_between_conditions_is_a_condition)
 {
     eg_tensor *x[3], *see = eg_gt(eg_normal(cx, 0.3, 1, 2, 6), eg_zeros(cx, 1)), *w;
@@ -324,13 +324,12 @@ TEST(probes_refuse)
     eg_assert_error(cx, "");
     ck_assert(!eg_ok(eg_attention_mass(NULL, CALL)));
     eg_assert_error(cx, "attention_mass: the region is NULL");
-    /* a tensor that the region alone reads; one that nobody reads */
+    /* a tensor that only the region reads; one that nothing reads */
     eg_tensor *doc = eg_full_n(cx, EG_I64, 1, 1, (int64_t[]){ 6 });
     eg_tensor *all = eg_attention_mass("doc[i] == doc[j]", CALL, .with = { { "doc", doc } });
     eg_assert_close(all, eg_attention_mass("j >= 0", CALL), 1e-13);
     ck_assert(!eg_ok(eg_attention_mass("j == 0", CALL, .with = { { "doc", doc } })));
-    eg_assert_error(cx,
-                    "attention_mass: 'doc' of .with is not used in .where, .score or the region");
+    eg_assert_error(cx, "attention_mass: 'doc' of .with is not in .where, .score or the region");
     ck_assert(!eg_ok(eg_attention_entropy(CALL, .with = { { "doc", doc } })));
     eg_assert_error(cx, "'doc' of .with is not used in .where or .score");
     ck_assert(!eg_ok(eg_attention_similarity("z", CALL)));
@@ -358,9 +357,9 @@ TEST(refusals)
         const char *spec, *says;
     } bad[] = {
         { "b h i j",
-          "head_similarity: one index, the head's, must stand in brackets, as in \"b [h] i j\"\n"
+          "head_similarity: one index, the head's, must be in brackets, as in \"b [h] i j\"\n"
           "  b h i j\n  ^^^^^^^" },
-        { "b [h i] j", "one index, the head's, must stand in brackets" },
+        { "b [h i] j", "one index, the head's, must be in brackets" },
         { "b [h] i", "head_similarity: the string names 3 axes, but the tensor has 4" },
         { "b [h] i i", "index 'i' occurs twice\n  b [h] i i\n          ^" },
         { "b [h] ... j", "without groups, 1 and '...'\n  b [h] ... j\n        ^^^" },

@@ -1,4 +1,4 @@
-/* test_held.c: f16, bf16, i8, u8: dtypes that hold numbers. */
+/* test_held.c: f16, bf16, i8, u8: dtypes for storage. */
 #include <eingrad/check.h>
 #include <eingrad/dlpack.h>
 #include <float.h>
@@ -23,8 +23,8 @@ enum { HELD = sizeof held / sizeof *held };
 
 GROUP("held", .setup = held_setup, .teardown = held_teardown)
 
-/* The value of the bits of a number with so many bits of exponent and fraction, from the
- * definition; NaN: NAN. */
+/* The value of the bits of a float with that many bits of exponent and fraction, by the definition;
+ * NAN for NaN. */
 static double meaning(unsigned bits, int exponent, int fraction)
 {
     const int e = bits >> fraction & ((1 << exponent) - 1), bias = (1 << (exponent - 1)) - 1;
@@ -34,8 +34,9 @@ static double meaning(unsigned bits, int exponent, int fraction)
     return e ? sign * ldexp(1 + ldexp(f, -fraction), e - bias)
              : sign * ldexp(f, 1 - bias - fraction);
 }
-/* Every number of the type is what its bits say, comes back from f32 and f64 as it was, and is the
- * nearest to what lies within half a step of it: of two the even one. */
+/* Every value of the type is that of its bits, is unchanged by a conversion to f32 or f64 and back,
+ * and is the nearest to values within half a step; of two equally near ones the even one is
+ * taken. */
 LOOP_TEST(every_half_is_rounded_once, 2)
 {
     enum { ALL = 1 << 16 };
@@ -58,8 +59,8 @@ LOOP_TEST(every_half_is_rounded_once, 2)
                               (isnan(v[k]) && isnan(meaning(back[k], exponent, fraction))),
                           "%04x comes back as %04x", k, back[k]);
     }
-    /* between neighbours: just below, at, and just above the middle; the infinite one counts as if
-     * the exponents went on */
+    /* between neighbours: just below, at, and just above the middle; the largest value has the
+     * middle that a larger exponent would give */
     const unsigned infinite = (unsigned)((1 << exponent) - 1) << fraction;
     eg_tensor *z = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ infinite, 6 });
     double *middle = eg_mut_f64(z);
@@ -83,8 +84,8 @@ LOOP_TEST(every_half_is_rounded_once, 2)
         }
 }
 
-/* Whole numbers of 64 bits are rounded once, too; floats to bytes as to wider integers: NaN 0, what
- * is too large the nearest; integers wrap, as C's do. */
+/* Integers of 64 bits are rounded once, too; floats are converted to bytes as to wider integers:
+ * NaN to 0, too large values to the nearest; integers wrap as in C. */
 TEST(integers_to_and_from_what_holds)
 {
     const int64_t whole[] = {
@@ -92,7 +93,7 @@ TEST(integers_to_and_from_what_holds)
     };
     eg_tensor *x = eg_from_n(cx, EG_I64, whole, 1, (int64_t[]){ 7 });
     const uint16_t *b = eg_bf16(eg_cast(x, EG_BF16)), *h = eg_f16(eg_cast(x, EG_F16));
-    /* 129 2^55 + 1 lies above the middle of 128 2^55 and 130 2^55, which no double near it shows */
+    /* 129 2^55 + 1 is above the middle of 128 2^55 and 130 2^55, which a double cannot represent */
     ck_assert_uint_eq(b[0], 0x5e81);
     ck_assert_uint_eq(b[1], 0xde81);
     ck_assert_uint_eq(h[4], 0x7bff);
@@ -109,7 +110,7 @@ TEST(integers_to_and_from_what_holds)
     ck_assert_double_eq(eg_get(eg_real(eg_cast(eg_cast(y, EG_F16), EG_C128)), 1), 300);
 }
 
-/* Every pair of dtypes is the same by any strides, and as through f64. */
+/* Every conversion is the same with any strides, and by way of f64. */
 TEST(bytes_are_read_and_written_in_place)
 {
     eg_tensor *i = eg_from(cx, ((int8_t[]){ -128, 0, 127 }), 3),
@@ -129,7 +130,7 @@ TEST(every_pair_of_dtypes_converts)
     eg_tensor *numbers = eg_reshape(eg_arange(cx, EG_F64, -60, 60, 1), 10, 12);
     for (int from = EG_F32; from <= EG_U8; from++)
         for (int to = EG_F32; to <= EG_U8; to++) {
-            if (from == EG_C128) continue; /* would drop imaginary parts */
+            if (from == EG_C128) continue; /* imaginary parts would be dropped */
             eg_tensor *x = eg_cast(eg_clip(numbers, to == EG_U8 || from == EG_U8 ? 0 : -60, 60),
                                    (eg_dtype)from);
             eg_tensor *y = eg_cast(x, (eg_dtype)to),
@@ -146,7 +147,7 @@ TEST(every_pair_of_dtypes_converts)
         }
 }
 
-/* Held, viewed, copied, filled, assigned, read, printed, kept, exported. */
+/* Stored, viewed, copied, filled, assigned, read, printed, kept, exported. */
 LOOP_TEST(what_holds_is_a_tensor, HELD)
 {
     const eg_dtype type = held[_i];
@@ -185,8 +186,8 @@ LOOP_TEST(what_holds_is_a_tensor, HELD)
     ck_assert_str_eq(text, _i < 2 ? "[0.1]" : "[0]"); /* the fewest digits that read back */
 }
 
-/* Every operation of the table, of every sample: with operands that only hold numbers it is done,
- * if it moves them alone, or refused with a sentence that names eg_cast. Nothing crashes. */
+/* Every operation, with every sample, on operands of storage dtypes: it is done if it only moves
+ * elements, or refused with an error that names eg_cast. Nothing crashes. */
 LOOP_TEST(what_computes_names_eg_cast, HELD)
 {
     int refused = 0, moved = 0;
@@ -214,7 +215,7 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
                 ck_assert_msg(
                     eg_type(y) == held[_i] || !strcmp(op->name, "cast") ||
                         /* products and sums are f32 */ (_i < 2 && eg_type(y) == EG_F32) ||
-                        /* casts by itself */ eg_type(y) == EG_BOOL,
+                        /* converts by itself */ eg_type(y) == EG_BOOL,
                     "%s", op->name);
             else
                 any = true;
@@ -240,7 +241,7 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
     eg_assert_error(cx, "softmax: operand 1 is ");
 }
 
-/* What moves numbers without computing does so for every dtype: the numbers are those that it moves
+/* Operations that only move elements do so for every dtype: the elements are those that they move
  * as f64, from any layout. */
 static eg_tensor *moves(int which, eg_tensor *x, eg_tensor *index, eg_tensor *yes)
 {
@@ -283,7 +284,7 @@ LOOP_TEST(what_moves_takes_every_dtype, HELD)
     eg_assert_error(cx, "but an index is i32 or i64");
 }
 
-/* Files: as they are stored if that is asked for, else as they were always read. */
+/* Files: read as stored if requested, otherwise converted. */
 LOOP_TEST(held_in_files, 3) /* .npy, .npz, safetensors */
 {
     for (int k = 0; k < HELD; k++) {

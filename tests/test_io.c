@@ -1,5 +1,5 @@
-/* test_io.c: files: .npy and safetensors in both directions, malformed ones, writing that is whole
- * or not at all, heat maps. */
+/* test_io.c: files: .npy and safetensors in both directions, malformed ones, writing that is
+ * complete or has no effect, heat maps. */
 #include <eingrad/io.h>
 #include <fcntl.h>
 #include <math.h>
@@ -176,13 +176,13 @@ static const struct {
     { "", 0, "not a Python dict" },
     { "[1, 2]", 0, "not a Python dict" },
     { D "(2,), ", 8, "a key in the header is not a string" },
-    { D "(2,), } x", 8, "goes on after its dict" },
+    { D "(2,), } x", 8, "continues after its dict" },
     { D "(2)}", 8, "not a tuple" },
     { D "2}", 8, "not a tuple" },
-    { D "(2 2)}", 8, "not a tuple of whole numbers" },
-    { D "(2.5,)}", 8, "not a tuple of whole numbers" },
-    { D "(,)}", 8, "not a tuple of whole numbers" },
-    { D "(2, ", 8, "not a tuple of whole numbers" },
+    { D "(2 2)}", 8, "not a tuple of integers" },
+    { D "(2.5,)}", 8, "not a tuple of integers" },
+    { D "(,)}", 8, "not a tuple of integers" },
+    { D "(2, ", 8, "not a tuple of integers" },
     { D "(-2,)}", 8, "size of axis 0 is negative" },
     { D "(1, 99999999999999999999999)}", 8, "size of axis 1 does not fit" },
     { D "(4294967296, 4294967296)}", 8, "too large" },
@@ -295,7 +295,7 @@ TEST(safetensors_reads_python)
     ck_assert_ptr_null(eg_safetensors_name(st, 7));
     ck_assert(!eg_ok(eg_safetensors_get(st, "nothing")));
     refused("no tensor is named 'nothing'");
-    /* the same again: the same bytes as the reference writes */
+    /* written again: the same bytes as the reference writes */
     const char *names[7];
     eg_tensor *xs[7];
     for (int k = 0; k < 7; k++)
@@ -339,7 +339,7 @@ TEST(safetensors_round_trip)
     ck_assert_double_eq(eg_item(eg_safetensors_get(st, "step")), 7);
     ck_assert_double_eq(eg_get(eg_safetensors_get(st, names[4]), 4), 4);
     ck_assert(eg_bool(eg_safetensors_get(st, "mask"))[2]);
-    ck_assert_str_eq(eg_safetensors_name(st, 4), "mask"); /* the narrowest is last */
+    ck_assert_str_eq(eg_safetensors_name(st, 4), "mask"); /* the narrowest type is last */
     ck_assert_str_eq(eg_safetensors_metadata(st, "a"), "");
     eg_pop(cx, m);
     ck_assert_int_eq(eg_safetensors_save(cx, in_folder("0.safetensors"), 0, NULL, NULL, NULL), 0);
@@ -378,7 +378,7 @@ static const struct {
     { "{\"a\":" T("F32", "[2]", 0, 8) "}", 7,
       "tensor 'a' ends at byte 8 of the data, but the file has 7" },
     { "{\"a\":" T("F32", "[2]", 0, 8) "}", 9, "the last 1 byte of the data belongs to" },
-    { "{\"a\":" T("F32", "[2]", 1, 9) "}", 9, "a hole: the data before tensor 'a', bytes 0 to 1" },
+    { "{\"a\":" T("F32", "[2]", 1, 9) "}", 9, "a gap: the data before tensor 'a', bytes 0 to 1" },
     { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[1]", 4, 8) "}", 8,
       "'a' and 'b' overlap at byte 4" },
     { "{\"a\":" T("F32", "[2]", 0, 8) ",\"b\":" T("F32", "[0]", 4, 4) "}", 8, "overlap" },
@@ -406,7 +406,7 @@ static const struct {
     { "{\"\xff\":1}", 0, "not valid JSON" },
     { "{\"a\\u0000\":1}", 0, "not valid JSON" },
     { "[]", 0, "does not begin with '{'" },
-    { " {}", 0, NULL }, /* blanks in front: so that the data begin at a page */
+    { " {}", 0, NULL }, /* blanks before the header, so that the data begin at a page */
     { "   \n\t\r  {\"a\":" T("F32", "[2]", 0, 8) "}", 8, NULL },
     { "    ", 0, "does not begin with '{'" },
     { "{\"__metadata__\":null,\"a\":" T("F32", "[2]", 0, 8) "}", 8, NULL },
@@ -418,21 +418,21 @@ static const struct {
     { "{a:" T("F32", "[2]", 0, 8) "}", 8, "a key in quotes expected" },
     { "", 0, "does not begin with '{'" },
     { "{} {}", 0, "not valid JSON" },
-    { "{\"a\":" T("BOOL", "[]", 0, 1) "}", 1, NULL }, /* a scalar alone */
+    { "{\"a\":" T("BOOL", "[]", 0, 1) "}", 1, NULL }, /* a single scalar */
     /* strings: escapes, surrogates, control characters, UTF-8 */
     { "{\"__metadata__\":{\"\\u0061\":\"1\",\"a\":\"2\"}}", 0, "has the key 'a' twice" },
     { "{\"\\u0061\":" T("F32", "[1]", 0, 4) ",\"a\":" T("F32", "[1]", 4, 8) "}", 8,
       "the key 'a' is there twice" },
     { "{\"__metadata__\":{\"a\":\"\\x\"}}", 0,
-      "not valid JSON at byte 21: a string has no end, or" },
+      "not valid JSON at byte 21: a string without an end, or" },
     { "{\"__metadata__\":{\"a\":\"\\u12g4\"}}", 0, "not valid JSON at byte 21" },
     { "{\"__metadata__\":{\"a\":\"\\u12\"}}", 0, "not valid JSON at byte 21" },
     { "{\"__metadata__\":{\"a\":\"\\\"}}", 0, "not valid JSON at byte 21" },
-    { "{\"__metadata__\":{\"a\":\"\\ud83d\"}}", 0, "an escape \\u of no character" },
-    { "{\"__metadata__\":{\"a\":\"\\ud83d\\u0041\"}}", 0, "an escape \\u of no character" },
-    { "{\"__metadata__\":{\"a\":\"\\ud83dxude00\"}}", 0, "an escape \\u of no character" },
-    { "{\"__metadata__\":{\"a\":\"\\ude00\\ud83d\"}}", 0, "an escape \\u of no character" },
-    { "{\"__metadata__\":{\"a\":\"\\u0000\"}}", 0, "an escape \\u of no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ud83d\"}}", 0, "an escape \\u that is no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ud83d\\u0041\"}}", 0, "an escape \\u that is no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ud83dxude00\"}}", 0, "an escape \\u that is no character" },
+    { "{\"__metadata__\":{\"a\":\"\\ude00\\ud83d\"}}", 0, "an escape \\u that is no character" },
+    { "{\"__metadata__\":{\"a\":\"\\u0000\"}}", 0, "an escape \\u that is no character" },
     { "{\"__metadata__\":{\"a\":\"1\n2\"}}", 0, "a control character in a string" },
     { "{\"__metadata__\":{\"a\":\"\xc3\"}}", 0, "a string is not UTF-8" },
     { "{\"__metadata__\":{\"a\":\"\xed\xa0\x80\"}}", 0, "a string is not UTF-8" },
@@ -442,7 +442,7 @@ static const struct {
     { "{\"__metadata__\":{,}}", 0, "a key in quotes expected" },
     { "{\"__metadata__\":nul}", 0, "neither a number nor true, false or null" },
     { "{\"__metadata__\"::null}", 0, "'__metadata__' is not an object" },
-/* numbers and words, arrays, in members that are passed over and in those that count */
+/* numbers and words, arrays, in members that are skipped and in those that are read */
 #define X(json) "{\"a\":{\"x\":" json ",\"dtype\":\"I8\",\"shape\":[2],\"data_offsets\":[0,2]}}"
     { X("[-0,0.5,1e9,-1.25E-3,10,7e+1,true,false,null,\"s\",{},[],{\"y\":[[{}]]}]"), 2, NULL },
     { X("{\"y\":1,\"y\":2}"), 2, NULL },
@@ -478,9 +478,9 @@ static const struct {
 #undef X
     { "{\"a\":" T("I8", "[9223372036854775807]", 0, 4) "}", 4, "too large for any memory" },
     { "{\"a\":" T("I8", "[9223372036854775808]", 0, 4) "}", 4,
-      "not valid JSON at byte 28: a whole number of more" },
+      "not valid JSON at byte 28: an integer of more" },
     { "{\"a\":" T("I8", "[-9223372036854775809]", 0, 4) "}", 4,
-      "not valid JSON at byte 28: a whole number of more" },
+      "not valid JSON at byte 28: an integer of more" },
     { "{\"a\":" T("I8", "[2,\"2\",[],{},null]", 0, 4) "}", 4, "size of axis 1 of tensor 'a'" },
     { "{\"a\":" T("I8", "[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1]", 0,
                   1) "}",
@@ -500,7 +500,7 @@ LOOP_TEST(safetensors_malformed, BAD_ST)
     fine();
 }
 
-/* escapes are what they stand for, in keys too, and come back as they were written */
+/* escapes are decoded, in keys too, and written again as they were */
 TEST(safetensors_strings)
 {
     static const char header[] =
@@ -535,7 +535,8 @@ TEST(safetensors_strings)
         strstr((char *)bytes + 8, "\"\\u0001\":\"\xf0\x9f\x98\x80\"},\"a \\\"b\":{"));
 }
 
-/* A header of `count` times `piece` between `before` and `after` is refused so; NULL: is read. */
+/* A header of `count` times `piece` between `before` and `after` is refused with this error; NULL:
+ * it is read. */
 static void repeated(const char *before, const char *piece, size_t count, const char *after,
                      const char *refusal)
 {
@@ -557,7 +558,8 @@ TEST(safetensors_deep_and_long)
 {
     static const char more[] = ",\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[0,0]}}";
     char after[400];
-    for (int depth = 126; depth <= 127; depth++) { /* the header and the entry are two more */
+    /* the header and the entry are two more levels */
+    for (int depth = 126; depth <= 127; depth++) {
         memset(after, ']', (size_t)depth);
         strcpy(after + depth, more);
         repeated("{\"a\":{\"x\":", "[", (size_t)depth, after,
@@ -587,7 +589,7 @@ TEST(safetensors_cut)
     refused("none.safetensors: cannot be opened: No such file");
 }
 
-/* -- whole or not at all ---------------------------------------------------------------------- */
+/* -- complete or unchanged --------------------------------------------------------------------- */
 TEST(write_failures)
 {
     eg_tensor *x = eg_ones(cx, 1000), *y = eg_zeros(cx, 100000);
@@ -603,7 +605,7 @@ TEST(write_failures)
     refused("cannot write ''");
     ck_assert_int_eq(eg_npy_save(NULL, x), -1);
     refused("NULL");
-    /* a disk that is full after 64 kB: the old file stays as it was */
+    /* the disk is full after 64 kB: the old file is unchanged */
     ck_assert_int_eq(eg_npy_save(in_folder("w.npy"), x), 0);
     ck_assert_int_eq(chmod(in_folder("w.npy"), 0640), 0);
     signal(SIGXFSZ, SIG_IGN);
@@ -639,9 +641,9 @@ TEST(write_failures)
 }
 
 /* -- writers that are killed ------------------------------------------------------------------ */
-/* The linker sends rename and access of the library here (Makefile.am). */
-static int signal_at_rename; /* what a writer gets when the file is whole */
-static bool without_unnamed; /* no /proc: the file has a name from the start */
+/* The linker replaces rename and access of the library by these (Makefile.am). */
+static int signal_at_rename; /* the signal that a writer gets when the file is complete */
+static bool without_unnamed; /* no /proc: the file has a name from the beginning */
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to)
@@ -671,7 +673,7 @@ static pid_t writer(const char *path, double value, int signal_number)
     return child;
 }
 
-LOOP_TEST(killed_writers, 2) /* _i: has the system files without a name? */
+LOOP_TEST(killed_writers, 2) /* _i: whether the system has files without a name */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -680,7 +682,7 @@ LOOP_TEST(killed_writers, 2) /* _i: has the system files without a name? */
     ck_assert_int_le(entries(false), 2);
     ck_assert(eg_item(eg_sum(NULL, eg_npy_load(cx, in_folder("x.npy")))) == 3);
     ck_assert_int_eq(eg_file_check(cx, in_folder("other.npy"), 100), 0);
-    /* what looks whether it could write removes them too */
+    /* a check whether a file can be written removes them, too */
     ck_assert_int_eq(entries(false), 1);
     writer(in_folder("x.npy"), 2, SIGKILL);
     ck_assert_int_eq(eg_npy_save(in_folder("y.npy"), x), 0);
@@ -688,7 +690,7 @@ LOOP_TEST(killed_writers, 2) /* _i: has the system files without a name? */
     fine();
 }
 
-LOOP_TEST(living_writers, 2) /* their temporary names are left alone */
+LOOP_TEST(living_writers, 2) /* their temporary files are not removed */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -902,8 +904,7 @@ TEST(heatmap_refuses)
     fclose(null);
 }
 
-/* Each text of an SVG: no two rows and no two columns of labels share a line, whatever the number
- * of tokens. */
+/* No two rows and no two columns of labels in an SVG overlap, whatever the number of tokens. */
 static void spaced(const char *svg, int n)
 {
     int last = -1000, labels = 0;
@@ -938,7 +939,7 @@ TEST(pictures)
             sscanf(strstr(text, "<svg"),
                    "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\"", &w, &h),
             2);
-        if (draws_png()) { /* two pixels a point */
+        if (draws_png()) { /* two pixels per point */
             ck_assert_int_eq(eg_picture_save(in_folder("m.png"), x), 0);
             ck_assert_uint_ge(slurp(in_folder("m.png"), start, sizeof start), 24);
             ck_assert(!memcmp(start, "\x89PNG\r\n\x1a\n", 8));
@@ -957,7 +958,7 @@ TEST(pictures)
     fine();
 }
 
-/* The bytes of a map of one cell whose title is this. */
+/* Writes the bytes of a map of one cell with this title. */
 static size_t titled(const char *title, uint8_t *out, size_t room)
 {
     ck_assert_int_eq(eg_picture_save(in_folder("t.png"), eg_ones(cx, 1, 1), .title = title), 0);
@@ -965,8 +966,8 @@ static size_t titled(const char *title, uint8_t *out, size_t room)
     return slurp(in_folder("t.png"), out, room);
 }
 
-/* Letters that a font of this machine has are told apart; those of Arabic take the form that their
- * neighbours give them, and stand from right to left; a mark is drawn on its letter. */
+/* Letters that a font of this machine has are drawn differently; those of Arabic have the form that
+ * their neighbours require, and are ordered from right to left; a mark is drawn on its letter. */
 TEST(pictures_draw_every_letter)
 {
     static const char *const pairs[][2] = {
@@ -1026,7 +1027,7 @@ static const eg_json *json(const char *text) { return eg_json_read(cx, text, str
 
 TEST(json_as_written)
 {
-    setlocale(LC_NUMERIC, "de_DE.UTF-8"); /* where there is one, its point is a comma */
+    setlocale(LC_NUMERIC, "de_DE.UTF-8"); /* if this locale exists, its decimal point is a comma */
     const eg_json *x =
         json(" {\"a\": [1, -2.5e-1, 1e-05, [], {}], \"b\\u00e9\": \"\\u20ac\\n\", \"c\": "
              "{\"d\": null, \"e\": true}, \"f\":false, \"a2\":0, \"a2\": 9007199254740993}\n");
@@ -1044,7 +1045,8 @@ TEST(json_as_written)
     ck_assert(eg_json_find(c, "d")->kind == EG_JSON_NULL);
     ck_assert(eg_json_find(c, "e")->kind == EG_JSON_BOOL && eg_json_find(c, "e")->number == 1);
     ck_assert(eg_json_find(x, "f")->kind == EG_JSON_BOOL && eg_json_find(x, "f")->number == 0);
-    ck_assert(eg_json_find(x, "a2")->number == 9007199254740992.0); /* the last, rounded */
+    /* rounded to the last integer that a double represents */
+    ck_assert(eg_json_find(x, "a2")->number == 9007199254740992.0);
     ck_assert(!eg_json_find(x, "g") && !eg_json_find(a, "a") && !eg_json_find(NULL, "a"));
     ck_assert(!eg_json_find(x, NULL));
 }
@@ -1052,18 +1054,18 @@ TEST(json_as_written)
 static const struct {
     const char *text, *refusal;
 } bad_json[] = {
-    { "", "json: holds neither an object nor an array" },
-    { " 12", "json: holds neither an object nor an array" },
+    { "", "json: contains neither an object nor an array" },
+    { " 12", "json: contains neither an object nor an array" },
     { "{\"a\": 1,}", "a key in quotes expected" },
     { "[1 2]", "',' or ']' expected" },
     { "[1, NaN]", "json: its text is not valid JSON at byte 4: a value expected" },
     { "[Infinity]", "at byte 1: a value expected" },
-    { "[-1e999]", "at byte 1: a number that no double holds" },
+    { "[-1e999]", "at byte 1: a number that is too large for a double" },
     { "[01]", "at byte 1: neither a number nor true, false or null" },
     { "{} {}", "at byte 3: end of file expected" },
-    { "[\"\\u0000\"]", "an escape \\u of no character" },
+    { "[\"\\u0000\"]", "an escape \\u that is no character" },
     { "[\"\xff\"]", "a string is not UTF-8" },
-    { "{\"a\": \"", "a string has no end" },
+    { "{\"a\": \"", "a string without an end" },
 };
 
 LOOP_TEST(json_refused, sizeof bad_json / sizeof *bad_json)

@@ -1,6 +1,6 @@
-/* test_letters.c: operations along one axis, said in letters: each equals its form by number, value
- * and gradients to second order, bit for bit, on every layout; what they refuse; and the alignment
- * of any number of operands. */
+/* test_letters.c: operations along one axis that is given by a letter: each equals its form by
+ * number, value and gradients to second order, bit for bit, on every layout; refusals; and the
+ * alignment of any number of operands. */
 #include <eingrad/check.h>
 #include <math.h>
 #include <string.h>
@@ -161,7 +161,8 @@ LOOP_TEST(letters_are_the_number, FORMS)
                          layout, k);
                 same(a[k], b[k], what);
             }
-            /* one row, applied to the same operand, and no copy where the number makes none */
+            /* the same operation on the same operand, and no copy unless the form by number makes
+             * one */
             ck_assert_ptr_eq(eg_op_of(a[0]), eg_op_of(b[0]));
             ck_assert_msg(a[0]->st == b[0]->st || a[0]->st == &a[0]->own, "%s copied", f->what);
         }
@@ -194,7 +195,7 @@ TEST(forms_are_functions)
     eg_close(cx);
 }
 
-/* -- what only letters can say ---------------------------------------------------------------- */
+/* -- what only letters can express ------------------------------------------------------------- */
 TEST(brackets_inside_groups_and_beside_ones)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -308,7 +309,7 @@ TEST(refusals_name_the_letter)
     ck_assert_int_eq(eg_unbind(NULL, x, 2, part), -1);
     eg_assert_error(cx, "unbind: no string was given");
     ck_assert_int_eq(eg_unbind("[b] l", x, 2, NULL), -1);
-    eg_assert_error(cx, "unbind: there is no room for the parts: it is NULL");
+    eg_assert_error(cx, "unbind: the array for the parts is NULL");
     ck_assert_int_eq(eg_split("b [l]", x, 5, NULL, NULL), -1);
     ck_assert_int_eq(eg_error_code(cx), EG_ERROR_MISUSE);
     eg_clear(cx);
@@ -396,7 +397,7 @@ TEST(aligned_operands_have_the_output)
                                                                 ? eg_get(a, at[2], at[1], at[0])
                                                                 : eg_get(b, at[1]));
     }
-    /* two are eg_on's; groups of the output are merged */
+    /* for two operands this is eg_on; groups of the output are merged */
     eg_tensor *const two[] = { eg_normal(cx, 0, 1, 2, 6), eg_normal(cx, 0, 1, 3) };
     ck_assert_int_eq(eg_align_n("b (h d), d -> b (h d)", 2, two, v), 0);
     same(eg_mul(v[0], v[1]), eg_on("b (h d), d -> b (h d)", eg_mul, two[0], two[1]), "groups");

@@ -1,6 +1,6 @@
-/* test_limits.c: extreme values of every integer option of the public structs: an error that is one
- * line, or a result; never undefined behaviour, which the sanitizers' build reports. Memory is
- * limited, so that a large size is refused and not taken. */
+/* test_limits.c: extreme values of every integer option of the public structs give an error of one
+ * line, or a result, but no undefined behaviour, which the sanitizers' build reports. Memory is
+ * limited, so that a large size is refused. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 static eg_ctx *cx;
 static int64_t e; /* the extreme value */
 
-/* An allocator of at most 64 MB, which counts in front of each piece what it gave. */
+/* An allocator of at most 64 MB, which stores the size before each block. */
 static void *limited(void *user, void *p, size_t old, size_t size)
 {
     size_t *used = user;
@@ -188,7 +188,7 @@ static eg_tensor *three_logits(void *user, const eg_prefixes *p)
         eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, \
                   .end = 1, __VA_ARGS__);                                                 \
     }
-/* a longer one is written, token by token */
+/* a longer one would be written token by token */
 DECODE(decode_longest, .max_new_tokens = e < 100 || e == INT64_MAX ? e : 100)
 DECODE(decode_top, .max_new_tokens = 2, .temperature = 1, .top_k = e)
 DECODE(decode_beam, .max_new_tokens = 2, .beam = e)

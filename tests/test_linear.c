@@ -1,6 +1,5 @@
-/* test_linear.c: linear attention. Every kernel, decay and chunk against the sum over all pairs,
- * values and gradients; step by step against all at once.
- * */
+/* test_linear.c: linear attention. Every kernel, decay and chunk compared with the sum over all
+ * pairs, values and gradients; step by step compared with one call. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -24,7 +23,7 @@ static eg_tensor *decays(eg_tensor *a)
     eg_tensor *wide = eg_unsqueeze(seen, 2);
     return eg_where(wide, eg_exp(eg_where(wide, eg_sub(i, j), zero)), zero);
 }
-/* y of φ(q), φ(k) and v; the last `queries` of as many positions as keys */
+/* y of φ(q), φ(k) and v, for the last `queries` of as many positions as there are keys */
 static eg_tensor *by_pairs(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tensor *a, bool no_norm,
                            eg_tensor **w)
 {
@@ -57,7 +56,7 @@ static eg_tensor *a_decay(const char *axes, int64_t n, eg_tensor **full)
 
 GROUP("linear", .setup = open_f64, .teardown = close_cx)
 
-/* every set of letters, below, at and beyond a chunk, behind older keys */
+/* every set of letters; lengths below, at and above a chunk; with older keys */
 LOOP_TEST(decay_is_its_definition, DECAYS * 6)
 {
     static const struct {
@@ -88,7 +87,7 @@ LOOP_TEST(decay_is_its_definition, DECAYS * 6)
     eg_assert_close(eg_rearrange("h i b e -> b i h e", moved), y, 1e-12);
 }
 
-/* a decay of 0 forgets everything before; of 1 nothing */
+/* a decay of 0 removes everything before; a decay of 1 nothing */
 LOOP_TEST(decays_of_nothing_and_everything, 2)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 40, 1, 3), *v = eg_normal(cx, 0, 1, 1, 40, 1, 2),
@@ -107,7 +106,7 @@ LOOP_TEST(decays_of_nothing_and_everything, 2)
     ck_assert(!any_nan(g));
 }
 
-/* φ of the text is φ of the operations; no_norm is the numerator; both with and without a mask */
+/* φ as a text equals φ as operations; no_norm is the numerator; both with and without a mask */
 LOOP_TEST(kernels_by_formula, 10)
 {
     static const char *const phi[] = { "exp(x)", "softplus(x)", "x", "max(x, 0)",
@@ -128,7 +127,7 @@ LOOP_TEST(kernels_by_formula, 10)
                                        .no_norm = true, .where = where);
     eg_assert_close(y, z, 1e-12);
     eg_tensor *total = eg_sum("bhi[j]", s);
-    if (_i / 2 != 2 && _i / 2 != 3) /* sums that are far from 0 */
+    if (_i / 2 != 2 && _i / 2 != 3) /* sums that are not near 0 */
         eg_assert_close(eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .phi = phi[_i / 2],
                                             .where = where),
                         eg_on("bihe,bhi", eg_div, z, total), 1e-11);
@@ -166,8 +165,7 @@ LOOP_TEST(every_kind_to_second_order, 6)
                     eg_uniform_n(cx, EG_F64, 0.3, 1, (int)strlen(c->decay), dims));
 }
 
-/* one place and the last state are the next step; so are pieces of any length
- * */
+/* one position with the last state is the next step; so are pieces of any length */
 LOOP_TEST(states_go_on, DECAYS + 1)
 {
     const char *axes = _i < DECAYS ? letters[_i] : NULL;
@@ -205,7 +203,7 @@ LOOP_TEST(states_go_on, DECAYS + 1)
     }
 }
 
-/* 4096 positions with a decay of every channel: all pairs would be 1 GB */
+/* 4096 positions with a decay of every channel: all pairs would take 1 GB */
 TEST(decay_takes_linear_memory)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g[2],
@@ -219,7 +217,8 @@ TEST(decay_takes_linear_memory)
                   eg_stats(cx).used_peak - before);
 }
 
-/* RetNet: a number a head, in groups; GLA: gates of the batch. Whole, and with a cache of keys */
+/* RetNet: a constant for each head, in groups; GLA: gates of the batch. In one call, and with a
+ * cache of keys */
 LOOP_TEST(decay_in_the_module, 4)
 {
     eg_params *p = eg_params_open(cx);
@@ -260,8 +259,8 @@ LOOP_TEST(decay_in_the_module, 4)
     eg_nograd(cx, false);
 }
 
-/* truths of keys or queries alone, beside "j <= i" and without it, behind older keys: weights,
- * values and gradients against the sum over all pairs; what is left out may be NaN */
+/* conditions on only keys or only queries, with "j <= i" and without it, with older keys: weights,
+ * values and gradients compared with the sum over all pairs; what is masked may be NaN */
 static const char *const wheres[] = {
     "pad[b,j]",
     "j <= i & pad[b,j]",
@@ -314,7 +313,7 @@ LOOP_TEST(truths_of_keys_and_queries, WHERES * 3)
     eg_tensor *seed = eg_normal(cx, 0, 1, 2, n, 2, 4), *xs[] = { q, k, v }, *one[3], *two[3];
     ck_assert(!eg_grad(y, seed, 3, xs, one) && !eg_grad(z, seed, 3, xs, two));
     for (int x = 0; x < 3; x++) eg_assert_close(one[x], two[x], 1e-11);
-    /* what a truth of its own leaves out: keys, or queries */
+    /* whether a condition masks keys or queries */
     const bool of_query = strstr(where, "% 3") != NULL;
     eg_tensor *bad = eg_full(cx, NAN, 1), *any = eg_cast(seen, EG_F64);
     any = of_query ? eg_sum("b h i [j] -> b i h", any) : eg_sum("b h [i] j -> b j h", any);
@@ -327,7 +326,7 @@ LOOP_TEST(truths_of_keys_and_queries, WHERES * 3)
     eg_assert_close(eg_linear_attention_with(&o), y, 1e-12);
 }
 
-/* without .weights_axes the weights have the axes that those of eg_attention have */
+/* without .weights_axes the weights have the axes of those of eg_attention */
 LOOP_TEST(axes_of_the_weights, 3)
 {
     static const char *const specs[] = { "bihd,bjhd,bjhe->bihe", "bihd,bjhd,bjhe->ebhi",
@@ -345,7 +344,7 @@ LOOP_TEST(axes_of_the_weights, 3)
     eg_assert_close(eg_rearrange(order[_i], w), named, 0);
 }
 
-/* an error in .phi beside a state; an offset that no size can be added to */
+/* an error in .phi together with a state; an offset that overflows with any size */
 TEST(options_refused)
 {
     eg_tensor *q = eg_ones(cx, 1, 3, 2, 2), *state = eg_ones(cx, 1, 2, 2, 3), *next;
@@ -373,9 +372,8 @@ LOOP_TEST(truths_refused, 9)
           "linear_attention: the predicate's tensor 'pad' is not one of 'b', 'i', 'h', 'j'\n  "
           "pad[b,j]" },
         { { .where = "j <= i", .with = { { "pad", pad } } },
-          "linear_attention: 'pad' of .with is not used in .where" },
-        { { .with = { { "pad", pad } } },
-          "linear_attention: 'pad' of .with is not used in .where" },
+          "linear_attention: 'pad' of .with is not in .where" },
+        { { .with = { { "pad", pad } } }, "linear_attention: 'pad' of .with is not in .where" },
         { { .where = "d < 1" }, "linear_attention: the predicate's index 'd' is not one of" },
         { { .where = "pad[h,j]", .with = { { "pad", pad } } }, "where_mask: " },
         { { .where = "j + i" }, "linear_attention: the predicate is a number, not a condition" },
@@ -396,7 +394,7 @@ LOOP_TEST(truths_refused, 9)
     eg_assert_error(cx, ".keep has the index 'h', which the key lacks");
 }
 
-/* the module hands its .where and .with on, also in groups and behind a cache */
+/* the module passes its .where and .with on, also in groups and with a cache */
 LOOP_TEST(truths_in_the_module, 2)
 {
     eg_params *p = eg_params_open(cx);

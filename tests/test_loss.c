@@ -60,7 +60,7 @@ TEST(all_ignored_is_zero_with_gradient_zero)
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_normal(cx, 0, 1, 4, 5), *t = eg_full_n(cx, EG_I32, -1, 1, (int64_t[]){ 4 }),
               *dx, *ddx;
-    eg_mut_f32(x)[3] = NAN; /* what is ignored is not looked at */
+    eg_mut_f32(x)[3] = NAN; /* what is ignored is not read */
     eg_tensor *y = eg_cross_entropy("b [v]", x, t, .ignore = -1, .smoothing = .1);
     ck_assert_double_eq(eg_item(y), 0);
     eg_grad(y, NULL, 1, &x, &dx);
@@ -112,7 +112,7 @@ TEST(bce_loses_no_digits)
     eg_close(cx);
 }
 
-/* z-loss: the weight times (ln Σ e^x)² on top of each loss that counts. */
+/* z-loss: the weight times (ln Σ e^x)² is added to each loss that counts. */
 TEST(z_loss_adds_the_square)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -126,7 +126,7 @@ TEST(z_loss_adds_the_square)
     eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = -100, .z_loss = .3),
                     eg_scale(eg_sum(NULL, want), 1 / 3.), 1e-14);
     eg_tensor *hot = eg_from(cx, ((double[]){ 0, INFINITY, 0, 0 }), 4), *dx;
-    eg_tensor *wild = eg_add(x, eg_unsqueeze(hot, 1)); /* an ignored row may hold anything */
+    eg_tensor *wild = eg_add(x, eg_unsqueeze(hot, 1)); /* an ignored row may have any content */
     eg_grad(eg_cross_entropy("b [v]", wild, t, .ignore = -100, .z_loss = .3), NULL, 1, &wild, &dx);
     for (int k = 0; k < 20; k++) ck_assert(isfinite(eg_f64(dx)[k]));
     eg_assert_ok(cx);
@@ -239,7 +239,7 @@ TEST(norms_are_their_formulas)
     ck_assert(same_bits(one, eg_layernorm("i [j]", f)));
     ck_assert(
         same_bits(one, eg_transpose(eg_layernorm("[j] i", eg_copy(eg_transpose(f, 0, 1))), 0, 1)));
-    /* no variance: eps */
+    /* no variance: the result is 0 by eps */
     eg_assert_close(eg_layernorm("i [j]", eg_ones(cx, 2, 8)), eg_zeros(cx, 2, 8), 0);
     eg_assert_close(eg_rmsnorm("i [j]", eg_full(cx, 1e15, 2, 8)), eg_ones(cx, 2, 8), 1e-6);
     eg_assert_ok(cx);
@@ -316,14 +316,14 @@ TEST(dropout_at_its_ends)
     eg_close(cx);
 }
 
-/* A row's loss is its log-softmax at the target, whatever is infinite or NaN in it; what is ignored
- * has neither loss nor gradient. */
+/* The loss of a row is its log-softmax at the target, with any infinities and NaN in it; an ignored
+ * row has neither loss nor gradient. */
 TEST(nan_wins_in_cross_entropy)
 {
     const double odd[] = { NAN, INFINITY, -INFINITY, .5 };
     for (int type = 0; type < 2; type++)
         for (int n = 2; n < 40; n += 7)
-            for (int t = 0; t < 64; t++) { /* the target's number and two others */
+            for (int t = 0; t < 64; t++) { /* the element at the target and two others */
                 eg_ctx *cx = eg_open(.dtype = type ? EG_F64 : EG_F32, .seed = 9 + (uint64_t)t);
                 eg_tensor *x = eg_normal(cx, 0, 1, 3, n),
                           *target = eg_from(cx, ((int32_t[]){ 0, 0, 0 }), 3), *dx;

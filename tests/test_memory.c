@@ -1,12 +1,12 @@
 /* test_memory.c: memory that runs out. Every allocation fails in turn: the context's and the
- * library's own.
+ * library's own. The linker replaces malloc and related functions, in this program and in the
+ * library, by the __wrap_ functions below (Makefile.am), under sanitizers too. Those of the
+ * libraries that draw PNG cannot be replaced in this way (tests/memory.sh does that): here the
+ * start of the process that draws fails instead.
  *
- * The linker sends malloc and its kin, in this program and in the library, to the __wrap_ functions
- * below (Makefile.am), under sanitizers too. Those of the libraries that draw PNG cannot be reached
- * so (tests/memory.sh does): starting the process that draws fails instead. Allocation number n
- * fails, once alone and once with all that follow it. Each time: the scenario gives its whole
- * result or records "out of memory"; what it held is given back; the context works on after
- * eg_clear; no temporary file is left, and a file that was there before holds what it held. */
+ * Allocation number n fails, once alone and once with all that follow it. Each time: the scenario
+ * has its complete result or records "out of memory"; its memory is freed; the context works after
+ * eg_clear; no temporary file is left, and an older file is unchanged. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -39,7 +39,7 @@ static void *held(void *p)
     return p;
 }
 
-/* result, name, parameters, their names: real or NULL */
+/* result, name, parameters, their names: the real function or NULL */
 #define WRAPPED(result, name, parameters, names) \
     result __real_##name parameters;             \
     result __wrap_##name parameters;             \
@@ -73,7 +73,7 @@ int __wrap_fclose(FILE *f)
 pid_t __real_fork(void), __wrap_fork(void);
 pid_t __wrap_fork(void) { return refused() ? -1 : __real_fork(); }
 
-/* The context's allocator: old_size has to be what was asked for. */
+/* The context's allocator: old_size must be the size that was requested. */
 typedef union block {
     size_t size;
     max_align_t align;
@@ -93,7 +93,7 @@ static void *counted(void *user, void *p, size_t old_size, size_t new_size)
     return b + 1;
 }
 
-/* -- a scenario: its numbers are right, or false ---------------------------------------------- */
+/* -- scenarios: true if the results are right -------------------------------------------------- */
 static char folder[64], saved[96], other[96], picture[96], arrays[96];
 static eg_ctx *cx;
 
@@ -181,7 +181,7 @@ static bool npz(void)
     }
     return true;
 }
-/* A file that is large enough to be mapped; where there is no memory for that, it is read. */
+/* A file that is large enough to be mapped; without memory for that it is read. */
 static bool mapped(void)
 {
     enum { SIZE = 1 << 18 };
@@ -234,7 +234,7 @@ static bool gradcheck(void)
     const eg_report *r = eg_gradcheck(curve, NULL, 3, xs, .names = "q, k, w", .order = 2);
     return r && r->passed;
 }
-static bool tiles(void) /* fused attention, its gradients and theirs */
+static bool tiles(void) /* fused attention, its gradients and their gradients */
 {
     eg_tensor *x[] = { eg_uniform(cx, -1, 1, 2, 2), eg_uniform(cx, -1, 1, 3, 2),
                        eg_uniform(cx, -1, 1, 3, 2), eg_uniform(cx, -1, 1, 2, 3) },
@@ -274,7 +274,7 @@ static bool step_by_step(void)
     eg_nograd(cx, false);
     return eg_ok(y) && eg_cache_truncate(c, 1) == 0 && isfinite(eg_item(eg_sum(NULL, y)));
 }
-static bool other_names(void) /* per head, as PyTorch calls it, packed */
+static bool other_names(void) /* per head, under PyTorch's names, packed */
 {
     static const int64_t widths[] = { 1, 3 };
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx), *uneven = eg_params_open(cx);
@@ -303,7 +303,7 @@ static bool linear_attention(void)
     return eg_grad(eg_add(y, z), eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && eg_ok(s) &&
            isfinite(eg_item(eg_sum(NULL, g)));
 }
-static bool options_of_modules(void) /* gates, norms of query and key, further keys, positions */
+static bool options_of_modules(void) /* gates, norms of query and key, extra keys, positions */
 {
     eg_params *p = eg_params_open(cx);
     const eg_mha_args o = { .kv_heads = 1,
@@ -336,7 +336,7 @@ static size_t bytes_of(const char *path, char *out, size_t room)
     if (f) fclose(f);
     return n;
 }
-static int strangers(void) /* files in the folder that no scenario names */
+static int strangers(void) /* number of files in the folder that no scenario names */
 {
     int n = 0;
     DIR *d = opendir(folder);
@@ -345,7 +345,7 @@ static int strangers(void) /* files in the folder that no scenario names */
     return n;
 }
 
-/* Check allocates where it asserts, so that nothing is asserted while allocations are counted. */
+/* Check allocates when it asserts, so nothing is asserted while allocations are counted. */
 static bool attempt(bool (*run)(void), long fail, bool onward)
 {
     char said[300] = "";
@@ -386,7 +386,7 @@ static void fail_each(bool (*run)(void), const char *written)
     long calls = memory.used, step = 1;
     ck_assert_int_gt(calls, 2);
     long most = WORK / calls < MOST ? WORK / calls : MOST;
-    /* too many (--enable-debug): some, at no regular distance from any loop's */
+    /* too many (--enable-debug): only some, at irregular distances */
     if (calls > most)
         for (step = calls / most + 1; step % 2 == 0 || step % 3 == 0 || step % 5 == 0;) step++;
     for (int onward = 0; onward < 2; onward++) {

@@ -1,5 +1,6 @@
 /* test_mha.c: the attention module in every form, layout and width; rotary positions; the cache.
- * Laws: one set of numbers in any form, any order of axes, all at once or step by step. */
+ * Laws: the same result with any form of the weights, with any order of axes, in one call or step
+ * by step. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -35,7 +36,7 @@ LOOP_TEST(one_set_of_numbers_in_any_form, 9)
         if (eg_params_at(p, k)->name[0] == 'c') xs[count++] = eg_params_at(p, k)->x;
     ck_assert_int_eq(eg_grad(z, seed, count, xs, dxs), 0);
     eg_nograd(cx, true);
-    /* the gradients put where the parameters are: read them as logical weights */
+    /* assign the gradients to the parameters, to read them as logical weights */
     for (int k = 0; k < count; k++) ck_assert_int_eq(eg_assign(xs[k], dxs[k]), 0);
     static const char *const which[] = { "W_q", "W_k", "W_v", "W_o", "b_q", "b_k", "b_v", "b_o" };
     eg_tensor *ws[8], *dws[8];
@@ -46,7 +47,7 @@ LOOP_TEST(one_set_of_numbers_in_any_form, 9)
         eg_assert_close(eg_contiguous(eg_mha_weight(c, which[k])), dws[k], 1e-13);
 }
 
-/* The residual is added to the bit as eg_add does it, whatever the layout and with any bias. */
+/* The residual is added with the bits of eg_add, in any layout and with any bias. */
 LOOP_TEST(a_run_adds_what_it_is_told, 8)
 {
     static const char *const layouts[] = { "b i m", "i b m", "m i b", "(b=2 i) m" };
@@ -79,7 +80,7 @@ TEST(names_and_counts_of_the_forms)
     double right = sqrt(2.0 / 128);
     eg_mha *wide = eg_mha_new(p, "wide", .d_model = 64, .heads = 8, .form = EG_PACKED),
            *loose = eg_mha_new(p, "loose", .d_model = 64, .heads = 8, .form = EG_PER_HEAD);
-    /* one spread, packed or not: pytorch#166378 */
+    /* the same spread, packed or not: pytorch#166378 */
     ck_assert(fabs(eg_item(eg_std(NULL, wide->W_qkv)) / right - 1) < 0.03);
     ck_assert(fabs(eg_item(eg_std(NULL, eg_mha_weight(loose, "W_q"))) / right - 1) < 0.03);
     eg_mha *small = eg_mha_new(p, "small", .d_model = 64, .heads = 8, .init = 0.02);
@@ -108,7 +109,7 @@ LOOP_TEST(forms_refuse_what_they_cannot_hold, 20)
         { { .d_k_each = none, .form = EG_PER_HEAD }, "d_k_each must be positive, not 0" },
         { { .d_k_each = widths, .form = EG_PER_HEAD, .rotary = 1e4 },
           "rotary positions need heads of one width" },
-        { { .d_k = 3, .rotary = 1e4 }, "rotary positions turn pairs, but d_k is 3" },
+        { { .d_k = 3, .rotary = 1e4 }, "rotary positions rotate pairs of elements, but d_k is 3" },
         { { .rotary = -1 }, "the base of rotary positions is -1" },
         { { .kv_heads = 3, .heads = 4 }, "heads must be divisible by kv_heads: 4 / 3" },
         { { .kv_heads = -1 }, "kv_heads must be positive, not -1" },
@@ -178,7 +179,7 @@ LOOP_TEST(any_layout, 4)
     if (!twice) eg_assert_close(eg_contiguous(v), eg_contiguous(w), 1e-13);
 }
 
-/* by its layout; else refused with a sentence */
+/* with the layout for it; otherwise refused */
 TEST(one_sequence_without_a_batch)
 {
     eg_params *p = eg_params_open(cx);
@@ -225,7 +226,7 @@ LOOP_TEST(gradients_of_every_kind, 7) /* to second order */
     eg_assert_grad2(run, m, q, k, v);
 }
 
-TEST(uneven_heads) /* each head as its own attention */
+TEST(uneven_heads) /* each head as a separate attention */
 {
     static const int64_t each[] = { 1, 4, 2 };
     eg_params *p = eg_params_open(cx);
@@ -256,7 +257,7 @@ TEST(uneven_heads) /* each head as its own attention */
     eg_assert_close(eg_mha_run(twin, x, .bias = { "hij", bias }, .where = "j <= i + h"), y, 0);
 }
 
-TEST(grouped_heads) /* heads g·r share the keys of g: the same as keys repeated */
+TEST(grouped_heads) /* heads g·r share the keys of g: equal to repeated keys */
 {
     eg_params *p = eg_params_open(cx), *full = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 12, .heads = 6, .kv_heads = 2),
@@ -311,12 +312,12 @@ TEST(masks_of_the_module_and_of_the_run)
     eg_tensor *seed = eg_normal(cx, 0, 1, 2, 6, 6);
     ck_assert(!eg_grad(y, seed, 1, &x, &g) && !eg_grad(z, seed, 1, &x, &h));
     eg_assert_close(g, h, 0);
-    char text[600] = "j <= i"; /* long ones are as good */
+    char text[600] = "j <= i"; /* long texts are allowed */
     memset(text + 6, ' ', sizeof text - 7);
     eg_assert_close(eg_mha_run(m, x, .where = text), eg_mha_run(m, x, .where = "j <= i"), 0);
 }
 
-/* -- what passes through to eg_attention, and the score of what is masked --------------------- */
+/* -- options that are passed on to eg_attention, and scores of masked pairs -------------------- */
 static eg_tensor *soft_cap(void *user, eg_tensor *s)
 {
     double c = *(double *)user;
@@ -324,7 +325,7 @@ static eg_tensor *soft_cap(void *user, eg_tensor *s)
 }
 typedef struct slopes {
     eg_tensor *of_head;
-} slopes; /* trained: s − slope_h |i − j| */
+} slopes; /* learned: s − slope_h |i − j| */
 static eg_tensor *sloped(void *user, eg_tensor *s)
 {
     eg_tensor *i = eg_arange(cx, EG_F64, 0, (double)eg_dim(s, 2), 1),
@@ -338,7 +339,7 @@ static eg_tensor *run_sloped(void *m, eg_tensor *const *x)
     return eg_mha_run(m, x[0], .where = "j <= i", .score_fn = sloped, .user = &t);
 }
 
-/* .score_fn and .bias of the run or of the module, grouped heads too; trained */
+/* .score_fn and .bias of the run or of the module, also with grouped heads; trained */
 TEST(a_score_of_the_users)
 {
     double cap = 0.7;
@@ -367,8 +368,8 @@ TEST(a_score_of_the_users)
 }
 
 /* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
-/* Masks and scores that read tensors, those of the module and those of the run: the same as data,
- * for heads of one width, in groups, and of widths of their own. */
+/* Masks and scores that read tensors, those of the module and those of the run: the same as the
+ * equivalent data, for heads of one width, in groups, and of different widths. */
 LOOP_TEST(texts_that_read_tensors, 4)
 {
     static const int64_t widths[] = { 2, 6, 4 };
@@ -395,7 +396,7 @@ LOOP_TEST(texts_that_read_tensors, 4)
     o.score = "score + r[h, clip(i - j, 0, 5)]";
     o.with[0] = (eg_given){ "far", eg_from(cx, ((bool[]){ true, false, true }), 3) };
     o.with[1] = (eg_given){ "r", r };
-    o.with[2] = (eg_given){ "unused", doc }; /* of runs with another predicate */
+    o.with[2] = (eg_given){ "unused", doc }; /* for runs with another predicate */
     eg_mha *m = eg_mha_new_with(&o);
     eg_assert_ok(cx);
     randomise(p, .4);
@@ -415,7 +416,7 @@ LOOP_TEST(texts_that_read_tensors, 4)
     eg_tensor *seed = eg_normal(cx, 0, 1, 2, 6, 12), *in[2] = { x, r }, *d[2], *e[2];
     ck_assert(!eg_grad(y, seed, 2, in, d) && !eg_grad(z, seed, 2, in, e));
     for (int k = 0; k < 2; k++) eg_assert_close(d[k], e[k], 1e-12);
-    if (!fill) { /* queries behind a cache */
+    if (!fill) { /* queries with a cache */
         eg_nograd(cx, true);
         eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
         for (int from = 0; from < 6; from += 2) {
@@ -427,7 +428,7 @@ LOOP_TEST(texts_that_read_tensors, 4)
         eg_nograd(cx, false);
     }
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j < r[i]", .with = { { "r", doc } })));
-    eg_assert_error(cx, "'r' stands in .with of the module and in that of the run");
+    eg_assert_error(cx, "'r' is in .with of the module and in that of the run");
     ck_assert(!eg_ok(eg_mha_run(m, x, .where = "doc[b,i] == doc[b,j]")));
     eg_assert_error(cx, "'doc'");
     ck_assert(!eg_ok(eg_mha_run(m, x, .score = "score * (1 + k)")));
@@ -436,7 +437,8 @@ LOOP_TEST(texts_that_read_tensors, 4)
             "'unused'\n  score * (1 + k)\n               ^");
 }
 
-/* a text that no run could use is refused where the module is made; tensors may come with a run */
+/* a text that is invalid for every run is refused by the constructor; tensors may be given with a
+ * run */
 LOOP_TEST(texts_are_read_at_new, 12)
 {
     eg_tensor *r = eg_ones(cx, 2, 9), *doc = eg_full_n(cx, EG_I64, 0, 2, (int64_t[]){ 2, 5 });
@@ -470,7 +472,7 @@ LOOP_TEST(texts_are_read_at_new, 12)
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "a", a.d_model = 8, a.heads = 2;
     ck_assert_ptr_null(eg_mha_new_with(&a));
     eg_assert_error(cx, cases[_i].why);
-    /* of a run: the same words, and every tensor is known */
+    /* in a run: the same errors, and every tensor is known */
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2,
                            .where = "j <= i & doc[b,i] == doc[b,j]", .with = { { "r", r } });
@@ -484,7 +486,7 @@ LOOP_TEST(texts_are_read_at_new, 12)
             "give the tensor in .with");
 }
 
-/* a choice between elements of tensors that only a run has may be a truth */
+/* a choice between elements of tensors that only a run has may be a condition */
 LOOP_TEST(choices_of_truths_at_new, 4)
 {
     static const char *const texts[] = { "i < 3 ? pad[b, j] : see[b, j]",
@@ -542,12 +544,12 @@ LOOP_TEST(slopes_of_distance, 2)
     static const char *const written[] = { "i + 2 - j < 2 | j == 0", "j < 4",
                                            "h + j <= i + 2",         "j - |j| <= i + 2",
                                            "j <= |i| + 2 - h",       "h < j" };
-    for (int k = 0; k < 6; k++) /* behind a cache, or as if: 2 positions on */
+    for (int k = 0; k < 6; k++) /* with a cache, or with the same offset: 2 positions further */
         eg_assert_close(eg_mha_run(m, x, .where = offset[k], .offset = 2),
                         eg_mha_run(plain, x, .where = written[k], .bias = { "hij", late }), 1e-13);
 }
 
-/* −1e9 makes a row without keys uniform; here it is 0 unless asked for */
+/* with −1e9 a row without keys is uniform; here it is 0 by default */
 LOOP_TEST(filled_not_left_out, 2)
 {
     eg_params *p = eg_params_open(cx);
@@ -565,17 +567,17 @@ LOOP_TEST(filled_not_left_out, 2)
     eg_mha_run(m, x, .where = "j < i + h % 2", .keep = { "bj", pad }, .weights = &v, .offset = 1);
     eg_assert_close(eg_contiguous(eg_select_axis(w, 0, 1)), eg_contiguous(eg_select_axis(v, 0, 1)),
                     1e-14);
-    /* rows with a key: no difference      */
+    /* rows with a key: no difference */
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", eg_ones(cx, 2, 4) }, .fill = -1e9)));
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = NAN)));
-    eg_assert_error(cx, "mha \"\": .fill is nan, which is no score; 0 stands for -inf");
+    eg_assert_error(cx, "mha \"\": .fill is nan; it must be finite, and 0 means -inf");
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = -INFINITY)));
-    eg_assert_error(cx, "mha \"\": .fill is -inf, which is no score; 0 stands for -inf");
+    eg_assert_error(cx, "mha \"\": .fill is -inf; it must be finite, and 0 means -inf");
 }
 
-/* heads alike, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys */
+/* equal heads, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys */
 LOOP_TEST(scores_and_sums_of_any_heads, 3)
 {
     static const int64_t each[] = { 3, 5 };
@@ -616,7 +618,7 @@ static eg_tensor *turn(void *interleaved, eg_tensor *const *x)
 
 GROUP("rotary", .setup = open_f64, .teardown = close_cx)
 
-TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34; angles and pairs written out */
+TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34, with angles and pairs written out */
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 6);
     for (int mixed = 0; mixed < 2; mixed++) {
@@ -638,7 +640,7 @@ TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34; angles and pairs writt
     }
 }
 
-/* ⟨R_i q, R_j k⟩ is a function of i − j: a common offset changes no weight */
+/* ⟨R_i q, R_j k⟩ is a function of i − j: an offset of both changes no weight */
 TEST(rotary_sees_distances_only)
 {
     eg_params *p = eg_params_open(cx);
@@ -662,14 +664,14 @@ LOOP_TEST(rotary_refuses, 8)
         double base;
         const char *why;
     } cases[] = {
-        { "b i d, i d", 0, "the width is 5, which makes no pairs" },
+        { "b i d, i d", 0, "the width must be even, not 5" },
         { "b i d", 0, "the indices of x are needed, a comma, and those of place and width" },
         { "b i d, i x", 0, "x does not have this index\n  b i d, i x\n           ^" },
         { "b i d, d d", 0, "rotary: the indices of x are needed" },
         { "b i d, i d b", 0, "rotary: the indices of x are needed" },
         { "b c e i d, i d", 0, "the string names 5 axes of x, which has 3" },
-        { "b d i, d i", -2, "the width is 5" },
-        { "i d b, i d", -2, "the base is -2" },
+        { "b d i, d i", -2, "the width must be even, not 5" },
+        { "i d b, i d", -2, ".base must be positive, not -2" },
     };
     eg_tensor *x = eg_ones(cx, 2, 4, 5);
     ck_assert(!eg_ok(eg_rotary(cases[_i].spec, x, .base = cases[_i].base)));
@@ -679,7 +681,7 @@ LOOP_TEST(rotary_refuses, 8)
 /* -- the cache -------------------------------------------------------------------------------- */
 GROUP("cache", .setup = open_f64, .teardown = close_cx)
 
-/* positions one by one, then in pieces; any form, layout, grouping, with rotary positions */
+/* position by position, then in pieces; any form, layout, grouping, with rotary positions */
 LOOP_TEST(cached_is_full, 7)
 {
     static const int64_t each[] = { 1, 4, 3 };
@@ -714,7 +716,7 @@ LOOP_TEST(cached_is_full, 7)
             ck_assert_int_eq(eg_cache_length(c), 9);
             eg_assert_close(eg_concat_axis_n(place, n, parts), full, narrow ? 2e-5 : 1e-12);
         }
-        /* without a mask: the last place sees all of them either way */
+        /* without a mask the last position sees all of them in both cases */
         eg_cache *c = eg_cache_new(eg_params_owner(a.params), 9);
         eg_mha_run(m, eg_slice_axis(x, place, 0, 8, 1), .cache = c);
         eg_tensor *last = eg_mha_run(m, eg_slice_axis(x, place, 8, 9, 1), .cache = c);
@@ -724,7 +726,7 @@ LOOP_TEST(cached_is_full, 7)
     }
 }
 
-/* i counts from the cache's length, whatever else the predicate names */
+/* i is counted from the cache's length, whatever else the predicate contains */
 LOOP_TEST(predicates_behind_a_cache, 2)
 {
     static const char *const where[] = {
@@ -736,7 +738,7 @@ LOOP_TEST(predicates_behind_a_cache, 2)
     randomise(p, 0.4);
     for (int k = 0; k < 6; k++) {
         bool all_at_once = k == 3 || k == 4 || k == 5;
-        /* these look ahead: what has not come cannot be attended to                */
+        /* these look ahead: later positions cannot be attended to yet */
         eg_nograd(cx, true);
         eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *full = eg_mha_run(m, x, .where = where[k]);
         eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
@@ -786,9 +788,9 @@ TEST(cache_cut_and_pick)
     eg_nograd(cx, false);
 }
 
-/* Beams: rows are picked at random after every place, some twice, some never; each row of the cache
- * is what a whole pass over the positions that led there gives. Grouped heads, rotary positions,
- * packed and separate weights, positions before batches. */
+/* Beams: rows are selected at random after every position, some twice, some never; each row of the
+ * cache equals a pass over the positions that led to it. Grouped heads, rotary positions, packed
+ * and separate weights, positions before batches. */
 LOOP_TEST(picked_rows_are_whole_passes, 5)
 {
     enum { ROWS = 4, PLACES = 7, WIDTH = 8 };
@@ -834,7 +836,7 @@ LOOP_TEST(picked_rows_are_whole_passes, 5)
     eg_nograd(cx, false);
 }
 
-/* 1 row, then 4, 2, 7: beams that a search begins with one prefix; a memory too */
+/* 1 row, then 4, 2, 7: a search begins with one prefix; with a memory, too */
 LOOP_TEST(as_many_rows_as_are_picked, 2)
 {
     const eg_mha_args form =
@@ -865,7 +867,7 @@ LOOP_TEST(as_many_rows_as_are_picked, 2)
     }
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 4, 1, 8), .cache = c)));
     eg_assert_error(cx, "the batch is 7 in the cache but 4 in the new keys");
-    ck_assert_int_eq(eg_cache_truncate(c, 0), 0); /* an empty cache takes any number of rows */
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0); /* an empty cache accepts any number of rows */
     eg_tensor *fresh = eg_normal(cx, 0, 1, 9, 3, 8);
     eg_assert_close(eg_mha_run(m, fresh, .where = "j <= i", .cache = c),
                     eg_mha_run(m, fresh, .where = "j <= i"), 1e-12);
@@ -902,7 +904,7 @@ TEST(errors_name_module_and_option)
                         "eg_cast one of them");
     eg_linear_run(up, eg_cast(x, EG_F32));
     eg_assert_error(cx, "linear \"up\": affine: x is f32 but W is f64; eg_cast one of them");
-    eg_fail(cx, "before"); /* an error that was there already stays as it is */
+    eg_fail(cx, "before"); /* an error that was there before is kept */
     eg_mha_run(m, x);
     eg_linear_run(up, x);
     ck_assert_str_eq(eg_error(cx), "before");
@@ -911,7 +913,7 @@ TEST(errors_name_module_and_option)
     ck_assert_ptr_null(eg_error(cx));
 }
 
-/* keys that stay: projected once, of the key of later calls only the sizes are looked at */
+/* constant keys: projected once; of the key of later calls only the sizes are checked */
 TEST(cache_of_a_memory)
 {
     eg_params *p = eg_params_open(cx);
@@ -976,7 +978,7 @@ TEST(cache_refuses)
 }
 
 /* -- linear attention ------------------------------------------------------------------------- */
-/* its definition, with all scores at once */
+/* the definition, with all scores at once */
 static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *where, int64_t offset,
                         eg_tensor *keep)
 {
@@ -992,7 +994,7 @@ static eg_tensor *dense(eg_tensor *q, eg_tensor *k, eg_tensor *v, const char *wh
 
 GROUP("others", .setup = open_f64, .teardown = close_cx)
 
-/* below, at and beyond a chunk; values and all gradients */
+/* below, at and above a chunk; values and all gradients */
 LOOP_TEST(linear_attention_is_its_definition, 7)
 {
     static const struct {
@@ -1034,7 +1036,7 @@ LOOP_TEST(linear_attention_to_second_order, 2)
     eg_assert_grad2(linear, _i ? causal : NULL, q, k, v);
 }
 
-/* grouped heads, a cache, weights on request; a place without keys */
+/* grouped heads, a cache, weights on request; a position without keys */
 TEST(linear_attention_in_the_module)
 {
     eg_params *p = eg_params_open(cx);
@@ -1065,7 +1067,7 @@ TEST(linear_attention_in_the_module)
     eg_nograd(cx, false);
 }
 
-TEST(linear_attention_takes_linear_memory) /* 4096 positions: all scores would be 128 MB */
+TEST(linear_attention_takes_linear_memory) /* 4096 positions: all scores would take 128 MB */
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g;
     eg_stats_reset(cx);
@@ -1116,7 +1118,7 @@ LOOP_TEST(linear_attention_refuses, 8)
 }
 
 /* -- local and block-sparse attention: predicates of the module ------------------------------- */
-LOOP_TEST(local_and_block_sparse, 4) /* against all scores with the same mask */
+LOOP_TEST(local_and_block_sparse, 4) /* compared with all scores under the same mask */
 {
     static const char *const where[] = { "i - 3 < j <= i", "i - 2 < j < i + 2",
                                          "i/4 == j/4 | j < 2", "i/2 == j/2 | (j/2) % 3 == 0" };
@@ -1169,7 +1171,7 @@ TEST(parameters_without_a_part)
     eg_tensor *ys[] = { y, eg_linear_run(spare, x) };
     ck_assert_int_eq(eg_params_unused(p, 2, ys, NULL), 0);
     ck_assert_int_eq(eg_params_unused(p, 1, ys + 1, out), 8);
-    eg_tensor *deep = x; /* a long history, each step twice an operand */
+    eg_tensor *deep = x; /* a long history, in which each step is an operand twice */
     for (int k = 0; k < 3000; k++) deep = eg_add(deep, deep);
     ck_assert_int_eq(eg_params_unused(p, 1, &deep, NULL), 10);
     ck_assert(eg_params_unused(p, 0, NULL, NULL) == 10 &&
@@ -1177,9 +1179,9 @@ TEST(parameters_without_a_part)
               eg_params_unused(NULL, 0, NULL, NULL) == -1);
 }
 
-/* What .keep leaves out may be anything, in key and value: the module's result (in both forms, with
- * a score of its own for what is masked, in groups) and linear attention's have the same numbers as
- * with zeros there, and so have the gradients of all that is kept. */
+/* What .keep masks may have any content, in key and value: the result of the module (in both forms,
+ * with filled scores, in groups) and that of linear attention have the same values as with zeros
+ * there, and so have the gradients of everything that is not masked. */
 TEST(padding_may_be_nan)
 {
     eg_params *p = eg_params_open(cx);
@@ -1198,7 +1200,7 @@ TEST(padding_may_be_nan)
             if (kind == LINEAR)
                 y[k] = eg_linear_attention("bihd,bjhd,bjhe->bihe", eg_reshape(x, 2, 5, 2, 4), four,
                                            four, .keep = { "bj", pad });
-            else if (kind == FILLED) /* its value has a weight, its score does not count */
+            else if (kind == FILLED) /* its value has a weight, but its score is replaced */
                 eg_mha_run(m, x, .key = key, .value = memory, .keep = { "bj", pad }, .fill = -3,
                            .weights = &y[k]);
             else

@@ -1,5 +1,5 @@
-/* test_model.c: whole models. What an encoder and decoder are made of, decoding step by step, tied
- * tables, heads switched off. */
+/* test_model.c: complete models: the parts of encoder and decoder, decoding step by step, tied
+ * tables, heads that are switched off. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -14,8 +14,9 @@ static eg_tensor *tokens(int64_t b, int64_t l, int64_t below)
     return eg_randint(cx, 0, below, b, l);
 }
 
-/* ∂⟨loss⟩ along each parameter's gradient against a central difference; no_part: those that change
- * nothing (a constant added to all scores of a row, unless rotary positions turn it) */
+/* Compares ∂⟨loss⟩ along each parameter's gradient with a central difference; no_part: parameters
+ * that change nothing (a constant added to all scores of a row, unless rotary positions rotate
+ * it) */
 static void check_parameters(eg_params *p, eg_tensor *(*loss)(void *), void *user,
                              const char *no_part)
 {
@@ -114,7 +115,7 @@ LOOP_TEST(every_parameter_of_a_decoder, KINDS)
               !eg_params_find(p, "net.norm.gain") == (_i == 1));
 }
 
-/* types are added to the tokens, type 0 where none are given; a layer's predicate is its own */
+/* types are added to the tokens, type 0 by default; each layer has its own predicate */
 TEST(types_and_layers)
 {
     eg_params *p = eg_params_open(cx);
@@ -216,7 +217,8 @@ LOOP_TEST(every_parameter_of_both, 5)
     check_parameters(p, both_loss, &s, _i == 3 ? "cross.b_k" : "b_k");
 }
 
-LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory projected once */
+/* with the cache: equal to the full pass; the memory is projected once */
+LOOP_TEST(both_step_by_step, 5)
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, _i);
@@ -231,7 +233,7 @@ LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory 
         parts[t] = eg_seq2seq_decode(net, eg_slice_axis(target, 1, t, t + 1, 1), memory,
                                      .memory_keep = { "bj", pad }, .cache = c);
     eg_assert_close(eg_concat_axis_n(1, 8, parts), full, 1e-12);
-    ck_assert_int_eq(eg_cache_truncate(c, 0), 0); /* another sentence in the same room */
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0); /* another sentence in the same memory */
     eg_tensor *other = eg_slice_axis(tokens(3, 4, 5), 1, 0, 4, 1),
               *again = eg_seq2seq_encode(net, other);
     eg_assert_close(eg_seq2seq_decode(net, target, again, .cache = c),
@@ -239,8 +241,9 @@ LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory 
     eg_nograd(cx, false);
 }
 
-/* two pairs of sentences in one row: each sees itself in all three attentions, and gives what it
- * gives alone; place by place with a cache is the whole pass, scores by place too */
+/* two pairs of sentences in one row: each attends only to itself in all three attentions, and has
+ * the result that it has alone; position by position with a cache equals the full pass, with scores
+ * by position too */
 TEST(packed_pairs_of_sentences)
 {
     eg_params *p = eg_params_open(cx);

@@ -1,6 +1,6 @@
-/* test_names.c: parameters under the names and in the layouts of PyTorch and of tutorials:
- * what they computed (golden values of tests/reference/names.py, PyTorch 2.15, f64), and files both
- * ways. */
+/* test_names.c: parameters under the names and in the layouts of PyTorch and of tutorials: what
+ * they computed (golden values of tests/reference/names.py, PyTorch 2.15, f64), and files in both
+ * directions. */
 #include <eingrad.h>
 #include <limits.h>
 #include <eingrad/check.h>
@@ -20,7 +20,7 @@ static eg_tensor *golden(const eg_safetensors *file, const char *group, const ch
     return eg_safetensors_find(file, key) < 0 ? NULL : eg_safetensors_get(file, key);
 }
 
-/* -- a module, as a case of the file wants it ------------------------------------------------- */
+/* -- a module for a case of the file ----------------------------------------------------------- */
 typedef struct net {
     eg_mha *mha;
     eg_block *block[2];
@@ -138,7 +138,7 @@ LOOP_TEST(their_names_their_numbers, CASES)
     }
 }
 
-/* written as theirs: the very tensors of their file; read again: the same bits */
+/* written under their names: exactly the tensors of their file; read again: the same bits */
 LOOP_TEST(files_both_ways, CASES)
 {
     const char *group = cases[_i].group;
@@ -167,7 +167,7 @@ LOOP_TEST(files_both_ways, CASES)
     unlink(path);
 }
 
-TEST(a_style_of_the_users) /* and a list of parameters of which some only are read */
+TEST(a_style_of_the_users) /* including a list of parameters of which only some are read */
 {
     static const eg_alias mine[] = { { "W", "net/dense.kernel", "i o", 0, 0 },
                                      { "b", "net/dense.bias", "o", 0, 0 },
@@ -190,7 +190,7 @@ TEST(a_style_of_the_users) /* and a list of parameters of which some only are re
     unlink(path);
 }
 
-/* a checkpoint of another architecture: one sentence with both shapes */
+/* a checkpoint of another architecture: an error with both shapes */
 TEST(names_refused)
 {
     eg_safetensors *file = eg_safetensors_open(cx, source_path("tests/data/names.safetensors"));
@@ -227,7 +227,7 @@ TEST(names_refused)
     eg_param(q, "more", "x", 2);
     ck_assert_int_eq(eg_params_read_as(q, file, "f", "mha/state.", torch), -1);
     eg_assert_error(cx, "f: this style has no name for the parameter \"more\"");
-    /* parts that no tensor has, of which a loop over all would not end for a long time */
+    /* parts that no tensor has; a loop over all would take very long */
     static const int odd[][2] = {
         { 0, INT_MAX }, { 0, 9 }, { 3, 3 }, { -1, 3 }, { 1, 0 }, { 0, -2 }
     };
@@ -244,7 +244,7 @@ TEST(names_refused)
               eg_params_save_as(NULL, "x", "", torch) == -1);
 }
 
-/* -- files as their own readers load them ----------------------------------------------------- */
+/* -- files as other programs write them -------------------------------------------------------- */
 static void put(const char *name, int count, const char *const *names, eg_tensor *const *xs)
 {
     ck_assert_msg(!eg_safetensors_save(cx, in_folder(name), count, names, xs, NULL), "%s",
@@ -268,7 +268,7 @@ static void close_folder(void)
 
 GROUP("files", .setup = open_folder, .teardown = close_folder)
 
-/* a mask's buffer in each layer, a tied matrix; a parameter that the file lacks */
+/* a mask's buffer in each layer, a tied matrix; a parameter that the file does not have */
 TEST(tensors_that_nobody_wants)
 {
     static const char *const names[] = { "h.0.w", "h.0.attn.bias", "h.12.attn.bias",
@@ -298,7 +298,7 @@ TEST(tensors_that_nobody_wants)
     eg_assert_close(eg_safetensors_get(again, "h.0.w"), w, 0);
 }
 
-/* what stands before '?' may be missing, in what is read and in what is left out */
+/* what precedes '?' may be missing, in names that are read and in those that are left out */
 TEST(names_with_and_without_a_beginning)
 {
     static const char *const names[] = { "model.h.0.w", "model.h.0.mask", "model.norm" },
@@ -333,7 +333,7 @@ TEST(names_with_and_without_a_beginning)
                         "\"norms\"");
 }
 
-/* 4 heads of queries, 2 of keys and values, in one matrix; b_k has no part of its own */
+/* 4 heads of queries, 2 of keys and values, in one matrix; b_k is not in the file */
 TEST(parts_of_unequal_size)
 {
     static const eg_alias fused[] = { { "W_q", "qkv.weight", "(c h d) m", 0, 3 },
@@ -370,7 +370,7 @@ TEST(parts_of_unequal_size)
                     "gqa.safetensors: tensor \"qkv.weight\" is (16, 8), but \"W_q\" needs (24, 8)");
 }
 
-/* all is compared with the file before the first parameter changes */
+/* everything is compared with the file before the first parameter changes */
 TEST(a_bad_last_tensor_changes_no_parameter)
 {
     static const char *const names[] = { "w", "b" };
@@ -386,7 +386,7 @@ TEST(a_bad_last_tensor_changes_no_parameter)
     eg_assert_close(w, before, 0);
 }
 
-/* by the index, the stem, and the name of a file that is not there */
+/* by the index, by the stem, and by the name of a file that does not exist */
 TEST(shards_with_their_index)
 {
     static const char *const a[] = { "x.W", "x.b" }, *const b[] = { "y.W" };
@@ -463,7 +463,7 @@ TEST(the_nearest_name)
     eg_assert_error(cx, "no tensor is named 'bais'; the nearest name is 'bias'");
 }
 
-/* refused before they take memory: 4 GB are not there */
+/* refused before memory is allocated: 4 GB are not available */
 TEST(parameters_that_a_file_expects)
 {
     static const char *const names[] = { "a", "b.W" };
@@ -486,7 +486,7 @@ TEST(parameters_that_a_file_expects)
     eg_assert_close(eg_params_find(p, "b.W"), xs[1], 0);
 }
 
-TEST(many_parameters) /* each of 5000 names is found, and taken */
+TEST(many_parameters) /* each of 5000 names is found, and refused when given again */
 {
     eg_params *p = eg_params_open(cx);
     char name[32];

@@ -1,6 +1,6 @@
-/* test_network.c: an einsum of three and more operands is its pairs: values, gradients and tangents
- * are those of the same network written as pairs, for no more multiply-adds, and with all gradients
- * for at most three forwards. */
+/* test_network.c: an einsum of three and more operands is computed by pairs: values, gradients and
+ * tangents are those of the same network written as pairs, for no more multiply-adds, and with all
+ * gradients for at most three times those of the forward pass. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <math.h>
@@ -42,7 +42,7 @@ static void put(char *term, int k)
 }
 typedef enum shape { CHAIN, RING, TREE, STAR, COMB, RANDOM, SHAPES } shape;
 /* chain ab,bc,cd->ad; ring ab,bc,ca->; a binary tree of edges; star: one letter that all share, and
- * one of each alone; comb: a chain whose links have a letter of the result each */
+ * one of each operand; comb: a chain whose links have a letter of the result each */
 static net network(shape s, int n, int size)
 {
     net q = { .n = n };
@@ -236,8 +236,8 @@ LOOP_TEST(all_gradients_cost_two_forwards, SHAPES)
         eg_pop(cx, m);
     }
 }
-/* One gradient of a chain of matrices between vectors takes matrix times vector only, whatever
- * order the forward had. */
+/* One gradient of a chain of matrices between vectors takes only products of matrix and vector,
+ * whatever order the forward pass had. */
 TEST(one_gradient_takes_the_tree_that_is_cheapest_for_it)
 {
     const int path[3][2] = { { 1, 2 }, { 0, 2 }, { 0, 1 } }; /* the product of the matrices first */
@@ -319,7 +319,8 @@ TEST(values_are_kept_only_while_recording)
     eg_pop(cx, m);
     ck_assert_uint_le(eg_stats(cx).used, before);
 }
-/* What is not kept is made again, once; the values, and with them the gradients, stay the same. */
+/* A value that is not kept is computed again, once; the values, and with them the gradients, remain
+ * the same. */
 LOOP_TEST(a_limit_on_what_is_kept, SHAPES)
 {
     state = 31 + (uint64_t)_i;
@@ -365,7 +366,7 @@ TEST(gradients_have_the_same_bits_for_any_threads)
         for (int turn = 0; turn < 6; turn++) {
             eg_threads(cx, 1 + turn % 3);
             eg_tensor *y = eg_einsum_n(spec_of(&q), n, x), *g = eg_ones_like(y);
-            eg_nograd(cx, turn > 2); /* whether the gradient is recorded changes nothing either */
+            eg_nograd(cx, turn > 2); /* nor does it depend on whether the gradient is recorded */
             ck_assert_int_eq(eg_grad(y, g, n, x, dx), 0);
             eg_nograd(cx, false);
             for (int k = 0; k < n; k++) {
@@ -384,8 +385,8 @@ static bool same_bits(eg_tensor *a, eg_tensor *b)
                   (size_t)eg_size(a) * (eg_type(a) == EG_F32 ? 4 : 8)) == 0;
 }
 /* While nothing is recorded all gradients are computed at once: the same products, to the bit, for
- * any wanted gradients, kept values, factor, and strides of operands and cotangent, planned or
- * remembered. */
+ * any wanted gradients, kept values, factor, and strides of operands and cotangent, planned or from
+ * the cache. */
 LOOP_TEST(gradients_at_once_are_the_recorded_ones, SHAPES)
 {
     state = 501 + (uint64_t)_i;
@@ -431,7 +432,7 @@ LOOP_TEST(gradients_at_once_are_the_recorded_ones, SHAPES)
         eg_pop(cx, m);
     }
 }
-/* What is remembered of a pass reads the cotangent that it is given, and no other tree's values. */
+/* A cached pass reads the cotangent that it is given, and the values of its own tree only. */
 TEST(a_remembered_pass_is_that_of_its_cotangent_and_tree)
 {
     eg_tensor *x[] = { eg_normal(cx, 0, 1, 4, 4), eg_normal(cx, 0, 1, 4, 4),
@@ -447,7 +448,7 @@ TEST(a_remembered_pass_is_that_of_its_cotangent_and_tree)
         eg_nograd(cx, false);
         for (int k = 0; k < 4; k++) ck_assert(same_bits(dx[k], want[k]));
     }
-    /* thousands of other calls take the place of what was remembered */
+    /* thousands of other calls replace the cached entries */
     eg_tensor *y = eg_einsum_n(spec[0], 4, x);
     ck_assert_int_eq(eg_grad(y, g, 4, x, want), 0);
     for (int k = 1; k < 2000; k++) {
@@ -462,8 +463,8 @@ TEST(a_remembered_pass_is_that_of_its_cotangent_and_tree)
         eg_pop(cx, m);
     }
 }
-/* Kept values are numbers beside the node; each sweep that records makes tensors of them, which end
- * with its scope. */
+/* Kept values are arrays of the node; each pass that records makes tensors of them, which end with
+ * its scope. */
 TEST(kept_values_outlive_the_tensors_made_of_them)
 {
     state = 12;
@@ -483,7 +484,7 @@ TEST(kept_values_outlive_the_tensors_made_of_them)
         ck_assert_int_eq(eg_grad(sum, NULL, q.n, x, dx), 0);
         for (int k = 0; k < q.n; k++) second[turn][k] = eg_keep(dx[k]);
         eg_pop(cx, m);
-        eg_mark other = eg_push(cx); /* takes the memory of the tensors that have ended */
+        eg_mark other = eg_push(cx); /* reuses the memory of the tensors that have ended */
         for (int k = 0; k < 60; k++) eg_full(cx, 7, 5, 5);
         eg_pop(cx, other);
     }
@@ -551,7 +552,7 @@ TEST(gradients_of_copies_are_those_of_each)
     }
     eg_owner_close(owner);
 }
-/* Eight values of 2^61 bytes each, of operands that are one number each. */
+/* Eight values of 2^61 bytes each, of operands with one element each. */
 TEST(values_that_leave_the_address_space_are_an_error)
 {
     enum { N = 10 };
@@ -573,7 +574,7 @@ TEST(an_operand_that_changed_is_noticed)
     eg_tensor *x[] = { eg_ones(cx, 2, 3), eg_ones(cx, 3, 4), eg_ones(cx, 4, 5) }, *dx[3];
     eg_tensor *y = eg_einsum_n("ab,bc,cd->ad", 3, x), *g = eg_ones_like(y);
     eg_fill(x[0], 7);
-    ck_assert_int_eq(eg_grad(y, g, 1, x, dx), 0); /* needs the others only */
+    ck_assert_int_eq(eg_grad(y, g, 1, x, dx), 0); /* needs only the others */
     ck_assert_double_eq(eg_get(dx[0], 0, 0), 4 * 5);
     ck_assert_int_ne(eg_grad(y, g, 1, x + 2, dx), 0);
     eg_assert_error(cx, "operand 1 of einsum");

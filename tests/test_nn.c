@@ -1,5 +1,5 @@
-/* test_nn.c: parameters and modules. Values and every gradient against PyTorch
- * (tests/reference/nn.py), and what texts on attention say of a module. */
+/* test_nn.c: parameters and modules. Values and every gradient compared with PyTorch
+ * (tests/reference/nn.py), and statements of texts on attention about a module. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static void check_gradients(const eg_safetensors *file, const char *group, eg_pa
 
 GROUP("golden", .setup = open_f64, .teardown = close_cx)
 
-TEST(mha_cross_as_pytorch) /* k and v have a length of their own */
+TEST(mha_cross_as_pytorch) /* k and v have another length than q */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -81,7 +81,7 @@ TEST(mha_cross_as_pytorch) /* k and v have a length of their own */
     check_gradients(file, "cross", p, y, 3, x, (const char *[]){ "g.q", "g.k", "g.v" });
 }
 
-TEST(mha_self_causal_as_pytorch) /* the gradient of X sums the three paths */
+TEST(mha_self_causal_as_pytorch) /* the gradient of X is the sum over three paths */
 {
     eg_safetensors *file = golden_file();
     eg_params *p = eg_params_open(cx);
@@ -184,7 +184,7 @@ TEST(parameters_refused)
     ck_assert_ptr_null(eg_mha_new(p, "h", .d_model = 4, .heads = 2, .dropout = NAN));
     eg_assert_error(cx, "mha \"h\": dropout must be in [0, 1], not nan");
     ck_assert(!eg_ok(eg_param(p, "opt.x", "i", 2)) && !eg_ok(eg_param_n(p, "n", "i", 1, NULL)));
-    eg_assert_error(cx, "the name \"opt.x\" is kept");
+    eg_assert_error(cx, "the name \"opt.x\" is reserved");
     ck_assert(!eg_ok(eg_param(p, "n", "i j k", 1, INT64_MAX, INT64_MAX)));
     eg_assert_error(cx, "make more than 2^63 numbers");
     eg_positions *at = eg_positions_new(p, "at", .length = 4, .d_model = 2);
@@ -204,13 +204,13 @@ TEST(options_of_an_older_header) /* fewer of them, or none at all */
         .size = fewer, .params = eg_params_open(cx), .name = "old", .in = 2, .out = 3
     };
     eg_linear_args *old = memcpy(malloc(fewer), &now, fewer);
-    eg_linear *m = eg_linear_new_with(old); /* under a sanitizer: reads no more than there is */
+    eg_linear *m = eg_linear_new_with(old); /* under a sanitizer: reads nothing after the end */
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_dim(m->weight, 1), 3);
     free(old);
 }
 
-/* Xavier, small normal, given; heads stacked or not, one spread */
+/* Xavier, small normal, given; the same spread for stacked and separate heads */
 TEST(initial_values)
 {
     eg_params *p = eg_params_open(cx);
@@ -402,7 +402,7 @@ TEST(widths_are_free)
     ck_assert(eg_dim(y, 0) == 2 && eg_dim(y, 1) == 3 && eg_dim(y, 2) == 9);
 }
 
-/* before dropout by default, after on request; the numbers stay */
+/* before dropout by default, after it on request; the values are the same */
 TEST(weights_on_request)
 {
     eg_params *p = eg_params_open(cx);
@@ -424,7 +424,7 @@ TEST(weights_on_request)
     eg_train(cx);
 }
 
-/* output of the core 0, so b_o remains; gradient 0, never NaN */
+/* the output of the core is 0, so b_o remains; the gradient is 0, not NaN */
 TEST(a_query_without_keys)
 {
     eg_params *p = eg_params_open(cx);
@@ -439,7 +439,7 @@ TEST(a_query_without_keys)
     ck_assert(isfinite(eg_item(eg_sum(NULL, eg_square(g)))));
 }
 
-/* without positions the order of the tokens means nothing */
+/* without positions the order of the tokens has no effect */
 TEST(permutation_equivariant)
 {
     eg_params *p = eg_params_open(cx);
@@ -486,7 +486,7 @@ TEST(transformer_composes)
     for (int k = 0; k < count; k++) xs[k] = eg_params_at(p, k)->x;
     eg_tensor *loss = eg_mean(NULL, eg_square(y));
     ck_assert_int_eq(eg_grad(loss, NULL, count, xs, dxs), 0);
-    /* a step along each gradient: every parameter takes part, keys' bias apart */
+    /* a step along each gradient: every parameter has an effect, except for the keys' bias */
     for (int k = 0; k < count; k++) {
         double size = eg_item(eg_sum(NULL, eg_square(dxs[k]))), h = 1e-6;
         bool key_bias = strstr(eg_params_at(p, k)->name, "b_k") != NULL;
@@ -530,7 +530,7 @@ TEST(train_and_eval)
     eg_train(cx);
 }
 
-TEST(cross_block) /* first attention self and causal, second cross */
+TEST(cross_block) /* the first attention is causal self-attention, the second cross attention */
 {
     eg_params *p = eg_params_open(cx);
     eg_block *m = eg_block_new(p, "dec", .d_model = 8, .heads = 2, .cross = true, .memory_dim = 5,
@@ -588,7 +588,7 @@ TEST(a_module_of_the_users)
 }
 
 /* -- NULL ------------------------------------------------------------------------------------- */
-/* Asserts the sentence of the thread, which has no context to keep it, and forgets it. */
+/* Asserts the message of the thread, since there is no context, and clears it. */
 static void thread_says(const char *sentence)
 {
     ck_assert_msg(!strcmp(eg_error(NULL), sentence), "\"%s\", not \"%s\"", eg_error(NULL),

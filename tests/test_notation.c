@@ -1,5 +1,5 @@
-/* test_notation.c: the parser, sizes, every refusal with its sentence, mask predicates. The
- * numbers are tested in test_einsum.c. */
+/* test_notation.c: the parser, sizes, every refusal with its message, mask predicates. The values
+ * are tested in test_einsum.c. */
 #include <eingrad/check.h>
 #include <eingrad/einsum.h>
 #include <notation/notation.h>
@@ -45,7 +45,7 @@ static const eg_bound *bind_to(const char *who, int flags, const char *spec, con
     const int n = shapes(operands, x);
     return eg__bind(who, spec, flags, n, x, 0, NULL);
 }
-/* "i=2 j=3: ij,j->(i j)"; v after an operand that became a view */
+/* Writes "i=2 j=3: ij,j->(i j)", with v after an operand that became a view. */
 static const char *describe(const eg_bound *b)
 {
     static char text[600];
@@ -78,7 +78,7 @@ static const char *describe(const eg_bound *b)
     return text;
 }
 
-/* -- what is taken ---------------------------------------------------------------------------- */
+/* -- valid strings ----------------------------------------------------------------------------- */
 static const struct {
     int flags;
     const char *spec, *operands, *is;
@@ -154,7 +154,7 @@ static const struct {
       "h=2 e=3 a=4 d=5 ...=6 h e a d ...1->...1 h e a d" },
     { NEW, "names: (bt=2) -> bt", "2", "bt=2 bt->bt" },
     { B, "names: [key]", "5", "key=5 *key" },
-    /* words that make one axis in groups on both sides: either reading gives the same */
+    /* words that make one axis in groups on both sides: letters or names give the same result */
     { NEW, "b(hd=2)->(hd)b", "3x6", "b=3 h=3 d=2 b (h d)v->(h d) b" },
     { NEW, "(hd=2) ... -> ... (hd)", "6x3", "h=3 d=2 ...=3 (h d) ...1v->...1 (h d)" },
     { I, "b i, b -> b", "2x3, -", "b=2 i=3 b i,b->b" },
@@ -172,7 +172,7 @@ LOOP_TEST(takes, sizeof taken / sizeof *taken)
             ck_assert_int_eq(eg_dim(b->term[k].x, i), b->axis[b->term[k].item[i].axis].size);
 }
 
-/* -- what is refused, in full ----------------------------------------------------------------- */
+/* -- invalid strings, with the complete message ------------------------------------------------ */
 static const struct {
     const char *who;
     int flags;
@@ -414,7 +414,7 @@ TEST(plain_specs_make_no_tensors)
     ck_assert_uint_eq(eg_stats(cx).nodes, before);
 }
 
-/* Every allocation fails in turn: a sentence, never a crash; and the strings work again
+/* Every allocation fails in turn: an error, never a crash; and the strings work again
  * afterwards. */
 TEST(no_memory)
 {
@@ -521,7 +521,7 @@ TEST(axes)
     eg_assert_error(cx, "axes: no string was given");
 }
 
-/* -- 100 000 strings from pieces of the language: a binding or a sentence, never anything else */
+/* -- 100 000 strings from pieces of the language: a binding or an error, never anything else --- */
 static uint32_t state = 1;
 static uint32_t draw(uint32_t n)
 {
@@ -556,7 +556,7 @@ TEST(random_strings)
     ck_assert_int_gt(failed, 1000);
 }
 
-/* Random valid specs: the sizes that were drawn come back. */
+/* Random valid specs: the sizes that were drawn are found again. */
 TEST(random_valid)
 {
     for (int k = 0; k < 100000; k++) {
@@ -611,7 +611,8 @@ typedef struct pattern {
 } pattern;
 static void add(pattern *p, const char *s) { strcat(p->s, s); }
 /* One side: the names of `order` from the first to the last, some in groups, and an ellipsis of two
- * axes somewhere. Blanks between tokens are drawn, except where two names would become one. */
+ * axes at some position. Blanks between tokens are random, except where two names would become
+ * one. */
 static void side(pattern *p, int n, const int *order, const int64_t *size, int dots, bool left)
 {
     bool name_before = false;
@@ -641,8 +642,8 @@ static eg_tensor *read_as(bool sum, const char *spec, eg_tensor *x)
 {
     return sum ? eg_einsum(spec, x) : eg_rearrange(spec, x);
 }
-/* einops' patterns on operands that fit them: without "names:" a pattern is refused, or gives what
- * it gives with it. */
+/* einops' patterns on operands that fit them: without "names:" a pattern is refused, or has the
+ * same result as with it. */
 TEST(names_are_not_read_as_letters)
 {
     int different = 0, refused_here = 0, equal = 0;
@@ -681,7 +682,7 @@ TEST(names_are_not_read_as_letters)
                   "%d silently different, %d refused, %d equal", different, refused_here, equal);
 }
 
-/* NumPy's strings: letters that touch, an ellipsis that touches them, blanks beside commas and
+/* NumPy's strings: letters without blanks, an ellipsis next to them, blanks beside commas and
  * arrow */
 TEST(letters_are_not_taken_for_names)
 {
@@ -718,7 +719,7 @@ TEST(letters_are_not_taken_for_names)
     }
 }
 
-/* Masks join the string behind its operands; modules read strings themselves. */
+/* Masks are appended to the string after its operands; modules read strings themselves. */
 TEST(names_are_said_everywhere)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *m = eg_gt(x, eg_zeros_like(x)),
@@ -769,7 +770,7 @@ static const struct {
     { "(j - 3) / 2 == -1", "0110 0110 0110" }, /* rounded down */
     { "(j - 3) % 4 == 1", "1000 1000 1000" },  /* never negative */
     { "j % (i - 1) == 0 & j / (i - 1) == 0",
-      "1000 1111 1000" }, /* by 0 is 0; j % −1 is 0 and j / −1 is −j */
+      "1000 1111 1000" }, /* division by 0 gives 0; j % −1 is 0 and j / −1 is −j */
     { "|i| == 3 & | j | == 4", "1111 1111 1111" },
     { "j<=i&j>=0", "1000 1100 1110" },
     { "1 < 2", "1111 1111 1111" },
@@ -862,7 +863,7 @@ static eg_expression *predicate_of(const char *who, const char *text)
                                                              .letter = ij,
                                                              .predicate = true });
 }
-/* Its values at (i, j), (i, j + 1), … */
+/* Its values at (i, j), (i, j + 1), …. */
 static void predicate_row(eg_expression *e, int count, int64_t i, int64_t j, const int64_t *sizes,
                           uint8_t *out)
 {
@@ -912,10 +913,10 @@ TEST(where_depth)
     eg_assert_error(cx, "w: the predicate is too long");
 }
 
-/* Random predicates against their own meaning: one index, a row, a tile. */
+/* Random predicates compared with their meaning: at one index, in a row, in a tile. */
 static int64_t number(char *text, int depth, int64_t i, int64_t j);
 static bool truth(char *text, int depth, int64_t i, int64_t j);
-static uint32_t script[64]; /* the draws of one predicate, replayed for every (i, j) */
+static uint32_t script[64]; /* the draws of one predicate, repeated for every (i, j) */
 static int cursor;
 static uint32_t choose(uint32_t n) { return script[cursor++ & 63] % n; }
 static int64_t number(char *text, int depth, int64_t i, int64_t j)
@@ -984,7 +985,7 @@ TEST(where_random)
         cursor = 0;
         truth(text, 0, 0, 0);
         eg_expression *p = predicate_of("random", text);
-        /* too long, or nested */
+        /* too long, or nested too deep */
         if (!p) {
             eg_assert_error(cx, "the predicate is ");
             eg_pop(cx, mark);
@@ -1012,7 +1013,7 @@ TEST(where_random)
     }
 }
 
-/* Tiles of the masks that matter are answered exactly. */
+/* The cover of tiles is exact for the usual masks. */
 TEST(where_tiles)
 {
     static const char *const exact[] = { "j <= i",         "i - 5 < j <= i",     "i/4 == j/4",
@@ -1035,7 +1036,7 @@ TEST(where_tiles)
     }
 }
 
-/* beyond 32 bits the rows agree with single indices; nothing overflows */
+/* beyond 32 bits rows agree with single indices; nothing overflows */
 TEST(where_wide)
 {
     static const char *const text[] = { "i * i - j * j > 0", "i * 4611686018427387904 > j",

@@ -60,7 +60,7 @@ LOOP_TEST(npz_reads_numpy, 4) /* _i & 1: deflated; _i & 2: .copy */
     ck_assert_int_eq(eg_npz_count(NULL), 0);
 }
 
-/* ZIP64 in every record, a comment, a name that is not ASCII, a member that is no array */
+/* ZIP64 in every record, a comment, a name that is not ASCII, a member that is not an array */
 TEST(npz_reads_zip64)
 {
     eg_npz *z = eg_npz_open(cx, golden_path("zip64.npz"));
@@ -70,10 +70,10 @@ TEST(npz_reads_zip64)
     counts_up(eg_npz_get(z, "größe"), EG_F64, 0);
 }
 
-/* What is written of members of 4 GB and more, with the limit lowered: sizes in the local header or
- * behind the data, in the directory, and the end records of ZIP64. */
+/* Writes members as if they had 4 GB and more, with a lower limit: sizes in the local header or
+ * after the data, in the directory, and the end records of ZIP64. */
 static void put_array(eg__output *out, void *x) { eg__npy_put(out, x); }
-LOOP_TEST(npz_writes_zip64, 8) /* _i & 1: deflated; _i / 2: which numbers are wide */
+LOOP_TEST(npz_writes_zip64, 8) /* _i & 1: deflated; _i / 2: which numbers are stored in 64 bits */
 {
     static const uint64_t from[] = { 1, 100, 1000, 0 };
     static char *const names[] = { "small.npy", "large.npy", "last.npy" };
@@ -152,7 +152,7 @@ LOOP_TEST(npz_comes_back, 2)
                 ck_assert_int_eq(memcmp(eg_raw(back, NULL), eg_raw(want, NULL),
                                         width[eg_type(want)] * (size_t)eg_size(want)),
                                  0);
-            if (!_i && !from && k < 5) /* stored: in place, aligned for any kernel */
+            if (!_i && !from && k < 5) /* stored: a view of the map, aligned for any kernel */
                 ck_assert_uint_eq((uintptr_t)eg_raw(back, NULL) % 64, 0);
         }
         eg_npz_close(z);
@@ -206,7 +206,7 @@ static uint64_t get(const uint8_t *at, int bytes)
     while (bytes--) v = v << 8 | at[bytes];
     return v;
 }
-/* The entry of the directory of member k; member −1: the end record. */
+/* Returns the entry of the directory for member k; member −1: the end record. */
 static uint8_t *entry_of(uint8_t *zip, long n, int k)
 {
     uint8_t *end = zip + n - 22, *at = zip + get(end + 16, 4);
@@ -214,14 +214,14 @@ static uint8_t *entry_of(uint8_t *zip, long n, int k)
     return k < 0 ? end : at;
 }
 
-/* A number of an entry becomes another. `at`: where in the entry, of `bytes` bytes. */
+/* Changes a number of an entry. `at`: its offset in the entry, of `bytes` bytes. */
 static const struct damage {
     const char *file, *says;
     int member, at, bytes;
     uint64_t value;
 } damages[] = {
-    { "deflated.npz", "cannot unpack from", 4, 24, 4, 0xfffffffe }, /* a bomb's size */
-    { "deflated.npz", "zeros.npy: has 1 byte behind its array", 4, 24, 4, 40129 },
+    { "deflated.npz", "cannot unpack from", 4, 24, 4, 0xfffffffe }, /* the size of a zip bomb */
+    { "deflated.npz", "zeros.npy: has 1 byte after its array", 4, 24, 4, 40129 },
     { "deflated.npz", "zeros.npy: is cut short: it unpacks to fewer bytes than the 40128", 4, 20, 4,
       100 },
     { "deflated.npz", "zeros.npy: is cut short: shape (5000,) of <f8 needs 40000 bytes", 4, 24, 4,
@@ -231,7 +231,7 @@ static const struct damage {
     { "stored.npz", "is stored, but has", 0, 24, 4, 1 << 30 },
     { "stored.npz", "is cut short: it has", 0, 20, 4, 1 << 30 },
     { "stored.npz", "has another header", 1, 42, 4, 0 },
-    { "stored.npz", "lies outside the file", 1, 42, 4, 0x7fffffff },
+    { "stored.npz", "is outside of the file", 1, 42, 4, 0x7fffffff },
     { "stored.npz", "'x.npy' is packed with method 12", 0, 10, 2, 12 },
     { "stored.npz", "'x.npy' is encrypted", 0, 8, 2, 1 },
     { "stored.npz", "has no entry of its directory", 0, 0, 4, 0 },
@@ -259,7 +259,7 @@ LOOP_TEST(npz_damaged, sizeof damages / sizeof *damages)
     free(zip);
 }
 
-/* Two entries of the directory that share one member: the way of bombs. */
+/* Two entries of the directory with the same member, as in zip bombs. */
 TEST(npz_members_overlap)
 {
     long n;
@@ -280,7 +280,7 @@ TEST(npz_members_overlap)
     free(zip);
 }
 
-/* Cut short anywhere, and any byte changed: an error, or arrays that are whole. */
+/* Cut short at any byte, and any byte changed: an error, or complete arrays. */
 LOOP_TEST(npz_cut_and_changed, 3)
 {
     static const char *const files[] = { "stored.npz", "deflated.npz", "zip64.npz" };
@@ -326,7 +326,7 @@ TEST(npz_names_twice)
 }
 
 /* -- mapped files ----------------------------------------------------------------------------- */
-/* A file of `bytes` bytes that holds its header and nothing else: all else is a hole. */
+/* Makes a file of `bytes` bytes with only a header, without disk blocks for the rest. */
 static void sparse(const char *path, const void *header, size_t n, off_t bytes)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
@@ -361,7 +361,7 @@ LOOP_TEST(ten_gigabytes_open_at_once, 2) /* .npy, safetensors */
     eg_assert_ok(cx);
     ck_assert_int_eq(eg_size(x), count);
     ck_assert_uint_lt(eg_stats(cx).bytes - before, 1 << 20);
-    /* it is a tensor like others: read, viewed, and written to, which the file does not see */
+    /* it is a tensor like others: read, viewed, and written to, which does not change the file */
     eg_tensor *rows = eg_slice_axis(x, 0, count - 5, count, 1);
     SHOWS(rows, 0, 0, 0, 0, 0);
     ck_assert_int_eq(eg_fill(rows, 2), 0);
@@ -373,8 +373,8 @@ LOOP_TEST(ten_gigabytes_open_at_once, 2) /* .npy, safetensors */
     close(fd);
 }
 
-/* A mapped tensor is that of the file that was opened, whatever is put under its path, for as long
- * as somebody has it; .copy holds nothing of it. */
+/* A mapped tensor is that of the file that was opened, whatever file gets its path, as long as it
+ * is used; with .copy nothing of the file is used. */
 TEST(mapped_tensors_outlive_the_path)
 {
     enum { SIZE = 1 << 19 };
@@ -389,7 +389,7 @@ TEST(mapped_tensors_outlive_the_path)
     ck_assert_double_eq(eg_get(eg_npy_load(cx, path), SIZE - 1), 4);
     m = eg_to_dlpack(x);
     eg_tensor *z = eg_npy_load(cx, path, .copy = true);
-    ck_assert_int_eq(truncate(path, 100), 0); /* of a file that was read nobody minds */
+    ck_assert_int_eq(truncate(path, 100), 0); /* no effect on a file that was read */
     ck_assert_double_eq(eg_get(y, SIZE - 1), 3);
     ck_assert_double_eq(eg_get(z, SIZE - 1), 4);
     eg_assert_ok(cx);
@@ -398,7 +398,8 @@ TEST(mapped_tensors_outlive_the_path)
     m->deleter(m);
 }
 
-/* What is not stored as a tensor has it is read, mapped or not: to other widths, orders, bools. */
+/* Data that are not stored as in a tensor are read, mapped or not: of other widths, orders,
+ * bools. */
 TEST(mapped_files_of_other_types)
 {
     enum { SIZE = 1 << 19 };
@@ -414,7 +415,7 @@ TEST(mapped_files_of_other_types)
     ck_assert_double_eq(eg_get(eg_safetensors_get(st, "mask"), 2, 1), 0);
     ck_assert_double_eq(eg_get(eg_safetensors_get(st, "mask"), 2, 0), 1);
     eg_safetensors_close(st);
-    /* an odd header: the numbers are not aligned, and are read */
+    /* a header of odd length: the elements are not aligned, and are read */
     FILE *in = fopen(path, "rb"), *out = fopen(in_folder("odd.safetensors"), "wb");
     uint8_t start[8];
     ck_assert_uint_eq(fread(start, 1, 8, in), 8);

@@ -1,12 +1,14 @@
-/* test_ops.c: the table test. Every row of eg_op_at, at every sample it names, on operands of five
- * kinds of strides: first derivatives against central differences, second derivatives against
- * differences of the gradient, J v against J^T w, both against complex steps, values on strided
- * operands against values on contiguous copies, f32 and c128 against f64, what the rule says it
- * reads, sizes 0 and 1. The variables are the entries of the storage behind the operands, so that a
- * stride of 0 moves several elements together.
+/* test_ops.c: the table test. Every operation of eg_op_at, with each of its samples, on operands
+ * with five kinds of strides: first derivatives compared with central differences, second
+ * derivatives with differences of the gradient, J v with J^T w, both with complex steps, values on
+ * strided operands with values on contiguous copies, f32 and c128 with f64, what the rule reads
+ * (.uses), sizes 0 and 1.
  *
- * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands by commas; x between sizes, () for rank 0;
- * :iN is i64 in 0 … N−1, :b bool. */
+ * The variables are the elements of the storages of the operands, so that a stride of 0 moves
+ * several elements together.
+ *
+ * Shapes of samples: "3x4, 5:i4, 2x3:b, ()": operands separated by commas; x between sizes, () for
+ * rank 0; :iN is i64 in 0 … N−1, :b bool. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -20,18 +22,18 @@ typedef enum kind { CONTIGUOUS, PERMUTED, SLICED, EXPANDED, REVERSED, KINDS } ki
 static const char *const kind_name[] = { "contiguous", "permuted", "sliced", "expanded",
                                          "reversed" };
 
-/* No derivative by nature, or results that are not numbers to compare: these need no samples. What
- * has copies cannot be read: test_copies.c. */
+/* They have no derivative, or results that are no values to compare, and need no samples. Tensors
+ * with copies cannot be read: test_copies.c. */
 static const char *const unsampled[] = { "copies_unstack", "copies_stack", NULL };
-/* Refuses strides by contract. */
+/* Refuses some strides, as documented. */
 static const char *const picky[] = { "view", NULL };
-/* Sums whose order of addition follows the strides: equal up to rounding, not to the bit. */
+/* Sums whose order of addition depends on the strides: equal up to rounding, not to the bit. */
 static const char *const reordered[] = {
     "einsum", "affine", "affine_activation", "attention_product", "checkpoint", NULL
 };
-/* Rows with a gradient that complex numbers do not pass. */
+/* Operations with a gradient that cannot be computed by complex steps. */
 static const char *const no_complex[] = { NULL };
-/* Of a complex number these refuse what they do to a real one. */
+/* These refuse complex operands, but not real ones. */
 static const char *const parted[] = { "cast", "any", "all", NULL };
 
 static bool listed(const char *const *list, const char *name)
@@ -45,11 +47,11 @@ static bool listed(const char *const *list, const char *name)
 typedef struct operand {
     eg_dtype dtype;
     int rank;
-    int64_t dim[RANK], base[RANK], below; /* base: sizes of the storage behind it */
-    int64_t n;                            /* entries of the storage */
+    int64_t dim[RANK], base[RANK], below; /* base: sizes of the storage */
+    int64_t n;                            /* number of elements of the storage */
     double *v;
 } operand;
-typedef struct point { /* a sample's operands, in one kind of strides */
+typedef struct point { /* the operands of a sample, with one kind of strides */
     const eg_sample *s;
     kind k;
     int count;
@@ -65,7 +67,8 @@ static uint64_t noise(uint64_t *state) /* splitmix64, Steele et al. 2014 */
     return z ^ z >> 31;
 }
 static double unit(uint64_t *state) { return (double)(noise(state) >> 11) * 0x1p-53; }
-static double weight(int64_t k, uint64_t salt) /* a fixed random vector: in ±[.5, 1.5] */
+/* a fixed random vector with elements in ±[.5, 1.5] */
+static double weight(int64_t k, uint64_t salt)
 {
     uint64_t s = (uint64_t)k * 2654435761 + salt;
     double u = unit(&s);
@@ -96,9 +99,8 @@ static void parse(point *p)
     } while (*c++ == ',');
 }
 
-/* Floats are a random order of evenly spaced values, each moved by at most a quarter of the space:
- * no two are close, so that neither a step nor a direction of the checks changes which is the
- * larger. */
+/* Floats are equidistant values in random order, each moved by at most a quarter of their distance:
+ * no two are close, so that neither a step nor a direction of the checks changes their order. */
 static void draw(point *p, uint64_t seed)
 {
     double low = p->s->low, high = p->s->high;
@@ -134,7 +136,7 @@ static void draw(point *p, uint64_t seed)
     }
     free(place);
 }
-/* Returns sample s of the operation with operands of kind k, their elements drawn. */
+/* Returns sample s of the operation with operands of kind k and random elements. */
 static point sample_of(const eg_op *op, int s, kind k)
 {
     point p = { .s = &op->samples[s], .k = k };
@@ -173,7 +175,7 @@ static eg_tensor *strided(const operand *x, kind k, eg_tensor *t)
 
 /* -- one evaluation --------------------------------------------------------------------------- */
 typedef struct value {
-    int count; /* float operands */
+    int count; /* number of float operands */
     /* of: leaves of the float operands */
     eg_tensor *leaf[OPERANDS], *x[OPERANDS], *y, *of[OPERANDS];
 } value;
@@ -225,7 +227,7 @@ static void functionals(eg_ctx *cx, const point *p, double f[2])
 static void close_to(const point *p, const char *what, int count, const int64_t *n,
                      double *const *a, double *const *numeric, double tolerance)
 {
-    double largest = 1e-2; /* where all are 0, rounding of numbers near 1 is left */
+    double largest = 1e-2; /* if all are 0, the rounding of values near 1 remains */
     for (int i = 0; i < count; i++)
         for (int64_t e = 0; e < n[i]; e++) largest = fmax(largest, fabs(numeric[i][e]));
     for (int i = 0; i < count; i++)
@@ -235,8 +237,8 @@ static void close_to(const point *p, const char *what, int count, const int64_t 
                           what, i + 1, (long long)e, a[i][e], numeric[i][e]);
 }
 
-/* What the tape says at a point, order 1 and 2, by entry of each float operand; and room for the
- * same numbers found otherwise. */
+/* The derivatives of order 1 and 2 by the tape, by element of each float operand; and memory for
+ * the same computed in another way. */
 typedef struct derivatives {
     value v;
     eg_tensor *g[OPERANDS];
@@ -269,7 +271,7 @@ static derivatives derive(eg_ctx *cx, const point *p)
     }
     return d;
 }
-/* Frees both, after the comparison. */
+/* Compares both, and frees them. */
 static void agree(eg_ctx *cx, const point *p, derivatives *d, const char *with, double tolerance)
 {
     static const char *const what[] = { "gradient", "second derivative" };
@@ -285,8 +287,8 @@ static void agree(eg_ctx *cx, const point *p, derivatives *d, const char *with, 
     }
 }
 
-/* First and second derivatives by every entry, by differences over ±h and ±2h: (4 D(h) − D(2h))/3
- * is exact to h^4 (Richardson). */
+/* First and second derivatives by every element, by differences over ±h and ±2h: (4 D(h) − D(2h))/3
+ * has an error of order h^4 (Richardson). */
 static void check_derivatives(eg_ctx *cx, point *p)
 {
     eg_mark m = eg_push(cx);
@@ -313,7 +315,7 @@ static void check_derivatives(eg_ctx *cx, point *p)
     eg_pop(cx, m);
 }
 
-/* ∂⟨weights, y⟩/∂(entry e of operand j) by a complex step through what was recorded. */
+/* Returns ∂⟨weights, y⟩/∂(element e of operand j) by a complex step on what was recorded. */
 static double stepped(eg_ctx *cx, const point *p, const value *v, eg_tensor *y, uint64_t salt,
                       int j, int64_t e)
 {
@@ -328,7 +330,7 @@ static double stepped(eg_ctx *cx, const point *p, const value *v, eg_tensor *y, 
     eg_pop(cx, m);
     return d;
 }
-/* First and second derivatives by complex steps: the second through the gradient's own graph. */
+/* First and second derivatives by complex steps: the second on the gradient's graph. */
 static void check_complex_step(eg_ctx *cx, const point *p)
 {
     eg_mark m = eg_push(cx);
@@ -342,7 +344,7 @@ static void check_complex_step(eg_ctx *cx, const point *p)
     agree(cx, p, &d, " against a complex step", 1e-12);
     eg_pop(cx, m);
 }
-/* The public function of complex operands without imaginary parts is the real one. */
+/* Complex operands without imaginary parts have the results of real ones. */
 static void check_continuation(eg_ctx *cx, const point *p)
 {
     eg_mark m = eg_push(cx);
@@ -366,7 +368,7 @@ static void check_continuation(eg_ctx *cx, const point *p)
     eg_pop(cx, m);
 }
 
-static void shift(point *p, double by) /* every variable moves along v */
+static void shift(point *p, double by) /* moves every variable along v */
 {
     for (int i = 0, j = 0; i < p->count; i++) {
         if (p->x[i].dtype != EG_F64) continue;
@@ -387,8 +389,8 @@ static double inner(const double *a, int64_t n, uint64_t salt, double *total)
     return sum;
 }
 
-/* Forward mode: J v is what two reverse sweeps make, ⟨J v, w⟩ = ⟨v, J^T w⟩, and the tangent of a
- * tangent is ⟨w, ∂²y v v⟩ = ⟨v, ∂⟨J^T w, v⟩⟩. */
+/* Forward mode: J v equals the result of two backward passes, ⟨J v, w⟩ = ⟨v, J^T w⟩, and the
+ * tangent of a tangent satisfies ⟨w, ∂²y v v⟩ = ⟨v, ∂⟨J^T w, v⟩⟩. */
 static void check_forward(eg_ctx *cx, const point *p, const value *v, eg_tensor *const *g,
                           const double *twice, double right)
 {
@@ -456,7 +458,7 @@ static void check_adjoint(eg_ctx *cx, point *p)
 
 static size_t width(eg_dtype t) { return t == EG_BOOL ? 1 : t == EG_F32 || t == EG_I32 ? 4 : 8; }
 
-/* Values do not depend on strides: the same bits as on contiguous copies. */
+/* Values have the same bits as on contiguous copies. */
 static void check_values(eg_ctx *cx, const point *p, bool bits)
 {
     eg_mark m = eg_push(cx);
@@ -475,8 +477,8 @@ static void check_values(eg_ctx *cx, const point *p, bool bits)
     eg_pop(cx, m);
 }
 
-/* Changing what the rule does not read changes no bit of the gradient; changing what it reads is
- * noticed. */
+/* A change of what the rule does not read changes no bit of the gradient; a change of what it reads
+ * is detected. */
 static void spoil(eg_tensor *t)
 {
     for (int64_t k = 0, n = eg_size(t); k < n; k++)
@@ -489,7 +491,7 @@ static void spoil(eg_tensor *t)
 }
 static void check_uses(eg_ctx *cx, const point *p)
 {
-    for (int i = 0; i <= p->count; i++) { /* the last: the result */
+    for (int i = 0; i <= p->count; i++) { /* the last one is the result */
         eg_mark m = eg_push(cx);
         value v = evaluate(cx, p);
         eg_tensor *w = weights(v.y, W), *before[OPERANDS], *after[OPERANDS];
@@ -530,7 +532,7 @@ static void check_single(eg_ctx *cx, eg_ctx *single, const point *p)
     eg_pop(cx, m);
 }
 
-/* Does y's history hold the row? Else the sample tests something else. */
+/* True if y's history contains the operation; otherwise the sample tests something else. */
 static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
 {
     if (eg_op_of(y) == row) return true;
@@ -539,9 +541,10 @@ static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
     return false;
 }
 
-/* Its operand y is a function of the others, and its rule is the total derivative by these. */
+/* The operand y is a function of the others, and the rule is the total derivative by these. */
 static const char *const total[] = { "attention_gradient", NULL };
-/* All that a row promises (gradcheck/contracts.c), of each node of the sample that the row made. */
+/* Checks the contracts of operations (gradcheck/contracts.c) for each node of the sample with this
+ * operation. */
 static void check_contracts(eg_tensor *y, const point *p, const eg_op *row, int depth)
 {
     char words[256];
@@ -614,9 +617,9 @@ LOOP_TEST(row, operations())
     eg_close(cx);
 }
 
-/* eg_gradcheck on every row, in an f32 context, on operands that f reads through `user`: it reads
- * them as f64, finds nothing wrong to second order (to third for those of `thrice`), and where it
- * tested everything it notices every mutant of the gradient. */
+/* eg_gradcheck on every operation, in an f32 context, on operands that f reads through `user`: it
+ * reads them as f64, finds nothing wrong to second order (to third for those of `thrice`), and
+ * where everything was tested it detects every mutant of the gradient. */
 typedef struct captured {
     const point *p;
     eg_tensor *x[OPERANDS];
@@ -655,7 +658,7 @@ LOOP_TEST(row_checked, operations())
             ck_assert_msg(!r->passed || (r->mutants > 0 && !r->survivors &&
                                          (r->caught > 0 || r->covered == 0)),
                           "%s: %s", p.where, r->text);
-            /* samples on the flat side of relu and its kin are UNTESTED */
+            /* samples where relu and similar functions are constant are UNTESTED */
             for (const eg_report *o = r; o; o = o->higher)
                 for (int i = 0; i < count && !o->passed; i++)
                     ck_assert_msg(o->right == o->entries &&
@@ -677,14 +680,14 @@ LOOP_TEST(row_checked, operations())
     eg_close(cx);
 }
 
-/* A row in blocks of two threads, on operands of the context that waits: values and gradients have
- * the bits that it gives there, and nothing is made in that context. */
+/* An operation in blocks of two threads, on operands of the waiting context: values and gradients
+ * have the same bits as there, and nothing is made in that context. */
 typedef struct in_block {
     const captured *c;
-    eg_tensor *anchor; /* what every loss reaches */
+    eg_tensor *anchor; /* every loss depends on it */
     const double *want;
     int64_t n;
-    atomic_int other; /* values, or a result of another context */
+    atomic_int other; /* number of other values, or of results of another context */
 } in_block;
 static eg_tensor *row_loss(eg_tensor *y, eg_tensor *anchor)
 {
@@ -709,7 +712,7 @@ LOOP_TEST(row_in_blocks, operations())
     const eg_op *op = eg_op_at(_i);
     if (listed(unsampled, op->name)) return;
     eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 2);
-    eg_eval(cx); /* what a block draws has a seed of its own */
+    eg_eval(cx); /* the draws of a block have a separate seed */
     for (int s = 0; op->samples[s].call; s++)
         for (int k = 0; k < KINDS; k++) {
             if (k != CONTIGUOUS && listed(picky, op->name)) continue;
@@ -746,8 +749,7 @@ LOOP_TEST(row_in_blocks, operations())
     eg_close(cx);
 }
 
-/* All sizes 1, then the first size of every operand 0: a value with a gradient, or a refusal in
- * words. */
+/* All sizes 1, then the first size of every operand 0: a value with a gradient, or an error. */
 LOOP_TEST(small_sizes, operations())
 {
     const eg_op *op = eg_op_at(_i);

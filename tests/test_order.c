@@ -11,7 +11,7 @@ static int draw(int n)
     return (int)((state >> 33) % (uint64_t)n);
 }
 
-/* One word of labels is enough here. */
+/* One word of labels suffices here. */
 static double volume(uint64_t set, const double *size)
 {
     double v = 1;
@@ -19,7 +19,7 @@ static double volume(uint64_t set, const double *size)
         if (set >> i & 1) v *= size[i];
     return v;
 }
-/* A step of operands x, y among `n` living ones: what it keeps, and what it costs */
+/* A step on operands x, y of the `n` that are left: its labels, and its cost. */
 static uint64_t kept(int n, const uint64_t *op, int x, int y, uint64_t out)
 {
     uint64_t beside = out;
@@ -46,7 +46,7 @@ static double cheapest(int n, const uint64_t *op, uint64_t out, const double *si
         }
     return best;
 }
-/* What the sequence costs; checks that it is one, and that it keeps to the limit */
+/* Returns the cost of the sequence; checks that it is valid, and that it respects the limit. */
 static double replay(int n, const uint64_t *op, uint64_t out, const double *size, double limit,
                      int (*pairs)[2])
 {
@@ -78,7 +78,7 @@ static void network(int n, int labels, uint64_t *op, uint64_t *out, double *size
         for (int k = 0; k < holders; k++) op[draw(n)] |= 1ull << l;
         if (draw(4) == 0) *out |= 1ull << l;
     }
-    /* no label of one operand alone: those are summed first, counted apart */
+    /* no label of only one operand: those are summed first, and counted separately */
     for (int l = 0; l < labels; l++) {
         int holders = 0;
         for (int k = 0; k < n; k++) holders += op[k] >> l & 1;
@@ -138,8 +138,7 @@ TEST(many_operands)
     ck_assert(!eg__order(65, set, &wanted, size, 0, pairs, &none));
 }
 
-/* abc,ad->d … with b, c in one operand alone: they are summed in it first, not carried through the
- * product */
+/* abc,ad->d … with b, c in only one operand: they are summed in it first, not in the product */
 TEST(lonely_labels_are_summed_first)
 {
     const double size[] = { 10, 20, 30, 40 };
@@ -150,8 +149,8 @@ TEST(lonely_labels_are_summed_first)
     ck_assert_double_eq(cost.work, 10 * 20 * 30 + 10 * 40);
 }
 
-/* abc,bd,c,d->a: of two orders with as many multiply-adds the one without the outer product of c
- * and what d leaves */
+/* abc,bd,c,d->a: of two orders with the same number of multiply-adds the one without the outer
+ * product with c is taken */
 TEST(a_tie_makes_no_outer_product)
 {
     enum { A = 1, B = 2, C = 4, D = 8 };
@@ -166,11 +165,11 @@ TEST(a_tie_makes_no_outer_product)
 }
 
 /* -- cotangents: every tree is tried ---------------------------------------------------------- */
-/* What is asked of a tree, and the cheapest of all trees that were seen. */
+/* The wanted cotangents of a tree, and the cheapest of all trees. */
 typedef struct trial {
     int n, kept;
     uint64_t wanted, keep[8];
-    uint64_t has[16], below[16]; /* of nodes: labels, operands */
+    uint64_t has[16], below[16]; /* by node: its labels, the operands below it */
     int child[16][2];
     const double *size;
     double least;
@@ -181,7 +180,7 @@ static bool there(const trial *t, int node)
         if (node >= t->n && t->keep[k] == t->below[node]) return true;
     return node < t->n;
 }
-/* The products that are made below a node: for its value, for its cotangents, or for both. */
+/* The products that are computed below a node: for its value, for its cotangents, or for both. */
 static double made(const trial *t, int node, bool value, bool slopes)
 {
     if (there(t, node)) value = false;
@@ -232,7 +231,7 @@ LOOP_TEST(cotangents_take_the_cheapest_tree, 4)
             t.below[k] = 1ull << k;
             live[k] = k;
         }
-        /* some of what the forward's tree made is there */
+        /* some results of the forward pass's tree are kept */
         for (int s = 0; s < t.n - 2; s++) {
             t.below[t.n + s] = t.below[pairs[s][0]] | t.below[pairs[s][1]];
             if (draw(2)) t.keep[t.kept++] = t.below[t.n + s];

@@ -1,4 +1,4 @@
-/* test_own.c: networks of one's own in a trainer, batches by number, and loops of one's own. */
+/* test_own.c: custom networks in a trainer, batches by number, and custom loops. */
 #include <config.h> /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -14,11 +14,11 @@ static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2); }
 static void close_cx(void) { eg_close(cx); }
 
-/* -- networks: the built-in ones again, one with options of its own, and wrong ones ------------ */
+/* -- networks: the built-in ones as custom ones, one with options of its own, and wrong ones --- */
 typedef struct mine {
     int64_t kv_heads;
     double cap;
-    eg_tensor *table; /* for what is wrong */
+    eg_tensor *table; /* used by the wrong ones */
     int calls;
 } mine;
 
@@ -57,7 +57,7 @@ static eg_tensor *plain_seq2seq(const void *net, eg_ctx *c, const eg_batch *b)
                           .lengths = eg_batch_lengths(c, b),
                           .packed_length = eg_batch_packed_length(b));
 }
-/* without a cache, and seq2seq without a memory: answers are computed from their start */
+/* without a cache, and seq2seq without a memory: answers are computed from the beginning */
 static const eg_network plain[] = {
     { .name = "my encoder",
       .encoder = true,
@@ -99,7 +99,7 @@ static void same_files(const char *a, const char *b)
 
 GROUP("network", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
-/* A row of one's own that makes what a built-in model makes has its bits: parameters after some
+/* A custom network that makes what a built-in model makes has its bits: parameters after some
  * steps, scores, answers. */
 LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)
 {
@@ -132,8 +132,8 @@ LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)
     unlink(path[0]), unlink(path[1]);
 }
 
-/* logits = e^20s table[token]: along s the loss bends so much that a central difference is wrong by
- * 3e-6 of the slope. */
+/* logits = e^20s table[token]: the loss is so curved along s that a central difference has an error
+ * of 3e-6 of the slope. */
 typedef struct steep {
     eg_tensor *s;
     eg_embedding *table;
@@ -167,7 +167,7 @@ TEST(a_steep_network_is_checked_by_extrapolation)
 
 static eg_tensor *undefined_logits(const void *net, eg_ctx *c, const eg_batch *b)
 {
-    const steep *m = net; /* s is 0: its gradient is 0 times infinity */
+    const steep *m = net; /* s is 0, so its gradient is 0 times infinity */
     return eg_add(eg_scale(eg_sqrt(m->s), 0), eg_embedding_run(m->table, eg_batch_tokens(c, b)));
 }
 TEST(a_gradient_that_is_no_number_is_the_worst)
@@ -192,8 +192,8 @@ static void write_text(char *path)
     fclose(f);
 }
 
-/* Of a task and of a text: one run of 8 steps on a thread; another of 3 on two, saved, loaded with
- * one, 5 more. */
+/* For a task and for a text: a run of 8 steps on one thread; and one of 3 on two threads, saved,
+ * loaded with one thread, 5 more. */
 LOOP_TEST(its_runs_are_resumed_to_the_same_bits, 2)
 {
     char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" }, said[64];
@@ -219,7 +219,7 @@ LOOP_TEST(its_runs_are_resumed_to_the_same_bits, 2)
             for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         }
         ck_assert_int_eq(eg_trainer_save(t, path[k]), 0);
-        if (_i) { /* written with the cache, and past the context */
+        if (_i) { /* written with the cache, and beyond the context */
             const char *more = eg_trainer_generate(t, .prompt = "abe", .length = 20, .seed = 4);
             ck_assert_msg(more != NULL, "%s", eg_error(own));
             if (k) ck_assert_str_eq(more, said);
@@ -293,7 +293,8 @@ static const struct {
     { { .schedule = { .decay = EG_WSD_SQRT, .warmup = 2 } }, "schedule cosine, not wsd-sqrt" },
     { { .schedule = { .decay = EG_CONSTANT, .warmup = 1 } }, "schedule cosine, not constant" },
 };
-/* The first difference is an option that the user gave, not one that follows from it. */
+/* The first difference that is reported is an option that the user gave, not one that is derived
+ * from it. */
 LOOP_TEST(another_run_is_told_by_what_was_asked, sizeof other_runs / sizeof *other_runs)
 {
     char path[] = "/tmp/eg_own_XXXXXX";
@@ -373,7 +374,7 @@ static eg_tensor *wrong_seed(const void *net, eg_ctx *c, const eg_batch *b)
 static eg_tensor *wrong_mode(const void *net, eg_ctx *c, const eg_batch *b)
 {
     const wrong *w = net;
-    eg_eval(c); /* which changes something in training alone */
+    eg_eval(c); /* changes the state of the context in training only */
     return with_spare(w, wrong_logits(w, c, b, "j <= i"));
 }
 static eg_tensor *wrong_history(const void *net, eg_ctx *c, const eg_batch *b)
@@ -421,7 +422,7 @@ static const struct {
       "when it is computed again: the network has state outside its parameters, or draws random "
       "numbers" },
     { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
-      "trainer: network \"w\": it is no sum over examples" },
+      "trainer: network \"w\": the loss is not a sum over examples" },
     { { .name = "w", .make = make_wrong, .logits = wrong_seed },
       "trainer: network \"w\": seed: inside a block, which has a seed of its own" },
     { { .name = "w", .make = make_wrong, .logits = wrong_mode },
@@ -429,18 +430,18 @@ static const struct {
     { { .name = "w", .make = make_wrong, .logits = wrong_history },
       "trainer: network \"w\": eg_nograd was called and not undone" },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
-      "is another: it reads what it has to predict" },
+      "is changed: the network reads what it has to predict" },
     { { .name = "w", .make = make_nothing, .logits = wrong_none },
       "trainer: network \"w\" has no parameters" },
     { { .name = "w", .make = make_null, .logits = wrong_none },
-      "trainer: network \"w\" was not made: its make returned NULL" },
+      "trainer: network \"w\" its make() returned NULL" },
     { { .name = "w", .make = make_null }, "trainer: a network needs logits" },
     { { .name = "w", .logits = wrong_none }, "trainer: a network needs make" },
     { { .make = make_null, .logits = wrong_none }, "trainer: a network needs a name" },
     { { .name = "decoder", .make = make_null, .logits = wrong_none },
       "trainer: \"decoder\" is a model of eingrad; a custom network needs another name" },
     { { .name = "w", .source = true, .encoder = true, .make = make_null, .logits = wrong_none },
-      "is an encoder, whose input is no source" },
+      "is an encoder, which has no source" },
     { { .name = "w", .make = make_null, .logits = wrong_none, .memory = wrong_none },
       "has a memory, but no source" },
     { { .name = "w",
@@ -449,7 +450,7 @@ static const struct {
         .logits = wrong_none,
         .part = { "encoder", "middle" } },
       "a part beside a source is encoder, decoder or cross, not \"middle\"" },
-    /* what lies behind the end of an older row is not read */
+    /* nothing is read after the end of an older struct */
     { { .size = offsetof(eg_network, logits),
         .name = "w",
         .make = make_null,
@@ -468,7 +469,7 @@ LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
     eg_assert_error(cx, refused[_i].error);
 }
 
-/* A class that no example has may have a logit of −∞: that is the same number again. */
+/* A class that no example has may have a logit of −∞: this counts as equal to itself. */
 static eg_tensor *without_class(const void *net, eg_ctx *c, const eg_batch *b)
 {
     const wrong *w = net;
@@ -491,7 +492,7 @@ static eg_tensor *wrong_nan(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return eg_scale(with_spare(w, wrong_logits(w, c, b, "j <= i")), NAN);
 }
-/* no state: NaN is what it is again; the step says what is wrong */
+/* no state: NaN counts as equal to itself; the step reports the error */
 TEST(a_network_of_nan_is_refused_at_its_first_step)
 {
     static const eg_network row = { .name = "w", .make = make_wrong, .logits = wrong_nan };
@@ -531,7 +532,7 @@ static eg_data *some_data(int k)
                     : eg_data_task(cx, eg_task_find(k ? "addition" : "reverse"));
 }
 
-/* Any order of numbers gives the same batches, and no training row is a held-out one. */
+/* Batches in any order of numbers are the same, and no training row is held out. */
 LOOP_TEST(batches_are_a_function_of_their_number, 4)
 {
     const eg_batches_args o = { .size = sizeof o,
@@ -617,7 +618,7 @@ TEST(batches_refused)
     eg_assert_error(cx, "batches: an encoder needs input and output of one length, but task "
                         "addition has 7 and 4");
     ck_assert_ptr_null(eg_batches_new(sum, .encoder = true, .source = true));
-    eg_assert_error(cx, "batches: an encoder's input is no source");
+    eg_assert_error(cx, "batches: an encoder has no source");
     ck_assert_ptr_null(eg_batches_new(sum, .rows = -1));
     eg_assert_error(cx, "batches: rows must be from 1 to 2^20, not -1");
     ck_assert_ptr_null(eg_batches_new(sum, .context = 3));
@@ -686,8 +687,8 @@ static const struct {
     eg_mha_args attention;
     const char *norm, *ffn, *optimiser;
     double weight_decay, momentum, diversity;
-    const char *text; /* of the checkpoint */
-    int positions;    /* tables of learned positions */
+    const char *text; /* in the checkpoint */
+    int positions;    /* number of tables of learned positions */
 } recipes[] = {
     { "decoder", { .rotary = 1e4 }, .text = "rotary 10000" },
     { "decoder", { .alibi = true, .kv_heads = 2 }, .text = "kv_heads 2\nalibi yes" },
@@ -721,13 +722,14 @@ static const struct {
     { "seq2seq", { .alibi = true }, .diversity = 0.5, .text = "alibi yes" },
 };
 
-/* Each is trained, saved, loaded, trained on to the same bits, and says itself in the checkpoint;
- * its gradients are right. */
+/* Each is trained, saved, loaded, trained further with the same bits, and is stored in the
+ * checkpoint; its gradients are right. */
 LOOP_TEST(options_of_the_models_are_stored, sizeof recipes / sizeof *recipes)
 {
     char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" };
     for (int k = 0; k < 2; k++) {
-        eg_mha_args attention = recipes[_i].attention; /* gone before it is loaded */
+        /* this variable ends before the model is loaded */
+        eg_mha_args attention = recipes[_i].attention;
         close(mkstemp(path[k]));
         eg_ctx *own = eg_open(.threads = 1 + k);
         eg_trainer *t = eg_trainer_new(
@@ -798,7 +800,7 @@ TEST(options_refused)
     eg_assert_error(cx, "diversity is about heads, but network \"my seq2seq\" names no part");
 }
 
-/* A step inside of the loss of a step: the loss is called by the test of the sum, too. */
+/* A step inside the loss of a step: the test whether the loss is a sum calls the loss, too. */
 typedef struct nested {
     eg_tensor *w;
     eg_opt *opt;
@@ -822,12 +824,12 @@ TEST(a_step_inside_of_a_step_is_refused)
 }
 
 /* -- the test set is evaluated block by block -------------------------------------------------- */
-/* plain_decoder that notes what it is called for. */
+/* plain_decoder that records its calls. */
 typedef struct observed {
     eg_transformer *net;
-    _Atomic int inside, most, calls; /* now; at most; in all */
-    _Atomic int64_t rows;            /* of a call, at most */
-    int64_t fails_at;                /* calls whose first token of the first row is this */
+    _Atomic int inside, most, calls; /* at present; at most; in all */
+    _Atomic int64_t rows;            /* largest number in a call */
+    int64_t fails_at;                /* calls fail if the first token of the first row is this */
 } observed;
 static observed seen;
 static void *make_observed(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
@@ -847,12 +849,12 @@ static eg_tensor *observed_logits(const void *net, eg_ctx *c, const eg_batch *b)
     seen.inside--;
     return x;
 }
-/* What a look says, with every bit of its loss, and how much memory it took. */
+/* A score, with every bit of its loss, and the memory that it took. */
 typedef struct looked {
     eg_score score;
     uint64_t bytes;
 } looked;
-/* Looks at a trainer that made a step, on so many threads. */
+/* Evaluates a trainer after a step, on that many threads. */
 static looked look_on(int threads, const eg_network *row, const char *model, const char *task,
                       int64_t batch, int64_t block)
 {
@@ -899,7 +901,7 @@ LOOP_TEST(looks_have_the_same_bits_on_any_number_of_threads, 12)
                       "%d threads: %.17g and %.17g", threads, more.score.loss, one.score.loss);
     }
 }
-/* A thread is inside of one block at a time, a serial network in one block altogether; no call has
+/* A thread is inside one block at a time, a serial network in one block altogether; no call has
  * more rows than a block. */
 LOOP_TEST(threads_look_at_blocks, 2)
 {
@@ -948,7 +950,7 @@ TEST(a_look_says_its_first_error_once)
     seen.fails_at = -1;
     ck_assert_int_eq(eg_trainer_evaluate(t, NULL), 0);
 }
-/* Ranks have runs of blocks; 7 ranks have unequal ones. */
+/* Ranks have consecutive blocks; 7 ranks have different numbers of them. */
 typedef struct divided {
     int threads;
     eg_score score[8];
@@ -981,7 +983,7 @@ TEST(looks_have_the_same_bits_on_any_number_of_ranks)
     }
 }
 
-/* The norm of all gradients is that of the parameters' together; heads are what eg_heads says. */
+/* The norm of all gradients is that of the parameters' norms; heads are those of eg_heads. */
 TEST(norms_and_heads_are_told)
 {
     eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 2,
@@ -1007,7 +1009,7 @@ TEST(norms_and_heads_are_told)
     eg_assert_error(cx, "trainer_heads: the result is NULL");
 }
 
-/* Diversity in the loss makes the heads less alike than they are without it. */
+/* With diversity in the loss the heads are less similar than without. */
 TEST(diversity_drives_heads_apart)
 {
     double alike[2];
@@ -1061,7 +1063,7 @@ TEST(token_files_are_texts)
     }
     ck_assert_int_eq(eg_npy_save(path, eg_ones(cx, 30)), 0);
     ck_assert_ptr_null(eg_data_tokens(cx, path));
-    eg_assert_error(cx, "tokens are integers in one row, not f32 with 1 axis");
+    eg_assert_error(cx, "tokens are integers along one axis, not f32 with 1 axis");
     ck_assert_ptr_null(eg_trainer_load(cx, saved, 0));
     unlink(path), unlink(saved);
 }

@@ -1,5 +1,5 @@
-/* test_pack.c: sequences without their padding. The two rows against plain loops; modules and
- * models that compute packed positions against those that compute padding and hide it. */
+/* test_pack.c: sequences without padding. The two operations compared with plain loops; modules and
+ * models on packed sequences compared with those that compute padding and mask it. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -9,7 +9,7 @@ static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 7); }
 static void close_cx(void) { eg_close(cx); }
 
-/* -- the rows --------------------------------------------------------------------------------- */
+/* -- the operations ---------------------------------------------------------------------------- */
 GROUP("rows", .setup = open_f64, .teardown = close_cx)
 
 TEST(positions_follow_each_other)
@@ -26,7 +26,7 @@ TEST(positions_follow_each_other)
     eg_assert_ok(cx);
 }
 
-/* Returns x (b l e f) as one of several views of the same numbers. */
+/* Returns x (b l e f) as one of several views of the same elements. */
 static eg_tensor *viewed(eg_tensor *x, int how)
 {
     switch (how) {
@@ -38,7 +38,7 @@ static eg_tensor *viewed(eg_tensor *x, int how)
     default: return x;
     }
 }
-/* Every view, type, and lengths with a stride, against the definition. */
+/* Every view, type, and lengths with a stride, compared with the definition. */
 LOOP_TEST(any_view_of_any_type, 6)
 {
     static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_I64, EG_C128,
@@ -100,7 +100,7 @@ TEST(each_is_the_adjoint_of_the_other)
     }
 }
 
-/* more than one thread is worth: the same bits */
+/* large enough for several threads: the same bits */
 TEST(threads_change_nothing)
 {
     eg_ctx *more = eg_open(.threads = 4, .seed = 7), *one = eg_open(.threads = 1, .seed = 7);
@@ -173,7 +173,7 @@ LOOP_TEST(what_is_refused, sizeof refusals / sizeof *refusals)
     eg_assert_error(cx, refusals[_i].why);
 }
 
-/* -- modules and models: packed beside padding that is hidden ---------------------------------- */
+/* -- modules and models: packed, compared with padding that is masked -------------------------- */
 GROUP("models", .setup = open_f64, .teardown = close_cx, .timeout = 60)
 
 enum { B = 3, L = 7, WIDE = 8, TOKENS = 9 };
@@ -182,13 +182,13 @@ static eg_tensor *of_lengths(void)
 {
     return eg_from_n(cx, EG_I64, given_lengths, 1, (int64_t[]){ B });
 }
-/* true at positions that are no padding, (b l) */
+/* true at positions without padding, (b l) */
 static eg_tensor *kept(void)
 {
     return eg_where_mask(cx, .where = "j < t[b]", .axes = "[b] [j]", .sizes = (int64_t[]){ B, L },
                          .with = { { "t", of_lengths() } });
 }
-/* Compares two results and the gradients of the parameters, at the positions that are kept. */
+/* Compares two results and the gradients of the parameters, at positions without padding. */
 static void alike(eg_params *p, eg_tensor *packed, eg_tensor *padded, const char *what)
 {
     eg_tensor *xs[128], *d[2][128], *y[2] = { packed, padded };
@@ -257,7 +257,7 @@ LOOP_TEST(a_transformer_of_lengths, sizeof nets / sizeof *nets)
             weights[side][k] = eg_where(rows, weights[side][k], eg_zeros_like(weights[side][k]));
         eg_assert_close(weights[0][k], weights[1][k], 1e-12);
     }
-    /* other positions than are needed, and padding that is another token, change no number */
+    /* more positions than needed, and padding with another token, change no element */
     eg_tensor *other = eg_where(
         kept(), index, eg_cast(eg_shift(eg_scale(eg_cast(index, EG_F64), -1), TOKENS - 1), EG_I64));
     eg_assert_close(eg_transformer_run(net, eg_cast(other, EG_I32), .types = types,
@@ -284,7 +284,7 @@ LOOP_TEST(a_seq2seq_of_lengths, 4)
     alike(p,
           eg_seq2seq_run(net, source, target, .source_lengths = of_source, .lengths = of_lengths()),
           eg_seq2seq_run(net, source, target, .source_keep = { "bj", keep }), "both");
-    /* one side alone */
+    /* only one side */
     eg_tensor *padded = eg_seq2seq_run(net, source, target, .source_keep = { "bj", keep });
     eg_assert_close(eg_seq2seq_run(net, source, target, .source_lengths = of_source), padded,
                     1e-12);
@@ -333,8 +333,7 @@ TEST(attention_of_second_order)
     eg_assert_grad2(attends, m, eg_normal(cx, 0, 1, B, L, 4));
 }
 
-/* The gradient of each example, each of its own length: lengths with copies, .packed_length given.
- */
+/* The gradient of each example of different length: lengths with copies, .packed_length given. */
 TEST(the_gradient_of_each_example_of_its_length)
 {
     eg_params *p = eg_params_open(cx);
@@ -356,7 +355,7 @@ TEST(the_gradient_of_each_example_of_its_length)
     eg_assert_ok(cx);
 }
 
-/* A captured step reads the lengths anew in each run. */
+/* A captured step reads the lengths in each run. */
 typedef struct captured {
     eg_transformer *net;
     eg_tensor *index, *t;
@@ -470,7 +469,7 @@ TEST(what_models_refuse)
     eg_mha *attention = eg_mha_new(p, "m", .d_model = WIDE, .heads = 2);
     ck_assert(!eg_ok(eg_mha_run(attention, eg_ones(cx, 13, WIDE), .packed = { of_lengths(), L })));
     eg_assert_error(cx, "a packed query is (1 p m), but has 2 axes; eg_unsqueeze(x, 0) adds one");
-    /* one number of positions cannot serve copies, whose lengths differ */
+    /* copies, whose lengths differ, cannot have one number of positions */
     eg_owner *owner = eg_owner_open(cx);
     const eg_copies *two_of = eg_copies_open(owner, 2, NULL);
     eg_tensor *each = eg_copies_unstack(two_of, eg_from(cx, ((int64_t[]){ 1, 2, 40, 7 }), 2, 2));

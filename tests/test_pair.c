@@ -1,5 +1,5 @@
-/* test_pair.c: contractions of two operands against the plain loop, over random axes and strides;
- * threads, memory, sizes 0 and 1. */
+/* test_pair.c: contractions of two operands compared with the plain loop, for random axes and
+ * strides; threads, memory, sizes 0 and 1. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static int draw(int n)
 }
 
 enum { A, B, C };
-/* element 0 of the axes is number −low */
+/* the element with all indices 0 has number −low */
 typedef struct operand {
     double *value;
     void *data;
@@ -58,8 +58,8 @@ static void put(eg_dtype t, void *p, int64_t i, double v)
     }
 }
 
-/* Strides of one operand: its axes in some order, with gaps, reversals and (not in c) broadcasts;
- * then values in its storage. */
+/* Strides of one operand: its axes in random order, with gaps, reversals and (not in c) broadcasts;
+ * then elements in its storage. */
 static void layout(problem *p, int s)
 {
     int order[8], n = 0;
@@ -211,8 +211,8 @@ LOOP_TEST(edges_of_blocks, 2)
     eg_close(cx);
 }
 
-/* efbd,cf->bcde: a's batches b d lie nearest in it, and d continues e in the result; whole, and in
- * blocks of b. */
+/* efbd,cf->bcde: a's batches b d have its smallest strides, and d continues e in the result; in one
+ * call, and in blocks of b. */
 LOOP_TEST(batches_that_continue_rows, 4)
 {
     static const int64_t sizes[][5] = {
@@ -264,7 +264,7 @@ LOOP_TEST(batches_that_continue_rows, 4)
     eg_close(cx);
 }
 
-/* Without a sum, a factor is applied to the product of two numbers, whatever the strides: bits are
+/* Without a sum, a factor is applied to the product of two elements, for any strides: the bits are
  * those of alpha (a b). */
 TEST(factors_of_products_round_alike_in_every_layout)
 {
@@ -302,7 +302,7 @@ TEST(factors_of_products_round_alike_in_every_layout)
     eg_close(cx);
 }
 
-/* Acceptance: a contraction of strided operands packs blocks of them, and never a whole one. */
+/* A contraction of strided operands packs blocks of them, never a complete operand. */
 TEST(no_operand_is_copied)
 {
     enum { M = 64, N = 64, K = 1 << 16 };
@@ -329,8 +329,8 @@ TEST(no_operand_is_copied)
     eg_close(cx);
 }
 
-/* Transposition moves every element to its place and nothing else, at every edge of its squares,
- * past the caches too. */
+/* A transpose moves every element to its position and changes nothing else, at every edge of its
+ * squares, and with non-temporal stores. */
 TEST(turns_at_every_edge)
 {
     enum { SS = 45, DS = 64, SIDE = 40 };
@@ -353,7 +353,7 @@ TEST(turns_at_every_edge)
                               (long long)nx, (long long)ny);
                 ck_assert_msg(memcmp(narrow, want, sizeof got) == 0,
                               "narrow: width %zu, %lld x %lld", w, (long long)nx, (long long)ny);
-                if (2 * nx > SS || ny > SIDE / 2) continue; /* every second number */
+                if (2 * nx > SS || ny > SIDE / 2) continue; /* every second element */
                 memset(got, 9, sizeof got);
                 memset(want, 9, sizeof want);
                 for (int64_t r = 0; r < ny; r++)
@@ -409,7 +409,7 @@ TEST(integers_wrap_in_i64)
     eg_close(cx);
 }
 
-/* Long sums are trees: a million equal terms keep all but the last digits. */
+/* Long sums are trees: with a million equal terms only the last digits are lost. */
 TEST(long_sums_are_accurate)
 {
     enum { N = 1 << 20 };
@@ -429,8 +429,8 @@ TEST(long_sums_are_accurate)
     eg_close(cx);
 }
 
-/* More batches than the caches hold, whose operands are asked for ahead: the bits of each are those
- * it has alone. */
+/* More batches than the caches hold, whose operands are prefetched: the bits of each are those of
+ * the batch alone. */
 LOOP_TEST(far_batches, 2)
 {
     enum {
@@ -470,8 +470,8 @@ LOOP_TEST(far_batches, 2)
     eg_close(cx);
 }
 
-/* Whatever BLIS_ARCH_TYPE says, BLIS gets a value that it can take, and the variable is as it
- * was. */
+/* For any value of BLIS_ARCH_TYPE, BLIS gets a value that it accepts, and the variable is unchanged
+ * afterwards. */
 LOOP_TEST(blis_arch_type_is_checked, 11)
 {
     static const char *const values[] = {
@@ -500,8 +500,8 @@ LOOP_TEST(blis_arch_type_is_checked, 11)
                   v ? v : "(unset)", status);
 }
 
-/* Products large enough to be packed and divided: in stretches of n, in a block of b that all
- * threads share (tall), by batches. */
+/* Products large enough to be packed and divided: along n, by a block of b that all threads share
+ * (tall), by batches. */
 TEST(threads_change_no_bit_of_large_products)
 {
     static const struct {

@@ -1,7 +1,7 @@
-/* test_pieces.c: gradients that travel between ranks while a rank's last block is still at work
- * (lib/ranks/pieces.c). Ranks are threads. A table of functions of the tests' own notes what is
- * started when, and keeps what is started until the rank waits for it, so that a buffer that was
- * written to in between is noticed. */
+/* test_pieces.c: gradients that are sent between ranks while a rank's last block is still being
+ * computed (lib/ranks/pieces.c). Ranks are threads. The tests have their own table of functions,
+ * which records what is started when, and holds back what is started until the rank waits for it,
+ * so that a write to the buffer in between is detected. */
 #include <eingrad/ops.h>
 #include <eingrad/ranks.h>
 #include <eingrad/train.h>
@@ -18,7 +18,7 @@ static void close_cx(void)
     eg_close(cx);
 }
 
-/* -- a table that notes ------------------------------------------------------------------------ */
+/* -- a table that records ---------------------------------------------------------------------- */
 typedef struct posted {
     int to, from;
     const void *out;
@@ -30,7 +30,7 @@ typedef struct recorder {
     const eg_ranks_table *inner;
     posted list[64];
     int count;
-    _Atomic int starts; /* that move something, in this step */
+    _Atomic int starts; /* messages that were started in this step */
     bool fails;
     char misuse[128];
 } recorder;
@@ -67,7 +67,7 @@ static const char *noted_exchange(void *user, int to, const void *out, size_t ou
     return r->inner->exchange(r->inner->user, to, out, out_bytes, from, in, in_bytes);
 }
 
-/* -- a model whose first layer looks ----------------------------------------------------------- */
+/* -- a model whose first layer observes the messages ------------------------------------------- */
 typedef enum table_kind { PLAIN, NOTED, MIXED, TABLES } table_kind; /* MIXED: odd ranks PLAIN */
 /* what happens in the last block of one rank, in step BAD_STEP */
 typedef enum event { NOTHING, DATA, LOSS, SWEEP, GRADIENT, OTHER_WAY, START, MEMORY } event;
@@ -78,10 +78,11 @@ typedef struct course {
     bool serial, captured, divided;
     table_kind table;
     event event;
-    int bad_rank, left; /* MEMORY: allocations that succeed from the first step on */
+    int bad_rank, left; /* MEMORY: number of allocations that succeed from the first step on */
     /* by rank */
     uint64_t hash[MOST], sent[MOST], messages[MOST], predicted[MOST], before[MOST], after[MOST];
-    int first_seen[MOST], last_seen[MOST]; /* starts when the sweep came to the first layer */
+    /* number of started messages when the pass reached the first layer */
+    int first_seen[MOST], last_seen[MOST];
     int other_ways[MOST];
     char said[MOST][300], misuse[MOST][128];
 } course;
@@ -180,7 +181,7 @@ static uint64_t hash_of(const pupil *p)
     for (int k = 0; k < LAYERS; k++) h = hash_tensor(hash_tensor(h, p->w[k]), p->b[k]);
     return h;
 }
-/* An allocator that ends once it is armed. */
+/* An allocator that fails once it is armed. */
 static void *poor(void *user, void *x, size_t old_size, size_t new_size)
 {
     pupil *p = user;
@@ -189,9 +190,8 @@ static void *poor(void *user, void *x, size_t old_size, size_t new_size)
     if (!new_size || (p->armed && p->left-- <= 0)) return NULL;
     return realloc(x, new_size);
 }
-/* The bytes that a step sends, by the formula of the tree: gradients and values; beside them is a
- * loss and a count of each rank, a byte for each parameter, and three times 8 for "is all well?".
- */
+/* The bytes that a step sends, by the formula of the tree: gradients and values, and in addition a
+ * loss and a count of each rank, a byte for each parameter, and three agreements of 8 bytes. */
 static uint64_t predicted(eg_ranks *r, const course *c)
 {
     int64_t counts[PARTS];
@@ -219,7 +219,7 @@ static void steps(pupil *p, eg_ctx *own, eg_ranks *r, eg_opt *opt, eg_captured_b
         c->messages[me] = eg_ranks_traffic(r).messages - had.messages;
         c->hash[me] = eg_hash(c->hash[me], &mean, sizeof mean);
         snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own) ? eg_error(own) : "");
-        eg_clear(own); /* so that the parameters can be looked at */
+        eg_clear(own); /* so that the parameters can be compared */
         c->after[me] = hash_of(p);
         if (c->said[me][0]) return;
     }
@@ -266,7 +266,7 @@ static int course_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return bad;
 }
-/* Runs it; without an event, or with one that is none of an error, all is well. */
+/* Runs it; without an event, or with one that is not an error, there is no error. */
 static void run(course *c)
 {
     const int bad = eg_ranks_simulate(cx, c->ranks, course_body, c);
@@ -289,8 +289,9 @@ static uint64_t alone(int64_t block, int leaves)
 
 GROUP("overlap", .setup = open_cx, .teardown = close_cx, .timeout = 120)
 
-/* Halving (16 leaves, 2 blocks each, on 1 … 8 ranks), subtrees (3 ranks; 13 leaves): the bits of
- * one rank, and the bytes of the formula. Neither depends on whether messages are started early. */
+/* Halving (16 leaves, 2 blocks each, on 1 … 8 ranks), subtrees (3 ranks; 13 leaves): the bits are
+ * those of one rank, and the bytes those of the formula. Neither depends on whether messages are
+ * started early. */
 LOOP_TEST(bits_and_bytes_are_those_of_sums_that_wait, 2)
 {
     static const int ranks[] = { 1, 2, 3, 4, 8 };
@@ -314,7 +315,7 @@ LOOP_TEST(bits_and_bytes_are_those_of_sums_that_wait, 2)
             }
         }
 }
-/* A step's messages are the same in number, whether they are started early or not. */
+/* The number of messages of a step does not depend on whether they are started early. */
 TEST(messages_do_not_depend_on_when_they_are_started)
 {
     for (int ranks = 2; ranks <= 8; ranks *= 2) {
@@ -328,9 +329,9 @@ TEST(messages_do_not_depend_on_when_they_are_started)
         }
     }
 }
-/* The gradients of layers 1 to 5 are on their way when the sweep of the last block comes to the
- * first layer; in the blocks before nothing was started. A piece is a layer: a twelfth of the
- * numbers is too few, a sixth is enough. */
+/* The gradients of layers 1 to 5 have been started when the backward pass of the last block reaches
+ * the first layer; in the blocks before nothing was started. A piece is a layer: a twelfth of the
+ * elements is too few, a sixth suffices. */
 LOOP_TEST(the_last_layers_travel_while_the_first_are_computed, 8)
 {
     static course c;
@@ -347,8 +348,8 @@ LOOP_TEST(the_last_layers_travel_while_the_first_are_computed, 8)
         ck_assert_int_eq(c.last_seen[r], LAYERS - 1);
     }
 }
-/* Ranks whose leaves are divided among threads start what is whole once one leaf is left, and all
- * of it by the end. */
+/* Ranks whose leaves are divided among threads start complete gradients once only one leaf is left,
+ * and all of them by the end. */
 TEST(threads_of_a_rank_start_the_same_messages)
 {
     const uint64_t want = alone(2, 16);
@@ -365,8 +366,8 @@ TEST(threads_of_a_rank_start_the_same_messages)
 }
 
 /* -- errors ------------------------------------------------------------------------------------ */
-/* Data that are missing, a loss that is no number, a rule that fails after pieces have travelled:
- * in the last block of one rank, an error of all, and nothing is updated. */
+/* Missing data, a loss that is not finite, a rule that fails after pieces were sent: in the last
+ * block of one rank, an error of all, and nothing is updated. */
 LOOP_TEST(an_error_in_the_last_block_ends_all_ranks, 3 * 2 * 4)
 {
     static const char *const why[] = { "no data", "the loss is nan",
@@ -390,8 +391,8 @@ LOOP_TEST(an_error_in_the_last_block_ends_all_ranks, 3 * 2 * 4)
         ck_assert(c.before[r] == c.after[r]);
     }
 }
-/* An infinite gradient of one rank's first layer: every rank finds it before it updates anything.
- */
+/* An infinite gradient of one rank's first layer: every rank detects it before it updates
+ * anything. */
 LOOP_TEST(a_gradient_that_is_not_finite_stops_all_ranks, 2 * TABLES)
 {
     static course c;
@@ -410,8 +411,8 @@ LOOP_TEST(a_gradient_that_is_not_finite_stops_all_ranks, 2 * TABLES)
         ck_assert(c.before[r] == c.after[r]);
     }
 }
-/* Captured operations that do not fit the numbers, found when pieces are on their way already: the
- * block is computed again by the loss, and what has travelled stays. */
+/* Captured operations that do not fit the values, which is detected after pieces were sent: the
+ * block is computed again by the loss, and nothing is sent twice. */
 LOOP_TEST(a_block_that_is_computed_again_sends_once, TABLES)
 {
     const uint64_t want = alone(4, 16);
@@ -448,8 +449,8 @@ TEST(a_start_that_fails_ends_all_ranks)
         ck_assert(c.before[r] == c.after[r]);
     }
 }
-/* Memory that ends on one rank, at each allocation of its steps in turn: all ranks end with that
- * sentence, or none. */
+/* Memory runs out on one rank, at each allocation of its steps in turn: all ranks end with that
+ * error, or none. */
 LOOP_TEST(memory_that_ends_on_one_rank_ends_all, 4)
 {
     static course c;
@@ -499,7 +500,7 @@ static eg_tensor *shapes_loss(void *user, eg_ctx *own, int64_t from, int64_t to,
     for (int k = 0; k < of->s->count; k++) {
         if (k % 5 == 3 && (k == 3 || from < 8)) continue; /* no block reaches it, or some do */
         for (int64_t e = from; e < to; e++) {
-            /* small: the two halves of the examples cancel, but for a subnormal number */
+            /* small: the two halves of the examples cancel, except for a subnormal value */
             const double wave = sin((double)(e * XS + k)),
                          scale = of->s->small ? (e < 16 ? 1.2e-38 : -1.2e-38) * (1 + 0.01 * wave)
                                               : ldexp(wave, (int)(e * 7 % 23) - 11);
@@ -544,7 +545,7 @@ static int shapes_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return bad;
 }
-/* The bits of one rank on 2, 3, 4 and 8. */
+/* The bits are those of one rank on 2, 3, 4 and 8. */
 static void any_ranks(shapes *more)
 {
     static shapes one;
@@ -558,7 +559,7 @@ static void any_ranks(shapes *more)
         }
     }
 }
-/* Parts of 0 and 1 numbers, fewer numbers than pieces, parts of several chunks, one part. */
+/* Parts of 0 and 1 elements, fewer elements than pieces, parts of several chunks, one part. */
 LOOP_TEST(parts_of_any_size, 5 * 2)
 {
     static const struct {
@@ -574,7 +575,7 @@ LOOP_TEST(parts_of_any_size, 5 * 2)
     for (int k = 0; k < s.count; k++) s.size[k] = s.count == XS ? k % 3 : of[_i / 2].size[k];
     any_ranks(&s);
 }
-/* With eg_flush a sum between ranks flushes what one within a rank does. */
+/* With eg_flush a sum between ranks flushes as one within a rank. */
 TEST(sums_that_are_flushed)
 {
     static shapes s;

@@ -1,5 +1,5 @@
-/* test_plan.c: the options of einsum (alpha, out, beta, path, limit), what the context keeps, and
- * plans on their own. */
+/* test_plan.c: the options of einsum (alpha, out, beta, path, limit), the cache of plans, and plans
+ * without a context. */
 #include <config.h> /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -26,7 +26,7 @@ TEST(out_is_any_view)
               *want = eg_einsum("ij,jk->ik", a, b);
     eg_nograd(cx, true);
     eg_tensor *room = eg_full(cx, 7, 8, 9);
-    /* 4 × 5, backwards, with gaps */
+    /* 4 × 5, reversed, with gaps */
     eg_tensor *out = eg_flip_axis(
         eg_slice_axis(eg_slice_axis(eg_transpose(room, 0, 1), 0, 1, 9, 2), 1, 0, 5, 1), 0);
     ck_assert_ptr_eq(eg_einsum_to(out, "ij,jk->ki", a, b), out);
@@ -66,8 +66,8 @@ TEST(beta_adds)
     eg_assert_error(cx, "einsum: .beta is the factor of .out or .add, and neither is given");
 }
 
-/* .add, as torch.baddbmm's input: value and gradients are those of the sum written out, whether one
- * node does it or two, for every shape that broadcasts. */
+/* .add, as torch.baddbmm's input: value and gradients are those of the sum written out, in one node
+ * or two, for every shape that broadcasts. */
 static const struct {
     const char *spec;
     int operands;
@@ -167,7 +167,7 @@ TEST(out_refused)
     eg_close(other);
 }
 
-/* Writing to a tensor that a recorded operation used is noticed by its gradient. */
+/* A write to a tensor that a recorded operation used is detected by its gradient. */
 TEST(out_bumps_the_version)
 {
     eg_tensor *a = eg_ones(cx, 2, 2), *b = eg_ones(cx, 2, 2), *y = eg_einsum("ij,jk->", a, b), *db;
@@ -178,8 +178,8 @@ TEST(out_bumps_the_version)
     eg_assert_error(cx, "changed in place");
 }
 
-/* One or two integer operands are read where they lie, whatever their type, and out may lie there
- * too. */
+/* One or two integer operands are read without a copy, whatever their type, and out may be one of
+ * them. */
 TEST(integers_are_not_copied)
 {
     enum { MANY = 1 << 17 };
@@ -244,7 +244,7 @@ TEST(paths_refused)
     WITH("ab,bc,cd->ad", x, .path = far, .steps = -1);
     eg_assert_error(cx, "einsum: .path has -1 steps");
     eg_assert_close(WITH("ab,bc,cd->ad", x, .limit = 1 << 20), eg_full(cx, 4, 2, 2), 0);
-    /* what is kept for the limit alone is no answer to it */
+    /* what is kept for the limit alone is not the result */
     WITH("ab,bc,cd->ad", x, .path = far, .limit = 1 << 20);
     eg_assert_error(cx, "einsum: .path has 0 steps");
 }
@@ -265,7 +265,7 @@ TEST(limit_is_kept_or_refused)
     const int outward[3][2] = { { 0, 1 }, { 0, 2 }, { 0, 1 } };
     WITH("ab,bc,cd,d->a", x, .path = outward, .steps = 3, .limit = 4000);
     eg_assert_error(cx, "einsum: .limit is 4000 bytes, and step 1 makes an intermediate of 12800");
-    /* the gradient keeps it too, or says that it cannot */
+    /* the gradient respects it, too, or refuses */
     eg_tensor *y = WITH("ab,bc,cd,d->a", x, .limit = 40 * 40 * 8), *dx[4], *want_dx[4],
               *g = eg_normal(cx, 0, 1, 40);
     ck_assert_int_eq(eg_grad(y, g, 4, x, dx), 0);
@@ -274,7 +274,7 @@ TEST(limit_is_kept_or_refused)
     eg_assert_ok(cx);
 }
 
-/* -- what the context keeps ------------------------------------------------------------------- */
+/* -- the cache of plans ------------------------------------------------------------------------ */
 TEST(repeated_einsums_ask_for_no_memory)
 {
     eg_tensor *a = eg_normal(cx, 0, 1, 8, 8), *first = eg_copy(eg_einsum("ij,jk->ik", a, a));
@@ -290,16 +290,16 @@ TEST(repeated_einsums_ask_for_no_memory)
         eg_pop(cx, m);
         if (k == 5) calls = eg_stats(cx).mallocs;
     }
-#if !EG_DEBUG_ALLOC /* with a malloc per tensor every one takes some */
+#if !EG_DEBUG_ALLOC /* with a malloc for each tensor every call takes memory */
     ck_assert_uint_eq(eg_stats(cx).mallocs, calls);
 #else
     (void)calls;
 #endif
 }
 
-/* One buffer says one thing after the other, of operands of several types, sizes and strides, in an
- * order that mixes them all: what was called before is told from what was not. With .limit nothing
- * is looked up as a whole; bits and gradients are the same. */
+/* One buffer holds one string after another, for operands of several types, sizes and strides, in
+ * mixed order: calls are distinguished. With .limit calls are not cached as a whole; bits and
+ * gradients are the same. */
 TEST(calls_are_told_apart)
 {
     static const char *const spec[] = {
@@ -336,7 +336,7 @@ TEST(calls_are_told_apart)
     }
     eg_assert_ok(cx);
     snprintf(text, sizeof text, "%s", spec[4]);
-    /* each has been there, not together */
+    /* each was valid with others */
     ck_assert(!eg_ok(eg_einsum(text, x[0][0], x[1][1], x[0][2])));
     eg_assert_error(cx, "einsum: operand 1 is f64 but operand 2 is f32; eg_cast one of them");
     ck_assert(!eg_ok(eg_einsum(text, x[0][0], x[5][1], x[0][2])));
@@ -348,7 +348,7 @@ TEST(calls_are_told_apart)
     eg_assert_error(cx, "einsum: index 'a' is 3 in operand 1 but 1 in operand 2");
 }
 
-/* Shapes without end: memory stays bounded, and what was dropped is found out again. */
+/* An unlimited number of shapes: memory is bounded, and what was evicted is planned again. */
 TEST(what_is_kept_is_bounded)
 {
     size_t bytes = 0;
@@ -365,7 +365,8 @@ TEST(what_is_kept_is_bounded)
     ck_assert_uint_le(eg_stats(cx).bytes, bytes + (1 << 20));
 }
 
-/* Operands of other ranks whose sizes, strides and labels are the same numbers in a row. */
+/* Operands of different ranks whose sizes, strides and labels form the same sequence of
+ * integers. */
 TEST(what_is_kept_is_told_apart)
 {
     eg_tensor *ab = eg_full(cx, 2, 5, 3), *one = eg_scalar(cx, 1),
@@ -380,7 +381,7 @@ TEST(what_is_kept_is_told_apart)
     eg_assert_ok(cx);
 }
 
-/* An allocator that refuses large blocks: nothing is kept, everything is right. */
+/* An allocator that refuses large blocks: nothing is cached, and all results are right. */
 static void *no_large(void *user, void *p, size_t old_size, size_t new_size)
 {
     (void)user;
@@ -443,7 +444,7 @@ TEST(one_plan_many_threads)
     eg_plan_free(NULL);
 }
 
-/* Large ones, chains, sums: they need scratch; the bits are those of eg_einsum_to. */
+/* Large products, chains, sums need scratch; the bits are those of eg_einsum_to. */
 TEST(plans_give_the_bits_of_einsum)
 {
     static const struct {
@@ -569,7 +570,7 @@ TEST(plans_refused)
     eg_plan *same = eg_plan_new(.spec = "ij->ji", .count = 1,
                                 .operands = (&(eg_shape){ EG_F32, 2, (int64_t[]){ 2, 2 }, NULL }));
     ck_assert_int_eq(eg_plan_run_on(same, &square, square, why, sizeof why), -1);
-    ck_assert(strstr(why, "operand 1 lies in the memory of out"));
+    ck_assert(strstr(why, "operand 1 shares memory with out"));
     eg_plan_free(same);
     eg_assert_ok(cx);
 }

@@ -1,13 +1,13 @@
-/* test_plants.c: wrong gradients, planted on purpose in nine classes, each on several functions:
- * every one must fail at the defaults, with the verdict and the culprit's name that stand in the
- * table. test_trust.c has the right ones. */
+/* test_plants.c: wrong gradients of nine classes, each for several functions: every one must fail
+ * with the default options, with the verdict and the name of the operation in the table.
+ * test_trust.c has right ones. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests.h"
 
-/* -- one row of one operand, and one of two: y = f(x) ⊙ c, y = f(a) ⊙ b ------------------------ */
+/* -- an operation of one operand, and one of two: y = f(x) ⊙ c, y = f(a) ⊙ b ------------------- */
 typedef enum base { SQUARE, EXP, TANH, SIN, CUBE, BASES } base;
 static const char *const base_name[] = { "square", "exp", "tanh", "sin", "cube" };
 typedef enum mistake {
@@ -21,7 +21,7 @@ typedef enum mistake {
     ONE_ELEMENT,
     ONE_NAN,
     SEVENTH,
-    /* 1: in an element that is small beside others */
+    /* 1: in an element that is small compared with others */
     FLIP_SMALL,
     ZERO_SMALL,
     TWICE_SMALL,
@@ -97,7 +97,7 @@ static eg_tensor *f_of(base f, eg_tensor *x)
            : f == SIN  ? eg_sin(x)
                        : eg_mul(x, eg_square(x));
 }
-/* 1 but for element k */
+/* ones, except for element k */
 static eg_tensor *all_but(eg_tensor *like, int64_t k, double v)
 {
     eg_tensor *t = eg_detach(eg_ones_like(like));
@@ -105,7 +105,7 @@ static eg_tensor *all_but(eg_tensor *like, int64_t k, double v)
     if (p && k < eg_size(t)) p[k] = v;
     return t;
 }
-static eg_tensor *from(int64_t k, eg_tensor *like, double v) /* v from element k on */
+static eg_tensor *from(int64_t k, eg_tensor *like, double v) /* v from element k on, ones before */
 {
     eg_tensor *t = eg_detach(eg_ones_like(like));
     double *p = eg_mut_f64(t);
@@ -208,7 +208,7 @@ static eg_tensor *unary_rule(eg_tensor *y, eg_tensor *g, int i)
 static const eg_op planted = {
     .name = "planted", .arity = 1, .shape = like_first, .forward = unary_forward, .rule = unary_rule
 };
-/* reads its operand, and says that it does not */
+/* reads its operand, but .uses says that it does not */
 static const eg_op lying = { .name = "planted",
                              .arity = 1,
                              .shape = like_first,
@@ -273,9 +273,9 @@ static eg_tensor *binary(void *user, eg_tensor *const *x)
 static const struct plant {
     const char *class;
     mistake m;
-    bool two;         /* operands */
+    bool two;         /* number of operands is two */
     int64_t size;     /* of each */
-    const char *said; /* must stand in the report; the row's name does, too */
+    const char *said; /* must be in the report, as must the name of the operation */
 } plants[] = {
     { "plain", SIGN, false, 6, "WRONG" },
     { "plain", FACTOR, false, 6, "WRONG" },
@@ -343,7 +343,7 @@ LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS *BASES)
     eg_close(cx);
 }
 
-/* The same rows, right. */
+/* The same operations without a mistake. */
 LOOP_TEST(the_same_rows_pass_where_they_are_right, 6 * BASES)
 {
     memset(&now, 0, sizeof now);
@@ -413,7 +413,7 @@ static eg_tensor *symmetric(void *u, eg_tensor *const *x)
     return eg_apply(&matvec, NULL, 0, 2, x);
 }
 
-static eg_tensor *gain_rule(eg_tensor *y, eg_tensor *g, int i) /* forgets the gain, which is 1 */
+static eg_tensor *gain_rule(eg_tensor *y, eg_tensor *g, int i) /* leaves out the gain, which is 1 */
 {
     return i == 0 ? g : eg_mul(g, eg_operand(y, 0));
 }
@@ -473,7 +473,7 @@ static eg_tensor *tied(void *u, eg_tensor *const *x)
     return eg_apply(&ties, NULL, 0, 1, x);
 }
 
-/* two heads; the second one's query projection is cut where its scores are huge */
+/* two heads; the query projection of the second is cut where its scores are very large */
 static eg_tensor *heads(void *u, eg_tensor *const *x)
 {
     eg_tensor *in = u, *a = eg_einsum("im,md->id", in, eg_slice_axis(x[0], 1, 0, 2, 1)),
@@ -494,7 +494,8 @@ static eg_tensor *drifts_late(void *u, eg_tensor *const *x)
     (void)u;
     return eg_scale(eg_tanh(x[0]), ++calls > 12 ? 1.001 : 1);
 }
-static eg_tensor *state_in_f(void *u, eg_tensor *const *x) /* what the last call left in a static */
+/* the value that the last call left in a static variable */
+static eg_tensor *state_in_f(void *u, eg_tensor *const *x)
 {
     (void)u;
     eg_tensor *y = eg_apply(&planted, NULL, 0, 1, x);

@@ -1,5 +1,5 @@
-/* test_pointwise.c: pointwise and two-operand values: against libm, at the ends of the number line,
- * wherever an element lies, with broadcasting, and what is refused. */
+/* test_pointwise.c: values of functions of one and two operands compared with libm, at the limits
+ * of the number range, at any position of an element, with broadcasting; refusals. */
 #include <eingrad/check.h>
 #include <inttypes.h>
 #include <math.h>
@@ -28,8 +28,8 @@ static real r_gelu_tanh(real x)
 static real r_sign(real x) { return x != x ? x : (real)((x > 0) - (x < 0)); }
 static real r_neg(real x) { return -x; }
 
-/* loose: Φ and σ in a product lose relative, not absolute accuracy where they vanish; the error is
- * measured by x's ulp. */
+/* loose: Φ and σ in a product lose relative, not absolute accuracy where they are near 0; the error
+ * is measured in ulps of x. */
 static const struct function {
     const char *name;
     eg_tensor *(*f)(eg_tensor *);
@@ -69,7 +69,7 @@ static const double special[] = {
 };
 enum { SPECIAL = sizeof special / sizeof *special, MANY = 20011 };
 
-/* special values, then dense ones: near 0, ordinary, exponential in size */
+/* special values, then dense ones: near 0, ordinary, of exponentially growing size */
 static double *samples(void)
 {
     double *x = malloc(MANY * sizeof *x);
@@ -120,9 +120,10 @@ LOOP_TEST(within_4_ulp_of_libm, FUNCTIONS)
     eg_close(cx);
 }
 
-/* lib/tensor/epow.h: e^x in f32 is right to 1.2 ulp, and has the same bits on every processor that
- * fuses products and sums, whichever its vectors, and on every other; so have the weights of a
- * softmax. libmvec's expf is right to 3 ulp and has as many bits as processors. */
+/* lib/tensor/epow.h: e^x in f32 has an error of at most 1.2 ulp, and the same bits on every
+ * processor that fuses products and sums, with any vectors, and on every other processor; so have
+ * the weights of a softmax. libmvec's expf has an error of 3 ulp and different bits on different
+ * processors. */
 TEST(exponentials_have_the_same_bits_on_every_processor)
 {
     enum { N = 65536, COLUMNS = 37, ROWS = N / COLUMNS };
@@ -132,7 +133,7 @@ TEST(exponentials_have_the_same_bits_on_every_processor)
     for (uint32_t k = 0; k < N; k++) {
         const uint32_t bits = k * 65537; /* every 65537th float */
         memcpy(x + k, &bits, sizeof bits);
-        if (x[k] != x[k]) x[k] = 0; /* a NaN's sign is the processor's */
+        if (x[k] != x[k]) x[k] = 0; /* the sign of a NaN depends on the processor */
     }
     eg_tensor *in = eg_from(cx, x, N);
     const float *y = eg_f32(eg_exp(in));
@@ -150,7 +151,7 @@ TEST(exponentials_have_the_same_bits_on_every_processor)
     eg_close(cx);
 }
 
-/* Softmax takes e^x of numbers from −87 to 0 without a look at the others' cases: the same bits. */
+/* Softmax computes e^x for x from −87 to 0 without the other cases: the same bits. */
 TEST(softmax_has_the_bits_of_exp)
 {
     enum { N = 4096 };
@@ -167,8 +168,8 @@ TEST(softmax_has_the_bits_of_exp)
     eg_close(cx);
 }
 
-/* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, but for
- * that of x², which e^(−x²/2) magnifies. */
+/* lib/ops/gauss.h, f32: nothing cancels in gelu's lower tail, so its error is relative, except for
+ * that of x², which e^(−x²/2) amplifies. */
 TEST(gelu_in_its_tails)
 {
     eg_ctx *cx = eg_open();
@@ -188,7 +189,7 @@ TEST(gelu_in_its_tails)
     eg_close(cx);
 }
 
-/* From |x| = 13.2 on x Φ(x) is max(x, 0), and its slope 0 or 1: what is left is subnormal. */
+/* From |x| = 13.2 on x Φ(x) is max(x, 0), and its slope 0 or 1: the remainder is subnormal. */
 TEST(gelu_beyond_its_tails)
 {
     static const float at[] = {
@@ -248,7 +249,7 @@ TEST(ends_of_the_number_line)
     ck_assert_double_eq(eg_item(eg_elu(eg_scalar(cx, -1000), 2)), -2);
     ck_assert_double_eq(eg_item(eg_powc(eg_scalar(cx, -3), 3)), -27);
     ck_assert_double_eq(eg_item(eg_powc(eg_scalar(cx, 0), 0)), 1);
-    /* gradients of the saturated ends are finite */
+    /* gradients where the functions are saturated are finite */
     eg_tensor *x = eg_from(cx, ((double[]){ -INFINITY, -1e300, -1000, 1000, 1e300, INFINITY }), 6),
               *dx;
     eg_tensor *(*const smooth[])(eg_tensor *) = { eg_sigmoid,   eg_tanh, eg_softplus, eg_gelu,
@@ -263,8 +264,8 @@ TEST(ends_of_the_number_line)
     eg_close(cx);
 }
 
-/* design §6: the bits of f(x) depend on x alone, not on its place, the length, the strides or the
- * number of threads. */
+/* The bits of f(x) only depend on x, not on its position, the length, the strides or the number of
+ * threads. */
 LOOP_TEST(a_value_does_not_depend_on_where_it_lies, FUNCTIONS)
 {
     const struct function *f = &functions[_i];
@@ -276,7 +277,7 @@ LOOP_TEST(a_value_does_not_depend_on_where_it_lies, FUNCTIONS)
         size_t w = single ? 4 : 8;
         eg_tensor *all = eg_cast(eg_from(cx, x, MANY), t);
         const char *whole = eg_raw(f->f(all), NULL);
-        for (int64_t n = 1; n < 70; n += 3) /* lengths and starts */
+        for (int64_t n = 1; n < 70; n += 3) /* lengths and first elements */
             for (int64_t start = 0; start < 20; start += 7) {
                 eg_mark m = eg_push(cx);
                 const char *part = eg_raw(f->f(eg_slice_axis(all, 0, start, start + n, 1)), NULL);
@@ -340,9 +341,10 @@ TEST(powers)
 }
 
 /* -- derivatives ------------------------------------------------------------------------------ */
-/* f32 against f64: the k-th derivative is off by at most 1e-5 of what a relative change of f, or of
- * x, by 1e-5 could make of it. Every row of the table, every call that it samples, wherever f and
- * its derivatives are finite for |x| <= 8: near 0, in between, and near ±1, where domains end. */
+/* f32 compared with f64: the error of the k-th derivative is at most 1e-5 of the change that a
+ * relative change of f, or of x, by 1e-5 could cause. Every operation of the table, with every
+ * sample, wherever f and its derivatives are finite for |x| <= 8: near 0, in between, and near ±1,
+ * where domains end. */
 enum { ORDERS = 4, EVEN = 2048, NEAR = 40, AT = EVEN + 6 * NEAR };
 static void arguments(float *x)
 {
@@ -416,12 +418,12 @@ TEST(broadcasting)
     eg_assert_close(eg_mul(a, eg_scalar(cx, 2)), eg_scale(a, 2), 0);
     eg_tensor *chosen = eg_where(eg_gt(a, eg_scalar(cx, 3)), row, eg_neg(column));
     eg_assert_close(chosen, eg_from(cx, ((double[]){ -100, -100, -100, 10, 20, 30 }), 2, 3), 0);
-    /* the gradient of a stretched operand is summed back, in its own shape */
+    /* the gradient of an expanded operand is summed to its shape */
     ck_assert(
         !eg_grad(eg_mul(column, row), eg_ones(cx, 2, 3), 2, (eg_tensor *[]){ column, row }, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 60, 60 }), 2, 1), 0);
     eg_assert_close(d[1], eg_from(cx, ((double[]){ 300, 300, 300 }), 3), 0);
-    /* results lie as the first operand that is not stretched */
+    /* results have the layout of the first operand that is not expanded */
     int64_t stride[2];
     eg_raw(eg_add(row, eg_transpose(eg_ones(cx, 3, 2), 0, 1)), stride);
     ck_assert(stride[0] == 1 && stride[1] == 2);
@@ -456,7 +458,7 @@ TEST(ties_and_kinks)
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 1, 1, 0 }), 3), 0);
     ck_assert(!eg_grad(eg_relu(eg_shift(a, -2)), one, 1, in, d));
     eg_assert_close(d[0], eg_from(cx, ((double[]){ 0, 0, 1 }), 3), 0);
-    /* where the branch that was not taken is infinite, its gradient is 0, not NaN */
+    /* where the other branch is infinite, its gradient is 0, not NaN */
     eg_tensor *z = eg_zeros(cx, 3);
     ck_assert(!eg_grad(eg_where(eg_gt(z, one), eg_log(z), z), one, 1, &z, d));
     ck_assert(eg_ok(d[0]));

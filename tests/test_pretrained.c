@@ -1,6 +1,5 @@
-/* test_pretrained.c: whole files of GPT-2, Llama, Mistral, Qwen and BERT: what the transformers
- * package computes with them (tests/reference/models.py, stored in tests/data/models), and what is
- * refused. */
+/* test_pretrained.c: complete files of GPT-2, Llama, Mistral, Qwen and BERT: results of the
+ * transformers package (tests/reference/models.py, stored in tests/data/models), and refusals. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -48,7 +47,7 @@ LOOP_TEST(decoders_compute_what_transformers_does, DECODERS)
     eg_assert_ok(cx);
     ck_assert_msg(apart(y, logits) <= 1e-5, "%s: %g", name, apart(y, logits));
 
-    /* step by step what the whole pass gives, and the same tokens one after the other */
+    /* step by step as in one pass, and the same tokens one after another */
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 9 + NEW);
     eg_tensor *first = eg_transformer_run(net, eg_slice_axis(tokens, 1, 0, 5, 1), .cache = c),
@@ -66,7 +65,7 @@ LOOP_TEST(decoders_compute_what_transformers_does, DECODERS)
     eg_assert_ok(cx);
 }
 
-/* several models in one list, each under a name of its own; parameters of f64 */
+/* several models in one list, each with its own name; parameters of f64 */
 TEST(models_of_one_list)
 {
     eg_params *p = eg_params_open(cx, .dtype = EG_F64);
@@ -137,7 +136,7 @@ static void close_folder(void)
     close_cx();
 }
 
-/* The config.json of a case in the folder, with `from` replaced by `to`. */
+/* Writes the config.json of a case to the folder, with `from` replaced by `to`. */
 static void put_config(const char *name, const char *from, const char *to)
 {
     long size;
@@ -161,12 +160,12 @@ static const struct {
       "config.json: the model_type \"gpt_neo\" is none of gpt2, "
       "llama, mistral, qwen2, qwen3, bert" },
     { "gpt2", "\"model_type\": \"gpt2\",", "", "the model_type \"\" is none of" },
-    { "gpt2", "\"n_embd\": 16,", "", "config.json: \"n_embd\" is missing, not a whole number" },
-    { "gpt2", "\"n_embd\": 16", "\"n_embd\": 16.5", "\"n_embd\" is 16.5, not a whole number" },
-    { "gpt2", "\"n_head\": 2", "\"n_head\": 0", "\"n_head\" is 0, not a whole number from 1" },
-    { "gpt2", "\"n_layer\": 2", "\"n_layer\": \"2\"", "\"n_layer\" is \"2\", not a whole number" },
+    { "gpt2", "\"n_embd\": 16,", "", "config.json: \"n_embd\" is missing, not an integer" },
+    { "gpt2", "\"n_embd\": 16", "\"n_embd\": 16.5", "\"n_embd\" is 16.5, not an integer" },
+    { "gpt2", "\"n_head\": 2", "\"n_head\": 0", "\"n_head\" is 0, not an integer from 1" },
+    { "gpt2", "\"n_layer\": 2", "\"n_layer\": \"2\"", "\"n_layer\" is \"2\", not an integer" },
     { "mistral", "\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1e9",
-      "\"num_hidden_layers\" is 1e+09, not a whole number from 1 to 65536" },
+      "\"num_hidden_layers\" is 1e+09, not an integer from 1 to 65536" },
     { "gpt2", "gelu_new", "mish",
       "\"activation_function\" is \"mish\", which is none of gelu, gelu_new, relu, silu" },
     { "gpt2", "\"scale_attn_by_inverse_layer_idx\": false",
@@ -186,7 +185,7 @@ static const struct {
       "\"high_freq_factor\" is 1, not above \"low_freq_factor\"" },
     { "llama", "\"rope_theta\": 500.0", "\"rope_theta\": 0", "\"rope_theta\" is 0, not above 1" },
     { "llama", "\"rope_theta\": 500.0", "\"partial_rotary_factor\": 0.5",
-      "\"partial_rotary_factor\" is 0.5, but only heads that turn as a whole" },
+      "\"partial_rotary_factor\" is 0.5, but only the rotation of whole heads" },
     { "llama", "\"rope_theta\": 500.0", "\"full_attention\": {}",
       "\"full_attention\" is an object, but positions of layers that differ" },
     { "llama", "\"head_dim\": 4,", "\"sliding_window\": 4,",
@@ -234,7 +233,7 @@ TEST(what_settings_say)
     ck_assert((o = eg_pretrained_read(cx, folder)) && o->model.eps == EG_OFF && o->begin == -1);
     put_config("mistral", "\"sliding_window\": 4", "\"sliding_window\": null");
     ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "j <= i"));
-    put_config("mistral", "\"sliding_window\": 4", "\"unknown\": 4"); /* as its class has it */
+    put_config("mistral", "\"sliding_window\": 4", "\"unknown\": 4"); /* the default of its class */
     ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "i - 4096 < j <= i"));
     put_config("mistral", "{", "{\"layer_types\": [\"sliding_attention\", \"sliding_attention\"],");
     ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "i - 4 < j <= i"));
@@ -250,9 +249,9 @@ TEST(what_settings_say)
     ck_assert(!eg_pretrained_load(NULL, folder) && !eg_pretrained_read(NULL, folder));
 }
 
-/* The tensors of a case in the folder, without `drop` in front of their names, `from` in them
- * written as `to`, and with others that a file of that kind may hold: of ones, or "COPY=TENSOR" as
- * that tensor. */
+/* Writes the tensors of a case to the folder, without `drop` at the beginning of their names, with
+ * `from` in them replaced by `to`, and with others that such a file may contain: of ones, or
+ * "COPY=TENSOR" as a copy of that tensor. */
 static void put_tensors(const char *name, const char *drop, const char *from, const char *to,
                         int more, const char *const *others)
 {
@@ -287,7 +286,7 @@ static eg_tensor *output(const char *where)
     return eg_transformer_run(net, eg_from(cx, tokens, 2, 4));
 }
 
-/* settings of older programs say the same: the same bits */
+/* equivalent settings of older programs: the same bits */
 TEST(older_settings)
 {
     put_tensors("llama", "", "", "", 0, NULL);
@@ -297,7 +296,7 @@ TEST(older_settings)
     eg_assert_close(output(folder), output(case_path("llama", "")), 0);
     put_config("llama", "\"rope_parameters\": {", "\"rope_theta\": 500.0, \"rope_scaling\": {");
     eg_assert_close(output(folder), output(case_path("llama", "")), 0);
-    /* rope_scaling takes the place of rope_parameters, unless it is empty */
+    /* rope_scaling replaces rope_parameters, unless it is empty */
     put_config("llama", "\"rope_parameters\": {",
                "\"rope_parameters\": { \"rope_theta\": 7 }, \"rope_scaling\": {");
     eg_assert_close(output(folder), output(case_path("llama", "")), 0);
@@ -311,7 +310,7 @@ TEST(older_settings)
     eg_assert_close(output(folder), output(case_path("qwen2", "")), 0);
 }
 
-/* written under their names: the very tensors of their file */
+/* written under their names: exactly the tensors of their file */
 LOOP_TEST(written_as_theirs, 4)
 {
     static const char *const names[] = { "gpt2", "llama", "qwen3", "bert" };
@@ -328,7 +327,7 @@ LOOP_TEST(written_as_theirs, 4)
     for (int k = 0; k < eg_safetensors_count(theirs); k++) {
         const char *one = eg_safetensors_name(theirs, k);
         if (_i == 3 && eg_safetensors_find(ours, one) < 0) {
-            char full[160]; /* a base class of BERT writes no "bert." */
+            char full[160]; /* a base class of BERT writes names without "bert." */
             snprintf(full, sizeof full, "bert.%s", one);
             eg_assert_close(eg_safetensors_get(ours, full), eg_safetensors_at(theirs, k), 0);
             continue;
@@ -359,7 +358,7 @@ TEST(files_as_others_wrote_them)
     eg_assert_close(output(folder), output(case_path("bert_mlm", "")), 0);
 }
 
-/* logits that config.json ties to the embedding, and a file that has another matrix for them */
+/* logits that config.json ties to the embedding, and a file with another matrix for them */
 TEST(tied_and_not)
 {
     static const char *const same[] = { "lm_head.weight=transformer.wte.weight" },
@@ -379,7 +378,7 @@ TEST(tied_and_not)
     ck_assert_double_eq(eg_get(eg_params_find(p, "tokens.E"), 3, 3), 0);
 }
 
-/* one sentence with the file's name, ours, and both shapes; nothing is assigned */
+/* one error with the file's name, ours, and both shapes; nothing is assigned */
 TEST(tensors_refused)
 {
     static const char *const extra[] = { "transformer.h.0.attn.gate" };
@@ -409,7 +408,7 @@ TEST(tensors_refused)
     eg_assert_error(cx, "no tensor \"model.embed_tokens.weight\", of which \"tokens.E\" needs");
 }
 
-/* a list whose values are read next draws nothing: of a start that is drawn 0 is left */
+/* a list whose values are read next draws nothing: parameters that would be drawn are 0 */
 TEST(undrawn_values)
 {
     eg_params *p = eg_params_open(cx, .zero_init = true);

@@ -1,13 +1,13 @@
-/* test_ranks.c: groups of ranks and sums along a tree, with ranks that are threads. What needs
- * mpirun is in tests/ranks.sh. */
+/* test_ranks.c: groups of ranks and sums along a tree, with ranks that are threads. Tests that need
+ * mpirun are in tests/ranks.sh. */
 #include <eingrad/ranks.h>
 #include <eingrad/train.h>
 #include <string.h>
 #include "fixtures.h"
 #include "tests.h"
 
-/* -- numbers that every rank can make ---------------------------------------------------------- */
-/* Number k of a leaf: of sizes so different that each order of adding has its own bits. */
+/* -- elements that every rank can compute ------------------------------------------------------ */
+/* Element k of a leaf; the sizes are so different that each order of addition has other bits. */
 static double number(int64_t leaf, int64_t k)
 {
     uint64_t z = (uint64_t)leaf * 1000003u + (uint64_t)k + 1;
@@ -54,7 +54,7 @@ typedef struct sums {
     eg_dtype dtype;
     int64_t leaves, chunk, n, counts[PARTS];
     const void *want;
-    int64_t poison; /* the number that becomes infinite in leaf 0; −1: none */
+    int64_t poison; /* the element that becomes infinite in leaf 0; −1: none */
     /* by rank */
     eg_traffic sum, gather, statistics;
     struct {
@@ -75,7 +75,7 @@ static eg_traffic since(const eg_ranks *r, eg_traffic before)
     return (eg_traffic){ now.sent - before.sent, now.received - before.received,
                          now.messages - before.messages };
 }
-/* What a rank of a run does: its subtrees, their sum, the norm, an "update", the gathering. */
+/* The body of a rank: its subtrees, their sum, the norm, an "update", the gathering. */
 static int sum_body(void *user, const eg_ranks_table *table)
 {
     sums *s = user;
@@ -110,7 +110,8 @@ static int sum_body(void *user, const eg_ranks_table *table)
         s->of[me].subtrees = eg_ranks_tree_subtrees(t);
         for (int64_t c = own.from; c < own.to; c++)
             s->of[me].owned += eg_ranks_tree_chunk(t, c).to - eg_ranks_tree_chunk(t, c).from;
-        int64_t chunk = 0; /* the chunks of a part hold its numbers, and follow those before it */
+        /* the chunks of a part contain its elements, and follow those of the part before */
+        int64_t chunk = 0;
         for (int part = 0; part < PARTS; part++) {
             const eg_span of = eg_ranks_tree_part(t, part);
             int64_t n = 0;
@@ -137,7 +138,7 @@ static void close_cx(void)
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
     eg_close(cx);
 }
-/* Runs it on so many ranks, and checks what holds for each of them. */
+/* Runs it on that many ranks, and checks the results of each of them. */
 static void run(sums *s, int ranks)
 {
     memset(s->of, 0, sizeof s->of);
@@ -161,7 +162,7 @@ static void run(sums *s, int ranks)
 
 GROUP("sums", .setup = open_cx, .teardown = close_cx)
 
-/* The tree in words: ((0 1)(2 3)) ((4 5) 6). */
+/* The tree is ((0 1)(2 3)) ((4 5) 6). */
 TEST(a_node_is_cut_at_the_largest_power_of_two)
 {
     const int64_t middle[] = { 1, 2, 2, 4, 4, 4, 4, 8, 8 };
@@ -195,7 +196,8 @@ LOOP_TEST(a_sum_has_the_same_bits_on_any_number_of_ranks, 2)
         }
         free(want), free(other);
     }
-    ck_assert_int_eq(different, 4); /* 7, 8, 16, 24: one after the other is another order */
+    /* 7, 8, 16, 24: adding one leaf after another is another order */
+    ck_assert_int_eq(different, 4);
 }
 
 /* The lower bound: each rank sends N(P − 1)/P words twice. */
@@ -214,7 +216,7 @@ TEST(halving_sends_the_least_bytes_to_the_byte)
         }
     }
 }
-/* Three ranks of 16 leaves hold [0,5) [5,10) [10,16): 2, 3 and 2 whole subtrees. */
+/* Three ranks of 16 leaves have [0,5) [5,10) [10,16): 2, 3 and 2 complete subtrees. */
 TEST(other_numbers_of_ranks_send_their_whole_subtrees)
 {
     sums s = { .dtype = EG_F64, .leaves = 16, .chunk = 1, .counts = { 10, 10, 10 }, .poison = -1 };
@@ -249,7 +251,7 @@ LOOP_TEST(a_number_that_is_not_finite_is_refused_on_every_rank, 2)
     ck_assert_int_eq(eg_ranks_simulate(cx, ranks, sum_body, &s), -1);
     eg_clear(cx);
     for (int k = 0; k < ranks; k++)
-        ck_assert_msg(strstr(s.of[k].said, "not finite: in part 1, among its numbers 8 to 15"),
+        ck_assert_msg(strstr(s.of[k].said, "not finite: in part 1, among its elements 8 to 15"),
                       "rank %d says: %s", k, s.of[k].said);
 }
 TEST(each_allocation_may_fail)
@@ -290,7 +292,7 @@ TEST(a_tree_refuses_what_makes_none)
     float x[10] = { 0 };
     ck_assert_int_eq(eg_ranks_tree_gather(none, x), 0);
     ck_assert_int_eq(eg_ranks_tree_sum(none, (void *[]){ x }, x), -1);
-    ck_assert_ptr_nonnull(strstr(eg_error(cx), "a tree without leaves sums nothing"));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "a tree without leaves has no sum"));
     eg_clear(cx);
     eg_ranks_tree_close(none);
     eg_ranks_close(r);
@@ -320,7 +322,7 @@ typedef struct talk {
     uint64_t sent[MOST];
 } talk;
 enum { FLUSH, DATA, FAILS, LEAVES, LENGTH, GATHERS };
-/* What one rank does that another one does not. */
+/* One rank does what another one does not. */
 static int talk_body(void *user, const eg_ranks_table *table)
 {
     talk *t = user;
@@ -367,8 +369,8 @@ TEST(ranks_that_differ_are_named_and_refused)
     for (int k = 0; k < 3; k++)
         says(&t, k, "the data of rank 0 are \"a\", but those of rank 1 \"b\"");
 }
-/* A row of functions that says of rank 1 what rank 0 says, but for some text: a rank of another
- * kind of processor, or with another library. */
+/* A table of functions in which rank 1 sends what rank 0 sends, except for some text: a rank on
+ * another kind of processor, or with another library. */
 typedef struct faked {
     const char *find, *put; /* find NULL: a number of 16 digits, which the test does not know */
 } faked;
@@ -406,7 +408,7 @@ LOOP_TEST(ranks_of_another_kind_are_named_and_refused, 5)
                              .exchange = faked_exchange,
                              .gather = faked_gather };
     eg_ranks *r = eg_ranks_open(.cx = cx, .table = &table);
-    if (_i == 4) { /* nothing is faked: a group */
+    if (_i == 4) { /* nothing is replaced: a group */
         ck_assert_int_eq(eg_ranks_count(r), 2);
         eg_ranks_close(r);
         return;
@@ -445,7 +447,7 @@ TEST(a_message_of_another_length_is_an_error)
     t.kind = LENGTH;
     ck_assert_int_eq(eg_ranks_simulate(cx, 2, talk_body, &t), -1);
     eg_clear(cx);
-    /* the first that notices says it; the other one may find it gone */
+    /* the first rank that detects it reports it; the other one may find that this rank has ended */
     ck_assert_msg(strstr(t.said[1], "rank 0 sent 16 bytes, not 8") ||
                       strstr(t.said[0], "rank 1 sent 8 bytes, not 16"),
                   "%s; %s", t.said[0], t.said[1]);
@@ -473,8 +475,8 @@ TEST(a_group_refuses_what_is_none)
     eg_clear(cx);
     eg_ranks_close(r);
 }
-/* eg_ranks_open asks the environment: a launcher without the module is an error, not a run alone,
- * since the processes would write the same files. */
+/* eg_ranks_open reads the environment: a launcher without the module is an error, not a run of one
+ * process, since the processes would write the same files. */
 TEST(a_launcher_without_mpi_is_refused)
 {
     setenv("EINGRAD_MODULES", "/nonexistent", 1);
@@ -496,11 +498,11 @@ TEST(a_launcher_without_mpi_is_refused)
 enum { EXAMPLES = 45, PLACES = 5, CLASSES = 7, STEPS = 3 };
 typedef struct lesson {
     int threads, leaves, ranks;
-    bool fails;        /* block 9 does */
-    uint64_t hash[13]; /* of parameters and losses, by rank */
+    bool fails;        /* block 9 fails */
+    uint64_t hash[13]; /* hash of parameters and losses, by rank */
     int64_t counted[13];
     char said[13][256];
-    _Atomic int blocks; /* that were computed, by all ranks */
+    _Atomic int blocks; /* number of blocks that all ranks computed */
     eg_transformer *net[13];
 } lesson;
 typedef struct pupil {
@@ -576,7 +578,8 @@ LOOP_TEST(steps_have_the_same_bits_on_any_number_of_ranks_and_threads, 3)
                               threads);
                 ck_assert_int_eq(more.counted[r], one.counted[0]);
             }
-            /* each block once a step; the look whether the loss is a sum asks three times a rank */
+            /* each block once per step; the test whether the loss is a sum calls it three times per
+             * rank */
             ck_assert_int_eq(more.blocks, 15 * STEPS + 3 * ranks[k]);
         }
 }

@@ -1,17 +1,17 @@
-/* test_rare.c: wrong gradients that show for some values, layouts, sizes and orders only, most of
- * which are not those of the point that is checked; each must fail at the defaults with the row's
- * name. Beside them rows and functions that are right and look as odd. */
+/* test_rare.c: gradients that are wrong only for some values, layouts, sizes and orders, most of
+ * which are not those of the point that is checked; each must fail with the default options and the
+ * name of the operation. Also operations and functions that are right but unusual. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests.h"
 
-/* -- rows of one operand: y = sin(x) ⊙ 2, element by element; the rule is wrong on some
- * condition */
+/* -- operations of one operand: y = sin(x) ⊙ 2, element by element; the rule is wrong under a
+ * condition -- */
 typedef enum rare {
     NONE,
-    /* by value: where the point has none such */
+    /* by value: the point has no such value */
     NEGATIVE,
     NEGATIVE_ZERO,
     ZERO_EXACT,
@@ -45,7 +45,7 @@ typedef enum rare {
     G_EQUAL,
     G_NEGATIVE_ZERO,
     G_INTEGER,
-    /* by history and time */
+    /* by history and order of calls */
     LEAF_ONLY,
     THIRD_CALL,
     DRAWS,
@@ -73,7 +73,7 @@ static bool rare_forward(eg_tensor *y)
 {
     return eg_assign(y, eg_scale(eg_sin(eg_operand(y, 0)), 2)) == 0;
 }
-/* What the elements of x say: the row-major values, a mean, whether they are in order. */
+/* Properties of the elements of x: the row-major values, a mean, whether they are sorted. */
 typedef struct facts {
     const double *v;
     int64_t n;
@@ -116,7 +116,7 @@ static bool value_is_wrong(rare m, double v)
     default: return false;
     }
 }
-/* Is the whole cotangent wrong? */
+/* True if the complete cotangent is wrong. */
 static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -227,8 +227,7 @@ LOOP_TEST(a_rare_mistake_does_not_pass, 2 * PLANTS)
     eg_close(cx);
 }
 
-/* -- rows that are right: y = f(x) element by element, f and its derivative in C ----------------
- */
+/* -- operations that are right: y = f(x) element by element, f and its derivative in C --------- */
 static double d_tanh(double x) { return 1 - tanh(x) * tanh(x); }
 static double neg_sin(double x) { return -sin(x); }
 static double relu(double x) { return x > 0 ? x : 0; }

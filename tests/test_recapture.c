@@ -12,17 +12,16 @@
 
 enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
 
-/* -- one's own loop on data that change from step to step ---------------------------------------
- */
+/* -- a custom loop on data that change from step to step --------------------------------------- */
 typedef struct school {
     eg_ctx *cx;
     eg_params *params;
     eg_transformer *net;
-    eg_tensor *idle; /* a parameter that no loss reaches */
+    eg_tensor *idle; /* a parameter on which no loss depends */
     eg_opt *opt;
     eg_captured_blocks *captured;
-    int64_t length;   /* of this step's examples */
-    int reads;        /* what the loss does that cannot be captured */
+    int64_t length;   /* length of this step's examples */
+    int reads;        /* which call of the loss cannot be captured */
     atomic_int calls; /* of the loss */
     int32_t token[EXAMPLES * LENGTH], target[EXAMPLES * LENGTH];
 } school;
@@ -56,7 +55,7 @@ static int read_rows(void *args, void *to, int64_t n)
 {
     const school_rows *a = args;
     int64_t from = 0, end;
-    eg_block_range(a->cx, &from, &end); /* outside of blocks all examples from 0 on are asked for */
+    eg_block_range(a->cx, &from, &end); /* outside of blocks all examples from 0 on are used */
     const int32_t *all = a->target ? a->s->target : a->s->token;
     memcpy(to, all + from * a->s->length, (size_t)n * sizeof *all);
     return 0;
@@ -125,7 +124,7 @@ static uint64_t school_hash(school *s, const course *c, int steps)
 static const course courses[] = {
     { 1, 4, 16, false }, /* a leaf is a block, the last of which is shorter */
     { 1, 2, 4, false },  /* … or several: the first one writes, the others add */
-    { 3, 2, 5, false },  /* any thread may have any leaf */
+    { 3, 2, 5, false },  /* any thread may compute any leaf */
     { 2, 8, 16, true },  /* one thread calls, two compute */
 };
 enum { COURSES = sizeof courses / sizeof *courses };
@@ -138,8 +137,8 @@ LOOP_TEST(captured_blocks_have_the_bits_of_others, COURSES)
     ck_assert(school_hash(&a, c, 12) == school_hash(&b, c, 12));
     const int blocks = (int)((EXAMPLES + c->block - 1) / c->block);
     ck_assert_int_ge(a.calls, 12 * blocks);
-    /* of either length a thread calls it for some whole blocks and some last ones, first and later
-     * of its leaf; and the look whether the loss is a sum calls it three times */
+    /* for either length a thread calls the loss for some full blocks and some last ones, first and
+     * later ones of a leaf; and the test whether the loss is a sum calls it three times */
     ck_assert_int_le(b.calls, 3 + c->threads * 2 * 3 * 4);
     ck_assert_uint_gt(eg_captured_blocks_bytes(b.captured), 1000);
     ck_assert_uint_eq(eg_captured_blocks_bytes(NULL), 0);
@@ -148,7 +147,7 @@ LOOP_TEST(captured_blocks_have_the_bits_of_others, COURSES)
     eg_close(b.cx);
 }
 
-/* What cannot be captured is called for each block, to the same bits. */
+/* If the loss cannot be captured, it is called for each block, with the same bits. */
 LOOP_TEST(a_loss_that_cannot_be_captured_is_called, 2)
 {
     school a, b;
@@ -162,7 +161,8 @@ LOOP_TEST(a_loss_that_cannot_be_captured_is_called, 2)
     eg_close(b.cx);
 }
 
-/* The same captured blocks for other losses, sizes, states: each begins anew or is another kind. */
+/* The same captured blocks for other losses, sizes, states: each begins again or is another
+ * kind. */
 TEST(another_step_is_captured_anew)
 {
     school a, b;
@@ -170,7 +170,7 @@ TEST(another_step_is_captured_anew)
     school_open(&b, 2, 0.2, true);
     uint64_t h[2] = { 1, 1 };
     for (int k = 0; k < 40; k++) {
-        const course c = { 2, 1 + k % 20, 1 + k % 7, false }; /* more kinds than are kept */
+        const course c = { 2, 1 + k % 20, 1 + k % 7, false }; /* more kinds than are stored */
         school *const s[] = { &a, &b };
         for (int i = 0; i < 2; i++) {
             if (k % 5 == 4) eg_eval(s[i]->cx);
@@ -187,8 +187,7 @@ TEST(another_step_is_captured_anew)
     eg_close(b.cx);
 }
 
-/* -- tensors that are gone, and numbers that need other operations ------------------------------
- */
+/* -- tensors that no longer exist, and values that need other operations ----------------------- */
 typedef struct lecture {
     eg_tensor *w, *factor;
     const float *x;
@@ -210,12 +209,13 @@ static eg_tensor *lecture_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
     atomic_fetch_add(&l->calls, 1);
     *count = to - from;
     eg_tensor *x = eg_from_call(cx, EG_F32, 2, dims, read_x, &at, sizeof at);
-    /* a mask: what is masked may be infinite, which is another operation */
+    /* what is masked may be infinite, which takes another operation */
     eg_tensor *p = eg_softmax("b [d]", eg_mul(x, l->w), .where = "d <= b");
     return eg_sum(NULL, eg_mul(eg_mul(p, x), l->factor));
 }
-#if !EG_DEBUG_ALLOC /* there a sanitizer tells that the header of a tensor that is gone is read */
-/* A parent's tensor that lives for one step; another of its bits lives elsewhere in the next. */
+#if !EG_DEBUG_ALLOC /* there a sanitizer reports that the header of a freed tensor is read */
+/* A parent's tensor that lives for one step; in the next step another one with its bits has another
+ * address. */
 TEST(tensors_that_are_gone_begin_anew)
 {
     float x[36];
@@ -383,7 +383,7 @@ TEST(a_function_that_fails)
     ck_assert(eg_ok(eg_from_call(cx, EG_BOOL, 1, (int64_t[]){ 0 }, fails, NULL, 0)));
     eg_close(cx);
 }
-/* Blocks of one call whose shapes differ: block k sums the first 1 + k % 3 columns. */
+/* Blocks of one call with different shapes: block k sums the first 1 + k % 3 columns. */
 typedef struct columns {
     eg_tensor *x, *w;
     atomic_int calls;
@@ -425,14 +425,14 @@ TEST(blocks_of_one_call_have_kinds)
         const int called = atomic_load(&c.calls) - before;
         ck_assert(!eg_grad_over(cx, columns_loss, &c, 12, 1, &c.w, &plain, .block = 1));
         ck_assert(!memcmp(eg_f64(d), eg_f64(plain), 3 * sizeof(double)));
-        /* for each of three kinds two calls, and one to compare the first run; then none */
+        /* for each of three kinds two calls, and one to compare the first run; later none */
         ck_assert_int_eq(called, turn ? 0 : 9);
         eg_pop(cx, m);
     }
     eg_close(cx);
 }
-/* A loss that takes its examples by `from`, or has no count of its own in each run: a run of what
- * was captured would compute the examples of another block. */
+/* A loss that takes its examples by `from`, or does not set its count in each run: a captured run
+ * would compute the examples of another block. */
 static eg_tensor *sliced_loss(void *user, eg_ctx *c, int64_t from, int64_t to, int64_t *count)
 {
     columns *u = user;
@@ -456,11 +456,11 @@ TEST(blocks_that_read_what_is_not_their_own_are_refused)
         int bad = 0;
         for (int turn = 0; turn < 3 && !bad; turn++)
             bad = eg_grad_over(cx, sliced_loss, &c, 12, 1, &c.w, &d, .block = 1, .captured = kept);
-        eg_assert_error(cx, "the operations that were captured of another block give a loss of ");
+        eg_assert_error(cx, "the operations that were captured for another block give a loss of ");
         for (int turn = bad = 0; turn < 3 && !bad; turn++)
             bad =
                 eg_grad_over(cx, counting_loss, &c, 12, 1, &c.w, &d, .block = 1, .captured = kept);
-        eg_assert_error(cx, "what belongs to a block must come from eg_from_call, or .kind must");
+        eg_assert_error(cx, "data of a block must come from eg_from_call, or .kind must");
         ck_assert(!eg_grad_over(cx, sliced_loss, &c, 12, 1, &c.w, &d, .block = 1));
         eg_close(cx);
     }

@@ -1,5 +1,5 @@
 /* test_recompute.c: eg_checkpoint: the same values, draws and gradients as without it, in less
- * memory. Its row is in the table test too. */
+ * memory. Its operation is also in the table test. */
 #include <eingrad/check.h>
 #include <string.h>
 #include "tests.h"
@@ -56,7 +56,7 @@ static void step(outcome *o, way *through, int rows, bool record)
         eg_tensor *u = eg_ones_like(x);
         ck_assert_msg(!eg_hvp(loss, 2, xs, (eg_tensor *[]){ u, xs[1] }, v), "%s", eg_error(cx));
         memcpy(o->hv, eg_f64(v[1]), 16 * sizeof(double));
-        eg_tensor *twice; /* reverse over reverse says the same */
+        eg_tensor *twice; /* backward over backward has the same result */
         eg_tensor *along = eg_add(eg_sum(NULL, d[0]), eg_sum(NULL, eg_mul(d[1], eg_detach(xs[1]))));
         ck_assert_msg(!eg_grad(along, NULL, 1, &xs[1], &twice), "%s", eg_error(cx));
         eg_assert_close(twice, v[1], 1e-12);
@@ -110,8 +110,8 @@ TEST(train_or_eval_is_put_back)
     eg_close(cx);
 }
 
-/* A nest, a cotangent used twice, an input that f returns, a constant, a result that is no float,
- * and nothing recorded. */
+/* Nested calls, a cotangent used twice, an input that f returns, a constant, a result that is not
+ * float, and nothing recorded. */
 static eg_tensor *nested(void *user, eg_tensor *const *x)
 {
     eg_tensor *h = eg_checkpoint(block, user, 1, x);
@@ -184,7 +184,7 @@ LOOP_TEST(a_function_that_changes_its_mind_is_refused, sizeof refusal / sizeof *
     eg_assert_error(cx, refusal[_i]);
     l.calls = 0;
     y = eg_checkpoint(moody, &l, 1, &x);
-    eg_fill(l.w, 3); /* what f reads through user is watched as well */
+    eg_fill(l.w, 3); /* changes of what f reads through user are detected, too */
     ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), -1);
     ck_assert_msg(strstr(eg_error(cx), "of checkpoint"), "%s", eg_error(cx));
     eg_assert_error(cx, "was changed in place");

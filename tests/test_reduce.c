@@ -124,7 +124,7 @@ TEST(results_have_the_axes_that_are_left)
     eg_assert_axes("b=2 d=4", eg_sum("b [l] d", x));
     eg_assert_axes("d=4 b=2", eg_max("b [l] d -> d b", x));
     eg_assert_close(eg_sum("b [l] d -> d b", x), eg_einsum("bld->db", x), 0);
-    /* a group that is left stays one axis */
+    /* a group that is not reduced remains one axis */
     eg_assert_axes("b=2 c=4", eg_logsumexp("b [l] (h=2 d)", x));
     eg_assert_axes("b=2 l=3 d=2", eg_min("b l ([h=2] d)", x));
     eg_assert_axes("d=8", eg_mean("b [l] d -> (b d)", x));
@@ -237,7 +237,7 @@ TEST(arg_takes_the_first_and_nan_wins)
     eg_mut_f32(y)[1 * 12 + 2 * 4 + 1] = 1;
     ck_assert_int_eq(eg_i64(eg_argmax("i [j k]", y))[1], 2 * 4 + 1);
     ck_assert_int_eq(eg_i64(eg_argmax("[k] i [j]", eg_permute(y, 2, 0, 1)))[1], 1 * 3 + 2);
-    eg_tensor *big = eg_zeros(cx, 5000); /* across chunks */
+    eg_tensor *big = eg_zeros(cx, 5000); /* more than one chunk */
     eg_mut_f32(big)[4321] = eg_mut_f32(big)[4322] = 2;
     ck_assert_double_eq(eg_item(eg_argmax(NULL, big)), 4321);
     eg_mut_f32(big)[700] = NAN;
@@ -273,7 +273,7 @@ TEST(the_same_bits_for_any_layout_and_any_threads)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 3, 3, (int64_t[]){ 60, 70, 50 }), *y[4], *z;
-    eg_tensor *p = eg_copy(eg_permute(x, 2, 0, 1)); /* stored [k i j] */
+    eg_tensor *p = eg_copy(eg_permute(x, 2, 0, 1)); /* in memory k i j */
     for (int threads = 1; threads <= 5; threads += 4) {
         eg_threads(cx, threads);
         y[0] = eg_logsumexp("i [j k]", x), y[1] = eg_max("i [j] k", x),
@@ -320,8 +320,8 @@ TEST(reductions_refuse)
     eg_close(cx);
 }
 
-/* As NumPy and PyTorch: NaN is the largest in an order, and the result of every extreme; where it
- * stands, in a vector or its tail, does not matter. */
+/* As in NumPy and PyTorch: NaN is the largest in an order, and the result of every extreme; its
+ * position, in a vector or in the remainder, does not matter. */
 TEST(nan_in_every_order)
 {
     static const int sizes[] = { 1, 2, 15, 16, 17, 40, 513 };
@@ -340,7 +340,7 @@ TEST(nan_in_every_order)
             ck_assert(isnan(eg_item(eg_pnorm(NULL, x, INFINITY))) &&
                       (n < 2 || isnan(eg_item(eg_std(NULL, x)))));
             ck_assert(eg_item(eg_argmax(NULL, x)) == at && eg_item(eg_argmin(NULL, x)) == at);
-            /* it is not 0 */
+            /* NaN is not 0 */
             ck_assert(eg_item(eg_any(NULL, eg_select_axis(eg_unsqueeze(x, 1), 0, at))) == 1);
             eg_grad(eg_max(NULL, x), NULL, 1, &x, &dx);
             for (int k = 0; k < n; k++) ck_assert(isnan(eg_get(dx, k)));
@@ -362,12 +362,11 @@ TEST(nan_in_every_order)
     }
 }
 
-/* -- axes of few elements, which are summed along another one -----------------------------------
- */
+/* -- axes of few elements, which are summed along another axis --------------------------------- */
 static eg_tensor *few_of(eg_ctx *cx, int64_t a, int64_t b, int64_t c)
 {
     eg_tensor *x = eg_uniform_n(cx, EG_F64, -1, 1, 3, (int64_t[]){ a, b, 8 });
-    return eg_slice_axis(x, 2, 0, c, 1); /* elements of c lie beside each other, of b 8 apart */
+    return eg_slice_axis(x, 2, 0, c, 1); /* elements of c are contiguous, those of b 8 apart */
 }
 TEST(sums_over_axes_of_few_elements_are_those_of_a_copy)
 {

@@ -1,4 +1,4 @@
-/* test_ring.c: attention over a length that ranks have divided (eg_attention with .ranks). */
+/* test_ring.c: attention over a length that is divided among ranks (eg_attention with .ranks). */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
@@ -8,7 +8,7 @@
 #include "tests.h"
 
 enum { B = 2, H = 2, D = 4, E = 3, RANKS = 8, ROOM = B * H * 64 * D };
-/* A case: what may be seen, scores, dropout; and what all ranks together gave. */
+/* A case: mask, scores, dropout; and the results of all ranks together. */
 typedef struct scene {
     const char *where, *score;
     double dropout;
@@ -16,23 +16,24 @@ typedef struct scene {
     bool zigzag, bias, lengths, alibi, sink, keep;
     bool infinite; /* some of the scores, and the sink of one head, are ∞ */
     eg_dtype dtype;
-    bool plain; /* without .ranks: the whole length in one call */
+    bool plain; /* without .ranks: the complete length in one call */
     int more;   /* orders of the gradient beyond the first */
-    /* out: whole tensors, each rank writes its positions */
+    /* results: complete tensors, to which each rank writes its positions */
     double y[ROOM], lse[ROOM], dq[ROOM], dk[ROOM], dv[ROOM], extra[ROOM];
     int64_t extras;
     uint64_t forward[RANKS], backward[RANKS], draws[RANKS]; /* bytes sent */
     char said[512];
 } scene;
 
-/* The positions of this rank, cut out of a whole tensor along an axis. */
+/* Returns the positions of this rank in a complete tensor, along an axis. */
 static eg_tensor *mine(eg_tensor *x, int axis, int runs, const eg_span *run)
 {
     eg_tensor *part[2];
     for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(x, axis, run[k].from, run[k].to, 1);
     return eg_copy(runs == 1 ? part[0] : eg_concat_axis_n(axis, 2, part));
 }
-/* Writes x, the positions of this rank along axis 1 of b i h e, to where they lie in the whole. */
+/* Writes x, the positions of this rank along axis 1 of b i h e, to their positions in the complete
+ * tensor. */
 static void put(double *to, int64_t length, eg_tensor *x, int runs, const eg_span *run)
 {
     const double *v = eg_f64(eg_cast(x, EG_F64));
@@ -44,8 +45,8 @@ static void put(double *to, int64_t length, eg_tensor *x, int runs, const eg_spa
                 memcpy(to + (b * length + p) * inner, v + (b * n + at) * inner,
                        (size_t)inner * sizeof *v);
 }
-/* In place of the slopes d those of Σ ⟨tanh d, h⟩: gradients of the next order. Of tensors that are
- * whole on every rank d and h are the same there, and count once. */
+/* Replaces the slopes d by those of Σ ⟨tanh d, h⟩, gradients of the next order. For tensors that
+ * every rank has completely, d and h are the same on every rank, and count once. */
 static void again(int count, eg_tensor *const *xs, int known, eg_tensor *const *h, eg_tensor **d)
 {
     eg_tensor *f = NULL;
@@ -110,7 +111,7 @@ static int ring_body(void *user, const eg_ranks_table *table)
     if (r) s->backward[table->rank] = eg_ranks_traffic(r).sent - s->forward[table->rank];
     put(s->y, n, y, runs, run), put(s->lse, n, lse, runs, run);
     put(s->dq, n, d[0], runs, run), put(s->dk, n, d[1], runs, run), put(s->dv, n, d[2], runs, run);
-    /* tensors that are whole on every rank, as their gradients are */
+    /* tensors that every rank has completely, and so their gradients */
     int64_t at = 0;
     for (int e = 3; e < count; e++) {
         const double *from = eg_f64(eg_cast(d[e], EG_F64));
@@ -162,7 +163,7 @@ static const scene scenes[] = {
     { .where = "j <= i", .length = 24, .block = 2, .alibi = true, .lengths = true, .zigzag = true },
     { .length = 16, .block = 1, .sink = true, .keep = true },
 };
-/* Against attention of the whole length, with its gradients, in f64. */
+/* Compared with attention of the complete length, with its gradients, in f64. */
 LOOP_TEST(a_divided_length_is_the_whole_one, 2 * sizeof scenes / sizeof *scenes)
 {
     static scene whole, parts;
@@ -174,7 +175,7 @@ LOOP_TEST(a_divided_length_is_the_whole_one, 2 * sizeof scenes / sizeof *scenes)
     ck_assert(same(&whole, &parts, 1e-12));
     ck_assert(!same(&whole, &parts, 0)); /* the sums have another order */
 }
-/* One rank included; dropout too. */
+/* Also for one rank; with dropout, too. */
 LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
 {
     static scene one, parts;
@@ -190,8 +191,7 @@ LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
     }
 }
 
-/* A row shares its weight among its scores of ∞, wherever their blocks are, and with a sink of ∞.
- */
+/* A row divides its weight among its scores of ∞, in whichever blocks they are, and a sink of ∞. */
 static const scene infinite[] = {
     { .length = 20, .block = 3, .bias = true },
     { .where = "j <= i", .length = 19, .block = 4, .bias = true, .zigzag = true, .dropout = 0.25 },
@@ -220,7 +220,8 @@ LOOP_TEST(infinite_scores_are_those_of_the_whole_length, sizeof infinite / sizeo
     }
 }
 
-/* Second and third order against the whole length in f64, and the bits of one rank in f32. */
+/* Second and third order compared with the complete length in f64, and with the bits of one rank in
+ * f32. */
 LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
 {
     static scene whole, one, parts;
@@ -244,10 +245,11 @@ LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof scenes / size
     }
 }
 
-#if !EG_DEBUG_ALLOC /* which tries a row at its first use, over the ranks, too */
-/* A call says 8 bytes when it is bound, before each turn and at its end whether all is well, and 16
- * of its lengths; the keys and values of a share go P − 1 times. Backward they go again, and dk and
- * dv of each share come back, with a byte for each block of keys and each run of queries. */
+#if !EG_DEBUG_ALLOC /* this tests an operation at its first use, also over the ranks */
+/* A call sends 8 bytes when it is bound, before each turn and at its end to agree that there is no
+ * error, and 16 for its lengths; the keys and values of a rank are sent P − 1 times. Backward they
+ * are sent again, and dk and dv of each rank are sent back, with a byte for each block of keys and
+ * each run of queries. */
 LOOP_TEST(bytes_are_those_of_the_formula, 3)
 {
     static scene s;
@@ -303,7 +305,7 @@ TEST(sinks_may_be_infinite) /* ∞ takes all the weight, −∞ none */
     eg_ranks *r = eg_ranks_open(.cx = cx);
     eg_tensor *x = eg_normal(cx, 0, 1, 6, 2, 4), *sink = eg_cast(eg_from(cx, z, 2), EG_F32),
               *lse[2], *d[2], *y[2];
-    for (int k = 0; k < 2; k++) { /* the first two rows see nothing */
+    for (int k = 0; k < 2; k++) { /* the first two rows have no keys */
         y[k] = eg_attention("ihd,jhd,jhe->ihe", x, x, x, .where = "j < i - 1", .ranks = r,
                             .ranks_block = 2, .sink = { k ? "h" : NULL, k ? sink : NULL },
                             .lse = &lse[k]);
@@ -364,18 +366,19 @@ TEST(other_positions_than_its_own_are_refused_on_every_rank)
                       "%s", said[k]);
 }
 
-/* -- 2-D tiles, which the library has not: what they would send -------------------------------- */
-/* Ranks stand in `rows` rows of `columns`. A rank gathers the queries of its row and the keys and
- * values of its column, and computes (o, lse) of these; the parts of its own queries come back to
- * it along the row, and are merged. */
+/* -- 2-D tiles, which the library does not have: what they would send -------------------------- */
+/* Ranks form `rows` rows of `columns`. A rank gathers the queries of its row and the keys and
+ * values of its column, and computes (o, lse) for these; the parts of its own queries are sent back
+ * to it along the row, and merged. */
 typedef struct grid {
     int rows, columns;
     uint64_t sent[16];
-    double far; /* from attention of the whole length */
+    double far; /* difference from attention of the complete length */
     char said[256];
 } grid;
 enum { PLACES = 32, HEADS = 2, WIDTH = 3 };
-/* Sends `mine` to the ranks of a line, those first + k step, and gets theirs, in their order. */
+/* Sends `mine` to the ranks of a line, those with numbers first + k step, and returns theirs, in
+ * their order. */
 static eg_tensor *line(eg_ranks *r, eg_tensor *mine, int first, int step, int n)
 {
     eg_tensor *part[16];
@@ -440,7 +443,7 @@ static int grid_body(void *user, const eg_ranks_table *table)
     return 0;
 }
 /* nd/P words for each of the other ranks of the row, twice, and of the column, twice, and a
- * log-sum-exp for each query and head: 4 nd (√P − 1)/P where there are as many rows as columns. */
+ * log-sum-exp for each query and head: 4 nd (√P − 1)/P if there are as many rows as columns. */
 LOOP_TEST(tiles_would_send_the_bytes_of_the_formula, 5)
 {
     static const int rows[] = { 1, 2, 2, 4, 8 }, columns[] = { 2, 2, 4, 4, 1 };

@@ -1,18 +1,18 @@
-/* test_ring_modules.c: attention modules, blocks and models over a length that ranks have divided
- * (.ranks of eg_mha_run, eg_block_run, eg_transformer_run), against the same on one process. */
+/* test_ring_modules.c: attention modules, blocks and models over a length that is divided among
+ * ranks (.ranks of eg_mha_run, eg_block_run, eg_transformer_run), compared with one process. */
 #include <eingrad/ranks.h>
 #include <string.h>
 #include "fixtures.h"
 #include "tests.h"
 
 enum { B = 2, M = 8, V = 11, RANKS = 8, ROOM = 1 << 14 };
-/* A case, and what all ranks together gave. */
+/* A case, and the results of all ranks together. */
 typedef struct scene {
     enum { ATTENTION, BLOCK, MODEL } what;
     const char *layout; /* NULL: "b i m" */
     eg_mha_args mha;    /* params and sizes are set by the test */
     eg_mha_run_args run;
-    int64_t length, memory, block; /* memory: positions of a key of its own; 0: none */
+    int64_t length, memory, block; /* memory: length of separate keys; 0: none */
     bool zigzag, learned, keep, bias, table, sink, row_sink, gain, add, lengths, positions;
     eg_block_args of_block;
     eg_transformer_args model;
@@ -25,14 +25,14 @@ typedef struct scene {
     char said[256];
 } scene;
 
-/* The positions of this rank, cut out of a whole tensor along an axis. */
+/* Returns the positions of this rank in a complete tensor, along an axis. */
 static eg_tensor *mine(eg_tensor *x, int axis, int runs, const eg_span *run)
 {
     eg_tensor *part[2];
     for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(x, axis, run[k].from, run[k].to, 1);
     return eg_copy(runs == 1 ? part[0] : eg_concat_axis_n(axis, 2, part));
 }
-/* Writes x, the positions of this rank along an axis, to where they lie in the whole. */
+/* Writes x, the positions of this rank along an axis, to their positions in the complete tensor. */
 static void put(double *to, int64_t length, eg_tensor *x, int axis, int runs, const eg_span *run)
 {
     const double *v = eg_f64(eg_cast(x, EG_F64));
@@ -47,14 +47,14 @@ static void put(double *to, int64_t length, eg_tensor *x, int axis, int runs, co
                 memcpy(to + (o * length + p) * inner, v + (o * n + at) * inner,
                        (size_t)inner * sizeof *v);
 }
-/* A draw with i for the letters of the scene's layout. */
+/* A random tensor with i for the letters of the scene's layout. */
 static eg_tensor *drawn(const scene *s, eg_ctx *cx, int64_t positions)
 {
     const bool first = s->layout && s->layout[0] == 'i';
     return first ? eg_normal(cx, 0, 1, positions, B, M) : eg_normal(cx, 0, 1, B, positions, M);
 }
 
-/* One rank's view of a scene while it runs. */
+/* The state of one rank during a scene. */
 typedef struct stage {
     scene *s;
     eg_ctx *cx;
@@ -62,13 +62,13 @@ typedef struct stage {
     eg_params *p;
     int axis, runs, key_runs;
     eg_span run[2], key_run[2];
-    int xs; /* tensors that are whole on every rank, with gradients */
+    int xs; /* tensors that every rank has completely, with gradients */
     eg_tensor *x[40];
     eg_tensor *query, *key, *y;
 } stage;
 
-/* What a run reads beside x: the same draws on every rank, whole but for what goes with the query.
- */
+/* The other tensors of a run: the same draws on every rank, complete except for those with the
+ * query's positions. */
 static void masks(stage *t, eg_mha_run_args *o)
 {
     const scene *s = t->s;
@@ -141,7 +141,7 @@ static int modules_body(void *user, const eg_ranks_table *table)
     if (s->memory) t.key = mine(drawn(s, cx, s->memory), t.axis, t.key_runs, t.key_run);
     (s->what == ATTENTION ? attention : s->what == BLOCK ? block : model)(&t);
     s->draws[table->rank] = eg_draws(cx);
-    /* the same g for every way of cutting */
+    /* the same g for every division */
     eg_tensor *y = t.y;
     if (eg_ok(y)) {
         int64_t dims[EG_RANK_MAX];
@@ -264,7 +264,7 @@ static const scene scenes[] = {
 };
 enum { SCENES = sizeof scenes / sizeof *scenes };
 
-/* Results, gradients of x and of all that is whole, on every rank, in f64. */
+/* Results, gradients of x and of all complete tensors, on every rank, in f64. */
 LOOP_TEST(parts_are_those_of_the_whole, 2 * SCENES)
 {
     static scene whole, parts;
@@ -285,7 +285,7 @@ LOOP_TEST(parts_are_those_of_the_whole, 2 * SCENES)
         ck_assert_double_eq(far(ROOM, parts.whole[0], parts.whole[k]), 0); /* to the bit */
     }
 }
-/* One rank included, with dropout. */
+/* Also for one rank, with dropout. */
 LOOP_TEST(bits_are_those_of_one_rank, SCENES)
 {
     static scene one, parts;
@@ -354,7 +354,7 @@ TEST(what_has_no_parts_is_refused)
     eg_owner_close(owner);
     eg_ranks_close(r);
 }
-/* An error that one rank alone has is told to the others. */
+/* An error of only one rank is reported to the others. */
 static int alone_body(void *user, const eg_ranks_table *table)
 {
     char(*said)[256] = user;
@@ -378,7 +378,7 @@ TEST(an_error_of_one_rank_is_one_of_all)
                       said[k]);
 }
 
-/* -- what all ranks read, and sums over them --------------------------------------------------- */
+/* -- tensors that all ranks read, and sums over them ------------------------------------------- */
 typedef struct shares {
     double sum[RANKS], loss[RANKS], dx[RANKS][6], dw[RANKS][6], ddw[RANKS][6];
     uint64_t sent[RANKS];
@@ -399,7 +399,7 @@ static int shares_body(void *user, const eg_ranks_table *table)
     const uint64_t before = eg_ranks_traffic(r).sent;
     eg_tensor *sum = eg_ranks_sum(r, eg_mul(x, v));
     s->sent[me] = eg_ranks_traffic(r).sent - before;
-    /* a term of this rank alone, and one that is whole, read by each rank once */
+    /* a term of this rank only, and one of a complete tensor, read by each rank once */
     eg_tensor *part = eg_sum(NULL, eg_mul(x, eg_square(v))),
               *whole = eg_scale(eg_square(eg_sum(NULL, sum)), 0.5),
               *loss = eg_add(eg_ranks_sum(r, part), whole);

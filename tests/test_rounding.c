@@ -1,5 +1,5 @@
 /* test_rounding.c: right functions whose parts cancel, at points from 1e-12 to 1: the check must
- * call none of them WRONG, and must find what is wrong with them beyond their rounding. */
+ * call none of them WRONG, and must detect errors that exceed their rounding. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static bool accused(const eg_report *r)
     return wrong;
 }
 
-/* y + s (x − x), whose gradient is off by s and whose value is right */
+/* y + s (x − x), whose gradient is wrong by s and whose value is right */
 typedef struct plant {
     eg_function *f;
     double s;
@@ -124,8 +124,8 @@ LOOP_TEST(cancelling_parts_are_not_called_wrong, CANCELLING)
     }
     ck_assert_msg(tested >= POINTS / 2, "%d of %d pass", tested, MODES * POINTS);
 }
-/* Where every entry of the right one was seen, a gradient that is off by as much as its largest
- * entry is found; where f has thirteen digits, one that is off by a millionth of that. */
+/* If every entry of the right gradient was tested, an error as large as its largest entry is
+ * detected; if f has thirteen digits, also an error of a millionth of that. */
 LOOP_TEST(what_exceeds_the_rounding_is_found, CANCELLING)
 {
     int found = 0;

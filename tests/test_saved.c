@@ -1,4 +1,4 @@
-/* test_saved.c: runs in files: eg_opt_save, and what eg_opt_resume reads, continues and refuses. */
+/* test_saved.c: runs in files: eg_opt_save, and the files that eg_opt_resume reads and refuses. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <math.h>
@@ -42,8 +42,8 @@ static const struct {
 };
 enum { KINDS = sizeof kinds / sizeof *kinds, STEPS = 9, FIRST = 4 };
 
-/* Parameters of rank 0 to 2 and an optimiser of them. A step has gradients that the context draws;
- * two of three do not reach "rare", and those of "s" are negative. */
+/* Parameters of rank 0 to 2 and their optimiser. The gradients of a step are drawn; "rare" has one
+ * in every third step, and those of "s" are negative. */
 enum { PARAMETERS = 4 };
 typedef struct fit {
     eg_ctx *cx;
@@ -84,7 +84,7 @@ static eg_tensor *fit_at(const fit *f, int k)
     return one ? one->x : NULL;
 }
 
-/* Nine steps, against four that are saved and five more of another process: the same bits in
+/* Nine steps, compared with four that are saved and five more in another context: the same bits in
  * parameters, state and file, with the learning rate that was set last. */
 LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
 {
@@ -99,7 +99,7 @@ LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
             eg_close(cx);
             cx = eg_open(.threads = 2, .seed = 6);
             f = fit_open(cx, _i);
-            eg_normal(cx, 0, 1, 3); /* draws that the file sets back */
+            eg_normal(cx, 0, 1, 3); /* draws that reading the file resets */
             ck_assert_msg(eg_opt_resume(f.opt, path[1]) == FIRST, "%s: %s", kinds[_i].name,
                           eg_error(cx));
             ck_assert_int_eq(eg_opt_report_of(f.opt).steps, FIRST);
@@ -115,8 +115,8 @@ LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
 }
 
 /* -- files that were changed ------------------------------------------------------------------- */
-/* Writes the run of path[0] to path[1] with `x` in place of the tensor `name`, or as one more; if x
- * is NULL, without it. The metadata have `value` for `key`; NULL: they lack it. */
+/* Writes the run of path[0] to path[1] with `x` in place of the tensor `name`, or as an additional
+ * one; if x is NULL, without it. The metadata have `value` for `key`; NULL: no such key. */
 static void rewrite(const char *name, eg_tensor *x, const char *key, const char *value)
 {
     const char *names[32], *metadata[5] = { NULL };
@@ -150,7 +150,7 @@ static const struct damage {
     const char *name;
     how how;
     int at;
-    double number; /* written there; or the type */
+    double number; /* the value that is written; or the type */
     const char *error;
 } damages[] = {
     { "opt.counts", NUMBER, 0, -1,
@@ -167,8 +167,9 @@ static const struct damage {
     { "opt.m.W", NUMBER, 5, NAN, "tensor \"opt.m.W\" has a NaN or an infinity" },
     { "opt.m.s", NUMBER, 0, NAN, "tensor \"opt.m.s\" has a NaN or an infinity" },
     { "opt.v.rare", NUMBER, 0, INFINITY, "tensor \"opt.v.rare\" has a NaN or an infinity" },
-    { "opt.v.W", NUMBER, 2, -1e-9, "\"opt.v.W\" holds squares, but has a negative number, -1e-09" },
-    { "opt.v.s", NUMBER, 0, -2, "\"opt.v.s\" holds squares, but has a negative number, -2" },
+    { "opt.v.W", NUMBER, 2, -1e-9,
+      "\"opt.v.W\" contains squares, but has a negative element, -1e-09" },
+    { "opt.v.s", NUMBER, 0, -2, "\"opt.v.s\" contains squares, but has a negative element, -2" },
     { "opt.counts", LEFT_OUT, .error = "tensor \"opt.counts\" is missing" },
     { "opt.lr", LEFT_OUT, .error = "opt.lr" },
     { "opt.m.W", LEFT_OUT, .error = "opt.m.W" },
@@ -219,7 +220,7 @@ static const struct {
 };
 enum { DAMAGES = sizeof damages / sizeof *damages, WORDS = sizeof words / sizeof *words };
 
-/* A file that is refused changes nothing; after it the sound one is resumed. */
+/* A file that is refused changes nothing; afterwards the valid one is resumed. */
 LOOP_TEST(damaged_runs_change_nothing, DAMAGES + WORDS)
 {
     fit f = fit_open(cx, 0), g;
@@ -245,7 +246,7 @@ LOOP_TEST(damaged_runs_change_nothing, DAMAGES + WORDS)
     ck_assert_int_eq(eg_opt_resume(g.opt, path[0]), FIRST);
     for (int k = 0; k < n; k++) ck_assert(same_bits(fit_at(&g, k), fit_at(&f, k)));
 }
-/* What is rare, but can occur. */
+/* Files that are unusual, but valid. */
 LOOP_TEST(odd_runs_are_resumed, 4)
 {
     static const struct damage odd[] = { { "opt.counts", NUMBER, 0, 9007199254740992., NULL },
@@ -259,7 +260,7 @@ LOOP_TEST(odd_runs_are_resumed, 4)
     const int64_t steps = eg_opt_resume(fit_open(cx, 0).opt, path[1]);
     ck_assert_msg(steps == (_i ? FIRST : (int64_t)1 << 53), "%s", eg_error(cx));
 }
-/* Files from before there was opt.skipped: no step skipped a parameter. */
+/* Files from before opt.skipped existed: every step had gradients of all parameters. */
 TEST(a_run_without_skipped_steps)
 {
     fit f = fit_open(cx, 0);
@@ -272,7 +273,7 @@ TEST(a_run_without_skipped_steps)
     skipped = eg_i64(eg_opt_state(f.opt, 2)->x);
     for (int k = 0; k < PARAMETERS; k++) ck_assert_int_eq(skipped[k], 0);
 }
-/* The run of one optimiser is none of another that remembers more, or less. */
+/* The run of an optimiser is refused by one with more or fewer moments. */
 LOOP_TEST(another_optimiser_is_refused, KINDS *KINDS)
 {
     static const char *const state[KINDS] = { "m v", "", "u", "m v vmax", "m v", "v u m", "v" };
@@ -297,10 +298,10 @@ TEST(largest_squares_are_not_negative)
     eg_mut_f32(x)[1] = -1;
     rewrite("opt.vmax.b", x, NULL, NULL);
     ck_assert_int_eq(eg_opt_resume(f.opt, path[1]), -1);
-    eg_assert_error(cx, "tensor \"opt.vmax.b\" holds squares, but has a negative number, -1");
+    eg_assert_error(cx, "tensor \"opt.vmax.b\" contains squares, but has a negative element, -1");
 }
-/* Divided among ranks, all save one file, that of one process; it is resumed before it is divided.
- */
+/* Divided among ranks, all save one file, that of one process; it is resumed before it is
+ * divided. */
 static int divided(void *user, const eg_ranks_table *table)
 {
     char(*said)[200] = user;
@@ -332,7 +333,7 @@ TEST(divided_runs_are_saved_as_one)
     ck_assert_mem_eq(bytes[0], bytes[1], (size_t)size[0]);
     free(bytes[0]), free(bytes[1]);
 }
-/* The run of a copy is one of its own: it goes on alone. */
+/* The run of a copy is a separate run, which can be continued alone. */
 TEST(copies_are_saved_one_by_one)
 {
     eg_params *p = eg_params_open(cx, .copies = 2);

@@ -1,5 +1,5 @@
-/* test_scales.c: right functions at points of many scales, with zeros, ties, equal inputs and
- * spreads of a hundred million within one input: none may be called WRONG. */
+/* test_scales.c: right functions at points of many scales, with zeros, ties, equal inputs and a
+ * range of 1e8 within one input: none may be called WRONG. */
 #include <eingrad.h>
 #include <math.h>
 #include <string.h>
@@ -118,8 +118,8 @@ static const struct {
 };
 enum { FUNCTIONS_N = (int)(sizeof functions / sizeof *functions), KINDS = 5 };
 
-/* Kinds of points: drawn; with zeros; both inputs equal; nearly equal entries and whole numbers; a
- * spread of 1e8. */
+/* Kinds of points: random; with zeros; both inputs equal; nearly equal entries and integers; a
+ * range of 1e8. */
 static void shaped(int kind, double *p, double *q)
 {
     for (int k = 0; k < 9; k++) {

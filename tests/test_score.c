@@ -1,12 +1,12 @@
-/* test_score.c: attention's language: .where, .score and .with against the same texts computed by
- * eg_expr over scores in memory, in both forms: values, all gradients, layouts, offsets, the sink,
- * weights without a softmax, bits, refusals, memory. */
+/* test_score.c: the expressions of attention: .where, .score and .with compared with the same texts
+ * computed by eg_expr over scores in memory, in both forms: values, all gradients, layouts,
+ * offsets, the sink, weights without a softmax, bits, refusals, memory. */
 #include "tests.h"
 #include "wave.h"
 
 /* -- a call and its operands ------------------------------------------------------------------ */
 enum { B = 2, H = 3, Q = 70, K = 90, D = 5, E = 4, FLOATS = 6, MOST = 10 };
-/* Operands by the letters b h i j: q, k, v; then what .with can give. */
+/* Operands by the letters b h i j: q, k, v; then the tensors for .with. */
 typedef struct operands {
     eg_tensor *q, *k, *v, *sink;
     eg_tensor *r, *c, *u, *t, *doc, *far, *keep, *cd; /* r[h,40] c[b,h,j] u[h] t[i,j] cd[j,b] */
@@ -120,8 +120,8 @@ static eg_tensor *attended(const operands *o, const text_case *c, eg_form form, 
     named(o, c->where, c->score, a.with, NULL);
     return eg_attention_with(&a);
 }
-/* The meaning of a call: eg_expr over the scores in memory. Forbidden pairs read the score's value
- * at the diagonal of an allowed expression: 0 in the place of what they have. */
+/* The definition of a call: eg_expr over the scores in memory. Forbidden pairs read, in an allowed
+ * expression, the score's value at the diagonal instead of their own. */
 static eg_tensor *meant(const operands *o, const text_case *c)
 {
     eg_ctx *cx = eg_context(o->q);
@@ -162,7 +162,7 @@ static eg_tensor *meant(const operands *o, const text_case *c)
     eg_tensor *zero = eg_full_n(cx, eg_type(s), 0, 0, NULL), *w;
     if (c->no_softmax)
         w = mask ? eg_where(mask, s, zero) : s;
-    else if (c->sink) { /* one more key, without a value */
+    else if (c->sink) { /* an additional key without a value */
         eg_tensor *low = eg_full_n(cx, eg_type(s), -1e30, 0, NULL);
         eg_tensor *masked = mask ? eg_where(mask, s, low) : s;
         eg_tensor *z = eg_expand(eg_reshape(o->sink, 1, H, 1, 1), B, H, eg_dim(o->q, 1), 1);
@@ -199,8 +199,8 @@ static int all_gradients(const operands *o, const text_case *c, eg_tensor *y, eg
     ck_assert_msg(!eg_grad(y, g, n, x, d), "%s: %s", c->name, eg_error(eg_context(y)));
     return n;
 }
-/* Where derivatives of forbidden pairs are infinite, eg_expr over all pairs has NaN: only the form
- * in memory and the fused one are compared then. */
+/* If derivatives of forbidden pairs are infinite, eg_expr over all pairs has NaN: then only the
+ * composed form and the fused one are compared. */
 static bool wild(const text_case *c) { return strstr(c->name, "forbidden") != NULL; }
 static void as_meant(const text_case *c, eg_dtype type, double tolerance)
 {
@@ -368,7 +368,7 @@ TEST(threads_and_recording_change_no_bit)
         }
     eg_close(base);
 }
-/* Nothing of a document is seen outside it. */
+/* A document attends only to itself. */
 TEST(documents_do_not_see_each_other)
 {
     static const text_case c = { "documents", "j <= i & doc[b, i] == doc[b, j]",
@@ -379,7 +379,7 @@ TEST(documents_do_not_see_each_other)
         eg_tensor *x[MOST], *d[2][MOST], *y[2];
         draw_operands(&o, cx, EG_F32, 300, 300);
         for (int k = 0; k < 2; k++) {
-            if (k) { /* document 3 of batch element 0 is other keys and values, one of them NaN */
+            if (k) { /* document 3 of batch element 0 has other keys and values, one of them NaN */
                 o.k = eg_copy(o.k), o.v = eg_copy(o.v);
                 for (int j = 51; j < 68; j++)
                     for (int h = 0; h < H; h++) {
@@ -403,7 +403,7 @@ TEST(documents_do_not_see_each_other)
     }
 }
 
-/* -- offsets: a row at a time is the whole ---------------------------------------------------- */
+/* -- offsets: one row at a time equals one call ------------------------------------------------ */
 GROUP("options", .timeout = 60)
 TEST(decoding_gives_the_whole_pass)
 {
@@ -436,10 +436,10 @@ TEST(decoding_gives_the_whole_pass)
                 a.q = eg_slice_axis(o.q, 1, i, i + 1, 1);
                 a.bias.x = eg_slice_axis(bias, 0, i, i + 1, 1);
                 a.offset = i;
-                if (t == 2) { /* |i| is what was seen so far, |j| too */
+                if (t == 2) { /* |i| is the number of queries so far, and so is |j| */
                     a.k = eg_slice_axis(o.k, 1, 0, i + 1, 1),
                     a.v = eg_slice_axis(o.v, 1, 0, i + 1, 1);
-                    continue; /* |j| is another number then: the text has another meaning */
+                    continue; /* |j| differs then, so the text has another meaning */
                 }
                 eg_tensor *row = eg_attention_with(&a);
                 eg_assert_ok(cx);
@@ -477,7 +477,7 @@ TEST(several_letters_of_queries_and_keys)
     eg_assert_ok(cx);
     eg_close(cx);
 }
-/* What the predicate implies of indices counts for the score. */
+/* The limits of indices that follow from the predicate apply to the score. */
 TEST(a_table_is_left_only_where_it_is_forbidden)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -499,7 +499,7 @@ TEST(a_table_is_left_only_where_it_is_forbidden)
     eg_assert_error(cx, "goes from -8 to 8, but that axis is 9");
     eg_close(cx);
 }
-/* The same text and shapes, other values of a tensor of integers. */
+/* The same text and shapes with other elements of an integer tensor. */
 TEST(values_are_looked_at_in_every_call)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -576,7 +576,7 @@ TEST(a_sink_is_a_key_without_a_value)
     }
     eg_close(cx);
 }
-/* a tensor may have as many axes as the scores, whatever the form */
+/* a tensor may have as many axes as the scores, in both forms */
 LOOP_TEST(scores_of_many_letters, 2)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -610,7 +610,7 @@ LOOP_TEST(scores_of_many_letters, 2)
                     eg_on("abcdefgihj,g->abcdefgihj", eg_mul, r, u), 1e-15);
     eg_close(cx);
 }
-/* A text has as many parts as the form that needs more of them can have: the choice of the form
+/* The length of a text is limited by the form that needs more nodes, so the choice of the form
  * refuses nothing. */
 TEST(the_longest_score_is_one_for_both_forms)
 {
@@ -631,7 +631,7 @@ TEST(the_longest_score_is_one_for_both_forms)
     ck_assert_int_gt(longest[0], 110);
     eg_close(cx);
 }
-/* lengths that are read by name as well keep their own bounds */
+/* lengths that are also read by name have separate bounds */
 TEST(lengths_that_a_text_reads)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -646,7 +646,7 @@ TEST(lengths_that_a_text_reads)
                                     .with = { { "n", n }, { "r", r } });
         eg_assert_ok(cx);
         eg_assert_close(y, z, 1e-14);
-        eg_fill(n, 3); /* found among the calls before */
+        eg_fill(n, 3); /* found in the cache of plans */
     }
     eg_fill(n, 4);
     eg_attention("bid,bjd,bje->bie", q, q, q, .lengths = { "b", n }, .score = "score + r[n[b]] * j",
@@ -654,12 +654,12 @@ TEST(lengths_that_a_text_reads)
     eg_assert_error(cx, "the index of axis 0 of 'r' goes from 4 to 4, but that axis is 4");
     eg_close(cx);
 }
-/* a sink of −∞ is none, of ∞ takes all the weight, of NaN makes what its rows see NaN; a bias of ∞
- * shares the weight among its pairs; both forms alike, gradients too */
+/* a sink of −∞ has no effect, one of ∞ takes all the weight, one of NaN makes rows NaN; a bias of ∞
+ * divides the weight among its pairs; both forms alike, gradients too */
 LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
 {
     const double values[] = { -INFINITY, INFINITY, NAN }, value = values[_i % 3];
-    const bool is_sink = _i % 6 < 3, empty = _i >= 6; /* some rows have nothing to attend to */
+    const bool is_sink = _i % 6 < 3, empty = _i >= 6; /* some rows have no keys */
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     operands o;
     draw_operands(&o, cx, EG_F64, 40, 40);
@@ -692,7 +692,7 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     eg_tensor *first = eg_select_axis(y[0], is_sink ? 2 : 1, 0);
     if (isnan(value)) {
         ck_assert(isnan(eg_get(first, 0, empty ? 3 : 0, 0)));
-        if (empty) ck_assert_double_eq(eg_get(first, 0, 2, 0), 0); /* it sees nothing */
+        if (empty) ck_assert_double_eq(eg_get(first, 0, 2, 0), 0); /* it has no keys */
         ck_assert(isnan(eg_get(y[0], 0, 1, is_sink ? 1 : 0, 0)) == !is_sink);
     } else if (is_sink) {
         plain = value < 0 ? eg_select_axis(eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v,
@@ -706,8 +706,8 @@ LOOP_TEST(sinks_and_biases_that_are_infinite, 9)
     }
     eg_close(cx);
 }
-/* The sink is one more key: with n scores of ∞ beside a sink of ∞ each has 1/(n + 1) of the weight.
- */
+/* The sink is an additional key: with n scores of ∞ and a sink of ∞ each has 1/(n + 1) of the
+ * weight. */
 LOOP_TEST(infinite_scores_share_with_an_infinite_sink, 8)
 {
     const eg_dtype type = _i & 1 ? EG_F32 : EG_F64;
@@ -751,8 +751,8 @@ LOOP_TEST(infinite_scores_share_with_an_infinite_sink, 8)
     for (int k = 0; k < 5; k++) eg_assert_close(d[0][k], d[1][k], 20 * tolerance);
     eg_close(cx);
 }
-/* What no allowed pair reads has the cotangent 0, also where its derivative is infinite or NaN: of
- * keys, of queries, and of neither. */
+/* What no allowed pair reads has the cotangent 0, also where its derivative is infinite or NaN: for
+ * keys, for queries, and for both. */
 LOOP_TEST(derivatives_of_what_is_never_seen, 2)
 {
     static const struct {
@@ -783,7 +783,7 @@ LOOP_TEST(derivatives_of_what_is_never_seen, 2)
         for (int p = 0; p < 5; p++) ck_assert_msg(!any_nan(d[p]), "%s: cotangent %d", a.score, p);
         for (int j = 40; j < 50; j++) ck_assert_double_eq(eg_get(d[3], j), 0);
     }
-    /* nothing is seen */
+    /* no pair is allowed */
     eg_tensor *z = eg_full_n(cx, EG_F64, 0, 0, NULL);
     ck_assert(
         !eg_grad(eg_sum(NULL, eg_attention("id,jd,je->ie", q, k, k, .where = "i < 0",
@@ -865,7 +865,7 @@ TEST(texts_refuse)
             .offset = 2);
     REFUSED("attention: the score is empty", .score = "");
     REFUSED("attention: the score is empty", .score = " \t");
-    /* a table of positions may be longer than the call, a batch that is never read is a mistake */
+    /* a table of positions may be longer than the call; a batch that is never read is a mistake */
     REFUSED("attention: axis 0 of 'r' is 4, but index 'b' is 2\n  score + r[b]\n          ^^^^",
             .score = "score + r[b]", .with = { { "r", r } });
     REFUSED("attention: axis 0 of 'n' is 5, but index 'b' is 2", .where = "n[b] < j",
@@ -907,10 +907,10 @@ TEST(each_allocation_may_fail)
             ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), "memory"), "%s", eg_error(cx));
         left = 1 << 30;
         eg_close(cx);
-        ck_assert_int_lt(most, 6000); /* where each tensor has its own malloc there are more */
+        ck_assert_int_lt(most, 6000); /* with a malloc for each tensor there are more */
     }
 }
-/* Beyond operands and results nothing grows with queries × keys. */
+/* Except for operands and results no memory grows with queries × keys. */
 TEST(memory_grows_with_the_length_alone)
 {
     static const int which[] = { 0, 1, 4, 5, 6, 7, 13, 17 };

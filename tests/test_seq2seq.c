@@ -1,12 +1,12 @@
-/* test_seq2seq.c: an encoder and a decoder trained together, decoding with a cache against whole
- * passes, heads switched off. */
+/* test_seq2seq.c: an encoder and a decoder trained together, decoding with a cache compared with
+ * full passes, heads that are switched off. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include <unistd.h>
 #include "fixtures.h"
 #include "tests.h"
-#include "train/trainer.h" /* a kind's passes, with a cache and without */
+#include "train/trainer.h" /* the functions of a network, with a cache and without */
 
 static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2); }
@@ -49,7 +49,8 @@ TEST(it_learns_and_says_what_evaluation_saw)
         eg_data_decode(d, e.outputs, e.output, out, sizeof out);
         right += !strcmp(eg_trainer_predict(t, in), out);
     }
-    ck_assert_int_eq(right, s.exact); /* sources padded in a batch, alone when asked */
+    /* sources are padded in a batch, but single in a prediction */
+    ck_assert_int_eq(right, s.exact);
     ck_assert_str_eq(eg_trainer_predict(t, "abcd"), "dcba");
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcd", .beam = 4), "dcba");
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcd", .length = 2), "dc");
@@ -61,7 +62,7 @@ TEST(it_learns_and_says_what_evaluation_saw)
     ck_assert(l == 1 && h == 2 && i == 5 && j == 4);
     ck_assert(!strcmp(rows[0], "e") && !strcmp(rows[3], "f") && !strcmp(rows[4], "■") &&
               !strcmp(columns[0], "f") && !strcmp(columns[3], "e"));
-    double most = 0; /* some head looks at what it writes */
+    double most = 0; /* some head attends to the symbol that is written */
     for (int k = 0; k < 2; k++) {
         double mass = 0;
         for (int at = 0; at < 4; at++) mass += eg_get(w, 0, k, at, 3 - at) / 4;
@@ -100,7 +101,7 @@ static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
     return eg_select_axis(eg__network_logits(w->t, cx, &b, NULL), 1, p->length - 1);
 }
 
-/* a beam over caches writes what a beam over whole passes writes */
+/* a beam with caches has the result of a beam of full passes */
 LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
 {
     static const char *const models[] = { "decoder", "seq2seq" };
@@ -132,10 +133,10 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
         ck_assert_str_eq(said, right);
         differ += strcmp(said, greedy) != 0;
     }
-    ck_assert_int_gt(differ, 3); /* so there was something to pick */
+    ck_assert_int_gt(differ, 3); /* so the order of rows mattered */
 }
 
-/* greedy, 40 characters with a context of 6: as by whole passes over what is in sight */
+/* greedy, 40 characters with a context of 6: equal to full passes over the window */
 TEST(a_text_beyond_its_context)
 {
     static char text[600];
@@ -210,7 +211,7 @@ LOOP_TEST(a_head_off_is_its_rows_of_W_o, 3)
     eg_assert_error(cx, "heads off: there is no head 2 of attention 0");
 }
 
-/* each of the six attentions of two layers, also where the answer is decoded from kept memory */
+/* each of the six attentions of two layers, also if the answer is decoded from a stored memory */
 TEST(each_attention_has_its_own_heads)
 {
     static const char *const weights[] = { "encoder.0.self.W_o",  "encoder.1.self.W_o",
@@ -241,8 +242,8 @@ TEST(each_attention_has_its_own_heads)
     }
 }
 
-/* An answer is decoded from what the encoder made once: with its head off too. Louder heads, so
- * that answers depend on each. */
+/* An answer is decoded from the encoder's stored result, also with a head switched off. The heads
+ * are scaled up, so that answers depend on each. */
 TEST(answers_are_decoded_without_heads_that_are_off)
 {
     enum { ASKED = 40, ROOM = 16 };
@@ -256,7 +257,7 @@ TEST(answers_are_decoded_without_heads_that_are_off)
                   *head = eg_select_axis(W_o, 0, 1), *kept = eg_copy(eg_scale(head, 6));
         int others = 0;
         ck_assert_int_eq(eg_assign(head, kept), 0);
-        for (int turn = 0; turn < 3; turn++) { /* as it is, off, and with zeros for it */
+        for (int turn = 0; turn < 3; turn++) { /* as it is, off, and with zeros in its place */
             if (turn == 1) ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ k, 1 }), 0);
             if (turn == 2) {
                 ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
@@ -302,8 +303,8 @@ TEST(refused)
 
 GROUP("contexts", .timeout = 600)
 
-/* the logits of the last place of every prefix: a pass over the prefix against one more token
- * behind a cache */
+/* the logits at the last position of every prefix: a pass over the prefix compared with one more
+ * token after a cache */
 LOOP_TEST(a_cache_gives_the_full_pass, 4)
 {
     static const struct {
@@ -336,7 +337,7 @@ LOOP_TEST(a_cache_gives_the_full_pass, 4)
     eg_close(cx);
 }
 
-TEST(parts_of_a_batch) /* sources of uneven lengths go with their rows */
+TEST(parts_of_a_batch) /* sources of different lengths belong to their rows */
 {
     cx = eg_open(.dtype = EG_F64, .threads = 1);
     eg_progress p, q;

@@ -1,5 +1,5 @@
 /* test_shard.c: optimisers and trainers whose moments are divided among ranks, which are threads
- * here: the bits of one process, memory, files, and errors. */
+ * here: the bits are those of one process; memory, files, and errors. */
 #include <eingrad/ranks.h>
 #include <eingrad/train.h>
 #include <string.h>
@@ -35,10 +35,10 @@ static const int moments_of[KINDS] = { 3, 2, 1, 3, 1, 0 };
 typedef struct lesson {
     int kind, threads;
     eg_dtype dtype;
-    bool alone; /* one rank, and nothing is divided */
+    bool alone; /* one rank, not divided */
     /* by rank */
     uint64_t values[MOST], moments[MOST], undone[MOST];
-    int64_t kept[MOST]; /* numbers of moments */
+    int64_t kept[MOST]; /* number of elements of moments */
     size_t freed[MOST];
     double norm[MOST];
     char said[MOST][300];
@@ -64,7 +64,7 @@ static eg_tensor *block_loss(void *user, eg_ctx *own, int64_t from, int64_t to, 
     *count = to - from;
     return loss_of(user, own, from, to);
 }
-/* One step of three kinds: over blocks, by given gradients, of a loss. */
+/* One step of three kinds: over blocks, with given gradients, of a loss. */
 static int step(int k, eg_opt *op, const model *m, eg_ctx *own, bool divided, eg_ranks *r)
 {
     model copy = *m;
@@ -88,7 +88,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     randomise(p, 0.1);
     eg_opt *op = make(l->kind, p);
     const size_t used = eg_stats(own).used;
-    const eg_mark scope = eg_push(own); /* moments outlive it */
+    const eg_mark scope = eg_push(own); /* moments outlive this scope */
     if (!l->alone) eg_opt_shard(op, r);
     eg_pop(own, scope);
     l->freed[me] = used - eg_stats(own).used;
@@ -117,8 +117,8 @@ static int lesson_body(void *user, const eg_ranks_table *table)
 
 GROUP("optimisers", .setup = open_cx, .teardown = close_cx, .timeout = 120)
 
-/* Six kinds of optimiser, f32 and f64, of steps of three kinds with a norm that is clipped: values
- * and moments have the bits of one process, and a rank keeps 1/ranks of the moments. */
+/* Six kinds of optimiser, f32 and f64, steps of three kinds with a norm that is clipped: values and
+ * moments have the bits of one process, and a rank has 1/ranks of the moments. */
 LOOP_TEST(divided_moments_give_the_bits_of_one_process, 2 * KINDS)
 {
     static lesson one, more;
@@ -203,7 +203,7 @@ LOOP_TEST(a_step_sends_the_bytes_of_the_formula, 8)
     }
 }
 
-/* One rank's gradient is not finite in a range that another one owns, or is none. */
+/* One rank's gradient is not finite in a range that another rank owns, or is missing. */
 static int refused_body(void *user, const eg_ranks_table *table)
 {
     lesson *l = user;
@@ -284,7 +284,7 @@ static int course_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return bad;
 }
-/* Rank 1 of 2 has one option that is another. */
+/* Rank 1 of 2 has one option that differs. */
 enum { OTHERS = 8 };
 static const eg_mha_args one_key_head = { .kv_heads = 1 };
 static int other_body(void *user, const eg_ranks_table *table)
@@ -349,7 +349,7 @@ static void same_files(int k, int ranks, int threads)
 GROUP("trainers", .setup = open_files, .teardown = close_files, .timeout = 240)
 
 /* What rank 0 writes in watch, for the best loss and at the end has the bytes of one process; a run
- * goes on under another number of ranks. */
+ * continues with another number of ranks. */
 LOOP_TEST(a_divided_trainer_writes_the_files_of_one_process, 4)
 {
     static course c;
@@ -379,7 +379,7 @@ LOOP_TEST(a_divided_trainer_writes_the_files_of_one_process, 4)
     ck_assert(n == m && !memcmp(a, b, (size_t)n));
     free(a), free(b);
 }
-/* The loss of heads that look alike is divided with the rest. */
+/* The loss for similar heads is divided together with the rest. */
 LOOP_TEST(with_diversity_too_the_file_is_that_of_one_process, 3)
 {
     static const char *const kinds[] = { "encoder", "decoder", "seq2seq" };
@@ -395,7 +395,7 @@ LOOP_TEST(with_diversity_too_the_file_is_that_of_one_process, 3)
     }
 }
 
-/* In watch, for the best loss, at the end: rank 0's error is that of all, and nobody waits. */
+/* In watch, for the best loss, at the end: all ranks get rank 0's error, and none waits. */
 LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, 3)
 {
     static course c;

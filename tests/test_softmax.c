@@ -1,5 +1,5 @@
-/* test_softmax.c: softmax and log-softmax over any axes, masks by letters, rows with nothing to
- * attend to. */
+/* test_softmax.c: softmax and log-softmax over any axes, masks by letters, rows without allowed
+ * elements. */
 #include "tensor/tensor.h"
 #include "tests.h"
 #include "wave.h"
@@ -38,8 +38,8 @@ TEST(rows_sum_to_one_and_shifts_do_not_matter)
     eg_close(cx);
 }
 
-/* What stands far above the rest is all of the sum, wherever it stands; a maximum
- * that misses it overflows. */
+/* An element far above the others has the weight 1, at any position; a maximum that misses it would
+ * overflow. */
 LOOP_TEST(the_largest_is_found_in_each_place, 70)
 {
     eg_ctx *cx = eg_open(.dtype = _i & 1 ? EG_F64 : EG_F32);
@@ -79,7 +79,7 @@ static eg_tensor *masked(void *keep, eg_tensor *const *x)
     return eg_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep },
                       .bias = { "ij", x[1] });
 }
-/* masked entries are −inf: weighed by nothing */
+/* masked entries are −inf, and have weight 0 */
 static eg_tensor *log_masked(void *keep, eg_tensor *const *x)
 {
     return eg_mul(eg_exp(eg_log_softmax("b i [j]", x[0], .where = "j <= i", .keep = { "bj", keep },
@@ -241,8 +241,8 @@ TEST(masks_add_up_and_names_work)
 }
 
 /* -- predicates that read tensors ------------------------------------------------------------- */
-/* The mask of `text`, element by element: h reads doc (b l) of whole numbers and pad (l) of bools,
- * of which the query takes place i + offset. */
+/* The mask of `text`, element by element: h reads doc (b l) of integers and pad (l) of bools, at
+ * position i + offset of the query. */
 static bool with_holds(int text, int64_t (*doc)[12], const uint8_t *pad, int b, int i, int j)
 {
     const int64_t d = i - j < 0 ? 0 : i - j;
@@ -267,7 +267,7 @@ LOOP_TEST(where_reads_tensors, sizeof with_texts / sizeof *with_texts)
     for (int k = 0; k < 12; k++) pad[k] = k % 5 != 2;
     eg_tensor *d = eg_from_n(cx, EG_I64, doc, 2, (int64_t[]){ 2, 12 }),
               *p = eg_from_n(cx, EG_BOOL, pad, 1, (int64_t[]){ 12 });
-    /* in order, narrow and transposed, reversed twice, every second number */
+    /* in order, narrow and transposed, reversed twice, every second element */
     eg_tensor *docs[] = { d, eg_transpose(eg_copy(eg_transpose(eg_cast(d, EG_I32), 0, 1)), 0, 1),
                           eg_flip_axis(eg_copy(eg_flip_axis(d, 1)), 1),
                           eg_slice_axis(eg_reshape(eg_stack_axis(-1, d, d), 2, 24), 1, 0, EG_END,
@@ -300,7 +300,7 @@ LOOP_TEST(where_reads_tensors, sizeof with_texts / sizeof *with_texts)
                 ck_assert_msg(is[k] == with_holds(_i, doc, pad, k / 12 / queries,
                                                   k / 12 % queries + offset, k % 12),
                               "'%s' from %d at %d", with_texts[_i], offset, k);
-            for (int again = 0; again < 2; again++) { /* the second time the text is known */
+            for (int again = 0; again < 2; again++) { /* the second time the text is in the cache */
                 ck_assert(same_bits(eg_softmax_with(&o),
                                     eg_softmax("b i [j]", o.x, .keep = { "bij", mask })));
                 ck_assert(same_bits(eg_log_softmax_with(&o),
@@ -311,7 +311,7 @@ LOOP_TEST(where_reads_tensors, sizeof with_texts / sizeof *with_texts)
     eg_close(cx);
 }
 
-/* Values are looked at in each call, though text and shapes are those of the call before. */
+/* Elements are read in each call, though text and shapes are those of the call before. */
 TEST(where_sees_new_values)
 {
     eg_ctx *cx = eg_open();
@@ -323,7 +323,7 @@ TEST(where_sees_new_values)
         ck_assert_msg(eg_get(y, 0, 0) == 1.f / (float)(4 - k), "%g", eg_get(y, 0, 0));
         if (k < 3) eg_mut_i64(doc)[3 - k] = k + 1;
     }
-    /* an index that was inside may leave its axis now */
+    /* an index that was in range before may be out of range now */
     table = eg_cast(eg_ones(cx, 4), EG_BOOL);
     for (int k = 0; k < 2; k++) {
         eg_mut_i64(doc)[0] = k ? 4 : 3;
@@ -425,8 +425,7 @@ TEST(softmax_refuses)
     eg_close(cx);
 }
 
-/* -- the fused rows and their gradients are what plain operations say, whatever the length of a
- * row */
+/* -- the fused operations and their gradients equal plain operations, for any length of a row -- */
 typedef struct pair_of {
     const char *name;
     eg_tensor *(*fused)(eg_tensor *const *x, eg_tensor *target),
@@ -512,7 +511,7 @@ LOOP_TEST(fused_is_plain, sizeof pairs / sizeof *pairs)
     eg_close(cx);
 }
 
-/* The same bits from one thread and from three. */
+/* One thread and three have the same bits. */
 LOOP_TEST(fused_threads, sizeof pairs / sizeof *pairs)
 {
     eg_ctx *cx = eg_open(.threads = 1);
@@ -534,11 +533,11 @@ LOOP_TEST(fused_threads, sizeof pairs / sizeof *pairs)
     eg_close(cx);
 }
 
-/* A row has the bits that it has among others, whichever those are: rows that are summed two
- * abreast, and rows of a large tensor, which are computed a few at a time. */
+/* The bits of a row do not depend on the other rows: rows that are summed two at a time, and rows
+ * of a large tensor, which are computed a few at a time. */
 LOOP_TEST(fused_rows_alone, sizeof pairs / sizeof *pairs)
 {
-    /* rows, their length, how many are computed at once instead */
+    /* number of rows, their length, how many are computed at once instead */
     static const int64_t sizes[][3] = {
         { 7, 5, 1 }, { 5, 17, 1 }, { 4, 600, 3 }, { 6400, 512, 901 }
     };
@@ -567,8 +566,7 @@ LOOP_TEST(fused_rows_alone, sizeof pairs / sizeof *pairs)
     eg_close(cx);
 }
 
-/* lib/ops/memo.h: what a rule keeps for the operands that follow is not taken for another
- * gradient's. */
+/* lib/ops/memo.h: what a rule keeps for the next operands is not used for another gradient. */
 static eg_tensor *attends(eg_tensor *const *x)
 {
     return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED);
@@ -598,7 +596,7 @@ TEST(a_gradient_asked_for_again)
         /* 130 rows: two blocks and a part */
         if (norm) eg_grad(layernorm_plain(x, NULL), g, 3, x, fresh);
         for (int k = 0; norm && k < 3; k++) eg_assert_close(first[k], fresh[k], 1e-12);
-        eg_assign(again[0], eg_zeros_like(again[0])); /* the user's now */
+        eg_assign(again[0], eg_zeros_like(again[0])); /* the tensor now belongs to the user */
         eg_grad(z, g, 3, x, again);
         ck_assert(same_bits(first[0], again[0]));
         eg_assign(g, twice);
@@ -609,9 +607,9 @@ TEST(a_gradient_asked_for_again)
     eg_close(cx);
 }
 
-/* Random rows with NaN beside infinities, of every length that the loops treat in a way of its own,
- * contiguous and not: where a NaN is allowed the row is NaN (what is masked 0, −inf in the
- * logarithm), and what a mask forbids changes no bit of anything. */
+/* Random rows with NaN and infinities, of every length that the loops treat differently, contiguous
+ * and not: if a NaN is allowed the row is NaN (masked elements 0, −inf in the logarithm), and what
+ * a mask forbids changes no bit of anything. */
 static double odd_number(eg_ctx *cx)
 {
     const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
@@ -622,8 +620,7 @@ LOOP_TEST(nan_wins_and_what_is_masked_does_not_count, 24)
     static const int sizes[] = { 1, 2, 3, 15, 16, 17, 31, 40, 511, 512, 513, 1100 };
     const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
     const int n = sizes[_i / 2];
-    for (int turned = 0; turned < 2; turned++)
-        /* not at all, .keep, .keep and .where, .bias of −inf */
+    for (int turned = 0; turned < 2; turned++) /* no mask, .keep, .keep and .where, .bias of −inf */
         for (int masked = 0; masked < 4; masked++) {
             eg_ctx *cx = eg_open(.dtype = type, .seed = 5 + (uint64_t)n);
             enum { ROWS = 12 };
@@ -686,8 +683,8 @@ LOOP_TEST(nan_wins_and_what_is_masked_does_not_count, 24)
         }
 }
 
-/* A row has the bits that it has alone, whatever rows stand beside it: infinite and NaN ones, of
- * lengths below, at and above the sizes at which the loops over rows change. */
+/* A row has the bits that it has alone, whatever the rows next to it contain, also infinities and
+ * NaN, for lengths below, at and above the sizes at which the loops over rows change. */
 LOOP_TEST(rows_have_the_bits_that_they_have_alone, 2)
 {
     enum { ROWS = 37 };

@@ -30,7 +30,7 @@ TEST(sort_keeps_equals_in_their_order)
     eg_close(cx);
 }
 
-/* True if place a comes before place b by the definition of argsort. */
+/* True if index a precedes index b by the definition of argsort. */
 static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
 {
     const bool a_nan = v[a] != v[a], b_nan = v[b] != v[b];
@@ -38,8 +38,8 @@ static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
     const bool below = b_nan || (!a_nan && v[a] < v[b]);
     return below != descending;
 }
-/* The first k positions of rows of every length, dtype and layout: in order, equals in theirs, and
- * no other place comes before the last of them. */
+/* The first k indices of rows of every length, dtype and layout: sorted, equal elements in their
+ * order, and no other index precedes the last of them. */
 LOOP_TEST(positions_of_long_rows, 6)
 {
     enum { ROWS = 3, MOST = 1500 };
@@ -67,7 +67,7 @@ LOOP_TEST(positions_of_long_rows, 6)
                                : d % 37 == 3 ? -0.0
                                : d % 37 == 4 ? 0
                                              : value[e] * 0.37;
-                /* a row of equals, of which the last is NaN where there is one */
+                /* a row of equal elements, the last of which is NaN for floats */
                 if (turn > 15 && e < n) value[e] = e < n - 1 || dtype > EG_F64 ? 1 : NAN;
             }
             eg_tensor *x = eg_cast(eg_from_n(
@@ -103,8 +103,8 @@ LOOP_TEST(positions_of_long_rows, 6)
     eg_close(cx);
 }
 
-/* Along any axis, of any layout and through groups: what sorting each row does; and topk is the
- * head of sort. */
+/* Along any axis, with any layout and in groups: equal to sorting each row; topk is the beginning
+ * of sort. */
 TEST(sort_and_topk_by_letters)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -132,8 +132,8 @@ TEST(sort_and_topk_by_letters)
     eg_close(cx);
 }
 
-/* The largest alone, values and positions, where the string names an output: what max and argmax
- * give, in any order of axes. */
+/* The largest element and its index, if the string has an output: the results of max and argmax, in
+ * any order of axes. */
 TEST(topk_of_one_drops_its_axis)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -310,9 +310,9 @@ TEST(pnorm_neither_overflows_nor_divides_by_zero)
     eg_close(cx);
 }
 
-/* Where all that a norm measures is 0 it has a kink, and every order of its derivatives is 0 by
- * convention, forward mode too: of norms, of the standard deviation, whatever the equal values are,
- * and of normalisation without an eps, whose result is 0 there. */
+/* Where everything that a norm measures is 0 it has a kink, and its derivatives of every order are
+ * 0 by convention, also in forward mode: of norms, of the standard deviation of equal values, and
+ * of normalisation without an eps, whose result is 0 there. */
 static eg_tensor *root_sum(eg_tensor *x) { return eg_pnorm("i [j]", x, 2); }
 static eg_tensor *norm_half(eg_tensor *x) { return eg_pnorm("i [j]", x, .5); }
 static eg_tensor *norm_1(eg_tensor *x) { return eg_pnorm("i [j]", x, 1); }
@@ -385,7 +385,8 @@ TEST(functions_at_their_limits)
     eg_tensor *one = eg_ones(cx, 1), *ways = eg_from(cx, ((double[]){ 1, -1 }), 2);
     eg_assert_close(eg_atan2(ways, one), eg_scale(ways, M_PI_4), 1e-15);
     eg_assert_close(eg_atan2(ways, eg_neg(one)), eg_scale(ways, 3 * M_PI_4), 1e-15);
-    /* squares that would overflow, or vanish; an infinity wins over a NaN, as in C */
+    /* squares that would overflow, or underflow; an infinity takes precedence over a NaN, as in
+     * C */
     eg_tensor *far = eg_from(cx, ((double[]){ 3e300, 3e-300, -INFINITY, 0, -5 }), 5),
               *up = eg_from(cx, ((double[]){ -4e300, 4e-300, NAN, 0, 12 }), 5),
               *length = eg_from(cx, ((double[]){ 5e300, 5e-300, INFINITY, 0, 13 }), 5);

@@ -1,5 +1,5 @@
-/* test_spec.c: eingrad/notation.h: strings and predicates as data, their edits, and what is
- * refused. */
+/* test_spec.c: eingrad/notation.h: strings and predicates as data, how they are edited, and
+ * refusals. */
 #include <eingrad/check.h>
 #include <eingrad/notation.h>
 #include "fixtures.h"
@@ -60,7 +60,7 @@ TEST(sizes_are_bound)
     eg_clear(cx);
 }
 
-/* Each edit prints the shortest text that reads the same, and its data are those of the text. */
+/* Each edit gives the shortest text with the same meaning, and its data are those of the text. */
 enum { PICK, RENAME, REPLACE, INSERT, BRACKET, ITEMS };
 static const struct {
     int edit;
@@ -223,14 +223,14 @@ TEST(an_offset_counts_positions)
         case 2: eg_attention("bid,bjd,bje->bie", q, q, q, .where = "j < 2", .offset = -1); break;
         case 3: eg_attention("bid,bjd,bje->bie", q, q, q, .alibi = { "b", m }, .offset = -1); break;
         case 4: eg_linear_attention("bid,bjd,bje->bie", q, q, q, .offset = -1); break;
-        case 5: eg_mha_run(a, x, .offset = -1); break; /* rotary positions alone */
+        case 5: eg_mha_run(a, x, .offset = -1); break; /* only rotary positions */
         }
         snprintf(want, sizeof want, "%s%s", who[k], said);
         eg_assert_error(cx, want);
     }
 }
 
-/* i written as i + 2 is the mask of an offset of 2; the same with |i|. */
+/* i replaced by i + 2 is the mask with an offset of 2; the same with |i|. */
 TEST(a_replaced_index_is_an_offset)
 {
     static const char *const where[] = { "j <= i", "i - 3 < j <= i", "(i - j) % 3 == 1 | i*i < j",
@@ -259,7 +259,8 @@ TEST(formulas_as_data)
     ck_assert(f->condition && f->indices == 3 && !strcmp(f->index[0], "j"));
     ck_assert(eg_formula_has(f, "h") && !eg_formula_has(f, "k") && !eg_formula_has(NULL, "h"));
     ck_assert(!formula("i + 1")->condition);
-    f = formula("max(i, 3) == abs(i - |abs|) | 0 <= abs < 4"); /* a function is no index */
+    /* the name of a function is not an index */
+    f = formula("max(i, 3) == abs(i - |abs|) | 0 <= abs < 4");
     ck_assert(f->condition && f->indices == 2 && !strcmp(f->index[1], "abs"));
     ck_assert_str_eq(eg_formula_replace(f, "abs", "a", "8")->text,
                      "max(i, 3) == abs(i - 8) | 0 <= a < 4");
@@ -308,7 +309,7 @@ TEST(formulas_as_data)
     ck_assert(!eg_formula_parse_with(NULL, NULL) && eg_formula_terms(NULL, 1, NULL) == -1);
 }
 
-/* Where more than one query index stands in the predicate, the call says which one is moved. */
+/* If several query indices are in the predicate, the call says which one is shifted. */
 TEST(offset_letters)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 8), *q = eg_normal(cx, 0, 1, 3, 2, 4),
@@ -325,7 +326,7 @@ TEST(offset_letters)
         eg_softmax("h i [j]", x, .where = "j <= i + 2*h + 4"), 0);
     ck_assert(!eg_ok(eg_softmax("h i [j]", x, .where = "j <= i", .offset_letter = "j")));
     eg_assert_error(cx, "softmax: .offset_letter is 'j', which is no index of the queries");
-    /* attention knows which letter the query alone has */
+    /* attention knows the letter that only the query has */
     eg_assert_close(
         eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2),
         eg_attention(spec_, q, k, k, .where = "j <= i + h", .offset = 2, .offset_letter = "i"), 0);
@@ -350,7 +351,7 @@ TEST(offset_letters)
     ck_assert(eg_ok(eg_where_mask(cx, "j <= i + h", "[h] i [j]", 2, (int64_t[]){ 2, 3, 8 })));
 }
 
-/* Each allocation fails in turn: NULL, and the code says why. */
+/* Each allocation fails in turn: NULL, with the code of the error. */
 TEST(specs_without_memory)
 {
     int failures = 0;
@@ -392,7 +393,8 @@ TEST(formulas_over_known_names)
                     "mine: the predicate's tensor 'pad' is not one of 'batch', 'i', 'j', 'doc'\n");
     o.any_tensor = true;
     ck_assert_ptr_nonnull(eg_formula_parse_with(cx, &o));
-    o.text = "doc[batch, i]"; /* whole numbers are no truth; of an unknown tensor it may be one */
+    /* an integer is not a condition; an element of an unknown tensor may be one */
+    o.text = "doc[batch, i]";
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));
     eg_assert_error(cx, "mine: the predicate is a number, not a condition");
     o.text = "pad[j]";

@@ -1,4 +1,4 @@
-/* test_tape.c: what the tape knows besides gradients: which call made a node, hooks, names,
+/* test_tape.c: what the tape stores besides gradients: the call that made a node, hooks, names,
  * paths. */
 #if HAVE_CONFIG_H
 #include <config.h> /* HAVE_LIBDW */
@@ -8,8 +8,8 @@
 #include "gradcheck/gradcheck.h" /* eg__first_use */
 #include "tests.h"
 
-/* "… (test_tape.c:LINE)" where libdw reads lines; a static function's address has no name for
- * dladdr. */
+/* Asserts "… (test_tape.c:LINE)" if libdw can read lines; dladdr has no name for a static
+ * function. */
 static void assert_line(const char *text, const char *who, int line)
 {
     char want[128];
@@ -33,7 +33,7 @@ TEST(a_node_knows_the_line_that_made_it)
     const int deep = __LINE__ - 1;
     assert_line(eg_origin(t), "softmax", deep);
     assert_line(eg_origin(eg_operand(t, 0)), "einsum \"im,mj->ij\"", deep);
-    /* what a rule applies is the forward line's */
+    /* operations of a rule have the line of the forward call */
     ck_assert_int_eq(eg_grad(y, x, 1, &x, &dx), 0);
     assert_line(eg_origin(dx), "add", __LINE__ - 1);
     assert_line(eg_origin(eg_operand(dx, 0)), "mul", mul);
@@ -104,12 +104,12 @@ TEST(hooks_see_complete_cotangents)
     ck_assert_int_eq(eg_hook(y, note, &plain), 0);
     ck_assert_int_eq(eg_hook(aside, note, &plain), 0);
     ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &dx), 0);
-    ck_assert_int_eq(plain.n, 3); /* y, h, x: from y outward, each once */
+    ck_assert_int_eq(plain.n, 3); /* y, h, x: from y outwards, each once */
     ck_assert(plain.x[0] == y && plain.x[1] == h && plain.x[2] == x);
-    ck_assert_double_eq(eg_item(plain.g[1]), 2 * 9 + 1); /* both ways to h are in it */
+    ck_assert_double_eq(eg_item(plain.g[1]), 2 * 9 + 1); /* the paths through h both count */
     ck_assert(plain.g[2] == dx);
     ck_assert_double_eq(eg_item(dx), 6 * 19);
-    eg_hook(h, note, &twice); /* after the first one, in place of its g */
+    eg_hook(h, note, &twice); /* called after the first one, with its result */
     ck_assert_int_eq(eg_grad(y, NULL, 2, (eg_tensor *[]){ x, h }, (eg_tensor *[]){ NULL, NULL }),
                      0);
     ck_assert_double_eq(eg_item(plain.g[5]), 2 * 6 * 19);
@@ -141,7 +141,7 @@ TEST(hooks_refuse)
     ck_assert(strstr(eg_error(cx), "grad: the hook of exp"));
     eg_assert_error(cx, "returned f32 () for the result, which is f32 (3,)");
     eg_tensor *h = eg_tanh(x), *z = eg_square(h);
-    for (int turn = 0; turn < 2; turn++) { /* it is refused, and as before after it */
+    for (int turn = 0; turn < 2; turn++) { /* it is refused, and works as before afterwards */
         ck_assert_int_eq(eg_hook(h, calls_itself, z), 0);
         ck_assert_int_eq(eg_grad(z, x, 1, &x, &dx), -1);
         ck_assert(strstr(eg_error(cx), "grad: the hook of tanh"));
@@ -165,7 +165,7 @@ TEST(a_cut_path_is_named)
     ck_assert_ptr_null(cut);
     ck_assert_int_eq(eg_path_to(y, eg_ones(cx, 3), NULL), EG_NO_PATH);
     ck_assert_int_eq(eg_path_to(y, y, NULL), EG_OPEN_PATH);
-    /* one open way is enough */
+    /* one open path suffices */
     ck_assert_int_eq(eg_path_to(eg_mul(y, x), x, &cut), EG_OPEN_PATH);
     ck_assert_int_eq(eg_path_to(eg_exp(eg_detach(x)), x, &cut), EG_CUT_PATH);
     ck_assert_str_eq(eg_op_of(cut)->name, "detach");
@@ -177,13 +177,13 @@ TEST(a_cut_path_is_named)
     ck_assert_str_eq(eg_op_of(cut)->name, "cast");
     ck_assert_int_eq(eg_path_to(NULL, x, &cut), EG_NO_PATH);
     eg_clear(cx);
-    for (int k = 0; k < 300; k++) low = eg_shift(low, 1); /* deep, and wide without growing */
+    for (int k = 0; k < 300; k++) low = eg_shift(low, 1); /* deep, and with many paths */
     for (int k = 0; k < 60; k++) low = eg_add(low, low);
     ck_assert_int_eq(eg_path_to(low, x, &cut), EG_CUT_PATH);
     eg_close(cx);
 }
 
-/* -- what a sweep costs ----------------------------------------------------------------------- */
+/* -- the cost of a pass ------------------------------------------------------------------------ */
 static uint64_t nodes_of(eg_tensor *y, int count, eg_tensor *const *xs)
 {
     eg_tensor *dx[4];
@@ -201,14 +201,14 @@ TEST(gradients_nobody_asked_for_are_not_computed)
     ck_assert_uint_eq(nodes_of(y, 1, &v) - sum, 2); /* two products */
     ck_assert_uint_eq(nodes_of(y, 1, &w) - sum, 3); /* … and one contraction */
     ck_assert_uint_eq(nodes_of(y, 2, (eg_tensor *[]){ w, v }) - sum, 4);
-    ck_assert_uint_eq(nodes_of(y, 1, &x) - sum, 4); /* nothing of w or v, nor through detach */
+    ck_assert_uint_eq(nodes_of(y, 1, &x) - sum, 4); /* nothing for w or v, nor through detach */
     ck_assert_uint_eq(nodes_of(y, 3, (eg_tensor *[]){ x, w, v }) - sum, 6);
     ck_assert_uint_eq(nodes_of(y, 1, (eg_tensor *[]){ eg_ones(cx, 3) }), 0);
     eg_close(cx);
 }
 
 /* dx is a sum of 16 products: with a history each partial sum is a tensor, without one all but the
- * first share their place. */
+ * first have the same memory. */
 TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
@@ -236,7 +236,7 @@ TEST(the_first_nan_is_named)
     eg_tensor *x = eg_from(cx, ((float[]){ 1, 2, 3e38f, 1, 1, 1 }), 2, 3),
               *w = eg_full(cx, 3, 3, 2), *dx, *nan = eg_full(cx, NAN, 2, 3);
     ck_assert(!eg_trace(cx, true));
-    eg_assert_ok(eg_context(eg_exp(nan))); /* not its doing */
+    eg_assert_ok(eg_context(eg_exp(nan))); /* exp is not the cause */
     ck_assert(eg_ok(eg_add(nan, x)));
     ck_assert(!eg_ok(eg_einsum("im,mj->ij", x, w)));
     const int product = __LINE__ - 1;
@@ -296,7 +296,7 @@ TEST(a_graph_as_text_and_as_dot)
                       strstr(text, "n2 -> n3 [label=\"md\"];"),
                   "%s", text);
     ck_assert_msg(strstr(text, "n3 -> n4;\n  n3 -> n4;"), "%s", text);
-    /* each node once, however many ways lead to it */
+    /* each node once, however many paths lead to it */
     for (int k = 0; k < 60; k++) y = eg_add(y, y);
     read_back(eg_graph_print, y, text, sizeof text);
     ck_assert(strstr(text, "  65  add 64, 64"));
@@ -313,8 +313,7 @@ TEST(a_graph_as_text_and_as_dot)
     eg_close(cx);
 }
 
-/* Letters of the string where it had letters; the gradient's too. Names and groups get letters of
- * their own. */
+/* The letters of the string, also in the gradient's string. Names and groups get other letters. */
 TEST(einsum_keeps_its_letters)
 {
     eg_ctx *cx = eg_open();
@@ -333,7 +332,7 @@ TEST(einsum_keeps_its_letters)
     eg_close(cx);
 }
 
-/* -- a row at its first use: what a build with --enable-debug asks by itself ------------------ */
+/* -- an operation at its first use: the tests of a build with --enable-debug ------------------- */
 static bool same_shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -415,7 +414,7 @@ TEST(names_stay_with_their_tensor)
     eg_close(cx);
 }
 
-/* A row of one's own whose rule needs what forward found out: the place of the largest element. */
+/* A custom operation whose rule needs a result of forward: the index of the largest element. */
 typedef struct place {
     int64_t of_largest;
 } place;

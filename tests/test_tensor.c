@@ -1,4 +1,4 @@
-/* test_tensor.c: leaves, values in and out, casts, random draws, printing. */
+/* test_tensor.c: leaves, reading and writing elements, casts, random draws, printing. */
 #include <eingrad/check.h>
 #include <float.h>
 #include <math.h>
@@ -77,13 +77,13 @@ TEST(leaves_refuse)
     eg_uniform_n(cx, EG_I32, 0, 1, 0, NULL);
     eg_assert_error(cx, "uniform: draws are f32 or f64, not i32; eg_randint draws integers");
     eg_normal(cx, 0, -1, 2);
-    eg_assert_error(cx, "normal: mean 0 and deviation -1 make no distribution");
+    eg_assert_error(cx, "normal: mean 0 and deviation -1 are not those of a normal distribution");
     eg_randint(cx, 3, 3, 2);
-    eg_assert_error(cx, "randint: [3, 3) holds no integer");
+    eg_assert_error(cx, "randint: [3, 3) contains no integer");
     eg_arange(cx, EG_F32, 0, 1, 0);
-    eg_assert_error(cx, "arange: from 0 to 1 in steps of 0 is not a ramp");
+    eg_assert_error(cx, "arange: from 0 to 1 in steps of 0 makes no sequence");
     eg_arange(cx, EG_I32, 0, 2, .5);
-    eg_assert_error(cx, "arange: start 0 and step 0.5 must be whole numbers for i32");
+    eg_assert_error(cx, "arange: start 0 and step 0.5 must be integers for i32");
     eg_arange(cx, EG_BOOL, 0, 2, 1);
     eg_assert_error(cx, "arange: bool has no ramp");
     eg_arange(cx, EG_F64, 0, 1e30, 1);
@@ -133,7 +133,7 @@ TEST(asking_tolerates_anything)
     eg_close(cx);
 }
 
-/* -- out and in ------------------------------------------------------------------------------- */
+/* -- reading and writing ----------------------------------------------------------------------- */
 TEST(values_out)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -205,13 +205,13 @@ TEST(assign_takes_overlapping_sources)
     eg_close(cx);
 }
 
-/* A value that a gradient still needs was overwritten: noticed through any view of the storage. */
+/* A value that a gradient needs was overwritten: detected through any view of the storage. */
 TEST(what_cannot_be_written_is_refused)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 6);
     eg_assign(eg_unfold_axis(x, 0, 3, 1), eg_ones(cx, 4, 3));
-    eg_assert_error(cx, "elements share their place");
+    eg_assert_error(cx, "elements overlap");
     ck_assert_int_eq(eg_fill(eg_unfold_axis(x, 0, 3, 3), 7), 0);
     ck_assert_int_eq(eg_fill(eg_transpose(eg_flip_axis(eg_view(x, 3, 2), 0), 0, 1), 8), 0);
     ck_assert_double_eq(eg_get(x, 5), 8);
@@ -283,7 +283,8 @@ TEST(casts_convert_as_c_and_stay_defined)
     eg_close(cx);
 }
 
-/* Any strides to any strides, big enough for tiles and threads, against element by element. */
+/* Between any strides, large enough for tiles and threads, compared with a copy element by
+ * element. */
 TEST(copies_agree_element_by_element)
 {
     eg_ctx *cx = eg_open(.threads = 3);
@@ -311,7 +312,8 @@ TEST(copies_agree_element_by_element)
     eg_close(cx);
 }
 
-/* Past the caches: rows and columns, on lines and across them, of one thread and of two. */
+/* With non-temporal stores: rows and columns, aligned to cache lines and not, with one thread and
+ * two. */
 LOOP_TEST(large_copies_agree, 2)
 {
     eg_ctx *cx = eg_open(.threads = 1 + _i);
@@ -389,7 +391,7 @@ TEST(draws_have_the_moments_and_stay_inside)
     eg_close(cx);
 }
 
-/* 4.13; a draw is a function of seed, number and place */
+/* an element depends only on seed, number of the draw, and index */
 TEST(draws_do_not_depend_on_threads)
 {
     eg_ctx *one = eg_open(.seed = 5, .threads = 1), *many = eg_open(.seed = 5, .threads = 7);
@@ -452,16 +454,16 @@ static void count_stretch(int64_t n, char *const *p, const int64_t *step, const 
     (void)n, (void)p, (void)step, (void)user;
     atomic_fetch_add(&stretches, 1);
 }
-/* What could have been divided while helpers slept adds up, whatever the operands look like: a
- * second call that is worth dividing wakes them. A context without helpers is as one whose helpers
- * sleep. */
+/* Loops that could have been divided while helpers slept add up, whatever the operands are: a
+ * second call that is worth dividing wakes them. This also holds for a context that has no helpers
+ * yet. */
 TEST(loops_that_add_up_wake_helpers)
 {
     for (int how = 0; how < 3; how++) {
         eg_ctx *cx = eg_open(.threads = 2);
         eg_tensor *x = eg_zeros(cx, 512, 512);
         if (how) x = eg_flip_axis(x, how == 1 ? 1 : 0);
-        if (how == 1) x = eg_flip_axis(x, 0); /* one axis of steps back */
+        if (how == 1) x = eg_flip_axis(x, 0); /* one axis with negative steps */
         int most = 0;
         for (int k = 0; k < 3; k++) {
             stretches = 0;
@@ -559,8 +561,9 @@ TEST(prints_views_and_counts_as_snprintf)
     eg_close(cx);
 }
 
-/* -- sums of what expand stretched ------------------------------------------------------------ */
-/* Σ x over what a broadcast of (dims) to x's shape stretches: the gradient of that broadcast. */
+/* -- sums over axes that expand broadcasts ----------------------------------------------------- */
+/* Σ x over the axes that a broadcast of (dims) to x's shape expands: the gradient of that
+ * broadcast. */
 static eg_tensor *summed(eg_tensor *x, int rank, const int64_t *dims)
 {
     eg_tensor *narrow = eg_full_n(eg_context(x), eg_type(x), 0, rank, dims), *g;
@@ -613,7 +616,7 @@ TEST(sums_right_whatever_the_threads_and_strides)
                 ck_assert_double_eq_tol(eg_f64(y)[k], w[k], near_zero * 1e2);
             eg_pop(cx, m);
         }
-    /* a million times 0.1 in f32: one after the other it would be wrong in the second digit */
+    /* a million times 0.1 in f32: added one after another the second digit would be wrong */
     eg_tensor *tenth = eg_full_n(cx, EG_F32, .1, 2, (int64_t[]){ 1000000, 1 });
     ck_assert_double_eq_tol(eg_item(summed(tenth, 1, (int64_t[]){ 1 })), 1e5, .1);
     eg_close(cx);

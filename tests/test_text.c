@@ -1,4 +1,4 @@
-/* test_text.c: language models of a text, and what training offers beside its steps: parts of a
+/* test_text.c: language models of a text, and options of training besides its steps: parts of a
  * batch, early stop, the best checkpoint. */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
@@ -80,7 +80,7 @@ TEST(training_stays_before_what_is_held_out)
         least = at < least ? at : least;
         most = at > most ? at : most;
     }
-    /* the last target is the last symbol before it */
+    /* the last target is the last symbol before the held-out part */
     ck_assert(least == 0 && most + 20 == d->held - 1);
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 20 });
     eg_score s;
@@ -93,7 +93,7 @@ TEST(training_stays_before_what_is_held_out)
     eg_assert_ok(cx);
 }
 
-TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the context */
+TEST(a_rhythm_is_learnt) /* to almost 0 bits, and continued beyond the context */
 {
     eg_data *d = repeated("abcabd", 1200);
     eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 32, .heads = 2, .batch = 16,
@@ -103,7 +103,8 @@ TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the contex
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert_int_eq(p.step, 150);
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
-    ck_assert_msg(s.loss < 0.15, "%g", s.loss); /* the first positions of a window cannot know */
+    /* the first positions of a window have no context */
+    ck_assert_msg(s.loss < 0.15, "%g", s.loss);
     ck_assert_double_eq(p.held_out_loss, s.loss);
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 31, .temperature = EG_OFF),
                      "dabcabdabcabdabcabdabcabdabcabd");
@@ -188,8 +189,9 @@ TEST(texts_refused)
     eg_assert_ok(cx);
 }
 
-/* -- looks at the test set -------------------------------------------------------------------- */
-/* a model that cannot change: one look sets the mark, three more do not better it */
+/* -- evaluations on the test set --------------------------------------------------------------- */
+/* a model that cannot change: the first evaluation sets the minimum, three more do not improve
+ * it */
 TEST(early_stop_counts_looks)
 {
     eg_trainer *t =
@@ -205,7 +207,7 @@ TEST(early_stop_counts_looks)
     ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
 }
 
-TEST(the_best_is_kept) /* a learning rate that spoils what it learnt */
+TEST(the_best_is_kept) /* with a learning rate so large that the model gets worse again */
 {
     char path[] = "/tmp/eg_best_XXXXXX";
     close(mkstemp(path));
@@ -339,7 +341,7 @@ TEST(curves_are_drawn)
     unlink(path), unlink(other);
 }
 
-/* The extremes of a curve of a million points are in the picture, which is small all the same. */
+/* The extremes of a curve of a million points are in the picture, which is small nevertheless. */
 TEST(long_curves_are_small)
 {
     enum { N = 1000000 };
@@ -368,8 +370,8 @@ static bool stops(void *user, eg_trainer *t, const eg_progress *p)
 
 GROUP("contexts", .timeout = 600)
 
-/* one run; another that is stopped at step 7, saved, loaded with other threads and gone on with;
- * the text in a file */
+/* one run; another that is stopped at step 7, saved, loaded with other threads and continued; the
+ * text in a file */
 LOOP_TEST(a_resumed_text_has_the_same_bits, 2)
 {
     char text[] = "/tmp/eg_text_XXXXXX", whole[] = "/tmp/eg_whole_XXXXXX",

@@ -1,6 +1,6 @@
-/* test_textbook.c: what texts on attention say of it, a test for each statement: mistakes that are
- * common, self- and cross-attention, shapes, the layout with the sequence first, an example worked
- * with numbers. The numbers are those of NumPy and PyTorch in f64. */
+/* test_textbook.c: statements of texts on attention, a test for each: common mistakes, self- and
+ * cross-attention, shapes, the layout with the sequence first, an example computed with numbers.
+ * The values are those of NumPy and PyTorch in f64. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -223,7 +223,7 @@ TEST(weights_are_returned_before_dropout)
     uint64_t draw = eg_draws(cx);
     eg_tensor *y = eg_mha_run(m, x, .weights = &w, .dropped = &dropped);
     eg_set_draws(cx, draw);
-    eg_assert_close(eg_mha_run(m, x), y, 0); /* asking changes no number */
+    eg_assert_close(eg_mha_run(m, x), y, 0); /* requesting the weights changes nothing */
     eg_assert_close(eg_sum("b h i [j]", w), eg_ones(cx, 2, 2, 5), 1e-14);
     ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(w, dropped)))) > 0);
 }
@@ -395,7 +395,7 @@ TEST(values_and_the_gradients_are_einsums)
     eg_assert_close(dx[1], eg_einsum("ibhd,ijbh->jbhd", g, a), 1e-14);
 }
 
-/* .score_fn is what other libraries have as a method get_scores to be overridden. */
+/* .score_fn corresponds to a method get_scores that other libraries let users override. */
 static eg_tensor *relative(void *user, eg_tensor *s) { return eg_on("ibhj, ij", eg_add, s, user); }
 TEST(the_scores_can_be_replaced)
 {
@@ -435,9 +435,9 @@ TEST(a_mask_says_its_own_order)
                     eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, k,
                                  .keep = { "ijb", eg_rearrange("b j i -> i j b", bji) }),
                     0);
-    /* (2, 3, 2) would fit by luck: i = 2, j = 3, b = 2 */
+    /* (2, 3, 2) could be i = 2, j = 3, b = 2 */
     eg_attention("ibhd,jbhd,jbhe->ibhe", q, k, k, .keep = { "ijb", eg_transpose(bji, 0, 0) });
-    ck_assert_ptr_null(eg_error(cx)); /* sizes cannot tell; the letters do */
+    ck_assert_ptr_null(eg_error(cx)); /* the sizes are valid; the letters decide */
 }
 
 TEST(causal_has_no_batch)
@@ -623,7 +623,7 @@ TEST(parameters_do_not_depend_on_heads)
     }
 }
 
-/* As many parameters with 2 heads as with 1, and other numbers all the same. */
+/* 2 heads have as many parameters as 1, but another result. */
 TEST(heads_divide_the_same_parameters)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 1, 3, 8), *y[2];
@@ -694,8 +694,8 @@ TEST(initial_values_norm_residual_clipping)
     ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_square(w))), 0);
 }
 
-/* Sparse and local attention for long inputs: a window is a predicate, and equals the mask that it
- * means. */
+/* Sparse and local attention for long inputs: a window is a predicate, and equals the corresponding
+ * mask. */
 TEST(local_attention_is_a_predicate)
 {
     const int64_t n = 40;
@@ -709,8 +709,8 @@ TEST(local_attention_is_a_predicate)
                     eg_attention("id,jd,je->ie", q, k, v, .keep = { "ij", keep }), 1e-14);
 }
 
-/* Batched products equal the loop over samples, and intermediates are reused: once warm, the heads'
- * products hold no more memory. */
+/* Batched products equal the loop over samples, and intermediates are reused: after the first call,
+ * the heads' products take no more memory. */
 TEST(batched_products_reuse_their_memory)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 4, 8, 20, 16), *k = eg_normal(cx, 0, 1, 4, 8, 20, 16), *loop,

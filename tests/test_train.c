@@ -142,7 +142,7 @@ LOOP_TEST(schedules_as_pytorch, 15)
     const double *right = eg_f64(golden("schedule", cases[_i].name, -1));
     for (int t = 0; t < STEPS; t++)
         ck_assert_double_eq_tol(0.2 * eg_schedule_factor(&cases[_i].s, t), right[t], 1e-12);
-    /* past the end a schedule stays where it ended */
+    /* past its end a schedule keeps its last value */
     ck_assert(eg_schedule_factor(&cases[_i].s, 1000) >= 0);
 }
 
@@ -237,9 +237,8 @@ TEST(optimisers_refuse)
                   INT64_MAX) >= 0);
 }
 
-/* -- parameters that a step does not reach, and losses that reach none
- * -------------------------------- */
-/* no decay, no momentum, no count: as PyTorch leaves out what has no gradient */
+/* -- parameters without a gradient in a step, and losses without any --------------------------- */
+/* no decay, no momentum, no count: PyTorch also leaves out parameters without a gradient */
 LOOP_TEST(unreached_parameters_stay, 3)
 {
     static const struct {
@@ -276,7 +275,7 @@ LOOP_TEST(unreached_parameters_stay, 3)
     }
 }
 
-/* the sentence, then nothing has moved: neither a parameter nor what the optimiser remembers */
+/* the error, and nothing has changed: no parameter and no state of the optimiser */
 static void refuses(eg_opt *op, eg_tensor *loss, const char *sentence)
 {
     eg_tensor *before[16];
@@ -333,7 +332,8 @@ TEST(what_is_not_finite_stops_a_step)
         eg_assert_error(cx, k ? "adam: the gradient of \"w\" has a inf"
                               : "adam: the gradient of \"w\" has a nan");
     }
-    bad[0] = eg_full(cx, 1e200, 3); /* v would be infinite, and its parameter stand still */
+    /* v would be infinite, and its parameter would never change again */
+    bad[0] = eg_full(cx, 1e200, 3);
     eg_opt *free_of_norm = eg_rmsprop(p);
     ck_assert_int_eq(eg_step_by(free_of_norm, bad), -1);
     eg_assert_error(cx, "rmsprop: a gradient has an element of 1e+200, whose square overflows f64");
@@ -488,7 +488,8 @@ static bool right_majority(const eg_data *d, const eg_example *e)
 
 GROUP("data", .setup = open_f32, .teardown = close_cx)
 
-LOOP_TEST(tasks_are_right, 8) /* each by a second program; pure functions of seed and number */
+/* each compared with a second program; pure functions of seed and number */
+LOOP_TEST(tasks_are_right, 8)
 {
     static const struct {
         const char *name;
@@ -561,7 +562,7 @@ TEST(pairs_in_any_order)
         eg_data_example(d, 9, (k + 60) % 180, &other);
         changed += memcmp(&e, &other, sizeof e) != 0;
         eg_data_decode(d, e.inputs, e.input, text, sizeof text);
-        ck_assert_int_eq(seen[atoi(text)]++, k / 60); /* each once before any comes again */
+        ck_assert_int_eq(seen[atoi(text)]++, k / 60); /* each once before any is repeated */
     }
     ck_assert_int_gt(changed, 150);
     int32_t tokens[8];
@@ -588,7 +589,7 @@ TEST(pairs_of_words)
     ck_assert_str_eq(out, "to c go7");
 }
 
-/* one in ten by a hash would be none of k1 … k30; two pairs suffice */
+/* by the hash one in ten would be none of k1 … k30; two pairs suffice */
 TEST(of_few_pairs_one_is_held_out)
 {
     char text[512] = "";
@@ -640,7 +641,8 @@ LOOP_TEST(pairs_refused, 8)
 /* -- the trainer ------------------------------------------------------------------------------ */
 GROUP("trainer", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
-/* to 99 %; a head on the anti-diagonal; gradients; predictions = evaluation; the file */
+/* to 99 %; a head on the anti-diagonal; gradients; predictions agree with the evaluation; the
+ * file */
 TEST(reverse_is_learned)
 {
     eg_data *d = eg_data_task(cx, eg_task_find("reverse"));
@@ -708,7 +710,7 @@ TEST(a_task_of_the_users)
     eg_assert_ok(cx);
 }
 
-/* Examples that a task of the user's may not give. */
+/* Examples that a user's task may not give. */
 static void make_short(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->outputs = 0; }
 static void make_long(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->inputs = 4; }
 static void make_unknown(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->input[1] = 5; }
@@ -776,7 +778,7 @@ TEST(greedy_decoding_is_evaluation) /* a half-trained decoder: sequence by seque
     ck_assert_int_gt(right, 300);
 }
 
-/* a step records its own history, whatever eg_nograd says */
+/* a step records its history, also under eg_nograd */
 TEST(steps_need_no_recording)
 {
     double loss[2];
@@ -791,7 +793,7 @@ TEST(steps_need_no_recording)
     ck_assert(loss[0] >= loss[1] && loss[0] <= loss[1]);
 }
 
-/* against eg_trainer_attention_weights, input by input */
+/* compared with eg_trainer_attention_weights, input by input */
 TEST(saturated_heads_are_measured)
 {
     enum { HEADS = 2 };
@@ -825,7 +827,7 @@ TEST(saturated_heads_are_measured)
     eg_assert_error(cx, "saturation: the result is NULL");
 }
 
-/* what the trainer fills in: the end, the warm-up, d_model, the scale of noam */
+/* defaults of the trainer: the end, the warm-up, d_model, the scale of noam */
 LOOP_TEST(schedules_of_a_trainer, 6)
 {
     static const struct {
@@ -850,7 +852,7 @@ LOOP_TEST(schedules_of_a_trainer, 6)
     ck_assert_double_eq_tol(peak, eg_task_find("copy")->lr, 1e-15);
 }
 
-/* a NaN in what the optimiser remembers does not enter a run */
+/* a NaN in the optimiser's state is refused */
 TEST(files_with_odd_moments)
 {
     const char *path = "odd_moments_test.safetensors";
@@ -904,8 +906,8 @@ TEST(files_refused)
     unlink(path);
 }
 
-/* A checkpoint whose metadata say another number for a key; the length of the header is written
- * anew. */
+/* Writes a checkpoint with another number for a key of its metadata, and corrects the length of the
+ * header. */
 static void with_number(const char *from, const char *to, const char *key, const char *value)
 {
     long n;
@@ -930,8 +932,8 @@ static void with_number(const char *from, const char *to, const char *key, const
     free(header), free(bytes);
 }
 
-/* Sizes are compared with the tensors before anything is made from them; each number has a range. A
- * file of n bytes takes 8 n + 64 MB at most, these far less. NULL: such a model answers. */
+/* Sizes are compared with the tensors before anything is allocated; each number has a range. A file
+ * of n bytes takes 8 n + 64 MB at most, these far less. NULL: such a model works. */
 static const struct {
     const char *key, *value, *error;
 } damaged[] = {
@@ -945,7 +947,7 @@ static const struct {
       "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
     { "longest", "1048576",
       "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
-    { "longest", "4", "a model of 4 positions, but reverse needs 16" },
+    { "longest", "4", "the model has 4 positions, but reverse needs 16" },
     { "batch", "1048576", NULL },
     { "block", "8", NULL },
     { "decay_steps", "9007199254740992", NULL },
@@ -999,7 +1001,7 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
     unlink(path), unlink(bad);
 }
 
-/* A file from before there were blocks goes on with those that its sizes give. */
+/* A file from before blocks existed continues with the blocks that follow from its sizes. */
 TEST(older_checkpoints_go_on_in_blocks)
 {
     char path[] = "/tmp/eg_older_XXXXXX";
@@ -1121,8 +1123,8 @@ TEST(trainers_refused)
     eg_assert_error(cx, "a smaller lr or clip_norm may help");
 }
 
-#if !EG_DEBUG_ALLOC /* with a malloc per tensor every step takes some */
-/* A thread that the system did not run at first takes its memory when it does. */
+#if !EG_DEBUG_ALLOC /* with a malloc for each tensor every step takes memory */
+/* A thread that the system did not run at first allocates its memory when it runs. */
 TEST(a_warm_step_takes_no_memory)
 {
     eg_trainer *t = small_trainer("reverse", 0.1);
@@ -1139,7 +1141,7 @@ TEST(a_warm_step_takes_no_memory)
 }
 #endif
 
-/* allocation number `left` fails, and every later one */
+/* allocation number `left` fails, and so do all later ones */
 
 static bool whole_life(eg_ctx *mine, const char *path)
 {
@@ -1156,7 +1158,7 @@ static bool whole_life(eg_ctx *mine, const char *path)
     return good;
 }
 
-/* Of the later ones some: with a malloc per tensor there are many. */
+/* Only some of the later ones: with a malloc for each tensor there are many. */
 TEST(allocations_fail_in_turn) { memory_ends_in_turn(whole_life, 100); }
 
 static bool third(void *user, eg_trainer *t, const eg_progress *p)
@@ -1177,7 +1179,7 @@ TEST(watching_stops)
 
 GROUP("resume", .timeout = 600)
 
-/* one run of 12 steps; another of 5, saved, loaded elsewhere with other threads, 7 more */
+/* one run of 12 steps; another of 5, saved, loaded in another context with other threads, 7 more */
 LOOP_TEST(a_resumed_run_has_the_same_bits, 8)
 {
     static const struct {
@@ -1253,7 +1255,7 @@ TEST(looking_changes_nothing)
     unlink(files[0]), unlink(files[1]);
 }
 
-/* What is NULL is said with the name of the function, where no context can be asked. */
+/* If an argument is NULL and there is no context, the error names the function. */
 TEST(a_function_that_is_given_NULL_says_so)
 {
     static const char *const said[] = {

@@ -1,6 +1,6 @@
-/* test_trust.c: how far the gradient check can be trusted with what is right: 26 functions at
- * random points of five scales, and right gradients at awkward points (saturation, cancellation,
- * kinks, cusps, spreads of scales, noise). test_plants.c has the wrong ones. */
+/* test_trust.c: whether the gradient check accepts right gradients: 26 functions at random points
+ * of five scales, and right gradients at difficult points (saturation, cancellation, kinks, cusps,
+ * ranges of scales, noise). test_plants.c has wrong ones. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>
@@ -184,7 +184,7 @@ LOOP_TEST(random_points_are_not_called_wrong, (int)(sizeof usual / sizeof *usual
                   "%d of %d right ones were rejected", failed, 5 * draws);
 }
 
-/* -- awkward points --------------------------------------------------------------------------- */
+/* -- difficult points -------------------------------------------------------------------------- */
 static eg_tensor *c_of(eg_tensor *like, double v) { return eg_scale(eg_ones_like(like), v); }
 F(f_xent) { return eg_cross_entropy("i [v]", A, u); }
 F(f_relu2)
@@ -351,7 +351,7 @@ typedef struct awkward {
     eg_function *f;
     const char *a, *b, *u; /* numbers; rows by ';'; NULL: none */
     int order, directions;
-    bool kink; /* KINK is right */
+    bool kink; /* KINK is the right verdict */
 } awkward;
 static eg_tensor *numbers(eg_ctx *cx, const char *s, bool index)
 {
@@ -517,8 +517,7 @@ TEST(many_kinks_along_a_direction)
     ck_assert_int_eq(rejected, 0);
 }
 
-/* -- sensitivity: one element of a rule's answer times 1 + 1e-7 ---------------------------------
- */
+/* -- sensitivity: one element of a rule's result times 1 + 1e-7 -------------------------------- */
 static bool same_shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -564,7 +563,7 @@ LOOP_TEST(an_element_off_by_1e_7_is_found, USUAL + MORE)
     bool found = false;
     for (int k = 0; r && k < r->shown; k++)
         found |= r->entry[k].verdict == EG_WRONG && r->entry[k].index == 4;
-    /* f_max, f_sort: the element may not be the largest, and has no gradient */
+    /* f_max, f_sort: the element may not be the largest, and then has no gradient */
     const bool flat = r && r->passed && f == f_max;
     ck_assert_msg(found || flat, "%d: %s", _i, r ? r->text : eg_error(cx));
     for (int k = 0; found && k < r->shown; k++)

@@ -1,4 +1,4 @@
-/* test_variants.c: what published models change in the parts of a transformer: gated feed-forward,
+/* test_variants.c: variants of the parts of a transformer in published models: gated feed-forward,
  * eps of the norms, rotary positions of every kind, norms of query and key, biases of the keys.
  * Each is compared with its equation, and with PyTorch (tests/reference/variants.py). */
 #include <eingrad.h>
@@ -34,7 +34,7 @@ static eg_tensor *golden(const char *group, const char *name)
     eg_assert_ok(cx);
     return x;
 }
-/* The parameters of the file; those of p have values of their names. */
+/* Sets the parameters of the file; those of p have values that depend on their names. */
 static void set_parameters(eg_params *p, const char *group)
 {
     for (int k = 0; eg_params_at(p, k); k++)
@@ -91,7 +91,7 @@ LOOP_TEST(rotary_positions_as_transformers, 5)
     } cases[] = {
         { "rotary_llama", { .base = 500000 }, 0 }, { "rotary_gptj", { .interleaved = true }, 0 },
         { "rotary_neox", { .width = 4 }, 0 },      { "rotary_linear", { .factor = 4 }, 0 },
-        { "rotary_learned", { .base = 7 }, 0 }, /* which frequencies replace */
+        { "rotary_learned", { .base = 7 }, 0 }, /* replaced by frequencies */
     };
     const char *group = cases[_i].group;
     const bool learned = _i == 4;
@@ -184,7 +184,7 @@ TEST(the_gate_goes_through_the_activation)
     eg_assert_error(cx, "linear \"f.up\": 'i' is 4 in the module but 5 in the operand's last axis");
 }
 
-/* gates and eps reach every part of a block and of the models, and nothing else changes */
+/* gates and eps apply in every part of a block and of the models, and nothing else changes */
 LOOP_TEST(gates_and_eps_in_models, 4)
 {
     const bool rms = _i % 2, post = _i / 2;
@@ -238,7 +238,7 @@ LOOP_TEST(eps_that_is_none, 3)
 /* -- rotary positions ------------------------------------------------------------------------- */
 GROUP("rotary", .setup = open_f64, .teardown = close_cx)
 
-/* every option at once, each number by its equation; x permuted and reversed */
+/* every option at the same time, each element by its equation; x permuted and reversed */
 LOOP_TEST(rotary_by_its_equation, 8)
 {
     const bool mixed = _i & 1, own = _i & 2, part = _i & 4;
@@ -278,7 +278,7 @@ LOOP_TEST(rotary_gradients_of_everything, 2)
                     eg_normal(cx, 0, 1, 2, 3), eg_normal(cx, 0, 1, 2));
 }
 
-/* whole numbers of every type, f32 beside f64, positions that are those counted */
+/* integers of every type, f32 and f64, positions equal to the default ones */
 TEST(positions_of_any_type)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *y = eg_rotary("id, id", x, .offset = 5);
@@ -288,7 +288,7 @@ TEST(positions_of_any_type)
     eg_assert_close(eg_rotary("id, id", x, .positions = { "i", eg_cast(i, EG_F32) }), y, 0);
     eg_assert_close(eg_rotary("id, id", x, .positions = { "", eg_scalar(cx, 5) }),
                     eg_rotary("id, id", x, .positions = { "i", eg_full(cx, 5, 3) }), 0);
-    eg_tensor *far = eg_cast(x, EG_F32), /* angles do not know of f32 */
+    eg_tensor *far = eg_cast(x, EG_F32), /* angles are not computed in f32 */
         *z = eg_rotary("id, id", far,
                        .positions = { "i", eg_arange(cx, EG_I64, 1 << 24, (1 << 24) + 3, 1) });
     eg_assert_close(eg_cast(z, EG_F64),
@@ -302,11 +302,11 @@ LOOP_TEST(rotary_refuses_options, 15)
         eg_rotary_args o;
         const char *why;
     } cases[] = {
-        { { .width = 3 }, "rotary: the width is 3, which makes no pairs" },
-        { { .width = 6 }, "rotary: .width is 6, but x has 4 numbers under 'd'" },
+        { { .width = 3 }, "rotary: the width must be even, not 3" },
+        { { .width = 6 }, "rotary: .width is 6, but x has 4 elements along 'd'" },
         { { .width = -2 }, "rotary: .width is -2" },
-        { { .factor = -1 }, "rotary: .factor is -1, by which positions are divided" },
-        { { .factor = NAN }, "rotary: .factor is nan" },
+        { { .factor = -1 }, "rotary: .factor must be positive, not -1" },
+        { { .factor = NAN }, "rotary: .factor must be positive, not nan" },
         { { .frequencies = eg_ones(cx, 3) },
           "rotary: .frequencies are 3 numbers of f64 in 1 axis, but 2 pairs are turned" },
         { { .frequencies = eg_cast(eg_ones(cx, 2), EG_I32) }, "2 numbers of i32 in 1 axis" },
@@ -322,7 +322,7 @@ LOOP_TEST(rotary_refuses_options, 15)
           "rotary: .positions: index 'i' occurs twice\n  ii\n   ^" },
         { { .positions = { "(bi)", two } }, "the indices of the positions are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
-          "rotary: .positions is bool; positions are numbers" },
+          "rotary: .positions is bool, neither float nor integer" },
     };
     eg_rotary_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bid, id", o.x = x;
@@ -394,7 +394,8 @@ LOOP_TEST(options_have_gradients_by_parameters, KINDS)
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
 }
 
-/* place by place with a cache is the whole pass; fused is unfused; recording changes no bit */
+/* position by position with a cache equals the full pass; fused equals unfused; recording changes
+ * no bit */
 LOOP_TEST(options_behind_a_cache, KINDS)
 {
     eg_params *p = eg_params_open(cx);
@@ -414,7 +415,7 @@ LOOP_TEST(options_behind_a_cache, KINDS)
     eg_nograd(cx, false);
 }
 
-/* copies carry what the options added; what the other lacks is named */
+/* copies include the parameters of options; what the other module lacks is named */
 LOOP_TEST(options_are_copied, KINDS)
 {
     eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
@@ -430,7 +431,7 @@ LOOP_TEST(options_are_copied, KINDS)
     eg_assert_error(cx, "mha_copy: \"plain\" has no ");
 }
 
-/* further scores: beside all masks, in groups; a row without keys has their value alone */
+/* additional scores: with all masks, in groups; a row without keys has only their value */
 TEST(further_keys_beside_masks)
 {
     eg_params *p = eg_params_open(cx);
@@ -448,7 +449,7 @@ TEST(further_keys_beside_masks)
               *k = eg_rearrange("h d -> (h r=2) d", m->bias_k),
               *v = eg_rearrange("h d -> (h r=2) d", m->bias_v),
               *extra = eg_scale(eg_einsum("bihd,hd->bhi", q, k), 1 / sqrt(2.0));
-    /* the softmax over keys and further scores, written out */
+    /* the softmax over keys and additional scores, written out */
     int64_t sizes[] = { 4, 5, 5 };
     eg_tensor *seen = eg_where_mask(cx, "j <= i + h", "h i [j]", 0, sizes),
               *forbidden = eg_not(eg_and(eg_expand(eg_unsqueeze(seen, 0), 2, 4, 5, 5),
@@ -470,8 +471,8 @@ TEST(further_keys_beside_masks)
     ck_assert(!any_nan(g));
 }
 
-/* the scores are the weights, 0 where they are masked: the whole module written out; dropout;
- * heads of different widths; in the block the self attention alone */
+/* the scores are the weights, 0 where they are masked: the module written out; dropout; heads of
+ * different widths; in the block only the self attention */
 LOOP_TEST(without_a_softmax, 3)
 {
     static const int64_t each[] = { 4, 4 };
@@ -508,14 +509,14 @@ LOOP_TEST(without_a_softmax, 3)
     eg_tensor *s = eg_scale(eg_einsum("bihd,bjhd->bhij", q[0], q[1]), 0.5);
     eg_tensor *seen = eg_tril(eg_sigmoid(eg_on("bhij,h", eg_add, s, u)), 0);
     eg_assert_close(eg_contiguous(w), seen, 1e-13);
-    if (_i == 2) /* of the weights some are dropped, the others doubled */
+    if (_i == 2) /* some of the weights are dropped, the others doubled */
         eg_assert_close(
             eg_mul(eg_contiguous(dropped), eg_sub(eg_contiguous(dropped), eg_scale(seen, 2))),
             eg_zeros_like(seen), 1e-13);
     eg_tensor *heads = eg_einsum("bhij,bjhd->bihd", _i == 2 ? eg_contiguous(dropped) : seen, q[2]);
     eg_assert_close(y, eg_on("bim,m", eg_add, eg_einsum("bihd,hdm->bim", heads, W[3]), b[3]),
                     1e-12);
-    /* a row that sees nothing is 0 before W_o */
+    /* a row without keys is 0 before W_o */
     eg_tensor *none = eg_mha_run(m, x, .where = "j < i");
     eg_assert_close(eg_select_axis(none, 1, 0), eg_expand(eg_reshape(b[3], 1, 8), 2, 8), 1e-13);
     eg_block *block =
@@ -524,7 +525,8 @@ LOOP_TEST(without_a_softmax, 3)
     ck_assert(block->self->no_softmax && !block->cross->no_softmax && !block->cross->score);
 }
 
-/* rotary positions do not turn what the extra key is compared with: only distances of keys count */
+/* the extra key is compared with the query before rotary positions, which only affect distances of
+ * keys */
 TEST(the_extra_key_has_no_place)
 {
     eg_params *p = eg_params_open(cx);
@@ -555,8 +557,7 @@ TEST(further_keys_in_files)
     unlink(path);
 }
 
-/* positions of a run: by batches, of the keys too; one place each is the offset
- * */
+/* positions of a run: by batches, of the keys too; equal positions have the effect of the offset */
 TEST(positions_of_a_run)
 {
     eg_params *p = eg_params_open(cx);
@@ -566,7 +567,8 @@ TEST(positions_of_a_run)
     eg_tensor *x = eg_normal(cx, 0, 1, 2, 4, 8), *i = eg_from(cx, at, 4),
               *j = eg_from(cx, of_key, 4), *y = eg_mha_run(m, x),
               *moved = eg_mha_run(m, x, .offset = 3);
-    eg_assert_close(eg_mha_run(m, x, .positions = { "i", i }), y, 1e-12); /* all alike: distances */
+    /* all equal: only distances matter */
+    eg_assert_close(eg_mha_run(m, x, .positions = { "i", i }), y, 1e-12);
     eg_assert_close(eg_mha_run(m, x, .positions = { "i", i }, .key_positions = { "j", j }), moved,
                     0);
     eg_assert_close(eg_mha_run(m, x, .key = x, .positions = { "i", i }), y, 1e-12);
@@ -579,7 +581,7 @@ TEST(positions_of_a_run)
               *half = eg_slice_axis(eg_slice_axis(x, 0, 0, 1, 1), 1, 2, 4, 1);
     eg_assert_close(eg_slice_axis(eg_slice_axis(rows, 0, 0, 1, 1), 1, 2, 4, 1), eg_mha_run(m, half),
                     1e-12);
-    /* behind a cache: those of the new positions */
+    /* with a cache: those of the new positions */
     eg_nograd(cx, true);
     eg_tensor *where = eg_from(cx, packed, 2, 4), *parts[4],
               *full = eg_mha_run(m, x, .where = "j <= i", .positions = { "bi", where });
@@ -600,7 +602,7 @@ TEST(positions_of_a_run)
                                  plain) > 1e-4);
 }
 
-/* frequencies of one's own, that are trained */
+/* custom frequencies that are trained */
 TEST(frequencies_that_are_trained)
 {
     eg_params *p = eg_params_open(cx);
@@ -616,7 +618,7 @@ TEST(frequencies_that_are_trained)
     ck_assert(fabs(eg_get(g[0], 1)) > 1e-4);
 }
 
-/* any other frequencies are copied: their scope may end */
+/* other frequencies are copied: their scope may end */
 TEST(frequencies_that_are_gone)
 {
     eg_params *p = eg_params_open(cx);
@@ -642,12 +644,12 @@ LOOP_TEST(modules_refuse_options, 23)
     } cases[] = {
         { { .rotary_width = 2 }, "mha \"a\": .rotary_width and .rotary_factor need .rotary" },
         { { .rotary = 1e4, .rotary_width = 3 },
-          "mha \"a\": rotary positions turn pairs, but rotary_width is 3" },
+          "mha \"a\": rotary positions rotate pairs of elements, but rotary_width is 3" },
         { { .rotary = 1e4, .rotary_width = 6 }, "mha \"a\": rotary_width is 6, but d_k is 4" },
         { { .rotary = 1e4, .rotary_factor = -1 }, "mha \"a\": rotary_factor is -1" },
         { { .rotary_frequencies = eg_ones(cx, 3) },
           "mha \"a\": rotary_frequencies has 3 numbers in 1 axis for 2 pairs" },
-        { { .qk_norm = (eg_qk_norm)9 }, "mha \"a\": qk_norm is 9, which is no kind of norm" },
+        { { .qk_norm = (eg_qk_norm)9 }, "mha \"a\": qk_norm is 9, which is not an eg_qk_norm" },
         { { .qk_eps = 1e-6 }, "mha \"a\": .qk_eps is read with .qk_norm only" },
         { { .qk_norm = EG_QK_RMS, .qk_eps = -1 }, "mha \"a\": qk_eps is -1; it must be finite" },
         { { .temperature = NAN }, "mha \"a\": temperature is nan" },

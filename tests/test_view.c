@@ -1,4 +1,4 @@
-/* test_view.c: views: which elements they show, that they share storage, what they refuse, their
+/* test_view.c: views: which elements they have, that they share storage, refusals, their
  * gradients. */
 #include <eingrad/check.h>
 #include <math.h>
@@ -68,7 +68,7 @@ TEST(views_share_storage)
     };
     for (size_t k = 0; k < sizeof v / sizeof *v; k++) ck_assert_ptr_eq(v[k]->st, x->st);
     ck_assert_uint_lt(eg_stats(cx).used - used, 12000);
-    /* a diagonal is written through */
+    /* a write through a diagonal */
     ck_assert_int_eq(eg_fill(eg_diagonal(square, 0, 0, 1), -1), 0);
     SHOWS(square, -1, 1, 2, 4, -1, 6, 8, 9, -1);
     ck_assert_ptr_ne(eg_reshape(eg_transpose(x, 0, 1), 12)->st, x->st);
@@ -76,7 +76,7 @@ TEST(views_share_storage)
     eg_close(cx);
 }
 
-/* Every start, stop and step that matters, against Python's slice.indices written out. */
+/* Every start, stop and step that matters, compared with Python's slice.indices written out. */
 TEST(slices_follow_python)
 {
     static const int64_t bounds[] = {
@@ -118,8 +118,8 @@ TEST(slices_follow_python)
     eg_close(cx);
 }
 
-/* A view exists exactly where the elements lie on an affine grid under the new sizes; then eg_view
- * finds it, else it names axes. */
+/* A view exists exactly if the elements are on an affine grid with the new sizes; then eg_view
+ * finds it, else its error names axes. */
 TEST(view_exists_exactly_where_it_can)
 {
     static const struct {
@@ -225,7 +225,7 @@ TEST(views_refuse)
     eg_diagonal(x, 0, 1, -2);
     eg_assert_error(cx, "diagonal: axis 1 of (2, 3, 4) is given twice");
     eg_diagonal(x, 5, 1, 2);
-    eg_assert_error(cx, "diagonal: offset 5 lies outside axes 1 and 2 of (2, 3, 4)");
+    eg_assert_error(cx, "diagonal: offset 5 is outside of axes 1 and 2 of (2, 3, 4)");
     eg_unfold_axis(x, 2, 5, 1);
     eg_assert_error(cx, "unfold: a window of 5 does not fit into axis 2 of (2, 3, 4)");
     eg_unfold_axis(x, 2, 2, 0);
@@ -273,7 +273,7 @@ TEST(sizes_of_zero_and_one)
     eg_close(cx);
 }
 
-/* -- seed rows -------------------------------------------------------------------------------- */
+/* -- views in attention ------------------------------------------------------------------------ */
 TEST(permuted_views_give_the_same_scores)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
@@ -298,7 +298,7 @@ TEST(merging_heads)
                         "merged without a copy; eg_reshape copies");
     SHOWS(eg_reshape(swapped, 1, 3, 4), 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11);
     SHOWS(eg_rearrange("n h s d -> n s (h d)", x), 0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11);
-    /* what the bug computes */
+    /* the result of the mistake */
     SHOWS(eg_view(x, 1, 3, 4), 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11);
     eg_close(cx);
 }
@@ -421,8 +421,8 @@ typedef struct cost {
     size_t used, second;
     uint64_t nodes, second_nodes;
 } cost;
-/* Σ_t ⟨x_t, x_t⟩ / 2 (plain: Σ_t Σ x_t) of n slices of a new (n, 64), its gradient, and that of
- * ⟨dx, dx⟩ / 2 where it is recorded. */
+/* Σ_t ⟨x_t, x_t⟩ / 2 (plain: Σ_t Σ x_t) over n slices of a new (n, 64), its gradient, and that of
+ * ⟨dx, dx⟩ / 2 if it is recorded. */
 static cost cost_of(slicing *f, int n, bool recorded, bool plain)
 {
     eg_ctx *cx = eg_open(.threads = 1);
@@ -488,8 +488,8 @@ LOOP_TEST(four_thousand_selects_take_three_times_their_tensor, 2)
     ck_assert_msg(ratio <= 20, "%g times the forward's time", ratio);
 }
 
-/* Slices that overlap, of chains, beside uses of the whole: cotangents of all kinds meet in one
- * tensor. */
+/* Overlapping slices, slices of slices, and uses of the complete tensor: cotangents of all kinds
+ * are added for one tensor. */
 static eg_tensor *overlapping(void *user, eg_tensor *const *x)
 {
     eg_tensor *turned = eg_transpose(x[0], 0, 1), *row = eg_select_axis(x[0], 0, 1),

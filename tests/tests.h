@@ -1,4 +1,4 @@
-/* tests.h: how a test puts itself into tests/check_eingrad.
+/* tests.h: how a test registers itself in tests/check_eingrad.
  *
  *     #include "tests.h"
  *     GROUP("cache", .setup = open_f64, .teardown = close_cx)
@@ -6,14 +6,15 @@
  *     LOOP_TEST(each_row_is_as_stored, ROWS) { ck_assert(row[_i]…); }
  *
  * The suite is the file: the tests of tests/test_view.c are the suite "view". A GROUP is a TCase of
- * Check; it holds the tests below it, up to the next GROUP. Tests above the first GROUP are in one
- * of the suite's name, without fixtures. Nothing else lists tests, but Makefile.am their files. */
+ * Check; it contains the tests below it, up to the next GROUP. Tests above the first GROUP are in
+ * one with the suite's name, without fixtures. Tests are listed nowhere else; Makefile.am lists
+ * their files. */
 #ifndef TESTS_H
 #define TESTS_H
 #include <check.h>
 
-/* A test of many random cases makes this many times fewer where a sanitizer makes each slower, or
- * qemu (tests/processors.sh: CPPFLAGS=-DSLOWER=5). */
+/* A test of many random cases makes this many times fewer where each is slower: under a sanitizer,
+ * or qemu (tests/processors.sh: CPPFLAGS=-DSLOWER=5). */
 #if defined(SLOWER)
 #elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLOWER 5
@@ -21,7 +22,7 @@
 #define SLOWER 1
 #endif
 
-/* What one TEST, LOOP_TEST or GROUP says. */
+/* The data of one TEST, LOOP_TEST or GROUP. */
 typedef struct test_row test_row;
 struct test_row {
     TTest test;             /* name, function (NULL: a group), file, line                       */
@@ -46,7 +47,8 @@ void test_add(test_row *);
              { .test = { #name, name##_run, __FILE__, __LINE__ }, .count = name##_times }) \
     static void name##_run(int _i CK_ATTRIBUTE_UNUSED)
 
-/* GROUP(name, .setup = f, .teardown = g, .timeout = seconds): all but the name may be left out. */
+/* GROUP(name, .setup = f, .teardown = g, .timeout = seconds): all except the name may be
+ * omitted. */
 #define GROUP(...)          GROUP_AT(__LINE__, __VA_ARGS__, .next = NULL)
 #define GROUP_AT(line, ...) GROUP_ROW(line, __VA_ARGS__)
 #define GROUP_ROW(line, label, ...) \

@@ -1,12 +1,12 @@
-/* wave.h: comparing values and gradients with what tests/reference/rows.py stored in data/rows.h;
- * its operands are wave(cx, s, dims…). */
+/* wave.h: comparing values and gradients with those that tests/reference/rows.py stored in
+ * data/rows.h; its operands are wave(cx, s, dims…). */
 #ifndef WAVE_H
 #define WAVE_H
 #include <eingrad/check.h>
 #include "data/rows.h"
 #include "fixtures.h"
 
-/* y and its gradients for the cotangent cos(0.3 k) are the stored ones. */
+/* Asserts that y and its gradients for the cotangent cos(0.3 k) are the stored ones. */
 static inline void as_stored(eg_tensor *y, const double *value, int count, eg_tensor *const *xs,
                              const double *const *gradient)
 {

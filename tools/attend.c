@@ -25,8 +25,8 @@ typedef struct maps {
     eg_trainer *t;
     const char *input, *path;
     const char *const *rows, *const *columns;
-    eg_tensor *w, *against; /* layer h i j; against NULL: one model alone */
-    bool apart;             /* queries and keys are positions of two different sequences */
+    eg_tensor *w, *against; /* layer h i j; against NULL: there is only one model */
+    bool apart; /* the positions of queries and keys are those of two different sequences */
     char title[512];
 } maps;
 
@@ -36,17 +36,17 @@ static bool is_npz(const char *path)
     return n > 4 && strcmp(path + n - 4, ".npz") == 0;
 }
 
-/* Returns how many labels two axes have in common at their beginning. */
-static int64_t alike(const char *const *a, int64_t n, const char *const *b, int64_t m)
+/* Returns the number of equal labels at the beginning of two axes. */
+static int64_t common_prefix(const char *const *a, int64_t n, const char *const *b, int64_t m)
 {
     int64_t k = 0;
     while (k < n && k < m && strcmp(a[k], b[k]) == 0) k++;
     return k;
 }
 
-/* Adds the maps of the second model. If the answers differ, both are cut to the tokens in which
- * they agree at the beginning: the weights of a token depend on those before it. False after
- * printing why the maps cannot be shown side by side. */
+/* Adds the maps of the second model. If the answers differ, both are cut to the tokens at the
+ * beginning in which they agree: the weights of a token depend on those before it. False, after an
+ * error message, if the maps cannot be shown together. */
 static bool add_against(eg_ctx *cx, maps *m, const attend *o)
 {
     const char *const *rows, *const *columns;
@@ -64,10 +64,11 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
                    eg_dim(a, 1) == 1 ? "" : "s", o->against, (long long)eg_dim(b, 0),
                    (long long)eg_dim(b, 1)),
                false;
-    const int64_t i = alike(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
-                  j = alike(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
+    const int64_t i = common_prefix(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
+                  j = common_prefix(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
     if (!i || !j)
-        return say("attend: %s and %s begin with no token alike, so that no map can be compared",
+        return say("attend: the tokens of %s and %s differ from the first on, so no map can be "
+                   "compared",
                    m->path, o->against),
                false;
     m->w = eg_slice_axis(eg_slice_axis(a, 2, 0, i, 1), 3, 0, j, 1);
@@ -76,7 +77,7 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
     return true;
 }
 
-/* weights, and with another model against and difference. */
+/* Writes the arrays weights and, with another model, against and difference. */
 static int save_npz(eg_ctx *cx, const maps *m, const attend *o)
 {
     static const char *const names[] = { "weights", "against", "difference" };
@@ -92,7 +93,7 @@ static int save_npz(eg_ctx *cx, const maps *m, const attend *o)
     return EXIT_SUCCESS;
 }
 
-/* The maps as a picture. */
+/* Writes the maps as a picture. */
 static int save_picture(eg_ctx *cx, const maps *m, const attend *o, eg_heatmap_args *a)
 {
     a->title = m->title;
@@ -105,7 +106,7 @@ static int save_picture(eg_ctx *cx, const maps *m, const attend *o, eg_heatmap_a
     return EXIT_SUCCESS;
 }
 
-/* The maps in the terminal, and below them what each head does. */
+/* Prints the maps, and below them the measures of each head. */
 static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
 {
     bool text = eg_data_is_text(eg_trainer_data(m->t));
@@ -120,7 +121,8 @@ static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
     return eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
 }
 
-/* Every head's weights on the input, to a file or the terminal; the exit status. */
+/* Writes the weights of each head on the input to a file or the terminal. Returns the exit
+ * status. */
 static int draw(eg_ctx *cx, maps *m, const attend *o)
 {
     m->w = eg_trainer_attention_weights(m->t, m->input, o->part, &m->rows, &m->columns);

@@ -16,8 +16,8 @@ static const option options[] = {
 };
 enum { LINES_MOST = 20, SHOWN = 40 };
 
-/* Prints a line of an option that differs; x or y is NULL in a file that has none. Of more than
- * LINES_MOST they are only counted. */
+/* Prints a line for an option that differs; x or y is NULL in a file that does not have it. Options
+ * after the first LINES_MOST are only counted. */
 static void print_option(const char *key, int length, const char *x, int nx, const char *y, int ny,
                          int *differ)
 {
@@ -29,8 +29,8 @@ static void print_option(const char *key, int length, const char *x, int nx, con
         printf("%.*s: only the %s has it\n", length, key, x ? "first" : "second");
 }
 
-/* "rotary 10000": the line of that name in a configuration. Returns its value and sets *n to the
- * bytes of it; NULL if there is none. */
+/* Returns the value of the option `name` in a configuration with lines such as "rotary 10000", and
+ * sets *n to its bytes; NULL if there is none. */
 static const char *config_value(const char *text, const char *name, size_t length, int *n)
 {
     for (const char *s = text; s && *s; s += strcspn(s, "\n"), s += *s == '\n')
@@ -41,7 +41,7 @@ static const char *config_value(const char *text, const char *name, size_t lengt
     return NULL;
 }
 
-/* The lines of two configurations, of which either may be NULL. */
+/* Compares the lines of two configurations, either of which may be NULL. */
 static void compare_configs(const char *a, const char *b, int *differ)
 {
     for (int side = 0; side < 2; side++)
@@ -54,7 +54,7 @@ static void compare_configs(const char *a, const char *b, int *differ)
         }
 }
 
-/* A number as %g prints it, a schedule by its name, another text as it is. */
+/* A number as %g prints it, a schedule by its name, other text unchanged. */
 static const char *option_shown(const char *key, const char *text, char out[SHOWN + 1])
 {
     char *end;
@@ -80,7 +80,7 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
         for (int k = 0; eg_safetensors_key(one, k); k++) {
             const char *key = eg_safetensors_key(one, k), *x = eg_safetensors_metadata(one, key),
                        *y = eg_safetensors_metadata(other, key);
-            if (y && (side || !strcmp(x, y))) continue; /* the same, or told already */
+            if (y && (side || !strcmp(x, y))) continue; /* equal, or already reported */
             if (!strcmp(key, "config")) {
                 compare_configs(side ? y : x, side ? x : y, &differ);
                 continue;
@@ -97,11 +97,11 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
 
 /* The differences of one tensor. */
 typedef struct difference {
-    int64_t count, first; /* numbers that differ; the place of the first of them */
+    int64_t count, first; /* number of elements that differ; index of the first of them */
     double largest;
 } difference;
 
-/* NaN is equal to NaN: the question is whether the files contain the same. */
+/* NaN is equal to NaN here, since the question is whether the files contain the same. */
 static difference difference_of(eg_tensor *x, eg_tensor *y)
 {
     difference d = { .first = -1 };
@@ -121,7 +121,7 @@ static bool same_shape(eg_tensor *x, eg_tensor *y)
     return same;
 }
 
-/* "name[3, 4]: 0.5, 0.25" */
+/* Prints "name[3, 4]: 0.5, 0.25". */
 static void print_first(const char *name, eg_tensor *x, eg_tensor *y, int64_t place)
 {
     int64_t at[EG_RANK_MAX] = { 0 }, rest = place;
@@ -132,7 +132,7 @@ static void print_first(const char *name, eg_tensor *x, eg_tensor *y, int64_t pl
     if (a && b) printf("]: %.9g, %.9g\n", a[place], b[place]);
 }
 
-/* Prints the tensors that differ, with the first number that does, and a summary. Returns the
+/* Prints the tensors that differ, each with its first element that does, and a summary. Returns the
  * number of tensors that differ. */
 static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safetensors *b)
 {
@@ -170,7 +170,7 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
 }
 
 /* Prints by how much the weights of each head differ on the input. Returns the number of heads that
- * differ; −1 after printing why they cannot be compared. */
+ * differ; −1, after an error message, if they cannot be compared. */
 static int compare_looks(eg_ctx *cx, const compare *o, char **path)
 {
     eg_tensor *w[2];

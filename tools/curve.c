@@ -21,7 +21,7 @@ static const option options[] = {
 };
 enum { CURVES_MOST = 32, COLUMNS_MOST = 8, COLOURS = 8, DASHES = 4, NAME_ROOM = 96 };
 
-/* What is drawn: a curve for each log and column, log by log. */
+/* The curves: one for each log and column, log by log. */
 typedef struct curves {
     int logs, columns, count;
     char column[COLUMNS_MOST][NAME_ROOM];
@@ -30,11 +30,11 @@ typedef struct curves {
         int64_t count, room;
     } points[CURVES_MOST];
     char name[CURVES_MOST][2 * NAME_ROOM];
-    char unit[16]; /* of the texts, as train says it; "": other data */
-    bool other;    /* some log is of other data: then losses are in nats */
+    char unit[16]; /* the unit of texts, as `train` prints it; "": other data */
+    bool other;    /* a log is of other data than texts; losses are then in nats */
 } curves;
 
-static bool read_columns(curves *c, const char *text) /* false after saying why */
+static bool read_columns(curves *c, const char *text) /* false after an error message */
 {
     for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL) {
         const size_t n = strcspn(text, ",");
@@ -46,7 +46,7 @@ static bool read_columns(curves *c, const char *text) /* false after saying why 
     return true;
 }
 
-static bool add_point(struct points *p, double x, double y) /* false: no memory */
+static bool add_point(struct points *p, double x, double y) /* false without memory */
 {
     if (p->count == p->room) {
         const int64_t room = p->room ? 2 * p->room : 1024;
@@ -60,18 +60,16 @@ static bool add_point(struct points *p, double x, double y) /* false: no memory 
     return true;
 }
 
-/* Adds the points of one line of a log. False after saying why. */
+/* Adds the points of one line of a log. False after an error message. */
 static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t number,
                       const char *text, size_t length)
 {
     eg_mark m = eg_push(cx);
     const eg_json *line = eg_json_read(cx, text, length);
     bool good = line && line->kind == EG_JSON_OBJECT;
-    if (!good)
-        say("%s: line %lld is no line of a log: a JSON object is expected", path,
-            (long long)number);
+    if (!good) say("%s: line %lld is not a JSON object, as in a log", path, (long long)number);
     const eg_json *step = good ? eg_json_find(line, "step") : NULL;
-    /* the line of options, which has the data, is about no step */
+    /* the first line, of options, names the data and has no step */
     const eg_json *text_of = good ? eg_json_find(line, "text") : NULL;
     if (good && eg_json_find(line, "data")) {
         const char *unit = text_of && text_of->kind == EG_JSON_STRING ? text_of->text : "";
@@ -88,7 +86,7 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
     return good;
 }
 
-/* Reads a log. False after saying why, also where it has no point of any column. */
+/* Reads a log. False after an error message, also if it has no point of any column. */
 static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
 {
     FILE *f = fopen(path, "r");
@@ -111,7 +109,7 @@ static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
     return good;
 }
 
-/* The file's name without folders and without what follows its last dot. */
+/* Writes the file's name without folders and without its ending. */
 static void name_of(const char *path, char *out, size_t room)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
@@ -119,13 +117,14 @@ static void name_of(const char *path, char *out, size_t room)
     snprintf(out, room, "%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
-/* Curves of a log share their colour, those of a column their dashes. */
+/* Curves of a log have one colour, those of a column one kind of dashes. */
 static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
 {
     eg_curve all[CURVES_MOST];
     char y_name[COLUMNS_MOST * NAME_ROOM] = "";
     bool losses = true;
-    const bool bits = *c->unit && !c->other; /* as train says the losses of a text */
+    /* the unit in which `train` prints the losses of a text */
+    const bool bits = *c->unit && !c->other;
     int n = 0;
     for (int k = 0; k < c->columns; k++) {
         losses = losses && strstr(c->column[k], "loss");
@@ -143,7 +142,7 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
             snprintf(c->name[n], sizeof c->name[n], "%s%s%s", c->logs > 1 ? run : "",
                      c->logs > 1 && c->columns > 1 ? ": " : "",
                      c->columns > 1 || c->logs == 1 ? c->column[k] : "");
-            const bool one = c->logs == 1; /* then colours tell columns apart */
+            const bool one = c->logs == 1; /* then colours distinguish columns */
             all[n] = (eg_curve){ .name = c->name[n],
                                  .count = p->count,
                                  .x = p->x,

@@ -33,7 +33,7 @@ static const char *kind(const eg_tensor *x, char *out, size_t room) /* "f64 (3, 
     return out;
 }
 
-/* True if w has the dtype and shape of y; else says both. */
+/* True if w has the dtype and shape of y; else prints both. */
 static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 {
     char a[1024], b[1024];
@@ -43,8 +43,8 @@ static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 }
 
 /* -- the command ------------------------------------------------------------------------------ */
-/* Reads the operands, contracts them and writes or prints the result and gradients; the exit
- * status. */
+/* Reads the operands, contracts them and writes or prints the result and gradients. Returns the
+ * exit status. */
 static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
 {
     eg_tensor *x[OPERANDS], *dx[OPERANDS];

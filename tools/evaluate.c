@@ -24,7 +24,7 @@ static const option options[] = {
     { 0 }
 };
 
-/* Reads "LAYER.HEAD", n bytes at s; false if the model has no such head. */
+/* Reads "LAYER.HEAD", n bytes at s. False if the model has no such head. */
 static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *head)
 {
     const char *dot = memchr(s, '.', n);
@@ -43,7 +43,7 @@ static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *he
     return false;
 }
 
-/* Switches the heads "L.H,L.H" off; false after printing which head does not exist. */
+/* Switches the heads "L.H,L.H" off. False after printing which head does not exist. */
 bool heads_off(eg_trainer *t, const char *names)
 {
     eg_head_at *heads = calloc(strlen(names) / 2 + 1, sizeof *heads);
@@ -82,10 +82,10 @@ static void line(const eg_score *s, bool text, const char *unit)
 
 static int say_loss(double loss)
 {
-    return say("the loss is %g: the model's numbers are not finite", loss);
+    return say("the loss is %g: the model's parameters are not finite", loss);
 }
 
-/* Evaluates the model with each head off in turn; the exit status. */
+/* Evaluates the model with each head off in turn. Returns the exit status. */
 static int each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;

@@ -29,10 +29,10 @@ static eg_dtype explain_type(const char *name)
     while (strcmp(eg_type_name(of[k]), name) != 0) k++;
     return of[k];
 }
-/* A limit as the library takes it: 0 is none, EG_OFF is 0. */
+/* Converts a limit to that of the library, where 0 means none and EG_OFF means 0. */
 static int64_t limit_of(int64_t given) { return given < 0 ? 0 : given ? given : EG_OFF; }
 
-/* Explains an einsum of these shapes; the exit status. */
+/* Explains an einsum of these shapes. Returns the exit status. */
 static int report(const command *c, eg_ctx *cx, const explain *o, const char *spec, int count,
                   char **text)
 {

@@ -1,6 +1,6 @@
-/* files.c: checks the files of a command: no file that is written may also be read, or be written
- * twice, even under different names. Files are compared by device and inode, a file that does not
- * exist yet by its folder and name. */
+/* files.c: checks the files of a command: a file that is written must not also be read, nor be
+ * written twice, even under different names. Files are compared by device and inode, a file that
+ * does not exist yet by its folder and name. */
 #include "tools.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +17,8 @@
 typedef struct file_id {
     dev_t device;
     ino_t inode;
-    mode_t mode;             /* of the file itself; 0: it is not there yet */
-    char name[NAME_MAX + 1]; /* empty, or the name in the folder device, inode */
+    mode_t mode;             /* mode of the file; 0: it does not exist yet */
+    char name[NAME_MAX + 1]; /* empty, or the name in the folder that device and inode identify */
 } file_id;
 typedef struct file_use {
     char part[40];    /* "--out" */
@@ -35,7 +35,7 @@ static bool id_equal(const file_id *a, const file_id *b)
     return a->device == b->device && a->inode == b->inode && strcmp(a->name, b->name) == 0;
 }
 
-/* Finds the folder of a path where nothing is yet. Returns 0, or errno if there is no such
+/* Finds the folder of a path at which there is no file yet. Returns 0, or errno if there is no such
  * folder. */
 static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
 {
@@ -52,7 +52,7 @@ static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
     return 0;
 }
 
-/* False, with errno set, if nothing has that name and no file can be made there. */
+/* False, with errno set, if there is no such file and none can be made. */
 static bool id_of(const char *path, file_id *id)
 {
     struct stat s;
@@ -69,7 +69,7 @@ bool same_file(const char *a, const char *b)
     return strcmp(a, b) == 0 || (id_of(a, &x) && id_of(b, &y) && id_equal(&x, &y));
 }
 
-/* True if a file can be made or replaced at path; else says why not. */
+/* True if a file can be made or replaced at path; else prints why not. */
 static bool may_be_written(const char *part, const char *path)
 {
     file_id id;
@@ -99,11 +99,12 @@ static bool uses_clash(const file_use *a, const file_use *b)
     bool streams = !*a->path && !*b->path, named = *a->path && *b->path;
     if (!a->written && !b->written) return false;
     if (streams && a->written == b->written) return false;
-    if (named && S_ISCHR(a->id.mode)) return false; /* a device holds nothing */
+    /* writing to a device and reading from it do not conflict */
+    if (named && S_ISCHR(a->id.mode)) return false;
     return id_equal(&a->id, &b->id);
 }
 
-/* Adds a use; false after printing with which other one it conflicts. */
+/* Adds a use. False after printing with which other use it conflicts. */
 static bool use(const char *part, const char *path, bool written, const file_id *id)
 {
     file_use u = { .path = path, .written = written, .id = *id };
@@ -130,12 +131,13 @@ bool use_file(const char *part, const char *path, bool written)
         return false;
     }
     if (written && !may_be_written(part, path)) return false;
-    return !id_of(path, &id) || use(part, path, written, &id); /* readers say what is missing */
+    /* the function that reads reports a missing file */
+    return !id_of(path, &id) || use(part, path, written, &id);
 }
 
-/* A claim is a socket bound to a name that only the kernel has: it stands for the folder and the
- * name of the file, since a checkpoint that is replaced is another file each time, and it is gone
- * with the process, however that ends. Without such sockets nothing is claimed. */
+/* A claim is a socket with a name in the kernel's abstract name space, which is made from the
+ * folder and the name of the file, since a checkpoint is another file each time it is replaced. It
+ * ends with the process, however that ends. Without such sockets nothing is claimed. */
 bool claim_file(const char *part, const char *path)
 {
 #ifdef __linux__
@@ -162,7 +164,7 @@ bool claim_file(const char *part, const char *path)
     return true;
 }
 
-/* Text that is printed would mix with data that is written into the same pipe or terminal. Standard
+/* Text that is printed would mix with data that are written to the same pipe or terminal. Standard
  * error only gets a sentence now and then, which does harm only in a file. */
 bool use_stream(const char *part, int descriptor, bool written)
 {
@@ -176,8 +178,8 @@ bool use_stream(const char *part, int descriptor, bool written)
 
 /* -- the three streams of a process ----------------------------------------------------------- */
 /* If the caller has closed a stream, the next file that is opened would get its number, and printed
- * text would go into that file. So its place is taken by a descriptor that is open for the other
- * direction: using the stream is still an error (EBADF). */
+ * text would be written to that file. The number is therefore given to a descriptor that is open
+ * for the other direction: using the stream is still an error (EBADF). */
 bool hold_streams(void)
 {
     struct stat s;

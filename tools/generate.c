@@ -1,4 +1,4 @@
-/* eingrad generate: how a trained model goes on with a text, or answers a question by draws or beam
+/* eingrad generate: continues a text with a trained model, or answers a question by draws or beam
  * search. */
 #include "tools.h"
 #include <stdlib.h>
@@ -34,6 +34,7 @@ static const option options[] = {
     { 0 }
 };
 
+/* Options that contradict each other are refused before the model is loaded. */
 static int run(const command *c, int count, char **word)
 {
     generate o = { 0 };

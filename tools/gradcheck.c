@@ -1,6 +1,6 @@
-/* eingrad gradcheck: checks a gradient, and whether a wrong one would have been found: that of an
- * einsum; with --op that of a softmax, a reduction, a rearrangement or attention, with masks; or
- * one that another program computed, from files (gradvalues.c). */
+/* eingrad gradcheck: checks a gradient, and whether a wrong one would be found: that of an einsum;
+ * with --op that of a softmax, a reduction, a rearrangement or attention, with masks; or one that
+ * another program computed, from files (gradvalues.c). */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +51,10 @@ typedef struct product {
     int count;
     bool broadcast;
     eg_given with[8];
-    int operand[8]; /* of with: the number of the operand that stands for it; −1: it is fixed */
+    /* by entry of `with`: the number of the operand that is used for it; −1: it is constant */
+    int operand[8];
     char name[8][32];
-    eg_rearrange_args sizes; /* of rearrange */
+    eg_rearrange_args sizes; /* used by rearrange */
 } product;
 static eg_tensor *einsum(void *user, eg_tensor *const *x)
 {
@@ -65,7 +66,7 @@ static eg_tensor *einsum(void *user, eg_tensor *const *x)
                                .broadcast = p->broadcast };
     return eg_einsum_with(&a);
 }
-/* Sets `with` to that of p, with this call's operands in place of floats. */
+/* Sets `with` to that of p, with this call's operands in place of float tensors. */
 static void give(const product *p, eg_tensor *const *x, eg_given *with)
 {
     memcpy(with, p->with, sizeof p->with);
@@ -157,7 +158,7 @@ static void list_operations(FILE *f)
     for (int k = 0; operation_name(k); k++) fprintf(f, " %s", operation_name(k));
     fprintf(f, "\n");
 }
-/* NULL after saying what does not fit. */
+/* NULL, after an error message, if the options do not fit. */
 static const struct operation *operation_of(const gradcheck *o, int count)
 {
     const struct operation *p = NULL;
@@ -181,7 +182,7 @@ static const struct operation *operation_of(const gradcheck *o, int count)
         return p;
     return NULL;
 }
-/* "h=2,d=8": into the members of their letters. */
+/* Reads "h=2,d=8" into the members with these letters. */
 static bool read_sizes(const char *s, eg_rearrange_args *a)
 {
     for (; s && *s; s += *s == ',') {
@@ -200,7 +201,8 @@ static bool read_sizes(const char *s, eg_rearrange_args *a)
     return !s;
 }
 
-/* "r=2x5,doc=doc.npy": tensors with these names, those of floats as operands behind x[*count]. */
+/* Reads "r=2x5,doc=doc.npy": tensors with these names; float tensors become operands, from
+ * x[*count] on. */
 static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product *f, eg_tensor **x,
                       int *count)
 {
@@ -229,8 +231,8 @@ static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product 
     return true;
 }
 
-/* The letters or names of the operands, for the report, where each stands for one axis and there
- * are as many terms as shapes. A blank in a term says that it is in names. */
+/* Writes the letters or names of the operands, for the report, if each names one axis and there are
+ * as many terms as shapes. A blank in a term means that it has names. */
 static const char *letters(const char *spec, int count, char *out, size_t room)
 {
     const char *colon = strchr(spec, ':');
@@ -251,7 +253,8 @@ static const char *letters(const char *spec, int count, char *out, size_t room)
     return count == 1 ? out : NULL;
 }
 
-/* Draws operands of the shapes, checks the gradient and prints the report; the exit status. */
+/* Draws operands of the shapes, checks the gradient and prints the report. Returns the exit
+ * status. */
 static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *spec, int count,
                  char **shape)
 {

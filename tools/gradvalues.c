@@ -1,10 +1,10 @@
-/* gradvalues.c: the check of numbers from files, for code that runs elsewhere: on a GPU, in another
- * language. --points writes the points at which f is wanted; --values compares differences of f at
- * these points with a gradient at the first one.
+/* gradvalues.c: checks a gradient by values from files, for code that runs elsewhere: on a GPU, in
+ * another language. --points writes the points at which f must be computed; --values compares
+ * differences of f at these points with a gradient at the first one.
  *
- * Row 0 of the points is x; then follow four rows for each direction d, x + hd, x − hd, x + hd/2, x
- * − hd/2: D(h), D(h/2) and Richardson's extrapolation n = (4 D(h/2) − D(h))/3, whose error is
- * |n − D(h/2)| and the rounding of f over h. */
+ * Row 0 of the points is x. Four rows follow for each direction d: x + hd, x − hd, x + hd/2, x −
+ * hd/2. They give D(h), D(h/2) and Richardson's extrapolation n = (4 D(h/2) − D(h))/3, whose error
+ * is at most |n − D(h/2)| plus the rounding of f divided by h. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static const command values_command = {
     .name = "gradcheck", .usage = "--points|--values FILE ...", .about = "", .options = options
 };
 
-/* Points around x: 1 + 4 · columns rows. */
+/* Writes the points around x: 1 + 4 · columns rows. */
 static int write_points(eg_ctx *cx, const values *o)
 {
     eg_tensor *x = eg_npy_load(cx, o->points);
@@ -68,11 +68,11 @@ static int write_points(eg_ctx *cx, const values *o)
 }
 
 typedef struct table {
-    int64_t rows, n, m; /* points, numbers of a point, numbers of f there */
+    int64_t rows, n, m; /* number of points, elements of a point, elements of f at a point */
     const double *x, *f, *g, *w;
-    double unit, of_g; /* rounding of f and of the gradient */
+    double unit, of_g; /* unit roundoff of f and of the gradient */
 } table;
-/* D over rows r and r + 1, ⟨g, x_r − x_{r+1}⟩, and Σ |f w| unit. */
+/* D from rows r and r + 1, ⟨g, x_r − x_{r+1}⟩, and Σ |f w| unit. */
 static void difference(const table *t, int64_t r, double *d, double *a, double *rounding)
 {
     *d = *a = *rounding = 0;
@@ -88,7 +88,8 @@ static void difference(const table *t, int64_t r, double *d, double *a, double *
         *rounding += t->of_g * fabs(p);
     }
 }
-/* The entry that direction c moves alone, and by how much (f's slope is D over it); −1: several. */
+/* Returns the entry that direction c changes, if it is only one, and sets *by to the change (the
+ * slope of f is D divided by it); −1 if it changes several. */
 static int64_t entry_of(const table *t, int64_t r, double *by)
 {
     int64_t only = -1;
@@ -101,6 +102,8 @@ static int64_t entry_of(const table *t, int64_t r, double *by)
     }
     return only;
 }
+/* Prints the entries that are wrong and a summary. An entry is covered if its slope is larger than
+ * the tolerance. Returns the exit status. */
 static int compare(const table *t)
 {
     const int64_t columns = (t->rows - 1) / 4;
@@ -139,6 +142,7 @@ static const double *numbers(eg_ctx *cx, const char *path, eg_tensor **x)
     *x = eg_npy_load(cx, path);
     return eg_f64(eg_cast(*x, EG_F64));
 }
+/* Reads the files and checks that their shapes fit together. */
 static int compare_files(eg_ctx *cx, const values *o)
 {
     eg_tensor *x, *f, *g, *w = NULL;
@@ -151,17 +155,17 @@ static int compare_files(eg_ctx *cx, const values *o)
     if (!t.x || !t.f || !t.g || eg_error(cx)) return say_error(cx, NULL);
     t.rows = eg_rank(x) ? eg_dim(x, 0) : 0;
     if (eg_rank(x) != 2 || t.rows < 5 || t.rows % 4 != 1)
-        return say("%s has no 1 + 4k rows, as gradcheck --points writes them", o->values);
+        return say("%s does not have 1 + 4k rows, as written by gradcheck --points", o->values);
     t.n = eg_dim(x, 1);
     t.m = eg_size(f) / t.rows;
     if (!eg_rank(f) || eg_dim(f, 0) != t.rows)
-        return say("%s has %lld rows, and %s has %lld points", o->results,
+        return say("%s has %lld rows, but %s has %lld points", o->results,
                    (long long)(eg_rank(f) ? eg_dim(f, 0) : 0), o->values, (long long)t.rows);
     if (eg_size(g) != t.n)
-        return say("%s has %lld numbers, and a point has %lld", o->gradient, (long long)eg_size(g),
+        return say("%s has %lld elements, but a point has %lld", o->gradient, (long long)eg_size(g),
                    (long long)t.n);
     if (w && eg_size(w) != t.m)
-        return say("%s has %lld numbers, and f has %lld at a point", o->weights,
+        return say("%s has %lld elements, but f has %lld at a point", o->weights,
                    (long long)eg_size(w), (long long)t.m);
     t.unit = eg_type(f) == EG_F64 ? 1.2e-16 : 6e-8;
     t.of_g = eg_type(g) == EG_F64 ? 1.2e-16 : 6e-8;

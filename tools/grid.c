@@ -1,7 +1,7 @@
 /* eingrad grid: runs `train` with several seeds and values of options, several runs at a time, each
- * in a process of its own, and prints a table of their results. The folder of the grid holds a
- * checkpoint and a log for each run, named by its values. A run that is finished is read from its
- * log, and one that was interrupted continues from its checkpoint. */
+ * in a separate process, and prints a table of their results. The folder of the grid holds a
+ * checkpoint and a log for each run, named by its values. The result of a finished run is read from
+ * its log; an interrupted run continues from its checkpoint. */
 #include "grid.h"
 #include <errno.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ static const option options[] = {
 };
 
 /* -- processes --------------------------------------------------------------------------------- */
-/* The words of `train` for a run, those of its files last. Returns how many. */
+/* Composes the words of `train` for a run, those of its files last. Returns their number. */
 static int train_words(const plan *p, const grid_run *r, int threads, char (*text)[4096],
                        char **word)
 {
@@ -56,12 +56,12 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
     return n;
 }
 
-/* What a process does with a run: it checks whether its options are possible, or whether its
+/* What a process does with a run: it checks whether its options are possible or whether its
  * checkpoint belongs to it, or it trains. */
 typedef enum errand { OPTIONS, CHECKPOINT, TRAINING } errand;
 
-/* Does the errand in a process of its own. Does not return. */
-static void be(const plan *p, const grid_run *r, int threads, errand what)
+/* Does this in the separate process. Does not return. */
+static void run_child(const plan *p, const grid_run *r, int threads, errand what)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];
     const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
@@ -75,8 +75,8 @@ static void be(const plan *p, const grid_run *r, int threads, errand what)
     _exit(status);
 }
 
-/* Checks the options of the first run of each setting, or each checkpoint that there is. False
- * after printing the first error. */
+/* Checks the options of the first run of each setting, or each checkpoint that exists. False after
+ * printing the first error. */
 static bool all_possible(const plan *p, errand what)
 {
     for (int k = 0; k < p->runs; k++) {
@@ -84,7 +84,7 @@ static bool all_possible(const plan *p, errand what)
         int status = -1;
         fflush(NULL);
         const pid_t process = fork();
-        if (process == 0) be(p, &p->run[k], 1, what);
+        if (process == 0) run_child(p, &p->run[k], 1, what);
         while (process > 0 && waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
         if (process < 0) return say("no process can be started: %s", strerror(errno)), false;
         if (!WIFEXITED(status)) return say("grid: a process was ended by a signal"), false;
@@ -96,7 +96,8 @@ static bool all_possible(const plan *p, errand what)
 static volatile sig_atomic_t stopped;
 static void stop(int number) { stopped = number; }
 
-static bool begin(const plan *p, grid_run *r, int threads) /* false after saying why */
+/* Starts a process for the run, whose standard error is read through a pipe. */
+static bool run_begin(const plan *p, grid_run *r, int threads) /* false after an error message */
 {
     int ends[2];
     if (pipe(ends)) return say("no pipe can be opened: %s", strerror(errno)), false;
@@ -106,7 +107,7 @@ static bool begin(const plan *p, grid_run *r, int threads) /* false after saying
         dup2(ends[1], STDERR_FILENO);
         close(ends[0]);
         close(ends[1]);
-        be(p, r, threads, TRAINING);
+        run_child(p, r, threads, TRAINING);
     }
     close(ends[1]);
     r->said = ends[0];
@@ -126,8 +127,8 @@ static void print_run(const grid_run *r)
     fflush(stdout);
 }
 
-/* The exit status and the messages of a process. */
-static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
+/* Stores the exit status of a process and prints its messages. */
+static void run_ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
 {
     char text[2048];
     ssize_t n = read(r->said, text, sizeof text - 1);
@@ -151,7 +152,7 @@ static void ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
 
 /* Runs all runs that are not finished, `jobs` at a time. False after an error that ends the
  * grid. */
-static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
+static bool run_all(eg_ctx *cx, plan *p, int jobs, int threads)
 {
     int next = 0, busy = 0;
     bool good = true;
@@ -159,26 +160,28 @@ static bool work(eg_ctx *cx, plan *p, int jobs, int threads)
         if (good && !stopped && busy < jobs && next < p->runs) {
             grid_run *r = &p->run[next++];
             if (r->result.finished) continue;
-            good = begin(p, r, threads);
+            good = run_begin(p, r, threads);
             busy += good;
             continue;
         }
         int status;
         const pid_t process = waitpid(-1, &status, 0);
-        if (process < 0 && errno == EINTR) { /* a terminal tells all; a lone signal is handed on */
+        /* a terminal sends the signal to all processes; a signal to this process alone is passed
+         * on */
+        if (process < 0 && errno == EINTR) {
             for (int k = 0; stopped && k < p->runs; k++)
                 if (p->run[k].process > 0) kill(p->run[k].process, SIGTERM);
             continue;
         }
         if (process < 0) break;
         for (int k = 0; k < p->runs; k++)
-            if (p->run[k].process == process) ended(cx, p, &p->run[k], status), busy--;
+            if (p->run[k].process == process) run_ended(cx, p, &p->run[k], status), busy--;
     }
     return good;
 }
 
 /* -- the command ------------------------------------------------------------------------------- */
-/* False after saying why. */
+/* False after an error message. */
 static bool make_folder(const plan *p)
 {
     struct stat s;
@@ -189,6 +192,7 @@ static bool make_folder(const plan *p)
     return true;
 }
 
+/* Options and checkpoints of all runs are checked before the first one starts. */
 static int carry_out(eg_ctx *cx, plan *p, const grid *o)
 {
     int left = 0, failed = 0;
@@ -205,7 +209,7 @@ static int carry_out(eg_ctx *cx, plan *p, const grid *o)
     struct sigaction act = { .sa_handler = stop };
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
-    const bool good = work(cx, p, jobs, threads);
+    const bool good = run_all(cx, p, jobs, threads);
     for (int k = 0; k < p->runs; k++) failed += p->run[k].failed;
     if (stopped) {
         printf("stopped; the same command continues\n");

@@ -1,4 +1,4 @@
-/* grid_plan.c: the runs of `eingrad grid`: its words, those that it hands to `train`, lists of
+/* grid_plan.c: the runs of `eingrad grid`: its words, those that it passes to `train`, lists of
  * values and of seeds; the names of runs and of their files. */
 #include "grid.h"
 #include <stdlib.h>
@@ -6,7 +6,8 @@
 #include <unistd.h>
 
 /* -- words: those of grid, those of train, and lists of values --------------------------------- */
-/* Options of `train` that a grid gives to each run itself. */
+/* Options of `train` that a grid sets for each run itself, and the option of grid that determines
+ * them. */
 static const char *const taken[][2] = { { "seed", "--seeds" }, { "threads", "--jobs" },
                                         { "out", "--out" },    { "log", "--out" },
                                         { "resume", "--out" }, { "best", NULL },
@@ -21,7 +22,7 @@ static const option *option_of(const option *o, const char *word)
     return NULL;
 }
 
-/* Writes a value as it stands in names of runs: texts of the same number, such as 1e-3 and 0.001,
+/* Writes a value as it occurs in names of runs: texts of the same number, such as 1e-3 and 0.001,
  * give the same name. */
 static void shown_value(const option *o, const char *text, char out[VALUE_ROOM])
 {
@@ -33,7 +34,7 @@ static void shown_value(const option *o, const char *text, char out[VALUE_ROOM])
         memcpy(out, text, strlen(text) + 1);
 }
 
-/* Adds "--lr 1e-3,3e-3" as an axis. False after saying why. */
+/* Adds "--lr 1e-3,3e-3" as an axis. False after an error message. */
 static bool add_axis(plan *p, const option *o, const char *text)
 {
     if (p->axes == AXES_MOST)
@@ -59,6 +60,7 @@ static bool add_axis(plan *p, const option *o, const char *text)
     }
 }
 
+/* A word is one of grid's unless `train` has an option of that name and grid has none. */
 bool plan_words(plan *p, int count, char **word, char **own, int *owns)
 {
     for (int k = 0; k < count; k++) {
@@ -66,7 +68,7 @@ bool plan_words(plan *p, int count, char **word, char **own, int *owns)
         const option *o = dashes && !option_of(grid_command.options, word[k])
                               ? option_of(train_command.options, word[k])
                               : NULL;
-        if (!o) { /* read_options has the last word on it */
+        if (!o) { /* read_options reports errors in these words */
             const option *mine = dashes ? option_of(grid_command.options, word[k]) : NULL;
             own[(*owns)++] = word[k];
             if (mine && mine->kind != FLAG && !strchr(word[k], '=') && k + 1 < count)
@@ -96,6 +98,7 @@ bool plan_words(plan *p, int count, char **word, char **own, int *owns)
     return true;
 }
 
+/* Reads a number of seeds, or a list of them. */
 bool plan_seeds(plan *p, const char *text)
 {
     int64_t n;
@@ -137,6 +140,7 @@ void plan_setting(const plan *p, int setting, const char *between, char *out, si
         snprintf(out + strlen(out), room - strlen(out), "%s%s=%s", k ? between : "",
                  p->axis[k].o->name, p->axis[k].shown[plan_value(p, setting, k)]);
 }
+/* The seeds of a setting are consecutive runs. */
 bool plan_runs(plan *p)
 {
     p->settings = 1;

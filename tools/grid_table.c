@@ -13,8 +13,8 @@ static double number_in(const eg_json *line, const char *key)
     return x && x->kind == EG_JSON_NUMBER ? x->number : NAN;
 }
 /* Reads the result of a run from its log. The seconds are the sum over the processes that worked on
- * the run one after another: each continues from the step on its first line, and the process before
- * it had needed at[step] seconds up to that step. False if the file is no log of train. */
+ * the run one after another: each continues from the step on its first line, up to which the
+ * process before it had needed at[step] seconds. False if the file is not a log of train. */
 static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
 {
     char *text = NULL;
@@ -75,8 +75,8 @@ static int number_order(const void *a, const void *b)
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
-/* "425 (400-450)": the median of n numbers, which are sorted, and the smallest and largest; of an
- * even number of them the mean of the two in the middle. */
+/* Writes "425 (400-450)": the median of n numbers, which are sorted, and the smallest and largest;
+ * for an even n the mean of the two in the middle. */
 static void spread_text(double *x, int n, const char *format, char *out, size_t room)
 {
     char number[3][32];
@@ -96,8 +96,8 @@ static void spread_text(double *x, int n, const char *format, char *out, size_t 
 enum { COLUMNS = 7 };
 static const char *const heading[COLUMNS] = { "",     "reached",     "steps",       "seconds",
                                               "loss", "unseen loss", "exact unseen" };
-/* The line of runs [from, to): how many reached the goal, and of those steps and seconds; losses
- * and exact answers of all that are finished. */
+/* Composes the line of runs [from, to): how many reached the goal, and the steps and seconds of
+ * these; losses and exact answers of all that are finished. */
 static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
 {
     const int n = to - from;
@@ -111,7 +111,7 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
         if (!o->finished) continue;
         x[2 * n + last] = o->loss, x[3 * n + last] = o->unseen, x[4 * n + last] = 100 * o->exact;
         last++;
-        /* where none reached it: of all */
+        /* if none reached it: of all */
         if (reached && !o->reached) continue;
         x[row] = o->step, x[n + row] = o->seconds;
         row++;
@@ -126,6 +126,7 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
     free(x);
     return true;
 }
+/* The cells of a table are computed first, so that columns have the width of their longest cell. */
 bool grid_table(const plan *p, bool runs)
 {
     const int lines = runs ? p->runs : p->settings, each = runs ? 1 : p->seeds;

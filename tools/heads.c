@@ -1,10 +1,10 @@
-/* heads.c: the heads of a model in a table, under their heat maps. */
+/* heads.c: the measures of a model's heads in a table, under their heat maps. */
 #include "tools.h"
 
-enum { WIDEST = 16 }; /* heads of which the similarity is printed, at most */
+enum { WIDEST = 16 }; /* the largest number of heads whose similarity is printed */
 
-/* Prints the table if queries and keys are two sequences: a query then has no place of its own
- * among the keys, no neighbours and no distance. */
+/* Prints the table if queries and keys are two sequences: a query then has no position among the
+ * keys, no neighbours and no distance. */
 static void table_apart(const eg_head *h, int64_t layer, int64_t heads)
 {
     for (int64_t k = 0; k < heads; k++, h++)
@@ -22,8 +22,8 @@ static void table(const eg_head *h, int64_t layer, int64_t heads)
             100 * h->saturated);
 }
 
-/* The matrix of the heads' similarity. */
-static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
+/* Prints the matrix of the heads' similarity. */
+static void print_similarity(eg_tensor *w, int64_t layer, int64_t heads)
 {
     eg_tensor *s = eg_head_similarity("[h] i j", w), *mean = eg_head_diversity("[h] i j", w);
     if (!eg_ok(s) || !eg_ok(mean)) return;
@@ -38,7 +38,7 @@ static void likeness(eg_tensor *w, int64_t layer, int64_t heads)
     printf("mean over pairs of heads: %.2f\n", eg_item(mean));
 }
 
-/* w: layer h i j. Query i has the place of key i, in a decoder and in an encoder alike. */
+/* w: layer h i j. Query i has the position of key i, in a decoder and in an encoder. */
 void print_heads(eg_tensor *w, bool apart)
 {
     const int64_t layers = eg_dim(w, 0), heads = eg_dim(w, 1);
@@ -58,5 +58,5 @@ void print_heads(eg_tensor *w, bool apart)
     }
     if (heads < 2 || heads > WIDEST) return;
     printf("\nsimilarity of heads: 1 if their rows are equal, 0 if they share no key\n");
-    for (int64_t l = 0; l < layers; l++) likeness(eg_select("[l] h i j", w, l), l, heads);
+    for (int64_t l = 0; l < layers; l++) print_similarity(eg_select("[l] h i j", w, l), l, heads);
 }

@@ -9,8 +9,8 @@
 #ifndef MANDIR
 #define MANDIR "/usr/local/share/man"
 #endif
-/* The folder of the pages: what EINGRAD_MAN says; else where they lie beside this program, as
- * `make install prefix=FOLDER` and the build put them; else where configure was told. */
+/* Returns the folder of the pages: that of EINGRAD_MAN; else the one relative to this program, as
+ * in a build or after `make install prefix=FOLDER`; else that of configure. */
 static const char *pages(void)
 {
     static char folder[1024];
@@ -30,7 +30,7 @@ static const char *pages(void)
     return MANDIR;
 }
 
-/* The pages that a topic may mean: prefix, section, what the topic then ends in. */
+/* The pages that a topic may mean: prefix, section, ending of the topic. */
 static const struct {
     const char *prefix;
     int section;
@@ -39,7 +39,7 @@ static const struct {
               { "eingrad-", 7, "" }, { "", 1, "" }, { "", 7, "" } };
 enum { KINDS = sizeof kinds / sizeof *kinds, LISTED = 2048 };
 
-/* Writes the path of the page of topic; false if there is none. Distributions compress pages. */
+/* Writes the path of the page of topic. False if there is none. Distributions compress pages. */
 static bool find_page(const char *topic, char *path, size_t room)
 {
     const char *slash = strrchr(topic, '/'); /* eingrad/ops.h */

@@ -1,4 +1,4 @@
-/* eingrad: the program. main finds the command; each command is a file of its own. */
+/* eingrad: the program. main finds the command; each command is in a separate file. */
 #include "tools.h"
 #include <errno.h>
 #include <signal.h>
@@ -46,10 +46,11 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error like a full disk */
+    /* exceeding the limit of file size is then an error like a full disk */
+    signal(SIGXFSZ, SIG_IGN);
     set_program(argv[0]);
     if (!hold_streams()) return say("/dev/null: %s", strerror(errno));
-    /* of the processes that mpirun starts only the first speaks; the others help it to train */
+    /* of the processes that mpirun starts only the first prints; the others compute */
     int rank, status = EXIT_SUCCESS;
     eg_ranks_launched(&rank);
     if (rank) say_nothing(true);

@@ -22,8 +22,8 @@ static void grid(const bool *at, int64_t rows, int64_t width)
     }
 }
 
-/* Prints the last two axes as a grid, one for each index of the others, and how many are true. The
- * elements of x begin at `at`. */
+/* Prints the last two axes as a grid, one for each index of the others, and the number of true
+ * elements. The elements of x begin at `at`. */
 static void print(eg_tensor *x, const bool *at, char *const *size)
 {
     int rank = eg_rank(x);
@@ -47,6 +47,7 @@ static void print(eg_tensor *x, const bool *at, char *const *size)
     putchar('\n');
 }
 
+/* Letters and sizes are words such as i=8; the string of axes is composed from them. */
 static int run(const command *c, int count, char **word)
 {
     mask o = { 0 };
@@ -75,7 +76,7 @@ static int run(const command *c, int count, char **word)
     }
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_where_mask(cx, w.word[0], axes, o.offset, size);
-    const bool *at = eg_bool(x); /* NULL after an error, and it may need memory */
+    const bool *at = eg_bool(x); /* NULL after an error, since a contiguous copy may be needed */
     int status = at ? EXIT_SUCCESS : say_error(cx, NULL);
     if (at) print(x, at, w.word + 1);
     eg_close(cx);

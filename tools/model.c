@@ -1,9 +1,9 @@
-/* model.c: a trained model as the commands load it. */
+/* model.c: loads a trained model for a command. */
 #include "tools.h"
 #include <string.h>
 #include <math.h>
 
-/* Returns whether all numbers are finite: 0 · x is 0 for finite x and NaN for others. */
+/* True if all elements are finite: 0 · x is 0 for finite x and NaN for others. */
 bool all_finite(eg_tensor *x)
 {
     eg_mark m = eg_push(eg_context(x));

@@ -1,4 +1,4 @@
-/* eingrad ops: the table of operations, as the library has it. */
+/* eingrad ops: the table of the library's operations. */
 #include "tools.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@ static const char *op_name(int k) { return eg_op_at(k) ? eg_op_at(k)->name : NUL
 
 static const char *text_of(const char *s) { return s ? s : "none"; }
 
-/* The range from which the row's samples draw their operands. */
+/* Writes the range from which the samples of the operation draw their operands. */
 static void domain(const eg_op *op, char *out, size_t room)
 {
     double low = 0, high = 0;
@@ -23,7 +23,8 @@ static void domain(const eg_op *op, char *out, size_t room)
         snprintf(out, room, "not sampled");
 }
 
-/* The table, of the operations that are named or of all: one pass for the widths, one to print. */
+/* Prints the table of the operations that are named, or of all: one pass for the widths, one to
+ * print. */
 static void rows(int count, char **name)
 {
     int wide[3] = { 4, 8, 8 };

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Reads "4x8" as sizes, "()" as no sizes. Returns the rank; −1 after an error message. */
 int read_shape(const command *c, const char *text, int64_t *dim)
 {
     int rank = 0;
@@ -41,8 +42,8 @@ static bool read_real(const char *text, double *value)
     return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text);
 }
 
-/* "--out" or "-o", as messages name it; valid until the next call. */
-static const char *shown(const option *o)
+/* Returns "--out" or "-o" for messages; valid until the next call. */
+static const char *shown_option(const option *o)
 {
     static char name[64];
     if (o->name)
@@ -77,12 +78,12 @@ static void not_chosen(const option *o, const char *text)
     for (const char *c = o->argument; *c && n < CHOICES_MOST; c += strcspn(c, "|"), c += *c == '|')
         snprintf(choices[n++], sizeof *choices, "%.*s", (int)strcspn(c, "|"), c);
     const char *near = nearest(text, choice_name);
-    say("%s must be one of %s, not \"%s\"%s%s%s", shown(o), o->argument, text,
+    say("%s must be one of %s, not \"%s\"%s%s%s", shown_option(o), o->argument, text,
         near ? "; is it " : "", near ? near : "", near ? "?" : "");
 }
 
-/* Stores the value of an option; false after printing why it is invalid. */
-static bool take(const option *o, char *text, void *values)
+/* Stores the value of an option. False after printing why it is invalid. */
+static bool store_value(const option *o, char *text, void *values)
 {
     void *at = (char *)values + o->at;
     bool good = true;
@@ -95,7 +96,7 @@ static bool take(const option *o, char *text, void *values)
     case OUTPUT:
         *(const char **)at = text;
         if (!*text) {
-            say("%s needs a value that is not empty", shown(o));
+            say("%s needs a value that is not empty", shown_option(o));
             return false;
         }
         break;
@@ -114,7 +115,7 @@ static bool take(const option *o, char *text, void *values)
         int64_t *value = at;
         good = read_whole(text, value) && (double)*value >= o->low && (double)*value <= o->high;
         if (!good)
-            say("%s must be a whole number from %.15g to %.15g, not \"%s\"", shown(o), o->low,
+            say("%s must be an integer from %.15g to %.15g, not \"%s\"", shown_option(o), o->low,
                 o->high, text);
         break;
     }
@@ -122,7 +123,8 @@ static bool take(const option *o, char *text, void *values)
         double *value = at;
         good = read_real(text, value) && *value >= o->low && *value <= o->high;
         if (!good)
-            say("%s must be a number from %g to %g, not \"%s\"", shown(o), o->low, o->high, text);
+            say("%s must be a number from %g to %g, not \"%s\"", shown_option(o), o->low, o->high,
+                text);
         break;
     }
     case CHOICE:
@@ -133,7 +135,7 @@ static bool take(const option *o, char *text, void *values)
     return good;
 }
 
-static const option *options_now; /* of the command that runs */
+static const option *options_now; /* the options of the command that is running */
 static const char *option_name(int k)
 {
     for (const option *o = options_now; o && (o->name || o->letter); o++)
@@ -141,8 +143,8 @@ static const char *option_name(int k)
     return NULL;
 }
 
-/* The length of an option's name at the start of a word, which ends there or goes on with '='; 0:
- * it is another. Hyphens inside do not matter: --warmup is --warm-up. */
+/* Returns the length of an option's name at the start of a word, if the word ends there or
+ * continues with '='; else 0. Hyphens inside are ignored: --warmup is --warm-up. */
 static size_t named(const char *word, const char *name)
 {
     const char *w = word;
@@ -191,8 +193,8 @@ static const option *find(const command *c, const char *word, char **value)
     return NULL;
 }
 
-/* Registers with files.c the streams, the words that are files, and the options that are; false
- * after printing why one cannot be used. */
+/* Registers with files.c the streams, the words that are files, and the options that are files.
+ * False after printing why one cannot be used. */
 static bool use_files(const command *c, const words *w, const void *values)
 {
     bool silent = c->prints && !c->prints(values);
@@ -204,9 +206,9 @@ static bool use_files(const command *c, const words *w, const void *values)
         const void *at = (const char *)values + o->at;
         const list *l = at;
         if (o->kind == INPUT || o->kind == OUTPUT)
-            good = use_file(shown(o), *(const char *const *)at, o->kind == OUTPUT);
+            good = use_file(shown_option(o), *(const char *const *)at, o->kind == OUTPUT);
         for (int k = 0; o->kind == OUTPUTS && good && k < l->count; k++)
-            good = use_file(shown(o), l->item[k], true);
+            good = use_file(shown_option(o), l->item[k], true);
     }
     return good;
 }
@@ -241,23 +243,23 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         if (!o) return REFUSED;
         uint64_t bit = (uint64_t)1 << (o - c->options);
         if (o->kind == FLAG && value) {
-            say("%s takes no value", shown(o));
+            say("%s takes no value", shown_option(o));
             return REFUSED;
         }
         if (w->given & bit && o->kind != OUTPUTS) {
-            say("%s is given twice", shown(o));
+            say("%s is given twice", shown_option(o));
             return REFUSED;
         }
         if (o->kind == MAYBE && !value)
             value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) {
-                say("%s needs a value: %s", shown(o), o->argument);
+                say("%s needs a value: %s", shown_option(o), o->argument);
                 return REFUSED;
             }
             value = word[++k];
         }
-        if (!take(o, value, values)) return REFUSED;
+        if (!store_value(o, value, values)) return REFUSED;
         w->given |= bit;
     }
     return use_files(c, w, values) ? PARSED : REFUSED;
@@ -279,7 +281,7 @@ static int left_side(const option *o, char *out, size_t room)
                     o->argument ? o->argument : "");
 }
 
-/* Usage, what the command is about, and a line for each option. */
+/* Prints usage, a line about the command, and a line for each option. */
 void print_help(FILE *file, const command *c)
 {
     char text[128];

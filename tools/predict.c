@@ -18,19 +18,19 @@ static const option options[] = {
     { 0 }
 };
 
-/* Prints the answer to an input; else says why there is none. `where` names one input of several:
- * then an empty line is printed in its place, so that answers stay beside their inputs. */
+/* Prints the answer to an input; else an error message. `where` names one input of several: then an
+ * empty line is printed instead, so that the line numbers of answers are those of the inputs. */
 static bool answer(eg_ctx *cx, eg_trainer *t, const char *input, const char *where)
 {
     const char *out = eg_trainer_predict(t, input);
     if (out) return puts(out), true;
     say_error(cx, where);
-    eg_clear(cx); /* the next one may be answered */
+    eg_clear(cx); /* the next input may be answered */
     if (where) putchar('\n');
     return false;
 }
 
-/* Answers each line of standard input; the exit status. */
+/* Answers each line of standard input. Returns the exit status. */
 static int answer_lines(eg_ctx *cx, eg_trainer *t)
 {
     char *line = NULL, where[32];
@@ -58,11 +58,11 @@ static int answer_lines(eg_ctx *cx, eg_trainer *t)
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
-/* Answers the words, or else the lines of standard input; the exit status. */
+/* Answers the words or, if there are none, the lines of standard input. Returns the exit status. */
 static int answer_all(eg_ctx *cx, eg_trainer *t, int count, char *const *input)
 {
     bool good = true;
-    if (eg_data_is_text(eg_trainer_data(t))) { /* the same error for every input */
+    if (eg_data_is_text(eg_trainer_data(t))) { /* the error would be the same for every input */
         eg_trainer_predict(t, "");
         return say_error(cx, NULL);
     }

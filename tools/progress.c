@@ -34,7 +34,7 @@ static void field(const progress *g, const char *name, double x)
     fprintf(g->log, ", \"%s\": %.16g", name, x);
 }
 
-/* Flushes the log; false after saying that it cannot be written. */
+/* Flushes the log. False after a message that it cannot be written. */
 static bool logged(progress *g)
 {
     if (!g->log) return true;
@@ -107,8 +107,8 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     return logged(g);
 }
 
-/* Ends the log with the result of the test set, unless s is NULL. False after saying why it
- * could not be written. */
+/* Ends the log with the result on the test set, unless s is NULL. False after a message that it
+ * cannot be written. */
 bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
 {
     if (!g->log) return true;
@@ -153,7 +153,8 @@ static void time_left(char *out, size_t room, double s)
         snprintf(out, room, "%.1f h", s / 3600);
 }
 
-/* A line about a step. Beside the bar there is no room for the step: it must fit 80 columns. */
+/* Writes a line about a step. With the bar, the step itself is left out, so that the line fits 80
+ * columns. */
 static int describe(const progress *g, const eg_progress *p, char *out, size_t room)
 {
     char rate[16], left[16];
@@ -185,7 +186,7 @@ void progress_clear(const progress *g)
     }
 }
 
-/* Draws the bar over the last one: which part of the goal, or of the steps, is done. */
+/* Draws the bar over the previous one: the share of the goal, or of the steps, that is reached. */
 static void draw(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
@@ -203,12 +204,12 @@ static void draw(progress *g, const eg_progress *p, bool last)
     fflush(stdout);
 }
 
-/* -- alarm: a loss or a gradient norm far above the mean of the last 20 steps or so -------------
- */
-/* Mean and variance are weighted exponentially. A loss is unusual if it is 8 deviations and half
- * the mean above the mean; a norm, which varies more, 8 deviations and three times the mean. */
+/* -- alarm: a loss or a gradient norm far above the mean of about the last 20 steps ------------ */
+/* Mean and variance are weighted exponentially. A loss is unusual if it exceeds the mean by 8
+ * deviations and by half the mean; a norm, which varies more, if it exceeds it by 8 deviations and
+ * by three times the mean. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
-/* True if x is unusual; it then counts into the mean and variance. */
+/* True if x is unusual; afterwards x is part of the mean and variance. */
 static bool unusual(usual *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
@@ -235,8 +236,9 @@ static void alarm(progress *g, const eg_progress *p, const char *name, usual *u,
 }
 
 /* -- divergence ------------------------------------------------------------------------------- */
-/* Raises an alarm if the mean loss of the last 5 steps or so is above the lowest one by a quarter
- * of the improvement over a uniform guess plus a tenth of that guess; once for each rise. */
+/* Raises an alarm if the mean loss of about the last 5 steps is above the lowest one by a quarter
+ * of the improvement over a uniform guess plus a tenth of the loss of that guess; once for each
+ * rise. */
 static void divergence(progress *g, const eg_progress *p)
 {
     g->smooth = isnan(g->smooth) ? p->loss : g->smooth + 0.2 * (p->loss - g->smooth);
@@ -259,10 +261,11 @@ static void divergence(progress *g, const eg_progress *p)
 
 /* -- heads and parameters, when the model is evaluated ---------------------------------------- */
 /* A head is saturated if its mean largest weight is above 0.95, and dead if its weights are all
- * alike, as those of a head that has learnt nothing. All heads go to the log, the first of each
- * kind to the screen, once. */
+ * alike, as those of a head that has learnt nothing. All such heads are written to the log, the
+ * first of each kind is printed once. */
 static const double SATURATED = 0.95, ALIKE = 0.9999;
-/* "heads": what each does; "parameters": norms of each and of its last gradient. */
+/* Logs "heads", the measures of each head, and "parameters", the norms of each parameter and of its
+ * last gradient. */
 static void log_look(progress *g, eg_trainer *t, const eg_head *head, int count)
 {
     const eg_params *params = eg_trainer_params(t);
@@ -295,9 +298,9 @@ static void log_look(progress *g, eg_trainer *t, const eg_head *head, int count)
     fputc('}', g->log);
 }
 
-/* The first head of a kind, and how many there are beside it. */
-static void say_head(const progress *g, const eg_progress *p, const char *kind,
-                     const char *attention, int head, const char *what, double value, int others)
+/* Prints the first head of a kind, and the number of others. */
+static void print_head(const progress *g, const eg_progress *p, const char *kind,
+                       const char *attention, int head, const char *what, double value, int others)
 {
     progress_clear(g);
     printf("step %4lld  %s: head %s.%d %s %.3f)", (long long)p->step, kind, attention, head, what,
@@ -307,22 +310,22 @@ static void say_head(const progress *g, const eg_progress *p, const char *kind,
     putchar('\n');
 }
 
-/* What each head does, in memory that the caller frees; NULL if there are none, and after an error,
- * which the context has. */
+/* Returns the measures of each head, in memory that the caller frees; NULL if there are no heads,
+ * and after an error, which the context has. */
 static eg_head *heads_looked(eg_trainer *t, int *count)
 {
     const int all = eg_trainer_attentions(t) * (int)eg_trainer_config(t)->heads;
     eg_head *head = all ? calloc((size_t)all, sizeof *head) : NULL;
     if (all && !head)
         eg_fail_as(eg_params_context(eg_trainer_params(t)), EG_ERROR_MEMORY,
-                   "out of memory: no room for what %d heads do", all);
+                   "out of memory: no room for the measures of %d heads", all);
     *count = all;
     if (!head || !eg_trainer_heads(t, head)) return head;
     free(head);
     return NULL;
 }
 
-/* Logs each head that is saturated or dead, and shows the first of each kind once. */
+/* Logs each head that is saturated or dead, and prints the first of each kind once. */
 static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
                        int count)
 {
@@ -339,30 +342,30 @@ static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const e
                     one ? head[k].top : head[k].spread);
     }
     if (saturated && !g->told)
-        say_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
-                 "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
+        print_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
+                   "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
     if (dead && !g->told_dead)
-        say_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
-                 "attends to all positions alike (spread", head[first[1]].spread, dead - 1);
+        print_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
+                   "attends to all positions alike (spread", head[first[1]].spread, dead - 1);
     g->told = g->told || saturated, g->told_dead = g->told_dead || dead;
 }
 
 /* -- the curve -------------------------------------------------------------------------------- */
-/* True if the model was evaluated in this step: the held-out loss is another one. */
+/* True if the model was evaluated in this step, that is, the held-out loss has changed. */
 static bool evaluated(const progress *g, const eg_progress *p)
 {
     return p->held_out_loss >= 0 &&
            !(p->held_out_loss >= g->unseen && p->held_out_loss <= g->unseen);
 }
 
-/* Keeps step, loss and held-out loss for the curve. */
+/* Stores step, loss and held-out loss for the curve. */
 static void remember(progress *g, const eg_progress *p)
 {
     if (!g->curve) return;
     if (g->points == g->room) {
         int64_t room = g->room ? 2 * g->room : 1024;
         double *more = realloc(g->point, (size_t)room * 3 * sizeof *more);
-        if (!more) return; /* the curve ends here */
+        if (!more) return; /* without memory the curve ends here */
         g->point = more, g->room = room;
     }
     double *at = g->point + 3 * g->points++;
@@ -377,12 +380,12 @@ const char *loss_name(const char *unit)
     return name;
 }
 
-/* Writes the picture of the losses, if one is wanted; of a text in bits. */
+/* Writes the picture of the losses, if requested; for a text in bits. */
 bool progress_curve(const progress *g, eg_trainer *t)
 {
     eg_ctx *cx = eg_params_context(eg_trainer_params(t));
     if (!g->curve || !g->points) return true;
-    const double unit = g->text ? log(2) : 1; /* of a text: bits, as everywhere on the screen */
+    const double unit = g->text ? log(2) : 1; /* losses of a text are printed in bits */
     int64_t n = g->points, looks = 0;
     double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n,
            *u = column + 2 * n, *v = column + 3 * n;
@@ -404,6 +407,8 @@ bool progress_curve(const progress *g, eg_trainer *t)
     return !bad;
 }
 
+/* Writes the line of a step: its losses and, if the model was evaluated (looked), heads and
+ * parameters. */
 static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool looked,
                      const eg_head *head, int heads)
 {
@@ -422,7 +427,7 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool look
     fputs("}\n", g->log);
 }
 
-/* A line now and then: at the first and the last step, every 50, and every 5 seconds when steps are
+/* Prints a line at the first and the last step, every 50 steps, and every 5 seconds if steps are
  * slow. */
 bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
 {

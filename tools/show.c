@@ -1,15 +1,16 @@
-/* show.c: the output of `train` when it is done: answers, a heat map, a check of the gradients, and
- * commands to try next. */
+/* show.c: the output of `train` at its end: answers, a heat map, a check of the gradients, and
+ * further commands. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "tools/listing.h" /* listing: examples/04_attention.c's function, made by the Makefile */
+/* listing: the function of examples/04_attention.c, written by the Makefile */
+#include "tools/listing.h"
 
 enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
 
-/* The k-th example of the test set as text; false past the end. */
+/* Writes the k-th example of the test set as text. False after the last one. */
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
 {
     if (eg_trainer_test(t, k, e)) return false;
@@ -44,9 +45,8 @@ static bool predictions(eg_trainer *t)
     return true;
 }
 
-/* -- where it looks while it writes
- * Rows: the symbols of the answer, at the positions that write them. Columns: what each place looks
- * at. */
+/* -- what an answer attends to: a row for each symbol of the answer, with the weights at the
+ * position where it is generated; a column for each position that is attended to -- */
 typedef struct view {
     eg_tensor *w;
     int rows, columns;
@@ -54,6 +54,8 @@ typedef struct view {
     const char *const *column;
 } view;
 
+/* Finds rows and columns of the map for an input: for a decoder the part of the weights whose
+ * queries generate the answer. */
 static bool look(eg_trainer *t, const char *input, view *v)
 {
     eg_data *d = eg_trainer_data(t);
@@ -67,11 +69,11 @@ static bool look(eg_trainer *t, const char *input, view *v)
         inputs < 0 ? NULL : eg_trainer_attention_weights(t, input, NULL, &row, &v->column);
     if (!w) return false;
     int n = (int)eg_dim(w, -1), first = 0;
-    if (apart) { /* a row is named after what it writes */
+    if (apart) { /* rows are named after the symbols that are generated */
         v->rows = (int)eg_dim(w, 2);
         v->columns = n;
         for (int k = 0; k < v->rows; k++) v->row[k] = row[k];
-    } else if (decoder) { /* the place before a symbol writes it */
+    } else if (decoder) { /* a symbol is generated at the position before it */
         first = inputs < n && strcmp(v->column[inputs], eg_data_symbol(d, EG_SEP)) == 0
                     ? inputs
                     : inputs - 1;
@@ -83,7 +85,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
         v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_LONGEST, token) : 0;
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
-    if (v->rows < 1) return false; /* an answer without symbols */
+    if (v->rows < 1) return false; /* the answer has no symbols */
     v->w = eg_slice("l h [i] j", w, first, first + v->rows, 1);
     v->w = eg_slice("l h i [j]", v->w, 0, v->columns, 1);
     return eg_ok(v->w);
@@ -99,7 +101,7 @@ static double own_symbol(view *v, int64_t layer, int64_t head)
     return sum / v->rows;
 }
 
-/* a short input, and in a task without repeated symbols, makes a map that is easy to read */
+/* a map is easy to read if the input is short and, in a task, no symbol is repeated */
 static bool plain(const eg_example *e, bool pairs)
 {
     bool good = e->inputs >= 6 && e->inputs <= 16;
@@ -114,6 +116,8 @@ static bool right(eg_trainer *t, const char *input, const char *truth)
     return answer && strcmp(answer, truth) == 0;
 }
 
+/* Prints the map of the head with the largest mean weight on symbols that equal the generated one,
+ * for an input that is answered correctly and easy to read. */
 static bool best_map(eg_trainer *t, char *shown_input)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
@@ -160,7 +164,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
     return !eg_error(cx);
 }
 
-/* -- what to type next ------------------------------------------------------------------------ */
+/* -- further commands -------------------------------------------------------------------------- */
 /* Prints s as one word of a shell. */
 static void quoted(const char *s)
 {
@@ -175,7 +179,7 @@ static void quoted(const char *s)
     putchar('\'');
 }
 
-/* Commands to try next. */
+/* Prints commands that can be tried next. */
 static void next(eg_trainer *t, const char *path, const char *input)
 {
     static const char data[] = "examples/data/dates.tsv";
@@ -196,7 +200,7 @@ static void next(eg_trainer *t, const char *path, const char *input)
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
-/* How often the gradient was clipped, and at which step the held-out loss was smallest. */
+/* Prints how often the gradient was clipped, and at which step the held-out loss was smallest. */
 static void clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
 {
     double limit = eg_trainer_config(t)->clip_norm;
@@ -224,8 +228,9 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
            p->step == 1 ? "" : "s", p->seconds, seconds() - g->start, path);
 }
 
-/* -- a text: how well it is predicted, and a continuation ------------------------------------- */
-/* The end of `train --text`: bits a character, a text of the model's own, what to type next. */
+/* -- a text: how well it is predicted, and a continuation -------------------------------------- */
+/* The end of `train --text`: bits per character, a text that the model generates, further
+ * commands. */
 static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
                      const eg_progress *p, const progress *g)
 {
@@ -245,7 +250,7 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
     quoted(path);
     puts(
         " --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
-    /* more steps would fit the seen text only */
+    /* with more steps only the loss on the seen text would decrease */
     if (p->best_loss >= 0 && p->best_step != p->step) return EXIT_SUCCESS;
     printf("  %s train --resume ", program());
     quoted(path);
@@ -253,7 +258,7 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
     return EXIT_SUCCESS;
 }
 
-/* The listing is causal; an encoder's attention and that between encoder and decoder are not. */
+/* The listing is causal; an encoder's attention and the cross attention are not. */
 static void print_listing(const char *model)
 {
     static const char causal[] = ".where = \"j <= i\", ";
@@ -288,7 +293,8 @@ int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, c
            (long long)r.entries, r.worst, r.worst_name ? r.worst_name : "none");
     clipping(t, p, path, best);
     saved(p, g, path);
-    /* with options of the attention another one was trained */
+    /* with other options of the attention the listing does not show the attention that was
+     * trained */
     if (!eg_trainer_config(t)->attention) print_listing(eg_trainer_config(t)->model);
     next(t, path, input);
     return EXIT_SUCCESS;

@@ -1,4 +1,4 @@
-/* text.c: messages, and what the terminal can show. */
+/* text.c: error messages, and what the terminal can show. */
 #include "tools.h"
 #include <errno.h>
 #include <stdarg.h>
@@ -24,7 +24,7 @@ int say(const char *format, ...)
         va_end(ap);
         return EXIT_FAILURE;
     }
-    fflush(stdout); /* the order on a terminal is that of the calls */
+    fflush(stdout); /* so that the order on a terminal is that of the calls */
     fputs("eingrad: ", stderr);
     va_start(ap, format);
     vfprintf(stderr, format, ap);
@@ -33,9 +33,9 @@ int say(const char *format, ...)
     return EXIT_FAILURE;
 }
 
-/* The option of the running command that the library's sentence names at a word: ".kv_heads",
- * "schedule.gamma", or "kv_heads", which no English word is. *n receives the bytes of the word.
- * NULL: it names none. */
+/* Returns the option of the running command that the library's sentence names at a word:
+ * ".kv_heads", "schedule.gamma", or "kv_heads", which is no English word. *n receives the bytes of
+ * the word. NULL if it names none. */
 static const char *option_meant(const char *word, size_t *n)
 {
     static const char in[] = "abcdefghijklmnopqrstuvwxyz_", schedule[] = "schedule.";
@@ -44,12 +44,12 @@ static const char *option_meant(const char *word, size_t *n)
     const size_t length = strspn(name, in);
     const char after = name[length];
     *n = (size_t)(name - word) + length;
-    if (!length || (after && strchr("./-", after))) return NULL; /* a file */
+    if (!length || (after && strchr("./-", after))) return NULL; /* it is a file name */
     return name > word || memchr(name, '_', length) ? option_of_member(name, length) : NULL;
 }
 
-/* Returns the library's error in the words of the command line: with its options in place of C
- * members and functions. What stands in quotation marks is the user's. */
+/* Returns the library's error with the options of the command line in place of C members and
+ * functions. Text in quotation marks is the user's and is not changed. */
 static const char *program_words(const char *error, char *out, size_t room)
 {
     static const struct {
@@ -57,11 +57,11 @@ static const char *program_words(const char *error, char *out, size_t room)
     } wording[] = {
         { "; eg_cast one of them", "" },
         { "EG_STEPS needs", "--schedule steps needs" },
-        { "; name one by .offset_letter", "" }, /* where there is no such option */
+        { "; say which with .offset_letter", "" }, /* for commands without this option */
         { "\n  give the tensor in .with", "" },
     };
     size_t n, used = 0;
-    /* behind the first line stands the user's text with a mark under it */
+    /* after the first line there is the user's text with a caret below it */
     bool quoted = false, marked = false;
     *out = 0;
     for (const char *c = error; *c && used + 1 < room; c += n) {
@@ -103,8 +103,8 @@ int say_load_error(eg_ctx *cx, const char *model, const char *text)
     const char *error = eg_error(cx);
     if (!error) return say_error(cx, NULL);
     bool moved = !text && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
-    /* the names are the file's, not options that were given */
-    return say("%s%s", error, moved ? "; --text FILE says where the text lies now" : "");
+    /* the names are those in the file, not options that were given */
+    return say("%s%s", error, moved ? "; --text FILE gives the new path of the text" : "");
 }
 
 bool is_picture(const char *path)
@@ -152,8 +152,8 @@ int terminal_width(void)
 /* -- names ------------------------------------------------------------------------------------ */
 enum { LONGEST = 32 };
 
-/* Insertions, deletions, replacements and exchanges of neighbours that turn one into the other.
- * Damerau 1964. */
+/* Returns the number of insertions, deletions, replacements and exchanges of neighbours that change
+ * one into the other. Damerau 1964. */
 static int distance(const char *a, const char *b)
 {
     int m = (int)strlen(a), n = (int)strlen(b), d[LONGEST + 1][LONGEST + 1];
@@ -181,7 +181,8 @@ const char *nearest(const char *word, const char *(*name)(int))
     int least = 1 + (int)(length > 3 ? 2 : length / 2);
     for (int k = 0; (one = name(k)); k++) {
         int d = length > 2 && strncmp(one, word, length) == 0 ? 0 : distance(word, one);
-        if (d < least || (d == 0 && strlen(one) < strlen(best))) { /* --step: --steps */
+        /* of the names that begin with the word, the shortest */
+        if (d < least || (d == 0 && strlen(one) < strlen(best))) {
             least = d;
             best = one;
         }
@@ -189,7 +190,7 @@ const char *nearest(const char *word, const char *(*name)(int))
     return best;
 }
 
-static const char *called = "eingrad"; /* as the user calls the program */
+static const char *called = "eingrad"; /* the name by which the user called the program */
 const char *program(void) { return called; }
 
 void set_program(const char *argv0)
@@ -197,7 +198,7 @@ void set_program(const char *argv0)
     static char here[4096];
     if (!argv0 || !*argv0) return;
     called = argv0;
-    /* a path below the present folder is shortened to begin there */
+    /* a path below the present folder is shortened to a relative one */
     if (*argv0 == '/' && getcwd(here, sizeof here)) {
         size_t n = strlen(here);
         if (n > 1 && strncmp(argv0, here, n) == 0 && argv0[n] == '/' && strchr(argv0 + n + 1, '/'))

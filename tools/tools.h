@@ -1,31 +1,32 @@
-/* tools.h: what the commands of the program share. A command is one file with one row; main.c lists
- * the rows. Everything below the command line is the public interface of the library: the program
- * is a user of it. */
+/* tools.h: declarations that the commands of the program share. A command is one file with one
+ * struct `command`; main.c lists these. The program uses only the public interface of the
+ * library. */
 #ifndef EG_TOOLS_H
 #define EG_TOOLS_H
 #include <eingrad.h>
 
-/* -- options.c: a row says what an option is called, what it takes, and where the value goes */
+/* -- options.c: the table of a command's options: name, kind of argument, and where the value is
+ * stored -- */
 typedef enum option_kind {
     FLAG,    /* bool                                              */
     TEXT,    /* const char *                                      */
     INPUT,   /* const char *, a file that is read                 */
     OUTPUT,  /* const char *, a file that is written              */
     OUTPUTS, /* list of files that are written                    */
-    MAYBE,   /* const char *, "" where no value follows           */
-    GONE,    /* there is none any more: help says what there is  */
-    WHOLE,   /* int64_t                                           */
+    MAYBE,   /* const char *, "" if no value follows */
+    GONE,    /* it no longer exists: `help` names its replacement */
+    WHOLE,   /* int64_t */
     REAL,    /* double                                            */
     CHOICE   /* const char *, one of the words of `argument`      */
 } option_kind;
 typedef struct option {
-    char letter;      /* 'o' of -o; 0: none */
-    const char *name; /* "out" of --out; NULL: none */
+    char letter;      /* 'o' for -o; 0: none */
+    const char *name; /* "out" for --out; NULL: none */
     option_kind kind;
     const char *argument, *help; /* "FILE", "where to write it"; CHOICE: "encoder|decoder" */
-    size_t at;                   /* offset in the command's own struct */
-    double low, high;            /* WHOLE, REAL: the range, both ends included */
-    bool kept;                   /* a checkpoint has it: resuming with another value is refused */
+    size_t at;                   /* offset in the command's struct */
+    double low, high;            /* for WHOLE and REAL: the range, including both ends */
+    bool kept; /* a checkpoint stores it: resuming with another value is refused */
 } option;
 typedef struct list {
     int count;
@@ -34,132 +35,138 @@ typedef struct list {
 
 typedef struct command {
     const char *name, *usage, *about; /* "mask", "PREDICATE i=SIZE ...", one line */
-    const char *more;                 /* the rest of --help */
-    const option *options;            /* ended by a row of zeros; NULL: none */
-    /* what the next word is, whatever it begins with; NULL: it may be an option */
+    const char *more;                 /* the rest of the text of --help */
+    const option *options;            /* ended by an entry of zeros; NULL: none */
+    /* name of the first word, which is not read as an option whatever it begins with; NULL: it may
+     * be an option */
     const char *first;
-    /* the words after the command's name; exit status */
+    /* is given the words after the command's name; returns the exit status */
     int (*run)(const struct command *, int count, char **word);
-    void (*list)(FILE *);               /* the end of --help that is computed; NULL: none */
-    const char *input;                  /* "the model": what words that are files are called */
-    int input_first, input_count;       /* which words those are */
-    bool (*prints)(const void *values); /* true if anything is printed; NULL: always */
+    void (*list)(FILE *);         /* prints the part of --help that is computed; NULL: none */
+    const char *input;            /* "the model": the name of words that are files, in messages */
+    int input_first, input_count; /* which words these are */
+    bool (*prints)(const void *values); /* true if the command prints anything; NULL: always */
 } command;
 
 typedef struct words {
     int count;
-    char **word;    /* those that are no options, in order */
-    uint64_t given; /* bit k: the k-th option was there */
+    char **word;    /* those that are not options, in order */
+    uint64_t given; /* bit k: the k-th option was given */
 } words;
 typedef enum parsed { PARSED, HELPED, REFUSED } parsed;
-/* Reads the words into `values` and moves those that are no options to the front. HELPED: --help
- * was printed; REFUSED: said why. */
+/* Reads the words into `values` and moves those that are not options to the front. HELPED: --help
+ * was printed. REFUSED: an error message was printed. */
 parsed read_options(const command *, int count, char **word, void *values, words *);
 bool was_given(const words *, const command *, const char *name);
-/* What the running command calls the option that is n bytes in C: "kv_heads" is "kv-heads". NULL:
- * it has none. */
+/* Returns the name on the command line of the option whose C member is n bytes long: "kv_heads" is
+ * "kv-heads". NULL if the running command has no such option. */
 const char *option_of_member(const char *member, size_t n);
 void print_help(FILE *, const command *);
-bool read_whole(const char *text, int64_t *value); /* a whole number, nothing else */
-/* "4x8", "()" is a scalar: the rank; −1 after saying why */
+bool read_whole(const char *text, int64_t *value); /* true if the text is an integer */
+/* reads "4x8"; "()" is a scalar. Returns the rank; −1 after an error message */
 int read_shape(const command *, const char *text, int64_t *dim);
 
-/* -- files.c: each file that a command reads or writes is told here before it is opened;
- * read_options tells those of the rows and words. False after saying why: an output that is an
- * input too, or another output, or that no file can be. */
-bool use_file(const char *part, const char *path, bool written); /* "--out"; NULL: nothing */
+/* -- files.c: every file that a command reads or writes is registered before it is opened;
+ * read_options registers those of options and words -- */
+/* part: "--out"; path NULL: no file. False after an error message: an output is also an input or
+ * another output, or cannot be written */
+bool use_file(const char *part, const char *path, bool written);
 bool use_stream(const char *part, int descriptor, bool written);
 /* True if no other process of this machine writes to the path, which this process then claims until
- * it ends; else says so. Devices are not claimed. */
+ * it ends; else prints a message. Devices are not claimed. */
 bool claim_file(const char *part, const char *path);
-bool same_file(const char *a, const char *b); /* not there yet: one folder, one name */
-bool hold_streams(void);                      /* takes descriptors 0, 1, 2; false: it cannot */
+/* files that do not exist yet are equal if folder and name are */
+bool same_file(const char *a, const char *b);
+bool hold_streams(void); /* makes sure that descriptors 0, 1, 2 are open; false if that fails */
 
 /* -- model.c ---------------------------------------------------------------------------------- */
-bool all_finite(eg_tensor *);                      /* no NaN and no infinity */
-bool finite_model(eg_trainer *, const char *path); /* true if its parameters are; else says not */
+bool all_finite(eg_tensor *); /* no NaN and no infinity */
+/* true if its parameters are finite; else prints a message */
+bool finite_model(eg_trainer *, const char *path);
 /* A text to continue: the tokens of a .npy, else the characters of a file. NULL after an error. */
 eg_data *text_data(eg_ctx *, const char *path);
-eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after saying why */
+eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after an error message */
 
 /* -- text.c ----------------------------------------------------------------------------------- */
-/* "eingrad: …" to stderr; returns EXIT_FAILURE */
+/* prints "eingrad: …" to stderr; returns EXIT_FAILURE */
 int say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* From now on `say` keeps its sentence instead of printing it; returns the last one, or NULL */
+/* With true, `say` stores its sentence instead of printing it from now on. Returns the last one
+ * that was stored, or NULL. */
 const char *say_nothing(bool);
-/* the context's error, after "where: " if it is not NULL */
+/* prints the context's error, after "where: " if that is not NULL */
 int say_error(eg_ctx *, const char *where);
-/* the same of a model that was not loaded: that its text, which `text` does not give, may have been
- * moved */
+/* as say_error, for a model that could not be loaded: if `text` is NULL and the model's text is not
+ * found, the message names the option --text */
 int say_load_error(eg_ctx *, const char *model, const char *text);
-/* the same, with `shown` where it says `path` */
+/* as say_error, with `shown` in place of `path` in the text */
 int say_error_of(eg_ctx *, const char *path, const char *shown);
-bool is_picture(const char *path);             /* ends in .png or .svg */
-int columns(const char *utf8);                 /* of a terminal, one a character */
-void pad(FILE *, const char *text, int width); /* the text, then blanks up to the width */
+bool is_picture(const char *path); /* true if the path ends in .png or .svg */
+int columns(const char *utf8);     /* number of columns on a terminal, one for each character */
+void pad(FILE *, const char *text, int width); /* prints the text, then blanks up to the width */
 bool is_terminal(FILE *);
-bool in_colour(FILE *);   /* a terminal, and NO_COLOR (no-color.org) is not set */
-int terminal_width(void); /* 80 where nothing is known */
-const char *nearest(const char *word, const char *(*name)(int k)); /* NULL: none is near */
-const char *program(void); /* how the user calls this program */
+bool in_colour(FILE *);   /* true on a terminal if NO_COLOR (no-color.org) is not set */
+int terminal_width(void); /* 80 if it is unknown */
+/* the most similar name; NULL if none is similar */
+const char *nearest(const char *word, const char *(*name)(int k));
+const char *program(void); /* the name by which the user called this program */
 void set_program(const char *argv0);
 
 /* -- progress.c, show.c: what `train` prints and logs ----------------------------------------- */
-/* The mean of a number over some steps, for alarms. */
+/* The exponentially weighted mean of a quantity over steps, for alarms. */
 typedef struct usual {
-    int64_t count; /* steps so far */
+    int64_t count; /* number of steps */
     double mean, variance;
     double was, deviation; /* mean and deviation before the last step */
 } usual;
 typedef struct progress {
-    bool bar;  /* one line of a terminal, drawn again and again; else plain lines */
-    FILE *log; /* JSON lines; NULL: none */
+    bool bar;  /* a bar that is redrawn in one line of a terminal; else lines */
+    FILE *log; /* a file of JSON lines; NULL: none */
     const char *log_path;
-    int64_t first;       /* steps done before this run */
-    bool text;           /* bits a character (or token), not sequences */
-    double goal;         /* share of exact sequences */
-    double start, shown; /* seconds() of the start, and of the last line */
-    double sequences;    /* share of exact sequences in a batch, smoothed; −1: no step yet */
+    int64_t first;       /* number of steps that were done before this run */
+    bool text;           /* the data are a text: bits per character (or token), not sequences */
+    double goal;         /* share of sequences that are exactly right */
+    double start, shown; /* seconds() at the start, and at the last line */
+    double sequences; /* share of exactly right sequences in a batch, smoothed; −1: no step yet */
     usual loss, norm;
-    int alarms;            /* so far */
-    double smooth, lowest; /* loss over some steps, and its minimum */
+    int alarms;            /* number of alarms */
+    double smooth, lowest; /* smoothed loss, and its minimum */
     double guess;          /* the loss of a uniform guess */
-    bool risen;            /* the loss diverges */
-    bool told, told_dead;  /* a saturated head was shown, one that is dead */
-    const char *unit;      /* of a text: "character"; else NULL */
+    bool risen;            /* the loss is rising (see divergence) */
+    bool told, told_dead;  /* a saturated head, a dead head was printed */
+    const char *unit;      /* of a text: "character" or "token"; else NULL */
     double unseen;         /* the last held-out loss */
-    const char *curve;     /* the picture of the losses; NULL: none */
-    double *point;         /* step, loss, held-out loss (NaN: not evaluated) of each step */
+    const char *curve;     /* path of the picture of the losses; NULL: none */
+    double *point;         /* of each step: number, loss, held-out loss (NaN: not evaluated) */
     int64_t points, room;
 } progress;
 double seconds(void);
-/* false after saying why */
+/* false after an error message */
 bool progress_open(progress *, eg_trainer *, const char *log_path, bool append);
 bool progress_step(progress *, eg_trainer *, const eg_progress *);
-/* writes it, if it was asked for; false after saying why */
+/* writes the picture if it was requested; false after an error message */
 bool progress_curve(const progress *, eg_trainer *);
-/* The name of a loss's axis; unit: of a text its "character" or "token", else NULL. */
+/* Returns the name of the axis of losses; unit: "character" or "token" for a text, else NULL. */
 const char *loss_name(const char *unit);
-void progress_clear(const progress *); /* the bar goes away before something else is printed */
+void progress_clear(const progress *); /* removes the bar before something else is printed */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
-/* evaluate.c: "0.1,1.3"; false after saying why */
+/* evaluate.c: reads "0.1,1.3"; false after an error message */
 bool heads_off(eg_trainer *, const char *names);
-/* Prints the end of `train`; returns the exit status. path, best: where the last model is, and the
- * one of smallest unseen loss or NULL. */
+/* Prints the end of `train` and returns the exit status. path, best: the files of the last model,
+ * and of the one with the smallest held-out loss or NULL. */
 int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,
          const progress *);
 
-/* -- train.c: what `grid` asks before its first run ------------------------------------------- */
-/* Returns EXIT_SUCCESS if `train` can run with these words and --out has nothing, or this very run;
- * else says why not. Nothing is written. */
+/* -- train.c: a check that `grid` makes before its first run ----------------------------------- */
+/* Returns EXIT_SUCCESS if `train` can run with these words, and if the file of --out does not exist
+ * or is a checkpoint of this run; else prints an error message. Nothing is written. */
 int train_check(int count, char **word);
 
-/* -- gradvalues.c: gradcheck --points and --values: numbers from files; exit status */
+/* -- gradvalues.c: gradcheck --points and --values; returns the exit status -------------------- */
 int check_values(int count, char **word);
 
 /* -- heads.c ---------------------------------------------------------------------------------- */
-/* Prints what each head of the weights (layer h i j) does, and how alike heads are. apart: the
- * queries are positions of another sequence than the keys. */
+/* Prints the measures of each head of the weights (layer h i j), and the similarity of heads.
+ * apart: the positions of queries are those of another sequence than the keys'. */
 void print_heads(eg_tensor *weights, bool apart);
 
 extern const command train_command, grid_command, predict_command, evaluate_command,

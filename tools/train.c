@@ -11,18 +11,19 @@
 static volatile sig_atomic_t stopped;
 static void stop(int signal_number) { stopped = signal_number; }
 
-/* What the training loop's callback needs. */
+/* The user data of the training loop's callback. */
 typedef struct turn {
     const train *o;
     const char *path; /* of the checkpoint */
     progress g;
-    double saved; /* seconds(), when it was saved last */
-    int64_t kept; /* the step of this very run that the file had before; an earlier step does not
-                   * replace it */
+    double saved; /* seconds() when it was last saved */
+    /* the step of this run that the file already had; a checkpoint of an earlier step does not
+     * replace it */
+    int64_t kept;
     bool log_failed;
 } turn;
 
-/* After each step: shows and logs it, saves if it is time to, and stops after a signal. */
+/* After each step: prints and logs it, saves if it is time to, and stops after a signal. */
 static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
@@ -35,7 +36,7 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
     return stopped || u->log_failed;
 }
 
-/* A line of the options that are not the usual ones, if there are any. */
+/* Prints a line with the options that differ from their defaults, if there are any. */
 static void introduce_options(eg_trainer *t)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
@@ -49,7 +50,7 @@ static void introduce_options(eg_trainer *t)
     if (*between) putchar('\n');
 }
 
-/* Prints what is trained on what. */
+/* Prints the model and the data. */
 static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
@@ -86,8 +87,8 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
     fflush(stdout);
 }
 
-/* A second interrupt ends the process at once (SA_RESETHAND). A terminal that goes away may send
- * SIGHUP twice. SIGHUP and SIGPIPE stay ignored where they were, as under nohup. */
+/* A second interrupt ends the process at once (SA_RESETHAND). A terminal that is closed may send
+ * SIGHUP twice. SIGHUP and SIGPIPE remain ignored if they were, as under nohup. */
 static void on_signals(void (*handler)(int))
 {
     static const struct {
@@ -119,7 +120,7 @@ static int stopped_early(const turn *u, const eg_progress *p)
 }
 
 /* -- ranks (mpirun) --------------------------------------------------------------------------- */
-/* True if all ranks are well; else every rank has an error, and rank 0 says it. */
+/* True if no rank has an error; else every rank has one, and rank 0 prints it. */
 static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
 {
     if (!good && !eg_error(cx)) {
@@ -127,11 +128,11 @@ static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s", unsaid ? unsaid : "it ended");
     }
     if (!eg_ranks_barrier(r)) return true;
-    /* what is wrong here was said where it was found */
+    /* the rank with the error has already printed it */
     if (good && eg_ranks_rank(r) == 0) say_error(cx, NULL);
     return false;
 }
-/* *leaders becomes what rank 0 gives as `mine`. False after an error. */
+/* Sets *leaders on all ranks to the `mine` of rank 0. False after an error. */
 static bool of_leader(eg_ranks *r, char mine, char *leaders)
 {
     char *all = calloc((size_t)eg_ranks_count(r), 1);
@@ -140,9 +141,9 @@ static bool of_leader(eg_ranks *r, char mine, char *leaders)
     free(all);
     return good;
 }
-/* The way of the ranks that neither print nor write: they compute. Their steps and looks are those
- * of rank 0; what they return ends with it. */
-static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
+/* The part of the ranks that neither print nor write. They take part in the steps and evaluations
+ * of rank 0, and return when it ends. */
+static int follow_rank_0(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
 {
     eg_progress p;
     eg_score s;
@@ -157,13 +158,14 @@ static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
     return goes_on && eg_trainer_evaluate(t, &s) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Trains, saves, evaluates and shows the result; the exit status. */
-static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const char *from,
-              eg_ranks *r)
+/* Trains, saves, evaluates and prints the result. Returns the exit status. */
+static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char *path,
+                          const char *from, eg_ranks *r)
 {
     turn u = { .o = o, .path = path };
     eg_data *d = eg_trainer_data(t);
-    bool of_file = eg_data_pairs_text(d) || eg_data_is_text(d); /* a checkpoint can name it alone */
+    /* their path may come from the checkpoint only */
+    bool of_file = eg_data_pairs_text(d) || eg_data_is_text(d);
     bool good = !from || !of_file || use_file("the data", eg_data_name(d), false);
     good = good && train_try_outputs(cx, t, o, path, from, &u.kept) &&
            progress_open(&u.g, t, o->log, o->resume != NULL);
@@ -191,7 +193,8 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     if (!bad && saves) bad = eg_trainer_save(t, path);
     good = bad || progress_curve(&u.g, t);
     free(u.g.point);
-    /* an error of run and save is known to all ranks; what rank 0 alone does comes to them here */
+    /* errors of run and save are known to all ranks; errors of what only rank 0 does are sent to
+     * them here */
     if (!bad && !all_well(r, cx, good)) return EXIT_FAILURE;
     if (!bad && !of_leader(r, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
@@ -213,8 +216,8 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     return show(t, path, o->best, &s, &p, &u.g);
 }
 
-/* The best model of a text is kept: beside FILE.safetensors in FILE-best.safetensors, unless --best
- * says where. False after saying why not. */
+/* The best model of a text is saved: for FILE.safetensors in FILE-best.safetensors, or in the file
+ * of --best. False after an error message. */
 static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t room)
 {
     const char *slash = strrchr(to, '/'), *dot = strrchr(to, '.');
@@ -225,6 +228,8 @@ static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t r
     return use_file("--best", out, true);
 }
 
+/* Checks the options that depend on each other, then makes the trainer, from a checkpoint or
+ * new. */
 static int run(const command *c, int count, char **word)
 {
     train o = { 0 };
@@ -265,23 +270,25 @@ static int run(const command *c, int count, char **word)
     const bool follows = eg_ranks_rank(r) > 0;
     int status = EXIT_FAILURE;
     if (!r) {
-        /* what ranks do not agree on all of them know; the rest may be this one's alone */
+        /* all ranks know an error in what they do not agree on; other errors may be only this
+         * rank's */
         if (!cx || eg_error_code(cx) != EG_ERROR_MISUSE) say_nothing(false);
         say_error(cx, NULL);
     } else {
-        if (follows) on_signals(SIG_IGN); /* mpirun hands signals on; rank 0 decides */
+        if (follows) on_signals(SIG_IGN); /* mpirun passes signals on; rank 0 decides */
         eg_trainer *t =
             from ? train_resumed(cx, &o, task, &w, from) : train_fresh(cx, &o, task, &w, c);
         char best[4096 + 8];
         const bool good = t && best_of(t, &o, to, best, sizeof best);
         if (all_well(r, cx, good))
-            status = follows ? follow(cx, t, &o, r) : go(cx, t, &o, to, from, r);
+            status = follows ? follow_rank_0(cx, t, &o, r) : train_and_show(cx, t, &o, to, from, r);
     }
     eg_ranks_close(r);
     eg_close(cx);
     return status;
 }
 
+/* Runs the checks of `train` in a process of `grid`, without training. */
 int train_check(int count, char **word)
 {
     train o = { 0 };

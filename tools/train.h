@@ -1,4 +1,4 @@
-/* train.h: what the files of `eingrad train` share */
+/* train.h: declarations that the files of `eingrad train` share. */
 #ifndef EG_TOOLS_TRAIN_H
 #define EG_TOOLS_TRAIN_H
 #include "tools.h"
@@ -8,7 +8,7 @@ typedef struct train {
     const char *pairs, *text, *log, *out, *resume, *best, *curve, *schedule, *milestones;
     int64_t threads, every;
     bool force;
-    /* of the attentions: model.attention is made of these */
+    /* options of the attentions, from which model.attention is made */
     int64_t kv_heads, window;
     bool rotary, alibi, linear;
     const char *where, *score;
@@ -16,25 +16,27 @@ typedef struct train {
 
 /* -- train_options.c -------------------------------------------------------------------------- */
 extern const option train_options[];
-const char *task_name(int k);                /* NULL past the end */
-const eg_task *train_task(const char *name); /* NULL after saying why */
-/* TASK.safetensors or TASK-MODEL.safetensors, in the present folder: two models of the same data
- * are two files. */
+const char *task_name(int k);                /* NULL after the last one */
+const eg_task *train_task(const char *name); /* NULL after an error message */
+/* Writes TASK.safetensors or TASK-MODEL.safetensors, in the present folder, so that two models of
+ * the same data have different files. */
 void train_file(const train *, const char *task, char *out, size_t room);
-/* "300,600"; false after saying why not */
+/* reads "300,600"; false after an error message */
 bool train_milestones(const char *text, int64_t *out);
 enum { WHERE_ROOM = 4096 };
-/* --where and --window as one predicate, NULL if there is neither. */
+/* Returns --where and --window as one predicate; NULL if neither is given. */
 const char *train_where(const train *, char *out);
-/* A new trainer of the options; NULL after saying why. */
+/* Makes a new trainer from the options; NULL after an error message. */
 eg_trainer *train_fresh(eg_ctx *, train *, const char *task, const words *, const command *);
 
 /* -- train_resume.c --------------------------------------------------------------------------- */
-/* The trainer of a checkpoint, if what is said again agrees with it; NULL after saying why. */
+/* Loads the trainer of a checkpoint, if options that are given again agree with it; NULL after an
+ * error message. */
 eg_trainer *train_resumed(eg_ctx *, const train *, const char *task, const words *,
                           const char *path);
-/* True if --out, --best and --curve can be written, and may be; *step receives the step of this
- * very run that --out has. `from` is what is resumed, or NULL. Else says why. */
+/* True if --out, --best and --curve can and may be written; else prints a message. *step receives
+ * the step of this run that the file of --out has. `from` is the checkpoint that is resumed, or
+ * NULL. */
 bool train_try_outputs(eg_ctx *, eg_trainer *, const train *, const char *path, const char *from,
                        int64_t *step);
 #endif

@@ -1,5 +1,5 @@
-/* train_options.c: the options of `eingrad train`, and what they say: the data, the schedule, the
- * attentions; a new trainer of them. */
+/* train_options.c: the options of `eingrad train`, and what is derived from them: the data, the
+ * schedule, the attentions, a new trainer. */
 #include "train.h"
 #include <string.h>
 
@@ -162,7 +162,7 @@ bool train_milestones(const char *text, int64_t *out)
         snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
         if (k == EG_MILESTONES || !read_whole(one, &out[k]) || out[k] < 1 ||
             (k && out[k] <= out[k - 1])) {
-            say("--milestones must be at most %d rising whole numbers, as 300,600, not \"%s\"",
+            say("--milestones must be at most %d increasing integers, as 300,600, not \"%s\"",
                 EG_MILESTONES, text);
             return false;
         }
@@ -171,14 +171,14 @@ bool train_milestones(const char *text, int64_t *out)
     return true;
 }
 
-static bool schedule_of(const train *o, eg_schedule *s) /* false after saying why */
+static bool schedule_of(const train *o, eg_schedule *s) /* false after an error message */
 {
     int64_t given = s->warmup + s->step_size + s->decay_steps;
     bool some = o->schedule || o->milestones || given || s->gamma > 0;
     while (o->schedule && strcmp(eg_schedule_name(s->decay), o->schedule) != 0) s->decay++;
     if (!o->schedule && some) s->decay = EG_COSINE;
     if (s->decay == EG_CONSTANT && some && !s->warmup)
-        s->warmup = 1; /* all zeros are the default */
+        s->warmup = 1; /* a struct of zeros would mean the default schedule */
     if (s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
         s->decay == EG_WSD_SQRT)
         s->last = 0.05;
@@ -208,7 +208,7 @@ static bool attention_of(const train *o, char *room, eg_mha_args *to) /* false: 
     return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
 }
 
-enum { EARLY_STOP = 4 }; /* of a text: looks without a smaller unseen loss */
+enum { EARLY_STOP = 4 }; /* of a text: number of evaluations without a smaller held-out loss */
 
 eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {

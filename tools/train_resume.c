@@ -1,11 +1,11 @@
-/* train_resume.c: what `eingrad train` finds in its place: a checkpoint to go on from, whose
- * options must be those that are said again, and files that it may replace. */
+/* train_resume.c: the files that `eingrad train` finds: a checkpoint to continue, whose options
+ * must agree with those that are given again, and files that it may replace. */
 #include "train.h"
 #include <string.h>
 #include <sys/stat.h>
 
 /* -- resuming --------------------------------------------------------------------------------- */
-/* The same options of a trainer, to be compared. */
+/* Collects the same options from a trainer, to compare them. */
 static void attention_from(const eg_mha_args *a, train *to)
 {
     if (!a) return;
@@ -13,7 +13,7 @@ static void attention_from(const eg_mha_args *a, train *to)
     to->linear = a->linear != NULL, to->where = a->where, to->score = a->score;
 }
 
-/* True if an option that is given again has the value that the checkpoint has; else says so. */
+/* True if an option that is given again has the value of the checkpoint; else prints a message. */
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
     if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
@@ -38,8 +38,8 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
     return false;
 }
 
-/* True if the file still has the pairs that the model of the checkpoint is trained on; else says
- * what is wrong. */
+/* True if the file still has the pairs that the model of the checkpoint is trained on; else prints
+ * a message. */
 static bool same_pairs(eg_ctx *cx, eg_trainer *t, const char *pairs, const char *path)
 {
     eg_data *had = eg_trainer_data(t), *has = eg_data_pairs(cx, pairs);
@@ -53,6 +53,7 @@ static bool same_pairs(eg_ctx *cx, eg_trainer *t, const char *pairs, const char 
     return false;
 }
 
+/* Options that a checkpoint stores (option.kept) must have its values if they are given again. */
 eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
                           const char *path)
 {
@@ -101,10 +102,9 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
     return t;
 }
 
-/* -- before training: may the checkpoint be written, and can it be? --------------------------- */
-/* True if nothing is at the path, or an earlier state of this very run, whose step *step receives,
- * or
- * --force is given; else says what is there. */
+/* -- before training: whether the checkpoint may and can be written ---------------------------- */
+/* True if there is no file at the path, or an earlier checkpoint of this run, whose step *step
+ * receives, or if --force is given; else prints what is there. */
 static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
                         int64_t *step)
 {
@@ -126,7 +126,7 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
     return false;
 }
 
-static size_t bytes_of(eg_trainer *t) /* of a checkpoint, but for its header */
+static size_t bytes_of(eg_trainer *t) /* of a checkpoint without its header */
 {
     size_t n = 0;
     for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)

@@ -1,4 +1,4 @@
-/* Checks the gradient of kernel.c. eingrad is needed by the tests alone. */
+/* Checks the gradient of kernel.c. Only the tests need eingrad. */
 #include "kernel.h"
 #include <eingrad.h>
 #include <eingrad/check.h>

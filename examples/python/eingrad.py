@@ -1,5 +1,5 @@
-"""eingrad in Python, by ctypes and DLPack alone: arrays of NumPy, PyTorch and others go in and out
-without a copy.
+"""eingrad in Python, by ctypes and DLPack: arrays of NumPy, PyTorch and others are operands, and
+results are given to them, without a copy.
 
     import eingrad, numpy, torch
     y = eingrad.einsum("i d, j d -> i j", numpy.ones((3, 4)), torch.ones(5, 4, dtype=torch.float64))

@@ -1,8 +1,8 @@
-/* Sums of two numbers of ten digits by at most 456 parameters (AdderBoard, 2026). Digits stand
- * lowest first: ten of a, +, ten of b, =, eleven of the sum, so that digits of one place are 11
- * apart. One layer with two heads, whose scores have a learned number for each distance modulo 11,
- * is trained on random sums and writes the 10010 of AdderBoard's verify.py digit by digit: ten edge
- * cases and 10000 pairs of Python's random.Random(2025). */
+/* Sums of two numbers of ten digits by at most 456 parameters (AdderBoard, 2026). The lowest digit
+ * comes first: ten digits of a, +, ten of b, =, eleven of the sum, so that digits of equal value
+ * are 11 positions apart. One layer with two heads, whose scores have a learned bias for each
+ * distance modulo 11, is trained on random sums and writes the 10010 sums of AdderBoard's verify.py
+ * digit by digit: ten edge cases and 10000 pairs of Python's random.Random(2025). */
 #include "python_random.h"
 #include "reproduce.h"
 
@@ -26,8 +26,8 @@ static void write_sum(int32_t *row, int64_t a, int64_t b)
     }
 }
 
-/* Sums for training. In three places of ten, and in others by chance, the digits add up
- * to 9, so that carries go far. */
+/* Sums for training. At three of ten positions, and at others by chance, the digits add up to 9, so
+ * that long carries occur. */
 static void draw(int32_t (*x)[L], uint64_t seed, uint64_t step, int count)
 {
     for (int b = 0; b < count; b++) {
@@ -53,7 +53,7 @@ static eg_tensor *run_model(const model *m, eg_tensor *tokens)
     return eg_einsum("blm,vm->blv", eg_norm_run(m->norm[2], x), m->E);
 }
 
-/* How many of AdderBoard's sums from `first` on are written without an error. */
+/* Returns how many of AdderBoard's sums from `first` on are written without an error. */
 static int right(eg_ctx *cx, const model *m, int32_t (*truth)[L], int count)
 {
     static int32_t x[TEST][L];

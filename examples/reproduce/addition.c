@@ -1,13 +1,14 @@
 /* Sums of two numbers of three digits: "ABC+DEF=" and the four digits of the sum, units first. The
- * published model (TinyGPT: four layers, width 64, 200832 parameters) has 1000 of 1000 unseen sums
- * right after 50 epochs of 10000 examples. Here are two layers of width 32, and 25 epochs. */
+ * published model (TinyGPT: four layers, width 64, 200832 parameters) answers 1000 of 1000 unseen
+ * sums correctly after 50 epochs of 10000 examples. This program uses two layers of width 32, and
+ * 25 epochs. */
 #include "reproduce.h"
 
 enum { ASKED = 8, ANSWER = 4, L = ASKED + ANSWER, EXAMPLES = 10000, TEST = 1000 };
 enum { PLUS = 10, EQUALS, TOKENS, ALL = EXAMPLES + TEST };
 static int32_t sums[ALL][L];
 
-/* Different pairs, in random order: examples first, then those to test. */
+/* Draws different pairs in random order: examples first, then those for the test. */
 static void draw(uint64_t seed)
 {
     static bool taken[1000000];
@@ -31,7 +32,7 @@ static eg_tensor *run_model(const eg_transformer *net, eg_tensor *x)
     return eg_transformer_run(net, x, .where = "j <= i");
 }
 
-/* How many of the unseen sums the model writes without an error, digit by digit. */
+/* Returns how many of the unseen sums the model writes without an error, digit by digit. */
 static int right(eg_ctx *cx, const eg_transformer *net)
 {
     static int32_t x[TEST][L];

@@ -1,18 +1,17 @@
 /* The Chomsky hierarchy (Delétang et al. 2022): a transformer that fits strings of the training
- * lengths does not compute the function on longer ones. Of their tasks, one of each level above the
- * regular one: to reverse a string is context-free, to write its bits with odd index first is
+ * lengths does not compute the function on longer ones. Two of their tasks, one of each level above
+ * the regular one: reversing a string is context-free; writing first its bits with odd index is
  * context-sensitive. As in their code random bits are followed by as many empty positions, an
- * encoder with sinusoidal positions gives the bits of the answer all at once, and a step is of one
- * length.
- */
+ * encoder with sinusoidal positions predicts all bits of the answer at once, and all strings of a
+ * step have one length. */
 #include "reproduce.h"
 
 enum {
     TRAINED = 10, /* lengths 1 … TRAINED are trained */
-    FAR = 125,    /* the longest strings of the test */
-    EVERY = 5,    /* lengths between the two are tested so far apart */
-    SIZE = 32,    /* strings of a step */
-    TEST = 64,    /* strings of each tested length */
+    FAR = 125,    /* length of the longest strings of the test */
+    EVERY = 5,    /* distance of the tested lengths between the two */
+    SIZE = 32,    /* number of strings in a step */
+    TEST = 64,    /* number of strings of each tested length */
     EMPTY = 2
 };
 typedef enum task { REVERSE, ODDS_FIRST, TASKS } task;
@@ -38,14 +37,14 @@ static void draw(batch *t, task k, int n, uint64_t seed, uint64_t first, int cou
     }
 }
 
-/* Logits (b l v) of the empty positions. */
+/* Returns logits (b l v) of the empty positions. */
 static eg_tensor *run_model(const eg_transformer *m, eg_ctx *cx, const batch *t, int n, int count)
 {
     eg_tensor *y = eg_transformer_run(m, eg_from(cx, t->x, count, 2 * n));
     return eg_slice("b [l] v", y, n, 2 * n, 1);
 }
 
-/* The share of bits that are right, of TEST strings of length n. */
+/* Returns the share of correct bits in TEST strings of length n. */
 static double right(const eg_transformer *m, eg_ctx *cx, task k, int n, uint64_t seed)
 {
     static batch t;
@@ -60,8 +59,8 @@ static double right(const eg_transformer *m, eg_ctx *cx, task k, int n, uint64_t
     return (double)good / (TEST * n);
 }
 
-/* Trains on lengths up to `trained`; then the share of right bits by length, and its mean over
- * these lengths and over longer ones. */
+/* Trains on lengths up to `trained`; then computes the share of correct bits by length, and its
+ * mean over these lengths and over longer ones. */
 static void train(const setting *s, eg_ctx *cx, task k, int trained, course *c, double mean[2])
 {
     static const char *const name[TASKS] = { "reverse", "odds first" };
@@ -98,7 +97,8 @@ static void train(const setting *s, eg_ctx *cx, task k, int trained, course *c, 
            FAR);
 }
 
-/* The larger share of both tasks; 1 if a model does not fit the lengths that it was trained on. */
+/* Returns the larger share of both tasks; 1 if a model does not fit the lengths that it was trained
+ * on. */
 static double run(const setting *s)
 {
     course c[TASKS] = { 0 };

@@ -1,14 +1,15 @@
 /* One step of gradient descent by one layer of linear attention (von Oswald et al. 2023).
  *
- * A context is N pairs (x_j, y_j = w·x_j), w ~ N(0, 1), x uniform in [−1, 1]; asked is w·x_q. A
- * step of size η from w = 0 on L(w) = Σ_j (w·x_j − y_j)²/2N answers (η/N) Σ_j y_j x_j·x_q. A layer
- * of linear attention, y = Σ_j P V e_j (K e_j · Q e_q) with tokens e_j = (x_j, y_j) and e_q = (x_q,
- * 0), computes the same if Q = K keep x, V keeps y and P = η/N (Proposition 1; here from w = 0).
+ * A context is N pairs (x_j, y_j = w·x_j), w ~ N(0, 1), x uniform in [−1, 1]; the question is
+ * w·x_q. A step of size η from w = 0 on L(w) = Σ_j (w·x_j − y_j)²/2N answers (η/N) Σ_j y_j x_j·x_q.
+ * A layer of linear attention, y = Σ_j P V e_j (K e_j · Q e_q) with tokens e_j = (x_j, y_j) and e_q
+ * = (x_q, 0), computes the same if Q = K select x, V selects y and P = η/N (Proposition 1; here
+ * from w = 0). First these weights are set and compared with the step of eg_grad; then random
+ * weights are trained.
  *
- * First these weights are set and compared with eg_grad's step; then random ones are trained. With
- * the variance s = 1/3 and A = Σ x xᵀ/N the expected loss of a step is s/2 (η² E tr A² − 2η E tr A
- * + D), E tr A = D s, E tr A² = (D/5 + D (D − 1)/9 + (N − 1) D s²)/N: so the best η and its loss
- * are known, and a trained layer has to come to them. */
+ * With the variance s = 1/3 and A = Σ x xᵀ/N the expected loss of a step is s/2 (η² E tr A² − 2η E
+ * tr A + D), E tr A = D s, E tr A² = (D/5 + D (D − 1)/9 + (N − 1) D s²)/N. The best η and its loss
+ * are therefore known, and a trained layer has to reach them. */
 #include "reproduce.h"
 
 enum { N = 10, D = 10, M = D + 1 };
@@ -28,7 +29,7 @@ static tasks draw(eg_ctx *cx, int64_t count)
     return t;
 }
 
-/* The layer's answers (b): the last number of what it gives at the query. */
+/* Returns the layer's answers (b): the last element of its result at the query. */
 static eg_tensor *attend(const layer *l, const tasks *t)
 {
     eg_tensor *e = eg_concat("b j [m]", t->x, eg_rearrange("b j -> b j 1", t->y));
@@ -39,7 +40,7 @@ static eg_tensor *attend(const layer *l, const tasks *t)
     return eg_rearrange("b 1 -> b", eg_select("b i [m]", eg_einsum("bie,em->bim", y, l->p), D));
 }
 
-/* The answers after one step of gradient descent from w = 0. */
+/* Returns the answers after one step of gradient descent from w = 0. */
 static eg_tensor *descend(const tasks *t, double eta)
 {
     eg_tensor *w = eg_zeros_like(t->xq), *g = NULL;
@@ -53,7 +54,8 @@ static double loss_of(eg_tensor *answer, const tasks *t)
     return eg_item(eg_mse(answer, t->yq)) / 2;
 }
 
-/* The largest |layer − gradient descent| over 1000 tasks, in f64, with the weights set by hand. */
+/* Returns the largest |layer − gradient descent| over 1000 tasks, in f64, with the weights
+ * above. */
 static double by_construction(uint64_t seed, double eta)
 {
     eg_ctx *cx = eg_open(.seed = seed + 1, .dtype = EG_F64, .threads = 1);
@@ -91,7 +93,7 @@ static double run(const setting *s)
     }
     eg_nograd(cx, true);
     const tasks t = draw(cx, 20000);
-    eg_nograd(cx, false); /* descend differentiates */
+    eg_nograd(cx, false); /* `descend` differentiates */
     const double trained = loss_of(attend(&l, &t), &t), step = loss_of(descend(&t, eta), &t);
     printf("loss of 20000 tasks: layer %.4f, a step of η = %.3f %.4f, expected %.4f\n", trained,
            eta, step, best);

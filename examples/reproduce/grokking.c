@@ -1,8 +1,8 @@
-/* Grokking (Power et al. 2022; Nanda et al. 2023): a layer of attention and a ReLU layer, without
- * norms, learn a + b modulo P from a part of all pairs. With weight decay they have the training
- * pairs right long before they get unseen ones right. Measured is how many times as many steps the
- * unseen pairs take to 99 % as the training pairs do; a run whose unseen pairs do not come to 99 %
- * gives 0. */
+/* Grokking (Power et al. 2022; Nanda et al. 2023): one layer of attention and a ReLU layer, without
+ * norms, learn a + b modulo P from a part of all pairs. With weight decay the model fits the
+ * training pairs long before it predicts unseen ones. The result is the ratio of the steps that
+ * unseen pairs take to 99 % to those that the training pairs take; it is 0 for a run whose unseen
+ * pairs do not reach 99 %. */
 #include "reproduce.h"
 
 enum { P_MOST = 59, D = 64, HEADS = 4, WIDTH = 256, LOOKS = 400 };
@@ -32,7 +32,7 @@ static void split(const setting *s, int p, double part, pairs *train, pairs *tes
     }
 }
 
-/* Logits at the last place: the only one that is asked for. */
+/* Returns the logits at the last position, the only one that is used. */
 static eg_tensor *run_model(const model *m, eg_ctx *cx, const pairs *t)
 {
     eg_tensor *x = eg_at("[v] m, b l -> b l m", m->E, eg_from(cx, &t->x[0][0], t->count, 3));

@@ -1,8 +1,9 @@
 /* Induction heads and their phase change (Olsson et al. 2022). Each sequence is a piece of random
- * symbols of random length that is repeated to the end: what follows can be known from its second
- * round on, and from the context alone. Two layers of attention learn it abruptly, when a head of
- * the second layer begins to attend to the place behind the last occurrence of the present symbol
- * (the score of prefix matching). One layer has no such head to offer, and stays. */
+ * symbols of random length, repeated to the end: from its second round on, the next symbol can be
+ * predicted, and only from the context. Two layers of attention learn this abruptly, when a head of
+ * the second layer begins to attend to the position after the last occurrence of the present symbol
+ * (measured by the prefix matching score). One layer cannot form such a head, and does not learn
+ * it. */
 #include "reproduce.h"
 
 enum {
@@ -54,8 +55,9 @@ static eg_tensor *run_model(const model *m, eg_tensor *x, eg_tensor **weights)
     return eg_linear_run(m->logits, y);
 }
 
-/* The largest over the heads of the last layer: the weight, on average over the positions from the
- * second round on, on the positions behind those of the same symbol in earlier rounds. */
+/* Returns the largest prefix matching score of the last layer's heads: the weight, on average over
+ * the positions from the second round on, on the positions after those of the same symbol in
+ * earlier rounds. */
 static double prefix_matching(const batch *t, eg_tensor *weights)
 {
     const float *w = eg_f32(weights);
@@ -72,7 +74,7 @@ static double prefix_matching(const batch *t, eg_tensor *weights)
     return best;
 }
 
-/* Trains a model of so many layers; of two, draws the map of the last one on MAP positions. */
+/* Trains a model with so many layers; for two, draws the map of the last one for MAP positions. */
 static void train(const setting *s, eg_ctx *cx, int layers, course *c)
 {
     static batch t, test;

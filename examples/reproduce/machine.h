@@ -1,8 +1,7 @@
-/* A transformer whose weights are set one by one, for rasp.c.
- *
- * The residual stream is a list of named numbers (channels). A head selects with scores of 0 and of
- * C, whose softmax is uniform over what is selected; a ReLU layer computes any function of finitely
- * many values, by lines between them. There are no norms. */
+/* A transformer whose weights are set one by one, for rasp.c. The residual stream is a list of
+ * named quantities (channels). A head selects with scores of 0 and of C, whose softmax is uniform
+ * over what is selected; a ReLU layer computes any function of finitely many values, by linear
+ * interpolation. There are no norms. */
 #ifndef MACHINE_H
 #define MACHINE_H
 #include "reproduce.h"
@@ -13,12 +12,12 @@ enum { M = STEP + KEYS };
 typedef struct layer {
     eg_mha *at;
     eg_ffn *ff;
-    int slots, values, neurons; /* used so far */
+    int slots, values, neurons; /* numbers of those in use */
     bool used;
 } layer;
 typedef struct machine {
     eg_params *p;
-    eg_embedding *letters; /* number LETTERS is BOS */
+    eg_embedding *letters; /* row LETTERS is BOS */
     eg_positions *positions;
     layer layer[LAYERS];
 } machine;
@@ -39,7 +38,7 @@ static inline machine build(eg_ctx *cx)
     double *e = eg_mut_f64(m.letters->table), *s = eg_mut_f64(m.positions->table);
     for (int v = 0; v < LETTERS; v++) e[v * M + LETTER + v] = 1;
     e[LETTERS * M + BOS] = 1;
-    for (int i = 0; i <= LONGEST; i++) { /* letters count from 0; BOS stands at −1 */
+    for (int i = 0; i <= LONGEST; i++) { /* letters are counted from 0; BOS has index −1 */
         s[i * M + ONE] = 1;
         s[i * M + INDEX] = i - 1;
         s[i * M + SQUARE] = (i - 1) * (i - 1);
@@ -47,8 +46,8 @@ static inline machine build(eg_ctx *cx)
     return m;
 }
 
-/* Adds by · (channel q of the query) · (channel k of the key) to the scores; a slot is one product
- * of two sums: with the slot of the last call, terms are added to both sums. */
+/* Adds by · (channel q of the query) · (channel k of the key) to the scores. A slot is one product
+ * of two sums; with the slot of the last call, terms are added to both sums. */
 static inline void score(layer *l, bool new_slot, int q, double by_q, int k, double by_k)
 {
     const int64_t slot = (l->slots += new_slot) - 1;
@@ -56,7 +55,7 @@ static inline void score(layer *l, bool new_slot, int q, double by_q, int k, dou
     if (k >= 0) eg_mut_f64(l->at->W_k)[k * KEYS + slot] += by_k;
 }
 
-/* The mean of a channel over what is selected is added to another one. */
+/* Adds the mean of a channel over what is selected to another one. */
 static inline void copy(layer *l, int from, double by, int to)
 {
     l->used = true;
@@ -64,8 +63,8 @@ static inline void copy(layer *l, int from, double by, int to)
     eg_mut_f64(l->at->W_o)[l->values++ * M + to] = 1;
 }
 
-/* Adds to `to` the function of Σ by[k] · channel from[k] that has value[n] at rising at[n], and
- * lines between; below the first point it is constant. */
+/* Adds to `to` the function of Σ by[k] · channel from[k] that has value[n] at rising at[n] and is
+ * linear in between; below the first point it is constant. */
 static inline void map(layer *l, int terms, const int *from, const double *by, int points,
                        const double *at, const double *value, int to)
 {
@@ -92,17 +91,17 @@ static inline void count(layer *l, int from, double (*f)(double), int to)
 static inline double itself(double n) { return n; }
 static inline double squared(double n) { return n * n; }
 
-/* aggregate(select(a, b, ==), letters): scores −C (a − b)² without what is the query's own, given
- * b and b² of the key in two channels; terms of a are added by the caller. */
+/* aggregate(select(a, b, ==), letters): scores −C (a − b)² without the term that only depends on
+ * the query, for b and b² of the key in two channels; terms of a are added by the caller. */
 static inline void fetch(layer *l, int b, int b2)
 {
     score(l, true, ONE, 1, b2, -C);
-    score(l, false, -1, 0, BOS, -100 * C); /* BOS is no letter */
+    score(l, false, -1, 0, BOS, -100 * C); /* BOS is not a letter */
     score(l, true, -1, 0, b, 2 * C);
     for (int v = 0; v < LETTERS; v++) copy(l, LETTER + v, 1, OUT + v);
 }
 
-/* selector_width(select(letters, letters, ==)) as u; BOS selects itself alone */
+/* selector_width(select(letters, letters, ==)) as u; BOS selects only itself */
 static inline void equal_letters(layer *l)
 {
     for (int v = 0; v < LETTERS; v++) {
@@ -113,7 +112,8 @@ static inline void equal_letters(layer *l)
     copy(l, BOS, 1, U);
 }
 
-/* OUT … OUT + 3 of all positions: x + attention, then x + feed-forward, layer by layer. */
+/* Returns channels OUT … OUT + 3 at all positions: x + attention, then x + feed-forward, layer by
+ * layer. */
 static inline eg_tensor *compute(const machine *m, eg_tensor *letters, const char *where)
 {
     eg_tensor *x = eg_positions_run(m->positions, eg_embedding_run(m->letters, letters));
@@ -124,7 +124,7 @@ static inline eg_tensor *compute(const machine *m, eg_tensor *letters, const cha
     return eg_slice("b l [m]", x, OUT, OUT + 4, 1);
 }
 
-/* The inputs of n letters with the numbers first … first + count − 1, each behind BOS. */
+/* Writes the inputs of n letters with the numbers first … first + count − 1, each after BOS. */
 static inline void list(int letters, int n, int first, int count, int (*x)[LONGEST + 1])
 {
     for (int b = 0; b < count; b++) {

@@ -2,21 +2,21 @@
  * whose K rows of transition probabilities are drawn uniformly (Dirichlet(1)). The best prediction
  * from the sequence alone is known exactly: with n_ab transitions a → b seen so far, b follows a
  * with probability (n_ab + 1)/(n_a + K). Two layers of attention with relative positions and
- * nothing else (no feed-forward part, no norms) come to it, first predicting from counts of single
- * symbols. */
+ * nothing else (no feed-forward part, no norms) learn it; before that they predict from counts of
+ * single symbols. */
 #include "reproduce.h"
 
 enum { K = 3, L = 64, D = 32, EVAL = 256 };
 typedef struct model {
     eg_embedding *symbols;
     eg_mha *layer[2];
-    eg_tensor *offset[2]; /* of the scores, by distance */
+    eg_tensor *offset[2]; /* added to the scores, by distance */
     eg_ffn *ff;
     eg_linear *logits;
 } model;
 typedef struct batch {
     int32_t x[EVAL][L + 1];                        /* K, then the chain */
-    float bigram[EVAL][L][K], unigram[EVAL][L][K]; /* predictions of what follows place l */
+    float bigram[EVAL][L][K], unigram[EVAL][L][K]; /* predictions of the symbol after position l */
 } batch;
 
 static double uniform(eg_rng *rng) { return (eg_rng_below(rng, 1 << 30) + 0.5) / (1 << 30); }
@@ -29,7 +29,7 @@ static int pick(eg_rng *rng, const double *p)
     return k;
 }
 
-/* Sequences from `first` on, with both predictions by counting. */
+/* Draws sequences from number `first` on, and computes both predictions by counting. */
 static void draw(batch *t, uint64_t seed, uint64_t first, int count)
 {
     for (int b = 0; b < count; b++) {
@@ -66,7 +66,7 @@ static eg_tensor *run_model(const model *m, eg_tensor *x)
     return eg_linear_run(m->logits, eg_add(y, eg_ffn_run(m->ff, y)));
 }
 
-/* Mean over positions of KL(p, model), p a prediction by counting. */
+/* Returns the mean over positions of KL(p, model), where p is a prediction by counting. */
 static double apart(eg_ctx *cx, eg_tensor *log_q, const float *p)
 {
     eg_tensor *kl =

@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The 32 bits that Python's random.Random(2025) draws next: the Mersenne Twister (Matsumoto,
+/* Returns the next 32 bits of Python's random.Random(2025): the Mersenne Twister (Matsumoto,
  * Nishimura 1998), seeded by init_by_array({ 2025 }). */
 static inline uint32_t twister(bool begin)
 {
@@ -36,7 +36,7 @@ static inline uint32_t twister(bool begin)
     return y ^ y >> 18;
 }
 
-/* randint(0, 9999999999): 34 bits, the lower 32 first, until they are small enough */
+/* randint(0, 9999999999): 34 bits, the lower 32 first, drawn again until they are small enough */
 static inline int64_t addend(void)
 {
     int64_t r;

@@ -18,8 +18,8 @@ static void histogram(machine *m)
     count(&m->layer[0], U, itself, OUT);
 }
 
-/* By the key 576 u + index: u falls with the frequency, and two of its values are at least 1/72
- * apart. A channel for each possible key says whether that of the place is at least as large. */
+/* By the key 576 u + index: u decreases with the frequency, and two of its values differ by at
+ * least 1/72. A channel for each possible key is 1 if that of the position is at least as large. */
 static void sort_by_frequency(machine *m)
 {
     double key[KEYS];
@@ -28,7 +28,7 @@ static void sort_by_frequency(machine *m)
     for (int k = 1; k < KEYS; k++)
         map(&m->layer[0], 2, (int[]){ U, INDEX }, (double[]){ 576, 1 }, 3,
             (double[]){ key[k - 1], key[k], 1e9 }, (double[]){ 0, 1, 1 }, STEP + k);
-    for (int k = 0; k < KEYS; k++) { /* C where the query has key[k] and the other a smaller one */
+    for (int k = 0; k < KEYS; k++) { /* C if the query has key[k] and the other a smaller key */
         score(&m->layer[1], true, k ? STEP + k : ONE, 1, BOS, C);
         if (k + 1 < KEYS) score(&m->layer[1], false, STEP + k + 1, -1, -1, 0);
         if (!k) continue;
@@ -42,7 +42,7 @@ static void sort_by_frequency(machine *m)
     score(&m->layer[2], false, INDEX, 1, -1, 0);
 }
 
-/* Causal. b = (opened − closed)/positions so far; a prefix has failed if b was below 0 anywhere. */
+/* Causal. b = (opened − closed)/positions so far; a prefix is wrong if b was below 0 anywhere. */
 static void brackets(machine *m)
 {
     copy(&m->layer[0], LETTER, 1, U);
@@ -59,7 +59,7 @@ static void brackets(machine *m)
     map(&m->layer[1], 2, both, (double[]){ 1, 1 }, 3, whole + 1, (double[]){ 1, 0, 0 }, OUT + 2);
 }
 
-/* What OUT … have to hold at each letter of x: a letter or a verdict as one 1, or a count. */
+/* Writes what OUT … must be at each letter of x: a letter or a verdict as one 1, or a count. */
 static void expect(const char *name, int n, const int *x, double (*out)[4])
 {
     int often[LONGEST] = { 0 }, depth = 0, failed = 0;
@@ -67,7 +67,7 @@ static void expect(const char *name, int n, const int *x, double (*out)[4])
     for (int k = 0; k < n * n; k++) often[k / n] += x[k / n] == x[k % n];
     for (int i = 0; i < n; i++) {
         int before = 0;
-        for (int j = 0; j < n; j++) /* in the order by frequency */
+        for (int j = 0; j < n; j++) /* letters in the order of their frequency */
             before += often[j] > often[i] || (often[j] == often[i] && j < i);
         depth += x[i] ? -1 : 1;
         failed |= depth < 0;
@@ -84,7 +84,7 @@ static void expect(const char *name, int n, const int *x, double (*out)[4])
 typedef struct program {
     const char *name;
     void (*write)(machine *);
-    int letters; /* in the alphabet */
+    int letters; /* number of letters in the alphabet */
     const char *where;
 } program;
 static const program programs[] = {
@@ -94,7 +94,7 @@ static const program programs[] = {
     { "balanced brackets", brackets, 2, "j <= i" },
 };
 
-/* Returns how many inputs of n letters have an output that is off by more than 1e-6. */
+/* Returns how many inputs of n letters have an output with an error of more than 1e-6. */
 static int wrong(eg_ctx *cx, const machine *m, const program *g, int n, int *inputs)
 {
     const int all = (int)lround(pow(g->letters, n));

@@ -1,8 +1,8 @@
 /* Associative recall with several questions, MQAR (Arora et al. 2024, "Zoology"): four pairs of a
- * key and its value, then 56 positions of which four ask for a key again; the answer there is its
- * value. Keys and values are of a vocabulary of 8192. The cell of their Fig. 2 with 64 positions, 4
- * pairs and width 64: two layers of attention with one head and nothing between them. Logits are
- * made where there are questions, and nowhere else. */
+ * key and its value, then 56 positions of which four repeat a key; the answer there is its value.
+ * Keys and values are from a vocabulary of 8192. This is the cell of their Fig. 2 with 64
+ * positions, 4 pairs and width 64: two layers of attention with one head and nothing between them.
+ * Logits are only computed at the questions. */
 #include "reproduce.h"
 
 enum { PAIRS = 4, L = 64, D = 64, MOST = 8192, TEST = 500 };
@@ -17,10 +17,10 @@ typedef struct batch {
     int32_t x[TEST][L], asked[TEST * PAIRS], value[TEST * PAIRS];
 } batch;
 
-/* The gap before a question follows a power law with exponent −1; theirs has −0.99. */
+/* The gap before a question has a power law with exponent −1; theirs has −0.99. */
 static void draw(batch *t, int symbols, uint64_t seed, uint64_t first, int count)
 {
-    memset(t->x, 0, sizeof t->x); /* positions without a question: token 0 */
+    memset(t->x, 0, sizeof t->x); /* positions without a question have token 0 */
     for (int b = 0; b < count; b++) {
         eg_rng rng = { .seed = seed, .number = first + (uint64_t)b };
         for (int k = 0; k < PAIRS; k++) {
@@ -45,7 +45,7 @@ static void draw(batch *t, int symbols, uint64_t seed, uint64_t first, int count
     }
 }
 
-/* Logits (q v) of the questions. */
+/* Returns logits (q v) of the questions. */
 static eg_tensor *run_model(const model *m, eg_ctx *cx, const batch *t, int count)
 {
     eg_tensor *x = eg_embedding_run(m->E, eg_from(cx, &t->x[0][0], count, L));

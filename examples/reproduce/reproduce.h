@@ -17,18 +17,18 @@
 typedef struct setting {
     uint64_t seed;
     bool small;           /* a size of a few seconds */
-    int threads;          /* 1 */
+    int threads;          /* default: 1 */
     const char *pictures; /* a folder; NULL: no pictures */
 } setting;
 
 typedef struct study {
     const char *name;
-    const char *published, *source; /* the figure, and where it stands */
-    const char *measure;            /* what run returns */
-    double bound;       /* a seed agrees if that is at most (.at_least: at least) this */
-    double small_bound; /* the bound of --small; 0: the same */
+    const char *published, *source; /* the published figure, and its place in the paper */
+    const char *measure;            /* the meaning of the value that `run` returns */
+    double bound;       /* a seed agrees if its value is at most (.at_least: at least) this */
+    double small_bound; /* the bound of --small; 0: the same bound */
     bool at_least;
-    bool no_seeds; /* nothing is drawn: one run */
+    bool no_seeds; /* nothing is drawn: only one run */
     /* trains and measures; NaN after an error, which it has printed */
     double (*run)(const setting *);
 } study;
@@ -52,7 +52,7 @@ static inline eg_ctx *open_for(const setting *s)
     return eg_open(.seed = s->seed + 1, .threads = s->threads);
 }
 
-/* Closes it; NaN, after saying why, if an operation failed. */
+/* Closes the context. Returns `result`; NaN, after an error message, if an operation failed. */
 static inline double close_with(eg_ctx *cx, double result)
 {
     if (!cx || eg_error(cx)) {
@@ -63,7 +63,7 @@ static inline double close_with(eg_ctx *cx, double result)
     return result;
 }
 
-/* "FOLDER/NAME.svg" in a buffer of its own; NULL if no pictures are wanted. */
+/* Returns "FOLDER/NAME.svg" in a static buffer; NULL if no pictures are requested. */
 static inline const char *picture(const setting *s, const char *name)
 {
     static char path[4096];
@@ -72,7 +72,7 @@ static inline const char *picture(const setting *s, const char *name)
     return path;
 }
 
-/* Draws curves over the steps of a training, if pictures are wanted. */
+/* Draws curves over the steps of a training, if pictures are requested. */
 static inline void draw_curves(const setting *s, eg_ctx *cx, const char *name, const char *y_name,
                                int count, const eg_curve *curve)
 {
@@ -81,7 +81,7 @@ static inline void draw_curves(const setting *s, eg_ctx *cx, const char *name, c
         eg_curves_save(path, cx, count, curve, .x_name = "step", .y_name = y_name);
 }
 
-/* The last line of a program: the row of the table, by columns that a bar separates. */
+/* Prints the last line of a program, a row of the table, with columns separated by bars. */
 static inline void print_row(const study *y, bool small, int runs, double *value, int agreed,
                              double seconds)
 {

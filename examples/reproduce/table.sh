@@ -1,8 +1,8 @@
 #!/bin/sh
 # make reproduce: table.sh FOLDER [OPTION...]  Runs every program of the folder, as many at a time
-# as there are cores, the longest first, and prints one table. Options go to the programs: --quick
-# is one seed of five. Logs and pictures are left in FOLDER/results. Exit status 1: a figure was not
-# reproduced by every seed.
+# as there are cores, the longest first, and prints one table. Options are passed to the programs:
+# --quick runs one seed instead of five. Logs and pictures are in FOLDER/results. Exits with 1 if a
+# figure was not reproduced by every seed.
 folder=$1
 shift
 options=$*

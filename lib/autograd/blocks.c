@@ -1,13 +1,14 @@
-/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block; without xs the sum
- * alone.
+/* blocks.c: eg_grad_over, the gradient of a sum over examples, block by block; without xs only the
+ * sum.
  *
- * Two levels. A leaf is a run of blocks, whose gradients are added in order; the sums of the leaves
- * are added along one binary tree (blocks_tree.c). Leaves and tree follow from the number of blocks
- * and of leaves alone, so the sum has the same bits whoever computes which leaf.
+ * There are two levels. A leaf is a sequence of blocks, whose gradients are added in order; the
+ * sums of the leaves are added along one binary tree (blocks_tree.c). Leaves and tree depend only
+ * on the numbers of blocks and of leaves, so the sum has the same bits no matter which thread
+ * computes which leaf.
  *
- * Threads are those of the context; each has a child context of its own (core/child.c). Draws of a
- * block have a seed of their own, a hash of the context's seed, the number of the call and that of
- * the block. */
+ * The threads are those of the context; each has a child context (core/child.c). The draws of a
+ * block have a separate seed, a hash of the context's seed, the number of the call and that of the
+ * block. */
 #include "autograd/blocks.h"
 #include <math.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
 
 /* -- a block ---------------------------------------------------------------------------------- */
-/* True if the counts of all blocks can be added up; else records an error. */
+/* True if the counts of all blocks can be added up without overflow; else records an error. */
 bool eg__block_count_fits(eg_ctx *child, int64_t count)
 {
     if (count >= 0 && count <= EG__EXAMPLES_MOST) return true;
@@ -23,8 +24,8 @@ bool eg__block_count_fits(eg_ctx *child, int64_t count)
                (long long)count);
     return false;
 }
-/* Records the child's error as the call's, unless an earlier block failed; k is the number of this
- * block. */
+/* Records the child's error as the call's error, unless an earlier block failed; k is the number of
+ * this block. */
 static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
 {
     pthread_mutex_lock(&b->lock);
@@ -36,8 +37,9 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     pthread_mutex_unlock(&b->lock);
     eg_clear(child);
 }
-/* Calls a loss. An error is recorded if it does not leave the context's switches as it found them:
- * the sweep, and what the caller computes afterwards, would run with others. */
+/* Calls a loss. Records an error if the loss changed the context's switches (eg_train, eg_nograd,
+ * eg_flush), since the backward pass and what the caller computes afterwards would run with other
+ * switches. */
 static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t *count)
 {
     const bool training = cx->training, recording = cx->recording, flush = cx->flush;
@@ -50,6 +52,7 @@ static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int6
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s was called and not undone", changed);
     return y;
 }
+/* True if y is a float tensor of one element and the count is valid; else records an error. */
 static bool block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
 {
     if (child->failed) return false;
@@ -59,7 +62,7 @@ static bool block_loss_fits(eg_ctx *child, eg_tensor *y, int64_t count)
         return false;
     else if (eg_size(y) != 1)
         eg_fail_as(child, EG_ERROR_SHAPE,
-                   "the loss has %lld elements; it is the sum over its examples, one number",
+                   "the loss has %lld elements, not one; it must be the sum over its examples",
                    (long long)eg_size(y));
     else
         eg__block_count_fits(child, count);
@@ -71,8 +74,7 @@ eg_tensor *eg__block_loss(const eg_grad_over_args *o, eg_ctx *child, int64_t *co
     if (eg_ok(y) && !(y = eg__own(y))) y = &child->poison;
     return block_loss_fits(child, y, *count) ? y : NULL;
 }
-/* True if the loss is a finite number, or no gradient of it is wanted; else records an error with
- * the number. */
+/* True if the loss is finite, or no gradient is computed; else records an error with its value. */
 static bool blocks_loss_finite(const blocks *b, eg_ctx *child, eg_tensor *y)
 {
     if (b->o.count && !isfinite(eg_item(y)) && !child->hooks.result)
@@ -98,8 +100,8 @@ static bool blocks_sweep(blocks *b, eg_ctx *child, eg_tensor *y, blocks_sum *s)
     eg_nograd(child, was);
     return good;
 }
-/* Gives the child the switches, the draws and the examples of block k, the same whichever thread
- * computes it. */
+/* Sets the switches, the draws and the examples of block k in the child, the same for every
+ * thread. */
 static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
 {
     uint32_t key[4];
@@ -115,6 +117,8 @@ static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
     child->flush = b->cx->flush;
     child->recording = b->o.count > 0;
 }
+/* The examples [from, to) are those of the context while the loss runs; afterwards its former
+ * examples are restored. */
 eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from, int64_t to,
                          int64_t *count)
 {
@@ -145,7 +149,7 @@ int eg_block_range(const eg_ctx *cx, int64_t *from, int64_t *to)
     if (to) *to = cx->block.to;
     return 0;
 }
-/* Computes block k in a scope of its own and adds it to s. False after an error. */
+/* Computes block k in a separate scope and adds it to s. False after an error. */
 static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
 {
     eg_ctx *child = b->child[worker];
@@ -172,9 +176,9 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     }
     return good;
 }
-/* True if a block may read the parent's tensor x as a constant. Else, that is if x depends on one
- * of the xs, records an error: its gradient would be missing. The walk writes to headers of the
- * parent, which waits meanwhile. */
+/* True if a block may read the parent's tensor x as a constant. False, after an error, if x depends
+ * on one of the xs, since the gradient by way of x would be missing. The traversal writes to
+ * headers of the parent, which waits meanwhile. */
 static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
 {
     const blocks *b = user;
@@ -190,13 +194,14 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
     eg__family_unlock(child);
     if (of_xs)
         eg_fail_as(child, EG_ERROR_MISUSE,
-                   "%s was made outside of the block from a tensor whose gradient is wanted, and "
-                   "none would pass: make it in the block, or eg_detach it",
+                   "%s was computed outside of the block from an x, and the gradient through it "
+                   "would be missing: compute it in the block, or use eg_detach",
                    eg__origin_once(x, at, sizeof at));
     return !of_xs;
 }
 /* Gives the child of a worker headers of the xs, before its first block: an x must be older than
- * all nodes of its sweep. The calling thread is inside the child. False after an error. */
+ * all nodes that are computed from it. The calling thread is inside the child. False after an
+ * error. */
 static bool blocks_open(blocks *b, int worker)
 {
     eg_ctx *child = b->child[worker];
@@ -239,7 +244,7 @@ static bool blocks_room(blocks *b)
         if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
         for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
     }
-    const int64_t left = b->from ? levels : 0, /* blocks_tree.c */
+    const int64_t left = b->from ? levels : 0, /* see blocks_tree.c for this bound */
         sums = eg__min64(b->to - b->from, left + b->workers * (int64_t)(levels + 1));
     for (int64_t n = 0; n < sums; n++) {
         blocks_sum *s = eg__alloc(b->cx, sizeof *s);
@@ -277,7 +282,7 @@ static bool blocks_fit(blocks *b)
     eg_ctx *cx = b->cx;
     const char *who = o->who;
     if (cx->failed) return false;
-    if (eg__capture_refuses(cx, who, "its threads have contexts of their own")) return false;
+    if (eg__capture_refuses(cx, who, "its blocks have other contexts")) return false;
     if (cx->parent || cx->block.to || cx->probe)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
                    cx->parent || cx->block.to ? "a block of another call" : "a gradient check");
@@ -354,7 +359,7 @@ static bool blocks_hand_out(blocks *b)
     }
     return true;
 }
-/* Computes the leaves, on all threads or one after the other, and gives their sums to `take`. False
+/* Computes the leaves, on all threads or one after another, and passes their sums to `take`. False
  * after an error. */
 static bool blocks_run(blocks *b)
 {
@@ -380,6 +385,8 @@ static bool blocks_run(blocks *b)
     return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : eg__blocks_mean(b));
 }
 int eg_grad_over_with(const eg_grad_over_args *given) { return eg__grad_over(given, NULL); }
+/* The number of the call (b.draw) is the context's next draw, so that each call has other random
+ * numbers. */
 int eg__grad_over(const eg_grad_over_args *given, const eg_early *early)
 {
     blocks b = { .o = { .size = sizeof b.o }, .early = early };

@@ -8,42 +8,43 @@
 
 enum { BLOCKS_WORKERS = 256, LEVELS = 13 };
 
-/* Σ over the blocks of a leaf, or over the leaves of a subtree. */
+/* A sum over the blocks of a leaf, or over the leaves of a subtree. */
 typedef struct blocks_sum {
-    eg_tensor **g; /* of each x, tensors of the parent */
-    bool *reached; /* of each x: g holds something */
+    eg_tensor **g; /* by x: a tensor of the parent */
+    bool *reached; /* by x: g holds a gradient */
     double loss;
     int64_t count;
     int64_t leaf;            /* the leaf whose blocks are being added */
-    bool last;               /* the block that is computed now is the last one of that leaf */
+    bool last;               /* the block that is being computed is the last one of that leaf */
     struct blocks_sum *next; /* in the list of free sums */
 } blocks_sum;
 typedef _Atomic(blocks_sum *) place;
 typedef struct blocks {
     eg_grad_over_args o;
     eg_ctx *cx;
-    int64_t blocks, leaves, from, to; /* leaves [from, to) are computed here */
+    int64_t blocks, leaves, from, to; /* this process computes the leaves [from, to) */
     uint64_t seed, draw;
     place *at[LEVELS + 1]; /* by level and number: a sum that is final or waits for its neighbour */
     eg_ctx *child[BLOCKS_WORKERS];
     eg_mark loan[BLOCKS_WORKERS];
-    bool opened[BLOCKS_WORKERS];  /* of each worker: the child has headers of the xs */
+    bool opened[BLOCKS_WORKERS];  /* by worker: the child has headers of the xs */
     eg_captured_blocks *captured; /* NULL: every block calls the loss */
     int workers;
     pthread_mutex_t lock; /* protects the members that follow */
     blocks_sum *free;
-    int held, most;          /* sums in use; the most at a time so far */
-    const eg_early *early;   /* NULL: complete sums wait for `take` */
-    _Atomic int64_t climbed; /* leaves that are computed and added to their neighbours */
-    int front; /* xs that were given to `early`: from this one on; set by the last leaf's thread */
-    _Atomic int64_t failed; /* the first block that failed; INT64_MAX: none */
+    int held, most;          /* sums in use; the largest number so far */
+    const eg_early *early;   /* NULL: complete sums are delivered by `take` only */
+    _Atomic int64_t climbed; /* number of leaves that are computed and added to their neighbours */
+    /* the xs from this one on were passed to `early`; set by the thread of the last leaf */
+    int front;
+    _Atomic int64_t failed; /* number of the first block that failed; INT64_MAX: none */
     eg_code code;
     char message[1024];
 } blocks;
 
 /* Calls the loss for the block that the child is inside of. NULL after an error: the loss failed,
- * or its result is no float tensor of one element (the value is not tested), the count is not from
- * 0 to 2^48, or a switch of the child (eg_train, eg_nograd, eg_flush) is not as it was before. */
+ * its result is not a float tensor of one element (the value is not tested), the count is not from
+ * 0 to 2^48, or the loss changed a switch of the child (eg_train, eg_nograd, eg_flush). */
 eg_tensor *eg__block_loss(const eg_grad_over_args *, eg_ctx *child, int64_t *count);
 bool eg__block_count_fits(eg_ctx *child, int64_t count);
 
@@ -54,24 +55,25 @@ int64_t eg__blocks_wide(const blocks *, int level);
 bool eg__blocks_here(const blocks *, int level, int64_t k);
 /* Returns an empty sum; NULL after an error. */
 blocks_sum *eg__blocks_take(blocks *);
-/* Inserts the sum of leaf k into the tree and adds it to its neighbours as long as these exist.
+/* Inserts the sum of leaf k into the tree and adds it to its neighbours as long as these are there.
  * False after an error. */
 bool eg__blocks_climb(blocks *, eg_ctx *child, int64_t k, blocks_sum *);
-/* True if the two sums below the root are left to eg__blocks_mean. */
+/* True if the two sums below the root are added by eg__blocks_mean. */
 bool eg__blocks_two(const blocks *);
-/* Adds these two, on all threads, and divides the sums, which become the results. False after an
+/* Adds these two on all threads and divides the sums, which become the results. False after an
  * error. */
 bool eg__blocks_mean(blocks *);
-/* A block during its sweep. */
+/* A block during its backward pass. */
 typedef struct blocks_work {
     blocks *b;
     eg_ctx *child;
     blocks_sum *s;
-    const eg_into *into; /* of each x: its sum in the sweep; NULL in a captured block, where */
-    const bool *after;   /* … of each x: the sum holds something after the block */
+    /* by x: its sum in the backward pass; NULL in a captured block, which uses `after` */
+    const eg_into *into;
+    const bool *after; /* by x: the sum holds a gradient after the block */
 } blocks_work;
-/* The function eg_into_watch.complete of a block's sweep, with a blocks_work as its user: the block
- * adds nothing more to sums k and above. */
+/* The function eg_into_watch.complete of a block's backward pass, with a blocks_work as its user
+ * data: the block adds nothing more to sums k and above. */
 void eg__blocks_complete(void *work, int k);
 
 /* -- blocks_captured.c ------------------------------------------------------------------------- */
@@ -84,7 +86,7 @@ void eg__blocks_captured_close(blocks *, int k);
 typedef enum eg_block_done { EG_BLOCK_NOT_CAPTURED, EG_BLOCK_DONE, EG_BLOCK_FAILED } eg_block_done;
 /* Computes the block whose draws and examples child `worker` has, and adds its gradients to s: by
  * running the captured step of an earlier block of the same kind, or by capturing this one.
- * EG_BLOCK_NOT_CAPTURED: the caller must compute the block; nothing was changed that it does not
- * write anyway. EG_BLOCK_FAILED: after an error, which the child has. */
+ * EG_BLOCK_NOT_CAPTURED: the caller must compute the block; only memory that it overwrites was
+ * changed. EG_BLOCK_FAILED: after an error, which the child has. */
 eg_block_done eg__block_captured(blocks *, int worker, blocks_sum *s);
 #endif

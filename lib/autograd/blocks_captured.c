@@ -1,47 +1,49 @@
 /* blocks_captured.c: blocks of eg_grad_over that are captured, and run again in later calls.
  *
- * Each thread's child context keeps what it captured: one captured step for each size of block,
- * shape of the call, state of training, and set of sums that hold something when the block begins
- * (the first block of a leaf writes its gradients, the others add). It also keeps, for as long, its
- * headers of the parent's tensors, which the captured steps read through. The sums themselves
- * differ from block to block, so the captured steps write through headers whose addresses are set
- * before each run. A block like none before is computed as if nothing were captured; the second
- * like it is captured. */
+ * Each thread's child context keeps one captured step for each size of block, shape of the call,
+ * state of training, and set of sums that hold a gradient when the block begins (the first block of
+ * a leaf writes its gradients, the others add). It also keeps the headers of the parent's tensors,
+ * through which the captured steps read. The sums differ from block to block, so the captured steps
+ * write through headers whose addresses are set before each run.
+ *
+ * The first block of a kind is computed as usual; the second one is captured. */
 #include "autograd/blocks.h"
 #include <math.h>
 #include <string.h>
 
-/* for each worker. KINDS: captured steps kept; a new one replaces the one used longest ago. WASTED:
- * after so many captured steps that were replaced or lost, no more are captured. */
+/* For each worker. KINDS: number of captured steps that are kept; a new one replaces the least
+ * recently used. WASTED: after so many captured steps that were replaced or lost, no more are
+ * captured. */
 enum { KINDS = 16, WASTED = 64 };
 
-/* Blocks of one kind, which the same captured step can compute. */
+/* Blocks of one kind, which one captured step can compute. */
 typedef struct captured_kind {
     int64_t examples;
     int64_t number[EG_KIND_NUMBERS]; /* of eg_block_kind */
     bool training;
-    eg_dtype dtype;       /* the context's default */
-    bool *before, *after; /* of each x: its sum holds something before and after the block */
-    uint64_t used;        /* the number of its last use */
-    eg_captured *c;       /* NULL: one such block was computed, and none captured */
-    bool compared;        /* a run of c gave the loss and the count of its block */
-    /* of each x: the last item of c that writes to its sum or to the sum of a later x */
+    eg_dtype dtype;       /* the default dtype of the context */
+    bool *before, *after; /* by x: its sum holds a gradient before and after the block */
+    uint64_t used;        /* number of its last use */
+    eg_captured *c;       /* NULL: one such block was computed, but not captured */
+    bool compared;        /* a run of c was compared with the loss function and agreed */
+    /* by x: the last item of c that writes to its sum or to the sum of a later x */
     int64_t *until;
-    struct captured_part { /* by x: the headers of the captured step that point into its sum */
+    struct captured_part { /* by x: the headers of the captured step that refer to its sum */
         eg_tensor **header;
         int64_t count;
-        char *at; /* the address of the sum that these headers have */
+        char *at; /* the address of the sum in these headers */
     } * part;
 } captured_kind;
 /* The state that a child keeps from call to call. */
 typedef struct captured_worker {
-    eg_owner *owner; /* of the child; NULL: nothing is kept */
+    eg_owner *owner; /* an owner of the child; NULL: nothing is kept */
     eg__loans loans;
     bool open;
-    bool refused;       /* nothing more is captured: capturing failed, or the steps were not used */
-    int wasted;         /* captured steps that were replaced, or whose tensors were freed */
-    eg_tensor **target; /* of each x: a header on the sum of the leaf that is being computed */
-    int64_t count;      /* the count that the loss returns is written here */
+    /* nothing more is captured: capturing failed, or the captured steps were rarely used */
+    bool refused;
+    int wasted; /* number of captured steps that were replaced or whose tensors were freed */
+    eg_tensor **target; /* by x: a header of the sum of the leaf that is being computed */
+    int64_t count;      /* to which the captured step writes the count of the loss */
     uint64_t uses;
     int kinds;
     captured_kind kind[KINDS];
@@ -49,7 +51,7 @@ typedef struct captured_worker {
 struct eg_captured_blocks {
     eg_ctx *cx;
     eg_owner *owner;
-    /* the call that was captured; any other call begins anew */
+    /* the call that was captured; any other call begins again */
     eg_block_loss *loss;
     void *user;
     int count, room;
@@ -66,7 +68,7 @@ static void worker_drop(captured_worker *w)
     if (w->owner) eg_owner_close(w->owner);
     *w = (captured_worker){ .refused = w->refused, .wasted = w->wasted };
 }
-/* The same for all children that still exist. */
+/* Calls worker_drop for all children that still exist. */
 static void captured_drop(eg_captured_blocks *c)
 {
     for (int k = 0; k < BLOCKS_WORKERS; k++) {
@@ -78,6 +80,7 @@ static void captured_drop(eg_captured_blocks *c)
     }
 }
 static void captured_release(void *user) { captured_drop(user); }
+/* The captured blocks end with their owner, which calls captured_release. */
 eg_captured_blocks *eg_captured_blocks_open(eg_ctx *cx)
 {
     cx = eg__here(cx);
@@ -115,6 +118,8 @@ static bool captured_same(const eg_captured_blocks *c, const eg_grad_over_args *
         if (c->x[k] != o->xs[k] || c->seq[k] != o->xs[k]->seq) return false;
     return true;
 }
+/* Blocks of another call than the one that was captured are dropped. With hooks nothing is
+ * captured, since a run would not call them. */
 bool eg__blocks_captured_fit(blocks *b)
 {
     const eg_grad_over_args *o = &b->o;
@@ -148,7 +153,7 @@ bool eg__blocks_captured_fit(blocks *b)
     b->captured = c;
     return true;
 }
-/* Makes, in a child, what it keeps from call to call. False after an error. */
+/* Makes what a child keeps from call to call. False after an error. */
 static bool worker_begin(const blocks *b, eg_ctx *child, captured_worker *w)
 {
     if (!(w->owner = eg_owner_open(child))) return false;
@@ -158,6 +163,7 @@ static bool worker_begin(const blocks *b, eg_ctx *child, captured_worker *w)
         if (!(w->target[k] = eg__borrow_like(child, b->o.xs[k]))) return false;
     return w->target != NULL;
 }
+/* If one of the tensors that the kept headers refer to is gone, the child begins again. */
 bool eg__blocks_captured_open(blocks *b, int k, bool (*check)(eg_ctx *, eg_tensor *, void *))
 {
     eg_ctx *child = b->child[k];
@@ -189,7 +195,7 @@ static void kind_forget(captured_kind *p, int count)
     p->c = NULL;
     memset(p->part, 0, (size_t)count * sizeof *p->part);
 }
-/* Returns the entry of this block's kind, which may be a new one; NULL after an error. */
+/* Returns the entry for this block's kind, which may be new; NULL after an error. */
 static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_worker *w,
                               const blocks_sum *s)
 {
@@ -238,16 +244,16 @@ static void kind_aim(const captured_worker *w, const captured_kind *p, int count
         w->target[k]->data = to->at = at;
     }
 }
-/* A block as the step function of eg_capture; its one output is the loss. */
+/* The user data of kind_step; its one output is the loss. */
 typedef struct captured_step {
     blocks *b;
     eg_ctx *child;
     blocks_sum *s;
     captured_worker *w;
     captured_kind *p;
-    bool added; /* the sweep has begun, so that it may have added to the sums */
+    bool added; /* the backward pass has begun and may have added to the sums */
 } captured_step;
-/* The step function: computes the loss, and adds its gradients to the sums. */
+/* The step function of eg_capture: computes the loss, and adds its gradients to the sums. */
 static int kind_step(void *user, eg_tensor **out)
 {
     captured_step *a = user;
@@ -268,8 +274,8 @@ static int kind_step(void *user, eg_tensor **out)
     out[0] = y;
     return bad;
 }
-/* Lists the headers of the captured step that point into the sums, and for each x the last item
- * that writes to them. False without memory. */
+/* Lists the headers of the captured step that refer to the sums, and for each x the last item that
+ * writes to them. False without memory. */
 static bool kind_parts(const captured_worker *w, captured_kind *p, int count)
 {
     int64_t last = -1;
@@ -281,14 +287,15 @@ static bool kind_parts(const captured_worker *w, captured_kind *p, int count)
     }
     return true;
 }
-/* True if the block adds to a sum that holds something already: computing it twice would add
+/* True if the block adds to a sum that already holds a gradient, so that it must not be computed
  * twice. */
 static bool kind_adds(const captured_kind *p, int count)
 {
     return memchr(p->before, true, (size_t)count) != NULL;
 }
-/* True if a block of this kind may be captured now: one that writes to all sums always; one that
- * adds only if a block of the same shapes that writes was captured before. */
+/* True if a block of this kind may be captured now. A block that adds to no sum may always be
+ * captured; one that adds, only if a block of the same shapes that adds to none was captured
+ * before. */
 static bool kind_due(const captured_worker *w, const captured_kind *p, int count)
 {
     if (!kind_adds(p, count)) return true;
@@ -300,7 +307,7 @@ static bool kind_due(const captured_worker *w, const captured_kind *p, int count
     }
     return false;
 }
-/* Computes a block by capturing it. */
+/* Computes a block while capturing it. */
 static eg_block_done kind_capture(captured_step *a)
 {
     const int count = a->b->o.count;
@@ -309,15 +316,15 @@ static eg_block_done kind_capture(captured_step *a)
     if (p->c && kind_parts(a->w, p, count)) return EG_BLOCK_DONE;
     kind_forget(p, count);
     if (a->added && kind_adds(p, count)) return EG_BLOCK_FAILED;
-    /* the caller computes the block again, and then records what fails */
+    /* the caller computes the block again, and then records its error */
     eg_clear(a->child);
     a->w->refused = true;
     return EG_BLOCK_NOT_CAPTURED;
 }
-/* Compares the loss and the count that the first run of a captured step gave with those of the loss
- * function, called for the same block with the same draws. They differ if the function reads what
- * belongs to its block otherwise than through eg_from_call, such as a slice from `from` to `to` of
- * all data: a run reads the rows of the block that was captured. False after an error. */
+/* Compares the loss and the count of the first run of a captured step with those of the loss
+ * function, called for the same block with the same draws. They differ if the function reads the
+ * data of its block otherwise than through eg_from_call, such as by a slice of all data: a run then
+ * reads the data of the block that was captured. False after an error. */
 static bool kind_compare(const captured_step *a, uint64_t draws)
 {
     eg_ctx *child = a->child;
@@ -336,17 +343,17 @@ static bool kind_compare(const captured_step *a, uint64_t draws)
     eg_pop(child, m);
     if (!child->failed && isfinite(loss) && (memcmp(&loss, &called, sizeof loss) || count != again))
         eg_fail_as(child, EG_ERROR_MISUSE,
-                   "the operations that were captured of another block give a loss of %.9g and a "
-                   "count of %lld, and the loss function %.9g and %lld: what belongs to a block "
-                   "must come from eg_from_call, or .kind must tell such blocks apart",
+                   "the operations that were captured for another block give a loss of %.9g and a "
+                   "count of %lld, but the loss function gives %.9g and %lld: data of a block must "
+                   "come from eg_from_call, or .kind must distinguish such blocks",
                    loss, (long long)count, called, (long long)again);
-    a->w->count = count; /* which the function may have set */
+    a->w->count = count; /* the function may have set it */
     a->p->compared = true;
     return !child->failed;
 }
-/* Runs a captured block in a scope of its own. If the run fails before it has added to a sum, the
- * caller computes the block by the loss, which then records what fails: other numbers may need
- * other operations than those that were captured. */
+/* Runs a captured block in a separate scope. If the run fails before it has added to a sum, the
+ * caller computes the block with the loss function, which then records the error: other values may
+ * need other operations than those that were captured. */
 static eg_block_done kind_run(const captured_step *a)
 {
     eg_ctx *child = a->child;
@@ -367,6 +374,7 @@ static eg_block_done kind_run(const captured_step *a)
     w->wasted++;
     return EG_BLOCK_NOT_CAPTURED;
 }
+/* The first block of a kind, and any block that may not be captured, is computed by the caller. */
 eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
 {
     eg_ctx *child = b->child[worker];
@@ -383,7 +391,8 @@ eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
     const eg_block_done done = p->c ? kind_run(&step) : kind_capture(&step);
     if (done != EG_BLOCK_DONE) return done;
     const double loss = eg_item(eg_captured_output(p->c, 0));
-    if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED; /* the loss, called again, says why */
+    /* the caller calls the loss again, which records the reason */
+    if (!isfinite(loss)) return EG_BLOCK_NOT_CAPTURED;
     if (!eg__block_count_fits(child, w->count)) return EG_BLOCK_FAILED;
     memcpy(s->reached, p->after, (size_t)b->o.count);
     s->loss += loss;

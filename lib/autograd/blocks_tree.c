@@ -1,17 +1,18 @@
-/* blocks_tree.c: how eg_grad_over adds the sums of its leaves: leaves 0 and 1, 2 and 3, … then
+/* blocks_tree.c: how eg_grad_over adds the sums of its leaves: leaves 0 and 1, 2 and 3, …, then
  * pairs of those sums.
  *
- * A thread whose sum has a finished neighbour adds the two and goes on one level up; else it leaves
- * its sum in the tree for the neighbour. There are thus at most ⌈log₂ leaves⌉ + 1 sums per thread,
- * the one that it adds to included: between two sums that wait lies a leaf that some thread still
- * computes. Leaves [from, to) with from > 0 have at most ⌈log₂ leaves⌉ more: subtrees of growing
- * size at their left edge, whose neighbours on the left are not computed here.
+ * A thread whose sum has a finished neighbour adds the two and continues one level up; otherwise it
+ * leaves its sum in the tree for the neighbour. There are therefore at most ⌈log₂ leaves⌉ + 1 sums
+ * per thread, including the one that it adds to: between two sums that wait there is a leaf that a
+ * thread still computes. Leaves [from, to) with from > 0 have at most ⌈log₂ leaves⌉ more: subtrees
+ * of growing size at their left edge, whose left neighbours are not computed here.
  *
- * The two sums below the root wait for each other, and all threads add them when no leaf is left.
+ * The two sums below the root are kept, and all threads add them when no leaf is left.
  *
- * If the leaves are divided among processes (eg_early), a gradient is given out as soon as it is
- * complete: in the last block of the last leaf, when the sweep has passed the x. The sums that wait
- * in the tree are added to it at that time, in the order in which the leaf's sum would climb. */
+ * If the leaves are divided among processes (eg_early), a gradient is delivered as soon as it is
+ * complete: in the last block of the last leaf, when the backward pass is done with the x. The sums
+ * that wait in the tree are added to it at that time, in the order in which the leaf's sum would be
+ * added to them. */
 #include "autograd/blocks.h"
 #include <string.h>
 
@@ -44,8 +45,8 @@ static void blocks_give_back(blocks *b, blocks_sum *s)
     pthread_mutex_unlock(&b->lock);
 }
 
-/* s->g[k] += other->g[k], on a thread that is inside the child. *reached: s->g[k] holds something;
- * set if other->g[k] does. False after an error. */
+/* s->g[k] += other->g[k], on a thread that is inside the child. *reached is set if other->g[k]
+ * holds a gradient. False after an error. */
 static bool blocks_add(eg_ctx *child, const blocks_sum *s, const blocks_sum *other, int k,
                        bool *reached)
 {
@@ -59,11 +60,13 @@ static bool blocks_add(eg_ctx *child, const blocks_sum *s, const blocks_sum *oth
     *reached = true;
     return true;
 }
+/* A thread exchanges its sum for that of the neighbour: if there is one, this thread is the second
+ * and adds the two, else the neighbour's thread will add them. */
 bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
 {
     for (int level = 0;; level++, k /= 2) {
         const int64_t wide = eg__blocks_wide(b, level);
-        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last one has no neighbour */
+        if (wide > 1 && (k ^ 1) >= wide) continue; /* the last subtree has no neighbour */
         if (wide == 1 || !eg__blocks_here(b, level, k ^ 1)) {
             atomic_store(&b->at[level][k], s);
             return true;
@@ -92,12 +95,12 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
 /* -- the last sum, by all threads ---------------------------------------------------------------
  */
 bool eg__blocks_two(const blocks *b) { return !b->o.take && !b->early; }
-/* The numbers of all xs one after another, cut into pieces. */
+/* The elements of all xs one after another, cut into pieces. */
 typedef struct root {
     const blocks *b;
     const blocks_sum *one, *two; /* two NULL: there is one leaf */
     double count;
-    int64_t *first; /* of each x, in pieces; then their number */
+    int64_t *first; /* by x: the number of its first piece; then the number of all pieces */
 } root;
 enum { PIECE = 4096, GRAIN = 1 << 15 };
 /* Adds and divides one piece. */
@@ -121,6 +124,7 @@ static void root_piece(void *user, int64_t piece, int thread)
     eg__mean_of_two((eg_dtype)x->dtype, left < PIECE ? left : PIECE, x->data + at,
                     both ? r->two->g[low]->data + at : NULL, r->count, r->b->cx->flush);
 }
+/* Adds losses and counts of the two sums below the root, then the gradients on all threads. */
 bool eg__blocks_mean(blocks *b)
 {
     int top = 0;
@@ -151,8 +155,8 @@ bool eg__blocks_mean(blocks *b)
     return true;
 }
 
-/* -- sums that are given out before the block is done ------------------------------------------ */
-/* Adds the sums that wait in the tree to sum i of the last leaf, and gives the total to `early`.
+/* -- sums that are delivered before the block is done ------------------------------------------ */
+/* Adds the sums that wait in the tree to sum i of the last leaf, and passes the total to `early`.
  * False after an error. */
 static bool blocks_hand_on(const blocks_work *w, int i)
 {
@@ -170,8 +174,8 @@ static bool blocks_hand_on(const blocks_work *w, int i)
     b->early->complete(b->early->user, i, reached ? s->g[i]->data : NULL);
     return true;
 }
-/* No sum is complete while other leaves are still computed. A sum that is complete for this leaf by
- * then is given out with the next call of this function, or by `take`. */
+/* No sum is complete while other leaves are still being computed. A sum that is complete for this
+ * leaf at that time is delivered in the next call of this function, or by `take`. */
 void eg__blocks_complete(void *user, int k)
 {
     const blocks_work *w = user;

@@ -1,19 +1,20 @@
 /* forward.c: tangents along the tape (eg_jvp), and what is computed with both modes: H v,
  * Jacobians, Hessians.
  *
- * A row has a jvp, or it is made from the rule: rule(y, u, i) is linear in u, so its gradient by u,
- * seeded with dx_i, is J_i dx_i. This second transposition is exact; it gives forward mode to every
- * row with a rule, also to a user's. */
+ * If an operation has no jvp, its tangent is computed from its rule: rule(y, u, i) is linear in u,
+ * so its gradient by u, with seed dx_i, is J_i dx_i. This is exact, and gives forward mode to every
+ * operation with a rule, including a user's. */
 #include "autograd/autograd.h"
 #include <string.h>
 
 /* Returns the tangent of y, computed by differentiating its rule by u (see above). */
-static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
+static eg_tensor *forward_by_rule(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
-    const bool was = eg_nograd(y->cx, false); /* the rule, as a function of u, has to be recorded */
+    const bool was = eg_nograd(y->cx, false); /* the rule has to be recorded as a function of u */
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
-        const bool tracing = eg_trace(y->cx, false); /* its value is not used */
+        /* its value is not used, so a NaN in it is no error */
+        const bool tracing = eg_trace(y->cx, false);
         eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
         eg_trace(y->cx, tracing);
         if (!c || c->poison || eg__grad(c, dx[i], 1, &u, &part)) continue;
@@ -23,7 +24,7 @@ static eg_tensor *transposed(eg_tensor *y, eg_tensor *const *dx)
     return sum && was && !y->cx->failed ? eg_detach(sum) : sum;
 }
 
-/* -- the sweep -------------------------------------------------------------------------------- */
+/* -- the forward pass -------------------------------------------------------------------------- */
 /* Sets *out to the tangent of t from the tangents of its operands; NULL if none of them has one. dx
  * has room for one tangent per operand. False after an error. */
 static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **out)
@@ -46,7 +47,7 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
     if (!moves) return true;
     s->cx->rule_node = t;
     s->cx->rule_kind = "tangent";
-    *out = t->op->jvp ? t->op->jvp(t, dx) : transposed(t, dx);
+    *out = t->op->jvp ? t->op->jvp(t, dx) : forward_by_rule(t, dx);
     s->cx->rule_node = outer;
     eg__sweep_reclaim(s);
     return !s->cx->failed && (!*out || eg__check_cotangent(s, t, "jvp", *out, t, -1));
@@ -58,7 +59,7 @@ static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor
 {
     eg_sweep s = { .cx = cx, .who = who };
     if (!eg__sweep(&s, results, ys, count, xs)) return false;
-    int operands = 1; /* the most operands of one node */
+    int operands = 1; /* the largest number of operands of a node */
     for (int64_t k = 0; k < s.n; k++)
         if (s.node[k]->count > operands) operands = s.node[k]->count;
     eg_tensor **dx = eg__alloc(cx, (size_t)operands * sizeof *dx), *t;
@@ -79,8 +80,8 @@ static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor
 }
 
 /* True if y, xs and vs can be used; else records an error. */
-static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tensor *const *xs,
-                   eg_tensor *const *vs)
+static bool forward_inputs_fit(eg_ctx *cx, const char *who, eg_tensor *y, int count,
+                               eg_tensor *const *xs, eg_tensor *const *vs)
 {
     char a[256], b[256];
     if (!eg__check_differentiable(cx, who, "y", -1, y)) return false;
@@ -106,8 +107,8 @@ static bool inputs(eg_ctx *cx, const char *who, eg_tensor *y, int count, eg_tens
     return !count || eg__check_recorded(cx, who, y, count, xs);
 }
 
-/* In a child context replaces tensors of the parent by the child's headers of them, which the
- * child's tape holds. False after an error. */
+/* In a child context replaces tensors of the parent by the child's headers of them, to which the
+ * child's tape refers. False after an error. */
 static bool forward_own(eg_ctx *cx, eg_tensor **y, int count, eg_tensor *const **xs)
 {
     if (!cx || !cx->parent || !*y || !*xs || count < 0) return true;
@@ -118,31 +119,33 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("jvp", count, xs);
     eg_tensor *t;
     if (!forward_own(cx, &y, count, &xs)) return eg__poison(cx);
-    return cx && inputs(cx, "jvp", y, count, xs, vs) &&
+    return cx && forward_inputs_fit(cx, "jvp", y, count, xs, vs) &&
                    forward_tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
                ? t
                : eg__poison(cx);
 }
 
 /* -- H v: the tangent of the gradient --------------------------------------------------------- */
-/* Computes the gradient with a history, whether or not the context records. False after an
+/* Computes the gradient with a history, even if the context does not record. False after an
  * error. */
-static bool recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
+static bool forward_recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
     const bool was = eg_nograd(y->cx, false), good = !eg_grad(y, NULL, count, xs, dxs);
     eg_nograd(y->cx, was);
     return good;
 }
+/* The tangent along vs of the gradient, which is recorded for that purpose. */
 int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("hvp", count, xs);
-    bool good = cx && forward_own(cx, &y, count, &xs) && inputs(cx, "hvp", y, count, xs, vs);
+    bool good =
+        cx && forward_own(cx, &y, count, &xs) && forward_inputs_fit(cx, "hvp", y, count, xs, vs);
     if (good && count && !hv) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "hvp: hv is NULL");
         good = false;
     }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
-    good = g && recorded_grad(y, count, xs, g) &&
+    good = g && forward_recorded_grad(y, count, xs, g) &&
            forward_tangents(cx, "hvp", count, g, count, xs, vs, hv);
     if (!good && hv)
         for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
@@ -168,8 +171,8 @@ static eg_tensor *forward_unit(const eg_tensor *like, int64_t n, int64_t k)
     eg__made_once(e);
     return e;
 }
-/* Returns ∂y/∂x, computed line by line. If the context does not record, a scope frees the
- * temporaries of each line. */
+/* Returns ∂y/∂x, computed row by row or column by column. If the context does not record, a scope
+ * frees the temporaries of each. */
 static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
 {
     eg_ctx *cx = y->cx;
@@ -189,7 +192,7 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
         !eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim))
         return eg__poison(cx);
     if (!n || !length) return eg_full_n(cx, (eg_dtype)x->dtype, 0, rank, dim);
-    if (!cx->recording) { /* nothing refers to a line's temporaries */
+    if (!cx->recording) { /* the result does not refer to the temporaries */
         eg_tensor *all = eg__new(cx, (eg_dtype)x->dtype, 2, (int64_t[]){ ny, nx });
         for (int64_t k = 0; k < n && all; k++) {
             eg_mark m = eg_push(cx);
@@ -232,7 +235,7 @@ eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
     eg_tensor *g;
     if (!cx || !b) return cx ? eg_fail_as(cx, EG_ERROR_MISUSE, "hessian: b is NULL") : NULL;
     if ((a && !(a = eg__own(a))) || !(b = eg__own(b))) return eg__poison(cx);
-    if (!pair("hessian", cx, y, "a", a, "b", b) || !recorded_grad(y, 1, &a, &g))
+    if (!pair("hessian", cx, y, "a", a, "b", b) || !forward_recorded_grad(y, 1, &a, &g))
         return eg__poison(cx);
     return jacobian("hessian", g, b);
 }

@@ -1,5 +1,6 @@
-/* gradient_op.c: functions for rows whose result is the gradient of another row: the cotangents of
- * several of its operands, computed in one pass and stored one after the other along one axis. */
+/* gradient_op.c: functions for operations whose result is the gradient of another operation: the
+ * cotangents of several of its operands, computed in one pass and stored one after another along
+ * one axis. */
 #include "autograd/autograd.h"
 
 int64_t eg__gradient_size(int count, eg_tensor *const *x)

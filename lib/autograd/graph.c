@@ -29,8 +29,8 @@ static void quoted(FILE *f, const char *text)
         fputc(*text == '\n' ? ' ' : *text, f);
     }
 }
-/* Writes a node and the edges to it. The letters of an einsum's operand label its edge, those of
- * the output stand beside the sizes. */
+/* Writes a node and the edges to it. Edges are labelled with the letters of an einsum's operands;
+ * the letters of its output are beside the sizes. */
 static void node_dot(const writer *w, const eg_tensor *t)
 {
     char text[256], dims[256];
@@ -66,7 +66,7 @@ static void node_dot(const writer *w, const eg_tensor *t)
     }
 }
 
-/* Writes every node of y's history by `write`, between head and tail. 0, or −1 after an error. */
+/* Calls `write` for every node of y's history, between head and tail. 0, or −1 after an error. */
 static int graph_each(const char *who, FILE *f, eg_tensor *y,
                       void (*write)(const writer *, const eg_tensor *), const char *head,
                       const char *tail)
@@ -99,7 +99,7 @@ int eg_graph_dot(FILE *f, eg_tensor *y)
                       "digraph eingrad {\n  node [shape=ellipse, fontname=monospace];\n", "}\n");
 }
 
-/* -- costs added up ---------------------------------------------------------------------------- */
+/* -- sums of costs ----------------------------------------------------------------------------- */
 /* Adds the costs of a node to the sums. */
 static void graph_add(eg_explained_graph *e, const eg_tensor *t)
 {
@@ -119,6 +119,7 @@ static void graph_add(eg_explained_graph *e, const eg_tensor *t)
     else
         e->inputs += eg_size(t);
 }
+/* The nodes are listed in a scope that is closed before the result is allocated. */
 const eg_explained_graph *eg_explain_graph(eg_tensor *y)
 {
     char text[512];

@@ -1,5 +1,5 @@
-/* origin.c: describes for messages how a tensor was made: the operation, einsum's string, and the
- * line of the program that called it. Also the names and hooks of tensors. */
+/* origin.c: describes for messages how a tensor was computed: the operation, einsum's string, and
+ * the source line of the program that called it. Also the names and hooks of tensors. */
 #include "autograd/autograd.h"
 #include <dlfcn.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #endif
 
-/* Returns the file name at the end of path. */
+/* Returns the file name at the end of the path. */
 static const char *base(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -19,7 +19,7 @@ static const char *base(const char *path)
 
 #if defined(__SANITIZE_ADDRESS__)
 /* LeakSanitizer (gcc 12, glibc 2.36) misreads the thread-local storage of libraries that dlopen
- * loads, and crashes with "Tracer caught signal 11". */
+ * loads, and crashes with "Tracer caught signal 11", so it is turned off. */
 const char *__asan_default_options(void);
 __attribute__((visibility("default"), weak)) const char *__asan_default_options(void)
 {
@@ -40,7 +40,7 @@ __attribute__((visibility("default"), weak)) const char *__asan_default_options(
     X(dwarf_filesrc)
 /* clang-format on */
 #define MEMBER(name) __typeof__(name) *name;
-/* The functions of libdw that are used here; kept in eg__lines.room. */
+/* The functions of libdw that are used here; stored in eg__lines.room. */
 typedef struct dw {
     Dwfl_Callbacks callbacks;
     FUNCTIONS(MEMBER)
@@ -49,7 +49,7 @@ _Static_assert(sizeof(dw) <= sizeof((eg__lines *)0)->room,
                "eg__lines has room for libdw's functions");
 
 /* A callback for libdw that finds no separate debugging information. Only the program's own file is
- * read: nothing is searched for on disk or in the network. */
+ * read; nothing is searched for on disk or on the network. */
 static int no_debuginfo(Dwfl_Module *m, void **data, const char *name, Dwarf_Addr start,
                         const char *file, const char *link, GElf_Word crc, char **found)
 {
@@ -64,6 +64,8 @@ static bool origin_find(void *so, const char *name, void *function)
     memcpy(function, &p, sizeof p);
     return p != NULL;
 }
+/* session remains NULL if libdw or one of its functions is missing, or if the process cannot be
+ * examined. */
 void eg__lines_open(eg__lines *l)
 {
     dw *f = (dw *)(void *)l->room;
@@ -85,13 +87,13 @@ void eg__lines_close(eg__lines *l)
     if (l->session) ((dw *)(void *)l->room)->dwfl_end(l->session);
     if (l->so) dlclose(l->so);
 }
-/* Writes "file:line" of the call that returns to `caller`, or "function+0xoffset" where the
- * debugging information has no line for it. False if libdw knows neither. */
+/* Writes "file:line" of the call that returns to `caller`, or "function+0xoffset" if the debugging
+ * information has no line for it. False if libdw finds neither. */
 static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
 {
     const dw *f = (const dw *)(const void *)l->room;
     const uintptr_t at =
-        (uintptr_t)caller - 1; /* inside the call; caller is the address after it */
+        (uintptr_t)caller - 1; /* an address inside the call; `caller` is the address after it */
     Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
     Dwfl_Line *line = m ? f->dwfl_module_getsrc(m, at) : NULL;
     int number = 0;
@@ -100,7 +102,7 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     const char *file = line ? f->dwfl_lineinfo(line, NULL, &number, NULL, NULL, NULL) : NULL;
     Dwarf_Die *unit = NULL;
     Dwarf_Addr bias;
-    /* clang writes no index of addresses (.debug_aranges): each compilation unit is looked at */
+    /* clang writes no index of addresses (.debug_aranges), so each compilation unit is searched */
     while (m && !file && (unit = f->dwfl_module_nextcu(m, unit, &bias))) {
         Dwarf_Line *l_of =
             f->dwarf_haspc(unit, at - bias) > 0 ? f->dwarf_getsrc_die(unit, at - bias) : NULL;
@@ -115,8 +117,8 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
     return function != NULL;
 }
-/* Sets *n to a numeric attribute of die. False if die does not have it. (A file's number may be 0:
- * since DWARF 5 that is the unit's own file, and clang writes it.) */
+/* Sets *n to a numeric attribute of die. False if die does not have it. (The number of a file may
+ * be 0: since DWARF 5 that is the unit's own file, and clang uses it.) */
 static bool origin_number(const dw *f, Dwarf_Die *die, unsigned name, Dwarf_Word *n)
 {
     Dwarf_Attribute a;
@@ -166,6 +168,7 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
     return false;
 }
 #endif
+/* Without debugging information the nearest symbol or the file and an offset are written. */
 const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t room)
 {
     Dl_info info;
@@ -218,14 +221,14 @@ const char *eg_origin(eg_tensor *t)
     return kept ? strcpy(kept, text) : "";
 }
 
-/* -- names and hooks, in a struct of their own: few tensors have any -------------------------- */
+/* -- names and hooks, in a separate struct since few tensors have any -------------------------- */
 /* Returns the tag of x, which is made if x has none yet; NULL after an error. */
 static eg__tag *tag_of(const char *who, eg_tensor *x)
 {
     if (x->own.lent || x->cx != eg__here(x->cx)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
-                   "reads it",
+                   "%s: the tensor belongs to the context that waits for its blocks; a block must "
+                   "not write to it",
                    who);
         return NULL;
     }
@@ -243,6 +246,7 @@ eg_tensor *eg_name(eg_tensor *x, const char *name)
 }
 const char *eg_name_of(const eg_tensor *x) { return eg_ok(x) && x->tag ? x->tag->name : NULL; }
 
+/* Hooks are called in the order in which they were added; f NULL removes all. */
 int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
 {
     if (!x || !x->cx || !eg__check_held("hook", x) ||

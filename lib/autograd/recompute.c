@@ -1,11 +1,11 @@
-/* recompute.c: eg_checkpoint: y = f(xs), where the intermediate results of f are dropped and
- * computed again when a sweep needs them (Chen et al. 2016).
+/* recompute.c: eg_checkpoint: y = f(xs), where the intermediate results of f are freed and computed
+ * again when a backward or forward pass needs them (Chen et al. 2016).
  *
- * f runs once in a scope of its own. The tensors that its graph reads from outside that scope, the
- * xs and whatever f reads through `user`, become the operands of one node; then the scope is
- * closed. The rule runs f again with the same draws and in the same state (training or evaluation)
- * and differentiates that run. If the gradient is recorded, the run stays in the open scope, so
- * that it can be differentiated again; else it has a scope that is closed, too. */
+ * f runs once in a separate scope. The tensors that its graph reads from outside that scope, that
+ * is, the xs and whatever f reads through `user`, become the operands of one node; then the scope
+ * is closed. The rule runs f again with the same draws and in the same state (training or
+ * evaluation) and differentiates that run. If the gradient is recorded, the run stays in the open
+ * scope, so that it can be differentiated again; otherwise its scope is closed, too. */
 #include "autograd/autograd.h"
 #include <string.h>
 
@@ -20,11 +20,11 @@ typedef struct again {
 typedef struct again_saved {
     eg_tensor *result;  /* what f returned, while the node is being made; NULL afterwards */
     uint64_t pull;      /* eg_ctx.pull when dx was computed for the cotangent g */
-    eg_tensor *g, **dx; /* one per operand; NULL: it was not asked for */
+    eg_tensor *g, **dx; /* one per operand; NULL if it was not needed */
 } again_saved;
 
 /* -- the tensors that a graph reads from outside ----------------------------------------------- */
-/* A list of tensors, each once, results before operands. */
+/* A list of tensors without duplicates, results before operands. */
 typedef struct reads {
     int n, room;
     eg_tensor **x;
@@ -41,7 +41,7 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
-/* Finds the tensors that y's graph reads from outside the scope: those with a number of at most
+/* Finds the tensors that y's graph reads from outside the scope: those whose `seq` is at most
  * `born`. False after an error. */
 static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
@@ -59,7 +59,7 @@ static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 }
 
 /* -- f called again, recorded, with the same draws --------------------------------------------- */
-static eg_tensor *call(eg_ctx *cx, const again *s)
+static eg_tensor *recompute_call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
     const bool training = cx->training, recording = cx->recording;
@@ -72,13 +72,13 @@ static eg_tensor *call(eg_ctx *cx, const again *s)
     return r;
 }
 /* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or its
- * result or the tensors that it reads are not those of the first call. */
-static eg_tensor *replay(eg_tensor *y)
+ * result or the tensors that it reads differ from those of the first call. */
+static eg_tensor *recompute_replay(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
     char where[256], a[256], b[256];
     const uint64_t born = cx->seq;
-    eg_tensor *r = call(cx, y->attr);
+    eg_tensor *r = recompute_call(cx, y->attr);
     if (cx->failed) return NULL;
     reads now = { 0 };
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
@@ -106,20 +106,21 @@ static eg_tensor *replay(eg_tensor *y)
     return NULL;
 }
 
-/* -- checkpoint: y = f(xs), which keeps nothing else,  dx = the rules inside f ----------------- */
+/* -- checkpoint: y = f(xs), without intermediate results,  dx = the rules inside f ------------- */
+/* The shape is that of f's result, which node() has put into y->saved. */
 static bool again_shape(eg_tensor *y)
 {
     again_saved *s = y->saved;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
-    /* evaluated in c128 (complex step) without saved data: calls f */
-    if (!s && is_complex && (s = eg_node_save(y, sizeof *s))) s->result = call(y->cx, y->attr);
+    /* evaluated in c128 (complex step) without saved data: call f */
+    if (!s && is_complex && (s = eg_node_save(y, sizeof *s)))
+        s->result = recompute_call(y->cx, y->attr);
     if (y->cx->failed) return false;
     if (s && eg_ok(s->result))
         return eg__shape_like(y, is_complex ? EG_C128 : (eg_dtype)s->result->dtype, s->result);
-    eg_fail_as(
-        y->cx, EG_ERROR_MISUSE,
-        "checkpoint: the node stands for one call of f, and cannot be applied to other operands");
+    eg_fail_as(y->cx, EG_ERROR_MISUSE,
+               "checkpoint: the node is one call of f, and cannot be applied to other operands");
     return false;
 }
 static bool again_forward(eg_tensor *y)
@@ -130,8 +131,8 @@ static bool again_forward(eg_tensor *y)
     eg__copy(y, &result);
     return true;
 }
-/* Evaluates the graph that f recorded, with y's operands in place of those it was recorded with.
- * False after an error. */
+/* Evaluates the graph that f recorded, with y's operands in place of those that it was recorded
+ * with. False after an error. */
 static bool again_forward_c128(eg_tensor *y)
 {
     eg_tensor *result = ((const again_saved *)y->saved)->result;
@@ -156,9 +157,9 @@ static bool again_forward_c128(eg_tensor *y)
     return z;
 }
 
-/* Sets dx to the cotangents of all operands that this sweep asks for, in one call of f, since that
- * is costly. False after an error. */
-static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
+/* Sets dx to the cotangents of all operands that this backward pass needs, in one call of f, since
+ * that is costly. False after an error. */
+static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 {
     eg_ctx *cx = y->cx;
     const size_t room = (size_t)y->count * sizeof *dx;
@@ -166,13 +167,13 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
     int n = 0;
     if (!x || !d) return false;
     for (int k = 0; k < y->count; k++) {
-        /* the marks are those of the sweep that asks */
+        /* the marks are those of the backward pass that calls this rule */
         const bool wanted = k == i || (y->in[k]->sweep == cx->sweep && y->in[k]->slot >= 0);
         if (wanted && eg__is_float(y->in[k]->dtype)) x[n++] = dx[k] = y->in[k];
     }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    eg_tensor *r = replay(y);
+    eg_tensor *r = recompute_replay(y);
     const bool good = r && !eg__grad(r, g, n, x, d);
     for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
     eg_pop(cx, m);
@@ -180,6 +181,8 @@ static bool gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
         if (dx[k]) dx[k] = x[n++];
     return good && !cx->failed;
 }
+/* The first call in a visit of the node computes all cotangents that are needed; the other calls of
+ * the same visit (eg_ctx.pull) return them. */
 static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     again_saved *s = y->saved;
@@ -189,13 +192,13 @@ static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor **dx = eg__alloc(cx, (size_t)y->count * sizeof *dx);
     if (!dx) return eg__poison(cx);
     memset(dx, 0, (size_t)y->count * sizeof *dx);
-    if (!gradients(y, g, i, dx)) return eg__poison(cx);
+    if (!recompute_gradients(y, g, i, dx)) return eg__poison(cx);
     s->pull = pull;
     s->g = g;
     s->dx = dx;
     return dx[i];
 }
-/* Computes the tangent of a checkpoint: calls f again and differentiates that result forward by
+/* Computes the tangent of a checkpoint: calls f again and applies forward mode to that result, for
  * the operands that have a tangent. */
 static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
@@ -211,14 +214,14 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
         }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    eg_tensor *r = replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
+    eg_tensor *r = recompute_replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
     if (!keep) t = eg_keep(t);
     eg_pop(cx, m);
     return t;
 }
 
-/* For the tests of rows: a function of two inputs and of a third tensor, which it reads through
- * `user`. */
+/* For the tests of operations: a function of two inputs and of a third tensor, which it reads
+ * through `user`. */
 static eg_tensor *recompute_sampled(void *user, eg_tensor *const *x)
 {
     return eg_mul(eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])), eg_dropout(eg_exp(user), 0.3));
@@ -246,7 +249,7 @@ const eg_op *const eg__recompute_ops[] = { &again_op, NULL };
 
 /* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
  * made, is closed afterwards. Poison after an error. */
-static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
+static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint64_t born)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
@@ -262,6 +265,8 @@ static eg_tensor *node(const again *a, size_t size, eg_tensor *r, uint64_t born)
     if (!cx->heir) s->result = NULL; /* the result is freed with the inner scope */
     return y;
 }
+/* If f returns a tensor from outside, that tensor is the result. Without recording only f's result
+ * is kept. */
 eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs)
 {
     eg_ctx *cx = eg__context_of("checkpoint", count, xs);
@@ -281,7 +286,8 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");
-    if (!cx->failed) y = r->seq <= born ? r : cx->recording ? node(s, size, r, born) : eg_keep(r);
+    if (!cx->failed)
+        y = r->seq <= born ? r : cx->recording ? recompute_node(s, size, r, born) : eg_keep(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;
 }

@@ -1,18 +1,20 @@
 /* replay.c: the complex-step derivative of recorded operations (Squire, Trapp 1998; Martins,
  * Sturdza, Alonso 2003).
  *
- * The rows between xs and y are applied again in c128 to xs[k] + i h v_k; everything else stays as
- * recorded, random draws included (they are attributes). Then Im y / h is the derivative of y along
- * v. Nothing is subtracted, so that its error is that of the functions, near 1e-15. h is so small
- * that h² vanishes beside 1, and a power of 2, so that h v and the quotient are exact. Rules are
- * made of rows, so y may be a gradient. Rows that depend on xs only through comparisons or integers
- * are not applied again. */
+ * The operations between xs and y are applied again in c128 to xs[k] + i h v_k; everything else
+ * remains as recorded, including random draws (they are attributes). Then Im y / h is the
+ * derivative of y along v. No difference is formed, so the error is that of the functions, about
+ * 1e-15. h is so small that h² is negligible compared with 1, and a power of 2, so that h v and the
+ * quotient are exact.
+ *
+ * Rules consist of operations, so y may be a gradient. Operations that depend on xs only through
+ * comparisons or integers are not applied again. */
 #include "autograd/autograd.h"
 
 #define H 0x1p-100
 
-/* True if operand i can be evaluated again with the value that t read. A node that is applied again
- * has the value that it had when it was made, which is another one if it was written to since. */
+/* True if operand i still has the value that t read. A node that is applied again is computed from
+ * the values at recording, so it must not have been written to since. */
 static bool replay_fresh(const eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_tensor *x = t->in[i];
@@ -26,8 +28,8 @@ static bool replay_fresh(const eg_sweep *s, const eg_tensor *t, int i)
     return false;
 }
 
-/* Returns t's row applied in c128, if an operand of t has a new value. NULL if none has, after an
- * error, and with *unsupported set if the row has no forward_c128. */
+/* Returns t's operation applied in c128, if an operand of t has a new value. NULL if none has,
+ * after an error, and with *unsupported set if the operation has no forward_c128. */
 static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupported)
 {
     eg_tensor **in = NULL;
@@ -51,18 +53,19 @@ static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **un
     return z;
 }
 
-/* Returns z + i h v, or t + i h v if z is NULL. A view's numbers are copied before they change. */
-static eg_tensor *moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
+/* Returns z + i h v, or t + i h v if z is NULL. A view is copied before it is changed. */
+static eg_tensor *replay_moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
 {
     if (!z || z->st != &z->own) z = z ? eg_copy(z) : eg_cast(t, EG_C128);
     eg_tensor *im = eg_imag(z);
     return eg_assign(im, eg_add(im, eg_scale(eg_cast(v, EG_F64), H))) ? NULL : z;
 }
 
-/* Returns y in c128 where xs[k] has the value zs[k], or, with zs NULL, the value xs[k] + i h vs[k].
+/* Returns y in c128 where xs[k] has the value zs[k] or, with zs NULL, the value xs[k] + i h vs[k].
  * NULL if y depends on no x, after an error, and with *unsupported set. */
-static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
-                            eg_tensor *const *vs, const eg_op **unsupported)
+static eg_tensor *replay_evaluated(eg_tensor *y, int count, eg_tensor *const *xs,
+                                   eg_tensor *const *zs, eg_tensor *const *vs,
+                                   const eg_op **unsupported)
 {
     eg_sweep s = { .cx = y->cx, .who = "complex step", .zeros = true };
     *unsupported = NULL;
@@ -73,7 +76,7 @@ static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_te
             if (xs[k] == t) z = zs[k];
         if (!z) z = replay_again(&s, t, unsupported);
         for (int k = 0; k < count && vs && !s.cx->failed; k++)
-            if (xs[k] == t) z = moved(t, z, vs[k]);
+            if (xs[k] == t) z = replay_moved(t, z, vs[k]);
         if (s.cx->failed || *unsupported) return NULL;
         s.d[n] = z;
     }
@@ -82,7 +85,7 @@ static eg_tensor *evaluated(eg_tensor *y, int count, eg_tensor *const *xs, eg_te
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported)
 {
-    eg_tensor *z = evaluated(y, count, xs, zs, NULL, unsupported);
+    eg_tensor *z = replay_evaluated(y, count, xs, zs, NULL, unsupported);
     return z || y->cx->failed || *unsupported ? z : eg_cast(y, EG_C128);
 }
 
@@ -93,7 +96,7 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
     const bool was = eg_nograd(cx, true);
     *dy = eg_full_n(cx, EG_F64, 0, eg_rank(y), eg_dims(y));
     const eg_mark m = eg_push(cx);
-    eg_tensor *z = evaluated(y, count, xs, NULL, vs, unsupported);
+    eg_tensor *z = replay_evaluated(y, count, xs, NULL, vs, unsupported);
     if (z) eg_assign(*dy, eg_scale(eg_imag(z), 1 / H));
     eg_pop(cx, m);
     eg_nograd(cx, was);

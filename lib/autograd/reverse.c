@@ -1,14 +1,16 @@
-/* reverse.c: eg_grad, the reverse sweep. It visits the nodes between y and the xs in reverse
- * topological order and calls each row's rule for the cotangent of each operand on the way. Rules
- * are made of public operations, so cotangents have histories of their own.
+/* reverse.c: eg_grad, the backward pass.
+ *
+ * It visits the nodes between y and the xs in reverse topological order and calls the rule of each
+ * operation for the cotangent of each operand that is between them. Rules consist of public
+ * operations, so cotangents have histories of their own.
  *
  * A view of x, or eg_at, contributes to a few elements of x's cotangent. Such contributions wait in
- * a list until the sweep comes to x; then all are added in one buffer, in the order of their
- * arrival (ops/accumulate.c). If x is itself a view, its list is handed on to the tensor that it is
- * a view of, so that a view in a loop does not cost a buffer of the whole tensor.
+ * a list until the pass visits x; then all are added in one buffer, in the order of their arrival
+ * (ops/accumulate.c). If x is a view itself, its list is moved to the tensor that it is a view of,
+ * so that a view in a loop does not cost a buffer of the size of the whole tensor.
  *
- * Where gradients are added to given sums (eg__grad_into), the product that computes the cotangent
- * of a leaf adds it to the leaf's sum directly, without a tensor and a pass of its own. */
+ * If gradients are added to given sums (eg__grad_into), the product that computes the cotangent of
+ * a leaf adds it to the leaf's sum directly, without a tensor for it. */
 #include "autograd/autograd.h"
 #include <limits.h>
 #include <string.h>
@@ -17,26 +19,27 @@
 typedef struct waiting {
     int count;
     eg__addend *first, **end;
-    /* the node whose contribution came last: messages name the sum as its gradient */
+    /* the node with the last contribution: messages name the sum as its gradient */
     const eg_tensor *reader;
 } waiting;
 /* A node whose cotangent is added to a given sum. */
 typedef struct reverse_target {
-    eg_tensor *sum;     /* NULL: to none, or the node occurs several times among the xs */
-    bool reached, used; /* the sum holds something; a product of this sweep has added to it */
-    int x, times;       /* the node is xs[x]; how often it occurs among the xs */
+    eg_tensor *sum; /* NULL: there is none, or the node occurs several times among the xs */
+    /* reached: the sum holds a gradient; used: a product of this pass has added to it */
+    bool reached, used;
+    int x, times; /* the node is xs[x]; number of its occurrences among the xs */
 } reverse_target;
 typedef struct reverse {
     eg_sweep s;
-    bool *sums;     /* by node: d is a sum that this sweep made and nobody else has a pointer to */
-    bool *asked;    /* by node: it is an x */
-    bool each;      /* copies keep cotangents of their own; these are not added up */
-    waiting **wait; /* by node; NULL until one has contributions that wait */
-    uint64_t mine;  /* eg_ctx.pull of the node whose rule is called */
+    bool *sums;  /* by node: d is a sum that this pass made and to which no other pointer exists */
+    bool *asked; /* by node: it is an x */
+    bool each;   /* the cotangents of copies are not added up */
+    waiting **wait; /* by node; NULL if no contributions wait */
+    uint64_t mine;  /* eg_ctx.pull for the node whose rule is called */
     int count;
     eg_tensor *const *xs;
-    eg_into *into;          /* of each x: the sum to which its cotangent is added; NULL: to none */
-    reverse_target *target; /* by node; NULL without into */
+    eg_into *into;          /* by x: the sum to which its cotangent is added; NULL without sums */
+    reverse_target *target; /* by node; NULL without sums */
     const eg_into_watch *watch;
     int left; /* nothing more is added to sums `left` and above */
 } reverse;
@@ -54,6 +57,7 @@ static waiting *list_of(reverse *r, int64_t k)
     if (!*w && (*w = eg__alloc(r->s.cx, sizeof **w))) **w = (waiting){ 0 };
     return *w;
 }
+/* Appends p to the contributions that wait for x. False after an error. */
 static bool reverse_append(reverse *r, const eg_tensor *x, eg__addend *p)
 {
     waiting *w = list_of(r, x->slot);
@@ -70,8 +74,8 @@ static bool reverse_append(reverse *r, const eg_tensor *x, eg__addend *p)
     if (p->depth) w->reader = p->t;
     return true;
 }
-/* Appends g to the contributions that wait for x. g is the cotangent of t, which x leads to by
- * `depth` views. False after an error. */
+/* Appends g to the contributions that wait for x. g is the cotangent of t, which is a view of x by
+ * way of `depth` views. False after an error. */
 static bool list_append(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor *g, int depth)
 {
     eg__addend *p = eg__alloc(r->s.cx, sizeof *p);
@@ -79,7 +83,7 @@ static bool list_append(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor 
     *p = (eg__addend){ .t = t, .g = g, .depth = depth };
     return reverse_append(r, x, p);
 }
-/* Moves x's cotangent so far to its list, so that the order of additions stays that of arrival.
+/* Moves x's cotangent so far to its list, so that contributions are added in order of arrival.
  * False after an error. */
 static bool list_append_sum(reverse *r, eg_tensor *x)
 {
@@ -88,8 +92,8 @@ static bool list_append_sum(reverse *r, eg_tensor *x)
     return !d || list_append(r, x, x, d, 0);
 }
 
-/* Adds c to x's cotangent. A sum that this sweep made is added to in place while the context does
- * not record, since then nobody else has a pointer to it. False after an error. */
+/* Adds c to x's cotangent. While the context does not record, a sum that this pass made is added to
+ * in place, since no other pointer to it exists. False after an error. */
 static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
 {
     eg_sweep *s = &r->s;
@@ -112,8 +116,8 @@ static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
     return list_append_sum(r, t->in[0]) && list_append(r, t->in[0], t, g, 1);
 }
 /* Moves the contributions that wait for node k, a view, to the list of its operand. False if the
- * view's own cotangent is wanted, if nothing waits, and after an error. */
-static bool pass_list_on(reverse *r, int64_t k)
+ * view's own cotangent is needed, if no contribution waits, and after an error. */
+static bool reverse_pass_list_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
     const waiting *w = waiting_for(r, k);
@@ -131,7 +135,7 @@ static bool pass_list_on(reverse *r, int64_t k)
 }
 
 /* Returns the cotangent of operand i of t; NULL if there is none, and after an error. */
-static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
+static eg_tensor *reverse_cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
 {
     eg_ctx *cx = r->s.cx;
     const eg_tensor *outer = cx->rule_node;
@@ -140,7 +144,7 @@ static eg_tensor *cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     cx->rule_kind = "gradient";
     cx->pull = r->mine;
     eg_tensor *c = t->op->rule(t, g, i);
-    /* an x without copies is read by all copies of t: their cotangents are summed */
+    /* all copies of t read an x without copies, so their cotangents are summed */
     if (c && t->copies && !t->in[i]->copies && !r->each && !eg__copies_made(t))
         c = eg__copies_sum(t->copies, c);
     cx->pull = before;
@@ -190,9 +194,9 @@ static bool reverse_add_list(reverse *r, int64_t k)
     return !s->cx->failed;
 }
 
-/* Calls the hooks of node k, whose cotangent is complete, in the order in which they were given.
+/* Calls the hooks of node k, whose cotangent is complete, in the order in which they were added.
  * False after an error. */
-static bool call_hooks(eg_sweep *s, int64_t k)
+static bool reverse_call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
     char name[256];
@@ -214,18 +218,18 @@ static bool call_hooks(eg_sweep *s, int64_t k)
     return true;
 }
 
-/* Completes node k's cotangent, calls its hooks, and passes it through the rule to the operands.
+/* Completes node k's cotangent, calls its hooks, and propagates it to the operands by the rule.
  * False after an error. */
-static bool pull(reverse *r, int64_t k)
+static bool reverse_visit(reverse *r, int64_t k)
 {
     eg_sweep *s = &r->s;
     eg_ctx *cx = s->cx;
-    if (pass_list_on(r, k)) return true;
-    if (cx->failed || !reverse_add_list(r, k) || !call_hooks(s, k)) return false;
+    if (reverse_pass_list_on(r, k)) return true;
+    if (cx->failed || !reverse_add_list(r, k) || !reverse_call_hooks(s, k)) return false;
     eg_tensor *t = s->node[k], *g = s->d[k];
     if (!t->op || eg__sweep_zero(t)) return true;
     r->mine = ++cx->pulls;
-    /* with a hook on cotangents each one is computed by itself, without lists */
+    /* with a hook on cotangents each one is computed separately, without lists */
     const bool lists =
         !cx->hooks.cotangent && eg__addend_due(t) && (r->each || !t->copies || t->in[0]->copies);
     for (int i = 0; i < t->count; i++) {
@@ -249,7 +253,7 @@ static bool pull(reverse *r, int64_t k)
         }
         if (!t->copies && reverse_into(r, t, g, i)) continue;
         if (cx->failed) return false;
-        eg_tensor *c = cotangent(r, t, g, i);
+        eg_tensor *c = reverse_cotangent(r, t, g, i);
         if (cx->failed) return false;
         if (!c) continue;
         if (cx->hooks.cotangent) c = cx->hooks.cotangent(cx, t, i, c);
@@ -259,7 +263,7 @@ static bool pull(reverse *r, int64_t k)
 }
 
 /* True if the seed fits y; else records an error. */
-static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
+static bool reverse_seed_fits(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
 {
     char a[256], b[256];
     if (!seed && eg_size(y) != 1)
@@ -274,9 +278,9 @@ static bool given(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
     return !cx->failed;
 }
 
-/* Records why y reaches none of the xs: an operation cuts the path, an operand was made under
- * eg_nograd, or no operation in y's history reads one. Always false. */
-static bool nothing_reached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
+/* Records why y depends on none of the xs: an operation cuts the path, an operand was computed
+ * under eg_nograd, or no operation in y's history reads one. Returns false. */
+static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
 {
     char at[256], whose[256], none[40];
     eg_tensor *cut = NULL;
@@ -321,8 +325,8 @@ static bool reverse_targets(reverse *r)
     }
     return true;
 }
-/* Adds the cotangent of x number k, which is complete, to sum k, unless products have already added
- * all of it. */
+/* Adds the cotangent of xs[k], which is complete, to sum k, unless products have already added all
+ * of it. */
 static void reverse_add_up(reverse *r, int k)
 {
     eg_into *to = &r->into[k];
@@ -334,9 +338,9 @@ static void reverse_add_up(reverse *r, int k)
         eg__copy_act(to->sum, d);
     to->reached = true;
 }
-/* Calls the watch if more sums are complete now. Complete are those whose x is no node of the
- * sweep, and those whose node is not before `at` in the list. The sum of an x that occurs twice
- * among the xs is complete at the end only, when `at` is −1. False after an error. */
+/* Calls the watch if more sums are complete now: those whose x is not a node of the pass, and those
+ * whose node is at index `at` or later. The sum of an x that occurs twice among the xs is complete
+ * only at the end, when `at` is −1. False after an error. */
 static bool reverse_notify(reverse *r, int64_t at)
 {
     const int before = r->left;
@@ -349,15 +353,15 @@ static bool reverse_notify(reverse *r, int64_t at)
     if (r->left < before) r->watch->complete(r->watch->user, r->left);
     return !r->s.cx->failed;
 }
-/* Visits each node from y to the xs. A cotangent that goes to a sum is added when the sweep has
- * come to its node, since no later node adds to it: it is still in cache then, and whoever waits
- * for this sum need not wait for the others. False after an error. */
+/* Visits each node from y to the xs. A cotangent that is added to a sum is added when its node is
+ * visited, since no later node contributes to it: it is then still in the cache, and a watch of
+ * this sum need not wait for the others. False after an error. */
 static bool reverse_nodes(reverse *r)
 {
     const eg_sweep *s = &r->s;
     if (!reverse_notify(r, s->n)) return false;
     for (int64_t k = s->n; k-- > 0;) {
-        if ((s->d[k] || waiting_for(r, k)) && !pull(r, k)) return false;
+        if ((s->d[k] || waiting_for(r, k)) && !reverse_visit(r, k)) return false;
         if (!r->target) continue;
         if (r->target[k].times == 1) reverse_add_up(r, r->target[k].x);
         if (!reverse_notify(r, k)) return false;
@@ -367,12 +371,12 @@ static bool reverse_nodes(reverse *r)
     return reverse_notify(r, -1);
 }
 
-/* The gradient of an x that y does not reach. ZEROS_OF_ANY: also y may be a constant. */
+/* The gradient of an x that y does not depend on. ZEROS_OF_ANY: y may also be a constant. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
-/* Checks the call, finds the nodes between y and the xs, and runs the sweep. False after an
+/* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
  * error. */
-static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                 eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
+static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
+                         eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
 {
     if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
@@ -387,7 +391,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     }
     for (int k = 0; k < count; k++)
         if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
-    if (!given(cx, y, seed)) return false;
+    if (!reverse_seed_fits(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad_each: y has no copies");
@@ -402,7 +406,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
                   .left = count };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
-    if (count && !s->n && how == NULLS) return nothing_reached(cx, y, count, xs);
+    if (count && !s->n && how == NULLS) return reverse_refuse_unreached(cx, y, count, xs);
     r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
@@ -410,7 +414,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (into && s->n && !reverse_targets(&r)) return false;
     for (int k = 0; k < count; k++)
         if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
-    /* y comes last in the list */
+    /* y is the last one in the list */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
     if (!reverse_nodes(&r)) return false;
     for (int k = 0; !into && k < count; k++) {
@@ -427,10 +431,10 @@ static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
                    unreached how, eg_into *into, const eg_into_watch *watch)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
-    /* in a child context: replaces tensors of the parent by the child's headers of them */
+    /* in a child context the child's headers replace tensors of the parent */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good = cx && own && grad(cx, y, seed, count, xs, dxs, how, into, watch);
+    const bool good = cx && own && reverse_grad(cx, y, seed, count, xs, dxs, how, into, watch);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;

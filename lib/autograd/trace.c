@@ -1,8 +1,8 @@
-/* trace.c: finds the first operation that makes a NaN or an infinity from finite numbers. */
+/* trace.c: finds the first operation that computes a NaN or an infinity from finite elements. */
 #include "autograd/autograd.h"
 #include <math.h>
 
-/* Returns the number at p; of a complex number the part that is not finite, if there is one. */
+/* Returns the element at p; of a complex element the part that is not finite, if there is one. */
 static double trace_value(const eg_tensor *x, const char *p)
 {
     if (x->dtype == EG_F32) return (double)*(const float *)(const void *)p;
@@ -10,8 +10,8 @@ static double trace_value(const eg_tensor *x, const char *p)
     return x->dtype == EG_C128 && (isfinite(v[0]) || isnan(v[1])) ? v[1] : v[0];
 }
 
-typedef enum nonfinite { NOT_FINITE, NOT_A_NUMBER } nonfinite; /* any of them, or only NaN */
-/* Finds the first such element, row-major. False if there is none. */
+typedef enum nonfinite { NOT_FINITE, NOT_A_NUMBER } nonfinite; /* NOT_FINITE: NaN or infinite */
+/* Finds the first such element in row-major order. False if there is none. */
 static bool first_nonfinite(const eg_tensor *x, nonfinite wanted, int64_t *index, double *value)
 {
     const char *p = x->data;
@@ -31,8 +31,7 @@ static bool first_nonfinite(const eg_tensor *x, nonfinite wanted, int64_t *index
     return false;
 }
 
-/* True unless y has a number that is not finite and its operands have none; then records an
- * error. */
+/* False, after an error, if y has an element that is not finite and its operands have none. */
 static bool trace_result(const eg_tensor *y)
 {
     int64_t index[EG_RANK_MAX], other[EG_RANK_MAX];
@@ -82,9 +81,9 @@ static eg_tensor *back_along(eg_tensor *t, nonfinite wanted)
     return t;
 }
 
-/* Follows a NaN back to the operation that made it. If that operation read an infinity that an
- * operation made, that operation is the answer; an infinity in a leaf, such as a mask's −inf, is
- * not followed. */
+/* Follows a NaN back to the operation that computed it. If that operation read an infinity that an
+ * operation computed, the result is that operation; an infinity in a leaf, such as a mask's −inf,
+ * is not followed. */
 eg_tensor *eg_first_nonfinite(eg_tensor *y)
 {
     if (!eg__check("first_nonfinite", y) || !has_nonfinite(y, NOT_FINITE)) return NULL;

@@ -1,8 +1,8 @@
-/* walk.c: the one walk over the tape, the nodes of a sweep, and the checks of a sweep. */
+/* walk.c: the traversal of the tape, and the nodes and checks of a backward or forward pass. */
 #include "autograd/autograd.h"
 #include <string.h>
 
-/* Records an error: operand i of t was freed. Returns false. */
+/* Records the error that operand i of t was freed. Returns false. */
 static bool walk_refuse(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
 {
     char text[256];
@@ -32,7 +32,7 @@ static void *walk_room(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int
     return p;
 }
 
-/* A node whose operands from `next` on are still to be visited. */
+/* A node whose operands from `next` on have not been visited yet. */
 typedef struct visit {
     eg_tensor *t;
     int next;
@@ -40,15 +40,15 @@ typedef struct visit {
 typedef struct walking {
     eg_walk *w;
     visit *stack;
-    int64_t stack_room, node_room; /* how many elements fit */
+    int64_t stack_room, node_room; /* capacities, in elements */
 } walking;
 
-/* True if the walk does not visit t's operands. */
+/* True if the traversal does not visit t's operands. */
 static bool walk_ends(const eg_walk *w, const eg_tensor *t)
 {
     return t->count == 0 || (w->slopes && eg__sweep_zero(t));
 }
-/* True if the walk visits the operand x. */
+/* True if the traversal visits the operand x. */
 static bool walk_follows(const eg_walk *w, const eg_tensor *x)
 {
     return x->seq >= w->oldest && (!w->floats || eg__is_float(x->dtype));
@@ -64,9 +64,9 @@ static bool walk_append(walking *g, eg_tensor *t)
     return true;
 }
 
-/* Appends y after all that it was made of, depth first. The stack is a buffer, since graphs are
- * deeper than the machine's stack allows. Leaves are appended without being pushed. False after an
- * error. */
+/* Appends y after all nodes that it was computed from, depth first. The stack is a buffer, since
+ * graphs are deeper than the machine's stack allows. Leaves are appended without being pushed.
+ * False after an error. */
 static bool walk_from(walking *g, eg_tensor *y)
 {
     eg_walk *w = g->w;
@@ -111,8 +111,8 @@ bool eg__walk(eg_walk *w, int results, eg_tensor *const *ys)
     return true;
 }
 
-/* -- the nodes of a sweep --------------------------------------------------------------------- */
-/* Keeps those nodes of the walk that an x leads to. Nodes older than every x cannot be among
+/* -- the nodes of a backward or forward pass --------------------------------------------------- */
+/* Keeps those nodes of the traversal that depend on an x. Nodes older than every x cannot be among
  * them. */
 bool eg__sweep(eg_sweep *s, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs)
 {
@@ -153,7 +153,7 @@ void eg__sweep_reclaim(eg_sweep *s)
     }
 }
 
-/* -- the checks of a sweep --------------------------------------------------------------------- */
+/* -- the checks of a backward or forward pass -------------------------------------------------- */
 bool eg__check_differentiable(eg_ctx *cx, const char *who, const char *what, int k,
                               const eg_tensor *x)
 {
@@ -201,6 +201,8 @@ static void find_stale(eg_sweep *s, const eg_tensor *t)
         s->stale[s->stale[0] >= 0] = k;
     }
 }
+/* A rule for operand i that reads only the other operands may use operand i after a change;
+ * stale[1] is for that case. */
 bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_uses uses = t->op->uses;

@@ -1,29 +1,29 @@
 /* arena.c: memory in arenas.
  *
- * Memory comes from the allocator in chunks. An arena (of one scope, or of one owner) fills its
- * chunks from front to back and gives all of them back to the context's pool at once, where the
- * next arena finds them: a training step that repeats does not call the allocator. Tensor headers
- * lie in chunks of their own, which never hold anything else. A tensor that is used after its scope
- * was popped is therefore still recognised as dead, until its header is taken again, which happens
- * only after RESTING other headers have died. With EG_DEBUG_ALLOC every header and every block of
- * data is an allocation of its own, freed at the pop, so that sanitizers and valgrind see each
- * misuse. */
+ * Memory comes from the allocator in chunks. An arena (of one scope or of one owner) fills its
+ * chunks from front to back and returns all of them at once to a pool of the context, from which
+ * the next arena takes them. A training step that repeats therefore does not call the allocator.
+ *
+ * Tensor headers are in chunks that hold only headers. A header whose scope was popped can
+ * therefore still be recognised as dead. It is reused only after RESTING other headers have died
+ * after it. With EG_DEBUG_ALLOC each header and each block of data is a separate allocation that is
+ * freed by eg_pop, so that sanitizers and valgrind detect every use after it. */
 #include "core/arena.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
-/* UNIT: headers in a chunk. RESTING: dead headers that must be newer than one that is taken
- * again. */
+/* UNIT: number of headers in a chunk. RESTING: a dead header is reused only if as many headers died
+ * after it. */
 enum { UNIT = 16, RESTING = 2048 };
 #if !EG_DEBUG_ALLOC
-enum { SMALL = 1 << 12 }; /* bytes of an owner's small chunk */
+enum { SMALL = 1 << 12 }; /* largest chunk of an owner whose blocks are small */
 #endif
 #define HEADER EG_CHUNK_HEADER
 
-/* Large blocks lie on large pages where the system has them: fewer faults at first, fewer misses of
- * the page table's cache later. */
+/* Asks the system for large pages for large blocks: fewer page faults at first, fewer TLB misses
+ * later. */
 void *eg__plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
 {
     (void)user;
@@ -33,7 +33,7 @@ void *eg__plain_realloc(void *user, void *p, size_t old_size, size_t new_size)
 #ifdef MADV_HUGEPAGE
         const uintptr_t from = ((uintptr_t)p + PAGE - 1) & -(uintptr_t)PAGE,
                         to = ((uintptr_t)p + new_size) & -(uintptr_t)PAGE;
-        /* advice: a refusal is no error */
+        /* only advice: an error is ignored */
         if (p && new_size >= 2 * PAGE) madvise((void *)from, to - from, MADV_HUGEPAGE);
 #endif
         return p;
@@ -62,6 +62,9 @@ void eg__chunk_free(eg_ctx *cx, eg__chunk *c)
     cx->realloc(cx->user, c->raw, c->total, 0);
 }
 
+/* A chunk from the pool is taken if one is large enough. A new chunk grows with the memory in use,
+ * so that a growing step needs few chunks; if that much memory cannot be had, the chunk has only
+ * the size that is needed. */
 eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
 {
 #if !EG_DEBUG_ALLOC
@@ -85,8 +88,8 @@ eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floo
 #endif
     return eg__chunk_new(cx, need);
 }
-/* The same for an owner: a chunk of the size that is needed; for an owner that grows by small
- * pieces, one of twice the size of the last. */
+/* Returns a new chunk for an owner: of the size that is needed or, if the owner grows in small
+ * pieces, of twice the size of its last chunk. */
 static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
 {
 #if !EG_DEBUG_ALLOC
@@ -98,7 +101,7 @@ static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
 #endif
     return eg__chunk_new(a->cx, need);
 }
-/* An owner's chunks go back to the allocator, a scope's to the pool of the context. */
+/* Returns the chunks of an owner to the allocator, those of a scope to the pool of the context. */
 static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
 {
     eg__note_peak(&cx->use);
@@ -114,8 +117,8 @@ static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
             eg__chunk_free(cx, c);
             continue;
         }
-        /* the chunk that was taken first is put in front, so that the next step takes the chunks in
-         * the same order */
+        /* the first chunk that was taken becomes the first of the pool, so that the next step takes
+         * the chunks in the same order */
         c->next = cx->spare_data;
         cx->spare_data = c;
 #endif
@@ -124,6 +127,8 @@ static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
 }
 
 /* -- chunks of headers ------------------------------------------------------------------------ */
+/* Marks all headers of the chunks as dead. Chunks with room for more headers become available at
+ * once, full ones are appended to the list of dead chunks. */
 static void headers_release(eg_ctx *cx, eg__chunk **list)
 {
     for (eg__chunk *c = *list, *next; c; c = next) {
@@ -158,8 +163,8 @@ static eg__chunk *headers_take(eg_ctx *cx, int unit)
     return eg__chunk_new(cx, sizeof(eg_tensor));
 }
 #else
-/* Allocates a block of at least `chunks` chunks of headers and adds them to h->begun. False (no
- * error) without memory. */
+/* Allocates a block of at least `chunks` chunks of headers and adds them to h->begun. False,
+ * without an error, if there is no memory. */
 static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t chunks)
 {
     const size_t cap = (size_t)unit * sizeof(eg_tensor);
@@ -176,10 +181,10 @@ static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t c
     h->made += chunks * unit;
     return true;
 }
-/* Returns a chunk with room for a header: one that was begun; else the one that has been dead
- * longest, if enough others died after it; else a new one. NULL (no error) without memory. The
- * first block of chunks is small. Each later one holds as many headers as there are, for scopes at
- * least twice RESTING, so that a step that repeats soon needs no more. */
+/* Returns a chunk with room for a header: a partly used one; else the one that died first, if
+ * enough headers died after it; else a new one. NULL (no error) without memory. The first block of
+ * chunks is small. Each later one holds as many headers as exist already, for scopes at least twice
+ * RESTING, so that a step that repeats soon needs no more blocks. */
 static eg__chunk *headers_take(eg_ctx *cx, int unit)
 {
     struct eg__headers *h = &cx->headers[unit == 1];
@@ -202,6 +207,8 @@ static eg__chunk *headers_take(eg_ctx *cx, int unit)
 #endif
 
 /* -- arenas ----------------------------------------------------------------------------------- */
+/* The new chunk becomes the first one of the arena, from which eg__alloc_in allocates, unless the
+ * old first chunk has more room left. */
 void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 {
     eg__chunk *c = a->data;
@@ -215,7 +222,6 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
     }
     fresh->used = bytes;
     a->cx->use.used += bytes;
-    /* the old chunk has more room left and stays the first */
     if (c && c->cap - c->used > fresh->cap - fresh->used) {
         fresh->next = c->next;
         c->next = fresh;
@@ -238,7 +244,7 @@ bool eg__nodes_chunk(eg__arena *a)
 }
 void eg__arena_release(eg__arena *a)
 {
-    while (a->owners || a->foreign) { /* a release() may open an owner, which is closed too */
+    while (a->owners || a->foreign) { /* a release() may open an owner, which is closed as well */
         while (a->owners) eg_owner_close(a->owners);
         eg__hold_end_foreign(a);
     }
@@ -253,7 +259,7 @@ void eg__arena_leave(eg__arena *a, eg__arena *heir)
             ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
     eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
     for (int k = 0; k < 2; k++) {
-        eg__chunk **end = lists[k][1]; /* after the first chunk, which the heir is filling */
+        eg__chunk **end = lists[k][1]; /* the heir still allocates from its first chunk */
         if (*end) end = &(*end)->next;
         eg__chunk *rest = *end;
         *end = *lists[k][0];
@@ -265,6 +271,8 @@ void eg__arena_leave(eg__arena *a, eg__arena *heir)
 
 void *eg__alloc(eg_ctx *cx, size_t bytes) { return eg__alloc_in(eg__top(cx), bytes); }
 
+/* A buffer that is too small is replaced by one of at least twice its size; its content is not
+ * copied. */
 void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
 {
     cx = eg__here(cx);

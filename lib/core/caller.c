@@ -1,8 +1,8 @@
-/* caller.c: finds the call of the user's program from which the library was entered. The library
- * keeps frame pointers (-fno-omit-frame-pointer), so that the frames of the stack lead outward from
- * any of its functions; the first return address that is not in the library's text (mark.h) is the
- * user's. In a child context the walk ends at the frame where the thread entered it, since the
- * frames beyond may be those of a thread that the user never called. */
+/* caller.c: finds the call in the user's program from which the library was entered. The library
+ * keeps frame pointers (-fno-omit-frame-pointer), so the frames of the stack can be followed
+ * outwards from each of its functions. The first return address outside of the library's code
+ * (mark.h) is the user's. In a child context the search ends at the frame where the thread entered
+ * the child, since the frames beyond it may belong to a thread that was not started by the user. */
 #include "core/core.h"
 
 #if EG_TEXT_MARKED
@@ -11,7 +11,7 @@ extern const int32_t __start_eg_text[] __attribute__((visibility("hidden"))),
 void eg__text(uintptr_t *start, uintptr_t *size)
 {
     uintptr_t low = UINTPTR_MAX, high = 0;
-    /* distances from the address of the number itself */
+    /* each entry is a distance from its own address */
     for (const int32_t *m = __start_eg_text; m < __stop_eg_text; m += 2) {
         const uintptr_t begin = (uintptr_t)m + (uintptr_t)(intptr_t)m[0],
                         end = (uintptr_t)(m + 1) + (uintptr_t)(intptr_t)m[1];

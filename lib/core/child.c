@@ -1,22 +1,22 @@
 /* child.c: children of a context, in which several threads compute parts of one call (the blocks of
- * eg_grad_over) while the parent waits. A child has memory, scopes, plans, draws and an error of
- * its own. All that parent and children share is not written to meanwhile: the parent's tensors,
- * which a child reads through headers of its own (tensor/borrow.c).
+ * eg_grad_over) while the parent waits. A child has its own memory, scopes, plans, draws and error.
+ * What parent and children share is not written to meanwhile; a child reads the parent's tensors
+ * through its own headers (tensor/borrow.c).
  *
- * Tensors, specs and modules of the parent name the parent as their context. A thread that is
- * inside a child keeps that child in a variable of its own, and every function that is given a
- * context looks there first (eg__here); a context without children never does. Children take memory
- * through the parent's allocator one call at a time, since a user's allocator need not be safe in
- * threads. */
+ * Tensors, specs and modules of the parent refer to the parent as their context. A thread that is
+ * inside a child keeps the child in a thread-local variable, and every function that is given a
+ * context reads that variable first (eg__here), unless the context has no children. Children take
+ * memory through the parent's allocator one call at a time, since a user's allocator need not be
+ * thread-safe. */
 #include "core/core.h"
 #include <pthread.h>
 #include <string.h>
 
-enum { FAMILY_MAX = 256 }; /* children */
+enum { FAMILY_MAX = 256 }; /* at most as many children */
 struct eg__family {
     eg_ctx *parent;
     pthread_mutex_t allocating; /* protects the parent's allocator */
-    pthread_mutex_t asking;     /* protects the headers of the parent's tensors */
+    pthread_mutex_t asking;     /* protects the headers of the parent's tensors (eg__family_lock) */
     int children;
     eg_ctx *child[FAMILY_MAX];
 };

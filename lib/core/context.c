@@ -4,7 +4,7 @@
 
 /* -- opening and closing ---------------------------------------------------------------------- */
 /* Checks the options, then makes a context in one block of the given allocator. NULL after an
- * error, which the thread keeps: there is no context to record it in. */
+ * error, which is kept for the thread since there is no context that could record it. */
 eg_ctx *eg__context_open(const eg_open_args *given)
 {
     eg_open_args o = { .size = sizeof o };
@@ -63,7 +63,8 @@ void eg_close(eg_ctx *cx)
 
 void eg__brief_open(eg_ctx *cx)
 {
-    memset(cx, 0, offsetof(eg_ctx, no_dims)); /* all but the poison tensor and the message */
+    /* all members before no_dims; the last ones include the poison tensor and the message */
+    memset(cx, 0, offsetof(eg_ctx, no_dims));
     cx->realloc = eg__plain_realloc;
     cx->dtype = EG_F32;
     cx->threads = 1;
@@ -83,7 +84,7 @@ void eg_seed(eg_ctx *cx, uint64_t seed)
     if (!cx) return;
     if (cx->block.to)
         eg_fail_as(cx, EG_ERROR_MISUSE, "seed: inside a block, which has a seed of its own");
-    else if (!eg__capture_refuses(cx, "seed", "draws follow the context's seed")) {
+    else if (!eg__capture_refuses(cx, "seed", "its draws use the seed of the context")) {
         cx->seed = seed;
         cx->draw = 0;
     }
@@ -93,7 +94,7 @@ uint64_t eg_draws(const eg_ctx *cx) { return cx ? eg__here(cx)->draw : 0; }
 void eg_set_draws(eg_ctx *cx, uint64_t draw)
 {
     cx = eg__here(cx);
-    if (cx && !eg__capture_refuses(cx, "set_draws", "draws are counted on from those before"))
+    if (cx && !eg__capture_refuses(cx, "set_draws", "its draws continue those of the context"))
         cx->draw = draw;
 }
 uint64_t eg__draw(eg_ctx *cx) { return eg__here(cx)->draw++; }

@@ -34,7 +34,7 @@ eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_list list)
 {
     cx = eg__here(cx);
-    if (cx ? cx->failed : *thread_message) /* the first error is the one worth reading */
+    if (cx ? cx->failed : *thread_message) /* only the first error is kept */
         return cx ? &cx->poison : NULL;
     vsnprintf(cx ? cx->message : thread_message, cx ? sizeof cx->message : sizeof thread_message,
               format, list);
@@ -85,6 +85,6 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
 bool eg__capture_refuses(eg_ctx *cx, const char *who, const char *why)
 {
     if (!cx || !eg__capturing(cx)) return false;
-    eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: in a step that is captured %s", who, why);
+    eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: not possible in a captured step: %s", who, why);
     return true;
 }

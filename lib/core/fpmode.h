@@ -1,13 +1,13 @@
-/* fpmode.h: this thread's floating-point control word: the rounding, and whether subnormal numbers
- * count as 0 and become 0. On x86-64 MXCSR with its bits FTZ and DAZ, on AArch64 FPCR with FZ;
- * elsewhere there is nothing to set, and nothing is flushed. */
+/* fpmode.h: this thread's floating-point control word, that is, the rounding mode and whether
+ * subnormal numbers are treated as 0. On x86-64 this is MXCSR with its bits FTZ and DAZ, on AArch64
+ * FPCR with FZ. On other processors the functions do nothing, and subnormal numbers are kept. */
 #ifndef EG_FPMODE_H
 #define EG_FPMODE_H
 #include <stdbool.h>
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__GNUC__)
-/* FLAGS: bits that report exceptions, no part of the mode */
+/* FLAGS: bits that report exceptions and are not part of the mode */
 enum { EG_FPMODE_FLAGS = 0x3f, EG_FPMODE_FLUSH = 0x8040 };
 static inline uint64_t eg__fpmode_word(void)
 {
@@ -41,8 +41,8 @@ static inline void eg__fpmode_set(uint64_t mode) { (void)mode; }
 static inline uint64_t eg__fpmode(void) { return 0; }
 #endif
 
-/* Between begin and end this thread flushes subnormal numbers to 0; with flush false its mode stays
- * as it is. Pairs may be nested; end takes the value that begin returned. */
+/* Between begin and end this thread treats subnormal numbers as 0 if `flush`; otherwise its mode is
+ * unchanged. Pairs may be nested; end takes the value that begin returned. */
 #define EG_FPMODE_CHANGED ((uint64_t)1 << 63)
 static inline uint64_t eg__fpmode_begin(bool flush)
 {
@@ -52,7 +52,8 @@ static inline uint64_t eg__fpmode_begin(bool flush)
     eg__fpmode_set(word | EG_FPMODE_FLUSH);
     return word | EG_FPMODE_CHANGED;
 }
-/* The same, but between the two this thread keeps subnormal numbers, whatever its mode was. */
+/* As eg__fpmode_begin, but between the two calls this thread keeps subnormal numbers, whatever its
+ * mode was. */
 static inline uint64_t eg__fpmode_exact(void)
 {
     const uint64_t word = eg__fpmode_word();

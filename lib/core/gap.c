@@ -1,9 +1,9 @@
-/* gap.c: finds positions in one block of memory for arrays that are used at different times, so
- * that arrays that are not used at the same time may share bytes. A contraction places its
- * intermediates with it, and a captured step its results. */
+/* gap.c: assigns addresses in one block of memory to arrays, so that arrays that are in use at
+ * different times may share bytes. Contractions use it for their intermediates, captured steps for
+ * their results. */
 #include "core/core.h"
 
-/* Sorts n stretches by where they begin: heapsort, which allocates nothing. */
+/* Sorts n ranges by their start: heapsort, which allocates nothing. */
 static void gap_sort(int64_t n, eg__stretch *x)
 {
     for (int64_t heap = n / 2, end = n; end > 1;) {

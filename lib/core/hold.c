@@ -1,10 +1,13 @@
-/* hold.c: memory that a context shares with others: foreign memory, which its tensors use, and
- * chunks that hold the numbers of an exported tensor. Its holders are counted, and the last one
- * frees it. An arena is one holder, whatever the number of its tensors: within a context lifetimes
- * are those of scopes and owners. Consumers of exported tensors may run in other threads, so the
- * count is atomic, and the last holder needs nothing of the context but its allocator. */
+/* hold.c: memory that a context shares with others: foreign memory that its tensors use, and chunks
+ * with the elements of an exported tensor. The holders are counted, and the last one frees the
+ * memory. An arena counts as one holder, independent of the number of its tensors, since within a
+ * context lifetimes are those of scopes and owners. Consumers of exported tensors may run in other
+ * threads, so the count is atomic, and the last holder uses nothing of the context except its
+ * allocator. */
 #include "core/core.h"
 
+/* Returns a hold in memory of the context's allocator, which the last holder frees; NULL after the
+ * error "out of memory". */
 static eg__hold *hold_new(eg_ctx *cx, eg__hold made)
 {
     eg__hold *h = cx->realloc(cx->user, NULL, 0, sizeof *h);
@@ -56,7 +59,8 @@ void eg__hold_end(eg__hold *h)
 bool eg__hold_leave_chunk(eg_ctx *cx, eg__chunk *c)
 {
     eg__hold *h = c->hold;
-    const size_t total = c->total; /* after this arena's part another thread may free the chunk */
+    /* read before the arena's hold ends: afterwards another thread may free the chunk */
+    const size_t total = c->total;
     if (!h) return true;
     cx->use.bytes -= sizeof *h;
     c->hold = NULL;

@@ -1,10 +1,13 @@
-/* plans.c: the memory of calls: how strings were read and bound, how contractions are done, and the
- * plans of calls of einsum, affine and attention. An entry is found by a key: a text, and the
- * dtypes, sizes and strides of operands. A call with the key of an earlier one is not parsed, bound
- * or planned again, and needs no checks: operands of this key passed them then.
+/* plans.c: a cache of what calls computed from strings and shapes: parsed and bound strings, plans
+ * of contractions, and the plans of calls of einsum, affine and attention.
+ *
+ * An entry is found by a key: a text, and the dtypes, sizes and strides of operands. A call with
+ * the key of an earlier one is not parsed, bound, checked or planned again, since operands with
+ * this key passed the checks before.
  *
  * The memory is one block in two halves. Entries are appended to the newer half; when it is full,
- * the older half is emptied and becomes the newer. Without memory nothing is kept. */
+ * the older half is emptied and becomes the newer. If the block cannot be allocated, nothing is
+ * cached. */
 #include "core/plans.h"
 #include <string.h>
 
@@ -13,10 +16,11 @@ typedef struct entry {
     struct entry *next;
     uint64_t hash;
     int kind, count;
-    size_t length; /* of text */
+    size_t length; /* bytes of the text */
     const char *text;
     void *value;
-    int64_t shapes[]; /* of each operand its dtype and rank, then size and stride by axis */
+    /* for each operand its dtype and rank, then the size and stride of each axis */
+    int64_t shapes[];
 } entry;
 typedef struct half {
     size_t used;
@@ -25,7 +29,9 @@ typedef struct half {
 typedef struct cache {
     int newer;
     half half[2];
-    entry *recent[RECENT]; /* the entry found last for a text at an address; NULL: none */
+    /* index: a hash of the text's address; the entry that was found last for that text; NULL:
+     * none */
+    entry *recent[RECENT];
     _Alignas(64) char room[2][HALF];
 } cache;
 
@@ -41,9 +47,9 @@ void eg__key_put(eg_key_text *t, size_t n, const void *bytes)
 
 static int64_t dtype_and_rank(const eg_tensor *x) { return x->rank | (int64_t)x->dtype << 8; }
 
-/* Σ (u + p)(v + q) over pairs of words, with other p and q for each: NH (Black et al. 1999, UMAC),
- * whose products do not wait for each other. The words are the text's, then each axis' size and
- * stride. */
+/* Σ (u + p)(v + q) over pairs (u, v) of 64-bit words, with other p and q for each pair: the hash NH
+ * (Black et al. 1999, UMAC), whose products are independent of each other. The words are those of
+ * the text, then the size and stride of each axis. */
 static uint64_t plan_hash(const eg_plan_key *k)
 {
     uint64_t text[2] = { 0, 0 }, p = 0x9e3779b97f4a7c15, q = 0xc2b2ae3d27d4eb4f, h = 0;
@@ -71,6 +77,8 @@ static uint64_t plan_hash(const eg_plan_key *k)
     h = (h ^ h >> 32) * 0xc4ceb9fe1a85ec53;
     return h ^ h >> 29;
 }
+/* True if the entry's text and the dtypes, sizes and strides of its operands are those of the
+ * key. */
 static bool same_key(const entry *e, const eg_plan_key *k)
 {
     if (e->kind != k->kind || e->count != k->count || e->length != k->length ||
@@ -88,8 +96,9 @@ static bool same_key(const entry *e, const eg_plan_key *k)
     return true;
 }
 
-/* A call in a loop has its text at the same address each time, and mostly operands of the same
- * shapes: then no hash is needed. The key decides, since another text may lie there. */
+/* A call in a loop has its text at the same address each time and usually operands of the same
+ * shapes, so the entry found last for that address is compared first, without a hash. The key is
+ * compared in full, since other text may be at that address by then. */
 const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
 {
     cx = eg__here(cx);
@@ -104,7 +113,7 @@ const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
             if (e->hash == hash && same_key(e, k)) return (*recent = e)->value;
     return NULL;
 }
-/* The entry also stores the key: its text and the shapes of its operands. */
+/* The entry also contains the key: its text and the shapes of its operands. */
 void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
 {
     cx = eg__here(cx);

@@ -1,6 +1,6 @@
-/* random.c: counter-based random numbers. Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw,
- * SC 2011), from Random123. A number is a function of (seed, draw, logical index) and of nothing
- * else, so neither threads nor layout can change it. */
+/* random.c: counter-based random numbers: Philox 4x32 with 10 rounds (Salmon, Moraes, Dror, Shaw,
+ * SC 2011), as in Random123. A random number depends only on seed, draw and logical index, so it is
+ * independent of threads and memory layout. */
 #include "core/core.h"
 #include <Random123/philox.h>
 

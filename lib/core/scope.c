@@ -1,17 +1,17 @@
-/* scope.c: the stack of scopes, and owners, which are arenas that hang on a scope. */
+/* scope.c: the stack of scopes, and owners, which are arenas that end with a scope or earlier. */
 #include "core/arena.h"
 #include <string.h>
 
-/* owners in a block */
+/* number of owners in a block */
 #if EG_DEBUG_ALLOC
 enum { OWNERS = 1 };
 #else
 enum { OWNERS = 32 };
 #endif
 
-/* An owner may hold a single tensor, so it takes little memory besides: it lies in a block with
- * other owners, its first header in a chunk of its own, and its numbers in chunks that go back to
- * the allocator when it is closed. */
+/* An owner may hold a single tensor, so it uses little other memory: it is in a block with other
+ * owners, its first header in a chunk for one header, and its elements in chunks that are returned
+ * to the allocator when it is closed. */
 struct eg_owner {
     eg__arena arena;
     eg_owner *next, **link;
@@ -33,8 +33,8 @@ eg_mark eg_push(eg_ctx *cx)
     return (eg_mark){ a, a->serial };
 }
 
-/* Ends the scope of the mark and all scopes that were left open inside it. Its memory goes to the
- * pool of the context, not to the allocator. */
+/* Ends the scope of the mark and all scopes that were left open inside it. Its memory returns to
+ * the pool of the context, not to the allocator. */
 void eg_pop(eg_ctx *cx, eg_mark m)
 {
     cx = eg__here(cx);
@@ -64,8 +64,8 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     }
 }
 
-/* -- owners: arenas that hang on the scope in which they were opened -------------------------- */
-/* Returns an owner from a block of several, not initialised; NULL without memory. */
+/* -- owners: arenas that are listed in the scope in which they were opened --------------------- */
+/* Returns an owner from a block of several, not initialised; NULL (no error) without memory. */
 static eg_owner *owner_take(eg_ctx *cx)
 {
     eg_owner *o = cx->spare_owners;
@@ -94,7 +94,7 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
  * error. */
 static eg_owner *owner_at(eg_ctx *cx, eg_owner **link)
 {
-    if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "nothing outlives the step but outputs"))
+    if (eg__failed(cx) || eg__capture_refuses(cx, "owner", "only outputs are kept after the step"))
         return NULL;
     eg_owner *o = owner_take(cx);
     if (!o) {

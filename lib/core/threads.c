@@ -1,25 +1,27 @@
-/* threads.c: a team of threads for each context, for loops whose pieces do not depend on each
+/* threads.c: a team of threads for each context, for loops whose pieces are independent of each
  * other.
  *
- * Pieces are claimed one by one, and the caller claims pieces like the helpers: it waits only for
- * pieces that a helper has begun. A helper that the system does not run, because another process
- * has the core, costs nothing; a barrier would wait for it. (With one other busy process on 2
- * cores, a training step under OpenMP took 20 times as long as on one thread; under this it takes
- * as long.)
+ * Pieces are claimed one by one, by helper threads and by the caller, which waits only for pieces
+ * that a helper has begun. A helper that the system does not run, because another process uses the
+ * core, therefore delays nothing; at a barrier all threads would wait for it. (With one other busy
+ * process on 2 cores, a training step under OpenMP took 20 times as long as on one thread; with
+ * this team it takes as long as on one thread.)
  *
- * Each thread has a stretch of the pieces, and helps with the others' when its own is done. In
- * successive loops over the same rows a thread thus gets the rows that are in its cache. The ticket
- * of a stretch holds the number of the job (upper half) and how many of its pieces are left (lower
- * half). To claim a piece a thread reads the ticket, then the number of threads invited, then does
- * a compare-and-swap. If that succeeds, the job was the ticket's all along, since jobs change only
- * while no piece is left, and it stays until this piece is done.
+ * Each thread has its own range of the pieces, and helps with those of other threads when its own
+ * range is done. In successive loops over the same data a thread thus gets the pieces that are in
+ * its cache.
  *
- * A piece is computed in the floating-point mode of the thread that posted its loop, so that no bit
- * depends on which thread computes it.
+ * The ticket of a range holds the number of the job (upper half) and how many of its pieces are
+ * left (lower half). To claim a piece a thread reads the ticket, then the number of threads
+ * invited, then does a compare-and-swap. If it succeeds, the job was that of the ticket in between,
+ * since the job changes only when no piece is left, and it remains until this piece is done.
  *
- * A child of fork has the memory of a team and none of its helpers: a lock that a helper held is
- * never released, and no helper answers. So each team keeps the number of forks that led to its
- * process; a child leaves its parent's team alone and makes its own. */
+ * A piece is computed in the floating-point mode of the thread that started its loop, so that the
+ * bits do not depend on which thread computes it.
+ *
+ * A child process of fork has the memory of the team but none of its helpers: a lock that a helper
+ * held is never released, and no helper answers. Each team therefore stores the number of forks
+ * that led to its process; a child process does not use its parent's team and makes its own. */
 #include "core/core.h"
 #include <pthread.h>
 #include <sched.h>
@@ -28,19 +30,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* TEAM_MAX: threads. LOOKS: looks at the job between two readings of the clock. WAITS: looks of
- * a caller at pieces that are not done before it yields the processor. STACK: bytes of a
- * helper's stack; pieces need less than 64 KB, sanitizers four times as much, and a user's block
- * may need more; the usual 8 MB for each thread would take a limited address space. */
+/* TEAM_MAX: largest number of threads. LOOKS: how often a helper reads the job between two readings
+ * of the clock. WAITS: how often a caller reads the count of unfinished pieces before it yields the
+ * processor. STACK: bytes of a helper's stack; pieces need less than 64 KB, with sanitizers four
+ * times as much, and a user's block may need more; the usual 8 MB per thread would exhaust a
+ * limited address space. */
 enum { TEAM_MAX = 256, LOOKS = 64, WAITS = 200, STACK = 1 << 21 };
-enum { SPIN_NS = 200000 }; /* how long a helper looks for the next job before it sleeps */
+enum { SPIN_NS = 200000 }; /* how long a helper waits actively for the next job before it sleeps */
 
-typedef struct member { /* number 0 is the caller, which uses the stretch alone */
+typedef struct member { /* member 0 is that of the caller, which uses only its ticket and end */
     _Alignas(64) _Atomic uint64_t ticket;
-    _Atomic int64_t end; /* of the stretch */
+    _Atomic int64_t end; /* end of the range */
     struct eg__team *team;
     int number;
-    uint64_t mode; /* the mode that the helper has set last */
+    uint64_t mode; /* floating-point mode that the helper has set last */
     pthread_t thread;
 } member;
 struct eg__team {
@@ -48,17 +51,18 @@ struct eg__team {
     _Atomic int64_t done;
     _Atomic(eg_piece *) body;
     _Atomic(void *) user;
-    _Atomic uint64_t mode; /* floating-point mode of the job's poster: core/fpmode.h */
+    /* floating-point mode of the thread that started the job: core/fpmode.h */
+    _Atomic uint64_t mode;
     _Atomic int invited, asleep;
-    _Atomic int stop; /* helpers from this number on shall end */
+    _Atomic int stop; /* helpers with this number or a larger one end */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    unsigned forks; /* of the process whose threads the helpers are */
-    bool busy;      /* in a loop: one inside it runs alone */
+    unsigned forks; /* number of forks of the process that the helpers belong to */
+    bool busy;      /* true in a loop: a loop inside it runs on one thread */
     _Atomic int helpers;
-    int wanted; /* helpers asked for; the system may have refused some */
+    int wanted; /* number of helpers requested; the system may have refused some */
     size_t bytes;
-    member *member; /* helpers + 1, in lines of their own */
+    member *member; /* helpers + 1 members, each in its own cache lines */
 };
 
 /* -- forks ------------------------------------------------------------------------------------ */
@@ -66,8 +70,8 @@ struct eg__team {
 static _Atomic unsigned forks;
 static _Atomic bool counted;
 static void count_fork(void) { atomic_fetch_add(&forks, 1); }
-/* True if forks are counted from now on. If two threads call this at once, each fork counts
- * twice. */
+/* True if forks are counted from now on. If two threads call this at the same time, each fork is
+ * counted twice, which does no harm. */
 static bool forks_counted(void)
 {
     if (!atomic_load(&counted) && pthread_atfork(NULL, NULL, count_fork) == 0)
@@ -94,7 +98,7 @@ static uint64_t nanoseconds(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Claims and computes pieces of stretch s until none is left. */
+/* Claims and computes pieces of the range s until none is left. */
 static void work_on(struct eg__team *t, int number, member *s)
 {
     uint64_t ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
@@ -119,8 +123,8 @@ static void work(struct eg__team *t, int number)
     for (int k = 0; k < number; k++) work_on(t, number, &t->member[k]);
 }
 
-/* True if a new job is posted while the helper spins. The time is measured, since a pause takes 10
- * cycles on one processor and 140 on another. */
+/* True if a new job is posted while the helper waits actively. The time is measured, since a pause
+ * instruction takes 10 cycles on one processor and 140 on another. */
 static bool spin_for_job(struct eg__team *t, uint32_t job)
 {
     const uint64_t begun = nanoseconds();
@@ -132,7 +136,8 @@ static bool spin_for_job(struct eg__team *t, uint32_t job)
     while (nanoseconds() - begun < SPIN_NS);
     return false;
 }
-/* A helper: works on each job that is posted, spins for a while, then sleeps until it is woken. */
+/* The function of a helper thread: works on each job that is posted, waits actively for a while,
+ * then sleeps until it is woken. */
 static void *help(void *user)
 {
     member *h = user;
@@ -142,7 +147,7 @@ static void *help(void *user)
         work(t, h->number);
         if (spin_for_job(t, job)) continue;
         pthread_mutex_lock(&t->lock);
-        /* before the last look at the job: whoever posts one looks at `asleep` after posting */
+        /* before the job is read once more: a thread that posts a job reads `asleep` afterwards */
         atomic_fetch_add(&t->asleep, 1);
         while (atomic_load(&t->job) == job && h->number < atomic_load(&t->stop))
             pthread_cond_wait(&t->wake, &t->lock);
@@ -171,13 +176,13 @@ static void stop_helpers(struct eg__team *t, int keep)
 }
 
 /* Starts up to `want` helpers. If the system refuses one, half of those that were started are ended
- * again: with the last of an address space or of a quota, the stack of the caller could not
- * grow. */
+ * again: if they took the last of the address space or of a quota, the stack of the caller could
+ * not grow. */
 static void make_helpers(struct eg__team *t, int want)
 {
     pthread_attr_t attr;
     if (pthread_attr_init(&attr)) return;
-    /* if STACK is too small for this system, its default size stays */
+    /* if STACK is too small for this system, the default size is used */
     pthread_attr_setstacksize(&attr, STACK);
     for (int k = 1; k <= want; k++) {
         t->member[k].team = t;
@@ -192,8 +197,8 @@ static void make_helpers(struct eg__team *t, int want)
     pthread_attr_destroy(&attr);
 }
 
-/* Returns the team, which is made at the first call. NULL if it cannot be made: everything then
- * runs on the caller. */
+/* Returns the team, which is made by the first call. NULL if it cannot be made; all loops then run
+ * on the caller. */
 static struct eg__team *team_of(eg_ctx *cx)
 {
     int want = (cx->threads < TEAM_MAX ? cx->threads : TEAM_MAX) - 1;
@@ -244,9 +249,9 @@ void eg__team_take_back(eg_ctx *child)
     child->threads = 1;
 }
 
-/* A helper that spins takes a piece 0.3 µs after it is posted; one that sleeps needs 20 µs.
- * Sleeping helpers are therefore woken only when the loops that could have been divided add up to
- * eight times the least work that is worth dividing. */
+/* A helper that waits actively takes a piece 0.3 µs after it is posted; one that sleeps needs 20
+ * µs. Sleeping helpers are therefore woken only when the loops that could have been divided add up
+ * to eight times the least work that is worth dividing. */
 int eg__team(eg_ctx *cx, int64_t work, int64_t grain)
 {
     cx = eg__here(cx);

@@ -1,14 +1,16 @@
-/* einsum.c: y[out] = alpha Σ Π x_k[labels_k]: the row on labels.
+/* einsum.c: y[out] = alpha Σ Π x_k[labels_k], the operation on labels.
  *
  * Its gradient is an einsum again: the cotangent of operand i is the einsum of g and the other
- * operands, with the labels of the output and of operand i exchanged. Labels may repeat on both
- * sides, so that this holds for diagonals, too ("ii->i" has the cotangent "i->ii"). A label that
- * only operand i has is summed over: along it the cotangent is stretched, not computed. */
+ * operands, with the labels of the output and of operand i exchanged. Labels may repeat in operands
+ * and in the output, so that this holds for diagonals too ("ii->i" has the cotangent "i->ii"). The
+ * cotangent is constant along a label that only operand i has (over which the einsum sums); it is
+ * broadcast along that axis. */
 #include "einsum/einsum.h"
 #include <ctype.h>
 #include <string.h>
 
-/* What a node remembers: the factor, and the labels, operand after operand, then the output's. */
+/* The attribute of a node: the factor, and the labels of all operands one after another, then those
+ * of the output. */
 typedef struct labels {
     double alpha;
     int64_t limit;
@@ -34,9 +36,9 @@ static bool einsum_distinct(const uint16_t *label, int n)
     return true;
 }
 
-/* -- the result: its sizes, and its layout, a function of the labels alone. Trailing batch labels
- * (in every operand) are stored outermost, so that the last stored axis is one that a product runs
- * over: "->ijbh" is stored as bhij. */
+/* -- the result: its sizes, and its layout, which depends only on the labels. Trailing batch labels
+ * (those of every operand) are stored outermost, so that the last axis in memory is one that a
+ * product runs over: "->ijbh" is stored as bhij -- */
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim, int64_t *stride)
 {
@@ -81,7 +83,7 @@ eg_dtype eg__einsum_type(int count, eg_tensor *const *x)
     return eg__is_inexact(read) ? read : EG_I64;
 }
 
-/* -- the program: remembered, else planned ---------------------------------------------------- */
+/* -- the program: from the cache of plans, or planned ------------------------------------------ */
 bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const *x,
                         const uint16_t *const *label, const eg_labelled *out,
                         const eg_order_args *order)
@@ -93,8 +95,8 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
     p->task = (eg_contraction){ eg__einsum_reads(count, x), p->of, count, p->in, out, *order };
     return eg__draft(cx, &p->task, &p->draft);
 }
-/* Returns room for an entry of the plan memory, or, if that is full or there is no key, in the open
- * scope; NULL after an error. */
+/* Returns memory for an entry in the cache of plans or, if the entry does not fit or there is no
+ * key, in the open scope; NULL after an error. */
 static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 {
     void *room = key ? eg__plans_add(cx, key, bytes) : NULL;
@@ -102,7 +104,7 @@ static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 }
 static void put_order(eg_key_text *t, const eg_order_args *order)
 {
-    t->fits &= order->steps < 0 || order->path; /* a path is missing: refused later */
+    t->fits &= order->steps < 0 || order->path; /* a missing path is refused later */
     eg__key_put(t, sizeof order->limit, &order->limit);
     eg__key_put(t, sizeof order->keep_limit, &order->keep_limit);
     eg__key_put(t, sizeof order->steps, &order->steps);
@@ -110,8 +112,8 @@ static void put_order(eg_key_text *t, const eg_order_args *order)
     if (order->path && order->steps > 0)
         eg__key_put(t, (size_t)order->steps * sizeof *order->path, order->path);
 }
-/* Returns the program for an einsum that is not a call of its own: one that is evaluated again,
- * into a target, or in a given order. NULL after an error. */
+/* Returns the program for an einsum that no call made: one that is evaluated again, into a target,
+ * or in a given order. NULL after an error. */
 const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
                                      const uint16_t *const *label, const eg_labelled *out,
                                      const eg_order_args *order)
@@ -155,7 +157,7 @@ static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *co
                        double alpha, bool add, void *const *kept)
 {
     const void *data[EG_EINSUM_MAX];
-    /* operands of a network's step may have copies: the one that is being computed */
+    /* operands in a network's step may have copies: use the copy that is being computed */
     for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
     return eg__program_run(cx, p, data, out, alpha, add, NULL, kept);
 }
@@ -177,6 +179,8 @@ static bool is_network(const eg_ctx *cx, int count, eg_tensor *const *x)
 }
 
 /* -- einsum: y[out] = alpha Σ Π x_k,  dx_i = alpha einsum(g, others -> labels of i) ------------ */
+/* By a planned call, shape and strides are those of the plan; else they are derived from the
+ * labels. */
 static bool einsum_shape(eg_tensor *y)
 {
     const labels *l = y->attr;
@@ -193,7 +197,7 @@ static bool einsum_shape(eg_tensor *y)
     for (int k = 0; k < y->count; next += y->in[k++]->rank) label[k] = next;
     return eg__einsum_shape(y, y->count, label, l->out_rank, next);
 }
-/* Returns the program of a node that was not made by a call; NULL after an error. */
+/* Returns the program of a node that eg_apply made, not a planned call; NULL after an error. */
 static const eg_program *program_of(const eg_tensor *y)
 {
     const uint16_t *label[EG_EINSUM_MAX];
@@ -202,6 +206,8 @@ static const eg_program *program_of(const eg_tensor *y)
                               &(eg_labelled){ y->rank, y->dim, y->stride, labels_out(y) },
                               &(eg_order_args){ .limit = eg__einsum_limit(y), .steps = -1 });
 }
+/* By a planned call, the program runs on the call's operands (c->x) or the node's; with copies, on
+ * all of them at once. */
 static bool einsum_forward(eg_tensor *y)
 {
     const eg_call *c = eg__call_saved(y);
@@ -221,14 +227,15 @@ static void *einsum_snapshot(eg_tensor *y)
 {
     return eg__call_snapshot(y, eg__call_saved(y) ? NULL : program_of(y));
 }
-/* Returns alpha times the einsum of `in` with the labels of operand i. Afterwards a label that
- * operand i alone has is stretched, and one that it repeats is put on the diagonal. */
+/* Returns alpha times the einsum of `in` with the labels of operand i. Afterwards the result is
+ * broadcast along labels that only operand i has, and written to the diagonal for labels that
+ * operand i repeats. */
 static eg_tensor *cotangent_of(const eg_tensor *y, int i, const eg_plan_key *key, double alpha,
                                int n, eg_tensor *const *in, const uint16_t *const *label)
 {
     const uint16_t *mine = labels_of(y, i);
     const eg_tensor *x = y->in[i];
-    /* operand i's labels without repeats: those that other operands or the output have, and all */
+    /* operand i's distinct labels: those that other operands or the output also have, and all */
     uint16_t have[EG_RANK_MAX], all[EG_RANK_MAX];
     int64_t dim[EG_RANK_MAX];
     int nhave = 0, nall = 0;
@@ -255,7 +262,7 @@ eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tens
 {
     return cotangent_of(y, i, NULL, alpha, 2, in, label);
 }
-/* Of one or two operands: the einsum of g and the other operand. */
+/* For one or two operands: the einsum of g and the other operand. */
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     if (y->count > 2) return eg__network_cotangent(y, g, i);
@@ -291,8 +298,8 @@ static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
     return sum;
 }
 
-/* Writes the letters of n labels at `at`: the letters of the spec, or, where it had names, free
- * letters, which are noted in name[]. Returns the end. */
+/* Writes the letters of n labels at `at`: those of the spec or, for names, unused letters, which
+ * are stored in name[]. Returns the end. */
 static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int n, uint16_t *name)
 {
     for (int k = 0; k < n; k++) {
@@ -313,6 +320,7 @@ static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int
     }
     return at;
 }
+/* Writes the string of a node, "ij,jk->ik", if `room` suffices. */
 const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
 {
     uint16_t name[EG_LETTERS] = { 0 };
@@ -330,7 +338,7 @@ const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
     return out;
 }
 
-/* Counts with the draft of the order in which the node was made, or would be made now. */
+/* Counts the multiply-adds of the order in which the node was made, or would be made now. */
 static void einsum_cost(const eg_tensor *y, eg_op_cost *cost)
 {
     const uint16_t *label[EG_EINSUM_MAX];
@@ -402,7 +410,7 @@ static const eg_op einsum_op = {
 };
 const eg_op *const eg__einsum_ops[] = { &einsum_op, NULL };
 
-/* The entry holds the call, sizes and strides of the result, the attribute, and the program. */
+/* The entry holds the call, the sizes and strides of the result, the attribute, and the program. */
 eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, size_t size,
                        int count, eg_tensor *const *x, const uint16_t *const *label,
                        const eg_labelled *out, const eg_order_args *order)
@@ -437,9 +445,11 @@ eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const v
                           size_t attr_size, int count, eg_tensor *const *x)
 {
     eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
-    y->saved = NULL; /* the cache may evict the call before the node is evaluated again */
+    y->saved = NULL; /* the call may be evicted from the cache before the node is evaluated again */
     return y;
 }
+/* A planned call is copied with its program and operands, since the cache may evict it before the
+ * next run. */
 void *eg__call_snapshot(eg_tensor *y, const eg_program *p)
 {
     const eg_call *c = eg__call_saved(y);
@@ -467,12 +477,12 @@ eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *lab
 {
     return eg__einsum_keyed(NULL, &eg__any_order, 1, count, x, label, out_rank, out);
 }
-/* The labels of a call, as many as there can be. */
+/* The labels of a call, with room for the largest number. */
 typedef union any_labels {
     labels l;
     char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
 } any_labels;
-/* Applies a planned call with a factor of its own: plans do not depend on it. */
+/* Applies a planned call with a factor, which is not part of the plan. */
 static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int count,
                                eg_tensor *const *x)
 {
@@ -497,7 +507,7 @@ eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what, double alpha)
     const eg_call *c = eg__plans_find(cx, what);
     return c ? einsum_apply(cx, c, alpha, what->count, what->x) : NULL;
 }
-/* Writes what a node remembers. Returns its bytes. */
+/* Writes the attribute of a node. Returns its bytes. */
 static size_t put_labels(any_labels *u, int64_t limit, int count, eg_tensor *const *x,
                          const uint16_t *const *label, int out_rank, const uint16_t *out)
 {
@@ -518,9 +528,9 @@ eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
     const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
     return eg__call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
 }
-/* A single operand whose axes only change positions becomes a view. Any other call is looked up, or
- * planned and remembered: with the best order under the given key or its labels, else under its
- * order and labels. */
+/* An einsum of one operand whose axes are only permuted becomes a view. Any other call is looked up
+ * in the cache, or planned and stored there: with the best order under the given key or its labels,
+ * else under its order and labels. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, double alpha,
                             int count, eg_tensor *const *x, const uint16_t *const *label,
                             int out_rank, const uint16_t *out)
@@ -558,7 +568,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
         ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels, alpha) : NULL;
     if (again) return again;
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    /* refused by the row's shape() */
+    /* eg__einsum_shape records the error */
     if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride))
         return eg_apply(&einsum_op, l, size, count, x);
     const eg_labelled to = { out_rank, dim, stride, out };

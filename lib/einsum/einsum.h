@@ -1,12 +1,12 @@
-/* einsum.h: einsum, and what a context remembers of its calls.
+/* einsum.h: einsum, and the cache of its calls.
  *
  *   strings.c  the public einsum: reads a string for given tensors, options
- *   einsum.c   the row: labels and tensors in, one tensor out; its rule is an einsum again
+ *   einsum.c   the operation on labels and tensors; its rule is an einsum again
  *   network.c  three and more operands: the values that are kept for the gradient, and the gradient
  *   pass.c     all gradients of such an einsum at once, while nothing is recorded
- *   expand.c   stretched axes, whose adjoint is a sum
+ *   expand.c   broadcast axes, whose adjoint is a sum
  *   plan.c     eg_plan: a planned einsum that no context owns
- *   explain.c  how an einsum would be computed, in words */
+ *   explain.c  a description of how an einsum would be computed */
 #ifndef EG_EINSUM_H
 #define EG_EINSUM_H
 #include "contraction/contraction.h"
@@ -14,41 +14,41 @@
 
 /* -- strings.c -------------------------------------------------------------------------------- */
 /* A label below EG_LETTERS is that letter of the string, for messages and graphs; EG_LETTERS + k is
- * name k. */
+ * the name with number k. */
 enum { EG_LETTERS = 128 };
-typedef struct eg_term_labels { /* of one operand or of the output, with `items` axes */
+typedef struct eg_term_labels { /* of one operand or of the output; `items` is the number of axes */
     int items;
     bool changed;           /* it has groups or 1s: the tensor must be viewed with sizes dim */
-    const uint16_t *label;  /* the numbers of axes, from 0 */
-    const uint16_t *letter; /* the same labels as nodes keep them: see EG_LETTERS */
-    const int64_t *dim;     /* the sizes */
+    const uint16_t *label;  /* the numbers of the axes, from 0 */
+    const uint16_t *letter; /* the same labels as nodes store them: see EG_LETTERS */
+    const int64_t *dim;     /* the sizes of the axes */
 } eg_term_labels;
-typedef struct eg_spec_labels { /* a string read for operands of certain sizes */
-    int rank;                   /* of the result, with its groups merged */
+typedef struct eg_spec_labels { /* a string that was read for operands of certain sizes */
+    int rank;                   /* rank of the result, whose groups are merged */
     const int64_t *dim;
     eg_term_labels out, operand[];
 } eg_spec_labels;
 /* Reads spec for the operands of operation `who`, and sets x[k] to operand k viewed with one axis
- * per label. The result is an entry of the plan memory, valid until the next eg__plans_add. NULL
+ * per label. The result is an entry of the cache of plans, valid until the next eg__plans_add. NULL
  * after an error. */
 const eg_spec_labels *eg__labels_of_spec(eg_ctx *, const char *who, const char *spec,
                                          bool broadcast, int count, eg_tensor *const *operand,
                                          eg_tensor **x);
 /* True if there is a spec and all operands can be used; else records an error. */
 bool eg__einsum_usable(eg_ctx *, const eg_einsum_args *);
-/* True if all operands have one dtype, where f16 and bf16 may stand beside floats; else records an
- * error that names the first that differs. */
+/* True if all operands have one dtype, except that f16 and bf16 may be combined with floats; else
+ * records an error that names the first operand that differs. */
 bool eg__einsum_dtypes(eg_ctx *, int count, eg_tensor *const *x);
-/* Returns the order that the options ask for. */
+/* Returns the order that the options request. */
 eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64_t keep_limit);
-/* True if a factor, `alpha` or `beta`, is a whole number or the result of dtype is not of integers;
+/* True if the factor `name`, alpha or beta, is an integer or the result is not of an integer dtype;
  * else records an error. */
 bool eg__factor_fits(eg_ctx *, const char *name, double factor, eg_dtype dtype);
 /* True if out has the dtype and the sizes of the result; else records an error. */
 bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels *);
 
 /* -- plan.c ----------------------------------------------------------------------------------- */
-/* Returns a tensor of that shape without values, to plan with; poison after an error. */
+/* Returns a tensor of that shape without elements, for planning; poison after an error. */
 eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
 
 /* -- einsum.c --------------------------------------------------------------------------------- */
@@ -57,12 +57,12 @@ eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
  * checked that every label of out is in some operand and that sizes agree. */
 eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                       const uint16_t *out);
-/* The same times alpha, in a given order of pairs or with a limit, remembered under a key; key
- * NULL: under its labels and the order. */
+/* alpha times eg__einsum, in a given order of pairs or with a limit, stored in the cache under a
+ * key; key NULL: under its labels and the order. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *, const eg_order_args *, double alpha, int count,
                             eg_tensor *const *x, const uint16_t *const *label, int out_rank,
                             const uint16_t *out);
-/* Returns alpha times the einsum that is remembered under that key, of operands that were checked
+/* Returns alpha times the einsum that is stored under that key, of operands that were checked
  * before; NULL (no error) if there is none. */
 eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *, double alpha);
 /* target = alpha Σ Π x_k, or target += with `add`. Not recorded; target must overlap no operand.
@@ -70,91 +70,93 @@ eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *, double alpha);
 bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_args *, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out);
 extern const eg_order_args eg__any_order; /* the best order, without a limit */
-/* Returns the dtype that operands are read as: their own; for f16 and bf16 that of the others, or
- * f32. */
+/* Returns the dtype in which the operands are multiplied: their own; if all are f16 or bf16, f32;
+ * if some are, that of the others. */
 eg_dtype eg__einsum_reads(int count, eg_tensor *const *x);
-/* Returns the dtype of the result: as above, but i64 for integers. */
+/* Returns the dtype of the result: that of eg__einsum_reads, or i64 for integers. */
 eg_dtype eg__einsum_type(int count, eg_tensor *const *x);
 /* Sets the sizes and strides of a result. False if its bytes overflow 64 bits. */
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim, int64_t *stride);
-/* In a row's shape(): declares y as the einsum of its first `count` operands. */
+/* Called in an operation's shape(): makes y the einsum of its first `count` operands. */
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
                       const uint16_t *out);
-/* A contraction of tensors, drafted. */
+/* A contraction of tensors whose order is planned (a draft). */
 typedef struct eg_planning {
     eg_labelled in[EG_EINSUM_MAX];
     eg_dtype of[EG_EINSUM_MAX];
     eg_contraction task;
     eg_draft draft;
 } eg_planning;
-/* Drafts the contraction of x. False after an error. */
+/* Plans the order of the contraction of x. False after an error. */
 bool eg__einsum_drafted(eg_ctx *, eg_planning *, int count, eg_tensor *const *x,
                         const uint16_t *const *label, const eg_labelled *out,
                         const eg_order_args *);
-/* Returns the program of an einsum, remembered or planned; valid until the next eg__plans_add. NULL
- * after an error. */
+/* Returns the program of an einsum, from the cache or planned; valid until the next eg__plans_add.
+ * NULL after an error. */
 const eg_program *eg__einsum_program(eg_ctx *, int count, eg_tensor *const *x,
                                      const uint16_t *const *label, const eg_labelled *out,
                                      const eg_order_args *);
 /* Returns the labels of operand k of a node that einsum made; with k = count, of its result. */
 const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k);
-const uint16_t *eg__einsum_attr_labels(const void *attr); /* operand 1's, and so on */
-int64_t eg__einsum_limit(const eg_tensor *y);             /* .limit of the call */
-double eg__einsum_alpha(const eg_tensor *y);              /* its factor */
+/* those of operand 1, followed by those of the others */
+const uint16_t *eg__einsum_attr_labels(const void *attr);
+int64_t eg__einsum_limit(const eg_tensor *y); /* .limit of the call */
+double eg__einsum_alpha(const eg_tensor *y);  /* the factor of the call */
 /* Returns alpha times the einsum of two tensors that has the labels of operand i of y. */
 eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tensor *const *in,
                                 const uint16_t *const *label);
-/* Writes "ij,jk->ik" for a node that einsum made, and returns out; NULL for other nodes, or without
- * room. */
+/* Writes "ij,jk->ik" for a node that einsum made, and returns out; NULL for other nodes, or if
+ * `room` is too small. */
 const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
-/* -- calls: what is remembered of a call of einsum or affine, from which the next like it starts
- * -- */
+/* -- calls: the plan of a call of einsum or affine, stored for the next call with the same key - */
 typedef struct eg_call {
     int rank;
     const int64_t *dim, *stride; /* of the result */
     size_t attr_size;
     const void *attr; /* of the node */
     const eg_program *program;
-    const eg_tree *tree; /* with three or more float operands; else NULL */
-    int count;           /* x: the program's operands, if they are not the node's; */
-    eg_tensor *const *x; /* else NULL */
-    void *const *kept;   /* by step: where its value is left; NULL: nowhere */
-    void *data;          /* the result's numbers, which exist already; NULL: forward() makes them */
+    const eg_tree *tree; /* of three or more float operands; else NULL */
+    int count;           /* x: the operands of the program if they are not those of the node, … */
+    eg_tensor *const *x; /* … `count` of them; else NULL */
+    void *const *kept;   /* by step: where the step's value is written; NULL: nowhere */
+    /* the elements of the result if they exist already; NULL: forward() computes them */
+    void *data;
 } eg_call;
-/* Plans a call and remembers it under its key, if that is not NULL. NULL after an error. */
+/* Plans a call and stores it under its key, if that is not NULL. NULL after an error. */
 eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
-/* Applies a row by a planned call. shape() and forward() find the call in y->saved while they run;
- * afterwards y->saved is NULL, since the plan memory may evict the call. */
+/* Applies an operation by a planned call. y->saved is the call while shape() and forward() run;
+ * afterwards it is NULL, since the call may be evicted from the cache. */
 eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                           size_t attr_size, int count, eg_tensor *const *);
-/* Returns the einsum of x as a node whose sizes, strides and numbers are those of the call; nothing
- * is computed. */
+/* Returns the einsum of x as a node whose sizes, strides and elements are those of the call;
+ * nothing is computed. */
 eg_tensor *eg__einsum_given(const eg_call *, int count, eg_tensor *const *x,
                             const uint16_t *const *label, const uint16_t *out);
-/* The snapshot() of rows that are made by calls. Returns a copy of the call, with a program of its
- * own and the operands that it reads. p: the program of a y that was made by no call. */
+/* The snapshot() of operations that are made by planned calls. Returns a copy of the call with its
+ * own program and the operands that it reads. p: the program of a y that no call made. */
 void *eg__call_snapshot(eg_tensor *y, const eg_program *p);
-/* Returns the call by which y is being made; NULL if eg_apply applied the row. */
+/* Returns the call by which y is being made; NULL if eg_apply applied the operation. */
 static inline const eg_call *eg__call_saved(const eg_tensor *y)
 {
     return y->saved ? *(const eg_call *const *)y->saved : NULL;
 }
 
 /* -- network.c -------------------------------------------------------------------------------- */
-/* eg__call_apply that also keeps values for the gradient, if the context records and the call has a
- * tree. */
+/* eg__call_apply that also keeps the values of pairs for the gradient, if the context records and
+ * the call has a tree. */
 eg_tensor *eg__network_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                              size_t attr_size, int count, eg_tensor *const *);
-/* In forward(): saves that y is a network of which no value is kept. False after an error. */
+/* Called in forward(): records that y has three or more operands and that no value is kept. False
+ * after an error. */
 bool eg__network_save(eg_tensor *y);
-/* Adds the cost of the einsum of y's operands; also that of affine, but without its bias. */
+/* Adds the cost of the einsum of y's operands; for affine, without the bias. */
 void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
                       const eg_labelled *out, eg_op_cost *);
-/* The rule and the jvp of three operands and more. */
+/* The rule and the jvp for three and more operands. */
 eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i);
 eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx);
 #endif

@@ -1,6 +1,6 @@
-/* expand.c: stretching axes. Its adjoint is a sum, which is an einsum, and einsum's cotangent of an
- * axis that one operand alone has is stretched: the two are each other's adjoint, so expand stands
- * here and not with the other views. */
+/* expand.c: broadcasting axes. The adjoint of broadcasting is a sum, which is an einsum; and
+ * einsum's cotangent along an axis that only one operand has is broadcast. Each is the other's
+ * adjoint, so expand is in this folder and not with the other views. */
 #include "einsum/einsum.h"
 #include <string.h>
 
@@ -21,7 +21,7 @@ static bool expand_shape(eg_tensor *y)
         stride[k] = k >= lead && x->dim[k - lead] == e->dim[k] ? x->stride[k - lead] : 0;
     return eg__shape_view(y, x, e->rank, e->dim, stride, 0);
 }
-/* the sum over the new and stretched axes: an einsum such as "abc->b" */
+/* the sum over the new and broadcast axes: an einsum such as "abc->b" */
 static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     static const char letter[] = "abcdefghijklmnopqrstuvwxyzABCDEF";
@@ -37,7 +37,7 @@ static eg_tensor *expand_rule(eg_tensor *y, eg_tensor *g, int i)
     return eg_reshape_n(eg_einsum(spec, g), x->rank, x->dim);
 }
 static const eg_op expand_op;
-/* Checks the sizes and replaces −1 by the size that x has. */
+/* Checks the sizes and replaces −1 by x's size. */
 eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     char text[256];

@@ -1,16 +1,16 @@
-/* explain.c: eg_explain: how an einsum would be computed, as a struct and in words. The numbers are
- * those of its plan; no product is computed. */
+/* explain.c: eg_explain, a description of how an einsum would be computed, as a struct and as text.
+ * The counts are those of its plan; no product is computed. */
 #include "einsum/einsum.h"
 #include <string.h>
 
-/* -- text that grows in the open scope; after a failure it stays as it is --------------------- */
+/* -- text that grows in the open scope; after a failure it stays unchanged --------------------- */
 typedef struct text {
     eg_ctx *cx;
     char *s;
     size_t n, room;
 } text;
 static void explain_put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* Appends, as printf does; the text moves to twice the room when it is full. */
+/* Appends, as printf does. If the text does not fit, it moves to memory of twice the size. */
 static void explain_put(text *t, const char *format, ...)
 {
     for (;;) {
@@ -38,12 +38,13 @@ static char *taken(text *t)
     return s;
 }
 
-/* -- names of axes: letters are written together, names with blanks; ellipsis axes as "..." ---- */
+/* -- names of axes: letters are written without blanks, names with blanks; ellipses as "..." --- */
 typedef struct names {
     const eg_bound *b;
-    bool apart, said;           /* said: "names:" must stand in front of them */
-    bool broadcast;             /* of the call */
-    char dots[EG_RANK_MAX + 1]; /* letters for the axes of an ellipsis; empty: it is written ... */
+    bool apart, said; /* said: the string must begin with "names:" */
+    bool broadcast;   /* .broadcast of the call */
+    /* letters for the axes of an ellipsis; empty: it is written as ... */
+    char dots[EG_RANK_MAX + 1];
 } names;
 static bool of_dots(const names *n, uint16_t axis) { return axis >= n->b->axes - n->b->dots; }
 static void put_name(text *t, const names *n, uint16_t axis)
@@ -65,13 +66,13 @@ static void put_term(text *t, const names *n, int count, const uint16_t *label)
 static const char *comma(const names *n) { return n->apart ? ", " : ","; }
 static const char *arrow(const names *n) { return n->apart ? " -> " : "->"; }
 
-/* True if axis r of a term is a group, or a 1 that stands in the string. */
+/* True if axis r of a term is a group, or a 1 in the string. */
 static bool explain_grouped(const eg_bound_term *term, int r, bool broadcast)
 {
     const int items = term->last[r] - term->first[r];
     return items > 1 || (!items && !broadcast);
 }
-/* Writes a term as its tensor has it: groups in parentheses, with the sizes that operands need. */
+/* Writes a term with its groups in parentheses, with the sizes that operands need. */
 static void put_whole_term(text *t, const names *n, const eg_bound_term *term, bool sizes,
                            bool broadcast)
 {
@@ -117,11 +118,11 @@ static void spell_dots(names *n)
     if (found < n->b->dots) *n->dots = 0;
 }
 
-/* The einsum that is the cotangent of operand i, as einsum_rule (einsum.c) makes it. */
+/* Writes the einsum that is the cotangent of operand i, as einsum_rule (einsum.c) computes it. */
 static const char *explain_gradient(text *t, const names *n, int count, const eg_labelled *x,
                                     const eg_labelled *out, int i)
 {
-    /* the labels of operand i that others or the output have; those that it alone has */
+    /* the labels of operand i that other operands or the output have; those that only it has */
     uint16_t have[EG_RANK_MAX], gone[EG_RANK_MAX];
     int nhave = 0, ngone = 0;
     bool repeats = false;
@@ -165,7 +166,7 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
 
 /* -- a step ----------------------------------------------------------------------------------- */
 static const char *const kinds[][2] = {
-    /* the kernel; the operands that are copied on the way */
+    /* the name of the kernel; the operands that it copies */
     [EG_PAIR_NOTHING] = { "nothing: the result is empty", "none" },
     [EG_PAIR_ZERO] = { "zeros: a sum over nothing", "none" },
     [EG_PAIR_PLAIN] = { "plain loop in i64", "none" },
@@ -175,14 +176,14 @@ static const char *const kinds[][2] = {
     [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
     [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
 };
-/* Returns the bytes of an element of a number of the draft, counted from 1; 0: there is no such
- * number. */
+/* Returns the bytes of an element of operand or intermediate `number`, counted from 1; 0 if there
+ * is none. */
 static double explain_width(const eg_contraction *t, int number)
 {
     const bool half = number > 0 && number <= t->count && eg__is_half(t->of[number - 1]);
     return number ? eg__width[half ? t->of[number - 1] : t->dtype] : 0;
 }
-/* Describes step s: its labels by role, the matrix product it is, its counts, and its kernel. */
+/* Describes step s: its labels by role, its matrix product, its counts, and its kernel. */
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p,
                     const eg_tree *tree, int s, text *t, const names *n)
 {
@@ -197,7 +198,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
                               .m = 1,
                               .n = 1,
                               .k = 1 };
-    /* labels by role: batch, free, summed, summed in one operand alone */
+    /* labels by role: batch, free, summed, summed in one operand */
     text roles[4] = { { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx }, { .cx = t->cx } };
     for (int side = 0; side < 2; side++) {
         const eg_side *x = side ? b : a, *y = side ? a : b;
@@ -247,7 +248,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     e->roles = taken(t);
 }
 
-/* -- the whole -------------------------------------------------------------------------------- */
+/* -- the whole einsum -------------------------------------------------------------------------- */
 static void put_number(text *t, double x) { explain_put(t, x < 1e15 ? "%.0f" : "%.6g", x); }
 static void put_dims(text *t, int rank, const int64_t *dim)
 {
@@ -259,26 +260,26 @@ static void put_who(text *t, int number, int count)
     explain_put(t, number <= count ? "%d" : "#%d", number <= count ? number : number - count);
 }
 
-/* An einsum that is planned but not computed, and what is said of it. */
+/* An einsum that is planned but not computed, and its description. */
 typedef struct explanation {
     const eg_bound *b;
     const eg_spec_labels *r;
     eg_labelled in[EG_EINSUM_MAX], out;
     eg_dtype of[EG_EINSUM_MAX];
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; /* of the result */
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; /* sizes and strides of the result */
     eg_contraction task;
     eg_draft draft;
     const eg_program *program;
-    const eg_tree *tree; /* of floats; NULL: one operand, or integers */
-    bool copied;         /* groups of the result make it a copy */
+    const eg_tree *tree; /* of float operands; NULL: one operand, or integers */
+    bool copied;         /* groups of the result require a copy */
     eg_explained *e;
     eg_explained_step *step;
     eg_letter_role *letter;
     const char **gradient;
 } explanation;
 
-/* Returns the bytes of the cotangents of the operands, of those on the way down tree u, and of
- * values that t did not keep and that are computed again. */
+/* Returns the bytes of the cotangents of the operands, of the cotangents in between along tree u,
+ * and of values that t did not keep and that are computed again. */
 static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_tree *u)
 {
     double sum = 0;
@@ -295,8 +296,8 @@ static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_t
     }
     return sum;
 }
-/* Describes the joint plan: which values are kept, and the multiply-adds and memory of the value
- * and of all gradients. False after an error. */
+/* Describes the joint plan of value and gradients: which values are kept, the multiply-adds and the
+ * memory. False after an error. */
 static bool explain_joint(eg_ctx *cx, explanation *x)
 {
     const int n = x->task.count;
@@ -305,7 +306,7 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
     for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s, NULL);
     x->e->memory = result + (double)d->room;
-    uint64_t wanted = 0; /* operands of f16 and bf16 have no gradient */
+    uint64_t wanted = 0; /* bit set; operands of f16 and bf16 have no gradient */
     for (int k = 0; k < n; k++) wanted |= (uint64_t)!eg__is_half(x->of[k]) << k;
     if (n < 2 || !eg__is_float(x->task.dtype) || !wanted) return true;
     void *room = eg__alloc(cx, eg__tree_bytes(d));
@@ -317,7 +318,7 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
         if (t->kept >> s & 1) x->e->kept += (double)t->step[s].bytes;
     const bool all = t->steps == 1 || t->kept == ~(uint64_t)0 >> (64 - t->steps + 1);
     x->e->memory = result + x->e->kept + (all ? 0 : (double)d->room);
-    /* the tensors that the gradients add: g, and those that cotangent_bytes counts */
+    /* the memory of the gradients: g, and what cotangent_bytes counts */
     eg_contraction task = x->task;
     task.order = (eg_order_args){ .limit = task.order.limit,
                                   .steps = t->steps,
@@ -332,14 +333,14 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     x->e->gradient_memory = 2 * result + x->e->kept + more;
     return room != NULL;
 }
-/* True if groups of the result cannot be merged without a copy. */
+/* True if groups of the result can only be merged with a copy. */
 static bool merge_copies(eg_ctx *cx, const explanation *x, const eg_tensor *only)
 {
     const eg_term_labels *out = &x->r->out;
     int64_t stride[EG_RANK_MAX];
     if (!out->changed) return false;
     if (out->items) memcpy(stride, x->stride, (size_t)out->items * sizeof *stride);
-    /* a single operand whose axes change positions stays where it is */
+    /* an einsum of one operand whose axes are permuted is a view */
     bool view = x->task.count == 1 && out->items == x->in[0].rank && only->dtype == x->task.dtype;
     for (int r = 0; view && r < out->items; r++) {
         const int at = eg__label_at(x->in[0].label, x->in[0].rank, out->label[r]);
@@ -401,7 +402,7 @@ static const char *with_result(text *t, const char *copies)
                 strcmp(copies, "none") ? copies : "", strcmp(copies, "none") ? "; " : "");
     return taken(t);
 }
-/* Returns the role of index number a in the operands and the result. */
+/* Returns the role of the index with number a in the operands and the result. */
 static eg_letter_role explain_letter(const explanation *x, int a)
 {
     const eg_axis_name *name = &x->b->axis[a];
@@ -417,7 +418,7 @@ static eg_letter_role explain_letter(const explanation *x, int a)
 }
 
 /* -- in words --------------------------------------------------------------------------------- */
-/* "einsum SPEC  f32 (2, 3), (3, 4) -> (2, 4)", then a line for each index */
+/* Writes "einsum SPEC  f32 (2, 3), (3, 4) -> (2, 4)", then a line for each index. */
 static void put_head(text *t, const explanation *x, eg_tensor *const *given)
 {
     const int count = x->task.count;
@@ -472,7 +473,7 @@ static void put_step(text *t, const explanation *x, int s)
     put_counts(t, q->multiplications, q->additions, q->bytes);
     if (q->kept) explain_put(t, "; kept for the gradient");
 }
-/* The sums of all steps, the joint plan, and the gradient strings. */
+/* Writes the sums over all steps, the joint plan, and the strings of the gradients. */
 static void put_total(text *t, const explanation *x)
 {
     const eg_explained *e = x->e;
@@ -503,7 +504,8 @@ static void put_total(text *t, const explanation *x)
     explain_put(t, "\n");
 }
 
-/* Plans the einsum, fills in the fields, then writes the words. NULL after an error. */
+/* Plans the einsum, fills in the members of the struct, then writes the text. NULL after an
+ * error. */
 static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
 {
     explanation x = { .b = NULL };

@@ -1,15 +1,16 @@
-/* network.c: an einsum of three and more operands: one tree of pairs for its value and all its
- * gradients.
+/* network.c: an einsum of three and more operands is computed along one tree of pairs, for its
+ * value and all its gradients.
  *
- * While the context records, the results of the pairs are kept beside the node (docs/design.md):
- * the values of the tree. A cotangent g goes down the same tree: the cotangent of a child is a
- * product of its parent's cotangent and of the other child's value. So all cotangents cost two
- * products for each pair, however many operands there are. Values that were not kept are computed
- * again. If only some cotangents are wanted, the tree that is cheapest for them is used
- * (contraction/order.c). Tangents go up the tree in the same way.
+ * While the context records, the results of the pairs are kept with the node (docs/design.md); they
+ * are called the values of the tree. A cotangent g is propagated down the same tree: the cotangent
+ * of a child is the product of its parent's cotangent and the other child's value. All cotangents
+ * together thus take two products for each pair, however many operands there are. Values that were
+ * not kept are computed again. If only some cotangents are wanted, the tree that is cheapest for
+ * these is used (contraction/order.c). Tangents are propagated up the tree in the same way.
  *
- * A kept value is numbers at first. Where products are recorded, it becomes a tensor, an einsum of
- * the operands below it, so that gradients of every order exist; else pass.c reads the numbers. */
+ * A kept value is at first an array without a tensor. Where products are recorded, it becomes a
+ * tensor, an einsum of the operands below it, so that gradients of every order exist; else pass.c
+ * reads the array. */
 #include "einsum/network.h"
 #include <string.h>
 
@@ -22,14 +23,14 @@ static eg_network *network_of(const eg_tensor *y)
 bool eg__network_save(eg_tensor *y) { return eg_node_save(y, sizeof(eg_network)) != NULL; }
 
 /* -- the value -------------------------------------------------------------------------------- */
-/* The operands and pairs of a step when only some values of the tree are tensors: the nearest such
- * values below the step, and the pairs in between, in numbers of their own. */
+/* Describes a step when only some values of the tree are tensors: its operands are the nearest such
+ * values below it, and its pairs are those in between, renumbered. */
 typedef struct frontier {
     int count, steps;
-    int number[EG_EINSUM_MAX]; /* in the tree */
+    int number[EG_EINSUM_MAX]; /* their numbers in the tree */
     int pair[EG_EINSUM_MAX][2];
 } frontier;
-/* Finds them: first the steps in between, then the numbers that these read, then their pairs. */
+/* Finds them: first the steps in between, then the operands that these read, then their pairs. */
 static void find_frontier(frontier *f, const eg_tree *t, int step)
 {
     bool pair = true;
@@ -65,8 +66,8 @@ static void find_frontier(frontier *f, const eg_tree *t, int step)
         }
 }
 
-/* Finds them, and sets in[] and of[] to the operands and their labels. value: by step, the kept
- * values below the step. */
+/* Calls find_frontier, and sets in[] and of[] to the operands and their labels. value: by step, the
+ * kept values below the step. */
 static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *x,
                         const uint16_t *const *label, eg_tensor *const *value, eg_tensor **in,
                         const uint16_t **of)
@@ -78,23 +79,22 @@ static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *
         of[k] = v < 0 ? label[number] : eg__tree_labels(t, v);
     }
 }
-/* True if kept values can be numbers in one piece of memory: if all have one dtype, that of the
- * operands, there are no copies, and no step is being captured, which gives results their positions
- * itself. */
+/* True if kept values can be arrays in one block of memory: all operands have one dtype, there are
+ * no copies, and no step is being captured, which assigns addresses to results itself. */
 static bool keeps_numbers(const eg_ctx *cx, int count, eg_tensor *const *x)
 {
     bool good = !cx->capture;
     for (int k = 0; good && k < count; k++) good = !x[k]->copies && x[k]->dtype == x[0]->dtype;
     return good;
 }
-/* Returns the bytes of a kept value and of what aligns the next one. The sum over all of them does
- * not leave a size_t: kept_within (contraction/program.c) keeps less than 2^63 bytes. */
+/* Returns the bytes of a kept value, rounded up to the alignment of the next one. The sum over all
+ * values fits a size_t: kept_within (contraction/program.c) keeps less than 2^63 bytes. */
 static size_t kept_bytes(const eg_tree *t, int s)
 {
     return t->kept >> s & 1 ? ((size_t)t->step[s].bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN : 0;
 }
-/* Applies the call, whose program leaves the values that the gradient will read beside the node.
- * Poison after an error. */
+/* Applies the call, whose program writes the values that the gradient will read to memory of the
+ * node. Poison after an error. */
 static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_call *c,
                                         const void *attr, size_t attr_size, int count,
                                         eg_tensor *const *x)
@@ -122,7 +122,8 @@ static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_ca
     w->call = NULL;
     return y;
 }
-/* The same with values that are tensors. The call is copied first, since planning may evict it. */
+/* As apply_keeping_numbers, with values that are tensors. The call is copied first, since planning
+ * may evict it. */
 static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_call *c,
                                         const void *attr, size_t attr_size, int count,
                                         eg_tensor *const *x)
@@ -228,9 +229,9 @@ static eg_tensor *kept_value(pass *p, int v)
     return p->value[v];
 }
 
-/* -- the tree of a pass ----------------------------------------------------------------------- */
-/* Plans the tree and remembers it. NULL after an error. */
-static const eg_tree *planned(const eg_tensor *y, const eg_network *w, uint64_t wanted)
+/* -- the tree of a backward or forward pass ---------------------------------------------------- */
+/* Plans the tree and stores it in the cache. NULL after an error. */
+static const eg_tree *network_planned_tree(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
     const eg_tree *had = w ? w->tree : NULL;
     eg_ctx *cx = y->cx;
@@ -284,11 +285,11 @@ const eg_tree *eg__network_tree(const eg_tensor *y, const eg_network *w, uint64_
     /* if all values are kept, the tree that is best for the value is best for all cotangents */
     const bool same =
         w && w->tree && w->tree->searched && wanted == all && (w->tree->kept & inner) == inner;
-    return same ? w->tree : planned(y, w, wanted);
+    return same ? w->tree : network_planned_tree(y, w, wanted);
 }
-/* Begins a pass for the wanted cotangents; with g NULL for tangents that only the wanted operands
- * have. Its arrays are in the open scope. False after an error. */
-static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
+/* Begins a pass for the wanted cotangents or, with g NULL, for tangents, where only the wanted
+ * operands have one. Its arrays are in the open scope. False after an error. */
+static bool network_begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 {
     const eg_network *w = network_of(y);
     const int n = y->count, numbers = 2 * n - 1, steps = n - 1;
@@ -312,7 +313,7 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
     p->sibling = p->parent + numbers;
     p->kept = p->sibling + numbers;
     t = p->tree;
-    /* a captured step reads no numbers that are in no tensor */
+    /* a captured step does not read arrays that belong to no tensor */
     const bool read = w && (w->value || (w->kept && !eg__capturing(y->cx)));
     if (w && w->value) memcpy(p->value, w->value, (size_t)steps * sizeof *p->value);
     for (int s = 0; s < steps; s++) {
@@ -331,16 +332,16 @@ static bool begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
 
 /* -- down and up the tree --------------------------------------------------------------------- */
 /* Returns alpha times the product of a and b, with the labels of step s's result. */
-static eg_tensor *one_pair(const pass *p, int s, double alpha, eg_tensor *a, const uint16_t *la,
-                           eg_tensor *b, const uint16_t *lb)
+static eg_tensor *network_product(const pass *p, int s, double alpha, eg_tensor *a,
+                                  const uint16_t *la, eg_tensor *b, const uint16_t *lb)
 {
     return eg__einsum_keyed(NULL, &eg__any_order, alpha, 2, (eg_tensor *[]){ a, b },
                             (const uint16_t *[]){ la, lb }, p->tree->step[s].rank,
                             eg__tree_labels(p->tree, s));
 }
-/* Returns the value of a number of the tree: an operand, a kept value, or one that is computed
+/* Returns the value of an operand or step: an operand, a kept value, or one that is computed
  * again. */
-static eg_tensor *value_of(pass *p, int number)
+static eg_tensor *network_value(pass *p, int number)
 {
     const int s = number - p->y->count;
     if (p->up[number]) return p->up[number];
@@ -348,13 +349,13 @@ static eg_tensor *value_of(pass *p, int number)
     p->label[number] =
         eg__tree_labels(kept < 0 ? p->tree : network_of(p->y)->tree, kept < 0 ? s : kept);
     if (kept >= 0) return p->up[number] = kept_value(p, kept);
-    eg_tensor *x = value_of(p, a), *z = value_of(p, b);
-    return p->up[number] = one_pair(p, s, 1, x, p->label[a], z, p->label[b]);
+    eg_tensor *x = network_value(p, a), *z = network_value(p, b);
+    return p->up[number] = network_product(p, s, 1, x, p->label[a], z, p->label[b]);
 }
-/* Sets in[] and label[] to the two factors of a number's cotangent: its parent's cotangent and the
- * other child's value. Returns what their product is multiplied by: the einsum's factor where the
- * parent is the result. */
-static double factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
+/* Sets in[] and label[] to the two factors of the cotangent of an operand or step: its parent's
+ * cotangent and the other child's value. Returns the factor of their product: the einsum's alpha
+ * where the parent is the result, else 1. */
+static double network_factors(pass *p, int number, eg_tensor **in, const uint16_t **label)
 {
     const int s = p->parent[number], parent = p->y->count + s, other = p->sibling[number];
     const bool root = s == p->tree->steps - 1;
@@ -364,34 +365,38 @@ static double factors(pass *p, int number, eg_tensor **in, const uint16_t **labe
     } else {
         label[0] = eg__tree_labels(p->tree, s);
         if (!p->down[parent]) {
-            const double alpha = factors(p, parent, in, label);
-            p->down[parent] = one_pair(p, s, alpha, in[0], label[0], in[1], label[1]);
+            const double alpha = network_factors(p, parent, in, label);
+            p->down[parent] = network_product(p, s, alpha, in[0], label[0], in[1], label[1]);
             label[0] = eg__tree_labels(p->tree, s);
         }
         in[0] = p->down[parent];
     }
-    in[1] = value_of(p, other);
+    in[1] = network_value(p, other);
     label[1] = p->label[other];
     return root ? eg__einsum_alpha(p->y) : 1;
 }
 
-/* Returns the operands (bit set) whose cotangents the running sweep wants, by its marks. */
-static uint64_t asked_for(const eg_tensor *y, int i)
+/* Returns the operands (bit set) whose cotangents the current backward pass needs, by its marks. */
+static uint64_t network_wanted(const eg_tensor *y, int i)
 {
     uint64_t wanted = (uint64_t)1 << i;
     for (int k = 0; k < y->count && y->cx->pull; k++)
         if (y->in[k]->sweep == y->cx->sweep && y->in[k]->slot >= 0) wanted |= (uint64_t)1 << k;
     return wanted;
 }
-/* Computes the wanted cotangents at once, or else begins a pass for them. False after an error. */
-static bool start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted)
+/* Computes the wanted cotangents at once if possible, else begins a pass for them. False after an
+ * error. */
+static bool network_start(pass *p, eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted)
 {
     eg_tensor *dx[EG_EINSUM_MAX] = { NULL };
     const size_t bytes = (size_t)y->count * sizeof *dx;
-    if (!eg__network_at_once(y, w, g, wanted, dx)) return !y->cx->failed && begin(p, y, g, wanted);
+    if (!eg__network_at_once(y, w, g, wanted, dx))
+        return !y->cx->failed && network_begin(p, y, g, wanted);
     *p = (pass){ .y = y, .g = g, .dx = eg__alloc(y->cx, bytes) };
     return p->dx && memcpy(p->dx, dx, bytes);
 }
+/* The first call in a visit of the node computes or prepares the cotangents of all operands that
+ * the backward pass needs; the other calls of the same visit (eg_ctx.pull) use them. */
 eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_network *w = network_of(y);
@@ -402,16 +407,16 @@ eg_tensor *eg__network_cotangent(eg_tensor *y, eg_tensor *g, int i)
     if (pull && p->pull == pull && p->g == g && p->dx && p->dx[i]) return p->dx[i];
     if (!eg__check_all(y->cx, "einsum", 1, &g)) return eg__poison(y->cx);
     if (!pull || p->pull != pull || p->g != g || (p->dx && !p->dx[i])) {
-        if (!start(p, y, w, g, asked_for(y, i))) return eg__poison(y->cx);
+        if (!network_start(p, y, w, g, network_wanted(y, i))) return eg__poison(y->cx);
         p->pull = pull;
     }
     if (p->dx) return p->dx[i];
-    const double alpha = factors(p, i, in, label);
+    const double alpha = network_factors(p, i, in, label);
     return eg__einsum_cotangent(y, i, alpha, in, label);
 }
 
-/* Returns the tangent of a number from those of its children; NULL if neither has one. */
-static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
+/* Returns the tangent of an operand or step from those of its children; NULL if neither has one. */
+static eg_tensor *network_tangent(pass *p, int number, eg_tensor *const *dx)
 {
     const int s = number - p->y->count;
     if (s < 0) return dx[number];
@@ -421,12 +426,12 @@ static eg_tensor *tangent_of(pass *p, int number, eg_tensor *const *dx)
         root ? eg__einsum_labels_of(p->y, p->y->count) : eg__tree_labels(p->tree, s);
     eg_tensor *sum = NULL;
     for (int q = 0; q < 2; q++) {
-        eg_tensor *d = tangent_of(p, child[q], dx);
+        eg_tensor *d = network_tangent(p, child[q], dx);
         if (!d) continue;
         eg_tensor *in[2] = { d, d };
         const uint16_t *label[2];
         for (int k = 0; k < 2; k++) {
-            if (k != q) in[k] = value_of(p, child[k]);
+            if (k != q) in[k] = network_value(p, child[k]);
             label[k] = k == q && child[k] >= p->y->count
                            ? eg__tree_labels(p->tree, child[k] - p->y->count)
                            : p->label[child[k]];
@@ -444,10 +449,13 @@ eg_tensor *eg__network_tangent(eg_tensor *y, eg_tensor *const *dx)
     uint64_t moved = 0;
     for (int k = 0; k < y->count; k++)
         if (dx[k]) moved |= (uint64_t)1 << k;
-    return begin(&p, y, NULL, moved) ? tangent_of(&p, 2 * y->count - 2, dx) : eg__poison(y->cx);
+    return network_begin(&p, y, NULL, moved) ? network_tangent(&p, 2 * y->count - 2, dx)
+                                             : eg__poison(y->cx);
 }
 
 /* -- its cost ---------------------------------------------------------------------------------- */
+/* The multiply-adds are those of the tree by which the node was made, if it is known; the values
+ * that it keeps are added to the bytes. */
 void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *label,
                       const eg_labelled *out, eg_op_cost *cost)
 {

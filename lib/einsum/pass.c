@@ -1,14 +1,14 @@
-/* pass.c: all cotangents of a network at once, while nothing is recorded.
+/* pass.c: all cotangents of an einsum of three or more operands at once, while nothing is recorded.
  *
- * The products that a cotangent takes on its way down the tree depend on the tree, on the wanted
- * cotangents and on the strides of g alone. They are planned once and remembered under that short
- * key, as one list of programs. A run makes a tensor for each wanted cotangent; the cotangents in
- * between are numbers in one piece of memory, where those that are no longer read make room for the
- * next. network.c computes the same products one by one, as recorded einsums, to the same bits. */
+ * The products of such a backward pass depend only on the tree, on the wanted cotangents and on the
+ * strides of g. They are planned once and stored in the cache of plans under that short key, as one
+ * list of programs. A run makes a tensor for each wanted cotangent; the cotangents in between are
+ * arrays in one block of memory, in which those that are no longer needed are overwritten.
+ * network.c computes the same products one by one as recorded einsums, with the same bits. */
 #include "einsum/network.h"
 #include <string.h>
 
-/* Operands and values have their numbers in the tree; the cotangent of number k has number
+/* Operands and values have the numbers of the tree; the cotangent of number k has number
  * number_down(n, k). */
 enum { NUMBERS = 2 * EG_EINSUM_MAX, PRODUCTS = 3 * EG_EINSUM_MAX };
 static int number_down(int n, int number) { return 2 * n - 1 + number; }
@@ -16,23 +16,24 @@ static int number_down(int n, int number) { return 2 * n - 1 + number; }
 /* One product: number `to` from numbers a and b. */
 typedef struct product {
     int16_t a, b, to;
-    bool result;               /* true: the cotangent of an operand, a tensor; false: in between */
-    int64_t *stride;           /* of a result */
-    int64_t at;                /* of what is in between: its place in the pass' memory, in bytes */
-    int64_t bytes;             /* of number `to` */
-    const eg_program *program; /* of one step, … */
-    const eg_pairing *pairing; /* … which this is */
+    bool result;     /* true: the cotangent of an operand, a tensor; false: an array in between */
+    int64_t *stride; /* strides of a tensor */
+    int64_t at;      /* offset of an array in the block of memory, in bytes */
+    int64_t bytes;   /* bytes of number `to` */
+    const eg_program *program; /* a program of one step, … */
+    const eg_pairing *pairing; /* … and that step */
 } product;
-/* A remembered pass. */
+/* A planned pass. */
 typedef struct plan {
-    int products;  /* 0: this pass is not computed at once */
-    size_t room;   /* bytes of cotangents and values in between */
-    int16_t *kept; /* by step of the pass' tree: the step of the node's tree that kept it, or −1 */
+    int products; /* 0: this pass cannot be computed at once */
+    size_t room;  /* bytes of the block of memory */
+    /* by step of this pass' tree: the step of the node's tree that kept its value, or −1 */
+    int16_t *kept;
     product product[];
 } plan;
 
 /* -- planning ---------------------------------------------------------------------------------- */
-/* A plan that is being made. x[] are headers without numbers, except those of operands and g. */
+/* A plan that is being made. x[] are headers without elements, except those of operands and g. */
 typedef struct planning {
     eg_tensor *y;
     const eg_tree *t;
@@ -40,12 +41,12 @@ typedef struct planning {
     int steps;
     eg_tensor *x[2 * NUMBERS]; /* by number; NULL: not made yet */
     const uint16_t *label[2 * NUMBERS];
-    int last[2 * NUMBERS]; /* the product that reads it last */
+    int last[2 * NUMBERS]; /* the last product that reads it */
     int products;
     product product[PRODUCTS];
     int16_t kept[EG_EINSUM_MAX];
     size_t room, bytes; /* bytes: of programs and strides */
-    eg_planning draft;  /* of the last product */
+    eg_planning draft;  /* the draft of the last product */
 } planning;
 
 /* Makes the header of a number. NULL after an error. */
@@ -63,8 +64,8 @@ static eg_tensor *pass_header(planning *p, int number, int rank, const uint16_t 
     p->label[number] = label;
     return p->x[number] = x;
 }
-/* True if the product of a and b has these labels, each once: then it is the cotangent, without
- * stretching and without a diagonal. */
+/* True if the product of a and b has these labels, each once: then it is the cotangent itself,
+ * without broadcasting and without a diagonal. */
 static bool pass_plain(const planning *p, int a, int b, int rank, const uint16_t *label)
 {
     for (int k = 0; k < rank; k++)
@@ -74,7 +75,8 @@ static bool pass_plain(const planning *p, int a, int b, int rank, const uint16_t
             return false;
     return true;
 }
-/* Appends the product that makes a number. False if it is not plain, and after an error. */
+/* Appends the product that computes a number. False if it is not plain (pass_plain), and after an
+ * error. */
 static bool pass_append(planning *p, int a, int b, int to, int rank, const uint16_t *label)
 {
     eg_ctx *cx = p->y->cx;
@@ -100,7 +102,8 @@ static bool pass_append(planning *p, int a, int b, int to, int rank, const uint1
     p->last[a] = p->last[b] = p->products++;
     return true;
 }
-/* Appends the products that make the value of a number, unless it exists. False as above. */
+/* Appends the products that compute the value of a number, unless it exists. False as
+ * pass_append. */
 static bool pass_value(planning *p, int number)
 {
     const int s = number - p->y->count;
@@ -111,8 +114,9 @@ static bool pass_value(planning *p, int number)
     const int a = p->t->step[s].a, b = p->t->step[s].b;
     return pass_value(p, a) && pass_value(p, b) && pass_append(p, a, b, number, rank, label);
 }
-/* Appends the products that take the cotangent of step s down to the wanted operands: first the
- * cotangents of operands, then those of steps, so that few are needed at a time. False as above. */
+/* Appends the products that propagate the cotangent of step s to the wanted operands: first the
+ * cotangents of operands, then those of steps, so that few arrays are needed at a time. False as
+ * pass_append. */
 static bool pass_down(planning *p, int s)
 {
     const int n = p->y->count, child[2] = { p->t->step[s].a, p->t->step[s].b };
@@ -131,7 +135,7 @@ static bool pass_down(planning *p, int s)
         }
     return true;
 }
-/* Gives all that is no result a place: the lowest that is free until it is read last. */
+/* Gives each array the lowest offset that is free until its last use. */
 static void pass_positions(planning *p)
 {
     eg__stretch taken[PRODUCTS];
@@ -154,7 +158,7 @@ static size_t pass_bytes(const planning *p)
     return sizeof(plan) + (size_t)p->products * sizeof *p->product +
            eg__up16((size_t)p->steps * sizeof *p->kept) + p->bytes;
 }
-/* Copies what was planned to room of that many bytes. The tree is not read: making the room may
+/* Copies the plan to memory of that many bytes. The tree is not read: allocating the memory may
  * have evicted it. */
 static const plan *pass_copied(void *room, const planning *p)
 {
@@ -180,7 +184,7 @@ static const plan *pass_copied(void *room, const planning *p)
     }
     return to;
 }
-/* Plans a pass and remembers it under its key. NULL after an error. */
+/* Plans a pass and stores it under its key. NULL after an error. */
 static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g, uint64_t wanted,
                                 const eg_plan_key *key)
 {
@@ -239,7 +243,7 @@ static bool pass_run(const plan *p, eg_tensor *y, const eg_network *w, const eg_
     for (int k = 0; good && k < p->products; k++) {
         const product *q = &p->product[k];
         if (!q->result) at[q->to] = room + q->at;
-        /* the factor of the einsum comes with the cotangent of its result */
+        /* the einsum's factor enters with the cotangent of its result */
         const double alpha = q->a == root ? eg__einsum_alpha(y) : 1;
         good = eg__pair_run(cx, q->pairing, at[q->a], at[q->b], at[q->to], alpha, false, NULL);
     }

@@ -1,5 +1,5 @@
-/* plan.c: eg_plan: a program and the shapes that it is for, in one block of malloc. It is made with
- * a temporary context. */
+/* plan.c: eg_plan, a program with the shapes that it is for, in one block from malloc. It is made
+ * in a temporary context. */
 #include "einsum/einsum.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ eg_shape eg_shape_of(const eg_tensor *x)
     return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
-/* True if the bytes from the first to the last element of the shape do not overflow 64 bits. */
+/* True if the distance from the first to the last element of the shape, in bytes, fits 64 bits. */
 static bool reachable(const eg_shape *s)
 {
     int64_t reach = 0, step;
@@ -29,7 +29,7 @@ static bool reachable(const eg_shape *s)
     }
     return reach <= INT64_MAX / 16;
 }
-/* Makes a view of one element: planning reads no values. */
+/* Makes a view of one element: planning reads no elements. */
 eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
 {
     int64_t stride[EG_RANK_MAX];
@@ -47,7 +47,7 @@ eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
             cx, EG_ERROR_SHAPE,
             "einsum: the strides of an operand of rank %d lead further than 64 bits can count",
             s->rank);
-    uint64_t w = 1; /* where the sizes are too large for strides, eg__alias refuses them */
+    uint64_t w = 1; /* if the sizes are too large for strides, eg__alias refuses them */
     for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1)
         stride[k] = s->stride ? s->stride[k] : (int64_t)w;
     eg_tensor *one = eg__new(cx, s->dtype, 0, NULL),
@@ -69,7 +69,7 @@ static eg_shape plan_kept(const eg_tensor *x, int64_t **next)
 
 /* Refuses what einsum would refuse, and copies the shapes and the program into one block. NULL
  * after an error, recorded in cx. */
-static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
+static eg_plan *plan_make(eg_ctx *cx, const eg_plan_args *o)
 {
     eg_tensor *given[EG_EINSUM_MAX], *x[EG_EINSUM_MAX];
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: the spec is NULL"), NULL;
@@ -127,13 +127,14 @@ static eg_plan *make(eg_ctx *cx, const eg_plan_args *o)
     return p;
 }
 
+/* The error of the temporary context, which is closed before the return, is copied to .why. */
 eg_plan *eg_plan_new_with(const eg_plan_args *given)
 {
     eg_plan_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
-    eg_plan *p = cx ? make(cx, &o) : NULL;
+    eg_plan *p = cx ? plan_make(cx, &o) : NULL;
     if (o.why && o.room)
         snprintf(o.why, o.room, "%s",
                  p              ? ""
@@ -145,6 +146,7 @@ eg_plan *eg_plan_new_with(const eg_plan_args *given)
 void eg_plan_free(eg_plan *p) { free(p); }
 const eg_shape *eg_plan_out(const eg_plan *p) { return p ? &p->out : NULL; }
 
+/* beta other than 0 and 1 is applied first; the program then adds to out. */
 int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
 {
     if (!p) return -1;
@@ -164,8 +166,8 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
     return good ? 0 : -1;
 }
 
-/* -- runs on tensors, which are checked ------------------------------------------------------- */
-static bool is(const eg_tensor *x, const eg_shape *s)
+/* -- runs on tensors, which are checked -------------------------------------------------------- */
+static bool plan_has_shape(const eg_tensor *x, const eg_shape *s)
 {
     if (x->dtype != s->dtype || x->rank != s->rank) return false;
     for (int k = 0; k < s->rank; k++)
@@ -207,14 +209,16 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
     if (!p) return snprintf(why, room, "einsum: the plan is NULL"), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
-        if (!x || x->live != EG_LIVE || x->poison || !is(x, k < 0 ? &p->out : &p->operand[k]))
+        if (!x || x->live != EG_LIVE || x->poison ||
+            !plan_has_shape(x, k < 0 ? &p->out : &p->operand[k]))
             return plan_refused(p, k, x, why, room);
-        if (x->copies) return snprintf(why, room, "einsum: a plan takes no copies"), -1;
+        if (x->copies)
+            return snprintf(why, room, "einsum: a plan cannot run on tensors with copies"), -1;
         if (k < 0 && x->st->hold && !x->st->hold->writable)
-            return snprintf(why, room, "einsum: out lies in foreign memory that is read-only"), -1;
+            return snprintf(why, room, "einsum: out is read-only foreign memory"), -1;
         if (k < 0) continue;
         if (eg__overlap(out, x))
-            return snprintf(why, room, "einsum: operand %d lies in the memory of out", k + 1), -1;
+            return snprintf(why, room, "einsum: operand %d shares memory with out", k + 1), -1;
         data[k] = x->data;
     }
     if (eg_plan_run(p, data, out->data))

@@ -1,5 +1,5 @@
 /* strings.c: the public einsum: reads a string for given tensors, checks the options, and calls
- * einsum.c with labels. What was read is kept in the plan memory by string and sizes. */
+ * einsum.c with labels. What was read is stored in the cache of plans, by string and sizes. */
 #include "einsum/einsum.h"
 #include <math.h>
 #include <string.h>
@@ -11,6 +11,7 @@ static size_t reading_bytes(const eg_bound *b)
     return sizeof(eg_spec_labels) + (size_t)b->terms * sizeof(eg_term_labels) +
            (items + (size_t)b->out.rank) * sizeof(int64_t) + 2 * items * sizeof(uint16_t);
 }
+/* Copies the labels and sizes of a bound term to *label and *dim, which are advanced. */
 static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
                                       uint16_t **label)
 {
@@ -29,7 +30,8 @@ static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t,
     *label += 2 * t->items;
     return q;
 }
-static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
+/* Writes what eg__bind found to `room`: the struct, then sizes, then labels. */
+static const eg_spec_labels *strings_write_reading(void *room, const eg_bound *b)
 {
     eg_spec_labels *r = room;
     int64_t *dim = (int64_t *)(void *)&r->operand[b->terms];
@@ -45,7 +47,8 @@ static const eg_spec_labels *reading_in(void *room, const eg_bound *b)
     return r;
 }
 
-/* From the plan memory, else read and bound; what eg__bind found is copied into the entry. */
+/* An entry of the cache of plans or, if there is none, read and bound now; what eg__bind found is
+ * copied into the entry. */
 const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *who, const char *spec,
                                          bool broadcast, int count, eg_tensor *const *operand,
                                          eg_tensor **x)
@@ -79,10 +82,10 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *who, const char
     }
     void *room = eg__plans_add(cx, &key, reading_bytes(b));
     if (!room) room = eg__alloc(cx, reading_bytes(b));
-    return room ? reading_in(room, b) : NULL;
+    return room ? strings_write_reading(room, b) : NULL;
 }
 
-/* -- out= ------------------------------------------------------------------------------------- */
+/* -- .out -------------------------------------------------------------------------------------- */
 bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spec_labels *r)
 {
     char a[256], b[256];
@@ -96,8 +99,9 @@ bool eg__out_fits(eg_ctx *cx, const eg_tensor *out, eg_dtype dtype, const eg_spe
 }
 /* Writes the einsum to .out. If .out shares memory with an operand, the result is computed in other
  * memory first, then added or copied. False after an error. */
-static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
-                 const eg_spec_labels *r, eg_tensor *const *x, const uint16_t *const *label)
+static bool einsum_into_out(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order,
+                            const eg_spec_labels *r, eg_tensor *const *x,
+                            const uint16_t *const *label)
 {
     const int count = o->count;
     eg_tensor *target = r->out.changed ? eg_view_n(o->out, r->out.items, r->out.dim) : o->out;
@@ -109,7 +113,7 @@ static bool into(eg_ctx *cx, const eg_einsum_args *o, const eg_order_args *order
         if (beta != 0 && beta != 1 && !eg__scale_act(target, beta)) return false;
         return eg__einsum_into(target, alpha, beta != 0, order, count, x, label, r->out.label);
     }
-    /* planning the contraction below may evict r from the plan memory: copy what it says of out */
+    /* copied, since planning the contraction below may evict r from the cache */
     uint16_t out[EG_RANK_MAX], counting[EG_RANK_MAX];
     const int rank = r->out.items;
     if (rank) memcpy(out, r->out.label, (size_t)rank * sizeof *out);
@@ -138,7 +142,7 @@ bool eg__einsum_usable(eg_ctx *cx, const eg_einsum_args *o)
 }
 bool eg__einsum_dtypes(eg_ctx *cx, int count, eg_tensor *const *x)
 {
-    int first = 0; /* the operand whose dtype decides what all are read as */
+    int first = 0; /* the operand whose dtype the others are compared with */
     while (first < count - 1 && eg__is_half(x[first]->dtype)) first++;
     for (int k = 0; k < count; k++) {
         const bool half = eg__is_half(x[k]->dtype) && eg__is_float(x[first]->dtype);
@@ -170,7 +174,7 @@ bool eg__factor_fits(eg_ctx *cx, const char *name, double factor, eg_dtype dtype
 }
 
 /* -- public ----------------------------------------------------------------------------------- */
-/* True if .out, .alpha and .beta can be used; else records what is wrong. */
+/* True if .out, .alpha and .beta can be used; else records an error. */
 static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
 {
     const double beta = eg_option(o->beta, 0);
@@ -198,7 +202,7 @@ static bool out_usable(eg_ctx *cx, const eg_einsum_args *o)
     return !cx->failed && (!o->out || eg__target("einsum", o->out));
 }
 /* -- add: y + beta c, where c broadcasts to y ------------------------------------------------- */
-/* True if c can be added to a result of that type and shape; else records why not. */
+/* True if c can be added to a result of that type and shape; else records an error. */
 static bool add_fits(eg_ctx *cx, eg_tensor *c, eg_dtype dtype, int rank, const int64_t *dim)
 {
     char a[256], b[256];
@@ -240,12 +244,14 @@ static eg_tensor *einsum_and_add(eg_ctx *cx, const eg_einsum_args *o)
     eg_tensor *c = add_scaled(o->add, o->beta);
     return eg_ok(c) ? eg__add(y, eg_expand_n(c, y->rank, y->dim)) : c;
 }
-/* The key of a call without options but alpha, which plans do not depend on. */
+/* The key of a call without options other than alpha, which is not part of plans. */
 static eg_plan_key key_of_spec(const char *spec, bool broadcast, int count, eg_tensor *const *x)
 {
     const eg_key_kind kind = broadcast ? EG_KEY_SPEC_ONES : EG_KEY_SPEC;
     return (eg_plan_key){ kind, count, strlen(spec), spec, x };
 }
+/* A call with the key of an earlier one is applied at once. Otherwise options are checked, the
+ * string is read, and the einsum is planned or written to .out. */
 eg_tensor *eg_einsum_with(const eg_einsum_args *o)
 {
     if (!o || o->size < sizeof *o) { /* built with an older header */
@@ -262,7 +268,7 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *o)
         !o->out && !o->add && o->beta == 0 && !o->path && !o->steps && !o->limit && !o->keep_limit;
     const eg_plan_key what = key_of_spec(o->spec, o->broadcast, o->count, o->operands);
     const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
-    /* a fraction times integers is refused below */
+    /* a factor that is not an integer, with an integer dtype, is refused below */
     const bool fits = eg__is_inexact(dtype) || alpha == rint(alpha);
     eg_tensor *again = plain && fits ? eg__einsum_lookup(cx, &what, alpha) : NULL;
     if (again) return again;
@@ -283,12 +289,12 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *o)
     for (int k = 0; k < o->count; k++) same &= x[k] == o->operands[k];
     const eg_order_args order = eg__order_of(o->path, o->steps, o->limit, o->keep_limit);
     if (o->out) {
-        if (!eg__out_fits(cx, o->out, dtype, r) || !into(cx, o, &order, r, x, label))
+        if (!eg__out_fits(cx, o->out, dtype, r) || !einsum_into_out(cx, o, &order, r, x, label))
             return eg__poison(cx);
         o->out->st->version++;
         return o->out;
     }
-    int64_t dim[EG_RANK_MAX]; /* a copy: planning may evict r from the plan memory */
+    int64_t dim[EG_RANK_MAX]; /* copied, since planning may evict r from the cache */
     const int rank = r->rank;
     const bool merge = r->out.changed;
     if (merge && rank) memcpy(dim, r->dim, (size_t)rank * sizeof *dim);
@@ -300,7 +306,8 @@ eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
 {
     eg_ctx *cx = eg__context_of("einsum", count, operands);
     if (!cx) return NULL;
-    if (spec && count <= EG_EINSUM_MAX) { /* a call like an earlier one, before anything else */
+    /* a call with the key of an earlier one, checked first because it is the usual case */
+    if (spec && count <= EG_EINSUM_MAX) {
         const eg_plan_key what = key_of_spec(spec, false, count, operands);
         if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, operands)) return eg__poison(cx);
         eg_tensor *again = eg__einsum_lookup(cx, &what, 1);
@@ -310,13 +317,13 @@ eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands)
         .size = sizeof(eg_einsum_args), .spec = spec, .count = count, .operands = operands });
 }
 
-/* -- by numbers ------------------------------------------------------------------------------- */
-/* The indices of a call in the order in which they first stand. */
+/* -- labels given as integers ------------------------------------------------------------------ */
+/* The indices of a call in the order of their first occurrence. */
 typedef struct indices {
     int n;
     int number[EG_LABEL_MAX], times[EG_LABEL_MAX];
     int64_t size[EG_LABEL_MAX];
-    int first[EG_LABEL_MAX]; /* the operand that has it first */
+    int first[EG_LABEL_MAX]; /* the operand of its first occurrence */
 } indices;
 static int index_at(const indices *l, int number)
 {
@@ -324,8 +331,8 @@ static int index_at(const indices *l, int number)
         if (l->number[k] == number) return k;
     return -1;
 }
-/* Notes that axis r of operand k, counted from 0, has this index. Returns the index's place; −1
- * after an error. */
+/* Records that axis r of operand k, counted from 0, has this index. Returns the position of the
+ * index in the list; −1 after an error. */
 static int index_noted(eg_ctx *cx, indices *l, int number, int k, int64_t size)
 {
     int at = index_at(l, number);
@@ -375,6 +382,8 @@ static int index_out(eg_ctx *cx, const indices *l, int rank, const int *given, i
     }
     return n;
 }
+/* Maps the caller's integers to labels in the order of their first occurrence; sizes are compared
+ * on the way. */
 eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels, int rank,
                             const int *out_labels)
 {

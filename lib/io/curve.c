@@ -14,7 +14,7 @@ enum {
     CURVES = 32,
     WORD = 60,
     LEGEND = 40,
-    SAMPLE = 34, /* points of a line in the legend */
+    SAMPLE = 34, /* length of a line in the legend, in points */
     ENTRY = 22,
     TICK = 6,
     PEN = 512
@@ -29,7 +29,7 @@ typedef struct plot {
     axis x, y;
 } plot;
 
-/* Returns where v lies between the ends of the axis, in [0, 1]; NaN for a gap. */
+/* Returns the position of v between the ends of the axis, in [0, 1]; NaN for a gap. */
 static double on(const axis *a, double v)
 {
     if (!isfinite(v) || (a->logarithmic && v <= 0)) return NAN;
@@ -46,9 +46,10 @@ static void widen(axis *a, double v)
     }
 }
 
-/* -- the pen, which turns the points of a curve into lines. Of the points in one column of the
- * picture only four are drawn, the first, lowest, highest and last, so that a curve of millions of
- * points makes a small picture. */
+/* -- the pen, which converts the points of a curve to lines --
+ *
+ * Of the points in one column of the picture only four are drawn, the first, lowest, highest and
+ * last, so that a curve of millions of points makes a small picture. */
 typedef struct pen {
     eg__canvas *c;
     int colour, dash;
@@ -96,7 +97,7 @@ static bool pen_at_one_pixel(const pen *p)
 static void pen_lift(pen *p)
 {
     pen_column(p);
-    if (pen_at_one_pixel(p)) /* a line of no length would be invisible */
+    if (pen_at_one_pixel(p)) /* a line of length 0 would be invisible */
         p->c->rectangle(p->c, (int)lround(p->line->x) - 2, (int)lround(p->line->y) - 2, 4, 4,
                         p->colour);
     else if (p->count > 1)
@@ -172,7 +173,7 @@ static void curve_draw(eg__canvas *c, const void *picture)
     }
 }
 
-/* Returns a canvas with room for the axes and, beside them, for the legend. */
+/* Returns a canvas with room for the axes and, to their right, for the legend. */
 static eg__canvas curve_canvas(const eg_curves_args *o)
 {
     int widest = 0, entries = 0;
@@ -212,7 +213,7 @@ static bool curve_check(const eg_curves_args *o)
     return true;
 }
 
-/* The scales reach over all points that can be drawn. */
+/* The scales include all points that can be drawn. */
 int eg_curves_save_with(const char *path, const eg_curves_args *given)
 {
     eg_curves_args o = { .size = sizeof o };

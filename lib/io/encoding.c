@@ -1,4 +1,4 @@
-/* encoding.c: the element types of files, and the dtypes that they become. */
+/* encoding.c: the element types of files, and the dtypes to which they are converted. */
 #include "file.h"
 #include <inttypes.h>
 #include <string.h>
@@ -33,8 +33,7 @@ static uint16_t load16(const uint8_t *bytes)
     return x;
 }
 
-/* -- n elements of a file, in this machine's byte order, as elements of the next wider dtype -----
- */
+/* -- converting n elements of a file, in this machine's byte order, to the next wider dtype ---- */
 static void widen_bool(const uint8_t *in, void *out, size_t n)
 {
     bool *y = out;
@@ -89,7 +88,7 @@ const eg__encoding eg__encodings[] = {
     { "u2", "U16", EG_I32, 2, widen_u16 },
     { "f2", "F16", EG_F32, 2, widen_half },
     { "", "BF16", EG_F32, 2, widen_bfloat },
-    /* as they are stored, where that is asked for */
+    /* not converted, if as_stored is requested */
     { "i1", "I8", EG_I8, 1, NULL },
     { "u1", "U8", EG_U8, 1, NULL },
     { "f2", "F16", EG_F16, 2, NULL },
@@ -160,7 +159,8 @@ static const uint8_t *readable(eg_tensor *x, size_t *size)
 
 enum { CHUNK = 8192 };
 
-/* Elements of the same type are read directly into x; others go through a small buffer. */
+/* Elements of the same type are read directly into x; others are converted by way of a small
+ * buffer. */
 bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
@@ -182,11 +182,14 @@ bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tenso
     return true;
 }
 
+/* The tensor is a view of the mapped file if bytes, byte order and alignment allow it; else it is
+ * read. */
 eg_tensor *eg__encoding_tensor(eg__input *in, const eg__encoding *e, bool swap, eg_owner *owner,
                                int rank, const int64_t *dims)
 {
     size_t bytes;
-    if (!eg__encoding_size(e, rank, dims, &bytes)) return NULL; /* callers have looked before */
+    /* callers have checked the size before */
+    if (!eg__encoding_size(e, rank, dims, &bytes)) return NULL;
     swap &= e->width > 1;
     if (in->map && !e->widen && !swap && bytes && bytes <= in->left &&
         (uintptr_t)in->bytes % e->width == 0) {
@@ -207,7 +210,7 @@ void eg__encoding_put(eg__output *out, eg_tensor *x)
 {
     size_t n = (size_t)eg_size(x), size = 1;
     if (!n) return;
-    eg_mark mark = eg_push(eg_context(x)); /* a copy is made here if x is not row-major */
+    eg_mark mark = eg_push(eg_context(x)); /* for a copy if x is not row-major */
     const uint8_t *y = readable(x, &size);
     uint8_t part[CHUNK];
     if (y && eg__encoding_little())
@@ -222,10 +225,11 @@ void eg__encoding_put(eg__output *out, eg_tensor *x)
     eg_pop(eg_context(x), mark);
 }
 
-/* A size of 0 is left out of the product, so that the strides of an empty array fit, too. */
+/* A size of 0 is not part of the product, so that the strides of an empty array do not overflow
+ * either. */
 bool eg__encoding_size(const eg__encoding *e, int rank, const int64_t *dims, size_t *bytes)
 {
-    /* an element is never wider than 8, widening included */
+    /* no element is wider than 8 bytes, after conversion too */
     const int64_t limit = INT64_MAX / 16;
     int64_t product = 1;
     bool empty = false;

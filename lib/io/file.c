@@ -1,5 +1,5 @@
-/* file.c: reads bytes from files and memory, and writes files that appear completely or not at
- * all. */
+/* file.c: reads bytes from files and memory, and writes files that appear in the folder when they
+ * are complete. */
 #include "file.h"
 #include <eingrad/io.h>
 #include <errno.h>
@@ -40,7 +40,7 @@ bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const vo
     return !eg_error(cx);
 }
 
-/* Reads a pipe, whose length is not known, into memory up to its end. False after an error. */
+/* Reads a pipe, whose length is unknown, into memory up to its end. False after an error. */
 static bool file_read_pipe(eg__input *in)
 {
     size_t room = 0, count = 0;
@@ -86,15 +86,15 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
     return good;
 }
 
-/* A mapped file. Its holders are its input and each tensor that lies in it; the last one may be in
- * another thread. */
+/* A mapped file. Its holders are its input and each tensor in it; the last one, which unmaps it,
+ * may be in another thread. */
 struct eg__map {
     atomic_long holders;
     void *at;
     size_t bytes;
 };
-/* Pages that are written to become the process's own (MAP_PRIVATE), so that tensors can be changed
- * and the file is not. */
+/* Pages that are written to become private to the process (MAP_PRIVATE), so that tensors can be
+ * changed without changing the file. */
 void eg__file_map(eg__input *in)
 {
     if (!in->file || in->left < EG_MAP_LEAST || ftell(in->file)) return;
@@ -132,7 +132,7 @@ void eg__map_end(void *user)
     free(map);
 }
 
-/* Copies the next `count` bytes to out; false after an error: fewer are left. */
+/* Copies the next `count` bytes to out. False, after an error, if fewer are left. */
 bool eg__file_take(eg__input *in, void *out, size_t count)
 {
     if (!count) return true;
@@ -164,7 +164,7 @@ void eg__file_close(eg__input *in)
 }
 
 /* -- output ----------------------------------------------------------------------------------- */
-/* Stores errno if it is the first error of the output. */
+/* Stores errno if this is the first error of the output. */
 static void note(eg__output *out)
 {
     if (!out->error) out->error = errno ? errno : EIO;
@@ -182,13 +182,14 @@ static int report(eg__output *out)
     return -1;
 }
 
-/* A file that is being written is named ".eingrad-K.tmp" and lies in the target's folder, so that
- * renaming stays within one file system. Its writer holds a lock (flock) on it until the file has
- * its own name. A temporary file without a lock was left by a writer that was killed; the next one
- * that writes into the folder removes it. On file systems without locks nothing is removed. */
+/* A file that is being written has the name ".eingrad-K.tmp" in the target's folder, so that
+ * renaming stays within one file system. Its writer holds a lock (flock) on it until it is renamed.
+ * A temporary file without a lock was left by a writer that was killed; the next writer in the
+ * folder removes it. On file systems without locks nothing is removed. */
 enum { FILE_NAMES = 1000, FILE_GAP = 8 };
 
-static int file_folder(const char *target) /* the length of its folder, with the slash */
+/* the length of the path of its folder, including the slash */
+static int file_folder(const char *target)
 {
     const char *slash = strrchr(target, '/');
     return slash ? (int)(slash - target) + 1 : 0;
@@ -199,13 +200,13 @@ static bool file_same(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Locks the file; false if another writer holds the lock. It lasts until the last descriptor of the
- * open file is closed, at the latest at the end of the process. */
+/* Locks the file; false if another writer holds the lock. The lock ends when the last descriptor of
+ * the open file is closed, at the latest at the end of the process. */
 static bool file_lock(int fd) { return flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK; }
 
-/* Removes the name if its writer is dead. False if there is no such name. While the lock is held,
- * nobody else can give the name to another file, so the file that was compared is the one
- * removed. */
+/* Removes the file of that name if its writer is dead. False if there is no such file. While the
+ * lock is held, no other writer can give the name to another file, so the file that was compared is
+ * the one that is removed. */
 static bool file_sweep_name(const char *name)
 {
     struct stat opened, named;
@@ -218,8 +219,8 @@ static bool file_sweep_name(const char *name)
     return true;
 }
 
-/* Removes the temporary files of dead writers in the folder. Writers take the lowest name that is
- * free; two that wrote at the same time can have left a gap of some names. */
+/* Removes the temporary files of dead writers in the folder. Writers take the lowest free name;
+ * writers at the same time can have left a gap of some names. */
 static void file_sweep(const char *target)
 {
     int folder = file_folder(target);
@@ -252,8 +253,7 @@ static bool file_take_name(eg__output *out, bool (*take)(eg__output *, int *fd),
     return good;
 }
 
-/* Creates the file and locks it. False if meanwhile another writer has removed it as one that was
- * left. */
+/* Creates the file and locks it. False if another writer has removed it in between. */
 static bool take_new(eg__output *out, int *fd)
 {
     struct stat opened, named;
@@ -276,8 +276,8 @@ static bool take_link(eg__output *out, int *fd)
 }
 
 /* Opens a file without a name if the system can: a process that is killed while it writes then
- * leaves nothing. It is locked before it gets a name. Returns the descriptor; −1 if the system
- * cannot. */
+ * leaves no file. The file is locked before it gets a name. Returns the descriptor; −1 if the
+ * system cannot. */
 static int open_unnamed(const eg__output *out)
 {
 #ifdef O_TMPFILE
@@ -304,8 +304,8 @@ static FILE *make_temporary(eg__output *out)
     return file;
 }
 
-/* A regular file is written under a temporary name; a device or a pipe is opened itself. Refused
- * are folders, links to nowhere, and files without permission to write. */
+/* A regular file is written under a temporary name; a device or a pipe is opened itself. Folders,
+ * dangling links, and files without permission to write are refused. */
 bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char *path)
 {
     *out = (eg__output){ .cx = cx, .format = format, .path = path };
@@ -320,9 +320,9 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     if (there && S_ISDIR(about.st_mode)) {
         errno = EISDIR;
     } else if (!there && lstat(path, &about) == 0) {
-        errno = ENOENT; /* renaming would replace a link to nowhere */
+        errno = ENOENT; /* renaming would replace a dangling link */
     } else if (there && !S_ISREG(about.st_mode)) {
-        out->file = fopen(path, "wbe"); /* devices and pipes must not be replaced by a file */
+        out->file = fopen(path, "wbe"); /* a file must not replace a device or pipe */
     } else if (!there || access(path, W_OK) == 0) {
         out->target = there ? realpath(path, NULL) : strdup(path);
         if (out->target) out->file = make_temporary(out);
@@ -361,14 +361,14 @@ void eg__file_print(eg__output *out, const char *text, ...)
     va_end(list);
 }
 
-/* A rename is on the disk only when its folder is. File systems that cannot flush a folder report
- * EINVAL. */
+/* A rename is on the disk only when its folder is flushed. File systems that cannot flush a folder
+ * report EINVAL. */
 static void flush_folder(eg__output *out)
 {
     char *slash = strrchr(out->target, '/');
     if (slash) slash[slash == out->target] = 0;
     int fd = open(slash ? out->target : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return; /* a folder that may be written but not read */
+    if (fd < 0) return; /* the folder may be written but not read */
     if (fsync(fd) && errno != EINVAL) note(out);
     close(fd);
 }
@@ -387,7 +387,7 @@ static void file_settle(eg__output *out)
     }
 }
 
-/* Renames the file to its own name. It stays open and locked until then. */
+/* Renames the file to its target. It is open and locked until then. */
 static void file_place(eg__output *out)
 {
     errno = 0;
@@ -423,7 +423,7 @@ int eg__file_finish_all(int count, eg__output *outs)
 
 int eg__file_finish(eg__output *out) { return eg__file_finish_all(1, out); }
 
-/* The temporary name is removed while the lock is held: without it the name could be another
+/* The temporary name is removed while the lock is held; without the lock it could be another
  * writer's. */
 void eg__file_abandon(eg__output *out)
 {
@@ -435,8 +435,8 @@ void eg__file_abandon(eg__output *out)
 }
 
 /* -- a check before anything is computed ------------------------------------------------------- */
-/* Reserves memory on the disk for the temporary file, so that limits of disk and process show here;
- * writes no byte. A file system that cannot reserve is assumed to have room. */
+/* Reserves space on the disk for the temporary file without writing, so that limits of disk and
+ * process are found here. A file system that cannot reserve is assumed to have enough space. */
 static void file_reserve(eg__output *out, size_t bytes)
 {
 #ifdef __linux__

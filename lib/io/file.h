@@ -9,18 +9,18 @@
 #define EG_PRINTF(text, first)
 #endif
 
-/* -- file.c: input from a file or from memory, of which `left` bytes remain -------------------- */
+/* -- file.c: input from a file or from memory, with `left` bytes left -------------------------- */
 typedef struct eg__input {
     eg_ctx *cx;
-    const char *format, *path; /* the beginning of messages: "npy", and "x.npy" or NULL */
-    FILE *file;                /* NULL: input from `bytes` */
+    const char *format, *path; /* the beginning of error messages: "npy", and "x.npy" or NULL */
+    FILE *file;                /* NULL: the input is `bytes` */
     const uint8_t *bytes;
     uint8_t *owned;      /* all bytes of a pipe */
     struct eg__map *map; /* the mapped file that contains `bytes` */
     size_t left;
-    bool as_stored; /* f16, bf16, i8 and u8 are not widened */
-    bool in_place;  /* a tensor lies in the map */
-    /* for compressed input: unpacks the next bytes, and `bytes` is not used */
+    bool as_stored; /* f16, bf16, i8 and u8 are not converted */
+    bool in_place;  /* a tensor is a view of the map */
+    /* for compressed input: unpacks the next bytes; `bytes` is then not used */
     bool (*pull)(struct eg__input *, void *out, size_t count);
 } eg__input;
 /* True; false after an error. */
@@ -28,22 +28,23 @@ bool eg__file_open(eg__input *, eg_ctx *, const char *format, const char *path);
 bool eg__file_open_bytes(eg__input *, eg_ctx *, const char *format, const void *bytes,
                          size_t count);
 /* Maps the rest of a regular file of at least EG_MAP_LEAST bytes, so that `bytes` points to it. If
- * it cannot be mapped, the input stays as it is, to be read. */
+ * it cannot be mapped, the input is unchanged and is read. */
 enum { EG_MAP_LEAST = 1 << 20 };
 void eg__file_map(eg__input *);
-/* Brings the whole file into memory: mapped, or read if `copy` or if it cannot be mapped. False
- * after an error. */
+/* Makes the whole file available in `bytes`: mapped, or read if `copy` or if it cannot be mapped.
+ * False after an error. */
 bool eg__file_read_all(eg__input *, bool copy);
-void eg__map_share(struct eg__map *); /* one more holder */
-void eg__map_end(void *map);          /* one holder less; the last one unmaps the file */
+void eg__map_share(struct eg__map *); /* adds a holder */
+void eg__map_end(void *map);          /* ends a holder's use; the last one unmaps the file */
 bool eg__file_take(eg__input *, void *out, size_t count);
 /* Records "format: path: sentence" as an error. Returns false. */
 bool eg__file_refuse(const eg__input *, const char *sentence, ...) EG_PRINTF(2, 3);
-bool eg__file_no_memory(const eg__input *); /* records "format: path: out of memory"; false */
+/* records "format: path: out of memory"; returns false */
+bool eg__file_no_memory(const eg__input *);
 void eg__file_close(eg__input *);
 
-/* -- file.c: output that appears completely or not at all; after the first error nothing is
- * written */
+/* -- file.c: output that appears in the folder when it is complete; after the first error nothing
+ * is written -- */
 typedef struct eg__output {
     eg_ctx *cx;
     const char *format, *path;
@@ -51,10 +52,11 @@ typedef struct eg__output {
     /* the path with links resolved; NULL for a device, and if the caller gave the stream */
     char *target, *temporary;
     bool unnamed; /* the file has no name yet */
-    /* receives all bytes that are written: a member of an archive */
+    /* for a member of an archive: receives all bytes that are written */
     void (*push)(struct eg__output *, const void *bytes, size_t count);
-    void *sink; /* push's */
-    /* numbers of an archive from this one on are stored in 64 bits; 0: those that do not fit 32 */
+    void *sink; /* data of push */
+    /* integers of an archive that are at least this are stored in 64 bits; 0: those that do not fit
+     * 32 */
     uint64_t wide;
     int error; /* errno of the first failure */
 } eg__output;
@@ -63,9 +65,9 @@ void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *);
 void eg__file_put(eg__output *, const void *bytes, size_t count);
 void eg__file_print(eg__output *, const char *text, ...) EG_PRINTF(2, 3);
 int eg__file_finish(eg__output *); /* 0; −1 after an error */
-/* The same for several files: all are on the disk before the first one gets its name. */
+/* As eg__file_finish, for several files: all are on the disk before the first one is renamed. */
 int eg__file_finish_all(int count, eg__output *);
-void eg__file_abandon(eg__output *); /* keeps the file that was there before */
+void eg__file_abandon(eg__output *); /* keeps the file that existed before */
 
 /* -- npy.c ------------------------------------------------------------------------------------ */
 /* Returns the array that begins at the input's position, in the owner, or in the open scope if
@@ -75,29 +77,29 @@ eg_tensor *eg__npy_array(eg__input *, eg_owner *);
 void eg__npy_put(eg__output *, eg_tensor *x);
 size_t eg__npy_size(eg_tensor *x);
 
-/* -- encoding.c: elements as files have them -------------------------------------------------- */
+/* -- encoding.c: elements as they are stored in files ------------------------------------------ */
 typedef struct eg__encoding {
     const char *npy, *safetensors;                         /* "f4", "F32" */
-    eg_dtype dtype;                                        /* what they become */
+    eg_dtype dtype;                                        /* the dtype of the tensor */
     size_t width;                                          /* bytes in the file */
-    void (*widen)(const uint8_t *in, void *out, size_t n); /* NULL: the same bytes */
+    void (*widen)(const uint8_t *in, void *out, size_t n); /* NULL: the bytes are the same */
 } eg__encoding;
-/* The list ends with a row without dtype; the row of a dtype's own encoding comes first. */
+/* The list ends with an entry without dtype; the entry of a dtype's own encoding is before those
+ * that are converted to it. */
 extern const eg__encoding eg__encodings[];
 const eg__encoding *eg__encoding_of(eg_dtype);
-/* Returns e; if the input is to be as_stored, the encoding of the same name that converts
- * nothing. */
+/* Returns e or, if the input is as_stored, the encoding of the same name that converts nothing. */
 const eg__encoding *eg__encoding_wanted(const eg__input *, const eg__encoding *e);
-bool eg__encoding_little(void); /* this machine's byte order */
-/* Returns the next elements as a tensor: in the mapped file if its elements are those of a tensor,
- * else in memory of the owner, or of the open scope if owner is NULL. NULL after an error. */
+bool eg__encoding_little(void); /* true if this machine is little-endian */
+/* Returns the next elements as a tensor: a view of the mapped file if possible, else in memory of
+ * the owner, or of the open scope if owner is NULL. NULL after an error. */
 eg_tensor *eg__encoding_tensor(eg__input *, const eg__encoding *, bool swap, eg_owner *, int rank,
                                const int64_t *dims);
 /* Reads the elements of x, which is row-major. False after an error. */
 bool eg__encoding_take(eg__input *, const eg__encoding *, bool swap, eg_tensor *x);
 void eg__encoding_put(eg__output *, eg_tensor *x); /* row-major, little-endian */
-/* Sets *bytes to the size; false if that is too large for any memory. */
+/* Sets *bytes to the size; false if that overflows. */
 bool eg__encoding_size(const eg__encoding *, int rank, const int64_t *dims, size_t *bytes);
-/* Writes "(3,)", as Python prints a tuple; returns text. */
+/* Writes "(3,)", like Python's tuples; returns text. */
 char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t room);
 #endif

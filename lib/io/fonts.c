@@ -1,5 +1,5 @@
-/* fonts.c: text in the fonts of the machine: FriBidi puts letters in order and joins them,
- * fontconfig finds a font for each, cairo draws. */
+/* fonts.c: text in the fonts of the machine: FriBidi orders the letters and joins them, fontconfig
+ * finds a font for each, cairo draws. */
 #include <config.h>
 #include <eingrad/io.h>
 #if HAVE_CAIRO
@@ -16,8 +16,8 @@ static bool fonts_find(void *so, const char *name, void *function)
     return p != NULL;
 }
 
-/* Fills the table. NULL if all is there; else the name of the library that is not, or "" where
- * memory ran out. */
+/* Fills the table of functions. NULL if all are found; else the name of the missing library, or ""
+ * if memory ran out. */
 static const char *fonts_load(eg__fonts *f)
 {
     static const char *const name[] = { "libcairo.so.2", "libfontconfig.so.1", "libfribidi.so.0" };
@@ -39,6 +39,7 @@ static const char *fonts_load(eg__fonts *f)
     return NULL;
 }
 
+/* An error says which Debian packages are missing, and that SVG needs none. */
 bool eg__fonts_open(eg__fonts *f, eg_ctx *cx, const char *path)
 {
     FcResult result;
@@ -51,7 +52,7 @@ bool eg__fonts_open(eg__fonts *f, eg_ctx *cx, const char *path)
                    "picture: '%s': PNG is drawn by %s, which cannot be loaded (on Debian: apt-get "
                    "install libcairo2 libfribidi0); .svg needs no library",
                    path, missing);
-    /* a configuration of our own: where memory runs out, the common one is waited for for ever */
+    /* a separate configuration: without memory, fontconfig's common one waits for ever */
     if (!missing) f->config = f->FcInitLoadConfigAndFonts();
     if (f->config) f->pattern = f->FcPatternCreate();
     if (f->pattern && f->FcPatternAddString(f->pattern, FC_FAMILY, (const FcChar8 *)"sans-serif") &&
@@ -74,8 +75,9 @@ static bool fonts_has(const eg__fonts *f, int font, uint32_t code)
            f->FcCharSetHasChar(set, code);
 }
 
-/* The number of the font for a character: `now`, that of the one before, for marks that combine
- * with it and for blanks; else the first that has it; 0, whose box is drawn, if none has. */
+/* Returns the index of the font for a character: `now`, that of the previous character, for marks
+ * that combine with it and for blanks; else the first font that has the character; 0, which draws a
+ * box, if none has. */
 static int fonts_pick(const eg__fonts *f, uint32_t code, int now)
 {
     const int n = f->set->nfont < EG_FONTS_MOST ? f->set->nfont : EG_FONTS_MOST;
@@ -89,14 +91,14 @@ static void fonts_choose(eg__fonts *f, cairo_t *cr, int font)
 {
     if (!f->face[font]) {
         FcPattern *full = f->FcFontRenderPrepare(f->config, f->pattern, f->set->fonts[font]);
-        if (!full) return; /* the font before it is used */
+        if (!full) return; /* the previous font is used */
         f->face[font] = f->cairo_ft_font_face_create_for_pattern(full);
     }
     f->cairo_set_font_face(cr, f->face[font]);
 }
 
-/* Copies the label to `text` as it is seen from left to right, Arabic letters in the forms that
- * their neighbours give them. The number of characters; −1: out of memory. */
+/* Copies the label to `text` in visual order, from left to right, with Arabic letters in the forms
+ * that their neighbours require. Returns the number of characters; −1 if memory ran out. */
 static int fonts_order(const eg__fonts *f, const eg__label *label, FriBidiChar *text)
 {
     const FriBidiStrIndex n = label->count;
@@ -120,7 +122,8 @@ static int fonts_order(const eg__fonts *f, const eg__label *label, FriBidiChar *
     return kept;
 }
 
-/* One pass measures or draws: runs of characters of one font, each where the last one ended. */
+/* Measures or draws the text: runs of characters of one font, each beginning where the last one
+ * ended. */
 static double fonts_runs(eg__fonts *f, cairo_t *cr, const FriBidiChar *code, int count, bool draw)
 {
     char run[EG_LABEL_MAX * 4 + 1];

@@ -1,6 +1,6 @@
-/* fonts.h: the libraries that draw PNG, loaded when one is drawn: programs that use eingrad need
- * not link them and do not start slower. All of this is called in the process that draws alone
- * (png.c), whose end gives everything back. */
+/* fonts.h: the libraries that draw PNG. They are loaded when a picture is drawn, so that programs
+ * that use eingrad need not link them and do not start slower. All functions are called only in the
+ * process that draws (png.c), whose end frees everything. */
 #ifndef EG_IO_FONTS_H
 #define EG_IO_FONTS_H
 #include <eingrad/io.h>
@@ -30,23 +30,23 @@
     X(fribidi_join_arabic) X(fribidi_shape) X(fribidi_reorder_line)
 /* clang-format on */
 #define EG_FUNCTION_MEMBER(name) __typeof__(name) *name;
-enum { EG_FONTS_MOST = 32 }; /* of which characters are taken */
+enum { EG_FONTS_MOST = 32 }; /* largest number of fonts that are used */
 typedef struct eg__fonts {
     EG_CAIRO_FUNCTIONS(EG_FUNCTION_MEMBER)
     EG_FONTCONFIG_FUNCTIONS(EG_FUNCTION_MEMBER)
     EG_FRIBIDI_FUNCTIONS(EG_FUNCTION_MEMBER)
     FcConfig *config;
     FcPattern *pattern;                     /* sans-serif */
-    FcFontSet *set;                         /* all fonts, the most wanted first */
-    cairo_font_face_t *face[EG_FONTS_MOST]; /* of the first of them; NULL: not used yet */
+    FcFontSet *set;                         /* all fonts, in order of preference */
+    cairo_font_face_t *face[EG_FONTS_MOST]; /* of the first fonts in the set; NULL: not used yet */
 } eg__fonts;
 
-/* Loads the libraries and lists the fonts of this machine. False after recording what is missing,
- * and how to do without. */
+/* Loads the libraries and lists the fonts of this machine. False after an error that says what is
+ * missing. */
 bool eg__fonts_open(eg__fonts *, eg_ctx *, const char *path);
-/* Draws the label from the origin of cr on, in the order in which it is read: words of Arabic and
- * Hebrew from right to left, Arabic letters joined. A character is drawn in the first font that has
- * it, a box where none does. A label wider than `room` units is set narrower. Returns its width;
- * −1: out of memory. An error of drawing stays in cr. */
+/* Draws the label from the origin of cr on, in reading order: words of Arabic and Hebrew from right
+ * to left, Arabic letters joined. A character is drawn in the first font that has it, as a box if
+ * none has. A label wider than `room` units is compressed. Returns its width; −1 if memory ran out.
+ * An error of drawing is recorded in cr. */
 double eg__fonts_draw(eg__fonts *, cairo_t *cr, const eg__label *, double room, bool measure);
 #endif

@@ -12,7 +12,8 @@ static bool heatmap_refuse(eg_ctx *cx, const char *who, const char *what, const 
     return false;
 }
 
-/* The values of a tensor as f64, in the open scope; *least and *most widen over the finite ones. */
+/* Returns the values of a tensor as f64, in the open scope; extends *least and *most by the finite
+ * ones. */
 static const double *heatmap_values(eg_tensor *x, double *least, double *most)
 {
     const double *value = eg_f64(eg_cast(x, EG_F64));
@@ -24,7 +25,7 @@ static const double *heatmap_values(eg_tensor *x, double *least, double *most)
     return value;
 }
 
-/* True if x can be shown; else records why not. */
+/* True if x can be shown; else records an error. */
 static bool heatmap_fits(eg_ctx *cx, const char *who, const eg_tensor *x)
 {
     const int rank = eg_rank(x);
@@ -40,7 +41,7 @@ static bool heatmap_fits(eg_ctx *cx, const char *who, const eg_tensor *x)
            heatmap_refuse(cx, who, "a heat map has at most 67108864 entries", x);
 }
 
-/* True if `against` can be compared with x; else records why not. */
+/* True if `against` can be compared with x; else records an error. */
 static bool heatmap_matches(eg_ctx *cx, const char *who, const eg_tensor *x,
                             const eg_tensor *against)
 {
@@ -61,8 +62,8 @@ static bool heatmap_matches(eg_ctx *cx, const char *who, const eg_tensor *x,
     return same;
 }
 
-/* The end of the differences' scale: the largest one, rounded up to 1, 2 or 5 times a power of ten;
- * where all are 0, the length of the other scale. */
+/* Returns the end of the differences' scale: the largest difference, rounded up to 1, 2 or 5 times
+ * a power of ten; if all are 0, the length of the other scale. */
 static double heatmap_most(const eg__heatmap *map, int64_t n)
 {
     double most = 0;
@@ -75,8 +76,8 @@ static double heatmap_most(const eg__heatmap *map, int64_t n)
     return power * (most <= power ? 1 : most <= 2 * power ? 2 : most <= 5 * power ? 5 : 10);
 }
 
-/* Checks the tensors, copies them to f64 in a scope of their own, and finds the ends of the scales.
- * False after recording why. */
+/* Checks the tensors, copies them to f64 in a separate scope, and finds the ends of the scales.
+ * False after an error. */
 bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char *who)
 {
     *map = (eg__heatmap){ .rows = 0 };
@@ -100,7 +101,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
     }
     map->low = eg_option(map->o.low, least);
     map->high = eg_option(map->o.high, most);
-    if (!(map->high > map->low)) map->high = map->low + 1; /* all the same, or nothing finite */
+    /* all values are equal, or none is finite */
+    if (!(map->high > map->low)) map->high = map->low + 1;
     if (against) map->most = heatmap_most(map, eg_size(x));
     return true;
 }
@@ -132,7 +134,7 @@ void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label 
     eg__text_label(label, !tokens ? number : tokens[k] ? tokens[k] : "", columns);
 }
 
-/* The head's title, and behind it which of the three maps this is, if there are three. */
+/* The head's title, followed by which of the three maps this is, if there are three. */
 void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label *label)
 {
     const int head = map->against ? panel / 3 : panel;
@@ -151,7 +153,8 @@ void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label
     eg__text_label(label, text, columns);
 }
 
-/* The multiples of `step` in [low, high], to tick unless it is NULL; their number. */
+/* Writes the multiples of `step` in [low, high] to tick, unless it is NULL. Returns their
+ * number. */
 static int multiples(double low, double high, double step, double *tick)
 {
     const double first = ceil(low / step - 1e-9), last = floor(high / step + 1e-9);
@@ -160,8 +163,8 @@ static int multiples(double low, double high, double step, double *tick)
     return n > 0 ? n : 0;
 }
 
-/* 1, 2 and 5 times powers of ten in [low, high], every `every`-th of them (3: the powers alone), to
- * tick unless it is NULL; their number. */
+/* Writes 1, 2 and 5 times powers of ten in [low, high], every `every`-th of them (3: only the
+ * powers), to tick, unless it is NULL. Returns their number. */
 static int powers(double low, double high, int every, double *tick)
 {
     static const double lead[] = { 1, 2, 5 };
@@ -175,6 +178,7 @@ static int powers(double low, double high, int every, double *tick)
     return n;
 }
 
+/* The smallest step of 1, 2 or 5 times a power of ten that gives at most `most` ticks. */
 int eg__ticks(double low, double high, bool logarithmic, int most, double tick[EG_TICKS_MOST])
 {
     most = most < EG_TICKS_MOST ? most : EG_TICKS_MOST;
@@ -193,8 +197,8 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
     return 1;
 }
 
-/* Linear between five points of viridis (Smith, van der Walt 2015), whose lightness rises evenly,
- * or of RdBu (Brewer 2003), blue below and red above. */
+/* Linear interpolation between five points of viridis (Smith, van der Walt 2015), whose lightness
+ * increases evenly, or of RdBu (Brewer 2003), blue below and red above. */
 void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3])
 {
     static const uint8_t points[2][5][3] = {
@@ -217,7 +221,7 @@ void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3])
         rgb[c] = (uint8_t)lround(point[k][c] + t * (point[k + 1][c] - point[k][c]));
 }
 
-/* -- as text: cells of two columns, row labels at the left, column labels written upward ------- */
+/* -- as text: cells of two columns, row labels at the left, column labels upwards -------------- */
 enum { LABEL = 16, GAP = 3 };
 static const char shades[] = " .:-=+*#%@";
 
@@ -251,7 +255,7 @@ static void put_cell(page *p, double level, bool difference)
     }
 }
 
-/* Writes the letter of a vertical label on the line `up` lines above the map, with the marks that
+/* Writes one letter of a vertical label on the line `up` lines above the map, with the marks that
  * combine with it. */
 static void put_letter(page *p, const eg__label *label, int up)
 {
@@ -268,7 +272,7 @@ static void put_letter(page *p, const eg__label *label, int up)
     put_blanks(p, 2 - eg__text_width(label->code[first]));
 }
 
-/* One row of panels: their titles, the column labels, and line by line the rows of each. */
+/* Prints one row of panels: their titles, the column labels, and line by line the rows of each. */
 static void put_band(page *p, int first, int panels)
 {
     const eg__heatmap *map = p->map;
@@ -313,7 +317,7 @@ static void put_band(page *p, int first, int panels)
     }
 }
 
-/* A scale: its ends, and the shades or colours between them. */
+/* Prints a scale: its ends, and the shades or colours between them. */
 static void put_scale(page *p, double low, double high, const char *name, bool difference)
 {
     eg__label label;
@@ -327,7 +331,7 @@ static void put_scale(page *p, double low, double high, const char *name, bool d
     eg__file_put(&p->out, "\n", 1);
 }
 
-/* The title and the names of the axes. */
+/* Prints the title and the names of the axes. */
 static void put_heading(page *p)
 {
     const eg_heatmap_args *o = &p->map->o;
@@ -378,7 +382,7 @@ int eg_heatmap_print_with(FILE *file, const eg_heatmap_args *given)
     }
     int64_t width = map.o.width > 0 ? map.o.width : 80;
     int across = (int)((width - p.left - 1 + GAP) / (p.panel_width + GAP));
-    /* three that belong together stand side by side, or each below the other */
+    /* three maps of one head are side by side, or each below the other */
     if (map.against) across = across < 3 ? 1 : across - across % 3;
     across = across < 1 ? 1 : across;
     put_heading(&p);

@@ -1,4 +1,4 @@
-/* heatmap.h: a heat map's values, scale and labels, and the canvas that pictures are drawn on. */
+/* heatmap.h: a heat map's values, scale and labels, and the canvas on which pictures are drawn. */
 #ifndef EG_IO_HEATMAP_H
 #define EG_IO_HEATMAP_H
 #include <eingrad/io.h>
@@ -11,31 +11,32 @@ typedef struct eg__heatmap {
     eg_ctx *cx;
     eg_mark mark;          /* the scope of its values */
     const double *value;   /* heads × rows × columns */
-    const double *against; /* the same; NULL: one map a head */
-    int panels;            /* heads, or three of each: x, against, difference */
+    const double *against; /* as `value`; NULL: one map for each head */
+    int panels;            /* number of heads, or three for each: x, against, difference */
     int rows, columns;
     double low, high;
-    double most; /* the differences' scale is from −most to most */
+    double most; /* the scale of differences is from −most to most */
 } eg__heatmap;
 bool eg__heatmap_is_difference(const eg__heatmap *, int panel);
-/* false after recording why */
+/* false after an error */
 bool eg__heatmap_open(eg__heatmap *, const eg_heatmap_args *, const char *who);
 void eg__heatmap_close(eg__heatmap *);
-/* in [0, 1], of a difference 0.5 is none; NaN for NaN */
+/* in [0, 1]; 0.5 is a difference of 0; NaN for NaN */
 double eg__heatmap_level(const eg__heatmap *, int panel, int row, int column);
 /* tokens[k], or the number k */
 void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label *);
 void eg__heatmap_title(const eg__heatmap *, int panel, int columns, eg__label *);
-/* Round numbers in [low, high], at most `most`: multiples of 1, 2 or 5 times a power of ten;
- * logarithmic over a wide range: such numbers themselves. The number of them, at least 1. */
+/* Writes at most `most` round numbers in [low, high]: multiples of 1, 2 or 5 times a power of ten;
+ * if the axis is logarithmic and the range wide, 1, 2 and 5 times powers of ten. Returns their
+ * number, at least 1. */
 enum { EG_TICKS_MOST = 16 };
 int eg__ticks(double low, double high, bool logarithmic, int most, double tick[EG_TICKS_MOST]);
-/* Of a level in [0, 1], grey for NaN: viridis, or of a difference blue, white, red. */
+/* The colour of a level in [0, 1]: viridis, or of a difference blue, white, red; grey for NaN. */
 void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3]);
 
-/* -- the canvas: picture.c and curve.c draw on it, png.c and svg.c make it a file ------------- */
-/* A palette: the levels (an odd number, so that no difference is white) of both scales, then greys,
- * white, ink and the colours of curves. */
+/* -- the canvas: picture.c and curve.c draw on it, png.c and svg.c write it to a file ---------- */
+/* The palette: the levels of both scales (an odd number, so that the middle one is white for
+ * differences), then greys, white, ink and the colours of curves. */
 enum { EG_LEVELS = 251, EG_CURVE_COLOURS = 8, EG_DASHES = 4 };
 enum {
     EG_DIFFERENCES = EG_LEVELS,
@@ -46,11 +47,11 @@ enum {
     EG_CURVE,
     EG_COLOURS = EG_CURVE + EG_CURVE_COLOURS
 };
-/* In points: the size of letters, the height of capitals, and the most that a column of text
- * takes. */
+/* In points: the size of letters, the height of capitals, and the largest width of a column of
+ * text. */
 enum { EG_FONT = 16, EG_HEIGHT = 12, EG_ADVANCE = 10 };
 #define EG_LINE_WIDTH 1.75
-/* Where text lies about its x, or, read upwards, about its y. */
+/* The position of text relative to its x or, if it is read upwards, to its y. */
 typedef enum eg__anchor {
     EG_FROM_LEFT,
     EG_FROM_RIGHT,
@@ -61,22 +62,23 @@ typedef enum eg__anchor {
 typedef struct eg__point {
     double x, y;
 } eg__point;
-extern const double eg__dashes[EG_DASHES][2]; /* points drawn, points left out; 0: a whole line */
+/* lengths of dashes and gaps in points; 0: a solid line */
+extern const double eg__dashes[EG_DASHES][2];
 typedef struct eg__canvas eg__canvas;
 struct eg__canvas {
     int width, height;
     void (*rectangle)(eg__canvas *, int x, int y, int width, int height, int colour);
     /* through count ≥ 2 points */
     void (*line)(eg__canvas *, int count, const eg__point *, int colour, int dash);
-    /* (x, y): the upper edge of the letters, or, read upwards, their left one */
+    /* (x, y): the upper edge of the letters or, if they are read upwards, their left edge */
     void (*text)(eg__canvas *, int x, int y, eg__anchor, const eg__label *);
     void *state;
 };
 void eg__picture_palette(uint8_t rgb[EG_COLOURS][3]);
 typedef void eg__draw(eg__canvas *, const void *picture);
-/* by the name's end; 0, or −1 after recording why */
+/* the format depends on the ending of the path; 0, or −1 after an error */
 int eg__picture_write(eg_ctx *, const char *path, eg__canvas *, eg__draw *, const void *picture);
-/* 0, or −1 after recording why */
+/* 0, or −1 after an error */
 int eg__png_write(eg__output *, eg__canvas *, eg__draw *, const void *picture);
 int eg__svg_write(eg__output *, eg__canvas *, eg__draw *, const void *picture);
 #endif

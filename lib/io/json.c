@@ -1,7 +1,7 @@
-/* json.c: JSON of RFC 8259. jsmn finds where a string, a number or a word ends and knows the
- * escapes' letters; the rest is checked here: commas and colons, numbers, surrogates, UTF-8. jsmn
- * gets room for one token at a time, so that neither side allocates anything and time is linear;
- * its tokens of a whole entry would take twenty times the entry's bytes. */
+/* json.c: JSON of RFC 8259. jsmn finds the end of a string, number or word and knows the letters of
+ * escapes; everything else is checked here: commas and colons, numbers, surrogates, UTF-8. jsmn
+ * gets memory for one token at a time, so that nothing is allocated and time is linear; its tokens
+ * for a whole header would take twenty times the bytes of the header. */
 #define JSMN_STATIC
 #define JSMN_STRICT
 #include <jsmn.h>
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { JSON_DEPTH_MAX = 128 }; /* of the stack, as in the format's own reader */
+enum { JSON_DEPTH_MAX = 128 }; /* limits the recursion, as in the reader of safetensors */
 
 char eg__json_peek(eg__json *j)
 {
@@ -34,8 +34,8 @@ static bool json_expect(eg__json *j, char c, const char *why)
 }
 
 /* -- strings, numbers, words ------------------------------------------------------------------ */
-/* The token at the cursor: a string without its quotes, or a number or word. jsmn goes on to the
- * next token, for which it has no room: its own result says nothing about this one. */
+/* The token at the cursor: a string without its quotes, or a number or word. jsmn continues with
+ * the next token, for which it has no memory, so its result says nothing about this one. */
 static bool json_token(eg__json *j, jsmntype_t type, char **start, size_t *length)
 {
     jsmn_parser parser;
@@ -43,9 +43,9 @@ static bool json_token(eg__json *j, jsmntype_t type, char **start, size_t *lengt
     const bool string = eg__json_peek(j) == '"';
     jsmn_init(&parser);
     (void)jsmn_parse(&parser, j->text + j->at, j->length - j->at, &token, 1);
-    /* jsmn passes over colons and commas in front of a token */
+    /* jsmn skips colons and commas before a token */
     if (!parser.toknext || token.type != type || token.start != (string ? 1 : 0))
-        return json_refuse(j, string ? "a string has no end, or an escape that there is not"
+        return json_refuse(j, string ? "a string without an end, or with an invalid escape"
                                      : "a value expected");
     *start = j->text + j->at + token.start;
     *length = (size_t)(token.end - token.start);
@@ -58,8 +58,8 @@ static uint32_t json_hex4(const char *s)
     return (uint32_t)strtoul(digits, NULL, 16);
 }
 
-/* The code point of the escape \uXXXX or \uXXXX\uXXXX at *s, which moves behind it; 0 for half a
- * pair of surrogates. */
+/* Returns the code point of the escape \uXXXX or \uXXXX\uXXXX at *s, which is moved behind it; 0
+ * for half a pair of surrogates. */
 static uint32_t json_escaped(const char **s, const char *end)
 {
     uint32_t code = json_hex4(*s + 2), low;
@@ -91,13 +91,13 @@ char *eg__json_string(eg__json *j)
             char bytes[5];
             uint32_t code = json_escaped(&s, end);
             int n = eg__text_utf8(code, bytes);
-            if (!code) why = "an escape \\u of no character";
+            if (!code) why = "an escape \\u that is no character";
             memcpy(out, bytes, (size_t)n);
             out += n;
         }
     }
     if (!why) {
-        *out = 0; /* where the closing quote was, or before it */
+        *out = 0; /* at the closing quote or before it */
         if (!eg__text_valid(start)) why = "a string is not UTF-8";
     }
     if (why) {
@@ -165,11 +165,11 @@ bool eg__json_natural(eg__json *j, int64_t *out)
     *out = value >= 0 ? value : -1;
     if (errno != ERANGE) return true;
     j->at = (size_t)(start - j->text);
-    return json_refuse(j, "a whole number of more than 64 bits");
+    return json_refuse(j, "an integer of more than 64 bits");
 }
 
-/* strtod of a number as JSON writes it, whatever the locale's decimal point is. The C locale is no
- * allocation of its own. */
+/* strtod of a JSON number, independent of the locale's decimal point. The C locale needs no
+ * memory. */
 static double json_double(const char *text)
 {
     locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
@@ -190,11 +190,12 @@ bool eg__json_scalar(eg__json *j, eg_json_kind *kind, double *value)
     *value = *kind == EG_JSON_NUMBER ? json_double(start) : *start == 't';
     if (isfinite(*value)) return true;
     j->at = (size_t)(start - j->text);
-    return json_refuse(j, "a number that no double holds");
+    return json_refuse(j, "a number that is too large for a double");
 }
 
 /* -- objects, arrays -------------------------------------------------------------------------- */
-/* An object or array, from its bracket `opened` to `closed`; `one` reads what is between commas. */
+/* Reads an object or array, from its bracket `opened` to `closed`; `one` reads what is between
+ * commas. */
 static bool json_list(eg__json *j, char opened, char closed, bool (*one)(eg__json *, void *),
                       void *user)
 {

@@ -1,11 +1,11 @@
-/* json_tree.c: a whole JSON text as values that point to each other. Values and strings lie in one
- * owner; the strings are decoded where the text has them. */
+/* json_tree.c: a JSON text as values that point to each other. Values and strings are in one owner;
+ * strings are decoded in place. */
 #include "json.h"
 #include <string.h>
 
 enum { JSON_TEXT_MAX = 100000000 };
 
-typedef struct json_place { /* where the next value goes */
+typedef struct json_place { /* where the next value is stored */
     eg_owner *owner;
     const char *key;
     const eg_json **at;
@@ -20,7 +20,7 @@ static bool json_named(eg__json *j, void *user, char *key)
     return json_item(j, user);
 }
 
-/* Reads the next value into a place, which is then the one behind it. */
+/* Reads the next value and stores it; the place is then the one after it. */
 static bool json_item(eg__json *j, void *user)
 {
     json_place *place = user;
@@ -38,7 +38,7 @@ static bool json_item(eg__json *j, void *user)
     }
 }
 
-/* The value that an open input holds; NULL after an error. */
+/* Returns the value in an open input; NULL after an error. */
 static const eg_json *json_whole(eg__input *in)
 {
     const size_t length = in->left;
@@ -52,7 +52,7 @@ static const eg_json *json_whole(eg__input *in)
     eg__json j = { in, "text", text, 0, length, 0 };
     json_place place = { owner, NULL, &all };
     if (good && !memchr("{[", eg__json_peek(&j), 2))
-        good = eg__file_refuse(in, "holds neither an object nor an array");
+        good = eg__file_refuse(in, "contains neither an object nor an array");
     good = good && json_item(&j, &place) && eg__json_end(&j);
     if (!good) eg_owner_close(owner);
     return good ? all : NULL;

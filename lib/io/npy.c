@@ -9,7 +9,7 @@
 static const char magic[] = "\x93NUMPY";
 enum { MAGIC = 6, HEADER_MAX = 1 << 20 };
 
-/* -- the header: a strict parser of one dict -------------------------------------------------- */
+/* -- the header: a strict parser for one dict -------------------------------------------------- */
 typedef struct header {
     char descr[16];
     bool fortran;
@@ -41,8 +41,8 @@ static bool expect(cursor *c, const char *word, const char *place)
     return accept(c, word) || eg__file_refuse(c->in, "the header lacks '%s' %s", word, place);
 }
 
-/* Reads 'text' or "text". Refused: escapes, which no known name has. A text that is too long is
- * cut, and then matches no name. */
+/* Reads 'text' or "text". Escapes, which no known name has, are refused. A text that is too long is
+ * cut, and then equals no name. */
 static bool string(cursor *c, char *out, size_t room, const char *what)
 {
     char quote = accept(c, "'") ? '\'' : accept(c, "\"") ? '"' : 0;
@@ -82,7 +82,7 @@ static bool parse_shape(cursor *c, header *h)
     bool comma = true;
     for (h->rank = 0; !accept(c, ")"); h->rank++) {
         if (!comma)
-            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of whole numbers");
+            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of integers");
         if (h->rank == EG_RANK_MAX)
             return eg__file_refuse(c->in, "the array has more than %d axes", EG_RANK_MAX);
         if (accept(c, "-"))
@@ -96,7 +96,7 @@ static bool parse_shape(cursor *c, header *h)
             size = 10 * size + (*c->at - '0');
         }
         if (c->at == digits)
-            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of whole numbers");
+            return eg__file_refuse(c->in, "'shape' in the header is not a tuple of integers");
         if (c->at < c->end && *c->at == 'L') c->at++;
         h->dims[h->rank] = size;
         comma = accept(c, ",");
@@ -139,11 +139,10 @@ static bool npy_parse(const eg__input *in, const char *text, size_t n, header *h
     for (int k = 0; k < FIELDS; k++)
         if (!seen[k]) return eg__file_refuse(in, "the header lacks the key '%s'", fields[k].name);
     skip(&c);
-    return c.at == c.end || eg__file_refuse(in, "the header goes on after its dict");
+    return c.at == c.end || eg__file_refuse(in, "the header continues after its dict");
 }
 
-/* Reads the magic string, the version, the length and the dict. False after recording what is
- * wrong. */
+/* Reads the magic string, the version, the length and the dict. False after an error. */
 static bool read_header(eg__input *in, header *h)
 {
     uint8_t start[MAGIC + 6];
@@ -194,8 +193,8 @@ static const struct {
     { 0, "unknown" },
 };
 
-/* The element type of a descr such as "<f4"; *swap: its byte order is not this machine's. NULL
- * after refusing it by name. */
+/* Returns the element type of a descr such as "<f4"; *swap: its byte order is not this machine's.
+ * NULL after an error that names it. */
 static const eg__encoding *encoding(const eg__input *in, const char *descr, bool *swap)
 {
     char order = *descr && strchr("<>=|", *descr) ? *descr : 0;
@@ -242,7 +241,7 @@ eg_tensor *eg__npy_array(eg__input *in, eg_owner *owner)
     if (!h.fortran || h.rank < 2) return eg__encoding_tensor(in, e, swap, owner, h.rank, h.dims);
     eg_tensor *y = owner ? eg_owner_tensor(owner, e->dtype, h.rank, h.dims)
                          : eg_full_n(cx, e->dtype, 0, h.rank, h.dims);
-    int64_t dims[EG_RANK_MAX]; /* Fortran's order is the reversed axes' row-major order */
+    int64_t dims[EG_RANK_MAX]; /* in Fortran order, the row-major order of the reversed axes */
     int axes[EG_RANK_MAX];
     for (int k = 0; k < h.rank; k++) dims[k] = h.dims[h.rank - 1 - k], axes[k] = h.rank - 1 - k;
     eg_mark mark = eg_push(cx);
@@ -259,7 +258,7 @@ static eg_tensor *npy_finish(eg__input *in, bool open)
     eg__file_close(in);
     return y ? y
              : eg_fail_as(in->cx, EG_ERROR_FILE,
-                          "npy: cannot be read"); /* unless why was recorded before */
+                          "npy: cannot be read"); /* if no error was recorded before */
 }
 
 eg_tensor *eg_npy_load_with(const eg_load_args *given)
@@ -281,8 +280,8 @@ eg_tensor *eg_npy_read(eg_ctx *cx, const void *bytes, size_t count)
 }
 
 /* -- writing ---------------------------------------------------------------------------------- */
-/* The dict: as numpy.save does, it leaves room for the first size to grow to 21 digits, and then
- * fills up to a multiple of 64 bytes. Returns its length. */
+/* The dict: as numpy.save does, it leaves room for the first size to grow to 21 digits, and is then
+ * padded to a multiple of 64 bytes. Returns its length. */
 enum { NPY_DICT = EG_RANK_MAX * 22 + 256 };
 static int npy_dict(eg_tensor *x, char *text)
 {
@@ -314,6 +313,7 @@ size_t eg__npy_size(eg_tensor *x)
            (size_t)eg_size(x) * eg__encoding_of(eg_type(x))->width;
 }
 
+/* True if x can be written; else records an error. */
 static bool npy_usable(eg_tensor *x)
 {
     if (!eg_ok(x))

@@ -14,10 +14,10 @@ typedef struct npz_array {
 } npz_array;
 struct eg_npz {
     eg_owner *owner;
-    const char *path; /* as the caller gave it; "" if it was read from memory */
+    const char *path; /* as the caller gave it; "" if the archive was read from memory */
     int count;
-    npz_array *arrays;   /* in the order of their positions */
-    npz_array **by_name; /* the same in the order of their names */
+    npz_array *arrays;   /* in the order of their offsets */
+    npz_array **by_name; /* in the order of their names */
 };
 
 static int npz_order(const void *a, const void *b)
@@ -45,7 +45,7 @@ static bool npz_take(eg_npz *z, const eg__input *archive, const eg__zip_member *
     return good;
 }
 
-/* Reads all members that are arrays; others are passed over. */
+/* Reads all members that are arrays; others are skipped. */
 static bool npz_read_all(eg_npz *z, const eg__input *in)
 {
     size_t count;
@@ -67,7 +67,7 @@ static bool npz_read_all(eg_npz *z, const eg__input *in)
 }
 
 /* Reads the open input and closes it. Returns NULL after an error, with all memory freed. open:
- * false if the input could not be opened; that error is recorded already. */
+ * false if the input could not be opened; that error is already recorded. */
 static eg_npz *npz_read(eg__input *in, bool open, bool copy)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
@@ -142,7 +142,7 @@ static bool npz_refuse(const eg_npz_save_args *o, eg_code code, const char *what
                name ? " '" : "", name ? name : "", name ? "'" : "");
     return false;
 }
-/* True if each array has a name and values that can be written; else records an error. */
+/* True if each array has a name and elements that can be written; else records an error. */
 static bool npz_check(const eg_npz_save_args *o)
 {
     if (eg_error(o->cx)) return false;

@@ -1,4 +1,4 @@
-/* picture.c: the layout of a heat map as a picture, for PNG and SVG alike: title, panels in a grid
+/* picture.c: the layout of a heat map as a picture, for both PNG and SVG: title, panels in a grid
  * with tokens on both axes, the scale. */
 #include "heatmap.h"
 #include <math.h>
@@ -23,13 +23,14 @@ enum {
 
 typedef struct layout {
     const eg__heatmap *map;
-    int cell, every;        /* points a cell; one label for so many cells */
-    bool upward;            /* column labels stand */
-    int left, above, title; /* room for row labels, column labels, panel titles */
+    int cell, every;        /* size of a cell in points; every how many cells have a label */
+    bool upward;            /* column labels are vertical */
+    int left, above, title; /* space for row labels, column labels, panel titles */
     int panel_width, panel_height, across, down;
     int top, bar_height;
-    int bar_width[2]; /* of the scales of values and of differences, with their numbers and names */
-    /* room for the axes' names: of the rows at the left, of the columns at the bottom */
+    /* width of the scales of values and of differences, with their numbers and names */
+    int bar_width[2];
+    /* space for the axes' names: that of the rows at the left, that of the columns below */
     int side, below;
     eg__canvas canvas;
 } layout;
@@ -37,7 +38,8 @@ typedef struct layout {
 static int points(const eg__label *label) { return label->width * EG_ADVANCE; }
 static int picture_most(int a, int b) { return a > b ? a : b; }
 
-/* Points of a cell: enough for a line of text where there are at most 64 rows and columns. */
+/* Returns the size of a cell in points: enough for a line of text if there are at most 64 rows and
+ * columns. */
 static int cell_size(int n)
 {
     static const struct {
@@ -48,7 +50,8 @@ static int cell_size(int n)
     return picture_most(1, 1024 / n);
 }
 
-/* Sizes of cells, labels and panels, and the grid of panels whose shape is nearest to 3 : 2. */
+/* Computes the sizes of cells, labels and panels, and the grid of panels whose shape is nearest to
+ * 3 : 2. */
 static void arrange(layout *l)
 {
     const eg__heatmap *map = l->map;
@@ -75,7 +78,7 @@ static void arrange(layout *l)
     l->panel_width = l->left + picture_most(map->columns * l->cell, title_width);
     l->panel_height = l->title + l->above + map->rows * l->cell;
     double best = INFINITY; /* the grid whose shape is nearest to 3 : 2, with few gaps */
-    const int step = map->against ? 3 : 1; /* three that belong together stand side by side */
+    const int step = map->against ? 3 : 1; /* three maps of one head are side by side */
     for (int across = step; across <= map->panels; across += step) {
         int down = (map->panels + across - 1) / across;
         double shape =
@@ -92,7 +95,7 @@ static void tick(double value, eg__label *label)
     eg__text_label(label, text, TITLE);
 }
 
-/* Room for a scale: the bar, its numbers and its name. */
+/* Returns the width of a scale: the bar, its numbers and its name. */
 static int scale_width(double low, double high, const char *name)
 {
     eg__label label;
@@ -105,7 +108,8 @@ static int scale_width(double low, double high, const char *name)
     return BAR + TICK + ticks + (name ? LINE + PAD : 0);
 }
 
-/* The canvas around the panels, the scales and the titles. False if it would be too large. */
+/* Computes the canvas around the panels, the scales and the titles. False if it would be too
+ * large. */
 static bool size(layout *l)
 {
     const eg__heatmap *map = l->map;
@@ -147,7 +151,7 @@ static int picture_colour(const eg__heatmap *map, int panel, int row, int column
 }
 
 /* Draws the cells from the corner (x0, y0) on. Neighbours of one colour in a row are one rectangle;
- * large cells are drawn apart, with a gap of one point. */
+ * large cells are drawn separately, with a gap of one point. */
 static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0)
 {
     const eg__heatmap *map = l->map;
@@ -163,7 +167,7 @@ static void draw_cells(const layout *l, eg__canvas *c, int panel, int x0, int y0
         }
 }
 
-/* A panel: its title, the cells, the row labels at the left, the column labels above. */
+/* Draws a panel: its title, the cells, the row labels at the left, the column labels above. */
 static void draw_panel(const layout *l, eg__canvas *c, int panel)
 {
     const eg__heatmap *map = l->map;
@@ -190,7 +194,7 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
     }
 }
 
-/* A bar of colours, from `first` on, with numbers at round values and its name; x is its left
+/* Draws a bar of colours, from `first` on, with numbers at round values and its name; x is its left
  * edge. */
 static void draw_scale(const layout *l, eg__canvas *c, int x, double low, double high, int first,
                        const char *name)
@@ -212,8 +216,8 @@ static void draw_scale(const layout *l, eg__canvas *c, int x, double low, double
     c->text(c, x + BAR + TICK + widest + PAD, y + n / 2, EG_UPWARD_CENTRED, &label);
 }
 
-/* The names of both axes, once for all panels: at the left of the first one, and below the last row
- * of panels. */
+/* Draws the names of both axes, once for all panels: at the left of the first one, and below the
+ * last row of panels. */
 static void draw_axes(const layout *l, eg__canvas *c)
 {
     const eg_heatmap_args *o = &l->map->o;
@@ -231,6 +235,7 @@ static void draw_axes(const layout *l, eg__canvas *c)
     }
 }
 
+/* Draws title, axes, panels and scales. */
 static void picture_draw(eg__canvas *c, const void *picture)
 {
     const layout *l = picture;
@@ -248,8 +253,8 @@ static void picture_draw(eg__canvas *c, const void *picture)
                    "difference");
 }
 
-/* The colours of curves are those of Okabe and Ito 2008, which colour-blind readers tell apart, in
- * the order of their contrast with white; grey in place of yellow. */
+/* The colours of curves are those of Okabe and Ito 2008, which colour-blind readers can
+ * distinguish, in the order of their contrast with white, with grey instead of yellow. */
 void eg__picture_palette(uint8_t rgb[EG_COLOURS][3])
 {
     static const uint8_t curve[EG_CURVE_COLOURS][3] = {

@@ -1,6 +1,6 @@
-/* png.c: draws a canvas with cairo and writes it as PNG, in the fonts of the machine. A process of
- * its own does this: without memory the libraries of fonts and graphics end the process that they
- * run in, and the user's must not end. */
+/* png.c: draws a canvas with cairo and writes it as PNG, in the fonts of the machine. This is done
+ * in a separate process: without memory the libraries of fonts and graphics end the process that
+ * they run in, and the user's process must not end. */
 #include <config.h>
 #include "heatmap.h"
 #include <errno.h>
@@ -21,7 +21,7 @@ typedef struct png {
     cairo_surface_t *surface;
     cairo_t *cr;
     uint8_t palette[EG_COLOURS][3];
-    bool failed; /* FriBidi had no memory */
+    bool failed; /* FriBidi ran out of memory */
 } png;
 
 static void png_colour(png *p, int colour)
@@ -38,7 +38,7 @@ static void png_rectangle(eg__canvas *c, int x, int y, int width, int height, in
     p->f.cairo_fill(p->cr);
 }
 
-/* Joins and ends are round; those of dashes are not, so that the gaps stay. */
+/* Joins and ends are round; those of dashes are not, so that the gaps remain. */
 static void png_line(eg__canvas *c, int count, const eg__point *point, int colour, int dash)
 {
     png *p = c->state;
@@ -52,8 +52,8 @@ static void png_line(eg__canvas *c, int count, const eg__point *point, int colou
     p->f.cairo_stroke(p->cr);
 }
 
-/* The anchor moves text by its width as it was set; its letters stand on the line EG_HEIGHT below
- * y, or right of x. */
+/* The anchor moves text by its drawn width; the base line of the letters is EG_HEIGHT below y, or
+ * right of x. */
 static void png_text(eg__canvas *c, int x, int y, eg__anchor anchor, const eg__label *label)
 {
     png *p = c->state;
@@ -80,7 +80,7 @@ static cairo_status_t png_put(void *out, const unsigned char *bytes, unsigned co
     return ((eg__output *)out)->error ? CAIRO_STATUS_WRITE_ERROR : CAIRO_STATUS_SUCCESS;
 }
 
-/* Two pixels a point, for print; one where that would be a very large picture. */
+/* Two pixels per point, for print; one if the picture would otherwise be very large. */
 static cairo_status_t png_draw(png *p, eg__output *out, eg__canvas *c, eg__draw *draw,
                                const void *picture)
 {
@@ -102,13 +102,13 @@ static cairo_status_t png_draw(png *p, eg__output *out, eg__canvas *c, eg__draw 
 
 /* The report of the process that draws to the one that waits, in memory that both share. */
 typedef struct verdict {
-    bool done; /* all else here is known */
-    int error; /* errno of a failure to write */
+    bool done; /* all other members are valid */
+    int error; /* errno of an error in writing */
     eg_code code;
-    char sentence[600]; /* of any other failure; "": none */
+    char sentence[600]; /* the sentence of any other error; "": none */
 } verdict;
 
-/* Draws, in the process of its own. */
+/* Draws, in the separate process. */
 static void png_child(verdict *v, eg__output *out, eg__canvas *c, eg__draw *draw,
                       const void *picture)
 {
@@ -116,7 +116,7 @@ static void png_child(verdict *v, eg__output *out, eg__canvas *c, eg__draw *draw
     png p = { .surface = NULL };
     for (size_t k = 0; k < sizeof fatal / sizeof *fatal; k++) signal(fatal[k], SIG_DFL);
     setrlimit(RLIMIT_CORE, &(struct rlimit){ 0, 0 });
-    const int null = open("/dev/null", O_WRONLY); /* fontconfig prints what it dislikes */
+    const int null = open("/dev/null", O_WRONLY); /* fontconfig prints warnings */
     if (null >= 0) dup2(null, STDERR_FILENO);
     eg__picture_palette(p.palette);
     if (eg__fonts_open(&p.f, out->cx, out->path)) {
@@ -143,14 +143,16 @@ static void png_wait(pid_t child, verdict *v, const eg__output *out)
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     if (!v->done)
         eg_fail_as(out->cx, EG_ERROR_FILE,
-                   "picture: '%s': the process that draws it ended with %s %d, as it does where "
-                   "memory runs out; .svg needs none",
+                   "picture: '%s': the process that draws it ended with %s %d, as it does if "
+                   "memory runs out; .svg needs no process",
                    out->path, WIFSIGNALED(status) ? "signal" : "status",
                    WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
     else if (*v->sentence)
         eg_fail_as(out->cx, v->code, "%s", v->sentence);
 }
 
+/* The parent waits for the child; out->error is the errno of an error in writing that the child
+ * had. */
 int eg__png_write(eg__output *out, eg__canvas *c, eg__draw *draw, const void *picture)
 {
     verdict *v = mmap(NULL, sizeof *v, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

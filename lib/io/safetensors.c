@@ -1,5 +1,4 @@
-/* safetensors.c: opening a file, or several that an index names, and reading all that is in
- * them. */
+/* safetensors.c: opens a file, or several that an index names, and reads everything in them. */
 #include "safetensors.h"
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +19,7 @@ void *eg__st_more(eg__st_reader *r, eg__st_list *l, size_t n)
     return (char *)l->item + (l->count - n) * l->width;
 }
 
-/* The strings of a file's JSON are decoded in their own place, so the text lasts as long as the
- * file. */
+/* The strings of a file's JSON are decoded in place, so the text is kept as long as the file. */
 char *eg__st_json(eg__st_reader *r, size_t length)
 {
     char *text = eg_owner_alloc(r->st->owner, length + 1);
@@ -59,8 +57,8 @@ int eg__st_order_of_keys(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Copies the reader's lists to those of the file, and sorts the names. False after an error: a name
- * occurs twice. The same key of metadata may occur in several shards. */
+/* Copies the reader's lists to those of the file, and sorts the names. False, after an error, if a
+ * name occurs twice. The same key of metadata may occur in several shards. */
 bool eg__st_names(eg__st_reader *r)
 {
     eg_safetensors *st = r->st;
@@ -103,8 +101,8 @@ static bool st_is_index(const char *path)
 }
 
 /* Reads the open input, an index or a file of tensors, and closes it. Returns NULL after an error,
- * with all memory freed. open: false if the input could not be opened; that error is recorded
- * already. */
+ * with all memory freed. open: false if the input could not be opened; that error is already
+ * recorded. */
 static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
@@ -145,7 +143,7 @@ static char *st_found(const char *path)
         snprintf(found, room, "%s%s", path, ends[k]);
         if (!access(found, F_OK)) return found;
     }
-    if (found) strcpy(found, path); /* opening it says why it cannot be read */
+    if (found) strcpy(found, path); /* opening it records the reason why it cannot be read */
     return found;
 }
 

@@ -1,5 +1,5 @@
-/* safetensors_header.c: the header of a safetensors file: JSON that becomes entries, each checked
- * against the data that follow. */
+/* safetensors_header.c: the header of a safetensors file: JSON that is converted to entries, each
+ * of which is checked against the data that follow. */
 #include "safetensors.h"
 #include "json.h"
 #include <inttypes.h>
@@ -17,15 +17,15 @@ static bool st_pair(eg__json *j, void *user, char *key)
     return pair != NULL;
 }
 
-/* The members of an entry, as they are read; a member that is absent stays NULL or false. */
+/* The members of an entry, as they are read; a member that is missing is NULL or false. */
 typedef struct fields {
     const eg__st_reader *r;
     const char *name, *dtype;
     bool has_shape, has_offsets;
-    size_t rank;               /* sizes in the file, maybe more than EG_RANK_MAX */
-    size_t ends;               /* offsets in the file, maybe more than 2 */
-    int64_t dims[EG_RANK_MAX]; /* −1: not a whole number from 0 on */
-    int64_t end[2];            /* likewise: where the data begin and end */
+    size_t rank;               /* number of sizes in the file, possibly more than EG_RANK_MAX */
+    size_t ends;               /* number of offsets in the file, possibly more than 2 */
+    int64_t dims[EG_RANK_MAX]; /* −1: not an integer ≥ 0 */
+    int64_t end[2];            /* begin and end of the data; −1: not an integer ≥ 0 */
 } fields;
 
 static bool st_size(eg__json *j, void *user)
@@ -48,8 +48,7 @@ static bool st_offset(eg__json *j, void *user)
     return true;
 }
 
-/* Members other than dtype, shape and data_offsets are passed over, as the format's own
- * eg__st_reader does. */
+/* Members other than dtype, shape and data_offsets are skipped, as in the format's own reader. */
 static bool st_field(eg__json *j, void *user, char *key)
 {
     fields *f = user;
@@ -67,8 +66,8 @@ static bool st_field(eg__json *j, void *user, char *key)
     return eg__json_skip(j);
 }
 
-/* Fills *e from the members of its entry, which are checked against each other and against the
- * size of the data. False after recording which of them is wrong. */
+/* Fills *e from the members of its entry, which are checked against each other and against the size
+ * of the data. False after an error that names the wrong member. */
 static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
 {
     const eg__input *in = r->in;
@@ -93,8 +92,8 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
     memcpy(dims, f->dims, f->rank * sizeof *dims);
     for (int k = 0; k < e->rank; k++)
         if (dims[k] < 0)
-            return eg__file_refuse(
-                in, "the size of axis %d of tensor '%s' is not a whole number from 0 on", k, name);
+            return eg__file_refuse(in, "the size of axis %d of tensor '%s' is not an integer >= 0",
+                                   k, name);
     if (f->ends != 2 || begin < 0 || begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
     if ((uint64_t)end > r->room)
@@ -116,7 +115,7 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
     return true;
 }
 
-/* A member of the header: "__metadata__", or a tensor's entry. */
+/* Reads a member of the header: "__metadata__", or a tensor's entry. */
 static bool st_member(eg__json *j, void *user, char *key)
 {
     enum { ENTRY_MOST = 1 << 16 }; /* an entry of 32 axes takes less than a kilobyte */
@@ -145,10 +144,10 @@ static int st_order_of_data(const void *a, const void *b)
     const eg__st_entry *x = a, *y = b;
     if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
     if (x->end != y->end) return x->end < y->end ? -1 : 1;
-    return strcmp(x->name, y->name); /* empty tensors at one place */
+    return strcmp(x->name, y->name); /* empty tensors at the same offset */
 }
 
-/* True if the entries from `first` on cover the data without holes and overlaps. */
+/* True if the entries from `first` on cover the data without gaps and overlaps. */
 static bool st_cover(const eg__st_reader *r, size_t first)
 {
     eg__st_entry *all = r->entries.item;
@@ -159,7 +158,7 @@ static bool st_cover(const eg__st_reader *r, size_t first)
         const eg__st_entry *e = &all[k];
         if (e->begin > at)
             return eg__file_refuse(
-                r->in, "a hole: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
+                r->in, "a gap: the data before tensor '%s', bytes %zu to %zu, belong to no tensor",
                 e->name, at, e->begin);
         if (e->begin < at)
             return eg__file_refuse(r->in, "tensors '%s' and '%s' overlap at byte %zu of the data",
@@ -167,7 +166,7 @@ static bool st_cover(const eg__st_reader *r, size_t first)
         at = e->end;
     }
     return at == r->room ||
-           eg__file_refuse(r->in, "a hole: the last %zu byte%s of the data belong%s to no tensor",
+           eg__file_refuse(r->in, "a gap: the last %zu byte%s of the data belong%s to no tensor",
                            r->room - at, r->room - at == 1 ? "" : "s",
                            r->room - at == 1 ? "s" : "");
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A member of "weight_map": a tensor and its file. */
+/* Reads a member of "weight_map": a tensor and its file. */
 static bool st_row(eg__json *j, void *user, char *key)
 {
     eg__st_reader *r = user;
@@ -35,7 +35,7 @@ static int st_order_of_files(const void *a, const void *b)
     return c ? c : strcmp(x->name, y->name);
 }
 
-/* True if each tensor of the index is in the shard that the index names; else recorded. */
+/* True if each tensor of the index is in the shard that the index names; else records an error. */
 static bool st_agree(const eg__st_reader *r, const eg__input *index)
 {
     const eg__st_row *rows = r->rows.item;

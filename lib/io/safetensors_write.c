@@ -1,4 +1,4 @@
-/* safetensors_write.c: tensors and metadata into one file. */
+/* safetensors_write.c: writes tensors and metadata to one file. */
 #include "safetensors.h"
 #include "json.h"
 #include "text.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Records "safetensors: PATH: WHAT 'NAME'"; false. name: NULL for none. */
+/* Records "safetensors: PATH: WHAT 'NAME'" and returns false. name: NULL for none. */
 static bool st_refuse(eg_ctx *cx, const char *path, eg_code code, const char *what,
                       const char *name)
 {
@@ -15,7 +15,8 @@ static bool st_refuse(eg_ctx *cx, const char *path, eg_code code, const char *wh
     return false;
 }
 
-/* The first of count names that is among them twice; NULL: none is. `sorted` has room for all. */
+/* Returns the first of count names that occurs twice; NULL if there is none. `sorted` has room for
+ * all. */
 static const char *st_twice(size_t count, const char *const *names, size_t step,
                             const char **sorted)
 {
@@ -26,8 +27,8 @@ static const char *st_twice(size_t count, const char *const *names, size_t step,
     return NULL;
 }
 
-/* True if the names of tensors and metadata can stand in one JSON object; else records which one
- * cannot: no UTF-8, or there twice. */
+/* True if the names of tensors and metadata can be in one JSON object; else records an error: one
+ * is not UTF-8, or occurs twice. */
 static bool st_check_names(eg_ctx *cx, const char *path, size_t count, const char *const *names,
                            size_t pairs, const char *const *metadata)
 {
@@ -52,7 +53,7 @@ static bool st_check_names(eg_ctx *cx, const char *path, size_t count, const cha
     return !name || st_refuse(cx, path, EG_ERROR_MISUSE, "two tensors have the name", name);
 }
 
-/* A text that is measured first (NULL) and then written into that much room. */
+/* A text that is measured first (with NULL) and then written to that much memory. */
 typedef struct draft {
     char *text;
     size_t length;
@@ -70,7 +71,7 @@ static void draft_add(draft *d, const char *s)
     d->length += n;
 }
 
-/* Adds the entry of x, whose data begin at *offset, which moves behind them. */
+/* Adds the entry of x, whose data begin at *offset, and advances *offset. */
 static void draft_entry(draft *d, const char *name, eg_tensor *x, size_t *offset)
 {
     const eg__encoding *e = eg__encoding_of(eg_type(x));
@@ -89,7 +90,7 @@ static void draft_entry(draft *d, const char *name, eg_tensor *x, size_t *offset
     draft_add(d, number);
 }
 
-/* The whole header, tensors in the order `order`. */
+/* Writes the header, with tensors in the order `order`. */
 static void draft_header(draft *d, int count, const char *const *names, eg_tensor *const *xs,
                          const int *order, size_t pairs, const char *const *metadata)
 {
@@ -144,7 +145,7 @@ static char *st_make_header(eg_ctx *cx, const char *path, int count, const char 
     return d.text;
 }
 
-/* True if each tensor has a name and values that can be written; else records which has not. */
+/* True if each tensor has a name and elements that can be written; else records an error. */
 static bool st_check_tensors(eg_ctx *cx, const char *path, int count, const char *const *names,
                              eg_tensor *const *xs)
 {
@@ -177,7 +178,6 @@ int eg_safetensors_save(eg_ctx *cx, const char *path, int count, const char *con
                          : (st_refuse(cx, path, EG_ERROR_MEMORY, "out of memory", NULL), NULL);
     eg__output out;
     if (header && eg__file_create(&out, cx, "safetensors", path)) {
-        /* blanks: the data begin at a multiple of 8 */
         size_t n = strlen(header), padded = (n + 7) / 8 * 8;
         uint8_t start[8];
         for (int k = 0; k < 8; k++) start[k] = (uint8_t)((uint64_t)padded >> 8 * k);

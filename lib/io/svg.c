@@ -1,4 +1,4 @@
-/* svg.c: the same canvas as a text of rectangles, lines and words (SVG 1.1). */
+/* svg.c: writes a canvas as rectangles, lines and text elements of SVG 1.1. */
 #include "heatmap.h"
 #include <string.h>
 
@@ -16,6 +16,7 @@ static void svg_rectangle(eg__canvas *c, int x, int y, int width, int height, in
                    x, y, width, height, rgb[0], rgb[1], rgb[2]);
 }
 
+/* Writes one character, as an entity where XML requires it. */
 static void svg_put(eg__output *out, uint32_t code)
 {
     static const struct {
@@ -28,7 +29,7 @@ static void svg_put(eg__output *out, uint32_t code)
             eg__file_put(out, entities[k].entity, strlen(entities[k].entity));
             return;
         }
-    if (code == 0xFFFE || code == 0xFFFF) /* no characters of XML */
+    if (code == 0xFFFE || code == 0xFFFF) /* not allowed in XML */
         code = 0xFFFD;
     eg__file_put(out, bytes, (size_t)eg__text_utf8(code, bytes));
 }
@@ -51,7 +52,7 @@ static void svg_line(eg__canvas *c, int count, const eg__point *point, int colou
     eg__file_print(s->out, "\"/>\n");
 }
 
-/* y is the upper edge of the letters; SVG wants their base line, which is EG_HEIGHT below. */
+/* y is the upper edge of the letters; SVG needs their base line, which is EG_HEIGHT below. */
 static void svg_text(eg__canvas *c, int x, int y, eg__anchor anchor, const eg__label *label)
 {
     static const char *const anchors[] = { [EG_FROM_LEFT] = "",

@@ -5,8 +5,8 @@
 
 enum { BROKEN = 0xFFFD, ELLIPSIS = 0x2026, OPEN_BOX = 0x2423 };
 
-/* A lead byte gives the length; the bits of the bytes that follow must make a code point that
- * needs so many. */
+/* The first byte determines the length; the bits of the following bytes must make a code point that
+ * needs this length. */
 int eg_utf8(const char *s, size_t count, uint32_t *code)
 {
     static const struct {
@@ -32,8 +32,9 @@ int eg_utf8(const char *s, size_t count, uint32_t *code)
     return (int)n + 1;
 }
 
-/* The character at *s, a string that is not at its end, or −1 for a byte that begins none; moves *s
- * behind it. The zero byte at the end is no part of a character, so 4 bytes are never too many. */
+/* Returns the character at *s, a string that is not at its end, or −1 for a byte that begins none;
+ * moves *s behind it. The zero byte at the end is not part of a character, so reading 4 bytes is
+ * safe. */
 static int32_t text_decode(const char **s)
 {
     uint32_t code;
@@ -60,7 +61,7 @@ static bool within(const span *spans, int n, uint32_t code)
     return false;
 }
 
-/* The blocks of Unicode that matter for tokens, not its whole table. */
+/* The blocks of Unicode that occur in tokens, not the complete table. */
 int eg__text_width(uint32_t code)
 {
     static const span zero[] = {
@@ -81,8 +82,8 @@ int eg__text_width(uint32_t code)
                                                             : 1;
 }
 
-/* True for what is not shown as it is: C0, C1, and the marks that change the direction of
- * writing. */
+/* True for characters that are not shown unchanged: C0, C1, and the marks that change the direction
+ * of writing. */
 static bool control(int32_t c)
 {
     static const span spans[] = {
@@ -91,12 +92,12 @@ static bool control(int32_t c)
     return c < 0 || within(spans, sizeof spans / sizeof *spans, (uint32_t)c);
 }
 
-/* Cuts at `columns`: the last character then gives way to '…', with the marks that combine with
- * it. */
+/* Cuts the text at `columns`: the last character is then replaced by '…', together with the marks
+ * that combine with it. */
 void eg__text_label(eg__label *label, const char *text, int columns)
 {
     label->count = label->width = 0;
-    if (!strcmp(text, " ")) { /* a blank alone would not be seen */
+    if (!strcmp(text, " ")) { /* a single blank would be invisible */
         label->code[label->count++] = OPEN_BOX;
         label->width = 1;
         return;

@@ -1,5 +1,5 @@
 /* zip.c: the directory of an archive in memory, and the bytes of its members. Nothing is unpacked
- * before sizes were compared: a deflated byte gives at most 1032. */
+ * before sizes were compared: one deflated byte gives at most 1032 bytes. */
 #include "zip.h"
 #include <eingrad/io.h>
 #include <inttypes.h>
@@ -22,7 +22,7 @@ typedef struct directory {
     uint64_t count, at, bytes;
 } directory;
 
-/* The end record's place: the last one whose comment reaches to the end of the archive. */
+/* Finds the end record: the last one whose comment extends to the end of the archive. */
 static bool find_end(const eg__input *in, size_t *at)
 {
     const size_t n = in->left;
@@ -36,7 +36,7 @@ static bool find_end(const eg__input *in, size_t *at)
                                "directory at the end");
 }
 
-/* Reads the end record, and the one of ZIP64 before it if numbers of the first are too small. */
+/* Reads the end record, and that of ZIP64 before it if the numbers do not fit the first. */
 static bool read_end(const eg__input *in, directory *d)
 {
     size_t at = 0;
@@ -70,7 +70,7 @@ static bool read_end(const eg__input *in, directory *d)
     return true;
 }
 
-/* Takes sizes and place, as far as 32 bits did not hold them, from the extra field of ZIP64. */
+/* Reads the sizes and the offset that did not fit 32 bits from the extra field of ZIP64. */
 static bool widen_sizes(const uint8_t *extra, size_t length, uint64_t *const *value)
 {
     static const uint64_t small = UINT32_MAX;
@@ -95,13 +95,13 @@ static bool widen_sizes(const uint8_t *extra, size_t length, uint64_t *const *va
     return !wide;
 }
 
-/* Compares what the directory says of a member with its local header and with the archive. */
+/* Compares the directory's entry of a member with its local header and with the archive. */
 static bool check_member(const eg__input *in, const directory *d, eg__zip_member *m, uint64_t local,
                          uint64_t packed, uint64_t size)
 {
     const int n = (int)m->length;
     if (local > d->at || d->at - local < EG_ZIP_LOCAL_SIZE)
-        return eg__file_refuse(in, "member '%.*s' lies outside the file", n, m->name);
+        return eg__file_refuse(in, "member '%.*s' is outside of the file", n, m->name);
     const uint8_t *head = in->bytes + local;
     if (number32(head) != EG_ZIP_LOCAL || number16(head + 26) != m->length ||
         d->at - local - EG_ZIP_LOCAL_SIZE < m->length ||
@@ -132,7 +132,7 @@ static bool check_member(const eg__input *in, const directory *d, eg__zip_member
     return true;
 }
 
-/* Reads the entry at *at of the directory, which moves behind it. */
+/* Reads the entry at *at of the directory, and advances *at. */
 static bool read_member(const eg__input *in, const directory *d, uint64_t *at, eg__zip_member *m)
 {
     const uint8_t *entry = in->bytes + *at;
@@ -210,7 +210,7 @@ static void zip_free(void *user, void *p)
 }
 enum { GULP = 1 << 30 }; /* zlib counts in unsigned int */
 
-/* The next `count` bytes, unpacked; the input knows that so many are to come. */
+/* Copies the next `count` bytes, unpacked; the caller knows that there are as many. */
 static bool zip_pull(eg__input *in, void *out, size_t count)
 {
     eg__zip_input *m = (eg__zip_input *)in;
@@ -253,19 +253,20 @@ bool eg__zip_begin(eg__zip_input *m, const eg__input *archive, const eg__zip_mem
                           .packed = member->packed };
     if (!member->deflated) return true;
     m->z = (z_stream){ .zalloc = zip_alloc, .zfree = zip_free };
-    m->z.next_in = (Bytef *)(uintptr_t)data; /* which zlib does not write to */
+    m->z.next_in = (Bytef *)(uintptr_t)data; /* zlib does not write to it */
     m->in.pull = zip_pull;
     if (inflateInit2(&m->z, -15) == Z_OK) return true;
     m->in.pull = NULL;
     return eg__file_no_memory(&m->in);
 }
 
+/* A member that was unpacked must end exactly at its size. */
 bool eg__zip_finish(eg__zip_input *m)
 {
     const eg__zip_member *member = m->member;
     uint8_t more;
     if (m->in.left)
-        return eg__file_refuse(&m->in, "has %zu byte%s behind its array", m->in.left,
+        return eg__file_refuse(&m->in, "has %zu byte%s after its array", m->in.left,
                                m->in.left == 1 ? "" : "s");
     if (member->deflated) {
         m->z.next_out = &more;

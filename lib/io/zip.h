@@ -26,41 +26,42 @@ enum {
 
 /* -- zip.c: reading ---------------------------------------------------------------------------- */
 typedef struct eg__zip_member {
-    const char *name; /* `length` bytes of the archive, without an end */
+    const char *name; /* `length` bytes in the archive, without a zero byte */
     size_t length;
-    size_t local, at;    /* bytes from the start: its local header, its data */
-    size_t packed, size; /* bytes in the archive, and unpacked */
+    size_t local, at;    /* offsets in the archive: of its local header, of its data */
+    size_t packed, size; /* bytes in the archive, and after unpacking */
     uint32_t crc;
     bool deflated;
 } eg__zip_member;
 /* Reads the directory of an archive in memory (in->bytes, in->left). Returns the members in the
- * order of their positions, which the caller frees; NULL after an error. Sizes have been compared
- * with each other and with the archive: members lie in it, none overlaps another, and none is
+ * order of their offsets, which the caller frees; NULL after an error. Sizes have been compared
+ * with each other and with the archive: each member is inside it, no two overlap, and none is
  * larger than what its data can unpack to. */
 eg__zip_member *eg__zip_open(const eg__input *in, size_t *count);
-/* An input of a member's bytes: in place if it is stored, else unpacked while they are taken. */
+/* An input of a member's bytes: in place if it is stored, else unpacked as they are read. */
 typedef struct eg__zip_input {
-    eg__input in; /* the first member */
+    eg__input in; /* must be the first member */
     const eg__zip_member *member;
     z_stream z;
-    size_t packed; /* bytes that z has not been given yet */
-    uint32_t crc;  /* of what was taken */
+    size_t packed; /* bytes that z has not received yet */
+    uint32_t crc;  /* checksum of the bytes that were read */
 } eg__zip_input;
 bool eg__zip_begin(eg__zip_input *, const eg__input *archive, const eg__zip_member *,
                    const char *path);
-/* True if all bytes were taken and have the checksum that the directory gives; else recorded. The
- * checksum of what stays in place of a mapped file is not looked at: that would read it. */
+/* True if all bytes were read and have the checksum of the directory; else records an error. The
+ * checksum of a member that is a view of a mapped file is not computed, since that would read
+ * it. */
 bool eg__zip_finish(eg__zip_input *);
 void eg__zip_end(eg__zip_input *);
 
 /* -- zip_write.c ------------------------------------------------------------------------------ */
-typedef struct eg__zip_entry { /* of the directory to be written */
+typedef struct eg__zip_entry { /* an entry of the directory to be written */
     uint64_t local, packed, size;
     uint32_t crc;
     uint16_t flags;
 } eg__zip_entry;
-/* Writes a member, of which put(out, user) puts `size` bytes, at the archive's byte *at, and moves
- * that on. Stored data begin at a multiple of 64. False without memory. */
+/* Writes a member at the archive's offset *at and advances *at; put(out, user) writes its `size`
+ * bytes. Stored data begin at a multiple of 64. False without memory. */
 bool eg__zip_put(eg__output *, uint64_t *at, eg__zip_entry *, const char *name, uint64_t size,
                  bool deflate, void (*put)(eg__output *, void *user), void *user);
 void eg__zip_put_directory(eg__output *, uint64_t at, size_t count, const eg__zip_entry *,

@@ -1,6 +1,6 @@
-/* zip_write.c: writing an archive, without going back: a stored member is put twice, the first time
- * for its checksum; behind a deflated one stand checksum and sizes. Times are 1980-01-01, so that
- * equal input gives equal bytes. */
+/* zip_write.c: writes an archive without seeking back. A stored member is written twice, the first
+ * time for its checksum; after a deflated one there is a record with checksum and sizes. Times are
+ * 1980-01-01, so that equal input gives equal bytes. */
 #include "zip.h"
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +10,13 @@ enum {
     VERSION_DEFLATE = 20,
     VERSION_ZIP64 = 45,
     DATE = 1 << 5 | 1,   /* 1980-01-01 */
-    PADDING_ID = 0xd935, /* an extra field that is there for its length */
+    PADDING_ID = 0xd935, /* an extra field that only serves as padding */
     WIDE_FIELD = 4 + 16  /* of a local header: both sizes */
 };
-/* The least number that takes 64 bits, as far as a field of 32 holds it or less. */
+/* The smallest integer that is stored in 64 bits; at most the largest that fits 32. */
 static uint64_t wide_number(const eg__output *out) { return out->wide ? out->wide : UINT32_MAX; }
-/* … the least size of a member: packed data may be a little longer than the data. */
+/* The smallest size of a member that is stored in 64 bits: packed data may be a little longer than
+ * the data. */
 static uint64_t wide_size(const eg__output *out)
 {
     return out->wide ? out->wide : UINT32_MAX - (1 << 24);
@@ -35,7 +36,7 @@ static void add_small(record *r, const eg__output *out, uint64_t value)
     add(r, value < wide_number(out) ? value : UINT32_MAX, 4);
 }
 
-/* -- what goes into a member ------------------------------------------------------------------ */
+/* -- what is written to a member --------------------------------------------------------------- */
 typedef struct sink {
     uint32_t crc;
     uint64_t packed;
@@ -43,19 +44,19 @@ typedef struct sink {
     uint8_t part[16384];
 } sink;
 
-/* The checksum of what is put, and nothing else. */
+/* Computes the checksum of the bytes, and writes nothing. */
 static void sink_sum(eg__output *out, const void *bytes, size_t count)
 {
     sink *s = out->sink;
     s->crc = (uint32_t)crc32_z(s->crc, bytes, count);
 }
 
-/* Packs what is put, and writes it; flush: Z_FINISH at the end. */
+/* Packs the bytes and writes the result; flush: Z_FINISH at the end. */
 static void sink_pack(eg__output *out, const void *bytes, size_t count, int flush)
 {
     sink *s = out->sink;
     enum { GULP = 1 << 30 };
-    s->z.next_in = (Bytef *)(uintptr_t)bytes; /* which zlib does not write to */
+    s->z.next_in = (Bytef *)(uintptr_t)bytes; /* zlib does not write to it */
     do {
         const unsigned part = count < GULP ? (unsigned)count : GULP;
         s->z.avail_in = part;
@@ -89,7 +90,8 @@ static void sink_free(void *user, void *p)
 }
 
 /* -- a member --------------------------------------------------------------------------------- */
-/* The local header, whose extra field fills up to a multiple of ZIP_ALIGN what is stored. */
+/* Writes the local header, whose extra field pads the header of stored data to a multiple of
+ * ZIP_ALIGN. */
 static void put_local(eg__output *out, uint64_t *at, const eg__zip_entry *e, const char *name,
                       bool deflated)
 {
@@ -146,6 +148,8 @@ static bool put_deflated(eg__output *out, sink *s, void (*put)(eg__output *, voi
     return true;
 }
 
+/* out->push receives the member's bytes: to compute the checksum of a stored member, or to pack
+ * them. */
 bool eg__zip_put(eg__output *out, uint64_t *at, eg__zip_entry *e, const char *name, uint64_t size,
                  bool deflated, void (*put)(eg__output *, void *user), void *user)
 {
@@ -184,6 +188,7 @@ bool eg__zip_put(eg__output *out, uint64_t *at, eg__zip_entry *e, const char *na
 }
 
 /* -- the directory ---------------------------------------------------------------------------- */
+/* An integer that does not fit 32 bits is stored in the extra field of ZIP64. */
 static void put_entry(eg__output *out, uint64_t *at, const eg__zip_entry *e, const char *name,
                       bool deflated)
 {
@@ -198,7 +203,7 @@ static void put_entry(eg__output *out, uint64_t *at, const eg__zip_entry *e, con
     if (wide.n == 4) wide.n = 0;
     const int version = wide.n || e->size >= wide_size(out) ? VERSION_ZIP64 : VERSION_DEFLATE;
     add(&r, EG_ZIP_CENTRAL, 4);
-    add(&r, 3 << 8 | (unsigned)version, 2); /* written on Unix, which gives the modes below */
+    add(&r, 3 << 8 | (unsigned)version, 2); /* written on Unix, to which the modes below refer */
     add(&r, (unsigned)version, 2);
     add(&r, e->flags, 2);
     add(&r, deflated ? EG_ZIP_DEFLATED : EG_ZIP_STORED, 2);
@@ -218,7 +223,8 @@ static void put_entry(eg__output *out, uint64_t *at, const eg__zip_entry *e, con
     *at += r.n + length + wide.n;
 }
 
-/* The entries, and the end record; before it that of ZIP64 if a number is too large for it. */
+/* Writes the entries and the end record; before it that of ZIP64 if a number is too large for
+ * it. */
 void eg__zip_put_directory(eg__output *out, uint64_t at, size_t count, const eg__zip_entry *e,
                            char *const *names, bool deflated)
 {

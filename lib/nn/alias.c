@@ -1,6 +1,6 @@
-/* alias.c: reads and writes parameters in files that use other names and another order of axes. A
- * row of a style gives the axes of the file's tensor in the letters of our parameter, so that
- * eg_rearrange converts: "(c h d) m" is read as c m h d, of which part c is W_q (m h d). */
+/* alias.c: reads and writes parameters in files that use other names and another order of axes. An
+ * entry of a style (eg_alias) gives the axes of the file's tensor in the letters of the parameter,
+ * and eg_rearrange converts: "(c h d) m" is read as c m h d, of which part c is W_q (m h d). */
 #include "nn.h"
 #include <stdio.h>
 
@@ -8,11 +8,11 @@ enum { NAME = 256 };
 
 static size_t alias_digits(const char *s) { return strspn(s, "0123456789"); }
 
-/* Returns how many parts the row's tensor has; 0 if it is one whole. */
+/* Returns the number of parts of the entry's tensor; 0 if it is not divided. */
 static int alias_parts(const eg_alias *a) { return a->parts > 0 ? a->parts : 0; }
 
-/* True if `ours` is a name that the row describes; sets *digits and *count to the number that its
- * '*' stands for. */
+/* True if `ours` is a name that the entry describes; sets *digits and *count to the number that '*'
+ * matches. */
 static bool alias_ours(const eg_alias *a, const char *ours, const char **digits, size_t *count)
 {
     const char *star = strchr(a->ours, '*');
@@ -24,11 +24,11 @@ static bool alias_ours(const eg_alias *a, const char *ours, const char **digits,
     return *count && !strcmp(*digits + *count, star + 1);
 }
 
-/* Writes the file's name of the parameter `ours` to out: '*' becomes the number that the row's '*'
- * stands for in ours, '#' becomes `head` unless that is negative; bare: without the text before
- * '?'. False if the row describes other parameters, or the name is too long. */
-static bool named(const eg_alias *a, const char *ours, const char *under, int64_t head, bool bare,
-                  char *out)
+/* Writes the file's name of the parameter `ours` to out: '*' becomes the number that the entry's
+ * '*' matches in ours, '#' becomes `head` unless that is negative; bare: without the text before
+ * '?'. False if the entry describes other parameters, or the name is too long. */
+static bool alias_file_name(const eg_alias *a, const char *ours, const char *under, int64_t head,
+                            bool bare, char *out)
 {
     const char *digits, *mark = bare ? strchr(a->theirs, '?') : NULL;
     size_t count, n = strlen(under), stars = 0;
@@ -50,7 +50,7 @@ static bool named(const eg_alias *a, const char *ours, const char *under, int64_
     return true;
 }
 
-/* True if name begins with the first `length` bytes of theirs, where '*' and '#' stand for any
+/* True if name begins with the first `length` bytes of theirs, in which '*' and '#' match any
  * number; then moves *name past them. */
 static bool alias_matches(const char **name, const char *theirs, size_t length)
 {
@@ -64,7 +64,7 @@ static bool alias_matches(const char **name, const char *theirs, size_t length)
     return true;
 }
 
-/* True if a row { "", theirs } names the tensor `name`, which is given without `under`: it is no
+/* True if an entry { "", theirs } says that the tensor `name`, given without `under`, is no
  * parameter. */
 static bool alias_leaves_out(const eg_alias *list, const char *name)
 {
@@ -78,10 +78,10 @@ static bool alias_leaves_out(const eg_alias *list, const char *name)
 }
 
 /* -- sizes by letter -------------------------------------------------------------------------- */
-/* How row `a` stores the parameter `one`: the shape of the tensor in the file; the specs that turn
- * it into the parameter and back (in the open scope); and the parameter's axis that '#' counts. If
- * several parts follow each other along one axis of the tensor, `joined` is that axis, and shape
- * and specs are those of this part alone; else it is −1. */
+/* How entry `a` stores the parameter `one`: the shape of the tensor in the file; the specs that
+ * convert it to the parameter and back (in the open scope); and the axis of the parameter that '#'
+ * counts. If several parts are consecutive along one axis of the tensor, `joined` is that axis, and
+ * shape and specs are those of this part alone; else it is −1. */
 typedef struct plan {
     int rank;
     int64_t dims[EG_RANK_MAX];
@@ -127,7 +127,7 @@ static const eg_spec *alias_sized(const eg_named *one, const eg_spec *ours, cons
     return sized;
 }
 
-/* Fills in the plan. False if the row cannot store the parameter, and after an error: the axes
+/* Fills in the plan. False if the entry cannot store the parameter, and after an error: the axes
  * cannot be read. */
 static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
 {
@@ -158,9 +158,8 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     return (!p->heads || p->counted >= 0) && !eg_error(cx);
 }
 
-enum { PARTS = 8 }; /* of a tensor, at most */
-/* True if the list is there and each row is a part that a tensor can have; else records an error.
- */
+enum { PARTS = 8 }; /* largest number of parts of a tensor */
+/* True if the list is not NULL and each entry has a valid part; else records an error. */
 static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
 {
     if (!list) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", who);
@@ -176,14 +175,14 @@ static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
 
 /* Returns the parameter's name without the prefix of p; NULL if it does not begin with that
  * prefix. */
-static const char *relative(const eg_params *p, const eg_named *one)
+static const char *alias_own_name(const eg_params *p, const eg_named *one)
 {
     const char *prefix = eg__nn_prefix(p);
     size_t n = strlen(prefix);
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
 
-/* For a row `a` that stores the parameter `name` as one part of a tensor: returns the parameter
+/* For an entry `a` that stores the parameter `name` as one part of a tensor: returns the parameter
  * that is part `part` of the same tensor, and sets its plan; NULL if there is none, or if it has
  * another shape. */
 static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a,
@@ -208,20 +207,21 @@ static const eg_named *alias_part(const eg_params *p, const eg_alias *list, cons
 }
 
 /* -- reading ---------------------------------------------------------------------------------- */
-typedef struct source { /* a file that parameters are read from */
+typedef struct source { /* a file from which parameters are read */
     eg_ctx *cx;
     const eg_params *p;
     const eg_safetensors *file;
     const char *path, *under;
     const eg_alias *list;
-    bool *used; /* of each tensor of the file: a parameter was read from it */
-    bool check; /* first pass: all values are made and compared, none is assigned */
-    bool bare;  /* the last tensor that was found has a name without the text before '?' */
+    bool *used; /* by tensor of the file: a parameter was read from it */
+    bool check; /* first pass: all values are computed and compared, none is assigned */
+    bool bare;  /* the name of the last tensor that was found does not have the text before '?' */
 } source;
 
-/* For parts that follow each other along an axis: returns where part a->part begins, the sum of the
- * sizes of the parts before it, and sets `whole` to the plan of the whole tensor. A part that the
- * model has no parameter for (such as a bias) counts as wide as this one. */
+/* For parts that are consecutive along an axis: returns the offset at which part a->part begins,
+ * the sum of the sizes of the parts before it, and sets `whole` to the plan of the complete tensor.
+ * A part for which the model has no parameter (such as a bias) is assumed to have this part's
+ * size. */
 static int64_t alias_offset(const source *s, const eg_alias *a, const char *name, const plan *p,
                             plan *whole)
 {
@@ -238,8 +238,8 @@ static int64_t alias_offset(const source *s, const eg_alias *a, const char *name
     return before;
 }
 
-/* Returns what the tensor `theirs` holds for the parameter in its type and its
- * order of axes. */
+/* Returns the parameter's elements in the tensor `theirs`, with the parameter's dtype and order of
+ * axes. */
 static eg_tensor *alias_value(const source *s, const eg_named *one, const char *name,
                               const eg_alias *a, const plan *p, const char *theirs)
 {
@@ -264,7 +264,7 @@ static int read_one(const source *s, const eg_named *one, const char *name, cons
     return s->check ? (eg_ok(to) ? 0 : -1) : eg_assign(to, in);
 }
 
-/* True if the row's tensor is in the file, under its name with or without the text before '?';
+/* True if the entry's tensor is in the file, with or without the text before '?' in its name;
  * writes the name to theirs. */
 static bool alias_found(source *s, const eg_alias *a, const char *name, char *theirs)
 {
@@ -272,7 +272,7 @@ static bool alias_found(source *s, const eg_alias *a, const char *name, char *th
     const int64_t head = strchr(a->theirs, '#') ? 0 : -1;
     for (int k = 0; k < forms; k++) {
         const bool bare = s->bare != (k > 0);
-        if (!named(a, name, s->under, head, bare, theirs)) return false;
+        if (!alias_file_name(a, name, s->under, head, bare, theirs)) return false;
         if (eg_safetensors_find(s->file, theirs) < 0) continue;
         s->bare = forms > 1 ? bare : s->bare;
         return true;
@@ -280,16 +280,17 @@ static bool alias_found(source *s, const eg_alias *a, const char *name, char *th
     return false;
 }
 
-/* Returns the row that a parameter is read by, and sets its plan: the first row whose tensor is in
- * the file, else the first that can store the parameter; or a row that leaves it out. NULL after an
- * error: there is none. */
+/* Returns the entry by which a parameter is read, and sets its plan: the first one whose tensor is
+ * in the file, else the first that can store the parameter; or an entry that leaves it out. NULL,
+ * after an error, if there is none. */
 static const eg_alias *alias_row(source *s, const eg_named *one, const char *name, plan *p)
 {
     char theirs[NAME];
     const eg_alias *first = NULL;
     for (const eg_alias *a = s->list; a->ours; a++) {
         const bool heads = strchr(a->theirs, '#') != NULL;
-        if (a->parts < 0 || !named(a, name, s->under, heads ? 0 : -1, s->bare, theirs)) continue;
+        if (a->parts < 0 || !alias_file_name(a, name, s->under, heads ? 0 : -1, s->bare, theirs))
+            continue;
         if (!*a->theirs) return a;
         if (!alias_planned(one, a, p)) continue;
         if (alias_found(s, a, name, theirs)) return a;
@@ -301,7 +302,7 @@ static const eg_alias *alias_row(source *s, const eg_named *one, const char *nam
     return NULL;
 }
 
-/* Reads a parameter. Returns 0, or −1 after an error, such as a tensor that is not in the file. */
+/* Reads a parameter. Returns 0; −1 after an error, such as a tensor that is not in the file. */
 static int read_param(source *s, const eg_named *one, const char *name)
 {
     char theirs[NAME];
@@ -309,31 +310,33 @@ static int read_param(source *s, const eg_named *one, const char *name)
     const eg_alias *a = alias_row(s, one, name, &p);
     if (!a || !*a->theirs) return a ? 0 : -1;
     for (int64_t h = 0, count = p.heads ? eg_dim(one->x, p.counted) : 1; h < count; h++)
-        if (!named(a, name, s->under, p.heads ? h : -1, s->bare, theirs) ||
+        if (!alias_file_name(a, name, s->under, p.heads ? h : -1, s->bare, theirs) ||
             read_one(s, one, name, a, &p, h, theirs))
             return -1;
     return 0;
 }
 
 /* -- copies ----------------------------------------------------------------------------------- */
-/* True if the row says that the tensor `tensor` is a copy of the parameter. */
+/* True if, by the entry, the tensor `tensor` is a copy of the parameter. */
 static bool alias_names(const source *s, const eg_alias *a, const char *name, const char *tensor)
 {
     char theirs[NAME];
     for (int bare = 0; a->parts < 0 && bare < 2; bare++)
-        if (named(a, name, s->under, -1, bare, theirs) && !strcmp(theirs, tensor)) return true;
+        if (alias_file_name(a, name, s->under, -1, bare, theirs) && !strcmp(theirs, tensor))
+            return true;
     return false;
 }
 
-/* Compares a copy with the tensor that the parameter is read from. Returns 1 if they are equal; −1
- * after an error: they are not. */
+/* Compares a copy with the tensor from which the parameter is read. Returns 1 if they are equal;
+ * −1, after an error, if they differ. */
 static int alias_compare(source *s, const eg_named *one, const char *name, const eg_alias *copy,
                          const char *tensor)
 {
     char theirs[NAME];
     plan p, q;
     const eg_alias *a = alias_row(s, one, name, &p);
-    if (!a || !named(a, name, s->under, -1, s->bare, theirs) || !alias_planned(one, copy, &q))
+    if (!a || !alias_file_name(a, name, s->under, -1, s->bare, theirs) ||
+        !alias_planned(one, copy, &q))
         return -1;
     eg_tensor *x = alias_value(s, one, name, a, &p, theirs),
               *y = alias_value(s, one, name, copy, &q, tensor), *same = eg_all(NULL, eg_eq(x, y));
@@ -345,14 +348,14 @@ static int alias_compare(source *s, const eg_named *one, const char *name, const
     return -1;
 }
 
-/* Compares a tensor that no parameter was read from with the one that it is a copy of. Returns 1 if
- * they are equal, 0 if no row calls it a copy; −1 after an error: they differ. */
+/* Compares a tensor from which no parameter was read with the one that it is a copy of. Returns 1
+ * if they are equal, 0 if no entry calls it a copy; −1, after an error, if they differ. */
 static int alias_copy(source *s, const char *tensor)
 {
     for (const eg_alias *a = s->list; a->ours; a++)
         for (int k = 0; a->parts < 0 && eg_params_at(s->p, k); k++) {
             const eg_named *one = eg_params_at(s->p, k);
-            const char *name = relative(s->p, one);
+            const char *name = alias_own_name(s->p, one);
             if (!name || !alias_names(s, a, name, tensor)) continue;
             eg_mark m = eg_push(s->cx);
             const int same = alias_compare(s, one, name, a, tensor);
@@ -362,12 +365,12 @@ static int alias_copy(source *s, const char *tensor)
     return 0;
 }
 
-/* Goes over the parameters of the list once. Returns 0; −1 after an error. */
+/* Reads (or, with s->check, compares) each parameter of the list. Returns 0; −1 after an error. */
 static int read_params(source *s)
 {
     int bad = 0;
     for (int k = 0; !bad && eg_params_at(s->p, k); k++) {
-        const char *name = relative(s->p, eg_params_at(s->p, k));
+        const char *name = alias_own_name(s->p, eg_params_at(s->p, k));
         eg_mark m = eg_push(s->cx);
         bad = name ? read_param(s, eg_params_at(s->p, k), name) : 0;
         eg_pop(s->cx, m);
@@ -375,6 +378,8 @@ static int read_params(source *s)
     return bad;
 }
 
+/* Two passes: the first reads all values, checks them and marks the tensors that are used; only the
+ * second assigns, so that after an error no parameter has changed. */
 int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under,
                       const eg_alias *list)
 {
@@ -454,9 +459,9 @@ static bool alias_emit(out *o, const char *name, eg_tensor *x)
 }
 
 /* Lists the parts of a tensor of the file, in their order. False if a part is missing or does not
- * fit to the first. uneven: parts that follow each other may differ in size. */
-static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a, const char *name,
-                     bool uneven, eg_tensor **xs)
+ * fit the first. uneven: parts that are consecutive may differ in size. */
+static bool alias_gather(const eg_params *p, const eg_alias *list, const eg_alias *a,
+                         const char *name, bool uneven, eg_tensor **xs)
 {
     plan first = { 0 }, q = { 0 };
     for (int part = 0; part < a->parts; part++) {
@@ -465,7 +470,7 @@ static bool gathered(const eg_params *p, const eg_alias *list, const eg_alias *a
         if (!one || q.rank != first.rank || q.joined != first.joined) return false;
         for (int d = 0; d < q.rank; d++)
             if (q.dims[d] != first.dims[d] && !(uneven && d == q.joined)) return false;
-        if (a->part) continue; /* the first part is written with all of them */
+        if (a->part) continue; /* the first part is written together with all others */
         xs[part] = q.joined < 0 ? one->x : eg_rearrange(q.write, one->x);
     }
     return true;
@@ -480,7 +485,7 @@ static bool same_sizes(int count, eg_tensor *const *xs)
     return true;
 }
 
-/* Returns 1 if the parameter was written, or is part of a tensor that was; 0 if no row can store
+/* Returns 1 if the parameter was written, or is part of a tensor that was; 0 if no entry can store
  * it; −1 after an error. */
 static int write_param(const eg_params *p, const eg_named *one, const char *name, const char *under,
                        const eg_alias *list, bool uneven, out *o)
@@ -489,13 +494,13 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts < 0 || !named(a, name, under, -1, false, theirs)) continue;
+        if (a->parts < 0 || !alias_file_name(a, name, under, -1, false, theirs)) continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
         if (a->parts) {
-            if (!gathered(p, list, a, name, uneven, xs) ||
+            if (!alias_gather(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
-                continue; /* sizes differ: a later row has a tensor for each */
+                continue; /* sizes differ: a later entry has a tensor for each */
             eg_tensor *all = a->part ? NULL
                              : q.joined < 0
                                  ? eg_rearrange(q.write, eg_stack_axis_n(0, a->parts, xs))
@@ -505,13 +510,15 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
         bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
             good =
-                named(a, name, under, h, false, theirs) &&
+                alias_file_name(a, name, under, h, false, theirs) &&
                 alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(one->x, q.counted, h)));
         return good ? 1 : -1;
     }
     return 0;
 }
 
+/* Parameters that no entry can store with parts of equal sizes are tried with parts of different
+ * sizes. */
 int eg_params_save_as(const eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -521,7 +528,7 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
     out o = { .owner = eg_owner_open(cx) };
     bool was = eg_nograd(cx, true), good = o.owner != NULL;
     for (int k = 0; good && eg_params_at(p, k); k++) {
-        const char *name = relative(p, eg_params_at(p, k));
+        const char *name = alias_own_name(p, eg_params_at(p, k));
         int wrote =
             name ? write_param(p, eg_params_at(p, k), name, under ? under : "", list, false, &o)
                  : 1;

@@ -3,7 +3,7 @@
 #include <limits.h>
 
 /* -- feed-forward: y = dropout(act(x W₁ + b₁)) W₂ + b₂; gated: act(x W_g + b_g) ⊙ (x W₁ + b₁) in
- * the place of act(…) */
+ * place of act(…) -- */
 eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
 {
     OPTIONS(eg_ffn_args, a, given);
@@ -29,7 +29,7 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* Returns the name under which eg_affine has an activation; NULL if it is no operation of the
+/* Returns the name by which eg_affine knows an activation; NULL if it is not an operation of the
  * library. */
 static const char *ffn_activation(eg_activation *f)
 {
@@ -71,13 +71,13 @@ void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
 {
     *o = (eg_mha_args){ .size = sizeof *o };
     eg_options(o, sizeof *o, given);
-    if (given && !given->size) *o = *given; /* a struct without .size uses all of its members */
+    if (given && !given->size) *o = *given; /* a struct without .size has all of its members set */
     o->size = sizeof *o;
 }
 
-/* Makes an attention of the block: the template .mha with the block's own sizes and options. In
- * cross attention queries and keys are positions of two different sequences, so options that
- * compare their positions are left out. */
+/* Makes an attention of the block: the template .mha with the block's sizes and options. In cross
+ * attention the positions of queries and keys are those of two different sequences, so options that
+ * compare them are left out. */
 static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
     eg_mha_args o;
@@ -102,6 +102,7 @@ static eg_norm *block_norm(const eg_block_args *a, eg_params *p, const char *nam
                        .no_bias = a->no_bias);
 }
 
+/* The parameters are created in the order of the forward pass, which is their order in files. */
 eg_block *eg_block_new_with(const eg_block_args *given)
 {
     OPTIONS(eg_block_args, a, given);
@@ -124,14 +125,14 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)). block_in returns the operand of f, block_out the
- * result from x and y = f(…). */
+/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)). block_in returns the operand of f; block_out
+ * returns the block's result from x and y = f(…). */
 static eg_tensor *block_in(const eg_block *m, const eg_norm *n, eg_tensor *x)
 {
     return m->post_norm ? x : eg_norm_run(n, x);
 }
-/* Returns x if f itself adds it, in the product that makes its result, which needs that nothing is
- * dropped before; else NULL. */
+/* Returns x if f itself adds it, in the product that computes its result; this requires that no
+ * dropout is applied before the sum. Else returns NULL. */
 static eg_tensor *block_add(const eg_block *m, eg_tensor *x)
 {
     return m->dropout && eg_training(eg_context(x)) ? NULL : x;
@@ -176,7 +177,7 @@ static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__par
     return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, place) : 0, a->ranks_block, a->zigzag);
 }
 
-/* Self attention, cross attention if there is a memory, and feed-forward, each around its norm. */
+/* Self attention, cross attention if there is a memory, and feed-forward, each with its norm. */
 eg_tensor *eg_block_run_with(const eg_block_run_args *given)
 {
     OPTIONS(eg_block_run_args, a, given);
@@ -215,8 +216,8 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                              .ranks_block = a->ranks_block,
                              .zigzag = a->zigzag };
     memcpy(self.with, a->with, sizeof self.with);
-    /* positions before the first of x: from there the expressions of the cross attention count, too
-     */
+    /* number of positions before the first of x, to which the expressions of the cross attention
+     * refer as well */
     const int64_t before =
         a->offset + (a->cache && !a->ranks ? eg__cache_taken(a->cache, a->slot) : 0);
     x = block_out(m, &part, m->norm_self, x, eg_mha_run_with(&self));

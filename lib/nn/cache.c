@@ -1,5 +1,5 @@
-/* cache.c: keys and values of earlier positions. The tensors of a slot have room for all positions
- * from the start, so that appending copies only the new ones. */
+/* cache.c: keys and values of earlier positions. The tensors of a slot have memory for all
+ * positions from the start, so that appending copies only the new ones. */
 #include <eingrad/grad.h>
 #include "nn.h"
 
@@ -7,9 +7,9 @@
 typedef struct slot {
     eg_tensor *k, *v; /* NULL: nothing was appended yet */
     int axis;         /* the axis of positions; 0: there is no batch axis */
-    int64_t taken;    /* positions in use */
-    int64_t rows;     /* batches in use, of the first axis */
-    bool memory;      /* keys and values of an encoder, which do not change */
+    int64_t taken;    /* number of positions in use */
+    int64_t rows;     /* number of batches in use, of the first axis */
+    bool memory;      /* keys and values of an encoder, which are stored once and do not change */
 } slot;
 struct eg_cache {
     eg_owner *owner;
@@ -74,9 +74,9 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
-/* Makes batch b of the slot what batch index[b] was. If more room for batches is needed, it is at
- * least doubled: the owner frees nothing before it is closed, so it holds at most three times what
- * is needed. Returns 0; −1 after an error. */
+/* Sets batch b of the slot to the former batch index[b]. If memory for more batches is needed, it
+ * is at least doubled: the owner frees nothing before it is closed, so it holds at most three times
+ * what is needed. Returns 0; −1 after an error. */
 static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 {
     int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),
@@ -101,7 +101,7 @@ static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
     return bad;
 }
 
-/* Does this for each slot in use; refused if keys have no batch axis. */
+/* Applies cache_pick_slot to each slot in use; refused if keys have no batch axis. */
 int eg_cache_select(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);

@@ -1,5 +1,5 @@
 /* config.c: reads settings from a config.json; a value of another kind than expected is refused
- * with its key. */
+ * with an error that names its key. */
 #include "config.h"
 #include <stdio.h>
 
@@ -42,7 +42,7 @@ int64_t eg__config_count(const eg__config *c, const char *key, int64_t otherwise
     if (x && x->kind == EG_JSON_NUMBER && x->number >= 1 && x->number <= (double)most &&
         x->number == (double)(int64_t)x->number)
         return (int64_t)x->number;
-    snprintf(why, sizeof why, "not a whole number from 1 to %lld", (long long)most);
+    snprintf(why, sizeof why, "not an integer from 1 to %lld", (long long)most);
     eg__config_refuse(c, EG_ERROR_FILE, x, key, why);
     return 1;
 }
@@ -58,7 +58,7 @@ double eg__config_real(const eg__config *c, const eg_json *object, const char *k
     const eg_json *x = eg__config_find(object, key);
     if (!x) return otherwise;
     if (x->kind != EG_JSON_NUMBER || x->number < 0)
-        eg__config_refuse(c, EG_ERROR_FILE, x, key, "not a number that is 0 or above");
+        eg__config_refuse(c, EG_ERROR_FILE, x, key, "not a number >= 0");
     return x->number;
 }
 

@@ -1,13 +1,13 @@
 /* config.h: settings of other programs in a config.json. A key whose value is null counts as
- * missing. A value of another kind than expected records an error in the context, and a value of
- * the right kind is returned, so that one test at the end is enough. */
+ * missing. After a value of another kind than expected, an error is recorded in the context and a
+ * value of the expected kind is returned, so that one test at the end suffices. */
 #ifndef EG_NN_CONFIG_H
 #define EG_NN_CONFIG_H
 #include <eingrad/pretrained.h>
 
 typedef struct eg__config {
     eg_ctx *cx;
-    eg_owner *owner; /* holds what is made from the settings */
+    eg_owner *owner; /* owner of what is made from the settings */
     const char *path;
     const eg_json *all;
 } eg__config;
@@ -15,11 +15,12 @@ typedef struct eg__config {
 /* Records "path: "key" is VALUE, why". */
 void eg__config_refuse(const eg__config *, eg_code, const eg_json *, const char *key,
                        const char *why);
-const eg_json *eg__config_find(const eg_json *object, const char *key); /* NULL: missing or null */
-/* Returns a number from 1 to `most`; if the key is missing, `otherwise`, where 0 means that the key
- * is required. */
+/* NULL if it is missing or null */
+const eg_json *eg__config_find(const eg_json *object, const char *key);
+/* Returns an integer from 1 to `most`; if the key is missing, `otherwise`, where 0 means that the
+ * key is required. */
 int64_t eg__config_count(const eg__config *, const char *key, int64_t otherwise, int64_t most);
-/* The same with 2^30 as the largest. */
+/* eg__config_count with 2^30 as the maximum. */
 int64_t eg__config_size(const eg__config *, const char *key, int64_t otherwise);
 /* Returns a number that is not negative. */
 double eg__config_real(const eg__config *, const eg_json *object, const char *key,
@@ -27,9 +28,9 @@ double eg__config_real(const eg__config *, const eg_json *object, const char *ke
 bool eg__config_flag(const eg__config *, const eg_json *object, const char *key, bool otherwise);
 const char *eg__config_word(const eg__config *, const eg_json *object, const char *key,
                             const char *otherwise);
-bool eg__config_set(const eg_json *); /* true if it is present, and not false, 0, null or empty */
+bool eg__config_set(const eg_json *); /* true if it is present and not false, 0, null or empty */
 
 /* -- rope.c: the options of an attention that follow from config.json's description of rotary
- * positions; d: width of a head */
+ * positions; d: width of a head -- */
 void eg__config_rope(const eg__config *, int64_t d, eg_mha_args *);
 #endif

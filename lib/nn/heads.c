@@ -7,14 +7,15 @@
 /* -- the axes of the head, the query and the key in a string such as "b [h] i j" --------------- */
 typedef struct form {
     const eg_spec *spec;
-    int axes, head, query, key; /* axes of the tensor; query −1: it has none */
+    /* number of axes of the tensor; the axes of head, query and key; query −1: there is none */
+    int axes, head, query, key;
 } form;
 static const char *form_name(const form *f, int axis)
 {
     return f->spec->index[f->spec->term[0].item[axis].index].name;
 }
 
-/* Reads the spec of x into f. False after an error, which names `who`. */
+/* Reads the spec of x into f. False after an error, which begins with `who`. */
 static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 {
     const eg_spec *s = eg_spec_parse(eg_context(x), who, spec);
@@ -30,7 +31,7 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
         if (item[k].bracket) f->head = k, bracketed++;
     if (bracketed != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1,
-                            "one index, the head's, must stand in brackets, as in \"b [h] i j\""),
+                            "one index, the head's, must be in brackets, as in \"b [h] i j\""),
                false;
     if (f->axes != eg_rank(x))
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1,
@@ -45,7 +46,7 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
             f->query = k;
     }
     if (f->key < 0)
-        return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1, "there is no index beside the head's"),
+        return eg_spec_fail(s, EG_ERROR_NOTATION, 0, -1, "there is no index other than the head's"),
                false;
     if (eg_type(x) == EG_F32 || eg_type(x) == EG_F64) return true;
     eg_fail_as(eg_context(x), EG_ERROR_DTYPE, "%s: the tensor is %s, not a float", who,
@@ -53,11 +54,11 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
     return false;
 }
 
-/* -- numbers of one head ---------------------------------------------------------------------- */
+/* -- the measures of one head ------------------------------------------------------------------ */
 typedef struct sums {
     eg_head h;
     int64_t spread;
-} sums; /* number of rows whose spread is defined */
+} sums; /* number of rows of weights whose spread is defined */
 
 static int heads_falling(const void *p, const void *q)
 {
@@ -65,8 +66,8 @@ static int heads_falling(const void *p, const void *q)
     return (a < b) - (a > b);
 }
 
-/* Adds one row of weights a[0 … n), those of the query at the place of key `at`, to the sums; sorts
- * a. */
+/* Adds the weights a[0 … n) of one query to the sums; `at` is the position of the query among the
+ * keys. Sorts a. */
 static void add_row(sums *s, double *a, int64_t n, int64_t at, int64_t top)
 {
     double mass = 0, entropy = 0, distance = 0, most = 0;
@@ -116,6 +117,8 @@ static eg_head mean_of(const sums *s)
 
 static const int64_t OFFSET_MOST = (int64_t)1 << 53;
 
+/* The weights are copied to f64 with the axes in the order head, batches, query, key; each query's
+ * row is then measured. */
 const eg_head *eg_heads_with(const eg_heads_args *given)
 {
     OPTIONS(eg_heads_args, o, given);
@@ -141,7 +144,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
         eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .top is %lld", (long long)o->top);
         return NULL;
     }
-    /* so that sums with it do not overflow and are exact as doubles */
+    /* then sums with it do not overflow and are exact as doubles */
     if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .offset is %lld, not within ±2^53",
                    (long long)o->offset);
@@ -152,7 +155,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     eg_owner *keep = eg_owner_open(cx);
     eg_head *out = keep ? eg_owner_alloc(keep, (size_t)(heads + 1) * sizeof *out) : NULL;
     if (!out) return NULL;
-    int order[EG_RANK_MAX], n = 0; /* axes in the order head, batches, query, key */
+    int order[EG_RANK_MAX], n = 0; /* the axes in the order head, batches, query, key */
     order[n++] = f.head;
     for (int k = 0; k < f.axes; k++)
         if (k != f.head && k != f.query && k != f.key) order[n++] = k;
@@ -179,7 +182,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
 }
 
 /* -- similarity -------------------------------------------------------------------------------- */
-/* Returns x / |x| along the last index; zeros stay zeros. */
+/* Returns x / |x| along the last index; zeros remain zeros. */
 static eg_tensor *heads_unit(eg_tensor *x, const form *f)
 {
     const char *const key[] = { form_name(f, f->key) };

@@ -1,14 +1,14 @@
-/* linear_attention.c: attention without a softmax, in time and memory O(length). Katharopoulos et
- * al. 2020, eq. 5, 9, 10; with decay Sun et al. 2023 (RetNet), Yang et al. 2024 (GLA)
+/* linear_attention.c: attention without a softmax, in time and memory O(length).
  *
  *   w_ij = φ(q_i) · (Π_{j<s≤i} a_s) φ(k_j)       y_i = Σ_j w_ij v_j / Σ_j w_ij
  *
- * A column of ones beside v carries the denominator. Without a mask the numerator is the einsum of
- * the attention's own string, whose cheapest order joins key and value first. Causal, it goes by
- * chunks: what the positions before a chunk give comes from a state, Σ φ(k) v with its decay, that
- * is scanned over the chunks; the rest from a triangle of scores within the chunk. All decays of a
- * chunk are products of neighbours, never quotients of running products, so that a decay of 0 and
- * long chunks of small ones are as good as others. */
+ * (Katharopoulos et al. 2020, eq. 5, 9, 10; with decay Sun et al. 2023 (RetNet), Yang et al. 2024
+ * (GLA)). A column of ones appended to v yields the denominator. Without a mask the numerator is
+ * the einsum of the attention's string, whose cheapest order multiplies key and value first. With a
+ * causal mask it is computed in chunks: the contribution of the positions before a chunk comes from
+ * a state, Σ φ(k) v with its decay, that is scanned over the chunks; the rest from a triangle of
+ * scores within the chunk. All decays within a chunk are products of neighbours, not quotients of
+ * running products, so that a decay of 0 and long chunks of small decays lose no accuracy. */
 #include "nn.h"
 #include <stdio.h>
 
@@ -49,7 +49,7 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
             const char *name = s->index[s->term[k].item[n].index].name;
             const bool q = in(t, Q, name), key = in(t, K, name), v = in(t, V, name),
                        y = in(t, Y, name);
-            /* further indices of the query alone, such as r of grouped heads, are treated like the
+            /* further indices of only the query, such as r of grouped heads, are treated like the
              * first */
             if (k == Q && y && !key && !v && !queries++) t->i = name;
             if (k == V && key && !q && !y) t->j = name, keys++;
@@ -71,7 +71,7 @@ static int linear_axis_of(const terms *t, int term, const char *name)
     return eg_spec_axis(t->all, term, name);
 }
 
-/* Cuts an axis of positions into (n, chunk); the last chunk is filled up with `value`. */
+/* Splits an axis of positions into (n, chunk); the last chunk is padded with `value`. */
 static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n, double value)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
@@ -93,8 +93,8 @@ static eg_tensor *linear_merged(eg_tensor *x, int axis, int64_t length)
 }
 
 /* -- causal, by chunks ------------------------------------------------------------------------ */
-/* A causal call by chunks. Indices: n, the chunk; c, a query in it; u, a key in it. Also the
- * strings of operands that are cut into chunks. */
+/* A causal call by chunks, and the strings of operands that are divided into chunks. Indices: n,
+ * the chunk; c, a query in it; u, a key in it. */
 typedef struct chunks {
     const terms *t;
     const char *n, *c, *u;
@@ -126,7 +126,7 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->vs = cut_spec(t->term[V], t->j, p->n, p->u);
     p->ys = cut_spec(t->term[Y], t->i, p->n, p->c);
     p->state = linear_without(t->term[K], t->j);
-    /* indices of heads that share keys but have decays of their own */
+    /* indices of heads that share keys but have different decays */
     for (int k = 0; decay && k < decay->indices; k++)
         if (!in(t, K, decay->index[k].name)) p->state = linear_with(p->state, decay->index[k].name);
     p->state = linear_with(p->state, t->e);
@@ -134,8 +134,8 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->scored = linear_with(linear_with(linear_with(t->front, p->n), p->c), p->u);
 }
 
-/* Returns the sums without decay. Query i attends to keys up to i + seen, so every query to the
- * first `seen` keys. first: the state before all keys; NULL: 0. Sets *next to the state after
+/* Returns the sums without decay. Query i attends to keys up to i + seen, so every query attends to
+ * the first `seen` keys. first: the state before all keys; NULL: 0. Sets *next to the state after
  * them. */
 static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg_tensor *first,
                          eg_tensor **next)
@@ -163,10 +163,10 @@ static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg
                   eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
-/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c +
- * 1 and 0 for greater u; c and u come behind the other axes of a, whose last axis is that of
+/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c + 1 and
+ * 0 for greater u; c and u are appended to the other axes of a, whose last axis is that of
  * positions. */
-static eg_tensor *products(eg_tensor *a)
+static eg_tensor *decay_products(eg_tensor *a)
 {
     eg_ctx *cx = eg_context(a);
     const int64_t positions = eg_dim(a, -1), sizes[] = { positions, positions + 1 };
@@ -195,14 +195,15 @@ static eg_tensor *einsum3(const eg_spec *a, const eg_spec *b, const eg_spec *c, 
 
 /* Returns the sums with decay a, whose indices are `of`, over all keys. The states before the
  * chunks are
- *     S_{n+1} = A_n S_n + Σ_u (Π_{s>u} a_s) k_u v_u,   A_n = Π_s a_s, s in chunk n */
+ *
+ *   S_{n+1} = A_n S_n + Σ_u (Π_{s>u} a_s) k_u v_u,   A_n = Π_s a_s, s in chunk n */
 static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tensor *a,
                                  const eg_spec *of, eg_tensor *first, eg_tensor **next)
 {
     const terms *t = p->t;
     int at = eg_spec_axis(of, 0, t->j);
-    if (at < 0 && next &&
-        p->length % p->chunk) { /* the last chunk is shorter: its positions count */
+    /* the last chunk is shorter; only its positions count */
+    if (at < 0 && next && p->length % p->chunk) {
         at = eg_rank(a);
         of = linear_with(of, t->j);
         a = at_each_place(a, p->length);
@@ -210,14 +211,14 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
     k = chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
     v = chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);
     const eg_spec *rest = at < 0 ? of : linear_without(of, t->j), *head = rest;
-    if (at >= 0) { /* axes (n … c); a padding of 1s leaves the state as it is */
+    if (at >= 0) { /* axes (n … c); padding with 1 leaves the state unchanged */
         head = eg_spec_insert(rest, 0, 0, p->n);
         a = eg_einsum(eg__nn_joined(cut_spec(of, t->j, p->n, p->c), NULL, linear_with(head, p->c)),
                       chunked(a, at, p->chunk, p->count, 1));
     } else {
         a = at_each_place(a, p->chunk);
     }
-    eg_tensor *left = products(a), *from = eg_select_axis(left, -1, 0),
+    eg_tensor *left = decay_products(a), *from = eg_select_axis(left, -1, 0),
               *end = eg_select_axis(left, -2, -1), *whole = eg_select_axis(end, -1, 0);
     left = eg_slice_axis(left, -1, 1, EG_END, 1);
     end = eg_slice_axis(end, -1, 1, EG_END, 1);
@@ -255,7 +256,7 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
 }
 
 /* Returns the first index of a mask that a term does not have; NULL if it has all. */
-static const char *lacking_of(const terms *t, int term, const eg_spec *mask)
+static const char *lacking_in_mask(const terms *t, int term, const eg_spec *mask)
 {
     for (int k = 0; k < mask->indices; k++)
         if (!in(t, term, mask->index[k].name)) return mask->index[k].name;
@@ -263,12 +264,12 @@ static const char *lacking_of(const terms *t, int term, const eg_spec *mask)
 }
 
 /* Returns x, an operand of that term, with 0 where a mask is false. Masks with indices that the
- * term does not have are left out. */
+ * term does not have are skipped. */
 static eg_tensor *linear_kept(const terms *t, int term, eg_tensor *x, int n, const eg_masked *mask)
 {
     for (int m = 0; m < n; m++) {
         const eg_spec *s = eg_spec_like(t->all, mask[m].axes);
-        if (!s || lacking_of(t, term, s)) continue;
+        if (!s || lacking_in_mask(t, term, s)) continue;
         x = eg_on(eg__nn_joined(t->term[term], s, NULL), eg__nn_left_out, x,
                   eg_cast(mask[m].x, EG_BOOL));
     }
@@ -282,12 +283,11 @@ static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-/* -- masks: chunks leave out later positions; masks of keys and of queries leave out single
- * positions
+/* -- masks: chunks exclude later positions; masks of keys and of queries exclude single positions
  * -- */
 enum { TRUTHS = 16 };
-/* The predicate in its parts: "j <= i", which the chunks compute; and masks of keys, .keep among
- * them, and of queries. */
+/* The predicate in its parts: "j <= i", which the chunks compute; and masks of keys, including
+ * .keep, and of queries. */
 typedef struct masks {
     bool causal;
     int keys, queries;
@@ -295,7 +295,7 @@ typedef struct masks {
 } masks;
 
 /* True if the predicate is "j <= i" or "i >= j". */
-static bool says_causal(const terms *t, const eg_formula *f)
+static bool is_causal_condition(const terms *t, const eg_formula *f)
 {
     static const char *const ways[] = { "key <= query", "query >= key" };
     bool same = false;
@@ -307,10 +307,10 @@ static bool says_causal(const terms *t, const eg_formula *f)
     return same;
 }
 
-/* Returns the condition f, over indices of key or query alone, as a bool tensor whose axes are
- * those indices in the order of the scores. */
-static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
-                            bool of_key)
+/* Returns the condition f, over indices of only the key or only the query, as a bool tensor whose
+ * axes are those indices in the order of the scores. */
+static eg_masked condition_mask(const eg_linear_attention_args *o, const terms *t,
+                                const eg_formula *f, bool of_key)
 {
     char axes[16 * EG_RANK_MAX] = "";
     int64_t sizes[EG_RANK_MAX];
@@ -324,7 +324,7 @@ static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, c
         n += snprintf(axes + n, sizeof axes - (size_t)n, "%s ", name);
         sizes[rank++] = eg_dim(x, d);
     }
-    if (!rank) { /* a condition without an index, or of sizes alone: the same at each place */
+    if (!rank) { /* a condition without an index, or of sizes alone: the same at each position */
         snprintf(axes, sizeof axes, "%s", place);
         sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
     }
@@ -338,7 +338,7 @@ static eg_masked truth_over(const eg_linear_attention_args *o, const terms *t, c
 }
 
 /* Returns the first index of f that a term does not have; NULL if it has all. */
-static const char *lacking(const terms *t, int term, const eg_formula *f)
+static const char *lacking_in_formula(const terms *t, int term, const eg_formula *f)
 {
     for (int k = 0; k < f->indices; k++)
         if (!in(t, term, f->index[k])) return f->index[k];
@@ -346,20 +346,20 @@ static const char *lacking(const terms *t, int term, const eg_formula *f)
 }
 
 /* Adds one condition of the predicate to the masks. False after an error. */
-static bool one_truth(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
-                      masks *m)
+static bool add_condition(const eg_linear_attention_args *o, const terms *t, const eg_formula *f,
+                          masks *m)
 {
     eg_ctx *cx = t->all->cx;
     char at[200], size[24];
-    if (says_causal(t, f)) return m->causal = true;
+    if (is_causal_condition(t, f)) return m->causal = true;
     snprintf(at, sizeof at, "%.160s + %lld", t->i, (long long)o->offset);
     snprintf(size, sizeof size, "%lld",
              (long long)(eg_dim(o->q, linear_axis_of(t, Q, t->i)) + o->offset));
     f = eg_formula_replace(f, t->i, NULL, size);
     if (!f) return false;
     const bool has_i = eg_formula_has(f, t->i), has_j = eg_formula_has(f, t->j),
-               of_query = has_i || (!has_j && lacking(t, K, f));
-    const char *lacks = lacking(t, of_query ? Q : K, f);
+               of_query = has_i || (!has_j && lacking_in_formula(t, K, f));
+    const char *lacks = lacking_in_formula(t, of_query ? Q : K, f);
     if (has_i && has_j)
         eg_fail_as(
             cx, EG_ERROR_UNSUPPORTED,
@@ -373,7 +373,7 @@ static bool one_truth(const eg_linear_attention_args *o, const terms *t, const e
     if (eg_error(cx)) return false;
     if (of_query && o->offset) f = eg_formula_replace(f, t->i, at, NULL);
     if (!f) return false;
-    *(of_query ? &m->query[m->queries++] : &m->key[m->keys++]) = truth_over(o, t, f, !of_query);
+    *(of_query ? &m->query[m->queries++] : &m->key[m->keys++]) = condition_mask(o, t, f, !of_query);
     return !eg_error(cx);
 }
 
@@ -402,13 +402,13 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
     for (int k = 0; k < 8 && o->with[k].name; k++)
         if (!eg_formula_reads(f, o->with[k].name))
             return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "linear_attention: '%.40s' of .with is not used in .where",
+                              "linear_attention: '%.40s' of .with is not in .where",
                               o->with[k].name),
                    false;
     if (!f) return true;
     if ((count = eg_formula_terms(f, TRUTHS, term)) < 0) return false;
     for (int k = 0; k < count; k++)
-        if (!one_truth(o, t, term[k], m)) return false;
+        if (!add_condition(o, t, term[k], m)) return false;
     return true;
 }
 
@@ -428,12 +428,12 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
     else if (eg_spec_find_item(keep, 0, t->i) >= 0)
         eg_fail_as(
             cx, EG_ERROR_NOTATION,
-            "linear_attention: .keep has the letter '%s' of the query; it can leave out keys only",
+            "linear_attention: .keep has the letter '%s' of the query; it can only leave out keys",
             t->i);
-    else if (keep && lacking_of(t, K, keep))
+    else if (keep && lacking_in_mask(t, K, keep))
         eg_fail_as(cx, EG_ERROR_NOTATION,
                    "linear_attention: .keep has the index '%s', which the key lacks",
-                   lacking_of(t, K, keep));
+                   lacking_in_mask(t, K, keep));
     else if (o->chunk < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
     else if (o->offset > INT64_MAX / 2)
@@ -483,7 +483,7 @@ static const eg_spec *decay_indices(eg_ctx *cx, const eg_linear_attention_args *
 }
 
 /* Returns y of a causal call from φ(q), φ(k) and v. Unless the denominator is off, index e of the
- * values has one number more for it. */
+ * values is larger by one for it. */
 static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
                             bool channels, eg_tensor *q, eg_tensor *k, eg_tensor *v)
 {
@@ -494,7 +494,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                 o->chunk   ? o->chunk
                 : channels ? CHUNK_OF_CHANNELS
                            : CHUNK);
-    if (!p.states || !p.scored) /* an error that is recorded already, of .phi for one */
+    if (!p.states || !p.scored) /* the error is recorded already, for instance by .phi */
         return eg_fail_as(eg_context(o->q), EG_ERROR_MEMORY, "linear_attention: out of memory");
     if (o->state && eg_rank(o->state) != p.state->term[0].axes)
         return eg_fail_as(eg_context(q), EG_ERROR_SHAPE,
@@ -509,9 +509,9 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
     return more ? eg_slice_axis(y, yi, more, EG_END, 1) : y;
 }
 
-/* Returns the weights over all pairs, for a caller that asks for them. */
-static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const eg_spec *decay,
-                        bool is_causal, eg_tensor *q, eg_tensor *k)
+/* Returns the weights of all pairs, for a caller that requests them. */
+static eg_tensor *linear_weights(const eg_linear_attention_args *o, const terms *t,
+                                 const eg_spec *decay, bool is_causal, eg_tensor *q, eg_tensor *k)
 {
     const eg_spec *rows = linear_with(t->front, t->i), *all = linear_with(rows, t->j);
     const int at = decay ? eg_spec_axis(decay, 0, t->j) : -1;
@@ -521,7 +521,8 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
         const int64_t keys = eg_dim(k, linear_axis_of(t, K, t->j));
         a = at < 0 ? at_each_place(a, keys)
                    : eg_einsum(eg__nn_joined(decay, NULL, linear_with(rest, t->j)), a);
-        a = eg_slice_axis(eg_slice_axis(products(a), -1, 1, EG_END, 1), -2, o->offset, EG_END, 1);
+        a = eg_slice_axis(eg_slice_axis(decay_products(a), -1, 1, EG_END, 1), -2, o->offset, EG_END,
+                          1);
         w = einsum3(t->term[Q], t->term[K], linear_with(linear_with(rest, t->i), t->j), all, q, k,
                     a);
     } else {
@@ -534,8 +535,8 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
     return eg_einsum(eg__nn_joined(all, NULL, axes), w);
 }
 
-/* True if .offset counts positions, and there are as many keys as a causal mask needs; else records
- * an error. */
+/* True if .offset is a number of positions, and there are as many keys as a causal mask needs; else
+ * records an error. */
 static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool is_causal)
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
@@ -550,6 +551,8 @@ static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool 
            false;
 }
 
+/* Operands are masked before and after φ, since φ(0) need not be 0 and a masked element may be
+ * NaN. */
 eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
 {
     OPTIONS(eg_linear_attention_args, o, given);
@@ -581,7 +584,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     if (!o->no_norm) v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
     eg_tensor *y =
         m.causal ? by_chunks(o, &t, decay, channels, q, k, v) : eg_einsum(o->spec, q, k, v);
-    if (o->weights) *o->weights = shown(o, &t, decay, m.causal, q, k);
+    if (o->weights) *o->weights = linear_weights(o, &t, decay, m.causal, q, k);
     if (!o->no_norm)
         y = linear_share(eg_slice_axis(y, ye, 0, -1, 1), eg_select_axis(y, ye, -1),
                          eg__nn_joined(t.term[Y], linear_without(t.term[Y], t.e), NULL));

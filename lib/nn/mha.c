@@ -66,7 +66,8 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary_width is %lld, but d_k is %lld",
                       (long long)width, (long long)m->d_k);
     else if (m->has_rotary && width % 2)
-        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary positions turn pairs, but %s is %lld",
+        eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
+                      "rotary positions rotate pairs of elements, but %s is %lld",
                       m->rotary_width ? "rotary_width" : "d_k", (long long)width);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "the base of rotary positions is %g", m->rotary);
@@ -83,7 +84,8 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
     return false;
 }
 
-/* Returns the first option that is given and belongs to a softmax; NULL: none is. */
+/* Returns the name of the first option that is given and requires a softmax; NULL if there is
+ * none. */
 static const char *mha_of_softmax(const eg_mha_args *a)
 {
     return a->bias_kv       ? ".bias_kv"
@@ -105,7 +107,7 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
             p, EG_ERROR_UNSUPPORTED, "mha",
             ".qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
     else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_UNIT)
-        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is no kind of norm",
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is not an eg_qk_norm",
                       (int)a->qk_norm);
     else if (a->form < EG_SEPARATE || a->form > EG_PER_HEAD)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "form is %d, which is no form of weights",
@@ -194,9 +196,9 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return mha_fits(m, a, p) && mha_rotary_fits(m, a, p) && mha_extras(a, p);
 }
 
-/* -- the layout, and the strings that follow from it ------------------------------------------ */
-/* Reads the layout, in which i and m must occur once and no letter twice. Notes in s which letter
- * each axis has, and in `batch` the batch letters. False after an error. */
+/* -- the layout, and the strings that are derived from it -------------------------------------- */
+/* Reads the layout, in which i and m must occur once and no letter twice. Stores the letter of each
+ * axis in s, and the batch letters in `batch`. False after an error. */
 static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *batch)
 {
     if (layout->names || layout->terms != 1 || layout->arrow)
@@ -245,8 +247,8 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
            false;
 }
 
-/* Makes the strings of the module from its layout; they live as long as the parameters. False after
- * an error. */
+/* Composes the strings of the module from its layout; they are valid as long as the parameters.
+ * False after an error. */
 static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -255,7 +257,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     const eg_spec *given = s ? eg_spec_parse(cx, s->who, a->layout ? a->layout : "b i m") : NULL;
     char batch[EG_RANK_MAX] = "";
     if (!given || !mha_letters(s, given, batch)) return false;
-    /* the indices of the query, those of key and value, those of the result */
+    /* the indices of the query, of key and value, of the result */
     const char *q = eg__nn_spec(eg_spec_of_term(given, 0)),
                *k = eg__nn_spec(eg_spec_rename(given, "i", "j")),
                *o = eg__nn_spec(eg_spec_rename(given, "m", "o"));
@@ -297,8 +299,8 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(cx);
 }
 
-/* Keeps .where, .score and .with. False after an error: a text that is wrong for every run. Tensors
- * of .with that are missing may be given with a run. */
+/* Stores .where, .score and .with. False after an error: a text that is wrong for every run.
+ * Tensors of .with that are missing may be given with a run. */
 static bool mha_texts(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -323,7 +325,7 @@ typedef struct row { /* describes one logical weight or bias */
     bool off;
     int rank;
     int64_t dims[3], fan_in, fan_out; /* fan_in 0: a bias */
-    int heads;                        /* the axis that counts heads; −1: none */
+    int heads;                        /* the axis of heads; −1: none */
 } row;
 
 static eg_tensor *mha_first(eg_params *p, eg_tensor *x, const row *r, double init)
@@ -333,7 +335,7 @@ static eg_tensor *mha_first(eg_params *p, eg_tensor *x, const row *r, double ini
                       : eg__nn_xavier(p, x, r->fan_in, r->fan_out);
 }
 
-/* Makes a projection of heads whose widths differ: one parameter for each head, named "name.h".
+/* Makes a projection of heads with different widths: one parameter for each head, named "name.h".
  * False after an error. */
 static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
 {
@@ -343,7 +345,7 @@ static bool per_head(const eg_mha *m, eg_params *p, const row *r, double init)
     for (int64_t h = 0; h < m->heads; h++) {
         char name[160];
         int64_t dims[2];
-        int n = 0, width = r->heads + 1; /* the axis of the width follows that of the heads */
+        int n = 0, width = r->heads + 1; /* the axis of the width is after that of the heads */
         for (int k = 0; k < r->rank; k++)
             if (k != r->heads)
                 dims[n++] = k == width && m->d_k_each
@@ -365,7 +367,7 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
             eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
 }
 
-static bool slopes(eg_mha *m, eg_params *p) /* no parameter */
+static bool slopes(eg_mha *m, eg_params *p) /* constants, not parameters */
 {
     eg_ctx *cx = eg_params_context(p);
     eg_mark mark = eg_push(cx);
@@ -377,7 +379,7 @@ static bool slopes(eg_mha *m, eg_params *p) /* no parameter */
 }
 
 /* Sets the frequencies of rotary positions: a parameter of the list itself, which may be trained,
- * or a copy that lives as long as the module. False after an error. */
+ * or a copy that is valid as long as the module. False after an error. */
 static bool frequencies(eg_mha *m, eg_tensor *given, eg_params *p)
 {
     const eg_named *one = NULL;
@@ -388,8 +390,8 @@ static bool frequencies(eg_mha *m, eg_tensor *given, eg_params *p)
     return eg_ok(m->rotary_frequencies) && !eg_assign(m->rotary_frequencies, given);
 }
 
-/* Makes the parameters that options add: norms of query and key, the extra key and its value, one
- * number for each head. False after an error. */
+/* Makes the parameters that options add: norms of query and key, the extra key and its value, the
+ * sink and the temperature of each head. False after an error. */
 static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT;
@@ -426,7 +428,7 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (a->linear->size)
         eg_options(&given, sizeof given, a->linear);
     else
-        given = *a->linear; /* a struct without .size uses all of its members */
+        given = *a->linear; /* a struct without .size has all of its members set */
     if (!o) return false;
     *o = (eg_linear_attention_args){
         .size = sizeof *o, .no_norm = given.no_norm, .decay = given.decay, .chunk = given.chunk
@@ -437,6 +439,8 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(eg_params_context(p));
 }
 
+/* The table has one entry for each weight and bias: where the tensor is stored in the module, its
+ * name and axes, whether an option switches it off, its sizes, fan-in and fan-out. */
 eg_mha *eg_mha_new_with(const eg_mha_args *given)
 {
     OPTIONS(eg_mha_args, a, given);
@@ -478,7 +482,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     return mha_added(m, a, p) ? m : NULL;
 }
 
-/* -- one logical weight, whatever form the weights have ---------------------------------------- */
+/* -- a logical weight, independent of the form of the weights ---------------------------------- */
 eg_tensor *eg__mha_part(const eg_mha *m, int part, bool bias)
 {
     eg_tensor *const one[2][4] = { { m->W_q, m->W_k, m->W_v, m->W_o },
@@ -509,8 +513,8 @@ eg_tensor *eg_mha_weight(const eg_mha *m, const char *which)
     return m && mha_find(which, &part, &bias) ? eg__mha_part(m, part, bias) : NULL;
 }
 
-/* Sets *xs to the tensors that hold a part of the weights. Returns how many: none, one, or one for
- * each head. */
+/* Sets *xs to the tensors that hold a part of the weights. Returns their number: none, one, or one
+ * for each head. */
 static int holders(eg_mha *m, int part, bool bias, eg_tensor **one, eg_tensor *const **xs)
 {
     eg_tensor *const *each = !bias ? m->W_each[part] : part != EG_O ? m->b_each[part] : NULL;
@@ -519,6 +523,7 @@ static int holders(eg_mha *m, int part, bool bias, eg_tensor **one, eg_tensor *c
     return *xs = one, *one ? 1 : 0;
 }
 
+/* Writes x to the tensors that hold a part of the weights. Returns 0; −1 after an error. */
 static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
 {
     eg_tensor *one, *const *xs;
@@ -567,6 +572,8 @@ static bool mha_both(eg_ctx *cx, const eg_mha *to, const eg_mha *from, const cha
            false;
 }
 
+/* Sizes must agree; then the logical weights are copied, so that the two modules may have different
+ * forms of weights. */
 int eg_mha_copy(eg_mha *to, const eg_mha *from)
 {
     if (!to || !from) return -1;

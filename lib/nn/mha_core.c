@@ -1,5 +1,5 @@
 /* mha_core.c: the attention of a module between its projections: predicates and scores of the
- * module and of a run, masks by letters, grouped heads, heads of different widths, extra keys and
+ * module and of a run, masks by letters, grouped heads, heads with different widths, extra keys and
  * sinks. */
 #include "nn.h"
 #include <math.h>
@@ -24,10 +24,10 @@ const eg_formula *eg__mha_formula(const eg_mha *m, eg_ctx *cx, const char *who, 
 
 /* The expressions of module and run, and the tensors that they may read. */
 typedef struct texts {
-    const eg_formula *where, *score; /* NULL: none */
-    eg_given with[8];                /* what they may read */
+    const eg_formula *where, *score; /* NULL if there is none */
+    eg_given with[8];                /* tensors that they may read */
 } texts;
-/* Joins the tensors of .with of module and run. False after an error. */
+/* Combines the tensors of .with of module and run. False after an error. */
 static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given *with)
 {
     int n = 0;
@@ -36,7 +36,7 @@ static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given
         for (int j = 0; j < n; j++)
             if (!strcmp(with[j].name, run[k].name))
                 return eg_fail_as(cx, EG_ERROR_NOTATION,
-                                  "'%s' stands in .with of the module and in that of the run",
+                                  "'%s' is in .with of the module and in that of the run",
                                   run[k].name),
                        false;
         if (n == 8)
@@ -47,7 +47,7 @@ static bool join_with(const eg_mha *m, eg_ctx *cx, const eg_given *run, eg_given
     }
     return true;
 }
-/* Joins the predicates of module and run by &, takes the score of one of them, and reads their
+/* Combines the predicates of module and run by &, takes the score of one of them, and reads their
  * tensors. False after an error. */
 static bool read_texts(const eg_mha *m, eg_ctx *cx, const eg_mha_run_args *run, texts *t)
 {
@@ -79,8 +79,8 @@ static void set_formulas(eg_attention_args *o, const texts *t, const eg_formula 
     choose_with(t->with, where, score, o->with);
 }
 
-/* Returns the formula for one head: its letter of the head replaced by the number `head`, and |h|
- * by the number of heads. */
+/* Returns the formula for one head: its letter of the head is replaced by the number `head`, and
+ * |h| by the number of heads. */
 static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const char *head)
 {
     char count[24];
@@ -88,7 +88,7 @@ static const eg_formula *with_head(const eg_mha *m, const eg_formula *f, const c
     return eg_formula_replace(f, "h", head, count);
 }
 
-/* Returns x with axis h split into g and r; if r is 0, with these two merged into one. */
+/* Returns x with axis h split into g and r; if r is 0, with the two axes merged. */
 static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
 {
     int64_t dims[EG_RANK_MAX];
@@ -102,7 +102,7 @@ static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
     return eg_reshape_n(x, n, dims);
 }
 
-/* Returns a mask with h in its letters replaced by G and R. */
+/* Returns a mask in which the letter h is replaced by G and R. */
 static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
@@ -110,7 +110,7 @@ static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
     return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(G R)"), 0), mask.x };
 }
 
-/* The same, with the axis of h split into the two. */
+/* As `grouped`, with the axis of h split into the two. */
 static eg_masked in_groups(const eg_mha *m, eg_ctx *cx, const char *option, eg_masked x)
 {
     const eg_spec *s = x.axes ? eg_spec_parse(cx, option, x.axes) : NULL;
@@ -167,7 +167,7 @@ static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const eg
     return m->linear ? attended_linearly(m, a, decay) : m->core ? m->core(a) : eg_attention_with(a);
 }
 
-/* The outputs that a run may ask for: each has axes (… h, then the letters of the weights, for some
+/* The outputs that a run may request: each has axes (… h, then the letters of the weights, for some
  * without the keys). */
 enum { OUTS = 4 };
 static void outputs(eg_attention_args *o, eg_tensor ***out[OUTS])
@@ -184,7 +184,7 @@ typedef struct hook {
 } hook;
 
 /* Returns s where the mask is true, else .fill. */
-static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
+static eg_tensor *fill_forbidden(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
     char spec[ROOM];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
@@ -194,7 +194,7 @@ static eg_tensor *filled(const hook *k, eg_tensor *s, const char *axes, eg_tenso
 }
 
 /* Changes the scores before the softmax: calls the user's .score_fn, then sets scores that the
- * predicate or .keep forbids to .fill. Grouped heads are one axis for that time. */
+ * predicate or .keep forbids to .fill. Grouped heads are merged into one axis meanwhile. */
 static eg_tensor *apply_score_fn(void *user, eg_tensor *s)
 {
     const hook *k = user;
@@ -204,7 +204,7 @@ static eg_tensor *apply_score_fn(void *user, eg_tensor *s)
     s = groups ? regrouped(s, m->specs->batch, m->heads, 0) : s;
     s = score_fn ? score_fn(k->a->score_fn ? k->a->user : m->user, s) : s;
     const eg_formula *where = k->texts->where;
-    if (k->a->fill && where && eg_ok(s)) { /* the predicate, over the letters in it */
+    if (k->a->fill && where && eg_ok(s)) { /* the predicate, over the letters that it has */
         char all[EG_RANK_MAX + 8], used[EG_RANK_MAX + 8], open[3 * EG_RANK_MAX + 8];
         int64_t sizes[EG_RANK_MAX];
         int n = 0, at = 0;
@@ -224,15 +224,15 @@ static eg_tensor *apply_score_fn(void *user, eg_tensor *s)
                                  .offset = k->offset,
                                  .sizes = sizes };
         choose_with(k->texts->with, where, NULL, o.with);
-        s = filled(k, s, used, eg_where_mask_with(eg_context(s), &o));
+        s = fill_forbidden(k, s, used, eg_where_mask_with(eg_context(s), &o));
     }
-    if (k->a->fill && k->a->keep.x) s = filled(k, s, k->a->keep.axes, k->a->keep.x);
+    if (k->a->fill && k->a->keep.x) s = fill_forbidden(k, s, k->a->keep.axes, k->a->keep.x);
     return groups ? regrouped(s, m->specs->batch, m->kv_heads, m->heads / m->kv_heads) : s;
 }
 
-/* Returns the offset for the core. .offset moves the query's letter i of the predicate or of the
- * slopes. If neither has it, .offset is for rotary positions alone; without these it is passed on,
- * and the core refuses it. */
+/* Returns the offset for the core. .offset shifts the query's letter i in the predicate or in the
+ * slopes. If neither has it, .offset only applies to rotary positions; without these it is passed
+ * on, and the core refuses it. */
 static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_attention_args *o,
                            const texts *t)
 {
@@ -241,11 +241,13 @@ static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_a
     return t->where || t->score || m->has_rotary || a->fill ? 0 : a->offset;
 }
 
-/* -- scores without keys of their own: bias_kv, zero_attn, sink. They form the sink of the
- * attention: e^s of each is added to the sum that the weights are divided by. So they are the same
- * behind any mask, in any form and with a cache, and no key is stored for them. The value of the
- * extra key is added to the result with the weight e^(s − l), where l is the log-sum-exp of all. */
-/* Returns x, one number for each key head, as one number for each query head. */
+/* -- scores that no stored key has: bias_kv, zero_attn, sink --
+ *
+ * They form the sink of the attention: e^s of each is added to the sum by which the weights are
+ * divided. They are therefore the same with any mask, in any form and with a cache, and no key is
+ * stored for them. The value of the extra key is added to the result with the weight e^(s − l),
+ * where l is the log-sum-exp of all scores. */
+/* Returns x, which has one value for each head of keys, with one value for each head of queries. */
 static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
 {
     const int64_t r = m->heads / m->kv_heads, dims[] = { m->kv_heads, r, eg_dim(x, 1) };
@@ -255,7 +257,7 @@ static eg_tensor *of_each_head(const eg_mha *m, eg_tensor *x)
 }
 
 /* Returns the score (… h i) of the extra key; NULL if there is none. q: the query before rotary
- * positions, since the extra key has no place. */
+ * positions, since the extra key has no position. */
 static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
 {
     const double scale = m->scale ? eg_option(m->scale, 0) : 1 / sqrt((double)m->d_k);
@@ -263,9 +265,9 @@ static eg_tensor *extra_score(const eg_mha *m, eg_tensor *q)
     return eg_scale(eg_einsum(m->specs->extra_score, q, of_each_head(m, m->bias_k)), scale);
 }
 
-/* Returns the sink: the logarithm of what is added to the denominator; without .x if there is
+/* Returns the sink: the logarithm of what is added to the denominator; .x is NULL if there is
  * none. */
-static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
+static eg_masked total_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor *extra)
 {
     const char *all = m->specs->rows; /* "bhi" */
     eg_ctx *cx = eg_context(a->query);
@@ -297,7 +299,7 @@ static eg_tensor *with_extra_value(const eg_mha *m, const eg__part *part, eg_ten
     return eg_add(y, eg_einsum(m->specs->extra_value, w, of_each_head(m, m->bias_v)));
 }
 
-/* Computes heads of one width, in groups or not. */
+/* Computes heads of one width, grouped or not. */
 static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part,
                              eg_attention_args o, eg_tensor *q)
 {
@@ -309,7 +311,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
     eg_tensor *extra = extra_score(m, q);
     if (extra && !o.lse) o.lse = &lse;
-    o.sink = whole_sink(m, a, extra);
+    o.sink = total_sink(m, a, extra);
     outputs(&o, out);
     if (!read_texts(m, cx, a, &t))
         return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
@@ -331,7 +333,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     }
     set_formulas(&o, &t, a->fill ? NULL : where, score);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = apply_score_fn, o.user = &k;
-    if (a->fill) { /* .fill needs a bool mask: eg_attention refuses a float */
+    if (a->fill) { /* .fill needs a bool mask; eg_attention would refuse a float mask */
         bool data = o.keep.x && eg_type(o.keep.x) != EG_F32 && eg_type(o.keep.x) != EG_F64;
         o.keep = data ? (eg_masked){ 0 } : o.keep;
         o.offset = o.alibi.x || eg_formula_has(score, "i") ? o.offset : 0;
@@ -348,7 +350,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     return a->gain ? eg_on(s->gain, eg_mul, y, a->gain) : y;
 }
 
-/* Computes heads of different widths one after the other, as slices of the common projection. */
+/* Computes heads of different widths one after another, as slices of the common projection. */
 static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attention_args o)
 {
     eg_ctx *cx = eg_context(o.q);

@@ -48,6 +48,8 @@ static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
     if (keys) a->key_positions = (eg_masked){ "j", eg__part_positions(self ? part : &of_key, 0) };
     return true;
 }
+/* The module is copied with each of its tensors shared by the ranks, so that their gradients are
+ * the sums over all ranks; the run is then the usual one. */
 eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
 {
     eg_mha_run_args all = *given, *a = &all;

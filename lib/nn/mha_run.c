@@ -1,10 +1,10 @@
 /* mha_run.c: the forward pass of multi-head attention: project, rotate, append to the cache,
- * attend, project. All errors are reported with the module's name, whichever call below records
- * them. */
+ * attend, project. All errors begin with the module's name, whichever function records them. */
 #include "nn.h"
 #include <math.h>
 
-static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_tensor *x)
+/* Records that x has another rank than the layout. */
+static eg_tensor *refuse_rank(const eg_mha *m, const char *which, char letter, eg_tensor *x)
 {
     const struct eg__mha_specs *s = m->specs;
     char text[EG_RANK_MAX * 2 + 1];
@@ -20,13 +20,13 @@ static eg_tensor *at_least(const eg_mha *m, const char *which, char letter, eg_t
         eg_rank(x) == 2 && s->axes == 3 ? "; .layout = \"i m\" takes one sequence" : "");
 }
 
-/* True if an operand has the axes, the type and the width of the layout; else records an error. */
+/* True if an operand has the axes, the dtype and the width of the layout; else records an error. */
 static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
                             int64_t width)
 {
     if (!eg_ok(x)) return false;
     const eg_dtype type = eg_type(m->W_o ? m->W_o : m->W_each[EG_O][0]);
-    if (eg_rank(x) != m->specs->axes) return at_least(m, which, letter, x), false;
+    if (eg_rank(x) != m->specs->axes) return refuse_rank(m, which, letter, x), false;
     if (eg_type(x) != type)
         return eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
                           "the %s is %s but the module's parameters are %s; eg_cast one of them",
@@ -44,8 +44,8 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
 
 /* True if two operands have the same sizes along the axes that they share: batch letters, and the
  * positions of key and value; else records an error. pa, pb: how they are packed. */
-static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
-                  const char *b_is, eg_tensor *b, const eg_packed *pb, bool positions)
+static bool operands_agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
+                           const char *b_is, eg_tensor *b, const eg_packed *pb, bool positions)
 {
     for (int k = 0; k < m->specs->axes; k++) {
         const char c = m->specs->letter[k];
@@ -68,7 +68,7 @@ static const eg_packed *key_packed(const eg_mha_run_args *a)
 {
     return a->key && a->key != a->query ? &a->key_packed : &a->packed;
 }
-/* True if the operand can have been packed so; else records an error. */
+/* True if the operand can be packed in this way; else records an error. */
 static bool packed_fits(const char *which, const eg_packed *p, eg_tensor *x)
 {
     eg_ctx *cx = eg_context(x);
@@ -125,13 +125,12 @@ static eg_tensor *mha_unpacked(const eg_packed *p, eg_tensor *x)
                               : eg_fail_in(eg_context(x), "packed, the longest of %lld positions",
                                            (long long)p->max_length);
 }
-/* Returns x (b l …) as (1 p …) for an operand y of p positions, or x itself if that is not packed.
- */
+/* Returns x (b l …) as (1 p …), packed like the operand y, or x itself if y is not packed. */
 static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
 {
     return p->lengths ? eg_unsqueeze(eg_pack(x, p->lengths, eg_dim(y, 1)), 0) : x;
 }
-/* Hides the keys behind the end of their sequence from the attention. */
+/* Masks the keys after the end of their sequence. */
 static void hide_padding(const eg_mha *m, const eg_packed *keys, eg_attention_args *o)
 {
     eg_tensor *t = keys->lengths;
@@ -156,7 +155,7 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
 }
 
 /* Returns query or key with the module's norm over each head. */
-static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
+static eg_tensor *with_head_norm(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 {
     if (norm) return eg_norm_run(norm, x);
     if (m->qk_norm != EG_QK_UNIT) return x;
@@ -165,8 +164,8 @@ static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 }
 
 /* Returns query or key rotated by its positions: the given ones, else `before`, `before` + 1, …. */
-static eg_tensor *rotated(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
-                          eg_masked positions)
+static eg_tensor *with_rotation(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
+                                eg_masked positions)
 {
     return !m->has_rotary
                ? x
@@ -187,7 +186,7 @@ eg_masked eg__mha_key_positions(const eg_mha_run_args *a)
 
 /* True if a memory's key that is given again has the sizes of the one in the cache; else records an
  * error. */
-static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
+static bool memory_key_fits(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 {
     if (!mha_run_operand(m, "key", 'j', key, m->kdim)) return false;
     for (int axis = 0; axis < m->specs->axes; axis++) {
@@ -205,8 +204,8 @@ static bool held(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
     return true;
 }
 
-/* Sets *k and *v to the projected keys and values: those of the operands behind the older ones of
- * the cache; or those of a memory that is in the cache already. False after an error. */
+/* Sets *k and *v to the projected keys and values: those of the operands, appended to the older
+ * ones of the cache; or those of a memory that is already in the cache. False after an error. */
 static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before,
                             eg_tensor **k, eg_tensor **v)
 {
@@ -215,31 +214,32 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot)) {
         *k = *v = NULL;
         return eg__cache_append(a->cache, a->slot, true, m->specs->batch, k, v) &&
-               (!a->key || held(m, a->key, *k));
+               (!a->key || memory_key_fits(m, a->key, *k));
     }
     if (!mha_run_operand(m, "key", 'j', key, m->kdim) ||
         !mha_run_operand(m, "value", 'j', value, m->vdim))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the key is NULL"), false;
     const eg_packed *packed = key_packed(a);
     if (!packed_fits("key", packed, key) || !packed_fits("value", packed, value) ||
-        !agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
-        !agree(m, "key", key, packed, "value", value, packed, true))
+        !operands_agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
+        !operands_agree(m, "key", key, packed, "value", value, packed, true))
         return false;
     *k = mha_unpacked(packed, projected(m, EG_K, key));
     *v = mha_unpacked(packed, projected(m, EG_V, value));
-    *k = rotated(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, eg__mha_key_positions(a));
+    *k = with_rotation(m, m->specs->turn_k, with_head_norm(m, m->norm_k, *k), before,
+                       eg__mha_key_positions(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
-/* True if offset, fill and gain can be used; else records an error. */
+/* True if .offset, .fill and .gain can be used; else records an error. */
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
     if (!eg__nn_before(cx, "", a->offset)) return false;
     if (a->offset > INT64_MAX / 2)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset %lld is too large", (long long)a->offset);
     else if (!isfinite(a->fill))
-        eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g, which is no score; 0 stands for -inf",
+        eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g; it must be finite, and 0 means -inf",
                    a->fill);
     else if (a->gain &&
              (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
@@ -311,6 +311,8 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
                              ".add has another shape than the result, of %lld number%s",
                              (long long)eg_size(y), eg_size(y) == 1 ? "" : "s");
 }
+/* The bias of the output projection and .add are part of its product if the width is the last axis;
+ * else they are added afterwards. */
 eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {
     eg_ctx *cx = eg_context(a->query);
@@ -338,9 +340,10 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
     if (!keys_and_values(m, a, before, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     hide_padding(m, key_packed(a), &o);
-    eg_tensor *q = normed(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
+    eg_tensor *q =
+        with_head_norm(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
-    o.q = rotated(m, m->specs->turn_q, q, o.offset, a->positions);
+    o.q = with_rotation(m, m->specs->turn_q, q, o.offset, a->positions);
     eg_tensor *y = mha_packed(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
@@ -350,6 +353,8 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
     return a->add ? mha_run_sum(y, a->add) : y;
 }
 
+/* With .ranks, a rank whose call is refused at once still takes part in the agreement that the
+ * others wait for. */
 eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
 {
     OPTIONS(eg_mha_run_args, a, given);

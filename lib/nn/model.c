@@ -1,5 +1,5 @@
-/* model.c: whole models: tokens → embedding + positions → blocks → norm → logits, with or without
- * an encoder in front. */
+/* model.c: complete models: tokens → embedding + positions → blocks → norm → logits, with or
+ * without an encoder. */
 #include "nn.h"
 #include <eingrad/grad.h>
 
@@ -24,7 +24,7 @@ static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args 
     return block;
 }
 
-/* Returns logits after the norm; with tied weights logits = x Eᵀ. */
+/* Returns the logits after the norm; with tied weights logits = x Eᵀ. */
 static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
                                eg_tensor *x)
 {
@@ -32,20 +32,20 @@ static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, con
     return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
 }
 
-/* Tokens whose padding is left out: how they are packed, and in how many positions. */
+/* Tokens without padding: how they are packed, and into how many positions. */
 typedef struct model_packing {
     eg_packed of;
     int64_t packed_length;
     const char *who, *name, *option; /* for messages: transformer "net": .lengths */
 } model_packing;
-/* Adds the model and its option to the message if x is poison because packing failed. */
+/* If packing failed and x is poison, prepends the model and its option to the error. */
 static eg_tensor *model_packing_told(const model_packing *p, eg_ctx *cx, bool before, eg_tensor *x)
 {
     return before || eg_ok(x) ? x : eg_fail_in(cx, "%s \"%s\": %s", p->who, p->name, p->option);
 }
-/* Sets the rest of *p for x (b l …) of these lengths; lengths NULL: it is not packed. positions 0:
- * as many as are needed. cached: the run has a cache, beside which lengths are refused. False after
- * an error. */
+/* Sets the other members of *p for x (b l …) of these lengths; lengths NULL: it is not packed.
+ * positions 0: as many positions as are needed. cached: the run has a cache, with which lengths are
+ * refused. False after an error. */
 static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int64_t packed_length,
                         bool cached)
 {
@@ -86,7 +86,7 @@ static eg_tensor *model_unpacked(const model_packing *p, eg_tensor *x)
 {
     return p->of.lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->of.lengths, p->of.max_length) : x;
 }
-/* Returns the embedded tokens plus positions from place `before` on, packed if p says so. */
+/* Returns the embedded tokens plus positions from `before` on, packed if p requires it. */
 static eg_tensor *model_tokens(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
                                const model_packing *p, int64_t before)
 {
@@ -131,7 +131,7 @@ static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes,
 }
 
 /* -- transformer ------------------------------------------------------------------------------ */
-/* Parameters are made in the order of the data flow, which is their order in files. */
+/* Parameters are made in the order of the forward pass, which is their order in files. */
 eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 {
     OPTIONS(eg_transformer_args, a, given);
@@ -181,7 +181,7 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* Returns the norm of tokens + types + positions. Without types, all tokens are of type 0. */
+/* Returns the norm of tokens + types + positions. Without types, all tokens have type 0. */
 static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transformer_run_args *a,
                                        const eg__part *part, const model_packing *packing)
 {
@@ -258,6 +258,7 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
            false;
 }
 
+/* Tokens, packed if there are .lengths, pass through the blocks; the result is unpacked. */
 eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
     OPTIONS(eg_transformer_run_args, a, given);
@@ -372,6 +373,7 @@ static bool seq2seq_gain(const eg_seq2seq *m, eg_tensor *gain, eg_tensor *x)
                      m->encoder[0]->self->heads);
 }
 
+/* The encoder alone: its result can be the memory of several calls of the decoder. */
 eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
 {
     OPTIONS(eg_seq2seq_run_args, a, given);
@@ -402,8 +404,8 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     return model_unpacked(&packing, m->source_norm ? eg_norm_run(m->source_norm, x) : x);
 }
 
-/* Returns "j <= i", joined with the predicate if there is one. */
-static const char *earlier(eg_ctx *cx, const char *where)
+/* Returns "j <= i", combined by & with the predicate if there is one. */
+static const char *causal_where(eg_ctx *cx, const char *where)
 {
     static const char causal[] = "j <= i";
     if (!where) return causal;
@@ -412,6 +414,8 @@ static const char *earlier(eg_ctx *cx, const char *where)
     return f ? f->text : where;
 }
 
+/* The self attention of each block is causal. In the gain the decoder's rows follow those of the
+ * encoder, two for each block: self and cross attention. */
 eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
 {
     OPTIONS(eg_seq2seq_decode_args, a, given);
@@ -430,7 +434,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
         model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));
     x = eg__nn_dropped(x, m->dropout);
     eg_tensor *const keys = model_packed(&memory, a->memory);
-    const char *where = earlier(eg_context(a->target), a->where);
+    const char *where = causal_where(eg_context(a->target), a->where);
     for (int64_t k = 0; k < m->decoder_layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->decoder[k],

@@ -22,48 +22,51 @@ static inline int64_t width_or(int64_t given, int64_t otherwise)
 const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
 /* Returns the parameter with this full name; NULL if there is none. */
 const eg_named *eg__nn_named(const eg_params *, const char *full);
-void eg__nn_read(eg_params *); /* says that the values were read, so that no file is expected */
-/* Sets whether new parameters stay 0 instead of getting random values. Returns the old setting. */
+/* records that the values were read, so that the list expects no file */
+void eg__nn_read(eg_params *);
+/* Sets whether new parameters remain 0 instead of getting random values. Returns the old
+ * setting. */
 bool eg__nn_zero_init(eg_params *, bool);
-/* eg_init_normal and eg_init_xavier, unless values stay 0. */
+/* eg_init_normal and eg_init_xavier, unless values remain 0. */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */
-/* Returns the string of a spec; "" for NULL, which only follows an error. */
+/* Returns the string of a spec; "" for NULL, which only occurs after an error. */
 static inline const char *eg__nn_spec(const eg_spec *s) { return s ? s->text : ""; }
-/* Returns "a,b->y", each of one term; b and y may be NULL. */
+/* Returns "a,b->y", each with one term; b and y may be NULL. */
 const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y);
 /* True if s has `terms` operands, an output if `arrow`, and only indices: no groups, no 1, no
- * ellipsis. Else records `wanted` as an error, with a caret. */
+ * ellipsis. Else records an error with the text `wanted` and a caret. */
 bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted);
 /* True if .offset is a number of positions; else records an error, which begins with `who`. */
 bool eg__nn_before(eg_ctx *, const char *who, int64_t offset);
-/* True if no index stands twice in the term. Else records an error, with a caret. */
+/* True if no index occurs twice in the term. Else records an error with a caret. */
 bool eg__nn_once(const eg_spec *s, int term);
 
-/* Returns the full name under p, which lives as long as p; NULL after an error. */
+/* Returns the full name under p, which is valid as long as p; NULL after an error. */
 char *eg__nn_name(eg_params *, const char *name);
-/* True if there is a list of parameters; else records that `who` was given NULL. */
+/* True if the list is not NULL; else records an error that begins with `who`. */
 bool eg__params_there(const char *who, const eg_params *);
-/* The same for a call that writes the parameters to a file: they have no copies. */
+/* As eg__params_there, for a call that writes the parameters to a file; also false, after an error,
+ * if they have copies. */
 bool eg__params_single(const char *who, const eg_params *);
-/* Records that a run was given no module, and returns poison. If the module's constructor failed,
- * its error stays. */
+/* Records the error that the module of a run is NULL, and returns poison. If the module's
+ * constructor failed, its error is kept. */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
-/* Records that an operand is NULL, and returns poison. If the operand's own operation failed, its
- * error stays. */
+/* Records the error that an operand is NULL, and returns poison. If the operation of the operand
+ * failed, its error is kept. */
 eg_tensor *eg__nn_missing(const char *who, const char *name, const char *operand, eg_tensor *x);
-/* Returns y. If y failed and nothing had failed before, puts the module's name in front of the
- * error: 'linear "up": affine: …' */
+/* Returns y. If y failed and nothing had failed before, prepends the module's name to the error:
+ * 'linear "up": affine: …'. */
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
 static inline bool failed(eg_tensor *x) { return eg_error(eg_context(x)) != NULL; }
 /* True if the last axis of x has size `width`; else records an error. */
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
 /* -- constructors: their errors begin with the kind of the module and its name ----------------- */
-/* Returns the list under that name; NULL after an error, also if the list is NULL. */
+/* Returns the list with that prefix; NULL after an error, also if the list is NULL. */
 eg_params *eg__nn_under(eg_params *, const char *who, const char *name);
-/* Returns 'mha "0.self"' for the list that eg__nn_under returned; it lives as long. NULL after an
- * error. */
+/* Returns 'mha "0.self"' for the list that eg__nn_under returned, valid as long as the list. NULL
+ * after an error. */
 const char *eg__nn_who(eg_params *, const char *who);
 /* Records an error that begins with 'mha "0.self": '. */
 void eg__nn_refuse(const eg_params *, eg_code, const char *who, const char *format, ...)
@@ -72,10 +75,10 @@ bool eg__nn_share(const eg_params *, const char *who,
                   double dropout); /* true if in [0, 1]; else records an error */
 /* True if size is positive; else records an error. */
 bool eg__nn_positive(const eg_params *, const char *who, const char *option, int64_t size);
-/* Returns text that lives as long as p; NULL after an error. */
+/* Returns text that is valid as long as p; NULL after an error. */
 char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p is 0 */
-/* Returns x where the mask is true, else 0. This is no product, since 0 NaN is NaN. */
+/* Returns x where the mask is true, else 0. This is not a product, since 0 NaN is NaN. */
 eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
 
 /* -- part.c: a sequence that is divided among ranks -------------------------------------------- */
@@ -87,45 +90,46 @@ typedef struct eg__part {
     int runs;
     eg_span run[2];
 } eg__part;
-/* Finds the sequence of which this rank has `positions`. False after an error, on every rank. */
+/* Finds the sequence of which this rank has `positions` positions. False after an error, on every
+ * rank. */
 bool eg__part_find(eg__part *, eg_ranks *, int64_t positions, int64_t block, bool zigzag);
 /* Returns the positions (n) of this rank in the sequence, each + offset. */
 eg_tensor *eg__part_positions(const eg__part *, int64_t offset);
 /* eg__nn_dropped of x, which has this rank's positions along an axis. Each block of positions has a
- * draw of its own, so that what is dropped depends on the length and the block size, not on the
+ * separate draw, so that what is dropped depends on the length and the block size, not on the
  * ranks. */
 eg_tensor *eg__part_dropped(const eg__part *, int axis, eg_tensor *x, double p);
-eg_norm *eg__part_norm(eg_ranks *, const eg_norm *, eg_norm *copy);         /* of NULL NULL */
-eg_linear *eg__part_linear(eg_ranks *, const eg_linear *, eg_linear *copy); /* the same */
+eg_norm *eg__part_norm(eg_ranks *, const eg_norm *, eg_norm *copy);         /* NULL for NULL */
+eg_linear *eg__part_linear(eg_ranks *, const eg_linear *, eg_linear *copy); /* NULL for NULL */
 
 /* -- linear.c --------------------------------------------------------------------------------- */
 /* eg_linear_run with an activation and a residual as in eg_affine; each may be NULL. */
 eg_tensor *eg__nn_linear(const eg_linear *, eg_tensor *x, const char *activation, eg_tensor *add);
 
-/* -- mha.c: strings that follow from the layout, made once ------------------------------------- */
+/* -- mha.c: strings that are derived from the layout once -------------------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {
     const char *who;     /* the beginning of the constructor's errors */
     const char *indices; /* the indices of the scores, "b h i j" */
     int axes;
-    char letter[EG_RANK_MAX]; /* of the query's axes; 0: a group */
+    char letter[EG_RANK_MAX]; /* the letters of the query's axes; 0: a group */
     int place;                /* the axis of i */
     int batch;                /* number of batch letters */
     bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
-    const char *per_head;    /* the query times a number for each head */
-    const char *extra_score; /* the query times an extra key of each head: one score per row */
-    const char *rows;        /* the indices of the scores without the key's */
-    const char *keys;        /* the batch letters and the key's place, "bj" */
-    const char *extra_value; /* rows times an extra value of each head */
+    const char *per_head; /* the query times one value for each head */
+    /* the query times an extra key of each head: one score per head and query */
+    const char *extra_score;
+    const char *rows;        /* the indices of the scores without that of the key */
+    const char *keys;        /* the batch letters and the key's letter, "bj" */
+    const char *extra_value; /* weights of the extra key times its value of each head */
 };
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* Returns the logical weight or bias; NULL if there is none. */
 eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 
 /* -- mha_run.c: a call of a module. Errors are recorded without the module's name, which
- * eg_mha_run_with adds. --------------------------------------------------------------------------
- */
+ * eg_mha_run_with adds -- */
 /* True if query, key and options can be used together and with this module; else records an
  * error. */
 bool eg__mha_run_allowed(const eg_mha *, const eg_mha_run_args *);
@@ -138,7 +142,7 @@ eg_tensor *eg__mha_run_part(const eg_mha *, const eg_mha_run_args *, const eg__p
 
 /* -- mha_core.c: the attention between the projections -------------------------------------------
  */
-/* Reads a predicate or a score over the letters of the scores; NULL if text is NULL, and after an
+/* Parses a predicate or a score over the letters of the scores; NULL if text is NULL, and after an
  * error. any_tensor: it may read tensors that are not in `with`. */
 const eg_formula *eg__mha_formula(const eg_mha *, eg_ctx *, const char *who, bool score,
                                   const char *text, const eg_given *with, bool any_tensor);
@@ -157,9 +161,9 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 void eg__nn_template(eg_mha_args *o, const eg_mha_args *given);
 
 /* -- cache.c ---------------------------------------------------------------------------------- */
-int64_t eg__cache_taken(const eg_cache *, int slot); /* positions in use in a slot */
+int64_t eg__cache_taken(const eg_cache *, int slot); /* number of positions in use in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);
-/* Appends k and v, whose positions lie on `axis`, to the slot and replaces them by views of all its
- * positions. memory: the slot gets room for just these. False after an error. */
+/* Appends k and v, whose positions are along `axis`, to the slot and replaces them by views of all
+ * its positions. memory: the slot gets memory for exactly these. False after an error. */
 bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
 #endif

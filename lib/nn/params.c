@@ -12,18 +12,18 @@ typedef struct list {
     int count, room;
     int64_t numbers;
     eg_named **item;
-    int *table, slots; /* hash table of names: index in `item` + 1; 0: empty */
+    int *table, slots; /* hash table of names: index in `item` + 1; 0: free */
     const eg_safetensors *expected;
     const char *path;
-    bool zero_init; /* new values stay 0 */
+    bool zero_init; /* new values remain 0 */
     const eg_copies *copies;
-    struct eg_params **of_copy; /* NULL entries: not made yet */
+    struct eg_params **of_copy; /* by copy; NULL entries: not made yet */
 } list;
 
 struct eg_params {
     list *all;
     const char *prefix;
-}; /* prefix "" or "name." */
+}; /* prefix: "" or "name." */
 
 eg_params *eg_params_open_with(const eg_params_args *given)
 {
@@ -113,7 +113,7 @@ static uint64_t params_hash(const char *prefix, const char *name)
     return h ^ h >> 32;
 }
 
-/* Returns the name's place in the table, or the empty place for it; NULL if there is no table
+/* Returns the slot of the name in the table, or the free slot for it; NULL if there is no table
  * yet. */
 static int *params_slot(const list *all, const char *prefix, const char *name)
 {
@@ -161,8 +161,8 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
     return at ? at->x : NULL;
 }
 
-/* Returns how many axes the string names; −1 after an error: it is not one term, or an index stands
- * in it twice. */
+/* Returns the number of axes that the string names; −1 after an error: it is not one term, or an
+ * index occurs twice in it. */
 static int params_axes(eg_params *p, const char *axes)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -176,7 +176,7 @@ static int params_axes(eg_params *p, const char *axes)
     return count;
 }
 
-/* Names are unique; list and hash table double as they fill up. */
+/* Names are unique; list and hash table are doubled when they are full. */
 static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
 {
     list *all = p->all;
@@ -215,7 +215,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (!strncmp(*p->prefix ? p->prefix : name, "opt.", 4) ||
         (!*p->prefix && !strcmp(name, "__metadata__")))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "param: the name \"%s%s\" is kept for what files say beside parameters",
+                          "param: the name \"%s%s\" is reserved for other entries of files",
                           p->prefix, name);
     if (params_find(p->all, p->prefix, name))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
@@ -256,8 +256,8 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     return x;
 }
 
-/* Returns copy k of x as a tensor in the same memory, which lives as long as the list; NULL after
- * an error. */
+/* Returns copy k of x as a tensor in the same memory, which is valid as long as the list; NULL
+ * after an error. */
 static eg_tensor *params_alias(list *all, eg_tensor *x, int64_t k)
 {
     eg_ctx *cx = eg_context(x);
@@ -271,6 +271,7 @@ static eg_tensor *params_alias(list *all, eg_tensor *x, int64_t k)
                         : NULL;
     return eg_ok(y) ? y : NULL;
 }
+/* The list of one copy has tensors of its own in the same memory, and is made by the first call. */
 eg_params *eg_params_of_copy(eg_params *p, int64_t k)
 {
     list *all = p ? p->all : NULL;
@@ -298,7 +299,7 @@ eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
     return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
 }
 
-/* Assigns under eg_nograd, so that parameters stay leaves. */
+/* Assigns under eg_nograd, so that parameters remain leaves. */
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);
@@ -321,6 +322,8 @@ int eg_params_copy(eg_params *to, const eg_params *from)
 }
 
 /* -- initial values --------------------------------------------------------------------------- */
+/* Each copy is drawn with its own seed and the same numbers of draws, as if it were a model of its
+ * own. */
 static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
 {
     eg_ctx *cx = eg_context(w);
@@ -512,7 +515,7 @@ bool eg__nn_positive(const eg_params *p, const char *who, const char *option_nam
     if (size < 1)
         eg__nn_refuse(p, EG_ERROR_MISUSE, who, "%s must be positive, not %lld", option_name,
                       (long long)size);
-    else if (size > INT32_MAX) /* so that products of two fit */
+    else if (size > INT32_MAX) /* so that products of two sizes fit */
         eg__nn_refuse(p, EG_ERROR_MISUSE, who, "%s is %lld, more than %d", option_name,
                       (long long)size, INT32_MAX);
     return size >= 1 && size <= INT32_MAX;

@@ -19,6 +19,7 @@ eg_tensor *eg__part_positions(const eg__part *p, int64_t offset)
                            (double)(p->run[k].to + offset), 1);
     return p->runs == 1 ? run[0] : eg_concat_axis_n(0, p->runs, run);
 }
+/* Block k of the sequence has draw first + k, whichever rank computes it. */
 eg_tensor *eg__part_dropped(const eg__part *p, int axis, eg_tensor *x, double share)
 {
     if (!p->ranks || !(share > 0)) return eg__nn_dropped(x, share);

@@ -1,4 +1,4 @@
-/* pretrained.c: turns the config.json of a family of models into the options of an eg_transformer
+/* pretrained.c: converts the config.json of a family of models to the options of an eg_transformer
  * that computes the same, and reads the tensors of its file. */
 #include "config.h"
 #include "nn.h"
@@ -34,14 +34,14 @@ static eg_activation *activation_of(const eg__config *c, const char *key, const 
     return eg_gelu;
 }
 
-/* Returns a number for an option in which 0 would mean a default. */
+/* Returns a value for an option in which 0 would mean a default. */
 static double pretrained_eps(const eg__config *c, const char *key, double otherwise)
 {
     const double eps = eg__config_real(c, c->all, key, otherwise);
     return eps > 0 ? eps : EG_OFF;
 }
 
-/* Returns a token's number, or the first of several; −1 if there is none. */
+/* Returns the number of a token, or of the first of several; −1 if there is none. */
 static int64_t token_of(const eg__config *c, const char *key)
 {
     const eg_json *x = eg__config_find(c->all, key);
@@ -57,7 +57,7 @@ static int64_t token_of(const eg__config *c, const char *key)
 static const char causal[] = "j <= i";
 
 /* True if layer k attends to a window; type: its entry in layer_types, or NULL. */
-static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t full)
+static bool layer_has_window(const eg__config *c, const eg_json *type, int64_t k, int64_t full)
 {
     const char *word = type && type->kind == EG_JSON_STRING ? type->text : "";
     if (!type) return k >= full;
@@ -68,9 +68,9 @@ static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t 
     return false;
 }
 
-/* Sets the predicates of the layers: causal, in some layers with a window of so many positions, 0
- * if there is no window. The first `full` layers have none, unless layer_types says which layers
- * have one; `alike`: layers cannot differ, and layer_types must say so. */
+/* Sets the predicates of the layers: causal, and in some layers with a window of that many
+ * positions; 0 if there is no window. The first `full` layers have none, unless layer_types says
+ * which layers have one; `alike`: all layers must be the same, also in layer_types. */
 static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64_t full, bool alike)
 {
     const int64_t layers = o->model.layers;
@@ -87,7 +87,7 @@ static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64
                    c->path, (long long)listed, listed == 1 ? "y" : "ies", (long long)layers,
                    layers == 1 ? "" : "s");
     for (int64_t k = 0; k < layers && !eg_error(c->cx); k++, type = type ? type->next : NULL) {
-        const bool one = slides(c, type, k, window ? full : layers);
+        const bool one = layer_has_window(c, type, k, window ? full : layers);
         if (one ? !window : alike && window)
             eg__config_refuse(c, EG_ERROR_UNSUPPORTED, type, "layer_types",
                               one ? "but no layer of the model has a window"
@@ -134,7 +134,7 @@ static void sizes_of_layers(const eg__config *c, eg_transformer_args *m)
     m->length = eg__config_size(c, "max_position_embeddings", 0);
 }
 
-/* Sets the options that Llama has in common with the families after it. Touvron et al. 2023 */
+/* Sets the options that Llama has in common with later families. Touvron et al. 2023 */
 static void llama_common(const eg__config *c, eg_pretrained *o, int64_t head_dim)
 {
     eg_transformer_args *m = &o->model;
@@ -185,7 +185,7 @@ static void qwen2_options(const eg__config *c, eg_pretrained *o)
     qwen_windows(c, o);
 }
 
-/* Yang et al. 2025: queries and keys are normed before they turn */
+/* Yang et al. 2025: queries and keys are normalised before they are rotated */
 static void qwen3_options(const eg__config *c, eg_pretrained *o)
 {
     llama_common(c, o, 128);
@@ -219,7 +219,7 @@ static const struct {
 };
 enum { FAMILIES = sizeof families / sizeof *families };
 
-/* Settings of models that the options cannot express; family NULL: in any family. */
+/* Settings that the options cannot express; family NULL: in any family. */
 static const struct {
     const char *family, *key, *why;
 } beyond[] = {
@@ -231,7 +231,7 @@ static const struct {
     { "llama", "sliding_window", "but Llama has no window; \"mistral\" has" },
 };
 
-/* Returns the row of the model's family; −1 after an error that lists the families. */
+/* Returns the index of the model's family; −1 after an error that lists the families. */
 static int pretrained_family(const eg__config *c)
 {
     const char *type = eg__config_word(c, c->all, "model_type", "");

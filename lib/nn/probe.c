@@ -1,15 +1,13 @@
 /* probe.c: measures of attention without its weights in memory. All of them are computed from
- * log-sum-exps of attentions,
- *
- *   l_i = ln Σ_j e^s_ij,   a_ij = e^(s_ij − l_i)
+ * log-sum-exps of attentions, l_i = ln Σ_j e^s_ij, with a_ij = e^(s_ij − l_i):
  *
  *   mass on a region   Σ_{j in R} a_ij = e^(l_i(R) − l_i)
- *                      l(R): the log-sum-exp with R as a further mask
+ *       l(R) is the log-sum-exp with R as an additional mask
  *   entropy            −Σ_j a_ij ln a_ij = l_i − q_i · ∂l_i/∂q_i
- *                      s is linear in q: Σ_j a_ij s_ij = q_i · ∂l_i/∂q_i
+ *       since s is linear in q, Σ_j a_ij s_ij = q_i · ∂l_i/∂q_i
  *   overlap of heads   Σ_j a^g_ij a^h_ij = e^(L^gh_i − l^g_i − l^h_i)
- *                      L^gh: the log-sum-exp of s^g + s^h, a product of width 2 d, over the
- *                      keys that both heads may see */
+ *       L^gh is the log-sum-exp of s^g + s^h, a product of width 2 d, over the keys that both
+ *       heads may see */
 #include <eingrad/heads.h>
 #include <eingrad/grad.h>
 #include "nn.h"
@@ -23,8 +21,8 @@ typedef struct probed {
     eg_attention_args o; /* the caller's, without the outputs */
     const eg_spec *spec;
     const eg_spec *rows;    /* q's indices without those that are summed with k's */
-    int dots, dot_q, dot_k; /* how many of these; the axis of the last one in q and in k */
-    bool region;            /* a region reads tensors of .with, too */
+    int dots, dot_q, dot_k; /* the number of these; the axis of the last one in q and in k */
+    bool region;            /* a region may also read tensors of .with */
 } probed;
 
 static bool probe_has(const probed *p, int term, const char *name)
@@ -37,7 +35,7 @@ static const char *probe_name(const probed *p, int term, int item)
 }
 
 /* Takes the options of an attention and sorts its indices. False after an error: the string cannot
- * be read, or an option asks for scores in memory. */
+ * be read, or an option requires scores in memory. */
 static bool probe_begin(probed *p, const char *who, const eg_attention_args *given)
 {
     *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
@@ -80,8 +78,8 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     p->o.weights_axes = eg_spec_items(axes, 0);
     return p->o.weights_axes != NULL;
 }
-/* True if the scores are q·k alone, with one row for each row of the query, as entropy and
- * similarity need; else records an error. */
+/* True if the scores are only q·k, with one row for each row of the query, as entropy and
+ * similarity require; else records an error. */
 static bool probe_plain(const probed *p)
 {
     if (p->o.bias.x || p->o.alibi.x || p->o.score || p->o.sink.x) {
@@ -104,7 +102,7 @@ static bool probe_plain(const probed *p)
     }
     return true;
 }
-/* The log-sum-exp does not depend on the values, so one value of each width is enough. */
+/* The log-sum-exp does not depend on the values, so one element of each value suffices. */
 static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor *k,
                                 double scale)
 {
@@ -119,7 +117,8 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
     const eg_formula *mask = where ? eg_formula_parse(p->cx, p->who, where) : NULL,
                      *score = o.score ? eg_formula_score(p->cx, p->who, o.score) : NULL;
     memset(o.with, 0, sizeof o.with);
-    for (int x = 0, n = 0; x < 8 && p->o.with[x].name; x++) /* a region may read more than .where */
+    /* a region may read tensors that .where does not read */
+    for (int x = 0, n = 0; x < 8 && p->o.with[x].name; x++)
         if (!p->region || eg_formula_reads(mask, p->o.with[x].name) ||
             eg_formula_reads(score, p->o.with[x].name))
             o.with[n++] = p->o.with[x];
@@ -131,14 +130,14 @@ static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_t
     return eg_ok(y) ? l : y;
 }
 /* Returns l ≠ −inf. The −inf is a leaf, since eg_trace tests the results of operations. */
-static eg_tensor *is_something(eg_tensor *l)
+static eg_tensor *has_allowed_key(eg_tensor *l)
 {
     return eg_ne(l, eg_full_n(eg_context(l), eg_type(l), -INFINITY, 0, NULL));
 }
-/* Returns e^x where l is a number or NaN, and 0 where every pair is forbidden (l = −inf). */
+/* Returns e^x where l is finite or NaN, and 0 where every pair is forbidden (l = −inf). */
 static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
 {
-    eg_tensor *zero = eg_zeros_like(l), *some = is_something(l);
+    eg_tensor *zero = eg_zeros_like(l), *some = has_allowed_key(l);
     return eg_where(some, eg_exp(eg_where(some, x, zero)), zero);
 }
 
@@ -156,13 +155,12 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
     for (int x = 0; x < 8 && p.o.with[x].name; x++)
         if (!eg_formula_reads(both, p.o.with[x].name) && !eg_formula_reads(score, p.o.with[x].name))
             eg_fail_as(p.cx, EG_ERROR_NOTATION,
-                       "attention_mass: '%.40s' of .with is not used in .where, .score or the "
-                       "region",
+                       "attention_mass: '%.40s' of .with is not in .where, .score or the region",
                        p.o.with[x].name);
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
     eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
-    p.o.sink = (eg_masked){ 0 }; /* the sink is part of the whole sum, but of no region */
+    p.o.sink = (eg_masked){ 0 }; /* the sink is part of the denominator, but of no region */
     eg_tensor *in = probe_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
 }
@@ -180,12 +178,12 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
     eg_nograd(p.cx, was);
     const eg_spec *of_q = eg_spec_of_term(p.spec, Q);
     const char *text = eg__nn_joined(of_q, of_q, p.rows);
-    eg_tensor *mean = eg_einsum(text, q, dq), *some = is_something(l);
+    eg_tensor *mean = eg_einsum(text, q, dq), *some = has_allowed_key(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
 
-/* Returns element g along the axis `head` of a mask's tensor, as often as there are heads; NULL if
- * the mask has no such axis. */
+/* Returns element g along the axis `head` of a mask's tensor, repeated for each head; NULL if the
+ * mask has no such axis. */
 static eg_tensor *probe_of_head(const probed *p, eg_masked mask, const char *head, int64_t g)
 {
     const eg_spec *s = mask.axes && mask.x ? eg_spec_parse(p->cx, p->who, mask.axes) : NULL;
@@ -193,8 +191,8 @@ static eg_tensor *probe_of_head(const probed *p, eg_masked mask, const char *hea
     if (axis < 0 || !eg_ok(mask.x) || axis >= eg_rank(mask.x)) return NULL;
     return eg_expand_n(eg_slice_axis(mask.x, axis, g, g + 1, 1), eg_rank(mask.x), eg_dims(mask.x));
 }
-/* Sets the masks of p to those of `given` for pairs that head g may see as well as each head. False
- * after an error. */
+/* Sets the masks of p to pairs that both head g and the respective head may see, by the masks
+ * `given`. False after an error. */
 static bool probe_both(probed *p, const eg_attention_args *given, const char *head, int64_t g)
 {
     char number[24];
@@ -212,6 +210,8 @@ static bool probe_both(probed *p, const eg_attention_args *given, const char *he
     return !eg_error(p->cx);
 }
 
+/* For each head g the joint log-sum-exps L^gh with all heads h; the diagonal L^gg/2 normalises the
+ * overlaps. */
 eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const char *head)
 {
     probed p;

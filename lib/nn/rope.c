@@ -26,7 +26,7 @@ static double rope_needed(const rope *r, const char *key)
     return 1;
 }
 
-/* Returns the number of positions that the model was trained with before the scaling. */
+/* Returns the length of sequences that the model was trained with before the scaling. */
 static double rope_trained(const rope *r)
 {
     static const char key[] = "original_max_position_embeddings";
@@ -36,7 +36,7 @@ static double rope_trained(const rope *r)
 
 static double rope_default(const rope *r) { return (void)r, 1; }
 
-/* θ / factor: positions lie closer together. Chen et al. 2023 */
+/* θ / factor: positions are interpolated. Chen et al. 2023 */
 static double rope_linear(const rope *r)
 {
     const double factor = rope_needed(r, "factor");
@@ -61,7 +61,7 @@ static double rope_llama3(const rope *r)
     return 1;
 }
 
-/* Returns the k of the pair that makes `turns` turns over the trained length. */
+/* Returns the k of the pair that makes `turns` full rotations over the trained length. */
 static double rope_pair(const rope *r, double trained, double turns)
 {
     return (double)r->pairs * log(trained / (turns * turn)) / log(r->base);
@@ -102,7 +102,7 @@ static const struct {
 };
 enum { ROPES = sizeof ropes / sizeof *ropes };
 
-/* Returns the row of the type; −1 after an error that lists the types. */
+/* Returns the index of the type; −1 after an error that lists the types. */
 static int rope_row(const rope *r)
 {
     const char *type = eg__config_word(r->c, r->with, "rope_type",
@@ -131,7 +131,7 @@ void eg__config_rope(const eg__config *c, int64_t d, eg_mha_args *mha)
                               "but positions of layers that differ are not supported");
     if (eg__config_real(c, with, part, eg__config_real(c, c->all, part, 1)) != 1)
         eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(with ? with : c->all, part), part,
-                          "but only heads that turn as a whole are supported");
+                          "but only the rotation of whole heads is supported");
     r.base =
         eg__config_real(c, with, "rope_theta", eg__config_real(c, c->all, "rope_theta", 10000));
     const int row = rope_row(&r);

@@ -1,19 +1,20 @@
-/* rotary.c: positions as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34
+/* rotary.c: positions as rotations of pairs of elements. Su et al. 2021, "RoFormer", eq. 34
  *
- * Angles are computed in f64, since f32 has no more than seven digits for a place and its fraction
- * of a turn, and their sines and cosines rounded once. They have a history where the positions or
- * the frequencies have one. */
+ * Angles are computed in f64, since the seven digits of f32 do not suffice for a position and its
+ * fraction of a turn; their sines and cosines are rounded once. They have a history where the
+ * positions or the frequencies have one. */
 #include "nn.h"
 #include <math.h>
 
-/* The string and the options of a call, after reading. */
+/* The string and the options of a call. */
 typedef struct turn {
     const eg_rotary_args *a;
-    const eg_spec *spec;              /* its first term: the indices of x */
-    const char *wide;                 /* the index of the width           */
-    int place, width;                 /* axes of x                        */
-    int64_t d;                        /* how many numbers are rotated */
-    int positions, axis[EG_RANK_MAX]; /* axis[r]: the axis of x that axis r of the positions is */
+    const eg_spec *spec; /* its first term: the indices of x */
+    const char *wide;    /* the index of the width           */
+    int place, width;    /* axes of x: that of the positions, that of the width */
+    int64_t d;           /* number of elements along the width that are rotated */
+    /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */
+    int positions, axis[EG_RANK_MAX];
 } turn;
 
 /* Finds, for "b i h d, i d", the axes of x that the two indices after the comma name. False after
@@ -52,16 +53,15 @@ static bool rotary_numbers(turn *t)
     const double base = eg_option(a->base, 10000), factor = eg_option(a->factor, 1);
     t->d = a->width ? a->width : all;
     if (t->d < 0 || t->d > all)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: .width is %lld, but x has %lld number%s under '%s'",
-                   (long long)t->d, (long long)all, all == 1 ? "" : "s", t->wide);
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "rotary: .width is %lld, but x has %lld element%s along '%s'", (long long)t->d,
+                   (long long)all, all == 1 ? "" : "s", t->wide);
     else if (t->d % 2)
-        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width is %lld, which makes no pairs",
-                   (long long)t->d);
+        eg_fail_as(cx, EG_ERROR_SHAPE, "rotary: the width must be even, not %lld", (long long)t->d);
     else if (!(base > 0) || !isfinite(base))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: the base is %g", base);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .base must be positive, not %g", base);
     else if (!(factor > 0) || !isfinite(factor))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor is %g, by which positions are divided",
-                   factor);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor must be positive, not %g", factor);
     else
         return true;
     return false;
@@ -90,7 +90,7 @@ static bool rotary_tensors(turn *t)
         return !a->positions.axes ||
                (eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .positions is NULL"), false);
     if (!floats(p) && eg_type(p) != EG_I32 && eg_type(p) != EG_I64)
-        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s; positions are numbers",
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s, neither float nor integer",
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
@@ -139,7 +139,7 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
     return eg_reshape_n(moved ? eg_permute_n(c, n, order) : c, eg_rank(t->a->x), dims);
 }
 
-/* Sets *c and *s to cos θ and sin θ, θ = (place + offset)/factor · frequency, in x's type. */
+/* Sets *c and *s to cos θ and sin θ, θ = (position + offset)/factor · frequency, in x's dtype. */
 static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
 {
     const eg_rotary_args *a = t->a;
@@ -163,6 +163,8 @@ static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
     eg_nograd(cx, was);
 }
 
+/* y1 = x1 c − x2 s, y2 = x1 s + x2 c, where x1 and x2 are even and odd elements (.interleaved) or
+ * the first and second half; elements after .d are unchanged. */
 eg_tensor *eg_rotary_with(const eg_rotary_args *given)
 {
     OPTIONS(eg_rotary_args, a, given);

@@ -3,7 +3,7 @@
 #include "nn.h"
 
 /* clang-format off */
-/* weights as a linear layer of PyTorch holds them, (out, in): rows h·d of columns m */
+/* weights as in a linear layer of PyTorch, (out, in): h·d rows, m columns */
 #define LINEARS_3(ours, q, k, v)                                                             \
     { ours "W_q", q ".weight", "(h d) m", 0, 0 }, { ours "b_q", q ".bias", "(h d)", 0, 0 },   \
     { ours "W_k", k ".weight", "(h d) m", 0, 0 }, { ours "b_k", k ".bias", "(h d)", 0, 0 },   \
@@ -12,7 +12,7 @@
     LINEARS_3(ours, q, k, v),                                                                 \
     { ours "W_o", o ".weight", "m (h e)", 0, 0 }, { ours "b_o", o ".bias", "m", 0, 0 }
 
-/* nn.MultiheadAttention: one matrix for all three where widths agree, else three */
+/* nn.MultiheadAttention: one matrix for all three if the widths are equal, else three */
 #define TORCH_IN(ours, theirs)                                                               \
     { ours "W_q", theirs "in_proj_weight", "(c h d) m", 0, 3 },                               \
     { ours "W_k", theirs "in_proj_weight", "(c h d) m", 1, 3 },                               \
@@ -52,7 +52,7 @@
     TORCH_NORM(ours "norm_cross.", theirs "norm2."),                                          \
     TORCH_NORM(ours "norm_ffn.", theirs "norm3.")
 
-/* GPT-2: weights of a Conv1D, (in, out); query, key and value side by side */
+/* GPT-2: weights of a Conv1D, (in, out); query, key and value in one matrix */
 #define GPT2_MHA(ours, theirs)                                                               \
     { ours "W_q", theirs "c_attn.weight", "m (c h d)", 0, 3 },                                \
     { ours "W_k", theirs "c_attn.weight", "m (c h d)", 1, 3 },                                \
@@ -74,7 +74,7 @@
 #define BERT_LAYER(rest) "bert.?encoder.layer.*." rest
 #define NOBODYS(theirs) { "", theirs, "", 0, 0 }
 #define NOBODYS_PAIR(theirs) NOBODYS(theirs "weight"), NOBODYS(theirs "bias")
-/* the matrix of tied logits a second time */
+/* a second copy of the matrix of tied logits */
 #define TIED_HEAD { "tokens.E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY }
 #define END { NULL, NULL, NULL, 0, 0 }
 /* clang-format on */

@@ -1,4 +1,5 @@
-/* unused.c: finds the parameters on which results do not depend, by a walk over their history. */
+/* unused.c: finds the parameters on which results do not depend, by a traversal of their
+ * history. */
 #include "nn.h"
 #include <eingrad/grad.h>
 
@@ -31,7 +32,7 @@ static size_t unused_slot(const visit *v, const eg_tensor *x)
     return at;
 }
 
-static bool unused_add(visit *v, const eg_tensor *x) /* false: no memory */
+static bool unused_add(visit *v, const eg_tensor *x) /* false without memory */
 {
     if (2 * v->taken >= v->slots) {
         visit old = *v;

@@ -1,24 +1,25 @@
 /* gradient.c: eg_grad_over with its leaves divided among ranks. A rank computes the largest
- * subtrees that its leaves make up; these are added between ranks along the same tree, so that
- * gradient and mean have the bits of a single rank. Afterwards each rank has one range of the sum.
+ * subtrees that consist of its leaves; these are added between ranks along the same tree, so that
+ * gradient and mean have the same bits as those of a single rank. Afterwards each rank has one
+ * range of the sum.
  *
- * Where ranks add by halving, the first exchange begins in a rank's last block: each gradient that
- * is complete is copied to the buffer that is sent, and travels while the others are still computed
- * (pieces.c). All ranks therefore meet before the blocks: a rank that could not compute, for want
- * of memory, could not take part in the exchange either. After the exchange each rank says with its
- * counts whether it has failed. */
+ * If ranks add by halving, the first exchange begins in a rank's last block: each gradient that is
+ * complete is copied to the buffer that is sent, and is sent while the others are still being
+ * computed (pieces.c). All ranks therefore agree before the blocks that they can compute: a rank
+ * that cannot, for lack of memory, could not take part in the exchange either. After the exchange
+ * each rank reports with its counts whether it has failed. */
 #include "ranks/tree.h"
 #include "autograd/autograd.h"
 #include <math.h>
 #include <string.h>
 
-enum { BLOCK = 8, LEAVES = 16 }; /* eg_grad_over's */
+enum { BLOCK = 8, LEAVES = 16 }; /* as in eg_grad_over */
 enum { FAILED = -1 };
 
-/* What ranks tell each other of a subtree besides its gradient. */
+/* What ranks send each other for a subtree in addition to its gradient. */
 typedef struct subtree_total {
     double loss;
-    int64_t count; /* in the first one of a rank: FAILED if that rank has an error */
+    int64_t count; /* FAILED in the first subtree of a rank if that rank has an error */
 } subtree_total;
 typedef struct gradient {
     eg_ranks *ranks;
@@ -26,24 +27,24 @@ typedef struct gradient {
     eg_owner *owner;
     eg_ranks_tree *tree;
     size_t width;
-    int64_t n, *counts; /* numbers of all xs together; numbers of each x */
-    int taken;          /* subtrees that were taken so far */
-    int early;          /* the xs from this one on were taken early */
-    char *at;           /* where the numbers of the first of these xs are */
-    void **subtree;     /* this rank's subtrees: n numbers each */
+    int64_t n, *counts; /* number of elements of all xs together; number of elements of each x */
+    int taken;          /* number of subtrees that were delivered so far */
+    int early;          /* the xs from this one on were delivered before the last block was done */
+    char *at;           /* address of the elements of the first of these xs */
+    void **subtree;     /* the sums of this rank's subtrees, n elements each */
     subtree_total *mine,
-        *all;         /* what this rank tells; what all ranks tell, `most` entries for each */
-    int most;         /* the most subtrees that one rank has */
-    uint8_t *reached; /* of each x: reached by this rank's leaves; then the same of all ranks */
-    bool *somewhere;  /* of each x: reached by the leaves of some rank */
-    char *sum;        /* n numbers, those of subtree[0]: becomes the sum */
+        *all;         /* what this rank sends; what all ranks send, `most` entries for each */
+    int most;         /* the largest number of subtrees of a rank */
+    uint8_t *reached; /* by x: reached by this rank's leaves; then the same for all ranks */
+    bool *somewhere;  /* by x: reached by the leaves of some rank */
+    char *sum;        /* n elements, those of subtree[0], which becomes the sum */
     int (*take)(void *user, const eg_ranks_gradient *);
     void *user;
 } gradient;
 static int gradient_gather(void *user, const eg_ranks_gradient *);
 
-/* Copies the numbers of x i to the buffer that is sent. If no leaf reached x (NULL), writes −0,
- * which changes no bit of what it is added to. */
+/* Copies the elements of xs[i]'s sum to the buffer that is sent. If no leaf reached x (NULL),
+ * writes −0, which does not change the bits of a value that it is added to. */
 static void gradient_copy(gradient *g, int i, const void *numbers, char *to)
 {
     g->reached[i] |= numbers != NULL;
@@ -57,8 +58,8 @@ static void gradient_copy(gradient *g, int i, const void *numbers, char *to)
         else
             ((float *)(void *)to)[e] = -0.0f;
 }
-/* The function eg_early.complete: takes the gradient of x i while the last block is still computed.
- * The xs after i were taken before. */
+/* The function eg_early.complete: takes the gradient of xs[i] while the last block is being
+ * computed. The gradients of the xs after it were taken before. */
 static void gradient_early(void *user, int i, const void *numbers)
 {
     gradient *g = user;
@@ -67,8 +68,8 @@ static void gradient_early(void *user, int i, const void *numbers)
     gradient_copy(g, i, numbers, g->at);
     eg__ranks_pieces_begin(g->tree, g->subtree[0], i);
 }
-/* The function eg_grad_over_args.take: keeps a subtree, except for the xs that were taken early.
- * Returns 0. */
+/* The function eg_grad_over_args.take: keeps the sum of a subtree, except for the xs that were
+ * taken early. Returns 0. */
 static int gradient_take(void *user, const eg_leaf_sum *s)
 {
     gradient *g = user;
@@ -82,7 +83,7 @@ static int gradient_take(void *user, const eg_leaf_sum *s)
     return 0;
 }
 
-/* True if eg_grad_over would refuse the options on a single rank, too. */
+/* True if eg_grad_over would also refuse the options on a single rank. */
 static bool gradient_bad(const gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
@@ -166,7 +167,7 @@ static void gradient_leaves(gradient *g)
     eg__grad_over(&o, eg__ranks_pieces_fit(g->tree) ? &early : NULL);
 }
 
-/* Adds losses and counts below a node in the order in which gradients are added. */
+/* Adds the losses and counts below a node in the order in which gradients are added. */
 static subtree_total total_of(const gradient *g, eg_span node)
 {
     const int ranks = g->ranks->table.ranks;
@@ -196,8 +197,8 @@ static void gradient_divide(gradient *g, int64_t count)
     }
 }
 
-/* Finishes the early exchange even after an error, since the other ranks wait for it; then tells
- * them whether this rank has failed. False after an error on any rank. */
+/* Finishes the early exchange even after an error, since the other ranks wait for it; then reports
+ * to them whether this rank has failed. False after an error on any rank. */
 static bool gradient_exchange(gradient *g)
 {
     const int ranks = g->ranks->table.ranks;
@@ -209,7 +210,7 @@ static bool gradient_exchange(gradient *g)
         if (g->all[r * g->most].count == FAILED) return eg_ranks_barrier(g->ranks) == 0;
     return true;
 }
-/* All exchanges that follow this rank's leaves. False after an error on any rank. */
+/* All exchanges after this rank's leaves. False after an error on any rank. */
 static bool gradient_between(gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
@@ -235,7 +236,7 @@ static bool gradient_between(gradient *g)
     return true;
 }
 
-/* Gathers the gradient and makes tensors of it: the `take` of eg_ranks_grad_over. Returns 0, or −1
+/* The `take` of eg_ranks_grad_over: gathers the gradient and makes tensors of it. Returns 0, or −1
  * after an error. */
 static int gradient_gather(void *user, const eg_ranks_gradient *all)
 {
@@ -251,8 +252,8 @@ static int gradient_gather(void *user, const eg_ranks_gradient *all)
     return 0;
 }
 
-/* Runs the call; g->take gets this rank's range. After an error a rank still meets the others.
- * Returns 0, or −1 after an error. */
+/* Runs the call; g->take gets this rank's range. After an error the rank still takes part in the
+ * agreement of the ranks. Returns 0, or −1 after an error. */
 static int gradient_run(gradient *g)
 {
     if (!g->o.who) g->o.who = "grad_over";

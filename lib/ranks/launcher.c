@@ -1,7 +1,7 @@
 /* launcher.c: finds out which launcher started this process, and loads the module that calls MPI.
- *
- * Neither the library nor a program links MPI, which takes a tenth of a second to start: the module
- * is loaded, and MPI started, only if a launcher has left its variables in the environment. */
+ * Neither the library nor a program links MPI, since MPI takes a tenth of a second to start: the
+ * module is loaded, and MPI started, only if a launcher has set its variables in the
+ * environment. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #ifndef EG_MODULES
-#define EG_MODULES "/usr/local/lib/eingrad" /* Makefile.am gives the folder of the installation */
+#define EG_MODULES "/usr/local/lib/eingrad" /* Makefile.am sets the folder of the installation */
 #endif
 #define MODULE "libeingrad-mpi.so"
 
-/* The variables by which launchers number the processes that they start. */
+/* The environment variables in which launchers give the number of each process. */
 static const struct launcher {
     const char *name, *rank, *ranks;
 } launchers[] = {
@@ -26,8 +26,8 @@ static const struct launcher {
     { "srun with PMIx", "PMIX_RANK", "SLURM_STEP_NUM_TASKS" },
 };
 
-/* Returns the launcher and sets this process's number and the number of processes; NULL if there is
- * no launcher, or it started one process only. */
+/* Returns the launcher, and sets this process's number and the number of processes; NULL if there
+ * is no launcher, or if it started only one process. */
 static const struct launcher *launcher_of(int *rank, int *ranks)
 {
     for (size_t k = 0; k < sizeof launchers / sizeof *launchers; k++) {
@@ -47,20 +47,20 @@ int eg_ranks_launched(int *rank)
     return some ? all : 1;
 }
 
-/* Loads the module from one folder. NULL if it is not there or is no such module; *why may then say
- * more. */
+/* Loads the module from one folder. NULL if it is not there or cannot be loaded; *why may then
+ * contain the reason. */
 static void *load(const char *folder, char *why, size_t room)
 {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/" MODULE, folder) >= sizeof path) return NULL;
     if (access(path, R_OK)) return NULL;
-    /* MPI loads parts of its own, which look up MPI's symbols: these must be global */
+    /* MPI loads components of its own, which look up MPI's symbols, so these must be global */
     void *so = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     const char *error = so ? NULL : dlerror();
     if (!so) snprintf(why, room, "%s", error ? error : "it cannot be loaded");
     return so;
 }
-/* Sets out to the folder of the running program, where a build has the module, too; false if it is
+/* Sets out to the folder of the running program, where a build also has the module; false if it is
  * unknown. */
 static bool program_folder(char *out, size_t room)
 {
@@ -79,6 +79,8 @@ static void *load_module(char *why, size_t room)
     return so || *why ? so : load(EG_MODULES, why, room);
 }
 
+/* The module's function fills the table; its rank and number of ranks must be those of the
+ * launcher. */
 bool eg__ranks_of_launcher(eg_ctx *cx, eg_ranks_table *table)
 {
     int rank = 0, ranks = 1;
@@ -102,7 +104,7 @@ bool eg__ranks_of_launcher(eg_ctx *cx, eg_ranks_table *table)
     memcpy(&open, &p, sizeof open); /* ISO C has no cast from void * to a function */
     const char *bad = p ? open(sizeof *table, table) : "the module is of another version";
     if (!bad && (table->ranks != ranks || table->rank != rank)) {
-        /* one MPI's launcher with another MPI's library: each process is alone in its world */
+        /* launcher and library are of different MPIs: each process is alone in its world */
         snprintf(why, sizeof why,
                  "MPI says that this is rank %d of %d; is the launcher of another MPI than " MODULE
                  " was built with?",

@@ -1,7 +1,7 @@
-/* mpi.c: the table of functions that talk by MPI. It is a module of its own (libeingrad-mpi.so),
- * which launcher.c loads, and the only file that includes mpi.h.
+/* mpi.c: the table of functions that communicate by MPI. It is compiled to a separate module
+ * (libeingrad-mpi.so), which launcher.c loads, and the only file that includes mpi.h.
  *
- * MPI is ended at the process's exit, but only if every group that was opened has been closed. To
+ * MPI is ended when the process exits, but only if every group that was opened has been closed. For
  * mpirun a process that exits without ending MPI has failed, and it ends the other processes;
  * MPI_Finalize would wait for them instead. */
 #include "ranks/ranks.h"
@@ -10,23 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 30 }; /* bytes in a message at most: MPI counts in int */
+enum { PIECE = 1 << 30 }; /* largest message in bytes: MPI counts in int */
 
-/* A message that was started: MPI's request and, for one that is received, its expected length. */
+/* A message that was started: MPI's request and, if it is received, its expected length. */
 typedef struct mpi_message {
     MPI_Request request;
     int from, takes; /* from −1: a message that is sent */
 } mpi_message;
 typedef struct world {
-    MPI_Comm comm;     /* a duplicate: messages of other users of MPI are not mixed up */
-    mpi_message *list; /* grows */
+    MPI_Comm comm; /* a duplicate, which separates the messages from those of other users of MPI */
+    mpi_message *list; /* grows as needed */
     int count, room;
     char sentence[MPI_MAX_ERROR_STRING + 64];
 } world;
 
-static int groups;     /* open groups */
-static bool ours;      /* MPI was started here */
-static int exit_hooks; /* registrations of `finish` at exit: one is enough */
+static int groups;     /* number of open groups */
+static bool ours;      /* MPI was started by this module */
+static int exit_hooks; /* registrations of `finish` at exit; one is enough */
 
 static void finish(void)
 {
@@ -45,7 +45,7 @@ static const char *mpi_said(world *w, const char *call, int code)
     return w->sentence;
 }
 
-/* Sends and receives at the same time, in pieces whose length fits MPI's int. */
+/* Sends and receives at the same time, in messages whose length fits an int. */
 static const char *mpi_exchange(void *user, int to, const void *out, size_t out_bytes, int from,
                                 void *in, size_t in_bytes)
 {
@@ -82,7 +82,7 @@ static bool started_room(world *w)
     w->room = more;
     return true;
 }
-/* MPI moves bytes only during calls: tests the first message that is not finished. */
+/* MPI transfers bytes only during calls, so this tests the first message that is not finished. */
 static const char *mpi_go_on(world *w)
 {
     int over = 1, code = MPI_SUCCESS;
@@ -90,7 +90,8 @@ static const char *mpi_go_on(world *w)
         code = MPI_Request_get_status(w->list[k].request, &over, MPI_STATUS_IGNORE);
     return mpi_said(w, "MPI_Request_get_status", code);
 }
-/* Starts messages in the pieces of mpi_exchange, which the other rank may be calling. */
+/* Starts messages of the same lengths as those of mpi_exchange, which the other rank may be
+ * calling. */
 static const char *mpi_start(void *user, int to, const void *out, size_t out_bytes, int from,
                              void *in, size_t in_bytes)
 {
@@ -163,6 +164,7 @@ static void mpi_close(void *user)
 }
 
 const char *eg__ranks_mpi_1(size_t size, eg_ranks_table *table);
+/* The function of the module (eg__ranks_module): starts MPI, if nobody has, and fills the table. */
 __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
                                                                    eg_ranks_table *table)
 {
@@ -184,8 +186,8 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
         free(w);
         return "MPI_Comm_dup failed";
     }
-    /* messages may be started in blocks, which other threads than the one that started MPI
-     * compute */
+    /* Messages may be started in blocks, which other threads than the one that started MPI
+     * compute. */
     if (!MPI_Query_thread(&have) && have >= MPI_THREAD_SERIALIZED)
         t.start = mpi_start, t.finish = mpi_finish;
     groups++;

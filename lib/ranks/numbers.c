@@ -1,4 +1,4 @@
-/* numbers.c: the loops over numbers of sums between ranks. */
+/* numbers.c: loops over the elements of sums between ranks. */
 #include "core/core.h"
 #include "ranks/ranks.h"
 

@@ -1,15 +1,15 @@
-/* pieces.c: the first step of halving, cut into pieces, so that it can begin while later numbers
- * are still computed. In this step ranks of even and odd number exchange half of all numbers;
- * between two ranks that is all that travels. A sweep goes from the loss back to the first layer
- * and finishes the gradients of the last layers first, so pieces go from the last part of the
- * numbers to the first.
+/* pieces.c: the first step of halving, divided into pieces, so that it can begin while later
+ * elements are still being computed.
  *
- * The cut depends on the sizes of the parts alone, and pieces are sent in their order. Both ranks
- * of a pair therefore agree on them, whenever each has its numbers, and each number travels once
- * and is added once, with the same bits. A piece, except the last, has at least 1/RANKS_PIECES of
- * all numbers, since each message has a fixed cost.
+ * In this step ranks with even and odd number exchange half of all elements; with two ranks that is
+ * everything that is sent. A backward pass goes from the loss back to the first layer and completes
+ * the gradients of the last layers first, so pieces go from the last part of the elements to the
+ * first. The division depends only on the sizes of the parts, and pieces are sent in their order.
+ * Both ranks of a pair therefore agree on them, whenever each has its elements, and each element is
+ * sent once and added once, with the same bits. Each piece except the last has at least
+ * 1/RANKS_PIECES of all elements, since every message has a fixed cost.
  *
- * A rank that fails still exchanges the pieces that are left: the messages of a step are always the
+ * A rank that fails still exchanges the remaining pieces: the messages of a step are always the
  * same, and after them the ranks ask each other for errors. */
 #include "ranks/tree.h"
 #include <stdio.h>
@@ -31,8 +31,8 @@ static eg_span piece_chunks(eg_span a, eg_span b)
     const eg_span both = { a.from > b.from ? a.from : b.from, a.to < b.to ? a.to : b.to };
     return both.from < both.to ? both : (eg_span){ 0, 0 };
 }
-/* Sends piece k to the neighbour and receives its piece: waits for both if `waits`, else starts
- * them. Returns NULL, or a sentence after an error. */
+/* Sends piece k to the neighbour and receives the neighbour's piece: waits for both if `waits`,
+ * else starts them. Returns NULL, or a sentence after an error. */
 static const char *piece_send(eg_ranks_tree *t, const char *x, int k, bool waits)
 {
     const eg_span all = t->kept[0], keep = t->kept[1],
@@ -53,7 +53,7 @@ void eg__ranks_pieces_begin(eg_ranks_tree *t, const char *x, int part)
     const int before = t->begun;
     while (!bad && (!t->begun || t->piece[t->begun - 1]) && piece_from(t, t->begun) >= part)
         bad = piece_send(t, x, t->begun++, false);
-    /* MPI moves bytes only during calls */
+    /* MPI transfers bytes only during calls */
     if (t->begun == before && before) bad = eg__ranks_started(t->ranks, -1, NULL, 0, -1, NULL, 0);
     if (bad) snprintf(t->sentence, sizeof t->sentence, "%s", bad);
 }
@@ -64,7 +64,7 @@ int eg__ranks_pieces_end(eg_ranks_tree *t, const char *x)
     while (!bad && !*t->sentence && (!t->begun || t->piece[t->begun - 1]))
         bad = piece_send(t, x, t->begun++, !starts);
     if (bad) snprintf(t->sentence, sizeof t->sentence, "%s", bad);
-    /* wait also after an error: only then are the buffers the caller's again */
+    /* wait even after an error: until then the buffers must not be changed */
     bad = starts ? eg__ranks_finished(t->ranks) : NULL;
     t->begun = 0;
     t->received = true;

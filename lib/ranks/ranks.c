@@ -3,7 +3,7 @@
 #include <eingrad/ops.h>
 #include <string.h>
 
-enum { ROW = 1024 }; /* bytes of the message that a rank sends in meet and agree */
+enum { ROW = 1024 }; /* bytes that a rank sends in meet and agree */
 
 /* -- messages ---------------------------------------------------------------------------------- */
 int eg_ranks_rank(const eg_ranks *r) { return r ? r->table.rank : 0; }
@@ -18,8 +18,9 @@ int eg__ranks_said(eg_ranks *r, const char *sentence)
                sentence);
     return -1;
 }
-/* Counts a message in the statistics; false if there is none to send or receive. */
-static bool counted(eg_ranks *r, int *to, size_t out_bytes, int *from, size_t in_bytes)
+/* Adds a message to the statistics. Ends of the exchange with rank −1, or without bytes, are left
+ * out; false if nothing is sent or received. */
+static bool traffic_counted(eg_ranks *r, int *to, size_t out_bytes, int *from, size_t in_bytes)
 {
     if (!out_bytes) *to = -1;
     if (!in_bytes) *from = -1;
@@ -37,14 +38,14 @@ const char *eg__ranks_exchanged(eg_ranks *r, int to, const void *out, size_t out
         if (in_bytes) memmove(in, out, in_bytes);
         return NULL;
     }
-    if (!counted(r, &to, out_bytes, &from, in_bytes)) return NULL;
+    if (!traffic_counted(r, &to, out_bytes, &from, in_bytes)) return NULL;
     return r->table.exchange(r->table.user, to, out, out_bytes, from, in, in_bytes);
 }
 bool eg__ranks_starts(const eg_ranks *r) { return r->table.start && r->table.finish; }
 const char *eg__ranks_started(eg_ranks *r, int to, const void *out, size_t out_bytes, int from,
                               void *in, size_t in_bytes)
 {
-    counted(r, &to, out_bytes, &from, in_bytes);
+    traffic_counted(r, &to, out_bytes, &from, in_bytes);
     return r->table.start(r->table.user, to, out, out_bytes, from, in, in_bytes);
 }
 const char *eg__ranks_finished(eg_ranks *r) { return r->table.finish(r->table.user); }
@@ -62,8 +63,8 @@ int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, in
     return eg__ranks_said(r, eg__ranks_exchanged(r, to, out, out_bytes, from, in, in_bytes));
 }
 
-/* Gathers by exchanges, for a table without a gather: in round k sends to the rank k above and
- * receives from the one k below. */
+/* Gathers by exchanges, for a table without a gather: in round k each rank sends to the rank k
+ * above it and receives from the rank k below. */
 static const char *counted_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 {
     const int me = r->table.rank, ranks = r->table.ranks;
@@ -93,6 +94,8 @@ int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 }
 
 /* -- agreement --------------------------------------------------------------------------------- */
+/* Each rank sends whether it has an error; if one has, all texts are gathered, and ranks without an
+ * error record that of the first rank with one. */
 int eg_ranks_barrier(eg_ranks *r)
 {
     typedef struct report {
@@ -119,6 +122,7 @@ int eg_ranks_barrier(eg_ranks *r)
     return eg_error(r->cx) ? -1 : 0;
 }
 
+/* Each rank sends its value; all compare the values with that of rank 0. */
 int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
 {
     enum { MOST = 128 };
@@ -144,8 +148,8 @@ int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-/* Hashes the bits of functions and of a product in one dtype, on which processors, mathematical
- * libraries and kernels may disagree. */
+/* Hashes the bits of some functions and of a product in one dtype, which depend on processors,
+ * mathematical libraries and kernels. */
 static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
 {
     enum { N = 64 };
@@ -162,7 +166,7 @@ static uint64_t bits_of(eg_ctx *cx, eg_dtype dtype, uint64_t h)
     return h;
 }
 /* Refuses ranks whose results would have other bits. The error names the kernels as a hint; the
- * hash decides. Returns 0; −1 after an error. */
+ * comparison is that of the hashes. Returns 0; −1 after an error. */
 static int agree_on_bits(eg_ranks *r)
 {
     eg_ctx *cx = r->cx;
@@ -182,6 +186,7 @@ static int agree_on_bits(eg_ranks *r)
     return eg_ranks_barrier(r) ? -1 : eg_ranks_agree(r, "the bits of the vector mathematics", text);
 }
 
+/* The table is the given one, that of a launcher, or one of a single rank. */
 eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
 {
     eg_ranks_open_args o = { .size = sizeof o };
@@ -194,8 +199,9 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
         return NULL;
     if (table.ranks < 1 || table.rank < 0 || table.rank >= table.ranks ||
         (table.ranks > 1 && !table.exchange)) {
-        eg_fail_as(o.cx, EG_ERROR_MISUSE, "ranks: a table with rank %d of %d%s is none of a group",
-                   table.rank, table.ranks, table.exchange ? "" : " and without exchange");
+        eg_fail_as(o.cx, EG_ERROR_MISUSE,
+                   "ranks: a table with rank %d of %d%s is not that of a group", table.rank,
+                   table.ranks, table.exchange ? "" : " and without exchange");
         return NULL;
     }
     eg_owner *owner = eg_owner_open(o.cx);
@@ -217,9 +223,9 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
 void eg_ranks_close(eg_ranks *r)
 {
     if (!r) return;
-    /* After an error that only this rank knows the table stays open: the others wait for this rank,
-     * and closing would wait in MPI's own end. A group that stays open makes the process's exit a
-     * failure of the run. */
+    /* After an error that only this rank knows of, the table remains open: the others wait for this
+     * rank, and closing would wait in MPI's own end. If a group remains open, the process's exit
+     * counts as a failure of the run. */
     if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
     eg_owner_close(r->owner);
 }

@@ -1,4 +1,4 @@
-/* ranks.h: what the files of lib/ranks share. Other folders use <eingrad/ranks.h>. */
+/* ranks.h: declarations that the files of lib/ranks share. Other folders use <eingrad/ranks.h>. */
 #ifndef EG_RANKS_H
 #define EG_RANKS_H
 #include <eingrad/grad.h>
@@ -10,43 +10,45 @@ struct eg_ranks {
     eg_ranks_table table;
     eg_traffic traffic;
     bool agreed; /* all ranks have the error that is in cx */
-    void *all;   /* buffer for what meet and agree gather: ROW bytes of each rank */
+    void *all;   /* buffer for what meet and agree gather: ROW bytes for each rank */
 };
 
-/* -- ranks.c: messages. They are exchanged also after an error, since other ranks wait for them
+/* -- ranks.c: messages. They are also exchanged after an error, since other ranks wait for them
  * -- */
-/* Records the sentence that a function of the table returned. Returns 0 if it is NULL, else −1. */
+/* Records the sentence that a function of the table returned as an error. Returns 0 if it is NULL,
+ * else −1. */
 int eg__ranks_said(eg_ranks *, const char *sentence);
-/* The table's exchange, with its bytes counted; a message of a rank to itself is a copy. Returns
- * NULL, or a sentence after an error. */
+/* The exchange of the table, with its bytes counted; a message of a rank to itself is a copy.
+ * Returns NULL, or a sentence after an error. */
 const char *eg__ranks_exchanged(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
                                 void *in, size_t in_bytes);
-/* True if the table has functions to start and to finish messages, which the next two call. */
+/* True if the table has functions to start and to finish messages, which the next two functions
+ * call. */
 bool eg__ranks_starts(const eg_ranks *);
 const char *eg__ranks_started(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
                               void *in, size_t in_bytes);
 const char *eg__ranks_finished(eg_ranks *);
 int eg__ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
 
-/* -- launcher.c: who started this process ------------------------------------------------------ */
-/* Sets *table to the one that a launcher's environment asks for; without a launcher, to a table of
- * one rank. False after an error. */
+/* -- launcher.c: which launcher started this process ------------------------------------------- */
+/* Sets *table to that of the launcher in the environment; without a launcher, leaves the table as
+ * it is, that of one rank. False after an error. */
 bool eg__ranks_of_launcher(eg_ctx *, eg_ranks_table *table);
 /* The function that the module libeingrad-mpi.so exports under the name EG_RANKS_MODULE. It fills a
- * table of the given size, and returns NULL or a sentence. If its interface changes, so must its
- * name. */
+ * table of the given size, and returns NULL, or a sentence after an error. If its interface
+ * changes, its name must change. */
 typedef const char *eg__ranks_module(size_t size, eg_ranks_table *table);
 #define EG_RANKS_MODULE "eg__ranks_mpi_1"
 
-/* -- tree.c: subtrees of any rank -------------------------------------------------------------- */
+/* -- tree.c: the subtrees of any rank ---------------------------------------------------------- */
 int eg__ranks_tree_subtrees_of(const eg_ranks_tree *, int rank);
 eg_span eg__ranks_tree_subtree_of(const eg_ranks_tree *, int rank, int k);
 int64_t eg__ranks_tree_leaf_count(const eg_ranks_tree *);
 
-/* -- numbers.c: loops over numbers ------------------------------------------------------------- */
+/* -- numbers.c: loops over elements ------------------------------------------------------------ */
 void eg__ranks_add_f32(int64_t n, float *x, const float *y); /* x ← x + y */
 void eg__ranks_add_f64(int64_t n, double *x, const double *y);
-/* Σ x² in f64, in lanes of a fixed number */
+/* Σ x² in f64, in a fixed number of partial sums */
 double eg__ranks_squares_f32(int64_t n, const float *x);
 double eg__ranks_squares_f64(int64_t n, const double *x);
 #endif

@@ -1,6 +1,7 @@
-/* shared.c: tensors that are the same on all ranks, and sums over the ranks. Two rows, each the
- * other's transpose: with L = Σ L_r, the cotangent of a tensor that all ranks read is the sum of
- * the ranks' cotangents, and the cotangent of a sum is the same on all ranks. */
+/* shared.c: tensors that are the same on all ranks, and sums over the ranks. These are two
+ * operations, each the other's transpose: with L = Σ_r L_r, the cotangent of a tensor that all
+ * ranks read is the sum of the ranks' cotangents, and the cotangent of a sum is the same on all
+ * ranks. */
 #include "ranks/ranks.h"
 #include "tensor/tensor.h"
 
@@ -52,7 +53,7 @@ static eg_tensor *sum_rule(eg_tensor *y, eg_tensor *g, int i)
     (void)i;
     return eg_ranks_shared(ranks_of(y), g);
 }
-/* Adds along the tree of the ranks, of which each has one leaf. False after an error. */
+/* Adds along the tree of the ranks, each of which has one leaf. False after an error. */
 static bool sum_forward(eg_tensor *y)
 {
     eg_ranks *r = ranks_of(y);
@@ -78,7 +79,7 @@ static const eg_op ranks_sum_op = {
     .uses = EG_USES_NOTHING,
     .jvp = eg_jvp_linear,
 };
-/* True on all ranks if none has an error and their tensors have one size; else false on all of
+/* True on all ranks if none has an error and their tensors have one size; otherwise false on all of
  * them, after an error. */
 static bool sum_agrees(eg_ranks *r, eg_tensor *x)
 {

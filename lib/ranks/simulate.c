@@ -1,16 +1,16 @@
-/* simulate.c: ranks that are threads of this process. A message is not stored: its sender shows the
- * address of its bytes and waits until the receiver has copied them, so that nothing is
+/* simulate.c: ranks that are threads of this process. A message is not stored: its sender publishes
+ * the address of its bytes and waits until the receiver has copied them, so that nothing is
  * allocated. */
 #include "ranks/ranks.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* STACK: of a rank's thread; helpers of its context have stacks of their own */
+/* STACK: of a rank's thread; the helper threads of its context have their own stacks */
 enum { RANKS = 256, STACK = 4 << 20 };
 
 typedef struct simulation simulation;
-typedef struct posted { /* a message that one rank shows to another; bytes NULL: none */
+typedef struct posted { /* a message that one rank offers to another; bytes NULL: none */
     const void *bytes;
     size_t count;
 } posted;
@@ -18,7 +18,7 @@ typedef struct member {
     simulation *all;
     int rank;
     bool ended, well;
-    pthread_cond_t wake; /* signalled when a message to this rank or from it has changed */
+    pthread_cond_t wake; /* signalled when a message to or from this rank has changed */
     pthread_t thread;
     char sentence[128];
 } member;
@@ -26,13 +26,13 @@ struct simulation {
     pthread_mutex_t lock;
     int ranks;
     member *member;
-    posted *posted; /* [to][from] */
+    posted *posted; /* index [to][from] */
     int (*body)(void *user, const eg_ranks_table *);
     void *user;
 };
 
-/* Waits until rank `from` shows a message to m, and copies it. Returns NULL, or a sentence after an
- * error. The caller holds the lock. */
+/* Waits until rank `from` offers a message to m, and copies it. Returns NULL, or a sentence after
+ * an error. The caller holds the lock. */
 static const char *take_message(member *m, int from, void *in, size_t bytes)
 {
     simulation *all = m->all;
@@ -51,7 +51,7 @@ static const char *take_message(member *m, int from, void *in, size_t bytes)
     }
     return m->sentence;
 }
-/* Waits until rank `to` has copied the message that m shows; withdraws it if that rank has
+/* Waits until rank `to` has copied the message that m offers; withdraws it if that rank has
  * ended. */
 static const char *wait_received(member *m, int to)
 {
@@ -63,6 +63,7 @@ static const char *wait_received(member *m, int to)
     snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it took a message", to);
     return m->sentence;
 }
+/* Offers the message, copies the other rank's, then waits until its own is copied. */
 static const char *simulated_exchange(void *user, int to, const void *out, size_t out_bytes,
                                       int from, void *in, size_t in_bytes)
 {
@@ -82,6 +83,7 @@ static const char *simulated_exchange(void *user, int to, const void *out, size_
     return bad ? bad : late;
 }
 
+/* The function of a rank's thread. */
 static void *run_member(void *arg)
 {
     member *m = arg;
@@ -117,6 +119,7 @@ static int start_all(simulation *all)
     return n;
 }
 
+/* All threads are joined even if one of them failed; the error names the first body that failed. */
 int eg_ranks_simulate(eg_ctx *cx, int ranks, int (*body)(void *user, const eg_ranks_table *table),
                       void *user)
 {

@@ -3,12 +3,15 @@
  *
  * By halving: in step s a rank and its neighbour at distance 2^s have the sums of two sibling
  * subtrees. Each sends the half of its range that the other one keeps, and adds the half that it
- * receives. After log2(ranks) steps a rank has the whole sum for 1/ranks of the chunks; gathering
- * takes the same steps backward. If subtrees are not siblings in this way, each rank receives all
- * subtrees of the others for the range that it owns, and adds them along the tree. If the number of
- * ranks is a power of two, the ranges are those of halving in both cases: they depend on the ranks
- * and the chunks alone, so that what a rank keeps for its range (such as moments) fits sums over
- * any number of leaves. */
+ * receives. After log2(ranks) steps a rank has the complete sum for 1/ranks of the chunks;
+ * gathering takes the same steps in reverse.
+ *
+ * If subtrees are not siblings in this way, each rank receives all subtrees of the others for the
+ * range that it owns, and adds them along the tree.
+ *
+ * If the number of ranks is a power of two, the ranges are those of halving in both cases: they
+ * depend only on the ranks and the chunks, so that what a rank stores for its range (such as
+ * moments) can be used with sums over any number of leaves. */
 #include "ranks/tree.h"
 #include <math.h>
 #include <string.h>
@@ -27,7 +30,7 @@ static eg_span leaves_of(int64_t leaves, int rank, int ranks)
 {
     return (eg_span){ leaves * rank / ranks, leaves * (rank + 1) / ranks };
 }
-/* Returns the largest node of the tree that begins at `from` and does not go beyond `to`. */
+/* Returns the largest node of the tree that begins at `from` and does not extend beyond `to`. */
 static eg_span largest_node(int64_t leaves, int64_t from, int64_t to)
 {
     eg_span node = { 0, leaves };
@@ -67,9 +70,9 @@ eg_span eg_ranks_tree_subtree(const eg_ranks_tree *t, int k)
 }
 
 /* -- chunks and ranges ------------------------------------------------------------------------ */
-/* Returns the chunk whose beginning is nearest to a number's index. Ranges are cut there, so that
- * ranks own equally many numbers; equally many chunks would not do, since the last chunk of a part
- * is shorter. */
+/* Returns the chunk that begins nearest to the element with a given number. Ranges are divided
+ * there, so that ranks own nearly the same number of elements; the same number of chunks would not
+ * suffice, since the last chunk of a part is shorter. */
 static int64_t border_at(const eg_ranks_tree *t, int64_t number)
 {
     int64_t low = 0, high = t->chunks; /* start[low] ≤ number ≤ start[high] */
@@ -82,8 +85,9 @@ static int64_t border_at(const eg_ranks_tree *t, int64_t number)
     }
     return number - t->start[low] <= t->start[high] - number ? low : high;
 }
-/* Returns the half of a range that a rank keeps in a step; with `other`, the half that it sends. */
-static eg_span half_of(const eg_ranks_tree *t, eg_span range, int rank, int step, bool other)
+/* Returns the half of a range that a rank keeps in a step or, with `other`, the half that it
+ * sends. */
+static eg_span tree_half_of(const eg_ranks_tree *t, eg_span range, int rank, int step, bool other)
 {
     const int64_t middle =
         border_at(t, t->start[range.from] + (t->start[range.to] - t->start[range.from]) / 2);
@@ -98,7 +102,7 @@ static eg_span range_of(const eg_ranks_tree *t, int rank)
     if (!t->halves)
         return (eg_span){ border_at(t, each * rank + left * rank / ranks),
                           border_at(t, each * (rank + 1) + left * (rank + 1) / ranks) };
-    for (int s = 0; s < t->steps; s++) r = half_of(t, r, rank, s, false);
+    for (int s = 0; s < t->steps; s++) r = tree_half_of(t, r, rank, s, false);
     return r;
 }
 int64_t eg_ranks_tree_chunks(const eg_ranks_tree *t) { return t ? t->chunks : 0; }
@@ -117,7 +121,7 @@ eg_span eg_ranks_tree_chunk(const eg_ranks_tree *t, int64_t k)
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-/* True if an option is wrong; then also records an error. */
+/* True, after an error, if an option is wrong. */
 static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
 {
     int64_t all = 0;
@@ -142,8 +146,8 @@ static bool tree_refused(eg_ctx *cx, const eg_ranks_tree_args *o)
     return eg_error(cx) != NULL;
 }
 
-/* Cuts the parts into chunks; no chunk lies in two parts. False after an error. */
-static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
+/* Divides the parts into chunks; no chunk is in two parts. False after an error. */
+static bool tree_cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
 {
     for (int k = 0; k < o->parts; k++) t->chunks += (o->counts[k] + o->chunk - 1) / o->chunk;
     t->start = eg_owner_alloc(t->owner, (size_t)(t->chunks + 1) * sizeof *t->start);
@@ -163,7 +167,7 @@ static bool cut_chunks(eg_ranks_tree *t, const eg_ranks_tree_args *o)
 }
 
 /* Finds the largest subtrees and the range of every rank. False after an error. */
-static bool deal(eg_ranks_tree *t)
+static bool tree_divide_leaves(eg_ranks_tree *t)
 {
     const int ranks = t->ranks->table.ranks, me = t->ranks->table.rank;
     const size_t most = (size_t)ranks * (t->leaves < SUBTREES ? (size_t)t->leaves : SUBTREES);
@@ -185,7 +189,7 @@ static bool deal(eg_ranks_tree *t)
     while (t->halves && 1 << t->steps < ranks) t->steps++;
     for (int r = 0; r < ranks; r++) t->range[r] = range_of(t, r);
     t->kept[0] = (eg_span){ 0, t->chunks };
-    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = half_of(t, t->kept[s], me, s, false);
+    for (int s = 0; s < t->steps; s++) t->kept[s + 1] = tree_half_of(t, t->kept[s], me, s, false);
     const size_t each = bytes_in(t, t->range[me]);
     const size_t room = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
                                    : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
@@ -193,6 +197,7 @@ static bool deal(eg_ranks_tree *t)
     return t->room != NULL;
 }
 
+/* The tree and its arrays are in an owner, which eg_ranks_tree_close closes. */
 eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *given)
 {
     eg_ranks_tree_args o = { .size = sizeof o };
@@ -210,7 +215,7 @@ eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *given)
                               .width = o.dtype == EG_F64 ? sizeof(double) : sizeof(float),
                               .leaves = o.leaves,
                               .parts = o.parts };
-    if (t && cut_chunks(t, &o) && deal(t)) return t;
+    if (t && tree_cut_chunks(t, &o) && tree_divide_leaves(t)) return t;
     eg_owner_close(owner);
     return NULL;
 }
@@ -222,7 +227,7 @@ void eg_ranks_tree_close(eg_ranks_tree *t)
 /* -- adding ----------------------------------------------------------------------------------- */
 static void tree_add(const eg_ranks_tree *t, int64_t n, void *x, const void *y)
 {
-    /* in the context's floating-point mode, like the additions of operations */
+    /* in the context's floating-point mode, as the additions of operations */
     const uint64_t begun = eg_flush_begin(t->ranks->cx);
     if (t->width == sizeof(double))
         eg__ranks_add_f64(n, x, y);
@@ -230,13 +235,14 @@ static void tree_add(const eg_ranks_tree *t, int64_t n, void *x, const void *y)
         eg__ranks_add_f32(n, x, y);
     eg_flush_end(begun);
 }
+/* In step s the rank exchanges halves with rank ^ 2^s and adds the half that it keeps. */
 static int sum_by_halving(eg_ranks_tree *t, char *x)
 {
     const int me = t->ranks->table.rank;
     for (int s = 0; s < t->steps; s++) {
-        const eg_span keep = t->kept[s + 1], send = half_of(t, t->kept[s], me, s, true);
+        const eg_span keep = t->kept[s + 1], send = tree_half_of(t, t->kept[s], me, s, true);
         const int other = me ^ 1 << s;
-        const bool there = s == 0 && t->received; /* pieces.c */
+        const bool there = s == 0 && t->received; /* pieces.c has exchanged this step */
         if (!there && eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from),
                                         bytes_in(t, send), other, t->room, bytes_in(t, keep)))
             return -1;
@@ -246,8 +252,8 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
     return 0;
 }
 
-/* Adds nodes [from, to), which together are all leaves of one node, in one chunk. Writes the sum
- * over the first of them and returns its address. */
+/* Adds nodes [from, to), which together are all leaves of one node, in one chunk. Writes the sum to
+ * the first of them and returns its address. */
 static char *sum_nodes(const eg_ranks_tree *t, int from, int to, size_t at, int64_t n)
 {
     char *x = t->at[from] + at;
@@ -297,7 +303,7 @@ int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
 {
     if (!t || eg_error(t->ranks->cx)) return -1;
     if (!t->leaves) {
-        eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE, "ranks: a tree without leaves sums nothing");
+        eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE, "ranks: a tree without leaves has no sum");
         return -1;
     }
     if (!t->halving) return sum_of_subtrees(t, subtree, sum);
@@ -316,11 +322,11 @@ static int gather_ranges(eg_ranks_tree *t, char *x, size_t (*at)(const eg_ranks_
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
     const int rounds = t->halves ? t->steps : ranks - 1;
     for (int k = 0; k < rounds; k++) {
-        const int s = t->steps - 1 - k; /* by halves: takes the steps backward */
+        const int s = t->steps - 1 - k; /* with halving, the steps in reverse */
         const int to = t->halves ? me ^ 1 << s : (me + k + 1) % ranks,
                   from = t->halves ? to : (me - k - 1 + ranks) % ranks;
         const eg_span have = t->halves ? t->kept[s + 1] : t->range[me],
-                      take = t->halves ? half_of(t, t->kept[s], me, s, true) : t->range[from];
+                      take = t->halves ? tree_half_of(t, t->kept[s], me, s, true) : t->range[from];
         if (eg_ranks_exchange(t->ranks, to, x + at(t, have.from), at(t, have.to) - at(t, have.from),
                               from, x + at(t, take.from), at(t, take.to) - at(t, take.from)))
             return -1;
@@ -355,6 +361,8 @@ eg_span eg_ranks_tree_part(const eg_ranks_tree *t, int part)
     return t && part >= 0 && part < t->parts ? (eg_span){ t->part[part], t->part[part + 1] }
                                              : (eg_span){ 0 };
 }
+/* Each rank computes Σ x² for the chunks that it owns; all get all of them. An infinite or
+ * undefined one is an error that names its owner. */
 int eg_ranks_tree_squares(eg_ranks_tree *t, const void *x, double *square)
 {
     if (!t || eg_error(t->ranks->cx)) return -1;
@@ -371,13 +379,13 @@ int eg_ranks_tree_squares(eg_ranks_tree *t, const void *x, double *square)
             int owner = 0, part = 0;
             while (c < t->range[owner].from || c >= t->range[owner].to) owner++;
             while (c >= t->part[part + 1]) part++;
-            t->ranks->agreed = true; /* all ranks have the same statistics */
-            eg_fail_as(
-                t->ranks->cx, EG_ERROR_MISUSE,
-                "ranks: a number of the sum, or its square, is not finite: in part %d, among "
-                "its numbers %lld to %lld, which rank %d owns",
-                part, (long long)(t->start[c] - t->start[t->part[part]]),
-                (long long)(t->start[c + 1] - t->start[t->part[part]] - 1), owner);
+            /* all ranks have the same statistics, and hence the same error */
+            t->ranks->agreed = true;
+            eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE,
+                       "ranks: an element of the sum, or its square, is not finite: in part %d, "
+                       "among its elements %lld to %lld, which rank %d owns",
+                       part, (long long)(t->start[c] - t->start[t->part[part]]),
+                       (long long)(t->start[c + 1] - t->start[t->part[part]] - 1), owner);
             return -1;
         }
     return 0;
@@ -397,7 +405,7 @@ eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *t)
         b.gather = (uint64_t)(ranks - 1) * mine;
         b.statistics = (uint64_t)(ranks - 1) * (uint64_t)(own.to - own.from) * sizeof(double);
     }
-    for (int s = t->halves ? t->steps : 0; s > 0; s--) { /* ranges double, step by step */
+    for (int s = t->halves ? t->steps : 0; s > 0; s--) { /* ranges double in each step */
         b.gather += bytes_in(t, t->kept[s]);
         b.statistics += (uint64_t)(t->kept[s].to - t->kept[s].from) * sizeof(double);
     }

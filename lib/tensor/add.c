@@ -1,5 +1,5 @@
-/* add.c: the sum of two tensors of one shape, by which sweeps add cotangents and tangents. eg_add,
- * which broadcasts, is in ops/binary.c and applies the same row. */
+/* add.c: the sum of two tensors of one shape, by which backward and forward passes add cotangents
+ * and tangents. eg_add, which broadcasts, is in ops/binary.c and applies the same operation. */
 #include "tensor/tensor.h"
 
 /* -- add: y = a + b,  da = g, db = g -- */

@@ -1,5 +1,5 @@
-/* add_of.h: the loops of add.c for one type T. NAME(x) is a name for this type; U is the unsigned
- * type of an integer, else T. With INTEGERS only the loop of the sum is made. */
+/* add_of.h: the loops of add.c for one type T. NAME(x) is x with the name of this type; U is the
+ * unsigned type of an integer, else T. With INTEGERS only the loop of the sum is made. */
 EG_INLINE T NAME(add_value)(T a, T b) { return (T)((U)a + (U)b); }
 EG_CLONES static void NAME(add)(int64_t n, char *const *p, const double *c)
 {
@@ -20,8 +20,8 @@ EG_CLONES static void NAME(add_to)(int64_t n, char *const *p, const int64_t *ste
             *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
 }
 
-/* y = y / c of n numbers, rounded once: the quotient of two floats is the same number whether it is
- * made at once or in f64, which has more than twice as many bits, and rounded to a float (Figueroa
+/* y = y / c for n elements, rounded once: f32 is divided in f64 and then rounded to f32, which
+ * gives the same value as a division in f32, since f64 has more than twice as many bits (Figueroa
  * 1995). */
 EG_CLONES static void NAME(divide_by)(int64_t n, char *const *p, const int64_t *step,
                                       const void *user)
@@ -40,7 +40,7 @@ EG_CLONES static void NAME(divide_by)(int64_t n, char *const *p, const int64_t *
 }
 #endif
 
-/* y = y c of n numbers */
+/* y = y c for n elements */
 static void NAME(scale_by)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const T c = (T) * (const double *)user;

@@ -1,5 +1,5 @@
-/* apply.c: applies a row to operands. Every result remembers its row and its operands (unless
- * eg_nograd): the tape is the tensors themselves. */
+/* apply.c: applies an operation to operands. Every result refers to its operation and its operands
+ * (unless eg_nograd); these references are the tape. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -16,7 +16,7 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
     return NULL;
 }
 
-/* True if x is of cx or of its parent. */
+/* True if x is a tensor of cx or of its parent. */
 static bool apply_belongs(const eg_ctx *cx, const eg_tensor *x)
 {
     return x->cx == cx || (x->cx && x->cx == cx->parent);
@@ -59,7 +59,7 @@ static bool taken_by(eg_takes takes, int dtype)
     return !eg__is_held(dtype) || takes == EG_TAKES_ALL ||
            (takes == EG_TAKES_HALVES && eg__is_half(dtype));
 }
-static bool fine(const eg_ctx *cx, const eg_tensor *x)
+static bool apply_is_plain_operand(const eg_ctx *cx, const eg_tensor *x)
 {
     return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
            !eg__is_held(x->dtype);
@@ -84,7 +84,8 @@ bool eg__check(const char *who, eg_tensor *x)
 bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_tensor *const *xs)
 {
     int k = cx->failed || cx->hooks.operand ? count : 0;
-    while (k < count && fine(cx, xs[k])) k++; /* the usual case first, without a call */
+    /* the usual case, without a function call for each operand */
+    while (k < count && apply_is_plain_operand(cx, xs[k])) k++;
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
     for (k = 0; k < count; k++)
         if (!read_by(cx, who, k, xs[k], takes)) return false;
@@ -95,7 +96,8 @@ bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
     return eg__check_taken(cx, who, EG_TAKES_NUMBERS, count, xs);
 }
 
-/* True if each element of y is computed from the operands' elements in the same place. */
+/* True if each element of y is computed only from the elements of the operands at the same
+ * indices. */
 static bool apply_by_elements(const eg_tensor *y)
 {
     return y->op->forward == eg__lanes_forward || y->op == &eg__add_op || eg__only_moves(y->op);
@@ -106,19 +108,19 @@ static bool apply_is_complex(const eg_tensor *y)
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
     return is_complex;
 }
-/* forward() of a node with copies: calls that of its row for each. */
+/* forward() of a node with copies: calls the operation's forward() for each copy. */
 static bool apply_copies(eg_tensor *y)
 {
     return eg__copies_forward(y, apply_is_complex(y) ? y->op->forward_c128 : y->op->forward,
                               apply_by_elements(y));
 }
-/* Computes y: the row's shape() sets its sizes, and forward() its numbers unless y is a view;
- * forward_c128() if the operands are c128. False after an error. */
+/* Computes y: the operation's shape() sets its sizes, and forward() its elements unless y is a
+ * view; forward_c128() if the operands are c128. False after an error. */
 static bool apply_made(eg_tensor *y, bool is_complex)
 {
     bool (*forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (y->copies && forward) forward = apply_copies;
-    /* a view has the copies of its operand, the same distance apart */
+    /* a view has the copies of its operand, at the same distance */
     if (y->copies && y->count) y->each = y->in[0]->each;
     if (!y->op->shape) {
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its row has no shape()", y->op->name);
@@ -134,8 +136,7 @@ static bool apply_made(eg_tensor *y, bool is_complex)
                (eg__capturing(y->cx) ? eg__capture_op(y, forward) : forward(y));
     else if (is_complex)
         eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
-                   "%s: its row has no forward_c128(), so that it cannot evaluate c128",
-                   y->op->name);
+                   "%s: it has no forward_c128(), so it cannot be applied to c128", y->op->name);
     else
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: it has no forward(), and its result is not a view",
                    y->op->name);
@@ -155,8 +156,8 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
 /* Makes the node: one block for operands, their versions, sizes and the attribute; then calls
- * shape() and forward() of the row. If the context does not record, the result drops its row and
- * operands afterwards. Poison after an error. */
+ * shape() and forward() of the operation. If the context does not record, the references to
+ * operation and operands are removed from the result afterwards. Returns poison after an error. */
 eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *xs)
 {
@@ -167,7 +168,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);
     if (!y) return &cx->poison;
-    /* room for as many sizes and strides as an operand has; give_sizes uses it if that is enough */
+    /* reserve as many sizes and strides as the operand with most axes has; give_sizes uses this
+     * memory if it suffices */
     int rank = 0;
     for (int k = 0; k < count; k++)
         if (xs[k]->rank > rank) rank = xs[k]->rank;
@@ -178,7 +180,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     y->dim = (int64_t *)(void *)(m + sizes);
     y->rank = (uint8_t)rank;
     y->op = op;
-    /* a result that is not recorded drops its row, and nobody asks where it was made */
+    /* the caller is only needed for results that are recorded or observed */
     if (cx->recording || cx->hooks.result)
         y->caller = cx->rule_node ? cx->rule_node->caller : eg__caller(cx);
     y->count = count;
@@ -212,12 +214,14 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->unrecorded = true;
     }
     if (!cx->recording || !cx->hooks.recorded) return y;
-    cx->aside++; /* operations of the check itself are no part of a captured step */
+    cx->aside++; /* operations of the check itself are not part of a captured step */
     const bool good = cx->hooks.recorded(y);
     cx->aside--;
     return good ? y : &cx->poison;
 }
 
+/* The caller has checked the sizes. As eg__apply does for a result that is not recorded, sizes,
+ * strides and elements are in one block. */
 eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
                               const int64_t *strides)
 {
@@ -250,7 +254,7 @@ bool eg__needs_node(const eg_ctx *cx, int count, eg_tensor *const *xs)
 }
 
 /* Calls t's shape() with x in place of t's operand. For a view it sets data, sizes and strides; for
- * an operation that copies it sets no data. False if t is no view of x. */
+ * an operation that copies it sets no data. False if t is not a view of x. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     int64_t sizes[2 * EG_RANK_MAX];
@@ -266,7 +270,7 @@ bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride
                     .dim = sizes,
                     .rank = EG_RANK_MAX,
                     .home = eg__top(t->cx) };
-    if (!t->op->shape(&y) || !y.data) return false; /* no data: the operation would copy */
+    if (!t->op->shape(&y) || !y.data) return false; /* without data the operation would copy */
     for (int r = 0; r < y.rank; r++) {
         dim[r] = y.dim[r];
         stride[r] = y.stride[r];

@@ -1,29 +1,29 @@
-/* axes.c: one pass over up to five operands of one shape, whatever their strides.
- *
- * Axes of size 1 are dropped, the others ordered by falling |stride| in operand 0 (then in operand
- * 1: where operand 0 has zero strides), neighbours that are one run in every operand merged. The
- * last axis is the callback's; the others are walked as an odometer counts. Threads share the
- * calls; long runs are cut at multiples of 64, so that no element changes its place in a vector. */
+/* axes.c: one traversal of up to five operands of one shape with any strides. Axes of size 1 are
+ * dropped. The others are ordered by decreasing |stride| in operand 0 (in operand 1 where operand 0
+ * has stride 0), and neighbours that are contiguous in every operand are merged. The callback
+ * computes the last axis; the others are counted like an odometer. Threads share the calls. Long
+ * runs are cut at multiples of 64 elements, so that the position of an element in a vector register
+ * does not change. */
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
 
 typedef struct axis {
-    int64_t size, step[OPERANDS]; /* in bytes */
+    int64_t size, step[OPERANDS]; /* steps in bytes */
     int64_t key;                  /* |stride| in operand 0, in elements */
 } axis;
 enum { PITCH = sizeof(axis) / sizeof(int64_t) };
 typedef struct walk {
-    int operands, axes;          /* outermost first; the last one is the callback's */
-    int64_t runs, chunks, chunk; /* calls: runs outside × chunks of at most `chunk` elements */
-    bool repeats;                /* operand 0 has a zero stride */
+    int operands, axes;          /* outermost first; the callback computes the last one */
+    int64_t runs, chunks, chunk; /* calls: outer runs × chunks of at most `chunk` elements */
+    bool repeats;                /* operand 0 has an axis with stride 0 */
     char *base[OPERANDS];
     eg_inner *inner;
     const void *user;
     axis axis[EG_RANK_MAX];
 } walk;
 
-/* Plans the walk. Returns the number of elements. */
+/* Plans the traversal. Returns the number of elements. */
 static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
 {
     int n = 0, last = 0, width[OPERANDS];
@@ -57,7 +57,7 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
         w->axis[0].size = 1;
         for (int k = 0; k < operands; k++) w->axis[0].step[k] = width[k];
     }
-    /* merge axis r into `last` if the two are one run in every operand */
+    /* merge axis r into `last` if the two are contiguous in every operand */
     for (int r = 1; r < n; r++) {
         axis *in = &w->axis[r], *out = &w->axis[last];
         int k = 0;
@@ -71,7 +71,7 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
     return total;
 }
 
-/* Makes the calls number `from` to `to`, in order. */
+/* Makes the calls with numbers from ≤ k < to, in order. */
 static void axes_run(const walk *w, int64_t from, int64_t to)
 {
     const axis *in = &w->axis[w->axes - 1];
@@ -110,8 +110,8 @@ static void axes_share(eg_ctx *cx, walk *w, int team, int64_t work)
     eg__parallel(cx, team, s.pieces, piece_of_walk, &s);
 }
 
-/* For operands that are row-major throughout, so that no plan is needed. Returns the number of
- * elements; −1 if an operand is not row-major. */
+/* The case of operands that are all row-major, which needs no plan. Returns the number of elements;
+ * −1 if an operand is not row-major. */
 static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int64_t *step)
 {
     int64_t n = 1;
@@ -136,7 +136,7 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
-    /* asked once only, since each call counts as work that could have been divided */
+    /* called only once, since each call is counted as work that could have been divided */
     int team = total < 0 ? 0 : eg__team(cx, total * work, GRAIN);
     if (team == 1) {
         if (total) inner(total, base, step, user);

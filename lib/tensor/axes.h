@@ -1,16 +1,15 @@
-/* axes.h: finds where the elements of several operands lie that have their axes in common.
- *
- * An axis is an array of numbers: its size, then a step for each operand, in elements or in bytes.
- * A struct that begins with these numbers can be walked as it is: `axis` points to the first number
- * of the outermost axis, and each axis begins `pitch` numbers after the one outside it. Callers
- * give pitch and operands as constants, so that both are known when a function is compiled. */
+/* axes.h: finds the offsets of elements of several operands that have their axes in common. An axis
+ * is an array of integers: its size, then a step for each operand, in elements or in bytes. Arrays
+ * of structs that begin with these integers can be traversed directly: `axis` points to the first
+ * integer of the outermost axis, and each axis begins `pitch` integers after the previous one.
+ * Callers give pitch and operands as constants, so that the compiler knows both. */
 #ifndef EG_AXES_H
 #define EG_AXES_H
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sets at[k] to the offset of element number i, row-major, in operand k, and index[] (unless NULL)
- * to its index along each axis. */
+/* Sets at[k] to the offset in operand k of the element with the given row-major number, and index[]
+ * (unless NULL) to its index along each axis. */
 static inline void eg__axes_to(int axes, const int64_t *axis, int pitch, int operands, int64_t i,
                                int64_t *index, int64_t *at)
 {

@@ -1,13 +1,13 @@
-/* borrow.c: how a child context reads tensors of its parent. Each gets a header of the child's own
- * with the same sizes, strides and numbers, which stands for it on the child's tape: sweeps write
- * numbers and marks to the headers that they visit, and several children may read one tensor at the
- * same time. A hash table finds the header by the address of the parent's one. The child does
- * not write to the parent's header, and to its numbers only where a function of the library adds up
+/* borrow.c: how a child context reads tensors of its parent. The child makes its own header for
+ * each of them, with the same sizes, strides and elements, and uses it on its tape: a backward pass
+ * writes to the headers that it visits, and several children may read one tensor at the same time.
+ * A hash table finds the child's header by the address of the parent's. The child does not write to
+ * the parent's headers, and to the parent's elements only where a function of the library adds to
  * sums that belong to the parent (eg__borrow_here). */
 #include "tensor/tensor.h"
 #include <string.h>
 
-enum { SLOTS = 256 }; /* of the first table */
+enum { SLOTS = 256 }; /* slots of the first table */
 
 static size_t borrow_hash(const eg_tensor *x)
 {
@@ -19,7 +19,7 @@ static eg__loan *borrow_slot(eg__loan *table, size_t slots, const eg_tensor *x)
     while (table[at].of && table[at].of != x) at = (at + 1) & (slots - 1);
     return &table[at];
 }
-/* Doubles the table's slots and keeps its content. False after an error. */
+/* Doubles the number of slots and keeps the content. False after an error. */
 static bool borrow_grow(eg_ctx *cx)
 {
     const size_t slots = cx->loans.slots ? 2 * cx->loans.slots : SLOTS;
@@ -65,7 +65,7 @@ eg__loans eg__borrow_suspend(eg_ctx *cx)
     return kept;
 }
 
-/* Makes a header on x's numbers, with a storage that is marked as lent. NULL after an error. */
+/* Makes a header for x's elements, with a storage that is marked as lent. NULL after an error. */
 static eg_tensor *borrow_header(eg__arena *a, const eg_tensor *x)
 {
     eg_tensor *t = eg__tensor_in(a);

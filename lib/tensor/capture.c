@@ -1,18 +1,19 @@
-/* capture.c: eg_capture records what a step does, so that it can be done again without the calls
- * that led to it.
+/* capture.c: eg_capture records what a step computes, so that it can be computed again without the
+ * calls that led to it.
  *
- * The step runs once as usual. For each row that is applied, an item is appended to a list: the
- * row's forward() and the header of its result. A function that writes to tensors and is not a row
- * (eg_assign, a draw, an optimiser's update) is called an act, and is an item too. Headers,
- * attributes and what rows save are in an owner's arena and stay there. Results are in a scope that
- * is closed after the step, and then get positions in one block (captured.c). Whatever else could
- * make a run differ from the step is refused here: numbers that the program reads, and leaves whose
- * numbers come from the program. */
+ * The step runs once as usual. For each operation that is applied, an item is appended to a list:
+ * the operation's forward() and the header of its result. A function that writes to tensors and is
+ * not an operation (eg_assign, a draw, an optimiser's update) is called an act, and is an item too.
+ * Headers, attributes and saved values are in the arena of an owner and are kept. Results are in a
+ * scope that is closed after the step; they then get addresses in one block (captured.c).
+ *
+ * Calls that could make a run differ from the recorded step are refused here: reading elements in
+ * the program, and using a leaf whose elements come from the program. */
 #include "tensor/capture.h"
 #include <string.h>
 
 /* -- lists ------------------------------------------------------------------------------------ */
-/* Returns the list with room for one more element; NULL after an error. */
+/* Returns the list with memory for one more element; NULL after an error. */
 static void *capture_room(eg__capture *p, void *list, int64_t n, int64_t *room, size_t each)
 {
     if (n < *room) return list;
@@ -34,7 +35,7 @@ static eg_captured_item *capture_item(eg__capture *p)
 }
 
 /* -- the tensors that items read and write ----------------------------------------------------- */
-/* Notes that the next item uses x. False after an error. */
+/* Records that the next item uses x. False after an error. */
 static bool capture_uses(eg__capture *p, eg_tensor *x)
 {
     eg_captured *c = p->c;
@@ -49,14 +50,14 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
     c->outside[c->outsides++] = (eg_captured_outside){ x, x->seq };
     return true;
 }
-/* The same for an operand. Also false, after an error, if it is a leaf whose numbers a run could
- * not make again. */
+/* As capture_uses, for an operand. Also false, after an error, if x is a leaf whose elements a run
+ * could not compute again. */
 static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
 {
     if (x->st->made == EG_MADE_SOMEHOW)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
-                          "%s: in a step that is captured it has an operand whose numbers no run "
-                          "could make again",
+                          "%s: not possible in a captured step: it has an operand whose elements a "
+                          "run cannot compute again",
                           who),
                false;
     return capture_uses(p, x);
@@ -70,8 +71,8 @@ void eg__made_once(eg_tensor *x)
 {
     if (x && x->st->made == EG_MADE_SOMEHOW) x->st->made = EG_MADE_ONCE;
 }
-/* Notes that the next item writes to `to`. If `to` is a leaf with the same numbers in each run,
- * these are kept, and each run begins by writing them to it. False after an error. */
+/* Records that the next item writes to `to`. If `to` is a leaf with the same elements in each run,
+ * these are stored, and each run begins by copying them to it. False after an error. */
 static bool capture_writes(eg__capture *p, eg_tensor *to)
 {
     eg_storage *st = to->st;
@@ -90,7 +91,7 @@ static bool capture_writes(eg__capture *p, eg_tensor *to)
     return capture_uses(p, to);
 }
 
-/* -- rows ------------------------------------------------------------------------------------- */
+/* -- operations -------------------------------------------------------------------------------- */
 char *eg__capture_storage(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
@@ -105,7 +106,7 @@ char *eg__capture_storage(eg_tensor *y)
     y->own.made = EG_MADE_EACH_RUN;
     return eg__alloc_in(p->numbers, y->own.bytes);
 }
-/* Returns a chunk that lies in the arena; NULL after an error. */
+/* Returns a chunk in memory of the arena; NULL after an error. */
 static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
 {
     char *room = eg__alloc_in(p->arena, EG_CHUNK_HEADER + bytes + EG_ALIGN);
@@ -114,8 +115,8 @@ static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
     *c = (eg__chunk){ .cap = bytes };
     return c;
 }
-/* Runs forward() again in an arena of its own, which has exactly the memory that it takes. In each
- * run this arena is filled from its start again, so that saved values have the same addresses.
+/* Runs forward() again in a separate arena that has exactly the memory that forward() takes. Each
+ * run fills this arena from its start, so that saved values have the same addresses in every run.
  * False after an error. */
 static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uint64_t headers)
 {
@@ -139,7 +140,8 @@ static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uin
     cx->top = outer;
     if (good && (work->data != data || work->nodes != nodes))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   "%s: in a step that is captured it takes more memory each time", y->op->name);
+                   "%s: not possible in a captured step: it takes more memory in each run",
+                   y->op->name);
     return good && !cx->failed;
 }
 /* True if key points to the seed and number of a draw that this step has made. */
@@ -149,8 +151,8 @@ static bool capture_draws(const eg__capture *p, const void *key)
     memcpy(draw, key, sizeof draw);
     return draw[0] == p->c->cx->seed && draw[1] >= p->draw;
 }
-/* Computes y, whose shape and storage are known, and appends its row to the list. False after an
- * error. */
+/* Computes y, whose shape and storage are known, and appends its operation to the list. False after
+ * an error. */
 bool eg__capture_op(eg_tensor *y, bool (*forward)(eg_tensor *))
 {
     eg_ctx *cx = y->cx;
@@ -195,6 +197,8 @@ static eg_tensor *capture_header(eg_tensor *x)
 {
     return x ? eg__alias(x, x->rank, x->dim, x->stride, 0) : NULL;
 }
+/* While a step is captured, the act becomes an item with copies of `arg` and of the headers, which
+ * each run uses. */
 bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const *x, void *arg,
              size_t bytes, size_t draws)
 {
@@ -244,6 +248,7 @@ static bool act_host(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
         eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without recording an error");
     return good && !cx->failed;
 }
+/* The call is an act, so that runs of a captured step repeat it. */
 int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes, int count,
                  eg_tensor *const *x)
 {
@@ -270,11 +275,10 @@ bool eg_capturing(const eg_ctx *cx) { return cx && eg__capturing(eg__here(cx)); 
 int eg_refuse_capture(eg_ctx *cx, const char *who)
 {
     cx = eg__here(cx);
-    return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
-                                                                                              : 0;
+    return cx && eg__capture_refuses(cx, who, "it does something that a run cannot repeat") ? -1
+                                                                                            : 0;
 }
-/* Notes the outputs of the step: no other result may use the positions of their numbers. False
- * after an error. */
+/* Marks the outputs of the step, whose memory no other result may share. False after an error. */
 static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
 {
     eg_captured *c = p->c;
@@ -289,7 +293,8 @@ static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
     }
     return true;
 }
-/* Runs the step while the context records it, then lays out its results. False after an error. */
+/* Runs the step while the context records it, then assigns addresses to its results. False after an
+ * error. */
 static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int outputs)
 {
     eg_ctx *cx = p->c->cx;
@@ -310,7 +315,7 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     c->draws = cx->draw - p->draw;
     good = good && eg__captured_lay_out(p);
     cx->aside--;
-    eg__arena *left = cx->top; /* scopes that the step left open, after an error */
+    eg__arena *left = cx->top; /* scopes that the step did not close, after an error */
     while (left != arena && left->outer != arena) left = left->outer;
     if (left != arena) eg_pop(cx, (eg_mark){ left, left->serial });
     cx->capture = NULL;
@@ -319,6 +324,7 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     arena->outer = NULL;
     return good;
 }
+/* The owner that holds the captured step is closed again after an error. */
 eg_captured *eg__captured_make(eg_ctx *cx, eg_step_function *f, void *user, int outputs)
 {
     const size_t used = cx->use.used;

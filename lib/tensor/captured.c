@@ -1,16 +1,17 @@
-/* captured.c: lays out the numbers of a captured step in memory, and runs the step. A run calls
- * forward() of each row on the headers that the step left, in the order of the step. It looks up no
- * plan, makes no header and records no tape. */
+/* captured.c: assigns addresses to the results of a captured step, and runs the step. A run calls
+ * forward() of each operation on the recorded headers, in the recorded order. It looks up no plan,
+ * makes no header and records no tape. */
 #include "tensor/capture.h"
 #include <string.h>
 
 /* -- memory ----------------------------------------------------------------------------------- */
-/* True if a gets its place before b: larger ones come first, of equal ones the earlier. */
+/* True if a gets its address before b: larger results come first, of equal sizes the earlier
+ * one. */
 static bool captured_before(const eg_captured_numbers *a, const eg_captured_numbers *b)
 {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;
 }
-/* Sorts the order in which positions are given: Shell's sort, which allocates nothing. */
+/* Sorts the order in which addresses are assigned: Shell's sort, which allocates nothing. */
 static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *each)
 {
     for (int64_t gap = n / 2; gap > 0; gap /= 2)
@@ -22,8 +23,9 @@ static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *
             order[at] = moved;
         }
 }
-/* Finds a place for all numbers, so that numbers that are used at the same time do not overlap: the
- * largest first, each as low as possible. Returns the bytes of the block; −1 after an error. */
+/* Assigns an offset to each result, so that results that are in use at the same time do not
+ * overlap: the largest result first, each at the lowest offset that is free. Returns the bytes of
+ * the block; −1 after an error. */
 static int64_t captured_positions(eg__capture *p)
 {
     const size_t n = (size_t)p->count;
@@ -45,7 +47,7 @@ static int64_t captured_positions(eg__capture *p)
     }
     return room;
 }
-/* Sets the address of every header of the arena to the place of its numbers in the block. */
+/* Sets the address of every header in the arena to that of its elements in the block. */
 static void captured_move(eg__capture *p, char *block)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)
@@ -64,7 +66,7 @@ static void captured_move(eg__capture *p, char *block)
         n->of->data = to;
     }
 }
-/* Makes the numbers ordinary ones again, so that another step that is captured may use the
+/* Removes the marks of the capture from the storages, so that another captured step may use the
  * outputs. */
 static void captured_forget(const eg__capture *p)
 {
@@ -84,6 +86,7 @@ static bool captured_keep(eg__capture *p, void *list, int64_t n, size_t each)
     *(void **)list = to;
     return to;
 }
+/* Lists are copied from the scope of the capture to the owner's arena, since the scope ends. */
 bool eg__captured_lay_out(eg__capture *p)
 {
     eg_captured *c = p->c;
@@ -97,10 +100,11 @@ bool eg__captured_lay_out(eg__capture *p)
     captured_move(p, (char *)(((uintptr_t)block + EG_ALIGN - 1) & -(uintptr_t)EG_ALIGN));
     for (int64_t k = 0; k < c->items; k++) {
         eg_captured_item *i = &c->item[k];
-        i->lane = NULL; /* its memory ends with the capture */
+        i->lane = NULL; /* it is in memory of the scope, which ends with the capture */
         if (i->pass) eg__captured_pass_bind(p, i->pass);
         if (!i->forward) continue;
-        i->y->op = i->op; /* a header that was made without recording has dropped its row */
+        /* the references to the operation were removed if the header was made without recording */
+        i->y->op = i->op;
         i->y->count = i->count;
     }
     for (int k = 0; k < c->outputs; k++)
@@ -121,21 +125,22 @@ static bool captured_ready(const eg_captured *c)
                           : cx != eg__here(cx) ? "a block of eg_grad_over"
                                                : "a captured step"),
                false;
-    if (cx->training != c->training) /* dropout would go on, or still be missing */
+    if (cx->training != c->training) /* dropout would still be applied, or not yet */
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "captured_run: the step was captured under %s, and the context is under "
-                          "%s now, where dropout does something else",
+                          "captured_run: the step was captured under %s, but the context is now "
+                          "under %s, which changes dropout",
                           c->training ? "eg_train" : "eg_eval",
                           c->training ? "eg_eval" : "eg_train"),
                false;
     for (int64_t k = 0; k < c->outsides; k++)
         if (c->outside[k].x->live != EG_LIVE || c->outside[k].x->seq != c->outside[k].seq)
             return eg_fail_as(cx, EG_ERROR_MISUSE,
-                              "captured_run: a tensor that the step reads or writes is gone: its "
-                              "scope or owner was closed"),
+                              "captured_run: a tensor that the step reads or writes no longer "
+                              "exists: its scope or owner was closed"),
                    false;
     return true;
 }
+/* Runs the operation of an item; its memory is that of the item's own arena, from its start. */
 static bool captured_op(eg_ctx *cx, const eg_captured_item *i)
 {
     eg__arena *outer = cx->top;
@@ -151,7 +156,7 @@ static bool captured_op(eg_ctx *cx, const eg_captured_item *i)
     cx->use.used = used;
     return good;
 }
-/* Calls the watch, if it waits for items up to k. False after an error. */
+/* Calls the watch if it waits for items up to k. False after an error. */
 static bool captured_notify(eg_captured *c, int64_t k)
 {
     eg_captured_watch *w = c->watch;
@@ -177,7 +182,7 @@ static bool captured_item(eg_ctx *cx, const eg_captured_item *i, uint64_t draw)
     if (!i->forward && i->y) i->y->st->version++;
     return true;
 }
-/* Runs the items in order. False after an error, at item c->failed. */
+/* Runs the items in order. False after an error; c->failed is then the item. */
 static bool captured_items(eg_captured *c, uint64_t draw)
 {
     if (!captured_notify(c, -1)) return false;
@@ -190,6 +195,8 @@ static bool captured_items(eg_captured *c, uint64_t draw)
     return true;
 }
 int eg_captured_run(eg_captured *c) { return eg__captured_run(c, NULL); }
+/* Restores the leaves that are written to, then runs the items with the draws that follow the
+ * context's last one. */
 int eg__captured_run(eg_captured *c, eg_captured_watch *watch)
 {
     if (!c) {
@@ -253,8 +260,8 @@ int64_t eg__captured_last(const eg_captured *c, const eg_tensor *x)
         if (!c->item[k].forward && c->item[k].y && c->item[k].y->st == x->st) break;
     return k;
 }
-/* Lists the headers of acts that lie in x's storage, and returns their number; with `to` NULL only
- * counts. */
+/* Stores the headers of acts that use x's storage in to[] unless `to` is NULL, and returns their
+ * number. */
 static int64_t captured_find(const eg_captured *c, const eg_tensor *x, eg_tensor **to)
 {
     int64_t n = 0;

@@ -1,9 +1,11 @@
-/* captured_pass.c: several rows of a captured step that are computed element by element, in one
- * pass. Rows of one size that follow each other in the list, and whose operands lie in memory in
- * the same order, are computed strip by strip: the kernel of each row on one strip, then all of
- * them on the next strip. The kernels are the rows' own, so the bits are those of the step. A value
- * that no item outside the pass uses gets no place in the step's block: it is kept for one strip,
- * in a slot. Kernels, sizes and addresses are set before the first run. */
+/* captured_pass.c: computes several elementwise operations of a captured step in one pass.
+ *
+ * Consecutive operations of the list that have results of one size, and operands whose elements are
+ * in the same order in memory, are computed strip by strip: the kernel of each operation on one
+ * strip, then all kernels on the next strip. The kernels are those of the operations, so the bits
+ * are those of the recorded step. A value that no item outside of the pass uses gets no memory in
+ * the block of the step: one strip of it is kept in a slot. Kernels, sizes and addresses are set
+ * before the first run. */
 #include "tensor/capture.h"
 #include <string.h>
 
@@ -13,7 +15,8 @@ enum { PASS_ROWS = 64, PASS_STRIP = 1024, PASS_GRAIN = 1 << 18 };
 void eg__capture_lanes(const eg_tensor *y, const eg_lanes *l)
 {
     eg__capture *p = y->cx->capture;
-    p->lanes_of = p->lanes_of ? &y->cx->poison : y; /* a second call: forward() does more */
+    /* a second call: forward() does more than one kernel */
+    p->lanes_of = p->lanes_of ? &y->cx->poison : y;
     p->lanes = *l;
 }
 eg_captured_lane *eg__capture_lane(eg__capture *p, const eg_tensor *y)
@@ -28,13 +31,13 @@ eg_captured_lane *eg__capture_lane(eg__capture *p, const eg_tensor *y)
     return kept ? memcpy(kept, &row, sizeof row) : NULL;
 }
 
-/* -- which rows are one pass ------------------------------------------------------------------ */
+/* -- which operations form a pass -------------------------------------------------------------- */
 static eg_captured_numbers *pass_numbers(const eg__capture *p, const eg_tensor *x)
 {
     return x->st->place ? &p->each[x->st->place - 1] : NULL;
 }
-/* True if row k can be computed in the same pass as items `first` … k − 1: of their results it
- * reads only the elements in the same positions. */
+/* True if item k can be computed in the same pass as items `first` … k − 1: of their results it
+ * reads only the elements at the same indices. */
 static bool pass_takes(const eg__capture *p, int64_t first, int64_t k)
 {
     const eg_captured_lane *one = p->c->item[first].lane, *row = p->c->item[k].lane;
@@ -48,10 +51,10 @@ static bool pass_takes(const eg__capture *p, int64_t first, int64_t k)
     }
     return true;
 }
-/* Gives a slot, in place of memory in the block, to each result that no item after the pass uses.
- * The other results need their memory from the pass's first row on: the first strip of the last row
- * is written before the second strip of the first row is computed, and must not overwrite what that
- * row reads. Returns the number of slots. */
+/* Gives a slot instead of memory in the block to each result that no item after the pass uses. The
+ * other results need their memory from the pass's first item on: the first strip of the last
+ * operation is written before the second strip of the first operation is computed, and must not
+ * overwrite what that operation reads. Returns the number of slots. */
 static int pass_slots(eg__capture *p, int64_t first, int64_t rows)
 {
     const int64_t last = first + rows - 1;
@@ -71,7 +74,7 @@ static int pass_slots(eg__capture *p, int64_t first, int64_t rows)
     }
     return slots;
 }
-/* Makes one pass of `rows` items from `first` on. False after an error. */
+/* Combines `rows` items, from `first` on, into a pass. False after an error. */
 static bool pass_make(eg__capture *p, int64_t first, int64_t rows)
 {
     eg_captured_item *item = p->c->item;
@@ -104,7 +107,7 @@ bool eg__captured_passes(eg__capture *p)
         end = k + 1;
         if (!c->item[k].lane) continue;
         while (end < c->items && pass_takes(p, k, end)) end++;
-        /* a single long row gains nothing: its forward() divides it among threads */
+        /* a pass of one long operation gains nothing, since its forward() uses several threads */
         if ((end - k > 1 || c->item[k].lane->n <= PASS_STRIP) && !pass_make(p, k, end - k))
             return false;
     }
@@ -114,6 +117,8 @@ bool eg__captured_passes(eg__capture *p)
     c->items = n;
     return true;
 }
+/* An operand in a slot has the same address for every strip (move = 0) and another one for every
+ * thread (share). */
 void eg__captured_pass_bind(const eg__capture *p, eg_captured_pass *s)
 {
     for (int k = 0; k < s->rows; k++) {

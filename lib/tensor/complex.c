@@ -16,11 +16,16 @@ double complex eg__c_log1p(double complex z)
     return cabs(z) < .5 ? CMPLX(.5 * log1p(x * (2 + x) + y * y), atan2(y, 1 + x)) : clog(1 + z);
 }
 
-/* erf(x + iy) = erf x + rest and erfc(x + iy) = erfc x − rest with
- *     rest = e^−x²/2πx (1 − cos 2xy + i sin 2xy) + 2/π e^−x² Σ_{n ≥ 1} e^{−n²/4}/(n² + 4x²) (f_n +
- * i g_n), f_n = 2x − 2x cosh ny cos 2xy + n sinh ny sin 2xy,    g_n = 2x cosh ny sin 2xy + n sinh
- * ny cos 2xy, to 1e-16 of |erf z| (Abramowitz, Stegun 1964, 7.1.29; Salzer 1951). The terms peak at
- * n = 2|y|; the exponents are joined, since e^−x² alone may be 0 where the product is not. */
+/* erf(x + iy) = erf x + rest and erfc(x + iy) = erfc x − rest, with
+ *
+ * rest = e^−x²/2πx (1 − cos 2xy + i sin 2xy)
+ *      + 2/π e^−x² Σ_{n ≥ 1} e^{−n²/4}/(n² + 4x²) (f_n + i g_n)
+ * f_n = 2x − 2x cosh ny cos 2xy + n sinh ny sin 2xy
+ * g_n = 2x cosh ny sin 2xy + n sinh ny cos 2xy
+ *
+ * to 1e-16 of |erf z| (Abramowitz, Stegun 1964, 7.1.29; Salzer 1951). The largest term is at n =
+ * 2|y|. The exponents are added before exp is called, since e^−x² alone may be 0 where the product
+ * is not. */
 static double sinc(double t) { return fabs(t) < 1e-8 ? 1 : sin(t) / t; }
 static double complex erf_rest(double complex z)
 {
@@ -28,7 +33,7 @@ static double complex erf_rest(double complex z)
     double re = exp(-x * x) * y * sin(t) * sinc(t) * M_1_PI,
            im = exp(-x * x) * y * sinc(2 * t) * M_1_PI;
     if (y == 0) return CMPLX(0, y);
-    /* where the value does not overflow, it would be lost by cancellation */
+    /* for |y| ≥ 1000 the sum overflows, or all digits are lost by cancellation */
     if (!isfinite(x) || !(fabs(y) < 1000)) return CMPLX(NAN, NAN);
     for (double n = 1, last = ceil(2 * fabs(y)) + 13; n <= last; n++) {
         const double d = -n * n / 4 - x * x, up = exp(d + n * y), down = exp(d - n * y),
@@ -50,8 +55,8 @@ double complex eg__c_erfc(double complex z)
     return CMPLX(erfc(creal(z)) - creal(rest), -cimag(rest));
 }
 
-/* atan2 from the arctangent of y/x or of x/y, whichever is at most 1 in its real part, plus a
- * multiple of π/2 */
+/* atan2 is the arctangent of y/x or of x/y, whichever has a real part of at most 1, plus a multiple
+ * of π/2 */
 double complex eg__c_atan2(double complex y, double complex x)
 {
     const double re = creal(x), im = creal(y);

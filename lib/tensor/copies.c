@@ -1,12 +1,14 @@
 /* copies.c: tensors with copies: S tensors of one shape behind one header. Its data is that of the
- * first copy; the others lie `each` bytes apart. Sizes, strides and strings do not mention copies.
+ * first copy; the others follow at distances of `each` bytes. Sizes, strides and strings do not
+ * mention copies.
  *
- * shape() of a row is called once, and forward() once for each copy, on headers of the operands
- * that point to this copy. So a row computes for each copy, to the bit, what it computes for a
- * tensor alone, and rules, which are made of operations, need no change. For rows that work element
- * by element forward() is called once, with the copies as one more axis. A row may also compute all
- * copies when it is called for the first one (eg__copies_all): products do, and rows that compute
- * each line of numbers for itself, to which the copies are more lines (eg__copies_axis). */
+ * shape() of an operation is called once, and forward() once for each copy, on headers of the
+ * operands that point to this copy. An operation therefore computes for each copy the same bits as
+ * for a single tensor, and rules, which consist of operations, work without a change. For
+ * elementwise operations forward() is called once, with the copies as an additional axis. An
+ * operation may also compute all copies when it is called for the first one (eg__copies_all):
+ * products do, and operations on rows of numbers, for which the copies are additional rows
+ * (eg__copies_axis). */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -18,7 +20,7 @@ const eg_copies *eg_copies_open(eg_owner *owner, int64_t count, const uint64_t *
         if (!owner)
             eg_fail_as(NULL, EG_ERROR_MISUSE, "copies: the owner is NULL");
         else
-            eg_fail_as(cx, EG_ERROR_MISUSE, "copies: there must be at least 1, not %lld",
+            eg_fail_as(cx, EG_ERROR_MISUSE, "copies: there must be 1 to 2^32, not %lld",
                        (long long)count);
         return NULL;
     }
@@ -56,7 +58,7 @@ uint64_t eg__copy_seed(const eg_ctx *cx, uint64_t otherwise)
     return (uint64_t)key[1] << 32 | key[0];
 }
 
-/* -- a row on copies --------------------------------------------------------------------------- */
+/* -- an operation on copies -------------------------------------------------------------------- */
 bool eg__copies_of_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs,
                        const eg_copies **found)
 {
@@ -87,14 +89,14 @@ void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *
     if (x->rank) memcpy(dim + 1, x->dim, x->rank * sizeof *dim);
     if (x->rank) memcpy(t->stride + 1, x->stride, x->rank * sizeof *dim);
 }
-/* True if y and its operands can be shown with the copies as one more axis. */
+/* True if y and its operands can have the copies as an additional axis. */
 static bool copies_fit(const eg_tensor *y)
 {
     bool fit = y->count <= EG_COPIES_OPERANDS && y->rank < EG_RANK_MAX && y->each;
     for (int k = 0; fit && k < y->count; k++) fit = y->in[k]->rank < EG_RANK_MAX;
     return fit;
 }
-/* Returns y, which fits, with its copies as one more axis. */
+/* Returns a header of y, for which copies_fit is true, with its copies as an additional axis. */
 static eg_tensor *copies_shown_all(eg_copies_axis *a, const eg_tensor *y)
 {
     eg__copies_shown(&a->y, y, y->copies->count, a->dims[0]);
@@ -112,6 +114,9 @@ eg_tensor *eg__copies_axis(eg_copies_axis *a, eg_tensor *y)
     eg__copies_done(y);
     return copies_shown_all(a, all);
 }
+/* Elementwise operations compute all copies in one call, others one call for each copy, on headers
+ * `one` and `header` that point to it. A call for copy 0 that computed all copies sets cx->copy.all
+ * to NULL. */
 bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements)
 {
     enum { FEW = 4 };

@@ -1,10 +1,9 @@
-/* copy.c: copying between any strides and dtypes, and filling. Loops over numbers only. */
+/* copy.c: copying between any strides and dtypes, and filling. */
 #include "tensor/tensor.h"
 #include <string.h>
 
-/* -- conversions: as C converts (a complex number loses its imaginary part); where C leaves it
- * open, NaN becomes 0 and what is too large the nearest value there is
- * ------------------------------------------------------------------------------------------ */
+/* -- conversions: as in C (a complex number loses its imaginary part); where C leaves the result
+ * undefined, NaN becomes 0 and a value that is too large becomes the nearest one of the type -- */
 static inline int32_t clamp32(double v)
 {
     return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v;
@@ -23,9 +22,9 @@ static inline uint8_t clamp_byte(double v) { return !(v > 0) ? 0 : v >= 255 ? 25
 static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
 static inline uint8_t wrap_byte(int64_t v) { return (uint8_t)v; }
 
-/* Returns the bits of the number nearest to v that has 1 + `digits` significant bits and an
- * exponent from `least` on; of two equally near ones, the even one. v is rounded once. A NaN stays
- * NaN and keeps its sign. */
+/* Returns the bits of the value nearest to v that has 1 + `digits` significant bits and an exponent
+ * of at least `least`; of two equally near values, the one with an even significand. v is rounded
+ * once. A NaN remains a NaN with its sign. */
 static inline uint16_t to_narrow(double v, int digits, int least, int bias)
 {
     uint64_t bits;
@@ -35,14 +34,15 @@ static inline uint16_t to_narrow(double v, int digits, int least, int bias)
     const int exponent = (int)(bits >> 52 & 2047) - 1023;
     if (v != v) return sign | infinite | (uint16_t)(1 << (digits - 1));
     if (exponent > bias) return sign | infinite;
-    if (exponent < least - digits - 1) return sign; /* less than half of the smallest number */
-    /* the significand, and how many of its bits are dropped: more of subnormal numbers */
+    if (exponent < least - digits - 1) return sign; /* less than half of the smallest value */
+    /* the significand, and how many of its bits are dropped: more of them if the result is
+     * subnormal */
     const int drop = 52 - digits + (exponent < least ? least - exponent : 0);
     const uint64_t all = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
     uint64_t kept = all >> drop;
     const uint64_t rest = all & (((uint64_t)1 << drop) - 1), half = (uint64_t)1 << (drop - 1);
     kept += rest > half || (rest == half && (kept & 1));
-    /* a carry must run on into the exponent */
+    /* added, so that a carry increments the exponent */
     if (exponent >= least) kept += (uint64_t)(exponent + bias - 1) << digits;
     return sign | (uint16_t)kept;
 }
@@ -53,8 +53,8 @@ static inline eg_bf16bits to_bfloat(double v)
 }
 double eg__nearest_f16(double v) { return (double)eg__from_half(to_half(v)); }
 double eg__nearest_bf16(double v) { return (double)eg__from_bfloat(to_bfloat(v)); }
-/* Returns an integer as a double that rounds to fewer bits as the integer itself does: bits beyond
- * the 53 of a double are replaced by one bit that is set if any of them was. */
+/* Returns a double that rounds to fewer bits as the integer v does: the bits beyond the 53 of a
+ * double are replaced by one bit that is set if any of them is set. */
 static inline double sticky(int64_t v)
 {
     const uint64_t u = v < 0 ? -(uint64_t)v : (uint64_t)v;
@@ -67,7 +67,7 @@ static inline double as_it_is(double v) { return v; }
 #define AS_BF16(v) to_bfloat(NUMBER(v))
 #define AS_I8(v)   (_Generic((v), float : clamp8, double : clamp8, default : wrap8)(v))
 #define AS_U8(v)   (_Generic((v), float : clamp_byte, double : clamp_byte, default : wrap_byte)(v))
-/* the part that is converted, by dtype: of a complex number the real part */
+/* the part that is converted: of a complex number the real part */
 #define REAL_F32(v)  (v)
 #define REAL_F64(v)  (v)
 #define REAL_I32(v)  (v)
@@ -85,8 +85,8 @@ static inline double as_it_is(double v) { return v; }
 #define AS_BOOL(v)   ((v) != 0)
 #define AS_C128(v)   ((double complex)(v))
 
-/* a pair of different dtypes: X(to, C type, from, C type). Those that are not here go through the
- * dtype `middle`, which holds every number of theirs. */
+/* Pairs of different dtypes: X(to, C type, from, C type). Other pairs are converted by way of the
+ * dtype `middle`, which represents all values of theirs exactly. */
 /* clang-format off */
 #define EG_PAIRS(X)                                                                           \
     X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)   \
@@ -118,7 +118,7 @@ static inline double as_it_is(double v) { return v; }
     X(U8, uint8_t, I32, int32_t)         X(U8, uint8_t, I64, int64_t)
 /* clang-format on */
 
-/* Elements that lie next to each other have a loop of their own, which becomes vectors. */
+/* Contiguous elements have a separate loop, which the compiler vectorises. */
 /* clang-format off */
 #define EACH(to, y, from, x, VALUE) \
     for (int64_t i = 0; i < n; i++) { const from v = *(const from *)(x); *(to *)(y) = VALUE; }
@@ -141,7 +141,7 @@ static const uint8_t middle[EG_DTYPES] = {
     [EG_F16] = EG_F32, [EG_BF16] = EG_F32, [EG_I8] = EG_I32,
     [EG_U8] = EG_I32,  [EG_BOOL] = EG_I32, [EG_C128] = EG_F64
 };
-/* Converts twice, block by block; user: the two tensors. */
+/* Converts twice, block by block; user: target and source. */
 static void in_two_steps(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const eg_tensor *const *both = user;
@@ -157,10 +157,10 @@ static void in_two_steps(int64_t n, char *const *p, const int64_t *step, const v
     }
 }
 
-/* -- the same dtype: bytes of one width ------------------------------------------------------- */
-/* elements; SHORT: bytes */
+/* -- equal dtypes: moving bytes ---------------------------------------------------------------- */
+/* in elements; SHORT in bytes */
 enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = 256, ROWS = 4096 };
-/* a × b elements: y runs along a, x along b; strides in bytes */
+/* a × b elements: contiguous along a in y, along b in x; strides in bytes */
 typedef struct tile {
     int64_t a, b, ya, yb, xa, xb, width;
     bool far;
@@ -168,8 +168,7 @@ typedef struct tile {
 
 #define TEMPLATE "tensor/copy_of.h"
 #include "tensor/each_width_of.h"
-/* transposes tiles that are contiguous along a in y and along b in x, with elements of 4 or 8
- * bytes */
+/* transposes tiles whose elements, of 4 or 8 bytes, are contiguous along a in y and along b in x */
 static void transposes(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;
@@ -178,13 +177,13 @@ static void transposes(int64_t n, char *const *p, const int64_t *step, const voi
         eg__transpose((size_t)w, t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0],
                       t->yb / w, t->far);
 }
-/* copies rows that are contiguous on both sides: of a few elements, or past the caches */
+/* copies rows that are contiguous in both tensors, of a few elements or with non-temporal stores */
 #define FIXED(bytes)                                                                    \
     case bytes:                                                                         \
         for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); \
         break;
-/* Copies rows that are contiguous on both sides: short ones by moves of a known length, those of
- * large results past the caches. */
+/* Copies rows that are contiguous in both tensors: short ones by moves of a constant length, those
+ * of large results with non-temporal stores. */
 EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;
@@ -223,9 +222,9 @@ void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from,
                      (int64_t[]){ to_step, from_step }, NULL);
 }
 
-/* Returns the axis, other than `but`, along which x has the smallest stride; −1 if no other axis
- * has more than one element. */
-static int finest(const eg_tensor *x, int but)
+/* Returns the axis, other than `but`, along which x has the smallest stride; −1 if every other axis
+ * has only one element. */
+static int copy_finest_axis(const eg_tensor *x, int but)
 {
     int axis = -1;
     int64_t least = INT64_MAX;
@@ -239,9 +238,9 @@ static int finest(const eg_tensor *x, int but)
     return axis;
 }
 
-/* A part of a copy: [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
-static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
-                  const int64_t from[2], const int64_t size[2], const int64_t by[2])
+/* Copies the part [a0, a0 + na) × [b0, b0 + nb) of axes a and b, in tiles of ta × tb. */
+static void copy_tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
+                       const int64_t from[2], const int64_t size[2], const int64_t by[2])
 {
     if (by[0] == 0 || by[1] == 0 || size[0] / by[0] == 0 || size[1] / by[1] == 0) return;
     int64_t w = eg__width[target->dtype], dim[EG_RANK_MAX], ys[EG_RANK_MAX], xs[EG_RANK_MAX];
@@ -264,23 +263,23 @@ static void tiled(eg_tensor *target, const eg_tensor *source, eg_inner *inner, i
     x.stride = xs;
     eg__loop_work(y.cx, 2, (const eg_tensor *[]){ &y, &x }, inner, &t, by[0] * by[1]);
 }
-/* Copies in whole tiles, then the two edges and the corner. */
-static void in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
-                     int64_t ta, int64_t tb)
+/* Copies in tiles of full size, then the two edges and the corner. */
+static void copy_in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *inner, int a, int b,
+                          int64_t ta, int64_t tb)
 {
     const int64_t na = target->dim[a], nb = target->dim[b], ra = na % ta, rb = nb % tb;
-    tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb },
-          (int64_t[]){ ta, tb });
-    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb },
-          (int64_t[]){ ra, tb });
-    tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb },
-          (int64_t[]){ ta, rb });
-    tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb },
-          (int64_t[]){ ra, rb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ 0, 0 }, (int64_t[]){ na - ra, nb - rb },
+               (int64_t[]){ ta, tb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ na - ra, 0 }, (int64_t[]){ ra, nb - rb },
+               (int64_t[]){ ra, tb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ 0, nb - rb }, (int64_t[]){ na - ra, rb },
+               (int64_t[]){ ta, rb });
+    copy_tiled(target, source, inner, a, b, (int64_t[]){ na - ra, nb - rb }, (int64_t[]){ ra, rb },
+               (int64_t[]){ ra, rb });
 }
 
-/* Chooses among conversions, transposed tiles, other tiles, rows and plain runs by the dtypes and
- * by where each tensor's nearest axis is. */
+/* Chooses conversions, transposed tiles, other tiles, rows or plain runs by the dtypes and by the
+ * axis along which each tensor has its smallest stride. */
 void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
@@ -290,21 +289,22 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         return;
     }
     const int w = eg__width[target->dtype];
-    const int a = target->rank > 1 ? finest(target, -1) : -1, b = a < 0 ? -1 : finest(source, -1),
-              next = a < 0 ? -1 : finest(target, a);
+    const int a = target->rank > 1 ? copy_finest_axis(target, -1) : -1,
+              b = a < 0 ? -1 : copy_finest_axis(source, -1),
+              next = a < 0 ? -1 : copy_finest_axis(target, a);
     const bool near = b >= 0 && target->stride[a] == 1 && source->stride[b] == 1;
     if (b >= 0 && a != b && target->dim[a] >= TILE / 2 && target->dim[b] >= TILE / 2) {
         if (near && same[w].transposes)
-            in_tiles(target, source, same[w].transposes, a, b, eg__min64(target->dim[a], LONG),
-                     eg__min64(target->dim[b], HIGH));
+            copy_in_tiles(target, source, same[w].transposes, a, b, eg__min64(target->dim[a], LONG),
+                          eg__min64(target->dim[b], HIGH));
         else
-            in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
+            copy_in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (near && a == b && next >= 0 &&
                (target->dim[a] * w <= SHORT ||
                 eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
                (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
-        in_tiles(target, source, short_rows, a, next, target->dim[a],
-                 eg__min64(target->dim[next], ROWS / target->dim[a] + 1));
+        copy_in_tiles(target, source, short_rows, a, next, target->dim[a],
+                      eg__min64(target->dim[next], ROWS / target->dim[a] + 1));
     else
         eg__loop(target->cx, 2, both, same[w].move, NULL);
 }

@@ -1,5 +1,5 @@
-/* copy_of.h: copy.c's moves for one width of element: T is a type of that width, NAME(x) a name of
- * its own. */
+/* copy_of.h: the moves of copy.c for elements of one width: T is a type of that width, NAME(x) is x
+ * with the name of the width. */
 
 static void NAME(move)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
@@ -15,6 +15,7 @@ static void NAME(move)(int64_t n, char *const *p, const int64_t *step, const voi
         for (int64_t i = 0; i < n; i++, y += step[0], x += step[1])
             *(T *)(void *)y = *(const T *)(const void *)x;
 }
+/* Copies n tiles of t->a × t->b elements by way of a local array. */
 static void NAME(tiles)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const tile *t = user;

@@ -1,11 +1,11 @@
-/* create.c: makes leaves: from C arrays, constants, ramps and random draws. Only these calls name a
- * context. */
+/* create.c: makes leaves: from C arrays, constants, ramps and random draws. Of all functions that
+ * return tensors only these have a context as parameter. */
 #include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>
 
 /* Makes a leaf that is not filled. Returns false, with *y the poison tensor, after an error that
- * names the call. */
+ * names the function `who`. */
 static bool create_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int rank,
                         const int64_t *dims)
 {
@@ -26,8 +26,8 @@ eg_tensor *eg_from_n(eg_ctx *cx, eg_dtype dtype, const void *data, int rank, con
 {
     eg_tensor *y;
     if (eg__capture_refuses(eg__here(cx), "from",
-                            "numbers of the program cannot change from run to run; make the tensor "
-                            "before, and write to it between runs"))
+                            "the elements of an array would be the same in each run; make the "
+                            "tensor before the step and write to it between runs"))
         return eg__poison(cx);
     if (!create_made(&y, cx, "from", dtype, rank, dims)) return y;
     if (!data && y->st->bytes)
@@ -52,6 +52,7 @@ static bool act_from_call(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const
         eg_fail_as(cx, EG_ERROR_USER, "from_call: the function failed without recording an error");
     return false;
 }
+/* The call of f is an act, so that runs of a captured step fill the tensor again. */
 eg_tensor *eg_from_call(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
                         eg_fill_function *f, const void *args, size_t bytes)
 {
@@ -74,7 +75,7 @@ eg_tensor *eg_from_with(const eg_from_args *given)
     eg_options(&o, sizeof o, given);
     int64_t dim[EG_RANK_MAX + 1];
     int rank = 0;
-    memcpy(dim, &o.d0, sizeof dim); /* d0 … d32 lie one after another */
+    memcpy(dim, &o.d0, sizeof dim); /* d0 … d32 are consecutive members */
     while (rank <= EG_RANK_MAX && dim[rank] != EG_END) rank++;
     return eg_from_n(o.cx, o.dtype, o.data, rank, dim);
 }
@@ -82,7 +83,7 @@ eg_tensor *eg_from_with(const eg_from_args *given)
 eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const int64_t *dims)
 {
     eg_tensor *y;
-    /* eg_zeros and eg_ones are macros of this one */
+    /* eg_zeros and eg_ones are macros that call this function */
     const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";
     if (!create_made(&y, cx, who, dtype, rank, dims)) return y;
     eg__fill(y, value);
@@ -142,14 +143,16 @@ static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
     [EG_I32] = ramp_I32,
     [EG_I64] = ramp_I64,
 };
-/* Refuses a step of 0, a ramp that is too long, and values that an integer dtype cannot hold. */
+/* Refuses a step of 0, a ramp with too many elements, and values that an integer dtype cannot
+ * represent. */
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
 {
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (!isfinite(start) || !isfinite(stop) || !isfinite(step) || step == 0)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "arange: from %g to %g in steps of %g is not a ramp",
-                          start, stop, step);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "arange: from %g to %g in steps of %g makes no sequence", start, stop,
+                          step);
     double n = ceil((stop - start) / step);
     if (n > 0x1p60)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
@@ -161,14 +164,14 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "arange: start %g and step %g must be whole numbers for %s", start, step,
+                          "arange: start %g and step %g must be integers for %s", start, step,
                           eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     eg__made_once(y);
     return y;
 }
 
-/* -- random draws: each element from its own counter, so that threads change nothing ---------- */
+/* -- random draws: each element from its own counter, so that bits do not depend on threads ---- */
 typedef struct draws {
     uint64_t seed, draw;
     double a, b;
@@ -200,7 +203,7 @@ static void piece_of_draws(void *user, int64_t piece, int thread)
     for (int64_t k = pairs * piece / w->pieces; k < to; k++)
         w->d->pair(w->d, 2 * k, 2 * k + 1 < w->n ? 2 : 1);
 }
-/* Fills n elements in pairs: element 2k and 2k + 1 belong together. */
+/* Fills n elements in pairs: elements 2k and 2k + 1 are computed from the same random bits. */
 static bool act_draw(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x, void *arg)
 {
     (void)count, (void)x;
@@ -235,7 +238,8 @@ static bool float_made(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtyp
     return false;
 }
 
-/* uniform: low + (high − low) u; if rounding gives high, which is excluded, the number below it */
+/* uniform: low + (high − low) u; if that is rounded to high, which is excluded, the next smaller
+ * value */
 static void uniform_pair(const draws *d, int64_t i, int64_t n)
 {
     for (int64_t k = i; k < i + n; k++) {
@@ -275,14 +279,15 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
     if (eg__failed(cx)) return y;
     if (!isfinite(mean) || !isfinite(deviation) || deviation < 0)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "normal: mean %g and deviation %g make no distribution", mean, deviation);
+                          "normal: mean %g and deviation %g are not those of a normal distribution",
+                          mean, deviation);
     return float_made(&y, cx, "normal", dtype, rank, dims)
                ? create_drawn(y, (draws){ .a = mean, .b = deviation }, normal_pair)
                : y;
 }
 
-/* randint: a 64-bit word modulo the range. The few words that would make small remainders more
- * likely are drawn again. */
+/* randint: a 64-bit word modulo the range. The words below 2^64 mod range, which would make small
+ * remainders more likely, are rejected and drawn again. */
 static void randint_pair(const draws *d, int64_t i, int64_t n)
 {
     uint64_t refused = (uint64_t)-d->range % d->range; /* 2^64 mod range */
@@ -304,7 +309,7 @@ eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const i
     eg_tensor *y = eg__poison(cx);
     if (eg__failed(cx)) return y;
     if (low >= high)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "randint: [%lld, %lld) holds no integer",
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "randint: [%lld, %lld) contains no integer",
                           (long long)low, (long long)high);
     if (!create_made(&y, cx, "randint", EG_I64, rank, dims)) return y;
     return create_drawn(y, (draws){ .low = low, .range = (uint64_t)high - (uint64_t)low },

@@ -1,6 +1,6 @@
 /* dlpack.c: DLPack 1.1 in both directions, and its unversioned form. An imported tensor is foreign
- * memory (foreign.c) whose release() is the producer's deleter. An exported one is a block with the
- * struct, its sizes and strides; the block is a holder of the memory (core/hold.c) until the
+ * memory (foreign.c) whose release() is the producer's deleter. An exported tensor is a block with
+ * the DLPack struct, sizes and strides; the block is a holder of the memory (core/hold.c) until the
  * consumer calls the deleter. */
 #include <eingrad/dlpack.h>
 #include "tensor/tensor.h"
@@ -15,7 +15,7 @@ static const struct {
     { kDLFloat, 16, EG_F16 }, { kDLBfloat, 16, EG_BF16 }, { kDLInt, 8, EG_I8 },
     { kDLUInt, 8, EG_U8 },    { kDLInt, 0, EG_DEFAULT },
 };
-/* names of codes, by number */
+/* names of DLPack's type codes */
 static const char *const codes[] = {
     "int",
     "uint",
@@ -67,7 +67,7 @@ static const char *device_text(int type)
 }
 
 /* -- import ------------------------------------------------------------------------------------ */
-/* Fills *o from t. False after an error, if t is of a kind that cannot be imported. */
+/* Fills *o from t. False, after an error, if t has a type or device that cannot be imported. */
 static bool dlpack_read(eg_ctx *cx, const DLTensor *t, eg_from_memory_args *o)
 {
     char text[64];
@@ -103,8 +103,8 @@ static bool dlpack_read(eg_ctx *cx, const DLTensor *t, eg_from_memory_args *o)
     o->strides = t->strides;
     return true;
 }
-/* Returns the tensor of t; poison after an error. `release` frees the struct that t is part of, and
- * is called in either case. */
+/* Returns a tensor for t; poison after an error. `release` frees the struct that t is part of, and
+ * is called after an error too. */
 static eg_tensor *dlpack_take(eg_ctx *cx, const DLTensor *t, bool writable, eg_owner *owner,
                               void (*release)(void *), void *managed)
 {
@@ -131,7 +131,8 @@ eg_tensor *eg_from_dlpack(eg_ctx *cx, DLManagedTensorVersioned *m, eg_owner *own
     if (m->version.major == DLPACK_MAJOR_VERSION)
         return dlpack_take(cx, &m->dl_tensor, !(m->flags & DLPACK_FLAG_BITMASK_READ_ONLY), owner,
                            end_versioned, m);
-    /* a struct of another version has only the members up to the deleter where this header says */
+    /* a struct of another major version has only the members up to the deleter where this header
+     * declares them */
     eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "from_dlpack: version %u.%u of DLPack; 1.x can be read",
                (unsigned)m->version.major, (unsigned)m->version.minor);
     end_versioned(m);
@@ -148,11 +149,11 @@ typedef struct dlpack_export {
     union {
         DLManagedTensorVersioned versioned;
         DLManagedTensor unversioned;
-    } m;         /* the first member, whose address the deleter gets */
-    eg__hold *h; /* NULL: no element, no memory */
+    } m;         /* must be the first member, since the deleter gets its address */
+    eg__hold *h; /* NULL if there are no elements */
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *allocator;
-    size_t bytes; /* of this block */
+    size_t bytes; /* size of this block */
     int64_t sizes[];
 } dlpack_export;
 
@@ -170,7 +171,7 @@ static void delete_unversioned(DLManagedTensor *m)
     if (m) export_end(m->manager_ctx);
 }
 
-/* Returns the hold of x's memory, with the caller as one more holder; NULL after an error. */
+/* Returns the hold of x's memory, with the caller as an additional holder; NULL after an error. */
 static eg__hold *export_hold(eg_tensor *x)
 {
     eg__hold *h = x->st->hold;
@@ -209,7 +210,7 @@ static dlpack_export *export_new(eg_tensor *x)
 static DLTensor export_tensor(const eg_tensor *x, dlpack_export *e)
 {
     int k = 0;
-    while (types[k].dtype != x->dtype) k++; /* every dtype is there */
+    while (types[k].dtype != x->dtype) k++; /* every dtype of the library is in the table */
     return (DLTensor){ .data = e->h ? x->data : NULL,
                        .device = { .device_type = kDLCPU },
                        .ndim = x->rank,
@@ -236,8 +237,8 @@ DLManagedTensor *eg_to_dlpack_unversioned(eg_tensor *x)
     if (!eg__check_read("to_dlpack", x)) return NULL;
     if (x->st->hold && !x->st->hold->writable)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
-                          "to_dlpack: operand 1 lies in foreign memory that is read-only, which "
-                          "the unversioned form cannot say"),
+                          "to_dlpack: operand 1 is read-only foreign memory, which the unversioned "
+                          "form cannot express"),
                NULL;
     dlpack_export *e = export_new(x);
     if (!e) return NULL;

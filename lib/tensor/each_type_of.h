@@ -1,14 +1,14 @@
-/* each_type_of.h: includes the template TEMPLATE, a name in quotes, for each type of numbers. There
+/* each_type_of.h: includes the template TEMPLATE, a name in quotes, for each numeric dtype. In the
+ * template
  *
  *   T         is the type of an element
  *   NAME(x)   is x with the name of its dtype
  *   REAL      is the type of an element's real part
- *   U         is the type that sums are made in: unsigned for integers, since theirs may overflow
- *   INTEGERS  is 1 for integers, 0 for others
- *   F(name)   is the function of mathematics for the type; integers have none
+ *   U         is the type of sums: unsigned for integers, whose signed sums may overflow
+ *   INTEGERS  is 1 for integers, else 0
+ *   F(name)   is the mathematical function for the type; integers have none
  *
- * Where WITH_BOOL is defined, the template is included for truth values as well, with T the type
- * that it names. */
+ * If WITH_BOOL is defined, the template is also included for bool, with WITH_BOOL as T. */
 #define T        float
 #define NAME(x)  x##_f32
 #define REAL     float

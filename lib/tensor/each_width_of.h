@@ -1,6 +1,6 @@
 /* each_width_of.h: includes the template TEMPLATE, a name in quotes, for elements of 1, 2, 4, 8 and
- * 16 bytes, which it moves without reading them as numbers. There T is a type of that width, and
- * NAME(x) is x with the number of its bits. */
+ * 16 bytes, whose bytes are moved without regard to their meaning. In the template T is a type of
+ * that width, and NAME(x) is x with its number of bits. */
 #define T       uint8_t
 #define NAME(x) x##_8
 #include TEMPLATE

@@ -1,21 +1,21 @@
-/* epow.h: the exponential function on lanes: F(epow)(x) is e^x. It is the function of attention's
- * weights, so that in f32 it is written out here: libmvec's expf differs in its last bits between
- * the processors of different makers, and aarch64 has none.
+/* epow.h: the exponential function on lanes: F(epow)(x) is e^x. Attention computes its weights with
+ * it. In f32 it is written out here, since libmvec's expf differs in its last bits between
+ * processors of different makers, and aarch64 has none.
  *
- * x = n ln 2 + r, |r| ≤ ln 2 / 2; e^r = 1 + r + r² q(r), q of degree 4 with the smallest relative
- * error, 3e-9 (Lawson's weights: tests/reference/epow.py), and q(0) rounded to 1/2. ln 2 is the sum
- * of two numbers of at most 16 bits, so that both products with n are exact. 2^n is applied in two
- * halves, since it may leave the normal numbers where e^x does not: a subnormal result is rounded
- * once. The error is at most 1.14 ulp where products and sums are fused, and 1.11 where they are
- * not, over all floats from −104 to 89; of subnormal results it is below 1. Every loop that calls
- * it is EG_FUSING, so that one processor has one e^x, and all with a fused multiply-add the same.
- */
+ * x = n ln 2 + r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² q(r). q has degree 4 and the smallest
+ * relative error, 3e-9 (by Lawson's weights: tests/reference/epow.py), with q(0) rounded to 1/2. ln
+ * 2 is the sum of two constants of at most 16 bits, so that both products with n are exact. 2^n is
+ * applied as a product of two powers, since it may be outside of the normal range where e^x is
+ * inside; a subnormal result is thus rounded once. The error is at most 1.14 ulp where products and
+ * sums are fused, and 1.11 where they are not, over all floats from −104 to 89; below 1 for
+ * subnormal results. Every loop that calls it is EG_FUSING, so that all processors with a fused
+ * multiply-add compute the same bits, and each processor always the same. */
 #ifndef EG_EPOW_H
 #define EG_EPOW_H
 #include "tensor/lanes.h"
 #include <string.h>
 
-/* Returns e^r of x = n ln 2 + r; the lowest bits of *bits hold n + 254, the sum of two exponents
+/* Returns e^r for x = n ln 2 + r; the lowest bits of *bits are n + 254, the sum of two exponents
  * with their biases. */
 EG_INLINE float epowf_reduced(float x, uint32_t *bits)
 {
@@ -31,14 +31,14 @@ EG_INLINE float epowf(float x)
 {
     uint32_t bits;
     float power, rest;
-    /* e^−104 is 0 and e^89 infinite; NaN stays */
+    /* e^−104 is rounded to 0 and e^89 to infinity; NaN remains NaN */
     const float y = epowf_reduced(x < -104 ? -104 : x > 89 ? 89 : x, &bits);
     const uint32_t half = bits >> 1, low = half << 23, high = (bits - half) << 23;
     memcpy(&power, &low, sizeof power);
     memcpy(&rest, &high, sizeof rest);
     return y * power * rest;
 }
-/* The same bits for −87 ≤ x ≤ 88, where 2^n and e^x are normal numbers; NaN stays. */
+/* The same bits for −87 ≤ x ≤ 88, where 2^n and e^x are normal; NaN remains NaN. */
 EG_INLINE float epowf_normal(float x)
 {
     uint32_t bits;

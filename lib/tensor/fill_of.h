@@ -1,5 +1,5 @@
-/* fill_of.h: the loop of eg__fill for one type T; AS(x) is a double as that type, NAME(x) a name
- * for it. */
+/* fill_of.h: the loop of eg__fill for one type T; AS(x) converts a double to that type, NAME(x) is
+ * x with its name. */
 static void NAME(fill)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const T v = AS(*(const double *)user);

@@ -1,15 +1,15 @@
-/* foreign.c: tensors in memory that is not the context's. Such a tensor is a leaf like others; its
- * storage has a hold (core/hold.c), which says whether it can be written, and of which the scope or
- * owner of the tensor is a holder. */
+/* foreign.c: tensors in memory that does not belong to the context. Such a tensor is a leaf like
+ * others. Its storage has a hold (core/hold.c), which records whether the memory is writable, and
+ * of which the tensor's scope or owner is a holder. */
 #include "tensor/tensor.h"
 
-/* Returns the alignment of a dtype's elements: that of its C type. */
+/* Returns the alignment of a dtype's elements, which is that of its C type. */
 static size_t alignment(eg_dtype dtype)
 {
     return dtype == EG_C128 ? _Alignof(double) : eg__width[dtype];
 }
 
-/* Adds the bytes that one axis reaches to *low or *high. False if they overflow. */
+/* Extends *low or *high by the bytes that one axis reaches. False if they overflow. */
 static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low, int64_t *high)
 {
     int64_t far;
@@ -19,9 +19,9 @@ static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low
            !__builtin_add_overflow(far < 0 ? *low : *high, far, far < 0 ? low : high);
 }
 
-/* True if the elements lie in the address space and no more than 2^60 bytes from `data`. A stride
- * times its size, which is more than the distance of two elements, and the step of a slice past the
- * end then cannot overflow. */
+/* True if the elements are inside the address space and at most 2^60 bytes from `data`. Then
+ * neither a stride times its size, which is more than the distance of two elements, nor the step of
+ * a slice past the end can overflow. */
 static bool reach_fits(const eg_from_memory_args *o, const int64_t *strides)
 {
     const int64_t width = eg__width[o->dtype], far = INT64_C(1) << 60;
@@ -36,7 +36,7 @@ static bool reach_fits(const eg_from_memory_args *o, const int64_t *strides)
 }
 
 /* Checks the options and sets strides[0 … rank) to those of the tensor. An axis with fewer than two
- * elements gets its row-major stride, since no step is taken along it. False after an error. */
+ * elements gets its row-major stride, since its stride is never used. False after an error. */
 static bool foreign_fits(eg_from_memory_args *o, int64_t *strides)
 {
     eg_ctx *cx = o->cx;

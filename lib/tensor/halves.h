@@ -1,4 +1,4 @@
-/* halves.h: the numbers of f16 and bf16 by their bits, and as floats, which hold them exactly. */
+/* halves.h: converts the bits of f16 and bf16 values to floats, which represent them exactly. */
 #ifndef EG_HALVES_H
 #define EG_HALVES_H
 #include <stdint.h>

@@ -1,8 +1,8 @@
 /* lanes.c: from operands of any strides to contiguous lanes. */
 #include "tensor/tensor.h"
 
-/* Computes the elements from … n in blocks. Operands that are not contiguous, and blocks that must
- * be padded, are copied to buffers on the stack. */
+/* Computes the elements from … n − 1 in blocks. Operands that are not contiguous, and blocks that
+ * must be padded, are copied to buffers on the stack. */
 static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t *step,
                          const eg_lanes *l)
 {
@@ -17,7 +17,9 @@ static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t 
             if (step[i] == width && lanes == m)
                 q[i] = p[i] + k * step[i];
             else if (step[i] ||
-                     k == from) { /* a repeated element: filled once, for the largest block */
+                     /* an operand with stride 0: its buffer is filled once, for the largest
+                      * block */
+                     k == from) {
                 eg__move(width, m, block[i], width, p[i] + k * step[i], step[i]);
                 eg__move(width, lanes - m, block[i] + m * width, width, block[i], 0);
             }

@@ -1,8 +1,8 @@
 /* lanes_of.h: the loops over lanes for one type T: y = value(x, a, b) of one operand, with
- * constants a and b, and y = value(a, b) of two. `value` is known where a loop is inlined. NAME(x)
- * is a name for this type, REAL the type of its constants, which are real for complex numbers too:
- * a factor's imaginary part of 0 would make a NaN of infinity. Loops of functions are given whole
- * groups of lanes only (lanes.h). */
+ * constants a and b, and y = value(a, b) of two. `value` is a constant where a loop is inlined.
+ * NAME(x) is x with the name of this type. REAL is the type of the constants, which are real for
+ * complex elements too: a complex factor with imaginary part 0 would give NaN for an infinite
+ * element. Loops of functions are called with complete groups of lanes only (lanes.h). */
 EG_INLINE void NAME(eg__each)(T (*value)(T x, REAL a, REAL b), int64_t n, char *const *p, REAL a,
                               REAL b)
 {

@@ -1,6 +1,6 @@
-/* print.c: a tensor as text, as the str() of NumPy 2.4 has it: the shortest digits that read back
- * as the same number, at most 8 after the point; one exponent rule and one width for all; of more
- * than 1000 elements 3 at each end; lines of at most 75. */
+/* print.c: a tensor as text, formatted as by str() of NumPy 2.4: the fewest digits that read back
+ * as the same value, at most 8 after the point; one exponent rule and one width for all elements;
+ * of more than 1000 elements 3 at each end of an axis; lines of at most 75 characters. */
 #include "tensor/tensor.h"
 #include <errno.h>
 #include <math.h>
@@ -57,14 +57,14 @@ static int narrow_of(const eg_tensor *x)
     return x->dtype == EG_F32 || eg__is_half(x->dtype) ? x->dtype : 0;
 }
 
-/* sign d0.d1d2… 10^exponent; sign: 0 for none */
+/* ± d0.d1d2… × 10^exponent; sign: 0 for none */
 typedef struct digits {
     char sign;
     int n, exponent;
     char d[24];
 } digits;
 
-/* Digits of "%.*e" text, whatever the locale's point is. */
+/* Reads the digits of a text in format "%.*e", with any decimal point of the locale. */
 static void print_parse(const char *text, digits *t)
 {
     t->n = 0;
@@ -81,14 +81,15 @@ static bool reads_back(const digits *t, double v, int narrow)
     return narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v;
 }
 static char sign_of(double v, bool plus) { return signbit(v) ? '-' : plus ? '+' : 0; }
-/* The fewest digits that read back as v; among them the nearest to v (Steele, White 1990). */
-static digits shortest(double v, int narrow, bool plus)
+/* The fewest digits that read back as v; of several such, those nearest to v (Steele, White
+ * 1990). */
+static digits print_shortest(double v, int narrow, bool plus)
 {
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
     int e;
     v = fabs(v);
-    /* a power of two: its neighbour below is nearer than the one above */
+    /* a power of two is nearer to the next smaller value than to the next larger one */
     bool lopsided = frexp(v, &e) == 0.5;
     for (int n = 0; n < (narrow ? 9 : 17); n++) {
         snprintf(text, sizeof text, "%.*e", n, v);
@@ -102,7 +103,7 @@ static digits shortest(double v, int narrow, bool plus)
     return t;
 }
 /* Returns v rounded to `after` digits after the point in scientific notation. */
-static digits rounded(double v, bool plus, int after)
+static digits print_rounded(double v, bool plus, int after)
 {
     digits t = { .sign = sign_of(v, plus) };
     char text[48];
@@ -113,10 +114,10 @@ static digits rounded(double v, bool plus, int after)
 }
 static digits to_digits(double v, int narrow, bool plus, int after, bool scientific)
 {
-    digits t = shortest(v, narrow, plus);
+    digits t = print_shortest(v, narrow, plus);
     int positions = scientific ? t.n - 1 : t.n - 1 - t.exponent;
     if (positions <= after) return t;
-    return rounded(v, plus, scientific ? after : after + t.exponent);
+    return print_rounded(v, plus, scientific ? after : after + t.exponent);
 }
 
 /* Returns the number of characters before the point. */
@@ -144,20 +145,20 @@ static char *scientific(char *out, const digits *t, int positions, int exponent)
     return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
 }
 
-/* -- one format for all elements, of complex numbers one for their real and one for their imaginary
- * parts */
+/* -- one format for all elements; of complex numbers one for the real and one for the imaginary
+ * parts -- */
 typedef struct format {
-    bool cut;                   /* edges only */
+    bool cut;                   /* only the ends of each axis are printed */
     int narrow;                 /* the dtype if it has fewer bits than f64; else 0 */
-    bool scientific, imaginary; /* imaginary parts have a + where there is no − */
+    bool scientific, imaginary; /* imaginary: positive values have a + */
     /* characters before the point, digits after it, digits of the exponent */
     int left, right, exponent;
-    bool odd, signed_inf; /* some elements are not finite */
+    bool odd, signed_inf; /* odd: some elements are not finite */
     double most, least;   /* largest and smallest |v| ≠ 0 */
 } format;
 
 /* Updates the largest and the smallest magnitude, which decide whether exponents are printed. */
-static void survey(format *f, const eg_tensor *x, value v)
+static void print_range(format *f, const eg_tensor *x, value v)
 {
     (void)x;
     const double number = f->imaginary ? v.im : v.f, a = fabs(number);
@@ -201,13 +202,13 @@ static void print_each(format *f, const eg_tensor *x, int axis, char *p,
         print_each(f, x, axis + 1, p + i * step, see);
     }
 }
-/* Returns the format: surveys the elements that are printed, decides about exponents, then measures
- * the widths. */
-static format fit(const eg_tensor *x, bool imaginary)
+/* Returns the format: finds the range of the elements that are printed, decides on exponents, then
+ * measures the widths. */
+static format print_format_of(const eg_tensor *x, bool imaginary)
 {
     format f = { .cut = eg_size(x) > MANY, .narrow = narrow_of(x), .imaginary = imaginary };
     if (is_real(x)) {
-        print_each(&f, x, 0, x->data, survey);
+        print_each(&f, x, 0, x->data, print_range);
         double ratio = f.least ? f.most / f.least : 0, tiny = 1e-4;
         if (f.narrow) {
             ratio = (float)f.most / (float)(f.least ? f.least : 1);
@@ -233,7 +234,7 @@ static int print_number(const format *f, double v, char *out)
 {
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
     if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
-    digits t = f->scientific ? rounded(v, f->imaginary, f->right)
+    digits t = f->scientific ? print_rounded(v, f->imaginary, f->right)
                              : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
     char *end = out;
     for (int k = f->scientific ? 1 + !!t.sign : print_whole(&t); k < f->left; k++) *end++ = ' ';
@@ -248,23 +249,23 @@ static int print_word(const format *f, const eg_tensor *x, value v, char *out)
     int n = print_number(f, v.f, out), blanks = 0;
     if (x->dtype != EG_C128) return n;
     n += print_number(f + 1, v.im, out + n);
-    while (out[n - 1 - blanks] == ' ') blanks++; /* the blanks stand behind the j */
+    while (out[n - 1 - blanks] == ' ') blanks++; /* the blanks are after the j */
     memmove(out + n - blanks + 1, out + n - blanks, (size_t)blanks);
     out[n - blanks] = 'j';
     return n + 1;
 }
-/* An array without axes prints as the number itself does. */
+/* An array without axes is printed as Python prints the number. */
 static char *digits_of(double v, int narrow, bool plus, char *out)
 {
     if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
-    digits t = shortest(v, narrow, plus);
+    digits t = print_shortest(v, narrow, plus);
     double a = fabs(v), most = narrow ? 1e6 : 1e16;
     return a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t)
                                              : scientific(out, &t, t.n > 1 ? t.n - 1 : -1, 2);
 }
 static char *dotless(char *end) { return end[-1] == '.' ? end - 1 : end; }
-/* Writes the element of a tensor of rank 0 as Python prints a number. Returns its length. */
-static int lone(const eg_tensor *x, value v, char *out)
+/* Writes the element of a tensor of rank 0 as Python prints a number. Returns the length. */
+static int print_scalar(const eg_tensor *x, value v, char *out)
 {
     if (x->dtype == EG_BOOL) return sprintf(out, "%s", v.i ? "True" : "False");
     if (!is_real(x)) return sprintf(out, "%lld", (long long)v.i);
@@ -286,14 +287,16 @@ static int lone(const eg_tensor *x, value v, char *out)
 /* -- brackets and lines ----------------------------------------------------------------------- */
 typedef struct page {
     sink *to;
-    const format *f; /* of real and imaginary parts */
+    const format *f; /* for real and imaginary parts */
     const eg_tensor *x;
-    int column, blanks; /* blanks: owed at the end of the line, dropped where it breaks */
+    int column, blanks; /* blanks: not yet written, dropped where the line breaks */
 } page;
 
+/* Writes one word, before it a line break if it does not fit. Blanks at the end of the word are
+ * written only if another word follows on the line. */
 static void put_word(page *g, const char *text, int n, int indent, int width, bool first)
 {
-    /* column: the line so far with the blank after the last word */
+    /* column counts the blank after the last word */
     if (!first && g->column + n > width) {
         print_put(g->to, "\n", 1);
         g->column = indent;
@@ -306,7 +309,7 @@ static void put_word(page *g, const char *text, int n, int indent, int width, bo
     g->blanks = tail + 1;
     g->column += n + 1;
 }
-/* Prints one row of the last axis, broken into lines of at most LINE characters. */
+/* Prints the elements along the last axis, broken into lines of at most LINE characters. */
 static void print_row(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
@@ -325,9 +328,8 @@ static void print_row(page *g, int axis, char *p)
     }
     put_many(g->to, ' ', g->blanks - 1);
 }
-/* Prints the axes from `axis` on: rows in brackets, and blank lines between blocks as NumPy has
- * them. */
-static void brackets(page *g, int axis, char *p)
+/* Prints the axes from `axis` on: brackets, and between blocks blank lines as NumPy has them. */
+static void print_axes(page *g, int axis, char *p)
 {
     const eg_tensor *x = g->x;
     int64_t n = x->dim[axis], step = x->stride[axis] * eg__width[x->dtype];
@@ -347,11 +349,12 @@ static void brackets(page *g, int axis, char *p)
                 put_many(g->to, ' ', axis + 1);
                 i = n - EDGE;
             }
-            brackets(g, axis + 1, p + i * step);
+            print_axes(g, axis + 1, p + i * step);
         }
     print_put(g->to, "]", 1);
 }
 
+/* Prints x, scalars as Python prints a number. False after an error. */
 static bool print(const char *who, sink *s, eg_tensor *x)
 {
     char text[WORD];
@@ -359,11 +362,12 @@ static bool print(const char *who, sink *s, eg_tensor *x)
     if (eg_size(x) == 0)
         print_put(s, "[]", 2);
     else if (x->rank == 0)
-        print_put(s, text, (size_t)lone(x, value_at(x, x->data), text));
+        print_put(s, text, (size_t)print_scalar(x, value_at(x, x->data), text));
     else {
-        const format f[2] = { fit(x, false),
-                              x->dtype == EG_C128 ? fit(x, true) : (format){ .cut = false } };
-        brackets(&(page){ .to = s, .f = f, .x = x }, 0, x->data);
+        const format f[2] = { print_format_of(x, false), x->dtype == EG_C128
+                                                             ? print_format_of(x, true)
+                                                             : (format){ .cut = false } };
+        print_axes(&(page){ .to = s, .f = f, .x = x }, 0, x->data);
     }
     return true;
 }

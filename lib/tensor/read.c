@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* -- properties: for NULL, poison and dead tensors they are 0, with no axes -------------------- */
+/* -- properties: 0 or no axes for NULL, poison and dead tensors -------------------------------- */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? eg__here(x->cx) : NULL; }
 eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
@@ -39,7 +39,7 @@ bool eg_is_row_major(const eg_tensor *x)
 }
 
 /* Returns a row-major copy without history in the open scope; NULL after an error. */
-static eg_tensor *copied(eg_tensor *x)
+static eg_tensor *read_row_major_copy(eg_tensor *x)
 {
     if (x->copies) {
         const bool was = eg_nograd(x->cx, true);
@@ -53,12 +53,12 @@ static eg_tensor *copied(eg_tensor *x)
 }
 bool eg__check_read(const char *who, eg_tensor *x)
 {
-    static const char why[] = "no number is read or written by the program: a run does not do what "
-                              "depends on it again. Read outputs after a run, or use eg_host_call";
+    static const char why[] = "a run does not repeat what the program computes from the elements; "
+                              "read outputs after a run, or use eg_host_call";
     return eg__check_single(who, x) && !eg__capture_refuses(eg__here(x->cx), who, why);
 }
-/* True if the program may read x's numbers directly: they are row-major, and no capture, hook or
- * error has to be told. This test makes the usual case fast. */
+/* True if the program may read x's elements directly: they are row-major, and no capture, hook or
+ * error has to be considered. This is the usual case, which should be fast. */
 static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
 {
     if (!x || x->live != EG_LIVE || x->dtype != dtype || x->poison || x->copies || x->captured)
@@ -70,8 +70,8 @@ static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
         if (x->dim[k] != 1 && x->stride[k] != w) return false;
     return true;
 }
-/* Records that x has another dtype than `who` reads. Always NULL. */
-static void *other_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
+/* Records the error that x has another dtype than the function `who` reads. Returns NULL. */
+static void *read_refuse_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
 {
     eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s%s", who, eg_type_name(x->dtype),
                eg_type_name(dtype),
@@ -82,8 +82,8 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (read_at_once(x, dtype)) return x->data;
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) return other_dtype(who, x, dtype);
-    if (!eg_is_row_major(x)) x = copied(x);
+    if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
+    if (!eg_is_row_major(x)) x = read_row_major_copy(x);
     return x ? x->data : NULL;
 }
 const float *eg_f32(eg_tensor *x) { return values("f32", x, EG_F32); }
@@ -104,11 +104,12 @@ const void *eg_raw(eg_tensor *x, int64_t *strides)
     return x->data;
 }
 
-static double element(const char *who, const eg_tensor *x, char *p)
+/* Converts the element at p to f64. NaN after an error. */
+static double read_element(const char *who, const eg_tensor *x, char *p)
 {
     if (x->dtype == EG_C128) {
-        eg_fail_as(x->cx, EG_ERROR_DTYPE,
-                   "%s: the tensor is c128, a pair of numbers; ask eg_real or eg_imag of it", who);
+        eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is c128; read its eg_real or eg_imag",
+                   who);
         return NAN;
     }
     double v = 0;
@@ -125,7 +126,7 @@ double eg_item(eg_tensor *x)
 {
     char text[256];
     if (!eg__check_read("item", x)) return NAN;
-    if (eg_size(x) == 1) return element("item", x, x->data);
+    if (eg_size(x) == 1) return read_element("item", x, x->data);
     eg_fail_as(x->cx, EG_ERROR_SHAPE, "item: %s has %lld elements, not one",
                eg__dims_text(x, text, sizeof text), (long long)eg_size(x));
     return NAN;
@@ -155,7 +156,7 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
         }
         p += i * x->stride[k] * eg__width[x->dtype];
     }
-    return element("get", x, p);
+    return read_element("get", x, p);
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
@@ -165,16 +166,14 @@ bool eg__writable(const char *who, const eg_tensor *x)
     if (ours && (!x->st->hold || x->st->hold->writable)) return true;
     if (!ours)
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the tensor belongs to the context that waits for its blocks; a block only "
-                   "reads it",
+                   "%s: the tensor belongs to the context that waits for its blocks; a block must "
+                   "not write to it",
                    who);
     eg_fail_as(x->cx, EG_ERROR_MISUSE,
-               "%s: the target lies in foreign memory that is read-only; eg_copy gives one that "
-               "can be written",
-               who);
+               "%s: the target is read-only foreign memory; write to an eg_copy of it", who);
     return false;
 }
-/* Returns the row-major values of x for writing; NULL after an error. */
+/* Returns the row-major elements of x for writing; NULL after an error. */
 static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
@@ -183,7 +182,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
         return x->data;
     }
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) return other_dtype(who, x, dtype);
+    if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
     if (!eg_is_row_major(x)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
@@ -207,7 +206,7 @@ int8_t *eg_mut_i8(eg_tensor *x) { return read_writable("mut_i8", x, EG_I8); }
 uint8_t *eg_mut_u8(eg_tensor *x) { return read_writable("mut_u8", x, EG_U8); }
 
 /* Elements do not overlap if each stride is larger than the distance that the axes with smaller
- * strides reach. */
+ * strides reach together. */
 bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
@@ -238,8 +237,7 @@ bool eg__target(const char *who, eg_tensor *x)
         if (step <= far) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
                        "%s: axis %d of the target %s steps by %lld elements where other axes cover "
-                       "%lld, so that elements share "
-                       "their place",
+                       "%lld, so that elements overlap",
                        who, order[i], eg__dims_text(x, dims, sizeof dims), (long long)step,
                        (long long)far + 1);
             return false;
@@ -250,7 +248,7 @@ bool eg__target(const char *who, eg_tensor *x)
 }
 
 /* Sets *low and *high to the addresses of the first and the last element of x. */
-static void reach(const eg_tensor *x, const char **low, const char **high)
+static void read_address_range(const eg_tensor *x, const char **low, const char **high)
 {
     *low = *high = x->data;
     for (int k = 0; k < x->rank; k++) {
@@ -269,8 +267,8 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
     /* two foreign storages may be the same memory */
     const bool apart = a->st != b->st && !a->st->hold && !b->st->hold;
     if (apart || eg_size(a) == 0 || eg_size(b) == 0) return false;
-    reach(a, &al, &ah);
-    reach(b, &bl, &bh);
+    read_address_range(a, &al, &ah);
+    read_address_range(b, &bl, &bh);
     return al < bh && bl < ah;
 }
 
@@ -278,7 +276,7 @@ static bool act_copy(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
 {
     (void)cx, (void)count, (void)arg;
     eg_tensor *value = x[0];
-    if (eg__overlap(to, value) && !(value = copied(value))) return false;
+    if (eg__overlap(to, value) && !(value = read_row_major_copy(value))) return false;
     for (int64_t k = 0; k < eg__copy_count(to); k++) {
         eg_tensor one = *to, from = *value;
         one.data = eg__copy_data(to, k);
@@ -416,9 +414,9 @@ eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
 
-/* -- cast: y = (dtype)x,  dx = (dtype of x)g; an integer between two floats cuts the path.
- * What was recorded as a cast between floats stays complex when it is evaluated in c128; nobody
- * else loses an imaginary part: eg_cast refuses to drop one. */
+/* -- cast: y = (dtype)x,  dx = (dtype of x)g; a path through an integer dtype has no gradient. A
+ * recorded cast between floats keeps imaginary parts when it is evaluated in c128; a cast from c128
+ * is refused by eg_cast, so no imaginary part is lost -- */
 static bool cast_shape(eg_tensor *y)
 {
     eg_dtype dtype = *(const eg_dtype *)y->attr;

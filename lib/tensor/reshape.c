@@ -1,5 +1,5 @@
-/* reshape.c: the same elements in the same order under other sizes: a view where the strides allow
- * it (view.c has the other views, which map axes to axes). */
+/* reshape.c: the same elements in the same order with other sizes: a view if the strides allow it
+ * (view.c has the other views, which map axes to axes). */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -13,12 +13,12 @@ static size_t shape_size(int numbers)
     return offsetof(shape, v) + (size_t)numbers * sizeof(int64_t);
 }
 
-/* -- view: the same elements in the same order under other sizes,  dx = g reshaped back ------- */
+/* -- view: the same elements in the same order with other sizes,  dx = g reshaped back --------- */
 
-/* Finds strides under which x's storage has the sizes of s. Axes of x that are one run form a
- * chunk, and each axis of the result must lie within one chunk. False if an axis would straddle two
- * chunks; *left and *right are then the axes of x between which they meet. */
-static bool refit(const eg_tensor *x, shape *s, int *left, int *right)
+/* Finds strides with which x's storage has the sizes of s. Axes of x that are contiguous form a
+ * chunk, and each axis of the result must be inside one chunk. False if an axis would extend over
+ * two chunks; *left and *right are then the axes of x between which the chunks meet. */
+static bool reshape_strides(const eg_tensor *x, shape *s, int *left, int *right)
 {
     int64_t *dim = s->v, *stride = s->v + s->rank, chunk = 1, base = 0;
     /* last: the first axis of the chunk with more than one element */
@@ -55,11 +55,11 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims)
     shape s = { .rank = rank };
     int left, right;
     if (rank) memcpy(s.v, dims, (size_t)rank * sizeof *dims);
-    return refit(x, &s, &left, &right);
+    return reshape_strides(x, &s, &left, &right);
 }
 
 /* Checks the sizes and computes the one that is −1. False after an error. */
-static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
+static bool reshape_sizes(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
 {
     char from[256], to[256];
     if (!eg__check_held(who, x)) return false;
@@ -107,8 +107,8 @@ static bool sized(const char *who, eg_tensor *x, int rank, const int64_t *dims, 
     return fits;
 }
 
-/* Makes a view if strides allow one, else room for a copy: for reshape, and for a view that is
- * evaluated again in another layout (c128). */
+/* Sets a view if the strides allow one, else the shape of a copy: for reshape, and for a view that
+ * is evaluated again in another layout (c128). */
 static bool refit_shape(eg_tensor *y)
 {
     const shape *sizes = y->attr;
@@ -116,8 +116,9 @@ static bool refit_shape(eg_tensor *y)
     shape s;
     int left, right;
     memcpy(&s, sizes, shape_size(sizes->rank));
-    return refit(x, &s, &left, &right) ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0)
-                                       : eg__shape(y, x->dtype, s.rank, s.v);
+    return reshape_strides(x, &s, &left, &right)
+               ? eg__shape_view(y, x, s.rank, s.v, s.v + s.rank, 0)
+               : eg__shape(y, x->dtype, s.rank, s.v);
 }
 bool eg__reshape_forward(eg_tensor *y)
 {
@@ -157,8 +158,9 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
     shape s;
     int left, right;
     char text[256], strides[256];
-    if (!sized("view", x, rank, dims, &s)) return eg__poison_of(x);
-    if (refit(x, &s, &left, &right)) return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
+    if (!reshape_sizes("view", x, rank, dims, &s)) return eg__poison_of(x);
+    if (reshape_strides(x, &s, &left, &right))
+        return eg_apply(&view_op, &s, shape_size(rank), 1, &x);
     return eg_fail_as(x->cx, EG_ERROR_SHAPE,
                       "view: axes %d and %d of %s with strides %s cannot be merged without a copy; "
                       "eg_reshape copies",
@@ -166,7 +168,7 @@ eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
                       eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
 }
 
-/* -- reshape: a view if there is one, else a copy --------------------------------------------- */
+/* -- reshape: a view if possible, else a copy -------------------------------------------------- */
 static eg_tensor *reshape_call(eg_tensor *const *x)
 {
     return eg_reshape(eg_transpose(x[0], 0, 1), 2, 6);
@@ -188,8 +190,9 @@ static const eg_op reshape_op = { "reshape",
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
-    return sized("reshape", x, rank, dims, &s) ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x)
-                                               : eg__poison_of(x);
+    return reshape_sizes("reshape", x, rank, dims, &s)
+               ? eg_apply(&reshape_op, &s, shape_size(rank), 1, &x)
+               : eg__poison_of(x);
 }
 
 const eg_op *const eg__reshape_ops[] = { &view_op, &reshape_op, NULL };

@@ -1,4 +1,4 @@
-/* rules.c: rules and jvps that many rows share. */
+/* rules.c: rules and jvps that several operations use. */
 #include "tensor/tensor.h"
 
 eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -17,11 +17,11 @@ static eg_tensor *zeros_of(const eg_tensor *x)
     return t ? t : eg__poison(x->cx);
 }
 
-/* -- jvps that several rows share ------------------------------------------------------------- */
+/* -- jvps that several operations use ---------------------------------------------------------- */
 eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
 {
     if (!y || !y->op)
-        return y ? eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: a leaf has no row to apply") : NULL;
+        return y ? eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: a leaf has no operation") : NULL;
     eg_tensor **in = eg__alloc(y->cx, (size_t)y->count * sizeof *in);
     if (!in) return eg__poison(y->cx);
     for (int i = 0; i < y->count; i++)

@@ -34,9 +34,9 @@ bool eg__same_shape(const eg_tensor *a, const eg_tensor *b)
     return eg__has_sizes(a, b->rank, b->dim);
 }
 
-/* Sorts the axes by falling |stride|, axes of equal strides in their order. Returns false if an
- * axis of more than one element has stride 0. */
-static bool by_stride(const eg_tensor *x, int *order)
+/* Sorts the axes by decreasing |stride|, axes with equal strides by their number. Returns false if
+ * an axis of more than one element has stride 0. */
+static bool axes_by_stride(const eg_tensor *x, int *order)
 {
     bool distinct = true;
     for (int k = 0; k < x->rank; k++) {
@@ -66,7 +66,7 @@ const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
     return eg__sizes_text(x->rank, x->dim, buffer, room);
 }
 
-/* A size of 0 counts as 1 here, so that the strides of an empty tensor fit, too. */
+/* A size of 0 counts as 1 here, so that the strides of an empty tensor do not overflow either. */
 bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (rank < 0 || rank > EG_RANK_MAX) {
@@ -96,7 +96,7 @@ bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const 
 
 static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims)
 {
-    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL; /* room that eg__apply has reserved */
+    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL; /* memory that eg__apply has reserved */
     y->rank = (uint8_t)rank;
     if (rank == 0) {
         y->dim = y->stride = y->cx->no_dims;
@@ -135,7 +135,7 @@ static bool give_storage(eg_tensor *y, eg__arena *a)
     return y->data != NULL;
 }
 
-/* Sizes and numbers are in one block, so that an owner of one tensor has one chunk. */
+/* Sizes and elements are in one block, so that an owner of one tensor has one chunk. */
 static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (eg__failed(cx)) return NULL;
@@ -169,7 +169,7 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
 {
     if (!o) return NULL;
     eg_ctx *cx = eg_owner_context(o);
-    if (eg__capture_refuses(cx, "owner_tensor", "nothing outlives it but outputs"))
+    if (eg__capture_refuses(cx, "owner_tensor", "only outputs are kept after the step"))
         return eg__poison(cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(cx, a, dtype, rank, dims) : NULL;
@@ -178,7 +178,7 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
     return t;
 }
 
-/* Turns t, of rank r + 1, into a tensor of rank r whose copies lie along t's first axis. */
+/* Changes t, of rank r + 1, to a tensor of rank r whose copies are along t's first axis. */
 static eg_tensor *tensor_hide(eg_tensor *t, const eg_copies *c)
 {
     t->copies = c;
@@ -188,7 +188,7 @@ static eg_tensor *tensor_hide(eg_tensor *t, const eg_copies *c)
     t->stride++;
     return t;
 }
-/* Returns the sizes with the number of copies in front, if there are copies. */
+/* Returns the sizes with the number of copies before them, if there are copies. */
 static const int64_t *tensor_sizes(const eg_copies *c, int rank, const int64_t *dims, int64_t *all)
 {
     all[0] = c->count;
@@ -246,8 +246,9 @@ eg_tensor *eg_keep(eg_tensor *x)
     if (!eg__check_single("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     if (a->cx->parent && (a->outer == a->cx->loans.home || a->outer == &a->cx->root))
-        return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: nothing that a block makes outlives it");
-    if (a == x->cx->heir && eg__capture_refuses(x->cx, "keep", "nothing outlives it but outputs"))
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: tensors of a block end with the block");
+    if (a == x->cx->heir &&
+        eg__capture_refuses(x->cx, "keep", "only outputs are kept after the step"))
         return eg__poison(x->cx);
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
     return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
@@ -259,7 +260,7 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
     if (!o) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: the owner is NULL");
     if (eg_owner_context(o) != x->cx)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep_in: operand 1 belongs to another context");
-    if (eg__capture_refuses(x->cx, "keep_in", "nothing outlives it but outputs"))
+    if (eg__capture_refuses(x->cx, "keep_in", "only outputs are kept after the step"))
         return eg__poison(x->cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(x->cx, a, x->dtype, x->rank, x->dim) : NULL;
@@ -268,7 +269,7 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
     return t;
 }
 
-/* -- results of rows -------------------------------------------------------------------------- */
+/* -- results of operations --------------------------------------------------------------------- */
 bool eg__shape(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
@@ -287,7 +288,8 @@ bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
     if (y && (y->data || !y->op))
         eg_fail_as(y->cx, EG_ERROR_MISUSE,
-                   "result: a tensor that is there already; only a row's shape() declares one");
+                   "result: the tensor exists already; this function is only for the shape() of an "
+                   "operation");
     return y && !y->cx->failed && eg__shape(y, dtype, rank, dims);
 }
 
@@ -302,14 +304,14 @@ bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *di
 bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
 {
     int order[EG_RANK_MAX];
-    /* x has these sizes, so they fit */
+    /* x has these sizes, so they have been checked */
     if (x->rank < 2 && eg__width[dtype] <= eg__width[x->dtype]) {
         y->dtype = (uint8_t)dtype;
         if (!take_sizes(y, y->home, x->rank, x->dim)) return false;
         if (x->rank) y->stride[0] = 1;
         return true;
     }
-    if (x->rank < 2 || !by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
+    if (x->rank < 2 || !axes_by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
     return eg__shape_strided(y, dtype, x->rank, x->dim, order);
 }
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,
@@ -323,8 +325,8 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
 }
 bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->home); }
 
-/* Gives y the layout of the first operand, from `first` on, that repeats no element. False after an
- * error: two dtypes. */
+/* Gives y the layout of the first operand, from `first` on, that repeats no element. False, after
+ * an error, if dtypes differ. */
 bool eg__shape_pair(eg_tensor *y, eg_dtype dtype, int first)
 {
     const eg_tensor *a = y->in[first], *like = NULL;

@@ -1,9 +1,10 @@
-/* transpose.c: dst[y·ds + x] = src[x·ss + y], the transposition under copies, maps and packing.
- * Squares of a vector's length are turned in registers: with AVX-512 both sides use whole cache
- * lines, once, and edges are squares with masks; else a square is 16 bytes wide and the edges go
- * element by element. eg__take_every_second draws every second number of rows together, eg__stream
- * copies whole lines past the caches, which then need not fetch them first. Nothing is computed, so
- * what the processor can do decides and no bit depends on it. */
+/* transpose.c: dst[y·ds + x] = src[x·ss + y], the transpose that copies, maps and packing use.
+ * Squares with the side of a vector register are transposed in registers: with AVX-512 both sides
+ * use whole cache lines, once, and edges are squares with masks; otherwise a square is 16 bytes
+ * wide and edges are copied element by element. eg__take_every_second copies every second element
+ * of rows, eg__stream copies with non-temporal stores, for which the processor does not fetch the
+ * destination first. Elements are only moved, so the choice by the processor's features does not
+ * change bits. */
 #include "tensor/tensor.h"
 #include <string.h>
 

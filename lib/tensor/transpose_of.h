@@ -1,6 +1,7 @@
-/* transpose_of.h: transpose.c's loops for one width of element: WORD, an unsigned integer of that
- * width, SIDE of them in 16 bytes; NAME(x) and its square exist. With AVX-512: WIDE of them in a
- * vector, MASK of as many bits, EPI(f), and EVEN, the numbers of every second one of two
+/* transpose_of.h: the loops of transpose.c for elements of one width: WORD is an unsigned integer
+ * of that width, SIDE the number of them in 16 bytes; NAME(x) is x with the name of the width, and
+ * its square exists. With AVX-512: WIDE is the number of them in a vector, MASK a type of as many
+ * bits, EPI(f) the name of an instruction, and EVEN the indices of every second element of two
  * vectors. */
 
 /* dst[y·ds + x] = src[x·ss + y] */
@@ -30,7 +31,7 @@ static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_
 
 #if defined(SQUARES_512)
 /* Transposes a square of WIDE × WIDE, or nx × ny elements of it: missing rows repeat the last one
- * and are not stored. far: past the caches. */
+ * and are not stored. far: with non-temporal stores. */
 AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t ss, WORD *dst,
                                         int64_t ds, bool far)
 {
@@ -54,10 +55,10 @@ AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t
             EPI(_mm512_mask_storeu)(dst + r * ds, (MASK)mx, y[r]);
     }
 }
-/* Squares go along dst if its rows lie far apart: a line is fetched before it is written, and
- * sooner if it follows its neighbour; lines that are a power of two apart share few sets of a
- * cache. Squares go along src if the block of dst is denser, or is written past the caches, where
- * nothing is fetched. */
+/* Squares proceed along dst if its rows are far apart: a cache line is fetched before it is
+ * written, and sooner if it follows its neighbour; lines at distances of a power of two share few
+ * sets of a cache. Squares proceed along src if the block of dst is denser or is written with
+ * non-temporal stores, which fetch nothing. */
 AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss,
                                         void *to, int64_t ds, bool far)
 {
@@ -87,7 +88,7 @@ AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from
     if (px && py) NAME(wide_square)(px, py, src + wx * ss + wy, ss, dst + wy * ds + wx, ds, false);
     if (far) _mm_sfence();
 }
-/* Two vectors at a time; the last ones with a mask, so that nothing behind the last number is
+/* Two vectors at a time; the last ones with a mask, so that nothing behind the last element is
  * read */
 AVX512 static void NAME(wide_every_second)(int64_t n, int64_t rows, const void *from, int64_t ss,
                                            void *to, int64_t ds)

@@ -1,10 +1,9 @@
-/* view.c: views are affine index maps, y[i] = x[origin + M i]; they share storage and cost a
- * header.
- *
- * Each axis of y walks along at most two axes of x: none (expand), one, or two at once (diagonal).
- * The adjoint of a map puts g where the map reads: it is the inverse map where the map is one to
- * one, and else `embed`, which adds g into zeros of x's shape (overlapping windows accumulate). The
- * adjoint of embed is the map again, so gradients of every order stay in this file. */
+/* view.c: views are affine maps of indices, y[i] = x[origin + M i]; they share the storage and take
+ * only a header. Each axis of y steps along at most two axes of x: none (expand), one, or two at
+ * once (diagonal). The adjoint of a map writes g to the elements that the map reads: it is the
+ * inverse map if the map is one to one, else `embed`, which adds g into zeros of x's shape
+ * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every
+ * order consist of operations of this file. */
 #include "tensor/tensor.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,14 +11,14 @@
 /* An axis of x or of y. */
 typedef struct axis {
     int64_t size;
-    int64_t at; /* x's: the origin along it; y's: its step along axis a of x, and along b */
-    int a, b;   /* y's alone: axes of x, or −1 */
+    int64_t at; /* of x: the origin along it; of y: its step along axes a and b */
+    int a, b;   /* of y: axes of x, or −1 */
 } axis;
 /* The attribute of a view and of its adjoint. */
 typedef struct map {
-    const eg_op *row;           /* the view's */
+    const eg_op *row;           /* the operation of the view */
     int nx, ny;                 /* the ranks of x and y */
-    axis axis[2 * EG_RANK_MAX]; /* those of x, then those of y */
+    axis axis[2 * EG_RANK_MAX]; /* the axes of x, then those of y */
 } map;
 static size_t map_size(const map *m)
 {
@@ -66,8 +65,8 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *for
                      : eg_fail_as(a->x->cx, code, "%s: %s", a->who, sentence);
 }
 
-/* -- functions that the views share ------------------------------------------------------------ */
-/* Sets *m to the identity map of x, for a view to change. False after an error: x cannot be
+/* -- functions that several views use ---------------------------------------------------------- */
+/* Sets *m to the identity map of x, for a view to change. False, after an error, if x cannot be
  * used. */
 static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
 {
@@ -85,12 +84,12 @@ static eg_tensor *view_finish(const map *m, eg_tensor *x)
     return eg_apply(m->row, m, map_size(m), 1, &x);
 }
 
-static void drop(map *m, int k)
+static void view_drop_axis(map *m, int k)
 {
     axis *y = m->axis + m->nx;
     memmove(y + k, y + k + 1, (size_t)(--m->ny - k) * sizeof *y);
 }
-static bool insert(map *m, eg_tensor *x, int k, axis a)
+static bool view_insert_axis(map *m, eg_tensor *x, int k, axis a)
 {
     axis *y = m->axis + m->nx;
     if (m->ny == EG_RANK_MAX) {
@@ -103,8 +102,8 @@ static bool insert(map *m, eg_tensor *x, int k, axis a)
     return true;
 }
 
-/* Sets the sizes and strides of x seen through m; returns the offset of y's first element. */
-static int64_t through(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
+/* Sets the sizes and strides of the view m of x; returns the offset of its first element. */
+static int64_t view_layout(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
     const axis *y = m->axis + m->nx;
     int64_t offset = 0;
@@ -123,13 +122,13 @@ static bool view_shape(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     const map *m = y->attr;
-    int64_t offset = through(m, y->in[0], dim, stride);
+    int64_t offset = view_layout(m, y->in[0], dim, stride);
     return eg__shape_view(y, y->in[0], m->ny, dim, stride, offset);
 }
 
-/* True if m is one to one, that is, if every axis of x longer than 1 is walked completely by one
+/* True if m is one to one, that is, if every axis of x longer than 1 is traversed completely by one
  * axis of y; sets *back to its inverse. */
-static bool inverse(const map *m, map *back)
+static bool view_inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
     const eg_op *row = m->row == &squeeze_op     ? &unsqueeze_op
@@ -157,13 +156,13 @@ static bool inverse(const map *m, map *back)
 bool eg__view_selects(const eg_tensor *t)
 {
     map back;
-    return t->op && t->op->shape == view_shape && !inverse(t->attr, &back);
+    return t->op && t->op->shape == view_shape && !view_inverse(t->attr, &back);
 }
 
-/* -- target += g where several elements of target are the same memory (windows) ---------------- */
+/* -- target += g if several elements of target are the same memory (windows) ------------------- */
 /* False if it is certain that the elements of x, without its axis `but`, are all different memory:
- * each stride is longer than the reach of the smaller ones. */
-static bool repeats(const eg_tensor *x, int but)
+ * each stride is larger than the distance that the axes with smaller strides reach together. */
+static bool view_may_repeat(const eg_tensor *x, int but)
 {
     int order[EG_RANK_MAX], n = 0;
     int64_t reach = 0;
@@ -185,14 +184,14 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
 {
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
     if (eg_size(g) == 0) return;
-    if (!repeats(target, -1)) {
+    if (!view_may_repeat(target, -1)) {
         eg__add_to(target, g);
         return;
     }
-    /* Add one place of an axis after the other, so that elements that are added at once are
-     * different memory. */
+    /* Add the slices of target along one axis one after another, so that elements that are added at
+     * the same time are different memory. */
     int along = target->rank - 1;
-    while (along >= 0 && repeats(target, along)) along--;
+    while (along >= 0 && view_may_repeat(target, along)) along--;
     for (int r = target->rank; along < 0;)
         if (target->dim[--r] > 1) along = r;
     eg_tensor t = *target, x = *g;
@@ -222,13 +221,14 @@ static bool embed_shape(eg_tensor *y)
     for (int k = 0; k < m->nx; k++) dim[k] = m->axis[k].size;
     return eg__shape(y, y->in[0]->dtype, m->nx, dim);
 }
+/* The target is a header of y that has the shape of the view. */
 static bool embed_forward(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     const map *m = y->attr;
     eg_tensor target = *y;
     eg__fill(y, 0);
-    target.data += through(m, y, dim, stride) * eg__width[y->dtype];
+    target.data += view_layout(m, y, dim, stride) * eg__width[y->dtype];
     target.rank = (uint8_t)m->ny;
     target.dim = dim;
     target.stride = stride;
@@ -246,7 +246,8 @@ static eg_tensor *embed_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *adjoint(const map *m, eg_tensor *g)
 {
     map back;
-    return inverse(m, &back) ? view_finish(&back, g) : eg_apply(&embed_op, m, map_size(m), 1, &g);
+    return view_inverse(m, &back) ? view_finish(&back, g)
+                                  : eg_apply(&embed_op, m, map_size(m), 1, &g);
 }
 static eg_tensor *view_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -263,7 +264,7 @@ static eg_tensor *embed_call(eg_tensor *const *x)
     m.axis[3].at = 2;
     return eg_apply(&embed_op, &m, map_size(&m), 1, x);
 }
-static eg_tensor *overlap_call(eg_tensor *const *x) /* windows (a row each) in steps of 1 */
+static eg_tensor *overlap_call(eg_tensor *const *x) /* windows of a vector in steps of 1, as rows */
 {
     map m;
     if (!view_begin(&m, &unfold_op, x[0])) return eg__poison_of(x[0]);
@@ -344,9 +345,9 @@ eg_tensor *eg__slice(const eg_named_axis *a, int64_t start, int64_t stop, int64_
     if (step == 0)
         return eg__refuse_axis(a, EG_ERROR_MISUSE, "the step along %s is 0",
                                eg__axis_text(a, text, sizeof text));
-    /* where start and stop may lie */
+    /* the limits of start and stop */
     int64_t n = a->x->dim[k], low = step < 0 ? -1 : 0, high = step < 0 ? n - 1 : n;
-    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* as good as any longer step */
+    step = step > n ? n + 1 : step < -n ? -n - 1 : step; /* equivalent to any longer step */
     if (start == EG_END)
         start = step < 0 ? high : low;
     else if (start < 0)
@@ -401,9 +402,7 @@ static bool split_fits(const eg_named_axis *a, int count, const int64_t *sizes)
 int eg__split(const eg_named_axis *a, int count, const int64_t *sizes, eg_tensor **parts)
 {
     int64_t from = 0;
-    if (!parts)
-        return eg__refuse_axis(a, EG_ERROR_MISUSE, "there is no room for the parts: it is NULL"),
-               -1;
+    if (!parts) return eg__refuse_axis(a, EG_ERROR_MISUSE, "the array for the parts is NULL"), -1;
     for (int i = 0; i < count; i++) parts[i] = eg__poison(a->x->cx);
     if (!split_fits(a, count, sizes)) return -1;
     for (int i = 0; i < count; i++) {
@@ -454,7 +453,7 @@ eg_tensor *eg__select(const eg_named_axis *a, int64_t index)
         return eg__refuse_axis(a, EG_ERROR_INDEX, "index %lld is out of range for %s",
                                (long long)index, eg__axis_text(a, text, sizeof text));
     m.axis[a->axis].at = index < 0 ? index + n : index;
-    drop(&m, a->axis);
+    view_drop_axis(&m, a->axis);
     return view_finish(&m, a->x);
 }
 eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
@@ -465,9 +464,7 @@ eg_tensor *eg_select_axis(eg_tensor *x, int axis_k, int64_t index)
 int eg__unbind(const eg_named_axis *a, int count, eg_tensor **parts)
 {
     char text[256];
-    if (!parts)
-        return eg__refuse_axis(a, EG_ERROR_MISUSE, "there is no room for the parts: it is NULL"),
-               -1;
+    if (!parts) return eg__refuse_axis(a, EG_ERROR_MISUSE, "the array for the parts is NULL"), -1;
     for (int k = 0; k < count; k++) parts[k] = eg__poison(a->x->cx);
     if (count != a->x->dim[a->axis])
         return eg__refuse_axis(a, EG_ERROR_SHAPE, "%s does not match the count %d",
@@ -498,7 +495,7 @@ static const eg_op select_op = { "select",
                                  select_samples,
                                  .jvp = eg_jvp_linear };
 
-/* -- squeeze and unsqueeze: an axis of size 1 goes, or comes ---------------------------------- */
+/* -- squeeze and unsqueeze: remove or insert an axis of size 1 --------------------------------- */
 eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 {
     map m;
@@ -509,7 +506,7 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
     if (x->dim[k] != 1)
         return eg_fail_as(x->cx, EG_ERROR_SHAPE, "squeeze: axis %d of %s has size %lld, not 1", k,
                           eg__dims_text(x, text, sizeof text), (long long)x->dim[k]);
-    drop(&m, k);
+    view_drop_axis(&m, k);
     return view_finish(&m, x);
 }
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
@@ -528,7 +525,8 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
         return eg_fail_as(x->cx, EG_ERROR_INDEX,
                           "unsqueeze: axis %d is out of range for a result of rank %d, from %s",
                           axis_k, x->rank + 1, eg__dims_text(x, text, sizeof text));
-    if (!insert(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k, (axis){ 1, 0, -1, -1 }))
+    if (!view_insert_axis(&m, x, axis_k < 0 ? axis_k + x->rank + 1 : axis_k,
+                          (axis){ 1, 0, -1, -1 }))
         return eg__poison_of(x);
     return view_finish(&m, x);
 }
@@ -553,15 +551,16 @@ eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b)
     int64_t na = x->dim[a], nb = x->dim[b];
     if (offset > nb || offset < -na)
         return eg_fail_as(x->cx, EG_ERROR_INDEX,
-                          "diagonal: offset %lld lies outside axes %d and %d of %s",
+                          "diagonal: offset %lld is outside of axes %d and %d of %s",
                           (long long)offset, a, b, eg__dims_text(x, text, sizeof text));
     int64_t down = offset < 0 ? -offset : 0, right = offset > 0 ? offset : 0;
     int64_t n = na - down < nb - right ? na - down : nb - right;
     m.axis[a].at = n ? down : 0;
     m.axis[b].at = n ? right : 0;
-    drop(&m, a > b ? a : b);
-    drop(&m, a > b ? b : a);
-    return insert(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x) : eg__poison_of(x);
+    view_drop_axis(&m, a > b ? a : b);
+    view_drop_axis(&m, a > b ? b : a);
+    return view_insert_axis(&m, x, m.ny, (axis){ n, 1, a, b }) ? view_finish(&m, x)
+                                                               : eg__poison_of(x);
 }
 static eg_tensor *diagonal_call(eg_tensor *const *x) { return eg_diagonal(x[0], 0, 0, 2); }
 static eg_tensor *above_call(eg_tensor *const *x) { return eg_diagonal(x[0], 1, 0, 1); }
@@ -581,7 +580,7 @@ static const eg_op diagonal_op = { "diagonal",
                                    diagonal_samples,
                                    .jvp = eg_jvp_linear };
 
-/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the place in the window last ---------------- */
+/* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the position in the window is the last axis -- */
 eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
 {
     map m;
@@ -598,8 +597,8 @@ eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
         return eg__refuse_axis(a, EG_ERROR_SHAPE, "a window of %lld does not fit into %s",
                                (long long)size, text);
     m.axis[m.nx + k] = (axis){ (n - size) / step + 1, step, k, -1 };
-    return insert(&m, a->x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, a->x)
-                                                            : eg__poison_of(a->x);
+    return view_insert_axis(&m, a->x, m.ny, (axis){ size, 1, k, -1 }) ? view_finish(&m, a->x)
+                                                                      : eg__poison_of(a->x);
 }
 eg_tensor *eg_unfold_axis(eg_tensor *x, int axis_k, int64_t size, int64_t step)
 {

@@ -8,13 +8,13 @@
 /* -- inputs ------------------------------------------------------------------------------------ */
 /* An input as tokens. */
 typedef struct question {
-    int32_t *source; /* the source, if an encoder stands beside a decoder */
+    int32_t *source; /* the source, for a model with encoder and decoder */
     int32_t *tokens; /* the tokens that the model reads; answers are appended */
-    int64_t sources; /* tokens of source */
-    int64_t count;   /* tokens; −1 after an error */
+    int64_t sources; /* number of tokens in source */
+    int64_t count;   /* number of tokens; −1 after an error */
 } question;
 
-/* Returns how many tokens an input may have. */
+/* Returns the largest number of tokens of an input. */
 static int64_t input_room(const eg_trainer *t)
 {
     int64_t room = t->network->source ? t->batches->source_longest
@@ -23,8 +23,7 @@ static int64_t input_room(const eg_trainer *t)
 }
 
 /* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of
- * a text as it is, where the end of a line stands for an empty prompt. `tokens` has room for all of
- * it. */
+ * a text as it is, with the end of a line for an empty prompt. `tokens` has room for all of it. */
 static question look_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
 {
     bool text = t->data->free_text;
@@ -50,23 +49,23 @@ static eg_batch batch_of(const question *q, int64_t count)
 }
 
 /* -- decoding --------------------------------------------------------------------------------- */
-/* Returns how many of the last n tokens of a text the model reads: all n up to its context. Beyond
- * it the window starts again at half the context and grows to all of it, again and again, so that
- * most steps add one place to those in the cache. */
+/* Returns how many of the last n tokens of a text the model reads: all n up to its context. After
+ * that the window starts again at half the context and grows to all of it, again and again, so that
+ * most steps add one position to those in the cache. */
 static int64_t look_window(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
 }
 
-/* What the step function of decoding needs. */
+/* The user data of the step function of decoding. */
 typedef struct asking {
     eg_trainer *t;
-    eg_cache *cache;   /* NULL: the network uses none */
-    eg_tensor *memory; /* what the encoder made of the source; NULL: none */
-    int64_t rows;      /* the most prefixes */
-    int64_t sources;   /* tokens of the source */
-    int32_t *source;   /* for each prefix, where there is no memory; else NULL */
+    eg_cache *cache;   /* NULL if the network uses none */
+    eg_tensor *memory; /* the encoder's result for the source; NULL: there is none */
+    int64_t rows;      /* largest number of prefixes */
+    int64_t sources;   /* number of tokens of the source */
+    int32_t *source;   /* repeated for each prefix if there is no memory; else NULL */
     int32_t *window;   /* the tokens that the model has not read yet */
 } asking;
 
@@ -82,7 +81,7 @@ static int64_t look_uncached(const asking *a, const eg_prefixes *p, int64_t n)
     return n - held;
 }
 
-/* Returns the memory of the one source, repeated for each prefix. */
+/* Returns the memory of the source, repeated for each prefix. */
 static eg_tensor *look_memory(const asking *a, int64_t rows)
 {
     int64_t dims[EG_RANK_MAX] = { rows };
@@ -145,7 +144,7 @@ static bool look_prepare(asking *a, const question *q)
 
 /* Returns the sequences that decoding finds after a question, in the open scope; NULL after an
  * error. */
-static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_generate_args *o)
+static const eg_decoded *look_decode(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
     bool text = t->data->free_text,
          plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
@@ -169,9 +168,9 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                      .length_power = o->length_power);
 }
 
-/* Returns the tokens as text in t->answer, which grows; sets *bytes to its length. NULL without
- * memory. */
-static const char *written(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
+/* Returns the tokens as text in t->answer, which grows as needed; sets *bytes to its length. NULL
+ * without memory. */
+static const char *look_text(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
     size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
     if (n + 1 > t->answer_room) {
@@ -208,14 +207,14 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
     question ahead =
         tokens ? look_prompt(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
-    const eg_decoded *d = ahead.count < 0 ? NULL : decoded(t, &ahead, &o);
-    if (d) answer = written(t, d->sequence->tokens, d->sequence->count, o.bytes);
+    const eg_decoded *d = ahead.count < 0 ? NULL : look_decode(t, &ahead, &o);
+    if (d) answer = look_text(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);
     return answer;
 }
 
-/* -- the likeliest answer --------------------------------------------------------------------- */
+/* -- the most probable answer ------------------------------------------------------------------ */
 typedef struct answer {
     question q;
     int64_t first, count; /* the answer is q.tokens[first … first + count); count −1: an error */
@@ -223,7 +222,7 @@ typedef struct answer {
 } answer;
 
 /* Returns the greedy answer: token by token, or for an encoder all positions at once. */
-static answer answer_to(eg_trainer *t, const char *input)
+static answer look_answer(eg_trainer *t, const char *input)
 {
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)), .count = -1 };
     a.first = a.q.count;
@@ -232,7 +231,7 @@ static answer answer_to(eg_trainer *t, const char *input)
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
     if (!t->network->encoder) {
-        const eg_decoded *d = decoded(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
+        const eg_decoded *d = look_decode(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
         if (d) {
             memcpy(to, d->sequence->tokens, (size_t)d->sequence->count * sizeof *to);
             a.count = d->sequence->count, a.ended = d->sequence->ended;
@@ -262,12 +261,13 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
                    eg_data_name(t->data));
         return NULL;
     }
-    answer a = answer_to(t, input);
-    return a.count < 0 ? NULL : written(t, a.q.tokens + a.first, a.count, NULL);
+    answer a = look_answer(t, input);
+    return a.count < 0 ? NULL : look_text(t, a.q.tokens + a.first, a.count, NULL);
 }
 
 /* -- attention weights ------------------------------------------------------------------------ */
-/* Returns the number of the part of that name, with NULL of the last part; −1 after an error. */
+/* Returns the number of the part of that name, with NULL that of the last part; −1 after an
+ * error. */
 static int look_part_of(eg_trainer *t, const char *name)
 {
     int parts = eg__network_parts(t->network);
@@ -319,7 +319,7 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
     int part = eg__trainer_ready("trainer_attention_weights", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)) };
-    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
+    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = look_answer(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->batches->longest
@@ -334,7 +334,7 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
     eg__evaluation_end(t->cx, e);
     if (!all) return NULL;
     char letter = t->network->source ? *t->network->part[part] : 'd';
-    if (n == a.q.count + a.count) /* the token that the last place predicts */
+    if (n == a.q.count + a.count) /* the token that is predicted at the last position */
         a.q.tokens[n] = a.ended ? EG_STOP : EG_PAD;
     label(t, t->label[0], letter == 'e' ? a.q.sources : n,
           letter == 'e' ? a.q.source : a.q.tokens + (letter == 'c'));
@@ -356,8 +356,8 @@ eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input,
 }
 
 /* -- saturation ------------------------------------------------------------------------------- */
-/* Returns the weights of attention k, with rows of zeros where a place is padding: eg_heads leaves
- * these out. */
+/* Returns the weights of attention k, with rows of zeros for positions with padding, which eg_heads
+ * leaves out. */
 static eg_tensor *look_at_positions(const eg_trainer *t, const eg_batch *b, int k)
 {
     bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';

@@ -1,12 +1,13 @@
-/* batch.c: rows of tokens and targets by number, for training and for tests. */
+/* batch.c: batches of token sequences and targets by number, for training and for tests. A row is
+ * one sequence of a batch. */
 #include "batch.h"
 #include <string.h>
 
 enum { TESTS = 1000, SCAN = 200000, ROUND = 8, CORPUS_TESTS = 65536 };
 
 /* -- the test set ------------------------------------------------------------------------------ */
-/* Adds h to a hash table of hashes, in which 0 is an empty slot. True if h was in the table
- * before. */
+/* Adds h to a hash table of hashes, in which 0 is a free slot. True if h was already in the
+ * table. */
 static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
 {
     uint64_t at = h % slots;
@@ -16,8 +17,8 @@ static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
     return known;
 }
 
-/* Chooses windows of a text's held-out part: end to end, or evenly spread ones if the part is long.
- * False after an error. */
+/* Chooses windows of a text's held-out part: consecutive ones, or evenly spaced ones if the part is
+ * long. False after an error. */
 static bool batch_test_windows(eg_batches *t)
 {
     int64_t span = t->data->count - 1 - t->data->held, all = (span + t->longest - 1) / t->longest;
@@ -30,7 +31,8 @@ static bool batch_test_windows(eg_batches *t)
     return t->test != NULL;
 }
 
-/* Takes the first 1000 different held-out inputs of the stream; of pairs, of its first round. */
+/* Takes the first 1000 different held-out inputs of the stream (of pairs, at most its first round).
+ * False after an error. */
 bool eg__batches_tests(eg_batches *t)
 {
     enum { SLOTS = 4096 };
@@ -55,12 +57,13 @@ bool eg__batches_tests(eg_batches *t)
 /* -- rows ------------------------------------------------------------------------------------- */
 /* One sequence of a batch, to be filled. */
 typedef struct row {
-    int32_t *tokens, *target, *source; /* room for the longest; source NULL: there is none */
-    int64_t length;                    /* of tokens and targets; 0 after an error */
-    int64_t sources;                   /* of source */
+    /* memory for the longest sequence; source NULL: there is none */
+    int32_t *tokens, *target, *source;
+    int64_t length;  /* number of tokens and of targets; 0 after an error */
+    int64_t sources; /* number of tokens in source */
 } row;
 
-/* Sets a row to the tokens of an example and the target at each place, in the form of the model
+/* Sets a row to the tokens of an example and the target at each position, in the form of the model
  * (network.c). */
 static void example_row(const eg_batches *t, const eg_example *e, row *r)
 {
@@ -77,7 +80,7 @@ static void example_row(const eg_batches *t, const eg_example *e, row *r)
     r->length = n;
 }
 
-/* Sets *e to the next example of the stream that is not held out; false after an error. */
+/* Sets *e to the next example of the stream that is not held out. False after an error. */
 static bool training_example(eg_batches *t, eg_example *e)
 {
     for (int tries = 0; tries < SCAN; tries++) {
@@ -121,15 +124,15 @@ static void test_row(eg_batches *t, int64_t k, row *r)
         example_row(t, &e, r);
 }
 
-/* The length that all rows get, and whether some were shorter. */
+/* The length to which all rows are padded, and whether some were shorter. */
 typedef struct row_length {
     int64_t length;
     bool padded;
 } row_length;
 
-/* Moves rows that are `wide` apart together, to the length of the longest one. This is rounded up,
- * so that few different lengths occur and plans and memory are reused. Shorter rows are filled up
- * with EG_PAD; keep[k] is true where x[k] is not padding. y may be NULL. */
+/* Moves rows from distance `wide` to the distance of the longest one, whose length is rounded up,
+ * so that few different lengths occur and plans and memory are reused. Shorter rows are padded with
+ * EG_PAD; keep[k] is true where x[k] is not padding. y may be NULL. */
 static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const int64_t *length,
                                 int32_t *x, int32_t *y, bool *keep)
 {
@@ -139,7 +142,8 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
         shortest = length[r] < shortest ? length[r] : shortest;
     }
     int64_t round = (longest + ROUND - 1) / ROUND * ROUND, l = round < most ? round : most;
-    for (int64_t r = 0; r < rows; r++) { /* l ≤ wide: no number is overwritten before it was read */
+    /* l ≤ wide: no element is overwritten before it was read */
+    for (int64_t r = 0; r < rows; r++) {
         int64_t n = length[r];
         memmove(x + r * l, x + r * wide, (size_t)n * sizeof *x);
         memset(x + r * l + n, EG_PAD, (size_t)(l - n) * sizeof *x);
@@ -153,8 +157,8 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
     return (row_length){ l, shortest < l };
 }
 
-/* Allocates so many rows when the first one is filled: a model that only predicts needs none. False
- * without memory. */
+/* Allocates memory for so many rows when the first one is filled; a model that only predicts needs
+ * none. False without memory. */
 static bool batch_room(const eg_batches *t, eg__rows *to, int64_t rows)
 {
     size_t n = (size_t)rows, positions = n * (size_t)(t->longest + 1),
@@ -178,7 +182,7 @@ static bool batch_room(const eg_batches *t, eg__rows *to, int64_t rows)
 }
 
 /* Returns a batch of the rows that `next` gives for first, first + 1, …, in the arrays from row
- * `at` on; its rows are 0 after an error. */
+ * `at` on; its `rows` is 0 after an error. */
 static eg_batch batch_fill(eg_batches *t, const eg__rows *to, int64_t at, int64_t first,
                            int64_t rows, void (*next)(eg_batches *, int64_t, row *))
 {
@@ -251,9 +255,8 @@ bool eg__batches_fill_tests(eg_batches *t, int64_t rows)
     return t->test_batches != NULL;
 }
 
-/* -- batches in public ------------------------------------------------------------------------ */
-/* Moves the cursor past the examples of one batch without making rows of them. False after an
- * error. */
+/* -- public functions -------------------------------------------------------------------------- */
+/* Moves the cursor past the examples of one batch without filling rows. False after an error. */
 static bool batch_skip(eg_batches *t)
 {
     eg_example e;
@@ -262,6 +265,8 @@ static bool batch_skip(eg_batches *t)
     return true;
 }
 
+/* The cursor moves forward only, so an earlier batch starts again at the first example; windows of
+ * a text are found directly. */
 const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
 {
     if (!t) eg_fail_as(NULL, EG_ERROR_MISUSE, "batches_at: the batches are NULL");
@@ -275,7 +280,8 @@ const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
     for (; t->next < number; t->next++)
         if (!batch_skip(t)) return NULL;
     t->shown = eg__batches_next(t);
-    if (!t->shown.rows) return t->next = INT64_MAX, NULL; /* the cursor can be anywhere */
+    /* no memory: the cursor may be at any example */
+    if (!t->shown.rows) return t->next = INT64_MAX, NULL;
     t->next++;
     return &t->shown;
 }
@@ -311,8 +317,8 @@ eg_batch eg_batch_part(const eg_batch *all, int64_t from, int64_t to)
 }
 
 /* -- making ----------------------------------------------------------------------------------- */
-/* True if the data fit the model: a text needs a decoder, and an encoder needs inputs and outputs
- * of one length. Else records an error. */
+/* True if the data can be used with the model: a text needs a decoder, and an encoder needs inputs
+ * and outputs of one length. Else records an error. */
 bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool encoder, bool source,
                      uint64_t seed)
 {
@@ -320,7 +326,7 @@ bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool e
     eg_example e;
     int64_t line = encoder && !d->free_text ? eg__data_uneven(d) : -1;
     if (encoder && source)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: an encoder's input is no source beside its tokens",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: an encoder has no source in addition to its tokens",
                    who);
     else if (d->free_text && (encoder || source))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: a text is learnt by a decoder, not by model \"%s\"",
@@ -347,8 +353,8 @@ int64_t eg__batches_context(const eg_data *d, int64_t given)
     return given || !d->free_text ? given : span < 64 ? span : 64;
 }
 
-/* Makes the batches without their memory: lengths, and which tokens are answers. NULL without
- * memory. */
+/* Makes the batches without the memory of their rows: lengths, and which tokens are answers. NULL
+ * without memory. */
 eg_batches *eg__batches_make(eg_owner *owner, const eg_batches_args *o)
 {
     eg_data *d = o->data;

@@ -1,4 +1,4 @@
-/* checkpoint.c: a trainer as one safetensors file. Numbers are written so that they read back as
+/* checkpoint.c: a trainer as one safetensors file. Numbers are written so that reading them gives
  * the same bits. */
 #include "trainer.h"
 #include <eingrad/grad.h>
@@ -12,33 +12,32 @@
 #include <sys/stat.h>
 
 /* -- the numbers in __metadata__ -------------------------------------------------------------- */
-/* The numbers of a run in a checkpoint: its options, its progress, and those that belong to
- * neither. */
+/* The numbers of a run in a checkpoint: its options, its progress, and others. */
 typedef struct saved {
     eg_trainer_args o;
     eg_progress now;
-    int64_t vocabulary; /* tokens of the model */
-    int64_t longest;    /* positions of the model */
-    int64_t dtype;      /* of the parameters: an eg_dtype */
+    int64_t vocabulary; /* number of the model's tokens */
+    int64_t longest;    /* number of the model's positions */
+    int64_t dtype;      /* dtype of the parameters, an eg_dtype */
     uint64_t cursor;    /* number of the next training example */
-    uint64_t draws;     /* of the context's random numbers */
-    int64_t waited;     /* evaluations without a smaller held-out loss */
-    int64_t characters; /* symbols of a text; 0 of other data */
+    uint64_t draws;     /* number of the context's next random draw */
+    int64_t waited;     /* number of evaluations without a smaller held-out loss */
+    int64_t characters; /* number of symbols of a text; 0 for other data */
     uint64_t sum;       /* hash of a text's bytes */
 } saved;
 
-/* One number: its place in `saved`, and the values that are valid in a file. */
+/* One number: its offset in `saved`, and the values that are valid in a file. */
 typedef enum field_kind { WHOLE, REAL, LISTED } field_kind; /* int64_t, double, an enum */
 typedef struct field {
     const char *key;
     size_t at;
     field_kind kind;
-    int64_t low, high; /* bounds of WHOLE and LISTED, both included */
-    bool moves;        /* it changes during the run; the others belong to the run */
-    bool late;         /* older files do not have it; it is 0 then */
+    int64_t low, high; /* inclusive bounds for WHOLE and LISTED */
+    bool moves;        /* it changes during the run; the others identify the run */
+    bool late;         /* older files do not have it; its value is then 0 */
 } field;
 
-/* Steps and examples are counted on by less than 2^20 at a time; the number of a text's symbols is
+/* Steps and examples increase by less than 2^20 at a time; the number of a text's symbols is
  * multiplied by 2^16. */
 #define ANY        INT64_MIN, INT64_MAX
 #define SIZE       1, SIZE_MOST
@@ -55,7 +54,8 @@ static const field fields[] = {
     { "heads",         AT(o.heads),                WHOLE,  SIZE,         false, false },
     { "width",         AT(o.width),                WHOLE,  SIZE,         false, false },
     { "batch",         AT(o.batch),                WHOLE,  SIZE,         false, false },
-    /* a run may be continued with more steps: decay_steps decides how the rate falls */
+    /* A run may be continued with more steps: decay_steps determines the decay of the learning
+     * rate. */
     { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
     { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
     { "decay",         AT(o.schedule.decay),       LISTED, 0, EG_WSD_SQRT, false, false },
@@ -104,8 +104,8 @@ static const field fields[] = {
 #undef MARK
 enum { FIELDS = sizeof fields / sizeof *fields, TEXT = 40 };
 
-/* Returns the option's name for the user if the key in the file is another one, since a schedule
- * has an option of that name, too. */
+/* Returns the user's name of an option whose key in the file is different because a schedule has an
+ * option of that name, too. */
 static const char *checkpoint_option(const char *key)
 {
     static const char *const other[][2] = { { "decay_steps", "steps" },
@@ -127,8 +127,8 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
                  f->kind == LISTED ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
 }
 
-/* Sets the field of *s from its text. True if the text is a number within the field's bounds; else
- * records an error. */
+/* Sets the member of *s from its text. True if the text is a number within its bounds; else records
+ * an error. */
 static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, const char *path)
 {
     void *at = (char *)s + f->at;
@@ -184,9 +184,8 @@ uint64_t eg__trainer_hash(const eg_trainer *t, eg_owner *owner)
 }
 
 /* -- save ------------------------------------------------------------------------------------- */
-/* Writes parameters, optimiser state and metadata. `owner` holds what is made for that. The state
- * of a divided optimiser is gathered from all ranks; rank 0 holds it whole until it is written.
- * Returns 0; −1 after an error. */
+/* Writes parameters, optimiser state and metadata. `owner` holds temporary memory. The state of a
+ * divided optimiser is gathered from all ranks on rank 0. Returns 0; −1 after an error. */
 static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
 {
     int n = 0;
@@ -235,13 +234,14 @@ int eg_trainer_save(eg_trainer *t, const char *path)
 {
     if (!eg__trainer_there("trainer_save", t) || (eg_error(t->cx) && !t->ranks)) return -1;
     if (t->watching && t->ranks) {
-        if (eg_ranks_rank(t->ranks)) return 0; /* waits in run_ends for rank 0's request */
+        /* the others wait in run_ends for rank 0's request */
+        if (eg_ranks_rank(t->ranks)) return 0;
         if (eg_error(t->cx) || eg__trainer_broadcast(t, EG__COMMAND_SAVE) < 0) return -1;
     }
     return eg__trainer_collect(t, path);
 }
 
-/* -- a file that lies where a run is to be saved ----------------------------------------------- */
+/* -- a file that exists where a run is to be saved --------------------------------------------- */
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {
@@ -254,7 +254,7 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
                  has ? has : "unknown", text);
 }
 
-/* Compares the kinds of schedule, by name. They come before all that only one of them has. */
+/* Compares the kinds of schedule, by name, before all options that only one of them has. */
 static void saved_compare_schedule(const saved *own, const eg_safetensors *file, eg_saved *out)
 {
     const char *text = eg_safetensors_metadata(file, "decay"),
@@ -266,15 +266,15 @@ static void saved_compare_schedule(const saved *own, const eg_safetensors *file,
     snprintf(out->differs, sizeof out->differs, "schedule %s, not %s", has ? has : "unknown", is);
 }
 
-/* Sets out->differs if the run in the file is another one. For pairs and texts the name in the
- * metadata is the path that they had, which may change: their contents are compared. */
+/* Sets out->differs if the file contains another run. For pairs and texts the name in the metadata
+ * is a path, which may have changed, so their contents are compared. */
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
     const char *config = eg__network_config(t, owner);
     const struct {
         const char *key, *own;
-        const char *otherwise; /* what a file without the key has */
+        const char *otherwise; /* the value for a file without the key */
         bool shown;
     } texts[] = {
         { "model", t->o.model, NULL, true },
@@ -295,7 +295,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
             snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
     }
     saved_compare_schedule(&own, file, out);
-    /* the schedule's end comes first, since defaults of other fields follow from it */
+    /* the end of the schedule first, since defaults of other options depend on it */
     for (int k = 0; k < FIELDS; k++)
         if (fields[k].at == offsetof(saved, o.schedule.steps))
             saved_compare_number(&fields[k], &own, file, out);
@@ -304,7 +304,8 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     out->step = step ? strtoll(step, NULL, 10) : 0;
 }
 
-/* A file that exists but is no readable checkpoint is reported in the result, not as an error. */
+/* A file that exists but is not a readable checkpoint is reported in the result, not as an
+ * error. */
 eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 {
     eg_saved out = { .step = 0 };
@@ -321,14 +322,14 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
     if (out.checkpoint && owner) saved_compare(t, file, owner, &out);
     out.same = out.checkpoint && owner && !*out.differs && !eg_error(t->cx);
     eg_safetensors_close(file);
-    eg_clear(t->cx); /* a file that cannot be read is no checkpoint, and no error */
+    eg_clear(t->cx); /* a file that cannot be read is not a checkpoint; this is no error */
     eg_pop(t->cx, m);
     return out;
 }
 
 /* -- load ------------------------------------------------------------------------------------- */
-/* True if d is the data that the checkpoint was trained on, judged by name for pairs and tasks, by
- * length and hash for a text; else records an error. */
+/* True if d is the data that the checkpoint was trained on: pairs and tasks are compared by name, a
+ * text by length and hash. Else records an error. */
 static bool same_data(const eg_data *d, const char *name, bool text, const saved *s,
                       const char *path)
 {
@@ -356,8 +357,8 @@ static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const cha
     return !eg_error(cx);
 }
 
-/* Returns the data of the checkpoint: the caller's if given; else pairs from the metadata, a text
- * from its path, or a task of the table. NULL after an error. */
+/* Returns the data of the checkpoint: those of the caller if given; else pairs from the metadata, a
+ * text from its path, or a task of the table. NULL after an error. */
 static eg_data *data_of(const eg_trainer_load_args *o, const eg_safetensors *file, const saved *s)
 {
     const char *task = eg_safetensors_metadata(file, "task"),
@@ -407,7 +408,7 @@ static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
     return !eg_error(cx);
 }
 
-/* True if a user's own network has the configuration that the file has; else records an error. */
+/* True if a user's own network has the configuration that is in the file; else records an error. */
 static bool same_config(eg_trainer *t, const char *has, const char *path)
 {
     const char *own = eg__network_config(t, t->owner);
@@ -427,7 +428,7 @@ static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
     return !eg_error(t->cx);
 }
 
-/* A 0 in a file means 0, but in the options it would mean the default: returns EG_OFF for it. */
+/* 0 in a file means 0, but in the options it would mean the default: returns EG_OFF for it. */
 static double given_or_off(double x) { return x == 0 ? EG_OFF : x; }
 
 /* Makes a trainer with the options of the file, then loads its parameters, its optimiser's state
@@ -454,7 +455,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     else if (!o.network && !eg__network_find(o.model))
         eg_fail_as(l->cx, EG_ERROR_FILE,
                    "%s: the network \"%s\" is not one of eingrad's; load it with .network, the "
-                   "row that it was trained with",
+                   "struct that it was trained with",
                    l->path, o.model);
     if (eg_error(l->cx)) return NULL;
     eg_trainer *t =
@@ -472,8 +473,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     return t;
 }
 
-/* Records the failure, which is about a number in the file, as one of the file: its path stands in
- * front. */
+/* Prepends the path of the file to the recorded error, which is about a number in the file. */
 static void blame_file(eg_ctx *cx, const char *path)
 {
     char said[900];
@@ -484,7 +484,7 @@ static void blame_file(eg_ctx *cx, const char *path)
     eg_fail_as(cx, EG_ERROR_FILE, "%s: %s", path, said);
 }
 
-/* Reads and checks all numbers before it makes data, model and optimiser. */
+/* All numbers are read and checked before data, model and optimiser are made. */
 eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
     eg_trainer_load_args o = { .size = sizeof o };

@@ -1,14 +1,14 @@
-/* corpus.c: one long text that a model learns to continue: its windows are the examples, and its
- * last tenth is held out. */
+/* corpus.c: a text that a model learns to continue: its windows are the examples, and its last
+ * tenth is held out. */
 #include "data.h"
 #include <eingrad/io.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { HELD_OUT = 10 }; /* one part in ten, at the end */
+enum { HELD_OUT = 10 }; /* the last tenth */
 enum { TOKENS_MOST = 1 << 20 };
 
-/* Holds out the last tenth. Returns d; NULL after an error: the text is too short for that. */
+/* Holds out the last tenth. Returns d; NULL, after an error, if the text is too short for that. */
 static eg_data *corpus_cut(eg_data *d)
 {
     d->held = d->count - d->count / HELD_OUT;
@@ -21,8 +21,8 @@ static eg_data *corpus_cut(eg_data *d)
     return NULL;
 }
 
-/* Makes tokens of the bytes; each new symbol is added to the vocabulary. NULL after an error: the
- * text is too short, or there is no memory. */
+/* Converts the bytes to tokens; each new symbol is added to the vocabulary. NULL after an error:
+ * the text is too short, or there is no memory. */
 static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
 {
     const char *s = bytes, *end = bytes + size, *symbol;
@@ -34,7 +34,7 @@ static eg_data *corpus_tokens(eg_data *d, const char *bytes, size_t size)
     return d->tokens ? corpus_cut(d) : NULL;
 }
 
-/* Returns the numbers of a file as i64, in the open scope, and sets *most to the largest; NULL
+/* Returns the integers of a file as i64, in the open scope, and sets *most to the largest; NULL
  * after an error. */
 static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *count, int64_t *most)
 {
@@ -43,7 +43,7 @@ static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *coun
     const eg_dtype type = eg_type(x);
     if (eg_rank(x) != 1 || (type != EG_I32 && type != EG_I64))
         return eg_fail_as(cx, EG_ERROR_FILE,
-                          "%s: tokens are integers in one row, not %s with %d ax%s", path,
+                          "%s: tokens are integers along one axis, not %s with %d ax%s", path,
                           eg_type_name(type), eg_rank(x), eg_rank(x) == 1 ? "is" : "es"),
                NULL;
     const int64_t *number = eg_i64(type == EG_I64 ? eg_contiguous(x) : eg_cast(x, EG_I64));
@@ -58,7 +58,8 @@ static const int64_t *corpus_numbers(eg_ctx *cx, const char *path, int64_t *coun
     return number;
 }
 
-/* Makes the vocabulary of numbers: the words "0" … up to the largest token. NULL after an error. */
+/* Makes the vocabulary of a file of integers: the words "0" … up to the largest token. NULL after
+ * an error. */
 static eg_data *corpus_of_numbers(eg_data *d, const int64_t *number, int64_t count, int64_t most)
 {
     char word[16];
@@ -119,7 +120,7 @@ eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, bo
     return d;
 }
 
-/* Returns a random place of the training part at which a window and its last target fit. */
+/* Returns a random position in the training part at which a window and its last target fit. */
 int64_t eg__corpus_position(const eg_data *d, uint64_t seed, uint64_t number, int64_t length)
 {
     uint64_t positions = (uint64_t)(d->held - length);

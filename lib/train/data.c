@@ -38,7 +38,7 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 }
 
 /* -- pairs ------------------------------------------------------------------------------------ */
-/* Makes tokens of one side of a pair, from d->tokens[at] on. Returns how many; −1 after an
+/* Converts one side of a pair to tokens, from d->tokens[at] on. Returns their number; −1 after an
  * error. */
 static int pair_side(eg_data *d, long long line, const char *s, const char *end, int64_t at)
 {
@@ -87,9 +87,9 @@ static bool add_line(eg_data *d, const char *s, const char *end, int64_t at)
 }
 
 /* Makes sure that some pairs are held out and some are not. With few pairs the hash may hold out
- * none or all: then the inputs with the smallest hash are held out. False after an error: all pairs
- * have the same input. */
-static bool both_halves(eg_data *d)
+ * none or all: then the inputs with the smallest hash are held out. False, after an error, if all
+ * pairs have the same input. */
+static bool data_hold_out_some(eg_data *d)
 {
     int64_t out = 0, least = 0;
     uint64_t smallest = UINT64_MAX;
@@ -106,7 +106,7 @@ static bool both_halves(eg_data *d)
     if (least == d->count)
         eg_fail_as(d->cx, EG_ERROR_FILE,
                    d->count == 1
-                       ? "%s: one input in ten is held out for tests, but there is one pair alone"
+                       ? "%s: one input in ten is held out for tests, but there is only one pair"
                        : "%s: one input in ten is held out for tests, but of %lld pairs all have "
                          "the same one",
                    d->name, (long long)d->count);
@@ -170,7 +170,7 @@ static eg_data *data_parse(eg_data *d, const char *text)
         eg_fail_as(d->cx, EG_ERROR_FILE, "%s: no pairs", d->name);
         return NULL;
     }
-    return both_halves(d) ? d : NULL;
+    return data_hold_out_some(d) ? d : NULL;
 }
 
 eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
@@ -195,9 +195,9 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
 }
 
 /* -- examples --------------------------------------------------------------------------------- */
-/* Returns element x of a permutation of [0, n) that `key` chooses, without a table: four rounds of
- * a Feistel network on the smallest even number of bits that hold n, repeated until the result is
- * below n (cycle walking: Black, Rogaway 2002). */
+/* Returns element x of a permutation of [0, n) that `key` selects, without a table: four rounds of
+ * a Feistel network on the smallest even number of bits that can represent n, repeated until the
+ * result is below n (cycle walking: Black, Rogaway 2002). */
 static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
 {
     int half = 1;
@@ -215,8 +215,8 @@ static uint64_t permuted(uint64_t key, uint64_t n, uint64_t x)
     return x;
 }
 
-/* Makes tokens of one side of an example, whose symbols are numbers of the task. True if it has 1
- * to `longest` of them, and the task has each; else records what is wrong. */
+/* Converts one side of an example, whose symbols are numbers of the task, to tokens. True if it has
+ * 1 to `longest` symbols, all of which the task has; else records an error. */
 static bool example_side(const eg_data *d, uint64_t number, const char *side, int count,
                          int longest, int32_t *symbol)
 {
@@ -238,7 +238,7 @@ static bool example_side(const eg_data *d, uint64_t number, const char *side, in
     }
     return true;
 }
-/* Pairs come in a permutation that changes from round to round, examples of a task from its
+/* Pairs are drawn by a permutation that changes from round to round, examples of a task by its
  * function, whose lengths and symbols are checked. */
 int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example *e)
 {
@@ -273,7 +273,7 @@ bool eg_data_held_out(const eg_data *d, const eg_example *e)
     return d->few ? h == d->smallest : h % 10 == 0;
 }
 
-/* -- asking ----------------------------------------------------------------------------------- */
+/* -- properties -------------------------------------------------------------------------------- */
 const char *eg_data_name(const eg_data *d) { return d ? d->name : NULL; }
 const char *eg_data_pairs_text(const eg_data *d) { return d ? d->text : NULL; }
 bool eg_data_wants_decoder(const eg_data *d) { return d && (!d->task || d->task->decoder); }

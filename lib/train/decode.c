@@ -8,7 +8,7 @@
 
 enum { NO_END = -1 };
 
-/* A live prefix, number `row`, and a token that may follow it. */
+/* A token that may follow the unfinished prefix with number `row`. */
 typedef struct candidate {
     int64_t row;
     int32_t token;
@@ -23,20 +23,20 @@ typedef struct weighed {
 typedef struct decoder {
     eg_decode_args o;
     eg_owner *owner;
-    int64_t room, length; /* tokens of a prefix: the most, and now */
-    int64_t classes;      /* logits of a row; 0: not known yet */
-    int32_t *tokens;      /* of the prefixes: eg_prefixes.tokens */
+    int64_t room, length; /* tokens of a prefix: largest number, present number */
+    int64_t classes;      /* number of logits for a prefix; 0: not known yet */
+    int32_t *tokens;      /* the tokens of the prefixes: eg_prefixes.tokens */
     int64_t *from;        /* eg_prefixes.from */
-    double *log_p;        /* ln p of one row */
-    weighed *order;       /* the tokens of one row, for a draw */
+    double *log_p;        /* ln p of the tokens after one prefix */
+    weighed *order;       /* the tokens after one prefix, for a draw */
     eg_decoded out;
-    eg_sequence *found; /* the best so far, in order */
+    eg_sequence *found; /* the best sequences so far, in order */
 } decoder;
 
 /* -- arguments -------------------------------------------------------------------------------- */
 static bool draws(const eg_decode_args *o) { return o->temperature > 0; }
 
-/* Fills in the defaults. False after an error: an option is out of range. */
+/* Fills in the defaults. False, after an error, if an option is out of range. */
 static bool decode_settle(eg_decode_args *o)
 {
     eg_ctx *cx = o->cx;
@@ -86,8 +86,8 @@ static double decode_number(eg_tensor *x, const void *at, int64_t k)
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
 }
 
-/* True if the logits are floats of shape (rows, v), with the v of the last step; else records an
- * error. */
+/* True if the logits are floats of shape (rows, v), with the same v as in the last step; else
+ * records an error. */
 static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
 {
     eg_ctx *cx = d->o.cx;
@@ -176,7 +176,7 @@ static int decode_falling(const void *p, const void *q)
     return a->x < b->x ? 1 : a->x > b->x ? -1 : a->token < b->token ? -1 : a->token > b->token;
 }
 
-/* Returns a number in [0, 1) with 53 random bits. */
+/* Returns a value in [0, 1) with 53 random bits. */
 static double uniform(uint64_t seed, int64_t place)
 {
     eg_rng rng = { seed, (uint64_t)place, 0 };
@@ -185,7 +185,7 @@ static double uniform(uint64_t seed, int64_t place)
 }
 
 /* Draws a token with weights p^(1/temperature), from the top_k likeliest tokens, and of these from
- * the fewest whose weights sum up to top_p of all. */
+ * the smallest number whose weights sum up to top_p of all. */
 static int64_t decode_drawn(const decoder *d)
 {
     const eg_decode_args *o = &d->o;
@@ -203,7 +203,8 @@ static int64_t decode_drawn(const decoder *d)
         }
     double left = uniform(o->seed, d->length) * sum;
     int64_t k = 0, last = 0;
-    for (; k < end && left >= 0; k++) /* if rounding leaves a rest: the last with a weight */
+    /* if rounding leaves a remainder: the last token with a weight */
+    for (; k < end && left >= 0; k++)
         if (d->order[k].x > 0) {
             left -= d->order[k].x;
             last = k;
@@ -212,12 +213,14 @@ static int64_t decode_drawn(const decoder *d)
 }
 
 /* Inserts a finished sequence into the best `beam`, in order of score. */
-static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, double log_p)
+static void decode_insert(decoder *d, const int32_t *tokens, int64_t count, bool ended,
+                          double log_p)
 {
     double score = log_p / pow((double)(count + ended > 0 ? count + ended : 1), d->o.length_power);
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
     if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score) return;
-    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* of the one that drops out */
+    /* the memory of the sequence that is dropped */
+    int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens;
     own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.max_new_tokens + 1) * sizeof *own);
     if (!own) return;
     memcpy(own, tokens, (size_t)count * sizeof *own);
@@ -245,12 +248,12 @@ static void decode_one_by_one(decoder *d)
         eg_pop(d->o.cx, m);
     }
     if (!eg_error(d->o.cx))
-        found(d, d->tokens + d->o.prompts, d->length - d->o.prompts, ended, total);
+        decode_insert(d, d->tokens + d->o.prompts, d->length - d->o.prompts, ended, total);
 }
 
 /* -- beam search ------------------------------------------------------------------------------ */
 /* Inserts c into the `most` likeliest candidates so far, which are in order; of equal ones the
- * earlier stays in front. Returns how many there are. */
+ * earlier comes first. Returns the number of candidates. */
 static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, candidate c)
 {
     if (count == most && best[count - 1].log_p >= c.log_p) return count;
@@ -260,8 +263,8 @@ static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, can
     return count;
 }
 
-/* True if no live prefix can get among the best `beam` sequences: its score is at best its present
- * Σ ln p divided by the longest length to its power. */
+/* True if no unfinished prefix can become one of the best `beam` sequences: its score is at most
+ * its present Σ ln p divided by the longest length to its power. */
 static bool search_is_over(const decoder *d, double log_p)
 {
     return d->out.count == d->o.beam &&
@@ -269,12 +272,12 @@ static bool search_is_over(const decoder *d, double log_p)
                log_p / pow((double)d->o.max_new_tokens, d->o.length_power);
 }
 
-/* Beam search. In each step the likeliest continuations of all live prefixes either end, and are
- * candidates for the result, or become the next live prefixes. */
+/* Beam search. In each step the likeliest continuations of all unfinished prefixes either end, and
+ * are candidates for the result, or become the next prefixes. */
 static void decode_search(decoder *d)
 {
     const eg_decode_args *o = &d->o;
-    /* each row has one continuation that ends, so at least half of 2 · beam do not */
+    /* each prefix has one continuation that ends, so at least half of 2 · beam do not */
     int64_t live = 1, count, most = 2 * o->beam;
     candidate *best = eg_owner_alloc(d->owner, (size_t)most * sizeof *best);
     int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->room) * sizeof *next);
@@ -295,7 +298,7 @@ static void decode_search(decoder *d)
         for (int64_t k = 0; k < count && live < o->beam; k++) {
             const int32_t *old = d->tokens + best[k].row * d->length;
             if (best[k].token == o->end) {
-                found(d, old + o->prompts, n, true, best[k].log_p);
+                decode_insert(d, old + o->prompts, n, true, best[k].log_p);
                 continue;
             }
             int32_t *to = next + live * (d->length + 1);
@@ -308,10 +311,11 @@ static void decode_search(decoder *d)
         if (live && search_is_over(d, log_p[0])) live = 0;
     }
     for (int64_t r = 0; r < live && log_p; r++)
-        found(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false, log_p[r]);
+        decode_insert(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false,
+                      log_p[r]);
 }
 
-/* Allocates all that the search needs, whose size the options give, then runs it. */
+/* Allocates the memory of the search, whose size depends on the options, then runs it. */
 const eg_decoded *eg_decode_with(const eg_decode_args *given)
 {
     decoder *d, start = { .o = { .size = sizeof start.o } };

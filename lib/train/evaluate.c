@@ -1,7 +1,7 @@
-/* evaluate.c: the score of a network on the test set. Each thread computes whole blocks of
- * sequences, as in a training step (eg_grad_over without xs), and ranks have contiguous runs of
- * blocks. Every block has a score of its own; these are added in the order of the blocks, losses
- * along the tree of pairs, so that no bit depends on who computed which block. */
+/* evaluate.c: the score of a network on the test set. Each thread computes complete blocks of
+ * sequences, as in a training step (eg_grad_over without xs), and ranks compute consecutive blocks.
+ * Every block has a separate score; these are added in the order of the blocks, losses along the
+ * tree of pairs, so that the bits do not depend on which thread or rank computed which block. */
 #include "batch.h"
 #include <eingrad/grad.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 typedef struct evaluating {
     const eg__evaluating *o;
     int64_t blocks, leaves;
-    eg_score *score; /* of each block */
+    eg_score *score; /* by block */
 } evaluating;
 /* Returns the loss of test sequences [from, to), which are one block. */
 static eg_tensor *evaluating_block(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
@@ -31,7 +31,7 @@ static eg_tensor *evaluating_block(void *user, eg_ctx *cx, int64_t from, int64_t
 static int evaluating_taken(void *user, const eg_leaf_sum *s)
 {
     (void)user, (void)s;
-    return 0; /* evaluating_block has stored the score of each block, losses included */
+    return 0; /* evaluating_block has stored the score and the loss of each block */
 }
 /* Returns the leaves that a rank computes, and the blocks in them. */
 static eg_span evaluating_leaves(const evaluating *e, int64_t rank)
@@ -54,8 +54,8 @@ static bool evaluating_here(evaluating *e)
                          .leaves = (int)e->leaves, .from_leaf = own.from, .to_leaf = own.to,
                          .take = evaluating_taken, .serial = o->serial, .who = o->who);
 }
-/* Completes the scores with those of the other ranks, whose runs of blocks have at most `most`
- * blocks; `room` is for `most` scores of each rank. False after an error on any rank. */
+/* Adds the scores of the other ranks, which have at most `most` blocks; `room` has memory for
+ * `most` scores of each rank. False after an error on any rank. */
 static bool evaluating_gather(evaluating *e, int64_t most, eg_score *room)
 {
     eg_ranks *ranks = e->o->ranks;
@@ -70,7 +70,7 @@ static bool evaluating_gather(evaluating *e, int64_t most, eg_score *room)
     }
     return true;
 }
-/* Allocates scores of all blocks, room to gather them, and a loss of each block, when they are
+/* Allocates scores for all blocks, memory to gather them, and a loss for each block, when they are
  * first needed. NULL without memory. */
 static eg_score *evaluating_room(eg_batches *t, int64_t blocks, int64_t gathered)
 {

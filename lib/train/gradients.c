@@ -1,17 +1,17 @@
-/* gradients.c: compares the gradients of a trained model with differences. */
+/* gradients.c: compares the gradients of a trained model with finite differences. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
 
-/* ROWS: test examples; DIRECTIONS: for each tensor */
+/* ROWS: number of test examples; DIRECTIONS: number for each tensor */
 enum { ROWS = 4, DIRECTIONS = 3 };
-/* Relative to the largest slope: an error that counts as right, and one up to which a central
- * difference is not asked for more. */
+/* Relative to the largest slope: the tolerance, and the error up to which a central difference is
+ * not improved by extrapolation. */
 static const double right_to = 1e-6, central_to = 1e-8;
-/* The model copied to f64, and a batch of test examples. */
+/* A copy of the model in f64, and a batch of test examples. */
 typedef struct probe {
     eg_trainer *t;
-    eg_trainer copy; /* t with the copies in place of its parameters */
+    eg_trainer copy; /* t with the copies instead of its parameters */
     eg_params *params;
     eg_batch batch;
 } probe;
@@ -55,11 +55,11 @@ static double extrapolated(const probe *p, eg_tensor *x, const double *from, con
     return (4 * difference(p, x, from, sign, d) - difference(p, x, from, sign, 2 * d)) / 3;
 }
 
-/* The slopes of a tensor in its directions. */
+/* The slopes of a tensor along its directions. */
 typedef struct slopes {
     double analytic[DIRECTIONS], numeric[DIRECTIONS];
 } slopes;
-/* Returns the largest difference between the two in any direction; NAN if there is one. */
+/* Returns the largest difference between the two slopes along any direction; NaN if one is NaN. */
 static double slope_error(const slopes *s)
 {
     double most = 0;
@@ -102,8 +102,8 @@ static bool compare_slopes(const probe *p, int k, eg_tensor *g, slopes *s,
     eg_pop(p->t->cx, m);
     return !eg_error(p->t->cx);
 }
-/* Computes the slopes of all tensors, by extrapolation where central differences disagree. Sets the
- * largest numeric one. False after an error. */
+/* Computes the slopes of all tensors, with extrapolation where central differences disagree, and
+ * the largest numeric slope. False after an error. */
 static bool compare_tensors(const probe *p, int count, eg_tensor **g, slopes *all, double *largest)
 {
     for (int k = 0; k < count; k++)
@@ -133,8 +133,8 @@ static bool probe_open(probe *p)
     return p->batch.rows && !eg_params_copy(p->params, t->params);
 }
 
-/* A tensor passes if in each direction the two slopes differ by at most 1e-6 of the largest numeric
- * slope of all tensors. */
+/* A tensor passes if along each direction the two slopes differ by at most 1e-6 times the largest
+ * numeric slope of all tensors. */
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
     if (!eg__trainer_ready("trainer_check", t)) return -1;

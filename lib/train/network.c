@@ -1,13 +1,12 @@
-/* network.c: the networks that a trainer can train: rows, three of them built in, and the functions
- * that a trainer calls on any row.
- *
- * The trainer's options describe the built-in networks. A decoder is causal, so that padding at the
- * end is never attended to. */
+/* network.c: the networks that a trainer can train: structs of type eg_network, three of them built
+ * in, and the functions by which a trainer calls any of them. The trainer's options describe the
+ * built-in networks. A decoder is causal, so that padding at the end is never attended to. */
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
 
-/* -- encoder and decoder: an eg_transformer --------------------------------------------------- */
+/* -- encoder only or decoder only: an eg_transformer ------------------------------------------- */
+/* Makes the transformer of the trainer's options, with the sizes of the data. */
 static void *network_transformer(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
     eg_transformer_args a = { .size = sizeof a,
@@ -39,7 +38,7 @@ static eg_tensor *network_decode(const void *net, eg_ctx *cx, const eg_batch *b)
                               .gain = b->gain);
 }
 
-/* -- encoder beside a decoder: an eg_seq2seq -------------------------------------------------- */
+/* -- encoder and decoder: an eg_seq2seq -------------------------------------------------------- */
 static void *network_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
     eg_transformer_args a = { .size = sizeof a };
@@ -51,8 +50,8 @@ static void *network_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_ne
                           .rms = a.rms, .activation = a.activation, .gated = a.gated, .mha = a.mha);
 }
 
-/* The gain of an eg_seq2seq has self and cross attention of each decoder layer side by side; that
- * of a batch has part after part. */
+/* The gain of an eg_seq2seq alternates self and cross attention of each decoder layer; that of a
+ * batch has one part after another. */
 static eg_tensor *network_gain(const eg_seq2seq *net, const eg_batch *b)
 {
     if (!b->gain) return NULL;
@@ -84,7 +83,7 @@ static eg_tensor *network_translate(const void *net, eg_ctx *cx, const eg_batch 
                           .memory_weights = b->weights ? b->weights + 2 * n->layers : NULL);
 }
 
-/* -- the rows --------------------------------------------------------------------------------- */
+/* -- the built-in networks --------------------------------------------------------------------- */
 static const eg_network networks[] = {
     { .name = "encoder",
       .encoder = true,
@@ -125,6 +124,8 @@ int eg__network_parts(const eg_network *n)
     return count;
 }
 
+/* A name that a built-in network has is allowed only for that network, since checkpoints name
+ * it. */
 bool eg__network_sound(eg_ctx *cx, const eg_network *n)
 {
     const eg_network *same = n->name ? eg__network_find(n->name) : NULL;
@@ -140,10 +141,10 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
                    "name",
                    n->name);
     else if (n->source && n->encoder)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "trainer: network \"%s\" is an encoder, whose input is no source beside its "
-                   "tokens",
-                   n->name);
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "trainer: network \"%s\" is an encoder, which has no source in addition to its tokens",
+            n->name);
     else if (n->memory && !n->source)
         eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: network \"%s\" has a memory, but no source",
                    n->name);
@@ -157,7 +158,7 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
     return !eg_error(cx);
 }
 
-/* -- the functions that a trainer calls -------------------------------------------------------- */
+/* -- the functions by which a trainer calls a network ------------------------------------------ */
 void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
 {
     eg_trainer_args o = t->o;
@@ -166,7 +167,7 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
     void *net = eg_error(t->cx) ? NULL : t->network->make(p, &o, &sizes);
     if (!eg_error(t->cx) && (!net || !eg_params_count(p)))
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\" %s", t->network->name,
-                   net ? "has no parameters" : "was not made: its make returned NULL");
+                   net ? "has no parameters" : "its make() returned NULL");
     return eg_error(t->cx) ? NULL : net;
 }
 
@@ -201,8 +202,8 @@ const char *eg_trainer_attention(const eg_trainer *t, int k)
     return k >= 0 && k < eg_trainer_attentions(t) ? t->attention[k] : NULL;
 }
 
-/* Names the attentions "0", "1" … in a model of one part; else with the part's letter in front.
- * False without memory. */
+/* Names the attentions "0", "1" … in a model of one part; else with the part's letter before the
+ * number. False without memory. */
 bool eg__attention_names(eg_trainer *t)
 {
     int count = eg_trainer_attentions(t), layers = (int)t->o.layers;

@@ -1,6 +1,6 @@
-/* opt.c: optimisers: a row for each kind, their options, and the functions that read their state.
- * Moments are allocated with the optimiser and live as long as the parameters. Steps are in
- * opt_step.c. */
+/* opt.c: optimisers: a struct for each kind, their options, and the functions that read their
+ * state. Moments are allocated with the optimiser and are valid as long as the parameters. Steps
+ * are in opt_step.c. */
 #include <eingrad/train.h>
 #include "opt.h"
 #include "update.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- kinds: a row each ------------------------------------------------------------------------ */
+/* -- kinds, a struct for each ------------------------------------------------------------------ */
 typedef eg__opt_kind kind;
 
 static bool sgd_keeps(const eg_opt_args *o, int m)
@@ -63,7 +63,7 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, double lr, double limit,
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-/* True if an option is wrong; then also records an error. */
+/* True, after an error, if an option is wrong. */
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define RANGE(name, below)                        \
@@ -113,7 +113,7 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 }
 
 /* Makes the moment of a parameter, zeros of its shape, and adds it to the state that is saved.
- * Moments have an owner of their own, since an optimiser that is divided among ranks replaces them.
+ * Moments have a separate owner, since an optimiser that is divided among ranks replaces them.
  * False after an error. */
 static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
                          eg_tensor **x)
@@ -175,7 +175,7 @@ static bool make_state(eg_opt *op)
     return op->norms && (op->squares || !op->first[op->count]);
 }
 
-/* Makes an optimiser of the row's kind with all that its steps need. NULL after an error. */
+/* Makes an optimiser of this kind with all memory that its steps need. NULL after an error. */
 static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
@@ -216,7 +216,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     return make_state(op) ? op : NULL;
 }
 
-/* True if .lr_each and .clip_each have one number for each copy of the parameters; else records an
+/* True if .lr_each and .clip_each have one value for each copy of the parameters; else records an
  * error. */
 static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
 {
@@ -224,7 +224,7 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
     const char *list = o->lr_each ? "lr_each" : o->clip_each ? "clip_each" : NULL;
     if (list && !copies)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: .%s is for parameters with copies, and these have none", row->name, list);
+                   "%s: .%s is for parameters with copies, but these have none", row->name, list);
     else if (list && o->copies != copies)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: .%s has %lld number%s (.copies), but the parameters have %lld cop%s",

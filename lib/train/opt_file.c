@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The state of a divided optimiser is gathered from all ranks; rank 0 holds it whole until it is
+/* The state of a divided optimiser is gathered from all ranks; rank 0 has it until it is
  * written. */
 int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, bool good)
 {
@@ -38,17 +38,17 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
     return same;
 }
 
-/* True for a moment that is a sum or mean of squares: v of Adam, RMSprop and Adagrad, Adam's vmax.
- */
+/* True for a moment that is a sum or mean of squares: v of Adam, RMSprop and Adagrad, Adam's
+ * vmax. */
 static bool state_of_squares(const eg_named *one)
 {
     return !strncmp(one->name, "opt.v.", 6) || !strncmp(one->name, "opt.vmax.", 9);
 }
 
 /* True if a tensor of the state has values that can occur; else records an error. The first of
- * opt.counts is the number of steps, at most 2^53, which also goes to *steps; no other count, and
- * none of opt.skipped, is negative or greater than it; the learning rate is one that eg_opt_set_lr
- * takes; moments are finite, and those of squares not negative. */
+ * opt.counts is the number of steps, at most 2^53, which is also written to *steps; no other count,
+ * and none of opt.skipped, is negative or larger than it; the learning rate is one that
+ * eg_opt_set_lr accepts; moments are finite, and those of squares not negative. */
 static bool state_sound(const eg_opt *op, const eg_named *one, eg_tensor *x, const char *path,
                         int64_t *steps)
 {
@@ -74,19 +74,19 @@ static bool state_sound(const eg_opt *op, const eg_named *one, eg_tensor *x, con
                    one->name);
     else if (state_of_squares(one) && eg_size(x) && eg_item(eg_min(NULL, x)) < 0)
         eg_fail_as(cx, EG_ERROR_FILE,
-                   "%s: tensor \"%s\" holds squares, but has a negative number, %g", path,
+                   "%s: tensor \"%s\" contains squares, but has a negative element, %g", path,
                    one->name, eg_item(eg_min(NULL, x)));
     eg_pop(cx, m);
     return !eg_error(cx);
 }
 
-/* Returns the tensor of the file for an entry of the state; NULL if an older file has none. */
+/* Returns the file's tensor for an entry of the state; NULL if an older file has none. */
 static eg_tensor *state_at(const eg_safetensors *file, const eg_named *one)
 {
     const int at = eg_safetensors_find(file, one->name);
     return at < 0 ? NULL : eg_safetensors_at(file, at);
 }
-/* Older files do not have it, since no step skipped a parameter then. */
+/* Older files do not have it, since no step left out a parameter then. */
 static bool state_may_lack(const eg_named *one) { return !strcmp(one->name, "opt.skipped"); }
 
 /* True if each tensor of the file that is named as state belongs to this optimiser. Else records an
@@ -109,6 +109,7 @@ static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const cha
     return true;
 }
 
+/* Checks dtype, shape and values of every entry before anything is read. */
 bool eg__opt_fits(const eg_opt *op, const eg_safetensors *file, const char *path)
 {
     const eg_named *one;
@@ -144,8 +145,8 @@ bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
     return true;
 }
 
-/* True if the parameters have copies: each copy is saved in a file of its own. Then also records an
- * error. */
+/* True, after an error, if the parameters have copies, each of which is saved in a separate
+ * file. */
 static bool opt_has_copies(eg_opt *op, const char *who)
 {
     if (op->each)
@@ -165,7 +166,7 @@ int eg_opt_save(eg_opt *op, const char *path)
         op, path, (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL }, true);
 }
 
-/* All parameters and the whole state are compared with the file before any value changes. */
+/* All parameters and the complete state are compared with the file before any value changes. */
 int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
     if (!eg__opt_there("opt_resume", op) || eg_error(op->cx) || opt_has_copies(op, "opt_resume"))

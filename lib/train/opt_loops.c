@@ -1,22 +1,22 @@
-/* opt_loops.c: the loops of an optimiser's step over numbers, chunk by chunk on all threads. A
- * chunk has the same bits whichever thread, or rank, computes it. */
+/* opt_loops.c: the loops of an optimiser's step over elements, chunk by chunk on all threads. The
+ * bits of a chunk do not depend on the thread or rank that computes it. */
 #include "opt.h"
 #include <string.h>
 
-/* estimated nanoseconds for one element */
+/* estimated time for one element, in nanoseconds */
 static const double norm_ns = 0.15, update_ns = 0.6;
 
 typedef struct opt_loop {
     eg_opt *op;
-    int64_t from;              /* the first chunk */
-    double limit, scale;       /* of opt_norm_piece */
-    const eg__coefficients *c; /* of opt_update_piece */
+    int64_t from;              /* number of the first chunk */
+    double limit, scale;       /* used by opt_norm_piece */
+    const eg__coefficients *c; /* used by opt_update_piece */
 } opt_loop;
 /* Returns the parameter to which a chunk belongs. */
 static int opt_parameter(const eg_opt *op, int64_t chunk)
 {
     int low = 0, high = op->count - 1;
-    while (low < high) { /* the last one whose first chunk is not behind it */
+    while (low < high) { /* finds the last parameter whose first chunk is not after it */
         const int middle = (low + high + 1) / 2;
         if (op->first[middle] <= chunk)
             low = middle;
@@ -25,13 +25,13 @@ static int opt_parameter(const eg_opt *op, int64_t chunk)
     }
     return low;
 }
-/* Returns the numbers of parameter k that lie in a chunk. */
+/* Returns the elements of parameter k that are in a chunk. */
 static eg_span opt_numbers(const eg_opt *op, int k, int64_t chunk)
 {
     const int64_t from = (chunk - op->first[k]) * EG__CHUNK, to = from + EG__CHUNK;
     return (eg_span){ from, to < op->size[k] ? to : op->size[k] };
 }
-/* Returns how many numbers of parameters from ≤ k < to this rank has. */
+/* Returns how many elements of parameters from ≤ k < to this rank has. */
 static double opt_count(const eg_opt *op, int from, int to)
 {
     double n = 0;
@@ -43,7 +43,7 @@ static double opt_count(const eg_opt *op, int from, int to)
 }
 static bool opt_wide(const eg_opt *op, int k) { return eg_type(op->x[k]) == EG_F64; }
 
-/* Measures one chunk of the gradients. */
+/* Computes the norms of one chunk of the gradients. */
 static void opt_norm_piece(void *user, int64_t piece)
 {
     const opt_loop *l = user;
@@ -68,7 +68,7 @@ void eg__opt_norms(eg_opt *op, double limit, double scale)
 }
 
 /* Updates one chunk of the parameters, and of their moments, which begin with this rank's first
- * number. */
+ * element. */
 static void opt_update_piece(void *user, int64_t piece)
 {
     const opt_loop *l = user;

@@ -1,5 +1,5 @@
-/* opt_shard.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps the
- * moments of its range of chunks and updates the parameters there; then all ranks gather the
+/* opt_shard.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank stores
+ * the moments of its range of chunks and updates the parameters there; then all ranks gather the
  * parameters. */
 #include "data.h"
 #include "opt.h"
@@ -11,7 +11,7 @@ eg_span eg__opt_chunks(const eg_opt *op)
 {
     return op->ranks ? op->range[eg_ranks_rank(op->ranks)] : (eg_span){ 0, op->first[op->count] };
 }
-/* Returns the range of parameter k's numbers that lie in a range of chunks. */
+/* Returns the elements of parameter k that are in a range of chunks. */
 static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
 {
     const int64_t n = op->size[k], end = op->first[k + 1],
@@ -43,9 +43,9 @@ static char *divided_bytes(eg_tensor *x)
 {
     return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
 }
-/* Copies this rank's numbers of each parameter to their positions in room, gathers there, and
- * copies everything to `whole`. They are read from `part`, which has only these numbers, or is
- * `whole`. False after an error. */
+/* Copies this rank's elements of each parameter to their offsets in room, gathers there, and copies
+ * everything to `whole`. They are read from `part`, which has only these elements, or is `whole`.
+ * False after an error. */
 static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
 {
     const size_t width = divided_width(op);
@@ -70,7 +70,7 @@ bool eg__opt_gather(eg_opt *op, void *room)
     return !op->ranks || divided_gather(op, op->x, op->x, room);
 }
 
-/* Sends this rank's numbers of a moment of parameter k to rank 0, which writes them to `whole`.
+/* Sends this rank's elements of a moment of parameter k to rank 0, which writes them to `whole`.
  * False after an error. */
 static bool divided_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
 {
@@ -100,7 +100,7 @@ eg_tensor *eg_opt_gather_state(eg_opt *op, int k)
             if (!eg_ranks_rank(op->ranks)) whole = eg_zeros_like(op->x[i]);
             return !eg_ranks_barrier(op->ranks) && divided_send(op, i, x, whole) ? whole : NULL;
         }
-    return x; /* counts, which are the same on every rank */
+    return x; /* counts are the same on every rank */
 }
 
 /* -- dividing --------------------------------------------------------------------------------- */
@@ -114,7 +114,8 @@ eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **roo
                  : NULL;
 }
 /* Makes a new tensor for each moment of the optimiser, all in one new owner: of the size of a range
- * of chunks, or of the whole moment if `range` is NULL. Returns the owner; NULL after an error. */
+ * of chunks, or of the complete moment if `range` is NULL. Returns the owner; NULL after an
+ * error. */
 static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
 {
     eg_owner *owner = eg_owner_sibling(op->held);
@@ -146,7 +147,7 @@ static void divided_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[
     eg_owner_close(op->held);
     op->held = owner;
 }
-/* Gives every rank all moments again. False after an error. */
+/* Gathers all moments on every rank again. False after an error. */
 static bool divided_undo(eg_opt *op)
 {
     char *room = NULL;
@@ -185,6 +186,8 @@ static bool divided_agree(eg_opt *op, eg_ranks *r)
     return !eg_ranks_agree(r, "the parameters and moments", text);
 }
 
+/* Everything that can fail is allocated before the ranks agree; afterwards each rank copies its
+ * range of the moments and frees the rest. */
 int eg_opt_shard(eg_opt *op, eg_ranks *r)
 {
     if (!eg__opt_there("opt_shard", op)) return -1;

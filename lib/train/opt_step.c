@@ -1,5 +1,5 @@
-/* opt_step.c: a step of an optimiser: first all checks that may refuse it, then all that changes
- * values. */
+/* opt_step.c: a step of an optimiser: first all checks that may refuse it, then everything that
+ * changes values. */
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include "opt.h"
@@ -36,8 +36,8 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
     return false;
 }
 
-/* Records an error: the gradient of parameter k is not finite. To name the operation that made it
- * so, runs the reverse sweep once more with tracing. */
+/* Records the error that the gradient of parameter k is not finite. To name the operation that
+ * computed it, runs the backward pass again with tracing. */
 static void not_finite(eg_opt *op, int k, double value)
 {
     char origin[700] = "";
@@ -72,8 +72,8 @@ static bool opt_point(eg_opt *op, eg_tensor *const *g)
 }
 
 /* Computes ‖g‖ after clipping by value, and the largest |g| before it: sums of squares over chunks,
- * then along the tree of all chunks, so that ranks can share the work. False after an error, also
- * if a gradient on another rank is not finite. */
+ * which are added along the tree of all chunks, so that ranks can share the work. False after an
+ * error, also if a gradient on another rank is not finite. */
 static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
 {
     const eg_span all = { 0, op->first[op->count] };
@@ -90,7 +90,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     eg__opt_norms(op, limit, 1);
     if (!eg__opt_statistic(op, op->squares) || !eg__opt_statistic(op, op->largest)) return false;
     for (int k = 0; k < op->count; k++) {
-        double of = 0; /* a NaN is reported before an infinity */
+        double of = 0; /* a NaN is reported rather than an infinity */
         for (int64_t c = op->first[k]; c < op->first[k + 1]; c++)
             of = isnan(of) || op->largest[c] < of ? of : op->largest[c];
         if (!isfinite(of)) {
@@ -107,7 +107,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
     double clipped = fmin(most, limit);
     *largest = most;
     *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
-    if (isinf(*norm)) { /* squares of finite numbers can overflow */
+    if (isinf(*norm)) { /* squares of finite values can overflow */
         eg__opt_norms(op, limit, 1 / clipped);
         if (!eg__opt_statistic(op, op->squares)) return false;
         *norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
@@ -116,7 +116,7 @@ static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
 }
 
 /* True if the square of the largest |g| can be represented in the moments' dtype; else records an
- * error: a moment that overflowed would never let its parameter move again. */
+ * error: with an infinite moment a parameter would never change again. */
 static bool squares_fit(eg_opt *op, double largest)
 {
     bool narrow = eg_type(op->x[0]) == EG_F32;
@@ -151,7 +151,7 @@ static bool update_parameters(eg_opt *op)
     counts[COUNT_NORM_CLIPPED] += coef < 1;
     counts[COUNT_VALUE_CLIPPED] += largest > limit;
     for (int k = 0; k < op->count; k++) skipped[k] += !op->at[k];
-    for (int k = 0, end; k < op->count; k = end) { /* parameters in their t-th step */
+    for (int k = 0, end; k < op->count; k = end) { /* consecutive parameters in their t-th step */
         const int64_t t = counts[COUNT_STEPS] - skipped[k];
         end = k + 1;
         if (!op->at[k]) continue;
@@ -162,8 +162,9 @@ static bool update_parameters(eg_opt *op)
     return true;
 }
 
-/* Runs in the context's floating-point mode (eg_flush), like operations. Ranks meet before they
- * compare what they measured, and each has all parameters when it returns. */
+/* Runs in the context's floating-point mode (eg_flush), as operations do. Ranks agree that they
+ * have no error before they compare their norms, and each has all parameters when the function
+ * returns. */
 int eg__opt_update(eg_opt *op, bool good, void *room)
 {
     if (!eg__opt_agree(op, good)) return -1;
@@ -179,8 +180,8 @@ static int opt_host(void *args, int count, eg_tensor *const *g)
     (void)count;
     return opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
 }
-/* Updates with gradients that every rank has whole. good: this rank has no error so far. Returns 0;
- * −1 after an error. */
+/* Updates with gradients that every rank has completely. good: this rank has no error so far.
+ * Returns 0; −1 after an error. */
 static int update(eg_opt *op, bool good, eg_tensor *const *g)
 {
     if (!op->ranks) return good ? eg_host_call(op->cx, opt_host, &op, sizeof op, op->count, g) : -1;
@@ -215,8 +216,8 @@ static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
     for (int64_t c = 0; c < copies; c++) op->each[c]->at[k] = g ? at + c * bytes : NULL;
     return true;
 }
-/* Does each copy's step with its part of the gradients. Afterwards the parameters count as written
- * to. Returns 0; −1 after an error. */
+/* Computes each copy's step with its part of the gradients. Afterwards the versions of the
+ * parameters are increased. Returns 0; −1 after an error. */
 static int each_host(void *args, int count, eg_tensor *const *g)
 {
     eg_opt *op = *(eg_opt **)args;
@@ -229,7 +230,8 @@ static int each_host(void *args, int count, eg_tensor *const *g)
             eg_fail_in(op->cx, "copy %lld", (long long)c);
             good = false;
         }
-    for (int k = 0; k < op->count && !eg_error(op->cx); k++) { /* the copies' numbers changed */
+    /* the elements of the copies have changed */
+    for (int k = 0; k < op->count && !eg_error(op->cx); k++) {
         eg_tensor *all = eg_copies_stack(op->x[k]);
         if (eg_type(all) == EG_F64)
             (void)eg_mut_f64(all);
@@ -244,7 +246,7 @@ static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
     return good ? eg_host_call(op->cx, each_host, &op, sizeof op, op->count, g) : -1;
 }
 
-/* -- what the user calls ---------------------------------------------------------------------- */
+/* -- public functions -------------------------------------------------------------------------- */
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
     if (!op) {
@@ -263,12 +265,12 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 }
 
 /* Refuses a loss that is not finite. In the run of a captured step the error cannot name the
- * operation that made it. */
+ * operation that computed it. */
 static int loss_host(void *args, int count, eg_tensor *const *x)
 {
     eg_opt *op = *(eg_opt **)args;
     (void)count;
-    const double value = eg_item(x[0]), shown = isnan(value) ? (double)NAN : value; /* no "-nan" */
+    const double value = eg_item(x[0]), shown = isnan(value) ? (double)NAN : value; /* not "-nan" */
     if (isfinite(value) || eg_error(op->cx)) return eg_error(op->cx) != NULL;
     if (op->loss)
         eg_fail_as(op->cx, EG_ERROR_MISUSE,
@@ -279,7 +281,7 @@ static int loss_host(void *args, int count, eg_tensor *const *x)
                    op->kind->name, shown);
     return -1;
 }
-/* The same for the loss of each copy. */
+/* As loss_host, for the loss of each copy. */
 static int losses_host(void *args, int count, eg_tensor *const *x)
 {
     eg_opt *op = *(eg_opt **)args;
@@ -299,7 +301,7 @@ static int losses_host(void *args, int count, eg_tensor *const *x)
     eg_nograd(op->cx, was);
     return eg_error(op->cx) != NULL;
 }
-/* True if the loss is finite; else records an error. True also if it is not a single float, which
+/* True if the loss is finite; else records an error. Also true if it is not a single float, which
  * eg_grad refuses. */
 static bool loss_is_finite(eg_opt *op, eg_tensor *loss)
 {
@@ -322,13 +324,13 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
                    op->kind->name);
     if (!eg_error(op->cx) && op->each && eg_copies_of(loss) != eg_copies_of(op->x[0]))
         eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                   "%s: the loss has not the copies of the parameters: what made it reads none of "
-                   "them, or added them up",
+                   "%s: the loss does not have the copies of the parameters: it depends on none of "
+                   "them, or adds them up",
                    op->kind->name);
     return !eg_error(op->cx) && loss_is_finite(op, loss);
 }
 
-/* Gradients and update in one scope, so that all temporaries are freed with it. */
+/* Gradients and update are in one scope, so that all temporaries are freed with it. */
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
     char reason[700];

@@ -1,17 +1,17 @@
-/* probe.c: tests of a network that a trainer makes before the first step, on a few test examples.
- * A built-in model is called once, since some options are read only then. Of a user's own network
- * they tell whether the logits have the right shape, the loss reaches every parameter, the network
- * has state besides its parameters or changes the context's, examples depend on each other, or
- * positions on later ones. */
+/* probe.c: tests of a network on a few test examples, before the first step. A built-in model is
+ * called once, since some options are read only then. For a user's own network the tests check
+ * whether the logits have the right shape, the loss depends on every parameter, the network has
+ * state besides its parameters or changes the context's, examples depend on each other, and
+ * positions depend on later ones. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
 #include <stdio.h>
 
-enum { PROBED = 4 }; /* examples */
+enum { PROBED = 4 }; /* number of examples */
 typedef struct probing {
     eg_trainer *t;
-    bool own;     /* the network is the user's */
+    bool own;     /* the network is a user's own */
     char who[96]; /* "trainer: network …" */
     eg_batch batch;
     eg_tensor *logits; /* of the batch */
@@ -22,9 +22,10 @@ static double probing_number(eg_tensor *x, const void *at, int64_t k)
     return eg_type(x) == EG_F64 ? ((const double *)at)[k] : (double)((const float *)at)[k];
 }
 
-/* Compares numbers [from, from + count) of x with the first `count` of y. Returns the index of the
- * first pair that differs by more than `share` times the largest finite number of y; −1 if there is
- * none. NaN is equal to NaN, and an infinity to itself: a class that a mask forbids has −∞. */
+/* Compares elements [from, from + count) of x with the first `count` of y. Returns the index of the
+ * first pair that differs by more than `share` times the largest finite element of y; −1 if there
+ * is none. NaN counts as equal to NaN, and an infinity to itself: a class that a mask forbids has
+ * −∞. */
 static int64_t probing_differs(eg_tensor *x, int64_t from, eg_tensor *y, int64_t count,
                                double share, double pair[2])
 {
@@ -44,7 +45,7 @@ static int64_t probing_differs(eg_tensor *x, int64_t from, eg_tensor *y, int64_t
     return -1;
 }
 
-/* The logits of a batch as a block's loss, so that eg_block_call tests what they do to the
+/* The logits of a batch as a block's loss, so that eg_block_call tests whether they change the
  * context. */
 typedef struct probing_call {
     const eg_trainer *t;
@@ -58,6 +59,7 @@ static eg_tensor *probing_logits(void *user, eg_ctx *cx, int64_t from, int64_t t
     return c->logits = eg__network_logits(c->t, cx, c->batch, NULL);
 }
 
+/* Calls the network on a batch and checks shape and dtype of its logits. NULL after an error. */
 static eg_tensor *probing_run(const probing *p, const eg_batch *b)
 {
     eg_ctx *cx = p->t->cx;
@@ -74,7 +76,7 @@ static eg_tensor *probing_run(const probing *p, const eg_batch *b)
     return x;
 }
 
-/* True if the loss reaches every parameter; else records an error. */
+/* True if the loss depends on every parameter; else records an error. */
 static bool probing_paths(const probing *p)
 {
     eg_ctx *cx = p->t->cx;
@@ -113,14 +115,13 @@ static bool probing_state(const probing *p)
                   at = again ? probing_differs(p->logits, 0, again, n, 0, pair) : -1;
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
-                   "%s: logit %lld of the first batch is %g, and %g when it is computed again: the "
+                   "%s: logit %lld of the first batch is %g, but %g when it is computed again: the "
                    "network has state outside its parameters, or draws random numbers",
                    p->who, (long long)at, pair[0], pair[1]);
     return !eg_error(p->t->cx);
 }
 
-/* True if the last example alone gives the logits that it has in the batch; else records an
- * error. */
+/* True if the last example alone has the same logits as in the batch; else records an error. */
 static bool probing_examples(const probing *p)
 {
     double pair[2];
@@ -133,11 +134,10 @@ static bool probing_examples(const probing *p)
                                                alone, length * classes, share, pair)
                              : -1;
     if (at >= 0)
-        eg_fail_as(
-            p->t->cx, EG_ERROR_MISUSE,
-            "%s: it is no sum over examples: a logit of one is %g in a batch of %lld, and %g "
-            "alone; examples of a batch must not depend on each other",
-            p->who, pair[0], (long long)rows, pair[1]);
+        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                   "%s: the loss is not a sum over examples: a logit of one example is %g in a "
+                   "batch of %lld, but %g alone; examples of a batch must not depend on each other",
+                   p->who, pair[0], (long long)rows, pair[1]);
     return !eg_error(p->t->cx);
 }
 
@@ -158,8 +158,8 @@ static bool probing_order(const probing *p)
         other ? probing_differs(p->logits, 0, other, last * classes, share, pair) : -1;
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
-                   "%s: a logit at place %lld is %g, and %g when the token at place %lld is "
-                   "another: it reads what it has to predict",
+                   "%s: a logit at position %lld is %g, but %g if the token at position %lld is "
+                   "changed: the network reads what it has to predict",
                    p->who, (long long)(at / classes), pair[0], pair[1], (long long)last);
     return !eg_error(p->t->cx);
 }
@@ -170,9 +170,9 @@ bool eg__network_probe(eg_trainer *t)
     snprintf(p.who, sizeof p.who, "trainer: network \"%.60s\"", t->network->name);
     const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
-    if (p.own) eg_nograd(t->cx, false); /* paths need a history */
+    if (p.own) eg_nograd(t->cx, false); /* finding paths requires a history */
     eg_mark m = eg_push(t->cx);
-    if (!t->data->free_text || t->data->tokens) { /* false: the text was left out of the data */
+    if (!t->data->free_text || t->data->tokens) { /* false if the data contain no text */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
         p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
     }

@@ -24,7 +24,7 @@ static const struct {
 static const struct {
     const char *name;
     eg_opt *(*make)(const eg_opt_args *);
-    bool momentum; /* reads it */
+    bool momentum; /* has the option momentum */
 } optimisers[] = { { "adam", eg_adam_with, false },
                    { "adamw", eg_adamw_with, false },
                    { "sgd", eg_sgd_with, true },
@@ -39,7 +39,7 @@ static const char *norm_name(int k) { return k < NORMS ? norms[k].name : NULL; }
 static const char *ffn_name(int k) { return k < FFNS ? ffns[k].name : NULL; }
 static const char *optimiser_name(int k) { return k < OPTIMISERS ? optimisers[k].name : NULL; }
 
-/* Returns the number of a name, 0 for NULL; −1 after an error. */
+/* Returns the index of a name, 0 for NULL; −1 after an error. */
 static int recipe_named(eg_ctx *cx, const char *what, const char *(*name)(int), const char *given)
 {
     char all[96] = "";
@@ -54,7 +54,7 @@ static int recipe_named(eg_ctx *cx, const char *what, const char *(*name)(int), 
 /* -- the options of an attention -------------------------------------------------------------- */
 typedef struct recipe {
     eg_mha_args mha;
-    bool linear; /* mha.linear points to this: */
+    bool linear; /* mha.linear points to this struct: */
     eg_linear_attention_args line;
 } recipe;
 typedef enum recipe_kind { COUNT, NUMBER, TRUTH, STRING, KIND, NO_COUNT, NO_POINTER } recipe_kind;
@@ -101,12 +101,13 @@ static const struct recipe_row {
 #undef LINE
 enum { ROWS = sizeof rows / sizeof *rows };
 
+/* Returns a copy of the options of an attention, with the struct of .linear. */
 static recipe recipe_of(const eg_mha_args *given)
 {
     recipe r = { .mha = { .size = sizeof r.mha } };
     if (!given) return r;
     eg_options(&r.mha, sizeof r.mha, given);
-    if (!given->size) r.mha = *given; /* a struct without .size uses all of its members */
+    if (!given->size) r.mha = *given; /* a struct without .size has all of its members set */
     r.mha.size = sizeof r.mha;
     const eg_linear_attention_args *l = r.mha.linear;
     if ((r.linear = l != NULL)) {
@@ -201,7 +202,7 @@ bool eg__recipe_copy(eg_owner *owner, eg_ctx *cx, eg_trainer_args *o)
     return !o->attention || (o->attention = recipe_keep(owner, &r));
 }
 
-/* -- use -------------------------------------------------------------------------------------- */
+/* -- applying the options ---------------------------------------------------------------------- */
 void eg__recipe_block(eg_ctx *cx, const eg_trainer_args *o, eg_transformer_args *to)
 {
     const int norm = recipe_named(cx, "norm", norm_name, o->norm),
@@ -249,7 +250,7 @@ int eg__recipe_print(const eg_trainer_args *o, char *out, size_t room)
     return (int)n;
 }
 
-/* Sets one option from its line; false after an error. */
+/* Sets one option from its line. False after an error. */
 static bool recipe_line(eg_ctx *cx, eg_owner *owner, recipe *r, eg_trainer_args *o,
                         const char *name, const char *value, const char *path)
 {

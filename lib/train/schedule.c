@@ -1,11 +1,11 @@
-/* schedule.c: learning-rate schedules: a row for each decay, whose function gives the factor of a
- * step; and the checks of a schedule. */
+/* schedule.c: learning-rate schedules: a table entry for each decay, whose function computes the
+ * factor of a step; and the checks of a schedule. */
 #include <eingrad/train.h>
 #include "opt.h"
 #include <math.h>
 
 static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
-/* Returns how much of the way from the warm-up to the end is done, in [0, 1]. */
+/* Returns the share of the steps between warm-up and end that is done, in [0, 1]. */
 static double opt_share(const eg_schedule *s, double k)
 {
     double way = (double)s->steps - (double)s->warmup;
@@ -48,7 +48,7 @@ static double steps(const eg_schedule *s, double k)
     return pow(s->gamma > 0 ? s->gamma : 0.1, times);
 }
 
-/* Returns how much of the decay of wsd is over, in [0, 1]. */
+/* Returns the share of the decay of wsd that is done, in [0, 1]. */
 static double wsd_decayed(const eg_schedule *s, double k)
 {
     double all = (double)s->steps, length = (double)s->decay_steps;
@@ -63,9 +63,9 @@ static double wsd_sqrt(const eg_schedule *s, double k)
 
 static const struct decay {
     const char *name;
-    double (*factor)(const eg_schedule *, double k); /* k: steps since the warm-up */
-    bool own_warmup;                                 /* false: the warm-up is linear */
-    bool ends;                                       /* it depends on `steps` and `last` */
+    double (*factor)(const eg_schedule *, double k); /* k: number of steps since the warm-up */
+    bool own_warmup; /* it has a warm-up of its own; false: the warm-up is linear */
+    bool ends;       /* it depends on `steps` and `last` */
 } decays[] = {
     [EG_CONSTANT] = { "constant", opt_constant, false, false },
     [EG_LINEAR] = { "linear", opt_linear, false, true },
@@ -92,6 +92,7 @@ double eg_schedule_factor(const eg_schedule *s, int64_t step)
     return decays[s->decay].factor(s, (double)step - (double)s->warmup);
 }
 
+/* Errors name the option; an option that the decay does not use is refused. */
 bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 {
     long long w = (long long)s->warmup, all = (long long)s->steps,

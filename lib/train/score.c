@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BLOCK = 8 }; /* sequences that a thread computes at a time in eg_batches_score */
+enum { BLOCK = 8 }; /* number of sequences that a thread computes at a time in eg_batches_score */
 
 /* -- tensors ---------------------------------------------------------------------------------- */
 /* The arrays of a batch. */
@@ -21,7 +21,7 @@ typedef enum batch_array {
 static const struct {
     const char *name;
     eg_dtype dtype;
-    size_t width, at; /* of a number; of the pointer in the batch */
+    size_t width, at; /* size of an element; offset of the pointer in the batch */
 } arrays[] = { [TOKENS] = { "tokens", EG_I32, sizeof(int32_t), offsetof(eg_batch, tokens) },
                [TARGETS] = { "targets", EG_I32, sizeof(int32_t), offsetof(eg_batch, target) },
                [KEEP] = { "mask", EG_BOOL, sizeof(bool), offsetof(eg_batch, keep) },
@@ -37,8 +37,7 @@ static const void *batch_array_of(const eg_batch *b, batch_array which)
     memcpy(&array, (const char *)b + arrays[which].at, sizeof array);
     return array;
 }
-/* Arguments of a host call: the rows of the current block, which each run reads from the whole
- * batch. */
+/* Arguments of a host call: the rows of the current block, which each run reads from the batch. */
 typedef struct batch_rows {
     eg_ctx *cx;
     const eg_batch *full_batch;
@@ -120,8 +119,8 @@ eg_tensor *eg_batch_loss(eg_ctx *cx, const eg_batch *b, eg_tensor *logits, doubl
                                          .ignore = EG_OFF, .smoothing = smoothing, .each = true));
 }
 
-/* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
- * is right at each place given the right tokens before it (by induction over positions). One
+/* Greedy decoding of an autoregressive model gives the exact answer if and only if the model is
+ * right at each position given the right tokens before it (by induction over positions). One
  * forward pass can therefore count the exact answers. */
 eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logits)
 {
@@ -142,8 +141,7 @@ eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logi
     return s;
 }
 
-/* True if x has the shape and dtype of this batch's logits; else records an error with those that
- * it has. */
+/* True if x has the shape and dtype of this batch's logits; else records an error with both. */
 bool eg__batch_logits_fit(eg_ctx *cx, const eg_batches *t, const char *who, const eg_batch *b,
                           eg_tensor *x)
 {

@@ -17,10 +17,12 @@ void eg__step_over_again(eg_opt *op)
 typedef struct step_over_part {
     double value;
     int64_t count;
-    bool known; /* it is a finite number with a count that a block may have, and no random draw was
-                 * made for it */
+    /* it is a finite number with a count that a block may have, and no random draw was made for
+     * it */
+    bool known;
     bool f64;
 } step_over_part;
+/* Computes the loss of examples [from, to) and its count, in a separate scope. */
 static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
                                     int64_t to)
 {
@@ -37,8 +39,8 @@ static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int6
     return p;
 }
 /* True if the loss of the first examples equals the sum of the losses of its two parts, without
- * dropout; else records an error. A loss that fails, or draws in eg_eval, too, is not compared: the
- * step then reports the error. */
+ * dropout; else records an error. A loss that fails, or that draws even in evaluation mode, is not
+ * compared: the step then reports the error. */
 static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
@@ -67,8 +69,8 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
                    (long long)one.count + (long long)two.count);
     else if (fabs(all.value - sum) > (all.f64 ? 1e-9 : 1e-4) * size)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up what "
-                   "each gives, and leave the division by the count to the step",
+                   "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up the "
+                   "losses of the examples, and leave the division by the count to the step",
                    o->who, whole, all.value, parts, sum);
     else
         op->sum = o->loss;
@@ -92,7 +94,7 @@ static int step_over_take(void *user, const eg_ranks_gradient *g)
     op->tree = NULL;
     return bad;
 }
-/* Gradients and update in one scope, so that all temporaries are freed with it. */
+/* Gradients and update are in one scope, so that all temporaries are freed with it. */
 int eg_step_over_with(const eg_step_over_args *given)
 {
     eg_step_over_args o = { .size = sizeof o };
@@ -110,7 +112,7 @@ int eg_step_over_with(const eg_step_over_args *given)
         return -1;
     }
     if (!eg_error(op->cx) && !eg_block_range(op->cx, NULL, NULL)) {
-        /* before the loss is called: it would call this again, without end */
+        /* before the loss is called, which would call this function again without end */
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", o.who);
         return -1;
     }
@@ -119,7 +121,7 @@ int eg_step_over_with(const eg_step_over_args *given)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",
                    o.who);
     const bool good = !eg_error(op->cx) && (!o.loss || step_over_is_sum(op, &o));
-    if (!good && !ranks) return -1; /* ranks must meet before they return */
+    if (!good && !ranks) return -1; /* ranks must agree before they return */
     const eg_grad_over_args over = { .size = sizeof over,
                                      .cx = op->cx,
                                      .loss = o.loss,

@@ -1,11 +1,11 @@
-/* task.c: sequence tasks, one row each. An example is a pure function of (seed, number), so that a
- * run can start anywhere in the stream. */
+/* task.c: sequence tasks, a table entry for each. An example is a pure function of (seed, number),
+ * so that a run can start anywhere in the stream. */
 #include <eingrad/train.h>
 #include "data.h"
 #include <string.h>
 
-/* -- rng: a counter-based hash, Stafford's variant 13 of the murmur finaliser (as in SplitMix64,
- * Steele et al. 2014) */
+/* -- random numbers: a counter-based hash, Stafford's variant 13 of the murmur finaliser (as in
+ * SplitMix64, Steele et al. 2014) -- */
 uint64_t eg__train_mix(uint64_t x)
 {
     x += 0x9e3779b97f4a7c15u;
@@ -111,8 +111,8 @@ static int times(const eg_example *e, int length, int symbol)
 }
 
 enum { INDUCTION = 32 };
-/* induction: the last symbol occurred exactly once before; the answer is the symbol after it
- * there. */
+/* induction: the last symbol occurred exactly once before; the answer is the symbol after that
+ * occurrence. */
 static void induction(eg_rng *rng, eg_example *e)
 {
     int once[INDUCTION], count;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { EVERY = 25 }; /* steps between evaluations that depend on the batch */
+enum { EVERY = 25 }; /* number of steps between evaluations, where they depend on the batch */
 
 static double now(void)
 {
@@ -45,7 +45,7 @@ static bool trainer_network(eg_trainer_args *o)
     return true;
 }
 
-/* True if a user's own network is given no options of the built-in models; else records an
+/* True if no options of the built-in models are given with a user's own network; else records an
  * error. */
 static bool trainer_own(const eg_trainer_args *o)
 {
@@ -123,7 +123,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
 }
 
 /* Without a schedule the rate decays by a cosine to 1/20. If a decay has an end and none is given,
- * it ends with the steps; then, and with noam, a warm-up that is not given is the task's. */
+ * it ends with the last step; then, and with noam, a warm-up that is not given is the task's. */
 static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
 {
     eg_schedule *s = &o->schedule;
@@ -137,7 +137,7 @@ static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
     if (s->decay == EG_NOAM && !s->d_model) s->d_model = o->d_model;
 }
 
-/* With noam lr is a factor of its rate; returns the one that makes the largest rate 1. */
+/* With noam, lr is a factor of its rate; returns the factor with which the largest rate is 1. */
 static double noam_scale(const eg_trainer_args *o)
 {
     const eg_schedule *s = &o->schedule;
@@ -146,7 +146,7 @@ static double noam_scale(const eg_trainer_args *o)
                : 1;
 }
 
-/* Fills in the defaults, some of which depend on the data. False after an error: an option is
+/* Fills in the defaults, some of which depend on the data. False, after an error, if an option is
  * invalid. */
 static bool defaults(eg_trainer_args *o)
 {
@@ -200,11 +200,11 @@ static double mean_positions(eg_trainer *t)
 
 /* Returns the number of sequences in a block: of 1, 2, 4 … up to a quarter of the batch, so that
  * four threads or ranks have work, the number for which a step moves the fewest bytes between
- * memory and a cache of CACHE bytes. Each block goes over the parameters WEIGHTS times: twice to
- * read them, and to write and to read its gradient and the sum's; calling its operations takes the
- * time of CALLS bytes. Activations are read again by the reverse sweep; those that do not fit into
- * the cache count PASSES times. Only sizes decide, never the machine, since the cut decides the
- * bits. */
+ * memory and a cache of CACHE bytes. Each block reads or writes the parameters WEIGHTS times: it
+ * reads them twice, and writes and reads its gradient and the sum's; the time of calling its
+ * operations is that of CALLS bytes. Activations are read again by the backward pass; those that do
+ * not fit into the cache count PASSES times. The result depends only on sizes, not on the machine,
+ * since it determines the bits. */
 static int64_t trainer_block(eg_trainer *t)
 {
     enum { CACHE = 1 << 20, CALLS = 1 << 20, WEIGHTS = 6, PASSES = 4 };
@@ -227,19 +227,19 @@ static int64_t trainer_block(eg_trainer *t)
     }
 }
 
-/* True if a model with these lengths has positions for the data's longest example; else records an
- * error. */
+/* True if a model with these lengths has enough positions for the data's longest example; else
+ * records an error. */
 static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t needed)
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld positions, but %s needs %lld",
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: the model has %lld positions, but %s needs %lld",
                    r->path, (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
 
-/* Returns the row with all members, those that a smaller .size leaves out being 0: the row of a
- * program that was compiled with an older header. Without .size all members are there. */
+/* Returns the struct with all members; those that are missing in a smaller .size, of a program that
+ * was compiled with an older header, are 0. Without .size all members are used. */
 static eg_network trainer_whole(const eg_network *given)
 {
     eg_network row = { .size = sizeof row };
@@ -247,7 +247,7 @@ static eg_network trainer_whole(const eg_network *given)
     eg_options(&row, sizeof row, given);
     return row;
 }
-/* Returns a copy of a whole row and its name in memory of the owner; NULL without memory. */
+/* Returns a copy of a complete struct and its name in memory of the owner; NULL without memory. */
 static const eg_network *trainer_row(eg_owner *owner, const eg_network *whole)
 {
     eg_network *row = eg_owner_alloc(owner, sizeof *row);
@@ -265,7 +265,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     eg_trainer_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
-    /* checked whole, so that nothing is read behind the end of a smaller row */
+    /* completed first, so that nothing is read after the end of a smaller struct */
     const eg_network whole = o.network ? trainer_whole(o.network) : (eg_network){ 0 };
     if (o.network) o.network = &whole;
     if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
@@ -292,13 +292,13 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     if (!long_enough(t, r, needed)) return NULL;
     eg_seed(cx, o.seed);
     t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
-    /* The model is made before all other memory that depends on sizes: if a checkpoint gives them,
-     * they are compared here with the sizes of its tensors. */
+    /* The model is made before all other memory that depends on sizes: if a checkpoint gives the
+     * sizes, they are compared here with those of its tensors. */
     t->net = eg__network_make(t, t->params, o.dropout);
     if (!t->net || !trainer_room(t) || !eg__batches_tests(t->batches)) return NULL;
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
-    /* with diversity a factor is another number in each batch */
+    /* with diversity a factor has another value in each batch */
     if (t->network->captures && !o.eager && !(o.diversity > 0))
         t->captured = eg_captured_blocks_open(cx);
     return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
@@ -323,13 +323,14 @@ static eg_tensor *trainer_diversity(const eg_trainer *t, const eg_batch *b, eg_t
     return eg_scale(sum, each);
 }
 
-/* A host call: counts the targets of a block, and stores how many of them the model predicted, by
- * the block's number. */
+/* A host call that counts the targets of a block, and stores how many of them the model predicted,
+ * by the block's number. */
 typedef struct trainer_count {
     const eg_trainer *t;
     eg_ctx *cx;
     int64_t *count;
 } trainer_count;
+/* The number of the block is derived from its range of examples. */
 static int trainer_counts(void *args, int count, eg_tensor *const *logits)
 {
     const trainer_count *a = args;
@@ -381,13 +382,14 @@ static void trainer_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_K
     kind[2] = eg_batch_packed_source_length(&b);
     kind[3] = b.padded << 2 | b.source_padded << 1 | (t->gain_now != NULL);
 }
-/* Does a step on t->batch; sets its mean loss per target and its score. False after an error. */
+/* Computes a step on t->batch; sets its mean loss per target and its score. False after an
+ * error. */
 static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
 {
     char who[64];
     const eg_batch *all = &t->batch;
     const int64_t blocks = (all->rows + t->o.block - 1) / t->o.block;
-    if (!t->score) /* a model that only predicts has no memory for scores */
+    if (!t->score) /* allocated here, since a model that only predicts needs no scores */
         t->score = eg_owner_alloc(t->owner, (size_t)((t->o.batch + t->o.block - 1) / t->o.block) *
                                                 sizeof *t->score);
     if (!t->score) return false;
@@ -514,8 +516,7 @@ static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
-    if (!isfinite(n->held_out_loss)) { /* if a NaN were kept as the best, no later loss would be
-                                          smaller */
+    if (!isfinite(n->held_out_loss)) { /* if a NaN were stored as the best, no later loss would be smaller */
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
                    (long long)n->step, n->held_out_loss);
         return -1;
@@ -527,7 +528,7 @@ static int evaluate_and_keep_best(eg_trainer *t)
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
 
-/* Tells all ranks what rank 0 says, and returns it; −1 after an error on any rank. */
+/* Sends rank 0's command to all ranks, and returns it; −1 after an error on any rank. */
 int eg__trainer_broadcast(eg_trainer *t, char what)
 {
     char *all = (char *)t->looks;
@@ -535,18 +536,18 @@ int eg__trainer_broadcast(eg_trainer *t, char what)
     return all[0];
 }
 /* Returns 1 if `watch` of rank 0 ends the run, else 0; −1 after an error on any rank. Meanwhile
- * rank 0 may save, for which it asks the others for their moments. */
+ * rank 0 may save, for which it requests the moments of the others. */
 static int run_ends(eg_trainer *t, bool stop)
 {
     if (eg_ranks_count(t->ranks) == 1) return stop;
     for (;;) {
         const int said = eg__trainer_broadcast(t, stop ? EG__COMMAND_STOP : EG__COMMAND_GO);
         if (said != EG__COMMAND_SAVE) return said;
-        eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch and is told next */
+        eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch and is reported next */
     }
 }
-/* Whether to evaluate depends only on the step and its batch, so that a resumed run stops where the
- * uninterrupted one stops. */
+/* Whether to evaluate depends only on the step and its batch, so that a resumed run stops at the
+ * same step as the uninterrupted one. */
 int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
                    void *user, eg_progress *last)
 {
@@ -591,6 +592,8 @@ static bool divide_agree(const eg_trainer *t, eg_ranks *r, uint64_t hash)
              (long long)o->batch, (long long)o->block, (unsigned long long)hash);
     return !eg_ranks_agree(r, "the options", text);
 }
+/* With NULL or one rank the optimiser is made complete again. Memory is allocated before the ranks
+ * agree. */
 int eg_trainer_distribute(eg_trainer *t, eg_ranks *r)
 {
     if (!eg__trainer_there("trainer_distribute", t)) return -1;
@@ -613,7 +616,7 @@ int eg_trainer_distribute(eg_trainer *t, eg_ranks *r)
     return 0;
 }
 
-/* -- asking ----------------------------------------------------------------------------------- */
+/* -- properties -------------------------------------------------------------------------------- */
 int eg_trainer_test(eg_trainer *t, int k, eg_example *e)
 {
     bool there = t && k >= 0 && k < t->batches->tests && !t->data->free_text;

@@ -1,4 +1,4 @@
-/* trainer.h: the inside of a trainer: a model, its data and its optimiser. */
+/* trainer.h: the members of a trainer: a model, its data and its optimiser. */
 #ifndef EG_TRAIN_TRAINER_H
 #define EG_TRAIN_TRAINER_H
 #include "batch.h"
@@ -7,25 +7,28 @@
 #include <eingrad/model.h>
 
 /* -- network.c: the model ---------------------------------------------------------------------- */
-const eg_network *eg__network_find(const char *name); /* a row of the table; NULL: there is none */
+/* an entry of the table; NULL if there is none */
+const eg_network *eg__network_find(const char *name);
 int eg__network_parts(const eg_network *);
 /* True if a user's own network can be trained; else records an error. */
 bool eg__network_sound(eg_ctx *, const eg_network *);
-/* Returns what the row's make() makes with these parameters, which may have another dtype than the
- * trainer's; NULL after an error. */
+/* Returns what the network's make() makes with these parameters, which may have another dtype than
+ * the trainer's; NULL after an error. */
 void *eg__network_make(const eg_trainer *, eg_params *, double dropout);
-/* Returns logits (b l v). weights, unless NULL, receives those of all attention layers, part after
- * part. */
+/* Returns logits (b l v). weights, unless NULL, receives those of all attention layers, one part
+ * after another. */
 eg_tensor *eg__network_logits(const eg_trainer *, eg_ctx *, const eg_batch *, eg_tensor **weights);
 bool eg__attention_names(eg_trainer *);
-/* Returns the text of the row's configuration, "" if it has none; NULL after an error. */
+/* Returns the text of the network's configuration, "" if it has none; NULL after an error. */
 const char *eg__network_config(const eg_trainer *, eg_owner *);
 
 /* -- recipe.c: options of the built-in models and the optimiser ------------------------------- */
-bool eg__recipe_sound(eg_ctx *, const eg_trainer_args *); /* false after an error: an invalid one */
+/* false after an error: an option is invalid */
+bool eg__recipe_sound(eg_ctx *, const eg_trainer_args *);
 /* Fills in the defaults of *o and copies its texts to memory of the owner; false without memory. */
 bool eg__recipe_copy(eg_owner *, eg_ctx *, eg_trainer_args *o);
-/* Sets the transformer's options that follow from those of attention, norm and feed-forward. */
+/* Sets the transformer's options that are derived from those of attention, norm and
+ * feed-forward. */
 void eg__recipe_block(eg_ctx *, const eg_trainer_args *, eg_transformer_args *);
 eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
 /* eg__recipe_print writes the options as eg_network.config does. eg__recipe_read reads them back,
@@ -43,33 +46,34 @@ struct eg_trainer {
     eg_data *data;
     eg_batches *batches;
     /* the model */
-    const eg_network *network; /* the trainer's own copy of the row */
+    const eg_network *network; /* the trainer's copy of the struct */
     void *net;                 /* what its make() returned */
     eg_params *params;
     eg_tensor *gain;       /* set by eg_trainer_heads_off; NULL: never called */
-    eg_tensor *gain_now;   /* the same; NULL: all heads are on */
+    eg_tensor *gain_now;   /* as `gain`; NULL: all heads are on */
     char (*attention)[24]; /* names of the attentions */
     /* training */
     eg_opt *opt;
-    eg_batch batch;               /* the batch of the current step */
-    eg_captured_blocks *captured; /* blocks of steps; NULL: none yet, or none to be captured */
-    eg_score *score;              /* of each block of the last step */
-    eg_ranks *ranks;              /* they divide steps and evaluation; NULL: not divided */
-    bool watching;                /* inside `watch`, where only rank 0 saves and asks the others */
-    eg_score *looks;              /* one of every rank: what they gather; NULL: alone */
-    eg_progress now;              /* of the last step */
-    int64_t waited;               /* evaluations without a smaller held-out loss */
-    const char *best_path;        /* from eg_trainer_keep_best; NULL: none */
+    eg_batch batch; /* the batch of the current step */
+    /* captured blocks of steps; NULL: none yet, or nothing is captured */
+    eg_captured_blocks *captured;
+    eg_score *score; /* of each block of the last step */
+    eg_ranks *ranks; /* the ranks among which steps and evaluation are divided; NULL: not divided */
+    /* inside `watch`, during which only rank 0 saves and sends requests to the others */
+    bool watching;
+    eg_score *looks;       /* by rank: the scores that are gathered; NULL: not divided */
+    eg_progress now;       /* of the last step */
+    int64_t waited;        /* number of evaluations without a smaller held-out loss */
+    const char *best_path; /* from eg_trainer_keep_best; NULL: none */
     /* answers */
     int32_t *asked; /* tokens of a question and its answer */
     char *answer;   /* text of the last answer */
     size_t answer_room;
-    eg_tensor **weights;   /* one for each attention: of eg_trainer_attention_weights */
-    const char **label[2]; /* of their rows and columns */
+    eg_tensor **weights;   /* one for each attention, from eg_trainer_attention_weights */
+    const char **label[2]; /* labels of their rows and columns */
 };
 
-/* What a checkpoint says of the model besides its options. The model must have tensors of these
- * sizes. */
+/* The sizes of a model's tensors that a checkpoint gives in addition to the options. */
 typedef struct eg__restored {
     int64_t vocabulary, longest;
     const eg_safetensors *file;
@@ -79,17 +83,17 @@ typedef struct eg__restored {
 eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);
 
 /* -- trainer.c: arguments of its functions ----------------------------------------------------- */
-/* True if there is a trainer; else records that `who` was given NULL. */
+/* True if the trainer is not NULL; else records an error that begins with `who`. */
 bool eg__trainer_there(const char *who, const eg_trainer *);
-/* True if there is one, whose context has no error; else the same. */
+/* As eg__trainer_there; also false if the trainer's context has an error. */
 bool eg__trainer_ready(const char *who, const eg_trainer *);
 
-/* -- trainer.c, checkpoint.c: what rank 0 tells the others between steps ----------------------- */
+/* -- trainer.c, checkpoint.c: commands that rank 0 sends to the others between steps ----------- */
 enum { EG__COMMAND_GO, EG__COMMAND_STOP, EG__COMMAND_SAVE };
-int eg__trainer_broadcast(eg_trainer *,
-                          char what); /* returns what rank 0 said; −1 after an error */
-/* A hash of all numbers and options that a checkpoint stores beside tensors and symbols, for ranks
- * that must agree in them. Memory that it needs is the owner's. */
+/* Returns rank 0's command; −1 after an error. */
+int eg__trainer_broadcast(eg_trainer *, char what);
+/* A hash of all numbers and options that a checkpoint stores in addition to tensors and symbols,
+ * for ranks that must agree in them. Memory that it needs is the owner's. */
 uint64_t eg__trainer_hash(const eg_trainer *, eg_owner *);
 /* Writes a checkpoint: rank 0 calls it with a path, the others with NULL. All get rank 0's
  * error. */

@@ -1,5 +1,5 @@
-/* update.c: the loops over numbers of an optimiser step, for f32 and f64. Sums are in f64, in
- * sixteen fixed lanes, so that they have the same bits on every machine. */
+/* update.c: the loops over elements of an optimiser step, for f32 and f64. Sums are computed in
+ * f64, in sixteen fixed lanes, so that they have the same bits on every machine. */
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -24,19 +24,20 @@ typedef int64_t whole_f64 __attribute__((vector_size(4 * sizeof(double))));
 #define UNROLLED _Pragma("GCC unroll 4")
 #endif
 
-/* clip(g, ±limit) as two choices, each of which is one instruction; NaN stays */
+/* clip(g, ±limit) as two choices, each of which is one instruction; NaN remains NaN */
 #define AT_MOST(a, b)     ((a) > (b) ? (b) : (a))
 #define AT_LEAST(a, b)    ((a) < (b) ? (b) : (a))
 #define CLIPPED(g, limit) AT_LEAST(AT_MOST(g, limit), -(limit))
 
-#define LARGER(a, b)      ((b) > (a) || (b) != (b) ? (b) : (a)) /* NaN if b is; a NaN a stays */
+/* NaN if b is NaN; a NaN in a remains */
+#define LARGER(a, b) ((b) > (a) || (b) != (b) ? (b) : (a))
 
-#define GRADIENT          (CLIPPED(g[k], limit) * coef + l2 * x[k])
+#define GRADIENT     (CLIPPED(g[k], limit) * coef + l2 * x[k])
 
-#define REAL              float
-#define ROOT              sqrtf
-#define NAME(x)           x##_f32
-#define MAGNITUDE         INT32_MAX
+#define REAL         float
+#define ROOT         sqrtf
+#define NAME(x)      x##_f32
+#define MAGNITUDE    INT32_MAX
 #include "update_of.h"
 
 #define REAL      double

@@ -1,10 +1,12 @@
-/* update.h: the loops over numbers of an optimiser step */
+/* update.h: the loops over elements of an optimiser step. */
 #ifndef EG_TRAIN_UPDATE_H
 #define EG_TRAIN_UPDATE_H
 #include <stdint.h>
 
-enum { EG__MOMENTS = 3 }; /* of a parameter, at most; a NULL one is not kept */
-/* The numbers of a step, which depend on the optimiser's options and the step's number. */
+/* largest number for a parameter; the pointer is NULL for one that is not used */
+enum { EG__MOMENTS = 3 };
+/* The coefficients of a step, which depend on the optimiser's options and the number of the
+ * step. */
 typedef struct eg__coefficients {
     double limit, coef;            /* g ← coef · clip(g, ±limit); infinity and 1 when off */
     double l2, shrink;             /* g ← g + l2 θ;  θ ← shrink θ */
@@ -15,7 +17,7 @@ typedef struct eg__coefficients {
 
 typedef struct eg__norms {
     double squares; /* Σ (scale · clip(g, ±limit))² */
-    double largest; /* max |g|, NaN if there is one */
+    double largest; /* max |g|, NaN if an element is NaN */
 } eg__norms;
 eg__norms eg__norms_f32(int64_t n, const float *g, double limit, double scale);
 eg__norms eg__norms_f64(int64_t n, const double *g, double limit, double scale);

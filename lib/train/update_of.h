@@ -1,5 +1,5 @@
-/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT, NAME(x) for
- * names. */
+/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; NAME(x) is x with
+ * the name of the type. */
 CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, double scale)
 {
     double sum[LANES] = { 0 }, most[LANES] = { 0 };
@@ -23,7 +23,7 @@ CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, doub
     return all;
 }
 
-/* The same without limit and scale. |x| are compared as whole numbers, among which those of NaN are
+/* As `norms`, without limit and scale. |x| are compared as integers, among which those of NaN are
  * the largest. */
 EG__INLINE void NAME(plain_four)(const REAL *g, four_f64 *sum, NAME(whole) * most)
 {
@@ -34,6 +34,8 @@ EG__INLINE void NAME(plain_four)(const REAL *g, four_f64 *sum, NAME(whole) * mos
     *sum += wide * wide;
     *most = (size & more) | (*most & ~more);
 }
+/* The norms of a gradient without limit and scale, with the sums in the same lanes as in
+ * `norms`. */
 CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
 {
     enum { PARTS = LANES / 4 };
@@ -68,7 +70,7 @@ CLONES static void NAME(sgd)(int64_t n, const eg__coefficients *c, REAL *x, cons
     const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2, eta = (REAL)c->eta;
     const REAL mu = (REAL)c->mu, keep = (REAL)c->keep, look = (REAL)c->look, ahead = (REAL)c->ahead;
     REAL *u = moment[0];
-    const int64_t still = u ? 0 : n, moving = n - still; /* counts, so that loops vectorise */
+    const int64_t still = u ? 0 : n, moving = n - still; /* lengths, so that the loops vectorise */
     for (int64_t k = 0; k < still; k++) x[k] -= eta * GRADIENT;
     for (int64_t k = 0; k < moving; k++) {
         REAL d = GRADIENT;

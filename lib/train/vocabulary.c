@@ -51,7 +51,7 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
 }
 
 /* -- vocabulary ------------------------------------------------------------------------------- */
-/* Returns the slot of the symbol's token in the hash table, or the empty slot where it belongs. */
+/* Returns the slot of the symbol's token in the hash table, or the free slot for it. */
 static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 {
     size_t at = (size_t)eg__train_mix(eg_hash(EG_HASH_START, s, n)) % (size_t)d->slots;
@@ -61,7 +61,7 @@ static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
     }
 }
 
-/* Doubles the room for symbols and the hash table. False without memory. */
+/* Doubles the memory for symbols and the hash table. False without memory. */
 static bool vocabulary_grow(eg_data *d)
 {
     int room = d->room ? 2 * d->room : 64;
@@ -75,7 +75,7 @@ static bool vocabulary_grow(eg_data *d)
     return true;
 }
 
-/* Returns zeroed memory for a symbol's text, cut from larger pieces: an owner gives at least 64
+/* Returns zeroed memory for a symbol's text, cut from larger blocks: an owner gives at least 64
  * bytes, and most symbols are short. */
 static char *symbol_text(eg_data *d, size_t room)
 {
@@ -122,7 +122,7 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
 }
 
 /* -- the vocabulary as text ------------------------------------------------------------------- */
-/* True if byte k may be written as it is in a line of UTF-8. */
+/* True if byte k may be written unchanged in a line of UTF-8. */
 static bool is_plain(const eg__symbol *one, size_t k)
 {
     unsigned char c = (unsigned char)one->s[k];
@@ -161,8 +161,8 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
     return symbol != NULL;
 }
 
-/* -- asking ----------------------------------------------------------------------------------- */
-/* Encodes by symbols that are known; none is added. */
+/* -- properties -------------------------------------------------------------------------------- */
+/* Encodes with the symbols that are known; none is added. */
 int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
 {
     if (d && (!text || !tokens))

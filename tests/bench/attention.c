@@ -1,6 +1,6 @@
-/* attention.c: attention alone, 8 heads of 64, beside PyTorch's scaled_dot_product_attention.
- * Multiply-adds are those that the mask leaves: two products forward, five in the gradient (the
- * scores are made again). */
+/* attention.c: attention alone, 8 heads of 64, compared with PyTorch's
+ * scaled_dot_product_attention. The count of multiply-adds excludes what the mask forbids: two
+ * products forward, five in the gradient (the scores are computed again). */
 #include "bench.h"
 #include <string.h>
 

@@ -32,12 +32,12 @@ int bench_threads;
 bool bench_quick, bench_slow_mkl;
 static bool alone;
 static int rounds;
-static double slice; /* seconds of one contender in one round */
+static double slice; /* seconds for one contender in one round */
 static const char *only_case, *only_group, *only_type, *program;
 static FILE *json;
 static probe limits;
 
-/* Set in the environment by --processor-time, so that the peers' processes see it too. */
+/* Set in the environment by --processor-time, so that the peers' processes see it, too. */
 static const char processor_time[] = "BENCH_PROCESSOR_TIME";
 static double seconds_of(clockid_t clock)
 {
@@ -62,8 +62,8 @@ bool bench_wanted(const char *group, const char *name, eg_dtype dtype)
 }
 
 /* -- measuring -------------------------------------------------------------------------------- */
-/* Best seconds of a call in this turn; 0: it failed. The first call warms up, and counts if it is
- * too long for that to matter. */
+/* Returns the best seconds of a call in this turn; 0: it failed. The first call warms up, and
+ * counts only if it takes so long that this makes no difference. */
 double bench_turn(const contender *c, double seconds, int64_t *calls)
 {
     enum { LONG_MS = 100 };
@@ -116,7 +116,7 @@ static int ascending(const void *a, const void *b)
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
-/* The median over the turns of both of over / under; 0: there are none. */
+/* Returns the median of over / under over the turns that both have; 0: there are none. */
 static double paired(const double *over, const double *under)
 {
     double all[ROUNDS];
@@ -126,7 +126,7 @@ static double paired(const double *over, const double *under)
     qsort(all, (size_t)n, sizeof *all, ascending);
     return n ? (all[(n - 1) / 2] + all[n / 2]) / 2 : 0;
 }
-/* the peers that have a column each */
+/* the peers with a column of their own */
 static const struct {
     const char *name;
     int width;
@@ -154,7 +154,7 @@ void bench_case(const report *p, int count, const contender *list)
         if (p->flop > 0) peaks[q] = p->flop / probe_peak(bench_threads, p->dtype == EG_F64);
         for (int k = 0; k < count; k++) {
             if (q > 0 && (r[k].best == 0 || (q > 1 && r[k].best > 0.5 && rounds < 15)))
-                continue; /* it failed, or one turn takes long and few are asked for */
+                continue; /* it failed, or one turn takes long and few are requested */
             double t = r[k].turn[q] = bench_turn(&list[k], slice, &calls[k]);
             if (t > 0 && (r[k].best == 0 || t < r[k].best)) r[k].best = t;
             if (t > r[k].worst) r[k].worst = t;
@@ -255,7 +255,7 @@ static void processor(char *to, size_t room)
     static const char *const name[3] = { "model name\t", "cpu family\t", "model\t" };
     FILE *f = fopen("/proc/cpuinfo", "r");
     char line[2048], field[3][128] = { "unknown processor", "-", "-" };
-    /* the first processor speaks for all */
+    /* the first processor of the list */
     while (f && fgets(line, sizeof line, f) && *line != '\n')
         for (int k = 0; k < 3; k++)
             if (!strncmp(line, name[k], strlen(name[k])) && strchr(line, ':')) {
@@ -321,8 +321,8 @@ static void introduce(void)
             bench_quick ? "true" : "false");
 }
 
-/* An environment made for reproducible results holds the peers back: OPENBLAS_CORETYPE=Haswell
- * halved OpenBLAS and NumPy. */
+/* An environment for reproducible results slows the peers down: OPENBLAS_CORETYPE=Haswell halved
+ * the speed of OpenBLAS and NumPy. */
 static const char *const held_back[] = {
     "OPENBLAS_CORETYPE",  "OPENBLAS_L2_SIZE", "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS",

@@ -1,9 +1,8 @@
-/* capture.c: steps of fixed shapes that are captured and run again, beside the same steps as they
- * are: modules with all gradients, steps of training, and 20 operations on 64 numbers with
- * gradients. A third
- * contender runs the captured list with the bodies of its rows replaced by nothing; what it takes
- * is the list's own, and the rest is arithmetic. Processor time counts, not the clock's: these
- * steps are short, and other programs' turns would drown them. */
+/* capture.c: steps of fixed shapes that are captured and run again, compared with the same steps as
+ * they are called: modules with all gradients, steps of training, and 20 operations on 64 elements
+ * with gradients. A third contender runs the captured list without its kernels; its time is that of
+ * the list itself, and the rest is arithmetic. Processor time is measured, not wall time, since
+ * these steps are shorter than the time slices of other programs. */
 #include <stdlib.h>
 #include <time.h>
 #include "bench.h"
@@ -78,7 +77,7 @@ static double captive_clock(void)
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-/* Seconds of a call: of `calls` calls, the best of three such rows. */
+/* Returns the seconds of a call: the best of three measurements of `calls` calls. */
 static double captive_turn(const contender *c, int64_t calls)
 {
     double best = 0;
@@ -104,7 +103,7 @@ static double captive_median(double *x)
 static void captive_compare(const char *name, const contender *list, int64_t steps, int64_t items)
 {
     double t[CONTESTED][TURNS], ratio[TURNS], own[TURNS];
-    for (int k = 0; k < CONTESTED; k++) captive_turn(&list[k], 10); /* warm */
+    for (int k = 0; k < CONTESTED; k++) captive_turn(&list[k], 10); /* warm up */
     const double long_enough = bench_quick ? 5e-4 : 4e-3, each = captive_turn(&list[0], 20);
     const int64_t calls = 1 + (int64_t)(long_enough / (each > 0 ? each : 1));
     for (int q = 0; q < TURNS; q++) {

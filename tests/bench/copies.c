@@ -1,10 +1,9 @@
-/* copies.c: what a step of S models in one costs beside S steps of single models: forward, gradient
- * and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread. Prints the
- * table of docs/measurements.md: the processor time of a step, as it is called and captured.
- *
- * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but so many steps after two
- * that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth, 1, runs a
- * captured step:
+/* copies.c: the time of a step of S models in one compared with S steps of single models: forward,
+ * gradient and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread.
+ * Prints the table of docs/measurements.md: the processor time of a step, as it is called and
+ * captured. With four numbers, `copies WIDTH BATCH COPIES STEPS`, it runs only that many steps,
+ * after two that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth
+ * number, 1, runs a captured step:
  *
  *     valgrind --tool=callgrind --toggle-collect=steps_measured tests/bench/copies 16 1 32 10 */
 #include <eingrad.h>
@@ -64,8 +63,8 @@ static double seconds(void)
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
-/* Prints a row: ms of a step of a single model and of S copies, the least of the turns, and the
- * ratio to S steps of the single model. */
+/* Prints a row: the ms of a step of a single model and of S copies, each the least of the turns,
+ * and the ratio to S steps of the single model. */
 static void row(int width, int batch, bool captured)
 {
     static const int many[] = { 0, 1, 8, 32 };

@@ -1,13 +1,14 @@
-/* einsum.c: the cases of contraction, from attention's 80 multiply-adds to squares of 2048. */
+/* einsum.c: the cases of contraction, from the 80 multiply-adds of an attention to squares of
+ * 2048. */
 #include "bench.h"
 #include "einsum/einsum.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* sizes: a letter and its size, in pairs. views: a mark per operand: 'w' a window of a larger
- * array, '2' every second column, 'p' the last two of four axes stored outermost, as eingrad stores
- * a result ->ijbh, '.' row-major */
+/* sizes: letters and their sizes, in pairs. views: a mark per operand: 'w' a window of a larger
+ * array, '2' every second column, 'p' the last two of four axes are outermost in memory, as eingrad
+ * stores a result ->ijbh, '.' row-major */
 typedef struct row {
     const char *group, *spec, *sizes, *views;
 } row;
@@ -156,7 +157,7 @@ typedef struct contraction {
     eg_tensor *x[MOST];
 } contraction;
 
-/* the same numbers on both sides of the pipe: a hash of the place, in [-1/2, 1/2) */
+/* The same elements on both sides of the pipe: a hash of the index, in [-1/2, 1/2). */
 static double number(int64_t i)
 {
     return (double)((uint32_t)((uint64_t)i * 2654435761u) >> 8) / 16777216.0 - 0.5;
@@ -205,8 +206,8 @@ static eg_tensor *make(contraction *c, operand *o, char view)
     return x;
 }
 
-/* -- the same as matrices: letters of one kind that are one stride apart in their operand become
- * one axis */
+/* -- the same as matrices: letters of one kind that are contiguous in their operand become one axis
+ * -- */
 static bool holds(const operand *o, char letter)
 {
     return memchr(o->letter, letter, (size_t)o->rank) != NULL;
@@ -271,8 +272,8 @@ static void matrices_close(matrices *m)
     free(m->z[0]), free(m->z[1]);
     *m = (matrices){ .packed = false };
 }
-/* Operands whose strides no gemm takes are replaced by packed copies made beforehand, in the peer's
- * favour. */
+/* Operands with strides that no gemm takes are replaced by packed copies that are made beforehand,
+ * in the peer's favour. */
 static bool matrices_pack(matrices *m)
 {
     gemm *g = &m->g;
@@ -329,7 +330,7 @@ static bool run(void *user, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         eg_mark m = eg_push(bench_cx);
         eg_tensor *y = eg_einsum_n(c->row->spec, c->count, c->x);
-        /* a transposition or diagonal is a view: the bench wants it carried out */
+        /* a transpose or diagonal is a view; here it is copied */
         if (c->count == 1) eg_contiguous(y);
         eg_pop(bench_cx, m);
     }
@@ -347,7 +348,7 @@ static bool run_plan(void *user, int64_t n)
         if (eg_plan_run(p->plan, p->operands, p->out)) return false;
     return true;
 }
-/* the same into memory that is there already, as the gemm peers have it */
+/* As eingrad's run, into memory that exists already, as for the gemm peers. */
 static bool planned_open(planned *p, const contraction *c)
 {
     eg_shape shapes[MOST];
@@ -356,7 +357,7 @@ static bool planned_open(planned *p, const contraction *c)
     for (int k = 0; k < c->count; k++)
         shapes[k] = eg_shape_of(c->x[k]), p->operands[k] = eg_raw(c->x[k], NULL);
     eg_mark m = eg_push(bench_cx);
-    /* laid out as eg_einsum chooses */
+    /* the layout that eg_einsum chooses */
     eg_shape out = eg_shape_of(eg_einsum_n(c->row->spec, c->count, c->x));
     p->plan = eg_plan_new_with(&(eg_plan_args){ .size = sizeof(eg_plan_args),
                                                 .spec = c->row->spec,
@@ -372,8 +373,8 @@ static double element(eg_tensor *y, const void *p, int64_t i)
     return eg_type(y) == EG_F32 ? (double)((const float *)p)[i] : ((const double *)p)[i];
 }
 
-/* Σ y w and Σ |y w| with w the numbers above: a result that differs on the two sides of the pipe is
- * found */
+/* Compares Σ y w and Σ |y w|, where w are the elements above, to find results that differ between
+ * the two sides of the pipe. */
 static void check(const contraction *c, const char *peer, const char *reply)
 {
     double theirs, ours = 0, scale = 0;
@@ -401,7 +402,7 @@ static double product(const contraction *c, const operand *o)
 }
 static double operations(const contraction *c)
 {
-    if (c->count > 2) { /* opt_einsum's count of the order that eingrad finds */
+    if (c->count > 2) { /* opt_einsum's count for the order that eingrad finds */
         eg_labelset set[MOST] = { { { 0 } } }, out = { { 0 } };
         double size[EG_LABEL_MAX] = { 0 };
         int pairs[MOST][2];
@@ -421,7 +422,7 @@ static double operations(const contraction *c)
     return c->count == 1 ? (summed ? n : 0) : summed ? 2 * n : n;
 }
 
-/* Makes the operands; `line`: NumPy's and PyTorch's order of the same. */
+/* Makes the operands; `line`: how NumPy and PyTorch make the same. */
 static void open_case(contraction *c, const row *r, eg_dtype dtype, char *line, size_t room)
 {
     *c = (contraction){ .row = r, .dtype = dtype };
@@ -494,7 +495,7 @@ void einsum_cases(eg_dtype dtype)
     for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) one(k, dtype);
 }
 
-/* -- BLIS's and OpenBLAS's side of the pipe: "case NUMBER IS_F64", then "run NAME SECONDS" */
+/* -- the side of BLIS and OpenBLAS: "case NUMBER IS_F64", then "run NAME SECONDS" -------------- */
 int einsum_serve(const char *peer, int threads, const char *library)
 {
     const bool openblas = !strcmp(peer, "OpenBLAS");

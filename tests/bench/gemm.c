@@ -1,5 +1,5 @@
-/* gemm.c: the peers that multiply matrices only: BLIS, which is linked, and OpenBLAS, opened so
- * that its names meet nobody's. */
+/* gemm.c: the peers that only multiply matrices: BLIS, which is linked, and OpenBLAS, which is
+ * opened so that its symbols do not replace others. */
 #include "bench.h"
 #include "contraction/blis_header.h"
 #include <dlfcn.h>
@@ -27,9 +27,9 @@ bool gemm_blis(void *user, int64_t n)
 }
 const char *gemm_blis_open(int threads)
 {
-    /* BLIS is given the family of kernels that eingrad took: of a processor that is newer than
-     * itself, such as Zen 5 for 0.9, it knows nothing, and takes its generic kernels. It reads the
-     * number when it starts. */
+    /* BLIS is given the family of kernels that eingrad uses: it does not know processors that are
+     * newer than itself, such as Zen 5 for 0.9, and would take generic kernels. It reads the number
+     * when it starts. */
     const char *family = eg_kernel_info();
     const size_t length = strcspn(family, " ");
     char number[16];
@@ -83,7 +83,7 @@ static bool open_at(const char *path)
 {
     int how = RTLD_NOW | RTLD_LOCAL;
 #if defined(RTLD_DEEPBIND)
-    /* its calls of its own functions stay in it: BLIS exports BLAS names as well */
+    /* its own calls are bound inside it, since BLIS exports BLAS names as well */
     how |= RTLD_DEEPBIND;
 #endif
     void *lib = path && *path ? dlopen(path, how) : NULL;
@@ -104,7 +104,7 @@ const char *gemm_openblas_open(int threads, const char *path)
     return config.f();
 }
 
-/* a matrix whose rows or columns are contiguous: its transposition and leading dimension */
+/* A matrix whose rows or columns are contiguous: its transpose flag and leading dimension. */
 typedef struct lead {
     int trans;
     int64_t ld;

@@ -1,5 +1,5 @@
-/* model.c: what is not contraction alone: the tape, rows, training. PyTorch does the same
- * (peers.py). */
+/* model.c: cases other than contraction: the tape, rows of numbers, training. PyTorch computes the
+ * same (peers.py). */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static void measure(const char *group, const char *name, const char *line, doubl
 typedef struct leaves {
     eg_tensor *x, *w, *b;
 } leaves;
-/* scopes of 100, so that one push and pop counts little */
+/* scopes of 100, so that a push and a pop have little weight */
 static bool add(void *user, int64_t n)
 {
     const leaves *l = user;
@@ -49,7 +49,7 @@ static bool gradient20(void *user, int64_t n)
         eg_mark m = eg_push(bench_cx);
         eg_tensor *dxs[3];
         eg_tensor *y = graph20(l);
-        /* as eg_step and PyTorch have it: the gradient has no history of its own */
+        /* as in eg_step and PyTorch, the gradient has no history */
         eg_nograd(bench_cx, true);
         eg_grad(y, NULL, 3, (eg_tensor *[]){ l->x, l->w, l->b }, dxs);
         eg_nograd(bench_cx, false);
@@ -187,8 +187,8 @@ static void rows(void)
         }
 }
 
-/* -- training: encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with
- * padding */
+/* -- training: an encoder of 2 layers, width 64, 4 heads; 64 sequences of `reverse`, length 16 with
+ * padding -- */
 enum { BATCH = 64, LENGTH = 16 };
 typedef struct training {
     eg_transformer *net;
@@ -196,7 +196,7 @@ typedef struct training {
     int32_t index[BATCH * LENGTH], target[BATCH * LENGTH];
     int32_t lengths[BATCH];
     bool keep[BATCH * LENGTH];
-    bool padding; /* is computed, and hidden by .keep */
+    bool padding; /* padding is computed, and masked by .keep */
 } training;
 static bool train_step(void *user, int64_t n)
 {

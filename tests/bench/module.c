@@ -1,6 +1,6 @@
 /* module.c: multi-head self-attention as a module, and an encoder layer; forward, and all
- * gradients. Beside nn.MultiheadAttention, the same on scaled_dot_product_attention,
- * nn.TransformerEncoder, and the compiled form of the second where torch.compile runs
+ * gradients. Compared with nn.MultiheadAttention, with the same on scaled_dot_product_attention,
+ * with nn.TransformerEncoder, and with the compiled form of the second where torch.compile works
  * (peers.py). */
 #include "bench.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-/* network.c: what the gradients of einsums of many operands cost, beside the forward: in
- * multiply-adds, counted, and in processor time. "each alone" is one einsum of the cotangent and
+/* network.c: the cost of the gradients of einsums of many operands, relative to the forward pass:
+ * in multiply-adds, counted, and in processor time. "each alone" is one einsum of the cotangent and
  * the other operands for each gradient. Prints the table of docs/measurements.md. */
 #include <eingrad.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@ static void put(char *term, int k)
     term[n] = (char)(k < 26 ? 'a' + k : 'A' + k - 26);
 }
 
-/* chain ab,bc,cd->ad; ring ab,bc,ca->; tree: node k holds the edge above it and those below;
- * ladder: two chains with rungs between them */
+/* chain ab,bc,cd->ad; ring ab,bc,ca->; tree: node k has the edge above it and those below; ladder:
+ * two chains with rungs between them */
 static void make(net *q, int n)
 {
     const char kind = *q->name;
@@ -55,7 +55,8 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 typedef enum what { FORWARD, ALL, ALONE, WHATS } what;
-/* The forward, not recorded; the recorded forward and all gradients; the gradients each alone. */
+/* The forward pass, not recorded; the recorded forward pass and all gradients; each gradient
+ * alone. */
 static void run(eg_ctx *cx, const net *q, eg_tensor *const *x, eg_tensor *g, what w)
 {
     eg_tensor *dx[MOST], *in[MOST];
@@ -75,7 +76,7 @@ static void run(eg_ctx *cx, const net *q, eg_tensor *const *x, eg_tensor *g, wha
     eg_pop(cx, m);
 }
 
-/* A context of its own for each, so that none evicts what another one planned. */
+/* Makes a separate context for each, so that none evicts the plans of another one. */
 static void prepare(eg_ctx *cx, net *q, eg_tensor **x, eg_tensor **g)
 {
     for (int k = 0; k < q->n; k++) {

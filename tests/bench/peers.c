@@ -1,7 +1,7 @@
-/* peers.c: who eingrad is compared with: a process each, which answers every line with one, and is
- * stopped while nobody asks it. Threads that spin between two products (OpenBLAS's for 30 ms,
- * libgomp's for 5) would else take a core from the next one's turn: on two cores and two threads
- * the same product then took 0.5 to 2 times its time from run to run. */
+/* peers.c: the peers, each in a process that answers every line with one, and that is stopped
+ * between its turns. Threads that spin between two products (OpenBLAS's for 30 ms, libgomp's for 5)
+ * would otherwise take a core from the next peer's turn: on two cores and two threads the time of
+ * the same product then varied by a factor of 0.5 to 2 from run to run. */
 #include "bench.h"
 #include <fcntl.h>
 #include <signal.h>
@@ -84,7 +84,8 @@ static void open_one(peer *p, int threads, const char *library)
     p->pid = fork();
     if (p->pid == 0) {
 #if defined(__linux__)
-        prctl(PR_SET_PDEATHSIG, SIGKILL); /* who is stopped sees no end of its pipe */
+        /* a process that is stopped does not see the end of its pipe */
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
 #endif
         dup2(down[0], 0), dup2(up[1], 1);
         setenv("OMP_NUM_THREADS", number, 1), setenv("OPENBLAS_NUM_THREADS", number, 1),

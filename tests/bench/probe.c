@@ -1,5 +1,5 @@
-/* probe.c: what this machine can do at most: multiply-adds in registers; bytes read, copied and
- * written, by footprint. */
+/* probe.c: the limits of this machine: multiply-adds in registers; bytes read, copied and written,
+ * by footprint. */
 #include "bench.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ PEAK(chains256d, "avx2,fma", __m256d, _mm256_setzero_pd, _mm256_fmadd_pd, _mm256
 READ(read512, "avx512f", __m512, _mm512_loadu_ps, _mm512_setzero_ps, _mm512_add_ps)
 READ(read256, "avx2", __m256, _mm256_loadu_ps, _mm256_setzero_ps, _mm256_add_ps)
 #endif
-/* elsewhere: one number at a time, and the table's shares say so by being above 100 % */
+/* on other processors: one element at a time, so that the table's shares can exceed 100 % */
 static double chains(int64_t n)
 {
     double a = 0, b = 0, c = 0, d = 0, x = 1e-9;
@@ -86,7 +86,7 @@ typedef struct job {
     pthread_barrier_t *start;
 } job;
 
-static double work(job *j) /* returns FLOP or bytes done */
+static double work(job *j) /* returns the FLOP or bytes */
 {
     double done = 0;
     for (int64_t r = 0; r < j->repeat; r++) switch (j->what) {
@@ -199,7 +199,7 @@ void probe_run(probe *p, int threads)
             better(&p->peak[d], rate(d ? PEAK_F64 : PEAK_F32, threads, 100000, 1, room, 0));
     for (int s = 0; s < LEVELS; s++) {
         int64_t all = (int64_t)size[s] / 4 / threads,
-                repeat = (int64_t)(4e6 / size[s]) + 1; /* floats of one thread; ≥ 0.1 ms */
+                repeat = (int64_t)(4e6 / size[s]) + 1; /* floats for each thread; at least 0.1 ms */
         p->footprint[s] = size[s];
         for (int r = 0; r < (size[s] > 1e7 ? 4 : 10); r++) {
             int64_t stride = (all + 1024) / 1024 * 1024;
@@ -214,7 +214,7 @@ void probe_run(probe *p, int threads)
 
 double probe_peak(int threads, bool f64)
 {
-    static float none; /* the loop stays in registers */
+    static float none; /* so that the loop stays in registers */
     double best = 0;
     for (int r = 0; r < 2; r++)
         better(&best, rate(f64 ? PEAK_F64 : PEAK_F32, threads < MOST ? threads : MOST, 100000, 1,
@@ -222,8 +222,8 @@ double probe_peak(int threads, bool f64)
     return best;
 }
 
-/* What is read and written in equal parts moves as a copy does, the rest as a pure read or
- * write. */
+/* The equal parts of what is read and written are transferred like a copy, the rest like a read or
+ * a write. */
 double probe_moved(const probe *p, double read, double written)
 {
     double all = read + written, both = read < written ? read : written;

@@ -1,5 +1,5 @@
 """The tables of docs/benchmarks.md from the JSON lines of `bench --json`.
-usage: python3 tests/bench/report.py LINES [DOCUMENT]    between its marks in DOCUMENT, else to standard output"""
+usage: python3 tests/bench/report.py LINES [DOCUMENT]    replaces the tables in DOCUMENT, between its marks; else prints them"""
 import json
 import math
 import sys

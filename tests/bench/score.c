@@ -1,20 +1,20 @@
-/* score.c: published scores and masks beside plain causal attention of the same sizes, and forward
- * beside PyTorch's flex_attention, which does not train on a CPU. 2048 positions, 4 heads of 32.
- * Gradients are those of the queries, keys, values and learned numbers. */
+/* score.c: published scores and masks compared with plain causal attention of the same sizes, and
+ * the forward pass with PyTorch's flex_attention, which does not train on a CPU. 2048 positions, 4
+ * heads of 32. Gradients are those of the queries, keys, values and learned tensors. */
 #include "bench.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { LENGTH = 2048, HEADS = 4, WIDTH = 32, BUCKETS = 128 };
-/* What a score reads: nothing, a slope for each head, a table by distance, a gate for each place,
- * the number of the document at each place. */
+/* The tensor that a score reads: none, a slope for each head, a table by distance, a gate for each
+ * position, the number of the document at each position. */
 typedef enum reads { NOTHING, SLOPES, TABLE, GATES, DOCUMENTS } reads;
 typedef struct kind {
     const char *name, *flex; /* flex: the peer's name for it; NULL: it has none */
     const char *where, *score;
     bool no_softmax;
     reads reads;
-    int64_t document; /* positions of a document; 0: the whole length is one */
+    int64_t document; /* positions of a document; 0: one document */
 } kind;
 static const kind kinds[] = {
     { "causal", "causal", "j <= i", NULL, false, NOTHING, 0 },
@@ -29,7 +29,7 @@ static const kind kinds[] = {
 
 typedef struct scored {
     const kind *kind;
-    eg_tensor *x[4], *g; /* q, k, v, and what the score reads */
+    eg_tensor *x[4], *g; /* q, k, v, and the tensor that the score reads */
     bool gradient;
 } scored;
 static bool score(void *user, int64_t n)

@@ -1,6 +1,6 @@
-/* fuzz_alias.c: any bytes are an alias table, a row a line: ours TAB theirs TAB axes TAB part TAB
- * parts. Parameters are read through it from a file that has tensors of its names, and written.
- * Built as fuzz_npy.c says. */
+/* fuzz_alias.c: any bytes are an alias table, one entry per line: ours TAB theirs TAB axes TAB part
+ * TAB parts. With it parameters are read from a file with tensors of its names, and written. Built
+ * as fuzz_npy.c says. */
 #include <eingrad/mha.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * loaded.
  *
  * libFuzzer: the input is a checkpoint. -DFUZZ_MAIN (tests/mutate_checkpoint): COUNT [FIRST] runs
- * so many mutated checkpoints, from number FIRST on; --seeds FOLDER writes the sound ones that they
- * are made from. */
+ * that many mutated checkpoints, from number FIRST on; --seeds FOLDER writes the valid ones that
+ * they are made from. */
 #include <eingrad/grad.h>
 #include <eingrad/train.h>
 #include <fcntl.h>
@@ -49,7 +49,7 @@ static void check(bool good, const char *what, eg_ctx *cx)
 }
 
 /* answers, a step where the batch is small, and the file again */
-/* True if what the optimiser remembers is finite; a step from huge numbers may leave some that is
+/* True if the optimiser's moments are finite; a step with very large values may leave some that are
  * not, and such a file is refused. */
 static bool finite_moments(eg_trainer *t)
 {

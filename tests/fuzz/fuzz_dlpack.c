@@ -1,6 +1,6 @@
-/* libFuzzer target for DLPack: tests/fuzz.sh builds and runs it. The input is the tensor's record;
- * its sizes, strides and data are arrays here. Whatever it says, the deleter is called exactly
- * once, and what is taken can be read whole. */
+/* libFuzzer target for DLPack: tests/fuzz.sh builds and runs it. The input is the tensor's struct;
+ * its sizes, strides and data are arrays here. For any input the deleter is called exactly once,
+ * and a tensor that is accepted can be read completely. */
 #include <eingrad/dlpack.h>
 #include <eingrad/ops.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static int deleted;
 static void count_versioned(DLManagedTensorVersioned *m) { deleted += m != NULL; }
 static void count_unversioned(DLManagedTensor *m) { deleted += m != NULL; }
 
-/* True if the elements that x says lie in `data` do. */
+/* True if the elements of x are inside `data`. */
 static bool inside(eg_tensor *x, const char *data, size_t bytes)
 {
     static const size_t width[] = { 0, 4, 8, 4, 8, 1, 16, 2, 2, 1, 1 };

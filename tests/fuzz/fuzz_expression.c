@@ -1,6 +1,7 @@
 /* fuzz_expression.c: any bytes are a formula over (i j) and four tensors; nothing may crash, leak,
- * read outside, or fail without a sentence; the gradient of what evaluates exists. Input: one byte
- * of the sizes of i and j, 1 … 8 each; then the string. Built as fuzz_npy.c says. */
+ * read outside of memory, or fail without an error message; the gradient of what evaluates exists.
+ * Input: one byte for the sizes of i and j, 1 … 8 each; then the string. Built as fuzz_npy.c
+ * says. */
 #include <eingrad.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,7 @@
-/* fuzz_notation.c: any bytes are a spec; nothing may crash, leak, loop, or fail without a sentence.
- *
- * Input: one byte of flags, one of operands, one nibble of rank and two bits of size an axis, then
- * the string. clang: -fsanitize=fuzzer,address,undefined with the static library. Without
- * libFuzzer: -DFUZZ_MAIN reads files, or N random inputs. */
+/* fuzz_notation.c: any bytes are a spec; nothing may crash, leak, loop, or fail without an error
+ * message. Input: one byte of flags, one of operands, one nibble of rank and two bits of size for
+ * each axis, then the string. clang: -fsanitize=fuzzer,address,undefined with the static library.
+ * Without libFuzzer: -DFUZZ_MAIN reads files, or N random inputs. */
 #include <notation/notation.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,14 +23,14 @@ static void bind_bytes(const uint8_t *data, size_t size)
         x[k] = eg_full_n(cx, EG_F32, 0, rank, dim);
     }
     if (n > 1 && names_only == 7) x[n - 1] = NULL;
-    char *spec = malloc(size + 1); /* of its own length, so that a read beyond it is seen */
+    char *spec = malloc(size + 1); /* a separate block, so that a read beyond it is detected */
     if (!spec) return;
     memcpy(spec, data, size);
     spec[size] = 0;
     const eg_sized given = { "h", 1, 2 };
     const eg_bound *b =
         eg__bind("fuzz", spec, flags, n, x, flags & 1 && strchr(spec, 'h') != NULL, &given);
-    free(spec); /* what is bound does not look at the caller's string */
+    free(spec); /* a bound spec does not refer to the caller's string */
     if (!b && n && !eg_error(cx)) abort();
     if (b) {
         for (int k = 0; k <= b->terms; k++) {

@@ -18,7 +18,7 @@ static void again(eg_ctx *cx, const eg_npz *z, bool deflate)
     const char **names = calloc((size_t)n + 1, sizeof *names);
     eg_tensor **xs = calloc((size_t)n + 1, sizeof *xs);
     for (int k = 0; k < n; k++) names[k] = eg_npz_name(z, k), xs[k] = eg_npz_at(z, k);
-    /* a member may be called ".npy", and its array nothing, which is not written */
+    /* a member may have the name ".npy", that is, an array without a name, which is not written */
     if (eg_npz_find(z, "") < 0) {
         if (eg_npz_save(cx, path(), n, names, xs, .deflate = deflate)) abort();
         eg_npz *back = eg_npz_open(cx, path());
@@ -53,7 +53,7 @@ static uint32_t draw(uint64_t *state)
     *state = *state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(*state >> 33);
 }
-/* One to four changes: a byte, a bit, a number of a record, a piece moved, an end cut off. */
+/* One to four changes: a byte, a bit, a number of a record, a piece moved, the end cut off. */
 static size_t change(uint8_t *zip, size_t n, uint64_t *state)
 {
     for (int k = 1 + (int)(draw(state) % 4); k-- && n > 30;) {

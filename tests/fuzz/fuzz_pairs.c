@@ -1,5 +1,5 @@
-/* fuzz_pairs.c: any bytes are a file of pairs, and a text. What is read is asked for every example,
- * and its vocabulary writes what it reads. Built as fuzz_npy.c says. */
+/* fuzz_pairs.c: any bytes are a file of pairs, and a text. Of what is accepted every example is
+ * read, and its vocabulary is written and read again. Built as fuzz_npy.c says. */
 #include <eingrad/train.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* libFuzzer target for safetensors; built as fuzz_npy.c says. The input is a whole file; mutations
- * keep its header's length right. */
+/* libFuzzer target for safetensors; built as fuzz_npy.c says. The input is a complete file;
+ * mutations keep the length of its header correct. */
 #include <eingrad/io.h>
 #include <stdlib.h>
 #include <string.h>

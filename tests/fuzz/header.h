@@ -1,5 +1,6 @@
 /* header.h: mutations of a file that begins with the length of its header, 8 bytes little-endian,
- * as safetensors do. The length is written anew after each, so that what is changed is read. */
+ * as safetensors do. The length is corrected after each of them, so that the changed part is
+ * read. */
 #ifndef EG_FUZZ_HEADER_H
 #define EG_FUZZ_HEADER_H
 #include <stdbool.h>
@@ -13,7 +14,7 @@ static uint32_t header_draw(uint64_t *state)
     return (uint32_t)(*state >> 33);
 }
 
-/* The header's length as its file has it, at most what follows; 0 if the file is too short */
+/* Returns the header's length in the file, at most what follows; 0 if the file is too short. */
 static size_t header_length(const uint8_t *file, size_t n)
 {
     uint64_t length = 0;
@@ -26,8 +27,8 @@ static void header_set_length(uint8_t *file, size_t length)
     for (int k = 0; k < 8; k++) file[k] = (uint8_t)((uint64_t)length >> 8 * k);
 }
 
-/* Puts `text` where the bytes [from, to) of the file are; the new size, or the old one if `most`
- * bytes cannot hold it. */
+/* Replaces the bytes [from, to) of the file by `text`. Returns the new size, or the old one if the
+ * result has more than `most` bytes. */
 static size_t header_splice(uint8_t *file, size_t n, size_t most, size_t from, size_t to,
                             const char *text, size_t length)
 {
@@ -37,7 +38,7 @@ static size_t header_splice(uint8_t *file, size_t n, size_t most, size_t from, s
     return n - (to - from) + length;
 }
 
-/* One run of digits of the header becomes another number. */
+/* Replaces one number in the header by another. */
 static size_t header_number(uint8_t *file, size_t n, size_t most, uint64_t *state)
 {
     static const char *const extreme[] = {
@@ -102,7 +103,7 @@ static size_t header_change(uint8_t *file, size_t n, size_t most, uint64_t *stat
     case 0: /* a byte of the header */
         file[8 + header_draw(state) % (length ? length : 1)] = (uint8_t)header_draw(state);
         return n;
-    case 1: /* a piece of the header goes, or comes twice */
+    case 1: /* a piece of the header is removed or repeated */
         at = 8 + header_draw(state) % (length ? length : 1);
         {
             size_t piece = header_draw(state) % 64, room = data - at;
@@ -123,7 +124,7 @@ static size_t header_change(uint8_t *file, size_t n, size_t most, uint64_t *stat
                 which % 2 ? (uint8_t)which : bytes[which / 2 % 4];
         }
         return n;
-    case 4: /* cut short, or too long */
+    case 4: /* cut short, or extended */
         if (header_draw(state) % 2) return header_draw(state) % n;
         return header_splice(file, n, most, n, n, "eight...", 8);
     case 5: /* the length itself */

@@ -1,7 +1,7 @@
 """Functions of complex numbers for test_complex.c, by NumPy, and by mpmath where NumPy has none: tests/data/complex.h.
     python3 tests/reference/complex.py > tests/data/complex.h
-One line a function: its name, the operands, the result, as real and imaginary parts in turn. Functions of one or two numbers see POINTS
-and their reverse; the others see element k of a 3 x 4 array, 2 sin(0.7 k) + i cos(1.1 k), and, those of two arrays, the same of k + 20."""
+One line a function: its name, the operands, the result, as real and imaginary parts in turn. Functions of one or two numbers are applied to
+POINTS and their reverse; the others to a 3 x 4 array with element k 2 sin(0.7 k) + i cos(1.1 k), and, if they have two operands, k + 20 in place of k."""
 import mpmath
 import numpy as np
 

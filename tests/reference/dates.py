@@ -1,4 +1,4 @@
-"""Writes examples/data/dates.tsv: days from 1900 to 2099, none twice, each written in one of ten ways, TAB, the same as ISO 8601.
+"""Writes examples/data/dates.tsv: days from 1900 to 2099, without repetition, each written in one of ten formats, then TAB and the date in ISO 8601.
 usage: python3 tests/reference/dates.py > examples/data/dates.tsv"""
 import datetime
 import random

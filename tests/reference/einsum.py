@@ -1,8 +1,8 @@
-"""Every einsum that the test suites of NumPy and opt_einsum do, and some of others, with NumPy's numbers, for test_einsum.c.
+"""Every einsum of the test suites of NumPy and opt_einsum, and some of others, with NumPy's results, for test_einsum.c.
     python3 tests/reference/einsum.py > tests/data/einsum.txt      (numpy, opt_einsum and pytest installed)
-Both suites run with their entry points watched; what they were asked is then computed by numpy.einsum in f64 on operands whose element
-k is 2 sin(0.7 k + number of the operand). A line is, between tabs: spec, shapes, kind, shape of the result, values. Kind: "=" as it
-is, "1" where a size of 1 stretches under a letter, "x" where both refuse. Values: elements 0, s, 2s, … (s = max(1, size // 6)) and then
+Both suites are run with their entry points recorded; their calls are then computed by numpy.einsum in f64 on operands whose element
+k is 2 sin(0.7 k + number of the operand). A line is, between tabs: spec, shapes, kind, shape of the result, values. Kind: "=" as
+NumPy, "1" if a size of 1 is broadcast along a letter, "x" if both refuse. Values: elements 0, s, 2s, … (s = max(1, size // 6)) and then
 sum of cos(0.3 k) y[k], each followed by the sum of the absolute values of the products in it. Letters beyond ASCII become names."""
 import io, math, warnings
 from contextlib import redirect_stderr, redirect_stdout

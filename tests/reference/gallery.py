@@ -1,4 +1,4 @@
-"""What torch.autograd.gradcheck says to the wrong gradients of docs/gradcheck.md: the same mistakes, the same sizes, f64.
+"""The verdicts of torch.autograd.gradcheck on the wrong gradients of docs/gradcheck.md: the same mistakes and sizes, in f64.
 usage: python3 tests/reference/gallery.py      (torch 2.15)"""
 import warnings
 

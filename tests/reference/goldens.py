@@ -1,6 +1,6 @@
 """Values, gradients and gradients of gradients by PyTorch for test_golden.c, in f64.
     python3 tests/reference/goldens.py tests/data/golden.safetensors      (pip install torch safetensors)
-Of each case: operands NAME/x0 …, the value NAME/y; with the cotangent c_k = cos(0.3 k) of y, the gradients NAME/d0 …; and with
+For each case: operands NAME/x0 …, the value NAME/y; with the cotangent c_k = cos(0.3 k) of y, the gradients NAME/d0 …; and with
 s = sum_i <cos(0.3 k + i), d_i>, the gradients of s, NAME/e0 …. NAME is the public function without eg_."""
 import sys
 import torch

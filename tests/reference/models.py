@@ -1,10 +1,10 @@
 """Writes tests/data/models/CASE/{config.json, model…safetensors, expected.safetensors}: tiny models of the transformers package with
-random weights, as save_pretrained writes them, and what they compute.
+random weights, as written by save_pretrained, and their results.
 
     python tests/reference/models.py tests/data/models            # transformers 5.23.0, torch 2.15.0
 
 expected: tokens (b l) and logits (b l v), or of BERT types (b l), keep (b l), hidden (b l m) and pooled (b m) or logits, all from the stored
-weights in f32; and of decoders `greedy` (8): what follows the first row when the likeliest token is taken each time."""
+weights in f32; and for decoders `greedy` (8): the continuation of the first row by the most probable token each time."""
 import glob, json, os, shutil, sys
 import torch
 from safetensors.torch import load_file, save_file

@@ -1,5 +1,5 @@
 """Writes tests/data/names.safetensors: modules of PyTorch, with the names that PyTorch and tutorials give their parameters, and
-what they compute, in f64, for test_names.c.
+their results in f64, for test_names.c.
 
     python tests/reference/names.py tests/data/names.safetensors        # torch 2.15.0, safetensors 0.8.0
 
@@ -45,7 +45,7 @@ case("encoder", nn.TransformerEncoder(layer(E, True, "gelu", True), 2, nn.LayerN
 case("transformer", nn.Transformer(M, H, 1, 1, F, dropout=0.0, activation="relu", batch_first=True, norm_first=True),
      lambda m, x, k: m(k, x, tgt_mask=causal), x, k)
 
-# -- modules as tutorials write them: their names, their numbers ------------------------------------------------------------------
+# -- modules as tutorials write them, with their names and results ----------------------------------------------------------------
 class Named(nn.Module):
     def __init__(self, q, k, v, o, prepared=False):
         super().__init__()
@@ -66,7 +66,7 @@ case("W_q", Named("W_q", "W_k", "W_v", "W_o"), run, x, k, v)
 case("q_proj", Named("q_proj", "k_proj", "v_proj", "o_proj"), run, x, k, v)
 case("labml", Named("query", "key", "value", "output", prepared=True), run, x, k, v)
 
-class Heads(nn.Module):                                     's h separate W_i, concatenated
+class Heads(nn.Module):                                     # h separate W_i, concatenated
     def __init__(self):
         super().__init__()
         for n in "qkv": setattr(self, f"W_{n}", nn.ModuleList(nn.Linear(M, M // H) for _ in range(H)))

@@ -1,4 +1,4 @@
-"""Writes tests/data/nn.safetensors: what PyTorch computes, in f64, for test_nn.c and test_train.c.
+"""Writes tests/data/nn.safetensors: results of PyTorch in f64, for test_nn.c and test_train.c.
 
     python tests/reference/nn.py tests/data/nn.safetensors        # torch 2.15.0, safetensors 0.8.0
 

@@ -1,10 +1,10 @@
-"""How many of the wrong gradients of tests/test_plants.c and tests/test_rare.c are caught by PyTorch's gradcheck (slow and
+"""How many of the wrong gradients of tests/test_plants.c and tests/test_rare.c are detected by PyTorch's gradcheck (slow and
 fast) and by JAX's check_grads: the same mistakes, the same sizes, f64, all at their defaults.
 usage: python3 tests/reference/plants.py        (torch 2.15, jax 0.10)
 
-What a library cannot express is not counted against it: in JAX a rule cannot write, keep state or see a layout, and jvp and
-vjp are one rule; neither has .uses. Mistakes of second order are given to gradgradcheck and to order=2 as well. The row of a
-class says caught / planted for each of slow, fast and JAX."""
+Mistakes that a library cannot express are not counted: in JAX a rule cannot write, keep state or see a layout, and jvp and
+vjp are one rule; neither has .uses. Mistakes of second order are also tested by gradgradcheck and order=2. The row of a class
+has detected / planted for each of slow, fast and JAX."""
 import math
 import warnings
 

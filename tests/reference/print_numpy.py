@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Arrays and what NumPy's str() makes of them: tests/data/print.txt, read by tests/test_tensor.c.
+"""Arrays and their text by NumPy's str(): tests/data/print.txt, read by tests/test_tensor.c.
 
     python3 tests/reference/print_numpy.py > tests/data/print.txt      (NumPy 2.4)
-    python3 tests/reference/print_numpy.py 20000 1                     (more of them, another seed)
+    python3 tests/reference/print_numpy.py 20000 1                     (more arrays, another seed)
 
 A case is one line, dtype sizes lines data, and then that many lines of text. The data are hexadecimal little-endian bytes,
 or "ramp start step": start + i step, computed in double.

@@ -1,4 +1,4 @@
-"""Golden files for tests/program.sh, by NumPy: tests/data/program/*.npy. The numbers are small and whole, so that every order of summing gives
+"""Golden files for tests/program.sh, by NumPy: tests/data/program/*.npy. The elements are small integers, so that every order of a sum gives
 the same bits."""
 import os
 import numpy as np

@@ -1,4 +1,4 @@
-"""Writes tests/data/variants.safetensors: what PyTorch computes, in f64, for test_variants.c.
+"""Writes tests/data/variants.safetensors: results of PyTorch in f64, for test_variants.c.
 
     python tests/reference/variants.py tests/data/variants.safetensors        # torch 2.15.0, safetensors 0.8.0
 
