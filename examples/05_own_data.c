@@ -47,7 +47,8 @@ int main(void)
     const char *answer = eg_trainer_predict(t, "badge");
     printf("badge -> %s\n", answer ? answer : "?");
     const char *const *tokens;
-    eg_tensor *w = eg_trainer_self_attention_weights(t, "badge", &tokens); /* l h i j, where l is the layer */
+    eg_tensor *w =
+        eg_trainer_self_attention_weights(t, "badge", &tokens); /* l h i j, where l is the layer */
     eg_heatmap_print(stdout, eg_select("[l] h i j", w, 0), .rows = tokens, .columns = tokens,
                      .title = "who looks where");
 

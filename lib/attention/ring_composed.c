@@ -21,8 +21,8 @@ static const eg_ring_side *part_side(const part_of *p)
 {
     return p->key ? &p->r->key : &p->r->query;
 }
-/* Copies block b from the tensor of its rank, which has `positions` positions, to the whole tensor, or
- * back. */
+/* Copies block b from the tensor of its rank, which has `positions` positions, to the whole tensor,
+ * or back. */
 static void part_copy(const part_of *p, const int64_t *dims, int rank, const eg_ring_block *b,
                       int64_t positions, char *part, char *whole, bool to_whole)
 {

@@ -68,7 +68,8 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* The vectors are the rows of the table that .position_ids names, or consecutive ones from .offset on. */
+/* The vectors are the rows of the table that .position_ids names, or consecutive ones from .offset
+ * on. */
 eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
 {
     OPTIONS(eg_positions_run_args, a, given);

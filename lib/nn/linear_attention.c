@@ -163,8 +163,8 @@ static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg
                   eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
-/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c + 1 and
- * 0 for greater u; c and u are appended to the other axes of a, whose last axis is that of
+/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c +
+ * 1 and 0 for greater u; c and u are appended to the other axes of a, whose last axis is that of
  * positions. */
 static eg_tensor *decay_products(eg_tensor *a)
 {

@@ -39,12 +39,12 @@ enum {
 
 /* What a node computes. The functions of floats are defined in expression_rows.h. */
 typedef enum eg_node_code {
-    EG_X_INTEGER,  /* an integer constant, .whole */
-    EG_X_FLOAT,  /* a float constant, .real */
-    EG_X_LETTER, /* the position along letter in[0] */
-    EG_X_SIZE,   /* the size of letter in[0], .integer once the sizes are known */
-    EG_X_SCORE,  /* the value that the caller gives for each element */
-    EG_X_READ,   /* the element of tensor .tensor at the integers in[0] … in[count − 1] */
+    EG_X_INTEGER, /* an integer constant, .whole */
+    EG_X_FLOAT,   /* a float constant, .real */
+    EG_X_LETTER,  /* the position along letter in[0] */
+    EG_X_SIZE,    /* the size of letter in[0], .integer once the sizes are known */
+    EG_X_SCORE,   /* the value that the caller gives for each element */
+    EG_X_READ,    /* the element of tensor .tensor at the integers in[0] … in[count − 1] */
     EG_X_NEG,
     EG_X_ABS,
     EG_X_EXP,
@@ -160,16 +160,16 @@ typedef struct eg_expression_source {
                                   * predicate, else the score */
     int64_t offset;              /* added to the position and to the size of letter `moved` */
     int moved;
-    bool score;     /* the word score (EG_X_SCORE) is allowed */
-    bool all_letters;     /* a tensor without brackets is read at all letters in order */
-    bool predicate; /* all values are integers and bools, and the result is a bool */
-    bool number;    /* the result is a number, which is converted to float */
+    bool score;       /* the word score (EG_X_SCORE) is allowed */
+    bool all_letters; /* a tensor without brackets is read at all letters in order */
+    bool predicate;   /* all values are integers and bools, and the result is a bool */
+    bool number;      /* the result is a number, which is converted to float */
     /* If not NULL, the occurrences of names are written here in the order of the text, and their
      * number to *occurrences. The result then describes the text and cannot be evaluated. */
     eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
     int *occurrences;
-    /* Only with `positions`: other names are accepted too: any_tensor, before brackets, as a tensor of
-     * integers or bools; any_letter, elsewhere, as an index (if there are no letters; it becomes
+    /* Only with `positions`: other names are accepted too: any_tensor, before brackets, as a tensor
+     * of integers or bools; any_letter, elsewhere, as an index (if there are no letters; it becomes
      * letter 0); any_kind: a predicate may result in a number. */
     bool any_tensor, any_letter, any_kind;
 } eg_expression_source;

@@ -14,8 +14,8 @@ typedef struct eg__formula_occurrence {
 } eg__formula_occurrence;
 /* Returns a formula of that text with its occurrences of names, in the order of the text; NULL
  * after an error. */
-static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition, int occurrences,
-                              const eg_name_occurrence *at)
+static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition,
+                              int occurrences, const eg_name_occurrence *at)
 {
     const size_t n = (size_t)occurrences, length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;

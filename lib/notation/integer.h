@@ -1,6 +1,6 @@
-/* integer.h: arithmetic of integers in predicates and expressions. They have 64 bits and saturate at
- * ±(2^63 − 1), so that order is preserved. An element of a tensor may be −2^63: it counts as −(2^63
- * − 1). Also intervals of such integers. */
+/* integer.h: arithmetic of integers in predicates and expressions. They have 64 bits and saturate
+ * at ±(2^63 − 1), so that order is preserved. An element of a tensor may be −2^63: it counts as
+ * −(2^63 − 1). Also intervals of such integers. */
 #ifndef EG_INTEGER_H
 #define EG_INTEGER_H
 #include "notation/expression.h"

@@ -143,7 +143,8 @@ static bool pack_all(eg_tensor *y, bool pack)
 
 /* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
 /* Applies one of the two operations. Poison after an error. */
-static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths, int64_t positions)
+static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths,
+                                int64_t positions)
 {
     const packing p = { positions };
     if (positions >= 0 || !x) return eg_apply(op, &p, sizeof p, 2, (eg_tensor *[]){ x, lengths });

@@ -97,8 +97,8 @@ bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 bool eg__opt_there(const char *who, const eg_opt *);
 
 /* -- opt_shard.c ------------------------------------------------------------------------------ */
-eg_span eg__opt_chunks(const eg_opt *);       /* the chunks whose elements this rank updates */
-eg_span eg__opt_own(const eg_opt *, int k);   /* their elements in parameter k */
+eg_span eg__opt_chunks(const eg_opt *);        /* the chunks whose elements this rank updates */
+eg_span eg__opt_own(const eg_opt *, int k);    /* their elements in parameter k */
 bool eg__opt_agree(const eg_opt *, bool good); /* true if all ranks are good */
 /* Completes value[chunk] with those of other ranks. False after an error. */
 bool eg__opt_statistic(eg_opt *, double *value);

@@ -516,7 +516,8 @@ static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
-    if (!isfinite(n->held_out_loss)) { /* if a NaN were stored as the best, no later loss would be smaller */
+    if (!isfinite(n->held_out_loss)) { /* if a NaN were stored as the best, no later loss would be
+                                          smaller */
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
                    (long long)n->step, n->held_out_loss);
         return -1;
