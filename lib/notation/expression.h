@@ -39,7 +39,7 @@ enum {
 
 /* What a node computes. The functions of floats are defined in expression_rows.h. */
 typedef enum eg_node_code {
-    EG_X_INTEGER, /* an integer constant, .whole */
+    EG_X_INTEGER, /* an integer constant, .integer */
     EG_X_FLOAT,   /* a float constant, .real */
     EG_X_LETTER,  /* the position along letter in[0] */
     EG_X_SIZE,    /* the size of letter in[0], .integer once the sizes are known */
@@ -168,7 +168,7 @@ typedef struct eg_expression_source {
      * number to *occurrences. The result then describes the text and cannot be evaluated. */
     eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
     int *occurrences;
-    /* Only with `positions`: other names are accepted too: any_tensor, before brackets, as a tensor
+    /* Only with `occurrences`: other names are accepted too: any_tensor, before brackets, as a tensor
      * of integers or bools; any_letter, elsewhere, as an index (if there are no letters; it becomes
      * letter 0); any_kind: a predicate may result in a number. */
     bool any_tensor, any_letter, any_kind;

@@ -4,8 +4,7 @@
 #include "ops/ops.h"
 #include <string.h>
 
-/* -- copies_unstack: y_k = x[k, …], dx[k] = g_k; copies_stack is its adjoint; both are views
- * --------- */
+/* -- copies_unstack: y_k = x[k, …], dx[k] = g_k; its adjoint copies_stack; both are views ----- */
 static const eg_op copies_unstack_op;
 static const eg_copies *copies_named(const eg_tensor *y)
 {
