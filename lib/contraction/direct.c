@@ -8,8 +8,9 @@
 
 /* TILE_MOST, ALONE_MOST: the most columns of a tile of several vectors, and of one vector. SHORT: a
  * sum of at most so many terms counts as short. PANEL: columns of a panel; a divisor of the usual
- * widths of heads. */
-enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8 };
+ * widths of heads. ASK_LEAST: sums of at least so many terms take longer than memory does, so c is
+ * prefetched before them. */
+enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8, ASK_LEAST = 32 };
 /* bytes */
 enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
@@ -308,6 +309,7 @@ static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char 
     const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
     for (int64_t q = 0; q < of.tiles; q++) {
         const int64_t cols = of.each + (q < of.wider);
+        if (finish) eg__finish_ask(finish, c, m->size * w, cols, n->sc * w);
         s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, alpha, add);
         if (finish) finish->run(finish, c, m->size, cols, n->sc);
         b += w * cols * n->sb;
@@ -371,10 +373,11 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             for (int64_t q = 0; q < of.tiles; q++) {
                 const int64_t cols = of.each + (q < of.wider);
                 for (int x = 0; x < 2; x++) direct_ask(&next[x], lines[x]);
+                const eg_finish *finish = p + kc == k->size ? g->finish : NULL;
+                if (finish) eg__finish_ask(finish, c, lanes * w, cols, n->sc * w);
                 s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha,
                                             g->add || p > 0);
-                if (g->finish && p + kc == k->size)
-                    g->finish->run(g->finish, c, lanes, cols, n->sc);
+                if (finish) finish->run(finish, c, lanes, cols, n->sc);
                 b += w * cols * n->sb;
                 c += w * cols * n->sc;
             }

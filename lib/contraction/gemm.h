@@ -102,6 +102,20 @@ static inline bool eg__widens(eg_dtype dtype, const eg_dtype of[2])
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, double alpha, bool add);
 
+/* Prefetches what finish->run() will need for `rows` rows of `bytes` bytes, `step` bytes apart, the
+ * first at c. */
+static inline void eg__finish_ask(const eg_finish *finish, const void *c, int64_t bytes,
+                                  int64_t rows, int64_t step)
+{
+    enum { LINE = 64 };
+    for (int x = 0; x < 2; x++) {
+        const char *at = (const char *)((uintptr_t)c + (uintptr_t)finish->beside[x]);
+        if (finish->beside[x])
+            for (int64_t r = 0; r < rows; r++, at += step)
+                for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(at + i, 1, 3);
+    }
+}
+
 /* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
 enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };
 typedef union eg_place { /* in elements */
