@@ -442,7 +442,7 @@ const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NU
 /* -- which form: by sizes alone --------------------------------------------------------------- */
 /* With fewer queries and keys than this the weights fit the caches, and tiles are mostly
  * padding. */
-enum { FUSED_LENGTH = 320 };
+enum { FUSED_LENGTH = 256 };
 bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
 {
     eg_flash f;
