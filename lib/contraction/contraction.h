@@ -52,7 +52,7 @@ size_t eg__pairing_bytes(int axes);
  * first at c. It runs on the thread that computed them. */
 typedef struct eg_finish {
     void (*run)(const struct eg_finish *, void *c, int64_t n, int64_t rows, int64_t step);
-    /* Bytes from c to other numbers that run() reads or writes at the same places; 0: none. They
+    /* Bytes from c to other numbers that run() reads or writes at the same positions; 0: none. They
      * are prefetched while the sums are computed. */
     int64_t beside[2];
 } eg_finish;
@@ -164,7 +164,7 @@ typedef struct eg_order_args {
     int64_t limit;        /* bytes of the largest intermediate; 0: any; EG_OFF: none at all */
     int64_t keep_limit;   /* bytes kept for the gradient; 0: any; EG_OFF: nothing */
     int steps;            /* of path; −1: no path, the order is searched */
-    const int (*path)[2]; /* NumPy's: places among those that are left, results are appended */
+    const int (*path)[2]; /* NumPy's: positions among those that are left, results are appended */
     bool numbered;        /* path has numbers instead, as eg_draft.pair */
 } eg_order_args;
 /* What is to be computed. */
