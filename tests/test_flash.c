@@ -386,6 +386,24 @@ TEST(lse_scores_and_empty_rows_in_both_forms)
     eg_close(cx);
 }
 
+TEST(the_fused_form_is_used_from_256_queries_and_keys_on)
+{
+    static const int64_t sizes[][2] = { { 256, 256 }, { 300, 257 }, { 255, 256 }, { 256, 255 } };
+    for (int c = 0; c < 4; c++) {
+        const int64_t queries = sizes[c][0], keys = sizes[c][1];
+        eg_ctx *cx = eg_open(.seed = 3);
+        eg_tensor *q = eg_normal(cx, 0, 1, queries, 8), *k = eg_normal(cx, 0, 1, keys, 8),
+                  *v = eg_normal(cx, 0, 1, keys, 5), *y[2];
+        for (int f = 0; f < 2; f++)
+            y[f] = eg_attention("id,jd,je->ie", q, k, v, .form = f ? EG_FUSED : EG_UNFUSED);
+        eg_tensor *chosen = eg_attention("id,jd,je->ie", q, k, v);
+        eg_assert_ok(cx);
+        ck_assert(!same_bits(y[0], y[1]));
+        ck_assert_msg(same_bits(chosen, y[c < 2]), "%d queries, %d keys", (int)queries, (int)keys);
+        eg_close(cx);
+    }
+}
+
 TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the limit */
 {
     eg_ctx *cx = eg_open();

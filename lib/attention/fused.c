@@ -449,7 +449,7 @@ const eg_op *const eg__flash_ops[] = { &attention_op, &lse_op, &gradient_op, NUL
 /* -- the choice of the form, by sizes alone --------------------------------------------------- */
 /* With fewer queries or keys than this, the weights fit into the caches, and tiles are mostly
  * padding. */
-enum { FUSED_LENGTH = 320 };
+enum { FUSED_LENGTH = 256 };
 bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
 {
     eg_flash f;

@@ -6,12 +6,13 @@
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* TILE_MOST, ALONE_MOST: the largest number of columns of a tile of several vectors, and of one
- * vector. SHORT: a sum of at most so many terms is short. PANEL: columns of a panel; a divisor of
- * the usual widths of heads. */
-enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8 };
-/* in bytes */
-enum { B_BYTES = 384 << 10, NEAR = 1024, LINE = 64, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
+/* TILE_MOST, ALONE_MOST: the most columns of a tile of several vectors, and of one vector. SHORT: a
+ * sum of at most so many terms counts as short. PANEL: columns of a panel; a divisor of the usual
+ * widths of heads. ASK_LEAST: sums of at least so many terms take longer than memory does, so c is
+ * prefetched before them. */
+enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8, ASK_LEAST = 32 };
+/* bytes */
+enum { B_BYTES = 384 << 10, NEAR = 1024, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
 typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                       int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
@@ -231,41 +232,8 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
 }
 #undef PLAIN
 
-/* The cache lines of an operand's matrix in the next batch, which are prefetched while this batch
- * is computed. If all batches together exceed the caches, tiles would wait for memory: the
- * processor prefetches along rows, but not from one matrix to the next. */
-typedef struct ahead {
-    const char *row;
-    int64_t rows, step, bytes, line, at;
-} ahead;
-static ahead ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx, const eg_axis *y,
-                      int64_t sy)
-{
-    if (eg__abs64(sx) > eg__abs64(sy)) return ahead_of(from, w, y, sy, x, sx);
-    if (sx < 0) from += w * sx * (x->size - 1);
-    sx = w * eg__abs64(sx);
-    if (w * sy == sx * x->size) return (ahead){ from, 1, 0, sx * x->size * y->size, LINE, 0 };
-    return (ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > LINE ? sx : LINE, 0 };
-}
-static int64_t lines_of(const ahead *x) { return x->rows * ((x->bytes + x->line - 1) / x->line); }
-static void direct_prefetch(ahead *x, int64_t lines)
-{
-    while (lines > 0 && x->rows > 0) {
-        const int64_t n = eg__min64(lines, (x->bytes - x->at + x->line - 1) / x->line),
-                      line = x->line;
-        const char *from = x->row + x->at;
-        for (int64_t i = 0; i < n; i++) __builtin_prefetch(from + i * line, 0, 3);
-        lines -= n;
-        x->at += n * line;
-        if (x->at < x->bytes) break;
-        x->at = 0;
-        x->row += x->step;
-        x->rows--;
-    }
-}
-
-/* The columns of a block, divided into tiles of almost equal width: the first `wider` tiles have
- * one column more. */
+/* The columns of a block, cut into tiles of almost equal width: the first `wider` tiles have one
+ * column more. */
 typedef struct columns {
     int64_t tiles, each, wider;
 } columns;
@@ -309,6 +277,7 @@ static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char 
     const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
     for (int64_t q = 0; q < of.tiles; q++) {
         const int64_t cols = of.each + (q < of.wider);
+        if (finish) eg__finish_ask(finish, c, m->size * w, cols, n->sc * w);
         s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, alpha, add);
         if (finish) finish->run(finish, c, m->size, cols, n->sc);
         b += w * cols * n->sb;
@@ -344,7 +313,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
     int64_t strip = from % t->strips, block = from / t->strips % t->blocks;
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
-    ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
+    eg_ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
     int64_t lines[2] = { 0, 0 }; /* for each tile */
     columns of = { 0, 0, 0 };
     for (int64_t left = -1, u = from; u < to; u++) {
@@ -356,11 +325,11 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
         }
         if (t->far && strip == 0 && block == 0) {
             const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
-            next[0] = ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
-            next[1] = ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
+            next[0] = eg__ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
+            next[1] = eg__ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
             const int64_t calls =
                 t->strips * t->blocks * of.tiles * ((k->size + EG_KC - 1) / EG_KC);
-            for (int x = 0; x < 2; x++) lines[x] = (lines_of(&next[x]) + calls - 1) / calls;
+            for (int x = 0; x < 2; x++) lines[x] = (eg__ahead_lines(&next[x]) + calls - 1) / calls;
         }
         for (int64_t p = 0; p < k->size; p += EG_KC) {
             const int64_t kc = eg__min64(EG_KC, k->size - p);
@@ -371,11 +340,12 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
             for (int64_t q = 0; q < of.tiles; q++) {
                 const int64_t cols = of.each + (q < of.wider);
-                for (int x = 0; x < 2; x++) direct_prefetch(&next[x], lines[x]);
+                for (int x = 0; x < 2; x++) eg__ahead_ask(&next[x], lines[x]);
+                const eg_finish *finish = p + kc == k->size ? g->finish : NULL;
+                if (finish) eg__finish_ask(finish, c, lanes * w, cols, n->sc * w);
                 s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha,
                                             g->add || p > 0);
-                if (g->finish && p + kc == k->size)
-                    g->finish->run(g->finish, c, lanes, cols, n->sc);
+                if (finish) finish->run(finish, c, lanes, cols, n->sc);
                 b += w * cols * n->sb;
                 c += w * cols * n->sc;
             }

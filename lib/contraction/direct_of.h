@@ -11,6 +11,9 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
+    if (k >= ASK_LEAST)
+        UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
+            __builtin_prefetch(c + j * cn + v * LANES, 1, 3);
     const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
                *b5 = b + 15 * bn;
     for (int64_t p = 0; p < k;

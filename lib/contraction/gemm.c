@@ -149,9 +149,14 @@ static void tile_done(const shape *s, const side *a, const side *b, int64_t i, i
             finish->run(finish, c + (x->to[from + q] + y->to[other + r]) * w, len, 1, 0);
     }
 }
+/* What is packed next of both operands, and how many of its lines are prefetched for each tile. */
+typedef struct next {
+    eg_ahead of[2];
+    int64_t lines[2];
+} next;
 /* Computes the tiles of one block. finish: NULL, or called after the last block of k. */
 static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
-                  char *c, double alpha, bool add, const eg_finish *finish)
+                  char *c, double alpha, bool add, const eg_finish *finish, next *then)
 {
     const eg_kernel *kn = s->kernel;
     const int mr = kn->mr, nr = kn->nr;
@@ -165,8 +170,12 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
             const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, mc - i);
             if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
                 (kn->rows ? cs == 1 : rs == 1)) {
-                kn->run(kn, kc, alpha, pa, pb, add, c + (a->to[i] + b->to[j]) * (int64_t)s->width,
-                        rs, cs);
+                for (int x = 0; then && x < 2; x++) eg__ahead_ask(&then->of[x], then->lines[x]);
+                char *at = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
+                if (finish)
+                    eg__finish_ask(finish, at, (kn->rows ? nr : mr) * (int64_t)s->width,
+                                   kn->rows ? mr : nr, (kn->rows ? rs : cs) * (int64_t)s->width);
+                kn->run(kn, kc, alpha, pa, pb, add, at, rs, cs);
             } else {
                 kn->run(kn, kc, alpha, pa, pb, false, buffer, trs, tcs);
                 if (kn->rows)
@@ -186,6 +195,21 @@ static const eg_finish *gemm_finish(const eg_gemm *g, int64_t p, int64_t kc)
 {
     return p + kc == g->k.total ? g->finish : NULL;
 }
+/* Sets what is packed next of an operand: elements [from, to) of its own axis, [p, p + kc) of k. It
+ * is prefetched during `tiles` tiles. */
+static void next_is(next *then, const eg_gemm *g, int which, const char *at, int64_t from,
+                    int64_t to, int64_t p, int64_t tiles)
+{
+    const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
+    const int64_t w = eg__width[g->of[which]], kc = eg__min64(EG_KC, k->total - p);
+    then->of[which].rows = then->lines[which] = 0;
+    if (own->n != 1 || k->n != 1 || kc <= 0 || to <= from || tiles < 1) return;
+    const int64_t step = own->axis->step[which], along = k->axis->step[which];
+    then->of[which] =
+        eg__ahead_of(at + w * (from * step + p * along), w, &(eg_axis){ .size = to - from }, step,
+                     &(eg_axis){ .size = kc }, along);
+    then->lines[which] = (eg__ahead_lines(&then->of[which]) + tiles - 1) / tiles;
+}
 /* -- one batch by one thread ------------------------------------------------------------------ */
 static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a,
                   side *b)
@@ -199,12 +223,20 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
         for (int64_t p = 0; p < g->k.total; p += EG_KC) {
             int64_t kc = eg__min64(EG_KC, g->k.total - p);
             int rb = runs(&g->k, EG_OF_B, p, kc, b->run), ra = runs(&g->k, EG_OF_A, p, kc, a->run);
+            next then;
+            const int64_t across = (nc + nr - 1) / nr;
             for (int64_t q = 0; q * nr < nc; q++) pack(s, b, EG_OF_B, q, nc, rb, pb, kc);
+            next_is(&then, g, EG_OF_B, pb, j, j + nc, p + EG_KC, across * (g->m.total / mr));
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, mc, ra, pa, kc);
-                tiles(s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0, gemm_finish(g, p, kc));
+                const bool last = i + mc == g->m.total;
+                next_is(&then, g, EG_OF_A, pa, last ? 0 : i + mc,
+                        eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + EG_KC : p,
+                        across * (mc / mr));
+                tiles(s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0, gemm_finish(g, p, kc),
+                      &then);
             }
         }
     }
@@ -245,7 +277,7 @@ static void block_piece(void *user, int64_t i, int thread)
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, mc, ra, c->pa, c->kc);
     tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->alpha, c->g->add || c->p > 0,
-          gemm_finish(c->g, c->p, c->kc));
+          gemm_finish(c->g, c->p, c->kc), NULL);
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
  * turn. */

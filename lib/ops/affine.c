@@ -142,6 +142,8 @@ static bool affine_copies(const eg_tensor *y, const eg_program *p, eg_affine_fin
     f->z_step = z ? z->each : 0;
     f->bias_step = b ? eg__copy_step(b) : 0;
     f->add_step = r ? eg__copy_step(r) : 0;
+    if (f->z_step != f->y_step) f->finish.beside[0] = 0;
+    if (f->add_step != f->y_step) f->finish.beside[1] = 0;
     eg__copies_done(y);
     return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
                                   data, y->data, 1, &f->finish);

@@ -32,6 +32,9 @@ void eg__affine_finish(eg_affine_finish *f, eg_dtype dtype)
 {
     f->width = eg__width[dtype];
     f->finish.run = dtype == EG_F64 ? affine_tile_f64 : affine_tile_f32;
+    const uintptr_t y = (uintptr_t)f->y;
+    f->finish.beside[0] = f->z ? (int64_t)((uintptr_t)f->z - y) : 0;
+    f->finish.beside[1] = f->add ? (int64_t)((uintptr_t)f->add - y) : 0;
 }
 
 enum { PIECE = 1 << 13 }; /* elements */

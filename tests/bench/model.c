@@ -196,7 +196,8 @@ typedef struct training {
     int32_t index[BATCH * LENGTH], target[BATCH * LENGTH];
     int32_t lengths[BATCH];
     bool keep[BATCH * LENGTH];
-    bool padding; /* padding is computed, and masked by .keep */
+    bool padding; /* is computed, and hidden by .keep */
+    eg_captured_blocks *captured;
 } training;
 static bool train_step(void *user, int64_t n)
 {
@@ -217,6 +218,71 @@ static bool train_step(void *user, int64_t n)
         eg_pop(bench_cx, m);
     }
     return !eg_error(bench_cx);
+}
+/* One's own loop over blocks of the batch (eg_step_over), which are captured: as a step reads its
+ * examples from memory of the program in each run, they come from eg_from_call. */
+enum { BLOCK = 16, PLACES = 16 };
+typedef struct block_data {
+    const training *t;
+    eg_ctx *cx;
+    const int32_t *from; /* of the whole batch */
+    int64_t each;        /* numbers of one example */
+} block_data;
+static int block_numbers(void *args, void *to, int64_t n)
+{
+    const block_data *d = args;
+    int64_t from;
+    if (eg_block_range(d->cx, &from, NULL)) return -1;
+    memcpy(to, d->from + from * d->each, (size_t)n * sizeof *d->from);
+    return 0;
+}
+static int64_t letters(const training *t, int64_t from, int64_t to)
+{
+    int64_t sum = 0;
+    for (int64_t b = from; b < to; b++) sum += t->lengths[b];
+    return sum;
+}
+/* Blocks are of one kind if their sequences have room in the same number of positions. */
+static void block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
+{
+    kind[0] = (letters(user, from, to) + PLACES - 1) / PLACES;
+}
+typedef struct block_counts {
+    const training *t;
+    eg_ctx *cx;
+    int64_t *count;
+} block_counts;
+static int count_letters(void *args, int count, eg_tensor *const *xs)
+{
+    const block_counts *c = args;
+    int64_t from, to;
+    (void)count;
+    (void)xs;
+    if (eg_block_range(c->cx, &from, &to)) return -1;
+    *c->count = letters(c->t, from, to);
+    return 0;
+}
+static eg_tensor *block_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const training *t = user;
+    const int64_t dims[] = { to - from, LENGTH };
+    const int32_t *const of[] = { t->index, t->target, t->lengths };
+    eg_tensor *x[3];
+    for (int k = 0; k < 3; k++)
+        x[k] = eg_from_call(cx, EG_I32, k < 2 ? 2 : 1, dims, block_numbers,
+                            &(block_data){ t, cx, of[k], k < 2 ? LENGTH : 1 }, sizeof(block_data));
+    eg_host_call(cx, count_letters, &(block_counts){ t, cx, count }, sizeof(block_counts), 0, NULL);
+    eg_tensor *logits = eg_transformer_run(t->net, x[0], .lengths = x[2]);
+    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, x[1], .ignore = EG_OFF, .each = true));
+}
+static bool blocks_step(void *user, int64_t n)
+{
+    training *t = user;
+    for (int64_t k = 0; k < n; k++)
+        if (eg_step_over(t->opt, block_loss, t, BATCH, .block = BLOCK, .captured = t->captured,
+                         .kind = block_kind))
+            return false;
+    return true;
 }
 static bool trainer_step(void *user, int64_t n)
 {
@@ -277,6 +343,8 @@ static void train(void)
         for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];
     }
     measure("train", "step of the reverse model, fixed batch", "op train", 0, train_step, t);
+    t->captured = eg_captured_blocks_open(bench_cx);
+    measure("train", "the same by eg_step_over, captured blocks", "op train", 0, blocks_step, t);
     t->padding = true;
     measure("train", "the same, padding computed as PyTorch does", "op train", 0, train_step, t);
     const char *whole = "the same by eg_trainer, its examples and score included";
