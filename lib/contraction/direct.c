@@ -16,11 +16,13 @@ typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const
                       int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
+typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to);
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
  * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
+    copy_run *copy[2]; /* of one vector, of two */
     tile_run *tile[2][2][ALONE_MOST];
 } small;
 
@@ -281,13 +283,18 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
                            int64_t *ak)
 {
     const eg_axis *m = g->m.axis, *k = g->k.axis;
-    const int one = ((const small *)g->tiling.kernels)->lanes;
+    const small *s = g->tiling.kernels;
+    const int one = s->lanes;
     int64_t off[2 * 16];
     *ak = k->sa;
     if (g->tiling.in_place) return a;
     *ak = lanes > one ? 2 * one : one;
     if (k->sa == 1 && lanes == *ak) {
         eg__transpose(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
+        return room;
+    }
+    if (m->sa == 1) {
+        s->copy[lanes > one](lanes, kc, a, k->sa, room);
         return room;
     }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
