@@ -303,8 +303,8 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
 }
 
 /* Computes one small product, whose a lies in rows along vectors, ak apart. */
-static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
-                        double alpha, bool add, const eg_finish *finish)
+EG_INLINE void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
+                           double alpha, bool add, const eg_finish *finish)
 {
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
     const small *s = g->tiling.kernels;

@@ -112,6 +112,7 @@ const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 /* -- calls: what is remembered of a call of einsum or affine, from which the next like it starts
  * -- */
 typedef struct eg_call {
+    eg_dtype dtype; /* of the result */
     int rank;
     const int64_t *dim, *stride; /* of the result */
     size_t attr_size;
