@@ -17,11 +17,13 @@ typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const
                       int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-/* The kernels of a type. lanes: of a vector; most, alone: largest number of columns of a tile of
- * two vectors, and of one. The table is tile[vectors − 1][whole][columns − 1]. */
+typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to);
+/* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
+ * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
+    copy_run *copy[2]; /* of one vector, of two */
     tile_run *tile[2][2][ALONE_MOST];
 } small;
 
@@ -249,7 +251,8 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
                            int64_t *ak)
 {
     const eg_axis *m = g->m.axis, *k = g->k.axis;
-    const int one = ((const small *)g->tiling.kernels)->lanes;
+    const small *s = g->tiling.kernels;
+    const int one = s->lanes;
     int64_t off[2 * 16];
     *ak = k->sa;
     if (g->tiling.in_place) return a;
@@ -258,14 +261,18 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
         eg__transpose(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
         return room;
     }
+    if (m->sa == 1) {
+        s->copy[lanes > one](lanes, kc, a, k->sa, room);
+        return room;
+    }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
     eg__pack(width_of(g), (int)*ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
     return room;
 }
 
-/* Computes one small product; the rows of a are along vectors, ak apart. */
-static void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
-                        double alpha, bool add, const eg_finish *finish)
+/* Computes one small product, whose a lies in rows along vectors, ak apart. */
+EG_INLINE void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
+                           double alpha, bool add, const eg_finish *finish)
 {
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
     const small *s = g->tiling.kernels;

@@ -46,6 +46,34 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int
     }
 }
 
+/* to[i + p·V·LANES] = a[i + p·ak] for p < k, i < lanes; 0 for i from there on. The rows lie far
+ * apart, so that the processor does not fetch them before they are read: the next strip, which
+ * begins where this one ends, is fetched while this one is copied. */
+TARGET EG_INLINE void NAME(copy)(const int V, int64_t lanes, int64_t k, const REAL *a, int64_t ak,
+                                 REAL *to)
+{
+    enum { IN_LINE = LINE / sizeof(REAL) };
+    const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
+    const bool whole = lanes == V * LANES;
+    for (int64_t p = 0; p < k; p++, a += ak, to += V * LANES) {
+        for (int i = 0; i < V * LANES; i += IN_LINE)
+            __builtin_prefetch(a + V * LANES + i, 0, 2); /* to the second-level cache */
+        UNROLL for (int v = 0; v < V; v++)
+        {
+            const REAL *from = a + v * LANES;
+            STORE_ALL(to + v * LANES, whole ? LOAD_ALL(from) : LOAD(from, mask[v]));
+        }
+    }
+}
+TARGET static void NAME(copy_1)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to)
+{
+    NAME(copy)(1, lanes, k, a, ak, to);
+}
+TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to)
+{
+    NAME(copy)(2, lanes, k, a, ak, to);
+}
+
 #if WIDE_TILES
 /* Panels of PANEL columns, for eg__panel_kernel. */
 TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const void *a,
@@ -129,6 +157,7 @@ static const small NAME(small) = { LANES,
                                    MOST,
                                    16,
                                    NAME(scatter),
+                                   { NAME(copy_1), NAME(copy_2) },
                                    { { { SIXTEEN(0) }, { SIXTEEN(1) } },
                                      { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
 #undef TWELVE
@@ -138,6 +167,7 @@ static const small NAME(small) = { LANES,
                                    MOST,
                                    MOST,
                                    NAME(scatter),
+                                   { NAME(copy_1), NAME(copy_2) },
                                    { { { SIX(1, 0) }, { SIX(1, 1) } },
                                      { { SIX(2, 0) }, { SIX(2, 1) } } } };
 #endif

@@ -138,8 +138,7 @@ static void headers_release(eg_ctx *cx, eg__chunk **list)
 #if EG_DEBUG_ALLOC
         eg__chunk_free(cx, c);
 #else
-        const int unit = (int)(c->cap / sizeof(eg_tensor));
-        struct eg__headers *h = &cx->headers[unit == 1];
+        struct eg__headers *h = &cx->headers[c->cap == sizeof(eg_tensor)];
         c->from = c->used;
         if (c->cap - c->used >= sizeof(eg_tensor)) {
             c->next = h->begun;
@@ -149,7 +148,7 @@ static void headers_release(eg_ctx *cx, eg__chunk **list)
             if (!h->dead) h->end = &h->dead;
             *h->end = c;
             h->end = &c->next;
-            h->resting += unit;
+            h->resting += (int64_t)(c->cap / sizeof(eg_tensor));
         }
 #endif
     }
@@ -188,11 +187,12 @@ static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t c
 static eg__chunk *headers_take(eg_ctx *cx, int unit)
 {
     struct eg__headers *h = &cx->headers[unit == 1];
-    const int64_t made = h->made, least = unit == 1 ? UNIT : 2 * RESTING;
-    const int64_t more = !made ? 4 : (made > least ? made : least) / unit;
-    if (!h->begun && h->resting < RESTING + unit && !headers_block(cx, h, unit, more) && !h->dead &&
-        !headers_block(cx, h, unit, 1))
-        return NULL;
+    if (!h->begun && h->resting < RESTING + unit) {
+        const int64_t made = h->made, least = unit == 1 ? UNIT : 2 * RESTING;
+        const int64_t more = !made ? 4 : (made > least ? made : least) / unit;
+        if (!headers_block(cx, h, unit, more) && !h->dead && !headers_block(cx, h, unit, 1))
+            return NULL;
+    }
     eg__chunk *c = h->begun;
     if (c)
         h->begun = c->next;

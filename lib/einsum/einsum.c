@@ -186,8 +186,7 @@ static bool einsum_shape(eg_tensor *y)
     const labels *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
     const eg_call *c = eg__call_saved(y);
-    if (c && !eg__shape_known(y, eg__einsum_type(y->count, y->in), c->rank, c->dim, c->stride))
-        return false;
+    if (c && !eg__shape_known(y, c->dtype, c->rank, c->dim, c->stride)) return false;
     if (c && c->data) {
         y->data = c->data;
         y->own.bytes = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
@@ -426,7 +425,8 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
     if (!room) return NULL;
     eg_call *c = (eg_call *)(void *)room;
     int64_t *dim = (int64_t *)(void *)(c + 1);
-    *c = (eg_call){ .rank = out->rank,
+    *c = (eg_call){ .dtype = eg__einsum_type(count, x),
+                    .rank = out->rank,
                     .dim = dim,
                     .stride = dim + out->rank,
                     .attr_size = size,
@@ -489,8 +489,7 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
     any_labels with;
     const labels *l = c->attr;
     if (!eg__needs_node(cx, count, x)) {
-        eg_tensor *y =
-            eg__new_unrecorded(cx, eg__einsum_type(count, x), c->rank, c->dim, c->stride);
+        eg_tensor *y = eg__new_unrecorded(cx, c->dtype, c->rank, c->dim, c->stride);
         if (y && einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
         if (y) y->live = EG_DEAD;
         return eg__poison(cx);

@@ -112,6 +112,7 @@ const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
 
 /* -- calls: the plan of a call of einsum or affine, stored for the next call with the same key - */
 typedef struct eg_call {
+    eg_dtype dtype; /* of the result */
     int rank;
     const int64_t *dim, *stride; /* of the result */
     size_t attr_size;

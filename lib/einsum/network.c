@@ -163,7 +163,8 @@ static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_ca
             continue;
         }
         const eg_labelled to = { rank, dim, stride, out };
-        const eg_call made = { .rank = rank,
+        const eg_call made = { .dtype = eg__einsum_type(count, x),
+                               .rank = rank,
                                .dim = dim,
                                .stride = stride,
                                .program = eg__einsum_program(cx, f.count, in, of, &to, how),
@@ -220,9 +221,11 @@ static eg_tensor *kept_value(pass *p, int v)
         frontier_of(&f, t, s, p->y->in, p->label, p->value, in, of);
         eg__network_sizes(p->y, p->label, t->step[s].rank, label, dim);
         eg__row_major(t->step[s].rank, dim, stride);
-        const eg_call c = {
-            .rank = t->step[s].rank, .dim = dim, .stride = stride, .data = w->kept[s]
-        };
+        const eg_call c = { .dtype = eg__einsum_type(f.count, in),
+                            .rank = t->step[s].rank,
+                            .dim = dim,
+                            .stride = stride,
+                            .data = w->kept[s] };
         p->value[s] = eg__einsum_given(&c, f.count, in, of, label);
         if (!eg_ok(p->value[s])) return eg__poison(p->y->cx);
     }

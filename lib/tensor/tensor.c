@@ -15,13 +15,6 @@ void eg__row_major(int rank, const int64_t *dims, int64_t *strides)
     for (int k = rank; k-- > 0; w *= dims[k] ? dims[k] : 1) strides[k] = w;
 }
 
-int64_t eg__count(int rank, const int64_t *dims)
-{
-    int64_t n = 1;
-    for (int k = 0; k < rank; k++) n *= dims[k];
-    return n;
-}
-
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes)
 {
     if (x->rank != rank) return false;

@@ -188,7 +188,13 @@ bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *d
  * equal */
 bool eg__shape_pair(eg_tensor *y, eg_dtype, int first);
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides);
-int64_t eg__count(int rank, const int64_t *dims);
+/* Returns the number of elements. */
+static inline int64_t eg__count(int rank, const int64_t *dims)
+{
+    int64_t n = 1;
+    for (int k = 0; k < rank; k++) n *= dims[k];
+    return n;
+}
 /* True if x, which has as many elements, has a view of these sizes. */
 bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims);
 /* True if rank is in range, no size is negative, and the bytes are below 2^63; else records an
