@@ -613,6 +613,33 @@ TEST(copies_with_one_example_each_give_gradients_of_each_example)
     eg_close(cx);
 }
 
+/* A step that one copy refuses changes no copy: all checks come first. Squares of gradients that
+ * overflow f64 are measured again, in each copy alone. */
+TEST(copies_are_updated_together_or_not_at_all)
+{
+    eg_ctx *cx = eg_open();
+    eg_params *p = eg_params_open(cx, .copies = 2, .dtype = EG_F64);
+    eg_tensor *x = eg_param(p, "x", "i", 3), *g = eg_ones(cx, 2, 3), *d;
+    eg_opt *opt = eg_sgd(p, .lr = 1, .clip_norm = 1);
+    const double alone[2] = { -1 / (sqrt(3.) + 1e-6), -1e200 / (1e200 * sqrt(3.) + 1e-6) };
+    g = eg_cast(g, EG_F64);
+    d = eg_copies_in(eg_params_copies(p), g);
+    eg_fill(eg_select_axis(g, 0, 1), INFINITY);
+    ck_assert_int_eq(eg_step_by(opt, &d), -1);
+    refused(cx, "copy 1: sgd: the gradient of \"x\" has a inf");
+    for (int k = 0; k < 2; k++) {
+        ck_assert_double_eq(eg_get(eg_copy_at(x, k), 0), 0);
+        ck_assert_int_eq(eg_opt_now(eg_opt_of_copy(opt, k)).steps, 0);
+    }
+    eg_fill(eg_select_axis(g, 0, 1), 1e200);
+    ck_assert_msg(!eg_step_by(opt, &d), "%s", eg_error(cx));
+    for (int k = 0; k < 2; k++) {
+        ck_assert_double_eq_tol(eg_get(eg_copy_at(x, k), 0), alone[k], 1e-12);
+        ck_assert_int_eq(eg_opt_now(eg_opt_of_copy(opt, k)).steps, 1);
+    }
+    eg_close(cx);
+}
+
 TEST(copies_of_parameters_refuse_in_one_sentence)
 {
     eg_ctx *cx = eg_open();
