@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
 #include "tests.h"
@@ -610,6 +611,31 @@ TEST(copies_with_one_example_each_give_gradients_of_each_example)
             ck_assert_msg(same_bits(eg_select_axis(each[k], 0, e), d[k]), "%s of example %d",
                           eg_params_at(p, k)->name, e);
     }
+    eg_close(cx);
+}
+
+/* A copy's moments are in the memory of those of all copies: a state that is loaded into one copy
+ * is that of the next step. */
+TEST(copies_continue_from_the_state_of_a_single_optimiser)
+{
+    char path[] = "/tmp/eg_copies_XXXXXX";
+    close(mkstemp(path));
+    eg_ctx *cx = eg_open();
+    eg_params *q = eg_params_open(cx), *p = eg_params_open(cx, .copies = 2);
+    eg_tensor *y = eg_param(q, "x", "i", 3), *x = eg_param(p, "x", "i", 3), *g[2];
+    eg_opt *alone = eg_adam(q), *all = eg_adam(p), *one = eg_opt_of_copy(all, 1);
+    for (int k = 0; k < 2; k++) g[k] = eg_shift(eg_arange(cx, EG_F32, 0, 3, 1), k + 1);
+    for (int k = 0; k < 2; k++) {
+        ck_assert(!eg_step_by(alone, &g[k]));
+        if (k) break;
+        ck_assert(!eg_opt_save(alone, path));
+        ck_assert_msg(eg_opt_resume(one, path) == 1, "%s", eg_error(cx));
+    }
+    eg_tensor *both = eg_copies_in(eg_params_copies(p), eg_stack_axis(0, g[0], g[1]));
+    ck_assert_msg(!eg_step_by(all, &both), "%s", eg_error(cx));
+    ck_assert(same_bits(eg_contiguous(eg_copy_at(x, 1)), y));
+    ck_assert_int_eq(eg_opt_now(one).steps, 2);
+    unlink(path);
     eg_close(cx);
 }
 
