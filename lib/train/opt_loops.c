@@ -112,7 +112,7 @@ static void opt_update_piece(void *user, int64_t piece)
 }
 void *eg__opt_numbers(eg_tensor *x)
 {
-    if (x && eg_copies_of(x)) x = eg_copies_out(x);
+    if (x && eg_copies_of(x)) x = eg_copies_stack(x);
     return !x ? NULL : eg_type(x) == EG_F64 ? (void *)eg_mut_f64(x) : (void *)eg_mut_f32(x);
 }
 bool eg__opt_apply(eg_opt *op)

@@ -71,7 +71,7 @@ static bool opt_point(eg_opt *op, eg_tensor *const *gradient)
                        k + 1);
             return false;
         }
-        if (op->each) g = eg_copies_out(g);
+        if (op->each) g = eg_copies_stack(g);
         op->at[k] = eg_type(g) == EG_F64 ? (const void *)eg_f64(g) : (const void *)eg_f32(g);
         if (!op->at[k]) return false;
     }
@@ -211,7 +211,7 @@ static bool update_parameters(eg_opt *op)
  * compare what they measured, and each has all parameters when it returns. */
 int eg__opt_update(eg_opt *op, bool good, void *room)
 {
-    if (!eg__opt_meet(op, good)) return -1;
+    if (!eg__opt_agree(op, good)) return -1;
     const uint64_t begun = eg_flush_begin(op->cx);
     const bool done = update_parameters(op) && eg__opt_gather(op, room);
     eg_flush_end(begun);
@@ -239,7 +239,7 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
     eg_ranks_tree_close(op->tree);
     eg_owner_close(owner);
     op->tree = NULL;
-    return eg__opt_meet(op, !bad) ? 0 : -1;
+    return eg__opt_agree(op, !bad) ? 0 : -1;
 }
 
 /* -- what the user calls ---------------------------------------------------------------------- */
@@ -283,7 +283,7 @@ static int losses_host(void *args, int count, eg_tensor *const *x)
     eg_opt *op = *(eg_opt **)args;
     const bool was = eg_nograd(op->cx, true);
     const int64_t copies = eg_copies_count(eg_copies_of(x[0]));
-    eg_tensor *all = eg_reshape_n(eg_copies_out(x[0]), 1, &copies);
+    eg_tensor *all = eg_reshape_n(eg_copies_stack(x[0]), 1, &copies);
     const double *f64 = eg_type(all) == EG_F64 ? eg_f64(all) : NULL;
     const float *f32 = eg_type(all) == EG_F32 ? eg_f32(all) : NULL;
     (void)count;

@@ -1,5 +1,5 @@
 /* copies.c: what a step of S models in one costs beside S steps of single models: forward, gradient
- * and Adam of a decoder of 2 layers, 2 heads, 12 places and 13 tokens, on one thread. Prints the
+ * and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread. Prints the
  * tables of docs/measurements.md: the processor time of a step, as it is called and captured, and
  * that of the gradient of a batch beside the gradients of its examples (eg_grad_each).
  *
@@ -44,7 +44,7 @@ static bool prepare(bench_model *m, eg_params **list, int width, int batch, int 
     m->token =
         eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
                   copies ? (int64_t[]){ copies, batch, PLACES } : (int64_t[]){ batch, PLACES });
-    if (copies) m->token = eg_copies_in(eg_params_copies(p), m->token);
+    if (copies) m->token = eg_copies_unstack(eg_params_copies(p), m->token);
     m->again = captured ? eg_capture(cx, step, m, 1) : NULL;
     if (!eg_error(cx)) return true;
     fprintf(stderr, "copies: %s\n", eg_error(cx));
@@ -103,7 +103,7 @@ static void gradients(bench_model *m, eg_params *p, const eg_copies *each)
     eg_tensor *x[64], *d[64], *t = m->token;
     const int n = eg_params_count(p);
     for (int k = 0; k < n && k < 64; k++) x[k] = eg_params_at(p, k)->x;
-    if (each) t = eg_copies_in(each, eg_rearrange("b l -> b 1 l", t));
+    if (each) t = eg_copies_unstack(each, eg_rearrange("b l -> b 1 l", t));
     eg_tensor *loss = eg_cross_entropy("b l [v]", eg_transformer_run(m->net, t, .where = "j <= i"),
                                        t, .ignore = -1);
     if (each)
