@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
 #include "tests.h"
@@ -612,6 +613,58 @@ TEST(copies_with_one_example_each_give_gradients_of_each_example)
         for (int k = 0; k < n; k++)
             ck_assert_msg(same_bits(eg_select_axis(each[k], 0, e), d[k]), "%s of example %d",
                           eg_params_at(p, k)->name, e);
+    }
+    eg_close(cx);
+}
+
+/* A copy's moments are in the memory of those of all copies: a state that is loaded into one copy
+ * is that of the next step. */
+TEST(copies_continue_from_the_state_of_a_single_optimiser)
+{
+    char path[] = "/tmp/eg_copies_XXXXXX";
+    close(mkstemp(path));
+    eg_ctx *cx = eg_open();
+    eg_params *q = eg_params_open(cx), *p = eg_params_open(cx, .copies = 2);
+    eg_tensor *y = eg_param(q, "x", "i", 3), *x = eg_param(p, "x", "i", 3), *g[2];
+    eg_opt *alone = eg_adam(q), *all = eg_adam(p), *one = eg_opt_of_copy(all, 1);
+    for (int k = 0; k < 2; k++) g[k] = eg_shift(eg_arange(cx, EG_F32, 0, 3, 1), k + 1);
+    for (int k = 0; k < 2; k++) {
+        ck_assert(!eg_step_by(alone, &g[k]));
+        if (k) break;
+        ck_assert(!eg_opt_save(alone, path));
+        ck_assert_msg(eg_opt_resume(one, path) == 1, "%s", eg_error(cx));
+    }
+    eg_tensor *both = eg_copies_unstack(eg_params_copies(p), eg_stack_axis(0, g[0], g[1]));
+    ck_assert_msg(!eg_step_by(all, &both), "%s", eg_error(cx));
+    ck_assert(same_bits(eg_contiguous(eg_copy_at(x, 1)), y));
+    ck_assert_int_eq(eg_opt_report_of(one).steps, 2);
+    unlink(path);
+    eg_close(cx);
+}
+
+/* A step that one copy refuses changes no copy: all checks come first. Squares of gradients that
+ * overflow f64 are measured again, in each copy alone. */
+TEST(copies_are_updated_together_or_not_at_all)
+{
+    eg_ctx *cx = eg_open();
+    eg_params *p = eg_params_open(cx, .copies = 2, .dtype = EG_F64);
+    eg_tensor *x = eg_param(p, "x", "i", 3), *g = eg_ones(cx, 2, 3), *d;
+    eg_opt *opt = eg_sgd(p, .lr = 1, .clip_norm = 1);
+    const double alone[2] = { -1 / (sqrt(3.) + 1e-6), -1e200 / (1e200 * sqrt(3.) + 1e-6) };
+    g = eg_cast(g, EG_F64);
+    d = eg_copies_unstack(eg_params_copies(p), g);
+    eg_fill(eg_select_axis(g, 0, 1), INFINITY);
+    ck_assert_int_eq(eg_step_by(opt, &d), -1);
+    refused(cx, "copy 1: sgd: the gradient of \"x\" has a inf");
+    for (int k = 0; k < 2; k++) {
+        ck_assert_double_eq(eg_get(eg_copy_at(x, k), 0), 0);
+        ck_assert_int_eq(eg_opt_report_of(eg_opt_of_copy(opt, k)).steps, 0);
+    }
+    eg_fill(eg_select_axis(g, 0, 1), 1e200);
+    ck_assert_msg(!eg_step_by(opt, &d), "%s", eg_error(cx));
+    for (int k = 0; k < 2; k++) {
+        ck_assert_double_eq_tol(eg_get(eg_copy_at(x, k), 0), alone[k], 1e-12);
+        ck_assert_int_eq(eg_opt_report_of(eg_opt_of_copy(opt, k)).steps, 1);
     }
     eg_close(cx);
 }

@@ -219,6 +219,40 @@ TEST(norms_are_as_stored)
     eg_close(cx);
 }
 
+/* A row has the bits that it has alone, whatever number of rows is computed with it, of lengths
+ * below, at and above those at which the loops over rows change; so has its gradient. */
+LOOP_TEST(norms_of_rows_have_the_bits_that_they_have_alone, 4)
+{
+    enum { ROWS = 37 };
+    static const int64_t lengths[] = { 1, 7, 15, 16, 17, 31, 48, 63, 64, 65, 200, 257, 512, 1030 };
+    const bool rms = _i & 1;
+    eg_ctx *cx = eg_open(.dtype = _i & 2 ? EG_F64 : EG_F32, .seed = 3);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t n = lengths[l];
+        eg_tensor *w = eg_normal(cx, 1, 1, n), *x = eg_normal(cx, 0, 3, ROWS, n),
+                  *u = eg_normal(cx, 0, 1, ROWS, n), *d, *e;
+        eg_fill(eg_select_axis(x, 0, 2), NAN);
+        eg_fill(eg_select_axis(x, 0, 6), 4);
+        eg_tensor *y =
+            rms ? eg_rmsnorm("i [j]", x, .gain = w) : eg_layernorm("i [j]", x, .gain = w);
+        eg_grad(y, u, 1, &x, &d);
+        for (int64_t r = 0; r < ROWS; r++) {
+            eg_tensor *one = eg_copy(eg_slice_axis(x, 0, r, r + 1, 1)),
+                      *v = eg_copy(eg_slice_axis(u, 0, r, r + 1, 1)),
+                      *z = rms ? eg_rmsnorm("i [j]", one, .gain = w)
+                               : eg_layernorm("i [j]", one, .gain = w);
+            eg_grad(z, v, 1, &one, &e);
+            ck_assert_msg(same_bits(eg_contiguous(eg_slice_axis(y, 0, r, r + 1, 1)), z) &&
+                              same_bits(eg_contiguous(eg_slice_axis(d, 0, r, r + 1, 1)), e),
+                          "row %lld of %lld", (long long)r, (long long)n);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 TEST(norms_are_their_formulas)
 {
     eg_ctx *cx = eg_open(.threads = 1);

@@ -103,7 +103,7 @@ EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
  * whose squares overflow the moments' dtype. To find the operation that made a gradient not finite,
  * the backward pass runs once more with eg_trace; hooks are then called again. If parameters have
  * copies (eg_params_args.copies), so has the loss, and each copy makes the same step as alone. An
- * error names the copy that was refused; those before it have made their step. */
+ * error names the copy that was refused, and then no copy has made its step. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
  * for a parameter on which the loss does not depend. */

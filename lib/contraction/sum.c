@@ -22,6 +22,7 @@ typedef struct plan {
     eg_axes rest;   /* k without x */
     eg_axes others; /* out without x */
     bool across;
+    bool in_place;         /* across: one block of rows of neighbours, into neighbours */
     bool turned;           /* along: blocks of neighbouring rows are computed together */
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
@@ -139,6 +140,8 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
         p.parts = (p.blocks + PART - 1) / PART;
     }
+    p.in_place = p.across && !b && of[0] == dtype && p.rest.n <= 1 && p.rest.total <= ROWS
+    &&p.x.sa == 1 && p.x.sc == 1;
     const eg_axes all = copies ? sum_outside(copies, out, room_out) : *out;
     if (copies) {
         eg_axes *o = &p.others;

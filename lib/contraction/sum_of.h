@@ -109,6 +109,42 @@ EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const 
             for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa] * q[i * sb];
     }
 }
+/* c[i] (+)= alpha Σ of at most ROWS rows of a, `step` apart, of n neighbours: as NAME(rows) adds
+ * them, in registers */
+EG_CLONES static void NAME(block)(int64_t n, int rows, const REAL *a, int64_t step, REAL *c,
+                                  REAL alpha, bool add)
+{
+    enum { L = NAME(LANES) };
+    for (int64_t i = 0; i < n; i += L) {
+        WIDE sum = { 0 }, x[4], was = { 0 };
+        const bool whole = i + L <= n;
+        const size_t bytes = whole ? sizeof sum : (size_t)(n - i) * sizeof *a;
+        const REAL *from = a + i;
+        int r = 0;
+        if (whole) {
+            for (; r + 4 <= rows; r += 4, from += 4 * step) {
+                for (int q = 0; q < 4; q++) memcpy(&x[q], from + q * step, sizeof *x);
+                sum += (x[0] + x[1]) + (x[2] + x[3]);
+            }
+            for (; r < rows; r++, from += step) {
+                memcpy(&x[0], from, sizeof *x);
+                sum += x[0];
+            }
+        } else
+            for (int64_t k = 0; k < n - i; k++) {
+                const REAL *p = from + k;
+                REAL one = 0;
+                for (r = 0; r + 4 <= rows; r += 4, p += 4 * step)
+                    one += (p[0] + p[step]) + (p[2 * step] + p[3 * step]);
+                for (; r < rows; r++, p += step) one += *p;
+                sum[k] = one;
+            }
+        sum *= alpha;
+        if (add) memcpy(&was, c + i, bytes);
+        if (add) sum += was;
+        memcpy(c + i, &sum, bytes);
+    }
+}
 EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *restrict x)
 {
     for (int64_t i = 0; i < n; i++) sum[i] += x[i];
@@ -247,6 +283,12 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     REAL sum[NAME(CHUNK)];
     const eg_place at = eg__place(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
+    if (p->in_place) {
+        NAME(block)
+        (n, (int)p->rest.total, (const void *)sum_from(p, 0, a, at.a + i),
+         p->rest.n ? p->rest.axis->sa : 0, c + at.c + i, (REAL)p->alpha, p->add);
+        return;
+    }
     NAME(across)
     (p, n, sum_from(p, 0, a, at.a + i * p->x.sa), sum_from(p, 1, b, at.b + i * p->x.sb),
      part * PART_ROWS, eg__min64(p->rest.total, (part + 1) * PART_ROWS), sum);

@@ -7,11 +7,31 @@ typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t)))
 typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
 typedef float wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
 typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
-/* Number of rows that are summed at once: at most ABREAST; PAIR for rows longer than SHORT_SUMS,
- * whose own additions keep the processor busy. */
+typedef float eight_f32 __attribute__((vector_size(8 * sizeof(float))));
+typedef double eight_f64 __attribute__((vector_size(8 * sizeof(double))));
+typedef float four_f32 __attribute__((vector_size(4 * sizeof(float))));
+typedef double four_f64 __attribute__((vector_size(4 * sizeof(double))));
+/* Eight lanes of 16, and four of eight, from `at` on; and from two vectors u and v of four:
+ * u[at], v[at], u[at + 1], v[at + 1]. */
+#define HALF(v, at) \
+    __builtin_shufflevector(v, v, at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7)
+#define QUARTER(v, at)     __builtin_shufflevector(v, v, at, at + 1, at + 2, at + 3)
+#define EVEN_ODD(u, v, at) __builtin_shufflevector(u, v, at, at + 4, at + 1, at + 5)
+/* Rows that are summed at once: at most, and of those longer than SHORT_SUMS, whose own additions
+ * keep the processor busy. */
 enum { ABREAST = 4, PAIR = 2, SHORT_SUMS = 256 };
-/* Exponentials of rows of at most SHORT_ROW elements are computed by columns, if there are at least
- * FEW_ROWS of them. */
+/* Norms of rows of at most SHORT_MANY elements are computed for up to MANY rows in stages (all
+ * sums, then all roots …), since within a stage no row waits for another. */
+enum { MANY = 16, SHORT_MANY = 64 };
+/* Returns how many of `rows` rows of n elements a norm takes at once: a multiple of ABREAST; 0: too
+ * few or too long. */
+static int rows_at_once(int64_t n, int64_t rows)
+{
+    const int64_t most = n <= SHORT_MANY ? MANY : n <= SHORT_SUMS ? ABREAST : 0;
+    return (int)(eg__min64(rows, most) / ABREAST * ABREAST);
+}
+/* Exponentials of rows of at most SHORT_ROW elements are computed by columns, if there are FEW_ROWS
+ * of them. */
 enum { SHORT_ROW = 112, FEW_ROWS = 6 };
 static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows >= FEW_ROWS; }
 #if defined(__clang__)
@@ -58,7 +78,9 @@ static void logs(int64_t n, double *v)
 #define NAME(x)   x##_f32
 #define BITS      bits_f32
 #define WIDE      wide_f32
-#define EXP       epowf_normal /* for arguments from LEAST to 0 */
+#define EIGHT     eight_f32
+#define FOUR      four_f32
+#define EXP       epowf_normal /* of numbers from LEAST to 0 */
 #define POW       powf
 #define LEAST     -87
 #define TINY      1.66e-38f
@@ -69,6 +91,8 @@ static void logs(int64_t n, double *v)
 #undef NAME
 #undef BITS
 #undef WIDE
+#undef EIGHT
+#undef FOUR
 #undef EXP
 #undef POW
 #undef LEAST
@@ -80,6 +104,8 @@ static void logs(int64_t n, double *v)
 #define NAME(x)   x##_f64
 #define BITS      bits_f64
 #define WIDE      wide_f64
+#define EIGHT     eight_f64
+#define FOUR      four_f64
 #define EXP       exp
 #define POW       pow
 #define LEAST     -708

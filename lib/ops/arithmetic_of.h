@@ -23,7 +23,22 @@ EG_INLINE T NAME(lanes_summed)(const WIDE *lanes)
     v += TURN(v, 2);
     return v[0] + v[1];
 }
-/* Reduces a row to one value: applies `pick` to term(x[k], p), beginning with `start`. once: no
+/* The same of four vectors, whose sums are the lanes of one. */
+EG_INLINE void NAME(lanes_summed_four)(const WIDE *lanes, T *total)
+{
+    FOUR q[4];
+    ALL_ROWS for (int r = 0; r < 4; r++)
+    {
+        const EIGHT v = HALF(lanes[r], 0) + HALF(lanes[r], 8);
+        q[r] = QUARTER(v, 0) + QUARTER(v, 4);
+    }
+    const FOUR a = EVEN_ODD(q[0], q[1], 0) + EVEN_ODD(q[0], q[1], 2),
+               b = EVEN_ODD(q[2], q[3], 0) + EVEN_ODD(q[2], q[3], 2),
+               sum = __builtin_shufflevector(a, b, 0, 1, 4, 5) +
+                     __builtin_shufflevector(a, b, 2, 3, 6, 7);
+    memcpy(total, &sum, sizeof sum);
+}
+/* Folds a row to one number: applies `pick` to term(x[k], p), beginning with `start`. once: no
  * element may be used twice. */
 EG_INLINE T NAME(fold)(int64_t n, const T *x, T p, T start, bool once, T (*term)(T x, T p),
                        T (*pick)(T v, T so_far))
@@ -211,29 +226,35 @@ static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)
 #include "ops/arithmetic_softmax_of.h"
 
 /* -- norms of several rows, contiguous, of any length ------------------------------------------ */
-/* Sets the mean and r of `rows` rows, which is a constant; they are xs elements apart. */
-EG_INLINE void NAME(moments)(const eg_row_facts *b, int rows, const T *x, int64_t xs, double *mean,
-                             double *r)
+/* The mean and r of `rows` rows that lie `xs` elements apart, `width` of which, a constant, are
+ * summed at once. Divisions and roots are of all rows at once. */
+EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, const T *x,
+                             int64_t xs, double *mean, double *r)
 {
-    double total[ABREAST] = { 0 }, squares[ABREAST] = { 0 };
-    T shift[ABREAST] = { 0 }, sum[ABREAST];
+    double total[MANY] = { 0 }, squares[MANY] = { 0 };
+    const double count = (double)b->n, eps = b->c;
+    T shift[MANY] = { 0 }, sum[MANY];
     for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK) {
-        NAME(sums)(rows, eg__min64(b->n - k, EG_CHUNK), x + k, xs, x + k, xs, shift, sum);
-        for (int q = 0; q < rows; q++) total[q] += (double)sum[q];
+        const int64_t m = eg__min64(b->n - k, EG_CHUNK);
+        for (int f = 0; f < rows; f += width)
+            NAME(sums)(width, m, x + f * xs + k, xs, x, 0, shift, sum + f);
+        EG_EVERY_LANE for (int q = 0; q < rows; q++) total[q] += (double)sum[q];
     }
+    EG_EVERY_LANE
     for (int q = 0; q < rows; q++) {
-        mean[q] = total[q] / (double)b->n;
+        mean[q] = total[q] / count;
         shift[q] = (T)mean[q];
     }
     for (int64_t k = 0; k < b->n; k += EG_CHUNK) {
         const int64_t m = eg__min64(b->n - k, EG_CHUNK);
-        NAME(sums_of_squares)(rows, m, x + k, xs, x + k, xs, shift, sum);
-        for (int q = 0; q < rows; q++) squares[q] += (double)sum[q];
+        for (int f = 0; f < rows; f += width)
+            NAME(sums_of_squares)(width, m, x + f * xs + k, xs, x, 0, shift + f, sum + f);
+        EG_EVERY_LANE for (int q = 0; q < rows; q++) squares[q] += (double)sum[q];
     }
+    EG_EVERY_LANE
     for (int q = 0; q < rows; q++) {
-        const double spread = squares[q] / (double)b->n + b->c;
-        r[q] =
-            spread == 0 ? 0 : 1 / sqrt(spread); /* elements are equal: x̂ and its gradient are 0 */
+        const double spread = squares[q] / count + eps, inverse = 1 / sqrt(spread);
+        r[q] = spread == 0 ? 0 : inverse; /* all equal: x̂ and its gradient are 0 */
     }
 }
 /* r; p: r, x */
@@ -242,16 +263,16 @@ EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *st
 {
     for (int64_t row = 0; row < rows; row++) {
         double mean, r;
-        NAME(moments)(user, 1, EG_ROW(T, 1, row), 0, &mean, &r);
+        NAME(moments)(user, 1, 1, EG_ROW(T, 1, row), 0, &mean, &r);
         *EG_ROW(T, 0, row) = (T)r;
     }
 }
-/* y = (x − mean) r gain + bias for `rows` rows, which is a constant; p: y, x */
-EG_INLINE void NAME(norm_some)(const eg_row_facts *b, int rows, int64_t row, char *const *p,
-                               const int64_t *step)
+/* y = (x − mean) r gain + bias for `rows` rows, summed `width` at once; p: y, x */
+EG_INLINE void NAME(norm_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
+                               char *const *p, const int64_t *step)
 {
-    double mean[ABREAST], r[ABREAST];
-    NAME(moments)(b, rows, EG_ROW(T, 1, row), step[1] / (int64_t)sizeof(T), mean, r);
+    double mean[MANY], r[MANY];
+    NAME(moments)(b, width, rows, EG_ROW(T, 1, row), step[1] / (int64_t)sizeof(T), mean, r);
     for (int q = 0; q < rows; q++) {
         T *y = EG_ROW(T, 0, row + q);
         NAME(affine_of)(b->n, EG_ROW(T, 1, row + q), (T)mean[q], (T)r[q], y);
@@ -261,56 +282,63 @@ EG_INLINE void NAME(norm_some)(const eg_row_facts *b, int rows, int64_t row, cha
 EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
                                  const void *user)
 {
+    const int64_t n = ((const eg_row_facts *)user)->n;
     int64_t row = 0;
-    if (((const eg_row_facts *)user)->n <= SHORT_SUMS)
-        for (; row + ABREAST <= rows; row += ABREAST) NAME(norm_some)(user, ABREAST, row, p, step);
-    for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, row, p, step);
-    for (; row < rows; row++) NAME(norm_some)(user, 1, row, p, step);
+    for (int many; (many = rows_at_once(n, rows - row)); row += many)
+        NAME(norm_some)(user, ABREAST, many, row, p, step);
+    for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, PAIR, row, p, step);
+    for (; row < rows; row++) NAME(norm_some)(user, 1, 1, row, p, step);
 }
-/* Computes h = g gain for m elements of each row from `from` on, with room for EG_CHUNK elements
- * per row; without a gain h is g. Returns where they begin, and sets *hs to the distance of rows in
- * elements. */
+/* h = g gain for m elements of each row from `from` on, `room` positions a row; without a gain h is
+ * g. Returns where they begin, and sets *hs to the elements from row to row. */
 EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from, int64_t m,
-                                          const T *g, int64_t gs, T *h, int64_t *hs)
+                                          const T *g, int64_t gs, int64_t room, T *h, int64_t *hs)
 {
-    *hs = gain ? EG_CHUNK : gs;
+    *hs = gain ? room : gs;
     if (!gain) return g + from;
     for (int q = 0; q < rows; q++) {
         const T *v = g + q * gs + from;
-        T *to = h + q * EG_CHUNK;
+        T *to = h + q * room;
         EG_EVERY_LANE for (int64_t k = 0; k < m; k++) to[k] = v[k] * gain[from + k];
     }
     return h;
 }
-/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; adds g x̂ and g
- * to sums, for `rows` rows, which is a constant; p: dx, x, g */
-EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, int rows, int64_t row, char *const *p,
-                                     const int64_t *step)
+/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
+ * x̂ and g, for `rows` rows, summed `width` at once; p: dx, x, g */
+EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
+                                     char *const *p, const int64_t *step)
 {
     _Alignas(64) T h[ABREAST * EG_CHUNK];
+    const int64_t room = rows > ABREAST ? SHORT_MANY : EG_CHUNK;
     const T *x = EG_ROW(T, 1, row), *g = EG_ROW(T, 2, row), *v = g;
     const int64_t n = b->n, xs = step[1] / (int64_t)sizeof(T), gs = step[2] / (int64_t)sizeof(T);
     const double count = (double)n;
-    double mean[ABREAST], r[ABREAST], total[ABREAST] = { 0 }, along[ABREAST] = { 0 };
-    T shift[ABREAST], sum[ABREAST];
+    double mean[MANY], r[MANY], total[MANY] = { 0 }, along[MANY] = { 0 };
+    T shift[MANY], sum[MANY];
     int64_t hs = gs;
-    NAME(moments)(b, rows, x, xs, mean, r);
-    for (int q = 0; q < rows; q++) shift[q] = (T)mean[q];
+    NAME(moments)(b, width, rows, x, xs, mean, r);
+    EG_EVERY_LANE for (int q = 0; q < rows; q++) shift[q] = (T)mean[q];
     for (int64_t from = 0, m; from < n; from += m) {
         m = eg__min64(n - from, EG_CHUNK);
-        v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, h, &hs);
-        if (b->center) NAME(sums)(rows, m, v, hs, v, hs, shift, sum);
+        v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, room, h, &hs);
+        for (int f = 0; f < rows && b->center; f += width)
+            NAME(sums)(width, m, v + f * hs, hs, v, 0, shift, sum + f);
         for (int q = 0; q < rows && b->center; q++) total[q] += (double)sum[q];
-        NAME(sums_along)(rows, m, v, hs, x + from, xs, shift, sum);
-        for (int q = 0; q < rows; q++) along[q] += (double)sum[q];
+        for (int f = 0; f < rows; f += width)
+            NAME(sums_along)(width, m, v + f * hs, hs, x + f * xs + from, xs, shift + f, sum + f);
+        EG_EVERY_LANE for (int q = 0; q < rows; q++) along[q] += (double)sum[q];
+    }
+    EG_EVERY_LANE
+    for (int q = 0; q < rows; q++) {
+        total[q] /= count;
+        along[q] = r[q] * r[q] * r[q] * along[q] / count;
     }
     T *sum_along = b->sums, *sum_g = b->sums ? sum_along + n : NULL;
     for (int64_t from = 0, m; from < n; from += m) {
         m = eg__min64(n - from, EG_CHUNK);
-        if (n > EG_CHUNK) v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, h, &hs);
+        if (n > EG_CHUNK) v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, room, h, &hs);
         for (int q = 0; q < rows; q++) {
-            const T a = (T)(total[q] / count), s = shift[q], c = (T)r[q],
-                    d = (T)(r[q] * r[q] * r[q] * along[q] / count);
+            const T a = (T)total[q], s = shift[q], c = (T)r[q], d = (T)along[q];
             const T *w = v + q * hs, *at = x + q * xs + from, *u = g + q * gs + from;
             T *to = EG_ROW(T, 0, row + q) + from;
             if (!sum_g) {
@@ -331,12 +359,12 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, int rows, int64_t ro
 EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
                                        const void *user)
 {
+    const int64_t n = ((const eg_row_facts *)user)->n;
     int64_t row = 0;
-    if (((const eg_row_facts *)user)->n <= SHORT_SUMS)
-        for (; row + ABREAST <= rows; row += ABREAST)
-            NAME(norm_slope_some)(user, ABREAST, row, p, step);
-    for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(user, PAIR, row, p, step);
-    for (; row < rows; row++) NAME(norm_slope_some)(user, 1, row, p, step);
+    for (int many; (many = rows_at_once(n, rows - row)); row += many)
+        NAME(norm_slope_some)(user, ABREAST, many, row, p, step);
+    for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(user, PAIR, PAIR, row, p, step);
+    for (; row < rows; row++) NAME(norm_slope_some)(user, 1, 1, row, p, step);
 }
 EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
 {

@@ -42,8 +42,9 @@ EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int6
             memcpy(&v, b + r * bs + n - EG_LANES, sizeof v);
             sum[r] += (WIDE)((BITS)(WIDE_TERM)&ours);
         }
-        total[r] = NAME(lanes_summed)(&sum[r]);
+        if (rows < 4) total[r] = NAME(lanes_summed)(&sum[r]);
     }
+    if (rows == 4) NAME(lanes_summed_four)(sum, total);
 }
 #undef SUM
 #undef TERM

@@ -112,18 +112,29 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     return eg_error(cx) || eg__schedule_refused(cx, who, &o->schedule);
 }
 
-/* Makes the moment of a parameter, zeros of its shape, and adds it to the state that is saved.
- * Moments have a separate owner, since an optimiser that is divided among ranks replaces them.
- * False after an error. */
-static bool opt_remember(eg_opt *op, eg_params *p, const char *moment, const eg_named *of,
-                         eg_tensor **x)
+/* Makes the moment of a parameter: zeros of its shape and with its copies. all: NULL, or the moment
+ * of all copies, of which this is that of copy c, in the same memory. Moments have an owner of
+ * their own, since an optimiser that is divided among ranks replaces them. False after an error. */
+static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, eg_tensor *all, int64_t c)
+{
+    if (!all) return eg_owner_copies(op->held, eg_copies_of(x), eg_type(x), eg_rank(x), eg_dims(x));
+    const eg_mark m = eg_push(op->cx);
+    const bool was = eg_nograd(op->cx, true);
+    const void *numbers = eg_raw(eg_copy_at(all, c), NULL);
+    eg_nograd(op->cx, was);
+    eg_pop(op->cx, m);
+    return numbers ? eg_from_memory(op->cx, eg_type(x), numbers, eg_rank(x), eg_dims(x),
+                                    .writable = true, .owner = op->held)
+                   : NULL;
+}
+/* Adds a moment to the state that is saved. False after an error. */
+static bool opt_remember(eg_opt *op, const char *moment, const eg_named *of, eg_tensor *x)
 {
     size_t room = strlen(moment) + strlen(of->name) + 8;
-    char *name = eg_params_alloc(p, room);
-    *x = name ? eg_owner_tensor(op->held, eg_type(of->x), eg_rank(of->x), eg_dims(of->x)) : NULL;
-    if (!eg_ok(*x)) return false;
+    char *name = eg_ok(x) ? eg_params_alloc(op->o.params, room) : NULL;
+    if (!name) return false;
     snprintf(name, room, "opt.%s.%s", moment, of->name);
-    op->state[op->states++] = (eg_named){ name, of->axes, *x };
+    op->state[op->states++] = (eg_named){ name, of->axes, x };
     return true;
 }
 
@@ -141,9 +152,44 @@ static void fill_defaults(const kind *row, eg_opt_args *o)
     o->initial_accumulator_value = eg_option(o->initial_accumulator_value, 0);
 }
 
-/* Makes the state: "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments. False
- * after an error. */
-static bool make_state(eg_opt *op)
+/* Makes the moments of parameter k, and its part of the list of chunks. False after an error. */
+static bool make_moments(eg_opt *op, int k, const eg_opt *all, int64_t c)
+{
+    const eg_named *one = eg_params_at(op->o.params, k);
+    op->x[k] = one->x, op->name[k] = one->name;
+    for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++) {
+        if (op->kind->kept && !op->kind->kept(&op->o, m)) continue;
+        op->moment[m][k] = opt_moment(op, one->x, all ? all->moment[m][k] : NULL, c);
+        if (!opt_remember(op, op->kind->moment[m], one, op->moment[m][k])) return false;
+    }
+    return op->kind != &adagrad || all ||
+           !eg_fill(op->moment[0][k], op->o.initial_accumulator_value);
+}
+/* Numbers the chunks of all parameters, and makes room for what a step measures and computes of
+ * each chunk and of each parameter. False after an error. */
+static bool make_chunks(eg_opt *op)
+{
+    eg_params *p = op->o.params;
+    const size_t n = (size_t)op->count;
+    for (int k = 0; k < op->count; k++) {
+        op->size[k] = eg_size(op->x[k]);
+        op->first[k + 1] = op->first[k] + (op->size[k] + EG__CHUNK - 1) / EG__CHUNK;
+    }
+    const size_t chunks = (size_t)op->first[op->count];
+    op->norms = eg_params_alloc(p, (n + 2 * chunks) * sizeof *op->norms);
+    op->c = eg_params_alloc(p, n * sizeof *op->c);
+    op->same = eg_params_alloc(p, (n + chunks) * sizeof *op->same);
+    if (!op->norms || !op->c || !op->same) return false;
+    op->squares = op->norms + n, op->largest = op->squares + chunks;
+    op->parameter = op->same + n;
+    for (int k = 0; k < op->count; k++)
+        for (int64_t chunk = op->first[k]; chunk < op->first[k + 1]; chunk++)
+            op->parameter[chunk] = k;
+    return true;
+}
+/* Makes the state: "opt.counts", "opt.lr", "opt.skipped", then each parameter's moments. all: the
+ * optimiser of all copies, of which this is that of copy c; or NULL. False after an error. */
+static bool make_state(eg_opt *op, const eg_opt *all, int64_t c)
 {
     eg_params *p = op->o.params;
     eg_owner *owner = eg_params_owner(p);
@@ -155,28 +201,14 @@ static bool make_state(eg_opt *op)
     op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
     op->held = eg_owner_sibling(owner);
     if (!op->held || eg_fill(op->lr, op->o.lr)) return false;
-    for (int k = 0; k < op->count; k++) {
-        const eg_named *one = eg_params_at(p, k);
-        op->x[k] = one->x, op->name[k] = one->name;
-        op->size[k] = eg_size(one->x);
-        op->first[k + 1] = op->first[k] + (op->size[k] + EG__CHUNK - 1) / EG__CHUNK;
-        for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++)
-            if ((!op->kind->kept || op->kind->kept(&op->o, m)) &&
-                !opt_remember(op, p, op->kind->moment[m], one, &op->moment[m][k]))
-                return false;
-        if (op->kind == &adagrad && eg_fill(op->moment[0][k], op->o.initial_accumulator_value))
-            return false;
-    }
-    op->norms = eg_params_alloc(p, (size_t)(op->count + 1) * sizeof *op->norms);
-    op->squares = op->norms
-                      ? eg_params_alloc(p, (size_t)op->first[op->count] * 2 * sizeof *op->squares)
-                      : NULL;
-    op->largest = op->squares ? op->squares + op->first[op->count] : NULL;
-    return op->norms && (op->squares || !op->first[op->count]);
+    for (int k = 0; k < op->count; k++)
+        if (!make_moments(op, k, all, c)) return false;
+    return make_chunks(op);
 }
 
-/* Makes an optimiser of this kind with all memory that its steps need. NULL after an error. */
-static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
+/* Makes an optimiser of the row's kind with all that its steps need. all, c: as in make_state. NULL
+ * after an error. */
+static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt *all, int64_t c)
 {
     enum { ARRAYS = 2 + EG__MOMENTS };
     eg_opt_args o = { .size = sizeof o };
@@ -201,6 +233,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
     int64_t *first = eg_params_alloc(p, (size_t)(2 * n + 1) * sizeof *first);
     if (!op || !arrays || !state || !name || !at || !to || !first) return NULL;
     *op = (eg_opt){ .kind = row,
+                    .copies = 1,
                     .o = o,
                     .cx = cx,
                     .count = n,
@@ -213,7 +246,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given)
                     .first = first,
                     .size = first + n + 1 };
     for (int m = 0; m < EG__MOMENTS; m++) op->moment[m] = arrays + (2 + m) * n;
-    return make_state(op) ? op : NULL;
+    return make_state(op, all, c) ? op : NULL;
 }
 
 /* True if .lr_each and .clip_each have one value for each copy of the parameters; else records an
@@ -238,8 +271,8 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
     return false;
 }
 
-/* For parameters with copies: makes an optimiser for each copy, on a list of that copy's tensors,
- * which share its memory. NULL after an error. */
+/* For parameters with copies: makes an optimiser of all, and one for each copy, on a list of that
+ * copy's tensors, which shares its parameters and moments. NULL after an error. */
 static eg_opt *open_each(const kind *row, const eg_opt_args *given)
 {
     eg_opt_args o = { .size = sizeof o };
@@ -247,29 +280,29 @@ static eg_opt *open_each(const kind *row, const eg_opt_args *given)
     eg_params *p = o.params;
     const int64_t copies = eg_copies_count(eg_params_copies(p));
     if (!lists_fit(row, &o, copies)) return NULL;
-    if (!copies || eg_error(eg_params_context(p))) return open_kind(row, given);
-    const int n = eg_params_count(p);
-    eg_opt *op = eg_params_alloc(p, sizeof *op);
-    eg_opt **each = eg_params_alloc(p, (size_t)copies * sizeof *each);
-    eg_tensor **arrays = eg_params_alloc(p, 2 * (size_t)(n + 1) * sizeof *arrays);
-    if (!op || !each || !arrays) return NULL;
-    *op = (eg_opt){ .kind = row,
-                    .each = each,
-                    .cx = eg_params_context(p),
-                    .count = n,
-                    .x = arrays,
-                    .g = arrays + n };
-    for (int k = 0; k < n; k++) op->x[k] = eg_params_at(p, k)->x;
-    for (int64_t k = 0; k < copies; k++) {
+    eg_opt *op = open_kind(row, given, NULL, 0);
+    if (!op || !copies) return op;
+    op->states = 0; /* each copy's optimiser has its own */
+    op->copies = copies;
+    const eg_mark mark = eg_push(op->cx);
+    const bool was = eg_nograd(op->cx, true);
+    for (int k = 0; k < op->count; k++) /* moments of copies are never replaced */
+        for (int m = 0; m < EG__MOMENTS; m++)
+            op->to[k * (1 + EG__MOMENTS) + 1 + m] = eg__opt_numbers(op->moment[m][k]);
+    eg_nograd(op->cx, was);
+    eg_pop(op->cx, mark);
+    if (eg_error(op->cx)) return NULL;
+    op->each = eg_params_alloc(p, (size_t)copies * sizeof *op->each);
+    for (int64_t k = 0; op->each && k < copies; k++) {
         eg_opt_args one = o;
         one.params = eg_params_of_copy(p, k);
         one.lr = o.lr_each ? o.lr_each[k] : o.lr;
         one.clip_norm = o.clip_each ? o.clip_each[k] : o.clip_norm;
         one.lr_each = one.clip_each = NULL, one.copies = 0;
-        each[k] = one.params ? open_kind(row, &one) : NULL;
-        if (!each[k]) return eg_fail_in(op->cx, "copy %lld", (long long)k), NULL;
+        op->each[k] = one.params ? open_kind(row, &one, op, k) : NULL;
+        if (!op->each[k]) return eg_fail_in(op->cx, "copy %lld", (long long)k), NULL;
     }
-    return op;
+    return op->each ? op : NULL;
 }
 
 eg_opt *eg_sgd_with(const eg_opt_args *a) { return open_each(&sgd, a); }

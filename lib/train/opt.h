@@ -22,35 +22,45 @@ typedef struct eg__opt_kind { /* one for each kind: adam, sgd … */
     bool squares;                 /* a moment contains squares of gradients */
 } eg__opt_kind;
 
-/* indices of eg_opt.counts */
-enum { COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED, COUNTS };
+/* What a step measured: ‖g‖ after clipping by value, the largest |g| before it, the factor by which
+ * clipping by norm multiplies g, and the learning rate. */
+typedef struct eg__opt_found {
+    double norm, largest, coef, lr;
+} eg__opt_found;
+
+enum { COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED, COUNTS }; /* in eg_opt.counts */
 
 struct eg_opt {
     const eg__opt_kind *kind;
-    eg_opt **each; /* for parameters with copies: an optimiser for each; else NULL */
-    eg_opt_args o; /* with the defaults filled in */
+    int64_t copies; /* of the parameters; 1: they have none */
+    eg_opt **each;  /* of parameters with copies: an optimiser for each; else NULL */
+    eg_opt_args o;  /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;
     eg_named *state;    /* "opt.counts", "opt.lr", "opt.skipped", the moments */
-    const char **name;  /* by parameter */
-    eg_tensor **x, **g; /* by parameter: the tensor, and its gradient during a step */
-    void **to;          /* during a step: the elements of each parameter and of its moments */
-    /* during a step: the elements of its gradient; NULL: the loss does not depend on the
-     * parameter */
-    const void **at;
-    eg_tensor **moment[EG__MOMENTS]; /* by parameter; NULL for moments that are not used */
-    eg_owner *held;                  /* owner of the moments */
-    int64_t *first;                  /* number of the first chunk of each parameter, and the end */
-    int64_t *size;                   /* number of elements of each parameter */
-    double *squares, *largest;       /* during a step, by chunk: Σ g² and the largest |g| */
+    const char **name;  /* of each parameter */
+    eg_tensor **x, **g; /* each parameter, and its gradient during a step */
+    void **to;          /* the numbers of each parameter and of its moments, during a step */
+    const void **at;    /* its gradient's numbers; NULL: the loss does not reach it */
+    eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
+    eg_owner *held;                  /* the moments' memory */
+    int64_t *first;                  /* first chunk of each parameter, and the end */
+    int64_t *size;                   /* numbers of each parameter, of one copy */
+    int *parameter;                  /* of each chunk */
+    double *squares, *largest;       /* of each chunk, during a step: Σ g² and the largest |g| */
     eg_ranks *ranks;                 /* each has the moments of one range; NULL: not divided */
     eg_span *range;                  /* by rank, in chunks */
     eg_ranks_tree *tree;             /* during a step: gathers the ranges of all ranks */
     eg_tensor *counts;               /* COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED */
     eg_tensor *lr;
-    eg_tensor *skipped; /* by parameter: the number of steps in which it had no gradient */
-    double norm;        /* norm of the last step's gradient */
-    double *norms;      /* by parameter */
+    eg_tensor *skipped; /* for each parameter the steps that did not reach it */
+    double norm;        /* of the last step's gradient */
+    double *norms;      /* of each parameter's */
+    /* during a step: what its checks found, and the numbers of the update, by parameter c[same[k]]
+     */
+    eg__opt_found found;
+    eg__coefficients *c;
+    int *same;
     /* during a step, for messages; else NULL */
     eg_tensor *loss;               /* of eg_step */
     const eg_grad_over_args *over; /* of eg_step_over */
@@ -66,19 +76,23 @@ eg__coefficients eg__opt_coefficients(const eg_opt *, double lr, double limit, d
 bool eg__schedule_refused(eg_ctx *, const char *who, const eg_schedule *);
 
 /* -- opt_step.c ------------------------------------------------------------------------------- */
-/* Computes the norms of the gradients that op->at points to, updates this rank's range of each
- * parameter, and gathers the parameters on all ranks. `room`: a buffer for the elements of all
- * parameters if the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after
- * an error on any rank. */
+/* Measures the gradients that op->at points to, updates this rank's range of each parameter, of all
+ * copies, and gathers the parameters on all ranks. `room`: a buffer for all parameters' numbers if
+ * the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on
+ * any rank. */
 int eg__opt_update(eg_opt *, bool good, void *room);
 
 /* -- opt_loops.c ------------------------------------------------------------------------------ */
-/* Computes `squares` and `largest` of this rank's chunks of all gradients, scaled; the entries of
- * other ranks' chunks are 0. */
+/* Measures this rank's chunks of all gradients that op->at points to, scaled: sets squares and
+ * largest, of each copy; the entries of other ranks' chunks are 0. */
 void eg__opt_norms(eg_opt *, double limit, double scale);
-/* Updates this rank's elements of parameters from ≤ k < to, each of which has a gradient, and their
- * moments. False after an error. */
-bool eg__opt_apply(eg_opt *, const eg__coefficients *, int from, int to);
+/* Updates this rank's numbers of the parameters that have a gradient, and their moments, of all
+ * copies. False after an error. */
+bool eg__opt_apply(eg_opt *);
+/* Returns the numbers of x, of all copies, for writing; NULL if x is NULL and after an error. */
+void *eg__opt_numbers(eg_tensor *x);
+/* The optimiser of copy k; op itself if its parameters have no copies. */
+static inline eg_opt *eg__opt_at(eg_opt *op, int64_t k) { return op->each ? op->each[k] : op; }
 
 /* -- step_over.c ------------------------------------------------------------------------------ */
 /* Computes the gradients of the current step again, with the same draws. */

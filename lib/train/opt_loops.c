@@ -6,109 +6,127 @@
 /* estimated time for one element, in nanoseconds */
 static const double norm_ns = 0.15, update_ns = 0.6;
 
+/* A loop over chunks, and over the copies of a chunk, which follow each other in memory: a piece is
+ * one chunk of some copies. */
+enum { PIECE_COPIES = 16 };
 typedef struct opt_loop {
-    eg_opt *op;
-    int64_t from;              /* number of the first chunk */
-    double limit, scale;       /* used by opt_norm_piece */
-    const eg__coefficients *c; /* used by opt_update_piece */
+    const eg_opt *op;    /* points to the numbers of the first copy */
+    int64_t from;        /* the first chunk */
+    int64_t parts;       /* pieces of a chunk */
+    double limit, scale; /* of opt_norm_piece */
 } opt_loop;
-/* Returns the parameter to which a chunk belongs. */
-static int opt_parameter(const eg_opt *op, int64_t chunk)
+static opt_loop opt_loop_of(const eg_opt *op)
 {
-    int low = 0, high = op->count - 1;
-    while (low < high) { /* finds the last parameter whose first chunk is not after it */
-        const int middle = (low + high + 1) / 2;
-        if (op->first[middle] <= chunk)
-            low = middle;
-        else
-            high = middle - 1;
-    }
-    return low;
+    return (opt_loop){ .op = op,
+                       .from = eg__opt_chunks(op).from,
+                       .parts = (op->copies + PIECE_COPIES - 1) / PIECE_COPIES };
 }
-/* Returns the elements of parameter k that are in a chunk. */
-static eg_span opt_numbers(const eg_opt *op, int k, int64_t chunk)
+static int64_t opt_pieces(const opt_loop *l)
 {
-    const int64_t from = (chunk - op->first[k]) * EG__CHUNK, to = from + EG__CHUNK;
-    return (eg_span){ from, to < op->size[k] ? to : op->size[k] };
+    return (eg__opt_chunks(l->op).to - l->from) * l->parts;
 }
-/* Returns how many elements of parameters from ≤ k < to this rank has. */
-static double opt_count(const eg_opt *op, int from, int to)
+/* A piece: its chunk, the chunk's parameter and numbers in the first copy, and its copies. */
+typedef struct opt_part {
+    int64_t chunk;
+    int k;
+    eg_span s, copies;
+} opt_part;
+static opt_part opt_part_of(const opt_loop *l, int64_t piece)
+{
+    const eg_opt *op = l->op;
+    const int64_t part = l->parts > 1 ? piece % l->parts : 0,
+                  chunk = l->from + (l->parts > 1 ? piece / l->parts : piece);
+    const int k = op->parameter[chunk];
+    const int64_t from = (chunk - op->first[k]) * EG__CHUNK, to = from + EG__CHUNK,
+                  first = part * PIECE_COPIES, end = first + PIECE_COPIES;
+    return (opt_part){ chunk,
+                       k,
+                       { from, to < op->size[k] ? to : op->size[k] },
+                       { first, end < op->copies ? end : op->copies } };
+}
+/* Returns how many numbers this rank has, of all copies. */
+static double opt_count(const eg_opt *op)
 {
     double n = 0;
-    for (int k = from; k < to; k++) {
+    for (int k = 0; k < op->count; k++) {
         const eg_span own = eg__opt_own(op, k);
         n += (double)(own.to - own.from);
     }
-    return n;
+    return n * (double)op->copies;
 }
 static bool opt_wide(const eg_opt *op, int k) { return eg_type(op->x[k]) == EG_F64; }
 
-/* Computes the norms of one chunk of the gradients. */
+/* Measures a piece of the gradients. */
 static void opt_norm_piece(void *user, int64_t piece)
 {
     const opt_loop *l = user;
     const eg_opt *op = l->op;
-    const int64_t chunk = l->from + piece;
-    const int k = opt_parameter(op, chunk);
-    const eg_span s = opt_numbers(op, k, chunk);
-    if (!op->at[k]) return;
-    const eg__norms one =
-        opt_wide(op, k)
-            ? eg__norms_f64(s.to - s.from, (const double *)op->at[k] + s.from, l->limit, l->scale)
-            : eg__norms_f32(s.to - s.from, (const float *)op->at[k] + s.from, l->limit, l->scale);
-    op->squares[chunk] = one.squares, op->largest[chunk] = one.largest;
+    const opt_part p = opt_part_of(l, piece);
+    const int64_t n = p.s.to - p.s.from;
+    const void *g = op->at[p.k];
+    const bool wide = opt_wide(op, p.k);
+    for (int64_t copy = p.copies.from; g && copy < p.copies.to; copy++) {
+        const eg_opt *own = op->each ? op->each[copy] : op;
+        const int64_t at = copy * op->size[p.k] + p.s.from;
+        const eg__norms one = wide ? eg__norms_f64(n, (const double *)g + at, l->limit, l->scale)
+                                   : eg__norms_f32(n, (const float *)g + at, l->limit, l->scale);
+        own->squares[p.chunk] = one.squares, own->largest[p.chunk] = one.largest;
+    }
 }
 void eg__opt_norms(eg_opt *op, double limit, double scale)
 {
-    const eg_span own = eg__opt_chunks(op);
-    opt_loop l = { .op = op, .from = own.from, .limit = limit, .scale = scale };
-    memset(op->squares, 0, (size_t)op->first[op->count] * 2 * sizeof *op->squares);
-    eg_parallel(op->cx, own.to - own.from, norm_ns * opt_count(op, 0, op->count), opt_norm_piece,
-                &l);
+    opt_loop l = opt_loop_of(op);
+    l.limit = limit, l.scale = scale;
+    for (int64_t c = 0; c < op->copies; c++)
+        memset(eg__opt_at(op, c)->squares, 0,
+               (size_t)op->first[op->count] * 2 * sizeof *op->squares);
+    eg_parallel(op->cx, opt_pieces(&l), norm_ns * opt_count(op), opt_norm_piece, &l);
 }
 
-/* Updates one chunk of the parameters, and of their moments, which begin with this rank's first
- * element. */
+/* Updates a piece of the parameters, and of their moments, which begin with this rank's first
+ * number. */
 static void opt_update_piece(void *user, int64_t piece)
 {
     const opt_loop *l = user;
     const eg_opt *op = l->op;
-    const int64_t chunk = l->from + piece;
-    const int k = opt_parameter(op, chunk);
-    const eg_span s = opt_numbers(op, k, chunk), own = eg__opt_own(op, k);
-    const int64_t n = s.to - s.from, at = s.from - own.from;
-    void *const *to = op->to + k * (1 + EG__MOMENTS);
-    if (opt_wide(op, k)) {
-        double *moment[EG__MOMENTS];
-        for (int m = 0; m < EG__MOMENTS; m++)
-            moment[m] = to[1 + m] ? (double *)to[1 + m] + at : NULL;
-        op->kind->f64(n, l->c, (double *)to[0] + s.from, (const double *)op->at[k] + s.from,
-                      moment);
-        return;
+    const opt_part p = opt_part_of(l, piece);
+    const int64_t n = p.s.to - p.s.from, skip = eg__opt_own(op, p.k).from;
+    const void *g = op->at[p.k];
+    void *const *to = op->to + p.k * (1 + EG__MOMENTS);
+    const bool wide = opt_wide(op, p.k);
+    for (int64_t copy = p.copies.from; g && copy < p.copies.to; copy++) {
+        const eg_opt *own = op->each ? op->each[copy] : op;
+        const eg__coefficients *c = &own->c[own->same[p.k]];
+        const int64_t at = copy * op->size[p.k] + p.s.from;
+        double *f64[EG__MOMENTS];
+        float *f32[EG__MOMENTS];
+        for (int m = 0; m < EG__MOMENTS && wide; m++)
+            f64[m] = to[1 + m] ? (double *)to[1 + m] + at - skip : NULL;
+        for (int m = 0; m < EG__MOMENTS && !wide; m++)
+            f32[m] = to[1 + m] ? (float *)to[1 + m] + at - skip : NULL;
+        if (wide)
+            op->kind->f64(n, c, (double *)to[0] + at, (const double *)g + at, f64);
+        else
+            op->kind->f32(n, c, (float *)to[0] + at, (const float *)g + at, f32);
     }
-    float *moment[EG__MOMENTS];
-    for (int m = 0; m < EG__MOMENTS; m++) moment[m] = to[1 + m] ? (float *)to[1 + m] + at : NULL;
-    op->kind->f32(n, l->c, (float *)to[0] + s.from, (const float *)op->at[k] + s.from, moment);
 }
-static void *opt_numbers_of(eg_tensor *x)
+void *eg__opt_numbers(eg_tensor *x)
 {
+    if (x && eg_copies_of(x)) x = eg_copies_stack(x);
     return !x ? NULL : eg_type(x) == EG_F64 ? (void *)eg_mut_f64(x) : (void *)eg_mut_f32(x);
 }
-bool eg__opt_apply(eg_opt *op, const eg__coefficients *c, int from, int to)
+bool eg__opt_apply(eg_opt *op)
 {
-    const eg_span own = eg__opt_chunks(op);
-    const int64_t first = own.from > op->first[from] ? own.from : op->first[from],
-                  end = own.to < op->first[to] ? own.to : op->first[to];
-    opt_loop l = { .op = op, .from = first, .c = c };
-    if (first >= end) return true;
-    for (int k = from; k < to; k++) {
+    opt_loop l = opt_loop_of(op);
+    for (int k = 0; k < op->count; k++) {
         const eg_span mine = eg__opt_own(op, k);
         void **at = op->to + k * (1 + EG__MOMENTS);
-        if (mine.from == mine.to) continue;
-        at[0] = opt_numbers_of(op->x[k]);
-        for (int m = 0; m < EG__MOMENTS; m++) at[1 + m] = opt_numbers_of(op->moment[m][k]);
+        if (!op->at[k] || mine.from == mine.to) continue;
+        at[0] = eg__opt_numbers(op->x[k]);
+        for (int m = 0; m < EG__MOMENTS && !op->each; m++)
+            at[1 + m] = eg__opt_numbers(op->moment[m][k]);
     }
     if (eg_error(op->cx)) return false;
-    eg_parallel(op->cx, end - first, update_ns * opt_count(op, from, to), opt_update_piece, &l);
+    eg_parallel(op->cx, opt_pieces(&l), update_ns * opt_count(op), opt_update_piece, &l);
     return true;
 }

@@ -56,62 +56,72 @@ static void not_finite(eg_opt *op, int k, double value)
                op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
 
-/* True if each gradient fits its parameter; sets op->at. A gradient that is not row-major is copied
- * into the open scope. */
-static bool opt_point(eg_opt *op, eg_tensor *const *g)
+/* True if each gradient fits its parameter and has its copies; sets op->at to the first copy's
+ * numbers. A gradient that is not row-major is copied into the open scope. */
+static bool opt_point(eg_opt *op, eg_tensor *const *gradient)
 {
     for (int k = 0; k < op->count; k++) {
+        eg_tensor *g = gradient[k];
         op->at[k] = NULL;
-        if (!g[k]) continue;
-        if (!opt_fits(op, k, g[k])) return false;
-        op->at[k] =
-            eg_type(g[k]) == EG_F64 ? (const void *)eg_f64(g[k]) : (const void *)eg_f32(g[k]);
+        if (!g) continue;
+        if (!opt_fits(op, k, g)) return false;
+        if (op->each && eg_copies_of(g) != eg_copies_of(op->x[k])) {
+            eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                       "%s: gradient %d has not the copies of its parameter", op->kind->name,
+                       k + 1);
+            return false;
+        }
+        if (op->each) g = eg_copies_stack(g);
+        op->at[k] = eg_type(g) == EG_F64 ? (const void *)eg_f64(g) : (const void *)eg_f32(g);
         if (!op->at[k]) return false;
     }
     return true;
 }
 
-/* Computes ‖g‖ after clipping by value, and the largest |g| before it: sums of squares over chunks,
- * which are added along the tree of all chunks, so that ranks can share the work. False after an
- * error, also if a gradient on another rank is not finite. */
-static bool opt_measure(eg_opt *op, double limit, double *norm, double *largest)
+/* Measures the gradients of copy c again, scaled: their squares overflow. False after an error. */
+static bool measure_again(eg_opt *op, int64_t c, double limit, double scale)
 {
+    eg_opt *one = eg__opt_at(op, c);
+    for (int k = 0; k < op->count && op->each; k++) {
+        const int64_t at = c * op->size[k];
+        one->at[k] = !op->at[k]                    ? NULL
+                     : eg_type(op->x[k]) == EG_F64 ? (const void *)((const double *)op->at[k] + at)
+                                                   : (const void *)((const float *)op->at[k] + at);
+    }
+    eg__opt_norms(one, limit, scale);
+    return eg__opt_statistic(one, one->squares);
+}
+/* Computes ‖g‖ of copy c after clipping by value, and the largest |g| before it, from the sums of
+ * squares of chunks, which are added along the tree of all chunks, so that ranks can share the
+ * work. False after an error, also if a gradient on another rank is not finite. */
+static bool opt_measure(eg_opt *group, int64_t c, double limit)
+{
+    eg_opt *op = eg__opt_at(group, c);
     const eg_span all = { 0, op->first[op->count] };
     double most = 0;
-    int reached = 0;
-    for (int k = 0; k < op->count; k++) reached += op->at[k] != NULL;
-    if (!reached) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                   op->count == 1 ? "%s: the gradient is NULL"
-                                  : "%s: each of the %d gradients is NULL",
-                   op->kind->name, op->count);
-        return false;
-    }
-    eg__opt_norms(op, limit, 1);
     if (!eg__opt_statistic(op, op->squares) || !eg__opt_statistic(op, op->largest)) return false;
     for (int k = 0; k < op->count; k++) {
-        double of = 0; /* a NaN is reported rather than an infinity */
-        for (int64_t c = op->first[k]; c < op->first[k + 1]; c++)
-            of = isnan(of) || op->largest[c] < of ? of : op->largest[c];
+        double of = 0; /* a NaN is reported before an infinity */
+        for (int64_t n = op->first[k]; n < op->first[k + 1]; n++)
+            of = isnan(of) || op->largest[n] < of ? of : op->largest[n];
         if (!isfinite(of)) {
             not_finite(op, k, of);
             return false;
         }
-        most = fmax(most, of);
+        most = most < of ? of : most;
     }
     for (int k = 0; k < op->count; k++) {
         const eg_span own = { op->first[k], op->first[k + 1] };
         op->norms[k] = sqrt(own.to - own.from == 1 ? op->squares[own.from]
                                                    : eg_ranks_tree_total(op->squares, own));
     }
-    double clipped = fmin(most, limit);
-    *largest = most;
-    *norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
-    if (isinf(*norm)) { /* squares of finite values can overflow */
-        eg__opt_norms(op, limit, 1 / clipped);
-        if (!eg__opt_statistic(op, op->squares)) return false;
-        *norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
+    const double clipped = fmin(most, limit);
+    double norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
+    if (isinf(norm)) { /* squares of finite numbers can overflow */
+        if (!measure_again(group, c, limit, 1 / clipped)) return false;
+        norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
     }
+    op->found = (eg__opt_found){ .norm = norm, .largest = most };
     return !eg_error(op->cx);
 }
 
@@ -129,37 +139,72 @@ static bool squares_fit(eg_opt *op, double largest)
 }
 
 /* -- the update ------------------------------------------------------------------------------- */
-/* Checks all gradients, then counts the step and updates every parameter that has a gradient. False
- * after an error. */
+static double opt_limit(const eg_opt *op)
+{
+    return op->o.clip_value > 0 ? op->o.clip_value : INFINITY;
+}
+/* Checks all that may refuse the step of copy c, and sets found. False after an error. */
+static bool opt_check(eg_opt *group, int64_t c)
+{
+    eg_opt *op = eg__opt_at(group, c);
+    const eg_opt_args *o = &op->o;
+    const double limit = opt_limit(op);
+    if (!opt_measure(group, c, limit)) return false;
+    eg__opt_found *f = &op->found;
+    f->coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (f->norm + 1e-6)) : 1;
+    if (!squares_fit(op, f->coef * fmin(f->largest, limit))) return false;
+    const int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped);
+    if (!counts || !skipped || eg_error(op->cx)) return false;
+    f->lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[COUNT_STEPS]);
+    if (isfinite(f->lr)) return true;
+    eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g", op->kind->name,
+               (long long)counts[COUNT_STEPS] + 1, f->lr);
+    return false;
+}
+/* Counts the step of an optimiser without copies, and sets the numbers of its update: parameters in
+ * their t-th step have the same ones. at: as in the group. */
+static void opt_count_step(eg_opt *op, const void *const *at)
+{
+    const eg__opt_found f = op->found;
+    const double limit = opt_limit(op);
+    int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), t = 0;
+    op->norm = f.norm;
+    counts[COUNT_STEPS]++;
+    counts[COUNT_NORM_CLIPPED] += f.coef < 1;
+    counts[COUNT_VALUE_CLIPPED] += f.largest > limit;
+    for (int k = 0, same = -1; k < op->count; k++) {
+        if (!at[k]) {
+            skipped[k]++;
+            continue;
+        }
+        if (same < 0 || counts[COUNT_STEPS] - skipped[k] != t) {
+            t = counts[COUNT_STEPS] - skipped[k];
+            op->c[++same] = eg__opt_coefficients(op, f.lr, limit, f.coef, t);
+        }
+        op->same[k] = same;
+    }
+}
+/* Checks all gradients of all copies, then counts the step and updates every parameter that has a
+ * gradient. False after an error. */
 static bool update_parameters(eg_opt *op)
 {
-    const eg_opt_args *o = &op->o;
-    double limit = o->clip_value > 0 ? o->clip_value : INFINITY, norm, largest;
-    if (!opt_measure(op, limit, &norm, &largest)) return false;
-    double coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (norm + 1e-6)) : 1;
-    if (!squares_fit(op, coef * fmin(largest, limit))) return false;
-    int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped);
-    if (!counts || !skipped || eg_error(op->cx)) return false;
-    double lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[COUNT_STEPS]);
-    if (!isfinite(lr)) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g",
-                   op->kind->name, (long long)counts[COUNT_STEPS] + 1, lr);
+    int reached = 0;
+    for (int k = 0; k < op->count; k++) reached += op->at[k] != NULL;
+    if (!reached) {
+        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                   op->count == 1 ? "%s: the gradient is NULL"
+                                  : "%s: each of the %d gradients is NULL",
+                   op->kind->name, op->count);
         return false;
     }
-    op->norm = norm;
-    counts[COUNT_STEPS]++;
-    counts[COUNT_NORM_CLIPPED] += coef < 1;
-    counts[COUNT_VALUE_CLIPPED] += largest > limit;
-    for (int k = 0; k < op->count; k++) skipped[k] += !op->at[k];
-    for (int k = 0, end; k < op->count; k = end) { /* consecutive parameters in their t-th step */
-        const int64_t t = counts[COUNT_STEPS] - skipped[k];
-        end = k + 1;
-        if (!op->at[k]) continue;
-        while (end < op->count && op->at[end] && counts[COUNT_STEPS] - skipped[end] == t) end++;
-        const eg__coefficients c = eg__opt_coefficients(op, lr, limit, coef, t);
-        if (!eg__opt_apply(op, &c, k, end)) return false;
-    }
-    return true;
+    eg__opt_norms(op, opt_limit(op), 1);
+    for (int64_t c = 0; c < op->copies; c++)
+        if (!opt_check(op, c)) {
+            if (op->each) eg_fail_in(op->cx, "copy %lld", (long long)c);
+            return false;
+        }
+    for (int64_t c = 0; c < op->copies; c++) opt_count_step(eg__opt_at(op, c), op->at);
+    return eg__opt_apply(op);
 }
 
 /* Runs in the context's floating-point mode (eg_flush), as operations do. Ranks agree that they
@@ -178,7 +223,10 @@ static int opt_host(void *args, int count, eg_tensor *const *g)
 {
     eg_opt *op = *(eg_opt **)args;
     (void)count;
-    return opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
+    const bool was = eg_nograd(op->cx, true);
+    const int bad = opt_point(op, g) ? eg__opt_update(op, true, NULL) : -1;
+    eg_nograd(op->cx, was);
+    return bad;
 }
 /* Updates with gradients that every rank has completely. good: this rank has no error so far.
  * Returns 0; −1 after an error. */
@@ -195,58 +243,7 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
     return eg__opt_agree(op, !bad) ? 0 : -1;
 }
 
-/* -- parameters with copies ------------------------------------------------------------------- */
-/* True if g[k] is a gradient of parameter k with the same copies; then sets each copy's optimiser
- * to its part. Else records an error. */
-static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
-{
-    if (g && !opt_fits(op, k, g)) return false;
-    if (g && eg_copies_of(g) != eg_copies_of(op->x[k])) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: gradient %d has not the copies of its parameter",
-                   op->kind->name, k + 1);
-        return false;
-    }
-    eg_tensor *all = g ? eg_copies_stack(g) : NULL;
-    const bool wide = g && eg_type(g) == EG_F64;
-    const char *at = !g     ? NULL
-                     : wide ? (const char *)(const void *)eg_f64(all)
-                            : (const char *)(const void *)eg_f32(all);
-    const int64_t bytes = g ? eg_size(g) * (wide ? 8 : 4) : 0;
-    if (g && !at) return false;
-    for (int64_t c = 0; c < copies; c++) op->each[c]->at[k] = g ? at + c * bytes : NULL;
-    return true;
-}
-/* Computes each copy's step with its part of the gradients. Afterwards the versions of the
- * parameters are increased. Returns 0; −1 after an error. */
-static int each_host(void *args, int count, eg_tensor *const *g)
-{
-    eg_opt *op = *(eg_opt **)args;
-    const int64_t copies = eg_copies_count(eg_copies_of(op->x[0]));
-    const bool was = eg_nograd(op->cx, true);
-    bool good = true;
-    for (int k = 0; good && k < count; k++) good = opt_point_each(op, k, g[k], copies);
-    for (int64_t c = 0; good && c < copies; c++)
-        if (eg__opt_update(op->each[c], true, NULL)) {
-            eg_fail_in(op->cx, "copy %lld", (long long)c);
-            good = false;
-        }
-    /* the elements of the copies have changed */
-    for (int k = 0; k < op->count && !eg_error(op->cx); k++) {
-        eg_tensor *all = eg_copies_stack(op->x[k]);
-        if (eg_type(all) == EG_F64)
-            (void)eg_mut_f64(all);
-        else
-            (void)eg_mut_f32(all);
-    }
-    eg_nograd(op->cx, was);
-    return good ? 0 : -1;
-}
-static int update_each(eg_opt *op, bool good, eg_tensor *const *g)
-{
-    return good ? eg_host_call(op->cx, each_host, &op, sizeof op, op->count, g) : -1;
-}
-
-/* -- public functions -------------------------------------------------------------------------- */
+/* -- what the user calls ---------------------------------------------------------------------- */
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
     if (!op) {
@@ -259,7 +256,7 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
         good = false;
     }
     eg_mark m = eg_push(op->cx);
-    int bad = op->each ? update_each(op, good, gradients) : update(op, good, gradients);
+    int bad = update(op, good, gradients);
     eg_pop(op->cx, m);
     return bad;
 }
@@ -349,7 +346,7 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         eg_fail_as(op->cx, code, "%s: the loss has no gradient: %s", op->kind->name, reason);
     }
     op->loss = loss; /* not_finite differentiates it again */
-    const int bad = op->each ? update_each(op, good, op->g) : update(op, good, op->g);
+    const int bad = update(op, good, op->g);
     op->loss = NULL;
     eg_nograd(op->cx, was);
     eg_pop(op->cx, m);

@@ -14,10 +14,10 @@
 #endif
 #define EG__INLINE static inline __attribute__((always_inline))
 enum { LANES = 16 };
-typedef float four_f32 __attribute__((vector_size(4 * sizeof(float))));
-typedef double four_f64 __attribute__((vector_size(4 * sizeof(double))));
-typedef int32_t whole_f32 __attribute__((vector_size(4 * sizeof(float))));
-typedef int64_t whole_f64 __attribute__((vector_size(4 * sizeof(double))));
+typedef float eight_f32 __attribute__((vector_size(8 * sizeof(float))));
+typedef double eight_f64 __attribute__((vector_size(8 * sizeof(double))));
+typedef int32_t whole_f32 __attribute__((vector_size(8 * sizeof(float))));
+typedef int64_t whole_f64 __attribute__((vector_size(8 * sizeof(double))));
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else
@@ -34,14 +34,16 @@ typedef int64_t whole_f64 __attribute__((vector_size(4 * sizeof(double))));
 
 #define GRADIENT     (CLIPPED(g[k], limit) * coef + l2 * x[k])
 
-#define REAL         float
-#define ROOT         sqrtf
-#define NAME(x)      x##_f32
-#define MAGNITUDE    INT32_MAX
+#define REAL              float
+#define ROOT              sqrtf
+#define NAME(x)           x##_f32
+#define WHOLE             int32_t
+#define MAGNITUDE         INT32_MAX
 #include "update_of.h"
 
 #define REAL      double
 #define ROOT      sqrt
 #define NAME(x)   x##_f64
+#define WHOLE     int64_t
 #define MAGNITUDE INT64_MAX
 #include "update_of.h"

@@ -25,31 +25,38 @@ CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, doub
 
 /* As `norms`, without limit and scale. |x| are compared as integers, among which those of NaN are
  * the largest. */
-EG__INLINE void NAME(plain_four)(const REAL *g, four_f64 *sum, NAME(whole) * most)
+EG__INLINE void NAME(plain_eight)(const REAL *g, eight_f64 *sum, NAME(whole) * most)
 {
-    NAME(four) x;
+    NAME(eight) x;
     memcpy(&x, g, sizeof x);
-    const four_f64 wide = { (double)x[0], (double)x[1], (double)x[2], (double)x[3] };
+    const eight_f64 wide = __builtin_convertvector(x, eight_f64);
     const NAME(whole) size = (NAME(whole))x & MAGNITUDE, more = size > *most;
     *sum += wide * wide;
     *most = (size & more) | (*most & ~more);
 }
-/* The norms of a gradient without limit and scale, with the sums in the same lanes as in
- * `norms`. */
+/* A largest number waits for the one before it longer than a sum does, so two grow side by side. */
 CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
 {
-    enum { PARTS = LANES / 4 };
-    four_f64 sum[PARTS] = { { 0 } };
-    NAME(whole) most[PARTS] = { { 0 } };
-    REAL rest[LANES] = { 0 }, tallest[4], largest = 0;
+    enum { PARTS = LANES / 8 };
+    eight_f64 sum[PARTS] = { { 0 } };
+    NAME(whole) most[2 * PARTS] = { { 0 } };
+    REAL rest[LANES] = { 0 }, largest;
+    WHOLE tallest[8], top = 0;
     double squares[LANES];
     int64_t k = 0;
-    for (; k + LANES <= n; k += LANES)
-        UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_four)(g + k + 4 * p, &sum[p], &most[p]);
-    if (k < n) memcpy(rest, g + k, (size_t)(n - k) * sizeof *g);
-    if (k < n)
-        UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_four)(rest + 4 * p, &sum[p], &most[p]);
-    UNROLLED for (int p = 1; p < PARTS; p++)
+    for (; k + 2 * LANES <= n; k += 2 * LANES)
+        UNROLLED for (int p = 0; p < 2 * PARTS; p++)
+            NAME(plain_eight)(g + k + 8 * p, &sum[p % PARTS], &most[p]);
+    if (k + LANES <= n) {
+        UNROLLED for (int p = 0; p < PARTS; p++)
+            NAME(plain_eight)(g + k + 8 * p, &sum[p], &most[p]);
+        k += LANES;
+    }
+    if (k < n) {
+        memcpy(rest, g + k, (size_t)(n - k) * sizeof *g);
+        UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_eight)(rest + 8 * p, &sum[p], &most[p]);
+    }
+    UNROLLED for (int p = 1; p < 2 * PARTS; p++)
     {
         const NAME(whole) more = most[p] > most[0];
         most[0] = (most[p] & more) | (most[0] & ~more);
@@ -58,7 +65,8 @@ CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
     memcpy(tallest, most, sizeof tallest);
     eg__norms all = { 0, 0 };
     for (int l = 0; l < LANES; l++) all.squares += squares[l];
-    for (int l = 0; l < 4; l++) largest = LARGER(largest, tallest[l]);
+    for (int l = 0; l < 8; l++) top = tallest[l] > top ? tallest[l] : top; /* without jumps */
+    memcpy(&largest, &top, sizeof top);
     all.largest = (double)largest;
     return all;
 }
@@ -174,3 +182,4 @@ void NAME(eg__adagrad)(int64_t n, const eg__coefficients *c, REAL *x, const REAL
 #undef ROOT
 #undef NAME
 #undef MAGNITUDE
+#undef WHOLE

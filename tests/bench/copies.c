@@ -1,9 +1,11 @@
-/* copies.c: the time of a step of S models in one compared with S steps of single models: forward,
- * gradient and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread.
- * Prints the table of docs/measurements.md: the processor time of a step, as it is called and
- * captured. With four numbers, `copies WIDTH BATCH COPIES STEPS`, it runs only that many steps,
- * after two that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth
- * number, 1, runs a captured step:
+/* copies.c: what a step of S models in one costs beside S steps of single models: forward, gradient
+ * and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread. Prints the
+ * tables of docs/measurements.md: the processor time of a step, as it is called and captured, and
+ * that of the gradient of a batch beside the gradients of its examples (eg_grad_each).
+ *
+ * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but so many steps after two
+ * that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth, 1, runs a
+ * captured step:
  *
  *     valgrind --tool=callgrind --toggle-collect=steps_measured tests/bench/copies 16 1 32 10 */
 #include <eingrad.h>
@@ -27,12 +29,15 @@ static int step(void *user, eg_tensor **out)
     out[0] = eg_cross_entropy("b l [v]", y, m->token, .ignore = -1);
     return eg_step(m->opt, out[0]);
 }
-static bool prepare(bench_model *m, int width, int batch, int copies, bool captured)
+/* list: NULL, or where the list of parameters is left. */
+static bool prepare(bench_model *m, eg_params **list, int width, int batch, int copies,
+                    bool captured)
 {
     static int64_t t[MOST * BATCH_MOST * PLACES];
     eg_ctx *cx = m->cx = eg_open(.threads = 1, .seed = 1);
     for (int k = 0; k < MOST * BATCH_MOST * PLACES; k++) t[k] = (int64_t)k * k % TOKENS;
     eg_params *p = eg_params_open(cx, .copies = copies);
+    if (list) *list = p;
     m->net = eg_transformer_new(p, "", .vocabulary = TOKENS, .length = PLACES, .d_model = width,
                                 .heads = 2, .layers = 2);
     m->opt = eg_adam(p, .lr = 1e-3, .clip_norm = 1);
@@ -73,7 +78,7 @@ static void row(int width, int batch, bool captured)
     double best[CASES];
     bool good = true;
     for (int k = 0; k < CASES; k++) {
-        good &= prepare(&m[k], width, batch, many[k], captured);
+        good &= prepare(&m[k], NULL, width, batch, many[k], captured);
         best[k] = 1e9;
     }
     for (int turn = -1; good && turn < TURNS; turn++)
@@ -92,13 +97,55 @@ static void row(int width, int batch, bool captured)
     for (int k = 0; k < CASES; k++) eg_close(m[k].cx);
 }
 
+/* Loss and gradient of a batch, or (each) of all its examples, which are copies; no update. */
+static void gradients(bench_model *m, eg_params *p, const eg_copies *each)
+{
+    eg_tensor *x[64], *d[64], *t = m->token;
+    const int n = eg_params_count(p);
+    for (int k = 0; k < n && k < 64; k++) x[k] = eg_params_at(p, k)->x;
+    if (each) t = eg_copies_unstack(each, eg_rearrange("b l -> b 1 l", t));
+    eg_tensor *loss = eg_cross_entropy("b l [v]", eg_transformer_run(m->net, t, .where = "j <= i"),
+                                       t, .ignore = -1);
+    if (each)
+        eg_grad_each(loss, n, x, d);
+    else
+        eg_grad(loss, NULL, n, x, d);
+}
+/* Prints a row: ms of the gradient of a batch and of the gradients of its examples, and their
+ * ratio. */
+static void row_each(int width, int batch)
+{
+    bench_model m;
+    double best[2] = { 1e9, 1e9 };
+    eg_params *p = NULL;
+    bool good = prepare(&m, &p, width, batch, 0, false);
+    const eg_copies *each = good ? eg_copies_open(eg_params_owner(p), batch, NULL) : NULL;
+    for (int turn = -1; good && turn < TURNS; turn++)
+        for (int k = 0; k < 2; k++) {
+            const int times = 1 + 3200 / (batch * (width / 16));
+            const double start = seconds();
+            for (int t = 0; t < times; t++) {
+                const eg_mark mark = eg_push(m.cx);
+                gradients(&m, p, k ? each : NULL);
+                eg_pop(m.cx, mark);
+            }
+            const double once = 1e3 * (seconds() - start) / times;
+            if (turn >= 0 && once < best[k]) best[k] = once;
+        }
+    if (good && eg_error(m.cx)) fprintf(stderr, "copies: %s\n", eg_error(m.cx));
+    printf("| %d | %d | %.3f | %.3f | %.2f |\n", width, batch, best[0], best[1], best[1] / best[0]);
+    fflush(stdout);
+    eg_close(m.cx);
+}
+
 int main(int argc, char **argv)
 {
     int n[5] = { 0 };
     for (int k = 1; k < argc && k <= 5; k++) n[k - 1] = atoi(argv[k]);
     if (argc > 4) {
         bench_model m;
-        if (n[1] > BATCH_MOST || n[2] > MOST || !prepare(&m, n[0], n[1], n[2], n[4])) return 1;
+        if (n[1] > BATCH_MOST || n[2] > MOST || !prepare(&m, NULL, n[0], n[1], n[2], n[4]))
+            return 1;
         for (int k = 0; k < 2; k++) {
             const eg_mark mark = eg_push(m.cx);
             eg_tensor *out[1];
@@ -115,5 +162,9 @@ int main(int argc, char **argv)
     for (int w = 0; w < 2; w++)
         for (int b = 0; b < 3; b++)
             for (int captured = 0; captured < 2; captured++) row(width[w], batch[b], captured);
+    printf("\n| width | batch | gradient of the batch | gradients of the examples | ratio |\n"
+           "|---|---|---|---|---|\n");
+    for (int w = 0; w < 2; w++)
+        for (int b = 1; b < 3; b++) row_each(width[w], batch[b]);
     return 0;
 }
