@@ -488,16 +488,25 @@ static eg_tensor *wrong_nan(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return eg_scale(with_spare(w, wrong_logits(w, c, b, "j <= i")), NAN);
 }
-/* no state: NaN is what it is again; the step says what is wrong */
-TEST(a_network_of_nan_is_refused_at_its_first_step)
+TEST(a_network_of_nan_is_refused_before_its_first_step)
 {
     static const eg_network row = { .name = "w", .make = make_wrong, .logits = wrong_nan };
     mine u = { 0 };
-    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
-                                   .user = &u, .layers = 1, .d_model = 8, .heads = 2);
-    ck_assert_msg(t != NULL, "%s", eg_error(cx));
-    ck_assert_int_eq(eg_trainer_step(t, NULL), -1);
-    ck_assert_msg(strstr(eg_error(cx), "nan"), "%s", eg_error(cx));
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                      .user = &u, .layers = 1, .d_model = 8, .heads = 2));
+    eg_assert_error(cx,
+                    "trainer: network \"w\": the loss of the first examples is nan, which comes "
+                    "from scale ");
+}
+/* a score of a built-in model, too */
+TEST(a_score_of_nan_is_refused_before_the_first_step)
+{
+    static const eg_mha_args given = { .score = "log(-1 - score * score)" };
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("reverse")), .layers = 1,
+                                      .d_model = 8, .heads = 2, .attention = &given));
+    eg_assert_error(cx,
+                    "trainer: network \"encoder\": the loss of the first examples is nan, which "
+                    "comes from ");
 }
 
 TEST(a_model_beside_a_network_is_refused)

@@ -1,8 +1,8 @@
 /* probe.c: tests of a network that a trainer makes before the first step, on a few test examples.
- * A built-in model is called once, since some options are read only then. Of a user's own network
- * they tell whether the logits have the right shape, the loss reaches every parameter, the network
- * has state besides its parameters or changes the context's, examples depend on each other, or
- * places on later ones. */
+ * A built-in model is called once, since some options are read only then, and its loss must be
+ * finite. Of a user's own network they also tell whether the logits have the right shape, the loss
+ * reaches every parameter, the network has state besides its parameters or changes the context's,
+ * examples depend on each other, or places on later ones. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -14,7 +14,8 @@ typedef struct probing {
     bool own;     /* the network is the user's */
     char who[96]; /* "trainer: network …" */
     eg_batch batch;
-    eg_tensor *logits; /* of the batch */
+    eg_tensor *logits; /* of the batch, and … */
+    eg_tensor *loss;   /* … its loss */
 } probing;
 
 static double probing_number(eg_tensor *x, const void *at, int64_t k)
@@ -74,11 +75,24 @@ static eg_tensor *probing_run(const probing *p, const eg_batch *b)
     return x;
 }
 
+/* True if the loss is a finite number; else records an error with the first operation that made one
+ * that is not. A logit of −∞ may be a class that no example has; with such a target the loss is
+ * infinite. */
+static bool probing_finite(const probing *p)
+{
+    const double loss = eg_item(p->loss);
+    if (!isfinite(loss) && !eg_error(p->t->cx))
+        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                   "%s: the loss of the first examples is %g, which comes from %s", p->who,
+                   isnan(loss) ? (double)NAN : loss, eg_origin(eg_first_nonfinite(p->loss)));
+    return !eg_error(p->t->cx);
+}
+
 /* True if the loss reaches every parameter; else records an error. */
 static bool probing_paths(const probing *p)
 {
     eg_ctx *cx = p->t->cx;
-    eg_tensor *loss = eg_batch_loss(cx, &p->batch, p->logits, 0), *cut = NULL;
+    eg_tensor *loss = p->loss, *cut = NULL;
     for (int k = 0; k < eg_params_count(p->t->params) && !eg_error(cx); k++) {
         const eg_named *one = eg_params_at(p->t->params, k);
         const eg_path path = eg_path_to(loss, one->x, &cut);
@@ -170,13 +184,14 @@ bool eg__network_probe(eg_trainer *t)
     snprintf(p.who, sizeof p.who, "trainer: network \"%.60s\"", t->network->name);
     const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
-    if (p.own) eg_nograd(t->cx, false); /* paths need a history */
+    eg_nograd(t->cx, false); /* paths and origins need a history */
     eg_mark m = eg_push(t->cx);
     if (!t->data->free_text || t->data->tokens) { /* false: the text was left out of the data */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
         p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
+        p.loss = p.logits ? eg_batch_loss(t->cx, &p.batch, p.logits, 0) : NULL;
     }
-    if (p.own && p.logits && probing_paths(&p)) {
+    if (p.loss && probing_finite(&p) && p.own && probing_paths(&p)) {
         eg_nograd(t->cx, true);
         (void)(probing_training(&p) && probing_state(&p) && probing_examples(&p) &&
                probing_order(&p));
