@@ -429,15 +429,23 @@ for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' \
     grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"
 done
 for one in 'rotary 1' 'schedule-wsd 2'; do # options are said a line each, as they are given
-    set -- "--${one% *}"; [ "$1" = --rotary ] || set -- --schedule wsd --dropout 0.1 --score 2*score
+    set -- "--${one% *}"; [ "$1" = --rotary ] || set -- --schedule wsd --decay-steps 1 --clip 1 \
+        --dropout 0.1 --score 2*score
     runs train reverse --layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 30 "$@" \
         --out "c${one#* }.st"
     grep -q 'attention that was trained' out && bad "train $*: it shows another attention"
 done
 "$eingrad" compare c1.st c2.st >out 2>err
 for text in 'rotary: only the first has it' 'score: only the second has it' 'dropout: 0, 0.1' \
-    'schedule: cosine, wsd'; do
+    'schedule: cosine, wsd' 'decay-steps: 0, 1' 'clip: 0, 1'; do
     grep -qx "$text" out || bad "compare: '$text' is no line of $(cat out err)"
+done
+for one in '--rotary --clip 1:clip 0, not 1' ':rotary 10000, which this run lacks' \
+    '--rotary --label-smoothing 0.1:label-smoothing 0, not 0.1' \
+    '--rotary --kv-heads 1:kv-heads 1, which the file lacks'; do
+    # shellcheck disable=SC2086
+    refuses "holds another run (${one#*:})" train reverse --layers 1 --d-model 16 --heads 2 \
+        --batch 8 --goal 0 --steps 30 ${one%%:*} --out c1.st
 done
 rm c1.st c2.st
 refuses 'No such file' compare 1.st none.st

@@ -403,7 +403,7 @@ static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
         const eg_code code = eg_error_code(t->cx);
         char sentence[900];
         if (!strstr(said, ": the loss is ")) return false;
-        snprintf(sentence, sizeof sentence, "%s; a smaller lr or clip_norm may help", said);
+        snprintf(sentence, sizeof sentence, "%s; a smaller .lr or .clip_norm may help", said);
         eg_clear(t->cx);
         eg_fail_as(t->cx, code, "%s", sentence);
         return false;
