@@ -416,6 +416,10 @@ prints 'weights (layer head row column) of 1 layer of 2 heads, 5 x 5 tokens' \
 for name in weights against difference; do
     grep -q "$name.npy" d.npz || bad "attend -o d.npz: no $name"
 done
+sed 's/"task":"copy"/"task":"cupy"/' 1.st >cupy.st # the task of a program in C
+refuses 'the task "cupy" is not one of eingrad'\''s; a program in C that has the task' \
+    predict cupy.st hello
+rm cupy.st
 refuses '1.st has 1 layer of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
 refuses 'No such file' attend 1.st hello --against none.st
 refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st

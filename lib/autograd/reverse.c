@@ -390,7 +390,8 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (!given(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "grad_each: y has no copies");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "grad_each: y has no copies; eg_copies_in makes each example one");
         return false;
     }
     reverse r = { .s = { .cx = cx, .who = "grad" },
