@@ -454,6 +454,10 @@ done
 rm c1.st c2.st
 refuses 'No such file' compare 1.st none.st
 refuses 'compare needs two files' compare 1.st
+refuses '/dev/zero is a device, and may have no end' compare 1.st /dev/zero
+refuses '/dev/zero is a device, and may have no end' train --text /dev/zero
+refuses '/dev/zero is a device, and may have no end' train --resume /dev/zero
+refuses '/dev/zero is a device, and may have no end' curve /dev/zero -o c.svg
 refuses 'is not in the vocabulary' compare 1.st 1.st --input 'he!'
 prints 'c.svg: 2 curves of 2 logs' curve 1.json 2.json --columns loss -o c.svg --log-axis
 for text in 1 2 step 'loss (nats a token)'; do

@@ -68,6 +68,9 @@ int read_shape(const command *, const char *text, int64_t *dim);
  * read_options tells those of the rows and words. False after saying why: an output that is an
  * input too, or another output, or that no file can be. */
 bool use_file(const char *part, const char *path, bool written); /* "--out"; NULL: nothing */
+/* False after saying that the path is a device that may give bytes without an end, such as
+ * /dev/zero: neither a terminal nor /dev/null. */
+bool has_end(const char *part, const char *path);
 bool use_stream(const char *part, int descriptor, bool written);
 /* True if no other process of this machine writes to the path, which this process then claims until
  * it ends; else says so. Devices are not claimed. */

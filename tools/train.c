@@ -258,6 +258,7 @@ static int run(const command *c, int count, char **word)
                             : path;
     if (!o.out && !use_file("the checkpoint", to, true)) return EXIT_FAILURE;
     if (from && !same_file(from, to) && !use_file("--resume", from, false)) return EXIT_FAILURE;
+    if (from && !has_end("--resume", from)) return EXIT_FAILURE;
     if (o.curve && !is_picture(o.curve))
         return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
