@@ -423,6 +423,11 @@ rm cupy.st
 refuses '1.st has 1 layer of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
 refuses 'No such file' attend 1.st hello --against none.st
 refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st
+if [ -w /dev/full ]; then
+    count=$((count + 1))
+    "$eingrad" compare 1.st 2.st 2>err >/dev/full
+    grep -qF 'standard output: No space left' err || bad "compare on a full disk: $(cat err)"
+fi
 prints 'the same: ' compare 1.st 1.st --input hello
 count=$((count + 1))
 "$eingrad" compare 1.st 2.st --input hello >out 2>err &&

@@ -8,8 +8,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static bool quiet;
+static bool quiet, spoken;
 static char unsaid[1200];
+bool has_spoken(void) { return spoken; }
 const char *say_nothing(bool on)
 {
     quiet = on;
@@ -24,6 +25,7 @@ int say(const char *format, ...)
         va_end(ap);
         return EXIT_FAILURE;
     }
+    spoken = true;
     fflush(stdout); /* the order on a terminal is that of the calls */
     fputs("eingrad: ", stderr);
     va_start(ap, format);

@@ -88,6 +88,7 @@ eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after sa
 /* -- text.c ----------------------------------------------------------------------------------- */
 /* "eingrad: …" to stderr; returns EXIT_FAILURE */
 int say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool has_spoken(void); /* `say` has printed a sentence */
 /* From now on `say` keeps its sentence instead of printing it; returns the last one, or NULL */
 const char *say_nothing(bool);
 /* the context's error, after "where: " if it is not NULL */
