@@ -509,6 +509,42 @@ TEST(a_score_of_nan_is_refused_before_the_first_step)
                     "comes from ");
 }
 
+/* positions that begin at 0 in each step of decoding */
+typedef struct stuck {
+    eg_embedding *tokens;
+    eg_mha *attention;
+    eg_linear *logits;
+} stuck;
+static void *make_stuck(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    stuck *m = eg_params_alloc(p, sizeof *m);
+    if (!m) return NULL;
+    m->tokens = eg_embedding_new(p, "tokens", .count = n->vocabulary, .d_model = o->d_model);
+    m->attention = eg_mha_new(p, "attention", .d_model = o->d_model, .heads = o->heads);
+    m->logits = eg_linear_new(p, "logits", .in = o->d_model, .out = n->vocabulary);
+    return m;
+}
+static eg_tensor *stuck_logits(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const stuck *m = net;
+    eg_tensor *x = eg_embedding_run(m->tokens, eg_batch_tokens(c, b)),
+              *i = eg_cast(eg_arange(c, EG_I64, 0, (double)b->length, 1), EG_F32);
+    x = eg_add(x, eg_reshape(i, 1, b->length, 1));
+    x = eg_mha_run(m->attention, x, .where = "j <= i", .cache = b->cache);
+    return eg_linear_run(m->logits, x);
+}
+TEST(a_cache_that_changes_the_logits_is_refused)
+{
+    static const eg_network row = {
+        .name = "w", .cached = true, .make = make_stuck, .logits = stuck_logits
+    };
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                      .layers = 1, .d_model = 8, .heads = 2));
+    eg_assert_error(cx,
+                    "with the places before it in the cache; each attention needs a slot of its "
+                    "own, and positions start behind the cache");
+}
+
 TEST(a_model_beside_a_network_is_refused)
 {
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),

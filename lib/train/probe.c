@@ -2,7 +2,7 @@
  * A built-in model is called once, since some options are read only then, and its loss must be
  * finite. Of a user's own network they also tell whether the logits have the right shape, the loss
  * reaches every parameter, the network has state besides its parameters or changes the context's,
- * examples depend on each other, or places on later ones. */
+ * examples depend on each other, places depend on later ones, or a cache changes the logits. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -178,6 +178,44 @@ static bool probing_order(const probing *p)
     return !eg_error(p->t->cx);
 }
 
+/* For a network with a cache: true if the logits of the last place of a row are the same when the
+ * places before it are in the cache; else records an error. A network that ignores the cache
+ * computes every place again, and is right too. */
+static bool probing_cache(const probing *p)
+{
+    double pair[2];
+    const eg_trainer *t = p->t;
+    eg_ctx *cx = t->cx;
+    const eg_batch row = eg_batch_part(&p->batch, 0, 1);
+    const int64_t last = row.lengths[0] - 1, classes = t->batches->vocabulary;
+    if (!t->network->cached || last < 1) return true;
+    const int64_t sources = row.source_lengths ? row.source_lengths[0] : 0;
+    eg_owner *owner = eg_owner_open(cx);
+    eg_batch b = { .rows = 1, .length = last, .tokens = row.tokens, .sources = sources };
+    b.cache = owner ? eg_cache_new(owner, t->batches->longest) : NULL;
+    b.source = t->network->memory ? NULL : row.source;
+    if (t->network->memory)
+        b.memory = t->network->memory(
+            t->net, cx, &(eg_batch){ .rows = 1, .sources = sources, .source = row.source });
+    int64_t at = -1;
+    if (b.cache && eg_ok(eg__network_logits(t, cx, &b, NULL)) && eg_cache_length(b.cache) == last) {
+        b.tokens += last, b.length = 1;
+        eg_tensor *x = eg__network_logits(t, cx, &b, NULL);
+        if (eg__batch_logits_fit(cx, t->batches, p->who, &b, x))
+            at = probing_differs(p->logits, last * classes, x, classes,
+                                 eg_type(x) == EG_F64 ? 1e-9 : 1e-4, pair);
+    }
+    if (eg_error(cx)) eg_fail_in(cx, "%s", p->who);
+    if (at >= 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: a logit at place %lld is %g, and %g with the places before it in the "
+                   "cache; each attention needs a slot of its own, and positions start behind the "
+                   "cache",
+                   p->who, (long long)last, pair[0], pair[1]);
+    eg_owner_close(owner);
+    return !eg_error(cx);
+}
+
 bool eg__network_probe(eg_trainer *t)
 {
     probing p = { .t = t, .own = !eg__network_find(t->network->name) };
@@ -194,7 +232,7 @@ bool eg__network_probe(eg_trainer *t)
     if (p.loss && probing_finite(&p) && p.own && probing_paths(&p)) {
         eg_nograd(t->cx, true);
         (void)(probing_training(&p) && probing_state(&p) && probing_examples(&p) &&
-               probing_order(&p));
+               probing_order(&p) && probing_cache(&p));
     }
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);
