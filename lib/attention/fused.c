@@ -437,7 +437,7 @@ static const eg_op lse_op = {
     .forward_c128 = forward_c128,
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
-const eg_op *const eg__flash_rows[] = { &attention_op, &lse_op, &gradient_op, NULL };
+const eg_op *const eg__flash_ops[] = { &attention_op, &lse_op, &gradient_op, NULL };
 
 /* -- which form: by sizes alone --------------------------------------------------------------- */
 /* With fewer queries and keys than this the weights fit the caches, and tiles are mostly

@@ -1,6 +1,6 @@
 /* fused_backward_of.h: part of fused_backward.c, for one type T. */
 
-/* Writes D of queries [from, to) to their places in out. For the gradient of the log-sum-exp there
+/* Writes D of queries [from, to) to their positions in out. For the gradient of the log-sum-exp there
  * are no values: dP is 0 and D = −g. */
 static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
                         char *out)

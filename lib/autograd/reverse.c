@@ -391,7 +391,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
     if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "grad_each: y has no copies; eg_copies_in makes each example one");
+                   "grad_each: y has no copies; eg_copies_unstack makes each example one");
         return false;
     }
     reverse r = { .s = { .cx = cx, .who = "grad" },
@@ -419,7 +419,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
         const eg_copies *c = r.each ? y->copies : xs[k]->copies;
         if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
-        if (r.each) dxs[k] = eg_copies_out(dxs[k]);
+        if (r.each) dxs[k] = eg_copies_stack(dxs[k]);
     }
     return !cx->failed;
 }

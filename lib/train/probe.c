@@ -2,7 +2,7 @@
  * A built-in model is called once, since some options are read only then, and its loss must be
  * finite. Of a user's own network they also tell whether the logits have the right shape, the loss
  * reaches every parameter, the network has state besides its parameters or changes the context's,
- * examples depend on each other, places depend on later ones, or a cache changes the logits. */
+ * examples depend on each other, positions depend on later ones, or a cache changes the logits. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -179,7 +179,7 @@ static bool probing_order(const probing *p)
 }
 
 /* For a network with a cache: true if the logits of the last place of a row are the same when the
- * places before it are in the cache; else records an error. A network that ignores the cache
+ * positions before it are in the cache; else records an error. A network that ignores the cache
  * computes every place again, and is right too. */
 static bool probing_cache(const probing *p)
 {
@@ -208,7 +208,7 @@ static bool probing_cache(const probing *p)
     if (eg_error(cx)) eg_fail_in(cx, "%s", p->who);
     if (at >= 0)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: a logit at place %lld is %g, and %g with the places before it in the "
+                   "%s: a logit at place %lld is %g, and %g with the positions before it in the "
                    "cache; each attention needs a slot of its own, and positions start behind the "
                    "cache",
                    p->who, (long long)last, pair[0], pair[1]);
