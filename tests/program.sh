@@ -416,9 +416,18 @@ prints 'weights (layer head row column) of 1 layer of 2 heads, 5 x 5 tokens' \
 for name in weights against difference; do
     grep -q "$name.npy" d.npz || bad "attend -o d.npz: no $name"
 done
+sed 's/"task":"copy"/"task":"cupy"/' 1.st >cupy.st # the task of a program in C
+refuses 'the task "cupy" is not one of eingrad'\''s; a program in C that has the task' \
+    predict cupy.st hello
+rm cupy.st
 refuses '1.st has 1 layer of 2 heads, other.st has 2 of 2' attend 1.st hello --against other.st
 refuses 'No such file' attend 1.st hello --against none.st
 refuses 'the symbol "!" is not in the vocabulary' attend 1.st 'he!' --against 2.st
+if [ -w /dev/full ]; then
+    count=$((count + 1))
+    "$eingrad" compare 1.st 2.st 2>err >/dev/full
+    grep -qF 'standard output: No space left' err || bad "compare on a full disk: $(cat err)"
+fi
 prints 'the same: ' compare 1.st 1.st --input hello
 count=$((count + 1))
 "$eingrad" compare 1.st 2.st --input hello >out 2>err &&
@@ -429,19 +438,31 @@ for text in 'seed: 1, 2' 'the first difference is ' 'tokens.E: ' \
     grep -qF "$text" out || bad "compare: '$text' is not in $(cat out err)"
 done
 for one in 'rotary 1' 'schedule-wsd 2'; do # options are said a line each, as they are given
-    set -- "--${one% *}"; [ "$1" = --rotary ] || set -- --schedule wsd --dropout 0.1 --score 2*score
+    set -- "--${one% *}"; [ "$1" = --rotary ] || set -- --schedule wsd --decay-steps 1 --clip 1 \
+        --dropout 0.1 --score 2*score
     runs train reverse --layers 1 --d-model 16 --heads 2 --batch 8 --goal 0 --steps 30 "$@" \
         --out "c${one#* }.st"
     grep -q 'attention that was trained' out && bad "train $*: it shows another attention"
 done
 "$eingrad" compare c1.st c2.st >out 2>err
 for text in 'rotary: only the first has it' 'score: only the second has it' 'dropout: 0, 0.1' \
-    'schedule: cosine, wsd'; do
+    'schedule: cosine, wsd' 'decay-steps: 0, 1' 'clip: 0, 1'; do
     grep -qx "$text" out || bad "compare: '$text' is no line of $(cat out err)"
+done
+for one in '--rotary --clip 1:clip 0, not 1' ':rotary 10000, which this run lacks' \
+    '--rotary --label-smoothing 0.1:label-smoothing 0, not 0.1' \
+    '--rotary --kv-heads 1:kv-heads 1, which the file lacks'; do
+    # shellcheck disable=SC2086
+    refuses "holds another run (${one#*:})" train reverse --layers 1 --d-model 16 --heads 2 \
+        --batch 8 --goal 0 --steps 30 ${one%%:*} --out c1.st
 done
 rm c1.st c2.st
 refuses 'No such file' compare 1.st none.st
 refuses 'compare needs two files' compare 1.st
+refuses '/dev/zero is a device, and may have no end' compare 1.st /dev/zero
+refuses '/dev/zero is a device, and may have no end' train --text /dev/zero
+refuses '/dev/zero is a device, and may have no end' train --resume /dev/zero
+refuses '/dev/zero is a device, and may have no end' curve /dev/zero -o c.svg
 refuses 'is not in the vocabulary' compare 1.st 1.st --input 'he!'
 prints 'c.svg: 2 curves of 2 logs' curve 1.json 2.json --columns loss -o c.svg --log-axis
 for text in 1 2 step 'loss (nats a token)'; do

@@ -1,7 +1,10 @@
-/* test_limits.c: extreme values of every integer option of the public structs give an error of one
- * line, or a result, but no undefined behaviour, which the sanitizers' build reports. Memory is
- * limited, so that a large size is refused. */
+/* test_limits.c: extreme values of every integer option of the public structs: an error that is one
+ * line, or a result; never undefined behaviour, which the sanitizers' build reports. Memory is
+ * limited, so that a large size is refused and not taken. Numbers without a meaning, and options
+ * that nothing reads, are refused. */
 #include <eingrad.h>
+#include <eingrad/check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests.h"
@@ -261,4 +264,110 @@ LOOP_TEST(extreme_options, ROWS)
         eg_close(cx);
         ck_assert_uint_eq(used, 0);
     }
+}
+
+/* -- options without a meaning ---------------------------------------------------------------- */
+GROUP("meaning", .timeout = 60)
+
+static eg_tensor *run(eg_mha_run_args o)
+{
+    o.size = sizeof o, o.query = X(1, 3, 4);
+    o.mha = eg_mha_new(list(), "m", .d_model = 4, .heads = 2);
+    return eg_mha_run_with(&o);
+}
+static eg_params *weights(void)
+{
+    eg_params *p = list();
+    eg_param(p, "w", "i", 3);
+    return p;
+}
+static eg_tensor *itself(void *user, eg_tensor *const *xs)
+{
+    (void)user;
+    return xs[0];
+}
+static void check(double rtol, double atol)
+{
+    eg_tensor *x = X(2);
+    eg_gradcheck(itself, NULL, 1, &x, .rtol = rtol, .atol = atol);
+}
+static void train(eg_trainer_args o)
+{
+    o.size = sizeof o, o.data = task(), o.layers = 1, o.d_model = 8, o.heads = 2;
+    eg_trainer_new_with(&o);
+}
+static void print(eg_heatmap_args o)
+{
+    o.size = sizeof o, o.x = X(2, 2);
+    eg_heatmap_print_with(stdout, &o);
+}
+#define CASE(name, call) \
+    static void meaning_##name(void) { call; }
+CASE(temperature, eg_mha_new(list(), "m", .d_model = 4, .heads = 2, .temperature = -1))
+CASE(fill, run((eg_mha_run_args){ .fill = 1 }))
+CASE(slot, run((eg_mha_run_args){ .slot = -1 }))
+CASE(run_block, run((eg_mha_run_args){ .ranks_block = -1 }))
+CASE(ranks_block, ATTENTION(.ranks_block = -1))
+CASE(linear_scale, eg_linear_attention("bihd,bjhd,bjhe->bihe", PAIR, .scale = NAN))
+CASE(memory, eg_block_new(list(), "b", .d_model = 4, .heads = 2, .memory_dim = 4))
+CASE(deviation,
+     eg_positions_new(list(), "p", .length = 3, .d_model = 4, .sinusoid = true, .deviation = NAN))
+CASE(norm, eg_layernorm("i [j]", X(2, 3), .eps = INFINITY))
+CASE(correction, eg_var("i [j]", X(2, 3), .correction = -INFINITY))
+CASE(rtol, check(INFINITY, 0))
+CASE(atol, check(0, INFINITY))
+CASE(low, print((eg_heatmap_args){ .low = NAN }))
+CASE(high, print((eg_heatmap_args){ .low = 2, .high = 1 }))
+CASE(picture_width, print((eg_heatmap_args){ .width = -1 }))
+CASE(momentum, eg_adam(weights(), .momentum = 0.9))
+CASE(nesterov, eg_rmsprop(weights(), .momentum = 0.9, .nesterov = true))
+CASE(eps, eg_sgd(weights(), .eps = 1e-8))
+CASE(accumulator, eg_rmsprop(weights(), .initial_accumulator_value = 1))
+CASE(steps, eg_adam(weights(), .schedule = { .decay = EG_EXPONENTIAL, .gamma = 0.9, .steps = 9 }))
+CASE(last, eg_adam(weights(), .schedule = { .last = 0.1 }))
+CASE(d_model, eg_adam(weights(), .schedule = { .decay = EG_COSINE, .steps = 9, .d_model = -1 }))
+CASE(trained, train((eg_trainer_args){ .schedule = { .gamma = NAN } }))
+CASE(trained_end, train((eg_trainer_args){ .schedule = { .steps = 10 } }))
+CASE(blocks, train((eg_trainer_args){ .batch = 8, .block = 9 }))
+#undef CASE
+
+static const struct {
+    void (*call)(void);
+    const char *sentence;
+} refused[] = {
+    { meaning_temperature, "mha \"m\": temperature is -1; it must be finite and not negative" },
+    { meaning_fill, "mha \"m\": .fill is 1; it must be finite and negative, or 0 for -inf" },
+    { meaning_slot, "mha \"m\": .slot is -1; it must not be negative" },
+    { meaning_run_block, "mha \"m\": .ranks_block is -1; it must not be negative" },
+    { meaning_ranks_block, "attention: .ranks_block is -1" },
+    { meaning_linear_scale, "linear_attention: .scale is nan" },
+    { meaning_memory, "block \"b\": memory_dim is 4, but .cross is not set" },
+    { meaning_deviation, "positions \"p\": deviation is nan, but a sinusoid has no learned table" },
+    { meaning_norm, "layernorm: eps is inf; it must be finite and not negative" },
+    { meaning_correction, "var: the correction is -inf; it must be finite" },
+    { meaning_rtol, "gradcheck: rtol inf, atol 0 or directions 0 is negative or not finite" },
+    { meaning_atol, "gradcheck: rtol 0, atol inf or directions 0 is negative or not finite" },
+    { meaning_low, "heatmap: no scale goes from .low nan to .high 0" },
+    { meaning_high, "heatmap: no scale goes from .low 2 to .high 1" },
+    { meaning_picture_width, "heatmap: .width is -1; it must not be negative" },
+    { meaning_momentum, "adam: momentum belongs to sgd and rmsprop" },
+    { meaning_nesterov, "rmsprop: nesterov belongs to sgd" },
+    { meaning_eps, "sgd: eps belongs to adam, adamw, rmsprop and adagrad" },
+    { meaning_accumulator, "rmsprop: initial_accumulator_value belongs to adagrad" },
+    { meaning_steps, "adam: schedule.steps belongs to the schedules linear, cosine, wsd and "
+                     "wsd-sqrt, not to exponential" },
+    { meaning_last, "adam: schedule.last belongs to the schedules linear, cosine, wsd and "
+                    "wsd-sqrt, not to constant" },
+    { meaning_d_model, "adam: schedule.d_model belongs to the schedule noam, not to cosine" },
+    { meaning_trained, "adam: schedule.gamma belongs to the schedules steps and exponential" },
+    { meaning_trained_end, "adam: schedule.steps belongs to the schedules linear, cosine, wsd and "
+                           "wsd-sqrt, not to constant" },
+    { meaning_blocks, "trainer: block 9 is more than the 8 sequences of a batch" },
+};
+LOOP_TEST(options_without_a_meaning, sizeof refused / sizeof *refused)
+{
+    cx = eg_open(.threads = 1);
+    refused[_i].call();
+    eg_assert_error(cx, refused[_i].sentence);
+    eg_close(cx);
 }

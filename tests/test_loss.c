@@ -291,7 +291,7 @@ TEST(norms_refuse)
     eg_rmsnorm("b l [d]", x, .bias = eg_ones(cx, 4));
     eg_assert_error(cx, "rmsnorm: takes no bias");
     eg_layernorm("b l [d]", x, .eps = -1);
-    eg_assert_error(cx, "layernorm: eps is -1; it must not be negative");
+    eg_assert_error(cx, "layernorm: eps is -1; it must be finite and not negative");
     eg_layernorm("b l d", x);
     eg_assert_error(cx, "no index is in brackets");
     eg_layernorm("b l [d]", eg_cast(x, EG_I32));

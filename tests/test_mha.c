@@ -572,9 +572,9 @@ LOOP_TEST(filled_not_left_out, 2)
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = NAN)));
-    eg_assert_error(cx, "mha \"\": .fill is nan; it must be finite, and 0 means -inf");
+    eg_assert_error(cx, "mha \"\": .fill is nan; it must be finite and negative, or 0 for -inf");
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = -INFINITY)));
-    eg_assert_error(cx, "mha \"\": .fill is -inf; it must be finite, and 0 means -inf");
+    eg_assert_error(cx, "mha \"\": .fill is -inf; it must be finite and negative, or 0 for -inf");
 }
 
 /* equal heads, in groups, uneven: lse = ln Σ e^scores; lengths as a mask of keys */
@@ -964,7 +964,7 @@ TEST(cache_refuses)
     ck_assert(!eg_ok(eg_mha_run(other, eg_ones(cx, 2, 1, 8), .cache = c)));
     eg_assert_error(cx, "mha \"other\": the heads' size is 2 in the cache but 4 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = -1)));
-    eg_assert_error(cx, "mha \"attn\": the cache has no slot -1");
+    eg_assert_error(cx, "mha \"attn\": .slot is -1; it must not be negative");
     ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c, .key = eg_ones(cx, 2, 8, 8),
                                .slot = 3, .memory = true)));
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 1, 8), .cache = c, .slot = 3)));

@@ -1120,7 +1120,7 @@ TEST(trainers_refused)
     int bad = 0;
     for (int k = 0; k < 5 && !bad; k++) bad = eg_trainer_step(t, NULL);
     ck_assert_int_eq(bad, -1);
-    eg_assert_error(cx, "a smaller lr or clip_norm may help");
+    eg_assert_error(cx, "a smaller .lr or .clip_norm may help");
 }
 
 #if !EG_DEBUG_ALLOC /* with a malloc for each tensor every step takes memory */

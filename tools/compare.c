@@ -1,6 +1,6 @@
 /* eingrad compare: compares two checkpoints, or any two safetensors files: options, parameters,
  * attention weights. */
-#include "tools.h"
+#include "train.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,19 +14,22 @@ static const option options[] = {
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
     { 0 }
 };
-enum { LINES_MOST = 20, SHOWN = 40 };
+enum { OPTIONS_MOST = 100, LINES_MOST = 20, SHOWN = 40 };
 
-/* Prints a line for an option that differs; x or y is NULL in a file that does not have it. Options
- * after the first LINES_MOST are only counted. */
-static void print_option(const char *key, int length, const char *x, int nx, const char *y, int ny,
-                         int *differ)
+/* Prints a line of an option that differs; x or y is NULL in a file that has none. Of more than
+ * OPTIONS_MOST they are only counted. */
+static void print_option(const char *name, const char *x, const char *y, int *differ)
 {
-    if ((*differ)++ >= LINES_MOST) return;
+    if ((*differ)++ >= OPTIONS_MOST) return;
     if (x && y)
-        printf("%.*s: %.*s, %.*s\n", length, key, nx < SHOWN ? nx : SHOWN, x,
-               ny < SHOWN ? ny : SHOWN, y);
+        printf("%s: %.*s, %.*s\n", name, SHOWN, x, SHOWN, y);
     else
-        printf("%.*s: only the %s has it\n", length, key, x ? "first" : "second");
+        printf("%s: only the %s has it\n", name, x ? "first" : "second");
+}
+/* The same of values that have several lines, such as pairs. */
+static void print_longer(const char *name, int *differ)
+{
+    if ((*differ)++ < OPTIONS_MOST) printf("%s: other ones\n", name);
 }
 
 /* Returns the value of the option `name` in a configuration with lines such as "rotary 10000", and
@@ -50,31 +53,19 @@ static void compare_configs(const char *a, const char *b, int *differ)
             int nx = 0, ny = 0;
             const char *x = config_value(a, s, length, &nx), *y = config_value(b, s, length, &ny);
             if (x && y && (side || (nx == ny && !strncmp(x, y, (size_t)nx)))) continue;
-            print_option(s, (int)length, x, nx, y, ny, differ);
+            char name[STORED_ROOM], values[2][STORED_ROOM];
+            snprintf(values[0], STORED_ROOM, "%.*s", nx, x ? x : "");
+            snprintf(values[1], STORED_ROOM, "%.*s", ny, y ? y : "");
+            print_option(stored_name(s, length, name), x ? values[0] : NULL, y ? values[1] : NULL,
+                         differ);
         }
-}
-
-/* A number as %g prints it, a schedule by its name, other text unchanged. */
-static const char *option_shown(const char *key, const char *text, char out[SHOWN + 1])
-{
-    char *end;
-    const double x = text ? strtod(text, &end) : 0;
-    if (!text || !*text || *end) return text;
-    const char *name = strcmp(key, "decay") ? NULL : eg_schedule_name((eg_decay)x);
-    if (name)
-        snprintf(out, SHOWN + 1, "%s", name);
-    else
-        for (int digits = 6; digits <= 17; digits++) {
-            snprintf(out, SHOWN + 1, "%.*g", digits, x);
-            if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
-        }
-    return out;
 }
 
 /* Prints the options that differ. Returns their number. */
 static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
 {
     int differ = 0;
+    bool milestones = false;
     for (int side = 0; side < 2; side++) {
         const eg_safetensors *one = side ? b : a, *other = side ? a : b;
         for (int k = 0; eg_safetensors_key(one, k); k++) {
@@ -85,11 +76,22 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
                 compare_configs(side ? y : x, side ? x : y, &differ);
                 continue;
             }
-            char shown[2][SHOWN + 1];
-            x = option_shown(key, x, shown[0]), y = option_shown(key, y, shown[1]);
-            if (side) y = x, x = NULL;
-            print_option(strcmp(key, "decay") ? key : "schedule", SHOWN, x, SHOWN, y, SHOWN,
-                         &differ);
+            char name[STORED_ROOM], shown[2][STORED_ROOM];
+            if (!strncmp(key, "milestone", 9)) { /* all of them are one option */
+                if (!milestones)
+                    print_option("milestones", stored_milestones(a, shown[0]),
+                                 stored_milestones(b, shown[1]), &differ);
+                milestones = true;
+                continue;
+            }
+            const char *said = stored_name(key, strlen(key), name);
+            if (y && (!stored_value(key, x, shown[0]) || !stored_value(key, y, shown[1])))
+                print_longer(said, &differ);
+            else if (side)
+                print_option(said, NULL, x, &differ);
+            else
+                print_option(said, stored_value(key, x, shown[0]), stored_value(key, y, shown[1]),
+                             &differ);
         }
     }
     return differ;
@@ -126,10 +128,10 @@ static void print_first(const char *name, eg_tensor *x, eg_tensor *y, int64_t pl
 {
     int64_t at[EG_RANK_MAX] = { 0 }, rest = place;
     for (int k = eg_rank(x) - 1; k >= 0; k--) at[k] = rest % eg_dim(x, k), rest /= eg_dim(x, k);
-    printf("the first difference is %s[", name);
+    printf("the first difference is %s%s", name, eg_rank(x) ? "[" : "");
     for (int k = 0; k < eg_rank(x); k++) printf("%s%lld", k ? ", " : "", (long long)at[k]);
     const double *a = eg_f64(eg_cast(x, EG_F64)), *b = eg_f64(eg_cast(y, EG_F64));
-    if (a && b) printf("]: %.9g, %.9g\n", a[place], b[place]);
+    if (a && b) printf("%s: %.9g, %.9g\n", eg_rank(x) ? "]" : "", a[place], b[place]);
 }
 
 /* Prints the tensors that differ, each with its first element that does, and a summary. Returns the

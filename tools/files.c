@@ -121,6 +121,16 @@ static bool use(const char *part, const char *path, bool written, const file_id 
     return true;
 }
 
+bool has_end(const char *part, const char *path)
+{
+    struct stat s;
+    if (stat(path, &s) || !S_ISCHR(s.st_mode) || same_file(path, "/dev/null")) return true;
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const bool terminal = fd < 0 || isatty(fd);
+    if (fd >= 0) close(fd);
+    return terminal || (say("%s %s is a device, and may have no end", part, path), false);
+}
+
 bool use_file(const char *part, const char *path, bool written)
 {
     file_id id;
@@ -131,8 +141,8 @@ bool use_file(const char *part, const char *path, bool written)
         return false;
     }
     if (written && !may_be_written(part, path)) return false;
-    /* the function that reads reports a missing file */
-    return !id_of(path, &id) || use(part, path, written, &id);
+    if (!written && !has_end(part, path)) return false;
+    return !id_of(path, &id) || use(part, path, written, &id); /* readers say what is missing */
 }
 
 /* A claim is a socket with a name in the kernel's abstract name space, which is made from the

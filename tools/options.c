@@ -158,10 +158,15 @@ static size_t named(const char *word, const char *name)
 
 const char *option_of_member(const char *member, size_t n)
 {
+    static const char *const other[][2] = { { "clip_norm", "clip" },
+                                            { "smoothing", "label-smoothing" } };
     char name[32];
     if (n >= sizeof name) return NULL;
     for (size_t k = 0; k < n; k++) name[k] = member[k] == '_' ? '-' : member[k];
     name[n] = 0;
+    for (size_t k = 0; k < sizeof other / sizeof *other; k++)
+        if (strlen(other[k][0]) == n && !strncmp(member, other[k][0], n))
+            snprintf(name, sizeof name, "%s", other[k][1]);
     for (const option *o = options_now; o && (o->name || o->letter); o++)
         if (o->name && o->kind != GONE && named(name, o->name)) return o->name;
     return NULL;

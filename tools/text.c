@@ -8,8 +8,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static bool quiet;
+static bool quiet, spoken;
 static char unsaid[1200];
+bool has_spoken(void) { return spoken; }
 const char *say_nothing(bool on)
 {
     quiet = on;
@@ -24,7 +25,8 @@ int say(const char *format, ...)
         va_end(ap);
         return EXIT_FAILURE;
     }
-    fflush(stdout); /* so that the order on a terminal is that of the calls */
+    spoken = true;
+    fflush(stdout); /* the order on a terminal is that of the calls */
     fputs("eingrad: ", stderr);
     va_start(ap, format);
     vfprintf(stderr, format, ap);
@@ -48,18 +50,34 @@ static const char *option_meant(const char *word, size_t *n)
     return name > word || memchr(name, '_', length) ? option_of_member(name, length) : NULL;
 }
 
-/* Returns the library's error with the options of the command line in place of C members and
- * functions. Text in quotation marks is the user's and is not changed. */
-static const char *program_words(const char *error, char *out, size_t room)
+/* Replaces what a sentence of the library advises to a C program. */
+static void reworded(char *out, size_t room)
 {
     static const struct {
         const char *library, *program;
     } wording[] = {
         { "; eg_cast one of them", "" },
+        { "; load it with .data, the task that it was trained on",
+          "; a program in C that has the task loads it, by eg_trainer_load" },
+        { "; load it with .network, the row that it was trained with",
+          "; a program in C that has the network loads it, by eg_trainer_load" },
         { "EG_STEPS needs", "--schedule steps needs" },
         { "; say which with .offset_letter", "" }, /* for commands without this option */
         { "\n  give the tensor in .with", "" },
     };
+    for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {
+        char *at = strstr(out, wording[k].library);
+        size_t from = strlen(wording[k].library), to = strlen(wording[k].program);
+        if (!at || strlen(out) - from + to >= room) continue;
+        memmove(at + to, at + from, strlen(at + from) + 1);
+        memcpy(at, wording[k].program, to);
+    }
+}
+
+/* Returns the library's error in the words of the command line: with its options in place of C
+ * members and functions. What stands in quotation marks is the user's. */
+static const char *program_words(const char *error, char *out, size_t room)
+{
     size_t n, used = 0;
     /* after the first line there is the user's text with a caret below it */
     bool quoted = false, marked = false;
@@ -72,13 +90,7 @@ static const char *program_words(const char *error, char *out, size_t room)
         used += (size_t)(name ? snprintf(out + used, room - used, "--%s", name)
                               : snprintf(out + used, room - used, "%c", *c));
     }
-    for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {
-        char *at = strstr(out, wording[k].library);
-        size_t from = strlen(wording[k].library), to = strlen(wording[k].program);
-        if (!at || strlen(out) - from + to >= room) continue;
-        memmove(at + to, at + from, strlen(at + from) + 1);
-        memcpy(at, wording[k].program, to);
-    }
+    reworded(out, room);
     return out;
 }
 
@@ -98,13 +110,16 @@ int say_error_of(eg_ctx *cx, const char *path, const char *shown)
     return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
 }
 
-int say_load_error(eg_ctx *cx, const char *model, const char *text)
+int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
 {
     const char *error = eg_error(cx);
     if (!error) return say_error(cx, NULL);
-    bool moved = !text && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
-    /* the names are those in the file, not options that were given */
-    return say("%s%s", error, moved ? "; --text FILE gives the new path of the text" : "");
+    bool moved = !corpus && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
+    /* the names are the file's, not options that were given */
+    char text[1200];
+    snprintf(text, sizeof text, "%s", error);
+    reworded(text, sizeof text);
+    return say("%s%s", text, moved ? "; --text FILE says where the text lies now" : "");
 }
 
 bool is_picture(const char *path)

@@ -66,11 +66,13 @@ bool read_whole(const char *text, int64_t *value); /* true if the text is an int
 /* reads "4x8"; "()" is a scalar. Returns the rank; −1 after an error message */
 int read_shape(const command *, const char *text, int64_t *dim);
 
-/* -- files.c: every file that a command reads or writes is registered before it is opened;
- * read_options registers those of options and words -- */
-/* part: "--out"; path NULL: no file. False after an error message: an output is also an input or
- * another output, or cannot be written */
-bool use_file(const char *part, const char *path, bool written);
+/* -- files.c: each file that a command reads or writes is told here before it is opened;
+ * read_options tells those of the rows and words. False after saying why: an output that is an
+ * input too, or another output, or that no file can be. */
+bool use_file(const char *part, const char *path, bool written); /* "--out"; NULL: nothing */
+/* False after saying that the path is a device that may give bytes without an end, such as
+ * /dev/zero: neither a terminal nor /dev/null. */
+bool has_end(const char *part, const char *path);
 bool use_stream(const char *part, int descriptor, bool written);
 /* True if no other process of this machine writes to the path, which this process then claims until
  * it ends; else prints a message. Devices are not claimed. */
@@ -90,8 +92,8 @@ eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after an
 /* -- text.c ----------------------------------------------------------------------------------- */
 /* prints "eingrad: …" to stderr; returns EXIT_FAILURE */
 int say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-/* With true, `say` stores its sentence instead of printing it from now on. Returns the last one
- * that was stored, or NULL. */
+bool has_spoken(void); /* `say` has printed a sentence */
+/* From now on `say` keeps its sentence instead of printing it; returns the last one, or NULL */
 const char *say_nothing(bool);
 /* prints the context's error, after "where: " if that is not NULL */
 int say_error(eg_ctx *, const char *where);

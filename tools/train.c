@@ -263,6 +263,7 @@ static int run(const command *c, int count, char **word)
                             : path;
     if (!o.out && !use_file("the checkpoint", to, true)) return EXIT_FAILURE;
     if (from && !same_file(from, to) && !use_file("--resume", from, false)) return EXIT_FAILURE;
+    if (from && !has_end("--resume", from)) return EXIT_FAILURE;
     if (o.curve && !is_picture(o.curve))
         return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
@@ -292,6 +293,7 @@ static int run(const command *c, int count, char **word)
 int train_check(int count, char **word)
 {
     train o = { 0 };
+    char room[STORED_ROOM];
     words w;
     if (read_options(&train_command, count, word, &o, &w) != PARSED) return EXIT_FAILURE;
     if (w.count + (o.pairs != NULL) + (o.text != NULL) != 1)
@@ -305,7 +307,8 @@ int train_check(int count, char **word)
     if (has.exists && !has.checkpoint)
         say("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
     else if (has.exists && !has.same)
-        say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out, has.differs);
+        say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out,
+            saved_differs(&has, room));
     if (!cx) say_error(cx, NULL);
     eg_close(cx);
     return t && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -29,6 +29,14 @@ const char *train_where(const train *, char *out);
 /* Makes a new trainer from the options; NULL after an error message. */
 eg_trainer *train_fresh(eg_ctx *, train *, const char *task, const words *, const command *);
 
+/* -- stored.c: a checkpoint in the words of the options ---------------------------------------- */
+enum { STORED_ROOM = 160 };
+const char *stored_name(const char *key, size_t length, char out[STORED_ROOM]);
+const char *stored_value(const char *key, const char *text, char out[STORED_ROOM]);
+const char *stored_milestones(const eg_safetensors *, char out[STORED_ROOM]);
+/* The first difference of two runs, "clip 0, not 1". */
+const char *saved_differs(const eg_saved *, char out[STORED_ROOM]);
+
 /* -- train_resume.c --------------------------------------------------------------------------- */
 /* Loads the trainer of a checkpoint, if options that are given again agree with it; NULL after an
  * error message. */

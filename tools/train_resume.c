@@ -108,6 +108,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
 static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
                         int64_t *step)
 {
+    char room[STORED_ROOM];
     eg_saved has = eg_trainer_saved(t, path);
     const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
@@ -116,7 +117,7 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
         say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
     else if (!has.same)
         say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which,
-            path, has.differs, path);
+            path, saved_differs(&has, room), path);
     else if (has.step > steps)
         say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
             "--force replaces it",

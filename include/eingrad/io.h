@@ -185,8 +185,8 @@ typedef struct eg_heatmap_args {
     const char *value_axis;             /* name and unit of the scale; NULL: none */
     const char *title;                  /* NULL: none */
     const char *const *panels;          /* a title for each head; NULL: "head 0", "head 1" … */
-    double low, high;                   /* ends of the scale: 0, or the smallest entry if it is
-                                         * below 0; the largest entry */
+    double low, high;                   /* ends of the scale, rising: 0, or the smallest entry if it
+                                         * is below 0; the largest entry */
     bool colour;                        /* terminal: 24-bit colours, not the shades " .:-=+*#%@";
                                          * a difference in ninths of its scale, "+3" */
     int width;                          /* terminal: columns for panels side by side: 80 */

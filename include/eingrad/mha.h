@@ -190,8 +190,8 @@ typedef struct eg_mha_args {
     double scale;       /* of q·k: 1/√d_k; with EG_QK_UNIT 1 */
     eg_qk_norm qk_norm; /* EG_QK_AS_IS */
     double qk_eps;      /* of that norm, ≥ 0: 1e-5; of EG_QK_UNIT 0 */
-    double temperature; /* first value of a parameter "temperature" (h), by which the scores of each
-                         * head are multiplied; 0: no such parameter */
+    double temperature; /* first value, > 0, of a parameter "temperature" (h), by which the scores
+                         * of each head are multiplied; 0: no such parameter */
     double dropout;     /* probability of a weight to be dropped, after the softmax: 0 */
     /* rotary positions of query and key, as eg_rotary has them */
     double rotary; /* base; 0: none, unless there are frequencies */
@@ -252,9 +252,9 @@ typedef struct eg_mha_run_args {
     eg_packed key_packed; /* of a key that is not the query, and of its values; none: they are
                            * (b j ·). If the key is the query, values are packed like the query */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
-    double fill;    /* the score of pairs that where and keep forbid: −∞ (given as 0), so that a
-                     * query without an allowed key gives 0. Older code uses −1e9, with which all
-                     * weights of such a query are equal */
+    double fill; /* the score, < 0, of pairs that where and keep forbid: −∞ (given as 0), so that a
+                  * query without an allowed key gives 0. Older code uses −1e9, with which all
+                  * weights of such a query are equal */
     eg_masked sink; /* {"h", z} instead of the module's: e^z is added to the denominator */
     int64_t offset; /* the number of positions before the first query, at least 0, as
                      * eg_attention's: i starts there in where, score, alibi and rotary positions.

@@ -26,7 +26,7 @@ typedef struct eg_block_args {
     int64_t d_model, heads; /* needed */
     int64_t width;          /* of the feed-forward part: 4 d_model */
     bool cross;             /* the block also attends to a memory, the result of an encoder */
-    int64_t memory_dim;     /* width of the memory: d_model */
+    int64_t memory_dim;     /* with .cross: width of the memory: d_model */
     bool post_norm;         /* norms after the sums, as above */
     bool rms;               /* norms are RMS norms */
     double eps;             /* of the norms, as eg_norm_new's: 1e-5 */

@@ -23,8 +23,8 @@ extern "C" {
  * exponential  gamma^k;  ExponentialLR
  * wsd          1 up to steps − decay_steps, then last + (1 − last)(1 − t), where t goes from 0
  *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t. Hu et al. 2024; Hägele et al. 2024
- * Linear, cosine and wsd stay at `last` past the end. Optimisers refuse gamma, step_size,
- * milestones and decay_steps of another decay. */
+ * Linear, cosine and wsd stay at `last` past the end. Optimisers refuse a member that the decay
+ * does not read. */
 typedef enum eg_decay {
     EG_CONSTANT,
     EG_LINEAR,
@@ -89,7 +89,7 @@ typedef struct eg_opt_args {
     const double *lr_each, *clip_each;
     int64_t copies; /* length of these lists, the number of the parameters' copies */
 } eg_opt_args;
-/* An optimiser of the parameters that the list has now. Its moments are allocated here. */
+/* An optimiser of the list's present parameters. Refused: an option that it does not read. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
@@ -264,10 +264,10 @@ typedef struct eg_trainer_args {
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */
-    int64_t block;         /* sequences in a block (eg_step_over); each thread has memory for one
-                            * block, and bits depend on this number. 0: chosen from the sizes of
-                            * model and batch, so that few bytes are transferred between memory and
-                            * a cache of 1 MB; at most a quarter of the batch */
+    int64_t block;         /* sequences in a block (eg_step_over), at most the batch; a thread has
+                            * memory for one block, and bits depend on this number. 0: chosen from
+                            * the sizes of model and batch, so that few bytes are moved between
+                            * memory and a cache of 1 MB; at most a quarter of the batch */
     int64_t leaves;        /* of a step (eg_step_over): 16 */
     double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
     const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop" or "adagrad": adam */

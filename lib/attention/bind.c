@@ -520,6 +520,9 @@ static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
     else if (!(dropout >= 0 && dropout <= 1))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "attention: .dropout: %g is not a probability; it must lie in [0, 1]", dropout);
+    else if (o->ranks_block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .ranks_block is %lld",
+                   (long long)o->ranks_block);
     else if (o->form < EG_FORM_BY_SIZE || o->form > EG_UNFUSED)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "attention: .form is %d; it is EG_FUSED or EG_UNFUSED, or not given",

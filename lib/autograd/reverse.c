@@ -394,7 +394,8 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
     if (!reverse_seed_fits(cx, y, seed)) return false;
     if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "grad_each: y has no copies");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "grad_each: y has no copies; eg_copies_unstack makes each example one");
         return false;
     }
     reverse r = { .s = { .cx = cx, .who = "grad" },

@@ -316,6 +316,7 @@ static bool axes_fit(eg_ctx *cx, const eg_gradcheck_args *o)
     }
     return true;
 }
+static bool is_tolerance(double x) { return (x >= 0 && x < INFINITY) || x == EG_OFF; }
 /* True if the arguments can be used; else records an error. */
 static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
 {
@@ -326,11 +327,10 @@ static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
                    EG_CHECK_INPUTS);
     else if (o->order < 0 || o->order > ORDERS)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: order %d is not in 1 to %d", o->order, ORDERS);
-    else if (!(o->rtol >= 0 || o->rtol == EG_OFF) || !(o->atol >= 0 || o->atol == EG_OFF) ||
-             o->directions < 0)
+    else if (!is_tolerance(o->rtol) || !is_tolerance(o->atol) || o->directions < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "gradcheck: rtol %g, atol %g or directions %d is negative or NaN", o->rtol,
-                   o->atol, o->directions);
+                   "gradcheck: rtol %g, atol %g or directions %d is negative or not finite",
+                   o->rtol, o->atol, o->directions);
     else if (o->oracle != EG_DIFFERENCES && o->oracle != EG_COMPLEX_STEP)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: oracle %d is unknown", (int)o->oracle);
     else if (!too_many_parts(cx, o, o->names, "names") && !too_many_parts(cx, o, o->axes, "axes") &&

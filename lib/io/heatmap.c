@@ -62,8 +62,22 @@ static bool heatmap_matches(eg_ctx *cx, const char *who, const eg_tensor *x,
     return same;
 }
 
-/* Returns the end of the differences' scale: the largest difference, rounded up to 1, 2 or 5 times
- * a power of ten; if all are 0, the length of the other scale. */
+/* True if the ends of the scale and the width can be used; else records why not. */
+static bool heatmap_numbers(const eg__heatmap *map, const char *who)
+{
+    const eg_heatmap_args *o = &map->o;
+    if (!isfinite(o->low) || !isfinite(o->high) ||
+        (o->low != 0 && o->high != 0 && !(eg_option(o->high, 0) > eg_option(o->low, 0))))
+        eg_fail_as(map->cx, EG_ERROR_MISUSE, "%s: no scale goes from .low %g to .high %g", who,
+                   eg_option(o->low, 0), eg_option(o->high, 0));
+    else if (o->width < 0)
+        eg_fail_as(map->cx, EG_ERROR_MISUSE, "%s: .width is %d; it must not be negative", who,
+                   o->width);
+    return !eg_error(map->cx);
+}
+
+/* The end of the differences' scale: the largest one, rounded up to 1, 2 or 5 times a power of ten;
+ * where all are 0, the length of the other scale. */
 static double heatmap_most(const eg__heatmap *map, int64_t n)
 {
     double most = 0;
@@ -87,7 +101,8 @@ bool eg__heatmap_open(eg__heatmap *map, const eg_heatmap_args *given, const char
     if (!eg_ok(x))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: operand 1 has no values: it failed, or its scope was popped", who);
-    if (!eg_ok(x) || eg_error(cx) || !heatmap_fits(cx, who, x)) return false;
+    if (!eg_ok(x) || eg_error(cx) || !heatmap_fits(cx, who, x) || !heatmap_numbers(map, who))
+        return false;
     if (against && !heatmap_matches(cx, who, x, against)) return false;
     map->panels = (eg_rank(x) == 3 ? (int)eg_dim(x, 0) : 1) * (against ? 3 : 1);
     map->rows = (int)eg_dim(x, -2), map->columns = (int)eg_dim(x, -1);

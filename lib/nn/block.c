@@ -107,6 +107,11 @@ eg_block *eg_block_new_with(const eg_block_args *given)
 {
     OPTIONS(eg_block_args, a, given);
     eg_params *p = eg__nn_under(a->params, "block", a->name);
+    if (p && a->memory_dim && !a->cross) {
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "block", "memory_dim is %lld, but .cross is not set",
+                      (long long)a->memory_dim);
+        return NULL;
+    }
     eg_block *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m) return NULL;
     *m = (eg_block){ .name = eg__nn_name(a->params, a->name),

@@ -53,6 +53,11 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
     if (!p || !eg__nn_positive(p, "positions", "length", a->length) ||
         !eg__nn_positive(p, "positions", "d_model", a->d_model))
         return NULL;
+    if (a->sinusoid && a->deviation != 0) {
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "positions",
+                      "deviation is %g, but a sinusoid has no learned table", a->deviation);
+        return NULL;
+    }
     eg_positions *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
     *m = (eg_positions){ .name = eg__nn_name(a->params, a->name),

@@ -10,6 +10,7 @@
  * scores within the chunk. All decays within a chunk are products of neighbours, not quotients of
  * running products, so that a decay of 0 and long chunks of small decays lose no accuracy. */
 #include "nn.h"
+#include <math.h>
 #include <stdio.h>
 
 enum { CHUNK = 64, CHUNK_OF_CHANNELS = 8 };
@@ -439,6 +440,8 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
     else if (o->offset > INT64_MAX / 2)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: the offset is %lld",
                    (long long)o->offset);
+    else if (!isfinite(o->scale))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .scale is %g", o->scale);
     if (o->keep.x) m->key[m->keys++] = (eg_masked){ o->keep.axes ? o->keep.axes : "", o->keep.x };
     if (eg_error(cx) || !where_masks(o, t, m)) return false;
     if (m->causal || !(o->decay.x || o->decay.axes || o->state || o->next || o->chunk)) return true;

@@ -117,8 +117,9 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
     else if (!(eps >= 0 && eps < 1e300))
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_eps is %g; it must be finite and not negative",
                       a->qk_eps);
-    else if (!(first > -1e300 && first < 1e300))
-        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "temperature is %g", a->temperature);
+    else if (!(first >= 0 && first < 1e300))
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
+                      "temperature is %g; it must be finite and not negative", a->temperature);
     else if (a->no_softmax && a->linear)
         eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha",
                       ".linear has no softmax that .no_softmax could leave out");

@@ -231,16 +231,20 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
-/* True if .offset, .fill and .gain can be used; else records an error. */
+/* True if the numbers and the gain can be used; else records an error. */
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
     if (!eg__nn_before(cx, "", a->offset)) return false;
     if (a->offset > INT64_MAX / 2)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset %lld is too large", (long long)a->offset);
-    else if (!isfinite(a->fill))
-        eg_fail_as(cx, EG_ERROR_MISUSE, ".fill is %g; it must be finite, and 0 means -inf",
-                   a->fill);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
+    else if (!(a->fill <= 0 && isfinite(a->fill)))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   ".fill is %g; it must be finite and negative, or 0 for -inf", a->fill);
+    else if (a->slot < 0 || a->ranks_block < 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s is %lld; it must not be negative",
+                   a->slot < 0 ? ".slot" : ".ranks_block",
+                   a->slot < 0 ? (long long)a->slot : (long long)a->ranks_block);
     else if (a->gain &&
              (!eg_ok(a->gain) || eg_rank(a->gain) != 1 || eg_dim(a->gain, 0) != m->heads))
         eg_fail_as(cx, EG_ERROR_SHAPE, "the gain has %lld number%s for %lld head%s",

@@ -151,8 +151,9 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
         m->types = eg_embedding_new(p, "types", .count = a->types, .d_model = a->d_model,
                                     .deviation = a->deviation);
     if (!a->no_positions)
-        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
-                                        .sinusoid = a->sinusoid, .deviation = a->deviation);
+        m->positions =
+            eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
+                             .sinusoid = a->sinusoid, .deviation = a->sinusoid ? 0 : a->deviation);
     if (a->embedding_norm)
         m->embedding_norm = eg_norm_new(p, "embedding_norm", .d_model = a->d_model, .rms = a->rms,
                                         .eps = a->eps, .no_bias = a->no_bias);
@@ -334,11 +335,13 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
                           : eg_embedding_new(p, "source", .count = source, .d_model = a->d_model,
                                              .deviation = a->deviation);
     if (!a->no_positions) {
-        m->source_positions = eg_positions_new(
-            p, "source_positions", .length = width_or(a->source_length, a->length),
-            .d_model = a->d_model, .sinusoid = a->sinusoid, .deviation = a->deviation);
-        m->positions = eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
-                                        .sinusoid = a->sinusoid, .deviation = a->deviation);
+        m->source_positions =
+            eg_positions_new(p, "source_positions", .length = width_or(a->source_length, a->length),
+                             .d_model = a->d_model, .sinusoid = a->sinusoid,
+                             .deviation = a->sinusoid ? 0 : a->deviation);
+        m->positions =
+            eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
+                             .sinusoid = a->sinusoid, .deviation = a->sinusoid ? 0 : a->deviation);
     }
     eg_block_args like = { .d_model = a->d_model,
                            .heads = a->heads,

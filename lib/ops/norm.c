@@ -499,9 +499,9 @@ static eg_tensor *norm_with(const char *who, const eg_norm_args *given, bool cen
         return eg__refuse(f.bound, f.bound->terms, -1,
                           "the result has the operand's axes; it takes no output");
     const norm a = { .inner = f.inner, .center = center, .eps = eg_option(o.eps, 1e-5) };
-    if (!(a.eps >= 0))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: eps is %g; it must not be negative", who,
-                          a.eps);
+    if (!(a.eps >= 0 && a.eps < INFINITY))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: eps is %g; it must be finite and not negative",
+                          who, a.eps);
     if (!center && o.bias) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes no bias", who);
     eg_tensor *gain =
         o.gain && eg__check_all(cx, who, 1, &o.gain) ? fitted(&f, o.gain, "gain") : NULL;

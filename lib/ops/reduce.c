@@ -1,6 +1,7 @@
 /* reduce.c: reductions over the bracketed axes. The operations get these as the last axes (ops.h);
  * the attribute is their number. */
 #include "ops/ops.h"
+#include <math.h>
 #include <string.h>
 
 /* Sets the shape of a result that has the outer axes of its operand. */
@@ -64,6 +65,9 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
     if (!eg__focus(&f, who, o.spec, o.x) || !eg__floats(who, o.x, 1)) return eg__poison_of(o.x);
     const int64_t n = eg__row_length(f.x, f.inner);
     const double left = (double)n - eg_option(o.correction, 1);
+    if (!isfinite(left))
+        return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the correction is %g; it must be finite",
+                          who, o.correction);
     if (!(left > 0))
         return eg_fail_as(o.x->cx, EG_ERROR_SHAPE,
                           "%s: %lld element%s less the correction %g leave%s nothing to divide by",

@@ -241,20 +241,64 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     return eg__trainer_collect(t, path);
 }
 
-/* -- a file that exists where a run is to be saved --------------------------------------------- */
+/* -- a file that lies where a run is to be saved ----------------------------------------------- */
+/* Returns the text of a number for a message: the fewest digits that are read back as the same
+ * double. */
+static const char *saved_shown(const field *f, const char *text, char out[TEXT])
+{
+    const double x = strtod(text, NULL);
+    if (f->kind != REAL || !isfinite(x)) return text;
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, TEXT, "%.*g", digits, x);
+        if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
+    }
+    return out;
+}
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {
     const char *has = eg_safetensors_metadata(file, f->key);
-    char text[TEXT];
+    char text[TEXT], shown[2][TEXT];
     field_print(f, own, text);
     const bool same = has ? !strcmp(has, text) : f->late && !strcmp(text, "0");
     if (!*out->differs && !f->moves && !same)
         snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", checkpoint_option(f->key),
-                 has ? has : "unknown", text);
+                 has ? saved_shown(f, has, shown[0]) : "unknown", saved_shown(f, text, shown[1]));
 }
 
-/* Compares the kinds of schedule, by name, before all options that only one of them has. */
+/* The line "NAME VALUE" of that name in a configuration; NULL if there is none. */
+static const char *config_line(const char *text, const char *name, size_t length)
+{
+    for (const char *s = text; *s; s += strcspn(s, "\n"), s += *s == '\n')
+        if (!strncmp(s, name, length) && s[length] == ' ') return s;
+    return NULL;
+}
+/* Compares the configurations of a built-in model line by line, and sets out->differs to the first
+ * option that differs. */
+static void saved_compare_config(const char *has, const char *is, eg_saved *out)
+{
+    for (const char *s = has, *next; *s && !*out->differs; s = next) {
+        const int name = (int)strcspn(s, " \n"), whole = (int)strcspn(s, "\n");
+        const char *own = config_line(is, s, (size_t)name);
+        const int n = own ? (int)strcspn(own, "\n") : 0;
+        next = s + whole + (s[whole] == '\n');
+        if (!own)
+            snprintf(out->differs, sizeof out->differs, "%.*s, which this run lacks",
+                     whole < TEXT ? whole : TEXT, s);
+        else if (n != whole || strncmp(s, own, (size_t)n) != 0)
+            snprintf(out->differs, sizeof out->differs, "%.*s, not %.*s",
+                     whole < TEXT ? whole : TEXT, s, n < TEXT ? n - name - 1 : TEXT,
+                     own + name + 1);
+    }
+    for (const char *s = is, *next; *s && !*out->differs; s = next) {
+        const int name = (int)strcspn(s, " \n"), whole = (int)strcspn(s, "\n");
+        next = s + whole + (s[whole] == '\n');
+        if (!config_line(has, s, (size_t)name))
+            snprintf(out->differs, sizeof out->differs, "%.*s, which the file lacks",
+                     whole < TEXT ? whole : TEXT, s);
+    }
+}
+/* Compares the kinds of schedule, by name. They come before all that only one of them has. */
 static void saved_compare_schedule(const saved *own, const eg_safetensors *file, eg_saved *out)
 {
     const char *text = eg_safetensors_metadata(file, "decay"),
@@ -288,6 +332,10 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         const char *key = texts[k].key, *is = texts[k].own;
         const char *has = eg_safetensors_metadata(file, key);
         if (!has) has = texts[k].otherwise;
+        if (!strcmp(key, "config") && eg__network_find(t->o.model)) {
+            saved_compare_config(has ? has : "", is ? is : "", out);
+            continue;
+        }
         if (has && is ? strcmp(has, is) == 0 : has == is) continue;
         if (texts[k].shown && has && is)
             snprintf(out->differs, sizeof out->differs, "%s %.40s, not %.40s", key, has, is);

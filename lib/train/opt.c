@@ -63,7 +63,60 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, double lr, double limit,
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
-/* True, after an error, if an option is wrong. */
+/* True if an option is given that only other kinds of optimisers read; then also records an
+ * error. */
+static bool opt_foreign(eg_ctx *cx, const kind *row, const eg_opt_args *o)
+{
+#define OF(name, number, ...)                                       \
+    {                                                               \
+#name, offsetof(eg_opt_args, name), number, { __VA_ARGS__ } \
+    }
+    enum { KINDS = 4 };
+    static const struct {
+        const char *name;
+        size_t at;
+        bool number; /* else a bool */
+        const kind *of[KINDS];
+    } own[] = {
+        OF(eps, true, &adam, &adamw, &rmsprop, &adagrad),
+        OF(momentum, true, &sgd, &rmsprop),
+        OF(dampening, true, &sgd),
+        OF(nesterov, false, &sgd),
+        OF(beta1, true, &adam, &adamw),
+        OF(beta2, true, &adam, &adamw),
+        OF(amsgrad, false, &adam, &adamw),
+        OF(alpha, true, &rmsprop),
+        OF(centered, false, &rmsprop),
+        OF(lr_decay, true, &adagrad),
+        OF(initial_accumulator_value, true, &adagrad),
+    };
+#undef OF
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
+        const char *at = (const char *)o + own[k].at;
+        double value = 0;
+        bool reads = false;
+        char all[64] = "";
+        if (own[k].number)
+            memcpy(&value, at, sizeof value);
+        else
+            value = *(const bool *)at;
+        for (int n = 0; n < KINDS && own[k].of[n]; n++) {
+            const bool last = n + 1 == KINDS || !own[k].of[n + 1];
+            reads |= own[k].of[n] == row;
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
+                     !n     ? ""
+                     : last ? " and "
+                            : ", ",
+                     own[k].of[n]->name);
+        }
+        if (reads || value == 0 || value == EG_OFF) continue;
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s belongs to %s", row->name, own[k].name, all);
+        return true;
+    }
+    return false;
+}
+
+/* True if an option is wrong; then also records an error. */
 static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 {
 #define RANGE(name, below)                        \
@@ -217,6 +270,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     eg_ctx *cx = eg_params_context(p);
     if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", row->name);
     if (!p || eg_error(cx)) return NULL;
+    if (opt_foreign(cx, row, &o)) return NULL;
     fill_defaults(row, &o);
     if (opt_refused(cx, row->name, &o)) return NULL;
     int n = eg_params_count(p);

@@ -1,8 +1,8 @@
-/* probe.c: tests of a network on a few test examples, before the first step. A built-in model is
- * called once, since some options are read only then. For a user's own network the tests check
- * whether the logits have the right shape, the loss depends on every parameter, the network has
- * state besides its parameters or changes the context's, examples depend on each other, and
- * positions depend on later ones. */
+/* probe.c: tests of a network that a trainer makes before the first step, on a few test examples.
+ * A built-in model is called once, since some options are read only then, and its loss must be
+ * finite. Of a user's own network they also tell whether the logits have the right shape, the loss
+ * reaches every parameter, the network has state besides its parameters or changes the context's,
+ * examples depend on each other, positions depend on later ones, or a cache changes the logits. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
@@ -14,7 +14,8 @@ typedef struct probing {
     bool own;     /* the network is a user's own */
     char who[96]; /* "trainer: network …" */
     eg_batch batch;
-    eg_tensor *logits; /* of the batch */
+    eg_tensor *logits; /* of the batch, and … */
+    eg_tensor *loss;   /* … its loss */
 } probing;
 
 static double probing_number(eg_tensor *x, const void *at, int64_t k)
@@ -76,11 +77,24 @@ static eg_tensor *probing_run(const probing *p, const eg_batch *b)
     return x;
 }
 
-/* True if the loss depends on every parameter; else records an error. */
+/* True if the loss is a finite number; else records an error with the first operation that made one
+ * that is not. A logit of −∞ may be a class that no example has; with such a target the loss is
+ * infinite. */
+static bool probing_finite(const probing *p)
+{
+    const double loss = eg_item(p->loss);
+    if (!isfinite(loss) && !eg_error(p->t->cx))
+        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                   "%s: the loss of the first examples is %g, which comes from %s", p->who,
+                   isnan(loss) ? (double)NAN : loss, eg_origin(eg_first_nonfinite(p->loss)));
+    return !eg_error(p->t->cx);
+}
+
+/* True if the loss reaches every parameter; else records an error. */
 static bool probing_paths(const probing *p)
 {
     eg_ctx *cx = p->t->cx;
-    eg_tensor *loss = eg_batch_loss(cx, &p->batch, p->logits, 0), *cut = NULL;
+    eg_tensor *loss = p->loss, *cut = NULL;
     for (int k = 0; k < eg_params_count(p->t->params) && !eg_error(cx); k++) {
         const eg_named *one = eg_params_at(p->t->params, k);
         const eg_path path = eg_path_to(loss, one->x, &cut);
@@ -164,22 +178,61 @@ static bool probing_order(const probing *p)
     return !eg_error(p->t->cx);
 }
 
+/* For a network with a cache: true if the logits of the last place of a row are the same when the
+ * positions before it are in the cache; else records an error. A network that ignores the cache
+ * computes every place again, and is right too. */
+static bool probing_cache(const probing *p)
+{
+    double pair[2];
+    const eg_trainer *t = p->t;
+    eg_ctx *cx = t->cx;
+    const eg_batch row = eg_batch_part(&p->batch, 0, 1);
+    const int64_t last = row.lengths[0] - 1, classes = t->batches->vocabulary;
+    if (!t->network->cached || last < 1) return true;
+    const int64_t sources = row.source_lengths ? row.source_lengths[0] : 0;
+    eg_owner *owner = eg_owner_open(cx);
+    eg_batch b = { .rows = 1, .length = last, .tokens = row.tokens, .sources = sources };
+    b.cache = owner ? eg_cache_new(owner, t->batches->longest) : NULL;
+    b.source = t->network->memory ? NULL : row.source;
+    if (t->network->memory)
+        b.memory = t->network->memory(
+            t->net, cx, &(eg_batch){ .rows = 1, .sources = sources, .source = row.source });
+    int64_t at = -1;
+    if (b.cache && eg_ok(eg__network_logits(t, cx, &b, NULL)) && eg_cache_length(b.cache) == last) {
+        b.tokens += last, b.length = 1;
+        eg_tensor *x = eg__network_logits(t, cx, &b, NULL);
+        if (eg__batch_logits_fit(cx, t->batches, p->who, &b, x))
+            at = probing_differs(p->logits, last * classes, x, classes,
+                                 eg_type(x) == EG_F64 ? 1e-9 : 1e-4, pair);
+    }
+    if (eg_error(cx)) eg_fail_in(cx, "%s", p->who);
+    if (at >= 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: a logit at place %lld is %g, and %g with the positions before it in the "
+                   "cache; each attention needs a slot of its own, and positions start behind the "
+                   "cache",
+                   p->who, (long long)last, pair[0], pair[1]);
+    eg_owner_close(owner);
+    return !eg_error(cx);
+}
+
 bool eg__network_probe(eg_trainer *t)
 {
     probing p = { .t = t, .own = !eg__network_find(t->network->name) };
     snprintf(p.who, sizeof p.who, "trainer: network \"%.60s\"", t->network->name);
     const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
-    if (p.own) eg_nograd(t->cx, false); /* finding paths requires a history */
+    eg_nograd(t->cx, false); /* paths and origins need a history */
     eg_mark m = eg_push(t->cx);
     if (!t->data->free_text || t->data->tokens) { /* false if the data contain no text */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
         p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
+        p.loss = p.logits ? eg_batch_loss(t->cx, &p.batch, p.logits, 0) : NULL;
     }
-    if (p.own && p.logits && probing_paths(&p)) {
+    if (p.loss && probing_finite(&p) && p.own && probing_paths(&p)) {
         eg_nograd(t->cx, true);
         (void)(probing_training(&p) && probing_state(&p) && probing_examples(&p) &&
-               probing_order(&p));
+               probing_order(&p) && probing_cache(&p));
     }
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);

@@ -3,6 +3,8 @@
 #include <eingrad/train.h>
 #include "opt.h"
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
 static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
 /* Returns the share of the steps between warm-up and end that is done, in [0, 1]. */
@@ -61,20 +63,31 @@ static double wsd_sqrt(const eg_schedule *s, double k)
     return towards(s, sqrt(wsd_decayed(s, k)));
 }
 
+/* the members of a schedule that only some decays read */
+enum {
+    READS_STEPS = 1,
+    READS_LAST = 2,
+    READS_DECAY_STEPS = 4,
+    READS_GAMMA = 8,
+    READS_STEP_SIZE = 16,
+    READS_MILESTONES = 32,
+    READS_D_MODEL = 64,
+    ENDS = READS_STEPS | READS_LAST
+};
 static const struct decay {
     const char *name;
-    double (*factor)(const eg_schedule *, double k); /* k: number of steps since the warm-up */
-    bool own_warmup; /* it has a warm-up of its own; false: the warm-up is linear */
-    bool ends;       /* it depends on `steps` and `last` */
+    double (*factor)(const eg_schedule *, double k); /* k: steps since the warm-up */
+    bool own_warmup;                                 /* false: the warm-up is linear */
+    int reads;
 } decays[] = {
-    [EG_CONSTANT] = { "constant", opt_constant, false, false },
-    [EG_LINEAR] = { "linear", opt_linear, false, true },
-    [EG_COSINE] = { "cosine", cosine, false, true },
-    [EG_NOAM] = { "noam", noam, true, false },
-    [EG_STEPS] = { "steps", steps, false, false },
-    [EG_EXPONENTIAL] = { "exponential", exponential, false, false },
-    [EG_WSD] = { "wsd", wsd, false, true },
-    [EG_WSD_SQRT] = { "wsd-sqrt", wsd_sqrt, false, true },
+    [EG_CONSTANT] = { "constant", opt_constant, false, 0 },
+    [EG_LINEAR] = { "linear", opt_linear, false, ENDS },
+    [EG_COSINE] = { "cosine", cosine, false, ENDS },
+    [EG_NOAM] = { "noam", noam, true, READS_D_MODEL },
+    [EG_STEPS] = { "steps", steps, false, READS_GAMMA | READS_STEP_SIZE | READS_MILESTONES },
+    [EG_EXPONENTIAL] = { "exponential", exponential, false, READS_GAMMA },
+    [EG_WSD] = { "wsd", wsd, false, ENDS | READS_DECAY_STEPS },
+    [EG_WSD_SQRT] = { "wsd-sqrt", wsd_sqrt, false, ENDS | READS_DECAY_STEPS },
 };
 enum { DECAYS = sizeof decays / sizeof *decays };
 
@@ -92,7 +105,61 @@ double eg_schedule_factor(const eg_schedule *s, int64_t step)
     return decays[s->decay].factor(s, (double)step - (double)s->warmup);
 }
 
-/* Errors name the option; an option that the decay does not use is refused. */
+/* Returns the first member that is given and that the decays of *reads read; NULL if there is none
+ * behind those of `after`. */
+static const char *schedule_given(const eg_schedule *s, int after, int *reads)
+{
+    const struct {
+        const char *name;
+        int reads;
+        bool given;
+    } members[] = {
+        { "steps", READS_STEPS, s->steps != 0 },
+        { "last", READS_LAST, s->last < 0 || s->last > 0 || isnan(s->last) },
+        { "decay_steps", READS_DECAY_STEPS, s->decay_steps != 0 },
+        { "gamma", READS_GAMMA, s->gamma < 0 || s->gamma > 0 || isnan(s->gamma) },
+        { "step_size", READS_STEP_SIZE, s->step_size != 0 },
+        { "milestones", READS_MILESTONES, s->milestones[0] != 0 },
+        { "d_model", READS_D_MODEL, s->d_model != 0 },
+    };
+    for (size_t k = 0; k < sizeof members / sizeof *members; k++)
+        if (members[k].given && members[k].reads > after) {
+            *reads = members[k].reads;
+            return members[k].name;
+        }
+    return NULL;
+}
+bool eg__schedule_is_default(const eg_schedule *s)
+{
+    int reads;
+    return !s->decay && !s->warmup && !schedule_given(s, 0, &reads);
+}
+/* True if a member is given that belongs to other decays; then also records an error. */
+static bool schedule_foreign(eg_ctx *cx, const char *who, const eg_schedule *s)
+{
+    const char *name;
+    int reads = 0;
+    while ((name = schedule_given(s, reads, &reads)) && (decays[s->decay].reads & reads)) {
+    }
+    if (!name) return false;
+    char all[96] = "";
+    int count = 0, left = 0;
+    for (int k = 0; k < DECAYS; k++) left += (decays[k].reads & reads) != 0;
+    const bool several = left > 1;
+    for (int k = 0; k < DECAYS; k++)
+        if (decays[k].reads & reads) {
+            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
+                     !count++   ? ""
+                     : left > 1 ? ", "
+                                : " and ",
+                     decays[k].name);
+            left--;
+        }
+    eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.%s belongs to the schedule%s %s, not to %s", who,
+               name, several ? "s" : "", all, decays[s->decay].name);
+    return true;
+}
+
 bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
 {
     long long w = (long long)s->warmup, all = (long long)s->steps,
@@ -108,24 +175,15 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
                    "EG_STEPS, EG_EXPONENTIAL, EG_WSD, "
                    "EG_WSD_SQRT, but %d",
                    who, (int)s->decay);
-    else if (w < 0 || all < 0 || (decays[s->decay].ends && all <= w))
+    else if (schedule_foreign(cx, who, s))
+        return true;
+    else if (w < 0 || all < 0 || ((decays[s->decay].reads & READS_STEPS) && all <= w))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: schedule.steps must be more than schedule.warmup; they are %lld and %lld",
                    who, all, w);
     else if (!(s->last >= 0 && s->last < INFINITY))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.last must be a number from 0 on, not %g", who,
                    s->last);
-    else if ((s->step_size != 0 || s->milestones[0] != 0) && !steps)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.%s belongs to the schedule steps, not to %s",
-                   who, s->step_size ? "step_size" : "milestones", eg_schedule_name(s->decay));
-    else if (s->gamma > 0 && !steps && s->decay != EG_EXPONENTIAL)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: schedule.gamma belongs to the schedules steps and exponential, not to %s",
-                   who, eg_schedule_name(s->decay));
-    else if (decay != 0 && !wsd)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: schedule.decay_steps belongs to the schedules wsd and wsd-sqrt, not to %s",
-                   who, eg_schedule_name(s->decay));
     else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
              (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.gamma must be a number above 0, not %g", who,

@@ -107,6 +107,11 @@ static bool trainer_in_range(const eg_trainer_args *o)
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s %s, not %lld", sizes[k].name, what,
                        (long long)sizes[k].value);
         }
+    if (o->batch > 0 && o->block > o->batch)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "trainer: block %lld is more than the %lld sequence%s of a "
+                   "batch",
+                   (long long)o->block, (long long)o->batch, o->batch == 1 ? "" : "s");
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++)
         if (!(shares[k].value >= 0 && shares[k].value < shares[k].below))
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s must be %s, not %g", shares[k].name,
@@ -128,8 +133,7 @@ static void schedule_defaults(eg_trainer_args *o, int64_t warmup)
 {
     eg_schedule *s = &o->schedule;
     warmup = warmup < o->steps ? warmup : o->steps > 0 ? o->steps - 1 : 0;
-    if (!s->decay && !s->warmup && !s->steps)
-        *s = (eg_schedule){ .decay = EG_COSINE, .last = 0.05 };
+    if (eg__schedule_is_default(s)) *s = (eg_schedule){ .decay = EG_COSINE, .last = 0.05 };
     bool ends = s->decay == EG_LINEAR || s->decay == EG_COSINE || s->decay == EG_WSD ||
                 s->decay == EG_WSD_SQRT;
     if (!s->warmup && ((ends && !s->steps) || s->decay == EG_NOAM)) s->warmup = warmup;
@@ -402,7 +406,7 @@ static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
         const eg_code code = eg_error_code(t->cx);
         char sentence[900];
         if (!strstr(said, ": the loss is ")) return false;
-        snprintf(sentence, sizeof sentence, "%s; a smaller lr or clip_norm may help", said);
+        snprintf(sentence, sizeof sentence, "%s; a smaller .lr or .clip_norm may help", said);
         eg_clear(t->cx);
         eg_fail_as(t->cx, code, "%s", sentence);
         return false;
@@ -490,7 +494,7 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
                                         .logits = trainer_logits,
                                         .network = t,
                                         .batch = t->o.batch,
-                                        .block = t->o.block < t->o.batch ? t->o.block : t->o.batch,
+                                        .block = t->o.block,
                                         .serial = t->network->serial,
                                         .ranks = t->ranks,
                                         .who = "trainer_evaluate" },
