@@ -60,9 +60,9 @@ typedef struct eg_attention_plan {
     bool dropping;   /* dropout is on: drop is set */
     bool no_softmax; /* the scores are the weights */
     bool hooked;     /* .score_fn changes the scores, and may mask some of them */
-    bool wants_lse;  /* the log-sum-exp is wanted as well */
-    bool careful;    /* what is forbidden may have numbers that are not finite:
-                      * eg__attend_careful */
+    bool wants_lse; /* the node has y and the log-sum-exp (fused.c), its gradient's cotangent too */
+    bool careful;   /* what is forbidden may have numbers that are not finite:
+                     * eg__attend_careful */
     uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
     /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
     int tensors;
@@ -150,20 +150,20 @@ eg_tensor *eg__attend_values(const eg_attention_plan *, const eg_attention_masks
 eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *,
                           eg_tensor *const *x, eg_tensor *scores);
 /* Sets d[] to the cotangents of the operands (NULL: none), made of differentiable operations; after
- * an error the query's is poison. g is the cotangent of y; where there is no value (rank[EG_TERM_V]
- * < 0) it is that of the log-sum-exp. */
+ * an error the query's is poison. g is the cotangent of y, g_lse that of the log-sum-exp, with the
+ * axes of the scores' rows; one of them may be NULL. */
 void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g,
-                         eg_tensor **d);
+                         eg_tensor *g_lse, eg_tensor **d);
 
 /* -- composed_masked.c ------------------------------------------------------------------------ */
 /* True if a pair may be forbidden and q, k or v has a number that is not finite, or so large that
  * products overflow (eg__tame). With g not NULL, only g is tested. If true, −inf in .bias forbids,
  * too. */
 bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
-/* Returns the plan itself, or a careful copy of it if the cotangent g needs one; NULL after an
- * error. */
+/* Returns the plan itself, or a careful copy of it if the cotangents g and g_lse (NULL: none) need
+ * one; NULL after an error. */
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
-                                               eg_tensor *g);
+                                               eg_tensor *g, eg_tensor *g_lse);
 typedef struct eg_labelled_tensor {
     eg_tensor *x;
     int rank;
@@ -183,11 +183,10 @@ bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
 /* True if the fused form can compute this call and is faster than the composed one. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
 /* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
- * of rows in which every pair is forbidden. */
-eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty);
-/* Returns the log-sum-exp of each row, from the maxima and sums that the node of y = eg__flash
- * saved for the same operands. */
-eg_tensor *eg__flash_lse(const eg_attention_plan *, const eg_tensor *y, eg_tensor *const *x);
+ * of rows in which every pair is forbidden, and, if the plan wants it, *lse to the log-sum-exp of
+ * each row, with the axes of the scores' rows. */
+eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty,
+                     eg_tensor **lse);
 
 /* -- ring.c ----------------------------------------------------------------------------------- */
 /* eg_attention with .ranks. */
@@ -218,11 +217,11 @@ typedef struct eg_tile_ops {
     void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane); /* x lane */
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
-    /* by row: weights (x − mean). centered: the mean is Σ weights x, and where a weight is 1 the
-     * mean is taken to be x, so that rounding leaves no difference; if the mean is not finite,
-     * results are 0 where a weight is 0, and nothing is taken to be x */
+    /* by row: weights (x − mean + added). The mean is Σ weights x. Where a weight is 1, x − mean is
+     * taken to be 0, so that rounding leaves no difference; if the mean is not finite, it is taken
+     * to be 0 where a weight is 0 instead. added NULL: 0 */
     void (*softmax_slope)(int w, int64_t rows, const void *weights, void *x, const void *mean,
-                          bool centered);
+                          const void *added);
 } eg_tile_ops;
 /* Returns the functions for tiles of w lanes; NULL if w is not a multiple of any vector's
  * length. */
@@ -236,7 +235,9 @@ enum {
     EG_SLOT_V,
     EG_SLOT_SINK,
     EG_SLOT_Y,
-    EG_SLOT_G,
+    EG_SLOT_LSE,
+    EG_SLOT_G,     /* cotangents: of y, */
+    EG_SLOT_G_LSE, /* of the log-sum-exp */
     EG_SLOT_DQ,
     EG_SLOT_DK,
     EG_SLOT_DV,
@@ -278,6 +279,9 @@ typedef struct eg_flash {
 void eg__flash_open(eg_flash *, const eg_attention_plan *, eg_dtype);
 /* Sets array `at` to the tensor x, whose axes are those of `term`. */
 void eg__flash_place(eg_flash *, int at, int term, const eg_tensor *);
+/* Sets array `at` to data, whose n axes are those of the plan in label, with these steps. */
+void eg__flash_lay(eg_flash *, int at, int n, const uint16_t *label, const int64_t *step,
+                   char *data);
 /* Sets array `at` to row-major memory with the axes of `term`. */
 void eg__flash_spread(eg_flash *, int at, int term, char *data);
 /* Returns the offset, in elements, of element i of a part's list in array `at`. */
@@ -321,9 +325,9 @@ typedef struct eg_row_stats {
 /* Computes y (if array Y is placed) and the statistics (each if not NULL). Sets *empty to the
  * number of rows whose pairs are all forbidden. False after an error. */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
-/* Computes from the arrays Y and G and the statistics the arrays DQ, DK and DV, and writes the
- * cotangents of the sink and of the tensors that the score reads (x: all operands) to to[k] (NULL:
- * not wanted). False after an error. */
+/* Computes from the arrays Y, G and G_LSE (Y and G may be absent together, or G_LSE) and the
+ * statistics the arrays DQ, DK and DV, and writes the cotangents of the sink and of the tensors
+ * that the score reads (x: all operands) to to[k] (NULL: not wanted). False after an error. */
 bool eg__flash_back(eg_ctx *, eg_flash *, const eg_row_stats *, eg_tensor *const *x,
                     char *const *to);
 #endif
