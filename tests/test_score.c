@@ -588,8 +588,8 @@ static int slopes_of_both(const operands *o, const text_case *c, eg_form form, e
     int n = 3 + named(o, c->where, c->score, with, x + 3);
     if (c->sink) x[n++] = o->sink;
     eg_ctx *cx = eg_context(y);
-    eg_tensor *g = eg_cast(wave(cx, .3, 4, B, eg_dim(y, 1), H, E), eg_type(y)),
-              *h = eg_cast(wave(cx, .7, 3, B, eg_dim(y, 1), H), eg_type(y));
+    eg_tensor *g = eg_cast(wave(cx, .3, B, eg_dim(y, 1), H, E), eg_type(y)),
+              *h = eg_cast(wave(cx, .7, B, eg_dim(y, 1), H), eg_type(y));
     eg_tensor *loss = eg_add(eg_sum(NULL, eg_mul(y, g)), eg_sum(NULL, eg_mul(lse, h)));
     ck_assert_msg(!eg_grad(loss, NULL, n, x, d), "%s: %s", c->name, eg_error(cx));
     for (int k = 0; k < n; k++) {
@@ -630,8 +630,8 @@ TEST(one_query_without_axes)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
         eg_ctx *cx = eg_open(.dtype = EG_F64);
-        eg_tensor *q = wave(cx, .3, 1, 4), *k = wave(cx, .5, 2, 7, 4), *v = wave(cx, .9, 1, 7),
-                  *lse, *y = eg_attention("d,jd,j->", q, k, v, .lse = &lse, .form = (eg_form)form),
+        eg_tensor *q = wave(cx, .3, 4), *k = wave(cx, .5, 7, 4), *v = wave(cx, .9, 7), *lse,
+                  *y = eg_attention("d,jd,j->", q, k, v, .lse = &lse, .form = (eg_form)form),
                   *p = eg_softmax("[j]", eg_scale(eg_einsum("d,jd->j", q, k), .5)), *d[3];
         ck_assert(!eg_grad(eg_add(y, lse), NULL, 3, (eg_tensor *[]){ q, k, v }, d));
         eg_assert_close(y, eg_einsum("j,j->", p, v), 1e-14);
