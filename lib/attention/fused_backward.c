@@ -268,17 +268,18 @@ static void pack_queries(const back *w, const room *r, const eg_flash_batch *b, 
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
     eg__flash_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
-    f->ops->scale(eg__round_up(w->block * d, f->ops->lanes), r->qd, f->a->scale * eg__tile_unit(f));
-    f->ops->scale(eg__round_up(w->block * dn, f->ops->lanes), r->qq, f->a->scale);
+    const int64_t over_d = eg__round_up(queries.count, f->narrow) * d,
+                  en = eg__round_up(e, f->narrow),
+                  whole = eg__whole_vectors(f, queries.count * dn, r->qq);
+    f->ops->scale(eg__whole_vectors(f, over_d, r->qd), r->qd, f->a->scale * eg__tile_unit(f));
+    f->ops->scale(whole, r->qq, f->a->scale);
     if (e) {
         eg__flash_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
         eg__flash_pack(f, f->narrow, values, queries, EG_SLOT_G, g, r->gg, r->runs);
     }
     if (!f->careful) return;
-    f->ops->zero_nonfinite(eg__round_up(queries.count * dn, f->ops->lanes), r->qq);
-    if (e)
-        f->ops->zero_nonfinite(
-            eg__round_up(queries.count * eg__round_up(e, f->narrow), f->ops->lanes), r->gg);
+    f->ops->zero_nonfinite(whole, r->qq);
+    if (e) f->ops->zero_nonfinite(eg__whole_vectors(f, queries.count * en, r->gg), r->gg);
 }
 /* Packs a strip of keys and values into panels whose lanes are keys. */
 static void pack_keys(const back *w, const room *r, const eg_flash_batch *b, eg_stretch strip)
