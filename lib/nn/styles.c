@@ -129,8 +129,8 @@ static const eg_alias llama[] = {
     END
 };
 /* A user may put heads on top of BERT. Their parameters are read under these names: a linear layer
- * "pooler" or "classifier", a "prediction.dense" and a norm "prediction.norm", and, if the logits are
- * not tied to the embedding, a "prediction.W" (v m). */
+ * "pooler" or "classifier", a "prediction.dense" and a norm "prediction.norm", and, if the logits
+ * are not tied to the embedding, a "prediction.W" (v m). */
 static const eg_alias bert[] = {
     { "tokens.E", "bert.?embeddings.word_embeddings.weight", "v m", 0, 0 },
     { "types.E", "bert.?embeddings.token_type_embeddings.weight", "v m", 0, 0 },
