@@ -1025,6 +1025,8 @@ static const struct {
     { "r", "'r' has 1 axis, but without brackets it has all 2 letters" },
     { "exp(i < j)", "exp takes numbers, and this is a condition\n  exp(i < j)\n      ^^^^^" },
     { "s[i, 0.5]", "an index is a whole number, and this is a float\n  s[i, 0.5]\n       ^^^" },
+    { "r[0] + s[i, r[0] ]", /* r[0] is one node, and the index is its second place */
+      "an index is a whole number, and this is a float\n  r[0] + s[i, r[0] ]\n              ^^^^" },
     { "1e999 * s", "the number is no finite float" },
     { "(s", "'(' is not closed" },
     { "s[i, j", "'[' is not closed" },
