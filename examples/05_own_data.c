@@ -4,10 +4,10 @@
 #include <eingrad.h>
 #include <stdlib.h>
 
-static void make(eg_dice *dice, eg_example *e)
+static void make(eg_rng *rng, eg_example *e)
 {
-    e->inputs = e->outputs = 3 + (int)eg_roll(dice, 6); /* 3 to 8 letters */
-    for (int k = 0; k < e->inputs; k++) e->input[k] = (int32_t)eg_roll(dice, 10);
+    e->inputs = e->outputs = 3 + (int)eg_rng_below(rng, 6); /* 3 to 8 letters */
+    for (int k = 0; k < e->inputs; k++) e->input[k] = (int32_t)eg_rng_below(rng, 10);
     for (int k = 0; k < e->inputs; k++) e->output[k] = (e->input[e->inputs - 1 - k] + 1) % 10;
 }
 static const eg_task task = {
@@ -47,7 +47,7 @@ int main(void)
     const char *answer = eg_trainer_predict(t, "badge");
     printf("badge -> %s\n", answer ? answer : "?");
     const char *const *tokens;
-    eg_tensor *w = eg_trainer_attend(t, "badge", &tokens); /* l h i j, l the layer */
+    eg_tensor *w = eg_trainer_self_attention_weights(t, "badge", &tokens); /* l h i j, l the layer */
     eg_heatmap_print(stdout, eg_select("[l] h i j", w, 0), .rows = tokens, .columns = tokens,
                      .title = "who looks where");
 

@@ -60,7 +60,7 @@ static double trained(bool relative)
 int main(void)
 {
     double plain = trained(false), relative = trained(true);
-    printf("the symbol of %d places before: q·k alone %.0f %% right, with a number for each "
+    printf("the symbol of %d positions before: q·k alone %.0f %% right, with a number for each "
            "distance %.0f %%\n",
            BACK, 100 * plain, 100 * relative);
     return relative > 0.95 && plain < 0.5 ? EXIT_SUCCESS : EXIT_FAILURE;

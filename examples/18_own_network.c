@@ -74,19 +74,19 @@ static const eg_network row = { .name = "capped",
                                 .config = config };
 
 /* Two custom tasks: the largest of 8 digits, and how many of 8 letters are an a. */
-static void make_largest(eg_dice *dice, eg_example *e)
+static void make_largest(eg_rng *rng, eg_example *e)
 {
     e->inputs = 8, e->outputs = 1;
     for (int k = 0; k < 8; k++) {
-        e->input[k] = (int32_t)eg_roll(dice, 10);
+        e->input[k] = (int32_t)eg_rng_below(rng, 10);
         if (e->input[k] > e->output[0]) e->output[0] = e->input[k];
     }
 }
-static void make_count(eg_dice *dice, eg_example *e)
+static void make_count(eg_rng *rng, eg_example *e)
 {
     e->inputs = 8, e->outputs = 1;
     for (int k = 0; k < 8; k++) {
-        e->input[k] = 9 + (int32_t)eg_roll(dice, 2);
+        e->input[k] = 9 + (int32_t)eg_rng_below(rng, 2);
         e->output[0] += e->input[k] == 9;
     }
 }
@@ -131,7 +131,7 @@ static double learn(eg_ctx *cx, const eg_task *task, const char *question)
     printf("  %s -> %s; %lld of %lld unseen ones are exact\n", question, answer ? answer : "",
            (long long)score.exact, (long long)score.sequences);
     const eg_head *head =
-        eg_heads(eg_select("[k] h i j", eg_trainer_attend(t, question, NULL), LAYERS - 1),
+        eg_heads(eg_select("[k] h i j", eg_trainer_self_attention_weights(t, question, NULL), LAYERS - 1),
                  .spec = "[h] i j");
     for (int k = 0; head && k < 4; k++) printf("  head 1.%d is %s\n", k, head[k].label);
     remove(path);

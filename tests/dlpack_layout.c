@@ -1,4 +1,4 @@
-/* dlpack_layout.c: sizes and places of the structs of DLPack, and its numbers, one a line: as
+/* dlpack_layout.c: sizes and positions of the structs of DLPack, and its numbers, one a line: as
  * DLPack's own header has them with -DUPSTREAM, else as <eingrad/dlpack.h> does. tests/dlpack.sh
  * compares both. */
 #include <stddef.h>

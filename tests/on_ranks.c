@@ -71,7 +71,7 @@ static int sum(eg_ranks *r)
         bad = !!eg_fail(eg_ranks_context(r), "sent %llu bytes", (unsigned long long)sent);
     free(square);
     eg_ranks_tree_close(t);
-    bad |= eg_ranks_meet(r);
+    bad |= eg_ranks_barrier(r);
     if (!bad && eg_ranks_rank(r) == 0)
         printf("%d ranks: the bits of one; %llu bytes sent by rank 0\n", ranks,
                (unsigned long long)sent);
@@ -90,7 +90,7 @@ static int model(eg_ranks *r)
         .dropout = 0.1, .mha = &(eg_mha_args){ .kv_heads = 2, .rotary = 100, .alibi = true });
     eg_tensor *all = eg_randint(cx, 0, V, 1, LENGTH), *part[2], *d[MOST];
     eg_span run[2];
-    const int runs = eg_attention_places(r, LENGTH, BLOCK, true, run), n = eg_params_count(p);
+    const int runs = eg_attention_positions(r, LENGTH, BLOCK, true, run), n = eg_params_count(p);
     for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(all, 1, run[k].from, run[k].to, 1);
     eg_tensor *own = eg_concat_axis_n(1, runs, part),
               *y = eg_transformer_run(net, own, .where = "j <= i", .ranks = r, .ranks_block = BLOCK,
@@ -116,7 +116,7 @@ static int model(eg_ranks *r)
         eg_ranks_agree(r, "the gradients", text);
     }
     const double total = eg_item(eg_ranks_sum(r, loss));
-    if (eg_ranks_meet(r)) return -1;
+    if (eg_ranks_barrier(r)) return -1;
     if (eg_ranks_rank(r) == 0) printf("logits %016llx, loss %.4g\n", (unsigned long long)h, total);
     return 0;
 }
@@ -133,7 +133,7 @@ static int round_trip(eg_ranks *r, const char *end)
             eg_fail(eg_ranks_context(r), "an error of one rank");
             if (!strcmp(end, "leaves")) return -1;
         }
-        if (!strcmp(end, "tells") && eg_ranks_meet(r)) return -1;
+        if (!strcmp(end, "tells") && eg_ranks_barrier(r)) return -1;
         if (eg_ranks_exchange(r, (me + 1) % ranks, &x, sizeof x, (me + ranks - 1) % ranks, &x,
                               sizeof x))
             return -1;

@@ -864,7 +864,7 @@ prints 'layer 0, head 1' attend new/both.safetensors a7
 prints 'layer 0, head 1' attend new/both.safetensors a7 --part encoder
 grep -q ' self ' out || bad 'attend --part encoder: no share of the own place'
 prints 'cross attention: rows attend to columns' attend new/both.safetensors a7
-grep -q 'previous\|self\|distance' out && bad 'attend: places of two sequences are compared'
+grep -q 'previous\|self\|distance' out && bad 'attend: positions of two sequences are compared'
 runs attend new/both.safetensors a7 -o new/map.svg
 for text in 'cross attention: a7' 'token written' 'attends to' 0.2 0.4 1; do
     grep -qF ">$text</text>" new/map.svg || bad "attend -o map.svg: '$text' is not in it"

@@ -13,16 +13,16 @@ static void close_cx(void) { eg_close(cx); }
 
 /* -- data whose examples have uneven lengths, each in the forms that a batch may have -----------
  */
-static void next_letters(eg_dice *dice, eg_example *e)
+static void next_letters(eg_rng *rng, eg_example *e)
 {
-    e->inputs = e->outputs = 1 + (int)eg_roll(dice, 3);
-    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_roll(dice, 4);
+    e->inputs = e->outputs = 1 + (int)eg_rng_below(rng, 3);
+    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_rng_below(rng, 4);
     for (int k = 0; k < e->inputs; k++) e->output[k] = (e->input[k] + 1) % 4;
 }
-static void twice(eg_dice *dice, eg_example *e)
+static void twice(eg_rng *rng, eg_example *e)
 {
-    e->inputs = 1 + (int)eg_roll(dice, 3), e->outputs = 2 * e->inputs;
-    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_roll(dice, 4);
+    e->inputs = 1 + (int)eg_rng_below(rng, 3), e->outputs = 2 * e->inputs;
+    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_rng_below(rng, 4);
     for (int k = 0; k < e->outputs; k++) e->output[k] = e->input[k / 2];
 }
 static const eg_task next_task = { "next", "letters",    "abcd", 3, 3, false,
@@ -154,8 +154,8 @@ TEST(windows_of_a_text)
 {
     enum { N = 3000, HELD = N / 10, L = 16 };
     static char text[N + 1], window[4 * L];
-    eg_dice dice = { .seed = 1 };
-    for (int k = 0; k < N; k++) text[k] = (char)('a' + eg_roll(&dice, 26));
+    eg_rng rng = { .seed = 1 };
+    for (int k = 0; k < N; k++) text[k] = (char)('a' + eg_rng_below(&rng, 26));
     eg_data *d = eg_data_corpus_of(cx, text, N, "letters");
     eg_batches *t = eg_batches_new(d, .rows = 4, .context = L);
     const eg_batch *b;
@@ -265,7 +265,7 @@ static eg_tensor *right_logits(const eg_batch *b, int form, int64_t v)
         }
     return x;
 }
-LOOP_TEST(scores_are_counts_over_places, FORMS)
+LOOP_TEST(scores_are_counts_over_positions, FORMS)
 {
     eg_data *d;
     eg_batches *t = batches(_i, &d);

@@ -209,7 +209,7 @@ static eg_tensor *drawn_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     drawn *d = user;
     eg_owner *owner = eg_owner_open(cx);
     const eg_copies *c = eg_copies_open(owner, DRAWING, (uint64_t[]){ 1, 2, 3 });
-    eg_tensor *y = eg_copies_out(eg_dropout(eg_copies_in(c, eg_ones(cx, DRAWING, DRAWS)), .5));
+    eg_tensor *y = eg_copies_stack(eg_dropout(eg_copies_unstack(c, eg_ones(cx, DRAWING, DRAWS)), .5));
     if (!eg_ok(y)) return y;
     memcpy(d->y[from], eg_f32(y), sizeof d->y[from]);
     *count = to - from;
@@ -576,7 +576,7 @@ LOOP_TEST(the_last_sum_is_made_by_all_threads, 5)
                 eg_pop(c, m);
             }
         for (int i = 0; i < 3; i++) hash[k] = hash_tensor(hash[k], w.x[i]);
-        const double norm = eg_opt_now(opt[0]).norm;
+        const double norm = eg_opt_report_of(opt[0]).norm;
         hash[k] = eg_hash(hash[k], &norm, sizeof norm);
         ck_assert_msg(hash[k] == hash[0], "%d threads", k + 1);
         eg_close(c);

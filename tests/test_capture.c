@@ -488,12 +488,12 @@ TEST(strips_of_a_pass_are_not_written_over_what_it_still_reads)
 }
 /* Where a window begins is a number in a tensor, which may change between runs. */
 typedef struct windowed {
-    eg_tensor *x, *first, *places;
+    eg_tensor *x, *first, *positions;
 } windowed;
 static int windowed_step(void *user, eg_tensor **out)
 {
     const windowed *w = user;
-    eg_tensor *y = eg_at("[i] c, l -> l c", w->x, eg_add(w->first, w->places));
+    eg_tensor *y = eg_at("[i] c, l -> l c", w->x, eg_add(w->first, w->positions));
     return eg_grad(eg_sum(NULL, eg_square(eg_tanh(y))), NULL, 1, (eg_tensor *[]){ w->x }, out);
 }
 TEST(a_window_begins_elsewhere_in_each_run)
@@ -501,7 +501,7 @@ TEST(a_window_begins_elsewhere_in_each_run)
     eg_ctx *cx = eg_open(.threads = 1);
     windowed w = { .x = eg_normal(cx, 0, 1, 12, 5),
                    .first = eg_full_n(cx, EG_I64, 0, 0, NULL),
-                   .places = eg_from(cx, (int64_t[]){ 0, 1, 2, 3 }, 4) };
+                   .positions = eg_from(cx, (int64_t[]){ 0, 1, 2, 3 }, 4) };
     eg_captured *c = eg_capture(cx, windowed_step, &w, 1);
     eg_assert_ok(cx);
     for (int64_t first = 8; first >= 0; first -= 2) {
@@ -701,7 +701,7 @@ REFUSED(pop, eg_pop(a->cx, *(eg_mark *)(void *)(a + 1)))
 REFUSED(inside, eg_captured_run(eg_capture(a->cx, refused_item, a, 1)))
 REFUSED(over, eg_grad_over(.cx = a->cx, .loss = refused_loss, .examples = 1, .count = 1,
                            .xs = &a->x, .dxs = out))
-REFUSED(mine, eg_no_capture(a->cx, "my cache"))
+REFUSED(mine, eg_refuse_capture(a->cx, "my cache"))
 REFUSED(host, eg_host_call(a->cx, fails, NULL, 0, 0, NULL))
 REFUSED(open, eg_push(a->cx))
 REFUSED(none, *out = NULL)

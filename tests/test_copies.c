@@ -113,8 +113,8 @@ static void captured_alike(trial *t)
         eg_set_draws(cx, 100);
         if (eg_captured_run(c)) break;
         for (int k = 0; k < outputs; k++)
-            if (!same_bits(eg_copies_out(eg_captured_output(c, k)),
-                           eg_copies_out(k ? t->d[k - 1] : t->y)))
+            if (!same_bits(eg_copies_stack(eg_captured_output(c, k)),
+                           eg_copies_stack(k ? t->d[k - 1] : t->y)))
                 complain(t, "other bits when captured", k);
     }
     if (eg_error(cx)) complain(t, "not captured", 0);
@@ -128,7 +128,7 @@ static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int share
     while (t.n < 16 && (t.all[t.n] = copies_operand(cx, s, &at))) t.n++;
     if (shared >= t.n || (shared >= 0 && t.n == 1)) return 0;
     for (int k = 0; k < t.n; k++)
-        t.in[k] = k == shared ? eg_select_axis(t.all[k], 0, 0) : eg_copies_in(t.c, t.all[k]);
+        t.in[k] = k == shared ? eg_select_axis(t.all[k], 0, 0) : eg_copies_unstack(t.c, t.all[k]);
     eg_set_draws(cx, 100);
     t.y = s->call(t.in);
     eg_tensor *xs[16];
@@ -177,10 +177,10 @@ TEST(copies_of_what_a_predicate_reads)
     for (int how = 0; how < 6; how++) {
         eg_tensor *y[2][EACH];
         for (int k = -1; k < EACH; k++) {
-            eg_tensor *xs = k < 0 ? eg_copies_in(c, x) : eg_select_axis(x, 0, k),
-                      *qs = k < 0 ? eg_copies_in(c, q) : eg_select_axis(q, 0, k),
-                      *ts = k < 0 ? eg_copies_in(c, of) : eg_select_axis(of, 0, k),
-                      *bs = k < 0 ? eg_copies_in(c, bucket) : eg_select_axis(bucket, 0, k);
+            eg_tensor *xs = k < 0 ? eg_copies_unstack(c, x) : eg_select_axis(x, 0, k),
+                      *qs = k < 0 ? eg_copies_unstack(c, q) : eg_select_axis(q, 0, k),
+                      *ts = k < 0 ? eg_copies_unstack(c, of) : eg_select_axis(of, 0, k),
+                      *bs = k < 0 ? eg_copies_unstack(c, bucket) : eg_select_axis(bucket, 0, k);
             eg_tensor *one =
                 how == 0 ? eg_softmax("i [j]", xs, .where = "j < t[0]", .with = { { "t", ts } })
                 : how == 1
@@ -258,8 +258,8 @@ static void try_product(eg_ctx *cx, uint64_t *state, int t)
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
     eg_tensor *x = product_operand(cx, a, size, COPIES),
               *w = product_operand(cx, b, size, shared ? 1 : COPIES),
-              *y = eg_einsum(spec, eg_copies_in(c, x),
-                             shared ? eg_select_axis(w, 0, 0) : eg_copies_in(c, w));
+              *y = eg_einsum(spec, eg_copies_unstack(c, x),
+                             shared ? eg_select_axis(w, 0, 0) : eg_copies_unstack(c, w));
     for (int k = 0; k < COPIES; k++) {
         eg_tensor *z = eg_einsum(spec, eg_copy(eg_select_axis(x, 0, k)),
                                  eg_copy(eg_select_axis(w, 0, shared ? 0 : k)));
@@ -298,7 +298,7 @@ LOOP_TEST(copies_of_affine_maps_have_the_bits_of_one, 16)
     for (int f = 0; f < 3; f++) {
         const char *const of = (const char *const[]){ NULL, "gelu", "exp" }[f];
         for (int k = 0; k < 4; k++)
-            in[k] = shared && k > 1 ? eg_select_axis(all[k], 0, 0) : eg_copies_in(c, all[k]);
+            in[k] = shared && k > 1 ? eg_select_axis(all[k], 0, 0) : eg_copies_unstack(c, all[k]);
         eg_tensor *y = eg_affine("bi,io->bo", in[0], in[1], in[2], .activation = of, .add = in[3]);
         ck_assert(!eg_grad(y, eg_cos(eg_detach(y)), 4, in, d));
         for (int k = 0; k < COPIES; k++) {
@@ -329,8 +329,8 @@ TEST(copies_that_alternate_have_the_bits_of_one)
               *w = eg_rearrange("b s -> s b", eg_normal(cx, 0, 1, COLUMNS, MANY)), *y[2], *in[2];
     for (int how = 0; how < 8; how++)
         for (int k = -1; k < MANY; k++) {
-            in[0] = k < 0 ? eg_copies_in(c, x) : eg_select_axis(x, 0, k);
-            in[1] = k < 0 ? eg_copies_in(c, w) : eg_select_axis(w, 0, k);
+            in[0] = k < 0 ? eg_copies_unstack(c, x) : eg_select_axis(x, 0, k);
+            in[1] = k < 0 ? eg_copies_unstack(c, w) : eg_select_axis(w, 0, k);
             y[k >= 0] = how == 0   ? eg_einsum("ab->b", in[0])
                         : how == 1 ? eg_einsum("ab->a", in[0])
                         : how == 2 ? eg_einsum("ab->", in[0])
@@ -357,7 +357,7 @@ TEST(copies_dropout_draws_as_in_a_context_of_each_seed)
     }
     eg_ctx *cx = eg_open(.seed = 1);
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, seeds);
-    eg_tensor *y = eg_dropout(eg_copies_in(c, eg_ones(cx, COPIES, 4, 10)), .5);
+    eg_tensor *y = eg_dropout(eg_copies_unstack(c, eg_ones(cx, COPIES, 4, 10)), .5);
     for (int k = 0; k < COPIES; k++)
         ck_assert(!memcmp(want[k], eg_f32(eg_copy_at(y, k)), sizeof want[k]));
     ck_assert(memcmp(want[0], want[1], sizeof want[0]) != 0);
@@ -370,7 +370,7 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
     eg_tensor *W = eg_normal(cx, 0, 1, 4, 5), *x = eg_normal(cx, 0, 1, COPIES, 6, 4), *d, *each, *e,
               *twin;
-    eg_tensor *h = eg_tanh(eg_einsum("bi,io->bo", eg_copies_in(c, x), eg_scale(W, 2)));
+    eg_tensor *h = eg_tanh(eg_einsum("bi,io->bo", eg_copies_unstack(c, x), eg_scale(W, 2)));
     ck_assert(!eg_grad(eg_sum(NULL, eg_square(h)), NULL, 1, &W, &d));
     eg_tensor *flat = eg_tanh(eg_einsum("sbi,io->sbo", x, eg_scale(W, 2)));
     ck_assert(!eg_grad(eg_sum(NULL, eg_square(flat)), NULL, 1, &W, &e));
@@ -384,11 +384,11 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
         ck_assert(!eg_grad(eg_sum(NULL, eg_square(one)), NULL, 1, &W, &twin));
         ck_assert(same_bits(eg_select_axis(each, 0, k), twin));
     }
-    /* an x may be what eg_copies_in made */
-    eg_tensor *in = eg_copies_in(c, x);
+    /* an x may be what eg_copies_unstack made */
+    eg_tensor *in = eg_copies_unstack(c, x);
     ck_assert(!eg_grad_each(eg_sum(NULL, eg_tanh(in)), 1, &in, &each));
     ck_assert(!eg_grad(eg_sum(NULL, eg_tanh(in)), NULL, 1, &in, &e));
-    ck_assert(same_bits(each, eg_copies_out(e)));
+    ck_assert(same_bits(each, eg_copies_stack(e)));
     /* a constant's gradient is zeros, of each copy */
     eg_tensor *other = eg_ones(cx, 2);
     ck_assert(!eg_grad_each(eg_sum(NULL, h), 1, &other, &each));
@@ -401,7 +401,7 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
-    eg_tensor *X = eg_normal(cx, 0, 1, COPIES, 4), *x = eg_copies_in(c, X), *v = eg_ones(cx, 4), *d,
+    eg_tensor *X = eg_normal(cx, 0, 1, COPIES, 4), *x = eg_copies_unstack(c, X), *v = eg_ones(cx, 4), *d,
               *dd, *e, *ee;
     eg_tensor *y = eg_sum(NULL, eg_mul(eg_sin(x), eg_exp(x))), *t = eg_jvp(y, 1, &x, &v);
     ck_assert(!eg_grad(y, NULL, 1, &x, &d) &&
@@ -414,10 +414,10 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
                   !eg_grad(eg_sum(NULL, eg_square(e)), NULL, 1, &one, &ee));
         ck_assert(same_bits(eg_copy_at(dd, k), ee));
     }
-    /* copies_out couples them, and its adjoint takes them apart */
-    eg_tensor *all = eg_copies_out(x), *m = eg_sum(NULL, eg_square(eg_mean("[s] i", all)));
+    /* copies_stack couples them, and its adjoint takes them apart */
+    eg_tensor *all = eg_copies_stack(x), *m = eg_sum(NULL, eg_square(eg_mean("[s] i", all)));
     ck_assert(!eg_grad(m, NULL, 1, &x, &d) && !eg_grad(m, NULL, 1, &X, &e));
-    ck_assert(same_bits(eg_copies_out(d), e));
+    ck_assert(same_bits(eg_copies_stack(d), e));
     eg_close(cx);
 }
 
@@ -432,12 +432,12 @@ TEST(copies_refusals_name_both_numbers)
     eg_ctx *cx = eg_open(.seed = 2);
     eg_owner *o = eg_owner_open(cx);
     const eg_copies *c = eg_copies_open(o, 3, NULL), *b = eg_copies_open(o, 2, NULL);
-    eg_tensor *x = eg_copies_in(c, eg_ones(cx, 3, 4)), *z = eg_copies_in(b, eg_ones(cx, 2, 4)), *d;
+    eg_tensor *x = eg_copies_unstack(c, eg_ones(cx, 3, 4)), *z = eg_copies_unstack(b, eg_ones(cx, 2, 4)), *d;
     eg_add(x, z), refused(cx, "add: operand 1 has 3 copies and operand 2 2 of another group");
-    eg_copies_in(c, eg_ones(cx, 4, 3)), refused(cx, "its first axis must have the 3 copies");
-    eg_copies_in(c, x), refused(cx, "has copies already: 3");
-    eg_copies_out(eg_ones(cx, 2)), refused(cx, "copies_out: operand 1 has no copies");
-    eg_f32(x), refused(cx, "f32: the tensor has 3 copies; eg_copies_out shows them all");
+    eg_copies_unstack(c, eg_ones(cx, 4, 3)), refused(cx, "its first axis must have the 3 copies");
+    eg_copies_unstack(c, x), refused(cx, "has copies already: 3");
+    eg_copies_stack(eg_ones(cx, 2)), refused(cx, "copies_stack: operand 1 has no copies");
+    eg_f32(x), refused(cx, "f32: the tensor has 3 copies; eg_copies_stack shows them all");
     eg_item(eg_sum(NULL, x)), refused(cx, "item: the tensor has 3 copies");
     eg_keep(x), refused(cx, "keep: the tensor has 3 copies");
     eg_print(stdout, x), refused(cx, "print: the tensor has 3 copies");
@@ -447,7 +447,7 @@ TEST(copies_refusals_name_both_numbers)
     eg_assign(z, x), refused(cx, "assign: the value has 3 copies, the target others");
     eg_grad_each(eg_sum(NULL, eg_ones(cx, 2)), 1, &x, &d),
         refused(cx, "grad_each: y has no copies");
-    eg_tensor *mixed = eg_mul(x, eg_mean("[s] i", eg_copies_out(x)));
+    eg_tensor *mixed = eg_mul(x, eg_mean("[s] i", eg_copies_stack(x)));
     eg_grad_each(eg_sum(NULL, mixed), 1, &x, &d), refused(cx, "so that copies are coupled");
     eg_where_mask(cx, "x[i] > 0", "i", 0, (int64_t[]){ 4 },
                   .with = { { "x", eg_cast(x, EG_I32) } });
@@ -462,7 +462,7 @@ TEST(copies_are_filled_and_assigned_all_together)
 {
     eg_ctx *cx = eg_open(.seed = 2);
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), 3, NULL);
-    eg_tensor *base = eg_zeros(cx, 3, 2), *x = eg_copies_in(c, base);
+    eg_tensor *base = eg_zeros(cx, 3, 2), *x = eg_copies_unstack(c, base);
     ck_assert(!eg_fill(x, 2) && !eg_assign(eg_copy_at(x, 1), eg_full(cx, 7, 2)));
     const float one[] = { 2, 2, 7, 7, 2, 2 }, two[] = { 4, 4, 14, 14, 4, 4 };
     ck_assert(!memcmp(eg_f32(base), one, sizeof one));
@@ -507,10 +507,10 @@ TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
         eg_mark mark = eg_push(all);
         eg_tensor *t[MODELS];
         for (int k = 0; k < MODELS; k++) t[k] = tokens_of(all, model_seeds[k], s);
-        eg_tensor *tokens = eg_copies_in(eg_params_copies(p), eg_stack_axis_n(0, MODELS, t));
+        eg_tensor *tokens = eg_copies_unstack(eg_params_copies(p), eg_stack_axis_n(0, MODELS, t));
         eg_tensor *loss = loss_of(m, tokens);
         ck_assert_msg(!eg_step(opt, loss), "%s", eg_error(all));
-        memcpy(losses[s], eg_f32(eg_copies_out(loss)), sizeof losses[s]);
+        memcpy(losses[s], eg_f32(eg_copies_stack(loss)), sizeof losses[s]);
         eg_pop(all, mark);
     }
     for (int k = 0; k < MODELS; k++) {
@@ -532,11 +532,11 @@ TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
             ck_assert_str_eq(x->name, y->name);
             ck_assert_msg(same_bits(x->x, y->x), "%s of copy %d", x->name, k);
         }
-        ck_assert_int_eq(eg_opt_now(eg_opt_of_copy(opt, k)).norm_clipped,
-                         eg_opt_now(alone).norm_clipped);
+        ck_assert_int_eq(eg_opt_report_of(eg_opt_of_copy(opt, k)).norm_clipped,
+                         eg_opt_report_of(alone).norm_clipped);
         eg_close(cx);
     }
-    ck_assert_int_gt(eg_opt_now(eg_opt_of_copy(opt, 1)).norm_clipped, 0);
+    ck_assert_int_gt(eg_opt_report_of(eg_opt_of_copy(opt, 1)).norm_clipped, 0);
     eg_close(all);
 }
 
@@ -581,11 +581,11 @@ TEST(copies_of_a_model_train_in_a_captured_step)
         ck_assert(!lesson_step(&l[0], out));
         if (s == 0) c = eg_capture(cx[1], lesson_step, &l[1], 1);
         ck_assert_msg(c && (s == 0 || !eg_captured_run(c)), "%s", eg_error(cx[1]));
-        ck_assert(same_bits(eg_copies_out(out[0]), eg_copies_out(eg_captured_output(c, 0))));
-        ck_assert(same_bits(eg_copies_out(l[0].seen), eg_copies_out(l[1].seen)));
+        ck_assert(same_bits(eg_copies_stack(out[0]), eg_copies_stack(eg_captured_output(c, 0))));
+        ck_assert(same_bits(eg_copies_stack(l[0].seen), eg_copies_stack(l[1].seen)));
         for (int n = 0; n < eg_params_count(p[0]); n++)
-            ck_assert_msg(same_bits(eg_copies_out(eg_params_at(p[0], n)->x),
-                                    eg_copies_out(eg_params_at(p[1], n)->x)),
+            ck_assert_msg(same_bits(eg_copies_stack(eg_params_at(p[0], n)->x),
+                                    eg_copies_stack(eg_params_at(p[1], n)->x)),
                           "%s after step %d", eg_params_at(p[0], n)->name, s + 1);
         eg_pop(cx[0], mark);
     }
@@ -602,7 +602,7 @@ TEST(copies_with_one_example_each_give_gradients_of_each_example)
     eg_tensor *tokens = tokens_of(cx, 3, 1), *x[64], *each[64], *d[64];
     const int n = eg_params_count(p);
     for (int k = 0; k < n; k++) x[k] = eg_params_at(p, k)->x;
-    eg_tensor *apart = eg_copies_in(b, eg_rearrange("b l -> b 1 l", tokens));
+    eg_tensor *apart = eg_copies_unstack(b, eg_rearrange("b l -> b 1 l", tokens));
     ck_assert_msg(!eg_grad_each(loss_of(m, apart), n, x, each), "%s", eg_error(cx));
     for (int e = 0; e < BATCH; e++) {
         ck_assert(!eg_grad(loss_of(m, eg_slice_axis(tokens, 0, e, e + 1, 1)), NULL, n, x, d));
@@ -637,7 +637,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     refused(cx, "params_of_copy: copy 2 of 2");
     eg_opt *opt = eg_adam(p);
     eg_tensor *x = eg_ones(cx, 1, 2), *y = eg_linear_run(l, x);
-    ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_copies_out(y))), -1);
+    ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_copies_stack(y))), -1);
     refused(cx, "the loss has not the copies of the parameters");
     eg_fill(eg_copy_at(l->bias, 1), INFINITY);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(l, x))), -1);

@@ -25,8 +25,8 @@ typedef struct language {
 
 static double logit(const language *l, int64_t place, int32_t before, int32_t last, int v)
 {
-    eg_dice dice = { l->seed, (uint64_t)(place * 10000 + before * 100 + last), (uint64_t)v };
-    return l->sharp * (eg_roll(&dice, 1000) / 250.0 - 2);
+    eg_rng rng = { l->seed, (uint64_t)(place * 10000 + before * 100 + last), (uint64_t)v };
+    return l->sharp * (eg_rng_below(&rng, 1000) / 250.0 - 2);
 }
 
 static eg_tensor *next(void *user, const eg_prefixes *p)
@@ -60,7 +60,7 @@ static double log_p(const language *l, const int32_t *t, int64_t length, int32_t
 }
 
 static const int32_t prompt[] = { 1, 2 };
-#define PROMPT .cx = cx, .next = next, .prompt = prompt, .prompts = 2, .longest = LONGEST
+#define PROMPT .cx = cx, .next = next, .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST
 
 /* every sequence: the best score over all that end or are as long as can be */
 static double best_of_all(const language *l, int32_t *t, int64_t n, double sum, double power,
@@ -115,10 +115,10 @@ static eg_tensor *late(void *user, const eg_prefixes *p)
 TEST(a_late_winner_is_waited_for)
 {
     const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2,
-                                    .longest = LONGEST, .end = END, .beam = 2);
+                                    .max_new_tokens = LONGEST, .end = END, .beam = 2);
     ck_assert(d->sequence[0].count == LONGEST && !d->sequence[0].ended);
     ck_assert_double_eq_tol(d->sequence[0].score, log(1.0 / 8) / LONGEST, 1e-12);
-    d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2, .longest = LONGEST,
+    d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST,
                   .end = END, .beam = 2, .length_power = EG_OFF);
     ck_assert(d->sequence[0].count == 0 && d->sequence[0].ended);
 }
@@ -177,7 +177,7 @@ static eg_tensor *behind_a_cache(void *user, const eg_prefixes *p)
 {
     const told *u = user;
     int64_t fresh = u->cache && p->from ? 1 : p->length;
-    if (u->cache && p->from && eg_cache_pick(u->cache, eg_from(cx, p->from, p->rows))) return NULL;
+    if (u->cache && p->from && eg_cache_select(u->cache, eg_from(cx, p->from, p->rows))) return NULL;
     int32_t tokens[64];
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(tokens + r * fresh, p->tokens + (r + 1) * p->length - fresh,
@@ -195,10 +195,10 @@ TEST(a_cache_needs_no_padding)
         eg_nograd(cx, true);
         told full = { net, NULL }, cached = { net, eg_cache_new(eg_params_owner(p), 2 + LONGEST) };
         const eg_decoded *a = eg_decode(.cx = cx, .next = behind_a_cache, .user = &full,
-                                        .prompt = prompt, .prompts = 2, .longest = LONGEST,
+                                        .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST,
                                         .beam = beam),
                          *b = eg_decode(.cx = cx, .next = behind_a_cache, .user = &cached,
-                                        .prompt = prompt, .prompts = 2, .longest = LONGEST,
+                                        .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST,
                                         .beam = beam);
         eg_assert_ok(cx);
         eg_nograd(cx, false);
@@ -249,7 +249,7 @@ static void shares(double temperature, int64_t top_k, double top_p, const bool *
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
         eg_mark m = eg_push(cx);
         const eg_decoded *d = eg_decode(.cx = cx, .next = next, .user = &l, .prompt = prompt,
-                                        .prompts = 2, .longest = 1, .temperature = temperature,
+                                        .prompts = 2, .max_new_tokens = 1, .temperature = temperature,
                                         .top_k = top_k, .top_p = top_p, .seed = seed);
         count[d->sequence->tokens[0]]++;
         ck_assert_double_eq_tol(d->sequence->log_p, log_p(&l, prompt, 2, d->sequence->tokens[0]),
@@ -308,13 +308,13 @@ TEST(tokens_below_the_least_never_come)
     language l = { .seed = 5, .classes = 8, .sharp = 0.1 };
     for (uint64_t seed = 0; seed < 50; seed++) {
         const eg_decoded *d =
-            eg_decode(PROMPT, .user = &l, .least = 4, .end = 2, .temperature = 3, .seed = seed);
+            eg_decode(PROMPT, .user = &l, .min_token = 4, .end = 2, .temperature = 3, .seed = seed);
         for (int64_t k = 0; k < d->sequence->count; k++)
             ck_assert_int_ge(d->sequence->tokens[k], 4);
     }
-    const eg_decoded *d = eg_decode(PROMPT, .user = &l, .least = 7, .beam = 3);
+    const eg_decoded *d = eg_decode(PROMPT, .user = &l, .min_token = 7, .beam = 3);
     ck_assert(d->count == 1 && d->sequence->count == LONGEST && d->sequence->log_p == 0);
-    const eg_decoded *zero = eg_decode(PROMPT, .user = &l, .least = 7, .end = EG_OFF, .beam = 40);
+    const eg_decoded *zero = eg_decode(PROMPT, .user = &l, .min_token = 7, .end = EG_OFF, .beam = 40);
     for (int64_t k = 0; k < zero->count; k++)
         for (int64_t j = 0; j < zero->sequence[k].count; j++)
             ck_assert_int_eq(zero->sequence[k].tokens[j], 7);
@@ -355,7 +355,7 @@ LOOP_TEST(odd_logits_are_refused, 8)
     odd o = { _i };
     for (int64_t beam = 1; beam < 4; beam += 2) {
         ck_assert_ptr_null(eg_decode(.cx = cx, .next = odd_next, .user = &o, .prompt = prompt,
-                                     .prompts = 2, .longest = 3, .beam = beam,
+                                     .prompts = 2, .max_new_tokens = 3, .beam = beam,
                                      .end = _i == 7 ? 3 : 0));
         eg_assert_error(cx, beam > 1 && _i == 4 ? "decode: 'v' is 3" : why[_i]);
     }
@@ -379,14 +379,14 @@ TEST(odd_options_are_refused)
         { { .beam = 4, .top_k = 2 }, "decode: a beam of 4 draws nothing" },
         { { .beam = 2, .length_power = -1 }, "decode: length_power must not be negative" },
         { { .end = -5 }, "decode: the token -5 is negative" },
-        { { .least = -5 }, "decode: the token -5 is negative" },
-        { { .longest = -1 }, "decode: longest must be from 1" },
+        { { .min_token = -5 }, "decode: the token -5 is negative" },
+        { { .max_new_tokens = -1 }, "decode: max_new_tokens must be from 1" },
         { { .prompts = -1 }, "decode: the prompt is empty" },
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         eg_decode_args o = cases[k].o;
         o.size = sizeof o, o.cx = cx, o.next = next, o.user = &l, o.prompt = prompt;
-        o.prompts = o.prompts ? 0 : 2, o.longest = o.longest ? 0 : 3;
+        o.prompts = o.prompts ? 0 : 2, o.max_new_tokens = o.max_new_tokens ? 0 : 3;
         ck_assert_ptr_null(eg_decode_with(&o));
         eg_assert_error(cx, cases[k].why);
     }

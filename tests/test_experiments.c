@@ -1,5 +1,5 @@
 /* test_experiments.c: published attentions, each one call in the language of docs/attention.md: the
- * fused form with all gradients is the composed one, and at 2048 places, 4 heads of 32, it keeps
+ * fused form with all gradients is the composed one, and at 2048 positions, 4 heads of 32, it keeps
  * megabytes where the weights alone would take 67. */
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -7,7 +7,7 @@
 #include "fixtures.h"
 #include "tests.h"
 
-/* A tensor of .with: its letters, `t` for a table of 128 places and `w` for one of 32; of integers
+/* A tensor of .with: its letters, `t` for a table of 128 positions and `w` for one of 32; of integers
  * if `most` > 0, which they stay below, of bools if it is 1. */
 typedef struct read_by_name {
     const char *name, *axes;
@@ -60,8 +60,8 @@ static const experiment experiments[] = {
 /* clang-format on */
 enum { EXPERIMENTS = sizeof experiments / sizeof *experiments, MOST = 8 };
 
-/* A call of `places` places with its operands in x, floats first to last; returns how many. */
-static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t places,
+/* A call of `positions` positions with its operands in x, floats first to last; returns how many. */
+static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t positions,
                    eg_attention_args *o, eg_tensor **x)
 {
     const char *s = e->spec;
@@ -79,9 +79,9 @@ static int call_of(const experiment *e, eg_ctx *cx, eg_dtype type, int64_t place
         int rank = 0;
         if (!axes) break;
         for (const char *c = axes; *c && *c != ',' && *c != '-'; c++) {
-            if (*c == '(') c = strchr(c, ')'); /* places of a grid */
-            dim[rank++] = strchr("ij)", *c)   ? places
-                          : *c == 'a'         ? (places < 400 ? places : 400)
+            if (*c == '(') c = strchr(c, ')'); /* positions of a grid */
+            dim[rank++] = strchr("ij)", *c)   ? positions
+                          : *c == 'a'         ? (positions < 400 ? positions : 400)
                           : *c == 'h'         ? 4
                           : *c == 'b'         ? 1
                           : strchr("grc", *c) ? 2
@@ -134,8 +134,8 @@ LOOP_TEST(fused_is_composed, EXPERIMENTS)
     eg_close(cx);
 }
 
-/* the default at 2048 places is the fused form: weights of f32 alone would be 64 MiB */
-LOOP_TEST(memory_of_2048_places, EXPERIMENTS)
+/* the default at 2048 positions is the fused form: weights of f32 alone would be 64 MiB */
+LOOP_TEST(memory_of_2048_positions, EXPERIMENTS)
 {
     const experiment *e = &experiments[_i];
     eg_ctx *cx = eg_open(.threads = 1, .flush = true);
@@ -257,7 +257,7 @@ static void rotary_groups_naive(double *const *x, double *y)
 }
 
 /* An induction head: the first layer brings to each place what stood before it; the second looks
- * for places that had the same before them. Elhage et al. 2021 */
+ * for positions that had the same before them. Elhage et al. 2021 */
 static eg_tensor *induction(void *user, eg_tensor *const *x)
 {
     (void)user;
@@ -399,7 +399,7 @@ static void selective_scan_naive(double *const *x, double *y)
 }
 
 /* The network that learns a + b mod V all of a sudden: one layer of attention and one of ReLU,
- * without norms, read at the last of three places. Power et al. 2022; Nanda et al. 2023 */
+ * without norms, read at the last of three positions. Power et al. 2022; Nanda et al. 2023 */
 static const int sums[2][3] = { { 2, 5, V }, { 0, 6, V } };
 static eg_tensor *grokking(void *user, eg_tensor *const *x)
 {

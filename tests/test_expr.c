@@ -641,7 +641,7 @@ TEST(the_least_whole_number_has_an_opposite)
     }
     eg_softmax("i [j]", eg_zeros(cx, 2, 3), .where = "j <= i", .offset = INT64_MIN);
     eg_assert_error(cx,
-                    "softmax: .offset is -9223372036854775808, but it counts the places before");
+                    "softmax: .offset is -9223372036854775808, but it counts the positions before");
     eg_close(cx);
 }
 
@@ -659,7 +659,7 @@ static eg_tensor *gapped(eg_tensor *x)
 static const char *const laws[] = { "x * sigmoid(x) * g[j] + 0.5", "exp(x) / (1 + x * x)",
                                     "30 * tanh((x + g[clip(j - i, 0, 2)]) / 30)",
                                     "j <= i ? x * g[j] : -g[0]" };
-TEST(strides_and_places_change_no_bit)
+TEST(strides_and_positions_change_no_bit)
 {
     eg_tensor *(*const layout[])(eg_tensor *) = { turned, reversed, gapped };
     for (int wide = 0; wide < 2; wide++) {
@@ -1240,7 +1240,7 @@ TEST(a_block_of_scores_and_its_cotangents)
     eg_close(cx);
 }
 
-/* Says whether the predicate holds at some and at all places of a box, from its values. */
+/* Says whether the predicate holds at some and at all positions of a box, from its values. */
 static void some_and_all(const eg_expression *e, const eg_source *source, const int64_t *low,
                          const int64_t *high, bool *any, bool *every)
 {

@@ -492,7 +492,7 @@ TEST(what_score_replaces_may_be_nan)
 }
 
 /* -- NaN and infinity in what a mask forbids: everything that does not see them has the same
- * numbers as with zeros there; what sees a NaN is NaN. Random places, both forms, both types,
+ * numbers as with zeros there; what sees a NaN is NaN. Random positions, both forms, both types,
  * contiguous and strided, values, gradients, tangents and second derivatives. ---------------- */
 enum { B = 2, H = 2, D = 5, E = 3, MOST = 300 };
 typedef struct forbidding {

@@ -349,8 +349,8 @@ static const char *const without_case[][2] = {
     { "from", "makes a leaf" },
     { "from_memory", "makes a leaf" },
     { "keep_in", "copies: test_foreign.c" },
-    { "copies_in", "a view of each copy: test_copies.c" },
-    { "copies_out", "a view of all copies: test_copies.c" },
+    { "copies_unstack", "a view of each copy: test_copies.c" },
+    { "copies_stack", "a view of all copies: test_copies.c" },
     { "copy_at", "a view of one copy: test_copies.c" },
     { "owner_copies", "makes a leaf: test_copies.c" },
 };
@@ -402,8 +402,8 @@ TEST(every_function_has_a_case)
 /* Rows that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
     { "affine_activation", "test_affine.c" },
-    { "copies_in", "test_copies.c" },
-    { "copies_out", "test_copies.c" },
+    { "copies_unstack", "test_copies.c" },
+    { "copies_stack", "test_copies.c" },
     { "dropout", "test_loss.c" },
     { "pack", "test_pack.c" },
     { "unpack", "test_pack.c" },

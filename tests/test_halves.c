@@ -15,7 +15,7 @@ static const eg_dtype half[] = { EG_F16, EG_BF16 };
 
 GROUP("halves", .setup = halves_setup, .teardown = halves_teardown)
 
-/* The same numbers in other places: stored transposed, reversed, every second one, one repeated. */
+/* The same numbers in other positions: stored transposed, reversed, every second one, one repeated. */
 enum { LAYOUTS = 6 };
 static eg_tensor *laid_out(eg_tensor *x, int how)
 {

@@ -19,7 +19,7 @@ static eg_tensor *habits(void)
         for (int i = 0; i < N; i++) {
             w[b][0][i][i ? i - 1 : 0] = 1;                       /* the one before */
             for (int j = 0; j < N; j++) w[b][1][i][j] = 1.0 / N; /* all alike */
-            /* a few places, whoever asks */
+            /* a few positions, whoever asks */
             w[b][2][i][3] = 0.6, w[b][2][i][11] = 0.3, w[b][2][i][15] = 0.1;
             /* everywhere, not evenly */
             for (int j = 0; j < N; j++) w[b][3][i][j] = j % 2 ? 0.02 : 0.105;

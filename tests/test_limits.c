@@ -189,16 +189,16 @@ static eg_tensor *three_logits(void *user, const eg_prefixes *p)
                   .end = 1, __VA_ARGS__);                                                 \
     }
 /* a longer one is written, token by token */
-DECODE(decode_longest, .longest = e < 100 || e == INT64_MAX ? e : 100)
-DECODE(decode_top, .longest = 2, .temperature = 1, .top_k = e)
-DECODE(decode_beam, .longest = 2, .beam = e)
-DECODE(decode_least, .longest = 2, .least = (int32_t)e)
+DECODE(decode_longest, .max_new_tokens = e < 100 || e == INT64_MAX ? e : 100)
+DECODE(decode_top, .max_new_tokens = 2, .temperature = 1, .top_k = e)
+DECODE(decode_beam, .max_new_tokens = 2, .beam = e)
+DECODE(decode_least, .max_new_tokens = 2, .min_token = (int32_t)e)
 static void decode_end(void)
 {
-    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .longest = 2,
+    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, .max_new_tokens = 2,
               .end = (int32_t)e);
 }
-static void decode_prompts(void) { eg_decode(cx, three_logits, NULL, .prompts = e, .longest = 2); }
+static void decode_prompts(void) { eg_decode(cx, three_logits, NULL, .prompts = e, .max_new_tokens = 2); }
 static void heatmap_width(void)
 {
     FILE *f = fopen("/dev/null", "w");

@@ -24,7 +24,7 @@ static eg_tensor *decays(eg_tensor *a)
     eg_tensor *wide = eg_unsqueeze(seen, 2);
     return eg_where(wide, eg_exp(eg_where(wide, eg_sub(i, j), zero)), zero);
 }
-/* y of φ(q), φ(k) and v; the last `queries` of as many places as keys */
+/* y of φ(q), φ(k) and v; the last `queries` of as many positions as keys */
 static eg_tensor *by_pairs(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tensor *a, bool no_norm,
                            eg_tensor **w)
 {
@@ -205,7 +205,7 @@ LOOP_TEST(states_go_on, DECAYS + 1)
     }
 }
 
-/* 4096 places with a decay of every channel: all pairs would be 1 GB */
+/* 4096 positions with a decay of every channel: all pairs would be 1 GB */
 TEST(decay_takes_linear_memory)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g[2],

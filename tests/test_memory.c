@@ -125,7 +125,7 @@ static bool evaluate_and_predict(void)
     eg_trainer *t = small();
     if (!t || eg_trainer_evaluate(t, &s)) return false;
     const char *answer = eg_trainer_predict(t, "ab");
-    eg_tensor *weights = answer ? eg_trainer_attend(t, "ab", &tokens) : NULL;
+    eg_tensor *weights = answer ? eg_trainer_self_attention_weights(t, "ab", &tokens) : NULL;
     return eg_ok(weights) && eg_rank(weights) == 4 && s.sequences > 0 && s.tokens >= s.sequences;
 }
 static bool check_a_model(void)
@@ -269,10 +269,10 @@ static bool step_by_step(void)
     int64_t order[] = { 1, 0 };
     for (int t = 0; t < 3; t++) {
         y = eg_seq2seq_decode(net, eg_randint(cx, 0, 5, 2, 1), there, .cache = c);
-        if (eg_cache_pick(c, eg_from(cx, order, 2))) return false;
+        if (eg_cache_select(c, eg_from(cx, order, 2))) return false;
     }
     eg_nograd(cx, false);
-    return eg_ok(y) && eg_cache_cut(c, 1) == 0 && isfinite(eg_item(eg_sum(NULL, y)));
+    return eg_ok(y) && eg_cache_truncate(c, 1) == 0 && isfinite(eg_item(eg_sum(NULL, y)));
 }
 static bool other_names(void) /* per head, as PyTorch calls it, packed */
 {
@@ -303,7 +303,7 @@ static bool linear_attention(void)
     return eg_grad(eg_add(y, z), eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && eg_ok(s) &&
            isfinite(eg_item(eg_sum(NULL, g)));
 }
-static bool options_of_modules(void) /* gates, norms of query and key, further keys, places */
+static bool options_of_modules(void) /* gates, norms of query and key, further keys, positions */
 {
     eg_params *p = eg_params_open(cx);
     const eg_mha_args o = { .kv_heads = 1,

@@ -542,7 +542,7 @@ LOOP_TEST(slopes_of_distance, 2)
     static const char *const written[] = { "i + 2 - j < 2 | j == 0", "j < 4",
                                            "h + j <= i + 2",         "j - |j| <= i + 2",
                                            "j <= |i| + 2 - h",       "h < j" };
-    for (int k = 0; k < 6; k++) /* behind a cache, or as if: 2 places on */
+    for (int k = 0; k < 6; k++) /* behind a cache, or as if: 2 positions on */
         eg_assert_close(eg_mha_run(m, x, .where = offset[k], .offset = 2),
                         eg_mha_run(plain, x, .where = written[k], .bias = { "hij", late }), 1e-13);
 }
@@ -679,7 +679,7 @@ LOOP_TEST(rotary_refuses, 8)
 /* -- the cache -------------------------------------------------------------------------------- */
 GROUP("cache", .setup = open_f64, .teardown = close_cx)
 
-/* places one by one, then in pieces; any form, layout, grouping, with rotary positions */
+/* positions one by one, then in pieces; any form, layout, grouping, with rotary positions */
 LOOP_TEST(cached_is_full, 7)
 {
     static const int64_t each[] = { 1, 4, 3 };
@@ -756,39 +756,39 @@ TEST(cache_cut_and_pick)
     randomise(p, 0.4);
     eg_nograd(cx, true);
     eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
-    ck_assert_int_eq(eg_cache_room(c), 6);
+    ck_assert_int_eq(eg_cache_capacity(c), 6);
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 6, 8), *full = eg_mha_run(m, x, .where = "j <= i");
     eg_mha_run(m, x, .where = "j <= i", .cache = c);
-    ck_assert_int_eq(eg_cache_cut(c, 2), 0);
+    ck_assert_int_eq(eg_cache_truncate(c, 2), 0);
     ck_assert_int_eq(eg_cache_length(c), 2);
     eg_assert_close(eg_mha_run(m, eg_slice_axis(x, 1, 2, 5, 1), .where = "j <= i", .cache = c),
                     eg_contiguous(eg_slice_axis(full, 1, 2, 5, 1)), 1e-12);
     int64_t order[] = { 2, 2, 0 };
     eg_tensor *index = eg_from(cx, order, 3);
-    ck_assert_int_eq(eg_cache_pick(c, index), 0);
+    ck_assert_int_eq(eg_cache_select(c, index), 0);
     eg_tensor *last =
         eg_mha_run(m, eg_at("[b] i m, c -> c i m", eg_slice_axis(x, 1, 5, 6, 1), index),
                    .where = "j <= i", .cache = c);
     eg_assert_close(
         last, eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice_axis(full, 1, 5, 6, 1)), index),
         1e-12);
-    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 0)), -1);
+    ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 0)), -1);
     eg_assert_error(cx, "cache: the batches to pick are one row of numbers, at least one, but the "
                         "index has 1 axis and 0");
-    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, order, 3, 1)), -1);
+    ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 3, 1)), -1);
     eg_assert_error(cx, "but the index has 2 axes and 3");
-    ck_assert_int_eq(eg_cache_pick(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
+    ck_assert_int_eq(eg_cache_select(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
     eg_assert_error(cx, "3");
-    ck_assert_int_eq(eg_cache_cut(c, 7), -1);
-    eg_assert_error(cx, "cache: cut to 7 places, but it holds 6");
-    ck_assert_int_eq(eg_cache_cut(c, 0), 0);
+    ck_assert_int_eq(eg_cache_truncate(c, 7), -1);
+    eg_assert_error(cx, "cache: cut to 7 positions, but it holds 6");
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0);
     eg_assert_close(eg_mha_run(m, x, .where = "j <= i", .cache = c), full, 1e-12);
     eg_nograd(cx, false);
 }
 
 /* Beams: rows are picked at random after every place, some twice, some never; each row of the cache
- * is what a whole pass over the places that led there gives. Grouped heads, rotary positions,
- * packed and separate weights, places before batches. */
+ * is what a whole pass over the positions that led there gives. Grouped heads, rotary positions,
+ * packed and separate weights, positions before batches. */
 LOOP_TEST(picked_rows_are_whole_passes, 5)
 {
     enum { ROWS = 4, PLACES = 7, WIDTH = 8 };
@@ -816,18 +816,18 @@ LOOP_TEST(picked_rows_are_whole_passes, 5)
         eg_assert_close(eg_contiguous(y), eg_contiguous(eg_slice_axis(whole, place, t, t + 1, 1)),
                         1e-12);
         eg_tensor *pick = eg_randint(cx, 0, ROWS, ROWS);
-        ck_assert_int_eq(eg_cache_pick(c, pick), 0);
+        ck_assert_int_eq(eg_cache_select(c, pick), 0);
         before = place ? eg_at("[b] i m, c -> c i m", before, pick)
                        : eg_at("i [b] m, c -> i c m", before, pick);
-        if (t != 3 || back++) continue; /* once, a beam goes back two places */
-        ck_assert_int_eq(eg_cache_cut(c, 2), 0);
+        if (t != 3 || back++) continue; /* once, a beam goes back two positions */
+        ck_assert_int_eq(eg_cache_truncate(c, 2), 0);
         before = eg_slice_axis(before, place, 0, 2, 1);
         t = 1;
         eg_mha *other =
             eg_mha_new(eg_params_open(cx), "", .d_model = WIDTH, .heads = 2, .layout = "i m");
         eg_cache *one = eg_cache_new(eg_params_owner(p), ROWS);
         ck_assert(eg_ok(eg_mha_run(other, eg_normal(cx, 0, 1, ROWS, WIDTH), .cache = one)));
-        ck_assert_int_eq(eg_cache_pick(one, pick), -1);
+        ck_assert_int_eq(eg_cache_select(one, pick), -1);
         eg_assert_error(cx, "cache: its keys have no batch that could be picked; they come from "
                             "the layout of one sequence");
     }
@@ -853,8 +853,8 @@ LOOP_TEST(as_many_rows_as_are_picked, 2)
     for (int t = 0; t < 3; t++) {
         eg_tensor *index = eg_from_n(cx, EG_I64, pick[t], 1, &rows[t]),
                   *one = eg_normal(cx, 0, 1, rows[t], 1, 8);
-        ck_assert_int_eq(eg_cache_pick(c, index), 0);
-        ck_assert_int_eq(eg_cache_pick(kept, index), 0);
+        ck_assert_int_eq(eg_cache_select(c, index), 0);
+        ck_assert_int_eq(eg_cache_select(kept, index), 0);
         x = eg_concat_axis(1, eg_at("[b] i m, c -> c i m", x, index), one);
         source = eg_at("[b] i m, c -> c i m", source, index);
         eg_tensor *y = eg_mha_run(m, one, .where = "j <= i", .cache = c),
@@ -865,7 +865,7 @@ LOOP_TEST(as_many_rows_as_are_picked, 2)
     }
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 4, 1, 8), .cache = c)));
     eg_assert_error(cx, "the batch is 7 in the cache but 4 in the new keys");
-    ck_assert_int_eq(eg_cache_cut(c, 0), 0); /* an empty cache takes any number of rows */
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0); /* an empty cache takes any number of rows */
     eg_tensor *fresh = eg_normal(cx, 0, 1, 9, 3, 8);
     eg_assert_close(eg_mha_run(m, fresh, .where = "j <= i", .cache = c),
                     eg_mha_run(m, fresh, .where = "j <= i"), 1e-12);
@@ -956,7 +956,7 @@ TEST(cache_refuses)
     ck_assert(eg_ok(eg_mha_run(m, eg_ones(cx, 2, 7, 8), .cache = c)));
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 2, 8), .cache = c)));
     eg_assert_error(cx,
-                    "mha \"attn\": the cache has room for 8 places; it holds 7, and 2 more came");
+                    "mha \"attn\": the cache has room for 8 positions; it holds 7, and 2 more came");
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 3, 1, 8), .cache = c)));
     eg_assert_error(cx, "mha \"attn\": the batch is 2 in the cache but 3 in the new keys");
     ck_assert(!eg_ok(eg_mha_run(other, eg_ones(cx, 2, 1, 8), .cache = c)));
@@ -969,8 +969,8 @@ TEST(cache_refuses)
     eg_assert_error(cx, "mha \"attn\": slot 3 of the cache holds a memory");
     ck_assert_int_eq(eg_cache_length(c), 7);
     ck_assert_ptr_null(eg_cache_new(NULL, 3));
-    ck_assert(eg_cache_length(NULL) == 0 && eg_cache_cut(NULL, 0) == -1 &&
-              eg_cache_pick(NULL, NULL) == -1);
+    ck_assert(eg_cache_length(NULL) == 0 && eg_cache_truncate(NULL, 0) == -1 &&
+              eg_cache_select(NULL, NULL) == -1);
     eg_assert_ok(cx);
     eg_nograd(cx, false);
 }
@@ -1065,7 +1065,7 @@ TEST(linear_attention_in_the_module)
     eg_nograd(cx, false);
 }
 
-TEST(linear_attention_takes_linear_memory) /* 4096 places: all scores would be 128 MB */
+TEST(linear_attention_takes_linear_memory) /* 4096 positions: all scores would be 128 MB */
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 4096, 1, 8), *g;
     eg_stats_reset(cx);

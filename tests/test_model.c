@@ -89,7 +89,7 @@ LOOP_TEST(decoding_is_the_full_pass, KINDS)
     ck_assert(!eg_ok(
         eg_transformer_run(net, eg_slice_axis(index, 1, 0, 1, 1), .where = "j <= i", .cache = c)));
     eg_assert_error(cx, _i == 3 || _i == 4
-                            ? "the cache has room for 9 places; it holds 9, and 1 more came"
+                            ? "the cache has room for 9 positions; it holds 9, and 1 more came"
                             : "'l' goes to 10, but the table ends at 9");
     eg_nograd(cx, false);
 }
@@ -231,7 +231,7 @@ LOOP_TEST(both_step_by_step, 5) /* with the cache: as the full pass, the memory 
         parts[t] = eg_seq2seq_decode(net, eg_slice_axis(target, 1, t, t + 1, 1), memory,
                                      .memory_keep = { "bj", pad }, .cache = c);
     eg_assert_close(eg_concat_axis_n(1, 8, parts), full, 1e-12);
-    ck_assert_int_eq(eg_cache_cut(c, 0), 0); /* another sentence in the same room */
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0); /* another sentence in the same room */
     eg_tensor *other = eg_slice_axis(tokens(3, 4, 5), 1, 0, 4, 1),
               *again = eg_seq2seq_encode(net, other);
     eg_assert_close(eg_seq2seq_decode(net, target, again, .cache = c),

@@ -534,7 +534,7 @@ TEST(gradients_of_copies_are_those_of_each)
     eg_tensor *all[FOUR], *x[FOUR], *one[FOUR], *dx[FOUR], *want[FOUR];
     for (int k = 0; k < FOUR; k++) {
         all[k] = eg_normal(cx, 0, 1, COPIES, 5, 5);
-        x[k] = eg_copies_in(copies, all[k]);
+        x[k] = eg_copies_unstack(copies, all[k]);
     }
     eg_tensor *y = eg_einsum_n("ab,bc,cd,de->ae", FOUR, x);
     for (int quiet = 0; quiet < 2; quiet++) {

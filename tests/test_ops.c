@@ -22,7 +22,7 @@ static const char *const kind_name[] = { "contiguous", "permuted", "sliced", "ex
 
 /* No derivative by nature, or results that are not numbers to compare: these need no samples. What
  * has copies cannot be read: test_copies.c. */
-static const char *const unsampled[] = { "copies_in", "copies_out", NULL };
+static const char *const unsampled[] = { "copies_unstack", "copies_stack", NULL };
 /* Refuses strides by contract. */
 static const char *const picky[] = { "view", NULL };
 /* Sums whose order of addition follows the strides: equal up to rounding, not to the bit. */
@@ -102,7 +102,7 @@ static void parse(point *p)
 static void draw(point *p, uint64_t seed)
 {
     double low = p->s->low, high = p->s->high;
-    int64_t floats = 0, places = 0, *place;
+    int64_t floats = 0, positions = 0, *place;
     if (low == 0 && high == 0) low = -2, high = 2;
     for (int i = 0; i < p->count; i++) {
         operand *x = &p->x[i];
@@ -128,7 +128,7 @@ static void draw(point *p, uint64_t seed)
             if (x->dtype != EG_F64)
                 x->v[e] = (double)(noise(&seed) % (uint64_t)x->below);
             else
-                x->v[e] = low + (high - low) * ((double)place[places++] + .25 + unit(&seed) / 2) /
+                x->v[e] = low + (high - low) * ((double)place[positions++] + .25 + unit(&seed) / 2) /
                                     (double)floats;
     }
     free(place);

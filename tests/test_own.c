@@ -31,12 +31,12 @@ static void *make_plain(eg_params *p, const eg_trainer_args *o, const eg_network
 static eg_tensor *plain_encoder(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(c, b), .lengths = eg_batch_lengths(c, b),
-                              .places = eg_batch_places(b), .weights = b->weights, .gain = b->gain);
+                              .packed_length = eg_batch_packed_length(b), .weights = b->weights, .gain = b->gain);
 }
 static eg_tensor *plain_decoder(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(c, b), .where = "j <= i", .cache = b->cache,
-                              .lengths = eg_batch_lengths(c, b), .places = eg_batch_places(b),
+                              .lengths = eg_batch_lengths(c, b), .packed_length = eg_batch_packed_length(b),
                               .weights = b->weights, .gain = b->gain);
 }
 
@@ -51,8 +51,8 @@ static eg_tensor *plain_seq2seq(const void *net, eg_ctx *c, const eg_batch *b)
 {
     return eg_seq2seq_run(net, eg_batch_source(c, b), eg_batch_tokens(c, b),
                           .source_lengths = eg_batch_source_lengths(c, b),
-                          .source_places = eg_batch_source_places(b),
-                          .lengths = eg_batch_lengths(c, b), .places = eg_batch_places(b));
+                          .packed_source_length = eg_batch_packed_source_length(b),
+                          .lengths = eg_batch_lengths(c, b), .packed_length = eg_batch_packed_length(b));
 }
 /* without a cache, and seq2seq without a memory: answers are computed from their start */
 static const eg_network plain[] = {
@@ -234,7 +234,7 @@ TEST(it_shows_its_weights_and_its_heads_go_off)
     eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("sort")), .network = &gqa,
                                    .user = &u, .d_model = 16, .layers = 2, .model = NULL);
     const char *const *labels;
-    eg_tensor *w = eg_trainer_attend(t, "1032", &labels);
+    eg_tensor *w = eg_trainer_self_attention_weights(t, "1032", &labels);
     ck_assert_msg(eg_ok(w), "%s", eg_error(cx));
     ck_assert(eg_dim(w, 0) == 2 && eg_dim(w, 1) == 4 && eg_dim(w, 2) == eg_dim(w, 3));
     ck_assert_str_eq(labels[1], "0");
@@ -250,7 +250,7 @@ TEST(it_shows_its_weights_and_its_heads_go_off)
     eg_trainer *blind = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
                                        .network = &plain[2], .layers = 1, .d_model = 16);
     ck_assert_msg(blind != NULL, "%s", eg_error(cx));
-    ck_assert_ptr_null(eg_trainer_look(blind, "1+2", NULL, NULL, NULL));
+    ck_assert_ptr_null(eg_trainer_attention_weights(blind, "1+2", NULL, NULL, NULL));
     eg_assert_error(cx, "attend: the network \"my seq2seq\" names no part that attends");
     ck_assert_int_eq(eg_trainer_saturation(blind, largest), -1);
     eg_assert_error(cx, "saturation: the network \"my seq2seq\" names no part that attends");
@@ -957,7 +957,7 @@ static int divided_body(void *user, const eg_ranks_table *table)
     eg_ranks *r = eg_ranks_open(.cx = c, .table = table);
     eg_trainer *t = eg_trainer_new(eg_data_task(c, eg_task_find("addition")), .model = "decoder",
                                    .layers = 1, .d_model = 8, .heads = 2, .batch = 20, .block = 3);
-    const int bad = eg_trainer_divide(t, r) || eg_trainer_step(t, NULL) ||
+    const int bad = eg_trainer_distribute(t, r) || eg_trainer_step(t, NULL) ||
                     eg_trainer_evaluate(t, &d->score[table->rank]);
     eg_ranks_close(r);
     eg_close(c);
@@ -1014,7 +1014,7 @@ TEST(diversity_drives_heads_apart)
                            .heads = 4, .batch = 16, .seed = 2, .diversity = k ? 3 : 0);
         for (int n = 0; n < 40; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         alike[k] = eg_item(eg_head_diversity(
-            "[h] i j", eg_select_axis(eg_trainer_attend(t, "abcdefgh", NULL), 0, 0)));
+            "[h] i j", eg_select_axis(eg_trainer_self_attention_weights(t, "abcdefgh", NULL), 0, 0)));
     }
     ck_assert_msg(alike[1] < 0.8 * alike[0], "%g and %g", alike[0], alike[1]);
 }

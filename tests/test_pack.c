@@ -1,5 +1,5 @@
 /* test_pack.c: sequences without their padding. The two rows against plain loops; modules and
- * models that compute packed places against those that compute padding and hide it. */
+ * models that compute packed positions against those that compute padding and hide it. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -12,7 +12,7 @@ static void close_cx(void) { eg_close(cx); }
 /* -- the rows --------------------------------------------------------------------------------- */
 GROUP("rows", .setup = open_f64, .teardown = close_cx)
 
-TEST(places_follow_each_other)
+TEST(positions_follow_each_other)
 {
     eg_tensor *x = eg_reshape(eg_arange(cx, EG_F64, 1, 13, 1), 3, 4),
               *t = eg_from(cx, ((int32_t[]){ 2, 0, 3 }), 3);
@@ -20,9 +20,9 @@ TEST(places_follow_each_other)
     SHOWS(y, 1, 2, 9, 10, 11, 0);
     SHOWS(eg_unpack(y, t, 4), 1, 2, 0, 0, 0, 0, 0, 0, 9, 10, 11, 0);
     SHOWS(eg_unpack(y, t, 3), 1, 2, 0, 0, 0, 0, 9, 10, 11);
-    ck_assert_int_eq(eg_packed_places(t), 16);
-    ck_assert_int_eq(eg_packed_places(eg_from(cx, ((int64_t[]){ 16, 17 }), 2)), 48);
-    ck_assert_int_eq(eg_packed_places(eg_from_n(cx, EG_I64, NULL, 1, (int64_t[]){ 0 })), 0);
+    ck_assert_int_eq(eg_packed_length(t), 16);
+    ck_assert_int_eq(eg_packed_length(eg_from(cx, ((int64_t[]){ 16, 17 }), 2)), 48);
+    ck_assert_int_eq(eg_packed_length(eg_from_n(cx, EG_I64, NULL, 1, (int64_t[]){ 0 })), 0);
     eg_assert_ok(cx);
 }
 
@@ -89,10 +89,10 @@ TEST(each_is_the_adjoint_of_the_other)
 {
     for (int n = 0; n < 200; n++) {
         eg_mark m = eg_push(cx);
-        const int64_t b = 1 + n % 5, l = 1 + n % 7, places = b * l + n % 3;
+        const int64_t b = 1 + n % 5, l = 1 + n % 7, packed_length = b * l + n % 3;
         eg_tensor *t = eg_randint(cx, 0, l + 1, b), *x = eg_normal(cx, 0, 1, b, l, 3),
-                  *p = eg_normal(cx, 0, 1, places, 3);
-        const double one = eg_item(eg_sum(NULL, eg_mul(eg_pack(x, t, places), p))),
+                  *p = eg_normal(cx, 0, 1, packed_length, 3);
+        const double one = eg_item(eg_sum(NULL, eg_mul(eg_pack(x, t, packed_length), p))),
                      other = eg_item(eg_sum(NULL, eg_mul(x, eg_unpack(p, t, l))));
         eg_assert_ok(cx);
         ck_assert_double_eq_tol(one, other, 1e-12 * (fabs(one) + 10));
@@ -108,7 +108,7 @@ TEST(threads_change_nothing)
     for (int k = 0; k < 2; k++) {
         eg_ctx *c = k ? more : one;
         eg_tensor *x = eg_normal(c, 0, 1, 97, 128, 96), *t = eg_randint(c, 0, 129, 97);
-        const int64_t p = eg_packed_places(t);
+        const int64_t p = eg_packed_length(t);
         eg_tensor *y = eg_pack(x, t, p), *z = eg_unpack(y, t, 128);
         eg_assert_ok(c);
         sums[k] = eg_concat_axis(0, y, eg_reshape(z, 97 * 128, 96));
@@ -137,33 +137,33 @@ static eg_tensor *no_vector(void)
 {
     return eg_unpack(eg_ones(cx, 3), eg_unsqueeze(lengths(1, 1), 0), 4);
 }
-static eg_tensor *no_places(void) { return eg_pack(eg_ones(cx, 3), lengths(1, 1), 4); }
+static eg_tensor *no_positions(void) { return eg_pack(eg_ones(cx, 3), lengths(1, 1), 4); }
 static eg_tensor *no_axis(void) { return eg_unpack(eg_scalar(cx, 3), lengths(1, 1), 4); }
 static eg_tensor *below_zero(void) { return eg_pack(eg_ones(cx, 2, 3), lengths(1, 1), -4); }
 static eg_tensor *below_too(void) { return eg_unpack(eg_ones(cx, 3), lengths(1, 1), -4); }
 static eg_tensor *counted(void)
 {
-    return eg_packed_places(lengths(3, -2)) < 0 ? NULL : eg_ones(cx, 1);
+    return eg_packed_length(lengths(3, -2)) < 0 ? NULL : eg_ones(cx, 1);
 }
 static eg_tensor *counted_far(void)
 {
-    return eg_packed_places(lengths(INT64_MAX, 1)) < 0 ? NULL : eg_ones(cx, 1);
+    return eg_packed_length(lengths(INT64_MAX, 1)) < 0 ? NULL : eg_ones(cx, 1);
 }
 static const refusal refusals[] = {
-    { too_long, "pack: lengths[1] is 4, but a sequence has 3 places" },
-    { negative, "unpack: lengths[0] is -1, but a sequence has 9 places" },
-    { too_many, "pack: there are 4 packed places, 3 of them before sequence 1, which has 2" },
-    { too_few, "unpack: there are 4 packed places, 3 of them before sequence 1, which has 2" },
+    { too_long, "pack: lengths[1] is 4, but a sequence has 3 positions" },
+    { negative, "unpack: lengths[0] is -1, but a sequence has 9 positions" },
+    { too_many, "pack: there are 4 packed positions, 3 of them before sequence 1, which has 2" },
+    { too_few, "unpack: there are 4 packed positions, 3 of them before sequence 1, which has 2" },
     { huge, "unpack: " },
     { other_count, "pack: 2 lengths for 3 sequences" },
     { no_integers, "pack: the lengths are f64, not i32 or i64" },
     { no_vector, "unpack: the lengths are (1, 2), not one number a sequence" },
-    { no_places, "pack: operand 1 is (3,), not (b l ...)" },
+    { no_positions, "pack: operand 1 is (3,), not (b l ...)" },
     { no_axis, "unpack: operand 1 is (), not (p ...)" },
-    { below_zero, "pack: -4 places" },
-    { below_too, "unpack: -4 places" },
-    { counted, "packed_places: lengths[1] is -2, but no sequence is shorter than 0" },
-    { counted_far, "packed_places: lengths[0] is 9223372036854775807, with which" },
+    { below_zero, "pack: -4 positions" },
+    { below_too, "unpack: -4 positions" },
+    { counted, "packed_length: lengths[1] is -2, but no sequence is shorter than 0" },
+    { counted_far, "packed_length: lengths[0] is 9223372036854775807, with which" },
 };
 LOOP_TEST(what_is_refused, sizeof refusals / sizeof *refusals)
 {
@@ -180,13 +180,13 @@ static eg_tensor *of_lengths(void)
 {
     return eg_from_n(cx, EG_I64, given_lengths, 1, (int64_t[]){ B });
 }
-/* true at places that are no padding, (b l) */
+/* true at positions that are no padding, (b l) */
 static eg_tensor *kept(void)
 {
     return eg_where_mask(cx, .where = "j < t[b]", .axes = "[b] [j]", .sizes = (int64_t[]){ B, L },
                          .with = { { "t", of_lengths() } });
 }
-/* Compares two results and the gradients of the parameters, at the places that are kept. */
+/* Compares two results and the gradients of the parameters, at the positions that are kept. */
 static void alike(eg_params *p, eg_tensor *packed, eg_tensor *padded, const char *what)
 {
     eg_tensor *xs[128], *d[2][128], *y[2] = { packed, padded };
@@ -255,17 +255,17 @@ LOOP_TEST(a_transformer_of_lengths, sizeof nets / sizeof *nets)
             weights[side][k] = eg_where(rows, weights[side][k], eg_zeros_like(weights[side][k]));
         eg_assert_close(weights[0][k], weights[1][k], 1e-12);
     }
-    /* other places than are needed, and padding that is another token, change no number */
+    /* other positions than are needed, and padding that is another token, change no number */
     eg_tensor *other = eg_where(
         kept(), index, eg_cast(eg_shift(eg_scale(eg_cast(index, EG_F64), -1), TOKENS - 1), EG_I64));
     eg_assert_close(eg_transformer_run(net, eg_cast(other, EG_I32), .types = types,
                                        .where = nets[_i].where, .score = nets[_i].score,
                                        .lengths = eg_cast(of_lengths(), EG_I32), .gain = gain,
-                                       .places = 13 + _i),
+                                       .packed_length = 13 + _i),
                     packed, 1e-13);
     ck_assert(!eg_ok(
-        eg_transformer_run(net, index, .types = types, .lengths = of_lengths(), .places = 12)));
-    eg_assert_error(cx, "transformer \"net\": .lengths: pack: there are 12 packed places");
+        eg_transformer_run(net, index, .types = types, .lengths = of_lengths(), .packed_length = 12)));
+    eg_assert_error(cx, "transformer \"net\": .lengths: pack: there are 12 packed positions");
 }
 
 LOOP_TEST(a_seq2seq_of_lengths, 4)
@@ -331,7 +331,7 @@ TEST(attention_of_second_order)
     eg_assert_grad2(attends, m, eg_normal(cx, 0, 1, B, L, 4));
 }
 
-/* The gradient of each example, each of its own length: lengths with copies, .places given. */
+/* The gradient of each example, each of its own length: lengths with copies, .packed_length given. */
 TEST(the_gradient_of_each_example_of_its_length)
 {
     eg_params *p = eg_params_open(cx);
@@ -342,11 +342,11 @@ TEST(the_gradient_of_each_example_of_its_length)
     eg_tensor *index = eg_randint(cx, 0, TOKENS, B, 1, L), *t = eg_unsqueeze(of_lengths(), -1),
               *x[] = { net->logits->weight, net->tokens->table }, *each[2], *one[2];
     eg_tensor *y =
-        eg_transformer_run(net, eg_copies_in(c, index), .lengths = eg_copies_in(c, t), .places = L);
+        eg_transformer_run(net, eg_copies_unstack(c, index), .lengths = eg_copies_unstack(c, t), .packed_length = L);
     ck_assert_int_eq(eg_grad_each(eg_sum(NULL, eg_square(y)), 2, x, each), 0);
     for (int b = 0; b < B; b++) {
         y = eg_transformer_run(net, eg_select_axis(index, 0, b), .lengths = eg_select_axis(t, 0, b),
-                               .places = L);
+                               .packed_length = L);
         ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(y)), NULL, 2, x, one), 0);
         for (int k = 0; k < 2; k++) eg_assert_close(eg_select_axis(each[k], 0, b), one[k], 1e-13);
     }
@@ -357,12 +357,12 @@ TEST(the_gradient_of_each_example_of_its_length)
 typedef struct captured {
     eg_transformer *net;
     eg_tensor *index, *t;
-    int64_t places;
+    int64_t packed_length;
 } captured;
 static int captured_step(void *user, eg_tensor **out)
 {
     const captured *c = user;
-    out[0] = eg_transformer_run(c->net, c->index, .lengths = c->t, .places = c->places);
+    out[0] = eg_transformer_run(c->net, c->index, .lengths = c->t, .packed_length = c->packed_length);
     return 0;
 }
 TEST(captured_with_other_lengths)
@@ -375,8 +375,8 @@ TEST(captured_with_other_lengths)
     eg_nograd(cx, true);
     ck_assert_ptr_null(eg_capture(cx, captured_step, &c, 1));
     eg_assert_error(cx,
-                    "transformer \"net\": .lengths: a captured step needs the number of places");
-    c.places = 16;
+                    "transformer \"net\": .lengths: a captured step needs the number of positions");
+    c.packed_length = 16;
     eg_captured *step = eg_capture(cx, captured_step, &c, 1);
     eg_assert_ok(cx);
     const int64_t others[][B] = { { 7, 7, 2 }, { 0, 1, 0 }, { 7, 7, 3 } };
@@ -389,7 +389,7 @@ TEST(captured_with_other_lengths)
         } else
             ck_assert(eg_captured_run(step));
     }
-    eg_assert_error(cx, "pack: there are 16 packed places, 14 of them before sequence 2");
+    eg_assert_error(cx, "pack: there are 16 packed positions, 14 of them before sequence 2");
 }
 
 typedef struct module_refusal {
@@ -411,7 +411,7 @@ LOOP_TEST(what_modules_refuse, 9)
         { { .heads = 2 },
           { .packed = { t, 6 } },
           1,
-          "packed, the longest of 6 places: unpack: lengths[1] is 7" },
+          "packed, the longest of 6 positions: unpack: lengths[1] is 7" },
         { { .heads = 2, .layout = "i b m" }, { .packed = { t, L } }, 1, "of the layout \"b i m\"" },
         { { .heads = 2 }, { .packed = { t, L }, .lengths = { "b", t } }, 1, "beside .lengths" },
         { { .heads = 2 }, { .key_packed = { t, L } }, 1, ".key_packed is of keys that are not" },
@@ -444,11 +444,11 @@ TEST(what_models_refuse)
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = of_lengths(), .cache = cache)));
     eg_assert_error(cx, "transformer \"net\": .lengths: it cannot be used beside .cache");
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = eg_ones(cx, B))));
-    eg_assert_error(cx, "transformer \"net\": .lengths: packed_places: the lengths are f64");
-    ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = of_lengths(), .places = -1)));
-    eg_assert_error(cx, "transformer \"net\": .lengths: -1 packed places");
-    ck_assert(!eg_ok(eg_transformer_run(net, index, .places = 8)));
-    eg_assert_error(cx, "8 packed places, but no lengths");
+    eg_assert_error(cx, "transformer \"net\": .lengths: packed_length: the lengths are f64");
+    ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = of_lengths(), .packed_length = -1)));
+    eg_assert_error(cx, "transformer \"net\": .lengths: -1 packed positions");
+    ck_assert(!eg_ok(eg_transformer_run(net, index, .packed_length = 8)));
+    eg_assert_error(cx, "8 packed positions, but no lengths");
     ck_assert(
         !eg_ok(eg_transformer_run(net, eg_select_axis(index, 0, 0), .lengths = of_lengths())));
     eg_assert_error(cx, "it belongs to axes b and l, but there is 1 axis");
@@ -466,14 +466,14 @@ TEST(what_models_refuse)
     eg_mha *attention = eg_mha_new(p, "m", .d_model = WIDE, .heads = 2);
     ck_assert(!eg_ok(eg_mha_run(attention, eg_ones(cx, 13, WIDE), .packed = { of_lengths(), L })));
     eg_assert_error(cx, "a packed query is (1 p m), but has 2 axes; eg_unsqueeze(x, 0) adds one");
-    /* one number of places cannot serve copies, whose lengths differ */
+    /* one number of positions cannot serve copies, whose lengths differ */
     eg_owner *owner = eg_owner_open(cx);
     const eg_copies *two_of = eg_copies_open(owner, 2, NULL);
-    eg_tensor *each = eg_copies_in(two_of, eg_from(cx, ((int64_t[]){ 1, 2, 40, 7 }), 2, 2));
-    ck_assert_int_eq(eg_packed_places(each), -1);
-    eg_assert_error(cx, "packed_places: the tensor has 2 copies");
-    ck_assert(!eg_ok(eg_batch_lengths(cx, NULL)) && eg_batch_places(NULL) == 0 &&
-              eg_batch_source_places(NULL) == 0);
+    eg_tensor *each = eg_copies_unstack(two_of, eg_from(cx, ((int64_t[]){ 1, 2, 40, 7 }), 2, 2));
+    ck_assert_int_eq(eg_packed_length(each), -1);
+    eg_assert_error(cx, "packed_length: the tensor has 2 copies");
+    ck_assert(!eg_ok(eg_batch_lengths(cx, NULL)) && eg_batch_packed_length(NULL) == 0 &&
+              eg_batch_packed_source_length(NULL) == 0);
     eg_clear(cx);
     ck_assert(!eg_ok(eg_batch_tokens(cx, NULL)) && !eg_ok(eg_batch_keep(cx, NULL).x));
     eg_assert_error(cx, "batch: it is NULL");

@@ -251,7 +251,7 @@ static int course_body(void *user, const eg_ranks_table *table)
     }
     randomise(params, 0.5);
     eg_opt *opt = eg_sgd(params, .lr = 1e-2);
-    if (c->divided) eg_opt_divide(opt, r);
+    if (c->divided) eg_opt_shard(opt, r);
     c->predicted[me] = predicted(r, c);
     c->hash[me] = 1;
     eg_captured_blocks *captured = c->captured ? eg_captured_blocks_open(own) : NULL;

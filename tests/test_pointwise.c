@@ -8,7 +8,7 @@
 #include "gradcheck/gradcheck.h"
 #include "tests.h"
 
-extern const eg_op *const eg__pointwise_rows[];
+extern const eg_op *const eg__pointwise_ops[];
 
 /* -- references in long double ---------------------------------------------------------------- */
 typedef long double real;
@@ -380,12 +380,12 @@ static bool derivatives(eg_tensor *x, eg_tensor *(*f)(eg_tensor *const *), int o
 static int rows(void)
 {
     int n = 0;
-    while (eg__pointwise_rows[n]) n++;
+    while (eg__pointwise_ops[n]) n++;
     return n;
 }
 LOOP_TEST(derivatives_keep_the_precision_of_f32, rows())
 {
-    const eg_op *op = eg__pointwise_rows[_i];
+    const eg_op *op = eg__pointwise_ops[_i];
     for (const eg_sample *s = op->samples; s->call; s++) {
         if (s > op->samples && s->call == s[-1].call) continue;
         eg_ctx *cx = eg_open();

@@ -54,7 +54,7 @@ LOOP_TEST(decoders_compute_what_transformers_does, DECODERS)
     eg_tensor *first = eg_transformer_run(net, eg_slice_axis(tokens, 1, 0, 5, 1), .cache = c),
               *rest = eg_transformer_run(net, eg_slice_axis(tokens, 1, 5, 9, 1), .cache = c);
     ck_assert_msg(apart(eg_concat_axis(1, first, rest), logits) <= 1e-5, "%s", name);
-    ck_assert_int_eq(eg_cache_pick(c, eg_zeros_like(eg_slice_axis(greedy, 0, 0, 1, 1))), 0);
+    ck_assert_int_eq(eg_cache_select(c, eg_zeros_like(eg_slice_axis(greedy, 0, 0, 1, 1))), 0);
     eg_tensor *next = eg_slice_axis(rest, 0, 0, 1, 1);
     for (int k = 0; k < NEW; k++) {
         int64_t last = eg_dim(next, 1) - 1;
@@ -343,7 +343,7 @@ TEST(files_as_others_wrote_them)
     static const char *const masks[] = { "h.0.attn.bias", "h.1.attn.masked_bias",
                                          "lm_head.weight=transformer.wte.weight" },
                              *const turns[] = { "model.layers.1.self_attn.rotary_emb.inv_freq" },
-                             *const places[] = { "bert.embeddings.position_ids",
+                             *const positions[] = { "bert.embeddings.position_ids",
                                                  "classifier.weight", "cls.seq_relationship.bias" };
     put_config("gpt2", "{", "{");
     put_tensors("gpt2", "transformer.", "", "", 3, masks);
@@ -352,7 +352,7 @@ TEST(files_as_others_wrote_them)
     put_tensors("mistral", "", "", "", 1, turns);
     eg_assert_close(output(folder), output(case_path("mistral", "")), 0);
     put_config("bert_mlm", "{", "{");
-    put_tensors("bert_mlm", "", "LayerNorm.weight", "LayerNorm.gamma", 3, places);
+    put_tensors("bert_mlm", "", "LayerNorm.weight", "LayerNorm.gamma", 3, positions);
     eg_assert_close(output(folder), output(case_path("bert_mlm", "")), 0);
     put_tensors("bert_mlm", "bert.", "LayerNorm.bias", "LayerNorm.beta", 0, NULL);
     eg_assert_close(output(folder), output(case_path("bert_mlm", "")), 0);
@@ -442,7 +442,7 @@ TEST(tensors_refused)
 /* a list whose values are read next draws nothing: of a start that is drawn 0 is left */
 TEST(undrawn_values)
 {
-    eg_params *p = eg_params_open(cx, .undrawn = true);
+    eg_params *p = eg_params_open(cx, .zero_init = true);
     const uint64_t before = eg_draws(cx);
     eg_transformer_new(p, "", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2, .layers = 1,
                        .init = 0.02);

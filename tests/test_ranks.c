@@ -308,7 +308,7 @@ TEST(a_process_alone_is_rank_0_of_1)
     ck_assert_int_eq(eg_ranks_gather(r, &out, sizeof out, &all), 0);
     ck_assert(in == 7 && all == 7);
     ck_assert_int_eq(eg_ranks_agree(r, "the data", "x"), 0);
-    ck_assert_int_eq(eg_ranks_meet(r), 0);
+    ck_assert_int_eq(eg_ranks_barrier(r), 0);
     ck_assert_uint_eq(eg_ranks_traffic(r).sent, 0);
     eg_ranks_close(r);
 }
@@ -332,7 +332,7 @@ static int talk_body(void *user, const eg_ranks_table *table)
     if (t->kind == DATA) bad |= eg_ranks_agree(r, "the data", me == 1 ? "b" : "a");
     if (t->kind == FAILS) {
         if (me == 2) eg_reshape(eg_ones(own, 3), 2);
-        bad |= eg_ranks_meet(r);
+        bad |= eg_ranks_barrier(r);
     }
     if (t->kind == LEAVES && me != 1)
         bad |= eg_ranks_exchange(r, (me + 1) % ranks, &x, sizeof x, (me + ranks - 1) % ranks, &x,

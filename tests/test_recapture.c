@@ -286,7 +286,7 @@ static uint64_t trainer_hash(const eg_trainer_args *o, int threads, const char *
             eg_trainer_heads_off(t, 1, &(eg_head_at){ .attention = 0, .head = k % 2 });
         if (heads && k % 3 == 0) eg_trainer_heads_off(t, 0, NULL);
         ck_assert_msg(!eg_trainer_step(t, &p), "%s", eg_error(cx));
-        const double told[] = { p.loss, p.accuracy, p.whole, p.norm };
+        const double told[] = { p.loss, p.accuracy, p.sequence_accuracy, p.norm };
         h = eg_hash(h, told, sizeof told);
     }
     for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)

@@ -18,21 +18,21 @@ typedef struct scene {
     eg_dtype dtype;
     bool plain; /* without .ranks: the whole length in one call */
     int more;   /* orders of the gradient beyond the first */
-    /* out: whole tensors, each rank writes its places */
+    /* out: whole tensors, each rank writes its positions */
     double y[ROOM], lse[ROOM], dq[ROOM], dk[ROOM], dv[ROOM], extra[ROOM];
     int64_t extras;
     uint64_t forward[RANKS], backward[RANKS], draws[RANKS]; /* bytes sent */
     char said[512];
 } scene;
 
-/* The places of this rank, cut out of a whole tensor along an axis. */
+/* The positions of this rank, cut out of a whole tensor along an axis. */
 static eg_tensor *mine(eg_tensor *x, int axis, int runs, const eg_span *run)
 {
     eg_tensor *part[2];
     for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(x, axis, run[k].from, run[k].to, 1);
     return eg_copy(runs == 1 ? part[0] : eg_concat_axis_n(axis, 2, part));
 }
-/* Writes x, the places of this rank along axis 1 of b i h e, to where they lie in the whole. */
+/* Writes x, the positions of this rank along axis 1 of b i h e, to where they lie in the whole. */
 static void put(double *to, int64_t length, eg_tensor *x, int runs, const eg_span *run)
 {
     const double *v = eg_f64(eg_cast(x, EG_F64));
@@ -62,7 +62,7 @@ static int ring_body(void *user, const eg_ranks_table *table)
     eg_ctx *cx = eg_open(.threads = 1, .dtype = s->dtype, .seed = 3);
     eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = cx, .table = table);
     eg_span run[2] = { { 0, n } };
-    int runs = s->plain ? 1 : eg_attention_places(r, n, s->block, s->zigzag, run);
+    int runs = s->plain ? 1 : eg_attention_positions(r, n, s->block, s->zigzag, run);
     eg_tensor *q = eg_normal(cx, 0, 1, B, n, H, D), *k = eg_normal(cx, 0, 1, B, n, H, D),
               *v = eg_normal(cx, 0, 1, B, n, H, E), *g = eg_normal(cx, 0, 1, B, n, H, E),
               *gl = eg_normal(cx, 0, 1, B, n, H), *bias = eg_normal(cx, 0, 1, H, n, n),
@@ -208,7 +208,7 @@ static int along_body(void *user, const eg_ranks_table *table)
     eg_ctx *own = eg_open(.threads = 1, .dtype = s->dtype, .seed = 4);
     eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = own, .table = table);
     eg_span run[2] = { { 0, N } };
-    if (r) eg_attention_places(r, N, s->block, false, run);
+    if (r) eg_attention_positions(r, N, s->block, false, run);
     eg_tensor *x[] = { eg_normal(own, 0, 1, 2, 6, N), eg_normal(own, 0, 1, 2, 6, N),
                        eg_normal(own, 0, 1, 2, 6, N), eg_normal(own, 0, 1, 2) },
               *lse, *d[4];
@@ -230,7 +230,7 @@ static int along_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return bad;
 }
-LOOP_TEST(places_along_the_last_axis, 12)
+LOOP_TEST(positions_along_the_last_axis, 12)
 {
     static const char *const specs[] = { "hdi,hdj,hej->ehi", "hdi,hdj,hej->hei",
                                          "hdi,hdj,hej->ei" };
@@ -348,7 +348,7 @@ TEST(what_ranks_cannot_do_is_refused)
     static const char spec[] = "bihd,bjhd,bjhe->bihe";
     REFUSED(".weights is not supported with a divided sequence", RING(spec, .weights = &w));
     REFUSED(".no_softmax is not supported", RING(spec, .no_softmax = true));
-    REFUSED("attention: .offset is -2, but it counts the places before the first query",
+    REFUSED("attention: .offset is -2, but it counts the positions before the first query",
             RING(spec, .where = "j <= i", .offset = -2));
     REFUSED("neither groups, nor 1, nor an ellipsis",
             RING("...ihd,...jhd,...jhe->...ihe", .scale = 1));
@@ -420,12 +420,12 @@ static int uneven_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return 0;
 }
-TEST(other_places_than_its_own_are_refused_on_every_rank)
+TEST(other_positions_than_its_own_are_refused_on_every_rank)
 {
     char said[3][256] = { "" };
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, said), 0);
-    for (int k = 0; k < 3; k++) /* 14 places are 7 blocks: 2, 2 and 3 */
-        ck_assert_msg(strstr(said[k], "rank 1 has 5 places of index 'i', but of 14 in all, in "
+    for (int k = 0; k < 3; k++) /* 14 positions are 7 blocks: 2, 2 and 3 */
+        ck_assert_msg(strstr(said[k], "rank 1 has 5 positions of index 'i', but of 14 in all, in "
                                       "blocks of 2, 4 are its own"),
                       "%s", said[k]);
 }

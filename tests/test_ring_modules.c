@@ -12,7 +12,7 @@ typedef struct scene {
     const char *layout; /* NULL: "b i m" */
     eg_mha_args mha;    /* params and sizes are set by the test */
     eg_mha_run_args run;
-    int64_t length, memory, block; /* memory: places of a key of its own; 0: none */
+    int64_t length, memory, block; /* memory: positions of a key of its own; 0: none */
     bool zigzag, learned, keep, bias, table, sink, row_sink, gain, add, lengths, positions;
     eg_block_args of_block;
     eg_transformer_args model;
@@ -25,14 +25,14 @@ typedef struct scene {
     char said[256];
 } scene;
 
-/* The places of this rank, cut out of a whole tensor along an axis. */
+/* The positions of this rank, cut out of a whole tensor along an axis. */
 static eg_tensor *mine(eg_tensor *x, int axis, int runs, const eg_span *run)
 {
     eg_tensor *part[2];
     for (int k = 0; k < runs; k++) part[k] = eg_slice_axis(x, axis, run[k].from, run[k].to, 1);
     return eg_copy(runs == 1 ? part[0] : eg_concat_axis_n(axis, 2, part));
 }
-/* Writes x, the places of this rank along an axis, to where they lie in the whole. */
+/* Writes x, the positions of this rank along an axis, to where they lie in the whole. */
 static void put(double *to, int64_t length, eg_tensor *x, int axis, int runs, const eg_span *run)
 {
     const double *v = eg_f64(eg_cast(x, EG_F64));
@@ -48,10 +48,10 @@ static void put(double *to, int64_t length, eg_tensor *x, int axis, int runs, co
                        (size_t)inner * sizeof *v);
 }
 /* A draw with i for the letters of the scene's layout. */
-static eg_tensor *drawn(const scene *s, eg_ctx *cx, int64_t places)
+static eg_tensor *drawn(const scene *s, eg_ctx *cx, int64_t positions)
 {
     const bool first = s->layout && s->layout[0] == 'i';
-    return first ? eg_normal(cx, 0, 1, places, B, M) : eg_normal(cx, 0, 1, B, places, M);
+    return first ? eg_normal(cx, 0, 1, positions, B, M) : eg_normal(cx, 0, 1, B, positions, M);
 }
 
 /* One rank's view of a scene while it runs. */
@@ -77,7 +77,7 @@ static void masks(stage *t, eg_mha_run_args *o)
     eg_tensor *bias = eg_normal(cx, 0, 1, h, n, j), *table = eg_normal(cx, 0, 1, h, 8),
               *sink = eg_normal(cx, 0, 1, h), *gain = eg_normal(cx, 1, 0.2, h),
               *keep = eg_randint(cx, 0, 4, B, j), *rows = eg_normal(cx, 0, 1, B, h, n),
-              *places = eg_randint(cx, 0, 50, n);
+              *positions = eg_randint(cx, 0, 50, n);
     const int64_t lengths[] = { j / 2 + 1, j };
     if (s->keep) o->keep = (eg_masked){ "bj", keep };
     if (s->bias) o->bias = (eg_masked){ "hij", t->x[t->xs++] = bias };
@@ -86,7 +86,7 @@ static void masks(stage *t, eg_mha_run_args *o)
     if (s->row_sink) o->sink = (eg_masked){ "bhi", mine(rows, 2, t->runs, t->run) };
     if (s->gain) o->gain = t->x[t->xs++] = gain;
     if (s->lengths) o->lengths = (eg_masked){ "b", eg_from(cx, lengths, 2) };
-    if (s->positions) o->positions = (eg_masked){ "i", mine(places, 0, t->runs, t->run) };
+    if (s->positions) o->positions = (eg_masked){ "i", mine(positions, 0, t->runs, t->run) };
     o->ranks = t->r, o->ranks_block = s->block, o->zigzag = s->zigzag;
 }
 static void attention(stage *t)
@@ -135,8 +135,8 @@ static int modules_body(void *user, const eg_ranks_table *table)
     stage t = { .s = s, .cx = cx, .p = eg_params_open(cx) };
     t.r = s->plain ? NULL : eg_ranks_open(.cx = cx, .table = table);
     t.axis = s->layout && s->layout[0] == 'i' ? 0 : 1;
-    t.runs = eg_attention_places(t.r, s->length, s->block, s->zigzag, t.run);
-    t.key_runs = eg_attention_places(t.r, s->memory, s->block, s->zigzag, t.key_run);
+    t.runs = eg_attention_positions(t.r, s->length, s->block, s->zigzag, t.run);
+    t.key_runs = eg_attention_positions(t.r, s->memory, s->block, s->zigzag, t.key_run);
     t.query = mine(drawn(s, cx, s->length), t.axis, t.runs, t.run);
     if (s->memory) t.key = mine(drawn(s, cx, s->memory), t.axis, t.key_runs, t.key_run);
     (s->what == ATTENTION ? attention : s->what == BLOCK ? block : model)(&t);
@@ -344,8 +344,8 @@ TEST(what_has_no_parts_is_refused)
             eg_transformer_run(net, eg_randint(cx, 0, V, 1, 3), .ranks = r, .cache = cache));
     REFUSED("the query is NULL", eg_mha_run(m, NULL, .ranks = r));
     REFUSED(
-        ".places has the place of each, and .offset is 1",
-        eg_positions_run(net->positions, x, .offset = 1, .places = eg_arange(cx, EG_I64, 0, 6, 1)));
+        ".position_ids has the position of each, and .offset is 1",
+        eg_positions_run(net->positions, x, .offset = 1, .position_ids = eg_arange(cx, EG_I64, 0, 6, 1)));
     eg_ctx *other = eg_open();
     eg_ranks *elsewhere = eg_ranks_open(.cx = other);
     REFUSED(".ranks belongs to another context", eg_mha_run(m, x, .ranks = elsewhere));

@@ -102,7 +102,7 @@ LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
             eg_normal(cx, 0, 1, 3); /* draws that the file sets back */
             ck_assert_msg(eg_opt_resume(f.opt, path[1]) == FIRST, "%s: %s", kinds[_i].name,
                           eg_error(cx));
-            ck_assert_int_eq(eg_opt_now(f.opt).steps, FIRST);
+            ck_assert_int_eq(eg_opt_report_of(f.opt).steps, FIRST);
         }
         fit_steps(&f, FIRST, STEPS);
         ck_assert_int_eq(eg_opt_save(f.opt, path[run]), 0);
@@ -307,7 +307,7 @@ static int divided(void *user, const eg_ranks_table *table)
     eg_ctx *own = eg_open(.threads = 1, .seed = 6);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     fit f = fit_open(own, 3);
-    eg_opt_divide(f.opt, r);
+    eg_opt_shard(f.opt, r);
     fit_steps(&f, 0, FIRST);
     eg_opt_save(f.opt, path[0]);
     if (!eg_error(own) && eg_opt_resume(f.opt, path[0]) == -1)
@@ -323,7 +323,7 @@ TEST(divided_runs_are_saved_as_one)
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, divided, said), 0);
     for (int k = 0; k < 3; k++)
         ck_assert_str_eq(said[k], "opt_resume: the optimiser is divided among ranks; resume it "
-                                  "before eg_opt_divide");
+                                  "before eg_opt_shard");
     fit f = fit_open(cx, 3);
     fit_steps(&f, 0, FIRST);
     ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);
@@ -353,7 +353,7 @@ TEST(copies_are_saved_one_by_one)
         ck_assert_msg(eg_opt_resume(own, path[0]) == 3, "%s", eg_error(cx));
         ck_assert(same_bits(alone->weight, eg_params_find(eg_params_of_copy(p, k), "l.W")));
         ck_assert_int_eq(eg_step(own, eg_mean(NULL, eg_square(eg_linear_run(alone, x)))), 0);
-        ck_assert_int_eq(eg_opt_now(own).steps, 4);
+        ck_assert_int_eq(eg_opt_report_of(own).steps, 4);
     }
 }
 TEST(files_that_are_none)

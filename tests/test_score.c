@@ -930,7 +930,7 @@ TEST(texts_refuse)
             .offset = 2);
     REFUSED("attention: the score is empty", .score = "");
     REFUSED("attention: the score is empty", .score = " \t");
-    /* a table of places may be longer than the call, a batch that is never read is a mistake */
+    /* a table of positions may be longer than the call, a batch that is never read is a mistake */
     REFUSED("attention: axis 0 of 'r' is 4, but index 'b' is 2\n  score + r[b]\n          ^^^^",
             .score = "score + r[b]", .with = { { "r", r } });
     REFUSED("attention: axis 0 of 'n' is 5, but index 'b' is 2", .where = "n[b] < j",

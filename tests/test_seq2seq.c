@@ -12,10 +12,10 @@ static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2); }
 static void close_cx(void) { eg_close(cx); }
 
-static void backwards(eg_dice *dice, eg_example *e) /* two to five letters */
+static void backwards(eg_rng *rng, eg_example *e) /* two to five letters */
 {
-    e->inputs = e->outputs = 2 + (int)eg_roll(dice, 4);
-    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_roll(dice, 6);
+    e->inputs = e->outputs = 2 + (int)eg_rng_below(rng, 4);
+    for (int k = 0; k < e->inputs; k++) e->input[k] = (int)eg_rng_below(rng, 6);
     for (int k = 0; k < e->inputs; k++) e->output[k] = e->input[e->inputs - 1 - k];
 }
 static const eg_task own = {
@@ -56,7 +56,7 @@ TEST(it_learns_and_says_what_evaluation_saw)
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcd", .temperature = 1e-9), "dcba");
     const char *const *rows, *const *columns;
     int64_t l, h, i, j;
-    eg_tensor *w = eg_trainer_look(t, "face", NULL, &rows, &columns);
+    eg_tensor *w = eg_trainer_attention_weights(t, "face", NULL, &rows, &columns);
     eg_assert_axes("l h i j", w, &l, &h, &i, &j);
     ck_assert(l == 1 && h == 2 && i == 5 && j == 4);
     ck_assert(!strcmp(rows[0], "e") && !strcmp(rows[3], "f") && !strcmp(rows[4], "■") &&
@@ -68,10 +68,10 @@ TEST(it_learns_and_says_what_evaluation_saw)
         most = mass > most ? mass : most;
     }
     ck_assert_msg(most > 0.5, "%g", most);
-    w = eg_trainer_look(t, "face", "encoder", &rows, &columns);
+    w = eg_trainer_attention_weights(t, "face", "encoder", &rows, &columns);
     ck_assert(eg_dim(w, 2) == 4 && eg_dim(w, 3) == 4 && !strcmp(rows[1], "a") &&
               !strcmp(columns[3], "e"));
-    w = eg_trainer_look(t, "face", "decoder", &rows, &columns);
+    w = eg_trainer_attention_weights(t, "face", "decoder", &rows, &columns);
     ck_assert(eg_dim(w, 2) == 5 && eg_dim(w, 3) == 5 && !strcmp(rows[0], "|") &&
               !strcmp(columns[1], "e"));
     ck_assert_double_eq(eg_get(w, 0, 0, 1, 2), 0); /* causal */
@@ -123,8 +123,8 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
             eg_decode(.cx = cx, .next = whole_pass, .user = &w,
                       .prompt = apart ? e.input + e.inputs : e.input,
                       .prompts = apart ? 1 : e.inputs + 1,
-                      .longest = t->batches->longest - (apart ? 1 : e.inputs + 1) + 1,
-                      .least = EG_FIRST, .end = EG_STOP, .beam = 5);
+                      .max_new_tokens = t->batches->longest - (apart ? 1 : e.inputs + 1) + 1,
+                      .min_token = EG_FIRST, .end = EG_STOP, .beam = 5);
         eg_nograd(cx, was);
         eg_assert_ok(cx);
         char right[64];
@@ -282,16 +282,16 @@ TEST(answers_are_decoded_without_heads_that_are_off)
 TEST(refused)
 {
     eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
-    ck_assert_ptr_null(eg_trainer_attend(t, "abc", NULL));
+    ck_assert_ptr_null(eg_trainer_self_attention_weights(t, "abc", NULL));
     eg_assert_error(cx, "attend: rows and columns of a model \"seq2seq\" have tokens of their own; "
-                        "eg_trainer_look gives both");
-    ck_assert_ptr_null(eg_trainer_look(d, "abc", "cross", NULL, NULL));
+                        "eg_trainer_attention_weights gives both");
+    ck_assert_ptr_null(eg_trainer_attention_weights(d, "abc", "cross", NULL, NULL));
     eg_assert_error(cx, "attend: there is no part \"cross\" in a model \"decoder\"");
     ck_assert_ptr_null(eg_trainer_predict(t, "abcdef"));
     eg_assert_error(cx, "more than 5 symbols");
     ck_assert_ptr_null(eg_trainer_predict(t, ""));
     eg_assert_error(cx, "the input is empty");
-    ck_assert_ptr_null(eg_trainer_look(t, "", NULL, NULL, NULL));
+    ck_assert_ptr_null(eg_trainer_attention_weights(t, "", NULL, NULL, NULL));
     eg_assert_error(cx, "the input is empty");
     ck_assert_ptr_null(eg_trainer_new(
         eg_data_corpus_of(cx, "abcdefghijklmnopqrstuvwxyz", 26, "abc"), .model = "seq2seq"));
@@ -362,7 +362,7 @@ static bool seq2seq_life(eg_ctx *own_cx, const char *path)
                                    .d_model = 8, .heads = 2, .batch = 4);
     return t && !eg_trainer_step(t, NULL) && eg_trainer_predict(t, "abc") &&
            eg_trainer_generate(t, .prompt = "abc", .beam = 3) &&
-           eg_trainer_look(t, "abc", NULL, NULL, NULL) &&
+           eg_trainer_attention_weights(t, "abc", NULL, NULL, NULL) &&
            !eg_trainer_heads_off(t, 1, &(eg_head_at){ 1, 1 });
 }
 TEST(memory_may_end_anywhere) { memory_ends_in_turn(seq2seq_life, 60); }

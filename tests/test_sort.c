@@ -38,9 +38,9 @@ static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
     const bool below = b_nan || (!a_nan && v[a] < v[b]);
     return below != descending;
 }
-/* The first k places of rows of every length, dtype and layout: in order, equals in theirs, and no
+/* The first k positions of rows of every length, dtype and layout: in order, equals in theirs, and no
  * other place comes before the last of them. */
-LOOP_TEST(places_of_long_rows, 6)
+LOOP_TEST(positions_of_long_rows, 6)
 {
     enum { ROWS = 3, MOST = 1500 };
     static const int64_t lengths[] = { 1, 2, 31, 32, 33, 300, MOST };
@@ -132,7 +132,7 @@ TEST(sort_and_topk_by_letters)
     eg_close(cx);
 }
 
-/* The largest alone, values and places, where the string names an output: what max and argmax give,
+/* The largest alone, values and positions, where the string names an output: what max and argmax give,
  * in any order of axes. */
 TEST(topk_of_one_drops_its_axis)
 {
@@ -158,7 +158,7 @@ TEST(topk_of_one_drops_its_axis)
     eg_close(cx);
 }
 
-TEST(topk_passes_gradients_to_its_places)
+TEST(topk_passes_gradients_to_its_positions)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((double[]){ 1, 5, 3, 2, 9, 7, 8, 6 }), 2, 4), *dx;

@@ -27,7 +27,7 @@ TEST(terms_as_data)
     ck_assert(t->item[3].index == EG_INDEX_ONE && t->item[3].bracket && t->item[3].axis == 2);
     ck_assert(t->item[4].index == EG_INDEX_REST && t->item[4].axis == 3 && t->item[4].at == 13);
     ck_assert(s->term[1].axes == 1 && s->term[1].item[0].index == EG_INDEX_ONE);
-    ck_assert(eg_spec_place(s, 0, "d") == 2 && eg_spec_axis(s, 0, "d") == 1);
+    ck_assert(eg_spec_find_item(s, 0, "d") == 2 && eg_spec_axis(s, 0, "d") == 1);
     ck_assert(eg_spec_axis(s, 2, "d") == 1 && eg_spec_axis(s, 1, "d") == -1);
     ck_assert(eg_spec_axis(s, 0, "q") == -1 && eg_spec_axis(s, 3, "d") == -1);
     ck_assert(eg_spec_axis(NULL, 0, "d") == -1);
@@ -46,7 +46,7 @@ TEST(sizes_are_bound)
     eg_assert_ok(cx);
     ck_assert(t->index[0].size == 2 && t->index[2].size == 3 && t->index[3].size == 5);
     ck_assert(t->index[1].fixed && !t->index[2].fixed && s->index[0].size == -1);
-    ck_assert_str_eq(eg_spec_pick(t, 0)->text, "b (h=8 d)");
+    ck_assert_str_eq(eg_spec_of_term(t, 0)->text, "b (h=8 d)");
     x[0] = NULL;
     ck_assert_ptr_null(eg_spec_bind(s, 2, x));
     eg_assert_error(cx, "mine: index 'b' has no size");
@@ -102,7 +102,7 @@ LOOP_TEST(edits_print_and_read_back, sizeof edits / sizeof *edits)
     const char *name = edits[_i].name, *with = edits[_i].with;
     const int term = edits[_i].term;
     switch (edits[_i].edit) {
-    case PICK: y = eg_spec_pick(s, term); break;
+    case PICK: y = eg_spec_of_term(s, term); break;
     case RENAME: y = eg_spec_rename(s, name, with); break;
     case REPLACE: y = eg_spec_replace(s, term, name, with); break;
     case INSERT: y = eg_spec_insert(s, term, edits[_i].at, with); break;
@@ -129,18 +129,18 @@ TEST(terms_are_joined)
     ck_assert_str_eq(eg_spec_join(2, two, NULL)->text, "names: i j, query k");
     ck_assert_str_eq(eg_spec_like(w, "head k")->text, "head k");
     ck_assert(eg_spec_like(w, "head k")->indices == 2);
-    ck_assert_str_eq(eg_spec_fresh(a, "n"), "n");
-    ck_assert_str_eq(eg_spec_fresh(a, "b"), "a");
-    ck_assert_str_eq(eg_spec_fresh(w, "query"), "query_2");
+    ck_assert_str_eq(eg_spec_unused(a, "n"), "n");
+    ck_assert_str_eq(eg_spec_unused(a, "b"), "a");
+    ck_assert_str_eq(eg_spec_unused(w, "query"), "query_2");
     eg_assert_ok(cx);
     two[0] = NULL;
     ck_assert_ptr_null(eg_spec_join(2, two, out));
-    ck_assert_ptr_null(eg_spec_rename(eg_spec_pick(NULL, 0), "a", "b"));
+    ck_assert_ptr_null(eg_spec_rename(eg_spec_of_term(NULL, 0), "a", "b"));
     ck_assert_ptr_null(eg_spec_items(NULL, 0));
-    ck_assert_ptr_null(eg_spec_fresh(NULL, "a"));
+    ck_assert_ptr_null(eg_spec_unused(NULL, "a"));
     eg_assert_ok(cx);
     const eg_spec *full = spec("abcdefghijklmnopqrstuvwxyz,ABCDEFGHIJKLMNOPQRSTUVWXYZ");
-    ck_assert_ptr_null(eg_spec_fresh(full, "a"));
+    ck_assert_ptr_null(eg_spec_unused(full, "a"));
     eg_assert_error(cx, "the string leaves no letter that is free");
 }
 
@@ -178,7 +178,7 @@ TEST(specs_refuse)
     eg_assert_error(cx, "mine: all\n  b i [j]\n  ^^^^^^");
     eg_fail(cx, "before"); /* after an error nothing is made */
     ck_assert_ptr_null(spec("b"));
-    ck_assert_ptr_null(eg_spec_pick(s, 0));
+    ck_assert_ptr_null(eg_spec_of_term(s, 0));
     ck_assert_ptr_null(eg_formula_replace(formula("j"), "j", "i", NULL));
     eg_clear(cx);
 }
@@ -205,12 +205,12 @@ LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
                                              changed[_i].size);
     eg_assert_ok(cx);
     ck_assert_str_eq(y->text, changed[_i].is);
-    ck_assert(y->truth == f->truth);
+    ck_assert(y->condition == f->condition);
 }
 
-TEST(an_offset_counts_places)
+TEST(an_offset_counts_positions)
 {
-    static const char said[] = ".offset is -1, but it counts the places before the first query";
+    static const char said[] = ".offset is -1, but it counts the positions before the first query";
     static const char *const who[] = { "softmax: ",   "where_mask: ",       "attention: ",
                                        "attention: ", "linear_attention: ", "mha \"a\": " };
     eg_tensor *q = eg_ones(cx, 1, 3, 2), *m = eg_ones(cx, 1), *x = eg_ones(cx, 1, 3, 4);
@@ -256,11 +256,11 @@ TEST(a_replaced_index_is_an_offset)
 TEST(formulas_as_data)
 {
     const eg_formula *f = formula("j <= i & |h| > i");
-    ck_assert(f->truth && f->indices == 3 && !strcmp(f->index[0], "j"));
+    ck_assert(f->condition && f->indices == 3 && !strcmp(f->index[0], "j"));
     ck_assert(eg_formula_has(f, "h") && !eg_formula_has(f, "k") && !eg_formula_has(NULL, "h"));
-    ck_assert(!formula("i + 1")->truth);
+    ck_assert(!formula("i + 1")->condition);
     f = formula("max(i, 3) == abs(i - |abs|) | 0 <= abs < 4"); /* a function is no index */
-    ck_assert(f->truth && f->indices == 2 && !strcmp(f->index[1], "abs"));
+    ck_assert(f->condition && f->indices == 2 && !strcmp(f->index[1], "abs"));
     ck_assert_str_eq(eg_formula_replace(f, "abs", "a", "8")->text,
                      "max(i, 3) == abs(i - 8) | 0 <= a < 4");
     f = formula("j <= i & |h| > i");
@@ -275,14 +275,14 @@ TEST(formulas_as_data)
     f = formula(
         "j <= i & doc[b, i] == doc[b, bucket[j]] | keep[b,j] & !(i < 2 ? keep[b, i] : i < j)");
     eg_assert_ok(cx);
-    ck_assert(f->truth && f->indices == 3 && f->tensors == 3);
+    ck_assert(f->condition && f->indices == 3 && f->tensors == 3);
     ck_assert(!strcmp(f->tensor[0], "doc") && !strcmp(f->tensor[1], "bucket") &&
               !strcmp(f->tensor[2], "keep") && !eg_formula_has(f, "doc"));
     ck_assert_str_eq(eg_formula_replace(f, "i", "i + 4", "|i|")->text,
                      "j <= (i + 4) & doc[b, (i + 4)] == doc[b, bucket[j]] | "
                      "keep[b,j] & !((i + 4) < 2 ? keep[b, (i + 4)] : (i + 4) < j)");
-    ck_assert(formula("keep[b,j]")->truth && formula("!keep[j]")->truth);
-    ck_assert(!formula("doc[b,j] + 1")->truth);
+    ck_assert(formula("keep[b,j]")->condition && formula("!keep[j]")->condition);
+    ck_assert(!formula("doc[b,j] + 1")->condition);
     eg_assert_ok(cx);
     ck_assert_ptr_null(formula("doc[b,j"));
     eg_assert_error(cx, "mine: '[' is not closed");
@@ -301,7 +301,7 @@ TEST(formulas_as_data)
     eg_assert_error(cx, "mine: exp makes a float");
     char many[800] = "i";
     for (int k = 1; k < 256; k++) strcat(many, "+i");
-    ck_assert_int_eq(formula(many)->places, 256);
+    ck_assert_int_eq(formula(many)->occurrences, 256);
     ck_assert_ptr_null(formula(strcat(many, "+i")));
     eg_assert_error(cx, "mine: the predicate is too long");
     ck_assert_ptr_null(eg_formula_parse(NULL, "mine", "i"));
@@ -381,10 +381,10 @@ TEST(formulas_over_known_names)
     o.text = "doc[batch, i] == doc[batch, j] & pad[j] & i < |j|";
     const eg_formula *f = eg_formula_parse_with(cx, &o);
     eg_assert_ok(cx);
-    ck_assert(f->truth && f->indices == 3 && f->tensors == 2 && eg_formula_reads(f, "pad"));
+    ck_assert(f->condition && f->indices == 3 && f->tensors == 2 && eg_formula_reads(f, "pad"));
     f = eg_formula_replace(f, "i", "i + 5", "9");
     ck_assert_str_eq(f->text, "doc[batch, (i + 5)] == doc[batch, j] & pad[j] & (i + 5) < |j|");
-    o.whole = true;
+    o.complete = true;
     const eg_given with[] = { { "doc", doc }, { NULL, NULL } };
     o.with = with;
     ck_assert_ptr_null(eg_formula_parse_with(cx, &o));

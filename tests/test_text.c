@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "fixtures.h"
 #include "tests.h"
-#include "train/data.h" /* eg__corpus_place */
+#include "train/data.h" /* eg__corpus_position */
 
 static eg_ctx *cx;
 static void open_f32(void) { cx = eg_open(.threads = 2); }
@@ -76,7 +76,7 @@ TEST(training_stays_before_what_is_held_out)
     int64_t least = 700, most = 0;
     ck_assert_int_eq(d->held, 630);
     for (uint64_t k = 0; k < 20000; k++) {
-        int64_t at = eg__corpus_place(d, 3, k, 20);
+        int64_t at = eg__corpus_position(d, 3, k, 20);
         least = at < least ? at : least;
         most = at > most ? at : most;
     }
@@ -103,8 +103,8 @@ TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the contex
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert_int_eq(p.step, 150);
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
-    ck_assert_msg(s.loss < 0.15, "%g", s.loss); /* the first places of a window cannot know */
-    ck_assert_double_eq(p.held, s.loss);
+    ck_assert_msg(s.loss < 0.15, "%g", s.loss); /* the first positions of a window cannot know */
+    ck_assert_double_eq(p.held_out_loss, s.loss);
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 31, .temperature = EG_OFF),
                      "dabcabdabcabdabcabdabcabdabcabd");
     ck_assert_str_eq(eg_trainer_generate(t, .prompt = "abcab", .length = 7, .beam = 3), "dabcabd");
@@ -112,7 +112,7 @@ TEST(a_rhythm_is_learnt) /* to almost 0 bits, and gone on with beyond the contex
         eg_trainer_generate(t, .prompt = "abcabdabcabdabcabdabcab", .length = 4, .top_k = 1),
         "dabc");
     const char *const *tokens;
-    eg_tensor *w = eg_trainer_attend(t, "abcabd", &tokens);
+    eg_tensor *w = eg_trainer_self_attention_weights(t, "abcabd", &tokens);
     ck_assert(eg_dim(w, 2) == 6 && !strcmp(tokens[5], "d"));
     ck_assert_double_eq(eg_get(w, 0, 0, 2, 3), 0); /* causal */
     eg_trainer_check_report r;
@@ -197,7 +197,7 @@ TEST(early_stop_counts_looks)
               (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 40 });
     eg_progress p;
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
-    ck_assert(p.step == 8 && p.stopped && p.best_step == 2 && p.best == p.held);
+    ck_assert(p.step == 8 && p.stopped && p.best_step == 2 && p.best_loss == p.held_out_loss);
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
     ck_assert_int_eq(p.step, 8);
     t = small(eg_data_task(cx, eg_task_find("sort")),
@@ -217,12 +217,12 @@ TEST(the_best_is_kept) /* a learning rate that spoils what it learnt */
     eg_score s;
     ck_assert_int_eq(eg_trainer_keep_best(t, path), 0);
     ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &p), 0);
-    ck_assert(p.best_step < 25 && p.best < p.held);
+    ck_assert(p.best_step < 25 && p.best_loss < p.held_out_loss);
     eg_trainer *best = eg_trainer_load(cx, path, .data = repeated("abcdefgh", 400));
     ck_assert_msg(best != NULL, "%s", eg_error(cx));
-    ck_assert_int_eq(eg_trainer_now(best).step, p.best_step);
+    ck_assert_int_eq(eg_trainer_progress(best).step, p.best_step);
     ck_assert_int_eq(eg_trainer_evaluate(best, &s), 0);
-    ck_assert_double_eq(s.loss, p.best);
+    ck_assert_double_eq(s.loss, p.best_loss);
     ck_assert_int_eq(eg_trainer_keep_best(t, "/nowhere/best"), 0);
     ck_assert_int_eq(eg_trainer_keep_best(t, NULL), 0);
     ck_assert_int_eq(eg_trainer_keep_best(NULL, NULL), -1);
@@ -244,10 +244,10 @@ TEST(smoothing_is_of_training_alone)
 }
 
 /* -- the user's own task ---------------------------------------------------------------------- */
-static void first_letter(eg_dice *dice, eg_example *e)
+static void first_letter(eg_rng *rng, eg_example *e)
 {
     e->inputs = e->outputs = 3;
-    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_rng_below(rng, 5);
     for (int k = 0; k < 3; k++) e->output[k] = e->input[0];
 }
 static const eg_task own = {
@@ -444,7 +444,7 @@ LOOP_TEST(parts_of_a_batch_are_the_batch, 4)
         ck_assert_int_eq(eg_trainer_step(parts, &q), 0);
         ck_assert_double_eq_tol(p.loss, q.loss, types[_i % 2].tolerance);
         ck_assert_double_eq_tol(p.norm, q.norm, types[_i % 2].tolerance * 10);
-        ck_assert(p.clipped == q.clipped && p.clipped > 0 && p.longest_step == q.longest_step);
+        ck_assert(p.clipped == q.clipped && p.clipped > 0 && p.largest_norm_step == q.largest_norm_step);
     }
     for (int k = 0; eg_params_at(eg_trainer_params(whole), k); k++)
         eg_assert_close(eg_params_at(eg_trainer_params(whole), k)->x,

@@ -108,7 +108,7 @@ static void follow(eg_dtype dtype, double tolerance, int row)
         for (int k = 0; k < 2; k++)
             eg_assert_close(x[k], eg_contiguous(eg_select_axis(right[k], 0, t)), tolerance);
     }
-    ck_assert_int_eq(eg_opt_now(op).steps, STEPS);
+    ck_assert_int_eq(eg_opt_report_of(op).steps, STEPS);
 }
 
 GROUP("optimisers", .setup = open_f64, .teardown = close_cx)
@@ -175,7 +175,7 @@ TEST(clipping_is_counted)
         ck_assert_int_eq(eg_step_by(op, &g), 0);
         if (t == 0) ck_assert_double_eq_tol(eg_get(a, 1), -4 / (5 + 1e-6), 1e-15);
     }
-    eg_opt_report r = eg_opt_now(op);
+    eg_opt_report r = eg_opt_report_of(op);
     ck_assert(r.steps == 3 && r.norm_clipped == 2 && r.value_clipped == 1 && r.lr == 1);
     ck_assert_double_eq_tol(r.norm, 4, 1e-15);
 }
@@ -190,7 +190,7 @@ TEST(state_has_names)
     for (int k = 0; k < 7; k++) ck_assert_str_eq(eg_opt_state(op, k)->name, names[k]);
     ck_assert_ptr_null(eg_opt_state(op, 7));
     ck_assert_int_eq(eg_opt_set_lr(op, 0.25), 0);
-    ck_assert_double_eq(eg_opt_now(op).lr, 0.25);
+    ck_assert_double_eq(eg_opt_report_of(op).lr, 0.25);
 }
 
 TEST(optimisers_refuse)
@@ -220,7 +220,7 @@ TEST(optimisers_refuse)
     ck_assert_int_eq(eg_step(op, eg_square(a)), -1);
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
-    ck_assert_int_eq(eg_opt_now(op).steps, 0);
+    ck_assert_int_eq(eg_opt_report_of(op).steps, 0);
     ck_assert_ptr_null(eg_adam(p, .schedule = { .decay = EG_LINEAR, .steps = 10, .last = NAN }));
     eg_assert_error(cx, "schedule.last must be a number from 0 on, not nan");
     ck_assert_int_eq(eg_step_by(op, NULL), -1);
@@ -308,7 +308,7 @@ TEST(losses_that_reach_no_parameter)
     refuses(op, eg_sum(NULL, eg_square(other)),
             "does not reach x: no operation in its history reads it");
     refuses(op, eg_scalar(cx, 1), "does not reach x: no operation in its history reads it");
-    ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_now(op).steps == 1);
+    ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_report_of(op).steps == 1);
 }
 
 TEST(what_is_not_finite_stops_a_step)
@@ -339,12 +339,12 @@ TEST(what_is_not_finite_stops_a_step)
     eg_assert_error(cx, "rmsprop: a gradient has an element of 1e+200, whose square overflows f64");
     ck_assert(eg_get(w, 0) >= was[0] && eg_get(w, 0) <= was[0] && eg_get(v, 0) >= was[1] &&
               eg_get(v, 0) <= was[1]);
-    ck_assert(eg_opt_now(op).steps == 1 && eg_opt_now(free_of_norm).steps == 0);
+    ck_assert(eg_opt_report_of(op).steps == 1 && eg_opt_report_of(free_of_norm).steps == 0);
     eg_opt *clipped =
         eg_sgd(p, .lr = 1, .clip_norm = 1); /* the squares overflow, the norm does not */
     ck_assert_int_eq(eg_step_by(clipped, bad), 0);
     ck_assert_double_eq_tol(eg_get(w, 0), was[0] - 1 / sqrt(3), 1e-12);
-    ck_assert_double_eq_tol(eg_opt_now(clipped).norm / (sqrt(3) * 1e200), 1, 1e-12);
+    ck_assert_double_eq_tol(eg_opt_report_of(clipped).norm / (sqrt(3) * 1e200), 1, 1e-12);
 }
 
 /* eight steps, saved and read into another optimiser, twelve more: the same bits */
@@ -521,11 +521,11 @@ LOOP_TEST(tasks_are_right, 8) /* each by a second program; pure functions of see
 TEST(dice_are_fair)
 {
     int count[6] = { 0 };
-    eg_dice dice = { 5, 1, 0 };
-    for (int k = 0; k < 60000; k++) count[eg_roll(&dice, 6)]++;
+    eg_rng rng = { 5, 1, 0 };
+    for (int k = 0; k < 60000; k++) count[eg_rng_below(&rng, 6)]++;
     for (int k = 0; k < 6; k++) ck_assert_int_lt(abs(count[k] - 10000), 400);
-    ck_assert_uint_eq(eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000),
-                      eg_roll(&(eg_dice){ 5, 1, 0 }, 1000000));
+    ck_assert_uint_eq(eg_rng_below(&(eg_rng){ 5, 1, 0 }, 1000000),
+                      eg_rng_below(&(eg_rng){ 5, 1, 0 }, 1000000));
 }
 
 /* -- pairs ------------------------------------------------------------------------------------ */
@@ -660,7 +660,7 @@ TEST(reverse_is_learned)
     }
     ck_assert_int_ge(right, 38);
     const char *const *labels;
-    eg_tensor *w = eg_trainer_attend(t, "abcdefghij", &labels);
+    eg_tensor *w = eg_trainer_self_attention_weights(t, "abcdefghij", &labels);
     ck_assert_str_eq(labels[9], "j");
     int64_t l, h, i, j;
     eg_assert_axes("l h i j", w, &l, &h, &i, &j);
@@ -683,10 +683,10 @@ TEST(reverse_is_learned)
     eg_assert_error(cx, "the input is empty");
 }
 
-static void last_letter(eg_dice *dice, eg_example *e)
+static void last_letter(eg_rng *rng, eg_example *e)
 {
     e->inputs = e->outputs = 3;
-    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_roll(dice, 5);
+    for (int k = 0; k < 3; k++) e->input[k] = (int)eg_rng_below(rng, 5);
     for (int k = 0; k < 3; k++) e->output[k] = e->input[2];
 }
 static const eg_task own = {
@@ -709,14 +709,14 @@ TEST(a_task_of_the_users)
 }
 
 /* Examples that a task of the user's may not give. */
-static void make_short(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->outputs = 0; }
-static void make_long(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->inputs = 4; }
-static void make_unknown(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->input[1] = 5; }
-static void make_negative(eg_dice *dice, eg_example *e) { last_letter(dice, e), e->output[2] = -1; }
+static void make_short(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->outputs = 0; }
+static void make_long(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->inputs = 4; }
+static void make_unknown(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->input[1] = 5; }
+static void make_negative(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->output[2] = -1; }
 TEST(an_example_that_breaks_its_task_is_named)
 {
     static const struct {
-        void (*make)(eg_dice *, eg_example *);
+        void (*make)(eg_rng *, eg_example *);
         const char *says;
     } wrong[] = {
         { make_short, "data: task own: example 7 has 0 outputs, not 1 to 3" },
@@ -791,7 +791,7 @@ TEST(steps_need_no_recording)
     ck_assert(loss[0] >= loss[1] && loss[0] <= loss[1]);
 }
 
-/* against eg_trainer_look, input by input */
+/* against eg_trainer_attention_weights, input by input */
 TEST(saturated_heads_are_measured)
 {
     enum { HEADS = 2 };
@@ -814,7 +814,7 @@ TEST(saturated_heads_are_measured)
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
             eg_data_decode(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
             const eg_head *h =
-                eg_heads(eg_select_axis(eg_trainer_look(t, input, NULL, NULL, NULL), 0, 0),
+                eg_heads(eg_select_axis(eg_trainer_attention_weights(t, input, NULL, NULL, NULL), 0, 0),
                          .spec = "[h] i j", .top = 1);
             for (int j = 0; j < HEADS; j++) sum[j] += h[j].top * (double)h[j].rows;
             rows += (double)h[0].rows;
@@ -945,7 +945,7 @@ static const struct {
       "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
     { "longest", "1048576",
       "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
-    { "longest", "4", "a model of 4 places, but reverse needs 16" },
+    { "longest", "4", "a model of 4 positions, but reverse needs 16" },
     { "batch", "1048576", NULL },
     { "block", "8", NULL },
     { "decay_steps", "9007199254740992", NULL },
@@ -1150,7 +1150,7 @@ static bool whole_life(eg_ctx *mine, const char *path)
     eg_trainer_check_report r;
     bool good = t && !eg_trainer_step(t, NULL) && !eg_trainer_step(t, NULL) &&
                 !eg_trainer_evaluate(t, NULL) && eg_trainer_predict(t, "12") &&
-                eg_trainer_attend(t, "3", NULL) && !eg_trainer_check(t, &r) &&
+                eg_trainer_self_attention_weights(t, "3", NULL) && !eg_trainer_check(t, &r) &&
                 !eg_trainer_save(t, path) && eg_trainer_load(mine, path, 0);
     ck_assert(good == !eg_error(mine));
     return good;
@@ -1161,7 +1161,7 @@ TEST(allocations_fail_in_turn) { memory_ends_in_turn(whole_life, 100); }
 
 static bool third(void *user, eg_trainer *t, const eg_progress *p)
 {
-    ck_assert(t && p->loss > 0 && p->rate > 0 && p->accuracy >= 0 && p->exact == -1 &&
+    ck_assert(t && p->loss > 0 && p->tokens_per_second > 0 && p->accuracy >= 0 && p->exact == -1 &&
               p->seconds > 0);
     return ++*(int *)user == 3;
 }
@@ -1236,7 +1236,7 @@ TEST(looking_changes_nothing)
                 eg_trainer_check_report r;
                 ck_assert_int_eq(eg_trainer_evaluate(t, NULL), 0);
                 ck_assert_ptr_nonnull(eg_trainer_predict(t, "0110"));
-                ck_assert_ptr_nonnull(eg_trainer_attend(t, "0110", NULL));
+                ck_assert_ptr_nonnull(eg_trainer_self_attention_weights(t, "0110", NULL));
                 ck_assert_int_eq(eg_trainer_check(t, &r), 0);
                 ck_assert(r.right == r.entries);
             }
@@ -1262,7 +1262,7 @@ TEST(a_function_that_is_given_NULL_says_so)
         "trainer_save: the trainer is NULL",
         "trainer_evaluate: the trainer is NULL",
         "trainer_predict: the trainer is NULL",
-        "trainer_look: the trainer is NULL",
+        "trainer_attention_weights: the trainer is NULL",
         "trainer_check: the trainer is NULL",
         "trainer_keep_best: the trainer is NULL",
         "params_save: the list of parameters is NULL",
@@ -1281,7 +1281,7 @@ TEST(a_function_that_is_given_NULL_says_so)
                              : k == 2  ? eg_trainer_save(NULL, "x")
                              : k == 3  ? eg_trainer_evaluate(NULL, &s)
                              : k == 4  ? !eg_trainer_predict(NULL, "abc")
-                             : k == 5  ? !eg_trainer_look(NULL, "abc", NULL, NULL, NULL)
+                             : k == 5  ? !eg_trainer_attention_weights(NULL, "abc", NULL, NULL, NULL)
                              : k == 6  ? eg_trainer_check(NULL, &r)
                              : k == 7  ? eg_trainer_keep_best(NULL, "x")
                              : k == 8  ? eg_params_save(NULL, "x")

@@ -278,8 +278,8 @@ LOOP_TEST(rotary_gradients_of_everything, 2)
                     eg_normal(cx, 0, 1, 2, 3), eg_normal(cx, 0, 1, 2));
 }
 
-/* whole numbers of every type, f32 beside f64, places that are those counted */
-TEST(places_of_any_type)
+/* whole numbers of every type, f32 beside f64, positions that are those counted */
+TEST(positions_of_any_type)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *y = eg_rotary("id, id", x, .offset = 5);
     eg_tensor *i = eg_arange(cx, EG_I64, 5, 8, 1);
@@ -305,7 +305,7 @@ LOOP_TEST(rotary_refuses_options, 15)
         { { .width = 3 }, "rotary: the width is 3, which makes no pairs" },
         { { .width = 6 }, "rotary: .width is 6, but x has 4 numbers under 'd'" },
         { { .width = -2 }, "rotary: .width is -2" },
-        { { .factor = -1 }, "rotary: .factor is -1, by which places are divided" },
+        { { .factor = -1 }, "rotary: .factor is -1, by which positions are divided" },
         { { .factor = NAN }, "rotary: .factor is nan" },
         { { .frequencies = eg_ones(cx, 3) },
           "rotary: .frequencies are 3 numbers of f64 in 1 axis, but 2 pairs are turned" },
@@ -314,15 +314,15 @@ LOOP_TEST(rotary_refuses_options, 15)
         { { .positions = { "bj", two } },
           "rotary: .positions: x does not have this index\n  bj\n   ^" },
         { { .positions = { "bd", eg_ones(cx, 2, 4) } },
-          "rotary: .positions: the width has no places\n  bd\n   ^" },
+          "rotary: .positions: the width has no positions\n  bd\n   ^" },
         { { .positions = { "ib", two } },
           "rotary: .positions: index 'i' is 3 in x but 2 here\n  ib\n  ^" },
         { { .positions = { "i", two } }, "the string names 1 axis of a tensor that has 2" },
         { { .positions = { "ii", eg_ones(cx, 3, 3) } },
           "rotary: .positions: index 'i' stands twice\n  ii\n   ^" },
-        { { .positions = { "(bi)", two } }, "the indices of the places are needed" },
+        { { .positions = { "(bi)", two } }, "the indices of the positions are needed" },
         { { .positions = { "bi", eg_cast(two, EG_BOOL) } },
-          "rotary: .positions is bool; places are numbers" },
+          "rotary: .positions is bool; positions are numbers" },
     };
     eg_rotary_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bid, id", o.x = x;
@@ -557,7 +557,7 @@ TEST(further_keys_in_files)
 
 /* positions of a run: by batches, of the keys too; one place each is the offset
  * */
-TEST(places_of_a_run)
+TEST(positions_of_a_run)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .rotary = 30);
@@ -579,7 +579,7 @@ TEST(places_of_a_run)
               *half = eg_slice_axis(eg_slice_axis(x, 0, 0, 1, 1), 1, 2, 4, 1);
     eg_assert_close(eg_slice_axis(eg_slice_axis(rows, 0, 0, 1, 1), 1, 2, 4, 1), eg_mha_run(m, half),
                     1e-12);
-    /* behind a cache: those of the new places */
+    /* behind a cache: those of the new positions */
     eg_nograd(cx, true);
     eg_tensor *where = eg_from(cx, packed, 2, 4), *parts[4],
               *full = eg_mha_run(m, x, .where = "j <= i", .positions = { "bi", where });

@@ -26,7 +26,7 @@ typedef struct maps {
     const char *input, *path;
     const char *const *rows, *const *columns;
     eg_tensor *w, *against; /* layer h i j; against NULL: one model alone */
-    bool apart;             /* queries and keys are places of two different sequences */
+    bool apart;             /* queries and keys are positions of two different sequences */
     char title[512];
 } maps;
 
@@ -52,7 +52,7 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
     const char *const *rows, *const *columns;
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = o->against, .inference_only = true });
-    eg_tensor *b = t ? eg_trainer_look(t, m->input, o->part, &rows, &columns) : NULL, *a = m->w;
+    eg_tensor *b = t ? eg_trainer_attention_weights(t, m->input, o->part, &rows, &columns) : NULL, *a = m->w;
     if (!b && t) say_error(cx, o->against);
     if (!b) return false;
     if (!all_finite(b))
@@ -122,7 +122,7 @@ static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
 /* Every head's weights on the input, to a file or the terminal; the exit status. */
 static int draw(eg_ctx *cx, maps *m, const attend *o)
 {
-    m->w = eg_trainer_look(m->t, m->input, o->part, &m->rows, &m->columns);
+    m->w = eg_trainer_attention_weights(m->t, m->input, o->part, &m->rows, &m->columns);
     if (!m->w) return say_error(cx, NULL);
     if (!all_finite(m->w)) return say("attend: a weight of the model is NaN on this input");
     if (o->against && !add_against(cx, m, o)) return EXIT_FAILURE;

@@ -179,7 +179,7 @@ static int compare_looks(eg_ctx *cx, const compare *o, char **path)
             load_model(cx, &(eg_trainer_load_args){ .path = path[k], .inference_only = true });
         const char *const *rows, *const *columns;
         if (!t) return -1;
-        w[k] = eg_trainer_look(t, o->input, o->part, &rows, &columns);
+        w[k] = eg_trainer_attention_weights(t, o->input, o->part, &rows, &columns);
         if (!w[k]) return say_error(cx, path[k]), -1;
     }
     if (!same_shape(w[0], w[1])) {

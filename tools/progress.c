@@ -51,7 +51,7 @@ static bool logged(progress *g)
 bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
-    eg_progress now = eg_trainer_now(t);
+    eg_progress now = eg_trainer_progress(t);
     *g = (progress){ .bar = is_terminal(stdout),
                      .log_path = log_path,
                      .first = now.step,
@@ -59,8 +59,8 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
                      .start = seconds(),
                      .text = eg_data_is_text(eg_trainer_data(t)),
                      .unit = eg_data_unit(eg_trainer_data(t)) };
-    g->whole = -1;
-    g->unseen = now.held;
+    g->sequences = -1;
+    g->unseen = now.held_out_loss;
     g->guess = log(eg_data_symbols(eg_trainer_data(t)));
     g->smooth = g->lowest = NAN;
     if (!log_path) return true;
@@ -158,22 +158,22 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
 {
     char rate[16], left[16];
     double took = seconds() - g->start;
-    short_number(rate, sizeof rate, p->rate);
+    short_number(rate, sizeof rate, p->tokens_per_second);
     time_left(left, sizeof left,
               took / (double)(p->step - g->first) * (double)(p->steps - p->step));
     if (g->text) {
         char unseen[32] = "";
-        if (p->held >= 0) snprintf(unseen, sizeof unseen, ", unseen %.3f", p->held / log(2));
+        if (p->held_out_loss >= 0) snprintf(unseen, sizeof unseen, ", unseen %.3f", p->held_out_loss / log(2));
         return snprintf(out, room, "step %4lld  %.3f bits a %s%s  %s %ss/s  at most %s left",
                         (long long)p->step, p->loss / log(2), g->unit, unseen, rate, g->unit, left);
     }
     if (g->bar)
         return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left",
-                        p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
+                        p->loss, 100 * p->accuracy, 100 * g->sequences, rate, left);
     return snprintf(
         out, room,
         "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left",
-        (long long)p->step, p->loss, 100 * p->accuracy, 100 * g->whole, rate, left);
+        (long long)p->step, p->loss, 100 * p->accuracy, 100 * g->sequences, rate, left);
 }
 
 void progress_clear(const progress *g)
@@ -189,7 +189,7 @@ static void draw(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
     int n = describe(g, p, text, sizeof text), width = terminal_width(), room = width - n - 4;
-    double done = g->goal > 0 ? g->whole / g->goal : (double)p->step / (double)p->steps;
+    double done = g->goal > 0 ? g->sequences / g->goal : (double)p->step / (double)p->steps;
     fputs("\r\033[K", stdout);
     if (room >= 5) {
         room = room > 40 ? 40 : room;
@@ -342,7 +342,7 @@ static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const e
                  "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
     if (dead && !g->told_dead)
         say_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
-                 "attends to all places alike (spread", head[first[1]].spread, dead - 1);
+                 "attends to all positions alike (spread", head[first[1]].spread, dead - 1);
     g->told = g->told || saturated, g->told_dead = g->told_dead || dead;
 }
 
@@ -350,7 +350,7 @@ static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const e
 /* True if the model was evaluated in this step: the held-out loss is another one. */
 static bool evaluated(const progress *g, const eg_progress *p)
 {
-    return p->held >= 0 && !(p->held >= g->unseen && p->held <= g->unseen);
+    return p->held_out_loss >= 0 && !(p->held_out_loss >= g->unseen && p->held_out_loss <= g->unseen);
 }
 
 /* Keeps step, loss and held-out loss for the curve. */
@@ -364,7 +364,7 @@ static void remember(progress *g, const eg_progress *p)
         g->point = more, g->room = room;
     }
     double *at = g->point + 3 * g->points++;
-    at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated(g, p) ? p->held : NAN;
+    at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated(g, p) ? p->held_out_loss : NAN;
 }
 
 const char *loss_name(const char *unit)
@@ -408,14 +408,14 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool look
     fprintf(g->log, "{\"step\": %lld", (long long)p->step);
     field(g, "loss", p->loss);
     field(g, "tokens", p->accuracy);
-    field(g, "sequences", p->whole);
+    field(g, "sequences", p->sequence_accuracy);
     if (p->exact >= 0) field(g, "unseen", p->exact);
-    field(g, "tokens_per_second", p->rate);
+    field(g, "tokens_per_second", p->tokens_per_second);
     field(g, "seconds", p->seconds);
     field(g, "lr", p->lr);
     field(g, "norm", p->norm);
     field(g, "bytes", (double)eg_stats(eg_params_context(eg_trainer_params(t))).bytes);
-    if (p->held >= 0) field(g, "unseen_loss", p->held);
+    if (p->held_out_loss >= 0) field(g, "unseen_loss", p->held_out_loss);
     if (looked) log_look(g, t, head, heads);
     fputs("}\n", g->log);
 }
@@ -424,7 +424,7 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool look
  * slow. */
 bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
 {
-    g->whole = g->whole < 0 ? p->whole : g->whole + (p->whole - g->whole) * 0.2;
+    g->sequences = g->sequences < 0 ? p->sequence_accuracy : g->sequences + (p->sequence_accuracy - g->sequences) * 0.2;
     int heads = 0;
     eg_head *head = evaluated(g, p) ? heads_looked(t, &heads) : NULL;
     if (heads && !head) return false;
@@ -433,7 +433,7 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     divergence(g, p);
     heads_said(g, t, p, head, heads);
     free(head);
-    g->unseen = p->held;
+    g->unseen = p->held_out_loss;
     alarm(g, p, "loss", &g->loss, p->loss, 0.5);
     alarm(g, p, "gradient", &g->norm, p->norm, 3);
     double now = seconds();

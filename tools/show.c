@@ -45,7 +45,7 @@ static bool predictions(eg_trainer *t)
 }
 
 /* -- where it looks while it writes
- * Rows: the symbols of the answer, at the places that write them. Columns: what each place looks
+ * Rows: the symbols of the answer, at the positions that write them. Columns: what each place looks
  * at. */
 typedef struct view {
     eg_tensor *w;
@@ -63,7 +63,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
     int inputs = eg_data_encode(d, input, EG_LONGEST, token);
     const char *const *row;
     /* layer h i j */
-    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_look(t, input, NULL, &row, &v->column);
+    eg_tensor *w = inputs < 0 ? NULL : eg_trainer_attention_weights(t, input, NULL, &row, &v->column);
     if (!w) return false;
     int n = (int)eg_dim(w, -1), first = 0;
     if (apart) { /* a row is named after what it writes */
@@ -204,11 +204,11 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
                (long long)p->step, p->step == 1 ? "" : "s");
     else
         printf("no gradient was clipped");
-    printf("; the longest was %.4g, at step %lld\n", p->longest, (long long)p->longest_step);
-    if (p->best < 0 || p->best_step == p->step) return;
+    printf("; the longest was %.4g, at step %lld\n", p->largest_norm, (long long)p->largest_norm_step);
+    if (p->best_loss < 0 || p->best_step == p->step) return;
     const bool text = eg_data_is_text(eg_trainer_data(t));
     printf("unseen loss was smallest at step %lld, %.4f%s%s%s\n", (long long)p->best_step,
-           text ? p->best / log(2) : p->best, text ? " bits a " : "",
+           text ? p->best_loss / log(2) : p->best_loss, text ? " bits a " : "",
            text ? eg_data_unit(eg_trainer_data(t)) : "", p->stopped ? "; stopped early" : "");
     if (best)
         printf("that model is saved in %s; %s has the last one\n", best, path);
@@ -244,7 +244,7 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
     puts(
         " --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
     /* more steps would fit the seen text only */
-    if (p->best >= 0 && p->best_step != p->step) return EXIT_SUCCESS;
+    if (p->best_loss >= 0 && p->best_step != p->step) return EXIT_SUCCESS;
     printf("  %s train --resume ", program());
     quoted(path);
     printf(" --steps %lld   # go on\n", (long long)(2 * p->steps));

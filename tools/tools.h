@@ -119,7 +119,7 @@ typedef struct progress {
     bool text;           /* bits a character (or token), not sequences */
     double goal;         /* share of exact sequences */
     double start, shown; /* seconds() of the start, and of the last line */
-    double whole;        /* share of exact sequences in a batch, smoothed; −1: no step yet */
+    double sequences;        /* share of exact sequences in a batch, smoothed; −1: no step yet */
     usual loss, norm;
     int alarms;            /* so far */
     double smooth, lowest; /* loss over some steps, and its minimum */
@@ -159,7 +159,7 @@ int check_values(int count, char **word);
 
 /* -- heads.c ---------------------------------------------------------------------------------- */
 /* Prints what each head of the weights (layer h i j) does, and how alike heads are. apart: the
- * queries are places of another sequence than the keys. */
+ * queries are positions of another sequence than the keys. */
 void print_heads(eg_tensor *weights, bool apart);
 
 extern const command train_command, grid_command, predict_command, evaluate_command,

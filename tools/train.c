@@ -81,7 +81,7 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
                leaves == 1 ? "f" : "ves");
     putchar('\n');
     introduce_options(t);
-    eg_progress now = eg_trainer_now(t);
+    eg_progress now = eg_trainer_progress(t);
     if (now.step) printf("resumed after step %lld\n", (long long)now.step);
     fflush(stdout);
 }
@@ -126,7 +126,7 @@ static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
         const char *unsaid = eg_ranks_rank(r) ? say_nothing(true) : NULL;
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s", unsaid ? unsaid : "it ended");
     }
-    if (!eg_ranks_meet(r)) return true;
+    if (!eg_ranks_barrier(r)) return true;
     /* what is wrong here was said where it was found */
     if (good && eg_ranks_rank(r) == 0) say_error(cx, NULL);
     return false;
@@ -147,7 +147,7 @@ static int follow(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
     eg_progress p;
     eg_score s;
     char goes_on, saves;
-    if (!all_well(r, cx, true) || eg_trainer_divide(t, r)) return EXIT_FAILURE;
+    if (!all_well(r, cx, true) || eg_trainer_distribute(t, r)) return EXIT_FAILURE;
     if (o->best && eg_trainer_keep_best(t, o->best)) return EXIT_FAILURE;
     if (!of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
     if (goes_on && eg_trainer_run(t, NULL, NULL, &p)) return EXIT_FAILURE;
@@ -168,12 +168,12 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     good = good && train_try_outputs(cx, t, o, path, from, &u.kept) &&
            progress_open(&u.g, t, o->log, o->resume != NULL);
     if (!all_well(r, cx, good)) return EXIT_FAILURE;
-    if (eg_trainer_divide(t, r)) return say_error(cx, NULL);
+    if (eg_trainer_distribute(t, r)) return say_error(cx, NULL);
     introduce(t, cx, r);
     on_signals(stop);
     u.saved = seconds();
     u.g.curve = o->curve;
-    eg_progress p = eg_trainer_now(t);
+    eg_progress p = eg_trainer_progress(t);
     bool done =
         p.step >= p.steps || p.stopped || (u.g.goal > 0 && p.exact >= u.g.goal && !o->model.steps);
     if (done)
@@ -187,7 +187,7 @@ static int go(eg_ctx *cx, eg_trainer *t, const train *o, const char *path, const
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
     bool behind = stopped && p.step < u.kept, saves = !done && !u.log_failed && !behind;
-    if (!bad && (eg_ranks_meet(r) || !of_leader(r, saves, &goes_on))) bad = -1;
+    if (!bad && (eg_ranks_barrier(r) || !of_leader(r, saves, &goes_on))) bad = -1;
     if (!bad && saves) bad = eg_trainer_save(t, path);
     good = bad || progress_curve(&u.g, t);
     free(u.g.point);

@@ -88,9 +88,9 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
         if (k->kept && w->given >> (k - train_options) & 1 &&
             !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
             return NULL;
-    if (eg_trainer_now(t).step > has.model.steps) {
+    if (eg_trainer_progress(t).step > has.model.steps) {
         say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path,
-            (long long)eg_trainer_now(t).step);
+            (long long)eg_trainer_progress(t).step);
         return NULL;
     }
     eg_safetensors *file = eg_safetensors_open(cx, path);

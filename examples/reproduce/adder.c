@@ -31,12 +31,12 @@ static void write_sum(int32_t *row, int64_t a, int64_t b)
 static void draw(int32_t (*x)[L], uint64_t seed, uint64_t step, int count)
 {
     for (int b = 0; b < count; b++) {
-        eg_dice dice = { .seed = seed, .number = step * (uint64_t)count + (uint64_t)b };
+        eg_rng rng = { .seed = seed, .number = step * (uint64_t)count + (uint64_t)b };
         int64_t number[2] = { 0, 0 };
-        const int digits = 1 + (int)eg_roll(&dice, DIGITS);
+        const int digits = 1 + (int)eg_rng_below(&rng, DIGITS);
         for (int k = 0; k < 2 * digits; k++) {
-            int digit = (int)eg_roll(&dice, 10);
-            if (k % 2 && eg_roll(&dice, 100) < 30) digit = 9 - (int)(number[0] % 10);
+            int digit = (int)eg_rng_below(&rng, 10);
+            if (k % 2 && eg_rng_below(&rng, 100) < 30) digit = 9 - (int)(number[0] % 10);
             number[k % 2] = number[k % 2] * 10 + digit;
         }
         write_sum(x[b], number[0], number[1]);

@@ -11,11 +11,11 @@ static int32_t sums[ALL][L];
 static void draw(uint64_t seed)
 {
     static bool taken[1000000];
-    eg_dice dice = { .seed = seed, .number = 1 };
+    eg_rng rng = { .seed = seed, .number = 1 };
     memset(taken, 0, sizeof taken);
     for (int n = 0; n < ALL; n++) {
         uint32_t pair;
-        do pair = eg_roll(&dice, 1000000);
+        do pair = eg_rng_below(&rng, 1000000);
         while (taken[pair]);
         taken[pair] = true;
         const int a = (int)(pair / 1000), b = (int)(pair % 1000), c = a + b;

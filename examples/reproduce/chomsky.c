@@ -1,7 +1,7 @@
 /* The Chomsky hierarchy (Delétang et al. 2022): a transformer that fits strings of the training
  * lengths does not compute the function on longer ones. Of their tasks, one of each level above the
  * regular one: to reverse a string is context-free, to write its bits with odd index first is
- * context-sensitive. As in their code random bits are followed by as many empty places, an encoder
+ * context-sensitive. As in their code random bits are followed by as many empty positions, an encoder
  * with sinusoidal positions gives the bits of the answer all at once, and a step is of one length.
  */
 #include "reproduce.h"
@@ -26,9 +26,9 @@ typedef struct course {
 static void draw(batch *t, task k, int n, uint64_t seed, uint64_t first, int count)
 {
     for (int b = 0; b < count; b++) {
-        eg_dice dice = { .seed = seed, .number = first + (uint64_t)b };
+        eg_rng rng = { .seed = seed, .number = first + (uint64_t)b };
         int32_t *bit = t->x + b * 2 * n, *answer = t->answer + b * n;
-        for (int l = 0; l < n; l++) bit[l] = (int32_t)eg_roll(&dice, 2), bit[n + l] = EMPTY;
+        for (int l = 0; l < n; l++) bit[l] = (int32_t)eg_rng_below(&rng, 2), bit[n + l] = EMPTY;
         for (int l = 0; l < n; l++)
             if (k == REVERSE)
                 answer[l] = bit[n - 1 - l];
@@ -37,7 +37,7 @@ static void draw(batch *t, task k, int n, uint64_t seed, uint64_t first, int cou
     }
 }
 
-/* Logits (b l v) of the empty places. */
+/* Logits (b l v) of the empty positions. */
 static eg_tensor *run_model(const eg_transformer *m, eg_ctx *cx, const batch *t, int n, int count)
 {
     eg_tensor *y = eg_transformer_run(m, eg_from(cx, t->x, count, 2 * n));
@@ -75,8 +75,8 @@ static void train(const setting *s, eg_ctx *cx, task k, int trained, course *c, 
                 .schedule = { .decay = EG_COSINE, .warmup = 100, .steps = steps, .last = 0.05 });
     for (int step = 0; step < steps && !eg_error(cx); step++) {
         eg_mark mark = eg_push(cx);
-        eg_dice dice = { .seed = s->seed + 2000, .number = (uint64_t)step };
-        const int n = 1 + (int)eg_roll(&dice, (uint32_t)trained);
+        eg_rng rng = { .seed = s->seed + 2000, .number = (uint64_t)step };
+        const int n = 1 + (int)eg_rng_below(&rng, (uint32_t)trained);
         draw(&t, k, n, s->seed, (uint64_t)step * SIZE, SIZE);
         eg_tensor *loss = eg_cross_entropy("b l [v]", run_model(m, cx, &t, n, SIZE),
                                            eg_from(cx, t.answer, SIZE, n));

@@ -19,12 +19,12 @@ typedef struct pairs {
 static void split(const setting *s, int p, double part, pairs *train, pairs *test)
 {
     static int order[P_MOST * P_MOST];
-    eg_dice dice = { .seed = s->seed, .number = 1 };
+    eg_rng rng = { .seed = s->seed, .number = 1 };
     const int all = p * p, known = (int)(part * all);
     for (int k = 0; k < all; k++) order[k] = k;
     train->count = test->count = 0;
     for (int k = 0; k < all; k++) {
-        const int other = k + (int)eg_roll(&dice, (uint32_t)(all - k)), number = order[other];
+        const int other = k + (int)eg_rng_below(&rng, (uint32_t)(all - k)), number = order[other];
         order[other] = order[k];
         pairs *to = k < known ? train : test;
         const int a = number / p, b = number % p, n = to->count++;

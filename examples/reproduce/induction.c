@@ -18,7 +18,7 @@ enum {
 };
 typedef struct model {
     eg_embedding *symbols;
-    eg_positions *places;
+    eg_positions *positions;
     int layers;
     eg_mha *layer[2];
     eg_linear *logits;
@@ -35,10 +35,10 @@ typedef struct course {
 static void draw(batch *t, uint64_t seed, uint64_t first, int count)
 {
     for (int b = 0; b < count; b++) {
-        eg_dice dice = { .seed = seed, .number = first + (uint64_t)b };
-        t->piece[b] = SHORTEST + (int)eg_roll(&dice, LONGEST_PIECE - SHORTEST + 1);
+        eg_rng rng = { .seed = seed, .number = first + (uint64_t)b };
+        t->piece[b] = SHORTEST + (int)eg_rng_below(&rng, LONGEST_PIECE - SHORTEST + 1);
         for (int l = 0; l < L; l++)
-            t->x[b][l] = l < t->piece[b] ? (int32_t)eg_roll(&dice, V) : t->x[b][l - t->piece[b]];
+            t->x[b][l] = l < t->piece[b] ? (int32_t)eg_rng_below(&rng, V) : t->x[b][l - t->piece[b]];
         for (int l = 0; l < L; l++)
             t->target[b][l] = l >= t->piece[b] && l + 1 < L ? t->x[b][l + 1] : -1;
     }
@@ -46,15 +46,15 @@ static void draw(batch *t, uint64_t seed, uint64_t first, int count)
 
 static eg_tensor *run_model(const model *m, eg_tensor *x, eg_tensor **weights)
 {
-    eg_tensor *y = eg_positions_run(m->places, eg_embedding_run(m->symbols, x));
+    eg_tensor *y = eg_positions_run(m->positions, eg_embedding_run(m->symbols, x));
     for (int k = 0; k < m->layers; k++)
         y = eg_add(y, eg_mha_run(m->layer[k], y, .where = "j <= i",
                                  .weights = k == m->layers - 1 ? weights : NULL));
     return eg_linear_run(m->logits, y);
 }
 
-/* The largest over the heads of the last layer: the weight, on average over the places from the
- * second round on, on the places behind those of the same symbol in earlier rounds. */
+/* The largest over the heads of the last layer: the weight, on average over the positions from the
+ * second round on, on the positions behind those of the same symbol in earlier rounds. */
 static double prefix_matching(const batch *t, eg_tensor *weights)
 {
     const float *w = eg_f32(weights);
@@ -71,7 +71,7 @@ static double prefix_matching(const batch *t, eg_tensor *weights)
     return best;
 }
 
-/* Trains a model of so many layers; of two, draws the map of the last one on MAP places. */
+/* Trains a model of so many layers; of two, draws the map of the last one on MAP positions. */
 static void train(const setting *s, eg_ctx *cx, int layers, course *c)
 {
     static batch t, test;
@@ -79,7 +79,7 @@ static void train(const setting *s, eg_ctx *cx, int layers, course *c)
     eg_params *p = eg_params_open(cx);
     model m = { .layers = layers,
                 .symbols = eg_embedding_new(p, "symbols", .count = V, .d_model = D),
-                .places = eg_positions_new(p, "places", .length = L, .d_model = D),
+                .positions = eg_positions_new(p, "places", .length = L, .d_model = D),
                 .logits = eg_linear_new(p, "logits", .in = D, .out = V) };
     for (int k = 0; k < layers; k++)
         m.layer[k] = eg_mha_new(eg_params_under(p, k ? "second" : "first"), "attention",

@@ -19,7 +19,7 @@ typedef struct layer {
 typedef struct machine {
     eg_params *p;
     eg_embedding *letters; /* number LETTERS is BOS */
-    eg_positions *places;
+    eg_positions *positions;
     layer layer[LAYERS];
 } machine;
 
@@ -27,7 +27,7 @@ static inline machine build(eg_ctx *cx)
 {
     machine m = { .p = eg_params_open(cx, .dtype = EG_F64) };
     m.letters = eg_embedding_new(m.p, "letters", .count = LETTERS + 1, .d_model = M);
-    m.places = eg_positions_new(m.p, "places", .length = LONGEST + 1, .d_model = M);
+    m.positions = eg_positions_new(m.p, "places", .length = LONGEST + 1, .d_model = M);
     for (int k = 0; k < LAYERS; k++) {
         eg_params *p = eg_params_under(m.p, (const char *[]){ "0", "1", "2" }[k]);
         m.layer[k].at = eg_mha_new(p, "at", .d_model = M, .heads = 1, .d_k = KEYS, .d_v = DV,
@@ -36,7 +36,7 @@ static inline machine build(eg_ctx *cx)
     }
     for (int k = 0; k < eg_params_count(m.p); k++) eg_fill(eg_params_at(m.p, k)->x, 0);
     if (eg_error(cx)) return m;
-    double *e = eg_mut_f64(m.letters->table), *s = eg_mut_f64(m.places->table);
+    double *e = eg_mut_f64(m.letters->table), *s = eg_mut_f64(m.positions->table);
     for (int v = 0; v < LETTERS; v++) e[v * M + LETTER + v] = 1;
     e[LETTERS * M + BOS] = 1;
     for (int i = 0; i <= LONGEST; i++) { /* letters count from 0; BOS stands at −1 */
@@ -113,10 +113,10 @@ static inline void equal_letters(layer *l)
     copy(l, BOS, 1, U);
 }
 
-/* OUT … OUT + 3 of all places: x + attention, then x + feed-forward, layer by layer. */
+/* OUT … OUT + 3 of all positions: x + attention, then x + feed-forward, layer by layer. */
 static inline eg_tensor *compute(const machine *m, eg_tensor *letters, const char *where)
 {
-    eg_tensor *x = eg_positions_run(m->places, eg_embedding_run(m->letters, letters));
+    eg_tensor *x = eg_positions_run(m->positions, eg_embedding_run(m->letters, letters));
     for (int k = 0; k < LAYERS && m->layer[k].used; k++) {
         x = eg_add(x, eg_mha_run(m->layer[k].at, x, .where = where));
         x = eg_add(x, eg_ffn_run(m->layer[k].ff, x));

@@ -19,11 +19,11 @@ typedef struct batch {
     float bigram[EVAL][L][K], unigram[EVAL][L][K]; /* predictions of what follows place l */
 } batch;
 
-static double uniform(eg_dice *dice) { return (eg_roll(dice, 1 << 30) + 0.5) / (1 << 30); }
+static double uniform(eg_rng *rng) { return (eg_rng_below(rng, 1 << 30) + 0.5) / (1 << 30); }
 
-static int pick(eg_dice *dice, const double *p)
+static int pick(eg_rng *rng, const double *p)
 {
-    double u = uniform(dice);
+    double u = uniform(rng);
     int k = 0;
     while (k < K - 1 && u >= p[k]) u -= p[k++];
     return k;
@@ -33,14 +33,14 @@ static int pick(eg_dice *dice, const double *p)
 static void draw(batch *t, uint64_t seed, uint64_t first, int count)
 {
     for (int b = 0; b < count; b++) {
-        eg_dice dice = { .seed = seed, .number = first + (uint64_t)b };
+        eg_rng rng = { .seed = seed, .number = first + (uint64_t)b };
         double p[K][K], pair[K][K] = { { 0 } }, single[K] = { 0 };
         for (int i = 0; i < K; i++) {
             double sum = 0;
-            for (int k = 0; k < K; k++) sum += p[i][k] = -log(uniform(&dice));
+            for (int k = 0; k < K; k++) sum += p[i][k] = -log(uniform(&rng));
             for (int k = 0; k < K; k++) p[i][k] /= sum;
         }
-        int now = (int)eg_roll(&dice, K);
+        int now = (int)eg_rng_below(&rng, K);
         t->x[b][0] = K;
         for (int l = 0; l < L; l++) {
             double seen = 0;
@@ -52,7 +52,7 @@ static void draw(batch *t, uint64_t seed, uint64_t first, int count)
                 t->bigram[b][l][k] = (float)((pair[now][k] + 1) / (seen + K));
                 t->unigram[b][l][k] = (float)((single[k] + 1) / (l + 1 + K));
             }
-            now = pick(&dice, p[now]);
+            now = pick(&rng, p[now]);
         }
     }
 }
@@ -66,7 +66,7 @@ static eg_tensor *run_model(const model *m, eg_tensor *x)
     return eg_linear_run(m->logits, eg_add(y, eg_ffn_run(m->ff, y)));
 }
 
-/* Mean over places of KL(p, model), p a prediction by counting. */
+/* Mean over positions of KL(p, model), p a prediction by counting. */
 static double apart(eg_ctx *cx, eg_tensor *log_q, const float *p)
 {
     eg_tensor *kl =

@@ -5,7 +5,7 @@
 
 static void reverse(machine *m)
 {
-    copy(&m->layer[0], BOS, 1, U); /* all places are selected */
+    copy(&m->layer[0], BOS, 1, U); /* all positions are selected */
     count(&m->layer[0], U, itself, N);
     fetch(&m->layer[1], INDEX, SQUARE);
     const int terms[] = { N, ONE, INDEX }; /* length − 1 − index */
@@ -42,7 +42,7 @@ static void sort_by_frequency(machine *m)
     score(&m->layer[2], false, INDEX, 1, -1, 0);
 }
 
-/* Causal. b = (opened − closed)/places so far; a prefix has failed if b was below 0 anywhere. */
+/* Causal. b = (opened − closed)/positions so far; a prefix has failed if b was below 0 anywhere. */
 static void brackets(machine *m)
 {
     copy(&m->layer[0], LETTER, 1, U);

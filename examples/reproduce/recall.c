@@ -1,6 +1,6 @@
 /* Associative recall with several questions, MQAR (Arora et al. 2024, "Zoology"): four pairs of a
- * key and its value, then 56 places of which four ask for a key again; the answer there is its
- * value. Keys and values are of a vocabulary of 8192. The cell of their Fig. 2 with 64 places, 4
+ * key and its value, then 56 positions of which four ask for a key again; the answer there is its
+ * value. Keys and values are of a vocabulary of 8192. The cell of their Fig. 2 with 64 positions, 4
  * pairs and width 64: two layers of attention with one head and nothing between them. Logits are
  * made where there are questions, and nowhere else. */
 #include "reproduce.h"
@@ -20,22 +20,22 @@ typedef struct batch {
 /* The gap before a question follows a power law with exponent −1; theirs has −0.99. */
 static void draw(batch *t, int symbols, uint64_t seed, uint64_t first, int count)
 {
-    memset(t->x, 0, sizeof t->x); /* places without a question: token 0 */
+    memset(t->x, 0, sizeof t->x); /* positions without a question: token 0 */
     for (int b = 0; b < count; b++) {
-        eg_dice dice = { .seed = seed, .number = first + (uint64_t)b };
+        eg_rng rng = { .seed = seed, .number = first + (uint64_t)b };
         for (int k = 0; k < PAIRS; k++) {
             bool again;
             do {
-                t->x[b][2 * k] = 1 + (int32_t)eg_roll(&dice, (uint32_t)symbols / 2 - 1);
+                t->x[b][2 * k] = 1 + (int32_t)eg_rng_below(&rng, (uint32_t)symbols / 2 - 1);
                 again = false;
                 for (int j = 0; j < k; j++) again |= t->x[b][2 * j] == t->x[b][2 * k];
             } while (again);
-            t->x[b][2 * k + 1] = symbols / 2 + (int32_t)eg_roll(&dice, (uint32_t)symbols / 2);
+            t->x[b][2 * k + 1] = symbols / 2 + (int32_t)eg_rng_below(&rng, (uint32_t)symbols / 2);
         }
         for (int k = 0; k < PAIRS; k++) {
             int place;
             do {
-                const double u = (eg_roll(&dice, 1 << 30) + 0.5) / (1 << 30);
+                const double u = (eg_rng_below(&rng, 1 << 30) + 0.5) / (1 << 30);
                 place = 2 * PAIRS + 2 * ((int)pow(L / 2 - PAIRS + 1, u) - 1);
             } while (t->x[b][place]);
             t->x[b][place] = t->x[b][2 * k];
@@ -107,7 +107,7 @@ static double run(const setting *s)
 int main(int argc, char **argv)
 {
     const study y = { .name = "recall",
-                      .published = "attention of width 64 solves MQAR with 64 places and 4 pairs",
+                      .published = "attention of width 64 solves MQAR with 64 positions and 4 pairs",
                       .source = "Arora et al. 2024, Fig. 2",
                       .measure = "share of questions right",
                       .bound = 0.99,

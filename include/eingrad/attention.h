@@ -113,7 +113,7 @@ typedef struct eg_attention_args {
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------
- * With .ranks every rank calls eg_attention with the queries, keys and values of its own places,
+ * With .ranks every rank calls eg_attention with the queries, keys and values of its own positions,
  * and gets the results of its own queries, in their order. Keys and values are passed around the
  * ring of ranks; a rank has memory for its own part and for that of one other rank. The bits depend
  * only on the length and .ranks_block: they are the same on one rank with .ranks, and equal up to
@@ -127,17 +127,17 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  *
  * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
  * or that only the query has unless .offset_letter names it; other numbers of positions than
- * eg_attention_places returns; weights, scores, functions of them, .no_softmax. */
-/* Sets places[] to the one or two ranges of positions that this rank has of a sequence of `length`.
+ * eg_attention_positions returns; weights, scores, functions of them, .no_softmax. */
+/* Sets positions[] to the one or two ranges of positions that this rank has of a sequence of `length`.
  * Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
  * model.h). */
-EG_API int eg_attention_places(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
-                               eg_span places[2]);
+EG_API int eg_attention_positions(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
+                               eg_span positions[2]);
 
-/* Returns the length of the whole sequence, of which this rank has `places` positions. All ranks
+/* Returns the length of the whole sequence, of which this rank has `positions` positions. All ranks
  * call it. −1 on every rank after an error: some rank has another number of positions than
- * eg_attention_places says. */
-EG_API int64_t eg_attention_length(eg_ranks *, int64_t places, int64_t block, bool zigzag);
+ * eg_attention_positions says. */
+EG_API int64_t eg_attention_length(eg_ranks *, int64_t positions, int64_t block, bool zigzag);
 
 /* -- masks ------------------------------------------------------------------------------------ */
 /* Converts a mask in which true means ignore, as in nn.MultiheadAttention of PyTorch, for .keep;

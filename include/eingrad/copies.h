@@ -6,16 +6,16 @@
  * bitwise equal to the result for a single tensor. An operand without copies is shared by all
  * copies. Dropout draws for copy k from seed[k], as in a context of that seed. For a tensor without
  * copies, such as data that are the same for all, it draws once from the context's seed, and all
- * copies share that draw (for separate draws make copies of equal parts by eg_copies_in). The
+ * copies share that draw (for separate draws make copies of equal parts by eg_copies_unstack). The
  * gradient with respect to a tensor with copies has copies. The gradient with respect to a tensor
  * without copies is the sum over all copies; eg_grad_each (grad.h) gives the terms of that sum.
  * eg_fill and eg_assign write to all copies. Refused: an operation on tensors of two different
  * eg_copies; reading the elements of a tensor with copies, printing, saving or exporting it
- * (eg_copies_out gives a tensor without copies that has all of them), and checking its gradient.
+ * (eg_copies_stack gives a tensor without copies that has all of them), and checking its gradient.
  *
  *     const eg_copies *s = eg_copies_open(owner, 32, NULL);
- *     eg_tensor *W = eg_copies_in(s, W32);               (32, i, o): 32 matrices (i, o)
- *     eg_tensor *y = eg_einsum("bi,io->bo", x, W);       32 products; eg_copies_out(y): (32, b, o)
+ *     eg_tensor *W = eg_copies_unstack(s, W32);               (32, i, o): 32 matrices (i, o)
+ *     eg_tensor *y = eg_einsum("bi,io->bo", x, W);       32 products; eg_copies_stack(y): (32, b, o)
  */
 #ifndef EINGRAD_COPIES_H
 #define EINGRAD_COPIES_H
@@ -37,10 +37,10 @@ EG_API eg_tensor *eg_owner_copies(eg_owner *, const eg_copies *, eg_dtype, int r
                                   const int64_t *dims);
 /* Makes the first axis of x, of size count, the copies of a tensor with the other axes: a view,
  * recorded. Refused: a first axis of another size. */
-EG_API eg_tensor *eg_copies_in(const eg_copies *, eg_tensor *x);
+EG_API eg_tensor *eg_copies_unstack(const eg_copies *, eg_tensor *x);
 /* A tensor without copies whose first axis counts the copies of x: a view, recorded. Refused: an x
  * without copies. */
-EG_API eg_tensor *eg_copies_out(eg_tensor *x);
+EG_API eg_tensor *eg_copies_stack(eg_tensor *x);
 /* Copy k alone: a view, recorded; −1 is the last. */
 EG_API eg_tensor *eg_copy_at(eg_tensor *x, int64_t k);
 

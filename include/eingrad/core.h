@@ -108,7 +108,7 @@ EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
  * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-EG_API uint64_t eg_seed_now(const eg_ctx *);  /* the seed in force */
+EG_API uint64_t eg_seed_of(const eg_ctx *);  /* the seed in force */
 EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
 /* Sets that number, so that a resumed run draws what an uninterrupted one would draw */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
@@ -179,7 +179,7 @@ EG_API eg_tensor *eg_keep(eg_tensor *x);
 EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
-EG_API eg_owner *eg_owner_beside(eg_owner *);
+EG_API eg_owner *eg_owner_sibling(eg_owner *);
 EG_API void eg_owner_close(eg_owner *); /* frees it before its scope ends; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
@@ -349,8 +349,8 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
 #endif
 EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
-/* what eg_print writes, into out, cut to `room` bytes with the 0 at its end; the whole length */
-EG_API size_t eg_format(eg_tensor *, char *out, size_t room);
+/* what eg_print writes, into out, cut to `capacity` bytes with the 0 at its end; the whole length */
+EG_API size_t eg_format(eg_tensor *, char *out, size_t capacity);
 
 /* -- values in
  * Each of these calls counts as a change of the storage, so that a gradient that still needs the

@@ -1,6 +1,6 @@
 /* eingrad/decode.h: decoding with any model that returns logits: greedy, sampling, or beam search.
  *
- *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .longest = 40,
+ *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .max_new_tokens = 40,
  *                               .end = EG_STOP, .beam = 4);
  *
  * The step function `next` gets the sequences so far and returns the logits of what follows
@@ -23,14 +23,14 @@ typedef struct eg_prefixes {
  * and popped when the logits have been read. */
 typedef eg_tensor *eg_next(void *user, const eg_prefixes *);
 
-/* p = softmax(logits) over the tokens from `least` on, and the end.
+/* p = softmax(logits) over the tokens from `min_token` on, and the end.
  * greedy  the largest logit, the first of equals
  * draws   q ∝ p^(1/temperature), of it the top_k largest, of those the fewest that have top_p
  *         together; token k from u in [0, 1), a hash of (seed, place): the same seed gives the same
  *         sequence.  Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p)
  * beam    the `beam` prefixes of largest Σ ln p; ended ones are ranked by Σ ln p / n^length_power,
  *         n their tokens with the end; a prefix is dropped once it cannot overtake the ended ones.
- *         With beam ≥ v^longest the search is exhaustive.  Wu et al. 2016, §7 */
+ *         With beam ≥ v^max_new_tokens the search is exhaustive.  Wu et al. 2016, §7 */
 typedef struct eg_decode_args {
     size_t size;
     eg_ctx *cx;
@@ -38,9 +38,9 @@ typedef struct eg_decode_args {
     void *user;
     const int32_t *prompt;
     int64_t prompts;     /* tokens of the prompt: at least 1 */
-    int64_t longest;     /* new tokens at most; needed */
+    int64_t max_new_tokens;     /* new tokens at most; needed */
     int32_t end;         /* the token that ends a sequence: none; EG_OFF: token 0 */
-    int32_t least;       /* smaller tokens are chosen only as the end: 0 */
+    int32_t min_token;       /* smaller tokens are chosen only as the end: 0 */
     double temperature;  /* of the draws, > 0. 0: greedy, or 1 if top_k or top_p is given; EG_OFF:
                           * greedy */
     int64_t top_k;       /* 0: all */
@@ -52,7 +52,7 @@ typedef struct eg_decode_args {
 typedef struct eg_sequence {
     int64_t count;
     const int32_t *tokens; /* new ones, without the end */
-    bool ended;            /* by the end token, not by `longest` */
+    bool ended;            /* by the end token, not by `max_new_tokens` */
     double log_p;          /* Σ ln p, the end's included */
     double score;          /* log_p / n^length_power */
 } eg_sequence;
@@ -60,7 +60,7 @@ typedef struct eg_decoded {
     int64_t count;               /* 1; of beam search up to `beam` */
     const eg_sequence *sequence; /* the best first */
 } eg_decoded;
-/* Lives in the open scope; NULL after an error. Refused: an empty prompt, a `longest` below 1, a
+/* Lives in the open scope; NULL after an error. Refused: an empty prompt, a `max_new_tokens` below 1, a
  * temperature that is negative or NaN, top_p outside (0, 1], beams with draws, logits of another
  * shape, with NaN or with nothing above −inf. */
 EG_API const eg_decoded *eg_decode_with(const eg_decode_args *);

@@ -28,11 +28,11 @@ EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *
  * without copies, where eg_grad would give the sum over c. If each copy is one example, these are
  * the gradients of each example:
  *
- *     tokens = eg_copies_in(b, eg_rearrange("b l -> b 1 l", tokens));
+ *     tokens = eg_copies_unstack(b, eg_rearrange("b l -> b 1 l", tokens));
  *     eg_grad_each(loss(tokens), n, parameters, gradients);           gradients: (b, …)
  *
  * Refused, in addition to what eg_grad refuses: a y without copies; an operation between y and the
- * xs that makes copies depend on each other (eg_copies_out). */
+ * xs that makes copies depend on each other (eg_copies_stack). */
 EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* -- the gradient of a sum over examples, block by block -------------------------------------- */
@@ -229,7 +229,7 @@ EG_API int eg_host_call(eg_ctx *, eg_host_function *f, const void *args, size_t 
 EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what is done */
 /* Called first by a function that must not be part of a captured step. If a step is being captured,
  * records an error that names the function `who` and returns −1; else returns 0. */
-EG_API int eg_no_capture(eg_ctx *, const char *who);
+EG_API int eg_refuse_capture(eg_ctx *, const char *who);
 
 /* -- a row: one operation
  * The address of a row is its identity; docs/operations.md shows how to write one. */
@@ -282,7 +282,7 @@ typedef struct eg_op {
      * copy of what forward() looked up. In each run eg_node_saved(y) returns this memory when
      * forward() is called. Returns NULL after an error. A member that is NULL: forward() gets what
      * was saved before it was first called */
-    void *(*settle)(eg_tensor *y);
+    void *(*snapshot)(eg_tensor *y);
     eg_takes takes;
 } eg_op;
 /* Applies the operation to the operands and returns its result; attr is copied. */

@@ -11,21 +11,21 @@ extern "C" {
 
 /* -- cache: keys and values of the positions so far, for decoding step by step
  * It has a slot for every attention of a model, filled as the model runs. Each tensor is made once,
- * with room for `room` positions. A cache has no gradients, so a run with one is refused while the
- * context records (see eg_nograd). More positions than `room` are refused. */
+ * with room for `capacity` positions. A cache has no gradients, so a run with one is refused while the
+ * context records (see eg_nograd). More positions than `capacity` are refused. */
 typedef struct eg_cache eg_cache;
 /* Lives as long as the owner; NULL after an error. Refused: a room below 1. */
-EG_API eg_cache *eg_cache_new(eg_owner *, int64_t room);
+EG_API eg_cache *eg_cache_new(eg_owner *, int64_t capacity);
 EG_API int64_t eg_cache_length(const eg_cache *); /* positions in slot 0 */
-EG_API int64_t eg_cache_room(const eg_cache *);   /* the largest number of positions */
+EG_API int64_t eg_cache_capacity(const eg_cache *);   /* the largest number of positions */
 /* Removes the positions from `length` on; a length of 0 also removes the projected keys and values
  * of a memory. Refused: a length below 0, or above eg_cache_length. */
-EG_API int eg_cache_cut(eg_cache *, int64_t length);
+EG_API int eg_cache_truncate(eg_cache *, int64_t length);
 /* Selects the beams with which a search continues: for every b below the size of index, batch b of
  * the cache becomes the old batch index[b]. The cache then has as many batches as index has
  * elements, fewer or more than before. Refused: an index that is empty or has several axes, numbers
  * that are not a batch, a cache of a layout without a batch. */
-EG_API int eg_cache_pick(eg_cache *, eg_tensor *index);
+EG_API int eg_cache_select(eg_cache *, eg_tensor *index);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
  *                      θ = (i + offset)/factor · base^(−2k/d), k the pair's number
@@ -146,7 +146,7 @@ typedef struct eg_mha {
     double rotary, rotary_factor;
     int64_t rotary_width;
     eg_tensor *rotary_frequencies; /* NULL: from the base */
-    bool turned, interleaved;      /* turned: there are rotary positions */
+    bool has_rotary, interleaved;      /* has_rotary: there are rotary positions */
     bool zero_attn, no_softmax;
     const char *where, *score;
     eg_given with[8];
@@ -229,7 +229,7 @@ typedef struct eg_mha_args {
 typedef struct eg_packed {
     eg_tensor
         *lengths;    /* (b) i32 or i64, whose sum is at most p; NULL: the operand is not packed */
-    int64_t longest; /* l ≥ each of them */
+    int64_t max_length; /* l ≥ each of them */
 } eg_packed;
 typedef struct eg_mha_run_args {
     size_t size;

@@ -137,8 +137,8 @@ typedef struct eg_transformer_run_args {
      * and not attended to, and the result there is 0. Masks and scores still refer to (b h i j).
      * Refused together with .cache and .ranks; NULL: all positions are computed */
     eg_tensor *lengths;
-    int64_t places;      /* with .lengths: the number of packed positions, at least the sum of the
-                          * lengths. 0: eg_packed_places(lengths), or b·l if that is less, which a
+    int64_t packed_length;      /* with .lengths: the number of packed positions, at least the sum of the
+                          * lengths. 0: eg_packed_length(lengths), or b·l if that is less, which a
                           * captured step refuses */
     eg_masked positions; /* {"bi", t}: rotary positions, as eg_mha_run's */
     eg_cache *cache;     /* index holds the next tokens only; keep's j counts from the first */
@@ -205,7 +205,7 @@ typedef struct eg_seq2seq_run_args {
     eg_given with[8];                    /* what these six read */
     eg_masked source_keep, keep;         /* {"bj", pad} each: of the source, of the target */
     eg_tensor *source_lengths, *lengths; /* as eg_transformer_run's .lengths: of the source, … */
-    int64_t source_places, places;       /* … and .places */
+    int64_t packed_source_length, packed_length;       /* … and .packed_length */
     eg_tensor *gain;            /* (layers + 2 decoder_layers, h): factors of the heads of the
                                  * encoder, then of self and cross attention of each decoder
                                  * layer; NULL: 1 */
@@ -222,7 +222,7 @@ typedef struct eg_seq2seq_decode_args {
     eg_given with[8];
     eg_masked memory_keep, keep;
     eg_tensor *memory_lengths, *lengths; /* as those of a run; refused beside .cache */
-    int64_t memory_places, places;
+    int64_t packed_memory_length, packed_length;
     eg_cache *cache; /* NULL: none; else target holds the next tokens only, and the memory is
                       * projected at the first step only */
     eg_tensor *gain; /* as that of a run; the encoder's rows are not read */

@@ -39,7 +39,7 @@ typedef struct eg_batch {
     /* the whole batch, of which this one is the rows eg_block_range, in memory that stays valid: a
      * captured block (eg_captured_blocks_open) reads its elements from there in each run; NULL:
      * this batch cannot be captured */
-    const struct eg_batch *whole;
+    const struct eg_batch *full_batch;
 } eg_batch;
 /* The members of a batch as tensors (b l) of i32, made in the given context, which may be that of a
  * block (eg_step_over). */
@@ -50,13 +50,13 @@ EG_API eg_tensor *eg_batch_source(eg_ctx *, const eg_batch *); /* refused if the
  * not set. */
 EG_API eg_masked eg_batch_keep(eg_ctx *, const eg_batch *);
 EG_API eg_masked eg_batch_source_keep(eg_ctx *, const eg_batch *);
-/* The .lengths and .places of eg_transformer_run …: the lengths (b) of i64, and the number of
+/* The .lengths and .packed_length of eg_transformer_run …: the lengths (b) of i64, and the number of
  * packed positions: Σ lengths rounded up to a multiple of EG_PACK_ROUND, or rows · length if that
  * is less. NULL and 0 (not packed) if no row is shorter, or while an answer is decoded. */
 EG_API eg_tensor *eg_batch_lengths(eg_ctx *, const eg_batch *);
 EG_API eg_tensor *eg_batch_source_lengths(eg_ctx *, const eg_batch *);
-EG_API int64_t eg_batch_places(const eg_batch *);
-EG_API int64_t eg_batch_source_places(const eg_batch *);
+EG_API int64_t eg_batch_packed_length(const eg_batch *);
+EG_API int64_t eg_batch_packed_source_length(const eg_batch *);
 /* The number of targets that count. */
 EG_API int64_t eg_batch_counted(const eg_batch *);
 /* Σ of −ln p over the targets that count, of logits (b l v), with label smoothing ε in [0, 1). The
@@ -111,10 +111,10 @@ EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_s
 /* -- saving and resuming a custom loop -------------------------------------------------------- */
 /* Saves the parameters, the optimiser's state and how many random numbers the context has drawn, as
  * one safetensors file. A run that continues from it in a context of the same seed is bitwise equal
- * to an uninterrupted one. If the optimiser is divided (eg_opt_divide), all ranks call this, and
+ * to an uninterrupted one. If the optimiser is divided (eg_opt_shard), all ranks call this, and
  * rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
-/* Reads a file of eg_opt_save; call it before eg_opt_divide. Returns the number of steps that are
+/* Reads a file of eg_opt_save; call it before eg_opt_shard. Returns the number of steps that are
  * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
  * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
  * another optimiser; counts, a learning rate or moments that no run has. */
@@ -147,13 +147,13 @@ struct eg_network {
     /* Names of the network's parts, in the order of batch->weights and batch->gain; each part has
      * `layers` attentions of `heads` heads. With .source a part is "encoder", "decoder" or "cross",
      * which says what its rows and columns are. {0}: the network gives no attention weights, and
-     * eg_trainer_look, _saturation and _heads_off are refused. */
+     * eg_trainer_attention_weights, _saturation and _heads_off are refused. */
     const char *part[EG_NETWORK_PARTS];
     /* Writes the options in .user on which results depend as a text, "kv_heads 2, cap 30", and
      * returns its length as snprintf does. A checkpoint stores the text, and is refused for a
      * network whose text differs. NULL: no text. */
-    int (*config)(const eg_trainer_args *, char *out, size_t room);
-    /* true: the operations of logits depend only on the batch's sizes (including eg_batch_places)
+    int (*config)(const eg_trainer_args *, char *out, size_t capacity);
+    /* true: the operations of logits depend only on the batch's sizes (including eg_batch_packed_length)
      * and on whether .keep, .source_keep and .gain are set, and logits reads elements only through
      * eg_batch_tokens, _source, _keep, _lengths, _source_keep and _source_lengths. Then the blocks
      * of a step are captured (eg_captured_blocks_open). */

@@ -33,7 +33,7 @@ typedef struct eg_params_args {
                                      * sizes: another parameter is refused before it takes memory.
                                      * It must stay open until eg_params_read has read it */
     const char *path;               /* of that file, for messages */
-    bool undrawn;                   /* no random initial values, 0 instead: saves time where the
+    bool zero_init;                   /* no random initial values, 0 instead: saves time where the
                                      * values are read from a file next */
     int64_t copies;        /* S ≥ 1: every parameter has S copies (copies.h), and so has every
                             * result computed from it: S models in one run, each with the same bits
@@ -230,7 +230,7 @@ typedef struct eg_positions_run_args {
     int64_t offset; /* the position of the first: 0 */
     /* (l) integers: the position of each element of the sequence, refused together with an offset;
      * NULL: offset, offset + 1 … */
-    eg_tensor *places;
+    eg_tensor *position_ids;
 } eg_positions_run_args;
 /* Adds "P" (l m), unless .sinusoid */
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);

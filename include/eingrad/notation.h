@@ -65,12 +65,12 @@ EG_API const eg_spec *eg_spec_parse(eg_ctx *, const char *who, const char *text)
 EG_API const eg_spec *eg_spec_bind(const eg_spec *, int count, eg_tensor *const *xs);
 /* The number of the first item of a term that has this index; −1: none. term = terms: the
  * output. */
-EG_API int eg_spec_place(const eg_spec *, int term, const char *name);
+EG_API int eg_spec_find_item(const eg_spec *, int term, const char *name);
 /* The axis of the operand that has this index; −1: none. */
 EG_API int eg_spec_axis(const eg_spec *, int term, const char *name);
 
 /* One term as a spec of its own. */
-EG_API const eg_spec *eg_spec_pick(const eg_spec *, int term);
+EG_API const eg_spec *eg_spec_of_term(const eg_spec *, int term);
 /* The items of a term as text, as .keep, .weights_axes and eg_spec_insert take them. */
 EG_API const char *eg_spec_items(const eg_spec *, int term);
 /* Items as a spec of one term, in letters or names as the other spec is. */
@@ -91,7 +91,7 @@ EG_API const eg_spec *eg_spec_bracket(const eg_spec *, int term, int count,
                                       const char *const *names);
 /* A letter that the spec does not have: the first of `wish` if it is unused. For a spec in names:
  * `wish`, if necessary with a number appended. */
-EG_API const char *eg_spec_fresh(const eg_spec *, const char *wish);
+EG_API const char *eg_spec_unused(const eg_spec *, const char *wish);
 /* Records an error with a caret under an item of a term (−1: under all of the term); returns the
  * poison tensor. */
 EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, const char *format,
@@ -103,15 +103,15 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
 typedef struct eg_formula {
     const char *text;
     bool score;  /* made by eg_formula_score                                    */
-    bool truth;  /* true or false, or an element of a tensor; else a number     */
+    bool condition;  /* true or false, or an element of a tensor; else a number     */
     int indices; /* names that occur, as i or as |i|, in order of appearance */
     const char *const *index;
     int tensors; /* names that occur before brackets, in order of appearance */
     const char *const *tensor;
     eg_ctx *cx;
     const char *who;
-    int places; /* where they stand, for eg_formula_replace                     */
-    const struct eg__formula_place *place;
+    int occurrences; /* where they stand, for eg_formula_replace                     */
+    const struct eg__formula_occurrence *place;
 } eg_formula;
 EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
 /* Reads a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
@@ -121,7 +121,7 @@ typedef struct eg_formula_args {
     size_t size;
     const char *who, *text;
     bool score; /* a score, as eg_formula_score reads it; else a predicate */
-    bool whole; /* the text is complete: a predicate has to be a condition, and a score a number */
+    bool complete; /* the text is complete: a predicate has to be a condition, and a score a number */
     /* the known indices, separated by blanks: "b h i j"; NULL: any name is an index */
     const char *indices;
     const eg_given *with; /* the known tensors, up to a NULL name; NULL: any name is a tensor */

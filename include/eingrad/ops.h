@@ -359,12 +359,12 @@ EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
  * within each sequence. Each is the gradient of the other. (The pack of einops joins tensors of
  * different shapes: eg_concat.) Refused: a length below 0 or above l; Σ t above p. As
  * pad_packed_sequence of PyTorch, or the "unpadding" of Portes et al. 2023 (MosaicBERT) */
-EG_API eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places /* p */);
-EG_API eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places /* l */);
+EG_API eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t packed_length /* p */);
+EG_API eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t length /* l */);
 /* Σ t, rounded up to a multiple of 16 so that few different shapes occur: the p of eg_pack. It
  * reads the lengths, so a captured step refuses it. −1 after an error */
 enum { EG_PACK_ROUND = 16 };
-EG_API int64_t eg_packed_places(eg_tensor *lengths);
+EG_API int64_t eg_packed_length(eg_tensor *lengths);
 /* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
                          double value);

@@ -55,7 +55,7 @@ typedef struct eg_ranks_open_args {
 EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
 /* Closes the group on this rank; NULL is allowed. Call it before the end of the scope in which the
  * group was opened. If a process that MPI started exits without this call, or with an error that
- * was not shared by eg_ranks_meet, mpirun ends the other ranks with a message. */
+ * was not shared by eg_ranks_barrier, mpirun ends the other ranks with a message. */
 EG_API void eg_ranks_close(eg_ranks *);
 /* Returns how many processes the launcher has started, by its environment variables, and in *rank
  * (may be NULL) which of them this one is. It needs no group, so a program can print a message on
@@ -75,7 +75,7 @@ EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all
 /* Returns 0 if no rank has an error; else −1, and every rank then has one: its own, or that of the
  * first rank that has one, as "rank 2: …". This is the only function that works after an error:
  * call it after work that may fail on one rank, before the next exchange. */
-EG_API int eg_ranks_meet(eg_ranks *);
+EG_API int eg_ranks_barrier(eg_ranks *);
 /* Compares a value, of at most 127 bytes, on all ranks. If it is not the same, every rank records
  * an error: "ranks: the data of rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the
  * data". */

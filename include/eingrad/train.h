@@ -124,7 +124,7 @@ typedef struct eg_step_over_args {
     int leaves;       /* groups of consecutive blocks, whose gradients are added in pairs: 16 */
     bool serial;      /* loss is called by one thread; operations inside it use all threads */
     /* the ranks among which leaves are divided (eg_ranks_grad_over); all make the same step. NULL:
-     * those of eg_opt_divide, else only this process */
+     * those of eg_opt_shard, else only this process */
     eg_ranks *ranks;
     double *mean;     /* out: Σ losses/Σ counts; may be NULL */
     int64_t *counted; /* out: Σ counts; may be NULL */
@@ -141,13 +141,13 @@ typedef struct eg_opt_report {
     double norm;           /* of the last step's gradient, by norm_type, before clip_norm */
     double lr;             /* of the next step */
 } eg_opt_report;
-EG_API eg_opt_report eg_opt_now(const eg_opt *); /* a report of the steps so far */
+EG_API eg_opt_report eg_opt_report_of(const eg_opt *); /* a report of the steps so far */
 /* ‖g‖₂ of parameter k in the last step, before clip_norm; 0 before the first; NaN past the end. */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 /* Sets lr from the next step on; the schedule's factor still applies. */
 EG_API int eg_opt_set_lr(eg_opt *, double lr);
 /* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the
- * optimiser of all copies eg_opt_now reports copy 0, and eg_opt_set_lr sets all rates. */
+ * optimiser of all copies eg_opt_report_of reports copy 0, and eg_opt_set_lr sets all rates. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
 /* The k-th tensor of the optimiser's state, to be saved with the parameters: "opt.counts",
  * "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
@@ -159,22 +159,22 @@ EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
  * then has one axis with the elements of the range. NULL instead of a group: all ranks get complete
  * moments again; call it before the group is closed. Refused: ranks whose parameters or moments
  * differ; a group of another context. */
-EG_API int eg_opt_divide(eg_opt *, eg_ranks *);
+EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
-EG_API eg_tensor *eg_opt_whole(eg_opt *, int k);
+EG_API eg_tensor *eg_opt_gather_state(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
 /* Tokens: padding, the separator of input and output, the end of an output; symbols are numbered
  * from EG_FIRST. An example has at most EG_LONGEST symbols a side. */
 enum { EG_LONGEST = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };
-typedef struct eg_dice {
+typedef struct eg_rng {
     uint64_t seed;   /* of the run */
     uint64_t number; /* of the example */
     uint64_t count;  /* draws made for the example: 0 */
-} eg_dice;
+} eg_rng;
 /* A random integer in [0, below), uniform: a hash of (seed, number, count++). */
-EG_API uint32_t eg_roll(eg_dice *, uint32_t below);
+EG_API uint32_t eg_rng_below(eg_rng *, uint32_t below);
 typedef struct eg_example {
     int inputs, outputs; /* how many tokens each side has */
     int32_t input[EG_LONGEST], output[EG_LONGEST];
@@ -186,8 +186,8 @@ typedef struct eg_task {
     int longest_input, longest_output;     /* symbols of an example: 1 … EG_LONGEST */
     bool decoder;                          /* default model: a decoder over input SEP output;
                                             * false: an encoder */
-    bool asks;                             /* the input ends with a question: no SEP follows */
-    void (*make)(eg_dice *, eg_example *); /* an example, in numbers of `symbols` */
+    bool no_separator;                             /* the input ends with a question: no SEP follows */
+    void (*make)(eg_rng *, eg_example *); /* an example, in numbers of `symbols` */
     double lr;                             /* defaults of a trainer: 0 for the general ones */
     int64_t warmup, steps;
 } eg_task;
@@ -294,18 +294,18 @@ typedef struct eg_progress {
     int64_t step, steps;  /* done, planned */
     double loss;          /* of this step's batch: mean of −ln p a token */
     double accuracy;      /* of this batch: share of right tokens */
-    double whole;         /* of this batch: share of sequences without a wrong token */
+    double sequence_accuracy;         /* of this batch: share of sequences without a wrong token */
     double exact;         /* share of exact test sequences when last evaluated; −1: not yet */
-    double held;          /* mean held-out loss a token when last evaluated; −1: not yet */
-    double best;          /* the smallest of those losses; −1: not yet */
+    double held_out_loss;          /* mean held-out loss a token when last evaluated; −1: not yet */
+    double best_loss;          /* the smallest of those losses; −1: not yet */
     int64_t best_step;    /* and its step */
-    double rate;          /* tokens a second in this step */
+    double tokens_per_second;          /* tokens a second in this step */
     double seconds;       /* of training since making or loading */
     double lr;            /* learning rate of this step */
     double norm;          /* of this step's gradient, before clipping */
     int64_t clipped;      /* steps in which clip_norm changed the gradient */
-    double longest;       /* largest norm so far */
-    int64_t longest_step; /* and its step */
+    double largest_norm;       /* largest norm so far */
+    int64_t largest_norm_step; /* and its step */
     bool stopped;         /* by early_stop */
 } eg_progress;
 typedef struct eg_score {
@@ -316,17 +316,17 @@ typedef struct eg_score {
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 /* Divides among ranks the leaves of each later step and the blocks of each evaluation. All ranks
  * have made or loaded the same trainer and call the same functions of it in the same order; results
- * are bitwise equal to those of one process. The optimiser is divided too (eg_opt_divide). Only
+ * are bitwise equal to those of one process. The optimiser is divided too (eg_opt_shard). Only
  * rank 0 writes checkpoints, for which the others send their moments: all ranks call
  * eg_trainer_save, except in `watch`, where it is enough that rank 0 calls it. The result of rank
  * 0's `watch` applies to all ranks. NULL: not divided. Refused: ranks whose options, data or
  * parameters differ, by name; a group of another context. */
-EG_API int eg_trainer_divide(eg_trainer *, eg_ranks *);
+EG_API int eg_trainer_distribute(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
  * what eg_step refuses. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 /* The progress after the last step, with the learning rate of the next one. */
-EG_API eg_progress eg_trainer_now(const eg_trainer *);
+EG_API eg_progress eg_trainer_progress(const eg_trainer *);
 /* Scores greedy decoding of up to 1000 test sequences (of a text 65536 symbols), in blocks */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
@@ -361,10 +361,10 @@ EG_API const char *eg_trainer_generate_with(const eg_generate_args *);
  * rows and columns (valid until the next call). A decoder's sequence is input SEP its own answer.
  * part: "encoder", "decoder" or "cross"; NULL: the only one of the model, of seq2seq "cross", whose
  * rows are the symbols that are written and whose columns are those of the input. */
-EG_API eg_tensor *eg_trainer_look(eg_trainer *, const char *input, const char *part,
+EG_API eg_tensor *eg_trainer_attention_weights(eg_trainer *, const char *input, const char *part,
                                   const char *const **rows, const char *const **columns);
 /* The same where rows and columns are one sequence; not of seq2seq. */
-EG_API eg_tensor *eg_trainer_attend(eg_trainer *, const char *input, const char *const **tokens);
+EG_API eg_tensor *eg_trainer_self_attention_weights(eg_trainer *, const char *input, const char *const **tokens);
 /* largest[attention · heads + head] = the mean over queries of the largest weight of that head, on
  * the first test batch, without padding and without queries that have no allowed key. A head with a
  * value near 1 is saturated: the gradient of its scores is almost 0. */

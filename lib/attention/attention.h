@@ -205,7 +205,7 @@ typedef struct eg_tile_ops {
     void (*apply_dropout)(int64_t n, void *x, const uint8_t *kept, double factor);
     /* kept ? x factor : 0 */
     void (*zero_nonfinite)(int64_t n, void *x); /* x is finite ? x : 0 */
-    /* Σ x y: elements whose places are equal modulo 16 are summed in order, then these sums in
+    /* Σ x y: elements whose positions are equal modulo 16 are summed in order, then these sums in
      * halves, whatever the strides */
     double (*dot)(int64_t n, const void *x, int64_t x_step, const void *y, int64_t y_step);
     /* inv_sum = 1/row_sum, or 0 where row_sum is 0; returns the number of these zeros */
@@ -299,7 +299,7 @@ typedef struct eg_stretch {
  * for depth.count + 1 runs. */
 void eg__flash_pack(const eg_flash *, int w, eg_stretch rows, eg_stretch depth, int at,
                     const char *base, char *dst, eg_run *runs);
-/* Writes the lanes of one panel, tile[column][wide], to their places in array `at`. */
+/* Writes the lanes of one panel, tile[column][wide], to their positions in array `at`. */
 void eg__flash_unpack(const eg_flash *, eg_stretch lanes, eg_stretch columns, int at,
                       const char *tile, char *base);
 

@@ -138,7 +138,7 @@ static bool short_enough(const eg_bound *b)
     return true;
 }
 
-/* Sets the order in which the axes of the weights are given to the caller, as places in r->score:
+/* Sets the order in which the axes of the weights are given to the caller, as positions in r->score:
  * the order of .weights_axes (term `names`), or if names < 0 that of the output, with the keys
  * last. False after an error. */
 static bool weights_order(const roles *r, int names, int *order)

@@ -244,7 +244,7 @@ static const eg_op masked_op = {
     .jvp = masked_jvp,
     .forward_c128 = masked_forward,
 };
-const eg_op *const eg__masked_rows[] = { &masked_op, NULL };
+const eg_op *const eg__masked_ops[] = { &masked_op, NULL };
 static eg_tensor *masked_apply(const masked *a, int masks, eg_tensor *const *mask, eg_tensor *u,
                                eg_tensor *v)
 {

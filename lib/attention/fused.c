@@ -529,7 +529,7 @@ static const eg_op attention_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-const eg_op *const eg__flash_rows[] = { &attention_op, &gradient_op, NULL };
+const eg_op *const eg__flash_ops[] = { &attention_op, &gradient_op, NULL };
 
 /* -- which form: by sizes alone --------------------------------------------------------------- */
 /* With fewer queries and keys than this the weights fit the caches, and tiles are mostly

@@ -1,6 +1,6 @@
 /* fused_backward_of.h: part of fused_backward.c, for one type T. */
 
-/* Writes D = g·y of queries [from, to) to their places in out. */
+/* Writes D = g·y of queries [from, to) to their positions in out. */
 static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
                         char *out)
 {

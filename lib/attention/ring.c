@@ -16,7 +16,7 @@ static bool ring_refuse(eg_ctx *cx, eg_code code, const char *sentence)
 }
 static bool ring_in(const eg_spec *s, int term, const char *name)
 {
-    return eg_spec_place(s, term, name) >= 0;
+    return eg_spec_find_item(s, term, name) >= 0;
 }
 /* Returns the one index that all terms of `in` have and none of `out` (bit sets of q, k, v, y). If
  * there are several, it must be `wish`. NULL after an error. */
@@ -70,22 +70,22 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
     return !eg_error(cx) && eg__where_before(cx, who, o->offset);
 }
 
-int eg_attention_places(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,
-                        eg_span places[2])
+int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,
+                        eg_span positions[2])
 {
     if (!block) block = BLOCK;
-    places[0] = places[1] = (eg_span){ 0, 0 };
+    positions[0] = positions[1] = (eg_span){ 0, 0 };
     if (length < 0 || block < 0) return 0;
     const int n = eg__ring_runs((length + block - 1) / block, eg_ranks_rank(ranks),
-                                eg_ranks_count(ranks), zigzag, places);
+                                eg_ranks_count(ranks), zigzag, positions);
     for (int k = 0; k < n; k++)
-        places[k] = (eg_span){ eg__min64(places[k].from * block, length),
-                               eg__min64(places[k].to * block, length) };
+        positions[k] = (eg_span){ eg__min64(positions[k].from * block, length),
+                               eg__min64(positions[k].to * block, length) };
     return n;
 }
 
-/* Rank k says that it has all[stride k] places. Returns the length of the whole sequence. Returns
- * −1, with the same error on all ranks, if a rank has not the places that eg_attention_places gives
+/* Rank k says that it has all[stride k] positions. Returns the length of the whole sequence. Returns
+ * −1, with the same error on all ranks, if a rank has not the positions that eg_attention_positions gives
  * it. */
 static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t block, bool zigzag,
                            const char *letter)
@@ -101,38 +101,38 @@ static int64_t ring_length(eg_ranks *r, const int64_t *all, int stride, int64_t 
             want += eg__min64(run[n].to * block, length) - eg__min64(run[n].from * block, length);
         if (want == all[stride * k]) continue;
         eg_fail_as(eg_ranks_context(r), EG_ERROR_SHAPE,
-                   "%s: .ranks: rank %d has %lld place%s%s%s%s, but of %lld in all, in blocks of "
-                   "%lld, %lld are its own (eg_attention_places)",
+                   "%s: .ranks: rank %d has %lld position%s%s%s%s, but of %lld in all, in blocks of "
+                   "%lld, %lld are its own (eg_attention_positions)",
                    who, k, (long long)all[stride * k], all[stride * k] == 1 ? "" : "s",
                    letter ? " of index '" : "", letter ? letter : "", letter ? "'" : "",
                    (long long)length, (long long)block, (long long)want);
-        eg_ranks_meet(r);
+        eg_ranks_barrier(r);
         return -1;
     }
     return length;
 }
-int64_t eg_attention_length(eg_ranks *r, int64_t places, int64_t block, bool zigzag)
+int64_t eg_attention_length(eg_ranks *r, int64_t positions, int64_t block, bool zigzag)
 {
     eg_ctx *cx = eg_ranks_context(r);
-    if (!r) return places;
+    if (!r) return positions;
     const eg_mark m = eg_push(cx);
     int64_t *all = eg__alloc(cx, (size_t)eg_ranks_count(r) * sizeof *all), length = -1;
-    if (places < 0 || block < 0)
+    if (positions < 0 || block < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks: %s is %lld", who,
-                   places < 0 ? "the number of places" : ".ranks_block",
-                   (long long)(places < 0 ? places : block));
-    if (!eg_ranks_meet(r) && !eg_ranks_gather(r, &places, sizeof places, all))
+                   positions < 0 ? "the number of positions" : ".ranks_block",
+                   (long long)(positions < 0 ? positions : block));
+    if (!eg_ranks_barrier(r) && !eg_ranks_gather(r, &positions, sizeof positions, all))
         length = ring_length(r, all, 1, block ? block : BLOCK, zigzag, NULL);
     eg_pop(cx, m);
     return length;
 }
-/* Gathers the number of places of each rank and sets the lengths of queries and keys. All ranks
+/* Gathers the number of positions of each rank and sets the lengths of queries and keys. All ranks
  * come to the same verdict; false after an error. */
 static bool ring_lengths(eg_ctx *cx, eg_ring *r)
 {
     const int64_t mine[2] = { r->dims[0][r->axis[0]], r->dims[1][r->axis[1]] };
     int64_t *all = eg__alloc(cx, (size_t)eg_ranks_count(r->ranks) * sizeof mine);
-    if (eg_ranks_meet(r->ranks) || !all || eg_ranks_gather(r->ranks, mine, sizeof mine, all))
+    if (eg_ranks_barrier(r->ranks) || !all || eg_ranks_gather(r->ranks, mine, sizeof mine, all))
         return false;
     eg_ring_side *side[] = { &r->query, &r->key };
     for (int t = 0; t < 2; t++) {
@@ -482,7 +482,7 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         r->o.lse = NULL, r->o.empty = NULL, r->o.weights_axes = NULL;
         good = ring_bind(cx, r, x);
     }
-    if (eg_ranks_meet(o->ranks) || !good || !ring_lengths(cx, r)) return eg__poison(cx);
+    if (eg_ranks_barrier(o->ranks) || !good || !ring_lengths(cx, r)) return eg__poison(cx);
     if (eg_option(o->dropout, 0) > 0 && cx->training)
         cx->draw += (uint64_t)(r->query.blocks * r->key.blocks);
     eg_tensor *all = eg_apply(&ring_op, &r, sizeof r, r->operands, x), *y = ring_view(r, all, 0),

@@ -62,7 +62,7 @@ typedef struct eg_ring_results {
 bool eg__ring_backward(const eg_ring *, eg_tensor *const *x, const eg_ring_results *,
                        void *const *dx);
 /* Adds a sink: y and lse become those with one more key, of the score z and the value 0. A sink
- * that has the query's index is given for this rank's places; any other sink is the same on every
+ * that has the query's index is given for this rank's positions; any other sink is the same on every
  * rank, and so is its gradient. infinite: the number of scores of ∞ in each row, or NULL. False
  * after an error. */
 bool eg__ring_add_sink(eg_ctx *, const eg_ring *, const eg_masked *sink, eg_tensor *infinite,

@@ -123,9 +123,9 @@ static int nodes_of(const eg_ring *r, int rank, eg_span *node)
         }
     return n;
 }
-static size_t slope_bytes(const slopes *s, int64_t places)
+static size_t slope_bytes(const slopes *s, int64_t positions)
 {
-    return (s->each[0] + s->each[1]) * (size_t)places;
+    return (s->each[0] + s->each[1]) * (size_t)positions;
 }
 /* Packs dk and dv of another rank's keys for sending: a flag for each subtree, 1 if it has a sum,
  * and the sums (`to` NULL: the flags alone). Returns the bytes of the sums. */
@@ -210,7 +210,7 @@ static bool ring_backward_turn(void *user, int turn, eg_tensor *const *kv,
     eg_partials *dkv = turn ? eg__partials_new(w, n, w->r->query.blocks) : s->dkv;
     bool good = dkv != NULL;
     for (int b = 0; good && b < n; b++) good = backward_block(s, kv, &keys[b], &dkv[b]);
-    if (eg_ranks_meet(w->r->ranks)) return false;
+    if (eg_ranks_barrier(w->r->ranks)) return false;
     return good && (!turn || slopes_exchange(s, turn, keys, n, dkv));
 }
 
@@ -249,7 +249,7 @@ static bool backward_extras(slopes *s, void *const *dx)
             to += (size_t)eg_size(p->x[e]) * w->width;
         }
     }
-    if (eg_ranks_meet(r->ranks) || !good || eg_ranks_gather(r->ranks, mine, row, rows))
+    if (eg_ranks_barrier(r->ranks) || !good || eg_ranks_gather(r->ranks, mine, row, rows))
         return false;
     for (int rank = 0; rank < ranks && good; rank++)
         for (int k = 0, n = nodes_of(r, rank, node); good && k < n; k++) {

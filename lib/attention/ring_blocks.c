@@ -14,11 +14,11 @@ int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run
     run[1] = (eg_span){ blocks * (n - 1 - k) / n, blocks * (n - k) / n };
     return 2;
 }
-static eg_span places_of(const eg_ring *r, const eg_ring_side *s, int64_t block)
+static eg_span positions_of(const eg_ring *r, const eg_ring_side *s, int64_t block)
 {
     return (eg_span){ block * r->block, eg__min64((block + 1) * r->block, s->length) };
 }
-/* Lists the blocks of a rank, unless out is NULL; returns how many places they have. */
+/* Lists the blocks of a rank, unless out is NULL; returns how many positions they have. */
 static int64_t local_blocks(const eg_ring *r, const eg_ring_side *s, int rank, eg_ring_block *out,
                             int *n)
 {
@@ -28,7 +28,7 @@ static int64_t local_blocks(const eg_ring *r, const eg_ring_side *s, int rank, e
     *n = 0;
     for (int k = 0; k < runs; k++)
         for (int64_t b = run[k].from; b < run[k].to; b++) {
-            const eg_span p = places_of(r, s, b);
+            const eg_span p = positions_of(r, s, b);
             if (out) out[*n] = (eg_ring_block){ b, at, p.to - p.from };
             at += p.to - p.from;
             ++*n;
@@ -43,7 +43,7 @@ eg_ring_block *eg__ring_blocks(eg_ring_walk *w, const eg_ring_side *s, int rank,
     return b;
 }
 
-int64_t eg__ring_places(const eg_ring_walk *w, int rank)
+int64_t eg__ring_positions(const eg_ring_walk *w, int rank)
 {
     int n;
     return local_blocks(w->r, &w->r->key, rank, NULL, &n);
@@ -131,7 +131,7 @@ bool eg__ring_pair(eg_ring_walk *w, eg_tensor *const *xs, int64_t i, int64_t j, 
 void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs)
 {
     const eg_ring *r = w->r;
-    const eg_span a = places_of(r, &r->query, i), b = places_of(r, &r->key, j);
+    const eg_span a = positions_of(r, &r->query, i), b = positions_of(r, &r->key, j);
     for (int k = EG_RING_KEEP; k < EG_RING_OPERANDS; k++) xs[k] = w->x[k];
     if (xs[EG_RING_KEEP]) xs[EG_RING_KEEP] = cut(xs[EG_RING_KEEP], r->keep_axis, a, b);
     if (xs[EG_RING_BIAS]) xs[EG_RING_BIAS] = cut(xs[EG_RING_BIAS], r->bias_axis, a, b);

@@ -21,10 +21,10 @@ static const eg_ring_side *part_side(const part_of *p)
 {
     return p->key ? &p->r->key : &p->r->query;
 }
-/* Copies block b between the tensor of its rank, which has `places` places, and the whole
+/* Copies block b between the tensor of its rank, which has `positions` positions, and the whole
  * tensor. */
 static void part_copy(const part_of *p, const int64_t *dims, int rank, const eg_ring_block *b,
-                      int64_t places, char *part, char *whole, bool to_whole)
+                      int64_t positions, char *part, char *whole, bool to_whole)
 {
     const eg_ring_side *s = part_side(p);
     const size_t width = p->r->dtype == EG_F64 ? 8 : 4;
@@ -32,7 +32,7 @@ static void part_copy(const part_of *p, const int64_t *dims, int rank, const eg_
     for (int a = 0; a < p->axis; a++) outer *= dims[a];
     for (int a = p->axis + 1; a < rank; a++) inner *= dims[a];
     for (int64_t k = 0; k < outer; k++) {
-        char *x = part + (size_t)((k * places + b->at) * inner) * width,
+        char *x = part + (size_t)((k * positions + b->at) * inner) * width,
              *y = whole + (size_t)((k * s->length + b->block * p->r->block) * inner) * width;
         memcpy(to_whole ? y : x, to_whole ? x : y, (size_t)(b->count * inner) * width);
     }
@@ -45,13 +45,13 @@ static bool part_shape(eg_tensor *y, int64_t size)
     dims[part_attr(y)->axis] = size;
     return eg_result(y, eg_type(x), eg_rank(x), dims);
 }
-/* Returns the blocks of a rank, and sets how many places they have; NULL after an error. */
-static eg_ring_block *part_blocks(const eg_tensor *y, int rank, int *n, int64_t *places)
+/* Returns the blocks of a rank, and sets how many positions they have; NULL after an error. */
+static eg_ring_block *part_blocks(const eg_tensor *y, int rank, int *n, int64_t *positions)
 {
     const part_of *p = part_attr(y);
     eg_ring_walk w = { .r = p->r, .cx = y->cx };
     eg_ring_block *b = eg__ring_blocks(&w, part_side(p), rank, n);
-    *places = b && *n ? b[*n - 1].at + b[*n - 1].count : 0;
+    *positions = b && *n ? b[*n - 1].at + b[*n - 1].count : 0;
     return b;
 }
 
@@ -59,7 +59,7 @@ static bool ring_whole_shape(eg_tensor *y)
 {
     return part_shape(y, part_side(part_attr(y))->length);
 }
-/* Gathers the places of all ranks, each padded to the most that one has. */
+/* Gathers the positions of all ranks, each padded to the most that one has. */
 static bool ring_whole_forward(eg_tensor *y)
 {
     const part_of *p = part_attr(y);
@@ -69,21 +69,21 @@ static bool ring_whole_forward(eg_tensor *y)
                  place = length ? (size_t)eg_size(y) / length * width : 0;
     eg_ring_walk w = { .r = p->r, .cx = y->cx, .width = width };
     const eg_mark m = eg_push(y->cx);
-    int64_t places, most = 0;
+    int64_t positions, most = 0;
     int n = 0;
     bool good = true;
     for (int k = 0; k < ranks && good; k++) {
-        good = part_blocks(y, k, &n, &places) != NULL;
-        most = places > most ? places : most;
+        good = part_blocks(y, k, &n, &positions) != NULL;
+        most = positions > most ? positions : most;
     }
     const size_t row = (size_t)most * place;
     char *mine = eg__alloc(y->cx, row + 1), *all = eg__alloc(y->cx, row * (size_t)ranks + 1);
     if (mine && all) eg__ring_copy(&w, mine, eg_operand(y, 0));
-    good = !eg_ranks_meet(p->r->ranks) && good && !eg_ranks_gather(p->r->ranks, mine, row, all);
+    good = !eg_ranks_barrier(p->r->ranks) && good && !eg_ranks_gather(p->r->ranks, mine, row, all);
     for (int k = 0; k < ranks && good; k++) {
-        const eg_ring_block *b = part_blocks(y, k, &n, &places);
+        const eg_ring_block *b = part_blocks(y, k, &n, &positions);
         for (int j = 0; b && j < n; j++)
-            part_copy(p, eg_dims(x), eg_rank(x), &b[j], places, all + (size_t)k * row, y->data,
+            part_copy(p, eg_dims(x), eg_rank(x), &b[j], positions, all + (size_t)k * row, y->data,
                       true);
         good = b != NULL;
     }
@@ -93,26 +93,26 @@ static bool ring_whole_forward(eg_tensor *y)
 static bool ring_own_shape(eg_tensor *y)
 {
     int n;
-    int64_t places;
+    int64_t positions;
     const eg_mark m = eg_push(y->cx);
-    const bool good = part_blocks(y, eg_ranks_rank(part_attr(y)->r->ranks), &n, &places) != NULL;
+    const bool good = part_blocks(y, eg_ranks_rank(part_attr(y)->r->ranks), &n, &positions) != NULL;
     eg_pop(y->cx, m);
-    return good && part_shape(y, places);
+    return good && part_shape(y, positions);
 }
-/* Copies the places of this rank out of the whole, which every rank has. */
+/* Copies the positions of this rank out of the whole, which every rank has. */
 static bool ring_own_forward(eg_tensor *y)
 {
     const part_of *p = part_attr(y);
     eg_tensor *x = eg_operand(y, 0);
     int n;
-    int64_t places;
+    int64_t positions;
     const eg_mark m = eg_push(y->cx);
-    const eg_ring_block *b = part_blocks(y, eg_ranks_rank(p->r->ranks), &n, &places);
+    const eg_ring_block *b = part_blocks(y, eg_ranks_rank(p->r->ranks), &n, &positions);
     char *whole = b ? eg__alloc(y->cx, (size_t)eg_size(x) * sizeof(double) + 1) : NULL;
     eg_ring_walk w = { .r = p->r, .cx = y->cx, .width = p->r->dtype == EG_F64 ? 8 : 4 };
     if (whole) eg__ring_copy(&w, whole, x);
     for (int j = 0; whole && j < n; j++)
-        part_copy(p, eg_dims(x), eg_rank(x), &b[j], places, y->data, whole, false);
+        part_copy(p, eg_dims(x), eg_rank(x), &b[j], positions, y->data, whole, false);
     eg_pop(y->cx, m);
     return whole != NULL;
 }
@@ -120,15 +120,15 @@ static eg_tensor *ring_whole_rule(eg_tensor *y, eg_tensor *g, int i);
 static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i);
 static const eg_op ring_whole_op = {
     .name = "the whole of a divided length",
-    .equation = "y = sum P_r x_r, the places of all ranks",
-    .gradient = "the own places of g",
+    .equation = "y = sum P_r x_r, the positions of all ranks",
+    .gradient = "the own positions of g",
     .arity = 1,
     .shape = ring_whole_shape,
     .forward = ring_whole_forward,
     .rule = ring_whole_rule,
 };
 static const eg_op ring_own_op = {
-    .name = "the own places of a divided length",
+    .name = "the own positions of a divided length",
     .equation = "y = P_r^T x",
     .gradient = "the whole of g",
     .arity = 1,
@@ -226,7 +226,7 @@ bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2
         s = eg_add(s, eg_sum(NULL, eg_mul(first[k], to)));
     }
     cx->recording = recording;
-    good = !eg_ranks_meet(r->ranks) && good && !eg__grad(s, NULL, n + 2, by, last);
+    good = !eg_ranks_barrier(r->ranks) && good && !eg__grad(s, NULL, n + 2, by, last);
     for (int k = 0; k < n && good; k++)
         dx[operand[k]] = composed_divided(operand[k])
                              ? composed_own(r, operand[k] > 0, r->axis[operand[k]], last[k])

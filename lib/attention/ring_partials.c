@@ -22,7 +22,7 @@ static void partial_shares(eg_ring_walk *w, const eg_partial *a, const eg_partia
                            eg_tensor **share, eg_tensor **lse, eg_tensor **n)
 {
     /* a row without allowed pairs has the maximum −∞ and the sum 0: −10³⁸ and 10⁻³⁰ take their
-     * places, so that nothing becomes NaN */
+     * positions, so that nothing becomes NaN */
     eg_tensor *most = eg_maximum(eg_maximum(a->x[1], b->x[1]), eg__ring_number(w, -1e38)),
               *u = eg_exp(eg_sub(a->x[1], most)), *v = eg_exp(eg_sub(b->x[1], most)),
               *sum = eg_add(u, v), *over = eg_maximum(sum, eg__ring_number(w, 1e-30));

@@ -88,7 +88,7 @@ static bool sink_fold_forward(eg_tensor *y)
         eg__ring_copy(&w, mine + (size_t)b * each,
                       eg_einsum(s->fold, eg__ring_slice(eg_operand(y, 0), r->l_axis, &own[b])));
     bool good =
-        !eg_ranks_meet(r->ranks) && !eg_ranks_gather(r->ranks, mine, (size_t)most * each, all);
+        !eg_ranks_barrier(r->ranks) && !eg_ranks_gather(r->ranks, mine, (size_t)most * each, all);
     for (int k = 0; good && k < ranks; k++) {
         const eg_ring_block *of = eg__ring_blocks(&w, &r->query, k, &n);
         for (int b = 0; of && b < n; b++)
@@ -137,7 +137,7 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
     snprintf(text, sizeof text, "names:%s", strrchr(r->inner, '>') + 1);
     const eg_spec *z = eg_spec_parse(cx, named, sink->axes), *rows = eg_spec_parse(cx, named, text);
     if (!z || !rows) return eg__poison(cx);
-    if (eg_spec_place(z, 0, r->key.letter) >= 0)
+    if (eg_spec_find_item(z, 0, r->key.letter) >= 0)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s has '%s', the index of the keys", named,
                           r->key.letter);
     sink_of s = { .r = r, .rank = eg_rank(sink->x) };
@@ -145,7 +145,7 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
     s.spread = sink_text(cx, eg_spec_join(2, (const eg_spec *[]){ z, rows }, rows));
     s.fold = sink_text(cx, eg_spec_join(1, (const eg_spec *[]){ rows }, z));
     if (!s.spread || !s.fold) return eg__poison(cx);
-    return eg_spec_place(z, 0, r->query.letter) < 0
+    return eg_spec_find_item(z, 0, r->query.letter) < 0
                ? sink_spread(&s, sink->x)
                : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
 }

@@ -9,7 +9,7 @@ typedef struct shard {
 } shard;
 static size_t shard_bytes(const eg_ring_walk *w, const shard *g, int rank)
 {
-    return (size_t)((g->each[0] + g->each[1]) * eg__ring_places(w, rank)) * w->width;
+    return (size_t)((g->each[0] + g->each[1]) * eg__ring_positions(w, rank)) * w->width;
 }
 /* Packs this rank's own keys and values. False after an error. */
 static bool shard_open(eg_ring_walk *w, shard *g)
@@ -54,7 +54,7 @@ static eg_owner *shard_tensors(eg_ring_walk *w, const shard *g, eg_tensor **kv)
     for (int t = 0; t < 2 && owner; t++) {
         int64_t dims[EG_RANK_MAX];
         memcpy(dims, w->r->dims[1 + t], sizeof dims);
-        dims[w->r->axis[1 + t]] = eg__ring_places(w, g->rank);
+        dims[w->r->axis[1 + t]] = eg__ring_positions(w, g->rank);
         kv[t] = eg_owner_tensor(owner, w->r->dtype, w->r->rank[1 + t], dims);
         void *to = w->width == 8 ? (void *)eg_mut_f64(kv[t]) : (void *)eg_mut_f32(kv[t]);
         if (!to) break;
@@ -71,7 +71,7 @@ bool eg__ring_turns(eg_ring_walk *w, eg_ring_turn *f, void *user)
     shard g;
     bool good = shard_open(w, &g);
     for (int turn = 0; turn < eg_ranks_count(r->ranks); turn++) {
-        if (eg_ranks_meet(r->ranks) || !good || (turn && !shard_turn(w, &g))) return false;
+        if (eg_ranks_barrier(r->ranks) || !good || (turn && !shard_turn(w, &g))) return false;
         int n = 0;
         eg_tensor *kv[2];
         const eg_ring_block *keys = eg__ring_blocks(w, &r->key, g.rank, &n);
@@ -79,5 +79,5 @@ bool eg__ring_turns(eg_ring_walk *w, eg_ring_turn *f, void *user)
         good = f(user, turn, kv, keys, keys && owner ? n : 0) && keys && owner;
         eg_owner_close(owner);
     }
-    return !eg_ranks_meet(r->ranks) && good;
+    return !eg_ranks_barrier(r->ranks) && good;
 }

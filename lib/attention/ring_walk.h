@@ -47,7 +47,7 @@ typedef struct eg_ring_walk {
 } eg_ring_walk;
 
 /* A block of a rank: its number in the sequence, its first place in that rank's tensors, and how
- * many places it has. */
+ * many positions it has. */
 typedef struct eg_ring_block {
     int64_t block, at, count;
 } eg_ring_block;
@@ -69,10 +69,10 @@ eg_tensor *eg__ring_number(eg_ring_walk *w, double value);
 /* -- ring_blocks.c ---------------------------------------------------------------------------- */
 /* Returns the blocks of a rank, in the open scope; NULL after an error. */
 eg_ring_block *eg__ring_blocks(eg_ring_walk *w, const eg_ring_side *s, int rank, int *n);
-/* Returns how many places the blocks of a rank have. */
-int64_t eg__ring_places(const eg_ring_walk *w, int rank);
+/* Returns how many positions the blocks of a rank have. */
+int64_t eg__ring_positions(const eg_ring_walk *w, int rank);
 /* Returns a copy of block b of x along an axis. The strides of a view would depend on how many
- * places this rank has, and on them the bits of products. */
+ * positions this rank has, and on them the bits of products. */
 eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b);
 /* Cuts the operands other than q, k and v to block i of queries and block j of keys. */
 void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs);
@@ -91,7 +91,7 @@ void eg__ring_put(eg_ring_walk *w, char *to, int rank, const int64_t *dims, int 
                   const eg_ring_block *b, eg_tensor *x);
 
 /* -- ring_turns.c ----------------------------------------------------------------------------- */
-/* Called on a rank with the keys and values kv of the rank that is `turn` places before it, and the
+/* Called on a rank with the keys and values kv of the rank that is `turn` positions before it, and the
  * n blocks that this rank has; n is 0 if they could not be read. Returns false after an error. */
 typedef bool eg_ring_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
                           int n);

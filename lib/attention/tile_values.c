@@ -115,7 +115,7 @@ static uint32_t letters_of(const eg_flash *f, eg_part part)
 }
 /* Returns the bytes for the positions of `count` elements of a list. They are stored only if the
  * list has several axes. */
-static int64_t places_bytes(const eg_flash *f, eg_part part, int64_t count)
+static int64_t positions_bytes(const eg_flash *f, eg_part part, int64_t count)
 {
     const int n = f->list[part].n;
     return n > 1 ? n * count * (int64_t)sizeof(int64_t) : 0;
@@ -134,8 +134,8 @@ void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t mos
                        by_lane, wanted);
     p->score_at = f->where ? eg__round_up((int64_t)p->where.bytes, 64) : 0;
     p->rows_at = p->score_at + (f->score ? eg__round_up((int64_t)p->score.bytes, 64) : 0);
-    p->lanes_at = p->rows_at + places_bytes(f, rows, most);
-    p->bytes = p->lanes_at + places_bytes(f, lanes, f->wide);
+    p->lanes_at = p->rows_at + positions_bytes(f, rows, most);
+    p->bytes = p->lanes_at + positions_bytes(f, lanes, f->wide);
     bool flows[EG_NODES_MAX] = { false };
     for (int k = f->score && wanted ? f->score->root : -1; k >= 0; k--) {
         const eg_node *n = &f->score->node[k];

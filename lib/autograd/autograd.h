@@ -3,7 +3,7 @@
  * The tape is the tensors themselves: each remembers its row and its operands. One walk (walk.c)
  * lists the nodes that a tensor was made of; everything else reads that list: the reverse sweep
  * (reverse.c), the forward one (forward.c), evaluation in c128 (replay.c), eg_checkpoint
- * (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check. gradient_row.c is
+ * (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check. gradient_op.c is
  * for rows that are themselves the gradient of a row. */
 #ifndef EG_AUTOGRAD_H
 #define EG_AUTOGRAD_H
@@ -171,7 +171,7 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported);
 
-/* -- gradient_row.c: rows whose result d holds the cotangents of several operands of another row,
+/* -- gradient_op.c: rows whose result d holds the cotangents of several operands of another row,
  * one after the other along one axis. The first operands of such a row are these operands, x[0 …
  * count), count ≤ EG_MEMO. Integer and bool operands have no part in d, nor has an x[k] that is
  * NULL. -- */

@@ -242,7 +242,7 @@ static const eg_op again_op = {
     .jvp = again_jvp,
     .forward_c128 = again_forward_c128,
 };
-const eg_op *const eg__recompute_rows[] = { &again_op, NULL };
+const eg_op *const eg__recompute_ops[] = { &again_op, NULL };
 
 /* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
  * made, is closed afterwards. Poison after an error. */

@@ -418,7 +418,7 @@ static bool grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
         const eg_copies *c = r.each ? y->copies : xs[k]->copies;
         if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
-        if (r.each) dxs[k] = eg_copies_out(dxs[k]);
+        if (r.each) dxs[k] = eg_copies_stack(dxs[k]);
     }
     return !cx->failed;
 }

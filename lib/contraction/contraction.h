@@ -161,7 +161,7 @@ typedef struct eg_order_args {
     int64_t limit;        /* bytes of the largest intermediate; 0: any; EG_OFF: none at all */
     int64_t keep_limit;   /* bytes kept for the gradient; 0: any; EG_OFF: nothing */
     int steps;            /* of path; −1: no path, the order is searched */
-    const int (*path)[2]; /* NumPy's: places among those that are left, results are appended */
+    const int (*path)[2]; /* NumPy's: positions among those that are left, results are appended */
     bool numbered;        /* path has numbers instead, as eg_draft.pair */
 } eg_order_args;
 /* What is to be computed. */

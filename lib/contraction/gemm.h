@@ -71,7 +71,7 @@ bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling is set */
  * without a look at threads. What is not known before a run is given here, not read from g. */
 void eg__direct_once(const eg_gemm *, const void *a, const void *b, void *c, double alpha, bool add,
                      const eg_finish *);
-/* c[m[i] + n[j]] (+)= tile[i + j·ts]. stretch[i]: how many places of m from i on are neighbours */
+/* c[m[i] + n[j]] (+)= tile[i + j·ts]. stretch[i]: how many positions of m from i on are neighbours */
 void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                  const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 /* inner_batch.c: products whose batches lie nearest in an operand, so that blocks of it are

@@ -1,4 +1,4 @@
-/* program.c: from labels, sizes and strides to an order of pairs, the places of intermediates, and
+/* program.c: from labels, sizes and strides to an order of pairs, the positions of intermediates, and
  * a pairing for each step; and running them. */
 #include "contraction/contraction.h"
 #include <string.h>

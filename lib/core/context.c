@@ -88,7 +88,7 @@ void eg_seed(eg_ctx *cx, uint64_t seed)
         cx->draw = 0;
     }
 }
-uint64_t eg_seed_now(const eg_ctx *cx) { return cx ? eg__here(cx)->seed : 0; }
+uint64_t eg_seed_of(const eg_ctx *cx) { return cx ? eg__here(cx)->seed : 0; }
 uint64_t eg_draws(const eg_ctx *cx) { return cx ? eg__here(cx)->draw : 0; }
 void eg_set_draws(eg_ctx *cx, uint64_t draw)
 {

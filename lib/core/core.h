@@ -179,7 +179,7 @@ typedef void eg_piece(void *user, int64_t piece, int thread);
  * from inside a piece runs on the calling thread alone. */
 void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
 
-/* -- core/gap.c: places in one block for what lives at different times */
+/* -- core/gap.c: positions in one block for what lives at different times */
 typedef struct eg__stretch {
     int64_t from, to; /* bytes */
 } eg__stretch;
@@ -270,7 +270,7 @@ struct eg_ctx {
     const eg_tensor *rule_node;
     const char *rule_kind; /* "gradient" or "tangent": what that rule makes */
 #if EG_DEBUG_ALLOC
-    /* rows that were checked at their first use: gradcheck/row.c */
+    /* rows that were checked at their first use: gradcheck/op.c */
     struct {
         const eg_op **seen;
         int n, room;

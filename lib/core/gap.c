@@ -1,4 +1,4 @@
-/* gap.c: finds places in one block of memory for arrays that are used at different times, so that
+/* gap.c: finds positions in one block of memory for arrays that are used at different times, so that
  * arrays that are not used at the same time may share bytes. A contraction places its intermediates
  * with it, and a captured step its results. */
 #include "core/core.h"

@@ -217,9 +217,9 @@ static bool einsum_forward(eg_tensor *y)
     if (p && all) return einsum_run_copies(all, p, y->count, all->in);
     return p && einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false, NULL);
 }
-static void *einsum_settle(eg_tensor *y)
+static void *einsum_snapshot(eg_tensor *y)
 {
-    return eg__call_settle(y, eg__call_saved(y) ? NULL : program_of(y));
+    return eg__call_snapshot(y, eg__call_saved(y) ? NULL : program_of(y));
 }
 /* Returns alpha times the einsum of `in` with the labels of operand i. Afterwards a label that
  * operand i alone has is stretched, and one that it repeats is put on the diagonal. */
@@ -397,10 +397,10 @@ static const eg_op einsum_op = {
     .jvp = einsum_jvp,
     .forward_c128 = einsum_forward,
     .cost = einsum_cost,
-    .settle = einsum_settle,
+    .snapshot = einsum_snapshot,
     .takes = EG_TAKES_HALVES,
 };
-const eg_op *const eg__einsum_rows[] = { &einsum_op, NULL };
+const eg_op *const eg__einsum_ops[] = { &einsum_op, NULL };
 
 /* The entry holds the call, sizes and strides of the result, the attribute, and the program. */
 eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, size_t size,
@@ -440,7 +440,7 @@ eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const v
     y->saved = NULL; /* the cache may evict the call before the node is evaluated again */
     return y;
 }
-void *eg__call_settle(eg_tensor *y, const eg_program *p)
+void *eg__call_snapshot(eg_tensor *y, const eg_program *p)
 {
     const eg_call *c = eg__call_saved(y);
     const int count = c && c->x ? c->count : 0;
@@ -518,7 +518,7 @@ eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
     const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
     return eg__call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
 }
-/* A single operand whose axes only change places becomes a view. Any other call is looked up, or
+/* A single operand whose axes only change positions becomes a view. Any other call is looked up, or
  * planned and remembered: with the best order under the given key or its labels, else under its
  * order and labels. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, double alpha,

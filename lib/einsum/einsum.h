@@ -135,9 +135,9 @@ eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *
  * is computed. */
 eg_tensor *eg__einsum_given(const eg_call *, int count, eg_tensor *const *x,
                             const uint16_t *const *label, const uint16_t *out);
-/* The settle() of rows that are made by calls. Returns a copy of the call, with a program of its
+/* The snapshot() of rows that are made by calls. Returns a copy of the call, with a program of its
  * own and the operands that it reads. p: the program of a y that was made by no call. */
-void *eg__call_settle(eg_tensor *y, const eg_program *p);
+void *eg__call_snapshot(eg_tensor *y, const eg_program *p);
 /* Returns the call by which y is being made; NULL if eg_apply applied the row. */
 static inline const eg_call *eg__call_saved(const eg_tensor *y)
 {

@@ -81,4 +81,4 @@ static const eg_op expand_op = { "expand",
                                  expand_samples,
                                  .jvp = eg_jvp_linear };
 
-const eg_op *const eg__expand_rows[] = { &expand_op, NULL };
+const eg_op *const eg__expand_ops[] = { &expand_op, NULL };

@@ -339,7 +339,7 @@ static bool merge_copies(eg_ctx *cx, const explanation *x, const eg_tensor *only
     int64_t stride[EG_RANK_MAX];
     if (!out->changed) return false;
     if (out->items) memcpy(stride, x->stride, (size_t)out->items * sizeof *stride);
-    /* a single operand whose axes change places stays where it is */
+    /* a single operand whose axes change positions stays where it is */
     bool view = x->task.count == 1 && out->items == x->in[0].rank && only->dtype == x->task.dtype;
     for (int r = 0; view && r < out->items; r++) {
         const int at = eg__label_at(x->in[0].label, x->in[0].rank, out->label[r]);

@@ -79,7 +79,7 @@ static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *
     }
 }
 /* True if kept values can be numbers in one piece of memory: if all have one dtype, that of the
- * operands, there are no copies, and no step is being captured, which gives results their places
+ * operands, there are no copies, and no step is being captured, which gives results their positions
  * itself. */
 static bool keeps_numbers(const eg_ctx *cx, int count, eg_tensor *const *x)
 {

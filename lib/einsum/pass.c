@@ -132,7 +132,7 @@ static bool pass_down(planning *p, int s)
     return true;
 }
 /* Gives all that is no result a place: the lowest that is free until it is read last. */
-static void pass_places(planning *p)
+static void pass_positions(planning *p)
 {
     eg__stretch taken[PRODUCTS];
     for (int k = 0; k < p->products; k++) {
@@ -203,7 +203,7 @@ static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g,
         p->x[last] = g;
         p->label[last] = eg__einsum_labels_of(y, n);
         if (!pass_down(p, root)) p->products = 0, p->bytes = 0;
-        pass_places(p);
+        pass_positions(p);
         void *room = cx->failed ? NULL : eg__plans_add(cx, key, pass_bytes(p));
         if (!room && !cx->failed) room = eg__alloc_in(open, pass_bytes(p));
         if (room) made = pass_copied(room, p);

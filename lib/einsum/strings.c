@@ -348,7 +348,7 @@ static int index_noted(eg_ctx *cx, indices *l, int number, int k, int64_t size)
     l->times[at]++;
     return at;
 }
-/* Sets out[] to the places of the result's indices. Returns their number; −1 after an error. */
+/* Sets out[] to the positions of the result's indices. Returns their number; −1 after an error. */
 static int index_out(eg_ctx *cx, const indices *l, int rank, const int *given, int *out)
 {
     int n = 0;

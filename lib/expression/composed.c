@@ -32,7 +32,7 @@ static eg_tensor *plain_values(eg_composed *c, int k)
         x[t] = eg_type(c->x[t]) == EG_C128 ? eg_real(c->x[t]) : c->x[t];
     for (int t = 0; t < c->count; t++)
         if (!eg_ok(x[t])) return x[t];
-    const bool truth = c->e->node[k].kind == EG_IS_TRUTH;
+    const bool condition = c->e->node[k].kind == EG_IS_CONDITION;
     eg_tensor *y = eg__expression_values(c->cx,
                                          &(eg_expression_values){ .who = "expr",
                                                                   .e = c->e,
@@ -43,7 +43,7 @@ static eg_tensor *plain_values(eg_composed *c, int k)
                                                                   .x = x,
                                                                   .count = c->count,
                                                                   .f64 = c->floats != EG_F32 },
-                                         truth ? EG_BOOL : EG_I64, c->letters, dim);
+                                         condition ? EG_BOOL : EG_I64, c->letters, dim);
     return y ? (c->value[k] = y) : eg__poison(c->cx);
 }
 /* True if read k is a view of its tensor: each index is another letter, from position 0 on, whose
@@ -70,9 +70,9 @@ static int order_of(int n, const int *letter, int *order)
             if (letter[r] == l) order[m++] = r;
     return m;
 }
-/* Returns the places of read k in its tensor, as row-major indices in i64 with an axis for each
+/* Returns the positions of read k in its tensor, as row-major indices in i64 with an axis for each
  * letter. */
-static eg_tensor *read_places(eg_composed *c, int k)
+static eg_tensor *read_positions(eg_composed *c, int k)
 {
     const eg_node *n = &c->e->node[k];
     const eg_tensor *x = c->x[n->tensor];
@@ -100,7 +100,7 @@ static eg_tensor *read_composed(eg_composed *c, int k)
         return eg_reshape_n(n->count ? eg_permute_n(x, n->count, order) : x, c->letters, dim);
     }
     if (!all) return eg_full_n(c->cx, eg_type(x), 0, c->letters, dim);
-    eg_tensor *place = read_places(c, k);
+    eg_tensor *place = read_positions(c, k);
     if (!eg_ok(place)) return place;
     count = eg_size(place);
     eg_tensor *y = eg_at("[v], l -> l", eg_reshape_n(x, 1, &all), eg_reshape_n(place, 1, &count));
@@ -222,7 +222,7 @@ static eg_tensor *read_slope(eg_composed *c, int k, eg_tensor *d)
     }
     eg_tensor *zero = eg_full_n(c->cx, c->floats, 0, 1, &all);
     if (!all) return eg_reshape_n(zero, x->rank, x->dim);
-    eg_tensor *place = read_places(c, k);
+    eg_tensor *place = read_positions(c, k);
     if (!eg_ok(place)) return place;
     int64_t full[EG_RANK_MAX];
     for (int l = 0; l < c->letters; l++) full[l] = place->dim[l];

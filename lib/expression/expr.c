@@ -185,8 +185,8 @@ static bool expr_shape(eg_tensor *y)
     const eg_expression *e = expression_of(f);
     const int kind = e->node[e->root].kind;
     return expr_saves(y) && eg__shape(y,
-                                      kind == EG_IS_TRUTH   ? EG_BOOL
-                                      : kind == EG_IS_WHOLE ? EG_I64
+                                      kind == EG_IS_CONDITION   ? EG_BOOL
+                                      : kind == EG_IS_INTEGER ? EG_I64
                                                             : expr_floats(y),
                                       f->letters, f->size);
 }
@@ -250,7 +250,7 @@ static const eg_op expr_op = {
     .samples = expr_samples,
     .forward_c128 = expr_c128,
 };
-const eg_op *const eg__expr_rows[] = { &expr_op, &expr_gradient_op, NULL };
+const eg_op *const eg__expr_ops[] = { &expr_op, &expr_gradient_op, NULL };
 
 /* -- formulas of other folders ---------------------------------------------------------------- */
 /* Copies e to `to` with the score replaced by a tensor, number `tensor`, at all letters. The nodes
@@ -263,7 +263,7 @@ static void with_score_read(eg_expression *to, const eg_expression *e, int lette
     to->score = false, to->reads |= 1u << tensor;
     for (int l = 0; l < letters; l++)
         to->node[l] = (eg_node){
-            .code = EG_X_LETTER, .kind = EG_IS_WHOLE, .in = { (uint8_t)l }, .letters = 1u << l
+            .code = EG_X_LETTER, .kind = EG_IS_INTEGER, .in = { (uint8_t)l }, .letters = 1u << l
         };
     to->node[letters] = (eg_node){ .code = EG_X_READ,
                                    .kind = EG_IS_FLOAT,
@@ -385,7 +385,7 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
                                           .letter = letter,
                                           .given = given.count,
                                           .readable = given.readable,
-                                          .whole = true };
+                                          .all_letters = true };
     eg_expression *e = eg__expression_read(cx, &source, &given);
     if (!e || !eg__expression_sizes(cx, &source, e, size) ||
         !eg__given_used(cx, who, &given, e, NULL, "the expression"))

@@ -307,7 +307,7 @@ const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);
 
-/* -- row.c ------------------------------------------------------------------------------------ */
+/* -- op.c ------------------------------------------------------------------------------------ */
 /* True if rule, jvp and samples of y's row are right; else records an error. */
 bool eg__first_use(eg_tensor *y);
 #if EG_DEBUG_ALLOC

@@ -226,7 +226,7 @@ static bool left_open(const points *p, int input)
         if (p->t.var[k].input == input && p->open[k] != EG_COVERED) return true;
     return false;
 }
-/* Tries places for the entries of one input that no point has covered yet. False after an error. */
+/* Tries positions for the entries of one input that no point has covered yet. False after an error. */
 static bool points_search(points *p, int input, bool tested)
 {
     eg__elsewhere *f = &p->found[input];

@@ -9,8 +9,8 @@
     X(recompute) X(expr) X(copies)
 /* clang-format on */
 
-#define DECLARE(name) extern const eg_op *const eg__##name##_rows[];
-#define REF(name)     eg__##name##_rows,
+#define DECLARE(name) extern const eg_op *const eg__##name##_ops[];
+#define REF(name)     eg__##name##_ops,
 LISTS(DECLARE)
 static const eg_op *const *const lists[] = { LISTS(REF) };
 

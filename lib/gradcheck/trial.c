@@ -46,7 +46,7 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
 }
 
 /* Copies all inputs to one f64 array, in which inputs that share memory still share it; numbers
- * the places that some entry reaches as variables; and points the inputs at the array until the
+ * the positions that some entry reaches as variables; and points the inputs at the array until the
  * check ends. False after an error, such as an input that is not finite. */
 static bool place_inputs(eg__trial *c)
 {

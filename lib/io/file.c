@@ -110,7 +110,7 @@ void eg__file_map(eg__input *in)
     fclose(in->file);
     in->file = NULL, in->map = map, in->bytes = at;
 }
-bool eg__file_whole(eg__input *in, bool copy)
+bool eg__file_read_all(eg__input *in, bool copy)
 {
     if (in->file && !copy) eg__file_map(in);
     if (!in->file) return true;

@@ -33,7 +33,7 @@ enum { EG_MAP_LEAST = 1 << 20 };
 void eg__file_map(eg__input *);
 /* Brings the whole file into memory: mapped, or read if `copy` or if it cannot be mapped. False
  * after an error. */
-bool eg__file_whole(eg__input *, bool copy);
+bool eg__file_read_all(eg__input *, bool copy);
 void eg__map_share(struct eg__map *); /* one more holder */
 void eg__map_end(void *map);          /* one holder less; the last one unmaps the file */
 bool eg__file_take(eg__input *, void *out, size_t count);

@@ -16,7 +16,7 @@ struct eg_npz {
     eg_owner *owner;
     const char *path; /* as the caller gave it; "" if it was read from memory */
     int count;
-    npz_array *arrays;   /* in the order of their places */
+    npz_array *arrays;   /* in the order of their positions */
     npz_array **by_name; /* the same in the order of their names */
 };
 
@@ -77,7 +77,7 @@ static eg_npz *npz_read(eg__input *in, bool open, bool copy)
     bool good = path != NULL;
     if (good) {
         *z = (eg_npz){ .owner = owner, .path = memcpy(path, in->path ? in->path : "", room) };
-        good = eg__file_whole(in, copy) && npz_read_all(z, in);
+        good = eg__file_read_all(in, copy) && npz_read_all(z, in);
     }
     if (!good) eg_owner_close(owner);
     if (open) eg__file_close(in);

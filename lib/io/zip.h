@@ -34,7 +34,7 @@ typedef struct eg__zip_member {
     bool deflated;
 } eg__zip_member;
 /* Reads the directory of an archive in memory (in->bytes, in->left). Returns the members in the
- * order of their places, which the caller frees; NULL after an error. Sizes have been compared with
+ * order of their positions, which the caller frees; NULL after an error. Sizes have been compared with
  * each other and with the archive: members lie in it, none overlaps another, and none is larger
  * than what its data can unpack to. */
 eg__zip_member *eg__zip_open(const eg__input *in, size_t *count);

@@ -138,7 +138,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     if (!theirs || !ours || theirs->terms != 1 || theirs->arrow || ours->names != theirs->names ||
         ours->term[0].axes != eg_rank(one->x))
         return false;
-    const int part = alias_parts(a) ? eg_spec_place(theirs, 0, "c") : -1;
+    const int part = alias_parts(a) ? eg_spec_find_item(theirs, 0, "c") : -1;
     const eg_spec_item *item = theirs->term[0].item;
     if (part >= 0 && item[part].group && (!part || item[part - 1].group != item[part].group)) {
         p->joined = item[part].axis;
@@ -147,7 +147,7 @@ static bool alias_planned(const eg_named *one, const eg_alias *a, plan *p)
     if (!theirs || !alias_dims(one, ours, a, theirs, p)) return false;
     for (int k = 0; k < ours->indices; k++) {
         const char *name = ours->index[k].name;
-        if (eg_spec_place(theirs, 0, name) >= 0) continue;
+        if (eg_spec_find_item(theirs, 0, name) >= 0) continue;
         if (!p->heads || p->counted >= 0) return false;
         p->counted = eg_spec_axis(ours, 0, name);
         target = eg_spec_replace(target, 0, name, "");

@@ -49,7 +49,7 @@ static eg_tensor *ffn_active(const eg_ffn *m, const eg_linear *l, eg_tensor *x)
     const char *name = ffn_activation(m->activation);
     return name ? eg__nn_linear(l, x, name, NULL) : m->activation(eg_linear_run(l, x));
 }
-/* Returns the module's result, plus r if that is not NULL. For dropout, x has the places of `part`
+/* Returns the module's result, plus r if that is not NULL. For dropout, x has the positions of `part`
  * along `axis`. */
 static eg_tensor *ffn_run(const eg_ffn *m, eg_tensor *x, eg_tensor *r, const eg__part *part,
                           int axis)
@@ -76,8 +76,8 @@ void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
 }
 
 /* Makes an attention of the block: the template .mha with the block's own sizes and options. In
- * cross attention queries and keys are places of two different sequences, so options that compare
- * their places are left out. */
+ * cross attention queries and keys are positions of two different sequences, so options that compare
+ * their positions are left out. */
 static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
     eg_mha_args o;
@@ -172,7 +172,7 @@ static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__par
     const bool fits = eg_ok(a->x) && eg_rank(a->x) > place;
     if (!fits)
         eg_fail_as(eg_ranks_context(a->ranks), EG_ERROR_SHAPE,
-                   "block \"%s\": x has no axis %d, that of the places", m->name, place);
+                   "block \"%s\": x has no axis %d, that of the positions", m->name, place);
     return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, place) : 0, a->ranks_block, a->zigzag);
 }
 
@@ -193,7 +193,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     eg__part part = { .ranks = NULL };
     block_part shared;
     if (!block_divides(m, a, &part))
-        return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the places do not fit");
+        return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the positions do not fit");
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
     eg_tensor *x = a->x;
     eg_mha_run_args self = { .size = sizeof self,
@@ -215,7 +215,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                              .ranks_block = a->ranks_block,
                              .zigzag = a->zigzag };
     memcpy(self.with, a->with, sizeof self.with);
-    /* places before the first of x: from there the expressions of the cross attention count, too */
+    /* positions before the first of x: from there the expressions of the cross attention count, too */
     const int64_t before =
         a->offset + (a->cache && !a->ranks ? eg__cache_taken(a->cache, a->slot) : 0);
     x = block_out(m, &part, m->norm_self, x, eg_mha_run_with(&self));

@@ -1,4 +1,4 @@
-/* cache.c: keys and values of earlier places. The tensors of a slot have room for all places from
+/* cache.c: keys and values of earlier positions. The tensors of a slot have room for all positions from
  * the start, so that appending copies only the new ones. */
 #include <eingrad/grad.h>
 #include "nn.h"
@@ -6,14 +6,14 @@
 /* Keys and values of one attention. */
 typedef struct slot {
     eg_tensor *k, *v; /* NULL: nothing was appended yet */
-    int axis;         /* the axis of places; 0: there is no batch axis */
-    int64_t taken;    /* places in use */
+    int axis;         /* the axis of positions; 0: there is no batch axis */
+    int64_t taken;    /* positions in use */
     int64_t rows;     /* batches in use, of the first axis */
     bool memory;      /* keys and values of an encoder, which do not change */
 } slot;
 struct eg_cache {
     eg_owner *owner;
-    int64_t room;
+    int64_t capacity;
     int slots;
     slot *slot;
 };
@@ -24,20 +24,20 @@ static const slot *cache_seen(const eg_cache *c, int k)
     return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL;
 }
 
-eg_cache *eg_cache_new(eg_owner *owner, int64_t room)
+eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity)
 {
     eg_ctx *cx = eg_owner_context(owner);
     if (!owner || eg_error(cx)) return NULL;
-    if (room < 1) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: room must be positive, not %lld", (long long)room);
+    if (capacity < 1) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: room must be positive, not %lld", (long long)capacity);
         return NULL;
     }
     eg_cache *c = eg_owner_alloc(owner, sizeof *c);
-    if (c) *c = (eg_cache){ .owner = owner, .room = room };
+    if (c) *c = (eg_cache){ .owner = owner, .capacity = capacity };
     return c;
 }
 
-int64_t eg_cache_room(const eg_cache *c) { return c ? c->room : 0; }
+int64_t eg_cache_capacity(const eg_cache *c) { return c ? c->capacity : 0; }
 int64_t eg_cache_length(const eg_cache *c) { return eg__cache_taken(c, 0); }
 int64_t eg__cache_taken(const eg_cache *c, int k)
 {
@@ -45,11 +45,11 @@ int64_t eg__cache_taken(const eg_cache *c, int k)
 }
 bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) > 0; }
 
-int eg_cache_cut(eg_cache *c, int64_t length)
+int eg_cache_truncate(eg_cache *c, int64_t length)
 {
     if (!c || eg_error(context(c))) return -1;
     if (length < 0 || length > eg_cache_length(c)) {
-        eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: cut to %lld place%s, but it holds %lld",
+        eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: cut to %lld position%s, but it holds %lld",
                    (long long)length, length == 1 ? "" : "s", (long long)eg_cache_length(c));
         return -1;
     }
@@ -58,16 +58,16 @@ int eg_cache_cut(eg_cache *c, int64_t length)
     return 0;
 }
 
-static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64_t room,
+static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64_t capacity,
                              int64_t rows)
 {
     int64_t dims[EG_RANK_MAX];
     for (int k = 0; k < eg_rank(like); k++)
-        dims[k] = k == axis ? room : k == 0 ? rows : eg_dim(like, k);
+        dims[k] = k == axis ? capacity : k == 0 ? rows : eg_dim(like, k);
     return eg_owner_tensor(c->owner, eg_type(like), eg_rank(like), dims);
 }
 
-/* Returns a view of the batches in use and of places [from, to). */
+/* Returns a view of the batches in use and of positions [from, to). */
 static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
 {
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
@@ -79,7 +79,7 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
 static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 {
     int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),
-            room = rows <= held      ? held
+            capacity = rows <= held      ? held
                    : rows < 2 * held ? 2 * held
                                      : rows;
     eg_mark m = eg_push(context(c));
@@ -87,9 +87,9 @@ static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
               *v = eg_at("[b] ..., c -> c ...", cache_part(s, s->v, 0, s->taken), index);
     slot fresh = *s;
     fresh.rows = rows;
-    if (room > held) {
-        fresh.k = cache_made(c, s->k, s->axis, eg_dim(s->k, s->axis), room);
-        fresh.v = cache_made(c, s->v, s->axis, eg_dim(s->v, s->axis), room);
+    if (capacity > held) {
+        fresh.k = cache_made(c, s->k, s->axis, eg_dim(s->k, s->axis), capacity);
+        fresh.v = cache_made(c, s->v, s->axis, eg_dim(s->v, s->axis), capacity);
     }
     int bad = eg_assign(cache_part(&fresh, fresh.k, 0, s->taken), k) ||
                       eg_assign(cache_part(&fresh, fresh.v, 0, s->taken), v)
@@ -101,7 +101,7 @@ static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 }
 
 /* Does this for each slot in use; refused if keys have no batch axis. */
-int eg_cache_pick(eg_cache *c, eg_tensor *index)
+int eg_cache_select(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx)) return -1;
@@ -143,7 +143,7 @@ static slot *cache_at(eg_cache *c, int k)
     return c->slot + k;
 }
 
-/* True if x has the sizes of the slot's tensor, except for the number of places; else records an
+/* True if x has the sizes of the slot's tensor, except for the number of positions; else records an
  * error. */
 static bool cache_fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, int axis,
                        int64_t rows)
@@ -172,16 +172,16 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
                false;
     if (k < 0 || k > 1 << 20)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the cache has no slot %d", k), false;
-    if (eg_no_capture(cx, "cache")) return false;
+    if (eg_refuse_capture(cx, "cache")) return false;
     slot *s = cache_at(c, k);
     if (!s) return false;
     if (*key) {
         if (!eg_ok(*key) || !eg_ok(*value)) return false;
-        int64_t more = eg_dim(*key, axis), room = memory ? more : c->room, rows = eg_dim(*key, 0);
+        int64_t more = eg_dim(*key, axis), capacity = memory ? more : c->capacity, rows = eg_dim(*key, 0);
         if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
             (!s->taken && axis && rows > eg_dim(s->k, 0))) {
-            slot fresh = { cache_made(c, *key, axis, room, rows),
-                           cache_made(c, *value, axis, room, rows),
+            slot fresh = { cache_made(c, *key, axis, capacity, rows),
+                           cache_made(c, *value, axis, capacity, rows),
                            axis,
                            0,
                            rows,
@@ -191,18 +191,18 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
         }
         if (s->memory != memory)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds %s", k,
-                              s->memory ? "a memory" : "places, no memory"),
+                              s->memory ? "a memory" : "positions, no memory"),
                    false;
         if (!s->taken && axis) s->rows = rows;
-        room = eg_dim(s->k, axis);
+        capacity = eg_dim(s->k, axis);
         if (!cache_fits(c, *key, s->k, axis, s->rows) ||
             !cache_fits(c, *value, s->v, axis, s->rows))
             return false;
-        if (more > room - s->taken)
+        if (more > capacity - s->taken)
             return eg_fail_as(
                        cx, EG_ERROR_MISUSE,
-                       "the cache has room for %lld place%s; it holds %lld, and %lld more came",
-                       (long long)room, room == 1 ? "" : "s", (long long)s->taken, (long long)more),
+                       "the cache has room for %lld position%s; it holds %lld, and %lld more came",
+                       (long long)capacity, capacity == 1 ? "" : "s", (long long)s->taken, (long long)more),
                    false;
         if (eg_assign(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
             eg_assign(cache_part(s, s->v, s->taken, s->taken + more), *value))

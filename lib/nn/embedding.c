@@ -1,4 +1,4 @@
-/* embedding.c: vectors of tokens, and of places. */
+/* embedding.c: vectors of tokens, and of positions. */
 #include "nn.h"
 #include <math.h>
 
@@ -79,13 +79,13 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_missing("positions", m->name, "x", a->x);
     if (!eg_axes("b l m", a->x, &b, &l, &width))
         return eg__nn_told("positions", m->name, a->x, before, NULL);
-    if (a->places) {
+    if (a->position_ids) {
         if (a->offset)
             return eg_fail_as(
                 eg_context(a->x), EG_ERROR_MISUSE,
-                "positions \"%s\": .places has the place of each, and .offset is %lld", m->name,
+                "positions \"%s\": .position_ids has the position of each, and .offset is %lld", m->name,
                 (long long)a->offset);
-        eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->places);
+        eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->position_ids);
         return eg__nn_told("positions", m->name, a->x, before,
                            eg_on("b l m, l m", eg_add, a->x, rows));
     }

@@ -198,7 +198,7 @@ static eg_tensor *similarity(const char *who, const char *spec, eg_tensor *x)
     if (!eg_ok(x) || eg_error(eg_context(x)) || !read_form(who, spec, x, &f))
         return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: x is NULL", who);
     const char *head = form_name(&f, f.head),
-               *other = eg_spec_fresh(f.spec, f.spec->names ? "other_head" : "g");
+               *other = eg_spec_unused(f.spec, f.spec->names ? "other_head" : "g");
     const eg_spec *one = eg_spec_bracket(f.spec, 0, 0, NULL),
                   *two = eg_spec_rename(one, head, other),
                   *out = eg_spec_insert(eg_spec_like(one, head), 0, -1, other);

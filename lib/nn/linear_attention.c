@@ -5,7 +5,7 @@
  *
  * A column of ones beside v carries the denominator. Without a mask the numerator is the einsum of
  * the attention's own string, whose cheapest order joins key and value first. Causal, it goes by
- * chunks: what the places before a chunk give comes from a state, Σ φ(k) v with its decay, that is
+ * chunks: what the positions before a chunk give comes from a state, Σ φ(k) v with its decay, that is
  * scanned over the chunks; the rest from a triangle of scores within the chunk. All decays of a
  * chunk are products of neighbours, never quotients of running products, so that a decay of 0 and
  * long chunks of small ones are as good as others. */
@@ -24,7 +24,7 @@ typedef struct terms {
 
 static bool in(const terms *t, int term, const char *name)
 {
-    return eg_spec_place(t->all, term, name) >= 0;
+    return eg_spec_find_item(t->all, term, name) >= 0;
 }
 static const eg_spec *linear_without(const eg_spec *s, const char *name)
 {
@@ -61,7 +61,7 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
                             "the spec needs a query's place, one key's place and one width of the "
                             "value alone, as in \"bihd,bjhd,bjhe->bihe\""),
                false;
-    for (int k = 0; k < 4; k++) t->term[k] = eg_spec_pick(s, k);
+    for (int k = 0; k < 4; k++) t->term[k] = eg_spec_of_term(s, k);
     t->front = linear_without(linear_without(t->term[Y], t->i), t->e);
     return t->front != NULL;
 }
@@ -71,7 +71,7 @@ static int linear_axis_of(const terms *t, int term, const char *name)
     return eg_spec_axis(t->all, term, name);
 }
 
-/* Cuts an axis of places into (n, chunk); the last chunk is filled up with `value`. */
+/* Cuts an axis of positions into (n, chunk); the last chunk is filled up with `value`. */
 static eg_tensor *chunked(eg_tensor *x, int axis, int64_t chunk, int64_t n, double value)
 {
     int64_t dims[EG_RANK_MAX], more = n * chunk - eg_dim(x, axis);
@@ -109,7 +109,7 @@ static const eg_spec *cut_spec(const eg_spec *s, const char *place, const char *
     return axis < 0 ? s : eg_spec_insert(eg_spec_rename(s, place, n), 0, axis + 1, in);
 }
 
-/* Makes the strings of a causal call over `length` places. */
+/* Makes the strings of a causal call over `length` positions. */
 static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t length,
                         int64_t chunk)
 {
@@ -118,9 +118,9 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->chunk = length < chunk ? length : chunk;
     p->count = length ? (length + p->chunk - 1) / p->chunk : 0;
     const eg_spec *more = t->all;
-    more = eg_spec_insert(more, Y, -1, p->n = eg_spec_fresh(more, "n"));
-    more = eg_spec_insert(more, Y, -1, p->c = eg_spec_fresh(more, "c"));
-    p->u = eg_spec_fresh(more, "u");
+    more = eg_spec_insert(more, Y, -1, p->n = eg_spec_unused(more, "n"));
+    more = eg_spec_insert(more, Y, -1, p->c = eg_spec_unused(more, "c"));
+    p->u = eg_spec_unused(more, "u");
     p->qs = cut_spec(t->term[Q], t->i, p->n, p->c);
     p->ks = cut_spec(t->term[K], t->j, p->n, p->u);
     p->vs = cut_spec(t->term[V], t->j, p->n, p->u);
@@ -163,12 +163,12 @@ static eg_tensor *causal(chunks *p, eg_tensor *k, eg_tensor *v, int64_t seen, eg
                   eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
 }
 
-/* Returns Π_{s=u..c} a_s for c = 0 … places − 1 and u = 0 … places, where it is 1 for u = c + 1 and
- * 0 for greater u; c and u come behind the other axes of a, whose last axis is that of places. */
+/* Returns Π_{s=u..c} a_s for c = 0 … positions − 1 and u = 0 … positions, where it is 1 for u = c + 1 and
+ * 0 for greater u; c and u come behind the other axes of a, whose last axis is that of positions. */
 static eg_tensor *products(eg_tensor *a)
 {
     eg_ctx *cx = eg_context(a);
-    const int64_t places = eg_dim(a, -1), sizes[] = { places, places + 1 };
+    const int64_t positions = eg_dim(a, -1), sizes[] = { positions, positions + 1 };
     const bool was = eg_nograd(cx, true);
     eg_tensor *within = eg_where_mask(cx, "u <= c", "c [u]", 0, sizes);
     eg_nograd(cx, was);
@@ -176,12 +176,12 @@ static eg_tensor *products(eg_tensor *a)
     return eg_tril(eg_cumprod("... [c] u", x), 1);
 }
 
-/* Returns a, repeated along a new last axis of places. */
-static eg_tensor *at_each_place(eg_tensor *a, int64_t places)
+/* Returns a, repeated along a new last axis of positions. */
+static eg_tensor *at_each_place(eg_tensor *a, int64_t positions)
 {
     int64_t dims[EG_RANK_MAX] = { 0 };
     for (int k = 0; k < eg_rank(a); k++) dims[k] = eg_dim(a, k);
-    dims[eg_rank(a)] = places;
+    dims[eg_rank(a)] = positions;
     return eg_expand_n(eg_unsqueeze(a, -1), eg_rank(a) + 1, dims);
 }
 
@@ -200,7 +200,7 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
 {
     const terms *t = p->t;
     int at = eg_spec_axis(of, 0, t->j);
-    if (at < 0 && next && p->length % p->chunk) { /* the last chunk is shorter: its places count */
+    if (at < 0 && next && p->length % p->chunk) { /* the last chunk is shorter: its positions count */
         at = eg_rank(a);
         of = linear_with(of, t->j);
         a = at_each_place(a, p->length);
@@ -280,7 +280,7 @@ static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-/* -- masks: chunks leave out later places; masks of keys and of queries leave out single places
+/* -- masks: chunks leave out later positions; masks of keys and of queries leave out single positions
  * -- */
 enum { TRUTHS = 16 };
 /* The predicate in its parts: "j <= i", which the chunks compute; and masks of keys, .keep among
@@ -392,7 +392,7 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
         f = eg_formula_parse_with(cx, &(eg_formula_args){ .size = sizeof(eg_formula_args),
                                                           .who = "linear_attention",
                                                           .text = o->where,
-                                                          .whole = true,
+                                                          .complete = true,
                                                           .indices = indices,
                                                           .with = o->with });
     if (o->where && !f) return false;
@@ -422,7 +422,7 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
             "linear_attention: .keep is %s; it needs bool or integers, non-zero for keys that "
             "take part",
             eg_type_name(eg_type(o->keep.x)));
-    else if (eg_spec_place(keep, 0, t->i) >= 0)
+    else if (eg_spec_find_item(keep, 0, t->i) >= 0)
         eg_fail_as(
             cx, EG_ERROR_NOTATION,
             "linear_attention: .keep has the letter '%s' of the query; it can leave out keys only",
@@ -461,7 +461,7 @@ static const eg_spec *decay_indices(eg_ctx *cx, const eg_linear_attention_args *
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
         const bool key = in(t, K, name), y = in(t, Y, name);
-        if (eg_spec_place(s, 0, name) < k || (!key && !y) || !strcmp(name, t->i) ||
+        if (eg_spec_find_item(s, 0, name) < k || (!key && !y) || !strcmp(name, t->i) ||
             !strcmp(name, t->e))
             return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
                                 ".decay has the key's indices, and those of the output but '%s' "
@@ -531,7 +531,7 @@ static eg_tensor *shown(const eg_linear_attention_args *o, const terms *t, const
     return eg_einsum(eg__nn_joined(all, NULL, axes), w);
 }
 
-/* True if .offset counts places, and there are as many keys as a causal mask needs; else records an
+/* True if .offset counts positions, and there are as many keys as a causal mask needs; else records an
  * error. */
 static bool enough_keys(const eg_linear_attention_args *o, const terms *t, bool is_causal)
 {

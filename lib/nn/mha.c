@@ -55,17 +55,17 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     const eg_tensor *f = a->rotary_frequencies;
     const int64_t width = width_or(m->rotary_width, m->d_k);
-    m->turned = m->rotary != 0 || f;
+    m->has_rotary = m->rotary != 0 || f;
     if (f && !eg_ok(f)) return false;
-    if (!m->turned && (a->rotary_width || a->rotary_factor))
+    if (!m->has_rotary && (a->rotary_width || a->rotary_factor))
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
                       ".rotary_width and .rotary_factor need .rotary or .rotary_frequencies");
-    else if (m->turned && m->d_k_each)
+    else if (m->has_rotary && m->d_k_each)
         eg__nn_refuse(p, EG_ERROR_UNSUPPORTED, "mha", "rotary positions need heads of one width");
-    else if (m->turned && (width < 0 || width > m->d_k))
+    else if (m->has_rotary && (width < 0 || width > m->d_k))
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary_width is %lld, but d_k is %lld",
                       (long long)width, (long long)m->d_k);
-    else if (m->turned && width % 2)
+    else if (m->has_rotary && width % 2)
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha", "rotary positions turn pairs, but %s is %lld",
                       m->rotary_width ? "rotary_width" : "d_k", (long long)width);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
@@ -218,7 +218,7 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
         const char c = item->index < 0 ? '\0' : *layout->index[item->index].name;
         s->letter[item->axis] = item->group ? '\0' : c;
         if (!c) continue;
-        if (eg_spec_place(layout, 0, layout->index[item->index].name) < k)
+        if (eg_spec_find_item(layout, 0, layout->index[item->index].name) < k)
             return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, k,
                                 "the layout has '%c' more than once", c),
                    false;
@@ -238,9 +238,9 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
         if (s->letter[k] == 'i') s->place = k;
     s->batch = n;
     s->last = s->axes > 0 && s->letter[s->axes - 1] == 'm';
-    if (eg_spec_place(layout, 0, "i") >= 0 && eg_spec_place(layout, 0, "m") >= 0) return true;
+    if (eg_spec_find_item(layout, 0, "i") >= 0 && eg_spec_find_item(layout, 0, "m") >= 0) return true;
     return eg_spec_fail(layout, EG_ERROR_NOTATION, 0, -1, "the layout needs '%c' once",
-                        eg_spec_place(layout, 0, "i") < 0 ? 'i' : 'm'),
+                        eg_spec_find_item(layout, 0, "i") < 0 ? 'i' : 'm'),
            false;
 }
 
@@ -255,7 +255,7 @@ static bool layout(eg_mha *m, const eg_mha_args *a, eg_params *p)
     char batch[EG_RANK_MAX] = "";
     if (!given || !mha_letters(s, given, batch)) return false;
     /* the indices of the query, those of key and value, those of the result */
-    const char *q = eg__nn_spec(eg_spec_pick(given, 0)),
+    const char *q = eg__nn_spec(eg_spec_of_term(given, 0)),
                *k = eg__nn_spec(eg_spec_rename(given, "i", "j")),
                *o = eg__nn_spec(eg_spec_rename(given, "m", "o"));
     if (eg_error(cx)) return false;

@@ -15,7 +15,7 @@ const eg_formula *eg__mha_formula(const eg_mha *m, eg_ctx *cx, const char *who, 
                                 .who = who,
                                 .text = text,
                                 .score = score,
-                                .whole = true,
+                                .complete = true,
                                 .indices = m->specs->indices,
                                 .with = with,
                                 .any_tensor = any_tensor };
@@ -106,7 +106,7 @@ static eg_tensor *regrouped(eg_tensor *x, int axis, int64_t g, int64_t r)
 static eg_masked grouped(eg_ctx *cx, const char *option, eg_masked mask)
 {
     const eg_spec *s = mask.axes ? eg_spec_parse(cx, option, mask.axes) : NULL;
-    if (eg_spec_place(s, 0, "h") < 0) return mask;
+    if (eg_spec_find_item(s, 0, "h") < 0) return mask;
     return (eg_masked){ eg_spec_items(eg_spec_replace(s, 0, "h", "(G R)"), 0), mask.x };
 }
 
@@ -238,7 +238,7 @@ static int64_t core_offset(const eg_mha *m, const eg_mha_run_args *a, const eg_a
 {
     if (o->alibi.x || eg_formula_has(t->where, "i") || eg_formula_has(t->score, "i"))
         return o->offset;
-    return t->where || t->score || m->turned || a->fill ? 0 : a->offset;
+    return t->where || t->score || m->has_rotary || a->fill ? 0 : a->offset;
 }
 
 /* -- scores without keys of their own: bias_kv, zero_attn, sink. They form the sink of the
@@ -276,7 +276,7 @@ static eg_masked whole_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor
                       : (eg_masked){ "", eg_full_n(cx, eg_type(a->query), 0, 0, NULL) };
     if (extra && sink.x) {
         char spec[ROOM];
-        if (a->ranks && eg_spec_place(eg_spec_parse(cx, ".sink", sink.axes), 0, "i") < 0)
+        if (a->ranks && eg_spec_find_item(eg_spec_parse(cx, ".sink", sink.axes), 0, "i") < 0)
             sink.x = eg_ranks_shared(a->ranks, sink.x);
         snprintf(spec, sizeof spec, "%s,%.200s", all, sink.axes ? sink.axes : "");
         sink.x = eg_on(spec, eg_logaddexp, extra, sink.x);

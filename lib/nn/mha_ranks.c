@@ -29,13 +29,13 @@ static bool parts_fit(const eg_mha *m, const eg_mha_run_args *a)
     return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, ".ranks belongs to another context"),
            false;
 }
-/* Sets the places of query and key for rotary positions if the caller gives none, and *part if an
+/* Sets the positions of query and key for rotary positions if the caller gives none, and *part if an
  * option needs it. False after an error, on every rank. */
 static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
 {
     const int axis = m->specs->place;
-    const bool self = !a->key || a->key == a->query, turns = m->turned && !a->positions.x,
-               keys = m->turned && !eg__mha_key_places(a).x,
+    const bool self = !a->key || a->key == a->query, turns = m->has_rotary && !a->positions.x,
+               keys = m->has_rotary && !eg__mha_key_positions(a).x,
                drops = m->bias_k && m->dropout && eg_training(eg_context(a->query));
     eg__part of_key;
     if ((turns || drops || (keys && self)) &&
@@ -44,8 +44,8 @@ static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
     if (keys && !self &&
         !eg__part_find(&of_key, a->ranks, eg_dim(a->key, axis), a->ranks_block, a->zigzag))
         return false;
-    if (turns) a->positions = (eg_masked){ "i", eg__part_places(part, a->offset) };
-    if (keys) a->key_positions = (eg_masked){ "j", eg__part_places(self ? part : &of_key, 0) };
+    if (turns) a->positions = (eg_masked){ "i", eg__part_positions(part, a->offset) };
+    if (keys) a->key_positions = (eg_masked){ "j", eg__part_positions(self ? part : &of_key, 0) };
     return true;
 }
 eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
@@ -57,7 +57,7 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
     eg__part part = { .ranks = r };
     const bool good = parts_fit(m, a) && eg__mha_run_allowed(m, a);
     /* ranks exchange errors before they wait for each other's keys */
-    if (eg_ranks_meet(r) || !good || !parts_placed(m, a, &part))
+    if (eg_ranks_barrier(r) || !good || !parts_placed(m, a, &part))
         return eg_fail_as(eg_context(a->query), EG_ERROR_MISUSE, "an option is refused");
     eg_tensor **const logical[2][4] = { { &own.W_q, &own.W_k, &own.W_v, &own.W_o },
                                         { &own.b_q, &own.b_k, &own.b_v, &own.b_o } };
@@ -71,5 +71,5 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *m, const eg_mha_run_args *given)
         if (*more[k]) *more[k] = eg_ranks_shared(r, *more[k]);
     own.norm_q = eg__part_norm(r, m->norm_q, &norm[0]);
     own.norm_k = eg__part_norm(r, m->norm_k, &norm[1]);
-    return eg__mha_run_whole(&own, a, &part);
+    return eg__mha_run_part(&own, a, &part);
 }

@@ -43,14 +43,14 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
 }
 
 /* True if two operands have the same sizes along the axes that they share: batch letters, and the
- * places of key and value; else records an error. pa, pb: how they are packed. */
+ * positions of key and value; else records an error. pa, pb: how they are packed. */
 static bool agree(const eg_mha *m, const char *a_is, eg_tensor *a, const eg_packed *pa,
-                  const char *b_is, eg_tensor *b, const eg_packed *pb, bool places)
+                  const char *b_is, eg_tensor *b, const eg_packed *pb, bool positions)
 {
     for (int k = 0; k < m->specs->axes; k++) {
         const char c = m->specs->letter[k];
         const bool batch = c != 'i';
-        if (!c || c == 'm' || (!batch && !places)) continue;
+        if (!c || c == 'm' || (!batch && !positions)) continue;
         const int64_t have = batch && pa->lengths ? eg_dim(pa->lengths, 0) : eg_dim(a, k),
                       want = batch && pb->lengths ? eg_dim(pb->lengths, 0) : eg_dim(b, k);
         if (have == want) continue;
@@ -76,9 +76,9 @@ static bool packed_fits(const char *which, const eg_packed *p, eg_tensor *x)
     if (!eg_ok(p->lengths) || eg_rank(p->lengths) != 1)
         eg_fail_as(cx, EG_ERROR_SHAPE, "the lengths of the packed %s have %d axes, not one", which,
                    eg_rank(p->lengths));
-    else if (p->longest < 0)
+    else if (p->max_length < 0)
         eg_fail_as(cx, EG_ERROR_SHAPE, "the packed %s has a longest sequence of %lld", which,
-                   (long long)p->longest);
+                   (long long)p->max_length);
     else if (eg_dim(x, 0) != 1)
         eg_fail_as(cx, EG_ERROR_SHAPE, "a packed %s is (1 p m), but 'b' is %lld", which,
                    (long long)eg_dim(x, 0));
@@ -120,12 +120,12 @@ static eg_tensor *mha_unpacked(const eg_packed *p, eg_tensor *x)
 {
     const bool before = failed(x);
     if (!p->lengths) return x;
-    eg_tensor *y = eg_unpack(eg_select_axis(x, 0, 0), p->lengths, p->longest);
+    eg_tensor *y = eg_unpack(eg_select_axis(x, 0, 0), p->lengths, p->max_length);
     return eg_ok(y) || before ? y
-                              : eg_fail_in(eg_context(x), "packed, the longest of %lld places",
-                                           (long long)p->longest);
+                              : eg_fail_in(eg_context(x), "packed, the longest of %lld positions",
+                                           (long long)p->max_length);
 }
-/* Returns x (b l …) as (1 p …) for an operand y of p places, or x itself if that is not packed. */
+/* Returns x (b l …) as (1 p …) for an operand y of p positions, or x itself if that is not packed. */
 static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
 {
     return p->lengths ? eg_unsqueeze(eg_pack(x, p->lengths, eg_dim(y, 1)), 0) : x;
@@ -137,7 +137,7 @@ static void hide_padding(const eg_mha *m, const eg_packed *keys, eg_attention_ar
     if (t && m->linear)
         o->keep = (eg_masked){ m->specs->keys,
                                eg_where_mask(eg_context(t), .where = "j < t[b]", .axes = "[b] [j]",
-                                             .sizes = (int64_t[]){ eg_dim(t, 0), keys->longest },
+                                             .sizes = (int64_t[]){ eg_dim(t, 0), keys->max_length },
                                              .with = { { "t", t } }) };
     else if (t)
         o->lengths = (eg_masked){ m->batch, t };
@@ -163,23 +163,23 @@ static eg_tensor *normed(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
     return eg_scale(eg_rmsnorm("... [d]", x, .eps = eps), 1 / sqrt((double)m->d_k));
 }
 
-/* Returns query or key rotated by its places: the given ones, else `before`, `before` + 1, …. */
-static eg_tensor *turned(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
-                         eg_masked places)
+/* Returns query or key rotated by its positions: the given ones, else `before`, `before` + 1, …. */
+static eg_tensor *rotated(const eg_mha *m, const char *spec, eg_tensor *x, int64_t before,
+                         eg_masked positions)
 {
-    return !m->turned ? x
+    return !m->has_rotary ? x
                       : eg_rotary(spec, x, .base = m->rotary, .frequencies = m->rotary_frequencies,
                                   .factor = m->rotary_factor, .width = m->rotary_width,
-                                  .interleaved = m->interleaved, .positions = places,
-                                  .offset = places.x ? 0 : before);
+                                  .interleaved = m->interleaved, .positions = positions,
+                                  .offset = positions.x ? 0 : before);
 }
 
-eg_masked eg__mha_key_places(const eg_mha_run_args *a)
+eg_masked eg__mha_key_positions(const eg_mha_run_args *a)
 {
     if ((a->key && a->key != a->query) || a->key_positions.x || !a->positions.x)
         return a->key_positions;
     const eg_spec *s = eg_spec_parse(eg_context(a->query), ".positions", a->positions.axes);
-    if (eg_spec_place(s, 0, "i") >= 0) s = eg_spec_rename(s, "i", "j");
+    if (eg_spec_find_item(s, 0, "i") >= 0) s = eg_spec_rename(s, "i", "j");
     return (eg_masked){ eg_spec_items(s, 0), a->positions.x };
 }
 
@@ -225,7 +225,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
         return false;
     *k = mha_unpacked(packed, projected(m, EG_K, key));
     *v = mha_unpacked(packed, projected(m, EG_V, value));
-    *k = turned(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, eg__mha_key_places(a));
+    *k = rotated(m, m->specs->turn_k, normed(m, m->norm_k, *k), before, eg__mha_key_positions(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
 
@@ -254,8 +254,8 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
     const bool fused = a->form == EG_FUSED, sink = a->sink.x || a->sink.axes,
-               places = a->positions.x || a->positions.axes,
-               key_places = a->key_positions.x || a->key_positions.axes;
+               positions = a->positions.x || a->positions.axes,
+               key_positions = a->key_positions.x || a->key_positions.axes;
     if (a->fill && fused)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    ".fill changes scores in memory, which the form EG_FUSED does not have; "
@@ -268,13 +268,13 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "the module's .score_fn works on scores in memory, which the form "
                    "EG_FUSED does not have");
-    else if ((places || key_places) && !m->turned)
+    else if ((positions || key_positions) && !m->has_rotary)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s is read by rotary positions, which the module does not have",
-                   places ? ".positions" : ".key_positions");
-    else if ((places && !eg_ok(a->positions.x)) || (key_places && !eg_ok(a->key_positions.x)))
+                   positions ? ".positions" : ".key_positions");
+    else if ((positions && !eg_ok(a->positions.x)) || (key_positions && !eg_ok(a->key_positions.x)))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s is NULL",
-                   places && !eg_ok(a->positions.x) ? ".positions" : ".key_positions");
+                   positions && !eg_ok(a->positions.x) ? ".positions" : ".key_positions");
     else if (sink && !eg_ok(a->sink.x))
         eg_fail_as(cx, EG_ERROR_MISUSE, ".sink is NULL");
     else if (sink && m->d_k_each)
@@ -309,7 +309,7 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
                              ".add has another shape than the result, of %lld number%s",
                              (long long)eg_size(y), eg_size(y) == 1 ? "" : "s");
 }
-eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
+eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {
     eg_ctx *cx = eg_context(a->query);
     if (!eg__mha_run_allowed(m, a))
@@ -338,7 +338,7 @@ eg_tensor *eg__mha_run_whole(const eg_mha *m, const eg_mha_run_args *a, const eg
     hide_padding(m, key_packed(a), &o);
     eg_tensor *q = normed(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
-    o.q = turned(m, m->specs->turn_q, q, o.offset, a->positions);
+    o.q = rotated(m, m->specs->turn_q, q, o.offset, a->positions);
     eg_tensor *y = mha_packed(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
@@ -358,11 +358,11 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     if (a->ranks && (!a->mha || !a->query)) {
         eg_fail_as(eg_ranks_context(a->ranks), EG_ERROR_MISUSE, "mha: %s is NULL",
                    a->mha ? "the query" : "the module");
-        eg_ranks_meet(a->ranks);
+        eg_ranks_barrier(a->ranks);
     }
     if (!a->mha) return eg__nn_absent("mha", a->query);
     if (!a->query) return eg__nn_missing("mha", a->mha->name, "the query", a->query);
     return eg__nn_told("mha", a->mha->name, a->query, before,
                        a->ranks ? eg__mha_run_ranks(a->mha, a)
-                                : eg__mha_run_whole(a->mha, a, &(eg__part){ .ranks = NULL }));
+                                : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL }));
 }

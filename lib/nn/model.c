@@ -32,10 +32,10 @@ static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, con
     return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
 }
 
-/* Tokens whose padding is left out: how they are packed, and in how many places. */
+/* Tokens whose padding is left out: how they are packed, and in how many positions. */
 typedef struct model_packing {
     eg_packed of;
-    int64_t places;
+    int64_t packed_length;
     const char *who, *name, *option; /* for messages: transformer "net": .lengths */
 } model_packing;
 /* Adds the model and its option to the message if x is poison because packing failed. */
@@ -43,31 +43,31 @@ static eg_tensor *model_packing_told(const model_packing *p, eg_ctx *cx, bool be
 {
     return before || eg_ok(x) ? x : eg_fail_in(cx, "%s \"%s\": %s", p->who, p->name, p->option);
 }
-/* Sets the rest of *p for x (b l …) of these lengths; lengths NULL: it is not packed. places 0: as
+/* Sets the rest of *p for x (b l …) of these lengths; lengths NULL: it is not packed. positions 0: as
  * many as are needed. cached: the run has a cache, beside which lengths are refused. False after an
  * error. */
-static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int64_t places,
+static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int64_t packed_length,
                         bool cached)
 {
     eg_ctx *cx = eg_context(x);
-    const bool before = failed(x), counts = lengths && !places;
-    if (!x || (!lengths && !places)) return true;
+    const bool before = failed(x), counts = lengths && !packed_length;
+    if (!x || (!lengths && !packed_length)) return true;
     if (lengths && cached)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "it cannot be used beside .cache; .keep hides padding");
     else if (lengths && eg_ok(x) && eg_rank(x) < 2)
         eg_fail_as(cx, EG_ERROR_SHAPE, "it belongs to axes b and l, but there is %d axis",
                    eg_rank(x));
-    else if (places < 0 || (places && !lengths))
-        eg_fail_as(cx, EG_ERROR_SHAPE, "%lld packed places%s", (long long)places,
+    else if (packed_length < 0 || (packed_length && !lengths))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%lld packed positions%s", (long long)packed_length,
                    lengths ? "" : ", but no lengths");
     else if (counts && eg_capturing(cx))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "a captured step needs the number of places beside it");
+        eg_fail_as(cx, EG_ERROR_MISUSE, "a captured step needs the number of positions beside it");
     else if (lengths && eg_ok(x)) {
         const int64_t all = eg_dim(x, 0) * eg_dim(x, 1),
-                      needed = counts ? eg_packed_places(lengths) : places;
+                      needed = counts ? eg_packed_length(lengths) : packed_length;
         p->of = (eg_packed){ lengths, eg_dim(x, 1) };
-        p->places = counts && needed > all ? all : needed;
+        p->packed_length = counts && needed > all ? all : needed;
     }
     if (!eg_error(cx)) return true;
     model_packing_told(p, cx, before, NULL);
@@ -79,12 +79,12 @@ static eg_tensor *model_packed(const model_packing *p, eg_tensor *x)
     const bool before = failed(x);
     if (!p->of.lengths) return x;
     return model_packing_told(p, eg_context(x), before,
-                              eg_unsqueeze(eg_pack(x, p->of.lengths, p->places), 0));
+                              eg_unsqueeze(eg_pack(x, p->of.lengths, p->packed_length), 0));
 }
 /* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
 static eg_tensor *model_unpacked(const model_packing *p, eg_tensor *x)
 {
-    return p->of.lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->of.lengths, p->of.longest) : x;
+    return p->of.lengths ? eg_unpack(eg_select_axis(x, 0, 0), p->of.lengths, p->of.max_length) : x;
 }
 /* Returns the embedded tokens plus positions from place `before` on, packed if p says so. */
 static eg_tensor *model_tokens(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
@@ -93,10 +93,10 @@ static eg_tensor *model_tokens(const eg_embedding *e, const eg_positions *at, eg
     eg_tensor *x = eg_embedding_run(e, model_packed(p, index));
     if (!at) return x;
     if (!p->of.lengths) return eg_positions_run(at, x, .offset = before);
-    const int64_t dims[] = { eg_dim(p->of.lengths, 0), p->of.longest };
+    const int64_t dims[] = { eg_dim(p->of.lengths, 0), p->of.max_length };
     eg_tensor *place =
         eg_expand_n(eg_arange(eg_context(x), EG_I32, 0, (double)dims[1], 1), 2, dims);
-    return eg_positions_run(at, x, .places = eg_pack(place, p->of.lengths, p->places));
+    return eg_positions_run(at, x, .position_ids = eg_pack(place, p->of.lengths, p->packed_length));
 }
 
 static eg_tensor *model_row(eg_tensor *gain, int64_t k)
@@ -197,7 +197,7 @@ static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transfo
     else if (m->types)
         x = eg_on("b l m, m", eg_add, x, eg_select_axis(m->types->table, 0, 0));
     if (part->ranks && m->positions)
-        x = eg_positions_run(m->positions, x, .places = eg__part_places(part, 0));
+        x = eg_positions_run(m->positions, x, .position_ids = eg__part_positions(part, 0));
     return eg__part_dropped(part, 1, m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x,
                             m->dropout);
 }
@@ -249,7 +249,7 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
                    ".ranks: .cache is not divided among ranks; decode on one rank");
     else if (a->lengths)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   ".ranks: .lengths packs places that the ranks divide; .keep hides padding");
+                   ".ranks: .lengths packs positions that the ranks divide; .keep hides padding");
     if (!eg__part_find(part, a->ranks, fits ? eg_dim(a->index, 1) : 0, a->ranks_block, a->zigzag))
         return false;
     if (!m->positions || part->length <= m->positions->length) return true;
@@ -273,7 +273,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
                           "transformer: the gain does not fit");
     model_packing packing = { .who = "transformer", .name = m->name, .option = ".lengths" };
-    if (!model_packs(&packing, a->index, a->lengths, a->places, a->cache != NULL))
+    if (!model_packs(&packing, a->index, a->lengths, a->packed_length, a->cache != NULL))
         return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
                           "transformer: .lengths is refused");
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
@@ -381,7 +381,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!seq2seq_gain(m, a->gain, a->source))
         return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
     model_packing packing = { .who = "seq2seq", .name = m->name, .option = ".source_lengths" };
-    if (!model_packs(&packing, a->source, a->source_lengths, a->source_places, false))
+    if (!model_packs(&packing, a->source, a->source_lengths, a->packed_source_length, false))
         return eg_fail_as(eg_context(a->source), EG_ERROR_MISUSE,
                           "seq2seq: .source_lengths is refused");
     eg_tensor *x = model_tokens(m->source, m->source_positions, a->source, &packing, 0);
@@ -423,8 +423,8 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     const bool cached = a->cache != NULL;
     model_packing packing = { .who = "seq2seq", .name = m->name, .option = ".lengths" },
                   memory = { .who = "seq2seq", .name = m->name, .option = ".memory_lengths" };
-    if (!model_packs(&packing, a->target, a->lengths, a->places, cached) ||
-        !model_packs(&memory, a->memory, a->memory_lengths, a->memory_places, cached))
+    if (!model_packs(&packing, a->target, a->lengths, a->packed_length, cached) ||
+        !model_packs(&memory, a->memory, a->memory_lengths, a->packed_memory_length, cached))
         return eg_fail_as(eg_context(a->target), EG_ERROR_MISUSE, "seq2seq: .lengths is refused");
     eg_tensor *x =
         model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));
@@ -471,9 +471,9 @@ eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)
                                       .keep = a->keep,
                                       .memory_keep = a->source_keep,
                                       .lengths = a->lengths,
-                                      .places = a->places,
+                                      .packed_length = a->packed_length,
                                       .memory_lengths = a->source_lengths,
-                                      .memory_places = a->source_places,
+                                      .packed_memory_length = a->packed_source_length,
                                       .weights = a->weights,
                                       .memory_weights = a->memory_weights,
                                       .gain = a->gain };

@@ -24,7 +24,7 @@ const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
 const eg_named *eg__nn_named(const eg_params *, const char *full);
 void eg__nn_read(eg_params *); /* says that the values were read, so that no file is expected */
 /* Sets whether new parameters stay 0 instead of getting random values. Returns the old setting. */
-bool eg__nn_undrawn(eg_params *, bool);
+bool eg__nn_zero_init(eg_params *, bool);
 /* eg_init_normal and eg_init_xavier, unless values stay 0. */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
@@ -36,7 +36,7 @@ const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y);
 /* True if s has `terms` operands, an output if `arrow`, and only indices: no groups, no 1, no
  * ellipsis. Else records `wanted` as an error, with a caret. */
 bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted);
-/* True if .offset is a number of places; else records an error, which begins with `who`. */
+/* True if .offset is a number of positions; else records an error, which begins with `who`. */
 bool eg__nn_before(eg_ctx *, const char *who, int64_t offset);
 /* True if no index stands twice in the term. Else records an error, with a caret. */
 bool eg__nn_once(const eg_spec *s, int term);
@@ -87,11 +87,11 @@ typedef struct eg__part {
     int runs;
     eg_span run[2];
 } eg__part;
-/* Finds the sequence of which this rank has `places`. False after an error, on every rank. */
-bool eg__part_find(eg__part *, eg_ranks *, int64_t places, int64_t block, bool zigzag);
-/* Returns the places (n) of this rank in the sequence, each + offset. */
-eg_tensor *eg__part_places(const eg__part *, int64_t offset);
-/* eg__nn_dropped of x, which has this rank's places along an axis. Each block of places has a draw
+/* Finds the sequence of which this rank has `positions`. False after an error, on every rank. */
+bool eg__part_find(eg__part *, eg_ranks *, int64_t positions, int64_t block, bool zigzag);
+/* Returns the positions (n) of this rank in the sequence, each + offset. */
+eg_tensor *eg__part_positions(const eg__part *, int64_t offset);
+/* eg__nn_dropped of x, which has this rank's positions along an axis. Each block of positions has a draw
  * of its own, so that what is dropped depends on the length and the block size, not on the
  * ranks. */
 eg_tensor *eg__part_dropped(const eg__part *, int axis, eg_tensor *x, double p);
@@ -129,12 +129,12 @@ eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);
 /* True if query, key and options can be used together and with this module; else records an
  * error. */
 bool eg__mha_run_allowed(const eg_mha *, const eg_mha_run_args *);
-/* Returns the places of the keys. If the keys are the query, these are the query's places with the
+/* Returns the positions of the keys. If the keys are the query, these are the query's positions with the
  * letter j. */
-eg_masked eg__mha_key_places(const eg_mha_run_args *);
+eg_masked eg__mha_key_positions(const eg_mha_run_args *);
 /* Projects, rotates, appends to the cache, attends, and projects the result. Poison after an
  * error. */
-eg_tensor *eg__mha_run_whole(const eg_mha *, const eg_mha_run_args *, const eg__part *);
+eg_tensor *eg__mha_run_part(const eg_mha *, const eg_mha_run_args *, const eg__part *);
 
 /* -- mha_core.c: the attention between the projections -------------------------------------------
  */
@@ -149,7 +149,7 @@ eg_tensor *eg__mha_core(const eg_mha *, const eg_mha_run_args *, const eg__part 
 
 /* -- mha_ranks.c ---------------------------------------------------------------------------------
  */
-/* eg__mha_run_whole for this rank's places, with tensors that are shared by all ranks. */
+/* eg__mha_run_part for this rank's positions, with tensors that are shared by all ranks. */
 eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 
 /* -- block.c ---------------------------------------------------------------------------------- */
@@ -157,9 +157,9 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 void eg__nn_template(eg_mha_args *o, const eg_mha_args *given);
 
 /* -- cache.c ---------------------------------------------------------------------------------- */
-int64_t eg__cache_taken(const eg_cache *, int slot); /* places in use in a slot */
+int64_t eg__cache_taken(const eg_cache *, int slot); /* positions in use in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);
-/* Appends k and v, whose places lie on `axis`, to the slot and replaces them by views of all its
- * places. memory: the slot gets room for just these. False after an error. */
+/* Appends k and v, whose positions lie on `axis`, to the slot and replaces them by views of all its
+ * positions. memory: the slot gets room for just these. False after an error. */
 bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
 #endif

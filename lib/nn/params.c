@@ -15,7 +15,7 @@ typedef struct list {
     int *table, slots; /* hash table of names: index in `item` + 1; 0: empty */
     const eg_safetensors *expected;
     const char *path;
-    bool undrawn; /* new values stay 0 */
+    bool zero_init; /* new values stay 0 */
     const eg_copies *copies;
     struct eg_params **of_copy; /* NULL entries: not made yet */
 } list;
@@ -53,7 +53,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    .dtype = dtype,
                    .expected = a->expected,
                    .path = a->path,
-                   .undrawn = a->undrawn };
+                   .zero_init = a->zero_init };
     *p = (eg_params){ all, "" };
     if (a->copies) all->copies = eg_copies_open(owner, a->copies, a->seeds);
     if (all->copies) all->of_copy = eg_owner_alloc(owner, (size_t)a->copies * sizeof *all->of_copy);
@@ -138,21 +138,21 @@ const eg_named *eg__nn_named(const eg_params *p, const char *full)
 }
 void eg__nn_read(eg_params *p) { p->all->expected = NULL; }
 
-bool eg__nn_undrawn(eg_params *p, bool on)
+bool eg__nn_zero_init(eg_params *p, bool on)
 {
-    const bool was = p->all->undrawn;
-    p->all->undrawn = on;
+    const bool was = p->all->zero_init;
+    p->all->zero_init = on;
     return was;
 }
 
 eg_tensor *eg__nn_normal(const eg_params *p, eg_tensor *w, double deviation)
 {
-    return p->all->undrawn ? w : eg_init_normal(w, deviation);
+    return p->all->zero_init ? w : eg_init_normal(w, deviation);
 }
 
 eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64_t fan_out)
 {
-    return p->all->undrawn ? w : eg_init_xavier(w, fan_in, fan_out);
+    return p->all->zero_init ? w : eg_init_xavier(w, fan_in, fan_out);
 }
 
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
@@ -249,7 +249,7 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
                               p->prefix, name);
     }
     eg_tensor *x = eg_owner_copies(p->all->owner, p->all->copies, p->all->dtype, rank, dims);
-    const bool drawn = rank > 1 && !p->all->undrawn;
+    const bool drawn = rank > 1 && !p->all->zero_init;
     if (!eg_ok(x) || (drawn && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
         !params_add(p, name, axes, x))
         return eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix, name);
@@ -284,7 +284,7 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
     eg_params *one = eg_params_alloc(p, sizeof *one);
     list *own = one ? eg_params_alloc(p, sizeof *own) : NULL;
     if (!own) return NULL;
-    *own = (list){ .owner = all->owner, .dtype = all->dtype, .undrawn = true };
+    *own = (list){ .owner = all->owner, .dtype = all->dtype, .zero_init = true };
     *one = (eg_params){ own, "" };
     for (int n = 0; n < all->count; n++) {
         eg_tensor *x = params_alias(all, all->item[n]->x, k);
@@ -326,7 +326,7 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     eg_ctx *cx = eg_context(w);
     if (!eg_ok(w)) return w;
     const eg_copies *c = eg_copies_of(w);
-    const uint64_t seed = eg_seed_now(cx), draw = eg_draws(cx);
+    const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
     eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
     int bad = 0;
@@ -438,7 +438,7 @@ bool eg__nn_before(eg_ctx *cx, const char *who, int64_t offset)
 {
     return offset >= 0 ||
            (eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s.offset is %lld, but it counts the places before the first query", who,
+                       "%s.offset is %lld, but it counts the positions before the first query", who,
                        (long long)offset),
             false);
 }
@@ -448,7 +448,7 @@ bool eg__nn_once(const eg_spec *s, int term)
     const eg_spec_term *t = &s->term[term];
     for (int k = 0; k < t->items; k++) {
         const int index = t->item[k].index;
-        if (index < 0 || eg_spec_place(s, term, s->index[index].name) == k) continue;
+        if (index < 0 || eg_spec_find_item(s, term, s->index[index].name) == k) continue;
         eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' stands twice",
                      s->index[index].name);
         return false;

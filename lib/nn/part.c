@@ -1,17 +1,17 @@
-/* part.c: functions of modules that compute this rank's places of a sequence that is divided among
+/* part.c: functions of modules that compute this rank's positions of a sequence that is divided among
  * ranks. */
 #include "nn.h"
 
-bool eg__part_find(eg__part *p, eg_ranks *r, int64_t places, int64_t block, bool zigzag)
+bool eg__part_find(eg__part *p, eg_ranks *r, int64_t positions, int64_t block, bool zigzag)
 {
     *p = (eg__part){ .ranks = r, .block = block ? block : 512 };
     if (!r) return true;
-    p->length = eg_attention_length(r, places, block, zigzag);
+    p->length = eg_attention_length(r, positions, block, zigzag);
     if (p->length < 0) return false;
-    p->runs = eg_attention_places(r, p->length, block, zigzag, p->run);
+    p->runs = eg_attention_positions(r, p->length, block, zigzag, p->run);
     return true;
 }
-eg_tensor *eg__part_places(const eg__part *p, int64_t offset)
+eg_tensor *eg__part_positions(const eg__part *p, int64_t offset)
 {
     eg_tensor *run[2];
     for (int k = 0; k < p->runs; k++)

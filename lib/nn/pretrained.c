@@ -68,7 +68,7 @@ static bool slides(const eg__config *c, const eg_json *type, int64_t k, int64_t 
     return false;
 }
 
-/* Sets the predicates of the layers: causal, in some layers with a window of so many places, 0 if
+/* Sets the predicates of the layers: causal, in some layers with a window of so many positions, 0 if
  * there is no window. The first `full` layers have none, unless layer_types says which layers have
  * one; `alike`: layers cannot differ, and layer_types must say so. */
 static void windows(const eg__config *c, eg_pretrained *o, int64_t window, int64_t full, bool alike)
@@ -312,10 +312,10 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
     char *path = o ? in_folder(owner, folder, "model") : NULL;
     eg_transformer *net = NULL;
     if (path) {
-        const bool was = eg__nn_undrawn(p, true);
+        const bool was = eg__nn_zero_init(p, true);
         o->model.params = p, o->model.name = "";
         net = eg_transformer_new_with(&o->model);
-        eg__nn_undrawn(p, was);
+        eg__nn_zero_init(p, was);
     }
     if (net && (!bert_predicts(p, o, folder) || eg_params_load_as(p, path, "", o->names)))
         net = NULL;

@@ -29,7 +29,7 @@ typedef struct probed {
 
 static bool probe_has(const probed *p, int term, const char *name)
 {
-    return eg_spec_place(p->spec, term, name) >= 0;
+    return eg_spec_find_item(p->spec, term, name) >= 0;
 }
 static const char *probe_name(const probed *p, int term, int item)
 {
@@ -63,13 +63,13 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
                        "three terms of letters and an output are needed, as in "
                        "\"bihd,bjhd,bjhe->bihe\", without groups"))
         return false;
-    p->rows = eg_spec_pick(p->spec, Q);
+    p->rows = eg_spec_of_term(p->spec, Q);
     for (int k = 0; k < p->spec->term[Q].items; k++) {
         const char *x = probe_name(p, Q, k);
         if (!probe_has(p, K, x) || probe_has(p, V, x) || probe_has(p, Y, x)) continue;
         p->dots++;
         p->dot_q = k;
-        p->dot_k = eg_spec_place(p->spec, K, x);
+        p->dot_k = eg_spec_find_item(p->spec, K, x);
         p->rows = eg_spec_replace(p->rows, 0, x, "");
     }
     const eg_spec *axes = p->rows; /* the axes of the weights: those of the rows, then the keys */
@@ -178,7 +178,7 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
               *zero = eg_zeros_like(l);
     eg_grad(l, eg_ones_like(l), 1, &q, &dq);
     eg_nograd(p.cx, was);
-    const eg_spec *of_q = eg_spec_pick(p.spec, Q);
+    const eg_spec *of_q = eg_spec_of_term(p.spec, Q);
     const char *text = eg__nn_joined(of_q, of_q, p.rows);
     eg_tensor *mean = eg_einsum(text, q, dq), *some = is_something(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
@@ -217,7 +217,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     probed p;
     if (!probe_begin(&p, "attention_similarity", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: the query is NULL");
-    const int hq = eg_spec_place(p.spec, Q, head), hk = eg_spec_place(p.spec, K, head);
+    const int hq = eg_spec_find_item(p.spec, Q, head), hk = eg_spec_find_item(p.spec, K, head);
     if (hq < 0 || hk < 0 || !probe_has(&p, Y, head))
         return eg_fail_as(
             p.cx, EG_ERROR_INDEX,

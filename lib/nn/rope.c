@@ -26,7 +26,7 @@ static double rope_needed(const rope *r, const char *key)
     return 1;
 }
 
-/* Returns the number of places that the model was trained with before the scaling. */
+/* Returns the number of positions that the model was trained with before the scaling. */
 static double rope_trained(const rope *r)
 {
     static const char key[] = "original_max_position_embeddings";

@@ -1,7 +1,7 @@
-/* rotary.c: places as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34
+/* rotary.c: positions as rotations of pairs of numbers. Su et al. 2021, "RoFormer", eq. 34
  *
  * Angles are computed in f64, since f32 has no more than seven digits for a place and its fraction
- * of a turn, and their sines and cosines rounded once. They have a history where the places or the
+ * of a turn, and their sines and cosines rounded once. They have a history where the positions or the
  * frequencies have one. */
 #include "nn.h"
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct turn {
     const char *wide;              /* the index of the width           */
     int place, width;              /* axes of x                        */
     int64_t d;                     /* how many numbers are rotated */
-    int places, axis[EG_RANK_MAX]; /* axis[r]: the axis of x that axis r of the places is */
+    int positions, axis[EG_RANK_MAX]; /* axis[r]: the axis of x that axis r of the positions is */
 } turn;
 
 /* Finds, for "b i h d, i d", the axes of x that the two indices after the comma name. False after
@@ -38,7 +38,7 @@ static bool axes_of(turn *t, const eg_spec *s)
     t->width = axis[1];
     t->spec = s;
     t->wide = s->index[two->item[1].index].name;
-    t->places = 1;
+    t->positions = 1;
     t->axis[0] = axis[0];
     return true;
 }
@@ -60,7 +60,7 @@ static bool rotary_numbers(turn *t)
     else if (!(base > 0) || !isfinite(base))
         eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: the base is %g", base);
     else if (!(factor > 0) || !isfinite(factor))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor is %g, by which places are divided",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .factor is %g, by which positions are divided",
                    factor);
     else
         return true;
@@ -90,11 +90,11 @@ static bool rotary_tensors(turn *t)
         return !a->positions.axes ||
                (eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: .positions is NULL"), false);
     if (!floats(p) && eg_type(p) != EG_I32 && eg_type(p) != EG_I64)
-        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s; places are numbers",
+        return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s; positions are numbers",
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
-    if (!eg__nn_simple(s, 1, false, "the indices of the places are needed, as in \"bi\"") ||
+    if (!eg__nn_simple(s, 1, false, "the indices of the positions are needed, as in \"bi\"") ||
         !eg__nn_once(s, 0))
         return false;
     for (int k = 0; k < s->term[0].items; k++) {
@@ -103,7 +103,7 @@ static bool rotary_tensors(turn *t)
         if (axis < 0 || axis == t->width)
             return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
                                 axis < 0 ? "x does not have this index"
-                                         : "the width has no places"),
+                                         : "the width has no positions"),
                    false;
         if (s->term[0].axes == eg_rank(p) && eg_dim(p, k) != eg_dim(a->x, axis))
             return eg_spec_fail(s, EG_ERROR_SHAPE, 0, k, "index '%s' is %lld in x but %lld here",
@@ -116,11 +116,11 @@ static bool rotary_tensors(turn *t)
                             "the string names %d ax%s of a tensor that has %d", s->term[0].axes,
                             s->term[0].axes == 1 ? "is" : "es", eg_rank(p)),
                false;
-    t->places = s->term[0].axes;
+    t->positions = s->term[0].axes;
     return true;
 }
 
-/* Returns c, whose axes are those of the places and then the pairs, with axes that broadcast over
+/* Returns c, whose axes are those of the positions and then the pairs, with axes that broadcast over
  * x. */
 static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
 {
@@ -128,9 +128,9 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
     int order[EG_RANK_MAX], n = 0;
     bool moved = false;
     for (int k = 0; k < eg_rank(t->a->x); k++) {
-        int from = k == t->width ? t->places : 0;
-        while (k != t->width && from < t->places && t->axis[from] != k) from++;
-        const bool there = k == t->width || from < t->places;
+        int from = k == t->width ? t->positions : 0;
+        while (k != t->width && from < t->positions && t->axis[from] != k) from++;
+        const bool there = k == t->width || from < t->positions;
         dims[k] = there ? eg_dim(c, from) : 1;
         if (!there) continue;
         moved |= from != n;

@@ -213,7 +213,7 @@ static int dots_of(const bind *B, int k)
     return !t->dots ? 0 : k < B->n && B->xs[k] ? B->xs[k]->rank - t->slots + 1 : B->dots;
 }
 
-/* Allocates the result in one block: head, axes, terms, sizes, places, items, the string. */
+/* Allocates the result in one block: head, axes, terms, sizes, positions, items, the string. */
 static bool lay_out(bind *B)
 {
     const eg_parsed *p = B->p;

@@ -1,7 +1,7 @@
 /* expression.c: parses predicates, scores and formulas of eg_expr by recursive descent.
  *
- *   choice     = truth [ "?" choice ":" choice ]
- *   truth      = both { "|" both }                                    also ||
+ *   choice     = condition [ "?" choice ":" choice ]
+ *   condition  = both { "|" both }                                    also ||
  *   both       = denied { "&" denied }                                also &&
  *   denied     = "!" denied | comparison
  *   comparison = sum { ("==" | "!=" | "<" | "<=" | ">" | ">=") sum }  a < b <= c is a < b & b <= c
@@ -74,11 +74,11 @@ static int whole_text(eg_parser *p)
         snprintf(where, sizeof where, "in %s %s", s->noun[0] == 'e' ? "an" : "a", s->noun);
         return eg__caret_stray(p->cx, s->who, p->text, p->at, where), -1;
     }
-    if (s->predicate && !s->any_kind && !eg__may_be_truth(p->node, k))
+    if (s->predicate && !s->any_kind && !eg__may_be_condition(p->node, k))
         return eg__expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
                                      "the %s is a number, not a condition", s->noun);
     if (!s->number) return k;
-    if (eg__node_kind(p, k) == EG_IS_TRUTH)
+    if (eg__node_kind(p, k) == EG_IS_CONDITION)
         return eg__expression_refuse(p, 0, p->at, "choose by it, as in j <= i ? score : 0",
                                      "the %s is a condition, not a number", s->noun);
     return eg__node_float(p, 0, k);

@@ -29,15 +29,15 @@ enum {
     EG_TENSORS_MAX = 16, /* tensors of an expression: also those that options add */
     EG_NODES_MAX = 256,  /* nodes of an expression */
     EG_EXPRESSION_LETTERS = 32,
-    EG_PLACES_MAX = 256 /* occurrences of names in a text (eg_name_place) */
+    EG_OCCURRENCES_MAX = 256 /* occurrences of names in a text (eg_name_occurrence) */
 };
 
 /* What a node computes. The functions of floats are the rows of expression_rows.h. */
 typedef enum eg_node_code {
-    EG_X_WHOLE,  /* a constant, .whole */
+    EG_X_INTEGER,  /* a constant, .integer */
     EG_X_FLOAT,  /* a constant, .real */
     EG_X_LETTER, /* the position along letter in[0] */
-    EG_X_SIZE,   /* the size of letter in[0], .whole once the sizes are known */
+    EG_X_SIZE,   /* the size of letter in[0], .integer once the sizes are known */
     EG_X_SCORE,  /* a number that the caller gives for each element */
     EG_X_READ,   /* an element of tensor .tensor at the whole numbers in[0] … in[count − 1] */
     EG_X_NEG,
@@ -74,7 +74,7 @@ typedef enum eg_node_code {
     EG_X_CLIP,   /* in[0], limited to in[1] … in[2] */
     EG_X_CODES
 } eg_node_code;
-typedef enum eg_value_kind { EG_IS_NOTHING, EG_IS_WHOLE, EG_IS_FLOAT, EG_IS_TRUTH } eg_value_kind;
+typedef enum eg_value_kind { EG_IS_NOTHING, EG_IS_INTEGER, EG_IS_FLOAT, EG_IS_CONDITION } eg_value_kind;
 
 /* One value of a formula. The operands of a node stand before it in the list. */
 typedef struct eg_node {
@@ -88,7 +88,7 @@ typedef struct eg_node {
     uint32_t letters;        /* bit k: the value depends on the position along letter k */
     uint16_t at, length;     /* the bytes of the text that it was parsed from */
     union {
-        int64_t whole;
+        int64_t integer;
         double real;
     };
 } eg_node;
@@ -130,11 +130,11 @@ typedef struct eg_addition {
 
 /* One occurrence of a name in a text: the name is the bytes [name, name + length); [from, to) are
  * the bytes to replace, which include the bars of a size |i|. */
-typedef struct eg_name_place {
+typedef struct eg_name_occurrence {
     int name, length, from, to;
     bool size;
     bool tensor; /* brackets follow, as in doc[b,i] */
-} eg_name_place;
+} eg_name_occurrence;
 /* A text and the names that it may use. */
 typedef struct eg_expression_source {
     const char *who, *text;
@@ -148,14 +148,14 @@ typedef struct eg_expression_source {
     int64_t offset;              /* is added to the position and the size of letter `moved` */
     int moved;
     bool score;     /* the word score is allowed: EG_X_SCORE */
-    bool whole;     /* a tensor without brackets is read at all letters in order */
+    bool all_letters;     /* a tensor without brackets is read at all letters in order */
     bool predicate; /* all values are whole numbers and truths, and the result is a truth */
     bool number;    /* the result is a number, which is converted to float */
-    /* If not NULL, the occurrences of names are written here in the order of the text, *places of
+    /* If not NULL, the occurrences of names are written here in the order of the text, *occurrences of
      * them. The result is then a text that was read, and no formula to compute. */
-    eg_name_place *place; /* EG_PLACES_MAX of them */
-    int *places;
-    /* With places: other names are accepted, too: before brackets as a tensor of whole numbers or
+    eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
+    int *occurrences;
+    /* With occurrences: other names are accepted, too: before brackets as a tensor of whole numbers or
      * truths; elsewhere as an index (they become letter 0, and there are no letters); a predicate
      * may result in a number */
     bool any_tensor, any_letter, any_kind;
@@ -165,7 +165,7 @@ typedef struct eg_expression_source {
  * caret under the text. Does not read the sizes of the letters. */
 eg_expression *eg__expression_parse(eg_ctx *, const eg_expression_source *);
 /* True if node k is a truth, or made of elements of tensors of which only the names are known. */
-bool eg__may_be_truth(const eg_node *, int k);
+bool eg__may_be_condition(const eg_node *, int k);
 size_t eg__expression_bytes(const eg_expression *);
 /* -- sizes ------------------------------------------------------------------------------------ */
 /* Sets size[k], if it is −1, to the size of an axis that letter k alone indexes: first of tensors
@@ -316,7 +316,7 @@ void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table);
 /* Returns bounds of the elements of a tensor whose indices lie in index[0], index[1], …; `whole`,
  * the bounds of all elements, if the table does not tell. */
 eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *index,
-                            eg_interval whole);
+                            eg_interval all);
 
 /* -- results ---------------------------------------------------------------------------------- */
 /* A loop over the elements of a result. Its axes are groups of letters that are joined; it is cut
@@ -400,9 +400,9 @@ bool eg__extremes_act(const char *who, eg_tensor *x, int64_t least, int64_t most
 typedef struct eg_expression_values {
     const char *who;
     const eg_expression *e;
-    int root, letters;    /* node `root` is computed for all places of the letters, … */
+    int root, letters;    /* node `root` is computed for all positions of the letters, … */
     const int64_t *size;  /* … of these sizes, … */
-    const int64_t *first; /* … from these places on; NULL: 0 */
+    const int64_t *first; /* … from these positions on; NULL: 0 */
     eg_tensor *const *x;  /* the tensors that it reads */
     int count;
     bool f64;

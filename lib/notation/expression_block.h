@@ -24,7 +24,7 @@ typedef struct eg_stored {
 typedef struct eg_evaluation {
     const eg_block_plan *p;
     const eg_block_data *b;
-    const eg_loops *floats, *wholes;
+    const eg_loops *floats, *integers;
     char *work;         /* the workspace */
     eg_stored *v;       /* of each node, its value; at the beginning of the workspace */
     int64_t wide, tall; /* lanes and rows of this block, padded */
@@ -39,7 +39,7 @@ static inline int64_t eg__block_padded(int64_t n) { return eg__round_up(n > 0 ? 
 static inline int eg__node_width(const eg_block_plan *p, int k)
 {
     const int kind = p->e->node[k].kind;
-    return kind == EG_IS_TRUTH ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
+    return kind == EG_IS_CONDITION ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
 }
 static inline eg_evaluation eg__evaluation(const eg_block_plan *p, const eg_block_data *b,
                                            void *workspace)
@@ -47,7 +47,7 @@ static inline eg_evaluation eg__evaluation(const eg_block_plan *p, const eg_bloc
     return (eg_evaluation){ .p = p,
                             .b = b,
                             .floats = eg__loops[p->f64],
-                            .wholes = eg__loops[!p->narrow],
+                            .integers = eg__loops[!p->narrow],
                             .work = workspace,
                             .v = workspace,
                             .wide = eg__block_padded(b->lanes),
@@ -96,7 +96,7 @@ static inline const char *eg__node_row(const eg_evaluation *x, int k, int64_t r,
     }
     return v->p + r * *step;
 }
-/* The places of the tensor that one row of a read takes, in elements: element l along lanes (along
+/* The positions of the tensor that one row of a read takes, in elements: element l along lanes (along
  * rows, if the read depends on rows alone) is at base + l step or, if step is INT64_MIN, at base +
  * offset[l]. */
 typedef struct eg_reach {
@@ -107,12 +107,12 @@ typedef struct eg_reach {
 void eg__copies(int width, int64_t n, void *to, const void *one);
 /* Fills elements n … to − 1 with copies of element n − 1. */
 void eg__pad_row(int width, int64_t n, int64_t to, char *p);
-/* Finds the places of read k for row r of tensors with these strides; r is 0 if the read does not
+/* Finds the positions of read k for row r of tensors with these strides; r is 0 if the read does not
  * vary with rows and lanes. */
 eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *stride);
 /* True if the tensor of a read has no elements. */
 bool eg__reads_empty(const eg_evaluation *x, const eg_node *n);
-/* Sets *g to the places of read k in a block, for tensors with these strides, if exactly one of its
+/* Sets *g to the positions of read k in a block, for tensors with these strides, if exactly one of its
  * indices varies along lanes, or with lane − row; the last lanes of a row are `lanes` − 1. False if
  * more of them do. */
 bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,

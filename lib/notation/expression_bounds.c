@@ -1,7 +1,7 @@
 /* expression_bounds.c: the least and the largest values of integer and bool tensors in blocks of
  * positions. They are found once for a call, so that the bounds of a predicate over a box of
  * positions (expression_range.c) follow the values that the box reads. */
-#include "notation/whole.h"
+#include "notation/integer.h"
 
 /* -- the plan --------------------------------------------------------------------------------- */
 /* The block of axis r of a tensor: the smallest of the letters that index it alone; the whole axis

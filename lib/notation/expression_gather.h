@@ -3,7 +3,7 @@
  * call them. */
 #ifndef EG_EXPRESSION_GATHER_H
 #define EG_EXPRESSION_GATHER_H
-#include "notation/whole.h"
+#include "notation/integer.h"
 
 /* Rows of elements of a tensor: element k of row r is at base[r] + stride · index[r][k]. */
 typedef struct eg_gather {

@@ -73,15 +73,15 @@
 /* clang-format on */
 
 typedef double eight_doubles __attribute__((vector_size(64), aligned(8), may_alias));
-/* the elements A … H of (a, b), and those `by` places behind them, added */
+/* the elements A … H of (a, b), and those `by` positions behind them, added */
 #define HALVES(a, b, A, B, C, D, E, F, G, H, BY)                                               \
     (__builtin_shufflevector(a, b, A, B, C, D, E, F, G, H) +                                   \
      __builtin_shufflevector(a, b, A + (BY), B + (BY), C + (BY), D + (BY), E + (BY), F + (BY), \
                              G + (BY), H + (BY)))
 
-UNARY(truth_not, uint8_t, uint8_t, !x)
-BINARY(truth_and, uint8_t, uint8_t, a &b)
-BINARY(truth_or, uint8_t, uint8_t, a | b)
+UNARY(condition_not, uint8_t, uint8_t, !x)
+BINARY(condition_and, uint8_t, uint8_t, a &b)
+BINARY(condition_or, uint8_t, uint8_t, a | b)
 
 #define T          float
 #define W          int32_t
@@ -169,7 +169,7 @@ void eg__gather_steps(int64_t n, int width, void *out, const void *from, int64_t
 }
 #define COPY(TO, FROM) \
     for (int64_t k = 0; k < n; k++) ((TO *)out)[k] = (TO)((const FROM *)from)[k]
-void eg__whole_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from)
+void eg__integers_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from)
 {
     if (to_wide && !wide)
         COPY(int64_t, int32_t);

@@ -2,7 +2,7 @@
  * expression_loops.c defines and expression_values.c and expression_slopes.c call. */
 #ifndef EG_EXPRESSION_LOOPS_H
 #define EG_EXPRESSION_LOOPS_H
-#include "notation/whole.h"
+#include "notation/integer.h"
 
 /* Rows of n numbers that a loop reads and writes; n is a multiple of EG_LANES, and a step is the
  * bytes from row to row. */
@@ -25,7 +25,7 @@ typedef void eg_strip_loop(const eg_strip *);
 /* The loops for one width, by eg_node_code; eg__loops[0] is for float and int32_t (narrow),
  * eg__loops[1] for double and int64_t (wide). */
 typedef struct eg_loops {
-    eg_strip_loop *of_float[EG_X_CODES], *of_whole[EG_X_CODES], *of_truth[EG_X_CODES];
+    eg_strip_loop *of_float[EG_X_CODES], *of_integer[EG_X_CODES], *of_condition[EG_X_CODES];
     eg_strip_loop *slope[EG_X_CODES][3];
     eg_strip_loop *float_of[2]; /* convert whole numbers, narrow or wide, to float */
     /* ((sign[0] in[0] + sign[1] in[1]) + sign[2] in[2]) factor, for signs 1 and −1; in[1] and in[2]
@@ -61,5 +61,5 @@ void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index,
 void eg__gather(int64_t n, int width, void *out, const void *from, const int64_t *offset);
 void eg__gather_steps(int64_t n, int width, void *out, const void *from, int64_t step);
 /* Copies whole numbers from int32_t or int64_t (wide) to int32_t or int64_t (to_wide). */
-void eg__whole_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from);
+void eg__integers_copy(int64_t n, bool to_wide, void *out, bool wide, const void *from);
 #endif

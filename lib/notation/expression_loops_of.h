@@ -48,35 +48,35 @@ EG_FUNCTIONS_2(SLOPE_2)
 #undef SLOPE_1
 #undef SLOPE_2
 COMPARISONS(T, float)
-COMPARISONS(W, whole)
+COMPARISONS(W, integer)
 
 TERNARY(NAME(select_float), T, uint8_t, T, a ? b : c)
-TERNARY(NAME(select_whole), W, uint8_t, W, a ? b : c)
+TERNARY(NAME(select_integer), W, uint8_t, W, a ? b : c)
 TERNARY(NAME(clip_float), T, T, T, a < b ? b : a > c ? c : a)
-TERNARY(NAME(clip_whole), W, W, W, a < b ? b : a > c ? c : a)
+TERNARY(NAME(clip_integer), W, W, W, a < b ? b : a > c ? c : a)
 TERNARY_SLOPE(NAME(select_slope_a), uint8_t, a ? g : 0)
 TERNARY_SLOPE(NAME(select_slope_b), uint8_t, a ? 0 : g)
 TERNARY_SLOPE(NAME(clip_slope_x), T, a < b || a > c ? 0 : g)
 TERNARY_SLOPE(NAME(clip_slope_low), T, a < b ? g : 0)
 TERNARY_SLOPE(NAME(clip_slope_high), T, a < b ? 0 : a > c ? g : 0)
 
-UNARY(NAME(whole_neg), W, W, NAME(minus)(0, x))
-UNARY(NAME(whole_abs), W, W, x < 0 ? NAME(minus)(0, x) : x)
+UNARY(NAME(integer_neg), W, W, NAME(minus)(0, x))
+UNARY(NAME(integer_abs), W, W, x < 0 ? NAME(minus)(0, x) : x)
 UNARY(NAME(of_narrow), T, int32_t, x)
 UNARY(NAME(of_wide), T, int64_t, x)
-BINARY(NAME(whole_add), W, W, NAME(plus)(a, b))
-BINARY(NAME(whole_sub), W, W, NAME(minus)(a, b))
-BINARY(NAME(whole_mul), W, W, NAME(times)(a, b))
-BINARY(NAME(whole_min), W, W, a < b ? a : b)
-BINARY(NAME(whole_max), W, W, a > b ? a : b)
-BINARY(NAME(whole_divide), W, W, eg__quotient(a, b))
-BINARY(NAME(whole_rest), W, W, eg__modulus(a, b))
+BINARY(NAME(integer_add), W, W, NAME(plus)(a, b))
+BINARY(NAME(integer_sub), W, W, NAME(minus)(a, b))
+BINARY(NAME(integer_mul), W, W, NAME(times)(a, b))
+BINARY(NAME(integer_min), W, W, a < b ? a : b)
+BINARY(NAME(integer_max), W, W, a > b ? a : b)
+BINARY(NAME(integer_divide), W, W, eg__quotient(a, b))
+BINARY(NAME(integer_rest), W, W, eg__modulus(a, b))
 /* clang-format on */
 
 /* x / m, or x % m (rest), for a single m: a shift or a mask if m is a power of two; otherwise, in
  * 32 bits, x times the double nearest to 1 / m, which is truncated to a quotient that is right or
  * one off, as the rest then tells. */
-EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool rest)
+EG_CLONES static void NAME(integer_by)(int64_t n, W *out, const W *x, W m, bool rest)
 {
     const W by = m < 0 ? NAME(minus)(0, m) : m, turn = rest || m > 0 ? 1 : -1;
     n &= -EG_LANES;
@@ -106,7 +106,7 @@ EG_CLONES static void NAME(whole_by)(int64_t n, W *out, const W *x, W m, bool re
              out[k] = q - (W)(r < 0) + (W)(r >= by))
 }
 /* x / m or x % m, row by row. */
-static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain)
+static void NAME(integer_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain)
 {
     bool one = s->still == 2;
     for (int64_t r = 0; r < s->rows && one; r++)
@@ -115,13 +115,13 @@ static void NAME(whole_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain
         plain(s);
         return;
     }
-    for (int64_t r = 0; r < s->rows; r++) NAME(whole_by)
+    for (int64_t r = 0; r < s->rows; r++) NAME(integer_by)
     (s->n, (W *)(void *)((char *)s->out + r * s->out_step),
      (const W *)(const void *)((const char *)s->in[0] + r * s->step[0]),
      *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]), rest);
 }
-static void NAME(whole_div)(const eg_strip *s) { NAME(whole_ratio)(s, false, NAME(whole_divide)); }
-static void NAME(whole_mod)(const eg_strip *s) { NAME(whole_ratio)(s, true, NAME(whole_rest)); }
+static void NAME(integer_div)(const eg_strip *s) { NAME(integer_ratio)(s, false, NAME(integer_divide)); }
+static void NAME(integer_mod)(const eg_strip *s) { NAME(integer_ratio)(s, true, NAME(integer_rest)); }
 
 /* Products with a sign are exact, so these are two additions, each rounded, also where a product is
  * fused with one. */
@@ -281,13 +281,13 @@ static void NAME(scatter)(int64_t n, double *to, const int64_t *offset, int64_t 
 static const eg_loops NAME(loops) = {
     .of_float = { [EG_X_SELECT] = NAME(select_float), [EG_X_CLIP] = NAME(clip_float),
                   EG_FUNCTIONS_1(OF_1) EG_FUNCTIONS_2(OF_1) COMPARED(float) },
-    .of_whole = { [EG_X_NEG] = NAME(whole_neg), [EG_X_ABS] = NAME(whole_abs),
-                  [EG_X_ADD] = NAME(whole_add), [EG_X_SUB] = NAME(whole_sub),
-                  [EG_X_MUL] = NAME(whole_mul), [EG_X_DIV] = NAME(whole_div),
-                  [EG_X_MOD] = NAME(whole_mod), [EG_X_MIN] = NAME(whole_min),
-                  [EG_X_MAX] = NAME(whole_max), COMPARED(whole),
-                  [EG_X_SELECT] = NAME(select_whole), [EG_X_CLIP] = NAME(clip_whole) },
-    .of_truth = { [EG_X_NOT] = truth_not, [EG_X_AND] = truth_and, [EG_X_OR] = truth_or },
+    .of_integer = { [EG_X_NEG] = NAME(integer_neg), [EG_X_ABS] = NAME(integer_abs),
+                  [EG_X_ADD] = NAME(integer_add), [EG_X_SUB] = NAME(integer_sub),
+                  [EG_X_MUL] = NAME(integer_mul), [EG_X_DIV] = NAME(integer_div),
+                  [EG_X_MOD] = NAME(integer_mod), [EG_X_MIN] = NAME(integer_min),
+                  [EG_X_MAX] = NAME(integer_max), COMPARED(integer),
+                  [EG_X_SELECT] = NAME(select_integer), [EG_X_CLIP] = NAME(clip_integer) },
+    .of_condition = { [EG_X_NOT] = condition_not, [EG_X_AND] = condition_and, [EG_X_OR] = condition_or },
     .slope = { [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },

@@ -3,7 +3,7 @@
 #include "notation/expression_parser.h"
 #include <string.h>
 
-static const eg_function_row functions[] = {
+static const eg_function_entry functions[] = {
 #define LIST(CODE, NAME, ...) { NAME, EG_X_##CODE, 1, EG_X_##CODE == EG_X_ABS },
     EG_FUNCTIONS_1(LIST)
 #undef LIST
@@ -16,7 +16,7 @@ bool eg__name_is(const char *word, const char *text, int length)
 {
     return (int)strlen(word) == length && memcmp(word, text, (size_t)length) == 0;
 }
-const eg_function_row *eg__function_called(const char *text, int length)
+const eg_function_entry *eg__function_called(const char *text, int length)
 {
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
         if (length && eg__name_is(functions[k].name, text, length)) return &functions[k];
@@ -57,7 +57,7 @@ static const char *nearest(const eg_parser *p, const char *word, int length, boo
         if (edits(word, length, p->s->readable[k].name) < best)
             best = edits(word, length, found = p->s->readable[k].name);
     for (size_t k = 0; k < sizeof functions / sizeof *functions && !tensors; k++)
-        if (functions[k].name[0] && (functions[k].whole || !p->s->predicate) &&
+        if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) &&
             edits(word, length, functions[k].name) < best)
             best = edits(word, length, found = functions[k].name);
     if (p->s->score && !tensors && edits(word, length, "score") < best) found = "score";

@@ -2,7 +2,7 @@
  * those that are equal, a constant for an operation of constants. x % y of floats, c ? a : b of
  * truths and small powers are composed of several nodes. */
 #include "notation/expression_parser.h"
-#include "notation/whole.h"
+#include "notation/integer.h"
 #include <math.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ int eg__node_add(eg_parser *p, eg_node n)
     for (int k = 0; k < p->nodes; k++) {
         const eg_node *m = &p->node[k];
         if (m->code == n.code && m->kind == n.kind && m->count == n.count &&
-            m->tensor == n.tensor && m->plain == n.plain && m->whole == n.whole &&
+            m->tensor == n.tensor && m->plain == n.plain && m->integer == n.integer &&
             !memcmp(m->in, n.in, sizeof n.in))
             return k;
     }
@@ -23,11 +23,11 @@ int eg__node_add(eg_parser *p, eg_node n)
     p->node[p->nodes] = n;
     return p->nodes++;
 }
-int eg__node_whole(eg_parser *p, int at, int64_t value)
+int eg__node_integer(eg_parser *p, int at, int64_t value)
 {
-    return eg__node_add(p, (eg_node){ .code = EG_X_WHOLE,
-                                      .kind = EG_IS_WHOLE,
-                                      .whole = value,
+    return eg__node_add(p, (eg_node){ .code = EG_X_INTEGER,
+                                      .kind = EG_IS_INTEGER,
+                                      .integer = value,
                                       .at = (uint16_t)at,
                                       .length = (uint16_t)(p->at - at) });
 }
@@ -45,20 +45,20 @@ int eg__node_letter(eg_parser *p, int code, int k, int at)
         return eg__expression_refuse(p, at, p->at - at, NULL, "a %s reads the first %d axes only",
                                      p->s->noun, EG_EXPRESSION_LETTERS);
     const int n = eg__node_add(p, (eg_node){ .code = (uint8_t)code,
-                                             .kind = EG_IS_WHOLE,
+                                             .kind = EG_IS_INTEGER,
                                              .in = { (uint8_t)k },
                                              .at = (uint16_t)at,
                                              .length = (uint16_t)(p->at - at) });
     if (n < 0 || !p->s->offset || k != p->s->moved) return n;
-    const int offset = eg__node_whole(p, at, p->s->offset);
-    return offset < 0 ? offset : eg__node_2(p, EG_X_ADD, EG_IS_WHOLE, at, n, offset);
+    const int offset = eg__node_integer(p, at, p->s->offset);
+    return offset < 0 ? offset : eg__node_2(p, EG_X_ADD, EG_IS_INTEGER, at, n, offset);
 }
 int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bool plain)
 {
     const eg_readable *x = &p->s->readable[tensor];
     eg_node n = { .code = EG_X_READ,
-                  .kind = x->dtype == EG_BOOL                        ? EG_IS_TRUTH
-                          : x->dtype == EG_I32 || x->dtype == EG_I64 ? EG_IS_WHOLE
+                  .kind = x->dtype == EG_BOOL                        ? EG_IS_CONDITION
+                          : x->dtype == EG_I32 || x->dtype == EG_I64 ? EG_IS_INTEGER
                                                                      : EG_IS_FLOAT,
                   .count = (uint8_t)count,
                   .tensor = (uint8_t)tensor,
@@ -103,11 +103,11 @@ static int node_operation(eg_parser *p, int code, int kind, int at, int count, c
         constant &= eg__node_is_constant(p, in[k]);
     }
     if (!constant) return eg__node_add(p, n);
-    if (kind == EG_IS_WHOLE && eg__node_kind(p, in[0]) == EG_IS_WHOLE) {
+    if (kind == EG_IS_INTEGER && eg__node_kind(p, in[0]) == EG_IS_INTEGER) {
         int64_t v[3];
-        for (int k = 0; k < count; k++) v[k] = p->node[in[k]].whole;
-        return eg__node_whole(p, at,
-                              eg__whole(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
+        for (int k = 0; k < count; k++) v[k] = p->node[in[k]].integer;
+        return eg__node_integer(p, at,
+                              eg__integer(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
     }
     const double a = eg__node_constant(p, in[0]), b = count > 1 ? eg__node_constant(p, in[1]) : 0;
     if (kind == EG_IS_FLOAT && code == EG_X_NEG) return eg__node_real(p, at, -a);
@@ -119,7 +119,7 @@ static int node_operation(eg_parser *p, int code, int kind, int at, int count, c
 }
 int eg__node_1(eg_parser *p, int code, int at, int a)
 {
-    const int kind = a < 0 || code == EG_X_NOT ? EG_IS_TRUTH : eg__node_kind(p, a);
+    const int kind = a < 0 || code == EG_X_NOT ? EG_IS_CONDITION : eg__node_kind(p, a);
     return a < 0 ? -1 : node_operation(p, code, kind, at, 1, &a);
 }
 int eg__node_2(eg_parser *p, int code, int kind, int at, int a, int b)
@@ -129,16 +129,16 @@ int eg__node_2(eg_parser *p, int code, int kind, int at, int a, int b)
 /* Of truths, c ? a : b is (c & a) | (!c & b). */
 int eg__node_select(eg_parser *p, int at, int c, int a, int b)
 {
-    if (eg__node_kind(p, a) != EG_IS_TRUTH && eg__node_kind(p, b) != EG_IS_TRUTH) {
+    if (eg__node_kind(p, a) != EG_IS_CONDITION && eg__node_kind(p, b) != EG_IS_CONDITION) {
         if (eg__node_kind(p, a) != eg__node_kind(p, b))
             a = eg__node_float(p, at, a), b = a < 0 ? -1 : eg__node_float(p, at, b);
         if (a < 0 || b < 0) return -1;
         return node_operation(p, EG_X_SELECT, eg__node_kind(p, a), at, 3, (const int[]){ c, a, b });
     }
-    const int yes = eg__node_2(p, EG_X_AND, EG_IS_TRUTH, at, c, a);
+    const int yes = eg__node_2(p, EG_X_AND, EG_IS_CONDITION, at, c, a);
     const int no = yes < 0 ? -1 : eg__node_1(p, EG_X_NOT, at, c);
-    const int other = no < 0 ? -1 : eg__node_2(p, EG_X_AND, EG_IS_TRUTH, at, no, b);
-    return other < 0 ? -1 : eg__node_2(p, EG_X_OR, EG_IS_TRUTH, at, yes, other);
+    const int other = no < 0 ? -1 : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, at, no, b);
+    return other < 0 ? -1 : eg__node_2(p, EG_X_OR, EG_IS_CONDITION, at, yes, other);
 }
 /* Adds x % y of floats: r = x − |y| ⌊x / |y|⌋, plus |y| if rounding made r negative. */
 static int node_modulus(eg_parser *p, int at, int x, int y)
@@ -150,7 +150,7 @@ static int node_modulus(eg_parser *p, int at, int x, int y)
     const int r = q < 0 ? -1 : eg__node_2(p, EG_X_SUB, EG_IS_FLOAT, at, x, q),
               zero = eg__node_real(p, at, 0);
     if (r < 0 || zero < 0) return -1;
-    const int low = eg__node_2(p, EG_X_LT, EG_IS_TRUTH, at, r, zero);
+    const int low = eg__node_2(p, EG_X_LT, EG_IS_CONDITION, at, r, zero);
     const int up = low < 0 ? -1 : eg__node_2(p, EG_X_ADD, EG_IS_FLOAT, at, r, m);
     return up < 0 ? -1 : eg__node_select(p, at, low, up, r);
 }
@@ -167,12 +167,12 @@ static int node_power(eg_parser *p, int at, int a, int b)
     const int square = eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, a, a);
     return c == 2 || square < 0 ? square : eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, square, a);
 }
-int eg__node_numbers(eg_parser *p, int code, bool whole, int at, int count, int *in)
+int eg__node_numbers(eg_parser *p, int code, bool integer, int at, int count, int *in)
 {
-    for (int k = 0; k < count; k++) whole &= eg__node_kind(p, in[k]) == EG_IS_WHOLE;
-    for (int k = 0; k < count && !whole; k++)
+    for (int k = 0; k < count; k++) integer &= eg__node_kind(p, in[k]) == EG_IS_INTEGER;
+    for (int k = 0; k < count && !integer; k++)
         if ((in[k] = eg__node_float(p, at, in[k])) < 0) return -1;
-    if (whole) return node_operation(p, code, EG_IS_WHOLE, at, count, in);
+    if (integer) return node_operation(p, code, EG_IS_INTEGER, at, count, in);
     if (code == EG_X_MOD) return node_modulus(p, at, in[0], in[1]);
     if (code == EG_X_POW) return node_power(p, at, in[0], in[1]);
     return node_operation(p, code, EG_IS_FLOAT, at, count, in);
@@ -183,15 +183,15 @@ int eg__node_numbers(eg_parser *p, int code, bool whole, int at, int count, int 
 static int unmoved_letter(eg_parser *p, int k)
 {
     return eg__node_add(
-        p, (eg_node){ .code = EG_X_LETTER, .kind = EG_IS_WHOLE, .in = { (uint8_t)k } });
+        p, (eg_node){ .code = EG_X_LETTER, .kind = EG_IS_INTEGER, .in = { (uint8_t)k } });
 }
 /* Returns the element of an addition's tensor. */
 static int added_read(eg_parser *p, const eg_addition *a)
 {
     const eg_dtype t = p->s->readable[a->tensor].dtype;
     eg_node n = { .code = EG_X_READ,
-                  .kind = t == EG_BOOL                 ? EG_IS_TRUTH
-                          : t == EG_I32 || t == EG_I64 ? EG_IS_WHOLE
+                  .kind = t == EG_BOOL                 ? EG_IS_CONDITION
+                          : t == EG_I32 || t == EG_I64 ? EG_IS_INTEGER
                                                        : EG_IS_FLOAT,
                   .count = a->count,
                   .tensor = a->tensor };
@@ -213,19 +213,19 @@ static int added_value(eg_parser *p, const eg_addition *a)
         i = eg__node_letter(p, EG_X_LETTER, a->i, at);
         j = eg__node_letter(p, EG_X_LETTER, a->j, at);
         if (i < 0 || j < 0) return -1;
-        i = eg__node_1(p, EG_X_ABS, at, eg__node_2(p, EG_X_SUB, EG_IS_WHOLE, at, i, j));
+        i = eg__node_1(p, EG_X_ABS, at, eg__node_2(p, EG_X_SUB, EG_IS_INTEGER, at, i, j));
         i = i < 0 ? -1 : eg__node_float(p, at, i);
         return i < 0 ? -1 : eg__node_2(p, EG_X_MUL, EG_IS_FLOAT, at, x, i);
     case EG_ADD_KEEP:
-        if (eg__node_kind(p, x) == EG_IS_TRUTH) return x;
-        i = eg__node_whole(p, at, 0);
-        return i < 0 ? -1 : eg__node_2(p, EG_X_NE, EG_IS_TRUTH, at, x, i);
+        if (eg__node_kind(p, x) == EG_IS_CONDITION) return x;
+        i = eg__node_integer(p, at, 0);
+        return i < 0 ? -1 : eg__node_2(p, EG_X_NE, EG_IS_CONDITION, at, x, i);
     case EG_ADD_LENGTH:
         j = unmoved_letter(p, a->j);
-        return j < 0 ? -1 : eg__node_2(p, EG_X_LT, EG_IS_TRUTH, at, j, x);
+        return j < 0 ? -1 : eg__node_2(p, EG_X_LT, EG_IS_CONDITION, at, j, x);
     case EG_ADD_NO_INFINITY:
         i = eg__node_real(p, at, -INFINITY);
-        return i < 0 ? -1 : eg__node_2(p, EG_X_NE, EG_IS_TRUTH, at, x, i);
+        return i < 0 ? -1 : eg__node_2(p, EG_X_NE, EG_IS_CONDITION, at, x, i);
     default: return x;
     }
 }
@@ -240,7 +240,7 @@ int eg__node_additions(eg_parser *p, int root, int *strict)
         const int x = added_value(p, a);
         if (x < 0) return -2;
         if (s->predicate)
-            e = e < 0 ? x : eg__node_2(p, EG_X_AND, EG_IS_TRUTH, p->at, e, x);
+            e = e < 0 ? x : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, p->at, e, x);
         else
             e = eg__node_2(p, a->kind == EG_ADD_DISTANCE ? EG_X_SUB : EG_X_ADD, EG_IS_FLOAT, p->at,
                            e, x);

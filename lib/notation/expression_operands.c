@@ -6,19 +6,19 @@
 
 enum { NESTING = 64 };
 
-/* Notes the place of a name, for a source that asks for places. `from` is the first byte to
+/* Notes the place of a name, for a source that asks for occurrences. `from` is the first byte to
  * replace: that of the name, or its bar. False after an error. */
 static bool note_place(eg_parser *p, int from, int at, int length, bool size, bool tensor)
 {
-    int *n = p->s->places;
-    if (*n < EG_PLACES_MAX) {
-        p->s->place[(*n)++] = (eg_name_place){ at, length, from, p->at, size, tensor };
+    int *n = p->s->occurrences;
+    if (*n < EG_OCCURRENCES_MAX) {
+        p->s->place[(*n)++] = (eg_name_occurrence){ at, length, from, p->at, size, tensor };
         return true;
     }
     eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
     return false;
 }
-/* Notes the place of a name, if places are asked for, and adds letter k for it. */
+/* Notes the place of a name, if occurrences are asked for, and adds letter k for it. */
 static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
 {
     if (p->s->place && !note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
@@ -31,12 +31,12 @@ bool eg__expression_enter(eg_parser *p, int at)
     eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
     return false;
 }
-/* A part of the text. A node that stands in several places knows only the first of them. */
+/* A part of the text. A node that stands in several positions knows only the first of them. */
 typedef struct stretch_of_text {
     int at, length;
 } stretch_of_text;
 /* Parses values that commas separate, from the opening bracket to `close`, and sets where[] (if not
- * NULL) to their places. Returns how many; −1 after an error. */
+ * NULL) to their positions. Returns how many; −1 after an error. */
 static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_text *where)
 {
     const int open = p->at++;
@@ -64,7 +64,7 @@ static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_te
     }
 }
 /* Parses and checks the arguments of function f, whose name stands at `at`, and adds the call. */
-static int call_function(eg_parser *p, const eg_function_row *f, int at, int length)
+static int call_function(eg_parser *p, const eg_function_entry *f, int at, int length)
 {
     stretch_of_text where[EG_RANK_MAX];
     int in[EG_RANK_MAX];
@@ -75,10 +75,10 @@ static int call_function(eg_parser *p, const eg_function_row *f, int at, int len
                                      "%s takes %d number%s, and here are %d", f->name, f->arity,
                                      f->arity == 1 ? "" : "s", n);
     for (int k = 0; k < n; k++)
-        if (eg__node_kind(p, in[k]) == EG_IS_TRUTH)
+        if (eg__node_kind(p, in[k]) == EG_IS_CONDITION)
             return eg__expression_refuse(p, where[k].at, where[k].length, NULL,
                                          "%s takes numbers, and this is a condition", f->name);
-    if (p->s->predicate && !f->whole)
+    if (p->s->predicate && !f->integer)
         return eg__expression_refuse(p, at, length, NULL,
                                      "%s makes a float, and a predicate consists of integers and "
                                      "booleans",
@@ -88,7 +88,7 @@ static int call_function(eg_parser *p, const eg_function_row *f, int at, int len
         return eg__expression_refuse(p, at, p->at - at, NULL,
                                      "clip's low limit %g is above its high limit %g",
                                      eg__node_constant(p, in[1]), eg__node_constant(p, in[2]));
-    return eg__node_numbers(p, f->code, f->whole, at, n, in);
+    return eg__node_numbers(p, f->code, f->integer, at, n, in);
 }
 /* Parses what follows the name of a tensor of .with, its indices, and adds the read. Without
  * brackets the indices are all letters in order. */
@@ -101,7 +101,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
     eg__expression_blanks(p);
     if (p->text[p->at] != '[') {
         p->at = at + length;
-        if (!p->s->whole)
+        if (!p->s->all_letters)
             return eg__expression_refuse(p, at, length, "as in r[h, i - j]",
                                          "'%s' is a tensor, and its indices are missing", x->name);
         if (x->rank != p->s->letters)
@@ -119,7 +119,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             p, at, p->at - at, NULL, "'%s' has %d ax%s, but %d %s in its brackets", x->name,
             x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index stands" : "indices stand");
     for (int k = 0; k < n; k++)
-        if (eg__node_kind(p, in[k]) != EG_IS_WHOLE)
+        if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
             return eg__expression_refuse(p, where[k].at, where[k].length, NULL,
                                          "an index is a whole number, and this is a %s",
                                          eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
@@ -130,14 +130,14 @@ static int read_tensor(eg_parser *p, int tensor, int at)
 static int tensor_placed(eg_parser *p, int at, int length)
 {
     /* beyond those that are known; tells most tensors apart */
-    const int number = EG_TENSORS_MAX + *p->s->places % EG_TENSORS_MAX;
+    const int number = EG_TENSORS_MAX + *p->s->occurrences % EG_TENSORS_MAX;
     int in[EG_RANK_MAX];
     if (!note_place(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
     const int n = value_list(p, ']', EG_RANK_MAX, in, NULL);
     if (n < 0) return -1;
     eg_node read = { .code = EG_X_READ,
-                     .kind = EG_IS_WHOLE,
+                     .kind = EG_IS_INTEGER,
                      .count = (uint8_t)n,
                      .tensor = (uint8_t)number,
                      .at = (uint16_t)at,
@@ -162,7 +162,7 @@ static int name_read(eg_parser *p)
                                           .kind = EG_IS_FLOAT,
                                           .at = (uint16_t)at,
                                           .length = (uint16_t)length });
-    const eg_function_row *f = eg__function_called(p->text + at, length);
+    const eg_function_entry *f = eg__function_called(p->text + at, length);
     eg__expression_blanks(p);
     const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
     if (!(f && called)) {
@@ -241,7 +241,7 @@ static int number_read(eg_parser *p)
             __builtin_add_overflow(v, (int64_t)(s[k] - '0'), &v))
             return eg__expression_refuse(p, at, to - at, NULL,
                                          "the number does not fit in 64 bits");
-    return eg__node_whole(p, at, v);
+    return eg__node_integer(p, at, v);
 }
 /* Parses |i|, the size of an index. For anything else between bars the error proposes abs(…). */
 static int size_read(eg_parser *p)

@@ -1,12 +1,12 @@
 /* expression_operators.c: parses the operators of an expression, from signs up to c ? a : b. */
 #include "notation/expression_parser.h"
 
-bool eg__may_be_truth(const eg_node *node, int k)
+bool eg__may_be_condition(const eg_node *node, int k)
 {
     const eg_node *n = &node[k];
-    return n->kind == EG_IS_TRUTH || (n->code == EG_X_READ && n->tensor >= EG_TENSORS_MAX) ||
-           (n->code == EG_X_SELECT && eg__may_be_truth(node, n->in[1]) &&
-            eg__may_be_truth(node, n->in[2]));
+    return n->kind == EG_IS_CONDITION || (n->code == EG_X_READ && n->tensor >= EG_TENSORS_MAX) ||
+           (n->code == EG_X_SELECT && eg__may_be_condition(node, n->in[1]) &&
+            eg__may_be_condition(node, n->in[2]));
 }
 /* Parses an operand with any number of signs in front. */
 static int signs(eg_parser *p)
@@ -18,7 +18,7 @@ static int signs(eg_parser *p)
         minus ^= p->text[p->at++] == '-', any = true;
     const int k = eg__parse_operand(p);
     if (k < 0 || !any) return k;
-    if (eg__node_kind(p, k) == EG_IS_TRUTH)
+    if (eg__node_kind(p, k) == EG_IS_CONDITION)
         return eg__expression_refuse(p, at, 1, NULL, "a sign before a condition");
     return minus ? eg__node_1(p, EG_X_NEG, at, k) : k;
 }
@@ -39,25 +39,25 @@ static int arithmetic(eg_parser *p, bool high)
         const int at = p->at, code = code_of(high, p->text[at]);
         if (code < 0) return k;
         p->at++;
-        if (eg__node_kind(p, k) == EG_IS_TRUTH)
+        if (eg__node_kind(p, k) == EG_IS_CONDITION)
             return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
         eg__expression_blanks(p);
         const bool digits = p->text[p->at] >= '0' && p->text[p->at] <= '9';
         const int other = high ? signs(p) : arithmetic(p, true);
         if (other < 0) return other;
-        if (eg__node_kind(p, other) == EG_IS_TRUTH)
+        if (eg__node_kind(p, other) == EG_IS_CONDITION)
             return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
         const eg_node *a = &p->node[k], *b = &p->node[other];
-        if (b->code == EG_X_WHOLE && a->kind == EG_IS_WHOLE) {
+        if (b->code == EG_X_INTEGER && a->kind == EG_IS_INTEGER) {
             int64_t v;
             /* a constant like (1 - 1) may have the value of a letter in it (eg_formula_replace) */
-            if (b->whole == 0 && digits && (code == EG_X_DIV || code == EG_X_MOD))
+            if (b->integer == 0 && digits && (code == EG_X_DIV || code == EG_X_MOD))
                 return eg__expression_refuse(p, at, p->at - at, NULL, "division by zero");
-            if (a->code == EG_X_WHOLE &&
-                (code == EG_X_ADD ? __builtin_add_overflow(a->whole, b->whole, &v)
+            if (a->code == EG_X_INTEGER &&
+                (code == EG_X_ADD ? __builtin_add_overflow(a->integer, b->integer, &v)
                  : code == EG_X_SUB
-                     ? __builtin_sub_overflow(a->whole, b->whole, &v)
-                     : code == EG_X_MUL && __builtin_mul_overflow(a->whole, b->whole, &v)))
+                     ? __builtin_sub_overflow(a->integer, b->integer, &v)
+                     : code == EG_X_MUL && __builtin_mul_overflow(a->integer, b->integer, &v)))
                 return eg__expression_refuse(p, at, 1, NULL, "the value does not fit in 64 bits");
         }
         int in[2] = { k, other };
@@ -82,7 +82,7 @@ static int comparison(eg_parser *p)
 {
     eg__expression_blanks(p);
     const int from = p->at;
-    int left = arithmetic(p, false), truth = -1, length;
+    int left = arithmetic(p, false), condition = -1, length;
     if (left < 0) return left;
     for (;;) {
         eg__expression_blanks(p);
@@ -90,22 +90,22 @@ static int comparison(eg_parser *p)
         if (code < 0) {
             if (p->text[at] == '=')
                 return eg__expression_refuse(p, at, 1, NULL, "equality is written ==");
-            return truth >= 0 ? truth : left;
+            return condition >= 0 ? condition : left;
         }
-        if (eg__node_kind(p, left) == EG_IS_TRUTH)
+        if (eg__node_kind(p, left) == EG_IS_CONDITION)
             return eg__expression_refuse(p, at, length, NULL, "a condition is compared");
         p->at += length;
         const int right = arithmetic(p, false);
         if (right < 0) return right;
-        if (eg__node_kind(p, right) == EG_IS_TRUTH)
+        if (eg__node_kind(p, right) == EG_IS_CONDITION)
             return eg__expression_refuse(p, at, length, NULL, "a condition is compared");
         int a = left, b = right;
         if (eg__node_kind(p, a) != eg__node_kind(p, b))
             a = eg__node_float(p, from, a), b = eg__node_float(p, from, b);
-        const int is = a < 0 || b < 0 ? -1 : eg__node_2(p, code, EG_IS_TRUTH, from, a, b);
+        const int is = a < 0 || b < 0 ? -1 : eg__node_2(p, code, EG_IS_CONDITION, from, a, b);
         if (is < 0) return is;
-        truth = truth < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_TRUTH, from, truth, is);
-        if (truth < 0) return truth;
+        condition = condition < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, from, condition, is);
+        if (condition < 0) return condition;
         left = right;
     }
 }
@@ -118,7 +118,7 @@ static int denied(eg_parser *p)
     for (; p->text[p->at] == '!' && p->text[p->at + 1] != '='; eg__expression_blanks(p))
         p->at++, deny = !deny, any = true;
     const int k = comparison(p);
-    if (k >= 0 && any && !eg__may_be_truth(p->node, k))
+    if (k >= 0 && any && !eg__may_be_condition(p->node, k))
         return eg__expression_refuse(p, at, 1, NULL, "'!' stands before a number");
     return k >= 0 && deny ? eg__node_1(p, EG_X_NOT, at, k) : k;
 }
@@ -135,15 +135,15 @@ static int logic(eg_parser *p, char sign)
         if (p->text[at] != sign) return k;
         p->at += p->text[at + 1] == sign ? 2 : 1;
         const int length = p->at - at;
-        if (!eg__may_be_truth(p->node, k))
+        if (!eg__may_be_condition(p->node, k))
             return eg__expression_refuse(
                 p, at, length, NULL, "'%c' joins conditions, but a number stands before it", sign);
         const int other = sign == '|' ? logic(p, '&') : denied(p);
         if (other < 0) return other;
-        if (!eg__may_be_truth(p->node, other))
+        if (!eg__may_be_condition(p->node, other))
             return eg__expression_refuse(
                 p, at, length, NULL, "'%c' joins conditions, but a number stands after it", sign);
-        k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_TRUTH, from, k, other);
+        k = eg__node_2(p, sign == '|' ? EG_X_OR : EG_X_AND, EG_IS_CONDITION, from, k, other);
     }
 }
 /* Parses a truth or c ? a : b, where b may be a choice again. */
@@ -155,7 +155,7 @@ int eg__parse_choice(eg_parser *p)
     eg__expression_blanks(p);
     const int at = p->at;
     if (p->text[at] != '?') return c;
-    if (!eg__may_be_truth(p->node, c))
+    if (!eg__may_be_condition(p->node, c))
         return eg__expression_refuse(p, at, 1, "compare it, as in i % 2 == 0",
                                      "'?' needs a condition before it, and this is a number");
     if (!eg__expression_enter(p, at)) return -1;
@@ -170,8 +170,8 @@ int eg__parse_choice(eg_parser *p)
     const int b = eg__parse_choice(p);
     if (b < 0) return b;
     p->nesting--;
-    const bool truths = eg__may_be_truth(p->node, a) && eg__may_be_truth(p->node, b);
-    if (!truths && (eg__node_kind(p, a) == EG_IS_TRUTH) != (eg__node_kind(p, b) == EG_IS_TRUTH))
+    const bool condition = eg__may_be_condition(p->node, a) && eg__may_be_condition(p->node, b);
+    if (!condition && (eg__node_kind(p, a) == EG_IS_CONDITION) != (eg__node_kind(p, b) == EG_IS_CONDITION))
         return eg__expression_refuse(p, colon, 1, NULL,
                                      "one of the two values is a condition, the other a number");
     return eg__node_select(p, from, c, a, b);

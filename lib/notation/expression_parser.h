@@ -28,15 +28,15 @@ static inline void eg__expression_blanks(eg_parser *p)
 }
 
 /* -- expression_names.c ----------------------------------------------------------------------- */
-typedef struct eg_function_row {
+typedef struct eg_function_entry {
     const char *name;
     uint8_t code, arity;
-    bool whole; /* the result is a whole number if all operands are */
-} eg_function_row;
+    bool integer; /* the result is a whole number if all operands are */
+} eg_function_entry;
 /* True if the text of `length` bytes is the word. */
 bool eg__name_is(const char *word, const char *text, int length);
 /* Returns the function of that name; NULL if there is none. */
-const eg_function_row *eg__function_called(const char *text, int length);
+const eg_function_entry *eg__function_called(const char *text, int length);
 /* Returns the number of the letter of that name; −1 if there is none. */
 int eg__letter_called(const eg_parser *, const char *text, int length);
 /* Returns the length of the name or number that is read next; 0 if there is none. */
@@ -56,16 +56,16 @@ bool eg__expression_enter(eg_parser *, int at);
 static inline int eg__node_kind(const eg_parser *p, int k) { return p->node[k].kind; }
 static inline bool eg__node_is_constant(const eg_parser *p, int k)
 {
-    return p->node[k].code == EG_X_WHOLE || p->node[k].code == EG_X_FLOAT;
+    return p->node[k].code == EG_X_INTEGER || p->node[k].code == EG_X_FLOAT;
 }
 /* The number of a constant. */
 static inline double eg__node_constant(const eg_parser *p, int k)
 {
-    return p->node[k].code == EG_X_WHOLE ? (double)p->node[k].whole : p->node[k].real;
+    return p->node[k].code == EG_X_INTEGER ? (double)p->node[k].integer : p->node[k].real;
 }
 /* Adds a node, unless there is an equal one already. */
 int eg__node_add(eg_parser *, eg_node);
-int eg__node_whole(eg_parser *, int at, int64_t value);
+int eg__node_integer(eg_parser *, int at, int64_t value);
 int eg__node_real(eg_parser *, int at, double value);
 /* Adds letter k as a position (EG_X_LETTER) or as a size (EG_X_SIZE), with the offset if it is the
  * letter that the offset moves. */
@@ -86,5 +86,5 @@ int eg__node_select(eg_parser *, int at, int c, int a, int b);
 int eg__node_additions(eg_parser *, int root, int *strict);
 /* Adds a function of numbers, or + − * /. The result is a whole number if all operands are and
  * `whole` is true; else they are converted to float, in in[] too. */
-int eg__node_numbers(eg_parser *, int code, bool whole, int at, int count, int *in);
+int eg__node_numbers(eg_parser *, int code, bool integer, int at, int count, int *in);
 #endif

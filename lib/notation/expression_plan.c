@@ -166,7 +166,7 @@ static bool rises(const eg_block_plan *p, int k, uint32_t letter)
 {
     const eg_node *n = &p->e->node[k];
     if (n->code == EG_X_LETTER) return p->narrow && n->letters == letter;
-    if (n->kind != EG_IS_WHOLE || (n->code != EG_X_ADD && n->code != EG_X_SUB)) return false;
+    if (n->kind != EG_IS_INTEGER || (n->code != EG_X_ADD && n->code != EG_X_SUB)) return false;
     if (p->extent[n->in[1]] == EG_EXTENT_ONE) return rises(p, n->in[0], letter);
     return n->code == EG_X_ADD && p->extent[n->in[0]] == EG_EXTENT_ONE &&
            rises(p, n->in[1], letter);
@@ -179,7 +179,7 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
     const int extent = (all || n->letters & p->by_row ? EG_EXTENT_ROWS : 0) |
                        (all || n->letters & p->by_lane ? EG_EXTENT_LANES : 0);
     if (extent != EG_EXTENT_BLOCK || all || !n->count) return (uint8_t)extent;
-    if (n->code == EG_X_SUB && n->kind == EG_IS_WHOLE)
+    if (n->code == EG_X_SUB && n->kind == EG_IS_INTEGER)
         for (int turned = 0; turned < 2; turned++)
             if (rises(p, n->in[turned], p->by_lane) && rises(p, n->in[!turned], p->by_row))
                 return EG_EXTENT_DIAGONAL;

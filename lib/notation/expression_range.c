@@ -2,11 +2,11 @@
  * and truths while the letters go over a box. They tell which tiles a predicate forbids, which
  * indices can leave their axis, and whether 32 bits suffice. Saturation is monotone, so that bounds
  * of saturated numbers are bounds, too. */
-#include "notation/whole.h"
+#include "notation/integer.h"
 #include <string.h>
 
 /* -- numbers ---------------------------------------------------------------------------------- */
-int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c)
+int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c)
 {
     switch (code) {
     case EG_X_NEG: return eg__difference(0, a);
@@ -114,7 +114,7 @@ eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
 static eg_interval of_read(const eg_node *n, const eg_box *box, const eg_interval *v)
 {
     eg_interval whole = { 0, 1 }, index[EG_RANK_MAX];
-    if (n->kind == EG_IS_WHOLE)
+    if (n->kind == EG_IS_INTEGER)
         whole =
             (eg_interval){ eg__clamped(box->least[n->tensor]), eg__clamped(box->most[n->tensor]) };
     if (!box->bounds) return whole;
@@ -128,7 +128,7 @@ static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, con
     const eg_interval anything = { -INT64_MAX, INT64_MAX }, unknown = { 0, 1 };
     if (n->kind == EG_IS_FLOAT) return anything;
     switch (n->code) {
-    case EG_X_WHOLE: return (eg_interval){ n->whole, n->whole };
+    case EG_X_INTEGER: return (eg_interval){ n->integer, n->integer };
     case EG_X_SIZE: return (eg_interval){ box->size[n->in[0]], box->size[n->in[0]] };
     case EG_X_LETTER:
         return (eg_interval){ eg__clamped(box->low[n->in[0]]),
@@ -137,7 +137,7 @@ static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, con
     default: break;
     }
     /* floats have no bounds: a comparison of them is unknown */
-    if (n->kind == EG_IS_TRUTH && e->node[n->in[0]].kind == EG_IS_FLOAT) return unknown;
+    if (n->kind == EG_IS_CONDITION && e->node[n->in[0]].kind == EG_IS_FLOAT) return unknown;
     return eg__interval(n->code, v[n->in[0]], v[n->in[n->count > 1]],
                         v[n->in[n->count > 2 ? 2 : 0]]);
 }
@@ -184,8 +184,8 @@ static void limit_node(const check *c, frame *f, int k, eg_interval to)
     if (n->code == EG_X_NEG) limit_node(c, f, n->in[0], (eg_interval){ -to.high, -to.low });
     if (n->code != EG_X_ADD && n->code != EG_X_SUB) return;
     const eg_node *b = &c->e->node[n->in[1]];
-    if (b->code != EG_X_WHOLE) return;
-    const int64_t back = n->code == EG_X_ADD ? -b->whole : b->whole;
+    if (b->code != EG_X_INTEGER) return;
+    const int64_t back = n->code == EG_X_ADD ? -b->integer : b->integer;
     limit_node(c, f, n->in[0],
                (eg_interval){ to.low == -INT64_MAX ? to.low : eg__sum(to.low, back),
                               to.high == INT64_MAX ? to.high : eg__sum(to.high, back) });
@@ -201,9 +201,9 @@ static int without_constants(const eg_expression *e, int k, int64_t *by)
 {
     for (;;) {
         const eg_node *n = &e->node[k];
-        if ((n->code != EG_X_ADD && n->code != EG_X_SUB) || e->node[n->in[1]].code != EG_X_WHOLE)
+        if ((n->code != EG_X_ADD && n->code != EG_X_SUB) || e->node[n->in[1]].code != EG_X_INTEGER)
             return k;
-        const int64_t c = e->node[n->in[1]].whole;
+        const int64_t c = e->node[n->in[1]].integer;
         *by = eg__sum(*by, n->code == EG_X_ADD ? c : -c);
         k = n->in[0];
     }
@@ -225,7 +225,7 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
         assume(c, f, from, n->in[0], is);
         assume(c, f, from, n->in[1], is);
     }
-    if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_WHOLE) return;
+    if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_INTEGER) return;
     const int a = n->in[0], b = n->in[1], code = is ? n->code : denial[n->code - EG_X_EQ];
     const eg_interval x = bounds_in(c, from, a), y = bounds_in(c, from, b);
     const eg_interval all = { -INT64_MAX, INT64_MAX };
@@ -248,7 +248,7 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     for (int m = 0; m < c->e->nodes && code != EG_X_NE; m++) {
         const eg_node *d = &c->e->node[m];
         int64_t more = 0, less = 0;
-        if (d->code != EG_X_SUB || d->kind != EG_IS_WHOLE) continue;
+        if (d->code != EG_X_SUB || d->kind != EG_IS_INTEGER) continue;
         const int x0 = without_constants(c->e, d->in[0], &more),
                   y0 = without_constants(c->e, d->in[1], &less);
         more = eg__sum(more, -less);
@@ -325,7 +325,7 @@ static bool look_at(check *c, frame *f, int k)
     }
     f->range[k] = chooses && n->kind != EG_IS_FLOAT ? eg__interval(n->code, v[0], v[1], v[2])
                                                     : of_node(c->e, k, c->box, f->range);
-    if (f->held[k] && n->kind == EG_IS_WHOLE) f->range[k] = common(f->range[k], f->limit[k]);
+    if (f->held[k] && n->kind == EG_IS_INTEGER) f->range[k] = common(f->range[k], f->limit[k]);
     f->known[k] = true;
     for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
         if (!stays_inside(c, k, r, f->range[n->in[r]])) return false;
@@ -375,8 +375,8 @@ void eg__expression_settle(const eg_expression_source *s, eg_expression *e, cons
     eg__expression_ranges(e, box, v);
     for (int k = 0; k < e->nodes; k++) {
         eg_node *n = &e->node[k];
-        if (n->code == EG_X_SIZE) n->whole = box->size[n->in[0]];
-        if (n->kind == EG_IS_WHOLE) e->narrow &= eg__larger(v[k]) < INT32_MAX;
+        if (n->code == EG_X_SIZE) n->integer = box->size[n->in[0]];
+        if (n->kind == EG_IS_INTEGER) e->narrow &= eg__larger(v[k]) < INT32_MAX;
         n->guard = false;
         for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
             n->guard |= v[n->in[r]].low < 0 || v[n->in[r]].high >= s->readable[n->tensor].dim[r];

@@ -71,14 +71,14 @@ static void read_row(const eg_evaluation *x, int k, int64_t r, char *to)
     const int from = eg__width[s->dtype], width = eg__node_width(x->p, k);
     const eg_reach at = eg__reach_of(x, k, r, s->stride);
     const int64_t count = eg__node_count(x, k), all = eg__node_length(x, k);
-    const bool convert = n->kind == EG_IS_WHOLE && from != width;
+    const bool convert = n->kind == EG_IS_INTEGER && from != width;
     char *raw = convert ? eg__row_buffer(x, 0) : to;
     const char *data = (const char *)s->data + at.base * from;
     if (at.step != INT64_MIN)
         eg__gather_steps(count, from, raw, data, at.step);
     else
         eg__gather(count, from, raw, data, at.offset);
-    if (convert) eg__whole_copy(count, width == 8, to, from == 8, raw);
+    if (convert) eg__integers_copy(count, width == 8, to, from == 8, raw);
     eg__pad_row(width, count, all, to);
 }
 bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,

@@ -137,8 +137,8 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
 {
     eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
     const int g = o->groups, width = o->plan.f64 ? 8 : 4;
-    const int kind = o->e->node[o->root].kind, out = kind == EG_IS_TRUTH   ? 1
-                                                     : kind == EG_IS_WHOLE ? 8
+    const int kind = o->e->node[o->root].kind, out = kind == EG_IS_CONDITION   ? 1
+                                                     : kind == EG_IS_INTEGER ? 8
                                                                            : width;
     const int64_t lane = number % o->lane_blocks * o->plan.lanes,
                   row = number / o->lane_blocks % o->row_blocks * o->plan.rows;

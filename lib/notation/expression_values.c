@@ -31,7 +31,7 @@ static const char *seen_by(const eg_evaluation *x, int k, int j, int64_t r, int6
     return eg__node_row(x, j, r, step);
 }
 /* -- leaves ----------------------------------------------------------------------------------- */
-static void fill_whole(const eg_evaluation *x, int64_t n, char *to, int64_t value)
+static void fill_integer(const eg_evaluation *x, int64_t n, char *to, int64_t value)
 {
     const int32_t narrow = (int32_t)value;
     if (x->p->narrow)
@@ -160,10 +160,10 @@ static eg_strip_loop *loop_of(const eg_evaluation *x, const eg_node *n)
     const eg_node *first = &x->p->e->node[n->in[0]];
     if (n->code == EG_X_TO_FLOAT) return x->floats->float_of[!x->p->narrow];
     if (n->kind == EG_IS_FLOAT) return x->floats->of_float[n->code];
-    if (n->kind == EG_IS_WHOLE) return x->wholes->of_whole[n->code];
+    if (n->kind == EG_IS_INTEGER) return x->integers->of_integer[n->code];
     if (first->kind == EG_IS_FLOAT) return x->floats->of_float[n->code];
-    if (first->kind == EG_IS_WHOLE) return x->wholes->of_whole[n->code];
-    return x->floats->of_truth[n->code];
+    if (first->kind == EG_IS_INTEGER) return x->integers->of_integer[n->code];
+    return x->floats->of_condition[n->code];
 }
 static void operation_values(const eg_evaluation *x, int k)
 {
@@ -210,8 +210,8 @@ static void sum_values(const eg_evaluation *x, int k, double factor)
 static void hand_out(const eg_evaluation *x)
 {
     const int k = x->p->root, extent = x->p->extent[k], width = eg__node_width(x->p, k);
-    const bool whole = x->p->e->node[k].kind == EG_IS_WHOLE;
-    const int wide = whole ? 8 : width;
+    const bool integer = x->p->e->node[k].kind == EG_IS_INTEGER;
+    const int wide = integer ? 8 : width;
     for (int64_t r = 0; r < x->b->rows; r++) {
         int64_t step;
         const char *from = eg__node_row(x, k, r, &step);
@@ -220,8 +220,8 @@ static void hand_out(const eg_evaluation *x)
             eg__copies(width, x->b->lanes, eg__row_buffer(x, 0), from);
             from = eg__row_buffer(x, 0);
         }
-        if (whole)
-            eg__whole_copy(x->b->lanes, true, to, width == 8, from);
+        if (integer)
+            eg__integers_copy(x->b->lanes, true, to, width == 8, from);
         else if (to != from)
             memcpy(to, from, (size_t)(x->b->lanes * width));
     }
@@ -237,7 +237,7 @@ static bool made_there(const eg_evaluation *x)
 {
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
-    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_WHOLE &&
+    return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes && n->kind != EG_IS_INTEGER &&
            n->code > EG_X_READ && x->b->out && (!x->p->slopes || value_unread(n->code));
 }
 /* True if node k is computed by the loop of sums: if it has a sum within it, or is the result, made
@@ -254,8 +254,8 @@ static bool node_values(const eg_evaluation *x, int k, double factor)
 {
     const eg_node *n = &x->p->e->node[k];
     switch (n->code) {
-    case EG_X_WHOLE:
-    case EG_X_SIZE: fill_whole(x, EG_LANES, x->v[k].p, n->whole); break;
+    case EG_X_INTEGER:
+    case EG_X_SIZE: fill_integer(x, EG_LANES, x->v[k].p, n->integer); break;
     case EG_X_FLOAT: fill_float(x, EG_LANES, x->v[k].p, n->real); break;
     case EG_X_LETTER: letter_values(x, k); break;
     case EG_X_SCORE: score_values(x, k); break;

@@ -1,5 +1,5 @@
 /* formula.c: eingrad/notation.h: a predicate or a number over indices as data: which indices it has
- * and where they stand. The parser of expressions finds these places; an edit replaces the text at
+ * and where they stand. The parser of expressions finds these positions; an edit replaces the text at
  * some of them and parses the result. */
 #include "notation/notation.h"
 #include <eingrad/notation.h>
@@ -8,27 +8,27 @@
 static const char formula_blanks[] = " \t\n\v\f\r";
 
 /* A place of a name in an eg_formula; index: the number of the name. */
-typedef struct eg__formula_place {
+typedef struct eg__formula_occurrence {
     int from, to, index;
     bool size;
-} eg__formula_place;
-/* Returns a formula of that text with its places, in the order of the text; NULL after an error. */
-static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool truth, int places,
-                              const eg_name_place *at)
+} eg__formula_occurrence;
+/* Returns a formula of that text with its positions, in the order of the text; NULL after an error. */
+static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, bool condition, int occurrences,
+                              const eg_name_occurrence *at)
 {
-    const size_t n = (size_t)places, length = strlen(text) + 1, whose = strlen(who) + 1;
+    const size_t n = (size_t)occurrences, length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;
     for (size_t k = 0; k < n; k++) names += (size_t)at[k].length + 1;
     char *block =
-        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_place) + 2 * sizeof(char *)) +
+        eg__alloc(cx, sizeof(eg_formula) + n * (sizeof(eg__formula_occurrence) + 2 * sizeof(char *)) +
                           names + length + whose);
     if (!block) return NULL;
     eg_formula *f = (void *)block;
-    eg__formula_place *place = (void *)(f + 1);
+    eg__formula_occurrence *place = (void *)(f + 1);
     const char **index = (void *)(place + n), **tensor = index + n;
     char *name = (char *)(tensor + n), *copy = name + names;
     *f = (eg_formula){ .text = memcpy(copy, text, length),
-                       .truth = truth,
+                       .condition = condition,
                        .index = index,
                        .tensor = tensor,
                        .cx = cx,
@@ -45,7 +45,7 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
             name += at[k].length + 1;
         }
         if (!at[k].tensor)
-            place[f->places++] = (eg__formula_place){ at[k].from, at[k].to, i, at[k].size };
+            place[f->occurrences++] = (eg__formula_occurrence){ at[k].from, at[k].to, i, at[k].size };
     }
     return f;
 }
@@ -68,15 +68,15 @@ static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *
     }
     return true;
 }
-/* The places take some kilobytes of stack, which this function returns before further calls are
+/* The positions take some kilobytes of stack, which this function returns before further calls are
  * made. */
 static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg_formula_args *o)
 {
-    eg_name_place place[EG_PLACES_MAX];
+    eg_name_occurrence place[EG_OCCURRENCES_MAX];
     eg_axis_name name[EG_EXPRESSION_LETTERS];
     const eg_axis_name *letter[EG_EXPRESSION_LETTERS];
     eg_readable readable[EG_GIVEN_MAX];
-    int places = 0, letters, given = 0;
+    int occurrences = 0, letters, given = 0;
     if (!formula_indices(cx, o, name, letter, &letters)) return NULL;
     for (; o->with && given < EG_GIVEN_MAX && o->with[given].name; given++) {
         const eg_tensor *x = o->with[given].x;
@@ -98,15 +98,15 @@ static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg
                                                           .readable = readable,
                                                           .predicate = !o->score,
                                                           .score = o->score,
-                                                          .number = o->score && o->whole,
+                                                          .number = o->score && o->complete,
                                                           .place = place,
-                                                          .places = &places,
+                                                          .occurrences = &occurrences,
                                                           .any_tensor = !o->with || o->any_tensor,
                                                           .any_letter = !letters,
-                                                          .any_kind = !o->whole });
+                                                          .any_kind = !o->complete });
     if (!e) return NULL;
-    const bool truth = e->node[e->root].code == EG_X_READ || eg__may_be_truth(e->node, e->root);
-    eg_formula *f = formula_of(cx, o->who, o->text, truth, places, place);
+    const bool condition = e->node[e->root].code == EG_X_READ || eg__may_be_condition(e->node, e->root);
+    eg_formula *f = formula_of(cx, o->who, o->text, condition, occurrences, place);
     if (f) f->score = o->score;
     return f;
 }
@@ -145,7 +145,7 @@ static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
     eg_tensor *x[EG_GIVEN_MAX];
     eg_key_text text = { .length = 0, .fits = true };
     int n = 0;
-    const bool flags[] = { o->score, o->whole, o->any_tensor, o->with != NULL };
+    const bool flags[] = { o->score, o->complete, o->any_tensor, o->with != NULL };
     if (eg__failed(cx)) return NULL;
     eg__key_put(&text, sizeof flags, flags);
     formula_key(&text, o->who);
@@ -222,11 +222,11 @@ static const char *formula_operand(const eg_formula *f, const char *text)
 {
     const eg_formula *number = formula_again(f, text, false);
     if (!number) return NULL;
-    if (number->truth)
+    if (number->condition)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
                          "a number is asked for, and this is true or false"),
                NULL;
-    if (number->places == 1 && !number->place[0].from && !text[number->place[0].to]) return text;
+    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to]) return text;
     if (text[strspn(text, "0")] && !text[strspn(text, "0123456789")]) return text;
     char *out = eg__alloc(f->cx, strlen(text) + 3);
     if (out) sprintf(out, "(%s)", text);
@@ -242,13 +242,13 @@ const eg_formula *eg_formula_replace(const eg_formula *f, const char *name, cons
                                   size ? formula_operand(f, size) : NULL };
     if ((value && !with[0]) || (size && !with[1])) return NULL;
     size_t room = strlen(f->text) + 1;
-    for (int k = 0; k < f->places; k++)
+    for (int k = 0; k < f->occurrences; k++)
         room += with[f->place[k].size] ? strlen(with[f->place[k].size]) : 0;
     char *out = eg__alloc(f->cx, room), *to = out;
     if (!out) return NULL;
     int from = 0;
-    for (int k = 0; k < f->places; k++) {
-        const eg__formula_place *p = &f->place[k];
+    for (int k = 0; k < f->occurrences; k++) {
+        const eg__formula_occurrence *p = &f->place[k];
         if (!with[p->size] || strcmp(f->index[p->index], name)) continue;
         to += sprintf(to, "%.*s%s", p->from - from, f->text + from, with[p->size]);
         from = p->to;
@@ -277,8 +277,8 @@ static bool joins(const eg_expression *e, int k)
 }
 int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
 {
-    eg_name_place place[EG_PLACES_MAX];
-    int places = 0, stack[EG_NODES_MAX], depth = 0, n = 0;
+    eg_name_occurrence place[EG_OCCURRENCES_MAX];
+    int occurrences = 0, stack[EG_NODES_MAX], depth = 0, n = 0;
     const eg_expression *e = NULL;
     if (f && !f->score)
         e = eg__expression_parse(f->cx, &(eg_expression_source){ .who = f->who,
@@ -286,7 +286,7 @@ int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
                                                                  .noun = "predicate",
                                                                  .predicate = true,
                                                                  .place = place,
-                                                                 .places = &places,
+                                                                 .occurrences = &occurrences,
                                                                  .any_tensor = true,
                                                                  .any_letter = true,
                                                                  .any_kind = true });

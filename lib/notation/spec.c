@@ -106,7 +106,7 @@ static const eg_spec_term *spec_term(const eg_spec *s, int term)
 {
     return s && term >= 0 && term < s->terms + s->arrow ? &s->term[term] : NULL;
 }
-int eg_spec_place(const eg_spec *s, int term, const char *name)
+int eg_spec_find_item(const eg_spec *s, int term, const char *name)
 {
     const eg_spec_term *t = spec_term(s, term);
     const int index = spec_find(s, name);
@@ -116,7 +116,7 @@ int eg_spec_place(const eg_spec *s, int term, const char *name)
 }
 int eg_spec_axis(const eg_spec *s, int term, const char *name)
 {
-    const int k = eg_spec_place(s, term, name);
+    const int k = eg_spec_find_item(s, term, name);
     return k < 0 ? -1 : s->term[term].item[k].axis;
 }
 
@@ -228,7 +228,7 @@ static void print_term(ink *out, const eg_spec *s, int term, const edit *e, cons
             const eg_spec_index *x = &s->index[l->index];
             ink_put(out, x->name);
             snprintf(size, sizeof size, "=%lld", (long long)x->size);
-            if (x->fixed && eg_spec_place(s, term, x->name) == i) ink_put(out, size);
+            if (x->fixed && eg_spec_find_item(s, term, x->name) == i) ink_put(out, size);
         }
     }
 }
@@ -304,7 +304,7 @@ static const eg_spec *spec_no_index(const eg_spec *s, const char *name)
            NULL;
 }
 
-const eg_spec *eg_spec_pick(const eg_spec *s, int term)
+const eg_spec *eg_spec_of_term(const eg_spec *s, int term)
 {
     if (!s || eg__failed(s->cx)) return NULL;
     if (!spec_term(s, term)) return spec_no_term(s, term);
@@ -388,14 +388,14 @@ const eg_spec *eg_spec_bracket(const eg_spec *s, int term, int count, const char
     if (!s || eg__failed(s->cx)) return NULL;
     if (!spec_term(s, term)) return spec_no_term(s, term);
     for (int k = 0; k < count; k++)
-        if (!names[k] || eg_spec_place(s, term, names[k]) < 0) return spec_no_index(s, names[k]);
+        if (!names[k] || eg_spec_find_item(s, term, names[k]) < 0) return spec_no_index(s, names[k]);
     e.term = term;
     e.inside = count;
     e.name = names;
     return spec_edited(s, &e);
 }
 
-const char *eg_spec_fresh(const eg_spec *s, const char *wish)
+const char *eg_spec_unused(const eg_spec *s, const char *wish)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     if (!s || eg__failed(s->cx)) return NULL;

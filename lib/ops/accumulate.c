@@ -1,7 +1,7 @@
 /* accumulate.c: y = Σ_k L_kᵀ g_k, where L_k reads a tensor of y's shape through a chain of views,
  * the last of which may be eg_at.
  *
- * The adjoint of a view adds to the places that the view reads. A chain of views therefore needs no
+ * The adjoint of a view adds to the positions that the view reads. A chain of views therefore needs no
  * intermediate tensors: the views are applied to y itself, and g_k is added to what they select. A
  * loop over the slices of x thus needs one buffer for the cotangent of x instead of one for each
  * slice. The operation is linear; its gradient dg_k = L_k dy applies the same views to the
@@ -157,4 +157,4 @@ static const eg_op accumulate_op = { "accumulate",
                                      .jvp = eg_jvp_linear,
                                      .forward_c128 = accumulate_forward };
 
-const eg_op *const eg__accumulate_rows[] = { &accumulate_op, NULL };
+const eg_op *const eg__accumulate_ops[] = { &accumulate_op, NULL };

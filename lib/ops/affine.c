@@ -127,9 +127,9 @@ static const eg_program *affine_program(const eg_tensor *y)
         y->cx, 2, y->in, (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
         &(eg_labelled){ y->rank, y->dim, y->stride, out_of(y) }, &eg__any_order);
 }
-static void *affine_settle(eg_tensor *y)
+static void *affine_snapshot(eg_tensor *y)
 {
-    return eg__call_settle(y, eg__call_saved(y) ? NULL : affine_program(y));
+    return eg__call_snapshot(y, eg__call_saved(y) ? NULL : affine_program(y));
 }
 /* Computes all copies of y at once, if what follows the product can be done in its tiles; else
  * returns false. */
@@ -349,7 +349,7 @@ static const eg_op affine_op = {
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
     .cost = affine_cost,
-    .settle = affine_settle,
+    .snapshot = affine_snapshot,
     .takes = EG_TAKES_HALVES,
 };
 static const eg_op affine_activation_op = {
@@ -365,10 +365,10 @@ static const eg_op affine_activation_op = {
     .jvp = affine_jvp,
     .forward_c128 = affine_forward,
     .cost = affine_cost,
-    .settle = affine_settle,
+    .snapshot = affine_snapshot,
     .takes = EG_TAKES_HALVES,
 };
-const eg_op *const eg__affine_rows[] = { &affine_op, &affine_activation_op, NULL };
+const eg_op *const eg__affine_ops[] = { &affine_op, &affine_activation_op, NULL };
 
 /* -- the call --------------------------------------------------------------------------------- */
 /* True if the row can compute this call: floats, no groups, no letter that only one operand has,

@@ -23,7 +23,7 @@ static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows 
     {                                                                  \
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 \
     }
-/* The lanes of v, `by` places further on. */
+/* The lanes of v, `by` positions further on. */
 #if defined(__clang__) || __GNUC__ >= 12
 #define TURN(v, by)                                                                           \
     __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, \

@@ -102,4 +102,4 @@ static const eg_op triu_op = { "triu",
                                .takes = EG_TAKES_ALL };
 eg_tensor *eg_triu(eg_tensor *x, int64_t k) { return eg_apply(&triu_op, &k, sizeof k, 1, &x); }
 
-const eg_op *const eg__band_rows[] = { &tril_op, &triu_op, NULL };
+const eg_op *const eg__band_ops[] = { &tril_op, &triu_op, NULL };

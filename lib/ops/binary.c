@@ -225,7 +225,7 @@ eg_tensor *eg_add(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&eg__add_o
 
 #define EXACT(CALL, NAME, ...) &NAME##_op.op,
 #define FUNCTION               EXACT
-const eg_op *const eg__binary_rows[] = {
+const eg_op *const eg__binary_ops[] = {
 #include "ops/binary_rows.h"
     &pow_op.op, &where_op, NULL
 };

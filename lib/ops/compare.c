@@ -84,4 +84,4 @@ COMPARISONS(DEFINE_EVERY)
 LOGIC(DEFINE_BOOLS)
 
 #define LIST(CALL, NAME, ...) &NAME##_op.op,
-const eg_op *const eg__compare_rows[] = { COMPARISONS(LIST) LOGIC(LIST) NULL };
+const eg_op *const eg__compare_ops[] = { COMPARISONS(LIST) LOGIC(LIST) NULL };

@@ -1,12 +1,12 @@
-/* copies.c: two views, each the adjoint of the other: copies_in makes an axis of a tensor its
- * copies (tensor/copies.c), copies_out makes the copies an axis. Also the functions by which a
+/* copies.c: two views, each the adjoint of the other: copies_unstack makes an axis of a tensor its
+ * copies (tensor/copies.c), copies_stack makes the copies an axis. Also the functions by which a
  * sweep spreads and sums tensors between operands with copies and operands without. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* -- copies_in: y_k = x[k, …], dx = g_k at k; copies_out: its adjoint. Both are views. ----------
+/* -- copies_unstack: y_k = x[k, …], dx = g_k at k; copies_stack: its adjoint. Both are views. ----------
  */
-static const eg_op copies_in_op;
+static const eg_op copies_unstack_op;
 static const eg_copies *copies_named(const eg_tensor *y)
 {
     return *(const eg_copies *const *)y->attr;
@@ -19,8 +19,8 @@ static bool copies_in_shape(eg_tensor *y)
     char text[256];
     if (x->copies || x->rank < 1 || x->dim[0] != c->count) {
         eg_fail_as(y->cx, EG_ERROR_SHAPE,
-                   x->copies ? "copies_in: operand 1, %s, has copies already: %lld"
-                             : "copies_in: operand 1 is %s, but its first axis must have the %lld "
+                   x->copies ? "copies_unstack: operand 1, %s, has copies already: %lld"
+                             : "copies_unstack: operand 1 is %s, but its first axis must have the %lld "
                                "copies",
                    eg__dims_text(x, text, sizeof text),
                    (long long)(x->copies ? x->copies->count : c->count));
@@ -38,7 +38,7 @@ static bool copies_out_shape(eg_tensor *y)
     int64_t dim[2 * (EG_RANK_MAX + 1)];
     eg_tensor shown;
     if (!x->copies) {
-        eg_fail_as(y->cx, EG_ERROR_MISUSE, "copies_out: operand 1 has no copies");
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "copies_stack: operand 1 has no copies");
         return false;
     }
     eg__copies_shown(&shown, x, x->copies->count, dim);
@@ -53,29 +53,29 @@ eg_tensor *eg__copies_spread(const eg_copies *c, eg_tensor *x)
     if (!eg_ok(x) || x->copies) return x;
     dim[0] = c->count;
     for (int r = 0; r < x->rank; r++) dim[r + 1] = x->dim[r];
-    return eg_copies_in(c, eg_expand_n(eg_unsqueeze(x, 0), x->rank + 1, dim));
+    return eg_copies_unstack(c, eg_expand_n(eg_unsqueeze(x, 0), x->rank + 1, dim));
 }
 static eg_tensor *copies_in_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return eg_copies_out(eg__copies_spread(copies_named(y), g));
+    return eg_copies_stack(eg__copies_spread(copies_named(y), g));
 }
 static eg_tensor *copies_out_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return eg_copies_in(y->in[i]->copies, g);
+    return eg_copies_unstack(y->in[i]->copies, g);
 }
 eg_tensor *eg__copies_sum(const eg_copies *c, eg_tensor *x)
 {
-    return eg_ok(x) ? eg_einsum("s...->...", eg_copies_out(eg__copies_spread(c, x))) : x;
+    return eg_ok(x) ? eg_einsum("s...->...", eg_copies_stack(eg__copies_spread(c, x))) : x;
 }
 static eg_tensor *copies_sample(eg_tensor *const *x)
 {
     eg_owner *o = eg_owner_open(x[0]->cx);
     const eg_copies *c = o ? eg_copies_open(o, 3, NULL) : NULL;
-    return c ? eg_copies_out(eg_mul(eg_copies_in(c, x[0]), x[1])) : eg__poison(x[0]->cx);
+    return c ? eg_copies_stack(eg_mul(eg_copies_unstack(c, x[0]), x[1])) : eg__poison(x[0]->cx);
 }
 static const eg_sample copies_samples[] = { { copies_sample, "3x4x2, 4x2", 0, 0 }, { 0 } };
-static const eg_op copies_in_op = { .name = "copies_in",
+static const eg_op copies_unstack_op = { .name = "copies_unstack",
                                     .equation = "y_k = x[k]",
                                     .gradient = "dx[k] = g_k",
                                     .arity = 1,
@@ -84,7 +84,7 @@ static const eg_op copies_in_op = { .name = "copies_in",
                                     .uses = EG_USES_NOTHING,
                                     .samples = copies_samples,
                                     .jvp = eg_jvp_linear };
-static const eg_op copies_out_op = { .name = "copies_out",
+static const eg_op copies_stack_op = { .name = "copies_stack",
                                      .equation = "y[k] = x_k",
                                      .gradient = "dx_k = g[k]",
                                      .arity = 1,
@@ -93,18 +93,18 @@ static const eg_op copies_out_op = { .name = "copies_out",
                                      .uses = EG_USES_NOTHING,
                                      .samples = copies_samples,
                                      .jvp = eg_jvp_linear };
-const eg_op *const eg__copies_rows[] = { &copies_in_op, &copies_out_op, NULL };
+const eg_op *const eg__copies_ops[] = { &copies_unstack_op, &copies_stack_op, NULL };
 bool eg__copies_made(const eg_tensor *t)
 {
-    return t->op == &copies_in_op || t->op == &copies_out_op;
+    return t->op == &copies_unstack_op || t->op == &copies_stack_op;
 }
 
-eg_tensor *eg_copies_in(const eg_copies *c, eg_tensor *x)
+eg_tensor *eg_copies_unstack(const eg_copies *c, eg_tensor *x)
 {
-    if (!c) return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "copies_in: the copies are NULL");
-    return eg_apply(&copies_in_op, &c, sizeof c, 1, &x);
+    if (!c) return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "copies_unstack: the copies are NULL");
+    return eg_apply(&copies_unstack_op, &c, sizeof c, 1, &x);
 }
-eg_tensor *eg_copies_out(eg_tensor *x) { return eg_apply(&copies_out_op, NULL, 0, 1, &x); }
+eg_tensor *eg_copies_stack(eg_tensor *x) { return eg_apply(&copies_stack_op, NULL, 0, 1, &x); }
 eg_tensor *eg_copy_at(eg_tensor *x, int64_t k)
 {
     if (!eg__check_held("copy_at", x)) return eg__poison_of(x);
@@ -113,5 +113,5 @@ eg_tensor *eg_copy_at(eg_tensor *x, int64_t k)
     if (at < 0 || at >= count)
         return eg_fail_as(x->cx, EG_ERROR_INDEX, "copy_at: copy %lld of %lld", (long long)k,
                           (long long)count);
-    return eg_select_axis(eg_copies_out(x), 0, at);
+    return eg_select_axis(eg_copies_stack(x), 0, at);
 }

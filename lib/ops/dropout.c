@@ -110,4 +110,4 @@ eg_tensor *eg_dropout(eg_tensor *x, double p)
     eg_drop d;
     return eg__drop_draw(x->cx, p, &d) ? eg__drop(&d, x) : x;
 }
-const eg_op *const eg__dropout_rows[] = { &drop_op, NULL };
+const eg_op *const eg__dropout_ops[] = { &drop_op, NULL };

@@ -309,4 +309,4 @@ eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
     return eg__merge(&f.bound->term[0], pad_along(&a, before, after, value));
 }
 
-const eg_op *const eg__join_rows[] = { &concat_op, &pad_op, NULL };
+const eg_op *const eg__join_ops[] = { &concat_op, &pad_op, NULL };

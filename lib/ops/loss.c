@@ -296,7 +296,7 @@ static const eg_op xent_op = {
     .samples = xent_samples,
     .forward_c128 = xent_forward,
 };
-const eg_op *const eg__loss_rows[] = { &xent_op, &slope_op, NULL };
+const eg_op *const eg__loss_ops[] = { &xent_op, &slope_op, NULL };
 
 /* Returns the targets as contiguous i64. NULL after an error. */
 static eg_tensor *checked(const eg_focus *f, eg_tensor *target)

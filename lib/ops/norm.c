@@ -41,7 +41,7 @@ static double complex moments_c128(const eg_row_facts *b, const double complex *
     const double complex variance = squares / (double)b->n + b->c;
     return variance == 0 ? 0 : 1 / csqrt(variance);
 }
-/* Rows of several copies: gain and bias are operands too, at these places; 0: there is none. */
+/* Rows of several copies: gain and bias are operands too, at these positions; 0: there is none. */
 typedef struct norm_copies {
     eg_inner *run;
     eg_row_facts b;
@@ -466,7 +466,7 @@ static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_te
     if (bias) operand[n++] = eg__contiguous_rows(bias, a->inner);
     return eg_apply(&normalise_op, &with, sizeof with, n, operand);
 }
-const eg_op *const eg__norm_rows[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
+const eg_op *const eg__norm_ops[] = { &rstd_op, &slope_op, &gradient_op, &normalise_op, NULL };
 
 /* -- layer norm: y = x̂ gain + bias; RMS norm: y = x̂ gain ------------------------------------ */
 /* Returns gain or bias, which must have exactly the bracketed shape; poison after an error. */

@@ -226,7 +226,7 @@ bool eg__where_bind(eg_where_call *);
  * positions and as sizes (bits). The members up to `elsewhere`, and the sizes, must be set. False
  * after an error. */
 bool eg__where_moved(eg_where_call *, uint32_t positions, uint32_t sizes);
-/* True if the offset is a number of places; else records an error. */
+/* True if the offset is a number of positions; else records an error. */
 bool eg__where_before(eg_ctx *, const char *who, int64_t offset);
 /* Returns the predicate as a bool tensor over the axes; NULL after an error. If whole is false,
  * axes that the predicate does not use are expanded, not stored. */
@@ -353,5 +353,5 @@ eg_tensor *eg__accumulate(eg_ctx *, int count, const eg__addend *first);
 eg_tensor *eg__copies_spread(const eg_copies *, eg_tensor *x);
 /* Returns the sum over all copies; for an x without copies, x times their number. */
 eg_tensor *eg__copies_sum(const eg_copies *, eg_tensor *x);
-bool eg__copies_made(const eg_tensor *); /* true of a result of copies_in and copies_out */
+bool eg__copies_made(const eg_tensor *); /* true of a result of copies_unstack and copies_stack */
 #endif

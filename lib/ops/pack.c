@@ -6,9 +6,9 @@
 #include "ops/ops.h"
 #include <string.h>
 
-/* The attribute: the size of the result's axis of places. */
+/* The attribute: the size of the result's axis of positions. */
 typedef struct packing {
-    int64_t places;
+    int64_t positions;
 } packing;
 
 static int64_t length_at(const eg_tensor *t, int64_t b)
@@ -36,25 +36,25 @@ static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
         return true;
     return false;
 }
-/* True if each length lies in 0 … longest and their sum is at most `places`; else records an
+/* True if each length lies in 0 … longest and their sum is at most `positions`; else records an
  * error. */
-static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longest, int64_t places)
+static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longest, int64_t positions)
 {
-    int64_t left = places;
+    int64_t left = positions;
     for (int64_t b = 0; b < t->dim[0]; b++) {
         const int64_t n = length_at(t, b);
         if (n < 0 || n > longest)
             return eg_fail_as(t->cx, EG_ERROR_INDEX,
-                              "%s: lengths[%lld] is %lld, but a sequence has %lld place%s", who,
+                              "%s: lengths[%lld] is %lld, but a sequence has %lld position%s", who,
                               (long long)b, (long long)n, (long long)longest,
                               longest == 1 ? "" : "s"),
                    false;
         if (n > left)
             return eg_fail_as(t->cx, EG_ERROR_SHAPE,
-                              "%s: there are %lld packed place%s, %lld of them before sequence "
+                              "%s: there are %lld packed position%s, %lld of them before sequence "
                               "%lld, which has %lld",
-                              who, (long long)places, places == 1 ? "" : "s",
-                              (long long)(places - left), (long long)b, (long long)n),
+                              who, (long long)positions, positions == 1 ? "" : "s",
+                              (long long)(positions - left), (long long)b, (long long)n),
                    false;
         left -= n;
     }
@@ -67,22 +67,22 @@ static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longes
 typedef struct pack_job {
     const eg_tensor *y, *x, *lengths;
     bool pack;
-    int axis;      /* of x's places */
+    int axis;      /* of x's positions */
     int64_t width; /* bytes of an element, … */
     int64_t place; /* … and of a place */
-    bool together; /* the places of a sequence are row-major in x, too */
+    bool together; /* the positions of a sequence are row-major in x, too */
     int64_t pieces;
 } pack_job;
-/* True if places of t follow each other along an axis, and each is row-major. */
-static bool places_together(const eg_tensor *t, int axis)
+/* True if positions of t follow each other along an axis, and each is row-major. */
+static bool positions_together(const eg_tensor *t, int axis)
 {
     int64_t run = 1;
     for (int k = t->rank; --k > axis; run *= t->dim[k])
         if (t->dim[k] != 1 && t->stride[k] != run) return false;
     return t->stride[axis] == run;
 }
-/* Copies n ≥ 1 places of x from the address `from` on, to places of y that follow each other. */
-static void copy_places(const pack_job *job, char *to, char *from, int64_t n)
+/* Copies n ≥ 1 positions of x from the address `from` on, to positions of y that follow each other. */
+static void copy_positions(const pack_job *job, char *to, char *from, int64_t n)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (job->together) {
@@ -98,7 +98,7 @@ static void copy_places(const pack_job *job, char *to, char *from, int64_t n)
     target.data = to, target.dim = dim, target.stride = stride;
     eg__copy(&target, &source);
 }
-/* Copies a piece of the sequences, and writes 0 where y has padding, or places that are left. */
+/* Copies a piece of the sequences, and writes 0 where y has padding, or positions that are left. */
 static void pack_sequences(void *user, int64_t piece, int thread)
 {
     (void)thread;
@@ -111,7 +111,7 @@ static void pack_sequences(void *user, int64_t piece, int thread)
     for (int64_t b = first; b < end; b++) {
         const int64_t n = length_at(job->lengths, b);
         char *to = y->data + (job->pack ? at : b * y->dim[1]) * job->place;
-        if (n) copy_places(job, to, x->data + (job->pack ? b : at) * x->stride[0] * job->width, n);
+        if (n) copy_positions(job, to, x->data + (job->pack ? b : at) * x->stride[0] * job->width, n);
         if (!job->pack) memset(to + n * job->place, 0, (size_t)((y->dim[1] - n) * job->place));
         at += n;
     }
@@ -132,7 +132,7 @@ static bool pack_all(eg_tensor *y, bool pack)
         y, x, t, .pack = pack, .axis = pack, .width = eg__width[y->dtype], .pieces = 1
     };
     job.place = size / (pack ? y->dim[0] : rows * y->dim[1]) * job.width;
-    job.together = places_together(x, job.axis);
+    job.together = positions_together(x, job.axis);
     if (team > 1 && rows) job.pieces = eg__min64(rows, 4 * team);
     eg__parallel(y->cx, team, job.pieces, pack_sequences, &job);
     return true;
@@ -140,11 +140,11 @@ static bool pack_all(eg_tensor *y, bool pack)
 
 /* -- pack: (b l …) → (p …) -------------------------------------------------------------------- */
 /* Applies either row. Poison after an error. */
-static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths, int64_t places)
+static eg_tensor *apply_packing(const eg_op *op, eg_tensor *x, eg_tensor *lengths, int64_t positions)
 {
-    const packing p = { places };
-    if (places >= 0 || !x) return eg_apply(op, &p, sizeof p, 2, (eg_tensor *[]){ x, lengths });
-    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %lld places", op->name, (long long)places);
+    const packing p = { positions };
+    if (positions >= 0 || !x) return eg_apply(op, &p, sizeof p, 2, (eg_tensor *[]){ x, lengths });
+    return eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %lld positions", op->name, (long long)positions);
 }
 static bool pack_shape(eg_tensor *y)
 {
@@ -156,7 +156,7 @@ static bool pack_shape(eg_tensor *y)
                           eg__dims_text(x, have, sizeof have)),
                false;
     if (!lengths_shaped("pack", t, x->dim[0])) return false;
-    dim[0] = ((const packing *)y->attr)->places;
+    dim[0] = ((const packing *)y->attr)->positions;
     memcpy(dim + 1, x->dim + 2, (size_t)(x->rank - 2) * sizeof *dim);
     return eg__shape(y, x->dtype, x->rank - 1, dim);
 }
@@ -182,19 +182,19 @@ static const eg_op pack_op = { "pack",
                                .jvp = eg_jvp_linear,
                                .forward_c128 = pack_forward,
                                .takes = EG_TAKES_ALL };
-int64_t eg_packed_places(eg_tensor *lengths)
+int64_t eg_packed_length(eg_tensor *lengths)
 {
     int64_t sum = 0;
-    if (!eg__check("packed_places", lengths) || !eg__check_single("packed_places", lengths) ||
-        !lengths_shaped("packed_places", lengths, -1) ||
-        eg_no_capture(lengths->cx, "packed_places"))
+    if (!eg__check("packed_length", lengths) || !eg__check_single("packed_length", lengths) ||
+        !lengths_shaped("packed_length", lengths, -1) ||
+        eg_refuse_capture(lengths->cx, "packed_length"))
         return -1;
     for (int64_t b = 0; b < lengths->dim[0]; b++) {
         const int64_t n = length_at(lengths, b);
         const bool far = __builtin_add_overflow(sum, n, &sum) || sum > INT64_MAX - EG_PACK_ROUND;
         if (n < 0 || far)
             return eg_fail_as(lengths->cx, EG_ERROR_INDEX,
-                              "packed_places: lengths[%lld] is %lld, %s", (long long)b,
+                              "packed_length: lengths[%lld] is %lld, %s", (long long)b,
                               (long long)n,
                               n < 0 ? "but no sequence is shorter than 0"
                                     : "with which the sum is too large"),
@@ -202,9 +202,9 @@ int64_t eg_packed_places(eg_tensor *lengths)
     }
     return (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
 }
-eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t places)
+eg_tensor *eg_pack(eg_tensor *x, eg_tensor *lengths, int64_t positions)
 {
-    return apply_packing(&pack_op, x, lengths, places);
+    return apply_packing(&pack_op, x, lengths, positions);
 }
 
 /* -- unpack: (p …) → (b l …) ------------------------------------------------------------------ */
@@ -221,7 +221,7 @@ static bool unpack_shape(eg_tensor *y)
                           eg__dims_text(x, have, sizeof have)),
                false;
     if (!lengths_shaped("unpack", t, -1)) return false;
-    dim[0] = t->dim[0], dim[1] = ((const packing *)y->attr)->places;
+    dim[0] = t->dim[0], dim[1] = ((const packing *)y->attr)->positions;
     memcpy(dim + 2, x->dim + 1, (size_t)(x->rank - 1) * sizeof *dim);
     return eg__shape(y, x->dtype, x->rank + 1, dim);
 }
@@ -247,9 +247,9 @@ static const eg_op unpack_op = { "unpack",
                                  .jvp = eg_jvp_linear,
                                  .forward_c128 = unpack_forward,
                                  .takes = EG_TAKES_ALL };
-eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t places)
+eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t positions)
 {
-    return apply_packing(&unpack_op, x, lengths, places);
+    return apply_packing(&unpack_op, x, lengths, positions);
 }
 
-const eg_op *const eg__pack_rows[] = { &pack_op, &unpack_op, NULL };
+const eg_op *const eg__pack_ops[] = { &pack_op, &unpack_op, NULL };

@@ -192,7 +192,7 @@ const eg_lanes_op *eg__pointwise(const char *name)
 #define ROW(CALL, NAME, ...) &NAME##_op.op,
 #define JUMP                 ROW
 #define WITH_CONSTANTS       ROW
-const eg_op *const eg__pointwise_rows[] = {
+const eg_op *const eg__pointwise_ops[] = {
 #include "ops/pointwise_rows.h"
     &powc_op.op, NULL
 };

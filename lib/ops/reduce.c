@@ -438,5 +438,5 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     return eg__focus_outer(&f, pnorm_last(f.x, f.inner, p));
 }
 
-const eg_op *const eg__reduce_rows[] = { &max_op, &min_op, &argmax_op, &argmin_op, &any_op,
+const eg_op *const eg__reduce_ops[] = { &max_op, &min_op, &argmax_op, &argmin_op, &any_op,
                                          &all_op, &lse_op, &pnorm_op,  NULL };

@@ -199,4 +199,4 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
                                                         v->dim[v->rank - 1] - 1, 0)));
 }
 
-const eg_op *const eg__scan_rows[] = { &cumsum_op, &scan_op, NULL };
+const eg_op *const eg__scan_ops[] = { &cumsum_op, &scan_op, NULL };

@@ -282,7 +282,7 @@ static const eg_op log_softmax_op = {
     .jvp = log_softmax_jvp,
     .forward_c128 = log_softmax_forward,
 };
-const eg_op *const eg__softmax_rows[] = { &softmax_op, &softmax_slope_op, &log_softmax_op,
+const eg_op *const eg__softmax_ops[] = { &softmax_op, &softmax_slope_op, &log_softmax_op,
                                           &log_softmax_slope_op, NULL };
 
 bool eg__masks_letters(const eg_masking *o, int term, const char *which)

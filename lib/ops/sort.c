@@ -1,10 +1,10 @@
-/* sort.c: the order of values along one axis. The row gives places, i64; values are read at them by
+/* sort.c: the order of values along one axis. The row gives positions, i64; values are read at them by
  * `at`, which has a gradient. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
 
-/* the first k places of the order */
+/* the first k positions of the order */
 typedef struct ranking {
     int64_t k;
     bool descending;
@@ -18,7 +18,7 @@ typedef struct ranked {
     uint64_t key;
     int64_t place;
 } ranked;
-/* FEW: for fewer places than this share of a row the row is not sorted; IN_ORDER: so few places are
+/* FEW: for fewer positions than this share of a row the row is not sorted; IN_ORDER: so few positions are
  * kept in order, more in a heap; SHORT: rows of fewer elements are sorted by insertion. */
 enum { FEW = 8, IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
 
@@ -172,8 +172,8 @@ static const eg_op argsort_op = {
     .forward_c128 = argsort_forward,
 };
 
-/* -- sort and topk: x at the places of argsort,  dx = g added at the places ------------------- */
-/* Returns y, the first k places, in the form that the string asks for: with the operand's own axes;
+/* -- sort and topk: x at the positions of argsort,  dx = g added at the positions ------------------- */
+/* Returns y, the first k positions, in the form that the string asks for: with the operand's own axes;
  * or, with an output, which needs k = 1, without the sorted axis. */
 static eg_tensor *rank_placed(const eg_focus *f, eg_tensor *y)
 {
@@ -216,4 +216,4 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     return sorted(&f, o.k, !o.smallest, true, o.order);
 }
 
-const eg_op *const eg__sort_rows[] = { &argsort_op, NULL };
+const eg_op *const eg__sort_ops[] = { &argsort_op, NULL };

@@ -55,11 +55,11 @@ EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME
         bits |= (uint32_t)(NAME(key)(&contiguous, x, i + l) <= most) << l;
     return bits;
 }
-/* The k places that come first of those with the least keys, equal keys in their order: of the
+/* The k positions that come first of those with the least keys, equal keys in their order: of the
  * elements that have been looked at the first k are kept, and from them the last one goes when one
- * comes that belongs before it. With few places of contiguous rows, keys above the bound are never
+ * comes that belongs before it. With few positions of contiguous rows, keys above the bound are never
  * looked at one by one. */
-EG_CLONES static void NAME(first_places)(const rank_job *j, const char *x, int64_t *place,
+EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, int64_t *place,
                                          ranked *best)
 {
     const bool few = j->k <= IN_ORDER, groups = j->step == (int64_t)sizeof(T);
@@ -87,7 +87,7 @@ EG_CLONES static void NAME(first_places)(const rank_job *j, const char *x, int64
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *room)
 {
     if (j->k < j->n / FEW) {
-        NAME(first_places)(j, x, place, room);
+        NAME(first_positions)(j, x, place, room);
         return;
     }
     for (int64_t i = 0; i < j->n; i++) room[i] = (ranked){ NAME(key)(j, x, i), i };

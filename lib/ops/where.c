@@ -54,7 +54,7 @@ bool eg__where_before(eg_ctx *cx, const char *who, int64_t offset)
 {
     return offset >= 0 ||
            (eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "%s: .offset is %lld, but it counts the places before the first query", who,
+                       "%s: .offset is %lld, but it counts the positions before the first query", who,
                        (long long)offset),
             false);
 }

@@ -206,7 +206,7 @@ static bool gradient_exchange(gradient *g)
     if (eg__ranks_gather(g->ranks, g->mine, (size_t)g->most * sizeof *g->mine, g->all))
         return false;
     for (int r = 0; r < ranks; r++)
-        if (g->all[r * g->most].count == FAILED) return eg_ranks_meet(g->ranks) == 0;
+        if (g->all[r * g->most].count == FAILED) return eg_ranks_barrier(g->ranks) == 0;
     return true;
 }
 /* All exchanges that follow this rank's leaves. False after an error on any rank. */
@@ -229,7 +229,7 @@ static bool gradient_between(gradient *g)
     gradient_divide(g, total.count);
     const eg_ranks_gradient handed = { g->tree, g->sum, g->somewhere };
     g->take(g->user, &handed);
-    if (eg_ranks_meet(g->ranks)) return false;
+    if (eg_ranks_barrier(g->ranks)) return false;
     if (o->mean) *o->mean = total.loss / (double)total.count;
     if (o->counted) *o->counted = total.count;
     return true;
@@ -262,7 +262,7 @@ static int gradient_run(gradient *g)
     eg_ctx *cx = g->ranks->cx;
     const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&
                       gradient_room(g),
-               all = eg_ranks_meet(g->ranks) == 0 && good;
+               all = eg_ranks_barrier(g->ranks) == 0 && good;
     if (all) gradient_leaves(g);
     const bool done = all && gradient_between(g);
     eg_ranks_tree_close(g->tree);

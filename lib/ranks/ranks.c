@@ -93,7 +93,7 @@ int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 }
 
 /* -- agreement --------------------------------------------------------------------------------- */
-int eg_ranks_meet(eg_ranks *r)
+int eg_ranks_barrier(eg_ranks *r)
 {
     typedef struct report {
         int32_t failed, code;
@@ -169,7 +169,7 @@ static int agree_on_bits(eg_ranks *r)
     if (r->table.ranks == 1) return 0;
     char text[128], kernel[128];
     snprintf(kernel, sizeof kernel, "%s", eg_kernel_info());
-    if (eg_ranks_meet(r) || eg_ranks_agree(r, "the versions of eingrad", eg_version()) ||
+    if (eg_ranks_barrier(r) || eg_ranks_agree(r, "the versions of eingrad", eg_version()) ||
         eg_ranks_agree(r, "the kernels", kernel) ||
         eg_ranks_agree(r, "the options eg_flush", eg_flushes(cx) ? "on" : "off"))
         return -1;
@@ -179,7 +179,7 @@ static int agree_on_bits(eg_ranks *r)
     eg_pop(cx, m);
     eg_nograd(cx, was);
     snprintf(text, sizeof text, "%016llx", (unsigned long long)h);
-    return eg_ranks_meet(r) ? -1 : eg_ranks_agree(r, "the bits of the vector mathematics", text);
+    return eg_ranks_barrier(r) ? -1 : eg_ranks_agree(r, "the bits of the vector mathematics", text);
 }
 
 eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)

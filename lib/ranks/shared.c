@@ -63,7 +63,7 @@ static bool sum_forward(eg_tensor *y)
                            .counts = &n, .chunk = each < EG_RANKS_CHUNK ? each : EG_RANKS_CHUNK);
     void *own = y->data;
     const bool good =
-        !eg_ranks_meet(r) && !eg_ranks_tree_sum(t, &own, own) && !eg_ranks_tree_gather(t, own);
+        !eg_ranks_barrier(r) && !eg_ranks_tree_sum(t, &own, own) && !eg_ranks_tree_gather(t, own);
     eg_ranks_tree_close(t);
     return good;
 }
@@ -88,7 +88,7 @@ static bool sum_agrees(eg_ranks *r, eg_tensor *x)
     const eg_mark m = eg_push(r->cx);
     int64_t mine[2] = { 0 }, *all = eg__alloc(r->cx, (size_t)ranks * sizeof mine);
     if (x) mine[0] = eg_size(x), mine[1] = x->dtype;
-    bool good = !eg_ranks_meet(r) && !eg_ranks_gather(r, mine, sizeof mine, all);
+    bool good = !eg_ranks_barrier(r) && !eg_ranks_gather(r, mine, sizeof mine, all);
     for (int k = 1; good && k < ranks; k++) {
         if (all[2 * k] == all[0] && all[2 * k + 1] == all[1]) continue;
         eg_fail_as(r->cx, EG_ERROR_SHAPE,
@@ -96,7 +96,7 @@ static bool sum_agrees(eg_ranks *r, eg_tensor *x)
                    "%d",
                    (long long)all[0], eg_type_name((eg_dtype)all[1]), (long long)all[2 * k],
                    eg_type_name((eg_dtype)all[2 * k + 1]), k);
-        eg_ranks_meet(r);
+        eg_ranks_barrier(r);
         good = false;
     }
     eg_pop(r->cx, m);

@@ -44,7 +44,7 @@ eg_tensor *eg__add(eg_tensor *a, eg_tensor *b)
 {
     return eg_apply(&eg__add_op, NULL, 0, 2, (eg_tensor *[]){ a, b });
 }
-const eg_op *const eg__add_rows[] = { &eg__add_op, NULL };
+const eg_op *const eg__add_ops[] = { &eg__add_op, NULL };
 
 /* -- target += source, floats and c128 -------------------------------------------------------- */
 static eg_inner *const add_to[EG_DTYPES] = {

@@ -131,7 +131,7 @@ static bool apply_made(eg_tensor *y, bool is_complex)
         return true;
     else if (forward)
         return eg__give_storage(y) &&
-               (eg__capturing(y->cx) ? eg__capture_row(y, forward) : forward(y));
+               (eg__capturing(y->cx) ? eg__capture_op(y, forward) : forward(y));
     else if (is_complex)
         eg_fail_as(y->cx, EG_ERROR_UNSUPPORTED,
                    "%s: its row has no forward_c128(), so that it cannot evaluate c128",

@@ -5,7 +5,7 @@
  * row's forward() and the header of its result. A function that writes to tensors and is not a row
  * (eg_assign, a draw, an optimiser's update) is called an act, and is an item too. Headers,
  * attributes and what rows save are in an owner's arena and stay there. Results are in a scope that
- * is closed after the step, and then get places in one block (captured.c). Whatever else could make
+ * is closed after the step, and then get positions in one block (captured.c). Whatever else could make
  * a run differ from the step is refused here: numbers that the program reads, and leaves whose
  * numbers come from the program. */
 #include "tensor/capture.h"
@@ -151,7 +151,7 @@ static bool capture_draws(const eg__capture *p, const void *key)
 }
 /* Computes y, whose shape and storage are known, and appends its row to the list. False after an
  * error. */
-bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
+bool eg__capture_op(eg_tensor *y, bool (*forward)(eg_tensor *))
 {
     eg_ctx *cx = y->cx;
     eg__capture *p = cx->capture;
@@ -183,7 +183,7 @@ bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *))
     if (good && (cx->use.used != used || cx->seq != seq))
         good = capture_again(p, i, cx->use.used - used, cx->seq - seq);
     cx->aside++;
-    if (good && op->settle) good = (i->saved = op->settle(y)) != NULL;
+    if (good && op->snapshot) good = (i->saved = op->snapshot(y)) != NULL;
     cx->aside--;
     p->c->items += good;
     return good;
@@ -267,13 +267,13 @@ int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes
 
 /* -- the call --------------------------------------------------------------------------------- */
 bool eg_capturing(const eg_ctx *cx) { return cx && eg__capturing(eg__here(cx)); }
-int eg_no_capture(eg_ctx *cx, const char *who)
+int eg_refuse_capture(eg_ctx *cx, const char *who)
 {
     cx = eg__here(cx);
     return cx && eg__capture_refuses(cx, who, "it does something that no run could do again") ? -1
                                                                                               : 0;
 }
-/* Notes the outputs of the step: no other result may use the places of their numbers. False after
+/* Notes the outputs of the step: no other result may use the positions of their numbers. False after
  * an error. */
 static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
 {

@@ -8,7 +8,7 @@ typedef struct eg_captured_lane {
     eg_lanes l;
     int64_t n, step[4];    /* bytes */
     const eg_tensor *x[4]; /* the result, then the operands */
-    /* set when the places of numbers are known: strip `from` of operand k begins at p[k] + from ·
+    /* set when the positions of numbers are known: strip `from` of operand k begins at p[k] + from ·
      * move[k] + thread · share[k] */
     char *p[4];
     int64_t move[4], share[4];
@@ -80,7 +80,7 @@ typedef struct eg_captured_numbers {
  * afterwards. */
 typedef struct eg__capture {
     eg_captured *c;
-    eg__arena *numbers; /* holds results until they get their places */
+    eg__arena *numbers; /* holds results until they get their positions */
     eg__arena *arena;   /* the owner's arena, which holds all the rest */
     uint64_t born;      /* tensors with greater numbers were made by the step */
     uint64_t draw;      /* the number of the step's first draw */
@@ -90,7 +90,7 @@ typedef struct eg__capture {
     eg_lanes lanes;            /* … and how it was computed */
 } eg__capture;
 
-/* Finds places in one block for all numbers, and sets every header's address. False after an
+/* Finds positions in one block for all numbers, and sets every header's address. False after an
  * error. */
 bool eg__captured_lay_out(eg__capture *);
 

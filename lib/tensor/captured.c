@@ -10,7 +10,7 @@ static bool captured_before(const eg_captured_numbers *a, const eg_captured_numb
 {
     return a->bytes != b->bytes ? a->bytes > b->bytes : a->first < b->first;
 }
-/* Sorts the order in which places are given: Shell's sort, which allocates nothing. */
+/* Sorts the order in which positions are given: Shell's sort, which allocates nothing. */
 static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *each)
 {
     for (int64_t gap = n / 2; gap > 0; gap /= 2)
@@ -24,7 +24,7 @@ static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *
 }
 /* Finds a place for all numbers, so that numbers that are used at the same time do not overlap: the
  * largest first, each as low as possible. Returns the bytes of the block; −1 after an error. */
-static int64_t captured_places(eg__capture *p)
+static int64_t captured_positions(eg__capture *p)
 {
     const size_t n = (size_t)p->count;
     int64_t *order = eg__alloc_in(p->numbers, (n + 1) * sizeof *order), room = 0;
@@ -88,7 +88,7 @@ bool eg__captured_lay_out(eg__capture *p)
 {
     eg_captured *c = p->c;
     c->steps = c->items;
-    const int64_t bytes = eg__captured_passes(p) ? captured_places(p) : -1;
+    const int64_t bytes = eg__captured_passes(p) ? captured_positions(p) : -1;
     char *block = bytes < 0 ? NULL : eg__alloc_in(p->arena, (size_t)bytes + EG_ALIGN);
     if (!block || !captured_keep(p, &c->item, c->items, sizeof *c->item) ||
         !captured_keep(p, &c->start, c->starts, sizeof *c->start) ||
@@ -136,7 +136,7 @@ static bool captured_ready(const eg_captured *c)
                    false;
     return true;
 }
-static bool captured_row(eg_ctx *cx, const eg_captured_item *i)
+static bool captured_op(eg_ctx *cx, const eg_captured_item *i)
 {
     eg__arena *outer = cx->top;
     const size_t used = cx->use.used;
@@ -171,7 +171,7 @@ static bool captured_item(eg_ctx *cx, const eg_captured_item *i, uint64_t draw)
     if (i->pass)
         eg__captured_pass_run(cx, i->pass);
     else if (i->forward)
-        return captured_row(cx, i);
+        return captured_op(cx, i);
     else if (!i->act(cx, i->y, i->count, i->x, i->arg))
         return false;
     if (!i->forward && i->y) i->y->st->version++;

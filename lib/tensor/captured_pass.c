@@ -34,7 +34,7 @@ static eg_captured_numbers *pass_numbers(const eg__capture *p, const eg_tensor *
     return x->st->place ? &p->each[x->st->place - 1] : NULL;
 }
 /* True if row k can be computed in the same pass as items `first` … k − 1: of their results it
- * reads only the elements in the same places. */
+ * reads only the elements in the same positions. */
 static bool pass_takes(const eg__capture *p, int64_t first, int64_t k)
 {
     const eg_captured_lane *one = p->c->item[first].lane, *row = p->c->item[k].lane;

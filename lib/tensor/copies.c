@@ -41,7 +41,7 @@ bool eg__check_single(const char *who, eg_tensor *x)
     if (!eg__check_held(who, x)) return false;
     if (x->copies)
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the tensor has %lld cop%s; eg_copies_out shows them all, eg_copy_at one",
+                   "%s: the tensor has %lld cop%s; eg_copies_stack shows them all, eg_copy_at one",
                    who, (long long)x->copies->count, x->copies->count == 1 ? "y" : "ies");
     return !x->copies;
 }

@@ -114,8 +114,8 @@ static digits rounded(double v, bool plus, int after)
 static digits to_digits(double v, int narrow, bool plus, int after, bool scientific)
 {
     digits t = shortest(v, narrow, plus);
-    int places = scientific ? t.n - 1 : t.n - 1 - t.exponent;
-    if (places <= after) return t;
+    int positions = scientific ? t.n - 1 : t.n - 1 - t.exponent;
+    if (positions <= after) return t;
     return rounded(v, plus, scientific ? after : after + t.exponent);
 }
 
@@ -135,12 +135,12 @@ static char *positional(char *out, const digits *t)
     }
     return out;
 }
-static char *scientific(char *out, const digits *t, int places, int exponent)
+static char *scientific(char *out, const digits *t, int positions, int exponent)
 {
     if (t->sign) *out++ = t->sign;
     *out++ = t->d[0];
-    if (places >= 0) *out++ = '.';
-    for (int k = 1; k <= places; k++) *out++ = k < t->n ? t->d[k] : '0';
+    if (positions >= 0) *out++ = '.';
+    for (int k = 1; k <= positions; k++) *out++ = k < t->n ? t->d[k] : '0';
     return out + sprintf(out, "e%c%0*d", t->exponent < 0 ? '-' : '+', exponent, abs(t->exponent));
 }
 

@@ -465,4 +465,4 @@ eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
     return eg_apply(&cast_op, &dtype, sizeof dtype, 1, &x);
 }
 
-const eg_op *const eg__read_rows[] = { &copy_op, &cast_op, &detach_op, NULL };
+const eg_op *const eg__read_ops[] = { &copy_op, &cast_op, &detach_op, NULL };

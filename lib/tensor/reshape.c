@@ -192,4 +192,4 @@ eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
                                                : eg__poison_of(x);
 }
 
-const eg_op *const eg__reshape_rows[] = { &view_op, &reshape_op, NULL };
+const eg_op *const eg__reshape_ops[] = { &view_op, &reshape_op, NULL };

@@ -95,9 +95,9 @@ bool eg__copy_act(eg_tensor *to, eg_tensor *x); /* eg__copy as an act */
 void eg__made_once(eg_tensor *x);
 /* In forward(): says that y's row reads x, which is not one of its operands. */
 void eg__also_reads(eg_tensor *y, eg_tensor *x);
-/* For apply.c and tensor.c, while a step is captured: eg__capture_row computes y and appends its
+/* For apply.c and tensor.c, while a step is captured: eg__capture_op computes y and appends its
  * row, eg__capture_storage returns memory for y's numbers (NULL after an error). */
-bool eg__capture_row(eg_tensor *y, bool (*forward)(eg_tensor *));
+bool eg__capture_op(eg_tensor *y, bool (*forward)(eg_tensor *));
 char *eg__capture_storage(eg_tensor *y);
 /* For lanes.c, while a step is captured: says that y is about to be computed by this kernel. */
 void eg__capture_lanes(const eg_tensor *y, const eg_lanes *);

@@ -434,7 +434,7 @@ static const eg_sample slice_samples[] = {
 };
 static const eg_op slice_op = { "slice",
                                 "y[i] = x[start + i step]",
-                                "g at these places, else 0",
+                                "g at these positions, else 0",
                                 1,
                                 view_shape,
                                 NULL,
@@ -623,7 +623,7 @@ static const eg_op unfold_op = { "unfold",
                                  unfold_samples,
                                  .jvp = eg_jvp_linear };
 
-const eg_op *const eg__view_rows[] = {
+const eg_op *const eg__view_ops[] = {
     &permute_op,  &slice_op,  &select_op, &squeeze_op, &unsqueeze_op,
     &diagonal_op, &unfold_op, &embed_op,  NULL,
 };

@@ -105,7 +105,7 @@ static void training_row(eg_batches *t, int64_t k, row *r)
     if (!examples_left(t)) return;
     if (t->data->free_text)
         r->length =
-            eg__corpus_window(t->data, eg__corpus_place(t->data, t->seed, t->cursor++, t->longest),
+            eg__corpus_window(t->data, eg__corpus_position(t->data, t->seed, t->cursor++, t->longest),
                               t->longest, r->tokens, r->target);
     else if (training_example(t, &e))
         example_row(t, &e, r);
@@ -157,13 +157,13 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
  * without memory. */
 static bool batch_room(const eg_batches *t, eg__rows *to, int64_t rows)
 {
-    size_t n = (size_t)rows, places = n * (size_t)(t->longest + 1),
+    size_t n = (size_t)rows, positions = n * (size_t)(t->longest + 1),
            sources = n * (size_t)(t->source_longest + 1);
     if (rows <= to->rows) return true;
     to->rows = 0;
-    to->tokens = eg_owner_alloc(t->owner, places * sizeof *to->tokens);
-    to->target = eg_owner_alloc(t->owner, places * sizeof *to->target);
-    to->keep = eg_owner_alloc(t->owner, places * sizeof *to->keep);
+    to->tokens = eg_owner_alloc(t->owner, positions * sizeof *to->tokens);
+    to->target = eg_owner_alloc(t->owner, positions * sizeof *to->target);
+    to->keep = eg_owner_alloc(t->owner, positions * sizeof *to->keep);
     to->lengths = eg_owner_alloc(t->owner, 2 * n * sizeof *to->lengths);
     if (t->beside) {
         to->source = eg_owner_alloc(t->owner, sources * sizeof *to->source);
@@ -234,20 +234,20 @@ eg_batch eg__batches_tested(eg_batches *t, int64_t first, int64_t rows)
     if (!batch_ready(t, &t->one, rows)) return (eg_batch){ 0 };
     return batch_fill(t, &t->one, 0, first, rows, test_row);
 }
-bool eg__batches_whole(eg_batches *t, int64_t rows)
+bool eg__batches_fill_tests(eg_batches *t, int64_t rows)
 {
     const int64_t count = (t->tests + rows - 1) / rows;
     if (!batch_ready(t, &t->all, t->tests)) return false;
-    if (t->whole_rows == rows) return true;
-    t->whole_rows = 0;
-    t->whole = eg_owner_alloc(t->owner, (size_t)count * sizeof *t->whole);
-    for (int64_t k = 0; t->whole && k < count; k++) {
+    if (t->test_batch_rows == rows) return true;
+    t->test_batch_rows = 0;
+    t->test_batches = eg_owner_alloc(t->owner, (size_t)count * sizeof *t->test_batches);
+    for (int64_t k = 0; t->test_batches && k < count; k++) {
         const int64_t first = k * rows, left = t->tests - first;
-        t->whole[k] = batch_fill(t, &t->all, first, first, left < rows ? left : rows, test_row);
-        if (!t->whole[k].rows) return false;
+        t->test_batches[k] = batch_fill(t, &t->all, first, first, left < rows ? left : rows, test_row);
+        if (!t->test_batches[k].rows) return false;
     }
-    if (t->whole) t->whole_rows = rows;
-    return t->whole != NULL;
+    if (t->test_batches) t->test_batch_rows = rows;
+    return t->test_batches != NULL;
 }
 
 /* -- batches in public ------------------------------------------------------------------------ */
@@ -354,7 +354,7 @@ eg_batches *eg__batches_make(eg_owner *owner, const eg_batches_args *o)
     eg_batches *t = eg_owner_alloc(owner, sizeof *t);
     if (!t) return NULL;
     const bool text = d->free_text,
-               separator = o->source || (!o->encoder && !text && !(d->task && d->task->asks));
+               separator = o->source || (!o->encoder && !text && !(d->task && d->task->no_separator));
     const int64_t in = d->longest_input, out = d->longest_output;
     *t = (eg_batches){ .cx = d->cx,
                        .owner = owner,

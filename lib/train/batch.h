@@ -27,19 +27,19 @@ struct eg_batches {
     bool encoder, beside;            /* eg_batches_args.encoder, .source */
     bool separator;                  /* SEP between input and answer */
     int32_t least;                   /* tokens from this one on can be answers */
-    int64_t longest, source_longest; /* places */
+    int64_t longest, source_longest; /* positions */
     int64_t vocabulary;              /* tokens */
     uint64_t cursor;                 /* number of the next training example */
     int64_t next;                    /* eg_batches_at: number of the batch at the cursor */
     eg_batch shown;                  /* the result of eg_batches_at and eg_batches_test */
     /* the test set */
     int64_t tests;
-    uint64_t *test; /* numbers of the test examples; for a text, places */
+    uint64_t *test; /* numbers of the test examples; for a text, positions */
     eg__rows one;   /* one batch */
     /* all test rows, once they were evaluated: batches of `whole_rows`, the last one of the rest */
     eg__rows all;
-    int64_t whole_rows; /* 0: not yet */
-    eg_batch *whole;
+    int64_t test_batch_rows; /* 0: not yet */
+    eg_batch *test_batches;
     eg_score *score; /* for evaluate.c */
     int64_t scores;  /* for which there is memory */
 };
@@ -51,8 +51,8 @@ int64_t eg__batches_context(const eg_data *, int64_t given); /* the default fill
 bool eg__batches_tests(eg_batches *);    /* chooses the test set; false after an error */
 eg_batch eg__batches_next(eg_batches *); /* at the cursor, which moves on; rows 0: an error */
 eg_batch eg__batches_tested(eg_batches *, int64_t first, int64_t rows);
-/* Sets t->whole to all test rows in batches of so many; false after an error. */
-bool eg__batches_whole(eg_batches *, int64_t rows);
+/* Sets t->test_batches to all test rows in batches of so many; false after an error. */
+bool eg__batches_fill_tests(eg_batches *, int64_t rows);
 eg_score eg__batch_right(const eg_batches *, const eg_batch *, eg_tensor *logits);
 bool eg__batch_logits_fit(eg_ctx *, const eg_batches *, const char *who, const eg_batch *,
                           eg_tensor *logits);

@@ -18,7 +18,7 @@ typedef struct saved {
     eg_trainer_args o;
     eg_progress now;
     int64_t vocabulary; /* tokens of the model */
-    int64_t longest;    /* places of the model */
+    int64_t longest;    /* positions of the model */
     int64_t dtype;      /* of the parameters: an eg_dtype */
     uint64_t cursor;    /* number of the next training example */
     uint64_t draws;     /* of the context's random numbers */
@@ -80,13 +80,13 @@ static const field fields[] = {
     { "early_stop",    AT(o.early_stop),           WHOLE,  STEPS,        false, false },
     { "waited",        AT(waited),                 WHOLE,  STEPS,        true,  false },
     { "best_step",     AT(now.best_step),          WHOLE,  STEPS,        true,  false },
-    { "longest_step",  AT(now.longest_step),       WHOLE,  STEPS,        true,  false },
+    { "longest_step",  AT(now.largest_norm_step),       WHOLE,  STEPS,        true,  false },
     { "characters",    AT(characters),             WHOLE,  0, (int64_t)1 << 44, false, false },
     { "sum",           AT(sum),                    WHOLE,  ANY,          false, false },
     { "smoothing",     AT(o.smoothing),            REAL,   0, 0,         false, false },
-    { "held",          AT(now.held),               REAL,   0, 0,         true,  false },
-    { "best",          AT(now.best),               REAL,   0, 0,         true,  false },
-    { "longest_norm",  AT(now.longest),            REAL,   0, 0,         true,  false },
+    { "held",          AT(now.held_out_loss),               REAL,   0, 0,         true,  false },
+    { "best",          AT(now.best_loss),               REAL,   0, 0,         true,  false },
+    { "longest_norm",  AT(now.largest_norm),            REAL,   0, 0,         true,  false },
     { "weight_decay",  AT(o.weight_decay),         REAL,   0, 0,         false, true },
     { "momentum",      AT(o.momentum),             REAL,   0, 0,         false, true },
     { "diversity",     AT(o.diversity),            REAL,   0, 0,         false, true },
@@ -229,7 +229,7 @@ int eg__trainer_collect(eg_trainer *t, const char *path)
     eg_owner *owner = eg_owner_open(t->cx);
     const int bad = checkpoint_save(t, path, owner);
     eg_pop(t->cx, m);
-    return t->ranks ? eg_ranks_meet(t->ranks) : bad;
+    return t->ranks ? eg_ranks_barrier(t->ranks) : bad;
 }
 int eg_trainer_save(eg_trainer *t, const char *path)
 {
@@ -465,7 +465,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
         return NULL;
     const int64_t steps = t->now.steps;
     t->now = s->now;
-    t->now.steps = steps, t->now.clipped = eg_opt_now(t->opt).norm_clipped;
+    t->now.steps = steps, t->now.clipped = eg_opt_report_of(t->opt).norm_clipped;
     t->batches->cursor = s->cursor, t->waited = s->waited;
     t->now.stopped = t->o.early_stop && t->waited >= t->o.early_stop;
     eg_set_draws(l->cx, s->draws);

@@ -120,10 +120,10 @@ eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, bo
 }
 
 /* Returns a random place of the training part at which a window and its last target fit. */
-int64_t eg__corpus_place(const eg_data *d, uint64_t seed, uint64_t number, int64_t length)
+int64_t eg__corpus_position(const eg_data *d, uint64_t seed, uint64_t number, int64_t length)
 {
-    uint64_t places = (uint64_t)(d->held - length);
-    return (int64_t)(eg__train_mix(eg__train_mix(seed) + number) % places);
+    uint64_t positions = (uint64_t)(d->held - length);
+    return (int64_t)(eg__train_mix(eg__train_mix(seed) + number) % positions);
 }
 
 int64_t eg__corpus_window(const eg_data *d, int64_t from, int64_t length, int32_t *tokens,

@@ -252,7 +252,7 @@ int eg_data_example(const eg_data *d, uint64_t seed, uint64_t number, eg_example
         return 0;
     }
     *e = (eg_example){ 0 };
-    d->task->make(&(eg_dice){ seed, number, 0 }, e);
+    d->task->make(&(eg_rng){ seed, number, 0 }, e);
     const bool good = example_side(d, number, "input", e->inputs, d->longest_input, e->input) &&
                       example_side(d, number, "output", e->outputs, d->longest_output, e->output);
     return good ? 0 : -1;

@@ -69,5 +69,5 @@ eg_data *eg__corpus_closed(eg_ctx *, const char *name, const char *symbols, bool
 int64_t eg__corpus_window(const eg_data *, int64_t from, int64_t length, int32_t *tokens,
                           int32_t *target);
 /* Returns the place of window `number` in the training part. */
-int64_t eg__corpus_place(const eg_data *, uint64_t seed, uint64_t number, int64_t length);
+int64_t eg__corpus_position(const eg_data *, uint64_t seed, uint64_t number, int64_t length);
 #endif

@@ -50,10 +50,10 @@ static bool decode_settle(eg_decode_args *o)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function is NULL");
     else if (!o->prompt || o->prompts < 1)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the prompt is empty");
-    else if (o->longest < 1 || o->longest > INT32_MAX || o->prompts > INT32_MAX)
+    else if (o->max_new_tokens < 1 || o->max_new_tokens > INT32_MAX || o->prompts > INT32_MAX)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "decode: longest must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
-                   (long long)o->longest, (long long)o->prompts);
+                   "decode: max_new_tokens must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
+                   (long long)o->max_new_tokens, (long long)o->prompts);
     else if (!(o->temperature >= 0 && o->temperature < INFINITY))
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the temperature must be positive, not %g",
                    o->temperature);
@@ -73,9 +73,9 @@ static bool decode_settle(eg_decode_args *o)
     else if (!(o->length_power >= 0 && o->length_power < INFINITY))
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: length_power must not be negative, not %g",
                    o->length_power);
-    else if (o->end < NO_END || o->least < 0)
+    else if (o->end < NO_END || o->min_token < 0)
         eg_fail_as(cx, EG_ERROR_INDEX, "decode: the token %d is negative",
-                   o->end < NO_END ? o->end : o->least);
+                   o->end < NO_END ? o->end : o->min_token);
     return !eg_error(cx);
 }
 
@@ -106,10 +106,10 @@ static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
                           "decode: 'v' is %lld in these logits but %lld in those before",
                           (long long)classes, (long long)d->classes),
                false;
-    if (d->o.end >= classes || (d->o.least >= classes && d->o.end == NO_END))
+    if (d->o.end >= classes || (d->o.min_token >= classes && d->o.end == NO_END))
         return eg_fail_as(cx, EG_ERROR_INDEX,
                           "decode: the token %d is not below %lld, the number of logits",
-                          d->o.end >= classes ? d->o.end : d->o.least, (long long)classes),
+                          d->o.end >= classes ? d->o.end : d->o.min_token, (long long)classes),
                false;
     if (!d->classes) {
         d->classes = classes;
@@ -121,7 +121,7 @@ static bool decode_sizes(decoder *d, eg_tensor *logits, int64_t rows)
 
 static bool decode_allowed(const decoder *d, int64_t token)
 {
-    return token >= d->o.least || token == d->o.end;
+    return token >= d->o.min_token || token == d->o.end;
 }
 
 /* Sets log_p[v] = ln softmax(logits[row])[v] for tokens that are allowed, −inf for others. False
@@ -178,9 +178,9 @@ static int decode_falling(const void *p, const void *q)
 /* Returns a number in [0, 1) with 53 random bits. */
 static double uniform(uint64_t seed, int64_t place)
 {
-    eg_dice dice = { seed, (uint64_t)place, 0 };
-    double high = eg_roll(&dice, 1u << 26);
-    return (high * (1u << 27) + eg_roll(&dice, 1u << 27)) / ((double)(1u << 26) * (1u << 27));
+    eg_rng rng = { seed, (uint64_t)place, 0 };
+    double high = eg_rng_below(&rng, 1u << 26);
+    return (high * (1u << 27) + eg_rng_below(&rng, 1u << 27)) / ((double)(1u << 26) * (1u << 27));
 }
 
 /* Draws a token with weights p^(1/temperature), from the top_k likeliest tokens, and of these from
@@ -217,7 +217,7 @@ static void found(decoder *d, const int32_t *tokens, int64_t count, bool ended, 
     int64_t at = d->out.count < d->o.beam ? d->out.count++ : d->o.beam - 1;
     if (at == d->o.beam - 1 && d->found[at].tokens && d->found[at].score >= score) return;
     int32_t *own = (int32_t *)(uintptr_t)d->found[at].tokens; /* of the one that drops out */
-    own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.longest + 1) * sizeof *own);
+    own = own ? own : eg_owner_alloc(d->owner, (size_t)(d->o.max_new_tokens + 1) * sizeof *own);
     if (!own) return;
     memcpy(own, tokens, (size_t)count * sizeof *own);
     for (; at && d->found[at - 1].score < score; at--) d->found[at] = d->found[at - 1];
@@ -229,7 +229,7 @@ static void decode_one_by_one(decoder *d)
 {
     double total = 0;
     bool more = true, ended = false;
-    for (int64_t n = 0; more && n < d->o.longest; n++) {
+    for (int64_t n = 0; more && n < d->o.max_new_tokens; n++) {
         eg_mark m = eg_push(d->o.cx);
         const void *x;
         eg_tensor *logits = decode_step(d, 1, n == 0, &x);
@@ -264,7 +264,7 @@ static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, can
 static bool search_is_over(const decoder *d, double log_p)
 {
     return d->out.count == d->o.beam &&
-           d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.longest, d->o.length_power);
+           d->found[d->o.beam - 1].score >= log_p / pow((double)d->o.max_new_tokens, d->o.length_power);
 }
 
 /* Beam search. In each step the likeliest continuations of all live prefixes either end, and are
@@ -277,7 +277,7 @@ static void decode_search(decoder *d)
     candidate *best = eg_owner_alloc(d->owner, (size_t)most * sizeof *best);
     int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->room) * sizeof *next);
     double *log_p = eg_owner_alloc(d->owner, (size_t)o->beam * sizeof *log_p);
-    for (int64_t n = 0; best && next && log_p && live && n < o->longest; n++) {
+    for (int64_t n = 0; best && next && log_p && live && n < o->max_new_tokens; n++) {
         eg_mark m = eg_push(o->cx);
         const void *x;
         eg_tensor *logits = decode_step(d, live, n == 0, &x);
@@ -317,7 +317,7 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     eg_ctx *cx = start.o.cx;
     if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);
-    start.room = start.o.prompts + start.o.longest, start.length = start.o.prompts;
+    start.room = start.o.prompts + start.o.max_new_tokens, start.length = start.o.prompts;
     d = start.owner ? eg_owner_alloc(start.owner, sizeof *d) : NULL;
     if (!d) return NULL;
     *d = start;

@@ -16,8 +16,8 @@ static eg_tensor *evaluating_block(void *user, eg_ctx *cx, int64_t from, int64_t
 {
     const evaluating *e = user;
     const eg__evaluating *o = e->o;
-    const int64_t rows = o->batches->whole_rows, first = from / rows * rows;
-    const eg_batch b = eg_batch_part(&o->batches->whole[from / rows], from - first, to - first);
+    const int64_t rows = o->batches->test_batch_rows, first = from / rows * rows;
+    const eg_batch b = eg_batch_part(&o->batches->test_batches[from / rows], from - first, to - first);
     eg_score *s = &e->score[from / o->block];
     eg_tensor *logits = o->logits(o->network, cx, &b);
     if (!eg__batch_logits_fit(cx, o->batches, "the network", &b, logits)) return NULL;
@@ -94,8 +94,8 @@ static bool evaluating_run(const eg__evaluating *o, eg_score *out)
         most = s.to - s.from > most ? s.to - s.from : most;
     }
     e.score = evaluating_room(t, blocks, ranks > 1 ? (ranks + 1) * most : 0);
-    const bool good = e.score && eg__batches_whole(t, rows) && evaluating_here(&e);
-    if (ranks > 1 && eg_ranks_meet(o->ranks)) return false;
+    const bool good = e.score && eg__batches_fill_tests(t, rows) && evaluating_here(&e);
+    if (ranks > 1 && eg_ranks_barrier(o->ranks)) return false;
     if (!good || (ranks > 1 && !evaluating_gather(&e, most, e.score + 2 * blocks))) return false;
     double *loss = (double *)(void *)(e.score + blocks);
     *out = (eg_score){ 0 };

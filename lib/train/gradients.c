@@ -79,8 +79,8 @@ static double largest_of(const slopes *all, int count)
 /* Sets sign[] to direction r of tensor k, n entries ±1/√n. */
 static void direction(int k, int r, int64_t n, double *sign)
 {
-    eg_dice dice = { 1, (uint64_t)(k * DIRECTIONS + r), 0 };
-    for (int64_t i = 0; i < n; i++) sign[i] = (eg_roll(&dice, 2) ? 1 : -1) / sqrt((double)n);
+    eg_rng rng = { 1, (uint64_t)(k * DIRECTIONS + r), 0 };
+    for (int64_t i = 0; i < n; i++) sign[i] = (eg_rng_below(&rng, 2) ? 1 : -1) / sqrt((double)n);
 }
 /* Computes the slopes of tensor k, whose gradient is g, the numeric ones by `slope`. False after an
  * error. */

@@ -27,13 +27,13 @@ static void *network_transformer(eg_params *p, const eg_trainer_args *o, const e
 static eg_tensor *network_encode(const void *net, eg_ctx *cx, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(cx, b), .lengths = eg_batch_lengths(cx, b),
-                              .places = eg_batch_places(b), .weights = b->weights, .gain = b->gain);
+                              .packed_length = eg_batch_packed_length(b), .weights = b->weights, .gain = b->gain);
 }
 
 static eg_tensor *network_decode(const void *net, eg_ctx *cx, const eg_batch *b)
 {
     return eg_transformer_run(net, eg_batch_tokens(cx, b), .where = "j <= i", .cache = b->cache,
-                              .lengths = eg_batch_lengths(cx, b), .places = eg_batch_places(b),
+                              .lengths = eg_batch_lengths(cx, b), .packed_length = eg_batch_packed_length(b),
                               .weights = b->weights, .gain = b->gain);
 }
 
@@ -74,8 +74,8 @@ static eg_tensor *network_translate(const void *net, eg_ctx *cx, const eg_batch 
                                  .gain = network_gain(n, b));
     return eg_seq2seq_run(n, eg_batch_source(cx, b), eg_batch_tokens(cx, b),
                           .source_lengths = eg_batch_source_lengths(cx, b),
-                          .source_places = eg_batch_source_places(b),
-                          .lengths = eg_batch_lengths(cx, b), .places = eg_batch_places(b),
+                          .packed_source_length = eg_batch_packed_source_length(b),
+                          .lengths = eg_batch_lengths(cx, b), .packed_length = eg_batch_packed_length(b),
                           .gain = network_gain(n, b), .source_weights = b->weights,
                           .weights = b->weights ? b->weights + n->layers : NULL,
                           .memory_weights = b->weights ? b->weights + 2 * n->layers : NULL);

@@ -153,7 +153,7 @@ static bool make_state(eg_opt *op)
     op->state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
     op->state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
     op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
-    op->held = eg_owner_beside(owner);
+    op->held = eg_owner_sibling(owner);
     if (!op->held || eg_fill(op->lr, op->o.lr)) return false;
     for (int k = 0; k < op->count; k++) {
         const eg_named *one = eg_params_at(p, k);
@@ -284,7 +284,7 @@ eg_opt *eg_opt_of_copy(const eg_opt *op, int64_t k)
     const int64_t copies = op && op->each ? eg_copies_count(eg_copies_of(op->x[0])) : 0;
     return k >= 0 && k < copies ? op->each[k] : NULL;
 }
-eg_opt_report eg_opt_now(const eg_opt *op)
+eg_opt_report eg_opt_report_of(const eg_opt *op)
 {
     if (op && op->each) op = op->each[0];
     const int64_t *counts = op ? eg_i64(op->counts) : NULL;

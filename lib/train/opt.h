@@ -93,10 +93,10 @@ bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 /* True if there is an optimiser; else records that `who` was given NULL. */
 bool eg__opt_there(const char *who, const eg_opt *);
 
-/* -- opt_divide.c ------------------------------------------------------------------------------ */
+/* -- opt_shard.c ------------------------------------------------------------------------------ */
 eg_span eg__opt_chunks(const eg_opt *);       /* chunks whose numbers are updated by this rank */
 eg_span eg__opt_own(const eg_opt *, int k);   /* their numbers of parameter k */
-bool eg__opt_meet(const eg_opt *, bool good); /* true if all ranks are good */
+bool eg__opt_agree(const eg_opt *, bool good); /* true if all ranks are good */
 /* Completes value[chunk] with those of other ranks. False after an error. */
 bool eg__opt_statistic(eg_opt *, double *value);
 bool eg__opt_gather(eg_opt *, void *room); /* makes the parameters whole; false after an error */

@@ -19,10 +19,10 @@ int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, boo
     const char **names = owner ? eg_owner_alloc(owner, (size_t)all * sizeof *names) : NULL;
     eg_tensor **xs = names ? eg_owner_alloc(owner, (size_t)all * sizeof *xs) : NULL;
     good = good && xs;
-    bool bad = op->ranks ? eg_ranks_meet(op->ranks) : !good;
+    bool bad = op->ranks ? eg_ranks_barrier(op->ranks) : !good;
     for (int k = 0; k < all && !bad; k++) {
         names[k] = k < count ? op->name[k] : op->state[k - count].name;
-        xs[k] = k < count ? op->x[k] : eg_opt_whole(op, k - count);
+        xs[k] = k < count ? op->x[k] : eg_opt_gather_state(op, k - count);
         bad = !xs[k];
     }
     if (!bad && eg_ranks_rank(op->ranks) == 0)
@@ -174,7 +174,7 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
     if (op->ranks)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "opt_resume: the optimiser is divided among ranks; resume it before "
-                          "eg_opt_divide"),
+                          "eg_opt_shard"),
                -1;
     FILE *there = path ? fopen(path, "rbe") : NULL;
     if (path && !there && errno == ENOENT) return 0;
@@ -192,5 +192,5 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
                       !eg_params_read(op->o.params, file, path) && eg__opt_read(op, file, path);
     eg_safetensors_close(file);
     if (good) eg_set_draws(cx, drawn);
-    return good ? eg_opt_now(op).steps : -1;
+    return good ? eg_opt_report_of(op).steps : -1;
 }

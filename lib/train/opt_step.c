@@ -166,7 +166,7 @@ static bool update_parameters(eg_opt *op)
  * compare what they measured, and each has all parameters when it returns. */
 int eg__opt_update(eg_opt *op, bool good, void *room)
 {
-    if (!eg__opt_meet(op, good)) return -1;
+    if (!eg__opt_agree(op, good)) return -1;
     const uint64_t begun = eg_flush_begin(op->cx);
     const bool done = update_parameters(op) && eg__opt_gather(op, room);
     eg_flush_end(begun);
@@ -191,7 +191,7 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
     eg_ranks_tree_close(op->tree);
     eg_owner_close(owner);
     op->tree = NULL;
-    return eg__opt_meet(op, !bad) ? 0 : -1;
+    return eg__opt_agree(op, !bad) ? 0 : -1;
 }
 
 /* -- parameters with copies ------------------------------------------------------------------- */
@@ -205,7 +205,7 @@ static bool opt_point_each(eg_opt *op, int k, eg_tensor *g, int64_t copies)
                    op->kind->name, k + 1);
         return false;
     }
-    eg_tensor *all = g ? eg_copies_out(g) : NULL;
+    eg_tensor *all = g ? eg_copies_stack(g) : NULL;
     const bool wide = g && eg_type(g) == EG_F64;
     const char *at = !g     ? NULL
                      : wide ? (const char *)(const void *)eg_f64(all)
@@ -230,7 +230,7 @@ static int each_host(void *args, int count, eg_tensor *const *g)
             good = false;
         }
     for (int k = 0; k < op->count && !eg_error(op->cx); k++) { /* the copies' numbers changed */
-        eg_tensor *all = eg_copies_out(op->x[k]);
+        eg_tensor *all = eg_copies_stack(op->x[k]);
         if (eg_type(all) == EG_F64)
             (void)eg_mut_f64(all);
         else
@@ -285,7 +285,7 @@ static int losses_host(void *args, int count, eg_tensor *const *x)
     eg_opt *op = *(eg_opt **)args;
     const bool was = eg_nograd(op->cx, true);
     const int64_t copies = eg_copies_count(eg_copies_of(x[0]));
-    eg_tensor *all = eg_reshape_n(eg_copies_out(x[0]), 1, &copies);
+    eg_tensor *all = eg_reshape_n(eg_copies_stack(x[0]), 1, &copies);
     const double *f64 = eg_type(all) == EG_F64 ? eg_f64(all) : NULL;
     const float *f32 = eg_type(all) == EG_F32 ? eg_f32(all) : NULL;
     (void)count;

@@ -2,7 +2,7 @@
  * A built-in model is called once, since some options are read only then. Of a user's own network
  * they tell whether the logits have the right shape, the loss reaches every parameter, the network
  * has state besides its parameters or changes the context's, examples depend on each other, or
- * places on later ones. */
+ * positions on later ones. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>

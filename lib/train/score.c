@@ -41,7 +41,7 @@ static const void *batch_array_of(const eg_batch *b, batch_array which)
  * batch. */
 typedef struct batch_rows {
     eg_ctx *cx;
-    const eg_batch *whole;
+    const eg_batch *full_batch;
     batch_array which;
 } batch_rows;
 static int batch_read(void *args, void *to, int64_t n)
@@ -49,7 +49,7 @@ static int batch_read(void *args, void *to, int64_t n)
     const batch_rows *r = args;
     int64_t from, end;
     if (eg_block_range(r->cx, &from, &end)) return -1;
-    const eg_batch part = eg_batch_part(r->whole, from, end);
+    const eg_batch part = eg_batch_part(r->full_batch, from, end);
     const void *at = batch_array_of(&part, r->which);
     if (!at) return -1;
     memcpy(to, at, (size_t)n * arrays[r->which].width);
@@ -62,9 +62,9 @@ static eg_tensor *batch_tensor(eg_ctx *cx, const eg_batch *b, batch_array which)
     const int64_t length = which < SOURCE ? b->length : b->sources, dims[] = { b->rows, length };
     const int rank = which == LENGTHS || which == SOURCE_LENGTHS ? 1 : 2;
     if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", arrays[which].name);
-    if (!b->whole || !eg_capturing(cx)) return eg_from_n(cx, arrays[which].dtype, at, rank, dims);
+    if (!b->full_batch || !eg_capturing(cx)) return eg_from_n(cx, arrays[which].dtype, at, rank, dims);
     return eg_from_call(cx, arrays[which].dtype, rank, dims, batch_read,
-                        &(batch_rows){ cx, b->whole, which }, sizeof(batch_rows));
+                        &(batch_rows){ cx, b->full_batch, which }, sizeof(batch_rows));
 }
 eg_tensor *eg_batch_tokens(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, TOKENS); }
 eg_tensor *eg_batch_target(eg_ctx *cx, const eg_batch *b) { return batch_tensor(cx, b, TARGETS); }
@@ -79,7 +79,7 @@ eg_masked eg_batch_source_keep(eg_ctx *cx, const eg_batch *b)
                                   : (eg_masked){ 0 };
 }
 /* Returns Σ lengths rounded up, at most rows · longest; 0 if no row is shorter than `longest`. */
-static int64_t places_needed(int64_t rows, int64_t longest, const int64_t *lengths)
+static int64_t positions_needed(int64_t rows, int64_t longest, const int64_t *lengths)
 {
     const int64_t all = rows * longest;
     int64_t sum = 0;
@@ -88,21 +88,21 @@ static int64_t places_needed(int64_t rows, int64_t longest, const int64_t *lengt
     sum = (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
     return sum < all ? sum : all;
 }
-int64_t eg_batch_places(const eg_batch *b)
+int64_t eg_batch_packed_length(const eg_batch *b)
 {
-    return b ? places_needed(b->rows, b->length, b->lengths) : 0;
+    return b ? positions_needed(b->rows, b->length, b->lengths) : 0;
 }
-int64_t eg_batch_source_places(const eg_batch *b)
+int64_t eg_batch_packed_source_length(const eg_batch *b)
 {
-    return b ? places_needed(b->rows, b->sources, b->source_lengths) : 0;
+    return b ? positions_needed(b->rows, b->sources, b->source_lengths) : 0;
 }
 eg_tensor *eg_batch_lengths(eg_ctx *cx, const eg_batch *b)
 {
-    return !b || eg_batch_places(b) ? batch_tensor(cx, b, LENGTHS) : NULL;
+    return !b || eg_batch_packed_length(b) ? batch_tensor(cx, b, LENGTHS) : NULL;
 }
 eg_tensor *eg_batch_source_lengths(eg_ctx *cx, const eg_batch *b)
 {
-    return !b || eg_batch_source_places(b) ? batch_tensor(cx, b, SOURCE_LENGTHS) : NULL;
+    return !b || eg_batch_packed_source_length(b) ? batch_tensor(cx, b, SOURCE_LENGTHS) : NULL;
 }
 
 /* -- results ---------------------------------------------------------------------------------- */
@@ -120,7 +120,7 @@ eg_tensor *eg_batch_loss(eg_ctx *cx, const eg_batch *b, eg_tensor *logits, doubl
 }
 
 /* Greedy decoding of an autoregressive model gives the whole right answer if and only if the model
- * is right at each place given the right tokens before it (by induction over places). One forward
+ * is right at each place given the right tokens before it (by induction over positions). One forward
  * pass can therefore count the exact answers. */
 eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logits)
 {

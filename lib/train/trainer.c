@@ -186,9 +186,9 @@ static bool trainer_room(eg_trainer *t)
     return t->weights && t->asked && t->label[0] && eg__attention_names(t);
 }
 
-/* Returns the mean number of places of a sequence and its source, without padding, in the first
+/* Returns the mean number of positions of a sequence and its source, without padding, in the first
  * batch of tests. */
-static double mean_places(eg_trainer *t)
+static double mean_positions(eg_trainer *t)
 {
     const int64_t rows = t->o.batch < t->batches->tests ? t->o.batch : t->batches->tests;
     const eg_batch b = eg__batches_tested(t->batches, 0, rows);
@@ -209,11 +209,11 @@ static int64_t trainer_block(eg_trainer *t)
 {
     enum { CACHE = 1 << 20, CALLS = 1 << 20, WEIGHTS = 6, PASSES = 4 };
     const eg_trainer_args *o = &t->o;
-    const double width = eg_params_type(t->params) == EG_F64 ? 8 : 4, places = mean_places(t),
+    const double width = eg_params_type(t->params) == EG_F64 ? 8 : 4, positions = mean_positions(t),
                  d = (double)o->d_model, batch = (double)o->batch,
                  parameters = width * (double)eg_params_size(t->params),
-                 layer = 10 * d + 2 * (double)o->width + 2 * (double)o->heads * places,
-                 sequence = width * places *
+                 layer = 10 * d + 2 * (double)o->width + 2 * (double)o->heads * positions,
+                 sequence = width * positions *
                             ((double)o->layers * layer + 3 * (double)t->batches->vocabulary);
     const int64_t most = (o->batch + 3) / 4;
     int64_t best = most;
@@ -227,13 +227,13 @@ static int64_t trainer_block(eg_trainer *t)
     }
 }
 
-/* True if a model with these lengths has places for the data's longest example; else records an
+/* True if a model with these lengths has positions for the data's longest example; else records an
  * error. */
 static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t needed)
 {
     bool good = !r || (t->data->free_text ? r->longest == needed : r->longest >= needed);
     if (!good)
-        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld places, but %s needs %lld", r->path,
+        eg_fail_as(t->cx, EG_ERROR_FILE, "%s: a model of %lld positions, but %s needs %lld", r->path,
                    (long long)r->longest, t->data->name, (long long)needed);
     return good;
 }
@@ -276,7 +276,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
                        .owner = owner,
                        .data = o.data,
                        .o = o,
-                       .now = { .steps = o.steps, .exact = -1, .held = -1, .best = -1 } };
+                       .now = { .steps = o.steps, .exact = -1, .held_out_loss = -1, .best_loss = -1 } };
     t->network = trainer_row(owner, o.network);
     t->batches = eg__batches_make(owner, &(eg_batches_args){ .data = o.data,
                                                              .rows = o.batch,
@@ -376,8 +376,8 @@ static void trainer_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_K
     const eg_trainer *t = user;
     const eg_batch b = eg_batch_part(&t->batch, from, to);
     kind[0] = b.length << 24 | b.sources;
-    kind[1] = eg_batch_places(&b);
-    kind[2] = eg_batch_source_places(&b);
+    kind[1] = eg_batch_packed_length(&b);
+    kind[2] = eg_batch_packed_source_length(&b);
     kind[3] = b.padded << 2 | b.source_padded << 1 | (t->gain_now != NULL);
 }
 /* Does a step on t->batch; sets its mean loss per target and its score. False after an error. */
@@ -422,17 +422,17 @@ bool eg__trainer_ready(const char *who, const eg_trainer *t)
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
     if (!eg__trainer_ready("trainer_step", t)) return -1;
-    if (t->now.step >= STEP_MOST || eg_opt_now(t->opt).steps >= STEP_MOST) {
+    if (t->now.step >= STEP_MOST || eg_opt_report_of(t->opt).steps >= STEP_MOST) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "trainer: all of the 2^53 steps that can be counted are done");
         return -1;
     }
-    double start = now(), mean = 0, lr = eg_opt_now(t->opt).lr;
+    double start = now(), mean = 0, lr = eg_opt_report_of(t->opt).lr;
     eg_score s = { 0 };
     eg_batch b = eg__batches_next(t->batches);
     if (!b.rows) return -1;
     t->batch = b;
-    t->batch.whole = &t->batch;
+    t->batch.full_batch = &t->batch;
     bool training_before = eg_training(t->cx);
     eg_train(t->cx);
     eg_mark m = eg_push(t->cx);
@@ -441,22 +441,22 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     if (!training_before) eg_eval(t->cx);
     if (!good || eg_error(t->cx)) return -1;
     double took = now() - start;
-    eg_opt_report opt = eg_opt_now(t->opt);
+    eg_opt_report opt = eg_opt_report_of(t->opt);
     eg_progress *n = &t->now;
     n->step++;
     n->loss = mean, n->accuracy = (double)s.right / (double)s.tokens,
-    n->whole = (double)s.exact / (double)s.sequences;
-    n->rate = (double)(b.rows * b.length) / took, n->seconds += took, n->lr = lr,
+    n->sequence_accuracy = (double)s.exact / (double)s.sequences;
+    n->tokens_per_second = (double)(b.rows * b.length) / took, n->seconds += took, n->lr = lr,
     n->norm = opt.norm, n->clipped = opt.norm_clipped;
-    if (opt.norm > n->longest) n->longest = opt.norm, n->longest_step = n->step;
+    if (opt.norm > n->largest_norm) n->largest_norm = opt.norm, n->largest_norm_step = n->step;
     if (p) *p = *n;
     return 0;
 }
 
-eg_progress eg_trainer_now(const eg_trainer *t)
+eg_progress eg_trainer_progress(const eg_trainer *t)
 {
-    eg_progress p = t ? t->now : (eg_progress){ .exact = -1, .held = -1, .best = -1 };
-    if (t) p.lr = eg_opt_now(t->opt).lr;
+    eg_progress p = t ? t->now : (eg_progress){ .exact = -1, .held_out_loss = -1, .best_loss = -1 };
+    if (t) p.lr = eg_opt_report_of(t->opt).lr;
     return p;
 }
 
@@ -494,7 +494,7 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
                      &all))
         return -1;
     t->now.exact = (double)all.exact / (double)all.sequences;
-    t->now.held = all.loss;
+    t->now.held_out_loss = all.loss;
     if (out) *out = all;
     return 0;
 }
@@ -513,14 +513,14 @@ static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;
     if (eg_trainer_evaluate(t, NULL)) return -1;
-    if (!isfinite(n->held)) { /* if a NaN were kept as the best, no later loss would be smaller */
+    if (!isfinite(n->held_out_loss)) { /* if a NaN were kept as the best, no later loss would be smaller */
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the held-out loss after step %lld is %g",
-                   (long long)n->step, n->held);
+                   (long long)n->step, n->held_out_loss);
         return -1;
     }
-    bool better = n->best < 0 || n->held < n->best;
+    bool better = n->best_loss < 0 || n->held_out_loss < n->best_loss;
     t->waited = better ? 0 : t->waited + 1;
-    if (better) n->best = n->held, n->best_step = n->step;
+    if (better) n->best_loss = n->held_out_loss, n->best_step = n->step;
     n->stopped = t->o.early_stop && t->waited >= t->o.early_stop;
     return better && t->best_path ? eg_trainer_save(t, t->best_path) : 0;
 }
@@ -529,7 +529,7 @@ static int evaluate_and_keep_best(eg_trainer *t)
 int eg__trainer_broadcast(eg_trainer *t, char what)
 {
     char *all = (char *)t->looks;
-    if (eg_ranks_meet(t->ranks) || eg_ranks_gather(t->ranks, &what, 1, all)) return -1;
+    if (eg_ranks_barrier(t->ranks) || eg_ranks_gather(t->ranks, &what, 1, all)) return -1;
     return all[0];
 }
 /* Returns 1 if `watch` of rank 0 ends the run, else 0; −1 after an error on any rank. Meanwhile
@@ -554,7 +554,7 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
         if (eg_trainer_step(t, NULL)) return -1;
         bool due = o->evaluate
                        ? t->now.step % o->evaluate == 0
-                       : o->goal > 0 && t->now.step % EVERY == 0 && t->now.whole >= o->goal - 0.05;
+                       : o->goal > 0 && t->now.step % EVERY == 0 && t->now.sequence_accuracy >= o->goal - 0.05;
         bool evaluated = due || t->now.step == o->steps;
         if (evaluated && evaluate_and_keep_best(t)) return -1;
         t->watching = true;
@@ -589,12 +589,12 @@ static bool divide_agree(const eg_trainer *t, eg_ranks *r, uint64_t hash)
              (long long)o->batch, (long long)o->block, (unsigned long long)hash);
     return !eg_ranks_agree(r, "the options", text);
 }
-int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
+int eg_trainer_distribute(eg_trainer *t, eg_ranks *r)
 {
-    if (!eg__trainer_there("trainer_divide", t)) return -1;
+    if (!eg__trainer_there("trainer_distribute", t)) return -1;
     if (!r || eg_ranks_count(r) == 1) {
         t->ranks = NULL;
-        return eg_opt_divide(t->opt, NULL);
+        return eg_opt_shard(t->opt, NULL);
     }
     if (eg_ranks_context(r) != t->cx) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the ranks belong to another context");
@@ -604,7 +604,7 @@ int eg_trainer_divide(eg_trainer *t, eg_ranks *r)
     eg_owner *owner = eg_owner_open(t->cx);
     const uint64_t hash = owner ? eg__trainer_hash(t, owner) : 0;
     eg_owner_close(owner);
-    if (eg_ranks_meet(r) || !looks || !divide_agree(t, r, hash) || eg_opt_divide(t->opt, r))
+    if (eg_ranks_barrier(r) || !looks || !divide_agree(t, r, hash) || eg_opt_shard(t->opt, r))
         return -1;
     t->looks = looks;
     t->ranks = r;

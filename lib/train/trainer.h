@@ -64,7 +64,7 @@ struct eg_trainer {
     int32_t *asked; /* tokens of a question and its answer */
     char *answer;   /* text of the last answer */
     size_t answer_room;
-    eg_tensor **weights;   /* one for each attention: of eg_trainer_look */
+    eg_tensor **weights;   /* one for each attention: of eg_trainer_attention_weights */
     const char **label[2]; /* of their rows and columns */
 };
 

@@ -1,5 +1,5 @@
 /* copies.c: what a step of S models in one costs beside S steps of single models: forward, gradient
- * and Adam of a decoder of 2 layers, 2 heads, 12 places and 13 tokens, on one thread. Prints the
+ * and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread. Prints the
  * table of docs/measurements.md: the processor time of a step, as it is called and captured.
  *
  * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but so many steps after two
@@ -40,7 +40,7 @@ static bool prepare(bench_model *m, int width, int batch, int copies, bool captu
     m->token =
         eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
                   copies ? (int64_t[]){ copies, batch, PLACES } : (int64_t[]){ batch, PLACES });
-    if (copies) m->token = eg_copies_in(eg_params_copies(p), m->token);
+    if (copies) m->token = eg_copies_unstack(eg_params_copies(p), m->token);
     m->again = captured ? eg_capture(cx, step, m, 1) : NULL;
     if (!eg_error(cx)) return true;
     fprintf(stderr, "copies: %s\n", eg_error(cx));

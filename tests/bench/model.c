@@ -251,8 +251,8 @@ static void characters(void)
     t->net = eg_transformer_new(params, "", .vocabulary = 65, .length = 128, .d_model = 384,
                                 .heads = 6, .layers = 6);
     t->opt = eg_adam(params, .lr = 1e-3);
-    eg_dice dice = { 1, 0, 0 };
-    for (int k = 0; k < 8 * 128; k++) t->index[k] = 3 + (int)eg_roll(&dice, 62);
+    eg_rng rng = { 1, 0, 0 };
+    for (int k = 0; k < 8 * 128; k++) t->index[k] = 3 + (int)eg_rng_below(&rng, 62);
     for (int k = 0; k < 8 * 128; k++) t->target[k] = t->index[k % 128 < 127 ? k + 1 : k];
     measure("train", name, "op train characters", 0, characters_step, t);
     free(t);
@@ -267,11 +267,11 @@ static void train(void)
     t->net = eg_transformer_new(params, "", .vocabulary = 29, .length = LENGTH, .d_model = 64,
                                 .heads = 4, .layers = 2);
     t->opt = eg_adam(params, .lr = 3e-3);
-    eg_dice dice = { 1, 0, 0 };
+    eg_rng rng = { 1, 0, 0 };
     for (int b = 0; b < BATCH; b++) {
-        const int n = t->lengths[b] = 4 + (int)eg_roll(&dice, 13);
+        const int n = t->lengths[b] = 4 + (int)eg_rng_below(&rng, 13);
         for (int l = 0; l < n; l++) {
-            t->index[b * LENGTH + l] = EG_FIRST + (int)eg_roll(&dice, 26);
+            t->index[b * LENGTH + l] = EG_FIRST + (int)eg_rng_below(&rng, 26);
             t->keep[b * LENGTH + l] = true;
         }
         for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];

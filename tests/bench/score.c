@@ -1,5 +1,5 @@
 /* score.c: published scores and masks beside plain causal attention of the same sizes, and forward
- * beside PyTorch's flex_attention, which does not train on a CPU. 2048 places, 4 heads of 32.
+ * beside PyTorch's flex_attention, which does not train on a CPU. 2048 positions, 4 heads of 32.
  * Gradients are those of the queries, keys, values and learned numbers. */
 #include "bench.h"
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct kind {
     const char *where, *score;
     bool no_softmax;
     reads reads;
-    int64_t document; /* places of a document; 0: the whole length is one */
+    int64_t document; /* positions of a document; 0: the whole length is one */
 } kind;
 static const kind kinds[] = {
     { "causal", "causal", "j <= i", NULL, false, NOTHING, 0 },

@@ -1,6 +1,6 @@
 /* fuzz_predicate.c: any bytes are a predicate over three axes and two tensors, doc[i] of whole
  * numbers and keep[j] of truths; nothing may crash, leak, loop, read outside, or fail without a
- * sentence, and blocks and bounds say what single places say. Input: one byte of the sizes of i, j,
+ * sentence, and blocks and bounds say what single positions say. Input: one byte of the sizes of i, j,
  * key, which are 1 … 8, 1 … 8, 1 … 4, and of the tensors' values; then the string. Built as
  * fuzz_npy.c says. */
 #include <notation/notation.h>
@@ -16,7 +16,7 @@ typedef struct predicate {
     eg_source source[2];
 } predicate;
 
-/* Writes the truths of all places low … high to out, which has MOST lanes in a row. */
+/* Writes the truths of all positions low … high to out, which has MOST lanes in a row. */
 static void truths(const predicate *p, const int64_t *low, const int64_t *high, uint8_t *out)
 {
     const int rows = (int)(high[1] - low[1]), lanes = (int)(high[2] - low[2]);
@@ -37,7 +37,7 @@ static void truths(const predicate *p, const int64_t *low, const int64_t *high, 
     }
     free(work);
 }
-/* Compares the truths of a box with those of its places and with its cover. */
+/* Compares the truths of a box with those of its positions and with its cover. */
 static void compare(const predicate *p, const eg_box *box)
 {
     static uint8_t all[MOST * MOST * MOST];

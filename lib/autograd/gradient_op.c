@@ -1,4 +1,4 @@
-/* gradient_row.c: functions for rows whose result is the gradient of another row: the cotangents of
+/* gradient_op.c: functions for rows whose result is the gradient of another row: the cotangents of
  * several of its operands, computed in one pass and stored one after the other along one axis. */
 #include "autograd/autograd.h"
 

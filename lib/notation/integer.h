@@ -1,8 +1,8 @@
-/* whole.h: arithmetic of whole numbers in predicates and expressions: 64 bits that saturate at
+/* integer.h: arithmetic of whole numbers in predicates and expressions: 64 bits that saturate at
  * ±(2^63 − 1), so that order is kept; and of intervals of them. An element of a tensor may be
  * −2^63: it counts as −(2^63 − 1). */
-#ifndef EG_WHOLE_H
-#define EG_WHOLE_H
+#ifndef EG_INTEGER_H
+#define EG_INTEGER_H
 #include "notation/expression.h"
 
 static inline int64_t eg__clamped(int64_t v) { return v == INT64_MIN ? -INT64_MAX : v; }
@@ -36,7 +36,7 @@ static inline int64_t eg__modulus(int64_t a, int64_t b)
     return r < 0 ? r + m : r;
 }
 /* Operation `code` of at most three operands, numbers or truths. */
-int64_t eg__whole(int code, int64_t a, int64_t b, int64_t c);
+int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c);
 /* Where its result lies, from where the operands lie. */
 eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z);
 /* The largest magnitude in x. */

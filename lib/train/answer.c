@@ -1,4 +1,4 @@
-/* look.c: the answers of a trained model, and its attention weights. */
+/* answer.c: the answers of a trained model, and its attention weights. */
 #include "trainer.h"
 #include <eingrad/heads.h>
 #include <stdio.h>
@@ -76,8 +76,8 @@ static int64_t look_uncached(const asking *a, const eg_prefixes *p, int64_t n)
 {
     const int64_t held = a->cache ? eg_cache_length(a->cache) : 0;
     if (!a->cache) return n;
-    if (!p->from || held + 1 != n) return held && eg_cache_cut(a->cache, 0) ? -1 : n;
-    if (a->rows > 1 && eg_cache_pick(a->cache, eg_from_n(a->t->cx, EG_I64, p->from, 1, &p->rows)))
+    if (!p->from || held + 1 != n) return held && eg_cache_truncate(a->cache, 0) ? -1 : n;
+    if (a->rows > 1 && eg_cache_select(a->cache, eg_from_n(a->t->cx, EG_I64, p->from, 1, &p->rows)))
         return -1;
     return n - held;
 }
@@ -162,8 +162,8 @@ static const eg_decoded *decoded(eg_trainer *t, const question *q, const eg_gene
                    (long long)o->beam);
     if (eg_error(t->cx) || !look_prepare(&a, q)) return NULL;
     return eg_decode(.cx = t->cx, .next = look_next, .user = &a, .prompt = q->tokens,
-                     .prompts = q->count, .longest = longest < most ? longest : most,
-                     .least = EG_FIRST, .end = text ? 0 : EG_STOP,
+                     .prompts = q->count, .max_new_tokens = longest < most ? longest : most,
+                     .min_token = EG_FIRST, .end = text ? 0 : EG_STOP,
                      .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
                      .top_p = o->top_p, .seed = o->seed, .beam = o->beam,
                      .length_power = o->length_power);
@@ -222,7 +222,7 @@ typedef struct answer {
     bool ended;           /* the answer ended with EG_STOP */
 } answer;
 
-/* Returns the greedy answer: token by token, or for an encoder all places at once. */
+/* Returns the greedy answer: token by token, or for an encoder all positions at once. */
 static answer answer_to(eg_trainer *t, const char *input)
 {
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)), .count = -1 };
@@ -313,10 +313,10 @@ static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
 
 /* Runs the model on the input, a decoder also on its own answer, and stacks the weights of the
  * part. */
-eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
+eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const char *name,
                            const char *const **rows, const char *const **columns)
 {
-    int part = eg__trainer_ready("trainer_look", t) ? look_part_of(t, name) : -1;
+    int part = eg__trainer_ready("trainer_attention_weights", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
     answer a = { .q = look_prompt(t, input, t->asked, input_room(t)) };
     if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_to(t, input);
@@ -324,7 +324,7 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->batches->longest
             ? n
-            : t->batches->longest; /* an answer without EG_STOP uses all places */
+            : t->batches->longest; /* an answer without EG_STOP uses all positions */
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_batch b = batch_of(&a.q, n);
     eg_tensor *all = NULL; /* axes l b h i j, with b = 1 */
@@ -344,20 +344,20 @@ eg_tensor *eg_trainer_look(eg_trainer *t, const char *input, const char *name,
     return eg_error(t->cx) ? NULL : all;
 }
 
-eg_tensor *eg_trainer_attend(eg_trainer *t, const char *input, const char *const **labels)
+eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input, const char *const **labels)
 {
     if (t && t->network->source)
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "attend: rows and columns of a model \"%s\" have tokens of their own; "
-                   "eg_trainer_look gives both",
+                   "eg_trainer_attention_weights gives both",
                    t->network->name);
-    return eg_trainer_look(t, input, NULL, labels, NULL);
+    return eg_trainer_attention_weights(t, input, NULL, labels, NULL);
 }
 
 /* -- saturation ------------------------------------------------------------------------------- */
 /* Returns the weights of attention k, with rows of zeros where a place is padding: eg_heads leaves
  * these out. */
-static eg_tensor *look_at_places(const eg_trainer *t, const eg_batch *b, int k)
+static eg_tensor *look_at_positions(const eg_trainer *t, const eg_batch *b, int k)
 {
     bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';
     int64_t dim[] = { b->rows, 1, source ? b->sources : b->length, 1 };
@@ -374,7 +374,7 @@ static int look_heads(eg_trainer *t, const char *who, eg_head *out)
     eg_batch b = eg__batches_tested(t->batches, 0, tests < t->o.batch ? tests : t->o.batch);
     const bool shown = b.rows && look_weights(t, who, &b);
     for (int k = 0; shown && k < eg_trainer_attentions(t); k++) {
-        const eg_head *head = eg_heads(look_at_places(t, &b, k), .spec = "b [h] i j", .top = 1);
+        const eg_head *head = eg_heads(look_at_positions(t, &b, k), .spec = "b [h] i j", .top = 1);
         if (head) memcpy(out + k * t->o.heads, head, (size_t)t->o.heads * sizeof *out);
     }
     eg_pop(t->cx, m);

@@ -1,4 +1,4 @@
-/* opt_divide.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps the
+/* opt_shard.c: an optimiser whose moments are divided among ranks (ZeRO stage 1). A rank keeps the
  * moments of its range of chunks and updates the parameters there; then all ranks gather the
  * parameters. */
 #include "data.h"
@@ -25,9 +25,9 @@ eg_span eg__opt_own(const eg_opt *op, int k)
 {
     return op->ranks ? divided_own(op, k, eg__opt_chunks(op)) : (eg_span){ 0, op->size[k] };
 }
-bool eg__opt_meet(const eg_opt *op, bool good)
+bool eg__opt_agree(const eg_opt *op, bool good)
 {
-    return op->ranks ? !eg_ranks_meet(op->ranks) && good : good;
+    return op->ranks ? !eg_ranks_barrier(op->ranks) && good : good;
 }
 bool eg__opt_statistic(eg_opt *op, double *value)
 {
@@ -43,7 +43,7 @@ static char *divided_bytes(eg_tensor *x)
 {
     return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
 }
-/* Copies this rank's numbers of each parameter to their places in room, gathers there, and copies
+/* Copies this rank's numbers of each parameter to their positions in room, gathers there, and copies
  * everything to `whole`. They are read from `part`, which has only these numbers, or is `whole`.
  * False after an error. */
 static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
@@ -89,7 +89,7 @@ static bool divided_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
     }
     return true;
 }
-eg_tensor *eg_opt_whole(eg_opt *op, int k)
+eg_tensor *eg_opt_gather_state(eg_opt *op, int k)
 {
     if (!op || k < 0 || k >= op->states) return NULL;
     eg_tensor *x = op->state[k].x, *whole = x;
@@ -98,7 +98,7 @@ eg_tensor *eg_opt_whole(eg_opt *op, int k)
         for (int i = 0; i < op->count; i++) {
             if (!op->moment[m][i] || op->moment[m][i] != x) continue;
             if (!eg_ranks_rank(op->ranks)) whole = eg_zeros_like(op->x[i]);
-            return !eg_ranks_meet(op->ranks) && divided_send(op, i, x, whole) ? whole : NULL;
+            return !eg_ranks_barrier(op->ranks) && divided_send(op, i, x, whole) ? whole : NULL;
         }
     return x; /* counts, which are the same on every rank */
 }
@@ -117,7 +117,7 @@ eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **roo
  * of chunks, or of the whole moment if `range` is NULL. Returns the owner; NULL after an error. */
 static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
 {
-    eg_owner *owner = eg_owner_beside(op->held);
+    eg_owner *owner = eg_owner_sibling(op->held);
     for (int m = 0; m < EG__MOMENTS && owner; m++) {
         to[m] = eg_owner_alloc(owner, (size_t)op->count * sizeof *to[m]);
         for (int k = 0; to[m] && k < op->count; k++) {
@@ -153,7 +153,7 @@ static bool divided_undo(eg_opt *op)
     eg_tensor **whole[EG__MOMENTS] = { NULL };
     eg_owner *owner = divided_make(op, NULL, whole), *held = eg_owner_open(op->cx);
     op->tree = eg__opt_tree(op, op->ranks, held, &room);
-    bool good = !eg_ranks_meet(op->ranks);
+    bool good = !eg_ranks_barrier(op->ranks);
     for (int m = 0; m < EG__MOMENTS && good; m++)
         if (op->moment[m][0]) good = divided_gather(op, op->moment[m], whole[m], room);
     eg_ranks_tree_close(op->tree);
@@ -185,9 +185,9 @@ static bool divided_agree(eg_opt *op, eg_ranks *r)
     return !eg_ranks_agree(r, "the parameters and moments", text);
 }
 
-int eg_opt_divide(eg_opt *op, eg_ranks *r)
+int eg_opt_shard(eg_opt *op, eg_ranks *r)
 {
-    if (!eg__opt_there("opt_divide", op)) return -1;
+    if (!eg__opt_there("opt_shard", op)) return -1;
     if (op->each && r && !eg_error(op->cx)) {
         eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED, "optimiser: ranks do not divide copies");
         return -1;
@@ -198,7 +198,7 @@ int eg_opt_divide(eg_opt *op, eg_ranks *r)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "optimiser: the ranks belong to another context");
         return -1;
     }
-    if (eg_ranks_meet(r) || !divided_agree(op, r)) return -1;
+    if (eg_ranks_barrier(r) || !divided_agree(op, r)) return -1;
     char *room = NULL;
     const int ranks = eg_ranks_count(r);
     eg_tensor **part[EG__MOMENTS] = { NULL };
@@ -210,7 +210,7 @@ int eg_opt_divide(eg_opt *op, eg_ranks *r)
     for (int k = 0; range && k < ranks; k++) range[k] = eg_ranks_tree_range_of(tree, k);
     eg_ranks_tree_close(tree);
     eg_owner_close(held);
-    if (eg_ranks_meet(r)) {
+    if (eg_ranks_barrier(r)) {
         eg_owner_close(owner);
         return -1;
     }

@@ -1,4 +1,4 @@
-/* test_divide.c: optimisers and trainers whose moments are divided among ranks, which are threads
+/* test_shard.c: optimisers and trainers whose moments are divided among ranks, which are threads
  * here: the bits of one process, memory, files, and errors. */
 #include <eingrad/ranks.h>
 #include <eingrad/train.h>
@@ -89,7 +89,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     eg_opt *op = make(l->kind, p);
     const size_t used = eg_stats(own).used;
     const eg_mark scope = eg_push(own); /* moments outlive it */
-    if (!l->alone) eg_opt_divide(op, r);
+    if (!l->alone) eg_opt_shard(op, r);
     eg_pop(own, scope);
     l->freed[me] = used - eg_stats(own).used;
     for (int k = 3; eg_opt_state(op, k); k++) l->kept[me] += eg_size(eg_opt_state(op, k)->x);
@@ -98,14 +98,14 @@ static int lesson_body(void *user, const eg_ranks_table *table)
         step(k, op, &m, own, !l->alone, r);
         eg_pop(own, s);
     }
-    l->norm[me] = eg_opt_now(op).norm;
+    l->norm[me] = eg_opt_report_of(op).norm;
     l->values[me] = l->moments[me] = l->undone[me] = EG_HASH_START;
     for (int k = 0; k < 3; k++) l->values[me] = hash_tensor(l->values[me], eg_params_at(p, k)->x);
     for (int k = 0; eg_opt_state(op, k); k++) {
-        eg_tensor *x = eg_opt_whole(op, k);
+        eg_tensor *x = eg_opt_gather_state(op, k);
         if (x && !me) l->moments[me] = hash_tensor(l->moments[me], x);
     }
-    if (!l->alone) eg_opt_divide(op, NULL);
+    if (!l->alone) eg_opt_shard(op, NULL);
     for (int k = 0; eg_opt_state(op, k); k++)
         l->undone[me] = hash_tensor(l->undone[me], eg_opt_state(op, k)->x);
     if (eg_error(own)) snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own));
@@ -170,7 +170,7 @@ static int counting_body(void *user, const eg_ranks_table *table)
     model m = { eg_param(p, "w", "i j", ROWS, COLUMNS), eg_param(p, "b", "j", COLUMNS) };
     eg_opt *op = eg_adam(p, .clip_norm = 0.5);
     uint64_t before = 0;
-    eg_opt_divide(op, r);
+    eg_opt_shard(op, r);
     for (int k = 0; k < 2; k++) {
         before = eg_ranks_traffic(r).sent;
         eg_step_over(op, block_loss, &m, EXAMPLES, .block = 2); /* 12 leaves */
@@ -213,7 +213,7 @@ static int refused_body(void *user, const eg_ranks_table *table)
     eg_params *p = eg_params_open(own);
     eg_tensor *w = eg_param(p, "w", "ij", ROWS, COLUMNS);
     eg_opt *op = eg_adam(p);
-    eg_opt_divide(op, r);
+    eg_opt_shard(op, r);
     eg_tensor *g = eg_full_n(
         own, EG_F32, 1, 2, (int64_t[]) {
             ROWS
@@ -226,7 +226,7 @@ static int refused_body(void *user, const eg_ranks_table *table)
     eg_step_by(op, me == l->bad_rank ? NULL : gs);
     snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own) ? eg_error(own) : "");
     eg_clear(own);
-    l->changed[me] = hash_tensor(1, w) != before || eg_opt_now(op).steps;
+    l->changed[me] = hash_tensor(1, w) != before || eg_opt_report_of(op).steps;
     eg_ranks_close(r);
     eg_close(own);
     return 0;
@@ -273,7 +273,7 @@ static int course_body(void *user, const eg_ranks_table *table)
                                  .d_model = 48, .heads = 2, .batch = 13, .block = 2, .dropout = 0.1,
                                  .clip_norm = 0.5, .goal = EG_OFF, .steps = c->steps, .evaluate = 4,
                                  .model = c->model, .diversity = c->diversity);
-    eg_trainer_divide(t, r);
+    eg_trainer_distribute(t, r);
     for (int k = 3; t && eg_opt_state(eg_trainer_opt(t), k); k++)
         c->kept[me] += eg_size(eg_opt_state(eg_trainer_opt(t), k)->x);
     eg_trainer_keep_best(t, c->best);
@@ -299,7 +299,7 @@ static int other_body(void *user, const eg_ranks_table *table)
         .momentum = what == 2 ? 0.9 : 0, .diversity = what == 3 ? 0.1 : 0,
         .smoothing = what == 4 ? 0.1 : 0, .norm = what == 5 ? "rms" : "pre",
         .attention = what == 6 ? &one_key_head : NULL, .steps = what == 7 ? 9 : 8);
-    eg_trainer_divide(t, r);
+    eg_trainer_distribute(t, r);
     snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own) ? eg_error(own) : "");
     eg_ranks_close(r);
     eg_close(own);

@@ -1,4 +1,4 @@
-/* row.c: checks a row at its own samples. In a build with --enable-debug, a row that is not the
+/* op.c: checks a row at its own samples. In a build with --enable-debug, a row that is not the
  * library's is checked when a context first records it: its rule and its jvp must return the shapes
  * of the operands and of the result, and the rule must agree with differences at the samples. */
 #include "gradcheck/gradcheck.h"
