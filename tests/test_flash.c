@@ -837,7 +837,7 @@ TEST(forms_agree_to_what_cancels)
  * and NaNs in both forms, wherever operands and cotangents have some -- */
 typedef struct wild_case {
     const char *name, *where, *keep, *score;
-    bool bias, sink, no_softmax, lse;
+    bool bias, sink, no_softmax, lse, both; /* the loss reads the log-sum-exp alone; and y */
     double dropout;
     int each; /* one in so many elements of an operand is not finite */
 } wild_case;
@@ -854,6 +854,9 @@ static const wild_case wilds[] = {
     { "dropout", .where = "j <= i", .dropout = .5, .each = 60 },
     { "dropout, sink, few keys seen", "j < i / 9", .sink = true, .dropout = .5, .each = 9 },
     { "log-sum-exp", .where = "j <= i", .sink = true, .lse = true, .each = 9 },
+    { "y and log-sum-exp", .where = "j <= i", .sink = true, .both = true, .each = 60 },
+    { "y and log-sum-exp, few keys seen", "j < i / 9", .sink = true, .both = true, .each = 9 },
+    { "y and log-sum-exp, dropout", .both = true, .dropout = .5, .each = 30 },
 };
 /* Normally distributed elements. If `some`, about one in `each` is not finite. */
 static eg_tensor *wild(eg_ctx *cx, bool some, int each, int rank, const int64_t *dim)
@@ -894,7 +897,7 @@ static void wild_call(const wild_case *c, eg_dtype type, uint64_t seed)
     wild(cx, in[k], c->each, (int)(sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t)), \
          (int64_t[]){ __VA_ARGS__ })
     eg_tensor *x[5] = { WILD(0, B, I, H, D), WILD(1, B, J, H, D), WILD(2, B, J, H, E) },
-              *g = c->lse ? WILD(5, B, I, H) : WILD(5, B, I, H, E),
+              *g = WILD(5, B, I, H, E), *h = WILD(5, B, I, H),
               *keep = eg_gt(eg_uniform(cx, 0, 1, B, J), eg_full(cx, .3, B, J));
     int n = 3, bias = -1, sink = -1;
     if (c->bias) x[bias = n++] = WILD(3, H, I, J);
@@ -907,12 +910,17 @@ static void wild_call(const wild_case *c, eg_dtype type, uint64_t seed)
                             .bias = { c->bias ? "hij" : NULL, c->bias ? x[bias] : NULL },
                             .sink = { c->sink ? "bhi" : NULL, c->sink ? x[sink] : NULL },
                             .no_softmax = c->no_softmax, .dropout = c->dropout,
-                            .lse = c->lse ? &l[f] : NULL, .form = f ? EG_UNFUSED : EG_FUSED);
-        ck_assert(!eg_grad(c->lse ? l[f] : y[f], g, n, x, d[f]));
+                            .lse = c->lse || c->both ? &l[f] : NULL,
+                            .form = f ? EG_UNFUSED : EG_FUSED);
+        if (c->both) /* the gradients of a product are its factors, even if its value is NaN */
+            ck_assert(!eg_grad(eg_add(eg_sum(NULL, eg_mul(y[f], g)), eg_sum(NULL, eg_mul(l[f], h))),
+                               NULL, n, x, d[f]));
+        else
+            ck_assert(!eg_grad(c->lse ? l[f] : y[f], c->lse ? h : g, n, x, d[f]));
         eg_assert_ok(cx);
     }
     same_kind(c, seed, "y", 0, y[0], y[1]);
-    if (c->lse) same_kind(c, seed, "log-sum-exp", 0, l[0], l[1]);
+    if (l[0]) same_kind(c, seed, "log-sum-exp", 0, l[0], l[1]);
     for (int k = 0; k < n; k++) same_kind(c, seed, "gradient", k, d[0][k], d[1][k]);
     eg_close(cx);
 }

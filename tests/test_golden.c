@@ -411,7 +411,6 @@ static const char *const elsewhere[][2] = {
     { "expr", "test_expr.c" },
     { "expr_gradient", "test_expr.c" },
     { "checkpoint", "test_recompute.c" },
-    { "attention_lse", "its .lse: test_attention.c" },
     { "attention_product", "NaN that masks forbid: test_flash.c" },
 };
 TEST(every_row_is_reached)

@@ -242,17 +242,18 @@ TEST(probes_agree_with_the_weights)
     }
 }
 
-/* Masks that differ between heads: only keys that both heads may see count, and a head without keys
- * is similar to no other. */
-LOOP_TEST(similarity_with_masks_of_heads, 12)
+/* Masks that differ between heads: only keys that both heads may see count, and a head that sees
+ * nothing is like no other. */
+LOOP_TEST(similarity_with_masks_of_heads, 14)
 {
     static const char *const wheres[] = { "j <= i + h",
                                           "h != 1 | j == 0",
                                           "h > 0 & b < |h| - 1",
                                           "see[h, j] & j <= i",
                                           "!(h == 2 ? see[b % 2, j] : see[h, i])",
+                                          "j % h == 0 | i / (h - 1) == 1",
                                           "j >= i" };
-    const bool masks = _i % 6 == 5; /* .keep and .lengths with the letter h */
+    const bool masks = _i % 7 == 6; /* .keep and .lengths with the letter h */
     eg_tensor *x[3], *w, *dx[2], *want[2],
         *see = eg_gt(eg_normal(cx, 0.3, 1, 3, 6), eg_zeros(cx, 1)),
         *keep = eg_randint(cx, 0, 3, 3, 6), *t = eg_randint(cx, 0, 7, 3, 2);
@@ -262,8 +263,8 @@ LOOP_TEST(similarity_with_masks_of_heads, 12)
                             .q = x[0],
                             .k = x[1],
                             .v = x[2],
-                            .where = wheres[_i % 6],
-                            .form = _i < 6 ? EG_FUSED : EG_UNFUSED,
+                            .where = wheres[_i % 7],
+                            .form = _i < 7 ? EG_FUSED : EG_UNFUSED,
                             .weights_axes = "bihj" };
     if (strstr(o.where, "see")) o.with[0] = (eg_given){ "see", see };
     if (masks) o.keep = (eg_masked){ "hj", keep }, o.lengths = (eg_masked){ "hb", t };

@@ -843,7 +843,7 @@ static const struct {
     { "|i < j", "softmax: the bar of a size is not closed, as in |i|" },
     { "|2| < j", "softmax: a size has exactly one index between its bars, as in |i|" },
     { "i / 0 < j", "softmax: division by zero\n  i / 0 < j\n    ^^^" },
-    { "i % (3 - 3) < j", "softmax: division by zero" },
+    { "i % 00 < j", "softmax: division by zero\n  i % 00 < j\n    ^^^^" },
     { "i < 99999999999999999999", "softmax: the number does not fit in 64 bits" },
     { "9223372036854775807 + 1 < i", "softmax: the value does not fit in 64 bits" },
     { "2i < j", "softmax: a name follows a number\n  2i < j\n   ^\n  a product is written with *, "

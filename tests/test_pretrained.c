@@ -378,7 +378,38 @@ TEST(tied_and_not)
     ck_assert_double_eq(eg_get(eg_params_find(p, "tokens.E"), 3, 3), 0);
 }
 
-/* one error with the file's name, ours, and both shapes; nothing is assigned */
+/* predictions of BERT by a matrix of their own; buffers; a list that would tie them to E */
+TEST(predictions_of_bert_that_are_not_tied)
+{
+    static const char *const own[] = {
+        "cls.predictions.decoder.weight=bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias=cls.predictions.bias", "bert.embeddings.token_type_ids"
+    };
+    put_config("bert_mlm", "\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false");
+    put_tensors("bert_mlm", "", "", "", 3, own);
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "prediction.W", "v m", 50, 16),
+              *b = eg_param(p, "prediction.b", "v", 50);
+    eg_transformer *net = eg_pretrained_load(p, folder);
+    ck_assert_msg(net != NULL, "%s", eg_error(cx));
+    eg_assert_close(w, net->tokens->table, 0);
+    eg_safetensors *st = eg_safetensors_open(cx, in_folder("model"));
+    eg_assert_close(b, eg_safetensors_get(st, "cls.predictions.bias"), 0);
+    eg_assert_close(output(folder), output(case_path("bert_mlm", "")), 0); /* hidden states alone */
+    p = eg_params_open(cx);
+    eg_param(p, "prediction.b", "v", 50);
+    ck_assert_ptr_null(eg_pretrained_load(p, folder));
+    eg_assert_error(cx, "config.json: \"tie_word_embeddings\" is false, so that \"prediction.b\" "
+                        "needs a parameter \"prediction.W\" (v m) beside it");
+    put_config("bert_mlm", "{", "{");
+    put_tensors("bert_mlm", "", "", "", 0, NULL);
+    p = eg_params_open(cx);
+    eg_param(p, "prediction.W", "v m", 50, 16);
+    ck_assert_ptr_null(eg_pretrained_load(p, folder));
+    eg_assert_error(cx, "no tensor \"cls.predictions.decoder.weight\", of which \"prediction.W\"");
+}
+
+/* one sentence with the file's name, ours, and both shapes; nothing is assigned */
 TEST(tensors_refused)
 {
     static const char *const extra[] = { "transformer.h.0.attn.gate" };

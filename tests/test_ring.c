@@ -191,7 +191,74 @@ LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
     }
 }
 
-/* A row divides its weight among its scores of ∞, in whichever blocks they are, and a sink of ∞. */
+/* Places along the last axis, where a block's strides would be those of the rank's part; and an
+ * index of the scores that the output lacks. What all ranks together gave: y, lse, dq, dk, dv, and
+ * of the sink, which all of them have. */
+enum { PLACES_ALONG = 27 };
+typedef struct along {
+    const char *spec;
+    int block;
+    eg_dtype dtype;
+    bool plain;
+    double out[6][6 * PLACES_ALONG * 2];
+} along;
+static int along_body(void *user, const eg_ranks_table *table)
+{
+    along *s = user;
+    enum { N = PLACES_ALONG };
+    eg_ctx *own = eg_open(.threads = 1, .dtype = s->dtype, .seed = 4);
+    eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = own, .table = table);
+    eg_span run[2] = { { 0, N } };
+    if (r) eg_attention_positions(r, N, s->block, false, run);
+    eg_tensor *x[] = { eg_normal(own, 0, 1, 2, 6, N), eg_normal(own, 0, 1, 2, 6, N),
+                       eg_normal(own, 0, 1, 2, 6, N), eg_normal(own, 0, 1, 2) },
+              *lse, *d[4];
+    for (int t = 0; t < 3; t++) x[t] = mine(x[t], 2, 1, run);
+    eg_tensor *y =
+        eg_attention(s->spec, x[0], x[1], x[2], .where = "j <= i + 2", .sink = { "h", x[3] },
+                     .ranks = r, .ranks_block = s->block, .lse = &lse, .weights_axes = "hij");
+    eg_grad(eg_add(eg_sum(NULL, eg_sin(y)), eg_sum(NULL, eg_cos(lse))), NULL, 4, x, d);
+    eg_tensor *const all[] = { y, lse, d[0], d[1], d[2] };
+    for (int t = 0; t < 5 && !eg_error(own); t++) {
+        eg_tensor *z = eg_cast(eg_contiguous(all[t]), EG_F64);
+        const int64_t n = run[0].to - run[0].from;
+        for (int64_t k = 0; n && k < eg_size(z); k++)
+            s->out[t][k / n * N + run[0].from + k % n] = eg_f64(z)[k];
+    }
+    for (int k = 0; k < 2 && !eg_error(own); k++) s->out[5][k] = eg_get(d[3], k);
+    const bool bad = eg_error(own) != NULL;
+    eg_ranks_close(r);
+    eg_close(own);
+    return bad;
+}
+LOOP_TEST(positions_along_the_last_axis, 12)
+{
+    static const char *const specs[] = { "hdi,hdj,hej->ehi", "hdi,hdj,hej->hei",
+                                         "hdi,hdj,hej->ei" };
+    static const int blocks[] = { 1, 2, 7, 13 };
+    static along whole, one, parts;
+    for (int type = EG_F32; type <= EG_F64; type++) {
+        one = (along){ .spec = specs[_i % 3], .block = blocks[_i / 3], .dtype = (eg_dtype)type };
+        whole = one;
+        whole.plain = true;
+        ck_assert_msg(!eg_ranks_simulate(cx, 1, along_body, &whole), "%s", eg_error(cx));
+        ck_assert_msg(!eg_ranks_simulate(cx, 1, along_body, &one), "%s", eg_error(cx));
+        const double tolerance = type == EG_F64 ? 1e-12 : 1e-4;
+        for (int t = 0; t < 6; t++)
+            for (int k = 0; k < 6 * PLACES_ALONG * 2; k++)
+                ck_assert_double_eq_tol(whole.out[t][k], one.out[t][k], tolerance);
+        for (int p = 2; p <= 5; p++) {
+            parts = (along){ .spec = one.spec, .block = one.block, .dtype = one.dtype };
+            ck_assert_msg(!eg_ranks_simulate(cx, p, along_body, &parts), "%s", eg_error(cx));
+            for (int t = 0; t < 6; t++)
+                ck_assert_msg(!memcmp(one.out[t], parts.out[t], sizeof one.out[t]), "%d ranks, %d",
+                              p, t);
+        }
+    }
+}
+
+/* A row shares its weight among its scores of ∞, wherever their blocks are, and with a sink of ∞.
+ */
 static const scene infinite[] = {
     { .length = 20, .block = 3, .bias = true },
     { .where = "j <= i", .length = 19, .block = 4, .bias = true, .zigzag = true, .dropout = 0.25 },

@@ -576,7 +576,73 @@ TEST(a_sink_is_a_key_without_a_value)
     }
     eg_close(cx);
 }
-/* a tensor may have as many axes as the scores, in both forms */
+/* a tensor may have as many axes as the scores, whatever the form */
+/* Sets d[] to the gradients of Σ g y + Σ h lse, and dd[] to those of Σ cos(d) d. Returns the number
+ * of operands, listed in x. */
+static int slopes_of_both(const operands *o, const text_case *c, eg_form form, eg_tensor **x,
+                          eg_tensor **d, eg_tensor **dd)
+{
+    eg_given with[9] = { { NULL, NULL } };
+    eg_tensor *lse, *y = attended(o, c, form, &lse), *all = NULL;
+    x[0] = o->q, x[1] = o->k, x[2] = o->v;
+    int n = 3 + named(o, c->where, c->score, with, x + 3);
+    if (c->sink) x[n++] = o->sink;
+    eg_ctx *cx = eg_context(y);
+    eg_tensor *g = eg_cast(wave(cx, .3, B, eg_dim(y, 1), H, E), eg_type(y)),
+              *h = eg_cast(wave(cx, .7, B, eg_dim(y, 1), H), eg_type(y));
+    eg_tensor *loss = eg_add(eg_sum(NULL, eg_mul(y, g)), eg_sum(NULL, eg_mul(lse, h)));
+    ck_assert_msg(!eg_grad(loss, NULL, n, x, d), "%s: %s", c->name, eg_error(cx));
+    for (int k = 0; k < n; k++) {
+        eg_tensor *part = eg_sum(NULL, eg_mul(eg_cos(d[k]), d[k]));
+        all = all ? eg_add(all, part) : part;
+    }
+    ck_assert_msg(!eg_grad(all, NULL, n, x, dd), "%s: %s", c->name, eg_error(cx));
+    return n;
+}
+/* A loss of y and of the log-sum-exp has one backward pass: its gradients are views of one node. */
+LOOP_TEST(y_and_log_sum_exp_have_one_backward_pass, CASES)
+{
+    const text_case *c = &cases[_i];
+    for (int type = EG_F32; type <= EG_F64 && !c->no_softmax; type++) {
+        eg_ctx *cx = eg_open(.dtype = (eg_dtype)type);
+        const double tolerance = type == EG_F64 ? 1e-12 : 1e-4;
+        operands o;
+        draw_operands(&o, cx, (eg_dtype)type, 37, 37);
+        eg_tensor *x[MOST], *d[2][MOST], *dd[2][MOST];
+        slopes_of_both(&o, c, EG_UNFUSED, x, d[0], dd[0]);
+        const int n = slopes_of_both(&o, c, EG_FUSED, x, d[1], dd[1]);
+        for (int k = 0; k < n; k++) {
+            char what[40];
+            snprintf(what, sizeof what, "cotangent %d of both", k);
+            near(c->name, what, d[1][k], d[0][k], tolerance);
+            snprintf(what, sizeof what, "second derivative %d of both", k);
+            if (!wild(c)) near(c->name, what, dd[1][k], dd[0][k], tolerance * 10);
+            const eg_tensor *of = d[1][k];
+            while (eg_operands(of) == 1) of = eg_operand(of, 0);
+            if (k < 3) ck_assert_str_eq(eg_op_of(of)->name, "attention_gradient");
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+/* The same where y and the log-sum-exp have no axes. */
+TEST(one_query_without_axes)
+{
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64);
+        eg_tensor *q = wave(cx, .3, 4), *k = wave(cx, .5, 7, 4), *v = wave(cx, .9, 7), *lse,
+                  *y = eg_attention("d,jd,j->", q, k, v, .lse = &lse, .form = (eg_form)form),
+                  *p = eg_softmax("[j]", eg_scale(eg_einsum("d,jd->j", q, k), .5)), *d[3];
+        ck_assert(!eg_grad(eg_add(y, lse), NULL, 3, (eg_tensor *[]){ q, k, v }, d));
+        eg_assert_close(y, eg_einsum("j,j->", p, v), 1e-14);
+        eg_assert_close(lse, eg_logsumexp("[j]", eg_scale(eg_einsum("d,jd->j", q, k), .5)), 1e-14);
+        eg_assert_close(d[2], p, 1e-14);
+        eg_tensor *ds =
+            eg_mul(p, eg_add(eg_sub(v, eg_expand(eg_reshape(y, 1), 7)), eg_ones_like(v)));
+        eg_assert_close(d[0], eg_scale(eg_einsum("j,jd->d", ds, k), .5), 1e-14);
+        eg_close(cx);
+    }
+}
 LOOP_TEST(scores_of_many_letters, 2)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -194,6 +194,7 @@ static const struct {
     { "j <= i", "q", "1", "2", "j <= i" },
     { "j <= i || i < 2", "i", "(i)", NULL, "j <= ((i)) || ((i)) < 2" },
     { "i", "i", "7", NULL, "7" },
+    { "j % h == 0 & i / h < 2", "h", "0", NULL, "j % (0) == 0 & i / (0) < 2" },
     { "clip(i - j, 0, |i|) < abs(i)", "i", "i + 1", "9", "clip((i + 1) - j, 0, 9) < abs((i + 1))" },
     { "i < j ? min(i, 4) : -i", "i", "k", NULL, "k < j ? min(k, 4) : -k" },
 };

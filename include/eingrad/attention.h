@@ -19,9 +19,9 @@ extern "C" {
  * Where numbers are not finite, pairs that are not forbidden follow IEEE arithmetic, in both forms
  * alike, with the weights P, dropout's mask times its factor m and the cotangent g of y:
  *   y = (m P) v,  dv = (m P) g,  dP = m (g v),  D = Σ P dP,  dS = P (dP − D),  dz = −P_z D
- * of a sink z, and dS = P g of the log-sum-exp. Exceptions: scores of ∞ share the weight of their
- * row; of y, dS and dz are 0 where the weight is 0; a dP that is dropped is 0; with masks, a bias
- * or a score, a weight of 0 adds nothing to dv.
+ * of a sink z; the log-sum-exp with the cotangent h adds P h to dS and P_z h to dz. Exceptions:
+ * scores of ∞ share the weight of their row; of y, dS and dz are 0 where the weight is 0; a dP that
+ * is dropped is 0; with masks, a bias or a score, a weight of 0 adds nothing to dv.
  *
  * Refused:
  * - a letter of a single operand that is not in the output; no letter that only q and k share; no

@@ -59,15 +59,12 @@ typedef struct eg_attention_plan {
     eg_drop drop;
     bool dropping;   /* dropout is applied, with `drop` */
     bool no_softmax; /* the scores are the weights */
-    bool hooked;     /* .score or .score_fn changes the scores, and may mask some of them */
-    bool wants_lse;  /* the log-sum-exp is wanted too */
-    bool careful;    /* q, k or v may have elements that are not finite in forbidden pairs: see
-                      * eg__attend_careful */
-    uint32_t wanted; /* in a gradient, bit t: the cotangent of tensor t of the expressions is
-                      * wanted */
-    /* the tensors of the expressions: their number, and for tensors of integers the bounds of
-     * their elements. Letter k of an expression is axis score[k]; the tensors follow the terms
-     * in the list of operands */
+    bool hooked;     /* .score_fn changes the scores, and may mask some of them */
+    bool wants_lse; /* the node has y and the log-sum-exp (fused.c), its gradient's cotangent too */
+    bool careful;   /* what is forbidden may have numbers that are not finite:
+                     * eg__attend_careful */
+    uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
+    /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
     int tensors;
     int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX];
     /* sizes in bytes: of the predicate, which includes .keep, .lengths and a strict .bias, and
@@ -155,21 +152,21 @@ eg_tensor *eg__attend_values(const eg_attention_plan *, const eg_attention_masks
 /* Returns ln (Σ e^scores + e^sink), where the sum is over the allowed pairs. */
 eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *,
                           eg_tensor *const *x, eg_tensor *scores);
-/* Sets d[] to the cotangents of the operands (NULL for one that has none), computed by
- * differentiable operations. g is the cotangent of y, or, if there is no value (rank[EG_TERM_V]
- * < 0), of the log-sum-exp. After an error d[EG_TERM_Q] is poison. */
+/* Sets d[] to the cotangents of the operands (NULL: none), made of differentiable operations; after
+ * an error the query's is poison. g is the cotangent of y, g_lse that of the log-sum-exp, with the
+ * axes of the scores' rows; one of them may be NULL. */
 void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g,
-                         eg_tensor **d);
+                         eg_tensor *g_lse, eg_tensor **d);
 
 /* -- composed_masked.c ------------------------------------------------------------------------ */
 /* True if a pair may be forbidden and q, k or v has an element that is not finite, or so large
  * that products overflow (eg__tame). If g is not NULL, only g is tested. If this is true for the
  * operands, −inf in .bias forbids its pair too (eg__attention_be_strict). */
 bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
-/* Returns the plan itself or, if the cotangent g requires it, a copy with `careful` set; NULL
- * after an error. */
+/* Returns the plan itself, or a careful copy of it if the cotangents g and g_lse (NULL: none) need
+ * one; NULL after an error. */
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
-                                               eg_tensor *g);
+                                               eg_tensor *g, eg_tensor *g_lse);
 typedef struct eg_labelled_tensor {
     eg_tensor *x;
     int rank;
@@ -189,12 +186,11 @@ bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
 /* True if the fused form can compute this call and is expected to be faster than the composed
  * one; depends on sizes only. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
-/* Returns y, equal to that of the composed form up to rounding. Sets *empty (if not NULL) to the
- * number of rows in which every pair is forbidden. */
-eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty);
-/* Returns the log-sum-exp of each row, from the maxima and sums that the node of y = eg__flash
- * saved for the same operands. */
-eg_tensor *eg__flash_lse(const eg_attention_plan *, const eg_tensor *y, eg_tensor *const *x);
+/* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
+ * of rows in which every pair is forbidden, and, if the plan wants it, *lse to the log-sum-exp of
+ * each row, with the axes of the scores' rows. */
+eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty,
+                     eg_tensor **lse);
 
 /* -- ring.c ----------------------------------------------------------------------------------- */
 /* Computes eg_attention if .ranks is given. */
@@ -227,11 +223,11 @@ typedef struct eg_tile_ops {
     void (*scale_lanes)(int w, int64_t rows, void *x, const void *lane);
     /* by row: 2^(x − row_max) inv_sum */
     void (*exp_scaled)(int w, int64_t rows, void *x, const void *row_max, const void *inv_sum);
-    /* by row: weights (x − mean). With `centered` the mean is Σ weights x. Where a weight is 1,
-     * x is then taken as the mean, so that the difference is exactly 0; but if the mean is not
-     * finite, this is not done, and the result is 0 where the weight is 0. */
+    /* by row: weights (x − mean + added). The mean is Σ weights x. Where a weight is 1, x − mean is
+     * taken to be 0, so that rounding leaves no difference; if the mean is not finite, it is taken
+     * to be 0 where a weight is 0 instead. added NULL: 0 */
     void (*softmax_slope)(int w, int64_t rows, const void *weights, void *x, const void *mean,
-                          bool centered);
+                          const void *added);
 } eg_tile_ops;
 /* Returns the functions for tiles of w lanes; NULL if w is not a multiple of the length of any
  * vector. */
@@ -245,7 +241,9 @@ enum {
     EG_SLOT_V,
     EG_SLOT_SINK,
     EG_SLOT_Y,
-    EG_SLOT_G,
+    EG_SLOT_LSE,
+    EG_SLOT_G,     /* cotangents: of y, */
+    EG_SLOT_G_LSE, /* of the log-sum-exp */
     EG_SLOT_DQ,
     EG_SLOT_DK,
     EG_SLOT_DV,
@@ -290,6 +288,9 @@ typedef struct eg_flash {
 void eg__flash_open(eg_flash *, const eg_attention_plan *, eg_dtype);
 /* Sets array `at` to the tensor x, which has the axes of `term`. */
 void eg__flash_place(eg_flash *, int at, int term, const eg_tensor *);
+/* Sets array `at` to data, whose n axes are those of the plan in label, with these steps. */
+void eg__flash_lay(eg_flash *, int at, int n, const uint16_t *label, const int64_t *step,
+                   char *data);
 /* Sets array `at` to row-major memory with the axes of `term`. */
 void eg__flash_spread(eg_flash *, int at, int term, char *data);
 /* Returns the offset, in elements, of element i of a part in array `at`. */
@@ -332,9 +333,9 @@ typedef struct eg_row_stats {
 /* Computes y (if array Y is set) and the statistics (each if not NULL). Sets *empty to the
  * number of rows in which every pair is forbidden. False after an error. */
 bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
-/* Computes the arrays DQ, DK and DV from Y, G and the statistics. x has all operands; the
- * cotangents of the sink and of the tensors that the score reads are written to to[k] (NULL if
- * not wanted). False after an error. */
+/* Computes from the arrays Y, G and G_LSE (Y and G may be absent together, or G_LSE) and the
+ * statistics the arrays DQ, DK and DV, and writes the cotangents of the sink and of the tensors
+ * that the score reads (x: all operands) to to[k] (NULL: not wanted). False after an error. */
 bool eg__flash_back(eg_ctx *, eg_flash *, const eg_row_stats *, eg_tensor *const *x,
                     char *const *to);
 #endif

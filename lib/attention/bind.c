@@ -323,26 +323,15 @@ static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
                             eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
-/* Returns ln Σ e^scores of each row, with the axes in the order of the weights, without the
- * keys. If scores is NULL, it is computed from the statistics that the fused form saved with y. */
-static eg_tensor *log_sum(const eg_attention_plan *a, const eg_attention_masks *m,
-                          eg_tensor *const *x, const eg_tensor *y, eg_tensor *scores,
-                          const int *order)
+/* Returns lse, whose axes are those of the scores' rows, with the axes in the order of the
+ * weights. */
+static eg_tensor *lse_ordered(const eg_attention_plan *a, eg_tensor *lse, const int *order)
 {
     const int rows = a->scores - a->inner;
     int axes[EG_RANK_MAX], n = 0;
     for (int k = 0; k < a->scores; k++)
         if (order[k] < rows) axes[n++] = order[k];
-    if (scores) return eg_permute_n(eg__attend_lse(a, m, x, scores), rows, axes);
-    const size_t bytes = eg__attention_bytes(a);
-    eg_attention_plan *l = eg__alloc(x[0]->cx, bytes);
-    if (!l) return eg__poison(x[0]->cx);
-    memcpy(l, a, bytes);
-    l->rank[EG_TERM_V] = -1;
-    l->dropping = false;
-    l->rank[EG_TERM_Y] = rows;
-    for (int k = 0; k < rows; k++) l->label[EG_TERM_Y][k] = a->score[axes[k]];
-    return eg__flash_lse(l, y, x);
+    return eg_permute_n(lse, rows, axes);
 }
 
 /* -- plans of earlier calls: the same strings, types and sizes give the same plan ------------- */
@@ -430,7 +419,7 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     const bool fused = !o->score_fn && !o->weights_fn &&
                        (o->form == EG_FUSED ? eg__flash_possible(a, type)
                                             : o->form != EG_UNFUSED && eg__flash_suits(a, type));
-    eg_tensor *s = NULL, *w = NULL, *d = NULL, *y;
+    eg_tensor *s = NULL, *w = NULL, *d = NULL, *lse = NULL, *y;
     double left = 1;
     eg_attention_masks m = { 0 };
     const bool composed = !fused || o->weights || o->dropped || o->scores;
@@ -446,10 +435,11 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
         w = changed(o->weights_fn, ".weights_fn", "weights", o->user, w, a->scores, order);
     if (left != 1 && (o->scores || (o->lse && !fused))) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
-    y = fused ? eg__flash(a, x, o->empty) : eg__attend_values(a, &m, x, d);
+    y = fused ? eg__flash(a, x, o->empty, &lse) : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused && !x[EG_TERM_SINK]) count_empty(w, a->inner, o->empty);
-    if (o->lse) *o->lse = log_sum(a, &m, x, y, fused ? NULL : s, order);
+    if (o->lse && !fused) lse = eg__attend_lse(a, &m, x, s);
+    if (o->lse) *o->lse = lse_ordered(a, lse, order);
     if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
     if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);

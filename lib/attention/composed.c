@@ -151,30 +151,23 @@ static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
     return rows;
 }
 
-/* Sets d[EG_TERM_SINK] = Σ P_z each, where P_z is the sink's weight. `each` is −D = −Σ_j P dP,
- * or the cotangent g of the log-sum-exp. Where the weight is 0 the term is 0, even if `each` is
- * not finite. */
-static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_tensor *each,
-                          eg_tensor **d)
+/* Sets d[EG_TERM_SINK] = Σ P_z (g_lse − D), with the sink's weight P_z and D = Σ_j P dP; either may
+ * be NULL. Where P_z is 0, D is taken to be 0. */
+static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_tensor *mean,
+                          eg_tensor *g_lse, eg_tensor **d)
 {
-    eg_tensor *dz = each, *zero = composed_zero(of_sink);
-    if (eg_ok(dz)) dz = eg_where(eg_eq(of_sink, zero), zero, eg_mul(of_sink, dz));
+    eg_tensor *dz = NULL, *zero = composed_zero(of_sink);
+    if (mean) dz = eg_neg(eg_where(eg_eq(of_sink, zero), zero, eg_mul(of_sink, mean)));
+    if (g_lse) dz = dz ? eg_add(dz, eg_mul(of_sink, g_lse)) : eg_mul(of_sink, g_lse);
     d[EG_TERM_SINK] = eg_ok(dz) ? eg__einsum(1, &dz, (const uint16_t *[]){ a->score },
                                              a->rank[EG_TERM_SINK], a->label[EG_TERM_SINK])
                                 : dz;
 }
-/* Returns the cotangent dS of the scores: P (m g vᵀ − D) with D = Σ P m g vᵀ, where m is the
- * mask of dropout times its factor; P g if g is the cotangent of the log-sum-exp; m g vᵀ without
- * a softmax. Also sets the cotangents of the value and of the sink, whose weight is of_sink. */
-static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
-                                 eg_tensor *const *x, eg_tensor *w, eg_tensor *of_sink,
-                                 eg_tensor *g, eg_tensor **d)
+/* Returns the cotangent dP of the weights: m g vᵀ, where m is dropout's mask times its factor. Also
+ * sets the cotangent of the value. */
+static eg_tensor *weight_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
+                                  eg_tensor *const *x, eg_tensor *w, eg_tensor *g, eg_tensor **d)
 {
-    if (a->rank[EG_TERM_V] < 0) {
-        g = composed_aligned(a, EG_TERM_Y, g, a->scores - a->inner);
-        if (x[EG_TERM_SINK] && eg_ok(g)) sink_gradient(a, of_sink, g, d);
-        return eg_ok(g) ? eg_mul(w, over_keys(a, g)) : g;
-    }
     eg_tensor *dp = composed_product(a, m, a->careful, EG_TERM_Y, g, EG_TERM_V, x[EG_TERM_V],
                                      a->scores, a->score);
     if (a->dropping) dp = eg__drop(&a->drop, dp);
@@ -182,14 +175,31 @@ static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_
     d[EG_TERM_V] = eg_ok(dropped) ? composed_product(a, m, a->careful, -1, dropped, EG_TERM_Y, g,
                                                      a->rank[EG_TERM_V], a->label[EG_TERM_V])
                                   : dropped;
-    if (!eg_ok(dp)) return dp;
-    if (a->no_softmax) return m->n ? eg_where(m->mask[0], dp, composed_zero(dp)) : dp;
-    if (x[EG_TERM_SINK])
-        sink_gradient(a, of_sink, eg_neg(eg__sum_last(eg_mul(w, dp), a->inner)), d);
-    return eg__softmax_slope(w, dp, a->inner);
+    return dp;
+}
+/* Returns the cotangent dS of the scores: P (dP − D) + P g_lse with D = Σ P dP; dP without a
+ * softmax. Also sets the cotangents of the value and the sink, whose weight is of_sink. */
+static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
+                                 eg_tensor *const *x, eg_tensor *w, eg_tensor *of_sink,
+                                 eg_tensor *g, eg_tensor *g_lse, eg_tensor **d)
+{
+    eg_tensor *ds = NULL, *mean = NULL;
+    if (g) {
+        eg_tensor *dp = weight_gradient(a, m, x, w, g, d);
+        if (!eg_ok(dp)) return dp;
+        if (a->no_softmax) return m->n ? eg_where(m->mask[0], dp, composed_zero(dp)) : dp;
+        if (x[EG_TERM_SINK]) mean = eg__sum_last(eg_mul(w, dp), a->inner);
+        ds = eg__softmax_slope(w, dp, a->inner);
+    }
+    if (g_lse) {
+        eg_tensor *more = eg_mul(w, over_keys(a, g_lse));
+        ds = ds ? eg_add(ds, more) : more;
+    }
+    if (x[EG_TERM_SINK] && eg_ok(ds)) sink_gradient(a, of_sink, mean, g_lse, d);
+    return ds;
 }
 void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor *g,
-                         eg_tensor **d)
+                         eg_tensor *g_lse, eg_tensor **d)
 {
     double left = 1;
     eg_expr_call f;
@@ -197,7 +207,8 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
     eg_ctx *cx = eg__here(x[EG_TERM_Q]->cx);
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) d[k] = NULL;
     d[EG_TERM_Q] = eg__poison(cx);
-    if (!eg_ok(g) || !(a = eg__attention_careful(a, x, g))) return;
+    if ((g && !eg_ok(g)) || (g_lse && !eg_ok(g_lse))) return;
+    if (!(a = eg__attention_careful(a, x, g, g_lse))) return;
     const eg_attention_masks m = eg__attend_masks(a, x);
     if (m.n < 0) return;
     if (!a->score_bytes && a->scale > 0) left = a->scale;
@@ -208,7 +219,7 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
               *w = a->no_softmax || !eg_ok(s) ? eg__attend_weights(a, &m, x, s, left)
                                               : composed_weights(a, &m, x, s, left, &of_sink);
     if (!eg_ok(w)) return;
-    ds = score_gradient(a, &m, x, w, of_sink, g, d);
+    ds = score_gradient(a, &m, x, w, of_sink, g, g_lse, d);
     if (!eg_ok(ds)) return;
     if (a->score_bytes) {
         if (!eg__expr_slopes(&f, ds, part)) return;

@@ -279,10 +279,12 @@ bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, eg_tens
     return g && !eg__tame(g);
 }
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_tensor *const *x,
-                                               eg_tensor *g)
+                                               eg_tensor *g, eg_tensor *g_lse)
 {
-    if (a->careful || !eg__attend_careful(a, x, g)) return a;
-    eg_attention_plan *careful = eg__alloc(g->cx, eg__attention_bytes(a));
+    if (a->careful ||
+        !((g && eg__attend_careful(a, x, g)) || (g_lse && eg__attend_careful(a, x, g_lse))))
+        return a;
+    eg_attention_plan *careful = eg__alloc(x[EG_TERM_Q]->cx, eg__attention_bytes(a));
     if (!careful) return NULL;
     memcpy(careful, a, eg__attention_bytes(a));
     /* without eg__attention_be_strict: the gradient uses the weights of the result, so a pair

@@ -1,8 +1,9 @@
-/* fused.c: the operations of fused attention. The weights are in memory only one tile at a time.
- * A node keeps its operands, its result and two statistics for each row of the scores, and the
- * gradient computes the tiles again. The gradient's own derivatives are those of the composed
- * form (composed.c), which is mathematically equal: from the second order on, the weights are in
- * memory. */
+/* fused.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps
+ * its operands, its result and two numbers for each row of scores, and the gradient makes the tiles
+ * again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along one
+ * axis, and the caller gets views of it; a loss of both then needs one backward pass. Derivatives
+ * of the gradient are those of the composed form (composed.c), which means the same: order two and
+ * more need memory for the weights. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
@@ -27,15 +28,15 @@ static void from_operands(const eg_attention_plan *a, eg_tensor *const *operand,
 
 _Static_assert(EG_ATTENTION_OPERANDS + 2 <= EG_MEMO,
                "a memo has room for every operand of the gradient");
-/* What a node of the three operations (attention, its log-sum-exp, their gradient) saves. If
- * eg__apply gets the saved data of another node, the new node uses that node's statistics
- * instead of computing them. */
+/* What a node of the two rows (attention, its gradient) saves. Where eg__apply passes the saved
+ * data of another node, the new node reads that node's statistics instead of computing its own. */
 typedef struct fused_saved {
     eg_row_stats stats;
-    int64_t empty; /* rows in which every pair is forbidden */
-    eg_memo memo;  /* the cotangents of all operands */
-    /* set only for copy 0 of a node with copies: the saved data of all copies, and the saved
-     * data that the node was given */
+    int64_t empty;            /* rows with nothing to attend to */
+    eg_memo memo;             /* the cotangents of all operands */
+    const eg_tensor *part[2]; /* the views y and lse, if the node has both */
+    /* only in the saved data of copy 0 of a node with copies: those of all copies, and what the
+     * node was given */
     struct fused_saved **each;
     const struct fused_saved *lent;
 } fused_saved;
@@ -98,8 +99,83 @@ static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor
     return eg__flash_bound(y->cx, f, lanes);
 }
 
-/* -- the composed form, computed from new views of the operands, so that derivatives by these
- * views do not continue into the history of the operands */
+/* -- y and the log-sum-exp in one node: first y, then lse, both row-major, y with the axes in the
+ * order in which attention_shape stores them, lse with those of the scores' rows */
+enum { FUSED_Y, FUSED_LSE };
+typedef struct fused_part {
+    int rank;
+    const uint16_t *label;
+    int64_t at, count;
+    int64_t dim[EG_RANK_MAX], step[EG_RANK_MAX]; /* by axis */
+    int64_t stored[EG_RANK_MAX];                 /* sizes, as stored */
+    int back[EG_RANK_MAX];                       /* by axis: its place in `stored` */
+} fused_part;
+/* Sets dim[] to the sizes of y and order[] to its axes as they are stored: as einsum stores a
+ * result, trailing batch letters outermost. Returns the rank. */
+static int stored_axes(const eg_attention_plan *a, int64_t *dim, int *order)
+{
+    const int rank = a->rank[EG_TERM_Y];
+    int from = rank;
+    while (from > 0 && a->part[a->label[EG_TERM_Y][from - 1]] == EG_PART_BATCH) from--;
+    for (int r = 0; r < rank; r++) {
+        dim[r] = a->size[a->label[EG_TERM_Y][r]];
+        order[r] = r + from < rank ? r + from : r + from - rank;
+    }
+    return rank;
+}
+/* Returns where y or lse lies in a node that has both. */
+static fused_part fused_part_of(const eg_attention_plan *a, int which)
+{
+    fused_part p = { .label = a->score, .count = 1 };
+    int order[EG_RANK_MAX];
+    p.rank = stored_axes(a, p.dim, order);
+    if (which == FUSED_LSE) {
+        p.at = 1;
+        for (int k = 0; k < p.rank; k++) p.at *= p.dim[k];
+        p.rank = a->scores - a->inner;
+        for (int k = 0; k < p.rank; k++) p.dim[k] = a->size[a->score[k]], order[k] = k;
+    } else
+        p.label = a->label[EG_TERM_Y];
+    for (int k = p.rank; k-- > 0; p.count *= p.dim[order[k]]) {
+        p.stored[k] = p.dim[order[k]];
+        p.back[order[k]] = k;
+        p.step[order[k]] = p.count;
+    }
+    return p;
+}
+/* Sets array `at` to a part of x, which has both. */
+static void place_part(eg_flash *f, int at, int which, const eg_tensor *x)
+{
+    fused_part p = fused_part_of(f->a, which);
+    for (int k = 0; k < p.rank; k++) p.step[k] *= x->stride[0];
+    eg__flash_lay(f, at, p.rank, p.label, p.step, x->data + p.at * x->stride[0] * f->width);
+}
+/* Returns a part of x, which has both: a view. */
+static eg_tensor *part_view(const eg_attention_plan *a, int which, eg_tensor *x)
+{
+    const fused_part p = fused_part_of(a, which);
+    x = eg_reshape_n(eg_slice_axis(x, 0, p.at, p.at + p.count, 1), p.rank, p.stored);
+    return eg_permute_n(x, p.rank, p.back);
+}
+/* Writes y or lse to its part of the node, which has both. False after an error. */
+static bool part_fill(const eg_attention_plan *a, int which, eg_tensor *node, eg_tensor *x)
+{
+    const fused_part p = fused_part_of(a, which);
+    eg_tensor *to = eg_ok(x) ? eg__alias(node, p.rank, p.dim, p.step, p.at) : x;
+    if (eg_ok(to)) eg__copy(to, x);
+    return eg_ok(to);
+}
+/* Sets *g and *g_lse to the cotangents of y and of lse that x consists of; NULL: none. */
+static void cotangents_of(const eg_attention_plan *a, eg_tensor *x, eg_tensor **g,
+                          eg_tensor **g_lse)
+{
+    const bool y = a->rank[EG_TERM_V] >= 0;
+    *g = !y ? NULL : a->wants_lse ? part_view(a, FUSED_Y, x) : x;
+    *g_lse = !a->wants_lse ? NULL : y ? part_view(a, FUSED_LSE, x) : x;
+}
+
+/* -- the composed form, made of new views of the operands, so that derivatives by these views go no
+ * further */
 static void detached_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
     from_operands(a, operand, x);
@@ -107,23 +183,22 @@ static void detached_operands(const eg_attention_plan *a, eg_tensor *const *oper
         if (x[k]) x[k] = eg__fresh_view(x[k]);
 }
 /* Computes the value by the composed form, since there are no tiles of c128. */
-static bool forward_c128(eg_tensor *y)
+static bool forward_c128(eg_tensor *node)
 {
-    const eg_attention_plan *a = y->attr;
-    eg_tensor *x[EG_ATTENTION_OPERANDS], *z;
-    from_operands(a, y->in, x);
+    const eg_attention_plan *a = node->attr;
+    eg_tensor *x[EG_ATTENTION_OPERANDS];
+    from_operands(a, node->in, x);
     const eg_attention_masks m = eg__attend_masks(a, x);
     double left;
     if (m.n < 0) return false;
-    z = eg__attend_scores(a, &m, x, &left);
-    if (a->rank[EG_TERM_V] < 0)
-        z = eg__attend_lse(a, &m, x, eg_scale(z, left));
-    else {
-        z = eg__attend_weights(a, &m, x, z, left);
-        z = eg__attend_values(a, &m, x, a->dropping ? eg__drop(&a->drop, z) : z);
-    }
-    if (eg_ok(z)) eg__copy(y, z);
-    return eg_ok(z);
+    eg_tensor *s = eg__attend_scores(a, &m, x, &left), *w = eg__attend_weights(a, &m, x, s, left),
+              *y = eg__attend_values(a, &m, x, a->dropping ? eg__drop(&a->drop, w) : w);
+    if (!eg_ok(y)) return false;
+    if (a->wants_lse)
+        return part_fill(a, FUSED_Y, node, y) &&
+               part_fill(a, FUSED_LSE, node, eg__attend_lse(a, &m, x, eg_scale(s, left)));
+    eg__copy(node, y);
+    return true;
 }
 
 /* -- the gradient of attention: the cotangents of q, k, v, the sink and the wanted tensors,
@@ -148,8 +223,23 @@ static bool fused_gradient_shape(eg_tensor *d)
     const int64_t n = eg__gradient_size(count, in);
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
-/* Writes the cotangents into d, one after another. Uses the row statistics of the forward node;
- * if they are absent, computes the forward pass again. */
+/* Sets the arrays of the result and of the cotangents. */
+static void place_cotangents(eg_flash *f, const eg_tensor *result, const eg_tensor *g)
+{
+    const eg_attention_plan *a = f->a;
+    if (a->rank[EG_TERM_V] < 0) {
+        eg__flash_lay(f, EG_SLOT_G_LSE, g->rank, a->score, g->stride, g->data);
+        return;
+    }
+    eg__flash_place(f, EG_SLOT_Y, EG_TERM_Y, result);
+    if (a->wants_lse) {
+        place_part(f, EG_SLOT_G, FUSED_Y, g);
+        place_part(f, EG_SLOT_G_LSE, FUSED_LSE, g);
+    } else
+        eg__flash_place(f, EG_SLOT_G, EG_TERM_Y, g);
+}
+/* Writes the cotangents into d, one after the other. Reads the row statistics of the forward node;
+ * if there are none, runs the forward pass again. */
 static bool fused_gradient_forward(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
@@ -165,9 +255,9 @@ static bool fused_gradient_forward(eg_tensor *d)
         return false;
     from_operands(a, d->in, x);
     eg_tensor *g = d->in[d->count - 1];
-    if (!(a = eg__attention_careful(a, x, g)) || !fused_place(&f, a, d, EG_PART_KEY)) return false;
-    if (a->rank[EG_TERM_V] >= 0) eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, d->in[d->count - 2]);
-    eg__flash_place(&f, EG_SLOT_G, EG_TERM_Y, g);
+    if (!(a = eg__attention_careful(a, x, g, NULL)) || !fused_place(&f, a, d, EG_PART_KEY))
+        return false;
+    place_cotangents(&f, d->in[d->count - 2], g);
     memset(d->data, 0, (size_t)(eg_size(d) * f.width)); /* tiles that are skipped write nothing */
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) {
         if (!x[k] || !eg__is_float(x[k]->dtype)) continue;
@@ -182,9 +272,10 @@ static bool fused_gradient_c128(eg_tensor *d)
 {
     const eg_attention_plan *a = d->attr;
     eg_tensor *x[EG_ATTENTION_OPERANDS], *by[EG_ATTENTION_OPERANDS], *in[EG_ATTENTION_OPERANDS],
-        *first[EG_ATTENTION_OPERANDS];
+        *first[EG_ATTENTION_OPERANDS], *g, *g_lse;
     from_operands(a, d->in, x);
-    eg__attend_gradient(a, x, d->in[d->count - 1], by);
+    cotangents_of(a, d->in[d->count - 1], &g, &g_lse);
+    eg__attend_gradient(a, x, g, g_lse, by);
     if (!eg_ok(by[EG_TERM_Q])) return false;
     const int n = wanted_operands(a, d->in, in);
     operands_of(a, by, first);
@@ -202,13 +293,14 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
                       * include its part */
     if (!eg__remembered(memo, c)) {
         enum { MOST = EG_ATTENTION_OPERANDS + 1 };
-        eg_tensor *x[MOST], *g, *d1[MOST], *by[MOST], *dx[MOST], *in[MOST], *first[MOST];
+        eg_tensor *x[MOST], *g, *part[2], *d1[MOST], *by[MOST], *dx[MOST], *in[MOST], *first[MOST];
         int at[MOST], n = 0;
         /* the derivative of ⟨c, d⟩ needs recorded operations, even if the caller does not record */
         const bool was_off = eg_nograd(d->cx, false);
         g = eg__fresh_view(d->in[last]);
         detached_operands(a, d->in, x);
-        eg__attend_gradient(a, x, g, d1);
+        cotangents_of(a, g, &part[0], &part[1]);
+        eg__attend_gradient(a, x, part[0], part[1], d1);
         const int count = wanted_operands(a, d->in, in);
         operands_of(a, d1, first);
         eg_tensor *all = eg_ok(d1[EG_TERM_Q]) ? eg__gradient_dot(c, count, in, first) : NULL;
@@ -245,22 +337,25 @@ static uint32_t tensors_wanted(const eg_tensor *y, int i)
     }
     return wanted;
 }
-/* Applies the gradient to the operands `in` of y, its result and its cotangent g. Bit t of wanted:
- * the cotangent of tensor t of the expressions is computed too. */
+/* Applies the row of the gradient to in, the operands of node y, its result and the cotangent g of
+ * what `values` and `lse` say: y, lse or both. */
 static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
-                              eg_tensor *g, uint32_t wanted)
+                              eg_tensor *g, uint32_t wanted, bool values, bool lse)
 {
-    eg_tensor *operand[EG_ATTENTION_OPERANDS + 2];
+    eg_tensor *x[EG_ATTENTION_OPERANDS], *operand[EG_ATTENTION_OPERANDS + 2];
     const size_t bytes = eg__attention_bytes(y->attr);
     eg_attention_plan *a = eg__alloc(y->cx, bytes);
     if (!a) return eg__poison(y->cx);
+    from_operands(y->attr, in, x);
     memcpy(a, y->attr, bytes);
     a->wanted = wanted;
-    memcpy(operand, in, (size_t)y->count * sizeof *operand);
-    operand[y->count] = result;
-    operand[y->count + 1] = g;
-    if (!eg__check_all(y->cx, gradient_op.name, y->count + 2, operand)) return eg__poison(y->cx);
-    return eg__apply(y->cx, &gradient_op, a, bytes, y->saved, y->count + 2, operand);
+    a->wants_lse = lse;
+    if (!values) a->rank[EG_TERM_V] = -1, a->dropping = false;
+    const int n = operands_of(a, x, operand);
+    operand[n] = result;
+    operand[n + 1] = g;
+    if (!eg__check_all(y->cx, gradient_op.name, n + 2, operand)) return eg__poison(y->cx);
+    return eg__apply(y->cx, &gradient_op, a, bytes, y->saved, n + 2, operand);
 }
 /* Attention has no c128 tiles, so for c128 the node of attention is made from the real parts. */
 static eg_tensor *gradient_sample(eg_tensor *const *x)
@@ -269,8 +364,8 @@ static eg_tensor *gradient_sample(eg_tensor *const *x)
     for (int k = 0; k < 3; k++) real[k] = eg_type(x[k]) == EG_C128 ? eg_real(x[k]) : x[k];
     eg_tensor *y = eg_attention("bid,bjd,bje->bie", real[0], real[1], real[2],
                                 .where = "j <= i + 1", .form = EG_FUSED);
-    if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3], 0);
-    /* a size is 0, so there is no node of attention, and all cotangents are empty or 0 */
+    if (eg_op_of(y) == &attention_op) return gradient_of(y, x, y, x[3], 0, true, false);
+    /* a size is 0: there is no node of attention, and all cotangents are empty or 0 */
     for (int k = 0; k < 3; k++) real[k] = eg_scale(eg_reshape(x[k], -1), 0);
     return eg_ok(y) ? eg_concat_axis_n(0, 3, real) : y;
 }
@@ -290,36 +385,69 @@ static const eg_op gradient_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-/* Computes all wanted cotangents in one pass, and keeps those that are asked for later. */
+/* True if the sweep that calls a rule of `node` has a cotangent of view x of the node. Outside of a
+ * sweep a cotangent is one of all that the node has. */
+static bool part_wanted(const eg_tensor *node, const eg_tensor *x)
+{
+    return !node->cx->pull || !x || (x->sweep == node->sweep && x->slot >= 0);
+}
+/* Applies the gradient to what has cotangents in g, that of node y: y, lse or both. */
+static eg_tensor *gradient_of_parts(eg_tensor *y, eg_tensor *g, uint32_t wanted)
+{
+    const eg_attention_plan *a = y->attr;
+    const fused_saved *s = y->saved;
+    eg_tensor *result = y;
+    const bool values = !a->wants_lse || part_wanted(y, s->part[FUSED_Y]),
+               lse = a->wants_lse && part_wanted(y, s->part[FUSED_LSE]);
+    if (a->wants_lse && values) result = part_view(a, FUSED_Y, y);
+    if (a->wants_lse && values != lse) g = part_view(a, values ? FUSED_Y : FUSED_LSE, g);
+    return gradient_of(y, y->in, result, g, wanted, values, lse);
+}
+/* Computes all wanted cotangents in one pass and keeps them for the operands that are asked for
+ * next. */
 static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_memo *memo = &((fused_saved *)y->saved)->memo;
-    if (!eg__remembered(memo, g) || !memo->d[i]) {
-        eg_tensor *in[EG_ATTENTION_OPERANDS],
-            *d = gradient_of(y, y->in, y, g, tensors_wanted(y, i));
+    if (!eg__remembered(memo, g) || (!memo->d[i] && i != EG_TERM_V)) {
+        eg_tensor *in[EG_ATTENTION_OPERANDS], *part[EG_ATTENTION_OPERANDS],
+            *x[EG_ATTENTION_OPERANDS], *d = gradient_of_parts(y, g, tensors_wanted(y, i));
         if (!eg_ok(d)) return d;
-        const int n = wanted_operands(d->attr, y->in, in);
-        eg__gradient_parts(d, n, in, memo->d);
+        const int n = wanted_operands(d->attr, d->in, in);
+        eg__gradient_parts(d, n, in, part);
+        from_operands(d->attr, part, x); /* without a cotangent of y, v has none */
+        operands_of(y->attr, x, memo->d);
         eg__remember(memo, g);
     }
     return memo->d[i];
 }
 
 /* -- attention: y = softmax(score(scale q·k)) v. Vaswani et al. 2017, eq. 1 ------------------- */
-/* y has the memory layout that einsum gives a result: trailing batch letters are outermost. */
 static bool attention_shape(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
-    const int rank = a->rank[EG_TERM_Y];
+    const eg_dtype dtype = (eg_dtype)y->in[0]->dtype;
     int64_t dim[EG_RANK_MAX];
-    int order[EG_RANK_MAX], from = rank;
-    while (from > 0 && a->part[a->label[EG_TERM_Y][from - 1]] == EG_PART_BATCH) from--;
-    for (int r = 0; r < rank; r++) {
-        dim[r] = a->size[a->label[EG_TERM_Y][r]];
-        order[r] = r + from < rank ? r + from : r + from - rank;
-    }
-    return eg__shape_strided(y, (eg_dtype)y->in[0]->dtype, rank, dim, order);
+    int order[EG_RANK_MAX];
+    const fused_part lse = fused_part_of(a, FUSED_LSE);
+    if (a->wants_lse) return eg__shape(y, dtype, 1, (int64_t[]){ lse.at + lse.count });
+    const int rank = stored_axes(a, dim, order);
+    return eg__shape_strided(y, dtype, rank, dim, order);
 }
+static double log_sum_of(double row_max, double inv_sum)
+{
+    return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
+}
+/* Writes the log-sum-exp of each row of scores, from their statistics. */
+static void write_lse(const eg_flash *f, const eg_row_stats *s)
+{
+    const int64_t queries = f->list[EG_PART_QUERY].total;
+    for (int64_t n = 0; n < f->list[EG_PART_BATCH].total * queries; n++)
+        eg__set_real(f, f->data[EG_SLOT_LSE],
+                     eg__flash_at(f, EG_PART_BATCH, EG_SLOT_LSE, n / queries) +
+                         eg__flash_at(f, EG_PART_QUERY, EG_SLOT_LSE, n % queries),
+                     log_sum_of(eg__real_at(f, s->row_max, n), eg__real_at(f, s->inv_sum, n)));
+}
+/* Computes the result, and the statistics of rows if the gradient or the log-sum-exp needs them. */
 static bool attention_forward(eg_tensor *y)
 {
     const eg_attention_plan *a = y->attr;
@@ -328,8 +456,13 @@ static bool attention_forward(eg_tensor *y)
     eg_flash f;
     if (!s) return false;
     if (!fused_place(&f, a, y, EG_PART_QUERY)) return false;
-    eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
+    if (a->wants_lse) {
+        place_part(&f, EG_SLOT_Y, FUSED_Y, y);
+        place_part(&f, EG_SLOT_LSE, FUSED_LSE, y);
+    } else
+        eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
     const bool good = eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
+    if (good && a->wants_lse) write_lse(&f, &s->stats);
     if (s != y->saved) ((fused_saved *)y->saved)->empty += s->empty;
     return good;
 }
@@ -360,7 +493,14 @@ static eg_tensor *sample_sigmoid(eg_tensor *const *x)
                         .score = "sigmoid(score + b[h])", .with = { { "b", x[3] } },
                         .no_softmax = true, .form = EG_FUSED);
 }
+static eg_tensor *sample_lse(eg_tensor *const *x)
+{
+    eg_tensor *lse, *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .sink = { "i", x[3] },
+                                      .form = EG_FUSED, .lse = &lse);
+    return eg_einsum("ie,i->ie", y, lse);
+}
 static const eg_sample attention_samples[] = {
+    { sample_lse, "3x2, 4x2, 4x3, 3", 0, 0 },
     { sample_expression, "3x2x2, 4x2x2, 4x2x3, 2x3, 4x2, 2", -1, 1 },
     { sample_sigmoid, "3x2x2, 4x2x2, 4x2x3, 2", -1, 1 },
     { sample_alibi, "3x2x2, 4x2x2, 4x2x2, 2", -1, 1 },
@@ -394,57 +534,7 @@ static const eg_op attention_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-/* -- attention_lse: l = ln Σ e^score(scale q·k),  dS = P g; −inf with gradient 0 where every pair
- * is forbidden */
-static double log_sum_of(double row_max, double inv_sum)
-{
-    return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
-}
-/* Writes the log-sum-exp of each row of scores from the statistics of attention's node, or, if
- * there is none, from a forward pass. */
-static bool fused_lse_forward(eg_tensor *y)
-{
-    const eg_attention_plan *a = y->attr;
-    const fused_saved *lent = lent_to(y);
-    fused_saved *s = fused_save(y, lent, true);
-    eg_flash f;
-    if (!s) return false;
-    if (!fused_place(&f, a, y, EG_PART_QUERY)) return false;
-    if (!lent && !eg__flash_forward(y->cx, &f, &s->stats, &s->empty)) return false;
-    const int64_t queries = f.list[EG_PART_QUERY].total;
-    eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
-    for (int64_t n = 0; n < f.list[EG_PART_BATCH].total * queries; n++) {
-        const int64_t at = eg__flash_at(&f, EG_PART_BATCH, EG_SLOT_Y, n / queries) +
-                           eg__flash_at(&f, EG_PART_QUERY, EG_SLOT_Y, n % queries);
-        if (f.width == 8)
-            ((double *)(void *)y->data)[at] =
-                log_sum_of(((double *)s->stats.row_max)[n], ((double *)s->stats.inv_sum)[n]);
-        else
-            ((float *)(void *)y->data)[at] =
-                (float)log_sum_of(((float *)s->stats.row_max)[n], ((float *)s->stats.inv_sum)[n]);
-    }
-    return true;
-}
-static eg_tensor *sample_lse(eg_tensor *const *x)
-{
-    eg_tensor *lse,
-        *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED, .lse = &lse);
-    return eg_ok(y) ? lse : y;
-}
-static const eg_sample lse_samples[] = { { sample_lse, "3x2, 4x2, 4x3", 0, 0 }, { 0 } };
-static const eg_op lse_op = {
-    .name = "attention_lse",
-    .equation = "l = ln sum e^score(scale q k)",
-    .gradient = "dS = P g, dq = scale dS k, dk = scale dS^T q",
-    .arity = -1,
-    .shape = attention_shape,
-    .forward = fused_lse_forward,
-    .rule = attention_rule,
-    .samples = lse_samples,
-    .forward_c128 = forward_c128,
-    .draws = 1 + offsetof(eg_attention_plan, drop),
-};
-const eg_op *const eg__flash_ops[] = { &attention_op, &lse_op, &gradient_op, NULL };
+const eg_op *const eg__flash_ops[] = { &attention_op, &gradient_op, NULL };
 
 /* -- the choice of the form, by sizes alone --------------------------------------------------- */
 /* With fewer queries or keys than this, the weights fit into the caches, and tiles are mostly
@@ -493,10 +583,8 @@ static eg_tensor *fused_batches(eg_attention_plan *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-/* Applies an operation to the operands, each expanded to all batch axes. For `lent` see
- * fused_saved. */
-static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused_saved *lent,
-                              eg_tensor *const *x)
+eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty,
+                     eg_tensor **lse)
 {
     const size_t bytes = eg__attention_bytes(a);
     eg_attention_plan *b = eg__alloc(x[0]->cx, bytes);
@@ -505,19 +593,17 @@ static eg_tensor *fused_apply(const eg_op *op, const eg_attention_plan *a, fused
     eg_tensor *operand[EG_ATTENTION_OPERANDS], *all[EG_ATTENTION_OPERANDS];
     memcpy(all, x, sizeof all);
     for (int t = 0; t <= EG_TERM_V; t++)
-        if (b->rank[t] >= 0 && !eg_ok(all[t] = fused_batches(b, t, all[t]))) return all[t];
+        if (!eg_ok(all[t] = fused_batches(b, t, all[t]))) return all[t];
     const int n = operands_of(b, all, operand);
     eg_ctx *cx = eg__here(x[0]->cx);
-    return eg__check_all(cx, op->name, n, operand) ? eg__apply(cx, op, b, bytes, lent, n, operand)
-                                                   : eg__poison(cx);
-}
-eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty)
-{
-    eg_tensor *y = fused_apply(&attention_op, a, NULL, x);
-    if (eg_ok(y) && empty) *empty = y->saved ? ((const fused_saved *)y->saved)->empty : 0;
+    if (!eg__check_all(cx, attention_op.name, n, operand)) return eg__poison(cx);
+    eg_tensor *node = eg__apply(cx, &attention_op, b, bytes, NULL, n, operand), *y = node;
+    if (!eg_ok(node)) return node;
+    fused_saved *s = node->saved;
+    if (empty) *empty = s ? s->empty : 0;
+    if (!a->wants_lse) return y;
+    y = part_view(b, FUSED_Y, node);
+    *lse = part_view(b, FUSED_LSE, node);
+    if (s) s->part[FUSED_Y] = y, s->part[FUSED_LSE] = *lse;
     return y;
-}
-eg_tensor *eg__flash_lse(const eg_attention_plan *a, const eg_tensor *y, eg_tensor *const *x)
-{
-    return fused_apply(&lse_op, a, y->saved, x);
 }

@@ -1,15 +1,16 @@
 /* fused_backward.c: the gradients of q, k, v, of the tensors that the score reads and of the sink,
- * computed from the result y, its cotangent g and the statistics of each row (Dao et al. 2022, §B).
- * m is the mask of dropout times its factor.
+ * from the result y, its cotangent g, that of the log-sum-exp g_lse, and each row's statistics (Dao
+ * et al. 2022, §B). m is dropout's mask times its factor. Without g or without g_lse its terms are
+ * 0.
  *
  *   P  = 2^(s − row_max) inv_sum
  *   dP = m (g vᵀ)
- *   dS = P (dP − D), D = Σ_e g y = Σ_j P dP
+ *   dS = P (dP − D + g_lse), D = Σ_e g y = Σ_j P dP
  *   dV = (m P)ᵀ g
  *   dA = score′(A) dS, A = scale q·k; from dS also the cotangents of tensors
  *   dK = dAᵀ (scale q)
  *   dQ = scale dA K
- *   dz = −Σ e^(z − row_max) inv_sum D, of the sink z
+ *   dz = Σ e^(z − row_max) inv_sum (g_lse − D), of the sink z
  *
  * A lane is a key. Tiles [query][key] can then be multiplied for dV and dK without being
  * transposed; only dS is transposed, for dQ. A piece of work is one batch or, if there are few
@@ -45,8 +46,9 @@ typedef struct room {
     /* of a block of queries: panels of queries over d (qd) and of g over e (ge), and of d and e
      * over queries (qq, gg) */
     char *qd, *ge, *qq, *gg;
-    char *p, *ds, *turned, *raw, *values, *mean, *dq; /* raw: scale q·k, if it is kept */
-    double *sum;                                      /* Σ P dP by query of a block */
+    char *p, *ds, *turned, *raw, *values, *dq; /* raw: scale q·k, if it is kept */
+    char *mean, *lse;                          /* by query: D, g_lse */
+    double *sum;                               /* by query of a block */
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
@@ -80,6 +82,7 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
     r->raw = eg__workspace_take(&t, w->plan.score.keeps ? tile : 0);
     r->values = eg__workspace_take(&t, w->plan.bytes);
     r->mean = eg__workspace_take(&t, f->list[EG_PART_QUERY].total * x);
+    r->lse = eg__workspace_take(&t, f->data[EG_SLOT_G_LSE] ? f->list[EG_PART_QUERY].total * x : 0);
     r->sum = (double *)(void *)eg__workspace_take(&t, w->block * (int64_t)sizeof(double));
     r->bytes = (uint8_t *)eg__workspace_take(&t, w->block * f->wide);
     r->kept = (uint8_t *)eg__workspace_take(&t, f->a->dropping ? w->block * f->wide : 0);
@@ -170,10 +173,10 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
 {
     const eg_flash *f = w->f;
     const uint8_t *allow = live->test < live->tested ? r->bytes : NULL;
-    const bool values = f->data[EG_SLOT_Y] != NULL; /* false in the gradient of the log-sum-exp */
+    const char *lse = f->data[EG_SLOT_G_LSE] ? r->lse + rows.from * f->width : NULL;
     if (!f->a->no_softmax)
-        f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width, values);
-    if (allow && (strict || f->score || f->a->no_softmax || !values)) {
+        f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width, lse);
+    if (allow && (strict || f->score || f->a->no_softmax || lse)) {
         const int64_t before = (live->test - live->from) * f->wide;
         f->ops->apply_dropout((live->tested - live->test) * f->wide, ds + before * f->width, allow,
                               1);
@@ -271,17 +274,18 @@ static void pack_queries(const back *w, const room *r, const eg_flash_batch *b, 
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
     eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
     eg__flash_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
-    f->ops->scale(eg__round_up(w->block * d, f->ops->lanes), r->qd, f->a->scale * eg__tile_unit(f));
-    f->ops->scale(eg__round_up(w->block * dn, f->ops->lanes), r->qq, f->a->scale);
+    const int64_t over_d = eg__round_up(queries.count, f->narrow) * d,
+                  en = eg__round_up(e, f->narrow),
+                  whole = eg__whole_vectors(f, queries.count * dn, r->qq);
+    f->ops->scale(eg__whole_vectors(f, over_d, r->qd), r->qd, f->a->scale * eg__tile_unit(f));
+    f->ops->scale(whole, r->qq, f->a->scale);
     if (e) {
         eg__flash_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
         eg__flash_pack(f, f->narrow, values, queries, EG_SLOT_G, g, r->gg, r->runs);
     }
     if (!f->careful) return;
-    f->ops->zero_nonfinite(eg__round_up(queries.count * dn, f->ops->lanes), r->qq);
-    if (e)
-        f->ops->zero_nonfinite(
-            eg__round_up(queries.count * eg__round_up(e, f->narrow), f->ops->lanes), r->gg);
+    f->ops->zero_nonfinite(whole, r->qq);
+    if (e) f->ops->zero_nonfinite(eg__whole_vectors(f, queries.count * en, r->gg), r->gg);
 }
 /* Packs a strip of keys and values into panels whose lanes are keys. */
 static void pack_keys(const back *w, const room *r, const eg_flash_batch *b, eg_stretch strip)
@@ -328,8 +332,12 @@ static bool backward_means(const back *w, const room *r, const eg_flash_batch *b
     const int64_t keys = f->list[EG_PART_KEY].total, end = queries.from + queries.count;
     bool finite = true;
     if (f->a->no_softmax) return false;
+    if (!f->data[EG_SLOT_Y]) {
+        memset(r->mean + queries.from * f->width, 0, (size_t)(queries.count * f->width));
+        return false;
+    }
     (f->width == 8 ? means_f64 : means_f32)(f, b, queries.from, end, r->mean);
-    for (int64_t i = queries.from; i < end && f->data[EG_SLOT_Y]; i++)
+    for (int64_t i = queries.from; i < end; i++)
         finite = finite && isfinite(eg__real_at(f, r->mean, i));
     if (finite) return false;
     memset(r->sum, 0, (size_t)w->block * sizeof(double));
@@ -410,7 +418,19 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uin
     }
 }
 
-/* Adds the cotangents of the sink in one batch: −e^(z − row_max) inv_sum D for each query. */
+/* Reads the cotangents of the log-sum-exp of one batch. */
+static void back_lse(const back *w, const room *r, const eg_flash_batch *b)
+{
+    const eg_flash *f = w->f;
+    const char *g = f->data[EG_SLOT_G_LSE];
+    for (int64_t i = 0; g && i < f->list[EG_PART_QUERY].total; i++)
+        eg__set_real(
+            f, r->lse, i,
+            eg__real_at(f, g,
+                        b->at[EG_SLOT_G_LSE] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_G_LSE, i)));
+}
+/* Adds the cotangents of the sink in one batch: e^(z − row_max) inv_sum (g_lse − D) of each query;
+ * where the weight is 0, D is taken to be 0. */
 static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
 {
     const eg_flash *f = w->f;
@@ -423,12 +443,13 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
         const double part = eg__real_at(f, w->saved->inv_sum, stat),
                      top = eg__real_at(f, w->saved->row_max, stat),
                      exact = EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z),
-                     own = f->width == 8 ? exact : (double)(float)exact; /* rounded as row_max is */
-        const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be infinite */
-            mean = eg__real_at(f, r->mean, i);
-        if (part == 0 || (weight == 0 && f->data[EG_SLOT_Y])) continue;
+                     own = f->width == 8 ? exact : (double)(float)exact; /* as row_max is */
+        const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be ∞ */
+            mean = eg__real_at(f, r->mean, i),
+                     lse = f->data[EG_SLOT_G_LSE] ? weight * eg__real_at(f, r->lse, i) : 0;
         w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
-                     eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] -= weight * mean;
+                     eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] +=
+            lse - (weight == 0 ? 0 : weight * mean);
     }
 }
 /* Computes one batch, or one split of its keys; r.sink and r.dz are set. */
@@ -444,6 +465,7 @@ static void backward_piece(const back *w, room r, int64_t piece)
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
     uint8_t *begun = w->begun + piece * w->blocks;
     memset(begun, 0, (size_t)w->blocks);
+    back_lse(w, &r, &b);
     if (r.dz >= 0 && piece % w->splits == 0) sink_slopes(w, &r, &b);
     const int64_t begin = piece % w->splits * w->split, end = eg__min64(keys, begin + w->split);
     for (int64_t j = begin; j < end; j += w->strip) {

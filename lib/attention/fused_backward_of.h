@@ -1,7 +1,6 @@
 /* fused_backward_of.h: part of fused_backward.c, for one type T. */
 
-/* Writes D of queries [from, to) to out[]. The gradient of the log-sum-exp has no values: dP is
- * 0 and D = −g. */
+/* Writes D = g·y of queries [from, to) to their positions in out. */
 static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, int64_t from, int64_t to,
                         char *out)
 {
@@ -14,13 +13,13 @@ static void NAME(means)(const eg_flash *f, const eg_flash_batch *b, int64_t from
     for (int64_t i = from; i < to; i++) {
         const T *gi = g + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_G, i);
         T sum = 0;
-        for (int64_t c = 0, n; y && c < e; c += n) {
+        for (int64_t c = 0, n; c < e; c += n) {
             n = eg__min64(size, e - c);
             const T *gc = gi + eg__flash_at(f, EG_PART_VALUE, EG_SLOT_G, c),
                     *yc = y + b->at[EG_SLOT_Y] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_Y, i) +
                           eg__flash_at(f, EG_PART_VALUE, EG_SLOT_Y, c);
             sum += (T)f->ops->dot(n, gc, gs, yc, ys);
         }
-        ((T *)(void *)out)[i] = y ? sum : -*gi;
+        ((T *)(void *)out)[i] = sum;
     }
 }

@@ -217,7 +217,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
                            f->data[EG_SLOT_V] + b.at[EG_SLOT_V] * x, r.v, r.runs);
         if (e && f->careful)
             f->ops->zero_nonfinite(
-                eg__round_up(eg__round_up(e, f->narrow) * block.count, f->ops->lanes), r.v);
+                eg__whole_vectors(f, eg__round_up(e, f->narrow) * block.count, r.v), r.v);
         for (int64_t i = 0; i < strip.count; i += f->wide)
             forward_panel(
                 w, &r, &b,

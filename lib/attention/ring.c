@@ -244,12 +244,32 @@ static void ring_operands(eg_ring *r, eg_tensor **x)
         if (all[k]) x[r->operands++] = all[k];
     }
 }
-/* Binds the strings and options of a call; false after an error. */
+/* Appends to the output of the spec the indices of the scores that it lacks: parts of y are weighed
+ * by the log-sum-exp of their rows, so that y can be summed over these indices only at the end.
+ * Returns the new spec; NULL after an error. */
+static const eg_spec *ring_all_rows(eg_ctx *cx, eg_ring *r, const eg_spec *s)
+{
+    size_t room = strlen(r->o.spec) + 1;
+    for (int k = 0; k < s->indices; k++) room += strlen(s->index[k].name) + 1;
+    char *text = eg__alloc(cx, room);
+    if (!text) return NULL;
+    strcpy(text, r->o.spec);
+    for (int k = 0; k < s->indices; k++) {
+        const char *name = s->index[k].name;
+        if (!ring_in(s, 0, name) || !ring_in(s, 2, name) || ring_in(s, 3, name)) continue;
+        strcat(strcat(text, s->names ? " " : ""), name);
+        r->summed++;
+    }
+    if (!r->summed) return s;
+    r->o.spec = text;
+    return eg_spec_parse(cx, who, text);
+}
+/* Reads the options; false after an error. */
 static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
 {
     eg_attention_args *o = &r->o;
     const eg_spec *s = eg_spec_parse(cx, who, o->spec);
-    if (!ring_supports(cx, o) || !ring_plain(s)) return false;
+    if (!ring_supports(cx, o) || !ring_plain(s) || !(s = ring_all_rows(cx, r, s))) return false;
     r->query.letter = ring_letter(s, 1 | 8, 2 | 4, o->offset_letter, "query");
     if (!r->query.letter || !(r->key.letter = ring_letter(s, 2 | 4, 1 | 8, NULL, "key")))
         return false;
@@ -478,6 +498,7 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         return eg__poison(cx);
     eg_tensor *ordered = ring_ordered(cx, r, o->weights_axes, lse);
     if (!eg_ok(ordered)) return eg__poison(cx);
+    if (r->summed) y = eg__sum_last(y, r->summed);
     if (o->lse) *o->lse = ordered;
     if (o->empty && !o->sink.x && eg_ok(lse)) {
         const bool was = eg_nograd(cx, true);

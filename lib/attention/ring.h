@@ -32,6 +32,7 @@ typedef struct eg_ring {
     int rank[3], axis[3]; /* of q, k, v; axis[]: the axis that is divided */
     int64_t dims[3][EG_RANK_MAX];
     int y_rank, y_axis, l_rank, l_axis; /* of y and of the log-sum-exp */
+    int summed; /* the last axes of y that the caller's output lacks: y is summed over them */
     int64_t y_dims[EG_RANK_MAX], l_dims[EG_RANK_MAX];
     int64_t y_count, l_count;
     const char *stretch, *inner;    /* the einsums "y, lse -> y" and "y, y -> lse" */

@@ -62,9 +62,9 @@ static bool pair_slopes(slopes *s, eg_tensor *const *kv, const eg_ring_block *ke
     eg_ring_walk *w = &s->w;
     const eg_ring *r = w->r;
     eg_tensor *xs[EG_RING_OPERANDS], *from[EG_PARTIAL_TENSORS], *y[3];
-    from[0] = eg_copy(eg__ring_slice(w->x[EG_RING_Q], r->axis[0], q));
-    from[1] = eg_copy(eg__ring_slice(kv[0], r->axis[1], key));
-    from[2] = eg_copy(eg__ring_slice(kv[1], r->axis[2], key));
+    from[0] = eg__ring_slice(w->x[EG_RING_Q], r->axis[0], q);
+    from[1] = eg__ring_slice(kv[0], r->axis[1], key);
+    from[2] = eg__ring_slice(kv[1], r->axis[2], key);
     for (int k = 0; k < s->extras; k++) from[3 + k] = w->x[s->extra[k]];
     w->cx->recording = true;
     eg__ring_cut(w, q->block, key->block, xs);

@@ -51,7 +51,7 @@ int64_t eg__ring_positions(const eg_ring_walk *w, int rank)
 }
 eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b)
 {
-    return eg_slice_axis(x, axis, b->at, b->at + b->count, 1);
+    return eg_copy(eg_slice_axis(x, axis, b->at, b->at + b->count, 1));
 }
 
 /* Returns x sliced to the positions i of queries and j of keys; axis[k] < 0 if x has no such

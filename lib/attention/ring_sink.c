@@ -86,9 +86,8 @@ static bool sink_fold_forward(eg_tensor *y)
     eg_tensor **leaf = eg__alloc(cx, (size_t)(r->query.blocks + 1) * sizeof(eg_tensor *));
     const eg_ring_block *own = eg__ring_blocks(&w, &r->query, me, &n);
     for (int b = 0; mine && own && b < n; b++)
-        eg__ring_copy(
-            &w, mine + (size_t)b * each,
-            eg_einsum(s->fold, eg_copy(eg__ring_slice(eg_operand(y, 0), r->l_axis, &own[b]))));
+        eg__ring_copy(&w, mine + (size_t)b * each,
+                      eg_einsum(s->fold, eg__ring_slice(eg_operand(y, 0), r->l_axis, &own[b])));
     bool good =
         !eg_ranks_barrier(r->ranks) && !eg_ranks_gather(r->ranks, mine, (size_t)most * each, all);
     for (int k = 0; good && k < ranks; k++) {
@@ -152,9 +151,89 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
                : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
 }
 
-/* -- the sink as one more key ----------------------------------------------------------------- */
-/* y = b, with the gradient of x. Rows with infinite scores or an infinite sink are computed from
- * finite values that have the same differences. */
+/* -- y times one number for each row. The gradient by that number sums products over the axes of
+ * values, and does so for each block of queries by itself, so that its bits depend on the blocks
+ * alone. Two rows, each of which has the other for its gradient. */
+static const eg_ring *sink_ring(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
+static eg_tensor *sink_rows_times(const eg_ring *r, eg_tensor *x, eg_tensor *rows);
+static eg_tensor *sink_rows_product(const eg_ring *r, eg_tensor *x, eg_tensor *y);
+
+static bool rows_times_shape(eg_tensor *y)
+{
+    const eg_ring *r = sink_ring(y);
+    return eg_result(y, r->dtype, r->y_rank, r->y_dims);
+}
+static bool rows_times_forward(eg_tensor *y)
+{
+    const bool was = eg_nograd(y->cx, true);
+    const int bad =
+        eg_assign(y, eg_einsum(sink_ring(y)->stretch, eg_operand(y, 0), eg_operand(y, 1)));
+    eg_nograd(y->cx, was);
+    return !bad;
+}
+static eg_tensor *rows_times_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const eg_ring *r = sink_ring(y);
+    return i ? sink_rows_product(r, g, eg_operand(y, 0)) : sink_rows_times(r, g, eg_operand(y, 1));
+}
+static const eg_op rows_times_op = {
+    .name = "attention over ranks, rows times a number",
+    .equation = "y[b,h,i,e] = x[b,h,i,e] c[b,h,i]",
+    .gradient = "dx = g c, dc = sum over e of g x",
+    .arity = 2,
+    .shape = rows_times_shape,
+    .forward = rows_times_forward,
+    .rule = rows_times_rule,
+};
+static eg_tensor *sink_rows_times(const eg_ring *r, eg_tensor *x, eg_tensor *rows)
+{
+    return eg_apply(&rows_times_op, &r, sizeof r, 2, (eg_tensor *[]){ x, rows });
+}
+
+static bool rows_product_shape(eg_tensor *y)
+{
+    const eg_ring *r = sink_ring(y);
+    return eg_result(y, r->dtype, r->l_rank, r->l_dims);
+}
+static bool rows_product_forward(eg_tensor *y)
+{
+    const eg_ring *r = sink_ring(y);
+    eg_ring_walk w = { .r = r, .cx = y->cx, .width = r->dtype == EG_F64 ? 8 : 4 };
+    const eg_mark m = eg_push(y->cx);
+    const bool was = eg_nograd(y->cx, true);
+    int n = 0;
+    const eg_ring_block *own = eg__ring_blocks(&w, &r->query, eg_ranks_rank(r->ranks), &n);
+    for (int b = 0; own && b < n; b++) {
+        eg_tensor *one = eg_einsum(r->inner, eg__ring_slice(eg_operand(y, 0), r->y_axis, &own[b]),
+                                   eg__ring_slice(eg_operand(y, 1), r->y_axis, &own[b]));
+        if (eg_ok(one)) eg__ring_put(&w, y->data, r->l_rank, r->l_dims, r->l_axis, &own[b], one);
+    }
+    eg_nograd(y->cx, was);
+    eg_pop(y->cx, m);
+    return own && !eg_error(y->cx);
+}
+static eg_tensor *rows_product_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return sink_rows_times(sink_ring(y), eg_operand(y, !i), g);
+}
+static const eg_op rows_product_op = {
+    .name = "attention over ranks, products of rows",
+    .equation = "y[b,h,i] = sum over e of a[b,h,i,e] b[b,h,i,e]",
+    .gradient = "da = b g, db = a g",
+    .arity = 2,
+    .shape = rows_product_shape,
+    .forward = rows_product_forward,
+    .rule = rows_product_rule,
+};
+static eg_tensor *sink_rows_product(const eg_ring *r, eg_tensor *x, eg_tensor *y)
+{
+    return eg_apply(&rows_product_op, &r, sizeof r, 2, (eg_tensor *[]){ x, y });
+}
+
+/* -- a sink beside the scores -------------------------------------------------------------------
+ */
+/* y = b, with the gradient of x: rows whose scores or sink are ∞ are computed from finite numbers
+ * with the same differences. */
 static bool sink_finite_shape(eg_tensor *y)
 {
     const eg_tensor *x = eg_operand(y, 0);
@@ -222,7 +301,7 @@ bool eg__ring_add_sink(eg_ctx *cx, const eg_ring *r, const eg_masked *sink, eg_t
     if (!eg_ok(z)) return false;
     eg_tensor *more = sink_finite_rows(infinite, lse, &z),
               *over = eg_sub(eg_maximum(*lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)), z);
-    *y = eg_einsum(r->stretch, *y, eg_sigmoid(over));
+    *y = sink_rows_times(r, *y, eg_sigmoid(over));
     *lse = eg_logaddexp(*lse, z);
     if (more) *lse = eg_add(*lse, more);
     return !eg_error(cx);

@@ -73,7 +73,8 @@ eg_tensor *eg__ring_number(eg_ring_walk *w, double value);
 eg_ring_block *eg__ring_blocks(eg_ring_walk *w, const eg_ring_side *s, int rank, int *n);
 /* Returns how many positions the blocks of keys of a rank have. */
 int64_t eg__ring_positions(const eg_ring_walk *w, int rank);
-/* Returns block b of x along an axis, as a view. */
+/* Returns a copy of block b of x along an axis. The strides of a view would depend on how many
+ * positions this rank has, and on them the bits of products. */
 eg_tensor *eg__ring_slice(eg_tensor *x, int axis, const eg_ring_block *b);
 /* Slices the operands other than q, k and v to block i of queries and block j of keys. */
 void eg__ring_cut(eg_ring_walk *w, int64_t i, int64_t j, eg_tensor **xs);

@@ -133,18 +133,15 @@ EG_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile
     }
 }
 EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const void *weights,
-                                                    void *tile, const void *mean, bool centered)
+                                                    void *tile, const void *mean, const void *added)
 {
-    const REAL *m = mean;
+    const REAL *m = mean, *more = added;
     const VEC *p = weights;
     VEC *d = tile;
     for (int64_t i = 0; i < rows; i++, p += w / LANES, d += w / LANES) {
-        const bool finite = m[i] - m[i] == 0;
-        const IVEC whole = (IVEC){ 0 } - (WORD)(centered && finite);
+        const VEC plus = ALL(more ? more[i] : 0), none = ALL(m[i] - m[i] == 0);
         for (int v = 0; v < w / LANES; v++)
-            d[v] = p[v] * (d[v] - PICK((p[v] == ALL(1)) & whole, d[v], ALL(m[i])));
-        for (int v = 0; centered && !finite && v < w / LANES; v++)
-            d[v] = PICK(p[v] == ALL(0), ALL(0), d[v]);
+            d[v] = p[v] * (PICK(p[v] == none, ALL(0), d[v] - ALL(m[i])) + plus);
     }
 }
 EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,

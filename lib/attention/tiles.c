@@ -45,10 +45,15 @@ static void step_to(eg_flash *f, int at, int axis, int64_t step)
     for (int k = 0; k < l->n; k++)
         if (l->axis[k].axis == axis) l->axis[k].step[at] = step;
 }
+void eg__flash_lay(eg_flash *f, int at, int n, const uint16_t *label, const int64_t *step,
+                   char *data)
+{
+    f->data[at] = data;
+    for (int r = 0; r < n; r++) step_to(f, at, label[r], step[r]);
+}
 void eg__flash_place(eg_flash *f, int at, int term, const eg_tensor *x)
 {
-    f->data[at] = x->data;
-    for (int r = 0; r < x->rank; r++) step_to(f, at, f->a->label[term][r], x->stride[r]);
+    eg__flash_lay(f, at, x->rank, f->a->label[term], x->stride, x->data);
 }
 void eg__flash_spread(eg_flash *f, int at, int term, char *data)
 {

@@ -2,6 +2,7 @@
 #ifndef EG_WORKSPACE_H
 #define EG_WORKSPACE_H
 #include "attention/attention.h"
+#include <string.h>
 
 enum { EG_FLASH_TEAM = 64 }; /* the largest number of threads */
 
@@ -40,8 +41,17 @@ static inline void eg__set_real(const eg_flash *f, char *x, int64_t at, double v
         ((float *)(void *)x)[at] = (float)value;
 }
 
-/* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth. The number
- * of columns is rounded up to whole panels, which are b_step bytes apart in b. */
+/* Returns n rounded up to whole vectors, after zeros were written behind the n numbers at x, up to
+ * there: packing does not write them. */
+static inline int64_t eg__whole_vectors(const eg_flash *f, int64_t n, char *x)
+{
+    const int64_t whole = eg__round_up(n, f->ops->lanes);
+    memset(x + n * f->width, 0, (size_t)((whole - n) * f->width));
+    return whole;
+}
+
+/* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth and the
+ * columns rounded up to whole panels, which lie b_step bytes apart in b. */
 static inline void eg__flash_product(const eg_flash *f, int64_t depth, const char *a, const char *b,
                                      int64_t b_step, int64_t columns, bool add, char *c)
 {

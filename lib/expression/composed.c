@@ -12,20 +12,6 @@ static eg_tensor *tie(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_tensor *a
     eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL);
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, zero));
 }
-/* The cotangents of a and b in a^b, as in the rule of pow in ops/binary.c: at a = 0, da is 0 for b
- * = 0, and db is 0 for b > 0. */
-static eg_tensor *power_base(eg_tensor *a, eg_tensor *b, eg_tensor *g)
-{
-    eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL), *one = eg_shift(zero, 1);
-    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_eq(b, zero));
-    return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(flat, one, eg_shift(b, -1)))));
-}
-static eg_tensor *power_exponent(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g)
-{
-    eg_tensor *zero = eg_full_n(g->cx, eg_type(g), 0, 0, NULL), *one = eg_shift(zero, 1);
-    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_gt(b, zero));
-    return eg_mul(g, eg_mul(y, eg_log(eg_where(flat, one, a))));
-}
 
 /* -- the value -------------------------------------------------------------------------------- */
 /* Sets the sizes of node k as a tensor: those of the letters; 1 if the value does not depend on the

@@ -203,6 +203,7 @@ static void bert_options(const eg__config *c, eg_pretrained *o)
     m->types = eg__config_size(c, "type_vocab_size", 2);
     m->eps = pretrained_eps(c, "layer_norm_eps", 1e-12);
     m->activation = activation_of(c, "hidden_act", "gelu");
+    m->tied = eg__config_flag(c, c->all, "tie_word_embeddings", true);
     m->post_norm = m->embedding_norm = m->no_logits = true;
     if (strcmp(eg__config_word(c, c->all, "position_embedding_type", "absolute"), "absolute"))
         eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(c->all, "position_embedding_type"),
@@ -285,6 +286,22 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
     return NULL;
 }
 
+/* True unless the list has a part of BERT's predictions whose logits would be x Eᵀ + b, although
+ * config.json says that they have a matrix of their own; then records an error. */
+static bool bert_predicts(eg_params *p, const eg_pretrained *o, const char *folder)
+{
+    static const char *const parts[] = { "prediction.dense.W", "prediction.b" };
+    if (o->model.tied || strcmp(o->family, "bert") || eg_params_find(p, "prediction.W"))
+        return true;
+    for (int k = 0; k < 2; k++)
+        if (eg_params_find(p, parts[k]))
+            return eg_fail_as(eg_params_context(p), EG_ERROR_NOTATION,
+                              "%s/config.json: \"tie_word_embeddings\" is false, so that \"%s\" "
+                              "needs a parameter \"prediction.W\" (v m) beside it",
+                              folder, parts[k]),
+                   false;
+    return true;
+}
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -300,7 +317,8 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
         net = eg_transformer_new_with(&o->model);
         eg__nn_zero_init(p, was);
     }
-    if (net && eg_params_load_as(p, path, "", o->names)) net = NULL;
+    if (net && (!bert_predicts(p, o, folder) || eg_params_load_as(p, path, "", o->names)))
+        net = NULL;
     eg_pop(cx, m);
     return net;
 }

@@ -124,11 +124,13 @@ static const eg_alias llama[] = {
     TORCH_LINEAR("*.ffn.down.", "model.?layers.*.mlp.down_proj."),
     TORCH_NORM("norm.", "model.?norm."),
     TORCH_LINEAR("logits.", "lm_head."),
-    NOBODYS("model.?layers.*.self_attn.rotary_emb.inv_freq"), TIED_HEAD,
+    NOBODYS("model.?layers.*.self_attn.rotary_emb.inv_freq"),
+    NOBODYS("model.?rotary_emb.inv_freq"), TIED_HEAD,
     END
 };
 /* A user may put heads on top of BERT. Their parameters are read under these names: a linear layer
- * "pooler" or "classifier", a "prediction.dense" and a norm "prediction.norm". */
+ * "pooler" or "classifier", a "prediction.dense" and a norm "prediction.norm", and, if the logits
+ * are not tied to the embedding, a "prediction.W" (v m). */
 static const eg_alias bert[] = {
     { "tokens.E", "bert.?embeddings.word_embeddings.weight", "v m", 0, 0 },
     { "types.E", "bert.?embeddings.token_type_embeddings.weight", "v m", 0, 0 },
@@ -144,8 +146,11 @@ static const eg_alias bert[] = {
     TORCH_LINEAR("classifier.", "classifier."),
     TORCH_LINEAR("prediction.dense.", "cls.predictions.transform.dense."),
     BERT_NORM("prediction.norm.", "cls.predictions.transform.LayerNorm."),
+    { "prediction.W", "cls.predictions.decoder.weight", "v m", 0, 0 },
     { "prediction.b", "cls.predictions.bias", "v", 0, 0 },
-    NOBODYS("bert.?embeddings.position_ids"), NOBODYS_PAIR("bert.?pooler.dense."),
+    { "prediction.b", "cls.predictions.decoder.bias", "v", 0, 0 },
+    NOBODYS("bert.?embeddings.position_ids"), NOBODYS("bert.?embeddings.token_type_ids"),
+    NOBODYS_PAIR("bert.?pooler.dense."),
     NOBODYS_PAIR("classifier."), NOBODYS_PAIR("qa_outputs."), NOBODYS_PAIR("cls.seq_relationship."),
     NOBODYS_PAIR("cls.predictions.transform.dense."),
     NOBODYS_PAIR("cls.predictions.transform.LayerNorm."),

@@ -1,6 +1,7 @@
 /* expression_loops.c: the inner loops of expressions: macros that generate a loop from a formula
  * for one element, the tables of loops for both widths, and the loops over indices. */
 #include "notation/expression_loops.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -88,23 +89,27 @@ BINARY(condition_or, uint8_t, uint8_t, a | b)
 #define F(name)    name##f
 #define NAME(name) narrow_##name
 #define WIDE       0
+#define MOST       FLT_MAX
 #include "notation/expression_loops_of.h"
 #undef T
 #undef W
 #undef F
 #undef NAME
 #undef WIDE
+#undef MOST
 #define T          double
 #define W          int64_t
 #define F(name)    name
 #define NAME(name) wide_##name
 #define WIDE       1
+#define MOST       DBL_MAX
 #include "notation/expression_loops_of.h"
 #undef T
 #undef W
 #undef F
 #undef NAME
 #undef WIDE
+#undef MOST
 
 const eg_loops *const eg__loops[2] = { &narrow_loops, &wide_loops };
 

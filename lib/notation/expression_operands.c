@@ -31,9 +31,13 @@ bool eg__expression_enter(eg_parser *p, int at)
     eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
     return false;
 }
-/* Parses values separated by commas, from the opening bracket to `close`. Returns how many; −1
- * after an error. */
-static int value_list(eg_parser *p, char close, int most, int *in)
+/* A part of the text. A node that stands in several positions knows only the first of them. */
+typedef struct stretch_of_text {
+    int at, length;
+} stretch_of_text;
+/* Parses values that commas separate, from the opening bracket to `close`, and sets where[] (if not
+ * NULL) to their positions. Returns how many; −1 after an error. */
+static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_text *where)
 {
     const int open = p->at++;
     int n = 0;
@@ -41,11 +45,15 @@ static int value_list(eg_parser *p, char close, int most, int *in)
     eg__expression_blanks(p);
     if (p->text[p->at] == close) return p->at++, p->nesting--, 0;
     for (;;) {
+        eg__expression_blanks(p);
         const int at = p->at, k = eg__parse_choice(p);
+        int end = p->at;
         if (k < 0) return -1;
+        while (p->text[end - 1] == ' ') end--;
         if (n == most)
             return eg__expression_refuse(p, at, 1, NULL, "one bracket has more than %d values",
                                          most);
+        if (where) where[n] = (stretch_of_text){ at, end - at };
         in[n++] = k;
         eg__expression_blanks(p);
         const char c = p->text[p->at];
@@ -58,8 +66,9 @@ static int value_list(eg_parser *p, char close, int most, int *in)
 /* Parses and checks the arguments of function f, whose name is at byte `at`, and adds the call. */
 static int call_function(eg_parser *p, const eg_function_entry *f, int at, int length)
 {
+    stretch_of_text where[EG_RANK_MAX];
     int in[EG_RANK_MAX];
-    const int n = value_list(p, ')', EG_RANK_MAX, in);
+    const int n = value_list(p, ')', EG_RANK_MAX, in, where);
     if (n < 0) return -1;
     if (n != f->arity)
         return eg__expression_refuse(p, at, p->at - at, NULL,
@@ -67,7 +76,7 @@ static int call_function(eg_parser *p, const eg_function_entry *f, int at, int l
                                      f->arity == 1 ? "" : "s", n, n == 1 ? "was" : "were");
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) == EG_IS_CONDITION)
-            return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
+            return eg__expression_refuse(p, where[k].at, where[k].length, NULL,
                                          "%s takes numbers, and this is a condition", f->name);
     if (p->s->predicate && !f->integer)
         return eg__expression_refuse(p, at, length, NULL,
@@ -86,6 +95,7 @@ static int call_function(eg_parser *p, const eg_function_entry *f, int at, int l
 static int read_tensor(eg_parser *p, int tensor, int at)
 {
     const eg_readable *x = &p->s->readable[tensor];
+    stretch_of_text where[EG_RANK_MAX];
     int in[EG_RANK_MAX], n = 0;
     const int length = p->at - at;
     eg__expression_blanks(p);
@@ -103,15 +113,15 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
         return eg__node_read(p, tensor, at, n, in, true);
     }
-    if ((n = value_list(p, ']', EG_RANK_MAX, in)) < 0) return -1;
+    if ((n = value_list(p, ']', EG_RANK_MAX, in, where)) < 0) return -1;
     if (n != x->rank)
         return eg__expression_refuse(
             p, at, p->at - at, NULL, "'%s' has %d ax%s, but its brackets have %d %s", x->name,
             x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index" : "indices");
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
-            return eg__expression_refuse(p, p->node[in[k]].at, p->node[in[k]].length, NULL,
-                                         "an index is an integer, but this is a %s",
+            return eg__expression_refuse(p, where[k].at, where[k].length, NULL,
+                                         "an index is a whole number, and this is a %s",
                                          eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
                                                                                 : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
@@ -124,7 +134,7 @@ static int tensor_placed(eg_parser *p, int at, int length)
     int in[EG_RANK_MAX];
     if (!note_place(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
-    const int n = value_list(p, ']', EG_RANK_MAX, in);
+    const int n = value_list(p, ']', EG_RANK_MAX, in, NULL);
     if (n < 0) return -1;
     eg_node read = { .code = EG_X_READ,
                      .kind = EG_IS_INTEGER,

@@ -41,6 +41,8 @@ static int arithmetic(eg_parser *p, bool high)
         p->at++;
         if (eg__node_kind(p, k) == EG_IS_CONDITION)
             return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
+        eg__expression_blanks(p);
+        const bool digits = p->text[p->at] >= '0' && p->text[p->at] <= '9';
         const int other = high ? signs(p) : arithmetic(p, true);
         if (other < 0) return other;
         if (eg__node_kind(p, other) == EG_IS_CONDITION)
@@ -48,7 +50,8 @@ static int arithmetic(eg_parser *p, bool high)
         const eg_node *a = &p->node[k], *b = &p->node[other];
         if (b->code == EG_X_INTEGER && a->kind == EG_IS_INTEGER) {
             int64_t v;
-            if (b->integer == 0 && (code == EG_X_DIV || code == EG_X_MOD))
+            /* a constant like (1 - 1) may have the value of a letter in it (eg_formula_replace) */
+            if (b->integer == 0 && digits && (code == EG_X_DIV || code == EG_X_MOD))
                 return eg__expression_refuse(p, at, p->at - at, NULL, "division by zero");
             if (a->code == EG_X_INTEGER &&
                 (code == EG_X_ADD ? __builtin_add_overflow(a->integer, b->integer, &v)

@@ -222,8 +222,8 @@ bool eg_formula_equals(const eg_formula *f, const eg_formula *g)
     }
 }
 
-/* Returns the text as an operand: unchanged if it is one word, else in parentheses. NULL after an
- * error: it is not a number. */
+/* Returns the text as an operand: as it is if it is one word, else in parentheses, and so is 0,
+ * since a letter may be a divisor and have the value 0. NULL after an error: it is not a number. */
 static const char *formula_operand(const eg_formula *f, const char *text)
 {
     const eg_formula *number = formula_again(f, text, false);
@@ -232,9 +232,8 @@ static const char *formula_operand(const eg_formula *f, const char *text)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
                          "a number is needed, but this is a condition"),
                NULL;
-    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to])
-        return text;
-    if (!text[strspn(text, "0123456789")]) return text;
+    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to]) return text;
+    if (text[strspn(text, "0")] && !text[strspn(text, "0123456789")]) return text;
     char *out = eg__alloc(f->cx, strlen(text) + 3);
     if (out) sprintf(out, "(%s)", text);
     return out;

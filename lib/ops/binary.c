@@ -3,6 +3,7 @@
  * recorded view (eg_expand_n), whose gradient is a sum; the operations here get operands of equal
  * shapes. */
 #include "ops/gauss.h"
+#include <float.h>
 
 /* Records that the operands do not broadcast, with the first two operands that differ on axis
  * number `axis` from the right. Returns poison. */
@@ -145,17 +146,22 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
 /* clang-format on */
 #include "ops/binary_rows.h"
 
-/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. At a = 0, da is 0 for b = 0 (instead of 0 · ∞),
- * and db is 0 for b > 0. */
+/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. Where b = 0 and 1/a is ∞, da is 0 (instead of
+ * 0 · ∞); where a = 0 and b > 0, db is 0. */
 static eg_tensor *pow_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    eg_tensor *a = y->in[0], *b = y->in[1], *one = eg_full_n(y->cx, y->dtype, 1, 0, NULL),
-              *at_zero = eg_eq(a, eg__zero_like(a));
-    if (i == 0)
-        return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(eg_and(at_zero, eg_eq(b, eg__zero_like(b))),
-                                                      one, eg_shift(b, -1)))));
-    return eg_mul(g,
-                  eg_mul(y, eg_log(eg_where(eg_and(at_zero, eg_gt(b, eg__zero_like(b))), one, a))));
+    return eg__pow_slope(y->in[0], y->in[1], y, g, i);
+}
+eg_tensor *eg__pow_slope(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *zero = eg__zero_like(a), *one = eg_full_n(a->cx, (eg_dtype)a->dtype, 1, 0, NULL);
+    const double most = a->dtype == EG_F32 ? (double)FLT_MAX : DBL_MAX;
+    if (i == 0) {
+        eg_tensor *flat = eg_and(eg_le(eg_scale(eg_abs(a), most), one), eg_eq(b, zero));
+        return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(flat, one, eg_shift(b, -1)))));
+    }
+    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_gt(b, zero));
+    return eg_mul(g, eg_mul(y, eg_log(eg_where(flat, one, a))));
 }
 static eg_tensor *pow_call(eg_tensor *const *x) { return eg_pow(x[0], x[1]); }
 static eg_tensor *pow_negative_call(eg_tensor *const *x) { return eg_pow(x[0], eg_neg(x[1])); }

@@ -39,7 +39,9 @@ eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index); /* index.c: x[…, index[…, l]] */
 /* softmax.c: y (g − Σ g y) */
 eg_tensor *eg__softmax_slope(eg_tensor *y, eg_tensor *g, int inner);
-/* Returns 0 as a scalar tensor of x's dtype. */
+/* binary.c: the cotangent of a (i = 0) or b (i = 1) in y = a^b */
+eg_tensor *eg__pow_slope(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g, int i);
+/* 0 as a number of x's dtype. */
 static inline eg_tensor *eg__zero_like(const eg_tensor *x)
 {
     return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
