@@ -1031,7 +1031,7 @@ static const struct {
     { "s[i, 0.5]", "an index is a whole number, and this is a float\n  s[i, 0.5]\n       ^^^" },
     { "r[0] + s[i, r[0] ]", /* r[0] is one node, and the index is its second place */
       "an index is a whole number, and this is a float\n  r[0] + s[i, r[0] ]\n              ^^^^" },
-    { "1e999 * s", "the number is no finite float" },
+    { "1e999 * s", "the number is too large for a float" },
     { "(s", "'(' is not closed" },
     { "s[i, j", "'[' is not closed" },
     { "s]", "']' closes nothing" },

@@ -3,7 +3,7 @@
  * rows are near each other; else a strip of it is transposed or copied first. Products that are
  * large in m, n and k are faster packed (gemm.c). An element is summed over k in the same order and
  * in the same blocks as there, which gives the same bits. */
-#include "contraction/gemm.h"
+#include "contraction/prefetch.h"
 #include <string.h>
 
 /* TILE_MOST, ALONE_MOST: the most columns of a tile of several vectors, and of one vector. SHORT: a

@@ -52,7 +52,7 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int
 TARGET EG_INLINE void NAME(copy)(const int V, int64_t lanes, int64_t k, const REAL *a, int64_t ak,
                                  REAL *to)
 {
-    enum { IN_LINE = LINE / sizeof(REAL) };
+    enum { IN_LINE = EG_LINE / sizeof(REAL) };
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     const bool whole = lanes == V * LANES;
     for (int64_t p = 0; p < k; p++, a += ak, to += V * LANES) {

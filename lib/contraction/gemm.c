@@ -10,7 +10,7 @@
  *
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
-#include "contraction/gemm.h"
+#include "contraction/prefetch.h"
 #include <string.h>
 
 #define IRREGULAR INT64_MIN

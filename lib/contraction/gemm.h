@@ -104,58 +104,6 @@ static inline bool eg__widens(eg_dtype dtype, const eg_dtype of[2])
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, double alpha, bool add);
 
-/* Prefetches what finish->run() will need for `rows` rows of `bytes` bytes, `step` bytes apart, the
- * first at c. */
-static inline void eg__finish_ask(const eg_finish *finish, const void *c, int64_t bytes,
-                                  int64_t rows, int64_t step)
-{
-    enum { LINE = 64 };
-    for (int x = 0; x < 2; x++) {
-        const char *at = (const char *)((uintptr_t)c + (uintptr_t)finish->beside[x]);
-        if (finish->beside[x])
-            for (int64_t r = 0; r < rows; r++, at += step)
-                for (int64_t i = 0; i < bytes; i += LINE) __builtin_prefetch(at + i, 1, 3);
-    }
-}
-
-/* The cache lines of a matrix that is read later, which are prefetched while something else is
- * computed: the processor prefetches along rows, but not from one matrix to the next. */
-typedef struct eg_ahead {
-    const char *row;
-    int64_t rows, step, bytes, line, at;
-} eg_ahead;
-/* Of x->size by y->size elements of w bytes, sx and sy elements apart, from `from` on. */
-static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx,
-                                    const eg_axis *y, int64_t sy)
-{
-    enum { LINE = 64 };
-    if (eg__abs64(sx) > eg__abs64(sy)) return eg__ahead_of(from, w, y, sy, x, sx);
-    if (sx < 0) from += w * sx * (x->size - 1);
-    sx = w * eg__abs64(sx);
-    if (w * sy == sx * x->size) return (eg_ahead){ from, 1, 0, sx * x->size * y->size, LINE, 0 };
-    return (eg_ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > LINE ? sx : LINE, 0 };
-}
-static inline int64_t eg__ahead_lines(const eg_ahead *x)
-{
-    return x->rows ? x->rows * ((x->bytes + x->line - 1) / x->line) : 0;
-}
-/* Prefetches the next lines of x. */
-static inline void eg__ahead_ask(eg_ahead *x, int64_t lines)
-{
-    while (lines > 0 && x->rows > 0) {
-        const int64_t n = eg__min64(lines, (x->bytes - x->at + x->line - 1) / x->line),
-                      line = x->line;
-        const char *from = x->row + x->at;
-        for (int64_t i = 0; i < n; i++) __builtin_prefetch(from + i * line, 0, 3);
-        lines -= n;
-        x->at += n * line;
-        if (x->at < x->bytes) break;
-        x->at = 0;
-        x->row += x->step;
-        x->rows--;
-    }
-}
-
 /* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
 enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };
 typedef union eg_place { /* offsets in elements */

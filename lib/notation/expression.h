@@ -168,9 +168,9 @@ typedef struct eg_expression_source {
      * number to *occurrences. The result then describes the text and cannot be evaluated. */
     eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
     int *occurrences;
-    /* Only with `occurrences`: other names are accepted too: any_tensor, before brackets, as a tensor
-     * of integers or bools; any_letter, elsewhere, as an index (if there are no letters; it becomes
-     * letter 0); any_kind: a predicate may result in a number. */
+    /* Only with `occurrences`: other names are accepted too: any_tensor, before brackets, as a
+     * tensor of integers or bools; any_letter, elsewhere, as an index (if there are no letters; it
+     * becomes letter 0); any_kind: a predicate may result in a number. */
     bool any_tensor, any_letter, any_kind;
 } eg_expression_source;
 

@@ -232,7 +232,8 @@ static const char *formula_operand(const eg_formula *f, const char *text)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
                          "a number is needed, but this is a condition"),
                NULL;
-    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to]) return text;
+    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to])
+        return text;
     if (text[strspn(text, "0")] && !text[strspn(text, "0123456789")]) return text;
     char *out = eg__alloc(f->cx, strlen(text) + 3);
     if (out) sprintf(out, "(%s)", text);

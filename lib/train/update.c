@@ -34,11 +34,11 @@ typedef int64_t whole_f64 __attribute__((vector_size(8 * sizeof(double))));
 
 #define GRADIENT     (CLIPPED(g[k], limit) * coef + l2 * x[k])
 
-#define REAL              float
-#define ROOT              sqrtf
-#define NAME(x)           x##_f32
-#define WHOLE             int32_t
-#define MAGNITUDE         INT32_MAX
+#define REAL         float
+#define ROOT         sqrtf
+#define NAME(x)      x##_f32
+#define WHOLE        int32_t
+#define MAGNITUDE    INT32_MAX
 #include "update_of.h"
 
 #define REAL      double
