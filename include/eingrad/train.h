@@ -23,8 +23,8 @@ extern "C" {
  * exponential  gamma^k;  ExponentialLR
  * wsd          1 up to steps − decay_steps, then last + (1 − last)(1 − t), where t goes from 0
  *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t. Hu et al. 2024; Hägele et al. 2024
- * Linear, cosine and wsd stay at `last` past the end. Optimisers refuse a member that the decay
- * does not read. */
+ * Linear, cosine and wsd stay at `last` past the end. Optimisers refuse a member, other than steps,
+ * that the decay does not read. */
 typedef enum eg_decay {
     EG_CONSTANT,
     EG_LINEAR,
@@ -264,10 +264,10 @@ typedef struct eg_trainer_args {
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
     int64_t steps;         /* the task's; pairs 3000, a text 1500 */
     int64_t batch;         /* sequences in a step: 64; of a text 32 */
-    int64_t block;         /* sequences in a block (eg_step_over), at most the batch; a thread has
-                            * memory for one block, and bits depend on this number. 0: chosen from
-                            * the sizes of model and batch, so that few bytes are moved between
-                            * memory and a cache of 1 MB; at most a quarter of the batch */
+    int64_t block;         /* sequences in a block (eg_step_over); a thread has memory for one
+                            * block, and bits depend on this number. More than the batch: one block.
+                            * 0: chosen from the sizes of model and batch, so that few bytes are
+                            * moved between memory and a cache of 1 MB; at most batch/4 */
     int64_t leaves;        /* of a step (eg_step_over): 16 */
     double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
     const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop" or "adagrad": adam */

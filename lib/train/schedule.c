@@ -105,8 +105,8 @@ double eg_schedule_factor(const eg_schedule *s, int64_t step)
     return decays[s->decay].factor(s, (double)step - (double)s->warmup);
 }
 
-/* Returns the first member that is given and that the decays of *reads read; NULL if there is none
- * behind those of `after`. */
+/* Returns the name of the first given member whose bit is above `after`, and sets *reads to that
+ * bit; NULL if there is none. */
 static const char *schedule_given(const eg_schedule *s, int after, int *reads)
 {
     const struct {
@@ -134,11 +134,12 @@ bool eg__schedule_is_default(const eg_schedule *s)
     int reads;
     return !s->decay && !s->warmup && !schedule_given(s, 0, &reads);
 }
-/* True if a member is given that belongs to other decays; then also records an error. */
+/* True if a member is given that belongs to other decays; then also records an error. `steps` may
+ * always be given: it is the length of the run. */
 static bool schedule_foreign(eg_ctx *cx, const char *who, const eg_schedule *s)
 {
     const char *name;
-    int reads = 0;
+    int reads = READS_STEPS;
     while ((name = schedule_given(s, reads, &reads)) && (decays[s->decay].reads & reads)) {
     }
     if (!name) return false;

@@ -107,11 +107,6 @@ static bool trainer_in_range(const eg_trainer_args *o)
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s %s, not %lld", sizes[k].name, what,
                        (long long)sizes[k].value);
         }
-    if (o->batch > 0 && o->block > o->batch)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "trainer: block %lld is more than the %lld sequence%s of a "
-                   "batch",
-                   (long long)o->block, (long long)o->batch, o->batch == 1 ? "" : "s");
     for (size_t k = 0; k < sizeof shares / sizeof *shares; k++)
         if (!(shares[k].value >= 0 && shares[k].value < shares[k].below))
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s must be %s, not %g", shares[k].name,
@@ -494,7 +489,7 @@ int eg_trainer_evaluate(eg_trainer *t, eg_score *out)
                                         .logits = trainer_logits,
                                         .network = t,
                                         .batch = t->o.batch,
-                                        .block = t->o.block,
+                                        .block = t->o.block < t->o.batch ? t->o.block : t->o.batch,
                                         .serial = t->network->serial,
                                         .ranks = t->ranks,
                                         .who = "trainer_evaluate" },
