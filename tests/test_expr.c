@@ -1028,9 +1028,9 @@ static const struct {
     { "s s", "a name where an operator is expected" },
     { "r", "'r' has 1 axis, but without brackets it is read at all 2 letters" },
     { "exp(i < j)", "exp takes numbers, and this is a condition\n  exp(i < j)\n      ^^^^^" },
-    { "s[i, 0.5]", "an index is a whole number, and this is a float\n  s[i, 0.5]\n       ^^^" },
-    { "r[0] + s[i, r[0] ]", /* r[0] is one node, and the index is its second place */
-      "an index is a whole number, and this is a float\n  r[0] + s[i, r[0] ]\n              ^^^^" },
+    { "s[i, 0.5]", "an index is an integer, but this is a float\n  s[i, 0.5]\n       ^^^" },
+    { "r[0] + s[i, r[0] ]", /* r[0] is one node, and the index is its second occurrence */
+      "an index is an integer, but this is a float\n  r[0] + s[i, r[0] ]\n              ^^^^" },
     { "1e999 * s", "the number is too large for a float" },
     { "(s", "'(' is not closed" },
     { "s[i, j", "'[' is not closed" },

@@ -115,11 +115,11 @@ int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
     const char *error = eg_error(cx);
     if (!error) return say_error(cx, NULL);
     bool moved = !corpus && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
-    /* the names are the file's, not options that were given */
+    /* the names are those in the file, not options that were given */
     char text[1200];
     snprintf(text, sizeof text, "%s", error);
     reworded(text, sizeof text);
-    return say("%s%s", text, moved ? "; --text FILE says where the text lies now" : "");
+    return say("%s%s", text, moved ? "; --text FILE gives the new path of the text" : "");
 }
 
 bool is_picture(const char *path)

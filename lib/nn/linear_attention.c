@@ -438,7 +438,7 @@ static bool linear_masks(eg_ctx *cx, const eg_linear_attention_args *o, const te
     else if (o->chunk < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .chunk is %lld", (long long)o->chunk);
     else if (o->offset > INT64_MAX / 2)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: the offset is %lld",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: the offset %lld is too large",
                    (long long)o->offset);
     else if (!isfinite(o->scale))
         eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .scale is %g", o->scale);

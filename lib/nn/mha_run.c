@@ -237,7 +237,7 @@ static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
     eg_ctx *cx = eg_context(a->query);
     if (!eg__nn_before(cx, "", a->offset)) return false;
     if (a->offset > INT64_MAX / 2)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset is %lld", (long long)a->offset);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "the offset %lld is too large", (long long)a->offset);
     else if (!(a->fill <= 0 && isfinite(a->fill)))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    ".fill is %g; it must be finite and negative, or 0 for -inf", a->fill);

@@ -121,7 +121,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
             return eg__expression_refuse(p, where[k].at, where[k].length, NULL,
-                                         "an index is a whole number, and this is a %s",
+                                         "an index is an integer, but this is a %s",
                                          eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
                                                                                 : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
