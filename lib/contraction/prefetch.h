@@ -33,7 +33,8 @@ static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *
     if (sx < 0) from += w * sx * (x->size - 1);
     sx = w * eg__abs64(sx);
     if (w * sy == sx * x->size) return (eg_ahead){ from, 1, 0, sx * x->size * y->size, EG_LINE, 0 };
-    return (eg_ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > EG_LINE ? sx : EG_LINE, 0 };
+    return (
+        eg_ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > EG_LINE ? sx : EG_LINE, 0 };
 }
 static inline int64_t eg__ahead_lines(const eg_ahead *x)
 {
