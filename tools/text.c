@@ -62,7 +62,7 @@ static void reworded(char *out, size_t room)
         { "; load it with .network, the row that it was trained with",
           "; a program in C that has the network loads it, by eg_trainer_load" },
         { "EG_STEPS needs", "--schedule steps needs" },
-        { "; say which with .offset_letter", "" }, /* for commands without this option */
+        { "; name one by .offset_letter", "" }, /* for commands without this option */
         { "\n  give the tensor in .with", "" },
     };
     for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {

@@ -1,9 +1,8 @@
 /* Induction heads and their phase change (Olsson et al. 2022). Each sequence is a piece of random
  * symbols of random length, repeated to the end: from its second round on, the next symbol can be
  * predicted, and only from the context. Two layers of attention learn this abruptly, when a head of
- * the second layer begins to attend to the position after the last occurrence of the present symbol
- * (measured by the prefix matching score). One layer cannot form such a head, and does not learn
- * it. */
+ * the second layer begins to attend to the position after the last occurrence of this symbol (its
+ * prefix matching score). One layer cannot form such a head, and does not learn it. */
 #include "reproduce.h"
 
 enum {

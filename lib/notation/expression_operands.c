@@ -120,10 +120,9 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index" : "indices");
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
-            return eg__expression_refuse(p, where[k].at, where[k].length, NULL,
-                                         "an index is an integer, but this is a %s",
-                                         eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float"
-                                                                                : "condition");
+            return eg__expression_refuse(
+                p, where[k].at, where[k].length, NULL, "an index is an integer, but this is a %s",
+                eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float" : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
 }
 /* Parses the indices in brackets of a tensor of which only the name is known. */
