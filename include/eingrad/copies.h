@@ -14,9 +14,9 @@
  * (eg_copies_stack gives a tensor without copies that has all of them), and checking its gradient.
  *
  *     const eg_copies *s = eg_copies_open(owner, 32, NULL);
- *     eg_tensor *W = eg_copies_unstack(s, W32);               (32, i, o): 32 matrices (i, o)
- *     eg_tensor *y = eg_einsum("bi,io->bo", x, W);       32 products; eg_copies_stack(y): (32, b,
- * o)
+ *     eg_tensor *W = eg_copies_unstack(s, W32);       W32 (32, i, o): 32 matrices (i, o)
+ *     eg_tensor *y = eg_einsum("bi,io->bo", x, W);    32 products (b, o)
+ *     eg_tensor *all = eg_copies_stack(y);            (32, b, o)
  */
 #ifndef EINGRAD_COPIES_H
 #define EINGRAD_COPIES_H

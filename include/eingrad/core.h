@@ -346,7 +346,7 @@ EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
 EG_API double eg_item(eg_tensor *);
 EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus
-#define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise     */
+#define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise */
 #endif
 EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
 /* what eg_print writes, into out, cut to `capacity` bytes, the 0 included; the whole length */
@@ -415,7 +415,7 @@ EG_API int eg_unbind_axis(eg_tensor *x, int axis, int count, eg_tensor **parts);
 EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
 /* drops an axis of size 1; by letters eg_rearrange("b 1 d -> b d", x) */
 EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis);
-/* a new axis of size 1 at this place of the result; by letters eg_rearrange("b d -> b 1 d", x) */
+/* a new axis of size 1, number `axis` of the result; by letters eg_rearrange("b d -> b 1 d", x) */
 EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
 /* y[…,k] = x[k, k+offset], new axis last; by letters, of offset 0, eg_einsum("b k k -> b k", x) */
 EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);

@@ -1,7 +1,7 @@
 /* eingrad/decode.h: decoding with any model that returns logits: greedy, sampling, or beam search.
  *
- *     eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n, .max_new_tokens =
- * 40, .end = EG_STOP, .beam = 4);
+ *     const eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n,
+ *                                     .max_new_tokens = 40, .end = EG_STOP, .beam = 4);
  *
  * The step function `next` gets the sequences so far and returns the logits of what follows
  * each. */
@@ -26,8 +26,8 @@ typedef eg_tensor *eg_next(void *user, const eg_prefixes *);
 /* p = softmax(logits) over the tokens from `min_token` on, and the end.
  * greedy  the largest logit, the first of equals
  * draws   q ∝ p^(1/temperature), of it the top_k largest, of those the fewest that have top_p
- *         together; token k from u in [0, 1), a hash of (seed, place): the same seed gives the same
- *         sequence.  Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p)
+ *         together; the token is chosen by u in [0, 1), a hash of (seed, position), so that the
+ *         same seed gives the same sequence.  Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p)
  * beam    the `beam` prefixes of largest Σ ln p; ended ones are ranked by Σ ln p / n^length_power,
  *         n their tokens with the end; a prefix is dropped once it cannot overtake the ended ones.
  *         With beam ≥ v^max_new_tokens the search is exhaustive.  Wu et al. 2016, §7 */

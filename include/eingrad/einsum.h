@@ -52,8 +52,8 @@ EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t room);
 
-/* -- explanations: what an einsum would do, in numbers and words Nothing is computed or printed.
- * The results live in the open scope; NULL after an error. */
+/* -- explanations: what an einsum would do, in numbers and words
+ * Nothing is computed or printed. The results live in the open scope; NULL after an error. */
 typedef enum eg_role {           /* of an index */
                        EG_BATCH, /* in every operand and in the result */
                        EG_FREE,  /* in the result, not in every operand */

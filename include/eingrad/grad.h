@@ -186,8 +186,7 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
-/* -- captured steps
- * ----------------------------------------------------------------------------- */
+/* -- captured steps --------------------------------------------------------------------------- */
 /* A step with fixed shapes. It reads tensors that existed before it, and may write to them. It sets
  * out[k], for each output, to a tensor that will be read after a run: one that the step made, or
  * one that existed before. Returns 0, or another number after an error. */
@@ -317,8 +316,8 @@ EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; N
  * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
  * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
  * covered if a gradient of 0 would have been found wrong. The check is repeated at a point where
- * all inputs are changed, and for entries that are not covered with their input scaled by 0.1 and
- * 0.01 and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
+ * all inputs are changed, and for entries that are not covered with their input scaled by 0.3, 0.1
+ * and 0.01 and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
  * analytic and numeric values agree there, WRONG if not. The contracts of custom operations are
  * tested (docs/gradcheck.md). At the end f is called once in f32. */
 typedef enum eg_verdict {

@@ -11,8 +11,9 @@
 extern "C" {
 #endif
 
-/* -- measures of one head Means over batches and rows of weights a. Rows of zeros (without an
- * allowed key) are counted, but are not part of a mean. */
+/* -- measures of one head
+ * Means over batches and rows of weights a. Rows of zeros (without an allowed key) are counted, but
+ * are not part of a mean. */
 typedef struct eg_head {
     int64_t rows, empty;   /* rows with an allowed key; rows without one */
     double entropy;        /* −Σ a ln a, in nats */

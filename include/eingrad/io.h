@@ -98,12 +98,12 @@ EG_API int eg_npz_save_with(const eg_npz_save_args *);
 
 /* -- safetensors: named arrays and strings
  * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32 (.as_stored: F16
- * BF16 I8 U8 as they are); other types are
- * refused by name. Refused too: a header over 100 MB or over the file, an entry over 64 KB, a
- * duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
- * Blanks before the header's '{' and other members of an entry than dtype, shape and data_offsets
- * are passed over if they are JSON of at most 128 levels. Writes wide types before narrow ones
- * (each array is then aligned), else in the order given: equal input gives equal bytes. */
+ * BF16 I8 U8 as they are); other types are refused by name. Refused too: a header over 100 MB or
+ * longer than the file, an entry over 64 KB, a duplicate key, offsets out of bounds, holes,
+ * overlaps, sizes that disagree with dtype and shape. Blanks before the header's '{' are skipped,
+ * and so are members of an entry other than dtype, shape and data_offsets, if they are JSON of at
+ * most 128 levels. Writes wide types before narrow ones (each array is then aligned), else in the
+ * order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
 /* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names: PATH
  * is the file, or an index (its name ends in .json: { "weight_map": { tensor: file in the same

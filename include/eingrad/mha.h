@@ -14,7 +14,7 @@ extern "C" {
  * with room for `capacity` positions. A cache has no gradients, so a run with one is refused while
  * the context records (see eg_nograd). More positions than `capacity` are refused. */
 typedef struct eg_cache eg_cache;
-/* Lives as long as the owner; NULL after an error. Refused: a room below 1. */
+/* Lives as long as the owner; NULL after an error. Refused: a capacity below 1. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t capacity);
 EG_API int64_t eg_cache_length(const eg_cache *);   /* positions in slot 0 */
 EG_API int64_t eg_cache_capacity(const eg_cache *); /* the largest number of positions */
@@ -227,8 +227,8 @@ typedef struct eg_mha_args {
 } eg_mha_args;
 /* Sequences that eg_pack laid one after the other. A packed operand is (1 p m). */
 typedef struct eg_packed {
-    eg_tensor
-        *lengths; /* (b) i32 or i64, whose sum is at most p; NULL: the operand is not packed */
+    /* (b) i32 or i64, whose sum is at most p; NULL: the operand is not packed */
+    eg_tensor *lengths;
     int64_t max_length; /* l ≥ each of them */
 } eg_packed;
 typedef struct eg_mha_run_args {

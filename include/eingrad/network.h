@@ -99,8 +99,8 @@ EG_API const eg_batch *eg_batches_test(eg_batches *, int64_t number);
 /* Logits (b l v) of a batch, in that context; the network is only read. */
 typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
 /* The score of logits on one batch: how much greedy decoding would get right (an answer is exactly
- * right if and only if each place is right given the right tokens before it). Its loss is the sum
- * of −ln p, not the mean. 0, or −1 after an error. */
+ * right if and only if each position is right given the right tokens before it). Its loss is the
+ * sum of −ln p, not the mean. 0, or −1 after an error. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
 /* The score on all test batches; its loss is the mean over tokens. Several threads call logits at
  * the same time, each for a block of up to 8 rows of a batch and in the context of that block; the
@@ -120,10 +120,10 @@ EG_API int eg_opt_save(eg_opt *, const char *path);
  * another optimiser; counts, a learning rate or moments that no run has. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
-/* -- a custom network: eg_trainer_new(data, .network = &row, .user = &mine) The trainer gives it
- * data, batches in blocks on all threads, evaluations, alarms, checkpoints, resuming with the same
- * bits, and eg_trainer_predict, _generate, _look, _evaluate and _check. The models "encoder",
- * "decoder" and "seq2seq" are such rows. */
+/* -- a custom network: eg_trainer_new(data, .network = &row, .user = &mine)
+ * The trainer gives it data, batches in blocks on all threads, evaluations, alarms, checkpoints,
+ * resuming with the same bits, and eg_trainer_predict, _generate, _attention_weights, _evaluate and
+ * _check. The models "encoder", "decoder" and "seq2seq" are such structs. */
 enum { EG_NETWORK_PARTS = 3 };
 struct eg_network {
     size_t size;          /* sizeof (eg_network); 0: the same */

@@ -21,10 +21,10 @@ typedef struct eg_einsum_args {
     int count;                  /* of operands */
     eg_tensor *const *operands; /* count of them */
     bool broadcast;             /* allow a size of 1 under a letter, as NumPy does */
-    double alpha; /* the factor of the result, alpha Σ …: 1. Of integers: a whole number */
+    double alpha; /* the factor of the result, alpha Σ …: 1. Of integers: an integer */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
-    /* the factor of the old value of out, alpha Σ … + beta out: 0. Of integers: a whole number */
+    /* the factor of the old value of out, alpha Σ … + beta out: 0. Of integers: an integer */
     double beta;
     /* beta times this tensor is added to the result (beta is 1 here if it is not given); of the
      * result's dtype, and of its shape or one that broadcasts to it; NULL: nothing */
@@ -344,7 +344,7 @@ EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
 /* "b i [d]": concatenates along d; the other axes have equal sizes; one term names the axes of all.
- * eg_concat("b i [d]", x1, x2, …) counts them. eg_concat_axis…: the axis by number, −1 the last. */
+ * eg_concat("b i [d]", x1, x2, …) counts them. */
 EG_API eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x);
 /* eg_concat with the axis as a number, −1 the last */
 EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
@@ -409,7 +409,7 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
         __VA_ARGS__                                                                      \
     }
 #define eg_einsum(spec, ...) \
-    eg_einsum_n((spec), EG_XS_(__VA_ARGS__)) /* operands counted and type-checked               */
+    eg_einsum_n((spec), EG_XS_(__VA_ARGS__)) /* operands counted and type-checked */
 /* writes the result into out_ and returns it */
 #define eg_einsum_to(out_, spec, ...) \
     eg_einsum_with(                   \

@@ -36,7 +36,7 @@ typedef struct eg_pretrained {
  *     eg_params_load_as(p, "folder/model", "", o->names);
  * Lives in the open scope; NULL after an error. A model made from it does not refer to it
  * afterwards. Refused: a model_type that is not above (the message lists them); a size that is
- * missing or no whole number; settings that change the result and are not supported, such as other
+ * missing or not an integer; settings that change the result and are not supported, such as other
  * rope types than default, linear, llama3 and yarn, other activations and position embeddings,
  * cross attention, quantised weights. */
 EG_API eg_pretrained *eg_pretrained_read(eg_ctx *, const char *folder);
