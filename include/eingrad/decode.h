@@ -46,7 +46,7 @@ typedef struct eg_decode_args {
     int64_t top_k;       /* 0: all */
     double top_p;        /* in (0, 1]: 1 */
     uint64_t seed;       /* of the draws: 0 */
-    int64_t beam;        /* 1; more: beam search, which draws nothing */
+    int64_t beam;        /* 1; from 2 to 65536: beam search, which draws nothing */
     double length_power; /* 1; EG_OFF: 0, ranks by the sum itself */
 } eg_decode_args;
 typedef struct eg_sequence {

@@ -52,7 +52,7 @@ typedef struct eg_load_args {
 EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
 /* The same from memory. */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);
-EG_API int eg_npy_save(const char *path, eg_tensor *x);
+EG_API int eg_npy_save(const char *path, eg_tensor *x); /* writes x as the file `path` */
 /* Writes several files, all or none: the first is renamed after the last one is on the disk. */
 EG_API int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs);
 /* The same as eg_npy_save, into an open stream. */

@@ -76,6 +76,7 @@ typedef struct eg_block_run_args {
 /* Parameters: "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…". Refused: what
  * eg_mha_new and eg_ffn_new refuse. */
 EG_API eg_block *eg_block_new_with(const eg_block_args *);
+/* x after the block, of the same shape */
 EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
 
 /* -- transformer: tokens (b l) → logits (b l v)

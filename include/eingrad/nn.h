@@ -234,6 +234,7 @@ typedef struct eg_positions_run_args {
 } eg_positions_run_args;
 /* Adds "P" (l m), unless .sinusoid */
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
+/* y of the same shape as x. Refused: a position that is not in the table */
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
 /* -- feed-forward: y = dropout(act(x W₁ + b₁)) W₂ + b₂;  x (… m), W₁ (m f), W₂ (f m)

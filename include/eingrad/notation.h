@@ -113,6 +113,8 @@ typedef struct eg_formula {
     int occurrences; /* where they stand, for eg_formula_replace                     */
     const struct eg__formula_occurrence *place;
 } eg_formula;
+/* Reads a predicate or a number of integers and indices. NULL after an error: a text that cannot be
+ * read, NULL. */
 EG_API const eg_formula *eg_formula_parse(eg_ctx *, const char *who, const char *text);
 /* Reads a score, "30 * tanh(score / 30)", in which floats and the word score may occur. */
 EG_API const eg_formula *eg_formula_score(eg_ctx *, const char *who, const char *text);

@@ -205,12 +205,12 @@ EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);
 /* The same from memory; name is for messages. */
 EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name);
 /* One text of any bytes, whose examples are windows. Symbols are characters, or single bytes where
- * it is not UTF-8. */
+ * it is not UTF-8. eg_data_corpus_of takes it from memory; name is for messages. */
 EG_API eg_data *eg_data_corpus(eg_ctx *, const char *path);
+EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* The same of tokens: a .npy file with one axis of integers in [0, 2^20). The symbol of token 17 is
  * the word "17", and a prompt consists of such words: "17 4 17". */
 EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
-EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
 /* True if the data are one text to continue; false if they are pairs of input and output. */
 EG_API bool eg_data_is_text(const eg_data *);
 /* The word for a symbol: "character" for a text, "token" for eg_data_tokens, else "symbol". */
