@@ -54,10 +54,11 @@ EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor
 
 /* -- explanations: what an einsum would do, in numbers and words
  * Nothing is computed or printed. The results live in the open scope; NULL after an error. */
-typedef enum eg_role {           /* of an index */
-                       EG_BATCH, /* in every operand and in the result */
-                       EG_FREE,  /* in the result, not in every operand */
-                       EG_SUMMED /* not in the result */
+/* The role of an index. */
+typedef enum eg_role {
+    EG_BATCH, /* in every operand and in the result */
+    EG_FREE,  /* in the result, not in every operand */
+    EG_SUMMED /* not in the result */
 } eg_role;
 typedef struct eg_letter_role {
     const char *name; /* not ended by a 0 */

@@ -223,7 +223,7 @@ typedef struct eg_mha_args {
     double init; /* standard deviation of a normal draw; 0: Xavier of the logical
                   * matrices, m × hd */
     const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* other names of parameters */
-    const char *W_qkv, *b_qkv;                                 /* the same; NULL: these */
+    const char *W_qkv, *b_qkv; /* the same; NULL: the names of the members */
 } eg_mha_args;
 /* Sequences that eg_pack laid one after the other. A packed operand is (1 p m). */
 typedef struct eg_packed {

@@ -24,33 +24,33 @@ extern "C" {
 /* -- specs: "b i [j], (h=8 d) ... -> b j" ------------------------------------------------------ */
 enum {
     EG_INDEX_ONE = -1, /* eg_spec_item.index of a 1, of () too */
-    EG_INDEX_REST = -2 /* … of an ellipsis                     */
+    EG_INDEX_REST = -2 /* … of an ellipsis */
 };
 /* One element of a term. The items of a group are consecutive. */
 typedef struct eg_spec_item {
-    int index; /* which eg_spec.index, or EG_INDEX_ONE, EG_INDEX_REST                         */
+    int index; /* which eg_spec.index, or EG_INDEX_ONE, EG_INDEX_REST */
     int axis;  /* of the operand, from 0, an ellipsis counted as one; items of a group share it */
-    int group; /* 0: none; else the number of its ( ) in the term, from 1                     */
-    bool bracket; /* stands in [ ]                                                               */
-    int at;       /* its first byte in eg_spec.text                                              */
+    int group; /* 0: none; else the number of its ( ) in the term, from 1 */
+    bool bracket; /* stands in [ ] */
+    int at;       /* its first byte in eg_spec.text */
 } eg_spec_item;
 typedef struct eg_spec_term {
     int axes;  /* of the operand, an ellipsis counted as one */
-    int items; /* 0: an empty term, an operand of rank 0     */
+    int items; /* 0: an empty term, an operand of rank 0 */
     const eg_spec_item *item;
 } eg_spec_term;
 /* A letter or name of the string. */
 typedef struct eg_spec_index {
     const char *name;
-    int64_t size; /* −1: not known       */
-    bool fixed;   /* by the string: h=8  */
+    int64_t size; /* −1: not known */
+    bool fixed;   /* by the string: h=8 */
 } eg_spec_index;
 typedef struct eg_spec {
     const char *text; /* as it was given; after an edit in the shortest form that reads the same */
-    bool names;       /* indices are names, not letters                                          */
-    bool arrow;       /* there is an output: term[terms]                                         */
-    int indices;      /* in order of first appearance                                            */
-    int terms;        /* of operands                                                             */
+    bool names;       /* indices are names, not letters */
+    bool arrow;       /* there is an output: term[terms] */
+    int indices;      /* in order of first appearance */
+    int terms;        /* of operands */
     const eg_spec_index *index;
     const eg_spec_term *term;
     eg_ctx *cx;
@@ -102,15 +102,15 @@ EG_API eg_tensor *eg_spec_fail(const eg_spec *, eg_code, int term, int item, con
  * == doc[b,j]", and every other name that is not called as a function is an index. */
 typedef struct eg_formula {
     const char *text;
-    bool score;     /* made by eg_formula_score                                    */
-    bool condition; /* true or false, or an element of a tensor; else a number     */
+    bool score;     /* made by eg_formula_score */
+    bool condition; /* true or false, or an element of a tensor; else a number */
     int indices;    /* names that occur, as i or as |i|, in order of appearance */
     const char *const *index;
     int tensors; /* names that occur before brackets, in order of appearance */
     const char *const *tensor;
     eg_ctx *cx;
     const char *who;
-    int occurrences; /* where they stand, for eg_formula_replace                     */
+    int occurrences; /* for eg_formula_replace: how many places of the text, and which */
     const struct eg__formula_occurrence *place;
 } eg_formula;
 /* Reads a predicate or a number of integers and indices. NULL after an error: a text that cannot be
