@@ -45,7 +45,7 @@ EG_API eg_pretrained *eg_pretrained_read(eg_ctx *, const char *folder);
  * to the dtype of the list; stored masks and frequencies are not read. Of BERT's heads those are
  * read whose parameters the list has before the call, such as linear layers "pooler" and
  * "classifier" (docs/models.md). Refused: tensors that are missing, left over, or of another
- * shape. */
+ * shape; parts of BERT's prediction without "prediction.W", if tie_word_embeddings is false. */
 EG_API eg_transformer *eg_pretrained_load(eg_params *, const char *folder);
 
 #ifdef __cplusplus
