@@ -21,8 +21,8 @@ typedef struct turn {
  * an error. */
 static bool axes_of(turn *t, const eg_spec *s)
 {
-    static const char wanted[] = "the indices of x are needed, a comma, and those of place and "
-                                 "width, as in \"bihd, id\"";
+    static const char wanted[] = "the indices of x are needed, a comma, and those of position "
+                                 "and width, as in \"bihd, id\"";
     if (!eg__nn_simple(s, 2, false, wanted)) return false;
     const eg_spec_term *two = &s->term[1];
     int axis[2] = { -1, -1 };
