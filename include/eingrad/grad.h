@@ -186,8 +186,7 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
-/* -- captured steps
- * ----------------------------------------------------------------------------- */
+/* -- captured steps ---------------------------------------------------------------------------- */
 /* A step with fixed shapes. It reads tensors that existed before it, and may write to them. It sets
  * out[k], for each output, to a tensor that will be read after a run: one that the step made, or
  * one that existed before. Returns 0, or another number after an error. */

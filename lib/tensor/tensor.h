@@ -80,8 +80,7 @@ void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *
 /* Returns the seed of the copy that is being computed; `otherwise` if there are no copies. */
 uint64_t eg__copy_seed(const eg_ctx *, uint64_t otherwise);
 
-/* -- capture.c: a step that is recorded while it runs, so that it can be run again (eg_capture)
- * -- */
+/* -- capture.c: a step that is recorded while it runs, to be run again (eg_capture) ------------ */
 /* An act: a function that reads x, may write to `to` (NULL: it writes to no tensor of the step),
  * and is not an operation: an assignment, a draw, a function of the program. Returns false after an
  * error. */
