@@ -775,10 +775,10 @@ TEST(cache_cut_and_pick)
         last, eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice_axis(full, 1, 5, 6, 1)), index),
         1e-12);
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 0)), -1);
-    eg_assert_error(cx, "cache: the batches to pick are one row of numbers, at least one, but the "
-                        "index has 1 axis and 0");
+    eg_assert_error(cx, "cache: the index must have one axis and at least one element, but has "
+                        "1 axis and 0 elements");
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 3, 1)), -1);
-    eg_assert_error(cx, "but the index has 2 axes and 3");
+    eg_assert_error(cx, "but has 2 axes and 3 elements");
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
     eg_assert_error(cx, "3");
     ck_assert_int_eq(eg_cache_truncate(c, 7), -1);

@@ -223,7 +223,8 @@ static bool complete(const index_axes *p, const eg_bound *b, int t)
     const eg_bound_term *u = t == b->terms ? &b->out : &b->term[t];
     int v = b->term[0].item[p->v].axis, at = eg__item_of(u, v);
     if (at >= 0) {
-        eg__refuse(b, t, at, "'%s' is the indexed axis, which the values at the index do not have",
+        eg__refuse(b, t, at,
+                   "'%s' is the indexed axis; the values read at the index do not have it",
                    p->name);
         return false;
     }
