@@ -8,16 +8,16 @@
 /* -- options.c: the table of a command's options: name, kind of argument, and where the value is
  * stored -- */
 typedef enum option_kind {
-    FLAG,    /* bool                                              */
-    TEXT,    /* const char *                                      */
-    INPUT,   /* const char *, a file that is read                 */
-    OUTPUT,  /* const char *, a file that is written              */
-    OUTPUTS, /* list of files that are written                    */
+    FLAG,    /* bool */
+    TEXT,    /* const char * */
+    INPUT,   /* const char *, a file that is read */
+    OUTPUT,  /* const char *, a file that is written */
+    OUTPUTS, /* list of files that are written */
     MAYBE,   /* const char *, "" if no value follows */
     GONE,    /* it no longer exists: `help` names its replacement */
     WHOLE,   /* int64_t */
-    REAL,    /* double                                            */
-    CHOICE   /* const char *, one of the words of `argument`      */
+    REAL,    /* double */
+    CHOICE   /* const char *, one of the words of `argument` */
 } option_kind;
 typedef struct option {
     char letter;      /* 'o' for -o; 0: none */

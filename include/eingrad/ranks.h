@@ -184,8 +184,7 @@ typedef struct eg_ranks_tree_bytes {
 } eg_ranks_tree_bytes;
 EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
 
-/* -- the gradient of a sum over examples ---------------------------------------------------------
- */
+/* -- the gradient of a sum over examples ------------------------------------------------------- */
 /* eg_grad_over whose leaves are divided among ranks: every rank gives the same arguments and gets
  * the same dxs, mean and counted, with the bits that one rank would compute. The loss is called
  * only for the blocks of this rank. An error on one rank is an error on all. ranks NULL: one rank.

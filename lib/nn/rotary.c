@@ -10,7 +10,7 @@
 typedef struct turn {
     const eg_rotary_args *a;
     const eg_spec *spec; /* its first term: the indices of x */
-    const char *wide;    /* the index of the width           */
+    const char *wide;    /* the index of the width */
     int place, width;    /* axes of x: that of the positions, that of the width */
     int64_t d;           /* number of elements along the width that are rotated */
     /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */

@@ -38,8 +38,7 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
     return (uint64_t *)(void *)(y->in + y->count);
 }
 
-/* -- copies.c: several tensors in one header ----------------------------------------------------
- */
+/* -- copies.c: several tensors in one header --------------------------------------------------- */
 /* True if x can be used and has no copies; else records an error. */
 bool eg__check_single(const char *who, eg_tensor *x);
 /* Sets *found to the group of copies that the operands have; NULL if no operand has copies. False,
