@@ -11,8 +11,7 @@
 
 enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
 
-/* -- a transformer with embeddings, dropout and attention ---------------------------------------
- */
+/* -- a transformer with embeddings, dropout and attention -------------------------------------- */
 typedef struct lesson {
     eg_ctx *cx;
     eg_params *params;
@@ -632,8 +631,7 @@ TEST(leaves_of_several_calls_make_the_whole_tree)
     }
 }
 
-/* -- steps --------------------------------------------------------------------------------------
- */
+/* -- steps ------------------------------------------------------------------------------------- */
 typedef struct ways {
     eg_params *params;
     eg_tensor *w, *x;

@@ -659,8 +659,7 @@ TEST(memory_that_runs_out_is_refused_and_given_back)
     }
 }
 
-/* -- what is refused -----------------------------------------------------------------------------
- */
+/* -- what is refused --------------------------------------------------------------------------- */
 typedef struct refusal {
     const char *sentence;
     int (*step)(void *user, eg_tensor **out);
@@ -795,8 +794,7 @@ TEST(runs_refuse_tensors_that_are_gone)
 }
 #endif
 
-/* -- plans ---------------------------------------------------------------------------------------
- */
+/* -- plans ------------------------------------------------------------------------------------- */
 /* Products of many kinds: direct, packed, batched, with operands that are summed first, of three
  * operands. */
 static int kinds_step(void *user, eg_tensor **out)

@@ -207,8 +207,7 @@ TEST(copies_of_what_a_predicate_reads)
     eg_close(cx);
 }
 
-/* -- products of all sizes ----------------------------------------------------------------------
- */
+/* -- products of all sizes --------------------------------------------------------------------- */
 /* Returns the next number below n of a fixed sequence. */
 static int picked(uint64_t *state, int n)
 {

@@ -372,7 +372,7 @@ static void delta_rule_naive(double *const *x, double *y)
 }
 
 /* A selective scan: h <- exp(s A) h + s B x, y = C h + D x, where the step s, B and C depend on the
- * place. Mamba, Gu and Dao 2023, equation 2 and algorithm 2 */
+ * position. Mamba, Gu and Dao 2023, equation 2 and algorithm 2 */
 static eg_tensor *selective_scan(void *user, eg_tensor *const *x)
 {
     (void)user;

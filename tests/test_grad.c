@@ -119,7 +119,7 @@ TEST(rows_that_are_wrong_are_named)
     eg_apply(&empty, NULL, 0, 1, &x);
     eg_assert_error(cx, "empty: it has no forward()");
     eg_apply(&shapeless, NULL, 0, 1, &x);
-    eg_assert_error(cx, "shapeless: its row has no shape()");
+    eg_assert_error(cx, "shapeless: the operation has no shape()");
 #if !EG_DEBUG_ALLOC
     static const eg_op popped = {
         .name = "popped", .arity = 1, .shape = says_three, .forward = fills, .rule = popped_rule
@@ -128,7 +128,7 @@ TEST(rows_that_are_wrong_are_named)
     eg_assert_error(cx, "the rule of popped");
 #endif
     eg_apply(NULL, NULL, 0, 1, &x);
-    eg_assert_error(cx, "apply: the row is NULL");
+    eg_assert_error(cx, "apply: the operation is NULL");
     ck_assert(!eg_result(x, EG_F32, 0, NULL) && !eg_result(NULL, EG_F32, 0, NULL) &&
               !eg_zero_rule(NULL, x, 0));
     eg_assert_error(cx, "result: the tensor exists already");

@@ -1021,8 +1021,7 @@ TEST(maps_side_by_side)
     refused("picture: .against is (1, 2, 3), but operand 1 is (1, 2, 2)");
 }
 
-/* -- JSON ---------------------------------------------------------------------------------------
- */
+/* -- JSON -------------------------------------------------------------------------------------- */
 static const eg_json *json(const char *text) { return eg_json_read(cx, text, strlen(text)); }
 
 TEST(json_as_written)

@@ -9,8 +9,7 @@ static eg_ctx *cx;
 static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 23); }
 static void close_cx(void) { eg_close(cx); }
 
-/* -- the definition ---------------------------------------------------------------------------
- * */
+/* -- the definition ---------------------------------------------------------------------------- */
 /* Π_{j<s≤i} a_s for j ≤ i, else 0, of a (b j h d) > 0: e^(sum of logarithms) */
 static eg_tensor *decays(eg_tensor *a)
 {

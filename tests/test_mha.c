@@ -665,7 +665,7 @@ LOOP_TEST(rotary_refuses, 8)
         const char *why;
     } cases[] = {
         { "b i d, i d", 0, "the width must be even, not 5" },
-        { "b i d", 0, "the indices of x are needed, a comma, and those of place and width" },
+        { "b i d", 0, "the indices of x are needed, a comma, and those of position and width" },
         { "b i d, i x", 0, "x does not have this index\n  b i d, i x\n           ^" },
         { "b i d, d d", 0, "rotary: the indices of x are needed" },
         { "b i d, i d b", 0, "rotary: the indices of x are needed" },
@@ -775,10 +775,10 @@ TEST(cache_cut_and_pick)
         last, eg_at("[b] i m, c -> c i m", eg_contiguous(eg_slice_axis(full, 1, 5, 6, 1)), index),
         1e-12);
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 0)), -1);
-    eg_assert_error(cx, "cache: the batches to pick are one row of numbers, at least one, but the "
-                        "index has 1 axis and 0");
+    eg_assert_error(cx, "cache: the index must have one axis and at least one element, but has "
+                        "1 axis and 0 elements");
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 3, 1)), -1);
-    eg_assert_error(cx, "but the index has 2 axes and 3");
+    eg_assert_error(cx, "but has 2 axes and 3 elements");
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
     eg_assert_error(cx, "3");
     ck_assert_int_eq(eg_cache_truncate(c, 7), -1);
@@ -1104,7 +1104,7 @@ LOOP_TEST(linear_attention_refuses, 8)
         { "bihd,bjhd->bihd", { 0 }, "three operands and an output are needed" },
         { "bihd,bihd,bihd->bihd",
           { 0 },
-          "needs a query's place, one key's place and one width of the value alone" },
+          "needs an index of the query, one of the key and one of the value's width" },
         { "bid,bjd,bje->bie", { 0 }, "operand 1 has rank 4" },
         { "bihd,bjhd,bjhe->bihe", { .k = keys }, "index 'j' is 5 in operand 2 but 4 in operand 3" },
     };

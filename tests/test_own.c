@@ -545,8 +545,8 @@ TEST(a_cache_that_changes_the_logits_is_refused)
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
                                       .layers = 1, .d_model = 8, .heads = 2));
     eg_assert_error(cx,
-                    "with the positions before it in the cache; each attention needs a slot of its "
-                    "own, and positions start behind the cache");
+                    "with the positions before it in the cache: each attention needs a separate "
+                    "slot, and positions count from the end of the cache");
 }
 
 TEST(a_model_beside_a_network_is_refused)

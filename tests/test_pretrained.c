@@ -123,8 +123,7 @@ LOOP_TEST(bert_computes_what_transformers_does, 2)
     eg_assert_ok(cx);
 }
 
-/* -- other settings, other files -----------------------------------------------------------------
- */
+/* -- other settings, other files --------------------------------------------------------------- */
 static void open_folder(void)
 {
     open_f32();

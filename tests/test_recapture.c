@@ -268,8 +268,7 @@ TEST(numbers_that_need_other_operations)
     ck_assert(h[0] == h[1]);
 }
 
-/* -- trainers -----------------------------------------------------------------------------------
- */
+/* -- trainers ---------------------------------------------------------------------------------- */
 static uint64_t trainer_hash(const eg_trainer_args *o, int threads, const char *task, int steps,
                              bool heads)
 {
@@ -331,8 +330,7 @@ LOOP_TEST(a_trainer_has_the_bits_of_one_that_captures_nothing, sizeof trained / 
     ck_assert(captured == trainer_hash(&o, 2, trained[_i].task, 10, heads));
 }
 
-/* -- refusals, memory ---------------------------------------------------------------------------
- */
+/* -- refusals, memory -------------------------------------------------------------------------- */
 static eg_tensor *loss_inside(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     (void)from, (void)to, (void)count;

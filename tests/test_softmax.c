@@ -566,7 +566,8 @@ LOOP_TEST(fused_rows_alone, sizeof pairs / sizeof *pairs)
     eg_close(cx);
 }
 
-/* lib/ops/memo.h: what a rule keeps for the next operands is not used for another gradient. */
+/* eg_memo in lib/ops/ops.h: what a rule keeps for the next operands is not used for another
+ * gradient. */
 static eg_tensor *attends(eg_tensor *const *x)
 {
     return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .form = EG_FUSED);

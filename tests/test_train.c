@@ -1141,8 +1141,6 @@ TEST(a_warm_step_takes_no_memory)
 }
 #endif
 
-/* allocation number `left` fails, and so do all later ones */
-
 static bool whole_life(eg_ctx *mine, const char *path)
 {
     eg_data *d = eg_data_parse(mine, roman(), "roman.tsv");

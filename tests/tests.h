@@ -25,13 +25,13 @@
 /* The data of one TEST, LOOP_TEST or GROUP. */
 typedef struct test_row test_row;
 struct test_row {
-    TTest test;             /* name, function (NULL: a group), file, line                       */
-    int (*count)(void);     /* of a test: it runs for each _i from 0 to count − 1               */
-    void (*setup)(void);    /* of a group: before each of its tests, in the test's own process  */
-    void (*teardown)(void); /* of a group: after each                                           */
-    double timeout;         /* of a group: seconds for each test; 0: CK_DEFAULT_TIMEOUT         */
-    char suite[32];         /* set by test_add, from the name of the file                       */
-    test_row *next;         /* in main.c's list                                                 */
+    TTest test;             /* name, function (NULL: a group), file, line */
+    int (*count)(void);     /* of a test: it runs for each _i from 0 to count − 1 */
+    void (*setup)(void);    /* of a group: before each of its tests, in the test's own process */
+    void (*teardown)(void); /* of a group: after each */
+    double timeout;         /* of a group: seconds for each test; 0: CK_DEFAULT_TIMEOUT */
+    char suite[32];         /* set by test_add, from the name of the file */
+    test_row *next;         /* in main.c's list */
 };
 void test_add(test_row *);
 

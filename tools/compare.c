@@ -29,7 +29,7 @@ static void print_option(const char *name, const char *x, const char *y, int *di
 /* The same of values that have several lines, such as pairs. */
 static void print_longer(const char *name, int *differ)
 {
-    if ((*differ)++ < OPTIONS_MOST) printf("%s: other ones\n", name);
+    if ((*differ)++ < OPTIONS_MOST) printf("%s: different texts\n", name);
 }
 
 /* Returns the value of the option `name` in a configuration with lines such as "rotary 10000", and

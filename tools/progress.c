@@ -343,7 +343,8 @@ static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const e
     }
     if (saturated && !g->told)
         print_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
-                   "attends to one place (mean largest weight", head[first[0]].top, saturated - 1);
+                   "attends to one position (mean largest weight", head[first[0]].top,
+                   saturated - 1);
     if (dead && !g->told_dead)
         print_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
                    "attends to all positions alike (spread", head[first[1]].spread, dead - 1);

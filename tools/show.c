@@ -209,7 +209,7 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
                (long long)p->step, p->step == 1 ? "" : "s");
     else
         printf("no gradient was clipped");
-    printf("; the longest was %.4g, at step %lld\n", p->largest_norm,
+    printf("; the largest norm was %.4g, at step %lld\n", p->largest_norm,
            (long long)p->largest_norm_step);
     if (p->best_loss < 0 || p->best_step == p->step) return;
     const bool text = eg_data_is_text(eg_trainer_data(t));

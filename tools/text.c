@@ -59,7 +59,7 @@ static void reworded(char *out, size_t room)
         { "; eg_cast one of them", "" },
         { "; load it with .data, the task that it was trained on",
           "; a program in C that has the task loads it, by eg_trainer_load" },
-        { "; load it with .network, the row that it was trained with",
+        { "; load it with .network, the struct that it was trained with",
           "; a program in C that has the network loads it, by eg_trainer_load" },
         { "EG_STEPS needs", "--schedule steps needs" },
         { "; name one by .offset_letter", "" }, /* for commands without this option */

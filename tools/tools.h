@@ -8,16 +8,16 @@
 /* -- options.c: the table of a command's options: name, kind of argument, and where the value is
  * stored -- */
 typedef enum option_kind {
-    FLAG,    /* bool                                              */
-    TEXT,    /* const char *                                      */
-    INPUT,   /* const char *, a file that is read                 */
-    OUTPUT,  /* const char *, a file that is written              */
-    OUTPUTS, /* list of files that are written                    */
+    FLAG,    /* bool */
+    TEXT,    /* const char * */
+    INPUT,   /* const char *, a file that is read */
+    OUTPUT,  /* const char *, a file that is written */
+    OUTPUTS, /* list of files that are written */
     MAYBE,   /* const char *, "" if no value follows */
     GONE,    /* it no longer exists: `help` names its replacement */
     WHOLE,   /* int64_t */
-    REAL,    /* double                                            */
-    CHOICE   /* const char *, one of the words of `argument`      */
+    REAL,    /* double */
+    CHOICE   /* const char *, one of the words of `argument` */
 } option_kind;
 typedef struct option {
     char letter;      /* 'o' for -o; 0: none */
@@ -66,9 +66,9 @@ bool read_whole(const char *text, int64_t *value); /* true if the text is an int
 /* reads "4x8"; "()" is a scalar. Returns the rank; −1 after an error message */
 int read_shape(const command *, const char *text, int64_t *dim);
 
-/* -- files.c: each file that a command reads or writes is told here before it is opened;
- * read_options tells those of the rows and words. False after saying why: an output that is an
- * input too, or another output, or that no file can be. */
+/* -- files.c: each file that a command reads or writes is registered here before it is opened;
+ * read_options registers those of the options and words. False after a message that says why it
+ * cannot be used: an output is also an input or another output, or cannot be written. */
 bool use_file(const char *part, const char *path, bool written); /* "--out"; NULL: nothing */
 /* False after saying that the path is a device that may give bytes without an end, such as
  * /dev/zero: neither a terminal nor /dev/null. */

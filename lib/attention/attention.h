@@ -7,7 +7,8 @@
  *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
  *   composed.c          the composed form, which defines the result
  *   composed_masked.c   its products if operands that a mask forbids are not finite
- *   fused.c             the rows of the fused form: attention, its log-sum-exp, their gradient
+ *   fused.c             the operations of the fused form: attention with its log-sum-exp, its
+ *                       gradient
  *   fused_forward.c     the forward pass over tiles of scores
  *   fused_backward.c    the backward pass over tiles of scores
  *   fused_masked.c      what composed_masked.c does, for tiles
@@ -59,7 +60,7 @@ typedef struct eg_attention_plan {
     eg_drop drop;
     bool dropping;   /* dropout is applied, with `drop` */
     bool no_softmax; /* the scores are the weights */
-    bool hooked;     /* .score_fn changes the scores, and may mask some of them */
+    bool hooked;     /* .score or .score_fn changes the scores, and may mask some of them */
     bool wants_lse; /* the node has y and the log-sum-exp (fused.c), its gradient's cotangent too */
     bool careful;   /* what is forbidden may have numbers that are not finite:
                      * eg__attend_careful */

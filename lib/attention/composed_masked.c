@@ -134,7 +134,7 @@ static void masked_add(eg_tensor *y)
 }
 
 /* -- attention_product: y = Σ a b by labels, where a number that is not finite counts in allowed
- * pairs alone;  da = Σ g b, db = Σ g a, each by the same row */
+ * pairs only;  da = Σ g b, db = Σ g a, each by the same operation */
 static bool masked_shape(eg_tensor *y)
 {
     const masked *a = y->attr;

@@ -1,15 +1,14 @@
-/* fused.c: the rows of fused attention. The weights are in memory a tile at a time; a node keeps
- * its operands, its result and two numbers for each row of scores, and the gradient makes the tiles
- * again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along one
- * axis, and the caller gets views of it; a loss of both then needs one backward pass. Derivatives
- * of the gradient are those of the composed form (composed.c), which means the same: order two and
- * more need memory for the weights. */
+/* fused.c: the operations of fused attention. The weights are in memory a tile at a time; a node
+ * keeps its operands, its result and two numbers for each row of scores, and the gradient makes the
+ * tiles again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along
+ * one axis, and the caller gets views of it; a loss of both then needs one backward pass.
+ * Derivatives of the gradient are those of the composed form (composed.c), which means the same:
+ * order two and more need memory for the weights. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
 
-/* -- the operands of a node: the terms that are present, then the tensors of the expressions
- * ------ */
+/* -- the operands of a node: the terms that are present, then the tensors of the expressions -- */
 static bool has_operand(const eg_attention_plan *a, int k)
 {
     return k < EG_TERMS ? a->rank[k] >= 0 : k - EG_TERMS < a->tensors;
@@ -28,8 +27,9 @@ static void from_operands(const eg_attention_plan *a, eg_tensor *const *operand,
 
 _Static_assert(EG_ATTENTION_OPERANDS + 2 <= EG_MEMO,
                "a memo has room for every operand of the gradient");
-/* What a node of the two rows (attention, its gradient) saves. Where eg__apply passes the saved
- * data of another node, the new node reads that node's statistics instead of computing its own. */
+/* What a node of the two operations (attention, its gradient) saves. Where eg__apply passes the
+ * saved data of another node, the new node reads that node's statistics instead of computing its
+ * own. */
 typedef struct fused_saved {
     eg_row_stats stats;
     int64_t empty;            /* rows with nothing to attend to */
@@ -108,7 +108,7 @@ typedef struct fused_part {
     int64_t at, count;
     int64_t dim[EG_RANK_MAX], step[EG_RANK_MAX]; /* by axis */
     int64_t stored[EG_RANK_MAX];                 /* sizes, as stored */
-    int back[EG_RANK_MAX];                       /* by axis: its place in `stored` */
+    int back[EG_RANK_MAX];                       /* by axis: its index in `stored` */
 } fused_part;
 /* Sets dim[] to the sizes of y and order[] to its axes as they are stored: as einsum stores a
  * result, trailing batch letters outermost. Returns the rank. */
@@ -337,8 +337,8 @@ static uint32_t tensors_wanted(const eg_tensor *y, int i)
     }
     return wanted;
 }
-/* Applies the row of the gradient to in, the operands of node y, its result and the cotangent g of
- * what `values` and `lse` say: y, lse or both. */
+/* Applies the operation of the gradient to in, the operands of node y, to its result and to the
+ * cotangent g, which is that of y if `values`, of lse if `lse`, or of both. */
 static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tensor *result,
                               eg_tensor *g, uint32_t wanted, bool values, bool lse)
 {

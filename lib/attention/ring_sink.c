@@ -152,8 +152,8 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
 }
 
 /* -- y times one number for each row. The gradient by that number sums products over the axes of
- * values, and does so for each block of queries by itself, so that its bits depend on the blocks
- * alone. Two rows, each of which has the other for its gradient. */
+ * values, separately for each block of queries, so that its bits depend on the blocks alone. There
+ * are two operations, each of which computes the gradient of the other. */
 static const eg_ring *sink_ring(const eg_tensor *y) { return *(const eg_ring *const *)eg_attr(y); }
 static eg_tensor *sink_rows_times(const eg_ring *r, eg_tensor *x, eg_tensor *rows);
 static eg_tensor *sink_rows_product(const eg_ring *r, eg_tensor *x, eg_tensor *y);
@@ -230,8 +230,7 @@ static eg_tensor *sink_rows_product(const eg_ring *r, eg_tensor *x, eg_tensor *y
     return eg_apply(&rows_product_op, &r, sizeof r, 2, (eg_tensor *[]){ x, y });
 }
 
-/* -- a sink beside the scores -------------------------------------------------------------------
- */
+/* -- a sink beside the scores ------------------------------------------------------------------ */
 /* y = b, with the gradient of x: rows whose scores or sink are ∞ are computed from finite numbers
  * with the same differences. */
 static bool sink_finite_shape(eg_tensor *y)

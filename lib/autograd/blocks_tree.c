@@ -92,8 +92,7 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
     }
 }
 
-/* -- the last sum, by all threads ---------------------------------------------------------------
- */
+/* -- the last sum, by all threads -------------------------------------------------------------- */
 bool eg__blocks_two(const blocks *b) { return !b->o.take && !b->early; }
 /* The elements of all xs one after another, cut into pieces. */
 typedef struct root {

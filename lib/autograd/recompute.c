@@ -98,11 +98,10 @@ static eg_tensor *recompute_replay(eg_tensor *y)
                    eg_type_name((eg_dtype)r->dtype), eg__dims_text(r, a, sizeof a),
                    eg_type_name((eg_dtype)y->dtype), eg__dims_text(y, b, sizeof b));
     else
-        eg_fail_as(
-            cx, EG_ERROR_MISUSE,
-            "%s: f reads %d tensor%s from outside when it is called again, and other ones, %d, "
-            "at first",
-            where, now.n, now.n == 1 ? "" : "s", y->count);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: f reads %d tensor%s from outside when it is called again, but read others, "
+                   "%d in number, at first",
+                   where, now.n, now.n == 1 ? "" : "s", y->count);
     return NULL;
 }
 

@@ -53,8 +53,8 @@ size_t eg__pairing_bytes(int axes);
  * which the first is at c. It runs on the thread that computed them. */
 typedef struct eg_finish {
     void (*run)(const struct eg_finish *, void *c, int64_t n, int64_t rows, int64_t step);
-    /* Bytes from c to other numbers that run() reads or writes at the same positions; 0: none. They
-     * are prefetched while the sums are computed. */
+    /* Bytes from c to other arrays with the layout of c, which run() reads or writes too; 0: none.
+     * They are prefetched while the sums are computed. */
     int64_t beside[2];
 } eg_finish;
 /* Makes a pairing of at most 3 · EG_RANK_MAX axes, in memory of eg__pairing_bytes(axes) bytes. two:

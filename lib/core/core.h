@@ -102,8 +102,7 @@ static inline int64_t eg__copy_count(const eg_tensor *x)
     return x->copies ? x->copies->count : 1;
 }
 
-/* -- core/child.c: contexts that compute parts of one call, each on one thread -------------------
- */
+/* -- core/child.c: contexts that compute parts of one call, each on one thread ----------------- */
 /* A parent and its children. While a thread is inside a child (eg__enter), every function that it
  * calls with the parent or a sibling as context works in that child. */
 typedef struct eg__family eg__family;

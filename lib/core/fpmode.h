@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #if defined(__x86_64__) && defined(__GNUC__)
-/* FLAGS: bits that report exceptions and are not part of the mode */
+/* EG_FPMODE_FLAGS: bits that report exceptions and are not part of the mode */
 enum { EG_FPMODE_FLAGS = 0x3f, EG_FPMODE_FLUSH = 0x8040 };
 static inline uint64_t eg__fpmode_word(void)
 {

@@ -21,8 +21,7 @@ static size_t formula_bytes(const formula *f)
     return sizeof *f + eg__expression_bytes(expression_of(f));
 }
 
-/* -- expr_gradient: the cotangents of all operands of floats, one after another along one axis
- * ----- */
+/* -- expr_gradient: the cotangents of all operands of floats, along one axis ------------------- */
 static const eg_op expr_op, expr_gradient_op;
 /* Returns how many of the `operands` of expr are tensors of the formula. */
 static int tensors_of_formula(const formula *f, int operands) { return operands - f->allow; }

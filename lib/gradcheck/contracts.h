@@ -43,8 +43,7 @@ eg_tensor *eg__contract_apply(const eg__asked *, eg_tensor *const *x);
 /* Sets *d to the rule's result for operand i of y; NULL if it has none. False after an error. */
 bool eg__contract_ask(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d);
 
-/* -- contract_values.c: each is true if the operation keeps the contract or cannot be tested
- * ------ */
+/* -- contract_values.c: each is true if the operation keeps the contract or cannot be tested --- */
 /* The result is the same if it is computed again, in another order, after other calls, and while
  * the context does not record. */
 bool eg__same_again(eg__asked *);
@@ -71,8 +70,7 @@ bool eg__derivative_at(eg__asked *, eg_tensor *const *x, const char *where, bool
 /* If the cotangent has a gradient, that is its derivative. */
 bool eg__second_order(eg__asked *);
 
-/* -- contract_elsewhere.c: the rule is the derivative of the operation's forward function
- * --------- */
+/* -- contract_elsewhere.c: the rule is the derivative of the operation's forward function ------ */
 bool eg__derivative_here(eg__asked *);
 /* With operands moved: a factor that is 0 or 1 at this point may hide a wrong rule. */
 bool eg__derivative_moved(eg__asked *);

@@ -280,8 +280,7 @@ typedef struct eg__shadow {
 } eg__shadow;
 bool eg__precision(eg__shadow *, eg_report *);
 
-/* -- kinks.c: sets *is to whether the analytic values of these entries together are a subgradient
- * -- */
+/* -- kinks.c: sets *is to whether the analytic values of these entries are a subgradient ------- */
 bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);
 
 /* -- blame.c: finds what makes an entry wrong. Adds notes for rules that disagree with their

@@ -20,7 +20,7 @@ static bool json_named(eg__json *j, void *user, char *key)
     return json_item(j, user);
 }
 
-/* Reads the next value and stores it; the place is then the one after it. */
+/* Reads the next value and stores it; `place` is then where the value after it is stored. */
 static bool json_item(eg__json *j, void *user)
 {
     json_place *place = user;

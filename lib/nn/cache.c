@@ -107,10 +107,12 @@ int eg_cache_select(eg_cache *c, eg_tensor *index)
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx)) return -1;
     if (eg_rank(index) != 1 || eg_size(index) < 1) {
-        eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "cache: the batches to pick are one row of numbers, at least one, but the index "
-                   "has %d ax%s and %lld",
-                   eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index));
+        eg_fail_as(
+            cx, EG_ERROR_SHAPE,
+            "cache: the index must have one axis and at least one element, but has %d ax%s and "
+            "%lld element%s",
+            eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index),
+            eg_size(index) == 1 ? "" : "s");
         return -1;
     }
     bool was = eg_nograd(cx, true);

@@ -90,7 +90,7 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         if (a->offset)
             return eg_fail_as(
                 eg_context(a->x), EG_ERROR_MISUSE,
-                "positions \"%s\": .position_ids has the position of each, and .offset is %lld",
+                "positions \"%s\": .offset is %lld, but .position_ids gives every position already",
                 m->name, (long long)a->offset);
         eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->position_ids);
         return eg__nn_told("positions", m->name, a->x, before,

@@ -59,8 +59,8 @@ static bool read_spec(eg_ctx *cx, const char *spec, terms *t)
     }
     if (!queries || keys != 1 || widths != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1,
-                            "the spec needs a query's place, one key's place and one width of the "
-                            "value alone, as in \"bihd,bjhd,bjhe->bihe\""),
+                            "the spec needs an index of the query, one of the key and one of the "
+                            "value's width, as in \"bihd,bjhd,bjhe->bihe\""),
                false;
     for (int k = 0; k < 4; k++) t->term[k] = eg_spec_of_term(s, k);
     t->front = linear_without(linear_without(t->term[Y], t->i), t->e);
@@ -179,7 +179,7 @@ static eg_tensor *decay_products(eg_tensor *a)
 }
 
 /* Returns a, repeated along a new last axis of positions. */
-static eg_tensor *at_each_place(eg_tensor *a, int64_t positions)
+static eg_tensor *at_each_position(eg_tensor *a, int64_t positions)
 {
     int64_t dims[EG_RANK_MAX] = { 0 };
     for (int k = 0; k < eg_rank(a); k++) dims[k] = eg_dim(a, k);
@@ -207,7 +207,7 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
     if (at < 0 && next && p->length % p->chunk) {
         at = eg_rank(a);
         of = linear_with(of, t->j);
-        a = at_each_place(a, p->length);
+        a = at_each_position(a, p->length);
     }
     k = chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
     v = chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);
@@ -217,7 +217,7 @@ static eg_tensor *causal_decayed(chunks *p, eg_tensor *k, eg_tensor *v, eg_tenso
         a = eg_einsum(eg__nn_joined(cut_spec(of, t->j, p->n, p->c), NULL, linear_with(head, p->c)),
                       chunked(a, at, p->chunk, p->count, 1));
     } else {
-        a = at_each_place(a, p->chunk);
+        a = at_each_position(a, p->chunk);
     }
     eg_tensor *left = decay_products(a), *from = eg_select_axis(left, -1, 0),
               *end = eg_select_axis(left, -2, -1), *whole = eg_select_axis(end, -1, 0);
@@ -284,15 +284,14 @@ static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
     return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
 }
 
-/* -- masks: chunks exclude later positions; masks of keys and of queries exclude single positions
- * -- */
-enum { TRUTHS = 16 };
+/* -- masks: chunks exclude later positions; masks of keys and of queries, single ones ---------- */
+enum { CONDITIONS = 16 };
 /* The predicate in its parts: "j <= i", which the chunks compute; and masks of keys, including
  * .keep, and of queries. */
 typedef struct masks {
     bool causal;
     int keys, queries;
-    eg_masked key[TRUTHS + 1], query[TRUTHS];
+    eg_masked key[CONDITIONS + 1], query[CONDITIONS];
 } masks;
 
 /* True if the predicate is "j <= i" or "i >= j". */
@@ -385,7 +384,7 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
     eg_ctx *cx = t->all->cx;
     char indices[16 * EG_RANK_MAX] = "";
     int n = 0, count;
-    const eg_formula *term[TRUTHS], *f = NULL;
+    const eg_formula *term[CONDITIONS], *f = NULL;
     for (int d = 0; d < t->term[Y]->term[0].items; d++) {
         const char *name = t->all->index[t->all->term[Y].item[d].index].name;
         if (strcmp(name, t->e)) n += snprintf(indices + n, sizeof indices - (size_t)n, "%s ", name);
@@ -407,7 +406,7 @@ static bool where_masks(const eg_linear_attention_args *o, const terms *t, masks
                               o->with[k].name),
                    false;
     if (!f) return true;
-    if ((count = eg_formula_terms(f, TRUTHS, term)) < 0) return false;
+    if ((count = eg_formula_terms(f, CONDITIONS, term)) < 0) return false;
     for (int k = 0; k < count; k++)
         if (!add_condition(o, t, term[k], m)) return false;
     return true;
@@ -522,7 +521,7 @@ static eg_tensor *linear_weights(const eg_linear_attention_args *o, const terms 
     if (decay) {
         const eg_spec *rest = at < 0 ? decay : linear_without(decay, t->j);
         const int64_t keys = eg_dim(k, linear_axis_of(t, K, t->j));
-        a = at < 0 ? at_each_place(a, keys)
+        a = at < 0 ? at_each_position(a, keys)
                    : eg_einsum(eg__nn_joined(decay, NULL, linear_with(rest, t->j)), a);
         a = eg_slice_axis(eg_slice_axis(decay_products(a), -1, 1, EG_END, 1), -2, o->offset, EG_END,
                           1);

@@ -601,8 +601,8 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
             to->d_v_each[h] == from->d_v_each[h])
             continue;
         eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "mha_copy: head %lld has not the same width in \"%s\" and \"%s\"", (long long)h,
-                   to->name, from->name);
+                   "mha_copy: head %lld does not have the same width in \"%s\" and \"%s\"",
+                   (long long)h, to->name, from->name);
         return -1;
     }
     eg_mark mark = eg_push(cx);

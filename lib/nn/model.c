@@ -44,8 +44,8 @@ static eg_tensor *model_packing_told(const model_packing *p, eg_ctx *cx, bool be
     return before || eg_ok(x) ? x : eg_fail_in(cx, "%s \"%s\": %s", p->who, p->name, p->option);
 }
 /* Sets the other members of *p for x (b l …) of these lengths; lengths NULL: it is not packed.
- * positions 0: as many positions as are needed. cached: the run has a cache, with which lengths are
- * refused. False after an error. */
+ * packed_length 0: as many positions as are needed. cached: the run has a cache, with which lengths
+ * are refused. False after an error. */
 static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int64_t packed_length,
                         bool cached)
 {

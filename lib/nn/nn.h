@@ -140,8 +140,7 @@ eg_masked eg__mha_key_positions(const eg_mha_run_args *);
  * error. */
 eg_tensor *eg__mha_run_part(const eg_mha *, const eg_mha_run_args *, const eg__part *);
 
-/* -- mha_core.c: the attention between the projections -------------------------------------------
- */
+/* -- mha_core.c: the attention between the projections ----------------------------------------- */
 /* Parses a predicate or a score over the letters of the scores; NULL if text is NULL, and after an
  * error. any_tensor: it may read tensors that are not in `with`. */
 const eg_formula *eg__mha_formula(const eg_mha *, eg_ctx *, const char *who, bool score,
@@ -151,8 +150,7 @@ const eg_formula *eg__mha_formula(const eg_mha *, eg_ctx *, const char *who, boo
 eg_tensor *eg__mha_core(const eg_mha *, const eg_mha_run_args *, const eg__part *,
                         const eg_attention_args *o, eg_tensor *q);
 
-/* -- mha_ranks.c ---------------------------------------------------------------------------------
- */
+/* -- mha_ranks.c ------------------------------------------------------------------------------- */
 /* eg__mha_run_part for this rank's positions, with tensors that are shared by all ranks. */
 eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 

@@ -10,7 +10,7 @@
 typedef struct turn {
     const eg_rotary_args *a;
     const eg_spec *spec; /* its first term: the indices of x */
-    const char *wide;    /* the index of the width           */
+    const char *wide;    /* the index of the width */
     int place, width;    /* axes of x: that of the positions, that of the width */
     int64_t d;           /* number of elements along the width that are rotated */
     /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */
@@ -21,8 +21,8 @@ typedef struct turn {
  * an error. */
 static bool axes_of(turn *t, const eg_spec *s)
 {
-    static const char wanted[] = "the indices of x are needed, a comma, and those of place and "
-                                 "width, as in \"bihd, id\"";
+    static const char wanted[] = "the indices of x are needed, a comma, and those of position "
+                                 "and width, as in \"bihd, id\"";
     if (!eg__nn_simple(s, 2, false, wanted)) return false;
     const eg_spec_term *two = &s->term[1];
     int axis[2] = { -1, -1 };

@@ -41,8 +41,7 @@ static bool names_clear(eg_parser *p)
         if (!n || name[n])
             return eg_fail_as(p->cx, EG_ERROR_NOTATION,
                               "%s: \"%.40s\" in .with is not a name: it has other characters than "
-                              "letters, "
-                              "digits and _",
+                              "letters, digits and _",
                               s->who, name),
                    false;
         if (twice)

@@ -332,7 +332,7 @@ void eg__bounds_plan(eg_bounds *, const eg_expression *, const eg_source *source
  * bounds are used, as eg_box.bounds. The strides may be arbitrary. */
 void eg__bounds_fill(eg_bounds *b, const eg_source *source, eg_interval *table);
 /* Returns bounds of the elements of a tensor whose indices are in index[0], index[1], …; if the
- * table has no better ones, returns `whole`, the bounds of all elements. */
+ * table has no better ones, returns `all`, the bounds of all elements. */
 eg_interval eg__bounds_over(const eg_bounds *, int tensor, const eg_interval *index,
                             eg_interval all);
 

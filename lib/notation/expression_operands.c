@@ -31,12 +31,13 @@ bool eg__expression_enter(eg_parser *p, int at)
     eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
     return false;
 }
-/* A part of the text. A node that stands in several positions knows only the first of them. */
+/* A part of the text. A node that occurs several times in the text stores only its first
+ * occurrence. */
 typedef struct stretch_of_text {
     int at, length;
 } stretch_of_text;
 /* Parses values that commas separate, from the opening bracket to `close`, and sets where[] (if not
- * NULL) to their positions. Returns how many; −1 after an error. */
+ * NULL) to their bytes in the text. Returns how many; −1 after an error. */
 static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_text *where)
 {
     const int open = p->at++;

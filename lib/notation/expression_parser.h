@@ -85,7 +85,7 @@ int eg__node_select(eg_parser *, int at, int c, int a, int b);
 /* Adds the additions of the source to node `root`, which is −1 if there is no text, and sets
  * *strict. Returns the root, −1 if there is none; −2 after an error. */
 int eg__node_additions(eg_parser *, int root, int *strict);
-/* Adds a function of numbers, or + − * /. The result is an integer if `whole` is true and all
+/* Adds a function of numbers, or + − * /. The result is an integer if `integer` is true and all
  * operands are integers; else the operands are converted to float, also in in[]. */
 int eg__node_numbers(eg_parser *, int code, bool integer, int at, int count, int *in);
 #endif

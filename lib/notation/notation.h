@@ -57,9 +57,9 @@ typedef struct eg_bound_term {
 /* A string bound to operands. It is the beginning of a block that contains everything it points to,
  * except tensors, their sizes, and memory of the caller. */
 typedef struct eg_bound {
-    size_t bytes;              /* of the block                                              */
+    size_t bytes;              /* of the block */
     const char *who;           /* the name of the operation, for messages */
-    const char *spec;          /* the string, a copy                                        */
+    const char *spec;          /* the string, a copy */
     bool said;                 /* it begins with "names:" or "letters:" */
     int begin;                 /* the byte after that, else 0 */
     const char *const *called; /* the caller's names of operands, for messages; NULL: none */
@@ -126,7 +126,7 @@ typedef struct eg_parsed_term {
     uint16_t begin, end; /* its items are [begin, end) */
     uint16_t at, stop;   /* its bytes are [at, stop) */
     uint8_t slots;       /* axes of the operand, where an ellipsis counts as one */
-    uint8_t names;       /* items that are letters or names                   */
+    uint8_t names;       /* items that are letters or names */
     uint8_t dots;        /* 1 if it has an ellipsis; 2 if that is inside of a group */
     bool plain;          /* only letters or names, without sizes, 1, groups, brackets and
                           * ellipses */

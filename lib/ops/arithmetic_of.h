@@ -289,8 +289,9 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_some)(user, 1, 1, row, p, step);
 }
-/* h = g gain for m elements of each row from `from` on, `room` positions a row; without a gain h is
- * g. Returns where they begin, and sets *hs to the elements from row to row. */
+/* h = g gain for m elements of each row from `from` on, in rows that are `room` elements apart;
+ * without a gain h is g. Returns the address of the first, and sets *hs to the distance of rows in
+ * elements. */
 EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from, int64_t m,
                                           const T *g, int64_t gs, int64_t room, T *h, int64_t *hs)
 {

@@ -13,8 +13,8 @@
 #include <math.h>
 #include <string.h>
 
-#define EG_GELU_1 \
-    (M_2_SQRTPI * M_SQRT2) /* the tanh form: x σ(v), v = 2 √(2/π)(x + 0.044715 x³)   */
+/* the tanh form: x σ(v), v = 2 √(2/π)(x + 0.044715 x³) */
+#define EG_GELU_1    (M_2_SQRTPI * M_SQRT2)
 #define EG_GELU_3    (.044715 * EG_GELU_1)
 
 #define EG_GAUSS_END 13.2f /* slightly further, e^(−a²/2) is not a normal number */

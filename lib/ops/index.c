@@ -8,16 +8,16 @@
 #include <string.h>
 
 /* The attribute of at and scatter_add: the correspondence of the axes of x, index and u. */
-typedef struct positions {
+typedef struct index_axes {
     int n, v; /* the number of axes of u; the indexed axis of x */
     /* by axis of u: the corresponding axis of x, and of the index; −1 if there is none */
     signed char x[EG_RANK_MAX], index[EG_RANK_MAX];
     char name[32]; /* the letter of v, for messages */
-} positions;
+} index_axes;
 
 /* Returns t viewed with the axes of u, whose sizes are dim. `stride` is set to the strides. */
-static eg_tensor over(const positions *p, const signed char *axis, const eg_tensor *t, int64_t *dim,
-                      int64_t *stride)
+static eg_tensor over(const index_axes *p, const signed char *axis, const eg_tensor *t,
+                      int64_t *dim, int64_t *stride)
 {
     eg_tensor s = *t;
     for (int k = 0; k < p->n; k++) stride[k] = axis[k] < 0 ? 0 : t->stride[axis[k]];
@@ -27,7 +27,7 @@ static eg_tensor over(const positions *p, const signed char *axis, const eg_tens
     return s;
 }
 /* Sets the sizes of u. */
-static void index_sizes(const positions *p, const eg_tensor *x, const eg_tensor *index,
+static void index_sizes(const index_axes *p, const eg_tensor *x, const eg_tensor *index,
                         int64_t *dim)
 {
     for (int k = 0; k < p->n; k++)
@@ -103,7 +103,7 @@ static bool index_in_range(const char *who, const eg_tensor *index, int64_t size
 }
 static bool place_ok(const eg_tensor *y, const eg_tensor *x, const eg_tensor *index)
 {
-    const positions *p = y->attr;
+    const index_axes *p = y->attr;
     return index_in_range(y->op->name, index, x->dim[p->v], p->name);
 }
 
@@ -128,7 +128,7 @@ static const eg_op at_op, scatter_op;
 static bool at_shape(eg_tensor *y)
 {
     int64_t dim[EG_RANK_MAX];
-    const positions *p = y->attr;
+    const index_axes *p = y->attr;
     if (!index_integer("at", y->in[1], 2)) return false;
     index_sizes(p, y->in[0], y->in[1], dim);
     return eg__shape(y, y->in[0]->dtype, p->n, dim);
@@ -136,7 +136,7 @@ static bool at_shape(eg_tensor *y)
 static bool at_forward(eg_tensor *y)
 {
     int64_t xs[EG_RANK_MAX], is[EG_RANK_MAX];
-    const positions *p = y->attr;
+    const index_axes *p = y->attr;
     const eg_tensor *x = y->in[0], *index = y->in[1];
     if (!place_ok(y, x, index)) return false;
     int w = eg__width[x->dtype];
@@ -149,7 +149,7 @@ static bool at_forward(eg_tensor *y)
 static eg_tensor *at_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *x = y->in[i], *zero = eg_expand_n(eg__zero_like(x), x->rank, x->dim);
-    return eg_apply(&scatter_op, y->attr, sizeof(positions), 3,
+    return eg_apply(&scatter_op, y->attr, sizeof(index_axes), 3,
                     (eg_tensor *[]){ zero, y->in[1], g });
 }
 static eg_tensor *rows_call(eg_tensor *const *x)
@@ -179,10 +179,10 @@ static const eg_op at_op = { "at",
 
 /* Sets *p from the bound spec; letter[0 … n) are the axes of u, as numbers of b's axes. False after
  * an error: x has not exactly one bracketed axis, the index has brackets, or a letter repeats. */
-static bool index_placed(positions *p, const eg_bound *b, int n, const uint16_t *letter)
+static bool index_placed(index_axes *p, const eg_bound *b, int n, const uint16_t *letter)
 {
     const eg_bound_term *x = &b->term[0], *index = &b->term[1];
-    *p = (positions){ .n = n, .v = -1 };
+    *p = (index_axes){ .n = n, .v = -1 };
     for (int k = 0; k < x->items; k++) {
         if (!x->item[k].bracket) continue;
         if (p->v >= 0) {
@@ -218,12 +218,13 @@ static bool index_placed(positions *p, const eg_bound *b, int n, const uint16_t 
 }
 /* True if the axes of u, which is term t, are all axes of x and of the index except v; else records
  * an error. */
-static bool complete(const positions *p, const eg_bound *b, int t)
+static bool complete(const index_axes *p, const eg_bound *b, int t)
 {
     const eg_bound_term *u = t == b->terms ? &b->out : &b->term[t];
     int v = b->term[0].item[p->v].axis, at = eg__item_of(u, v);
     if (at >= 0) {
-        eg__refuse(b, t, at, "'%s' is the indexed axis, which the values at the index do not have",
+        eg__refuse(b, t, at,
+                   "'%s' is the indexed axis; the values read at the index do not have it",
                    p->name);
         return false;
     }
@@ -292,7 +293,7 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
     uint16_t letter[EG_ITEMS_MAX];
     int64_t dim[EG_RANK_MAX];
     int n = 0, rank = 0;
-    positions p;
+    index_axes p;
     eg_tensor *xs[2] = { x, index };
     eg_ctx *cx = eg__context_of("at", 2, xs);
     if (!cx) return NULL;
@@ -315,7 +316,7 @@ eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index)
 eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 {
     if (!eg_ok(x) || !eg_ok(index)) return eg__poison(x->cx);
-    positions p = { .n = x->rank, .v = x->rank - 1, .name = "last axis" };
+    index_axes p = { .n = x->rank, .v = x->rank - 1, .name = "last axis" };
     for (int k = 0; k < p.n; k++) {
         p.index[k] = (signed char)k;
         p.x[k] = k < p.v ? (signed char)k : -1;
@@ -381,7 +382,7 @@ static void scatter_part(void *user, int64_t part, int thread)
     eg__loop_work(s->cx, 3, s->x, s->inner, &v, 0);
 }
 /* sum[…, index[…], …] += u[…]; the caller has checked the indices. False after an error. */
-static bool scatter_into(const positions *p, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
+static bool scatter_into(const index_axes *p, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
 {
     int64_t ys[EG_RANK_MAX], is[EG_RANK_MAX];
     if (!eg_is_row_major(u)) {
@@ -413,12 +414,13 @@ bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_t
 }
 eg_tensor *eg__at_again(const eg_tensor *t, eg_tensor *x, eg_tensor *index)
 {
-    return eg_apply(&at_op, t->attr, sizeof(positions), 2, (eg_tensor *[]){ x, index });
+    return eg_apply(&at_op, t->attr, sizeof(index_axes), 2, (eg_tensor *[]){ x, index });
 }
 static eg_tensor *scatter_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return i == 0 ? g
-                  : eg_apply(&at_op, y->attr, sizeof(positions), 2, (eg_tensor *[]){ g, y->in[1] });
+    return i == 0
+               ? g
+               : eg_apply(&at_op, y->attr, sizeof(index_axes), 2, (eg_tensor *[]){ g, y->in[1] });
 }
 static eg_tensor *scatter_call(eg_tensor *const *x)
 {
@@ -448,7 +450,7 @@ static const eg_op scatter_op = { "scatter_add",
 eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u)
 {
     uint16_t letter[EG_ITEMS_MAX];
-    positions p;
+    index_axes p;
     eg_tensor *xs[3] = { x, index, u };
     eg_ctx *cx = eg__context_of("scatter_add", 3, xs);
     if (!cx) return NULL;

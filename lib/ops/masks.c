@@ -11,8 +11,8 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
     if (eg_type(x) != EG_BOOL && !eg__is_int(x->dtype))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
-            "%s: the mask is %s, but true = ignore is a mask of bools or integers; a float "
-            "mask is added to the scores (.bias)",
+            "%s: the mask is %s, but a mask with true = ignore is bool or integer; a float mask "
+            "is added to the scores (.bias)",
             who, eg_type_name(eg_type(x)));
     return eg_not(eg_cast(x, EG_BOOL));
 }

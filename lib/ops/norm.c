@@ -240,9 +240,9 @@ static void gradient_block(void *user, int64_t block, int thread)
     b.sums = memset(j->sums + 2 * block * j->bytes, 0, (size_t)(2 * j->bytes));
     char *p[] = { j->dx + at, j->x + at, j->g + at };
     const int64_t step[] = { j->bytes, j->bytes, j->bytes };
-    if (eg__ahead(j->rows, j->bytes))
+    if (eg__rows_ahead_gains(j->rows, j->bytes))
         eg__rows_ahead(rows, p, step,
-                       &(eg_ahead){ j->run, &b, 3, { j->bytes, j->bytes, j->bytes } });
+                       &(eg_rows_ahead_args){ j->run, &b, 3, { j->bytes, j->bytes, j->bytes } });
     else
         j->run(rows, p, step, &b);
 }

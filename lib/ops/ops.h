@@ -107,15 +107,15 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
                  const void *user, int64_t work);
 /* The `user` argument of eg__rows_ahead. This function calls `run` for all rows, a few at a time,
  * and prefetches the next rows of operands 1 … meanwhile. */
-typedef struct eg_ahead {
+typedef struct eg_rows_ahead_args {
     eg_inner *run;
     const void *user;
     int operands;
     int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
-} eg_ahead;
+} eg_rows_ahead_args;
 eg_inner eg__rows_ahead;
 /* True if eg__rows_ahead is faster for this number of rows of `bytes` each. */
-bool eg__ahead(int64_t rows, int64_t bytes);
+bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
 /* Returns x, or a recorded copy of it in which each row is contiguous. */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 

@@ -224,16 +224,16 @@ eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
     return extreme_of(&argmin_op, spec, x, true, true);
 }
 /* any and all: the extreme of bools; for another type, of x ≠ 0. */
-static eg_tensor *truth_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
+static eg_tensor *any_or_all(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
 {
     eg_focus f;
     if (!eg__focus(&f, op->name, spec, x)) return eg__poison_of(x);
-    eg_tensor *truth = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
+    eg_tensor *bools = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
     const extreme a = { f.inner, smallest, false };
-    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &truth));
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &bools));
 }
-eg_tensor *eg_any(const char *spec, eg_tensor *x) { return truth_of(&any_op, spec, x, false); }
-eg_tensor *eg_all(const char *spec, eg_tensor *x) { return truth_of(&all_op, spec, x, true); }
+eg_tensor *eg_any(const char *spec, eg_tensor *x) { return any_or_all(&any_op, spec, x, false); }
+eg_tensor *eg_all(const char *spec, eg_tensor *x) { return any_or_all(&all_op, spec, x, true); }
 
 /* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) -------------- */
 typedef struct lse_job {

@@ -345,7 +345,7 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
 enum { LINE = 64, AHEAD = 2048, AHEAD_LEAST = 1024, AHEAD_MOST = 4096 }; /* in bytes */
 void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
-    const eg_ahead *a = user;
+    const eg_rows_ahead_args *a = user;
     const int64_t most = a->bytes[1] < AHEAD ? AHEAD / a->bytes[1] : 1;
     for (int64_t r = 0, m; r < rows; r += m) {
         char *q[EG_ROW_OPERANDS];
@@ -369,7 +369,7 @@ static bool fetching_gains(void)
     return false;
 #endif
 }
-bool eg__ahead(int64_t rows, int64_t bytes)
+bool eg__rows_ahead_gains(int64_t rows, int64_t bytes)
 {
     return rows * bytes > EG_STREAM_BYTES && bytes >= AHEAD_LEAST && bytes <= AHEAD_MOST &&
            fetching_gains();
@@ -393,8 +393,9 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         if (g.strip[k].n > longest) longest = g.strip[k].n;
     }
     if (contiguous) {
-        const bool ahead = operands > 1 && eg__ahead(eg__count(outer, y->dim), g.bytes[1]);
-        eg_ahead a = { run, user, operands, { 0 } };
+        const bool ahead =
+            operands > 1 && eg__rows_ahead_gains(eg__count(outer, y->dim), g.bytes[1]);
+        eg_rows_ahead_args a = { run, user, operands, { 0 } };
         memcpy(a.bytes, g.bytes, sizeof a.bytes);
         eg__loop_work(y->cx, operands, all, ahead ? eg__rows_ahead : run, ahead ? &a : user, work);
         return true;

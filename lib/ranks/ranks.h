@@ -13,8 +13,7 @@ struct eg_ranks {
     void *all;   /* buffer for what meet and agree gather: ROW bytes for each rank */
 };
 
-/* -- ranks.c: messages. They are also exchanged after an error, since other ranks wait for them
- * -- */
+/* -- ranks.c: messages, also exchanged after an error, since other ranks wait for them --------- */
 /* Records the sentence that a function of the table returned as an error. Returns 0 if it is NULL,
  * else −1. */
 int eg__ranks_said(eg_ranks *, const char *sentence);

@@ -123,7 +123,7 @@ static bool apply_made(eg_tensor *y, bool is_complex)
     /* a view has the copies of its operand, at the same distance */
     if (y->copies && y->count) y->each = y->in[0]->each;
     if (!y->op->shape) {
-        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: its row has no shape()", y->op->name);
+        eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: the operation has no shape()", y->op->name);
         return false;
     }
     if (!y->op->shape(y)) return false;
@@ -148,7 +148,7 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
 {
     eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
     if (!cx) return NULL;
-    if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the row is NULL");
+    if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the operation is NULL");
     if (!eg__check_taken(cx, op->name, EG_TAKES_ALL, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operand%s, was given %d", op->name,

@@ -26,7 +26,7 @@ static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *
 /* Assigns an offset to each result, so that results that are in use at the same time do not
  * overlap: the largest result first, each at the lowest offset that is free. Returns the bytes of
  * the block; −1 after an error. */
-static int64_t captured_positions(eg__capture *p)
+static int64_t captured_offsets(eg__capture *p)
 {
     const size_t n = (size_t)p->count;
     int64_t *order = eg__alloc_in(p->numbers, (n + 1) * sizeof *order), room = 0;
@@ -91,7 +91,7 @@ bool eg__captured_lay_out(eg__capture *p)
 {
     eg_captured *c = p->c;
     c->steps = c->items;
-    const int64_t bytes = eg__captured_passes(p) ? captured_positions(p) : -1;
+    const int64_t bytes = eg__captured_passes(p) ? captured_offsets(p) : -1;
     char *block = bytes < 0 ? NULL : eg__alloc_in(p->arena, (size_t)bytes + EG_ALIGN);
     if (!block || !captured_keep(p, &c->item, c->items, sizeof *c->item) ||
         !captured_keep(p, &c->start, c->starts, sizeof *c->start) ||

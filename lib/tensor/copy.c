@@ -177,7 +177,7 @@ static void transposes(int64_t n, char *const *p, const int64_t *step, const voi
         eg__transpose((size_t)w, t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0],
                       t->yb / w, t->far);
 }
-/* copies rows that are contiguous in both tensors, of a few elements or with non-temporal stores */
+/* t->b rows of a constant number of bytes */
 #define FIXED(bytes)                                                                    \
     case bytes:                                                                         \
         for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); \

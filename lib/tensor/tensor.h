@@ -38,8 +38,7 @@ static inline uint64_t *eg__versions(const eg_tensor *y)
     return (uint64_t *)(void *)(y->in + y->count);
 }
 
-/* -- copies.c: several tensors in one header ----------------------------------------------------
- */
+/* -- copies.c: several tensors in one header --------------------------------------------------- */
 /* True if x can be used and has no copies; else records an error. */
 bool eg__check_single(const char *who, eg_tensor *x);
 /* Sets *found to the group of copies that the operands have; NULL if no operand has copies. False,
@@ -80,8 +79,7 @@ void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *
 /* Returns the seed of the copy that is being computed; `otherwise` if there are no copies. */
 uint64_t eg__copy_seed(const eg_ctx *, uint64_t otherwise);
 
-/* -- capture.c: a step that is recorded while it runs, so that it can be run again (eg_capture)
- * -- */
+/* -- capture.c: a step that is recorded while it runs, to be run again (eg_capture) ------------ */
 /* An act: a function that reads x, may write to `to` (NULL: it writes to no tensor of the step),
  * and is not an operation: an assignment, a draw, a function of the program. Returns false after an
  * error. */

@@ -37,8 +37,8 @@ struct eg_batches {
     int64_t tests;
     uint64_t *test; /* numbers of the test examples; of a text, positions */
     eg__rows one;   /* one batch */
-    /* All test rows, once they were evaluated: batches of `whole_rows`, the last one with the
-     * rest. */
+    /* All test rows, once they were evaluated: batches of `test_batch_rows`, the last one
+     * with the rest. */
     eg__rows all;
     int64_t test_batch_rows; /* 0: not filled yet */
     eg_batch *test_batches;

@@ -54,8 +54,8 @@ static const field fields[] = {
     { "heads",         AT(o.heads),                WHOLE,  SIZE,         false, false },
     { "width",         AT(o.width),                WHOLE,  SIZE,         false, false },
     { "batch",         AT(o.batch),                WHOLE,  SIZE,         false, false },
-    /* A run may be continued with more steps: decay_steps determines the decay of the learning
-     * rate. */
+    /* A run may be continued with more steps, since the decay of the learning rate depends on
+     * decay_steps. */
     { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
     { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
     { "decay",         AT(o.schedule.decay),       LISTED, 0, EG_WSD_SQRT, false, false },

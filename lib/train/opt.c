@@ -259,7 +259,7 @@ static bool make_state(eg_opt *op, const eg_opt *all, int64_t c)
     return make_chunks(op);
 }
 
-/* Makes an optimiser of the row's kind with all that its steps need. all, c: as in make_state. NULL
+/* Makes an optimiser of this kind with all that its steps need. all, c: as in make_state. NULL
  * after an error. */
 static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt *all, int64_t c)
 {

@@ -56,8 +56,8 @@ struct eg_opt {
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
     double norm;        /* of the last step's gradient */
     double *norms;      /* of each parameter's */
-    /* during a step: what its checks found, and the numbers of the update, by parameter c[same[k]]
-     */
+    /* during a step: what its checks found, and the coefficients of the update, c[same[k]] for
+     * parameter k */
     eg__opt_found found;
     eg__coefficients *c;
     int *same;

@@ -67,7 +67,7 @@ static bool opt_point(eg_opt *op, eg_tensor *const *gradient)
         if (!opt_fits(op, k, g)) return false;
         if (op->each && eg_copies_of(g) != eg_copies_of(op->x[k])) {
             eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                       "%s: gradient %d has not the copies of its parameter", op->kind->name,
+                       "%s: gradient %d does not have the copies of its parameter", op->kind->name,
                        k + 1);
             return false;
         }

@@ -178,9 +178,9 @@ static bool probing_order(const probing *p)
     return !eg_error(p->t->cx);
 }
 
-/* For a network with a cache: true if the logits of the last place of a row are the same when the
- * positions before it are in the cache; else records an error. A network that ignores the cache
- * computes every place again, and is right too. */
+/* For a network with a cache: true if the logits at the last position of a row are the same when
+ * the positions before it are in the cache; else records an error. A network that ignores the cache
+ * computes every position again, and is right too. */
 static bool probing_cache(const probing *p)
 {
     double pair[2];
@@ -208,9 +208,9 @@ static bool probing_cache(const probing *p)
     if (eg_error(cx)) eg_fail_in(cx, "%s", p->who);
     if (at >= 0)
         eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: a logit at place %lld is %g, and %g with the positions before it in the "
-                   "cache; each attention needs a slot of its own, and positions start behind the "
-                   "cache",
+                   "%s: a logit at position %lld is %g, but %g with the positions before it in "
+                   "the cache: each attention needs a separate slot, and positions count from the "
+                   "end of the cache",
                    p->who, (long long)last, pair[0], pair[1]);
     eg_owner_close(owner);
     return !eg_error(cx);

@@ -57,7 +57,7 @@ typedef struct recipe {
     bool linear; /* mha.linear points to this struct: */
     eg_linear_attention_args line;
 } recipe;
-typedef enum recipe_kind { COUNT, NUMBER, TRUTH, STRING, KIND, NO_COUNT, NO_POINTER } recipe_kind;
+typedef enum recipe_kind { COUNT, NUMBER, FLAG, STRING, KIND, NO_COUNT, NO_POINTER } recipe_kind;
 #define OF(member)   offsetof(recipe, mha.member)
 #define LINE(member) offsetof(recipe, line.member)
 /* clang-format off */
@@ -68,20 +68,20 @@ static const struct recipe_row {
 } rows[] = {
     { "kv_heads",       OF(kv_heads),       COUNT },  { "d_k",          OF(d_k),          COUNT },
     { "d_v",            OF(d_v),            COUNT },  { "where",        OF(where),        STRING },
-    { "score",          OF(score),          STRING }, { "no_softmax",   OF(no_softmax),   TRUTH },
+    { "score",          OF(score),          STRING }, { "no_softmax",   OF(no_softmax),   FLAG },
     { "scale",          OF(scale),          NUMBER }, { "qk_norm",      OF(qk_norm),      KIND },
     { "qk_eps",         OF(qk_eps),         NUMBER }, { "temperature",  OF(temperature),  NUMBER },
     { "rotary",         OF(rotary),         NUMBER },
     { "rotary_factor",  OF(rotary_factor),  NUMBER }, { "rotary_width", OF(rotary_width), COUNT },
-    { "interleaved",    OF(interleaved),    TRUTH },  { "bias_kv",      OF(bias_kv),      TRUTH },
-    { "zero_attn",      OF(zero_attn),      TRUTH },  { "sink",         OF(sink),         TRUTH },
-    { "alibi",          OF(alibi),          TRUTH },  { "form",         OF(form),         KIND },
-    { "no_bias",        OF(no_bias),        TRUTH },  { "no_q_bias",    OF(no_q_bias),    TRUTH },
-    { "no_k_bias",      OF(no_k_bias),      TRUTH },  { "no_v_bias",    OF(no_v_bias),    TRUTH },
-    { "no_o_bias",      OF(no_o_bias),      TRUTH },  { "init",         OF(init),         NUMBER },
-    { "linear",         offsetof(recipe, linear), TRUTH },
+    { "interleaved",    OF(interleaved),    FLAG },   { "bias_kv",      OF(bias_kv),      FLAG },
+    { "zero_attn",      OF(zero_attn),      FLAG },   { "sink",         OF(sink),         FLAG },
+    { "alibi",          OF(alibi),          FLAG },   { "form",         OF(form),         KIND },
+    { "no_bias",        OF(no_bias),        FLAG },   { "no_q_bias",    OF(no_q_bias),    FLAG },
+    { "no_k_bias",      OF(no_k_bias),      FLAG },   { "no_v_bias",    OF(no_v_bias),    FLAG },
+    { "no_o_bias",      OF(no_o_bias),      FLAG },   { "init",         OF(init),         NUMBER },
+    { "linear",         offsetof(recipe, linear), FLAG },
     { "linear.phi",     LINE(phi),          STRING }, { "linear.chunk", LINE(chunk),      COUNT },
-    { "linear.no_norm", LINE(no_norm),      TRUTH },
+    { "linear.no_norm", LINE(no_norm),      FLAG },
     { "d_model", OF(d_model), NO_COUNT }, { "heads", OF(heads), NO_COUNT },
     { "qdim", OF(qdim), NO_COUNT }, { "kdim", OF(kdim), NO_COUNT }, { "vdim", OF(vdim), NO_COUNT },
     { "d_out", OF(d_out), NO_COUNT }, { "d_k_each", OF(d_k_each), NO_POINTER },
@@ -133,7 +133,7 @@ static int recipe_value(const struct recipe_row *row, const recipe *r, char *out
     case NUMBER:
         if (fabs(*(const double *)at) > 0) n = snprintf(out, room, "%.17g", *(const double *)at);
         break;
-    case TRUTH:
+    case FLAG:
         if (*(const bool *)at) n = snprintf(out, room, "yes");
         break;
     case KIND:
@@ -268,7 +268,7 @@ static bool recipe_line(eg_ctx *cx, eg_owner *owner, recipe *r, eg_trainer_args 
         *(double *)at = strtod(value, &end), good = !*end && end != value;
     if (good && rows[k].kind == KIND)
         *(int *)at = (int)whole, good = !*end && end != value && whole >= 0 && whole < 8;
-    if (good && rows[k].kind == TRUTH) *(bool *)at = true, good = !strcmp(value, "yes");
+    if (good && rows[k].kind == FLAG) *(bool *)at = true, good = !strcmp(value, "yes");
     if (good && rows[k].kind == STRING)
         return (*(const char **)at = recipe_text(owner, value)) != NULL;
     if (!good)

@@ -509,8 +509,8 @@ int eg_trainer_keep_best(eg_trainer *t, const char *path)
     return 0;
 }
 
-/* Evaluates on the test set inside the loop, for early_stop and keep_best. Returns 0; −1 after an
- * error. */
+/* Evaluates on the test set inside the loop, for early_stop and eg_trainer_keep_best. Returns 0;
+ * −1 after an error. */
 static int evaluate_and_keep_best(eg_trainer *t)
 {
     eg_progress *n = &t->now;

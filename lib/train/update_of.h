@@ -1,5 +1,6 @@
-/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; NAME(x) is x with
- * the name of the type. */
+/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; WHOLE is a signed
+ * integer of its width, and MAGNITUDE all of its bits but the sign; NAME(x) is x with the name of
+ * the type. */
 CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, double scale)
 {
     double sum[LANES] = { 0 }, most[LANES] = { 0 };

@@ -206,8 +206,7 @@ static eg_tensor *make(contraction *c, operand *o, char view)
     return x;
 }
 
-/* -- the same as matrices: letters of one kind that are contiguous in their operand become one axis
- * -- */
+/* -- the same as matrices: letters of one kind that are contiguous become one axis ------------- */
 static bool holds(const operand *o, char letter)
 {
     return memchr(o->letter, letter, (size_t)o->rank) != NULL;
