@@ -4,8 +4,6 @@
 #define EG_PREFETCH_H
 #include "contraction/gemm.h"
 
-enum { EG_LINE = 64 }; /* bytes of a cache line */
-
 /* Prefetches what finish->run() will need for `rows` rows of `bytes` bytes, `step` bytes apart, the
  * first at c. */
 static inline void eg__finish_ask(const eg_finish *finish, const void *c, int64_t bytes,

@@ -140,8 +140,9 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
         p.parts = (p.blocks + PART - 1) / PART;
     }
-    p.in_place = p.across && !b && of[0] == dtype && p.rest.n <= 1 && p.rest.total <= ROWS
-    &&p.x.sa == 1 && p.x.sc == 1;
+    const bool neighbours = p.x.sa == 1 && p.x.sc == 1,
+               short_sum = p.rest.n <= 1 && p.rest.total <= ROWS;
+    p.in_place = p.across && !b && of[0] == dtype && neighbours && short_sum;
     const eg_axes all = copies ? sum_outside(copies, out, room_out) : *out;
     if (copies) {
         eg_axes *o = &p.others;

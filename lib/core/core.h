@@ -205,6 +205,7 @@ double eg__unit(uint64_t seed, uint64_t draw, uint64_t index); /* [0, 1), 53 bit
 #define EG_VERSION PACKAGE_VERSION
 
 enum { EG_ALIGN = 64 };
+enum { EG_LINE = 64 }; /* bytes of a cache line */
 typedef struct eg__chunk eg__chunk;
 struct eg__chunk {
     eg__chunk *next;

@@ -342,7 +342,7 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
  * The processor prefetches along a row that it reads, but hardly into the next one. For shorter
  * rows the prefetches cost more than they save, and for longer ones the wait is small compared with
  * the row. */
-enum { LINE = 64, AHEAD = 2048, AHEAD_LEAST = 1024, AHEAD_MOST = 4096 }; /* in bytes */
+enum { AHEAD = 2048, AHEAD_LEAST = 1024, AHEAD_MOST = 4096 }; /* in bytes */
 void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_rows_ahead_args *a = user;
@@ -354,7 +354,7 @@ void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const voi
         for (int k = 0; k < a->operands; k++) q[k] = p[k] + r * step[k];
         for (int k = 1; k < a->operands; k++)
             for (int64_t s = m; s < m + next; s++)
-                for (int64_t at = 0; at < a->bytes[k]; at += LINE)
+                for (int64_t at = 0; at < a->bytes[k]; at += EG_LINE)
                     __builtin_prefetch(q[k] + s * step[k] + at);
         a->run(m, q, step, a->user);
     }

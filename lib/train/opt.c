@@ -63,54 +63,50 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, double lr, double limit,
 }
 
 /* -- opening ---------------------------------------------------------------------------------- */
+/* clang-format off */
+/* The options that only some kinds read. */
+enum { READERS = 4 };
+static const struct {
+    const char *name;
+    size_t at;
+    bool number; /* else a bool */
+    const kind *of[READERS];
+} own_options[] = {
+    { "eps",         offsetof(eg_opt_args, eps),         true,  { &adam, &adamw, &rmsprop, &adagrad } },
+    { "momentum",    offsetof(eg_opt_args, momentum),    true,  { &sgd, &rmsprop } },
+    { "dampening",   offsetof(eg_opt_args, dampening),   true,  { &sgd } },
+    { "nesterov",    offsetof(eg_opt_args, nesterov),    false, { &sgd } },
+    { "beta1",       offsetof(eg_opt_args, beta1),       true,  { &adam, &adamw } },
+    { "beta2",       offsetof(eg_opt_args, beta2),       true,  { &adam, &adamw } },
+    { "amsgrad",     offsetof(eg_opt_args, amsgrad),     false, { &adam, &adamw } },
+    { "alpha",       offsetof(eg_opt_args, alpha),       true,  { &rmsprop } },
+    { "centered",    offsetof(eg_opt_args, centered),    false, { &rmsprop } },
+    { "lr_decay",    offsetof(eg_opt_args, lr_decay),    true,  { &adagrad } },
+    { "initial_accumulator_value",
+      offsetof(eg_opt_args, initial_accumulator_value),  true,  { &adagrad } },
+};
+/* clang-format on */
 /* True if an option is given that only other kinds of optimisers read; then also records an
  * error. */
 static bool opt_foreign(eg_ctx *cx, const kind *row, const eg_opt_args *o)
 {
-#define OF(name, number, ...)                                       \
-    {                                                               \
-#name, offsetof(eg_opt_args, name), number, { __VA_ARGS__ } \
-    }
-    enum { KINDS = 4 };
-    static const struct {
-        const char *name;
-        size_t at;
-        bool number; /* else a bool */
-        const kind *of[KINDS];
-    } own[] = {
-        OF(eps, true, &adam, &adamw, &rmsprop, &adagrad),
-        OF(momentum, true, &sgd, &rmsprop),
-        OF(dampening, true, &sgd),
-        OF(nesterov, false, &sgd),
-        OF(beta1, true, &adam, &adamw),
-        OF(beta2, true, &adam, &adamw),
-        OF(amsgrad, false, &adam, &adamw),
-        OF(alpha, true, &rmsprop),
-        OF(centered, false, &rmsprop),
-        OF(lr_decay, true, &adagrad),
-        OF(initial_accumulator_value, true, &adagrad),
-    };
-#undef OF
-    for (size_t k = 0; k < sizeof own / sizeof *own; k++) {
-        const char *at = (const char *)o + own[k].at;
+    for (size_t k = 0; k < sizeof own_options / sizeof *own_options; k++) {
+        const char *at = (const char *)o + own_options[k].at, *names[READERS];
         double value = 0;
         bool reads = false;
-        char all[64] = "";
-        if (own[k].number)
+        int n = 0;
+        if (own_options[k].number)
             memcpy(&value, at, sizeof value);
         else
             value = *(const bool *)at;
-        for (int n = 0; n < KINDS && own[k].of[n]; n++) {
-            const bool last = n + 1 == KINDS || !own[k].of[n + 1];
-            reads |= own[k].of[n] == row;
-            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
-                     !n     ? ""
-                     : last ? " and "
-                            : ", ",
-                     own[k].of[n]->name);
+        for (; n < READERS && own_options[k].of[n]; n++) {
+            reads |= own_options[k].of[n] == row;
+            names[n] = own_options[k].of[n]->name;
         }
         if (reads || value == 0 || value == EG_OFF) continue;
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s belongs to %s", row->name, own[k].name, all);
+        char list[EG__LIST];
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s belongs to %s", row->name, own_options[k].name,
+                   eg__opt_list(n, names, list));
         return true;
     }
     return false;
@@ -167,7 +163,7 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
 
 /* Makes the moment of a parameter: zeros of its shape and with its copies. all: NULL, or the moment
  * of all copies, of which this is that of copy c, in the same memory. Moments have an owner of
- * their own, since an optimiser that is divided among ranks replaces them. False after an error. */
+ * their own, since an optimiser that is divided among ranks replaces them. NULL after an error. */
 static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, eg_tensor *all, int64_t c)
 {
     if (!all) return eg_owner_copies(op->held, eg_copies_of(x), eg_type(x), eg_rank(x), eg_dims(x));
@@ -368,8 +364,7 @@ eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_each(&adagrad, a); }
 /* -- reading the state ------------------------------------------------------------------------- */
 eg_opt *eg_opt_of_copy(const eg_opt *op, int64_t k)
 {
-    const int64_t copies = op && op->each ? eg_copies_count(eg_copies_of(op->x[0])) : 0;
-    return k >= 0 && k < copies ? op->each[k] : NULL;
+    return op && op->each && k >= 0 && k < op->copies ? op->each[k] : NULL;
 }
 eg_opt_report eg_opt_report_of(const eg_opt *op)
 {

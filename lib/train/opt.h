@@ -75,6 +75,9 @@ eg__coefficients eg__opt_coefficients(const eg_opt *, double lr, double limit, d
 /* True, after an error that begins with `who`, if the schedule is wrong. */
 bool eg__schedule_refused(eg_ctx *, const char *who, const eg_schedule *);
 bool eg__schedule_is_default(const eg_schedule *); /* no member is given */
+enum { EG__LIST = 96 };
+/* Returns out, with "sgd, rmsprop and adam" written to it. */
+const char *eg__opt_list(int n, const char *const *names, char out[EG__LIST]);
 
 /* -- opt_step.c ------------------------------------------------------------------------------- */
 /* Measures the gradients that op->at points to, updates this rank's range of each parameter, of all

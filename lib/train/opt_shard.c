@@ -12,7 +12,7 @@ eg_span eg__opt_chunks(const eg_opt *op)
     return op->ranks ? op->range[eg_ranks_rank(op->ranks)] : (eg_span){ 0, op->first[op->count] };
 }
 /* Returns the elements of parameter k that are in a range of chunks. */
-static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
+static eg_span shard_own(const eg_opt *op, int k, eg_span chunks)
 {
     const int64_t n = op->size[k], end = op->first[k + 1],
                   from = chunks.from > op->first[k] ? chunks.from : op->first[k],
@@ -23,7 +23,7 @@ static eg_span divided_own(const eg_opt *op, int k, eg_span chunks)
 }
 eg_span eg__opt_own(const eg_opt *op, int k)
 {
-    return op->ranks ? divided_own(op, k, eg__opt_chunks(op)) : (eg_span){ 0, op->size[k] };
+    return op->ranks ? shard_own(op, k, eg__opt_chunks(op)) : (eg_span){ 0, op->size[k] };
 }
 bool eg__opt_agree(const eg_opt *op, bool good)
 {
@@ -35,54 +35,51 @@ bool eg__opt_statistic(eg_opt *op, double *value)
 }
 
 /* -- gathering values and moments -------------------------------------------------------------- */
-static size_t divided_width(const eg_opt *op)
+static size_t shard_width(const eg_opt *op)
 {
     return eg_type(op->x[0]) == EG_F64 ? sizeof(double) : sizeof(float);
 }
-static char *divided_bytes(eg_tensor *x)
-{
-    return eg_type(x) == EG_F64 ? (char *)eg_mut_f64(x) : (char *)eg_mut_f32(x);
-}
+static char *shard_bytes(eg_tensor *x) { return eg__opt_numbers(x); }
 /* Copies this rank's elements of each parameter to their offsets in room, gathers there, and copies
  * everything to `whole`. They are read from `part`, which has only these elements, or is `whole`.
  * False after an error. */
-static bool divided_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
+static bool shard_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
 {
-    const size_t width = divided_width(op);
+    const size_t width = shard_width(op);
     char *at = room;
     for (int k = 0; k < op->count; k++) {
         const eg_span own = eg__opt_own(op, k);
         const size_t from = (size_t)own.from * width, bytes = (size_t)(own.to - own.from) * width;
-        if (bytes) memcpy(at + from, divided_bytes(part[k]) + (part == whole ? from : 0), bytes);
+        if (bytes) memcpy(at + from, shard_bytes(part[k]) + (part == whole ? from : 0), bytes);
         at += (size_t)eg_size(op->x[k]) * width;
     }
     if (eg_ranks_tree_gather(op->tree, room)) return false;
     at = room;
     for (int k = 0; k < op->count; k++) {
         const size_t bytes = (size_t)eg_size(op->x[k]) * width;
-        if (bytes) memcpy(divided_bytes(whole[k]), at, bytes);
+        if (bytes) memcpy(shard_bytes(whole[k]), at, bytes);
         at += bytes;
     }
     return true;
 }
 bool eg__opt_gather(eg_opt *op, void *room)
 {
-    return !op->ranks || divided_gather(op, op->x, op->x, room);
+    return !op->ranks || shard_gather(op, op->x, op->x, room);
 }
 
 /* Sends this rank's elements of a moment of parameter k to rank 0, which writes them to `whole`.
  * False after an error. */
-static bool divided_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
+static bool shard_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
 {
-    const size_t width = divided_width(op);
+    const size_t width = shard_width(op);
     const eg_span own = eg__opt_own(op, k);
     const size_t bytes = (size_t)(own.to - own.from) * width;
     const int ranks = eg_ranks_count(op->ranks), me = eg_ranks_rank(op->ranks);
-    if (me) return !eg_ranks_exchange(op->ranks, 0, divided_bytes(part), bytes, -1, NULL, 0);
-    char *to = divided_bytes(whole);
-    if (bytes) memcpy(to + (size_t)own.from * width, divided_bytes(part), bytes);
+    if (me) return !eg_ranks_exchange(op->ranks, 0, shard_bytes(part), bytes, -1, NULL, 0);
+    char *to = shard_bytes(whole);
+    if (bytes) memcpy(to + (size_t)own.from * width, shard_bytes(part), bytes);
     for (int r = 1; r < ranks; r++) {
-        const eg_span of = divided_own(op, k, op->range[r]);
+        const eg_span of = shard_own(op, k, op->range[r]);
         if (eg_ranks_exchange(op->ranks, -1, NULL, 0, r, to + (size_t)of.from * width,
                               (size_t)(of.to - of.from) * width))
             return false;
@@ -98,7 +95,7 @@ eg_tensor *eg_opt_gather_state(eg_opt *op, int k)
         for (int i = 0; i < op->count; i++) {
             if (!op->moment[m][i] || op->moment[m][i] != x) continue;
             if (!eg_ranks_rank(op->ranks)) whole = eg_zeros_like(op->x[i]);
-            return !eg_ranks_barrier(op->ranks) && divided_send(op, i, x, whole) ? whole : NULL;
+            return !eg_ranks_barrier(op->ranks) && shard_send(op, i, x, whole) ? whole : NULL;
         }
     return x; /* counts are the same on every rank */
 }
@@ -108,7 +105,7 @@ eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **roo
 {
     int64_t *counts = eg_owner_alloc(owner, (size_t)op->count * sizeof *counts), all = 0;
     for (int k = 0; counts && k < op->count; k++) all += counts[k] = eg_size(op->x[k]);
-    *room = counts ? eg_owner_alloc(owner, (size_t)all * divided_width(op) + 1) : NULL;
+    *room = counts ? eg_owner_alloc(owner, (size_t)all * shard_width(op) + 1) : NULL;
     return *room ? eg_ranks_tree_open(.ranks = r, .dtype = eg_type(op->x[0]), .parts = op->count,
                                       .counts = counts, .chunk = EG__CHUNK)
                  : NULL;
@@ -116,7 +113,7 @@ eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **roo
 /* Makes a new tensor for each moment of the optimiser, all in one new owner: of the size of a range
  * of chunks, or of the complete moment if `range` is NULL. Returns the owner; NULL after an
  * error. */
-static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
+static eg_owner *shard_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
 {
     eg_owner *owner = eg_owner_sibling(op->held);
     for (int m = 0; m < EG__MOMENTS && owner; m++) {
@@ -124,7 +121,7 @@ static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[E
         for (int k = 0; to[m] && k < op->count; k++) {
             const eg_tensor *x = op->x[k];
             if (!op->moment[m][k]) continue;
-            const eg_span own = range ? divided_own(op, k, *range) : (eg_span){ 0, 0 };
+            const eg_span own = range ? shard_own(op, k, *range) : (eg_span){ 0, 0 };
             to[m][k] = range
                            ? eg_owner_tensor(owner, eg_type(x), 1, &(int64_t){ own.to - own.from })
                            : eg_owner_tensor(owner, eg_type(x), eg_rank(x), eg_dims(x));
@@ -135,7 +132,7 @@ static eg_owner *divided_make(eg_opt *op, const eg_span *range, eg_tensor **to[E
     return NULL;
 }
 /* Replaces the moments by those of another owner, and closes the owner of the old ones. */
-static void divided_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[EG__MOMENTS])
+static void shard_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[EG__MOMENTS])
 {
     for (int m = 0; m < EG__MOMENTS; m++)
         for (int k = 0; k < op->count; k++) {
@@ -148,39 +145,39 @@ static void divided_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[
     op->held = owner;
 }
 /* Gathers all moments on every rank again. False after an error. */
-static bool divided_undo(eg_opt *op)
+static bool shard_undo(eg_opt *op)
 {
     char *room = NULL;
     eg_tensor **whole[EG__MOMENTS] = { NULL };
-    eg_owner *owner = divided_make(op, NULL, whole), *held = eg_owner_open(op->cx);
+    eg_owner *owner = shard_make(op, NULL, whole), *held = eg_owner_open(op->cx);
     op->tree = eg__opt_tree(op, op->ranks, held, &room);
     bool good = !eg_ranks_barrier(op->ranks);
     for (int m = 0; m < EG__MOMENTS && good; m++)
-        if (op->moment[m][0]) good = divided_gather(op, op->moment[m], whole[m], room);
+        if (op->moment[m][0]) good = shard_gather(op, op->moment[m], whole[m], room);
     eg_ranks_tree_close(op->tree);
     eg_owner_close(held);
     op->tree = NULL;
     if (good)
-        divided_replace(op, owner, whole);
+        shard_replace(op, owner, whole);
     else
         eg_owner_close(owner);
     if (good) op->ranks = NULL, op->range = NULL;
     return good;
 }
 
-static uint64_t divided_hash(uint64_t h, eg_tensor *x)
+static uint64_t shard_hash(uint64_t h, eg_tensor *x)
 {
     const void *bytes = eg_raw(x, NULL);
     const size_t width = eg_type(x) == EG_F32 ? sizeof(float) : sizeof(double);
     return bytes ? eg_hash(h, bytes, width * (size_t)eg_size(x)) : h;
 }
 /* True if parameters, moments and options are the same on all ranks; else records an error. */
-static bool divided_agree(eg_opt *op, eg_ranks *r)
+static bool shard_agree(eg_opt *op, eg_ranks *r)
 {
     char text[64];
     uint64_t h = EG_HASH_START;
-    for (int k = 0; k < op->count; k++) h = divided_hash(h, op->x[k]);
-    for (int k = 0; k < op->states; k++) h = divided_hash(h, op->state[k].x);
+    for (int k = 0; k < op->count; k++) h = shard_hash(h, op->x[k]);
+    for (int k = 0; k < op->states; k++) h = shard_hash(h, op->state[k].x);
     snprintf(text, sizeof text, "%d parameter%s, %016llx", op->count, op->count == 1 ? "" : "s",
              (unsigned long long)h);
     return !eg_ranks_agree(r, "the parameters and moments", text);
@@ -195,20 +192,20 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
         eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED, "optimiser: ranks do not divide copies");
         return -1;
     }
-    if (op->ranks && !divided_undo(op)) return -1;
+    if (op->ranks && !shard_undo(op)) return -1;
     if (!r || eg_ranks_count(r) == 1) return eg_error(op->cx) ? -1 : 0;
     if (eg_ranks_context(r) != op->cx) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "optimiser: the ranks belong to another context");
         return -1;
     }
-    if (eg_ranks_barrier(r) || !divided_agree(op, r)) return -1;
+    if (eg_ranks_barrier(r) || !shard_agree(op, r)) return -1;
     char *room = NULL;
     const int ranks = eg_ranks_count(r);
     eg_tensor **part[EG__MOMENTS] = { NULL };
     eg_owner *held = eg_owner_open(op->cx), *owner = NULL;
     eg_ranks_tree *tree = eg__opt_tree(op, r, held, &room);
     const eg_span own = eg_ranks_tree_range(tree);
-    if (tree) owner = divided_make(op, &own, part);
+    if (tree) owner = shard_make(op, &own, part);
     eg_span *range = owner ? eg_owner_alloc(owner, (size_t)ranks * sizeof *range) : NULL;
     for (int k = 0; range && k < ranks; k++) range[k] = eg_ranks_tree_range_of(tree, k);
     eg_ranks_tree_close(tree);
@@ -217,16 +214,16 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
         eg_owner_close(owner);
         return -1;
     }
-    const size_t width = divided_width(op);
+    const size_t width = shard_width(op);
     for (int m = 0; m < EG__MOMENTS; m++)
         for (int k = 0; k < op->count && op->moment[m][0]; k++) {
-            const eg_span of = divided_own(op, k, own);
+            const eg_span of = shard_own(op, k, own);
             if (of.from < of.to)
-                memcpy(divided_bytes(part[m][k]),
-                       divided_bytes(op->moment[m][k]) + (size_t)of.from * width,
+                memcpy(shard_bytes(part[m][k]),
+                       shard_bytes(op->moment[m][k]) + (size_t)of.from * width,
                        (size_t)(of.to - of.from) * width);
         }
-    divided_replace(op, owner, part);
+    shard_replace(op, owner, part);
     op->ranks = r, op->range = range;
     return 0;
 }

@@ -134,6 +134,18 @@ bool eg__schedule_is_default(const eg_schedule *s)
     int reads;
     return !s->decay && !s->warmup && !schedule_given(s, 0, &reads);
 }
+const char *eg__opt_list(int n, const char *const *names, char out[EG__LIST])
+{
+    size_t used = 0;
+    *out = 0;
+    for (int k = 0; k < n && used < EG__LIST; k++)
+        used += (size_t)snprintf(out + used, EG__LIST - used, "%s%s",
+                                 k == 0      ? ""
+                                 : k + 1 < n ? ", "
+                                             : " and ",
+                                 names[k]);
+    return out;
+}
 /* True if a member is given that belongs to other decays; then also records an error. `steps` may
  * always be given: it is the length of the run. */
 static bool schedule_foreign(eg_ctx *cx, const char *who, const eg_schedule *s)
@@ -143,21 +155,13 @@ static bool schedule_foreign(eg_ctx *cx, const char *who, const eg_schedule *s)
     while ((name = schedule_given(s, reads, &reads)) && (decays[s->decay].reads & reads)) {
     }
     if (!name) return false;
-    char all[96] = "";
-    int count = 0, left = 0;
-    for (int k = 0; k < DECAYS; k++) left += (decays[k].reads & reads) != 0;
-    const bool several = left > 1;
+    const char *names[DECAYS];
+    char list[EG__LIST];
+    int n = 0;
     for (int k = 0; k < DECAYS; k++)
-        if (decays[k].reads & reads) {
-            snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
-                     !count++   ? ""
-                     : left > 1 ? ", "
-                                : " and ",
-                     decays[k].name);
-            left--;
-        }
+        if (decays[k].reads & reads) names[n++] = decays[k].name;
     eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.%s belongs to the schedule%s %s, not to %s", who,
-               name, several ? "s" : "", all, decays[s->decay].name);
+               name, n == 1 ? "" : "s", eg__opt_list(n, names, list), decays[s->decay].name);
     return true;
 }
 
