@@ -668,6 +668,33 @@ TEST(copies_are_updated_together_or_not_at_all)
     eg_close(cx);
 }
 
+/* More copies than a piece of the loop takes; two chunks of elements. */
+TEST(copies_of_any_number_are_updated_as_one_each)
+{
+    enum { S = 37, N = 5000 };
+    double lr[S];
+    for (int k = 0; k < S; k++) lr[k] = 1e-3 * (k + 1);
+    for (int threads = 1; threads <= 3; threads += 2) {
+        eg_ctx *cx = eg_open(.threads = threads);
+        eg_params *p = eg_params_open(cx, .copies = S);
+        eg_tensor *x = eg_param(p, "x", "i", N), *g = eg_normal(cx, 0, 1, S, N), *d;
+        eg_opt *all = eg_adam(p, .copies = S, .lr_each = lr, .clip_norm = 1);
+        d = eg_copies_unstack(eg_params_copies(p), g);
+        eg_tensor *start = eg_copy(eg_copies_stack(x));
+        for (int step = 0; step < 2; step++)
+            ck_assert_msg(!eg_step_by(all, &d), "%s", eg_error(cx));
+        for (int k = 0; k < S; k++) {
+            eg_params *q = eg_params_open(cx);
+            eg_tensor *y = eg_param(q, "x", "i", N), *one = eg_select_axis(g, 0, k);
+            eg_opt *alone = eg_adam(q, .lr = lr[k], .clip_norm = 1);
+            ck_assert(!eg_assign(y, eg_select_axis(start, 0, k)));
+            for (int step = 0; step < 2; step++) ck_assert(!eg_step_by(alone, &one));
+            ck_assert_msg(same_bits(eg_contiguous(eg_copy_at(x, k)), y), "copy %d", k);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
 TEST(copies_of_parameters_refuse_in_one_sentence)
 {
     eg_ctx *cx = eg_open();

@@ -368,6 +368,23 @@ static eg_tensor *few_of(eg_ctx *cx, int64_t a, int64_t b, int64_t c)
     eg_tensor *x = eg_uniform_n(cx, EG_F64, -1, 1, 3, (int64_t[]){ a, b, 8 });
     return eg_slice_axis(x, 2, 0, c, 1); /* elements of c are contiguous, those of b 8 apart */
 }
+/* Whole vectors of columns, and the rest one by one. */
+TEST(sums_of_few_rows_do_not_depend_on_the_column)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    for (int type = EG_F32; type <= EG_F64; type++)
+        for (int64_t rows = 2; rows <= 40; rows++)
+            for (int64_t n = 9; n <= 35; n += 13) {
+                eg_tensor *x = eg_normal_n(cx, (eg_dtype)type, 0, 1, 2, (int64_t[]){ rows, n }),
+                          *turned = eg_copy(eg_flip_axis(x, 1));
+                ck_assert_msg(same_bits(eg_contiguous(eg_flip_axis(eg_einsum("rc->c", x), 0)),
+                                        eg_einsum("rc->c", turned)),
+                              "%lld rows of %lld", (long long)rows, (long long)n);
+            }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(sums_over_axes_of_few_elements_are_those_of_a_copy)
 {
     static const struct {
