@@ -197,8 +197,8 @@ static const eg_finish *gemm_finish(const eg_gemm *g, int64_t p, int64_t kc)
 }
 /* Sets what is packed next of an operand: elements [from, to) of its own axis, [p, p + kc) of k. It
  * is prefetched during `tiles` tiles. */
-static void next_is(next *then, const eg_gemm *g, int which, const char *at, int64_t from,
-                    int64_t to, int64_t p, int64_t tiles)
+static void set_next(next *then, const eg_gemm *g, int which, const char *at, int64_t from,
+                     int64_t to, int64_t p, int64_t tiles)
 {
     const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
     const int64_t w = eg__width[g->of[which]], kc = eg__min64(EG_KC, k->total - p);
@@ -226,15 +226,15 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
             next then;
             const int64_t across = (nc + nr - 1) / nr;
             for (int64_t q = 0; q * nr < nc; q++) pack(s, b, EG_OF_B, q, nc, rb, pb, kc);
-            next_is(&then, g, EG_OF_B, pb, j, j + nc, p + EG_KC, across * (g->m.total / mr));
+            set_next(&then, g, EG_OF_B, pb, j, j + nc, p + EG_KC, across * (g->m.total / mr));
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, mc, ra, pa, kc);
                 const bool last = i + mc == g->m.total;
-                next_is(&then, g, EG_OF_A, pa, last ? 0 : i + mc,
-                        eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + EG_KC : p,
-                        across * (mc / mr));
+                set_next(&then, g, EG_OF_A, pa, last ? 0 : i + mc,
+                         eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + EG_KC : p,
+                         across * (mc / mr));
                 tiles(s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0, gemm_finish(g, p, kc),
                       &then);
             }

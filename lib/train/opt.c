@@ -72,18 +72,18 @@ static const struct {
     bool number; /* else a bool */
     const kind *of[READERS];
 } own_options[] = {
-    { "eps",         offsetof(eg_opt_args, eps),         true,  { &adam, &adamw, &rmsprop, &adagrad } },
-    { "momentum",    offsetof(eg_opt_args, momentum),    true,  { &sgd, &rmsprop } },
-    { "dampening",   offsetof(eg_opt_args, dampening),   true,  { &sgd } },
-    { "nesterov",    offsetof(eg_opt_args, nesterov),    false, { &sgd } },
-    { "beta1",       offsetof(eg_opt_args, beta1),       true,  { &adam, &adamw } },
-    { "beta2",       offsetof(eg_opt_args, beta2),       true,  { &adam, &adamw } },
-    { "amsgrad",     offsetof(eg_opt_args, amsgrad),     false, { &adam, &adamw } },
-    { "alpha",       offsetof(eg_opt_args, alpha),       true,  { &rmsprop } },
-    { "centered",    offsetof(eg_opt_args, centered),    false, { &rmsprop } },
-    { "lr_decay",    offsetof(eg_opt_args, lr_decay),    true,  { &adagrad } },
-    { "initial_accumulator_value",
-      offsetof(eg_opt_args, initial_accumulator_value),  true,  { &adagrad } },
+    { "eps",       offsetof(eg_opt_args, eps),       true,  { &adam, &adamw, &rmsprop, &adagrad } },
+    { "momentum",  offsetof(eg_opt_args, momentum),  true,  { &sgd, &rmsprop } },
+    { "dampening", offsetof(eg_opt_args, dampening), true,  { &sgd } },
+    { "nesterov",  offsetof(eg_opt_args, nesterov),  false, { &sgd } },
+    { "beta1",     offsetof(eg_opt_args, beta1),     true,  { &adam, &adamw } },
+    { "beta2",     offsetof(eg_opt_args, beta2),     true,  { &adam, &adamw } },
+    { "amsgrad",   offsetof(eg_opt_args, amsgrad),   false, { &adam, &adamw } },
+    { "alpha",     offsetof(eg_opt_args, alpha),     true,  { &rmsprop } },
+    { "centered",  offsetof(eg_opt_args, centered),  false, { &rmsprop } },
+    { "lr_decay",  offsetof(eg_opt_args, lr_decay),  true,  { &adagrad } },
+    { "initial_accumulator_value", offsetof(eg_opt_args, initial_accumulator_value), true,
+      { &adagrad } },
 };
 /* clang-format on */
 /* True if an option is given that only other kinds of optimisers read; then also records an

@@ -39,7 +39,7 @@ static size_t shard_width(const eg_opt *op)
 {
     return eg_type(op->x[0]) == EG_F64 ? sizeof(double) : sizeof(float);
 }
-static char *shard_bytes(eg_tensor *x) { return eg__opt_numbers(x); }
+static char *shard_data(eg_tensor *x) { return eg__opt_numbers(x); }
 /* Copies this rank's elements of each parameter to their offsets in room, gathers there, and copies
  * everything to `whole`. They are read from `part`, which has only these elements, or is `whole`.
  * False after an error. */
@@ -50,14 +50,14 @@ static bool shard_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *w
     for (int k = 0; k < op->count; k++) {
         const eg_span own = eg__opt_own(op, k);
         const size_t from = (size_t)own.from * width, bytes = (size_t)(own.to - own.from) * width;
-        if (bytes) memcpy(at + from, shard_bytes(part[k]) + (part == whole ? from : 0), bytes);
+        if (bytes) memcpy(at + from, shard_data(part[k]) + (part == whole ? from : 0), bytes);
         at += (size_t)eg_size(op->x[k]) * width;
     }
     if (eg_ranks_tree_gather(op->tree, room)) return false;
     at = room;
     for (int k = 0; k < op->count; k++) {
         const size_t bytes = (size_t)eg_size(op->x[k]) * width;
-        if (bytes) memcpy(shard_bytes(whole[k]), at, bytes);
+        if (bytes) memcpy(shard_data(whole[k]), at, bytes);
         at += bytes;
     }
     return true;
@@ -75,9 +75,9 @@ static bool shard_send(eg_opt *op, int k, eg_tensor *part, eg_tensor *whole)
     const eg_span own = eg__opt_own(op, k);
     const size_t bytes = (size_t)(own.to - own.from) * width;
     const int ranks = eg_ranks_count(op->ranks), me = eg_ranks_rank(op->ranks);
-    if (me) return !eg_ranks_exchange(op->ranks, 0, shard_bytes(part), bytes, -1, NULL, 0);
-    char *to = shard_bytes(whole);
-    if (bytes) memcpy(to + (size_t)own.from * width, shard_bytes(part), bytes);
+    if (me) return !eg_ranks_exchange(op->ranks, 0, shard_data(part), bytes, -1, NULL, 0);
+    char *to = shard_data(whole);
+    if (bytes) memcpy(to + (size_t)own.from * width, shard_data(part), bytes);
     for (int r = 1; r < ranks; r++) {
         const eg_span of = shard_own(op, k, op->range[r]);
         if (eg_ranks_exchange(op->ranks, -1, NULL, 0, r, to + (size_t)of.from * width,
@@ -219,8 +219,8 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
         for (int k = 0; k < op->count && op->moment[m][0]; k++) {
             const eg_span of = shard_own(op, k, own);
             if (of.from < of.to)
-                memcpy(shard_bytes(part[m][k]),
-                       shard_bytes(op->moment[m][k]) + (size_t)of.from * width,
+                memcpy(shard_data(part[m][k]),
+                       shard_data(op->moment[m][k]) + (size_t)of.from * width,
                        (size_t)(of.to - of.from) * width);
         }
     shard_replace(op, owner, part);
