@@ -269,6 +269,8 @@ typedef struct scene {
     int64_t bad;      /* the block that does it; −1: each */
     atomic_int calls; /* of the loss */
     int what;
+    eg_params *params;
+    eg_captured_blocks *captured;
 } scene;
 static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
@@ -307,6 +309,11 @@ static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     case 21: *count = 0; return y;
     case 22: eg_fail(cx, "the data are gone"); return y;
     case 23: eg_close(s->cx); return y;
+    case 24: eg_trace(cx, true); return y;
+    case 25: eg_params_close(s->params); return y;
+    case 26: eg_param(s->params, "v", "i", 3); return y;
+    case 27: eg_init_normal(s->w, 1); return y;
+    case 28: eg_captured_blocks_free(s->captured); return y;
     }
     return y;
 }
@@ -684,6 +691,76 @@ LOOP_TEST(a_loss_that_is_no_sum_is_refused, sizeof refused / sizeof *refused)
         eg_close(cx);
     }
     ck_assert_int_eq(eg_step_over(NULL, ways_loss, NULL, 1), -1);
+}
+
+/* A step that is refused because of what its loss does has changed nothing, although the loss was
+ * called before to find out whether it is a sum. */
+static const struct {
+    int what;
+    const char *says;
+} forbidden[] = {
+    { 0, "fill: the tensor belongs to the context that waits for its blocks; a block must not" },
+    { 1, "assign: the tensor belongs to the context that waits" },
+    { 2, "mut_f64: the tensor belongs to the context that waits" },
+    { 9, "name: the tensor belongs to the context that waits" },
+    { 23, "close: the context waits for its blocks, and stays open" },
+    { 24, "eg_trace was called and not undone" },
+    { 25, "owner: it belongs to the context that waits for its blocks" },
+    { 26, "owner: it belongs to the context that waits for its blocks" },
+    { 27, "assign: the tensor belongs to the context that waits" },
+    { 28, "owner: it belongs to the context that waits for its blocks" },
+};
+LOOP_TEST(a_step_that_is_refused_has_changed_nothing, sizeof forbidden / sizeof *forbidden)
+{
+    for (int threads = 1; threads <= 2; threads++) {
+        scene s;
+        scene_open(&s, forbidden[_i].what, -1, threads);
+        s.params = eg_params_open(s.cx);
+        s.w = eg_init_constant(eg_param(s.params, "w", "d", 3), 1);
+        s.captured = eg_captured_blocks_open(s.cx);
+        eg_opt *opt = eg_sgd(s.params);
+        ck_assert_int_eq(eg_step_over(opt, scene_loss, &s, 12, .block = 2), -1);
+        ck_assert_msg(strstr(eg_error(s.cx), forbidden[_i].says), "%s", eg_error(s.cx));
+        ck_assert(!strncmp(eg_error(s.cx), "step_over: block 0 (examples 0 to 1): ", 38));
+        eg_clear(s.cx);
+        ck_assert(!eg_trace(s.cx, false));
+        ck_assert_int_eq(eg_params_count(s.params), 1);
+        ck_assert_int_eq(eg_opt_report_of(opt).steps, 0);
+        for (int k = 0; k < 3; k++) ck_assert(eg_f64(s.w)[k] == 1);
+        s.what = 99;
+        ck_assert_int_eq(eg_step_over(opt, scene_loss, &s, 12, .block = 2), 0);
+        eg_close(s.cx);
+    }
+}
+/* eg_block_call computes in the context itself, which stays open too. */
+TEST(a_call_of_a_block_does_not_close_its_context)
+{
+    scene s;
+    scene_open(&s, 23, -1, 1);
+    ck_assert_ptr_null(eg_block_call(s.cx, scene_loss, &s, 0, 2, NULL));
+    eg_assert_error(s.cx, "close: the context waits for its blocks, and stays open");
+    eg_close(s.cx);
+}
+
+/* A loss that computes a gradient itself is tested too: Σ_e |∂y_e/∂w|² is a sum over examples,
+ * |∂(Σ_e y_e)/∂w|² is not. */
+static eg_tensor *penalty(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const ways *v = user;
+    (void)cx, (void)count;
+    eg_tensor *x = eg_slice_axis(v->x, 0, from, to, 1), *of = v->what ? v->w : x, *g;
+    eg_tensor *y = eg_sum(NULL, eg_square(eg_mul(x, v->w)));
+    return eg_grad(y, NULL, 1, &of, &g) ? NULL : eg_sum(NULL, eg_square(g));
+}
+LOOP_TEST(a_penalty_of_the_gradient_is_tested_with_a_history, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_params *p = eg_params_open(cx);
+    ways v = { p, eg_init_constant(eg_param(p, "w", "d", 3), 2), NULL, _i };
+    v.x = eg_uniform(cx, 0.5, 1, 12, 3);
+    ck_assert_int_eq(eg_step_over(eg_adam(p), penalty, &v, 12, .block = 3), _i ? -1 : 0);
+    if (_i) eg_assert_error(cx, "step_over: the loss is not a sum over its examples: of examples");
+    eg_close(cx);
 }
 
 /* One step over a batch is one step on its mean loss. */

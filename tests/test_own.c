@@ -384,6 +384,25 @@ static eg_tensor *wrong_history(const void *net, eg_ctx *c, const eg_batch *b)
     eg_nograd(c, true);
     return x;
 }
+/* writes to a parameter, but what it writes is what is there */
+static eg_tensor *wrong_write(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_fill(w->spare, 0.5);
+    return with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
+static eg_tensor *wrong_training(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return eg_training(c) ? eg_mul(w->spare, eg_ones(c, 2))
+                          : with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
+static eg_tensor *wrong_trace(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_trace(c, true);
+    return with_spare(w, wrong_logits(w, c, b, "j <= i"));
+}
 static eg_tensor *wrong_none(const void *net, eg_ctx *c, const eg_batch *b)
 {
     (void)net, (void)c, (void)b;
@@ -429,6 +448,12 @@ static const struct {
       "trainer: network \"w\": eg_eval was called and not undone" },
     { { .name = "w", .make = make_wrong, .logits = wrong_history },
       "trainer: network \"w\": eg_nograd was called and not undone" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_trace },
+      "trainer: network \"w\": eg_trace was called and not undone" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_write },
+      "trainer: network \"w\": fill: the tensor belongs to the context that waits for its blocks" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_training },
+      "trainer: network \"w\": mul: " },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
       "is changed: the network reads what it has to predict" },
     { { .name = "w", .make = make_nothing, .logits = wrong_none },

@@ -94,8 +94,9 @@ typedef struct eg_grad_over_args {
  * number. Blocks record even under eg_nograd. Refused, in addition to what eg_grad_or_null refuses:
  * a loss that is not a finite scalar; counts whose sum is 0; a block that reads a tensor which was
  * computed from an x outside of the block; a block that calls eg_seed, or calls eg_train, eg_eval,
- * eg_nograd or eg_flush and does not undo it; an x with a hook; a call inside a block. Without xs
- * nothing is recorded, and the loss may be infinite or NaN (evaluation of a test set). */
+ * eg_nograd, eg_flush or eg_trace and does not undo it; an x with a hook; a call inside a block.
+ * Without xs nothing is recorded, and the loss may be infinite or NaN (evaluation of a test
+ * set). */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 /* Returns an object that keeps captured blocks (eg_capture), which later calls run again with the
  * same bits. It lives until the end of the open scope, or until eg_captured_blocks_free is called.

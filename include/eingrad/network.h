@@ -166,10 +166,10 @@ struct eg_network {
  * of the parameters' dtype; a loss that is not finite, with the operation that made it so; a
  * parameter on which the loss does not depend, or only through an operation without a gradient;
  * logits of the first batch that differ when it is computed again (state outside the parameters); a
- * call of eg_seed, and a call of eg_train, eg_eval, eg_nograd or eg_flush that is not undone;
- * logits of an example that depend on other examples of its batch; except with .encoder, logits
- * that depend on later tokens; with .cached, logits that are not the same when the tokens before
- * are in the cache. */
+ * call of eg_seed, and a call of eg_train, eg_eval, eg_nograd, eg_flush or eg_trace that is not
+ * undone; what a block must not do (core.h), such as writing to a parameter; logits of an example
+ * that depend on other examples of its batch; except with .encoder, logits that depend on later
+ * tokens; with .cached, logits that are not the same when the tokens before are in the cache. */
 
 /* -- measures of heads ------------------------------------------------------------------------ */
 /* out[attention · heads + head] receives the measures of that head on the first test batch, without

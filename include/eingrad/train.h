@@ -111,8 +111,9 @@ EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
 /* The same for a loss that is a sum over examples, which is computed in blocks (eg_grad_over,
  * grad.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per thread,
  * and with the same bits for any number of threads. Refused, in addition to what eg_grad_over and
- * eg_step_by refuse: a loss that is not a sum over examples. To detect it, the first examples are
- * computed one by one and in two parts, under eg_nograd and eg_eval (a loss that draws there too
+ * eg_step_by refuse: a loss that is not a sum over examples. To detect it, before the first step
+ * the first examples are computed together and in two parts, as blocks, under eg_eval and
+ * eg_nograd (a loss that computes gradients: with a history; a loss that draws even under eg_eval
  * cannot be tested). */
 typedef struct eg_step_over_args {
     size_t size;

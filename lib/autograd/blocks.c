@@ -38,18 +38,21 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     eg_clear(child);
 }
 /* Calls a loss. Records an error if the loss changed the context's switches (eg_train, eg_nograd,
- * eg_flush), since the backward pass and what the caller computes afterwards would run with other
- * switches. */
+ * eg_flush, eg_trace), since the backward pass and what the caller computes afterwards would run
+ * with other switches; it puts eg_trace back, which no later call sets. */
 static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t *count)
 {
     const bool training = cx->training, recording = cx->recording, flush = cx->flush;
+    const eg_hooks hooks = cx->hooks;
     eg_tensor *y = loss(user, cx, cx->block.from, cx->block.to, count);
-    const char *changed = cx->training != training     ? training ? "eg_eval" : "eg_train"
-                          : cx->recording != recording ? "eg_nograd"
-                          : cx->flush != flush         ? "eg_flush"
-                                                       : NULL;
+    const char *changed = cx->training != training           ? training ? "eg_eval" : "eg_train"
+                          : cx->recording != recording       ? "eg_nograd"
+                          : cx->flush != flush               ? "eg_flush"
+                          : cx->hooks.result != hooks.result ? "eg_trace"
+                                                             : NULL;
     if (!cx->failed && changed)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s was called and not undone", changed);
+    cx->hooks = hooks;
     return y;
 }
 /* True if y is a float tensor of one element and the count is valid; else records an error. */

@@ -60,6 +60,42 @@ static eg_tensor *probing_logits(void *user, eg_ctx *cx, int64_t from, int64_t t
     return c->logits = eg__network_logits(c->t, cx, c->batch, NULL);
 }
 
+/* The sum of the logits as the loss of a block. */
+typedef struct probing_inside {
+    const probing *p;
+    eg_code code;
+    char says[512]; /* the error, without the number of the block */
+} probing_inside;
+static eg_tensor *probing_inside_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
+                                      int64_t *count)
+{
+    probing_inside *in = user;
+    probing_call c = { in->p->t, &in->p->batch, NULL };
+    (void)from, (void)to;
+    eg_block_call(cx, probing_logits, &c, 0, in->p->batch.rows, NULL);
+    *count = 1;
+    if (!eg_error(cx)) return eg_zeros(cx, 1);
+    in->code = eg_error_code(cx);
+    snprintf(in->says, sizeof in->says, "%s", eg_error(cx));
+    return NULL;
+}
+/* True if the network can be called inside a block, where writing to a parameter is refused, in
+ * evaluation and in training, where it may draw; else records an error. */
+static bool probing_blocks(const probing *p)
+{
+    eg_ctx *cx = p->t->cx;
+    probing_inside in = { .p = p };
+    for (int train = 0; train < 2 && !eg_error(cx); train++) {
+        if (train) eg_train(cx);
+        eg_grad_over(.cx = cx, .loss = probing_inside_loss, .user = &in, .examples = 1,
+                     .serial = true);
+        eg_eval(cx);
+    }
+    if (!*in.says) return !eg_error(cx);
+    eg_clear(cx);
+    return eg_fail_as(cx, in.code, "%s: %s", p->who, in.says), false;
+}
+
 /* Calls the network on a batch and checks shape and dtype of its logits. NULL after an error. */
 static eg_tensor *probing_run(const probing *p, const eg_batch *b)
 {
@@ -109,15 +145,6 @@ static bool probing_paths(const probing *p)
                        cut && eg_op_of(cut) ? eg_op_of(cut)->name : "an operation");
     }
     return !eg_error(cx);
-}
-
-/* True if the network can be called in training, where it may draw; else records an error. */
-static bool probing_training(const probing *p)
-{
-    eg_train(p->t->cx);
-    (void)probing_run(p, &p->batch);
-    eg_eval(p->t->cx);
-    return !eg_error(p->t->cx);
 }
 
 /* True if the same batch gives the same bits twice; else records an error. */
@@ -226,13 +253,13 @@ bool eg__network_probe(eg_trainer *t)
     eg_mark m = eg_push(t->cx);
     if (!t->data->free_text || t->data->tokens) { /* false if the data contain no text */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
-        p.logits = p.batch.rows ? probing_run(&p, &p.batch) : NULL;
+        const bool good = p.batch.rows && (!p.own || probing_blocks(&p));
+        p.logits = good ? probing_run(&p, &p.batch) : NULL;
         p.loss = p.logits ? eg_batch_loss(t->cx, &p.batch, p.logits, 0) : NULL;
     }
     if (p.loss && probing_finite(&p) && p.own && probing_paths(&p)) {
         eg_nograd(t->cx, true);
-        (void)(probing_training(&p) && probing_state(&p) && probing_examples(&p) &&
-               probing_order(&p) && probing_cache(&p));
+        (void)(probing_state(&p) && probing_examples(&p) && probing_order(&p) && probing_cache(&p));
     }
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);

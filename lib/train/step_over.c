@@ -13,65 +13,88 @@ void eg__step_over_again(eg_opt *op)
 }
 
 /* -- is the loss a sum? ----------------------------------------------------------------------- */
+enum { WHOLE, FIRST, SECOND, ASKED }; /* the first examples, and the two parts of them */
 /* The loss of examples [from, to). */
 typedef struct step_over_part {
+    int64_t from, to;
     double value;
     int64_t count;
-    /* it is a finite number with a count that a block may have, and no random draw was made for
-     * it */
-    bool known;
+    bool known; /* it is a finite number with a count that a block may have */
+    bool drew;  /* random draws were made for it */
     bool f64;
 } step_over_part;
-/* Computes the loss of examples [from, to) and its count, in a separate scope. */
-static step_over_part step_over_ask(eg_ctx *cx, const eg_step_over_args *o, int64_t from,
-                                    int64_t to)
+typedef struct step_over_asking {
+    const eg_step_over_args *o;
+    bool recording;
+    step_over_part part[ASKED];
+} step_over_asking;
+/* The loss of part k, as that of example k: so it is computed in the context of a block, which
+ * refuses what blocks must not do, such as writing to parameters. */
+static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t to, int64_t *count)
 {
-    step_over_part p = { .count = to - from };
+    step_over_asking *a = user;
+    step_over_part *p = &a->part[k];
     const uint64_t draws = eg_draws(cx);
+    const bool was = eg_nograd(cx, !a->recording);
+    (void)to;
+    p->count = p->to - p->from;
+    eg_tensor *y = eg_block_call(cx, a->o->loss, a->o->user, p->from, p->to, &p->count);
+    eg_nograd(cx, was);
+    p->drew = eg_draws(cx) != draws;
+    *count = 1;
+    if (!eg_ok(y) || eg_size(y) != 1 || eg_error(cx)) return y;
+    p->value = eg_item(y);
+    p->f64 = eg_type(y) == EG_F64;
+    p->known = isfinite(p->value) && !p->drew;
+    return y;
+}
+/* Computes the parts in evaluation mode; errors are forgotten. True if all are known. */
+static bool step_over_ask(eg_ctx *cx, step_over_asking *a)
+{
+    const bool training = eg_training(cx);
+    const uint64_t draws = eg_draws(cx);
+    eg_eval(cx);
     const eg_mark m = eg_push(cx);
-    eg_tensor *y = eg_block_call(cx, o->loss, o->user, from, to, &p.count);
-    if (eg_ok(y) && eg_size(y) == 1 && !eg_error(cx)) {
-        p.value = eg_item(y);
-        p.f64 = eg_type(y) == EG_F64;
-        p.known = isfinite(p.value) && eg_draws(cx) == draws;
-    }
+    eg_grad_over(.cx = cx, .loss = step_over_part_loss, .user = a, .examples = ASKED, .block = 1,
+                 .leaves = 1, .serial = true);
     eg_pop(cx, m);
-    return p;
+    eg_set_draws(cx, draws);
+    if (training) eg_train(cx);
+    eg_clear(cx);
+    return a->part[WHOLE].known && a->part[FIRST].known && a->part[SECOND].known;
 }
 /* True if the loss of the first examples equals the sum of the losses of its two parts, without
  * dropout; else records an error. A loss that fails, or that draws even in evaluation mode, is not
- * compared: the step then reports the error. */
+ * compared: the step then reports the error. A loss that computes gradients itself fails without a
+ * history, and is asked again with one. */
 static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
     const int64_t block = o->block > 0 ? o->block : 8,
                   n = o->examples / 2 < block ? o->examples : 2 * block, cut = (n + 2) / 3;
     if (n < 2 || op->sum == o->loss) return true;
-    const bool training = eg_training(cx), was = eg_nograd(cx, true);
-    const uint64_t draws = eg_draws(cx);
-    eg_eval(cx);
-    const step_over_part all = step_over_ask(cx, o, 0, n), one = step_over_ask(cx, o, 0, cut),
-                         two = step_over_ask(cx, o, cut, n);
-    eg_set_draws(cx, draws);
-    eg_nograd(cx, was);
-    if (training) eg_train(cx);
-    eg_clear(cx);
-    if (!all.known || !one.known || !two.known) return true;
-    const double sum = one.value + two.value,
-                 size = fabs(all.value) + fabs(one.value) + fabs(two.value);
+    step_over_asking a = {
+        .o = o,
+        .part = { { .from = 0, .to = n }, { .from = 0, .to = cut }, { .from = cut, .to = n } }
+    };
+    const step_over_part *all = &a.part[WHOLE], *one = &a.part[FIRST], *two = &a.part[SECOND];
+    if (!step_over_ask(cx, &a) && !all->drew) a.recording = true, step_over_ask(cx, &a);
+    if (!all->known || !one->known || !two->known) return true;
+    const double sum = one->value + two->value,
+                 size = fabs(all->value) + fabs(one->value) + fabs(two->value);
     char whole[96], parts[128];
     snprintf(whole, sizeof whole, "of examples 0 to %lld", (long long)n - 1);
     snprintf(parts, sizeof parts, "of 0 to %lld and %lld to %lld together", (long long)cut - 1,
              (long long)cut, (long long)n - 1);
-    if (all.count != one.count + two.count)
+    if (all->count != one->count + two->count)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count is not a sum: %s it is %lld, %s %lld",
-                   o->who, whole, (long long)all.count, parts,
-                   (long long)one.count + (long long)two.count);
-    else if (fabs(all.value - sum) > (all.f64 ? 1e-9 : 1e-4) * size)
+                   o->who, whole, (long long)all->count, parts,
+                   (long long)one->count + (long long)two->count);
+    else if (fabs(all->value - sum) > (all->f64 ? 1e-9 : 1e-4) * size)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up the "
                    "losses of the examples, and leave the division by the count to the step",
-                   o->who, whole, all.value, parts, sum);
+                   o->who, whole, all->value, parts, sum);
     else
         op->sum = o->loss;
     return !eg_error(cx);
