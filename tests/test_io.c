@@ -848,6 +848,11 @@ TEST(ticks_are_round)
         { 2, 2, false, { "2", "100" } },
         { 1e-300, 1e300, true, { "100" } },
         { 5e9, 6e9, false, { "5.2e+09", "6e+09" } },
+        /* numbers of one axis differ from one another, and integers are written alike */
+        { 1 + 1e-9, 1 + 49e-9, false, { "1.00000001", "1.00000002", "1.00000004" } },
+        { 1000.001, 1000.0015, true, { "1000.0011", "1000.0012" } },
+        { 0.5, 1e6, false, { "200000", "800000", "1000000" } },
+        { 2, 2e7, true, { "10", "10000", "10000000" } },
     };
     for (size_t k = 0; k < sizeof ranges / sizeof *ranges; k++) {
         const char *svg = saved_curve(ranges[k].low, ranges[k].high, ranges[k].logarithmic);

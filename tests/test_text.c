@@ -336,6 +336,11 @@ TEST(curves_are_drawn)
     ck_assert_int_eq(
         eg_curves_save(path, cx, 1, &(eg_curve){ .count = 1, .x = x, .y = (double[]){ NAN } }), -1);
     eg_assert_error(cx, "curves: there is no point to draw");
+    ck_assert_int_eq(eg_curves_save(path, cx, 1,
+                                    &(eg_curve){ .count = 1, .x = x, .y = (double[]){ -1 } },
+                                    .logarithmic = true),
+                     -1);
+    eg_assert_error(cx, "no point to draw: a logarithmic axis has only numbers above 0");
     ck_assert_int_eq(eg_curves_save("/nowhere/x.svg", cx, 1, curves), -1);
     eg_assert_error(cx, "/nowhere/x.svg");
     unlink(path), unlink(other);

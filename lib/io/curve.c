@@ -4,7 +4,8 @@
 #include <string.h>
 
 enum {
-    LEFT = 120,
+    LEFT = 120, /* of the axis, at least */
+    NAME = 40,  /* room for the name of the axis there */
     RIGHT = 30,
     TOP = 56,
     BOTTOM = 70,
@@ -17,7 +18,8 @@ enum {
     SAMPLE = 34, /* length of a line in the legend, in points */
     ENTRY = 22,
     TICK = 6,
-    PEN = 512
+    PEN = 512,
+    DIGITS = 6 /* of a number at an axis, at least */
 };
 
 typedef struct axis {
@@ -27,6 +29,7 @@ typedef struct axis {
 typedef struct plot {
     const eg_curves_args *o;
     axis x, y;
+    int left; /* of the axis, wide enough for its numbers */
 } plot;
 
 /* Returns the position of v between the ends of the axis, in [0, 1]; NaN for a gap. */
@@ -117,22 +120,22 @@ static void curve_word(eg__canvas *c, int x, int y, eg__anchor anchor, const cha
  * axes. */
 static void grid(const plot *p, eg__canvas *c)
 {
-    char text[32];
+    char text[EG_TICK_TEXT];
     double at[EG_TICKS_MOST];
     for (int k = 0, n = eg__ticks(p->y.low, p->y.high, p->y.logarithmic, TICKS, at); k < n; k++) {
         int y = TOP + HIGH - (int)lround(on(&p->y, at[k]) * HIGH);
-        c->rectangle(c, LEFT, y, WIDE, 1, EG_PALE);
-        snprintf(text, sizeof text, "%.6g", at[k]);
-        curve_word(c, LEFT - TICK - 2, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
+        c->rectangle(c, p->left, y, WIDE, 1, EG_PALE);
+        eg__tick_text(n, at, k, DIGITS, text);
+        curve_word(c, p->left - TICK - 2, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
     }
     for (int k = 0, n = eg__ticks(p->x.low, p->x.high, p->x.logarithmic, TICKS, at); k < n; k++) {
-        int x = LEFT + (int)lround(on(&p->x, at[k]) * WIDE);
+        int x = p->left + (int)lround(on(&p->x, at[k]) * WIDE);
         c->rectangle(c, x, TOP + HIGH, 1, TICK, EG_INK);
-        snprintf(text, sizeof text, "%.6g", at[k]);
+        eg__tick_text(n, at, k, DIGITS, text);
         curve_word(c, x, TOP + HIGH + TICK + 4, EG_CENTRED, text);
     }
-    c->rectangle(c, LEFT, TOP, 1, HIGH, EG_INK);
-    c->rectangle(c, LEFT, TOP + HIGH, WIDE, 1, EG_INK);
+    c->rectangle(c, p->left, TOP, 1, HIGH, EG_INK);
+    c->rectangle(c, p->left, TOP + HIGH, WIDE, 1, EG_INK);
 }
 
 static pen pen_of(eg__canvas *c, const eg_curve *one, int k)
@@ -148,8 +151,8 @@ static void curve_draw(eg__canvas *c, const void *picture)
     const plot *p = picture;
     int entries = 0;
     grid(p, c);
-    curve_word(c, LEFT, 20, EG_FROM_LEFT, p->o->title);
-    curve_word(c, LEFT + WIDE / 2, TOP + HIGH + 42, EG_CENTRED, p->o->x_name);
+    curve_word(c, p->left, 20, EG_FROM_LEFT, p->o->title);
+    curve_word(c, p->left + WIDE / 2, TOP + HIGH + 42, EG_CENTRED, p->o->x_name);
     curve_word(c, 16, TOP + HIGH / 2, EG_UPWARD_CENTRED, p->o->y_name);
     for (int k = 0; k < p->o->count; k++) {
         const eg_curve *one = &p->o->curve[k];
@@ -159,11 +162,11 @@ static void curve_draw(eg__canvas *c, const void *picture)
             if (isnan(u) || isnan(v))
                 pen_lift(&line);
             else
-                pen_move(&line, (eg__point){ LEFT + u * WIDE, TOP + HIGH - v * HIGH });
+                pen_move(&line, (eg__point){ p->left + u * WIDE, TOP + HIGH - v * HIGH });
         }
         pen_lift(&line);
         if (!one->name || !*one->name) continue;
-        const int x = LEFT + WIDE + RIGHT, y = TOP + entries++ * ENTRY;
+        const int x = p->left + WIDE + RIGHT, y = TOP + entries++ * ENTRY;
         pen_move(&sample, (eg__point){ x, y + EG_HEIGHT / 2.0 });
         pen_move(&sample, (eg__point){ x + SAMPLE, y + EG_HEIGHT / 2.0 });
         pen_lift(&sample);
@@ -173,9 +176,24 @@ static void curve_draw(eg__canvas *c, const void *picture)
     }
 }
 
-/* Returns a canvas with room for the axes and, to their right, for the legend. */
-static eg__canvas curve_canvas(const eg_curves_args *o)
+/* Returns the place of the axis of y, right of its name and of its numbers. */
+static int curve_left(const axis *y)
 {
+    char text[EG_TICK_TEXT];
+    double at[EG_TICKS_MOST];
+    int left = LEFT;
+    for (int k = 0, n = eg__ticks(y->low, y->high, y->logarithmic, TICKS, at); k < n; k++) {
+        eg__tick_text(n, at, k, DIGITS, text);
+        const int room = NAME + (int)strlen(text) * EG_ADVANCE + TICK + 2;
+        left = room > left ? room : left;
+    }
+    return left;
+}
+
+/* Returns a canvas with room for the axes and, to their right, for the legend. */
+static eg__canvas curve_canvas(const plot *p)
+{
+    const eg_curves_args *o = p->o;
     int widest = 0, entries = 0;
     for (int k = 0; k < o->count; k++) {
         eg__label label;
@@ -186,7 +204,7 @@ static eg__canvas curve_canvas(const eg_curves_args *o)
     }
     const int legend = entries ? SAMPLE + 8 + widest * EG_ADVANCE + RIGHT : 0,
               high = entries * ENTRY > HIGH ? entries * ENTRY : HIGH;
-    return (eg__canvas){ .width = LEFT + WIDE + RIGHT + legend, .height = TOP + high + BOTTOM };
+    return (eg__canvas){ .width = p->left + WIDE + RIGHT + legend, .height = TOP + high + BOTTOM };
 }
 
 static bool curve_refuse(eg_ctx *cx, const char *sentence, int a, int b)
@@ -219,7 +237,7 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
     eg_curves_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     if (!o.cx || eg_error(o.cx) || !curve_check(&o)) return -1;
-    plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic } };
+    plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic }, LEFT };
     for (int k = 0; k < o.count; k++)
         for (int64_t i = 0; i < o.curve[k].count; i++)
             if (!isnan(on(&(axis){ 1, 2, o.logarithmic }, o.curve[k].y[i]))) {
@@ -227,9 +245,11 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
                 widen(&p.y, o.curve[k].y[i]);
             }
     if (!(p.x.low <= p.x.high) || !(p.y.low <= p.y.high)) {
-        eg_fail_as(o.cx, EG_ERROR_MISUSE, "curves: there is no point to draw");
+        eg_fail_as(o.cx, EG_ERROR_MISUSE, "curves: there is no point to draw%s",
+                   o.logarithmic ? ": a logarithmic axis has only numbers above 0" : "");
         return -1;
     }
-    eg__canvas canvas = curve_canvas(&o);
+    p.left = curve_left(&p.y);
+    eg__canvas canvas = curve_canvas(&p);
     return eg__picture_write(o.cx, path, &canvas, curve_draw, &p);
 }

@@ -1,6 +1,7 @@
 /* heatmap.c: values, scale and labels of a heat map, and its form as text. */
 #include "heatmap.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* -- values, scale, labels -------------------------------------------------------------------- */
@@ -210,6 +211,25 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
             return n > 0 ? n : 1;
         }
     return 1;
+}
+
+/* True if %.*g with these digits shows every tick to a thousandth of the distance to the next. */
+static bool ticks_shown(int count, const double *tick, int digits)
+{
+    char text[EG_TICK_TEXT];
+    for (int k = 0; k + 1 < count; k++)
+        for (int i = k; i < k + 2; i++) {
+            snprintf(text, sizeof text, "%.*g", digits, tick[i]);
+            if (fabs(strtod(text, NULL) - tick[i]) > 1e-3 * (tick[k + 1] - tick[k])) return false;
+        }
+    return true;
+}
+void eg__tick_text(int count, const double *tick, int k, int digits, char text[EG_TICK_TEXT])
+{
+    bool integers = true;
+    for (int i = 0; i < count; i++) integers &= fabs(tick[i]) < 1e9 && tick[i] == round(tick[i]);
+    while (digits < 17 && !ticks_shown(count, tick, digits)) digits++;
+    snprintf(text, EG_TICK_TEXT, "%.*g", integers ? 10 : digits, tick[k]);
 }
 
 /* Linear interpolation between five points of viridis (Smith, van der Walt 2015), whose lightness

@@ -31,6 +31,10 @@ void eg__heatmap_title(const eg__heatmap *, int panel, int columns, eg__label *)
  * number, at least 1. */
 enum { EG_TICKS_MOST = 16 };
 int eg__ticks(double low, double high, bool logarithmic, int most, double tick[EG_TICKS_MOST]);
+/* Writes the text of tick[k] with at least as many digits as given, and more where two of the ticks
+ * would otherwise have the same text; integers below 10^9 without an exponent. */
+enum { EG_TICK_TEXT = 32 };
+void eg__tick_text(int count, const double *tick, int k, int digits, char text[EG_TICK_TEXT]);
 /* The colour of a level in [0, 1]: viridis, or of a difference blue, white, red; grey for NaN. */
 void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3]);
 

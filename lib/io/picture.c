@@ -88,10 +88,10 @@ static void arrange(layout *l)
     }
 }
 
-static void tick(double value, eg__label *label)
+static void tick(int count, const double *at, int k, eg__label *label)
 {
-    char text[32];
-    snprintf(text, sizeof text, "%.4g", value);
+    char text[EG_TICK_TEXT];
+    eg__tick_text(count, at, k, 4, text);
     eg__text_label(label, text, TITLE);
 }
 
@@ -102,7 +102,7 @@ static int scale_width(double low, double high, const char *name)
     double at[EG_TICKS_MOST];
     int ticks = 0;
     for (int k = 0, n = eg__ticks(low, high, false, TICKS, at); k < n; k++) {
-        tick(at[k], &label);
+        tick(n, at, k, &label);
         ticks = picture_most(ticks, points(&label));
     }
     return BAR + TICK + ticks + (name ? LINE + PAD : 0);
@@ -207,7 +207,7 @@ static void draw_scale(const layout *l, eg__canvas *c, int x, double low, double
     double value[EG_TICKS_MOST];
     for (int k = 0, ticks = eg__ticks(low, high, false, TICKS, value); k < ticks; k++) {
         int at = y + (int)lround((n - 1) * (high - value[k]) / (high - low));
-        tick(value[k], &label);
+        tick(ticks, value, k, &label);
         widest = picture_most(widest, points(&label));
         c->rectangle(c, x + BAR, at, 4, 1, EG_INK);
         c->text(c, x + BAR + TICK, at - EG_HEIGHT / 2, EG_FROM_LEFT, &label);
