@@ -204,7 +204,8 @@ static const struct {
     { "{'descr': '', 'fortran_order': False, 'shape': (2,)}", 8, "dtype '' (unknown)" },
     { "{'descr': '<', 'fortran_order': False, 'shape': (2,)}", 8, "dtype '' (unknown)" },
     { "{'descr': '<f16', 'fortran_order': False, 'shape': (2,)}", 8, "dtype 'f16'" },
-    { "{'descr': '<u8', 'fortran_order': False, 'shape': (2,)}", 16, "dtype 'u8' (unsigned)" },
+    { "{'descr': '<u8', 'fortran_order': False, 'shape': (2,)}", 16, NULL },
+    { "{'descr': '<u3', 'fortran_order': False, 'shape': (2,)}", 8, "dtype 'u3' (an unsigned " },
     { "{'descr': '|f4', 'fortran_order': False, 'shape': (2,)}", 8, "no byte order" },
     { "{'descr': '|O', 'fortran_order': False, 'shape': (2,)}", 8, "Python objects" },
     { "{'descr': '<M8[ns]', 'fortran_order': False, 'shape': (2,)}", 8, "dates" },
@@ -236,6 +237,32 @@ LOOP_TEST(npy_malformed, BAD_NPY)
     }
 }
 
+/* u4 and u8 of either byte order become i64; the numbers of u8 that an i64 has not are refused. */
+TEST(npy_unsigned)
+{
+    static const char header[] = "{'descr': '%cu%d', 'fortran_order': False, 'shape': (2,)}";
+    for (int big = 0; big < 2; big++)
+        for (int width = 4; width <= 8; width += 4) {
+            char text[80];
+            uint8_t bytes[256];
+            snprintf(text, sizeof text, header, big ? '>' : '<', width);
+            const size_t n = make_npy(bytes, text, 2 * width);
+            uint8_t *last = bytes + n - width;
+            bytes[big ? n - width - 1 : n - 2 * (size_t)width] = 7;
+            memset(last, 0xff, (size_t)width);
+            if (width == 8) last[big ? 0 : 7] = 0x7f;
+            const int64_t *x = eg_i64(eg_npy_read(cx, bytes, n));
+            fine();
+            ck_assert(x && x[0] == 7 && x[1] == (width == 4 ? UINT32_MAX : INT64_MAX));
+            if (width == 4) continue;
+            memset(last, 0, 8);
+            last[big ? 0 : 7] = 0x80;
+            ck_assert(!eg_ok(eg_npy_read(cx, bytes, n)));
+            refused("element 1 is 9223372036854775808; an i64 ends at 2^63 - 1");
+        }
+    ck_assert_int_eq(eg_type(eg_npy_load(cx, golden_path("u4.npy"))), EG_I64);
+}
+
 TEST(npy_refuses)
 {
     static const struct {
@@ -243,7 +270,6 @@ TEST(npy_refuses)
     } files[] = {
         { "c16.npy", "npy: " },
         { "c16.npy", "dtype 'c16' (complex) is not supported; f2 f4" },
-        { "u4.npy", "dtype 'u4' (unsigned)" },
         { "U3.npy", "dtype 'U3' (text)" },
         { "fields.npy", "structured dtype" },
         { "none.npy", "none.npy: cannot be opened: No such file" },
@@ -398,7 +424,8 @@ static const struct {
     { "{\"a\":{\"dtype\":\"F32\"}}", 8, "the entry of tensor 'a'" },
     { "{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, NULL },
     { "{\"a\":7}", 8, "the entry of tensor 'a'" },
-    { "{\"a\":" T("U64", "[1]", 0, 8) "}", 8, "dtype 'U64'" },
+    { "{\"a\":" T("U64", "[1]", 0, 8) "}", 8, NULL },
+    { "{\"a\":" T("U128", "[1]", 0, 16) "}", 16, "dtype 'U128'" },
     { "{\"a\":" T("", "[1]", 0, 8) "}", 8, "dtype ''" },
     { "{\"__metadata__\":{\"a\":1}}", 0, "'a' in '__metadata__' is not a string" },
     { "{\"__metadata__\":[]}", 0, "'__metadata__' is not an object" },

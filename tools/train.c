@@ -61,9 +61,10 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
     if (task)
         printf("%s: %s\n", task->name, task->about);
     else if (text)
-        printf("%s: %lld %ss, %d different ones, the last tenth unseen; context %lld\n",
+        printf("%s: %lld %ss, %d different one%s, the last tenth unseen; context %lld\n",
                eg_data_name(d), (long long)eg_data_size(d), eg_data_unit(d),
-               eg_data_symbols(d) - EG_FIRST, (long long)o->context);
+               eg_data_symbols(d) - EG_FIRST, eg_data_symbols(d) - EG_FIRST == 1 ? "" : "s",
+               (long long)o->context);
     else
         printf("%s: %lld pairs, %d symbol%s\n", eg_data_name(d), (long long)eg_data_size(d),
                eg_data_symbols(d) - EG_FIRST, eg_data_symbols(d) - EG_FIRST == 1 ? "" : "s");

@@ -64,6 +64,16 @@ static void widen_u16(const uint8_t *in, void *out, size_t n)
     for (size_t k = 0; k < n; k++) y[k] = load16(in + 2 * k);
 }
 
+static void widen_u32(const uint8_t *in, void *out, size_t n)
+{
+    int64_t *y = out;
+    uint32_t x;
+    for (size_t k = 0; k < n; k++) memcpy(&x, in + 4 * k, sizeof x), y[k] = x;
+}
+
+/* numbers from 2^63 on become negative, which encoding_fits refuses */
+static void widen_u64(const uint8_t *in, void *out, size_t n) { memcpy(out, in, 8 * n); }
+
 static void widen_half(const uint8_t *in, void *out, size_t n)
 {
     float *y = out;
@@ -86,6 +96,8 @@ const eg__encoding eg__encodings[] = {
     { "u1", "U8", EG_I32, 1, widen_u8 },
     { "i2", "I16", EG_I32, 2, widen_i16 },
     { "u2", "U16", EG_I32, 2, widen_u16 },
+    { "u4", "U32", EG_I64, 4, widen_u32 },
+    { "u8", "U64", EG_I64, 8, widen_u64 },
     { "f2", "F16", EG_F32, 2, widen_half },
     { "", "BF16", EG_F32, 2, widen_bfloat },
     /* not converted, if as_stored is requested */
@@ -159,6 +171,22 @@ static const uint8_t *readable(eg_tensor *x, size_t *size)
 
 enum { CHUNK = 8192 };
 
+/* True unless an unsigned number of 8 bytes, one of n from element `from` on, has been made
+ * negative; else records an error. */
+static bool encoding_fits(const eg__input *in, const eg__encoding *e, const uint8_t *y, size_t from,
+                          size_t n)
+{
+    if (e->dtype != EG_I64 || e->width != 8) return true;
+    for (size_t k = 0; k < n; k++) {
+        uint64_t x;
+        memcpy(&x, y + 8 * k, sizeof x);
+        if (x > INT64_MAX)
+            return eg__file_refuse(in, "element %zu is %" PRIu64 "; an i64 ends at 2^63 - 1",
+                                   from + k, x);
+    }
+    return true;
+}
+
 /* Elements of the same type are read directly into x; others are converted by way of a small
  * buffer. */
 bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tensor *x)
@@ -178,6 +206,7 @@ bool eg__encoding_take(eg__input *in, const eg__encoding *e, bool swap, eg_tenso
         if (!eg__file_take(in, part, m * e->width)) return false;
         if (swap) reverse_bytes(part, e->width, m);
         e->widen(part, y + k * size, m);
+        if (!encoding_fits(in, e, y + k * size, k, m)) return false;
     }
     return true;
 }

@@ -181,7 +181,7 @@ static const struct {
     { 'g', "long double" },
     { 'c', "complex" },
     { 'i', "an integer of this width" },
-    { 'u', "unsigned" },
+    { 'u', "an unsigned integer of this width" },
     { 'b', "a bool of this width" },
     { 'S', "text" },
     { 'a', "text" },
@@ -211,8 +211,8 @@ static const eg__encoding *encoding(const eg__input *in, const char *descr, bool
         }
     int k = 0;
     while (kinds[k].kind && kinds[k].kind != *name) k++;
-    eg__file_refuse(in, "dtype '%s' (%s) is not supported; f2 f4 f8 i1 i2 i4 i8 u1 u2 b1 are", name,
-                    kinds[k].words);
+    eg__file_refuse(in, "dtype '%s' (%s) is not supported; f2 f4 f8 i1 i2 i4 i8 u1 u2 u4 u8 b1 are",
+                    name, kinds[k].words);
     return NULL;
 }
 

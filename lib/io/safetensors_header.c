@@ -80,7 +80,7 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
     if (!e->encoding->dtype)
         return eg__file_refuse(in,
                                "tensor '%s' has dtype '%s', which is not supported; "
-                               "F16 BF16 F32 F64 I8 U8 I16 U16 I32 I64 BOOL are",
+                               "F16 BF16 F32 F64 I8 U8 I16 U16 I32 U32 I64 U64 BOOL are",
                                name, type);
     e->encoding = eg__encoding_wanted(in, e->encoding);
     if (f->rank > EG_RANK_MAX)
