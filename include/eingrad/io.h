@@ -46,8 +46,8 @@ typedef struct eg_load_args {
  * Reads versions 1.0 to 3.0, C and Fortran order, both byte orders, 0-d and empty; bytes after the
  * data are ignored. f4 f8 i4 i8 b1 as they are (a bool byte other than 0 is true);  f2 → f32;  i1
  * u1 i2 u2 → i32;  u4 u8 → i64, where a number above 2^63 − 1 is refused (.as_stored: f2 i1 u1 as
- * they are);  other types are refused by name. Writes
- * version 1.0, row-major, little-endian: byte for byte what numpy.save (2.x) writes. */
+ * they are);  other types are refused by name. Writes version 1.0, row-major, little-endian: byte
+ * for byte what numpy.save (2.x) writes. */
 /* eg_npy_load(cx, path), eg_npy_load(cx, path, .copy = true): the array, row-major, in the open
  * scope. */
 EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
@@ -99,12 +99,12 @@ EG_API int eg_npz_save_with(const eg_npz_save_args *);
 
 /* -- safetensors: named arrays and strings
  * Reads F32 F64 I32 I64 BOOL as they are, F16 BF16 → f32, I8 U8 I16 U16 → i32, U32 U64 → i64
- * (.as_stored: F16 BF16 I8 U8 as they are); other types are refused by name. Refused too: a header over 100 MB or
- * longer than the file, an entry over 64 KB, a duplicate key, offsets out of bounds, holes,
- * overlaps, sizes that disagree with dtype and shape. Blanks before the header's '{' are skipped,
- * and so are members of an entry other than dtype, shape and data_offsets, if they are JSON of at
- * most 128 levels. Writes wide types before narrow ones (each array is then aligned), else in the
- * order given: equal input gives equal bytes. */
+ * (.as_stored: F16 BF16 I8 U8 as they are); other types are refused by name. Refused too: a number
+ * of U64 above 2^63 − 1, a header over 100 MB or longer than the file, an entry over 64 KB, a
+ * duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
+ * Blanks before the header's '{' are skipped, and so are members of an entry other than dtype,
+ * shape and data_offsets, if they are JSON of at most 128 levels. Writes wide types before narrow
+ * ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
 /* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names: PATH
  * is the file, or an index (its name ends in .json: { "weight_map": { tensor: file in the same
