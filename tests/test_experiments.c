@@ -57,6 +57,36 @@ static const experiment experiments[] = {
       { { "u", "h", 0 } }, 2.5 },
     { "latents that read a sequence: Perceiver", "bahd,bjhd,bjhe->bahe", NULL, NULL, NULL, false,
       { { NULL, NULL, 0 } }, 2.5 },
+    { "logarithm of the distance: KERPLE", HEADS, "j <= i",
+      "score - softplus(p[h]) * log(1 + softplus(a[h]) * (i - j))", NULL, false,
+      { { "p", "h", 0 }, { "a", "h", 0 } }, 2.5 },
+    { "power of the distance: KERPLE", HEADS, "j <= i",
+      "score - softplus(p[h]) * pow(i - j, 2 * sigmoid(a[h]))", NULL, false,
+      { { "p", "h", 0 }, { "a", "h", 0 } }, 2.5 },
+    { "blocks, global and drawn: BigBird", HEADS,
+      "abs(i/64 - j/64) <= 1 | j/64 == 0 | drawn[i/64] == j/64", NULL, NULL, false,
+      { { "drawn", "w", 32 } }, 2.5 },
+    { "documents, a window and a prefix", HEADS,
+      "doc[b,i] == doc[b,j] & (j <= i & i - j < 128 | k[b,j] == 0)", NULL, NULL, false,
+      { { "doc", "bi", 5 }, { "k", "bi", 9 } }, 2.5 },
+    { "a slope of each query: forgetting", HEADS, "j <= i", "score - softplus(s[b,i,h]) * (i - j)",
+      NULL, false, { { "s", "bih", 0 } }, 2.5 },
+    { "scalable softmax", HEADS, "j <= i", "score * u[h] * log(i + 2)", NULL, false,
+      { { "u", "h", 0 } }, 2.5 },
+    { "content and distance: DeBERTa", HEADS, NULL,
+      "score + a[b,i,h,clip(i - j + 16, 0, 31)] + c[b,j,h,clip(j - i + 16, 0, 31)]", NULL, false,
+      { { "a", "bihw", 0 }, { "c", "bjhw", 0 } }, 2.5 },
+    { "edges of a graph: GAT", HEADS, "g[b,i] == g[b,j]",
+      "score + max(a[b,i,h] + c[b,j,h], 0.2 * (a[b,i,h] + c[b,j,h]))", NULL, false,
+      { { "g", "bi", 3 }, { "a", "bih", 0 }, { "c", "bjh", 0 } }, 2.5 },
+    { "SiLU without softmax: HSTU", HEADS, "j <= i",
+      "(score + r[h, clip(i - j, 0, 127)]) * sigmoid(score + r[h, clip(i - j, 0, 127)]) / |j|",
+      NULL, true, { { "r", "ht", 0 } }, 2.5 },
+    { "segments: XLNet", HEADS, NULL, "score + (g[b,i] == g[b,j] ? a[b,i,h] : c[b,i,h])", NULL,
+      false, { { "g", "bi", 3 }, { "a", "bih", 0 }, { "c", "bih", 0 } }, 2.5 },
+    { "points in space", HEADS, NULL,
+      "score - softplus(u[h]) * ((x[b,i] - x[b,j]) * (x[b,i] - x[b,j]))", NULL, false,
+      { { "u", "h", 0 }, { "x", "bi", 0 } }, 2.5 },
 };
 /* clang-format on */
 enum { EXPERIMENTS = sizeof experiments / sizeof *experiments, MOST = 8 };
@@ -445,6 +475,36 @@ static void grokking_naive(double *const *x, double *y)
     }
 }
 
+/* Stick-breaking: from the key before the query backwards, each key takes its share of what is
+ * left. The shares of other keys are a sum along the keys, which an expression of one pair does not
+ * have. Tan et al. 2024 */
+static eg_tensor *sticks(void *user, eg_tensor *scores)
+{
+    (void)user;
+    eg_tensor *left = eg_expr("i h j", "j < i ? -softplus(s) : 0", .with = { { "s", scores } }),
+              *sum = eg_flip("i h [j]", eg_cumsum("i h [j]", eg_flip("i h [j]", left)));
+    return eg_expr("i h j", "exp(s + sum)", .with = { { "s", scores }, { "sum", sum } });
+}
+static eg_tensor *stick_breaking(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j < i", .score_fn = sticks,
+                        .no_softmax = true);
+}
+static void stick_breaking_naive(double *const *x, double *y)
+{
+    EACH(i, T) EACH(h, H)
+    {
+        double left = 1;
+        for (int j = i - 1; j >= 0; j--) {
+            const double s = dot(x[0] + (i * H + h) * D, x[1] + (j * H + h) * D, D) / sqrt(D),
+                         share = 1 / (1 + exp(-s));
+            EACH(e, E) y[(i * H + h) * E + e] += left * share * x[2][(j * H + h) * E + e];
+            left *= 1 - share;
+        }
+    }
+}
+
 static const struct {
     const char *name, *shapes;
     eg_function *f;
@@ -453,6 +513,7 @@ static const struct {
     { "rotary positions and grouped heads", "5x2x2x4, 5x2x4, 5x2x3", rotary_groups,
       rotary_groups_naive },
     { "an induction head", "5x4, 5x3", induction, induction_naive },
+    { "stick-breaking", "5x4x4, 5x4x4, 5x4x3", stick_breaking, stick_breaking_naive },
     { "slot attention", "3x4, 5x4, 5x3", slots, slots_naive },
     { "a mixture of heads", "5x4x4, 5x4x4, 5x4x3, 5x4, 4x3x4", head_mixture, head_mixture_naive },
     { "DeltaNet", "5x4, 5x4, 5x3, 5", delta_rule, delta_rule_naive },
@@ -484,6 +545,45 @@ LOOP_TEST(by_hand_as_by_loops, BY_HAND)
                       "%s: entry %d is %g, not %g", by_hand[_i].name, (int)k, eg_f64(y)[k],
                       want[k]);
     eg_assert_gradcheck(by_hand[_i].f, NULL, n, x, .full = true);
+    eg_close(cx);
+}
+
+/* Keys and values in pages of a pool: page p holds the positions slot[p] · N … of sequence own[p].
+ * One query for each sequence reads its own pages, without a copy of them. PagedAttention, Kwon et
+ * al. 2023 */
+TEST(pages_of_a_pool_are_one_sequence_each)
+{
+    enum { PAGES = 8, SEQUENCES = 3, LONGEST = 12 };
+    static const int own[PAGES] = { 0, 1, 0, 2, 1, -1, 2, 0 },
+                     slot[PAGES] = { 0, 0, 1, 0, 1, 0, 1, 2 }, length[SEQUENCES] = { 10, 6, 8 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
+    eg_tensor *q = eg_normal(cx, 0, 1, SEQUENCES, H, D),
+              *k = eg_normal(cx, 0, 1, PAGES, T - 1, H, D),
+              *v = eg_normal(cx, 0, 1, PAGES, T - 1, H, E);
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *y =
+            eg_contiguous(eg_attention("bhd,pthd,pthe->bhe", q, k, v, .form = (eg_form)form,
+                                       .where = "own[p] == b & slot[p] * |t| + t < length[b]",
+                                       .with = { { "own", eg_from(cx, own, PAGES) },
+                                                 { "slot", eg_from(cx, slot, PAGES) },
+                                                 { "length", eg_from(cx, length, SEQUENCES) } }));
+        eg_assert_ok(cx);
+        EACH(b, SEQUENCES) EACH(h, H)
+        {
+            double w[PAGES * (T - 1)], want[E] = { 0 }, sum = 0;
+            EACH(p, PAGES) EACH(t, T - 1)
+            {
+                const int at = (p * (T - 1) + t) * H + h, here = p * (T - 1) + t;
+                const bool sees = own[p] == b && slot[p] * (T - 1) + t < length[b];
+                w[here] =
+                    sees ? exp(dot(eg_f64(q) + (b * H + h) * D, eg_f64(k) + at * D, D) / 2) : 0;
+                sum += w[here];
+                EACH(e, E) want[e] += w[here] * eg_f64(v)[at * E + e];
+            }
+            EACH(e, E)
+            ck_assert_double_eq_tol(eg_f64(y)[(b * H + h) * E + e], want[e] / sum, 1e-13);
+        }
+    }
     eg_close(cx);
 }
 /* The task of an induction head: after a b … a it predicts b. */

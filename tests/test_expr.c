@@ -1051,6 +1051,31 @@ static const struct {
     { "r[i, j, i, j, i, j, i, j, i] + s", "'r' has 1 axis, but its brackets have 9 indices" },
     { "r[0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0] + s",
       "one bracket has more than 32 values" },
+    /* what other languages write */
+    { "s ** 2", "a number, an index or '(' is expected here\n  s ** 2\n     ^\n  a power is "
+                "written pow(a, b)" },
+    { "s ^ 2", "character '^' has no meaning in an expression\n  s ^ 2\n    ^\n  a power is "
+               "written pow(a, b)" },
+    { "s // 2", "a quotient is written with one /" },
+    { "0.5f * s", "a name follows a number\n  0.5f * s\n     ^\n  a number has no suffix" },
+    { "0x10 + s", "a name follows a number\n  0x10 + s\n   ^^^\n  numbers are decimal" },
+    { "i => j ? s : 0", "'=>' is written >=\n  i => j ? s : 0\n    ^^" },
+    { "i <> j ? s : 0", "write !=" },
+    { "i > 0 and j > 0 ? s : 0",
+      "a name where an operator is expected\n  i > 0 and j > 0 ? s : 0\n        ^^^\n  write &" },
+    { "s if i < j else 0", "a choice is written c ? a : b" },
+    { "i < j ? s : -inf", "1 / 0.0 is infinite" },
+    { "relu(s)", "expr: 'relu' is not a function\n  relu(s)\n  ^^^^\n  write max(x, 0)" },
+    { "tahn(s)", "expr: 'tahn' is not a function\n  tahn(s)\n  ^^^^\n  is 'tanh' meant?" },
+    { "gelu(s)",
+      "functions are abs exp log sqrt tanh sigmoid softplus erf sin cos min max pow clip" },
+    { "\u2212s", "character '\u2212' has no meaning in an expression\n  \u2212s\n  ^\n  write -" },
+    { "~s", "character '~' has no meaning in an expression" },
+    { "|s|", "a size has exactly one index between its bars, as in |i|\n  |s|\n    ^\n  the "
+             "absolute value is abs(s)" },
+    { "s[i j]", "a name where an operator is expected\n  s[i j]\n      ^" },
+    { "(s, s)", "',' where ')' is expected\n  (s, s)\n    ^" },
+    { "s[i, j)", "')' where ']' is expected\n  s[i, j)\n        ^" },
 };
 GROUP("refusals")
 LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
@@ -1118,7 +1143,41 @@ TEST(refusals_of_tensors)
     eg_assert_error(cx, "expr: the axes must be one term");
     ck_assert(!eg_ok(eg_expr("i [j]", "s", .with = { { "s", s } })));
     eg_assert_error(cx, "expr: the axes must be different letters or names");
+    ck_assert(!eg_ok(eg_expr("i j", "s + z[0]", .with = { { "s", s }, { "z", eg_zeros(cx, 0) } })));
+    eg_assert_error(cx, "the index of axis 0 of 'z' goes from 0 to 0, but that axis is 0\n  s + "
+                        "z[0]\n        ^");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
+    eg_close(cx);
+}
+
+/* Each limit of a text is named with its number, and of a long name the first 40 letters. */
+TEST(refusals_of_long_texts)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *s = eg_ones(cx, 3, 4);
+    enum { LONG = 5000, DEEP = 200, NAME = 300 };
+    char text[LONG + 1] = "";
+    memset(text, ' ', LONG);
+    ck_assert(!eg_ok(eg_expr("i j", text, .with = { { "s", s } })));
+    eg_assert_error(cx, "expr: the expression has 5000 bytes, more than 4000");
+    memset(text, '(', DEEP), memset(text + DEEP, 0, LONG - DEEP);
+    ck_assert(!eg_ok(eg_expr("i j", text, .with = { { "s", s } })));
+    eg_assert_error(cx, "expr: the expression is nested too deeply, in more than 64 levels");
+    for (int k = 0; k < 400; k++) sprintf(text + 8 * k, "s * %03d+", k);
+    strcat(text, "s");
+    ck_assert(!eg_ok(eg_expr("i j", text, .with = { { "s", s } })));
+    eg_assert_error(cx, "expr: the expression is too long: it has more than 256 different values");
+    memset(text, 'n', NAME), memset(text + NAME, 0, LONG - NAME);
+    const char *const shown = "'nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn' ";
+    ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", s }, { text, s } })));
+    eg_assert_error(cx, shown);
+    ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { text, s }, { text, s } })));
+    eg_assert_error(cx, shown);
+    strcpy(text + NAME, "[i]");
+    char name[NAME + 1];
+    memcpy(name, text, NAME), name[NAME] = 0;
+    ck_assert(!eg_ok(eg_expr("i j", text, .with = { { name, s } })));
+    eg_assert_error(cx, shown);
     eg_close(cx);
 }
 

@@ -945,6 +945,21 @@ TEST(texts_refuse)
             cx, "attention: 'd' is 0, so the default scale 1/√0 is not finite; give .scale");
         eg_assert_close(eg_attention("bid,bjd,bje->bie", none, none, q, .scale = 1), q, 1e-6);
     }
+    /* a tensor of .with is called by its name */
+    eg_ctx *elsewhere = eg_open();
+    REFUSED("attention: 'r' of .with belongs to another context", .score = "score + r[i]",
+            .with = { { "r", eg_ones(elsewhere, 4) } });
+    eg_close(elsewhere);
+    REFUSED("attention: 'r' of .with is f16, which is a storage type", .score = "score + r[i]",
+            .with = { { "r", eg_cast(r, EG_F16) } });
+    REFUSED("attention: 'r' is a tensor, and its indices are missing\n  score + r\n          ^\n  "
+            "write r[…]",
+            .score = "score + r", .with = { { "r", r } });
+    REFUSED("write r[]", .score = "score + r", .with = { { "r", eg_scalar(cx, 1) } });
+    REFUSED("a predicate does not depend on scores", .where = "score > 0");
+    REFUSED("eg_expr makes a bool tensor of a condition on floats", .where = "r[i] < 2",
+            .with = { { "r", r } });
+    REFUSED("no expression has an index that it could move", .offset = 3);
     q = eg_cast(q, EG_I32);
     REFUSED("attention: the query is i32; cast it to f32 or f64 first", .no_softmax = true);
     eg_close(cx);

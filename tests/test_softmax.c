@@ -408,7 +408,7 @@ TEST(softmax_refuses)
     eg_softmax("b i [j]", x, .where = "k <= i");
     eg_assert_error(cx, "k");
     eg_softmax("b i [j]", x, .offset = 3);
-    eg_assert_error(cx, "softmax: .offset is 3, but there is no .where that it could move");
+    eg_assert_error(cx, "softmax: .offset is 3, but no expression has an index that it could move");
     eg_softmax("b i j", x);
     eg_assert_error(cx, "no index is in brackets");
     eg_softmax("b i [j] -> b j i", x);

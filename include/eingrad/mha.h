@@ -191,7 +191,8 @@ typedef struct eg_mha_args {
     eg_qk_norm qk_norm; /* EG_QK_AS_IS */
     double qk_eps;      /* of that norm, ≥ 0: 1e-5; of EG_QK_UNIT 0 */
     double temperature; /* first value, > 0, of a parameter "temperature" (h), by which the scores
-                         * of each head are multiplied; 0: no such parameter */
+                         * of each head are multiplied (with .linear: the queries, before φ); 0: no
+                         * such parameter */
     double dropout;     /* probability of a weight to be dropped, after the softmax: 0 */
     /* rotary positions of query and key, as eg_rotary has them */
     double rotary; /* base; 0: none, unless there are frequencies */

@@ -309,7 +309,8 @@ static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *opti
     for (int k = 0; k < rank; k++) back[order[k]] = k;
     eg_tensor *x = eg_permute_n(s, rank, order), *y = f(user, x);
     if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: %s returned NULL", option);
-    if (!eg__check_all(s->cx, option, 1, &y)) return eg__poison(s->cx);
+    snprintf(have, sizeof have, "the result of %s", option);
+    if (!eg__check_option(s->cx, "attention", have, NULL, y)) return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
         return eg_fail_as(s->cx, y->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                           "attention: %s returned %s %s for %s that are %s %s", option,
@@ -537,7 +538,7 @@ static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: '%.40s' of .with is NULL",
                               o->with[k].name),
                    false;
-        if (!eg__check_all(cx, "attention: .with", 1, &x)) return false;
+        if (!eg__check_option(cx, "attention", ".with", o->with[k].name, x)) return false;
         if (eg__is_inexact(x->dtype) && x->dtype != o->q->dtype)
             return eg_fail_as(cx, EG_ERROR_DTYPE,
                               "attention: the query is %s but '%.40s' of .with is %s; eg_cast one "

@@ -28,6 +28,33 @@ int eg__expression_refuse(eg_parser *p, int at, int length, const char *hint, co
     return -1;
 }
 
+int eg__expression_stray(eg_parser *p)
+{
+    char where[40];
+    const char *hint = eg__foreign_operator(p->text, p->at);
+    if (hint)
+        return eg__expression_refuse(p, p->at, 1, hint, "character '%c' has no meaning in %s %s",
+                                     p->text[p->at], p->s->noun[0] == 'e' ? "an" : "a", p->s->noun);
+    snprintf(where, sizeof where, "in %s %s", p->s->noun[0] == 'e' ? "an" : "a", p->s->noun);
+    return eg__caret_stray(p->cx, p->s->who, p->text, p->at, where), -1;
+}
+int eg__expression_unexpected(eg_parser *p, char close, int open)
+{
+    const int at = p->at;
+    const char c = p->text[at];
+    if (!c) return eg__expression_refuse(p, open, 1, NULL, "'%c' is not closed", p->text[open]);
+    if (eg__name_starts(c) || eg__digit(c))
+        return eg__expression_refuse(p, at, eg__name_starts(c) ? eg__name_length(p) : 1,
+                                     eg__foreign_name(p->text + at, eg__name_length(p)),
+                                     "a %s where an operator is expected",
+                                     eg__digit(c) ? "number" : "name");
+    if (close && strchr(",)]:", c))
+        return eg__expression_refuse(p, at, 1, NULL, "'%c' where '%c' is expected", c, close);
+    if (c == ')' || c == ']')
+        return eg__expression_refuse(p, at, 1, NULL, "'%c' closes nothing", c);
+    return eg__expression_stray(p);
+}
+
 /* True if the names of .with are valid names without another meaning; else records an error. */
 static bool names_clear(eg_parser *p)
 {
@@ -52,7 +79,8 @@ static bool names_clear(eg_parser *p)
             as = "is a function and cannot be a tensor's name too";
         else if (s->score && !strcmp(name, "score"))
             as = "is the score and cannot be a tensor's name too";
-        if (as) return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: '%s' %s", s->who, name, as), false;
+        if (as)
+            return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: '%.40s' %s", s->who, name, as), false;
     }
     return true;
 }
@@ -64,17 +92,7 @@ static int whole_text(eg_parser *p)
     const int k = eg__parse_choice(p);
     if (k < 0) return -1;
     eg__expression_blanks(p);
-    const char c = p->text[p->at];
-    if (c == ')' || c == ']')
-        return eg__expression_refuse(p, p->at, 1, NULL, "'%c' closes nothing", c);
-    if (c && (eg__name_starts(c) || eg__digit(c)))
-        return eg__expression_refuse(p, p->at, 1, NULL, "a %s where an operator is expected",
-                                     eg__digit(c) ? "number" : "name");
-    if (c) {
-        char where[40];
-        snprintf(where, sizeof where, "in %s %s", s->noun[0] == 'e' ? "an" : "a", s->noun);
-        return eg__caret_stray(p->cx, s->who, p->text, p->at, where), -1;
-    }
+    if (p->text[p->at]) return eg__expression_unexpected(p, 0, 0);
     if (s->predicate && !s->any_kind && !eg__may_be_condition(p->node, k))
         return eg__expression_refuse(p, 0, p->at, "compare it, as in i % 2 == 0",
                                      "the %s is a number, not a condition", s->noun);
@@ -91,8 +109,11 @@ eg_expression *eg__expression_parse(eg_ctx *cx, const eg_expression_source *s)
     if (eg__failed(cx)) return NULL;
     if (!s->text && !s->additions)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: no %s was given", s->who, s->noun), NULL;
-    if (s->text && strlen(s->text) > 4000)
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the %s is too long", s->who, s->noun), NULL;
+    const size_t length = s->text ? strlen(s->text) : 0;
+    if (length > EG_TEXT_MAX)
+        return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the %s has %zu bytes, more than %d", s->who,
+                          s->noun, length, EG_TEXT_MAX),
+               NULL;
     eg_parser p = { .cx = cx, .s = s, .text = s->text ? s->text : "" };
     if (!names_clear(&p)) return NULL;
     int root = s->text ? whole_text(&p) : -1, strict;

@@ -64,10 +64,59 @@ static const char *nearest(const eg_parser *p, const char *word, int length, boo
     if (found) snprintf(hint, room, "is '%s' meant?", found);
     return hint;
 }
+/* Words of other languages, with what the language has in their place. */
+const char *eg__foreign_name(const char *text, int length)
+{
+    static const struct {
+        const char *word, *hint;
+    } foreign[] = {
+        { "and", "write &" },
+        { "or", "write |" },
+        { "not", "write !" },
+        { "mod", "a remainder is written %" },
+        { "if", "a choice is written c ? a : b" },
+        { "else", "a choice is written c ? a : b" },
+        { "where", "a choice is written c ? a : b" },
+        { "relu", "write max(x, 0)" },
+        { "ln", "the natural logarithm is log(x)" },
+        { "inf", "1 / 0.0 is infinite; pairs are forbidden by .where" },
+        { "infinity", "1 / 0.0 is infinite; pairs are forbidden by .where" },
+        { "true", "a comparison is true or false, as i < 0" },
+        { "false", "a comparison is true or false, as i < 0" },
+    };
+    for (size_t k = 0; k < sizeof foreign / sizeof *foreign; k++) {
+        const char *word = foreign[k].word;
+        int n = 0;
+        while (n < length && word[n] && (text[n] | 32) == word[n]) n++;
+        if (n == length && !word[n]) return foreign[k].hint;
+    }
+    return NULL;
+}
+const char *eg__foreign_operator(const char *text, int at)
+{
+    const char before = at ? text[at - 1] : 0;
+    switch (text[at]) {
+    case '^': return "a power is written pow(a, b)";
+    case '*': return before == '*' ? "a power is written pow(a, b)" : NULL;
+    case '/': return before == '/' ? "a quotient is written with one /" : NULL;
+    case '>': return before == '<' ? "write !=" : NULL;
+    case '~': return "write !";
+    default: return NULL;
+    }
+}
+/* Writes the names of all functions that the text may call. */
+static void functions_listed(const eg_parser *p, char *list, size_t room)
+{
+    size_t used = (size_t)snprintf(list, room, "functions are");
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
+        if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) && used < room)
+            used += (size_t)snprintf(list + used, room - used, " %s", functions[k].name);
+}
 /* Records that a name is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *p, int at, int length)
 {
-    char known[200] = "", hint[64];
+    const char *word = p->text + at, *foreign = eg__foreign_name(word, length);
+    char known[200] = "", hint[200] = "";
     size_t used = 0;
     const int all = p->s->letters + p->s->given;
     for (int k = 0; k < all && used < sizeof known; k++) {
@@ -79,18 +128,24 @@ int eg__name_unknown(eg_parser *p, int at, int length)
     }
     int behind = at + length;
     while (p->text[behind] == ' ') behind++;
-    const bool read = p->text[behind] == '[';
-    nearest(p, p->text + at, length, read, hint, sizeof hint);
-    return eg__expression_refuse(p, at, length,
-                                 hint[0] ? hint
-                                 : read  ? "give the tensor in .with"
-                                         : NULL,
-                                 "the %s's %s '%.*s' is not %s%s", p->s->noun,
-                                 read          ? "tensor"
-                                 : p->s->given ? "name"
-                                               : "index",
-                                 eg__limited(length), p->text + at,
-                                 all ? "one of " : "in the string", known);
+    const bool read = p->text[behind] == '[', called = p->text[behind] == '(';
+    if (foreign)
+        snprintf(hint, sizeof hint, "%s", foreign);
+    else if (p->s->predicate && eg__name_is("score", word, length))
+        snprintf(hint, sizeof hint, "a predicate does not depend on scores");
+    else if (!nearest(p, word, length, read, hint, sizeof hint)[0] && called)
+        functions_listed(p, hint, sizeof hint);
+    else if (!hint[0] && read)
+        snprintf(hint, sizeof hint, "give the tensor in .with");
+    if (called)
+        return eg__expression_refuse(p, at, length, hint, "'%.*s' is not a function",
+                                     eg__limited(length), word);
+    return eg__expression_refuse(
+        p, at, length, hint[0] ? hint : NULL, "the %s's %s '%.*s' is not %s%s", p->s->noun,
+        read          ? "tensor"
+        : p->s->given ? "name"
+                      : "index",
+        eg__limited(length), word, all ? "one of " : "in the string", known);
 }
 int eg__name_length(const eg_parser *p)
 {

@@ -19,7 +19,9 @@ int eg__node_add(eg_parser *p, eg_node n)
     }
     /* the composed form reads the score as a tensor at all letters, which needs further nodes */
     if (p->nodes == EG_NODES_MAX - (p->s->score ? p->s->letters + 1 : 0))
-        return eg__expression_refuse(p, p->at, 1, NULL, "the %s is too long", p->s->noun);
+        return eg__expression_refuse(p, p->at, 1, NULL,
+                                     "the %s is too long: it has more than %d different values",
+                                     p->s->noun, p->nodes);
     p->node[p->nodes] = n;
     return p->nodes++;
 }
@@ -67,8 +69,9 @@ int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bo
                   .length = (uint16_t)(p->at - at) };
     for (int k = 0; k < count; k++) n.in[k] = (uint8_t)in[k];
     if (p->s->predicate && n.kind == EG_IS_FLOAT)
-        return eg__expression_refuse(p, at, n.length, NULL,
-                                     "'%s' is %s, and a predicate reads integers and booleans",
+        return eg__expression_refuse(p, at, n.length,
+                                     "eg_expr makes a bool tensor of a condition on floats",
+                                     "'%.40s' is %s, and a predicate reads integers and booleans",
                                      x->name, eg_type_name(x->dtype));
     return eg__node_add(p, n);
 }

@@ -15,7 +15,8 @@ static bool note_place(eg_parser *p, int from, int at, int length, bool size, bo
         p->s->place[(*n)++] = (eg_name_occurrence){ at, length, from, p->at, size, tensor };
         return true;
     }
-    eg__expression_refuse(p, at, length, NULL, "the %s is too long", p->s->noun);
+    eg__expression_refuse(p, at, length, NULL, "the %s is too long: it has more than %d names",
+                          p->s->noun, EG_OCCURRENCES_MAX);
     return false;
 }
 /* Appends the occurrence of a name, if the source has a list, and adds letter k for it. */
@@ -28,7 +29,8 @@ static int name_placed(eg_parser *p, int code, int k, int from, int at, int leng
 bool eg__expression_enter(eg_parser *p, int at)
 {
     if (++p->nesting <= NESTING) return true;
-    eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply", p->s->noun);
+    eg__expression_refuse(p, at, 1, NULL, "the %s is nested too deeply, in more than %d levels",
+                          p->s->noun, NESTING);
     return false;
 }
 /* A part of the text. A node that occurs several times in the text stores only its first
@@ -59,8 +61,7 @@ static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_te
         eg__expression_blanks(p);
         const char c = p->text[p->at];
         if (c == close) return p->at++, p->nesting--, n;
-        if (c != ',')
-            return eg__expression_refuse(p, open, 1, NULL, "'%c' is not closed", p->text[open]);
+        if (c != ',') return eg__expression_unexpected(p, close, open);
         p->at++;
     }
 }
@@ -91,6 +92,17 @@ static int call_function(eg_parser *p, const eg_function_entry *f, int at, int l
                                      eg__node_constant(p, in[1]), eg__node_constant(p, in[2]));
     return eg__node_numbers(p, f->code, f->integer, at, n, in);
 }
+/* Records that a tensor is named without brackets; the hint shows as many as its axes need. */
+static int indices_missing(eg_parser *p, const eg_readable *x, int at, int length)
+{
+    char hint[100];
+    int n = snprintf(hint, sizeof hint, "write %.40s[", x->name);
+    for (int r = 0; r < x->rank && r < 8; r++)
+        n += snprintf(hint + n, sizeof hint - (size_t)n, "%s…", r ? ", " : "");
+    snprintf(hint + n, sizeof hint - (size_t)n, "]");
+    return eg__expression_refuse(p, at, length, hint,
+                                 "'%.40s' is a tensor, and its indices are missing", x->name);
+}
 /* Parses the indices after the name of a tensor of .with, and adds the read. Without brackets the
  * indices are all letters in order. */
 static int read_tensor(eg_parser *p, int tensor, int at)
@@ -102,13 +114,11 @@ static int read_tensor(eg_parser *p, int tensor, int at)
     eg__expression_blanks(p);
     if (p->text[p->at] != '[') {
         p->at = at + length;
-        if (!p->s->all_letters)
-            return eg__expression_refuse(p, at, length, "as in r[h, i - j]",
-                                         "'%s' is a tensor, and its indices are missing", x->name);
+        if (!p->s->all_letters) return indices_missing(p, x, at, length);
         if (x->rank != p->s->letters)
             return eg__expression_refuse(
                 p, at, length, "write its indices in brackets",
-                "'%s' has %d ax%s, but without brackets it is read at all %d letter%s", x->name,
+                "'%.40s' has %d ax%s, but without brackets it is read at all %d letter%s", x->name,
                 x->rank, x->rank == 1 ? "is" : "es", p->s->letters, p->s->letters == 1 ? "" : "s");
         for (; n < x->rank; n++)
             if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
@@ -117,7 +127,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
     if ((n = value_list(p, ']', EG_RANK_MAX, in, where)) < 0) return -1;
     if (n != x->rank)
         return eg__expression_refuse(
-            p, at, p->at - at, NULL, "'%s' has %d ax%s, but its brackets have %d %s", x->name,
+            p, at, p->at - at, NULL, "'%.40s' has %d ax%s, but its brackets have %d %s", x->name,
             x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index" : "indices");
     for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
@@ -204,6 +214,21 @@ static double decimal(const char *s, int length)
         power *= 10;
     return (double)(exponent < 0 ? value / power : value * power);
 }
+/* Records that a name follows the number at `at`. The hint guesses why: a suffix or a prefix of C,
+ * as in 0.5f and 0x10, or a product without its sign. */
+static int name_after_number(eg_parser *p, int at)
+{
+    const char *s = p->text;
+    const int to = p->at, length = eg__name_length(p);
+    const bool suffix = length <= 3 && (int)strspn(s + to, "fFlLuU") >= length,
+               prefix =
+                   to == at + 1 && s[at] == '0' && strchr("xXbBoO", s[to]) && eg__digit(s[to + 1]);
+    return eg__expression_refuse(p, to, suffix || prefix ? length : 1,
+                                 suffix   ? "a number has no suffix"
+                                 : prefix ? "numbers are decimal"
+                                          : "a product is written with *, as in 2 * i",
+                                 "a name follows a number");
+}
 /* Parses a number: a float if it has a point or an exponent, else an integer. */
 static int number_read(eg_parser *p)
 {
@@ -222,9 +247,7 @@ static int number_read(eg_parser *p)
         }
     }
     p->at = to;
-    if (eg__name_starts(s[to]))
-        return eg__expression_refuse(p, to, 1, "a product is written with *, as in 2 * i",
-                                     "a name follows a number");
+    if (eg__name_starts(s[to])) return name_after_number(p, at);
     if (real) {
         const double value = decimal(s + at, to - at);
         if (p->s->predicate)
@@ -256,7 +279,11 @@ static int size_read(eg_parser *p)
     const int end = p->at;
     eg__expression_blanks(p);
     const char *close = strchr(p->text + at + 1, '|');
-    if (close && (!length || strchr("+-*/%", p->text[p->at]) || p->text[p->at] == '[') &&
+    bool number = p->s->score && eg__name_is("score", p->text + from, length);
+    for (int k = 0; k < p->s->given; k++)
+        number |= eg__name_is(p->s->readable[k].name, p->text + from, length);
+    if (close && close > p->text + from &&
+        (!length || number || strchr("+-*/%", p->text[p->at]) || p->text[p->at] == '[') &&
         p->text[p->at])
         snprintf(hint, sizeof hint, "the absolute value is abs(%.*s)",
                  eg__limited((int)(close - (p->text + at + 1))), p->text + at + 1);
@@ -288,8 +315,7 @@ int eg__parse_operand(eg_parser *p)
         p->nesting--;
         if (k < 0) return -1;
         eg__expression_blanks(p);
-        if (p->text[p->at] != ')')
-            return eg__expression_refuse(p, at, 1, NULL, "'(' is not closed");
+        if (p->text[p->at] != ')') return eg__expression_unexpected(p, ')', at);
         p->at++;
         return k;
     }
@@ -297,5 +323,7 @@ int eg__parse_operand(eg_parser *p)
         return eg__expression_refuse(
             p, at, 1, NULL, "the %s ends where a number or an index is expected", p->s->noun);
     if (c == 0) return eg__expression_refuse(p, at, 1, NULL, "the %s is empty", p->s->noun);
-    return eg__expression_refuse(p, at, 1, NULL, "a number, an index or '(' is expected here");
+    if (!strchr("+-*/%<>=!&?:,)[]", c)) return eg__expression_stray(p);
+    return eg__expression_refuse(p, at, 1, eg__foreign_operator(p->text, at),
+                                 "a number, an index or '(' is expected here");
 }

@@ -88,6 +88,9 @@ static int comparison(eg_parser *p)
         eg__expression_blanks(p);
         const int at = p->at, code = comparison_at(p, &length);
         if (code < 0) {
+            if (p->text[at] == '=' && strchr("<>", p->text[at + 1]) && p->text[at + 1])
+                return eg__expression_refuse(
+                    p, at, 2, NULL, "'=%c' is written %c=", p->text[at + 1], p->text[at + 1]);
             if (p->text[at] == '=')
                 return eg__expression_refuse(p, at, 1, NULL, "equality is written ==");
             return condition >= 0 ? condition : left;

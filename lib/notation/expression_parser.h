@@ -17,6 +17,11 @@ typedef struct eg_parser {
  * NULL. Returns −1. */
 int eg__expression_refuse(eg_parser *, int at, int length, const char *hint, const char *format,
                           ...) __attribute__((format(printf, 5, 6)));
+/* Records that the current byte cannot follow what was read: an operator is expected, or `close`,
+ * which ends a bracket opened at byte `open` (0: the end of the text is). Returns −1. */
+int eg__expression_unexpected(eg_parser *, char close, int open);
+/* Records that the current byte has no meaning. Returns −1. */
+int eg__expression_stray(eg_parser *);
 /* Returns how many bytes of a name of `length` bytes a message shows. */
 static inline int eg__limited(int length) { return length < 40 ? length : 40; }
 
@@ -41,6 +46,11 @@ const eg_function_entry *eg__function_called(const char *text, int length);
 int eg__letter_called(const eg_parser *, const char *text, int length);
 /* Returns the length of the name or number at the current byte; 0 if there is none. */
 int eg__name_length(const eg_parser *);
+/* Returns a hint for a word of another language, such as `and`; NULL if there is none. */
+const char *eg__foreign_name(const char *text, int length);
+/* Returns a hint for an operator of another language that ends at byte `at`, such as ** and <>;
+ * NULL if there is none. */
+const char *eg__foreign_operator(const char *text, int at);
 /* Records that the name at `at` is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *, int at, int length);
 
@@ -50,6 +60,7 @@ int eg__parse_operand(eg_parser *);
 /* Counts one level of nesting, which the caller subtracts later. False after an error: there are
  * too many. */
 bool eg__expression_enter(eg_parser *, int at);
+enum { EG_TEXT_MAX = 4000 }; /* bytes of a text */
 
 /* -- expression_nodes.c: each function returns the number of a node; −1 after an error -------- */
 /* `at` is the byte where the text of the node begins; it ends at the parser's current byte. */

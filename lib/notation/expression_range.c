@@ -279,7 +279,7 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
     const bool here = i->at >= n->at && i->at < n->at + n->length;
     const eg_node *shown = here ? i : n;
     eg__caret(c->cx, c->s->who, c->s->text, 1, &(eg_caret){ shown->at, shown->length }, NULL,
-              i->code == EG_X_LETTER || clipped ? NULL : "clip(…) keeps it in range",
+              i->code == EG_X_LETTER || clipped || !x->dim[r] ? NULL : "clip(…) keeps it in range",
               "the index of axis %d of '%s' goes from %lld to %lld, but that axis is %lld%s", r,
               x->name, (long long)v.low, (long long)v.high, (long long)x->dim[r], letters);
     return false;

@@ -10,13 +10,13 @@ bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_
     for (; g->count < EG_GIVEN_MAX && with[g->count].name; g->count++) {
         g->x[g->count] = with[g->count].x;
         if (!g->x[g->count])
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: '%s' of .with is NULL", who,
+            return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: '%.40s' of .with is NULL", who,
                               with[g->count].name),
                    false;
     }
-    if (!eg__check_all(cx, who, g->count, g->x)) return false;
     for (int k = 0; k < g->count; k++) {
         const eg_tensor *x = g->x[k];
+        if (!eg__check_option(cx, who, ".with", with[k].name, g->x[k])) return false;
         g->readable[k] = (eg_readable){
             .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
         };
@@ -28,7 +28,7 @@ bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_
         if (!eg__is_inexact(x->dtype)) continue;
         if (first && g->floats != (eg_dtype)x->dtype)
             return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "%s: '%s' is %s but '%s' is %s; eg_cast one of them first", who,
+                              "%s: '%.40s' is %s but '%.40s' is %s; eg_cast one of them first", who,
                               first, eg_type_name(g->floats), with[k].name,
                               eg_type_name((eg_dtype)x->dtype)),
                    false;
@@ -75,7 +75,7 @@ bool eg__given_used(eg_ctx *cx, const char *who, const eg_given_tensors *g, cons
     const uint32_t reads = (a ? a->reads : 0) | (b ? b->reads : 0);
     for (int k = 0; k < g->count; k++)
         if (!(reads >> k & 1))
-            return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: '%s' of .with is not used in %s", who,
+            return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: '%.40s' of .with is not used in %s", who,
                               g->readable[k].name, what),
                    false;
     return true;

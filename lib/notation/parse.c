@@ -139,6 +139,8 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
         { "·", "write *" },
         { "×", "write *" },
         { "−", "write -" },
+        { "–", "write -" },
+        { "—", "write -" },
     };
     const char *s = spec + where, *hint = NULL;
     const int n = eg__utf8_bytes(s);

@@ -384,9 +384,7 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                               "%s: %s has the letters \"%s\" but its tensor is NULL", who,
                               all[k].option, m->axes),
                    NULL;
-        char what[64];
-        snprintf(what, sizeof what, "%s: %s", who, all[k].option);
-        if (!eg__check_all(cx, what, 1, &all[k].mask.x)) return NULL;
+        if (!eg__check_option(cx, who, all[k].option, NULL, all[k].mask.x)) return NULL;
         all[k].term = *n;
         called[*n] = all[k].option;
         xs[(*n)++] = m->x;

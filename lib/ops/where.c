@@ -46,7 +46,7 @@ static bool offset_fits(const eg_where_call *w)
                    w->who, (long long)w->offset, w->text);
     else if (w->moved < 0 && w->offset && !w->elsewhere)
         eg_fail_as(w->cx, EG_ERROR_MISUSE,
-                   "%s: .offset is %lld, but there is no .where that it could move", w->who,
+                   "%s: .offset is %lld, but no expression has an index that it could move", w->who,
                    (long long)w->offset);
     return !eg__failed(w->cx);
 }

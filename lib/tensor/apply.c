@@ -21,38 +21,54 @@ static bool apply_belongs(const eg_ctx *cx, const eg_tensor *x)
 {
     return x->cx == cx || (x->cx && x->cx == cx->parent);
 }
-static bool refuse_held(eg_ctx *cx, const char *who, int k, int dtype)
+/* An operand in messages: "einsum: operand 2", with its number k from 0; or, if k is −1,
+ * "attention: .keep", and with a name "attention: 'doc' of .with". */
+typedef struct operand_id {
+    const char *who;
+    int k;
+    const char *option, *name;
+} operand_id;
+typedef struct operand_text {
+    char s[120];
+} operand_text;
+static const char *operand_called(operand_text *room, operand_id id)
 {
-    eg_fail_as(cx, EG_ERROR_DTYPE,
-               "%s: operand %d is %s, which is a storage type; eg_cast it to %s first", who, k + 1,
-               eg_type_name((eg_dtype)dtype), eg__is_half(dtype) ? "f32" : "i32");
+    if (id.k >= 0)
+        snprintf(room->s, sizeof room->s, "%s: operand %d", id.who, id.k + 1);
+    else if (id.name)
+        snprintf(room->s, sizeof room->s, "%s: '%.40s' of %s", id.who, id.name, id.option);
+    else
+        snprintf(room->s, sizeof room->s, "%s: %s", id.who, id.option);
+    return room->s;
+}
+static bool refuse_held(eg_ctx *cx, operand_id id, int dtype)
+{
+    operand_text room;
+    eg_fail_as(cx, EG_ERROR_DTYPE, "%s is %s, which is a storage type; eg_cast it to %s first",
+               operand_called(&room, id), eg_type_name((eg_dtype)dtype),
+               eg__is_half(dtype) ? "f32" : "i32");
     return false;
 }
-/* True if operand k, counted from 0, can be used in cx; else records an error. A context that has
- * failed refuses every operand and records no further error. */
-static bool apply_usable(eg_ctx *cx, const char *who, int k, const eg_tensor *x)
+/* True if x can be used in cx; else records an error. A context that has failed refuses every
+ * operand and records no further error. */
+static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
 {
+    operand_text room;
+    const char *why = NULL;
     if (cx->failed) return false;
     if (!x)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d is NULL", who, k + 1);
+        why = "is NULL";
     else if (x->live != EG_LIVE)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: operand %d was used after the scope that held it was popped", who, k + 1);
+        why = "was used after the scope that held it was popped";
     else if (!apply_belongs(cx, x))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d belongs to another %s", who, k + 1,
-                   cx->family && x->cx->family == cx->family ? "block" : "context");
+        why = cx->family && x->cx->family == cx->family ? "belongs to another block"
+                                                        : "belongs to another context";
     else if (x->poison)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: operand %d is the result of an operation that failed",
-                   who, k + 1);
+        why = "is the result of an operation that failed";
     else if (x->captured && !cx->replaying && !cx->aside)
-        eg_fail_as(
-            cx, EG_ERROR_MISUSE,
-            "%s: operand %d belongs to a captured step, whose runs write over it; make it an "
-            "output of the step",
-            who, k + 1);
-    else
-        return true;
-    return false;
+        why = "belongs to a captured step, whose runs write over it; make it an output of the step";
+    if (why) eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s", operand_called(&room, id), why);
+    return !why;
 }
 static bool taken_by(eg_takes takes, int dtype)
 {
@@ -64,22 +80,27 @@ static bool apply_is_plain_operand(const eg_ctx *cx, const eg_tensor *x)
     return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
            !eg__is_held(x->dtype);
 }
-static bool read_by(eg_ctx *cx, const char *who, int k, eg_tensor *x, eg_takes takes)
+static bool read_by(eg_ctx *cx, operand_id id, eg_tensor *x, eg_takes takes)
 {
-    if (!apply_usable(cx, who, k, x)) return false;
-    if (!taken_by(takes, x->dtype)) return refuse_held(cx, who, k, x->dtype);
+    if (!apply_usable(cx, id, x)) return false;
+    if (!taken_by(takes, x->dtype)) return refuse_held(cx, id, x->dtype);
     if (cx->hooks.operand && x->cx == cx) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
 bool eg__check_held(const char *who, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of(who, 1, &x);
-    return cx && read_by(cx, who, 0, x, EG_TAKES_ALL);
+    return cx && read_by(cx, (operand_id){ .who = who }, x, EG_TAKES_ALL);
 }
 bool eg__check(const char *who, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of(who, 1, &x);
-    return cx && read_by(cx, who, 0, x, EG_TAKES_NUMBERS);
+    return cx && read_by(cx, (operand_id){ .who = who }, x, EG_TAKES_NUMBERS);
+}
+bool eg__check_option(eg_ctx *cx, const char *who, const char *option, const char *name,
+                      eg_tensor *x)
+{
+    return read_by(cx, (operand_id){ who, -1, option, name }, x, EG_TAKES_NUMBERS);
 }
 bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_tensor *const *xs)
 {
@@ -88,7 +109,7 @@ bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_
     while (k < count && apply_is_plain_operand(cx, xs[k])) k++;
     if (k == count && !cx->failed && !cx->hooks.operand) return true;
     for (k = 0; k < count; k++)
-        if (!read_by(cx, who, k, xs[k], takes)) return false;
+        if (!read_by(cx, (operand_id){ .who = who, .k = k }, xs[k], takes)) return false;
     return true;
 }
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
@@ -163,7 +184,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
 {
     for (int k = 0; k < count; k++)
         if (!taken_by(op->takes, xs[k]->dtype) && !eg__only_moves(op))
-            return refuse_held(cx, op->name, k, xs[k]->dtype), &cx->poison;
+            return refuse_held(cx, (operand_id){ .who = op->name, .k = k }, xs[k]->dtype),
+                   &cx->poison;
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);
