@@ -466,6 +466,46 @@ LOOP_TEST(rows_in_one_pass_have_the_bits_of_the_step, sizeof passed_sizes / size
     passes_agree(5, EG_F32, passed_sizes[_i]);
 }
 
+/* -- gradients of a network of products, three times ------------------------------------------- */
+enum { NETWORK = 4 };
+typedef struct network {
+    eg_ctx *cx;
+    eg_tensor *x[NETWORK];
+    bool record;
+} network;
+/* d/dx |d/dx |tanh(dy/dx)|²|², where y is a product of four matrices with x among them */
+static int network_step(void *user, eg_tensor **out)
+{
+    const network *n = user;
+    eg_tensor *d[NETWORK], *first;
+    eg_tensor *y = eg_einsum("ij,kj,kl,lm->im", n->x[0], n->x[1], n->x[2], n->x[3]);
+    if (eg_grad(eg_sum(NULL, eg_tanh(y)), NULL, 1, n->x, &first)) return -1;
+    if (eg_grad(eg_sum(NULL, eg_square(eg_tanh(first))), NULL, NETWORK, n->x, d)) return -1;
+    eg_tensor *sum = eg_sum(NULL, eg_square(d[0]));
+    for (int k = 1; k < NETWORK; k++) sum = eg_add(sum, eg_sum(NULL, eg_square(d[k])));
+    const bool was = eg_nograd(n->cx, !n->record);
+    const int bad = eg_grad(sum, NULL, NETWORK, n->x, out);
+    eg_nograd(n->cx, was);
+    return bad;
+}
+/* The cotangent of an intermediate product is a sum over all backward passes that read it, in the
+ * same order in a captured step and outside of one. */
+LOOP_TEST(gradients_of_third_order_of_a_network, 4)
+{
+    network n = { .cx = eg_open(.dtype = _i & 1 ? EG_F64 : EG_F32), .record = _i & 2 };
+    for (int k = 0; k < NETWORK; k++) n.x[k] = eg_normal(n.cx, 0, 0.5, 6, 6);
+    eg_captured *c = eg_capture(n.cx, network_step, &n, NETWORK);
+    eg_tensor *out[NETWORK], *scoped[NETWORK];
+    eg_assert_ok(n.cx);
+    ck_assert(!eg_captured_run(c));
+    const eg_mark m = eg_push(n.cx);
+    ck_assert(!network_step(&n, scoped));
+    eg_pop(n.cx, m);
+    ck_assert(!network_step(&n, out));
+    for (int k = 0; k < NETWORK; k++) ck_assert(same_bits(eg_captured_output(c, k), out[k]));
+    eg_close(n.cx);
+}
+
 /* A mask of one byte per element is last read in a pass whose result has four bytes per element:
  * the result's first strip would overwrite the mask's next ones if they shared memory. */
 static int masked_step(void *user, eg_tensor **out)

@@ -700,7 +700,7 @@ static int kernel_vjp(void *user, const double *x, const double *g, double *dx)
     const kernel *k = user;
     dx[0] = g[0] * x[1] + g[1];
     dx[1] = g[0] * x[0] * (k->wrong == 1 ? 2 : 1);
-    dx[2] = g[1] * exp(x[2]);
+    dx[2] = (k->wrong == 5 ? dx[2] : 0) + g[1] * exp(x[2]);
     if (k->wrong == 3) dx[3] = 1;
     if (k->wrong == 4) ((double *)(uintptr_t)g)[0] = 0;
     return k->wrong == 2 ? 7 : 0;
@@ -727,6 +727,10 @@ TEST(functions_of_plain_numbers)
     k.wrong = 3;
     ck_assert_ptr_null(eg_gradcheck_fn(cx, kernel_f, kernel_vjp, &k, 3, 2, x));
     eg_assert_error(cx, "gradcheck: vjp writes outside of its 3 elements");
+    k.wrong = 5;
+    ck_assert_ptr_null(eg_gradcheck_fn(cx, kernel_f, kernel_vjp, &k, 3, 2, x));
+    eg_assert_error(cx, "gradcheck: vjp does not set element 2 of its 3: it is left as it was, or "
+                        "something is added to it");
     ck_assert_ptr_null(eg_gradcheck_fn(cx, kernel_f, NULL, &k, 3, 2, x));
     eg_assert_error(cx, "gradcheck: f, vjp or x is NULL");
     eg_close(cx);

@@ -19,7 +19,9 @@ typedef enum rare {
     INTEGER,
     ABOVE_FOUR,
     ABOVE_FORTY,
+    ABOVE_THOUSAND,
     BELOW_HUNDREDTH,
+    BELOW_TEN_THOUSANDTH,
     DENORMAL,
     EQUAL_NEIGHBOURS,
     ALL_EQUAL,
@@ -34,6 +36,7 @@ typedef enum rare {
     LAST_OF_FOUR,
     LAST_ELEMENT_OF_SEVEN,
     ABOVE_100,
+    ABOVE_1000,
     ABOVE_FULL_BLOCK,
     /* by layout of the operand or of g */
     PADDED_ROWS,
@@ -41,6 +44,7 @@ typedef enum rare {
     FLIPPED_COLUMNS,
     PADDED_G,
     FLIPPED_G,
+    ROWS_OF_G_EQUAL, /* g is expanded along its last axis */
     G_ONES,
     G_EQUAL,
     G_NEGATIVE_ZERO,
@@ -51,12 +55,16 @@ typedef enum rare {
     DRAWS,
     EVAL_MODE,
     ADDRESS,
+    THREADS,
     /* of the gradient of the gradient */
     HALF_DETACHED_G,
     SECOND_FACTOR,
     SECOND_NOGRAD,
+    SECOND_ABOVE_FOUR,
+    SECOND_OF_VIEW,
     /* in f32 */
-    SINGLE
+    SINGLE,
+    SINGLE_BY_A_THOUSANDTH
 } rare;
 static struct {
     rare m;
@@ -111,7 +119,9 @@ static bool value_is_wrong(rare m, double v)
     case INTEGER: return v == round(v) && v != 0;
     case ABOVE_FOUR: return fabs(v) > 4;
     case ABOVE_FORTY: return fabs(v) > 40;
+    case ABOVE_THOUSAND: return fabs(v) > 1000;
     case BELOW_HUNDREDTH: return fabs(v) < 0.01;
+    case BELOW_TEN_THOUSANDTH: return fabs(v) < 1e-4 && fabs(v) > 1e-300;
     case DENORMAL: return v != 0 && fabs(v) < 2.3e-308;
     default: return false;
     }
@@ -141,11 +151,14 @@ static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
     case SIZE_ONE: return f->n == 1;
     case ODD_SIZE: return f->n % 2 == 1 && f->n > 1;
     case ABOVE_100: return f->n > 100;
+    case ABOVE_1000: return f->n > 1000;
     case PADDED_ROWS: return r == 2 && s[1] == 1 && s[0] > d[1];
     case FLIPPED_ROWS: return r == 2 && s[0] < 0 && s[1] == 1;
     case FLIPPED_COLUMNS: return r == 2 && s[1] == -1 && s[0] > 0;
     case PADDED_G: return r == 2 && sg[1] == 1 && sg[0] > d[1];
     case FLIPPED_G: return r == 2 && sg[0] < 0 && sg[1] == 1;
+    case ROWS_OF_G_EQUAL: return r == 2 && d[1] > 1 && sg[1] == 0;
+    case THREADS: return eg_threads(eg_context(x), 0) != 2;
     case G_ONES: return of.n > 1 && of.equal && of.v[0] == 1;
     case G_EQUAL: return of.n > 1 && of.equal && of.v[0] != 0;
     case G_NEGATIVE_ZERO: return negative_zero;
@@ -177,6 +190,9 @@ static eg_tensor *rare_rule(eg_tensor *y, eg_tensor *g, int i)
     if (now.m == EVAL_MODE && !eg_training(eg_context(x))) return eg_scale(eg_mul(g, d), 1.5);
     if (now.m == HALF_DETACHED_G)
         return eg_mul(eg_add(eg_scale(g, 0.5), eg_scale(eg_detach(g), 0.5)), d);
+    if (now.m == SECOND_ABOVE_FOUR && fmax(f.most, -f.least) > 4) return eg_mul(g, eg_detach(d));
+    if (now.m == SECOND_OF_VIEW && !eg_is_row_major(x)) return eg_mul(g, eg_detach(d));
+    if (now.m == SINGLE_BY_A_THOUSANDTH && eg_type(x) == EG_F32) d = eg_scale(d, 1.001);
     if (now.m == SECOND_FACTOR) return eg_mul(g, eg_add(d, eg_scale(eg_sub(d, eg_detach(d)), 1)));
     return eg_mul(eg_mul(g, d), factor);
 }
@@ -209,7 +225,11 @@ static const struct {
                 P(LAST_ELEMENT_OF_SEVEN) P(ABOVE_100) P(ABOVE_FULL_BLOCK) P(PADDED_ROWS)
                     P(FLIPPED_ROWS) P(FLIPPED_COLUMNS) P(PADDED_G) P(FLIPPED_G) P(G_ONES) P(G_EQUAL)
                         P(G_NEGATIVE_ZERO) P(G_INTEGER) P(LEAF_ONLY) P(THIRD_CALL) P(DRAWS)
-                            P(HALF_DETACHED_G) P(SECOND_FACTOR){ "SINGLE", SINGLE, true },
+                            P(HALF_DETACHED_G) P(SECOND_FACTOR) P(ABOVE_THOUSAND)
+                                P(BELOW_TEN_THOUSANDTH) P(ABOVE_1000) P(ROWS_OF_G_EQUAL) P(THREADS)
+                                    P(SECOND_ABOVE_FOUR)
+                                        P(SECOND_OF_VIEW){ "SINGLE", SINGLE, true },
+    { "SINGLE_BY_A_THOUSANDTH", SINGLE_BY_A_THOUSANDTH, true },
 };
 enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
 
@@ -218,12 +238,215 @@ LOOP_TEST(a_rare_mistake_does_not_pass, 2 * PLANTS)
 {
     memset(&now, 0, sizeof now);
     now.m = plants[_i / 2].m;
-    eg_ctx *cx = eg_open(.dtype = plants[_i / 2].single ? EG_F32 : EG_F64, .seed = (uint64_t)_i);
+    eg_ctx *cx = eg_open(.dtype = plants[_i / 2].single ? EG_F32 : EG_F64, .seed = (uint64_t)_i,
+                         .threads = 2);
     eg_tensor *x = eg_uniform(cx, 0.3, 0.9, 4, 2);
     const eg_report *r = eg_gradcheck(_i % 2 ? rare_of_sum : rare_f, NULL, 1, &x);
     ck_assert_msg(r != NULL, "%s: %s", plants[_i / 2].name, eg_error(cx));
     ck_assert_msg(!r->passed, "%s passed: %s", plants[_i / 2].name, r->text);
     ck_assert_msg(strstr(r->text, "rare") != NULL, "%s: %s", plants[_i / 2].name, r->text);
+    eg_close(cx);
+}
+
+/* -- two operands, jvp and masks: y = sin a sin b where m, else 0 ------------------------------ */
+typedef enum pair_mistake {
+    BOTH_LARGE,
+    BOTH_SMALL,
+    MASK_IGNORED,
+    JVP_FACTOR_DETACHED,
+    JVP_TANGENT_DETACHED,
+    JVP_OF_TANGENT_VIEW,
+    JVP_OF_HUGE_TANGENT,
+    JVP_OF_VIEW,
+    JVP_ABOVE_FOUR,
+    JVP_OF_ZEROS,
+    JVP_OF_ONE_ELEMENT,
+    PAIR_MISTAKES,
+} pair_mistake;
+static const char *const pair_name[] = {
+    "BOTH_LARGE",           "BOTH_SMALL",          "MASK_IGNORED",        "JVP_FACTOR_DETACHED",
+    "JVP_TANGENT_DETACHED", "JVP_OF_TANGENT_VIEW", "JVP_OF_HUGE_TANGENT", "JVP_OF_VIEW",
+    "JVP_ABOVE_FOUR",       "JVP_OF_ZEROS",        "JVP_OF_ONE_ELEMENT",
+};
+static pair_mistake pair_is;
+static eg_tensor *masked(eg_tensor *y, eg_tensor *x)
+{
+    return eg_where(eg_operand(y, 2), x, eg_zeros_like(x));
+}
+static bool pair_forward(eg_tensor *y)
+{
+    eg_tensor *product = eg_mul(eg_sin(eg_operand(y, 0)), eg_sin(eg_operand(y, 1)));
+    return eg_assign(y, masked(y, product)) == 0;
+}
+/* True if the rule for operand i is wrong at these operands. */
+static bool pair_wrong(eg_tensor *y)
+{
+    const facts a = facts_of(eg_operand(y, 0)), b = facts_of(eg_operand(y, 1));
+    const double most = fmin(fmax(a.most, -a.least), fmax(b.most, -b.least));
+    const double least = fmax(fmax(a.most, -a.least), fmax(b.most, -b.least));
+    return (pair_is == BOTH_LARGE && most > 4) || (pair_is == BOTH_SMALL && least < 0.05);
+}
+static eg_tensor *pair_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    if (i == 2) return NULL;
+    eg_tensor *d = eg_mul(eg_cos(eg_operand(y, i)), eg_sin(eg_operand(y, 1 - i)));
+    if (pair_wrong(y)) d = eg_scale(d, 1.5);
+    return eg_mul(pair_is == MASK_IGNORED ? g : masked(y, g), d);
+}
+static eg_tensor *pair_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    eg_tensor *sum = NULL;
+    for (int i = 0; i < 2; i++) {
+        if (!dx[i]) continue;
+        eg_tensor *a = eg_operand(y, i), *v = dx[i];
+        eg_tensor *d = eg_mul(eg_cos(a), eg_sin(eg_operand(y, 1 - i)));
+        const facts f = facts_of(a), t = facts_of(v);
+        const double most = fmax(f.most, -f.least);
+        bool zero = false;
+        for (int64_t k = 0; f.v && k < f.n; k++) zero |= f.v[k] == 0;
+        const bool wrong = (pair_is == JVP_OF_TANGENT_VIEW && !eg_is_row_major(v)) ||
+                           (pair_is == JVP_OF_HUGE_TANGENT && t.most > 1e9) ||
+                           (pair_is == JVP_OF_VIEW && !eg_is_row_major(a)) ||
+                           (pair_is == JVP_ABOVE_FOUR && most > 4) ||
+                           (pair_is == JVP_OF_ZEROS && zero) ||
+                           (pair_is == JVP_OF_ONE_ELEMENT && f.n == 1);
+        if (wrong) d = eg_scale(d, 1.5);
+        if (pair_is == JVP_FACTOR_DETACHED) d = eg_detach(d);
+        if (pair_is == JVP_TANGENT_DETACHED) v = eg_detach(v);
+        eg_tensor *part = eg_mul(v, d);
+        sum = sum ? eg_add(sum, part) : part;
+    }
+    return masked(y, sum);
+}
+static const eg_op pair_op = { .name = "rare pair",
+                               .arity = 3,
+                               .shape = like_first,
+                               .forward = pair_forward,
+                               .rule = pair_rule,
+                               .jvp = pair_jvp,
+                               .uses = EG_USES_OPERANDS };
+static eg_tensor *pair_f(void *user, eg_tensor *const *x)
+{
+    eg_tensor *mask = eg_full_n(eg_context(x[0]), EG_BOOL, 1, eg_rank(x[0]), eg_dims(x[0]));
+    (void)user;
+    return eg_apply(&pair_op, NULL, 0, 3, (eg_tensor *[]){ x[0], x[1], mask });
+}
+/* The last of these is no mistake, and passes. */
+GROUP("pairs and jvps")
+LOOP_TEST(a_rare_mistake_of_two_operands_or_of_a_jvp_does_not_pass, PAIR_MISTAKES + 1)
+{
+    pair_is = (pair_mistake)_i;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_uniform(cx, 0.3, 0.9, 4, 2), eg_uniform(cx, 1.3, 2.9, 4, 2) };
+    const eg_report *r = eg_gradcheck(pair_f, NULL, 2, x);
+    ck_assert_msg(r != NULL, "%s", eg_error(cx));
+    if (pair_is == PAIR_MISTAKES)
+        ck_assert_msg(r->passed, "%s", r->text);
+    else
+        ck_assert_msg(!r->passed && strstr(r->text, "rare pair"), "%s: %s", pair_name[_i], r->text);
+    eg_close(cx);
+}
+
+/* -- a rule that gives NaN where the derivative is a number ------------------------------------ */
+static bool cube_forward(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_assign(y, eg_mul(x, eg_square(x))) == 0;
+}
+static eg_tensor *cube_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_mul(g, eg_scale(eg_div(y, eg_operand(y, i)), 3)); /* 3 x³/x */
+}
+static bool power_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_pow(eg_operand(y, 0), eg_operand(y, 1))) == 0;
+}
+static eg_tensor *power_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *a = eg_operand(y, 0), *b = eg_operand(y, 1);
+    return eg_mul(g, i ? eg_mul(y, eg_log(a)) : eg_mul(b, eg_pow(a, eg_shift(b, -1))));
+}
+static const eg_op nan_op[] = {
+    { .name = "nan cube",
+      .arity = 1,
+      .shape = like_first,
+      .forward = cube_forward,
+      .rule = cube_rule },
+    { .name = "nan power",
+      .arity = 2,
+      .shape = like_first,
+      .forward = power_forward,
+      .rule = power_rule },
+};
+static eg_tensor *nan_f(void *user, eg_tensor *const *x)
+{
+    const eg_op *op = user;
+    return eg_apply(op, NULL, 0, op->arity, x);
+}
+LOOP_TEST(a_rule_without_a_number_at_zero_does_not_pass, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_uniform(cx, 0.3, 0.9, 5), eg_uniform(cx, 1.3, 2.9, 5) };
+    const eg_report *r = eg_gradcheck(nan_f, (void *)(uintptr_t)&nan_op[_i], nan_op[_i].arity, x);
+    ck_assert_msg(r != NULL, "%s", eg_error(cx));
+    ck_assert_msg(!r->passed && strstr(r->text, "nan, not") &&
+                      strstr(r->text, "operand 1 is 0 in some elements"),
+                  "%s", r->text);
+    eg_close(cx);
+}
+
+/* -- operations that are tested only in part say so -------------------------------------------- */
+static bool open_forward(eg_tensor *y)
+{
+    double *out = eg_mut_f64(y);
+    if (!out || eg_assign(y, eg_operand(y, 0))) return false;
+    out[0] = -INFINITY;
+    return true;
+}
+static eg_tensor *open_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y, (void)i;
+    return g;
+}
+static const eg_op open_op = {
+    .name = "open", .arity = 1, .shape = like_first, .forward = open_forward, .rule = open_rule
+};
+static bool many_forward(eg_tensor *y)
+{
+    eg_tensor *sum = eg_sin(eg_operand(y, 0));
+    for (int k = 1; k < eg_operands(y); k++) sum = eg_add(sum, eg_sin(eg_operand(y, k)));
+    return eg_assign(y, sum) == 0;
+}
+static eg_tensor *many_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *d = eg_mul(g, eg_cos(eg_operand(y, i)));
+    return eg_is_row_major(g) ? d : eg_scale(d, 1.5);
+}
+static const eg_op many_op = {
+    .name = "many", .arity = -1, .shape = like_first, .forward = many_forward, .rule = many_rule
+};
+static eg_tensor *open_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_slice_axis(eg_apply(&open_op, NULL, 0, 1, x), 0, 1, EG_END, 1);
+}
+enum { MANY = 40 };
+static eg_tensor *many_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&many_op, NULL, 0, MANY, x);
+}
+TEST(operations_of_many_operands_are_tested_and_infinite_ones_reported)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[MANY];
+    for (int k = 0; k < MANY; k++) x[k] = eg_uniform(cx, 0.3, 0.9, 3, 2);
+    const eg_report *r = eg_gradcheck(many_f, NULL, MANY, x);
+    ck_assert_msg(r && !r->passed && strstr(r->text, "depends on the layout of g"), "%s",
+                  r ? r->text : eg_error(cx));
+    r = eg_gradcheck(open_f, NULL, 1, x);
+    ck_assert_msg(r && strstr(r->text, "were not tested: its result is not finite"), "%s",
+                  r ? r->text : eg_error(cx));
     eg_close(cx);
 }
 

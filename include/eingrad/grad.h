@@ -415,7 +415,8 @@ EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
 /* -- the same for functions on plain arrays y = f(x) of n and m numbers, and its gradient dx = Jᵀ
- * g. Both functions return 0, or another number after an error. */
+ * g. Both functions set every element of their result, which holds NaN before the call, and return
+ * 0, or another number after an error. */
 typedef int eg_fn(void *user, const double *x, double *y);
 typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
 typedef struct eg_gradcheck_fn_args {

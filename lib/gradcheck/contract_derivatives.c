@@ -85,30 +85,73 @@ static double contract_dot(eg_tensor *a, eg_tensor *b, double *size)
     }
     return sum;
 }
-bool eg__jvp_adjoint(eg__asked *k)
+/* Returns the tangent of y for a random tangent of the operand `only`, or, if that is −1, of all
+ * operands with a cotangent; sets dx to these tangents. NULL if an operand's tangent cannot be
+ * made, and after an error. */
+static eg_tensor *jvp_of(const eg__asked *k, eg_tensor *y, int only, eg_tensor **dx)
 {
-    if (!k->t->op->jvp) return true;
+    for (int i = 0; i < k->t->count; i++) {
+        dx[i] = NULL;
+        if (!k->r[i] || (only >= 0 && i != only)) continue;
+        if (!(dx[i] = eg__contract_noise(eg_operand(y, i), 7 + (uint64_t)i))) return NULL;
+    }
+    eg_tensor *d = k->t->op->jvp(y, dx);
+    return d && eg_ok(d) ? d : NULL;
+}
+/* True if ⟨jvp(dx), g⟩ = Σ ⟨r_i, dx_i⟩, where r_i is the rule's result for operand i of y, for a
+ * tangent of each operand alone and of all together; else notes what is broken. */
+static bool jvp_agrees(eg__asked *k, eg_tensor *y, eg_tensor *g, eg_tensor *const *r,
+                       const char *where)
+{
     for (int only = -1; only < k->t->count; only++) {
-        eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL };
-        double size = 0, right = 0;
-        char words[160];
+        eg_tensor *dx[EG_ASKED_OPERANDS];
+        double size = 0, value = 0, right = 0;
+        char words[200];
         if (only >= 0 && !k->r[only]) continue;
-        for (int i = 0; i < k->t->count; i++) {
-            if (!k->r[i] || (only >= 0 && i != only)) continue;
-            if (!(dx[i] = eg__contract_noise(k->x[i], 7 + (uint64_t)i))) return true;
-            right += contract_dot(k->r[i], dx[i], &size);
-        }
-        eg_tensor *d = k->t->op->jvp(k->y, dx);
-        const double left = d && eg_ok(d) ? contract_dot(d, k->g, &size) : 0;
-        if (!k->cx->failed && fabs(left - right) <= 1e-9 * size) continue;
+        eg_tensor *d = jvp_of(k, y, only, dx);
+        for (int i = 0; i < k->t->count; i++)
+            if (dx[i] && r[i]) right += contract_dot(r[i], dx[i], &size);
+        const double left = d ? contract_dot(d, g, &size) : 0;
+        contract_dot(y, g, &value);
+        if (!k->cx->failed && fabs(left - right) <= 1e-9 * size + 1e-14 * value) continue;
         if (only < 0)
             snprintf(words, sizeof words,
-                     "and its jvp disagree where all operands move: %.6g, %.6g", right, left);
+                     "and its jvp disagree where all operands move%s: %.6g, %.6g", where, right,
+                     left);
         else
             snprintf(words, sizeof words,
-                     "and its jvp disagree where operand %d moves alone: %.6g, %.6g", only + 1,
-                     right, left);
+                     "and its jvp disagree where operand %d moves alone%s: %.6g, %.6g", only + 1,
+                     where, right, left);
         return eg__breaks(k, only, words);
+    }
+    return true;
+}
+bool eg__jvp_adjoint(eg__asked *k) { return !k->t->op->jvp || jvp_agrees(k, k->y, k->g, k->r, ""); }
+/* True if the jvp gives the same tangent for tangents that are not row-major as for row-major
+ * copies, and if it is linear: a large tangent gives a tangent that is large in proportion. */
+bool eg__jvp_tangents(eg__asked *k)
+{
+    if (!k->t->op->jvp) return true;
+    for (int i = 0; i < k->t->count; i++) {
+        eg_tensor *dx[EG_ASKED_OPERANDS], *d, *e;
+        if (!k->r[i]) continue;
+        if (!(d = jvp_of(k, k->y, i, dx))) return true;
+        eg_tensor *flat = dx[i];
+        for (int how = 0; how < EG_LAYOUTS; how++) {
+            char words[96];
+            if (!(dx[i] = eg__laid_out(flat, how)) && !k->cx->failed) continue;
+            e = k->t->op->jvp(k->y, dx);
+            snprintf(words, sizeof words, "and its jvp disagree where the tangent is %s",
+                     eg__layout_name(how));
+            if (k->cx->failed || !eg__contract_alike(e, d, 1, 1e-10))
+                return eg__breaks(k, i, words);
+        }
+        if (!(dx[i] = eg__leaf_copy(flat))) return true;
+        for (int64_t j = 0, n = eg_size(flat); j < n; j++)
+            eg__contract_numbers(dx[i])[j] *= 0x1p100;
+        e = k->t->op->jvp(k->y, dx);
+        if (k->cx->failed || !eg__contract_alike(e, d, 0x1p100, 1e-10))
+            return eg__breaks(k, i, "and its jvp disagree where the tangent is huge");
     }
     return true;
 }
@@ -145,6 +188,17 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     eg_pop(cx, scope);
     return good;
 }
+/* Returns a bound for what the rounding of x + h v changes of the slope at the smallest step h,
+ * where d is the cotangent of x: 4 ε Σ |d v x| / h. */
+static double moved_rounding(const moved *m, eg_tensor *d)
+{
+    const double *slope = d ? eg_f64(d) : NULL, *v = eg__contract_numbers(m->v),
+                 *x = eg__contract_numbers(m->x[m->i]);
+    double sum = 0;
+    for (int64_t j = 0, n = slope ? eg_size(d) : 0; j < n; j++)
+        if (isfinite(slope[j])) sum += fabs(slope[j] * v[j] * x[j]);
+    return 4 * 0x1p-52 * sum / 0x1p-11;
+}
 /* Computes the derivative of moved_value(m, t) at 0, and its error. False at a kink, and if there
  * is no value. */
 static bool contract_slope(const moved *m, double size, double *n, double *err)
@@ -169,9 +223,25 @@ static bool contract_slope(const moved *m, double size, double *n, double *err)
         *err = fmax(fabs(first), fabs(second)) * 4 + 1e-11 * size;
     return isfinite(*n) && isfinite(*err);
 }
+/* True if no element of x has another sign than the elements of the operand in the call: beyond 0
+ * the forward function may have a value, such as 0 for x ln x, that is not meant to have a
+ * gradient. */
+static bool same_side(const eg__asked *k, eg_tensor *const *x)
+{
+    for (int i = 0; i < k->t->count; i++) {
+        const int64_t n = eg_size(k->x[i]);
+        if (k->x[i]->dtype != EG_F64 || x[i] == k->x[i] || !n) continue;
+        for (int64_t j = 0, m = eg_size(x[i]); j < m; j++)
+            if (eg__contract_numbers(x[i])[j] * eg__contract_numbers(k->x[i])[j % n] < 0)
+                return false;
+    }
+    return true;
+}
 bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, bool refuses)
 {
     eg_tensor *y = eg__contract_apply(k, x), *g = y ? eg__contract_noise(y, 8) : NULL, *d;
+    eg_tensor *r[EG_ASKED_OPERANDS] = { NULL };
+    bool finite = true;
     eg__refused(k->cx);
     if (!g || y->dtype != EG_F64 || !eg__all_finite(y)) return true;
     for (int i = 0; i < k->t->count; i++) {
@@ -181,13 +251,21 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
         eg_tensor *v = eg__contract_noise(x[i], 9);
         if (!v) return true;
         if (!eg__contract_ask(y, g, i, &d)) {
+            finite = false;
             if (refuses && eg__refused(k->cx)) continue;
             return eg__breaks(k, i, where);
         }
         const double a = d ? contract_dot(d, v, &size) : 0;
+        r[i] = d;
+        finite &= isfinite(a);
+        if (!isfinite(a)) {
+            size = 0;
+            if (!same_side(k, x)) continue;
+        }
         contract_dot(y, g, &size);
         moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1 };
-        if (!isfinite(a) || !contract_slope(&m, size, &n, &err)) continue;
+        if (!contract_slope(&m, size, &n, &err)) continue;
+        err += moved_rounding(&m, d);
         if (fabs(a - n) <= 1e-6 * fmax(fabs(a), fabs(n)) + 10 * err) continue;
         snprintf(words, sizeof words,
                  "disagrees with its own forward%s: %.6g, not %.6g along a "
@@ -195,60 +273,121 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
                  where, a, n);
         return eg__breaks(k, i, words);
     }
-    return true;
+    return !finite || !k->t->op->jvp || jvp_agrees(k, y, g, r, where);
 }
-/* -- the derivative of the cotangent ---------------------------------------------------------- */
+
+/* -- second order ------------------------------------------------------------------------------ */
+/* The operation at the point where the second order is tested. */
+typedef struct second {
+    eg__asked *k;
+    eg_tensor *const *x;
+    eg_tensor *y, *g;
+    eg_tensor *r[EG_ASKED_OPERANDS]; /* the rule's results; NULL: none, or it is not finite */
+    const char *where;
+} second;
+
+static bool second_breaks(const second *s, int i, const char *words)
+{
+    char said[200];
+    snprintf(said, sizeof said, "has a wrong gradient of its own (second order) %s%s", words,
+             s->where);
+    return eg__breaks(s->k, i, said);
+}
 /* True if the cotangent for operand i has the right gradient with respect to each operand; else
  * notes what is broken. */
-static bool second_of(eg__asked *k, int i)
+static bool second_of(const second *s, int i)
 {
-    eg_tensor *along = eg__contract_noise(k->r[i], 14), *cut;
-    if (!along || k->r[i]->unrecorded || !k->r[i]->op) return true; /* no gradient is promised */
+    const eg__asked *k = s->k;
+    eg_tensor *along = eg__contract_noise(s->r[i], 14), *cut;
+    if (!along || s->r[i]->unrecorded || !s->r[i]->op) return true; /* no gradient is promised */
     bool any = false;
     for (int j = 0; j < k->t->count; j++)
-        any |= k->r[j] && eg_path_to(k->r[i], k->x[j], &cut) != EG_NO_PATH;
+        any |= k->r[j] && eg_path_to(s->r[i], s->x[j], &cut) != EG_NO_PATH;
     for (int j = 0; j < k->t->count && any; j++) {
-        eg_tensor *dj, *v = k->r[j] ? eg__contract_noise(k->x[j], 15) : NULL;
-        double size = 0, n, err;
-        char words[200];
-        if (!v || eg_grad(k->r[i], along, 1, &k->x[j], &dj) || !eg__all_finite(dj)) {
+        eg_tensor *dj, *v = k->r[j] ? eg__contract_noise(s->x[j], 15) : NULL;
+        double size = 0, value = 0, n, err;
+        char words[80];
+        if (!v || eg_grad(s->r[i], along, 1, &s->x[j], &dj) || !eg__all_finite(dj)) {
             eg__refused(k->cx);
             continue;
         }
         const double a = contract_dot(dj, v, &size);
-        contract_dot(k->r[i], along, &size);
-        moved m = { .k = k, .x = k->x, .g = k->g, .v = v, .i = j, .of = i, .along = along };
+        contract_dot(s->r[i], along, &size);
+        moved m = { .k = k, .x = s->x, .g = s->g, .v = v, .i = j, .of = i, .along = along };
         if (!contract_slope(&m, size, &n, &err)) continue;
+        /* the rule's intermediate results may be as large as the value */
+        contract_dot(s->y, s->g, &value);
+        err += moved_rounding(&m, dj) + 4 * 0x1p-52 * value / 0x1p-11;
         if (fabs(a - n) <= 1e-5 * fmax(fabs(a), fabs(n)) + 10 * err) continue;
-        snprintf(words, sizeof words,
-                 "has a wrong gradient of its own (second order) by operand %d: %.6g, not %.6g",
-                 j + 1, a, n);
-        return eg__breaks(k, i, words);
+        snprintf(words, sizeof words, "by operand %d: %.6g, not %.6g", j + 1, a, n);
+        return second_breaks(s, i, words);
     }
     return true;
 }
 /* True if the gradient of ⟨rule(g), along⟩ with respect to g, along h, is ⟨rule(h), along⟩. */
-static bool second_by_g(eg__asked *k, int i)
+static bool second_by_g(const second *s, int i)
 {
-    eg_tensor *along = eg__contract_noise(k->r[i], 16), *h = eg__contract_noise(k->g, 17), *d, *dg,
-              *cut;
+    eg_tensor *along = eg__contract_noise(s->r[i], 16), *h = eg__contract_noise(s->g, 17), *d, *dg,
+              *g = s->g, *cut;
     double size = 0;
-    if (!along || !h || k->r[i]->unrecorded || !k->r[i]->op ||
-        eg_path_to(k->r[i], k->g, &cut) != EG_OPEN_PATH)
+    if (!along || !h || s->r[i]->unrecorded || !s->r[i]->op ||
+        eg_path_to(s->r[i], g, &cut) != EG_OPEN_PATH)
         return true;
-    if (eg_grad(k->r[i], along, 1, &k->g, &dg) || !eg__contract_ask(k->y, h, i, &d) || !d) {
-        eg__refused(k->cx);
+    if (eg_grad(s->r[i], along, 1, &g, &dg) || !eg__contract_ask(s->y, h, i, &d) || !d) {
+        eg__refused(s->k->cx);
         return true;
     }
     const double a = contract_dot(dg, h, &size), b = contract_dot(d, along, &size);
     if (!(fabs(a - b) > 1e-9 * size)) return true;
-    return eg__breaks(k, i,
-                      "has a wrong gradient of its own (second order) by g: a part of g is "
-                      "read as plain numbers");
+    return second_breaks(s, i, "by g: a part of g is read as plain numbers");
 }
-bool eg__second_order(eg__asked *k)
+/* True if ⟨jvp(dx), g⟩ and ⟨rule(g, i), dx⟩, which are equal, have the same gradients with respect
+ * to each operand and to dx, where dx is a tangent of operand i. An operation whose rule or jvp
+ * computes with plain numbers promises no such gradients. */
+static bool second_of_jvp(const second *s, int i)
 {
-    for (int i = 0; i < k->t->count; i++)
-        if (k->r[i] && (!second_by_g(k, i) || !second_of(k, i))) return false;
+    const eg__asked *k = s->k;
+    eg_tensor *dx[EG_ASKED_OPERANDS], *by_jvp, *by_rule, *g = s->g, *cut;
+    if (!k->t->op->jvp || s->r[i]->unrecorded || !s->r[i]->op ||
+        eg_path_to(s->r[i], g, &cut) != EG_OPEN_PATH)
+        return true;
+    eg_tensor *t = jvp_of(k, s->y, i, dx);
+    if (!t || !t->op || eg_path_to(t, dx[i], &cut) == EG_NO_PATH) return true;
+    for (int j = -1; j < k->t->count; j++) {
+        eg_tensor *by = j < 0 ? dx[i] : s->x[j];
+        if (j >= 0 && !k->r[j]) continue;
+        if (eg_grad(t, g, 1, &by, &by_jvp)) break;
+        if (j < 0)
+            by_rule = s->r[i];
+        else if (eg_grad(s->r[i], dx[i], 1, &by, &by_rule))
+            break;
+        if (!eg__all_finite(by_rule) || eg__contract_alike(by_jvp, by_rule, 1, 1e-8)) continue;
+        char words[80];
+        if (j < 0) return second_breaks(s, i, "and its jvp disagree by the tangent");
+        snprintf(words, sizeof words, "and its jvp disagree by operand %d", j + 1);
+        return second_breaks(s, i, words);
+    }
+    eg__refused(k->cx);
     return true;
 }
+bool eg__second_at(eg__asked *k, eg_tensor *const *x, const char *where)
+{
+    second s = { .k = k, .x = x, .where = where, .y = eg__contract_apply(k, x) };
+    double most = 0;
+    eg__refused(k->cx);
+    s.g = s.y && s.y->dtype == EG_F64 && eg__all_finite(s.y) ? eg__contract_noise(s.y, 1) : NULL;
+    for (int i = 0; s.g && i < k->t->count; i++) {
+        if (!k->r[i] || !eg__contract_ask(s.y, s.g, i, &s.r[i]) || !s.r[i] ||
+            !eg__all_finite(s.r[i]))
+            s.r[i] = NULL;
+        most = fmax(most, eg__largest(s.r[i]));
+        eg__refused(k->cx);
+    }
+    for (int i = 0; s.g && i < k->t->count; i++) {
+        /* one that is so small beside another is saturated: it may have no correct digit */
+        if (!s.r[i] || !(eg__largest(s.r[i]) > 1e-8 * most)) continue;
+        if (!second_by_g(&s, i) || !second_of(&s, i) || !second_of_jvp(&s, i)) return false;
+    }
+    return true;
+}
+bool eg__second_order(eg__asked *k) { return eg__second_at(k, k->x, ""); }

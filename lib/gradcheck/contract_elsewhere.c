@@ -28,11 +28,12 @@ bool eg__derivative_moved(eg__asked *k)
 /* Kinds of values that the operands may not have in this call, and that a rule may treat as
  * special. */
 static const char *const value_name[] = {
-    "of the other sign",          "of both signs",         "10 times as large",
-    "100 times as large",         "100 times as small",    "0 in some elements",
-    "-0 in some elements",        "1 in some elements",    "whole numbers",
-    "subnormal in some elements", "equal in all elements", "equal in pairs",
-    "in ascending order",         "in descending order",
+    "of the other sign",     "of both signs",      "10 times as large",
+    "100 times as large",    "100 times as small", "1e5 times as large",
+    "1e-5 times as large",   "0 in some elements", "-0 in some elements",
+    "1 in some elements",    "whole numbers",      "subnormal in some elements",
+    "equal in all elements", "equal in pairs",     "in ascending order",
+    "in descending order",
 };
 enum {
     OTHER_SIGN,
@@ -40,6 +41,8 @@ enum {
     TENFOLD,
     HUNDREDFOLD,
     HUNDREDTH,
+    HUGE_VALUES,
+    TINY_VALUES,
     ZEROS,
     MINUS_ZEROS,
     UNITS,
@@ -61,6 +64,8 @@ static double special_value(int how, const double *v, int64_t j)
     case TENFOLD: return 10 * v[j];
     case HUNDREDFOLD: return 100 * v[j];
     case HUNDREDTH: return 0.01 * v[j];
+    case HUGE_VALUES: return 1e5 * v[j];
+    case TINY_VALUES: return 1e-5 * v[j];
     case ZEROS: return some ? 0 : v[j];
     case MINUS_ZEROS: return some ? -0.0 : v[j];
     case UNITS: return some ? 1 : v[j];
@@ -86,36 +91,107 @@ static bool sampled_there(const eg_op *op, const double *v, int64_t n)
         if (v[j] < s->low || v[j] > s->high) return false;
     return true;
 }
-bool eg__derivative_at_values(eg__asked *k)
+/* Sets x[i] to a copy of operand i with such values. False if they are outside of the samples'
+ * range, and after an error. */
+static bool valued(const eg__asked *k, int i, int how, eg_tensor **x)
 {
+    const int64_t n = eg_size(k->x[i]);
+    if (!(x[i] = eg__leaf_copy(k->x[i]))) return false;
+    double *v = eg__contract_numbers(x[i]);
+    if (how >= ASCENDING) qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
+    for (int64_t j = 0; how < ASCENDING && j < n; j++)
+        v[j] = special_value(how, eg__contract_numbers(k->x[i]), j);
+    return sampled_there(k->t->op, v, n);
+}
+/* Returns how many operands of floats can be varied; 0 if one is too long. */
+static int varied(const eg__asked *k)
+{
+    int varied = 0;
     for (int i = 0; i < k->t->count; i++) {
         const int64_t n = eg_size(k->x[i]);
+        if (k->x[i]->dtype != EG_F64 || !n) continue;
+        if (n > LARGEST) return 0;
+        varied++;
+    }
+    return varied;
+}
+/* Sets x to the operands, all with such values. False as valued. */
+static bool all_valued(const eg__asked *k, int how, eg_tensor **x)
+{
+    memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
+    for (int i = 0; i < k->t->count; i++)
+        if (k->x[i]->dtype == EG_F64 && eg_size(k->x[i]) && !valued(k, i, how, x)) return false;
+    return true;
+}
+bool eg__derivative_at_values(eg__asked *k)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    char where[96];
+    bool good = true;
+    for (int i = 0; i < k->t->count && good; i++) {
+        const int64_t n = eg_size(k->x[i]);
         if (k->x[i]->dtype != EG_F64 || !n || n > LARGEST) continue;
-        for (int how = 0; how < VALUES; how++) {
+        for (int how = 0; how < VALUES && good; how++) {
+            const eg_mark m = eg_push(k->cx);
+            memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
+            snprintf(where, sizeof where, " where operand %d is %s", i + 1, value_name[how]);
+            good = !valued(k, i, how, x) || eg__derivative_at(k, x, where, true);
+            eg_pop(k->cx, m);
+        }
+    }
+    for (int how = 0; how < ZEROS && good && varied(k) > 1; how++) {
+        const eg_mark m = eg_push(k->cx);
+        snprintf(where, sizeof where, " where all operands are %s", value_name[how]);
+        good = !all_valued(k, how, x) || eg__derivative_at(k, x, where, true);
+        eg_pop(k->cx, m);
+    }
+    return good;
+}
+/* Where all operands are larger, smaller or negated, a factor that the rule does not differentiate
+ * may differ from that of the point. */
+bool eg__second_elsewhere(eg__asked *k)
+{
+    static const int kinds[] = { OTHER_SIGN, TENFOLD, HUNDREDTH };
+    bool good = true;
+    for (int q = 0; q < 3 && good && varied(k); q++) {
+        eg_tensor *x[EG_ASKED_OPERANDS];
+        char where[96];
+        const eg_mark m = eg_push(k->cx);
+        snprintf(where, sizeof where, " where all operands are %s", value_name[kinds[q]]);
+        good = !all_valued(k, kinds[q], x) || eg__second_at(k, x, where);
+        eg_pop(k->cx, m);
+    }
+    return good;
+}
+
+/* -- masks ------------------------------------------------------------------------------------- */
+/* A rule that ignores a mask is hidden if the mask is true, or false, everywhere. */
+bool eg__derivative_at_masks(eg__asked *k)
+{
+    static const char *const name[] = { "true", "false", "alternately true and false" };
+    bool good = true;
+    for (int i = 0; i < k->t->count; i++)
+        for (int how = 0; how < 3 && good && k->x[i]->dtype == EG_BOOL; how++) {
             eg_tensor *x[EG_ASKED_OPERANDS];
             char where[96];
             const eg_mark m = eg_push(k->cx);
             memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
-            bool good = (x[i] = eg__leaf_copy(k->x[i])) != NULL;
-            double *v = good ? eg__contract_numbers(x[i]) : NULL;
-            const double *from = eg__contract_numbers(k->x[i]);
-            if (good && how >= ASCENDING)
-                qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
-            for (int64_t j = 0; good && how < ASCENDING && j < n; j++)
-                v[j] = special_value(how, from, j);
-            snprintf(where, sizeof where, " where operand %d is %s", i + 1, value_name[how]);
-            good = !good || !sampled_there(k->t->op, v, n) || eg__derivative_at(k, x, where, true);
+            x[i] = eg__leaf_copy(k->x[i]);
+            for (int64_t j = 0, n = x[i] ? eg_size(x[i]) : 0; j < n; j++)
+                ((bool *)(void *)x[i]->data)[j] = how == 0 || (how == 2 && j % 2 == 0);
+            snprintf(where, sizeof where, " where operand %d is %s", i + 1, name[how]);
+            good = !x[i] || eg__derivative_at(k, x, where, true);
             eg_pop(k->cx, m);
-            if (!good) return false;
         }
-    }
-    return true;
+    return good;
 }
 
+/* -- sizes ------------------------------------------------------------------------------------- */
 /* Lengths of axes, and the lengths that replace them; other axes are not changed. */
 typedef struct lengths {
     int64_t from[8], to[8];
     int n;
+    bool as_they_are; /* operands of these lengths repeat the values of the call */
 } lengths;
 static int64_t new_length(const lengths *l, int64_t d)
 {
@@ -138,7 +214,8 @@ static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
         const int64_t n = eg_size(o), width = eg__width[o->dtype];
         for (int64_t j = 0; j < size; j++) {
             memcpy(x[i]->data + j * width, o->data + j % n * width, (size_t)width);
-            if (o->dtype == EG_F64) eg__contract_numbers(x[i])[j] *= 1 + 0.05 * eg__drawn(10, j);
+            if (o->dtype == EG_F64 && !l->as_they_are)
+                eg__contract_numbers(x[i])[j] *= 1 + 0.05 * eg__drawn(10, j);
         }
     }
     return true;
@@ -169,12 +246,13 @@ bool eg__derivative_at_sizes(eg__asked *k)
     for (int j = 0; j < all.n; j++) {
         lengths l = { .n = 1, .from = { all.from[j] } };
         const int64_t from = l.from[0],
-                      to[] = { 1, from + 1, from + 7, 128 + from % 8, 64, 16, 15 };
+                      to[] = { 1, from + 1, from + 7, 128 + from % 8, 1024 + from % 8, 64, 16, 15 };
         for (size_t s = 0; s < sizeof to / sizeof *to; s++) {
             char where[64];
             snprintf(where, sizeof where, " at an axis of %lld element%s", (long long)to[s],
                      to[s] == 1 ? "" : "s");
             l.to[0] = to[s];
+            l.as_they_are = to[s] >= 1024; /* one of so many other values is often at a kink */
             if ((to[s] > from || s == 0) && !derivative_resized(k, &l, where)) return false;
         }
     }

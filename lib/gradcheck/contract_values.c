@@ -6,6 +6,24 @@
 #include <string.h>
 
 /* -- the same result --------------------------------------------------------------------------- */
+/* True if value and cotangents are the same on another number of threads. */
+static bool same_on_threads(eg__asked *k)
+{
+    const int was = k->cx->threads;
+    bool good = true;
+    eg_tensor *d;
+    if (k->cx->parent) return true; /* a block runs on the threads of the waiting context */
+    k->cx->threads = was == 1 ? 3 : 1;
+    eg_tensor *y = eg__contract_apply(k, k->x);
+    if (!eg__contract_alike(y, k->y, 1, 1e-12))
+        good = eg__breaks(k, -1, "has another value on another number of threads");
+    for (int i = 0; i < k->t->count && good; i++)
+        if (k->r[i] &&
+            (!eg__contract_ask(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            good = eg__breaks(k, i, "gives another cotangent on another number of threads");
+    k->cx->threads = was;
+    return good;
+}
 bool eg__same_again(eg__asked *k)
 {
     eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
@@ -49,7 +67,8 @@ bool eg__same_again(eg__asked *k)
     eg_nograd(k->cx, was);
     if (!good)
         return eg__breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
-    return value || eg__breaks(k, -1, "has another value while nothing is recorded (eg_nograd)");
+    if (!value) return eg__breaks(k, -1, "has another value while nothing is recorded (eg_nograd)");
+    return same_on_threads(k);
 }
 
 /* -- writes to nothing, reads only what it declares -------------------------------------------- */
@@ -99,88 +118,70 @@ bool eg__uses_honest(eg__asked *k)
 }
 
 /* -- layouts ----------------------------------------------------------------------------------- */
-/* Memory layouts for the values of v. */
-typedef enum layout {
-    PERMUTED,
-    SLICED,
-    REVERSED,
-    PADDED,
-    FIRST_REVERSED,
-    LAST_REVERSED,
-    LAYOUTS
-} layout;
-static const char *const layout_name[] = {
-    "permuted",
-    "sliced",
-    "reversed",
-    "padded",
-    "reversed along its first axis",
-    "reversed along its last axis",
-};
-/* Returns a view with the shape and values of v in a longer array, whose other elements are 1e30,
- * so that an operation that ignores strides is detected. NULL after an error, and if the layout
- * equals another one, as for a vector. */
-static eg_tensor *laid_out(eg_tensor *v, layout how)
+/* Returns by how much the largest element of r exceeds that of e, at least 1: where the cotangent
+ * of an equal g cancels to e, its rounding is that of r. */
+static double share_of(eg_tensor *r, eg_tensor *e)
 {
-    const int64_t n = eg_size(v);
-    int64_t stride[EG_RANK_MAX], offset = 0, step = how == SLICED ? 2 : how == REVERSED ? -1 : 1;
-    const int back = how == FIRST_REVERSED ? 0 : how == LAST_REVERSED ? v->rank - 1 : -1;
-    if (how >= PADDED && v->rank < 2) return NULL;
-    eg_tensor *room = eg__new(v->cx, EG_F64, 1, (int64_t[]){ 2 * n + 1 });
-    if (!room) return NULL;
-    for (int64_t k = 0; k < 2 * n + 1; k++) eg__contract_numbers(room)[k] = 1e30;
-    for (int r = 0; r < v->rank; r++) {
-        const int axis = how == PERMUTED ? r : v->rank - 1 - r;
-        stride[axis] = step;
-        step *= v->dim[axis] + (how == PADDED && r == 0);
-        if (axis != back) continue;
-        offset = stride[axis] * (v->dim[axis] - 1);
-        stride[axis] = -stride[axis];
-    }
-    if (how == SLICED) offset = 1;
-    if (how == REVERSED && n) offset = n - 1;
-    eg_tensor *x = eg__alias(room, v->rank, v->dim, stride, offset);
-    if (x) eg__copy(x, v);
-    return x;
-}
-/* Returns a tensor whose rows are all the first row of v, in the same memory; NULL if v has fewer
- * than two rows. */
-static eg_tensor *repeated(eg_tensor *v)
-{
-    int64_t stride[EG_RANK_MAX];
-    if (v->rank == 0 || v->dim[0] < 2 || !eg_size(v)) return NULL;
-    eg__row_major(v->rank, v->dim, stride);
-    stride[0] = 0;
-    return eg__alias(v, v->rank, v->dim, stride, 0);
+    const double of = eg__largest(e);
+    return of > 0 ? fmax(1, eg__largest(r) / of) : 1;
 }
 bool eg__layouts_of_g(eg__asked *k)
 {
     char words[96];
-    eg_tensor *d, *e, *wide = repeated(k->g), *flat = wide ? eg__leaf_copy(wide) : NULL;
+    eg_tensor *d, *e;
     for (int i = 0; i < k->t->count; i++) {
         if (!k->r[i]) continue;
-        for (int how = 0; how < LAYOUTS; how++) {
-            eg_tensor *g = laid_out(k->g, (layout)how);
+        for (int how = 0; how < EG_LAYOUTS; how++) {
+            eg_tensor *g = eg__laid_out(k->g, how);
             if (!g && !k->cx->failed) continue;
             snprintf(words, sizeof words,
                      "depends on the layout of g: where g is %s it is another one",
-                     layout_name[how]);
+                     eg__layout_name(how));
             if (!eg__contract_ask(k->y, g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-10))
                 return eg__breaks(k, i, words);
         }
-        if (wide && flat &&
-            (!eg__contract_ask(k->y, flat, i, &e) || !eg__contract_ask(k->y, wide, i, &d) ||
-             !eg__contract_alike(d, e, 1, 1e-10)))
-            return eg__breaks(k, i,
-                              "depends on the layout of g: of an expanded g it is another one");
+        for (int how = 0; how < EG_REPEATED; how++) {
+            eg_tensor *wide = eg__repeated(k->g, how), *flat = wide ? eg__leaf_copy(wide) : NULL;
+            if (!flat) continue;
+            if (!eg__contract_ask(k->y, flat, i, &e) || !eg__contract_ask(k->y, wide, i, &d) ||
+                !eg__contract_alike(d, e, 1, 1e-10 * share_of(k->r[i], e)))
+                return eg__breaks(k, i,
+                                  "depends on the layout of g: of an expanded g it is another one");
+        }
     }
     return true;
 }
+/* True if the cotangents d for x and e for copies of x have the same gradients with respect to
+ * operand j. */
+static bool same_second(const eg__asked *k, eg_tensor *d, eg_tensor *e, eg_tensor *x,
+                        eg_tensor *flat)
+{
+    eg_tensor *along = d && e ? eg__contract_noise(e, 18) : NULL, *a, *b, *cut;
+    if (!along || e->unrecorded || !e->op || eg_path_to(e, flat, &cut) != EG_OPEN_PATH ||
+        eg_grad(e, along, 1, &flat, &b) || !eg__all_finite(b)) {
+        eg__refused(k->cx);
+        return true;
+    }
+    return !eg_grad(d, along, 1, &x, &a) && eg__contract_alike(a, b, 1, 1e-8);
+}
+/* True if the jvp gives the same tangent at y and z, where operand j moves alone. */
+static bool same_tangent(eg__asked *k, eg_tensor *y, eg_tensor *z, int j, const char *words)
+{
+    eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *a, *b;
+    char said[160];
+    if (!k->r[j] || !(dx[j] = eg__contract_noise(k->x[j], 7))) return true;
+    b = k->t->op->jvp(z, dx);
+    if (k->cx->failed || (b && !eg__all_finite(b))) return true;
+    a = k->t->op->jvp(y, dx);
+    snprintf(said, sizeof said, "and its jvp disagree where %s", words);
+    return (!k->cx->failed && eg__contract_alike(a, b, 1, 1e-9)) || eg__breaks(k, j, said);
+}
 /* True if the operation gives the same result and cotangents for x as for row-major copies of x, or
- * if it refuses x. */
-static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
+ * if it refuses x. j: the operand that is not row-major, −1 if two are one tensor. */
+static bool same_on(eg__asked *k, eg_tensor *const *x, int j, const char *words)
 {
     eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;
+    char said[160];
     for (int i = 0; i < k->t->count; i++)
         if (!(flat[i] = x[i]->dtype == EG_F64 ? eg__leaf_copy(x[i]) : x[i])) return true;
     eg_tensor *y = eg__contract_apply(k, x), *z = y ? eg__contract_apply(k, flat) : NULL;
@@ -190,7 +191,6 @@ static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
     }
     if (!eg__all_finite(z)) return true;
     if (!eg__contract_alike(y, z, 1, 1e-10)) {
-        char said[128];
         snprintf(said, sizeof said, "has another value where %s", words);
         return eg__breaks(k, -1, said);
     }
@@ -199,12 +199,15 @@ static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
         if (!k->r[i]) continue;
         if (!eg__contract_ask(z, g, i, &e)) return true;
         if (e && !eg__all_finite(e)) continue;
-        char said[128];
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
         if (!eg__contract_ask(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
             return eg__breaks(k, i, said);
+        snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
+                 words);
+        if (j >= 0 && k->r[j] && !same_second(k, d, e, x[j], flat[j]))
+            return eg__breaks(k, i, said);
     }
-    return true;
+    return !k->t->op->jvp || j < 0 || same_tangent(k, y, z, j, words);
 }
 bool eg__layouts_of_operands(eg__asked *k)
 {
@@ -213,18 +216,19 @@ bool eg__layouts_of_operands(eg__asked *k)
     for (int i = 0; i < k->t->count; i++) {
         if (k->x[i]->dtype != EG_F64 || !eg_size(k->x[i])) continue;
         memcpy(x, k->x, sizeof x);
-        for (int how = 0; how <= LAYOUTS; how++) {
-            x[i] = how < LAYOUTS ? laid_out(k->x[i], (layout)how) : repeated(k->x[i]);
+        for (int how = 0; how < EG_LAYOUTS + EG_REPEATED; how++) {
+            const bool laid = how < EG_LAYOUTS;
+            x[i] = laid ? eg__laid_out(k->x[i], how) : eg__repeated(k->x[i], how - EG_LAYOUTS);
             snprintf(words, sizeof words, "operand %d is %s", i + 1,
-                     how < LAYOUTS ? layout_name[how] : "expanded");
-            if (x[i] && !same_on(k, x, words)) return false;
+                     laid ? eg__layout_name(how) : "expanded");
+            if (x[i] && !same_on(k, x, i, words)) return false;
         }
         for (int j = i + 1; j < k->t->count; j++) {
             if (k->x[j]->dtype != EG_F64 || !eg__same_shape(k->x[i], k->x[j])) continue;
             memcpy(x, k->x, sizeof x);
-            x[j] = x[i];
+            x[j] = x[i] = k->x[i];
             snprintf(words, sizeof words, "operands %d and %d are the same tensor", i + 1, j + 1);
-            if (!same_on(k, x, words)) return false;
+            if (!same_on(k, x, -1, words)) return false;
         }
     }
     return true;

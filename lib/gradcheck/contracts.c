@@ -29,9 +29,12 @@ static const struct {
     { eg__derivative_here, false },
     { eg__derivative_moved, false },
     { eg__jvp_adjoint, false },
+    { eg__jvp_tangents, false },
     { eg__derivative_at_values, false },
+    { eg__derivative_at_masks, false },
     { eg__derivative_at_sizes, false },
     { eg__second_order, false },
+    { eg__second_elsewhere, false },
     { eg__layouts_of_operands, true },
 };
 
@@ -130,19 +133,30 @@ static bool asked_already(const eg_tensor *t, eg_tensor *const *asked, int n)
     }
     return false;
 }
+/* Returns words that say why the contracts of t cannot be tested; NULL if they can be. */
+static const char *untestable(eg_tensor *t)
+{
+    if (t->count > EG_ASKED_OPERANDS) return "it has too many operands";
+    return t->dtype == EG_F64 && !eg__all_finite(t) ? "its result is not finite" : NULL;
+}
 bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
 {
     eg_tensor **node, *asked[DISTINCT];
     int64_t count;
     int n = 0;
     if (!eg__nodes(y, &count, &node)) return false;
-    for (int64_t k = 0; k < count && n < DISTINCT && !c->cx->failed; k++) {
+    for (int64_t k = 0; k < count && !c->cx->failed; k++) {
         eg_tensor *t = node[k];
         char words[256], where[256];
         int operand;
         if (!t->op || eg__in_table(t->op) || asked_already(t, asked, n)) continue;
-        asked[n++] = t;
         const eg__site at = eg__site_of(t);
+        const char *why = n < DISTINCT ? untestable(t) : "others were tested before it";
+        if (why && t->op->rule && t->op->rule != eg_zero_rule)
+            eg__report_note(c, r, EG_RIGHT, -1, "the contracts of %s were not tested: %s",
+                            eg__sites_text(&at, 1, where, sizeof where), why);
+        if (n == DISTINCT) break;
+        asked[n++] = t;
         if (eg__contract(t, true, words, sizeof words, &operand)) {
             if (!t->op->jvp && rule_is_raw(t)) {
                 c->forwardless = true;

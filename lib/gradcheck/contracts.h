@@ -4,7 +4,7 @@
 #define EG_CONTRACTS_H
 #include "gradcheck/gradcheck.h"
 
-enum { EG_ASKED_OPERANDS = 16 };
+enum { EG_ASKED_OPERANDS = 64 };
 
 /* The operation of node t, applied to copies of the operands of t. */
 typedef struct eg__asked {
@@ -35,6 +35,8 @@ eg_tensor *eg__contract_noise(const eg_tensor *like, uint64_t salt);
 eg_tensor *eg__leaf_copy(eg_tensor *x);
 /* True if no element is NaN or infinite. */
 bool eg__all_finite(eg_tensor *);
+/* Returns the largest magnitude of an element; 0 if x is NULL or has none. */
+double eg__largest(eg_tensor *x);
 /* True if a equals factor · b up to `share` of the largest element. NULL stands for zeros. */
 bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share);
 /* Returns the operation's result for other operands; NULL if it refuses them, and after an
@@ -42,6 +44,26 @@ bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share)
 eg_tensor *eg__contract_apply(const eg__asked *, eg_tensor *const *x);
 /* Sets *d to the rule's result for operand i of y; NULL if it has none. False after an error. */
 bool eg__contract_ask(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d);
+
+/* Memory layouts for the elements of a tensor. */
+enum {
+    EG_PERMUTED,
+    EG_SLICED,
+    EG_REVERSED,
+    EG_PADDED,
+    EG_FIRST_REVERSED,
+    EG_LAST_REVERSED,
+    EG_LAYOUTS
+};
+const char *eg__layout_name(int how);
+/* Returns a view with the shape and elements of v in a longer array. NULL after an error, and if
+ * the layout equals another one, as for a vector. */
+eg_tensor *eg__laid_out(eg_tensor *v, int how);
+/* The axes along which eg__repeated expands. */
+enum { EG_REPEATED_FIRST, EG_REPEATED_LAST, EG_REPEATED_ALL, EG_REPEATED };
+/* Returns a view of v, of its shape, with a stride of 0 along these axes: all elements along them
+ * are the first. NULL if that equals v or another way, and after an error. */
+eg_tensor *eg__repeated(eg_tensor *v, int how);
 
 /* -- contract_values.c: each is true if the operation keeps the contract or cannot be tested --- */
 /* The result is the same if it is computed again, in another order, after other calls, and while
@@ -67,7 +89,10 @@ bool eg__jvp_adjoint(eg__asked *);
 /* The rule is the derivative of the operation's forward function at x; `where` describes this
  * point. refuses: the rule may have no result there. */
 bool eg__derivative_at(eg__asked *, eg_tensor *const *x, const char *where, bool refuses);
-/* If the cotangent has a gradient, that is its derivative. */
+/* The jvp does not depend on the layout of tangents, and is linear. */
+bool eg__jvp_tangents(eg__asked *);
+/* If the cotangent has a gradient at x, that is its derivative, and the jvp has the same. */
+bool eg__second_at(eg__asked *, eg_tensor *const *x, const char *where);
 bool eg__second_order(eg__asked *);
 
 /* -- contract_elsewhere.c: the rule is the derivative of the operation's forward function ------ */
@@ -77,6 +102,10 @@ bool eg__derivative_moved(eg__asked *);
 /* With one operand that has values which a rule may treat as special, within the range of the
  * samples. */
 bool eg__derivative_at_values(eg__asked *);
+/* With masks that are true, false and both. */
+bool eg__derivative_at_masks(eg__asked *);
+/* The second order where all operands are larger, smaller or negated. */
+bool eg__second_elsewhere(eg__asked *);
 /* At other sizes. */
 bool eg__derivative_at_sizes(eg__asked *);
 #endif

@@ -11,6 +11,9 @@ typedef struct foreign {
     int64_t n, m;
 } foreign;
 #define GUARD 8.25e102 /* written before and after the arrays that the caller's functions fill */
+/* The bits of the NaN that the arrays hold before the caller's functions fill them; a sum with it
+ * has the same bits. */
+#define UNSET UINT64_C(0x7ff8e1d6ead00000)
 
 static bool foreign_shape(eg_tensor *y)
 {
@@ -22,11 +25,22 @@ static double *guarded(eg_ctx *cx, int64_t n)
 {
     double *room = eg__alloc(cx, (size_t)(n + 2) * sizeof *room);
     if (!room) return NULL;
+    const uint64_t unset = UNSET;
     room[0] = room[n + 1] = GUARD;
-    for (int64_t k = 1; k <= n; k++) room[k] = 0;
+    for (int64_t k = 1; k <= n; k++) memcpy(room + k, &unset, sizeof unset);
     return room + 1;
 }
-/* False after an error: the function returned an error, or wrote outside of the n elements. */
+/* Returns the first of n elements that was not written to, or only by an addition to what it held;
+ * −1 if there is none. */
+static int64_t first_unset(const double *room, int64_t n)
+{
+    const uint64_t unset = UNSET;
+    for (int64_t k = 0; k < n; k++)
+        if (!memcmp(room + k, &unset, sizeof unset)) return k;
+    return -1;
+}
+/* False after an error: the function returned an error, wrote outside of the n elements, or did not
+ * set one of them. */
 static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *room, int64_t n)
 {
     if (returned)
@@ -34,6 +48,11 @@ static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double
     else if (room[-1] != GUARD || room[n] != GUARD)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s writes outside of its %lld elements", who,
                    (long long)n);
+    else if (first_unset(room, n) >= 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "gradcheck: %s does not set element %lld of its %lld: it is left as it was, or "
+                   "something is added to it",
+                   who, (long long)first_unset(room, n), (long long)n);
     return !cx->failed;
 }
 static bool foreign_forward(eg_tensor *y)

@@ -85,7 +85,7 @@ static bool precision_compare(precision *p, eg_tensor *in, const double *now, co
         most = fmax(most, fabs(was[k]));
         apart = fmax(apart, fabs(now[k] - was[k]));
     }
-    if (p->cast || !(apart > 0.01 * most) || apart <= 300 * ROUNDED * lossy * most) return true;
+    if (p->cast || !(apart > 5e-4 * most) || apart <= 300 * ROUNDED * lossy * most) return true;
     eg__report_note(&p->s->c, p->r, EG_PRECISION, -1,
                     "%s is off by %.2g of its largest in f32, where f64 loses no such digits%s",
                     what, apart / most, precision_culprit(p, p->y, words, sizeof words));
