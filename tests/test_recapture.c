@@ -757,6 +757,12 @@ static eg_tensor *counts_wrong(void *user, eg_ctx *cx, int64_t from, int64_t to,
     if (what == 3) eg_block_count(NULL, eg_randint(cx, 0, 9, 2));
     return eg_full(cx, 1, 1);
 }
+static int calls_a_block(void *user, eg_tensor **out)
+{
+    *out =
+        eg_block_call(eg_context(user), wares_loss, NULL, 0, 2, NULL, .batch = { { "x", user } });
+    return *out ? 0 : -1;
+}
 TEST(what_a_batch_refuses)
 {
     eg_ctx *cx = eg_open(.threads = 1), *other = eg_open(.threads = 1);
@@ -806,6 +812,18 @@ TEST(what_a_batch_refuses)
     eg_assert_error(cx, "block_rows: .batch has no \"y\"; it has no tensors");
     ck_assert(!eg_ok(eg_block_rows(cx, "x")));
     eg_assert_error(cx, "block_rows: outside of a block");
+    wares u = {
+        .w = eg_ones(cx, 2), .name = "x", .all = (const char *)eg_f32(x), .size = sizeof(float)
+    };
+    int64_t count = 0;
+    ck_assert(eg_ok(
+        eg_block_call(cx, wares_loss, &u, 2, 5, &count, .batch = { { "x", eg_full(cx, 1, 7) } })));
+    ck_assert_int_eq(count, 3);
+    ck_assert_ptr_null(eg_block_call(cx, wares_loss, &u, 2, 8, &count, .batch = { { "x", x } }));
+    eg_assert_error(cx, "block_call: \"x\" of .batch is (6,), but its first axis must have the 8 ");
+    ck_assert_ptr_null(eg_capture(cx, calls_a_block, x, 1));
+    eg_assert_error(cx,
+                    "block_call: not possible in a captured step: its batch ends with the call");
     ck_assert_ptr_null(eg_captured_blocks_open_in(NULL));
     ck_assert_ptr_null(eg_captured_blocks_refused(NULL));
     eg_close(cx);

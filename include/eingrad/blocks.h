@@ -132,7 +132,7 @@ typedef struct eg_block_call_args {
     eg_ctx *cx;
     eg_block_loss *loss;
     void *user;
-    int64_t from, to;
+    int64_t from, to;  /* the examples [from, to) */
     int64_t *count;    /* out, to − from before the call; may be NULL */
     eg_given batch[8]; /* with at least `to` examples */
 } eg_block_call_args;

@@ -133,6 +133,8 @@ eg_tensor *eg_block_call_with(const eg_block_call_args *given)
                           (long long)o.from, (long long)o.to - 1),
                NULL;
     eg__block_batch batch;
+    if (o.batch[0].name && eg__capture_refuses(cx, "block_call", "its batch ends with the call"))
+        return NULL;
     if (!eg__batch_fit(cx, "block_call", o.batch, o.to, true, &batch)) return NULL;
     const int64_t before[] = { cx->block.from, cx->block.to };
     const eg__block_batch *outer = cx->block.batch;
@@ -141,6 +143,7 @@ eg_tensor *eg_block_call_with(const eg_block_call_args *given)
     cx->block.to = o.to;
     cx->block.batch = &batch;
     if (!o.count) o.count = &all;
+    *o.count = all;
     eg_tensor *y = block_called(cx, o.loss, o.user, o.count);
     if (!cx->failed) eg__block_count_fits(cx, *o.count);
     cx->block.from = before[0];
