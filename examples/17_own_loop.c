@@ -1,6 +1,7 @@
 /* 17: a custom training loop on all cores. A small attention model learns which of two letters a
  * word has more of; eg_step_over divides each batch into blocks of words, which threads compute at
- * the same time. The result has the same bits for any number of threads. */
+ * the same time. Each thread captures the operations of a block and runs them again for others. The
+ * result has the same bits for any number of threads. */
 #include <eingrad.h>
 #include <stdlib.h>
 
@@ -29,22 +30,20 @@ static void draw_words(task *t)
 
 /* Logits (words 2): a transformer block, the mean of its result over the positions, then a linear
  * map. */
-static eg_tensor *judge(const task *t, eg_ctx *cx, int64_t from, int64_t to)
+static eg_tensor *judge(const task *t, eg_tensor *words)
 {
-    eg_tensor *letters = eg_from(cx, t->word[from], to - from, LENGTH);
-    eg_tensor *x = eg_block_run(t->block, eg_embedding_run(t->letters, letters));
+    eg_tensor *x = eg_block_run(t->block, eg_embedding_run(t->letters, words));
     return eg_linear_run(t->verdict, eg_mean("w [l] d", x));
 }
 
-/* The loss of words [from, to), as a sum. Several threads call this at the same time, so it only
- * reads `user`; cx is the context of this call. *count is to − from unless it is set. */
+/* The loss of a block of words, as a sum. Several threads call this at the same time, so it only
+ * reads `user`; cx is the context of this call. eg_block_rows gives the words [from, to) of the
+ * batch. *count is to − from unless it is set. */
 static eg_tensor *loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    const task *t = user;
-    (void)count;
-    eg_tensor *each = eg_cross_entropy("w [c]", judge(t, cx, from, to),
-                                       eg_from(cx, t->more + from, to - from), .each = true);
-    return eg_sum(NULL, each);
+    eg_tensor *logits = judge(user, eg_block_rows(cx, "words"));
+    (void)from, (void)to, (void)count;
+    return eg_sum(NULL, eg_cross_entropy("w [c]", logits, eg_block_rows(cx, "more"), .each = true));
 }
 
 /* Trains on this number of threads; returns the last loss. */
@@ -61,12 +60,17 @@ static double train(int threads, double *right)
     srand(1);
     for (int step = 1; step <= 120 && !eg_error(cx); step++) {
         draw_words(&t);
-        eg_step_over(opt, loss, &t, WORDS, .block = 32, .mean = &mean);
+        eg_mark m = eg_push(cx);
+        eg_step_over(opt, loss, &t, WORDS, .block = 32, .mean = &mean,
+                     .batch = { { "words", eg_from(cx, t.word[0], WORDS, LENGTH) },
+                                { "more", eg_from(cx, t.more, WORDS) } });
+        eg_pop(cx, m);
         if (step % 40 == 0) printf("%d threads, step %3d: loss %.4f\n", threads, step, mean);
     }
     draw_words(&t); /* words that it was not trained on */
     eg_eval(cx);
-    const int64_t *says = eg_i64(eg_argmax("w [c]", judge(&t, cx, 0, WORDS)));
+    const int64_t *says =
+        eg_i64(eg_argmax("w [c]", judge(&t, eg_from(cx, t.word[0], WORDS, LENGTH))));
     *right = 0;
     for (int w = 0; says && w < WORDS; w++) *right += says[w] == t.more[w];
     *right /= WORDS;

@@ -5,6 +5,7 @@
 #include <eingrad/core.h>       /* contexts, tensors, views, reading and writing          */
 #include <eingrad/ops.h>        /* einsum and every other operation                        */
 #include <eingrad/attention.h>  /* attention and its masks                            */
+#include <eingrad/blocks.h>     /* gradients of sums over examples, block by block         */
 #include <eingrad/grad.h>       /* gradients, their check, and how an operation is written */
 #include <eingrad/notation.h>   /* strings of axes and predicates as data               */
 #include <eingrad/einsum.h>     /* plans of einsums, and explanations of their cost          */

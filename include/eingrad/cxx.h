@@ -29,6 +29,13 @@
         o.size = sizeof o, o.first = first;         \
         return name##_with(&o);                     \
     }
+/* y = name(first, operands …) */
+#define EG_CXX_EACH_(name, type)                                       \
+    template <class... X_> inline eg_tensor *name(type first, X_... x) \
+    {                                                                  \
+        eg_tensor *const xs[] = { x... };                              \
+        return name##_n(first, (int)sizeof...(x), xs);                 \
+    }
 /* name(params, options), an optimiser */
 #define EG_CXX_OPT_(name)                                            \
     inline eg_opt *name(eg_params *p, eg_opt_args o = eg_opt_args()) \
@@ -125,11 +132,7 @@ template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
 /* -- ops.h ------------------------------------------------------------------------------------ */
 #ifdef EG_CXX_OPS_
 #undef EG_CXX_OPS_
-template <class... X_> inline eg_tensor *eg_einsum(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_einsum_n(spec, (int)sizeof...(x), xs);
-}
+EG_CXX_EACH_(eg_einsum, const char *)
 template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char *spec, X_... x)
 {
     eg_tensor *const xs[] = { x... };
@@ -137,26 +140,10 @@ template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char
     o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs, o.out = out;
     return eg_einsum_with(&o);
 }
-template <class... X_> inline eg_tensor *eg_concat(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_concat_n(spec, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_stack(const char *spec, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_stack_n(spec, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_concat_axis(int axis, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_concat_axis_n(axis, (int)sizeof...(x), xs);
-}
-template <class... X_> inline eg_tensor *eg_stack_axis(int axis, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    return eg_stack_axis_n(axis, (int)sizeof...(x), xs);
-}
+EG_CXX_EACH_(eg_concat, const char *)
+EG_CXX_EACH_(eg_stack, const char *)
+EG_CXX_EACH_(eg_concat_axis, int)
+EG_CXX_EACH_(eg_stack_axis, int)
 inline eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_tensor *b,
                             eg_affine_args o = eg_affine_args())
 {
@@ -226,6 +213,27 @@ inline eg_tensor *eg_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_
 }
 #endif
 
+/* -- blocks.h --------------------------------------------------------------------------------- */
+#ifdef EG_CXX_BLOCKS_
+#undef EG_CXX_BLOCKS_
+inline int eg_grad_over(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t examples, int count,
+                        eg_tensor *const *xs, eg_tensor **dxs,
+                        eg_grad_over_args o = eg_grad_over_args())
+{
+    o.size = sizeof o, o.cx = cx, o.loss = loss, o.user = user, o.examples = examples;
+    o.count = count, o.xs = xs, o.dxs = dxs;
+    return eg_grad_over_with(&o);
+}
+inline eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from,
+                                int64_t to, int64_t *count,
+                                eg_block_call_args o = eg_block_call_args())
+{
+    o.size = sizeof o, o.cx = cx, o.loss = loss, o.user = user;
+    o.from = from, o.to = to, o.count = count;
+    return eg_block_call_with(&o);
+}
+#endif
+
 /* -- grad.h ----------------------------------------------------------------------------------- */
 #ifdef EG_CXX_GRAD_
 #undef EG_CXX_GRAD_
@@ -234,14 +242,6 @@ inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_t
 {
     o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
     return eg_gradcheck_with(&o);
-}
-inline int eg_grad_over(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t examples, int count,
-                        eg_tensor *const *xs, eg_tensor **dxs,
-                        eg_grad_over_args o = eg_grad_over_args())
-{
-    o.size = sizeof o, o.cx = cx, o.loss = loss, o.user = user, o.examples = examples;
-    o.count = count, o.xs = xs, o.dxs = dxs;
-    return eg_grad_over_with(&o);
 }
 inline const eg_report *eg_gradcheck_fn(eg_ctx *cx, eg_fn *f, eg_fn_vjp *vjp, void *user, int64_t n,
                                         int64_t m, const double *x,

@@ -1,6 +1,7 @@
 /* eingrad/grad.h: gradients, the check of gradients, and how an operation is written. */
 #ifndef EINGRAD_GRAD_H
 #define EINGRAD_GRAD_H
+#include <eingrad/blocks.h>
 #include <eingrad/copies.h>
 #include <eingrad/ops.h>
 #ifdef __cplusplus
@@ -34,96 +35,6 @@ EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *
  * Refused, in addition to what eg_grad refuses: a y without copies; an operation between y and the
  * xs that makes copies depend on each other (eg_copies_stack). */
 EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs);
-
-/* -- the gradient of a sum over examples, block by block -------------------------------------- */
-/* Returns the loss of examples [from, to), summed over them (not the mean), in cx, the context of
- * this call; tensors of the calling context may be operands (core.h). *count is to − from; a
- * function that counts other things, such as tokens without padding, sets it. Several threads call
- * the function at the same time, so it must only read `user`. The loss may depend only on the
- * arguments and on random draws of cx, not on other examples, as statistics of a batch do. */
-typedef eg_tensor *eg_block_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count);
-/* The sum over leaves [from, to), which are a subtree of 2^level leaves or the last leaves. It is
- * not divided by the count. */
-typedef struct eg_leaf_sum {
-    int64_t from, to;
-    int level;
-    eg_tensor *const *gradient; /* of each x, row-major; zeros where no block reached it */
-    const bool *reached;        /* of each x */
-    double loss;
-    int64_t count;
-} eg_leaf_sum;
-typedef struct eg_captured_blocks eg_captured_blocks;
-/* Writes numbers (0 before the call) to kind. They have to differ between blocks [from, to) whose
- * losses apply different operations, or operations on different shapes. */
-enum { EG_KIND_NUMBERS = 4 };
-typedef void eg_block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS]);
-typedef struct eg_grad_over_args {
-    size_t size;
-    eg_ctx *cx;
-    eg_block_loss *loss;
-    void *user;       /* handed to loss */
-    int64_t examples; /* ≥ 1 */
-    int count;        /* of the xs; 0, with xs and dxs NULL: the mean alone is wanted */
-    eg_tensor *const *xs;
-    eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL if no block's loss
-                        * depends on the x */
-    int64_t block;     /* examples of a block; the last one may have fewer: 8 */
-    int leaves;        /* number of leaves, groups of consecutive blocks whose sums are added in
-                        * pairs: 16, at most 4096, and at most the number of blocks */
-    bool serial;       /* loss is called by this thread only; operations inside it use all
-                        * threads */
-    double *mean;      /* out: Σ losses/Σ counts, added in f64; may be NULL */
-    int64_t *counted;  /* out: Σ counts; may be NULL */
-    const char *who;   /* for messages: "grad_over" */
-    int *sums;         /* out: largest number of gradient sums in memory at one time; may be NULL */
-    int64_t from_leaf; /* only leaves [from_leaf, to_leaf): 0 */
-    int64_t to_leaf;   /* all */
-    /* if it is not NULL, it is called with the sum of each of the largest subtrees of those leaves,
-     * from left to right, and dxs, mean and counted are not set. It may write to the tensors.
-     * Returns 0, or another number after an error, which ends the call */
-    int (*take)(void *user, const eg_leaf_sum *);
-    void *take_user;
-    eg_captured_blocks *captured; /* see below; NULL: every block calls the loss */
-    eg_block_kind *kind;          /* with .captured: see below; NULL: the numbers are 0 */
-} eg_grad_over_args;
-/* The bits depend on examples, block, leaves, seed and number of the call, not on threads: the
- * blocks of a leaf are added in order, then leaves 0 and 1, 2 and 3, then pairs of pairs. A block's
- * random seed is made from the context's seed, the number of the call (one draw) and the number of
- * the block. If there are fewer leaves than threads, or with .serial, the threads divide each
- * operation inside a block instead. The error is that of the first block that fails, with its
- * number. Blocks record even under eg_nograd. Refused, in addition to what eg_grad_or_null refuses:
- * a loss that is not a finite scalar; counts whose sum is 0; a block that reads a tensor which was
- * computed from an x outside of the block; a block that calls eg_seed, or calls eg_train, eg_eval,
- * eg_nograd, eg_flush or eg_trace and does not undo it; an x with a hook; a call inside a block.
- * Without xs nothing is recorded, and the loss may be infinite or NaN (evaluation of a test
- * set). */
-EG_API int eg_grad_over_with(const eg_grad_over_args *);
-/* Returns an object that keeps captured blocks (eg_capture), which later calls run again with the
- * same bits. It lives until the end of the open scope, or until eg_captured_blocks_free is called.
- * Blocks are of one kind if they have the same number of examples, the same numbers from .kind, and
- * the same mode (eg_train, eg_eval). Each thread calls the loss for its first two blocks of a kind.
- * For later ones it runs the operations that the second of them applied; at the first of these runs
- * it also calls the loss, and refuses a loss that differs. So blocks of one kind must apply the
- * same operations to tensors of the same shapes. Numbers that depend on the block come from
- * eg_from_call (a slice of all data from `from` to `to` would always be that of the captured
- * block), and work that depends on results is done in eg_host_call. There eg_block_range returns
- * the examples of the block, and `count`, which has one address for all blocks of a thread, can be
- * set. `.kind` distinguishes blocks of different shapes, such as batches of several lengths, or
- * blocks of packed sequences (eg_pack). With another loss, user or list of xs, or if tensors have
- * been freed, blocks are captured again. A loss that cannot be captured is called for each block,
- * as without .captured. NULL after an error: inside a block or a captured step. */
-EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
-EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
-/* Frees them before their scope ends; NULL is fine */
-EG_API void eg_captured_blocks_free(eg_captured_blocks *);
-/* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error, such as
- * a count that is not from 0 to 2^48, eg_seed, and a switch (eg_eval) that the loss does not leave
- * as it was. */
-EG_API eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from,
-                                int64_t to, int64_t *count);
-/* The examples [*from, *to) of the block that this thread is inside of; NULL: not wanted. −1,
- * without an error, outside of blocks. */
-EG_API int eg_block_range(const eg_ctx *, int64_t *from, int64_t *to);
 
 /* How y depends on x in the recorded graph: EG_NO_PATH, not at all; EG_CUT_PATH, only through
  * operations whose gradient is zero by definition or whose result is integer (floor, detach,
@@ -437,7 +348,6 @@ typedef struct eg_gradcheck_fn_args {
 EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
 
 #ifndef __cplusplus
-#define eg_grad_over(...)    eg_grad_over_with(EG_ARGS_(eg_grad_over_args, __VA_ARGS__))
 #define eg_gradcheck(...)    eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
 #define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
 #endif

@@ -109,10 +109,10 @@ EG_API int eg_step(eg_opt *, eg_tensor *loss);
  * for a parameter on which the loss does not depend. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
 /* The same for a loss that is a sum over examples, which is computed in blocks (eg_grad_over,
- * grad.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per thread,
- * and with the same bits for any number of threads. Refused, in addition to what eg_grad_over and
- * eg_step_by refuse: a loss that is not a sum over examples. To detect it, before the first step
- * the first examples are computed together and in two parts, as blocks, under eg_eval and
+ * blocks.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per
+ * thread, and with the same bits for any number of threads. Refused, in addition to what
+ * eg_grad_over and eg_step_by refuse: a loss that is no such sum. To detect it, before the first
+ * step the first examples are computed together and in two parts, as blocks, under eg_eval and
  * eg_nograd (a loss that computes gradients: with a history; a loss that draws even under eg_eval
  * cannot be tested). */
 typedef struct eg_step_over_args {
@@ -120,19 +120,20 @@ typedef struct eg_step_over_args {
     eg_opt *opt;
     eg_block_loss *loss;
     void *user;       /* handed to loss; only read */
-    int64_t examples; /* of the step */
-    int64_t block;    /* examples of a block: 8 */
-    int leaves;       /* groups of consecutive blocks, whose gradients are added in pairs: 16 */
-    bool serial;      /* loss is called by one thread; operations inside it use all threads */
-    /* the ranks among which leaves are divided (eg_ranks_grad_over); all make the same step. NULL:
-     * those of eg_opt_shard, else only this process */
+    int64_t examples; /* as eg_grad_over's, and so block, leaves, serial, mean, counted, sums */
+    int64_t block;    /* 8 */
+    int leaves;       /* 16 */
+    bool serial;
+    /* divide the leaves (eg_ranks_grad_over); NULL: those of eg_opt_shard, else one process */
     eg_ranks *ranks;
-    double *mean;     /* out: Σ losses/Σ counts; may be NULL */
-    int64_t *counted; /* out: Σ counts; may be NULL */
-    int *sums;        /* out: largest number of gradient sums in memory at one time; may be NULL */
-    const char *who;  /* for messages: "step_over" */
-    struct eg_captured_blocks *captured; /* as eg_grad_over's; NULL: every block calls the loss */
-    eg_block_kind *kind;                 /* the same */
+    double *mean;
+    int64_t *counted;
+    int *sums;
+    const char *who;              /* for messages: "step_over" */
+    eg_captured_blocks *captured; /* NULL: with .batch, those of the optimiser; else none */
+    eg_block_kind *kind;          /* as eg_grad_over's */
+    eg_given batch[8];            /* as eg_grad_over's, for eg_block_rows */
+    bool eager;                   /* nothing is captured: every block calls the loss */
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {
@@ -145,8 +146,7 @@ typedef struct eg_opt_report {
 EG_API eg_opt_report eg_opt_report_of(const eg_opt *); /* a report of the steps so far */
 /* ‖g‖₂ of parameter k in the last step, before clip_norm; 0 before the first; NaN past the end. */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
-/* Sets lr from the next step on; the schedule's factor still applies. */
-EG_API int eg_opt_set_lr(eg_opt *, double lr);
+EG_API int eg_opt_set_lr(eg_opt *, double lr); /* from the next step on, times the factor */
 /* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the
  * optimiser of all copies eg_opt_report_of reports copy 0, and eg_opt_set_lr sets all rates. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);

@@ -129,6 +129,8 @@ typedef struct eg_early {
     void (*complete)(void *user, int k, const void *numbers);
     void *user;
 } eg_early;
+/* Returns the number of examples of the first tensor of .batch; 0 if there is none. */
+int64_t eg__batch_examples(const eg_given *);
 /* eg_grad_over, whose leaves [from_leaf, to_leaf) must form one subtree. early may be NULL. Returns
  * as eg_grad_over. */
 int eg__grad_over(const eg_grad_over_args *, const eg_early *early);

@@ -116,32 +116,42 @@ static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
     child->block.block = (uint64_t)k;
     child->block.from = k * b->o.block;
     child->block.to = eg__min64(child->block.from + b->o.block, b->o.examples);
+    child->block.batch = &b->batch;
     child->training = b->cx->training;
     child->flush = b->cx->flush;
     child->recording = b->o.count > 0;
 }
 /* The examples [from, to) are those of the context while the loss runs; afterwards its former
  * examples are restored. */
-eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t from, int64_t to,
-                         int64_t *count)
+eg_tensor *eg_block_call_with(const eg_block_call_args *given)
 {
-    if (eg__failed(cx)) return NULL;
-    cx = eg__here(cx);
-    if (!loss || from < 0 || to <= from)
+    eg_block_call_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    if (eg__failed(o.cx)) return NULL;
+    eg_ctx *cx = eg__here(o.cx);
+    if (!o.loss || o.from < 0 || o.to <= o.from)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          loss ? "block_call: there are no examples from %lld to %lld"
-                               : "block_call: the loss is NULL",
-                          (long long)from, (long long)to - 1),
+                          o.loss ? "block_call: there are no examples from %lld to %lld"
+                                 : "block_call: the loss is NULL",
+                          (long long)o.from, (long long)o.to - 1),
                NULL;
+    eg__block_batch batch;
+    if (o.batch[0].name && eg__capture_refuses(cx, "block_call", "its batch ends with the call"))
+        return NULL;
+    if (!eg__batch_fit(cx, "block_call", o.batch, o.to, true, &batch)) return NULL;
     const int64_t before[] = { cx->block.from, cx->block.to };
-    int64_t all = to - from;
-    cx->block.from = from;
-    cx->block.to = to;
-    if (!count) count = &all;
-    eg_tensor *y = block_called(cx, loss, user, count);
-    if (!cx->failed) eg__block_count_fits(cx, *count);
+    const eg__block_batch *outer = cx->block.batch;
+    int64_t all = o.to - o.from;
+    cx->block.from = o.from;
+    cx->block.to = o.to;
+    cx->block.batch = &batch;
+    if (!o.count) o.count = &all;
+    *o.count = all;
+    eg_tensor *y = block_called(cx, o.loss, o.user, o.count);
+    if (!cx->failed) eg__block_count_fits(cx, *o.count);
     cx->block.from = before[0];
     cx->block.to = before[1];
+    cx->block.batch = outer;
     return eg_ok(y) && !cx->failed ? y : NULL;
 }
 int eg_block_range(const eg_ctx *cx, int64_t *from, int64_t *to)
@@ -179,21 +189,26 @@ static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
     }
     return good;
 }
-/* True if a block may read the parent's tensor x as a constant. False, after an error, if x depends
- * on one of the xs, since the gradient by way of x would be missing. The traversal writes to
- * headers of the parent, which waits meanwhile. */
-static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
+/* True if x was computed from one of the xs. The traversal writes to headers of the calling
+ * context. */
+static bool blocks_reach(const blocks *b, eg_tensor *x)
 {
-    const blocks *b = user;
     bool of_xs = false;
-    char at[256];
-    if (!x->op || !eg__is_float(x->dtype)) return true;
-    eg__family_lock(child);
+    if (!x->op || !eg__is_float(x->dtype)) return false;
     eg_walk w = { .cx = b->cx, .oldest = UINT64_MAX, .floats = true, .slopes = true };
     for (int k = 0; k < b->o.count; k++)
         if (b->o.xs[k]->seq < w.oldest) w.oldest = b->o.xs[k]->seq;
     eg__walk(&w, 1, &x);
     for (int k = 0; k < b->o.count; k++) of_xs |= b->o.xs[k] != x && eg__walked(&w, b->o.xs[k]);
+    return of_xs;
+}
+/* True if a block may read the parent's tensor x as a constant. False, after an error, if x depends
+ * on one of the xs, since the gradient by way of x would be missing. */
+static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
+{
+    char at[256];
+    eg__family_lock(child);
+    const bool of_xs = blocks_reach(user, x);
     eg__family_unlock(child);
     if (of_xs)
         eg_fail_as(child, EG_ERROR_MISUSE,
@@ -278,6 +293,23 @@ static void blocks_close(blocks *b)
         }
 }
 
+/* True if the tensors of .batch fit and are constants; else records an error. */
+static bool blocks_batch(blocks *b)
+{
+    const eg_grad_over_args *o = &b->o;
+    for (int k = 0; k < BATCH_MOST && o->batch[k].name; k++) {
+        eg_tensor *x = o->batch[k].x;
+        bool is_x = false;
+        for (int i = 0; i < o->count; i++) is_x |= o->xs[i] == x;
+        if (x && eg__check_held(o->who, x) && (is_x || (x->cx == b->cx && blocks_reach(b, x))))
+            eg_fail_as(b->cx, EG_ERROR_MISUSE,
+                       "%s: \"%s\" of .batch %s, and the gradient through it would be missing",
+                       o->who, o->batch[k].name,
+                       is_x ? "is an x" : "was computed from an x outside of the blocks");
+        if (b->cx->failed) return false;
+    }
+    return eg__batch_fit(b->cx, o->who, o->batch, o->examples, false, &b->batch);
+}
 /* True if the options are in range and the xs can be differentiated; else records an error. */
 static bool blocks_fit(blocks *b)
 {
@@ -285,6 +317,7 @@ static bool blocks_fit(blocks *b)
     eg_ctx *cx = b->cx;
     const char *who = o->who;
     if (cx->failed) return false;
+    if (!o->examples) o->examples = eg__batch_examples(o->batch);
     if (eg__capture_refuses(cx, who, "its blocks have other contexts")) return false;
     if (cx->parent || cx->block.to || cx->probe)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: inside %s", who,
@@ -313,7 +346,7 @@ static bool blocks_fit(blocks *b)
                  o->xs[k]->tag->hook)
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "%s: xs[%d] has a hook, which several blocks would call at a time", who, k);
-    return !cx->failed;
+    return !cx->failed && blocks_batch(b);
 }
 /* Sets defaults, and the range of leaves that this process computes. False after an error. */
 static bool blocks_plan(blocks *b)

@@ -6,7 +6,16 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { BLOCKS_WORKERS = 256, LEVELS = 13 };
+enum { BLOCKS_WORKERS = 256, LEVELS = 13, BATCH_MOST = 8 };
+
+/* The tensors of `.batch` in a call, of which blocks read their examples. */
+typedef struct eg__block_batch {
+    int count;
+    const char *name[BATCH_MOST];
+    const eg_tensor *x[BATCH_MOST]; /* row-major tensors of the calling context */
+    /* a hash of the names, dtypes and shapes, without the number of examples; 0: there are none */
+    uint64_t form;
+} eg__block_batch;
 
 /* A sum over the blocks of a leaf, or over the leaves of a subtree. */
 typedef struct blocks_sum {
@@ -22,6 +31,7 @@ typedef _Atomic(blocks_sum *) place;
 typedef struct blocks {
     eg_grad_over_args o;
     eg_ctx *cx;
+    eg__block_batch batch;
     int64_t blocks, leaves, from, to; /* this process computes the leaves [from, to) */
     uint64_t seed, draw;
     place *at[LEVELS + 1]; /* by level and number: a sum that is final or waits for its neighbour */
@@ -47,6 +57,12 @@ typedef struct blocks {
  * 0 to 2^48, or the loss changed a switch of the child (eg_train, eg_nograd, eg_flush). */
 eg_tensor *eg__block_loss(const eg_grad_over_args *, eg_ctx *child, int64_t *count);
 bool eg__block_count_fits(eg_ctx *child, int64_t count);
+
+/* -- blocks_batch.c ---------------------------------------------------------------------------- */
+/* Sets *to to the tensors that are given, which must have `examples` examples, or at least so many
+ * if `more`. False after an error that begins with `who`. */
+bool eg__batch_fit(eg_ctx *, const char *who, const eg_given given[BATCH_MOST], int64_t examples,
+                   bool more, eg__block_batch *to);
 
 /* -- blocks_tree.c ----------------------------------------------------------------------------- */
 /* Returns the number of subtrees of 2^level leaves; the last one may have fewer. */

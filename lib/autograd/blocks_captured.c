@@ -19,13 +19,16 @@ enum { KINDS = 16, WASTED = 64 };
 /* Blocks of one kind, which one captured step can compute. */
 typedef struct captured_kind {
     int64_t examples;
+    uint64_t form;                   /* of the batch */
     int64_t number[EG_KIND_NUMBERS]; /* of eg_block_kind */
     bool training;
     eg_dtype dtype;       /* the default dtype of the context */
     bool *before, *after; /* by x: its sum holds a gradient before and after the block */
     uint64_t used;        /* number of its last use */
     eg_captured *c;       /* NULL: one such block was computed, but not captured */
-    bool compared;        /* a run of c was compared with the loss function and agreed */
+    int64_t runs;         /* of c */
+    int64_t from;         /* the first example of the block that was captured */
+    bool moved;           /* a run for other examples was compared with the loss function */
     /* by x: the last item of c that writes to its sum or to the sum of a later x */
     int64_t *until;
     struct captured_part { /* by x: the headers of the captured step that refer to its sum */
@@ -51,6 +54,10 @@ typedef struct captured_worker {
 struct eg_captured_blocks {
     eg_ctx *cx;
     eg_owner *owner;
+    int changes; /* how often captured steps were freed because of another call */
+    /* a run was not equal to the loss function: the next call begins again */
+    atomic_bool stale;
+    char why[256]; /* the error of the first capture that failed; "": none did */
     /* the call that was captured; any other call begins again */
     eg_block_loss *loss;
     void *user;
@@ -80,22 +87,30 @@ static void captured_drop(eg_captured_blocks *c)
     }
 }
 static void captured_release(void *user) { captured_drop(user); }
-/* The captured blocks end with their owner, which calls captured_release. */
-eg_captured_blocks *eg_captured_blocks_open(eg_ctx *cx)
+/* Makes captured blocks in the scope of another owner, or in the open scope. They end with their
+ * own owner, which calls captured_release. NULL after an error. */
+static eg_captured_blocks *captured_open(eg_ctx *cx, eg_owner *beside)
 {
-    cx = eg__here(cx);
     if (eg__failed(cx)) return NULL;
     if (cx->parent || cx->capture || cx->replaying) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "capture_blocks: inside of a %s",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "captured_blocks_open: inside of a %s",
                    cx->parent ? "block" : "captured step");
         return NULL;
     }
-    eg_owner *owner = eg_owner_open(cx);
+    eg_owner *owner = beside ? eg_owner_sibling(beside) : eg_owner_open(cx);
     eg_captured_blocks *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
     if (c) *c = (eg_captured_blocks){ .cx = cx, .owner = owner };
     if (c && eg__hold_foreign(eg__owner_arena(owner), captured_release, c, false)) return c;
     if (owner) eg_owner_close(owner);
     return NULL;
+}
+eg_captured_blocks *eg_captured_blocks_open(eg_ctx *cx)
+{
+    return captured_open(eg__here(cx), NULL);
+}
+eg_captured_blocks *eg_captured_blocks_open_in(eg_owner *owner)
+{
+    return owner ? captured_open(eg__here(eg_owner_context(owner)), owner) : NULL;
 }
 void eg_captured_blocks_free(eg_captured_blocks *c)
 {
@@ -110,6 +125,11 @@ size_t eg_captured_blocks_bytes(const eg_captured_blocks *c)
     return bytes;
 }
 
+const char *eg_captured_blocks_refused(const eg_captured_blocks *c)
+{
+    return c && *c->why ? c->why : NULL;
+}
+
 /* True if the captured blocks are those of this call: the same loss, user data and xs. */
 static bool captured_same(const eg_captured_blocks *c, const eg_grad_over_args *o)
 {
@@ -118,8 +138,8 @@ static bool captured_same(const eg_captured_blocks *c, const eg_grad_over_args *
         if (c->x[k] != o->xs[k] || c->seq[k] != o->xs[k]->seq) return false;
     return true;
 }
-/* Blocks of another call than the one that was captured are dropped. With hooks nothing is
- * captured, since a run would not call them. */
+/* Blocks of another call than the one that was captured are dropped, unless that has happened too
+ * often. With hooks nothing is captured, since a run would not call them. */
 bool eg__blocks_captured_fit(blocks *b)
 {
     const eg_grad_over_args *o = &b->o;
@@ -131,8 +151,12 @@ bool eg__blocks_captured_fit(blocks *b)
                           "%s: the captured blocks belong to another context", o->who),
                false;
     if (h->operand || h->result || h->cotangent) return true;
-    if (!captured_same(c, o)) {
+    if (!captured_same(c, o) || atomic_load(&c->stale)) {
+        if (c->changes > WASTED) return true;
+        c->changes += eg_captured_blocks_bytes(c) > 0;
         captured_drop(c);
+        atomic_store(&c->stale, false);
+        c->why[0] = 0;
         if (o->count > c->room) {
             c->count = c->room = 0;
             c->x = eg_owner_alloc(c->owner, (size_t)o->count * sizeof *c->x);
@@ -205,9 +229,9 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
     if (b->o.kind) b->o.kind(b->o.user, child->block.from, child->block.to, number);
     captured_kind *oldest = w->kind;
     for (captured_kind *p = w->kind; p < w->kind + w->kinds; p++) {
-        if (p->examples == examples && !memcmp(p->number, number, sizeof number) &&
-            p->training == child->training && p->dtype == child->dtype &&
-            !memcmp(p->before, s->reached, n))
+        if (p->examples == examples && p->form == b->batch.form &&
+            !memcmp(p->number, number, sizeof number) && p->training == child->training &&
+            p->dtype == child->dtype && !memcmp(p->before, s->reached, n))
             return p;
         if (p->used < oldest->used) oldest = p;
     }
@@ -224,6 +248,7 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
     }
     memcpy(p->before, s->reached, n);
     *p = (captured_kind){ .examples = examples,
+                          .form = b->batch.form,
                           .training = child->training,
                           .dtype = child->dtype,
                           .before = p->before,
@@ -301,8 +326,8 @@ static bool kind_due(const captured_worker *w, const captured_kind *p, int count
     if (!kind_adds(p, count)) return true;
     for (int k = 0; k < w->kinds; k++) {
         const captured_kind *o = &w->kind[k];
-        if (o->c && !memcmp(o->number, p->number, sizeof o->number) && o->training == p->training &&
-            o->dtype == p->dtype && !kind_adds(o, count))
+        if (o->c && o->form == p->form && !memcmp(o->number, p->number, sizeof o->number) &&
+            o->training == p->training && o->dtype == p->dtype && !kind_adds(o, count))
             return true;
     }
     return false;
@@ -312,19 +337,37 @@ static eg_block_done kind_capture(captured_step *a)
 {
     const int count = a->b->o.count;
     captured_kind *p = a->p;
+    p->runs = 0;
+    p->from = a->child->block.from;
+    p->moved = false;
     p->c = eg__captured_make(a->child, kind_step, a, 1);
     if (p->c && kind_parts(a->w, p, count)) return EG_BLOCK_DONE;
     kind_forget(p, count);
     if (a->added && kind_adds(p, count)) return EG_BLOCK_FAILED;
+    pthread_mutex_lock(&a->b->lock);
+    char *why = a->b->captured->why;
+    if (!*why) snprintf(why, sizeof a->b->captured->why, "%s", eg_error(a->child));
+    pthread_mutex_unlock(&a->b->lock);
     /* the caller computes the block again, and then records its error */
     eg_clear(a->child);
     a->w->refused = true;
     return EG_BLOCK_NOT_CAPTURED;
 }
-/* Compares the loss and the count of the first run of a captured step with those of the loss
- * function, called for the same block with the same draws. They differ if the function reads the
- * data of its block otherwise than through eg_from_call, such as by a slice of all data: a run then
- * reads the data of the block that was captured. False after an error. */
+/* True if this run of a captured step is compared with the loss function: the first run, which is
+ * also the first one of other examples in most cases, and runs 2, 4, 8, …, since what the function
+ * reads of the program may change later. */
+static bool kind_asks(captured_kind *p, const eg_ctx *child)
+{
+    const bool moved = !p->moved && child->block.from != p->from;
+    const int64_t run = ++p->runs;
+    p->moved |= moved;
+    return moved || !(run & (run - 1));
+}
+/* Compares the loss and the count of a run of a captured step with those of the loss function,
+ * called for the same block with the same draws. They differ if the function reads the data of its
+ * block otherwise than through eg_block_rows and eg_from_call, such as by a slice of all data: a
+ * run then reads the data of the block that was captured. False after an error; the captured step
+ * is then freed. */
 static bool kind_compare(const captured_step *a, uint64_t draws)
 {
     eg_ctx *child = a->child;
@@ -344,11 +387,12 @@ static bool kind_compare(const captured_step *a, uint64_t draws)
     if (!child->failed && isfinite(loss) && (memcmp(&loss, &called, sizeof loss) || count != again))
         eg_fail_as(child, EG_ERROR_MISUSE,
                    "the operations that were captured for another block give a loss of %.9g and a "
-                   "count of %lld, but the loss function gives %.9g and %lld: data of a block must "
-                   "come from eg_from_call, or .kind must distinguish such blocks",
+                   "count of %lld, but the loss function gives %.9g and %lld: what differs between "
+                   "blocks and calls must be in .batch or come from eg_from_call, or .kind must "
+                   "distinguish such blocks",
                    loss, (long long)count, called, (long long)again);
     a->w->count = count; /* the function may have set it */
-    a->p->compared = true;
+    if (child->failed) atomic_store(&a->b->captured->stale, true);
     return !child->failed;
 }
 /* Runs a captured block in a separate scope. If the run fails before it has added to a sum, the
@@ -366,7 +410,8 @@ static eg_block_done kind_run(const captured_step *a)
     const uint64_t draws = eg_draws(child);
     const bool good = m.scope && !eg__captured_run(p->c, a->b->early ? &watch : NULL);
     eg_pop(child, m);
-    if (good) return p->compared || kind_compare(a, draws) ? EG_BLOCK_DONE : EG_BLOCK_FAILED;
+    if (good)
+        return !kind_asks(p, child) || kind_compare(a, draws) ? EG_BLOCK_DONE : EG_BLOCK_FAILED;
     for (int k = 0; k < count; k++)
         if (p->before[k] && eg__captured_wrote(p->c, w->target[k])) return EG_BLOCK_FAILED;
     eg_clear(child);

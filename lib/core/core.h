@@ -9,6 +9,7 @@
 #if HAVE_CONFIG_H
 #include <config.h>
 #endif
+#include <eingrad/blocks.h>
 #include <eingrad/copies.h>
 #include <eingrad/core.h>
 #include <eingrad/grad.h>
@@ -300,11 +301,12 @@ struct eg_ctx {
         eg_tensor *all;
     } copy;
     /* in a child that computes a block: the integers from which the seeds of its draws are derived,
-     * and its range of examples */
+     * its range of examples, and the tensors of which it may read these examples; or NULL */
     struct {
         bool on;
         uint64_t draw, block;
         int64_t from, to;
+        const struct eg__block_batch *batch;
     } block;
     uint64_t seed, draw, seq, scopes, sweep;
     /* number of calls of einsum that were planned with a tree of products; each tree has a

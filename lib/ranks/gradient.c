@@ -257,6 +257,7 @@ static int gradient_gather(void *user, const eg_ranks_gradient *all)
 static int gradient_run(gradient *g)
 {
     if (!g->o.who) g->o.who = "grad_over";
+    if (!g->o.examples) g->o.examples = eg__batch_examples(g->o.batch);
     if (!g->o.block) g->o.block = BLOCK;
     if (g->o.block > g->o.examples) g->o.block = g->o.examples;
     if (!g->o.leaves) g->o.leaves = LEAVES;

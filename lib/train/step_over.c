@@ -3,6 +3,7 @@
 #include "opt.h"
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 void eg__step_over_again(eg_opt *op)
 {
@@ -37,8 +38,15 @@ static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t
     const uint64_t draws = eg_draws(cx);
     const bool was = eg_nograd(cx, !a->recording);
     (void)to;
-    p->count = p->to - p->from;
-    eg_tensor *y = eg_block_call(cx, a->o->loss, a->o->user, p->from, p->to, &p->count);
+    eg_block_call_args call = { .size = sizeof call,
+                                .cx = cx,
+                                .loss = a->o->loss,
+                                .user = a->o->user,
+                                .from = p->from,
+                                .to = p->to,
+                                .count = &p->count };
+    memcpy(call.batch, a->o->batch, sizeof call.batch);
+    eg_tensor *y = eg_block_call_with(&call);
     eg_nograd(cx, was);
     p->drew = eg_draws(cx) != draws;
     *count = 1;
@@ -100,6 +108,17 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
     return !eg_error(cx);
 }
 
+/* Sets o->captured to the blocks that the optimiser keeps, which are opened by the first step with
+ * a batch, unless the caller has given others or wants none. False after an error. */
+static bool step_over_captures(eg_opt *op, eg_step_over_args *o)
+{
+    if (o->eager) o->captured = NULL;
+    if (o->eager || o->captured || !o->batch[0].name) return true;
+    if (!op->captured) op->captured = eg_captured_blocks_open_in(eg_params_owner(op->o.params));
+    o->captured = op->captured;
+    return op->captured != NULL;
+}
+
 /* -- the step --------------------------------------------------------------------------------- */
 /* Updates a divided optimiser with the gradient of this rank's range. Returns 0; −1 after an
  * error. */
@@ -143,25 +162,29 @@ int eg_step_over_with(const eg_step_over_args *given)
     if (ranks && o.ranks && o.ranks != ranks)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",
                    o.who);
-    const bool good = !eg_error(op->cx) && (!o.loss || step_over_is_sum(op, &o));
+    const eg_tensor *first = o.batch[0].name ? o.batch[0].x : NULL;
+    if (!o.examples && eg_ok(first) && eg_rank(first)) o.examples = eg_dim(first, 0);
+    const bool good =
+        !eg_error(op->cx) && (!o.loss || step_over_is_sum(op, &o)) && step_over_captures(op, &o);
     if (!good && !ranks) return -1; /* ranks must agree before they return */
-    const eg_grad_over_args over = { .size = sizeof over,
-                                     .cx = op->cx,
-                                     .loss = o.loss,
-                                     .user = o.user,
-                                     .examples = o.examples,
-                                     .count = op->count,
-                                     .xs = op->x,
-                                     .dxs = op->g,
-                                     .block = o.block,
-                                     .leaves = o.leaves,
-                                     .serial = o.serial,
-                                     .mean = o.mean,
-                                     .counted = o.counted,
-                                     .sums = o.sums,
-                                     .captured = o.captured,
-                                     .kind = o.kind,
-                                     .who = o.who };
+    eg_grad_over_args over = { .size = sizeof over,
+                               .cx = op->cx,
+                               .loss = o.loss,
+                               .user = o.user,
+                               .examples = o.examples,
+                               .count = op->count,
+                               .xs = op->x,
+                               .dxs = op->g,
+                               .block = o.block,
+                               .leaves = o.leaves,
+                               .serial = o.serial,
+                               .mean = o.mean,
+                               .counted = o.counted,
+                               .sums = o.sums,
+                               .captured = o.captured,
+                               .kind = o.kind,
+                               .who = o.who };
+    memcpy(over.batch, o.batch, sizeof over.batch);
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
     op->draws = eg_draws(op->cx);

@@ -219,69 +219,44 @@ static bool train_step(void *user, int64_t n)
     }
     return !eg_error(bench_cx);
 }
-/* One's own loop over blocks of the batch (eg_step_over), which are captured: as a step reads its
- * examples from memory of the program in each run, they come from eg_from_call. */
-enum { BLOCK = 16, PLACES = 16 };
-typedef struct block_data {
-    const training *t;
-    eg_ctx *cx;
-    const int32_t *from; /* of the whole batch */
-    int64_t each;        /* numbers of one example */
-} block_data;
-static int block_numbers(void *args, void *to, int64_t n)
-{
-    const block_data *d = args;
-    int64_t from;
-    if (eg_block_range(d->cx, &from, NULL)) return -1;
-    memcpy(to, d->from + from * d->each, (size_t)n * sizeof *d->from);
-    return 0;
-}
-static int64_t letters(const training *t, int64_t from, int64_t to)
+/* One's own loop over blocks of the batch (eg_step_over), which are captured or called. */
+enum { BLOCK = 16 };
+/* The positions for a block's sequences without padding, by which blocks have different shapes. */
+static int64_t places(const training *t, int64_t from, int64_t to)
 {
     int64_t sum = 0;
     for (int64_t b = from; b < to; b++) sum += t->lengths[b];
-    return sum;
+    return (sum + EG_PACK_ROUND - 1) / EG_PACK_ROUND * EG_PACK_ROUND;
 }
-/* Blocks are of one kind if their sequences have room in the same number of positions. */
 static void block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
 {
-    kind[0] = (letters(user, from, to) + PLACES - 1) / PLACES;
-}
-typedef struct block_counts {
-    const training *t;
-    eg_ctx *cx;
-    int64_t *count;
-} block_counts;
-static int count_letters(void *args, int count, eg_tensor *const *xs)
-{
-    const block_counts *c = args;
-    int64_t from, to;
-    (void)count;
-    (void)xs;
-    if (eg_block_range(c->cx, &from, &to)) return -1;
-    *c->count = letters(c->t, from, to);
-    return 0;
+    kind[0] = places(user, from, to);
 }
 static eg_tensor *block_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     const training *t = user;
-    const int64_t dims[] = { to - from, LENGTH };
-    const int32_t *const of[] = { t->index, t->target, t->lengths };
-    eg_tensor *x[3];
-    for (int k = 0; k < 3; k++)
-        x[k] = eg_from_call(cx, EG_I32, k < 2 ? 2 : 1, dims, block_numbers,
-                            &(block_data){ t, cx, of[k], k < 2 ? LENGTH : 1 }, sizeof(block_data));
-    eg_host_call(cx, count_letters, &(block_counts){ t, cx, count }, sizeof(block_counts), 0, NULL);
-    eg_tensor *logits = eg_transformer_run(t->net, x[0], .lengths = x[2]);
-    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, x[1], .ignore = EG_OFF, .each = true));
+    eg_tensor *target = eg_block_rows(cx, "target"), *lengths = eg_block_rows(cx, "lengths");
+    eg_block_count(count, lengths);
+    eg_tensor *logits = eg_transformer_run(t->net, eg_block_rows(cx, "index"), .lengths = lengths,
+                                           .packed_length = places(t, from, to));
+    return eg_sum(NULL,
+                  eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF, .each = true));
 }
 static bool blocks_step(void *user, int64_t n)
 {
     training *t = user;
-    for (int64_t k = 0; k < n; k++)
-        if (eg_step_over(t->opt, block_loss, t, BATCH, .block = BLOCK, .captured = t->captured,
-                         .kind = block_kind))
-            return false;
+    const int64_t dims[] = { BATCH, LENGTH };
+    for (int64_t k = 0; k < n; k++) {
+        eg_mark m = eg_push(bench_cx);
+        const int bad = eg_step_over(
+            t->opt, block_loss, t, .block = BLOCK, .kind = block_kind, .captured = t->captured,
+            .eager = !t->captured,
+            .batch = { { "index", eg_from_n(bench_cx, EG_I32, t->index, 2, dims) },
+                       { "target", eg_from_n(bench_cx, EG_I32, t->target, 2, dims) },
+                       { "lengths", eg_from_n(bench_cx, EG_I32, t->lengths, 1, dims) } });
+        eg_pop(bench_cx, m);
+        if (bad || eg_captured_blocks_refused(t->captured)) return false;
+    }
     return true;
 }
 static bool trainer_step(void *user, int64_t n)
@@ -343,6 +318,7 @@ static void train(void)
         for (int l = 0; l < n; l++) t->target[b * LENGTH + l] = t->index[b * LENGTH + n - 1 - l];
     }
     measure("train", "step of the reverse model, fixed batch", "op train", 0, train_step, t);
+    measure("train", "the same by eg_step_over, blocks called", "op train", 0, blocks_step, t);
     t->captured = eg_captured_blocks_open(bench_cx);
     measure("train", "the same by eg_step_over, captured blocks", "op train", 0, blocks_step, t);
     t->padding = true;
