@@ -61,7 +61,7 @@ static double train(int threads, double *right)
     for (int step = 1; step <= 120 && !eg_error(cx); step++) {
         draw_words(&t);
         eg_mark m = eg_push(cx);
-        eg_step_over(opt, loss, &t, WORDS, .block = 32, .mean = &mean,
+        eg_step_over(opt, loss, &t, WORDS, .block = 32, .mean = &mean, .capture = true,
                      .batch = { { "words", eg_from(cx, t.word[0], WORDS, LENGTH) },
                                 { "more", eg_from(cx, t.more, WORDS) } });
         eg_pop(cx, m);

@@ -541,7 +541,7 @@ static int pupils_step(pupils *p, int step, const course *c, eg_ranks *ranks, bo
     const int bad =
         eg_step_over(s->opt, pupils_loss, p, .block = c->block, .leaves = c->leaves,
                      .serial = c->serial, .ranks = ranks, .mean = mean, .counted = counted,
-                     .eager = eager, .batch = { { "token", token }, { "target", target } });
+                     .capture = !eager, .batch = { { "token", token }, { "target", target } });
     eg_pop(s->cx, m);
     return bad;
 }
@@ -692,7 +692,7 @@ TEST(two_losses_in_turn)
             if (k == 120) before = p.s.calls;
             double mean = 0;
             eg_step_over(p.s.opt, k % 2 ? pupils_loss : pupils_other, &p, EXAMPLES, .block = 15,
-                         .leaves = 2, .mean = &mean, .eager = eager,
+                         .leaves = 2, .mean = &mean, .capture = !eager,
                          .batch = { { "token", token }, { "target", target } });
             eg_assert_ok(p.s.cx);
             h[eager] = eg_hash(h[eager], &mean, sizeof mean);
@@ -864,7 +864,8 @@ static bool batch_life(eg_ctx *cx, const char *path)
     for (int k = 0; k < 4 && good; k++) {
         const eg_mark m = eg_push(cx);
         eg_tensor *x = eg_transpose(eg_uniform(cx, -1, 1, 3, 12), 0, 1);
-        good = !eg_step_over(opt, life_loss, net, .block = 3, .leaves = 2, .batch = { { "x", x } });
+        good = !eg_step_over(opt, life_loss, net, .block = 3, .leaves = 2, .capture = true,
+                             .batch = { { "x", x } });
         eg_pop(cx, m);
     }
     return good;

@@ -130,10 +130,10 @@ typedef struct eg_step_over_args {
     int64_t *counted;
     int *sums;
     const char *who;              /* for messages: "step_over" */
-    eg_captured_blocks *captured; /* NULL: with .batch, those of the optimiser; else none */
+    eg_captured_blocks *captured; /* NULL: those of the optimiser with .capture, else none */
     eg_block_kind *kind;          /* as eg_grad_over's */
     eg_given batch[8];            /* as eg_grad_over's, for eg_block_rows */
-    bool eager;                   /* nothing is captured: every block calls the loss */
+    bool capture; /* blocks are captured (blocks.h), and kept by the optimiser; the same bits */
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {

@@ -109,11 +109,10 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 }
 
 /* Sets o->captured to the blocks that the optimiser keeps, which are opened by the first step with
- * a batch, unless the caller has given others or wants none. False after an error. */
+ * .capture, unless the caller has given others. False after an error. */
 static bool step_over_captures(eg_opt *op, eg_step_over_args *o)
 {
-    if (o->eager) o->captured = NULL;
-    if (o->eager || o->captured || !o->batch[0].name) return true;
+    if (!o->capture || o->captured) return true;
     if (!op->captured) op->captured = eg_captured_blocks_open_in(eg_params_owner(op->o.params));
     o->captured = op->captured;
     return op->captured != NULL;

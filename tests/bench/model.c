@@ -250,7 +250,6 @@ static bool blocks_step(void *user, int64_t n)
         eg_mark m = eg_push(bench_cx);
         const int bad = eg_step_over(
             t->opt, block_loss, t, .block = BLOCK, .kind = block_kind, .captured = t->captured,
-            .eager = !t->captured,
             .batch = { { "index", eg_from_n(bench_cx, EG_I32, t->index, 2, dims) },
                        { "target", eg_from_n(bench_cx, EG_I32, t->target, 2, dims) },
                        { "lengths", eg_from_n(bench_cx, EG_I32, t->lengths, 1, dims) } });
