@@ -155,6 +155,58 @@ TEST(parameters_live_as_their_list)
     eg_params_close(p);
 }
 
+/* weights of several contexts in one memory: the same bits, in every form of the attention */
+static eg_tensor *every_form(eg_params *p)
+{
+    eg_ctx *c = eg_params_context(p);
+    eg_tensor *x = eg_embedding_run(eg_embedding_new(p, "E", .count = 7, .d_model = 8),
+                                    eg_from(c, ((int32_t[]){ 3, 1, 4, 1, 5, 2 }), 2, 3));
+    const eg_mha_args of[] = { { .sink = true, .temperature = 2, .bias_kv = true },
+                               { .form = EG_PACKED, .qk_norm = EG_QK_RMS },
+                               { .form = EG_PER_HEAD } };
+    for (int k = 0; k < 3; k++) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", k);
+        x = eg_block_run(eg_block_new(p, name, .d_model = 8, .heads = 2, .mha = &of[k]), x);
+    }
+    return x;
+}
+TEST(lists_share_their_memory)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *y = every_form(p);
+    eg_ctx *other = eg_open(.seed = 9, .threads = 1, .dtype = EG_F64);
+    eg_params *q = eg_params_open(other, .shared = p);
+    eg_tensor *z = every_form(q);
+    eg_assert_ok(other);
+    ck_assert(eg_params_count(p) == eg_params_count(q) && same_bits(y, z));
+    for (int k = 0; k < eg_params_count(p); k++)
+        ck_assert_ptr_eq(eg_raw(eg_params_at(p, k)->x, NULL), eg_raw(eg_params_at(q, k)->x, NULL));
+    eg_params *copy =
+        eg_params_open(other, .dtype = eg_params_type(p)); /* with values of its own */
+    every_form(copy);
+    ck_assert_int_eq(eg_params_copy(copy, p), 0);
+    for (int k = 0; k < eg_params_count(p); k++)
+        ck_assert(same_bits(eg_params_at(copy, k)->x, eg_params_at(p, k)->x));
+    ck_assert_ptr_null(eg_linear_new(q, "l", .in = 2, .out = 3));
+    eg_assert_error(other, "param \"l.W\": the list whose memory is shared has none of this name");
+    ck_assert(!eg_ok(eg_param(q, "E.E", "v m", 7, 9)));
+    eg_assert_error(other, "param: the name \"E.E\" is taken");
+    eg_param(eg_params_open(other, .shared = p), "E.E", "v m", 7, 9);
+    eg_assert_error(other,
+                    "param \"E.E\": axis 1 has size 9, in the list whose memory is shared 8");
+    eg_param(eg_params_open(other, .shared = eg_params_under(p, "E")), "E", "v", 7);
+    eg_assert_error(other, "param \"E\" has rank 1, in the list whose memory is shared rank 2");
+    eg_fill(eg_params_at(q, 0)->x, 1);
+    eg_assert_error(other,
+                    "fill: the target is read-only foreign memory; write to an eg_copy of it");
+    ck_assert_ptr_null(eg_params_open(other, .shared = p, .copies = 2));
+    eg_assert_error(other,
+                    "params: a list that shares the memory of another one has its dtype, f64, "
+                    "and neither has copies or an expected file");
+    eg_close(other);
+}
+
 TEST(parameters_refused)
 {
     eg_params *p = eg_params_open(cx);

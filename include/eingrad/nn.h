@@ -40,6 +40,10 @@ typedef struct eg_params_args {
                             * as alone; 0: none */
     const uint64_t *seeds; /* S seeds, for initial values and dropout of each copy; NULL: the
                             * context's seed s, s + 1, … */
+    /* another list, of any context, that lives at least as long: parameters lie in the memory of
+     * those of the same names there, and cannot be written to. So models in several contexts, one
+     * for each thread, compute with one set of weights. NULL: none */
+    const eg_params *shared;
 } eg_params_args;
 /* A new list without parameters; NULL after an error. */
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
@@ -77,7 +81,8 @@ EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
  * (NULL, or an array as long as the list) receives them. */
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
-/* Copies values by name, cast to the dtype of `to`. Refused: a name of `to` that `from` lacks. */
+/* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Refused:
+ * a name of `to` that `from` lacks. */
 EG_API int eg_params_copy(eg_params *to, const eg_params *from);
 /* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);

@@ -16,6 +16,7 @@ typedef struct list {
     const eg_safetensors *expected;
     const char *path;
     bool zero_init; /* new values remain 0 */
+    const eg_params *shared;
     const eg_copies *copies;
     struct eg_params **of_copy; /* by copy; NULL entries: not made yet */
 } list;
@@ -28,7 +29,8 @@ struct eg_params {
 eg_params *eg_params_open_with(const eg_params_args *given)
 {
     OPTIONS(eg_params_args, a, given);
-    eg_dtype dtype = a->dtype ? a->dtype : eg_default_type(a->cx);
+    const eg_dtype usual = a->shared ? eg_params_type(a->shared) : eg_default_type(a->cx),
+                   dtype = a->dtype ? a->dtype : usual;
     if (eg_error(a->cx)) return NULL;
     if (dtype != EG_F32 && dtype != EG_F64) {
         eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32 or f64, not %s",
@@ -42,6 +44,13 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    (long long)a->copies);
         return NULL;
     }
+    if (a->shared && (a->copies || eg_params_copies(a->shared) || a->expected || dtype != usual)) {
+        eg_fail_as(a->cx, EG_ERROR_MISUSE,
+                   "params: a list that shares the memory of another one has its dtype, %s, and "
+                   "neither has copies or an expected file",
+                   eg_type_name(usual));
+        return NULL;
+    }
     eg_owner *owner = eg_owner_open(a->cx);
     eg_params *p = owner ? eg_owner_alloc(owner, sizeof *p) : NULL;
     list *all = p ? eg_owner_alloc(owner, sizeof *all) : NULL;
@@ -53,7 +62,8 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    .dtype = dtype,
                    .expected = a->expected,
                    .path = a->path,
-                   .zero_init = a->zero_init };
+                   .zero_init = a->zero_init || a->shared,
+                   .shared = a->shared };
     *p = (eg_params){ all, "" };
     if (a->copies) all->copies = eg_copies_open(owner, a->copies, a->seeds);
     if (all->copies) all->of_copy = eg_owner_alloc(owner, (size_t)a->copies * sizeof *all->of_copy);
@@ -155,6 +165,11 @@ eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64
     return p->all->zero_init ? w : eg_init_xavier(w, fan_in, fan_out);
 }
 
+eg_tensor *eg__nn_constant(const eg_params *p, eg_tensor *w, double value)
+{
+    return p->all->shared ? w : eg_init_constant(w, value);
+}
+
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
 {
     const eg_named *at = p && name ? params_find(p->all, p->prefix, name) : NULL;
@@ -202,6 +217,41 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     return true;
 }
 
+/* A tensor of this context in the memory of x, which belongs to any context: read-only, in the open
+ * scope or that of the owner. */
+static eg_tensor *params_borrowed(eg_ctx *cx, eg_tensor *x, eg_owner *owner)
+{
+    int64_t strides[EG_RANK_MAX];
+    const void *numbers = eg_raw(x, strides);
+    return eg_from_memory(cx, eg_type(x), numbers, eg_rank(x), eg_dims(x), .strides = strides,
+                          .owner = owner);
+}
+/* The parameter of that name in the memory of the list that p shares; records an error if that has
+ * none, or one of other sizes. */
+static eg_tensor *params_shared(eg_params *p, const char *name, int rank, const int64_t *dims)
+{
+    eg_ctx *cx = eg_params_context(p);
+    const char *full = params_joined(p, name, "");
+    eg_tensor *x = full ? eg_params_find(p->all->shared, full) : NULL;
+    int k = 0;
+    if (!full) return NULL;
+    if (!x)
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "param \"%s\": the list whose memory is shared has none of this name",
+                          full);
+    if (eg_rank(x) != rank)
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "param \"%s\" has rank %d, in the list whose memory is shared rank %d",
+                          full, rank, eg_rank(x));
+    while (k < rank && eg_dim(x, k) == dims[k]) k++;
+    if (k < rank)
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "param \"%s\": axis %d has size %lld, in the list whose memory is shared "
+                          "%lld",
+                          full, k, (long long)dims[k], (long long)eg_dim(x, k));
+    return params_borrowed(cx, x, p->all->owner);
+}
+
 /* Checks name, axes and sizes, then compares with the file that is to be read, before memory is
  * allocated. */
 eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank,
@@ -247,6 +297,13 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
             !eg_ok(eg_safetensors_need(p->all->expected, p->all->path, full, full, rank, dims)))
             return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
+    }
+    if (p->all->shared) {
+        eg_tensor *x = params_shared(p, name, rank, dims);
+        return eg_ok(x) && params_add(p, name, axes, x)
+                   ? x
+                   : eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix,
+                                name);
     }
     eg_tensor *x = eg_owner_copies(p->all->owner, p->all->copies, p->all->dtype, rank, dims);
     const bool drawn = rank > 1 && !p->all->zero_init;
@@ -313,7 +370,9 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         }
         eg_mark m = eg_push(cx);
         bool was = eg_nograd(cx, true);
-        int bad = eg_assign(one->x, eg_cast(other->x, eg_params_type(to)));
+        eg_tensor *value =
+            eg_context(other->x) == cx ? other->x : params_borrowed(cx, other->x, NULL);
+        int bad = eg_assign(one->x, eg_cast(value, eg_params_type(to)));
         eg_nograd(cx, was);
         eg_pop(cx, m);
         if (bad) return -1;
