@@ -207,6 +207,80 @@ TEST(lists_share_their_memory)
     eg_close(other);
 }
 
+/* weights of half the memory: as f32 weights of the same values */
+LOOP_TEST(lists_of_half_the_memory, 2)
+{
+    eg_ctx *c = eg_open(.threads = 1, .seed = 3);
+    const eg_dtype dtype = _i ? EG_F16 : EG_BF16;
+    eg_params *half = eg_params_open(c, .dtype = dtype), *wide = eg_params_open(c);
+    eg_tensor *index = eg_from(c, ((int32_t[]){ 3, 1, 4, 1, 5, 2 }), 2, 3), *y[2][3];
+    for (int k = 0; k < 2; k++) { /* a model is made of the list, then of the wide copy of it */
+        eg_params *p = k ? wide : half;
+        const bool was = eg_nograd(c, true);
+        every_form(p);
+        eg_transformer *net[2];
+        eg_seq2seq *pair = eg_seq2seq_new(p, "pair", .vocabulary = 7, .length = 3, .d_model = 8,
+                                          .heads = 2, .layers = 1, .shared = true);
+        for (int n = 0; n < 2; n++)
+            net[n] = eg_transformer_new(
+                eg_params_under(p, n ? "tied" : "net"), "", .vocabulary = 7, .length = 4,
+                .d_model = 8, .heads = 2, .layers = 2, .tied = n, .types = n ? 2 : 0, .sinusoid = n,
+                .gated = !n, .rms = !n,
+                .mha = &(eg_mha_args){ .kv_heads = 1, .rotary = n ? 0 : 100, .alibi = n });
+        if (k) ck_assert_int_eq(eg_params_copy(wide, half), 0);
+        for (int n = 0; n < 2; n++) y[k][n] = eg_transformer_run(net[n], index, .where = "j <= i");
+        y[k][2] = eg_seq2seq_run(pair, index, index);
+        eg_nograd(c, was);
+    }
+    eg_assert_ok(c);
+    for (int n = 0; n < 3; n++) {
+        ck_assert(eg_type(y[0][n]) == EG_F32);
+        eg_assert_close(y[0][n], y[1][n], 1e-5);
+    }
+    ck_assert(eg_type(eg_params_find(half, "net.tokens.E")) == dtype &&
+              eg_type(eg_params_find(half, "net.norm.gain")) == EG_F32);
+    const char *path = "half.safetensors";
+    ck_assert_int_eq(eg_params_save(half, path), 0);
+    eg_tensor *E = eg_copy(eg_params_find(half, "net.tokens.E"));
+    eg_fill(eg_params_find(half, "net.tokens.E"), 0);
+    ck_assert_int_eq(eg_params_load(half, path), 0);
+    ck_assert(same_bits(E, eg_params_find(half, "net.tokens.E")));
+    ck_assert_ptr_null(eg_adam(half));
+    eg_assert_error(c, "an optimiser changes f32 and f64 only; copy the list to one of f32");
+    ck_assert_ptr_null(eg_params_open(c, .dtype = EG_I8));
+    eg_assert_error(c, "params: parameters are f32, f64, f16 or bf16, not i8");
+    remove(path);
+    eg_close(c);
+}
+/* the forms of the attention that a whole model does not have */
+LOOP_TEST(forms_of_half_the_memory, 2)
+{
+    eg_ctx *c = eg_open(.threads = 1, .seed = 3);
+    eg_params *half = eg_params_open(c, .dtype = _i ? EG_F16 : EG_BF16), *wide = eg_params_open(c);
+    eg_tensor *x = eg_normal(c, 0, 1, 2, 3, 8), *y[2][3];
+    const eg_mha_args of[] = { { .sink = true, .temperature = 2, .bias_kv = true, .kv_heads = 1 },
+                               { .form = EG_PACKED, .qk_norm = EG_QK_RMS },
+                               { .form = EG_PER_HEAD } };
+    eg_mha *m[2][3];
+    for (int k = 0; k < 2; k++)
+        for (int n = 0; n < 3; n++) {
+            eg_mha_args a = of[n];
+            char name[8];
+            snprintf(name, sizeof name, "%d", n);
+            a.size = sizeof a, a.params = k ? wide : half, a.name = name, a.d_model = 8,
+            a.heads = 2;
+            m[k][n] = eg_mha_new_with(&a);
+        }
+    ck_assert_int_eq(eg_params_copy(wide, half), 0);
+    eg_nograd(c, true);
+    for (int n = 0; n < 3; n++) {
+        for (int k = 0; k < 2; k++) y[k][n] = eg_mha_run(m[k][n], x, .where = "j <= i");
+        eg_assert_ok(c);
+        eg_assert_close(y[0][n], y[1][n], 1e-5);
+    }
+    eg_close(c);
+}
+
 TEST(parameters_refused)
 {
     eg_params *p = eg_params_open(cx);
@@ -226,7 +300,7 @@ TEST(parameters_refused)
     ck_assert(!eg_ok(eg_init_xavier(eg_params_find(p, "a.W"), 0, 1)));
     eg_assert_error(cx, "fans must be positive, not 0 and 1");
     ck_assert_ptr_null(eg_params_open(cx, .dtype = EG_I32));
-    eg_assert_error(cx, "f32 or f64, not i32");
+    eg_assert_error(cx, "f16 or bf16, not i32");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = 3));
     eg_assert_error(cx, "linear \"l\": out must be positive, not 0");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = INT64_MAX, .out = 1));

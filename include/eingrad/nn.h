@@ -28,7 +28,10 @@ typedef struct eg_named {
 typedef struct eg_params_args {
     size_t size;
     eg_ctx *cx;
-    eg_dtype dtype;                 /* f32 or f64: the context's */
+    /* f32 or f64: the context's. f16 or bf16: to compute with weights of half the memory; they have
+     * no gradients. Parameters of one axis and constants then have the context's dtype, as results
+     * have */
+    eg_dtype dtype;
     const eg_safetensors *expected; /* a file that must have a tensor of each parameter's name and
                                      * sizes: another parameter is refused before it takes memory.
                                      * It must stay open until eg_params_read has read it */
@@ -54,7 +57,7 @@ EG_API void eg_params_close(eg_params *);
  * empty. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
-EG_API eg_dtype eg_params_type(const eg_params *);           /* the dtype of new parameters */
+EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: that of matrices */
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */
 /* The list of copy k: tensors of the same names in the same memory, without copies, which can be
  * saved, loaded, copied and read. The first call for k makes it, with the parameters that the list

@@ -26,14 +26,27 @@ struct eg_params {
     const char *prefix;
 }; /* prefix: "" or "name." */
 
+/* Matrices of a list may have half the width: einsum and affine read them. Other parameters and
+ * constants then have the dtype of computations, the context's. */
+static bool params_half(eg_dtype t) { return t == EG_F16 || t == EG_BF16; }
+static eg_dtype params_dtype(const list *all, int rank)
+{
+    return rank > 1 || !params_half(all->dtype) ? all->dtype
+                                                : eg_default_type(eg_owner_context(all->owner));
+}
+eg_tensor *eg__nn_float(eg_tensor *x)
+{
+    return eg_ok(x) && params_half(eg_type(x)) ? eg_cast(x, eg_default_type(eg_context(x))) : x;
+}
+
 eg_params *eg_params_open_with(const eg_params_args *given)
 {
     OPTIONS(eg_params_args, a, given);
     const eg_dtype usual = a->shared ? eg_params_type(a->shared) : eg_default_type(a->cx),
                    dtype = a->dtype ? a->dtype : usual;
     if (eg_error(a->cx)) return NULL;
-    if (dtype != EG_F32 && dtype != EG_F64) {
-        eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32 or f64, not %s",
+    if (dtype != EG_F32 && dtype != EG_F64 && !params_half(dtype)) {
+        eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32, f64, f16 or bf16, not %s",
                    eg_type_name(dtype));
         return NULL;
     }
@@ -305,7 +318,8 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
                    : eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix,
                                 name);
     }
-    eg_tensor *x = eg_owner_copies(p->all->owner, p->all->copies, p->all->dtype, rank, dims);
+    eg_tensor *x =
+        eg_owner_copies(p->all->owner, p->all->copies, params_dtype(p->all, rank), rank, dims);
     const bool drawn = rank > 1 && !p->all->zero_init;
     if (!eg_ok(x) || (drawn && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
         !params_add(p, name, axes, x))
@@ -353,7 +367,7 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
 
 eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
 {
-    return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
+    return p ? eg_owner_tensor(p->all->owner, params_dtype(p->all, 0), rank, dims) : NULL;
 }
 
 /* Assigns under eg_nograd, so that parameters remain leaves. */
@@ -372,7 +386,7 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         bool was = eg_nograd(cx, true);
         eg_tensor *value =
             eg_context(other->x) == cx ? other->x : params_borrowed(cx, other->x, NULL);
-        int bad = eg_assign(one->x, eg_cast(value, eg_params_type(to)));
+        int bad = eg_assign(one->x, eg_cast(value, eg_type(one->x)));
         eg_nograd(cx, was);
         eg_pop(cx, m);
         if (bad) return -1;
@@ -389,15 +403,16 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     if (!eg_ok(w)) return w;
     const eg_copies *c = eg_copies_of(w);
     const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
+    const eg_dtype type = params_half(eg_type(w)) ? EG_F32 : eg_type(w);
     eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
     int bad = 0;
     for (int64_t k = 0; !bad && k < (c ? eg_copies_count(c) : 1); k++) {
         eg_tensor *one = c ? eg_copy_at(w, k) : w;
         if (c) eg_seed(cx, eg_copies_seed(c, k)), eg_set_draws(cx, draw);
-        bad = eg_assign(
-            one, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
-                        : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
+        eg_tensor *drawn = normal ? eg_normal_n(cx, type, 0, spread, eg_rank(w), eg_dims(w))
+                                  : eg_uniform_n(cx, type, -spread, spread, eg_rank(w), eg_dims(w));
+        bad = eg_assign(one, eg_cast(drawn, eg_type(w)));
     }
     const uint64_t next = eg_draws(cx);
     if (c) eg_seed(cx, seed), eg_set_draws(cx, next);

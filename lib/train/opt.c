@@ -276,6 +276,15 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     if (!own || !of) return NULL;
     const int n = all ? all->count : eg__opt_members(row->name, &o, own, of);
     if (n < 0) return NULL;
+    for (int k = 0; k < n; k++) {
+        const eg_named *one = eg_params_at(p, own[k]);
+        if (eg_type(one->x) == EG_F32 || eg_type(one->x) == EG_F64) continue;
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "%s: \"%s\" is %s, and an optimiser changes f32 and f64 only; copy the list to "
+                   "one of f32 (eg_params_copy), or freeze the parameter (.groups)",
+                   row->name, one->name, eg_type_name(eg_type(one->x)));
+        return NULL;
+    }
     o.groups = NULL; /* the caller's memory */
     eg_opt *op = eg_params_alloc(p, sizeof *op);
     eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
