@@ -207,6 +207,50 @@ TEST(lists_share_their_memory)
     eg_close(other);
 }
 
+/* the gradient of a loss after an inner step, by all initial values (Finn et al. 2017) */
+static eg_tensor *loss_after_a_step(void *user, eg_tensor *const *xs)
+{
+    const eg_params *names = user;
+    eg_ctx *c = eg_context(xs[0]);
+    enum { MOST = 40 };
+    eg_named of[MOST + 1] = { { 0 } };
+    eg_tensor *ws[MOST], *g[MOST], *y = NULL;
+    const int n = eg_params_count(names);
+    for (int k = 0; k < n; k++) ws[k] = xs[k];
+    for (int step = 0; step < 2; step++) {
+        for (int k = 0; k < n; k++) of[k] = (eg_named){ eg_params_at(names, k)->name, "", ws[k] };
+        eg_params *p = eg_params_open(c, .dtype = eg_type(xs[0]), .values = of);
+        eg_block *b = eg_block_new(p, "b", .d_model = 4, .heads = 2, .width = 3,
+                                   .mha = &(eg_mha_args){ .form = EG_PACKED });
+        eg_tensor *x =
+            eg_cast(eg_sin(eg_reshape(eg_arange(c, EG_F64, 0, 12, 1), 1, 3, 4)), eg_type(xs[0]));
+        y = eg_mean(NULL, eg_square(eg_block_run(b, x)));
+        if (step) break;
+        if (eg_grad(y, NULL, n, ws, g)) return y;
+        for (int k = 0; k < n; k++) ws[k] = eg_sub(ws[k], eg_scale(g[k], 0.1));
+    }
+    return y;
+}
+TEST(modules_of_given_values)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_block_new(p, "b", .d_model = 4, .heads = 2, .width = 3,
+                 .mha = &(eg_mha_args){ .form = EG_PACKED });
+    eg_tensor *xs[40];
+    const int n = eg_params_count(p);
+    for (int k = 0; k < n; k++) xs[k] = eg_params_at(p, k)->x;
+    eg_assert_gradcheck(loss_after_a_step, p, n, xs, .directions = 2);
+    const eg_named of[] = { { "l.W", "", eg_ones(cx, 2, 3) }, { "l.b", "", NULL }, { 0 } };
+    ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "m", .in = 2, .out = 3));
+    eg_assert_error(cx, "param \"m.W\": .values has none of this name");
+    ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "l", .in = 2, .out = 4));
+    eg_assert_error(cx, "param \"l.W\": axis 1 has size 4, in .values 3");
+    ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "l", .in = 2, .out = 3));
+    eg_assert_error(cx, "param \"l.b\": its tensor in .values is NULL");
+    ck_assert_ptr_null(eg_params_open(cx, .values = of, .shared = p));
+    eg_assert_error(cx, "params: .values together with .shared");
+}
+
 /* weights of half the memory: as f32 weights of the same values */
 LOOP_TEST(lists_of_half_the_memory, 2)
 {

@@ -47,6 +47,10 @@ typedef struct eg_params_args {
      * those of the same names there, and cannot be written to. So models in several contexts, one
      * for each thread, compute with one set of weights. NULL: none */
     const eg_params *shared;
+    /* tensors that parameters of these names are, instead of new ones: results of operations too,
+     * as functional_call of PyTorch takes them. They end at a NULL name; they are not copied, and
+     * have to live as long as the list. NULL: none */
+    const eg_named *values;
 } eg_params_args;
 /* A new list without parameters; NULL after an error. */
 EG_API eg_params *eg_params_open_with(const eg_params_args *);

@@ -31,7 +31,7 @@ bool eg__nn_zero_init(eg_params *, bool);
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
 /* x, cast to the context's dtype if it is f16 or bf16. */
 eg_tensor *eg__nn_float(eg_tensor *x);
-/* eg_init_constant, except for a parameter whose memory is that of another list. */
+/* eg_init_constant, except for a parameter with given values (.shared, .values). */
 eg_tensor *eg__nn_constant(const eg_params *, eg_tensor *w, double value);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */

@@ -17,6 +17,7 @@ typedef struct list {
     const char *path;
     bool zero_init; /* new values remain 0 */
     const eg_params *shared;
+    const eg_named *values;
     const eg_copies *copies;
     struct eg_params **of_copy; /* by copy; NULL entries: not made yet */
 } list;
@@ -57,6 +58,13 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    (long long)a->copies);
         return NULL;
     }
+    if (a->values && (a->shared || a->copies || a->expected)) {
+        eg_fail_as(a->cx, EG_ERROR_MISUSE, "params: .values together with %s",
+                   a->shared   ? ".shared"
+                   : a->copies ? ".copies"
+                               : ".expected");
+        return NULL;
+    }
     if (a->shared && (a->copies || eg_params_copies(a->shared) || a->expected || dtype != usual)) {
         eg_fail_as(a->cx, EG_ERROR_MISUSE,
                    "params: a list that shares the memory of another one has its dtype, %s, and "
@@ -75,8 +83,9 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    .dtype = dtype,
                    .expected = a->expected,
                    .path = a->path,
-                   .zero_init = a->zero_init || a->shared,
-                   .shared = a->shared };
+                   .zero_init = a->zero_init || a->shared || a->values,
+                   .shared = a->shared,
+                   .values = a->values };
     *p = (eg_params){ all, "" };
     if (a->copies) all->copies = eg_copies_open(owner, a->copies, a->seeds);
     if (all->copies) all->of_copy = eg_owner_alloc(owner, (size_t)a->copies * sizeof *all->of_copy);
@@ -180,7 +189,7 @@ eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64
 
 eg_tensor *eg__nn_constant(const eg_params *p, eg_tensor *w, double value)
 {
-    return p->all->shared ? w : eg_init_constant(w, value);
+    return p->all->shared || p->all->values ? w : eg_init_constant(w, value);
 }
 
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
@@ -239,30 +248,36 @@ static eg_tensor *params_borrowed(eg_ctx *cx, eg_tensor *x, eg_owner *owner)
     return eg_from_memory(cx, eg_type(x), numbers, eg_rank(x), eg_dims(x), .strides = strides,
                           .owner = owner);
 }
-/* The parameter of that name in the memory of the list that p shares; records an error if that has
- * none, or one of other sizes. */
-static eg_tensor *params_shared(eg_params *p, const char *name, int rank, const int64_t *dims)
+/* The parameter of that name among .values, or in the memory of the list that p shares; records an
+ * error if there is none, or one of other sizes. */
+static eg_tensor *params_given(eg_params *p, const char *name, int rank, const int64_t *dims)
 {
     eg_ctx *cx = eg_params_context(p);
-    const char *full = params_joined(p, name, "");
-    eg_tensor *x = full ? eg_params_find(p->all->shared, full) : NULL;
-    int k = 0;
+    const eg_named *value = p->all->values;
+    const char *full = params_joined(p, name, ""),
+               *where = value ? ".values" : "the list whose memory is shared";
     if (!full) return NULL;
-    if (!x)
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "param \"%s\": the list whose memory is shared has none of this name",
-                          full);
+    while (value && value->name && strcmp(value->name, full) != 0) value++;
+    eg_tensor *x = value ? value->x : eg_params_find(p->all->shared, full);
+    int k = 0;
+    if (value ? !value->name : !x)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s\": %s has none of this name", full,
+                          where);
+    if (!eg_ok(x))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s\": its tensor in %s is NULL", full,
+                          where);
+    if (value && (eg_context(x) != cx || eg_type(x) != params_dtype(p->all, rank)))
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "param \"%s\": its tensor in .values is %s and not %s of this context",
+                          full, eg_type_name(eg_type(x)), eg_type_name(params_dtype(p->all, rank)));
     if (eg_rank(x) != rank)
-        return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "param \"%s\" has rank %d, in the list whose memory is shared rank %d",
-                          full, rank, eg_rank(x));
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "param \"%s\" has rank %d, in %s rank %d", full, rank,
+                          where, eg_rank(x));
     while (k < rank && eg_dim(x, k) == dims[k]) k++;
     if (k < rank)
-        return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "param \"%s\": axis %d has size %lld, in the list whose memory is shared "
-                          "%lld",
-                          full, k, (long long)dims[k], (long long)eg_dim(x, k));
-    return params_borrowed(cx, x, p->all->owner);
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "param \"%s\": axis %d has size %lld, in %s %lld",
+                          full, k, (long long)dims[k], where, (long long)eg_dim(x, k));
+    return value ? x : params_borrowed(cx, x, p->all->owner);
 }
 
 /* Checks name, axes and sizes, then compares with the file that is to be read, before memory is
@@ -311,8 +326,8 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
             return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
-    if (p->all->shared) {
-        eg_tensor *x = params_shared(p, name, rank, dims);
+    if (p->all->shared || p->all->values) {
+        eg_tensor *x = params_given(p, name, rank, dims);
         return eg_ok(x) && params_add(p, name, axes, x)
                    ? x
                    : eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix,
