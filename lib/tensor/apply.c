@@ -25,7 +25,7 @@ static bool refuse_held(eg_ctx *cx, const char *who, int k, int dtype)
 {
     eg_fail_as(cx, EG_ERROR_DTYPE,
                "%s: operand %d is %s, which is a storage type; eg_cast it to %s first", who, k + 1,
-               eg_type_name((eg_dtype)dtype), eg__is_half(dtype) ? "f32" : "i32");
+               eg_type_name((eg_dtype)dtype), eg__is_half(dtype) ? "f32" : "i32 or f32");
     return false;
 }
 /* True if operand k, counted from 0, can be used in cx; else records an error. A context that has
