@@ -1077,6 +1077,40 @@ static const struct {
     { "(s, s)", "',' where ')' is expected\n  (s, s)\n    ^" },
     { "s[i, j)", "')' where ']' is expected\n  s[i, j)\n        ^" },
 };
+/* '...' is what letters for these axes are, to the bit, in the gradient too */
+TEST(an_ellipsis_stands_for_axes)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    const char *text = "x * sigmoid(x * g[h]) + h * c[]";
+    eg_tensor *x = eg_cast(wave(cx, 1, 3, 2, 4), EG_F32), *g = eg_cast(wave(cx, 2, 4), EG_F32),
+              *c = eg_scalar(cx, 0.5);
+    eg_tensor *xs[] = { x, g, c }, *d[2][3];
+    const char *axes[] = { "a b h", "... h" };
+    eg_tensor *y[2];
+    for (int k = 0; k < 2; k++) {
+        y[k] = eg_expr(axes[k], text, .with = { { "x", x }, { "g", g }, { "c", c } });
+        eg_grad(eg_sum(NULL, eg_square(y[k])), NULL, 3, xs, d[k]);
+    }
+    eg_assert_ok(cx);
+    ck_assert(same_bits(y[0], y[1]));
+    for (int k = 0; k < 3; k++) ck_assert(same_bits(d[0][k], d[1][k]));
+    for (int rank = 0; rank < 4; rank++) { /* of any rank, none too */
+        eg_tensor *z = eg_full_n(cx, EG_F32, 2, rank, (int64_t[]){ 2, 3, 4 });
+        eg_tensor *w = eg_expr("...", "3 * z + 1", .with = { { "z", z } });
+        ck_assert(eg_rank(w) == rank && eg_get_n(w, rank, (int64_t[]){ 1, 2, 3 }) == 7);
+    }
+    eg_tensor *m = eg_expr("a ... h", "x + h - a", .with = { { "x", x } });
+    ck_assert_double_eq(eg_get(m, 2, 1, 3), (double)(float)(eg_get(x, 2, 1, 3) + 1));
+    eg_expr("...", "x + g", .with = { { "x", x }, { "g", g } });
+    eg_assert_error(cx, "'g' has 1 axis, but without brackets it is read at all 3 letters");
+    eg_expr("...", "x + g", .with = { { "x", eg_zeros(cx, 2, 3) }, { "g", eg_zeros(cx, 3, 3) } });
+    eg_assert_error(cx, "index '...' is 2 in 'x' but 3 in 'g'");
+    eg_expr("... a b", "a * g[b]", .with = { { "g", g } });
+    eg_assert_error(cx, "expr: '...' stands for the other axes of the first tensor of .with, which "
+                        "has fewer axes than there are letters\n  ... a b");
+    eg_close(cx);
+}
+
 GROUP("refusals")
 LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
 {
@@ -1136,7 +1170,9 @@ TEST(refusals_of_tensors)
     ck_assert(!eg_ok(eg_expr("i j", "s", .with = { { "s", s }, { "t", s } })));
     eg_assert_error(cx, "expr: 't' of .with is not used in the expression");
     ck_assert(!eg_ok(eg_expr("i j k", "s[i, j]", .with = { { "s", s } })));
-    eg_assert_error(cx, "expr: letter 'k' has no size");
+    eg_assert_error(
+        cx, "expr: letter 'k' has no size: no tensor has it as an axis; write it beside the "
+            "letter, 'k=8'");
     ck_assert(!eg_ok(eg_expr("i j", "s + t", .with = { { "s", s }, { "t", eg_cast(s, EG_F64) } })));
     eg_assert_error(cx, "expr: 's' is f32 but 't' is f64");
     ck_assert(!eg_ok(eg_expr("i, j", "s", .with = { { "s", s } })));

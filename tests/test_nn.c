@@ -155,6 +155,176 @@ TEST(parameters_live_as_their_list)
     eg_params_close(p);
 }
 
+/* weights of several contexts in one memory: the same bits, in every form of the attention */
+static eg_tensor *every_form(eg_params *p)
+{
+    eg_ctx *c = eg_params_context(p);
+    eg_tensor *x = eg_embedding_run(eg_embedding_new(p, "E", .count = 7, .d_model = 8),
+                                    eg_from(c, ((int32_t[]){ 3, 1, 4, 1, 5, 2 }), 2, 3));
+    const eg_mha_args of[] = { { .sink = true, .temperature = 2, .bias_kv = true },
+                               { .form = EG_PACKED, .qk_norm = EG_QK_RMS },
+                               { .form = EG_PER_HEAD } };
+    for (int k = 0; k < 3; k++) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", k);
+        x = eg_block_run(eg_block_new(p, name, .d_model = 8, .heads = 2, .mha = &of[k]), x);
+    }
+    return x;
+}
+TEST(lists_share_their_memory)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *y = every_form(p);
+    eg_ctx *other = eg_open(.seed = 9, .threads = 1, .dtype = EG_F64);
+    eg_params *q = eg_params_open(other, .shared = p);
+    eg_tensor *z = every_form(q);
+    eg_assert_ok(other);
+    ck_assert(eg_params_count(p) == eg_params_count(q) && same_bits(y, z));
+    for (int k = 0; k < eg_params_count(p); k++)
+        ck_assert_ptr_eq(eg_raw(eg_params_at(p, k)->x, NULL), eg_raw(eg_params_at(q, k)->x, NULL));
+    eg_params *copy =
+        eg_params_open(other, .dtype = eg_params_type(p)); /* with values of its own */
+    every_form(copy);
+    ck_assert_int_eq(eg_params_copy(copy, p), 0);
+    for (int k = 0; k < eg_params_count(p); k++)
+        ck_assert(same_bits(eg_params_at(copy, k)->x, eg_params_at(p, k)->x));
+    ck_assert_ptr_null(eg_linear_new(q, "l", .in = 2, .out = 3));
+    eg_assert_error(other, "param \"l.W\": the list whose memory is shared has none of this name");
+    ck_assert(!eg_ok(eg_param(q, "E.E", "v m", 7, 9)));
+    eg_assert_error(other, "param: the name \"E.E\" is taken");
+    eg_param(eg_params_open(other, .shared = p), "E.E", "v m", 7, 9);
+    eg_assert_error(other,
+                    "param \"E.E\": axis 1 has size 9, in the list whose memory is shared 8");
+    eg_param(eg_params_open(other, .shared = eg_params_under(p, "E")), "E", "v", 7);
+    eg_assert_error(other, "param \"E\" has rank 1, in the list whose memory is shared rank 2");
+    eg_fill(eg_params_at(q, 0)->x, 1);
+    eg_assert_error(other,
+                    "fill: the target is read-only foreign memory; write to an eg_copy of it");
+    ck_assert_ptr_null(eg_params_open(other, .shared = p, .copies = 2));
+    eg_assert_error(other,
+                    "params: a list that shares the memory of another one has its dtype, f64, "
+                    "and neither has copies or an expected file");
+    eg_close(other);
+}
+
+/* the gradient of a loss after an inner step, by all initial values (Finn et al. 2017) */
+static eg_tensor *loss_after_a_step(void *user, eg_tensor *const *xs)
+{
+    const eg_params *names = user;
+    eg_ctx *c = eg_context(xs[0]);
+    enum { MOST = 40 };
+    eg_named of[MOST + 1] = { { 0 } };
+    eg_tensor *ws[MOST], *g[MOST], *y = NULL;
+    const int n = eg_params_count(names);
+    for (int k = 0; k < n; k++) ws[k] = xs[k];
+    for (int step = 0; step < 2; step++) {
+        for (int k = 0; k < n; k++) of[k] = (eg_named){ eg_params_at(names, k)->name, "", ws[k] };
+        eg_params *p = eg_params_open(c, .dtype = eg_type(xs[0]), .values = of);
+        eg_block *b = eg_block_new(p, "b", .d_model = 4, .heads = 2, .width = 3,
+                                   .mha = &(eg_mha_args){ .form = EG_PACKED });
+        eg_tensor *x =
+            eg_cast(eg_sin(eg_reshape(eg_arange(c, EG_F64, 0, 12, 1), 1, 3, 4)), eg_type(xs[0]));
+        y = eg_mean(NULL, eg_square(eg_block_run(b, x)));
+        if (step) break;
+        if (eg_grad(y, NULL, n, ws, g)) return y;
+        for (int k = 0; k < n; k++) ws[k] = eg_sub(ws[k], eg_scale(g[k], 0.1));
+    }
+    return y;
+}
+TEST(modules_of_given_values)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_block_new(p, "b", .d_model = 4, .heads = 2, .width = 3,
+                 .mha = &(eg_mha_args){ .form = EG_PACKED });
+    eg_tensor *xs[40];
+    const int n = eg_params_count(p);
+    for (int k = 0; k < n; k++) xs[k] = eg_params_at(p, k)->x;
+    eg_assert_gradcheck(loss_after_a_step, p, n, xs, .directions = 2);
+    const eg_named of[] = { { "l.W", "", eg_ones(cx, 2, 3) }, { "l.b", "", NULL }, { 0 } };
+    ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "m", .in = 2, .out = 3));
+    eg_assert_error(cx, "param \"m.W\": .values has none of this name");
+    ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "l", .in = 2, .out = 4));
+    eg_assert_error(cx, "param \"l.W\": axis 1 has size 4, in .values 3");
+    ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "l", .in = 2, .out = 3));
+    eg_assert_error(cx, "param \"l.b\": its tensor in .values is NULL");
+    ck_assert_ptr_null(eg_params_open(cx, .values = of, .shared = p));
+    eg_assert_error(cx, "params: .values together with .shared");
+}
+
+/* weights of half the memory: as f32 weights of the same values */
+LOOP_TEST(lists_of_half_the_memory, 2)
+{
+    eg_ctx *c = eg_open(.threads = 1, .seed = 3);
+    const eg_dtype dtype = _i ? EG_F16 : EG_BF16;
+    eg_params *half = eg_params_open(c, .dtype = dtype), *wide = eg_params_open(c);
+    eg_tensor *index = eg_from(c, ((int32_t[]){ 3, 1, 4, 1, 5, 2 }), 2, 3), *y[2][3];
+    for (int k = 0; k < 2; k++) { /* a model is made of the list, then of the wide copy of it */
+        eg_params *p = k ? wide : half;
+        const bool was = eg_nograd(c, true);
+        every_form(p);
+        eg_transformer *net[2];
+        eg_seq2seq *pair = eg_seq2seq_new(p, "pair", .vocabulary = 7, .length = 3, .d_model = 8,
+                                          .heads = 2, .layers = 1, .shared = true);
+        for (int n = 0; n < 2; n++)
+            net[n] = eg_transformer_new(
+                eg_params_under(p, n ? "tied" : "net"), "", .vocabulary = 7, .length = 4,
+                .d_model = 8, .heads = 2, .layers = 2, .tied = n, .types = n ? 2 : 0, .sinusoid = n,
+                .gated = !n, .rms = !n,
+                .mha = &(eg_mha_args){ .kv_heads = 1, .rotary = n ? 0 : 100, .alibi = n });
+        if (k) ck_assert_int_eq(eg_params_copy(wide, half), 0);
+        for (int n = 0; n < 2; n++) y[k][n] = eg_transformer_run(net[n], index, .where = "j <= i");
+        y[k][2] = eg_seq2seq_run(pair, index, index);
+        eg_nograd(c, was);
+    }
+    eg_assert_ok(c);
+    for (int n = 0; n < 3; n++) {
+        ck_assert(eg_type(y[0][n]) == EG_F32);
+        eg_assert_close(y[0][n], y[1][n], 1e-5);
+    }
+    ck_assert(eg_type(eg_params_find(half, "net.tokens.E")) == dtype &&
+              eg_type(eg_params_find(half, "net.norm.gain")) == EG_F32);
+    const char *path = "half.safetensors";
+    ck_assert_int_eq(eg_params_save(half, path), 0);
+    eg_tensor *E = eg_copy(eg_params_find(half, "net.tokens.E"));
+    eg_fill(eg_params_find(half, "net.tokens.E"), 0);
+    ck_assert_int_eq(eg_params_load(half, path), 0);
+    ck_assert(same_bits(E, eg_params_find(half, "net.tokens.E")));
+    ck_assert_ptr_null(eg_adam(half));
+    eg_assert_error(c, "an optimiser changes f32 and f64 only; copy the list to one of f32");
+    ck_assert_ptr_null(eg_params_open(c, .dtype = EG_I8));
+    eg_assert_error(c, "params: parameters are f32, f64, f16 or bf16, not i8");
+    remove(path);
+    eg_close(c);
+}
+/* the forms of the attention that a whole model does not have */
+LOOP_TEST(forms_of_half_the_memory, 2)
+{
+    eg_ctx *c = eg_open(.threads = 1, .seed = 3);
+    eg_params *half = eg_params_open(c, .dtype = _i ? EG_F16 : EG_BF16), *wide = eg_params_open(c);
+    eg_tensor *x = eg_normal(c, 0, 1, 2, 3, 8), *y[2][3];
+    const eg_mha_args of[] = { { .sink = true, .temperature = 2, .bias_kv = true, .kv_heads = 1 },
+                               { .form = EG_PACKED, .qk_norm = EG_QK_RMS },
+                               { .form = EG_PER_HEAD } };
+    eg_mha *m[2][3];
+    for (int k = 0; k < 2; k++)
+        for (int n = 0; n < 3; n++) {
+            eg_mha_args a = of[n];
+            char name[8];
+            snprintf(name, sizeof name, "%d", n);
+            a.size = sizeof a, a.params = k ? wide : half, a.name = name, a.d_model = 8,
+            a.heads = 2;
+            m[k][n] = eg_mha_new_with(&a);
+        }
+    ck_assert_int_eq(eg_params_copy(wide, half), 0);
+    eg_nograd(c, true);
+    for (int n = 0; n < 3; n++) {
+        for (int k = 0; k < 2; k++) y[k][n] = eg_mha_run(m[k][n], x, .where = "j <= i");
+        eg_assert_ok(c);
+        eg_assert_close(y[0][n], y[1][n], 1e-5);
+    }
+    eg_close(c);
+}
+
 TEST(parameters_refused)
 {
     eg_params *p = eg_params_open(cx);
@@ -174,7 +344,7 @@ TEST(parameters_refused)
     ck_assert(!eg_ok(eg_init_xavier(eg_params_find(p, "a.W"), 0, 1)));
     eg_assert_error(cx, "fans must be positive, not 0 and 1");
     ck_assert_ptr_null(eg_params_open(cx, .dtype = EG_I32));
-    eg_assert_error(cx, "f32 or f64, not i32");
+    eg_assert_error(cx, "f16 or bf16, not i32");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = 3));
     eg_assert_error(cx, "linear \"l\": out must be positive, not 0");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = INT64_MAX, .out = 1));

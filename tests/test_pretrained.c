@@ -33,6 +33,22 @@ static double apart(eg_tensor *x, eg_tensor *y)
 
 GROUP("pretrained", .setup = open_f32, .teardown = close_cx)
 
+/* the weights have 11 bits */
+LOOP_TEST(decoders_with_weights_of_f16, DECODERS)
+{
+    const char *name = decoders[_i];
+    eg_params *p = eg_params_open(cx, .dtype = EG_F16);
+    eg_transformer *net = eg_pretrained_load(p, case_path(name, ""));
+    ck_assert_msg(net != NULL, "%s: %s", name, eg_error(cx));
+    ck_assert(eg_type(net->tokens->table) == EG_F16);
+    eg_safetensors *golden = eg_safetensors_open(cx, case_path(name, "expected.safetensors"));
+    eg_nograd(cx, true);
+    eg_tensor *y = eg_transformer_run(net, eg_safetensors_get(golden, "tokens")),
+              *logits = eg_safetensors_get(golden, "logits");
+    eg_assert_ok(cx);
+    ck_assert_msg(apart(y, logits) <= 5e-3, "%s: %g", name, apart(y, logits));
+}
+
 LOOP_TEST(decoders_compute_what_transformers_does, DECODERS)
 {
     const char *name = decoders[_i];

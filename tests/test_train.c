@@ -237,6 +237,123 @@ TEST(optimisers_refuse)
                   INT64_MAX) >= 0);
 }
 
+/* -- groups of parameters ---------------------------------------------------------------------- */
+static eg_params *layer_and_head(void)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_seed(cx, 5);
+    eg_linear_new(p, "body", .in = 3, .out = 4);
+    eg_linear_new(p, "head", .in = 4, .out = 2);
+    return p;
+}
+static eg_tensor *layer_and_head_loss(eg_params *p)
+{
+    eg_tensor *x = eg_ones(cx, 5, 3),
+              *h = eg_affine("bi,io->bo", x, eg_params_find(p, "body.W"),
+                             eg_params_find(p, "body.b"), .activation = "tanh");
+    return eg_sum(NULL, eg_square(eg_shift(eg_affine("bi,io->bo", h, eg_params_find(p, "head.W"),
+                                                     eg_params_find(p, "head.b")),
+                                           -1)));
+}
+/* bitwise the same as an optimiser for each group, with the gradients of one backward pass */
+LOOP_TEST(a_group_is_an_optimiser_of_its_own, 5)
+{
+    eg_opt *(*make[])(const eg_opt_args *) = { eg_sgd_with, eg_adam_with, eg_adamw_with,
+                                               eg_rmsprop_with, eg_adagrad_with };
+    const eg_opt_group groups[] = { { .names = "*.b", .weight_decay = EG_OFF },
+                                    { .names = "hea?.* other", .lr = 10 },
+                                    { 0 } };
+    eg_params *p = layer_and_head(), *q = layer_and_head();
+    eg_opt *op = make[_i](&(eg_opt_args){ .size = sizeof(eg_opt_args),
+                                          .params = p,
+                                          .lr = 0.01,
+                                          .weight_decay = 0.1,
+                                          .groups = groups });
+    eg_opt *each[4];
+    for (int k = 0; k < 4;
+         k++) { /* body.W, body.b, head.W, head.b: the bias is in the first group */
+        const eg_opt_group others[] = { { .names = k == 0   ? "body.b head.*"
+                                                   : k == 1 ? "*.W head.b"
+                                                   : k == 2 ? "body.* *.b"
+                                                            : "*.W body.b",
+                                          .frozen = true },
+                                        { 0 } };
+        each[k] = make[_i](&(eg_opt_args){ .size = sizeof(eg_opt_args),
+                                           .params = q,
+                                           .lr = k == 2 ? 0.1 : 0.01,
+                                           .weight_decay = k % 2 ? EG_OFF : 0.1,
+                                           .groups = others });
+    }
+    eg_assert_ok(cx);
+    for (int s = 0; s < 4; s++) {
+        eg_tensor *xs[4], *g[4];
+        for (int k = 0; k < 4; k++) xs[k] = eg_params_at(q, k)->x;
+        ck_assert_int_eq(eg_grad(layer_and_head_loss(q), NULL, 4, xs, g), 0);
+        for (int k = 0; k < 4; k++) ck_assert_int_eq(eg_step_by(each[k], g), 0);
+        ck_assert_int_eq(eg_step(op, layer_and_head_loss(p)), 0);
+        for (int k = 0; k < 4; k++) ck_assert(same_bits(eg_params_at(p, k)->x, xs[k]));
+    }
+    ck_assert(eg_opt_norm_of(each[2], 2) > 0 && isnan(eg_opt_norm_of(each[2], 0)));
+}
+/* an optimiser of a list made by eg_params_under has what is below its name; a file has all of the
+ * list */
+TEST(a_part_of_a_list_is_trained)
+{
+    const char *path = "part.safetensors";
+    eg_params *p = layer_and_head(), *q;
+    eg_tensor *body = eg_copy(eg_params_find(p, "body.W")), *head = eg_params_find(p, "head.W"),
+              *first = eg_copy(head);
+    eg_opt *op = eg_adam(eg_params_under(p, "head"), .lr = 0.1);
+    for (int s = 0; s < 3; s++) ck_assert_int_eq(eg_step(op, layer_and_head_loss(p)), 0);
+    ck_assert(same_bits(body, eg_params_find(p, "body.W")) && !same_bits(first, head));
+    ck_assert_str_eq(eg_opt_state(op, 3)->name, "opt.m.head.W");
+    ck_assert_int_eq(eg_opt_save(op, path), 0);
+    for (int s = 0; s < 3; s++) ck_assert_int_eq(eg_step(op, layer_and_head_loss(p)), 0);
+    q = layer_and_head();
+    op = eg_adam(eg_params_under(q, "head"), .lr = 0.1);
+    eg_fill(eg_params_find(q, "body.W"), 0);
+    ck_assert_int_eq(eg_opt_resume(op, path), 3);
+    for (int s = 0; s < 3; s++) ck_assert_int_eq(eg_step(op, layer_and_head_loss(q)), 0);
+    for (int k = 0; k < 4; k++) ck_assert(same_bits(eg_params_at(p, k)->x, eg_params_at(q, k)->x));
+    remove(path);
+}
+TEST(groups_of_copies)
+{
+    const eg_opt_group groups[] = { { .names = "a", .frozen = true },
+                                    { .names = "b", .lr = 2 },
+                                    { 0 } };
+    eg_params *p = eg_params_open(cx, .copies = 2);
+    eg_tensor *a = eg_param(p, "a", "i", 2), *b = eg_param(p, "b", "i", 2),
+              *c = eg_param(p, "c", "i", 2);
+    eg_opt *op = eg_sgd(p, .lr = 0.5, .groups = groups);
+    ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_add(a, eg_add(b, c)))), 0);
+    for (int k = 0; k < 2; k++) {
+        ck_assert_double_eq(eg_get(eg_copy_at(a, k), 1), 0);
+        ck_assert_double_eq(eg_get(eg_copy_at(b, k), 1), -1);
+        ck_assert_double_eq(eg_get(eg_copy_at(c, k), 1), -0.5);
+    }
+}
+TEST(groups_refused)
+{
+    eg_params *p = layer_and_head();
+    ck_assert_ptr_null(eg_adamw(
+        p, .groups = (eg_opt_group[]){ { .names = "*.b" }, { .names = "haed.*" }, { 0 } }));
+    eg_assert_error(cx,
+                    "adamw: no parameter has a name of group 2, \"haed.*\"; the first parameter "
+                    "is \"body.W\"");
+    ck_assert_ptr_null(eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .lr = -1 }, { 0 } }));
+    eg_assert_error(cx, "sgd: lr of group 1, \"*\", must not be negative or infinite, not -1");
+    ck_assert_ptr_null(
+        eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .weight_decay = NAN }, { 0 } }));
+    eg_assert_error(
+        cx, "sgd: weight_decay of group 1, \"*\", must not be negative or infinite, not nan");
+    ck_assert_ptr_null(
+        eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .frozen = true }, { 0 } }));
+    eg_assert_error(cx, "sgd: every parameter is frozen");
+    ck_assert_ptr_null(eg_sgd(eg_params_under(p, "tail")));
+    eg_assert_error(cx, "sgd: the list has no parameters below its name");
+}
+
 /* -- parameters without a gradient in a step, and losses without any --------------------------- */
 /* no decay, no momentum, no count: PyTorch also leaves out parameters without a gradient */
 LOOP_TEST(unreached_parameters_stay, 3)

@@ -109,10 +109,10 @@ EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logit
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
 /* -- saving and resuming a custom loop -------------------------------------------------------- */
-/* Saves the parameters, the optimiser's state and how many random numbers the context has drawn, as
- * one safetensors file. A run that continues from it in a context of the same seed is bitwise equal
- * to an uninterrupted one. If the optimiser is divided (eg_opt_shard), all ranks call this, and
- * rank 0 writes the file. */
+/* Saves all parameters of the list, the optimiser's state and how many random numbers the context
+ * has drawn, as one safetensors file. A run that continues from it in a context of the same seed is
+ * bitwise equal to an uninterrupted one. If the optimiser is divided (eg_opt_shard), all ranks call
+ * this, and rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
 /* Reads a file of eg_opt_save; call it before eg_opt_shard. Returns the number of steps that are
  * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value

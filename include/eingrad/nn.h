@@ -28,7 +28,10 @@ typedef struct eg_named {
 typedef struct eg_params_args {
     size_t size;
     eg_ctx *cx;
-    eg_dtype dtype;                 /* f32 or f64: the context's */
+    /* f32 or f64: the context's. f16 or bf16: to compute with weights of half the memory; they have
+     * no gradients. Parameters of one axis and constants then have the context's dtype, as results
+     * have */
+    eg_dtype dtype;
     const eg_safetensors *expected; /* a file that must have a tensor of each parameter's name and
                                      * sizes: another parameter is refused before it takes memory.
                                      * It must stay open until eg_params_read has read it */
@@ -40,6 +43,14 @@ typedef struct eg_params_args {
                             * as alone; 0: none */
     const uint64_t *seeds; /* S seeds, for initial values and dropout of each copy; NULL: the
                             * context's seed s, s + 1, … */
+    /* another list, of any context, that lives at least as long: parameters lie in the memory of
+     * those of the same names there, and cannot be written to. So models in several contexts, one
+     * for each thread, compute with one set of weights. NULL: none */
+    const eg_params *shared;
+    /* tensors that parameters of these names are, instead of new ones: results of operations too,
+     * as functional_call of PyTorch takes them. They end at a NULL name; they are not copied, and
+     * have to live as long as the list. NULL: none */
+    const eg_named *values;
 } eg_params_args;
 /* A new list without parameters; NULL after an error. */
 EG_API eg_params *eg_params_open_with(const eg_params_args *);
@@ -50,7 +61,7 @@ EG_API void eg_params_close(eg_params *);
  * empty. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
-EG_API eg_dtype eg_params_type(const eg_params *);           /* the dtype of new parameters */
+EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: that of matrices */
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */
 /* The list of copy k: tensors of the same names in the same memory, without copies, which can be
  * saved, loaded, copied and read. The first call for k makes it, with the parameters that the list
@@ -77,7 +88,8 @@ EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
  * (NULL, or an array as long as the list) receives them. */
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
-/* Copies values by name, cast to the dtype of `to`. Refused: a name of `to` that `from` lacks. */
+/* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Refused:
+ * a name of `to` that `from` lacks. */
 EG_API int eg_params_copy(eg_params *to, const eg_params *from);
 /* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);

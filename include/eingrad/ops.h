@@ -235,7 +235,7 @@ EG_API eg_tensor *eg_not(eg_tensor *a);               /* not a, of bool */
 /* -- formulas --------------------------------------------------------------------------------- */
 typedef struct eg_expr_args {
     size_t size;
-    const char *axes; /* of the result: "b i h" */
+    const char *axes; /* of the result: "b i h", "... h": '...' the other axes of with[0] */
     const char *text; /* the formula: "x * sigmoid(x) * g[h]" */
     eg_given with[8]; /* the tensors that it reads; ends at a NULL name */
 } eg_expr_args;

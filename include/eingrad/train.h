@@ -1,9 +1,7 @@
 /* eingrad/train.h: optimisers, learning-rate schedules, sequence tasks, trainers, checkpoints.
  *
  * Optimisers, data and trainers live as long as the list of parameters or the scope that they were
- * made in; they are not freed one by one. int results are 0, or −1 after recording the failure in
- * the context; pointers are NULL after recording it. An option that is 0 or left out has the
- * default that its comment gives after the colon; EG_OFF sets it to 0. */
+ * made in; they are not freed one by one. Results, errors and defaults are as in nn.h. */
 #ifndef EINGRAD_TRAIN_H
 #define EINGRAD_TRAIN_H
 #include <eingrad/grad.h>
@@ -65,6 +63,14 @@ EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
  * as PyTorch computes them. Kingma, Ba 2015; Loshchilov, Hutter 2019; Reddi, Kale, Kumar 2018;
  * Tieleman, Hinton 2012; Duchi, Hazan, Singer 2011. */
 typedef struct eg_opt eg_opt;
+/* Options of the parameters whose names match; a parameter is in the first group that names it. */
+typedef struct eg_opt_group {
+    const char *names; /* patterns, '*' for any text and '?' for a character: "*.b *.b_? *.gain" */
+    double lr;         /* the factor of lr, ≥ 0: 1 */
+    double weight_decay; /* λ: the optimiser's */
+    bool frozen;         /* the optimiser does not have these parameters: they keep their values */
+    int64_t reserved[4]; /* 0: for later versions */
+} eg_opt_group;
 typedef struct eg_opt_args {
     size_t size;
     eg_params *params;
@@ -84,12 +90,13 @@ typedef struct eg_opt_args {
     bool centered;                    /* rmsprop */
     double lr_decay;                  /* adagrad: 0 */
     double initial_accumulator_value; /* of adagrad's v: 0 */
-    /* for parameters with copies (eg_params_args.copies): one number for each copy, instead of lr
-     * and clip_norm, with the same meaning of 0 and EG_OFF; NULL: lr and clip_norm apply to all */
+    /* of parameters with copies: lr and clip_norm of each copy, in their place; NULL: all alike */
     const double *lr_each, *clip_each;
-    int64_t copies; /* length of these lists, the number of the parameters' copies */
+    int64_t copies;             /* length of these lists, the number of the parameters' copies */
+    const eg_opt_group *groups; /* ends at a group whose names are NULL; NULL: there are none */
 } eg_opt_args;
-/* An optimiser of the list's present parameters. Refused: an option that it does not read. */
+/* An optimiser of the list's present parameters; of a list made by eg_params_under, of those below
+ * its name. Refused: an option that it does not read, a group that no parameter is in. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
@@ -98,15 +105,13 @@ EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
 /* Computes the gradients of loss, clips them, and updates the parameters in place. A parameter on
  * which the loss does not depend keeps its value, its moments and its count of steps; neither decay
  * nor momentum changes it. Refused, before anything changes: a loss that depends on no parameter
- * (it was made under eg_nograd, is cut off by an operation such as eg_detach, which is named, or
- * reads none); a loss or gradient that is not finite, with the operation that made it; gradients
- * whose squares overflow the moments' dtype. To find the operation that made a gradient not finite,
- * the backward pass runs once more with eg_trace; hooks are then called again. If parameters have
- * copies (eg_params_args.copies), so has the loss, and each copy makes the same step as alone. An
- * error names the copy that was refused, and then no copy has made its step. */
+ * (the operation that cuts it off is named); a loss or gradient that is not finite, with the
+ * operation that made it (the backward pass then runs once more with eg_trace, and hooks are called
+ * again); gradients whose squares overflow the moments' dtype. If parameters have copies, so has
+ * the loss, and each makes the same step as alone; after an error, which names it, no copy has. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
-/* The same with given gradients, in the parameters' order, such as sums over micro-batches; NULL
- * for a parameter on which the loss does not depend. */
+/* The same with given gradients, in the order of the list (eg_params_at), such as sums over
+ * micro-batches; NULL for a parameter on which the loss does not depend. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
 /* The same for a loss that is a sum over examples, which is computed in blocks (eg_grad_over,
  * blocks.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per
@@ -144,22 +149,21 @@ typedef struct eg_opt_report {
     double lr;             /* of the next step */
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_report_of(const eg_opt *); /* a report of the steps so far */
-/* ‖g‖₂ of parameter k in the last step, before clip_norm; 0 before the first; NaN past the end. */
+/* ‖g‖₂ of the list's parameter k in the last step, before clip_norm; NaN: not of this optimiser */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 EG_API int eg_opt_set_lr(eg_opt *, double lr); /* from the next step on, times the factor */
 /* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the
  * optimiser of all copies eg_opt_report_of reports copy 0, and eg_opt_set_lr sets all rates. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
 /* The k-th tensor of the optimiser's state, to be saved with the parameters: "opt.counts",
- * "opt.lr", "opt.skipped", then "opt.m.NAME", "opt.v.NAME" …; NULL past the end. */
+ * "opt.lr", "opt.skipped", "opt.m.NAME" …; NULL past the end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 /* Divides the optimiser's state: from now on each rank keeps only the moments of its own range of
- * the parameters' elements (eg_ranks_tree; ZeRO stage 1). In a step it updates the parameters of
- * its range, and all ranks gather the new values, so that the parameters are bitwise equal to those
- * of one process. All ranks have to call this function and every step. In eg_opt_state a moment
- * then has one axis with the elements of the range. NULL instead of a group: all ranks get complete
- * moments again; call it before the group is closed. Refused: ranks whose parameters or moments
- * differ; a group of another context. */
+ * the parameters' elements (eg_ranks_tree; ZeRO stage 1). In a step it updates that range, and all
+ * ranks gather the new values, which are bitwise equal to those of one process. All ranks call this
+ * function and every step. In eg_opt_state a moment then has one axis with the elements of the
+ * range. NULL instead of a group: all ranks get complete moments again; call it before the group is
+ * closed. Refused: ranks whose parameters or moments differ; a group of another context. */
 EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
@@ -314,13 +318,12 @@ typedef struct eg_score {
     double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
-/* Divides among ranks the leaves of each later step and the blocks of each evaluation. All ranks
- * have made or loaded the same trainer and call the same functions of it in the same order; results
- * are bitwise equal to those of one process. The optimiser is divided too (eg_opt_shard). Only
- * rank 0 writes checkpoints, for which the others send their moments: all ranks call
- * eg_trainer_save, except in `watch`, where it is enough that rank 0 calls it. The result of rank
- * 0's `watch` applies to all ranks. NULL: not divided. Refused: ranks whose options, data or
- * parameters differ, by name; a group of another context. */
+/* Divides among ranks the leaves of each later step, the blocks of each evaluation, and the
+ * optimiser (eg_opt_shard). All ranks have made or loaded the same trainer and call the same
+ * functions of it in the same order; results are bitwise equal to those of one process. Only rank 0
+ * writes checkpoints, with the moments that the others send: all ranks call eg_trainer_save, except
+ * in `watch`, where rank 0's call is enough. The result of its `watch` applies to all ranks. NULL:
+ * not divided. Refused: ranks that differ, by name; a group of another context. */
 EG_API int eg_trainer_distribute(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
  * what eg_step refuses. */

@@ -329,34 +329,42 @@ bool eg__expr_slopes(const eg_expr_call *f, eg_tensor *g, eg_tensor **dx)
 
 /* -- the call --------------------------------------------------------------------------------- */
 /* Reads the letters of `axes`, which must be one term without groups, with their sizes (−1 if none
- * is given). Returns how many; −1 after an error. */
-static int expr_letters(eg_ctx *cx, const char *who, const char *axes, eg_axis_name *name,
-                        int64_t *size)
+ * is given). An ellipsis stands for the axes that x has beyond the letters. Returns how many there
+ * are; −1 after an error. */
+static int expr_letters(eg_ctx *cx, const char *who, const char *axes, const eg_tensor *x,
+                        eg_axis_name *name, int64_t *size)
 {
     eg_parse_room room;
     const eg_parsed *p = eg__parse(cx, who, axes, EG_READ_BY_BLANKS, &room);
     if (!p) return -1;
-    const int n = p->term[0].slots;
+    const int dots = p->term[0].dots, letters = p->term[0].slots - dots;
     if (p->terms != 1 || p->arrow)
         return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
                          "the axes must be one term, without comma or arrow"),
                -1;
-    if (p->axes != n || p->items != n || p->term[0].dots || p->bracket >= 0)
+    if (dots > 1 || p->axes != letters || p->items != letters + dots || p->bracket >= 0)
         return eg__caret(
                    cx, who, axes, 0, NULL, NULL, NULL,
-                   "the axes must be different letters or names, without groups, brackets, 1 and "
-                   "'...'"),
+                   "the axes must be different letters or names, without groups, brackets and 1"),
                -1;
+    if (dots && (!x || x->rank < letters))
+        return eg__caret(cx, who, axes, 0, NULL, NULL, NULL,
+                         "'...' stands for the other axes of the first tensor of .with, %s",
+                         x ? "which has fewer axes than there are letters" : "and there is none"),
+               -1;
+    const int rest = dots ? x->rank - letters : 0, n = letters + rest;
     if (n > EG_RANK_MAX || n > EG_EXPRESSION_LETTERS)
         return eg__caret(cx, who, axes, 0, NULL, NULL, NULL, "there are more than %d axes",
                          EG_EXPRESSION_LETTERS),
                -1;
-    for (int k = 0; k < n; k++) {
-        const eg_parsed_axis *a = &p->axis[p->item[k].axis];
-        name[k] = (eg_axis_name){
-            .text = axes + a->at, .length = a->length, .size = a->size, .from = -1
-        };
-        size[k] = a->size;
+    for (int i = 0, k = 0; i < p->items; i++) {
+        const bool letter = p->item[i].axis != EG_ITEM_DOTS;
+        const eg_parsed_axis *a = letter ? &p->axis[p->item[i].axis] : NULL;
+        for (int end = k + (letter ? 1 : rest); k < end; k++) {
+            name[k] = a ? (eg_axis_name){ axes + a->at, a->length, a->size, -1 }
+                        : (eg_axis_name){ "...", 3, -1, -1 }; /* no name in a formula */
+            size[k] = name[k].size;
+        }
     }
     return n;
 }
@@ -377,7 +385,7 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the %s NULL", who,
                           o.axes ? "formula is" : "axes are");
     if (!eg__given_read(cx, who, o.with, &given)) return eg__poison(cx);
-    const int n = expr_letters(cx, who, o.axes, name, size);
+    const int n = expr_letters(cx, who, o.axes, eg_ok(x[0]) ? x[0] : NULL, name, size);
     if (n < 0) return eg__poison(cx);
     for (int k = 0; k < n; k++) letter[k] = &name[k];
     const eg_expression_source source = { .who = who,

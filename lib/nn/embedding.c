@@ -25,7 +25,7 @@ eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
     if (!m) return eg__nn_absent("embedding", index);
     if (!index) return eg__nn_missing("embedding", m->name, "the index", index);
     return eg__nn_told("embedding", m->name, index, before,
-                       eg_at("[v] m, ... -> ... m", m->table, index));
+                       eg__nn_float(eg_at("[v] m, ... -> ... m", m->table, index)));
 }
 
 /* -- positions -------------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
                 eg_context(a->x), EG_ERROR_MISUSE,
                 "positions \"%s\": .offset is %lld, but .position_ids gives every position already",
                 m->name, (long long)a->offset);
-        eg_tensor *rows = eg_at("[v] m, l -> l m", m->table, a->position_ids);
+        eg_tensor *rows = eg__nn_float(eg_at("[v] m, l -> l m", m->table, a->position_ids));
         return eg__nn_told("positions", m->name, a->x, before,
                            eg_on("b l m, l m", eg_add, a->x, rows));
     }
@@ -101,7 +101,7 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
                           "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
                           (long long)end, (long long)m->length);
-    eg_tensor *y =
-        eg_on("b l m, l m", eg_add, a->x, eg_slice_axis(m->table, 0, a->offset, a->offset + l, 1));
+    eg_tensor *rows = eg__nn_float(eg_slice_axis(m->table, 0, a->offset, a->offset + l, 1)),
+              *y = eg_on("b l m, l m", eg_add, a->x, rows);
     return eg__nn_told("positions", m->name, a->x, before, y);
 }

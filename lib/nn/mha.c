@@ -331,7 +331,7 @@ typedef struct row { /* describes one logical weight or bias */
 
 static eg_tensor *mha_first(eg_params *p, eg_tensor *x, const row *r, double init)
 {
-    return !r->fan_in ? eg_init_constant(x, 0)
+    return !r->fan_in ? eg__nn_constant(p, x, 0)
            : init     ? eg__nn_normal(p, x, eg_option(init, 0))
                       : eg__nn_xavier(p, x, r->fan_in, r->fan_out);
 }
@@ -364,8 +364,8 @@ static void packed(eg_mha *m, const eg_mha_args *a, eg_params *p)
     const row weight = { .fan_in = m->qdim, .fan_out = m->heads * m->d_k };
     mha_first(p, m->W_qkv, &weight, a->init);
     if (!a->no_bias && !a->no_q_bias)
-        m->b_qkv = eg_init_constant(
-            eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
+        m->b_qkv = eg__nn_constant(
+            p, eg_param(p, a->b_qkv ? a->b_qkv : "b_qkv", "c h d", 3, m->heads, m->d_k), 0);
 }
 
 static bool slopes(eg_mha *m, eg_params *p) /* constants, not parameters */
@@ -415,9 +415,9 @@ static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
         m->bias_k = mha_first(p, eg_param(p, "bias_k", "h d", g, m->d_k), &k, a->init);
         m->bias_v = mha_first(p, eg_param(p, "bias_v", "h e", g, m->d_v), &v, a->init);
     }
-    if (a->sink) m->sink = eg_init_constant(eg_param(p, "sink", "h", h), 0);
+    if (a->sink) m->sink = eg__nn_constant(p, eg_param(p, "sink", "h", h), 0);
     if (eg_option(a->temperature, 0) != 0)
-        m->temperature = eg_init_constant(eg_param(p, "temperature", "h", h), a->temperature);
+        m->temperature = eg__nn_constant(p, eg_param(p, "temperature", "h", h), a->temperature);
     return !eg_error(eg_params_context(p));
 }
 

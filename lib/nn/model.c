@@ -196,7 +196,7 @@ static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transfo
         x = eg_on("b l m, b l m", eg_add, x,
                   eg_embedding_run(m->types, model_packed(packing, a->types)));
     else if (m->types)
-        x = eg_on("b l m, m", eg_add, x, eg_select_axis(m->types->table, 0, 0));
+        x = eg_on("b l m, m", eg_add, x, eg__nn_float(eg_select_axis(m->types->table, 0, 0)));
     if (part->ranks && m->positions)
         x = eg_positions_run(m->positions, x, .position_ids = eg__part_positions(part, 0));
     return eg__part_dropped(part, 1, m->embedding_norm ? eg_norm_run(m->embedding_norm, x) : x,

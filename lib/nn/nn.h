@@ -29,6 +29,10 @@ void eg__nn_read(eg_params *);
 bool eg__nn_zero_init(eg_params *, bool);
 /* eg_init_normal and eg_init_xavier, unless values remain 0. */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
+/* x, cast to the context's dtype if it is f16 or bf16. */
+eg_tensor *eg__nn_float(eg_tensor *x);
+/* eg_init_constant, except for a parameter with given values (.shared, .values). */
+eg_tensor *eg__nn_constant(const eg_params *, eg_tensor *w, double value);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */
 /* Returns the string of a spec; "" for NULL, which only occurs after an error. */

@@ -16,6 +16,8 @@ typedef struct list {
     const eg_safetensors *expected;
     const char *path;
     bool zero_init; /* new values remain 0 */
+    const eg_params *shared;
+    const eg_named *values;
     const eg_copies *copies;
     struct eg_params **of_copy; /* by copy; NULL entries: not made yet */
 } list;
@@ -25,13 +27,27 @@ struct eg_params {
     const char *prefix;
 }; /* prefix: "" or "name." */
 
+/* Matrices of a list may have half the width: einsum and affine read them. Other parameters and
+ * constants then have the dtype of computations, the context's. */
+static bool params_half(eg_dtype t) { return t == EG_F16 || t == EG_BF16; }
+static eg_dtype params_dtype(const list *all, int rank)
+{
+    return rank > 1 || !params_half(all->dtype) ? all->dtype
+                                                : eg_default_type(eg_owner_context(all->owner));
+}
+eg_tensor *eg__nn_float(eg_tensor *x)
+{
+    return eg_ok(x) && params_half(eg_type(x)) ? eg_cast(x, eg_default_type(eg_context(x))) : x;
+}
+
 eg_params *eg_params_open_with(const eg_params_args *given)
 {
     OPTIONS(eg_params_args, a, given);
-    eg_dtype dtype = a->dtype ? a->dtype : eg_default_type(a->cx);
+    const eg_dtype usual = a->shared ? eg_params_type(a->shared) : eg_default_type(a->cx),
+                   dtype = a->dtype ? a->dtype : usual;
     if (eg_error(a->cx)) return NULL;
-    if (dtype != EG_F32 && dtype != EG_F64) {
-        eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32 or f64, not %s",
+    if (dtype != EG_F32 && dtype != EG_F64 && !params_half(dtype)) {
+        eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32, f64, f16 or bf16, not %s",
                    eg_type_name(dtype));
         return NULL;
     }
@@ -40,6 +56,20 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    a->copies < 0 ? "params: there must be at least 1 copy, not %lld"
                                  : "params: .seeds are those of copies, and .copies is %lld",
                    (long long)a->copies);
+        return NULL;
+    }
+    if (a->values && (a->shared || a->copies || a->expected)) {
+        eg_fail_as(a->cx, EG_ERROR_MISUSE, "params: .values together with %s",
+                   a->shared   ? ".shared"
+                   : a->copies ? ".copies"
+                               : ".expected");
+        return NULL;
+    }
+    if (a->shared && (a->copies || eg_params_copies(a->shared) || a->expected || dtype != usual)) {
+        eg_fail_as(a->cx, EG_ERROR_MISUSE,
+                   "params: a list that shares the memory of another one has its dtype, %s, and "
+                   "neither has copies or an expected file",
+                   eg_type_name(usual));
         return NULL;
     }
     eg_owner *owner = eg_owner_open(a->cx);
@@ -53,7 +83,9 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    .dtype = dtype,
                    .expected = a->expected,
                    .path = a->path,
-                   .zero_init = a->zero_init };
+                   .zero_init = a->zero_init || a->shared || a->values,
+                   .shared = a->shared,
+                   .values = a->values };
     *p = (eg_params){ all, "" };
     if (a->copies) all->copies = eg_copies_open(owner, a->copies, a->seeds);
     if (all->copies) all->of_copy = eg_owner_alloc(owner, (size_t)a->copies * sizeof *all->of_copy);
@@ -155,6 +187,11 @@ eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64
     return p->all->zero_init ? w : eg_init_xavier(w, fan_in, fan_out);
 }
 
+eg_tensor *eg__nn_constant(const eg_params *p, eg_tensor *w, double value)
+{
+    return p->all->shared || p->all->values ? w : eg_init_constant(w, value);
+}
+
 eg_tensor *eg_params_find(const eg_params *p, const char *name)
 {
     const eg_named *at = p && name ? params_find(p->all, p->prefix, name) : NULL;
@@ -200,6 +237,47 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     all->item[all->count++] = one;
     all->numbers += eg_size(x);
     return true;
+}
+
+/* A tensor of this context in the memory of x, which belongs to any context: read-only, in the open
+ * scope or that of the owner. */
+static eg_tensor *params_borrowed(eg_ctx *cx, eg_tensor *x, eg_owner *owner)
+{
+    int64_t strides[EG_RANK_MAX];
+    const void *numbers = eg_raw(x, strides);
+    return eg_from_memory(cx, eg_type(x), numbers, eg_rank(x), eg_dims(x), .strides = strides,
+                          .owner = owner);
+}
+/* The parameter of that name among .values, or in the memory of the list that p shares; records an
+ * error if there is none, or one of other sizes. */
+static eg_tensor *params_given(eg_params *p, const char *name, int rank, const int64_t *dims)
+{
+    eg_ctx *cx = eg_params_context(p);
+    const eg_named *value = p->all->values;
+    const char *full = params_joined(p, name, ""),
+               *where = value ? ".values" : "the list whose memory is shared";
+    if (!full) return NULL;
+    while (value && value->name && strcmp(value->name, full) != 0) value++;
+    eg_tensor *x = value ? value->x : eg_params_find(p->all->shared, full);
+    int k = 0;
+    if (value ? !value->name : !x)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s\": %s has none of this name", full,
+                          where);
+    if (!eg_ok(x))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "param \"%s\": its tensor in %s is NULL", full,
+                          where);
+    if (value && (eg_context(x) != cx || eg_type(x) != params_dtype(p->all, rank)))
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "param \"%s\": its tensor in .values is %s and not %s of this context",
+                          full, eg_type_name(eg_type(x)), eg_type_name(params_dtype(p->all, rank)));
+    if (eg_rank(x) != rank)
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "param \"%s\" has rank %d, in %s rank %d", full, rank,
+                          where, eg_rank(x));
+    while (k < rank && eg_dim(x, k) == dims[k]) k++;
+    if (k < rank)
+        return eg_fail_as(cx, EG_ERROR_SHAPE, "param \"%s\": axis %d has size %lld, in %s %lld",
+                          full, k, (long long)dims[k], where, (long long)eg_dim(x, k));
+    return value ? x : params_borrowed(cx, x, p->all->owner);
 }
 
 /* Checks name, axes and sizes, then compares with the file that is to be read, before memory is
@@ -248,7 +326,15 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
             return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
-    eg_tensor *x = eg_owner_copies(p->all->owner, p->all->copies, p->all->dtype, rank, dims);
+    if (p->all->shared || p->all->values) {
+        eg_tensor *x = params_given(p, name, rank, dims);
+        return eg_ok(x) && params_add(p, name, axes, x)
+                   ? x
+                   : eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix,
+                                name);
+    }
+    eg_tensor *x =
+        eg_owner_copies(p->all->owner, p->all->copies, params_dtype(p->all, rank), rank, dims);
     const bool drawn = rank > 1 && !p->all->zero_init;
     if (!eg_ok(x) || (drawn && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
         !params_add(p, name, axes, x))
@@ -296,7 +382,7 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
 
 eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
 {
-    return p ? eg_owner_tensor(p->all->owner, p->all->dtype, rank, dims) : NULL;
+    return p ? eg_owner_tensor(p->all->owner, params_dtype(p->all, 0), rank, dims) : NULL;
 }
 
 /* Assigns under eg_nograd, so that parameters remain leaves. */
@@ -313,7 +399,9 @@ int eg_params_copy(eg_params *to, const eg_params *from)
         }
         eg_mark m = eg_push(cx);
         bool was = eg_nograd(cx, true);
-        int bad = eg_assign(one->x, eg_cast(other->x, eg_params_type(to)));
+        eg_tensor *value =
+            eg_context(other->x) == cx ? other->x : params_borrowed(cx, other->x, NULL);
+        int bad = eg_assign(one->x, eg_cast(value, eg_type(one->x)));
         eg_nograd(cx, was);
         eg_pop(cx, m);
         if (bad) return -1;
@@ -330,15 +418,16 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     if (!eg_ok(w)) return w;
     const eg_copies *c = eg_copies_of(w);
     const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
+    const eg_dtype type = params_half(eg_type(w)) ? EG_F32 : eg_type(w);
     eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
     int bad = 0;
     for (int64_t k = 0; !bad && k < (c ? eg_copies_count(c) : 1); k++) {
         eg_tensor *one = c ? eg_copy_at(w, k) : w;
         if (c) eg_seed(cx, eg_copies_seed(c, k)), eg_set_draws(cx, draw);
-        bad = eg_assign(
-            one, normal ? eg_normal_n(cx, eg_type(w), 0, spread, eg_rank(w), eg_dims(w))
-                        : eg_uniform_n(cx, eg_type(w), -spread, spread, eg_rank(w), eg_dims(w)));
+        eg_tensor *drawn = normal ? eg_normal_n(cx, type, 0, spread, eg_rank(w), eg_dims(w))
+                                  : eg_uniform_n(cx, type, -spread, spread, eg_rank(w), eg_dims(w));
+        bad = eg_assign(one, eg_cast(drawn, eg_type(w)));
     }
     const uint64_t next = eg_draws(cx);
     if (c) eg_seed(cx, seed), eg_set_draws(cx, next);

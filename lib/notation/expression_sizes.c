@@ -33,7 +33,10 @@ bool eg__expression_sizes(eg_ctx *cx, const eg_expression_source *s, const eg_ex
     for (int l = 0; l < s->letters; l++)
         if (size[l] < 0)
             return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "%s: letter '%.*s' has no size: no tensor has it as an axis", s->who,
+                              "%s: letter '%.*s' has no size: no tensor has it as an axis; write "
+                              "it beside "
+                              "the letter, '%.*s=8'",
+                              s->who, eg__limited(s->letter[l]->length), s->letter[l]->text,
                               eg__limited(s->letter[l]->length), s->letter[l]->text),
                    false;
     return true;

@@ -31,29 +31,29 @@ typedef struct operand_id {
 typedef struct operand_text {
     char s[120];
 } operand_text;
-static const char *operand_called(operand_text *room, operand_id id)
+static const char *operand_called(operand_text *text, operand_id id)
 {
     if (id.k >= 0)
-        snprintf(room->s, sizeof room->s, "%s: operand %d", id.who, id.k + 1);
+        snprintf(text->s, sizeof text->s, "%s: operand %d", id.who, id.k + 1);
     else if (id.name)
-        snprintf(room->s, sizeof room->s, "%s: '%.40s' of %s", id.who, id.name, id.option);
+        snprintf(text->s, sizeof text->s, "%s: '%.40s' of %s", id.who, id.name, id.option);
     else
-        snprintf(room->s, sizeof room->s, "%s: %s", id.who, id.option);
-    return room->s;
+        snprintf(text->s, sizeof text->s, "%s: %s", id.who, id.option);
+    return text->s;
 }
 static bool refuse_held(eg_ctx *cx, operand_id id, int dtype)
 {
-    operand_text room;
+    operand_text text;
     eg_fail_as(cx, EG_ERROR_DTYPE, "%s is %s, which is a storage type; eg_cast it to %s first",
-               operand_called(&room, id), eg_type_name((eg_dtype)dtype),
-               eg__is_half(dtype) ? "f32" : "i32");
+               operand_called(&text, id), eg_type_name((eg_dtype)dtype),
+               eg__is_half(dtype) ? "f32" : "i32 or f32");
     return false;
 }
 /* True if x can be used in cx; else records an error. A context that has failed refuses every
  * operand and records no further error. */
 static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
 {
-    operand_text room;
+    operand_text text;
     const char *why = NULL;
     if (cx->failed) return false;
     if (!x)
@@ -67,7 +67,7 @@ static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
         why = "is the result of an operation that failed";
     else if (x->captured && !cx->replaying && !cx->aside)
         why = "belongs to a captured step, whose runs write over it; make it an output of the step";
-    if (why) eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s", operand_called(&room, id), why);
+    if (why) eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s", operand_called(&text, id), why);
     return !why;
 }
 static bool taken_by(eg_takes takes, int dtype)

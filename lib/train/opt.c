@@ -38,18 +38,19 @@ static const kind rmsprop = {
 static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2,
                               1e-10,     0,       true };
 
-eg__coefficients eg__opt_coefficients(const eg_opt *op, double lr, double limit, double coef,
-                                      int64_t t)
+eg__coefficients eg__opt_coefficients(const eg_opt *op, eg__opt_options of, double rate,
+                                      double limit, double coef, int64_t t)
 {
     const eg_opt_args *o = &op->o;
     bool is_adam = op->kind == &adam || op->kind == &adamw, is_rmsprop = op->kind == &rmsprop,
          decoupled = op->kind == &adamw;
-    double count = (double)t, eta = is_adam ? lr / (1 - pow(o->beta1, count)) : lr;
+    double count = (double)t, lr = rate * of.lr,
+           eta = is_adam ? lr / (1 - pow(o->beta1, count)) : lr;
     return (eg__coefficients){
         .limit = limit,
         .coef = coef,
-        .l2 = decoupled ? 0 : o->weight_decay,
-        .shrink = decoupled ? 1 - lr * o->weight_decay : 1,
+        .l2 = decoupled ? 0 : of.weight_decay,
+        .shrink = decoupled ? 1 - lr * of.weight_decay : 1,
         .b1 = o->beta1,
         .b2 = is_rmsprop ? o->alpha : o->beta2,
         .eps = o->eps,
@@ -204,7 +205,7 @@ static void fill_defaults(const kind *row, eg_opt_args *o)
 /* Makes the moments of parameter k, and its part of the list of chunks. False after an error. */
 static bool make_moments(eg_opt *op, int k, const eg_opt *all, int64_t c)
 {
-    const eg_named *one = eg_params_at(op->o.params, k);
+    const eg_named *one = eg_params_at(op->o.params, op->own[k]);
     op->x[k] = one->x, op->name[k] = one->name;
     for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++) {
         if (op->kind->kept && !op->kind->kept(&op->o, m)) continue;
@@ -269,11 +270,22 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     if (opt_foreign(cx, row, &o)) return NULL;
     fill_defaults(row, &o);
     if (opt_refused(cx, row->name, &o)) return NULL;
-    int n = eg_params_count(p);
-    if (!n) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of parameters is empty", row->name);
+    const size_t listed = (size_t)eg_params_count(p);
+    int *own = all ? all->own : eg_params_alloc(p, (listed + 1) * sizeof *own);
+    eg__opt_options *of = all ? all->of : eg_params_alloc(p, (listed + 1) * sizeof *of);
+    if (!own || !of) return NULL;
+    const int n = all ? all->count : eg__opt_members(row->name, &o, own, of);
+    if (n < 0) return NULL;
+    for (int k = 0; k < n; k++) {
+        const eg_named *one = eg_params_at(p, own[k]);
+        if (eg_type(one->x) == EG_F32 || eg_type(one->x) == EG_F64) continue;
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "%s: \"%s\" is %s, and an optimiser changes f32 and f64 only; copy the list to "
+                   "one of f32 (eg_params_copy), or freeze the parameter (.groups)",
+                   row->name, one->name, eg_type_name(eg_type(one->x)));
         return NULL;
     }
+    o.groups = NULL; /* the caller's memory */
     eg_opt *op = eg_params_alloc(p, sizeof *op);
     eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
     eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
@@ -289,6 +301,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
                     .count = n,
                     .state = state,
                     .name = name,
+                    .own = own,
+                    .of = of,
                     .x = arrays,
                     .g = arrays + n,
                     .at = at,
@@ -402,7 +416,9 @@ int eg_opt_set_lr(eg_opt *op, double lr)
 double eg_opt_norm_of(const eg_opt *op, int k)
 {
     if (op && op->each) op = op->each[0];
-    return op && k >= 0 && k < op->count ? op->norms[k] : NAN;
+    int own = 0;
+    while (op && own < op->count && op->own[own] != k) own++;
+    return op && own < op->count ? op->norms[own] : NAN;
 }
 
 const eg_named *eg_opt_state(const eg_opt *op, int k)

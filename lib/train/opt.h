@@ -28,6 +28,12 @@ typedef struct eg__opt_found {
     double norm, largest, coef, lr;
 } eg__opt_found;
 
+/* Options that differ between the parameters of an optimiser. */
+typedef struct eg__opt_options {
+    double lr; /* a factor of the rate */
+    double weight_decay;
+} eg__opt_options;
+
 enum { COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED, COUNTS }; /* in eg_opt.counts */
 
 struct eg_opt {
@@ -37,8 +43,10 @@ struct eg_opt {
     eg_opt_args o;  /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;
-    eg_named *state;    /* "opt.counts", "opt.lr", "opt.skipped", the moments */
-    const char **name;  /* of each parameter */
+    eg_named *state;   /* "opt.counts", "opt.lr", "opt.skipped", the moments */
+    const char **name; /* of each parameter */
+    int *own;          /* its number in the list; rising */
+    eg__opt_options *of;
     eg_tensor **x, **g; /* each parameter, and its gradient during a step */
     void **to;          /* the numbers of each parameter and of its moments, during a step */
     const void **at;    /* its gradient's numbers; NULL: the loss does not reach it */
@@ -68,9 +76,15 @@ struct eg_opt {
     eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
     eg_captured_blocks *captured;  /* of eg_step_over with a batch; NULL: not yet opened */
 };
-/* Returns the coefficients of update.h for the t-th step in which a parameter has a gradient. */
-eg__coefficients eg__opt_coefficients(const eg_opt *, double lr, double limit, double coef,
-                                      int64_t t);
+/* Returns the coefficients of update.h for the t-th step in which a parameter with these options
+ * has a gradient. */
+eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr, double limit,
+                                      double coef, int64_t t);
+
+/* -- opt_group.c ------------------------------------------------------------------------------ */
+/* Sets own and of for the parameters of the list that an optimiser with these options, defaults
+ * filled in, has. Returns their number; −1 after an error: there is none, or a wrong group. */
+int eg__opt_members(const char *who, const eg_opt_args *, int *own, eg__opt_options *of);
 
 /* -- schedule.c ------------------------------------------------------------------------------- */
 /* True, after an error that begins with `who`, if the schedule is wrong. */
@@ -86,6 +100,8 @@ const char *eg__opt_list(int n, const char *const *names, char out[EG__LIST]);
  * the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on
  * any rank. */
 int eg__opt_update(eg_opt *, bool good, void *room);
+/* Makes a step with the gradients in op->g. Returns 0; −1 after an error. */
+int eg__opt_step(eg_opt *);
 
 /* -- opt_loops.c ------------------------------------------------------------------------------ */
 /* Measures this rank's chunks of all gradients that op->at points to, scaled: sets squares and

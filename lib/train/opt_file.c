@@ -13,7 +13,7 @@
 int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, bool good)
 {
     eg_ctx *cx = op->cx;
-    const int count = op->count, all = count + op->states;
+    const int count = eg_params_count(op->o.params), all = count + op->states;
     const eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     const char **names = owner ? eg_owner_alloc(owner, (size_t)all * sizeof *names) : NULL;
@@ -21,8 +21,9 @@ int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, boo
     good = good && xs;
     bool bad = op->ranks ? eg_ranks_barrier(op->ranks) : !good;
     for (int k = 0; k < all && !bad; k++) {
-        names[k] = k < count ? op->name[k] : op->state[k - count].name;
-        xs[k] = k < count ? op->x[k] : eg_opt_gather_state(op, k - count);
+        const eg_named *one = k < count ? eg_params_at(op->o.params, k) : &op->state[k - count];
+        names[k] = one->name;
+        xs[k] = k < count ? one->x : eg_opt_gather_state(op, k - count);
         bad = !xs[k];
     }
     if (!bad && eg_ranks_rank(op->ranks) == 0)

@@ -14,7 +14,7 @@
 static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
 {
     if (!eg_ok(g) || eg_context(g) != op->cx) {
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: gradient %d is %s", op->kind->name, k + 1,
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: gradient %d is %s", op->kind->name, op->own[k] + 1,
                    eg_ok(g) ? "of another context" : "no usable tensor");
         return false;
     }
@@ -23,14 +23,16 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
     while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r)) r++;
     if (eg_type(g) != eg_type(x))
         eg_fail_as(op->cx, EG_ERROR_DTYPE, "%s: gradient %d is %s, its parameter %s",
-                   op->kind->name, k + 1, eg_type_name(eg_type(g)), eg_type_name(eg_type(x)));
+                   op->kind->name, op->own[k] + 1, eg_type_name(eg_type(g)),
+                   eg_type_name(eg_type(x)));
     else if (eg_rank(g) != eg_rank(x))
         eg_fail_as(op->cx, EG_ERROR_SHAPE, "%s: gradient %d has rank %d, its parameter rank %d",
-                   op->kind->name, k + 1, eg_rank(g), eg_rank(x));
+                   op->kind->name, op->own[k] + 1, eg_rank(g), eg_rank(x));
     else if (r < eg_rank(x))
         eg_fail_as(op->cx, EG_ERROR_SHAPE,
                    "%s: axis %d of gradient %d has size %lld, of its parameter %lld",
-                   op->kind->name, r, k + 1, (long long)eg_dim(g, r), (long long)eg_dim(x, r));
+                   op->kind->name, r, op->own[k] + 1, (long long)eg_dim(g, r),
+                   (long long)eg_dim(x, r));
     else
         return true;
     return false;
@@ -68,7 +70,7 @@ static bool opt_point(eg_opt *op, eg_tensor *const *gradient)
         if (op->each && eg_copies_of(g) != eg_copies_of(op->x[k])) {
             eg_fail_as(op->cx, EG_ERROR_MISUSE,
                        "%s: gradient %d does not have the copies of its parameter", op->kind->name,
-                       k + 1);
+                       op->own[k] + 1);
             return false;
         }
         if (op->each) g = eg_copies_stack(g);
@@ -162,11 +164,12 @@ static bool opt_check(eg_opt *group, int64_t c)
     return false;
 }
 /* Counts the step of an optimiser without copies, and sets the numbers of its update: parameters in
- * their t-th step have the same ones. at: as in the group. */
+ * their t-th step with the same options have the same ones. at: as in the group. */
 static void opt_count_step(eg_opt *op, const void *const *at)
 {
     const eg__opt_found f = op->found;
     const double limit = opt_limit(op);
+    const eg__opt_options *of = NULL;
     int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), t = 0;
     op->norm = f.norm;
     counts[COUNT_STEPS]++;
@@ -177,9 +180,9 @@ static void opt_count_step(eg_opt *op, const void *const *at)
             skipped[k]++;
             continue;
         }
-        if (same < 0 || counts[COUNT_STEPS] - skipped[k] != t) {
-            t = counts[COUNT_STEPS] - skipped[k];
-            op->c[++same] = eg__opt_coefficients(op, f.lr, limit, f.coef, t);
+        if (!of || counts[COUNT_STEPS] - skipped[k] != t || memcmp(of, &op->of[k], sizeof *of)) {
+            t = counts[COUNT_STEPS] - skipped[k], of = &op->of[k];
+            op->c[++same] = eg__opt_coefficients(op, *of, f.lr, limit, f.coef, t);
         }
         op->same[k] = same;
     }
@@ -244,21 +247,23 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
 }
 
 /* -- what the user calls ---------------------------------------------------------------------- */
+int eg__opt_step(eg_opt *op)
+{
+    eg_mark m = eg_push(op->cx);
+    int bad = update(op, !eg_error(op->cx), op->g);
+    eg_pop(op->cx, m);
+    return bad;
+}
 int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
 {
     if (!op) {
         eg_fail_as(NULL, EG_ERROR_MISUSE, "step: the optimiser is NULL");
         return -1;
     }
-    bool good = !eg_error(op->cx);
-    if (good && !gradients) {
+    if (!eg_error(op->cx) && !gradients)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the list of gradients is NULL", op->kind->name);
-        good = false;
-    }
-    eg_mark m = eg_push(op->cx);
-    int bad = update(op, good, gradients);
-    eg_pop(op->cx, m);
-    return bad;
+    for (int k = 0; gradients && k < op->count; k++) op->g[k] = gradients[op->own[k]];
+    return eg__opt_step(op);
 }
 
 /* Refuses a loss that is not finite. In the run of a captured step the error cannot name the

@@ -190,7 +190,7 @@ int eg_step_over_with(const eg_step_over_args *given)
     op->over = &over;
     int bad = op->ranks ? eg_ranks_grad_range(ranks, &over, step_over_take, op)
                         : eg_ranks_grad_over(ranks, &over);
-    if (!bad && !op->ranks) bad = eg_step_by(op, op->g);
+    if (!bad && !op->ranks) bad = eg__opt_step(op);
     if (!op->ranks && ranks && eg_ranks_barrier(ranks)) bad = -1;
     op->over = NULL;
     eg_nograd(op->cx, was);
