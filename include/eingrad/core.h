@@ -87,7 +87,7 @@ EG_API const char *eg_error(const eg_ctx *);
 /* The kind of an error. Later versions may add kinds at the end. */
 typedef enum eg_code {
     EG_ERROR_NONE,       /* nothing failed                                                       */
-    EG_ERROR_USER,       /* recorded with eg_fail, by a row or a module that is not the library's */
+    EG_ERROR_USER,       /* recorded with eg_fail, by an operation or module of a user */
     EG_ERROR_SHAPE,      /* sizes or ranks that do not fit together                              */
     EG_ERROR_INDEX,      /* an axis, an index or a class number outside its range                */
     EG_ERROR_DTYPE,      /* operands of a dtype that the operation does not take                 */
@@ -102,7 +102,7 @@ EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
-/* eg_fail_as(cx, EG_ERROR_USER, …): for rows and modules of your own */
+/* eg_fail_as(cx, EG_ERROR_USER, …): for operations and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 /* Puts this text and ": " before the message of a recorded error; returns the poison tensor: for a
  * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */

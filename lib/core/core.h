@@ -287,8 +287,8 @@ struct eg_ctx {
     /* operations that were checked at their first use: gradcheck/op.c */
     struct {
         const eg_op **seen;
-        int n, room;
-    } rows;
+        int n, capacity;
+    } checked;
 #endif
     /* an operation's forward() computes copy k of these; `of` is NULL if its operands have no
      * copies */
