@@ -233,7 +233,7 @@ static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product 
 
 /* Writes the letters or names of the operands, for the report, if each names one axis and there are
  * as many terms as shapes. A blank in a term means that it has names. */
-static const char *letters(const char *spec, int count, char *out, size_t room)
+static const char *letters(const char *spec, int count, char *out, size_t size)
 {
     const char *colon = strchr(spec, ':');
     const bool names = colon && spec[strspn(spec, " \t\r\n")] == 'n';
@@ -241,7 +241,7 @@ static const char *letters(const char *spec, int count, char *out, size_t room)
     const char *arrow = strstr(spec, "->");
     const size_t n = arrow ? (size_t)(arrow - spec) : strlen(spec);
     size_t at = 0;
-    if (2 * n + 2 >= room || strcspn(spec, "([.1") < n) return NULL;
+    if (2 * n + 2 >= size || strcspn(spec, "([.1") < n) return NULL;
     if (names) out[at++] = ' ';
     for (size_t k = 0; k < n; k++) {
         out[at++] = spec[k];

@@ -24,12 +24,12 @@ static const option *option_of(const option *o, const char *word)
 
 /* Writes a value as it occurs in names of runs: texts of the same number, such as 1e-3 and 0.001,
  * give the same name. */
-static void shown_value(const option *o, const char *text, char out[VALUE_ROOM])
+static void shown_value(const option *o, const char *text, char out[VALUE_SIZE])
 {
     char *end;
     const double x = strtod(text, &end);
     if (o->kind != CHOICE && *text && !*end)
-        snprintf(out, VALUE_ROOM, "%.12g", x);
+        snprintf(out, VALUE_SIZE, "%.12g", x);
     else
         memcpy(out, text, strlen(text) + 1);
 }
@@ -124,20 +124,20 @@ bool plan_seeds(plan *p, const char *text)
 }
 
 /* -- runs and their files ---------------------------------------------------------------------- */
-void plan_path(const plan *p, const grid_run *r, const char *end, char *out, size_t room)
+void plan_path(const plan *p, const grid_run *r, const char *end, char *out, size_t size)
 {
-    snprintf(out, room, "%s/%s.%s", p->folder, r->name, end);
+    snprintf(out, size, "%s/%s.%s", p->folder, r->name, end);
 }
 int plan_value(const plan *p, int setting, int k)
 {
     for (int later = p->axes - 1; later > k; later--) setting /= p->axis[later].count;
     return setting % p->axis[k].count;
 }
-void plan_setting(const plan *p, int setting, const char *between, char *out, size_t room)
+void plan_setting(const plan *p, int setting, const char *between, char *out, size_t size)
 {
     *out = 0;
     for (int k = 0; k < p->axes; k++)
-        snprintf(out + strlen(out), room - strlen(out), "%s%s=%s", k ? between : "",
+        snprintf(out + strlen(out), size - strlen(out), "%s%s=%s", k ? between : "",
                  p->axis[k].o->name, p->axis[k].shown[plan_value(p, setting, k)]);
 }
 /* The seeds of a setting are consecutive runs. */
@@ -154,7 +154,7 @@ bool plan_runs(plan *p)
     if (!p->run) return say("out of memory"), false;
     for (int k = 0; k < p->runs; k++) {
         grid_run *r = &p->run[k];
-        char setting[NAME_ROOM], path[4096];
+        char setting[NAME_SIZE], path[4096];
         r->setting = k / p->seeds, r->seed = k % p->seeds;
         plan_setting(p, r->setting, ",", setting, sizeof setting);
         if (snprintf(r->name, sizeof r->name, "%s%sseed=%lld", setting, *setting ? "," : "",

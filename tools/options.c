@@ -277,11 +277,11 @@ bool was_given(const words *w, const command *c, const char *name)
     return false;
 }
 
-static int left_side(const option *o, char *out, size_t room)
+static int left_side(const option *o, char *out, size_t size)
 {
     char letter[4] = "";
     if (o->letter) snprintf(letter, sizeof letter, "-%c", o->letter);
-    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "",
+    return snprintf(out, size, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "",
                     o->name ? "--" : "", o->name ? o->name : "", o->argument ? " " : "",
                     o->argument ? o->argument : "");
 }

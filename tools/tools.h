@@ -139,7 +139,7 @@ typedef struct progress {
     double unseen;         /* the last held-out loss */
     const char *curve;     /* path of the picture of the losses; NULL: none */
     double *point;         /* of each step: number, loss, held-out loss (NaN: not evaluated) */
-    int64_t points, room;
+    int64_t points, capacity;
 } progress;
 double seconds(void);
 /* false after an error message */

@@ -218,12 +218,12 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
 
 /* The best model of a text is saved: for FILE.safetensors in FILE-best.safetensors, or in the file
  * of --best. False after an error message. */
-static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t room)
+static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t size)
 {
     const char *slash = strrchr(to, '/'), *dot = strrchr(to, '.');
     const int stem = dot && dot > (slash ? slash + 1 : to) ? (int)(dot - to) : (int)strlen(to);
     if (o->best || !eg_data_is_text(eg_trainer_data(t)) || same_file(to, "/dev/null")) return true;
-    snprintf(out, room, "%.*s-best%s", stem, to, to + stem);
+    snprintf(out, size, "%.*s-best%s", stem, to, to + stem);
     o->best = out;
     return use_file("--best", out, true);
 }
@@ -293,7 +293,7 @@ static int run(const command *c, int count, char **word)
 int train_check(int count, char **word)
 {
     train o = { 0 };
-    char room[STORED_ROOM];
+    char text[STORED_SIZE];
     words w;
     if (read_options(&train_command, count, word, &o, &w) != PARSED) return EXIT_FAILURE;
     if (w.count + (o.pairs != NULL) + (o.text != NULL) != 1)
@@ -308,7 +308,7 @@ int train_check(int count, char **word)
         say("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
     else if (has.exists && !has.same)
         say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out,
-            saved_differs(&has, room));
+            saved_differs(&has, text));
     if (!cx) say_error(cx, NULL);
     eg_close(cx);
     return t && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;

@@ -140,7 +140,7 @@ const eg_task *train_task(const char *name)
     return NULL;
 }
 
-void train_file(const train *o, const char *task, char *out, size_t room)
+void train_file(const train *o, const char *task, char *out, size_t size)
 {
     const eg_task *row = task ? eg_task_find(task) : NULL;
     const char *asked = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
@@ -150,7 +150,7 @@ void train_file(const train *o, const char *task, char *out, size_t room)
     name = slash ? slash + 1 : name;
     const char *dot = file ? strrchr(name, '.') : NULL;
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
-    snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
+    snprintf(out, size, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
 }
 
 /* -- the schedule ----------------------------------------------------------------------------- */
@@ -190,19 +190,19 @@ const char *train_where(const train *o, char *out)
 {
     if (!o->window) return o->where;
     if (o->where)
-        snprintf(out, WHERE_ROOM, "(%s) & abs(i - j) < %lld", o->where, (long long)o->window);
+        snprintf(out, WHERE_SIZE, "(%s) & abs(i - j) < %lld", o->where, (long long)o->window);
     else
-        snprintf(out, WHERE_ROOM, "abs(i - j) < %lld", (long long)o->window);
+        snprintf(out, WHERE_SIZE, "abs(i - j) < %lld", (long long)o->window);
     return out;
 }
 
-static bool attention_of(const train *o, char *room, eg_mha_args *to) /* false: all are defaults */
+static bool attention_of(const train *o, char *text, eg_mha_args *to) /* false: all are defaults */
 {
     static const eg_linear_attention_args linear = { 0 };
     *to = (eg_mha_args){ .kv_heads = o->kv_heads,
                          .rotary = o->rotary ? 1e4 : 0,
                          .alibi = o->alibi,
-                         .where = train_where(o, room),
+                         .where = train_where(o, text),
                          .score = o->score,
                          .linear = o->linear ? &linear : NULL };
     return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
@@ -221,7 +221,7 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
              : o->pairs ? eg_data_pairs(cx, o->pairs)
                         : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
-    char where[WHERE_ROOM];
+    char where[WHERE_SIZE];
     eg_mha_args attention;
     if (attention_of(o, where, &attention)) a.attention = &attention;
     if (o->text && !was_given(w, c, "early-stop")) a.early_stop = EARLY_STOP;

@@ -91,7 +91,7 @@ typedef struct shape {
     const eg_kernel *kernel;
 } shape;
 
-static size_t gemm_room(int64_t block, int64_t kc, int w, size_t width)
+static size_t gemm_bytes(int64_t block, int64_t kc, int w, size_t width)
 {
     const int64_t lists =
         3 * block * 8 + eg__round_up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
@@ -334,7 +334,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     if (team > 1 && !dealt)
         s.mc = eg__min64(s.mc, eg__round_up((g->m.total + 2 * team - 1) / (2 * team), mr));
     if (c.width < s.nc) s.nc = eg__round_up(c.width, nr);
-    const size_t ra = gemm_room(s.mc, s.kc, mr, s.width), rb = gemm_room(s.nc, s.kc, nr, s.width);
+    const size_t ra = gemm_bytes(s.mc, s.kc, mr, s.width), rb = gemm_bytes(s.nc, s.kc, nr, s.width);
     char *p = eg__scratch(cx, EG_SCRATCH_PANELS, (ra + rb) * (size_t)team);
     if (!p) return false;
     side a[TEAM_MAX], b[TEAM_MAX];

@@ -21,7 +21,7 @@ typedef struct eg_tiling {
     int64_t strip, strips; /* rows of a strip; strips in a batch */
     int64_t block, blocks; /* columns of a block; blocks in a batch */
     int64_t units;         /* strips × blocks × batches */
-    int64_t room;          /* bytes for a strip that is copied; 0 if none is */
+    int64_t strip_bytes;   /* bytes for a strip that is copied; 0 if none is */
     bool in_place;         /* a is read in place */
     bool far;              /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */

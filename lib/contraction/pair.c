@@ -446,7 +446,7 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
 {
     union {
         eg_pairing p;
-        char room[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
+        char buffer[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
     } u;
     if (axes > EG_AXES_MAX) {
         eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: %d axes in one pair; at most %d", axes,

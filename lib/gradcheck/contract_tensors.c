@@ -6,9 +6,9 @@
 bool eg__breaks(eg__asked *k, int operand, const char *words)
 {
     if (!k->cx->failed)
-        snprintf(k->words, k->room, "%s", words);
+        snprintf(k->words, k->size, "%s", words);
     else
-        snprintf(k->words, k->room, "%s: %.200s", words, eg_error(k->cx));
+        snprintf(k->words, k->size, "%s: %.200s", words, eg_error(k->cx));
     eg__refused(k->cx);
     k->operand = operand;
     return false;

@@ -126,9 +126,9 @@ static eg_tensor *laid_out(eg_tensor *v, layout how)
     int64_t stride[EG_RANK_MAX], offset = 0, step = how == SLICED ? 2 : how == REVERSED ? -1 : 1;
     const int back = how == FIRST_REVERSED ? 0 : how == LAST_REVERSED ? v->rank - 1 : -1;
     if (how >= PADDED && v->rank < 2) return NULL;
-    eg_tensor *room = eg__new(v->cx, EG_F64, 1, (int64_t[]){ 2 * n + 1 });
-    if (!room) return NULL;
-    for (int64_t k = 0; k < 2 * n + 1; k++) eg__contract_numbers(room)[k] = 1e30;
+    eg_tensor *holder = eg__new(v->cx, EG_F64, 1, (int64_t[]){ 2 * n + 1 });
+    if (!holder) return NULL;
+    for (int64_t k = 0; k < 2 * n + 1; k++) eg__contract_numbers(holder)[k] = 1e30;
     for (int r = 0; r < v->rank; r++) {
         const int axis = how == PERMUTED ? r : v->rank - 1 - r;
         stride[axis] = step;
@@ -139,7 +139,7 @@ static eg_tensor *laid_out(eg_tensor *v, layout how)
     }
     if (how == SLICED) offset = 1;
     if (how == REVERSED && n) offset = n - 1;
-    eg_tensor *x = eg__alias(room, v->rank, v->dim, stride, offset);
+    eg_tensor *x = eg__alias(holder, v->rank, v->dim, stride, offset);
     if (x) eg__copy(x, v);
     return x;
 }

@@ -70,10 +70,10 @@ static bool contract_open(eg__asked *k)
     }
     return any;
 }
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand)
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand)
 {
     eg_ctx *cx = t->cx;
-    eg__asked k = { .t = t, .cx = cx, .words = words, .room = room, .operand = -1 };
+    eg__asked k = { .t = t, .cx = cx, .words = words, .size = size, .operand = -1 };
     if (cx->failed) return true;
     const eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, false);

@@ -16,7 +16,7 @@ typedef struct eg__asked {
      * result are varied. */
     eg_tensor *r[EG_ASKED_OPERANDS];
     char *words; /* receives the words of eg__contract */
-    size_t room;
+    size_t size;
     int operand;
 } eg__asked;
 

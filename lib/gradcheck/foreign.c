@@ -20,18 +20,19 @@ static bool foreign_shape(eg_tensor *y)
 /* Returns an array of n elements with a guard on both sides; NULL after an error. */
 static double *guarded(eg_ctx *cx, int64_t n)
 {
-    double *room = eg__alloc(cx, (size_t)(n + 2) * sizeof *room);
-    if (!room) return NULL;
-    room[0] = room[n + 1] = GUARD;
-    for (int64_t k = 1; k <= n; k++) room[k] = 0;
-    return room + 1;
+    double *memory = eg__alloc(cx, (size_t)(n + 2) * sizeof *memory);
+    if (!memory) return NULL;
+    memory[0] = memory[n + 1] = GUARD;
+    for (int64_t k = 1; k <= n; k++) memory[k] = 0;
+    return memory + 1;
 }
 /* False after an error: the function returned an error, or wrote outside of the n elements. */
-static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *room, int64_t n)
+static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *guarded,
+                         int64_t n)
 {
     if (returned)
         eg_fail_as(cx, EG_ERROR_USER, "gradcheck: %s returned %d", who, returned);
-    else if (room[-1] != GUARD || room[n] != GUARD)
+    else if (guarded[-1] != GUARD || guarded[n] != GUARD)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s writes outside of its %lld elements", who,
                    (long long)n);
     return !cx->failed;

@@ -219,9 +219,9 @@ typedef struct eg__entries {
     const double *a;
     double *direction, *analytic; /* for the present column */
     eg__slope *s;
-    uint8_t *open;                   /* by variable, for eg__points */
-    eg_entry *kept, *passing;        /* n entries that fail; EG_CHECK_SHOWN that do not */
-    int64_t n, room, columns, kinks; /* kinks: number of entries at a kink */
+    uint8_t *open;                       /* by variable, for eg__points */
+    eg_entry *kept, *passing;            /* n entries that fail; EG_CHECK_SHOWN that do not */
+    int64_t n, capacity, columns, kinks; /* kinks: number of entries at a kink */
     int shown;
     int64_t *kink; /* their variables (or columns) */
 } eg__entries;
@@ -255,7 +255,7 @@ bool eg__state(eg__trial *, eg_report *, const double *a);
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
 /* True if node t keeps all contracts; else writes to `words` which one it breaks. any_layout: also
  * tests operands of any layout, which some operations of the library never get. */
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand);
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand);
 
 /* -- paths.c: paths on the tape from the inputs to the result ---------------------------------- */
 enum { EG_SITES = 3 };
@@ -308,7 +308,7 @@ const char *eg__check_part(const char *list, int k, int *length);
  * character names one. */
 bool eg__check_words(int rank, const char *axes, int n);
 /* Writes a list of operations such as "floor (model.c:8), detach" to out, and returns out. */
-const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);
+const char *eg__sites_text(const eg__site *, int count, char *out, size_t size);
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);
 

@@ -47,7 +47,7 @@ static bool rule_differs(eg_tensor *t, int i)
 }
 /* Finds the first of the user's operations whose rule differs, and returns words that name it; ""
  * if there is none. */
-static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t room)
+static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t size)
 {
     eg_ctx *cx = p->s->c.cx;
     eg_tensor **node;
@@ -62,7 +62,7 @@ static const char *precision_culprit(precision *p, eg_tensor *y, char *words, si
         const eg__site at = eg__site_of(t);
         for (int i = 0; i < t->count && !words[0]; i++) {
             if (t->in[i]->dtype == EG_F32 && rule_differs(t, i))
-                snprintf(words, room, "; the rule of %s for operand %d differs",
+                snprintf(words, size, "; the rule of %s for operand %d differs",
                          eg__sites_text(&at, 1, where, sizeof where), i + 1);
             eg__refused(cx);
         }

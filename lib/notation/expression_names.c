@@ -47,7 +47,7 @@ static int edits(const char *a, int n, const char *b)
  * near. A word of two letters is near to too many names, unless brackets follow (read), which only
  * tensors have. Returns hint. */
 static const char *nearest(const eg_parser *p, const char *word, int length, bool read, char *hint,
-                           size_t room)
+                           size_t capacity)
 {
     const bool tensors = read && length == 2;
     int best = length < 3 ? 2 * tensors : length < 4 ? 2 : 3;
@@ -61,7 +61,7 @@ static const char *nearest(const eg_parser *p, const char *word, int length, boo
             edits(word, length, functions[k].name) < best)
             best = edits(word, length, found = functions[k].name);
     if (p->s->score && !tensors && edits(word, length, "score") < best) found = "score";
-    if (found) snprintf(hint, room, "is '%s' meant?", found);
+    if (found) snprintf(hint, capacity, "is '%s' meant?", found);
     return hint;
 }
 /* Records that a name is unknown, with the names that are known. Returns −1. */

@@ -132,9 +132,9 @@ void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *lo
         s->y = values ? NULL : y + r * s->y_step;
         for (int i = 0; i < 3; i++) {
             if (!(s->still >> i & 1)) continue;
-            void *room = eg__row_buffer(x, 1 + i);
-            eg__copies(eg__node_width(x->p, n->in[i]), s->n, room, s->in[i]);
-            s->in[i] = room;
+            void *memory = eg__row_buffer(x, 1 + i);
+            eg__copies(eg__node_width(x->p, n->in[i]), s->n, memory, s->in[i]);
+            s->in[i] = memory;
         }
         s->still = 0;
         loop(s);

@@ -118,13 +118,13 @@ static size_t formula_bytes_of(const eg_formula *f)
 {
     return (size_t)(f->who + strlen(f->who) + 1 - (const char *)f);
 }
-/* Writes a copy of a formula, with everything that it points to, into `room`, which has
+/* Writes a copy of a formula, with everything that it points to, into `memory`, which has
  * formula_bytes_of(from) bytes. */
-static eg_formula *formula_into(void *room, eg_ctx *cx, const eg_formula *from)
+static eg_formula *formula_into(void *memory, eg_ctx *cx, const eg_formula *from)
 {
     const char *const old = (const char *)from;
-    eg_formula *f = memcpy(room, from, formula_bytes_of(from));
-    char *const new = room;
+    eg_formula *f = memcpy(memory, from, formula_bytes_of(from));
+    char *const new = memory;
     const char **index = (void *)(new + ((const char *)from->index - old)),
                **tensor = (void *)(new + ((const char *)from->tensor - old));
     f->cx = cx;
@@ -164,12 +164,12 @@ static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
     const eg_plan_key key = { EG_KEY_FORMULA, n, text.length, text.text, x };
     const eg_formula *known = o->text && text.fits ? eg__plans_find(cx, &key) : NULL;
     if (known) {
-        void *room = eg__alloc(cx, formula_bytes_of(known));
-        return room ? formula_into(room, cx, known) : NULL;
+        void *memory = eg__alloc(cx, formula_bytes_of(known));
+        return memory ? formula_into(memory, cx, known) : NULL;
     }
     const eg_formula *f = formula_parsed(cx, o);
-    void *room = f && text.fits ? eg__plans_add(cx, &key, formula_bytes_of(f)) : NULL;
-    if (room) formula_into(room, cx, f);
+    void *memory = f && text.fits ? eg__plans_add(cx, &key, formula_bytes_of(f)) : NULL;
+    if (memory) formula_into(memory, cx, f);
     return f;
 }
 /* Parses a text that is the result of an edit of f. */
@@ -248,10 +248,10 @@ const eg_formula *eg_formula_replace(const eg_formula *f, const char *name, cons
     const char *const with[2] = { value ? formula_operand(f, value) : NULL,
                                   size ? formula_operand(f, size) : NULL };
     if ((value && !with[0]) || (size && !with[1])) return NULL;
-    size_t room = strlen(f->text) + 1;
+    size_t bytes = strlen(f->text) + 1;
     for (int k = 0; k < f->occurrences; k++)
-        room += with[f->place[k].size] ? strlen(with[f->place[k].size]) : 0;
-    char *out = eg__alloc(f->cx, room), *to = out;
+        bytes += with[f->place[k].size] ? strlen(with[f->place[k].size]) : 0;
+    char *out = eg__alloc(f->cx, bytes), *to = out;
     if (!out) return NULL;
     int from = 0;
     for (int k = 0; k < f->occurrences; k++) {

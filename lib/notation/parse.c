@@ -232,7 +232,7 @@ static const char *size_hint(const char *spec, int where, bool letters)
 typedef struct reader {
     eg_ctx *cx;
     const char *who, *spec;
-    eg_parse_room *room;
+    eg_parse_buffer *buffer;
     eg_parsed *p;
     eg_parsed_term *t;
     int i, terms, items;
@@ -263,10 +263,10 @@ static inline bool put_item(reader *r, uint16_t axis, int start)
 {
     if (!r->group && ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, start);
     if (r->t->names > EG_RANK_MAX || r->items == EG_ITEMS_MAX) return too_many_axes(r, start);
-    r->room->item[r->items++] = (eg_term_item){ .axis = axis,
-                                                .at = (uint16_t)start,
-                                                .bracket = r->bracket_at >= 0,
-                                                .group = (uint8_t)r->group };
+    r->buffer->item[r->items++] = (eg_term_item){ .axis = axis,
+                                                  .at = (uint16_t)start,
+                                                  .bracket = r->bracket_at >= 0,
+                                                  .group = (uint8_t)r->group };
     return true;
 }
 
@@ -457,7 +457,7 @@ static bool end_term(reader *r)
                   "the string has more than %d operands", EG_OPERANDS_MAX);
         return false;
     }
-    r->t = &r->room->term[++r->terms];
+    r->t = &r->buffer->term[++r->terms];
     *r->t = (eg_parsed_term){ .begin = (uint16_t)r->items, .at = (uint16_t)r->i, .plain = true };
     r->groups = 0;
     return true;
@@ -497,9 +497,9 @@ static bool read_next(reader *r)
 }
 
 const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_reading as,
-                           eg_parse_room *room)
+                           eg_parse_buffer *buffer)
 {
-    eg_parsed *p = &room->head;
+    eg_parsed *p = &buffer->head;
     const size_t length = strlen(spec);
     if (length > 60000)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the string has %zu characters; at most 60000",
@@ -512,15 +512,15 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
                       .begin = begin,
                       .bracket = -1,
                       .length = (int)length,
-                      .axis = room->axis,
-                      .term = room->term,
-                      .item = room->item };
+                      .axis = buffer->axis,
+                      .term = buffer->term,
+                      .item = buffer->item };
     reader r = { .cx = cx,
                  .who = who,
                  .spec = spec,
-                 .room = room,
+                 .buffer = buffer,
                  .p = p,
-                 .t = room->term,
+                 .t = buffer->term,
                  .i = begin,
                  .bracket_at = -1 };
     *r.t = (eg_parsed_term){ .at = (uint16_t)begin, .plain = true };

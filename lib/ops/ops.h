@@ -71,7 +71,7 @@ const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int
                            void *buffer);
 /* Returns the address for elements from `start` on: in the row if it is contiguous, else the
  * buffer, from which eg__strip_done copies them to the row. */
-void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
+void *eg__strip_buffer(const eg_strip *, char *row, int64_t start, void *buffer);
 void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
 /* Returns the address of element k of a row of c128. */

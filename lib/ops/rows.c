@@ -138,7 +138,7 @@ const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, in
     copy_strip(s, (char *)row, start, count, buffer, false);
     return buffer;
 }
-void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
+void *eg__strip_buffer(const eg_strip *s, char *row, int64_t start, void *buffer)
 {
     return eg__strip_contiguous(s) ? row + start * s->width : buffer;
 }

@@ -364,9 +364,9 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                            const char **called, int *n)
 {
     const size_t head = (size_t)eg__arrow(spec);
-    size_t room = strlen(spec) + (names ? strlen(names) : 0) + 8;
-    for (int k = 0; k < count; k++) room += all[k].mask.axes ? strlen(all[k].mask.axes) + 1 : 0;
-    char *out = eg__alloc(cx, room), *at = out;
+    size_t size = strlen(spec) + (names ? strlen(names) : 0) + 8;
+    for (int k = 0; k < count; k++) size += all[k].mask.axes ? strlen(all[k].mask.axes) + 1 : 0;
+    char *out = eg__alloc(cx, size), *at = out;
     if (!out) return NULL;
     memcpy(at, spec, head);
     at += head;

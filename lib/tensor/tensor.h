@@ -202,8 +202,8 @@ bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
 /* Write sizes, strides or indices like Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return
  * buffer. */
-const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
+const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t size);
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t size); /* of x's sizes */
 /* The f16 or bf16 value nearest to v; of two equally near ones, the one with an even significand.
  * (copy.c) */
 double eg__nearest_f16(double);
@@ -295,7 +295,7 @@ typedef struct eg_named_axis {
 /* True if x can be used and has an axis k; else records an error. */
 bool eg__axis_numbered(eg_named_axis *, const char *who, eg_tensor *x, int k);
 /* Writes "axis 1 of (2, 5)" or "axis 'l' of size 5"; returns buffer. */
-const char *eg__axis_text(const eg_named_axis *, char *buffer, size_t room);
+const char *eg__axis_text(const eg_named_axis *, char *buffer, size_t size);
 eg_tensor *eg__refuse_axis(const eg_named_axis *, eg_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* eg_select and eg_slice for an axis that exists. */

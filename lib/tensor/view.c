@@ -44,14 +44,14 @@ bool eg__axis_numbered(eg_named_axis *a, const char *who, eg_tensor *x, int k)
     *a = (eg_named_axis){ .who = who, .x = x, .axis = eg__axis(who, x, k) };
     return a->axis >= 0;
 }
-const char *eg__axis_text(const eg_named_axis *a, char *buffer, size_t room)
+const char *eg__axis_text(const eg_named_axis *a, char *buffer, size_t size)
 {
     char dims[200];
     if (a->refuse)
-        snprintf(buffer, room, "axis '%.*s' of size %lld", a->length < 40 ? a->length : 40, a->name,
+        snprintf(buffer, size, "axis '%.*s' of size %lld", a->length < 40 ? a->length : 40, a->name,
                  (long long)a->x->dim[a->axis]);
     else
-        snprintf(buffer, room, "axis %d of %s", a->axis, eg__dims_text(a->x, dims, sizeof dims));
+        snprintf(buffer, size, "axis %d of %s", a->axis, eg__dims_text(a->x, dims, sizeof dims));
     return buffer;
 }
 eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *format, ...)

@@ -81,10 +81,10 @@ const char *eg__opt_list(int n, const char *const *names, char out[EG__LIST]);
 
 /* -- opt_step.c ------------------------------------------------------------------------------- */
 /* Measures the gradients that op->at points to, updates this rank's range of each parameter, of all
- * copies, and gathers the parameters on all ranks. `room`: a buffer for all parameters' numbers if
- * the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on
+ * copies, and gathers the parameters on all ranks. `memory`: a buffer for all parameters' numbers
+ * if the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on
  * any rank. */
-int eg__opt_update(eg_opt *, bool good, void *room);
+int eg__opt_update(eg_opt *, bool good, void *memory);
 
 /* -- opt_loops.c ------------------------------------------------------------------------------ */
 /* Measures this rank's chunks of all gradients that op->at points to, scaled: sets squares and
@@ -121,7 +121,7 @@ bool eg__opt_agree(const eg_opt *, bool good); /* true if all ranks are good */
 /* Completes value[chunk] with those of other ranks. False after an error. */
 bool eg__opt_statistic(eg_opt *, double *value);
 /* gathers the parameters on all ranks; false after an error */
-bool eg__opt_gather(eg_opt *, void *room);
+bool eg__opt_gather(eg_opt *, void *memory);
 /* Returns a tree for gathering, and its buffer, in memory of the owner; NULL after an error. */
-eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **room);
+eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **memory);
 #endif
