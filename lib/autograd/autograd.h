@@ -160,10 +160,9 @@ const char *eg__line(const eg__lines *, const void *caller, char *out, size_t si
  * returns to `outer`. If outer is NULL, writes the line of the call itself. Returns out. */
 const char *eg__line_around(const eg__lines *, const void *caller, const void *outer, char *out,
                             size_t size);
-/* Writes the operation and its line, "mul (model.c:88)". Returns out. */
-const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t size);
-/* As eg__origin; opens and closes the debugging information itself. */
-const char *eg__origin_once(const eg_tensor *, char *out, size_t size);
+/* Writes the operation and its line, "mul (model.c:88)"; opens and closes the debugging
+ * information. Returns out. */
+const char *eg__origin(const eg_tensor *, char *out, size_t size);
 
 /* -- replay.c: recorded operations, evaluated again in c128 ------------------------------------ */
 /* Sets *dy (f64, in the open scope) to the derivative of y along vs[k] of xs[k], by the complex

@@ -196,7 +196,7 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
         eg_fail_as(child, EG_ERROR_MISUSE,
                    "%s was computed outside of the block from an x, and the gradient through it "
                    "would be missing: compute it in the block, or use eg_detach",
-                   eg__origin_once(x, at, sizeof at));
+                   eg__origin(x, at, sizeof at));
     return !of_xs;
 }
 /* Gives the child of a worker headers of the xs, before its first block: an x must be older than

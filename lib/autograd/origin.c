@@ -192,22 +192,17 @@ const char *eg__line_around(const eg__lines *l, const void *caller, const void *
     return eg__line(l, outer ? outer : caller, out, size);
 }
 
-const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t size)
+const char *eg__origin(const eg_tensor *t, char *out, size_t size)
 {
     char line[128], spec[128];
     const char *name = eg_name_of(t), *string = eg__einsum_text(t, spec, sizeof spec);
+    eg__lines l;
+    eg__lines_open(&l);
     size_t w = (size_t)snprintf(out, size, "%s", t->op ? t->op->name : "a leaf");
     if (string && w < size) w += (size_t)snprintf(out + w, size - w, " \"%s\"", string);
     if (!t->op && name && w < size) w += (size_t)snprintf(out + w, size - w, " \"%s\"", name);
-    if (t->op && w < size && eg__line(l, t->caller, line, sizeof line)[0])
+    if (t->op && w < size && eg__line(&l, t->caller, line, sizeof line)[0])
         snprintf(out + w, size - w, " (%s)", line);
-    return out;
-}
-const char *eg__origin_once(const eg_tensor *t, char *out, size_t size)
-{
-    eg__lines l;
-    eg__lines_open(&l);
-    eg__origin(&l, t, out, size);
     eg__lines_close(&l);
     return out;
 }
@@ -216,7 +211,7 @@ const char *eg_origin(eg_tensor *t)
 {
     char text[256];
     if (!eg__check_held("origin", t)) return "";
-    eg__origin_once(t, text, sizeof text);
+    eg__origin(t, text, sizeof text);
     char *kept = eg__alloc(t->cx, strlen(text) + 1);
     return kept ? strcpy(kept, text) : "";
 }

@@ -88,7 +88,7 @@ static eg_tensor *recompute_replay(eg_tensor *y)
     bool same = like && now.n == y->count;
     for (int k = 0; same && k < now.n; k++) same = now.x[k] == y->in[k];
     if (same) return r;
-    eg__origin_once(y, where, sizeof where);
+    eg__origin(y, where, sizeof where);
     if (!tensor)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: f returned no tensor of this context when it was called again", where);

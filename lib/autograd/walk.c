@@ -10,7 +10,7 @@ static bool walk_refuse(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
         cx, EG_ERROR_MISUSE,
         "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
         "used",
-        who, i + 1, eg__origin_once(t, text, sizeof text));
+        who, i + 1, eg__origin(t, text, sizeof text));
     return false;
 }
 
@@ -217,7 +217,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
                 "%s: operand %d of %s was changed in place after it was used, and the gradient "
                 "of operand %d needs its old "
                 "value",
-                s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
+                s->who, k + 1, eg__origin(t, text, sizeof text), i + 1);
             return false;
         }
     }
@@ -226,7 +226,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
             s->cx, EG_ERROR_MISUSE,
             "%s: the result of %s was changed in place, and the gradient of operand %d needs "
             "its old value",
-            s->who, eg__origin_once(t, text, sizeof text), i + 1);
+            s->who, eg__origin(t, text, sizeof text), i + 1);
         return false;
     }
     return true;
@@ -240,7 +240,7 @@ bool eg__check_cotangent(const eg_sweep *s, const eg_tensor *t, const char *sour
     if (s->cx->failed ||
         (d->live == EG_LIVE && d->cx == s->cx && eg__same_shape(d, x) && d->dtype == x->dtype))
         return !s->cx->failed;
-    eg__origin_once(t, name, sizeof name);
+    eg__origin(t, name, sizeof name);
     if (i >= 0) snprintf(of, sizeof of, "operand %d", i + 1);
     if (d->live != EG_LIVE || d->cx != s->cx)
         eg_fail_as(

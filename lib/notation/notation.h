@@ -166,9 +166,6 @@ typedef struct eg_caret {
 } eg_caret;
 #define EG_LETTERS_HINT "every letter is an axis here: for names begin the string with 'names:'"
 #define EG_ONE_HINT     "1 is an axis of size 1 here, no part of a name"
-/* Returns the number of bytes of the UTF-8 character at s, 1 to 4; 1 for a byte that begins
- * none. */
-int eg__utf8_bytes(const char *s);
 /* Records an error: the character of `text` at byte `at` has no meaning in `where` ("here"). */
 void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
 /* Records "who: sentence" and, below it, the text, carets followed by `tail`, and the hint; tail

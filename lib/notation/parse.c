@@ -31,7 +31,9 @@ static void put_all(text *t, const char *s)
     while (*s) put(t, *s++);
 }
 
-int eg__utf8_bytes(const char *s)
+/* Returns the number of bytes of the UTF-8 character at s, 1 to 4; 1 for a byte that begins none.
+ */
+static int utf8_bytes(const char *s)
 {
     const unsigned c = (unsigned char)*s;
     const int n = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
@@ -95,7 +97,7 @@ eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *s
     uint8_t column[WINDOW + 2]; /* of each byte */
     int width = from > 0, end = 0;
     for (int i = from, n; i < to; i += n, width++) {
-        n = eg__utf8_bytes(spec + i);
+        n = utf8_bytes(spec + i);
         put_character(&t, spec + i, n);
         for (int k = 0; k < n && i + k <= to; k++) column[i + k - from] = (uint8_t)width;
     }
@@ -141,7 +143,7 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
         { "−", "write -" },
     };
     const char *s = spec + where, *hint = NULL;
-    const int n = eg__utf8_bytes(s);
+    const int n = utf8_bytes(s);
     const eg_caret mark = { where, n };
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         if (!strncmp(s, known[k].is, strlen(known[k].is))) hint = known[k].hint;

@@ -218,9 +218,6 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* Returns the real (0) or imaginary (1) parts of a c128 tensor as an f64 view without history. */
 eg_tensor *eg__part(eg_tensor *z, int part);
-/* True if x can be written; else records an error: x lies in read-only memory or is lent to a
- * block. (read.c) */
-bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records an error that names elements which
  * share memory. (read.c) */
 bool eg__target(const char *who, eg_tensor *x);
@@ -270,8 +267,6 @@ bool eg__add_act(eg_tensor *target, eg_tensor *source); /* eg__add_to as an act 
 /* target *= c, of any strides; f32, f64, i64 and c128 */
 void eg__scale_by(eg_tensor *target, double c);
 bool eg__scale_act(eg_tensor *target, double c); /* eg__scale_by as an act */
-/* target /= c, each quotient rounded once; floats and c128, of any strides */
-void eg__divide_by(eg_tensor *target, double c);
 /* y = (y + x)/c for n contiguous elements; x NULL: y = y/c. flush: that of the context */
 void eg__mean_of_two(eg_dtype, int64_t n, void *y, const void *x, double c, bool flush);
 
