@@ -631,9 +631,9 @@ LOOP_TEST(pairs_refused, 8)
     eg_assert_error(cx, cases[_i].why);
     ck_assert_ptr_null(eg_data_pairs(cx, "/nowhere/at.all"));
     eg_assert_error(cx, "/nowhere/at.all: No such file");
-    char wide[2 * EG_LONGEST + 8];
+    char wide[2 * EG_EXAMPLE_MAX + 8];
     memset(wide, 'a', sizeof wide);
-    strcpy(wide + EG_LONGEST + 1, "\tb\n");
+    strcpy(wide + EG_EXAMPLE_MAX + 1, "\tb\n");
     ck_assert_ptr_null(eg_data_parse(cx, wide, "f"));
     eg_assert_error(cx, "f:1: more than 256 symbols on one side");
 }
@@ -812,7 +812,7 @@ TEST(saturated_heads_are_measured)
         sum[0] = sum[1] = 0;
         for (int k = 0; k < 3; k++) {
             eg_example e;
-            char input[EG_LONGEST + 1] = "";
+            char input[EG_EXAMPLE_MAX + 1] = "";
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
             eg_data_decode(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
             const eg_head *h = eg_heads(

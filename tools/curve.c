@@ -190,7 +190,7 @@ const command curve_command = {
     .about = "draw columns of logs (train --log) as curves in one picture",
     .more = "Columns: loss, unseen_loss, tokens, sequences, unseen, lr, norm, tokens_per_second, "
             "seconds. Each log has\n"
-            "a colour, each column its dashes.\n\n"
+            "its own colour, each column its own pattern of dashes.\n\n"
             "  curve a.json b.json -o loss.svg --columns loss,unseen_loss --log-axis\n",
     .options = options,
     .run = run,

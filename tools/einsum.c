@@ -18,7 +18,7 @@ static const option options[] = {
       "the gradient of sum(out * W) too; W has the result's shape and type (default: no gradient)",
       AT(grad) },
     { 'g', NULL, OUTPUTS, "dA.npy",
-      "where to write it, once for each operand (default: it is printed)", AT(g) },
+      "where to write the gradient of an operand, once for each (default: it is printed)", AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };

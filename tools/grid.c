@@ -22,8 +22,8 @@ static const option options[] = {
       AT(seeds), 0, 0, false },
     { 0, "out", TEXT, "FOLDER", "for checkpoints and logs, created if missing (default TASK-grid)",
       AT(out), 0, 0, false },
-    { 0, "jobs", WHOLE, "N", "runs at the same time (default: as many as cores)", AT(jobs), 1, 1024,
-      false },
+    { 0, "jobs", INTEGER, "N", "runs at the same time (default: as many as cores)", AT(jobs), 1,
+      1024, false },
     { 0, "runs", FLAG, NULL, "a line for each run in the table, not for each setting", AT(runs), 0,
       0, false },
     { 0 }
@@ -254,10 +254,9 @@ const command grid_command = {
     .about = "train with several seeds and values of options, side by side: a table of medians",
     .more =
         "Takes the options of train; one that is a number or a choice may have several values.\n"
-        "Each run has the same bits as a single run. The same command again runs what is not\n"
-        "finished and prints the table: steps and seconds are of the runs that reached the "
-        "goal\n"
-        "(of all if none did), as median (smallest-largest).\n\n"
+        "Each run has the bits that train alone gives it. The same command, given again, does the\n"
+        "runs that are not finished and prints the table: the median (smallest-largest) of steps\n"
+        "and seconds, over the runs that reached the goal (over all if none did).\n\n"
         "  grid reverse --seeds 8 --lr 1e-3,3e-3 --heads 2,4\n",
     .options = options,
     .run = run,

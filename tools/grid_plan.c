@@ -17,7 +17,7 @@ static const option *option_of(const option *o, const char *word)
 {
     const size_t n = strcspn(word + 2, "=");
     for (; o->name || o->letter; o++)
-        if (o->name && o->kind != GONE && strlen(o->name) == n && !strncmp(o->name, word + 2, n))
+        if (o->name && o->kind != REMOVED && strlen(o->name) == n && !strncmp(o->name, word + 2, n))
             return o;
     return NULL;
 }
@@ -85,7 +85,7 @@ bool plan_words(plan *p, int count, char **word, char **own, int *owns)
         if (!value && o->kind != FLAG && k + 1 == count)
             return say("--%s needs a value: %s", o->name, o->argument), false;
         value = value ? value + 1 : o->kind != FLAG ? word[k + 1] : NULL;
-        const bool number = o->kind == WHOLE || o->kind == REAL || o->kind == CHOICE;
+        const bool number = o->kind == INTEGER || o->kind == REAL || o->kind == CHOICE;
         const int taking = o->kind != FLAG && !strchr(word[k], '=') ? 2 : 1;
         if (number && strchr(value, ',')) {
             if (!add_axis(p, o, value)) return false;
@@ -108,7 +108,7 @@ bool plan_seeds(plan *p, const char *text)
     for (const char *s = text;; s++) {
         const size_t length = strcspn(s, ",");
         snprintf(number, sizeof number, "%.*s", length < sizeof number ? (int)length : 0, s);
-        if (!read_whole(number, &n) || n < !several ||
+        if (!read_integer(number, &n) || n < !several ||
             (several ? n > 9000000000000000 : n > RUNS_MOST) || p->seeds == RUNS_MOST)
             return say("--seeds must be a number from 1 to %d, or seeds as 3,5,7, not \"%s\"",
                        RUNS_MOST, text),

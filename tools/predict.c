@@ -13,8 +13,8 @@ static const option options[] = {
     { 0, "heads-off", TEXT, "L.H[,L.H...]",
       "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1 (default: none)",
       offsetof(predict, off), 0, 0, false },
-    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024,
-      false },
+    { 0, "threads", INTEGER, "N", "cores to use (default: all)", offsetof(predict, threads), 1,
+      1024, false },
     { 0 }
 };
 

@@ -8,7 +8,7 @@
 /* listing: the function of examples/04_attention.c, written by the Makefile */
 #include "tools/listing.h"
 
-enum { EXAMPLES = 5, LOOKED = 16, TEXT_SIZE = 8 * EG_LONGEST };
+enum { EXAMPLES = 5, LOOKED = 16, TEXT_SIZE = 8 * EG_EXAMPLE_MAX };
 
 /* Writes the k-th example of the test set as text. False after the last one. */
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
@@ -50,7 +50,7 @@ static bool predictions(eg_trainer *t)
 typedef struct view {
     eg_tensor *w;
     int rows, columns;
-    const char *row[EG_LONGEST];
+    const char *row[EG_EXAMPLE_MAX];
     const char *const *column;
 } view;
 
@@ -61,8 +61,8 @@ static bool look(eg_trainer *t, const char *input, view *v)
     eg_data *d = eg_trainer_data(t);
     const char *model = eg_trainer_config(t)->model;
     bool decoder = strcmp(model, "decoder") == 0, apart = strcmp(model, "seq2seq") == 0;
-    int32_t token[EG_LONGEST];
-    int inputs = eg_data_encode(d, input, EG_LONGEST, token);
+    int32_t token[EG_EXAMPLE_MAX];
+    int inputs = eg_data_encode(d, input, EG_EXAMPLE_MAX, token);
     const char *const *row;
     /* layer h i j */
     eg_tensor *w =
@@ -82,7 +82,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
         for (int k = 0; k < v->rows; k++) v->row[k] = v->column[first + 1 + k];
     } else {
         const char *answer = eg_trainer_predict(t, input);
-        v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_LONGEST, token) : 0;
+        v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_EXAMPLE_MAX, token) : 0;
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
     if (v->rows < 1) return false; /* the answer has no symbols */

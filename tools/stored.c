@@ -38,7 +38,7 @@ const char *stored_name(const char *key, size_t length, char out[STORED_SIZE])
         if (!strcmp(out, names[k][0])) return names[k][1];
     for (char *s = out; *s; s++) *s = *s == '_' ? '-' : *s;
     for (const option *o = train_options; o->name; o++)
-        if (o->kind != GONE && !strcmp(out, o->name)) return out;
+        if (o->kind != REMOVED && !strcmp(out, o->name)) return out;
     snprintf(out, STORED_SIZE, "%.*s", (int)length, key);
     return out;
 }

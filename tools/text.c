@@ -161,7 +161,7 @@ int terminal_width(void)
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
     const char *given = getenv("COLUMNS");
     int64_t n;
-    return given && read_whole(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
+    return given && read_integer(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
 }
 
 /* -- names ------------------------------------------------------------------------------------ */

@@ -8,16 +8,16 @@
 /* -- options.c: the table of a command's options: name, kind of argument, and where the value is
  * stored -- */
 typedef enum option_kind {
-    FLAG,    /* bool */
-    TEXT,    /* const char * */
-    INPUT,   /* const char *, a file that is read */
-    OUTPUT,  /* const char *, a file that is written */
-    OUTPUTS, /* list of files that are written */
-    MAYBE,   /* const char *, "" if no value follows */
-    GONE,    /* it no longer exists: `help` names its replacement */
-    WHOLE,   /* int64_t */
-    REAL,    /* double */
-    CHOICE   /* const char *, one of the words of `argument` */
+    FLAG,     /* bool */
+    TEXT,     /* const char * */
+    INPUT,    /* const char *, a file that is read */
+    OUTPUT,   /* const char *, a file that is written */
+    OUTPUTS,  /* list of files that are written */
+    OPTIONAL, /* const char *, "" if no value follows */
+    REMOVED,  /* it no longer exists: `help` names its replacement */
+    INTEGER,  /* int64_t */
+    REAL,     /* double */
+    CHOICE    /* const char *, one of the words of `argument` */
 } option_kind;
 typedef struct option {
     char letter;      /* 'o' for -o; 0: none */
@@ -25,7 +25,7 @@ typedef struct option {
     option_kind kind;
     const char *argument, *help; /* "FILE", "where to write it"; CHOICE: "encoder|decoder" */
     size_t at;                   /* offset in the command's struct */
-    double low, high;            /* for WHOLE and REAL: the range, including both ends */
+    double low, high;            /* for INTEGER and REAL: the range, including both ends */
     bool kept; /* a checkpoint stores it: resuming with another value is refused */
 } option;
 typedef struct list {
@@ -62,7 +62,7 @@ bool was_given(const words *, const command *, const char *name);
  * "kv-heads". NULL if the running command has no such option. */
 const char *option_of_member(const char *member, size_t n);
 void print_help(FILE *, const command *);
-bool read_whole(const char *text, int64_t *value); /* true if the text is an integer */
+bool read_integer(const char *text, int64_t *value); /* true if the text is an integer */
 /* reads "4x8"; "()" is a scalar. Returns the rank; −1 after an error message */
 int read_shape(const command *, const char *text, int64_t *dim);
 

@@ -328,9 +328,10 @@ const command train_command = {
         "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the "
             "outputs occur more than once.\n"
-            "Under mpirun, ranks divide each step: the result is the same.\n"
+            "Under mpirun, ranks divide each step; the result is the same.\n"
             "One input in ten is held out; training stops when the goal is met on those. An\n"
-            "interrupt saves. A run replaces its own checkpoint; --force replaces any other.\n\n"
+            "interrupt saves a checkpoint and ends the run. A run replaces its own checkpoint;\n"
+            "--force replaces any other.\n\n"
             "  train reverse --heads 2 --seed 1\n"
             "  train --pairs dates.tsv --model seq2seq --out dates.safetensors\n"
             "  train --text poems.txt --context 128\n"

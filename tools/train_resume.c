@@ -16,7 +16,7 @@ static void attention_from(const eg_mha_args *a, train *to)
 /* True if an option that is given again has the value of the checkpoint; else prints a message. */
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
-    if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
+    if (k->kind == INTEGER && *(const int64_t *)given != *(const int64_t *)has)
         say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path,
             (long long)*(const int64_t *)has);
     else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has &&

@@ -146,30 +146,31 @@ void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t mos
 }
 /* Sets the positions of the letters of a stretch. If they are not consecutive, they are stored in
  * `workspace`. */
-static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int64_t *workspace)
+static void stretch_values(const eg_flash *f, eg_stretch s, eg_letter_values *letter,
+                           int64_t *workspace)
 {
     const eg_flash_list *l = &f->list[s.part];
-    if (l->n == 1) place[l->axis[0].score] = (eg_place){ .first = s.from };
+    if (l->n == 1) letter[l->axis[0].score] = (eg_letter_values){ .first = s.from };
     for (int64_t k = l->n - 1, apart = 1; l->n > 1 && k >= 0; apart *= l->axis[k--].size) {
         int64_t *at = workspace + k * s.count;
         for (int64_t i = 0; i < s.count; i++) at[i] = (s.from + i) / apart % l->axis[k].size;
-        place[l->axis[k].score] = (eg_place){ .value = at };
+        letter[l->axis[k].score] = (eg_letter_values){ .value = at };
     }
 }
 /* Describes a tile to the evaluation of the expressions: its positions, and the distances of rows
  * in all arrays. */
 static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                       eg_stretch rows, eg_stretch lanes, char *workspace, eg_place *place,
+                       eg_stretch rows, eg_stretch lanes, char *workspace, eg_letter_values *letter,
                        eg_block_data *d)
 {
     const eg_flash_list *l = &f->list[EG_PART_BATCH];
     for (int k = 0; k < l->n; k++)
-        place[l->axis[k].score] = (eg_place){ .first = b->index[l->axis[k].score] };
-    place_stretch(f, rows, place, (int64_t *)(void *)(workspace + p->rows_at));
-    place_stretch(f, lanes, place, (int64_t *)(void *)(workspace + p->lanes_at));
+        letter[l->axis[k].score] = (eg_letter_values){ .first = b->index[l->axis[k].score] };
+    stretch_values(f, rows, letter, (int64_t *)(void *)(workspace + p->rows_at));
+    stretch_values(f, lanes, letter, (int64_t *)(void *)(workspace + p->lanes_at));
     *d = (eg_block_data){ .rows = (int)rows.count,
                           .lanes = (int)lanes.count,
-                          .place = place,
+                          .letter = letter,
                           .source = f->source,
                           .score_step = f->wide,
                           .out_step = f->wide,
@@ -191,9 +192,9 @@ eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash
             memset(part, cover == EG_COVER_ALL, (size_t)(n * wide));
             continue;
         }
-        eg_place place[EG_EXPRESSION_LETTERS];
+        eg_letter_values letter[EG_EXPRESSION_LETTERS];
         eg_block_data d;
-        tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, workspace, place,
+        tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, workspace, letter,
                    &d);
         d.out = part;
         eg__block_values(&p->where, &d, workspace);
@@ -208,9 +209,9 @@ void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
                      char *out)
 {
-    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_letter_values letter[EG_EXPRESSION_LETTERS];
     eg_block_data d;
-    tile_block(p, f, b, rows, lanes, workspace, place, &d);
+    tile_block(p, f, b, rows, lanes, workspace, letter, &d);
     d.score = score, d.out = out;
     d.factor = f->a->no_softmax ? 1 : EG_LOG2_E;
     eg__block_values(&p->score, &d, workspace + p->score_at);
@@ -219,9 +220,9 @@ void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
                      const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds)
 {
-    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_letter_values letter[EG_EXPRESSION_LETTERS];
     eg_block_data d;
-    tile_block(p, f, b, rows, lanes, workspace, place, &d);
+    tile_block(p, f, b, rows, lanes, workspace, letter, &d);
     d.score = score, d.sink = sink;
     if (allow) {
         d.allow = allow;

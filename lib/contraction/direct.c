@@ -331,7 +331,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
             of = columns_of(eg__min64(t->block, n->size - left), s->most);
         }
         if (t->far && strip == 0 && block == 0) {
-            const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
+            const eg_offsets on = eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1);
             next[0] = eg__ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
             next[1] = eg__ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
             const int64_t calls =

@@ -211,8 +211,8 @@ static void set_next(next *then, const eg_gemm *g, int which, const char *at, in
     then->lines[which] = (eg__ahead_lines(&then->of[which]) + tiles - 1) / tiles;
 }
 /* -- one batch by one thread ------------------------------------------------------------------ */
-static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a,
-                  side *b)
+static void alone(const shape *s, const eg_gemm *g, eg_offsets at, int64_t from, int64_t to,
+                  side *a, side *b)
 {
     const int mr = s->kernel->mr, nr = s->kernel->nr;
     const char *pa = g->a + at.a * eg__width[g->of[0]], *pb = g->b + at.b * eg__width[g->of[1]];
@@ -248,7 +248,7 @@ typedef struct crew {
     const shape *s;
     const eg_gemm *g;
     side *a, *b;           /* by thread; together: b[0] is shared */
-    eg_place at;           /* the batch */
+    eg_offsets at;         /* the batch */
     int64_t shares, width; /* dealt: ranges of n in a batch, and their width */
     int64_t p, kc, nc;     /* together: the block of k, the width of the block of n */
     const char *pa, *pb;
@@ -258,7 +258,7 @@ typedef struct crew {
 static void share_piece(void *user, int64_t i, int thread)
 {
     const crew *c = user;
-    alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width,
+    alone(c->s, c->g, eg__offsets_of(&c->g->batch, i / c->shares), i % c->shares * c->width,
           eg__min64(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
 }
 static void pack_piece(void *user, int64_t q, int thread)
@@ -348,7 +348,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         eg__parallel(cx, team, batches * c.shares, share_piece, &c);
     else
         for (int64_t i = 0; i < batches; i++) {
-            c.at = eg__place(&g->batch, i);
+            c.at = eg__offsets_of(&g->batch, i);
             if (team > 1)
                 gemm_together(cx, team, &c);
             else

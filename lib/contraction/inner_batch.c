@@ -218,7 +218,7 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
     eg_axis axes[4][EG_AXES_MAX];
     const int64_t W = (int64_t)w;
     for (int64_t r = 0; r < b.rest.total; r++) {
-        const eg_place rest = eg__place(&b.rest, r);
+        const eg_offsets rest = eg__offsets_of(&b.rest, r);
         for (int64_t z = 0; z < inner_first(&b.group); z += b.z)
             for (int64_t k = 0; k < inner_first(&g->k); k += b.k)
                 for (int64_t i = 0; i < inner_first(&g->m); i += b.m)

@@ -70,7 +70,7 @@ static void map_widened(const job *j, const tile *t, const char *a, const char *
 static void map_unit(const job *j, int64_t u)
 {
     const eg_axis *ax = j->ax, *ay = j->ay;
-    const eg_place at = eg__place(j->tiles, u / (j->by * j->bx));
+    const eg_offsets at = eg__offsets_of(j->tiles, u / (j->by * j->bx));
     const int64_t iy = u % (j->by * j->bx) / j->bx * j->ny, ix = u % j->bx * j->nx;
     const tile t = { .rows = eg__min64(j->ny, ay->size - iy),
                      .n = eg__min64(j->nx, ax->size - ix),

@@ -60,7 +60,7 @@ static void pair_zero(eg_dtype dtype, const eg_axes *out, char *c)
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
     const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* sums of integers are i64 */
     for (int64_t o = 0; o < out->total; o += x->size) {
-        char *to = c + eg__place(out, o).c * w;
+        char *to = c + eg__offsets_of(out, o).c * w;
         if (x->sc == 1)
             memset(to, 0, (size_t)(x->size * w));
         else

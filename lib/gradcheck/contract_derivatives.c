@@ -7,13 +7,13 @@
 
 /* -- linear in g ------------------------------------------------------------------------------ */
 /* Kinds of cotangents g that a rule may treat as special. */
-typedef enum special { ONES, WHOLE, NEGATIVE_ZEROS, SPECIALS } special;
+typedef enum special { ONES, INTEGERS, NEGATIVE_ZEROS, SPECIALS } special;
 static eg_tensor *special_g(const eg_tensor *like, special s)
 {
     eg_tensor *g = eg__contract_noise(like, 6);
     for (int64_t j = 0, n = g ? eg_size(g) : 0; j < n; j++) {
         double *v = eg__contract_numbers(g) + j;
-        *v = s == ONES ? 1 : s == WHOLE ? (double)(j % 5 + 1) : j % 2 == 0 ? -0.0 : *v;
+        *v = s == ONES ? 1 : s == INTEGERS ? (double)(j % 5 + 1) : j % 2 == 0 ? -0.0 : *v;
     }
     return g;
 }

@@ -19,7 +19,7 @@ static int64_t input_most(const eg_trainer *t)
 {
     int64_t most = t->network->source ? t->batches->source_longest
                                       : t->batches->longest - t->batches->separator;
-    return t->data->free_text || most < EG_LONGEST ? most : EG_LONGEST;
+    return t->data->free_text || most < EG_EXAMPLE_MAX ? most : EG_EXAMPLE_MAX;
 }
 
 /* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of

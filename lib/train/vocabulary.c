@@ -163,7 +163,7 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 
 /* -- properties -------------------------------------------------------------------------------- */
 /* Encodes with the symbols that are known; none is added. */
-int eg_data_encode(const eg_data *d, const char *text, int count_max, int32_t *tokens)
+int eg_data_encode(const eg_data *d, const char *text, int capacity, int32_t *tokens)
 {
     if (d && (!text || !tokens))
         eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the %s to read is NULL", d->name,
@@ -179,9 +179,9 @@ int eg_data_encode(const eg_data *d, const char *text, int count_max, int32_t *t
             eg_fail_as(d->cx, EG_ERROR_MISUSE,
                        "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
                        d->symbols - EG_FIRST);
-        else if (count >= count_max)
+        else if (count >= capacity)
             eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbol%s", d->name,
-                       count_max, count_max == 1 ? "" : "s");
+                       capacity, capacity == 1 ? "" : "s");
         else {
             tokens[count++] = t;
             continue;
