@@ -58,10 +58,10 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
 
 /* What a process does with a run: it checks whether its options are possible or whether its
  * checkpoint belongs to it, or it trains. */
-typedef enum errand { OPTIONS, CHECKPOINT, TRAINING } errand;
+typedef enum child_task { OPTIONS, CHECKPOINT, TRAINING } child_task;
 
 /* Does this in the separate process. Does not return. */
-static void run_child(const plan *p, const grid_run *r, int threads, errand what)
+static void run_child(const plan *p, const grid_run *r, int threads, child_task what)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];
     const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
@@ -77,7 +77,7 @@ static void run_child(const plan *p, const grid_run *r, int threads, errand what
 
 /* Checks the options of the first run of each setting, or each checkpoint that exists. False after
  * printing the first error. */
-static bool all_possible(const plan *p, errand what)
+static bool all_possible(const plan *p, child_task what)
 {
     for (int k = 0; k < p->runs; k++) {
         if (what == OPTIONS ? p->run[k].seed > 0 : !p->run[k].begun) continue;

@@ -211,7 +211,7 @@ static void draw(progress *g, const eg_progress *p, bool last)
  * by three times the mean. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
 /* True if x is unusual; afterwards x is part of the mean and variance. */
-static bool unusual(usual *u, double x, double least)
+static bool unusual(moving_mean *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
     bool yes =
@@ -223,7 +223,7 @@ static bool unusual(usual *u, double x, double least)
     return yes;
 }
 
-static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x,
+static void alarm(progress *g, const eg_progress *p, const char *name, moving_mean *u, double x,
                   double least)
 {
     if (!unusual(u, x, least)) return;

@@ -115,11 +115,11 @@ void set_program(const char *argv0);
 
 /* -- progress.c, show.c: what `train` prints and logs ----------------------------------------- */
 /* The exponentially weighted mean of a quantity over steps, for alarms. */
-typedef struct usual {
+typedef struct moving_mean {
     int64_t count; /* number of steps */
     double mean, variance;
     double was, deviation; /* mean and deviation before the last step */
-} usual;
+} moving_mean;
 typedef struct progress {
     bool bar;  /* a bar that is redrawn in one line of a terminal; else lines */
     FILE *log; /* a file of JSON lines; NULL: none */
@@ -129,7 +129,7 @@ typedef struct progress {
     double goal;         /* share of sequences that are exactly right */
     double start, shown; /* seconds() at the start, and at the last line */
     double sequences; /* share of exactly right sequences in a batch, smoothed; −1: no step yet */
-    usual loss, norm;
+    moving_mean loss, norm;
     int alarms;            /* number of alarms */
     double smooth, lowest; /* smoothed loss, and its minimum */
     double guess;          /* the loss of a uniform guess */

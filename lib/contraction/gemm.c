@@ -244,7 +244,7 @@ static void alone(const shape *s, const eg_gemm *g, eg_offsets at, int64_t from,
 
 /* -- on several threads: either each thread computes whole batches or ranges of n, or all threads
  * pack one block of b together and then take blocks of a in turn */
-typedef struct crew {
+typedef struct gemm_job {
     const shape *s;
     const eg_gemm *g;
     side *a, *b;           /* by thread; together: b[0] is shared */
@@ -254,22 +254,22 @@ typedef struct crew {
     const char *pa, *pb;
     char *pc;
     int rb;
-} crew;
+} gemm_job;
 static void share_piece(void *user, int64_t i, int thread)
 {
-    const crew *c = user;
+    const gemm_job *c = user;
     alone(c->s, c->g, eg__offsets_of(&c->g->batch, i / c->shares), i % c->shares * c->width,
           eg__min64(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
 }
 static void pack_piece(void *user, int64_t q, int thread)
 {
     (void)thread;
-    const crew *c = user;
+    const gemm_job *c = user;
     pack(c->s, c->b, EG_OF_B, q, c->nc, c->rb, c->pb, c->kc);
 }
 static void block_piece(void *user, int64_t i, int thread)
 {
-    const crew *c = user;
+    const gemm_job *c = user;
     side *a = &c->a[thread];
     const int mr = c->s->kernel->mr;
     const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
@@ -281,7 +281,7 @@ static void block_piece(void *user, int64_t i, int thread)
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
  * turn. */
-static void gemm_together(eg_ctx *cx, int team, crew *c)
+static void gemm_together(eg_ctx *cx, int team, gemm_job *c)
 {
     const shape *s = c->s;
     const eg_gemm *g = c->g;
@@ -322,7 +322,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
      * another core has packed are slow to load from its cache (512³ on two threads: 1.5 times
      * the speed of one thread with shared panels, 1.9 with separate ones). Otherwise all threads
      * share a block of b. */
-    crew c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
+    gemm_job c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
     const bool low = g->m.total < 2 * team * mr, wide = g->n.total >= 128 * team;
     const bool dealt = team > 1 && (batches >= 4 * team || low || wide);
     if (dealt && batches < 4 * team) {

@@ -79,7 +79,7 @@ static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
 
 /* Plans the sum of an operand over its unshared axes, row-major in scratch memory, and sets the
  * strides that its other axes have there. */
-static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
+static void sum_unshared(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
     eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
     int nkept = 0, ngone = 0;
@@ -309,8 +309,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
             unshared_a |= x[i].sa && !x[i].sb;
             unshared_b |= x[i].sb && !x[i].sa;
         }
-    if (unshared_a) presum(p, n, x, false);
-    if (unshared_b) presum(p, n, x, true);
+    if (unshared_a) sum_unshared(p, n, x, false);
+    if (unshared_b) sum_unshared(p, n, x, true);
     if (unshared_a || unshared_b) {
         int m = 0;
         for (int i = 0; i < n; i++)

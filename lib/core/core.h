@@ -50,7 +50,7 @@ enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
 /* How the elements of a storage were computed, for a captured step: before the step; in an unknown
  * way; once, with the same values in each run; or in each run, by an act or an operation. */
-typedef enum eg_made { EG_MADE_BEFORE, EG_MADE_SOMEHOW, EG_MADE_ONCE, EG_MADE_EACH_RUN } eg_made;
+typedef enum eg_made { EG_MADE_BEFORE, EG_MADE_UNKNOWN, EG_MADE_ONCE, EG_MADE_EACH_RUN } eg_made;
 
 struct eg_tensor {
     uint32_t live; /* EG_LIVE, and EG_DEAD after its scope is popped */
@@ -336,8 +336,8 @@ void eg__team_take_back(eg_ctx *child);
 void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 /* Opens a context in memory of the caller, with one thread and malloc, for one call that makes no
  * tensors. */
-void eg__brief_open(eg_ctx *);
-void eg__brief_close(eg_ctx *);
+void eg__temporary_open(eg_ctx *);
+void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
 /* True while operations in cx are recorded in a captured step. */
 static inline bool eg__capturing(const eg_ctx *cx) { return cx->capture && !cx->aside; }

@@ -150,10 +150,10 @@ const eg_shape *eg_plan_out(const eg_plan *p) { return p ? &p->out : NULL; }
 int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
 {
     if (!p) return -1;
-    eg_ctx brief;
-    eg__brief_open(&brief);
+    eg_ctx temporary;
+    eg__temporary_open(&temporary);
     if (p->beta != 0 && p->beta != 1)
-        eg__scale_by(&(eg_tensor){ .cx = &brief,
+        eg__scale_by(&(eg_tensor){ .cx = &temporary,
                                    .dtype = (uint8_t)p->out.dtype,
                                    .rank = (uint8_t)p->out.rank,
                                    .dim = (int64_t *)(uintptr_t)p->out.dim,
@@ -161,8 +161,8 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
                                    .data = out },
                      p->beta);
     const bool good =
-        eg__program_run(&brief, p->program, operands, out, p->alpha, p->beta != 0, NULL, NULL);
-    eg__brief_close(&brief);
+        eg__program_run(&temporary, p->program, operands, out, p->alpha, p->beta != 0, NULL, NULL);
+    eg__temporary_close(&temporary);
     return good ? 0 : -1;
 }
 

@@ -19,19 +19,19 @@ static eg_tensor *special_g(const eg_tensor *like, special s)
 }
 /* True if the rule's results for g2 and for g + g2 agree with linearity; else notes what is
  * broken. */
-static bool linear_in(eg__asked *k, int i, eg_tensor *g2, const char *words)
+static bool linear_in(eg__contract_call *k, int i, eg_tensor *g2, const char *words)
 {
     eg_tensor *both = eg__leaf_copy(k->g), *d, *e;
     if (!both || !g2) return eg__breaks(k, i, "out of memory");
     eg__add_to(both, g2);
-    if (!eg__contract_ask(k->y, g2, i, &d) || !eg__contract_ask(k->y, both, i, &e))
+    if (!eg__contract_rule(k->y, g2, i, &d) || !eg__contract_rule(k->y, both, i, &e))
         return eg__breaks(k, i, words);
     eg_tensor *sum = eg__leaf_copy(k->r[i]), *part = d ? eg__leaf_copy(d) : NULL;
     if (sum && part) eg__add_to(sum, part);
     if (!eg__contract_alike(e, sum, 1, 1e-10)) return eg__breaks(k, i, words);
     return true;
 }
-bool eg__linear(eg__asked *k)
+bool eg__linear(eg__contract_call *k)
 {
     static const double factor[] = { -1, 0x1p-100, 0x1p100, 0 };
     static const char *const words[] = {
@@ -52,7 +52,7 @@ bool eg__linear(eg__asked *k)
         for (int f = 0; f < 4; f++) {
             eg_tensor *g = eg__leaf_copy(k->g);
             for (int64_t j = 0; g && j < n; j++) eg__contract_numbers(g)[j] *= factor[f];
-            if (!eg__contract_ask(k->y, g, i, &d) ||
+            if (!eg__contract_rule(k->y, g, i, &d) ||
                 !eg__contract_alike(d, k->r[i], factor[f], 1e-10))
                 return eg__breaks(k, i, words[f]);
         }
@@ -85,7 +85,7 @@ static double contract_dot(eg_tensor *a, eg_tensor *b, double *size)
     }
     return sum;
 }
-bool eg__jvp_adjoint(eg__asked *k)
+bool eg__jvp_adjoint(eg__contract_call *k)
 {
     if (!k->t->op->jvp) return true;
     for (int only = -1; only < k->t->count; only++) {
@@ -116,7 +116,7 @@ bool eg__jvp_adjoint(eg__asked *k)
 /* -- the derivative --------------------------------------------------------------------------- */
 /* An operand of the operation that is moved along v from x. */
 typedef struct moved {
-    const eg__asked *k;
+    const eg__contract_call *k;
     eg_tensor *const *x, *g, *v;
     int i, of;        /* operand i is moved; observed is the rule's result for operand `of`, or, if
                        * that is −1, the operation's result */
@@ -137,7 +137,7 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     y = x[m->i] ? eg__contract_apply(m->k, x) : NULL;
     bool good = y != NULL;
     if (good && m->of >= 0) {
-        good = eg__contract_ask(y, m->g, m->of, &d) && d;
+        good = eg__contract_rule(y, m->g, m->of, &d) && d;
         *value = good ? contract_dot(d, m->along, terms) : 0;
     } else if (good)
         *value = contract_dot(y, m->g, terms);
@@ -169,7 +169,7 @@ static bool contract_slope(const moved *m, double size, double *n, double *err)
         *err = fmax(fabs(first), fabs(second)) * 4 + 1e-11 * size;
     return isfinite(*n) && isfinite(*err);
 }
-bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, bool refuses)
+bool eg__derivative_at(eg__contract_call *k, eg_tensor *const *x, const char *where, bool refuses)
 {
     eg_tensor *y = eg__contract_apply(k, x), *g = y ? eg__contract_noise(y, 8) : NULL, *d;
     eg__refused(k->cx);
@@ -180,7 +180,7 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
         if (!k->r[i] || !eg_size(x[i])) continue;
         eg_tensor *v = eg__contract_noise(x[i], 9);
         if (!v) return true;
-        if (!eg__contract_ask(y, g, i, &d)) {
+        if (!eg__contract_rule(y, g, i, &d)) {
             if (refuses && eg__refused(k->cx)) continue;
             return eg__breaks(k, i, where);
         }
@@ -200,7 +200,7 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
 /* -- the derivative of the cotangent ---------------------------------------------------------- */
 /* True if the cotangent for operand i has the right gradient with respect to each operand; else
  * notes what is broken. */
-static bool second_of(eg__asked *k, int i)
+static bool second_of(eg__contract_call *k, int i)
 {
     eg_tensor *along = eg__contract_noise(k->r[i], 14), *cut;
     if (!along || k->r[i]->unrecorded || !k->r[i]->op) return true; /* no gradient is promised */
@@ -228,7 +228,7 @@ static bool second_of(eg__asked *k, int i)
     return true;
 }
 /* True if the gradient of ⟨rule(g), along⟩ with respect to g, along h, is ⟨rule(h), along⟩. */
-static bool second_by_g(eg__asked *k, int i)
+static bool second_by_g(eg__contract_call *k, int i)
 {
     eg_tensor *along = eg__contract_noise(k->r[i], 16), *h = eg__contract_noise(k->g, 17), *d, *dg,
               *cut;
@@ -236,7 +236,7 @@ static bool second_by_g(eg__asked *k, int i)
     if (!along || !h || k->r[i]->unrecorded || !k->r[i]->op ||
         eg_path_to(k->r[i], k->g, &cut) != EG_OPEN_PATH)
         return true;
-    if (eg_grad(k->r[i], along, 1, &k->g, &dg) || !eg__contract_ask(k->y, h, i, &d) || !d) {
+    if (eg_grad(k->r[i], along, 1, &k->g, &dg) || !eg__contract_rule(k->y, h, i, &d) || !d) {
         eg__refused(k->cx);
         return true;
     }
@@ -246,7 +246,7 @@ static bool second_by_g(eg__asked *k, int i)
                       "has a wrong gradient of its own (second order) by g: a part of g is "
                       "read as plain numbers");
 }
-bool eg__second_order(eg__asked *k)
+bool eg__second_order(eg__contract_call *k)
 {
     for (int i = 0; i < k->t->count; i++)
         if (k->r[i] && (!second_by_g(k, i) || !second_of(k, i))) return false;

@@ -8,8 +8,8 @@
 
 enum { LARGEST = 1 << 16 }; /* largest number of elements of an operand in such a test */
 
-bool eg__derivative_here(eg__asked *k) { return eg__derivative_at(k, k->x, "", false); }
-bool eg__derivative_moved(eg__asked *k)
+bool eg__derivative_here(eg__contract_call *k) { return eg__derivative_at(k, k->x, "", false); }
+bool eg__derivative_moved(eg__contract_call *k)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     for (int i = 0; i < k->t->count; i++) {
@@ -86,7 +86,7 @@ static bool sampled_there(const eg_op *op, const double *v, int64_t n)
         if (v[j] < s->low || v[j] > s->high) return false;
     return true;
 }
-bool eg__derivative_at_values(eg__asked *k)
+bool eg__derivative_at_values(eg__contract_call *k)
 {
     for (int i = 0; i < k->t->count; i++) {
         const int64_t n = eg_size(k->x[i]);
@@ -125,7 +125,7 @@ static int64_t new_length(const lengths *l, int64_t d)
 }
 /* Makes operands with axes of other lengths, filled with values of the present operands. False
  * after an error. */
-static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
+static bool resized(const eg__contract_call *k, const lengths *l, eg_tensor **x)
 {
     for (int i = 0; i < k->t->count; i++) {
         eg_tensor *o = k->x[i];
@@ -143,7 +143,7 @@ static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
     }
     return true;
 }
-static bool derivative_resized(eg__asked *k, const lengths *l, const char *where)
+static bool derivative_resized(eg__contract_call *k, const lengths *l, const char *where)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     const eg_mark m = eg_push(k->cx);
@@ -153,7 +153,7 @@ static bool derivative_resized(eg__asked *k, const lengths *l, const char *where
 }
 /* In one call all lengths may be multiples of a block, or smaller than one, and none may be 1. An
  * operation with attributes is not tested, since these may contain sizes. */
-bool eg__derivative_at_sizes(eg__asked *k)
+bool eg__derivative_at_sizes(eg__contract_call *k)
 {
     static const int64_t odd[] = { 5, 3, 9, 17, 11, 13, 7, 15 };
     lengths all = { .n = 0 };

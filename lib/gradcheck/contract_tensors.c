@@ -3,7 +3,7 @@
 #include "gradcheck/contracts.h"
 #include <math.h>
 
-bool eg__breaks(eg__asked *k, int operand, const char *words)
+bool eg__breaks(eg__contract_call *k, int operand, const char *words)
 {
     if (!k->cx->failed)
         snprintf(k->words, k->size, "%s", words);
@@ -61,12 +61,12 @@ bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share)
     return true;
 }
 
-eg_tensor *eg__contract_apply(const eg__asked *k, eg_tensor *const *x)
+eg_tensor *eg__contract_apply(const eg__contract_call *k, eg_tensor *const *x)
 {
     eg_tensor *y = eg_apply(k->t->op, k->t->attr, k->t->attr_size, k->t->count, x);
     return eg_ok(y) ? y : NULL;
 }
-bool eg__contract_ask(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
+bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
 {
     *d = y && g ? y->op->rule(y, g, i) : NULL;
     return y && g && !y->cx->failed && (!*d || eg_ok(*d));

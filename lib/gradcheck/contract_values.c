@@ -6,17 +6,17 @@
 #include <string.h>
 
 /* -- the same result --------------------------------------------------------------------------- */
-bool eg__same_again(eg__asked *k)
+bool eg__same_again(eg__contract_call *k)
 {
     eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
     for (int i = 0; i < k->t->count; i++)
         if (k->r[i] &&
-            (!eg__contract_ask(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             return eg__breaks(k, i, "gives another cotangent when it is asked again");
     eg_tensor *fresh = eg__contract_apply(k, k->x);
     for (int i = k->t->count; i-- > 0;)
         if (k->r[i] &&
-            (!eg__contract_ask(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             return eg__breaks(k, i,
                               "depends on what the rules of other operands left behind: asked in "
                               "another order it gives another cotangent");
@@ -30,9 +30,9 @@ bool eg__same_again(eg__asked *k)
     z = k->cx->failed ? NULL : eg__contract_apply(k, other);
     eg__refused(k->cx);
     for (int i = 0; z && i < k->t->count; i++) {
-        if (k->r[i]) eg__contract_ask(z, k->g, i, &d);
+        if (k->r[i]) eg__contract_rule(z, k->g, i, &d);
         if (k->r[i] &&
-            (!eg__contract_ask(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             return eg__breaks(k, i,
                               "depends on what was called in between: state outlives the call");
     }
@@ -42,7 +42,7 @@ bool eg__same_again(eg__asked *k)
     for (int i = 0; i < k->t->count && good; i++)
         if (k->r[i]) {
             at = i;
-            good = eg__contract_ask(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1, 1e-12);
+            good = eg__contract_rule(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1, 1e-12);
         }
     z = good ? eg__contract_apply(k, k->x) : NULL;
     const bool value = !good || eg__contract_alike(z, k->y, 1, 1e-12);
@@ -53,14 +53,14 @@ bool eg__same_again(eg__asked *k)
 }
 
 /* -- writes to nothing, reads only what it declares -------------------------------------------- */
-bool eg__writes_nothing(eg__asked *k)
+bool eg__writes_nothing(eg__contract_call *k)
 {
     eg_tensor *before[EG_ASKED_OPERANDS], *d, *y = eg__leaf_copy(k->y), *g = eg__leaf_copy(k->g);
     for (int i = 0; i < k->t->count; i++)
         if (!(before[i] = eg__leaf_copy(k->x[i]))) return true;
     for (int i = 0; i < k->t->count; i++) {
         if (!k->r[i]) continue;
-        eg__contract_ask(k->y, k->g, i, &d);
+        eg__contract_rule(k->y, k->g, i, &d);
         if (!eg__contract_alike(k->g, g, 1, 0))
             return eg__breaks(k, i, "writes to the cotangent that it is given");
         if (!eg__contract_alike(k->y, y, 1, 0)) return eg__breaks(k, i, "writes to the result");
@@ -75,7 +75,7 @@ static void poisoned(eg_tensor *x)
 {
     for (int64_t k = 0, n = eg_size(x); k < n; k++) eg__contract_numbers(x)[k] = NAN;
 }
-bool eg__uses_honest(eg__asked *k)
+bool eg__uses_correct(eg__contract_call *k)
 {
     const eg_uses uses = k->t->op->uses;
     const bool result = uses == EG_USES_ALL || uses == EG_USES_RESULT;
@@ -92,7 +92,7 @@ bool eg__uses_honest(eg__asked *k)
             const bool reads = uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
             if (x[j]->dtype == EG_F64 && !reads) poisoned(x[j]);
         }
-        if (!eg__contract_ask(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12))
+        if (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12))
             return eg__breaks(k, i, "reads what .uses says that it does not read");
     }
     return true;
@@ -153,7 +153,7 @@ static eg_tensor *repeated(eg_tensor *v)
     stride[0] = 0;
     return eg__alias(v, v->rank, v->dim, stride, 0);
 }
-bool eg__layouts_of_g(eg__asked *k)
+bool eg__layouts_of_g(eg__contract_call *k)
 {
     char words[96];
     eg_tensor *d, *e, *wide = repeated(k->g), *flat = wide ? eg__leaf_copy(wide) : NULL;
@@ -165,11 +165,11 @@ bool eg__layouts_of_g(eg__asked *k)
             snprintf(words, sizeof words,
                      "depends on the layout of g: where g is %s it is another one",
                      layout_name[how]);
-            if (!eg__contract_ask(k->y, g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-10))
+            if (!eg__contract_rule(k->y, g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-10))
                 return eg__breaks(k, i, words);
         }
         if (wide && flat &&
-            (!eg__contract_ask(k->y, flat, i, &e) || !eg__contract_ask(k->y, wide, i, &d) ||
+            (!eg__contract_rule(k->y, flat, i, &e) || !eg__contract_rule(k->y, wide, i, &d) ||
              !eg__contract_alike(d, e, 1, 1e-10)))
             return eg__breaks(k, i,
                               "depends on the layout of g: of an expanded g it is another one");
@@ -178,7 +178,7 @@ bool eg__layouts_of_g(eg__asked *k)
 }
 /* True if the operation gives the same result and cotangents for x as for row-major copies of x, or
  * if it refuses x. */
-static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
+static bool same_on(eg__contract_call *k, eg_tensor *const *x, const char *words)
 {
     eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;
     for (int i = 0; i < k->t->count; i++)
@@ -197,16 +197,16 @@ static bool same_on(eg__asked *k, eg_tensor *const *x, const char *words)
     eg_tensor *g = eg__contract_noise(z, 5);
     for (int i = 0; g && i < k->t->count; i++) {
         if (!k->r[i]) continue;
-        if (!eg__contract_ask(z, g, i, &e)) return true;
+        if (!eg__contract_rule(z, g, i, &e)) return true;
         if (e && !eg__all_finite(e)) continue;
         char said[128];
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
-        if (!eg__contract_ask(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
+        if (!eg__contract_rule(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
             return eg__breaks(k, i, said);
     }
     return true;
 }
-bool eg__layouts_of_operands(eg__asked *k)
+bool eg__layouts_of_operands(eg__contract_call *k)
 {
     char words[64];
     eg_tensor *x[EG_ASKED_OPERANDS];

@@ -124,12 +124,12 @@ typedef struct eg__trial {
      * cause, so that it proves nothing */
     double doubt;
     bool step_trusted,
-        step_refused;          /* the complex step agrees with differences; it cannot be computed */
-    int opinions;              /* how often it may still be computed */
-    int confirmed;             /* number of entries that were WRONG at another step too */
-    bool forwardless;          /* a rule computes with plain values, so there is no forward mode */
-    bool unrecorded;           /* f is called while the context does not record */
-    struct eg__shadow *shadow; /* what precision.c needs of order 1 */
+        step_refused; /* the complex step agrees with differences; it cannot be computed */
+    int rechecks;     /* how often it may still be computed */
+    int confirmed;    /* number of entries that were WRONG at another step too */
+    bool forwardless; /* a rule computes with plain values, so there is no forward mode */
+    bool unrecorded;  /* f is called while the context does not record */
+    struct eg__first_order *first_order; /* what precision.c needs of order 1 */
 } eg__trial;
 /* Opens a trial whose cx, o and probe are set: moves the inputs, draws W, calls f twice. False
  * after an error. */
@@ -179,7 +179,7 @@ bool eg__differences(eg__trial *, int64_t cell, const double *direction, const d
 /* Computes the slopes by the complex step; their error is its spread at points nearby. False, with
  * step_refused set, if an operation has no complex form, or if the complex step and differences
  * disagree along a random direction. */
-bool eg__second_opinion(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
+bool eg__slope_recheck(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
 /* eg__forward compares forward mode with the reverse gradient a, eg__off_tape the complex step with
  * differences, along one random direction; both add a note if they differ. False after an error. */
 bool eg__forward(eg__trial *, eg_report *, const double *a);
@@ -273,12 +273,12 @@ bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one for each input */
 
 /* -- precision.c: f in f32 --------------------------------------------------------------------- */
 /* What is kept of order 1 until the check is over and the inputs are restored. */
-typedef struct eg__shadow {
+typedef struct eg__first_order {
     eg__trial c;
     const eg__path *path;
     const double *a; /* the gradients of all outputs */
-} eg__shadow;
-bool eg__precision(eg__shadow *, eg_report *);
+} eg__first_order;
+bool eg__precision(eg__first_order *, eg_report *);
 
 /* -- kinks.c: sets *is to whether the analytic values of these entries are a subgradient ------- */
 bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);

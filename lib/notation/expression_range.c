@@ -77,6 +77,7 @@ static eg_interval most_of(eg_interval x, eg_interval y)
 {
     return (eg_interval){ x.low > y.low ? x.low : y.low, x.high > y.high ? x.high : y.high };
 }
+/* Returns bounds of the result of operation `code` from bounds of its operands. */
 static eg_interval range_of_operation(int code, eg_interval x, eg_interval y, eg_interval z)
 {
     switch (code) {
@@ -143,6 +144,7 @@ static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, con
     return range_of_operation(n->code, v[n->in[0]], v[n->in[n->count > 1]],
                               v[n->in[n->count > 2 ? 2 : 0]]);
 }
+/* Writes the bounds of all nodes to range[0 … nodes). */
 static void ranges_of_nodes(const eg_expression *e, const eg_box *box, eg_interval *range)
 {
     for (int k = 0; k < e->nodes; k++) range[k] = of_node(e, k, box, range);

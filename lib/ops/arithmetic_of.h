@@ -187,7 +187,7 @@ EG_CLONES static double NAME(sumpow)(int64_t n, const void *x, double p)
 {
     return (double)NAME(powers_of)(n, x, (T)p);
 }
-EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
+EG_CLONES static bool NAME(moderate)(int64_t n, const void *from)
 {
     const T *x = from;
     T lane[EG_LANES] = { 0 }; /* 1 where an element was out of bounds */
@@ -198,9 +198,9 @@ EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
             lane[l] = x[k + l] <= TAME && x[k + l] >= -TAME ? lane[l] : 1;
     }
     for (; k < n; k++) lane[0] = x[k] <= TAME && x[k] >= -TAME ? lane[0] : 1;
-    T wild = 0;
-    for (int l = 0; l < EG_LANES; l++) wild += lane[l];
-    return wild == 0;
+    T exceeds = 0;
+    for (int l = 0; l < EG_LANES; l++) exceeds += lane[l];
+    return exceeds == 0;
 }
 EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y)
 {
@@ -375,7 +375,7 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
     for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
-    .tame = NAME(tame),
+    .moderate = NAME(moderate),
     .affine = NAME(affine),
     .gain = NAME(gain),
     .sum = NAME(sum),

@@ -120,10 +120,10 @@ bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* functions on contiguous floats of one type; scalars are double */
-    /* for at most EG_CHUNK elements of a row, except `tame` */
+    /* for at most EG_CHUNK elements of a row, except `moderate` */
     /* True if |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two elements overflows; any
      * n. */
-    bool (*tame)(int64_t n, const void *x);
+    bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
     /* y gain + bias in place; each may be NULL */
@@ -151,9 +151,9 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 {
     return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
 }
-/* True if all elements of x, and of its copies, satisfy eg_arithmetic.tame; always true for
+/* True if all elements of x, and of its copies, satisfy eg_arithmetic.moderate; always true for
  * c128. */
-bool eg__tame(eg_tensor *x);
+bool eg__moderate(eg_tensor *x);
 
 /* -- affine_finish.c -------------------------------------------------------------------------- */
 /* Computes y = f(c + b) + r, where y contains c, a contiguous, row-major tensor of floats. */

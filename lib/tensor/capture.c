@@ -55,7 +55,7 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
  * could not compute again. */
 static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
 {
-    if (x->st->made == EG_MADE_SOMEHOW)
+    if (x->st->made == EG_MADE_UNKNOWN)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
                           "%s: not possible in a captured step: it has an operand whose elements a "
                           "run cannot compute again",
@@ -70,7 +70,7 @@ void eg__also_reads(eg_tensor *y, eg_tensor *x)
 }
 void eg__made_once(eg_tensor *x)
 {
-    if (x && x->st->made == EG_MADE_SOMEHOW) x->st->made = EG_MADE_ONCE;
+    if (x && x->st->made == EG_MADE_UNKNOWN) x->st->made = EG_MADE_ONCE;
 }
 /* Records that the next item writes to `to`. If `to` is a leaf with the same elements in each run,
  * these are stored, and each run begins by copying them to it. False after an error. */

@@ -231,7 +231,7 @@ static bool captured_no_act(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *con
     (void)to, (void)count, (void)x, (void)arg;
     return cx != NULL;
 }
-int64_t eg__captured_hollow(eg_captured *c, int64_t *items)
+int64_t eg__captured_without_kernels(eg_captured *c, int64_t *items)
 {
     for (int64_t k = 0; k < c->items; k++) {
         eg_captured_item *i = &c->item[k];

@@ -160,6 +160,8 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
+/* True if x can be written; else records an error: x lies in read-only memory or is lent to a
+ * block. */
 static bool writable(const char *who, const eg_tensor *x)
 {
     const bool ours = x->cx == eg__here(x->cx) && !x->st->lent;

@@ -142,7 +142,7 @@ static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, co
     t->dim = (int64_t *)(void *)block;
     t->rank = (uint8_t)rank;
     t->own.bytes = bytes;
-    t->own.made = eg__capturing(cx) ? EG_MADE_SOMEHOW : EG_MADE_BEFORE;
+    t->own.made = eg__capturing(cx) ? EG_MADE_UNKNOWN : EG_MADE_BEFORE;
     t->data = block + before;
     take_sizes(t, a, rank, dims);
     eg__row_major(rank, t->dim, t->stride);

@@ -125,7 +125,7 @@ int eg__captured_run(struct eg_captured *, eg_captured_watch *);
 /* For benchmarks: makes later runs compute nothing, to measure the time of the list itself. Returns
  * the number of operations and acts; sets *items to the number of items, which is smaller if there
  * are passes. (captured.c) */
-int64_t eg__captured_hollow(struct eg_captured *, int64_t *items);
+int64_t eg__captured_without_kernels(struct eg_captured *, int64_t *items);
 
 /* -- borrow.c: a child's headers of its parent's tensors --------------------------------------- */
 /* Opens a scope of the child that holds these headers until it is closed. The mark is NULL after an
