@@ -60,10 +60,10 @@ static eg_tensor *logits(const void *network, eg_ctx *cx, const eg_batch *b)
 
 /* The options on which results depend, in addition to those of the trainer: a checkpoint stores
  * this text, and is refused for a network with other options. */
-static int config(const eg_trainer_args *o, char *out, size_t room)
+static int config(const eg_trainer_args *o, char *out, size_t size)
 {
     const options *mine = o->user;
-    return snprintf(out, room, "kv_heads %lld, cap %g", (long long)mine->kv_heads, mine->cap);
+    return snprintf(out, size, "kv_heads %lld, cap %g", (long long)mine->kv_heads, mine->cap);
 }
 
 static const eg_network row = { .name = "capped",

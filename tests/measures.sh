@@ -55,8 +55,8 @@ line 'files of lib, but notation and io, that read strings of notation' \
     "$(git ls-files 'lib/*.c' | grep -v '^lib/notation/\|^lib/io/' |
         xargs grep -lE "$reads_notation" | wc -l)"
 line '... of lib/nn' "$(git ls-files 'lib/nn/*.c' | xargs grep -lE "$reads_notation" | wc -l)"
-line 'caches of plans (calls of eg__plan_cache_room)' \
-    "$(git ls-files 'lib/*.c' | xargs grep -hE '[^*]eg__plan_cache_room\(' | wc -l)" 1
+line 'caches of plans (calls of eg__plan_cache_memory)' \
+    "$(git ls-files 'lib/*.c' | xargs grep -hE '[^*]eg__plan_cache_memory\(' | wc -l)" 1
 line 'const attributes written to through a cast' \
     "$(sources | xargs grep -hE '\(uintptr_t\)[a-z]+->attr|\(void \*\)\(uintptr_t\)' | wc -l)" 0
 line 'traversals of the tape (files that mark nodes with cx->sweep)' \

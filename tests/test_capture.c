@@ -116,13 +116,13 @@ static int sample_agrees(const eg_op *op, const eg_sample *of, eg_dtype dtype, i
     eg_close(s.cx);
     return 1;
 }
-static int rows_of_table(void)
+static int operations(void)
 {
     int n = 0;
     while (eg_op_at(n)) n++;
     return n;
 }
-LOOP_TEST(rows_run_again_with_the_bits_of_the_step, rows_of_table())
+LOOP_TEST(operations_run_again_with_the_bits_of_the_step, operations())
 {
     const eg_op *op = eg_op_at(_i);
     if (!strncmp(op->name, "copies_", 7)) return; /* their sample opens an owner inside the step */

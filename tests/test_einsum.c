@@ -32,10 +32,10 @@ static int read_dims(char **s, int64_t *dim)
         if (**s != 'x') return rank;
     }
 }
-static bool next_form(FILE *f, char *line, size_t room, form *q)
+static bool next_form(FILE *f, char *line, size_t size, form *q)
 {
     do
-        if (!fgets(line, (int)room, f)) return false;
+        if (!fgets(line, (int)size, f)) return false;
     while (*line == '#');
     char *field[5], *s = line;
     for (int k = 0; k < 5; k++) {
@@ -141,7 +141,7 @@ TEST(forms_of_numpy_and_opt_einsum)
                 char why[512];
                 eg_plan *p =
                     eg_plan_new(.spec = q.spec, .count = q.count, .operands = shape,
-                                .broadcast = *q.kind == '1', .why = why, .room = sizeof why);
+                                .broadcast = *q.kind == '1', .why = why, .why_size = sizeof why);
                 ck_assert_msg(p != NULL, "'%s': %s", q.spec, why);
                 eg_tensor *out = eg_full_n(cx, dtype, 7, q.out_rank, q.out);
                 ck_assert_msg(eg_plan_run_on(p, x, out, why, sizeof why) == 0, "'%s': %s", q.spec,

@@ -8,7 +8,7 @@
 
 /* -- a separate evaluator ---------------------------------------------------------------------- */
 enum { I = 3, J = 4, R = 5, ENTRIES = I * J + R }; /* x (i j), then r */
-typedef enum { WHOLE, FLOAT, TRUTH } kind;
+typedef enum { INTEGER, FLOAT, TRUTH } kind;
 /* A value, its derivatives by all entries, and bounds of their errors in units of rounding. */
 typedef struct number {
     kind is;
@@ -26,10 +26,10 @@ typedef struct naive {
 } naive;
 
 static double unit = 1.2e-16; /* half an ulp of 1, of f64 or f32 */
-static number whole(int64_t n) { return (number){ .is = WHOLE, .n = n, .v = n }; }
+static number whole(int64_t n) { return (number){ .is = INTEGER, .n = n, .v = n }; }
 static number floating(number a)
 {
-    if (a.is == WHOLE) a.e = unit > 1e-10 && fabsl(a.v) > 1 << 24 ? (double)fabsl(a.v) : 0;
+    if (a.is == INTEGER) a.e = unit > 1e-10 && fabsl(a.v) > 1 << 24 ? (double)fabsl(a.v) : 0;
     a.is = FLOAT;
     return a;
 }
@@ -60,7 +60,7 @@ static bool near(number a, number b)
 static number choose(naive *t);
 static number join(char op, number a, number b)
 {
-    if (a.is == WHOLE && b.is == WHOLE) {
+    if (a.is == INTEGER && b.is == INTEGER) {
         const int64_t m = b.n < 0 ? -b.n : b.n, rest = m ? ((a.n % m) + m) % m : 0;
         switch (op) {
         case '+': return whole(a.n + b.n);
@@ -91,7 +91,7 @@ static number join(char op, number a, number b)
 static number negated(number a)
 {
     number zero = { .is = a.is };
-    return a.is == WHOLE ? whole(-a.n) : smooth(zero, a, -a.v, 0, -1, 0, 0, 0, 0);
+    return a.is == INTEGER ? whole(-a.n) : smooth(zero, a, -a.v, 0, -1, 0, 0, 0, 0);
 }
 static number pick(bool first, number a, number b, bool doubt)
 {
@@ -1294,7 +1294,9 @@ TEST(a_block_of_scores_and_its_cotangents)
         const double factor = way & 2 ? 2.5 : 0;          /* factor of the result */
         int64_t keys[WIDE];
         for (int k = 0; k < WIDE; k++) keys[k] = 3 + (by_value ? (k * 7) % 50 : k);
-        const eg_place place[] = { { 1, NULL }, { 20, NULL }, { 3, by_value ? keys : NULL } };
+        const eg_letter_values letter[] = { { 1, NULL },
+                                            { 20, NULL },
+                                            { 3, by_value ? keys : NULL } };
         const int64_t stride[] = { 64, 1 };
         eg_block_plan p;
         /* a letter that is the only one to vary along lanes has no values */
@@ -1307,7 +1309,7 @@ TEST(a_block_of_scores_and_its_cotangents)
         const eg_block_data b = {
             .rows = ROWS,
             .lanes = n,
-            .place = place,
+            .letter = letter,
             .source = &source,
             .score = score,
             .out = out,
@@ -1350,11 +1352,11 @@ static void some_and_all(const eg_expression *e, const eg_source *source, const 
     eg__block_plan(&p, e, e->root, false, 16, 16, 2, 4, 0);
     void *work = aligned_alloc(64, p.bytes);
     for (int64_t h = low[0]; h < high[0]; h++) {
-        const eg_place place[] = { { h, NULL }, { low[1], NULL }, { low[2], NULL } };
+        const eg_letter_values letter[] = { { h, NULL }, { low[1], NULL }, { low[2], NULL } };
         eg__block_values(&p,
                          &(eg_block_data){ .rows = rows,
                                            .lanes = lanes,
-                                           .place = place,
+                                           .letter = letter,
                                            .source = source,
                                            .out = out,
                                            .out_step = 16 },

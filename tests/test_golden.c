@@ -211,8 +211,8 @@ GROUP("golden", .setup = open_file, .teardown = close_file)
 typedef struct seen {
     const eg_tensor *at[4096];
     int count;
-    const eg_op *row[512];
-    int rows;
+    const eg_op *op[512];
+    int ops;
 } seen;
 static void visit(seen *s, const eg_tensor *t)
 {
@@ -220,16 +220,16 @@ static void visit(seen *s, const eg_tensor *t)
         if (s->at[k] == t) return;
     ck_assert_int_lt(s->count, 4096);
     s->at[s->count++] = t;
-    const eg_op *row = eg_op_of(t);
+    const eg_op *op = eg_op_of(t);
     int k = 0;
-    while (k < s->rows && s->row[k] != row) k++;
-    if (row && k == s->rows) s->row[s->rows++] = row;
+    while (k < s->ops && s->op[k] != op) k++;
+    if (op && k == s->ops) s->op[s->ops++] = op;
     for (int i = 0; i < eg_operands(t); i++) visit(s, eg_operand(t, i));
 }
 static bool reads(const eg_tensor *y, const eg_tensor *x)
 {
     static seen s;
-    s.count = s.rows = 0;
+    s.count = s.ops = 0;
     visit(&s, y);
     for (int k = 0; k < s.count; k++)
         if (s.at[k] == x) return true;
@@ -416,7 +416,7 @@ static const char *const elsewhere[][2] = {
 TEST(every_row_is_reached)
 {
     static seen s;
-    s.rows = 0;
+    s.ops = 0;
     for (int c = 0; c < COUNT; c++) {
         eg_mark m = eg_push(cx);
         eg_tensor *x[OPERANDS], *w[OPERANDS], *d[OPERANDS], *e[OPERANDS];
@@ -438,10 +438,10 @@ TEST(every_row_is_reached)
     }
     for (int r = 0; eg_op_at(r); r++) {
         bool reached = false;
-        for (int k = 0; k < s.rows; k++) reached |= s.row[k] == eg_op_at(r);
+        for (int k = 0; k < s.ops; k++) reached |= s.op[k] == eg_op_at(r);
         for (size_t k = 0; k < sizeof elsewhere / sizeof *elsewhere; k++)
             reached |= !strcmp(elsewhere[k][0], eg_op_at(r)->name);
-        ck_assert_msg(reached, "no public function with a case here reaches the row %s",
+        ck_assert_msg(reached, "no public function with a case here reaches the operation %s",
                       eg_op_at(r)->name);
     }
 }

@@ -740,18 +740,18 @@ static eg_tensor *cube_call(eg_tensor *const *x)
 {
     return eg_apply(&cube, (double[]){ 3 }, sizeof(double), 1, x);
 }
-TEST(a_row_is_checked_at_its_samples_and_tap_says_so)
+TEST(an_operation_is_checked_at_its_samples_and_tap_says_so)
 {
     eg_ctx *cx = eg_open();
     const eg_sample samples[] = { { cube_call, "4", 0, 0 }, { cube_call, "2x3", 0, 0 }, { 0 } };
-    eg_op row = cube;
+    eg_op op = cube;
     char said[4096] = "";
-    ck_assert_ptr_null(eg_gradcheck_op(cx, &row));
+    ck_assert_ptr_null(eg_gradcheck_op(cx, &op));
     eg_assert_error(cx, "gradcheck: cube has no samples to be checked at");
-    row.samples = samples;
-    const eg_report *r = eg_gradcheck_op(cx, &row);
+    op.samples = samples;
+    const eg_report *r = eg_gradcheck_op(cx, &op);
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
-    eg_assert_op(&row);
+    eg_assert_op(&op);
     eg_tensor *x = eg_ones(cx, 3);
     r = eg_gradcheck(cubed, (double[]){ 3.1 }, 1, &x);
     FILE *f = fmemopen(said, sizeof said, "w");

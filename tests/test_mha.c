@@ -950,7 +950,7 @@ TEST(cache_refuses)
     eg_mha *m = eg_mha_new(p, "attn", .d_model = 8, .heads = 2),
            *other = eg_mha_new(p, "other", .d_model = 8, .heads = 4);
     ck_assert_ptr_null(eg_cache_new(eg_params_owner(p), 0));
-    eg_assert_error(cx, "cache: room must be positive, not 0");
+    eg_assert_error(cx, "cache: the capacity must be positive, not 0");
     eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
     ck_assert(!eg_ok(eg_mha_run(m, eg_ones(cx, 2, 3, 8), .cache = c)));
     eg_assert_error(cx, "mha \"attn\": a cache keeps no history, so it needs eg_nograd");

@@ -869,16 +869,17 @@ static void predicate_row(eg_expression *e, int count, int64_t i, int64_t j, con
 {
     const int64_t low[] = { i, j }, high[] = { i + 1, j + count };
     const eg_expression_source source = { .who = "row", .text = "", .letters = 2, .letter = ij };
-    const eg_place place[] = { { i, NULL }, { j, NULL } };
+    const eg_letter_values letter[] = { { i, NULL }, { j, NULL } };
     eg_block_plan p;
     ck_assert(
         eg__expression_fits(cx, &source, e, &(eg_box){ .low = low, .high = high, .size = sizes }));
     eg__block_plan(&p, e, e->root, false, 1, count, 1, 2, 0);
     void *work = aligned_alloc(64, p.bytes);
-    eg__block_values(&p,
-                     &(eg_block_data){
-                         .rows = 1, .lanes = count, .place = place, .out = out, .out_step = count },
-                     work);
+    eg__block_values(
+        &p,
+        &(eg_block_data){
+            .rows = 1, .lanes = count, .letter = letter, .out = out, .out_step = count },
+        work);
     free(work);
 }
 static bool predicate_at(eg_expression *e, int64_t i, int64_t j, const int64_t *sizes)

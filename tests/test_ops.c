@@ -505,7 +505,7 @@ static void check_uses(eg_ctx *cx, const point *p)
                 for (int j = 0; j < v.count; j++) {
                     const double *a = eg_f64(before[j]), *b = eg_f64(after[j]);
                     ck_assert_msg(!memcmp(a, b, (size_t)eg_size(before[j]) * sizeof *a),
-                                  "%s: the gradient reads %s%.0d, and the row does not say so",
+                                  "%s: the gradient reads %s%.0d, and .uses does not say so",
                                   p->where, i < p->count ? "operand " : "the result",
                                   i < p->count ? i + 1 : 0);
                 }
@@ -533,11 +533,11 @@ static void check_single(eg_ctx *cx, eg_ctx *single, const point *p)
 }
 
 /* True if y's history contains the operation; otherwise the sample tests something else. */
-static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
+static bool reaches(const eg_tensor *y, const eg_op *op, int depth)
 {
-    if (eg_op_of(y) == row) return true;
+    if (eg_op_of(y) == op) return true;
     for (int i = 0; depth && i < eg_operands(y); i++)
-        if (reaches(eg_operand(y, i), row, depth - 1)) return true;
+        if (reaches(eg_operand(y, i), op, depth - 1)) return true;
     return false;
 }
 
@@ -545,21 +545,21 @@ static bool reaches(const eg_tensor *y, const eg_op *row, int depth)
 static const char *const total[] = { "attention_gradient", NULL };
 /* Checks the contracts of operations (gradcheck/contracts.c) for each node of the sample with this
  * operation. */
-static void check_contracts(eg_tensor *y, const point *p, const eg_op *row, int depth)
+static void check_contracts(eg_tensor *y, const point *p, const eg_op *op, int depth)
 {
     char words[256];
     int which;
-    if (eg_op_of(y) == row && !listed(total, row->name))
+    if (eg_op_of(y) == op && !listed(total, op->name))
         ck_assert_msg(eg__contract(y, false, words, sizeof words, &which), "%s: operand %d: %s",
                       p->where, which + 1, words);
     for (int i = 0; depth && i < eg_operands(y); i++)
-        check_contracts(eg_operand(y, i), p, row, depth - 1);
+        check_contracts(eg_operand(y, i), p, op, depth - 1);
 }
 
 /* -- the tests -------------------------------------------------------------------------------- */
-static bool flat(const eg_op *row, eg_dtype result)
+static bool flat(const eg_op *op, eg_dtype result)
 {
-    return !row->rule || (result != EG_F32 && result != EG_F64);
+    return !op->rule || (result != EG_F32 && result != EG_F64);
 }
 
 static int operations(void)
@@ -568,18 +568,19 @@ static int operations(void)
     while (eg_op_at(n)) n++;
     return n;
 }
-LOOP_TEST(row, operations())
+LOOP_TEST(operation, operations())
 {
     const eg_op *op = eg_op_at(_i);
     ck_assert_msg(op->name && *op->name && op->equation && *op->equation &&
                       (!op->rule || (op->gradient && *op->gradient)),
-                  "row %d (%s) says too little of itself", _i, op->name ? op->name : "?");
+                  "operation %d (%s) lacks a member", _i, op->name ? op->name : "?");
     for (int k = 0; k < _i; k++)
-        ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two rows are called %s", op->name);
+        ck_assert_msg(strcmp(eg_op_at(k)->name, op->name), "two operations are called %s",
+                      op->name);
     ck_assert_msg(!op->rule || !op->forward || op->forward_c128 || listed(no_complex, op->name),
                   "%s: a gradient, and no forward_c128", op->name);
     if (listed(unsampled, op->name)) return;
-    ck_assert_msg(op->samples && op->samples->call, "%s: a row without samples is untested",
+    ck_assert_msg(op->samples && op->samples->call, "%s: an operation without samples is untested",
                   op->name);
     eg_ctx *cx = eg_open(.dtype = EG_F64), *single = eg_open();
     for (int s = 0; op->samples[s].call; s++)
@@ -596,7 +597,7 @@ LOOP_TEST(row, operations())
             }
             ck_assert_msg(!refused, "%s: %s", p.where, eg_error(cx));
             ck_assert_msg(k != CONTIGUOUS || reaches(v.y, op, 8),
-                          "%s: the call does not reach its row", p.where);
+                          "%s: the call does not reach its operation", p.where);
             ck_assert_msg(op->rule || eg_type(v.y) != EG_F64 || v.count == 0,
                           "%s: float operands, float result, and no rule", p.where);
             eg_pop(cx, m);
@@ -633,7 +634,7 @@ static eg_tensor *call_captured(void *user, eg_tensor *const *xs)
     return c->p->s->call(x);
 }
 static const char *const thrice[] = { "einsum", "softmax", "attention", NULL };
-LOOP_TEST(row_checked, operations())
+LOOP_TEST(gradient_at_samples, operations())
 {
     const eg_op *op = eg_op_at(_i);
     if (listed(unsampled, op->name)) return;
@@ -707,7 +708,7 @@ static eg_tensor *row_block(void *user, eg_ctx *cx, int64_t from, int64_t to, in
         atomic_fetch_add(&b->other, 1);
     return row_loss(y, b->anchor);
 }
-LOOP_TEST(row_in_blocks, operations())
+LOOP_TEST(bits_in_blocks, operations())
 {
     const eg_op *op = eg_op_at(_i);
     if (listed(unsampled, op->name)) return;

@@ -476,7 +476,7 @@ TEST(plans_give_the_bits_of_einsum)
                     x[i] = eg_normal_n(cx, EG_F32, 0, 1, cases[k].rank[i], cases[k].dim[i]));
             eg_plan *p =
                 eg_plan_new(.spec = cases[k].spec, .count = cases[k].count, .operands = shape,
-                            .beta = add, .why = why, .room = sizeof why);
+                            .beta = add, .why = why, .why_size = sizeof why);
             ck_assert_msg(p != NULL, "%s", why);
             const eg_shape *o = eg_plan_out(p);
             eg_tensor *a = eg_full_n(cx, EG_F32, 1, o->rank, o->dim),
@@ -501,7 +501,7 @@ static const char *refusal(const eg_plan_args *o)
     eg_plan_args q = *o;
     q.size = sizeof q;
     q.why = why;
-    q.room = sizeof why;
+    q.why_size = sizeof why;
     ck_assert_ptr_null(eg_plan_new_with(&q));
     return why;
 }

@@ -368,7 +368,7 @@ static const eg_sample product_samples[] = { { apply_it, "2x3, 2x3", .5, 2 }, { 
     .name = "product", .arity = 2, .shape = same_shape, .forward = product_forward, \
     .uses = EG_USES_ALL
 static const struct {
-    eg_op row;
+    eg_op op;
     const char *says;
 } products[] = {
     { { PRODUCT, .rule = right_rule, .samples = product_samples }, NULL },
@@ -379,11 +379,11 @@ static const struct {
     { { PRODUCT, .rule = wrong_rule, .samples = product_samples },
       "first use: the gradient of product is wrong at its sample \"2x3, 2x3\": dx1[1,2]" },
 };
-LOOP_TEST(a_row_is_checked_at_its_first_use, sizeof products / sizeof *products)
+LOOP_TEST(an_operation_is_checked_at_its_first_use, sizeof products / sizeof *products)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
     eg_tensor *x[2] = { eg_uniform(cx, 1, 2, 2, 3), eg_uniform(cx, 1, 2, 2, 3) };
-    applied = &products[_i].row;
+    applied = &products[_i].op;
     const uint64_t draws = eg_draws(cx);
     eg_tensor *y = apply_it(x);
 #if EG_DEBUG_ALLOC

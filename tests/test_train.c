@@ -261,7 +261,7 @@ LOOP_TEST(a_group_is_an_optimiser_of_its_own, 5)
     eg_opt *(*make[])(const eg_opt_args *) = { eg_sgd_with, eg_adam_with, eg_adamw_with,
                                                eg_rmsprop_with, eg_adagrad_with };
     const eg_opt_group groups[] = { { .names = "*.b", .weight_decay = EG_OFF },
-                                    { .names = "hea?.* other", .lr = 10 },
+                                    { .names = "hea?.* other", .lr_factor = 10 },
                                     { 0 } };
     eg_params *p = layer_and_head(), *q = layer_and_head();
     eg_opt *op = make[_i](&(eg_opt_args){ .size = sizeof(eg_opt_args),
@@ -320,7 +320,7 @@ TEST(a_part_of_a_list_is_trained)
 TEST(groups_of_copies)
 {
     const eg_opt_group groups[] = { { .names = "a", .frozen = true },
-                                    { .names = "b", .lr = 2 },
+                                    { .names = "b", .lr_factor = 2 },
                                     { 0 } };
     eg_params *p = eg_params_open(cx, .copies = 2);
     eg_tensor *a = eg_param(p, "a", "i", 2), *b = eg_param(p, "b", "i", 2),
@@ -341,7 +341,7 @@ TEST(groups_refused)
     eg_assert_error(cx,
                     "adamw: no parameter has a name of group 2, \"haed.*\"; the first parameter "
                     "is \"body.W\"");
-    ck_assert_ptr_null(eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .lr = -1 }, { 0 } }));
+    ck_assert_ptr_null(eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .lr_factor = -1 }, { 0 } }));
     eg_assert_error(cx, "sgd: lr of group 1, \"*\", must not be negative or infinite, not -1");
     ck_assert_ptr_null(
         eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .weight_decay = NAN }, { 0 } }));
@@ -748,9 +748,9 @@ LOOP_TEST(pairs_refused, 8)
     eg_assert_error(cx, cases[_i].why);
     ck_assert_ptr_null(eg_data_pairs(cx, "/nowhere/at.all"));
     eg_assert_error(cx, "/nowhere/at.all: No such file");
-    char wide[2 * EG_LONGEST + 8];
+    char wide[2 * EG_EXAMPLE_MAX + 8];
     memset(wide, 'a', sizeof wide);
-    strcpy(wide + EG_LONGEST + 1, "\tb\n");
+    strcpy(wide + EG_EXAMPLE_MAX + 1, "\tb\n");
     ck_assert_ptr_null(eg_data_parse(cx, wide, "f"));
     eg_assert_error(cx, "f:1: more than 256 symbols on one side");
 }
@@ -929,7 +929,7 @@ TEST(saturated_heads_are_measured)
         sum[0] = sum[1] = 0;
         for (int k = 0; k < 3; k++) {
             eg_example e;
-            char input[EG_LONGEST + 1] = "";
+            char input[EG_EXAMPLE_MAX + 1] = "";
             ck_assert_int_eq(eg_trainer_test(t, k, &e), 0);
             eg_data_decode(eg_trainer_data(t), e.inputs, e.input, input, sizeof input);
             const eg_head *h = eg_heads(

@@ -15,7 +15,7 @@ static const option options[] = {
     { 0, "against", INPUT, "MODEL",
       "another model or checkpoint: draw its maps too, and the difference", AT(against) },
     { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
-    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
+    { 0, "threads", INTEGER, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
       false },
     { 0 }
 };
@@ -137,12 +137,12 @@ static int draw(eg_ctx *cx, maps *m, const attend *o)
     m->apart = !strcmp(part, "cross");
     snprintf(m->title, sizeof m->title, "%s attention: %s", part, m->input);
     int64_t heads = eg_dim(m->w, 1), n = eg_dim(m->w, 0) * heads;
-    enum { ROOM = 64 };
-    char(*name)[ROOM] = calloc((size_t)n, sizeof *name);
+    enum { TITLE_SIZE = 64 };
+    char(*name)[TITLE_SIZE] = calloc((size_t)n, sizeof *name);
     const char **panel = calloc((size_t)n, sizeof *panel);
     int status = name && panel ? EXIT_SUCCESS : say("out of memory");
     for (int64_t k = 0; k < n && !status; k++) {
-        snprintf(name[k], ROOM, "layer %lld, head %lld", (long long)(k / heads),
+        snprintf(name[k], TITLE_SIZE, "layer %lld, head %lld", (long long)(k / heads),
                  (long long)(k % heads));
         panel[k] = name[k];
     }

@@ -53,9 +53,9 @@ static void compare_configs(const char *a, const char *b, int *differ)
             int nx = 0, ny = 0;
             const char *x = config_value(a, s, length, &nx), *y = config_value(b, s, length, &ny);
             if (x && y && (side || (nx == ny && !strncmp(x, y, (size_t)nx)))) continue;
-            char name[STORED_ROOM], values[2][STORED_ROOM];
-            snprintf(values[0], STORED_ROOM, "%.*s", nx, x ? x : "");
-            snprintf(values[1], STORED_ROOM, "%.*s", ny, y ? y : "");
+            char name[STORED_SIZE], values[2][STORED_SIZE];
+            snprintf(values[0], STORED_SIZE, "%.*s", nx, x ? x : "");
+            snprintf(values[1], STORED_SIZE, "%.*s", ny, y ? y : "");
             print_option(stored_name(s, length, name), x ? values[0] : NULL, y ? values[1] : NULL,
                          differ);
         }
@@ -76,7 +76,7 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
                 compare_configs(side ? y : x, side ? x : y, &differ);
                 continue;
             }
-            char name[STORED_ROOM], shown[2][STORED_ROOM];
+            char name[STORED_SIZE], shown[2][STORED_SIZE];
             if (!strncmp(key, "milestone", 9)) { /* all of them are one option */
                 if (!milestones)
                     print_option("milestones", stored_milestones(a, shown[0]),

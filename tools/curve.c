@@ -19,17 +19,17 @@ static const option options[] = {
     { 0, "title", TEXT, "TEXT", "above the picture (default: none)", AT(title) },
     { 0 }
 };
-enum { CURVES_MOST = 32, COLUMNS_MOST = 8, COLOURS = 8, DASHES = 4, NAME_ROOM = 96 };
+enum { CURVES_MOST = 32, COLUMNS_MOST = 8, COLOURS = 8, DASHES = 4, NAME_SIZE = 96 };
 
 /* The curves: one for each log and column, log by log. */
 typedef struct curves {
     int logs, columns, count;
-    char column[COLUMNS_MOST][NAME_ROOM];
+    char column[COLUMNS_MOST][NAME_SIZE];
     struct points {
         double *x, *y;
-        int64_t count, room;
+        int64_t count, capacity;
     } points[CURVES_MOST];
-    char name[CURVES_MOST][2 * NAME_ROOM];
+    char name[CURVES_MOST][2 * NAME_SIZE];
     char unit[16]; /* the unit of texts, as `train` prints it; "": other data */
     bool other;    /* a log is of other data than texts; losses are then in nats */
 } curves;
@@ -38,23 +38,23 @@ static bool read_columns(curves *c, const char *text) /* false after an error me
 {
     for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL) {
         const size_t n = strcspn(text, ",");
-        if (c->columns == COLUMNS_MOST || n == 0 || n >= NAME_ROOM)
+        if (c->columns == COLUMNS_MOST || n == 0 || n >= NAME_SIZE)
             return say("--columns must be from 1 to %d names, as loss,unseen_loss", COLUMNS_MOST),
                    false;
-        snprintf(c->column[c->columns++], NAME_ROOM, "%.*s", (int)n, text);
+        snprintf(c->column[c->columns++], NAME_SIZE, "%.*s", (int)n, text);
     }
     return true;
 }
 
 static bool add_point(struct points *p, double x, double y) /* false without memory */
 {
-    if (p->count == p->room) {
-        const int64_t room = p->room ? 2 * p->room : 1024;
-        double *more = realloc(p->x, (size_t)room * sizeof *more);
+    if (p->count == p->capacity) {
+        const int64_t capacity = p->capacity ? 2 * p->capacity : 1024;
+        double *more = realloc(p->x, (size_t)capacity * sizeof *more);
         p->x = more ? more : p->x;
-        double *also = more ? realloc(p->y, (size_t)room * sizeof *also) : NULL;
+        double *also = more ? realloc(p->y, (size_t)capacity * sizeof *also) : NULL;
         if (!also) return false;
-        p->y = also, p->room = room;
+        p->y = also, p->capacity = capacity;
     }
     p->x[p->count] = x, p->y[p->count++] = y;
     return true;
@@ -92,11 +92,11 @@ static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
     FILE *f = fopen(path, "r");
     if (!f) return say("%s: %s", path, strerror(errno)), false;
     char *text = NULL;
-    size_t room = 0;
+    size_t size = 0;
     int64_t number = 0, points = 0;
     bool good = true;
     errno = 0;
-    for (ssize_t n; good && (n = getline(&text, &room, f)) >= 0; errno = 0)
+    for (ssize_t n; good && (n = getline(&text, &size, f)) >= 0; errno = 0)
         good = read_line(cx, c, log, path, ++number, text, (size_t)n);
     if (good && errno) good = (say("%s: %s", path, strerror(errno)), false);
     free(text);
@@ -110,18 +110,18 @@ static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
 }
 
 /* Writes the file's name without folders and without its ending. */
-static void name_of(const char *path, char *out, size_t room)
+static void name_of(const char *path, char *out, size_t size)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path,
                *dot = strrchr(name, '.');
-    snprintf(out, room, "%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    snprintf(out, size, "%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
 /* Curves of a log have one colour, those of a column one kind of dashes. */
 static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
 {
     eg_curve all[CURVES_MOST];
-    char y_name[COLUMNS_MOST * NAME_ROOM] = "";
+    char y_name[COLUMNS_MOST * NAME_SIZE] = "";
     bool losses = true;
     /* the unit in which `train` prints the losses of a text */
     const bool bits = *c->unit && !c->other;
@@ -134,7 +134,7 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
     for (int log = 0; log < c->logs; log++)
         for (int k = 0; k < c->columns; k++) {
             const struct points *p = &c->points[log * c->columns + k];
-            char run[NAME_ROOM];
+            char run[NAME_SIZE];
             if (!p->count) continue;
             for (int64_t i = 0; bits && strstr(c->column[k], "loss") && i < p->count; i++)
                 p->y[i] /= M_LN2;
@@ -190,7 +190,7 @@ const command curve_command = {
     .about = "draw columns of logs (train --log) as curves in one picture",
     .more = "Columns: loss, unseen_loss, tokens, sequences, unseen, lr, norm, tokens_per_second, "
             "seconds. Each log has\n"
-            "a colour, each column its dashes.\n\n"
+            "its own colour, each column its own pattern of dashes.\n\n"
             "  curve a.json b.json -o loss.svg --columns loss,unseen_loss --log-axis\n",
     .options = options,
     .run = run,

@@ -18,18 +18,18 @@ static const option options[] = {
       "the gradient of sum(out * W) too; W has the result's shape and type (default: no gradient)",
       AT(grad) },
     { 'g', NULL, OUTPUTS, "dA.npy",
-      "where to write it, once for each operand (default: it is printed)", AT(g) },
+      "where to write the gradient of an operand, once for each (default: it is printed)", AT(g) },
     { 0 }
 };
 enum { OPERANDS = 64 };
 
 /* -- W has the shape and type of the result --------------------------------------------------- */
-static const char *kind(const eg_tensor *x, char *out, size_t room) /* "f64 (3, 5)" */
+static const char *kind(const eg_tensor *x, char *out, size_t size) /* "f64 (3, 5)" */
 {
-    size_t n = (size_t)snprintf(out, room, "%s (", eg_type_name(eg_type(x)));
-    for (int k = 0; k < eg_rank(x) && n < room; k++)
-        n += (size_t)snprintf(out + n, room - n, k ? ", %lld" : "%lld", (long long)eg_dim(x, k));
-    if (n < room) snprintf(out + n, room - n, ")");
+    size_t n = (size_t)snprintf(out, size, "%s (", eg_type_name(eg_type(x)));
+    for (int k = 0; k < eg_rank(x) && n < size; k++)
+        n += (size_t)snprintf(out + n, size - n, k ? ", %lld" : "%lld", (long long)eg_dim(x, k));
+    if (n < size) snprintf(out + n, size - n, ")");
     return out;
 }
 

@@ -19,8 +19,8 @@ static const option options[] = {
       AT(each) },
     { 0, "text", INPUT, "FILE",
       "the text that the model was trained on, if it was moved (default: where it was)", AT(text) },
-    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(evaluate, threads), 1, 1024,
-      false },
+    { 0, "threads", INTEGER, "N", "cores to use (default: all)", offsetof(evaluate, threads), 1,
+      1024, false },
     { 0 }
 };
 
@@ -35,7 +35,8 @@ static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *he
     for (int k = 0; eg_trainer_attention(t, k); k++) {
         const char *name = eg_trainer_attention(t, k);
         if (strlen(name) == (size_t)(dot - s) && !strncmp(name, s, strlen(name))) {
-            if (!read_whole(number, &h) || h < 0 || h >= eg_trainer_config(t)->heads) return false;
+            if (!read_integer(number, &h) || h < 0 || h >= eg_trainer_config(t)->heads)
+                return false;
             *head = (eg_head_at){ k, (int)h };
             return true;
         }

@@ -13,9 +13,9 @@ static const option options[] = {
       offsetof(explain, broadcast), 0, 0, false },
     { 0, "type", CHOICE, "f32|f64|f16|bf16", "of the operands (default f32)",
       offsetof(explain, type), 0, 0, false },
-    { 0, "limit", WHOLE, "BYTES", "of the largest result between two steps (default: any)",
+    { 0, "limit", INTEGER, "BYTES", "of the largest result between two steps (default: any)",
       offsetof(explain, limit), 0, 0x1p62, false },
-    { 0, "keep-limit", WHOLE, "BYTES",
+    { 0, "keep-limit", INTEGER, "BYTES",
       "of such results that are kept for the gradient (default: all)",
       offsetof(explain, keep_limit), 0, 0x1p62, false },
     { 0 }

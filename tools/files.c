@@ -37,14 +37,14 @@ static bool id_equal(const file_id *a, const file_id *b)
 
 /* Finds the folder of a path at which there is no file yet. Returns 0, or errno if there is no such
  * folder. */
-static int id_of_new(const char *path, file_id *id, char *folder, size_t room)
+static int id_of_new(const char *path, file_id *id, char *folder, size_t size)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     size_t n = slash == path ? 1 : slash ? (size_t)(slash - path) : 0;
     struct stat s;
-    if (n >= room || strlen(name) > NAME_MAX) return ENAMETOOLONG;
+    if (n >= size || strlen(name) > NAME_MAX) return ENAMETOOLONG;
     if (!*name) return EISDIR;
-    snprintf(folder, room, "%.*s", n ? (int)n : 1, n ? path : ".");
+    snprintf(folder, size, "%.*s", n ? (int)n : 1, n ? path : ".");
     if (stat(folder, &s)) return errno;
     if (!S_ISDIR(s.st_mode)) return ENOTDIR;
     *id = (file_id){ .device = s.st_dev, .inode = s.st_ino };

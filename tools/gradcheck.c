@@ -15,16 +15,16 @@ typedef struct gradcheck {
 static const option options[] = {
     { 0, "broadcast", FLAG, NULL, "allow a size of 1 under a letter, as NumPy does",
       AT(broadcast) },
-    { 0, "order", WHOLE, "K", "the gradient of the gradient … too, up to the K-th (default 1)",
+    { 0, "order", INTEGER, "K", "the gradient of the gradient … too, up to the K-th (default 1)",
       offsetof(gradcheck, order), 1, 8, false },
     { 0, "full", FLAG, NULL,
       "every element of the Jacobian, instead of <result, W> with a random W", AT(full) },
     { 0, "mutate", FLAG, NULL,
       "make the gradient wrong in several ways and require that the check fails", AT(mutate) },
     { 0, "complex", FLAG, NULL, "the complex step instead of differences", AT(complex) },
-    { 0, "directions", WHOLE, "N", "N random directions of each operand instead of every entry",
+    { 0, "directions", INTEGER, "N", "N random directions of each operand instead of every entry",
       offsetof(gradcheck, directions), 1, 1e6, false },
-    { 0, "seed", WHOLE, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0,
+    { 0, "seed", INTEGER, "N", "of the random operands (default 0)", offsetof(gradcheck, seed), 0,
       9e15, false },
     { 0, "op", TEXT, "NAME", "the operation, instead of einsum: one of the names below", AT(op) },
     { 0, "where", TEXT, "PREDICATE", "mask of softmax and attention: \"j <= i\"", AT(where) },
@@ -191,7 +191,7 @@ static bool read_sizes(const char *s, eg_rearrange_args *a)
         const size_t n = strcspn(s, ",");
         if (n < 3 || n - 2 >= sizeof number || s[0] < 'a' || s[0] > 'z' || s[1] != '=') break;
         snprintf(number, sizeof number, "%.*s", (int)(n - 2), s + 2);
-        if (!read_whole(number, &v) || v < 1) break;
+        if (!read_integer(number, &v) || v < 1) break;
         memcpy((char *)a + offsetof(eg_rearrange_args, a) + (size_t)(s[0] - 'a') * sizeof v, &v,
                sizeof v);
         s += n;
@@ -233,7 +233,7 @@ static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product 
 
 /* Writes the letters or names of the operands, for the report, if each names one axis and there are
  * as many terms as shapes. A blank in a term means that it has names. */
-static const char *letters(const char *spec, int count, char *out, size_t room)
+static const char *letters(const char *spec, int count, char *out, size_t size)
 {
     const char *colon = strchr(spec, ':');
     const bool names = colon && spec[strspn(spec, " \t\r\n")] == 'n';
@@ -241,7 +241,7 @@ static const char *letters(const char *spec, int count, char *out, size_t room)
     const char *arrow = strstr(spec, "->");
     const size_t n = arrow ? (size_t)(arrow - spec) : strlen(spec);
     size_t at = 0;
-    if (2 * n + 2 >= room || strcspn(spec, "([.1") < n) return NULL;
+    if (2 * n + 2 >= size || strcspn(spec, "([.1") < n) return NULL;
     if (names) out[at++] = ' ';
     for (size_t k = 0; k < n; k++) {
         out[at++] = spec[k];

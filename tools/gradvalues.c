@@ -20,7 +20,7 @@ static const option options[] = {
     { 0, "points", INPUT, "X.npy", "x: write the points around it at which f is wanted",
       AT(points) },
     { 'o', "out", OUTPUT, "POINTS.npy", "where --points writes them, one a row", AT(out) },
-    { 0, "directions", WHOLE, "N", "N random directions instead of every entry",
+    { 0, "directions", INTEGER, "N", "N random directions instead of every entry",
       offsetof(values, directions), 1, 1e6, false },
     { 0, "step", REAL, "H", "the step, relative to the largest entry (default 1e-3; f32: 3e-2)",
       offsetof(values, step), 1e-12, 1, false },

@@ -22,8 +22,8 @@ static const option options[] = {
       AT(seeds), 0, 0, false },
     { 0, "out", TEXT, "FOLDER", "for checkpoints and logs, created if missing (default TASK-grid)",
       AT(out), 0, 0, false },
-    { 0, "jobs", WHOLE, "N", "runs at the same time (default: as many as cores)", AT(jobs), 1, 1024,
-      false },
+    { 0, "jobs", INTEGER, "N", "runs at the same time (default: as many as cores)", AT(jobs), 1,
+      1024, false },
     { 0, "runs", FLAG, NULL, "a line for each run in the table, not for each setting", AT(runs), 0,
       0, false },
     { 0 }
@@ -58,10 +58,10 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
 
 /* What a process does with a run: it checks whether its options are possible or whether its
  * checkpoint belongs to it, or it trains. */
-typedef enum errand { OPTIONS, CHECKPOINT, TRAINING } errand;
+typedef enum child_task { OPTIONS, CHECKPOINT, TRAINING } child_task;
 
 /* Does this in the separate process. Does not return. */
-static void run_child(const plan *p, const grid_run *r, int threads, errand what)
+static void run_child(const plan *p, const grid_run *r, int threads, child_task what)
 {
     char text[AXES_MOST + 4][4096], *word[2 * WORDS_MOST];
     const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
@@ -77,7 +77,7 @@ static void run_child(const plan *p, const grid_run *r, int threads, errand what
 
 /* Checks the options of the first run of each setting, or each checkpoint that exists. False after
  * printing the first error. */
-static bool all_possible(const plan *p, errand what)
+static bool all_possible(const plan *p, child_task what)
 {
     for (int k = 0; k < p->runs; k++) {
         if (what == OPTIONS ? p->run[k].seed > 0 : !p->run[k].begun) continue;
@@ -254,10 +254,9 @@ const command grid_command = {
     .about = "train with several seeds and values of options, side by side: a table of medians",
     .more =
         "Takes the options of train; one that is a number or a choice may have several values.\n"
-        "Each run has the same bits as a single run. The same command again runs what is not\n"
-        "finished and prints the table: steps and seconds are of the runs that reached the "
-        "goal\n"
-        "(of all if none did), as median (smallest-largest).\n\n"
+        "Each run has the bits that train alone gives it. The same command, given again, does the\n"
+        "runs that are not finished and prints the table: the median (smallest-largest) of steps\n"
+        "and seconds, over the runs that reached the goal (over all if none did).\n\n"
         "  grid reverse --seeds 8 --lr 1e-3,3e-3 --heads 2,4\n",
     .options = options,
     .run = run,

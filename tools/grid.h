@@ -5,13 +5,13 @@
 #include <sys/types.h>
 
 enum { AXES_MOST = 8, VALUES_MOST = 64, RUNS_MOST = 4096, WORDS_MOST = 128 };
-enum { NAME_ROOM = 200, VALUE_ROOM = 32 };
+enum { NAME_SIZE = 200, VALUE_SIZE = 32 };
 
 /* An option of `train` with several values. */
 typedef struct axis {
     const option *o;
     int count;
-    char given[VALUES_MOST][VALUE_ROOM], shown[VALUES_MOST][VALUE_ROOM]; /* "1e-3", "0.001" */
+    char given[VALUES_MOST][VALUE_SIZE], shown[VALUES_MOST][VALUE_SIZE]; /* "1e-3", "0.001" */
 } axis;
 typedef struct outcome { /* the results of a run, from its log */
     bool finished, reached;
@@ -19,7 +19,7 @@ typedef struct outcome { /* the results of a run, from its log */
 } outcome;
 typedef struct grid_run {
     int setting, seed;
-    char name[NAME_ROOM]; /* "lr=0.001,seed=3" */
+    char name[NAME_SIZE]; /* "lr=0.001,seed=3" */
     bool begun;           /* a checkpoint exists */
     pid_t process;        /* 0: it is not running */
     int said;             /* the end of a pipe from its standard error */
@@ -46,12 +46,12 @@ bool plan_seeds(plan *, const char *text); /* "8", seeds 0 to 7, or "3,5,7"; NUL
  * place of TASK. */
 void plan_folder(plan *, const char *given);
 bool plan_runs(plan *); /* lists the runs in plan.run, which the caller frees */
-void plan_path(const plan *, const grid_run *, const char *end, char *out, size_t room);
+void plan_path(const plan *, const grid_run *, const char *end, char *out, size_t size);
 /* Returns the value of axis k in a setting. The last axis varies fastest. */
 int plan_value(const plan *, int setting, int k);
 /* Writes "lr=0.001,heads=4", the values that distinguish a setting; "" if there is only one
  * setting. */
-void plan_setting(const plan *, int setting, const char *between, char *out, size_t room);
+void plan_setting(const plan *, int setting, const char *between, char *out, size_t size);
 
 /* -- grid_table.c: results, from logs to the table --------------------------------------------- */
 /* Reads the log of a run, if there is one. False after a message that it is not the log of this

@@ -17,19 +17,19 @@ static const option *option_of(const option *o, const char *word)
 {
     const size_t n = strcspn(word + 2, "=");
     for (; o->name || o->letter; o++)
-        if (o->name && o->kind != GONE && strlen(o->name) == n && !strncmp(o->name, word + 2, n))
+        if (o->name && o->kind != REMOVED && strlen(o->name) == n && !strncmp(o->name, word + 2, n))
             return o;
     return NULL;
 }
 
 /* Writes a value as it occurs in names of runs: texts of the same number, such as 1e-3 and 0.001,
  * give the same name. */
-static void shown_value(const option *o, const char *text, char out[VALUE_ROOM])
+static void shown_value(const option *o, const char *text, char out[VALUE_SIZE])
 {
     char *end;
     const double x = strtod(text, &end);
     if (o->kind != CHOICE && *text && !*end)
-        snprintf(out, VALUE_ROOM, "%.12g", x);
+        snprintf(out, VALUE_SIZE, "%.12g", x);
     else
         memcpy(out, text, strlen(text) + 1);
 }
@@ -85,7 +85,7 @@ bool plan_words(plan *p, int count, char **word, char **own, int *owns)
         if (!value && o->kind != FLAG && k + 1 == count)
             return say("--%s needs a value: %s", o->name, o->argument), false;
         value = value ? value + 1 : o->kind != FLAG ? word[k + 1] : NULL;
-        const bool number = o->kind == WHOLE || o->kind == REAL || o->kind == CHOICE;
+        const bool number = o->kind == INTEGER || o->kind == REAL || o->kind == CHOICE;
         const int taking = o->kind != FLAG && !strchr(word[k], '=') ? 2 : 1;
         if (number && strchr(value, ',')) {
             if (!add_axis(p, o, value)) return false;
@@ -108,7 +108,7 @@ bool plan_seeds(plan *p, const char *text)
     for (const char *s = text;; s++) {
         const size_t length = strcspn(s, ",");
         snprintf(number, sizeof number, "%.*s", length < sizeof number ? (int)length : 0, s);
-        if (!read_whole(number, &n) || n < !several ||
+        if (!read_integer(number, &n) || n < !several ||
             (several ? n > 9000000000000000 : n > RUNS_MOST) || p->seeds == RUNS_MOST)
             return say("--seeds must be a number from 1 to %d, or seeds as 3,5,7, not \"%s\"",
                        RUNS_MOST, text),
@@ -124,20 +124,20 @@ bool plan_seeds(plan *p, const char *text)
 }
 
 /* -- runs and their files ---------------------------------------------------------------------- */
-void plan_path(const plan *p, const grid_run *r, const char *end, char *out, size_t room)
+void plan_path(const plan *p, const grid_run *r, const char *end, char *out, size_t size)
 {
-    snprintf(out, room, "%s/%s.%s", p->folder, r->name, end);
+    snprintf(out, size, "%s/%s.%s", p->folder, r->name, end);
 }
 int plan_value(const plan *p, int setting, int k)
 {
     for (int later = p->axes - 1; later > k; later--) setting /= p->axis[later].count;
     return setting % p->axis[k].count;
 }
-void plan_setting(const plan *p, int setting, const char *between, char *out, size_t room)
+void plan_setting(const plan *p, int setting, const char *between, char *out, size_t size)
 {
     *out = 0;
     for (int k = 0; k < p->axes; k++)
-        snprintf(out + strlen(out), room - strlen(out), "%s%s=%s", k ? between : "",
+        snprintf(out + strlen(out), size - strlen(out), "%s%s=%s", k ? between : "",
                  p->axis[k].o->name, p->axis[k].shown[plan_value(p, setting, k)]);
 }
 /* The seeds of a setting are consecutive runs. */
@@ -154,7 +154,7 @@ bool plan_runs(plan *p)
     if (!p->run) return say("out of memory"), false;
     for (int k = 0; k < p->runs; k++) {
         grid_run *r = &p->run[k];
-        char setting[NAME_ROOM], path[4096];
+        char setting[NAME_SIZE], path[4096];
         r->setting = k / p->seeds, r->seed = k % p->seeds;
         plan_setting(p, r->setting, ",", setting, sizeof setting);
         if (snprintf(r->name, sizeof r->name, "%s%sseed=%lld", setting, *setting ? "," : "",

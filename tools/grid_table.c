@@ -19,10 +19,10 @@ static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
 {
     char *text = NULL;
     double *at = NULL, before = 0, goal = 0;
-    size_t room = 0, ats = 0;
+    size_t size = 0, ats = 0;
     bool good = true, first = true;
     *r = (outcome){ .step = 0, .loss = NAN, .unseen = NAN, .exact = NAN };
-    for (ssize_t n; good && (n = getline(&text, &room, f)) >= 0; first = false) {
+    for (ssize_t n; good && (n = getline(&text, &size, f)) >= 0; first = false) {
         const eg_mark m = eg_push(cx);
         const eg_json *line = eg_json_read(cx, text, (size_t)n);
         const double step = line ? number_in(line, "step") : NAN,
@@ -77,20 +77,20 @@ static int number_order(const void *a, const void *b)
 }
 /* Writes "425 (400-450)": the median of n numbers, which are sorted, and the smallest and largest;
  * for an even n the mean of the two in the middle. */
-static void spread_text(double *x, int n, const char *format, char *out, size_t room)
+static void spread_text(double *x, int n, const char *format, char *out, size_t size)
 {
     char number[3][32];
     if (!n) {
-        snprintf(out, room, "-");
+        snprintf(out, size, "-");
         return;
     }
     qsort(x, (size_t)n, sizeof *x, number_order);
     const double shown[] = { (x[(n - 1) / 2] + x[n / 2]) / 2, x[0], x[n - 1] };
     for (int k = 0; k < 3; k++) snprintf(number[k], sizeof number[k], format, shown[k]);
     if (n == 1)
-        snprintf(out, room, "%s", number[0]);
+        snprintf(out, size, "%s", number[0]);
     else
-        snprintf(out, room, "%s (%s-%s)", number[0], number[1], number[2]);
+        snprintf(out, size, "%s (%s-%s)", number[0], number[1], number[2]);
 }
 
 enum { COLUMNS = 7 };
@@ -98,7 +98,7 @@ static const char *const heading[COLUMNS] = { "",     "reached",     "steps",   
                                               "loss", "unseen loss", "exact unseen" };
 /* Composes the line of runs [from, to): how many reached the goal, and the steps and seconds of
  * these; losses and exact answers of all that are finished. */
-static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
+static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_SIZE])
 {
     const int n = to - from;
     double *x = calloc((size_t)n * 5, sizeof *x);
@@ -117,12 +117,12 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
         row++;
     }
     const int counted = reached ? reached : finished;
-    snprintf(cell[1], NAME_ROOM, "%d of %d", reached, n);
-    spread_text(x, counted, "%.0f", cell[2], NAME_ROOM);
-    spread_text(x + n, counted, "%.1f", cell[3], NAME_ROOM);
-    spread_text(x + 2 * n, last, "%.3g", cell[4], NAME_ROOM);
-    spread_text(x + 3 * n, last, "%.3g", cell[5], NAME_ROOM);
-    spread_text(x + 4 * n, last, "%.1f%%", cell[6], NAME_ROOM);
+    snprintf(cell[1], NAME_SIZE, "%d of %d", reached, n);
+    spread_text(x, counted, "%.0f", cell[2], NAME_SIZE);
+    spread_text(x + n, counted, "%.1f", cell[3], NAME_SIZE);
+    spread_text(x + 2 * n, last, "%.3g", cell[4], NAME_SIZE);
+    spread_text(x + 3 * n, last, "%.3g", cell[5], NAME_SIZE);
+    spread_text(x + 4 * n, last, "%.1f%%", cell[6], NAME_SIZE);
     free(x);
     return true;
 }
@@ -130,17 +130,17 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_ROOM])
 bool grid_table(const plan *p, bool runs)
 {
     const int lines = runs ? p->runs : p->settings, each = runs ? 1 : p->seeds;
-    char(*cell)[NAME_ROOM] = calloc((size_t)(lines + 1) * COLUMNS, sizeof *cell);
+    char(*cell)[NAME_SIZE] = calloc((size_t)(lines + 1) * COLUMNS, sizeof *cell);
     int width[COLUMNS] = { 0 };
     bool good = cell != NULL || (say("out of memory"), false);
-    for (int c = 0; good && c < COLUMNS; c++) snprintf(cell[c], NAME_ROOM, "%s", heading[c]);
+    for (int c = 0; good && c < COLUMNS; c++) snprintf(cell[c], NAME_SIZE, "%s", heading[c]);
     for (int k = 0; good && k < lines; k++) {
-        char(*line)[NAME_ROOM] = cell + (k + 1) * COLUMNS;
+        char(*line)[NAME_SIZE] = cell + (k + 1) * COLUMNS;
         good = table_line(p, k * each, (k + 1) * each, line);
         if (runs)
-            snprintf(line[0], NAME_ROOM, "%s", p->run[k].name);
+            snprintf(line[0], NAME_SIZE, "%s", p->run[k].name);
         else
-            plan_setting(p, k, " ", line[0], NAME_ROOM);
+            plan_setting(p, k, " ", line[0], NAME_SIZE);
     }
     for (int k = 0; good && k < (lines + 1) * COLUMNS; k++)
         width[k % COLUMNS] = (int)fmax(width[k % COLUMNS], (double)strlen(cell[k]));

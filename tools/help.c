@@ -40,7 +40,7 @@ static const struct {
 enum { KINDS = sizeof kinds / sizeof *kinds, LISTED = 2048 };
 
 /* Writes the path of the page of topic. False if there is none. Distributions compress pages. */
-static bool find_page(const char *topic, char *path, size_t room)
+static bool find_page(const char *topic, char *path, size_t size)
 {
     const char *slash = strrchr(topic, '/'); /* eingrad/ops.h */
     if (slash && strcmp(slash, "/") != 0 && strncmp(topic, "eingrad/", 8) == 0) topic = slash + 1;
@@ -48,7 +48,7 @@ static bool find_page(const char *topic, char *path, size_t room)
         for (int packed = 0; packed < 2; packed++) {
             const size_t end = strlen(kinds[k].end), length = strlen(topic);
             if (length < end || strcmp(topic + length - end, kinds[k].end) != 0) continue;
-            snprintf(path, room, "%s/man%d/%s%.*s.%d%s", pages(), kinds[k].section, kinds[k].prefix,
+            snprintf(path, size, "%s/man%d/%s%.*s.%d%s", pages(), kinds[k].section, kinds[k].prefix,
                      (int)(length - end), topic, kinds[k].section, packed ? ".gz" : "");
             if (!strchr(topic, '/') && access(path, R_OK) == 0) return true;
         }

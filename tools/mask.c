@@ -7,7 +7,7 @@ typedef struct mask {
     int64_t offset;
 } mask;
 static const option options[] = {
-    { 0, "offset", WHOLE, "N",
+    { 0, "offset", INTEGER, "N",
       "positions before the first query, such as keys in a cache (default 0)",
       offsetof(mask, offset), 0, 1e15, false },
     { 0 }
@@ -64,11 +64,11 @@ static int run(const command *c, int count, char **word)
     int64_t size[AXES], entries = 1;
     for (int k = 0; k < n; k++) {
         const char *text = w.word[k + 1], *equals = strchr(text, '=');
-        if (!equals || equals == text || !read_whole(equals + 1, &size[k]) || size[k] < 0)
+        if (!equals || equals == text || !read_integer(equals + 1, &size[k]) || size[k] < 0)
             return say("mask: \"%s\" is not a letter and its size, as in i=8", text);
-        size_t used = strlen(axes), room = sizeof axes - used;
-        if (snprintf(axes + used, room, k ? " %.*s" : "%.*s", (int)(equals - text), text) >=
-            (int)room)
+        size_t used = strlen(axes), bytes = sizeof axes - used;
+        if (snprintf(axes + used, bytes, k ? " %.*s" : "%.*s", (int)(equals - text), text) >=
+            (int)bytes)
             return say("mask: the names are too long");
         if (size[k] && entries > ENTRIES / size[k])
             return say("mask: more than %d entries are too many to print", ENTRIES);

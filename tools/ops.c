@@ -8,7 +8,7 @@ static const char *op_name(int k) { return eg_op_at(k) ? eg_op_at(k)->name : NUL
 static const char *text_of(const char *s) { return s ? s : "none"; }
 
 /* Writes the range from which the samples of the operation draw their operands. */
-static void domain(const eg_op *op, char *out, size_t room)
+static void domain(const eg_op *op, char *out, size_t size)
 {
     double low = 0, high = 0;
     for (const eg_sample *s = op->samples; s && s->call; s++) {
@@ -18,9 +18,9 @@ static void domain(const eg_op *op, char *out, size_t room)
         if (s == op->samples || b > high) high = b;
     }
     if (op->samples && op->samples->call)
-        snprintf(out, room, "[%g, %g]", low, high);
+        snprintf(out, size, "[%g, %g]", low, high);
     else
-        snprintf(out, room, "not sampled");
+        snprintf(out, size, "not sampled");
 }
 
 /* Prints the table of the operations that are named, or of all: one pass for the widths, one to

@@ -27,7 +27,7 @@ int read_shape(const command *c, const char *text, int64_t *dim)
     return say("%s: \"%s\" is not a shape, such as 4x8, or () for a scalar", c->name, text), -1;
 }
 
-bool read_whole(const char *text, int64_t *value)
+bool read_integer(const char *text, int64_t *value)
 {
     char *end;
     errno = 0;
@@ -89,8 +89,8 @@ static bool store_value(const option *o, char *text, void *values)
     bool good = true;
     switch (o->kind) {
     case FLAG: *(bool *)at = true; break;
-    case GONE: break; /* find() refuses it */
-    case MAYBE: *(const char **)at = text; break;
+    case REMOVED: break; /* find() refuses it */
+    case OPTIONAL: *(const char **)at = text; break;
     case TEXT:
     case INPUT:
     case OUTPUT:
@@ -111,9 +111,9 @@ static bool store_value(const option *o, char *text, void *values)
         l->item[l->count++] = text;
         break;
     }
-    case WHOLE: {
+    case INTEGER: {
         int64_t *value = at;
-        good = read_whole(text, value) && (double)*value >= o->low && (double)*value <= o->high;
+        good = read_integer(text, value) && (double)*value >= o->low && (double)*value <= o->high;
         if (!good)
             say("%s must be an integer from %.15g to %.15g, not \"%s\"", shown_option(o), o->low,
                 o->high, text);
@@ -139,7 +139,7 @@ static const option *options_now; /* the options of the command that is running 
 static const char *option_name(int k)
 {
     for (const option *o = options_now; o && (o->name || o->letter); o++)
-        if (o->name && o->kind != GONE && k-- == 0) return o->name;
+        if (o->name && o->kind != REMOVED && k-- == 0) return o->name;
     return NULL;
 }
 
@@ -168,7 +168,7 @@ const char *option_of_member(const char *member, size_t n)
         if (strlen(other[k][0]) == n && !strncmp(member, other[k][0], n))
             snprintf(name, sizeof name, "%s", other[k][1]);
     for (const option *o = options_now; o && (o->name || o->letter); o++)
-        if (o->name && o->kind != GONE && named(name, o->name)) return o->name;
+        if (o->name && o->kind != REMOVED && named(name, o->name)) return o->name;
     return NULL;
 }
 
@@ -181,7 +181,7 @@ static const option *find(const command *c, const char *word, char **value)
         const size_t n = word[1] == '-' && o->name ? named(word + 2, o->name) : 0;
         if (n) {
             if (word[2 + n]) *value = (char *)word + 3 + n;
-            if (o->kind != GONE) return o;
+            if (o->kind != REMOVED) return o;
             say("%s has no option --%s any more: %s", c->name, o->name, o->help);
             return NULL;
         }
@@ -255,7 +255,7 @@ parsed read_options(const command *c, int count, char **word, void *values, word
             say("%s is given twice", shown_option(o));
             return REFUSED;
         }
-        if (o->kind == MAYBE && !value)
+        if (o->kind == OPTIONAL && !value)
             value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) {
@@ -277,11 +277,11 @@ bool was_given(const words *w, const command *c, const char *name)
     return false;
 }
 
-static int left_side(const option *o, char *out, size_t room)
+static int left_side(const option *o, char *out, size_t size)
 {
     char letter[4] = "";
     if (o->letter) snprintf(letter, sizeof letter, "-%c", o->letter);
-    return snprintf(out, room, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "",
+    return snprintf(out, size, "  %s%s%s%s%s%s", letter, o->letter && o->name ? ", " : "",
                     o->name ? "--" : "", o->name ? o->name : "", o->argument ? " " : "",
                     o->argument ? o->argument : "");
 }
@@ -295,12 +295,12 @@ void print_help(FILE *file, const command *c)
     if (c->more) fprintf(file, "\n%s", c->more);
     int width = 0;
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
-        int n = o->kind == GONE ? 0 : left_side(o, text, sizeof text);
+        int n = o->kind == REMOVED ? 0 : left_side(o, text, sizeof text);
         width = n > width ? n : width;
     }
     if (width) fputs("\noptions:\n", file);
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
-        if (o->kind == GONE) continue;
+        if (o->kind == REMOVED) continue;
         left_side(o, text, sizeof text);
         fprintf(file, "%-*s   %s\n", width, text, o->help);
     }

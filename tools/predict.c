@@ -13,8 +13,8 @@ static const option options[] = {
     { 0, "heads-off", TEXT, "L.H[,L.H...]",
       "heads whose result is 0: layer and head, from 0; of seq2seq e0.1 d0.1 c0.1 (default: none)",
       offsetof(predict, off), 0, 0, false },
-    { 0, "threads", WHOLE, "N", "cores to use (default: all)", offsetof(predict, threads), 1, 1024,
-      false },
+    { 0, "threads", INTEGER, "N", "cores to use (default: all)", offsetof(predict, threads), 1,
+      1024, false },
     { 0 }
 };
 
@@ -34,11 +34,11 @@ static bool answer(eg_ctx *cx, eg_trainer *t, const char *input, const char *whe
 static int answer_lines(eg_ctx *cx, eg_trainer *t)
 {
     char *line = NULL, where[32];
-    size_t room = 0;
+    size_t size = 0;
     ssize_t n;
     bool good = true;
     errno = 0;
-    for (long long number = 1; (n = getline(&line, &room, stdin)) >= 0; number++) {
+    for (long long number = 1; (n = getline(&line, &size, stdin)) >= 0; number++) {
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
         snprintf(where, sizeof where, "line %lld", number);
         if (strlen(line) == (size_t)n) {

@@ -132,9 +132,9 @@ bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
 }
 
 /* -- the screen ------------------------------------------------------------------------------- */
-static void short_number(char *out, size_t room, double x) /* 41k */
+static void short_number(char *out, size_t size, double x) /* 41k */
 {
-    snprintf(out, room,
+    snprintf(out, size,
              x >= 1e6   ? "%.1fM"
              : x >= 1e3 ? "%.0fk"
                         : "%.0f",
@@ -143,19 +143,19 @@ static void short_number(char *out, size_t room, double x) /* 41k */
                         : x);
 }
 
-static void time_left(char *out, size_t room, double s)
+static void time_left(char *out, size_t size, double s)
 {
     if (s < 100)
-        snprintf(out, room, "%.0f s", ceil(s));
+        snprintf(out, size, "%.0f s", ceil(s));
     else if (s < 6000)
-        snprintf(out, room, "%.0f min", ceil(s / 60));
+        snprintf(out, size, "%.0f min", ceil(s / 60));
     else
-        snprintf(out, room, "%.1f h", s / 3600);
+        snprintf(out, size, "%.1f h", s / 3600);
 }
 
 /* Writes a line about a step. With the bar, the step itself is left out, so that the line fits 80
  * columns. */
-static int describe(const progress *g, const eg_progress *p, char *out, size_t room)
+static int describe(const progress *g, const eg_progress *p, char *out, size_t size)
 {
     char rate[16], left[16];
     double took = seconds() - g->start;
@@ -166,14 +166,14 @@ static int describe(const progress *g, const eg_progress *p, char *out, size_t r
         char unseen[32] = "";
         if (p->held_out_loss >= 0)
             snprintf(unseen, sizeof unseen, ", unseen %.3f", p->held_out_loss / log(2));
-        return snprintf(out, room, "step %4lld  %.3f bits a %s%s  %s %ss/s  at most %s left",
+        return snprintf(out, size, "step %4lld  %.3f bits a %s%s  %s %ss/s  at most %s left",
                         (long long)p->step, p->loss / log(2), g->unit, unseen, rate, g->unit, left);
     }
     if (g->bar)
-        return snprintf(out, room, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left",
+        return snprintf(out, size, "loss %.4f tokens %.1f%% sequences %.1f%% %s tokens/s <%s left",
                         p->loss, 100 * p->accuracy, 100 * g->sequences, rate, left);
     return snprintf(
-        out, room,
+        out, size,
         "step %4lld  loss %.4f  tokens %5.1f %%  sequences %5.1f %%  %s tokens/s  at most %s left",
         (long long)p->step, p->loss, 100 * p->accuracy, 100 * g->sequences, rate, left);
 }
@@ -190,14 +190,15 @@ void progress_clear(const progress *g)
 static void draw(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
-    int n = describe(g, p, text, sizeof text), width = terminal_width(), room = width - n - 4;
+    int n = describe(g, p, text, sizeof text), width = terminal_width(),
+        columns_left = width - n - 4;
     double done = g->goal > 0 ? g->sequences / g->goal : (double)p->step / (double)p->steps;
     fputs("\r\033[K", stdout);
-    if (room >= 5) {
-        room = room > 40 ? 40 : room;
-        int full = (int)(done >= 1 ? room : done * room);
+    if (columns_left >= 5) {
+        columns_left = columns_left > 40 ? 40 : columns_left;
+        int full = (int)(done >= 1 ? columns_left : done * columns_left);
         fputc('[', stdout);
-        for (int k = 0; k < room; k++) fputc(k < full ? '#' : '.', stdout);
+        for (int k = 0; k < columns_left; k++) fputc(k < full ? '#' : '.', stdout);
         fputs("] ", stdout);
     }
     printf("%.*s%s", width - 1, text, last ? "\n" : "");
@@ -210,7 +211,7 @@ static void draw(progress *g, const eg_progress *p, bool last)
  * by three times the mean. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
 /* True if x is unusual; afterwards x is part of the mean and variance. */
-static bool unusual(usual *u, double x, double least)
+static bool unusual(moving_mean *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
     bool yes =
@@ -222,7 +223,7 @@ static bool unusual(usual *u, double x, double least)
     return yes;
 }
 
-static void alarm(progress *g, const eg_progress *p, const char *name, usual *u, double x,
+static void alarm(progress *g, const eg_progress *p, const char *name, moving_mean *u, double x,
                   double least)
 {
     if (!unusual(u, x, least)) return;
@@ -363,11 +364,11 @@ static bool evaluated(const progress *g, const eg_progress *p)
 static void remember(progress *g, const eg_progress *p)
 {
     if (!g->curve) return;
-    if (g->points == g->room) {
-        int64_t room = g->room ? 2 * g->room : 1024;
-        double *more = realloc(g->point, (size_t)room * 3 * sizeof *more);
+    if (g->points == g->capacity) {
+        int64_t capacity = g->capacity ? 2 * g->capacity : 1024;
+        double *more = realloc(g->point, (size_t)capacity * 3 * sizeof *more);
         if (!more) return; /* without memory the curve ends here */
-        g->point = more, g->room = room;
+        g->point = more, g->capacity = capacity;
     }
     double *at = g->point + 3 * g->points++;
     at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated(g, p) ? p->held_out_loss : NAN;

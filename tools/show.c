@@ -8,14 +8,14 @@
 /* listing: the function of examples/04_attention.c, written by the Makefile */
 #include "tools/listing.h"
 
-enum { EXAMPLES = 5, LOOKED = 16, TEXT_ROOM = 8 * EG_LONGEST };
+enum { EXAMPLES = 5, LOOKED = 16, TEXT_SIZE = 8 * EG_EXAMPLE_MAX };
 
 /* Writes the k-th example of the test set as text. False after the last one. */
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
 {
     if (eg_trainer_test(t, k, e)) return false;
-    eg_data_decode(eg_trainer_data(t), e->inputs, e->input, input, TEXT_ROOM);
-    eg_data_decode(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_ROOM);
+    eg_data_decode(eg_trainer_data(t), e->inputs, e->input, input, TEXT_SIZE);
+    eg_data_decode(eg_trainer_data(t), e->outputs, e->output, truth, TEXT_SIZE);
     return true;
 }
 
@@ -23,13 +23,13 @@ static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *
 /* A table of some test inputs, the model's answers and the truth. */
 static bool predictions(eg_trainer *t)
 {
-    char cell[EXAMPLES + 1][3][TEXT_ROOM] = { { "input", "answer", "truth" } };
+    char cell[EXAMPLES + 1][3][TEXT_SIZE] = { { "input", "answer", "truth" } };
     int rows = 1, wide[3] = { 0 };
     eg_example e;
     for (int k = 0; k < EXAMPLES && example(t, k, cell[rows][0], cell[rows][2], &e); k++, rows++) {
         const char *answer = eg_trainer_predict(t, cell[rows][0]);
         if (!answer) return false;
-        snprintf(cell[rows][1], TEXT_ROOM, "%s", answer);
+        snprintf(cell[rows][1], TEXT_SIZE, "%s", answer);
     }
     for (int r = 0; r < rows; r++)
         for (int j = 0; j < 3; j++)
@@ -50,7 +50,7 @@ static bool predictions(eg_trainer *t)
 typedef struct view {
     eg_tensor *w;
     int rows, columns;
-    const char *row[EG_LONGEST];
+    const char *row[EG_EXAMPLE_MAX];
     const char *const *column;
 } view;
 
@@ -61,8 +61,8 @@ static bool look(eg_trainer *t, const char *input, view *v)
     eg_data *d = eg_trainer_data(t);
     const char *model = eg_trainer_config(t)->model;
     bool decoder = strcmp(model, "decoder") == 0, apart = strcmp(model, "seq2seq") == 0;
-    int32_t token[EG_LONGEST];
-    int inputs = eg_data_encode(d, input, EG_LONGEST, token);
+    int32_t token[EG_EXAMPLE_MAX];
+    int inputs = eg_data_encode(d, input, EG_EXAMPLE_MAX, token);
     const char *const *row;
     /* layer h i j */
     eg_tensor *w =
@@ -82,7 +82,7 @@ static bool look(eg_trainer *t, const char *input, view *v)
         for (int k = 0; k < v->rows; k++) v->row[k] = v->column[first + 1 + k];
     } else {
         const char *answer = eg_trainer_predict(t, input);
-        v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_LONGEST, token) : 0;
+        v->rows = v->columns = answer ? eg_data_encode(d, answer, EG_EXAMPLE_MAX, token) : 0;
         for (int k = 0; k < v->rows; k++) v->row[k] = eg_data_symbol(d, token[k]);
     }
     if (v->rows < 1) return false; /* the answer has no symbols */
@@ -123,7 +123,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     int64_t layers = eg_trainer_config(t)->layers, heads = eg_trainer_config(t)->heads;
     double *mass = calloc((size_t)(layers * heads), sizeof *mass);
-    char input[TEXT_ROOM], truth[TEXT_ROOM];
+    char input[TEXT_SIZE], truth[TEXT_SIZE];
     eg_example e;
     view v;
     int seen = 0, chosen = -1;
@@ -278,7 +278,7 @@ int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, c
          const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
-    char input[TEXT_ROOM] = "";
+    char input[TEXT_SIZE] = "";
     eg_trainer_check_report r;
     if (g->text) return show_text(t, path, best, s, p, g);
     printf("%lld of %lld unseen sequence%s exactly right (%.1f %%)\n", (long long)s->exact,

@@ -6,7 +6,7 @@
 
 /* Returns "label-smoothing" for the key "smoothing"; the key itself if it has no other name. The
  * key "decay_steps" is that of a schedule's end, since files of the first versions had no other. */
-const char *stored_name(const char *key, size_t length, char out[STORED_ROOM])
+const char *stored_name(const char *key, size_t length, char out[STORED_SIZE])
 {
     static const char *const names[][2] = {
         { "warmup", "warm-up" },
@@ -33,19 +33,19 @@ const char *stored_name(const char *key, size_t length, char out[STORED_ROOM])
         { "longest_norm", "largest gradient norm" },
         { "longest_step", "step of the largest gradient norm" },
     };
-    snprintf(out, STORED_ROOM, "%.*s", (int)length, key);
+    snprintf(out, STORED_SIZE, "%.*s", (int)length, key);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
         if (!strcmp(out, names[k][0])) return names[k][1];
     for (char *s = out; *s; s++) *s = *s == '_' ? '-' : *s;
     for (const option *o = train_options; o->name; o++)
-        if (o->kind != GONE && !strcmp(out, o->name)) return out;
-    snprintf(out, STORED_ROOM, "%.*s", (int)length, key);
+        if (o->kind != REMOVED && !strcmp(out, o->name)) return out;
+    snprintf(out, STORED_SIZE, "%.*s", (int)length, key);
     return out;
 }
 
 /* Returns the value as `train` takes or prints it: a number with the fewest digits that are read
  * back as the same, schedules and types by name. NULL if it has several lines. */
-const char *stored_value(const char *key, const char *text, char out[STORED_ROOM])
+const char *stored_value(const char *key, const char *text, char out[STORED_SIZE])
 {
     char *end;
     if (!text || strchr(text, '\n')) return NULL;
@@ -56,30 +56,30 @@ const char *stored_value(const char *key, const char *text, char out[STORED_ROOM
                                                : NULL;
     if (name) return name;
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, STORED_ROOM, "%.*g", digits, x);
+        snprintf(out, STORED_SIZE, "%.*g", digits, x);
         if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
     }
     return out;
 }
 
 /* Writes "300,600" of the keys milestone0, milestone1 …; "none" if they are 0. */
-const char *stored_milestones(const eg_safetensors *file, char out[STORED_ROOM])
+const char *stored_milestones(const eg_safetensors *file, char out[STORED_SIZE])
 {
     size_t n = 0;
     for (int k = 0; k < EG_MILESTONES; k++) {
         char key[32];
         snprintf(key, sizeof key, "milestone%d", k);
         const char *text = eg_safetensors_metadata(file, key);
-        if (text && strcmp(text, "0") != 0 && n < STORED_ROOM)
-            n += (size_t)snprintf(out + n, STORED_ROOM - n, "%s%s", n ? "," : "", text);
+        if (text && strcmp(text, "0") != 0 && n < STORED_SIZE)
+            n += (size_t)snprintf(out + n, STORED_SIZE - n, "%s%s", n ? "," : "", text);
     }
     return n ? out : "none";
 }
 
-const char *saved_differs(const eg_saved *has, char out[STORED_ROOM])
+const char *saved_differs(const eg_saved *has, char out[STORED_SIZE])
 {
     const size_t word = strcspn(has->differs, " ");
     const char *said = option_of_member(has->differs, word);
-    snprintf(out, STORED_ROOM, "%s%s", said ? said : "", has->differs + (said ? word : 0));
+    snprintf(out, STORED_SIZE, "%s%s", said ? said : "", has->differs + (said ? word : 0));
     return out;
 }

@@ -51,7 +51,7 @@ static const char *option_meant(const char *word, size_t *n)
 }
 
 /* Replaces what a sentence of the library advises to a C program. */
-static void reworded(char *out, size_t room)
+static void reworded(char *out, size_t size)
 {
     static const struct {
         const char *library, *program;
@@ -68,7 +68,7 @@ static void reworded(char *out, size_t room)
     for (size_t k = 0; k < sizeof wording / sizeof *wording; k++) {
         char *at = strstr(out, wording[k].library);
         size_t from = strlen(wording[k].library), to = strlen(wording[k].program);
-        if (!at || strlen(out) - from + to >= room) continue;
+        if (!at || strlen(out) - from + to >= size) continue;
         memmove(at + to, at + from, strlen(at + from) + 1);
         memcpy(at, wording[k].program, to);
     }
@@ -76,21 +76,21 @@ static void reworded(char *out, size_t room)
 
 /* Returns the library's error in the words of the command line: with its options in place of C
  * members and functions. What stands in quotation marks is the user's. */
-static const char *program_words(const char *error, char *out, size_t room)
+static const char *program_words(const char *error, char *out, size_t size)
 {
     size_t n, used = 0;
     /* after the first line there is the user's text with a caret below it */
     bool quoted = false, marked = false;
     *out = 0;
-    for (const char *c = error; *c && used + 1 < room; c += n) {
+    for (const char *c = error; *c && used + 1 < size; c += n) {
         const bool begins = c > error && strchr(" (", c[-1]) && (!marked || *c == '.');
         const char *name = begins && !quoted ? option_meant(c, &n) : NULL;
         quoted ^= *c == '"', marked |= *c == '\n';
         if (!name) n = 1;
-        used += (size_t)(name ? snprintf(out + used, room - used, "--%s", name)
-                              : snprintf(out + used, room - used, "%c", *c));
+        used += (size_t)(name ? snprintf(out + used, size - used, "--%s", name)
+                              : snprintf(out + used, size - used, "%c", *c));
     }
-    reworded(out, room);
+    reworded(out, size);
     return out;
 }
 
@@ -161,7 +161,7 @@ int terminal_width(void)
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) return w.ws_col;
     const char *given = getenv("COLUMNS");
     int64_t n;
-    return given && read_whole(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
+    return given && read_integer(given, &n) && n >= 20 && n <= 10000 ? (int)n : 80;
 }
 
 /* -- names ------------------------------------------------------------------------------------ */

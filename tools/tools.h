@@ -8,16 +8,16 @@
 /* -- options.c: the table of a command's options: name, kind of argument, and where the value is
  * stored -- */
 typedef enum option_kind {
-    FLAG,    /* bool */
-    TEXT,    /* const char * */
-    INPUT,   /* const char *, a file that is read */
-    OUTPUT,  /* const char *, a file that is written */
-    OUTPUTS, /* list of files that are written */
-    MAYBE,   /* const char *, "" if no value follows */
-    GONE,    /* it no longer exists: `help` names its replacement */
-    WHOLE,   /* int64_t */
-    REAL,    /* double */
-    CHOICE   /* const char *, one of the words of `argument` */
+    FLAG,     /* bool */
+    TEXT,     /* const char * */
+    INPUT,    /* const char *, a file that is read */
+    OUTPUT,   /* const char *, a file that is written */
+    OUTPUTS,  /* list of files that are written */
+    OPTIONAL, /* const char *, "" if no value follows */
+    REMOVED,  /* it no longer exists: `help` names its replacement */
+    INTEGER,  /* int64_t */
+    REAL,     /* double */
+    CHOICE    /* const char *, one of the words of `argument` */
 } option_kind;
 typedef struct option {
     char letter;      /* 'o' for -o; 0: none */
@@ -25,7 +25,7 @@ typedef struct option {
     option_kind kind;
     const char *argument, *help; /* "FILE", "where to write it"; CHOICE: "encoder|decoder" */
     size_t at;                   /* offset in the command's struct */
-    double low, high;            /* for WHOLE and REAL: the range, including both ends */
+    double low, high;            /* for INTEGER and REAL: the range, including both ends */
     bool kept; /* a checkpoint stores it: resuming with another value is refused */
 } option;
 typedef struct list {
@@ -62,7 +62,7 @@ bool was_given(const words *, const command *, const char *name);
  * "kv-heads". NULL if the running command has no such option. */
 const char *option_of_member(const char *member, size_t n);
 void print_help(FILE *, const command *);
-bool read_whole(const char *text, int64_t *value); /* true if the text is an integer */
+bool read_integer(const char *text, int64_t *value); /* true if the text is an integer */
 /* reads "4x8"; "()" is a scalar. Returns the rank; −1 after an error message */
 int read_shape(const command *, const char *text, int64_t *dim);
 
@@ -115,11 +115,11 @@ void set_program(const char *argv0);
 
 /* -- progress.c, show.c: what `train` prints and logs ----------------------------------------- */
 /* The exponentially weighted mean of a quantity over steps, for alarms. */
-typedef struct usual {
+typedef struct moving_mean {
     int64_t count; /* number of steps */
     double mean, variance;
     double was, deviation; /* mean and deviation before the last step */
-} usual;
+} moving_mean;
 typedef struct progress {
     bool bar;  /* a bar that is redrawn in one line of a terminal; else lines */
     FILE *log; /* a file of JSON lines; NULL: none */
@@ -129,7 +129,7 @@ typedef struct progress {
     double goal;         /* share of sequences that are exactly right */
     double start, shown; /* seconds() at the start, and at the last line */
     double sequences; /* share of exactly right sequences in a batch, smoothed; −1: no step yet */
-    usual loss, norm;
+    moving_mean loss, norm;
     int alarms;            /* number of alarms */
     double smooth, lowest; /* smoothed loss, and its minimum */
     double guess;          /* the loss of a uniform guess */
@@ -139,7 +139,7 @@ typedef struct progress {
     double unseen;         /* the last held-out loss */
     const char *curve;     /* path of the picture of the losses; NULL: none */
     double *point;         /* of each step: number, loss, held-out loss (NaN: not evaluated) */
-    int64_t points, room;
+    int64_t points, capacity;
 } progress;
 double seconds(void);
 /* false after an error message */

@@ -219,12 +219,12 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
 
 /* The best model of a text is saved: for FILE.safetensors in FILE-best.safetensors, or in the file
  * of --best. False after an error message. */
-static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t room)
+static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t size)
 {
     const char *slash = strrchr(to, '/'), *dot = strrchr(to, '.');
     const int stem = dot && dot > (slash ? slash + 1 : to) ? (int)(dot - to) : (int)strlen(to);
     if (o->best || !eg_data_is_text(eg_trainer_data(t)) || same_file(to, "/dev/null")) return true;
-    snprintf(out, room, "%.*s-best%s", stem, to, to + stem);
+    snprintf(out, size, "%.*s-best%s", stem, to, to + stem);
     o->best = out;
     return use_file("--best", out, true);
 }
@@ -294,7 +294,7 @@ static int run(const command *c, int count, char **word)
 int train_check(int count, char **word)
 {
     train o = { 0 };
-    char room[STORED_ROOM];
+    char text[STORED_SIZE];
     words w;
     if (read_options(&train_command, count, word, &o, &w) != PARSED) return EXIT_FAILURE;
     if (w.count + (o.pairs != NULL) + (o.text != NULL) != 1)
@@ -309,7 +309,7 @@ int train_check(int count, char **word)
         say("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
     else if (has.exists && !has.same)
         say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out,
-            saved_differs(&has, room));
+            saved_differs(&has, text));
     if (!cx) say_error(cx, NULL);
     eg_close(cx);
     return t && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -329,9 +329,10 @@ const command train_command = {
         "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
     .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the "
             "outputs occur more than once.\n"
-            "Under mpirun, ranks divide each step: the result is the same.\n"
+            "Under mpirun, ranks divide each step; the result is the same.\n"
             "One input in ten is held out; training stops when the goal is met on those. An\n"
-            "interrupt saves. A run replaces its own checkpoint; --force replaces any other.\n\n"
+            "interrupt saves a checkpoint and ends the run. A run replaces its own checkpoint;\n"
+            "--force replaces any other.\n\n"
             "  train reverse --heads 2 --seed 1\n"
             "  train --pairs dates.tsv --model seq2seq --out dates.safetensors\n"
             "  train --text poems.txt --context 128\n"

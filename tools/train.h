@@ -20,22 +20,22 @@ const char *task_name(int k);                /* NULL after the last one */
 const eg_task *train_task(const char *name); /* NULL after an error message */
 /* Writes TASK.safetensors or TASK-MODEL.safetensors, in the present folder, so that two models of
  * the same data have different files. */
-void train_file(const train *, const char *task, char *out, size_t room);
+void train_file(const train *, const char *task, char *out, size_t size);
 /* reads "300,600"; false after an error message */
 bool train_milestones(const char *text, int64_t *out);
-enum { WHERE_ROOM = 4096 };
+enum { WHERE_SIZE = 4096 };
 /* Returns --where and --window as one predicate; NULL if neither is given. */
 const char *train_where(const train *, char *out);
 /* Makes a new trainer from the options; NULL after an error message. */
 eg_trainer *train_fresh(eg_ctx *, train *, const char *task, const words *, const command *);
 
 /* -- stored.c: a checkpoint in the words of the options ---------------------------------------- */
-enum { STORED_ROOM = 160 };
-const char *stored_name(const char *key, size_t length, char out[STORED_ROOM]);
-const char *stored_value(const char *key, const char *text, char out[STORED_ROOM]);
-const char *stored_milestones(const eg_safetensors *, char out[STORED_ROOM]);
+enum { STORED_SIZE = 160 };
+const char *stored_name(const char *key, size_t length, char out[STORED_SIZE]);
+const char *stored_value(const char *key, const char *text, char out[STORED_SIZE]);
+const char *stored_milestones(const eg_safetensors *, char out[STORED_SIZE]);
 /* The first difference of two runs, "clip 0, not 1". */
-const char *saved_differs(const eg_saved *, char out[STORED_ROOM]);
+const char *saved_differs(const eg_saved *, char out[STORED_SIZE]);
 
 /* -- train_resume.c --------------------------------------------------------------------------- */
 /* Loads the trainer of a checkpoint, if options that are given again agree with it; NULL after an

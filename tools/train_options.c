@@ -10,25 +10,25 @@ const option train_options[] = {
       AT(pairs) },
     { 0, "text", INPUT, "FILE",
       "train a language model on a text (any file), or on the tokens of a .npy file", AT(text) },
-    { 0, "context", WHOLE, "N", "of a text: length of the context in characters (default 64)",
+    { 0, "context", INTEGER, "N", "of a text: length of the context in characters (default 64)",
       MODEL(context), 1, 65536, true },
     { 0, "model", CHOICE, "encoder|decoder|seq2seq",
       "seq2seq: encoder and decoder (default: the task's; pairs and text: decoder)", MODEL(model),
       0, 0, true },
-    { 0, "layers", WHOLE, "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
-    { 0, "d-model", WHOLE, "N", "width of a token's vector (default 64; of a text 128)",
+    { 0, "layers", INTEGER, "N", "blocks (default 2; of a text 3)", MODEL(layers), 1, 1000, true },
+    { 0, "d-model", INTEGER, "N", "width of a token's vector (default 64; of a text 128)",
       MODEL(d_model), 1, 65536, true },
-    { 0, "heads", WHOLE, "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads), 1,
-      65536, true },
-    { 0, "width", WHOLE, "N", "inner width of the feed-forward part (default 4 d-model)",
+    { 0, "heads", INTEGER, "N", "attention heads, a divisor of d-model (default 4)", MODEL(heads),
+      1, 65536, true },
+    { 0, "width", INTEGER, "N", "inner width of the feed-forward part (default 4 d-model)",
       MODEL(width), 1, 1 << 20, true },
-    { 0, "kv-heads", WHOLE, "N", "heads of keys and values, a divisor of heads (default: heads)",
+    { 0, "kv-heads", INTEGER, "N", "heads of keys and values, a divisor of heads (default: heads)",
       offsetof(train, kv_heads), 1, 65536, true },
     { 0, "rotary", FLAG, NULL, "rotary positions instead of learned ones", offsetof(train, rotary),
       0, 0, true },
     { 0, "alibi", FLAG, NULL, "a bias by distance (ALiBi) instead of learned positions",
       offsetof(train, alibi), 0, 0, true },
-    { 0, "window", WHOLE, "N", "attend only to keys at a distance below N (default: to all)",
+    { 0, "window", INTEGER, "N", "attend only to keys at a distance below N (default: to all)",
       offsetof(train, window), 1, 65536, false },
     { 0, "where", TEXT, "EXPR",
       "the keys j that query i may attend to, as 'j % 2 == 0' (default: all)", AT(where) },
@@ -54,19 +54,19 @@ const option train_options[] = {
     { 0, "schedule", CHOICE, "constant|linear|cosine|noam|steps|exponential|wsd|wsd-sqrt",
       "how the learning rate falls (default cosine; linear, cosine and wsd end at a twentieth)",
       offsetof(train, schedule), 0, 0, true },
-    { 0, "warm-up", WHOLE, "N",
+    { 0, "warm-up", INTEGER, "N",
       "steps of rising rate at the start (default: the task's; constant, steps, exponential: none)",
       MODEL(schedule.warmup), 1, 1e9, true },
     { 0, "gamma", REAL, "X",
       "of steps: factor of each fall (default 0.1); of exponential: of each step (needed)",
       MODEL(schedule.gamma), 1e-9, 1e9, true },
-    { 0, "step-size", WHOLE, "N",
+    { 0, "step-size", INTEGER, "N",
       "of steps: steps from one fall to the next (default: --milestones are needed)",
       MODEL(schedule.step_size), 1, 1e9, true },
     { 0, "milestones", TEXT, "N,N,...",
       "of steps: the steps of the falls, at most 8 (default: --step-size is needed)",
       AT(milestones) },
-    { 0, "decay-steps", WHOLE, "N",
+    { 0, "decay-steps", INTEGER, "N",
       "of wsd: steps of the fall at the end (default: a tenth of the steps)",
       MODEL(schedule.decay_steps), 1, 1e9, true },
     { 0, "clip", REAL, "X", "largest norm of the gradient (default: no limit)", MODEL(clip_norm),
@@ -74,35 +74,35 @@ const option train_options[] = {
     { 0, "label-smoothing", REAL, "E",
       "label smoothing: share of each target spread over all symbols (default 0)", MODEL(smoothing),
       0, 0.99, true },
-    { 0, "batch", WHOLE, "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1,
+    { 0, "batch", INTEGER, "N", "sequences in a step (default 64; of a text 32)", MODEL(batch), 1,
       65536, true },
-    { 0, "block", WHOLE, "N",
+    { 0, "block", INTEGER, "N",
       "sequences that a thread computes at a time; fewer need less memory (default: from the sizes "
       "of model and batch)",
       MODEL(block), 1, 65536, true },
-    { 0, "micro-batches", GONE, NULL,
+    { 0, "micro-batches", REMOVED, NULL,
       "a batch comes in blocks by itself, on all threads; --block N sets their sequences", 0, 0, 0,
       false },
-    { 0, "steps", WHOLE, "N", "steps at most (default: the task's; pairs: 3000; text: 1500)",
+    { 0, "steps", INTEGER, "N", "steps at most (default: the task's; pairs: 3000; text: 1500)",
       MODEL(steps), 1, 1e9, false },
     { 0, "goal", REAL, "X",
       "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
       MODEL(goal), 0, 1, true },
-    { 0, "evaluate", WHOLE, "N",
+    { 0, "evaluate", INTEGER, "N",
       "steps between evaluations on unseen data (default: when the goal is near; text: 250)",
       MODEL(evaluate), 1, 1e9, true },
-    { 0, "early-stop", WHOLE, "N",
+    { 0, "early-stop", INTEGER, "N",
       "stop after N evaluations without a new minimum of the unseen loss (0: never; default: "
       "never, of a text "
-      "4; evaluates every 100 steps if --evaluate says nothing)",
+      "4; evaluates every 100 steps if --evaluate is not given)",
       MODEL(early_stop), 0, 1e9, true },
     { 0, "best", OUTPUT, "FILE",
       "checkpoint with the smallest unseen loss; --out has the last one (default: none; text: the "
       "name of --out with -best)",
       AT(best) },
-    { 0, "seed", WHOLE, "N", "of initial values, examples and dropout (default 0)", MODEL(seed), 0,
-      9e15, true },
-    { 0, "threads", WHOLE, "N", "cores to use (default: all); the result is the same",
+    { 0, "seed", INTEGER, "N", "of initial values, examples and dropout (default 0)", MODEL(seed),
+      0, 9e15, true },
+    { 0, "threads", INTEGER, "N", "cores to use (default: all); the result is the same",
       offsetof(train, threads), 1, 1024, false },
     { 0, "log", OUTPUT, "FILE", "one JSON object a step (default: no log)", AT(log) },
     { 0, "curve", OUTPUT, "FILE",
@@ -111,9 +111,9 @@ const option train_options[] = {
       "checkpoint (default TASK.safetensors, or TASK-MODEL.safetensors if --model is not the "
       "default)",
       AT(out) },
-    { 0, "every", WHOLE, "N", "steps between checkpoints (default: one every 5 seconds)",
+    { 0, "every", INTEGER, "N", "steps between checkpoints (default: one every 5 seconds)",
       offsetof(train, every), 1, 1e9, false },
-    { 0, "resume", MAYBE, "[FILE]",
+    { 0, "resume", OPTIONAL, "[FILE]",
       "continue from a checkpoint, with the bits of an uninterrupted run (without FILE: from the "
       "--out file)",
       AT(resume) },
@@ -140,7 +140,7 @@ const eg_task *train_task(const char *name)
     return NULL;
 }
 
-void train_file(const train *o, const char *task, char *out, size_t room)
+void train_file(const train *o, const char *task, char *out, size_t size)
 {
     const eg_task *row = task ? eg_task_find(task) : NULL;
     const char *asked = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
@@ -150,7 +150,7 @@ void train_file(const train *o, const char *task, char *out, size_t room)
     name = slash ? slash + 1 : name;
     const char *dot = file ? strrchr(name, '.') : NULL;
     int length = dot && dot > name ? (int)(dot - name) : (int)strlen(name);
-    snprintf(out, room, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
+    snprintf(out, size, "%.*s%s%s.safetensors", length, name, other ? "-" : "", other ? model : "");
 }
 
 /* -- the schedule ----------------------------------------------------------------------------- */
@@ -160,7 +160,7 @@ bool train_milestones(const char *text, int64_t *out)
     for (int k = 0; text; k++) {
         size_t n = strcspn(text, ",");
         snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
-        if (k == EG_MILESTONES || !read_whole(one, &out[k]) || out[k] < 1 ||
+        if (k == EG_MILESTONES || !read_integer(one, &out[k]) || out[k] < 1 ||
             (k && out[k] <= out[k - 1])) {
             say("--milestones must be at most %d increasing integers, as 300,600, not \"%s\"",
                 EG_MILESTONES, text);
@@ -190,19 +190,19 @@ const char *train_where(const train *o, char *out)
 {
     if (!o->window) return o->where;
     if (o->where)
-        snprintf(out, WHERE_ROOM, "(%s) & abs(i - j) < %lld", o->where, (long long)o->window);
+        snprintf(out, WHERE_SIZE, "(%s) & abs(i - j) < %lld", o->where, (long long)o->window);
     else
-        snprintf(out, WHERE_ROOM, "abs(i - j) < %lld", (long long)o->window);
+        snprintf(out, WHERE_SIZE, "abs(i - j) < %lld", (long long)o->window);
     return out;
 }
 
-static bool attention_of(const train *o, char *room, eg_mha_args *to) /* false: all are defaults */
+static bool attention_of(const train *o, char *text, eg_mha_args *to) /* false: all are defaults */
 {
     static const eg_linear_attention_args linear = { 0 };
     *to = (eg_mha_args){ .kv_heads = o->kv_heads,
                          .rotary = o->rotary ? 1e4 : 0,
                          .alibi = o->alibi,
-                         .where = train_where(o, room),
+                         .where = train_where(o, text),
                          .score = o->score,
                          .linear = o->linear ? &linear : NULL };
     return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
@@ -221,7 +221,7 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
              : o->pairs ? eg_data_pairs(cx, o->pairs)
                         : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
-    char where[WHERE_ROOM];
+    char where[WHERE_SIZE];
     eg_mha_args attention;
     if (attention_of(o, where, &attention)) a.attention = &attention;
     if (o->text && !was_given(w, c, "early-stop")) a.early_stop = EARLY_STOP;

@@ -16,7 +16,7 @@ static void attention_from(const eg_mha_args *a, train *to)
 /* True if an option that is given again has the value of the checkpoint; else prints a message. */
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
-    if (k->kind == WHOLE && *(const int64_t *)given != *(const int64_t *)has)
+    if (k->kind == INTEGER && *(const int64_t *)given != *(const int64_t *)has)
         say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path,
             (long long)*(const int64_t *)has);
     else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has &&
@@ -72,8 +72,8 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
     if (o->pairs && !same_pairs(cx, t, o->pairs, path)) return NULL;
     train has = { .model = *eg_trainer_config(t),
                   .schedule = eg_schedule_name(eg_trainer_config(t)->schedule.decay) };
-    char room[WHERE_ROOM];
-    const char *where = train_where(o, room);
+    char predicate[WHERE_SIZE];
+    const char *where = train_where(o, predicate);
     attention_from(has.model.attention, &has);
     if (where && strcmp(where, has.where ? has.where : "")) {
         say("%s attends where \"%s\", not where \"%s\"", path, has.where ? has.where : "", where);
@@ -108,7 +108,7 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
 static bool may_replace(eg_trainer *t, const train *o, const char *which, const char *path,
                         int64_t *step)
 {
-    char room[STORED_ROOM];
+    char text[STORED_SIZE];
     eg_saved has = eg_trainer_saved(t, path);
     const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
@@ -117,7 +117,7 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
         say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
     else if (!has.same)
         say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which,
-            path, saved_differs(&has, room), path);
+            path, saved_differs(&has, text), path);
     else if (has.step > steps)
         say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
             "--force replaces it",

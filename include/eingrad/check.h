@@ -30,9 +30,9 @@
     eg_assert_grad_of_((f), (user), #__VA_ARGS__, 2, __FILE__, __LINE__, __VA_ARGS__)
 #define eg_assert_gradcheck(...) eg_assert_gradcheck_of_(__FILE__, __LINE__, __VA_ARGS__)
 #endif
-/* Passes if a row (eg_op) of yours fulfils the contract of rows and its gradient is right, at each
- * of its samples. */
-#define eg_assert_op(row) eg_assert_op_((row), __FILE__, __LINE__)
+/* Passes if an operation (eg_op) of yours fulfils the contracts of operations and its gradient is
+ * right, at each of its samples. */
+#define eg_assert_op(op) eg_assert_op_((op), __FILE__, __LINE__)
 /* Passes if a and b have the same shape and dtype and |a − b| ≤ tolerance · max(1, largest |b|) in
  * every element; NaN equals NaN. */
 #define eg_assert_close(a, b, tolerance) \
@@ -83,9 +83,9 @@ static inline void eg_assert_op_(const eg_op *op, const char *file, int line)
     const eg_report *r = cx ? eg_gradcheck_op(cx, op) : NULL;
     _mark_point(file, line);
     if (!r)
-        _ck_assert_failed(file, line, "row", "%s", eg_error(cx));
+        _ck_assert_failed(file, line, "op", "%s", eg_error(cx));
     else if (!r->passed)
-        _ck_assert_failed(file, line, "row", "%s", r->text);
+        _ck_assert_failed(file, line, "op", "%s", r->text);
     eg_close(cx);
 }
 

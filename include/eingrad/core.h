@@ -87,22 +87,22 @@ EG_API const char *eg_error(const eg_ctx *);
 /* The kind of an error. Later versions may add kinds at the end. */
 typedef enum eg_code {
     EG_ERROR_NONE,       /* nothing failed                                                       */
-    EG_ERROR_USER,       /* recorded with eg_fail, by a row or a module that is not the library's */
+    EG_ERROR_USER,       /* recorded with eg_fail, by an operation or module of a user */
     EG_ERROR_SHAPE,      /* sizes or ranks that do not fit together                              */
     EG_ERROR_INDEX,      /* an axis, an index or a class number outside its range                */
     EG_ERROR_DTYPE,      /* operands of a dtype that the operation does not take                 */
     EG_ERROR_NOTATION,   /* a spec, layout or predicate that cannot be read or does not fit      */
-    EG_ERROR_FILE,       /* a file that cannot be read or written, or has not the wanted content */
+    EG_ERROR_FILE,       /* a file that cannot be read or written, or lacks the wanted content   */
     EG_ERROR_MEMORY,     /* the allocator returned NULL                                          */
     EG_ERROR_MISUSE,     /* a bad option or number, NULL, a tensor whose scope is gone           */
-    EG_ERROR_UNSUPPORTED /* sound, but the library has no rule or form for it                    */
+    EG_ERROR_UNSUPPORTED /* valid, but the library has no rule or form for it                    */
 } eg_code;
 /* The kind of eg_error(cx)'s error; of NULL the thread's, or EG_ERROR_MISUSE if there is none */
 EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
-/* eg_fail_as(cx, EG_ERROR_USER, …): for rows and modules of your own */
+/* eg_fail_as(cx, EG_ERROR_USER, …): for operations and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 /* Puts this text and ": " before the message of a recorded error; returns the poison tensor: for a
  * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */
@@ -121,7 +121,8 @@ EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made wi
 EG_API void eg_train(eg_ctx *);                  /* dropout draws (the state after eg_open) */
 EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
 EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
-/* While on, results do not remember how they were made: no gradients. Returns the old state. */
+/* While on, operations are not recorded, so their results have no gradients. Returns the old state.
+ */
 EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and return 0 for subnormal results, in every
  * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere): such an operand
@@ -313,7 +314,7 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
 #define eg_randint(cx, low, high, ...) eg_randint_n((cx), (low), (high), EG_DIMS_(__VA_ARGS__))
 #endif
 
-/* -- asking ----------------------------------------------------------------------------------- */
+/* -- properties of tensors -------------------------------------------------------------------- */
 EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to */
 EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
 EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
@@ -324,7 +325,7 @@ EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros af
 EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
 EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison */
 
-/* -- values out ------------------------------------------------------------------------------- */
+/* -- reading and writing elements ------------------------------------------------------------- */
 /* The numbers of x in row-major order: its memory, or a copy in the open scope if that has another
  * order. NULL after an error: x has another dtype. */
 EG_API const float *eg_f32(eg_tensor *);

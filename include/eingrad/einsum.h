@@ -35,8 +35,8 @@ typedef struct eg_plan_args {
     const int (*path)[2];
     int steps;
     int64_t limit;
-    char *why;   /* receives the message of an error; NULL: not wanted */
-    size_t room; /* bytes of why */
+    char *why;       /* receives the message of an error; NULL: not wanted */
+    size_t why_size; /* bytes of why */
 } eg_plan_args;
 /* Returns a plan, to be freed with eg_plan_free; NULL if eg_einsum would refuse the arguments, or
  * if there is no memory. */
@@ -50,7 +50,7 @@ EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 /* The same on tensors. Returns −1, and says why, if a shape, stride or dtype is not the plan's, or
  * if out shares memory with an operand. Not recorded; out counts as written to. */
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
-                          size_t room);
+                          size_t why_size);
 
 /* -- explanations: what an einsum would do, in numbers and words
  * Nothing is computed or printed. The results live in the open scope; NULL after an error. */

@@ -142,9 +142,9 @@ EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what 
  * records an error that names the function `who` and returns −1; else returns 0. */
 EG_API int eg_refuse_capture(eg_ctx *, const char *who);
 
-/* -- a row: one operation
- * The address of a row is its identity; docs/operations.md shows how to write one. */
-typedef struct eg_sample {                   /* how the table test calls the row; ended by { 0 } */
+/* -- an operation: one struct, whose address is its identity; docs/operations.md shows how to write
+ * one. */
+typedef struct eg_sample {                   /* how tests call the operation; ended by { 0 } */
     eg_tensor *(*call)(eg_tensor *const *x); /* through its public function */
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
     double low, high;   /* float operands are drawn from here (0, 0: from [-2, 2]) */
@@ -158,8 +158,8 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
-/* Which dtypes a row's forward() reads beside those that all operations compute with. Operands of
- * the other dtypes are refused before shape() is called. */
+/* Which dtypes forward() reads beside those that all operations compute with. Operands of the other
+ * dtypes are refused before shape() is called. */
 typedef enum eg_takes {
     EG_TAKES_NUMBERS, /* none */
     EG_TAKES_HALVES,  /* f16 and bf16 */
@@ -183,11 +183,10 @@ typedef struct eg_op {
     eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);
     /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
     bool (*forward_c128)(eg_tensor *y);
-    /* adds the cost of computing y to *cost, for eg_explain_graph; NULL: the row costs nothing */
+    /* adds the cost of computing y to *cost, for eg_explain_graph; NULL: y costs nothing */
     void (*cost)(const eg_tensor *y, eg_op_cost *cost);
-    /* for a row whose attribute holds the seed and the number of a random draw, two uint64_t side
-     * by side: 1 + their offset in bytes; each run of a captured step gets a draw of its own there.
-     * 0: the row draws nothing */
+    /* if attr holds the seed and the number of a random draw, two uint64_t side by side: 1 + their
+     * offset in bytes; each run of a captured step gets a draw of its own there. 0: no draw */
     size_t draws;
     /* called after forward() while a step is captured: returns memory of y (eg_node_save) with a
      * copy of what forward() looked up. In each run eg_node_saved(y) returns this memory when
@@ -211,12 +210,13 @@ EG_API void *eg_node_saved(const eg_tensor *y);
 EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
 /* the rule "zero by definition" */
 EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);
-/* the jvp of rows linear in all their float operands together: the row itself on the tangents */
+/* the jvp of an operation that is linear in all its float operands together: the operation itself
+ * on the tangents */
 EG_API eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx);
-/* the jvp of rows whose Jacobians are their own transposes (pointwise rows, softmax): the rule on
+/* the jvp of an operation whose Jacobian is symmetric (pointwise functions, softmax): the rule on
  * the tangents */
 EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
-EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the row that made y; NULL for a leaf */
+EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the one that computed y; NULL: a leaf */
 EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
 
 /* -- gradient check --------------------------------------------------------------------------- */
@@ -278,7 +278,7 @@ typedef struct eg_entry {
     int64_t shared;     /* entries of all inputs that lie in this place of memory */
     const char *at;     /* NULL: at xs; else the point, as "scaled by 0.1" */
     const char *rule;   /* the operation whose rule is wrong, or "hook"; NULL: none was found */
-    int operand;        /* of that row, from 0; −1: of none */
+    int operand;        /* of that operation, from 0; −1: of none */
     const char *call;   /* where it was called, "gate (model.c:8)"; NULL as rule */
 } eg_entry;
 /* A finding beyond the entries. */
@@ -320,9 +320,10 @@ EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or
 /* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
  * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
 EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);
-/* The check at every sample of a row (which must have one), with all that a row promises: its rule
- * is linear in g and right for any layout of it, it writes to nothing, keeps nothing between calls,
- * reads what .uses says, and agrees with its jvp. The first report that fails, or the last. */
+/* The check at every sample of an operation (which must have one), with the contracts of
+ * operations: its rule is linear in g and right for any layout of g, writes to no tensor, keeps
+ * nothing between calls, reads what .uses says, and agrees with its jvp. Returns the first report
+ * that fails, or the last. */
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
 /* -- the same for functions on plain arrays y = f(x) of n and m numbers, and its gradient dx = Jᵀ

@@ -33,7 +33,8 @@ typedef struct eg_params_args {
      * have */
     eg_dtype dtype;
     const eg_safetensors *expected; /* a file that must have a tensor of each parameter's name and
-                                     * sizes: another parameter is refused before it takes memory.
+                                     * sizes: any other parameter is refused before it takes
+                                     * memory.
                                      * It must stay open until eg_params_read has read it */
     const char *path;               /* of that file, for messages */
     bool zero_init;                 /* no random initial values, 0 instead: saves time where the
@@ -131,8 +132,8 @@ enum { EG_ALIAS_COPY = -1 };
 /* The table of a style; NULL if there is none of that name (no error). Styles: "torch"
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
- * without its ends), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj" (q_proj … o_proj),
- * "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …).
+ * without embeddings and logits), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj"
+ * (q_proj … o_proj), "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …).
  * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
  * Mistral, Qwen2, Qwen3), "bert". */
 EG_API const eg_alias *eg_aliases(const char *style);

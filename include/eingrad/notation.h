@@ -111,7 +111,7 @@ typedef struct eg_formula {
     eg_ctx *cx;
     const char *who;
     int occurrences; /* for eg_formula_replace: how many places of the text, and which */
-    const struct eg__formula_occurrence *place;
+    const struct eg__formula_occurrence *occurrence;
 } eg_formula;
 /* Reads a predicate or a number of integers and indices. NULL after an error: a text that cannot be
  * read, NULL. */

@@ -66,7 +66,7 @@ typedef struct eg_opt eg_opt;
 /* Options of the parameters whose names match; a parameter is in the first group that names it. */
 typedef struct eg_opt_group {
     const char *names; /* patterns, '*' for any text and '?' for a character: "*.b *.b_? *.gain" */
-    double lr;         /* the factor of lr, ≥ 0: 1 */
+    double lr_factor;  /* times lr, ≥ 0: 1 */
     double weight_decay; /* λ: the optimiser's */
     bool frozen;         /* the optimiser does not have these parameters: they keep their values */
     int64_t reserved[4]; /* 0: for later versions */
@@ -171,8 +171,8 @@ EG_API eg_tensor *eg_opt_gather_state(eg_opt *, int k);
 
 /* -- tasks: rows of a table; an example is a pure function of (seed, number) ------------------ */
 /* Tokens: padding, the separator of input and output, the end of an output; symbols are numbered
- * from EG_FIRST. An example has at most EG_LONGEST symbols a side. */
-enum { EG_LONGEST = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };
+ * from EG_FIRST. Each side of an example has at most EG_EXAMPLE_MAX symbols. */
+enum { EG_EXAMPLE_MAX = 256, EG_PAD = 0, EG_SEP = 1, EG_STOP = 2, EG_FIRST = 3 };
 typedef struct eg_rng {
     uint64_t seed;   /* of the run */
     uint64_t number; /* of the example */
@@ -182,13 +182,13 @@ typedef struct eg_rng {
 EG_API uint32_t eg_rng_below(eg_rng *, uint32_t below);
 typedef struct eg_example {
     int inputs, outputs; /* how many tokens each side has */
-    int32_t input[EG_LONGEST], output[EG_LONGEST];
+    int32_t input[EG_EXAMPLE_MAX], output[EG_EXAMPLE_MAX];
 } eg_example;
 typedef struct eg_task {
     const char *name;                     /* "reverse" */
     const char *about;                    /* what it asks for, in a line */
     const char *symbols;                  /* one UTF-8 character each, numbered from 0 */
-    int longest_input, longest_output;    /* symbols of an example: 1 … EG_LONGEST */
+    int longest_input, longest_output;    /* symbols of an example: 1 … EG_EXAMPLE_MAX */
     bool decoder;                         /* default: decoder over input SEP output, else encoder */
     bool no_separator;                    /* the input ends with a question: no SEP follows */
     void (*make)(eg_rng *, eg_example *); /* an example, in numbers of `symbols` */

@@ -161,8 +161,8 @@ void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tens
 
 /* -- composed_masked.c ------------------------------------------------------------------------ */
 /* True if a pair may be forbidden and q, k or v has an element that is not finite, or so large
- * that products overflow (eg__tame). If g is not NULL, only g is tested. If this is true for the
- * operands, −inf in .bias forbids its pair too (eg__attention_be_strict). */
+ * that products overflow (eg__moderate). If g is not NULL, only g is tested. If this is true for
+ * the operands, −inf in .bias forbids its pair too (eg__attention_be_strict). */
 bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
 /* Returns the plan itself, or a careful copy of it if the cotangents g and g_lse (NULL: none) need
  * one; NULL after an error. */
@@ -275,7 +275,7 @@ typedef struct eg_flash {
     eg_dtype dtype;
     int64_t width;        /* bytes of an element */
     int wide, narrow;     /* lanes of a tile; columns of the kernel's other side */
-    bool careful;         /* an operand is not tame (eg__tame): forbidden pairs must not
+    bool careful;         /* an operand is not moderate (eg__moderate): forbidden pairs must not
                            * contribute at all */
     char *data[EG_SLOTS]; /* NULL for an array that is not read or written */
     /* the expressions (NULL if there is none), the tensors that they read, and the bounds of

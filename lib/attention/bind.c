@@ -36,13 +36,13 @@ static int score_group(unsigned in)
 }
 
 /* Writes " 'x' 'y'" for the letters that the terms `in`, and no others, have. Returns text. */
-static const char *letters(const roles *r, unsigned in, char *text, size_t room)
+static const char *letters(const roles *r, unsigned in, char *text, size_t size)
 {
     size_t w = 0;
     *text = '\0';
-    for (int a = 0; a < r->bound->axes && w < room; a++)
+    for (int a = 0; a < r->bound->axes && w < size; a++)
         if (r->in[a] == in)
-            w += (size_t)snprintf(text + w, room - w, " '%.*s'", r->bound->axis[a].length,
+            w += (size_t)snprintf(text + w, size - w, " '%.*s'", r->bound->axis[a].length,
                                   r->bound->axis[a].text);
     return text;
 }

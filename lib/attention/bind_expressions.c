@@ -231,10 +231,10 @@ static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *
                          const eg_box *box)
 {
     static const char form[] = "(%s) ? (%s) : 0.0";
-    const size_t room = strlen(where) + strlen(s->text) + sizeof form;
-    char *text = eg__alloc(cx, room);
+    const size_t size = strlen(where) + strlen(s->text) + sizeof form;
+    char *text = eg__alloc(cx, size);
     if (!text) return false;
-    snprintf(text, room, form, where, s->text);
+    snprintf(text, size, form, where, s->text);
     eg_expression_source both = *s;
     both.text = text, both.additions = 0;
     const eg_expression *e = eg__expression_parse(cx, &both);

@@ -188,14 +188,14 @@ static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
         b.rank[k] = a->rank[order[k]];
         memcpy(b.label[k], a->label[order[k]], sizeof b.label[k]);
     }
-    const bool wild = !eg__tame(g);
-    b.careful = a->careful || wild;
+    const bool exceeds = !eg__moderate(g);
+    b.careful = a->careful || exceeds;
     if (!b.careful)
         return eg__einsum(2, (eg_tensor *[]){ term[first], term[second] },
                           (const uint16_t *[]){ b.label[0], b.label[1] }, b.rank[2], b.label[2]);
     for (int k = 0; k < masks; k++) mask[k] = y->in[2 + k];
-    if (wild && a->sums && i == 1) /* in dV, a weight of 0, for example by −inf in .bias,
-                                    * contributes nothing */
+    if (exceeds && a->sums && i == 1) /* in dV, a weight of 0, for example by −inf in .bias,
+                                       * contributes nothing */
         mask[masks++] = eg_ne(term[0], eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
     if (a->zeros) mask[masks++] = eg_ne(g, eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
     return masked_apply(&b, masks, mask, term[first], term[second]);
@@ -207,7 +207,7 @@ static eg_tensor *masked_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < 2; i++) {
         if (!dx[i]) continue;
         masked b = *a;
-        b.careful = a->careful || !eg__tame(dx[i]);
+        b.careful = a->careful || !eg__moderate(dx[i]);
         eg_tensor *part = masked_apply(&b, y->count - 2, y->in + 2, i == 0 ? dx[0] : y->in[0],
                                        i == 1 ? dx[1] : y->in[1]);
         sum = sum ? eg_add(sum, part) : part;
@@ -275,8 +275,8 @@ bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, eg_tens
 {
     if (!eg__attention_watches(a)) return false;
     for (int t = EG_TERM_Q; !g && t <= EG_TERM_V; t++)
-        if (x[t] && !eg__tame(x[t])) return true;
-    return g && !eg__tame(g);
+        if (x[t] && !eg__moderate(x[t])) return true;
+    return g && !eg__moderate(g);
 }
 const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_tensor *const *x,
                                                eg_tensor *g, eg_tensor *g_lse)

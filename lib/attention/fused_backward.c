@@ -34,12 +34,12 @@ typedef struct back {
     int64_t turned;        /* queries of a block, rounded up to a multiple of the panels of lanes */
     eg_tile_plan plan;     /* of the expressions */
     eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
-    char *room, *parts;    /* the workspaces of all threads; dQ of each piece, if splits > 1 */
-    uint8_t *begun;        /* by piece and block: 1 once dQ of the block has been initialised */
-    size_t each, part;     /* bytes of one workspace; bytes of dQ of one piece */
+    char *workspaces, *parts; /* workspaces: of all threads; dQ of each piece, if splits > 1 */
+    uint8_t *begun;           /* by piece and block: 1 once dQ of the block has been initialised */
+    size_t each, part;        /* bytes of one workspace; bytes of dQ of one piece */
 } back;
 /* The workspace of one thread. */
-typedef struct room {
+typedef struct workspace {
     /* of a strip of keys: panels of keys over d (kd) and of values over e (ve), panels of d over
      * keys (kk), and the sums dK and dV */
     char *kd, *ve, *kk, *dk, *dv;
@@ -54,10 +54,10 @@ typedef struct room {
     int64_t *off;
     eg_sink sink[EG_TENSORS_MAX];
     int64_t dz; /* offset of the sink's sums; −1 if there are none */
-} room;
+} workspace;
 /* Sets the pointers of r to the parts of one thread's workspace at base. If base is NULL, only the
  * size is computed. Returns the size in bytes. */
-static size_t backward_lay_out(const back *w, char *base, room *r)
+static size_t backward_lay_out(const back *w, char *base, workspace *r)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
@@ -104,7 +104,7 @@ static size_t backward_lay_out(const back *w, char *base, room *r)
 
 /* Adds what the products of a tile leave out: elements of q, k and g that are not finite, in
  * allowed pairs. */
-static void backward_repair(const back *w, const room *r, const eg_flash_batch *b,
+static void backward_repair(const back *w, const workspace *r, const eg_flash_batch *b,
                             const eg_live *live, eg_stretch rows, eg_stretch keys, int64_t p,
                             const uint8_t *allow, char *dq)
 {
@@ -122,8 +122,8 @@ static void backward_repair(const back *w, const room *r, const eg_flash_batch *
 
 /* Determines the rows of a tile in which a pair may be allowed, and evaluates the predicate where
  * its bounds do not decide. False if all pairs of the tile are forbidden. */
-static bool backward_live(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                          eg_stretch keys, eg_cover t, eg_live *live)
+static bool backward_live(const back *w, const workspace *r, const eg_flash_batch *b,
+                          eg_stretch queries, eg_stretch keys, eg_cover t, eg_live *live)
 {
     const eg_flash *f = w->f;
     if (!eg__flash_live(f, b, keys, queries, t, live)) return false;
@@ -148,7 +148,7 @@ static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows
 }
 /* Computes the weights P of a tile in place of its scores s. If strict, the weights of forbidden
  * pairs are set to 0 also in rows of NaN. */
-static void backward_weights(const back *w, const room *r, const eg_flash_batch *b,
+static void backward_weights(const back *w, const workspace *r, const eg_flash_batch *b,
                              const eg_live *live, eg_stretch rows, bool strict, char *s)
 {
     const eg_flash *f = w->f;
@@ -167,7 +167,7 @@ static void backward_weights(const back *w, const room *r, const eg_flash_batch 
 }
 /* Computes dS in place of dP (in ds) from the weights s; then, if there is an expression, the
  * cotangent of scale q·k in its place. */
-static void backward_slopes(const back *w, const room *r, const eg_flash_batch *b,
+static void backward_slopes(const back *w, const workspace *r, const eg_flash_batch *b,
                             const eg_live *live, eg_stretch rows, eg_stretch keys, bool strict,
                             const char *s, char *ds)
 {
@@ -187,7 +187,7 @@ static void backward_slopes(const back *w, const room *r, const eg_flash_batch *
 }
 /* Computes the weights P and their cotangents dP of one tile, a block of queries and a panel of
  * keys, from row live->from on. False if all pairs of the tile are forbidden. */
-static bool backward_weighed(const back *w, const room *r, const eg_flash_batch *b,
+static bool backward_weighed(const back *w, const workspace *r, const eg_flash_batch *b,
                              eg_stretch queries, eg_stretch keys, int64_t p, eg_cover t,
                              eg_live *live, bool *strict)
 {
@@ -216,8 +216,9 @@ static bool backward_weighed(const back *w, const room *r, const eg_flash_batch 
 }
 /* Computes P and dS of one tile, and adds its part to dK and dV. False if all pairs of the tile are
  * forbidden; dS is then not set. */
-static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                          eg_stretch keys, int64_t p, eg_cover t, char *dq, eg_live *live)
+static bool backward_tile(const back *w, const workspace *r, const eg_flash_batch *b,
+                          eg_stretch queries, eg_stretch keys, int64_t p, eg_cover t, char *dq,
+                          eg_live *live)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -245,8 +246,8 @@ static bool backward_tile(const back *w, const room *r, const eg_flash_batch *b,
 /* Transposes dS of a panel of keys, [query][key], into panels of queries over the keys of the
  * group, turned[panel][key][query]. If `dead`, all pairs of the tile are forbidden, and zeros are
  * written. */
-static void backward_turn(const back *w, const room *r, int64_t queries, int64_t g, int64_t keys,
-                          bool dead)
+static void backward_turn(const back *w, const workspace *r, int64_t queries, int64_t g,
+                          int64_t keys, bool dead)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -264,7 +265,8 @@ static void backward_turn(const back *w, const room *r, int64_t queries, int64_t
 }
 
 /* Packs a block of queries of q and g into panels. */
-static void pack_queries(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries)
+static void pack_queries(const back *w, const workspace *r, const eg_flash_batch *b,
+                         eg_stretch queries)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
@@ -288,7 +290,7 @@ static void pack_queries(const back *w, const room *r, const eg_flash_batch *b, 
     if (e) f->ops->zero_nonfinite(eg__whole_vectors(f, queries.count * en, r->gg), r->gg);
 }
 /* Packs a strip of keys and values into panels whose lanes are keys. */
-static void pack_keys(const back *w, const room *r, const eg_flash_batch *b, eg_stretch strip)
+static void pack_keys(const back *w, const workspace *r, const eg_flash_batch *b, eg_stretch strip)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, e = f->list[EG_PART_VALUE].total;
@@ -301,8 +303,8 @@ static void pack_keys(const back *w, const room *r, const eg_flash_batch *b, eg_
 
 /* -- D -------------------------------------------------------------------------------------- */
 /* Adds Σ P dP over a strip of keys to sum[], by query of the block. */
-static void add_means(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
-                      eg_stretch strip, double *sum)
+static void add_means(const back *w, const workspace *r, const eg_flash_batch *b,
+                      eg_stretch queries, eg_stretch strip, double *sum)
 {
     const eg_flash *f = w->f;
     const int64_t wide = f->wide;
@@ -325,7 +327,7 @@ static void add_means(const back *w, const room *r, const eg_flash_batch *b, eg_
 /* Computes D of a block of queries: g·y, but Σ P dP in rows where g·y is not finite, so that
  * infinities and NaNs are those of the composed form. True if the buffers of packed keys were
  * overwritten for this. */
-static bool backward_means(const back *w, const room *r, const eg_flash_batch *b,
+static bool backward_means(const back *w, const workspace *r, const eg_flash_batch *b,
                            eg_stretch queries)
 {
     const eg_flash *f = w->f;
@@ -353,7 +355,7 @@ static bool backward_means(const back *w, const room *r, const eg_flash_batch *b
 
 /* Adds the part of a block of queries to dK and dV of a strip of keys, and the part of the strip to
  * dQ of the block. If *begun is 0, dQ is set to 0 first, and *begun to 1. */
-static void block(const back *w, const room *r, const eg_flash_batch *b, eg_stretch queries,
+static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg_stretch queries,
                   eg_stretch strip, char *dq, uint8_t *begun)
 {
     const eg_flash *f = w->f;
@@ -419,7 +421,7 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uin
 }
 
 /* Reads the cotangents of the log-sum-exp of one batch. */
-static void back_lse(const back *w, const room *r, const eg_flash_batch *b)
+static void back_lse(const back *w, const workspace *r, const eg_flash_batch *b)
 {
     const eg_flash *f = w->f;
     const char *g = f->data[EG_SLOT_G_LSE];
@@ -431,7 +433,7 @@ static void back_lse(const back *w, const room *r, const eg_flash_batch *b)
 }
 /* Adds the cotangents of the sink in one batch: e^(z − row_max) inv_sum (g_lse − D) of each query;
  * where the weight is 0, D is taken to be 0. */
-static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
+static void sink_slopes(const back *w, const workspace *r, const eg_flash_batch *b)
 {
     const eg_flash *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
@@ -453,7 +455,7 @@ static void sink_slopes(const back *w, const room *r, const eg_flash_batch *b)
     }
 }
 /* Computes one batch, or one split of its keys; r.sink and r.dz are set. */
-static void backward_piece(const back *w, room r, int64_t piece)
+static void backward_piece(const back *w, workspace r, int64_t piece)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
@@ -500,9 +502,9 @@ static void backward_piece(const back *w, room r, int64_t piece)
 static void backward_unit(void *user, int64_t unit, int thread)
 {
     const back *w = user;
-    room r;
+    workspace r;
     int64_t from, to;
-    backward_lay_out(w, w->room + w->each * (size_t)thread, &r);
+    backward_lay_out(w, w->workspaces + w->each * (size_t)thread, &r);
     r.dz = eg__tile_sums_unit(&w->sums, w->f, unit, &from, &to, r.sink);
     for (int64_t k = from; k < to; k++)
         backward_piece(w, r, eg__tile_sums_piece(&w->sums, w->f, unit, k));
@@ -553,13 +555,13 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
     eg__tile_plan(&w.plan, f, EG_PART_QUERY, w.block, EG_PART_KEY, f->a->wanted | 1u << 31);
     if (!eg__tile_sums_open(&w.sums, cx, f, x, to, w.splits)) return false;
     if (to[EG_TERM_SINK]) eg__flash_spread(f, EG_SLOT_DSINK, EG_TERM_SINK, NULL);
-    room r;
+    workspace r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);
     const size_t marks = (size_t)(batches * w.splits * w.blocks);
-    w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts + marks);
-    if (!w.room) return false;
-    w.parts = w.room + w.each * (size_t)team;
+    w.workspaces = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team + parts + marks);
+    if (!w.workspaces) return false;
+    w.parts = w.workspaces + w.each * (size_t)team;
     w.begun = (uint8_t *)w.parts + parts;
     eg__parallel(cx, team, w.sums.fixed * w.sums.sets, backward_unit, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_splits, &w);

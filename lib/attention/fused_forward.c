@@ -23,11 +23,11 @@ typedef struct forward {
     int64_t block;             /* keys in a block */
     eg_tile_plan plan;         /* of the expressions */
     int64_t *empty;            /* by thread: number of queries whose pairs are all forbidden */
-    char *room;
+    char *workspaces;
     size_t each; /* bytes of one thread's workspace */
 } forward;
 /* The workspace of one thread. */
-typedef struct room {
+typedef struct workspace {
     char *q, *k, *v;         /* packed panels of queries, keys, values */
     char *s, *values;        /* a tile of scores; the workspace of the expressions */
     char *o;                 /* by query: Σ 2^(s − row_max) v */
@@ -36,10 +36,10 @@ typedef struct room {
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
-} room;
+} workspace;
 /* Sets the pointers of r to the parts of one thread's workspace at base. If base is NULL, only the
  * size is computed. Returns the size in bytes. */
-static size_t forward_lay_out(const forward *w, char *base, room *r)
+static size_t forward_lay_out(const forward *w, char *base, workspace *r)
 {
     const eg_flash *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
@@ -64,7 +64,7 @@ static size_t forward_lay_out(const forward *w, char *base, room *r)
 
 /* Adds one tile, a panel of queries and a block of keys, to the sums. t says whether the predicate
  * allows all pairs of the tile, some or none. */
-static void forward_panel(const forward *w, const room *r, const eg_flash_batch *b,
+static void forward_panel(const forward *w, const workspace *r, const eg_flash_batch *b,
                           eg_stretch queries, int64_t p, eg_stretch keys, eg_cover t)
 {
     const eg_flash *f = w->f;
@@ -108,7 +108,7 @@ static void forward_panel(const forward *w, const room *r, const eg_flash_batch 
 
 /* Sets the result of a query, lane o of its panel, if all weights of its row are NaN: NaN if
  * dropout keeps one of them, else Σ 0 v over its allowed keys. */
-static void forward_row_of_nan(const forward *w, const room *r, const eg_flash_batch *b,
+static void forward_row_of_nan(const forward *w, const workspace *r, const eg_flash_batch *b,
                                int64_t query, char *o)
 {
     const eg_flash *f = w->f;
@@ -139,7 +139,7 @@ static void forward_row_of_nan(const forward *w, const room *r, const eg_flash_b
 }
 /* Divides the sums of a panel, writes the results, and saves the statistics. Returns the number of
  * its queries whose pairs are all forbidden. */
-static int64_t forward_finish(const forward *w, const room *r, const eg_flash_batch *b,
+static int64_t forward_finish(const forward *w, const workspace *r, const eg_flash_batch *b,
                               eg_stretch queries, int64_t p)
 {
     const eg_flash *f = w->f;
@@ -193,8 +193,8 @@ static void forward_piece(void *user, int64_t piece, int thread)
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   keys = f->list[EG_PART_KEY].total;
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
-    room r;
-    forward_lay_out(w, w->room + w->each * (size_t)thread, &r);
+    workspace r;
+    forward_lay_out(w, w->workspaces + w->each * (size_t)thread, &r);
     eg_flash_batch b;
     eg__flash_batch(f, piece / w->strips, &b);
     const int64_t from = piece % w->strips * w->strip;
@@ -246,9 +246,9 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     w.strips = (queries + w.strip - 1) / w.strip;
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     eg__tile_plan(&w.plan, f, EG_PART_KEY, w.block, EG_PART_QUERY, 0);
-    room r;
+    workspace r;
     w.each = forward_lay_out(&w, NULL, &r);
-    if (!(w.room = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
+    if (!(w.workspaces = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);
     *empty = 0;
     for (int t = 0; t < team; t++) *empty += none[t];

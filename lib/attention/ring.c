@@ -249,9 +249,9 @@ static void ring_operands(eg_ring *r, eg_tensor **x)
  * Returns the new spec; NULL after an error. */
 static const eg_spec *ring_all_rows(eg_ctx *cx, eg_ring *r, const eg_spec *s)
 {
-    size_t room = strlen(r->o.spec) + 1;
-    for (int k = 0; k < s->indices; k++) room += strlen(s->index[k].name) + 1;
-    char *text = eg__alloc(cx, room);
+    size_t size = strlen(r->o.spec) + 1;
+    for (int k = 0; k < s->indices; k++) size += strlen(s->index[k].name) + 1;
+    char *text = eg__alloc(cx, size);
     if (!text) return NULL;
     strcpy(text, r->o.spec);
     for (int k = 0; k < s->indices; k++) {

@@ -193,10 +193,10 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
     bool good = flag && !eg_ranks_exchange(r->ranks, to, flag, flags, from, got, wants);
     for (size_t k = 0; good && k < wants; k++)
         if (got[k]) takes += slope_bytes(s, s->keys[k / (size_t)in].count);
-    char *room = good ? eg_owner_alloc(owner, sends + takes + 1) : NULL;
-    if (room) pack_slopes(s, keys, n, dkv, mine, out, flag, room);
-    good = room && !eg_ranks_exchange(r->ranks, to, room, sends, from, room + sends, takes) &&
-           unpack_slopes(s, theirs, in, got, room + sends);
+    char *memory = good ? eg_owner_alloc(owner, sends + takes + 1) : NULL;
+    if (memory) pack_slopes(s, keys, n, dkv, mine, out, flag, memory);
+    good = memory && !eg_ranks_exchange(r->ranks, to, memory, sends, from, memory + sends, takes) &&
+           unpack_slopes(s, theirs, in, got, memory + sends);
     eg_owner_close(owner);
     for (int b = 0; b < n; b++)
         for (int k = 0; k < dkv[b].n; k++) eg_owner_close(dkv[b].part[k].owner);

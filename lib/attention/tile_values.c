@@ -145,31 +145,32 @@ void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t mos
     }
 }
 /* Sets the positions of the letters of a stretch. If they are not consecutive, they are stored in
- * `room`. */
-static void place_stretch(const eg_flash *f, eg_stretch s, eg_place *place, int64_t *room)
+ * `workspace`. */
+static void stretch_values(const eg_flash *f, eg_stretch s, eg_letter_values *letter,
+                           int64_t *workspace)
 {
     const eg_flash_list *l = &f->list[s.part];
-    if (l->n == 1) place[l->axis[0].score] = (eg_place){ .first = s.from };
+    if (l->n == 1) letter[l->axis[0].score] = (eg_letter_values){ .first = s.from };
     for (int64_t k = l->n - 1, apart = 1; l->n > 1 && k >= 0; apart *= l->axis[k--].size) {
-        int64_t *at = room + k * s.count;
+        int64_t *at = workspace + k * s.count;
         for (int64_t i = 0; i < s.count; i++) at[i] = (s.from + i) / apart % l->axis[k].size;
-        place[l->axis[k].score] = (eg_place){ .value = at };
+        letter[l->axis[k].score] = (eg_letter_values){ .value = at };
     }
 }
 /* Describes a tile to the evaluation of the expressions: its positions, and the distances of rows
  * in all arrays. */
 static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                       eg_stretch rows, eg_stretch lanes, char *room, eg_place *place,
+                       eg_stretch rows, eg_stretch lanes, char *workspace, eg_letter_values *letter,
                        eg_block_data *d)
 {
     const eg_flash_list *l = &f->list[EG_PART_BATCH];
     for (int k = 0; k < l->n; k++)
-        place[l->axis[k].score] = (eg_place){ .first = b->index[l->axis[k].score] };
-    place_stretch(f, rows, place, (int64_t *)(void *)(room + p->rows_at));
-    place_stretch(f, lanes, place, (int64_t *)(void *)(room + p->lanes_at));
+        letter[l->axis[k].score] = (eg_letter_values){ .first = b->index[l->axis[k].score] };
+    stretch_values(f, rows, letter, (int64_t *)(void *)(workspace + p->rows_at));
+    stretch_values(f, lanes, letter, (int64_t *)(void *)(workspace + p->lanes_at));
     *d = (eg_block_data){ .rows = (int)rows.count,
                           .lanes = (int)lanes.count,
-                          .place = place,
+                          .letter = letter,
                           .source = f->source,
                           .score_step = f->wide,
                           .out_step = f->wide,
@@ -178,7 +179,7 @@ static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_
                           .allow_step = f->wide };
 }
 eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                        eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
+                        eg_stretch rows, eg_stretch lanes, const eg_live *live, char *workspace,
                         uint8_t *tile)
 {
     const int64_t step = eg__live_step(f), wide = f->wide;
@@ -191,11 +192,12 @@ eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash
             memset(part, cover == EG_COVER_ALL, (size_t)(n * wide));
             continue;
         }
-        eg_place place[EG_EXPRESSION_LETTERS];
+        eg_letter_values letter[EG_EXPRESSION_LETTERS];
         eg_block_data d;
-        tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, room, place, &d);
+        tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, workspace, letter,
+                   &d);
         d.out = part;
-        eg__block_values(&p->where, &d, room);
+        eg__block_values(&p->where, &d, workspace);
     }
     const int64_t count = live->tested - live->test;
     for (int64_t r = 0; lanes.count < wide && r < count; r++)
@@ -204,22 +206,23 @@ eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash
     return memchr(tile, 0, (size_t)(count * wide)) ? EG_COVER_SOME : EG_COVER_ALL;
 }
 void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                     eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out)
+                     eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
+                     char *out)
 {
-    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_letter_values letter[EG_EXPRESSION_LETTERS];
     eg_block_data d;
-    tile_block(p, f, b, rows, lanes, room, place, &d);
+    tile_block(p, f, b, rows, lanes, workspace, letter, &d);
     d.score = score, d.out = out;
     d.factor = f->a->no_softmax ? 1 : EG_LOG2_E;
-    eg__block_values(&p->score, &d, room + p->score_at);
+    eg__block_values(&p->score, &d, workspace + p->score_at);
 }
 void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
-                     eg_stretch rows, eg_stretch lanes, char *room, const char *score,
+                     eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
                      const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds)
 {
-    eg_place place[EG_EXPRESSION_LETTERS];
+    eg_letter_values letter[EG_EXPRESSION_LETTERS];
     eg_block_data d;
-    tile_block(p, f, b, rows, lanes, room, place, &d);
+    tile_block(p, f, b, rows, lanes, workspace, letter, &d);
     d.score = score, d.sink = sink;
     if (allow) {
         d.allow = allow;
@@ -227,6 +230,6 @@ void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
         d.allow_rows = (int)(live->tested - live->test);
     }
     d.g = ds, d.dscore = ds;
-    eg__block_slopes(&p->score, &d, room + p->score_at);
+    eg__block_slopes(&p->score, &d, workspace + p->score_at);
     if (!p->reaches) memset(ds, 0, (size_t)(rows.count * f->wide * f->width));
 }

@@ -95,18 +95,19 @@ void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most,
  * query may attend to the key, else 0; 0 also in lanes from lanes.count on. Returns whether all,
  * some or none of these pairs are allowed. */
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
-                        eg_stretch rows, eg_stretch lanes, const eg_live *live, char *room,
+                        eg_stretch rows, eg_stretch lanes, const eg_live *live, char *workspace,
                         uint8_t *tile);
 /* Computes the scores, times log2 e if there is a softmax, from scale q·k. out may be the same
  * memory as score, unless the plan keeps the latter. */
 void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
-                     eg_stretch rows, eg_stretch lanes, char *room, const char *score, char *out);
+                     eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
+                     char *out);
 /* Replaces ds, the cotangent of the scores, by the cotangent of scale q·k, and adds the cotangents
  * of the tensors that the score reads to the sinks. Must follow eg__tile_scores of the same tile,
- * with the same room and score. allow: which pairs of the rows that `live` tests count; NULL if all
- * do. */
+ * with the same workspace and score. allow: which pairs of the rows that `live` tests count; NULL
+ * if all do. */
 void eg__tile_slopes(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
-                     eg_stretch rows, eg_stretch lanes, char *room, const char *score,
+                     eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
                      const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds);
 
 /* -- tile_sums.c ------------------------------------------------------------------------------ */

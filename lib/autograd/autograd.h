@@ -149,23 +149,22 @@ typedef struct eg__tag {
 } eg__tag;
 /* The program's debugging information, while it is open. */
 typedef struct eg__lines {
-    void *so;       /* libdw; NULL if it is not installed */
-    void *session;  /* NULL if there is no debugging information */
-    void *room[32]; /* pointers to libdw's functions */
+    void *so;        /* libdw; NULL if it is not installed */
+    void *session;   /* NULL if there is no debugging information */
+    void *libdw[32]; /* pointers to libdw's functions */
 } eg__lines;
 void eg__lines_open(eg__lines *);
 void eg__lines_close(eg__lines *);
 /* Writes "model.c:88", or "main+0x1a", or "" if nothing is known, and returns out. */
-const char *eg__line(const eg__lines *, const void *caller, char *out, size_t room);
+const char *eg__line(const eg__lines *, const void *caller, char *out, size_t size);
 /* Writes the source line of a call one frame further out, that is, the line that calls the function
  * which contains the call that returns to `caller`: the call of its inlined copy, or the call that
  * returns to `outer`. If outer is NULL, writes the line of the call itself. Returns out. */
 const char *eg__line_around(const eg__lines *, const void *caller, const void *outer, char *out,
-                            size_t room);
-/* Writes the operation and its line, "mul (model.c:88)". Returns out. */
-const char *eg__origin(const eg__lines *, const eg_tensor *, char *out, size_t room);
-/* As eg__origin; opens and closes the debugging information itself. */
-const char *eg__origin_once(const eg_tensor *, char *out, size_t room);
+                            size_t size);
+/* Writes the operation and its line, "mul (model.c:88)"; opens and closes the debugging
+ * information. Returns out. */
+const char *eg__origin(const eg_tensor *, char *out, size_t size);
 
 /* -- replay.c: recorded operations, evaluated again in c128 ------------------------------------ */
 /* Sets *dy (f64, in the open scope) to the derivative of y along vs[k] of xs[k], by the complex

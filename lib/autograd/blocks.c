@@ -214,7 +214,7 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
         eg_fail_as(child, EG_ERROR_MISUSE,
                    "%s was computed outside of the block from an x, and the gradient through it "
                    "would be missing: compute it in the block, or use eg_detach",
-                   eg__origin_once(x, at, sizeof at));
+                   eg__origin(x, at, sizeof at));
     return !of_xs;
 }
 /* Gives the child of a worker headers of the xs, before its first block: an x must be older than
@@ -253,7 +253,7 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
 
 /* -- the call --------------------------------------------------------------------------------- */
 /* Allocates the sums and the tree, in the open scope. False after an error. */
-static bool blocks_room(blocks *b)
+static bool blocks_alloc(blocks *b)
 {
     int levels = 0;
     while (eg__blocks_wide(b, levels) > 1) levels++;
@@ -400,7 +400,7 @@ static bool blocks_hand_out(blocks *b)
 static bool blocks_run(blocks *b)
 {
     const int64_t leaves = b->to - b->from;
-    if (!blocks_room(b)) return false;
+    if (!blocks_alloc(b)) return false;
     for (int k = 0; k < b->workers; k++)
         if (!(b->child[k] = eg__child(b->cx, k))) return false;
     b->cx->from = eg__caller(b->cx);

@@ -74,8 +74,6 @@ blocks_sum *eg__blocks_take(blocks *);
 /* Inserts the sum of leaf k into the tree and adds it to its neighbours as long as these are there.
  * False after an error. */
 bool eg__blocks_climb(blocks *, eg_ctx *child, int64_t k, blocks_sum *);
-/* True if the two sums below the root are added by eg__blocks_mean. */
-bool eg__blocks_two(const blocks *);
 /* Adds these two on all threads and divides the sums, which become the results. False after an
  * error. */
 bool eg__blocks_mean(blocks *);

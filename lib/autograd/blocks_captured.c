@@ -61,7 +61,7 @@ struct eg_captured_blocks {
     /* the call that was captured; any other call begins again */
     eg_block_loss *loss;
     void *user;
-    int count, room;
+    int count, capacity;
     eg_tensor **x;
     uint64_t *seq;
     captured_worker *worker[BLOCKS_WORKERS];
@@ -157,12 +157,12 @@ bool eg__blocks_captured_fit(blocks *b)
         captured_drop(c);
         atomic_store(&c->stale, false);
         c->why[0] = 0;
-        if (o->count > c->room) {
-            c->count = c->room = 0;
+        if (o->count > c->capacity) {
+            c->count = c->capacity = 0;
             c->x = eg_owner_alloc(c->owner, (size_t)o->count * sizeof *c->x);
             c->seq = eg_owner_alloc(c->owner, (size_t)o->count * sizeof *c->seq);
             if (!c->x || !c->seq) return false;
-            c->room = o->count;
+            c->capacity = o->count;
         }
         for (int k = 0; k < BLOCKS_WORKERS; k++)
             if (c->worker[k]) *c->worker[k] = (captured_worker){ .owner = NULL };

@@ -40,12 +40,12 @@ __attribute__((visibility("default"), weak)) const char *__asan_default_options(
     X(dwarf_filesrc)
 /* clang-format on */
 #define MEMBER(name) __typeof__(name) *name;
-/* The functions of libdw that are used here; stored in eg__lines.room. */
+/* The functions of libdw that are used here; stored in eg__lines.libdw. */
 typedef struct dw {
     Dwfl_Callbacks callbacks;
     FUNCTIONS(MEMBER)
 } dw;
-_Static_assert(sizeof(dw) <= sizeof((eg__lines *)0)->room,
+_Static_assert(sizeof(dw) <= sizeof((eg__lines *)0)->libdw,
                "eg__lines has room for libdw's functions");
 
 /* A callback for libdw that finds no separate debugging information. Only the program's own file is
@@ -68,7 +68,7 @@ static bool origin_find(void *so, const char *name, void *function)
  * examined. */
 void eg__lines_open(eg__lines *l)
 {
-    dw *f = (dw *)(void *)l->room;
+    dw *f = (dw *)(void *)l->libdw;
     bool all = true;
     *l = (eg__lines){ .so = dlopen("libdw.so.1", RTLD_NOW | RTLD_LOCAL) };
 #define FIND(name) all = origin_find(l->so, #name, &f->name) && all;
@@ -84,14 +84,14 @@ void eg__lines_open(eg__lines *l)
 }
 void eg__lines_close(eg__lines *l)
 {
-    if (l->session) ((dw *)(void *)l->room)->dwfl_end(l->session);
+    if (l->session) ((dw *)(void *)l->libdw)->dwfl_end(l->session);
     if (l->so) dlclose(l->so);
 }
 /* Writes "file:line" of the call that returns to `caller`, or "function+0xoffset" if the debugging
  * information has no line for it. False if libdw finds neither. */
-static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
+static bool line_of(const eg__lines *l, const void *caller, char *out, size_t size)
 {
-    const dw *f = (const dw *)(const void *)l->room;
+    const dw *f = (const dw *)(const void *)l->libdw;
     const uintptr_t at =
         (uintptr_t)caller - 1; /* an address inside the call; `caller` is the address after it */
     Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
@@ -109,12 +109,12 @@ static bool line_of(const eg__lines *l, const void *caller, char *out, size_t ro
         if (l_of && !f->dwarf_lineno(l_of, &number)) file = f->dwarf_linesrc(l_of, NULL, NULL);
     }
     if (file) {
-        snprintf(out, room, "%s:%d", base(file), number);
+        snprintf(out, size, "%s:%d", base(file), number);
         return true;
     }
     const char *function =
         m ? f->dwfl_module_addrinfo(m, at, &offset, &symbol, NULL, NULL, NULL) : NULL;
-    if (function) snprintf(out, room, "%s+0x%llx", function, (unsigned long long)offset + 1);
+    if (function) snprintf(out, size, "%s+0x%llx", function, (unsigned long long)offset + 1);
     return function != NULL;
 }
 /* Sets *n to a numeric attribute of die. False if die does not have it. (The number of a file may
@@ -126,9 +126,9 @@ static bool origin_number(const dw *f, Dwarf_Die *die, unsigned name, Dwarf_Word
 }
 /* Writes "file:line" of the call of the function whose inlined copy contains the call that returns
  * to `caller`. False if no function was inlined there. */
-static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, size_t room)
+static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, size_t size)
 {
-    const dw *f = (const dw *)(const void *)l->room;
+    const dw *f = (const dw *)(const void *)l->libdw;
     const uintptr_t at = (uintptr_t)caller - 1;
     Dwfl_Module *m = l->session ? f->dwfl_addrmodule(l->session, at) : NULL;
     Dwarf_Die *unit = NULL, *scope = NULL;
@@ -148,66 +148,61 @@ static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, s
                            !f->dwarf_getsrcfiles(unit, &files, NULL);
         const char *name = known ? f->dwarf_filesrc(files, (size_t)file, NULL, NULL) : NULL;
         if ((found = name != NULL))
-            snprintf(out, room, "%s:%llu", base(name), (unsigned long long)line);
+            snprintf(out, size, "%s:%llu", base(name), (unsigned long long)line);
         break;
     }
     free(scope);
     return found;
 }
 #else
-static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, size_t room)
+static bool line_of_inlined(const eg__lines *l, const void *caller, char *out, size_t size)
 {
-    (void)l, (void)caller, (void)out, (void)room;
+    (void)l, (void)caller, (void)out, (void)size;
     return false;
 }
 void eg__lines_open(eg__lines *l) { *l = (eg__lines){ 0 }; }
 void eg__lines_close(eg__lines *l) { (void)l; }
-static bool line_of(const eg__lines *l, const void *caller, char *out, size_t room)
+static bool line_of(const eg__lines *l, const void *caller, char *out, size_t size)
 {
-    (void)l, (void)caller, (void)out, (void)room;
+    (void)l, (void)caller, (void)out, (void)size;
     return false;
 }
 #endif
 /* Without debugging information the nearest symbol or the file and an offset are written. */
-const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t room)
+const char *eg__line(const eg__lines *l, const void *caller, char *out, size_t size)
 {
     Dl_info info;
     out[0] = 0;
-    if (!caller || line_of(l, caller, out, room) || !dladdr((const char *)caller - 1, &info))
+    if (!caller || line_of(l, caller, out, size) || !dladdr((const char *)caller - 1, &info))
         return out;
     const uintptr_t at = (uintptr_t)caller;
     if (info.dli_sname)
-        snprintf(out, room, "%s+0x%llx", info.dli_sname,
+        snprintf(out, size, "%s+0x%llx", info.dli_sname,
                  (unsigned long long)(at - (uintptr_t)info.dli_saddr));
     else if (info.dli_fname)
-        snprintf(out, room, "%s+0x%llx", base(info.dli_fname),
+        snprintf(out, size, "%s+0x%llx", base(info.dli_fname),
                  (unsigned long long)(at - (uintptr_t)info.dli_fbase));
     return out;
 }
 
 const char *eg__line_around(const eg__lines *l, const void *caller, const void *outer, char *out,
-                            size_t room)
+                            size_t size)
 {
-    if (caller && line_of_inlined(l, caller, out, room)) return out;
-    return eg__line(l, outer ? outer : caller, out, room);
+    if (caller && line_of_inlined(l, caller, out, size)) return out;
+    return eg__line(l, outer ? outer : caller, out, size);
 }
 
-const char *eg__origin(const eg__lines *l, const eg_tensor *t, char *out, size_t room)
+const char *eg__origin(const eg_tensor *t, char *out, size_t size)
 {
     char line[128], spec[128];
     const char *name = eg_name_of(t), *string = eg__einsum_text(t, spec, sizeof spec);
-    size_t w = (size_t)snprintf(out, room, "%s", t->op ? t->op->name : "a leaf");
-    if (string && w < room) w += (size_t)snprintf(out + w, room - w, " \"%s\"", string);
-    if (!t->op && name && w < room) w += (size_t)snprintf(out + w, room - w, " \"%s\"", name);
-    if (t->op && w < room && eg__line(l, t->caller, line, sizeof line)[0])
-        snprintf(out + w, room - w, " (%s)", line);
-    return out;
-}
-const char *eg__origin_once(const eg_tensor *t, char *out, size_t room)
-{
     eg__lines l;
     eg__lines_open(&l);
-    eg__origin(&l, t, out, room);
+    size_t w = (size_t)snprintf(out, size, "%s", t->op ? t->op->name : "a leaf");
+    if (string && w < size) w += (size_t)snprintf(out + w, size - w, " \"%s\"", string);
+    if (!t->op && name && w < size) w += (size_t)snprintf(out + w, size - w, " \"%s\"", name);
+    if (t->op && w < size && eg__line(&l, t->caller, line, sizeof line)[0])
+        snprintf(out + w, size - w, " (%s)", line);
     eg__lines_close(&l);
     return out;
 }
@@ -216,7 +211,7 @@ const char *eg_origin(eg_tensor *t)
 {
     char text[256];
     if (!eg__check_held("origin", t)) return "";
-    eg__origin_once(t, text, sizeof text);
+    eg__origin(t, text, sizeof text);
     char *kept = eg__alloc(t->cx, strlen(text) + 1);
     return kept ? strcpy(kept, text) : "";
 }

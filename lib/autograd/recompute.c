@@ -26,14 +26,14 @@ typedef struct again_saved {
 /* -- the tensors that a graph reads from outside ----------------------------------------------- */
 /* A list of tensors without duplicates, results before operands. */
 typedef struct reads {
-    int n, room;
+    int n, capacity;
     eg_tensor **x;
 } reads;
 static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
 {
-    if (r->n == r->room) {
-        eg_tensor **more =
-            eg__alloc(cx, (size_t)(r->room = r->room ? 2 * r->room : 32) * sizeof *more);
+    if (r->n == r->capacity) {
+        eg_tensor **more = eg__alloc(
+            cx, (size_t)(r->capacity = r->capacity ? 2 * r->capacity : 32) * sizeof *more);
         if (!more) return false;
         if (r->n) memcpy(more, r->x, (size_t)r->n * sizeof *more);
         r->x = more;
@@ -88,7 +88,7 @@ static eg_tensor *recompute_replay(eg_tensor *y)
     bool same = like && now.n == y->count;
     for (int k = 0; same && k < now.n; k++) same = now.x[k] == y->in[k];
     if (same) return r;
-    eg__origin_once(y, where, sizeof where);
+    eg__origin(y, where, sizeof where);
     if (!tensor)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: f returned no tensor of this context when it was called again", where);
@@ -161,8 +161,8 @@ static bool again_forward_c128(eg_tensor *y)
 static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **dx)
 {
     eg_ctx *cx = y->cx;
-    const size_t room = (size_t)y->count * sizeof *dx;
-    eg_tensor **x = eg__alloc(cx, room), **d = eg__alloc(cx, room);
+    const size_t size = (size_t)y->count * sizeof *dx;
+    eg_tensor **x = eg__alloc(cx, size), **d = eg__alloc(cx, size);
     int n = 0;
     if (!x || !d) return false;
     for (int k = 0; k < y->count; k++) {
@@ -202,8 +202,8 @@ static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_ctx *cx = y->cx;
-    const size_t room = (size_t)y->count * sizeof *dx;
-    eg_tensor **x = eg__alloc(cx, room), **v = eg__alloc(cx, room);
+    const size_t size = (size_t)y->count * sizeof *dx;
+    eg_tensor **x = eg__alloc(cx, size), **v = eg__alloc(cx, size);
     int n = 0;
     if (!x || !v) return eg__poison(cx);
     for (int k = 0; k < y->count; k++)

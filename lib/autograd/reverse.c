@@ -205,7 +205,7 @@ static bool reverse_call_hooks(eg_sweep *s, int64_t k)
             eg_fail_as(
                 s->cx, EG_ERROR_MISUSE,
                 "%s: the hook of %s would call itself: it differentiates through its own tensor",
-                s->who, eg__origin_once(t, name, sizeof name));
+                s->who, eg__origin(t, name, sizeof name));
             return false;
         }
         h->runs = true;
@@ -290,8 +290,7 @@ static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_ten
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: y %s: %s cuts the path to xs[%d], %s", none,
-                   eg__origin_once(cut, at, sizeof at), k,
-                   eg__origin_once(xs[k], whose, sizeof whose));
+                   eg__origin(cut, at, sizeof at), k, eg__origin(xs[k], whose, sizeof whose));
         return false;
     }
     if (cx->failed || !eg__walk(&w, 1, &y)) return false;
@@ -301,7 +300,7 @@ static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_ten
             eg_fail_as(
                 cx, EG_ERROR_MISUSE,
                 "grad: y %s: operand %d of %s was made while nothing was recorded (eg_nograd)",
-                none, i + 1, eg__origin_once(w.node[k], at, sizeof at));
+                none, i + 1, eg__origin(w.node[k], at, sizeof at));
             return false;
         }
     eg_fail_as(cx, EG_ERROR_MISUSE, "grad: y %s: no operation in its history reads %s", none,

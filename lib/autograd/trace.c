@@ -43,11 +43,11 @@ static bool trace_result(const eg_tensor *y)
     const eg_tensor *blame = y->cx->rule_node;
     if (blame)
         snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->rule_kind,
-                 eg__origin_once(blame, who, sizeof who));
+                 eg__origin(blame, who, sizeof who));
     if (blame)
         snprintf(who, sizeof who, "%s", y->op->name);
     else
-        eg__origin_once(y, who, sizeof who);
+        eg__origin(y, who, sizeof who);
     eg_fail_as(y->cx, EG_ERROR_MISUSE,
                "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who, value,
                eg__sizes_text(y->rank, index, at, sizeof at), eg__dims_text(y, dims, sizeof dims));

@@ -10,17 +10,17 @@ static bool walk_refuse(eg_ctx *cx, const char *who, const eg_tensor *t, int i)
         cx, EG_ERROR_MISUSE,
         "%s: operand %d of %s is gone: the scope or owner that held it was closed after it was "
         "used",
-        who, i + 1, eg__origin_once(t, text, sizeof text));
+        who, i + 1, eg__origin(t, text, sizeof text));
     return false;
 }
 
-/* Returns a scratch buffer with room for one more element; it grows by doubling. NULL after an
+/* Returns a scratch buffer for at least one more element; it grows by doubling. NULL after an
  * error. */
-static void *walk_room(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int64_t n,
-                       int64_t *have)
+static void *walk_reserve(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int64_t n,
+                          int64_t *capacity)
 {
-    if (n < *have) return old;
-    int64_t more = *have ? 2 * *have : 256;
+    if (n < *capacity) return old;
+    int64_t more = *capacity ? 2 * *capacity : 256;
     /* a scratch buffer that grows loses its content */
     void *kept = n ? eg__alloc(cx, (size_t)n * elem) : NULL;
     if (n && !kept) return NULL;
@@ -28,7 +28,7 @@ static void *walk_room(eg_ctx *cx, eg_scratch which, void *old, size_t elem, int
     void *p = eg__scratch(cx, which, (size_t)more * elem);
     if (!p) return NULL;
     if (n) memcpy(p, kept, (size_t)n * elem);
-    *have = more;
+    *capacity = more;
     return p;
 }
 
@@ -40,7 +40,7 @@ typedef struct visit {
 typedef struct walking {
     eg_walk *w;
     visit *stack;
-    int64_t stack_room, node_room; /* capacities, in elements */
+    int64_t stack_capacity, node_capacity; /* in elements */
 } walking;
 
 /* True if the traversal does not visit t's operands. */
@@ -56,8 +56,8 @@ static bool walk_follows(const eg_walk *w, const eg_tensor *x)
 static bool walk_append(walking *g, eg_tensor *t)
 {
     eg_walk *w = g->w;
-    if (!(w->node =
-              walk_room(w->cx, EG_SCRATCH_ORDER, w->node, sizeof *w->node, w->n, &g->node_room)))
+    if (!(w->node = walk_reserve(w->cx, EG_SCRATCH_ORDER, w->node, sizeof *w->node, w->n,
+                                 &g->node_capacity)))
         return false;
     t->slot = w->n;
     w->node[w->n++] = t;
@@ -78,8 +78,8 @@ static bool walk_from(walking *g, eg_tensor *y)
             if (walk_ends(w, enter)) {
                 if (!walk_append(g, enter)) return false;
             } else {
-                g->stack = walk_room(w->cx, EG_SCRATCH_STACK, g->stack, sizeof *g->stack, depth,
-                                     &g->stack_room);
+                g->stack = walk_reserve(w->cx, EG_SCRATCH_STACK, g->stack, sizeof *g->stack, depth,
+                                        &g->stack_capacity);
                 if (!g->stack) return false;
                 g->stack[depth++] = (visit){ .t = enter };
             }
@@ -217,7 +217,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
                 "%s: operand %d of %s was changed in place after it was used, and the gradient "
                 "of operand %d needs its old "
                 "value",
-                s->who, k + 1, eg__origin_once(t, text, sizeof text), i + 1);
+                s->who, k + 1, eg__origin(t, text, sizeof text), i + 1);
             return false;
         }
     }
@@ -226,7 +226,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
             s->cx, EG_ERROR_MISUSE,
             "%s: the result of %s was changed in place, and the gradient of operand %d needs "
             "its old value",
-            s->who, eg__origin_once(t, text, sizeof text), i + 1);
+            s->who, eg__origin(t, text, sizeof text), i + 1);
         return false;
     }
     return true;
@@ -240,7 +240,7 @@ bool eg__check_cotangent(const eg_sweep *s, const eg_tensor *t, const char *sour
     if (s->cx->failed ||
         (d->live == EG_LIVE && d->cx == s->cx && eg__same_shape(d, x) && d->dtype == x->dtype))
         return !s->cx->failed;
-    eg__origin_once(t, name, sizeof name);
+    eg__origin(t, name, sizeof name);
     if (i >= 0) snprintf(of, sizeof of, "operand %d", i + 1);
     if (d->live != EG_LIVE || d->cx != s->cx)
         eg_fail_as(

@@ -272,13 +272,13 @@ static const family *family_by_name(const char *text)
 
 /* Returns the best family that the processor can run, or the one that BLIS_ARCH_TYPE asks for, if
  * it can be used. Writes to note why it cannot. */
-static const family *family_wanted(const char *given, char *note, size_t room)
+static const family *family_wanted(const char *given, char *note, size_t size)
 {
     const family *want = given ? family_by_name(given) : NULL;
     *note = 0;
     if (want && blis_has(want->need)) return want;
     if (given)
-        snprintf(note, room,
+        snprintf(note, size,
                  want ? "; BLIS_ARCH_TYPE=%.32s was ignored, this processor cannot run it"
                       : "; BLIS_ARCH_TYPE=%.32s was ignored, this BLIS has no such family",
                  given);

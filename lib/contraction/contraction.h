@@ -202,7 +202,7 @@ typedef struct eg_draft {
     const eg_contraction *task;
     int steps, pair[EG_EINSUM_MAX][2];    /* pair[s][1] is −1 for a single operand */
     int64_t at[EG_EINSUM_MAX];            /* offset of the intermediate of step s in bytes */
-    size_t room, largest;                 /* bytes of all intermediates, of the largest one */
+    size_t intermediates, largest;        /* bytes of all intermediates, of the largest one */
     eg_side side[2 * EG_EINSUM_MAX], out; /* operands, then intermediates */
 } eg_draft;
 bool eg__draft(eg_ctx *, const eg_contraction *, eg_draft *); /* false after an error */
@@ -233,7 +233,7 @@ static inline const uint16_t *eg__tree_labels(const eg_tree *t, int step)
 size_t eg__tree_bytes(const eg_draft *);
 /* Makes the tree, of two or more operands, in memory of eg__tree_bytes(d) bytes, and marks the
  * values to keep: those that save the most multiply-adds within keep_limit. */
-eg_tree *eg__tree(void *room, const eg_draft *);
+eg_tree *eg__tree(void *memory, const eg_draft *);
 /* Sets the pairs to a tree of the same operands that gives the wanted cotangents if the `kept`
  * values of the tree exist; returns its multiply-adds. */
 double eg__tree_cotangents(const eg_tree *, const eg_draft *, uint64_t wanted, int (*pair)[2]);
@@ -246,7 +246,7 @@ typedef struct eg_program_step {
 } eg_program_step;
 typedef struct eg_program {
     int count, steps;
-    size_t room;             /* bytes of all intermediates */
+    size_t intermediates;    /* bytes of all intermediates */
     size_t bytes;            /* of this block */
     const eg_pairing *clear; /* writes zeros first, if the result is a diagonal; else NULL */
     bool empty;              /* the result has no elements */
@@ -255,8 +255,8 @@ typedef struct eg_program {
 size_t eg__program_bytes(const eg_draft *);
 /* Makes the program in memory of eg__program_bytes(d) bytes. It contains pointers into itself; a
  * copy must be made by eg__program_copy. */
-eg_program *eg__program(void *room, const eg_draft *);
-eg_program *eg__program_copy(void *room, const eg_program *); /* in memory of p->bytes bytes */
+eg_program *eg__program(void *memory, const eg_draft *);
+eg_program *eg__program_copy(void *memory, const eg_program *); /* in memory of p->bytes bytes */
 /* Computes out = alpha times the contraction of x, or out += if `add`. finish: as in eg__pair_run,
  * for the last pair. kept: by step, where its intermediate is written, NULL if it is not kept; NULL
  * if none is. False after an error. */

@@ -206,7 +206,7 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
     const small *s = small_of(g->dtype);
     eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .in_place = direct_in_place(g) };
     t.strips = (g->m.total + t.strip - 1) / t.strip;
-    t.room = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
+    t.strip_bytes = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
     t.far = of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
             (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
@@ -245,9 +245,9 @@ static columns columns_of(int64_t n, int most)
     const int64_t tiles = (n + most - 1) / most, each = n / tiles;
     return (columns){ tiles, each, n - each * tiles };
 }
-/* Returns the address of the rows of a as vectors: in place, or transposed or copied to `room`.
+/* Returns the address of the rows of a as vectors: in place, or transposed or copied to `buffer`.
  * Sets *ak to the step of k there. */
-static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *room,
+static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *buffer,
                            int64_t *ak)
 {
     const eg_axis *m = g->m.axis, *k = g->k.axis;
@@ -258,16 +258,16 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     if (g->tiling.in_place) return a;
     *ak = lanes > one ? 2 * one : one;
     if (k->sa == 1 && lanes == *ak) {
-        eg__transpose(width_of(g), lanes, kc, a, m->sa, room, lanes, false);
-        return room;
+        eg__transpose(width_of(g), lanes, kc, a, m->sa, buffer, lanes, false);
+        return buffer;
     }
     if (m->sa == 1) {
-        s->copy[lanes > one](lanes, kc, a, k->sa, room);
-        return room;
+        s->copy[lanes > one](lanes, kc, a, k->sa, buffer);
+        return buffer;
     }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
-    eg__pack(width_of(g), (int)*ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, room, kc);
-    return room;
+    eg__pack(width_of(g), (int)*ak, lanes, off, m->sa, 1, &(eg_run){ 0, kc, k->sa }, a, buffer, kc);
+    return buffer;
 }
 
 /* Computes one small product, whose a lies in rows along vectors, ak apart. */
@@ -297,21 +297,21 @@ void eg__direct_once(const eg_gemm *g, const void *a, const void *b, void *c, do
     one_product(g, a, g->k.axis->sa, b, c, alpha, add, finish);
 }
 /* Computes many small products: batches [from, to). */
-static void singles(const eg_gemm *g, int64_t from, int64_t to, char *room)
+static void singles(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
 {
     const int64_t w = (int64_t)width_of(g);
     eg_walk batch;
     eg__walk_to(&batch, &g->batch, from);
     for (; from < to; from++, eg__walk_on(&batch)) {
         int64_t ak;
-        const char *a = rows_of(g, g->a + w * batch.at.a, g->m.total, g->k.total, room, &ak);
+        const char *a = rows_of(g, g->a + w * batch.at.a, g->m.total, g->k.total, buffer, &ak);
         one_product(g, a, ak, g->b + w * batch.at.b, g->c + w * batch.at.c, g->alpha, g->add,
                     g->finish);
     }
 }
 /* Computes strips [from, to) of the rows of a times blocks of the columns of b; strips are numbered
  * through all batches. */
-static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
+static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
 {
     const eg_tiling *t = &g->tiling;
     const small *s = t->kernels;
@@ -331,7 +331,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             of = columns_of(eg__min64(t->block, n->size - left), s->most);
         }
         if (t->far && strip == 0 && block == 0) {
-            const eg_place on = eg__place(&g->batch, u / (t->strips * t->blocks) + 1);
+            const eg_offsets on = eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1);
             next[0] = eg__ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
             next[1] = eg__ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
             const int64_t calls =
@@ -342,7 +342,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
             const int64_t kc = eg__min64(EG_KC, k->size - p);
             int64_t ak;
             const char *a =
-                rows_of(g, g->a + w * (batch.at.a + i * m->sa + p * k->sa), lanes, kc, room, &ak);
+                rows_of(g, g->a + w * (batch.at.a + i * m->sa + p * k->sa), lanes, kc, buffer, &ak);
             const char *b = g->b + w * (batch.at.b + p * k->sb + left * n->sb);
             char *c = g->c + w * (batch.at.c + i + left * n->sc);
             for (int64_t q = 0; q < of.tiles; q++) {
@@ -368,18 +368,18 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *room)
 typedef struct shared {
     const eg_gemm *g;
     int64_t pieces;
-    char *room;
+    char *buffer;
 } shared;
-static void direct_run(const eg_gemm *g, int64_t from, int64_t to, char *room)
+static void direct_run(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
 {
-    (g->tiling.single ? singles : strips)(g, from, to, room);
+    (g->tiling.single ? singles : strips)(g, from, to, buffer);
 }
 static void direct_piece(void *user, int64_t k, int thread)
 {
     const shared *s = user;
     const int64_t units = s->g->tiling.units;
     direct_run(s->g, units * k / s->pieces, units * (k + 1) / s->pieces,
-               s->room ? s->room + s->g->tiling.room * thread : NULL);
+               s->buffer ? s->buffer + s->g->tiling.strip_bytes * thread : NULL);
 }
 
 /* Returns g with smaller blocks if there are few units for a team, so that no thread waits long for
@@ -407,9 +407,9 @@ bool eg__direct(eg_ctx *cx, const eg_gemm *g)
     _Alignas(64) char near[1 << 13];
     if (team > t->units) team = (int)t->units;
     char *p = t->in_place ? NULL
-              : t->room * team <= (int64_t)sizeof near
+              : t->strip_bytes * team <= (int64_t)sizeof near
                   ? near
-                  : eg__scratch(cx, EG_SCRATCH_PANELS, (size_t)(t->room * team));
+                  : eg__scratch(cx, EG_SCRATCH_PANELS, (size_t)(t->strip_bytes * team));
     if (!p && !t->in_place) return false;
     shared s = { g, eg__min64(t->units, 4 * team), p };
     if (team > 1)

@@ -91,7 +91,7 @@ typedef struct shape {
     const eg_kernel *kernel;
 } shape;
 
-static size_t gemm_room(int64_t block, int64_t kc, int w, size_t width)
+static size_t gemm_bytes(int64_t block, int64_t kc, int w, size_t width)
 {
     const int64_t lists =
         3 * block * 8 + eg__round_up(block, w) / w * 8 + (kc + 1) * (int64_t)sizeof(eg_run);
@@ -211,8 +211,8 @@ static void set_next(next *then, const eg_gemm *g, int which, const char *at, in
     then->lines[which] = (eg__ahead_lines(&then->of[which]) + tiles - 1) / tiles;
 }
 /* -- one batch by one thread ------------------------------------------------------------------ */
-static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, int64_t to, side *a,
-                  side *b)
+static void alone(const shape *s, const eg_gemm *g, eg_offsets at, int64_t from, int64_t to,
+                  side *a, side *b)
 {
     const int mr = s->kernel->mr, nr = s->kernel->nr;
     const char *pa = g->a + at.a * eg__width[g->of[0]], *pb = g->b + at.b * eg__width[g->of[1]];
@@ -244,32 +244,32 @@ static void alone(const shape *s, const eg_gemm *g, eg_place at, int64_t from, i
 
 /* -- on several threads: either each thread computes whole batches or ranges of n, or all threads
  * pack one block of b together and then take blocks of a in turn */
-typedef struct crew {
+typedef struct gemm_job {
     const shape *s;
     const eg_gemm *g;
     side *a, *b;           /* by thread; together: b[0] is shared */
-    eg_place at;           /* the batch */
+    eg_offsets at;         /* the batch */
     int64_t shares, width; /* dealt: ranges of n in a batch, and their width */
     int64_t p, kc, nc;     /* together: the block of k, the width of the block of n */
     const char *pa, *pb;
     char *pc;
     int rb;
-} crew;
+} gemm_job;
 static void share_piece(void *user, int64_t i, int thread)
 {
-    const crew *c = user;
-    alone(c->s, c->g, eg__place(&c->g->batch, i / c->shares), i % c->shares * c->width,
+    const gemm_job *c = user;
+    alone(c->s, c->g, eg__offsets_of(&c->g->batch, i / c->shares), i % c->shares * c->width,
           eg__min64(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
 }
 static void pack_piece(void *user, int64_t q, int thread)
 {
     (void)thread;
-    const crew *c = user;
+    const gemm_job *c = user;
     pack(c->s, c->b, EG_OF_B, q, c->nc, c->rb, c->pb, c->kc);
 }
 static void block_piece(void *user, int64_t i, int thread)
 {
-    const crew *c = user;
+    const gemm_job *c = user;
     side *a = &c->a[thread];
     const int mr = c->s->kernel->mr;
     const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
@@ -281,7 +281,7 @@ static void block_piece(void *user, int64_t i, int thread)
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
  * turn. */
-static void gemm_together(eg_ctx *cx, int team, crew *c)
+static void gemm_together(eg_ctx *cx, int team, gemm_job *c)
 {
     const shape *s = c->s;
     const eg_gemm *g = c->g;
@@ -322,7 +322,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
      * another core has packed are slow to load from its cache (512³ on two threads: 1.5 times
      * the speed of one thread with shared panels, 1.9 with separate ones). Otherwise all threads
      * share a block of b. */
-    crew c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
+    gemm_job c = { .s = &s, .g = g, .shares = 1, .width = g->n.total };
     const bool low = g->m.total < 2 * team * mr, wide = g->n.total >= 128 * team;
     const bool dealt = team > 1 && (batches >= 4 * team || low || wide);
     if (dealt && batches < 4 * team) {
@@ -334,7 +334,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     if (team > 1 && !dealt)
         s.mc = eg__min64(s.mc, eg__round_up((g->m.total + 2 * team - 1) / (2 * team), mr));
     if (c.width < s.nc) s.nc = eg__round_up(c.width, nr);
-    const size_t ra = gemm_room(s.mc, s.kc, mr, s.width), rb = gemm_room(s.nc, s.kc, nr, s.width);
+    const size_t ra = gemm_bytes(s.mc, s.kc, mr, s.width), rb = gemm_bytes(s.nc, s.kc, nr, s.width);
     char *p = eg__scratch(cx, EG_SCRATCH_PANELS, (ra + rb) * (size_t)team);
     if (!p) return false;
     side a[TEAM_MAX], b[TEAM_MAX];
@@ -348,7 +348,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
         eg__parallel(cx, team, batches * c.shares, share_piece, &c);
     else
         for (int64_t i = 0; i < batches; i++) {
-            c.at = eg__place(&g->batch, i);
+            c.at = eg__offsets_of(&g->batch, i);
             if (team > 1)
                 gemm_together(cx, team, &c);
             else

@@ -21,7 +21,7 @@ typedef struct eg_tiling {
     int64_t strip, strips; /* rows of a strip; strips in a batch */
     int64_t block, blocks; /* columns of a block; blocks in a batch */
     int64_t units;         /* strips × blocks × batches */
-    int64_t room;          /* bytes for a strip that is copied; 0 if none is */
+    int64_t strip_bytes;   /* bytes for a strip that is copied; 0 if none is */
     bool in_place;         /* a is read in place */
     bool far;              /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */
@@ -106,20 +106,20 @@ void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, co
 
 /* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
 enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };
-typedef union eg_place { /* offsets in elements */
+typedef union eg_offsets { /* of one element, in each operand, in elements */
     struct {
         int64_t a, b, c;
     };
     int64_t of[EG_OF_ALL];
-} eg_place;
+} eg_offsets;
 static inline const int64_t *eg__axis_numbers(const eg_axes *l)
 {
     return (const int64_t *)(const void *)l->axis;
 }
 /* Returns the offsets of element number i. */
-static inline eg_place eg__place(const eg_axes *l, int64_t i)
+static inline eg_offsets eg__offsets_of(const eg_axes *l, int64_t i)
 {
-    eg_place p;
+    eg_offsets p;
     eg__axes_to(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, i, NULL, p.of);
     return p;
 }
@@ -129,7 +129,7 @@ void eg__offsets(const eg_axes *, int which, int64_t from, int64_t count, int64_
 /* A traversal of consecutive elements from a given one on. */
 typedef struct eg_walk {
     const eg_axes *list;
-    eg_place at;
+    eg_offsets at;
     int64_t index[EG_AXES_MAX];
 } eg_walk;
 static inline void eg__walk_to(eg_walk *w, const eg_axes *l, int64_t i)

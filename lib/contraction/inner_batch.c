@@ -8,19 +8,19 @@
  * order and bits as without this. */
 #include "contraction/gemm.h"
 
-/* ROOM: bytes of an operand's block. ROWS: a block is not divided into fewer rows. LEAST: fewer
- * batches are not worthwhile. LINE: bytes. */
-enum { ROOM = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
+/* BLOCK_BYTES: bytes of an operand's block. ROWS: a block is not divided into fewer rows. LEAST:
+ * fewer batches are not worthwhile. LINE: bytes. */
+enum { BLOCK_BYTES = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
 
-/* An operand. packed: it is transposed into `room`. joins: its last batch axis continues m in c, so
- * that both can become one axis. */
+/* An operand. packed: it is transposed into `buffer`. joins: its last batch axis continues m in c,
+ * so that both can become one axis. */
 typedef struct part {
     int which;
     bool packed, joins;
-    char *room;
+    char *buffer;
 } part;
 typedef struct blocks {
-    eg_axis group_room[EG_AXES_MAX], rest_room[EG_AXES_MAX];
+    eg_axis group_axes[EG_AXES_MAX], rest_axes[EG_AXES_MAX];
     /* group: the batch axes that are contiguous in the operand, the last one innermost; rest: the
      * other batch axes */
     eg_axes group, rest;
@@ -41,19 +41,19 @@ static bool near(const eg_axes *l, int which)
 static void group_of(blocks *b, const eg_axes *batch, int which)
 {
     bool taken[EG_AXES_MAX] = { false };
-    b->group = (eg_axes){ .n = 0, .total = 1, .axis = b->group_room };
-    b->rest = (eg_axes){ .n = 0, .total = 1, .axis = b->rest_room };
+    b->group = (eg_axes){ .n = 0, .total = 1, .axis = b->group_axes };
+    b->rest = (eg_axes){ .n = 0, .total = 1, .axis = b->rest_axes };
     for (int i = 0; i < batch->n; i++)
         if (!taken[i] && batch->axis[i].step[which] == b->group.total) {
             taken[i] = true;
-            for (int j = b->group.n++; j > 0; j--) b->group_room[j] = b->group_room[j - 1];
-            b->group_room[0] = batch->axis[i];
+            for (int j = b->group.n++; j > 0; j--) b->group_axes[j] = b->group_axes[j - 1];
+            b->group_axes[0] = batch->axis[i];
             b->group.total *= batch->axis[i].size;
             i = -1;
         }
     for (int i = 0; i < batch->n; i++)
         if (!taken[i]) {
-            b->rest_room[b->rest.n++] = batch->axis[i];
+            b->rest_axes[b->rest.n++] = batch->axis[i];
             b->rest.total *= batch->axis[i].size;
         }
 }
@@ -88,7 +88,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
         for (;;) {
             const int64_t z = b->z * inner(&b->group), n = *r * inner(rows[s]),
                           bytes = z * n * b->k * inner(&g->k) * w;
-            if (bytes <= ROOM) break;
+            if (bytes <= BLOCK_BYTES) break;
             if (n > ROWS && *r > 1)
                 *r = (*r + 1) / 2;
             else if (z > LINE / w && b->z > 1)
@@ -106,11 +106,11 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
 }
 
 /* -- a block: elements [at, at + size) of a list's first axis --------------------------------- */
-static eg_axes inner_cut(const eg_axes *l, int64_t size, eg_axis *room)
+static eg_axes inner_cut(const eg_axes *l, int64_t size, eg_axis *axes)
 {
-    eg_axes c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = room };
-    for (int i = 0; i < l->n; i++) room[i] = l->axis[i];
-    if (c.n) room[0].size = size;
+    eg_axes c = { .n = l->n, .total = l->n ? size * inner(l) : 1, .axis = axes };
+    for (int i = 0; i < l->n; i++) axes[i] = l->axis[i];
+    if (c.n) axes[0].size = size;
     return c;
 }
 static int64_t offset(const eg_axes *l, int64_t at, int which)
@@ -166,8 +166,8 @@ static void inner_transpose(eg_ctx *cx, const part *p, int s, bool small, size_t
         y = k;
     }
     const bool join = p->joins && small; /* the batches are then contiguous for every k */
-    transposing t = { x,        y, p->which, w,      group->total, padded(x->total * y->total),
-                      x->total, 1, src,      p->room };
+    transposing t = { x,        y, p->which, w,        group->total, padded(x->total * y->total),
+                      x->total, 1, src,      p->buffer };
     if (join) {
         t.zs = x->total;
         t.ys = padded(x->total * group->total);
@@ -188,11 +188,11 @@ bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
 {
     blocks b;
     if (!inner_plan(g, &b)) return false;
-    eg_axis room[3];
+    eg_axis axes[3];
     eg_gemm one = *g;
-    if (g->m.n == 1) one.m = inner_cut(&g->m, b.m, &room[0]);
-    if (g->n.n == 1) one.n = inner_cut(&g->n, b.n, &room[1]);
-    if (g->k.n == 1) one.k = inner_cut(&g->k, b.k, &room[2]);
+    if (g->m.n == 1) one.m = inner_cut(&g->m, b.m, &axes[0]);
+    if (g->n.n == 1) one.n = inner_cut(&g->n, b.n, &axes[1]);
+    if (g->k.n == 1) one.k = inner_cut(&g->k, b.k, &axes[2]);
     *small = eg__direct_suits(&one);
     return true;
 }
@@ -211,14 +211,14 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
         const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group),
                       k = b.k * inner(&g->k);
         const int64_t by_z = z * padded(n * k), by_k = k * padded(n * z);
-        p->room = eg__scratch(cx, s ? EG_SCRATCH_BATCH_B : EG_SCRATCH_BATCH_A,
-                              (size_t)(by_z > by_k ? by_z : by_k) * w);
-        if (!p->room) return false;
+        p->buffer = eg__scratch(cx, s ? EG_SCRATCH_BATCH_B : EG_SCRATCH_BATCH_A,
+                                (size_t)(by_z > by_k ? by_z : by_k) * w);
+        if (!p->buffer) return false;
     }
-    eg_axis room[4][EG_AXES_MAX];
+    eg_axis axes[4][EG_AXES_MAX];
     const int64_t W = (int64_t)w;
     for (int64_t r = 0; r < b.rest.total; r++) {
-        const eg_place rest = eg__place(&b.rest, r);
+        const eg_offsets rest = eg__offsets_of(&b.rest, r);
         for (int64_t z = 0; z < inner_first(&b.group); z += b.z)
             for (int64_t k = 0; k < inner_first(&g->k); k += b.k)
                 for (int64_t i = 0; i < inner_first(&g->m); i += b.m)
@@ -228,10 +228,10 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
                                         .alpha = g->alpha,
                                         .add = g->add || k > 0 };
                         one.batch =
-                            inner_cut(&b.group, eg__min64(b.z, inner_first(&b.group) - z), room[0]);
-                        one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), room[1]);
-                        one.n = inner_cut(&g->n, eg__min64(b.n, inner_first(&g->n) - j), room[2]);
-                        one.k = inner_cut(&g->k, eg__min64(b.k, inner_first(&g->k) - k), room[3]);
+                            inner_cut(&b.group, eg__min64(b.z, inner_first(&b.group) - z), axes[0]);
+                        one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), axes[1]);
+                        one.n = inner_cut(&g->n, eg__min64(b.n, inner_first(&g->n) - j), axes[2]);
+                        one.k = inner_cut(&g->k, eg__min64(b.k, inner_first(&g->k) - k), axes[3]);
                         one.a = g->a + W * (rest.a + offset(&b.group, z, EG_OF_A) +
                                             offset(&g->m, i, EG_OF_A) + offset(&g->k, k, EG_OF_A));
                         one.b = g->b + W * (rest.b + offset(&b.group, z, EG_OF_B) +
@@ -244,7 +244,7 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
                             const char **from = s ? &one.b : &one.a;
                             inner_transpose(cx, &b.part[s], s, small, w, &one.batch,
                                             s ? &one.n : &one.m, &one.k, *from);
-                            *from = b.part[s].room;
+                            *from = b.part[s].buffer;
                         }
                         if (small) one.tiling = eg__direct_tiling(&one);
                         if (!(small ? eg__direct(cx, &one) : eg__gemm(cx, &one))) return false;

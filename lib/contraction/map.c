@@ -38,15 +38,15 @@ static void map_tile(const job *j, const tile *t, const char *a, const char *b, 
     else
         map_f64(t, (const void *)a, (const void *)b, (void *)c, j->alpha, j->add);
 }
-/* Returns n elements of a row, converted in `room` if their type is narrower; sets *step to the
+/* Returns n elements of a row, converted in `buffer` if their type is narrower; sets *step to the
  * step of the result. */
 static const char *map_row(const job *j, int which, const char *x, int64_t n, int64_t *step,
-                           double *room)
+                           double *buffer)
 {
     if (!x || j->of[which] == j->dtype) return x;
-    eg__widen_row(j->dtype, j->of[which], *step ? n : 1, x, *step, room);
+    eg__widen_row(j->dtype, j->of[which], *step ? n : 1, x, *step, buffer);
     *step = *step ? 1 : 0;
-    return (const char *)room;
+    return (const char *)buffer;
 }
 /* Computes a tile row by row, in parts, if an operand must be converted. */
 static void map_widened(const job *j, const tile *t, const char *a, const char *b, char *c)
@@ -70,7 +70,7 @@ static void map_widened(const job *j, const tile *t, const char *a, const char *
 static void map_unit(const job *j, int64_t u)
 {
     const eg_axis *ax = j->ax, *ay = j->ay;
-    const eg_place at = eg__place(j->tiles, u / (j->by * j->bx));
+    const eg_offsets at = eg__offsets_of(j->tiles, u / (j->by * j->bx));
     const int64_t iy = u % (j->by * j->bx) / j->bx * j->ny, ix = u % j->bx * j->nx;
     const tile t = { .rows = eg__min64(j->ny, ay->size - iy),
                      .n = eg__min64(j->nx, ax->size - ix),

@@ -60,7 +60,7 @@ static void pair_zero(eg_dtype dtype, const eg_axes *out, char *c)
     const eg_axis one = { .size = 1, .sc = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
     const int64_t w = eg__is_inexact(dtype) ? eg__width[dtype] : 8; /* sums of integers are i64 */
     for (int64_t o = 0; o < out->total; o += x->size) {
-        char *to = c + eg__place(out, o).c * w;
+        char *to = c + eg__offsets_of(out, o).c * w;
         if (x->sc == 1)
             memset(to, 0, (size_t)(x->size * w));
         else
@@ -79,7 +79,7 @@ static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
 
 /* Plans the sum of an operand over its unshared axes, row-major in scratch memory, and sets the
  * strides that its other axes have there. */
-static void presum(eg_pairing *p, int n, eg_axis *x, bool of_b)
+static void sum_unshared(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
     eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
     int nkept = 0, ngone = 0;
@@ -309,8 +309,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
             unshared_a |= x[i].sa && !x[i].sb;
             unshared_b |= x[i].sb && !x[i].sa;
         }
-    if (unshared_a) presum(p, n, x, false);
-    if (unshared_b) presum(p, n, x, true);
+    if (unshared_a) sum_unshared(p, n, x, false);
+    if (unshared_b) sum_unshared(p, n, x, true);
     if (unshared_a || unshared_b) {
         int m = 0;
         for (int i = 0; i < n; i++)
@@ -446,7 +446,7 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
 {
     union {
         eg_pairing p;
-        char room[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
+        char buffer[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
     } u;
     if (axes > EG_AXES_MAX) {
         eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: %d axes in one pair; at most %d", axes,

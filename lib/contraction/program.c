@@ -187,7 +187,7 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
         return false;
     }
     d->at[step] = at;
-    if ((size_t)end > d->room) d->room = (size_t)end;
+    if ((size_t)end > d->intermediates) d->intermediates = (size_t)end;
     return true;
 }
 
@@ -198,7 +198,7 @@ bool eg__draft(eg_ctx *cx, const eg_contraction *t, eg_draft *d)
     const int n = t->count;
     d->task = t;
     d->steps = n == 1 ? 1 : n - 1;
-    d->room = d->largest = 0;
+    d->intermediates = d->largest = 0;
     for (int k = 0; k < n; k++) side_of(&d->side[k], &t->x[k]);
     side_of(&d->out, t->out);
     d->pair[0][0] = 0;
@@ -255,9 +255,9 @@ static uint64_t kept_within(const eg_draft *d, const eg_tree *t, int64_t most)
         most -= t->step[best].bytes;
     }
 }
-eg_tree *eg__tree(void *room, const eg_draft *d)
+eg_tree *eg__tree(void *memory, const eg_draft *d)
 {
-    eg_tree *t = room;
+    eg_tree *t = memory;
     const int n = d->task->count;
     const int64_t limit = d->task->order.keep_limit;
     *t = (eg_tree){ .count = n,
@@ -353,12 +353,12 @@ size_t eg__program_bytes(const eg_draft *d)
     return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
 }
 
-static const eg_pairing *pairing(char **room, eg_dtype dtype, const eg_dtype *of, int axes,
+static const eg_pairing *pairing(char **memory, eg_dtype dtype, const eg_dtype *of, int axes,
                                  const eg_axis *axis, bool two)
 {
-    eg_pairing *p = (eg_pairing *)(void *)*room;
+    eg_pairing *p = (eg_pairing *)(void *)*memory;
     eg__pairing(p, dtype, of, axes, axis, two);
-    *room += eg__up16(eg__pairing_bytes(axes));
+    *memory += eg__up16(eg__pairing_bytes(axes));
     return p;
 }
 /* Returns the dtype of number `number` of the draft: an operand's own, else that of the
@@ -369,11 +369,13 @@ static eg_dtype type_of(const eg_draft *d, int number)
     return t->of && number >= 0 && number < t->count ? t->of[number] : t->dtype;
 }
 /* Makes the pairing of each step, one after another in the memory. */
-eg_program *eg__program(void *room, const eg_draft *d)
+eg_program *eg__program(void *memory, const eg_draft *d)
 {
-    eg_program *p = room;
-    char *next = (char *)room + eg__up16(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
-    *p = (eg_program){ .count = d->task->count, .steps = d->steps, .room = d->room };
+    eg_program *p = memory;
+    char *next = (char *)memory + eg__up16(sizeof *p + (size_t)d->steps * sizeof(eg_program_step));
+    *p = (eg_program){ .count = d->task->count,
+                       .steps = d->steps,
+                       .intermediates = d->intermediates };
     for (int k = 0; k < d->out.n; k++) p->empty |= d->out.size[k] == 0;
     eg_axis axis[3 * EG_RANK_MAX];
     for (int s = 0; s < d->steps; s++) {
@@ -391,22 +393,22 @@ eg_program *eg__program(void *room, const eg_draft *d)
         axis[o->rank] = (eg_axis){ .size = 0, .sa = 1, .in_a = true };
         p->clear = pairing(&next, d->task->dtype, NULL, o->rank + 1, axis, false);
     }
-    p->bytes = (size_t)(next - (char *)room);
+    p->bytes = (size_t)(next - (char *)memory);
     return p;
 }
 /* Returns the pairing of a copied program that corresponds to p of the original. */
-static eg_pairing *program_copied(void *room, const eg_program *from, const eg_pairing *p)
+static eg_pairing *program_copied(void *memory, const eg_program *from, const eg_pairing *p)
 {
-    char *at = (char *)room + ((const char *)p - (const char *)from);
+    char *at = (char *)memory + ((const char *)p - (const char *)from);
     eg__pairing_moved((eg_pairing *)(void *)at, p);
     return (eg_pairing *)(void *)at;
 }
-eg_program *eg__program_copy(void *room, const eg_program *from)
+eg_program *eg__program_copy(void *memory, const eg_program *from)
 {
-    eg_program *p = memcpy(room, from, from->bytes);
+    eg_program *p = memcpy(memory, from, from->bytes);
     for (int s = 0; s < p->steps; s++)
-        p->step[s].pairing = program_copied(room, from, from->step[s].pairing);
-    if (from->clear) p->clear = program_copied(room, from, from->clear);
+        p->step[s].pairing = program_copied(memory, from, from->step[s].pairing);
+    if (from->clear) p->clear = program_copied(memory, from, from->clear);
     return p;
 }
 
@@ -424,14 +426,14 @@ static bool run_steps(eg_ctx *cx, const eg_program *p, const void *const *x, voi
     _Alignas(64) char near[1 << 12];
     bool all = kept != NULL;
     for (int s = 0; all && s < p->steps - 1; s++) all = kept[s] != NULL;
-    const bool small = all || p->room <= sizeof near;
+    const bool small = all || p->intermediates <= sizeof near;
     const eg_mark m = small ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    char *room = small ? near : m.scope ? eg__alloc(cx, p->room) : NULL;
-    bool good = room != NULL;
+    char *memory = small ? near : m.scope ? eg__alloc(cx, p->intermediates) : NULL;
+    bool good = memory != NULL;
     for (int s = 0; good && s < p->steps; s++) {
         const eg_program_step *step = &p->step[s];
         const bool last = s == p->steps - 1;
-        void *to = last ? out : kept && kept[s] ? kept[s] : room + step->at;
+        void *to = last ? out : kept && kept[s] ? kept[s] : memory + step->at;
         good = eg__pair_run(cx, step->pairing, at[step->a], at[step->b], to, last ? alpha : 1,
                             last && add, last ? finish : NULL);
         at[p->count + s] = to;

@@ -35,15 +35,15 @@ static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
 {
     return x ? x + by * eg__width[p->of[which]] : NULL;
 }
-/* Returns n elements in the type of the sum: in place, or converted in `room`. Sets *step to their
- * step. */
+/* Returns n elements in the type of the sum: in place, or converted in `memory`. Sets *step to
+ * their step. */
 static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n, int64_t *step,
-                              void *room)
+                              void *memory)
 {
     if (!x || p->of[which] == p->dtype) return x;
-    eg__widen_row(p->dtype, p->of[which], *step ? n : 1, x, *step, room);
+    eg__widen_row(p->dtype, p->of[which], *step ? n : 1, x, *step, memory);
     *step = *step ? 1 : 0;
-    return room;
+    return memory;
 }
 
 /* adds one half of a vector to the other, repeatedly: the sum of its lanes is in lane 0 */
@@ -71,23 +71,23 @@ typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__
 #define FOUR four_f64
 #include "contraction/sum_of.h"
 
-/* Returns l without its axis `at`; the axes are stored in `room`. */
-static eg_axes sum_without(const eg_axes *l, int at, eg_axis *room)
+/* Returns l without its axis `at`; the axes are stored in `axes`. */
+static eg_axes sum_without(const eg_axes *l, int at, eg_axis *axes)
 {
-    eg_axes r = { .n = 0, .total = 1, .axis = room };
+    eg_axes r = { .n = 0, .total = 1, .axis = axes };
     for (int i = 0; i < l->n; i++)
         if (i != at) {
-            room[r.n++] = l->axis[i];
+            axes[r.n++] = l->axis[i];
             r.total *= l->axis[i].size;
         }
     return r;
 }
-/* Returns l with one more axis outside of it; the axes are stored in `room`. */
-static eg_axes sum_outside(const eg_axis *x, const eg_axes *l, eg_axis *room)
+/* Returns l with one more axis outside of it; the axes are stored in `axes`. */
+static eg_axes sum_outside(const eg_axis *x, const eg_axes *l, eg_axis *axes)
 {
-    room[0] = *x;
-    if (l->n) memcpy(room + 1, l->axis, (size_t)l->n * sizeof *room);
-    return (eg_axes){ .n = l->n + 1, .total = l->total * x->size, .axis = room };
+    axes[0] = *x;
+    if (l->n) memcpy(axes + 1, l->axis, (size_t)l->n * sizeof *axes);
+    return (eg_axes){ .n = l->n + 1, .total = l->total * x->size, .axis = axes };
 }
 static int sum_nearest(const eg_axes *l)
 {
@@ -115,7 +115,7 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add)
 {
-    eg_axis room[EG_AXES_MAX], room_others[EG_AXES_MAX], room_out[EG_AXES_MAX];
+    eg_axis axes[EG_AXES_MAX], axes_others[EG_AXES_MAX], axes_out[EG_AXES_MAX];
     plan p = { .out = out,
                .k_total = k->total,
                .dtype = dtype,
@@ -128,13 +128,13 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     p.across = xo >= 0 && out->axis[xo].size >= 8 && eg__abs64(out->axis[xo].sa) < nearest;
     if (p.across) {
         p.x = out->axis[xo];
-        p.others = sum_without(out, xo, room_others);
+        p.others = sum_without(out, xo, axes_others);
         p.rest = *k;
         p.parts = (k->total + PART_ROWS - 1) / PART_ROWS;
     } else {
         if (k->axis[xk].size < FEW) xk = sum_longest(k, xk, &p.turned);
         p.x = k->axis[xk];
-        p.rest = sum_without(k, xk, room);
+        p.rest = sum_without(k, xk, axes);
         p.per_row = p.x.size >= BLOCK ? (p.x.size + BLOCK - 1) / BLOCK : 0;
         p.rows = p.per_row ? 0 : BLOCK / p.x.size;
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
@@ -143,7 +143,7 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     const bool neighbours = p.x.sa == 1 && p.x.sc == 1,
                short_sum = p.rest.n <= 1 && p.rest.total <= ROWS;
     p.in_place = p.across && !b && of[0] == dtype && neighbours && short_sum;
-    const eg_axes all = copies ? sum_outside(copies, out, room_out) : *out;
+    const eg_axes all = copies ? sum_outside(copies, out, axes_out) : *out;
     if (copies) {
         eg_axes *o = &p.others;
         p.out = &all;

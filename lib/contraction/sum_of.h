@@ -165,7 +165,8 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
     for (int64_t t = from; t < to; t++) {
         REAL sum = 0;
         if (p->per_row) {
-            const eg_place at = eg__place(&p->rest, p->turned ? t % p->rest.total : t / p->per_row);
+            const eg_offsets at =
+                eg__offsets_of(&p->rest, p->turned ? t % p->rest.total : t / p->per_row);
             const int64_t i = (p->turned ? t / p->rest.total : t % p->per_row) * BLOCK;
             sum = NAME(dot_of)(p, eg__min64(BLOCK, p->x.size - i),
                                sum_from(p, 0, a, at.a + i * p->x.sa),
@@ -271,7 +272,7 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
 {
     const int64_t part = u % p->parts, o = u / p->parts;
     if (!p->across) {
-        const eg_place at = eg__place(p->out, o);
+        const eg_offsets at = eg__offsets_of(p->out, o);
         const REAL sum = NAME(along)(p, sum_from(p, 0, a, at.a), sum_from(p, 1, b, at.b),
                                      part * PART, eg__min64(p->blocks, (part + 1) * PART));
         if (p->parts > 1)
@@ -281,7 +282,7 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
         return;
     }
     REAL sum[NAME(CHUNK)];
-    const eg_place at = eg__place(&p->others, o / p->chunks);
+    const eg_offsets at = eg__offsets_of(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     if (p->in_place) {
         NAME(block)
@@ -319,7 +320,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
         for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end;
              u += n) {
-            const eg_place at = eg__place(out, u);
+            const eg_offsets at = eg__offsets_of(out, u);
             n = eg__min64(end - u, x->size - u % x->size);
             NAME(dots)
             (n, j->p->x.size, (const void *)sum_from(j->p, 0, j->a, at.a), x->sa, j->p->x.sa,
@@ -355,8 +356,8 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c
     if (p->parts > 1)
         for (int64_t o = 0; o < p->out->total; o++) {
             const int64_t at =
-                p->across ? eg__place(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc
-                          : eg__place(p->out, o).c;
+                p->across ? eg__offsets_of(&p->others, o / p->x.size).c + o % p->x.size * p->x.sc
+                          : eg__offsets_of(p->out, o).c;
             NAME(finish)(p, partial + o, p->out->total, c + at);
         }
     return true;

@@ -134,7 +134,7 @@ static void headers_release(eg_ctx *cx, eg__chunk **list)
     for (eg__chunk *c = *list, *next; c; c = next) {
         next = c->next;
         for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
-            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
+            ((eg_tensor *)(void *)(eg__chunk_memory(c) + at))->live = EG_DEAD;
 #if EG_DEBUG_ALLOC
         eg__chunk_free(cx, c);
 #else
@@ -173,7 +173,7 @@ static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t c
     block->next = h->blocks;
     h->blocks = block;
     for (int64_t k = chunks; k-- > 0;) {
-        eg__chunk *c = (eg__chunk *)(void *)(eg__chunk_room(block) + (size_t)k * step);
+        eg__chunk *c = (eg__chunk *)(void *)(eg__chunk_memory(block) + (size_t)k * step);
         *c = (eg__chunk){ .cap = cap, .next = h->begun };
         h->begun = c;
     }
@@ -208,7 +208,7 @@ static eg__chunk *headers_take(eg_ctx *cx, int unit)
 
 /* -- arenas ----------------------------------------------------------------------------------- */
 /* The new chunk becomes the first one of the arena, from which eg__alloc_in allocates, unless the
- * old first chunk has more room left. */
+ * old first chunk has more memory left. */
 void *eg__alloc_chunk(eg__arena *a, size_t bytes)
 {
     eg__chunk *c = a->data;
@@ -229,7 +229,7 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
         fresh->next = c;
         a->data = fresh;
     }
-    return eg__chunk_room(fresh);
+    return eg__chunk_memory(fresh);
 }
 bool eg__nodes_chunk(eg__arena *a)
 {
@@ -256,7 +256,7 @@ void eg__arena_leave(eg__arena *a, eg__arena *heir)
 {
     for (eg__chunk *c = a->nodes; c; c = c->next)
         for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
-            ((eg_tensor *)(void *)(eg__chunk_room(c) + at))->live = EG_DEAD;
+            ((eg_tensor *)(void *)(eg__chunk_memory(c) + at))->live = EG_DEAD;
     eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
     for (int k = 0; k < 2; k++) {
         eg__chunk **end = lists[k][1]; /* the heir still allocates from its first chunk */
@@ -277,7 +277,7 @@ void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
 {
     cx = eg__here(cx);
     eg__chunk **s = &cx->scratch[which];
-    if (*s && (*s)->cap >= bytes) return eg__chunk_room(*s);
+    if (*s && (*s)->cap >= bytes) return eg__chunk_memory(*s);
     size_t cap = *s && bytes < 2 * (*s)->cap ? 2 * (*s)->cap : bytes;
     if (*s) {
         eg__chunk_free(cx, *s);
@@ -288,14 +288,14 @@ void *eg__scratch(eg_ctx *cx, eg_scratch which, size_t bytes)
         eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: %zu bytes of scratch", bytes);
         return NULL;
     }
-    return eg__chunk_room(*s);
+    return eg__chunk_memory(*s);
 }
 
-void *eg__plan_cache_room(eg_ctx *cx, size_t bytes)
+void *eg__plan_cache_memory(eg_ctx *cx, size_t bytes)
 {
     cx = eg__here(cx);
     eg__chunk *c = cx->plan_cache ? NULL : eg__chunk_new(cx, bytes);
-    if (c) cx->plan_cache = eg__chunk_room(c);
+    if (c) cx->plan_cache = eg__chunk_memory(c);
     return cx->plan_cache;
 }
 

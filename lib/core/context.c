@@ -61,7 +61,7 @@ void eg_close(eg_ctx *cx)
     cx->realloc(cx->user, cx, sizeof *cx, 0);
 }
 
-void eg__brief_open(eg_ctx *cx)
+void eg__temporary_open(eg_ctx *cx)
 {
     /* all members before no_dims; the last ones include the poison tensor and the message */
     memset(cx, 0, offsetof(eg_ctx, no_dims));
@@ -71,7 +71,7 @@ void eg__brief_open(eg_ctx *cx)
     cx->root.cx = cx;
     cx->top = &cx->root;
 }
-void eg__brief_close(eg_ctx *cx)
+void eg__temporary_close(eg_ctx *cx)
 {
     eg__arena_release(&cx->root);
     eg__arenas_end(cx);

@@ -51,7 +51,7 @@ enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
 /* How the elements of a storage were computed, for a captured step: before the step; in an unknown
  * way; once, with the same values in each run; or in each run, by an act or an operation. */
-typedef enum eg_made { EG_MADE_BEFORE, EG_MADE_SOMEHOW, EG_MADE_ONCE, EG_MADE_EACH_RUN } eg_made;
+typedef enum eg_made { EG_MADE_BEFORE, EG_MADE_UNKNOWN, EG_MADE_ONCE, EG_MADE_EACH_RUN } eg_made;
 
 struct eg_tensor {
     uint32_t live; /* EG_LIVE, and EG_DEAD after its scope is popped */
@@ -217,7 +217,7 @@ struct eg__chunk {
     struct eg__hold *hold; /* of a chunk with elements: NULL if only the arena uses the chunk */
 };
 #define EG_CHUNK_HEADER ((sizeof(eg__chunk) + EG_ALIGN - 1) / EG_ALIGN * EG_ALIGN)
-static inline char *eg__chunk_room(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
+static inline char *eg__chunk_memory(eg__chunk *c) { return (char *)c + EG_CHUNK_HEADER; }
 
 typedef struct eg__arena eg__arena;
 struct eg__arena { /* the memory of one scope or of one owner */
@@ -288,8 +288,8 @@ struct eg_ctx {
     /* operations that were checked at their first use: gradcheck/op.c */
     struct {
         const eg_op **seen;
-        int n, room;
-    } rows;
+        int n, capacity;
+    } checked;
 #endif
     /* an operation's forward() computes copy k of these; `of` is NULL if its operands have no
      * copies */
@@ -335,11 +335,11 @@ void eg__team_lend(eg_ctx *parent, eg_ctx *child);
 void eg__team_take_back(eg_ctx *child);
 /* Returns cx->plan_cache, `bytes` bytes that the first call allocates, not zeroed, aligned to 64
  * bytes, valid until the context is closed. NULL (no error) without memory. */
-void *eg__plan_cache_room(eg_ctx *, size_t bytes);
+void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 /* Opens a context in memory of the caller, with one thread and malloc, for one call that makes no
  * tensors. */
-void eg__brief_open(eg_ctx *);
-void eg__brief_close(eg_ctx *);
+void eg__temporary_open(eg_ctx *);
+void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
 /* True while operations in cx are recorded in a captured step. */
 static inline bool eg__capturing(const eg_ctx *cx) { return cx->capture && !cx->aside; }
@@ -394,7 +394,7 @@ static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
         if (c && at <= c->cap && bytes <= c->cap - at) {
             a->cx->use.used += at + bytes - c->used;
             c->used = at + bytes;
-            return eg__chunk_room(c) + at;
+            return eg__chunk_memory(c) + at;
         }
     }
     return eg__alloc_chunk(a, bytes);
@@ -405,7 +405,7 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
 {
     if ((!a->nodes || a->nodes->cap - a->nodes->used < sizeof(eg_tensor)) && !eg__nodes_chunk(a))
         return NULL;
-    eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(a->nodes) + a->nodes->used);
+    eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_memory(a->nodes) + a->nodes->used);
     a->nodes->used += sizeof *t;
     *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
     return t;

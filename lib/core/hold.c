@@ -38,7 +38,7 @@ eg__hold *eg__hold_foreign(eg__arena *a, void (*release)(void *user), void *user
 eg__hold *eg__hold_chunk(eg__arena *a, const char *data)
 {
     eg__chunk *c = a->data;
-    while (c && (data < eg__chunk_room(c) || data >= eg__chunk_room(c) + c->cap)) c = c->next;
+    while (c && (data < eg__chunk_memory(c) || data >= eg__chunk_memory(c) + c->cap)) c = c->next;
     if (!c) {
         eg_fail_as(a->cx, EG_ERROR_MISUSE, "the tensor's memory is not that of its scope");
         return NULL;

@@ -32,7 +32,7 @@ typedef struct cache {
     /* index: a hash of the text's address; the entry that was found last for that text; NULL:
      * none */
     entry *recent[RECENT];
-    _Alignas(64) char room[2][HALF];
+    _Alignas(64) char memory[2][HALF];
 } cache;
 
 void eg__key_put(eg_key_text *t, size_t n, const void *bytes)
@@ -118,7 +118,7 @@ void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
 {
     cx = eg__here(cx);
     cache *c = cx->plan_cache;
-    if (!c && (c = eg__plan_cache_room(cx, sizeof *c))) {
+    if (!c && (c = eg__plan_cache_memory(cx, sizeof *c))) {
         c->newer = 0;
         memset(c->half, 0, sizeof c->half);
         memset(c->recent, 0, sizeof c->recent);
@@ -136,15 +136,15 @@ void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)
         memset(h, 0, sizeof *h);
         memset(c->recent, 0, sizeof c->recent);
     }
-    char *room = c->room[c->newer] + h->used;
-    entry *e = (entry *)(void *)room;
+    char *memory = c->memory[c->newer] + h->used;
+    entry *e = (entry *)(void *)memory;
     h->used += all;
     *e = (entry){ .hash = plan_hash(k),
                   .kind = k->kind,
                   .count = k->count,
                   .length = k->length,
-                  .text = memcpy(room + at_text, k->text, k->length),
-                  .value = room + at_value };
+                  .text = memcpy(memory + at_text, k->text, k->length),
+                  .value = memory + at_value };
     int64_t *shape = e->shapes;
     for (int i = 0; i < k->count; i++) {
         const eg_tensor *x = k->x[i];

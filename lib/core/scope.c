@@ -27,7 +27,7 @@ eg_mark eg_push(eg_ctx *cx)
         eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a scope");
         return (eg_mark){ NULL, 0 };
     }
-    eg__arena *a = (eg__arena *)(void *)eg__chunk_room(c);
+    eg__arena *a = (eg__arena *)(void *)eg__chunk_memory(c);
     *a = (eg__arena){ .cx = cx, .outer = cx->top, .self = c, .serial = ++cx->scopes };
     cx->top = a;
     return (eg_mark){ a, a->serial };
@@ -75,7 +75,7 @@ static eg_owner *owner_take(eg_ctx *cx)
         block->next = cx->owner_blocks;
         cx->owner_blocks = block;
 #endif
-        eg_owner *all = (eg_owner *)(void *)eg__chunk_room(block);
+        eg_owner *all = (eg_owner *)(void *)eg__chunk_memory(block);
         for (int k = OWNERS; k-- > 0; o = all + k) all[k].next = o;
     }
     if (o) cx->spare_owners = o->next;

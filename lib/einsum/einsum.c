@@ -97,10 +97,10 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
 }
 /* Returns memory for an entry in the cache of plans or, if the entry does not fit or there is no
  * key, in the open scope; NULL after an error. */
-static void *room_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
+static void *memory_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 {
-    void *room = key ? eg__plans_add(cx, key, bytes) : NULL;
-    return room ? room : eg__alloc(cx, bytes);
+    void *memory = key ? eg__plans_add(cx, key, bytes) : NULL;
+    return memory ? memory : eg__alloc(cx, bytes);
 }
 static void put_order(eg_key_text *t, const eg_order_args *order)
 {
@@ -136,8 +136,8 @@ const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
     eg_planning p;
     if (found) return found;
     if (!eg__einsum_drafted(cx, &p, count, x, label, out, order)) return NULL;
-    void *room = room_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
-    return room ? eg__program(room, &p.draft) : NULL;
+    void *memory = memory_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
+    return memory ? eg__program(memory, &p.draft) : NULL;
 }
 /* Computes all copies of y from those of x. False after an error. */
 static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count,
@@ -319,14 +319,14 @@ static char *einsum_put(const eg_tensor *y, char *at, const uint16_t *label, int
     }
     return at;
 }
-/* Writes the string of a node, "ij,jk->ik", if `room` suffices. */
-const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room)
+/* Writes the string of a node, "ij,jk->ik", if `size` suffices. */
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t size)
 {
     uint16_t name[EG_LETTERS] = { 0 };
     size_t need = 3 + (size_t)y->rank;
     if (!y->op || y->op->rule != einsum_rule || !y->count) return NULL;
     for (int k = 0; k < y->count; k++) need += (size_t)y->in[k]->rank + 1;
-    if (need > room) return NULL;
+    if (need > size) return NULL;
     char *at = out;
     for (int k = 0; k < y->count; k++) {
         at = einsum_put(y, at, labels_of(y, k), y->in[k]->rank, name);
@@ -421,19 +421,19 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
                  at_attr = eg__up16(sizeof(eg_call) + 2 * sizes),
                  at_tree = eg__up16(at_attr + size),
                  at_program = at_tree + (tree ? eg__tree_bytes(&p.draft) : 0);
-    char *room = room_for(cx, what, at_program + eg__program_bytes(&p.draft));
-    if (!room) return NULL;
-    eg_call *c = (eg_call *)(void *)room;
+    char *memory = memory_for(cx, what, at_program + eg__program_bytes(&p.draft));
+    if (!memory) return NULL;
+    eg_call *c = (eg_call *)(void *)memory;
     int64_t *dim = (int64_t *)(void *)(c + 1);
     *c = (eg_call){ .dtype = eg__einsum_type(count, x),
                     .rank = out->rank,
                     .dim = dim,
                     .stride = dim + out->rank,
                     .attr_size = size,
-                    .attr = memcpy(room + at_attr, attr, size),
-                    .program = eg__program(room + at_program, &p.draft) };
+                    .attr = memcpy(memory + at_attr, attr, size),
+                    .program = eg__program(memory + at_program, &p.draft) };
     if (tree) {
-        eg_tree *t = eg__tree(room + at_tree, &p.draft);
+        eg_tree *t = eg__tree(memory + at_tree, &p.draft);
         t->number = ++cx->trees;
         c->tree = t;
     }
@@ -462,11 +462,11 @@ void *eg__call_snapshot(eg_tensor *y, const eg_program *p)
     if (c) p = c->program;
     if (!p) return NULL;
     const size_t head = eg__up16(sizeof(settled) + (size_t)count * sizeof *c->x);
-    char *room = eg__alloc(y->cx, head + p->bytes);
-    if (!room) return NULL;
-    settled *s = (settled *)(void *)room;
+    char *memory = eg__alloc(y->cx, head + p->bytes);
+    if (!memory) return NULL;
+    settled *s = (settled *)(void *)memory;
     *s = (settled){ .made = &s->call, .call = { .count = count } };
-    s->call.program = eg__program_copy(room + head, p);
+    s->call.program = eg__program_copy(memory + head, p);
     if (count) s->call.x = memcpy(s->x, c->x, (size_t)count * sizeof *c->x);
     for (int k = 0; k < count; k++) eg__also_reads(y, s->x[k]);
     return s;
@@ -480,7 +480,7 @@ eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *lab
 /* The labels of a call, with room for the largest number. */
 typedef union any_labels {
     labels l;
-    char room[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
+    char memory[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
 } any_labels;
 /* Applies a planned call with a factor, which is not part of the plan. */
 static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int count,
@@ -595,8 +595,8 @@ bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_a
     to.program = eg__einsum_program(
         cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
     if (to.program && eg__capturing(cx)) {
-        void *room = eg__alloc(cx, to.program->bytes);
-        to.program = room ? eg__program_copy(room, to.program) : NULL;
+        void *memory = eg__alloc(cx, to.program->bytes);
+        to.program = memory ? eg__program_copy(memory, to.program) : NULL;
     }
     return to.program && eg__act(cx, act_einsum, target, count, x, &to, sizeof to, 0);
 }

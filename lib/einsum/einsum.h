@@ -107,8 +107,8 @@ double eg__einsum_alpha(const eg_tensor *y);  /* the factor of the call */
 eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tensor *const *in,
                                 const uint16_t *const *label);
 /* Writes "ij,jk->ik" for a node that einsum made, and returns out; NULL for other nodes, or if
- * `room` is too small. */
-const char *eg__einsum_text(const eg_tensor *y, char *out, size_t room);
+ * `size` is too small. */
+const char *eg__einsum_text(const eg_tensor *y, char *out, size_t size);
 
 /* -- calls: the plan of a call of einsum or affine, stored for the next call with the same key - */
 typedef struct eg_call {

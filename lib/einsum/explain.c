@@ -7,7 +7,7 @@
 typedef struct text {
     eg_ctx *cx;
     char *s;
-    size_t n, room;
+    size_t n, size;
 } text;
 static void explain_put(text *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Appends, as printf does. If the text does not fit, it moves to memory of twice the size. */
@@ -16,18 +16,18 @@ static void explain_put(text *t, const char *format, ...)
     for (;;) {
         va_list list;
         va_start(list, format);
-        const int n = t->s ? vsnprintf(t->s + t->n, t->room - t->n, format, list) : 0;
+        const int n = t->s ? vsnprintf(t->s + t->n, t->size - t->n, format, list) : 0;
         va_end(list);
-        if (t->s && (size_t)n < t->room - t->n) {
+        if (t->s && (size_t)n < t->size - t->n) {
             t->n += (size_t)n;
             return;
         }
-        char *more = eg__alloc(t->cx, 2 * t->room + 512 + (size_t)n);
+        char *more = eg__alloc(t->cx, 2 * t->size + 512 + (size_t)n);
         if (!more) return;
         if (t->n) memcpy(more, t->s, t->n);
         more[t->n] = 0;
         t->s = more;
-        t->room = 2 * t->room + 512 + (size_t)n;
+        t->size = 2 * t->size + 512 + (size_t)n;
     }
 }
 static char *taken(text *t)
@@ -305,19 +305,19 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     double result = eg__width[x->task.dtype];
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
     for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s, NULL);
-    x->e->memory = result + (double)d->room;
+    x->e->memory = result + (double)d->intermediates;
     uint64_t wanted = 0; /* bit set; operands of f16 and bf16 have no gradient */
     for (int k = 0; k < n; k++) wanted |= (uint64_t)!eg__is_half(x->of[k]) << k;
     if (n < 2 || !eg__is_float(x->task.dtype) || !wanted) return true;
-    void *room = eg__alloc(cx, eg__tree_bytes(d));
+    void *memory = eg__alloc(cx, eg__tree_bytes(d));
     int pair[EG_EINSUM_MAX][2];
-    if (!room) return false;
-    const eg_tree *t = x->tree = eg__tree(room, d);
+    if (!memory) return false;
+    const eg_tree *t = x->tree = eg__tree(memory, d);
     x->e->backward = eg__tree_cotangents(t, d, wanted, pair);
     for (int s = 0; s < t->steps - 1; s++)
         if (t->kept >> s & 1) x->e->kept += (double)t->step[s].bytes;
     const bool all = t->steps == 1 || t->kept == ~(uint64_t)0 >> (64 - t->steps + 1);
-    x->e->memory = result + x->e->kept + (all ? 0 : (double)d->room);
+    x->e->memory = result + x->e->kept + (all ? 0 : (double)d->intermediates);
     /* the memory of the gradients: g, and what cotangent_bytes counts */
     eg_contraction task = x->task;
     task.order = (eg_order_args){ .limit = task.order.limit,
@@ -327,11 +327,11 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     const eg_mark m = eg_push(cx);
     eg_draft *back = eg__alloc(cx, sizeof *back);
     const bool good = back && eg__draft(cx, &task, back);
-    room = good ? eg__alloc(cx, eg__tree_bytes(back)) : NULL;
-    const double more = room ? cotangent_bytes(x, t, eg__tree(room, back)) : 0;
+    memory = good ? eg__alloc(cx, eg__tree_bytes(back)) : NULL;
+    const double more = memory ? cotangent_bytes(x, t, eg__tree(memory, back)) : 0;
     eg_pop(cx, m);
     x->e->gradient_memory = 2 * result + x->e->kept + more;
-    return room != NULL;
+    return memory != NULL;
 }
 /* True if groups of the result can only be merged with a copy. */
 static bool merge_copies(eg_ctx *cx, const explanation *x, const eg_tensor *only)
@@ -380,13 +380,13 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
                                 &x->out,
                                 eg__order_of(o->path, o->steps, o->limit, o->keep_limit) };
     if (!eg__draft(cx, &x->task, &x->draft)) return false;
-    void *room = eg__alloc(cx, eg__program_bytes(&x->draft));
+    void *memory = eg__alloc(cx, eg__program_bytes(&x->draft));
     x->e = eg__alloc(cx, sizeof *x->e);
     x->step = eg__alloc(cx, (size_t)x->draft.steps * sizeof *x->step);
     x->letter = eg__alloc(cx, (size_t)x->b->axes * sizeof *x->letter);
     x->gradient = eg__alloc(cx, (size_t)o->count * sizeof *x->gradient);
-    if (!room || !x->e || !x->step || !x->letter || !x->gradient) return false;
-    x->program = eg__program(room, &x->draft);
+    if (!memory || !x->e || !x->step || !x->letter || !x->gradient) return false;
+    x->program = eg__program(memory, &x->draft);
     *x->e = (eg_explained){ .steps = x->draft.steps,
                             .step = x->step,
                             .letters = x->b->axes,

@@ -108,14 +108,14 @@ static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_ca
                  at_values = (at_made + made_bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
     size_t bytes = at_values;
     for (int s = 0; s < t->steps; s++) bytes += kept_bytes(t, s);
-    char *room = eg__alloc(cx, bytes);
-    if (!room) return eg__poison(cx);
-    char *value = room + at_values;
-    eg_network *w = (eg_network *)(void *)room;
+    char *memory = eg__alloc(cx, bytes);
+    if (!memory) return eg__poison(cx);
+    char *value = memory + at_values;
+    eg_network *w = (eg_network *)(void *)memory;
     eg_call made = *c;
-    *w = (eg_network){ .tree = memcpy(room + at_tree, t, t->bytes),
-                       .kept = (void **)(void *)(room + at_kept),
-                       .made = memset(room + at_made, 0, made_bytes),
+    *w = (eg_network){ .tree = memcpy(memory + at_tree, t, t->bytes),
+                       .kept = (void **)(void *)(memory + at_kept),
+                       .made = memset(memory + at_made, 0, made_bytes),
                        .call = &made };
     for (int s = 0; s < t->steps; s++) {
         w->kept[s] = t->kept >> s & 1 ? value : NULL;
@@ -138,15 +138,15 @@ static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_ca
     const size_t at_tree = eg__up16(sizeof(eg_network)), at_value = at_tree + c->tree->bytes,
                  at_dim = at_value + eg__up16((size_t)steps * sizeof *in),
                  at_attr = at_dim + eg__up16(2 * (size_t)rank * sizeof(int64_t));
-    char *room = eg__alloc(cx, at_attr + attr_size);
-    if (!room) return eg__poison(cx);
-    eg_network *w = (eg_network *)(void *)room;
-    *w = (eg_network){ .tree = memcpy(room + at_tree, c->tree, c->tree->bytes),
-                       .value = memset(room + at_value, 0, (size_t)steps * sizeof *in) };
-    int64_t *dim = (int64_t *)(void *)(room + at_dim), *stride = dim + rank;
+    char *memory = eg__alloc(cx, at_attr + attr_size);
+    if (!memory) return eg__poison(cx);
+    eg_network *w = (eg_network *)(void *)memory;
+    *w = (eg_network){ .tree = memcpy(memory + at_tree, c->tree, c->tree->bytes),
+                       .value = memset(memory + at_value, 0, (size_t)steps * sizeof *in) };
+    int64_t *dim = (int64_t *)(void *)(memory + at_dim), *stride = dim + rank;
     if (rank) memcpy(dim, c->dim, (size_t)rank * sizeof *dim);
     if (rank) memcpy(stride, c->stride, (size_t)rank * sizeof *dim);
-    attr = memcpy(room + at_attr, attr, attr_size);
+    attr = memcpy(memory + at_attr, attr, attr_size);
     const eg_tree *t = w->tree;
     const uint16_t *out = eg__einsum_attr_labels(attr);
     for (int k = 0; k < count; out += x[k++]->rank) label[k] = out;
@@ -286,16 +286,16 @@ static const eg_tree *network_planned_tree(const eg_tensor *y, const eg_network 
         memcpy(pair, p.draft.pair, sizeof pair);
     }
     if (!had) {
-        void *room = eg__alloc(cx, eg__tree_bytes(&p.draft));
-        if (!room) return NULL;
-        had = eg__tree(room, &p.draft);
+        void *memory = eg__alloc(cx, eg__tree_bytes(&p.draft));
+        if (!memory) return NULL;
+        had = eg__tree(memory, &p.draft);
     }
     eg__tree_cotangents(had, &p.draft, wanted, pair);
     if (!eg__einsum_drafted(cx, &p, y->count, y->in, label, &out, &order)) return NULL;
     const size_t bytes = eg__tree_bytes(&p.draft);
-    void *room = text.fits ? eg__plans_add(cx, &key, bytes) : NULL;
-    if (!room) room = eg__alloc(cx, bytes);
-    return room ? eg__tree(room, &p.draft) : NULL;
+    void *memory = text.fits ? eg__plans_add(cx, &key, bytes) : NULL;
+    if (!memory) memory = eg__alloc(cx, bytes);
+    return memory ? eg__tree(memory, &p.draft) : NULL;
 }
 const eg_tree *eg__network_tree(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
@@ -317,18 +317,18 @@ static bool network_begin(pass *p, eg_tensor *y, eg_tensor *g, uint64_t wanted)
     const bool same = w && t == w->tree;
     const size_t bytes = same ? 0 : t->bytes,
                  pointers = (size_t)(3 * numbers + steps) * sizeof *p->up;
-    char *room =
+    char *memory =
         eg__alloc(y->cx, pointers + bytes + (size_t)(2 * numbers + steps) * sizeof *p->parent);
-    if (!room) return false;
-    memset(room, 0, pointers);
+    if (!memory) return false;
+    memset(memory, 0, pointers);
     *p = (pass){ .y = y,
                  .g = g,
-                 .tree = same ? t : memcpy(room + pointers, t, bytes),
-                 .up = (eg_tensor **)(void *)room,
-                 .down = (eg_tensor **)(void *)room + numbers,
-                 .label = (const uint16_t **)(void *)room + 2 * numbers,
-                 .value = (eg_tensor **)(void *)room + 3 * numbers,
-                 .parent = (int16_t *)(void *)(room + pointers + bytes) };
+                 .tree = same ? t : memcpy(memory + pointers, t, bytes),
+                 .up = (eg_tensor **)(void *)memory,
+                 .down = (eg_tensor **)(void *)memory + numbers,
+                 .label = (const uint16_t **)(void *)memory + 2 * numbers,
+                 .value = (eg_tensor **)(void *)memory + 3 * numbers,
+                 .parent = (int16_t *)(void *)(memory + pointers + bytes) };
     p->sibling = p->parent + numbers;
     p->kept = p->sibling + numbers;
     t = p->tree;

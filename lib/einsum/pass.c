@@ -25,8 +25,8 @@ typedef struct product {
 } product;
 /* A planned pass. */
 typedef struct plan {
-    int products; /* 0: this pass cannot be computed at once */
-    size_t room;  /* bytes of the block of memory */
+    int products;       /* 0: this pass cannot be computed at once */
+    size_t block_bytes; /* bytes of the block of memory */
     /* by step of this pass' tree: the step of the node's tree that kept its value, or −1 */
     int16_t *kept;
     product product[];
@@ -45,17 +45,17 @@ typedef struct planning {
     int products;
     product product[PRODUCTS];
     int16_t kept[EG_EINSUM_MAX];
-    size_t room, bytes; /* bytes: of programs and strides */
-    eg_planning draft;  /* the draft of the last product */
+    size_t block_bytes, bytes; /* bytes: of programs and strides */
+    eg_planning draft;         /* the draft of the last product */
 } planning;
 
 /* Makes the header of a number. NULL after an error. */
 static eg_tensor *pass_header(planning *p, int number, int rank, const uint16_t *label)
 {
-    char *room = eg__alloc(p->y->cx, sizeof(eg_tensor) + 2 * (size_t)rank * sizeof(int64_t));
-    if (!room) return NULL;
-    int64_t *dim = (int64_t *)(void *)(room + sizeof(eg_tensor));
-    eg_tensor *x = (eg_tensor *)(void *)room;
+    char *memory = eg__alloc(p->y->cx, sizeof(eg_tensor) + 2 * (size_t)rank * sizeof(int64_t));
+    if (!memory) return NULL;
+    int64_t *dim = (int64_t *)(void *)(memory + sizeof(eg_tensor));
+    eg_tensor *x = (eg_tensor *)(void *)memory;
     *x = (eg_tensor){
         .dtype = p->y->dtype, .rank = (uint8_t)rank, .dim = dim, .stride = dim + rank
     };
@@ -87,8 +87,8 @@ static bool pass_append(planning *p, int a, int b, int to, int rank, const uint1
     if (!x || !eg__einsum_layout(2, in, of, rank, label, x->dim, x->stride)) return false;
     const eg_labelled out = { rank, x->dim, x->stride, label };
     if (!eg__einsum_drafted(cx, &p->draft, 2, in, of, &out, &eg__any_order)) return false;
-    void *room = eg__alloc(cx, eg__program_bytes(&p->draft.draft));
-    if (!room) return false;
+    void *memory = eg__alloc(cx, eg__program_bytes(&p->draft.draft));
+    if (!memory) return false;
     const int first = number_down(p->y->count, 0);
     product *q = &p->product[p->products];
     *q = (product){ .a = (int16_t)a,
@@ -96,7 +96,7 @@ static bool pass_append(planning *p, int a, int b, int to, int rank, const uint1
                     .to = (int16_t)to,
                     .result = to >= first && to < first + p->y->count,
                     .bytes = eg__count(rank, x->dim) * eg__width[x->dtype],
-                    .program = eg__program(room, &p->draft.draft) };
+                    .program = eg__program(memory, &p->draft.draft) };
     if (q->result) q->stride = x->stride;
     p->bytes += eg__up16(q->program->bytes) + (q->result ? (size_t)rank * sizeof *q->stride : 0);
     p->last[a] = p->last[b] = p->products++;
@@ -150,7 +150,7 @@ static void pass_positions(planning *p)
                 taken[alive++] = (eg__stretch){ z->at, z->at + eg__round_up(z->bytes, EG_ALIGN) };
         }
         q->at = eg__gap(bytes, alive, taken);
-        if ((size_t)(q->at + bytes) > p->room) p->room = (size_t)(q->at + bytes);
+        if ((size_t)(q->at + bytes) > p->block_bytes) p->block_bytes = (size_t)(q->at + bytes);
     }
 }
 static size_t pass_bytes(const planning *p)
@@ -160,12 +160,14 @@ static size_t pass_bytes(const planning *p)
 }
 /* Copies the plan to memory of that many bytes. The tree is not read: allocating the memory may
  * have evicted it. */
-static const plan *pass_copied(void *room, const planning *p)
+static const plan *pass_copied(void *memory, const planning *p)
 {
     const size_t kept = (size_t)p->steps * sizeof *p->kept;
-    plan *to = room;
+    plan *to = memory;
     char *next = (char *)(to->product + p->products);
-    *to = (plan){ .products = p->products, .room = p->room, .kept = (int16_t *)(void *)next };
+    *to = (plan){ .products = p->products,
+                  .block_bytes = p->block_bytes,
+                  .kept = (int16_t *)(void *)next };
     memcpy(to->kept, p->kept, kept);
     next += eg__up16(kept);
     for (int k = 0; k < p->products; k++) {
@@ -208,9 +210,9 @@ static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g,
         p->label[last] = eg__einsum_labels_of(y, n);
         if (!pass_down(p, root)) p->products = 0, p->bytes = 0;
         pass_positions(p);
-        void *room = cx->failed ? NULL : eg__plans_add(cx, key, pass_bytes(p));
-        if (!room && !cx->failed) room = eg__alloc_in(open, pass_bytes(p));
-        if (room) made = pass_copied(room, p);
+        void *memory = cx->failed ? NULL : eg__plans_add(cx, key, pass_bytes(p));
+        if (!memory && !cx->failed) memory = eg__alloc_in(open, pass_bytes(p));
+        if (memory) made = pass_copied(memory, p);
     }
     if (m.scope) eg_pop(cx, m);
     return made;
@@ -236,13 +238,13 @@ static bool pass_run(const plan *p, eg_tensor *y, const eg_network *w, const eg_
         if (!dx[i]) return false;
         at[q->to] = dx[i]->data;
     }
-    const eg_mark m = p->room ? eg_push(cx) : (eg_mark){ NULL, 0 };
-    char *room = m.scope ? eg__alloc(cx, p->room) : NULL;
-    bool good = room || !p->room;
+    const eg_mark m = p->block_bytes ? eg_push(cx) : (eg_mark){ NULL, 0 };
+    char *memory = m.scope ? eg__alloc(cx, p->block_bytes) : NULL;
+    bool good = memory || !p->block_bytes;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
     for (int k = 0; good && k < p->products; k++) {
         const product *q = &p->product[k];
-        if (!q->result) at[q->to] = room + q->at;
+        if (!q->result) at[q->to] = memory + q->at;
         /* the einsum's factor enters with the cotangent of its result */
         const double alpha = q->a == root ? eg__einsum_alpha(y) : 1;
         good = eg__pair_run(cx, q->pairing, at[q->a], at[q->b], at[q->to], alpha, false, NULL);

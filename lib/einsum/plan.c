@@ -135,8 +135,8 @@ eg_plan *eg_plan_new_with(const eg_plan_args *given)
     eg_ctx *cx = eg__context_open(&(eg_open_args){ .size = sizeof(eg_open_args), .threads = 1 });
     eg_nograd(cx, true);
     eg_plan *p = cx ? plan_make(cx, &o) : NULL;
-    if (o.why && o.room)
-        snprintf(o.why, o.room, "%s",
+    if (o.why && o.why_size)
+        snprintf(o.why, o.why_size, "%s",
                  p              ? ""
                  : eg_error(cx) ? eg_error(cx)
                                 : "einsum: failed without recording an error");
@@ -150,10 +150,10 @@ const eg_shape *eg_plan_out(const eg_plan *p) { return p ? &p->out : NULL; }
 int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
 {
     if (!p) return -1;
-    eg_ctx brief;
-    eg__brief_open(&brief);
+    eg_ctx temporary;
+    eg__temporary_open(&temporary);
     if (p->beta != 0 && p->beta != 1)
-        eg__scale_by(&(eg_tensor){ .cx = &brief,
+        eg__scale_by(&(eg_tensor){ .cx = &temporary,
                                    .dtype = (uint8_t)p->out.dtype,
                                    .rank = (uint8_t)p->out.rank,
                                    .dim = (int64_t *)(uintptr_t)p->out.dim,
@@ -161,8 +161,8 @@ int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
                                    .data = out },
                      p->beta);
     const bool good =
-        eg__program_run(&brief, p->program, operands, out, p->alpha, p->beta != 0, NULL, NULL);
-    eg__brief_close(&brief);
+        eg__program_run(&temporary, p->program, operands, out, p->alpha, p->beta != 0, NULL, NULL);
+    eg__temporary_close(&temporary);
     return good ? 0 : -1;
 }
 
@@ -176,18 +176,18 @@ static bool plan_has_shape(const eg_tensor *x, const eg_shape *s)
 }
 /* Writes why operand k + 1, or out (k = −1), cannot be used, or how it differs from the shape that
  * the plan is for. Returns −1. */
-static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t room)
+static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, size_t why_size)
 {
     char what[32], dims[2][256], strides[2][256];
     const eg_shape *s = k < 0 ? &p->out : &p->operand[k];
     snprintf(what, sizeof what, k < 0 ? "out" : "operand %d", k + 1);
     if (!x || x->live != EG_LIVE || x->poison)
-        return snprintf(why, room, "einsum: %s is %s", what,
+        return snprintf(why, why_size, "einsum: %s is %s", what,
                         !x          ? "NULL"
                         : x->poison ? "the result of an operation that failed"
                                     : "gone with its scope"),
                -1;
-    snprintf(why, room,
+    snprintf(why, why_size,
              "einsum: %s is %s %s with strides %s, and the plan is for %s %s with strides %s", what,
              eg_type_name((eg_dtype)x->dtype), eg__dims_text(x, dims[0], sizeof dims[0]),
              eg__sizes_text(x->rank, x->stride, strides[0], sizeof strides[0]),
@@ -197,32 +197,32 @@ static int plan_refused(const eg_plan *p, int k, const eg_tensor *x, char *why, 
 }
 /* Compares every tensor with the shape that was planned for, then runs the plan. */
 int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out, char *why,
-                   size_t room)
+                   size_t why_size)
 {
     char nowhere[1];
     const void *data[EG_EINSUM_MAX];
-    if (!why || !room) {
+    if (!why || !why_size) {
         why = nowhere;
-        room = sizeof nowhere;
+        why_size = sizeof nowhere;
     }
     *why = 0;
-    if (!p) return snprintf(why, room, "einsum: the plan is NULL"), -1;
+    if (!p) return snprintf(why, why_size, "einsum: the plan is NULL"), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison ||
             !plan_has_shape(x, k < 0 ? &p->out : &p->operand[k]))
-            return plan_refused(p, k, x, why, room);
+            return plan_refused(p, k, x, why, why_size);
         if (x->copies)
-            return snprintf(why, room, "einsum: a plan cannot run on tensors with copies"), -1;
+            return snprintf(why, why_size, "einsum: a plan cannot run on tensors with copies"), -1;
         if (k < 0 && x->st->hold && !x->st->hold->writable)
-            return snprintf(why, room, "einsum: out is read-only foreign memory"), -1;
+            return snprintf(why, why_size, "einsum: out is read-only foreign memory"), -1;
         if (k < 0) continue;
         if (eg__overlap(out, x))
-            return snprintf(why, room, "einsum: operand %d shares memory with out", k + 1), -1;
+            return snprintf(why, why_size, "einsum: operand %d shares memory with out", k + 1), -1;
         data[k] = x->data;
     }
     if (eg_plan_run(p, data, out->data))
-        return snprintf(why, room, "out of memory: no scratch for a plan"), -1;
+        return snprintf(why, why_size, "out of memory: no scratch for a plan"), -1;
     out->st->version++;
     return 0;
 }

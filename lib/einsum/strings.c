@@ -30,10 +30,10 @@ static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t,
     *label += 2 * t->items;
     return q;
 }
-/* Writes what eg__bind found to `room`: the struct, then sizes, then labels. */
-static const eg_spec_labels *strings_write_reading(void *room, const eg_bound *b)
+/* Writes what eg__bind found to `memory`: the struct, then sizes, then labels. */
+static const eg_spec_labels *strings_write_reading(void *memory, const eg_bound *b)
 {
-    eg_spec_labels *r = room;
+    eg_spec_labels *r = memory;
     int64_t *dim = (int64_t *)(void *)&r->operand[b->terms];
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
@@ -80,9 +80,9 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *who, const char
                    EG_RANK_MAX);
         return NULL;
     }
-    void *room = eg__plans_add(cx, &key, reading_bytes(b));
-    if (!room) room = eg__alloc(cx, reading_bytes(b));
-    return room ? strings_write_reading(room, b) : NULL;
+    void *memory = eg__plans_add(cx, &key, reading_bytes(b));
+    if (!memory) memory = eg__alloc(cx, reading_bytes(b));
+    return memory ? strings_write_reading(memory, b) : NULL;
 }
 
 /* -- .out -------------------------------------------------------------------------------------- */
@@ -399,7 +399,7 @@ eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *l
     indices l;
     l.n = 0;
     int at[EG_RANK_MAX];
-    uint16_t room[EG_EINSUM_MAX + 1][EG_RANK_MAX];
+    uint16_t kept[EG_EINSUM_MAX + 1][EG_RANK_MAX];
     const uint16_t *label[EG_EINSUM_MAX];
     eg_tensor *x[EG_EINSUM_MAX];
     for (int k = 0; k < count; k++) {
@@ -409,14 +409,14 @@ eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *l
         for (int r = 0; r < xs[k]->rank; r++) {
             const int i = index_noted(cx, &l, labels[k][r], k, xs[k]->dim[r]);
             if (i < 0) return eg__poison(cx);
-            room[k][r] = (uint16_t)(EG_LETTERS + i);
+            kept[k][r] = (uint16_t)(EG_LETTERS + i);
         }
-        label[k] = room[k];
+        label[k] = kept[k];
         x[k] = xs[k];
         if (count > 2 && dtype == EG_I64 && x[k]->dtype != dtype) x[k] = eg_cast(x[k], EG_I64);
     }
     const int n = index_out(cx, &l, rank, out_labels, at);
     if (n < 0) return eg__poison(cx);
-    for (int r = 0; r < n; r++) room[count][r] = (uint16_t)(EG_LETTERS + at[r]);
-    return eg__einsum(count, x, label, n, room[count]);
+    for (int r = 0; r < n; r++) kept[count][r] = (uint16_t)(EG_LETTERS + at[r]);
+    return eg__einsum(count, x, label, n, kept[count]);
 }

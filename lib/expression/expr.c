@@ -54,7 +54,7 @@ static bool gradient_forward(eg_tensor *d)
     const bool f64 = d->dtype == EG_F64;
     const int width = f64 ? 8 : 4;
     uint32_t wanted = 0;
-    int64_t at[EG_TENSORS_MAX] = { 0 }, room[EG_TENSORS_MAX] = { 0 }, end = 0;
+    int64_t at[EG_TENSORS_MAX] = { 0 }, sum_at[EG_TENSORS_MAX] = { 0 }, end = 0;
     eg_block_loop o;
     memset(d->data, 0, (size_t)(eg_size(d) * width)); /* st has the bytes of all copies */
     for (int k = 0; k < count; k++) {
@@ -76,7 +76,7 @@ static bool gradient_forward(eg_tensor *d)
         eg__row_major(x[k]->rank, x[k]->dim, step[k]);
         o.sink[k] = (eg_sink){ d->data + at[k] * width, step[k],
                                eg__written_once(o.e, f->letters, f->size, k, x[k]->dim) };
-        if (!o.sink[k].direct) room[k] = o.summed, o.summed += eg_size(x[k]);
+        if (!o.sink[k].direct) sum_at[k] = o.summed, o.summed += eg_size(x[k]);
     }
     o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * o.summed + 1) + 1);
     if (o.summed) {
@@ -85,12 +85,12 @@ static bool gradient_forward(eg_tensor *d)
         memset(o.sums, 0, bytes);
     }
     for (int k = 0; k < count; k++)
-        if (wanted >> k & 1 && !o.sink[k].direct) o.sink[k].data = o.sums + room[k];
+        if (wanted >> k & 1 && !o.sink[k].direct) o.sink[k].data = o.sums + sum_at[k];
     if (!eg__block_loop_run(&o)) return false;
     for (int k = 0; k < count; k++)
         if (wanted >> k & 1 && !o.sink[k].direct)
             eg__sums_add(f64, d->data + at[k] * width, eg_size(x[k]), o.pieces, o.summed,
-                         o.sums + room[k]);
+                         o.sums + sum_at[k]);
     return true;
 }
 /* Computes d for complex operands, by copying the cotangents of the composed form to their parts of
@@ -295,8 +295,8 @@ bool eg__expr_call(eg_expr_call *f, eg_ctx *cx, const eg_expression *e, int lett
                    eg_tensor *allow)
 {
     const int shift = score ? letters + 1 : 0;
-    const size_t room = eg__expression_bytes(e) + (size_t)shift * sizeof(eg_node);
-    *f = (eg_expr_call){ .cx = cx, .bytes = sizeof(formula) + room };
+    const size_t bytes = eg__expression_bytes(e) + (size_t)shift * sizeof(eg_node);
+    *f = (eg_expr_call){ .cx = cx, .bytes = sizeof(formula) + bytes };
     formula *attr = eg__alloc(cx, f->bytes);
     if (!attr) return false;
     *attr = (formula){ .letters = letters, .floats = EG_F32, .allow = allow != NULL };
@@ -304,7 +304,7 @@ bool eg__expr_call(eg_expr_call *f, eg_ctx *cx, const eg_expression *e, int lett
     if (score)
         with_score_read((eg_expression *)(void *)(attr + 1), e, letters, count);
     else
-        memcpy(attr + 1, e, room);
+        memcpy(attr + 1, e, bytes);
     f->attr = attr;
     memcpy(f->operand, x, (size_t)count * sizeof *x);
     if (score) f->operand[count++] = score;
@@ -334,8 +334,8 @@ bool eg__expr_slopes(const eg_expr_call *f, eg_tensor *g, eg_tensor **dx)
 static int expr_letters(eg_ctx *cx, const char *who, const char *axes, const eg_tensor *x,
                         eg_axis_name *name, int64_t *size)
 {
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(cx, who, axes, EG_READ_BY_BLANKS, &room);
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(cx, who, axes, EG_READ_BY_BLANKS, &buffer);
     if (!p) return -1;
     const int dots = p->term[0].dots, letters = p->term[0].slots - dots;
     if (p->terms != 1 || p->arrow)

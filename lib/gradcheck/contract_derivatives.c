@@ -7,31 +7,31 @@
 
 /* -- linear in g ------------------------------------------------------------------------------ */
 /* Kinds of cotangents g that a rule may treat as special. */
-typedef enum special { ONES, WHOLE, NEGATIVE_ZEROS, SPECIALS } special;
+typedef enum special { ONES, INTEGERS, NEGATIVE_ZEROS, SPECIALS } special;
 static eg_tensor *special_g(const eg_tensor *like, special s)
 {
     eg_tensor *g = eg__contract_noise(like, 6);
     for (int64_t j = 0, n = g ? eg_size(g) : 0; j < n; j++) {
         double *v = eg__contract_numbers(g) + j;
-        *v = s == ONES ? 1 : s == WHOLE ? (double)(j % 5 + 1) : j % 2 == 0 ? -0.0 : *v;
+        *v = s == ONES ? 1 : s == INTEGERS ? (double)(j % 5 + 1) : j % 2 == 0 ? -0.0 : *v;
     }
     return g;
 }
 /* True if the rule's results for g2 and for g + g2 agree with linearity; else notes what is
  * broken. */
-static bool linear_in(eg__asked *k, int i, eg_tensor *g2, const char *words)
+static bool linear_in(eg__contract_call *k, int i, eg_tensor *g2, const char *words)
 {
     eg_tensor *both = eg__leaf_copy(k->g), *d, *e;
     if (!both || !g2) return eg__breaks(k, i, "out of memory");
     eg__add_to(both, g2);
-    if (!eg__contract_ask(k->y, g2, i, &d) || !eg__contract_ask(k->y, both, i, &e))
+    if (!eg__contract_rule(k->y, g2, i, &d) || !eg__contract_rule(k->y, both, i, &e))
         return eg__breaks(k, i, words);
     eg_tensor *sum = eg__leaf_copy(k->r[i]), *part = d ? eg__leaf_copy(d) : NULL;
     if (sum && part) eg__add_to(sum, part);
     if (!eg__contract_alike(e, sum, 1, 1e-10)) return eg__breaks(k, i, words);
     return true;
 }
-bool eg__linear(eg__asked *k)
+bool eg__linear(eg__contract_call *k)
 {
     static const double factor[] = { -1, 0x1p-100, 0x1p100, 0 };
     static const char *const words[] = {
@@ -52,7 +52,7 @@ bool eg__linear(eg__asked *k)
         for (int f = 0; f < 4; f++) {
             eg_tensor *g = eg__leaf_copy(k->g);
             for (int64_t j = 0; g && j < n; j++) eg__contract_numbers(g)[j] *= factor[f];
-            if (!eg__contract_ask(k->y, g, i, &d) ||
+            if (!eg__contract_rule(k->y, g, i, &d) ||
                 !eg__contract_alike(d, k->r[i], factor[f], 1e-10))
                 return eg__breaks(k, i, words[f]);
         }
@@ -88,7 +88,7 @@ static double contract_dot(eg_tensor *a, eg_tensor *b, double *size)
 /* Returns the tangent of y for a random tangent of the operand `only`, or, if that is −1, of all
  * operands with a cotangent; sets dx to these tangents. NULL if an operand's tangent cannot be
  * made, and after an error. */
-static eg_tensor *jvp_of(const eg__asked *k, eg_tensor *y, int only, eg_tensor **dx)
+static eg_tensor *jvp_of(const eg__contract_call *k, eg_tensor *y, int only, eg_tensor **dx)
 {
     for (int i = 0; i < k->t->count; i++) {
         dx[i] = NULL;
@@ -100,7 +100,7 @@ static eg_tensor *jvp_of(const eg__asked *k, eg_tensor *y, int only, eg_tensor *
 }
 /* True if ⟨jvp(dx), g⟩ = Σ ⟨r_i, dx_i⟩, where r_i is the rule's result for operand i of y, for a
  * tangent of each operand alone and of all together; else notes what is broken. */
-static bool jvp_agrees(eg__asked *k, eg_tensor *y, eg_tensor *g, eg_tensor *const *r,
+static bool jvp_agrees(eg__contract_call *k, eg_tensor *y, eg_tensor *g, eg_tensor *const *r,
                        const char *where)
 {
     for (int only = -1; only < k->t->count; only++) {
@@ -126,10 +126,10 @@ static bool jvp_agrees(eg__asked *k, eg_tensor *y, eg_tensor *g, eg_tensor *cons
     }
     return true;
 }
-bool eg__jvp_adjoint(eg__asked *k) { return !k->t->op->jvp || jvp_agrees(k, k->y, k->g, k->r, ""); }
+bool eg__jvp_adjoint(eg__contract_call *k) { return !k->t->op->jvp || jvp_agrees(k, k->y, k->g, k->r, ""); }
 /* True if the jvp gives the same tangent for tangents that are not row-major as for row-major
  * copies, and if it is linear: a large tangent gives a tangent that is large in proportion. */
-bool eg__jvp_tangents(eg__asked *k)
+bool eg__jvp_tangents(eg__contract_call *k)
 {
     if (!k->t->op->jvp) return true;
     for (int i = 0; i < k->t->count; i++) {
@@ -159,7 +159,7 @@ bool eg__jvp_tangents(eg__asked *k)
 /* -- the derivative --------------------------------------------------------------------------- */
 /* An operand of the operation that is moved along v from x. */
 typedef struct moved {
-    const eg__asked *k;
+    const eg__contract_call *k;
     eg_tensor *const *x, *g, *v;
     int i, of;        /* operand i is moved; observed is the rule's result for operand `of`, or, if
                        * that is −1, the operation's result */
@@ -180,7 +180,7 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     y = x[m->i] ? eg__contract_apply(m->k, x) : NULL;
     bool good = y != NULL;
     if (good && m->of >= 0) {
-        good = eg__contract_ask(y, m->g, m->of, &d) && d;
+        good = eg__contract_rule(y, m->g, m->of, &d) && d;
         *value = good ? contract_dot(d, m->along, terms) : 0;
     } else if (good)
         *value = contract_dot(y, m->g, terms);
@@ -226,7 +226,7 @@ static bool contract_slope(const moved *m, double size, double *n, double *err)
 /* True if no element of x has another sign than the elements of the operand in the call: beyond 0
  * the forward function may have a value, such as 0 for x ln x, that is not meant to have a
  * gradient. */
-static bool same_side(const eg__asked *k, eg_tensor *const *x)
+static bool same_side(const eg__contract_call *k, eg_tensor *const *x)
 {
     for (int i = 0; i < k->t->count; i++) {
         const int64_t n = eg_size(k->x[i]);
@@ -237,7 +237,7 @@ static bool same_side(const eg__asked *k, eg_tensor *const *x)
     }
     return true;
 }
-bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, bool refuses)
+bool eg__derivative_at(eg__contract_call *k, eg_tensor *const *x, const char *where, bool refuses)
 {
     eg_tensor *y = eg__contract_apply(k, x), *g = y ? eg__contract_noise(y, 8) : NULL, *d;
     eg_tensor *r[EG_ASKED_OPERANDS] = { NULL };
@@ -250,7 +250,7 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
         if (!k->r[i] || !eg_size(x[i])) continue;
         eg_tensor *v = eg__contract_noise(x[i], 9);
         if (!v) return true;
-        if (!eg__contract_ask(y, g, i, &d)) {
+        if (!eg__contract_rule(y, g, i, &d)) {
             finite = false;
             if (refuses && eg__refused(k->cx)) continue;
             return eg__breaks(k, i, where);
@@ -279,7 +279,7 @@ bool eg__derivative_at(eg__asked *k, eg_tensor *const *x, const char *where, boo
 /* -- second order ------------------------------------------------------------------------------ */
 /* The operation at the point where the second order is tested. */
 typedef struct second {
-    eg__asked *k;
+    eg__contract_call *k;
     eg_tensor *const *x;
     eg_tensor *y, *g;
     eg_tensor *r[EG_ASKED_OPERANDS]; /* the rule's results; NULL: none, or it is not finite */
@@ -297,7 +297,7 @@ static bool second_breaks(const second *s, int i, const char *words)
  * notes what is broken. */
 static bool second_of(const second *s, int i)
 {
-    const eg__asked *k = s->k;
+    const eg__contract_call *k = s->k;
     eg_tensor *along = eg__contract_noise(s->r[i], 14), *cut;
     if (!along || s->r[i]->unrecorded || !s->r[i]->op) return true; /* no gradient is promised */
     bool any = false;
@@ -333,7 +333,7 @@ static bool second_by_g(const second *s, int i)
     if (!along || !h || s->r[i]->unrecorded || !s->r[i]->op ||
         eg_path_to(s->r[i], g, &cut) != EG_OPEN_PATH)
         return true;
-    if (eg_grad(s->r[i], along, 1, &g, &dg) || !eg__contract_ask(s->y, h, i, &d) || !d) {
+    if (eg_grad(s->r[i], along, 1, &g, &dg) || !eg__contract_rule(s->y, h, i, &d) || !d) {
         eg__refused(s->k->cx);
         return true;
     }
@@ -346,7 +346,7 @@ static bool second_by_g(const second *s, int i)
  * computes with plain numbers promises no such gradients. */
 static bool second_of_jvp(const second *s, int i)
 {
-    const eg__asked *k = s->k;
+    const eg__contract_call *k = s->k;
     eg_tensor *dx[EG_ASKED_OPERANDS], *by_jvp, *by_rule, *g = s->g, *cut;
     if (!k->t->op->jvp || s->r[i]->unrecorded || !s->r[i]->op ||
         eg_path_to(s->r[i], g, &cut) != EG_OPEN_PATH)
@@ -370,14 +370,14 @@ static bool second_of_jvp(const second *s, int i)
     eg__refused(k->cx);
     return true;
 }
-bool eg__second_at(eg__asked *k, eg_tensor *const *x, const char *where)
+bool eg__second_at(eg__contract_call *k, eg_tensor *const *x, const char *where)
 {
     second s = { .k = k, .x = x, .where = where, .y = eg__contract_apply(k, x) };
     double most = 0;
     eg__refused(k->cx);
     s.g = s.y && s.y->dtype == EG_F64 && eg__all_finite(s.y) ? eg__contract_noise(s.y, 1) : NULL;
     for (int i = 0; s.g && i < k->t->count; i++) {
-        if (!k->r[i] || !eg__contract_ask(s.y, s.g, i, &s.r[i]) || !s.r[i] ||
+        if (!k->r[i] || !eg__contract_rule(s.y, s.g, i, &s.r[i]) || !s.r[i] ||
             !eg__all_finite(s.r[i]))
             s.r[i] = NULL;
         most = fmax(most, eg__largest(s.r[i]));
@@ -390,4 +390,4 @@ bool eg__second_at(eg__asked *k, eg_tensor *const *x, const char *where)
     }
     return true;
 }
-bool eg__second_order(eg__asked *k) { return eg__second_at(k, k->x, ""); }
+bool eg__second_order(eg__contract_call *k) { return eg__second_at(k, k->x, ""); }

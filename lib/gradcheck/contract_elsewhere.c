@@ -8,8 +8,8 @@
 
 enum { LARGEST = 1 << 16 }; /* largest number of elements of an operand in such a test */
 
-bool eg__derivative_here(eg__asked *k) { return eg__derivative_at(k, k->x, "", false); }
-bool eg__derivative_moved(eg__asked *k)
+bool eg__derivative_here(eg__contract_call *k) { return eg__derivative_at(k, k->x, "", false); }
+bool eg__derivative_moved(eg__contract_call *k)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     for (int i = 0; i < k->t->count; i++) {
@@ -93,7 +93,7 @@ static bool sampled_there(const eg_op *op, const double *v, int64_t n)
 }
 /* Sets x[i] to a copy of operand i with such values. False if they are outside of the samples'
  * range, and after an error. */
-static bool valued(const eg__asked *k, int i, int how, eg_tensor **x)
+static bool valued(const eg__contract_call *k, int i, int how, eg_tensor **x)
 {
     const int64_t n = eg_size(k->x[i]);
     if (!(x[i] = eg__leaf_copy(k->x[i]))) return false;
@@ -104,7 +104,7 @@ static bool valued(const eg__asked *k, int i, int how, eg_tensor **x)
     return sampled_there(k->t->op, v, n);
 }
 /* Returns how many operands of floats can be varied; 0 if one is too long. */
-static int varied(const eg__asked *k)
+static int varied(const eg__contract_call *k)
 {
     int varied = 0;
     for (int i = 0; i < k->t->count; i++) {
@@ -116,14 +116,14 @@ static int varied(const eg__asked *k)
     return varied;
 }
 /* Sets x to the operands, all with such values. False as valued. */
-static bool all_valued(const eg__asked *k, int how, eg_tensor **x)
+static bool all_valued(const eg__contract_call *k, int how, eg_tensor **x)
 {
     memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
     for (int i = 0; i < k->t->count; i++)
         if (k->x[i]->dtype == EG_F64 && eg_size(k->x[i]) && !valued(k, i, how, x)) return false;
     return true;
 }
-bool eg__derivative_at_values(eg__asked *k)
+bool eg__derivative_at_values(eg__contract_call *k)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     char where[96];
@@ -149,7 +149,7 @@ bool eg__derivative_at_values(eg__asked *k)
 }
 /* Where all operands are larger, smaller or negated, a factor that the rule does not differentiate
  * may differ from that of the point. */
-bool eg__second_elsewhere(eg__asked *k)
+bool eg__second_elsewhere(eg__contract_call *k)
 {
     static const int kinds[] = { OTHER_SIGN, TENFOLD, HUNDREDTH };
     bool good = true;
@@ -166,7 +166,7 @@ bool eg__second_elsewhere(eg__asked *k)
 
 /* -- masks ------------------------------------------------------------------------------------- */
 /* A rule that ignores a mask is hidden if the mask is true, or false, everywhere. */
-bool eg__derivative_at_masks(eg__asked *k)
+bool eg__derivative_at_masks(eg__contract_call *k)
 {
     static const char *const name[] = { "true", "false", "alternately true and false" };
     bool good = true;
@@ -201,7 +201,7 @@ static int64_t new_length(const lengths *l, int64_t d)
 }
 /* Makes operands with axes of other lengths, filled with values of the present operands. False
  * after an error. */
-static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
+static bool resized(const eg__contract_call *k, const lengths *l, eg_tensor **x)
 {
     for (int i = 0; i < k->t->count; i++) {
         eg_tensor *o = k->x[i];
@@ -220,7 +220,7 @@ static bool resized(const eg__asked *k, const lengths *l, eg_tensor **x)
     }
     return true;
 }
-static bool derivative_resized(eg__asked *k, const lengths *l, const char *where)
+static bool derivative_resized(eg__contract_call *k, const lengths *l, const char *where)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     const eg_mark m = eg_push(k->cx);
@@ -230,7 +230,7 @@ static bool derivative_resized(eg__asked *k, const lengths *l, const char *where
 }
 /* In one call all lengths may be multiples of a block, or smaller than one, and none may be 1. An
  * operation with attributes is not tested, since these may contain sizes. */
-bool eg__derivative_at_sizes(eg__asked *k)
+bool eg__derivative_at_sizes(eg__contract_call *k)
 {
     static const int64_t odd[] = { 5, 3, 9, 17, 11, 13, 7, 15 };
     lengths all = { .n = 0 };

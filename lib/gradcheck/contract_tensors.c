@@ -3,12 +3,12 @@
 #include "gradcheck/contracts.h"
 #include <math.h>
 
-bool eg__breaks(eg__asked *k, int operand, const char *words)
+bool eg__breaks(eg__contract_call *k, int operand, const char *words)
 {
     if (!k->cx->failed)
-        snprintf(k->words, k->room, "%s", words);
+        snprintf(k->words, k->size, "%s", words);
     else
-        snprintf(k->words, k->room, "%s: %.200s", words, eg_error(k->cx));
+        snprintf(k->words, k->size, "%s: %.200s", words, eg_error(k->cx));
     eg__refused(k->cx);
     k->operand = operand;
     return false;
@@ -68,12 +68,12 @@ double eg__largest(eg_tensor *x)
     return most;
 }
 
-eg_tensor *eg__contract_apply(const eg__asked *k, eg_tensor *const *x)
+eg_tensor *eg__contract_apply(const eg__contract_call *k, eg_tensor *const *x)
 {
     eg_tensor *y = eg_apply(k->t->op, k->t->attr, k->t->attr_size, k->t->count, x);
     return eg_ok(y) ? y : NULL;
 }
-bool eg__contract_ask(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
+bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
 {
     *d = y && g ? y->op->rule(y, g, i) : NULL;
     return y && g && !y->cx->failed && (!*d || eg_ok(*d));
@@ -100,9 +100,9 @@ eg_tensor *eg__laid_out(eg_tensor *v, int how)
                                                              : 1;
     const int back = how == EG_FIRST_REVERSED ? 0 : how == EG_LAST_REVERSED ? v->rank - 1 : -1;
     if (how >= EG_PADDED && v->rank < 2) return NULL;
-    eg_tensor *room = eg__new(v->cx, EG_F64, 1, (int64_t[]){ 2 * n + 1 });
-    if (!room) return NULL;
-    for (int64_t k = 0; k < 2 * n + 1; k++) eg__contract_numbers(room)[k] = 1e30;
+    eg_tensor *holder = eg__new(v->cx, EG_F64, 1, (int64_t[]){ 2 * n + 1 });
+    if (!holder) return NULL;
+    for (int64_t k = 0; k < 2 * n + 1; k++) eg__contract_numbers(holder)[k] = 1e30;
     for (int r = 0; r < v->rank; r++) {
         const int axis = how == EG_PERMUTED ? r : v->rank - 1 - r;
         stride[axis] = step;
@@ -113,7 +113,7 @@ eg_tensor *eg__laid_out(eg_tensor *v, int how)
     }
     if (how == EG_SLICED) offset = 1;
     if (how == EG_REVERSED && n) offset = n - 1;
-    eg_tensor *x = eg__alias(room, v->rank, v->dim, stride, offset);
+    eg_tensor *x = eg__alias(holder, v->rank, v->dim, stride, offset);
     if (x) eg__copy(x, v);
     return x;
 }

@@ -7,7 +7,7 @@
 
 /* -- the same result --------------------------------------------------------------------------- */
 /* True if value and cotangents are the same on another number of threads. */
-static bool same_on_threads(eg__asked *k)
+static bool same_on_threads(eg__contract_call *k)
 {
     const int was = k->cx->threads;
     bool good = true;
@@ -19,22 +19,22 @@ static bool same_on_threads(eg__asked *k)
         good = eg__breaks(k, -1, "has another value on another number of threads");
     for (int i = 0; i < k->t->count && good; i++)
         if (k->r[i] &&
-            (!eg__contract_ask(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             good = eg__breaks(k, i, "gives another cotangent on another number of threads");
     k->cx->threads = was;
     return good;
 }
-bool eg__same_again(eg__asked *k)
+bool eg__same_again(eg__contract_call *k)
 {
     eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
     for (int i = 0; i < k->t->count; i++)
         if (k->r[i] &&
-            (!eg__contract_ask(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             return eg__breaks(k, i, "gives another cotangent when it is asked again");
     eg_tensor *fresh = eg__contract_apply(k, k->x);
     for (int i = k->t->count; i-- > 0;)
         if (k->r[i] &&
-            (!eg__contract_ask(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             return eg__breaks(k, i,
                               "depends on what the rules of other operands left behind: asked in "
                               "another order it gives another cotangent");
@@ -48,9 +48,9 @@ bool eg__same_again(eg__asked *k)
     z = k->cx->failed ? NULL : eg__contract_apply(k, other);
     eg__refused(k->cx);
     for (int i = 0; z && i < k->t->count; i++) {
-        if (k->r[i]) eg__contract_ask(z, k->g, i, &d);
+        if (k->r[i]) eg__contract_rule(z, k->g, i, &d);
         if (k->r[i] &&
-            (!eg__contract_ask(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
             return eg__breaks(k, i,
                               "depends on what was called in between: state outlives the call");
     }
@@ -60,7 +60,7 @@ bool eg__same_again(eg__asked *k)
     for (int i = 0; i < k->t->count && good; i++)
         if (k->r[i]) {
             at = i;
-            good = eg__contract_ask(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1, 1e-12);
+            good = eg__contract_rule(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1, 1e-12);
         }
     z = good ? eg__contract_apply(k, k->x) : NULL;
     const bool value = !good || eg__contract_alike(z, k->y, 1, 1e-12);
@@ -72,14 +72,14 @@ bool eg__same_again(eg__asked *k)
 }
 
 /* -- writes to nothing, reads only what it declares -------------------------------------------- */
-bool eg__writes_nothing(eg__asked *k)
+bool eg__writes_nothing(eg__contract_call *k)
 {
     eg_tensor *before[EG_ASKED_OPERANDS], *d, *y = eg__leaf_copy(k->y), *g = eg__leaf_copy(k->g);
     for (int i = 0; i < k->t->count; i++)
         if (!(before[i] = eg__leaf_copy(k->x[i]))) return true;
     for (int i = 0; i < k->t->count; i++) {
         if (!k->r[i]) continue;
-        eg__contract_ask(k->y, k->g, i, &d);
+        eg__contract_rule(k->y, k->g, i, &d);
         if (!eg__contract_alike(k->g, g, 1, 0))
             return eg__breaks(k, i, "writes to the cotangent that it is given");
         if (!eg__contract_alike(k->y, y, 1, 0)) return eg__breaks(k, i, "writes to the result");
@@ -94,7 +94,7 @@ static void poisoned(eg_tensor *x)
 {
     for (int64_t k = 0, n = eg_size(x); k < n; k++) eg__contract_numbers(x)[k] = NAN;
 }
-bool eg__uses_honest(eg__asked *k)
+bool eg__uses_correct(eg__contract_call *k)
 {
     const eg_uses uses = k->t->op->uses;
     const bool result = uses == EG_USES_ALL || uses == EG_USES_RESULT;
@@ -111,7 +111,7 @@ bool eg__uses_honest(eg__asked *k)
             const bool reads = uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
             if (x[j]->dtype == EG_F64 && !reads) poisoned(x[j]);
         }
-        if (!eg__contract_ask(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12))
+        if (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12))
             return eg__breaks(k, i, "reads what .uses says that it does not read");
     }
     return true;
@@ -125,7 +125,7 @@ static double share_of(eg_tensor *r, eg_tensor *e)
     const double of = eg__largest(e);
     return of > 0 ? fmax(1, eg__largest(r) / of) : 1;
 }
-bool eg__layouts_of_g(eg__asked *k)
+bool eg__layouts_of_g(eg__contract_call *k)
 {
     char words[96];
     eg_tensor *d, *e;
@@ -137,13 +137,13 @@ bool eg__layouts_of_g(eg__asked *k)
             snprintf(words, sizeof words,
                      "depends on the layout of g: where g is %s it is another one",
                      eg__layout_name(how));
-            if (!eg__contract_ask(k->y, g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-10))
+            if (!eg__contract_rule(k->y, g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-10))
                 return eg__breaks(k, i, words);
         }
         for (int how = 0; how < EG_REPEATED; how++) {
             eg_tensor *wide = eg__repeated(k->g, how), *flat = wide ? eg__leaf_copy(wide) : NULL;
             if (!flat) continue;
-            if (!eg__contract_ask(k->y, flat, i, &e) || !eg__contract_ask(k->y, wide, i, &d) ||
+            if (!eg__contract_rule(k->y, flat, i, &e) || !eg__contract_rule(k->y, wide, i, &d) ||
                 !eg__contract_alike(d, e, 1, 1e-10 * share_of(k->r[i], e)))
                 return eg__breaks(k, i,
                                   "depends on the layout of g: of an expanded g it is another one");
@@ -153,7 +153,7 @@ bool eg__layouts_of_g(eg__asked *k)
 }
 /* True if the cotangents d for x and e for copies of x have the same gradients with respect to
  * operand j. */
-static bool same_second(const eg__asked *k, eg_tensor *d, eg_tensor *e, eg_tensor *x,
+static bool same_second(const eg__contract_call *k, eg_tensor *d, eg_tensor *e, eg_tensor *x,
                         eg_tensor *flat)
 {
     eg_tensor *along = d && e ? eg__contract_noise(e, 18) : NULL, *a, *b, *cut;
@@ -165,7 +165,7 @@ static bool same_second(const eg__asked *k, eg_tensor *d, eg_tensor *e, eg_tenso
     return !eg_grad(d, along, 1, &x, &a) && eg__contract_alike(a, b, 1, 1e-8);
 }
 /* True if the jvp gives the same tangent at y and z, where operand j moves alone. */
-static bool same_tangent(eg__asked *k, eg_tensor *y, eg_tensor *z, int j, const char *words)
+static bool same_tangent(eg__contract_call *k, eg_tensor *y, eg_tensor *z, int j, const char *words)
 {
     eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *a, *b;
     char said[160];
@@ -178,7 +178,7 @@ static bool same_tangent(eg__asked *k, eg_tensor *y, eg_tensor *z, int j, const 
 }
 /* True if the operation gives the same result and cotangents for x as for row-major copies of x, or
  * if it refuses x. j: the operand that is not row-major, −1 if two are one tensor. */
-static bool same_on(eg__asked *k, eg_tensor *const *x, int j, const char *words)
+static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char *words)
 {
     eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;
     char said[160];
@@ -197,10 +197,10 @@ static bool same_on(eg__asked *k, eg_tensor *const *x, int j, const char *words)
     eg_tensor *g = eg__contract_noise(z, 5);
     for (int i = 0; g && i < k->t->count; i++) {
         if (!k->r[i]) continue;
-        if (!eg__contract_ask(z, g, i, &e)) return true;
+        if (!eg__contract_rule(z, g, i, &e)) return true;
         if (e && !eg__all_finite(e)) continue;
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
-        if (!eg__contract_ask(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
+        if (!eg__contract_rule(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
             return eg__breaks(k, i, said);
         snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
                  words);
@@ -209,7 +209,7 @@ static bool same_on(eg__asked *k, eg_tensor *const *x, int j, const char *words)
     }
     return !k->t->op->jvp || j < 0 || same_tangent(k, y, z, j, words);
 }
-bool eg__layouts_of_operands(eg__asked *k)
+bool eg__layouts_of_operands(eg__contract_call *k)
 {
     char words[64];
     eg_tensor *x[EG_ASKED_OPERANDS];

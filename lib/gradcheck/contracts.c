@@ -18,14 +18,14 @@ enum { DISTINCT = 24 }; /* largest number of nodes of one history that are teste
 
 /* The contracts in the order in which they are tested; the first one that is broken is reported. */
 static const struct {
-    bool (*holds)(eg__asked *);
+    bool (*holds)(eg__contract_call *);
     bool any_layout; /* calls the operation with operands of any layout */
 } contract_list[] = {
     { eg__writes_nothing, false },
     { eg__same_again, false },
     { eg__linear, false },
     { eg__layouts_of_g, false },
-    { eg__uses_honest, false },
+    { eg__uses_correct, false },
     { eg__derivative_here, false },
     { eg__derivative_moved, false },
     { eg__jvp_adjoint, false },
@@ -39,17 +39,17 @@ static const struct {
 };
 
 /* Notes a rule that gives NaN for a g of mixed signs but finite results for a positive one. */
-static void contract_signs(eg__asked *k, int i)
+static void contract_signs(eg__contract_call *k, int i)
 {
     eg_tensor *g = eg__leaf_copy(k->g), *d;
     for (int64_t j = 0, n = g ? eg_size(g) : 0; j < n; j++)
         eg__contract_numbers(g)[j] = fabs(eg__contract_numbers(g)[j]);
-    if (eg__contract_ask(k->y, g, i, &d) && d && eg__all_finite(d))
+    if (eg__contract_rule(k->y, g, i, &d) && d && eg__all_finite(d))
         eg__breaks(k, i, "is not linear in g: where g has negative elements it is no number");
 }
 /* Applies the operation to copies of the node's operands. False if it cannot be tested separately,
  * or has no value. */
-static bool contract_open(eg__asked *k)
+static bool contract_open(eg__contract_call *k)
 {
     const eg_tensor *t = k->t;
     if (!t->op || !t->op->rule || t->op->rule == eg_zero_rule || !t->op->forward ||
@@ -63,7 +63,7 @@ static bool contract_open(eg__asked *k)
     bool any = false;
     for (int i = 0; i < t->count; i++) {
         if (k->x[i]->dtype != EG_F64) continue;
-        if (!eg__contract_ask(k->y, k->g, i, &k->r[i])) return false;
+        if (!eg__contract_rule(k->y, k->g, i, &k->r[i])) return false;
         if (k->r[i] && !eg__same_shape(k->r[i], k->x[i])) return false;
         if (k->r[i] && !eg__all_finite(k->r[i])) {
             contract_signs(k, i);
@@ -73,10 +73,10 @@ static bool contract_open(eg__asked *k)
     }
     return any;
 }
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand)
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand)
 {
     eg_ctx *cx = t->cx;
-    eg__asked k = { .t = t, .cx = cx, .words = words, .room = room, .operand = -1 };
+    eg__contract_call k = { .t = t, .cx = cx, .words = words, .size = size, .operand = -1 };
     if (cx->failed) return true;
     const eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, false);
@@ -111,7 +111,7 @@ static bool rule_is_raw(const eg_tensor *t)
     for (int i = 0; i < t->count && t->op->rule && t->dtype == EG_F64; i++) {
         eg_tensor *g = eg__contract_noise(t, 1), *d, *cut;
         if (t->in[i]->dtype != EG_F64 || !g) continue;
-        if (!eg__contract_ask((eg_tensor *)(uintptr_t)t, g, i, &d) || !d) continue;
+        if (!eg__contract_rule((eg_tensor *)(uintptr_t)t, g, i, &d) || !d) continue;
         raw |= d != g && eg_path_to(d, g, &cut) == EG_NO_PATH;
     }
     eg__refused(cx);

@@ -7,7 +7,7 @@
 enum { EG_ASKED_OPERANDS = 64 };
 
 /* The operation of node t, applied to copies of the operands of t. */
-typedef struct eg__asked {
+typedef struct eg__contract_call {
     const eg_tensor *t;
     eg_ctx *cx;
     eg_tensor *x[EG_ASKED_OPERANDS]; /* copies of its operands, row-major, not recorded */
@@ -16,15 +16,15 @@ typedef struct eg__asked {
      * result are varied. */
     eg_tensor *r[EG_ASKED_OPERANDS];
     char *words; /* receives the words of eg__contract */
-    size_t room;
+    size_t size;
     int operand;
-} eg__asked;
+} eg__contract_call;
 
 /* -- contract_tensors.c ----------------------------------------------------------------------- */
 /* Notes in `words` that the operation breaks a contract, followed by the error of cx, if there
  * is one. The error is then cleared, unless memory ran out. operand −1 is the result. Returns
  * false. */
-bool eg__breaks(eg__asked *, int operand, const char *words);
+bool eg__breaks(eg__contract_call *, int operand, const char *words);
 /* Returns the elements of a row-major f64 tensor. */
 static inline double *eg__contract_numbers(eg_tensor *x) { return (double *)(void *)x->data; }
 /* Returns element k of a random sequence with values ±[.5, 1.5); salt selects the sequence. */
@@ -41,9 +41,9 @@ double eg__largest(eg_tensor *x);
 bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share);
 /* Returns the operation's result for other operands; NULL if it refuses them, and after an
  * error. */
-eg_tensor *eg__contract_apply(const eg__asked *, eg_tensor *const *x);
+eg_tensor *eg__contract_apply(const eg__contract_call *, eg_tensor *const *x);
 /* Sets *d to the rule's result for operand i of y; NULL if it has none. False after an error. */
-bool eg__contract_ask(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d);
+bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d);
 
 /* Memory layouts for the elements of a tensor. */
 enum {
@@ -68,44 +68,44 @@ eg_tensor *eg__repeated(eg_tensor *v, int how);
 /* -- contract_values.c: each is true if the operation keeps the contract or cannot be tested --- */
 /* The result is the same if it is computed again, in another order, after other calls, and while
  * the context does not record. */
-bool eg__same_again(eg__asked *);
+bool eg__same_again(eg__contract_call *);
 /* The rule writes neither to g, nor to the result, nor to operands. */
-bool eg__writes_nothing(eg__asked *);
+bool eg__writes_nothing(eg__contract_call *);
 /* The rule's result does not change if everything that .uses declares as not read is NaN. */
-bool eg__uses_honest(eg__asked *);
+bool eg__uses_correct(eg__contract_call *);
 /* The rule's result is the same for a permuted, sliced, reversed or expanded g as for a row-major
  * one. */
-bool eg__layouts_of_g(eg__asked *);
+bool eg__layouts_of_g(eg__contract_call *);
 /* The same for each operand permuted, sliced, reversed or expanded; and for two operands of one
  * shape that are the same tensor. */
-bool eg__layouts_of_operands(eg__asked *);
+bool eg__layouts_of_operands(eg__contract_call *);
 
 /* -- contract_derivatives.c ------------------------------------------------------------------- */
 /* The rule is linear: tested with −g, tiny, huge and zero g, with g + h, and with single elements
  * of g. */
-bool eg__linear(eg__asked *);
+bool eg__linear(eg__contract_call *);
 /* jvp is the adjoint of the rule, for a tangent of each operand alone and of all together. */
-bool eg__jvp_adjoint(eg__asked *);
+bool eg__jvp_adjoint(eg__contract_call *);
 /* The rule is the derivative of the operation's forward function at x; `where` describes this
  * point. refuses: the rule may have no result there. */
-bool eg__derivative_at(eg__asked *, eg_tensor *const *x, const char *where, bool refuses);
+bool eg__derivative_at(eg__contract_call *, eg_tensor *const *x, const char *where, bool refuses);
 /* The jvp does not depend on the layout of tangents, and is linear. */
-bool eg__jvp_tangents(eg__asked *);
+bool eg__jvp_tangents(eg__contract_call *);
 /* If the cotangent has a gradient at x, that is its derivative, and the jvp has the same. */
-bool eg__second_at(eg__asked *, eg_tensor *const *x, const char *where);
-bool eg__second_order(eg__asked *);
+bool eg__second_at(eg__contract_call *, eg_tensor *const *x, const char *where);
+bool eg__second_order(eg__contract_call *);
 
 /* -- contract_elsewhere.c: the rule is the derivative of the operation's forward function ------ */
-bool eg__derivative_here(eg__asked *);
+bool eg__derivative_here(eg__contract_call *);
 /* With operands moved: a factor that is 0 or 1 at this point may hide a wrong rule. */
-bool eg__derivative_moved(eg__asked *);
+bool eg__derivative_moved(eg__contract_call *);
 /* With one operand that has values which a rule may treat as special, within the range of the
  * samples. */
-bool eg__derivative_at_values(eg__asked *);
+bool eg__derivative_at_values(eg__contract_call *);
 /* With masks that are true, false and both. */
-bool eg__derivative_at_masks(eg__asked *);
+bool eg__derivative_at_masks(eg__contract_call *);
 /* The second order where all operands are larger, smaller or negated. */
-bool eg__second_elsewhere(eg__asked *);
+bool eg__second_elsewhere(eg__contract_call *);
 /* At other sizes. */
-bool eg__derivative_at_sizes(eg__asked *);
+bool eg__derivative_at_sizes(eg__contract_call *);
 #endif

@@ -50,13 +50,13 @@ bool eg__entries_open(eg__entries *e)
 bool eg__entries_add(eg__entries *e, const eg_entry *x)
 {
     if (e->n == EG_CHECK_KEPT) return true;
-    if (e->n == e->room) {
-        const int64_t room = e->room ? 4 * e->room : 64;
-        eg_entry *more = eg__alloc(e->c->cx, (size_t)room * sizeof *more);
+    if (e->n == e->capacity) {
+        const int64_t capacity = e->capacity ? 4 * e->capacity : 64;
+        eg_entry *more = eg__alloc(e->c->cx, (size_t)capacity * sizeof *more);
         if (!more) return false;
         if (e->n) memcpy(more, e->kept, (size_t)e->n * sizeof *more);
         e->kept = more;
-        e->room = room;
+        e->capacity = capacity;
     }
     e->kept[e->n++] = *x;
     return true;

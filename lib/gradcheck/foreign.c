@@ -23,36 +23,36 @@ static bool foreign_shape(eg_tensor *y)
 /* Returns an array of n elements with a guard on both sides; NULL after an error. */
 static double *guarded(eg_ctx *cx, int64_t n)
 {
-    double *room = eg__alloc(cx, (size_t)(n + 2) * sizeof *room);
-    if (!room) return NULL;
+    double *memory = eg__alloc(cx, (size_t)(n + 2) * sizeof *memory);
+    if (!memory) return NULL;
     const uint64_t unset = UNSET;
-    room[0] = room[n + 1] = GUARD;
-    for (int64_t k = 1; k <= n; k++) memcpy(room + k, &unset, sizeof unset);
-    return room + 1;
+    memory[0] = memory[n + 1] = GUARD;
+    for (int64_t k = 1; k <= n; k++) memcpy(memory + k, &unset, sizeof unset);
+    return memory + 1;
 }
 /* Returns the first of n elements that was not written to, or only by an addition to what it held;
  * −1 if there is none. */
-static int64_t first_unset(const double *room, int64_t n)
+static int64_t first_unset(const double *memory, int64_t n)
 {
     const uint64_t unset = UNSET;
     for (int64_t k = 0; k < n; k++)
-        if (!memcmp(room + k, &unset, sizeof unset)) return k;
+        if (!memcmp(memory + k, &unset, sizeof unset)) return k;
     return -1;
 }
 /* False after an error: the function returned an error, wrote outside of the n elements, or did not
  * set one of them. */
-static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *room, int64_t n)
+static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *memory, int64_t n)
 {
     if (returned)
         eg_fail_as(cx, EG_ERROR_USER, "gradcheck: %s returned %d", who, returned);
-    else if (room[-1] != GUARD || room[n] != GUARD)
+    else if (guarded[-1] != GUARD || guarded[n] != GUARD)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s writes outside of its %lld elements", who,
                    (long long)n);
-    else if (first_unset(room, n) >= 0)
+    else if (first_unset(memory, n) >= 0)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "gradcheck: %s does not set element %lld of its %lld: it is left as it was, or "
                    "something is added to it",
-                   who, (long long)first_unset(room, n), (long long)n);
+                   who, (long long)first_unset(memory, n), (long long)n);
     return !cx->failed;
 }
 static bool foreign_forward(eg_tensor *y)

@@ -235,7 +235,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
     if (order > 1)
         eg__report_write(c, r, path);
     else
-        *c->shadow = (eg__shadow){ .c = *c, .path = path, .a = a };
+        *c->first_order = (eg__first_order){ .c = *c, .path = path, .a = a };
     if (higher) r->passed &= higher->passed;
     return r;
 }
@@ -318,7 +318,7 @@ static bool axes_fit(eg_ctx *cx, const eg_gradcheck_args *o)
 }
 static bool is_tolerance(double x) { return (x >= 0 && x < INFINITY) || x == EG_OFF; }
 /* True if the arguments can be used; else records an error. */
-static bool sensible(eg_ctx *cx, const eg_gradcheck_args *o)
+static bool arguments_fit(eg_ctx *cx, const eg_gradcheck_args *o)
 {
     if (!o->f)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: the function is NULL");
@@ -348,7 +348,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     eg__trial c = { .o = { .size = sizeof c.o } };
     eg_options(&c.o, sizeof c.o, given);
     eg_ctx *cx = c.cx = eg__context_of("gradcheck", c.o.count, c.o.xs);
-    if (!cx || cx->failed || !sensible(cx, &c.o)) return NULL;
+    if (!cx || cx->failed || !arguments_fit(cx, &c.o)) return NULL;
     int64_t calls = 0, sweeps = 0;
     c.calls = &calls;
     c.sweeps = &sweeps;
@@ -373,8 +373,8 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     cx->hooks.cotangent = NULL;
     cx->hooks.recorded = NULL;
     cx->dtype = EG_F64;
-    eg__shadow shadow = { .path = NULL };
-    c.shadow = &shadow;
+    eg__first_order first_order = { .path = NULL };
+    c.first_order = &first_order;
     eg_report *r = eg__trial_open(&c) ? orders(&c) : NULL;
     eg__probe_end(cx);
     cx->hooks.operand = before.operand;
@@ -387,7 +387,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     cx->training = c.training;
     eg_nograd(cx, recording);
     eg_set_draws(cx, c.draws);
-    if (!r || cx->failed || !eg__precision(&shadow, r)) return NULL;
-    eg__report_write(&shadow.c, r, shadow.path);
+    if (!r || cx->failed || !eg__precision(&first_order, r)) return NULL;
+    eg__report_write(&first_order.c, r, first_order.path);
     return r;
 }

@@ -124,12 +124,12 @@ typedef struct eg__trial {
      * cause, so that it proves nothing */
     double doubt;
     bool step_trusted,
-        step_refused;          /* the complex step agrees with differences; it cannot be computed */
-    int opinions;              /* how often it may still be computed */
-    int confirmed;             /* number of entries that were WRONG at another step too */
-    bool forwardless;          /* a rule computes with plain values, so there is no forward mode */
-    bool unrecorded;           /* f is called while the context does not record */
-    struct eg__shadow *shadow; /* what precision.c needs of order 1 */
+        step_refused; /* the complex step agrees with differences; it cannot be computed */
+    int rechecks;     /* how often it may still be computed */
+    int confirmed;    /* number of entries that were WRONG at another step too */
+    bool forwardless; /* a rule computes with plain values, so there is no forward mode */
+    bool unrecorded;  /* f is called while the context does not record */
+    struct eg__first_order *first_order; /* what precision.c needs of order 1 */
 } eg__trial;
 /* Opens a trial whose cx, o and probe are set: moves the inputs, draws W, calls f twice. False
  * after an error. */
@@ -179,7 +179,7 @@ bool eg__differences(eg__trial *, int64_t cell, const double *direction, const d
 /* Computes the slopes by the complex step; their error is its spread at points nearby. False, with
  * step_refused set, if an operation has no complex form, or if the complex step and differences
  * disagree along a random direction. */
-bool eg__second_opinion(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
+bool eg__slope_recheck(eg__trial *, int64_t cell, const double *direction, eg__slope *s);
 /* eg__forward compares forward mode with the reverse gradient a, eg__off_tape the complex step with
  * differences, along one random direction; both add a note if they differ. False after an error. */
 bool eg__forward(eg__trial *, eg_report *, const double *a);
@@ -219,9 +219,9 @@ typedef struct eg__entries {
     const double *a;
     double *direction, *analytic; /* for the present column */
     eg__slope *s;
-    uint8_t *open;                   /* by variable, for eg__points */
-    eg_entry *kept, *passing;        /* n entries that fail; EG_CHECK_SHOWN that do not */
-    int64_t n, room, columns, kinks; /* kinks: number of entries at a kink */
+    uint8_t *open;                       /* by variable, for eg__points */
+    eg_entry *kept, *passing;            /* n entries that fail; EG_CHECK_SHOWN that do not */
+    int64_t n, capacity, columns, kinks; /* kinks: number of entries at a kink */
     int shown;
     int64_t *kink; /* their variables (or columns) */
 } eg__entries;
@@ -255,7 +255,7 @@ bool eg__state(eg__trial *, eg_report *, const double *a);
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
 /* True if node t keeps all contracts; else writes to `words` which one it breaks. any_layout: also
  * tests operands of any layout, which some operations of the library never get. */
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t room, int *operand);
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand);
 
 /* -- paths.c: paths on the tape from the inputs to the result ---------------------------------- */
 enum { EG_SITES = 3 };
@@ -273,12 +273,12 @@ bool eg__paths(eg__trial *, eg_tensor *y, eg__path *); /* one for each input */
 
 /* -- precision.c: f in f32 --------------------------------------------------------------------- */
 /* What is kept of order 1 until the check is over and the inputs are restored. */
-typedef struct eg__shadow {
+typedef struct eg__first_order {
     eg__trial c;
     const eg__path *path;
     const double *a; /* the gradients of all outputs */
-} eg__shadow;
-bool eg__precision(eg__shadow *, eg_report *);
+} eg__first_order;
+bool eg__precision(eg__first_order *, eg_report *);
 
 /* -- kinks.c: sets *is to whether the analytic values of these entries are a subgradient ------- */
 bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t *vars, bool *is);
@@ -308,7 +308,7 @@ const char *eg__check_part(const char *list, int k, int *length);
  * character names one. */
 bool eg__check_words(int rank, const char *axes, int n);
 /* Writes a list of operations such as "floor (model.c:8), detach" to out, and returns out. */
-const char *eg__sites_text(const eg__site *, int count, char *out, size_t room);
+const char *eg__sites_text(const eg__site *, int count, char *out, size_t size);
 void eg__report_write(const eg__trial *, eg_report *, const eg__path *);
 bool eg__fails(eg_verdict);
 

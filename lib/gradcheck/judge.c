@@ -116,7 +116,7 @@ eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, 
      * difference */
     if (other && c->o.oracle == EG_DIFFERENCES && v != EG_RIGHT && v != EG_KINK && !cx->failed &&
         (v != EG_WRONG || fabs(a - was.n) < 1e3 * (was.all + SURE * jitter)) &&
-        eg__second_opinion(c, cell, direction, other)) {
+        eg__slope_recheck(c, cell, direction, other)) {
         eg__slope *t = &other[out];
         const bool near = fabs(t->n - was.n) <= 3 * (was.all + t->err) || v == EG_NOISE;
         const double apart = fabs(a - t->n), slack = eg__allowed(c, t, jitter);

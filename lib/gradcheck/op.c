@@ -33,7 +33,7 @@ typedef struct call {
 } call;
 /* Draws the operands that the sample's string describes: floats between its limits, integers below
  * the number after ':i', bools for ':b'. False after an error. */
-static bool row_draw(eg_ctx *cx, call *c)
+static bool sample_draw(eg_ctx *cx, call *c)
 {
     const char *at = c->sample->shapes;
     const bool anywhere = c->sample->low == 0 && c->sample->high == 0;
@@ -55,7 +55,7 @@ static bool row_draw(eg_ctx *cx, call *c)
     }
     return !cx->failed;
 }
-static eg_tensor *row_sampled(void *user, eg_tensor *const *xs)
+static eg_tensor *sample_sampled(void *user, eg_tensor *const *xs)
 {
     const call *c = user;
     eg_tensor *x[OPERANDS];
@@ -65,24 +65,24 @@ static eg_tensor *row_sampled(void *user, eg_tensor *const *xs)
 }
 /* Returns the report of one sample; NULL after an error, and, with *none set, if there is nothing
  * to check. */
-static const eg_report *row_check(eg_ctx *cx, const eg_sample *s, bool *none)
+static const eg_report *sample_check(eg_ctx *cx, const eg_sample *s, bool *none)
 {
     call c = { .sample = s };
     eg_tensor *xs[OPERANDS];
     int n = 0;
-    if (!row_draw(cx, &c)) return NULL;
+    if (!sample_draw(cx, &c)) return NULL;
     for (int i = 0; i < c.count; i++)
         if (eg__is_float(c.x[i]->dtype)) xs[n++] = c.x[i];
     eg_tensor *y = s->call(c.x);
     if (!eg_ok(y)) return NULL;
     *none = !n || !eg__is_float(y->dtype);
-    return *none ? NULL : eg_gradcheck(.f = row_sampled, .user = &c, .count = n, .xs = xs);
+    return *none ? NULL : eg_gradcheck(.f = sample_sampled, .user = &c, .count = n, .xs = xs);
 }
 static bool agrees(eg_ctx *cx, const eg_op *op)
 {
     for (const eg_sample *s = op->samples; s && s->call; s++) {
         bool none = false;
-        const eg_report *r = row_check(cx, s, &none);
+        const eg_report *r = sample_check(cx, s, &none);
         if (none || (r && r->passed)) continue;
         if (!r) return false;
         const char *what = strchr(r->text, '\n');
@@ -105,7 +105,7 @@ const eg_report *eg_gradcheck_op(eg_ctx *cx, const eg_op *op)
     const eg_sample *s = cx->failed ? NULL : op->samples;
     for (; s && s->call && !cx->failed && (!r || r->passed); s++) {
         bool none = false;
-        const eg_report *one = row_check(cx, s, &none);
+        const eg_report *one = sample_check(cx, s, &none);
         if (one) r = one;
     }
     if (!r && !cx->failed)
@@ -133,17 +133,17 @@ bool eg__first_use(eg_tensor *y)
 /* True if op is the library's, or has been checked in this context. */
 static bool seen_before(eg_ctx *cx, const eg_op *op)
 {
-    for (int k = 0; k < cx->rows.n; k++)
-        if (cx->rows.seen[k] == op) return true;
-    if (cx->rows.n == cx->rows.room) {
-        const int room = cx->rows.room ? 2 * cx->rows.room : 64;
-        const eg_op **more = eg__alloc_in(&cx->root, (size_t)room * sizeof *more);
+    for (int k = 0; k < cx->checked.n; k++)
+        if (cx->checked.seen[k] == op) return true;
+    if (cx->checked.n == cx->checked.capacity) {
+        const int capacity = cx->checked.capacity ? 2 * cx->checked.capacity : 64;
+        const eg_op **more = eg__alloc_in(&cx->root, (size_t)capacity * sizeof *more);
         if (!more) return true;
-        if (cx->rows.n) memcpy(more, cx->rows.seen, (size_t)cx->rows.n * sizeof *more);
-        cx->rows.seen = more;
-        cx->rows.room = room;
+        if (cx->checked.n) memcpy(more, cx->checked.seen, (size_t)cx->checked.n * sizeof *more);
+        cx->checked.seen = more;
+        cx->checked.capacity = capacity;
     }
-    cx->rows.seen[cx->rows.n++] = op;
+    cx->checked.seen[cx->checked.n++] = op;
     return eg__in_table(op);
 }
 bool eg__look_once(eg_tensor *y) { return seen_before(y->cx, y->op) || eg__first_use(y); }

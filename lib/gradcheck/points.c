@@ -291,7 +291,7 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
         memcpy(c->point, home, (size_t)c->cells * sizeof *home);
         memcpy(c->memory, home, (size_t)c->cells * sizeof *home);
     }
-    c->opinions = p.t.opinions;
+    c->rechecks = p.t.rechecks;
     c->step_trusted = p.t.step_trusted;
     c->step_refused = p.t.step_refused;
     eg_pop(cx, m);

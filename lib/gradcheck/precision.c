@@ -8,7 +8,7 @@
 #define IN_F32  1e30 /* larger values cannot be represented in f32 */
 
 typedef struct precision {
-    eg__shadow *s;
+    eg__first_order *s;
     eg_report *r;
     bool cast;    /* no input is f32, so f32 copies of them are used */
     double *a;    /* the gradient of ⟨f, W⟩ in f64, by variable */
@@ -39,15 +39,15 @@ static bool rule_differs(eg_tensor *t, int i)
     for (int k = 0; k < t->count; k++)
         x[k] = eg__is_float(t->in[k]->dtype) ? retyped(t->in[k], EG_F64) : t->in[k];
     eg_tensor *y = g ? eg_apply(t->op, t->attr, t->attr_size, t->count, x) : NULL;
-    if (!eg_ok(y) || y->dtype != EG_F64 || !eg__contract_ask(t, g, i, &d) || !d ||
-        !eg__contract_ask(y, retyped(g, EG_F64), i, &e) || !e)
+    if (!eg_ok(y) || y->dtype != EG_F64 || !eg__contract_rule(t, g, i, &d) || !d ||
+        !eg__contract_rule(y, retyped(g, EG_F64), i, &e) || !e)
         return false;
     d = retyped(d, EG_F64);
     return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 1, 1e-3);
 }
 /* Finds the first of the user's operations whose rule differs, and returns words that name it; ""
  * if there is none. */
-static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t room)
+static const char *precision_culprit(precision *p, eg_tensor *y, char *words, size_t size)
 {
     eg_ctx *cx = p->s->c.cx;
     eg_tensor **node;
@@ -62,7 +62,7 @@ static const char *precision_culprit(precision *p, eg_tensor *y, char *words, si
         const eg__site at = eg__site_of(t);
         for (int i = 0; i < t->count && !words[0]; i++) {
             if (t->in[i]->dtype == EG_F32 && rule_differs(t, i))
-                snprintf(words, room, "; the rule of %s for operand %d differs",
+                snprintf(words, size, "; the rule of %s for operand %d differs",
                          eg__sites_text(&at, 1, where, sizeof where), i + 1);
             eg__refused(cx);
         }
@@ -136,7 +136,7 @@ static void precision_run(precision *p, eg_tensor *const *x)
     precision_compare(p, in ? in : y, sum, p->a, c->vars, lossy, "the gradient");
 }
 
-bool eg__precision(eg__shadow *s, eg_report *r)
+bool eg__precision(eg__first_order *s, eg_report *r)
 {
     const eg__trial *c = &s->c;
     eg_ctx *cx = c->cx;

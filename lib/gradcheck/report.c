@@ -57,24 +57,24 @@ void eg__report_blame(eg__trial *c, eg_report *r, const char *rule, int operand,
     last->call = strcpy(text, call);
 }
 
-const char *eg__sites_text(const eg__site *site, int count, char *out, size_t room)
+const char *eg__sites_text(const eg__site *site, int count, char *out, size_t size)
 {
     eg__lines l;
     char line[128];
     size_t w = 0;
     out[0] = 0;
     eg__lines_open(&l);
-    for (int k = 0; k < count && k < EG_SITES && w < room; k++) {
+    for (int k = 0; k < count && k < EG_SITES && w < size; k++) {
         if (site[k].own)
             eg__line_around(&l, site[k].caller, site[k].outer, line, sizeof line);
         else
             eg__line(&l, site[k].caller, line, sizeof line);
-        w += (size_t)snprintf(out + w, room - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s",
+        w += (size_t)snprintf(out + w, size - w, site[k].spec[0] ? "%s%s \"%s\"" : "%s%s",
                               k ? ", " : "", site[k].name, site[k].spec);
-        if (line[0] && w < room) w += (size_t)snprintf(out + w, room - w, " (%s)", line);
+        if (line[0] && w < size) w += (size_t)snprintf(out + w, size - w, " (%s)", line);
     }
     eg__lines_close(&l);
-    if (count > EG_SITES && w < room) snprintf(out + w, room - w, " and %d more", count - EG_SITES);
+    if (count > EG_SITES && w < size) snprintf(out + w, size - w, " and %d more", count - EG_SITES);
     return out;
 }
 

@@ -15,7 +15,7 @@ enum { SAMPLES = 6 };
 #define SHARE 0.4 /* a rounding as a share of the random changes, which are larger */
 
 /* Returns a number that differs for any two elements of a sample (a bijective mix of z). */
-static uint64_t scrambled(uint64_t z)
+static uint64_t hashed(uint64_t z)
 {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
@@ -33,7 +33,7 @@ static uint64_t seen_at(const seen *s, double x)
     uint64_t z;
     x = fabs(x);
     memcpy(&z, &x, sizeof z);
-    return scrambled(z ^ s->salt) & s->mask;
+    return hashed(z ^ s->salt) & s->mask;
 }
 /* Sets the bits of the elements of x. */
 static void seen_add(seen *s, const eg_tensor *x)
@@ -74,7 +74,7 @@ static bool rounded_at_random(const eg_tensor *y)
     const bool good = seen_of(y, &s);
     double *v = (double *)(void *)y->data;
     for (int64_t k = 0, n = eg_size(y); k < n && good; k++) {
-        const uint64_t r = scrambled(p->rounding += 0x9e3779b97f4a7c15u), at = seen_at(&s, v[k]);
+        const uint64_t r = hashed(p->rounding += 0x9e3779b97f4a7c15u), at = seen_at(&s, v[k]);
         const double units = r >> 62 & 1 ? 2 : 1;
         if (isnormal(v[k]) && !(s.bit[at / 8] >> at % 8 & 1))
             v[k] *= 1 + (r >> 63 ? units : -units) * 0x1p-52;
@@ -86,7 +86,7 @@ static bool rounded_at_random(const eg_tensor *y)
 /* Evaluates f with random rounding, and sets *y to its result. False after an error. */
 static bool rounding_call(eg__trial *c, int sample, eg_tensor **y)
 {
-    c->probe->rounding = scrambled(c->o.seed + (uint64_t)sample + 1);
+    c->probe->rounding = hashed(c->o.seed + (uint64_t)sample + 1);
     c->cx->hooks.result = rounded_at_random;
     return (*y = eg__trial_call(c)) != NULL;
 }

@@ -292,12 +292,12 @@ static bool step_trusted(const eg__trial *given)
     }
     return false;
 }
-bool eg__second_opinion(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
+bool eg__slope_recheck(eg__trial *c, int64_t cell, const double *direction, eg__slope *s)
 {
     eg_ctx *cx = c->cx;
     const char *before = c->unsupported;
-    if (c->step_refused || c->opinions <= 0 || cx->failed) return false;
-    c->opinions--;
+    if (c->step_refused || c->rechecks <= 0 || cx->failed) return false;
+    c->rechecks--;
     const eg_mark m = eg_push(cx);
     if (!c->step_trusted) c->step_refused = !(c->step_trusted = step_trusted(c));
     eg_tensor *y = c->step_refused || cx->failed ? NULL : eg__trial_call(c);

@@ -17,14 +17,14 @@ static const eg_op *const *const lists[] = { LISTS(REF) };
 bool eg__in_table(const eg_op *op)
 {
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
-        for (const eg_op *const *row = lists[l]; *row; row++)
-            if (*row == op) return true;
+        for (const eg_op *const *at = lists[l]; *at; at++)
+            if (*at == op) return true;
     return false;
 }
 const eg_op *eg_op_at(int k)
 {
     for (size_t l = 0; l < sizeof lists / sizeof *lists && k >= 0; l++)
-        for (const eg_op *const *row = lists[l]; *row; row++)
-            if (k-- == 0) return *row;
+        for (const eg_op *const *at = lists[l]; *at; at++)
+            if (k-- == 0) return *at;
     return NULL;
 }

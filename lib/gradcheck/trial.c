@@ -233,7 +233,7 @@ bool eg__trial_measure(eg__trial *c)
     double *again = eg__alloc(cx, (size_t)(c->size + 1) * sizeof *again);
     c->noise = c->jitter = NULL;
     c->row = NULL;
-    c->opinions = 512;
+    c->rechecks = 512;
     if (!c->middle || !again || !eg__trial_value(c, c->middle) || !eg__trial_value(c, again))
         return false;
     for (int64_t k = 0; k < c->size; k++) {

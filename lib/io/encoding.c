@@ -272,11 +272,11 @@ bool eg__encoding_size(const eg__encoding *e, int rank, const int64_t *dims, siz
     return true;
 }
 
-char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t room)
+char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t size)
 {
-    size_t at = (size_t)snprintf(text, room, "(");
-    for (int k = 0; k < rank && at < room; k++)
-        at += (size_t)snprintf(text + at, room - at, k ? ", %" PRId64 : "%" PRId64, dims[k]);
-    if (at < room) snprintf(text + at, room - at, rank == 1 ? ",)" : ")");
+    size_t at = (size_t)snprintf(text, size, "(");
+    for (int k = 0; k < rank && at < size; k++)
+        at += (size_t)snprintf(text + at, size - at, k ? ", %" PRId64 : "%" PRId64, dims[k]);
+    if (at < size) snprintf(text + at, size - at, rank == 1 ? ",)" : ")");
     return text;
 }

@@ -43,15 +43,15 @@ bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const vo
 /* Reads a pipe, whose length is unknown, into memory up to its end. False after an error. */
 static bool file_read_pipe(eg__input *in)
 {
-    size_t room = 0, count = 0;
+    size_t capacity = 0, count = 0;
     for (;;) {
-        if (count == room) {
-            room = room ? 2 * room : 65536;
-            uint8_t *more = room > count ? realloc(in->owned, room) : NULL;
+        if (count == capacity) {
+            capacity = capacity ? 2 * capacity : 65536;
+            uint8_t *more = capacity > count ? realloc(in->owned, capacity) : NULL;
             if (!more) return eg__file_no_memory(in);
             in->owned = more;
         }
-        size_t got = fread(in->owned + count, 1, room - count, in->file);
+        size_t got = fread(in->owned + count, 1, capacity - count, in->file);
         if (!got) break;
         count += got;
     }
@@ -224,10 +224,10 @@ static bool file_sweep_name(const char *name)
 static void file_sweep(const char *target)
 {
     int folder = file_folder(target);
-    size_t room = (size_t)folder + 64;
-    char *name = malloc(room);
+    size_t size = (size_t)folder + 64;
+    char *name = malloc(size);
     for (int k = 0, gap = 0; name && k < FILE_NAMES && gap < FILE_GAP; k++) {
-        snprintf(name, room, "%.*s.eingrad-%d.tmp", folder, target, k);
+        snprintf(name, size, "%.*s.eingrad-%d.tmp", folder, target, k);
         gap = file_sweep_name(name) ? 0 : gap + 1;
     }
     free(name);
@@ -238,11 +238,11 @@ static void file_sweep(const char *target)
 static bool file_take_name(eg__output *out, bool (*take)(eg__output *, int *fd), int *fd)
 {
     int folder = file_folder(out->target);
-    size_t room = (size_t)folder + 64;
+    size_t size = (size_t)folder + 64;
     bool good = false;
-    out->temporary = malloc(room);
+    out->temporary = malloc(size);
     for (int k = 0; out->temporary && !good && k < FILE_NAMES; k++) {
-        snprintf(out->temporary, room, "%.*s.eingrad-%d.tmp", folder, out->target, k);
+        snprintf(out->temporary, size, "%.*s.eingrad-%d.tmp", folder, out->target, k);
         good = take(out, fd);
         if (!good && errno != EEXIST) break;
     }

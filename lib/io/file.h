@@ -101,5 +101,5 @@ void eg__encoding_put(eg__output *, eg_tensor *x); /* row-major, little-endian *
 /* Sets *bytes to the size; false if that overflows. */
 bool eg__encoding_size(const eg__encoding *, int rank, const int64_t *dims, size_t *bytes);
 /* Writes "(3,)", like Python's tuples; returns text. */
-char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t room);
+char *eg__encoding_dims(int rank, const int64_t *dims, char *text, size_t size);
 #endif

@@ -146,12 +146,13 @@ static double fonts_runs(eg__fonts *f, cairo_t *cr, const FriBidiChar *code, int
     return x;
 }
 
-double eg__fonts_draw(eg__fonts *f, cairo_t *cr, const eg__label *label, double room, bool measure)
+double eg__fonts_draw(eg__fonts *f, cairo_t *cr, const eg__label *label, double limit, bool measure)
 {
     FriBidiChar code[EG_LABEL_MAX];
     const int n = label->count ? fonts_order(f, label, code) : 0;
     if (n <= 0) return n;
-    const double width = fonts_runs(f, cr, code, n, false), scale = width > room ? room / width : 1;
+    const double width = fonts_runs(f, cr, code, n, false),
+                 scale = width > limit ? limit / width : 1;
     if (measure) return scale * width;
     f->cairo_save(cr);
     f->cairo_scale(cr, scale, 1);

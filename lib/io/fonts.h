@@ -46,7 +46,7 @@ typedef struct eg__fonts {
 bool eg__fonts_open(eg__fonts *, eg_ctx *, const char *path);
 /* Draws the label from the origin of cr on, in reading order: words of Arabic and Hebrew from right
  * to left, Arabic letters joined. A character is drawn in the first font that has it, as a box if
- * none has. A label wider than `room` units is compressed. Returns its width; −1 if memory ran out.
- * An error of drawing is recorded in cr. */
-double eg__fonts_draw(eg__fonts *, cairo_t *cr, const eg__label *, double room, bool measure);
+ * none has. A label wider than `limit` units is compressed. Returns its width; −1 if memory ran
+ * out. An error of drawing is recorded in cr. */
+double eg__fonts_draw(eg__fonts *, cairo_t *cr, const eg__label *, double limit, bool measure);
 #endif

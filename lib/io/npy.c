@@ -43,7 +43,7 @@ static bool expect(cursor *c, const char *word, const char *place)
 
 /* Reads 'text' or "text". Escapes, which no known name has, are refused. A text that is too long is
  * cut, and then equals no name. */
-static bool string(cursor *c, char *out, size_t room, const char *what)
+static bool string(cursor *c, char *out, size_t size, const char *what)
 {
     char quote = accept(c, "'") ? '\'' : accept(c, "\"") ? '"' : 0;
     if (!quote) return eg__file_refuse(c->in, "%s in the header is not a string", what);
@@ -51,9 +51,9 @@ static bool string(cursor *c, char *out, size_t room, const char *what)
     for (; c->at < c->end && *c->at != quote; c->at++, n++)
         if (*c->at == '\\' || (unsigned char)*c->at < ' ')
             return eg__file_refuse(c->in, "%s in the header is a string with escapes", what);
-        else if (n + 1 < room)
+        else if (n + 1 < size)
             out[n] = *c->at;
-    out[n + 1 < room ? n : room - 1] = 0;
+    out[n + 1 < size ? n : size - 1] = 0;
     if (c->at == c->end)
         return eg__file_refuse(c->in, "%s in the header is a string without end", what);
     c->at++;
@@ -290,9 +290,9 @@ static int npy_dict(eg_tensor *x, char *text)
     int rank = eg_rank(x);
     const eg__encoding *e = eg__encoding_of(eg_type(x));
     eg__encoding_dims(rank, eg_dims(x), dims, sizeof dims);
-    int room = rank ? GROWTH - snprintf(first, sizeof first, "%lld", (long long)eg_dim(x, 0)) : 0;
+    int blanks = rank ? GROWTH - snprintf(first, sizeof first, "%lld", (long long)eg_dim(x, 0)) : 0;
     int n = snprintf(text, NPY_DICT, "{'descr': '%c%s', 'fortran_order': False, 'shape': %s, }%*s",
-                     e->width > 1 ? '<' : '|', e->npy, dims, room, "");
+                     e->width > 1 ? '<' : '|', e->npy, dims, blanks, "");
     int fill = ALIGN - (MAGIC + 4 + n + 1) % ALIGN;
     return n + snprintf(text + n, NPY_DICT - (size_t)n, "%*s\n", fill, "");
 }

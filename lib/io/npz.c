@@ -29,11 +29,11 @@ static int npz_order(const void *a, const void *b)
 /* Reads one array; in messages its name follows the path. */
 static bool npz_take(eg_npz *z, const eg__input *archive, const eg__zip_member *m)
 {
-    const size_t length = m->length - END, room = strlen(z->path) + m->length + 3;
-    char *name = eg_owner_alloc(z->owner, length + 1), *where = name ? malloc(room) : NULL;
+    const size_t length = m->length - END, size = strlen(z->path) + m->length + 3;
+    char *name = eg_owner_alloc(z->owner, length + 1), *where = name ? malloc(size) : NULL;
     if (!where) return eg__file_no_memory(archive);
     memcpy(name, m->name, length);
-    snprintf(where, room, "%s%s%.*s", z->path, *z->path ? ": " : "", (int)m->length, m->name);
+    snprintf(where, size, "%s%s%.*s", z->path, *z->path ? ": " : "", (int)m->length, m->name);
     eg__zip_input in;
     bool good = eg__zip_begin(&in, archive, m, where);
     npz_array *a = &z->arrays[z->count];
@@ -72,11 +72,11 @@ static eg_npz *npz_read(eg__input *in, bool open, bool copy)
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
     eg_npz *z = owner ? eg_owner_alloc(owner, sizeof *z) : NULL;
-    const size_t room = strlen(in->path ? in->path : "") + 1;
-    char *path = z ? eg_owner_alloc(owner, room) : NULL;
+    const size_t size = strlen(in->path ? in->path : "") + 1;
+    char *path = z ? eg_owner_alloc(owner, size) : NULL;
     bool good = path != NULL;
     if (good) {
-        *z = (eg_npz){ .owner = owner, .path = memcpy(path, in->path ? in->path : "", room) };
+        *z = (eg_npz){ .owner = owner, .path = memcpy(path, in->path ? in->path : "", size) };
         good = eg__file_read_all(in, copy) && npz_read_all(z, in);
     }
     if (!good) eg_owner_close(owner);
@@ -182,9 +182,9 @@ static int npz_order_of_names(const void *a, const void *b)
 static char **npz_members(const eg_npz_save_args *o)
 {
     const size_t count = (size_t)o->count;
-    size_t room = 2 * (count + 1) * sizeof(char *);
-    for (size_t k = 0; k < count; k++) room += strlen(o->names[k]) + END + 1;
-    char **names = malloc(room), **sorted = names + count + 1;
+    size_t size = 2 * (count + 1) * sizeof(char *);
+    for (size_t k = 0; k < count; k++) size += strlen(o->names[k]) + END + 1;
+    char **names = malloc(size), **sorted = names + count + 1;
     if (!names) return npz_refuse(o, EG_ERROR_MEMORY, "out of memory", NULL), NULL;
     char *text = (char *)(sorted + count + 1);
     for (size_t k = 0; k < count; k++) {

@@ -185,9 +185,9 @@ static void draw_panel(const layout *l, eg__canvas *c, int panel)
     }
     for (int j = 0; j < map->columns; j += l->every) {
         eg__heatmap_label(map->o.columns, j, TOKEN, &label);
-        int at = x + j * l->cell, room = l->every > 1 ? LINE : l->cell;
+        int at = x + j * l->cell, height = l->every > 1 ? LINE : l->cell;
         if (l->upward)
-            c->text(c, at + (room - EG_HEIGHT) / 2, y - PAD, EG_UPWARD, &label);
+            c->text(c, at + (height - EG_HEIGHT) / 2, y - PAD, EG_UPWARD, &label);
         else
             c->text(c, at + (l->every > 1 ? 0 : l->cell / 2), y - PAD - EG_HEIGHT,
                     l->every > 1 ? EG_FROM_LEFT : EG_CENTRED, &label);

@@ -57,20 +57,20 @@ static void png_line(eg__canvas *c, int count, const eg__point *point, int colou
 static void png_text(eg__canvas *c, int x, int y, eg__anchor anchor, const eg__label *label)
 {
     png *p = c->state;
-    const double room = label->width * EG_ADVANCE;
+    const double limit = label->width * EG_ADVANCE;
     const bool upward = anchor == EG_UPWARD || anchor == EG_UPWARD_CENTRED;
     if (!label->count) return;
     png_colour(p, EG_INK);
     p->f.cairo_save(p->cr);
     p->f.cairo_set_font_size(p->cr, EG_FONT);
-    const double width = eg__fonts_draw(&p->f, p->cr, label, room, true),
+    const double width = eg__fonts_draw(&p->f, p->cr, label, limit, true),
                  before = anchor == EG_FROM_RIGHT                               ? width
                           : anchor == EG_CENTRED || anchor == EG_UPWARD_CENTRED ? width / 2
                                                                                 : 0;
     p->f.cairo_translate(p->cr, upward ? x + EG_HEIGHT : x, upward ? y : y + EG_HEIGHT);
     if (upward) p->f.cairo_rotate(p->cr, -1.57079632679489662);
     p->f.cairo_translate(p->cr, -before, 0);
-    if (width < 0 || eg__fonts_draw(&p->f, p->cr, label, room, false) < 0) p->failed = true;
+    if (width < 0 || eg__fonts_draw(&p->f, p->cr, label, limit, false) < 0) p->failed = true;
     p->f.cairo_restore(p->cr);
 }
 

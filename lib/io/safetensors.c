@@ -6,14 +6,14 @@
 
 void *eg__st_more(eg__st_reader *r, eg__st_list *l, size_t n)
 {
-    if (l->count + n > l->room || !l->item) {
-        size_t room = 2 * l->room > l->count + n ? 2 * l->room : l->count + n + 16;
-        void *item = realloc(l->item, room * l->width);
+    if (l->count + n > l->capacity || !l->item) {
+        size_t capacity = 2 * l->capacity > l->count + n ? 2 * l->capacity : l->count + n + 16;
+        void *item = realloc(l->item, capacity * l->width);
         if (!item) {
             eg__file_no_memory(r->in);
             return NULL;
         }
-        l->item = item, l->room = room;
+        l->item = item, l->capacity = capacity;
     }
     l->count += n;
     return (char *)l->item + (l->count - n) * l->width;
@@ -107,8 +107,8 @@ static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how
 {
     eg_owner *owner = open ? eg_owner_open(in->cx) : NULL;
     eg_safetensors *st = owner ? eg_owner_alloc(owner, sizeof *st) : NULL;
-    size_t room = strlen(in->path ? in->path : "") + 1;
-    char *path = st ? eg_owner_alloc(owner, room) : NULL;
+    size_t size = strlen(in->path ? in->path : "") + 1;
+    char *path = st ? eg_owner_alloc(owner, size) : NULL;
     const char **file = path ? eg_owner_alloc(owner, sizeof *file) : NULL;
     bool good = false;
     if (file) {
@@ -119,7 +119,7 @@ static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how
                             .dims.width = sizeof(int64_t),
                             .pairs.width = sizeof(char *),
                             .rows.width = sizeof(eg__st_row) };
-        memcpy(path, in->path ? in->path : "", room);
+        memcpy(path, in->path ? in->path : "", size);
         file[0] = path;
         *st = (eg_safetensors){ .owner = owner, .path = path, .file = file };
         good = st_is_index(in->path) ? eg__st_shards(&r) : eg__st_file(&r) && eg__st_names(&r);
@@ -137,10 +137,10 @@ static char *st_found(const char *path)
 {
     static const char *const ends[] = { "", ".index.json", ".safetensors",
                                         ".safetensors.index.json" };
-    size_t room = strlen(path) + 32;
-    char *found = malloc(room);
+    size_t size = strlen(path) + 32;
+    char *found = malloc(size);
     for (size_t k = 0; found && k < sizeof ends / sizeof *ends; k++) {
-        snprintf(found, room, "%s%s", path, ends[k]);
+        snprintf(found, size, "%s%s", path, ends[k]);
         if (!access(found, F_OK)) return found;
     }
     if (found) strcpy(found, path); /* opening it records the reason why it cannot be read */

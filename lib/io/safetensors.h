@@ -37,8 +37,8 @@ int eg__st_order_of_names(const void *, const void *);
 /* An array on the heap that grows at its end. */
 typedef struct eg__st_list {
     void *item;
-    size_t count, room; /* number of items; number of items for which there is memory */
-    size_t width;       /* bytes of an item */
+    size_t count, capacity; /* number of items; number of items for which there is memory */
+    size_t width;           /* bytes of an item */
 } eg__st_list;
 
 /* A tensor as the header describes it. */
@@ -63,7 +63,7 @@ typedef struct eg__st_reader {
     eg_safetensors *st;
     eg__input *in; /* the file that is being read */
     const eg_load_args *how;
-    size_t room;         /* bytes of its data */
+    size_t data_bytes;   /* bytes of its data */
     bool has_metadata;   /* its header has a member "__metadata__" */
     eg__st_list entries; /* eg__st_entry */
     eg__st_list dims;    /* int64_t: sizes of the entries of this file, one after another */

@@ -96,11 +96,11 @@ static bool st_entry(eg__st_reader *r, eg__st_entry *e, const fields *f)
                                    k, name);
     if (f->ends != 2 || begin < 0 || begin > end)
         return eg__file_refuse(in, "the data_offsets of tensor '%s' are not [begin, end]", name);
-    if ((uint64_t)end > r->room)
+    if ((uint64_t)end > r->data_bytes)
         return eg__file_refuse(in,
                                "tensor '%s' ends at byte %" PRId64
                                " of the data, but the file has %zu byte%s of data",
-                               name, end, r->room, r->room == 1 ? "" : "s");
+                               name, end, r->data_bytes, r->data_bytes == 1 ? "" : "s");
     e->begin = (size_t)begin, e->end = (size_t)end;
     size_t bytes;
     char text[EG_RANK_MAX * 22];
@@ -165,10 +165,10 @@ static bool st_cover(const eg__st_reader *r, size_t first)
                                    all[k - 1].name, e->name, e->begin);
         at = e->end;
     }
-    return at == r->room ||
+    return at == r->data_bytes ||
            eg__file_refuse(r->in, "a gap: the last %zu byte%s of the data belong%s to no tensor",
-                           r->room - at, r->room - at == 1 ? "" : "s",
-                           r->room - at == 1 ? "s" : "");
+                           r->data_bytes - at, r->data_bytes - at == 1 ? "" : "s",
+                           r->data_bytes - at == 1 ? "s" : "");
 }
 
 /* Reads the length and the JSON, and checks that its entries cover the data. */
@@ -195,7 +195,7 @@ bool eg__st_header(eg__st_reader *r)
             in->left);
     char *text = eg__st_json(r, (size_t)length);
     eg__json j = { in, "header", text, 0, (size_t)length, 0 };
-    r->room = in->left, r->has_metadata = false;
+    r->data_bytes = in->left, r->has_metadata = false;
     bool good =
         text &&
         (eg__json_peek(&j) == '{' ||

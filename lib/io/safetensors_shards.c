@@ -69,12 +69,12 @@ bool eg__st_shards(eg__st_reader *r)
     if (good) qsort(r->rows.item, r->rows.count, sizeof *rows, st_order_of_files);
     for (size_t k = 0; k < r->rows.count && good; k++) {
         if (k && !strcmp(rows[k].file, rows[k - 1].file)) continue;
-        size_t room = (size_t)folder + strlen(rows[k].file) + 1;
-        char *name = eg_owner_alloc(r->st->owner, room);
+        size_t size = (size_t)folder + strlen(rows[k].file) + 1;
+        char *name = eg_owner_alloc(r->st->owner, size);
         const char **files =
             eg_owner_alloc(r->st->owner, (size_t)(r->st->files + 1) * sizeof *files);
         if (!name || !files) return false;
-        snprintf(name, room, "%.*s%s", folder, path, rows[k].file);
+        snprintf(name, size, "%.*s%s", folder, path, rows[k].file);
         if (r->st->files) memcpy(files, r->st->file, (size_t)r->st->files * sizeof *files);
         files[r->st->files] = name, r->st->file = files;
         if (!eg__file_open(&shard, index->cx, "safetensors", name)) return false;

@@ -136,12 +136,12 @@ static bool check_member(const eg__input *in, const directory *d, eg__zip_member
 static bool read_member(const eg__input *in, const directory *d, uint64_t *at, eg__zip_member *m)
 {
     const uint8_t *entry = in->bytes + *at;
-    const uint64_t room = d->at + d->bytes - *at;
-    if (room < EG_ZIP_CENTRAL_SIZE || number32(entry) != EG_ZIP_CENTRAL)
+    const uint64_t left = d->at + d->bytes - *at;
+    if (left < EG_ZIP_CENTRAL_SIZE || number32(entry) != EG_ZIP_CENTRAL)
         return eg__file_refuse(in, "has no entry of its directory at byte %" PRIu64, *at);
     const size_t name = number16(entry + 28), extra = number16(entry + 30),
                  whole = EG_ZIP_CENTRAL_SIZE + name + extra + number16(entry + 32);
-    if (whole > room)
+    if (whole > left)
         return eg__file_refuse(in, "its directory is cut short at byte %" PRIu64, *at);
     const int flags = number16(entry + 8), method = number16(entry + 10);
     *m = (eg__zip_member){ .name = (const char *)entry + EG_ZIP_CENTRAL_SIZE,
@@ -217,14 +217,14 @@ static bool zip_pull(eg__input *in, void *out, size_t count)
     z_stream *z = &m->z;
     z->next_out = out;
     for (size_t left = count; left;) {
-        const unsigned room = left < GULP ? (unsigned)left : GULP;
+        const unsigned most = left < GULP ? (unsigned)left : GULP;
         if (!z->avail_in) {
             z->avail_in = m->packed < GULP ? (unsigned)m->packed : GULP;
             m->packed -= z->avail_in;
         }
-        z->avail_out = room;
+        z->avail_out = most;
         const int r = inflate(z, Z_NO_FLUSH);
-        left -= room - z->avail_out;
+        left -= most - z->avail_out;
         if (r == Z_MEM_ERROR) return eg__file_no_memory(in);
         if (r == Z_OK || (r == Z_STREAM_END && !left)) continue;
         if (r == Z_STREAM_END || r == Z_BUF_ERROR)

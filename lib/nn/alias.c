@@ -427,30 +427,30 @@ int eg_params_load_as(eg_params *p, const char *path, const char *under, const e
 
 /* -- writing ---------------------------------------------------------------------------------- */
 typedef struct out {
-    int count, room;
+    int count, capacity;
     const char **names;
     eg_tensor **xs;
     eg_owner *owner;
 } out;
 
-static bool roomy(out *o)
+static bool out_reserve(out *o)
 {
-    if (o->count < o->room) return true;
-    int room = o->room ? 2 * o->room : 64;
-    const char **names = eg_owner_alloc(o->owner, (size_t)room * sizeof *names);
-    eg_tensor **xs = names ? eg_owner_alloc(o->owner, (size_t)room * sizeof *xs) : NULL;
+    if (o->count < o->capacity) return true;
+    int capacity = o->capacity ? 2 * o->capacity : 64;
+    const char **names = eg_owner_alloc(o->owner, (size_t)capacity * sizeof *names);
+    eg_tensor **xs = names ? eg_owner_alloc(o->owner, (size_t)capacity * sizeof *xs) : NULL;
     if (!xs) return false;
     if (o->count) {
         memcpy(names, o->names, (size_t)o->count * sizeof *names);
         memcpy(xs, o->xs, (size_t)o->count * sizeof *xs);
     }
-    o->names = names, o->xs = xs, o->room = room;
+    o->names = names, o->xs = xs, o->capacity = capacity;
     return true;
 }
 
 static bool alias_emit(out *o, const char *name, eg_tensor *x)
 {
-    char *kept = roomy(o) && eg_ok(x) ? eg_owner_alloc(o->owner, strlen(name) + 1) : NULL;
+    char *kept = out_reserve(o) && eg_ok(x) ? eg_owner_alloc(o->owner, strlen(name) + 1) : NULL;
     if (!kept) return false;
     memcpy(kept, name, strlen(name) + 1);
     o->names[o->count] = kept;

@@ -145,8 +145,8 @@ static eg_tensor *block_add(const eg_block *m, eg_tensor *x)
 static eg_tensor *block_out(const eg_block *m, const eg__part *part, const eg_norm *n, eg_tensor *x,
                             eg_tensor *y)
 {
-    const int place = m->self->specs->place;
-    eg_tensor *sum = block_add(m, x) ? y : eg_add(x, eg__part_dropped(part, place, y, m->dropout));
+    const int axis = m->self->specs->position_axis;
+    eg_tensor *sum = block_add(m, x) ? y : eg_add(x, eg__part_dropped(part, axis, y, m->dropout));
     return m->post_norm ? eg_norm_run(n, sum) : sum;
 }
 
@@ -172,14 +172,14 @@ static const eg_block *block_shared(eg_ranks *r, const eg_block *m, block_part *
 /* Finds this rank's part of x, if dropout needs it. False after an error, on every rank. */
 static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__part *part)
 {
-    const int place = m->self->specs->place;
+    const int axis = m->self->specs->position_axis;
     if (!a->ranks || !eg_training(eg_ranks_context(a->ranks)) || !(m->dropout || m->ffn->dropout))
         return true;
-    const bool fits = eg_ok(a->x) && eg_rank(a->x) > place;
+    const bool fits = eg_ok(a->x) && eg_rank(a->x) > axis;
     if (!fits)
         eg_fail_as(eg_ranks_context(a->ranks), EG_ERROR_SHAPE,
-                   "block \"%s\": x has no axis %d, that of the positions", m->name, place);
-    return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, place) : 0, a->ranks_block, a->zigzag);
+                   "block \"%s\": x has no axis %d, that of the positions", m->name, axis);
+    return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, axis) : 0, a->ranks_block, a->zigzag);
 }
 
 /* Self attention, cross attention if there is a memory, and feed-forward, each with its norm. */
@@ -249,7 +249,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
         memcpy(cross.with, a->with, sizeof cross.with);
         x = block_out(m, &part, m->norm_cross, x, eg_mha_run_with(&cross));
     }
-    eg_tensor *y =
-        ffn_run(m->ffn, block_in(m, m->norm_ffn, x), block_add(m, x), &part, m->self->specs->place);
+    eg_tensor *y = ffn_run(m->ffn, block_in(m, m->norm_ffn, x), block_add(m, x), &part,
+                           m->self->specs->position_axis);
     return block_out(m, &part, m->norm_ffn, x, y);
 }

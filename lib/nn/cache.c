@@ -29,7 +29,7 @@ eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity)
     eg_ctx *cx = eg_owner_context(owner);
     if (!owner || eg_error(cx)) return NULL;
     if (capacity < 1) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: room must be positive, not %lld",
+        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: the capacity must be positive, not %lld",
                    (long long)capacity);
         return NULL;
     }

@@ -238,7 +238,7 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
     }
     s->axes = t->axes;
     for (int k = 0; k < s->axes; k++)
-        if (s->letter[k] == 'i') s->place = k;
+        if (s->letter[k] == 'i') s->position_axis = k;
     s->batch = n;
     s->last = s->axes > 0 && s->letter[s->axes - 1] == 'm';
     if (eg_spec_find_item(layout, 0, "i") >= 0 && eg_spec_find_item(layout, 0, "m") >= 0)

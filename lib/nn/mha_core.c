@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { ROOM = 512 };
+enum { SPEC_SIZE = 512 };
 
 /* -- predicates, and masks by letters --------------------------------------------------------- */
 const eg_formula *eg__mha_formula(const eg_mha *m, eg_ctx *cx, const char *who, bool score,
@@ -186,7 +186,7 @@ typedef struct hook {
 /* Returns s where the mask is true, else .fill. */
 static eg_tensor *fill_forbidden(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
-    char spec[ROOM];
+    char spec[SPEC_SIZE];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
     eg_tensor *m = eg_cast(mask, EG_BOOL),
               *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
@@ -277,7 +277,7 @@ static eg_masked total_sink(const eg_mha *m, const eg_mha_run_args *a, eg_tensor
         sink = sink.x ? (eg_masked){ sink.axes, eg_softplus(sink.x) }
                       : (eg_masked){ "", eg_full_n(cx, eg_type(a->query), 0, 0, NULL) };
     if (extra && sink.x) {
-        char spec[ROOM];
+        char spec[SPEC_SIZE];
         if (a->ranks && eg_spec_find_item(eg_spec_parse(cx, ".sink", sink.axes), 0, "i") < 0)
             sink.x = eg_ranks_shared(a->ranks, sink.x);
         snprintf(spec, sizeof spec, "%s,%.200s", all, sink.axes ? sink.axes : "");
@@ -358,14 +358,15 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                           ".score_fn, .fill and .alibi need heads of one width");
     eg_owner *owner = eg_owner_open(cx);
-    eg_tensor **room = owner ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *room)
-                             : NULL,
+    eg_tensor **heads = owner
+                            ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *heads)
+                            : NULL,
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
     texts t;
     int64_t at = 0, from = 0, empty = 0;
-    if (!room) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
+    if (!heads) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     outputs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
     if (!read_texts(m, cx, a, &t))
@@ -387,15 +388,15 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         o.spec = m->specs->core;
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
-        for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? room + (n + 1) * m->heads + h : NULL;
-        room[h] = attended(m, &o, &(eg_masked){ 0 });
+        for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? heads + (n + 1) * m->heads + h : NULL;
+        heads[h] = attended(m, &o, &(eg_masked){ 0 });
         empty += o.empty ? *o.empty : 0;
-        if (a->gain) room[h] = eg_mul(room[h], eg_select_axis(a->gain, 0, h));
+        if (a->gain) heads[h] = eg_mul(heads[h], eg_select_axis(a->gain, 0, h));
     }
-    y = eg_concat_axis_n(-1, (int)m->heads, room);
+    y = eg_concat_axis_n(-1, (int)m->heads, heads);
     for (int n = 0; n < OUTS; n++)
         if (asked[n])
-            *asked[n] = eg_stack_axis_n(m->specs->batch, (int)m->heads, room + (n + 1) * m->heads);
+            *asked[n] = eg_stack_axis_n(m->specs->batch, (int)m->heads, heads + (n + 1) * m->heads);
     if (a->empty) *a->empty = empty;
     eg_owner_close(owner);
     return y;

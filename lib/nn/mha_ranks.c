@@ -33,7 +33,7 @@ static bool parts_fit(const eg_mha *m, const eg_mha_run_args *a)
  * an option needs it. False after an error, on every rank. */
 static bool parts_placed(const eg_mha *m, eg_mha_run_args *a, eg__part *part)
 {
-    const int axis = m->specs->place;
+    const int axis = m->specs->position_axis;
     const bool self = !a->key || a->key == a->query, turns = m->has_rotary && !a->positions.x,
                keys = m->has_rotary && !eg__mha_key_positions(a).x,
                drops = m->bias_k && m->dropout && eg_training(eg_context(a->query));

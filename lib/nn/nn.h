@@ -117,7 +117,7 @@ struct eg__mha_specs {
     const char *indices; /* the indices of the scores, "b h i j" */
     int axes;
     char letter[EG_RANK_MAX]; /* the letters of the query's axes; 0: a group */
-    int place;                /* the axis of i */
+    int position_axis;        /* the axis of i */
     int batch;                /* number of batch letters */
     bool last;                /* the query's width is its last axis */
     const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;

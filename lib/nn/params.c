@@ -9,7 +9,7 @@
 typedef struct list {
     eg_owner *owner;
     eg_dtype dtype;
-    int count, room;
+    int count, capacity;
     int64_t numbers;
     eg_named **item;
     int *table, slots; /* hash table of names: index in `item` + 1; 0: free */
@@ -116,9 +116,9 @@ const eg_named *eg_params_at(const eg_params *p, int k)
 
 static char *params_joined(eg_params *p, const char *name, const char *end)
 {
-    size_t room = strlen(p->prefix) + strlen(name) + strlen(end) + 1;
-    char *text = eg_params_alloc(p, room);
-    if (text) snprintf(text, room, "%s%s%s", p->prefix, name, end);
+    size_t size = strlen(p->prefix) + strlen(name) + strlen(end) + 1;
+    char *text = eg_params_alloc(p, size);
+    if (text) snprintf(text, size, "%s%s%s", p->prefix, name, end);
     return text;
 }
 
@@ -217,14 +217,14 @@ static int params_axes(eg_params *p, const char *axes)
 static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
 {
     list *all = p->all;
-    if (all->count == all->room) {
-        int room = all->room ? 2 * all->room : 32;
-        eg_named **item = eg_params_alloc(p, (size_t)room * sizeof *item);
+    if (all->count == all->capacity) {
+        int capacity = all->capacity ? 2 * all->capacity : 32;
+        eg_named **item = eg_params_alloc(p, (size_t)capacity * sizeof *item);
         if (!item) return false;
         if (all->count) memcpy(item, all->item, (size_t)all->count * sizeof *item);
-        int *table = eg_params_alloc(p, 2 * (size_t)room * sizeof *table);
+        int *table = eg_params_alloc(p, 2 * (size_t)capacity * sizeof *table);
         if (!table) return false;
-        all->item = item, all->room = room, all->table = table, all->slots = 2 * room;
+        all->item = item, all->capacity = capacity, all->table = table, all->slots = 2 * capacity;
         for (int k = 0; k < all->count; k++) *params_slot(all, "", item[k]->name) = k + 1;
     }
     eg_named *one = eg_params_alloc(p, sizeof *one);

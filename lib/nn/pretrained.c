@@ -251,9 +251,9 @@ static int pretrained_family(const eg__config *c)
 /* "folder/name", kept by the owner; NULL after an error */
 static char *in_folder(eg_owner *owner, const char *folder, const char *name)
 {
-    const size_t n = strlen(folder), room = n + strlen(name) + 2;
-    char *path = eg_owner_alloc(owner, room);
-    if (path) snprintf(path, room, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
+    const size_t n = strlen(folder), size = n + strlen(name) + 2;
+    char *path = eg_owner_alloc(owner, size);
+    if (path) snprintf(path, size, "%s%s%s", folder, n && folder[n - 1] == '/' ? "" : "/", name);
     return path;
 }
 

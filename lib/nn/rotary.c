@@ -9,10 +9,10 @@
 /* The string and the options of a call. */
 typedef struct turn {
     const eg_rotary_args *a;
-    const eg_spec *spec; /* its first term: the indices of x */
-    const char *wide;    /* the index of the width */
-    int place, width;    /* axes of x: that of the positions, that of the width */
-    int64_t d;           /* number of elements along the width that are rotated */
+    const eg_spec *spec;           /* its first term: the indices of x */
+    const char *wide;              /* the index of the width */
+    int position_axis, width_axis; /* of x */
+    int64_t d;                     /* number of elements along the width that are rotated */
     /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */
     int positions, axis[EG_RANK_MAX];
 } turn;
@@ -35,8 +35,8 @@ static bool axes_of(turn *t, const eg_spec *s)
         return eg_spec_fail(s, EG_ERROR_SHAPE, 0, -1, "the string names %d ax%s of x, which has %d",
                             s->term[0].axes, s->term[0].axes == 1 ? "is" : "es", eg_rank(t->a->x)),
                false;
-    t->place = axis[0];
-    t->width = axis[1];
+    t->position_axis = axis[0];
+    t->width_axis = axis[1];
     t->spec = s;
     t->wide = s->index[two->item[1].index].name;
     t->positions = 1;
@@ -49,7 +49,7 @@ static bool rotary_numbers(turn *t)
 {
     const eg_rotary_args *a = t->a;
     eg_ctx *cx = eg_context(a->x);
-    const int64_t all = eg_dim(a->x, t->width);
+    const int64_t all = eg_dim(a->x, t->width_axis);
     const double base = eg_option(a->base, 10000), factor = eg_option(a->factor, 1);
     t->d = a->width ? a->width : all;
     if (t->d < 0 || t->d > all)
@@ -100,7 +100,7 @@ static bool rotary_tensors(turn *t)
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
         const int axis = eg_spec_axis(t->spec, 0, name);
-        if (axis < 0 || axis == t->width)
+        if (axis < 0 || axis == t->width_axis)
             return eg_spec_fail(s, EG_ERROR_NOTATION, 0, k,
                                 axis < 0 ? "x does not have this index"
                                          : "the width has no positions"),
@@ -128,9 +128,9 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
     int order[EG_RANK_MAX], n = 0;
     bool moved = false;
     for (int k = 0; k < eg_rank(t->a->x); k++) {
-        int from = k == t->width ? t->positions : 0;
-        while (k != t->width && from < t->positions && t->axis[from] != k) from++;
-        const bool there = k == t->width || from < t->positions;
+        int from = k == t->width_axis ? t->positions : 0;
+        while (k != t->width_axis && from < t->positions && t->axis[from] != k) from++;
+        const bool there = k == t->width_axis || from < t->positions;
         dims[k] = there ? eg_dim(c, from) : 1;
         if (!there) continue;
         moved |= from != n;
@@ -150,8 +150,9 @@ static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
     const bool learned = a->frequencies || (a->positions.x && floats(a->positions.x)),
                was = eg_nograd(cx, true);
     if (learned) eg_nograd(cx, was);
-    eg_tensor *i = a->positions.x ? eg_cast(a->positions.x, EG_F64)
-                                  : eg_arange(cx, EG_F64, 0, (double)eg_dim(a->x, t->place), 1),
+    eg_tensor *i = a->positions.x
+                       ? eg_cast(a->positions.x, EG_F64)
+                       : eg_arange(cx, EG_F64, 0, (double)eg_dim(a->x, t->position_axis), 1),
               *f = a->frequencies
                        ? eg_cast(a->frequencies, EG_F64)
                        : eg_exp(eg_scale(eg_arange(cx, EG_F64, 0, (double)pairs, 1), step));
@@ -173,7 +174,7 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
     if (!eg_ok(a->x) || !axes_of(&t, eg_spec_parse(cx, "rotary", a->spec)) || !rotary_numbers(&t) ||
         !rotary_tensors(&t))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: x, its positions or frequencies are NULL");
-    const int w = t.width;
+    const int w = t.width_axis;
     const int64_t pairs = t.d / 2, step = a->interleaved ? 2 : 1;
     eg_tensor *x1 = eg_slice_axis(a->x, w, 0, a->interleaved ? t.d : pairs, step),
               *x2 = eg_slice_axis(a->x, w, a->interleaved ? 1 : pairs, t.d, step), *c, *s;

@@ -8,17 +8,17 @@ typedef struct visit {
     const eg_tensor **seen;
     size_t slots, taken;
     eg_tensor **todo;
-    size_t left, room;
+    size_t left, capacity;
 } visit;
 
 static bool unused_push(visit *v, eg_tensor *x)
 {
-    if (v->left == v->room) {
-        size_t room = v->room ? 2 * v->room : 256;
-        eg_tensor **more = eg_owner_alloc(v->owner, room * sizeof *more);
+    if (v->left == v->capacity) {
+        size_t capacity = v->capacity ? 2 * v->capacity : 256;
+        eg_tensor **more = eg_owner_alloc(v->owner, capacity * sizeof *more);
         if (!more) return false;
         if (v->left) memcpy(more, v->todo, v->left * sizeof *more);
-        v->todo = more, v->room = room;
+        v->todo = more, v->capacity = capacity;
     }
     v->todo[v->left++] = x;
     return true;

@@ -497,8 +497,8 @@ const eg_bound *eg__bind_anew(eg_ctx *cx, const char *who, const char *spec, int
                               eg_tensor *const *xs, int sizes, const eg_sized *size,
                               const char *const *called)
 {
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(cx, who, spec, EG_READ_BY_BLANKS, &room);
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(cx, who, spec, EG_READ_BY_BLANKS, &buffer);
     if (!p) return NULL;
     eg_sized index;
     if (sizes && !size->name) {

@@ -30,11 +30,11 @@ static inline int clip(int length) { return length < 40 ? length : 40; }
 static inline const char *a_name(const bind *B, int a) { return B->spec + B->p->axis[a].at; }
 static inline int a_length(const bind *B, int a) { return clip(B->p->axis[a].length); }
 
-/* Room for text such as "operand 1". */
+/* A buffer for text such as "operand 1". */
 typedef struct operand_name {
     char s[24];
 } operand_name;
-/* Returns the name of operand k, called[k], or "operand 1" written into the room. */
+/* Returns the name of operand k, called[k], or "operand 1" written into the buffer. */
 const char *eg__operand_name(const char *const *called, int k, operand_name *);
 /* Appends "operand 1 is (10, 2)". */
 void eg__say_operand(words *, const char *const *called, int k, int rank, const int64_t *dim);

@@ -166,7 +166,7 @@ typedef struct eg_expression_source {
     bool number;      /* the result is a number, which is converted to float */
     /* If not NULL, the occurrences of names are written here in the order of the text, and their
      * number to *occurrences. The result then describes the text and cannot be evaluated. */
-    eg_name_occurrence *place; /* EG_OCCURRENCES_MAX of them */
+    eg_name_occurrence *occurrence; /* EG_OCCURRENCES_MAX of them */
     int *occurrences;
     /* Only with `occurrences`: other names are accepted too: any_tensor, before brackets, as a
      * tensor of integers or bools; any_letter, elsewhere, as an index (if there are no letters; it
@@ -201,8 +201,6 @@ typedef struct eg_box {
 typedef struct eg_interval {
     int64_t low, high;
 } eg_interval;
-/* Writes the bounds of all nodes to range[0 … nodes). */
-void eg__expression_ranges(const eg_expression *, const eg_box *, eg_interval *range);
 /* Sets the values of sizes |i|, the guards of reads, and `narrow`. False after an error: an index
  * can be outside of its axis in an element that uses the value. */
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
@@ -219,10 +217,10 @@ eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
 /* -- blocks ----------------------------------------------------------------------------------- */
 /* The positions of a letter along the rows or lanes of a block: first, first + 1, …; or, if value
  * is not NULL, value[0], value[1], … */
-typedef struct eg_place {
+typedef struct eg_letter_values {
     int64_t first;
     const int64_t *value;
-} eg_place;
+} eg_letter_values;
 /* What a value varies with in a block: nothing, rows, lanes, both, or only lane − row, as functions
  * of i − j do. */
 typedef enum eg_extent {
@@ -275,9 +273,9 @@ typedef struct eg_sink {
 } eg_sink;
 /* The operands and results of a block. */
 typedef struct eg_block_data {
-    int rows, lanes;         /* at most those of the plan */
-    const eg_place *place;   /* by letter */
-    const eg_source *source; /* by tensor */
+    int rows, lanes;                /* at most those of the plan */
+    const eg_letter_values *letter; /* by letter */
+    const eg_source *source;        /* by tensor */
     const void *score;
     /* the result: floats, i64, or bools in bytes; may be the memory of score, unless the plan keeps
      * that */
@@ -298,8 +296,8 @@ typedef struct eg_block_data {
 } eg_block_data;
 
 /* Plans blocks of at most rows × lanes of node `root`. by_row, by_lane: the letters that vary along
- * rows, along lanes; if it is a single letter, its eg_place has no `value`. wanted: as in the plan,
- * 0 if no cotangents are wanted. */
+ * rows, along lanes; if it is a single letter, its eg_letter_values has no `value`. wanted: as in
+ * the plan, 0 if no cotangents are wanted. */
 void eg__block_plan(eg_block_plan *, const eg_expression *, int root, bool f64, int rows, int lanes,
                     uint32_t by_row, uint32_t by_lane, uint32_t wanted);
 /* Computes the values of a block, and writes the result to out if that is not NULL. */

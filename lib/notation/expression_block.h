@@ -103,8 +103,6 @@ typedef struct eg_reach {
     int64_t base, step;
     int64_t *offset;
 } eg_reach;
-/* Writes n copies of the element `one` of `width` bytes. */
-void eg__copies(int width, int64_t n, void *to, const void *one);
 /* Fills elements n … to − 1 with copies of element n − 1. */
 void eg__pad_row(int width, int64_t n, int64_t to, char *p);
 /* Returns the elements that read k takes in row r of tensors with these strides; r is 0 if the read

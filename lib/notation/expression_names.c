@@ -47,7 +47,7 @@ static int edits(const char *a, int n, const char *b)
  * near. A word of two letters is near to too many names, unless brackets follow (read), which only
  * tensors have. Returns hint. */
 static const char *nearest(const eg_parser *p, const char *word, int length, bool read, char *hint,
-                           size_t room)
+                           size_t capacity)
 {
     const bool tensors = read && length == 2;
     int best = length < 3 ? 2 * tensors : length < 4 ? 2 : 3;
@@ -61,7 +61,7 @@ static const char *nearest(const eg_parser *p, const char *word, int length, boo
             edits(word, length, functions[k].name) < best)
             best = edits(word, length, found = functions[k].name);
     if (p->s->score && !tensors && edits(word, length, "score") < best) found = "score";
-    if (found) snprintf(hint, room, "is '%s' meant?", found);
+    if (found) snprintf(hint, capacity, "is '%s' meant?", found);
     return hint;
 }
 /* Words of other languages, with what the language has in their place. */
@@ -105,12 +105,12 @@ const char *eg__foreign_operator(const char *text, int at)
     }
 }
 /* Writes the names of all functions that the text may call. */
-static void functions_listed(const eg_parser *p, char *list, size_t room)
+static void functions_listed(const eg_parser *p, char *list, size_t size)
 {
-    size_t used = (size_t)snprintf(list, room, "functions are");
+    size_t used = (size_t)snprintf(list, size, "functions are");
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
-        if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) && used < room)
-            used += (size_t)snprintf(list + used, room - used, " %s", functions[k].name);
+        if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) && used < size)
+            used += (size_t)snprintf(list + used, size - used, " %s", functions[k].name);
 }
 /* Records that a name is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *p, int at, int length)

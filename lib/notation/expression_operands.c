@@ -8,11 +8,11 @@ enum { NESTING = 64 };
 
 /* Appends an occurrence of a name, for a source that has a list of them. `from` is the first byte
  * that an edit replaces: that of the name, or its bar. False after an error. */
-static bool note_place(eg_parser *p, int from, int at, int length, bool size, bool tensor)
+static bool note_occurrence(eg_parser *p, int from, int at, int length, bool size, bool tensor)
 {
     int *n = p->s->occurrences;
     if (*n < EG_OCCURRENCES_MAX) {
-        p->s->place[(*n)++] = (eg_name_occurrence){ at, length, from, p->at, size, tensor };
+        p->s->occurrence[(*n)++] = (eg_name_occurrence){ at, length, from, p->at, size, tensor };
         return true;
     }
     eg__expression_refuse(p, at, length, NULL, "the %s is too long: it has more than %d names",
@@ -22,7 +22,8 @@ static bool note_place(eg_parser *p, int from, int at, int length, bool size, bo
 /* Appends the occurrence of a name, if the source has a list, and adds letter k for it. */
 static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
 {
-    if (p->s->place && !note_place(p, from, at, length, code == EG_X_SIZE, false)) return -1;
+    if (p->s->occurrence && !note_occurrence(p, from, at, length, code == EG_X_SIZE, false))
+        return -1;
     return eg__node_letter(p, code, k, from);
 }
 /* Counts one level of nesting. False after an error: there are more than NESTING. */
@@ -142,7 +143,7 @@ static int tensor_placed(eg_parser *p, int at, int length)
     /* a number that no known tensor has, to distinguish most tensors */
     const int number = EG_TENSORS_MAX + *p->s->occurrences % EG_TENSORS_MAX;
     int in[EG_RANK_MAX];
-    if (!note_place(p, at, at, length, false, true)) return -1;
+    if (!note_occurrence(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
     const int n = value_list(p, ']', EG_RANK_MAX, in, NULL);
     if (n < 0) return -1;
@@ -164,7 +165,7 @@ static int name_read(eg_parser *p)
     if (letter >= 0) return name_placed(p, EG_X_LETTER, letter, at, at, length);
     for (int k = 0; k < p->s->given; k++) {
         if (!eg__name_is(p->s->readable[k].name, p->text + at, length)) continue;
-        if (p->s->place && !note_place(p, at, at, length, false, true)) return -1;
+        if (p->s->occurrence && !note_occurrence(p, at, at, length, false, true)) return -1;
         return read_tensor(p, k, at);
     }
     if (p->s->score && eg__name_is("score", p->text + at, length))

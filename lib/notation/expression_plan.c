@@ -3,7 +3,7 @@
 #include "notation/expression_block.h"
 
 /* Returns the bytes of the workspace that node k needs for elements of `width` bytes. */
-static int64_t room_of(const eg_block_plan *p, int k, int width)
+static int64_t bytes_of_value(const eg_block_plan *p, int k, int width)
 {
     const int extent = p->extent[k];
     const int64_t n = extent == EG_EXTENT_ONE        ? EG_LANES
@@ -14,11 +14,11 @@ static int64_t room_of(const eg_block_plan *p, int k, int width)
     return eg__round_up(n * width, EG_ALIGN);
 }
 /* The parts of the workspace that can be used again, and the end of what has been used. */
-typedef struct rooms {
+typedef struct free_parts {
     int count;
     int64_t end, at[EG_NODES_MAX], bytes[EG_NODES_MAX];
-} rooms;
-static int64_t take(rooms *r, int64_t bytes)
+} free_parts;
+static int64_t take(free_parts *r, int64_t bytes)
 {
     for (int k = r->count; k-- > 0;)
         if (r->bytes[k] == bytes) {
@@ -30,7 +30,7 @@ static int64_t take(rooms *r, int64_t bytes)
     r->end += bytes;
     return r->end - bytes;
 }
-static void give(rooms *r, int64_t at, int64_t bytes)
+static void give(free_parts *r, int64_t at, int64_t bytes)
 {
     r->at[r->count] = at;
     r->bytes[r->count++] = bytes;
@@ -68,7 +68,7 @@ static void find_sums(eg_block_plan *p)
 /* Assigns a part of the workspace to the value of each node. After the last node that reads a
  * value, its part is used for another node; but not if cotangents are wanted, which need all
  * values. */
-static void place_values(eg_block_plan *p, rooms *r)
+static void place_values(eg_block_plan *p, free_parts *r)
 {
     const eg_expression *e = p->e;
     int last[EG_NODES_MAX];
@@ -81,7 +81,7 @@ static void place_values(eg_block_plan *p, rooms *r)
     last[p->root] = EG_NODES_MAX;
     for (int k = 0; k <= p->root; k++) {
         if (!p->used[k]) continue;
-        const int64_t bytes = room_of(p, k, eg__node_width(p, k));
+        const int64_t bytes = bytes_of_value(p, k, eg__node_width(p, k));
         bool given[EG_RANK_MAX] = { false };
         for (int late = 0; late < 2; late++) {
             /* first, operands of the same form are freed: the node can overwrite one in place */
@@ -94,7 +94,7 @@ static void place_values(eg_block_plan *p, rooms *r)
                 if (!late &&
                     (p->extent[j] != p->extent[k] || eg__node_width(p, j) != eg__node_width(p, k)))
                     continue;
-                give(r, p->at[j], room_of(p, j, eg__node_width(p, j)));
+                give(r, p->at[j], bytes_of_value(p, j, eg__node_width(p, j)));
                 given[i] = true;
             }
         }
@@ -129,7 +129,7 @@ static bool overwrites(const eg_block_plan *p)
 }
 /* Determines the nodes whose cotangent is needed, and assigns a part of the workspace to it, from
  * the last node that reads the value back to the node itself. */
-static void place_slopes(eg_block_plan *p, rooms *r)
+static void place_slopes(eg_block_plan *p, free_parts *r)
 {
     const eg_expression *e = p->e;
     const int width = p->f64 ? 8 : 4;
@@ -145,7 +145,7 @@ static void place_slopes(eg_block_plan *p, rooms *r)
             p->keeps |= e->node[n->in[i]].code == EG_X_SCORE && !eg__slope_sign(n->code, i);
         }
     }
-    if (p->slopes) p->slope[p->root] = take(r, room_of(p, p->root, width));
+    if (p->slopes) p->slope[p->root] = take(r, bytes_of_value(p, p->root, width));
     for (int k = p->root; k >= 0 && p->slopes; k--) {
         const eg_node *n = &e->node[k];
         if (!p->moved[k] || p->slope[k] < 0)
@@ -154,8 +154,8 @@ static void place_slopes(eg_block_plan *p, rooms *r)
         if (same >= 0) p->passed[same] = true, p->slope[same] = p->slope[k];
         for (int i = 0; n->code > EG_X_READ && i < n->count; i++)
             if (p->moved[n->in[i]] && p->slope[n->in[i]] < 0)
-                p->slope[n->in[i]] = take(r, room_of(p, n->in[i], width));
-        if (same < 0) give(r, p->slope[k], room_of(p, k, width));
+                p->slope[n->in[i]] = take(r, bytes_of_value(p, n->in[i], width));
+        if (same < 0) give(r, p->slope[k], bytes_of_value(p, k, width));
     }
     p->overwrites = overwrites(p);
 }
@@ -208,7 +208,7 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
     for (int k = root; k >= 0; k--)
         for (int i = 0; p->used[k] && i < e->node[k].count; i++) p->used[e->node[k].in[i]] = true;
     const int64_t most = eg__diagonal_padded(rows, lanes) * 8;
-    rooms r = { .end = eg__round_up((int64_t)sizeof(eg_stored) * e->nodes, EG_ALIGN) };
+    free_parts r = { .end = eg__round_up((int64_t)sizeof(eg_stored) * e->nodes, EG_ALIGN) };
     p->scratch = r.end, r.end += 4 * most;
     p->offsets = r.end, r.end += most;
     p->sums = r.end, r.end += most;

@@ -77,7 +77,8 @@ static eg_interval most_of(eg_interval x, eg_interval y)
 {
     return (eg_interval){ x.low > y.low ? x.low : y.low, x.high > y.high ? x.high : y.high };
 }
-eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z)
+/* Returns bounds of the result of operation `code` from bounds of its operands. */
+static eg_interval range_of_operation(int code, eg_interval x, eg_interval y, eg_interval z)
 {
     switch (code) {
     case EG_X_NEG: return (eg_interval){ -x.high, -x.low };
@@ -140,10 +141,11 @@ static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, con
     }
     /* floats have no bounds: a comparison of them is unknown */
     if (n->kind == EG_IS_CONDITION && e->node[n->in[0]].kind == EG_IS_FLOAT) return unknown;
-    return eg__interval(n->code, v[n->in[0]], v[n->in[n->count > 1]],
-                        v[n->in[n->count > 2 ? 2 : 0]]);
+    return range_of_operation(n->code, v[n->in[0]], v[n->in[n->count > 1]],
+                              v[n->in[n->count > 2 ? 2 : 0]]);
 }
-void eg__expression_ranges(const eg_expression *e, const eg_box *box, eg_interval *range)
+/* Writes the bounds of all nodes to range[0 … nodes). */
+static void ranges_of_nodes(const eg_expression *e, const eg_box *box, eg_interval *range)
 {
     for (int k = 0; k < e->nodes; k++) range[k] = of_node(e, k, box, range);
 }
@@ -152,7 +154,7 @@ eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
     eg_interval v[EG_NODES_MAX];
     for (uint32_t u = e->positions; u; u &= u - 1)
         if (box->low[__builtin_ctz(u)] >= box->high[__builtin_ctz(u)]) return EG_COVER_NONE;
-    eg__expression_ranges(e, box, v);
+    ranges_of_nodes(e, box, v);
     return v[e->root].low ? EG_COVER_ALL : v[e->root].high ? EG_COVER_SOME : EG_COVER_NONE;
 }
 
@@ -323,7 +325,7 @@ static bool check_node(check *c, frame *f, int k)
         if (!check_node(c, f, n->in[i])) return false;
         if (i < 3) v[i] = f->range[n->in[i]];
     }
-    f->range[k] = chooses && n->kind != EG_IS_FLOAT ? eg__interval(n->code, v[0], v[1], v[2])
+    f->range[k] = chooses && n->kind != EG_IS_FLOAT ? range_of_operation(n->code, v[0], v[1], v[2])
                                                     : of_node(c->e, k, c->box, f->range);
     if (f->held[k] && n->kind == EG_IS_INTEGER) f->range[k] = common(f->range[k], f->limit[k]);
     f->known[k] = true;
@@ -345,7 +347,7 @@ static bool indices_inside(check *c)
     frame *outer = eg__alloc(c->cx, sizeof *outer);
     eg_interval *plain = eg__alloc(c->cx, EG_NODES_MAX * sizeof *plain);
     if (!outer || !plain) return false;
-    eg__expression_ranges(c->e, c->box, plain);
+    ranges_of_nodes(c->e, c->box, plain);
     c->plain = plain;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->held, 0, sizeof outer->held);
@@ -372,7 +374,7 @@ void eg__expression_settle(const eg_expression_source *s, eg_expression *e, cons
     eg_interval v[EG_NODES_MAX];
     e->narrow = true;
     if (box_is_empty(e, box)) return;
-    eg__expression_ranges(e, box, v);
+    ranges_of_nodes(e, box, v);
     for (int k = 0; k < e->nodes; k++) {
         eg_node *n = &e->node[k];
         if (n->code == EG_X_SIZE) n->integer = box->size[n->in[0]];

@@ -19,7 +19,7 @@ static int64_t clamped(int64_t i, int64_t limit)
 static bool counts_along(const eg_evaluation *x, int j)
 {
     const eg_node *n = &x->p->e->node[j];
-    return n->code == EG_X_LETTER && !x->b->place[n->in[0]].value;
+    return n->code == EG_X_LETTER && !x->b->letter[n->in[0]].value;
 }
 /* Indices that are letters with consecutive positions contribute to the step. If any other index
  * varies along the row, offsets are needed. */

@@ -135,7 +135,7 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
  * lanes first, then along rows. */
 static void one_block(const eg_block_loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
-    eg_place place[EG_EXPRESSION_LETTERS] = { { 0 } };
+    eg_letter_values letter[EG_EXPRESSION_LETTERS] = { { 0 } };
     const int g = o->groups, width = o->plan.f64 ? 8 : 4;
     const int kind = o->e->node[o->root].kind, out = kind == EG_IS_CONDITION ? 1
                                                      : kind == EG_IS_INTEGER ? 8
@@ -143,17 +143,17 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
     const int64_t lane = number % o->lane_blocks * o->plan.lanes,
                   row = number / o->lane_blocks % o->row_blocks * o->plan.rows;
     int64_t rest = number / o->lane_blocks / o->row_blocks, at = 0;
-    for (int l = 0; l < o->letters; l++) place[l].first = o->first[l];
+    for (int l = 0; l < o->letters; l++) letter[l].first = o->first[l];
     for (int k = g - 2; k-- > 0; rest /= o->count[k]) {
-        place[o->last[k]].first += rest % o->count[k];
+        letter[o->last[k]].first += rest % o->count[k];
         at += rest % o->count[k] * o->step[k];
     }
-    if (g) place[o->last[g - 1]].first += lane, at += lane;
-    if (g > 1) place[o->last[g - 2]].first += row, at += row * o->step[g - 2];
+    if (g) letter[o->last[g - 1]].first += lane, at += lane;
+    if (g > 1) letter[o->last[g - 2]].first += row, at += row * o->step[g - 2];
     eg_block_data b = {
         .rows = (int)(g > 1 ? eg__min64(o->plan.rows, o->count[g - 2] - row) : 1),
         .lanes = (int)(g ? eg__min64(o->plan.lanes, o->count[g - 1] - lane) : 1),
-        .place = place,
+        .letter = letter,
         .source = o->source,
         .out = o->out ? (char *)o->out + at * out : NULL,
         .out_step = g > 1 ? o->step[g - 2] : 0,

@@ -1,7 +1,8 @@
 /* expression_values.c: the values of an expression over a block of rows × lanes. */
 #include "notation/expression_block.h"
 
-void eg__copies(int width, int64_t n, void *to, const void *one)
+/* Writes n copies of the element `one` of `width` bytes. */
+static void repeat(int width, int64_t n, void *to, const void *one)
 {
     uint32_t four = 0;
     uint64_t eight = 0;
@@ -15,7 +16,7 @@ void eg__copies(int width, int64_t n, void *to, const void *one)
 }
 void eg__pad_row(int width, int64_t n, int64_t to, char *p)
 {
-    if (n > 0 && n < to) eg__copies(width, to - n, p + n * width, p + (n - 1) * width);
+    if (n > 0 && n < to) repeat(width, to - n, p + n * width, p + (n - 1) * width);
 }
 
 /* Returns the elements of node j that row r of node k reads. Sets *step to the bytes between rows,
@@ -35,21 +36,21 @@ static void fill_integer(const eg_evaluation *x, int64_t n, char *to, int64_t va
 {
     const int32_t narrow = (int32_t)value;
     if (x->p->narrow)
-        eg__copies(4, n, to, &narrow);
+        repeat(4, n, to, &narrow);
     else
-        eg__copies(8, n, to, &value);
+        repeat(8, n, to, &value);
 }
 static void fill_float(const eg_evaluation *x, int64_t n, char *to, double value)
 {
     const float narrow = (float)value;
     if (x->p->f64)
-        eg__copies(8, n, to, &value);
+        repeat(8, n, to, &value);
     else
-        eg__copies(4, n, to, &narrow);
+        repeat(4, n, to, &narrow);
 }
 static void letter_values(const eg_evaluation *x, int k)
 {
-    const eg_place *at = &x->b->place[x->p->e->node[k].in[0]];
+    const eg_letter_values *at = &x->b->letter[x->p->e->node[k].in[0]];
     char *to = x->v[k].p;
     const int64_t n = eg__node_count(x, k), all = eg__node_length(x, k);
     if (x->p->narrow && !at->value)
@@ -132,9 +133,9 @@ void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *lo
         s->y = values ? NULL : y + r * s->y_step;
         for (int i = 0; i < 3; i++) {
             if (!(s->still >> i & 1)) continue;
-            void *room = eg__row_buffer(x, 1 + i);
-            eg__copies(eg__node_width(x->p, n->in[i]), s->n, room, s->in[i]);
-            s->in[i] = room;
+            void *memory = eg__row_buffer(x, 1 + i);
+            repeat(eg__node_width(x->p, n->in[i]), s->n, memory, s->in[i]);
+            s->in[i] = memory;
         }
         s->still = 0;
         loop(s);
@@ -218,7 +219,7 @@ static void copy_result(const eg_evaluation *x)
         const char *from = eg__node_row(x, k, r, &step);
         char *to = (char *)x->b->out + r * x->b->out_step * wide;
         if (extent == EG_EXTENT_ONE || extent == EG_EXTENT_ROWS) {
-            eg__copies(width, x->b->lanes, eg__row_buffer(x, 0), from);
+            repeat(width, x->b->lanes, eg__row_buffer(x, 0), from);
             from = eg__row_buffer(x, 0);
         }
         if (integer)

@@ -25,8 +25,8 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
                                     names + length + whose);
     if (!block) return NULL;
     eg_formula *f = (void *)block;
-    eg__formula_occurrence *place = (void *)(f + 1);
-    const char **index = (void *)(place + n), **tensor = index + n;
+    eg__formula_occurrence *occurrence = (void *)(f + 1);
+    const char **index = (void *)(occurrence + n), **tensor = index + n;
     char *name = (char *)(tensor + n), *copy = name + names;
     *f = (eg_formula){ .text = memcpy(copy, text, length),
                        .condition = condition,
@@ -34,7 +34,7 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
                        .tensor = tensor,
                        .cx = cx,
                        .who = memcpy(copy + length, who, whose),
-                       .place = place };
+                       .occurrence = occurrence };
     for (size_t k = 0; k < n; k++) {
         memcpy(name, text + at[k].name, (size_t)at[k].length);
         name[at[k].length] = 0;
@@ -46,7 +46,7 @@ static eg_formula *formula_of(eg_ctx *cx, const char *who, const char *text, boo
             name += at[k].length + 1;
         }
         if (!at[k].tensor)
-            place[f->occurrences++] =
+            occurrence[f->occurrences++] =
                 (eg__formula_occurrence){ at[k].from, at[k].to, i, at[k].size };
     }
     return f;
@@ -75,7 +75,7 @@ static bool formula_indices(eg_ctx *cx, const eg_formula_args *o, eg_axis_name *
  * made. */
 static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg_formula_args *o)
 {
-    eg_name_occurrence place[EG_OCCURRENCES_MAX];
+    eg_name_occurrence occurrence[EG_OCCURRENCES_MAX];
     eg_axis_name name[EG_EXPRESSION_LETTERS];
     const eg_axis_name *letter[EG_EXPRESSION_LETTERS];
     eg_readable readable[EG_GIVEN_MAX];
@@ -102,7 +102,7 @@ static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg
                                                           .predicate = !o->score,
                                                           .score = o->score,
                                                           .number = o->score && o->complete,
-                                                          .place = place,
+                                                          .occurrence = occurrence,
                                                           .occurrences = &occurrences,
                                                           .any_tensor = !o->with || o->any_tensor,
                                                           .any_letter = !letters,
@@ -110,7 +110,7 @@ static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg
     if (!e) return NULL;
     const bool condition =
         e->node[e->root].code == EG_X_READ || eg__may_be_condition(e->node, e->root);
-    eg_formula *f = formula_of(cx, o->who, o->text, condition, occurrences, place);
+    eg_formula *f = formula_of(cx, o->who, o->text, condition, occurrences, occurrence);
     if (f) f->score = o->score;
     return f;
 }
@@ -118,19 +118,19 @@ static size_t formula_bytes_of(const eg_formula *f)
 {
     return (size_t)(f->who + strlen(f->who) + 1 - (const char *)f);
 }
-/* Writes a copy of a formula, with everything that it points to, into `room`, which has
+/* Writes a copy of a formula, with everything that it points to, into `memory`, which has
  * formula_bytes_of(from) bytes. */
-static eg_formula *formula_into(void *room, eg_ctx *cx, const eg_formula *from)
+static eg_formula *formula_into(void *memory, eg_ctx *cx, const eg_formula *from)
 {
     const char *const old = (const char *)from;
-    eg_formula *f = memcpy(room, from, formula_bytes_of(from));
-    char *const new = room;
+    eg_formula *f = memcpy(memory, from, formula_bytes_of(from));
+    char *const new = memory;
     const char **index = (void *)(new + ((const char *)from->index - old)),
                **tensor = (void *)(new + ((const char *)from->tensor - old));
     f->cx = cx;
     f->text = new + (from->text - old);
     f->who = new + (from->who - old);
-    f->place = (const void *)(new + ((const char *)from->place - old));
+    f->occurrence = (const void *)(new + ((const char *)from->occurrence - old));
     for (int k = 0; k < f->indices; k++) index[k] = new + (from->index[k] - old);
     for (int k = 0; k < f->tensors; k++) tensor[k] = new + (from->tensor[k] - old);
     f->index = index;
@@ -164,12 +164,12 @@ static const eg_formula *formula_read(eg_ctx *cx, const eg_formula_args *o)
     const eg_plan_key key = { EG_KEY_FORMULA, n, text.length, text.text, x };
     const eg_formula *known = o->text && text.fits ? eg__plans_find(cx, &key) : NULL;
     if (known) {
-        void *room = eg__alloc(cx, formula_bytes_of(known));
-        return room ? formula_into(room, cx, known) : NULL;
+        void *memory = eg__alloc(cx, formula_bytes_of(known));
+        return memory ? formula_into(memory, cx, known) : NULL;
     }
     const eg_formula *f = formula_parsed(cx, o);
-    void *room = f && text.fits ? eg__plans_add(cx, &key, formula_bytes_of(f)) : NULL;
-    if (room) formula_into(room, cx, f);
+    void *memory = f && text.fits ? eg__plans_add(cx, &key, formula_bytes_of(f)) : NULL;
+    if (memory) formula_into(memory, cx, f);
     return f;
 }
 /* Parses a text that is the result of an edit of f. */
@@ -232,7 +232,7 @@ static const char *formula_operand(const eg_formula *f, const char *text)
         return eg__caret(f->cx, f->who, text, 0, NULL, NULL, NULL,
                          "a number is needed, but this is a condition"),
                NULL;
-    if (number->occurrences == 1 && !number->place[0].from && !text[number->place[0].to])
+    if (number->occurrences == 1 && !number->occurrence[0].from && !text[number->occurrence[0].to])
         return text;
     if (text[strspn(text, "0")] && !text[strspn(text, "0123456789")]) return text;
     char *out = eg__alloc(f->cx, strlen(text) + 3);
@@ -248,14 +248,14 @@ const eg_formula *eg_formula_replace(const eg_formula *f, const char *name, cons
     const char *const with[2] = { value ? formula_operand(f, value) : NULL,
                                   size ? formula_operand(f, size) : NULL };
     if ((value && !with[0]) || (size && !with[1])) return NULL;
-    size_t room = strlen(f->text) + 1;
+    size_t bytes = strlen(f->text) + 1;
     for (int k = 0; k < f->occurrences; k++)
-        room += with[f->place[k].size] ? strlen(with[f->place[k].size]) : 0;
-    char *out = eg__alloc(f->cx, room), *to = out;
+        bytes += with[f->occurrence[k].size] ? strlen(with[f->occurrence[k].size]) : 0;
+    char *out = eg__alloc(f->cx, bytes), *to = out;
     if (!out) return NULL;
     int from = 0;
     for (int k = 0; k < f->occurrences; k++) {
-        const eg__formula_occurrence *p = &f->place[k];
+        const eg__formula_occurrence *p = &f->occurrence[k];
         if (!with[p->size] || strcmp(f->index[p->index], name)) continue;
         to += sprintf(to, "%.*s%s", p->from - from, f->text + from, with[p->size]);
         from = p->to;
@@ -284,7 +284,7 @@ static bool joins(const eg_expression *e, int k)
 }
 int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
 {
-    eg_name_occurrence place[EG_OCCURRENCES_MAX];
+    eg_name_occurrence occurrence[EG_OCCURRENCES_MAX];
     int occurrences = 0, stack[EG_NODES_MAX], depth = 0, n = 0;
     const eg_expression *e = NULL;
     if (f && !f->score)
@@ -292,7 +292,7 @@ int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
                                                                  .text = f->text,
                                                                  .noun = "predicate",
                                                                  .predicate = true,
-                                                                 .place = place,
+                                                                 .occurrence = occurrence,
                                                                  .occurrences = &occurrences,
                                                                  .any_tensor = true,
                                                                  .any_letter = true,

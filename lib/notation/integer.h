@@ -37,8 +37,6 @@ static inline int64_t eg__modulus(int64_t a, int64_t b)
 }
 /* Returns the result of operation `code` on at most three operands, integers or bools. */
 int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c);
-/* Returns bounds of that result from bounds of the operands. */
-eg_interval eg__interval(int code, eg_interval x, eg_interval y, eg_interval z);
 /* Returns the largest magnitude in x. */
 static inline int64_t eg__larger(eg_interval x)
 {

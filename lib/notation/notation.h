@@ -144,19 +144,19 @@ typedef struct eg_parsed {
     eg_parsed_term *term;
     eg_term_item *item;
 } eg_parsed;
-typedef struct eg_parse_room {
+typedef struct eg_parse_buffer {
     eg_parsed head;
     eg_parsed_term term[EG_TERMS_MAX];
     eg_parsed_axis axis[EG_AXES_MAX];
     eg_term_item item[EG_ITEMS_MAX];
-} eg_parse_room;
+} eg_parse_buffer;
 /* How a string without "names:" or "letters:" is read: as its blanks determine (docs/notation.md),
  * or always as names, or always as letters. */
 typedef enum { EG_READ_BY_BLANKS, EG_READ_AS_NAMES, EG_READ_AS_LETTERS } eg_reading;
-/* Parses spec into `room` and returns its head, which points into `room`. The result depends on
- * spec only. NULL after an error; if the context is NULL, nothing is recorded. */
+/* Parses spec into the buffer and returns its head, which points into the buffer. The result
+ * depends on spec only. NULL after an error; if the context is NULL, nothing is recorded. */
 const eg_parsed *eg__parse(eg_ctx *, const char *who, const char *spec, eg_reading,
-                           eg_parse_room *);
+                           eg_parse_buffer *);
 
 /* Returns the byte of the arrow of a string, or of its end if there is no arrow. */
 int eg__arrow(const char *spec);
@@ -166,9 +166,6 @@ typedef struct eg_caret {
 } eg_caret;
 #define EG_LETTERS_HINT "every letter is an axis here: for names begin the string with 'names:'"
 #define EG_ONE_HINT     "1 is an axis of size 1 here, no part of a name"
-/* Returns the number of bytes of the UTF-8 character at s, 1 to 4; 1 for a byte that begins
- * none. */
-int eg__utf8_bytes(const char *s);
 /* Records an error: the character of `text` at byte `at` has no meaning in `where` ("here"). */
 void eg__caret_stray(eg_ctx *, const char *who, const char *text, int at, const char *where);
 /* Records "who: sentence" and, below it, the text, carets followed by `tail`, and the hint; tail

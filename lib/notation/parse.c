@@ -31,7 +31,9 @@ static void put_all(text *t, const char *s)
     while (*s) put(t, *s++);
 }
 
-int eg__utf8_bytes(const char *s)
+/* Returns the number of bytes of the UTF-8 character at s, 1 to 4; 1 for a byte that begins none.
+ */
+static int utf8_bytes(const char *s)
 {
     const unsigned c = (unsigned char)*s;
     const int n = c < 0xc2 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : c < 0xf5 ? 4 : 1;
@@ -95,7 +97,7 @@ eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *s
     uint8_t column[WINDOW + 2]; /* of each byte */
     int width = from > 0, end = 0;
     for (int i = from, n; i < to; i += n, width++) {
-        n = eg__utf8_bytes(spec + i);
+        n = utf8_bytes(spec + i);
         put_character(&t, spec + i, n);
         for (int k = 0; k < n && i + k <= to; k++) column[i + k - from] = (uint8_t)width;
     }
@@ -143,7 +145,7 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
         { "—", "write -" },
     };
     const char *s = spec + where, *hint = NULL;
-    const int n = eg__utf8_bytes(s);
+    const int n = utf8_bytes(s);
     const eg_caret mark = { where, n };
     for (size_t k = 0; k < sizeof known / sizeof *known; k++)
         if (!strncmp(s, known[k].is, strlen(known[k].is))) hint = known[k].hint;
@@ -234,7 +236,7 @@ static const char *size_hint(const char *spec, int where, bool letters)
 typedef struct reader {
     eg_ctx *cx;
     const char *who, *spec;
-    eg_parse_room *room;
+    eg_parse_buffer *buffer;
     eg_parsed *p;
     eg_parsed_term *t;
     int i, terms, items;
@@ -265,10 +267,10 @@ static inline bool put_item(reader *r, uint16_t axis, int start)
 {
     if (!r->group && ++r->t->slots > EG_RANK_MAX) return too_many_axes(r, start);
     if (r->t->names > EG_RANK_MAX || r->items == EG_ITEMS_MAX) return too_many_axes(r, start);
-    r->room->item[r->items++] = (eg_term_item){ .axis = axis,
-                                                .at = (uint16_t)start,
-                                                .bracket = r->bracket_at >= 0,
-                                                .group = (uint8_t)r->group };
+    r->buffer->item[r->items++] = (eg_term_item){ .axis = axis,
+                                                  .at = (uint16_t)start,
+                                                  .bracket = r->bracket_at >= 0,
+                                                  .group = (uint8_t)r->group };
     return true;
 }
 
@@ -459,7 +461,7 @@ static bool end_term(reader *r)
                   "the string has more than %d operands", EG_OPERANDS_MAX);
         return false;
     }
-    r->t = &r->room->term[++r->terms];
+    r->t = &r->buffer->term[++r->terms];
     *r->t = (eg_parsed_term){ .begin = (uint16_t)r->items, .at = (uint16_t)r->i, .plain = true };
     r->groups = 0;
     return true;
@@ -499,9 +501,9 @@ static bool read_next(reader *r)
 }
 
 const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_reading as,
-                           eg_parse_room *room)
+                           eg_parse_buffer *buffer)
 {
-    eg_parsed *p = &room->head;
+    eg_parsed *p = &buffer->head;
     const size_t length = strlen(spec);
     if (length > 60000)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s: the string has %zu characters; at most 60000",
@@ -514,15 +516,15 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
                       .begin = begin,
                       .bracket = -1,
                       .length = (int)length,
-                      .axis = room->axis,
-                      .term = room->term,
-                      .item = room->item };
+                      .axis = buffer->axis,
+                      .term = buffer->term,
+                      .item = buffer->item };
     reader r = { .cx = cx,
                  .who = who,
                  .spec = spec,
-                 .room = room,
+                 .buffer = buffer,
                  .p = p,
-                 .t = room->term,
+                 .t = buffer->term,
                  .i = begin,
                  .bracket_at = -1 };
     *r.t = (eg_parsed_term){ .at = (uint16_t)begin, .plain = true };

@@ -21,16 +21,16 @@ static void say_dims(words *w, int rank, const int64_t *dim)
     for (int r = 0; r < rank; r++) say(w, "%s%lld", r ? ", " : "", (long long)dim[r]);
     say(w, rank == 1 ? ",)" : ")");
 }
-const char *eg__operand_name(const char *const *called, int k, operand_name *room)
+const char *eg__operand_name(const char *const *called, int k, operand_name *buffer)
 {
     if (called && called[k]) return called[k];
-    snprintf(room->s, sizeof room->s, "operand %d", k + 1);
-    return room->s;
+    snprintf(buffer->s, sizeof buffer->s, "operand %d", k + 1);
+    return buffer->s;
 }
 void eg__say_operand(words *w, const char *const *called, int k, int rank, const int64_t *dim)
 {
-    operand_name room;
-    say(w, "%s%s %s ", w->n ? ", " : "", eg__operand_name(called, k, &room),
+    operand_name buffer;
+    say(w, "%s%s %s ", w->n ? ", " : "", eg__operand_name(called, k, &buffer),
         rank > 8 ? "has rank" : "is");
     if (rank > 8)
         say(w, "%d", rank);
@@ -558,8 +558,8 @@ static void say_letters(words *w, const char *s)
  * letters follow each other without a blank. */
 static __attribute__((noinline)) bool also_names(const bind *B, int sizes, const eg_sized *size)
 {
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(NULL, B->who, B->spec, EG_READ_AS_NAMES, &room);
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(NULL, B->who, B->spec, EG_READ_AS_NAMES, &buffer);
     return p && p->terms == B->p->terms && names_fit(B, p, sizes, size) && !names_same(B, p);
 }
 bool eg__certain_letters(const bind *B, int sizes, const eg_sized *size)

@@ -67,8 +67,8 @@ static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, con
 static __attribute__((noinline)) const eg_spec *spec_read(eg_ctx *cx, const char *who,
                                                           const char *text, eg_reading as)
 {
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(cx, who, text, as, &room);
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(cx, who, text, as, &buffer);
     return p ? spec_of(cx, who, text, p) : NULL;
 }
 const eg_spec *eg_spec_parse(eg_ctx *cx, const char *who, const char *text)

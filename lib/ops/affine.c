@@ -407,7 +407,7 @@ static eg_tensor *affine_planned(eg_ctx *cx, const eg_affine_call *o, const eg_p
 {
     union {
         affine a;
-        char room[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)];
+        char buffer[sizeof(affine) + 3 * EG_RANK_MAX * sizeof(uint16_t)];
     } u = { .a = { .rank = r->out.items, .bias = o->b != NULL, .add = o->add != NULL, .f = o->f } };
     const eg_term_labels *const part[] = { &r->operand[0], &r->operand[1], &r->out };
     const uint16_t *label[3];

@@ -34,11 +34,11 @@ EG_INLINE void NAME(affine_sum)(const eg_affine_finish *f, int64_t n, int64_t ro
 EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64_t n, int64_t rows,
                                         int64_t step)
 {
-    enum { ROOM = 512 };
+    enum { BUFFER = 512 };
     static const double none[2];
     eg_affine_finish its;
     const eg_affine_finish *f = affine_finish_at(finish, at, &its);
-    _Alignas(64) T before[ROOM], after[ROOM];
+    _Alignas(64) T before[BUFFER], after[BUFFER];
     T *const y = (T *)(void *)f->y, *const z = (T *)(void *)f->z;
     const int64_t first = (T *)at - y;
     const bool same = step % f->features == 0; /* every row begins at the same element of b */
@@ -47,9 +47,9 @@ EG_CLONES static void NAME(affine_tile)(const eg_finish *finish, void *at, int64
         return;
     }
     for (int64_t i = 0, m; i < n; i += m) {
-        m = eg__min64(n - i, ROOM);
+        m = eg__min64(n - i, BUFFER);
         for (int64_t r = 0, count; r < rows; r += count) {
-            count = eg__min64(rows - r, ROOM / m);
+            count = eg__min64(rows - r, BUFFER / m);
             const int64_t from = first + r * step + i, total = count * m,
                           lanes = (total + EG_LANES - 1) & -EG_LANES, j = from % f->features;
             for (int64_t q = 0; q < count; q++) {

@@ -187,7 +187,7 @@ EG_CLONES static double NAME(sumpow)(int64_t n, const void *x, double p)
 {
     return (double)NAME(powers_of)(n, x, (T)p);
 }
-EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
+EG_CLONES static bool NAME(moderate)(int64_t n, const void *from)
 {
     const T *x = from;
     T lane[EG_LANES] = { 0 }; /* 1 where an element was out of bounds */
@@ -198,9 +198,9 @@ EG_CLONES static bool NAME(tame)(int64_t n, const void *from)
             lane[l] = x[k + l] <= TAME && x[k + l] >= -TAME ? lane[l] : 1;
     }
     for (; k < n; k++) lane[0] = x[k] <= TAME && x[k] >= -TAME ? lane[0] : 1;
-    T wild = 0;
-    for (int l = 0; l < EG_LANES; l++) wild += lane[l];
-    return wild == 0;
+    T exceeds = 0;
+    for (int l = 0; l < EG_LANES; l++) exceeds += lane[l];
+    return exceeds == 0;
 }
 EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y)
 {
@@ -289,17 +289,17 @@ EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *st
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_some)(user, 1, 1, row, p, step);
 }
-/* h = g gain for m elements of each row from `from` on, in rows that are `room` elements apart;
+/* h = g gain for m elements of each row from `from` on, in rows that are `pitch` elements apart;
  * without a gain h is g. Returns the address of the first, and sets *hs to the distance of rows in
  * elements. */
 EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from, int64_t m,
-                                          const T *g, int64_t gs, int64_t room, T *h, int64_t *hs)
+                                          const T *g, int64_t gs, int64_t pitch, T *h, int64_t *hs)
 {
-    *hs = gain ? room : gs;
+    *hs = gain ? pitch : gs;
     if (!gain) return g + from;
     for (int q = 0; q < rows; q++) {
         const T *v = g + q * gs + from;
-        T *to = h + q * room;
+        T *to = h + q * pitch;
         EG_EVERY_LANE for (int64_t k = 0; k < m; k++) to[k] = v[k] * gain[from + k];
     }
     return h;
@@ -310,7 +310,7 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int
                                      char *const *p, const int64_t *step)
 {
     _Alignas(64) T h[ABREAST * EG_CHUNK];
-    const int64_t room = rows > ABREAST ? SHORT_MANY : EG_CHUNK;
+    const int64_t pitch = rows > ABREAST ? SHORT_MANY : EG_CHUNK;
     const T *x = EG_ROW(T, 1, row), *g = EG_ROW(T, 2, row), *v = g;
     const int64_t n = b->n, xs = step[1] / (int64_t)sizeof(T), gs = step[2] / (int64_t)sizeof(T);
     const double count = (double)n;
@@ -321,7 +321,7 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int
     EG_EVERY_LANE for (int q = 0; q < rows; q++) shift[q] = (T)mean[q];
     for (int64_t from = 0, m; from < n; from += m) {
         m = eg__min64(n - from, EG_CHUNK);
-        v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, room, h, &hs);
+        v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, pitch, h, &hs);
         for (int f = 0; f < rows && b->center; f += width)
             NAME(sums)(width, m, v + f * hs, hs, v, 0, shift, sum + f);
         for (int q = 0; q < rows && b->center; q++) total[q] += (double)sum[q];
@@ -337,7 +337,7 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int
     T *sum_along = b->sums, *sum_g = b->sums ? sum_along + n : NULL;
     for (int64_t from = 0, m; from < n; from += m) {
         m = eg__min64(n - from, EG_CHUNK);
-        if (n > EG_CHUNK) v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, room, h, &hs);
+        if (n > EG_CHUNK) v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, pitch, h, &hs);
         for (int q = 0; q < rows; q++) {
             const T a = (T)total[q], s = shift[q], c = (T)r[q], d = (T)along[q];
             const T *w = v + q * hs, *at = x + q * xs + from, *u = g + q * gs + from;
@@ -375,7 +375,7 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
     for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
 const eg_arithmetic NAME(eg__arithmetic) = {
-    .tame = NAME(tame),
+    .moderate = NAME(moderate),
     .affine = NAME(affine),
     .gain = NAME(gain),
     .sum = NAME(sum),

@@ -95,15 +95,15 @@ EG_INLINE void NAME(exps_of_rows)(int64_t rows, int64_t n, const T *const *x, co
     }
 }
 /* Returns the elements from which s, which is set, must be subtracted: for a finite top x with s =
- * top. If top is infinite, the limit, in `room`, which may be x: 0 where x is top, else −inf; NaN
- * remains NaN. */
-EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *room, T *s)
+ * top. If top is infinite, the limit is written to `limit`, which may be x: 0 where x is top, else
+ * −inf; NaN remains NaN. */
+EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *limit, T *s)
 {
     *s = top > -(T)INFINITY ? top : 0;
     if (top != (T)INFINITY) return x;
-    for (int64_t k = 0; k < n; k++) room[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
+    for (int64_t k = 0; k < n; k++) limit[k] = x[k] == top ? 0 : x[k] != x[k] ? x[k] : -(T)INFINITY;
     *s = 0;
-    return room;
+    return limit;
 }
 
 /* -- short rows, EG_LANES of them at once, one in each lane ----------------------------------- */

@@ -31,7 +31,7 @@ static void drop_row(const void *user, int64_t row, char *const *p)
     for (int64_t k = 0, n; k < j->y.n; k += n) {
         n = j->y.n - k < EG_CHUNK ? j->y.n - k : EG_CHUNK;
         const void *x = eg__strip_read(&j->x, p[1], k, n, in);
-        void *y = eg__strip_room(&j->y, p[0], k, out);
+        void *y = eg__strip_buffer(&j->y, p[0], k, out);
         eg__drop_stays(&j->d, (uint64_t)(row * j->y.n + k), n, stays);
 #define DROP(T, REAL)               \
     for (int64_t i = 0; i < n; i++) \

@@ -472,12 +472,12 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
 }
 
 /* -- one_hot: y[…, k] = [index[…] = k] -------------------------------------------------------- */
-typedef struct hotness {
+typedef struct one_hot_attr {
     bool f64, wide; /* dtype of the result; the index is i64 */
-} hotness;
+} one_hot_attr;
 static void hot(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
-    const hotness *h = user;
+    const one_hot_attr *h = user;
     for (int64_t i = 0; i < n; i++) {
         char *row = p[0] + i * step[0];
         const int64_t k = index_at(h->wide, p[1] + i * step[1]);
@@ -516,7 +516,7 @@ static bool hot_forward(eg_tensor *y)
     eg_tensor first = *y; /* the elements k = 0 */
     first.rank--;
     eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index }, hot,
-             &(hotness){ y->dtype == EG_F64, index->dtype == EG_I64 });
+             &(one_hot_attr){ y->dtype == EG_F64, index->dtype == EG_I64 });
     return true;
 }
 static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }

@@ -172,8 +172,8 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
  * error: the string has no such index, or tensors have different ranks. */
 static bool stack_place(eg_ctx *cx, const char *spec, int count, eg_tensor *const *x, int *place)
 {
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(cx, "stack", spec, EG_READ_BY_BLANKS, &room);
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(cx, "stack", spec, EG_READ_BY_BLANKS, &buffer);
     if (!p) return false;
     const eg_parsed_term *t = &p->term[0];
     int slot = 0, bracketed = 0;
@@ -220,8 +220,8 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
         place = *known;
     else {
         if (!stack_place(cx, spec, count, x, &place)) return eg__poison(cx);
-        int *room = eg__plans_add(cx, &key, sizeof place);
-        if (room) *room = place;
+        int *kept = eg__plans_add(cx, &key, sizeof place);
+        if (kept) *kept = place;
     }
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     for (int k = 0; each && k < count; k++) each[k] = eg_unsqueeze(x[k], place);

@@ -71,7 +71,7 @@ const void *eg__strip_read(const eg_strip *, const char *row, int64_t start, int
                            void *buffer);
 /* Returns the address for elements from `start` on: in the row if it is contiguous, else the
  * buffer, from which eg__strip_done copies them to the row. */
-void *eg__strip_room(const eg_strip *, char *row, int64_t start, void *buffer);
+void *eg__strip_buffer(const eg_strip *, char *row, int64_t start, void *buffer);
 void eg__strip_done(const eg_strip *, char *row, int64_t start, int64_t count, const void *written);
 
 /* Returns the address of element k of a row of c128. */
@@ -120,10 +120,10 @@ bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 typedef struct eg_arithmetic { /* functions on contiguous floats of one type; scalars are double */
-    /* for at most EG_CHUNK elements of a row, except `tame` */
+    /* for at most EG_CHUNK elements of a row, except `moderate` */
     /* True if |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two elements overflows; any
      * n. */
-    bool (*tame)(int64_t n, const void *x);
+    bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
     /* y gain + bias in place; each may be NULL */
@@ -151,9 +151,9 @@ static inline const eg_arithmetic *eg__arithmetic(int dtype)
 {
     return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
 }
-/* True if all elements of x, and of its copies, satisfy eg_arithmetic.tame; always true for
+/* True if all elements of x, and of its copies, satisfy eg_arithmetic.moderate; always true for
  * c128. */
-bool eg__tame(eg_tensor *x);
+bool eg__moderate(eg_tensor *x);
 
 /* -- affine_finish.c -------------------------------------------------------------------------- */
 /* Computes y = f(c + b) + r, where y contains c, a contiguous, row-major tensor of floats. */

@@ -69,10 +69,10 @@ static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longes
 typedef struct pack_job {
     const eg_tensor *y, *x, *lengths;
     bool pack;
-    int axis;      /* of the positions of x */
-    int64_t width; /* bytes of an element, … */
-    int64_t place; /* … and of a position */
-    bool together; /* the positions of a sequence are row-major in x too */
+    int axis;               /* of the positions of x */
+    int64_t width;          /* bytes of an element, … */
+    int64_t position_bytes; /* … and of a position */
+    bool together;          /* the positions of a sequence are row-major in x too */
     int64_t pieces;
 } pack_job;
 /* True if positions of t are consecutive in memory along an axis, and each is row-major. */
@@ -88,7 +88,7 @@ static void copy_positions(const pack_job *job, char *to, char *from, int64_t n)
 {
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
     if (job->together) {
-        memcpy(to, from, (size_t)(n * job->place));
+        memcpy(to, from, (size_t)(n * job->position_bytes));
         return;
     }
     eg_tensor source = *job->x, target = *job->y;
@@ -112,14 +112,17 @@ static void pack_sequences(void *user, int64_t piece, int thread)
     for (int64_t b = 0; b < first; b++) at += length_at(job->lengths, b);
     for (int64_t b = first; b < end; b++) {
         const int64_t n = length_at(job->lengths, b);
-        char *to = y->data + (job->pack ? at : b * y->dim[1]) * job->place;
+        char *to = y->data + (job->pack ? at : b * y->dim[1]) * job->position_bytes;
         if (n)
             copy_positions(job, to, x->data + (job->pack ? b : at) * x->stride[0] * job->width, n);
-        if (!job->pack) memset(to + n * job->place, 0, (size_t)((y->dim[1] - n) * job->place));
+        if (!job->pack)
+            memset(to + n * job->position_bytes, 0,
+                   (size_t)((y->dim[1] - n) * job->position_bytes));
         at += n;
     }
     if (job->pack && end == rows)
-        memset(y->data + at * job->place, 0, (size_t)((y->dim[0] - at) * job->place));
+        memset(y->data + at * job->position_bytes, 0,
+               (size_t)((y->dim[0] - at) * job->position_bytes));
 }
 /* Checks the lengths and divides the sequences among threads. False after an error. */
 static bool pack_all(eg_tensor *y, bool pack)
@@ -134,7 +137,7 @@ static bool pack_all(eg_tensor *y, bool pack)
     pack_job job = {
         y, x, t, .pack = pack, .axis = pack, .width = eg__width[y->dtype], .pieces = 1
     };
-    job.place = size / (pack ? y->dim[0] : rows * y->dim[1]) * job.width;
+    job.position_bytes = size / (pack ? y->dim[0] : rows * y->dim[1]) * job.width;
     job.together = positions_together(x, job.axis);
     if (team > 1 && rows) job.pieces = eg__min64(rows, 4 * team);
     eg__parallel(y->cx, team, job.pieces, pack_sequences, &job);

@@ -138,7 +138,7 @@ const void *eg__strip_read(const eg_strip *s, const char *row, int64_t start, in
     copy_strip(s, (char *)row, start, count, buffer, false);
     return buffer;
 }
-void *eg__strip_room(const eg_strip *s, char *row, int64_t start, void *buffer)
+void *eg__strip_buffer(const eg_strip *s, char *row, int64_t start, void *buffer)
 {
     return eg__strip_contiguous(s) ? row + start * s->width : buffer;
 }
@@ -154,53 +154,55 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)(row + at);
 }
 
-/* -- tests whether every element is tame ------------------------------------------------------ */
-typedef struct taming {
+/* -- tests whether every element is moderate ------------------------------------------------------
+ */
+typedef struct moderate_job {
     const eg_arithmetic *m;
     int width;
-    _Atomic bool *wild;
-} taming;
+    _Atomic bool *exceeds;
+} moderate_job;
 static void tame_run(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
-    const taming *t = user;
-    bool tame = true;
+    const moderate_job *t = user;
+    bool moderate = true;
     if (step[0] == t->width)
-        tame = t->m->tame(n, p[0]);
+        moderate = t->m->moderate(n, p[0]);
     else
-        for (int64_t k = 0; k < n && tame; k++) tame = t->m->tame(1, p[0] + k * step[0]);
-    if (!tame) *t->wild = true;
+        for (int64_t k = 0; k < n && moderate; k++)
+            moderate = t->m->moderate(1, p[0] + k * step[0]);
+    if (!moderate) *t->exceeds = true;
 }
-/* True if every element of x, and of each of its copies, is tame. */
-static bool tame_now(const eg_tensor *x)
+/* True if every element of x, and of each of its copies, is moderate. */
+static bool moderate_now(const eg_tensor *x)
 {
-    _Atomic bool wild = false;
+    _Atomic bool exceeds = false;
     const eg_tensor *all = x;
     /* only the gradient check uses c128, with finite elements */
     if (x->dtype == EG_C128) return true;
     if (x->copies) {
-        bool tame = true;
-        for (int64_t k = 0; tame && k < x->copies->count; k++) {
+        bool moderate = true;
+        for (int64_t k = 0; moderate && k < x->copies->count; k++) {
             eg_tensor one = *x;
             one.data = eg__copy_data(x, k);
             one.copies = NULL;
-            tame = tame_now(&one);
+            moderate = moderate_now(&one);
         }
-        return tame;
+        return moderate;
     }
     int64_t n = 1;
     bool dense = true;
     for (int r = x->rank; r-- > 0; n *= x->dim[r]) dense &= x->dim[r] == 1 || x->stride[r] == n;
     /* small and contiguous: no loop over threads */
-    if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->tame(n, x->data);
+    if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->moderate(n, x->data);
     eg__loop(x->cx, 1, &all, tame_run,
-             &(taming){ eg__arithmetic(x->dtype), eg__width[x->dtype], &wild });
-    return !wild;
+             &(moderate_job){ eg__arithmetic(x->dtype), eg__width[x->dtype], &exceeds });
+    return !exceeds;
 }
 
-static bool act_tame(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+static bool act_moderate(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)to, (void)count;
-    if (tame_now(x[0]) == *(const bool *)arg) return true;
+    if (moderate_now(x[0]) == *(const bool *)arg) return true;
     eg_fail_as(
         cx, EG_ERROR_UNSUPPORTED,
         "captured_run: an operand of a masked operation is %s, but was not when the step was "
@@ -208,11 +210,12 @@ static bool act_tame(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
         *(const bool *)arg ? "infinite, NaN or so large that products overflow" : "finite");
     return false;
 }
-bool eg__tame(eg_tensor *x)
+bool eg__moderate(eg_tensor *x)
 {
-    bool tame = tame_now(x);
-    if (eg__capturing(x->cx)) eg__act(x->cx, act_tame, NULL, 1, &x, &tame, sizeof tame, 0);
-    return tame;
+    bool moderate = moderate_now(x);
+    if (eg__capturing(x->cx))
+        eg__act(x->cx, act_moderate, NULL, 1, &x, &moderate, sizeof moderate, 0);
+    return moderate;
 }
 
 /* -- all rows, divided among threads ---------------------------------------------------------- */

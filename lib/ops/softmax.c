@@ -348,7 +348,8 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
         if (!eg_ok(keep) || !(operand[n++] = eg__align_alias(b, keep, o->keep, o->rank, o->axis)))
             return eg__poison(b->cx);
     }
-    if (bias && !eg__tame(bias) && !eg__tame(given)) { /* NaN − inf is NaN, but −inf forbids */
+    if (bias && !eg__moderate(bias) &&
+        !eg__moderate(given)) { /* NaN − inf is NaN, but −inf forbids */
         eg_tensor *allow = eg_ne(bias, eg_full_n(b->cx, (eg_dtype)bias->dtype, -INFINITY, 0, NULL));
         if (o->keep >= 0) allow = eg_and(operand[--n], allow);
         if (!eg_ok(allow)) return allow;
@@ -364,9 +365,9 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                            const char **called, int *n)
 {
     const size_t head = (size_t)eg__arrow(spec);
-    size_t room = strlen(spec) + (names ? strlen(names) : 0) + 8;
-    for (int k = 0; k < count; k++) room += all[k].mask.axes ? strlen(all[k].mask.axes) + 1 : 0;
-    char *out = eg__alloc(cx, room), *at = out;
+    size_t size = strlen(spec) + (names ? strlen(names) : 0) + 8;
+    for (int k = 0; k < count; k++) size += all[k].mask.axes ? strlen(all[k].mask.axes) + 1 : 0;
+    char *out = eg__alloc(cx, size), *at = out;
     if (!out) return NULL;
     memcpy(at, spec, head);
     at += head;

@@ -89,7 +89,7 @@ static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
 #define TEMPLATE  "ops/sort_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"
-typedef void rank_row(const rank_job *, const char *x, int64_t *place, ranked *room);
+typedef void rank_row(const rank_job *, const char *x, int64_t *place, ranked *pairs);
 static rank_row *const rank[EG_DTYPES] = {
     [EG_F32] = rank_f32, [EG_F64] = rank_f64, [EG_C128] = rank_c128,
     [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool
@@ -100,7 +100,7 @@ typedef struct rank_rows {
     rank_job job;
     const eg_tensor *y, *x;
     int64_t rows, pieces, each;
-    ranked *room;
+    ranked *pairs;
 } rank_rows;
 /* Orders one piece of the rows. */
 static void rank_piece(void *user, int64_t piece, int thread)
@@ -114,7 +114,7 @@ static void rank_piece(void *user, int64_t piece, int thread)
             to += left % s->x->dim[a] * s->y->stride[a];
         }
         rank[s->x->dtype](&s->job, s->x->data + from * eg__width[s->x->dtype],
-                          (int64_t *)(void *)s->y->data + to, s->room + thread * s->each);
+                          (int64_t *)(void *)s->y->data + to, s->pairs + thread * s->each);
     }
 }
 
@@ -144,8 +144,8 @@ static bool argsort_forward(eg_tensor *y)
     if (team > s.rows) team = (int)s.rows;
     s.pieces = team > 1 ? eg__min64(s.rows, 4 * team) : 1;
     s.each = a->k < s.job.n / FEW ? a->k : 2 * s.job.n;
-    s.room = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * s.each) * sizeof *s.room);
-    if (!s.room) return false;
+    s.pairs = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * s.each) * sizeof *s.pairs);
+    if (!s.pairs) return false;
     eg__parallel(y->cx, team, s.pieces, rank_piece, &s);
     return true;
 }

@@ -83,13 +83,13 @@ EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, in
         if (!few) put_in_heap(best, i, best[i]);
     }
 }
-static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *room)
+static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *pairs)
 {
     if (j->k < j->n / FEW) {
-        NAME(first_positions)(j, x, place, room);
+        NAME(first_positions)(j, x, place, pairs);
         return;
     }
-    for (int64_t i = 0; i < j->n; i++) room[i] = (ranked){ NAME(key)(j, x, i), i };
-    const ranked *in_order = by_key(j->n, (int)sizeof(REAL), room, room + j->n);
+    for (int64_t i = 0; i < j->n; i++) pairs[i] = (ranked){ NAME(key)(j, x, i), i };
+    const ranked *in_order = by_key(j->n, (int)sizeof(REAL), pairs, pairs + j->n);
     for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
 }

@@ -137,8 +137,8 @@ eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
  * an error. */
 static bool mask_axes(eg_where_call *w, const char *axes, const int64_t *sizes, eg_axis_name *name)
 {
-    eg_parse_room room;
-    const eg_parsed *p = eg__parse(w->cx, w->who, axes, EG_READ_BY_BLANKS, &room);
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(w->cx, w->who, axes, EG_READ_BY_BLANKS, &buffer);
     if (!p) return false;
     const int n = w->rank = p->term[0].slots;
     if (p->terms != 1 || p->arrow)

@@ -112,7 +112,7 @@ static bool gradient_fits(const gradient *g)
 }
 
 /* Allocates the tree and the buffers that are sent and received. False after an error. */
-static bool gradient_room(gradient *g)
+static bool gradient_alloc(gradient *g)
 {
     const eg_grad_over_args *o = &g->o;
     const int ranks = g->ranks->table.ranks;
@@ -263,7 +263,7 @@ static int gradient_run(gradient *g)
     if (!g->o.leaves) g->o.leaves = LEAVES;
     eg_ctx *cx = g->ranks->cx;
     const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&
-                      gradient_room(g),
+                      gradient_alloc(g),
                all = eg_ranks_barrier(g->ranks) == 0 && good;
     if (all) gradient_leaves(g);
     const bool done = all && gradient_between(g);

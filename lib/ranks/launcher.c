@@ -49,7 +49,7 @@ int eg_ranks_launched(int *rank)
 
 /* Loads the module from one folder. NULL if it is not there or cannot be loaded; *why may then
  * contain the reason. */
-static void *load(const char *folder, char *why, size_t room)
+static void *load(const char *folder, char *why, size_t size)
 {
     char path[4096];
     if ((size_t)snprintf(path, sizeof path, "%s/" MODULE, folder) >= sizeof path) return NULL;
@@ -57,26 +57,26 @@ static void *load(const char *folder, char *why, size_t room)
     /* MPI loads components of its own, which look up MPI's symbols, so these must be global */
     void *so = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     const char *error = so ? NULL : dlerror();
-    if (!so) snprintf(why, room, "%s", error ? error : "it cannot be loaded");
+    if (!so) snprintf(why, size, "%s", error ? error : "it cannot be loaded");
     return so;
 }
 /* Sets out to the folder of the running program, where a build also has the module; false if it is
  * unknown. */
-static bool program_folder(char *out, size_t room)
+static bool program_folder(char *out, size_t size)
 {
-    const ssize_t n = readlink("/proc/self/exe", out, room - 1);
+    const ssize_t n = readlink("/proc/self/exe", out, size - 1);
     out[n > 0 ? n : 0] = 0;
     char *slash = strrchr(out, '/');
     if (slash) *slash = 0;
     return slash != NULL;
 }
-static void *load_module(char *why, size_t room)
+static void *load_module(char *why, size_t size)
 {
     char folder[4096];
     const char *given = getenv("EINGRAD_MODULES");
-    if (given && *given) return load(given, why, room);
-    void *so = program_folder(folder, sizeof folder) ? load(folder, why, room) : NULL;
-    return so || *why ? so : load(EG_MODULES, why, room);
+    if (given && *given) return load(given, why, size);
+    void *so = program_folder(folder, sizeof folder) ? load(folder, why, size) : NULL;
+    return so || *why ? so : load(EG_MODULES, why, size);
 }
 
 /* The module's function fills the table; its rank and number of ranks must be those of the

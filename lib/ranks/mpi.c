@@ -20,7 +20,7 @@ typedef struct mpi_message {
 typedef struct world {
     MPI_Comm comm; /* a duplicate, which separates the messages from those of other users of MPI */
     mpi_message *list; /* grows as needed */
-    int count, room;
+    int count, capacity;
     char sentence[MPI_MAX_ERROR_STRING + 64];
 } world;
 
@@ -71,15 +71,15 @@ static const char *mpi_exchange(void *user, int to, const void *out, size_t out_
     return NULL;
 }
 
-/* Makes room for two more messages; false without memory. */
-static bool started_room(world *w)
+/* Makes the list large enough for two more messages; false without memory. */
+static bool started_reserve(world *w)
 {
-    if (w->count + 2 <= w->room) return true;
-    const int more = 2 * w->room + 32;
+    if (w->count + 2 <= w->capacity) return true;
+    const int more = 2 * w->capacity + 32;
     mpi_message *list = realloc(w->list, (size_t)more * sizeof *list);
     if (!list) return false;
     w->list = list;
-    w->room = more;
+    w->capacity = more;
     return true;
 }
 /* MPI transfers bytes only during calls, so this tests the first message that is not finished. */
@@ -103,7 +103,7 @@ static const char *mpi_start(void *user, int to, const void *out, size_t out_byt
         const size_t o = at < out_bytes ? out_bytes - at : 0, i = at < in_bytes ? in_bytes - at : 0;
         const int sends = (int)(o < PIECE ? o : PIECE), takes = (int)(i < PIECE ? i : PIECE);
         int code = MPI_SUCCESS;
-        if (!started_room(w)) return "memory ran out";
+        if (!started_reserve(w)) return "memory ran out";
         if (takes) {
             mpi_message *s = &w->list[w->count];
             *s = (mpi_message){ .from = from, .takes = takes };

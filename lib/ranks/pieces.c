@@ -41,10 +41,11 @@ static const char *piece_send(eg_ranks_tree *t, const char *x, int k, bool waits
                   piece = { t->part[piece_from(t, k)], t->part[k ? t->piece[k - 1] : t->parts] },
                   out = piece_chunks(piece, gone), in = piece_chunks(piece, keep);
     const int other = t->ranks->table.rank ^ 1;
-    char *room = t->room;
-    if (in.from < in.to) room += byte_at(t, in.from) - byte_at(t, keep.from);
-    return (waits ? eg__ranks_exchanged : eg__ranks_started)(
-        t->ranks, other, x + byte_at(t, out.from), bytes_in(t, out), other, room, bytes_in(t, in));
+    char *incoming = t->incoming;
+    if (in.from < in.to) incoming += byte_at(t, in.from) - byte_at(t, keep.from);
+    return (waits ? eg__ranks_exchanged
+                  : eg__ranks_started)(t->ranks, other, x + byte_at(t, out.from), bytes_in(t, out),
+                                       other, incoming, bytes_in(t, in));
 }
 void eg__ranks_pieces_begin(eg_ranks_tree *t, const char *x, int part)
 {

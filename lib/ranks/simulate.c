@@ -10,10 +10,10 @@
 enum { RANKS = 256, STACK = 4 << 20 };
 
 typedef struct simulation simulation;
-typedef struct posted { /* a message that one rank offers to another; bytes NULL: none */
+typedef struct offered { /* a message that one rank offers to another; bytes NULL: none */
     const void *bytes;
     size_t count;
-} posted;
+} offered;
 typedef struct member {
     simulation *all;
     int rank;
@@ -26,7 +26,7 @@ struct simulation {
     pthread_mutex_t lock;
     int ranks;
     member *member;
-    posted *posted; /* index [to][from] */
+    offered *offered; /* index [to][from] */
     int (*body)(void *user, const eg_ranks_table *);
     void *user;
 };
@@ -36,7 +36,7 @@ struct simulation {
 static const char *take_message(member *m, int from, void *in, size_t bytes)
 {
     simulation *all = m->all;
-    posted *s = &all->posted[m->rank * all->ranks + from];
+    offered *s = &all->offered[m->rank * all->ranks + from];
     while (!s->bytes && !all->member[from].ended) pthread_cond_wait(&m->wake, &all->lock);
     if (!s->bytes)
         snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it sent a message", from);
@@ -56,7 +56,7 @@ static const char *take_message(member *m, int from, void *in, size_t bytes)
 static const char *wait_received(member *m, int to)
 {
     simulation *all = m->all;
-    posted *s = &all->posted[to * all->ranks + m->rank];
+    offered *s = &all->offered[to * all->ranks + m->rank];
     while (s->bytes && !all->member[to].ended) pthread_cond_wait(&m->wake, &all->lock);
     if (!s->bytes) return NULL;
     s->bytes = NULL;
@@ -72,13 +72,13 @@ static const char *simulated_exchange(void *user, int to, const void *out, size_
     const char *bad = NULL, *late = NULL;
     pthread_mutex_lock(&all->lock);
     if (to >= 0) {
-        all->posted[to * all->ranks + m->rank] = (posted){ out, out_bytes };
+        all->offered[to * all->ranks + m->rank] = (offered){ out, out_bytes };
         pthread_cond_broadcast(&all->member[to].wake);
     }
     if (from >= 0) bad = take_message(m, from, in, in_bytes);
     if (to >= 0 && !bad) late = wait_received(m, to);
     /* after an error the bytes must not be read any more */
-    if (to >= 0) all->posted[to * all->ranks + m->rank].bytes = NULL;
+    if (to >= 0) all->offered[to * all->ranks + m->rank].bytes = NULL;
     pthread_mutex_unlock(&all->lock);
     return bad ? bad : late;
 }
@@ -133,9 +133,9 @@ int eg_ranks_simulate(eg_ctx *cx, int ranks, int (*body)(void *user, const eg_ra
     simulation all = { .ranks = ranks, .body = body, .user = user };
     if (owner) {
         all.member = eg_owner_alloc(owner, (size_t)ranks * sizeof *all.member);
-        all.posted = eg_owner_alloc(owner, (size_t)ranks * (size_t)ranks * sizeof *all.posted);
+        all.offered = eg_owner_alloc(owner, (size_t)ranks * (size_t)ranks * sizeof *all.offered);
     }
-    if (!all.member || !all.posted) {
+    if (!all.member || !all.offered) {
         eg_owner_close(owner);
         return -1;
     }

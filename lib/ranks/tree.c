@@ -191,10 +191,10 @@ static bool tree_divide_leaves(eg_ranks_tree *t)
     t->kept[0] = (eg_span){ 0, t->chunks };
     for (int s = 0; s < t->steps; s++) t->kept[s + 1] = tree_half_of(t, t->kept[s], me, s, false);
     const size_t each = bytes_in(t, t->range[me]);
-    const size_t room = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
-                                   : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
-    t->room = eg_owner_alloc(t->owner, room + 1);
-    return t->room != NULL;
+    const size_t bytes = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
+                                       : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
+    t->incoming = eg_owner_alloc(t->owner, bytes + 1);
+    return t->incoming != NULL;
 }
 
 /* The tree and its arrays are in an owner, which eg_ranks_tree_close closes. */
@@ -244,10 +244,10 @@ static int sum_by_halving(eg_ranks_tree *t, char *x)
         const int other = me ^ 1 << s;
         const bool there = s == 0 && t->received; /* pieces.c has exchanged this step */
         if (!there && eg_ranks_exchange(t->ranks, other, x + byte_at(t, send.from),
-                                        bytes_in(t, send), other, t->room, bytes_in(t, keep)))
+                                        bytes_in(t, send), other, t->incoming, bytes_in(t, keep)))
             return -1;
         t->received = false;
-        tree_add(t, numbers_in(t, keep), x + byte_at(t, keep.from), t->room);
+        tree_add(t, numbers_in(t, keep), x + byte_at(t, keep.from), t->incoming);
     }
     return 0;
 }
@@ -273,7 +273,7 @@ static int sum_of_subtrees(eg_ranks_tree *t, void *const *subtree, char *sum)
     const int me = t->ranks->table.rank, ranks = t->ranks->table.ranks;
     const eg_span own = t->range[me];
     const size_t each = bytes_in(t, own), begin = byte_at(t, own.from);
-    char *room = t->room;
+    char *incoming = t->incoming;
     for (int k = 0; k < t->first[me + 1] - t->first[me]; k++)
         t->at[t->first[me] + k] = (char *)subtree[k] + begin;
     for (int d = 1; d < ranks; d++) {
@@ -284,11 +284,11 @@ static int sum_of_subtrees(eg_ranks_tree *t, void *const *subtree, char *sum)
             const bool sends = k < mine, takes = k < n;
             if (eg_ranks_exchange(t->ranks, sends ? to : -1,
                                   sends ? (char *)subtree[k] + byte_at(t, t->range[to].from) : NULL,
-                                  sends ? part : 0, takes ? from : -1, room, takes ? each : 0))
+                                  sends ? part : 0, takes ? from : -1, incoming, takes ? each : 0))
                 return -1;
             if (!takes) continue;
-            t->at[t->first[from] + k] = room;
-            room += each;
+            t->at[t->first[from] + k] = incoming;
+            incoming += each;
         }
     }
     const int nodes = t->first[ranks];

@@ -23,7 +23,7 @@ struct eg_ranks_tree {
     eg_span *node;  /* the largest subtrees of all ranks, in the order of leaves */
     int *first;     /* by rank: index in `node` of its first subtree; then the end */
     char **at;      /* by node: its elements in this rank's range, during a sum */
-    char *room;     /* for elements that are received */
+    char *incoming; /* for elements that are received */
     /* pieces.c, for the first step of halving: number of pieces that were begun; the first part of
      * each, at which the one after it ends; the sentence of an error, or "" */
     int begun, piece[RANKS_PIECES];

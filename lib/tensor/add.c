@@ -100,11 +100,6 @@ bool eg__scale_act(eg_tensor *target, double c)
 static eg_inner *const divide_by[EG_DTYPES] = {
     [EG_F32] = divide_by_f32, [EG_F64] = divide_by_f64, [EG_C128] = divide_by_c128
 };
-void eg__divide_by(eg_tensor *target, double c)
-{
-    const eg_tensor *const x = target;
-    eg__loop(target->cx, 1, &x, divide_by[target->dtype], &c);
-}
 void eg__mean_of_two(eg_dtype dtype, int64_t n, void *y, const void *x, double c, bool flush)
 {
     char *p[] = { y, (char *)(uintptr_t)x };

@@ -250,8 +250,8 @@ eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
     const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[dtype],
-                 room = ((size_t)rank * 2 * sizeof *dims + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
-    char *m = y ? eg__alloc_in(a, room + bytes) : NULL;
+                 size = ((size_t)rank * 2 * sizeof *dims + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
+    char *m = y ? eg__alloc_in(a, size + bytes) : NULL;
     if (!m) return NULL;
     y->dtype = (uint8_t)dtype;
     y->rank = (uint8_t)rank;
@@ -263,7 +263,7 @@ eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_
     }
     y->own.bytes = bytes;
     y->each = (int64_t)bytes;
-    y->data = m + room;
+    y->data = m + size;
     y->unrecorded = true;
     cx->use.nodes++;
     return y;

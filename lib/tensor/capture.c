@@ -14,20 +14,21 @@
 
 /* -- lists ------------------------------------------------------------------------------------ */
 /* Returns the list with memory for one more element; NULL after an error. */
-static void *capture_room(eg__capture *p, void *list, int64_t n, int64_t *room, size_t each)
+static void *capture_reserve(eg__capture *p, void *list, int64_t n, int64_t *capacity, size_t each)
 {
-    if (n < *room) return list;
-    const int64_t more = *room ? 2 * *room : 64;
+    if (n < *capacity) return list;
+    const int64_t more = *capacity ? 2 * *capacity : 64;
     void *to = eg__alloc_in(p->numbers, (size_t)more * each);
     if (!to) return NULL;
     if (n) memcpy(to, list, (size_t)n * each);
-    *room = more;
+    *capacity = more;
     return to;
 }
 static eg_captured_item *capture_item(eg__capture *p)
 {
     eg_captured *c = p->c;
-    eg_captured_item *list = capture_room(p, c->item, c->items, &p->item_room, sizeof *c->item);
+    eg_captured_item *list =
+        capture_reserve(p, c->item, c->items, &p->item_capacity, sizeof *c->item);
     if (!list) return NULL;
     c->item = list;
     c->item[c->items] = (eg_captured_item){ .recording = c->cx->recording };
@@ -44,7 +45,7 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
     for (int64_t k = c->outsides; k-- > 0;)
         if (c->outside[k].x == x) return true;
     eg_captured_outside *list =
-        capture_room(p, c->outside, c->outsides, &p->outside_room, sizeof *c->outside);
+        capture_reserve(p, c->outside, c->outsides, &p->outside_capacity, sizeof *c->outside);
     if (!list) return false;
     c->outside = list;
     c->outside[c->outsides++] = (eg_captured_outside){ x, x->seq };
@@ -54,7 +55,7 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
  * could not compute again. */
 static bool capture_reads(eg__capture *p, const char *who, eg_tensor *x)
 {
-    if (x->st->made == EG_MADE_SOMEHOW)
+    if (x->st->made == EG_MADE_UNKNOWN)
         return eg_fail_as(x->cx, EG_ERROR_UNSUPPORTED,
                           "%s: not possible in a captured step: it has an operand whose elements a "
                           "run cannot compute again",
@@ -69,7 +70,7 @@ void eg__also_reads(eg_tensor *y, eg_tensor *x)
 }
 void eg__made_once(eg_tensor *x)
 {
-    if (x && x->st->made == EG_MADE_SOMEHOW) x->st->made = EG_MADE_ONCE;
+    if (x && x->st->made == EG_MADE_UNKNOWN) x->st->made = EG_MADE_ONCE;
 }
 /* Records that the next item writes to `to`. If `to` is a leaf with the same elements in each run,
  * these are stored, and each run begins by copying them to it. False after an error. */
@@ -81,7 +82,7 @@ static bool capture_writes(eg__capture *p, eg_tensor *to)
             (const eg_tensor *)(const void *)((char *)st - offsetof(eg_tensor, own));
         void *from = eg__alloc_in(p->arena, st->bytes);
         eg_captured_start *list =
-            capture_room(p, p->c->start, p->c->starts, &p->start_room, sizeof *p->c->start);
+            capture_reserve(p, p->c->start, p->c->starts, &p->start_capacity, sizeof *p->c->start);
         if (!from || !list) return false;
         p->c->start = list;
         list[p->c->starts++] =
@@ -96,7 +97,8 @@ char *eg__capture_storage(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
     eg__capture *p = cx->capture;
-    eg_captured_numbers *list = capture_room(p, p->each, p->count, &p->count_room, sizeof *p->each);
+    eg_captured_numbers *list =
+        capture_reserve(p, p->each, p->count, &p->count_capacity, sizeof *p->each);
     if (!list) return NULL;
     p->each = list;
     list[p->count++] = (eg_captured_numbers){
@@ -109,9 +111,9 @@ char *eg__capture_storage(eg_tensor *y)
 /* Returns a chunk in memory of the arena; NULL after an error. */
 static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
 {
-    char *room = eg__alloc_in(p->arena, EG_CHUNK_HEADER + bytes + EG_ALIGN);
-    if (!room) return NULL;
-    eg__chunk *c = (eg__chunk *)(void *)room;
+    char *memory = eg__alloc_in(p->arena, EG_CHUNK_HEADER + bytes + EG_ALIGN);
+    if (!memory) return NULL;
+    eg__chunk *c = (eg__chunk *)(void *)memory;
     *c = (eg__chunk){ .cap = bytes };
     return c;
 }

@@ -91,7 +91,7 @@ typedef struct eg__capture {
     eg__arena *arena;   /* the owner's arena, which holds everything else */
     uint64_t born;      /* tensors with a larger `seq` were made by the step */
     uint64_t draw;      /* the number of the first draw of the step */
-    int64_t item_room, start_room, outside_room, count, count_room;
+    int64_t item_capacity, start_capacity, outside_capacity, count, count_capacity;
     eg_captured_numbers *each;
     /* while an operation's forward() runs: the node that eg__lanes_run computed */
     const eg_tensor *lanes_of;

@@ -29,7 +29,7 @@ static void captured_sort(int64_t n, int64_t *order, const eg_captured_numbers *
 static int64_t captured_offsets(eg__capture *p)
 {
     const size_t n = (size_t)p->count;
-    int64_t *order = eg__alloc_in(p->numbers, (n + 1) * sizeof *order), room = 0;
+    int64_t *order = eg__alloc_in(p->numbers, (n + 1) * sizeof *order), size = 0;
     eg__stretch *taken = eg__alloc_in(p->numbers, (n + 1) * sizeof *taken);
     if (!order || !taken) return -1;
     for (int64_t k = 0; k < p->count; k++) order[k] = k;
@@ -43,16 +43,16 @@ static int64_t captured_offsets(eg__capture *p)
                 taken[others++] = (eg__stretch){ a->at, a->at + eg__round_up(a->bytes, EG_ALIGN) };
         }
         b->at = eg__gap(eg__round_up(b->bytes, EG_ALIGN), others, taken);
-        if (b->at + b->bytes > room) room = b->at + b->bytes;
+        if (b->at + b->bytes > size) size = b->at + b->bytes;
     }
-    return room;
+    return size;
 }
 /* Sets the address of every header in the arena to that of its elements in the block. */
 static void captured_move(eg__capture *p, char *block)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)
         for (size_t at = h->from; at < h->used; at += sizeof(eg_tensor)) {
-            eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(h) + at);
+            eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_memory(h) + at);
             t->live = EG_LIVE;
             t->captured = true;
             if (!t->st || !t->st->place || t->st == &t->own) continue;
@@ -72,7 +72,7 @@ static void captured_forget(const eg__capture *p)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)
         for (size_t at = h->from; at < h->used; at += sizeof(eg_tensor)) {
-            eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_room(h) + at);
+            eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_memory(h) + at);
             t->own.place = 0;
             t->own.made = EG_MADE_BEFORE;
         }
@@ -231,7 +231,7 @@ static bool captured_no_act(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *con
     (void)to, (void)count, (void)x, (void)arg;
     return cx != NULL;
 }
-int64_t eg__captured_hollow(eg_captured *c, int64_t *items)
+int64_t eg__captured_without_kernels(eg_captured *c, int64_t *items)
 {
     for (int64_t k = 0; k < c->items; k++) {
         eg_captured_item *i = &c->item[k];

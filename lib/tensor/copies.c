@@ -127,9 +127,9 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
         eg_copies_axis all;
         return forward(copies_shown_all(&all, y));
     }
-    char *room = n > FEW ? eg__alloc(cx, (size_t)n * (sizeof(eg_tensor) + sizeof *few)) : NULL;
-    if (n > FEW && !room) return false;
-    eg_tensor *header = n > FEW ? (eg_tensor *)(void *)room : some,
+    char *memory = n > FEW ? eg__alloc(cx, (size_t)n * (sizeof(eg_tensor) + sizeof *few)) : NULL;
+    if (n > FEW && !memory) return false;
+    eg_tensor *header = n > FEW ? (eg_tensor *)(void *)memory : some,
               **in = n > FEW ? (eg_tensor **)(void *)(header + n) : few;
     for (int i = 0; i < n; i++) {
         header[i] = *y->in[i];

@@ -39,14 +39,14 @@ static const char *const codes[] = {
 enum { CODES = sizeof codes / sizeof *codes, NAMED_WITH_BITS = 6 };
 
 /* "float16", "bfloat16", "float8_e5m2", "type 40 of 8 bits" */
-static const char *type_text(DLDataType t, char *out, size_t room)
+static const char *type_text(DLDataType t, char *out, size_t size)
 {
     if (t.code >= CODES)
-        snprintf(out, room, "type %d of %d bit%s", t.code, t.bits, t.bits == 1 ? "" : "s");
+        snprintf(out, size, "type %d of %d bit%s", t.code, t.bits, t.bits == 1 ? "" : "s");
     else if (t.code < NAMED_WITH_BITS)
-        snprintf(out, room, "%s%d", codes[t.code], t.bits);
+        snprintf(out, size, "%s%d", codes[t.code], t.bits);
     else
-        snprintf(out, room, "%s", codes[t.code]);
+        snprintf(out, size, "%s", codes[t.code]);
     return out;
 }
 

@@ -12,15 +12,15 @@ enum { PRECISION = 8, LINE = 75, MANY = 1000, EDGE = 3, WORD = 96 };
 typedef struct sink {
     FILE *file;
     char *out;
-    size_t room, n;
+    size_t size, n;
     bool bad;
 } sink;
 static void print_put(sink *s, const char *text, size_t n)
 {
     if (s->file)
         s->bad |= fwrite(text, 1, n, s->file) != n;
-    else if (s->n < s->room)
-        memcpy(s->out + s->n, text, n < s->room - s->n ? n : s->room - s->n);
+    else if (s->n < s->size)
+        memcpy(s->out + s->n, text, n < s->size - s->n ? n : s->size - s->n);
     s->n += n;
 }
 static void put_many(sink *s, char c, int n)
@@ -386,11 +386,11 @@ int eg_print(FILE *file, eg_tensor *x)
     }
     return -1;
 }
-size_t eg_format(eg_tensor *x, char *out, size_t room)
+size_t eg_format(eg_tensor *x, char *out, size_t size)
 {
-    if (!out) room = 0;
-    sink s = { .out = out, .room = room ? room - 1 : 0 };
+    if (!out) size = 0;
+    sink s = { .out = out, .size = size ? size - 1 : 0 };
     bool good = print("format", &s, x);
-    if (room) out[good ? s.n < room ? s.n : room - 1 : 0] = 0;
+    if (size) out[good ? s.n < size ? s.n : size - 1 : 0] = 0;
     return s.n;
 }

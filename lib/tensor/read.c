@@ -160,7 +160,9 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
-bool eg__writable(const char *who, const eg_tensor *x)
+/* True if x can be written; else records an error: x lies in read-only memory or is lent to a
+ * block. */
+static bool writable(const char *who, const eg_tensor *x)
 {
     const bool ours = x->cx == eg__here(x->cx) && !x->st->lent;
     if (ours && (!x->st->hold || x->st->hold->writable)) return true;
@@ -190,7 +192,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
                    eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
         return NULL;
     }
-    if (!eg__writable(who, x)) return NULL;
+    if (!writable(who, x)) return NULL;
     x->st->version++;
     return x->data;
 }
@@ -212,7 +214,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
-    if (!eg__check_held(who, x) || !eg__writable(who, x)) return false;
+    if (!eg__check_held(who, x) || !writable(who, x)) return false;
     if (x->copies && llabs(x->each) < (long long)(eg_size(x) * eg__width[x->dtype])) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the copies of the target %s share their elements",
                    who, eg__dims_text(x, dims, sizeof dims));

@@ -46,17 +46,17 @@ static bool axes_by_stride(const eg_tensor *x, int *order)
     return distinct;
 }
 
-const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room)
+const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t size)
 {
-    size_t w = (size_t)snprintf(buffer, room, "(");
-    for (int k = 0; k < rank && w < room; k++)
-        w += (size_t)snprintf(buffer + w, room - w, k ? ", %lld" : "%lld", (long long)sizes[k]);
-    if (w < room) snprintf(buffer + w, room - w, rank == 1 ? ",)" : ")");
+    size_t w = (size_t)snprintf(buffer, size, "(");
+    for (int k = 0; k < rank && w < size; k++)
+        w += (size_t)snprintf(buffer + w, size - w, k ? ", %lld" : "%lld", (long long)sizes[k]);
+    if (w < size) snprintf(buffer + w, size - w, rank == 1 ? ",)" : ")");
     return buffer;
 }
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room)
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t size)
 {
-    return eg__sizes_text(x->rank, x->dim, buffer, room);
+    return eg__sizes_text(x->rank, x->dim, buffer, size);
 }
 
 /* A size of 0 counts as 1 here, so that the strides of an empty tensor do not overflow either. */
@@ -142,7 +142,7 @@ static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, co
     t->dim = (int64_t *)(void *)block;
     t->rank = (uint8_t)rank;
     t->own.bytes = bytes;
-    t->own.made = eg__capturing(cx) ? EG_MADE_SOMEHOW : EG_MADE_BEFORE;
+    t->own.made = eg__capturing(cx) ? EG_MADE_UNKNOWN : EG_MADE_BEFORE;
     t->data = block + before;
     take_sizes(t, a, rank, dims);
     eg__row_major(rank, t->dim, t->stride);

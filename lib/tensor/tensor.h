@@ -129,7 +129,7 @@ int eg__captured_run(struct eg_captured *, eg_captured_watch *);
 /* For benchmarks: makes later runs compute nothing, to measure the time of the list itself. Returns
  * the number of operations and acts; sets *items to the number of items, which is smaller if there
  * are passes. (captured.c) */
-int64_t eg__captured_hollow(struct eg_captured *, int64_t *items);
+int64_t eg__captured_without_kernels(struct eg_captured *, int64_t *items);
 
 /* -- borrow.c: a child's headers of its parent's tensors --------------------------------------- */
 /* Opens a scope of the child that holds these headers until it is closed. The mark is NULL after an
@@ -206,8 +206,8 @@ bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
 /* Write sizes, strides or indices like Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return
  * buffer. */
-const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t room);
-const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t room); /* of x's sizes */
+const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t size);
+const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t size); /* of x's sizes */
 /* The f16 or bf16 value nearest to v; of two equally near ones, the one with an even significand.
  * (copy.c) */
 double eg__nearest_f16(double);
@@ -222,9 +222,6 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
                      int64_t offset);
 /* Returns the real (0) or imaginary (1) parts of a c128 tensor as an f64 view without history. */
 eg_tensor *eg__part(eg_tensor *z, int part);
-/* True if x can be written; else records an error: x lies in read-only memory or is lent to a
- * block. (read.c) */
-bool eg__writable(const char *who, const eg_tensor *x);
 /* True if x can be written element by element; else records an error that names elements which
  * share memory. (read.c) */
 bool eg__target(const char *who, eg_tensor *x);
@@ -274,8 +271,6 @@ bool eg__add_act(eg_tensor *target, eg_tensor *source); /* eg__add_to as an act 
 /* target *= c, of any strides; f32, f64, i64 and c128 */
 void eg__scale_by(eg_tensor *target, double c);
 bool eg__scale_act(eg_tensor *target, double c); /* eg__scale_by as an act */
-/* target /= c, each quotient rounded once; floats and c128, of any strides */
-void eg__divide_by(eg_tensor *target, double c);
 /* y = (y + x)/c for n contiguous elements; x NULL: y = y/c. flush: that of the context */
 void eg__mean_of_two(eg_dtype, int64_t n, void *y, const void *x, double c, bool flush);
 
@@ -299,7 +294,7 @@ typedef struct eg_named_axis {
 /* True if x can be used and has an axis k; else records an error. */
 bool eg__axis_numbered(eg_named_axis *, const char *who, eg_tensor *x, int k);
 /* Writes "axis 1 of (2, 5)" or "axis 'l' of size 5"; returns buffer. */
-const char *eg__axis_text(const eg_named_axis *, char *buffer, size_t room);
+const char *eg__axis_text(const eg_named_axis *, char *buffer, size_t size);
 eg_tensor *eg__refuse_axis(const eg_named_axis *, eg_code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* eg_select and eg_slice for an axis that exists. */

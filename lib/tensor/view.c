@@ -16,7 +16,7 @@ typedef struct axis {
 } axis;
 /* The attribute of a view and of its adjoint. */
 typedef struct map {
-    const eg_op *row;           /* the operation of the view */
+    const eg_op *op;            /* the operation of the view */
     int nx, ny;                 /* the ranks of x and y */
     axis axis[2 * EG_RANK_MAX]; /* the axes of x, then those of y */
 } map;
@@ -44,14 +44,14 @@ bool eg__axis_numbered(eg_named_axis *a, const char *who, eg_tensor *x, int k)
     *a = (eg_named_axis){ .who = who, .x = x, .axis = eg__axis(who, x, k) };
     return a->axis >= 0;
 }
-const char *eg__axis_text(const eg_named_axis *a, char *buffer, size_t room)
+const char *eg__axis_text(const eg_named_axis *a, char *buffer, size_t size)
 {
     char dims[200];
     if (a->refuse)
-        snprintf(buffer, room, "axis '%.*s' of size %lld", a->length < 40 ? a->length : 40, a->name,
+        snprintf(buffer, size, "axis '%.*s' of size %lld", a->length < 40 ? a->length : 40, a->name,
                  (long long)a->x->dim[a->axis]);
     else
-        snprintf(buffer, room, "axis %d of %s", a->axis, eg__dims_text(a->x, dims, sizeof dims));
+        snprintf(buffer, size, "axis %d of %s", a->axis, eg__dims_text(a->x, dims, sizeof dims));
     return buffer;
 }
 eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *format, ...)
@@ -68,10 +68,10 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *for
 /* -- functions that several views use ---------------------------------------------------------- */
 /* Sets *m to the identity map of x, for a view to change. False, after an error, if x cannot be
  * used. */
-static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
+static bool view_begin(map *m, const eg_op *op, eg_tensor *x)
 {
-    if (!eg__check_held(row->name, x)) return false;
-    m->row = row;
+    if (!eg__check_held(op->name, x)) return false;
+    m->op = op;
     m->nx = m->ny = x->rank;
     for (int k = 0; k < x->rank; k++) {
         m->axis[k] = (axis){ x->dim[k], 0, -1, -1 };
@@ -81,7 +81,7 @@ static bool view_begin(map *m, const eg_op *row, eg_tensor *x)
 }
 static eg_tensor *view_finish(const map *m, eg_tensor *x)
 {
-    return eg_apply(m->row, m, map_size(m), 1, &x);
+    return eg_apply(m->op, m, map_size(m), 1, &x);
 }
 
 static void view_drop_axis(map *m, int k)
@@ -94,7 +94,7 @@ static bool view_insert_axis(map *m, eg_tensor *x, int k, axis a)
     axis *y = m->axis + m->nx;
     if (m->ny == EG_RANK_MAX) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: the result would have more than %d axes",
-                   m->row->name, EG_RANK_MAX);
+                   m->op->name, EG_RANK_MAX);
         return false;
     }
     memmove(y + k + 1, y + k, (size_t)(m->ny++ - k) * sizeof *y);
@@ -131,10 +131,10 @@ static bool view_shape(eg_tensor *y)
 static bool view_inverse(const map *m, map *back)
 {
     const axis *x = m->axis, *y = m->axis + m->nx;
-    const eg_op *row = m->row == &squeeze_op     ? &unsqueeze_op
-                       : m->row == &unsqueeze_op ? &squeeze_op
-                                                 : m->row;
-    *back = (map){ .row = row, .nx = m->ny, .ny = m->nx };
+    const eg_op *op = m->op == &squeeze_op     ? &unsqueeze_op
+                      : m->op == &unsqueeze_op ? &squeeze_op
+                                               : m->op;
+    *back = (map){ .op = op, .nx = m->ny, .ny = m->nx };
     axis *from = back->axis, *to = back->axis + m->ny;
     for (int k = 0; k < m->nx; k++) to[k] = (axis){ x[k].size, 0, -1, -1 };
     for (int k = 0; k < m->ny; k++) {
@@ -232,7 +232,7 @@ static bool embed_forward(eg_tensor *y)
     target.rank = (uint8_t)m->ny;
     target.dim = dim;
     target.stride = stride;
-    if (m->row == &unfold_op)
+    if (m->op == &unfold_op)
         eg__add_repeated(&target, y->in[0]);
     else
         eg__copy(&target, y->in[0]);

@@ -15,20 +15,20 @@ typedef struct question {
 } question;
 
 /* Returns the largest number of tokens of an input. */
-static int64_t input_room(const eg_trainer *t)
+static int64_t input_most(const eg_trainer *t)
 {
-    int64_t room = t->network->source ? t->batches->source_longest
+    int64_t most = t->network->source ? t->batches->source_longest
                                       : t->batches->longest - t->batches->separator;
-    return t->data->free_text || room < EG_LONGEST ? room : EG_LONGEST;
+    return t->data->free_text || most < EG_EXAMPLE_MAX ? most : EG_EXAMPLE_MAX;
 }
 
 /* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of
  * a text as it is, with the end of a line for an empty prompt. `tokens` has room for all of it. */
-static question look_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t room)
+static question look_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t most)
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
-    int64_t n = text && (!input || !*input) ? 0 : eg_data_encode(t->data, input, (int)room, tokens);
+    int64_t n = text && (!input || !*input) ? 0 : eg_data_encode(t->data, input, (int)most, tokens);
     if (n == 0 && text && (n = eg_data_encode(t->data, "\n", 1, tokens)) < 0) {
         eg_clear(t->cx);
         tokens[0] = EG_FIRST, n = 1;
@@ -173,11 +173,11 @@ static const eg_decoded *look_decode(eg_trainer *t, const question *q, const eg_
 static const char *look_text(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
     size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
-    if (n + 1 > t->answer_room) {
+    if (n + 1 > t->answer_capacity) {
         t->answer = eg_owner_alloc(t->owner, 2 * (n + 1));
-        t->answer_room = t->answer ? 2 * (n + 1) : 0;
+        t->answer_capacity = t->answer ? 2 * (n + 1) : 0;
     }
-    if (t->answer) eg_data_decode(t->data, (int)count, tokens, t->answer, t->answer_room);
+    if (t->answer) eg_data_decode(t->data, (int)count, tokens, t->answer, t->answer_capacity);
     if (bytes) *bytes = n;
     return t->answer;
 }
@@ -203,10 +203,10 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
-    size_t room = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_room(t);
-    int32_t *tokens = owner ? eg_owner_alloc(owner, (room + 2) * sizeof *tokens) : NULL;
+    size_t most = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_most(t);
+    int32_t *tokens = owner ? eg_owner_alloc(owner, (most + 2) * sizeof *tokens) : NULL;
     question ahead =
-        tokens ? look_prompt(t, o.prompt, tokens, (int64_t)room) : (question){ .count = -1 };
+        tokens ? look_prompt(t, o.prompt, tokens, (int64_t)most) : (question){ .count = -1 };
     const eg_decoded *d = ahead.count < 0 ? NULL : look_decode(t, &ahead, &o);
     if (d) answer = look_text(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
@@ -224,7 +224,7 @@ typedef struct answer {
 /* Returns the greedy answer: token by token, or for an encoder all positions at once. */
 static answer look_answer(eg_trainer *t, const char *input)
 {
-    answer a = { .q = look_prompt(t, input, t->asked, input_room(t)), .count = -1 };
+    answer a = { .q = look_prompt(t, input, t->asked, input_most(t)), .count = -1 };
     a.first = a.q.count;
     if (a.first < 0) return a;
     eg__evaluation e = eg__evaluation_begin(t->cx);
@@ -318,7 +318,7 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
 {
     int part = eg__trainer_ready("trainer_attention_weights", t) ? look_part_of(t, name) : -1;
     if (part < 0) return NULL;
-    answer a = { .q = look_prompt(t, input, t->asked, input_room(t)) };
+    answer a = { .q = look_prompt(t, input, t->asked, input_most(t)) };
     if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = look_answer(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;

@@ -159,7 +159,7 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
 
 /* Allocates memory for so many rows when the first one is filled; a model that only predicts needs
  * none. False without memory. */
-static bool batch_room(const eg_batches *t, eg__rows *to, int64_t rows)
+static bool batch_alloc(const eg_batches *t, eg__rows *to, int64_t rows)
 {
     size_t n = (size_t)rows, positions = n * (size_t)(t->longest + 1),
            sources = n * (size_t)(t->source_longest + 1);
@@ -225,7 +225,7 @@ static bool batch_ready(eg_batches *t, eg__rows *to, int64_t rows)
             "%s: the text was left out when the model was loaded, so it can neither be trained "
             "nor evaluated",
             t->data->name);
-    return !eg_error(t->cx) && batch_room(t, to, rows);
+    return !eg_error(t->cx) && batch_alloc(t, to, rows);
 }
 
 eg_batch eg__batches_next(eg_batches *t)

@@ -27,12 +27,12 @@ typedef struct saved {
 } saved;
 
 /* One number: its offset in `saved`, and the values that are valid in a file. */
-typedef enum field_kind { WHOLE, REAL, LISTED } field_kind; /* int64_t, double, an enum */
+typedef enum field_kind { INTEGER, REAL, ENUM } field_kind; /* int64_t, double, an enum */
 typedef struct field {
     const char *key;
     size_t at;
     field_kind kind;
-    int64_t low, high; /* inclusive bounds for WHOLE and LISTED */
+    int64_t low, high; /* inclusive bounds for INTEGER and ENUM */
     bool moves;        /* it changes during the run; the others identify the run */
     bool late;         /* older files do not have it; its value is then 0 */
 } field;
@@ -43,46 +43,46 @@ typedef struct field {
 #define SIZE       1, SIZE_MOST
 #define STEPS      0, (int64_t)1 << 53
 #define AT(member) offsetof(saved, member)
-#define MARK(k)                                                                 \
-    {                                                                           \
-        "milestone" #k, AT(o.schedule.milestones[k]), WHOLE, STEPS, false, true \
+#define MARK(k)                                                                   \
+    {                                                                             \
+        "milestone" #k, AT(o.schedule.milestones[k]), INTEGER, STEPS, false, true \
     }
 /* clang-format off */
 static const field fields[] = {
-    { "layers",        AT(o.layers),               WHOLE,  SIZE,         false, false },
-    { "d_model",       AT(o.d_model),              WHOLE,  SIZE,         false, false },
-    { "heads",         AT(o.heads),                WHOLE,  SIZE,         false, false },
-    { "width",         AT(o.width),                WHOLE,  SIZE,         false, false },
-    { "batch",         AT(o.batch),                WHOLE,  SIZE,         false, false },
+    { "layers",        AT(o.layers),               INTEGER,  SIZE,         false, false },
+    { "d_model",       AT(o.d_model),              INTEGER,  SIZE,         false, false },
+    { "heads",         AT(o.heads),                INTEGER,  SIZE,         false, false },
+    { "width",         AT(o.width),                INTEGER,  SIZE,         false, false },
+    { "batch",         AT(o.batch),                INTEGER,  SIZE,         false, false },
     /* A run may be continued with more steps, since the decay of the learning rate depends on
      * decay_steps. */
-    { "steps",         AT(o.steps),                WHOLE,  1, (int64_t)1 << 53, true, false },
-    { "seed",          AT(o.seed),                 WHOLE,  ANY,          false, false },
-    { "decay",         AT(o.schedule.decay),       LISTED, 0, EG_WSD_SQRT, false, false },
-    { "warmup",        AT(o.schedule.warmup),      WHOLE,  STEPS,        false, false },
-    { "decay_steps",   AT(o.schedule.steps),       WHOLE,  STEPS,        false, false },
-    { "vocabulary",    AT(vocabulary),             WHOLE,  SIZE,         false, false },
-    { "longest",       AT(longest),                WHOLE,  SIZE,         false, false },
-    { "step",          AT(now.step),               WHOLE,  STEPS,        true,  false },
-    { "cursor",        AT(cursor),                 WHOLE,  0, (int64_t)1 << 62, true, false },
-    { "draws",         AT(draws),                  WHOLE,  ANY,          true,  false },
-    { "dtype",         AT(dtype),                  WHOLE,  EG_F32, EG_F64, false, false },
+    { "steps",         AT(o.steps),                INTEGER,  1, (int64_t)1 << 53, true, false },
+    { "seed",          AT(o.seed),                 INTEGER,  ANY,          false, false },
+    { "decay",         AT(o.schedule.decay),       ENUM, 0, EG_WSD_SQRT, false, false },
+    { "warmup",        AT(o.schedule.warmup),      INTEGER,  STEPS,        false, false },
+    { "decay_steps",   AT(o.schedule.steps),       INTEGER,  STEPS,        false, false },
+    { "vocabulary",    AT(vocabulary),             INTEGER,  SIZE,         false, false },
+    { "longest",       AT(longest),                INTEGER,  SIZE,         false, false },
+    { "step",          AT(now.step),               INTEGER,  STEPS,        true,  false },
+    { "cursor",        AT(cursor),                 INTEGER,  0, (int64_t)1 << 62, true, false },
+    { "draws",         AT(draws),                  INTEGER,  ANY,          true,  false },
+    { "dtype",         AT(dtype),                  INTEGER,  EG_F32, EG_F64, false, false },
     { "dropout",       AT(o.dropout),              REAL,   0, 0,         false, false },
     { "lr",            AT(o.lr),                   REAL,   0, 0,         false, false },
     { "clip_norm",     AT(o.clip_norm),            REAL,   0, 0,         false, false },
     { "last",          AT(o.schedule.last),        REAL,   0, 0,         false, false },
     { "goal",          AT(o.goal),                 REAL,   0, 0,         false, false },
     { "exact",         AT(now.exact),              REAL,   0, 0,         true,  false },
-    { "context",       AT(o.context),              WHOLE,  0, SIZE_MOST, false, false },
-    { "block",         AT(o.block),                WHOLE,  SIZE,         false, true },
-    { "leaves",        AT(o.leaves),               WHOLE,  1, LEAVES_MOST, false, true },
-    { "evaluate",      AT(o.evaluate),             WHOLE,  STEPS,        false, false },
-    { "early_stop",    AT(o.early_stop),           WHOLE,  STEPS,        false, false },
-    { "waited",        AT(waited),                 WHOLE,  STEPS,        true,  false },
-    { "best_step",     AT(now.best_step),          WHOLE,  STEPS,        true,  false },
-    { "longest_step",  AT(now.largest_norm_step),  WHOLE,  STEPS,        true,  false },
-    { "characters",    AT(characters),             WHOLE,  0, (int64_t)1 << 44, false, false },
-    { "sum",           AT(sum),                    WHOLE,  ANY,          false, false },
+    { "context",       AT(o.context),              INTEGER,  0, SIZE_MOST, false, false },
+    { "block",         AT(o.block),                INTEGER,  SIZE,         false, true },
+    { "leaves",        AT(o.leaves),               INTEGER,  1, LEAVES_MOST, false, true },
+    { "evaluate",      AT(o.evaluate),             INTEGER,  STEPS,        false, false },
+    { "early_stop",    AT(o.early_stop),           INTEGER,  STEPS,        false, false },
+    { "waited",        AT(waited),                 INTEGER,  STEPS,        true,  false },
+    { "best_step",     AT(now.best_step),          INTEGER,  STEPS,        true,  false },
+    { "longest_step",  AT(now.largest_norm_step),  INTEGER,  STEPS,        true,  false },
+    { "characters",    AT(characters),             INTEGER,  0, (int64_t)1 << 44, false, false },
+    { "sum",           AT(sum),                    INTEGER,  ANY,          false, false },
     { "smoothing",     AT(o.smoothing),            REAL,   0, 0,         false, false },
     { "held",          AT(now.held_out_loss),      REAL,   0, 0,         true,  false },
     { "best",          AT(now.best_loss),          REAL,   0, 0,         true,  false },
@@ -91,9 +91,9 @@ static const field fields[] = {
     { "momentum",      AT(o.momentum),             REAL,   0, 0,         false, true },
     { "diversity",     AT(o.diversity),            REAL,   0, 0,         false, true },
     { "gamma",         AT(o.schedule.gamma),       REAL,   0, 0,         false, true },
-    { "step_size",     AT(o.schedule.step_size),   WHOLE,  STEPS,        false, true },
-    { "noam_d_model",  AT(o.schedule.d_model),     WHOLE,  STEPS,        false, true },
-    { "wsd_steps",     AT(o.schedule.decay_steps), WHOLE,  STEPS,        false, true },
+    { "step_size",     AT(o.schedule.step_size),   INTEGER,  STEPS,        false, true },
+    { "noam_d_model",  AT(o.schedule.d_model),     INTEGER,  STEPS,        false, true },
+    { "wsd_steps",     AT(o.schedule.decay_steps), INTEGER,  STEPS,        false, true },
     MARK(0), MARK(1), MARK(2), MARK(3), MARK(4), MARK(5), MARK(6), MARK(7),
 };
 /* clang-format on */
@@ -124,7 +124,7 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
         snprintf(out, TEXT, "%.17g", *(const double *)at);
     else
         snprintf(out, TEXT, "%lld",
-                 f->kind == LISTED ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
+                 f->kind == ENUM ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
 }
 
 /* Sets the member of *s from its text. True if the text is a number within its bounds; else records
@@ -150,8 +150,8 @@ static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, c
     if (end && (*end || end == text))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: the metadata's \"%s\" is \"%.40s\", not a number", path,
                    f->key, text);
-    if (f->kind == WHOLE) *(int64_t *)at = value;
-    if (f->kind == LISTED) *(int *)at = (int)value;
+    if (f->kind == INTEGER) *(int64_t *)at = value;
+    if (f->kind == ENUM) *(int *)at = (int)value;
     return !eg_error(cx);
 }
 

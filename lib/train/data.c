@@ -17,10 +17,10 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
                                     : "has no function make");
         return NULL;
     }
-    if (task->longest_input < 1 || task->longest_output < 1 || task->longest_input > EG_LONGEST ||
-        task->longest_output > EG_LONGEST) {
+    if (task->longest_input < 1 || task->longest_output < 1 ||
+        task->longest_input > EG_EXAMPLE_MAX || task->longest_output > EG_EXAMPLE_MAX) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "data: task %s has lengths %d and %d, not within 1 … %d",
-                   task->name, task->longest_input, task->longest_output, EG_LONGEST);
+                   task->name, task->longest_input, task->longest_output, EG_EXAMPLE_MAX);
         return NULL;
     }
     eg_data *d = eg__data_open(cx, task->name);
@@ -47,9 +47,9 @@ static int pair_side(eg_data *d, long long line, const char *s, const char *end,
     while ((n = eg__data_next(d, &s, end, &symbol)) != 0) {
         if (n < 0)
             eg_fail_as(d->cx, EG_ERROR_FILE, "%s:%lld: not UTF-8", d->name, line);
-        else if (count == EG_LONGEST)
+        else if (count == EG_EXAMPLE_MAX)
             eg_fail_as(d->cx, EG_ERROR_FILE, "%s:%lld: more than %d symbols on one side", d->name,
-                       line, EG_LONGEST);
+                       line, EG_EXAMPLE_MAX);
         else if ((d->tokens[at + count] = eg__data_token(d, symbol, (size_t)n)) >= 0) {
             count++;
             continue;

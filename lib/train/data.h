@@ -24,7 +24,7 @@ struct eg_data {
     bool words; /* symbols are words separated by blanks; else characters */
     /* vocabulary */
     /* number of tokens, including PAD, SEP and STOP; number for which there is memory */
-    int symbols, room;
+    int symbols, capacity;
     eg__symbol *symbol;
     int32_t *table; /* hash table of tokens by their text; 0: free slot */
     int slots;      /* number of slots of the table */

@@ -23,12 +23,12 @@ typedef struct weighed {
 typedef struct decoder {
     eg_decode_args o;
     eg_owner *owner;
-    int64_t room, length; /* tokens of a prefix: largest number, present number */
-    int64_t classes;      /* number of logits for a prefix; 0: not known yet */
-    int32_t *tokens;      /* the tokens of the prefixes: eg_prefixes.tokens */
-    int64_t *from;        /* eg_prefixes.from */
-    double *log_p;        /* ln p of the tokens after one prefix */
-    weighed *order;       /* the tokens after one prefix, for a draw */
+    int64_t capacity, length; /* tokens of a prefix: largest number, present number */
+    int64_t classes;          /* number of logits for a prefix; 0: not known yet */
+    int32_t *tokens;          /* the tokens of the prefixes: eg_prefixes.tokens */
+    int64_t *from;            /* eg_prefixes.from */
+    double *log_p;            /* ln p of the tokens after one prefix */
+    weighed *order;           /* the tokens after one prefix, for a draw */
     eg_decoded out;
     eg_sequence *found; /* the best sequences so far, in order */
 } decoder;
@@ -280,7 +280,7 @@ static void decode_search(decoder *d)
     /* each prefix has one continuation that ends, so at least half of 2 · beam do not */
     int64_t live = 1, count, most = 2 * o->beam;
     candidate *best = eg_owner_alloc(d->owner, (size_t)most * sizeof *best);
-    int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->room) * sizeof *next);
+    int32_t *next = eg_owner_alloc(d->owner, (size_t)(o->beam * d->capacity) * sizeof *next);
     double *log_p = eg_owner_alloc(d->owner, (size_t)o->beam * sizeof *log_p);
     for (int64_t n = 0; best && next && log_p && live && n < o->max_new_tokens; n++) {
         eg_mark m = eg_push(o->cx);
@@ -323,11 +323,11 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     eg_ctx *cx = start.o.cx;
     if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);
-    start.room = start.o.prompts + start.o.max_new_tokens, start.length = start.o.prompts;
+    start.capacity = start.o.prompts + start.o.max_new_tokens, start.length = start.o.prompts;
     d = start.owner ? eg_owner_alloc(start.owner, sizeof *d) : NULL;
     if (!d) return NULL;
     *d = start;
-    d->tokens = eg_owner_alloc(d->owner, (size_t)(d->o.beam * d->room) * sizeof *d->tokens);
+    d->tokens = eg_owner_alloc(d->owner, (size_t)(d->o.beam * d->capacity) * sizeof *d->tokens);
     d->from = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->from);
     d->found = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->found);
     if (!d->tokens || !d->from || !d->found) return NULL;

@@ -54,25 +54,25 @@ static bool evaluating_here(evaluating *e)
                          .leaves = (int)e->leaves, .from_leaf = own.from, .to_leaf = own.to,
                          .take = evaluating_taken, .serial = o->serial, .who = o->who);
 }
-/* Adds the scores of the other ranks, which have at most `most` blocks; `room` has memory for
+/* Adds the scores of the other ranks, which have at most `most` blocks; `scores` has memory for
  * `most` scores of each rank. False after an error on any rank. */
-static bool evaluating_gather(evaluating *e, int64_t most, eg_score *room)
+static bool evaluating_gather(evaluating *e, int64_t most, eg_score *scores)
 {
     eg_ranks *ranks = e->o->ranks;
     const eg_span own = evaluating_blocks(e, eg_ranks_rank(ranks));
-    eg_score *mine = room + most * eg_ranks_count(ranks);
+    eg_score *mine = scores + most * eg_ranks_count(ranks);
     memset(mine, 0, (size_t)most * sizeof *mine);
     memcpy(mine, e->score + own.from, (size_t)(own.to - own.from) * sizeof *mine);
-    if (eg_ranks_gather(ranks, mine, (size_t)most * sizeof *mine, room)) return false;
+    if (eg_ranks_gather(ranks, mine, (size_t)most * sizeof *mine, scores)) return false;
     for (int64_t r = 0; r < eg_ranks_count(ranks); r++) {
         const eg_span s = evaluating_blocks(e, r);
-        memcpy(e->score + s.from, room + r * most, (size_t)(s.to - s.from) * sizeof *mine);
+        memcpy(e->score + s.from, scores + r * most, (size_t)(s.to - s.from) * sizeof *mine);
     }
     return true;
 }
 /* Allocates scores for all blocks, memory to gather them, and a loss for each block, when they are
  * first needed. NULL without memory. */
-static eg_score *evaluating_room(eg_batches *t, int64_t blocks, int64_t gathered)
+static eg_score *evaluating_alloc(eg_batches *t, int64_t blocks, int64_t gathered)
 {
     const int64_t need = 2 * blocks + gathered;
     if (t->scores >= need) return t->score;
@@ -94,7 +94,7 @@ static bool evaluating_run(const eg__evaluating *o, eg_score *out)
         const eg_span s = evaluating_blocks(&e, r);
         most = s.to - s.from > most ? s.to - s.from : most;
     }
-    e.score = evaluating_room(t, blocks, ranks > 1 ? (ranks + 1) * most : 0);
+    e.score = evaluating_alloc(t, blocks, ranks > 1 ? (ranks + 1) * most : 0);
     const bool good = e.score && eg__batches_fill_tests(t, rows) && evaluating_here(&e);
     if (ranks > 1 && eg_ranks_barrier(o->ranks)) return false;
     if (!good || (ranks > 1 && !evaluating_gather(&e, most, e.score + 2 * blocks))) return false;

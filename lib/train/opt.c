@@ -180,10 +180,10 @@ static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, eg_tensor *al
 /* Adds a moment to the state that is saved. False after an error. */
 static bool opt_remember(eg_opt *op, const char *moment, const eg_named *of, eg_tensor *x)
 {
-    size_t room = strlen(moment) + strlen(of->name) + 8;
-    char *name = eg_ok(x) ? eg_params_alloc(op->o.params, room) : NULL;
+    size_t size = strlen(moment) + strlen(of->name) + 8;
+    char *name = eg_ok(x) ? eg_params_alloc(op->o.params, size) : NULL;
     if (!name) return false;
-    snprintf(name, room, "opt.%s.%s", moment, of->name);
+    snprintf(name, size, "opt.%s.%s", moment, of->name);
     op->state[op->states++] = (eg_named){ name, of->axes, x };
     return true;
 }

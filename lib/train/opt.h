@@ -96,10 +96,10 @@ const char *eg__opt_list(int n, const char *const *names, char out[EG__LIST]);
 
 /* -- opt_step.c ------------------------------------------------------------------------------- */
 /* Measures the gradients that op->at points to, updates this rank's range of each parameter, of all
- * copies, and gathers the parameters on all ranks. `room`: a buffer for all parameters' numbers if
- * the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on
+ * copies, and gathers the parameters on all ranks. `memory`: a buffer for all parameters' numbers
+ * if the optimiser is divided. good: this rank has no error so far. Returns 0; −1 after an error on
  * any rank. */
-int eg__opt_update(eg_opt *, bool good, void *room);
+int eg__opt_update(eg_opt *, bool good, void *memory);
 /* Makes a step with the gradients in op->g. Returns 0; −1 after an error. */
 int eg__opt_step(eg_opt *);
 
@@ -123,9 +123,8 @@ void eg__step_over_again(eg_opt *);
 /* Writes parameters and state to one file; all ranks of a divided optimiser call it and rank 0
  * writes. good: this rank has no error so far. Returns 0; −1 after an error. */
 int eg__opt_write(eg_opt *, const char *path, const char *const *metadata, bool good);
-/* True if the file has a valid state with this optimiser's sizes; else records an error. */
-bool eg__opt_fits(const eg_opt *, const eg_safetensors *, const char *path);
-/* Reads the state, after eg__opt_fits. False after an error. */
+/* Reads the state. False after an error: the file has no valid state with this optimiser's sizes.
+ */
 bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 
 /* True if the optimiser is not NULL; else records an error that begins with `who`. */
@@ -138,7 +137,7 @@ bool eg__opt_agree(const eg_opt *, bool good); /* true if all ranks are good */
 /* Completes value[chunk] with those of other ranks. False after an error. */
 bool eg__opt_statistic(eg_opt *, double *value);
 /* gathers the parameters on all ranks; false after an error */
-bool eg__opt_gather(eg_opt *, void *room);
+bool eg__opt_gather(eg_opt *, void *memory);
 /* Returns a tree for gathering, and its buffer, in memory of the owner; NULL after an error. */
-eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **room);
+eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **memory);
 #endif

@@ -110,8 +110,9 @@ static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const cha
     return true;
 }
 
-/* Checks dtype, shape and values of every entry before anything is read. */
-bool eg__opt_fits(const eg_opt *op, const eg_safetensors *file, const char *path)
+/* True if dtype, shape and values of every entry are those of a state of this optimiser; else
+ * records an error. */
+static bool opt_file_fits(const eg_opt *op, const eg_safetensors *file, const char *path)
 {
     const eg_named *one;
     int64_t steps = 0;
@@ -138,7 +139,7 @@ bool eg__opt_fits(const eg_opt *op, const eg_safetensors *file, const char *path
 bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
 {
     const eg_named *one;
-    if (!eg__opt_fits(op, file, path)) return false;
+    if (!opt_file_fits(op, file, path)) return false;
     for (int k = 0; (one = eg_opt_state(op, k)); k++) {
         eg_tensor *x = state_at(file, one);
         if (x ? eg_assign(one->x, x) : eg_fill(one->x, 0)) return false;
@@ -190,7 +191,7 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
     const uint64_t drawn = draws && *draws >= '0' && *draws <= '9' ? strtoull(draws, &end, 10) : 0;
     if (!format || strcmp(format, "eingrad run 1") || !end || *end || errno)
         eg_fail_as(cx, EG_ERROR_FILE, "%s: not a run that eg_opt_save wrote", path);
-    const bool good = !eg_error(cx) && eg__opt_fits(op, file, path) &&
+    const bool good = !eg_error(cx) && opt_file_fits(op, file, path) &&
                       !eg_params_read(op->o.params, file, path) && eg__opt_read(op, file, path);
     eg_safetensors_close(file);
     if (good) eg_set_draws(cx, drawn);

@@ -48,8 +48,8 @@ static bool group_refused(const char *who, const eg_opt_args *o)
     eg_ctx *cx = eg_params_context(o->params);
     for (int g = 0; o->groups && o->groups[g].names; g++) {
         const eg_opt_group *group = &o->groups[g];
-        const double lr = eg_option(group->lr, 1), decay = eg_option(group->weight_decay, 0);
-        const char *wrong = !(lr >= 0 && lr < INFINITY)         ? "lr"
+        const double lr = eg_option(group->lr_factor, 1), decay = eg_option(group->weight_decay, 0);
+        const char *wrong = !(lr >= 0 && lr < INFINITY)         ? "lr_factor"
                             : !(decay >= 0 && decay < INFINITY) ? "weight_decay"
                                                                 : NULL;
         if (wrong)
@@ -86,7 +86,7 @@ int eg__opt_members(const char *who, const eg_opt_args *o, int *own, eg__opt_opt
         } else if (group->frozen) {
             continue;
         } else {
-            of[n] = (eg__opt_options){ eg_option(group->lr, 1),
+            of[n] = (eg__opt_options){ eg_option(group->lr_factor, 1),
                                        eg_option(group->weight_decay, o->weight_decay) };
         }
         own[n++] = k;

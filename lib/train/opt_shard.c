@@ -40,21 +40,21 @@ static size_t shard_width(const eg_opt *op)
     return eg_type(op->x[0]) == EG_F64 ? sizeof(double) : sizeof(float);
 }
 static char *shard_data(eg_tensor *x) { return eg__opt_numbers(x); }
-/* Copies this rank's elements of each parameter to their offsets in room, gathers there, and copies
- * everything to `whole`. They are read from `part`, which has only these elements, or is `whole`.
- * False after an error. */
-static bool shard_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *room)
+/* Copies this rank's elements of each parameter to their offsets in memory, gathers there, and
+ * copies everything to `whole`. They are read from `part`, which has only these elements, or is
+ * `whole`. False after an error. */
+static bool shard_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *whole, char *memory)
 {
     const size_t width = shard_width(op);
-    char *at = room;
+    char *at = memory;
     for (int k = 0; k < op->count; k++) {
         const eg_span own = eg__opt_own(op, k);
         const size_t from = (size_t)own.from * width, bytes = (size_t)(own.to - own.from) * width;
         if (bytes) memcpy(at + from, shard_data(part[k]) + (part == whole ? from : 0), bytes);
         at += (size_t)eg_size(op->x[k]) * width;
     }
-    if (eg_ranks_tree_gather(op->tree, room)) return false;
-    at = room;
+    if (eg_ranks_tree_gather(op->tree, memory)) return false;
+    at = memory;
     for (int k = 0; k < op->count; k++) {
         const size_t bytes = (size_t)eg_size(op->x[k]) * width;
         if (bytes) memcpy(shard_data(whole[k]), at, bytes);
@@ -62,9 +62,9 @@ static bool shard_gather(eg_opt *op, eg_tensor *const *part, eg_tensor *const *w
     }
     return true;
 }
-bool eg__opt_gather(eg_opt *op, void *room)
+bool eg__opt_gather(eg_opt *op, void *memory)
 {
-    return !op->ranks || shard_gather(op, op->x, op->x, room);
+    return !op->ranks || shard_gather(op, op->x, op->x, memory);
 }
 
 /* Sends this rank's elements of a moment of parameter k to rank 0, which writes them to `whole`.
@@ -101,14 +101,14 @@ eg_tensor *eg_opt_gather_state(eg_opt *op, int k)
 }
 
 /* -- dividing --------------------------------------------------------------------------------- */
-eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **room)
+eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **memory)
 {
     int64_t *counts = eg_owner_alloc(owner, (size_t)op->count * sizeof *counts), all = 0;
     for (int k = 0; counts && k < op->count; k++) all += counts[k] = eg_size(op->x[k]);
-    *room = counts ? eg_owner_alloc(owner, (size_t)all * shard_width(op) + 1) : NULL;
-    return *room ? eg_ranks_tree_open(.ranks = r, .dtype = eg_type(op->x[0]), .parts = op->count,
-                                      .counts = counts, .chunk = EG__CHUNK)
-                 : NULL;
+    *memory = counts ? eg_owner_alloc(owner, (size_t)all * shard_width(op) + 1) : NULL;
+    return *memory ? eg_ranks_tree_open(.ranks = r, .dtype = eg_type(op->x[0]), .parts = op->count,
+                                        .counts = counts, .chunk = EG__CHUNK)
+                   : NULL;
 }
 /* Makes a new tensor for each moment of the optimiser, all in one new owner: of the size of a range
  * of chunks, or of the complete moment if `range` is NULL. Returns the owner; NULL after an
@@ -147,13 +147,13 @@ static void shard_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[EG
 /* Gathers all moments on every rank again. False after an error. */
 static bool shard_undo(eg_opt *op)
 {
-    char *room = NULL;
+    char *memory = NULL;
     eg_tensor **whole[EG__MOMENTS] = { NULL };
     eg_owner *owner = shard_make(op, NULL, whole), *held = eg_owner_open(op->cx);
-    op->tree = eg__opt_tree(op, op->ranks, held, &room);
+    op->tree = eg__opt_tree(op, op->ranks, held, &memory);
     bool good = !eg_ranks_barrier(op->ranks);
     for (int m = 0; m < EG__MOMENTS && good; m++)
-        if (op->moment[m][0]) good = shard_gather(op, op->moment[m], whole[m], room);
+        if (op->moment[m][0]) good = shard_gather(op, op->moment[m], whole[m], memory);
     eg_ranks_tree_close(op->tree);
     eg_owner_close(held);
     op->tree = NULL;
@@ -199,11 +199,11 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
         return -1;
     }
     if (eg_ranks_barrier(r) || !shard_agree(op, r)) return -1;
-    char *room = NULL;
+    char *memory = NULL;
     const int ranks = eg_ranks_count(r);
     eg_tensor **part[EG__MOMENTS] = { NULL };
     eg_owner *held = eg_owner_open(op->cx), *owner = NULL;
-    eg_ranks_tree *tree = eg__opt_tree(op, r, held, &room);
+    eg_ranks_tree *tree = eg__opt_tree(op, r, held, &memory);
     const eg_span own = eg_ranks_tree_range(tree);
     if (tree) owner = shard_make(op, &own, part);
     eg_span *range = owner ? eg_owner_alloc(owner, (size_t)ranks * sizeof *range) : NULL;

@@ -213,11 +213,11 @@ static bool update_parameters(eg_opt *op)
 /* Runs in the context's floating-point mode (eg_flush), as operations do. Ranks agree that they
  * have no error before they compare their norms, and each has all parameters when the function
  * returns. */
-int eg__opt_update(eg_opt *op, bool good, void *room)
+int eg__opt_update(eg_opt *op, bool good, void *memory)
 {
     if (!eg__opt_agree(op, good)) return -1;
     const uint64_t begun = eg_flush_begin(op->cx);
-    const bool done = update_parameters(op) && eg__opt_gather(op, room);
+    const bool done = update_parameters(op) && eg__opt_gather(op, memory);
     eg_flush_end(begun);
     return done ? 0 : -1;
 }
@@ -236,10 +236,10 @@ static int opt_host(void *args, int count, eg_tensor *const *g)
 static int update(eg_opt *op, bool good, eg_tensor *const *g)
 {
     if (!op->ranks) return good ? eg_host_call(op->cx, opt_host, &op, sizeof op, op->count, g) : -1;
-    char *room = NULL;
+    char *memory = NULL;
     eg_owner *owner = eg_owner_open(op->cx);
-    good = good && opt_point(op, g) && (op->tree = eg__opt_tree(op, op->ranks, owner, &room));
-    const int bad = eg__opt_update(op, good, room);
+    good = good && opt_point(op, g) && (op->tree = eg__opt_tree(op, op->ranks, owner, &memory));
+    const int bad = eg__opt_update(op, good, memory);
     eg_ranks_tree_close(op->tree);
     eg_owner_close(owner);
     op->tree = NULL;

@@ -121,27 +121,27 @@ static recipe recipe_of(const eg_mha_args *given)
 
 /* Writes the value of an option as text on one line, "" if it is the default. Returns its length,
  * as snprintf does. */
-static int recipe_value(const struct recipe_row *row, const recipe *r, char *out, size_t room)
+static int recipe_value(const struct recipe_row *row, const recipe *r, char *out, size_t size)
 {
     const void *at = (const char *)r + row->at;
     int n = 0;
-    if (room) *out = 0;
+    if (size) *out = 0;
     switch (row->kind) {
     case COUNT:
-        if (*(const int64_t *)at) n = snprintf(out, room, "%lld", (long long)*(const int64_t *)at);
+        if (*(const int64_t *)at) n = snprintf(out, size, "%lld", (long long)*(const int64_t *)at);
         break;
     case NUMBER:
-        if (fabs(*(const double *)at) > 0) n = snprintf(out, room, "%.17g", *(const double *)at);
+        if (fabs(*(const double *)at) > 0) n = snprintf(out, size, "%.17g", *(const double *)at);
         break;
     case FLAG:
-        if (*(const bool *)at) n = snprintf(out, room, "yes");
+        if (*(const bool *)at) n = snprintf(out, size, "yes");
         break;
     case KIND:
-        if (*(const int *)at) n = snprintf(out, room, "%d", *(const int *)at);
+        if (*(const int *)at) n = snprintf(out, size, "%d", *(const int *)at);
         break;
     case STRING:
-        if (*(const char *const *)at) n = snprintf(out, room, "%s", *(const char *const *)at);
-        for (char *s = out; room && *s; s++) *s = *s == '\n' || *s == '\r' ? ' ' : *s;
+        if (*(const char *const *)at) n = snprintf(out, size, "%s", *(const char *const *)at);
+        for (char *s = out; size && *s; s++) *s = *s == '\n' || *s == '\r' ? ' ' : *s;
         break;
     default: break;
     }
@@ -229,7 +229,7 @@ eg_opt *eg__recipe_optimiser(eg_params *p, const eg_trainer_args *o)
 }
 
 /* -- text ------------------------------------------------------------------------------------- */
-int eg__recipe_print(const eg_trainer_args *o, char *out, size_t room)
+int eg__recipe_print(const eg_trainer_args *o, char *out, size_t size)
 {
     const recipe r = recipe_of(o->attention);
     size_t n = 0;
@@ -238,14 +238,14 @@ int eg__recipe_print(const eg_trainer_args *o, char *out, size_t room)
     for (int k = 0; k < ROWS; k++) {
         const int value = recipe_value(&rows[k], &r, NULL, 0);
         if (value <= 0) continue;
-        n += (size_t)snprintf(n < room ? out + n : NULL, n < room ? room - n : 0, "%s%s ",
+        n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%s%s ",
                               n ? "\n" : "", rows[k].name);
-        recipe_value(&rows[k], &r, n < room ? out + n : NULL, n < room ? room - n : 0);
+        recipe_value(&rows[k], &r, n < size ? out + n : NULL, n < size ? size - n : 0);
         n += (size_t)value;
     }
     for (int k = 0; k < 2; k++)
         if (names[k][1])
-            n += (size_t)snprintf(n < room ? out + n : NULL, n < room ? room - n : 0, "%s%s %s",
+            n += (size_t)snprintf(n < size ? out + n : NULL, n < size ? size - n : 0, "%s%s %s",
                                   n ? "\n" : "", names[k][0], names[k][1]);
     return (int)n;
 }

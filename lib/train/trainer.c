@@ -175,7 +175,7 @@ static bool defaults(eg_trainer_args *o)
 }
 
 /* Allocates memory for answers and attention weights. False without memory. */
-static bool trainer_room(eg_trainer *t)
+static bool trainer_alloc(eg_trainer *t)
 {
     size_t most = (size_t)(t->batches->longest + t->batches->source_longest + 2);
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
@@ -294,7 +294,7 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     /* The model is made before all other memory that depends on sizes: if a checkpoint gives the
      * sizes, they are compared here with those of its tensors. */
     t->net = eg__network_make(t, t->params, o.dropout);
-    if (!t->net || !trainer_room(t) || !eg__batches_tests(t->batches)) return NULL;
+    if (!t->net || !trainer_alloc(t) || !eg__batches_tests(t->batches)) return NULL;
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);
     /* with diversity a factor has another value in each batch */

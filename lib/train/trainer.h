@@ -33,7 +33,7 @@ void eg__recipe_block(eg_ctx *, const eg_trainer_args *, eg_transformer_args *);
 eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
 /* eg__recipe_print writes the options as eg_network.config does. eg__recipe_read reads them back,
  * with memory of the owner; false after an error. */
-int eg__recipe_print(const eg_trainer_args *, char *out, size_t room);
+int eg__recipe_print(const eg_trainer_args *, char *out, size_t size);
 bool eg__recipe_read(eg_ctx *, eg_owner *, const char *text, eg_trainer_args *, const char *path);
 
 /* -- probe.c: false after an error: the user's own network cannot be trained ------------------- */
@@ -68,7 +68,7 @@ struct eg_trainer {
     /* answers */
     int32_t *asked; /* tokens of a question and its answer */
     char *answer;   /* text of the last answer */
-    size_t answer_room;
+    size_t answer_capacity;
     eg_tensor **weights;   /* one for each attention, from eg_trainer_attention_weights */
     const char **label[2]; /* labels of their rows and columns */
 };

@@ -37,13 +37,13 @@ typedef int64_t whole_f64 __attribute__((vector_size(8 * sizeof(double))));
 #define REAL         float
 #define ROOT         sqrtf
 #define NAME(x)      x##_f32
-#define WHOLE        int32_t
+#define SIGNED       int32_t
 #define MAGNITUDE    INT32_MAX
 #include "update_of.h"
 
 #define REAL      double
 #define ROOT      sqrt
 #define NAME(x)   x##_f64
-#define WHOLE     int64_t
+#define SIGNED    int64_t
 #define MAGNITUDE INT64_MAX
 #include "update_of.h"

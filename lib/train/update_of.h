@@ -1,4 +1,4 @@
-/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; WHOLE is a signed
+/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; SIGNED is a signed
  * integer of its width, and MAGNITUDE all of its bits but the sign; NAME(x) is x with the name of
  * the type. */
 CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, double scale)
@@ -42,7 +42,7 @@ CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
     eight_f64 sum[PARTS] = { { 0 } };
     NAME(whole) most[2 * PARTS] = { { 0 } };
     REAL rest[LANES] = { 0 }, largest;
-    WHOLE tallest[8], top = 0;
+    SIGNED tallest[8], top = 0;
     double squares[LANES];
     int64_t k = 0;
     for (; k + 2 * LANES <= n; k += 2 * LANES)
@@ -183,4 +183,4 @@ void NAME(eg__adagrad)(int64_t n, const eg__coefficients *c, REAL *x, const REAL
 #undef ROOT
 #undef NAME
 #undef MAGNITUDE
-#undef WHOLE
+#undef SIGNED

@@ -31,16 +31,16 @@ char *eg__data_file(eg_data *d, const char *path, size_t *count)
         if (f) fclose(f);
         return NULL;
     }
-    size_t room = S_ISREG(about.st_mode) ? (size_t)about.st_size + 2 : 65536, used = 0, got;
-    char *text = eg_owner_alloc(d->owner, room);
+    size_t size = S_ISREG(about.st_mode) ? (size_t)about.st_size + 2 : 65536, used = 0, got;
+    char *text = eg_owner_alloc(d->owner, size);
     errno = 0;
-    while (text && (got = fread(text + used, 1, room - used - 1, f)) > 0) {
+    while (text && (got = fread(text + used, 1, size - used - 1, f)) > 0) {
         used += got;
-        if (used == room - 1) {
-            char *more = eg_owner_alloc(d->owner, 2 * room);
+        if (used == size - 1) {
+            char *more = eg_owner_alloc(d->owner, 2 * size);
             if (more) memcpy(more, text, used);
             text = more;
-            room *= 2;
+            size *= 2;
         }
     }
     bool bad = text && ferror(f);
@@ -64,12 +64,12 @@ static int32_t *vocabulary_slot(const eg_data *d, const char *s, size_t n)
 /* Doubles the memory for symbols and the hash table. False without memory. */
 static bool vocabulary_grow(eg_data *d)
 {
-    int room = d->room ? 2 * d->room : 64;
-    eg__symbol *symbol = eg_owner_alloc(d->owner, (size_t)room * sizeof *symbol);
-    int32_t *table = eg_owner_alloc(d->owner, (size_t)room * 2 * sizeof *table);
+    int capacity = d->capacity ? 2 * d->capacity : 64;
+    eg__symbol *symbol = eg_owner_alloc(d->owner, (size_t)capacity * sizeof *symbol);
+    int32_t *table = eg_owner_alloc(d->owner, (size_t)capacity * 2 * sizeof *table);
     if (!symbol || !table) return false;
     if (d->symbols) memcpy(symbol, d->symbol, (size_t)d->symbols * sizeof *symbol);
-    d->symbol = symbol, d->table = table, d->room = room, d->slots = 2 * room;
+    d->symbol = symbol, d->table = table, d->capacity = capacity, d->slots = 2 * capacity;
     for (int32_t t = EG_FIRST; t < d->symbols; t++)
         *vocabulary_slot(d, symbol[t].s, symbol[t].n) = t;
     return true;
@@ -77,23 +77,23 @@ static bool vocabulary_grow(eg_data *d)
 
 /* Returns zeroed memory for a symbol's text, cut from larger blocks: an owner gives at least 64
  * bytes, and most symbols are short. */
-static char *symbol_text(eg_data *d, size_t room)
+static char *symbol_text(eg_data *d, size_t size)
 {
     enum { TEXTS = 4096 };
-    if (room > d->texts_left) {
-        size_t more = room > TEXTS ? room : TEXTS;
+    if (size > d->texts_left) {
+        size_t more = size > TEXTS ? size : TEXTS;
         d->texts = eg_owner_alloc(d->owner, more);
         d->texts_left = d->texts ? more : 0;
     }
-    if (room > d->texts_left) return NULL;
+    if (size > d->texts_left) return NULL;
     char *text = d->texts;
-    d->texts += room, d->texts_left -= room;
+    d->texts += size, d->texts_left -= size;
     return text;
 }
 
 int32_t eg__data_token(eg_data *d, const char *s, size_t n)
 {
-    if (d->symbols == d->room && !vocabulary_grow(d)) return -1;
+    if (d->symbols == d->capacity && !vocabulary_grow(d)) return -1;
     int32_t *at = vocabulary_slot(d, s, n);
     if (!*at) {
         char *copy = symbol_text(d, n + 1);
@@ -131,9 +131,9 @@ static bool is_plain(const eg__symbol *one, size_t k)
 
 char *eg__data_symbols_text(const eg_data *d, eg_owner *owner)
 {
-    size_t room = 1;
-    for (int k = EG_FIRST; k < d->symbols; k++) room += 4 * d->symbol[k].n + 1;
-    char *text = eg_owner_alloc(owner, room), *at = text;
+    size_t size = 1;
+    for (int k = EG_FIRST; k < d->symbols; k++) size += 4 * d->symbol[k].n + 1;
+    char *text = eg_owner_alloc(owner, size), *at = text;
     for (int k = EG_FIRST; text && k < d->symbols; k++) {
         for (size_t b = 0; b < d->symbol[k].n; b++)
             at += sprintf(at, is_plain(&d->symbol[k], b) ? "%c" : "\\x%02x",
@@ -163,7 +163,7 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 
 /* -- properties -------------------------------------------------------------------------------- */
 /* Encodes with the symbols that are known; none is added. */
-int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens)
+int eg_data_encode(const eg_data *d, const char *text, int capacity, int32_t *tokens)
 {
     if (d && (!text || !tokens))
         eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the %s to read is NULL", d->name,
@@ -179,9 +179,9 @@ int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens
             eg_fail_as(d->cx, EG_ERROR_MISUSE,
                        "%s: the symbol \"%.*s\" is not in the vocabulary of %d", d->name, n, symbol,
                        d->symbols - EG_FIRST);
-        else if (count >= room)
+        else if (count >= capacity)
             eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the input has more than %d symbol%s", d->name,
-                       room, room == 1 ? "" : "s");
+                       capacity, capacity == 1 ? "" : "s");
         else {
             tokens[count++] = t;
             continue;
@@ -191,7 +191,7 @@ int eg_data_encode(const eg_data *d, const char *text, int room, int32_t *tokens
     return count;
 }
 
-size_t eg_data_decode(const eg_data *d, int count, const int32_t *tokens, char *out, size_t room)
+size_t eg_data_decode(const eg_data *d, int count, const int32_t *tokens, char *out, size_t size)
 {
     size_t at = 0;
     for (int k = 0; d && k < count; k++) {
@@ -200,9 +200,9 @@ size_t eg_data_decode(const eg_data *d, int count, const int32_t *tokens, char *
                                                   ? &d->symbol[tokens[k]]
                                                   : &unknown };
         for (int p = d->words && k ? 0 : 1; p < 2; at += parts[p++]->n)
-            if (at < room)
-                memcpy(out + at, parts[p]->s, parts[p]->n < room - at ? parts[p]->n : room - at);
+            if (at < size)
+                memcpy(out + at, parts[p]->s, parts[p]->n < size - at ? parts[p]->n : size - at);
     }
-    if (room) out[at < room ? at : room - 1] = 0;
+    if (size) out[at < size ? at : size - 1] = 0;
     return at;
 }

@@ -122,17 +122,17 @@ static void captive_compare(const char *name, const contender *list, int64_t ste
 static void captive_case(const char *name, captive *m)
 {
     eg_captured *c = eg_capture(bench_cx, m->step, m, m->outputs),
-                *hollow = eg_capture(bench_cx, m->step, m, m->outputs);
-    if (!c || !hollow) {
+                *empty_steps = eg_capture(bench_cx, m->step, m, m->outputs);
+    if (!c || !empty_steps) {
         fprintf(stderr, "%s: %s\n", name, eg_error(bench_cx));
         return;
     }
     int64_t items;
-    const int64_t steps = eg__captured_hollow(hollow, &items);
+    const int64_t steps = eg__captured_without_kernels(empty_steps, &items);
     const contender list[CONTESTED] = {
         { .name = "captured", .run = captive_again, .user = c },
         { .name = "eager", .run = captive_eager, .user = m },
-        { .name = "hollow", .run = captive_again, .user = hollow }
+        { .name = "list", .run = captive_again, .user = empty_steps }
     };
     captive_compare(name, list, steps, items);
 }

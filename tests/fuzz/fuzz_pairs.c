@@ -11,14 +11,14 @@ static void ask(eg_ctx *cx, const eg_data *d)
     if (!d != !!eg_error(cx)) abort();
     eg_example e;
     for (int64_t k = 0; d && !eg_data_is_text(d) && k < eg_data_size(d); k++) {
-        char text[EG_LONGEST * 64];
-        int32_t again[EG_LONGEST];
+        char text[EG_EXAMPLE_MAX * 64];
+        int32_t again[EG_EXAMPLE_MAX];
         if (eg_data_example(d, 7, (uint64_t)k, &e) || e.inputs < 1 || e.outputs < 1 ||
-            e.inputs > EG_LONGEST || e.outputs > EG_LONGEST)
+            e.inputs > EG_EXAMPLE_MAX || e.outputs > EG_EXAMPLE_MAX)
             abort();
         eg_data_held_out(d, &e);
         size_t n = eg_data_decode(d, e.inputs, e.input, text, sizeof text);
-        if (n < sizeof text && (eg_data_encode(d, text, EG_LONGEST, again) != e.inputs ||
+        if (n < sizeof text && (eg_data_encode(d, text, EG_EXAMPLE_MAX, again) != e.inputs ||
                                 memcmp(again, e.input, (size_t)e.inputs * sizeof *again)))
             abort();
     }

@@ -25,11 +25,11 @@ static void truths(const predicate *p, const int64_t *low, const int64_t *high, 
     void *work = aligned_alloc(EG_ALIGN, plan.bytes);
     if (!work) abort();
     for (int64_t i = low[0]; i < high[0]; i++) {
-        const eg_place place[] = { { i, NULL }, { low[1], NULL }, { low[2], NULL } };
+        const eg_letter_values letter[] = { { i, NULL }, { low[1], NULL }, { low[2], NULL } };
         eg__block_values(&plan,
                          &(eg_block_data){ .rows = rows,
                                            .lanes = lanes,
-                                           .place = place,
+                                           .letter = letter,
                                            .source = p->source,
                                            .out = out + (i - low[0]) * MOST * MOST,
                                            .out_step = MOST },
