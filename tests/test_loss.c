@@ -253,6 +253,23 @@ LOOP_TEST(norms_of_rows_have_the_bits_that_they_have_alone, 4)
     eg_close(cx);
 }
 
+TEST(norms_of_rows_from_memory_have_the_bits_of_few_rows)
+{
+    /* x and y are 13 MB together */
+    enum { ROWS = 24576 + 64, SOME = 64 };
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_uniform(cx, -1, 1, ROWS, 66), *g = eg_uniform(cx, -1, 1, ROWS, 66),
+              *gain = eg_uniform(cx, .5, 1.5, 66), *bias = eg_uniform(cx, -1, 1, 66), *dx, *dx_some;
+    eg_tensor *y = eg_layernorm("... [d]", x, .gain = gain, .bias = bias);
+    eg_grad(y, g, 1, &x, &dx);
+    eg_tensor *some = eg_contiguous(eg_slice_axis(x, 0, ROWS - SOME, ROWS, 1));
+    eg_tensor *y_some = eg_layernorm("... [d]", some, .gain = gain, .bias = bias);
+    eg_grad(y_some, eg_contiguous(eg_slice_axis(g, 0, ROWS - SOME, ROWS, 1)), 1, &some, &dx_some);
+    ck_assert(same_bits(y_some, eg_slice_axis(y, 0, ROWS - SOME, ROWS, 1)));
+    ck_assert(same_bits(dx_some, eg_slice_axis(dx, 0, ROWS - SOME, ROWS, 1)));
+    eg_close(cx);
+}
+
 TEST(norms_are_their_formulas)
 {
     eg_ctx *cx = eg_open(.threads = 1);

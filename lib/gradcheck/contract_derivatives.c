@@ -126,7 +126,10 @@ static bool jvp_agrees(eg__contract_call *k, eg_tensor *y, eg_tensor *g, eg_tens
     }
     return true;
 }
-bool eg__jvp_adjoint(eg__contract_call *k) { return !k->t->op->jvp || jvp_agrees(k, k->y, k->g, k->r, ""); }
+bool eg__jvp_adjoint(eg__contract_call *k)
+{
+    return !k->t->op->jvp || jvp_agrees(k, k->y, k->g, k->r, "");
+}
 /* True if the jvp gives the same tangent for tangents that are not row-major as for row-major
  * copies, and if it is linear: a large tangent gives a tangent that is large in proportion. */
 bool eg__jvp_tangents(eg__contract_call *k)

@@ -206,167 +206,11 @@ EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c,
 {
     NAME(affine_of)(n, x, (T)s, (T)c, y);
 }
-/* y = y gain + bias; each may be NULL */
-EG_INLINE void NAME(gained)(int64_t n, T *y, const T *gain, const T *bias)
-{
-    if (gain && bias) {
-        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] = y[k] * gain[k] + bias[k];
-    } else if (gain) {
-        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] *= gain[k];
-    } else if (bias) {
-        EG_EVERY_LANE for (int64_t k = 0; k < n; k++) y[k] += bias[k];
-    }
-}
-EG_CLONES static void NAME(gain)(int64_t n, void *y, const void *gain, const void *bias)
-{
-    NAME(gained)(n, y, gain, bias);
-}
 static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)[k]; }
 
 #include "ops/arithmetic_softmax_of.h"
+#include "ops/arithmetic_norm_of.h"
 
-/* -- norms of several rows, contiguous, of any length ------------------------------------------ */
-/* The mean and r of `rows` rows that lie `xs` elements apart, `width` of which, a constant, are
- * summed at once. Divisions and roots are of all rows at once. */
-EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, const T *x,
-                             int64_t xs, double *mean, double *r)
-{
-    double total[MANY] = { 0 }, squares[MANY] = { 0 };
-    const double count = (double)b->n, eps = b->c;
-    T shift[MANY] = { 0 }, sum[MANY];
-    for (int64_t k = 0; b->center && k < b->n; k += EG_CHUNK) {
-        const int64_t m = eg__min64(b->n - k, EG_CHUNK);
-        for (int f = 0; f < rows; f += width)
-            NAME(sums)(width, m, x + f * xs + k, xs, x, 0, shift, sum + f);
-        EG_EVERY_LANE for (int q = 0; q < rows; q++) total[q] += (double)sum[q];
-    }
-    EG_EVERY_LANE
-    for (int q = 0; q < rows; q++) {
-        mean[q] = total[q] / count;
-        shift[q] = (T)mean[q];
-    }
-    for (int64_t k = 0; k < b->n; k += EG_CHUNK) {
-        const int64_t m = eg__min64(b->n - k, EG_CHUNK);
-        for (int f = 0; f < rows; f += width)
-            NAME(sums_of_squares)(width, m, x + f * xs + k, xs, x, 0, shift + f, sum + f);
-        EG_EVERY_LANE for (int q = 0; q < rows; q++) squares[q] += (double)sum[q];
-    }
-    EG_EVERY_LANE
-    for (int q = 0; q < rows; q++) {
-        const double spread = squares[q] / count + eps, inverse = 1 / sqrt(spread);
-        r[q] = spread == 0 ? 0 : inverse; /* all equal: x̂ and its gradient are 0 */
-    }
-}
-/* r; p: r, x */
-EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step,
-                                 const void *user)
-{
-    for (int64_t row = 0; row < rows; row++) {
-        double mean, r;
-        NAME(moments)(user, 1, 1, EG_ROW(T, 1, row), 0, &mean, &r);
-        *EG_ROW(T, 0, row) = (T)r;
-    }
-}
-/* y = (x − mean) r gain + bias for `rows` rows, summed `width` at once; p: y, x */
-EG_INLINE void NAME(norm_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
-                               char *const *p, const int64_t *step)
-{
-    double mean[MANY], r[MANY];
-    NAME(moments)(b, width, rows, EG_ROW(T, 1, row), step[1] / (int64_t)sizeof(T), mean, r);
-    for (int q = 0; q < rows; q++) {
-        T *y = EG_ROW(T, 0, row + q);
-        NAME(affine_of)(b->n, EG_ROW(T, 1, row + q), (T)mean[q], (T)r[q], y);
-        NAME(gained)(b->n, y, b->gain, b->bias);
-    }
-}
-EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
-                                 const void *user)
-{
-    const int64_t n = ((const eg_row_facts *)user)->n;
-    int64_t row = 0;
-    for (int many; (many = rows_at_once(n, rows - row)); row += many)
-        NAME(norm_some)(user, ABREAST, many, row, p, step);
-    for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(user, PAIR, PAIR, row, p, step);
-    for (; row < rows; row++) NAME(norm_some)(user, 1, 1, row, p, step);
-}
-/* h = g gain for m elements of each row from `from` on, in rows that are `pitch` elements apart;
- * without a gain h is g. Returns the address of the first, and sets *hs to the distance of rows in
- * elements. */
-EG_INLINE const T *NAME(gained_cotangent)(const T *gain, int rows, int64_t from, int64_t m,
-                                          const T *g, int64_t gs, int64_t pitch, T *h, int64_t *hs)
-{
-    *hs = gain ? pitch : gs;
-    if (!gain) return g + from;
-    for (int q = 0; q < rows; q++) {
-        const T *v = g + q * gs + from;
-        T *to = h + q * pitch;
-        EG_EVERY_LANE for (int64_t k = 0; k < m; k++) to[k] = v[k] * gain[from + k];
-    }
-    return h;
-}
-/* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
- * x̂ and g, for `rows` rows, summed `width` at once; p: dx, x, g */
-EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
-                                     char *const *p, const int64_t *step)
-{
-    _Alignas(64) T h[ABREAST * EG_CHUNK];
-    const int64_t pitch = rows > ABREAST ? SHORT_MANY : EG_CHUNK;
-    const T *x = EG_ROW(T, 1, row), *g = EG_ROW(T, 2, row), *v = g;
-    const int64_t n = b->n, xs = step[1] / (int64_t)sizeof(T), gs = step[2] / (int64_t)sizeof(T);
-    const double count = (double)n;
-    double mean[MANY], r[MANY], total[MANY] = { 0 }, along[MANY] = { 0 };
-    T shift[MANY], sum[MANY];
-    int64_t hs = gs;
-    NAME(moments)(b, width, rows, x, xs, mean, r);
-    EG_EVERY_LANE for (int q = 0; q < rows; q++) shift[q] = (T)mean[q];
-    for (int64_t from = 0, m; from < n; from += m) {
-        m = eg__min64(n - from, EG_CHUNK);
-        v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, pitch, h, &hs);
-        for (int f = 0; f < rows && b->center; f += width)
-            NAME(sums)(width, m, v + f * hs, hs, v, 0, shift, sum + f);
-        for (int q = 0; q < rows && b->center; q++) total[q] += (double)sum[q];
-        for (int f = 0; f < rows; f += width)
-            NAME(sums_along)(width, m, v + f * hs, hs, x + f * xs + from, xs, shift + f, sum + f);
-        EG_EVERY_LANE for (int q = 0; q < rows; q++) along[q] += (double)sum[q];
-    }
-    EG_EVERY_LANE
-    for (int q = 0; q < rows; q++) {
-        total[q] /= count;
-        along[q] = r[q] * r[q] * r[q] * along[q] / count;
-    }
-    T *sum_along = b->sums, *sum_g = b->sums ? sum_along + n : NULL;
-    for (int64_t from = 0, m; from < n; from += m) {
-        m = eg__min64(n - from, EG_CHUNK);
-        if (n > EG_CHUNK) v = NAME(gained_cotangent)(b->gain, rows, from, m, g, gs, pitch, h, &hs);
-        for (int q = 0; q < rows; q++) {
-            const T a = (T)total[q], s = shift[q], c = (T)r[q], d = (T)along[q];
-            const T *w = v + q * hs, *at = x + q * xs + from, *u = g + q * gs + from;
-            T *to = EG_ROW(T, 0, row + q) + from;
-            if (!sum_g) {
-                EG_EVERY_LANE
-                for (int64_t k = 0; k < m; k++) to[k] = (w[k] - a) * c - (at[k] - s) * d;
-                continue;
-            }
-            T *sx = sum_along + from, *sg = sum_g + from;
-            EG_EVERY_LANE
-            for (int64_t k = 0; k < m; k++) {
-                to[k] = (w[k] - a) * c - (at[k] - s) * d;
-                sx[k] += u[k] * ((at[k] - s) * c);
-                sg[k] += u[k];
-            }
-        }
-    }
-}
-EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
-                                       const void *user)
-{
-    const int64_t n = ((const eg_row_facts *)user)->n;
-    int64_t row = 0;
-    for (int many; (many = rows_at_once(n, rows - row)); row += many)
-        NAME(norm_slope_some)(user, ABREAST, many, row, p, step);
-    for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(user, PAIR, PAIR, row, p, step);
-    for (; row < rows; row++) NAME(norm_slope_some)(user, 1, 1, row, p, step);
-}
 EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
 {
     T *y = to;
@@ -377,7 +221,6 @@ EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
 const eg_arithmetic NAME(eg__arithmetic) = {
     .moderate = NAME(moderate),
     .affine = NAME(affine),
-    .gain = NAME(gain),
     .sum = NAME(sum),
     .sumsq = NAME(sumsq),
     .tallest = NAME(tallest),

@@ -31,6 +31,11 @@ static bool same_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
+/* True if the rows of y and its operands, `count` tensors together, come from memory. */
+static bool beyond_caches(int count, const eg_tensor *y)
+{
+    return count * eg__count(y->rank, y->dim) * eg__width[y->dtype] > EG_STREAM_BYTES;
+}
 /* Returns r and sets *mean for a row in c128; r is 0 if all elements are equal. */
 static double complex moments_c128(const eg_row_facts *b, const double complex *x,
                                    double complex *mean)
@@ -95,6 +100,7 @@ static bool each_row(eg_tensor *y, int operands, int gain, int bias, eg_inner *r
                              .c = a->eps,
                              .gain = gain ? y->in[gain]->data : NULL,
                              .bias = bias ? y->in[bias]->data : NULL } };
+    c.b.far = beyond_caches(operands, all);
     if (!c.b.n) {
         eg__fill(all, 0);
         return true;
@@ -261,15 +267,17 @@ static bool norm_gradient_forward(eg_tensor *d)
     const eg_arithmetic *m = eg__arithmetic(d->dtype);
     const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias,
                   bytes = n * eg__width[d->dtype], blocks = (rows + BLOCK - 1) / BLOCK;
-    gradient_job j = {
-        .run = m->norm_slope,
-        .b = { .n = n, .center = a->center, .c = a->eps, .gain = a->gain ? d->in[2]->data : NULL },
-        .rows = rows,
-        .bytes = bytes,
-        .dx = d->data,
-        .x = d->in[0]->data,
-        .g = d->in[1]->data
-    };
+    gradient_job j = { .run = m->norm_slope,
+                       .b = { .n = n,
+                              .far = beyond_caches(3, d),
+                              .center = a->center,
+                              .c = a->eps,
+                              .gain = a->gain ? d->in[2]->data : NULL },
+                       .rows = rows,
+                       .bytes = bytes,
+                       .dx = d->data,
+                       .x = d->in[0]->data,
+                       .g = d->in[1]->data };
     if (!rows || !n) {
         eg__fill(d, 0);
         return true;

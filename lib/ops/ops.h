@@ -95,6 +95,7 @@ typedef struct eg_row_facts {
     int64_t n;        /* number of elements of a row */
     int masks;        /* softmax: number of masks, which are operands 2 … */
     bool log, center; /* softmax: its logarithm; norm: the mean is subtracted */
+    bool far;         /* norm: rows come from memory and are read one after the other */
     double c;
     const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
@@ -126,8 +127,6 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
-    /* y gain + bias in place; each may be NULL */
-    void (*gain)(int64_t n, void *y, const void *gain, const void *bias);
     double (*sum)(int64_t n, const void *x);                 /* Σ x */
     double (*sumsq)(int64_t n, const void *x, double shift); /* Σ (x − shift)² */
     double (*tallest)(int64_t n, const void *x);          /* max |x| over the elements that are not

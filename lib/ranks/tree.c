@@ -192,7 +192,7 @@ static bool tree_divide_leaves(eg_ranks_tree *t)
     for (int s = 0; s < t->steps; s++) t->kept[s + 1] = tree_half_of(t, t->kept[s], me, s, false);
     const size_t each = bytes_in(t, t->range[me]);
     const size_t bytes = t->halving ? (t->steps ? bytes_in(t, t->kept[1]) : 0)
-                                       : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
+                                    : each * (size_t)(n - (t->first[me + 1] - t->first[me]));
     t->incoming = eg_owner_alloc(t->owner, bytes + 1);
     return t->incoming != NULL;
 }
