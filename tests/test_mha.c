@@ -1078,7 +1078,7 @@ TEST(linear_attention_takes_linear_memory) /* 4096 positions: all scores would t
                   eg_stats(cx).used_peak - before);
 }
 
-LOOP_TEST(linear_attention_refuses, 8)
+LOOP_TEST(linear_attention_refuses, 9)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *keys = eg_ones(cx, 2, 5, 3, 2),
               *bias = eg_ones(cx, 4, 4);
@@ -1106,12 +1106,17 @@ LOOP_TEST(linear_attention_refuses, 8)
           { 0 },
           "needs an index of the query, one of the key and one of the value's width" },
         { "bid,bjd,bje->bie", { 0 }, "operand 1 has rank 4" },
+        { "bihd,bjhd,bjhe->bihe",
+          { .phi = "exp(" },
+          "linear_attention: .phi: expr: the expression ends where a number" },
         { "bihd,bjhd,bjhe->bihe", { .k = keys }, "index 'j' is 5 in operand 2 but 4 in operand 3" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = cases[_i].spec, o.q = x;
     o.k = o.k ? o.k : x, o.v = o.v ? o.v : x;
     ck_assert(!eg_ok(eg_linear_attention_with(&o)));
+    if (o.phi) /* what calls it is named once */
+        ck_assert_int_eq(strncmp(eg_error(cx), cases[_i].why, strlen(cases[_i].why)), 0);
     eg_assert_error(cx, cases[_i].why);
     ck_assert(!eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", x, NULL, x)));
     eg_clear(cx);

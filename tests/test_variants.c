@@ -634,10 +634,11 @@ TEST(frequencies_that_are_gone)
     eg_assert_close(eg_mha_run(m, x), eg_mha_run(same, x), 1e-13);
 }
 
-LOOP_TEST(modules_refuse_options, 23)
+LOOP_TEST(modules_refuse_options, 26)
 {
     static const int64_t each[] = { 3, 5 };
-    static const eg_linear_attention_args linear;
+    static const eg_linear_attention_args linear, of_y = { .phi = "exp(y)" },
+                                                  of_truth = { .phi = "x > 0" };
     const struct {
         eg_mha_args a;
         const char *why;
@@ -664,6 +665,10 @@ LOOP_TEST(modules_refuse_options, 23)
         { { .linear = &linear, .sink = true },
           ".sink belongs to a softmax, which .linear has not" },
         { { .linear = &linear, .bias_kv = true }, ": .bias_kv belongs to a softmax" },
+        { { .linear = &linear, .score = "score * 2" }, ": .score belongs to a softmax" },
+        { { .linear = &of_y },
+          "mha \"a\": .phi: expr: the expression's name 'y' is not one of 'x'\n  exp(y)\n      ^" },
+        { { .linear = &of_truth }, "mha \"a\": .phi gives bool, not f64: \"x > 0\"" },
         { { .linear = &linear, .alibi = true }, ": .alibi belongs to a softmax" },
         { { .linear = &linear, .dropout = 0.5 }, ": .dropout belongs to a softmax" },
         { { .no_softmax = true, .sink = true },

@@ -294,7 +294,8 @@ typedef struct eg_mha_run_args {
 /* Refused: sizes below 1; heads that do not divide d_model (where a width follows from it) or are
  * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
  * scores with heads of different widths; an odd rotary_width; rotary_width or rotary_factor without
- * rotary positions; .linear with .core; .linear or .no_softmax with what belongs to a softmax. */
+ * rotary positions; .linear with .core; .linear or .no_softmax with what belongs to a softmax; a φ
+ * of .linear that is no formula of x. */
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that is in the .with of module and run; .fill or a score_fn

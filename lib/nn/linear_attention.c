@@ -245,7 +245,7 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
     char axes[8 * EG_RANK_MAX] = "";
     eg_ctx *cx = eg_context(x);
     if (!phi) return eg_shift(eg_elu(x, 1), 1);
-    if (!eg_ok(x)) return x;
+    if (!eg_ok(x) || eg_error(cx)) return x;
     for (int k = 0, n = 0; k < eg_rank(x); k++)
         n += snprintf(axes + n, sizeof axes - (size_t)n, "axis%d ", k);
     eg_expr_args o = { .size = sizeof o, .axes = axes, .text = phi, .with = { { "x", x } } };

@@ -92,6 +92,7 @@ static const char *mha_of_softmax(const eg_mha_args *a)
            : a->zero_attn   ? ".zero_attn"
            : a->sink        ? ".sink"
            : a->alibi       ? ".alibi"
+           : a->score       ? ".score"
            : a->score_fn    ? ".score_fn"
            : a->dropout > 0 ? ".dropout"
                             : NULL;
@@ -421,6 +422,22 @@ static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(eg_params_context(p));
 }
 
+/* True if φ can be read and is a number; else records an error. It is computed for one number. */
+static bool mha_phi(const eg_mha *m, const eg_params *p, const char *phi)
+{
+    eg_ctx *cx = eg_params_context(p);
+    const char *who = m->specs->who;
+    const eg_mark mark = eg_push(cx);
+    eg_tensor *x = eg_full_n(cx, eg_params_type(p), 1, 0, NULL),
+              *y = eg_expr("", phi, .with = { { "x", x } });
+    if (eg_error(cx))
+        eg_fail_in(cx, "%s: .phi", who);
+    else if (eg_type(y) != eg_type(x))
+        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: .phi gives %s, not %s: \"%s\"", who,
+                   eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
+    eg_pop(cx, mark);
+    return !eg_error(cx);
+}
 /* Copies the options of .linear to the module. False after an error. */
 static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
@@ -434,6 +451,7 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     *o = (eg_linear_attention_args){
         .size = sizeof *o, .no_norm = given.no_norm, .decay = given.decay, .chunk = given.chunk
     };
+    if (given.phi && !mha_phi(m, p, given.phi)) return false;
     if (given.phi) o->phi = eg__nn_text(p, "%s", given.phi);
     if (given.decay.axes) o->decay.axes = eg__nn_text(p, "%s", given.decay.axes);
     m->linear = o;
