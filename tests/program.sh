@@ -1125,7 +1125,7 @@ prints 'new/pairs.tsv: 4 pairs' train --resume new/pairs.safetensors --steps 3
     bad 'grid --pairs: failed'
 grep -q '^2 runs in pairs-grid, 0 of them finished; 1 at a time$' out ||
     bad "grid --pairs: another folder or number: $(cat out)"
-grep -q '^2 runs in pairs-grid, 2 of them finished' out2 || bad "grid --pairs=FILE: $(cat out2)"
+grep -q '^2 runs in pairs-grid, 2 of them finished$' out2 || bad "grid --pairs=FILE: $(cat out2)"
 only pairs-grid pairs-grid/seed=0.jsonl pairs-grid/seed=0.safetensors pairs-grid/seed=1.jsonl \
     pairs-grid/seed=1.safetensors pairs.safetensors pairs.tsv
 

@@ -5,6 +5,7 @@
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <eingrad/network.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 #include "fixtures.h"
@@ -164,6 +165,52 @@ LOOP_TEST(a_loss_that_cannot_be_captured_is_called, 2)
 
 /* The same captured blocks for other losses, sizes, states: each begins again or is another
  * kind. */
+/* A loss that computes gradients itself, y + |∂y/∂x|²: the call that is compared with the first run
+ * has a history too. */
+typedef struct penalised {
+    eg_ctx *cx;
+    eg_tensor *w;
+    atomic_int calls;
+} penalised;
+static int penalised_rows(void *args, void *to, int64_t n)
+{
+    const penalised *p = *(penalised **)args;
+    float *x = to;
+    int64_t from = 0;
+    eg_block_range(p->cx, &from, NULL);
+    for (int64_t k = 0; k < n; k++) x[k] = sinf(0.7f * (float)(from * 4 + k));
+    return 0;
+}
+static eg_tensor *penalised_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    penalised *p = user;
+    const int64_t dims[] = { to - from, 4 };
+    eg_tensor *x = eg_from_call(cx, EG_F32, 2, dims, penalised_rows, &p, sizeof p), *g;
+    (void)count;
+    atomic_fetch_add(&p->calls, 1);
+    eg_tensor *y = eg_sum(NULL, eg_tanh(eg_einsum("ei,ij->ej", x, p->w)));
+    return eg_grad(y, NULL, 1, &x, &g) ? NULL : eg_add(y, eg_sum(NULL, eg_square(g)));
+}
+TEST(a_loss_that_computes_gradients_is_captured)
+{
+    float w[4][12];
+    for (int k = 0; k < 4; k++) { /* captured with 1 … 3 threads; not captured */
+        penalised p = { .cx = eg_open(.threads = k + 1, .seed = 3) };
+        eg_params *params = eg_params_open(p.cx);
+        p.w = eg_param(params, "w", "ij", 4, 3);
+        eg_opt *opt = eg_adam(params, .lr = 0.01);
+        eg_captured_blocks *blocks = k < 3 ? eg_captured_blocks_open(p.cx) : NULL;
+        for (int step = 0; step < 5; step++)
+            eg_step_over(opt, penalised_loss, &p, 32, .block = 2, .captured = blocks);
+        eg_assert_ok(p.cx);
+        memcpy(w[k], eg_f32(p.w), sizeof w[k]);
+        ck_assert_int_eq(memcmp(w[k], w[0], sizeof w[k]), 0);
+        /* of 80 blocks */
+        ck_assert_int_le(p.calls, k < 3 ? 40 : 90);
+        eg_close(p.cx);
+    }
+}
+
 TEST(another_step_is_captured_anew)
 {
     school a, b;

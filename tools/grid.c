@@ -203,8 +203,10 @@ static int carry_out(eg_ctx *cx, plan *p, const grid *o)
     for (int k = 0; k < p->runs; k++) left += !p->run[k].result.finished;
     const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), most = o->jobs ? (int)o->jobs : cores,
               jobs = left < most ? left : most, threads = jobs && jobs < cores ? cores / jobs : 1;
-    printf("%d run%s in %s, %d of them finished; %d at a time\n", p->runs, p->runs == 1 ? "" : "s",
-           p->folder, p->runs - left, jobs);
+    printf("%d run%s in %s, %d of them finished", p->runs, p->runs == 1 ? "" : "s", p->folder,
+           p->runs - left);
+    if (left) printf("; %d at a time", jobs);
+    printf("\n");
     fflush(stdout);
     struct sigaction act = { .sa_handler = stop };
     sigaction(SIGINT, &act, NULL);

@@ -353,6 +353,21 @@ static eg_block_done kind_capture(captured_step *a)
     a->w->refused = true;
     return EG_BLOCK_NOT_CAPTURED;
 }
+/* Calls the loss function for the present block with these draws; *count is the block's. NaN after
+ * an error. */
+static double kind_call(const captured_step *a, uint64_t draws, bool recording, int64_t *count)
+{
+    eg_ctx *child = a->child;
+    const eg_mark m = eg_push(child);
+    const bool was = eg_nograd(child, !recording);
+    *count = child->block.to - child->block.from;
+    eg_set_draws(child, draws);
+    eg_tensor *y = m.scope ? eg__block_loss(&a->b->o, child, count) : NULL;
+    const double loss = y ? eg_item(y) : NAN;
+    eg_nograd(child, was);
+    eg_pop(child, m);
+    return loss;
+}
 /* True if this run of a captured step is compared with the loss function: the first run, which is
  * also the first one of other examples in most cases, and runs 2, 4, 8, …, since what the function
  * reads of the program may change later. */
@@ -366,24 +381,22 @@ static bool kind_asks(captured_kind *p, const eg_ctx *child)
 /* Compares the loss and the count of a run of a captured step with those of the loss function,
  * called for the same block with the same draws. They differ if the function reads the data of its
  * block otherwise than through eg_block_rows and eg_from_call, such as by a slice of all data: a
- * run then reads the data of the block that was captured. False after an error; the captured step
- * is then freed. */
+ * run then reads the data of the block that was captured. A function that computes gradients itself
+ * fails without a history, and is called again with one. False after an error; the captured step is
+ * then freed. */
 static bool kind_compare(const captured_step *a, uint64_t draws)
 {
     eg_ctx *child = a->child;
-    const eg_grad_over_args *o = &a->b->o;
     const uint64_t after = eg_draws(child);
     const int64_t count = a->w->count;
     const double loss = eg_item(eg_captured_output(a->p->c, 0));
-    const eg_mark m = eg_push(child);
-    const bool was = eg_nograd(child, true);
-    int64_t again = child->block.to - child->block.from;
-    eg_set_draws(child, draws);
-    eg_tensor *y = m.scope ? eg__block_loss(o, child, &again) : NULL;
-    const double called = y ? eg_item(y) : NAN;
+    int64_t again;
+    double called = kind_call(a, draws, false, &again);
+    if (child->failed) {
+        eg_clear(child);
+        called = kind_call(a, draws, true, &again);
+    }
     eg_set_draws(child, after);
-    eg_nograd(child, was);
-    eg_pop(child, m);
     if (!child->failed && isfinite(loss) && (memcmp(&loss, &called, sizeof loss) || count != again))
         eg_fail_as(child, EG_ERROR_MISUSE,
                    "the operations that were captured for another block give a loss of %.9g and a "
