@@ -200,7 +200,8 @@ static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char
         if (!eg__contract_rule(z, g, i, &e)) return true;
         if (e && !eg__all_finite(e)) continue;
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
-        if (!eg__contract_rule(y, g, i, &d) || !eg__contract_alike(d, e, 1, 1e-9))
+        if (!eg__contract_rule(y, g, i, &d) ||
+            !eg__contract_alike(d, e, 1, 1e-9 * share_of(k->r[i], e)))
             return eg__breaks(k, i, said);
         snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
                  words);
