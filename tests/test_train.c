@@ -343,7 +343,8 @@ TEST(groups_refused)
                     "is \"body.W\"");
     ck_assert_ptr_null(
         eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .lr_factor = -1 }, { 0 } }));
-    eg_assert_error(cx, "sgd: lr of group 1, \"*\", must not be negative or infinite, not -1");
+    eg_assert_error(cx,
+                    "sgd: lr_factor of group 1, \"*\", must not be negative or infinite, not -1");
     ck_assert_ptr_null(
         eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .weight_decay = NAN }, { 0 } }));
     eg_assert_error(

@@ -41,18 +41,19 @@ static int64_t first_unset(const double *memory, int64_t n)
 }
 /* False after an error: the function returned an error, wrote outside of the n elements, or did not
  * set one of them. */
-static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *memory, int64_t n)
+static bool foreign_done(eg_ctx *cx, const char *who, int returned, const double *guarded,
+                         int64_t n)
 {
     if (returned)
         eg_fail_as(cx, EG_ERROR_USER, "gradcheck: %s returned %d", who, returned);
     else if (guarded[-1] != GUARD || guarded[n] != GUARD)
         eg_fail_as(cx, EG_ERROR_MISUSE, "gradcheck: %s writes outside of its %lld elements", who,
                    (long long)n);
-    else if (first_unset(memory, n) >= 0)
+    else if (first_unset(guarded, n) >= 0)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "gradcheck: %s does not set element %lld of its %lld: it is left as it was, or "
                    "something is added to it",
-                   who, (long long)first_unset(memory, n), (long long)n);
+                   who, (long long)first_unset(guarded, n), (long long)n);
     return !cx->failed;
 }
 static bool foreign_forward(eg_tensor *y)
