@@ -121,8 +121,7 @@ EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made wi
 EG_API void eg_train(eg_ctx *);                  /* dropout draws (the state after eg_open) */
 EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
 EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
-/* While on, operations are not recorded, so their results have no gradients. Returns the old state.
- */
+/* While on, operations are not recorded: results have no gradients. Returns the old state. */
 EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and return 0 for subnormal results, in every
  * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere): such an operand

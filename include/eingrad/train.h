@@ -113,13 +113,11 @@ EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the order of the list (eg_params_at), such as sums over
  * micro-batches; NULL for a parameter on which the loss does not depend. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
-/* The same for a loss that is a sum over examples, which is computed in blocks (eg_grad_over,
- * blocks.h): gradients of Σ losses/Σ counts, on all threads, with the memory of one block per
- * thread, and with the same bits for any number of threads. Refused, in addition to what
- * eg_grad_over and eg_step_by refuse: a loss that is no such sum. To detect it, before the first
- * step the first examples are computed together and in two parts, as blocks, under eg_eval and
- * eg_nograd (a loss that computes gradients: with a history; a loss that draws even under eg_eval
- * cannot be tested). */
+/* The same for a loss that is a sum over examples, computed in blocks (eg_grad_over, blocks.h):
+ * gradients of Σ losses/Σ counts, with the memory of one block per thread and the same bits for any
+ * number of threads. Refused, in addition to what eg_grad_over and eg_step_by refuse: a loss that
+ * is no such sum. To detect it, the first examples are computed together and in two parts before
+ * the first step, under eg_eval and eg_nograd; a loss that draws even there cannot be tested. */
 typedef struct eg_step_over_args {
     size_t size;
     eg_opt *opt;
@@ -129,8 +127,7 @@ typedef struct eg_step_over_args {
     int64_t block;    /* 8 */
     int leaves;       /* 16 */
     bool serial;
-    /* divide the leaves (eg_ranks_grad_over); NULL: those of eg_opt_shard, else one process */
-    eg_ranks *ranks;
+    eg_ranks *ranks; /* divide the leaves; NULL: those of eg_opt_shard, else one process */
     double *mean;
     int64_t *counted;
     int *sums;
@@ -151,12 +148,11 @@ typedef struct eg_opt_report {
 EG_API eg_opt_report eg_opt_report_of(const eg_opt *); /* a report of the steps so far */
 /* ‖g‖₂ of the list's parameter k in the last step, before clip_norm; NaN: not of this optimiser */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
-EG_API int eg_opt_set_lr(eg_opt *, double lr); /* from the next step on, times the factor */
+EG_API int eg_opt_set_lr(eg_opt *, double lr); /* from the next step on; the schedule applies */
 /* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the
  * optimiser of all copies eg_opt_report_of reports copy 0, and eg_opt_set_lr sets all rates. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
-/* The k-th tensor of the optimiser's state, to be saved with the parameters: "opt.counts",
- * "opt.lr", "opt.skipped", "opt.m.NAME" …; NULL past the end. */
+/* Tensor k of the optimiser's state, to be saved: "opt.counts", "opt.m.NAME" …; NULL: no more. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 /* Divides the optimiser's state: from now on each rank keeps only the moments of its own range of
  * the parameters' elements (eg_ranks_tree; ZeRO stage 1). In a step it updates that range, and all
