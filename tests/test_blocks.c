@@ -4,7 +4,10 @@
 #endif
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include "fixtures.h"
 #include "tests.h"
@@ -855,5 +858,52 @@ TEST(each_allocation_may_fail)
         eg_close(cx);
         if (!bad) break;
         ck_assert_int_lt(room, 4000);
+    }
+}
+
+/* The helper cannot allocate the headers of the xs, and then takes leaves of the calling thread,
+ * which are earlier ones. The error is again that of the allocation. */
+typedef struct refusing {
+    pthread_t caller;
+    int at;          /* the allocation of the helper that fails; the later ones fail too */
+    atomic_int made; /* allocations that the helper has asked for */
+    eg_tensor *x[300];
+} refusing;
+static void *refuse_helper(void *user, void *p, size_t old_size, size_t new_size)
+{
+    refusing *r = user;
+    (void)old_size;
+    if (!new_size) return free(p), NULL;
+    if (!pthread_equal(pthread_self(), r->caller) && atomic_fetch_add(&r->made, 1) >= r->at)
+        return NULL;
+    return realloc(p, new_size);
+}
+static eg_tensor *refusing_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    refusing *r = user;
+    (void)cx, (void)from, (void)to, (void)count;
+    /* the caller waits for the helper's second attempt, or until there will be none */
+    for (int k = 0; k < 20000 && atomic_load(&r->made) < r->at + 2; k++) sched_yield();
+    return eg_square(r->x[0]);
+}
+TEST(a_worker_without_memory_takes_an_earlier_leaf)
+{
+    static refusing r;
+    for (int k = 0; k < 24; k++) {
+        const bool captured = k % 2;
+        memset(&r, 0, sizeof r);
+        r.caller = pthread_self();
+        r.at = 1 << 30;
+        eg_ctx *cx = eg_open(.threads = 2, .realloc = refuse_helper, .user = &r);
+        const int count = sizeof r.x / sizeof *r.x;
+        for (int i = 0; i < count; i++) r.x[i] = eg_ones(cx, 1);
+        eg_tensor *dxs[300];
+        eg_captured_blocks *blocks = captured ? eg_captured_blocks_open(cx) : NULL;
+        eg_assert_ok(cx);
+        r.at = atomic_load(&r.made) + k / 2;
+        const int bad = eg_grad_over(cx, refusing_loss, &r, 16, count, r.x, dxs, .block = 1,
+                                     .captured = blocks);
+        if (bad) ck_assert_msg(strstr(eg_error(cx), "memory"), "%s", eg_error(cx));
+        eg_close(cx);
     }
 }

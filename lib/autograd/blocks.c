@@ -219,14 +219,15 @@ static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
 }
 /* Gives the child of a worker headers of the xs, before its first block: an x must be older than
  * all nodes that are computed from it. The calling thread is inside the child. False after an
- * error. */
+ * error; a worker that then takes an earlier block tries again. */
 static bool blocks_open(blocks *b, int worker)
 {
     eg_ctx *child = b->child[worker];
     if (b->opened[worker]) return true;
-    bool good = b->captured
-                    ? eg__blocks_captured_open(b, worker, blocks_lend)
-                    : (b->loan[worker] = eg__borrow_open(child, blocks_lend, b)).scope != NULL;
+    if (!b->captured && !b->loan[worker].scope)
+        b->loan[worker] = eg__borrow_open(child, blocks_lend, b);
+    bool good = b->captured ? eg__blocks_captured_open(b, worker, blocks_lend)
+                            : b->loan[worker].scope != NULL;
     for (int i = 0; i < b->o.count && good; i++) good = eg__borrow(child, b->o.xs[i]) != NULL;
     return b->opened[worker] = good && !child->failed;
 }

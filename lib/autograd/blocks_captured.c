@@ -192,6 +192,7 @@ bool eg__blocks_captured_open(blocks *b, int k, bool (*check)(eg_ctx *, eg_tenso
 {
     eg_ctx *child = b->child[k];
     captured_worker *w = b->captured->worker[k];
+    if (w->open) return true;
     if (w->owner && !eg__borrow_resume(child, &w->loans, check, b)) {
         w->wasted++;
         worker_drop(w);
