@@ -200,6 +200,10 @@ TEST(lists_share_their_memory)
     eg_fill(eg_params_at(q, 0)->x, 1);
     eg_assert_error(other,
                     "fill: the target is read-only foreign memory; write to an eg_copy of it");
+    eg_params *trained = eg_params_open(other, .shared = p);
+    eg_tensor *E = eg_param(trained, "E.E", "v m", 7, 8);
+    ck_assert_int_eq(eg_step(eg_adam(trained), eg_sum(NULL, E)), -1);
+    eg_assert_error(other, "adam: \"E.E\": mut_f64: the target is read-only foreign memory");
     ck_assert_ptr_null(eg_params_open(other, .shared = p, .copies = 2));
     eg_assert_error(other,
                     "params: a list that shares the memory of another one has its dtype, f64, "

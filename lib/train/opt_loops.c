@@ -123,6 +123,8 @@ bool eg__opt_apply(eg_opt *op)
         void **at = op->to + k * (1 + EG__MOMENTS);
         if (!op->at[k] || mine.from == mine.to) continue;
         at[0] = eg__opt_numbers(op->x[k]);
+        if (eg_error(op->cx)) /* a parameter that cannot be written to, such as a shared one */
+            return eg_fail_in(op->cx, "%s: \"%s\"", op->kind->name, op->name[k]), false;
         for (int m = 0; m < EG__MOMENTS && !op->each; m++)
             at[1 + m] = eg__opt_numbers(op->moment[m][k]);
     }
