@@ -165,7 +165,7 @@ static eg_tensor *every_form(eg_params *p)
                                { .form = EG_PACKED, .qk_norm = EG_QK_RMS },
                                { .form = EG_PER_HEAD } };
     for (int k = 0; k < 3; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "%d", k);
         x = eg_block_run(eg_block_new(p, name, .d_model = 8, .heads = 2, .mha = &of[k]), x);
     }
@@ -313,7 +313,7 @@ LOOP_TEST(forms_of_half_the_memory, 2)
     for (int k = 0; k < 2; k++)
         for (int n = 0; n < 3; n++) {
             eg_mha_args a = of[n];
-            char name[8];
+            char name[16];
             snprintf(name, sizeof name, "%d", n);
             a.size = sizeof a, a.params = k ? wide : half, a.name = name, a.d_model = 8,
             a.heads = 2;
