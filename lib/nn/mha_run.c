@@ -27,8 +27,8 @@ static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_
     if (!eg_ok(x)) return false;
     const eg_dtype type = eg_type(m->W_o ? m->W_o : m->W_each[EG_O][0]);
     if (eg_rank(x) != m->specs->axes) return refuse_rank(m, which, letter, x), false;
-    const bool half = type == EG_F16 || type == EG_BF16; /* weights that affine and einsum read */
-    if (eg_type(x) != type && !(half && (eg_type(x) == EG_F32 || eg_type(x) == EG_F64)))
+    if (eg_type(x) != type &&
+        !(eg__nn_half(type) && (eg_type(x) == EG_F32 || eg_type(x) == EG_F64)))
         return eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
                           "the %s is %s but the module's parameters are %s; eg_cast one of them",
                           which, eg_type_name(eg_type(x)), eg_type_name(type)),

@@ -29,6 +29,8 @@ void eg__nn_read(eg_params *);
 bool eg__nn_zero_init(eg_params *, bool);
 /* eg_init_normal and eg_init_xavier, unless values remain 0. */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
+/* True for f16 and bf16, the dtypes of weights that einsum and affine convert as they read. */
+bool eg__nn_half(eg_dtype);
 /* x, cast to the context's dtype if it is f16 or bf16. */
 eg_tensor *eg__nn_float(eg_tensor *x);
 /* eg_init_constant, except for a parameter with given values (.shared, .values). */

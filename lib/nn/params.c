@@ -27,17 +27,17 @@ struct eg_params {
     const char *prefix;
 }; /* prefix: "" or "name." */
 
-/* Matrices of a list may have half the width: einsum and affine read them. Other parameters and
- * constants then have the dtype of computations, the context's. */
-static bool params_half(eg_dtype t) { return t == EG_F16 || t == EG_BF16; }
+bool eg__nn_half(eg_dtype t) { return t == EG_F16 || t == EG_BF16; }
+/* The dtype of a parameter of this rank. If matrices are f16 or bf16, which einsum and affine read,
+ * other parameters and constants have the dtype of computations, the context's. */
 static eg_dtype params_dtype(const list *all, int rank)
 {
-    return rank > 1 || !params_half(all->dtype) ? all->dtype
+    return rank > 1 || !eg__nn_half(all->dtype) ? all->dtype
                                                 : eg_default_type(eg_owner_context(all->owner));
 }
 eg_tensor *eg__nn_float(eg_tensor *x)
 {
-    return eg_ok(x) && params_half(eg_type(x)) ? eg_cast(x, eg_default_type(eg_context(x))) : x;
+    return eg_ok(x) && eg__nn_half(eg_type(x)) ? eg_cast(x, eg_default_type(eg_context(x))) : x;
 }
 
 eg_params *eg_params_open_with(const eg_params_args *given)
@@ -46,7 +46,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
     const eg_dtype usual = a->shared ? eg_params_type(a->shared) : eg_default_type(a->cx),
                    dtype = a->dtype ? a->dtype : usual;
     if (eg_error(a->cx)) return NULL;
-    if (dtype != EG_F32 && dtype != EG_F64 && !params_half(dtype)) {
+    if (dtype != EG_F32 && dtype != EG_F64 && !eg__nn_half(dtype)) {
         eg_fail_as(a->cx, EG_ERROR_DTYPE, "params: parameters are f32, f64, f16 or bf16, not %s",
                    eg_type_name(dtype));
         return NULL;
@@ -418,7 +418,7 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     if (!eg_ok(w)) return w;
     const eg_copies *c = eg_copies_of(w);
     const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
-    const eg_dtype type = params_half(eg_type(w)) ? EG_F32 : eg_type(w);
+    const eg_dtype type = eg__nn_half(eg_type(w)) ? EG_F32 : eg_type(w);
     eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
     int bad = 0;

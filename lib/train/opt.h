@@ -74,7 +74,7 @@ struct eg_opt {
     const eg_grad_over_args *over; /* of eg_step_over */
     uint64_t draws;                /* the number of the context's next draw before the step */
     eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
-    eg_captured_blocks *captured;  /* of eg_step_over with a batch; NULL: not yet opened */
+    eg_captured_blocks *captured;  /* of eg_step_over with .capture; NULL: not yet opened */
 };
 /* Returns the coefficients of update.h for the t-th step in which a parameter with these options
  * has a gradient. */
