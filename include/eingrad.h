@@ -1,5 +1,6 @@
 /* eingrad: tensors in index notation, gradients of any order, attention.
- * One header for users; <eingrad/check.h> is apart, because it needs the Check library. */
+ * One header for users. Two are not included: <eingrad/check.h>, which needs the Check library, and
+ * <eingrad/dlpack.h>. */
 #ifndef EINGRAD_H
 #define EINGRAD_H
 #include <eingrad/core.h>       /* contexts, tensors, views, reading and writing          */

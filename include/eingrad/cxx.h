@@ -1,4 +1,4 @@
-/* eingrad/cxx.h: the C++ face. In C, eg_softmax("... [i]", x, .where = "j <= i") is a macro that
+/* eingrad/cxx.h: the C++ interface. In C, eg_softmax("... [i]", x, .where = "j <= i") is a macro that
  * fills a struct of options; in C++ it is a function whose last argument is that struct:
  *
  *     eg_softmax_args o = eg_softmax_args();

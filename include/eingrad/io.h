@@ -235,7 +235,7 @@ EG_API int eg_curves_save_with(const char *path, const eg_curves_args *);
 
 #ifdef __cplusplus
 } /* extern "C" */
-/* -- the C++ face: cxx.h ---------------------------------------------------------------------- */
+/* -- the C++ interface: cxx.h ----------------------------------------------------------------- */
 #define EG_CXX_LOAD_(result, name)                                                     \
     inline result *name(eg_ctx *cx, const char *path, eg_load_args o = eg_load_args()) \
     {                                                                                  \

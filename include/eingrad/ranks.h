@@ -197,7 +197,7 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
  * complete, while the others are still computed. Bytes and bits are those of one message. List the
  * xs in the order in which the loss uses them, as modules make parameters, so that the last are
  * complete first. */
-struct eg_grad_over_args; /* grad.h */
+struct eg_grad_over_args; /* blocks.h */
 EG_API int eg_ranks_grad_over(eg_ranks *, const struct eg_grad_over_args *);
 /* Does what eg_ranks_grad_over does before the gathering, and then calls take with the gradient in
  * this rank's range. take updates what the rank keeps for that range, and gathers what all ranks
