@@ -14,8 +14,8 @@ TITLES = {"attention": "Attention scores and values", "projection": "Projections
           "move": "Transpositions, carried out", "reduce": "Reductions, dot, outer, diagonal, trace",
           "network": "Chains and networks",
           "sdpa": "Attention alone, 8 heads of 64",
-          "score": "Scores and masks: 2048 places, 4 heads of 32; beside plain causal attention (its time is 1), and forward beside "
-                   "PyTorch's flex_attention, compiled",
+          "score": "Scores and masks: 2048 positions, 4 heads of 32; the time divided by that of plain causal attention, "
+                   "and the time of PyTorch's compiled flex_attention (forward only) divided by eingrad's",
           "module": "Modules: (batch, length, width, heads), forward and all gradients", "tape": "Small operations", "rows": "Rows", "train": "Training"}
 
 
