@@ -173,7 +173,7 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
 
 /* Prints by how much the weights of each head differ on the input. Returns the number of heads that
  * differ; −1, after an error message, if they cannot be compared. */
-static int compare_looks(eg_ctx *cx, const compare *o, char **path)
+static int compare_attention(eg_ctx *cx, const compare *o, char **path)
 {
     eg_tensor *w[2];
     for (int k = 0; k < 2; k++) {
@@ -218,13 +218,13 @@ static int run(const command *c, int count, char **word)
     if (b) {
         const int tensors = eg_safetensors_count(a), settings = compare_options(a, b),
                   values = compare_tensors(cx, a, b),
-                  looks = o.input ? compare_looks(cx, &o, w.word) : 0;
-        if (eg_error(cx) || looks < 0) {
+                  heads = o.input ? compare_attention(cx, &o, w.word) : 0;
+        if (eg_error(cx) || heads < 0) {
             status = eg_error(cx) ? say_error(cx, NULL) : EXIT_FAILURE;
-        } else if (settings + values + looks) {
+        } else if (settings + values + heads) {
             printf("%d option%s and %d tensor%s differ%s\n", settings, settings == 1 ? "" : "s",
                    values, values == 1 ? "" : "s",
-                   looks ? ", and so do the attention weights" : "");
+                   heads ? ", and so do the attention weights" : "");
             status = EXIT_FAILURE;
         } else {
             printf("the same: %d tensor%s and all options\n", tensors, tensors == 1 ? "" : "s");

@@ -137,7 +137,8 @@ static void run_ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
     text[n > 0 ? n : 0] = 0;
     text[strcspn(text, "\n")] = 0;
     r->begun = true;
-    if (WIFEXITED(status) && !WEXITSTATUS(status) && grid_look(cx, p, r) && r->result.finished) {
+    if (WIFEXITED(status) && !WEXITSTATUS(status) && grid_read_log(cx, p, r) &&
+        r->result.finished) {
         print_run(r);
         return;
     }
@@ -198,7 +199,7 @@ static int carry_out(eg_ctx *cx, plan *p, const grid *o)
     int left = 0, failed = 0;
     if (!all_possible(p, OPTIONS) || !make_folder(p)) return EXIT_FAILURE;
     for (int k = 0; k < p->runs; k++)
-        if (!grid_look(cx, p, &p->run[k])) return EXIT_FAILURE;
+        if (!grid_read_log(cx, p, &p->run[k])) return EXIT_FAILURE;
     if (!all_possible(p, CHECKPOINT)) return EXIT_FAILURE;
     for (int k = 0; k < p->runs; k++) left += !p->run[k].result.finished;
     const int cores = (int)sysconf(_SC_NPROCESSORS_ONLN), most = o->jobs ? (int)o->jobs : cores,

@@ -56,7 +56,7 @@ void plan_setting(const plan *, int setting, const char *between, char *out, siz
 /* -- grid_table.c: results, from logs to the table --------------------------------------------- */
 /* Reads the log of a run, if there is one. False after a message that it is not the log of this
  * run. */
-bool grid_look(eg_ctx *, const plan *, grid_run *);
+bool grid_read_log(eg_ctx *, const plan *, grid_run *);
 /* Prints a line for each setting, or for each run. False after an error message. */
 bool grid_table(const plan *, bool runs);
 #endif

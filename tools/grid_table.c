@@ -54,7 +54,7 @@ static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
     free(at);
     return good;
 }
-bool grid_look(eg_ctx *cx, const plan *p, grid_run *r)
+bool grid_read_log(eg_ctx *cx, const plan *p, grid_run *r)
 {
     char path[4096];
     plan_path(p, r, "jsonl", path, sizeof path);

@@ -267,7 +267,7 @@ static void divergence(progress *g, const eg_progress *p)
 static const double SATURATED = 0.95, ALIKE = 0.9999;
 /* Logs "heads", the measures of each head, and "parameters", the norms of each parameter and of its
  * last gradient. */
-static void log_look(progress *g, eg_trainer *t, const eg_head *head, int count)
+static void log_measures(progress *g, eg_trainer *t, const eg_head *head, int count)
 {
     const eg_params *params = eg_trainer_params(t);
     const int heads = (int)eg_trainer_config(t)->heads;
@@ -313,7 +313,7 @@ static void print_head(const progress *g, const eg_progress *p, const char *kind
 
 /* Returns the measures of each head, in memory that the caller frees; NULL if there are no heads,
  * and after an error, which the context has. */
-static eg_head *heads_looked(eg_trainer *t, int *count)
+static eg_head *heads_measured(eg_trainer *t, int *count)
 {
     const int all = eg_trainer_attentions(t) * (int)eg_trainer_config(t)->heads;
     eg_head *head = all ? calloc((size_t)all, sizeof *head) : NULL;
@@ -327,8 +327,8 @@ static eg_head *heads_looked(eg_trainer *t, int *count)
 }
 
 /* Logs each head that is saturated or dead, and prints the first of each kind once. */
-static void heads_said(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
-                       int count)
+static void heads_reported(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
+                           int count)
 {
     const int heads = (int)eg_trainer_config(t)->heads;
     int saturated = 0, dead = 0, first[2] = { 0 };
@@ -388,7 +388,7 @@ bool progress_curve(const progress *g, eg_trainer *t)
     eg_ctx *cx = eg_params_context(eg_trainer_params(t));
     if (!g->curve || !g->points) return true;
     const double unit = g->text ? log(2) : 1; /* losses of a text are printed in bits */
-    int64_t n = g->points, looks = 0;
+    int64_t n = g->points, evaluations = 0;
     double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n,
            *u = column + 2 * n, *v = column + 3 * n;
     if (!column) {
@@ -397,11 +397,12 @@ bool progress_curve(const progress *g, eg_trainer *t)
     }
     for (int64_t k = 0; k < n; k++) {
         x[k] = g->point[3 * k], y[k] = g->point[3 * k + 1] / unit;
-        if (!isnan(g->point[3 * k + 2])) u[looks] = x[k], v[looks++] = g->point[3 * k + 2] / unit;
+        if (!isnan(g->point[3 * k + 2]))
+            u[evaluations] = x[k], v[evaluations++] = g->point[3 * k + 2] / unit;
     }
     const eg_curve curves[] = { { .name = "training", .count = n, .x = x, .y = y },
-                                { .name = "unseen", .count = looks, .x = u, .y = v } };
-    int bad = eg_curves_save(g->curve, cx, looks ? 2 : 1, curves,
+                                { .name = "unseen", .count = evaluations, .x = u, .y = v } };
+    int bad = eg_curves_save(g->curve, cx, evaluations ? 2 : 1, curves,
                              .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
                              .y_name = loss_name(g->text ? g->unit : NULL), .logarithmic = true);
     free(column);
@@ -409,9 +410,9 @@ bool progress_curve(const progress *g, eg_trainer *t)
     return !bad;
 }
 
-/* Writes the line of a step: its losses and, if the model was evaluated (looked), heads and
+/* Writes the line of a step: its losses and, if the model was evaluated (measured), heads and
  * parameters. */
-static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool looked,
+static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool measured,
                      const eg_head *head, int heads)
 {
     fprintf(g->log, "{\"step\": %lld", (long long)p->step);
@@ -425,7 +426,7 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool look
     field(g, "norm", p->norm);
     field(g, "bytes", (double)eg_stats(eg_params_context(eg_trainer_params(t))).bytes);
     if (p->held_out_loss >= 0) field(g, "unseen_loss", p->held_out_loss);
-    if (looked) log_look(g, t, head, heads);
+    if (measured) log_measures(g, t, head, heads);
     fputs("}\n", g->log);
 }
 
@@ -436,12 +437,12 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     g->sequences = g->sequences < 0 ? p->sequence_accuracy
                                     : g->sequences + (p->sequence_accuracy - g->sequences) * 0.2;
     int heads = 0;
-    eg_head *head = evaluated(g, p) ? heads_looked(t, &heads) : NULL;
+    eg_head *head = evaluated(g, p) ? heads_measured(t, &heads) : NULL;
     if (heads && !head) return false;
     if (g->log) log_step(g, t, p, evaluated(g, p), head, heads);
     remember(g, p);
     divergence(g, p);
-    heads_said(g, t, p, head, heads);
+    heads_reported(g, t, p, head, heads);
     free(head);
     g->unseen = p->held_out_loss;
     alarm(g, p, "loss", &g->loss, p->loss, 0.5);

@@ -42,7 +42,7 @@ typedef struct blocks {
     int workers;
     pthread_mutex_t lock; /* protects the members that follow */
     blocks_sum *free;
-    int held, most;          /* sums in use; the largest number so far */
+    int in_use, most;        /* number of sums in use; the largest so far */
     const eg_early *early;   /* NULL: complete sums are delivered by `take` only */
     _Atomic int64_t climbed; /* number of leaves that are computed and added to their neighbours */
     /* the xs from this one on were passed to `early`; set by the thread of the last leaf */

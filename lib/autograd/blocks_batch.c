@@ -23,7 +23,7 @@ static bool batch_fits(eg_ctx *cx, const char *who, const eg_given *given, int k
                    false;
     if (!x)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: \"%s\" of .batch is NULL", who, name), false;
-    if (!eg__check_held(who, x)) return false;
+    if (!eg__check_usable(who, x)) return false;
     if (x->cx != cx && x->cx != cx->parent)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: \"%s\" of .batch belongs to another context", who,
                    name);

@@ -29,7 +29,7 @@ blocks_sum *eg__blocks_take(blocks *b)
     pthread_mutex_lock(&b->lock);
     blocks_sum *s = b->free;
     b->free = s->next;
-    if (++b->held > b->most) b->most = b->held;
+    if (++b->in_use > b->most) b->most = b->in_use;
     pthread_mutex_unlock(&b->lock);
     s->loss = 0;
     s->count = 0;
@@ -41,7 +41,7 @@ static void blocks_give_back(blocks *b, blocks_sum *s)
     pthread_mutex_lock(&b->lock);
     s->next = b->free;
     b->free = s;
-    b->held--;
+    b->in_use--;
     pthread_mutex_unlock(&b->lock);
 }
 

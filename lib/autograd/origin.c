@@ -210,7 +210,7 @@ const char *eg__origin(const eg_tensor *t, char *out, size_t size)
 const char *eg_origin(eg_tensor *t)
 {
     char text[256];
-    if (!eg__check_held("origin", t)) return "";
+    if (!eg__check_usable("origin", t)) return "";
     eg__origin(t, text, sizeof text);
     char *kept = eg__alloc(t->cx, strlen(text) + 1);
     return kept ? strcpy(kept, text) : "";
@@ -232,7 +232,7 @@ static eg__tag *tag_of(const char *who, eg_tensor *x)
 }
 eg_tensor *eg_name(eg_tensor *x, const char *name)
 {
-    if (!eg__check_held("name", x)) return eg__poison_of(x);
+    if (!eg__check_usable("name", x)) return eg__poison_of(x);
     eg__tag *tag = tag_of("name", x);
     char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
     if (!tag || (name && !kept)) return eg__poison(x->cx);
@@ -244,7 +244,7 @@ const char *eg_name_of(const eg_tensor *x) { return eg_ok(x) && x->tag ? x->tag-
 /* Hooks are called in the order in which they were added; f NULL removes all. */
 int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
 {
-    if (!x || !x->cx || !eg__check_held("hook", x) ||
+    if (!x || !x->cx || !eg__check_usable("hook", x) ||
         !eg__check_differentiable(x->cx, "hook", "x", -1, x))
         return -1;
     eg__tag *tag = tag_of("hook", x);

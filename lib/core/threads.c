@@ -30,12 +30,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* TEAM_MAX: largest number of threads. LOOKS: how often a helper reads the job between two readings
+/* TEAM_MAX: largest number of threads. POLLS: how often a helper reads the job between two readings
  * of the clock. WAITS: how often a caller reads the count of unfinished pieces before it yields the
  * processor. STACK: bytes of a helper's stack; pieces need less than 64 KB, with sanitizers four
  * times as much, and a user's block may need more; the usual 8 MB per thread would exhaust a
  * limited address space. */
-enum { TEAM_MAX = 256, LOOKS = 64, WAITS = 200, STACK = 1 << 21 };
+enum { TEAM_MAX = 256, POLLS = 64, WAITS = 200, STACK = 1 << 21 };
 enum { SPIN_NS = 200000 }; /* how long a helper waits actively for the next job before it sleeps */
 
 typedef struct member { /* member 0 is that of the caller, which uses only its ticket and end */
@@ -129,7 +129,7 @@ static bool spin_for_job(struct eg__team *t, uint32_t job)
 {
     const uint64_t begun = nanoseconds();
     do
-        for (int k = 0; k < LOOKS; k++) {
+        for (int k = 0; k < POLLS; k++) {
             if (atomic_load_explicit(&t->job, memory_order_relaxed) != job) return true;
             relax();
         }

@@ -41,7 +41,7 @@ static const eg_op expand_op;
 eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     char text[256];
-    if (!eg__check_held("expand", x)) return eg__poison_of(x);
+    if (!eg__check_usable("expand", x)) return eg__poison_of(x);
     if (rank > EG_RANK_MAX || rank < x->rank)
         return eg_fail_as(x->cx, EG_ERROR_SHAPE, "expand: %s cannot become rank %d",
                           eg__dims_text(x, text, sizeof text), rank);

@@ -569,7 +569,7 @@ bool eg_axes_with(const eg_axes_args *o)
     /* after an error the sizes are 0 instead of undefined */
     for (int k = 0; k < given; k++)
         if (out[k]) *out[k] = 0;
-    if (!o->x || !eg__check_held("axes", o->x)) return false;
+    if (!o->x || !eg__check_usable("axes", o->x)) return false;
 
     const eg_bound *b =
         eg__bind("axes", o->spec, EG_NOTATION_BRACKETS, 1, (eg_tensor *[]){ o->x }, 0, NULL);

@@ -162,7 +162,7 @@ eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
 /* The bounds of the nodes in a branch. */
 typedef struct frame {
     bool known[EG_NODES_MAX]; /* range[k] is set, and the indices below node k have been checked */
-    bool held[EG_NODES_MAX];  /* limit[k] is set: the conditions imply that node k is in it */
+    bool limited[EG_NODES_MAX]; /* limit[k] is set: the conditions imply that node k is in it */
     eg_interval range[EG_NODES_MAX], limit[EG_NODES_MAX];
 } frame;
 /* A check that no index is outside of its axis. */
@@ -187,8 +187,8 @@ static eg_interval moved_by(eg_interval v, int64_t by)
 static void limit_node(const check *c, frame *f, int k, eg_interval to)
 {
     const eg_node *n = &c->e->node[k];
-    f->limit[k] = f->held[k] ? common(f->limit[k], to) : to;
-    f->held[k] = true;
+    f->limit[k] = f->limited[k] ? common(f->limit[k], to) : to;
+    f->limited[k] = true;
     if (n->code == EG_X_ABS && to.high >= 0)
         limit_node(c, f, n->in[0], (eg_interval){ -to.high, to.high });
     if (n->code == EG_X_NEG) limit_node(c, f, n->in[0], (eg_interval){ -to.high, -to.low });
@@ -299,7 +299,7 @@ static bool check_branch(check *c, frame *f, int k, int i, bool is, eg_interval 
                false;
     frame *inner = eg__alloc(c->cx, sizeof *inner);
     if (!inner) return false;
-    memcpy(inner->held, f->held, sizeof f->held);
+    memcpy(inner->limited, f->limited, sizeof f->limited);
     memcpy(inner->limit, f->limit, sizeof f->limit);
     memset(inner->known, 0, sizeof inner->known);
     assume(c, inner, f, n->in[0], is);
@@ -327,7 +327,7 @@ static bool check_node(check *c, frame *f, int k)
     }
     f->range[k] = chooses && n->kind != EG_IS_FLOAT ? range_of_operation(n->code, v[0], v[1], v[2])
                                                     : of_node(c->e, k, c->box, f->range);
-    if (f->held[k] && n->kind == EG_IS_INTEGER) f->range[k] = common(f->range[k], f->limit[k]);
+    if (f->limited[k] && n->kind == EG_IS_INTEGER) f->range[k] = common(f->range[k], f->limit[k]);
     f->known[k] = true;
     for (int r = 0; n->code == EG_X_READ && r < n->count; r++)
         if (!stays_inside(c, k, r, f->range[n->in[r]])) return false;
@@ -350,7 +350,7 @@ static bool indices_inside(check *c)
     ranges_of_nodes(c->e, c->box, plain);
     c->plain = plain;
     memset(outer->known, 0, sizeof outer->known);
-    memset(outer->held, 0, sizeof outer->held);
+    memset(outer->limited, 0, sizeof outer->limited);
     return check_node(c, outer, c->e->strict);
 }
 bool eg__expression_inside(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,

@@ -70,7 +70,7 @@ bool eg__focus_bound(eg_focus *f, const eg_bound *b, eg_tensor *given)
 
 bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
 {
-    if (!eg__check_held(who, x)) return false;
+    if (!eg__check_usable(who, x)) return false;
     if (spec) {
         const eg_bound *b = eg__bind(who, spec, EG_NOTATION_BRACKETS, 1, &x, 0, NULL);
         return b && eg__focus_bound(f, b, x);
@@ -83,7 +83,7 @@ bool eg__focus(eg_focus *f, const char *who, const char *spec, eg_tensor *x)
 bool eg__focus_in_place(eg_focus *f, const char *who, const char *spec, eg_tensor *x,
                         const char *const *called)
 {
-    if (!eg__check_held(who, x)) return false;
+    if (!eg__check_usable(who, x)) return false;
     const eg_bound *b = eg__bind_called(who, spec, EG_NOTATION_BRACKETS, 1, &x, 0, NULL, called);
     return b && eg__focus_items(f, b, x);
 }

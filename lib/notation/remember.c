@@ -74,7 +74,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: no string was given", who), NULL;
     bool keyed = n <= EG_OPERANDS_MAX;
     for (int k = 0; k < n; k++) {
-        if (xs[k] && !eg__check_held(who, xs[k])) return NULL;
+        if (xs[k] && !eg__check_usable(who, xs[k])) return NULL;
         keyed &= xs[k] != NULL;
     }
     eg_plan_key key = { EG_KEY_BOUND + flags, n, strlen(spec), spec, xs };

@@ -88,7 +88,7 @@ static eg_tensor *window_placed(const eg_focus *f, eg_tensor *y)
 eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step)
 {
     eg_focus f;
-    if (!eg__check_held("unfold", x)) return eg__poison_of(x);
+    if (!eg__check_usable("unfold", x)) return eg__poison_of(x);
     const eg_bound *b = eg__bind("unfold", spec, EG_NOTATION_BRACKETS | EG_NOTATION_NEW_OUT, 1, &x,
                                  1, &(eg_sized){ .name = NULL, .size = size > 0 ? size : 1 });
     if (!b || !eg__focus_items(&f, b, x) || !eg__focus_axis(&f)) return eg__poison_of(x);

@@ -108,7 +108,7 @@ eg_tensor *eg_copies_unstack(const eg_copies *c, eg_tensor *x)
 eg_tensor *eg_copies_stack(eg_tensor *x) { return eg_apply(&copies_stack_op, NULL, 0, 1, &x); }
 eg_tensor *eg_copy_at(eg_tensor *x, int64_t k)
 {
-    if (!eg__check_held("copy_at", x)) return eg__poison_of(x);
+    if (!eg__check_usable("copy_at", x)) return eg__poison_of(x);
     const int64_t count = eg__copy_count(x), at = k < 0 ? k + count : k;
     if (!x->copies) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "copy_at: operand 1 has no copies");
     if (at < 0 || at >= count)

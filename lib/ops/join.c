@@ -152,7 +152,7 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
         if (eg__here(x[k]->cx) != cx)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: operand %d belongs to another context",
                               k + 1);
-        if (!eg__check_held("stack", x[k])) return eg__poison(cx);
+        if (!eg__check_usable("stack", x[k])) return eg__poison(cx);
         if (!eg__same_shape(x[k], x[0]))
             return eg_fail_as(cx, EG_ERROR_SHAPE, "stack: operand %d is %s, operand 1 is %s", k + 1,
                               eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));

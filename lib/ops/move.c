@@ -13,7 +13,7 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 {
     eg_rearrange_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!eg__check_held("rearrange", o.x)) return eg__poison_of(o.x);
+    if (!eg__check_usable("rearrange", o.x)) return eg__poison_of(o.x);
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     const int64_t *size = &o.a; /* 26 members of one type, in this order */
     eg_sized sizes[26];

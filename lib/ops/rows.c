@@ -161,7 +161,7 @@ typedef struct moderate_job {
     int width;
     _Atomic bool *exceeds;
 } moderate_job;
-static void tame_run(int64_t n, char *const *p, const int64_t *step, const void *user)
+static void moderate_run(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const moderate_job *t = user;
     bool moderate = true;
@@ -194,7 +194,7 @@ static bool moderate_now(const eg_tensor *x)
     for (int r = x->rank; r-- > 0; n *= x->dim[r]) dense &= x->dim[r] == 1 || x->stride[r] == n;
     /* small and contiguous: no loop over threads */
     if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->moderate(n, x->data);
-    eg__loop(x->cx, 1, &all, tame_run,
+    eg__loop(x->cx, 1, &all, moderate_run,
              &(moderate_job){ eg__arithmetic(x->dtype), eg__width[x->dtype], &exceeds });
     return !exceeds;
 }

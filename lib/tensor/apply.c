@@ -41,7 +41,7 @@ static const char *operand_called(operand_text *text, operand_id id)
         snprintf(text->s, sizeof text->s, "%s: %s", id.who, id.option);
     return text->s;
 }
-static bool refuse_held(eg_ctx *cx, operand_id id, int dtype)
+static bool refuse_storage(eg_ctx *cx, operand_id id, int dtype)
 {
     operand_text text;
     eg_fail_as(cx, EG_ERROR_DTYPE, "%s is %s, which is a storage type; eg_cast it to %s first",
@@ -72,22 +72,22 @@ static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
 }
 static bool taken_by(eg_takes takes, int dtype)
 {
-    return !eg__is_held(dtype) || takes == EG_TAKES_ALL ||
+    return !eg__is_storage(dtype) || takes == EG_TAKES_ALL ||
            (takes == EG_TAKES_HALVES && eg__is_half(dtype));
 }
 static bool apply_is_plain_operand(const eg_ctx *cx, const eg_tensor *x)
 {
     return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
-           !eg__is_held(x->dtype);
+           !eg__is_storage(x->dtype);
 }
 static bool read_by(eg_ctx *cx, operand_id id, eg_tensor *x, eg_takes takes)
 {
     if (!apply_usable(cx, id, x)) return false;
-    if (!taken_by(takes, x->dtype)) return refuse_held(cx, id, x->dtype);
+    if (!taken_by(takes, x->dtype)) return refuse_storage(cx, id, x->dtype);
     if (cx->hooks.operand && x->cx == cx) cx->hooks.operand(cx, x);
     return !cx->failed;
 }
-bool eg__check_held(const char *who, eg_tensor *x)
+bool eg__check_usable(const char *who, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of(who, 1, &x);
     return cx && read_by(cx, (operand_id){ .who = who }, x, EG_TAKES_ALL);
@@ -184,7 +184,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
 {
     for (int k = 0; k < count; k++)
         if (!taken_by(op->takes, xs[k]->dtype) && !eg__only_moves(op))
-            return refuse_held(cx, (operand_id){ .who = op->name, .k = k }, xs[k]->dtype),
+            return refuse_storage(cx, (operand_id){ .who = op->name, .k = k }, xs[k]->dtype),
                    &cx->poison;
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;

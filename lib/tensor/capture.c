@@ -264,7 +264,7 @@ int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes
         return -1;
     }
     for (int k = 0; k < count; k++)
-        if (x[k] && !eg__check_held("host_call", x[k])) return -1;
+        if (x[k] && !eg__check_usable("host_call", x[k])) return -1;
     host_call *h = eg__alloc(cx, sizeof *h + bytes);
     if (!h) return -1;
     h->f = f;
@@ -287,7 +287,7 @@ static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
     for (int k = 0; k < count; k++) {
         eg_tensor *x = out[k];
         if (!x) return eg_fail_as(c->cx, EG_ERROR_MISUSE, "capture: output %d is NULL", k), false;
-        if (!eg__check_held("capture: output", x)) return false;
+        if (!eg__check_usable("capture: output", x)) return false;
         if (!capture_reads(p, "capture", x)) return false;
         c->output[k] = x->seq > p->born ? capture_header(x) : x;
         if (!c->output[k]) return false;

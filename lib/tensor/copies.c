@@ -40,7 +40,7 @@ const eg_copies *eg_copies_of(const eg_tensor *x) { return eg_ok(x) ? x->copies 
 
 bool eg__check_single(const char *who, eg_tensor *x)
 {
-    if (!eg__check_held(who, x)) return false;
+    if (!eg__check_usable(who, x)) return false;
     if (x->copies)
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: the tensor has %lld cop%s; eg_copies_stack shows them all, eg_copy_at one",

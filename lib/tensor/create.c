@@ -117,7 +117,7 @@ eg_tensor *eg_scalar(eg_ctx *cx, double value) { return eg_full_n(cx, EG_DEFAULT
 static eg_tensor *like(const char *who, const eg_tensor *x, double value)
 {
     eg_tensor *y;
-    if (!eg__check_held(who, (eg_tensor *)(uintptr_t)x)) return eg__poison_of(x);
+    if (!eg__check_usable(who, (eg_tensor *)(uintptr_t)x)) return eg__poison_of(x);
     if (!create_made(&y, x->cx, who, x->dtype, x->rank, x->dim)) return y;
     eg__fill(y, value);
     eg__made_once(y);

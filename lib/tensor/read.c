@@ -214,7 +214,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX], n = 0;
     int64_t far = 0;
-    if (!eg__check_held(who, x) || !writable(who, x)) return false;
+    if (!eg__check_usable(who, x) || !writable(who, x)) return false;
     if (x->copies && llabs(x->each) < (long long)(eg_size(x) * eg__width[x->dtype])) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the copies of the target %s share their elements",
                    who, eg__dims_text(x, dims, sizeof dims));
@@ -316,7 +316,7 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
         eg_fail_as(cx, EG_ERROR_MISUSE, "assign: target and value belong to different contexts");
         return -1;
     }
-    if (!eg__check_held("assign: value", value)) return -1;
+    if (!eg__check_usable("assign: value", value)) return -1;
     if (target->dtype != value->dtype) {
         eg_fail_as(cx, EG_ERROR_DTYPE, "assign: the target is %s, the value %s",
                    eg_type_name(target->dtype), eg_type_name(value->dtype));
@@ -367,7 +367,7 @@ eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x)
 /* -- the parts of a complex number: views without history ------------------------------------- */
 static eg_tensor *read_part_of(const char *who, eg_tensor *z, int part)
 {
-    if (!eg__check_held(who, z)) return eg__poison_of(z);
+    if (!eg__check_usable(who, z)) return eg__poison_of(z);
     if (z->dtype != EG_C128)
         return eg_fail_as(z->cx, EG_ERROR_DTYPE, "%s: operand 1 is %s, not c128", who,
                           eg_type_name(z->dtype));
@@ -457,7 +457,7 @@ static const eg_op cast_op = { "cast",
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);
-    if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check_held("cast", x))
+    if (x && x->dtype == EG_C128 && dtype != EG_C128 && eg__check_usable("cast", x))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
             "cast: c128 to %s would drop the imaginary parts; eg_real and eg_imag take the parts",

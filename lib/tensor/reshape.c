@@ -62,7 +62,7 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims)
 static bool reshape_sizes(const char *who, eg_tensor *x, int rank, const int64_t *dims, shape *s)
 {
     char from[256], to[256];
-    if (!eg__check_held(who, x)) return false;
+    if (!eg__check_usable(who, x)) return false;
     if (rank < 0 || rank > EG_RANK_MAX) {
         eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: rank %d is not in 0..%d", who, rank, EG_RANK_MAX);
         return false;

@@ -12,12 +12,12 @@
  * thread. */
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* True if x can be used; else records an error: x is NULL, dead, poison or of another context. */
-bool eg__check_held(const char *who, eg_tensor *x);
-/* As eg__check_held; also, the program may read x's elements now, that is, no step is being
+bool eg__check_usable(const char *who, eg_tensor *x);
+/* As eg__check_usable; also, the program may read x's elements now, that is, no step is being
  * captured. (read.c) */
 bool eg__check_read(const char *who, eg_tensor *x);
-/* As eg__check_held; also, operations can compute with x, that is, eg__is_held is false for its
- * dtype. */
+/* As eg__check_usable; also, operations can compute with x, that is, eg__is_storage is false for
+ * its dtype. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
 /* As eg__check_all for one operand, which messages call not by a number but by the option that
@@ -168,7 +168,7 @@ static inline bool eg__is_int(int dtype) { return dtype == EG_I32 || dtype == EG
 static inline bool eg__is_half(int dtype) { return dtype == EG_F16 || dtype == EG_BF16; }
 /* True for the dtypes f16, bf16, i8 and u8, which store values but which no operation computes
  * with. */
-static inline bool eg__is_held(int dtype) { return dtype > EG_C128; }
+static inline bool eg__is_storage(int dtype) { return dtype > EG_C128; }
 /* Returns a leaf with storage, not filled; NULL after an error. */
 eg_tensor *eg__new(eg_ctx *, eg_dtype, int rank, const int64_t *dims);
 /* eg__new, filled with 0 */

@@ -40,7 +40,7 @@ int eg__axis(const char *who, eg_tensor *x, int k)
 }
 bool eg__axis_numbered(eg_named_axis *a, const char *who, eg_tensor *x, int k)
 {
-    if (!eg__check_held(who, x)) return false;
+    if (!eg__check_usable(who, x)) return false;
     *a = (eg_named_axis){ .who = who, .x = x, .axis = eg__axis(who, x, k) };
     return a->axis >= 0;
 }
@@ -70,7 +70,7 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *for
  * used. */
 static bool view_begin(map *m, const eg_op *op, eg_tensor *x)
 {
-    if (!eg__check_held(op->name, x)) return false;
+    if (!eg__check_usable(op->name, x)) return false;
     m->op = op;
     m->nx = m->ny = x->rank;
     for (int k = 0; k < x->rank; k++) {
@@ -317,7 +317,7 @@ eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
 eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b)
 {
     int order[EG_RANK_MAX];
-    if (!eg__check_held("transpose", x)) return eg__poison_of(x);
+    if (!eg__check_usable("transpose", x)) return eg__poison_of(x);
     int a = eg__axis("transpose", x, axis_a), b = a < 0 ? -1 : eg__axis("transpose", x, axis_b);
     if (b < 0) return eg__poison_of(x);
     for (int k = 0; k < x->rank; k++) order[k] = k == a ? b : k == b ? a : k;

@@ -24,7 +24,7 @@ static int64_t input_most(const eg_trainer *t)
 
 /* Returns the question for an input: input SEP; or SEP, with the input as source; or the prompt of
  * a text as it is, with the end of a line for an empty prompt. `tokens` has room for all of it. */
-static question look_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t most)
+static question answer_prompt(eg_trainer *t, const char *input, int32_t *tokens, int64_t most)
 {
     bool text = t->data->free_text;
     question q = { tokens, tokens, 0, 0 };
@@ -52,7 +52,7 @@ static eg_batch batch_of(const question *q, int64_t count)
 /* Returns how many of the last n tokens of a text the model reads: all n up to its context. After
  * that the window starts again at half the context and grows to all of it, again and again, so that
  * most steps add one position to those in the cache. */
-static int64_t look_window(int64_t n, int64_t context)
+static int64_t answer_window(int64_t n, int64_t context)
 {
     int64_t half = context / 2;
     return n <= context ? n : half + 1 + (n - context - 1) % (context - half);
@@ -71,18 +71,18 @@ typedef struct asking {
 
 /* Brings the cache into the order of the prefixes. Returns how many of the n tokens that the model
  * reads are not in it; −1 after an error. */
-static int64_t look_uncached(const asking *a, const eg_prefixes *p, int64_t n)
+static int64_t answer_uncached(const asking *a, const eg_prefixes *p, int64_t n)
 {
-    const int64_t held = a->cache ? eg_cache_length(a->cache) : 0;
+    const int64_t cached = a->cache ? eg_cache_length(a->cache) : 0;
     if (!a->cache) return n;
-    if (!p->from || held + 1 != n) return held && eg_cache_truncate(a->cache, 0) ? -1 : n;
+    if (!p->from || cached + 1 != n) return cached && eg_cache_truncate(a->cache, 0) ? -1 : n;
     if (a->rows > 1 && eg_cache_select(a->cache, eg_from_n(a->t->cx, EG_I64, p->from, 1, &p->rows)))
         return -1;
-    return n - held;
+    return n - cached;
 }
 
 /* Returns the memory of the source, repeated for each prefix. */
-static eg_tensor *look_memory(const asking *a, int64_t rows)
+static eg_tensor *answer_memory(const asking *a, int64_t rows)
 {
     int64_t dims[EG_RANK_MAX] = { rows };
     if (!a->memory) return NULL;
@@ -92,11 +92,11 @@ static eg_tensor *look_memory(const asking *a, int64_t rows)
 
 /* The step function of decoding: runs the model on the tokens that are not in the cache. In most
  * steps that is one token of each prefix; after the window has moved it is all of them. */
-static eg_tensor *look_next(void *user, const eg_prefixes *p)
+static eg_tensor *answer_next(void *user, const eg_prefixes *p)
 {
     const asking *a = user;
     const eg_trainer *t = a->t;
-    const int64_t fresh = look_uncached(a, p, look_window(p->length, t->batches->longest));
+    const int64_t fresh = answer_uncached(a, p, answer_window(p->length, t->batches->longest));
     if (fresh < 0) return NULL;
     for (int64_t r = 0; r < p->rows; r++)
         memcpy(a->window + r * fresh, p->tokens + (r + 1) * p->length - fresh,
@@ -106,7 +106,7 @@ static eg_tensor *look_next(void *user, const eg_prefixes *p)
                          .tokens = a->window,
                          .sources = a->sources,
                          .source = a->source,
-                         .memory = look_memory(a, p->rows),
+                         .memory = answer_memory(a, p->rows),
                          .cache = a->cache };
     eg_tensor *logits = eg__network_logits(t, t->cx, &b, NULL);
     return eg__batch_logits_fit(t->cx, t->batches, t->network->name, &b, logits)
@@ -116,7 +116,7 @@ static eg_tensor *look_next(void *user, const eg_prefixes *p)
 
 /* Allocates what a search with a->rows prefixes needs, opens the cache, and runs the encoder on the
  * source. False after an error. */
-static bool look_prepare(asking *a, const question *q)
+static bool answer_prepare(asking *a, const question *q)
 {
     eg_trainer *t = a->t;
     eg_owner *owner = eg_owner_open(t->cx);
@@ -144,7 +144,7 @@ static bool look_prepare(asking *a, const question *q)
 
 /* Returns the sequences that decoding finds after a question, in the open scope; NULL after an
  * error. */
-static const eg_decoded *look_decode(eg_trainer *t, const question *q, const eg_generate_args *o)
+static const eg_decoded *answer_decode(eg_trainer *t, const question *q, const eg_generate_args *o)
 {
     bool text = t->data->free_text,
          plain = o->temperature == 0 && !o->top_k && o->top_p == 0 && o->beam <= 1;
@@ -159,8 +159,8 @@ static const eg_decoded *look_decode(eg_trainer *t, const question *q, const eg_
     if (o->beam < 0 || o->beam > 4096)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "generate: beam must be from 1 to 4096, not %lld",
                    (long long)o->beam);
-    if (eg_error(t->cx) || !look_prepare(&a, q)) return NULL;
-    return eg_decode(.cx = t->cx, .next = look_next, .user = &a, .prompt = q->tokens,
+    if (eg_error(t->cx) || !answer_prepare(&a, q)) return NULL;
+    return eg_decode(.cx = t->cx, .next = answer_next, .user = &a, .prompt = q->tokens,
                      .prompts = q->count, .max_new_tokens = longest < most ? longest : most,
                      .min_token = EG_FIRST, .end = text ? 0 : EG_STOP,
                      .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
@@ -170,7 +170,7 @@ static const eg_decoded *look_decode(eg_trainer *t, const question *q, const eg_
 
 /* Returns the tokens as text in t->answer, which grows as needed; sets *bytes to its length. NULL
  * without memory. */
-static const char *look_text(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
+static const char *answer_text(eg_trainer *t, const int32_t *tokens, int64_t count, size_t *bytes)
 {
     size_t n = eg_data_decode(t->data, (int)count, tokens, NULL, 0);
     if (n + 1 > t->answer_capacity) {
@@ -206,9 +206,9 @@ const char *eg_trainer_generate_with(const eg_generate_args *given)
     size_t most = o.prompt && t->data->free_text ? strlen(o.prompt) : (size_t)input_most(t);
     int32_t *tokens = owner ? eg_owner_alloc(owner, (most + 2) * sizeof *tokens) : NULL;
     question ahead =
-        tokens ? look_prompt(t, o.prompt, tokens, (int64_t)most) : (question){ .count = -1 };
-    const eg_decoded *d = ahead.count < 0 ? NULL : look_decode(t, &ahead, &o);
-    if (d) answer = look_text(t, d->sequence->tokens, d->sequence->count, o.bytes);
+        tokens ? answer_prompt(t, o.prompt, tokens, (int64_t)most) : (question){ .count = -1 };
+    const eg_decoded *d = ahead.count < 0 ? NULL : answer_decode(t, &ahead, &o);
+    if (d) answer = answer_text(t, d->sequence->tokens, d->sequence->count, o.bytes);
     eg_pop(t->cx, m);
     eg__evaluation_end(t->cx, e);
     return answer;
@@ -222,16 +222,16 @@ typedef struct answer {
 } answer;
 
 /* Returns the greedy answer: token by token, or for an encoder all positions at once. */
-static answer look_answer(eg_trainer *t, const char *input)
+static answer answer_greedy(eg_trainer *t, const char *input)
 {
-    answer a = { .q = look_prompt(t, input, t->asked, input_most(t)), .count = -1 };
+    answer a = { .q = answer_prompt(t, input, t->asked, input_most(t)), .count = -1 };
     a.first = a.q.count;
     if (a.first < 0) return a;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     int32_t *to = a.q.tokens + a.first;
     if (!t->network->encoder) {
-        const eg_decoded *d = look_decode(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
+        const eg_decoded *d = answer_decode(t, &a.q, &(eg_generate_args){ .temperature = EG_OFF });
         if (d) {
             memcpy(to, d->sequence->tokens, (size_t)d->sequence->count * sizeof *to);
             a.count = d->sequence->count, a.ended = d->sequence->ended;
@@ -261,14 +261,14 @@ const char *eg_trainer_predict(eg_trainer *t, const char *input)
                    eg_data_name(t->data));
         return NULL;
     }
-    answer a = look_answer(t, input);
-    return a.count < 0 ? NULL : look_text(t, a.q.tokens + a.first, a.count, NULL);
+    answer a = answer_greedy(t, input);
+    return a.count < 0 ? NULL : answer_text(t, a.q.tokens + a.first, a.count, NULL);
 }
 
 /* -- attention weights ------------------------------------------------------------------------ */
 /* Returns the number of the part of that name, with NULL that of the last part; −1 after an
  * error. */
-static int look_part_of(eg_trainer *t, const char *name)
+static int answer_part_of(eg_trainer *t, const char *name)
 {
     int parts = eg__network_parts(t->network);
     if (!parts)
@@ -292,7 +292,7 @@ static void label(const eg_trainer *t, const char **to, int64_t count, const int
 
 /* Runs the model on this batch. True if it then has attention weights, in t->weights; else records
  * an error. */
-static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
+static bool answer_weights(eg_trainer *t, const char *who, const eg_batch *b)
 {
     const int count = eg_trainer_attentions(t);
     if (!count)
@@ -316,10 +316,10 @@ static bool look_weights(eg_trainer *t, const char *who, const eg_batch *b)
 eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const char *name,
                                         const char *const **rows, const char *const **columns)
 {
-    int part = eg__trainer_ready("trainer_attention_weights", t) ? look_part_of(t, name) : -1;
+    int part = eg__trainer_ready("trainer_attention_weights", t) ? answer_part_of(t, name) : -1;
     if (part < 0) return NULL;
-    answer a = { .q = look_prompt(t, input, t->asked, input_most(t)) };
-    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = look_answer(t, input);
+    answer a = { .q = answer_prompt(t, input, t->asked, input_most(t)) };
+    if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_greedy(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;
     n = n < t->batches->longest
@@ -328,7 +328,7 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_batch b = batch_of(&a.q, n);
     eg_tensor *all = NULL; /* axes l b h i j, with b = 1 */
-    if (look_weights(t, "attend", &b))
+    if (answer_weights(t, "attend", &b))
         all = eg_contiguous(
             eg_squeeze(eg_stack_axis_n(0, (int)layers, t->weights + part * layers), 1));
     eg__evaluation_end(t->cx, e);
@@ -358,7 +358,7 @@ eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input,
 /* -- saturation ------------------------------------------------------------------------------- */
 /* Returns the weights of attention k, with rows of zeros for positions with padding, which eg_heads
  * leaves out. */
-static eg_tensor *look_at_positions(const eg_trainer *t, const eg_batch *b, int k)
+static eg_tensor *answer_unpadded_weights(const eg_trainer *t, const eg_batch *b, int k)
 {
     bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';
     int64_t dim[] = { b->rows, 1, source ? b->sources : b->length, 1 };
@@ -367,15 +367,16 @@ static eg_tensor *look_at_positions(const eg_trainer *t, const eg_batch *b, int 
 }
 
 /* Computes eg_heads for each attention. Returns 0; −1 after an error. */
-static int look_heads(eg_trainer *t, const char *who, eg_head *out)
+static int answer_heads(eg_trainer *t, const char *who, eg_head *out)
 {
     const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_mark m = eg_push(t->cx);
     eg_batch b = eg__batches_tested(t->batches, 0, tests < t->o.batch ? tests : t->o.batch);
-    const bool shown = b.rows && look_weights(t, who, &b);
+    const bool shown = b.rows && answer_weights(t, who, &b);
     for (int k = 0; shown && k < eg_trainer_attentions(t); k++) {
-        const eg_head *head = eg_heads(look_at_positions(t, &b, k), .spec = "b [h] i j", .top = 1);
+        const eg_head *head =
+            eg_heads(answer_unpadded_weights(t, &b, k), .spec = "b [h] i j", .top = 1);
         if (head) memcpy(out + k * t->o.heads, head, (size_t)t->o.heads * sizeof *out);
     }
     eg_pop(t->cx, m);
@@ -387,7 +388,7 @@ int eg_trainer_heads(eg_trainer *t, eg_head *out)
 {
     if (!eg__trainer_ready("trainer_heads", t)) return -1;
     if (!out) return eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer_heads: the result is NULL"), -1;
-    return look_heads(t, "trainer_heads", out);
+    return answer_heads(t, "trainer_heads", out);
 }
 
 int eg_trainer_saturation(eg_trainer *t, double *largest)
@@ -398,7 +399,7 @@ int eg_trainer_saturation(eg_trainer *t, double *largest)
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
     eg_head *head = owner ? eg_owner_alloc(owner, (count + 1) * sizeof *head) : NULL;
-    const int bad = head ? look_heads(t, "saturation", head) : -1;
+    const int bad = head ? answer_heads(t, "saturation", head) : -1;
     for (size_t k = 0; !bad && k < count; k++) largest[k] = head[k].rows ? head[k].top : 0;
     eg_pop(t->cx, m);
     return bad;

@@ -21,13 +21,14 @@ static bool batch_seen_before(uint64_t *seen, uint64_t slots, uint64_t h)
  * long. False after an error. */
 static bool batch_test_windows(eg_batches *t)
 {
-    int64_t span = t->data->count - 1 - t->data->held, all = (span + t->longest - 1) / t->longest;
+    int64_t span = t->data->count - 1 - t->data->held_from,
+            all = (span + t->longest - 1) / t->longest;
     int64_t most = CORPUS_TESTS > t->longest ? CORPUS_TESTS / t->longest : 1,
             n = all < most ? all : most;
     t->test = eg_owner_alloc(t->owner, (size_t)n * sizeof *t->test);
     for (int64_t k = 0; t->test && k < n; k++)
-        t->test[t->tests++] =
-            (uint64_t)(t->data->held + (n == all ? k * t->longest : k * (span - t->longest) / n));
+        t->test[t->tests++] = (uint64_t)(t->data->held_from +
+                                         (n == all ? k * t->longest : k * (span - t->longest) / n));
     return t->test != NULL;
 }
 
@@ -349,7 +350,7 @@ bool eg__batches_fit(const eg_data *d, const char *who, const char *name, bool e
 
 int64_t eg__batches_context(const eg_data *d, int64_t given)
 {
-    const int64_t span = d->count - 1 - d->held;
+    const int64_t span = d->count - 1 - d->held_from;
     return given || !d->free_text ? given : span < 64 ? span : 64;
 }
 
@@ -387,7 +388,7 @@ eg_batches *eg_batches_new_with(const eg_batches_args *given)
     eg_options(&o, sizeof o, given);
     eg_ctx *cx = o.data ? o.data->cx : NULL;
     if (!cx || eg_error(cx)) return NULL;
-    const int64_t span = o.data->free_text ? o.data->count - 1 - o.data->held : 0;
+    const int64_t span = o.data->free_text ? o.data->count - 1 - o.data->held_from : 0;
     o.rows = o.rows ? o.rows : o.data->free_text ? 32 : 64;
     o.context = eg__batches_context(o.data, o.context);
     if (o.rows < 1 || o.rows > SIZE_MOST)

@@ -11,7 +11,7 @@ enum { TOKENS_MOST = 1 << 20 };
 /* Holds out the last tenth. Returns d; NULL, after an error, if the text is too short for that. */
 static eg_data *corpus_cut(eg_data *d)
 {
-    d->held = d->count - d->count / HELD_OUT;
+    d->held_from = d->count - d->count / HELD_OUT;
     if (d->count >= 2 * HELD_OUT) return d;
     eg_fail_as(d->cx, EG_ERROR_FILE,
                "%s: a text of %lld %s%s; %d are needed, so that the last tenth can be held "
@@ -116,14 +116,16 @@ eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, bo
         eg_fail_as(cx, EG_ERROR_FILE, "%s: its vocabulary cannot be read", name);
         return NULL;
     }
-    if (d) d->free_text = true, d->sum = sum, d->count = count, d->held = count - count / HELD_OUT;
+    if (d)
+        d->free_text = true, d->sum = sum, d->count = count,
+        d->held_from = count - count / HELD_OUT;
     return d;
 }
 
 /* Returns a random position in the training part at which a window and its last target fit. */
 int64_t eg__corpus_position(const eg_data *d, uint64_t seed, uint64_t number, int64_t length)
 {
-    uint64_t positions = (uint64_t)(d->held - length);
+    uint64_t positions = (uint64_t)(d->held_from - length);
     return (int64_t)(eg__train_mix(eg__train_mix(seed) + number) % positions);
 }
 

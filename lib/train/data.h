@@ -38,7 +38,7 @@ struct eg_data {
     /* what is held out */
     bool few;          /* there are so few pairs that the hash would hold out none or all; … */
     uint64_t smallest; /* … the inputs with this hash are held out instead */
-    int64_t held;      /* of a text: number of the first token of the held-out part */
+    int64_t held_from; /* of a text: number of the first token of the held-out part */
     uint64_t sum;      /* of a text: hash of all its bytes */
 };
 

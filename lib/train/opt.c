@@ -167,14 +167,16 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
  * their own, since an optimiser that is divided among ranks replaces them. NULL after an error. */
 static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, eg_tensor *all, int64_t c)
 {
-    if (!all) return eg_owner_copies(op->held, eg_copies_of(x), eg_type(x), eg_rank(x), eg_dims(x));
+    if (!all)
+        return eg_owner_copies(op->moment_owner, eg_copies_of(x), eg_type(x), eg_rank(x),
+                               eg_dims(x));
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
     const void *numbers = eg_raw(eg_copy_at(all, c), NULL);
     eg_nograd(op->cx, was);
     eg_pop(op->cx, m);
     return numbers ? eg_from_memory(op->cx, eg_type(x), numbers, eg_rank(x), eg_dims(x),
-                                    .writable = true, .owner = op->held)
+                                    .writable = true, .owner = op->moment_owner)
                    : NULL;
 }
 /* Adds a moment to the state that is saved. False after an error. */
@@ -249,8 +251,8 @@ static bool make_state(eg_opt *op, const eg_opt *all, int64_t c)
     op->state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
     op->state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
     op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
-    op->held = eg_owner_sibling(owner);
-    if (!op->held || eg_fill(op->lr, op->o.lr)) return false;
+    op->moment_owner = eg_owner_sibling(owner);
+    if (!op->moment_owner || eg_fill(op->lr, op->o.lr)) return false;
     for (int k = 0; k < op->count; k++)
         if (!make_moments(op, k, all, c)) return false;
     return make_chunks(op);

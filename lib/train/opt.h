@@ -51,7 +51,7 @@ struct eg_opt {
     void **to;          /* the numbers of each parameter and of its moments, during a step */
     const void **at;    /* its gradient's numbers; NULL: the loss does not reach it */
     eg_tensor **moment[EG__MOMENTS]; /* of each parameter; NULL entries are not kept */
-    eg_owner *held;                  /* the moments' memory */
+    eg_owner *moment_owner;          /* the owner of the moments */
     int64_t *first;                  /* first chunk of each parameter, and the end */
     int64_t *size;                   /* numbers of each parameter, of one copy */
     int *parameter;                  /* of each chunk */

@@ -115,7 +115,7 @@ eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **mem
  * error. */
 static eg_owner *shard_make(eg_opt *op, const eg_span *range, eg_tensor **to[EG__MOMENTS])
 {
-    eg_owner *owner = eg_owner_sibling(op->held);
+    eg_owner *owner = eg_owner_sibling(op->moment_owner);
     for (int m = 0; m < EG__MOMENTS && owner; m++) {
         to[m] = eg_owner_alloc(owner, (size_t)op->count * sizeof *to[m]);
         for (int k = 0; to[m] && k < op->count; k++) {
@@ -141,21 +141,21 @@ static void shard_replace(eg_opt *op, eg_owner *owner, eg_tensor **const with[EG
                 if (op->state[s].x == op->moment[m][k]) op->state[s].x = with[m][k];
             op->moment[m][k] = with[m][k];
         }
-    eg_owner_close(op->held);
-    op->held = owner;
+    eg_owner_close(op->moment_owner);
+    op->moment_owner = owner;
 }
 /* Gathers all moments on every rank again. False after an error. */
 static bool shard_undo(eg_opt *op)
 {
     char *memory = NULL;
     eg_tensor **whole[EG__MOMENTS] = { NULL };
-    eg_owner *owner = shard_make(op, NULL, whole), *held = eg_owner_open(op->cx);
-    op->tree = eg__opt_tree(op, op->ranks, held, &memory);
+    eg_owner *owner = shard_make(op, NULL, whole), *temporary = eg_owner_open(op->cx);
+    op->tree = eg__opt_tree(op, op->ranks, temporary, &memory);
     bool good = !eg_ranks_barrier(op->ranks);
     for (int m = 0; m < EG__MOMENTS && good; m++)
         if (op->moment[m][0]) good = shard_gather(op, op->moment[m], whole[m], memory);
     eg_ranks_tree_close(op->tree);
-    eg_owner_close(held);
+    eg_owner_close(temporary);
     op->tree = NULL;
     if (good)
         shard_replace(op, owner, whole);
@@ -202,14 +202,14 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
     char *memory = NULL;
     const int ranks = eg_ranks_count(r);
     eg_tensor **part[EG__MOMENTS] = { NULL };
-    eg_owner *held = eg_owner_open(op->cx), *owner = NULL;
-    eg_ranks_tree *tree = eg__opt_tree(op, r, held, &memory);
+    eg_owner *temporary = eg_owner_open(op->cx), *owner = NULL;
+    eg_ranks_tree *tree = eg__opt_tree(op, r, temporary, &memory);
     const eg_span own = eg_ranks_tree_range(tree);
     if (tree) owner = shard_make(op, &own, part);
     eg_span *range = owner ? eg_owner_alloc(owner, (size_t)ranks * sizeof *range) : NULL;
     for (int k = 0; range && k < ranks; k++) range[k] = eg_ranks_tree_range_of(tree, k);
     eg_ranks_tree_close(tree);
-    eg_owner_close(held);
+    eg_owner_close(temporary);
     if (eg_ranks_barrier(r)) {
         eg_owner_close(owner);
         return -1;

@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static double opt_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
+static double schedule_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
 /* Returns the share of the steps between warm-up and end that is done, in [0, 1]. */
-static double opt_share(const eg_schedule *s, double k)
+static double schedule_share(const eg_schedule *s, double k)
 {
     double way = (double)s->steps - (double)s->warmup;
-    return way > 0 ? opt_clamp(k / way) : 0;
+    return way > 0 ? schedule_clamp(k / way) : 0;
 }
 /* Returns the factor after a share t of the way from 1 to `last`. */
 static double towards(const eg_schedule *s, double t)
@@ -19,15 +19,18 @@ static double towards(const eg_schedule *s, double t)
     return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
 }
 
-static double opt_constant(const eg_schedule *s, double k)
+static double schedule_constant(const eg_schedule *s, double k)
 {
     (void)s, (void)k;
     return 1;
 }
-static double opt_linear(const eg_schedule *s, double k) { return towards(s, opt_share(s, k)); }
+static double schedule_linear(const eg_schedule *s, double k)
+{
+    return towards(s, schedule_share(s, k));
+}
 static double cosine(const eg_schedule *s, double k)
 {
-    return towards(s, (1 - cos(acos(-1) * opt_share(s, k))) / 2);
+    return towards(s, (1 - cos(acos(-1) * schedule_share(s, k))) / 2);
 }
 static double exponential(const eg_schedule *s, double k)
 {
@@ -55,7 +58,7 @@ static double wsd_decayed(const eg_schedule *s, double k)
 {
     double all = (double)s->steps, length = (double)s->decay_steps;
     length = length > 0 ? length : fmax(1, floor(all / 10));
-    return opt_clamp((k + (double)s->warmup - (all - length)) / length);
+    return schedule_clamp((k + (double)s->warmup - (all - length)) / length);
 }
 static double wsd(const eg_schedule *s, double k) { return towards(s, wsd_decayed(s, k)); }
 static double wsd_sqrt(const eg_schedule *s, double k)
@@ -80,8 +83,8 @@ static const struct decay {
     bool own_warmup;                                 /* false: the warm-up is linear */
     int reads;
 } decays[] = {
-    [EG_CONSTANT] = { "constant", opt_constant, false, 0 },
-    [EG_LINEAR] = { "linear", opt_linear, false, ENDS },
+    [EG_CONSTANT] = { "constant", schedule_constant, false, 0 },
+    [EG_LINEAR] = { "linear", schedule_linear, false, ENDS },
     [EG_COSINE] = { "cosine", cosine, false, ENDS },
     [EG_NOAM] = { "noam", noam, true, READS_D_MODEL },
     [EG_STEPS] = { "steps", steps, false, READS_GAMMA | READS_STEP_SIZE | READS_MILESTONES },

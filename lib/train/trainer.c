@@ -111,7 +111,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
         if (!(shares[k].value >= 0 && shares[k].value < shares[k].below))
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s must be %s, not %g", shares[k].name,
                        shares[k].range, shares[k].value);
-    int64_t span = o->data->free_text ? o->data->count - 1 - o->data->held : 0;
+    int64_t span = o->data->free_text ? o->data->count - 1 - o->data->held_from : 0;
     if (!o->data->free_text && o->context)
         eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: context %lld, but only a text has one",
                    (long long)o->context);
@@ -366,9 +366,9 @@ static bool score_of_all(eg_trainer *t, eg_score *s)
     const int ranks = eg_ranks_count(t->ranks);
     const eg_score mine = *s;
     if (ranks == 1) return true;
-    if (eg_ranks_gather(t->ranks, &mine, sizeof mine, t->looks)) return false;
+    if (eg_ranks_gather(t->ranks, &mine, sizeof mine, t->rank_scores)) return false;
     *s = (eg_score){ 0 };
-    for (int k = 0; k < ranks; k++) eg__score_add(s, &t->looks[k]);
+    for (int k = 0; k < ranks; k++) eg__score_add(s, &t->rank_scores[k]);
     return true;
 }
 /* The kind of a block of t->batch (eg_block_kind). */
@@ -531,7 +531,7 @@ static int evaluate_and_keep_best(eg_trainer *t)
 /* Sends rank 0's command to all ranks, and returns it; −1 after an error on any rank. */
 int eg__trainer_broadcast(eg_trainer *t, char what)
 {
-    char *all = (char *)t->looks;
+    char *all = (char *)t->rank_scores;
     if (eg_ranks_barrier(t->ranks) || eg_ranks_gather(t->ranks, &what, 1, all)) return -1;
     return all[0];
 }
@@ -605,13 +605,13 @@ int eg_trainer_distribute(eg_trainer *t, eg_ranks *r)
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: the ranks belong to another context");
         return -1;
     }
-    eg_score *looks = eg_owner_alloc(t->owner, (size_t)eg_ranks_count(r) * sizeof *looks);
+    eg_score *scores = eg_owner_alloc(t->owner, (size_t)eg_ranks_count(r) * sizeof *scores);
     eg_owner *owner = eg_owner_open(t->cx);
     const uint64_t hash = owner ? eg__trainer_hash(t, owner) : 0;
     eg_owner_close(owner);
-    if (eg_ranks_barrier(r) || !looks || !divide_agree(t, r, hash) || eg_opt_shard(t->opt, r))
+    if (eg_ranks_barrier(r) || !scores || !divide_agree(t, r, hash) || eg_opt_shard(t->opt, r))
         return -1;
-    t->looks = looks;
+    t->rank_scores = scores;
     t->ranks = r;
     return 0;
 }

@@ -61,7 +61,7 @@ struct eg_trainer {
     eg_ranks *ranks; /* the ranks among which steps and evaluation are divided; NULL: not divided */
     /* inside `watch`, during which only rank 0 saves and sends requests to the others */
     bool watching;
-    eg_score *looks;       /* by rank: the scores that are gathered; NULL: not divided */
+    eg_score *rank_scores; /* by rank: the scores that are gathered; NULL: not divided */
     eg_progress now;       /* of the last step */
     int64_t waited;        /* number of evaluations without a smaller held-out loss */
     const char *best_path; /* from eg_trainer_keep_best; NULL: none */

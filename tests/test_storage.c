@@ -1,4 +1,4 @@
-/* test_held.c: f16, bf16, i8, u8: dtypes for storage. */
+/* test_storage.c: f16, bf16, i8, u8: dtypes for storage. */
 #include <eingrad/check.h>
 #include <eingrad/dlpack.h>
 #include <float.h>
