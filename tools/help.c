@@ -14,16 +14,16 @@
 static const char *pages(void)
 {
     static char folder[1024];
-    static const char *const beside[] = { "../share/man", "man" };
+    static const char *const relative[] = { "../share/man", "man" };
     char program_path[900], probe[1040];
     const char *own = getenv("EINGRAD_MAN");
     if (own) return own;
     const ssize_t n = readlink("/proc/self/exe", program_path, sizeof program_path - 1);
     program_path[n > 0 ? n : 0] = 0;
     char *slash = strrchr(program_path, '/');
-    for (size_t k = 0; slash && k < sizeof beside / sizeof *beside; k++) {
+    for (size_t k = 0; slash && k < sizeof relative / sizeof *relative; k++) {
         snprintf(folder, sizeof folder, "%.*s/%s", (int)(slash - program_path), program_path,
-                 beside[k]);
+                 relative[k]);
         snprintf(probe, sizeof probe, "%s/man3", folder);
         if (access(probe, R_OK) == 0) return folder;
     }

@@ -158,8 +158,8 @@ typedef enum eg_uses {
     EG_USES_RESULT,
     EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
 } eg_uses;
-/* Which dtypes forward() reads beside those that all operations compute with. Operands of the other
- * dtypes are refused before shape() is called. */
+/* Which dtypes forward() reads besides those that all operations compute with. Operands of the
+ * other dtypes are refused before shape() is called. */
 typedef enum eg_takes {
     EG_TAKES_NUMBERS, /* none */
     EG_TAKES_HALVES,  /* f16 and bf16 */
@@ -167,7 +167,7 @@ typedef enum eg_takes {
 } eg_takes;
 typedef struct eg_op_cost {
     double multiply_adds; /* as eg_usage counts them */
-    double bytes;         /* kept beside the result, for the gradient */
+    double bytes;         /* kept in addition to the result, for the gradient */
 } eg_op_cost;
 typedef struct eg_op {
     const char *name, *equation, *gradient;

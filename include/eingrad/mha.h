@@ -241,7 +241,7 @@ typedef struct eg_mha_run_args {
     /* masks */
     const char *where;    /* over b h i j: "j <= i" */
     const char *score;    /* as eg_attention's; NULL: the module's */
-    eg_given with[8];     /* what where and score read in this run, beside the module's .with */
+    eg_given with[8];     /* what where and score read in this run, besides the module's .with */
     eg_masked keep, bias; /* {"bj", pad}, {"hij", relative} */
     eg_masked lengths;    /* as eg_attention's */
     /* sequences without padding, for modules whose layout is one batch letter, position and width,

@@ -199,7 +199,7 @@ typedef struct eg_seq2seq_run_args {
     eg_tensor *source, *target; /* (b j), (b i) tokens */
     /* the predicates and scores of attentions, as eg_mha_run's: those of the encoder, … */
     const char *source_where, *source_score;
-    /* … of the decoder's self attention, beside "j <= i", … */
+    /* … of the decoder's self attention, in addition to "j <= i", … */
     const char *where, *score;
     /* … and of its cross attention, i in the target and j in the source */
     const char *memory_where, *memory_score;
@@ -222,7 +222,7 @@ typedef struct eg_seq2seq_decode_args {
     const char *where, *score, *memory_where, *memory_score; /* as those of a run */
     eg_given with[8];
     eg_masked memory_keep, keep;
-    eg_tensor *memory_lengths, *lengths; /* as those of a run; refused beside .cache */
+    eg_tensor *memory_lengths, *lengths; /* as those of a run; refused with .cache */
     int64_t packed_memory_length, packed_length;
     eg_cache *cache; /* NULL: none; else target holds the next tokens only, and the memory is
                       * projected at the first step only */

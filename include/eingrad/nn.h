@@ -234,7 +234,7 @@ typedef struct eg_positions_args {
     int64_t length;  /* of the longest sequence; needed */
     int64_t d_model; /* needed */
     bool sinusoid;
-    double deviation; /* of the learned table "P" (l m): 0.5; refused beside .sinusoid */
+    double deviation; /* of the learned table "P" (l m): 0.5; refused with .sinusoid */
 } eg_positions_args;
 typedef struct eg_positions_run_args {
     size_t size;

@@ -79,7 +79,7 @@ typedef struct eg_affine_args {
 } eg_affine_args;
 /* y = f(einsum(spec, x, W) + b) + r, bitwise equal to the separate operations. If f is an
  * operation, y is one node, computed in one pass: bias, f and r are applied while the product is in
- * the cache, and einsum(…) + b is kept if the gradient of f needs it. Refused beside what einsum
+ * the cache, and einsum(…) + b is kept if the gradient of f needs it. Refused besides what einsum
  * refuses: operands of several dtypes (x, W and b may be f16 or bf16, as in einsum), a b or r of
  * another shape, an activation that does not exist.
  *

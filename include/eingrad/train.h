@@ -383,7 +383,7 @@ EG_API eg_params *eg_trainer_params(eg_trainer *);                   /* the mode
 EG_API eg_opt *eg_trainer_opt(eg_trainer *);                         /* the optimiser of them */
 EG_API eg_data *eg_trainer_data(eg_trainer *);                       /* what it is trained on */
 EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
-/* The text that a checkpoint stores about the model beside its sizes, in the open scope: a line
+/* The text that a checkpoint stores about the model besides its sizes, in the open scope: a line
  * "name value" for each option of a built-in model that differs from its default, or the text of
  * eg_network.config; "" if there is none. NULL after an error. */
 EG_API const char *eg_trainer_config_text(eg_trainer *);

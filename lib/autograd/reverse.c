@@ -31,9 +31,9 @@ typedef struct reverse_target {
 } reverse_target;
 typedef struct reverse {
     eg_sweep s;
-    bool *sums;  /* by node: d is a sum that this pass made and to which no other pointer exists */
-    bool *asked; /* by node: it is an x */
-    bool each;   /* the cotangents of copies are not added up */
+    bool *sums; /* by node: d is a sum that this pass made and to which no other pointer exists */
+    bool *is_x; /* by node */
+    bool each;  /* the cotangents of copies are not added up */
     waiting **wait; /* by node; NULL if no contributions wait */
     uint64_t mine;  /* eg_ctx.pull for the node whose rule is called */
     int count;
@@ -121,7 +121,7 @@ static bool reverse_pass_list_on(reverse *r, int64_t k)
 {
     eg_tensor *t = r->s.node[k];
     const waiting *w = waiting_for(r, k);
-    if (!w || r->asked[k] || (t->tag && t->tag->hook)) return false;
+    if (!w || r->is_x[k] || (t->tag && t->tag->hook)) return false;
     if (t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
     for (const eg__addend *p = w->first; p; p = p->next)
         if (!eg__addend_fits(p->t, p->depth + 1)) return false;
@@ -410,10 +410,10 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
     r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
-    r.asked = r.sums + s->n;
+    r.is_x = r.sums + s->n;
     if (into && s->n && !reverse_targets(&r)) return false;
     for (int k = 0; k < count; k++)
-        if (eg__sweep_has(s, xs[k])) r.asked[xs[k]->slot] = true;
+        if (eg__sweep_has(s, xs[k])) r.is_x[xs[k]->slot] = true;
     /* y is the last one in the list */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
     if (!reverse_nodes(&r)) return false;

@@ -16,7 +16,7 @@ enum { FAMILY_MAX = 256 }; /* at most as many children */
 struct eg__family {
     eg_ctx *parent;
     pthread_mutex_t allocating; /* protects the parent's allocator */
-    pthread_mutex_t asking;     /* protects the headers of the parent's tensors (eg__family_lock) */
+    pthread_mutex_t borrowing;  /* protects the headers of the parent's tensors (eg__family_lock) */
     int children;
     eg_ctx *child[FAMILY_MAX];
 };
@@ -47,7 +47,7 @@ static struct eg__family *child_family_of(eg_ctx *parent)
     memset(f, 0, sizeof *f);
     f->parent = parent;
     pthread_mutex_init(&f->allocating, NULL);
-    pthread_mutex_init(&f->asking, NULL);
+    pthread_mutex_init(&f->borrowing, NULL);
     parent->use.mallocs++;
     parent->use.bytes += sizeof *f;
     return parent->family = f;
@@ -89,8 +89,8 @@ void eg__enter(eg_ctx *child, const void *frame, void *from)
 }
 void eg__leave(void) { child_inside = NULL; }
 
-void eg__family_lock(eg_ctx *child) { pthread_mutex_lock(&child->family->asking); }
-void eg__family_unlock(eg_ctx *child) { pthread_mutex_unlock(&child->family->asking); }
+void eg__family_lock(eg_ctx *child) { pthread_mutex_lock(&child->family->borrowing); }
+void eg__family_unlock(eg_ctx *child) { pthread_mutex_unlock(&child->family->borrowing); }
 
 void eg__children_close(eg_ctx *parent)
 {
@@ -103,7 +103,7 @@ void eg__children_close(eg_ctx *parent)
             eg_close(f->child[k]);
         }
     pthread_mutex_destroy(&f->allocating);
-    pthread_mutex_destroy(&f->asking);
+    pthread_mutex_destroy(&f->borrowing);
     parent->use.bytes -= sizeof *f;
     parent->realloc(parent->user, f, sizeof *f, 0);
 }

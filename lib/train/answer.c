@@ -224,7 +224,7 @@ typedef struct answer {
 /* Returns the greedy answer: token by token, or for an encoder all positions at once. */
 static answer answer_greedy(eg_trainer *t, const char *input)
 {
-    answer a = { .q = answer_prompt(t, input, t->asked, input_most(t)), .count = -1 };
+    answer a = { .q = answer_prompt(t, input, t->question, input_most(t)), .count = -1 };
     a.first = a.q.count;
     if (a.first < 0) return a;
     eg__evaluation e = eg__evaluation_begin(t->cx);
@@ -318,7 +318,7 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
 {
     int part = eg__trainer_ready("trainer_attention_weights", t) ? answer_part_of(t, name) : -1;
     if (part < 0) return NULL;
-    answer a = { .q = answer_prompt(t, input, t->asked, input_most(t)) };
+    answer a = { .q = answer_prompt(t, input, t->question, input_most(t)) };
     if (!t->network->encoder && !t->data->free_text && a.q.count > 0) a = answer_greedy(t, input);
     if (a.q.count < 0 || a.count < 0) return NULL;
     int64_t n = a.q.count + a.count, layers = t->o.layers;

@@ -71,8 +71,9 @@ static void example_row(const eg_batches *t, const eg_example *e, row *r)
     int32_t *tokens = r->tokens, *target = r->target;
     int64_t n = 0;
     if (t->encoder) memcpy(target, e->output, (size_t)e->outputs * sizeof *target);
-    if (t->beside) memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
-    for (int k = 0; !t->beside && k < e->inputs; k++) tokens[n++] = e->input[k];
+    if (t->has_source)
+        memcpy(r->source, e->input, (size_t)(r->sources = e->inputs) * sizeof *tokens);
+    for (int k = 0; !t->has_source && k < e->inputs; k++) tokens[n++] = e->input[k];
     if (t->separator) tokens[n++] = EG_SEP;
     for (int64_t k = 0; !t->encoder && k < n - 1; k++) target[k] = EG_PAD;
     for (int k = 0; !t->encoder && k < e->outputs; k++)
@@ -170,12 +171,12 @@ static bool batch_alloc(const eg_batches *t, eg__rows *to, int64_t rows)
     to->target = eg_owner_alloc(t->owner, positions * sizeof *to->target);
     to->keep = eg_owner_alloc(t->owner, positions * sizeof *to->keep);
     to->lengths = eg_owner_alloc(t->owner, 2 * n * sizeof *to->lengths);
-    if (t->beside) {
+    if (t->has_source) {
         to->source = eg_owner_alloc(t->owner, sources * sizeof *to->source);
         to->source_keep = eg_owner_alloc(t->owner, sources * sizeof *to->source_keep);
     }
     if (!to->tokens || !to->target || !to->keep || !to->lengths ||
-        (t->beside && (!to->source || !to->source_keep)))
+        (t->has_source && (!to->source || !to->source_keep)))
         return false;
     to->source_lengths = to->lengths + rows;
     to->rows = rows;
@@ -189,9 +190,9 @@ static eg_batch batch_fill(eg_batches *t, const eg__rows *to, int64_t at, int64_
 {
     const int64_t wide = t->longest + 1, wide_source = t->source_longest + 1;
     int32_t *tokens = to->tokens + at * wide, *target = to->target + at * wide,
-            *source = t->beside ? to->source + at * wide_source : NULL;
+            *source = t->has_source ? to->source + at * wide_source : NULL;
     bool *keep = to->keep + at * wide,
-         *source_keep = t->beside ? to->source_keep + at * wide_source : NULL;
+         *source_keep = t->has_source ? to->source_keep + at * wide_source : NULL;
     int64_t *lengths = to->lengths + at, *source_lengths = to->source_lengths + at;
     for (int64_t k = 0; k < rows; k++) {
         row r = { tokens + k * wide, target + k * wide, source ? source + k * wide_source : NULL, 0,
@@ -201,21 +202,21 @@ static eg_batch batch_fill(eg_batches *t, const eg__rows *to, int64_t at, int64_
         lengths[k] = r.length, source_lengths[k] = r.sources;
     }
     const row_length own = rows_close_up(rows, wide, t->longest, lengths, tokens, target, keep),
-                     beside = source ? rows_close_up(rows, wide_source, t->source_longest,
-                                                     source_lengths, source, NULL, source_keep)
-                                     : (row_length){ 0 };
+                     sources = source ? rows_close_up(rows, wide_source, t->source_longest,
+                                                      source_lengths, source, NULL, source_keep)
+                                      : (row_length){ 0 };
     return (eg_batch){ .rows = rows,
                        .length = own.length,
                        .tokens = tokens,
                        .target = target,
                        .keep = keep,
                        .lengths = lengths,
-                       .sources = beside.length,
+                       .sources = sources.length,
                        .source = source,
                        .source_keep = source_keep,
                        .source_lengths = source ? source_lengths : NULL,
                        .padded = t->encoder && own.padded,
-                       .source_padded = beside.padded };
+                       .source_padded = sources.padded };
 }
 /* True if there are data and memory for so many rows; else records an error. */
 static bool batch_ready(eg_batches *t, eg__rows *to, int64_t rows)
@@ -370,7 +371,7 @@ eg_batches *eg__batches_make(eg_owner *owner, const eg_batches_args *o)
                        .at_once = o->rows,
                        .seed = o->seed,
                        .encoder = o->encoder,
-                       .beside = o->source,
+                       .has_source = o->source,
                        .separator = separator,
                        .least = text || o->encoder ? EG_FIRST : EG_STOP,
                        .longest = text         ? o->context

@@ -25,7 +25,7 @@ struct eg_batches {
     eg_data *data;
     int64_t at_once; /* rows of a training batch */
     uint64_t seed;
-    bool encoder, beside;            /* eg_batches_args.encoder, .source */
+    bool encoder, has_source;        /* eg_batches_args.encoder, .source */
     bool separator;                  /* SEP between input and answer */
     int32_t least;                   /* tokens with this number or a larger one can be answers */
     int64_t longest, source_longest; /* in positions */

@@ -171,10 +171,10 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
     return eg_error(t->cx) ? NULL : net;
 }
 
-eg_tensor *eg__network_logits(const eg_trainer *t, eg_ctx *cx, const eg_batch *asked,
+eg_tensor *eg__network_logits(const eg_trainer *t, eg_ctx *cx, const eg_batch *given,
                               eg_tensor **weights)
 {
-    eg_batch b = *asked;
+    eg_batch b = *given;
     b.gain = t->gain_now, b.weights = weights;
     return t->network->logits(t->net, cx, &b);
 }

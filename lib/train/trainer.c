@@ -180,9 +180,9 @@ static bool trainer_alloc(eg_trainer *t)
     size_t most = (size_t)(t->batches->longest + t->batches->source_longest + 2);
     t->label[0] = eg_owner_alloc(t->owner, 2 * most * sizeof *t->label[0]);
     t->label[1] = t->label[0] ? t->label[0] + most : NULL;
-    t->asked = eg_owner_alloc(t->owner, 3 * most * sizeof *t->asked);
+    t->question = eg_owner_alloc(t->owner, 3 * most * sizeof *t->question);
     t->weights = eg_owner_alloc(t->owner, (size_t)eg_trainer_attentions(t) * sizeof *t->weights);
-    return t->weights && t->asked && t->label[0] && eg__attention_names(t);
+    return t->weights && t->question && t->label[0] && eg__attention_names(t);
 }
 
 /* Returns the mean number of positions of a sequence and its source, without padding, in the first

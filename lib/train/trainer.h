@@ -66,8 +66,8 @@ struct eg_trainer {
     int64_t waited;        /* number of evaluations without a smaller held-out loss */
     const char *best_path; /* from eg_trainer_keep_best; NULL: none */
     /* answers */
-    int32_t *asked; /* tokens of a question and its answer */
-    char *answer;   /* text of the last answer */
+    int32_t *question; /* its tokens, and those of its answer */
+    char *answer;      /* text of the last answer */
     size_t answer_capacity;
     eg_tensor **weights;   /* one for each attention, from eg_trainer_attention_weights */
     const char **label[2]; /* labels of their rows and columns */
