@@ -101,7 +101,7 @@ static const eg_task count = { "count",
                                .longest_output = 1,
                                .make = make_count };
 
-static bool look(void *user, eg_trainer *t, const eg_progress *p)
+static bool show_progress(void *user, eg_trainer *t, const eg_progress *p)
 {
     (void)t;
     if (p->step % 50 == 0)
@@ -122,10 +122,10 @@ static double learn(eg_ctx *cx, const eg_task *task, const char *question)
     eg_trainer *t =
         eg_trainer_new(data, .network = &row, .user = &mine, .layers = LAYERS, .d_model = 32,
                        .batch = 32, .lr = 3e-3, .steps = 300, .evaluate = 50, .seed = 1);
-    eg_trainer_run(t, look, &interrupted, NULL);
+    eg_trainer_run(t, show_progress, &interrupted, NULL);
     eg_trainer_save(t, path);
     t = eg_trainer_load(cx, path, .network = &row, .user = &mine, .data = data);
-    eg_trainer_run(t, look, &never, NULL);
+    eg_trainer_run(t, show_progress, &never, NULL);
     eg_trainer_evaluate(t, &score);
     const char *answer = eg_trainer_predict(t, question);
     printf("  %s -> %s; %lld of %lld unseen ones are exact\n", question, answer ? answer : "",

@@ -19,7 +19,7 @@ typedef struct batch {
     int32_t x[TEST * 2 * FAR], answer[TEST * FAR];
 } batch;
 typedef struct course {
-    int looks;
+    int evaluations;
     double length[FAR], right[FAR];
 } course;
 
@@ -90,7 +90,7 @@ static void train(const setting *s, eg_ctx *cx, task k, int trained, course *c, 
     for (int n = 1; n <= FAR && !eg_error(cx); n += n < trained ? 1 : EVERY) {
         const double share = right(m, cx, k, n, s->seed + 1000);
         mean[n > trained] += share, count[n > trained]++;
-        c->length[c->looks] = n, c->right[c->looks++] = share;
+        c->length[c->evaluations] = n, c->right[c->evaluations++] = share;
     }
     for (int far = 0; far < 2; far++) mean[far] /= fmax(1, count[far]);
     printf("%s: %.4f right up to length %d, %.4f up to %d\n", name[k], mean[0], trained, mean[1],
@@ -109,8 +109,8 @@ static double run(const setting *s)
         train(s, cx, k, s->small ? 4 : TRAINED, &c[k], mean);
         larger = fmax(larger, mean[0] >= 0.99 ? mean[1] : 1);
     }
-    const eg_curve curve[] = { { "reverse", c[0].looks, c[0].length, c[0].right, 0, 0 },
-                               { "odds first", c[1].looks, c[1].length, c[1].right, 1, 0 } };
+    const eg_curve curve[] = { { "reverse", c[0].evaluations, c[0].length, c[0].right, 0, 0 },
+                               { "odds first", c[1].evaluations, c[1].length, c[1].right, 1, 0 } };
     const char *path = picture(s, "chomsky");
     if (path && !eg_error(cx))
         eg_curves_save(path, cx, TASKS, curve, .x_name = "length", .y_name = "share of right bits");

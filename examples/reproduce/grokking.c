@@ -5,7 +5,7 @@
  * pairs do not reach 99 %. */
 #include "reproduce.h"
 
-enum { P_MOST = 59, D = 64, HEADS = 4, WIDTH = 256, LOOKS = 400 };
+enum { P_MOST = 59, D = 64, HEADS = 4, WIDTH = 256, EVALUATIONS = 400 };
 typedef struct model {
     eg_tensor *E, *place, *U; /* (v m), (l m), (m v) */
     eg_mha *attention;
@@ -43,7 +43,7 @@ static eg_tensor *run_model(const model *m, eg_ctx *cx, const pairs *t)
     return eg_einsum("blm,mv->bv", last, m->U);
 }
 
-static double right(eg_ctx *cx, eg_tensor *logits, const pairs *t)
+static double accuracy(eg_ctx *cx, eg_tensor *logits, const pairs *t)
 {
     eg_tensor *y = eg_cast(eg_from(cx, t->y, t->count), EG_I64);
     return eg_item(eg_mean(NULL, eg_cast(eg_eq(eg_argmax("b [v]", logits), y), EG_F32)));
@@ -52,9 +52,9 @@ static double right(eg_ctx *cx, eg_tensor *logits, const pairs *t)
 static double run(const setting *s)
 {
     static pairs train, test;
-    static double at[LOOKS], known[LOOKS], unseen[LOOKS];
+    static double at[EVALUATIONS], known[EVALUATIONS], unseen[EVALUATIONS];
     const int p = s->small ? 31 : P_MOST, steps = s->small ? 1000 : 4000, every = 10;
-    int looks = 0;
+    int evaluations = 0;
     double first_known = 0, first_unseen = 0;
     split(s, p, s->small ? 0.7 : 0.4, &train, &test);
     eg_ctx *cx = open_for(s);
@@ -71,22 +71,22 @@ static double run(const setting *s)
         eg_mark mark = eg_push(cx);
         eg_tensor *logits = run_model(&m, cx, &train);
         eg_step(opt, eg_cross_entropy("b [v]", logits, eg_from(cx, train.y, train.count)));
-        if (step % every == 0 && looks < LOOKS) {
+        if (step % every == 0 && evaluations < EVALUATIONS) {
             eg_nograd(cx, true);
-            at[looks] = step, known[looks] = right(cx, logits, &train);
-            unseen[looks] = right(cx, run_model(&m, cx, &test), &test);
-            if (!first_known && known[looks] >= 0.99) first_known = step;
-            if (!first_unseen && unseen[looks] >= 0.99) first_unseen = step;
+            at[evaluations] = step, known[evaluations] = accuracy(cx, logits, &train);
+            unseen[evaluations] = accuracy(cx, run_model(&m, cx, &test), &test);
+            if (!first_known && known[evaluations] >= 0.99) first_known = step;
+            if (!first_unseen && unseen[evaluations] >= 0.99) first_unseen = step;
             if (step % (10 * every) == 0 || first_unseen)
                 printf("step %4d: %.3f of the training pairs right, %.3f of the unseen ones\n",
-                       step, known[looks], unseen[looks]);
-            looks++;
+                       step, known[evaluations], unseen[evaluations]);
+            evaluations++;
             eg_nograd(cx, false);
         }
         eg_pop(cx, mark);
     }
-    const eg_curve curve[] = { { "training pairs", looks, at, known, 0, 0 },
-                               { "unseen pairs", looks, at, unseen, 0, 0 } };
+    const eg_curve curve[] = { { "training pairs", evaluations, at, known, 0, 0 },
+                               { "unseen pairs", evaluations, at, unseen, 0, 0 } };
     draw_curves(s, cx, "grokking", "share right", 2, curve);
     return close_with(cx, first_known > 0 ? first_unseen / first_known : 0);
 }

@@ -13,7 +13,7 @@ enum {
     D = 32,
     HEADS = 2,
     EVAL = 128,
-    LOOKS = 64,
+    EVALUATIONS = 64,
     MAP = 28
 };
 typedef struct model {
@@ -28,8 +28,8 @@ typedef struct batch {
     int piece[EVAL];
 } batch;
 typedef struct course {
-    int looks;
-    double step[LOOKS], loss[LOOKS], prefix[LOOKS]; /* of the second round */
+    int evaluations;
+    double step[EVALUATIONS], loss[EVALUATIONS], prefix[EVALUATIONS]; /* of the second round */
 } course;
 
 static void draw(batch *t, uint64_t seed, uint64_t first, int count)
@@ -95,12 +95,12 @@ static void train(const setting *s, eg_ctx *cx, int layers, course *c)
             eg_nograd(cx, true);
             eg_tensor *w = NULL, *y = run_model(&m, eg_from(cx, &test.x[0][0], EVAL, L), &w);
             eg_tensor *target = eg_from(cx, &test.target[0][0], EVAL, L);
-            c->step[c->looks] = step;
-            c->loss[c->looks] = eg_item(eg_cross_entropy("b l [v]", y, target, .ignore = -1));
-            c->prefix[c->looks] = prefix_matching(&test, w);
+            c->step[c->evaluations] = step;
+            c->loss[c->evaluations] = eg_item(eg_cross_entropy("b l [v]", y, target, .ignore = -1));
+            c->prefix[c->evaluations] = prefix_matching(&test, w);
             printf("%d layers, step %4d: loss %.4f, prefix matching %.3f\n", layers, step,
-                   c->loss[c->looks], c->prefix[c->looks]);
-            c->looks++;
+                   c->loss[c->evaluations], c->prefix[c->evaluations]);
+            c->evaluations++;
             eg_nograd(cx, false);
         }
         draw(&t, s->seed, (uint64_t)step * (uint64_t)size, size);
@@ -127,13 +127,13 @@ static double run(const setting *s)
     train(s, cx, 2, &two);
     train(s, cx, 1, &one);
     const eg_curve curve[] = {
-        { "two layers: loss", two.looks, two.step, two.loss, 0, 0 },
-        { "one layer: loss", one.looks, one.step, one.loss, 0, 0 },
-        { "two layers: prefix matching", two.looks, two.step, two.prefix, 1, 1 },
-        { "one layer: prefix matching", one.looks, one.step, one.prefix, 2, 1 },
+        { "two layers: loss", two.evaluations, two.step, two.loss, 0, 0 },
+        { "one layer: loss", one.evaluations, one.step, one.loss, 0, 0 },
+        { "two layers: prefix matching", two.evaluations, two.step, two.prefix, 1, 1 },
+        { "one layer: prefix matching", one.evaluations, one.step, one.prefix, 2, 1 },
     };
     draw_curves(s, cx, "induction", "loss in nats; weight", 4, curve);
-    return close_with(cx, two.prefix[two.looks - 1] - one.prefix[one.looks - 1]);
+    return close_with(cx, two.prefix[two.evaluations - 1] - one.prefix[one.evaluations - 1]);
 }
 
 int main(int argc, char **argv)

@@ -78,7 +78,7 @@ static double run(const setting *s)
 {
     static batch t, test;
     double at[200], to_bigram[200], to_unigram[200];
-    int looks = 0;
+    int evaluations = 0;
     eg_ctx *cx = open_for(s);
     eg_params *p = eg_params_open(cx);
     model m = { .symbols = eg_embedding_new(p, "symbols", .count = K + 1, .d_model = D) };
@@ -99,12 +99,12 @@ static double run(const setting *s)
             eg_nograd(cx, true);
             eg_tensor *q =
                 eg_log_softmax("b l [k]", run_model(&m, eg_from(cx, &test.x[0][0], EVAL, L + 1)));
-            at[looks] = step;
-            to_bigram[looks] = apart(cx, q, &test.bigram[0][0][0]);
-            to_unigram[looks] = apart(cx, q, &test.unigram[0][0][0]);
+            at[evaluations] = step;
+            to_bigram[evaluations] = apart(cx, q, &test.bigram[0][0][0]);
+            to_unigram[evaluations] = apart(cx, q, &test.unigram[0][0][0]);
             printf("step %4d: %.4f from the bigram, %.4f from the unigram\n", step,
-                   to_bigram[looks], to_unigram[looks]);
-            looks++;
+                   to_bigram[evaluations], to_unigram[evaluations]);
+            evaluations++;
             eg_nograd(cx, false);
         }
         draw(&t, s->seed, (uint64_t)step * (uint64_t)size, size);
@@ -113,10 +113,10 @@ static double run(const setting *s)
         eg_step(opt, eg_cross_entropy("b l [k]", y, eg_slice("b [l]", x, 1, L + 1, 1)));
         eg_pop(cx, mark);
     }
-    const eg_curve curve[] = { { "from the bigram", looks, at, to_bigram, 0, 0 },
-                               { "from the unigram", looks, at, to_unigram, 0, 0 } };
+    const eg_curve curve[] = { { "from the bigram", evaluations, at, to_bigram, 0, 0 },
+                               { "from the unigram", evaluations, at, to_unigram, 0, 0 } };
     draw_curves(s, cx, "markov", "KL, nats", 2, curve);
-    return close_with(cx, to_bigram[looks - 1]);
+    return close_with(cx, to_bigram[evaluations - 1]);
 }
 
 int main(int argc, char **argv)
