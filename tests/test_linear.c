@@ -202,6 +202,24 @@ LOOP_TEST(states_go_on, DECAYS + 1)
     }
 }
 
+/* keys that the heads share, values that they do not */
+LOOP_TEST(values_of_heads_with_shared_keys, 4)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 9, 2, 3), *k = eg_normal(cx, 0, 1, 2, 9, 3),
+              *v = eg_normal(cx, 0, 1, 2, 9, 2, 4), *next,
+              *a = _i / 2 ? eg_uniform(cx, 0.3, 1, 9) : NULL,
+              *wide = eg_expand(eg_unsqueeze(k, 2), 2, 9, 2, 3);
+    eg_tensor *y = eg_linear_attention("bihd,bjd,bjhe->bihe", q, k, v, .phi = "exp(x)", .chunk = 4,
+                                       .where = "j <= i", .decay = { a ? "j" : NULL, a },
+                                       .no_norm = _i % 2, .next = &next),
+              *z = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, wide, v, .phi = "exp(x)",
+                                       .where = "j <= i", .decay = { a ? "j" : NULL, a },
+                                       .no_norm = _i % 2);
+    eg_assert_ok(cx);
+    eg_assert_close(y, z, 1e-12);
+    ck_assert_int_eq(eg_rank(next), 4);
+}
+
 /* 4096 positions with a decay of every channel: all pairs would take 1 GB */
 TEST(decay_takes_linear_memory)
 {

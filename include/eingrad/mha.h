@@ -91,8 +91,8 @@ typedef struct eg_linear_attention_args {
                     * .decay has channels, since memory then grows with chunk times channels */
     /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
      * the state after one call is passed to the next, also if each has one position, as in a
-     * decoder. Its axes are the letters of the key without j, then letters that only .decay has,
-     * then e; unless .no_norm is set, e is larger by one, for z */
+     * decoder. Its axes are the letters of the key without j, then letters of .decay and the value
+     * that those before lack, then e; unless .no_norm is set, e is larger by one, for z */
     eg_tensor *state, **next;
 
     /* what else is wanted */

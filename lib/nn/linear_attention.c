@@ -110,6 +110,17 @@ static const eg_spec *cut_spec(const eg_spec *s, const char *place, const char *
     return axis < 0 ? s : eg_spec_insert(eg_spec_rename(s, place, n), 0, axis + 1, in);
 }
 
+/* Returns s with the indices of batches and heads of `more` that it lacks. */
+static const eg_spec *with_heads(const eg_spec *s, const terms *t, const eg_spec *more)
+{
+    for (int k = 0; more && k < more->indices; k++) {
+        const char *name = more->index[k].name;
+        if (in(t, Y, name) && strcmp(name, t->e) != 0 && eg_spec_find_item(s, 0, name) < 0)
+            s = linear_with(s, name);
+    }
+    return s;
+}
+
 /* Makes the strings of a causal call over `length` positions. */
 static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t length,
                         int64_t chunk)
@@ -127,9 +138,8 @@ static void chunk_specs(chunks *p, const terms *t, const eg_spec *decay, int64_t
     p->vs = cut_spec(t->term[V], t->j, p->n, p->u);
     p->ys = cut_spec(t->term[Y], t->i, p->n, p->c);
     p->state = linear_without(t->term[K], t->j);
-    /* indices of heads that share keys but have different decays */
-    for (int k = 0; decay && k < decay->indices; k++)
-        if (!in(t, K, decay->index[k].name)) p->state = linear_with(p->state, decay->index[k].name);
+    /* indices of heads that share keys but have different decays or values */
+    p->state = with_heads(with_heads(p->state, t, decay), t, t->term[V]);
     p->state = linear_with(p->state, t->e);
     p->states = eg_spec_insert(p->state, 0, 0, p->n);
     p->scored = linear_with(linear_with(linear_with(t->front, p->n), p->c), p->u);
