@@ -395,7 +395,7 @@ LOOP_TEST(truths_refused, 9)
         { { .where = "pad[h,j]", .with = { { "pad", pad } } }, "where_mask: " },
         { { .where = "j + i" }, "linear_attention: the predicate is a number, not a condition" },
         { { .where = "pad[b,j]", .with = { { "pad", pad } }, .chunk = 3 },
-          ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
+          ".decay, .beta, .state, .next and .chunk need .where = \"j <= i\"" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bihd,bjhd,bjhe->bihe", o.q = o.k = o.v = x;
@@ -444,9 +444,9 @@ LOOP_TEST(refuses_options, 16)
         const char *why;
     } cases[] = {
         { { .decay = { "h", one }, .where = NULL },
-          ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
-        { { .next = &t }, ".decay, .state, .next and .chunk need .where" },
-        { { .chunk = 4 }, ".decay, .state, .next and .chunk need .where" },
+          ".decay, .beta, .state, .next and .chunk need .where = \"j <= i\"" },
+        { { .next = &t }, ".decay, .beta, .state, .next and .chunk need .where" },
+        { { .chunk = 4 }, ".decay, .beta, .state, .next and .chunk need .where" },
         { { .chunk = -1, .where = "j <= i" }, "linear_attention: .chunk is -1" },
         { { .decay = { "h", NULL }, .where = "j <= i" }, "linear_attention: .decay is NULL" },
         { { .decay = { "i", one }, .where = "j <= i" },
