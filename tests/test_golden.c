@@ -57,6 +57,7 @@ static eg_tensor *constant(eg_tensor *x, double c)
     X(triu,         SQUARE(eg_triu(x[0], -1)))                                                    \
     X(einsum,       eg_einsum("bij,bjk,kk->ik", x[0], x[1], x[2]))                                \
     X(affine,       eg_affine("ibm,mhd->bihd", x[0], x[1], x[2]))                                 \
+    X(solve_triangular, eg_solve_triangular("bij,bik->bjk", x[0], x[1], false))                   \
     X(on,           eg_on("bij, bj", exp_product, x[0], x[1]))                                    \
     X(sum,          SQUARE(eg_sum("[i] j [k]", x[0])))                                            \
     X(mean,         SQUARE(eg_mean("i [j] k", x[0])))                                             \

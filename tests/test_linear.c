@@ -202,6 +202,24 @@ LOOP_TEST(states_go_on, DECAYS + 1)
     }
 }
 
+/* keys that the heads share, values that they do not */
+LOOP_TEST(values_of_heads_with_shared_keys, 4)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 9, 2, 3), *k = eg_normal(cx, 0, 1, 2, 9, 3),
+              *v = eg_normal(cx, 0, 1, 2, 9, 2, 4), *next,
+              *a = _i / 2 ? eg_uniform(cx, 0.3, 1, 9) : NULL,
+              *wide = eg_expand(eg_unsqueeze(k, 2), 2, 9, 2, 3);
+    eg_tensor *y = eg_linear_attention("bihd,bjd,bjhe->bihe", q, k, v, .phi = "exp(x)", .chunk = 4,
+                                       .where = "j <= i", .decay = { a ? "j" : NULL, a },
+                                       .no_norm = _i % 2, .next = &next),
+              *z = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, wide, v, .phi = "exp(x)",
+                                       .where = "j <= i", .decay = { a ? "j" : NULL, a },
+                                       .no_norm = _i % 2);
+    eg_assert_ok(cx);
+    eg_assert_close(y, z, 1e-12);
+    ck_assert_int_eq(eg_rank(next), 4);
+}
+
 /* 4096 positions with a decay of every channel: all pairs would take 1 GB */
 TEST(decay_takes_linear_memory)
 {
@@ -377,7 +395,7 @@ LOOP_TEST(truths_refused, 9)
         { { .where = "pad[h,j]", .with = { { "pad", pad } } }, "where_mask: " },
         { { .where = "j + i" }, "linear_attention: the predicate is a number, not a condition" },
         { { .where = "pad[b,j]", .with = { { "pad", pad } }, .chunk = 3 },
-          ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
+          ".decay, .beta, .state, .next and .chunk need .where = \"j <= i\"" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bihd,bjhd,bjhe->bihe", o.q = o.k = o.v = x;
@@ -426,9 +444,9 @@ LOOP_TEST(refuses_options, 16)
         const char *why;
     } cases[] = {
         { { .decay = { "h", one }, .where = NULL },
-          ".decay, .state, .next and .chunk need .where = \"j <= i\"" },
-        { { .next = &t }, ".decay, .state, .next and .chunk need .where" },
-        { { .chunk = 4 }, ".decay, .state, .next and .chunk need .where" },
+          ".decay, .beta, .state, .next and .chunk need .where = \"j <= i\"" },
+        { { .next = &t }, ".decay, .beta, .state, .next and .chunk need .where" },
+        { { .chunk = 4 }, ".decay, .beta, .state, .next and .chunk need .where" },
         { { .chunk = -1, .where = "j <= i" }, "linear_attention: .chunk is -1" },
         { { .decay = { "h", NULL }, .where = "j <= i" }, "linear_attention: .decay is NULL" },
         { { .decay = { "i", one }, .where = "j <= i" },

@@ -303,6 +303,15 @@ static bool linear_attention(void)
     return eg_grad(eg_add(y, z), eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && eg_ok(s) &&
            isfinite(eg_item(eg_sum(NULL, g)));
 }
+static bool delta_rule(void)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 5, 1, 2), *b = eg_full(cx, 0.5, 1, 5), *w, *s, *g;
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", x, x, x, .where = "j <= i",
+                                       .phi = "x", .no_norm = true, .next = &s, .chunk = 2,
+                                       .beta = { "bj", b }, .decay = { "bj", b }, .weights = &w);
+    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && eg_ok(w) && eg_ok(s) &&
+           isfinite(eg_item(eg_sum(NULL, g)));
+}
 static bool options_of_modules(void) /* gates, norms of query and key, extra keys, positions */
 {
     eg_params *p = eg_params_open(cx);
@@ -462,6 +471,7 @@ static const struct {
     { "decoding with a cache", step_by_step, NULL },
     { "other names and forms", other_names, NULL },
     { "linear attention", linear_attention, NULL },
+    { "delta rule", delta_rule, NULL },
     { "options of modules", options_of_modules, NULL },
     { "a complex step", complex_step, NULL },
 };

@@ -734,7 +734,8 @@ TEST(runs_refuse_options)
     REFUSED(linear, "mha \"l\": .form = EG_FUSED belongs to a softmax", .form = EG_FUSED);
     REFUSED(linear, "mha \"l\": linear_attention: .where may be \"j <= i\" and conditions",
             .where = "j < i");
-    REFUSED(linear, "mha \"l\": linear_attention: .decay, .state, .next and .chunk need .where",
+    REFUSED(linear,
+            "mha \"l\": linear_attention: .decay, .beta, .state, .next and .chunk need .where",
             .decay = { "h", one });
     eg_assert_ok(cx);
 }

@@ -61,7 +61,9 @@ EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
  *     S_j = a_j S_{j−1} + φ(k_j) v_j,   y_i = φ(q_i) S_i [/ φ(q_i)·z_i,  z as S with v = 1]
  * computed in chunks, which is faster and equal up to rounding: positions before a chunk contribute
  * through the S before it, those within the chunk through scores. Katharopoulos et al. 2020, eq. 5,
- * 9, 10; Sun et al. 2023; Yang et al. 2024 */
+ * 9, 10; Sun et al. 2023; Yang et al. 2024. With .beta it is the (gated) delta rule
+ *     S_j = a_j S_{j−1} + φ(k_j) u_j,   u_j = β_j (v_j − φ(k_j) · a_j S_{j−1}),   y_i = φ(q_i) S_i
+ * Schlag et al. 2021 (DeltaNet); Yang, Kautz, Hatamizadeh 2025 (Gated DeltaNet); Kimi Team 2025 */
 typedef struct eg_linear_attention_args {
     size_t size;
     const char *spec; /* "bihd,bjhd,bjhe->bihe", as eg_attention's */
@@ -77,6 +79,10 @@ typedef struct eg_linear_attention_args {
      * element of a key (a channel). Letters are those of the key, and of the output but i and e.
      * Needs .where; NULL: 1 */
     eg_masked decay;
+    /* The delta rule: β, the share by which a key replaces what the state has for it. { "bjh", t },
+     * letters as .decay's but no channel; in [0, 1], or up to 2, with keys of length 1. Needs
+     * .where and .no_norm, since there is no denominator; NULL: keys add to the state */
+    eg_masked beta;
 
     /* what may be seen */
     /* "j <= i", with as many keys as queries plus .offset; and, joined by &, conditions on keys
@@ -91,8 +97,8 @@ typedef struct eg_linear_attention_args {
                     * .decay has channels, since memory then grows with chunk times channels */
     /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
      * the state after one call is passed to the next, also if each has one position, as in a
-     * decoder. Its axes are the letters of the key without j, then letters that only .decay has,
-     * then e; unless .no_norm is set, e is larger by one, for z */
+     * decoder. Its axes are the letters of the key without j, then letters of .decay, .beta and the
+     * value that those before lack, then e; unless .no_norm is set, e is larger by one, for z */
     eg_tensor *state, **next;
 
     /* what else is wanted */
@@ -102,8 +108,9 @@ typedef struct eg_linear_attention_args {
 /* The result of a query whose weights sum to 0, or which .where masks, is 0. Refused: a predicate
  * that compares a query with a key in another way than "j <= i", such as a window or documents (for
  * packed documents set .decay to 0 at the first position of each); with "j <= i" another number of
- * keys than queries and .offset make; .decay, .state, .next or .chunk without it; a float .keep, or
- * one with a letter of the query alone; a .phi that changes the type. */
+ * keys than queries and .offset make; .decay, .beta, .state, .next or .chunk without it; .beta
+ * without .no_norm; a float .keep, or one with a letter of the query alone; a .phi that changes the
+ * type. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 /* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
@@ -215,7 +222,7 @@ typedef struct eg_mha_args {
     eg_core *core; /* the attention function: eg_attention_with. It gets all options, including the
                     * sink, and with bias_kv has to set .lse */
     /* attention without a softmax, such as &(eg_linear_attention_args){ .phi = "exp(x)" }; phi,
-     * no_norm, decay and chunk of it are read; NULL: softmax */
+     * no_norm, decay, beta and chunk of it are read; NULL: softmax */
     const eg_linear_attention_args *linear;
     /* parameters */
     eg_mha_form form; /* EG_SEPARATE */
@@ -265,7 +272,7 @@ typedef struct eg_mha_run_args {
                               * offset, offset + 1 … */
     eg_masked key_positions; /* {"bj", t}: of the new keys; NULL: .positions if the keys are the
                               * query, else 0, 1 …, after those of a cache */
-    eg_masked decay;         /* of a linear attention: {"bjhd", t} instead of the module's */
+    eg_masked decay, beta;   /* of a linear attention: {"bjh", t} instead of the module's */
     /* decoding */
     eg_cache *cache; /* the new keys and values are appended to the slot, and the queries attend to
                       * all of its keys; NULL: none */
@@ -300,7 +307,7 @@ EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that is in the .with of module and run; .fill or a score_fn
  * with EG_FUSED; positions without rotary positions; without a softmax what belongs to one; .decay
- * without .linear; what eg_attention and the cache refuse. The message names the module.
+ * or .beta without .linear; what eg_attention and the cache refuse. The message names the module.
  *
  * With .ranks every rank calls eg_mha_run with its own positions of query, key and value, and gets
  * its positions of the result; docs/distributed.md. .where and .score of the module, rotary

@@ -87,6 +87,10 @@ typedef struct eg_affine_args {
  *     y = eg_affine("...i,io->...o", h, W2, b2, .add = x);
  */
 EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
+/* "bij,bik->bjk": x with Σ_j a[b,i,j] x[b,j,k] = b[b,i,k]. a is a lower triangle, i ≥ j (or an
+ * upper one); its other elements are not read. i: the letter that x lacks, j: the one that b lacks
+ */
+EG_API eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, bool upper);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);
 /* f(a, b) after aligning a and b by letters, as "bhij, bj": a missing letter broadcasts */
@@ -121,11 +125,9 @@ EG_API bool eg_axes_with(const eg_axes_args *);
 
 /* -- reductions over the bracketed axes
  * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes */
-/* y = Σ x            integers and bool in i64 */
-EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);  /* y = Σ x; integers and bool in i64 */
 EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        float */
-/* y = Π x            gradient right with zeros */
-EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x); /* y = Π x; gradient right with zeros */
 /* y = max x          gradient shared evenly among ties */
 EG_API eg_tensor *eg_max(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x */
@@ -203,20 +205,16 @@ EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN */
  * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. */
 EG_API eg_tensor *eg_add(eg_tensor *a, eg_tensor *b); /* a + b */
 EG_API eg_tensor *eg_sub(eg_tensor *a, eg_tensor *b); /* a − b */
-/* a b                da = g b, db = g a */
-EG_API eg_tensor *eg_mul(eg_tensor *a, eg_tensor *b);
-/* a / b              float; da = g / b, db = −g y / b */
-EG_API eg_tensor *eg_div(eg_tensor *a, eg_tensor *b);
-/* a^b                da = g b a^(b−1), db = g y ln a */
-EG_API eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b);
+EG_API eg_tensor *eg_mul(eg_tensor *a, eg_tensor *b); /* a b; da = g b, db = g a */
+EG_API eg_tensor *eg_div(eg_tensor *a, eg_tensor *b); /* a / b; da = g / b, db = −g y / b */
+EG_API eg_tensor *eg_pow(eg_tensor *a, eg_tensor *b); /* a^b; da = g b a^(b−1), db = g y ln a */
 /* the angle of the point (b, a)   da = g b / (a² + b²), db = −g a / (a² + b²) */
 EG_API eg_tensor *eg_atan2(eg_tensor *a, eg_tensor *b);
 /* √(a² + b²)         without overflow in a²; da = g a / y, db = g b / y */
 EG_API eg_tensor *eg_hypot(eg_tensor *a, eg_tensor *b);
 /* ln(e^a + e^b)     da = g σ(a − b), db = g σ(b − a) */
 EG_API eg_tensor *eg_logaddexp(eg_tensor *a, eg_tensor *b);
-/* the larger         ties: half each */
-EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b);
+EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b); /* the larger; ties: half each */
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
 /* condition (bool) ? a : b */
 EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);

@@ -448,12 +448,15 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     else
         given = *a->linear; /* a struct without .size has all of its members set */
     if (!o) return false;
-    *o = (eg_linear_attention_args){
-        .size = sizeof *o, .no_norm = given.no_norm, .decay = given.decay, .chunk = given.chunk
-    };
+    *o = (eg_linear_attention_args){ .size = sizeof *o,
+                                     .no_norm = given.no_norm,
+                                     .decay = given.decay,
+                                     .beta = given.beta,
+                                     .chunk = given.chunk };
     if (given.phi && !mha_phi(m, p, given.phi)) return false;
     if (given.phi) o->phi = eg__nn_text(p, "%s", given.phi);
     if (given.decay.axes) o->decay.axes = eg__nn_text(p, "%s", given.decay.axes);
+    if (given.beta.axes) o->beta.axes = eg__nn_text(p, "%s", given.beta.axes);
     m->linear = o;
     return !eg_error(eg_params_context(p));
 }

@@ -131,9 +131,22 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
+/* The factors of a linear attention. */
+typedef struct linear_factors {
+    eg_masked decay, beta;
+} linear_factors;
+/* Returns those of a run: its own, or those of the module. */
+static linear_factors factors_of(const eg_mha *m, const eg_mha_run_args *a)
+{
+    linear_factors f = { .decay = a->decay, .beta = a->beta };
+    if (m->linear && !f.decay.x && !f.decay.axes) f.decay = m->linear->decay;
+    if (m->linear && !f.beta.x && !f.beta.axes) f.beta = m->linear->beta;
+    return f;
+}
+
 /* Returns linear attention; options that need a softmax are refused with an error. */
 static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
-                                    const eg_masked *decay)
+                                    const linear_factors *f)
 {
     const struct {
         const char *option;
@@ -156,15 +169,15 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     o.scale = a->scale, o.where = a->where, o.offset = a->offset, o.keep = a->keep;
     memcpy(o.with, a->with, sizeof o.with);
     o.weights = a->weights ? a->weights : a->dropped, o.weights_axes = a->weights_axes;
-    o.decay = decay->x ? *decay : o.decay;
+    o.decay = f->decay, o.beta = f->beta;
     eg_tensor *y = eg_linear_attention_with(&o);
     if (a->weights && a->dropped) *a->dropped = *a->weights;
     return y;
 }
 
-static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const eg_masked *decay)
+static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const linear_factors *f)
 {
-    return m->linear ? attended_linearly(m, a, decay) : m->core ? m->core(a) : eg_attention_with(a);
+    return m->linear ? attended_linearly(m, a, f) : m->core ? m->core(a) : eg_attention_with(a);
 }
 
 /* The outputs that a run may request: each has axes (… h, then the letters of the weights, for some
@@ -308,7 +321,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     eg_ctx *cx = eg_context(o.q);
     texts t;
     eg_tensor ***out[OUTS], *lse = NULL;
-    eg_masked decay = a->decay.x ? a->decay : m->linear ? m->linear->decay : (eg_masked){ 0 };
+    linear_factors f = factors_of(m, a);
     eg_tensor *extra = extra_score(m, q);
     if (extra && !o.lse) o.lse = &lse;
     o.sink = total_sink(m, a, extra);
@@ -329,7 +342,8 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
         o.lengths = grouped(cx, ".lengths", o.lengths);
         o.alibi = grouped(cx, ".alibi", o.alibi);
         o.sink = grouped(cx, ".sink", o.sink);
-        decay = in_groups(m, cx, ".decay", decay);
+        f.decay = in_groups(m, cx, ".decay", f.decay);
+        f.beta = in_groups(m, cx, ".beta", f.beta);
     }
     set_formulas(&o, &t, a->fill ? NULL : where, score);
     if (a->score_fn || m->score_fn || a->fill) o.score_fn = apply_score_fn, o.user = &k;
@@ -342,7 +356,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
-    eg_tensor *y = attended(m, &o, &decay);
+    eg_tensor *y = attended(m, &o, &f);
     for (int n = 0; n < OUTS && groups; n++)
         if (*out[n]) **out[n] = regrouped(**out[n], s->batch, m->heads, 0);
     y = groups ? regrouped(y, s->batch + 1, m->heads, 0) : y;
@@ -364,6 +378,7 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
+    const linear_factors all = factors_of(m, a);
     texts t;
     int64_t at = 0, from = 0, empty = 0;
     if (!heads) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
@@ -389,7 +404,9 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
         for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? heads + (n + 1) * m->heads + h : NULL;
-        heads[h] = attended(m, &o, &(eg_masked){ 0 });
+        const linear_factors f = { of_head(cx, ".decay", all.decay, h),
+                                   of_head(cx, ".beta", all.beta, h) };
+        heads[h] = attended(m, &o, &f);
         empty += o.empty ? *o.empty : 0;
         if (a->gain) heads[h] = eg_mul(heads[h], eg_select_axis(a->gain, 0, h));
     }

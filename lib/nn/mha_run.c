@@ -290,9 +290,10 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which %s",
                    sink ? ".sink" : ".fill",
                    m->linear ? ".linear has not" : ".no_softmax leaves out");
-    else if (!m->linear && (a->decay.x || a->decay.axes))
+    else if (!m->linear && (a->decay.x || a->decay.axes || a->beta.x || a->beta.axes))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
-                   ".decay belongs to a linear attention; the module was made without .linear");
+                   "%s belongs to a linear attention; the module was made without .linear",
+                   a->decay.x || a->decay.axes ? ".decay" : ".beta");
     else
         return true;
     return false;

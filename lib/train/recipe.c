@@ -94,7 +94,7 @@ static const struct recipe_row {
     { "W_v", OF(W_v), NO_POINTER }, { "W_o", OF(W_o), NO_POINTER }, { "b_q", OF(b_q), NO_POINTER },
     { "b_k", OF(b_k), NO_POINTER }, { "b_v", OF(b_v), NO_POINTER }, { "b_o", OF(b_o), NO_POINTER },
     { "W_qkv", OF(W_qkv), NO_POINTER }, { "b_qkv", OF(b_qkv), NO_POINTER },
-    { "linear.decay", LINE(decay.x), NO_POINTER },
+    { "linear.decay", LINE(decay.x), NO_POINTER }, { "linear.beta", LINE(beta.x), NO_POINTER },
 };
 /* clang-format on */
 #undef OF

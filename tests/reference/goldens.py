@@ -71,6 +71,7 @@ case("triu", lambda x: x.triu(-1).square(), (4, 4))
 case("einsum", lambda a, b, c: torch.einsum("bij,bjk,kk->ik", a, b, c), (2, 3, 4), (2, 4, 2), (2, 2))
 case("affine", lambda x, w, b: torch.einsum("ibm,mhd->bihd", x, w) + b, (2, 3, 4), (4, 2, 3), (2, 3))
 case("on", lambda a, b: a * b[:, None, :].exp(), (2, 3, 4), (2, 4))
+case("solve_triangular", lambda a, b: torch.linalg.solve_triangular(a, b, upper=False), (2, 3, 3), (2, 3, 2), low=1., high=2.)
 
 # -- reductions
 case("sum", lambda x: x.sum((0, 2)).square(), A)
