@@ -1183,6 +1183,7 @@ TEST(refusals_of_tensors)
     eg_assert_error(cx, "the index of axis 0 of 'z' goes from 0 to 0, but that axis is 0\n  s + "
                         "z[0]\n        ^");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
+    eg_assert_error(NULL, "expr: .with has no tensor, and its first one determines the context");
     eg_close(cx);
 }
 
