@@ -520,7 +520,7 @@ TEST(attention_refuses)
     eg_attention("bid,bjd,bje->bie", q, k, v, .where = "e <= i");
     eg_assert_error(cx, "e");
     eg_attention("bid,bjd,bje->bie", q, k, v, .scale = NAN);
-    eg_assert_error(cx, "attention: .scale is nan");
+    eg_assert_error(cx, "attention: .scale is nan; it must be finite");
     ck_assert(eg_ok(eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = EG_OFF)));
     eg_attention("bid,bjd,bje->bie", q, k, v, .dropout = 1.5);
     eg_assert_error(cx, "dropout: 1.5 is not a probability");

@@ -1183,6 +1183,7 @@ TEST(refusals_of_tensors)
     eg_assert_error(cx, "the index of axis 0 of 'z' goes from 0 to 0, but that axis is 0\n  s + "
                         "z[0]\n        ^");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
+    eg_assert_error(NULL, "expr: .with has no tensor, and its first one determines the context");
     eg_close(cx);
 }
 
@@ -1376,7 +1377,10 @@ TEST(covers_hold_for_each_place)
                                         "j <= i & doc[h, clip(i - j, 0, 59)] < 3",
                                         "(i < 20 ? doc[h, i] : 9) == doc[h, j]",
                                         "keep[j] & j <= i",
-                                        "!keep[i] | keep[j / 2]" };
+                                        "!keep[i] | keep[j / 2]",
+                                        "doc[h, i / 7 * 10] == doc[h, j]",
+                                        "keep[j / 10 + 22 * (i / 6 % 2)]",
+                                        "keep[i / 6 + j / 10]" };
     eg_ctx *cx = eg_open();
     int64_t doc[2 * 2 * 90], dim[] = { 2, 90 };
     uint8_t keep[90];
@@ -1428,6 +1432,8 @@ TEST(covers_hold_for_each_place)
                         /* documents are skipped unless their blocks touch */
                         if (t == 0 && way < 2 && (i + 5) / 13 < j / 13)
                             ck_assert_int_eq(three, EG_COVER_NONE);
+                        /* an entry for each block of i and j is known */
+                        if (t > 9 && !several) ck_assert_int_ne(three, EG_COVER_SOME);
                     }
             free(numbers);
         }

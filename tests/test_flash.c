@@ -348,6 +348,68 @@ TEST(threads_do_not_change_bits)
     }
 }
 
+/* Tiles leave out rows that bounds of the predicate forbid: that changes no bit of y and of the
+ * gradients of q, k and v. The same mask is given by blocks, which bounds decide, and by pairs in
+ * an order of which they know nothing. */
+static const struct {
+    const char *score;
+    double dropout;
+    bool no_softmax, lse;
+} sparse[] = {
+    { NULL, 0, false, false },
+    { NULL, .3, false, false },
+    { "tanh(score + r[clip(i - j, 0, 49)]) + c[j]", 0, false, true },
+    { "score * r[(i + j) % 50] + c[j]", .3, false, true },
+    { "sigmoid(score + r[abs(i - j) / 12]) * c[j]", .2, true, false },
+};
+enum { SPARSE = sizeof sparse / sizeof *sparse };
+LOOP_TEST(sparse_tiles_change_no_bit, 4 * SPARSE)
+{
+    const int v = _i % SPARSE, wide = _i / SPARSE % 2, share = _i / SPARSE / 2 ? 8 : 2;
+    const int64_t N = 590, b = 2, blocks = (N + 15) / 16;
+    eg_ctx *cx = eg_open(.dtype = wide ? EG_F64 : EG_F32, .seed = 5 + (uint64_t)_i, .threads = 1);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, b, N, 12), eg_normal(cx, 0, 1, b, N, 12),
+                       eg_normal(cx, 0, 1, b, N, 20), eg_normal(cx, 0, 1, 50),
+                       eg_normal(cx, 0, 1, N) },
+              *table = eg_expr("b i j", "t == 0",
+                               .with = { { "t", eg_randint(cx, 0, share, b, blocks, blocks) } }),
+              *pairs = eg_expr("b i=590 j=590", "t[b, i / 16, j / 16]", .with = { { "t", table } }),
+              *at = eg_arange(cx, EG_I64, 0, (double)N, 1), *y[3], *d[3][5];
+    const int n = sparse[v].score ? 5 : 3;
+    for (int k = 0; k < 3; k++) {
+        eg_seed(cx, 3); /* the same dropout */
+        eg_tensor *lse;
+        eg_attention_args o = { .size = sizeof o,
+                                .spec = "bid,bjd,bje->bie",
+                                .q = x[0],
+                                .k = x[1],
+                                .v = x[2],
+                                .where = k ? "pairs[b, at[i], j]" : "table[b, i / 16, j / 16]",
+                                .score = sparse[v].score,
+                                .dropout = sparse[v].dropout,
+                                .no_softmax = sparse[v].no_softmax,
+                                .form = k < 2 ? EG_FUSED : EG_UNFUSED,
+                                .lse = sparse[v].lse ? &lse : NULL };
+        int given = 0;
+        o.with[given++] = k ? (eg_given){ "pairs", pairs } : (eg_given){ "table", table };
+        if (k) o.with[given++] = (eg_given){ "at", at };
+        if (n > 3)
+            o.with[given++] = (eg_given){ "r", x[3] }, o.with[given++] = (eg_given){ "c", x[4] };
+        y[k] = eg_attention_with(&o);
+        if (o.lse) y[k] = eg_expr("b i e", "y + l[b, i]", .with = { { "y", y[k] }, { "l", lse } });
+        eg_tensor *g = eg_expr("b i e", "sin(3 * y)", .with = { { "y", eg_detach(y[0]) } });
+        eg_assert_ok(cx);
+        ck_assert(!eg_grad(y[k], g, n, x, d[k]));
+    }
+    ck_assert(same_bits(y[0], y[1]));
+    for (int k = 0; k < 3; k++) ck_assert_msg(same_bits(d[0][k], d[1][k]), "operand %d", k);
+    for (int k = 3; k < n; k++) /* sums over pairs, added in another order */
+        eg_assert_close(d[0][k], d[1][k], wide ? 1e-12 : 1e-5);
+    eg_assert_close(y[0], y[2], wide ? 1e-11 : 2e-4);
+    for (int k = 0; k < n; k++) eg_assert_close(d[0][k], d[2][k], wide ? 1e-9 : 1e-2);
+    eg_close(cx);
+}
+
 /* -- other outputs and options ----------------------------------------------------------------- */
 TEST(lse_scores_and_empty_rows_in_both_forms)
 {

@@ -927,8 +927,8 @@ TEST(texts_refuse)
             .sink = { "j", eg_ones(cx, 5) });
     REFUSED("attention: .sink is f64 but the scores are f32",
             .sink = { "b", eg_cast(eg_ones(cx, 2), EG_F64) });
-    REFUSED("goes from 2 to 5, but that axis is 4", .score = "score + r[i]", .with = { { "r", r } },
-            .offset = 2);
+    REFUSED("goes from 2 to 5, but that axis is 4: 'i' is 4, .offset is 2\n",
+            .score = "score + r[i]", .with = { { "r", r } }, .offset = 2);
     REFUSED("attention: the score is empty", .score = "");
     REFUSED("attention: the score is empty", .score = " \t");
     /* a table of positions may be longer than the call; a batch that is never read is a mistake */

@@ -507,7 +507,7 @@ static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
                           : o->sink.x    ? ".sink"
                                          : NULL;
     if (!isfinite(o->scale))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g", o->scale);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g; it must be finite", o->scale);
     else if (!(dropout >= 0 && dropout <= 1))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "attention: .dropout: %g is not a probability; it must lie in [0, 1]", dropout);

@@ -46,6 +46,7 @@ typedef struct workspace {
     /* of a block of queries: panels of queries over d (qd) and of g over e (ge), and of d and e
      * over queries (qq, gg) */
     char *qd, *ge, *qq, *gg;
+    char *few; /* panels of q or g over the queries that a sparse tile has */
     char *p, *ds, *turned, *raw, *values, *dq; /* raw: scale q·k, if it is kept */
     char *mean, *lse;                          /* by query: D, g_lse */
     double *sum;                               /* by query of a block */
@@ -76,6 +77,7 @@ static size_t backward_lay_out(const back *w, char *base, workspace *r)
     r->ge = eg__workspace_take(&t, w->block * e * x);
     r->qq = eg__workspace_take(&t, w->block * dn * x);
     r->gg = eg__workspace_take(&t, w->block * en * x);
+    r->few = eg__workspace_take(&t, f->where ? w->block * (dn > en ? dn : en) * x : 0);
     r->p = eg__workspace_take(&t, tile);
     r->ds = eg__workspace_take(&t, tile);
     r->turned = eg__workspace_take(&t, w->turned * GROUP * f->wide * x);
@@ -128,13 +130,12 @@ static bool backward_live(const back *w, const workspace *r, const eg_flash_batc
     const eg_flash *f = w->f;
     if (!eg__flash_live(f, b, keys, queries, t, live)) return false;
     /* lanes beyond the last key are forbidden */
-    if ((f->careful && f->where) || keys.count < f->wide)
-        live->test = live->from, live->tested = live->to;
-    if (live->test == live->tested) return true;
-    const int64_t tests = live->tested - live->test;
+    if ((f->careful && f->where) || keys.count < f->wide) eg__live_test(live, true);
+    if (!live->tests) return true;
     const eg_cover all = eg__tile_allow(&w->plan, f, b, queries, keys, live, r->values, r->bytes);
-    if (all == EG_COVER_ALL && keys.count == f->wide) live->tested = live->test;
-    return all != EG_COVER_NONE || tests < live->to - live->from;
+    const bool some = all != EG_COVER_NONE || live->tests < live->rows;
+    if (all == EG_COVER_ALL && keys.count == f->wide) eg__live_test(live, false);
+    return some;
 }
 /* True if one of the rows is NaN. The weight of a forbidden pair is 0 in such a row too, and must
  * not be computed as 0 · NaN. */
@@ -146,73 +147,88 @@ static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows
         if (isnan(eg__real_at(f, w->saved->inv_sum, first + i))) return true;
     return false;
 }
-/* Computes the weights P of a tile in place of its scores s. If strict, the weights of forbidden
- * pairs are set to 0 also in rows of NaN. */
-static void backward_weights(const back *w, const workspace *r, const eg_flash_batch *b,
-                             const eg_live *live, eg_stretch rows, bool strict, char *s)
+/* Computes the weights P of a run of rows in place of their scores s. If strict, the weights of
+ * forbidden pairs are set to 0 also in rows of NaN. */
+static void backward_weights(const back *w, const eg_flash_batch *b, eg_stretch rows,
+                             const eg_tested *tested, bool strict, char *s)
 {
     const eg_flash *f = w->f;
-    const int wide = f->wide;
     const int64_t stat = (b->number * f->list[EG_PART_QUERY].total + rows.from) * f->width,
-                  tests = (live->tested - live->test) * wide;
-    char *tested = s + (live->test - live->from) * wide * f->width;
+                  tests = tested->rows * f->wide;
+    char *at = s + tested->from * f->wide * f->width;
     if (f->a->no_softmax) {
-        if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
+        if (tests > 0) f->ops->apply_dropout(tests, at, tested->allow, 1);
         return;
     }
-    if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
-    f->ops->exp_scaled(wide, rows.count, s, (char *)w->saved->row_max + stat,
+    if (tests > 0) f->ops->mask_out(tests, at, tested->allow);
+    f->ops->exp_scaled(f->wide, rows.count, s, (char *)w->saved->row_max + stat,
                        (char *)w->saved->inv_sum + stat);
-    if (strict && tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
+    if (strict && tests > 0) f->ops->apply_dropout(tests, at, tested->allow, 1);
 }
-/* Computes dS in place of dP (in ds) from the weights s; then, if there is an expression, the
- * cotangent of scale q·k in its place. */
+/* Computes dS of a run of rows in place of dP (in ds) from the weights s; then, if there is an
+ * expression, the cotangent of scale q·k in its place. raw: scale q·k, if it is kept. */
 static void backward_slopes(const back *w, const workspace *r, const eg_flash_batch *b,
-                            const eg_live *live, eg_stretch rows, eg_stretch keys, bool strict,
-                            const char *s, char *ds)
+                            eg_stretch rows, eg_stretch keys, const eg_tested *tested, bool strict,
+                            const char *raw, const char *s, char *ds)
 {
     const eg_flash *f = w->f;
-    const uint8_t *allow = live->test < live->tested ? r->bytes : NULL;
     const char *lse = f->data[EG_SLOT_G_LSE] ? r->lse + rows.from * f->width : NULL;
     if (!f->a->no_softmax)
         f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width, lse);
-    if (allow && (strict || f->score || f->a->no_softmax || lse)) {
-        const int64_t before = (live->test - live->from) * f->wide;
-        f->ops->apply_dropout((live->tested - live->test) * f->wide, ds + before * f->width, allow,
-                              1);
-    }
-    if (f->score)
-        eg__tile_slopes(&w->plan, f, b, rows, keys, r->values,
-                        r->raw + live->from * f->wide * f->width, live, allow, r->sink, ds);
+    if (tested->rows > 0 && (strict || f->score || f->a->no_softmax || lse))
+        f->ops->apply_dropout(tested->rows * f->wide, ds + tested->from * f->wide * f->width,
+                              tested->allow, 1);
+    if (f->score) eg__tile_slopes(&w->plan, f, b, rows, keys, r->values, raw, tested, r->sink, ds);
 }
-/* Computes the weights P and their cotangents dP of one tile, a block of queries and a panel of
- * keys, from row live->from on. False if all pairs of the tile are forbidden. */
-static bool backward_weighed(const back *w, const workspace *r, const eg_flash_batch *b,
-                             eg_stretch queries, eg_stretch keys, int64_t p, eg_cover t,
-                             eg_live *live, bool *strict)
+/* A run of rows of a tile: its queries, the pairs that are tested, whether they are strict, and
+ * where its weights, dP (then dS) and scale q·k lie. */
+typedef struct run_data {
+    eg_stretch rows;
+    eg_tested tested;
+    bool strict;
+    char *s, *ds, *raw;
+} run_data;
+/* Computes the weights P and their cotangents dP of a run of rows of one tile, a block of queries
+ * and a panel of keys. */
+static run_data backward_weighed(const back *w, const workspace *r, const eg_flash_batch *b,
+                                 eg_stretch queries, eg_stretch keys, int64_t p,
+                                 const eg_live *live, const eg_live_run *run)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
-                  n = f->narrow, row = wide * x;
-    if (!backward_live(w, r, b, queries, keys, t, live)) return false;
-    const eg_stretch rows = { EG_PART_QUERY, queries.from + live->from, live->to - live->from };
-    char *s = r->p + live->from * row, *dp = r->ds + live->from * row,
-         *raw = w->plan.score.keeps ? r->raw + live->from * row : s;
-    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + live->from * d * x, n * d * x,
-                      rows.count, false, raw);
-    if (f->score) eg__tile_scores(&w->plan, f, b, rows, keys, r->values, raw, s);
-    *strict = live->test < live->tested && (f->careful || backward_nan(w, b, rows));
-    backward_weights(w, r, b, live, rows, *strict, s);
+                  n = f->narrow, row = wide * x, at = live->from + run->at;
+    run_data t = { .rows = { EG_PART_QUERY, queries.from + run->from, run->to - run->from },
+                   .tested = eg__live_tested(f, live, run, r->bytes),
+                   .s = r->p + at * row,
+                   .ds = r->ds + at * row };
+    t.raw = w->plan.score.keeps ? r->raw + at * row : t.s;
+    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + run->from * d * x, n * d * x,
+                      t.rows.count, false, t.raw);
+    if (f->score) eg__tile_scores(&w->plan, f, b, t.rows, keys, r->values, t.raw, t.s);
+    t.strict = t.tested.rows > 0 && (f->careful || backward_nan(w, b, t.rows));
+    backward_weights(w, b, t.rows, &t.tested, t.strict, t.s);
     if (e)
-        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + live->from * e * x, n * e * x,
-                          rows.count, false, dp);
+        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + run->from * e * x, n * e * x,
+                          t.rows.count, false, t.ds);
     else
-        memset(dp, 0, (size_t)(rows.count * row));
-    if (!f->a->dropping) return true;
-    eg__flash_dropout(f, b, rows, keys, r->kept);
-    f->ops->apply_dropout(rows.count * wide, dp, r->kept, f->a->drop.factor);
-    return true;
+        memset(t.ds, 0, (size_t)(t.rows.count * row));
+    if (!f->a->dropping) return t;
+    uint8_t *kept = r->kept + run->at * wide;
+    eg__flash_dropout(f, b, t.rows, keys, kept);
+    f->ops->apply_dropout(t.rows.count * wide, t.ds, kept, f->a->drop.factor);
+    return t;
+}
+/* Adds the product of a tile with the panels of q or g over its queries to `sum`. */
+static void backward_add(const back *w, const workspace *r, const eg_live *live, int64_t queries,
+                         const char *tile, const char *panels, int64_t columns, char *sum)
+{
+    const eg_flash *f = w->f;
+    const int64_t x = f->width, n = f->narrow;
+    if (live->sparse) eg__live_gather(f, live, queries, columns, panels, r->few);
+    eg__flash_product(f, live->rows, tile + live->from * f->wide * x,
+                      live->sparse ? r->few : panels + live->from * n * x,
+                      n * (live->sparse ? live->rows : queries) * x, columns, true, sum);
 }
 /* Computes P and dS of one tile, and adds its part to dK and dV. False if all pairs of the tile are
  * forbidden; dS is then not set. */
@@ -221,25 +237,27 @@ static bool backward_tile(const back *w, const workspace *r, const eg_flash_batc
                           eg_live *live)
 {
     const eg_flash *f = w->f;
-    const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
-                  n = f->narrow, row = wide * x;
-    bool strict;
-    if (!backward_weighed(w, r, b, queries, keys, p, t, live, &strict)) return false;
-    const eg_stretch rows = { EG_PART_QUERY, queries.from + live->from, live->to - live->from };
-    char *s = r->p + live->from * row, *ds = r->ds + live->from * row;
-    backward_slopes(w, r, b, live, rows, keys, strict, s, ds);
-    if (f->a->dropping) f->ops->apply_dropout(rows.count * wide, s, r->kept, f->a->drop.factor);
+                  n = f->narrow, row = f->wide * x;
+    if (!backward_live(w, r, b, queries, keys, t, live)) return false;
+    for (eg_live_run run = { 0 }; eg__live_next(f, live, &run);) {
+        const run_data one = backward_weighed(w, r, b, queries, keys, p, live, &run);
+        backward_slopes(w, r, b, one.rows, keys, &one.tested, one.strict, one.raw, one.s, one.ds);
+    }
+    if (f->a->dropping)
+        f->ops->apply_dropout(live->rows * f->wide, r->p + live->from * row, r->kept,
+                              f->a->drop.factor);
     if (e)
-        eg__flash_product(f, rows.count, s, r->gg + live->from * n * x, n * queries.count * x, e,
-                          true, r->dv + p * wide * eg__round_up(e, n) * x);
-    eg__flash_product(f, rows.count, ds, r->qq + live->from * n * x, n * queries.count * x, d, true,
-                      r->dk + p * wide * eg__round_up(d, n) * x);
+        backward_add(w, r, live, queries.count, r->p, r->gg, e,
+                     r->dv + p * row * eg__round_up(e, n));
+    backward_add(w, r, live, queries.count, r->ds, r->qq, d, r->dk + p * row * eg__round_up(d, n));
     if (f->careful)
-        backward_repair(w, r, b, live, rows, keys, p, live->test < live->tested ? r->bytes : NULL,
-                        dq);
+        backward_repair(w, r, b, live,
+                        (eg_stretch){ EG_PART_QUERY, queries.from + live->from, live->rows }, keys,
+                        p, live->tests ? r->bytes : NULL, dq);
     memset(r->ds, 0, (size_t)(live->from * row));
     memset(r->ds + live->to * row, 0, (size_t)((queries.count - live->to) * row));
+    if (live->sparse) eg__live_spread(f, live, r->ds);
     return true;
 }
 
@@ -314,14 +332,17 @@ static void add_means(const back *w, const workspace *r, const eg_flash_batch *b
     for (int64_t j = 0; j < strip.count; j += wide) {
         const eg_stretch keys = { EG_PART_KEY, strip.from + j, eg__min64(wide, strip.count - j) };
         eg_live live;
-        bool strict;
-        if (!backward_weighed(w, r, b, queries, keys, j / wide, t, &live, &strict)) continue;
-        for (int64_t i = live.from; i < live.to; i++)
-            for (int64_t l = 0; l < keys.count; l++) {
-                const bool tested = i >= live.test && i < live.tested;
-                if (tested && !r->bytes[(i - live.test) * wide + l]) continue;
-                sum[i] += eg__real_at(f, r->p, i * wide + l) * eg__real_at(f, r->ds, i * wide + l);
-            }
+        if (!backward_live(w, r, b, queries, keys, t, &live)) continue;
+        for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);) {
+            const run_data one = backward_weighed(w, r, b, queries, keys, j / wide, &live, &run);
+            for (int64_t i = 0; i < one.rows.count; i++)
+                for (int64_t l = 0; l < keys.count; l++) {
+                    const int64_t k = i - one.tested.from;
+                    if (k >= 0 && k < one.tested.rows && !one.tested.allow[k * wide + l]) continue;
+                    sum[run.from + i] +=
+                        eg__real_at(f, one.s, i * wide + l) * eg__real_at(f, one.ds, i * wide + l);
+                }
+        }
     }
 }
 /* Computes D of a block of queries: g·y, but Σ P dP in rows where g·y is not finite, so that
@@ -372,7 +393,7 @@ static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        int64_t first = queries.count, last = 0; /* queries of the group with allowed pairs */
+        bool used[EG_LIVE_PANELS] = { false }; /* panels of queries with allowed pairs */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             eg_live live;
@@ -381,12 +402,13 @@ static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg
                 (eg_stretch){ EG_PART_KEY, strip.from + from, eg__min64(wide, strip.count - from) },
                 p + k, t, dq, &live);
             backward_turn(w, r, queries.count, k, keys, !made);
-            if (made && live.from < first) first = live.from;
-            if (made && live.to > last) last = live.to;
+            for (eg_live_run run = { 0 }; made && eg__live_next(f, &live, &run);)
+                for (int64_t i = run.from / wide; i * wide < run.to; i++) used[i] = true;
         }
-        for (int64_t i = first / wide * wide; i < last; i += wide)
-            eg__flash_product(f, keys, r->turned + i * keys * x, r->kk + p * wide * dn * x,
-                              f->narrow * keys * x, d, true, dq + i * dn * x);
+        for (int64_t i = 0; i < queries.count; i += wide)
+            if (used[i / wide])
+                eg__flash_product(f, keys, r->turned + i * keys * x, r->kk + p * wide * dn * x,
+                                  f->narrow * keys * x, d, true, dq + i * dn * x);
     }
 }
 

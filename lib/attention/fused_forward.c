@@ -29,6 +29,7 @@ typedef struct forward {
 /* The workspace of one thread. */
 typedef struct workspace {
     char *q, *k, *v;         /* packed panels of queries, keys, values */
+    char *few;               /* panels of the values of the keys that a sparse tile has */
     char *s, *values;        /* a tile of scores; the workspace of the expressions */
     char *o;                 /* by query: Σ 2^(s − row_max) v */
     char *row_max, *row_sum; /* by query */
@@ -51,6 +52,7 @@ static size_t forward_lay_out(const forward *w, char *base, workspace *r)
     r->row_sum = eg__workspace_take(&t, w->strip * x);
     r->k = eg__workspace_take(&t, w->block * d * x);
     r->v = eg__workspace_take(&t, w->block * eg__round_up(e, f->narrow) * x);
+    r->few = eg__workspace_take(&t, f->where ? w->block * eg__round_up(e, f->narrow) * x : 0);
     r->s = eg__workspace_take(&t, w->block * f->wide * x);
     r->values = eg__workspace_take(&t, w->plan.bytes);
     r->decay = eg__workspace_take(&t, f->wide * x);
@@ -72,38 +74,42 @@ static void forward_panel(const forward *w, const workspace *r, const eg_flash_b
                   n = f->narrow;
     eg_live live;
     if (!eg__flash_live(f, b, queries, keys, t, &live)) return;
-    if (f->careful && f->where) live.test = live.from, live.tested = live.to;
-    const eg_stretch rows = { EG_PART_KEY, keys.from + live.from, live.to - live.from };
-    if (live.test < live.tested) {
+    if (f->careful && f->where) eg__live_test(&live, true);
+    if (live.tests) {
         const eg_cover all =
             eg__tile_allow(&w->plan, f, b, keys, queries, &live, r->values, r->bytes);
-        if (all == EG_COVER_NONE && live.tested - live.test == rows.count) return;
-        if (all == EG_COVER_ALL) live.tested = live.test;
+        if (all == EG_COVER_NONE && live.tests == live.rows) return;
+        if (all == EG_COVER_ALL) eg__live_test(&live, false);
     }
     char *row_max = r->row_max + p * f->wide * x, *row_sum = r->row_sum + p * f->wide * x,
          *o = r->o + p * f->wide * eg__round_up(e, n) * x;
-    eg__flash_product(f, d, r->q + p * f->wide * d * x, r->k + live.from * d * x, n * d * x,
-                      rows.count, false, r->s);
+    for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);) {
+        const eg_stretch rows = { EG_PART_KEY, keys.from + run.from, run.to - run.from };
+        char *s = r->s + run.at * f->wide * x;
+        eg__flash_product(f, d, r->q + p * f->wide * d * x, r->k + run.from * d * x, n * d * x,
+                          rows.count, false, s);
+        if (f->score) eg__tile_scores(&w->plan, f, b, rows, queries, r->values, s, s);
+        if (f->a->dropping) eg__flash_dropout(f, b, rows, queries, r->kept + run.at * f->wide);
+    }
     char *tested = r->s + (live.test - live.from) * f->wide * x;
-    const int64_t tests = (live.tested - live.test) * f->wide;
-    if (f->score) eg__tile_scores(&w->plan, f, b, rows, queries, r->values, r->s, r->s);
+    const int64_t tests = live.tests * f->wide;
     if (f->a->no_softmax) {
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
     } else {
         if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
-        if (f->ops->online_softmax(f->wide, rows.count, r->s, row_max, row_sum, r->decay) && e)
+        if (f->ops->online_softmax(f->wide, live.rows, r->s, row_max, row_sum, r->decay) && e)
             f->ops->scale_lanes(f->wide, e, o, r->decay);
     }
-    if (f->a->dropping) {
-        eg__flash_dropout(f, b, rows, queries, r->kept);
-        f->ops->apply_dropout(rows.count * f->wide, r->s, r->kept, f->a->drop.factor);
-    }
+    if (f->a->dropping)
+        f->ops->apply_dropout(live.rows * f->wide, r->s, r->kept, f->a->drop.factor);
     if (!e) return;
-    eg__flash_product(f, rows.count, r->s, r->v + live.from * n * x, n * keys.count * x, e, true,
-                      o);
+    if (live.sparse) eg__live_gather(f, &live, keys.count, e, r->v, r->few);
+    eg__flash_product(f, live.rows, r->s, live.sparse ? r->few : r->v + live.from * n * x,
+                      n * (live.sparse ? live.rows : keys.count) * x, e, true, o);
     if (f->careful)
-        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_V, 1, false, r->s,
-                         live.test < live.tested ? r->bytes : NULL, o, r->off);
+        eg__flash_repair(f, b, (eg_stretch){ EG_PART_KEY, keys.from + live.from, live.rows },
+                         EG_PART_VALUE, EG_SLOT_V, 1, false, r->s, live.tests ? r->bytes : NULL, o,
+                         r->off);
 }
 
 /* Sets the result of a query, lane o of its panel, if all weights of its row are NaN: NaN if
@@ -120,7 +126,8 @@ static void forward_row_of_nan(const forward *w, const workspace *r, const eg_fl
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
         eg_live live;
         if (!eg__flash_live(f, b, lane, block, eg__flash_where(f, b, lane, block), &live)) continue;
-        live.test = live.from, live.tested = live.to;
+        live.sparse = false, live.rows = live.to - live.from;
+        eg__live_test(&live, true);
         eg__tile_allow(&w->plan, f, b, block, lane, &live, r->values, r->bytes);
         const eg_stretch rows = { EG_PART_KEY, j + live.from, live.to - live.from };
         if (f->a->dropping) eg__flash_dropout(f, b, rows, lane, r->kept);

@@ -48,6 +48,8 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box);
 }
+/* A tile is sparse if at least one of SPARSE panels is forbidden. */
+enum { SPARSE = 4 };
 /* Bounds the predicate over the rows from … to − 1. Where the bounds do not decide, bounds each
  * half, down to single panels. */
 static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, corners *c,
@@ -68,7 +70,7 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
                     eg_cover all, eg_live *l)
 {
     const int64_t step = eg__live_step(f), panels = (rows.count + step - 1) / step;
-    *l = (eg_live){ .to = rows.count };
+    *l = (eg_live){ .to = rows.count, .rows = rows.count };
     memset(l->cover, (int)EG_COVER_ALL, sizeof l->cover);
     if (all == EG_COVER_ALL) return true;
     corners c;
@@ -84,7 +86,57 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     l->to = eg__min64(last * step, rows.count);
     l->test = eg__min64(test * step, rows.count);
     l->tested = eg__min64(tested * step, rows.count);
+    l->rows = l->to - l->from;
+    l->tests = l->tested - l->test;
+    int64_t dead = 0;
+    for (int64_t k = first; k < last; k++) dead += l->cover[k] == EG_COVER_NONE;
+    if (SPARSE * dead >= last - first && dead && !f->careful) {
+        l->sparse = true;
+        l->rows -= dead * step; /* the last panel is not forbidden */
+        eg__live_test(l, true);
+    }
     return first < last;
+}
+void eg__live_test(eg_live *l, bool all)
+{
+    l->test = l->from;
+    l->tested = all ? l->to : l->from;
+    l->tests = all ? l->rows : 0;
+}
+bool eg__live_next(const eg_flash *f, const eg_live *l, eg_live_run *run)
+{
+    const int64_t step = eg__live_step(f);
+    run->at += run->to - run->from;
+    run->from = run->to > l->from ? run->to : l->from;
+    run->to = l->to;
+    if (!l->sparse) return run->from < l->to;
+    while (run->from < l->to && l->cover[run->from / step] == EG_COVER_NONE) run->from += step;
+    for (run->to = run->from; run->to < l->to && l->cover[run->to / step] != EG_COVER_NONE;)
+        run->to += step;
+    run->to = eg__min64(run->to, l->to);
+    return run->from < l->to;
+}
+void eg__live_gather(const eg_flash *f, const eg_live *l, int64_t count, int64_t columns,
+                     const char *from, char *to)
+{
+    const int64_t row = f->narrow * f->width;
+    for (int64_t c = 0; c < columns; c += f->narrow, from += count * row, to += l->rows * row)
+        for (eg_live_run r = { 0 }; eg__live_next(f, l, &r);)
+            memcpy(to + r.at * row, from + r.from * row, (size_t)((r.to - r.from) * row));
+}
+void eg__live_spread(const eg_flash *f, const eg_live *l, char *tile)
+{
+    const int64_t step = eg__live_step(f), row = f->wide * f->width;
+    int64_t at = l->from + l->rows;
+    for (int64_t i = (l->to - 1) / step * step; i >= l->from; i -= step) {
+        const int64_t n = eg__min64(step, l->to - i);
+        if (l->cover[i / step] == EG_COVER_NONE) {
+            memset(tile + i * row, 0, (size_t)(n * row));
+            continue;
+        }
+        at -= n;
+        memmove(tile + i * row, tile + at * row, (size_t)(n * row));
+    }
 }
 bool eg__flash_bound(eg_ctx *cx, eg_flash *f, eg_part lanes)
 {
@@ -183,27 +235,28 @@ eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash
                         uint8_t *tile)
 {
     const int64_t step = eg__live_step(f), wide = f->wide;
+    uint8_t *part = tile;
     for (int64_t j = live->test, n; j < live->tested; j += n) {
         const uint8_t cover = live->cover[j / step];
-        uint8_t *part = tile + (j - live->test) * wide;
         for (n = 0; j + n < live->tested && live->cover[(j + n) / step] == cover;) n += step;
         n = eg__min64(n, live->tested - j);
-        if (cover != EG_COVER_SOME) {
+        if (cover == EG_COVER_NONE && live->sparse) continue;
+        if (cover != EG_COVER_SOME)
             memset(part, cover == EG_COVER_ALL, (size_t)(n * wide));
-            continue;
+        else {
+            eg_letter_values letter[EG_EXPRESSION_LETTERS];
+            eg_block_data d;
+            tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, workspace,
+                       letter, &d);
+            d.out = part;
+            eg__block_values(&p->where, &d, workspace);
         }
-        eg_letter_values letter[EG_EXPRESSION_LETTERS];
-        eg_block_data d;
-        tile_block(p, f, b, (eg_stretch){ rows.part, rows.from + j, n }, lanes, workspace, letter,
-                   &d);
-        d.out = part;
-        eg__block_values(&p->where, &d, workspace);
+        part += n * wide;
     }
-    const int64_t count = live->tested - live->test;
-    for (int64_t r = 0; lanes.count < wide && r < count; r++)
+    for (int64_t r = 0; lanes.count < wide && r < live->tests; r++)
         memset(tile + r * wide + lanes.count, 0, (size_t)(wide - lanes.count));
-    if (!memchr(tile, 1, (size_t)(count * wide))) return EG_COVER_NONE;
-    return memchr(tile, 0, (size_t)(count * wide)) ? EG_COVER_SOME : EG_COVER_ALL;
+    if (!memchr(tile, 1, (size_t)(live->tests * wide))) return EG_COVER_NONE;
+    return memchr(tile, 0, (size_t)(live->tests * wide)) ? EG_COVER_SOME : EG_COVER_ALL;
 }
 void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
@@ -218,17 +271,15 @@ void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
 }
 void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
-                     const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds)
+                     const eg_tested *tested, const eg_sink *sink, char *ds)
 {
     eg_letter_values letter[EG_EXPRESSION_LETTERS];
     eg_block_data d;
     tile_block(p, f, b, rows, lanes, workspace, letter, &d);
     d.score = score, d.sink = sink;
-    if (allow) {
-        d.allow = allow;
-        d.allow_from = (int)(live->test - live->from);
-        d.allow_rows = (int)(live->tested - live->test);
-    }
+    d.allow = tested->allow;
+    d.allow_from = (int)tested->from;
+    d.allow_rows = (int)tested->rows;
     d.g = ds, d.dscore = ds;
     eg__block_slopes(&p->score, &d, workspace + p->score_at);
     if (!p->reaches) memset(ds, 0, (size_t)(rows.count * f->wide * f->width));

@@ -61,18 +61,53 @@ static inline void eg__flash_product(const eg_flash *f, int64_t depth, const cha
 /* The rows of a block in which a panel of lanes may have allowed pairs, by bounds of the predicate.
  * All rows before `from`, and from `to` on, are forbidden; the rows from … test − 1 and tested … to
  * − 1 are allowed; the pairs of the rows test … tested − 1 must be evaluated. Each of these ranges
- * consists of whole panels, except at the end of the block. */
+ * consists of whole panels, except at the end of the block. If `sparse`, the forbidden panels
+ * between `from` and `to` are left out: the tile has the rows of the other panels one after
+ * another, and all of them are tested. A forbidden row adds 0 to each sum, so leaving it out
+ * changes no bit; only the cotangents of tensors that the score reads are added run by run. */
 enum { EG_LIVE_PANELS = 128 }; /* largest number of panels in the rows of a block */
 typedef struct eg_live {
     int64_t from, to, test, tested;
+    int64_t rows, tests; /* numbers of rows in the tile, and of those that are tested */
+    bool sparse;
     uint8_t cover[EG_LIVE_PANELS]; /* by panel: eg_cover */
 } eg_live;
+/* Consecutive rows of a block, and the row of the tile at which they begin. */
+typedef struct eg_live_run {
+    int64_t from, to, at;
+} eg_live_run;
+/* The rows of a run that are tested: `rows` rows from row `from` of the run on, with a byte for
+ * each pair, 1 if it is allowed. allow NULL: none is tested. */
+typedef struct eg_tested {
+    int64_t from, rows;
+    const uint8_t *allow;
+} eg_tested;
 /* Returns the number of rows for which the predicate is bounded at once. */
 static inline int64_t eg__live_step(const eg_flash *f) { return f->narrow > 1 ? f->narrow : 2; }
 /* Sets *l for the given lanes and rows. `all` is the cover of the block that contains them. False
  * if all rows are forbidden. */
 bool eg__flash_live(const eg_flash *, const eg_flash_batch *, eg_stretch lanes, eg_stretch rows,
                     eg_cover all, eg_live *);
+/* Marks the rows from … to − 1 as tested, or as not tested. */
+void eg__live_test(eg_live *, bool all);
+/* Sets *run, which is { 0 } before the first call, to the next rows that the tile has. False after
+ * the last ones. */
+bool eg__live_next(const eg_flash *, const eg_live *, eg_live_run *run);
+/* Returns the tested rows of a run, where `bytes` has those of the tile. */
+static inline eg_tested eg__live_tested(const eg_flash *f, const eg_live *l, const eg_live_run *run,
+                                        const uint8_t *bytes)
+{
+    if (!l->tests) return (eg_tested){ 0, 0, NULL };
+    if (!l->sparse) return (eg_tested){ l->test - l->from, l->tests, bytes };
+    return (eg_tested){ 0, run->to - run->from, bytes + run->at * f->wide };
+}
+/* Copies the rows that a sparse tile has from panels of `columns`, [columns/narrow][rows][narrow],
+ * of `count` rows, to `to`, which has the same layout. */
+void eg__live_gather(const eg_flash *, const eg_live *, int64_t count, int64_t columns,
+                     const char *from, char *to);
+/* Moves the rows of a sparse tile from row l->from on to their places in the block, with 0 in the
+ * rows between them. */
+void eg__live_spread(const eg_flash *, const eg_live *, char *tile);
 /* Computes the bounds of the integer and bool tensors that the predicate reads, by blocks of
  * positions. lanes: the part that is along the lanes of tiles. False after an error. */
 bool eg__flash_bound(eg_ctx *, eg_flash *, eg_part lanes);
@@ -91,9 +126,9 @@ typedef struct eg_tile_plan {
 /* Plans for tiles of at most `most` rows. `wanted` is eg_block_plan.wanted of the score. */
 void eg__tile_plan(eg_tile_plan *, const eg_flash *, eg_part rows, int64_t most, eg_part lanes,
                    uint32_t wanted);
-/* Writes a byte for each pair of the rows live->test … live->tested − 1 of a tile: 1 where the
- * query may attend to the key, else 0; 0 also in lanes from lanes.count on. Returns whether all,
- * some or none of these pairs are allowed. */
+/* Writes a byte for each pair of the rows of a tile that are tested: 1 where the query may attend
+ * to the key, else 0; 0 also in lanes from lanes.count on. Returns whether all, some or none of
+ * these pairs are allowed. */
 eg_cover eg__tile_allow(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                         eg_stretch rows, eg_stretch lanes, const eg_live *live, char *workspace,
                         uint8_t *tile);
@@ -104,11 +139,10 @@ void eg__tile_scores(const eg_tile_plan *, const eg_flash *, const eg_flash_batc
                      char *out);
 /* Replaces ds, the cotangent of the scores, by the cotangent of scale q·k, and adds the cotangents
  * of the tensors that the score reads to the sinks. Must follow eg__tile_scores of the same tile,
- * with the same workspace and score. allow: which pairs of the rows that `live` tests count; NULL
- * if all do. */
+ * with the same workspace and score. The pairs that are not allowed do not count. */
 void eg__tile_slopes(const eg_tile_plan *, const eg_flash *, const eg_flash_batch *,
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
-                     const eg_live *live, const uint8_t *allow, const eg_sink *sink, char *ds);
+                     const eg_tested *, const eg_sink *sink, char *ds);
 
 /* -- tile_sums.c ------------------------------------------------------------------------------ */
 typedef struct eg_tile_sums {

@@ -379,6 +379,11 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
     int64_t size[EG_RANK_MAX];
     eg_options(&o, sizeof o, args);
     for (int k = 0; k < EG_GIVEN_MAX && o.with[k].name; k++) x[k] = o.with[k].x;
+    if (!o.with[0].name)
+        return eg_fail_as(NULL, EG_ERROR_MISUSE,
+                          "%s: .with has no tensor, and its first one determines the context; "
+                          "eg_arange makes positions",
+                          who);
     eg_ctx *cx = eg__context_of(who, EG_GIVEN_MAX, x);
     if (!cx || eg__failed(cx)) return eg__poison(cx);
     if (!o.axes || !o.text)

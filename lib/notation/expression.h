@@ -321,9 +321,10 @@ typedef struct eg_bounds {
     const eg_interval *table;
     eg_bounded of[EG_TENSORS_MAX];
 } eg_bounds;
-/* Divides the tensors into blocks: an axis that letter k alone indexes, into blocks of block[k] > 0
- * positions. If several letters index it, the smallest block is used; if none does, the axis is one
- * block. Only source[…].dim is used. */
+/* Divides the tensors into blocks. An axis has blocks of as many positions as its index moves while
+ * each letter k moves through block[k] > 0 positions: block[k] if letter k alone is the index, 2
+ * for i/64 if block[i] is 128. If it has several indices, the smallest move counts; if its indices
+ * depend on elements of tensors, the axis is one block. Only source[…].dim is used. */
 void eg__bounds_plan(eg_bounds *, const eg_expression *, const eg_source *source,
                      const int64_t *block);
 /* Fills the table of b->entries entries. It belongs to the caller and must exist as long as the

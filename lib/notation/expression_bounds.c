@@ -4,8 +4,28 @@
 #include "notation/integer.h"
 
 /* -- the plan --------------------------------------------------------------------------------- */
-/* Returns the size of the blocks along axis r of a tensor: the smallest of the letters that index
- * it alone; the whole axis if there are none. */
+/* Returns how far integer node k moves while each of its letters moves through one block, at least
+ * 1; INT64_MAX if it depends on elements of tensors. */
+static int64_t move_in_block(const eg_expression *e, int k, const int64_t *block)
+{
+    const eg_node *n = &e->node[k];
+    if (n->code == EG_X_INTEGER || n->code == EG_X_SIZE) return 1;
+    if (n->code == EG_X_LETTER) return block[n->in[0]];
+    if (n->code == EG_X_READ || n->kind != EG_IS_INTEGER) return INT64_MAX;
+    int64_t all = 1;
+    for (int i = 0; i < n->count; i++) {
+        const int64_t one = move_in_block(e, n->in[i], block);
+        if (one == INT64_MAX) return one;
+        all = eg__sum(all, one - 1);
+    }
+    const eg_node *b = &e->node[n->in[n->count > 1]];
+    const int64_t c = b->code == EG_X_INTEGER && b->integer > 0 ? b->integer : 1;
+    if (n->code == EG_X_DIV) return (all - 1) / c + 1;
+    if (n->code == EG_X_MUL) return eg__sum(eg__product(all - 1, c), 1);
+    return all;
+}
+/* Returns the size of the blocks along axis r of a tensor: the smallest move of an index of that
+ * axis, or the whole axis. */
 static int64_t block_along(const eg_expression *e, int tensor, int r, const int64_t *block,
                            int64_t dim)
 {
@@ -13,8 +33,8 @@ static int64_t block_along(const eg_expression *e, int tensor, int r, const int6
     for (int k = 0; k < e->nodes; k++) {
         const eg_node *n = &e->node[k];
         if (n->code != EG_X_READ || n->tensor != tensor || r >= n->count) continue;
-        const eg_node *i = &e->node[n->in[r]];
-        if (i->code == EG_X_LETTER && block[i->in[0]] < least) least = block[i->in[0]];
+        const int64_t one = move_in_block(e, n->in[r], block);
+        if (one < least) least = one;
     }
     return least > 0 ? least : 1;
 }

@@ -276,6 +276,8 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
                               name->length < 20 ? name->length : 20, name->text,
                               (long long)c->box->size[__builtin_ctz(u)]);
     }
+    if (c->s->offset && i->letters >> c->s->moved & 1 && w < sizeof letters)
+        snprintf(letters + w, sizeof letters - w, ", .offset is %lld", (long long)c->s->offset);
     const bool clipped = i->code == EG_X_CLIP || i->code == EG_X_MIN || i->code == EG_X_MAX;
     /* equal nodes are shared: the index may have been parsed elsewhere in the text first */
     const bool here = i->at >= n->at && i->at < n->at + n->length;
