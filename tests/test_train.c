@@ -317,6 +317,20 @@ TEST(a_part_of_a_list_is_trained)
     for (int k = 0; k < 4; k++) ck_assert(same_bits(eg_params_at(p, k)->x, eg_params_at(q, k)->x));
     remove(path);
 }
+/* two names of one tensor: what is below a name is found by the name */
+TEST(a_part_of_a_list_is_found_by_name)
+{
+    eg_tensor *w = eg_param(eg_params_open(cx), "w", "i", 2);
+    eg_params *p =
+        eg_params_open(cx, .values = (eg_named[]){ { "a.w", "i", w }, { "ba.w", "i", w }, { 0 } });
+    eg_params *a = eg_params_under(p, "a");
+    eg_param(a, "w", "i", 2), eg_param(eg_params_under(p, "ba"), "w", "i", 2);
+    ck_assert_str_eq(eg_params_prefix(a), "a.");
+    ck_assert_str_eq(eg_params_prefix(p), "");
+    eg_opt *op = eg_sgd(a, .momentum = 0.9);
+    ck_assert_str_eq(eg_opt_state(op, 3)->name, "opt.u.a.w");
+    ck_assert_ptr_null(eg_opt_state(op, 4));
+}
 TEST(groups_of_copies)
 {
     const eg_opt_group groups[] = { { .names = "a", .frozen = true },

@@ -3,15 +3,11 @@
 #include <math.h>
 #include <string.h>
 
-/* True if the list finds the parameter by its name, or by the end of it: a list made by
- * eg_params_under finds only those below its own name. */
+/* A list made by eg_params_under has the parameters below its own name. */
 static bool group_listed(const eg_params *p, const eg_named *one)
 {
-    for (const char *end = one->name; end; end = strchr(end, '.')) {
-        end += *end == '.';
-        if (eg_params_find(p, end) == one->x) return true;
-    }
-    return false;
+    const char *prefix = eg_params_prefix(p);
+    return !strncmp(one->name, prefix, strlen(prefix));
 }
 
 /* True if the name is what the pattern says: '*' stands for any text, '?' for one byte. */
