@@ -168,6 +168,15 @@ static saved checkpoint_of(const eg_trainer *t)
                     .characters = t->data->free_text ? t->data->count : 0,
                     .sum = t->data->sum };
 }
+/* Returns the groups of parameters as a text, "" if there are none; NULL without memory. */
+static const char *checkpoint_groups(const eg_trainer *t, eg_owner *owner)
+{
+    const size_t size = eg_opt_groups_write(t->o.groups, NULL, 0) + 1;
+    char *text = eg_owner_alloc(owner, size);
+    if (text) eg_opt_groups_write(t->o.groups, text, size);
+    return text;
+}
+
 
 uint64_t eg__trainer_hash(const eg_trainer *t, eg_owner *owner)
 {
@@ -191,9 +200,9 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
     int n = 0;
     char(*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text),
     *vocabulary = eg__data_symbols_text(t->data, owner);
-    const char *config = eg__network_config(t, owner);
+    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner);
     const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 8) + 1];
-    if (!text || !vocabulary || !config) return eg__opt_write(t->opt, path, NULL, false);
+    if (!text || !vocabulary || !config || !groups) return eg__opt_write(t->opt, path, NULL, false);
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
@@ -240,6 +249,8 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     }
     return eg__trainer_collect(t, path);
 }
+                                  *groups ? "groups" : NULL,
+                                  groups,
 
 /* -- a file that lies where a run is to be saved ----------------------------------------------- */
 /* Returns the text of a number for a message: the fewest digits that are read back as the same
@@ -315,7 +326,7 @@ static void saved_compare_schedule(const saved *own, const eg_safetensors *file,
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
-    const char *config = eg__network_config(t, owner);
+    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner);
     const struct {
         const char *key, *own;
         const char *otherwise; /* the value for a file without the key */
@@ -343,6 +354,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
             snprintf(out->differs, sizeof out->differs, "%s %s", is ? "other" : "with", key);
     }
     saved_compare_schedule(&own, file, out);
+        { "groups", groups && *groups ? groups : NULL, NULL, true },
     /* the end of the schedule first, since defaults of other options depend on it */
     for (int k = 0; k < FIELDS; k++)
         if (fields[k].at == offsetof(saved, o.schedule.steps))
@@ -510,6 +522,8 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
         eg__trainer_make(&o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });
     if (!t || !same_config(t, eg_safetensors_metadata(file, "config"), l->path) ||
         !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
+    const char *groups = eg_safetensors_metadata(file, "groups");
+    if (groups && !(o.groups = eg_opt_groups_read(l->cx, groups))) return NULL;
         eg_params_read(t->params, file, l->path) || !eg__opt_read(t->opt, file, l->path))
         return NULL;
     const int64_t steps = t->now.steps;

@@ -86,6 +86,10 @@ eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr
  * filled in, has. Returns their number; −1 after an error: there is none, or a wrong group. */
 int eg__opt_members(const char *who, const eg_opt_args *, int *own, eg__opt_options *of);
 
+/* True if the text can have these groups; else records an error. */
+bool eg__opt_groups_sound(eg_ctx *, const eg_opt_group *);
+/* Returns a copy in memory of the owner; NULL without memory. */
+const eg_opt_group *eg__opt_groups_copy(eg_owner *, const eg_opt_group *);
 /* -- schedule.c ------------------------------------------------------------------------------- */
 /* True, after an error that begins with `who`, if the schedule is wrong. */
 bool eg__schedule_refused(eg_ctx *, const char *who, const eg_schedule *);
