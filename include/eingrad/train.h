@@ -164,7 +164,7 @@ EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
  * ranks gather the new values, which are bitwise equal to those of one process. All ranks call this
  * function and every step. In eg_opt_state a moment then has one axis with the elements of the
  * range. NULL instead of a group: all ranks get complete moments again; call it before the group is
- * closed. Refused: ranks whose parameters or moments differ; a group of another context. */
+ * closed. Refused: ranks whose options or parameters differ; a group of another context. */
 EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
