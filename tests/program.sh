@@ -333,11 +333,20 @@ done <<'END'
 --optimiser adamw --weight-decay 0.1|adamw, weight decay 0.1
 --optimiser sgd --momentum 0.9 --warm-up 1|sgd, momentum 0.9
 --diversity 0.1|diversity 0.1
+--group tokens.E:frozen|groups "tokens.E: frozen"
 END
 for text in '"config": "", "optimiser": "adam"' '"heads": {"0.0": {"rows": ' '"largest": ' \
     '"previous": ' '"parameters": {"tokens.E": {"norm": ' '"gradient": ' '"bytes": '; do
     grep -qF "$text" o.json || bad "train --log: '$text' is not in $(cat o.json)"
 done
+grep -qF '"groups": "tokens.E: frozen"' o.json || bad "train --log: no groups in $(cat o.json)"
+grep -qF '"gradient": null' o.json || bad "train --log: a frozen parameter in $(cat o.json)"
+refuses '--group: opt_groups_read: "tokens.E" is no group, such as' train copy --group tokens.E
+refuses 'adam: no parameter has a name of group 1, "token.E"' train copy --group 'token.E: frozen'
+refuses '--group is given, but o.safetensors has other groups' \
+    train --group 'tokens.E: lr-factor 2' --resume o.safetensors
+refuses 'o.safetensors holds another run (group tokens.E: frozen, not tokens.E: lr_factor 2)' \
+    train reverse $tiny --steps 2 --group 'tokens.E: lr-factor 2' --out o.safetensors
 refuses '--ffn must be one of gelu|relu|swiglu|geglu, not "swigle"; is it swiglu?' train copy \
     --ffn swigle
 refuses '--norm must be one of pre|post|rms' train copy --norm after

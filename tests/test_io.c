@@ -1010,6 +1010,9 @@ TEST(pictures_draw_every_letter)
         { "\xd8\xa8\xd8\xa8", "\xd8\xa8\xe2\x80\x8c\xd8\xa8" }, /* Arabic, joined and not */
         { "\xe2\x88\x87", "\xe2\x88\x82" },                     /* nabla, partial */
         { "\xe2\x96\xa0", "\xe2\x90\xa3" },                     /* end and blank */
+        /* of the supplementary private use area, which fonts lack: boxes with different numbers */
+        { "\xf3\xb0\x84\xa3", "\xf3\xb0\x84\xa4" },
+        { "\xee\x84\xa3", "\xee\x84\xa4" },
     };
     static uint8_t a[1 << 16], b[1 << 16];
     for (size_t k = 0; draws_png() && k < sizeof pairs / sizeof *pairs; k++) {
@@ -1018,6 +1021,10 @@ TEST(pictures_draw_every_letter)
         ck_assert_uint_eq(titled(pairs[k][0], b, sizeof b), n);
         ck_assert(!memcmp(a, b, n));
     }
+    if (!draws_png()) return;
+    /* a variation selector is invisible, whether or not a font has it */
+    const size_t n = titled("a", a, sizeof a), m = titled("a\xef\xb8\x80", b, sizeof b);
+    ck_assert(n == m && !memcmp(a, b, n));
 }
 
 /* Three maps of each head, x, against and the difference, each with its colours and its scale. */

@@ -244,6 +244,82 @@ LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 2)
     }
 }
 
+/* -- ranks whose options differ -----------------------------------------------------------------
+ */
+/* Rank 1 of 2 has one option that differs, and the name of it is in what all ranks say. */
+static const struct {
+    const char *what, *said[2]; /* of a loop with .ranks; of a divided optimiser */
+} unlike[] = {
+    { "block", { "step_over: rank 0 has block 5, but rank 1 has block 4", NULL } },
+    { "leaves", { "step_over: rank 0 has leaves 16, but rank 1 has leaves 4", NULL } },
+    { "examples", { "step_over: rank 0 has examples 24, but rank 1 has examples 20", NULL } },
+    { "eval", { "step_over: rank 0 has eg_train, but rank 1 has eg_eval", NULL } },
+    { "draw", { "step_over: rank 0 has 1 random draws, but rank 1 has 2 random draws", NULL } },
+    { "seed", { "step_over: rank 0 has seed 3, but rank 1 has seed 4", NULL } },
+    { "kind",
+      { "step_over: rank 0 has adam, but rank 1 has rmsprop",
+        "the options of rank 0 are \"adam\", but those of rank 1 \"rmsprop" } },
+    { "lr",
+      { "step_over: rank 0 has lr 0.01, but rank 1 has lr 0.02",
+        "the options of rank 0 are \"lr 0.01\", but those of rank 1 \"lr 0.02" } },
+    { "later", { "step_over: rank 0 has lr 0.01, but rank 1 has lr 0.5", NULL } },
+    { "clip",
+      { "step_over: rank 0 has clip_norm 1, but rank 1 has clip_norm 0",
+        "the options of rank 0 are \"clip_norm 1\", but those of rank 1 \"clip_norm 0" } },
+    { "group", { "step_over: rank 0 has groups ", "the options of rank 0 are \"groups " } },
+    { "value",
+      { "step_over: rank 0 has values of parameters and moments ", "the parameters and moments" } },
+};
+enum { UNLIKE = sizeof unlike / sizeof *unlike };
+typedef struct differing {
+    int what;
+    bool divided;
+    char said[2][300];
+} differing;
+static int unlike_body(void *user, const eg_ranks_table *table)
+{
+    differing *d = user;
+    const int me = table->rank;
+    const char *what = me ? unlike[d->what].what : "";
+#define IS(name) !strcmp(what, name)
+    eg_ctx *own = eg_open(.threads = 1, .seed = 3);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_params *p = eg_params_open(own);
+    model m = { eg_param(p, "w", "ij", ROWS, COLUMNS), eg_param(p, "b", "j", COLUMNS) };
+    const eg_opt_group groups[] = { { .names = "b", .lr_factor = 2 }, { 0 } };
+    eg_opt *op =
+        IS("kind") ? eg_rmsprop(p, .lr = 0.01)
+                   : eg_adam(p, .lr = IS("lr") ? 0.02 : 0.01, .clip_norm = IS("clip") ? EG_OFF : 1,
+                             .groups = IS("group") ? groups : NULL);
+    if (IS("value")) eg_fill(m.b, 1);
+    if (d->divided) eg_opt_shard(op, r);
+    if (IS("draw")) eg_uniform(own, 0, 1, 2);
+    if (IS("seed")) eg_seed(own, 4), eg_set_draws(own, 1);
+    if (IS("eval")) eg_eval(own);
+    for (int k = 0; k < 3; k++) {
+        if (k == 1 && IS("later")) eg_opt_set_lr(op, 0.5);
+        if (eg_step_over(op, block_loss, &m, IS("examples") ? 20 : 24, .block = IS("block") ? 4 : 5,
+                         .leaves = IS("leaves") ? 4 : 16, .ranks = r))
+            break;
+    }
+#undef IS
+    snprintf(d->said[me], sizeof *d->said, "%s", eg_error(own) ? eg_error(own) : "nothing");
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+LOOP_TEST(ranks_whose_options_differ_are_refused, 2 * UNLIKE)
+{
+    static differing d;
+    d = (differing){ .what = _i / 2, .divided = _i % 2 };
+    const char *const *said = unlike[d.what].said;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 2, unlike_body, &d), 0);
+    for (int k = 0; k < 2; k++)
+        ck_assert_msg(strstr(d.said[k], d.divided && said[1] ? said[1] : said[0]),
+                      "%s%s: rank %d says: %s", unlike[d.what].what, d.divided ? ", divided" : "",
+                      k, d.said[k]);
+}
+
 /* -- trainers ---------------------------------------------------------------------------------- */
 typedef struct course {
     int threads;
@@ -285,7 +361,14 @@ static int course_body(void *user, const eg_ranks_table *table)
     return bad;
 }
 /* Rank 1 of 2 has one option that differs. */
-enum { OTHERS = 8 };
+static const char *const others[][2] = {
+    { "optimiser sgd", "optimiser adamw" }, { "weight_decay 0", "weight_decay 0.1" },
+    { "momentum 0", "momentum 0.9" },       { "diversity 0", "diversity 0.1" },
+    { "smoothing 0", "smoothing 0.1" },     { "config ", "config norm rms" },
+    { "config ", "config kv_heads 1" },     { "steps 8", "steps 9" },
+    { "groups ", "groups *.gain: frozen" }
+};
+enum { OTHERS = sizeof others / sizeof *others };
 static const eg_mha_args one_key_head = { .kv_heads = 1 };
 static int other_body(void *user, const eg_ranks_table *table)
 {
@@ -298,7 +381,8 @@ static int other_body(void *user, const eg_ranks_table *table)
         .optimiser = what == 0 ? "adamw" : "sgd", .weight_decay = what == 1 ? 0.1 : 0,
         .momentum = what == 2 ? 0.9 : 0, .diversity = what == 3 ? 0.1 : 0,
         .smoothing = what == 4 ? 0.1 : 0, .norm = what == 5 ? "rms" : "pre",
-        .attention = what == 6 ? &one_key_head : NULL, .steps = what == 7 ? 9 : 8);
+        .attention = what == 6 ? &one_key_head : NULL, .steps = what == 7 ? 9 : 8,
+        .groups = what == 8 ? (eg_opt_group[]){ { "*.gain", .frozen = true }, { 0 } } : NULL);
     eg_trainer_distribute(t, r);
     snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own) ? eg_error(own) : "");
     eg_ranks_close(r);
@@ -310,10 +394,13 @@ LOOP_TEST(trainers_of_other_options_are_refused, OTHERS + 1)
     static course c;
     c = (course){ .steps = _i };
     ck_assert_int_eq(eg_ranks_simulate(cx, 2, other_body, &c), 0);
+    char said[200] = "";
+    if (_i < OTHERS)
+        snprintf(said, sizeof said,
+                 "ranks: the options of rank 0 are \"%s\", but those of rank 1 \"%s\"",
+                 others[_i][0], others[_i][1]);
     for (int r = 0; r < 2; r++)
-        ck_assert_msg(_i == OTHERS ? !c.said[r][0]
-                                   : strstr(c.said[r], "the options of rank 0 are") != NULL,
-                      "option %d: rank %d says: %s", _i, r, c.said[r]);
+        ck_assert_msg(!strcmp(c.said[r], said), "option %d: rank %d says: %s", _i, r, c.said[r]);
 }
 enum { DURING, BEST, AT_END, RESUMED, FILES };
 static char path[2][FILES][40];

@@ -317,6 +317,109 @@ TEST(a_part_of_a_list_is_trained)
     for (int k = 0; k < 4; k++) ck_assert(same_bits(eg_params_at(p, k)->x, eg_params_at(q, k)->x));
     remove(path);
 }
+/* two names of one tensor: what is below a name is found by the name */
+TEST(a_part_of_a_list_is_found_by_name)
+{
+    eg_tensor *w = eg_param(eg_params_open(cx), "w", "i", 2);
+    eg_params *p =
+        eg_params_open(cx, .values = (eg_named[]){ { "a.w", "i", w }, { "ba.w", "i", w }, { 0 } });
+    eg_params *a = eg_params_under(p, "a");
+    eg_param(a, "w", "i", 2), eg_param(eg_params_under(p, "ba"), "w", "i", 2);
+    ck_assert_str_eq(eg_params_prefix(a), "a.");
+    ck_assert_str_eq(eg_params_prefix(p), "");
+    eg_opt *op = eg_sgd(a, .momentum = 0.9);
+    ck_assert_str_eq(eg_opt_state(op, 3)->name, "opt.u.a.w");
+    ck_assert_ptr_null(eg_opt_state(op, 4));
+}
+TEST(groups_as_a_text)
+{
+    static const char *const same[][2] = {
+        { "a.*: frozen", "a.*: frozen" },
+        { " *.b *.gain: lr-factor 2,weight_decay 0 ;c:",
+          "*.b *.gain: lr_factor 2, weight_decay 0; c:" },
+        { "x: weight-decay 0.1; y: lr_factor 0", "x: weight_decay 0.1; y: lr_factor 0" },
+        { "x: lr_factor 0.30000000000000004", "x: lr_factor 0.30000000000000004" },
+    };
+    static const char *const wrong[] = { "",
+                                         "a",
+                                         ": frozen",
+                                         "  : frozen",
+                                         "a: frosen",
+                                         "a: lr_factor",
+                                         "a: frozen;",
+                                         "a: lr_factor -1",
+                                         "a: lr_factor nan",
+                                         "a: lr_factor 1, lr_factor 2",
+                                         "a: frozen, lr_factor 2",
+                                         "a: frozen yes" };
+    char text[200], start[4];
+    for (size_t k = 0; k < sizeof same / sizeof *same; k++) {
+        const eg_opt_group *groups = eg_opt_groups_read(cx, same[k][0]);
+        eg_assert_ok(cx);
+        ck_assert_uint_eq(eg_opt_groups_write(groups, text, sizeof text), strlen(same[k][1]));
+        ck_assert_str_eq(text, same[k][1]);
+        ck_assert_uint_eq(eg_opt_groups_write(groups, start, sizeof start), strlen(same[k][1]));
+        ck_assert_uint_eq(strlen(start), 3);
+    }
+    ck_assert_uint_eq(eg_opt_groups_write(NULL, text, sizeof text), 0);
+    ck_assert_str_eq(text, "");
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        ck_assert_ptr_null(eg_opt_groups_read(cx, wrong[k]));
+        ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), "\" is no group, such as "), "%s: %s",
+                      wrong[k], eg_error(cx));
+        eg_clear(cx);
+    }
+}
+/* a trainer with groups: a frozen parameter keeps its value; the groups are in the checkpoint, and
+ * a resumed run has the bits of an uninterrupted one */
+TEST(groups_of_a_trainer)
+{
+    const char *path[2] = { "groups-1.safetensors", "groups-2.safetensors" };
+    const eg_opt_group groups[] = { { .names = " tokens.E positions.*", .frozen = true },
+                                    { .names = "*.gain *.b_?", .weight_decay = EG_OFF },
+                                    { .names = "logits.*", .lr_factor = 3 },
+                                    { 0 } };
+    char text[200];
+    eg_trainer *t[2];
+    for (int k = 0; k < 2; k++) {
+        t[k] = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 16,
+                              .heads = 2, .batch = 8, .steps = 6, .optimiser = "adamw",
+                              .weight_decay = 0.1, .groups = groups);
+        eg_assert_ok(cx);
+        eg_tensor *E = eg_params_find(eg_trainer_params(t[k]), "tokens.E"), *was = eg_copy(E);
+        for (int s = 0; s < (k ? 3 : 6); s++) ck_assert_int_eq(eg_trainer_step(t[k], NULL), 0);
+        ck_assert(same_bits(E, was));
+        ck_assert(isnan(eg_opt_norm_of(eg_trainer_opt(t[k]), 0)));
+        ck_assert_int_eq(eg_trainer_save(t[k], path[k]), 0);
+    }
+    t[1] = eg_trainer_load(cx, path[1]);
+    eg_assert_ok(cx);
+    eg_opt_groups_write(eg_trainer_config(t[1])->groups, text, sizeof text);
+    ck_assert_str_eq(text, "tokens.E positions.*: frozen; *.gain *.b_?: weight_decay 0; "
+                           "logits.*: lr_factor 3");
+    for (int s = 0; s < 3; s++) ck_assert_int_eq(eg_trainer_step(t[1], NULL), 0);
+    ck_assert_int_eq(eg_trainer_save(t[1], path[1]), 0);
+    long size[2];
+    char *bytes[2] = { bytes_of(path[0], &size[0]), bytes_of(path[1], &size[1]) };
+    ck_assert(size[0] == size[1] && !memcmp(bytes[0], bytes[1], (size_t)size[0]));
+    free(bytes[0]), free(bytes[1]);
+    eg_trainer *plain = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1,
+                                       .d_model = 16, .heads = 2, .batch = 8, .steps = 6,
+                                       .optimiser = "adamw", .weight_decay = 0.1);
+    ck_assert(eg_trainer_saved(t[1], path[0]).same);
+    ck_assert_str_eq(eg_trainer_saved(plain, path[0]).differs, "with groups");
+    for (int k = 0; k < 2; k++) remove(path[k]);
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("copy")),
+                                      .groups = (eg_opt_group[]){ { .names = "a:b" }, { 0 } }));
+    eg_assert_error(cx,
+                    "trainer: the names of group 1, \"a:b\", have a ':', ';' or line end, which "
+                    "a checkpoint cannot store");
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("copy")),
+                                      .groups = (eg_opt_group[]){ { .names = "token.E" }, { 0 } }));
+    eg_assert_error(cx,
+                    "adam: no parameter has a name of group 1, \"token.E\"; the first parameter "
+                    "is \"tokens.E\"");
+}
 TEST(groups_of_copies)
 {
     const eg_opt_group groups[] = { { .names = "a", .frozen = true },

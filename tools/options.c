@@ -100,6 +100,7 @@ static bool store_value(const option *o, char *text, void *values)
             return false;
         }
         break;
+    case TEXTS:
     case OUTPUTS: {
         list *l = at;
         const char **more = realloc(l->item, (size_t)(l->count + 1) * sizeof *more);
@@ -159,6 +160,7 @@ static size_t named(const char *word, const char *name)
 const char *option_of_member(const char *member, size_t n)
 {
     static const char *const other[][2] = { { "clip_norm", "clip" },
+                                            { "groups", "group" },
                                             { "smoothing", "label-smoothing" } };
     char name[32];
     if (n >= sizeof name) return NULL;
@@ -251,7 +253,7 @@ parsed read_options(const command *c, int count, char **word, void *values, word
             say("%s takes no value", shown_option(o));
             return REFUSED;
         }
-        if (w->given & bit && o->kind != OUTPUTS) {
+        if (w->given & bit && o->kind != OUTPUTS && o->kind != TEXTS) {
             say("%s is given twice", shown_option(o));
             return REFUSED;
         }

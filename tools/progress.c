@@ -31,7 +31,10 @@ static void json_text(FILE *f, const char *s)
 
 static void field(const progress *g, const char *name, double x)
 {
-    fprintf(g->log, ", \"%s\": %.16g", name, x);
+    if (isfinite(x))
+        fprintf(g->log, ", \"%s\": %.16g", name, x);
+    else
+        fprintf(g->log, ", \"%s\": null", name); /* JSON has no NaN */
 }
 
 /* Flushes the log. False after a message that it cannot be written. */
@@ -78,6 +81,10 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     json_text(g->log, config ? config : "");
     fputs(", \"optimiser\": ", g->log);
     json_text(g->log, o->optimiser);
+    char groups[GROUPS_SIZE];
+    eg_opt_groups_write(o->groups, groups, sizeof groups);
+    fputs(", \"groups\": ", g->log);
+    json_text(g->log, groups);
     fputs(", \"text\": ", g->log);
     json_text(g->log, g->text ? g->unit : "");
     const struct {
@@ -293,8 +300,9 @@ static void log_measures(progress *g, eg_trainer *t, const eg_head *head, int co
         eg_pop(cx, m);
         fputs(k ? ", " : "", g->log);
         json_text(g->log, one->name);
-        fprintf(g->log, ": {\"norm\": %.16g, \"gradient\": %.16g}", norm,
-                eg_opt_norm_of(eg_trainer_opt(t), k));
+        fprintf(g->log, ": {\"norm\": %.16g", norm);
+        field(g, "gradient", eg_opt_norm_of(eg_trainer_opt(t), k)); /* NaN: it is frozen */
+        fputc('}', g->log);
     }
     fputc('}', g->log);
 }

@@ -11,6 +11,7 @@ const char *stored_name(const char *key, size_t length, char out[STORED_SIZE])
     static const char *const names[][2] = {
         { "warmup", "warm-up" },
         { "clip_norm", "clip" },
+        { "groups", "group" },
         { "smoothing", "label-smoothing" },
         { "decay", "schedule" },
         { "wsd_steps", "decay-steps" },

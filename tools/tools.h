@@ -13,6 +13,7 @@ typedef enum option_kind {
     INPUT,    /* const char *, a file that is read */
     OUTPUT,   /* const char *, a file that is written */
     OUTPUTS,  /* list of files that are written */
+    TEXTS,    /* list of texts */
     OPTIONAL, /* const char *, "" if no value follows */
     REMOVED,  /* it no longer exists: `help` names its replacement */
     INTEGER,  /* int64_t */
@@ -112,6 +113,8 @@ int terminal_width(void); /* 80 if it is unknown */
 const char *nearest(const char *word, const char *(*name)(int k));
 const char *program(void); /* the name by which the user called this program */
 void set_program(const char *argv0);
+
+enum { GROUPS_SIZE = 4096 }; /* bytes of the text of eg_opt_groups_write that are shown */
 
 /* -- progress.c, show.c: what `train` prints and logs ----------------------------------------- */
 /* The exponentially weighted mean of a quantity over steps, for alarms. */

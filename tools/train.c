@@ -47,6 +47,9 @@ static void introduce_options(eg_trainer *t)
     if (o->weight_decay > 0) printf("%sweight decay %g", between, o->weight_decay), between = ", ";
     if (o->momentum > 0) printf("%smomentum %g", between, o->momentum), between = ", ";
     if (o->diversity > 0) printf("%sdiversity %g", between, o->diversity), between = ", ";
+    char groups[GROUPS_SIZE];
+    if (eg_opt_groups_write(o->groups, groups, sizeof groups))
+        printf("%sgroups \"%s\"", between, groups), between = ", ";
     if (*between) putchar('\n');
 }
 
@@ -231,11 +234,11 @@ static bool best_of(eg_trainer *t, train *o, const char *to, char *out, size_t s
 
 /* Checks the options that depend on each other, then makes the trainer, from a checkpoint or
  * new. */
-static int run(const command *c, int count, char **word)
+static int run_with(const command *c, int count, char **word, train *options)
 {
-    train o = { 0 };
     words w;
-    parsed parse = read_options(c, count, word, &o, &w);
+    parsed parse = read_options(c, count, word, options, &w);
+    train o = *options;
     if (parse != PARSED) return parse == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     const char *task = w.count ? w.word[0] : NULL;
     if (w.count > 1) return say("train takes one task, and there is \"%s\" too", w.word[1]);
@@ -290,6 +293,14 @@ static int run(const command *c, int count, char **word)
     return status;
 }
 
+static int run(const command *c, int count, char **word)
+{
+    train o = { 0 };
+    const int status = run_with(c, count, word, &o);
+    free(o.group.item);
+    return status;
+}
+
 /* Runs the checks of `train` in a process of `grid`, without training. */
 int train_check(int count, char **word)
 {
@@ -312,6 +323,7 @@ int train_check(int count, char **word)
             saved_differs(&has, text));
     if (!cx) say_error(cx, NULL);
     eg_close(cx);
+    free(o.group.item);
     return t && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

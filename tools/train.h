@@ -12,6 +12,7 @@ typedef struct train {
     int64_t kv_heads, window;
     bool rotary, alibi, linear;
     const char *where, *score;
+    list group; /* texts of groups, from which model.groups are read */
 } train;
 
 /* -- train_options.c -------------------------------------------------------------------------- */
@@ -24,6 +25,9 @@ void train_file(const train *, const char *task, char *out, size_t size);
 /* reads "300,600"; false after an error message */
 bool train_milestones(const char *text, int64_t *out);
 enum { WHERE_SIZE = 4096 };
+/* Sets o->model.groups, in the open scope, from the texts of --group. False after an error
+ * message. */
+bool train_groups(eg_ctx *, train *o);
 /* Returns --where and --window as one predicate; NULL if neither is given. */
 const char *train_where(const train *, char *out);
 /* Makes a new trainer from the options; NULL after an error message. */
@@ -40,8 +44,7 @@ const char *saved_differs(const eg_saved *, char out[STORED_SIZE]);
 /* -- train_resume.c --------------------------------------------------------------------------- */
 /* Loads the trainer of a checkpoint, if options that are given again agree with it; NULL after an
  * error message. */
-eg_trainer *train_resumed(eg_ctx *, const train *, const char *task, const words *,
-                          const char *path);
+eg_trainer *train_resumed(eg_ctx *, train *, const char *task, const words *, const char *path);
 /* True if --out, --best and --curve can and may be written; else prints a message. *step receives
  * the step of this run that the file of --out has. `from` is the checkpoint that is resumed, or
  * NULL. */

@@ -1,6 +1,7 @@
 /* train_options.c: the options of `eingrad train`, and what is derived from them: the data, the
  * schedule, the attentions, a new trainer. */
 #include "train.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define MODEL(member) offsetof(train, model.member)
@@ -45,6 +46,10 @@ const option train_options[] = {
     { 0, "weight-decay", REAL, "X", "of the optimiser (default 0; adamw 0.01)", MODEL(weight_decay),
       0, 10, true },
     { 0, "momentum", REAL, "X", "of sgd and rmsprop (default 0)", MODEL(momentum), 0, 1, true },
+    { 0, "group", TEXTS, "NAMES: OPTIONS",
+      "options of the parameters of these names: 'tokens.*: frozen', '*.b *.gain: lr-factor 2, "
+      "weight-decay 0'; may be given several times, and the first that names a parameter counts",
+      AT(group) },
     { 0, "diversity", REAL, "X", "add X times the similarity of the heads to the loss (default 0)",
       MODEL(diversity), 0, 1e6, true },
     { 0, "dropout", REAL, "P", "share of values set to 0 while training (default 0)",
@@ -157,13 +162,14 @@ void train_file(const train *o, const char *task, char *out, size_t size)
 bool train_milestones(const char *text, int64_t *out)
 {
     char one[32];
+    const char *given = text;
     for (int k = 0; text; k++) {
         size_t n = strcspn(text, ",");
         snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
         if (k == EG_MILESTONES || !read_integer(one, &out[k]) || out[k] < 1 ||
             (k && out[k] <= out[k - 1])) {
             say("--milestones must be at most %d increasing integers, as 300,600, not \"%s\"",
-                EG_MILESTONES, text);
+                EG_MILESTONES, given);
             return false;
         }
         text = text[n] ? text + n + 1 : NULL;
@@ -183,6 +189,24 @@ static bool schedule_of(const train *o, eg_schedule *s) /* false after an error 
         s->decay == EG_WSD_SQRT)
         s->last = 0.05;
     return train_milestones(o->milestones, s->milestones);
+}
+
+/* -- groups of parameters --------------------------------------------------------------------- */
+bool train_groups(eg_ctx *cx, train *o)
+{
+    size_t size = 1, n = 0;
+    for (int k = 0; k < o->group.count; k++) size += strlen(o->group.item[k]) + 2;
+    char *text = o->group.count ? malloc(size) : NULL;
+    for (int k = 0; text && k < o->group.count; k++)
+        n += (size_t)snprintf(text + n, size - n, "%s%s", k ? "; " : "", o->group.item[k]);
+    if (text) o->model.groups = eg_opt_groups_read(cx, text);
+    free(text);
+    const bool good = !o->group.count || o->model.groups;
+    if (!good && eg_error(cx))
+        say_error(cx, "--group");
+    else if (!good)
+        say("out of memory");
+    return good;
 }
 
 /* -- the attentions --------------------------------------------------------------------------- */
@@ -216,7 +240,8 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
     if (!o->pairs && !o->text && !row) return NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
-    if (!schedule_of(o, &a.schedule)) return NULL;
+    if (!schedule_of(o, &a.schedule) || !train_groups(cx, o)) return NULL;
+    a.groups = o->model.groups;
     a.data = o->text    ? text_data(cx, o->text)
              : o->pairs ? eg_data_pairs(cx, o->pairs)
                         : eg_data_task(cx, row);

@@ -13,14 +13,15 @@ static void attention_from(const eg_mha_args *a, train *to)
     to->linear = a->linear != NULL, to->where = a->where, to->score = a->score;
 }
 
+static bool same_number(double x, double y) { return x <= y && x >= y; }
+
 /* True if an option that is given again has the value of the checkpoint; else prints a message. */
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
     if (k->kind == INTEGER && *(const int64_t *)given != *(const int64_t *)has)
         say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path,
             (long long)*(const int64_t *)has);
-    else if (k->kind == REAL && !(*(const double *)given <= *(const double *)has &&
-                                  *(const double *)given >= *(const double *)has))
+    else if (k->kind == REAL && !same_number(*(const double *)given, *(const double *)has))
         say("--%s is %g, but %s has %g", k->name, *(const double *)given, path,
             *(const double *)has);
     else if (k->kind == FLAG && !*(const bool *)has)
@@ -36,6 +37,13 @@ static bool agrees(const option *k, const void *given, const void *has, const ch
     else
         return true;
     return false;
+}
+
+static bool same_groups(const eg_opt_group *a, const eg_opt_group *b)
+{
+    char text[2][GROUPS_SIZE];
+    return eg_opt_groups_write(a, text[0], GROUPS_SIZE) < GROUPS_SIZE &&
+           eg_opt_groups_write(b, text[1], GROUPS_SIZE) < GROUPS_SIZE && !strcmp(text[0], text[1]);
 }
 
 /* True if the file still has the pairs that the model of the checkpoint is trained on; else prints
@@ -54,8 +62,7 @@ static bool same_pairs(eg_ctx *cx, eg_trainer *t, const char *pairs, const char 
 }
 
 /* Options that a checkpoint stores (option.kept) must have its values if they are given again. */
-eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const words *w,
-                          const char *path)
+eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w, const char *path)
 {
     eg_data *text = o->text ? text_data(cx, o->text) : NULL;
     if (o->text && !text) return say_error(cx, NULL), NULL;
@@ -77,6 +84,11 @@ eg_trainer *train_resumed(eg_ctx *cx, const train *o, const char *task, const wo
     attention_from(has.model.attention, &has);
     if (where && strcmp(where, has.where ? has.where : "")) {
         say("%s attends where \"%s\", not where \"%s\"", path, has.where ? has.where : "", where);
+        return NULL;
+    }
+    if (!train_groups(cx, o)) return NULL;
+    if (o->group.count && !same_groups(o->model.groups, has.model.groups)) {
+        say("--group is given, but %s has %s", path, has.model.groups ? "other groups" : "none");
         return NULL;
     }
     int64_t marks[EG_MILESTONES] = { 0 };

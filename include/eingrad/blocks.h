@@ -77,6 +77,9 @@ typedef struct eg_grad_over_args {
     /* tensors with an axis of `examples` elements as their first one, of which eg_block_rows gives
      * a block its own; constants: they may not be xs or depend on them; ends at a NULL name */
     eg_given batch[8];
+    /* further options that all ranks must have (eg_ranks_grad_over), as "lr 0.1, momentum 0.9", for
+     * the message; NULL: none */
+    const char *agreed;
 } eg_grad_over_args;
 /* The bits depend on examples, block, leaves, seed and number of the call, not on threads: the
  * blocks of a leaf are added in order, then leaves 0 and 1, 2 and 3, then pairs of pairs. A block's

@@ -61,6 +61,8 @@ EG_API void eg_params_close(eg_params *);
 /* The same list, with "name." in front of the names given to it; the list itself if name is NULL or
  * empty. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
+/* What is in front of them, "name."; "" if nothing is, and of NULL. */
+EG_API const char *eg_params_prefix(const eg_params *);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
 EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: that of matrices */
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */

@@ -189,7 +189,8 @@ EG_API eg_ranks_tree_bytes eg_ranks_tree_predict(const eg_ranks_tree *);
  * the same dxs, mean and counted, with the bits that one rank would compute. The loss is called
  * only for the blocks of this rank. An error on one rank is an error on all. ranks NULL: one rank.
  * Refused, in addition to what eg_grad_over refuses: xs of two dtypes, a context other than the
- * group's.
+ * group's; ranks whose options differ, by name: examples, block, leaves, sizes and dtypes of xs and
+ * batch, eg_train or eg_eval, seed and number of random draws of the context, and .agreed.
  *
  * With recursive halving, the first exchange (N/2 elements, at least half of what a rank sends for
  * the sum) is divided into at most 16 pieces, from the last of the xs to the first. In a rank's

@@ -71,6 +71,11 @@ typedef struct eg_opt_group {
     bool frozen;         /* the optimiser does not have these parameters: they keep their values */
     int64_t reserved[4]; /* 0: for later versions */
 } eg_opt_group;
+/* Reads groups, in the open scope, from a text with ';' between them, as a checkpoint has it:
+ * "tokens.*: frozen; *.b: lr_factor 2, weight_decay 0"; '-' is read as '_'. NULL after an error. */
+EG_API const eg_opt_group *eg_opt_groups_read(eg_ctx *, const char *text);
+/* Writes that text. Returns its length, as snprintf does. */
+EG_API size_t eg_opt_groups_write(const eg_opt_group *, char *out, size_t capacity);
 typedef struct eg_opt_args {
     size_t size;
     eg_params *params;
@@ -159,7 +164,7 @@ EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
  * ranks gather the new values, which are bitwise equal to those of one process. All ranks call this
  * function and every step. In eg_opt_state a moment then has one axis with the elements of the
  * range. NULL instead of a group: all ranks get complete moments again; call it before the group is
- * closed. Refused: ranks whose parameters or moments differ; a group of another context. */
+ * closed. Refused: ranks whose options or parameters differ; a group of another context. */
 EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
@@ -198,8 +203,7 @@ EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none o
 /* Of a task and of pairs one input in ten, chosen by a hash of its symbols, is held out for tests
  * (of a few pairs at least one); of a text its last tenth. */
 typedef struct eg_data eg_data;
-/* The examples of a task: a row of the table or the user's own. */
-EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *);
+EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *); /* a row of the table or the user's own */
 /* A file of pairs, lines "input TAB output". Symbols are words if a blank occurs and most words of
  * the outputs occur more than once (others could not be learnt), else characters. */
 EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);
@@ -212,19 +216,16 @@ EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, con
 /* The same of tokens: a .npy file with one axis of integers in [0, 2^20). The symbol of token 17 is
  * the word "17", and a prompt consists of such words: "17 4 17". */
 EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
-/* True if the data are one text to continue; false if they are pairs of input and output. */
-EG_API bool eg_data_is_text(const eg_data *);
+EG_API bool eg_data_is_text(const eg_data *); /* one text to continue; else inputs and outputs */
 /* The word for a symbol: "character" for a text, "token" for eg_data_tokens, else "symbol". */
 EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* name of the task, or the path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* the text of pairs; else NULL */
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
-/* The number of pairs; for a text the number of symbols; for a task 0 (there is no limit). */
-EG_API int64_t eg_data_size(const eg_data *);
+EG_API int64_t eg_data_size(const eg_data *); /* pairs; symbols of a text; 0 of a task: no limit */
 /* Makes the example of that number, in tokens. Pairs come in a new order each round. −1: a text. */
 EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *);
-/* True if the example is for tests and never trained on. */
-EG_API bool eg_data_held_out(const eg_data *, const eg_example *);
+EG_API bool eg_data_held_out(const eg_data *, const eg_example *); /* for tests, not trained on */
 EG_API int eg_data_symbols(const eg_data *); /* how many tokens, PAD, SEP and STOP included */
 EG_API const char *eg_data_symbol(const eg_data *, int token); /* its text; NULL: none */
 /* Encodes text into at most `capacity` tokens. Returns how many, or −1 after an error (a symbol
@@ -289,6 +290,7 @@ typedef struct eg_trainer_args {
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* evaluations without a new minimum of the held-out loss, then stop */
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
+    const eg_opt_group *groups; /* as eg_opt_args', copied; no ':', ';' or line end in names */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;      /* done, planned */
@@ -324,8 +326,7 @@ EG_API int eg_trainer_distribute(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
  * what eg_step refuses. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
-/* The progress after the last step, with the learning rate of the next one. */
-EG_API eg_progress eg_trainer_progress(const eg_trainer *);
+EG_API eg_progress eg_trainer_progress(const eg_trainer *); /* with the next step's lr */
 /* Scores greedy decoding of up to 1000 test sequences (of a text 65536 symbols), in blocks */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
@@ -336,8 +337,7 @@ EG_API int eg_trainer_run(eg_trainer *,
                           eg_progress *);
 /* eg_trainer_run then saves to path when the held-out loss is the smallest so far; NULL: no more */
 EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);
-/* The k-th test example; −1 past the end, and of a text. */
-EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *);
+EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *); /* the k-th; −1: none, a text */
 /* The answer that greedy decoding gives to an input. Valid until the next answer. */
 EG_API const char *eg_trainer_predict(eg_trainer *, const char *input);
 typedef struct eg_generate_args { /* temperature … length_power: as in decode.h */

@@ -5,7 +5,9 @@
 #if HAVE_CAIRO
 #include "fonts.h"
 #include <dlfcn.h>
+#include "heatmap.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Writes the address of the named function of a library to *function; false if there is none. */
@@ -59,8 +61,9 @@ bool eg__fonts_open(eg__fonts *f, eg_ctx *cx, const char *path)
         f->FcConfigSubstitute(f->config, f->pattern, FcMatchPattern)) {
         f->FcDefaultSubstitute(f->pattern);
         f->set = f->FcFontSort(f->config, f->pattern, FcTrue, NULL, &result);
+        if (f->set) f->face = calloc((size_t)f->set->nfont + 1, sizeof(cairo_font_face_t *));
     }
-    if (!missing && (!f->set || f->set->nfont == 0))
+    if (!missing && (!f->face || f->set->nfont == 0))
         eg_fail_as(cx, EG_ERROR_FILE,
                    "picture: '%s': fontconfig finds no font, which PNG needs (on Debian: apt-get "
                    "install fonts-dejavu-core); .svg needs none",
@@ -75,16 +78,24 @@ static bool fonts_has(const eg__fonts *f, int font, uint32_t code)
            f->FcCharSetHasChar(set, code);
 }
 
+enum { NO_FONT = -1, UNSEEN = -2 };
+/* True for characters that are drawn as nothing where no font has them: joiners, marks of
+ * direction, variation selectors (Unicode's Default_Ignorable_Code_Point). */
+static bool fonts_unseen(uint32_t code)
+{
+    return code == 0xAD || code == 0x34F || code == 0x61C || (code >= 0x200B && code <= 0x200F) ||
+           (code >= 0x2060 && code <= 0x206F) || (code >= 0xFE00 && code <= 0xFE0F) ||
+           code == 0xFEFF || (code >= 0xE0000 && code <= 0xE0FFF);
+}
 /* Returns the index of the font for a character: `now`, that of the previous character, for marks
- * that combine with it and for blanks; else the first font that has the character; 0, which draws a
- * box, if none has. */
+ * that combine with it and for blanks; else the first font that has the character; NO_FONT or
+ * UNSEEN if none has. */
 static int fonts_pick(const eg__fonts *f, uint32_t code, int now)
 {
-    const int n = f->set->nfont < EG_FONTS_MOST ? f->set->nfont : EG_FONTS_MOST;
-    if ((!eg__text_width(code) || code == ' ') && fonts_has(f, now, code)) return now;
-    for (int k = 0; k < n; k++)
+    if (now >= 0 && (!eg__text_width(code) || code == ' ') && fonts_has(f, now, code)) return now;
+    for (int k = 0; k < f->set->nfont; k++)
         if (fonts_has(f, k, code)) return k;
-    return 0;
+    return fonts_unseen(code) ? UNSEEN : NO_FONT;
 }
 
 static void fonts_choose(eg__fonts *f, cairo_t *cr, int font)
@@ -122,6 +133,31 @@ static int fonts_order(const eg__fonts *f, const eg__label *label, FriBidiChar *
     return kept;
 }
 
+/* Draws a box with the number of a character in hexadecimal digits, in two lines, as Firefox and
+ * GNU Unifont do. Returns its width. */
+static double fonts_hex(eg__fonts *f, cairo_t *cr, uint32_t code, double x, bool draw)
+{
+    const double width = EG_ADVANCE * (code > 0xFFFF ? 2 : 1.5), side = width - 2;
+    char digits[16], line[8];
+    const int n = snprintf(digits, sizeof digits, "%04X", (unsigned)code), first = (n + 1) / 2;
+    if (!draw) return width;
+    f->cairo_save(cr);
+    f->cairo_set_line_width(cr, 1);
+    f->cairo_rectangle(cr, x + 1, -EG_HEIGHT, side, EG_HEIGHT + 2);
+    f->cairo_stroke(cr);
+    f->cairo_set_font_size(cr, EG_FONT * 0.45);
+    fonts_choose(f, cr, 0);
+    for (int k = 0; k < 2; k++) {
+        cairo_text_extents_t e = { .x_advance = 0 };
+        snprintf(line, sizeof line, "%.*s", k ? n - first : first, digits + (k ? first : 0));
+        f->cairo_text_extents(cr, line, &e);
+        f->cairo_move_to(cr, x + 1 + (side - e.x_advance) / 2, k ? 0.5 : -EG_HEIGHT / 2.0 - 0.5);
+        f->cairo_show_text(cr, line);
+    }
+    f->cairo_restore(cr);
+    return width;
+}
+
 /* Measures or draws the text: runs of characters of one font, each beginning where the last one
  * ended. */
 static double fonts_runs(eg__fonts *f, cairo_t *cr, const FriBidiChar *code, int count, bool draw)
@@ -132,6 +168,11 @@ static double fonts_runs(eg__fonts *f, cairo_t *cr, const FriBidiChar *code, int
         int length = 0;
         cairo_text_extents_t e = { .x_advance = 0 };
         font = fonts_pick(f, code[k], font);
+        if (font < 0) {
+            x += font == NO_FONT ? fonts_hex(f, cr, code[k], x, draw) : 0;
+            next = k + 1;
+            continue;
+        }
         for (next = k; next < count && fonts_pick(f, code[next], font) == font; next++)
             length += eg__text_utf8(code[next], run + length);
         run[length] = 0;

@@ -30,23 +30,23 @@
     X(fribidi_join_arabic) X(fribidi_shape) X(fribidi_reorder_line)
 /* clang-format on */
 #define EG_FUNCTION_MEMBER(name) __typeof__(name) *name;
-enum { EG_FONTS_MOST = 32 }; /* largest number of fonts that are used */
 typedef struct eg__fonts {
     EG_CAIRO_FUNCTIONS(EG_FUNCTION_MEMBER)
     EG_FONTCONFIG_FUNCTIONS(EG_FUNCTION_MEMBER)
     EG_FRIBIDI_FUNCTIONS(EG_FUNCTION_MEMBER)
     FcConfig *config;
-    FcPattern *pattern;                     /* sans-serif */
-    FcFontSet *set;                         /* all fonts, in order of preference */
-    cairo_font_face_t *face[EG_FONTS_MOST]; /* of the first fonts in the set; NULL: not used yet */
+    FcPattern *pattern;       /* sans-serif */
+    FcFontSet *set;           /* all fonts, in order of preference */
+    cairo_font_face_t **face; /* of each font in the set; NULL: not used yet */
 } eg__fonts;
 
 /* Loads the libraries and lists the fonts of this machine. False after an error that says what is
  * missing. */
 bool eg__fonts_open(eg__fonts *, eg_ctx *, const char *path);
 /* Draws the label from the origin of cr on, in reading order: words of Arabic and Hebrew from right
- * to left, Arabic letters joined. A character is drawn in the first font that has it, as a box if
- * none has. A label wider than `limit` units is compressed. Returns its width; −1 if memory ran
- * out. An error of drawing is recorded in cr. */
+ * to left, Arabic letters joined. A character is drawn in the first font that has it. If none has
+ * it, a box with its number in hexadecimal digits is drawn, or nothing for a character that is
+ * never visible, such as a variation selector. A label wider than `limit` units is compressed.
+ * Returns its width; −1 if memory ran out. An error of drawing is recorded in cr. */
 double eg__fonts_draw(eg__fonts *, cairo_t *cr, const eg__label *, double limit, bool measure);
 #endif

@@ -177,7 +177,7 @@ static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
  * prefix. */
 static const char *alias_own_name(const eg_params *p, const eg_named *one)
 {
-    const char *prefix = eg__nn_prefix(p);
+    const char *prefix = eg_params_prefix(p);
     size_t n = strlen(prefix);
     return strncmp(one->name, prefix, n) ? NULL : one->name + n;
 }
@@ -188,7 +188,7 @@ static const char *alias_own_name(const eg_params *p, const eg_named *one)
 static const eg_named *alias_part(const eg_params *p, const eg_alias *list, const eg_alias *a,
                                   const char *name, int part, plan *q)
 {
-    const char *digits, *prefix = eg__nn_prefix(p);
+    const char *digits, *prefix = eg_params_prefix(p);
     size_t count;
     alias_ours(a, name, &digits, &count);
     for (const eg_alias *b = list; b->ours; b++) {

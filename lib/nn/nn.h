@@ -19,7 +19,6 @@ static inline int64_t width_or(int64_t given, int64_t otherwise)
     eg_options(&a##_copy, sizeof a##_copy, given); \
     const type *a = &a##_copy
 
-const char *eg__nn_prefix(const eg_params *); /* "" or "name." */
 /* Returns the parameter with this full name; NULL if there is none. */
 const eg_named *eg__nn_named(const eg_params *, const char *full);
 /* records that the values were read, so that the list expects no file */

@@ -122,7 +122,7 @@ static char *params_joined(eg_params *p, const char *name, const char *end)
     return text;
 }
 
-const char *eg__nn_prefix(const eg_params *p) { return p ? p->prefix : ""; }
+const char *eg_params_prefix(const eg_params *p) { return p ? p->prefix : ""; }
 char *eg__nn_name(eg_params *p, const char *name)
 {
     return p ? params_joined(p, name ? name : "", "") : NULL;

@@ -252,6 +252,31 @@ static int gradient_gather(void *user, const eg_ranks_gradient *all)
     return 0;
 }
 
+/* Writes what must be the same on all ranks for a result with the bits of one rank. */
+static void gradient_text(const gradient *g, size_t size, char *out)
+{
+    const eg_grad_over_args *o = &g->o;
+    eg_ctx *cx = g->ranks->cx;
+    size_t n = (size_t)snprintf(
+        out, size,
+        "examples %lld, block %lld, leaves %d, %d xs, %lld elements of %s, %s, seed %llu, "
+        "%llu random draws",
+        (long long)o->examples, (long long)o->block, o->leaves, o->count, (long long)g->n,
+        o->count > 0 ? eg_type_name(eg_type(o->xs[0])) : "",
+        eg_training(cx) ? "eg_train" : "eg_eval", (unsigned long long)eg__seed_of(cx),
+        (unsigned long long)eg_draws(cx));
+    for (int k = 0; k < 8 && o->batch[k].name && n < size; k++) {
+        const eg_tensor *x = o->batch[k].x;
+        n += (size_t)snprintf(out + n, size - n, ", batch %.40s of %s (", o->batch[k].name,
+                              eg_type_name(eg_type(x)));
+        for (int a = 0; a < eg_rank(x) && n < size; a++)
+            n += (size_t)snprintf(out + n, size - n, "%s%lld", a ? " " : "",
+                                  (long long)eg_dim(x, a));
+        if (n < size) n += (size_t)snprintf(out + n, size - n, ")");
+    }
+    if (o->agreed && n < size) snprintf(out + n, size - n, ", %s", o->agreed);
+}
+
 /* Runs the call; g->take gets this rank's range. After an error the rank still takes part in the
  * agreement of the ranks. Returns 0, or −1 after an error. */
 static int gradient_run(gradient *g)
@@ -262,9 +287,11 @@ static int gradient_run(gradient *g)
     if (g->o.block > g->o.examples) g->o.block = g->o.examples;
     if (!g->o.leaves) g->o.leaves = LEAVES;
     eg_ctx *cx = g->ranks->cx;
+    char text[2048] = "";
     const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&
-                      gradient_alloc(g),
-               all = eg_ranks_barrier(g->ranks) == 0 && good;
+                      gradient_alloc(g);
+    if (good) gradient_text(g, sizeof text, text);
+    const bool all = eg__ranks_barrier_same(g->ranks, g->o.who, text) == 0 && good;
     if (all) gradient_leaves(g);
     const bool done = all && gradient_between(g);
     eg_ranks_tree_close(g->tree);

@@ -3,7 +3,7 @@
 #include <eingrad/ops.h>
 #include <string.h>
 
-enum { ROW = 1024 }; /* bytes that a rank sends in meet and agree */
+enum { ROW = 2048 }; /* bytes that a rank sends in meet and agree */
 
 /* -- messages ---------------------------------------------------------------------------------- */
 int eg_ranks_rank(const eg_ranks *r) { return r ? r->table.rank : 0; }
@@ -94,18 +94,37 @@ int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 }
 
 /* -- agreement --------------------------------------------------------------------------------- */
-/* Each rank sends whether it has an error; if one has, all texts are gathered, and ranks without an
- * error record that of the first rank with one. */
-int eg_ranks_barrier(eg_ranks *r)
+/* Records which part of the texts of two ranks differs: parts are separated by ", ". */
+static void ranks_differ(const eg_ranks *r, const char *who, const char *first, const char *other,
+                         int rank)
+{
+    while (*first && *other) {
+        const size_t n = strcspn(first, ","), m = strcspn(other, ",");
+        if (n != m || strncmp(first, other, n) != 0) break;
+        first += n + strspn(first + n, ", "), other += m + strspn(other + m, ", ");
+    }
+    const int n = (int)strcspn(first, ","), m = (int)strcspn(other, ",");
+    eg_fail_as(r->cx, EG_ERROR_MISUSE, "%s: rank 0 has %.*s, but rank %d has %.*s", who, n ? n : 12,
+               n ? first : "another call", rank, m ? m : 12, m ? other : "another call");
+}
+/* Each rank sends whether it has an error, and if it has none a hash of its text. If one has an
+ * error, all errors are gathered, and ranks without an error record that of the first rank with
+ * one; else, if the hashes differ, all texts are gathered and compared. */
+int eg__ranks_barrier_same(eg_ranks *r, const char *who, const char *text)
 {
     typedef struct report {
-        int32_t failed, code;
+        int32_t failed, code; /* code: of the error, or the hash */
     } report;
     if (!r) return -1;
     report mine = { eg_error(r->cx) != NULL, (int32_t)eg_error_code(r->cx) };
+    if (!mine.failed && *text) {
+        const uint64_t h = eg_hash(EG_HASH_START, text, strlen(text));
+        mine.code = (int32_t)((h ^ h >> 32) & INT32_MAX);
+    }
     report *all = r->all;
     const char *bad = counted_gather(r, &mine, sizeof mine, all);
-    int first = 0;
+    int first = 0, other = 1;
+    while (!bad && other < r->table.ranks && all[other].code == all[0].code) other++;
     while (!bad && first < r->table.ranks && !all[first].failed) first++;
     if (!bad && first < r->table.ranks) {
         /* error texts are sent only if there is an error */
@@ -116,11 +135,18 @@ int eg_ranks_barrier(eg_ranks *r)
         if (!bad && !mine.failed)
             eg_fail_as(r->cx, (eg_code)code, "rank %d: %s", first,
                        (const char *)r->all + (size_t)first * ROW);
+    } else if (!bad && other < r->table.ranks) {
+        char said[ROW] = "";
+        strncpy(said, text, sizeof said - 1);
+        bad = counted_gather(r, said, sizeof said, r->all);
+        const char *texts = r->all;
+        if (!bad) ranks_differ(r, who, texts, texts + (size_t)other * ROW, other);
     }
     r->agreed = !bad && eg_error(r->cx);
     eg__ranks_said(r, bad);
     return eg_error(r->cx) ? -1 : 0;
 }
+int eg_ranks_barrier(eg_ranks *r) { return eg__ranks_barrier_same(r, "ranks", ""); }
 
 /* Each rank sends its value; all compare the values with that of rank 0. */
 int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)

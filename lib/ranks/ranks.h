@@ -28,6 +28,10 @@ const char *eg__ranks_started(eg_ranks *, int to, const void *out, size_t out_by
                               void *in, size_t in_bytes);
 const char *eg__ranks_finished(eg_ranks *);
 int eg__ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
+/* eg_ranks_barrier, in which all ranks also compare a text, "block 8, leaves 16", with at most 2047
+ * bytes. The error names the first part that differs, after `who`. No further bytes are sent unless
+ * the texts differ. */
+int eg__ranks_barrier_same(eg_ranks *, const char *who, const char *text);
 
 /* -- launcher.c: which launcher started this process ------------------------------------------- */
 /* Sets *table to that of the launcher in the environment; without a launcher, leaves the table as

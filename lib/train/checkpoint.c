@@ -127,6 +127,19 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
                  f->kind == ENUM ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
 }
 
+/* Returns the text of a number for a message: the fewest digits that are read back as the same
+ * double. */
+static const char *saved_shown(const field *f, const char *text, char out[TEXT])
+{
+    const double x = strtod(text, NULL);
+    if (f->kind != REAL || !isfinite(x)) return text;
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, TEXT, "%.*g", digits, x);
+        if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
+    }
+    return out;
+}
+
 /* Sets the member of *s from its text. True if the text is a number within its bounds; else records
  * an error. */
 static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, const char *path)
@@ -155,6 +168,15 @@ static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, c
     return !eg_error(cx);
 }
 
+/* Returns the groups of parameters as a text, "" if there are none; NULL without memory. */
+static const char *checkpoint_groups(const eg_trainer *t, eg_owner *owner)
+{
+    const size_t size = eg_opt_groups_write(t->o.groups, NULL, 0) + 1;
+    char *text = eg_owner_alloc(owner, size);
+    if (text) eg_opt_groups_write(t->o.groups, text, size);
+    return text;
+}
+
 static saved checkpoint_of(const eg_trainer *t)
 {
     return (saved){ .o = t->o,
@@ -169,18 +191,36 @@ static saved checkpoint_of(const eg_trainer *t)
                     .sum = t->data->sum };
 }
 
-uint64_t eg__trainer_hash(const eg_trainer *t, eg_owner *owner)
+/* True if a text of any length is the same on all ranks: its beginning and its hash are compared.
+ */
+static bool agree_text(eg_ranks *r, const char *name, const char *text)
 {
-    const char *config = eg__network_config(t, owner);
+    char shown[120];
+    snprintf(shown, sizeof shown, "%s %.60s%s", name, text, strlen(text) > 60 ? "..." : "");
+    for (char *c = shown; *c; c++) *c = *c == '\n' ? ',' : *c;
+    if (strlen(text) > 60)
+        snprintf(shown + strlen(shown), sizeof shown - strlen(shown), " %016llx",
+                 (unsigned long long)eg_hash(EG_HASH_START, text, strlen(text)));
+    return !eg_ranks_agree(r, "the options", shown);
+}
+/* Memory is allocated before the ranks compare the first option. */
+bool eg__trainer_agree(const eg_trainer *t, eg_ranks *r, eg_owner *owner)
+{
+    const char *config = owner ? eg__network_config(t, owner) : NULL,
+               *groups = owner ? checkpoint_groups(t, owner) : NULL;
     const saved s = checkpoint_of(t);
-    uint64_t h = eg_hash(EG_HASH_START, t->o.optimiser, strlen(t->o.optimiser));
-    if (config) h = eg_hash(h, config, strlen(config));
+    char text[TEXT], shown[TEXT];
+    if (eg_ranks_barrier(r) || !agree_text(r, "model", t->o.model) ||
+        !agree_text(r, "optimiser", t->o.optimiser) ||
+        !agree_text(r, "config", config ? config : "") ||
+        !agree_text(r, "groups", groups ? groups : ""))
+        return false;
     for (int k = 0; k < FIELDS; k++) {
-        char text[TEXT];
         field_print(&fields[k], &s, text);
-        h = eg_hash(h, text, strlen(text) + 1);
+        if (!agree_text(r, checkpoint_option(fields[k].key), saved_shown(&fields[k], text, shown)))
+            return false;
     }
-    return h;
+    return true;
 }
 
 /* -- save ------------------------------------------------------------------------------------- */
@@ -191,9 +231,9 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
     int n = 0;
     char(*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text),
     *vocabulary = eg__data_symbols_text(t->data, owner);
-    const char *config = eg__network_config(t, owner);
+    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner);
     const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 8) + 1];
-    if (!text || !vocabulary || !config) return eg__opt_write(t->opt, path, NULL, false);
+    if (!text || !vocabulary || !config || !groups) return eg__opt_write(t->opt, path, NULL, false);
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
@@ -209,6 +249,8 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
                                   config,
                                   strcmp(t->o.optimiser, "adam") ? "optimiser" : NULL,
                                   t->o.optimiser,
+                                  *groups ? "groups" : NULL,
+                                  groups,
                                   pairs ? "pairs" : NULL,
                                   pairs };
     for (size_t k = 0; k < sizeof texts / sizeof *texts; k += 2)
@@ -242,18 +284,6 @@ int eg_trainer_save(eg_trainer *t, const char *path)
 }
 
 /* -- a file that lies where a run is to be saved ----------------------------------------------- */
-/* Returns the text of a number for a message: the fewest digits that are read back as the same
- * double. */
-static const char *saved_shown(const field *f, const char *text, char out[TEXT])
-{
-    const double x = strtod(text, NULL);
-    if (f->kind != REAL || !isfinite(x)) return text;
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, TEXT, "%.*g", digits, x);
-        if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
-    }
-    return out;
-}
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {
@@ -315,7 +345,7 @@ static void saved_compare_schedule(const saved *own, const eg_safetensors *file,
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
-    const char *config = eg__network_config(t, owner);
+    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner);
     const struct {
         const char *key, *own;
         const char *otherwise; /* the value for a file without the key */
@@ -324,6 +354,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         { "model", t->o.model, NULL, true },
         { "config", config && *config ? config : NULL, NULL, true },
         { "optimiser", t->o.optimiser, "adam", true },
+        { "groups", groups && *groups ? groups : NULL, NULL, true },
         { "task", t->data->task ? eg_data_name(t->data) : NULL, NULL, true },
         { "pairs", eg_data_pairs_text(t->data), NULL, false },
         { "symbols", eg__data_symbols_text(t->data, owner), NULL, false },
@@ -491,6 +522,8 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     o.network = l->network, o.user = l->user;
     o.optimiser = eg_safetensors_metadata(file, "optimiser");
     eg_owner *owner = eg_owner_open(l->cx);
+    const char *groups = eg_safetensors_metadata(file, "groups");
+    if (groups && !(o.groups = eg_opt_groups_read(l->cx, groups))) return NULL;
     if (!owner ||
         (o.model && eg__network_find(o.model) &&
          !eg__recipe_read(l->cx, owner, eg_safetensors_metadata(file, "config"), &o, l->path)))

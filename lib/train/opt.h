@@ -74,6 +74,7 @@ struct eg_opt {
     const eg_grad_over_args *over; /* of eg_step_over */
     uint64_t draws;                /* the number of the context's next draw before the step */
     eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
+    const eg_ranks *met;           /* the ranks that had the same parameters and moments */
     eg_captured_blocks *captured;  /* of eg_step_over with .capture; NULL: not yet opened */
 };
 /* Returns the coefficients of update.h for the t-th step in which a parameter with these options
@@ -85,6 +86,10 @@ eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr
 /* Sets own and of for the parameters of the list that an optimiser with these options, defaults
  * filled in, has. Returns their number; −1 after an error: there is none, or a wrong group. */
 int eg__opt_members(const char *who, const eg_opt_args *, int *own, eg__opt_options *of);
+/* True if the text can have these groups; else records an error. */
+bool eg__opt_groups_sound(eg_ctx *, const eg_opt_group *);
+/* Returns a copy in memory of the owner; NULL without memory. */
+const eg_opt_group *eg__opt_groups_copy(eg_owner *, const eg_opt_group *);
 
 /* -- schedule.c ------------------------------------------------------------------------------- */
 /* True, after an error that begins with `who`, if the schedule is wrong. */
@@ -131,6 +136,10 @@ bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
 bool eg__opt_there(const char *who, const eg_opt *);
 
 /* -- opt_shard.c ------------------------------------------------------------------------------ */
+/* Writes the options on which a step depends as "adam, lr 0.001, …", for ranks to compare. values:
+ * also a hash of parameters and moments. */
+enum { EG__OPT_TEXT = 1024 };
+void eg__opt_text(const eg_opt *, bool values, char out[EG__OPT_TEXT]);
 eg_span eg__opt_chunks(const eg_opt *);        /* the chunks whose elements this rank updates */
 eg_span eg__opt_own(const eg_opt *, int k);    /* their elements in parameter k */
 bool eg__opt_agree(const eg_opt *, bool good); /* true if all ranks are good */

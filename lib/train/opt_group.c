@@ -1,17 +1,16 @@
-/* opt_group.c: which parameters of its list an optimiser has, and the options of groups of them. */
+/* opt_group.c: which parameters of its list an optimiser has, and the options of groups of them,
+ * also as a text. */
 #include "opt.h"
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-/* True if the list finds the parameter by its name, or by the end of it: a list made by
- * eg_params_under finds only those below its own name. */
+/* A list made by eg_params_under has the parameters below its own name. */
 static bool group_listed(const eg_params *p, const eg_named *one)
 {
-    for (const char *end = one->name; end; end = strchr(end, '.')) {
-        end += *end == '.';
-        if (eg_params_find(p, end) == one->x) return true;
-    }
-    return false;
+    const char *prefix = eg_params_prefix(p);
+    return !strncmp(one->name, prefix, strlen(prefix));
 }
 
 /* True if the name is what the pattern says: '*' stands for any text, '?' for one byte. */
@@ -97,4 +96,133 @@ int eg__opt_members(const char *who, const eg_opt_args *o, int *own, eg__opt_opt
                : o->groups                 ? "every parameter is frozen"
                                            : "the list has no parameters below its name");
     return -1;
+}
+
+/* -- groups as a text: "PATTERNS: frozen; PATTERNS: lr_factor 10, weight_decay 0" -------------- */
+/* Writes an option that is given; EG_OFF is 0. Returns the number of bytes. */
+static int group_number(const char *name, double x, const char *between, char *out, size_t size)
+{
+    if (x == 0) return 0;
+    for (int digits = 6; digits <= 17; digits++) {
+        char text[40];
+        const double value = eg_option(x, 0);
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) != value && digits < 17) continue;
+        return snprintf(out, size, "%s%s %s", between, name, text);
+    }
+    return 0;
+}
+size_t eg_opt_groups_write(const eg_opt_group *groups, char *out, size_t size)
+{
+    size_t n = 0;
+    if (size) *out = 0;
+#define REST n < size ? out + n : NULL, n < size ? size - n : 0
+    for (int g = 0; groups && groups[g].names; g++) {
+        const eg_opt_group *group = &groups[g];
+        n += (size_t)snprintf(REST, "%s%s:%s", g ? "; " : "", group->names,
+                              group->frozen ? " frozen" : "");
+        if (group->frozen) continue;
+        n += (size_t)group_number("lr_factor", group->lr_factor, " ", REST);
+        n += (size_t)group_number("weight_decay", group->weight_decay,
+                                  group->lr_factor == 0 ? " " : ", ", REST);
+    }
+#undef REST
+    return n;
+}
+
+/* Reads one option, "frozen" or "lr_factor 10", of n bytes. False if it is none. */
+static bool group_option(eg_opt_group *group, const char *text, size_t n)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } numbers[] = { { "lr_factor", offsetof(eg_opt_group, lr_factor) },
+                    { "weight_decay", offsetof(eg_opt_group, weight_decay) } };
+    char word[64], *end;
+    if (n >= sizeof word) return false;
+    snprintf(word, sizeof word, "%.*s", (int)n, text);
+    char *value = word + strcspn(word, " ");
+    if (*value) *value++ = 0;
+    for (char *c = word; *c; c++) *c = *c == '-' ? '_' : *c;
+    if (!strcmp(word, "frozen") && !*value) return group->frozen = true;
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        double *to = (double *)(void *)((char *)group + numbers[k].at);
+        if (strcmp(word, numbers[k].name)) continue;
+        const double x = strtod(value, &end);
+        if (end == value || *end || !(x >= 0 && x < INFINITY) || *to != 0) return false;
+        *to = x > 0 ? x : EG_OFF;
+        return true;
+    }
+    return false;
+}
+/* Reads a group from n bytes, "PATTERNS: frozen". False after an error. */
+static bool group_read(eg_ctx *cx, eg_owner *owner, eg_opt_group *group, const char *text, size_t n)
+{
+    size_t colon = 0;
+    while (colon < n && text[colon] != ':') colon++;
+    bool good = colon && colon < n && strspn(text, " ") < colon;
+    for (size_t at = colon + 1, next; good && at < n; at = next + 1) {
+        next = at;
+        while (next < n && text[next] != ',') next++;
+        size_t from = at, to = next;
+        while (from < to && text[from] == ' ') from++;
+        while (to > from && text[to - 1] == ' ') to--;
+        good = group_option(group, text + from, to - from);
+    }
+    if (!good || (group->frozen && (group->lr_factor != 0 || group->weight_decay != 0))) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "opt_groups_read: \"%.*s\" is no group, such as \"*.b *.gain: lr_factor 2, "
+                   "weight_decay 0\" or \"tokens.*: frozen\"",
+                   n < 200 ? (int)n : 200, text);
+        return false;
+    }
+    char *names = eg_owner_alloc(owner, colon + 1);
+    if (names) memcpy(names, text, colon);
+    group->names = names;
+    return names;
+}
+const eg_opt_group *eg_opt_groups_read(eg_ctx *cx, const char *text)
+{
+    size_t count = 1;
+    if (!text) eg_fail_as(cx, EG_ERROR_MISUSE, "opt_groups_read: the text is NULL");
+    eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
+    if (!owner) return NULL;
+    for (const char *s = text; *s; s++) count += *s == ';';
+    eg_opt_group *groups = eg_owner_alloc(owner, (count + 1) * sizeof *groups);
+    for (size_t k = 0; groups && k < count; k++) {
+        text += strspn(text, " ");
+        const size_t n = strcspn(text, ";");
+        if (!group_read(cx, owner, &groups[k], text, n)) return NULL;
+        text += n + (text[n] == ';');
+    }
+    return groups;
+}
+
+/* The names are part of the text, in which these bytes have a meaning. */
+bool eg__opt_groups_sound(eg_ctx *cx, const eg_opt_group *groups)
+{
+    for (int g = 0; groups && groups[g].names; g++) {
+        const char *names = groups[g].names;
+        if (names[strcspn(names, ":;\r\n")] || !names[strspn(names, " ")])
+            eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: the names of group %d, \"%s\", %s", g + 1,
+                       names,
+                       names[strspn(names, " ")] ? "have a ':', ';' or line end, which a "
+                                                   "checkpoint cannot store"
+                                                 : "are empty");
+    }
+    return !eg_error(cx);
+}
+const eg_opt_group *eg__opt_groups_copy(eg_owner *owner, const eg_opt_group *groups)
+{
+    int count = 0;
+    while (groups[count].names) count++;
+    eg_opt_group *copy = eg_owner_alloc(owner, (size_t)(count + 1) * sizeof *copy);
+    for (int g = 0; copy && g < count; g++) {
+        const char *given = groups[g].names + strspn(groups[g].names, " "); /* as it is read back */
+        char *names = eg_owner_alloc(owner, strlen(given) + 1);
+        if (!names) return NULL;
+        copy[g] = groups[g];
+        copy[g].names = strcpy(names, given);
+    }
+    return copy;
 }

@@ -6,6 +6,68 @@
 #include <stdio.h>
 #include <string.h>
 
+/* -- what ranks compare
+ * ---------------------------------------------------------------------------------- */
+static uint64_t shard_hash(uint64_t h, eg_tensor *x)
+{
+    const void *bytes = eg_raw(x, NULL);
+    const size_t width = eg_type(x) == EG_F32 ? sizeof(float) : sizeof(double);
+    return bytes ? eg_hash(h, bytes, width * (size_t)eg_size(x)) : h;
+}
+/* Returns a hash of all parameters and moments. */
+static uint64_t shard_values(const eg_opt *op)
+{
+    uint64_t h = EG_HASH_START;
+    for (int k = 0; k < op->count; k++) h = shard_hash(h, op->x[k]);
+    for (int k = 0; k < op->states; k++) h = shard_hash(h, op->state[k].x);
+    return h;
+}
+void eg__opt_text(const eg_opt *op, bool values, char out[EG__OPT_TEXT])
+{
+    const eg_opt_args *o = &op->o;
+    const eg_schedule *s = &o->schedule;
+    const struct {
+        const char *name;
+        double value;
+    } of[] = {
+        { "weight_decay", o->weight_decay },
+        { "clip_norm", o->clip_norm },
+        { "norm_type", o->norm_type },
+        { "clip_value", o->clip_value },
+        { "eps", o->eps },
+        { "momentum", o->momentum },
+        { "dampening", o->dampening },
+        { "nesterov", o->nesterov },
+        { "beta1", o->beta1 },
+        { "beta2", o->beta2 },
+        { "amsgrad", o->amsgrad },
+        { "alpha", o->alpha },
+        { "centered", o->centered },
+        { "lr_decay", o->lr_decay },
+        { "initial_accumulator_value", o->initial_accumulator_value },
+        { "schedule.decay", s->decay },
+        { "schedule.warmup", (double)s->warmup },
+        { "schedule.steps", (double)s->steps },
+        { "schedule.last", s->last },
+        { "schedule.decay_steps", (double)s->decay_steps },
+        { "schedule.gamma", s->gamma },
+        { "schedule.step_size", (double)s->step_size },
+    };
+    const eg_opt_report now = eg_opt_report_of(op);
+    const uint64_t marks = eg_hash(EG_HASH_START, s->milestones, sizeof s->milestones),
+                   groups = eg_hash(EG_HASH_START, op->of, (size_t)op->count * sizeof *op->of),
+                   own = eg_hash(EG_HASH_START, op->own, (size_t)op->count * sizeof *op->own);
+    int n = snprintf(out, EG__OPT_TEXT,
+                     "%s, %lld steps done, lr %.9g, parameters %08x, groups %08x, milestones %08x",
+                     op->kind->name, (long long)now.steps, now.lr, (unsigned)own, (unsigned)groups,
+                     (unsigned)marks);
+    if (values)
+        n += snprintf(out + n, EG__OPT_TEXT - (size_t)n, ", values of parameters and moments %08x",
+                      (unsigned)shard_values(op));
+    for (size_t k = 0; k < sizeof of / sizeof *of && n < EG__OPT_TEXT; k++)
+        n += snprintf(out + n, EG__OPT_TEXT - (size_t)n, ", %s %.9g", of[k].name, of[k].value);
+}
+
 /* -- the part of this rank -------------------------------------------------------------------- */
 eg_span eg__opt_chunks(const eg_opt *op)
 {
@@ -165,19 +227,16 @@ static bool shard_undo(eg_opt *op)
     return good;
 }
 
-static uint64_t shard_hash(uint64_t h, eg_tensor *x)
-{
-    const void *bytes = eg_raw(x, NULL);
-    const size_t width = eg_type(x) == EG_F32 ? sizeof(float) : sizeof(double);
-    return bytes ? eg_hash(h, bytes, width * (size_t)eg_size(x)) : h;
-}
-/* True if parameters, moments and options are the same on all ranks; else records an error. */
+/* True if options, parameters and moments are the same on all ranks; else records an error. */
 static bool shard_agree(eg_opt *op, eg_ranks *r)
 {
-    char text[64];
-    uint64_t h = EG_HASH_START;
-    for (int k = 0; k < op->count; k++) h = shard_hash(h, op->x[k]);
-    for (int k = 0; k < op->states; k++) h = shard_hash(h, op->state[k].x);
+    char text[64], options[EG__OPT_TEXT];
+    eg__opt_text(op, false, options);
+    for (char *one = options, *next; one; one = next) {
+        if ((next = strstr(one, ", "))) *next = 0, next += 2;
+        if (eg_ranks_agree(r, "the options", one)) return false;
+    }
+    const uint64_t h = shard_values(op);
     snprintf(text, sizeof text, "%d parameter%s, %016llx", op->count, op->count == 1 ? "" : "s",
              (unsigned long long)h);
     return !eg_ranks_agree(r, "the parameters and moments", text);

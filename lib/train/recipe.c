@@ -168,7 +168,7 @@ bool eg__recipe_sound(eg_ctx *cx, const eg_trainer_args *o)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "trainer: momentum belongs to the optimisers sgd and rmsprop, not to %s",
                    optimisers[k].name);
-    return !eg_error(cx);
+    return eg__opt_groups_sound(cx, o->groups) && !eg_error(cx);
 }
 
 /* -- copies ----------------------------------------------------------------------------------- */
@@ -198,6 +198,7 @@ bool eg__recipe_copy(eg_owner *owner, eg_ctx *cx, eg_trainer_args *o)
     o->norm = norm_name(recipe_named(cx, "norm", norm_name, o->norm));
     o->ffn = ffn_name(recipe_named(cx, "ffn", ffn_name, o->ffn));
     o->optimiser = optimiser_name(recipe_named(cx, "optimiser", optimiser_name, o->optimiser));
+    if (o->groups && !(o->groups = eg__opt_groups_copy(owner, o->groups))) return false;
     const recipe r = recipe_of(o->attention);
     return !o->attention || (o->attention = recipe_keep(owner, &r));
 }
@@ -225,6 +226,7 @@ eg_opt *eg__recipe_optimiser(eg_params *p, const eg_trainer_args *o)
                                                       .clip_norm = o->clip_norm,
                                                       .weight_decay = o->weight_decay,
                                                       .momentum = o->momentum,
+                                                      .groups = o->groups,
                                                       .schedule = o->schedule });
 }
 

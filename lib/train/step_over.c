@@ -99,10 +99,12 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
                    o->who, whole, (long long)all->count, parts,
                    (long long)one->count + (long long)two->count);
     else if (fabs(all->value - sum) > (all->f64 ? 1e-9 : 1e-4) * size)
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up the "
-                   "losses of the examples, and leave the division by the count to the step",
-                   o->who, whole, all->value, parts, sum);
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up the "
+            "losses of the examples, and leave the division by the count to the step; a loss "
+            "of pairs of examples needs eg_step on the whole batch",
+            o->who, whole, all->value, parts, sum);
     else
         op->sum = o->loss;
     return !eg_error(cx);
@@ -183,6 +185,9 @@ int eg_step_over_with(const eg_step_over_args *given)
                                .captured = o.captured,
                                .kind = o.kind,
                                .who = o.who };
+    char text[EG__OPT_TEXT];
+    if (eg_ranks_count(ranks) > 1)
+        eg__opt_text(op, !op->ranks && op->met != ranks, text), over.agreed = text;
     memcpy(over.batch, o.batch, sizeof over.batch);
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
@@ -190,6 +195,7 @@ int eg_step_over_with(const eg_step_over_args *given)
     op->over = &over;
     int bad = op->ranks ? eg_ranks_grad_range(ranks, &over, step_over_take, op)
                         : eg_ranks_grad_over(ranks, &over);
+    if (!bad) op->met = ranks;
     if (!bad && !op->ranks) bad = eg__opt_step(op);
     if (!op->ranks && ranks && eg_ranks_barrier(ranks)) bad = -1;
     op->over = NULL;

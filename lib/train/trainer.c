@@ -572,11 +572,9 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
 }
 
 /* -- ranks ------------------------------------------------------------------------------------ */
-/* True if data and options, of which `hash` is that of eg__trainer_hash, are the same on all ranks;
- * else records an error. */
-static bool divide_agree(const eg_trainer *t, eg_ranks *r, uint64_t hash)
+/* True if the data and the steps done are the same on all ranks; else records an error. */
+static bool divide_agree(const eg_trainer *t, eg_ranks *r)
 {
-    const eg_trainer_args *o = &t->o;
     const eg_data *d = t->data;
     char text[128];
     snprintf(text, sizeof text, "%lld", (long long)t->now.step);
@@ -586,11 +584,7 @@ static bool divide_agree(const eg_trainer *t, eg_ranks *r, uint64_t hash)
     snprintf(text, sizeof text, "%.60s, %lld examples, %d symbols, %016llx",
              strrchr(d->name, '/') ? strrchr(d->name, '/') + 1 : d->name, (long long)d->count,
              d->symbols, (unsigned long long)h);
-    if (eg_ranks_agree(r, "the data", text)) return false;
-    snprintf(text, sizeof text, "%s, %lld layer%s of %lld, batch %lld in blocks of %lld, %016llx",
-             o->model, (long long)o->layers, o->layers == 1 ? "" : "s", (long long)o->d_model,
-             (long long)o->batch, (long long)o->block, (unsigned long long)hash);
-    return !eg_ranks_agree(r, "the options", text);
+    return !eg_ranks_agree(r, "the data", text);
 }
 /* With NULL or one rank the optimiser is made complete again. Memory is allocated before the ranks
  * agree. */
@@ -607,10 +601,10 @@ int eg_trainer_distribute(eg_trainer *t, eg_ranks *r)
     }
     eg_score *scores = eg_owner_alloc(t->owner, (size_t)eg_ranks_count(r) * sizeof *scores);
     eg_owner *owner = eg_owner_open(t->cx);
-    const uint64_t hash = owner ? eg__trainer_hash(t, owner) : 0;
+    const bool good =
+        !eg_ranks_barrier(r) && scores && divide_agree(t, r) && eg__trainer_agree(t, r, owner);
     eg_owner_close(owner);
-    if (eg_ranks_barrier(r) || !scores || !divide_agree(t, r, hash) || eg_opt_shard(t->opt, r))
-        return -1;
+    if (!good || eg_opt_shard(t->opt, r)) return -1;
     t->rank_scores = scores;
     t->ranks = r;
     return 0;

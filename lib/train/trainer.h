@@ -92,9 +92,10 @@ bool eg__trainer_ready(const char *who, const eg_trainer *);
 enum { EG__COMMAND_GO, EG__COMMAND_STOP, EG__COMMAND_SAVE };
 /* Returns rank 0's command; −1 after an error. */
 int eg__trainer_broadcast(eg_trainer *, char what);
-/* A hash of all numbers and options that a checkpoint stores in addition to tensors and symbols,
- * for ranks that must agree in them. Memory that it needs is the owner's. */
-uint64_t eg__trainer_hash(const eg_trainer *, eg_owner *);
+/* True if all numbers and options that a checkpoint stores in addition to tensors and symbols are
+ * the same on all ranks; else records an error that names one. All ranks call it. Memory that it
+ * needs is the owner's, NULL after an error. */
+bool eg__trainer_agree(const eg_trainer *, eg_ranks *, eg_owner *);
 /* Writes a checkpoint: rank 0 calls it with a path, the others with NULL. All get rank 0's
  * error. */
 int eg__trainer_collect(eg_trainer *, const char *path);
