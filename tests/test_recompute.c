@@ -155,6 +155,49 @@ TEST(corners)
     eg_close(cx);
 }
 
+/* -- inputs of a checkpoint that were computed from each other -------------------------------- */
+static eg_tensor *coupled(void *user, eg_tensor *const *x)
+{
+    return eg_mul(eg_mul(eg_sin(x[0]), x[1]), user);
+}
+static eg_tensor *doubled_once(void *user, eg_tensor *x, eg_tensor *g)
+{
+    (void)x;
+    ++*(int *)user;
+    return eg_scale(g, 2);
+}
+/* Sets d to the gradient, its derivative along v by both modes, the tangent, and the gradient of
+ * the tangent of a function whose checkpoint reads a, b(a) and c(b). */
+static void coupled_derivatives(way *through, eg_tensor **d, int *hooked)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
+    eg_tensor *x = eg_uniform(cx, 0.3, 0.9, 5), *v = eg_uniform(cx, -1, 1, 5);
+    eg_tensor *a = eg_tanh(x), *b = eg_square(a), *c = eg_exp(b);
+    eg_hook(b, doubled_once, hooked);
+    eg_tensor *y = eg_sum(NULL, through(coupled, c, 2, (eg_tensor *[]){ b, a }));
+    ck_assert_msg(!eg_grad(y, NULL, 1, &x, &d[0]), "%s", eg_error(cx));
+    ck_assert_msg(!eg_grad(d[0], v, 1, &x, &d[1]), "%s", eg_error(cx));
+    d[2] = eg_jvp(y, 1, &x, &v);
+    ck_assert_msg(!eg_grad(d[2], NULL, 1, &x, &d[3]), "%s", eg_error(cx));
+    eg_nograd(cx, true);
+    ck_assert_msg(!eg_grad(y, NULL, 1, &x, &d[4]), "%s", eg_error(cx));
+    d[5] = eg_jvp(y, 1, &x, &v);
+    eg_assert_ok(cx);
+}
+/* The rule differentiates the repeated call by its operands as independent variables: what one
+ * operand owes to another is differentiated by the pass outside, and so are their hooks called. */
+TEST(inputs_that_depend_on_each_other_count_once)
+{
+    eg_tensor *d[6], *expect[6];
+    int hooked = 0, hooked_plain = 0;
+    coupled_derivatives(eg_checkpoint, d, &hooked);
+    coupled_derivatives(plain, expect, &hooked_plain);
+    for (int k = 0; k < 6; k++) assert_same(eg_f64(d[k]), eg_f64(expect[k]), (int)eg_size(d[k]));
+    ck_assert_int_eq(hooked, hooked_plain);
+    eg_close(eg_context(d[0]));
+    eg_close(eg_context(expect[0]));
+}
+
 static eg_tensor *moody(void *user, eg_tensor *const *x)
 {
     layer *l = user;

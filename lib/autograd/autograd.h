@@ -20,6 +20,7 @@ typedef struct eg_walk {
     uint64_t oldest; /* tensors with a smaller eg_tensor.seq are skipped */
     bool floats;     /* tensors that are neither f32 nor f64 are skipped, too */
     bool slopes; /* operands of operations whose gradient is zero by definition are skipped, too */
+    uint64_t leaves; /* operands of tensors with a seq of at most this are skipped; 0: of none */
     /* set by eg__walk */
     uint64_t number; /* t->sweep of the nodes in the list */
     /* in a scratch buffer, which the next traversal overwrites; t->slot is the node's index */
@@ -53,6 +54,7 @@ typedef struct eg_sweep {
     eg_ctx *cx;
     const char *who; /* "grad", "jvp": begins error messages */
     bool zeros;      /* also follow operations whose gradient is zero by definition */
+    uint64_t leaves; /* tensors with a seq of at most this are leaves without hooks; 0: none */
     /* set by eg__sweep */
     uint64_t number;  /* t->sweep of the nodes */
     eg_tensor **node; /* operands first; t->slot is the node's index */
@@ -63,6 +65,11 @@ typedef struct eg_sweep {
     const eg_tensor *checked;
     int stale[2];
 } eg_sweep;
+/* True if the pass ends at t: nothing is propagated between t and its operands. */
+static inline bool eg__sweep_ends(const eg_sweep *s, const eg_tensor *t)
+{
+    return !t->op || t->seq <= s->leaves || eg__sweep_zero(t);
+}
 /* Finds the nodes on a path from one of xs to one of ys. False after an error. */
 bool eg__sweep(eg_sweep *, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs);
 /* Marks the nodes as those of this pass again. Must be called after every rule, jvp and hook: each
@@ -100,6 +107,13 @@ bool eg__check_cotangent(const eg_sweep *, const eg_tensor *t, const char *sourc
 /* eg_grad for a y that may be a constant: an x that y does not depend on gets zeros. Returns 0; −1
  * after an error. */
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
+/* eg__grad and eg_jvp for one part of a graph: tensors with a seq of at most `leaves` are leaves,
+ * and their hooks are not called. If x1 was computed from x0, and both are leaves, dxs[0] is the
+ * partial derivative, for a constant x1. */
+int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
+                  eg_tensor **dxs);
+eg_tensor *eg__jvp_part(eg_tensor *y, uint64_t leaves, int count, eg_tensor *const *xs,
+                        eg_tensor *const *vs);
 /* A sum to which gradients of an x are added, with x's shape. */
 typedef struct eg_into {
     eg_tensor *sum;

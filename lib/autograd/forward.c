@@ -32,7 +32,7 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
     const eg_tensor *outer = s->cx->rule_node;
     bool moves = false;
     *out = NULL;
-    if (!t->op || eg__sweep_zero(t)) return true;
+    if (eg__sweep_ends(s, t)) return true;
     for (int i = 0; i < t->count; i++) {
         dx[i] = eg__sweep_at(s, t->in[i]);
         if (!dx[i]) continue;
@@ -53,11 +53,12 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
     return !s->cx->failed && (!*out || eg__check_cotangent(s, t, "jvp", *out, t, -1));
 }
 
-/* Sets ts[k] to the tangent of ys[k] along vs. False after an error. */
-static bool forward_tangents(eg_ctx *cx, const char *who, int results, eg_tensor *const *ys,
-                             int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **ts)
+/* Sets ts[k] to the tangent of ys[k] along vs. leaves: of eg_sweep. False after an error. */
+static bool forward_tangents(eg_ctx *cx, const char *who, uint64_t leaves, int results,
+                             eg_tensor *const *ys, int count, eg_tensor *const *xs,
+                             eg_tensor *const *vs, eg_tensor **ts)
 {
-    eg_sweep s = { .cx = cx, .who = who };
+    eg_sweep s = { .cx = cx, .who = who, .leaves = leaves };
     if (!eg__sweep(&s, results, ys, count, xs)) return false;
     int operands = 1; /* the largest number of operands of a node */
     for (int64_t k = 0; k < s.n; k++)
@@ -114,15 +115,20 @@ static bool forward_own(eg_ctx *cx, eg_tensor **y, int count, eg_tensor *const *
     if (!cx || !cx->parent || !*y || !*xs || count < 0) return true;
     return (*xs = eg__own_all(cx, count, *xs)) && (*y = eg__own(*y));
 }
-eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
+eg_tensor *eg__jvp_part(eg_tensor *y, uint64_t leaves, int count, eg_tensor *const *xs,
+                        eg_tensor *const *vs)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("jvp", count, xs);
     eg_tensor *t;
     if (!forward_own(cx, &y, count, &xs)) return eg__poison(cx);
     return cx && forward_inputs_fit(cx, "jvp", y, count, xs, vs) &&
-                   forward_tangents(cx, "jvp", 1, &y, count, xs, vs, &t)
+                   forward_tangents(cx, "jvp", leaves, 1, &y, count, xs, vs, &t)
                ? t
                : eg__poison(cx);
+}
+eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs)
+{
+    return eg__jvp_part(y, 0, count, xs, vs);
 }
 
 /* -- H v: the tangent of the gradient --------------------------------------------------------- */
@@ -146,7 +152,7 @@ int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, 
     }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
     good = g && forward_recorded_grad(y, count, xs, g) &&
-           forward_tangents(cx, "hvp", count, g, count, xs, vs, hv);
+           forward_tangents(cx, "hvp", 0, count, g, count, xs, vs, hv);
     if (!good && hv)
         for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
     return good ? 0 : -1;

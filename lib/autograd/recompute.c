@@ -172,8 +172,9 @@ static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d
     }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
+    const uint64_t born = cx->seq;
     eg_tensor *r = recompute_replay(y);
-    const bool good = r && !eg__grad(r, g, n, x, d);
+    const bool good = r && !eg__grad_part(r, g, born, n, x, d);
     for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
     eg_pop(cx, m);
     for (int k = n = 0; k < y->count; k++)
@@ -213,7 +214,8 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
         }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    eg_tensor *r = recompute_replay(y), *t = r ? eg_jvp(r, n, x, v) : eg__poison(cx);
+    const uint64_t born = cx->seq;
+    eg_tensor *r = recompute_replay(y), *t = r ? eg__jvp_part(r, born, n, x, v) : eg__poison(cx);
     if (!keep) t = eg_keep(t);
     eg_pop(cx, m);
     return t;

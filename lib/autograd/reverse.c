@@ -225,9 +225,11 @@ static bool reverse_visit(reverse *r, int64_t k)
     eg_sweep *s = &r->s;
     eg_ctx *cx = s->cx;
     if (reverse_pass_list_on(r, k)) return true;
-    if (cx->failed || !reverse_add_list(r, k) || !reverse_call_hooks(s, k)) return false;
-    eg_tensor *t = s->node[k], *g = s->d[k];
-    if (!t->op || eg__sweep_zero(t)) return true;
+    eg_tensor *t = s->node[k];
+    if (cx->failed || !reverse_add_list(r, k)) return false;
+    if (t->seq > s->leaves && !reverse_call_hooks(s, k)) return false;
+    eg_tensor *g = s->d[k];
+    if (eg__sweep_ends(s, t)) return true;
     r->mine = ++cx->pulls;
     /* with a hook on cotangents each one is computed separately, without lists */
     const bool lists =
@@ -375,7 +377,8 @@ typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
 /* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
  * error. */
 static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                         eg_tensor **dxs, unreached how, eg_into *into, const eg_into_watch *watch)
+                         eg_tensor **dxs, unreached how, uint64_t leaves, eg_into *into,
+                         const eg_into_watch *watch)
 {
     if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
@@ -397,7 +400,7 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
                    "grad_each: y has no copies; eg_copies_unstack makes each example one");
         return false;
     }
-    reverse r = { .s = { .cx = cx, .who = "grad" },
+    reverse r = { .s = { .cx = cx, .who = "grad", .leaves = leaves },
                   .each = how == ZEROS_OF_EACH,
                   .count = count,
                   .xs = xs,
@@ -428,35 +431,41 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
 }
 
 static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
-                   unreached how, eg_into *into, const eg_into_watch *watch)
+                   unreached how, uint64_t leaves, eg_into *into, const eg_into_watch *watch)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
     /* in a child context the child's headers replace tensors of the parent */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good = cx && own && reverse_grad(cx, y, seed, count, xs, dxs, how, into, watch);
+    const bool good =
+        cx && own && reverse_grad(cx, y, seed, count, xs, dxs, how, leaves, into, watch);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS, NULL, NULL);
+    return grad_as(y, seed, count, xs, dxs, ZEROS, 0, NULL, NULL);
 }
 int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, NULL, NULL);
+    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, 0, NULL, NULL);
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, NULL, NULL);
+    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, 0, NULL, NULL);
+}
+int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
+                  eg_tensor **dxs)
+{
+    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, leaves, NULL, NULL);
 }
 int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, NULLS, NULL, NULL);
+    return grad_as(y, seed, count, xs, dxs, NULLS, 0, NULL, NULL);
 }
 int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *into,
                   const eg_into_watch *watch)
 {
-    return grad_as(y, NULL, count, xs, NULL, NULLS, into, watch);
+    return grad_as(y, NULL, count, xs, NULL, NULLS, 0, into, watch);
 }

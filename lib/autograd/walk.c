@@ -46,7 +46,7 @@ typedef struct walking {
 /* True if the traversal does not visit t's operands. */
 static bool walk_ends(const eg_walk *w, const eg_tensor *t)
 {
-    return t->count == 0 || (w->slopes && eg__sweep_zero(t));
+    return t->count == 0 || t->seq <= w->leaves || (w->slopes && eg__sweep_zero(t));
 }
 /* True if the traversal visits the operand x. */
 static bool walk_follows(const eg_walk *w, const eg_tensor *x)
@@ -117,9 +117,12 @@ bool eg__walk(eg_walk *w, int results, eg_tensor *const *ys)
 bool eg__sweep(eg_sweep *s, int results, eg_tensor *const *ys, int count, eg_tensor *const *xs)
 {
     enum { UNREACHED = -1, TARGET = -2 };
-    eg_walk w = {
-        .cx = s->cx, .who = s->who, .oldest = UINT64_MAX, .floats = true, .slopes = !s->zeros
-    };
+    eg_walk w = { .cx = s->cx,
+                  .who = s->who,
+                  .oldest = UINT64_MAX,
+                  .floats = true,
+                  .slopes = !s->zeros,
+                  .leaves = s->leaves };
     for (int k = 0; k < count; k++)
         if (xs[k]->seq < w.oldest) w.oldest = xs[k]->seq;
     if (!eg__walk(&w, results, ys)) return false;
