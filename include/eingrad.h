@@ -13,7 +13,7 @@
 #include <eingrad/nn.h>         /* parameters and modules                                  */
 #include <eingrad/mha.h>        /* multi-head attention, its cache, rotary positions      */
 #include <eingrad/model.h>      /* transformer blocks, encoder, decoder, both             */
-#include <eingrad/pretrained.h> /* GPT-2, Llama, Qwen, BERT from their files             */
+#include <eingrad/pretrained.h> /* GPT-2, Llama, Gemma, BERT … from their files          */
 #include <eingrad/train.h>      /* optimisers, schedules, tasks, the training loop         */
 #include <eingrad/network.h>    /* batches by number, custom networks for a trainer          */
 #include <eingrad/ranks.h>      /* processes that compute together, and sums over them      */

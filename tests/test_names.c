@@ -229,7 +229,7 @@ TEST(names_refused)
     eg_assert_error(cx, "f: this style has no name for the parameter \"more\"");
     /* parts that no tensor has; a loop over all would take very long */
     static const int odd[][2] = {
-        { 0, INT_MAX }, { 0, 9 }, { 3, 3 }, { -1, 3 }, { 1, 0 }, { 0, -2 }
+        { 0, INT_MAX }, { 0, 9 }, { 3, 3 }, { -1, 3 }, { 1, 0 }, { 0, -3 }
     };
     for (size_t k = 0; k < sizeof odd / sizeof *odd; k++) {
         const eg_alias list[] = { { "W_q", "qkv", "(c h d) m", odd[k][0], odd[k][1] }, { 0 } };

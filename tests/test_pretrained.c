@@ -1,5 +1,5 @@
-/* test_pretrained.c: complete files of GPT-2, Llama, Mistral, Qwen and BERT: results of the
- * transformers package (tests/reference/models.py, stored in tests/data/models), and refusals. */
+/* test_pretrained.c: complete files of each family of models: results of the transformers package
+ * (tests/reference/models.py, stored in tests/data/models), and refusals. */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -21,8 +21,12 @@ static const char *case_path(const char *name, const char *file)
     return path[k];
 }
 
-static const char *const decoders[] = { "gpt2",  "llama",      "llama_bf16", "mistral",
-                                        "qwen2", "qwen2_yarn", "qwen3" };
+static const char *const decoders[] = {
+    "gpt2",       "llama", "llama_bf16", "mistral", "qwen2",   "qwen2_yarn", "qwen3",
+    "gptj",       "gemma", "gemma2",     "gemma3",  "gpt_neo", "gpt_neox",   "gpt_neox_serial",
+    "opt",        "olmo2", "phi",        "phi3",    "smollm3", "stablelm",   "stablelm_parallel",
+    "starcoder2",
+};
 enum { DECODERS = sizeof decoders / sizeof *decoders, NEW = 8 };
 
 /* the largest difference, as a share of the largest entry */
@@ -46,7 +50,7 @@ LOOP_TEST(decoders_with_weights_of_f16, DECODERS)
     eg_tensor *y = eg_transformer_run(net, eg_safetensors_get(golden, "tokens")),
               *logits = eg_safetensors_get(golden, "logits");
     eg_assert_ok(cx);
-    ck_assert_msg(apart(y, logits) <= 5e-3, "%s: %g", name, apart(y, logits));
+    ck_assert_msg(apart(y, logits) <= 1e-2, "%s: %g", name, apart(y, logits));
 }
 
 LOOP_TEST(decoders_compute_what_transformers_does, DECODERS)
@@ -102,8 +106,8 @@ TEST(models_of_one_list)
     eg_assert_error(cx, "gpt2.tokens.E");
 }
 
-static const char *const berts[] = { "bert", "bert_mlm" };
-LOOP_TEST(bert_computes_what_transformers_does, 2)
+static const char *const berts[] = { "bert", "bert_mlm", "roberta", "distilbert" };
+LOOP_TEST(bert_computes_what_transformers_does, 4)
 {
     const char *name = berts[_i];
     eg_params *p = eg_params_open(cx);
@@ -111,7 +115,7 @@ LOOP_TEST(bert_computes_what_transformers_does, 2)
     eg_norm *norm = NULL;
     eg_tensor *bias = NULL;
     if (_i == 0) pooler = eg_linear_new(p, "pooler", .in = 16, .out = 16);
-    if (_i == 1) {
+    if (_i == 1 || _i == 2) {
         dense = eg_linear_new(p, "prediction.dense", .in = 16, .out = 16);
         norm = eg_norm_new(p, "prediction.norm", .d_model = 16);
         bias = eg_param(p, "prediction.b", "v", 50);
@@ -121,7 +125,7 @@ LOOP_TEST(bert_computes_what_transformers_does, 2)
     ck_assert_msg(net && body, "%s: %s", name, eg_error(cx));
     eg_safetensors *golden = eg_safetensors_open(cx, case_path(name, "expected.safetensors"));
     eg_tensor *tokens = eg_safetensors_get(golden, "tokens"),
-              *types = eg_safetensors_get(golden, "types"),
+              *types = _i < 3 ? eg_safetensors_get(golden, "types") : NULL,
               *keep = eg_safetensors_get(golden, "keep"),
               *hidden = eg_safetensors_get(golden, "hidden");
     eg_tensor *y = eg_transformer_run(net, tokens, .types = types, .keep = { "bj", keep });
@@ -131,8 +135,9 @@ LOOP_TEST(bert_computes_what_transformers_does, 2)
     if (pooler) {
         eg_tensor *z = eg_tanh(eg_linear_run(pooler, eg_select_axis(y, 1, 0)));
         ck_assert_double_le(apart(z, eg_safetensors_get(golden, "pooled")), 1e-5);
-    } else {
-        eg_tensor *z = eg_norm_run(norm, eg_relu(eg_linear_run(dense, y)));
+    } else if (norm) {
+        eg_tensor *h = eg_linear_run(dense, y),
+                  *z = eg_norm_run(norm, _i == 1 ? eg_relu(h) : eg_gelu(h));
         z = eg_affine("blm,vm->blv", z, net->tokens->table, bias);
         ck_assert_double_le(apart(z, eg_safetensors_get(golden, "logits")), 1e-5);
     }
@@ -171,9 +176,10 @@ GROUP("settings", .setup = open_folder, .teardown = close_folder)
 static const struct {
     const char *name, *from, *to, *refusal;
 } refusals[] = {
-    { "gpt2", "\"gpt2\"", "\"gpt_neo\"",
-      "config.json: the model_type \"gpt_neo\" is none of gpt2, "
-      "llama, mistral, qwen2, qwen3, bert" },
+    { "gpt2", "\"gpt2\"", "\"mamba\"",
+      "config.json: the model_type \"mamba\" is none of gpt2, gptj, gpt_neo, gpt_neox, opt, "
+      "llama, mistral, qwen2, qwen3, smollm3, stablelm, starcoder2, olmo2, phi, phi3, gemma, "
+      "gemma2, gemma3_text, bert, roberta, xlm-roberta, camembert, distilbert" },
     { "gpt2", "\"model_type\": \"gpt2\",", "", "the model_type \"\" is none of" },
     { "gpt2", "\"n_embd\": 16,", "", "config.json: \"n_embd\" is missing, not an integer" },
     { "gpt2", "\"n_embd\": 16", "\"n_embd\": 16.5", "\"n_embd\" is 16.5, not an integer" },
@@ -199,8 +205,39 @@ static const struct {
     { "llama", "\"high_freq_factor\": 4.0", "\"high_freq_factor\": 1.0",
       "\"high_freq_factor\" is 1, not above \"low_freq_factor\"" },
     { "llama", "\"rope_theta\": 500.0", "\"rope_theta\": 0", "\"rope_theta\" is 0, not above 1" },
-    { "llama", "\"rope_theta\": 500.0", "\"partial_rotary_factor\": 0.5",
-      "\"partial_rotary_factor\" is 0.5, but only the rotation of whole heads" },
+    { "llama", "\"rope_theta\": 500.0", "\"partial_rotary_factor\": 0.3",
+      "\"partial_rotary_factor\" is 0.3, which is not an even number of the 4 elements" },
+    { "llama", "\"rope_theta\": 500.0", "\"partial_rotary_factor\": 1.5",
+      "\"partial_rotary_factor\" is 1.5, which is not an even number of the 4 elements" },
+    { "qwen2_yarn", "\"rope_theta\": 10000.0", "\"partial_rotary_factor\": 0.5",
+      "\"rope_type\" is \"yarn\", but only whole heads can be scaled" },
+    { "gptj", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true",
+      "\"tie_word_embeddings\" is true, but logits with a bias have their own matrix" },
+    { "gptj", "\"rotary_dim\": 4", "\"rotary_dim\": null",
+      "\"rotary_dim\" is missing, not an integer" },
+    { "gpt_neo", "\"attention_layers\"", "\"other\"",
+      "\"attention_layers\" is missing, but each layer needs \"global\" or \"local\"" },
+    { "gpt_neo", "\"local\"", "\"sparse\"",
+      "\"attention_layers\" is \"sparse\", which is neither global nor local" },
+    { "opt", "\"word_embed_proj_dim\": 16", "\"word_embed_proj_dim\": 8",
+      "\"word_embed_proj_dim\" is 8, but only \"hidden_size\" is supported" },
+    { "opt", "\"layer_norm_elementwise_affine\": true", "\"layer_norm_elementwise_affine\": false",
+      "\"layer_norm_elementwise_affine\" is false, but norms need gains" },
+    { "opt", "\"_remove_final_layer_norm\": false", "\"_remove_final_layer_norm\": true",
+      "\"_remove_final_layer_norm\" is true, but the last norm cannot be left out" },
+    { "stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true",
+      "\"qk_layernorm\" is true, but a norm for each head is not supported" },
+    { "smollm3", "\"use_sliding_window\": false", "\"use_sliding_window\": true",
+      "\"use_sliding_window\" is true, but windows of SmolLM3 are not supported" },
+    { "smollm3", "    0\n", "    2\n", "\"no_rope_layers\" is 2, which is neither 0 nor 1" },
+    { "gemma3", "\"attn_logit_softcapping\": null", "\"attn_logit_softcapping\": 2",
+      "\"attn_logit_softcapping\" is 2, but scores of Gemma 3 have no cap" },
+    { "gemma3", "\"use_bidirectional_attention\": false", "\"use_bidirectional_attention\": true",
+      "\"use_bidirectional_attention\" is true, but decoders are causal" },
+    { "roberta", "\"max_position_embeddings\": 22", "\"max_position_embeddings\": 2",
+      "\"max_position_embeddings\" is 2, not above \"pad_token_id\" + 1" },
+    { "roberta", "\"is_decoder\": false", "\"is_decoder\": true",
+      "RoBERTa is read as an encoder only" },
     { "llama", "\"rope_theta\": 500.0", "\"full_attention\": {}",
       "\"full_attention\" is an object, but positions of layers that differ" },
     { "llama", "\"head_dim\": 4,", "\"sliding_window\": 4,",
@@ -253,10 +290,27 @@ TEST(what_settings_say)
     put_config("mistral", "{", "{\"layer_types\": [\"sliding_attention\", \"sliding_attention\"],");
     ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "i - 4 < j <= i"));
     put_config("qwen3", "{", "{");
-    ck_assert((o = eg_pretrained_read(cx, folder)) && !o->model.where &&
+    ck_assert((o = eg_pretrained_read(cx, folder)) && !o->model.mha_each &&
               !strcmp(o->mha.where, "j <= i"));
     put_config("mistral", "\"rope_parameters\"", "\"rope_theta\": 7, \"unknown\"");
     ck_assert((o = eg_pretrained_read(cx, folder)) && o->mha.rotary == 7);
+    put_config("gemma2", "\"layer_types\"", "\"other\""); /* every other layer */
+    ck_assert((o = eg_pretrained_read(cx, folder)) && o->model.mha_each[0] == &o->mha_other &&
+              o->model.mha_each[1] == &o->mha);
+    put_config("gemma2", "\"attn_logit_softcapping\": 2.0", "\"attn_logit_softcapping\": null");
+    ck_assert((o = eg_pretrained_read(cx, folder)) && !o->mha.score && o->model.logits_cap == 3);
+    put_config("gemma", "\"hidden_act\": \"gelu_pytorch_tanh\"", "\"hidden_act\": \"gelu\"");
+    ck_assert((o = eg_pretrained_read(cx, folder)) && o->model.activation == eg_gelu_tanh);
+    put_config("smollm3", "\"no_rope_layers\"", "\"other\""); /* the fourth of four */
+    ck_assert((o = eg_pretrained_read(cx, folder)) && o->model.mha_each[3]->rotary == 0 &&
+              o->model.mha_each[2]->rotary == 2e6);
+    put_config("phi3", "\"sliding_window\": 4", "\"sliding_window\": null");
+    ck_assert((o = eg_pretrained_read(cx, folder)) && !strcmp(o->mha.where, "j <= i") &&
+              o->mha.rotary_width == 2);
+    put_config("gpt_neox", "\"rope_parameters\"",
+               "\"rotary_pct\": 0.5, \"rotary_emb_base\": 77, \"unknown\"");
+    ck_assert((o = eg_pretrained_read(cx, folder)) && o->mha.rotary_width == 4 &&
+              o->mha.rotary == 77);
     ck_assert_ptr_null(eg_pretrained_read(cx, NULL));
     eg_assert_error(cx, "pretrained: the folder is NULL");
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), "/nowhere/"));
@@ -320,15 +374,25 @@ TEST(older_settings)
     put_tensors("mistral", "", "", "", 0, NULL);
     put_config("mistral", "\"rope_parameters\": {", "\"rope_scaling\": null, \"other\": {");
     eg_assert_close(output(folder), output(case_path("mistral", "")), 0);
+    /* a base for layers without a window and one for those with, beside a scaling of the former */
+    put_tensors("gemma3", "", "", "", 0, NULL);
+    put_config("gemma3", "\"rope_parameters\": {",
+               "\"rope_theta\": 10000, \"rope_local_base_freq\": 100, \"rope_scaling\": {"
+               "\"rope_type\": \"linear\", \"factor\": 8}, \"other\": {");
+    eg_assert_close(output(folder), output(case_path("gemma3", "")), 0);
     put_tensors("qwen2", "", "", "", 0, NULL); /* max_window_layers instead of layer_types */
     put_config("qwen2", "\"layer_types\"", "\"other\"");
     eg_assert_close(output(folder), output(case_path("qwen2", "")), 0);
 }
 
 /* written under their names: exactly the tensors of their file */
-LOOP_TEST(written_as_theirs, 4)
+enum { WRITTEN = 16 };
+LOOP_TEST(written_as_theirs, WRITTEN)
 {
-    static const char *const names[] = { "gpt2", "llama", "qwen3", "bert" };
+    static const char *const names[WRITTEN] = { "gpt2",   "llama",      "qwen3",    "bert",
+                                                "gptj",   "gpt_neo",    "gpt_neox", "opt",
+                                                "olmo2",  "phi",        "phi3",     "gemma2",
+                                                "gemma3", "starcoder2", "stablelm", "distilbert" };
     const char *name = names[_i];
     eg_params *p = eg_params_open(cx);
     if (_i == 3) eg_linear_new(p, "pooler", .in = 16, .out = 16);
@@ -341,13 +405,15 @@ LOOP_TEST(written_as_theirs, 4)
     ck_assert_int_eq(eg_safetensors_count(ours), eg_safetensors_count(theirs));
     for (int k = 0; k < eg_safetensors_count(theirs); k++) {
         const char *one = eg_safetensors_name(theirs, k);
-        if (_i == 3 && eg_safetensors_find(ours, one) < 0) {
+        if (eg_safetensors_find(ours, one) < 0) {
             char full[160]; /* a base class of BERT writes names without "bert." */
-            snprintf(full, sizeof full, "bert.%s", one);
+            snprintf(full, sizeof full, "%s.%s", name, one);
             eg_assert_close(eg_safetensors_get(ours, full), eg_safetensors_at(theirs, k), 0);
             continue;
         }
-        eg_assert_close(eg_safetensors_get(ours, one), eg_safetensors_at(theirs, k), 0);
+        /* a gain less 1 is rounded twice */
+        eg_assert_close(eg_safetensors_get(ours, one), eg_safetensors_at(theirs, k),
+                        strstr(name, "gemma") && strstr(one, "norm") ? 1e-6 : 0);
     }
 }
 

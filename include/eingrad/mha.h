@@ -130,13 +130,14 @@ EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
  * With kv_heads < heads, which needs EG_SEPARATE, heads/kv_heads neighbouring heads share a key and
  * a value; h of W_k, W_v, b_k and b_v has the size kv_heads. Shazeer 2019; Ainslie et al. 2023 */
 typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
-/* How query and key of each head are normalised over d, before rotary positions. */
+/* How query and key are normalised over d, each head alone, before rotary positions. */
 typedef enum eg_qk_norm {
     EG_QK_AS_IS,
-    EG_QK_RMS,   /* RMS norm; "norm_q.gain" and "norm_k.gain" (d). Qwen3, Gemma 3 */
-    EG_QK_LAYER, /* layer norm; "norm_q.bias" and "norm_k.bias" too, but for .no_bias. Dehghani et
-                  * al. 2023 */
-    EG_QK_UNIT   /* divided by their lengths: scores are cosines. Henry et al. 2020 */
+    EG_QK_RMS,    /* RMS norm; "norm_q.gain" and "norm_k.gain" (d). Qwen3, Gemma 3 */
+    EG_QK_LAYER,  /* layer norm; "norm_q.bias" and "norm_k.bias" too, but for .no_bias. Dehghani et
+                   * al. 2023 */
+    EG_QK_UNIT,   /* divided by their lengths: scores are cosines. Henry et al. 2020 */
+    EG_QK_RMS_ALL /* RMS norm over all heads together; gains (h d) in one axis. OLMo 2 */
 } eg_qk_norm;
 /* A function that takes the place of eg_attention_with. */
 typedef eg_tensor *eg_core(const struct eg_attention_args *);

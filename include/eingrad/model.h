@@ -9,15 +9,19 @@ extern "C" {
 
 /* -- transformer block: x ← x + A(n₁(x)), [x ← x + C(n₂(x), memory),] x ← x + F(n₃(x))
  * .post_norm            x ← n₁(x + A(x)) …
+ * .branch_norm          x ← x + n₁(A(x)) …                          OLMo 2
+ * .sandwich             x ← x + n₁'(A(n₁(x))) …                     Gemma 2
+ * .parallel             x ← x + A(n₁(x)) + F(n₃(x))                 GPT-J, GPT-NeoX
  * A self attention, C cross attention, F feed-forward, n norms. Vaswani et al. 2017, §3.1;
  * pre-norm: Xiong et al. 2020 */
 typedef struct eg_block {
     const char *name;
-    bool post_norm;
+    bool post_norm, branch_norm, parallel;
     double dropout;
     eg_mha *self, *cross; /* cross NULL: none */
     eg_ffn *ffn;
-    eg_norm *norm_self, *norm_cross, *norm_ffn;
+    eg_norm *norm_self, *norm_cross, *norm_ffn;    /* norm_ffn is norm_self if that is shared */
+    eg_norm *after_self, *after_cross, *after_ffn; /* n' of a sandwich; else NULL */
 } eg_block;
 typedef struct eg_block_args {
     size_t size;
@@ -28,6 +32,10 @@ typedef struct eg_block_args {
     bool cross;             /* the block also attends to a memory, the result of an encoder */
     int64_t memory_dim;     /* with .cross: width of the memory: d_model */
     bool post_norm;         /* norms after the sums, as above */
+    bool branch_norm;       /* norms of what A, C and F return */
+    bool sandwich;          /* norms of what A, C and F read, and of what they return */
+    bool parallel;          /* F reads the block's x, not the sum with A */
+    bool shared_norm;       /* with .parallel: n₃ is n₁ */
     bool rms;               /* norms are RMS norms */
     double eps;             /* of the norms, as eg_norm_new's: 1e-5 */
     bool no_bias;           /* no biases in the block */
@@ -73,14 +81,17 @@ typedef struct eg_block_run_args {
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
 } eg_block_run_args;
-/* Parameters: "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…". Refused: what
- * eg_mha_new and eg_ffn_new refuse. */
+/* Parameters: "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…", of a sandwich
+ * "after_self.…" "after_cross.…" "after_ffn.…". Refused: two of .post_norm, .branch_norm and
+ * .sandwich; .parallel with .post_norm or .cross; .shared_norm without .parallel or with
+ * .branch_norm; what eg_mha_new and eg_ffn_new refuse. */
 EG_API eg_block *eg_block_new_with(const eg_block_args *);
 /* x after the block, of the same shape */
 EG_API eg_tensor *eg_block_run_with(const eg_block_run_args *);
 
 /* -- transformer: tokens (b l) → logits (b l v)
- * embedding [+ types] + positions [, norm], blocks, norm (none with post-norm), linear */
+ * embedding [+ types] + positions [, norm], blocks, norm (none with post-norm), linear
+ * .logits_cap           logits ← c tanh(logits/c) */
 typedef struct eg_transformer {
     const char *name;
     eg_embedding *tokens;
@@ -92,6 +103,7 @@ typedef struct eg_transformer {
     eg_norm *norm;     /* NULL after post-norm */
     eg_linear *logits; /* NULL if tied or no_logits */
     bool no_logits;
+    double logits_cap; /* 0: none */
     double dropout;
 } eg_transformer;
 typedef struct eg_transformer_args {
@@ -107,23 +119,28 @@ typedef struct eg_transformer_args {
     double dropout;         /* as the block's, and on the embedding: 0 */
     bool sinusoid;          /* positions without parameters */
     bool no_positions;      /* for .mha with rotary positions */
+    int64_t first_position; /* row of the table of positions for the first token: 0 */
+    double embedding_scale; /* factor of the tokens' vectors, before anything is added: 1; √d_model
+                             * in Vaswani et al. 2017, §3.4 */
+    double logits_cap;      /* c > 0, as above; 0: none */
     bool tied;              /* logits = x Eᵀ, with the embedding's table E. Press, Wolf 2017 */
     bool no_logits;         /* a run returns the hidden states (b l m), and there is no last linear
                              * layer */
     int64_t types; /* kinds of tokens, such as the segments of BERT, each with a vector that is
                     * added to those of its tokens: none. Devlin et al. 2019, fig. 2 */
-    bool embedding_norm;              /* a norm of tokens + types + positions */
-    bool post_norm, rms, no_bias;     /* as the block's */
-    bool no_ffn_bias, no_logits_bias; /* none in these parts */
-    double eps;                       /* of every norm: 1e-5 */
-    eg_activation *activation;        /* eg_gelu */
-    bool gated;                       /* as the block's */
-    double deviation;                 /* of embedding and positions: 0.5 */
-    double init;                      /* as the block's */
-    const eg_mha_args *mha;           /* as the block's */
-    /* a predicate for each layer, which replaces .where of .mha: some layers may have a window,
-     * others none; NULL: none */
-    const char *const *where;
+    bool embedding_norm;                               /* a norm of tokens + types + positions */
+    bool post_norm, rms, no_bias;                      /* as the block's */
+    bool branch_norm, sandwich, parallel, shared_norm; /* as the block's */
+    bool no_ffn_bias, no_logits_bias;                  /* none in these parts */
+    double eps;                                        /* of every norm: 1e-5 */
+    eg_activation *activation;                         /* eg_gelu */
+    bool gated;                                        /* as the block's */
+    double deviation;                                  /* of embedding and positions: 0.5 */
+    double init;                                       /* as the block's */
+    const eg_mha_args *mha;                            /* as the block's */
+    /* one for each layer, in the place of .mha: some layers may have a window, or other rotary
+     * positions; an entry may be NULL; NULL: .mha is that of every layer */
+    const eg_mha_args *const *mha_each;
 } eg_transformer_args;
 typedef struct eg_transformer_run_args {
     size_t size;

@@ -119,6 +119,7 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  * { "E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY } if a file has this tensor, and no parameter is
  *                                                    read from it, it must be equal to that of E;
  *                                                    it is not written
+ * { "norm.gain", "norm.weight", "m", 0, EG_ALIAS_LESS_ONE }  the file has gain − 1
  * If the letter of the parts is the first of a group, "(c h d) m", the parts are consecutive, each
  * as wide as its parameter: query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d,
  * m). Elsewhere, "(h c d) m", all parts have the same size. Of several rows for one parameter,
@@ -128,16 +129,19 @@ typedef struct eg_alias {
     const char *ours; /* NULL ends a list */
     const char *theirs;
     const char *axes;
-    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor; 0, EG_ALIAS_COPY */
+    int part, parts; /* part 0, 1, … of at most 8; 0, 0: the whole tensor; 0, EG_ALIAS_COPY; 0,
+                      * EG_ALIAS_LESS_ONE */
 } eg_alias;
-enum { EG_ALIAS_COPY = -1 };
+enum { EG_ALIAS_COPY = -1, EG_ALIAS_LESS_ONE = -2 };
 /* The table of a style; NULL if there is none of that name (no error). Styles: "torch"
  * (nn.MultiheadAttention, TransformerEncoderLayer, TransformerEncoder), "torch.decoder"
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
  * without embeddings and logits), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj"
  * (q_proj … o_proj), "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …).
- * Of whole models, an eg_transformer as eingrad/pretrained.h makes it: "gpt2", "llama" (also
- * Mistral, Qwen2, Qwen3), "bert". */
+ * Of whole models, an eg_transformer as eingrad/pretrained.h makes it, by its model_type: "gpt2",
+ * "gptj", "gpt_neo", "gpt_neox", "opt", "llama" (also mistral, qwen2, qwen3, smollm3, stablelm),
+ * "starcoder2", "olmo2", "phi", "phi3", "gemma", "gemma2" (also gemma3_text), "bert", "roberta"
+ * (also xlm-roberta, camembert), "distilbert". */
 EG_API const eg_alias *eg_aliases(const char *style);
 /* Reads every parameter of the list; for a list made by eg_params_under, the parameters below its
  * name, by the rest of their names. `under` ("" or "encoder.") is the prefix of each name in the
@@ -203,10 +207,11 @@ EG_API eg_norm *eg_norm_new_with(const eg_norm_new_args *);
 /* The norm of x over its last axis, times gain, plus bias */
 EG_API eg_tensor *eg_norm_run(const eg_norm *, eg_tensor *x);
 
-/* -- embedding: y[b,l,m] = E[index[b,l], m],  E (v m) ----------------------------------------- */
+/* -- embedding: y[b,l,m] = scale E[index[b,l], m],  E (v m) ----------------------------------- */
 typedef struct eg_embedding {
     const char *name;
     int64_t count, d_model;
+    double scale; /* 0: 1 */
     eg_tensor *table;
 } eg_embedding;
 typedef struct eg_embedding_args {
@@ -216,17 +221,18 @@ typedef struct eg_embedding_args {
     int64_t count, d_model; /* needed */
     double deviation;       /* of the normal draw: 0.5; with 0.02 the tasks recall and addition
                              * learn nothing in 1000 steps */
+    double scale;           /* 1 */
 } eg_embedding_args;
 EG_API eg_embedding *eg_embedding_new_with(const eg_embedding_args *); /* adds "E" */
 /* index: any shape, i32 or i64 */
 EG_API eg_tensor *eg_embedding_run(const eg_embedding *, eg_tensor *index);
 
-/* -- positions: y[b,l,m] = x[b,l,m] + P[l + offset, m]
+/* -- positions: y[b,l,m] = x[b,l,m] + P[l + first + offset, m]
  * .sinusoid     P[l,2k] = sin(l/10000^(2k/m)), P[l,2k+1] = cos(l/10000^(2k/m)), no parameter.
  *               Vaswani et al. 2017, §3.5 */
 typedef struct eg_positions {
     const char *name;
-    int64_t length, d_model;
+    int64_t length, d_model, first;
     eg_tensor *table;
 } eg_positions;
 typedef struct eg_positions_args {
@@ -236,6 +242,8 @@ typedef struct eg_positions_args {
     int64_t length;  /* of the longest sequence; needed */
     int64_t d_model; /* needed */
     bool sinusoid;
+    int64_t first;    /* ≥ 0: the learned table has so many rows before that of position 0: 0.
+                       * RoBERTa and OPT have 2 */
     double deviation; /* of the learned table "P" (l m): 0.5; refused with .sinusoid */
 } eg_positions_args;
 typedef struct eg_positions_run_args {
@@ -247,7 +255,7 @@ typedef struct eg_positions_run_args {
      * NULL: offset, offset + 1 … */
     eg_tensor *position_ids;
 } eg_positions_run_args;
-/* Adds "P" (l m), unless .sinusoid */
+/* Adds "P" (first + length, m), unless .sinusoid. Refused: .first with .sinusoid */
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
 /* y of the same shape as x. Refused: a position that is not in the table */
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);

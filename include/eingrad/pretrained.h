@@ -5,11 +5,11 @@
  *     eg_transformer *net = eg_pretrained_load(p, "folder");
  *     logits = eg_transformer_run(net, tokens);
  *
- * family             what eg_transformer_run returns       model_type in config.json
- * GPT-2              logits                                gpt2
- * Llama, Mistral     logits                                llama, mistral
- * Qwen 2, Qwen 3     logits                                qwen2, qwen3
- * BERT               hidden states (b l m)                 bert
+ * eg_transformer_run returns   model_type in config.json
+ * logits                       gpt2, gptj, gpt_neo, gpt_neox, opt, llama, mistral, qwen2, qwen3,
+ *                              smollm3, stablelm, starcoder2, olmo2, phi, phi3, gemma, gemma2,
+ *                              gemma3_text
+ * hidden states (b l m)        bert, roberta, xlm-roberta, camembert, distilbert
  *
  * Tokens are integers; the library has no tokenizer. Causality and windows are predicates of the
  * model's attentions, so a run needs no .where. Dropout is 0. For lifetimes, errors and names see
@@ -26,6 +26,8 @@ typedef struct eg_pretrained {
     const eg_alias *names;     /* of its tensors */
     eg_transformer_args model; /* all but params and name */
     eg_mha_args mha;           /* model.mha points to it */
+    eg_mha_args mha_other;     /* of some layers, if model.mha_each is not NULL: its entries point
+                                * to mha or to mha_other */
     int64_t begin, end;        /* tokens that begin and end a text; −1: config.json has none */
 } eg_pretrained;
 /* Reads only folder/config.json, so that options can be changed and parameters added before the
@@ -45,7 +47,8 @@ EG_API eg_pretrained *eg_pretrained_read(eg_ctx *, const char *folder);
  * to the dtype of the list; stored masks and frequencies are not read. Of BERT's heads those are
  * read whose parameters the list has before the call, such as linear layers "pooler" and
  * "classifier" (docs/models.md). Refused: tensors that are missing, left over, or of another
- * shape; parts of BERT's prediction without "prediction.W", if tie_word_embeddings is false. */
+ * shape; parts of an encoder's prediction without "prediction.W", if tie_word_embeddings is false.
+ */
 EG_API eg_transformer *eg_pretrained_load(eg_params *, const char *folder);
 
 #ifdef __cplusplus

@@ -165,7 +165,8 @@ static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
     if (!list) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", who);
     for (const eg_alias *a = list; a && a->ours; a++) {
         const int most = alias_parts(a) ? a->parts : 1;
-        if (a->parts >= EG_ALIAS_COPY && a->part >= 0 && a->part < most && most <= PARTS) continue;
+        if (a->parts >= EG_ALIAS_LESS_ONE && a->part >= 0 && a->part < most && most <= PARTS)
+            continue;
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: row \"%s\" is part %d of %d; a tensor has at most %d parts, counted from 0",
                    who, a->ours, a->part, a->parts, PARTS);
@@ -238,6 +239,12 @@ static int64_t alias_offset(const source *s, const eg_alias *a, const char *name
     return before;
 }
 
+/* Returns x + c; of bf16 and f16 in f32. */
+static eg_tensor *alias_plus(eg_tensor *x, double c)
+{
+    return eg_shift(eg_type(x) == EG_F64 ? x : eg_cast(x, EG_F32), c);
+}
+
 /* Returns the parameter's elements in the tensor `theirs`, with the parameter's dtype and order of
  * axes. */
 static eg_tensor *alias_value(const source *s, const eg_named *one, const char *name,
@@ -251,6 +258,7 @@ static eg_tensor *alias_value(const source *s, const eg_named *one, const char *
     if (p->joined >= 0) in = eg_slice_axis(in, p->joined, at, at + p->dims[p->joined], 1);
     in = eg_rearrange(p->read, in);
     if (alias_parts(a) && p->joined < 0) in = eg_select_axis(in, 0, a->part);
+    if (a->parts == EG_ALIAS_LESS_ONE) in = alias_plus(in, 1);
     return eg_cast(in, eg_type(one->x));
 }
 
@@ -289,7 +297,8 @@ static const eg_alias *alias_row(source *s, const eg_named *one, const char *nam
     const eg_alias *first = NULL;
     for (const eg_alias *a = s->list; a->ours; a++) {
         const bool heads = strchr(a->theirs, '#') != NULL;
-        if (a->parts < 0 || !alias_file_name(a, name, s->under, heads ? 0 : -1, s->bare, theirs))
+        if (a->parts == EG_ALIAS_COPY ||
+            !alias_file_name(a, name, s->under, heads ? 0 : -1, s->bare, theirs))
             continue;
         if (!*a->theirs) return a;
         if (!alias_planned(one, a, p)) continue;
@@ -321,7 +330,7 @@ static int read_param(source *s, const eg_named *one, const char *name)
 static bool alias_names(const source *s, const eg_alias *a, const char *name, const char *tensor)
 {
     char theirs[NAME];
-    for (int bare = 0; a->parts < 0 && bare < 2; bare++)
+    for (int bare = 0; a->parts == EG_ALIAS_COPY && bare < 2; bare++)
         if (alias_file_name(a, name, s->under, -1, bare, theirs) && !strcmp(theirs, tensor))
             return true;
     return false;
@@ -353,7 +362,7 @@ static int alias_compare(source *s, const eg_named *one, const char *name, const
 static int alias_copy(source *s, const char *tensor)
 {
     for (const eg_alias *a = s->list; a->ours; a++)
-        for (int k = 0; a->parts < 0 && eg_params_at(s->p, k); k++) {
+        for (int k = 0; a->parts == EG_ALIAS_COPY && eg_params_at(s->p, k); k++) {
             const eg_named *one = eg_params_at(s->p, k);
             const char *name = alias_own_name(s->p, one);
             if (!name || !alias_names(s, a, name, tensor)) continue;
@@ -494,10 +503,12 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
     for (const eg_alias *a = list; a->ours; a++) {
         plan q;
         eg_tensor *xs[PARTS] = { 0 };
-        if (a->parts < 0 || !alias_file_name(a, name, under, -1, false, theirs)) continue;
+        if (a->parts == EG_ALIAS_COPY || !alias_file_name(a, name, under, -1, false, theirs))
+            continue;
         if (!*a->theirs) return 1;
         if (!alias_planned(one, a, &q)) continue;
-        if (a->parts) {
+        eg_tensor *x = a->parts == EG_ALIAS_LESS_ONE ? alias_plus(one->x, -1) : one->x;
+        if (alias_parts(a)) {
             if (!alias_gather(p, list, a, name, uneven, xs) ||
                 (q.joined < 0 && !a->part && !same_sizes(a->parts, xs)))
                 continue; /* sizes differ: a later entry has a tensor for each */
@@ -507,11 +518,10 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
                                  : eg_concat_axis_n(q.joined, a->parts, xs);
             return a->part || alias_emit(o, theirs, all) ? 1 : -1;
         }
-        bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, one->x));
+        bool good = q.heads || alias_emit(o, theirs, eg_rearrange(q.write, x));
         for (int64_t h = 0; good && q.heads && h < eg_dim(one->x, q.counted); h++)
-            good =
-                alias_file_name(a, name, under, h, false, theirs) &&
-                alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(one->x, q.counted, h)));
+            good = alias_file_name(a, name, under, h, false, theirs) &&
+                   alias_emit(o, theirs, eg_rearrange(q.write, eg_select_axis(x, q.counted, h)));
         return good ? 1 : -1;
     }
     return 0;

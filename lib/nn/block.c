@@ -102,50 +102,76 @@ static eg_norm *block_norm(const eg_block_args *a, eg_params *p, const char *nam
                        .no_bias = a->no_bias);
 }
 
+/* True if the block's options can be combined; else records an error. */
+static bool block_fits(const eg_block_args *a, const eg_params *p)
+{
+    const struct {
+        bool refused;
+        const char *why;
+    } rules[] = {
+        { a->post_norm + a->branch_norm + a->sandwich > 1,
+          "only one of .post_norm, .branch_norm and .sandwich may be set" },
+        { a->parallel && a->post_norm, ".parallel and .post_norm exclude each other" },
+        { a->parallel && a->cross, ".parallel and .cross exclude each other" },
+        { a->shared_norm && !a->parallel, ".shared_norm belongs to .parallel, which is not set" },
+        { a->shared_norm && a->branch_norm, ".shared_norm and .branch_norm exclude each other" },
+    };
+    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++)
+        if (rules[k].refused)
+            return eg__nn_refuse(p, EG_ERROR_MISUSE, "block", "%s", rules[k].why), false;
+    if (!a->memory_dim || a->cross) return true;
+    return eg__nn_refuse(p, EG_ERROR_MISUSE, "block", "memory_dim is %lld, but .cross is not set",
+                         (long long)a->memory_dim),
+           false;
+}
+
 /* The parameters are created in the order of the forward pass, which is their order in files. */
 eg_block *eg_block_new_with(const eg_block_args *given)
 {
     OPTIONS(eg_block_args, a, given);
     eg_params *p = eg__nn_under(a->params, "block", a->name);
-    if (p && a->memory_dim && !a->cross) {
-        eg__nn_refuse(p, EG_ERROR_MISUSE, "block", "memory_dim is %lld, but .cross is not set",
-                      (long long)a->memory_dim);
-        return NULL;
-    }
-    eg_block *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
+    eg_block *m = p && block_fits(a, p) ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m) return NULL;
     *m = (eg_block){ .name = eg__nn_name(a->params, a->name),
                      .post_norm = a->post_norm,
+                     .branch_norm = a->branch_norm,
+                     .parallel = a->parallel,
                      .dropout = a->dropout };
     m->norm_self = block_norm(a, p, "norm_self");
     m->self = block_attention(a, p, "self", true);
+    if (a->sandwich) m->after_self = block_norm(a, p, "after_self");
     if (a->cross) {
         m->norm_cross = block_norm(a, p, "norm_cross");
         m->cross = block_attention(a, p, "cross", false);
+        if (a->sandwich) m->after_cross = block_norm(a, p, "after_cross");
     }
-    m->norm_ffn = block_norm(a, p, "norm_ffn");
+    m->norm_ffn = a->shared_norm ? m->norm_self : block_norm(a, p, "norm_ffn");
     m->ffn = eg_ffn_new(p, "ffn", .d_model = a->d_model, .width = a->width,
                         .activation = a->activation, .gated = a->gated, .dropout = a->dropout,
                         .no_bias = a->no_bias || a->no_ffn_bias, .init = a->init);
+    if (a->sandwich) m->after_ffn = block_norm(a, p, "after_ffn");
     return eg_error(eg_params_context(p)) ? NULL : m;
 }
 
-/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)). block_in returns the operand of f; block_out
- * returns the block's result from x and y = f(…). */
+/* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)); branch norm: x + n(f(x)); sandwich:
+ * x + n'(f(n(x))). block_in returns the operand of f; block_out returns the block's result from x
+ * and y = f(…). */
 static eg_tensor *block_in(const eg_block *m, const eg_norm *n, eg_tensor *x)
 {
-    return m->post_norm ? x : eg_norm_run(n, x);
+    return m->post_norm || m->branch_norm ? x : eg_norm_run(n, x);
 }
 /* Returns x if f itself adds it, in the product that computes its result; this requires that no
- * dropout is applied before the sum. Else returns NULL. */
+ * norm and no dropout is applied before the sum. Else returns NULL. */
 static eg_tensor *block_add(const eg_block *m, eg_tensor *x)
 {
-    return m->dropout && eg_training(eg_context(x)) ? NULL : x;
+    const bool drops = m->dropout && eg_training(eg_context(x));
+    return drops || m->branch_norm || m->after_self ? NULL : x;
 }
-static eg_tensor *block_out(const eg_block *m, const eg__part *part, const eg_norm *n, eg_tensor *x,
-                            eg_tensor *y)
+static eg_tensor *block_out(const eg_block *m, const eg__part *part, const eg_norm *n,
+                            const eg_norm *after, eg_tensor *x, eg_tensor *y)
 {
     const int axis = m->self->specs->position_axis;
+    if (m->branch_norm || after) y = eg_norm_run(after ? after : n, y);
     eg_tensor *sum = block_add(m, x) ? y : eg_add(x, eg__part_dropped(part, axis, y, m->dropout));
     return m->post_norm ? eg_norm_run(n, sum) : sum;
 }
@@ -155,14 +181,18 @@ typedef struct block_part {
     eg_block block;
     eg_ffn ffn;
     eg_linear linear[3];
-    eg_norm norm[3];
+    eg_norm norm[6];
 } block_part;
 static const eg_block *block_shared(eg_ranks *r, const eg_block *m, block_part *p)
 {
     p->block = *m, p->ffn = *m->ffn;
     p->block.norm_self = eg__part_norm(r, m->norm_self, &p->norm[0]);
     p->block.norm_cross = eg__part_norm(r, m->norm_cross, &p->norm[1]);
-    p->block.norm_ffn = eg__part_norm(r, m->norm_ffn, &p->norm[2]);
+    p->block.norm_ffn = m->norm_ffn == m->norm_self ? p->block.norm_self
+                                                    : eg__part_norm(r, m->norm_ffn, &p->norm[2]);
+    p->block.after_self = eg__part_norm(r, m->after_self, &p->norm[3]);
+    p->block.after_cross = eg__part_norm(r, m->after_cross, &p->norm[4]);
+    p->block.after_ffn = eg__part_norm(r, m->after_ffn, &p->norm[5]);
     p->ffn.gate = eg__part_linear(r, m->ffn->gate, &p->linear[0]);
     p->ffn.up = eg__part_linear(r, m->ffn->up, &p->linear[1]);
     p->ffn.down = eg__part_linear(r, m->ffn->down, &p->linear[2]);
@@ -201,10 +231,10 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     if (!block_divides(m, a, &part))
         return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the positions do not fit");
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
-    eg_tensor *x = a->x;
+    eg_tensor *x = a->x, *normed = block_in(m, m->norm_self, x);
     eg_mha_run_args self = { .size = sizeof self,
                              .mha = m->self,
-                             .query = block_in(m, m->norm_self, x),
+                             .query = normed,
                              .add = block_add(m, x),
                              .where = a->where,
                              .score = a->score,
@@ -225,7 +255,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
      * refer as well */
     const int64_t before =
         a->offset + (a->cache && !a->ranks ? eg__cache_taken(a->cache, a->slot) : 0);
-    x = block_out(m, &part, m->norm_self, x, eg_mha_run_with(&self));
+    x = block_out(m, &part, m->norm_self, m->after_self, x, eg_mha_run_with(&self));
     if (m->cross) {
         eg_mha_run_args cross = { .size = sizeof cross,
                                   .mha = m->cross,
@@ -247,9 +277,10 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                                   .ranks_block = a->ranks_block,
                                   .zigzag = a->zigzag };
         memcpy(cross.with, a->with, sizeof cross.with);
-        x = block_out(m, &part, m->norm_cross, x, eg_mha_run_with(&cross));
+        x = block_out(m, &part, m->norm_cross, m->after_cross, x, eg_mha_run_with(&cross));
     }
-    eg_tensor *y = ffn_run(m->ffn, block_in(m, m->norm_ffn, x), block_add(m, x), &part,
-                           m->self->specs->position_axis);
-    return block_out(m, &part, m->norm_ffn, x, y);
+    if (!m->parallel || m->norm_ffn != m->norm_self)
+        normed = block_in(m, m->norm_ffn, m->parallel ? a->x : x);
+    eg_tensor *y = ffn_run(m->ffn, normed, block_add(m, x), &part, m->self->specs->position_axis);
+    return block_out(m, &part, m->norm_ffn, m->after_ffn, x, y);
 }

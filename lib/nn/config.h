@@ -30,7 +30,28 @@ const char *eg__config_word(const eg__config *, const eg_json *object, const cha
                             const char *otherwise);
 bool eg__config_set(const eg_json *); /* true if it is present and not false, 0, null or empty */
 
-/* -- rope.c: the options of an attention that follow from config.json's description of rotary
- * positions; d: width of a head -- */
-void eg__config_rope(const eg__config *, int64_t d, eg_mha_args *);
+/* -- rope.c: rotary positions -- */
+/* Names and defaults of a family; 0 and NULL: those of Llama. */
+typedef struct eg__rope {
+    double base;          /* 10000 */
+    const char *base_key; /* outside of the object: "rope_theta" */
+    double part;          /* share of a head that is rotated: 1 */
+    const char *part_key; /* outside of the object: "partial_rotary_factor" */
+    bool given;           /* the object is `with`, which is NULL if there is none */
+    const eg_json *with;
+} eg__rope;
+/* The object that describes the rotary positions; NULL if there is none. */
+const eg_json *eg__config_rope_object(const eg__config *);
+/* Sets the options of an attention; d: width of a head. A scale that is set already is multiplied,
+ * where the rope type multiplies the scores. */
+void eg__config_rope(const eg__config *, eg__rope, int64_t d, eg_mha_args *);
+
+/* -- families.c -- */
+typedef struct eg__family {
+    const char *family, *style; /* model_type; style of eg_aliases */
+    void (*options)(const eg__config *, eg_pretrained *);
+} eg__family;
+const eg__family *eg__family_at(int k); /* NULL past the end */
+/* Refuses settings of the family that the options cannot express. */
+void eg__family_limits(const eg__config *, const char *family);
 #endif

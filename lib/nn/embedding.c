@@ -13,7 +13,8 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
     if (!m) return NULL;
     *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name),
                          .count = a->count,
-                         .d_model = a->d_model };
+                         .d_model = a->d_model,
+                         .scale = a->scale };
     m->table = eg__nn_normal(p, eg_param(p, "E", "v m", a->count, a->d_model),
                              eg_option(a->deviation, 0.5));
     return eg_error(eg_params_context(p)) ? NULL : m;
@@ -24,8 +25,8 @@ eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
     const bool before = failed(index);
     if (!m) return eg__nn_absent("embedding", index);
     if (!index) return eg__nn_missing("embedding", m->name, "the index", index);
-    return eg__nn_told("embedding", m->name, index, before,
-                       eg__nn_float(eg_at("[v] m, ... -> ... m", m->table, index)));
+    eg_tensor *y = eg__nn_float(eg_at("[v] m, ... -> ... m", m->table, index));
+    return eg__nn_told("embedding", m->name, index, before, m->scale ? eg_scale(y, m->scale) : y);
 }
 
 /* -- positions -------------------------------------------------------------------------------- */
@@ -58,16 +59,24 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
                       "deviation is %g, but a sinusoid has no learned table", a->deviation);
         return NULL;
     }
+    if (a->first < 0 || (a->sinusoid && a->first) || a->first > INT64_MAX - a->length) {
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "positions", "first is %lld, %s", (long long)a->first,
+                      a->first < 0  ? "but must not be negative"
+                      : a->sinusoid ? "but a sinusoid has no learned table"
+                                    : "which is too large");
+        return NULL;
+    }
     eg_positions *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
     *m = (eg_positions){ .name = eg__nn_name(a->params, a->name),
                          .length = a->length,
+                         .first = a->first,
                          .d_model = a->d_model };
     if (a->sinusoid) {
         m->table = eg_constant_n(p, 2, (int64_t[]){ a->length, a->d_model });
         if (!eg_ok(m->table) || !sinusoid(m->table)) return NULL;
     } else {
-        m->table = eg__nn_normal(p, eg_param(p, "P", "l m", a->length, a->d_model),
+        m->table = eg__nn_normal(p, eg_param(p, "P", "l m", a->first + a->length, a->d_model),
                                  eg_option(a->deviation, 0.5));
     }
     return eg_error(eg_params_context(p)) ? NULL : m;
@@ -92,7 +101,9 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
                 eg_context(a->x), EG_ERROR_MISUSE,
                 "positions \"%s\": .offset is %lld, but .position_ids gives every position already",
                 m->name, (long long)a->offset);
-        eg_tensor *rows = eg__nn_float(eg_at("[v] m, l -> l m", m->table, a->position_ids));
+        eg_tensor *table = m->first ? eg_slice_axis(m->table, 0, m->first, m->first + m->length, 1)
+                                    : m->table,
+                  *rows = eg__nn_float(eg_at("[v] m, l -> l m", table, a->position_ids));
         return eg__nn_told("positions", m->name, a->x, before,
                            eg_on("b l m, l m", eg_add, a->x, rows));
     }
@@ -101,7 +112,8 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
                           "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
                           (long long)end, (long long)m->length);
-    eg_tensor *rows = eg__nn_float(eg_slice_axis(m->table, 0, a->offset, a->offset + l, 1)),
+    const int64_t from = m->first + a->offset;
+    eg_tensor *rows = eg__nn_float(eg_slice_axis(m->table, 0, from, from + l, 1)),
               *y = eg_on("b l m, l m", eg_add, a->x, rows);
     return eg__nn_told("positions", m->name, a->x, before, y);
 }

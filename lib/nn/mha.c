@@ -107,7 +107,7 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
         eg__nn_refuse(
             p, EG_ERROR_UNSUPPORTED, "mha",
             ".qk_norm, .temperature, .bias_kv, .zero_attn and .sink need heads of one width");
-    else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_UNIT)
+    else if (a->qk_norm < EG_QK_AS_IS || a->qk_norm > EG_QK_RMS_ALL)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "qk_norm is %d, which is not an eg_qk_norm",
                       (int)a->qk_norm);
     else if (a->form < EG_SEPARATE || a->form > EG_PER_HEAD)
@@ -396,18 +396,18 @@ static bool frequencies(eg_mha *m, eg_tensor *given, eg_params *p)
  * sink and the temperature of each head. False after an error. */
 static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
-    const bool unit = a->qk_norm == EG_QK_UNIT;
+    const bool unit = a->qk_norm == EG_QK_UNIT, all = a->qk_norm == EG_QK_RMS_ALL;
     const int64_t g = m->kv_heads, h = m->heads;
     if (a->qk_norm && !unit) {
         eg_norm_new_args o = { .size = sizeof o,
                                .params = p,
                                .name = "norm_q",
-                               .d_model = m->d_k,
-                               .rms = a->qk_norm == EG_QK_RMS,
+                               .d_model = all ? h * m->d_k : m->d_k,
+                               .rms = all || a->qk_norm == EG_QK_RMS,
                                .no_bias = a->no_bias,
                                .eps = a->qk_eps };
         m->norm_q = eg_norm_new_with(&o);
-        o.name = "norm_k";
+        o.name = "norm_k", o.d_model = all ? g * m->d_k : m->d_k;
         m->norm_k = eg_norm_new_with(&o);
     }
     if (a->bias_kv) {

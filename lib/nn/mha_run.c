@@ -155,9 +155,16 @@ static eg_tensor *projected(const eg_mha *m, int part, eg_tensor *x)
                : eg_fail_in(eg_context(x), "the %s times %s", of[part], eg__mha_which(part, false));
 }
 
-/* Returns query or key with the module's norm over each head. */
+/* Returns query or key (… h d) with the module's norm over each head, or over all of them. */
 static eg_tensor *with_head_norm(const eg_mha *m, const eg_norm *norm, eg_tensor *x)
 {
+    if (m->qk_norm == EG_QK_RMS_ALL && eg_ok(x)) {
+        int64_t dims[EG_RANK_MAX];
+        const int rank = eg_rank(x);
+        memcpy(dims, eg_dims(x), (size_t)rank * sizeof *dims);
+        dims[rank - 2] *= dims[rank - 1];
+        return eg_reshape_n(eg_norm_run(norm, eg_reshape_n(x, rank - 1, dims)), rank, eg_dims(x));
+    }
     if (norm) return eg_norm_run(norm, x);
     if (m->qk_norm != EG_QK_UNIT) return x;
     const double eps = m->qk_eps ? m->qk_eps : EG_OFF; /* the divisor is √(|x|² + d eps) */

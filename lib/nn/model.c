@@ -4,32 +4,30 @@
 #include <eingrad/grad.h>
 
 /* -- parts that the models share -------------------------------------------------------------- */
-/* Makes `count` blocks with the names "0", "1" …. where: a predicate for the self attention of
- * each, or NULL. */
+/* Makes `count` blocks with the names "0", "1" …. each: the options of each one's attention; NULL:
+ * those of `like`. */
 static eg_block **model_blocks(eg_params *p, int64_t count, const eg_block_args *like,
-                               const char *const *where)
+                               const eg_mha_args *const *each)
 {
     eg_block **block = eg_params_alloc(p, (size_t)count * sizeof *block);
     for (int64_t k = 0; block && k < count; k++) {
         eg_block_args o = *like;
-        eg_mha_args mha = { .size = sizeof mha };
         o.size = sizeof o, o.params = p, o.name = eg__nn_text(p, "%lld", (long long)k);
-        if (where) {
-            eg__nn_template(&mha, like->mha);
-            mha.where = where[k], o.mha = &mha;
-        }
+        o.mha = each ? each[k] : o.mha;
         block[k] = eg_block_new_with(&o);
         if (!block[k]) return NULL;
     }
     return block;
 }
 
-/* Returns the logits after the norm; with tied weights logits = x Eᵀ. */
+/* Returns the logits after the norm; with tied weights logits = x Eᵀ. cap: c of c tanh(logits/c),
+ * or 0. */
 static eg_tensor *model_logits(const eg_norm *norm, const eg_linear *logits, const eg_embedding *e,
-                               eg_tensor *x)
+                               double cap, eg_tensor *x)
 {
     x = norm ? eg_norm_run(norm, x) : x;
-    return logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
+    x = logits ? eg_linear_run(logits, x) : eg_einsum("...m,vm->...v", x, e->table);
+    return cap > 0 ? eg_scale(eg_tanh(eg_scale(x, 1 / cap)), cap) : x;
 }
 
 /* Tokens without padding: how they are packed, and into how many positions. */
@@ -131,29 +129,48 @@ static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes,
 }
 
 /* -- transformer ------------------------------------------------------------------------------ */
+/* True if the numbers among the options are allowed; else records an error. */
+static bool model_fits(const eg_params *p, const eg_transformer_args *a)
+{
+    if (!(a->logits_cap >= 0 && a->logits_cap < 1e300))
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
+                      "logits_cap is %g; it must be finite and not negative", a->logits_cap);
+    else if (a->logits_cap > 0 && a->no_logits)
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
+                      "logits_cap is %g, but .no_logits leaves the logits out", a->logits_cap);
+    else if (a->first_position && a->no_positions)
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
+                      "first_position is %lld, but .no_positions leaves the table out",
+                      (long long)a->first_position);
+    else
+        return true;
+    return false;
+}
+
 /* Parameters are made in the order of the forward pass, which is their order in files. */
 eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
 {
     OPTIONS(eg_transformer_args, a, given);
     eg_params *p = eg__nn_under(a->params, "transformer", a->name);
     if (!p || !eg__nn_positive(p, "transformer", "layers", a->layers) ||
-        !tied_fits(p, "transformer", a->tied, a->classes, a->vocabulary))
+        !tied_fits(p, "transformer", a->tied, a->classes, a->vocabulary) || !model_fits(p, a))
         return NULL;
     eg_transformer *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
     *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name),
                            .layers = a->layers,
                            .no_logits = a->no_logits,
+                           .logits_cap = a->logits_cap,
                            .dropout = a->dropout };
     m->tokens = eg_embedding_new(p, "tokens", .count = a->vocabulary, .d_model = a->d_model,
-                                 .deviation = a->deviation);
+                                 .deviation = a->deviation, .scale = a->embedding_scale);
     if (a->types)
         m->types = eg_embedding_new(p, "types", .count = a->types, .d_model = a->d_model,
                                     .deviation = a->deviation);
     if (!a->no_positions)
-        m->positions =
-            eg_positions_new(p, "positions", .length = a->length, .d_model = a->d_model,
-                             .sinusoid = a->sinusoid, .deviation = a->sinusoid ? 0 : a->deviation);
+        m->positions = eg_positions_new(
+            p, "positions", .length = a->length, .first = a->first_position, .d_model = a->d_model,
+            .sinusoid = a->sinusoid, .deviation = a->sinusoid ? 0 : a->deviation);
     if (a->embedding_norm)
         m->embedding_norm = eg_norm_new(p, "embedding_norm", .d_model = a->d_model, .rms = a->rms,
                                         .eps = a->eps, .no_bias = a->no_bias);
@@ -167,11 +184,15 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
                                               .activation = a->activation,
                                               .gated = a->gated,
                                               .post_norm = a->post_norm,
+                                              .branch_norm = a->branch_norm,
+                                              .sandwich = a->sandwich,
+                                              .parallel = a->parallel,
+                                              .shared_norm = a->shared_norm,
                                               .no_bias = a->no_bias,
                                               .no_ffn_bias = a->no_ffn_bias,
                                               .mha = a->mha,
                                               .init = a->init },
-                            a->where);
+                            a->mha_each);
     if (!a->post_norm)
         m->norm = eg_norm_new(p, "norm", .d_model = a->d_model, .rms = a->rms, .eps = a->eps,
                               .no_bias = a->no_bias);
@@ -300,7 +321,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         x = eg_block_run_with(&block);
     }
     if (!m->no_logits)
-        x = model_logits(m->norm, m->logits, m->tokens, x);
+        x = model_logits(m->norm, m->logits, m->tokens, m->logits_cap, x);
     else if (m->norm)
         x = eg_norm_run(m->norm, x);
     return model_unpacked(&packing, x);
@@ -461,7 +482,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
         memcpy(block.with, a->with, sizeof block.with);
         x = eg_block_run_with(&block);
     }
-    return model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, x));
+    return model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, 0, x));
 }
 
 eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)

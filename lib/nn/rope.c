@@ -115,36 +115,59 @@ static int rope_row(const rope *r)
     return -1;
 }
 
-void eg__config_rope(const eg__config *c, int64_t d, eg_mha_args *mha)
+/* As in transformers 5: rope_scaling, if it is set, else rope_parameters. */
+const eg_json *eg__config_rope_object(const eg__config *c)
+{
+    const eg_json *old = eg__config_find(c->all, "rope_scaling");
+    return eg__config_set(old) ? old : eg__config_find(c->all, "rope_parameters");
+}
+
+/* Returns the number of elements of a head that are rotated. */
+static int64_t rope_width(const eg__config *c, const eg__rope *how, const eg_json *with, int64_t d)
 {
     static const char part[] = "partial_rotary_factor";
-    /* as in transformers 5: rope_scaling, if it is set, else rope_parameters */
-    const eg_json *old = eg__config_find(c->all, "rope_scaling"),
-                  *with = eg__config_set(old) ? old : eg__config_find(c->all, "rope_parameters");
-    rope r = { .c = c, .with = with, .pairs = d / 2 };
-    if (with && with->kind != EG_JSON_OBJECT)
-        eg__config_refuse(c, EG_ERROR_FILE, with, with == old ? "rope_scaling" : "rope_parameters",
+    const char *other = how->part_key ? how->part_key : part;
+    const double share = eg__config_real(
+        c, with, part, eg__config_real(c, c->all, other, how->part > 0 ? how->part : 1));
+    const int64_t width = share <= 1 ? (int64_t)((double)d * share) : 0;
+    if (width > 0 && width % 2 == 0) return width;
+    eg_fail_as(c->cx, EG_ERROR_FILE,
+               "%s: \"%s\" is %g, which is not an even number of the %lld elements of a head",
+               c->path, part, share, (long long)d);
+    return d;
+}
+
+void eg__config_rope(const eg__config *c, eg__rope how, int64_t d, eg_mha_args *mha)
+{
+    const eg_json *with = how.given ? how.with : eg__config_rope_object(c);
+    if (with && with->kind != EG_JSON_OBJECT) {
+        eg__config_refuse(c, EG_ERROR_FILE, with, with->key ? with->key : "rope_parameters",
                           "not an object");
+        return;
+    }
+    const int64_t width = rope_width(c, &how, with, d);
+    const char *base_key = how.base_key ? how.base_key : "rope_theta";
+    rope r = { .c = c, .with = with, .pairs = width / 2 };
     for (const eg_json *x = with ? with->first : NULL; x; x = x->next)
         if (x->kind == EG_JSON_OBJECT)
             eg__config_refuse(c, EG_ERROR_UNSUPPORTED, x, x->key ? x->key : "rope_parameters",
                               "but positions of layers that differ are not supported");
-    if (eg__config_real(c, with, part, eg__config_real(c, c->all, part, 1)) != 1)
-        eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(with ? with : c->all, part), part,
-                          "but only the rotation of whole heads is supported");
-    r.base =
-        eg__config_real(c, with, "rope_theta", eg__config_real(c, c->all, "rope_theta", 10000));
+    r.base = eg__config_real(c, with, "rope_theta",
+                             eg__config_real(c, c->all, base_key, how.base > 0 ? how.base : 10000));
     const int row = rope_row(&r);
     if (!(r.base > 1))
         eg__config_refuse(c, EG_ERROR_FILE, eg_json_find(with, "rope_theta"), "rope_theta",
                           "not above 1");
     if (row < 0 || eg_error(c->cx)) return;
-    mha->rotary = r.base;
+    mha->rotary = r.base, mha->rotary_width = width < d ? width : 0;
     if (!row) return;
     eg_tensor *f = eg_owner_tensor(c->owner, EG_F64, 1, &r.pairs);
     r.f = eg_mut_f64(f);
     for (int64_t k = 0; r.f && k < r.pairs; k++) r.f[k] = pow(r.base, -(double)k / (double)r.pairs);
     const double by = r.f ? ropes[row].stretch(&r) : 1;
-    mha->scale = by * by / sqrt((double)d);
+    if (by != 1 && width < d)
+        eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(with, "rope_type"), "rope_type",
+                          "but only whole heads can be scaled");
+    mha->scale = by * by * (mha->scale > 0 ? mha->scale : 1 / sqrt((double)d));
     mha->rotary_frequencies = f;
 }

@@ -75,7 +75,27 @@
 #define NOBODYS(theirs) { "", theirs, "", 0, 0 }
 #define NOBODYS_PAIR(theirs) NOBODYS(theirs "weight"), NOBODYS(theirs "bias")
 /* a second copy of the matrix of tied logits */
-#define TIED_HEAD { "tokens.E", "lm_head.weight", "v m", 0, EG_ALIAS_COPY }
+#define TIED(theirs) { "tokens.E", theirs, "v m", 0, EG_ALIAS_COPY }
+#define TIED_HEAD    TIED("lm_head.weight")
+/* layers of Llama; rows of a linear layer of another name in some of its successors */
+#define LLAMA_LAYER(rest) "model.?layers.*." rest
+#define LLAMA_ATTENTION                                                                      \
+    LINEARS("*.self.", LLAMA_LAYER("self_attn.q_proj"), LLAMA_LAYER("self_attn.k_proj"),      \
+            LLAMA_LAYER("self_attn.v_proj"), LLAMA_LAYER("self_attn.o_proj"))
+#define LLAMA_FFN                                                                            \
+    TORCH_LINEAR("*.ffn.gate.", LLAMA_LAYER("mlp.gate_proj.")),                               \
+    TORCH_LINEAR("*.ffn.up.", LLAMA_LAYER("mlp.up_proj.")),                                   \
+    TORCH_LINEAR("*.ffn.down.", LLAMA_LAYER("mlp.down_proj."))
+#define LLAMA_HEAD                                                                           \
+    TORCH_LINEAR("logits.", "lm_head."), TIED_HEAD,                                           \
+    NOBODYS(LLAMA_LAYER("self_attn.rotary_emb.inv_freq")),                                    \
+    NOBODYS("model.?rotary_emb.inv_freq")
+#define LLAMA_TOKENS { "tokens.E", "model.?embed_tokens.weight", "v m", 0, 0 }
+/* Gemma's file has gains less 1 */
+#define GEMMA_NORM(ours, theirs) { ours "gain", theirs "weight", "m", 0, EG_ALIAS_LESS_ONE }
+/* what a user may put on top of an encoder is not a part of it */
+#define NOBODYS_NORM(theirs)                                                                 \
+    NOBODYS_PAIR(theirs), NOBODYS(theirs "gamma"), NOBODYS(theirs "beta")
 #define END { NULL, NULL, NULL, 0, 0 }
 /* clang-format on */
 
@@ -111,21 +131,155 @@ static const eg_alias gpt2[] = {
     TIED_HEAD,
     END
 };
-static const eg_alias llama[] = {
-    { "tokens.E", "model.?embed_tokens.weight", "v m", 0, 0 },
-    TORCH_NORM("*.norm_self.", "model.?layers.*.input_layernorm."),
-    LINEARS("*.self.", "model.?layers.*.self_attn.q_proj", "model.?layers.*.self_attn.k_proj",
-            "model.?layers.*.self_attn.v_proj", "model.?layers.*.self_attn.o_proj"),
-    TORCH_NORM("*.self.norm_q.", "model.?layers.*.self_attn.q_norm."),
-    TORCH_NORM("*.self.norm_k.", "model.?layers.*.self_attn.k_norm."),
-    TORCH_NORM("*.norm_ffn.", "model.?layers.*.post_attention_layernorm."),
-    TORCH_LINEAR("*.ffn.gate.", "model.?layers.*.mlp.gate_proj."),
-    TORCH_LINEAR("*.ffn.up.", "model.?layers.*.mlp.up_proj."),
-    TORCH_LINEAR("*.ffn.down.", "model.?layers.*.mlp.down_proj."),
-    TORCH_NORM("norm.", "model.?norm."),
+static const eg_alias gptj[] = {
+    { "tokens.E", "transformer.?wte.weight", "v m", 0, 0 },
+    TORCH_NORM("*.norm_self.", "transformer.?h.*.ln_1."),
+    LINEARS("*.self.", "transformer.?h.*.attn.q_proj", "transformer.?h.*.attn.k_proj",
+            "transformer.?h.*.attn.v_proj", "transformer.?h.*.attn.out_proj"),
+    TORCH_LINEAR("*.ffn.up.", "transformer.?h.*.mlp.fc_in."),
+    TORCH_LINEAR("*.ffn.down.", "transformer.?h.*.mlp.fc_out."),
+    TORCH_NORM("norm.", "transformer.?ln_f."),
     TORCH_LINEAR("logits.", "lm_head."),
-    NOBODYS("model.?layers.*.self_attn.rotary_emb.inv_freq"),
-    NOBODYS("model.?rotary_emb.inv_freq"), TIED_HEAD,
+    NOBODYS("transformer.?h.*.attn.bias"), NOBODYS("transformer.?h.*.attn.masked_bias"),
+    NOBODYS("transformer.?h.*.attn.embed_positions"),
+    END
+};
+#define NEO_LAYER(rest) "transformer.?h.*." rest
+static const eg_alias gpt_neo[] = {
+    { "tokens.E", "transformer.?wte.weight", "v m", 0, 0 },
+    { "positions.P", "transformer.?wpe.weight", "l m", 0, 0 },
+    TORCH_NORM("*.norm_self.", NEO_LAYER("ln_1.")),
+    LINEARS("*.self.", NEO_LAYER("attn.attention.q_proj"), NEO_LAYER("attn.attention.k_proj"),
+            NEO_LAYER("attn.attention.v_proj"), NEO_LAYER("attn.attention.out_proj")),
+    TORCH_NORM("*.norm_ffn.", NEO_LAYER("ln_2.")),
+    TORCH_LINEAR("*.ffn.up.", NEO_LAYER("mlp.c_fc.")),
+    TORCH_LINEAR("*.ffn.down.", NEO_LAYER("mlp.c_proj.")),
+    TORCH_NORM("norm.", "transformer.?ln_f."),
+    TORCH_LINEAR("logits.", "lm_head."),
+    NOBODYS(NEO_LAYER("attn.attention.bias")), NOBODYS(NEO_LAYER("attn.attention.masked_bias")),
+    TIED_HEAD,
+    END
+};
+/* query, key and value in one matrix, head by head */
+#define NEOX_LAYER(rest) "gpt_neox.?layers.*." rest
+#define NEOX_PART(W, b, d, part)                                                             \
+    { "*.self." W, NEOX_LAYER("attention.query_key_value.weight"), "(h c " d ") m", part, 3 },\
+    { "*.self." b, NEOX_LAYER("attention.query_key_value.bias"), "(h c " d ")", part, 3 }
+static const eg_alias gpt_neox[] = {
+    { "tokens.E", "gpt_neox.?embed_in.weight", "v m", 0, 0 },
+    TORCH_NORM("*.norm_self.", NEOX_LAYER("input_layernorm.")),
+    NEOX_PART("W_q", "b_q", "d", 0), NEOX_PART("W_k", "b_k", "d", 1),
+    NEOX_PART("W_v", "b_v", "e", 2),
+    { "*.self.W_o", NEOX_LAYER("attention.dense.weight"), "m (h e)", 0, 0 },
+    { "*.self.b_o", NEOX_LAYER("attention.dense.bias"), "m", 0, 0 },
+    TORCH_NORM("*.norm_ffn.", NEOX_LAYER("post_attention_layernorm.")),
+    TORCH_LINEAR("*.ffn.up.", NEOX_LAYER("mlp.dense_h_to_4h.")),
+    TORCH_LINEAR("*.ffn.down.", NEOX_LAYER("mlp.dense_4h_to_h.")),
+    TORCH_NORM("norm.", "gpt_neox.?final_layer_norm."),
+    TORCH_LINEAR("logits.", "embed_out."), TIED("embed_out.weight"),
+    NOBODYS(NEOX_LAYER("attention.bias")), NOBODYS(NEOX_LAYER("attention.masked_bias")),
+    NOBODYS(NEOX_LAYER("attention.rotary_emb.inv_freq")), NOBODYS("gpt_neox.?rotary_emb.inv_freq"),
+    END
+};
+#define OPT_LAYER(rest) "model.?decoder.layers.*." rest
+static const eg_alias opt[] = {
+    { "tokens.E", "model.?decoder.embed_tokens.weight", "v m", 0, 0 },
+    { "positions.P", "model.?decoder.embed_positions.weight", "l m", 0, 0 },
+    TORCH_NORM("*.norm_self.", OPT_LAYER("self_attn_layer_norm.")),
+    LINEARS("*.self.", OPT_LAYER("self_attn.q_proj"), OPT_LAYER("self_attn.k_proj"),
+            OPT_LAYER("self_attn.v_proj"), OPT_LAYER("self_attn.out_proj")),
+    TORCH_NORM("*.norm_ffn.", OPT_LAYER("final_layer_norm.")),
+    TORCH_LINEAR("*.ffn.up.", OPT_LAYER("fc1.")),
+    TORCH_LINEAR("*.ffn.down.", OPT_LAYER("fc2.")),
+    TORCH_NORM("norm.", "model.?decoder.final_layer_norm."),
+    TORCH_LINEAR("logits.", "lm_head."), TIED_HEAD,
+    END
+};
+static const eg_alias llama[] = {
+    LLAMA_TOKENS,
+    TORCH_NORM("*.norm_self.", LLAMA_LAYER("input_layernorm.")),
+    LLAMA_ATTENTION,
+    TORCH_NORM("*.self.norm_q.", LLAMA_LAYER("self_attn.q_norm.")),
+    TORCH_NORM("*.self.norm_k.", LLAMA_LAYER("self_attn.k_norm.")),
+    TORCH_NORM("*.norm_ffn.", LLAMA_LAYER("post_attention_layernorm.")),
+    LLAMA_FFN,
+    TORCH_NORM("norm.", "model.?norm."),
+    LLAMA_HEAD,
+    END
+};
+static const eg_alias starcoder2[] = {
+    LLAMA_TOKENS,
+    TORCH_NORM("*.norm_self.", LLAMA_LAYER("input_layernorm.")),
+    LLAMA_ATTENTION,
+    TORCH_NORM("*.norm_ffn.", LLAMA_LAYER("post_attention_layernorm.")),
+    TORCH_LINEAR("*.ffn.up.", LLAMA_LAYER("mlp.c_fc.")),
+    TORCH_LINEAR("*.ffn.down.", LLAMA_LAYER("mlp.c_proj.")),
+    TORCH_NORM("norm.", "model.?norm."),
+    LLAMA_HEAD,
+    END
+};
+static const eg_alias olmo2[] = {
+    LLAMA_TOKENS,
+    LLAMA_ATTENTION,
+    TORCH_NORM("*.self.norm_q.", LLAMA_LAYER("self_attn.q_norm.")),
+    TORCH_NORM("*.self.norm_k.", LLAMA_LAYER("self_attn.k_norm.")),
+    TORCH_NORM("*.norm_self.", LLAMA_LAYER("post_attention_layernorm.")),
+    LLAMA_FFN,
+    TORCH_NORM("*.norm_ffn.", LLAMA_LAYER("post_feedforward_layernorm.")),
+    TORCH_NORM("norm.", "model.?norm."),
+    LLAMA_HEAD,
+    END
+};
+static const eg_alias phi[] = {
+    LLAMA_TOKENS,
+    TORCH_NORM("*.norm_self.", LLAMA_LAYER("input_layernorm.")),
+    LINEARS("*.self.", LLAMA_LAYER("self_attn.q_proj"), LLAMA_LAYER("self_attn.k_proj"),
+            LLAMA_LAYER("self_attn.v_proj"), LLAMA_LAYER("self_attn.dense")),
+    TORCH_NORM("*.self.norm_q.", LLAMA_LAYER("self_attn.q_layernorm.")),
+    TORCH_NORM("*.self.norm_k.", LLAMA_LAYER("self_attn.k_layernorm.")),
+    TORCH_LINEAR("*.ffn.up.", LLAMA_LAYER("mlp.fc1.")),
+    TORCH_LINEAR("*.ffn.down.", LLAMA_LAYER("mlp.fc2.")),
+    TORCH_NORM("norm.", "model.?final_layernorm."),
+    LLAMA_HEAD,
+    END
+};
+static const eg_alias phi3[] = {
+    LLAMA_TOKENS,
+    TORCH_NORM("*.norm_self.", LLAMA_LAYER("input_layernorm.")),
+    { "*.self.W_q", LLAMA_LAYER("self_attn.qkv_proj.weight"), "(c h d) m", 0, 3 },
+    { "*.self.W_k", LLAMA_LAYER("self_attn.qkv_proj.weight"), "(c h d) m", 1, 3 },
+    { "*.self.W_v", LLAMA_LAYER("self_attn.qkv_proj.weight"), "(c h e) m", 2, 3 },
+    { "*.self.W_o", LLAMA_LAYER("self_attn.o_proj.weight"), "m (h e)", 0, 0 },
+    TORCH_NORM("*.norm_ffn.", LLAMA_LAYER("post_attention_layernorm.")),
+    { "*.ffn.gate.W", LLAMA_LAYER("mlp.gate_up_proj.weight"), "(c o) i", 0, 2 },
+    { "*.ffn.up.W", LLAMA_LAYER("mlp.gate_up_proj.weight"), "(c o) i", 1, 2 },
+    TORCH_LINEAR("*.ffn.down.", LLAMA_LAYER("mlp.down_proj.")),
+    TORCH_NORM("norm.", "model.?norm."),
+    LLAMA_HEAD,
+    END
+};
+static const eg_alias gemma[] = {
+    LLAMA_TOKENS,
+    GEMMA_NORM("*.norm_self.", LLAMA_LAYER("input_layernorm.")),
+    LLAMA_ATTENTION,
+    GEMMA_NORM("*.norm_ffn.", LLAMA_LAYER("post_attention_layernorm.")),
+    LLAMA_FFN,
+    GEMMA_NORM("norm.", "model.?norm."),
+    LLAMA_HEAD,
+    END
+};
+static const eg_alias gemma2[] = {
+    LLAMA_TOKENS,
+    GEMMA_NORM("*.norm_self.", LLAMA_LAYER("input_layernorm.")),
+    LLAMA_ATTENTION,
+    GEMMA_NORM("*.self.norm_q.", LLAMA_LAYER("self_attn.q_norm.")),
+    GEMMA_NORM("*.self.norm_k.", LLAMA_LAYER("self_attn.k_norm.")),
+    GEMMA_NORM("*.after_self.", LLAMA_LAYER("post_attention_layernorm.")),
+    GEMMA_NORM("*.norm_ffn.", LLAMA_LAYER("pre_feedforward_layernorm.")),
+    LLAMA_FFN,
+    GEMMA_NORM("*.after_ffn.", LLAMA_LAYER("post_feedforward_layernorm.")),
+    GEMMA_NORM("norm.", "model.?norm."),
+    LLAMA_HEAD,
     END
 };
 /* A user may put heads on top of BERT. Their parameters are read under these names: a linear layer
@@ -153,10 +307,58 @@ static const eg_alias bert[] = {
     NOBODYS_PAIR("bert.?pooler.dense."),
     NOBODYS_PAIR("classifier."), NOBODYS_PAIR("qa_outputs."), NOBODYS_PAIR("cls.seq_relationship."),
     NOBODYS_PAIR("cls.predictions.transform.dense."),
-    NOBODYS_PAIR("cls.predictions.transform.LayerNorm."),
-    NOBODYS("cls.predictions.transform.LayerNorm.gamma"),
-    NOBODYS("cls.predictions.transform.LayerNorm.beta"),
+    NOBODYS_NORM("cls.predictions.transform.LayerNorm."),
     NOBODYS("cls.predictions.bias"), NOBODYS_PAIR("cls.predictions.decoder."),
+    END
+};
+/* RoBERTa has BERT's layers and another prediction. */
+#define ROBERTA_LAYER(rest) "roberta.?encoder.layer.*." rest
+static const eg_alias roberta[] = {
+    { "tokens.E", "roberta.?embeddings.word_embeddings.weight", "v m", 0, 0 },
+    { "types.E", "roberta.?embeddings.token_type_embeddings.weight", "v m", 0, 0 },
+    { "positions.P", "roberta.?embeddings.position_embeddings.weight", "l m", 0, 0 },
+    BERT_NORM("embedding_norm.", "roberta.?embeddings.LayerNorm."),
+    LINEARS("*.self.", ROBERTA_LAYER("attention.self.query"), ROBERTA_LAYER("attention.self.key"),
+            ROBERTA_LAYER("attention.self.value"), ROBERTA_LAYER("attention.output.dense")),
+    BERT_NORM("*.norm_self.", ROBERTA_LAYER("attention.output.LayerNorm.")),
+    TORCH_LINEAR("*.ffn.up.", ROBERTA_LAYER("intermediate.dense.")),
+    TORCH_LINEAR("*.ffn.down.", ROBERTA_LAYER("output.dense.")),
+    BERT_NORM("*.norm_ffn.", ROBERTA_LAYER("output.LayerNorm.")),
+    TORCH_LINEAR("pooler.", "roberta.?pooler.dense."),
+    TORCH_LINEAR("classifier.dense.", "classifier.dense."),
+    TORCH_LINEAR("classifier.", "classifier.out_proj."),
+    TORCH_LINEAR("prediction.dense.", "lm_head.dense."),
+    BERT_NORM("prediction.norm.", "lm_head.layer_norm."),
+    { "prediction.W", "lm_head.decoder.weight", "v m", 0, 0 },
+    { "prediction.b", "lm_head.bias", "v", 0, 0 },
+    { "prediction.b", "lm_head.decoder.bias", "v", 0, 0 },
+    NOBODYS("roberta.?embeddings.position_ids"), NOBODYS("roberta.?embeddings.token_type_ids"),
+    NOBODYS_PAIR("roberta.?pooler.dense."), NOBODYS_PAIR("classifier.dense."),
+    NOBODYS_PAIR("classifier.out_proj."), NOBODYS_PAIR("classifier."), NOBODYS_PAIR("qa_outputs."),
+    NOBODYS_PAIR("lm_head.dense."), NOBODYS_NORM("lm_head.layer_norm."), NOBODYS("lm_head.bias"),
+    NOBODYS_PAIR("lm_head.decoder."),
+    END
+};
+#define DISTIL_LAYER(rest) "distilbert.?transformer.layer.*." rest
+static const eg_alias distilbert[] = {
+    { "tokens.E", "distilbert.?embeddings.word_embeddings.weight", "v m", 0, 0 },
+    { "positions.P", "distilbert.?embeddings.position_embeddings.weight", "l m", 0, 0 },
+    BERT_NORM("embedding_norm.", "distilbert.?embeddings.LayerNorm."),
+    LINEARS("*.self.", DISTIL_LAYER("attention.q_lin"), DISTIL_LAYER("attention.k_lin"),
+            DISTIL_LAYER("attention.v_lin"), DISTIL_LAYER("attention.out_lin")),
+    TORCH_NORM("*.norm_self.", DISTIL_LAYER("sa_layer_norm.")),
+    TORCH_LINEAR("*.ffn.up.", DISTIL_LAYER("ffn.lin1.")),
+    TORCH_LINEAR("*.ffn.down.", DISTIL_LAYER("ffn.lin2.")),
+    TORCH_NORM("*.norm_ffn.", DISTIL_LAYER("output_layer_norm.")),
+    TORCH_LINEAR("pooler.", "pre_classifier."),
+    TORCH_LINEAR("classifier.", "classifier."),
+    TORCH_LINEAR("prediction.dense.", "vocab_transform."),
+    TORCH_NORM("prediction.norm.", "vocab_layer_norm."),
+    { "prediction.W", "vocab_projector.weight", "v m", 0, 0 },
+    { "prediction.b", "vocab_projector.bias", "v", 0, 0 },
+    NOBODYS("distilbert.?embeddings.position_ids"), NOBODYS_PAIR("pre_classifier."),
+    NOBODYS_PAIR("classifier."), NOBODYS_PAIR("qa_outputs."), NOBODYS_PAIR("vocab_transform."),
+    NOBODYS_PAIR("vocab_layer_norm."), NOBODYS_PAIR("vocab_projector."),
     END
 };
 /* clang-format on */
@@ -183,8 +385,20 @@ const eg_alias *eg_aliases(const char *style)
                    { "q_proj", projections },
                    { "labml", labml },
                    { "gpt2", gpt2 },
+                   { "gptj", gptj },
+                   { "gpt_neo", gpt_neo },
+                   { "gpt_neox", gpt_neox },
+                   { "opt", opt },
                    { "llama", llama },
+                   { "starcoder2", starcoder2 },
+                   { "olmo2", olmo2 },
+                   { "phi", phi },
+                   { "phi3", phi3 },
+                   { "gemma", gemma },
+                   { "gemma2", gemma2 },
                    { "bert", bert },
+                   { "roberta", roberta },
+                   { "distilbert", distilbert },
                    { "heads", heads } };
     for (size_t k = 0; style && k < sizeof styles / sizeof *styles; k++)
         if (!strcmp(styles[k].style, style)) return styles[k].list;
