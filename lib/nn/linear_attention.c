@@ -24,7 +24,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { CHUNK = 64, CHUNK_OF_CHANNELS = 8 };
+enum { CHUNK = 64, CHUNK_OF_DELTA = 32, CHUNK_OF_CHANNELS = 8 };
 enum { Q, K, V, Y };
 
 /* The string of a call. i: the first index that only query and output have; j: that only key and
@@ -740,6 +740,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
     chunk_specs(&p, t, f->decay.of, f->beta.of, queries + more,
                 o->chunk      ? o->chunk
                 : f->channels ? CHUNK_OF_CHANNELS
+                : f->beta.of  ? CHUNK_OF_DELTA
                               : CHUNK);
     if (!p.states || !p.scored) /* the error is recorded already, for instance by .phi */
         return eg_fail_as(eg_context(o->q), EG_ERROR_MEMORY, "linear_attention: out of memory");

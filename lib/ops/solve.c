@@ -1,7 +1,7 @@
 /* solve.c: triangular systems of linear equations, by forward substitution. */
 #include "ops/ops.h"
 
-enum { ROWS = 4, COLUMNS = 16 }; /* of a tile, whose sums are kept in registers */
+enum { ROWS = 4, VECTORS = 2 }; /* of a tile, whose sums are kept in registers */
 /* The systems of a call: n unknowns, for several columns of right-hand sides. An upper triangle is
  * a lower one with rows and columns in reverse. Distances from row to row and from column to
  * column, and where the first row begins: of x in elements and bytes, of a in bytes. */
@@ -9,12 +9,14 @@ typedef struct solving {
     int64_t n, columns, x, row, column, x_first, a_first;
 } solving;
 
+#define BYTES   32
 #define T       float
 #define NAME(x) x##_f32
 #include "ops/solve_of.h"
 #define T       double
 #define NAME(x) x##_f64
 #include "ops/solve_of.h"
+#undef BYTES
 #define T       double complex
 #define NAME(x) x##_c128
 #include "ops/solve_of.h"
