@@ -33,6 +33,7 @@ static bool solve_shape(eg_tensor *y)
                eg_type_name((eg_dtype)a->dtype), eg_type_name((eg_dtype)b->dtype));
     return false;
 }
+/* Copies b to y, and solves in y. */
 static bool solve_forward(eg_tensor *y)
 {
     const eg_tensor *a = y->in[0];
@@ -55,6 +56,7 @@ static bool solve_forward(eg_tensor *y)
     return true;
 }
 static eg_tensor *solution(eg_tensor *a, eg_tensor *b, bool upper);
+/* Both cotangents need db, which is kept for the second. */
 static eg_tensor *solve_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const bool upper = *(const bool *)y->attr;
