@@ -401,7 +401,7 @@ TEST(delta_of_copies)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(delta_refused, 10)
+LOOP_TEST(delta_refused, 11)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *one = eg_ones(cx, 3);
     const struct {
@@ -429,6 +429,11 @@ LOOP_TEST(delta_refused, 10)
           "linear_attention: .beta is f32, the key f64" },
         { { .beta = { "h", one }, .no_norm = true, .where = "j <= i", .state = eg_ones(cx, 2) },
           "linear_attention: .state has 1 axis," },
+        { { .beta = { "h", one },
+            .no_norm = true,
+            .where = "j <= i",
+            .state = eg_ones(cx, 2, 3, 2, 5) },
+          "linear_attention: index 'e' is 2 in operand 2 but 5 in operand 3" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = spec, o.q = o.k = o.v = x;

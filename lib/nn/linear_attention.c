@@ -749,6 +749,10 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                           "linear_attention: .state has %d ax%s, but %s are %d", eg_rank(o->state),
                           eg_rank(o->state) == 1 ? "is" : "es", eg__nn_spec(p.state),
                           p.state->term[0].axes);
+    const eg_spec *const sized[] = { t->term[K], t->term[V], p.state };
+    eg_tensor *const sizes[] = { k, v, o->state };
+    if (o->state && !eg_spec_bind(eg_spec_join(3, sized, NULL), 3, sizes))
+        return eg_fail_as(eg_context(q), EG_ERROR_SHAPE, "linear_attention: .state");
     if (more) q = eg_pad_axis(q, qi, more, 0, 0);
     p.q = chunked(q, qi, p.chunk, p.count, 0);
     eg_tensor *y = f->beta.of && p.count    ? causal_delta(&p, k, v, f, o->state, o->next)

@@ -160,7 +160,7 @@ eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, boo
     solve_axes s;
     eg_tensor *const xs[] = { a, b };
     eg_ctx *cx = eg__context_of("solve_triangular", 2, xs);
-    if (!cx) return NULL;
+    if (!cx || !eg__check_all(cx, "solve_triangular", 2, xs)) return eg__poison(cx);
     const eg_bound *bound = eg__bind("solve_triangular", spec, 0, 2, xs, 0, NULL);
     if (!bound || !solve_read(bound, &s)) return eg__poison(cx);
     memcpy(axis, s.batch, sizeof s.batch);
