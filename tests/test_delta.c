@@ -228,7 +228,7 @@ LOOP_TEST(equal_keys_are_accurate, 6)
     v = eg_cast(eg_cast(v, EG_F32), EG_F64);
     eg_tensor *z = step_by_step(k, k, v, b, NULL, &last), *k32 = eg_cast(k, EG_F32),
               *y = eg_linear_attention(spec, k32, k32, eg_cast(v, EG_F32), .phi = "x",
-                                       .no_norm = true, .where = "j <= i",
+                                       .no_norm = true, .where = "j <= i", .chunk = 64,
                                        .beta = { "bjh", eg_cast(b, EG_F32) });
     eg_assert_ok(cx);
     eg_tensor *error = eg_max(NULL, eg_abs(eg_sub(eg_cast(y, EG_F64), z)));
@@ -401,7 +401,7 @@ TEST(delta_of_copies)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(delta_refused, 10)
+LOOP_TEST(delta_refused, 11)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *one = eg_ones(cx, 3);
     const struct {
@@ -429,6 +429,11 @@ LOOP_TEST(delta_refused, 10)
           "linear_attention: .beta is f32, the key f64" },
         { { .beta = { "h", one }, .no_norm = true, .where = "j <= i", .state = eg_ones(cx, 2) },
           "linear_attention: .state has 1 axis," },
+        { { .beta = { "h", one },
+            .no_norm = true,
+            .where = "j <= i",
+            .state = eg_ones(cx, 2, 3, 2, 5) },
+          "linear_attention: index 'e' is 2 in operand 2 but 5 in operand 3" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = spec, o.q = o.k = o.v = x;

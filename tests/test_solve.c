@@ -74,6 +74,13 @@ LOOP_TEST(solutions_to_second_order, 2)
                     eg_normal(cx, 0, 1, 2, 5, 3));
 }
 
+TEST(systems_of_nothing_are_refused)
+{
+    ck_assert_ptr_null(eg_solve_triangular("ij,ik->jk", NULL, NULL, false));
+    eg_solve_triangular("ij,ik->jk", eg_ones(cx, 3, 3), NULL, false);
+    eg_assert_error(cx, "solve_triangular: operand 2 is NULL");
+}
+
 TEST(systems_without_elements)
 {
     eg_tensor *none = eg_solve_triangular("bij,bik->bjk", eg_ones(cx, 2, 0, 0),

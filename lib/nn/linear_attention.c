@@ -24,7 +24,7 @@
 #include <math.h>
 #include <stdio.h>
 
-enum { CHUNK = 64, CHUNK_OF_CHANNELS = 8 };
+enum { CHUNK = 64, CHUNK_OF_DELTA = 32, CHUNK_OF_CHANNELS = 8 };
 enum { Q, K, V, Y };
 
 /* The string of a call. i: the first index that only query and output have; j: that only key and
@@ -740,6 +740,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
     chunk_specs(&p, t, f->decay.of, f->beta.of, queries + more,
                 o->chunk      ? o->chunk
                 : f->channels ? CHUNK_OF_CHANNELS
+                : f->beta.of  ? CHUNK_OF_DELTA
                               : CHUNK);
     if (!p.states || !p.scored) /* the error is recorded already, for instance by .phi */
         return eg_fail_as(eg_context(o->q), EG_ERROR_MEMORY, "linear_attention: out of memory");
@@ -748,6 +749,10 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const terms *t, c
                           "linear_attention: .state has %d ax%s, but %s are %d", eg_rank(o->state),
                           eg_rank(o->state) == 1 ? "is" : "es", eg__nn_spec(p.state),
                           p.state->term[0].axes);
+    const eg_spec *const sized[] = { t->term[K], t->term[V], p.state };
+    eg_tensor *const sizes[] = { k, v, o->state };
+    if (o->state && !eg_spec_bind(eg_spec_join(3, sized, NULL), 3, sizes))
+        return eg_fail_as(eg_context(q), EG_ERROR_SHAPE, "linear_attention: .state");
     if (more) q = eg_pad_axis(q, qi, more, 0, 0);
     p.q = chunked(q, qi, p.chunk, p.count, 0);
     eg_tensor *y = f->beta.of && p.count    ? causal_delta(&p, k, v, f, o->state, o->next)

@@ -1,7 +1,7 @@
 /* solve.c: triangular systems of linear equations, by forward substitution. */
 #include "ops/ops.h"
 
-enum { ROWS = 4, COLUMNS = 16 }; /* of a tile, whose sums are kept in registers */
+enum { ROWS = 4, VECTORS = 2 }; /* of a tile, whose sums are kept in registers */
 /* The systems of a call: n unknowns, for several columns of right-hand sides. An upper triangle is
  * a lower one with rows and columns in reverse. Distances from row to row and from column to
  * column, and where the first row begins: of x in elements and bytes, of a in bytes. */
@@ -9,12 +9,14 @@ typedef struct solving {
     int64_t n, columns, x, row, column, x_first, a_first;
 } solving;
 
+#define BYTES   32
 #define T       float
 #define NAME(x) x##_f32
 #include "ops/solve_of.h"
 #define T       double
 #define NAME(x) x##_f64
 #include "ops/solve_of.h"
+#undef BYTES
 #define T       double complex
 #define NAME(x) x##_c128
 #include "ops/solve_of.h"
@@ -31,6 +33,7 @@ static bool solve_shape(eg_tensor *y)
                eg_type_name((eg_dtype)a->dtype), eg_type_name((eg_dtype)b->dtype));
     return false;
 }
+/* Copies b to y, and solves in y. */
 static bool solve_forward(eg_tensor *y)
 {
     const eg_tensor *a = y->in[0];
@@ -53,6 +56,7 @@ static bool solve_forward(eg_tensor *y)
     return true;
 }
 static eg_tensor *solution(eg_tensor *a, eg_tensor *b, bool upper);
+/* Both cotangents need db, which is kept for the second. */
 static eg_tensor *solve_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const bool upper = *(const bool *)y->attr;
@@ -156,7 +160,7 @@ eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, boo
     solve_axes s;
     eg_tensor *const xs[] = { a, b };
     eg_ctx *cx = eg__context_of("solve_triangular", 2, xs);
-    if (!cx) return NULL;
+    if (!cx || !eg__check_all(cx, "solve_triangular", 2, xs)) return eg__poison(cx);
     const eg_bound *bound = eg__bind("solve_triangular", spec, 0, 2, xs, 0, NULL);
     if (!bound || !solve_read(bound, &s)) return eg__poison(cx);
     memcpy(axis, s.batch, sizeof s.batch);

@@ -1,48 +1,66 @@
 /* solve_of.h: forward substitution of solve.c for one type T. NAME(x) is a name for this type.
+ * BYTES of a vector; not defined: no tiles.
  *
  * Each element subtracts the terms of its row in the order of j, so its value does not depend on
  * how rows and columns are divided into tiles. */
 
-/* Solves rows i … i + rows − 1 for `columns` columns from x on, of which the rows before i are
- * solved. rows ≤ ROWS, columns ≤ COLUMNS; both are constants in most calls. */
-EG_INLINE void NAME(solve_tile)(const int64_t rows, const int64_t columns, const solving *s,
-                                int64_t i, const char *a, T *x)
+/* Solves row i for `columns` columns; the rows before it are solved. */
+EG_INLINE void NAME(solve_row)(const solving *s, int64_t i, int64_t columns, const char *a, T *x)
 {
-    T sum[ROWS][COLUMNS];
-    T *to = x + i * s->x;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t k = 0; k < columns; k++) sum[r][k] = to[r * s->x + k];
+    T *restrict to = x + i * s->x;
     const char *row = a + i * s->row;
-    for (int64_t j = 0; j < i; j++)
-        for (int64_t r = 0; r < rows; r++) {
+    for (int64_t j = 0; j < i; j++) {
+        const T c = *(const T *)(row + j * s->column);
+        const T *restrict of = x + j * s->x;
+        for (int64_t k = 0; k < columns; k++) to[k] -= c * of[k];
+    }
+    const T pivot = *(const T *)(row + i * s->column);
+    for (int64_t k = 0; k < columns; k++) to[k] /= pivot;
+}
+#ifdef BYTES
+typedef T NAME(vector) __attribute__((vector_size(BYTES)));
+enum { NAME(LANES) = BYTES / sizeof(T), NAME(COLUMNS) = VECTORS * NAME(LANES) };
+/* Solves rows i … i + ROWS − 1 for COLUMNS columns. */
+EG_INLINE void NAME(solve_tile)(const solving *s, int64_t i, const char *a, T *x)
+{
+    NAME(vector) sum[ROWS][VECTORS], of[VECTORS];
+    const char *row = a + i * s->row;
+    for (int r = 0; r < ROWS; r++) memcpy(sum[r], x + (i + r) * s->x, sizeof sum[r]);
+    for (int64_t j = 0; j < i; j++) {
+        memcpy(of, x + j * s->x, sizeof of);
+        for (int r = 0; r < ROWS; r++) {
             const T c = *(const T *)(row + r * s->row + j * s->column);
-            for (int64_t k = 0; k < columns; k++) sum[r][k] -= c * x[j * s->x + k];
+            for (int v = 0; v < VECTORS; v++) sum[r][v] -= c * of[v];
         }
-    for (int64_t r = 0; r < rows; r++) {
+    }
+    for (int r = 0; r < ROWS; r++) {
         const char *at = row + r * s->row + i * s->column;
-        for (int64_t j = 0; j < r; j++) {
+        for (int j = 0; j < r; j++) {
             const T c = *(const T *)(at + j * s->column);
-            for (int64_t k = 0; k < columns; k++) sum[r][k] -= c * sum[j][k];
+            for (int v = 0; v < VECTORS; v++) sum[r][v] -= c * sum[j][v];
         }
         const T pivot = *(const T *)(at + r * s->column);
-        for (int64_t k = 0; k < columns; k++) to[r * s->x + k] = sum[r][k] /= pivot;
+        for (int v = 0; v < VECTORS; v++) sum[r][v] /= pivot;
     }
+    for (int r = 0; r < ROWS; r++) memcpy(x + (i + r) * s->x, sum[r], sizeof sum[r]);
 }
-EG_CLONES static void NAME(solve)(const void *user, int64_t row, char *const *p)
+#endif
+EG_CLONES static void NAME(solve)(const void *user, int64_t system, char *const *p)
 {
     const solving *s = user;
-    (void)row;
-    for (int64_t k = 0, m; k < s->columns; k += m) {
-        T *x = (T *)(p[0] + s->x_first) + k;
-        const char *a = p[1] + s->a_first;
+    T *x = (T *)(p[0] + s->x_first);
+    const char *a = p[1] + s->a_first;
+    int64_t k = 0;
+    (void)system;
+#ifdef BYTES
+    for (; k + NAME(COLUMNS) <= s->columns; k += NAME(COLUMNS)) {
         int64_t i = 0;
-        m = eg__min64(s->columns - k, COLUMNS);
-        if (m == COLUMNS) {
-            for (; i + ROWS <= s->n; i += ROWS) NAME(solve_tile)(ROWS, COLUMNS, s, i, a, x);
-            for (; i < s->n; i++) NAME(solve_tile)(1, COLUMNS, s, i, a, x);
-        } else
-            for (; i < s->n; i++) NAME(solve_tile)(1, m, s, i, a, x);
+        for (; i + ROWS <= s->n; i += ROWS) NAME(solve_tile)(s, i, a, x + k);
+        for (; i < s->n; i++) NAME(solve_row)(s, i, NAME(COLUMNS), a, x + k);
     }
+#endif
+    for (int64_t i = 0; i < s->n && k < s->columns; i++)
+        NAME(solve_row)(s, i, s->columns - k, a, x + k);
 }
 #undef T
 #undef NAME
