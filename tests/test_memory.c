@@ -100,7 +100,8 @@ static eg_ctx *cx;
 static eg_trainer *trainer(eg_data *data)
 {
     return data ? eg_trainer_new(.data = data, .layers = 1, .d_model = 8, .heads = 2, .batch = 3,
-                                 .seed = 4)
+                                 .seed = 4,
+                                 .groups = eg_opt_groups_read(cx, "*.gain: weight_decay 0; *.b:"))
                 : NULL;
 }
 static eg_trainer *small(void)

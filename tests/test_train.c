@@ -261,7 +261,7 @@ LOOP_TEST(a_group_is_an_optimiser_of_its_own, 5)
     eg_opt *(*make[])(const eg_opt_args *) = { eg_sgd_with, eg_adam_with, eg_adamw_with,
                                                eg_rmsprop_with, eg_adagrad_with };
     const eg_opt_group groups[] = { { .names = "*.b", .weight_decay = EG_OFF },
-                                    { .names = "hea?.* other", .lr_factor = 10 },
+                                    { .names = "hea?.* *.other", .lr_factor = 10 },
                                     { 0 } };
     eg_params *p = layer_and_head(), *q = layer_and_head();
     eg_opt *op = make[_i](&(eg_opt_args){ .size = sizeof(eg_opt_args),
@@ -444,6 +444,10 @@ TEST(groups_refused)
     eg_assert_error(cx,
                     "adamw: no parameter has a name of group 2, \"haed.*\"; the first parameter "
                     "is \"body.W\"");
+    ck_assert_ptr_null(
+        eg_adam(p, .groups = (eg_opt_group[]){ { .names = "*.c head.W body.w" }, { 0 } }));
+    eg_assert_error(cx, "adam: there is no parameter \"body.w\", a name of group 1, \"*.c head.W "
+                        "body.w\"");
     ck_assert_ptr_null(
         eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .lr_factor = -1 }, { 0 } }));
     eg_assert_error(cx,

@@ -101,7 +101,7 @@ typedef struct eg_opt_args {
     const eg_opt_group *groups; /* ends at a group whose names are NULL; NULL: there are none */
 } eg_opt_args;
 /* An optimiser of the list's present parameters; of a list made by eg_params_under, of those below
- * its name. Refused: an option that it does not read, a group that no parameter is in. */
+ * its name. Refused: an option that it does not read, a group or name without a parameter. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);

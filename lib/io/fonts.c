@@ -63,7 +63,9 @@ bool eg__fonts_open(eg__fonts *f, eg_ctx *cx, const char *path)
         f->set = f->FcFontSort(f->config, f->pattern, FcTrue, NULL, &result);
         if (f->set) f->face = calloc((size_t)f->set->nfont + 1, sizeof(cairo_font_face_t *));
     }
-    if (!missing && (!f->face || f->set->nfont == 0))
+    if (f->set && !f->face)
+        eg_fail_as(cx, EG_ERROR_MEMORY, "picture: '%s': out of memory", path);
+    else if (!missing && (!f->set || f->set->nfont == 0))
         eg_fail_as(cx, EG_ERROR_FILE,
                    "picture: '%s': fontconfig finds no font, which PNG needs (on Debian: apt-get "
                    "install fonts-dejavu-core); .svg needs none",

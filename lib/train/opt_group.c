@@ -41,7 +41,26 @@ static bool group_has(const eg_opt_group *group, const char *name)
     return false;
 }
 
-/* True, after an error, if a group has a wrong option or no parameter. */
+/* True, after an error, if a pattern of group g that is a name, without '*' and '?', is not that of
+ * a parameter. */
+static bool group_name_unknown(const char *who, const eg_opt_args *o, int g)
+{
+    const char *names = o->groups[g].names;
+    for (const char *at = names, *end; *(at += strspn(at, " ")); at = end) {
+        end = at + strcspn(at, " ");
+        const eg_named *one;
+        bool some = memchr(at, '*', (size_t)(end - at)) || memchr(at, '?', (size_t)(end - at));
+        for (int k = 0; !some && (one = eg_params_at(o->params, k)); k++)
+            some = group_listed(o->params, one) && group_matches(at, end, one->name);
+        if (!some)
+            return eg_fail_as(eg_params_context(o->params), EG_ERROR_MISUSE,
+                              "%s: there is no parameter \"%.*s\", a name of group %d, \"%s\"", who,
+                              (int)(end - at), at, g + 1, names),
+                   true;
+    }
+    return false;
+}
+/* True, after an error, if a group has a wrong option, no parameter, or the name of none. */
 static bool group_refused(const char *who, const eg_opt_args *o)
 {
     eg_ctx *cx = eg_params_context(o->params);
@@ -67,6 +86,7 @@ static bool group_refused(const char *who, const eg_opt_args *o)
                               "parameter is \"%s\"",
                               who, g + 1, group->names, eg_params_at(o->params, 0)->name),
                    true;
+        if (group_name_unknown(who, o, g)) return true;
     }
     return false;
 }
