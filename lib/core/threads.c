@@ -16,10 +16,10 @@
  * invited, then does a compare-and-swap. If it succeeds, the job was that of the ticket in between,
  * since the job changes only when no piece is left, and it remains until this piece is done.
  *
- * What a piece reads happens before it: the caller's writes precede the release store of the ticket,
- * which the compare-and-swap reads; what it writes precedes the addition to `done`, which the caller
- * reads with acquire. Helgrind knows no C11 atomics, only locks, and reports these accesses as
- * possible races; ThreadSanitizer knows them.
+ * What a piece reads was written before: the caller's writes precede the release store of the
+ * ticket, which the compare-and-swap reads. What it writes precedes the addition to `done`, which
+ * the caller reads with acquire. Helgrind knows locks, but no C11 atomics, and reports these
+ * accesses as possible races; ThreadSanitizer knows both.
  *
  * A piece is computed in the floating-point mode of the thread that started its loop, so that the
  * bits do not depend on which thread computes it.

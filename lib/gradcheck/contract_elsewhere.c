@@ -3,6 +3,7 @@
  * with other sizes. A single call may hide a wrong rule: a factor is 0 or 1, operands are all
  * positive or sorted, a length is a multiple of a block. */
 #include "gradcheck/contracts.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,12 +29,15 @@ bool eg__derivative_moved(eg__contract_call *k)
 /* Kinds of values that the operands may not have in this call, and that a rule may treat as
  * special. */
 static const char *const value_name[] = {
-    "of the other sign",     "of both signs",      "10 times as large",
-    "100 times as large",    "100 times as small", "1e5 times as large",
-    "1e-5 times as large",   "0 in some elements", "-0 in some elements",
-    "1 in some elements",    "whole numbers",      "subnormal in some elements",
-    "equal in all elements", "equal in pairs",     "in ascending order",
-    "in descending order",
+    "of the other sign",     "of both signs",
+    "10 times as large",     "100 times as large",
+    "100 times as small",    "1e5 times as large",
+    "1e-5 times as large",   "1e10 times as large",
+    "1e-10 times as large",  "0 in some elements",
+    "-0 in some elements",   "1, 1/2 or 2 in some elements",
+    "whole numbers",         "subnormal in some elements",
+    "equal in all elements", "equal in pairs",
+    "in ascending order",    "in descending order",
 };
 enum {
     OTHER_SIGN,
@@ -43,6 +47,8 @@ enum {
     HUNDREDTH,
     HUGE_VALUES,
     TINY_VALUES,
+    ENORMOUS,
+    MINUTE,
     ZEROS,
     MINUS_ZEROS,
     UNITS,
@@ -66,9 +72,11 @@ static double special_value(int how, const double *v, int64_t j)
     case HUNDREDTH: return 0.01 * v[j];
     case HUGE_VALUES: return 1e5 * v[j];
     case TINY_VALUES: return 1e-5 * v[j];
+    case ENORMOUS: return 1e10 * v[j];
+    case MINUTE: return 1e-10 * v[j];
     case ZEROS: return some ? 0 : v[j];
     case MINUS_ZEROS: return some ? -0.0 : v[j];
-    case UNITS: return some ? 1 : v[j];
+    case UNITS: return some ? ldexp(1, (int)(j % 9 / 3 == 2 ? 1 : -(j % 9 / 3))) : v[j];
     case INTEGERS: return (double)(5 * j % 7 + 1);
     case SUBNORMAL: return some ? 1e-310 : v[j];
     case EQUAL: return v[0];
@@ -81,13 +89,12 @@ static int rising(const void *p, const void *q)
     return (a > b) - (a < b);
 }
 static int falling(const void *p, const void *q) { return rising(q, p); }
-/* True if the operation's samples allow these values: an operation is not tested outside of their
- * range. */
-static bool sampled_there(const eg_op *op, const double *v, int64_t n)
+bool eg__sampled_there(const eg_op *op, const eg_tensor *x)
 {
     const eg_sample *s = op->samples;
+    const double *v = (const double *)(const void *)x->data;
     if (!s || !s->call || (s->low == 0 && s->high == 0)) return true;
-    for (int64_t j = 0; j < n; j++)
+    for (int64_t j = 0, n = eg_size(x); j < n; j++)
         if (v[j] < s->low || v[j] > s->high) return false;
     return true;
 }
@@ -101,7 +108,7 @@ static bool valued(const eg__contract_call *k, int i, int how, eg_tensor **x)
     if (how >= ASCENDING) qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
     for (int64_t j = 0; how < ASCENDING && j < n; j++)
         v[j] = special_value(how, eg__contract_numbers(k->x[i]), j);
-    return sampled_there(k->t->op, v, n);
+    return eg__sampled_there(k->t->op, x[i]);
 }
 /* Returns how many operands of floats can be varied; 0 if one is too long. */
 static int varied(const eg__contract_call *k)
@@ -122,6 +129,31 @@ static bool all_valued(const eg__contract_call *k, int how, eg_tensor **x)
     for (int i = 0; i < k->t->count; i++)
         if (k->x[i]->dtype == EG_F64 && eg_size(k->x[i]) && !valued(k, i, how, x)) return false;
     return true;
+}
+/* Where two operands of one shape are equal in some elements, or in all. */
+static bool derivative_at_ties(eg__contract_call *k)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    char where[96];
+    bool good = true;
+    for (int i = 1; i < k->t->count && good; i++) {
+        const int64_t n = eg_size(k->x[i]);
+        int j = 0;
+        while (j < i && !(k->x[j]->dtype == EG_F64 && eg__same_shape(k->x[i], k->x[j]))) j++;
+        if (k->x[i]->dtype != EG_F64 || j == i || n > LARGEST) continue;
+        for (int all = 0; all < 2 && good; all++) {
+            const eg_mark m = eg_push(k->cx);
+            memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
+            if ((x[i] = eg__leaf_copy(k->x[i])) != NULL)
+                for (int64_t q = 0; q < n; q += all ? 1 : 3)
+                    eg__contract_numbers(x[i])[q] = eg__contract_numbers(k->x[j])[q];
+            snprintf(where, sizeof where, " where operands %d and %d are equal in %s", j + 1, i + 1,
+                     all ? "all elements" : "some elements");
+            good = !x[i] || eg__derivative_at(k, x, where, true);
+            eg_pop(k->cx, m);
+        }
+    }
+    return good;
 }
 bool eg__derivative_at_values(eg__contract_call *k)
 {
@@ -145,7 +177,7 @@ bool eg__derivative_at_values(eg__contract_call *k)
         good = !all_valued(k, how, x) || eg__derivative_at(k, x, where, true);
         eg_pop(k->cx, m);
     }
-    return good;
+    return good && derivative_at_ties(k);
 }
 /* Where all operands are larger, smaller or negated, a factor that the rule does not differentiate
  * may differ from that of the point. */
@@ -164,7 +196,35 @@ bool eg__second_elsewhere(eg__contract_call *k)
     return good;
 }
 
-/* -- masks ------------------------------------------------------------------------------------- */
+/* -- masks and integers ------------------------------------------------------------------------ */
+/* Sets elements of operand i to 0, or to 1e5 times their values, where the mask, which has its
+ * shape, is false: what is masked may have no finite value, or no derivative. False if there is
+ * nothing to set, and after an error. */
+static bool masked_values(const eg__contract_call *k, const eg_tensor *mask, int i, bool large,
+                          eg_tensor **x)
+{
+    if (k->x[i]->dtype != EG_F64 || !eg__has_sizes(k->x[i], mask->rank, mask->dim)) return false;
+    if (!(x[i] = eg__leaf_copy(k->x[i]))) return false;
+    for (int64_t j = 0, n = eg_size(x[i]); j < n; j++)
+        if (!((const bool *)(const void *)mask->data)[j])
+            eg__contract_numbers(x[i])[j] *= large ? 1e5 : 0;
+    return eg__sampled_there(k->t->op, x[i]);
+}
+/* Tests values of the other operands where the mask x[i] is false. */
+static bool derivative_behind_mask(eg__contract_call *k, eg_tensor **x, int i)
+{
+    bool good = true;
+    for (int j = 0; j < k->t->count && good; j++)
+        for (int large = 0; large < 2 && good; large++) {
+            char where[96];
+            eg_tensor *before = x[j];
+            snprintf(where, sizeof where, " where operand %d is %s and operand %d is false", j + 1,
+                     large ? "1e5 times as large" : "0", i + 1);
+            good = !masked_values(k, x[i], j, large, x) || eg__derivative_at(k, x, where, true);
+            x[j] = before;
+        }
+    return good;
+}
 /* A rule that ignores a mask is hidden if the mask is true, or false, everywhere. */
 bool eg__derivative_at_masks(eg__contract_call *k)
 {
@@ -180,9 +240,58 @@ bool eg__derivative_at_masks(eg__contract_call *k)
             for (int64_t j = 0, n = x[i] ? eg_size(x[i]) : 0; j < n; j++)
                 ((bool *)(void *)x[i]->data)[j] = how == 0 || (how == 2 && j % 2 == 0);
             snprintf(where, sizeof where, " where operand %d is %s", i + 1, name[how]);
+            good = !x[i] || (eg__derivative_at(k, x, where, true) &&
+                             (how < 2 || derivative_behind_mask(k, x, i)));
+            eg_pop(k->cx, m);
+        }
+    return good;
+}
+
+/* Returns element j of an integer operand, or sets it. */
+static int64_t integer_at(const eg_tensor *x, int64_t j)
+{
+    return x->dtype == EG_I32 ? ((const int32_t *)(const void *)x->data)[j]
+                              : ((const int64_t *)(const void *)x->data)[j];
+}
+static void set_integer(eg_tensor *x, int64_t j, int64_t to)
+{
+    if (x->dtype == EG_I32)
+        ((int32_t *)(void *)x->data)[j] = (int32_t)to;
+    else
+        ((int64_t *)(void *)x->data)[j] = to;
+}
+/* An index of a call may neither repeat nor be 0, and may be sorted. The values here are those from
+ * 0 to the largest one of the call. Operands with negative integers are not tested. */
+bool eg__derivative_at_integers(eg__contract_call *k)
+{
+    static const char *const name[] = { "equal in all elements", "0 and the next integers",
+                                        "integers in descending order" };
+    bool good = true;
+    for (int i = 0; i < k->t->count; i++) {
+        const int64_t n = eg_size(k->x[i]);
+        int64_t least = 0, most = 0;
+        if ((k->x[i]->dtype != EG_I64 && k->x[i]->dtype != EG_I32) || n > LARGEST) continue;
+        for (int64_t j = 0; j < n; j++) {
+            const int64_t v = integer_at(k->x[i], j);
+            least = v < least ? v : least;
+            most = v > most ? v : most;
+        }
+        for (int how = 0; how < 3 && good && least >= 0 && most < INT32_MAX; how++) {
+            eg_tensor *x[EG_ASKED_OPERANDS];
+            char where[96];
+            const eg_mark m = eg_push(k->cx);
+            memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
+            x[i] = eg__leaf_copy(k->x[i]);
+            for (int64_t j = 0; x[i] && j < n; j++)
+                set_integer(x[i], j,
+                            how == 0   ? most
+                            : how == 1 ? j % (most + 1)
+                                       : most - j % (most + 1));
+            snprintf(where, sizeof where, " where operand %d is %s", i + 1, name[how]);
             good = !x[i] || eg__derivative_at(k, x, where, true);
             eg_pop(k->cx, m);
         }
+    }
     return good;
 }
 
@@ -199,32 +308,65 @@ static int64_t new_length(const lengths *l, int64_t d)
         if (l->from[j] == d) return l->to[j];
     return d;
 }
-/* Makes operands with axes of other lengths, filled with values of the present operands. False
- * after an error. */
+/* Sets x[i] to a tensor of another shape, filled with the values of operand i, of which those of
+ * floats are changed a little unless as_they_are. False if it is too large, and after an error. */
+static bool refilled(const eg__contract_call *k, int i, const int64_t *dim, bool as_they_are,
+                     eg_tensor **x)
+{
+    eg_tensor *o = k->x[i];
+    int64_t size = 1;
+    for (int r = 0; r < o->rank; r++) size *= dim[r];
+    if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim))) return false;
+    const int64_t n = eg_size(o), width = eg__width[o->dtype];
+    for (int64_t j = 0; j < size; j++) {
+        memcpy(x[i]->data + j * width, o->data + j % n * width, (size_t)width);
+        if (o->dtype == EG_F64 && !as_they_are)
+            eg__contract_numbers(x[i])[j] *= 1 + 0.05 * eg__drawn(10, j);
+    }
+    return true;
+}
+/* Makes operands with axes of other lengths. False after an error. */
 static bool resized(const eg__contract_call *k, const lengths *l, eg_tensor **x)
 {
     for (int i = 0; i < k->t->count; i++) {
-        eg_tensor *o = k->x[i];
-        int64_t dim[EG_RANK_MAX], size = 1;
-        for (int r = 0; r < o->rank; r++) size *= dim[r] = new_length(l, o->dim[r]);
-        x[i] = o;
-        if (eg__has_sizes(o, o->rank, dim)) continue;
-        if (size > LARGEST || !(x[i] = eg__new(k->cx, (eg_dtype)o->dtype, o->rank, dim)))
+        eg_tensor *o = x[i] = k->x[i];
+        int64_t dim[EG_RANK_MAX];
+        for (int r = 0; r < o->rank; r++) dim[r] = new_length(l, o->dim[r]);
+        if (!eg__has_sizes(o, o->rank, dim) && !refilled(k, i, dim, l->as_they_are, x))
             return false;
-        const int64_t n = eg_size(o), width = eg__width[o->dtype];
-        for (int64_t j = 0; j < size; j++) {
-            memcpy(x[i]->data + j * width, o->data + j % n * width, (size_t)width);
-            if (o->dtype == EG_F64 && !l->as_they_are)
-                eg__contract_numbers(x[i])[j] *= 1 + 0.05 * eg__drawn(10, j);
-        }
     }
     return true;
+}
+/* Makes operand i with a first axis of n elements. False after an error. */
+static bool resized_axis(const eg__contract_call *k, int i, int64_t n, eg_tensor **x)
+{
+    int64_t dim[EG_RANK_MAX] = { n };
+    for (int r = 1; r < k->x[i]->rank; r++) dim[r] = k->x[i]->dim[r];
+    return refilled(k, i, dim, false, x);
 }
 static bool derivative_resized(eg__contract_call *k, const lengths *l, const char *where)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     const eg_mark m = eg_push(k->cx);
     const bool good = !resized(k, l, x) || eg__derivative_at(k, x, where, false);
+    eg_pop(k->cx, m);
+    return good;
+}
+/* A batch of one hides what depends on the number of its examples: where the result and operands of
+ * two and more axes have a first axis of 1 element, it becomes longer. */
+static bool derivative_of_batch(eg__contract_call *k)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    const eg_mark m = eg_push(k->cx);
+    bool any = false, good = true;
+    for (int i = 0; i < k->t->count && good; i++) {
+        eg_tensor *o = x[i] = k->x[i];
+        if (k->y->rank < 2 || k->y->dim[0] != 1 || o->rank != k->y->rank || o->dim[0] != 1)
+            continue;
+        any = true;
+        good = resized_axis(k, i, 3, x);
+    }
+    good = !any || !good || eg__derivative_at(k, x, " at a first axis of 3 elements", true);
     eg_pop(k->cx, m);
     return good;
 }
@@ -258,6 +400,10 @@ bool eg__derivative_at_sizes(eg__contract_call *k)
     }
     if (all.n > 1 && !derivative_resized(k, &all, " where every axis has one element"))
         return false;
+    for (int j = 0; j < all.n; j++) all.to[j] = 4;
+    if (all.n > 1 && !derivative_resized(k, &all, " where every axis has 4 elements")) return false;
     for (int j = 0; j < all.n; j++) all.to[j] = odd[j];
-    return all.n < 2 || derivative_resized(k, &all, " where every axis has an odd length");
+    if (all.n > 1 && !derivative_resized(k, &all, " where every axis has an odd length"))
+        return false;
+    return derivative_of_batch(k);
 }

@@ -60,6 +60,16 @@ bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share)
     return true;
 }
 
+double eg__contract_dot(eg_tensor *a, eg_tensor *b, double *size)
+{
+    const double *x = eg_f64(a), *y = eg_f64(b);
+    double sum = 0;
+    for (int64_t k = 0, n = x && y ? eg_size(a) : 0; k < n; k++) {
+        sum += x[k] * y[k];
+        *size += fabs(x[k] * y[k]);
+    }
+    return sum;
+}
 double eg__largest(eg_tensor *x)
 {
     const double *v = x ? eg_f64(x) : NULL;
@@ -77,6 +87,59 @@ bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
 {
     *d = y && g ? y->op->rule(y, g, i) : NULL;
     return y && g && !y->cx->failed && (!*d || eg_ok(*d));
+}
+
+/* -- rounding of an ill-conditioned operation ---------------------------------------------------
+ */
+/* Returns a copy of x whose elements are moved by up to 1.5 · 2^bits units in the last place. */
+static eg_tensor *jogged(eg_tensor *x, int bits)
+{
+    eg_tensor *t = eg__leaf_copy(x);
+    for (int64_t j = 0, n = t && t->dtype == EG_F64 ? eg_size(t) : 0; j < n; j++)
+        eg__contract_numbers(t)[j] *= 1 + eg__drawn(40, j) * ldexp(1, bits - 52);
+    return t;
+}
+/* Returns by which part of its largest element the rule's result for operand i (−1: the operation's
+ * result) changes if operands and g change by one unit in the last place. Of changes by 1, 2^10 and
+ * 2^20 units the one with the smallest effect per unit counts, since the effect of a jump does not
+ * grow with the units. 0 if the operation has no value there. */
+static double contract_condition(const eg__contract_call *k, int i)
+{
+    double least = INFINITY;
+    for (int bits = 0; bits <= 20; bits += 10) {
+        const eg_mark m = eg_push(k->cx);
+        eg_tensor *x[EG_ASKED_OPERANDS], *d = NULL, *was = i < 0 ? k->y : k->r[i];
+        bool good = was != NULL;
+        for (int j = 0; j < k->t->count && good; j++) good = (x[j] = jogged(k->x[j], bits)) != NULL;
+        eg_tensor *y = good ? eg__contract_apply(k, x) : NULL;
+        if (i < 0)
+            d = y;
+        else if (!eg__contract_rule(y, jogged(k->g, bits), i, &d))
+            d = NULL;
+        const double most = eg__largest(was);
+        eg_tensor *apart = d && eg__same_shape(d, was) ? eg__leaf_copy(d) : NULL;
+        if (apart) eg__add_to(apart, eg_neg(eg_detach(was)));
+        least = apart && most > 0 ? fmin(least, ldexp(eg__largest(apart) / most, -bits)) : 0;
+        eg__refused(k->cx);
+        eg_pop(k->cx, m);
+    }
+    return least;
+}
+bool eg__contract_close(eg__contract_call *k, int i, eg_tensor *a, eg_tensor *b, double factor,
+                        double share)
+{
+    enum { UNITS = 64 };
+    if (eg__contract_alike(a, b, factor, share)) return true;
+    if (k->cx->failed || !a || !b) return false;
+    const double one = contract_condition(k, i), more = share + UNITS * one;
+    if (!(more > 2 * share && more < 1e-2) || !eg__contract_alike(a, b, factor, more)) return false;
+    if (!k->note[0]) k->operand = i;
+    if (!k->note[0])
+        snprintf(k->note, sizeof k->note,
+                 "is ill-conditioned: one unit in the last place of its operands changes it by "
+                 "%.1g of its largest element, and it was compared within %.1g",
+                 one, more);
+    return true;
 }
 
 /* -- layouts ----------------------------------------------------------------------------------- */

@@ -137,19 +137,28 @@ bool eg__layouts_of_g(eg__contract_call *k)
             snprintf(words, sizeof words,
                      "depends on the layout of g: where g is %s it is another one",
                      eg__layout_name(how));
-            if (!eg__contract_rule(k->y, g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-10))
+            if (!eg__contract_rule(k->y, g, i, &d) ||
+                !eg__contract_close(k, i, d, k->r[i], 1, 1e-10))
                 return eg__breaks(k, i, words);
         }
         for (int how = 0; how < EG_REPEATED; how++) {
             eg_tensor *wide = eg__repeated(k->g, how), *flat = wide ? eg__leaf_copy(wide) : NULL;
             if (!flat) continue;
             if (!eg__contract_rule(k->y, flat, i, &e) || !eg__contract_rule(k->y, wide, i, &d) ||
-                !eg__contract_alike(d, e, 1, 1e-10 * share_of(k->r[i], e)))
+                !eg__contract_close(k, i, d, e, 1, 1e-10 * share_of(k->r[i], e)))
                 return eg__breaks(k, i,
                                   "depends on the layout of g: of an expanded g it is another one");
         }
     }
     return true;
+}
+/* Returns x with another shape of the same size, row-major. NULL after an error. */
+static eg_tensor *reshaped(eg_tensor *x, int rank, const int64_t *dim)
+{
+    eg_tensor *flat = eg__leaf_copy(x);
+    int64_t stride[EG_RANK_MAX];
+    if (flat) eg__row_major(rank, dim, stride);
+    return flat ? eg__alias(flat, rank, dim, stride, 0) : NULL;
 }
 /* True if the cotangents d for x and e for copies of x have the same gradients with respect to
  * operand j. */
@@ -157,12 +166,15 @@ static bool same_second(const eg__contract_call *k, eg_tensor *d, eg_tensor *e, 
                         eg_tensor *flat)
 {
     eg_tensor *along = d && e ? eg__contract_noise(e, 18) : NULL, *a, *b, *cut;
+    eg_tensor *seed = along && !eg__same_shape(d, e) ? reshaped(along, d->rank, d->dim) : along;
     if (!along || e->unrecorded || !e->op || eg_path_to(e, flat, &cut) != EG_OPEN_PATH ||
         eg_grad(e, along, 1, &flat, &b) || !eg__all_finite(b)) {
         eg__refused(k->cx);
         return true;
     }
-    return !eg_grad(d, along, 1, &x, &a) && eg__contract_alike(a, b, 1, 1e-8);
+    if (!seed || eg_grad(d, seed, 1, &x, &a)) return false;
+    if (!eg__same_shape(a, b)) a = reshaped(a, b->rank, b->dim);
+    return a && eg__contract_alike(a, b, 1, 1e-8);
 }
 /* True if the jvp gives the same tangent at y and z, where operand j moves alone. */
 static bool same_tangent(eg__contract_call *k, eg_tensor *y, eg_tensor *z, int j, const char *words)
@@ -190,7 +202,7 @@ static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char
         return true;
     }
     if (!eg__all_finite(z)) return true;
-    if (!eg__contract_alike(y, z, 1, 1e-10)) {
+    if (!eg__contract_close(k, -1, y, z, 1, 1e-10)) {
         snprintf(said, sizeof said, "has another value where %s", words);
         return eg__breaks(k, -1, said);
     }
@@ -201,14 +213,30 @@ static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char
         if (e && !eg__all_finite(e)) continue;
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
         if (!eg__contract_rule(y, g, i, &d) ||
-            !eg__contract_alike(d, e, 1, 1e-9 * share_of(k->r[i], e)))
+            !eg__contract_close(k, i, d, e, 1, 1e-9 * share_of(k->r[i], e)))
             return eg__breaks(k, i, said);
         snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
                  words);
         if (j >= 0 && k->r[j] && !same_second(k, d, e, x[j], flat[j]))
             return eg__breaks(k, i, said);
     }
-    return !k->t->op->jvp || j < 0 || same_tangent(k, y, z, j, words);
+    for (int i = 0; i < k->t->count && k->t->op->jvp; i++)
+        if ((j < 0 || i == j) && !same_tangent(k, y, z, i, words)) return false;
+    return true;
+}
+/* True if the operation gives the same if all operands of operand i's shape are one tensor, of
+ * which there are three or more. */
+static bool all_the_same(eg__contract_call *k, int i)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    int n = 0;
+    for (int j = 0; j < k->t->count; j++) {
+        const bool like = k->x[j]->dtype == EG_F64 && eg__same_shape(k->x[i], k->x[j]);
+        if (like && j < i) return true; /* tested for operand j */
+        x[j] = like ? k->x[i] : k->x[j];
+        n += like;
+    }
+    return n < 3 || same_on(k, x, -1, "all operands of one shape are the same tensor");
 }
 bool eg__layouts_of_operands(eg__contract_call *k)
 {
@@ -231,6 +259,84 @@ bool eg__layouts_of_operands(eg__contract_call *k)
             snprintf(words, sizeof words, "operands %d and %d are the same tensor", i + 1, j + 1);
             if (!same_on(k, x, -1, words)) return false;
         }
+        if (!all_the_same(k, i)) return false;
     }
     return true;
+}
+
+/* -- ranks ------------------------------------------------------------------------------------- */
+/* Sets x to the operands of the highest rank with an axis of 1 element in front (flat = false), or
+ * to operands of one shape with a single axis. False if there is nothing to change, and after an
+ * error. */
+static bool of_other_rank(const eg__contract_call *k, bool flat, eg_tensor **x)
+{
+    int highest = 0, changed = 0;
+    for (int i = 0; i < k->t->count; i++)
+        if (k->x[i]->rank > highest) highest = k->x[i]->rank;
+    for (int i = 0; i < k->t->count; i++) {
+        eg_tensor *o = x[i] = k->x[i];
+        int64_t dim[EG_RANK_MAX] = { 1 };
+        if (flat) {
+            if (!eg__same_shape(o, k->x[0]) || !eg__same_shape(o, k->y)) return false;
+            dim[0] = eg_size(o);
+        } else if (o->rank < highest)
+            continue;
+        else
+            for (int r = 0; r < o->rank; r++) dim[r + 1] = o->dim[r];
+        if (!(x[i] = reshaped(o, flat ? 1 : o->rank + 1, dim))) return false;
+        changed++;
+    }
+    return changed && highest < EG_RANK_MAX && !(flat && highest < 2);
+}
+/* True if d has the elements of e, whatever the shapes are. */
+static bool same_elements(eg__contract_call *k, int i, eg_tensor *d, eg_tensor *e)
+{
+    if (!d || !e) return eg__contract_alike(d, e, 1, 0);
+    return eg_size(d) == eg_size(e) &&
+           eg__contract_close(k, i, reshaped(d, e->rank, e->dim), e, 1, 1e-9);
+}
+/* True if rule and jvp give the same elements for x as for the operands of the call. */
+static bool same_at_rank(eg__contract_call *k, eg_tensor *const *x, const char *words)
+{
+    eg_tensor *y = eg__contract_apply(k, x), *d, *e;
+    eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *flat[EG_ASKED_OPERANDS];
+    char said[160];
+    if (!y || y->dtype != EG_F64 || eg_size(y) != eg_size(k->y) || !same_elements(k, -1, y, k->y)) {
+        eg__refused(k->cx);
+        return true;
+    }
+    eg_tensor *g = reshaped(k->g, y->rank, y->dim);
+    for (int i = 0; i < k->t->count && g; i++) {
+        if (!k->r[i]) continue;
+        snprintf(said, sizeof said, "gives another cotangent where %s", words);
+        if (!eg__contract_rule(y, g, i, &d) || !same_elements(k, i, d, k->r[i]))
+            return eg__breaks(k, i, said);
+        snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
+                 words);
+        for (int j = 0; j < k->t->count; j++)
+            if (k->r[j] && !same_second(k, d, k->r[i], x[j], k->x[j]))
+                return eg__breaks(k, i, said);
+        if (!k->t->op->jvp || !(e = eg__contract_jvp(k, k->y, i, flat))) continue;
+        memset(dx, 0, sizeof dx);
+        if (!(dx[i] = reshaped(flat[i], x[i]->rank, x[i]->dim))) continue;
+        d = k->t->op->jvp(y, dx);
+        snprintf(said, sizeof said, "and its jvp disagree where %s", words);
+        if (k->cx->failed || !same_elements(k, -1, d, e)) return eg__breaks(k, i, said);
+    }
+    return true;
+}
+/* An operation with attributes is not tested, since these may contain the numbers of axes. */
+bool eg__other_ranks(eg__contract_call *k)
+{
+    static const char *const words[] = { "operands have another axis of 1 element in front",
+                                         "operands have one axis instead of several" };
+    bool good = true;
+    for (int flat = 0; flat < 2 && good && !k->t->attr_size; flat++) {
+        eg_tensor *x[EG_ASKED_OPERANDS];
+        const eg_mark m = eg_push(k->cx);
+        good = !of_other_rank(k, flat, x) || same_at_rank(k, x, words[flat]);
+        eg__refused(k->cx);
+        eg_pop(k->cx, m);
+    }
+    return good;
 }

@@ -5,10 +5,12 @@
  * of operands, nor on whether one tensor is given twice. ⟨g, jvp(dx)⟩ = Σ ⟨rule(g, i), dx_i⟩, for a
  * tangent of each operand alone and of all together. ⟨rule(g, i), v⟩ is the derivative of ⟨g,
  * forward⟩ along v, at other sizes too. If the cotangent has a gradient, that is its derivative.
+ * Rule and jvp are the same in f32, up to rounding, and for operands of other ranks.
  *
  * The operation is applied again to copies of the node's operands, so that the tape does not
  * change. This file lists the contracts and chooses the nodes. The contracts are in
- * contract_values.c, contract_derivatives.c and contract_elsewhere.c, their tools in
+ * contract_values.c, contract_derivatives.c, contract_jvp.c, contract_single.c and
+ * contract_elsewhere.c, their tools in
  * contract_tensors.c. */
 #include "gradcheck/contracts.h"
 #include <math.h>
@@ -32,9 +34,12 @@ static const struct {
     { eg__jvp_tangents, false },
     { eg__derivative_at_values, false },
     { eg__derivative_at_masks, false },
+    { eg__derivative_at_integers, false },
     { eg__derivative_at_sizes, false },
     { eg__second_order, false },
     { eg__second_elsewhere, false },
+    { eg__same_in_single, false },
+    { eg__other_ranks, true },
     { eg__layouts_of_operands, true },
 };
 
@@ -92,6 +97,7 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *
             if (cx->failed) break;
         }
     good = good && !words[0];
+    if (good) snprintf(words, size, "%s", k.note);
     eg__refused(cx);
     cx->draw = draw;
     eg_nograd(cx, was);
@@ -157,23 +163,23 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
                             eg__sites_text(&at, 1, where, sizeof where), why);
         if (n == DISTINCT) break;
         asked[n++] = t;
-        if (eg__contract(t, true, words, sizeof words, &operand)) {
-            if (!t->op->jvp && rule_is_raw(t)) {
-                c->forwardless = true;
-                eg__report_note(c, r, EG_RIGHT, -1,
+        const bool kept = eg__contract(t, true, words, sizeof words, &operand);
+        const eg_verdict v = kept ? EG_RIGHT : EG_WRONG;
+        eg__sites_text(&at, 1, where, sizeof where);
+        if (!t->op->jvp && rule_is_raw(t)) {
+            c->forwardless = true;
+            if (kept)
+                eg__report_note(c, r, v, -1,
                                 "the rule of %s computes with plain numbers: no forward mode and "
                                 "no second order",
-                                eg__sites_text(&at, 1, where, sizeof where));
-            }
-            continue;
+                                where);
         }
-        eg__sites_text(&at, 1, where, sizeof where);
-        if (operand >= 0)
-            eg__report_note(c, r, EG_WRONG, -1, "the rule of %s for operand %d %s", where,
-                            operand + 1, words);
-        else
-            eg__report_note(c, r, EG_WRONG, -1, "%s %s", where, words);
-        eg__report_blame(c, r, t->op->name, operand, where);
+        if (words[0] && operand >= 0)
+            eg__report_note(c, r, v, -1, "the rule of %s for operand %d %s", where, operand + 1,
+                            words);
+        else if (words[0])
+            eg__report_note(c, r, v, -1, "%s %s", where, words);
+        if (!kept) eg__report_blame(c, r, t->op->name, operand, where);
     }
     return !c->cx->failed;
 }

@@ -15,7 +15,8 @@ typedef struct eg__contract_call {
     /* the rule's results; NULL if it has none, or if the operand is not f64. Only operands with a
      * result are varied. */
     eg_tensor *r[EG_ASKED_OPERANDS];
-    char *words; /* receives the words of eg__contract */
+    char *words;    /* receives the words of eg__contract */
+    char note[200]; /* what to say about an operation that keeps all contracts; "": nothing */
     size_t size;
     int operand;
 } eg__contract_call;
@@ -39,6 +40,16 @@ bool eg__all_finite(eg_tensor *);
 double eg__largest(eg_tensor *x);
 /* True if a equals factor · b up to `share` of the largest element. NULL stands for zeros. */
 bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share);
+/* The same for results of the rule for operand i or, with i = −1, of the operation. If they differ
+ * by more, `share` is increased by the effect of rounding on an ill-conditioned operation, and a
+ * note says so. */
+bool eg__contract_close(eg__contract_call *, int i, eg_tensor *a, eg_tensor *b, double factor,
+                        double share);
+/* Returns ⟨a, b⟩ and adds the magnitudes of its terms to *size. */
+double eg__contract_dot(eg_tensor *a, eg_tensor *b, double *size);
+/* True if the operation's samples allow the elements of x: it is not tested outside of their
+ * range. */
+bool eg__sampled_there(const eg_op *, const eg_tensor *x);
 /* Returns the operation's result for other operands; NULL if it refuses them, and after an
  * error. */
 eg_tensor *eg__contract_apply(const eg__contract_call *, eg_tensor *const *x);
@@ -79,21 +90,38 @@ bool eg__layouts_of_g(eg__contract_call *);
 /* The same for each operand permuted, sliced, reversed or expanded; and for two operands of one
  * shape that are the same tensor. */
 bool eg__layouts_of_operands(eg__contract_call *);
+/* The same for operands with another axis of 1 element in front, and for one axis instead of
+ * several, if the operation then has the same result. */
+bool eg__other_ranks(eg__contract_call *);
 
 /* -- contract_derivatives.c ------------------------------------------------------------------- */
 /* The rule is linear: tested with −g, tiny, huge and zero g, with g + h, and with single elements
  * of g. */
 bool eg__linear(eg__contract_call *);
-/* jvp is the adjoint of the rule, for a tangent of each operand alone and of all together. */
-bool eg__jvp_adjoint(eg__contract_call *);
 /* The rule is the derivative of the operation's forward function at x; `where` describes this
  * point. refuses: the rule may have no result there. */
 bool eg__derivative_at(eg__contract_call *, eg_tensor *const *x, const char *where, bool refuses);
-/* The jvp does not depend on the layout of tangents, and is linear. */
-bool eg__jvp_tangents(eg__contract_call *);
 /* If the cotangent has a gradient at x, that is its derivative, and the jvp has the same. */
 bool eg__second_at(eg__contract_call *, eg_tensor *const *x, const char *where);
 bool eg__second_order(eg__contract_call *);
+
+/* -- contract_jvp.c ---------------------------------------------------------------------------- */
+/* Returns the tangent of y for a random tangent of the operand `only`, or, if that is −1, of all
+ * operands with a cotangent; sets dx to these tangents. NULL if an operand's tangent cannot be
+ * made, and after an error. */
+eg_tensor *eg__contract_jvp(const eg__contract_call *, eg_tensor *y, int only, eg_tensor **dx);
+/* True if ⟨jvp(dx), g⟩ = Σ ⟨r_i, dx_i⟩, where r_i is the rule's result for operand i of y, for a
+ * tangent of each operand alone and of all together; else notes what is broken. */
+bool eg__jvp_agrees(eg__contract_call *, eg_tensor *y, eg_tensor *g, eg_tensor *const *r,
+                    const char *where);
+/* jvp is the adjoint of the rule at the point. */
+bool eg__jvp_adjoint(eg__contract_call *);
+/* The jvp is linear and does not depend on the layout of tangents; it is the same if it is called
+ * again, while the context does not record, and on another number of threads. */
+bool eg__jvp_tangents(eg__contract_call *);
+
+/* -- contract_single.c: rule and jvp are the same in f32 as in f64 ----------------------------- */
+bool eg__same_in_single(eg__contract_call *);
 
 /* -- contract_elsewhere.c: the rule is the derivative of the operation's forward function ------ */
 bool eg__derivative_here(eg__contract_call *);
@@ -102,8 +130,10 @@ bool eg__derivative_moved(eg__contract_call *);
 /* With one operand that has values which a rule may treat as special, within the range of the
  * samples. */
 bool eg__derivative_at_values(eg__contract_call *);
-/* With masks that are true, false and both. */
+/* With masks that are true, false and both, and with integers that repeat and that are not
+ * sorted. */
 bool eg__derivative_at_masks(eg__contract_call *);
+bool eg__derivative_at_integers(eg__contract_call *);
 /* The second order where all operands are larger, smaller or negated. */
 bool eg__second_elsewhere(eg__contract_call *);
 /* At other sizes. */

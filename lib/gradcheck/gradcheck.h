@@ -253,8 +253,9 @@ bool eg__state(eg__trial *, eg_report *, const double *a);
 /* -- contracts.c: what every operation must satisfy ------------------------------------------- */
 /* Tests the user's operations in the history of y, and adds notes. False after an error. */
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
-/* True if node t keeps all contracts; else writes to `words` which one it breaks. any_layout: also
- * tests operands of any layout, which some operations of the library never get. */
+/* True if node t keeps all contracts; `words` are then a note, or "". Else writes to `words` which
+ * contract it breaks. *operand: −1 is the result. any_layout: also tests operands of any layout and
+ * rank, which some operations of the library never get. */
 bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand);
 
 /* -- paths.c: paths on the tape from the inputs to the result ---------------------------------- */
