@@ -171,7 +171,7 @@ bool eg__derivative_at_values(eg__contract_call *k)
             eg_pop(k->cx, m);
         }
     }
-    for (int how = 0; how < ZEROS && good && varied(k) > 1; how++) {
+    for (int how = 0; how < ENORMOUS && good && varied(k) > 1; how++) {
         const eg_mark m = eg_push(k->cx);
         snprintf(where, sizeof where, " where all operands are %s", value_name[how]);
         good = !all_valued(k, how, x) || eg__derivative_at(k, x, where, true);

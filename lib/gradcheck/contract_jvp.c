@@ -109,8 +109,8 @@ static bool jvp_is_linear(const alone *a)
         }
         eg_tensor *e = jvp_alone(a, w), *both = k->cx->failed ? NULL : jvp_alone(a, dx);
         if (k->cx->failed) return jvp_breaks(a, name[3 + s]);
-        eg_tensor *sum = a->d ? eg__leaf_copy(a->d) : NULL;
-        if (sum && e) eg__add_to(sum, eg__leaf_copy(e));
+        eg_tensor *sum = a->d ? eg__leaf_copy(a->d) : NULL, *part = e ? eg__leaf_copy(e) : NULL;
+        if (sum && part) eg__add_to(sum, part);
         const double most = fmax(eg__largest(e), eg__largest(a->d)), of = eg__largest(both);
         if (!eg__contract_alike(both, sum ? sum : e, 1, of > 0 ? 1e-10 * fmax(1, most / of) : 0))
             return jvp_breaks(a, name[3 + s]);

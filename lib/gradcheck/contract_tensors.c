@@ -118,7 +118,8 @@ static double contract_condition(const eg__contract_call *k, int i)
             d = NULL;
         const double most = eg__largest(was);
         eg_tensor *apart = d && eg__same_shape(d, was) ? eg__leaf_copy(d) : NULL;
-        if (apart) eg__add_to(apart, eg_neg(eg_detach(was)));
+        eg_tensor *minus = apart ? eg_neg(eg_detach(was)) : NULL;
+        if (eg_ok(minus)) eg__add_to(apart, minus);
         least = apart && most > 0 ? fmin(least, ldexp(eg__largest(apart) / most, -bits)) : 0;
         eg__refused(k->cx);
         eg_pop(k->cx, m);

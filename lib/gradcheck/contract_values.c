@@ -273,6 +273,7 @@ static bool of_other_rank(const eg__contract_call *k, bool flat, eg_tensor **x)
     int highest = 0, changed = 0;
     for (int i = 0; i < k->t->count; i++)
         if (k->x[i]->rank > highest) highest = k->x[i]->rank;
+    if (flat ? highest < 2 : highest == EG_RANK_MAX) return false;
     for (int i = 0; i < k->t->count; i++) {
         eg_tensor *o = x[i] = k->x[i];
         int64_t dim[EG_RANK_MAX] = { 1 };
@@ -286,7 +287,7 @@ static bool of_other_rank(const eg__contract_call *k, bool flat, eg_tensor **x)
         if (!(x[i] = reshaped(o, flat ? 1 : o->rank + 1, dim))) return false;
         changed++;
     }
-    return changed && highest < EG_RANK_MAX && !(flat && highest < 2);
+    return changed > 0;
 }
 /* True if d has the elements of e, whatever the shapes are. */
 static bool same_elements(eg__contract_call *k, int i, eg_tensor *d, eg_tensor *e)
