@@ -74,14 +74,14 @@ TEST(training_stays_before_what_is_held_out)
 {
     eg_data *d = repeated("abcdefg", 700);
     int64_t least = 700, most = 0;
-    ck_assert_int_eq(d->held, 630);
+    ck_assert_int_eq(d->held_from, 630);
     for (uint64_t k = 0; k < 20000; k++) {
         int64_t at = eg__corpus_position(d, 3, k, 20);
         least = at < least ? at : least;
         most = at > most ? at : most;
     }
     /* the last target is the last symbol before the held-out part */
-    ck_assert(least == 0 && most + 20 == d->held - 1);
+    ck_assert(least == 0 && most + 20 == d->held_from - 1);
     eg_trainer *t = small(d, (eg_trainer_args){ .context = 20 });
     eg_score s;
     ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
