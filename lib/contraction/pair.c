@@ -215,8 +215,8 @@ static void pair_product(eg_pairing *p, const roles *r)
      * BLIS's along m or along n. */
     const int64_t cm = g->m.axis[g->m.n - 1].sc, cn = g->n.axis[g->n.n - 1].sc;
     if (cn == 1 && cm != 1) exchange(p);
-    const bool wide = eg__widens(g->dtype, g->of); /* gemm.c converts what it packs */
-    bool small = !wide && eg__direct_suits(g);
+    const bool wide = eg__widens(g->dtype, g->of);
+    bool small = eg__direct_suits(g);
     p->kind = !wide && eg__inner_batch_suits(g, &small) ? EG_PAIR_INNER_BATCH
               : small                                   ? EG_PAIR_DIRECT
                                                         : EG_PAIR_PACKED;

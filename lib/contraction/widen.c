@@ -3,10 +3,23 @@
  * packed, the other kernels convert rows of at most some thousand elements. The conversion is
  * exact, so a product has the bits that it would have for operands that were cast before. */
 #include "contraction/gemm.h"
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+/* 8 elements as f32. Processors with AVX2 have F16C. */
+#define TARGET __attribute__((target("avx2,f16c")))
+TARGET static inline __m256 eight_f16(const void *x) { return _mm256_cvtph_ps(_mm_loadu_si128(x)); }
+TARGET static inline __m256 eight_bf16(const void *x)
+{
+    const __m256i bits = _mm256_cvtepu16_epi32(_mm_loadu_si128(x));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+}
+#endif
 
 #define FROM    eg_f16bits
 #define TO      float
 #define VALUE   eg__from_half
+#define EIGHT   eight_f16
 #define NAME(x) x##_f16_f32
 #include "contraction/widen_of.h"
 #define FROM    eg_f16bits
@@ -17,6 +30,7 @@
 #define FROM    eg_bf16bits
 #define TO      float
 #define VALUE   eg__from_bfloat
+#define EIGHT   eight_bf16
 #define NAME(x) x##_bf16_f32
 #include "contraction/widen_of.h"
 #define FROM    eg_bf16bits

@@ -1,16 +1,42 @@
 /* widen_of.h: the loops of widen.c that convert elements of type FROM (f16 or bf16) to type TO
- * (float or double). VALUE(x) converts one element, and NAME(x) forms the names of the
- * functions. */
+ * (float or double). VALUE(x) converts one element, EIGHT(p), if it is defined, the 8 at p, and
+ * NAME(x) forms the names of the functions. */
 
+#if defined(EIGHT) && defined(__x86_64__)
+/* y[r·ys + i] = x[r·xs + i] for r < rows and i < n. Rows may lie far apart, so that the processor
+ * does not fetch them before they are read: the line after each row, which is that of the next
+ * strip of the same rows, is fetched while this one is converted. */
+TARGET static void NAME(widen_eight)(int64_t rows, int64_t n, const FROM *x, int64_t xs,
+                                     TO *restrict y, int64_t ys)
+{
+    for (int64_t r = 0; r < rows; r++, x += xs, y += ys) {
+        int64_t i = 0;
+        __builtin_prefetch(x + EG_LINE / sizeof *x, 0, 2);
+        for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, EIGHT(x + i));
+        for (; i < n; i++) y[i] = VALUE(x[i]);
+    }
+}
+#endif
 /* y[r·ys + i] = x[r·xs + i·step] for r < rows and i < n */
-EG_CLONES static void NAME(widen)(int64_t rows, int64_t n, const FROM *x, int64_t xs, int64_t step,
-                                  TO *restrict y, int64_t ys)
+EG_CLONES static void NAME(widen_any)(int64_t rows, int64_t n, const FROM *x, int64_t xs,
+                                      int64_t step, TO *restrict y, int64_t ys)
 {
     for (int64_t r = 0; r < rows; r++, x += xs, y += ys)
         if (step == 1)
             for (int64_t i = 0; i < n; i++) y[i] = VALUE(x[i]);
         else
             for (int64_t i = 0; i < n; i++) y[i] = VALUE(x[i * step]);
+}
+static void NAME(widen)(int64_t rows, int64_t n, const FROM *x, int64_t xs, int64_t step,
+                        TO *restrict y, int64_t ys)
+{
+#if defined(EIGHT) && defined(__x86_64__)
+    if (step == 1 && eg__kernel_isa() != EG_ISA_PLAIN) {
+        NAME(widen_eight)(rows, n, x, xs, y, ys);
+        return;
+    }
+#endif
+    NAME(widen_any)(rows, n, x, xs, step, y, ys);
 }
 /* y[p·w + i] = x[off[i] + p·step] for p < n and i < rows */
 EG_CLONES static void NAME(widen_each)(int w, int64_t rows, const int64_t *off, int64_t n,
@@ -51,4 +77,5 @@ static void NAME(widen_panel)(int w, int64_t rows, const int64_t *off, int64_t r
 #undef FROM
 #undef TO
 #undef VALUE
+#undef EIGHT
 #undef NAME
