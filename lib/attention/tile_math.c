@@ -24,6 +24,11 @@
 #include "attention/tile_math_of.h"
 #undef BYTES
 #undef NAME
+#define BYTES   32
+#define NAME(x) x##_f32_32
+#include "attention/tile_math_of.h"
+#undef BYTES
+#undef NAME
 #define BYTES   16
 #define NAME(x) x##_f32_16
 #include "attention/tile_math_of.h"
@@ -60,14 +65,23 @@
 #include "attention/tile_math_of.h"
 #undef BYTES
 #undef NAME
+#define BYTES   32
+#define NAME(x) x##_f64_32
+#include "attention/tile_math_of.h"
+#undef BYTES
+#undef NAME
 #define BYTES   16
 #define NAME(x) x##_f64_16
 #include "attention/tile_math_of.h"
 
 const eg_tile_ops *eg__tile_ops(eg_dtype dtype, int w)
 {
-    static const eg_tile_ops *const all[2][2] = { { &lanes_f32_64, &lanes_f32_16 },
-                                                  { &lanes_f64_64, &lanes_f64_16 } };
-    const eg_tile_ops *const *of = all[dtype == EG_F64];
-    return w % of[0]->lanes == 0 ? of[0] : w % of[1]->lanes == 0 ? of[1] : NULL;
+    /* from the longest vectors of the processor on: gcc 12 takes comparisons of longer ones apart
+     * into single numbers */
+    static const eg_tile_ops *const all[2][3] = { { &lanes_f32_64, &lanes_f32_32, &lanes_f32_16 },
+                                                  { &lanes_f64_64, &lanes_f64_32, &lanes_f64_16 } };
+    const eg_isa isa = eg__kernel_isa();
+    for (int k = isa == EG_ISA_AVX512 ? 0 : isa == EG_ISA_AVX2 ? 1 : 2; k < 3; k++)
+        if (w % all[dtype == EG_F64][k]->lanes == 0) return all[dtype == EG_F64][k];
+    return NULL;
 }

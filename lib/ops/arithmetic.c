@@ -2,20 +2,19 @@
 #include "ops/ops.h"
 #include <string.h>
 
-typedef uint8_t bytes __attribute__((vector_size(EG_LANES)));
-typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t))));
-typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
+/* All loops are compiled for each instruction set, with PIECEs of the length of its registers. A
+ * WIDE vector, of EG_LANES elements, may be longer. gcc 12 then keeps one that is summed to in
+ * memory, and compares two of them one number after the other; therefore sums are PIECEs, and lanes
+ * are compared in loops (EG_EVERY_LANE). */
 typedef float wide_f32 __attribute__((vector_size(EG_LANES * sizeof(float))));
 typedef double wide_f64 __attribute__((vector_size(EG_LANES * sizeof(double))));
+typedef int32_t bits_f32 __attribute__((vector_size(EG_LANES * sizeof(int32_t))));
+typedef int64_t bits_f64 __attribute__((vector_size(EG_LANES * sizeof(int64_t))));
 typedef float eight_f32 __attribute__((vector_size(8 * sizeof(float))));
 typedef double eight_f64 __attribute__((vector_size(8 * sizeof(double))));
 typedef float four_f32 __attribute__((vector_size(4 * sizeof(float))));
 typedef double four_f64 __attribute__((vector_size(4 * sizeof(double))));
-/* Eight lanes of 16, and four of eight, from `at` on; and from two vectors u and v of four:
- * u[at], v[at], u[at + 1], v[at + 1]. */
-#define HALF(v, at) \
-    __builtin_shufflevector(v, v, at, at + 1, at + 2, at + 3, at + 4, at + 5, at + 6, at + 7)
-#define QUARTER(v, at)     __builtin_shufflevector(v, v, at, at + 1, at + 2, at + 3)
+/* From two vectors u and v of four: u[at], v[at], u[at + 1], v[at + 1]. */
 #define EVEN_ODD(u, v, at) __builtin_shufflevector(u, v, at, at + 4, at + 1, at + 5)
 /* Rows that are summed at once: at most, and of those longer than SHORT_SUMS, whose own additions
  * keep the processor busy. */
@@ -35,28 +34,16 @@ static int rows_at_once(int64_t n, int64_t rows)
 enum { SHORT_ROW = 112, FEW_ROWS = 6 };
 static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows >= FEW_ROWS; }
 #if defined(__clang__)
-#define ALL_ROWS _Pragma("clang loop unroll(full)")
+#define ALL_ROWS   _Pragma("clang loop unroll(full)")
+#define ALL_PIECES _Pragma("clang loop unroll(full)")
 #else
-#define ALL_ROWS _Pragma("GCC unroll 4")
+#define ALL_ROWS   _Pragma("GCC unroll 4")
+#define ALL_PIECES _Pragma("GCC unroll 8")
 #endif
 #define ALL_BITS                                                       \
     {                                                                  \
         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1 \
     }
-/* The lanes of v, rotated by `by` positions. */
-#if defined(__clang__) || __GNUC__ >= 12
-#define TURN(v, by)                                                                           \
-    __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, \
-                            by + 8, by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15)
-#else
-#define TURN(v, by)                                                                               \
-    __builtin_shuffle(v,                                                                          \
-                      (BITS){ by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, by + 8, \
-                              by + 9, by + 10, by + 11, by + 12, by + 13, by + 14, by + 15 })
-#endif
-/* v where it is larger, else so_far; so_far also where v is NaN */
-#define LARGER(v, so_far) \
-    ((WIDE)(((BITS)(v) & ((v) > (so_far))) | ((BITS)(so_far) & ~((v) > (so_far)))))
 
 EG_CLONES static void group_logs(double *v)
 {
@@ -74,42 +61,39 @@ static void logs(int64_t n, double *v)
     }
 }
 
-#define T         float
-#define NAME(x)   x##_f32
-#define BITS      bits_f32
-#define WIDE      wide_f32
-#define EIGHT     eight_f32
-#define FOUR      four_f32
-#define EXP       epowf_normal /* of numbers from LEAST to 0 */
-#define POW       powf
-#define LEAST     -87
-#define TINY      1.66e-38f
-#define TAME      1e15f
-#define MINUS_INF (int32_t)0xff800000
-#include "ops/arithmetic_of.h"
-#undef T
-#undef NAME
-#undef BITS
-#undef WIDE
-#undef EIGHT
-#undef FOUR
-#undef EXP
-#undef POW
-#undef LEAST
-#undef TINY
-#undef TAME
-#undef MINUS_INF
+#if HAVE_TARGET_CLONES
+#define TARGET __attribute__((target("arch=x86-64-v4")))
+#define BYTES  64
+#define SUFFIX 512
+#include "ops/arithmetic_types_of.h"
+#undef TARGET
+#undef BYTES
+#undef SUFFIX
+#define TARGET __attribute__((target("arch=x86-64-v3")))
+#define BYTES  32
+#define SUFFIX 256
+#include "ops/arithmetic_types_of.h"
+#undef TARGET
+#undef BYTES
+#undef SUFFIX
+#endif
+#define TARGET
+#define BYTES  16
+#define SUFFIX 128
+#include "ops/arithmetic_types_of.h"
 
-#define T         double
-#define NAME(x)   x##_f64
-#define BITS      bits_f64
-#define WIDE      wide_f64
-#define EIGHT     eight_f64
-#define FOUR      four_f64
-#define EXP       exp
-#define POW       pow
-#define LEAST     -708
-#define TINY      3.31e-308
-#define TAME      1e150
-#define MINUS_INF (int64_t)0xfff0000000000000
-#include "ops/arithmetic_of.h"
+const eg_arithmetic *eg__arithmetic(int dtype)
+{
+#if HAVE_TARGET_CLONES
+    static const eg_arithmetic *const all[2][3] = {
+        { &arithmetic_f32_128, &arithmetic_f32_256, &arithmetic_f32_512 },
+        { &arithmetic_f64_128, &arithmetic_f64_256, &arithmetic_f64_512 }
+    };
+    const int level = __builtin_cpu_supports("x86-64-v4")   ? 2
+                      : __builtin_cpu_supports("x86-64-v3") ? 1
+                                                            : 0;
+    return all[dtype == EG_F64][level];
+#else
+    return dtype == EG_F64 ? &arithmetic_f64_128 : &arithmetic_f32_128;
+#endif
+}

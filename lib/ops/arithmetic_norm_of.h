@@ -33,8 +33,7 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, c
     }
 }
 /* r; p: r, x */
-EG_CLONES static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step,
-                                 const void *user)
+TARGET static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     for (int64_t row = 0; row < rows; row++) {
         double mean, r;
@@ -67,24 +66,23 @@ EG_INLINE void NAME(norm_some)(const eg_row_facts *b, const int width, int rows,
 }
 /* The loops for short rows are functions of their own, which return how many rows they computed:
  * in a larger function gcc 12 keeps sums of several rows in memory. */
-EG_CLONES static int64_t NAME(norm_abreast)(const eg_row_facts *b, int64_t rows, char *const *p,
-                                            const int64_t *step)
+TARGET static int64_t NAME(norm_abreast)(const eg_row_facts *b, int64_t rows, char *const *p,
+                                         const int64_t *step)
 {
     int64_t row = 0;
     for (int many; (many = rows_at_once(b->n, rows - row)); row += many)
         NAME(norm_some)(b, ABREAST, many, row, p, step);
     return row;
 }
-EG_CLONES static int64_t NAME(norm_in_turn)(const eg_row_facts *b, int64_t rows, char *const *p,
-                                            const int64_t *step)
+TARGET static int64_t NAME(norm_in_turn)(const eg_row_facts *b, int64_t rows, char *const *p,
+                                         const int64_t *step)
 {
     int64_t row = 0;
     for (int many; (many = rows_at_once(b->n, rows - row)); row += many)
         NAME(norm_some)(b, 1, many, row, p, step);
     return row;
 }
-EG_CLONES static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
-                                 const void *user)
+TARGET static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const eg_row_facts *b = user;
     int64_t row = 0;
@@ -106,25 +104,30 @@ EG_INLINE void NAME(cotangent_sums)(int64_t n, const T *g, const T *gain, const 
         *along += h * (x[k] - s);
     }
     if (n < EG_LANES) return;
-    WIDE sum_h = { 0 }, sum_x = { 0 }, h, v, w;
-    BITS ours = ALL_BITS;
+    PIECE sum_h[PIECES] = { { 0 } }, sum_x[PIECES] = { { 0 } }, h, v, w;
+    PIECE_BITS ours[PIECES];
+    NAME(from_lane)(0, ours);
     for (int64_t k = 0; k < n; k += EG_LANES) {
         if (k + EG_LANES > n) { /* the last group overlaps the one before it */
-            NAME(from_lane)((int)(k + EG_LANES - n), &ours);
+            NAME(from_lane)((int)(k + EG_LANES - n), ours);
             k = n - EG_LANES;
         }
-        memcpy(&h, g + k, sizeof h);
-        memcpy(&v, x + k, sizeof v);
-        if (gain) {
-            memcpy(&w, gain + k, sizeof w);
-            h *= w;
+        ALL_PIECES for (int q = 0; q < PIECES; q++)
+        {
+            const int64_t at = k + q * IN_PIECE;
+            memcpy(&h, g + at, sizeof h);
+            memcpy(&v, x + at, sizeof v);
+            if (gain) {
+                memcpy(&w, gain + at, sizeof w);
+                h *= w;
+            }
+            v = h * (v - s);
+            sum_h[q] += (PIECE)((PIECE_BITS)h & ours[q]);
+            sum_x[q] += (PIECE)((PIECE_BITS)v & ours[q]);
         }
-        v = h * (v - s);
-        sum_h += (WIDE)((BITS)h & ours);
-        sum_x += (WIDE)((BITS)v & ours);
     }
-    *total = NAME(lanes_summed)(&sum_h);
-    *along = NAME(lanes_summed)(&sum_x);
+    *total = NAME(lanes_summed)(sum_h);
+    *along = NAME(lanes_summed)(sum_x);
 }
 /* What a row's slope dx = (h − a) c − (x − s) d needs besides its elements. */
 typedef struct NAME(slope) {
@@ -189,24 +192,24 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int
             NAME(slope_row)(n, f, v, u, NULL, dx, false, NULL, NULL);
     }
 }
-EG_CLONES static int64_t NAME(norm_slope_abreast)(const eg_row_facts *b, int64_t rows,
-                                                  char *const *p, const int64_t *step)
+TARGET static int64_t NAME(norm_slope_abreast)(const eg_row_facts *b, int64_t rows, char *const *p,
+                                               const int64_t *step)
 {
     int64_t row = 0;
     for (int many; (many = rows_at_once(b->n, rows - row)); row += many)
         NAME(norm_slope_some)(b, ABREAST, many, row, p, step);
     return row;
 }
-EG_CLONES static int64_t NAME(norm_slope_in_turn)(const eg_row_facts *b, int64_t rows,
-                                                  char *const *p, const int64_t *step)
+TARGET static int64_t NAME(norm_slope_in_turn)(const eg_row_facts *b, int64_t rows, char *const *p,
+                                               const int64_t *step)
 {
     int64_t row = 0;
     for (int many; (many = rows_at_once(b->n, rows - row)); row += many)
         NAME(norm_slope_some)(b, 1, many, row, p, step);
     return row;
 }
-EG_CLONES static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
-                                       const void *user)
+TARGET static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                    const void *user)
 {
     const eg_row_facts *b = user;
     int64_t row = 0;

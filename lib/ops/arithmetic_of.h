@@ -6,31 +6,43 @@
  * vector functions are slow there, which every masked row would pay for. TINY is just above
  * e^LEAST. */
 
+typedef T NAME(piece) __attribute__((vector_size(BYTES)));
+typedef WORD NAME(piece_bits) __attribute__((vector_size(BYTES)));
+#define PIECE      NAME(piece)
+#define PIECE_BITS NAME(piece_bits)
+#define IN_PIECE   (BYTES / (int)sizeof(T))
+#define PIECES     (EG_LANES / IN_PIECE)
+
 /* Sets the lanes from `first` on to all bits and those before it to 0, read from a table: gcc 12
  * splits two combined comparisons of lanes into scalar ones. */
-EG_INLINE void NAME(from_lane)(int first, BITS *lanes)
+EG_INLINE void NAME(from_lane)(int first, PIECE_BITS *lanes)
 {
     static const BITS table[2] = { { 0 }, ALL_BITS };
-    memcpy(lanes, (const char *)table + (size_t)(EG_LANES - first) * sizeof(T), sizeof *lanes);
+    memcpy(lanes, (const char *)table + (size_t)(EG_LANES - first) * sizeof(T), sizeof *table);
 }
-/* Returns the sum of all lanes, halves added to halves. The argument is a pointer, since passing a
- * vector of 64 bytes depends on the instruction set of the caller. */
-EG_INLINE T NAME(lanes_summed)(const WIDE *lanes)
+/* Returns the sum of the PIECES at `lanes`, halves added to halves. */
+EG_INLINE T NAME(lanes_summed)(const PIECE *lanes)
 {
-    WIDE v = *lanes;
-    v += TURN(v, 8);
-    v += TURN(v, 4);
-    v += TURN(v, 2);
-    return v[0] + v[1];
+    EIGHT half[2];
+    FOUR part[2];
+    memcpy(half, lanes, sizeof half);
+    half[0] += half[1];
+    memcpy(part, half, sizeof part);
+    part[0] += part[1];
+    return (part[0][0] + part[0][2]) + (part[0][1] + part[0][3]);
 }
-/* The same of four vectors, whose sums are the lanes of one. */
-EG_INLINE void NAME(lanes_summed_four)(const WIDE *lanes, T *total)
+/* The same of four, whose sums are the lanes of one. */
+EG_INLINE void NAME(lanes_summed_four)(PIECE (*lanes)[PIECES], T *total)
 {
     FOUR q[4];
     ALL_ROWS for (int r = 0; r < 4; r++)
     {
-        const EIGHT v = HALF(lanes[r], 0) + HALF(lanes[r], 8);
-        q[r] = QUARTER(v, 0) + QUARTER(v, 4);
+        EIGHT half[2];
+        FOUR part[2];
+        memcpy(half, lanes[r], sizeof half);
+        half[0] += half[1];
+        memcpy(part, half, sizeof part);
+        q[r] = part[0] + part[1];
     }
     const FOUR a = EVEN_ODD(q[0], q[1], 0) + EVEN_ODD(q[0], q[1], 2),
                b = EVEN_ODD(q[2], q[3], 0) + EVEN_ODD(q[2], q[3], 2),
@@ -65,37 +77,40 @@ EG_INLINE T NAME(plus)(T v, T so_far) { return so_far + v; }
 EG_INLINE T NAME(itself)(T x, T p) { return (void)p, x; }
 EG_INLINE T NAME(absolute)(T x, T p) { return (void)p, x < 0 ? -x : x; }
 EG_INLINE T NAME(power)(T x, T p) { return POW(x < 0 ? -x : x, p); }
+/* so_far = the larger of v and so_far, for n lanes; so_far also where v is NaN */
+EG_INLINE void NAME(larger_of)(int n, const T *v, T *so_far)
+{
+    EG_EVERY_LANE
+    for (int l = 0; l < n; l++) so_far[l] = NAME(larger)(v[l], so_far[l]);
+}
+/* Returns the largest of EG_LANES lanes, which it changes; the order is that of `fold`. */
+EG_INLINE T NAME(largest_lane)(T *lane)
+{
+    NAME(larger_of)(8, lane + 8, lane);
+    NAME(larger_of)(4, lane + 4, lane);
+    NAME(larger_of)(2, lane + 2, lane);
+    NAME(larger_of)(1, lane + 1, lane);
+    return lane[0];
+}
 /* Returns the largest element that is not NaN; −inf if there is none. Each step depends on the
  * previous one, so four maxima are computed in parallel. */
 EG_INLINE T NAME(top_of)(int64_t n, const T *x)
 {
-    enum { CHAINS = 4 };
+    enum { MOST = 4 * EG_LANES };
     if (n < EG_LANES) {
         T top = -(T)INFINITY;
         for (int64_t k = 0; k < n; k++) top = x[k] > top ? x[k] : top;
         return top;
     }
-    WIDE some[CHAINS], top = { 0 }, u;
+    _Alignas(64) T lane[MOST];
     int64_t k = 0;
-    top -= (T)INFINITY;
-    if (n >= CHAINS * EG_LANES) {
-        for (int q = 0; q < CHAINS; q++) some[q] = top;
-        for (; k + CHAINS * EG_LANES <= n; k += CHAINS * EG_LANES) ALL_ROWS
-        for (int q = 0; q < CHAINS; q++) {
-            memcpy(&u, x + k + q * EG_LANES, sizeof u);
-            some[q] = LARGER(u, some[q]);
-        }
-        top = LARGER(LARGER(some[3], some[2]), LARGER(some[1], some[0]));
-    }
-    for (; k < n; k += EG_LANES) { /* the last group may overlap the one before */
-        memcpy(&u, x + (k + EG_LANES <= n ? k : n - EG_LANES), sizeof u);
-        top = LARGER(u, top);
-    }
-    top = LARGER(TURN(top, 8), top);
-    top = LARGER(TURN(top, 4), top);
-    top = LARGER(TURN(top, 2), top);
-    top = LARGER(TURN(top, 1), top); /* a scalar choice would become a branch */
-    return top[0];
+    for (int l = 0; l < MOST; l++) lane[l] = -(T)INFINITY;
+    for (; k + MOST <= n; k += MOST) NAME(larger_of)(MOST, x + k, lane);
+    for (; k + EG_LANES <= n; k += EG_LANES) NAME(larger_of)(EG_LANES, x + k, lane);
+    if (k < n) NAME(larger_of)(EG_LANES, x + n - EG_LANES, lane); /* overlaps the group before */
+    NAME(larger_of)(2 * EG_LANES, lane + 2 * EG_LANES, lane);
+    NAME(larger_of)(EG_LANES, lane + EG_LANES, lane);
+    return NAME(largest_lane)(lane);
 }
 EG_INLINE T NAME(tallest_of)(int64_t n, const T *x)
 {
@@ -118,8 +133,14 @@ EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
 #define SUM  NAME(sums_along)
 #define TERM (u * (v - s))
 #include "ops/arithmetic_sum_of.h"
+/* v = 0 where u is −inf */
+EG_INLINE void NAME(live)(const WIDE *u, WIDE *v)
+{
+    EG_EVERY_LANE
+    for (int l = 0; l < EG_LANES; l++) (*v)[l] = (*u)[l] == -(T)INFINITY ? 0 : (*v)[l];
+}
 #define SUM       NAME(live_sums)
-#define WIDE_TERM (WIDE)((BITS)v & (u != -(T)INFINITY))
+#define WIDE_TERM (PIECE)((PIECE_BITS)v & (u != -(T)INFINITY))
 #define TERM      (u == -(T)INFINITY ? 0 : v)
 #include "ops/arithmetic_sum_of.h"
 /* these for one row */
@@ -152,11 +173,10 @@ EG_INLINE void NAME(select_of)(int64_t n, const T *x, const uint8_t *keep, T *y)
 {
     int64_t k = 0;
     for (; k + EG_LANES <= n; k += EG_LANES) {
-        BITS v; /* a single store, so that the next load does not have to wait */
-        bytes b;
+        BITS v, m = { 0 }; /* a single store, so that the next load does not have to wait */
         memcpy(&v, x + k, sizeof v);
-        memcpy(&b, keep + k, sizeof b);
-        const BITS m = __builtin_convertvector(b, BITS) != 0;
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) m[l] = keep[k + l] ? -1 : 0;
         v = (v & m) | (MINUS_INF & ~m);
         memcpy(y + k, &v, sizeof v);
     }
@@ -174,20 +194,20 @@ EG_INLINE void NAME(affine_of)(int64_t n, const T *x, T s, T c, T *y)
     for (int64_t k = 0; k < n; k++) y[k] = (x[k] - s) * c;
 }
 /* -- a chunk ---------------------------------------------------------------------------------- */
-EG_CLONES static double NAME(sum)(int64_t n, const void *x) { return (double)NAME(sum_of)(n, x); }
-EG_CLONES static double NAME(sumsq)(int64_t n, const void *x, double s)
+TARGET static double NAME(sum)(int64_t n, const void *x) { return (double)NAME(sum_of)(n, x); }
+TARGET static double NAME(sumsq)(int64_t n, const void *x, double s)
 {
     return (double)NAME(squares_of)(n, x, (T)s);
 }
-EG_CLONES static double NAME(tallest)(int64_t n, const void *x)
+TARGET static double NAME(tallest)(int64_t n, const void *x)
 {
     return (double)NAME(tallest_of)(n, x);
 }
-EG_CLONES static double NAME(sumpow)(int64_t n, const void *x, double p)
+TARGET static double NAME(sumpow)(int64_t n, const void *x, double p)
 {
     return (double)NAME(powers_of)(n, x, (T)p);
 }
-EG_CLONES static bool NAME(moderate)(int64_t n, const void *from)
+TARGET static bool NAME(moderate)(int64_t n, const void *from)
 {
     const T *x = from;
     T lane[EG_LANES] = { 0 }; /* 1 where an element was out of bounds */
@@ -202,7 +222,7 @@ EG_CLONES static bool NAME(moderate)(int64_t n, const void *from)
     for (int l = 0; l < EG_LANES; l++) exceeds += lane[l];
     return exceeds == 0;
 }
-EG_CLONES static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y)
+TARGET static void NAME(affine)(int64_t n, const void *x, double s, double c, void *y)
 {
     NAME(affine_of)(n, x, (T)s, (T)c, y);
 }
@@ -211,14 +231,14 @@ static double NAME(at)(const void *x, int64_t k) { return (double)((const T *)x)
 #include "ops/arithmetic_softmax_of.h"
 #include "ops/arithmetic_norm_of.h"
 
-EG_CLONES static void NAME(add_row)(int64_t n, void *to, const void *from)
+TARGET static void NAME(add_row)(int64_t n, void *to, const void *from)
 {
     T *y = to;
     const T *x = from;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) y[k] += x[k];
 }
-const eg_arithmetic NAME(eg__arithmetic) = {
+static const eg_arithmetic NAME(arithmetic) = {
     .moderate = NAME(moderate),
     .affine = NAME(affine),
     .sum = NAME(sum),
@@ -236,3 +256,7 @@ const eg_arithmetic NAME(eg__arithmetic) = {
     .norm_slope = NAME(norm_slope),
     .add = NAME(add_row),
 };
+#undef PIECE
+#undef PIECE_BITS
+#undef IN_PIECE
+#undef PIECES

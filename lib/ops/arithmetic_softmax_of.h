@@ -33,7 +33,7 @@ EG_INLINE void NAME(exps_of_group)(const T *x, T s, T c, T least, T *e)
     for (int l = 0; l < EG_LANES; l++) e[l] = NAME(exp_of)((x[l] - s) * c, least);
 }
 /* y = e^((x − s) c); n is a multiple of EG_LANES */
-EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T c, T *y)
+TARGET EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T c, T *y)
 {
     const volatile T unknown = LEAST; /* volatile, else gcc would move the comparison after the
                                        * call */
@@ -43,31 +43,37 @@ EG_CLONES EG_FUSING static void NAME(exps_of)(int64_t n, const T *x, T s, T c, T
 /* to[r] = e^((x[r] − s[r]) c) for rows of n >= EG_LANES elements, and their sums in the order of
  * sum_of; to[r] may be x[r]. The last group of a row overlaps the one before it; elements in both
  * are counted once. */
-EG_CLONES EG_FUSING static void NAME(exps_summed)(int64_t rows, int64_t n, const T *const *x,
-                                                  const T *s, T c, T *const *to, double *total)
+TARGET EG_FUSING static void NAME(exps_summed)(int64_t rows, int64_t n, const T *const *x,
+                                               const T *s, T c, T *const *to, double *total)
 {
     const volatile T unknown = LEAST;
     const T least = unknown;
     const int over = (int)(-n & (EG_LANES - 1)); /* number of elements that the last two groups have
                                                   * in common */
-    BITS ours;
-    NAME(from_lane)(over, &ours);
+    PIECE_BITS ours[PIECES];
+    NAME(from_lane)(over, ours);
     for (int64_t r = 0; r < rows; r++) {
-        WIDE sum = { 0 }, u;
+        PIECE sum[PIECES] = { { 0 } }, u;
         T last[EG_LANES], *y = to[r];
         memcpy(last, x[r] + n - EG_LANES, sizeof last);
         for (int64_t k = 0; k + EG_LANES <= n; k += EG_LANES) {
             NAME(exps_of_group)(x[r] + k, s[r], c, least, y + k);
-            memcpy(&u, y + k, sizeof u);
-            sum += u;
+            ALL_PIECES for (int q = 0; q < PIECES; q++)
+            {
+                memcpy(&u, y + k + q * IN_PIECE, sizeof u);
+                sum[q] += u;
+            }
         }
         if (over) {
             NAME(exps_of_group)(last, s[r], c, least, last);
-            memcpy(&u, last, sizeof u);
-            memcpy(y + n - EG_LANES, &u, sizeof u);
-            sum += (WIDE)((BITS)u & ours);
+            ALL_PIECES for (int q = 0; q < PIECES; q++)
+            {
+                memcpy(&u, last + q * IN_PIECE, sizeof u);
+                memcpy(y + n - EG_LANES + q * IN_PIECE, &u, sizeof u);
+                sum[q] += (PIECE)((PIECE_BITS)u & ours[q]);
+            }
         }
-        total[r] = (double)NAME(lanes_summed)(&sum);
+        total[r] = (double)NAME(lanes_summed)(sum);
     }
 }
 /* exps_of for any n */
@@ -115,7 +121,8 @@ EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *limit, T *s)
 EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t apart, WIDE *x,
                                 WIDE *top, WIDE *s)
 {
-    WIDE even = { 0 }, odd, all;
+    WIDE even = { 0 }, odd;
+    T all[EG_LANES];
     if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
     eg__transpose(sizeof(T), count, n, rows, apart, x, EG_LANES, false);
     even -= (T)INFINITY, odd = even;
@@ -127,12 +134,10 @@ EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t
     EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) even[l] = NAME(larger)(odd[l], even[l]);
     EG_EVERY_LANE
     for (int l = 0; l < EG_LANES; l++) (*s)[l] = even[l] > -(T)INFINITY ? even[l] : 0;
-    *top = all = even;
-    all = LARGER(TURN(all, 8), all);
-    all = LARGER(TURN(all, 4), all);
-    all = LARGER(TURN(all, 2), all);
-    all = LARGER(TURN(all, 1), all);
-    for (int l = 0; l < EG_LANES && all[0] == (T)INFINITY; l++) {
+    *top = even;
+    memcpy(all, &even, sizeof all);
+    const bool infinite = NAME(largest_lane)(all) == (T)INFINITY;
+    for (int l = 0; l < EG_LANES && infinite; l++) {
         if (even[l] != (T)INFINITY) continue;
         for (int64_t k = 0; k < n; k++)
             if (x[k][l] == x[k][l]) x[k][l] = x[k][l] == even[l] ? 0 : -(T)INFINITY;
@@ -140,8 +145,8 @@ EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t
     }
 }
 /* e = e^((x − s) c), and their sums; e may be x */
-EG_CLONES EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, const WIDE *s, T c,
-                                                      WIDE *e, double *total)
+TARGET EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, const WIDE *s, T c,
+                                                   WIDE *e, double *total)
 {
     const volatile T unknown = LEAST;
     const T least = unknown;
@@ -154,12 +159,14 @@ EG_CLONES EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, 
         for (int l = 0; l < EG_LANES; l++) v[l] = NAME(exp_of)(v[l], least);
         e[k] = v;
     }
-    for (int q = 0; q < lanes; q++) {
-        v = e[q];
-        for (int64_t k = q + lanes; k < whole; k += lanes) v += e[k];
-        if (n - lanes + q >= whole) v += e[n - lanes + q];
-        sum[q] = v;
-    }
+    for (int q = 0; q < lanes; q++)
+        for (int i = 0; i < PIECES; i++) {
+            const PIECE *of = (const PIECE *)e + i;
+            PIECE some = of[q * PIECES];
+            for (int64_t k = q + lanes; k < whole; k += lanes) some += of[k * PIECES];
+            if (n - lanes + q >= whole) some += of[(n - lanes + q) * PIECES];
+            memcpy((T *)&sum[q] + i * IN_PIECE, &some, sizeof some);
+        }
     for (int half = lanes / 2; half; half /= 2)
         for (int q = 0; q < half; q++) sum[q] += sum[q + half];
     for (int l = 0; l < EG_LANES; l++) total[l] = (double)sum[0][l];
@@ -294,8 +301,8 @@ EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t
     }
 }
 /* softmax of c x, or its logarithm; p: y, x, masks */
-EG_CLONES static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
-                                    const void *user)
+TARGET static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *step,
+                                 const void *user)
 {
     const eg_row_facts *b = user;
     const int64_t most = NAME(block_of)(b->n);
@@ -345,8 +352,7 @@ EG_INLINE void NAME(columns_exps)(int64_t first, int64_t count, int64_t n, char 
     NAME(exps_of_columns)(n, x, &s, 1, x, sum);
 }
 /* top = max x and rest = ln Σ e^(x − top), in f64; p: the pair, x */
-EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step,
-                                   const void *user)
+TARGET static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const int64_t n = ((const eg_row_facts *)user)->n, most = NAME(block_of)(n);
     _Alignas(64) T e[4 * EG_CHUNK];
@@ -371,8 +377,8 @@ EG_CLONES static void NAME(logsum)(int64_t rows, char *const *p, const int64_t *
     }
 }
 /* dx = c y (g − Σ g y), 0 where y is 0; p: dx, y, g */
-EG_CLONES static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
-                                          const void *user)
+TARGET static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                       const void *user)
 {
     const int64_t n = ((const eg_row_facts *)user)->n;
     const T c = (T)((const eg_row_facts *)user)->c;
@@ -398,14 +404,15 @@ EG_INLINE void NAME(live_less)(int64_t n, const T *y, const T *g, const T *u, T 
         memcpy(&a, y + at, sizeof a);
         memcpy(&b, g + at, sizeof b);
         memcpy(&c, u + at, sizeof c);
-        c = (WIDE)((BITS)b & (a != -(T)INFINITY)) - c * s;
+        NAME(live)(&a, &b);
+        c = b - c * s;
         memcpy(dx + at, &c, sizeof c);
         k += EG_LANES;
     }
 }
 /* dx = g − e^y Σ g, where g counts as 0 wherever y is −inf; p: dx, y, g */
-EG_CLONES static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
-                                              const void *user)
+TARGET static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const int64_t *step,
+                                           const void *user)
 {
     const int64_t n = ((const eg_row_facts *)user)->n;
     /* rows without gaps: the exponentials of several rows at once */
@@ -446,8 +453,8 @@ EG_INLINE void NAME(less_columns)(const eg_row_facts *b, int64_t first, int64_t 
     NAME(columns_to)(count, b->n, x, EG_ROW(T, 0, first), step[0] / (int64_t)sizeof(T));
 }
 /* dx = g (softmax(x) − c), where g has one element per row; p: dx, x, g */
-EG_CLONES static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step,
-                                         const void *user)
+TARGET static void NAME(softmax_less)(int64_t rows, char *const *p, const int64_t *step,
+                                      const void *user)
 {
     const eg_row_facts *b = user;
     const int64_t n = b->n, most = NAME(block_of)(n);

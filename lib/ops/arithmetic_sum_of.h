@@ -2,8 +2,8 @@
  * the name of a function, sums TERM of u and v, elements of a and b, and of s, one value per row.
  * It takes several rows at once (a constant, at most ABREAST), because the additions of one row
  * depend on each other; the sum of a row does not depend on the other rows. Distances of rows are
- * in elements. WIDE_TERM is TERM for 16 lanes, if it is written differently. The last, incomplete
- * group is read together with elements before it, which count as 0. */
+ * in elements. WIDE_TERM is TERM for the lanes of a PIECE, if it is written differently. The last,
+ * incomplete group is read together with elements before it, which count as 0. */
 #ifndef WIDE_TERM
 #define WIDE_TERM TERM
 #endif
@@ -22,27 +22,31 @@ EG_INLINE void SUM(int rows, int64_t n, const T *a, int64_t as, const T *b, int6
         }
     }
     if (n < EG_LANES) return;
-    WIDE sum[ABREAST] = { { 0 } }, u, v;
-    BITS ours;
-    NAME(from_lane)((int)(-n & (EG_LANES - 1)), &ours);
+    PIECE sum[ABREAST][PIECES] = { { { 0 } } }, u, v;
+    PIECE_BITS ours[PIECES];
+    NAME(from_lane)((int)(-n & (EG_LANES - 1)), ours);
     for (; k + EG_LANES <= n; k += EG_LANES) ALL_ROWS for (int r = 0; r < rows; r++)
         {
             const T s = shift[r];
             (void)s;
-            memcpy(&u, a + r * as + k, sizeof u);
-            memcpy(&v, b + r * bs + k, sizeof v);
-            sum[r] += WIDE_TERM;
+            ALL_PIECES for (int q = 0; q < PIECES; q++)
+            {
+                memcpy(&u, a + r * as + k + q * IN_PIECE, sizeof u);
+                memcpy(&v, b + r * bs + k + q * IN_PIECE, sizeof v);
+                sum[r][q] += WIDE_TERM;
+            }
         }
     ALL_ROWS for (int r = 0; r < rows; r++)
     {
         const T s = shift[r];
         (void)s;
-        if (k < n) {
-            memcpy(&u, a + r * as + n - EG_LANES, sizeof u);
-            memcpy(&v, b + r * bs + n - EG_LANES, sizeof v);
-            sum[r] += (WIDE)((BITS)(WIDE_TERM)&ours);
+        ALL_PIECES for (int q = 0; q < PIECES && k < n; q++)
+        {
+            memcpy(&u, a + r * as + n - EG_LANES + q * IN_PIECE, sizeof u);
+            memcpy(&v, b + r * bs + n - EG_LANES + q * IN_PIECE, sizeof v);
+            sum[r][q] += (PIECE)((PIECE_BITS)(WIDE_TERM)&ours[q]);
         }
-        if (rows < 4) total[r] = NAME(lanes_summed)(&sum[r]);
+        if (rows < 4) total[r] = NAME(lanes_summed)(sum[r]);
     }
     if (rows == 4) NAME(lanes_summed_four)(sum, total);
 }

@@ -145,11 +145,7 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     eg_inner *norm_slope;
     void (*add)(int64_t n, void *y, const void *x); /* y += x */
 } eg_arithmetic;
-extern const eg_arithmetic eg__arithmetic_f32, eg__arithmetic_f64;
-static inline const eg_arithmetic *eg__arithmetic(int dtype)
-{
-    return dtype == EG_F64 ? &eg__arithmetic_f64 : &eg__arithmetic_f32;
-}
+const eg_arithmetic *eg__arithmetic(int dtype); /* for the processor's registers */
 /* True if all elements of x, and of its copies, satisfy eg_arithmetic.moderate; always true for
  * c128. */
 bool eg__moderate(eg_tensor *x);
