@@ -89,10 +89,7 @@ const eg_arithmetic *eg__arithmetic(int dtype)
         { &arithmetic_f32_128, &arithmetic_f32_256, &arithmetic_f32_512 },
         { &arithmetic_f64_128, &arithmetic_f64_256, &arithmetic_f64_512 }
     };
-    const int level = __builtin_cpu_supports("x86-64-v4")   ? 2
-                      : __builtin_cpu_supports("x86-64-v3") ? 1
-                                                            : 0;
-    return all[dtype == EG_F64][level];
+    return all[dtype == EG_F64][eg__kernel_isa()];
 #else
     return dtype == EG_F64 ? &arithmetic_f64_128 : &arithmetic_f32_128;
 #endif
