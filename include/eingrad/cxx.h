@@ -1,5 +1,5 @@
-/* eingrad/cxx.h: the C++ interface. In C, eg_softmax("... [i]", x, .where = "j <= i") is a macro that
- * fills a struct of options; in C++ it is a function whose last argument is that struct:
+/* eingrad/cxx.h: the C++ interface. In C, eg_softmax("... [i]", x, .where = "j <= i") is a macro
+ * that fills a struct of options; in C++ it is a function whose last argument is that struct:
  *
  *     eg_softmax_args o = eg_softmax_args();
  *     o.where = "j <= i";
