@@ -345,6 +345,7 @@ refuses '--group: opt_groups_read: "tokens.E" is no group, such as' train copy -
 refuses 'adam: no parameter has a name of group 1, "token.E"' train copy --group 'token.E: frozen'
 refuses '--group is given, but o.safetensors has other groups' \
     train --group 'tokens.E: lr-factor 2' --resume o.safetensors
+# shellcheck disable=SC2086  # $tiny is a list of words
 refuses 'o.safetensors holds another run (group tokens.E: frozen, not tokens.E: lr_factor 2)' \
     train reverse $tiny --steps 2 --group 'tokens.E: lr-factor 2' --out o.safetensors
 refuses '--ffn must be one of gelu|relu|swiglu|geglu, not "swigle"; is it swiglu?' train copy \
