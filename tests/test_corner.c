@@ -33,8 +33,7 @@ static void judge(eg_ctx *cx, const eg_report *r, const char *name)
     eg_close(cx);
 }
 
-/* -- y = x + tanh x -----------------------------------------------------------------------------
- */
+/* -- y = x + tanh x ---------------------------------------------------------------------------- */
 enum {
     ABOVE_1E7 = 1,
     BEYOND_INT32,
@@ -330,8 +329,7 @@ LOOP_TEST(a_mistake_at_other_sizes_does_not_pass, MATRICES)
     judge(cx, eg_gradcheck(apply, of(&matrix_op), 2, x), "corner matrix");
 }
 
-/* -- equal operands: the mean (a² + ab + b²)/3 of x² between a and b, (b³ − a³)/3(b − a) --------
- */
+/* -- equal operands: the mean (a² + ab + b²)/3 of x² between a and b, (b³ − a³)/3(b − a) ------- */
 enum { NAN_AT_TIES = 1, WRONG_WHERE_EQUAL, ALL_ONE_TENSOR, TIES };
 static bool mean_forward(eg_tensor *y)
 {
@@ -499,8 +497,7 @@ TEST(an_ill_conditioned_operation_passes_with_a_note)
     eg_close(cx);
 }
 
-/* -- positions from cumulative gates, clipped and interpolated (CoPE, Golovneva et al. 2024) ----
- */
+/* -- positions from cumulative gates, clipped and interpolated (CoPE, Golovneva et al. 2024) --- */
 static eg_tensor *positions(void *user, eg_tensor *const *x)
 {
     const int64_t last = eg_dim(x[2], 0) - 1;

@@ -244,8 +244,7 @@ LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 2)
     }
 }
 
-/* -- ranks whose options differ -----------------------------------------------------------------
- */
+/* -- ranks whose options differ ---------------------------------------------------------------- */
 /* Rank 1 of 2 has one option that differs, and the name of it is in what all ranks say. */
 static const struct {
     const char *what, *said[2]; /* of a loop with .ranks; of a divided optimiser */

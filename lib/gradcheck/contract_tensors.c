@@ -89,8 +89,7 @@ bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
     return y && g && !y->cx->failed && (!*d || eg_ok(*d));
 }
 
-/* -- rounding of an ill-conditioned operation ---------------------------------------------------
- */
+/* -- rounding of an ill-conditioned operation -------------------------------------------------- */
 /* Returns a copy of x whose elements are moved by up to 1.5 · 2^bits units in the last place. */
 static eg_tensor *jogged(eg_tensor *x, int bits)
 {

@@ -144,8 +144,7 @@ static int64_t window_of(const eg__config *c, int64_t otherwise)
     return eg__config_size(c, "sliding_window", otherwise);
 }
 
-/* -- GPT-2 and models with its names ------------------------------------------------------------
- */
+/* -- GPT-2 and models with its names ----------------------------------------------------------- */
 /* Radford et al. 2019 */
 static void gpt2_sizes(const eg__config *c, eg_pretrained *o)
 {
@@ -393,8 +392,7 @@ static void gemma3_options(const eg__config *c, eg_pretrained *o)
             &other);
 }
 
-/* -- families with layer norms and rotary positions of a part of each head ----------------------
- */
+/* -- families with layer norms and rotary positions of a part of each head --------------------- */
 /* Black et al. 2022: attention and feed-forward part read the same x; one matrix for query, key and
  * value, head by head. Biderman et al. 2023 (Pythia) */
 static void gpt_neox_options(const eg__config *c, eg_pretrained *o)

@@ -154,8 +154,7 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     return (double complex *)(void *)(row + at);
 }
 
-/* -- tests whether every element is moderate ------------------------------------------------------
- */
+/* -- tests whether every element is moderate --------------------------------------------------- */
 typedef struct moderate_job {
     const eg_arithmetic *m;
     int width;

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* -- what ranks compare
- * ---------------------------------------------------------------------------------- */
+/* -- what ranks compare ------------------------------------------------------------------------ */
 static uint64_t shard_hash(uint64_t h, eg_tensor *x)
 {
     const void *bytes = eg_raw(x, NULL);
