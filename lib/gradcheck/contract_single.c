@@ -126,7 +126,7 @@ bool eg__same_in_single(eg__contract_call *k)
     /* an operation that reads tensors beside its operands reads f64 ones while the check runs; it
      * then refuses f32 operands */
     cx->probe = NULL;
-    cx->hooks = (eg_hooks){ NULL };
+    cx->hooks = (eg_hooks){ .operand = NULL };
     cx->dtype = EG_F32;
     for (int f = 0; f < 5 && good; f++) {
         const eg_mark m = eg_push(cx);
