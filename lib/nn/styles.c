@@ -71,7 +71,20 @@
 #define BERT_NORM(ours, theirs)                                                              \
     TORCH_NORM(ours, theirs),                                                                 \
     { ours "gain", theirs "gamma", "m", 0, 0 }, { ours "bias", theirs "beta", "m", 0, 0 }
-#define BERT_LAYER(rest) "bert.?encoder.layer.*." rest
+#define BERT_LAYER(rest) "encoder.layer.*." rest
+/* the embeddings and layers of BERT and RoBERTa; prefix: "bert.?" */
+#define BERT_ENCODER(prefix)                                                                 \
+    { "tokens.E", prefix "embeddings.word_embeddings.weight", "v m", 0, 0 },                  \
+    { "types.E", prefix "embeddings.token_type_embeddings.weight", "v m", 0, 0 },             \
+    { "positions.P", prefix "embeddings.position_embeddings.weight", "l m", 0, 0 },           \
+    BERT_NORM("embedding_norm.", prefix "embeddings.LayerNorm."),                             \
+    LINEARS("*.self.", prefix BERT_LAYER("attention.self.query"),                             \
+            prefix BERT_LAYER("attention.self.key"), prefix BERT_LAYER("attention.self.value"), \
+            prefix BERT_LAYER("attention.output.dense")),                                     \
+    BERT_NORM("*.norm_self.", prefix BERT_LAYER("attention.output.LayerNorm.")),              \
+    TORCH_LINEAR("*.ffn.up.", prefix BERT_LAYER("intermediate.dense.")),                      \
+    TORCH_LINEAR("*.ffn.down.", prefix BERT_LAYER("output.dense.")),                          \
+    BERT_NORM("*.norm_ffn.", prefix BERT_LAYER("output.LayerNorm."))
 #define NOBODYS(theirs) { "", theirs, "", 0, 0 }
 #define NOBODYS_PAIR(theirs) NOBODYS(theirs "weight"), NOBODYS(theirs "bias")
 /* a second copy of the matrix of tied logits */
@@ -286,16 +299,7 @@ static const eg_alias gemma2[] = {
  * "pooler" or "classifier", a "prediction.dense" and a norm "prediction.norm", and, if the logits
  * are not tied to the embedding, a "prediction.W" (v m). */
 static const eg_alias bert[] = {
-    { "tokens.E", "bert.?embeddings.word_embeddings.weight", "v m", 0, 0 },
-    { "types.E", "bert.?embeddings.token_type_embeddings.weight", "v m", 0, 0 },
-    { "positions.P", "bert.?embeddings.position_embeddings.weight", "l m", 0, 0 },
-    BERT_NORM("embedding_norm.", "bert.?embeddings.LayerNorm."),
-    LINEARS("*.self.", BERT_LAYER("attention.self.query"), BERT_LAYER("attention.self.key"),
-            BERT_LAYER("attention.self.value"), BERT_LAYER("attention.output.dense")),
-    BERT_NORM("*.norm_self.", BERT_LAYER("attention.output.LayerNorm.")),
-    TORCH_LINEAR("*.ffn.up.", BERT_LAYER("intermediate.dense.")),
-    TORCH_LINEAR("*.ffn.down.", BERT_LAYER("output.dense.")),
-    BERT_NORM("*.norm_ffn.", BERT_LAYER("output.LayerNorm.")),
+    BERT_ENCODER("bert.?"),
     TORCH_LINEAR("pooler.", "bert.?pooler.dense."),
     TORCH_LINEAR("classifier.", "classifier."),
     TORCH_LINEAR("prediction.dense.", "cls.predictions.transform.dense."),
@@ -312,18 +316,8 @@ static const eg_alias bert[] = {
     END
 };
 /* RoBERTa has BERT's layers and another prediction. */
-#define ROBERTA_LAYER(rest) "roberta.?encoder.layer.*." rest
 static const eg_alias roberta[] = {
-    { "tokens.E", "roberta.?embeddings.word_embeddings.weight", "v m", 0, 0 },
-    { "types.E", "roberta.?embeddings.token_type_embeddings.weight", "v m", 0, 0 },
-    { "positions.P", "roberta.?embeddings.position_embeddings.weight", "l m", 0, 0 },
-    BERT_NORM("embedding_norm.", "roberta.?embeddings.LayerNorm."),
-    LINEARS("*.self.", ROBERTA_LAYER("attention.self.query"), ROBERTA_LAYER("attention.self.key"),
-            ROBERTA_LAYER("attention.self.value"), ROBERTA_LAYER("attention.output.dense")),
-    BERT_NORM("*.norm_self.", ROBERTA_LAYER("attention.output.LayerNorm.")),
-    TORCH_LINEAR("*.ffn.up.", ROBERTA_LAYER("intermediate.dense.")),
-    TORCH_LINEAR("*.ffn.down.", ROBERTA_LAYER("output.dense.")),
-    BERT_NORM("*.norm_ffn.", ROBERTA_LAYER("output.LayerNorm.")),
+    BERT_ENCODER("roberta.?"),
     TORCH_LINEAR("pooler.", "roberta.?pooler.dense."),
     TORCH_LINEAR("classifier.dense.", "classifier.dense."),
     TORCH_LINEAR("classifier.", "classifier.out_proj."),
