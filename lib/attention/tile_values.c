@@ -48,7 +48,7 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box);
 }
-/* A tile is sparse if at least one of SPARSE panels is forbidden. */
+/* A tile is sparse if at least 1 / SPARSE of its panels are forbidden. */
 enum { SPARSE = 4 };
 /* Bounds the predicate over the rows from … to − 1. Where the bounds do not decide, bounds each
  * half, down to single panels. */

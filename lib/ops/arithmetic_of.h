@@ -260,3 +260,16 @@ static const eg_arithmetic NAME(arithmetic) = {
 #undef PIECE_BITS
 #undef IN_PIECE
 #undef PIECES
+#undef T
+#undef NAME
+#undef BITS
+#undef WIDE
+#undef EIGHT
+#undef FOUR
+#undef WORD
+#undef EXP
+#undef POW
+#undef LEAST
+#undef TINY
+#undef TAME
+#undef MINUS_INF

@@ -2,35 +2,22 @@
  * attribute, BYTES the length of a register, and SUFFIX part of all names. */
 #define JOIN_AGAIN(x, type, suffix) x##_##type##_##suffix
 #define JOIN(x, type, suffix)       JOIN_AGAIN(x, type, suffix)
-
-#define T                           float
-#define NAME(x)                     JOIN(x, f32, SUFFIX)
-#define BITS                        bits_f32
-#define WIDE                        wide_f32
-#define EIGHT                       eight_f32
-#define FOUR                        four_f32
-#define WORD                        int32_t
-#define EXP                         epowf_normal /* of numbers from LEAST to 0 */
-#define POW                         powf
-#define LEAST                       -87
-#define TINY                        1.66e-38f
-#define TAME                        1e15f
-#define MINUS_INF                   (int32_t)0xff800000
+/* f32 */
+#define T         float
+#define NAME(x)   JOIN(x, f32, SUFFIX)
+#define BITS      bits_f32
+#define WIDE      wide_f32
+#define EIGHT     eight_f32
+#define FOUR      four_f32
+#define WORD      int32_t
+#define EXP       epowf_normal /* of numbers from LEAST to 0 */
+#define POW       powf
+#define LEAST     -87
+#define TINY      1.66e-38f
+#define TAME      1e15f
+#define MINUS_INF (int32_t)0xff800000
 #include "ops/arithmetic_of.h"
-#undef T
-#undef NAME
-#undef BITS
-#undef WIDE
-#undef EIGHT
-#undef FOUR
-#undef WORD
-#undef EXP
-#undef POW
-#undef LEAST
-#undef TINY
-#undef TAME
-#undef MINUS_INF
-
+/* f64 */
 #define T         double
 #define NAME(x)   JOIN(x, f64, SUFFIX)
 #define BITS      bits_f64
@@ -45,18 +32,5 @@
 #define TAME      1e150
 #define MINUS_INF (int64_t)0xfff0000000000000
 #include "ops/arithmetic_of.h"
-#undef T
-#undef NAME
-#undef BITS
-#undef WIDE
-#undef EIGHT
-#undef FOUR
-#undef WORD
-#undef EXP
-#undef POW
-#undef LEAST
-#undef TINY
-#undef TAME
-#undef MINUS_INF
 #undef JOIN
 #undef JOIN_AGAIN
