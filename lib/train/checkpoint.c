@@ -127,17 +127,11 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
                  f->kind == ENUM ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
 }
 
-/* Returns the text of a number for a message: the fewest digits that are read back as the same
- * double. */
+/* Returns the text of a number for a message. */
 static const char *saved_shown(const field *f, const char *text, char out[TEXT])
 {
     const double x = strtod(text, NULL);
-    if (f->kind != REAL || !isfinite(x)) return text;
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, TEXT, "%.*g", digits, x);
-        if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
-    }
-    return out;
+    return f->kind == REAL && isfinite(x) ? eg__shortest(x, out) : text;
 }
 
 /* Sets the member of *s from its text. True if the text is a number within its bounds; else records

@@ -86,6 +86,9 @@ eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr
 /* Sets own and of for the parameters of the list that an optimiser with these options, defaults
  * filled in, has. Returns their number; −1 after an error: there is none, or a wrong group. */
 int eg__opt_members(const char *who, const eg_opt_args *, int *own, eg__opt_options *of);
+/* Writes the fewest digits that are read back as the same number. Returns out. */
+enum { EG__NUMBER_TEXT = 40 };
+const char *eg__shortest(double x, char out[EG__NUMBER_TEXT]);
 /* True if the text can have these groups; else records an error. */
 bool eg__opt_groups_sound(eg_ctx *, const eg_opt_group *);
 /* Returns a copy in memory of the owner; NULL without memory. */

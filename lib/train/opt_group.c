@@ -119,18 +119,20 @@ int eg__opt_members(const char *who, const eg_opt_args *o, int *own, eg__opt_opt
 }
 
 /* -- groups as a text: "PATTERNS: frozen; PATTERNS: lr_factor 10, weight_decay 0" -------------- */
+const char *eg__shortest(double x, char out[EG__NUMBER_TEXT])
+{
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(out, EG__NUMBER_TEXT, "%.*g", digits, x);
+        if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
+    }
+    return out;
+}
 /* Writes an option that is given; EG_OFF is 0. Returns the number of bytes. */
 static int group_number(const char *name, double x, const char *between, char *out, size_t size)
 {
+    char text[EG__NUMBER_TEXT];
     if (x == 0) return 0;
-    for (int digits = 6; digits <= 17; digits++) {
-        char text[40];
-        const double value = eg_option(x, 0);
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) != value && digits < 17) continue;
-        return snprintf(out, size, "%s%s %s", between, name, text);
-    }
-    return 0;
+    return snprintf(out, size, "%s%s %s", between, name, eg__shortest(eg_option(x, 0), text));
 }
 size_t eg_opt_groups_write(const eg_opt_group *groups, char *out, size_t size)
 {
