@@ -39,6 +39,24 @@ static inline char *bytes_of(const char *path, long *size)
     return bytes;
 }
 
+/* The shape of an operation whose result has the type and sizes of its first operand. */
+static inline bool like_first(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+/* y = f(x), element by element in f64 and without a history, for operations with a rule of their
+ * own. False after an error. */
+static inline bool map_values(eg_tensor *y, eg_tensor *x, double (*f)(double))
+{
+    eg_tensor *of = eg_cast(eg_contiguous(eg_detach(x)), EG_F64);
+    const double *v = eg_f64(of);
+    eg_tensor *result = v ? eg_zeros_like(of) : NULL;
+    double *to = result ? eg_mut_f64(result) : NULL;
+    for (int64_t k = 0; to && k < eg_size(x); k++) to[k] = f(v[k]);
+    return to && eg_assign(y, eg_cast(result, eg_type(y))) == 0;
+}
+
 /* An allocator that succeeds `*user` times (an int) and then fails: eg_open(.realloc = failing,
  * .user = &left). */
 static inline void *failing(void *user, void *p, size_t old_size, size_t new_size)

@@ -5,13 +5,9 @@
 #include <eingrad.h>
 #include <math.h>
 #include <string.h>
+#include "fixtures.h"
 #include "tests.h"
 
-static bool like_first(eg_tensor *y)
-{
-    eg_tensor *x = eg_operand(y, 0);
-    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
-}
 static const double *values(eg_tensor *x)
 {
     return eg_f64(eg_contiguous(eg_detach(eg_cast(x, EG_F64))));
@@ -363,8 +359,11 @@ LOOP_TEST(a_mistake_at_equal_operands_does_not_pass, TIES)
 }
 
 /* -- operations that are right: y = f(x) element by element ------------------------------------ */
-static double wave(double x) { return x + sin(x); } /* at 1e10 its slope varies within each step */
-static double d_wave(double x) { return 1 + cos(x); }
+static double x_plus_sin(double x)
+{
+    return x + sin(x);
+} /* at 1e10 its slope varies within each step */
+static double d_x_plus_sin(double x) { return 1 + cos(x); }
 static double root(double x) { return sqrt(fabs(x)); } /* a cusp, where the rule gives 0 */
 static double d_root(double x) { return x == 0 ? 0 : (x > 0 ? 0.5 : -0.5) / sqrt(fabs(x)); }
 static double bent(double x) { return x < 0.4 ? x * x : x < 0.7 ? 0.8 * x - 0.16 : x - 0.3; }
@@ -377,26 +376,18 @@ typedef double number(double);
 static const struct {
     number *f, *df;
     const char *note; /* NULL: none */
-} right[] = { { wave, d_wave, NULL },
+} right[] = { { x_plus_sin, d_x_plus_sin, NULL },
               { root, d_root, NULL },
               { bent, d_bent, NULL },
               { cubic, d_cubic, NULL },
               { rough, d_rough, "agrees with its own forward only up to 0.000" } };
 enum { RIGHT = (int)(sizeof right / sizeof *right) };
 static int which;
-static bool right_map(eg_tensor *y, eg_tensor *x, number *f)
-{
-    const double *v = values(x);
-    eg_tensor *z = v ? eg_zeros_like(eg_cast(eg_contiguous(eg_detach(x)), EG_F64)) : NULL;
-    double *to = z ? eg_mut_f64(z) : NULL;
-    for (int64_t k = 0; to && k < eg_size(x); k++) to[k] = f(v[k]);
-    return to && eg_assign(y, eg_cast(z, eg_type(y))) == 0;
-}
-static bool right_forward(eg_tensor *y) { return right_map(y, eg_operand(y, 0), right[which].f); }
+static bool right_forward(eg_tensor *y) { return map_values(y, eg_operand(y, 0), right[which].f); }
 static eg_tensor *right_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *x = eg_operand(y, i), *d = eg_detach(eg_contiguous(eg_ones_like(x)));
-    return right_map(d, x, right[which].df) ? eg_mul(g, d) : NULL;
+    return map_values(d, x, right[which].df) ? eg_mul(g, d) : NULL;
 }
 static const eg_op right_op = {
     .name = "right", .arity = 1, .shape = like_first, .forward = right_forward, .rule = right_rule

@@ -7,11 +7,6 @@
 #include "tests.h"
 
 /* -- operations with a right forward and a wrong rule ------------------------------------------ */
-static bool like_first(eg_tensor *y)
-{
-    eg_tensor *x = eg_operand(y, 0);
-    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
-}
 static bool scalar_shape(eg_tensor *y) { return eg_result(y, eg_type(eg_operand(y, 0)), 0, NULL); }
 static bool becomes(eg_tensor *y, eg_tensor *value) { return eg_assign(y, value) == 0; }
 static eg_tensor *a_of(eg_tensor *y) { return eg_operand(y, 0); }

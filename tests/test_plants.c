@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "fixtures.h"
 #include "tests.h"
 
 /* -- an operation of one operand, and one of two: y = f(x) ⊙ c, y = f(a) ⊙ b ------------------- */
@@ -178,11 +179,6 @@ static eg_tensor *wrong(eg_tensor *y, eg_tensor *g, eg_tensor *x, eg_tensor *d)
     }
 }
 
-static bool like_first(eg_tensor *y)
-{
-    eg_tensor *x = eg_operand(y, 0);
-    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
-}
 static bool unary_forward(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0), *flat = eg_contiguous(x);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include "fixtures.h"
 #include "tests.h"
 
 /* -- operations of one operand: y = sin(x) ⊙ 2, element by element; the rule is wrong under a
@@ -71,11 +72,6 @@ static struct {
     int calls;
 } now;
 
-static bool like_first(eg_tensor *y)
-{
-    eg_tensor *x = eg_operand(y, 0);
-    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
-}
 /* y = 2 sin x, in f64 or f32 */
 static bool rare_forward(eg_tensor *y)
 {
@@ -587,19 +583,11 @@ static const struct {
 };
 enum { RIGHT = (int)(sizeof right / sizeof *right) };
 static int which;
-static bool right_map(eg_tensor *y, eg_tensor *x, number *f)
-{
-    const double *v = eg_f64(eg_cast(eg_contiguous(eg_detach(x)), EG_F64));
-    eg_tensor *of = v ? eg_zeros_like(eg_cast(eg_contiguous(eg_detach(x)), EG_F64)) : NULL;
-    double *out = of ? eg_mut_f64(of) : NULL;
-    for (int64_t k = 0; out && k < eg_size(x); k++) out[k] = f(v[k]);
-    return out && eg_assign(y, eg_cast(of, eg_type(y))) == 0;
-}
-static bool right_forward(eg_tensor *y) { return right_map(y, eg_operand(y, 0), right[which].f); }
+static bool right_forward(eg_tensor *y) { return map_values(y, eg_operand(y, 0), right[which].f); }
 static eg_tensor *right_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *x = eg_operand(y, i), *d = eg_detach(eg_contiguous(eg_ones_like(x)));
-    return right_map(d, x, right[which].df) ? eg_mul(g, d) : NULL;
+    return map_values(d, x, right[which].df) ? eg_mul(g, d) : NULL;
 }
 static const eg_op right_op = {
     .name = "right", .arity = 1, .shape = like_first, .forward = right_forward, .rule = right_rule
