@@ -1,6 +1,7 @@
 /* test_flash.c: fused attention compared with the composed form: values and all gradients for every
  * kind of mask, layout and width, at the edges of blocks and panels; the same bits for any number
  * of threads; memory. */
+#include "core/fpmode.h"
 #include "data/attention.h"
 #include "tests.h"
 #include "wave.h"
@@ -505,6 +506,39 @@ TEST(scores_far_below_zero)
     eg_assert_close(y[1], y[0], 1e-4);
     for (int k = 0; k < 3; k++)
         eg_assert_close(eg_scale(dx[1][k], .01), eg_scale(dx[0][k], .01), 1e-4);
+    eg_close(cx);
+}
+
+static int subnormals(eg_tensor *x)
+{
+    int count = 0;
+    const float *v = eg_f32(eg_copy(x));
+    for (int64_t k = 0; k < eg_size(x); k++) count += fpclassify(v[k]) == FP_SUBNORMAL;
+    return count;
+}
+/* With a bias of -j/10 the weights of distant keys fall below the smallest normal number. The
+ * unfused form then has subnormal cotangents, the fused one has zeros in their place, and both
+ * leave the mode of the thread as it was. */
+LOOP_TEST(the_fused_form_has_no_subnormal_results, 2)
+{
+    if (!EG_FPMODE_FLUSH) return; /* a processor without the mode */
+    enum { N = 1200 };
+    eg_ctx *cx = eg_open(.threads = _i ? 4 : 1);
+    const uint64_t mode = eg__fpmode();
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, N, 4), eg_normal(cx, 0, 1, N, 4),
+                       eg_normal(cx, 0, 1, N, 3), eg_full_n(cx, EG_F32, .1, 0, NULL) };
+    for (int f = 0; f < 2; f++) {
+        eg_tensor *d[4], *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "i <= j",
+                                           .score = "score - r[] * j", .with = { { "r", x[3] } },
+                                           .form = f ? EG_FUSED : EG_UNFUSED);
+        eg_tensor *first = eg_slice_axis(y, 0, 0, 1, 1);
+        ck_assert(!eg_grad(eg_sum(NULL, first), NULL, 4, x, d));
+        eg_assert_ok(cx);
+        int count = subnormals(y);
+        for (int k = 0; k < 4; k++) count += subnormals(d[k]);
+        ck_assert_int_eq(count > 0, !f);
+        ck_assert_uint_eq(eg__fpmode(), mode);
+    }
     eg_close(cx);
 }
 

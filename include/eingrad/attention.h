@@ -35,8 +35,9 @@ extern "C" {
  *   axis that a query or key letter indexes may be longer), tensors of .with that neither
  *   expression reads, an offset that is negative or applies to no index
  * - functions of scores or weights with EG_FUSED */
-/* EG_FUSED: the weights of one tile are in memory at a time: O(length); EG_UNFUSED: einsum,
- * softmax, einsum. Both give the same up to rounding. */
+/* EG_FUSED: the weights of one tile are in memory at a time: O(length); subnormal numbers count as
+ * 0, as with eg_flush, since a tile of weights near e^-90 would otherwise take ten times as long;
+ * EG_UNFUSED: einsum, softmax, einsum. Both give the same up to rounding. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
 /* An output is a pointer to where the tensor goes; NULL: not wanted. Those that have the letters of
  * the scores have them in the order of `weights_axes`. */

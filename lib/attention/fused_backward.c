@@ -585,8 +585,12 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
     if (!w.workspaces) return false;
     w.parts = w.workspaces + w.each * (size_t)team;
     w.begun = (uint8_t *)w.parts + parts;
+    /* Where all weights of a tile are small, as with ALiBi at a distance, dS and its sums would be
+     * subnormal, and each operation on them takes some 100 cycles on an Intel processor. */
+    const uint64_t begun = eg__fpmode_begin(true);
     eg__parallel(cx, team, w.sums.fixed * w.sums.sets, backward_unit, &w);
     if (w.splits > 1) eg__parallel(cx, team, batches, sum_splits, &w);
     eg__tile_sums_close(&w.sums, f, x, to);
+    eg__fpmode_end(begun);
     return true;
 }

@@ -256,7 +256,9 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     workspace r;
     w.each = forward_lay_out(&w, NULL, &r);
     if (!(w.workspaces = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
+    const uint64_t begun = eg__fpmode_begin(true);
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);
+    eg__fpmode_end(begun);
     *empty = 0;
     for (int t = 0; t < team; t++) *empty += none[t];
     return true;
