@@ -1,5 +1,6 @@
 """The tables of docs/benchmarks.md from the JSON lines of `bench --json`.
-usage: python3 tests/bench/report.py LINES [DOCUMENT]    replaces the tables in DOCUMENT, between its marks; else prints them"""
+usage: python3 tests/bench/report.py LINES [DOCUMENT]    replaces the tables in DOCUMENT, between the marks of the machine's
+maker; else prints them"""
 import json
 import math
 import sys
@@ -249,16 +250,22 @@ def others(names, by):
 
 def main():
     with open(sys.argv[1], encoding="utf-8") as f:
-        text = "\n".join(tables([json.loads(line) for line in f])) + "\n"
+        lines = [json.loads(line) for line in f]
+    text = "\n".join(tables(lines)) + "\n"
     if len(sys.argv) < 3:
         sys.stdout.write(text)
         return
     with open(sys.argv[2], encoding="utf-8") as f:
         document = f.read()
-    head, rest = document.split("<!-- results -->\n", 1)
-    tail = rest.split("<!-- end of results -->\n", 1)[1]
+    machine = next(r["machine"] for r in lines if "machine" in r)
+    maker = next((m for m in ("Intel", "AMD") if m in machine), machine)
+    begin, end = "<!-- results: %s -->\n" % maker, "<!-- end of results: %s -->\n" % maker
+    if begin not in document or end not in document:
+        sys.exit("%s: no tables of this maker: %s%s" % (sys.argv[2], begin, end))
+    head, rest = document.split(begin, 1)
+    tail = rest.split(end, 1)[1]
     with open(sys.argv[2], "w", encoding="utf-8") as f:
-        f.write(head + "<!-- results -->\n" + text + "<!-- end of results -->\n" + tail)
+        f.write(head + begin + text + end + tail)
 
 
 main()
