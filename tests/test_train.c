@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include "fixtures.h"
 #include "wave.h"
+#include "core/fpmode.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -115,6 +116,27 @@ GROUP("optimisers", .setup = open_f64, .teardown = close_cx)
 
 LOOP_TEST(optimisers_as_pytorch, KINDS) { follow(EG_F64, 1e-10, _i); }
 LOOP_TEST(optimisers_in_f32, KINDS) { follow(EG_F32, 2e-5, _i); }
+
+/* A moment whose gradient stays 0 decays to 0 and not to a subnormal number. */
+LOOP_TEST(moments_are_never_subnormal, KINDS)
+{
+    eg_params *p = eg_params_open(cx, .dtype = EG_F32);
+    eg_param(p, "x", "i", 40);
+    eg_tensor *g = eg_cast(eg_normal(cx, 0, 1e-2, 40), EG_F32), *zero = eg_scale(g, 0);
+    eg_opt_args o = kinds[_i].o;
+    o.size = sizeof o, o.params = p;
+    eg_opt *op = kinds[_i].make(&o);
+    const uint64_t mode = eg__fpmode();
+    for (int t = 0; t < 1200; t++) ck_assert_int_eq(eg_step_by(op, t ? &zero : &g), 0);
+    ck_assert_uint_eq(eg__fpmode(), mode);
+    ck_assert(!eg_flushes(cx));
+    for (int k = 0; eg_opt_state(op, k); k++) {
+        const eg_named *m = eg_opt_state(op, k);
+        for (int64_t i = 0; eg_type(m->x) == EG_F32 && i < eg_size(m->x); i++)
+            ck_assert_msg(fpclassify(eg_f32(m->x)[i]) != FP_SUBNORMAL || !EG_FPMODE_FLUSH,
+                          "%s, %s: %g", kinds[_i].name, m->name, eg_f32(m->x)[i]);
+    }
+}
 
 LOOP_TEST(schedules_as_pytorch, 15)
 {
