@@ -362,6 +362,47 @@ TEST(philox_known_answers) /* Random123's kat_vectors: philox 4x32, 10 rounds */
     }
 }
 
+TEST(many_counters_of_philox_are_those_of_one)
+{
+    const uint64_t seed = 0x299f31d0a4093822, draw = UINT64_MAX - 1, first = (1ull << 32) - 70;
+    uint32_t out[4 * 200 + 1], one[4];
+    for (int64_t n = 0; n <= 200; n++)
+        for (uint64_t step = 1; step <= 2; step++) {
+            memset(out, 0xab, sizeof out);
+            eg__philox_many(seed, draw, first, step, n, out);
+            ck_assert_uint_eq(out[4 * n], 0xabababab);
+            for (int64_t k = 0; k < n; k++) {
+                eg__philox(seed, draw, first + (uint64_t)k * step, one);
+                ck_assert_mem_eq(out + 4 * k, one, sizeof one);
+            }
+        }
+}
+
+/* Box and Muller's formula by the functions of libm, for any number of elements and any number of
+ * threads, and its f32 numbers are those of f64, rounded. */
+TEST(normal_numbers_by_formula)
+{
+    enum { N = 70001 };
+    static const int sizes[] = { 1, 2, 255, 256, 257, 8191, N };
+    for (size_t c = 0; c < sizeof sizes / sizeof *sizes; c++) {
+        eg_ctx *cx = eg_open(.seed = 9, .dtype = EG_F64, .threads = c % 2 ? 4 : 1);
+        const uint64_t seed = eg__seed_of(cx);
+        const double *z = eg_f64(eg_normal(cx, 3, 2, sizes[c]));
+        eg_seed(cx, 9);
+        const float *f = eg_f32(eg_normal_n(cx, EG_F32, 3, 2, 1, (int64_t[]){ sizes[c] }));
+        for (int k = 0; k < sizes[c]; k++) {
+            uint32_t r[4];
+            eg__philox(seed, 0, (uint64_t)(k & ~1), r);
+            const double u = ((double)(((uint64_t)r[1] << 32 | r[0]) >> 11) + 1) * 0x1p-53,
+                         v = (double)(((uint64_t)r[3] << 32 | r[2]) >> 11) * 0x1p-53,
+                         angle = 2 * M_PI * v, part = k % 2 ? sin(angle) : cos(angle);
+            ck_assert_double_eq_tol(z[k], 3 + 2 * sqrt(-2 * log(u)) * part, 2e-14);
+            ck_assert_float_eq(f[k], (float)z[k]);
+        }
+        eg_close(cx);
+    }
+}
+
 TEST(draws_have_the_moments_and_stay_inside)
 {
     eg_ctx *cx = eg_open(.seed = 3);

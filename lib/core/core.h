@@ -197,6 +197,9 @@ int64_t eg__gap(int64_t bytes, int64_t n, eg__stretch *taken);
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the
  * logical index */
 void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4]);
+/* The same for n indices from `first` on, `step` apart, to out[4 n]. */
+void eg__philox_many(uint64_t seed, uint64_t draw, uint64_t first, uint64_t step, int64_t n,
+                     uint32_t *out);
 double eg__unit(uint64_t seed, uint64_t draw, uint64_t index); /* [0, 1), 53 bits */
 
 /* -- the members of a context ------------------------------------------------------------------ */

@@ -11,13 +11,15 @@ typedef struct drop_job {
     eg_strip y, x;
 } drop_job;
 
-void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
+EG_CLONES void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
-    for (int64_t k = 0, take; k < n; k += take) { /* one call of Philox gives four draws */
-        const int skip = (int)((first + (uint64_t)k) % 4);
-        uint32_t bits[4];
-        eg__philox(d->seed, d->draw, (first + (uint64_t)k) / 4, bits);
-        take = n - k < 4 - skip ? n - k : 4 - skip;
+    enum { MOST = 256 };
+    for (int64_t k = 0, take; k < n; k += take) { /* a counter of Philox gives four draws */
+        const uint64_t from = first + (uint64_t)k;
+        const int64_t skip = (int64_t)(from % 4);
+        uint32_t bits[MOST];
+        take = eg__min64(n - k, MOST - skip);
+        eg__philox_many(d->seed, d->draw, from / 4, 1, (skip + take + 3) / 4, bits);
         for (int64_t b = 0; b < take; b++) stay[k + b] = bits[skip + b] >= d->below;
     }
 }

@@ -234,6 +234,11 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b);
 /* Allocates memory for y's elements, not filled, if it has none yet. False after an error. */
 bool eg__give_storage(eg_tensor *y);
 
+/* -- create.c -------------------------------------------------------------------------------- */
+/* Makes a leaf that is not filled. Returns false, with *y the poison tensor, after an error that
+ * names the function `who`. */
+bool eg__leaf(eg_tensor **y, eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
+
 /* -- axes.c: one pass over up to five operands of one shape, any strides ---------------------- */
 /* p[0] is the result; steps in bytes */
 typedef void eg_inner(int64_t n, char *const *p, const int64_t *step, const void *user);
