@@ -59,29 +59,33 @@ LOOP_TEST(every_half_is_rounded_once, 2)
                               (isnan(v[k]) && isnan(meaning(back[k], exponent, fraction))),
                           "%04x comes back as %04x", k, back[k]);
     }
-    /* between neighbours: just below, at, and just above the middle; the largest value has the
-     * middle that a larger exponent would give */
+    /* between neighbours: just below, at, and just above the middle, by steps of f32 and of f64;
+     * the largest value has the middle that a larger exponent would give */
     const unsigned infinite = (unsigned)((1 << exponent) - 1) << fraction;
-    eg_tensor *z = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ infinite, 6 });
-    double *middle = eg_mut_f64(z);
-    for (unsigned k = 0; k < infinite; k++) {
-        const double a = v[k], b = k + 1 < infinite ? v[k + 1] : 2 * v[k] - v[k - 1],
-                     m = a + (b - a) / 2;
-        for (int s = 0; s < 2; s++) {
-            middle[6 * k + 3 * s] = (s ? -1 : 1) * nextafter(m, 0);
-            middle[6 * k + 3 * s + 1] = (s ? -1 : 1) * m;
-            middle[6 * k + 3 * s + 2] = (s ? -1 : 1) * nextafter(m, INFINITY);
+    for (int wide = 0; wide < 2; wide++) {
+        eg_tensor *z = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ infinite, 6 });
+        double *middle = eg_mut_f64(z);
+        for (unsigned k = 0; k < infinite; k++) {
+            const double a = v[k], b = k + 1 < infinite ? v[k + 1] : 2 * v[k] - v[k - 1],
+                         m = a + (b - a) / 2;
+            for (int s = 0; s < 2; s++) {
+                double *to = middle + 6 * k + 3 * s;
+                to[0] = wide ? nextafter(m, 0) : (double)nextafterf((float)m, 0);
+                to[1] = m;
+                to[2] = wide ? nextafter(m, INFINITY) : (double)nextafterf((float)m, INFINITY);
+                for (int q = 0; q < 3; q++) to[q] *= s ? -1 : 1;
+            }
         }
+        eg_tensor *r = eg_cast(wide ? z : eg_cast(z, EG_F32), type);
+        const uint16_t *near = _i ? eg_bf16(r) : eg_f16(r);
+        for (unsigned k = 0; k < infinite; k++)
+            for (unsigned s = 0; s < 2; s++) {
+                const uint16_t *n = near + 6 * k + 3 * s;
+                ck_assert_uint_eq(n[0], s << 15 | k);
+                ck_assert_uint_eq(n[1], s << 15 | (k + (k & 1)));
+                ck_assert_uint_eq(n[2], s << 15 | (k + 1));
+            }
     }
-    eg_tensor *r = eg_cast(z, type);
-    const uint16_t *near = _i ? eg_bf16(r) : eg_f16(r);
-    for (unsigned k = 0; k < infinite; k++)
-        for (unsigned s = 0; s < 2; s++) {
-            const uint16_t *n = near + 6 * k + 3 * s;
-            ck_assert_uint_eq(n[0], s << 15 | k);
-            ck_assert_uint_eq(n[1], s << 15 | (k + (k & 1)));
-            ck_assert_uint_eq(n[2], s << 15 | (k + 1));
-        }
 }
 
 /* Integers of 64 bits are rounded once, too; floats are converted to bytes as to wider integers:

@@ -4,53 +4,62 @@
 
 /* -- conversions: as in C (a complex number loses its imaginary part); where C leaves the result
  * undefined, NaN becomes 0 and a value that is too large becomes the nearest one of the type -- */
-static inline int32_t clamp32(double v)
-{
-    return v != v ? 0 : v <= INT32_MIN ? INT32_MIN : v >= INT32_MAX ? INT32_MAX : (int32_t)v;
-}
-static inline int64_t clamp64(double v)
-{
-    return v != v ? 0 : v <= -0x1p63 ? INT64_MIN : v >= 0x1p63 ? INT64_MAX : (int64_t)v;
-}
+/* Without branches, so that loops over them become vector instructions: `inside` is a value that
+ * the type has, and decides nothing where v is none. */
+#define CLAMP(T, v, least, most, beyond)              \
+    const bool in = (v) >= (least) && (v) < (beyond); \
+    const T inside = (T)(in ? (v) : 0);               \
+    return (v) >= (beyond) ? (most) : (v) < (least) ? (T)(least) : inside
+static inline int32_t clamp32(double v) { CLAMP(int32_t, v, -0x1p31, INT32_MAX, 0x1p31); }
+static inline int64_t clamp64(double v) { CLAMP(int64_t, v, -0x1p63, INT64_MAX, 0x1p63); }
+static inline int8_t clamp8(double v) { CLAMP(int8_t, v, -0x1p7, INT8_MAX, 0x1p7); }
+static inline uint8_t clamp_byte(double v) { CLAMP(uint8_t, v, 0., UINT8_MAX, 0x1p8); }
+#undef CLAMP
 static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
 static inline int64_t same64(int64_t v) { return v; }
-static inline int8_t clamp8(double v)
-{
-    return v != v ? 0 : v <= INT8_MIN ? INT8_MIN : v >= INT8_MAX ? INT8_MAX : (int8_t)v;
-}
-static inline uint8_t clamp_byte(double v) { return !(v > 0) ? 0 : v >= 255 ? 255 : (uint8_t)v; }
 static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
 static inline uint8_t wrap_byte(int64_t v) { return (uint8_t)v; }
 
-/* Returns the bits of the value nearest to v that has 1 + `digits` significant bits and an exponent
- * of at least `least`; of two equally near values, the one with an even significand. v is rounded
- * once. A NaN remains a NaN with its sign. */
-static inline uint16_t to_narrow(double v, int digits, int least, int bias)
+/* Returns the bits of the f16 or bf16 number nearest to v; of two equally near ones, that with an
+ * even significand. A NaN remains a NaN with its sign. */
+static inline eg_f16bits half_of_float(float v)
 {
-    uint64_t bits;
+    uint32_t bits, sum;
     memcpy(&bits, &v, sizeof bits);
-    const uint16_t sign = (uint16_t)(bits >> 48 & 0x8000),
-                   infinite = (uint16_t)((2 * bias + 1) << digits);
-    const int exponent = (int)(bits >> 52 & 2047) - 1023;
-    if (v != v) return sign | infinite | (uint16_t)(1 << (digits - 1));
-    if (exponent > bias) return sign | infinite;
-    if (exponent < least - digits - 1) return sign; /* less than half of the smallest value */
-    /* the significand, and how many of its bits are dropped: more of them if the result is
-     * subnormal */
-    const int drop = 52 - digits + (exponent < least ? least - exponent : 0);
-    const uint64_t all = (bits & (((uint64_t)1 << 52) - 1)) | (uint64_t)1 << 52;
-    uint64_t kept = all >> drop;
-    const uint64_t rest = all & (((uint64_t)1 << drop) - 1), half = (uint64_t)1 << (drop - 1);
-    kept += rest > half || (rest == half && (kept & 1));
-    /* added, so that a carry increments the exponent */
-    if (exponent >= least) kept += (uint64_t)(exponent + bias - 1) << digits;
-    return sign | (uint16_t)kept;
+    const uint32_t sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
+    float small;
+    memcpy(&small, &size, sizeof small);
+    small += .5f; /* rounds to a multiple of 2^-24, the smallest number of f16 */
+    memcpy(&sum, &small, sizeof sum);
+    const uint32_t subnormal = sum - 0x3f000000,
+                   normal = ((size + 0xfff + (size >> 13 & 1)) >> 13) - (112 << 10),
+                   finite = size < 0x38800000 ? subnormal : normal,
+                   limit = size > 0x7f800000 ? 0x7e00 : 0x7c00; /* NaN, ∞ from 65520 on */
+    return (eg_f16bits){ (uint16_t)(sign | (size >= 0x477ff000 ? limit : finite)) };
 }
-static inline eg_f16bits to_half(double v) { return (eg_f16bits){ to_narrow(v, 10, -14, 15) }; }
-static inline eg_bf16bits to_bfloat(double v)
+static inline eg_bf16bits bfloat_of_float(float v)
 {
-    return (eg_bf16bits){ to_narrow(v, 7, -126, 127) };
+    uint32_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    const uint32_t near = (bits + 0x7fff + (bits >> 16 & 1)) >> 16,
+                   nan = (bits >> 16 & 0x8000) | 0x7fc0;
+    return (eg_bf16bits){ (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : near) };
 }
+/* Returns a float that rounds to fewer bits as v does: v without the bits beyond those of a float,
+ * of which the last one is set if any of the others is. */
+static inline float odd_float(double v)
+{
+    float near = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &near, sizeof bits);
+    const double back = (double)near, beyond = v < 0 ? v - back : back - v;
+    bits = beyond > 0 ? bits - 1 : bits; /* towards 0 */
+    bits |= back != v && v == v;
+    memcpy(&near, &bits, sizeof near);
+    return near;
+}
+static inline eg_f16bits to_half(double v) { return half_of_float(odd_float(v)); }
+static inline eg_bf16bits to_bfloat(double v) { return bfloat_of_float(odd_float(v)); }
 double eg__nearest_f16(double v) { return (double)eg__from_half(to_half(v)); }
 double eg__nearest_bf16(double v) { return (double)eg__from_bfloat(to_bfloat(v)); }
 /* Returns a double that rounds to fewer bits as the integer v does: the bits beyond the 53 of a
@@ -61,10 +70,11 @@ static inline double sticky(int64_t v)
     const uint64_t w = u >> 53 ? (u & ~(uint64_t)2047) | (u & 2047 ? 2048 : 0) : u;
     return v < 0 ? -(double)w : (double)w;
 }
-static inline double as_it_is(double v) { return v; }
-#define NUMBER(v)  (_Generic((v), float : as_it_is, double : as_it_is, default : sticky)(v))
-#define AS_F16(v)  to_half(NUMBER(v))
-#define AS_BF16(v) to_bfloat(NUMBER(v))
+static inline float as_float(float v) { return v; }
+static inline double as_double(double v) { return v; }
+#define NUMBER(v)  (_Generic((v), float : as_float, double : as_double, default : sticky)(v))
+#define AS_F16(v)  (_Generic((v), float : half_of_float, default : to_half)(NUMBER(v)))
+#define AS_BF16(v) (_Generic((v), float : bfloat_of_float, default : to_bfloat)(NUMBER(v)))
 #define AS_I8(v)   (_Generic((v), float : clamp8, double : clamp8, default : wrap8)(v))
 #define AS_U8(v)   (_Generic((v), float : clamp_byte, double : clamp_byte, default : wrap_byte)(v))
 /* the part that is converted: of a complex number the real part */
@@ -123,7 +133,8 @@ static inline double as_it_is(double v) { return v; }
 #define EACH(to, y, from, x, VALUE) \
     for (int64_t i = 0; i < n; i++) { const from v = *(const from *)(x); *(to *)(y) = VALUE; }
 #define CONVERT(TO, to, FROM, from)                                                           \
-    static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step, const void *user) \
+    EG_CLONES static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step,         \
+                                      const void *user)                                       \
     {                                                                                         \
         (void)user;                                                                           \
         CASES(to, from, AS_##TO(REAL_##FROM(v))) \
