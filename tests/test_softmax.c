@@ -723,3 +723,60 @@ LOOP_TEST(rows_have_the_bits_that_they_have_alone, 2)
     }
     eg_close(cx);
 }
+
+/* Rows along an axis that is not the last lie one element after the other, and are gathered many at
+ * a time. They have the bits of contiguous rows, forward and in the gradient, for any layout. */
+static eg_tensor *row_function(int f, const char *spec, eg_tensor *x, eg_tensor *gain)
+{
+    switch (f) {
+    case 0: return eg_softmax(spec, x);
+    case 1: return eg_log_softmax(spec, x);
+    case 2: return eg_layernorm(spec, x, gain, gain);
+    case 3: return eg_rmsnorm(spec, x, gain);
+    case 4: return eg_logsumexp(spec, x);
+    case 5: return eg_max(spec, x);
+    case 6: return eg_min(spec, x);
+    default: return eg_argmax(spec, x);
+    }
+}
+enum { ROW_FUNCTIONS = 8, GRADIENTS_OF = 7, ROW_LAYOUTS = 5 };
+/* Returns x[b, n, m] with these elements in another layout. */
+static eg_tensor *laid_out(int layout, eg_tensor *x)
+{
+    const int64_t n = eg_dim(x, 1), m = eg_dim(x, 2);
+    if (layout == 1) /* rows of a wider matrix */
+        return eg_slice_axis(eg_pad_axis(x, 2, 3, 2, 7), 2, 3, 3 + m, 1);
+    if (layout == 2) return eg_flip_axis(eg_copy(eg_flip_axis(x, 1)), 1);
+    if (layout == 3) return eg_flip_axis(eg_copy(eg_flip_axis(x, 2)), 2);
+    if (layout == 4) /* every second element along the rows */
+        return eg_slice_axis(eg_reshape(eg_stack_axis(2, x, x), 2, 2 * n, m), 1, 1, EG_END, 2);
+    return x;
+}
+LOOP_TEST(neighbouring_rows_have_the_bits_of_contiguous_ones, 2 * ROW_LAYOUTS)
+{
+    static const int64_t lengths[] = { 1, 9, 70, 513, 1030 }, many[] = { 1, 15, 16, 33, 70 };
+    eg_ctx *cx = eg_open(.dtype = _i % 2 ? EG_F64 : EG_F32, .seed = 5, .threads = _i < 4 ? 1 : 3);
+    for (int c = 0; c < 25; c++) {
+        const eg_mark mark = eg_push(cx);
+        const int64_t n = lengths[c / 5], m = many[c % 5];
+        eg_tensor *plain = eg_normal(cx, 0, 3, 2, n, m), *x = laid_out(_i / 2, plain),
+                  *rows = eg_copy(eg_transpose(plain, 1, 2)), *gain = eg_normal(cx, 1, 1, n);
+        for (int f = 0; f < ROW_FUNCTIONS; f++) {
+            eg_tensor *y = row_function(f, "b [n] m", x, gain),
+                      *z = row_function(f, "b m [n]", rows, gain), *g, *dx, *dz;
+            ck_assert_msg(same_bits(f < 4 ? eg_copy(eg_transpose(y, 1, 2)) : y, z),
+                          "function %d, layout %d: %lld rows of %lld", f, _i / 2, (long long)m,
+                          (long long)n);
+            if (f == GRADIENTS_OF) continue;
+            g = eg_normal_n(cx, EG_DEFAULT, 0, 1, eg_rank(z), eg_dims(z));
+            eg_grad(z, g, 1, &rows, &dz);
+            eg_grad(y, f < 4 ? eg_copy(eg_transpose(g, 1, 2)) : g, 1, &x, &dx);
+            eg_assert_ok(cx);
+            ck_assert_msg(same_bits(eg_copy(eg_transpose(dx, 1, 2)), eg_copy(dz)),
+                          "gradient of function %d, layout %d: %lld rows of %lld", f, _i / 2,
+                          (long long)m, (long long)n);
+        }
+        eg_pop(cx, mark);
+    }
+    eg_close(cx);
+}

@@ -137,6 +137,20 @@ typedef struct search_job {
     bool index;
 } search_job;
 
+/* Searches n elements, of which the first is element k of a row. best: so far, and its index. */
+static void search_some(const search_job *j, int64_t k, int64_t n, const void *x, void *best,
+                        int64_t *first)
+{
+    if (k == 0) memcpy(best, x, (size_t)j->x.width);
+    if (j->search->better(n, x, best) && j->index) *first = k + j->search->find(n, x, best);
+}
+static void search_end(const search_job *j, const void *best, const int64_t *first, void *y)
+{
+    if (j->index)
+        memcpy(y, first, sizeof *first);
+    else
+        memcpy(y, best, (size_t)j->x.width);
+}
 /* Writes the largest or smallest element of one row or, if j->index, the first index of it. */
 static void search_row(const void *user, int64_t row, char *const *p)
 {
@@ -147,14 +161,20 @@ static void search_row(const void *user, int64_t row, char *const *p)
     int64_t first = 0;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        const void *x = eg__strip_read(&j->x, p[1], k, n, buffer);
-        if (k == 0) memcpy(best, x, (size_t)j->x.width);
-        if (j->search->better(n, x, best) && j->index) first = k + j->search->find(n, x, best);
+        search_some(j, k, n, eg__strip_read(&j->x, p[1], k, n, buffer), best, &first);
     }
-    if (j->index)
-        memcpy(p[0], &first, sizeof first);
-    else
-        memcpy(p[0], best, (size_t)j->x.width);
+    search_end(j, best, &first, p[0]);
+}
+/* The same for contiguous rows. */
+static void search_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const search_job *j = user;
+    for (int64_t r = 0; r < rows; r++) {
+        uint64_t best[2] = { 0 };
+        int64_t first = 0;
+        search_some(j, 0, j->x.n, p[1] + r * step[1], best, &first);
+        search_end(j, best, &first, p[0] + r * step[0]);
+    }
 }
 static bool extreme_shape(eg_tensor *y)
 {
@@ -169,6 +189,8 @@ static bool extreme_forward(eg_tensor *y)
     eg__strip(&j.x, x, a->inner);
     if (!j.x.n)
         eg__fill(y, a->smallest); /* only any and all accept rows without elements */
+    else if (eg__rows_are_neighbours(x, y->rank, &j.x))
+        return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, search_rows, &j, j.x.n);
     else
         eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
     return true;

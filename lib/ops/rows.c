@@ -241,7 +241,8 @@ static void some_rows(const walk *w, int64_t from, int64_t to)
     }
 }
 
-/* Rows that are gathered for a function of contiguous ones; several at a time if they are short. */
+/* Rows that are gathered for a function of contiguous ones; several at a time if they are short, or
+ * neighbours in memory. */
 typedef struct gathering {
     eg_inner *run;
     const void *user;
@@ -253,18 +254,48 @@ typedef struct gathering {
     int64_t each;                   /* distance of two threads' buffers in bytes */
     struct gathered *now;
 } gathering;
-/* What a thread has gathered, and where results are copied back. */
+/* The rows that a thread collects: their addresses in each operand. */
 typedef struct gathered {
     int count;
-    char *at[EG_ROW_OPERANDS], *result[EG_CHUNK];
+    char *row[EG_ROW_OPERANDS][EG_CHUNK];
 } gathered;
+/* Returns the number of rows, of `count`, that lie one element after the other. */
+static int64_t neighbours(const eg_strip *s, char *const *row, int64_t count)
+{
+    int64_t n = 1;
+    if (s->rank != 1 || (s->width != 4 && s->width != 8)) return 1;
+    while (n < count && row[n] == row[n - 1] + s->width) n++;
+    return n;
+}
+/* Copies the rows of one operand to the buffer, or back if `out`. Neighbours are transposed, since
+ * each cache line has elements of several of them. */
+static void move_rows(const gathering *g, int k, bool out)
+{
+    const eg_strip *s = &g->strip[k];
+    const gathered *now = g->now;
+    const int64_t w = s->width, across = s->axis[0].step / w, along = g->bytes[k] / w;
+    for (int64_t r = 0, n; r < now->count; r += n) {
+        char *buffer = g->buffer[k] + r * g->bytes[k], *row = now->row[k][r];
+        n = neighbours(s, now->row[k] + r, now->count - r);
+        if (n == 1)
+            copy_strip(s, row, 0, s->n, buffer, out);
+        else if (out)
+            eg__transpose((size_t)w, n, s->n, buffer, along, row, across, false);
+        else
+            eg__transpose((size_t)w, s->n, n, row, across, buffer, along, false);
+    }
+}
 static void gathered_run(const gathering *g)
 {
     gathered *now = g->now;
-    if (now->count) g->run(now->count, now->at, g->bytes, g->user);
-    for (int r = 0; r < now->count && g->buffer[0]; r++)
-        copy_strip(&g->strip[0], now->result[r], 0, g->strip[0].n, now->at[0] + r * g->bytes[0],
-                   true);
+    char *at[EG_ROW_OPERANDS];
+    if (!now->count) return;
+    for (int k = 0; k < g->operands; k++) {
+        at[k] = g->buffer[k] ? g->buffer[k] : now->row[k][0];
+        if (k && g->buffer[k]) move_rows(g, k, false);
+    }
+    g->run(now->count, at, g->bytes, g->user);
+    if (g->buffer[0]) move_rows(g, 0, true);
     now->count = 0;
 }
 static void gathered_row(const void *user, int64_t row, char *const *p)
@@ -272,14 +303,27 @@ static void gathered_row(const void *user, int64_t row, char *const *p)
     const gathering *g = user;
     gathered *now = g->now;
     (void)row;
-    now->result[now->count] = p[0];
-    for (int k = 0; k < g->operands; k++) {
-        now->at[k] = g->buffer[k] ? g->buffer[k] : p[k];
-        if (k && g->buffer[k])
-            copy_strip(&g->strip[k], p[k], 0, g->strip[k].n, now->at[k] + now->count * g->bytes[k],
-                       false);
-    }
+    for (int k = 0; k < g->operands; k++) now->row[k][now->count] = p[k];
     if (++now->count == g->block) gathered_run(g);
+}
+bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s)
+{
+    return outer > 0 && x->stride[outer - 1] == 1 && !eg__strip_contiguous(s);
+}
+/* Returns the number of rows to gather at a time: those of one chunk; or, if rows of an operand are
+ * neighbours in memory, those of a few cache lines, as far as the second-level cache has them. */
+static int gathered_block(const gathering *g, int outer, const eg_tensor *const *x, int64_t longest)
+{
+    enum { LEAST = 16, MOST = 64, BYTES = 512 << 10 };
+    const int64_t few = longest > EG_CHUNK ? 1 : EG_CHUNK / longest;
+    int64_t bytes = 0, many = MOST;
+    bool near = false;
+    for (int k = 0; k < g->operands; k++) {
+        bytes += g->bytes[k];
+        near |= eg__rows_are_neighbours(x[k], outer, &g->strip[k]);
+    }
+    while (many > LEAST && many * bytes > BYTES) many /= 2;
+    return (int)(near && few < many && many * bytes <= 8 * BYTES ? many : few);
 }
 
 typedef struct shared {
@@ -402,7 +446,7 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         eg__loop_work(y->cx, operands, all, ahead ? eg__rows_ahead : run, ahead ? &a : user, work);
         return true;
     }
-    g.block = longest > EG_CHUNK ? 1 : (int)(EG_CHUNK / longest);
+    g.block = gathered_block(&g, outer, x, longest);
     for (int k = 0; k < operands; k++) {
         at[k] = g.block == 1 && eg__strip_contiguous(&g.strip[k]) ? -1 : g.each;
         if (at[k] >= 0) g.each += eg__round_up(g.block * g.bytes[k], 64);
