@@ -234,6 +234,37 @@ TEST(linear_scan_is_its_loop)
     eg_close(cx);
 }
 
+/* A line has the bits that it has alone, and so have its gradients, in whole groups of lines and
+ * in the rest, for rows of a wider matrix, flipped lines, and lines in any order. */
+LOOP_TEST(lines_have_the_bits_that_they_have_alone, 8)
+{
+    enum { L = 9, D = 133 };
+    eg_ctx *cx = eg_open(.dtype = _i % 2 ? EG_F64 : EG_F32, .seed = 2, .threads = _i % 3 + 1);
+    eg_tensor *x[3], *y, *d[2];
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *whole = eg_normal(cx, 0, 1, 2, L, D + 3);
+        x[k] = eg_slice_axis(whole, 2, 0, D, 1);
+        if (_i / 2 == 1) x[k] = eg_copy(x[k]);
+        if (_i / 2 == 2) x[k] = eg_flip_axis(x[k], k == 1 ? 2 : 1);
+        if (_i / 2 == 3)
+            x[k] = eg_copy(eg_permute(eg_copy(x[k]), 2, 0, 1)), x[k] = eg_permute(x[k], 1, 2, 0);
+    }
+    y = eg_linear_scan("b [l] d", x[0], x[1]);
+    ck_assert(!eg_grad(y, x[2], 2, x, d));
+    for (int64_t k = 0; k < D; k++) {
+        eg_tensor *one[3], *z, *e[2];
+        for (int q = 0; q < 3; q++) one[q] = eg_copy(eg_slice_axis(x[q], 2, k, k + 1, 1));
+        z = eg_linear_scan("b [l] d", one[0], one[1]);
+        ck_assert(!eg_grad(z, one[2], 2, one, e));
+        ck_assert(same_bits(eg_copy(eg_slice_axis(y, 2, k, k + 1, 1)), z));
+        for (int q = 0; q < 2; q++)
+            ck_assert_msg(same_bits(eg_copy(eg_slice_axis(d[q], 2, k, k + 1, 1)), eg_copy(e[q])),
+                          "gradient %d of line %d", q, (int)k);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 static eg_tensor *running_product(void *user, eg_tensor *const *x)
 {
     (void)user;

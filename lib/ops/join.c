@@ -245,7 +245,7 @@ static bool pad_shape(eg_tensor *y)
         eg_fail_as(y->cx, EG_ERROR_SHAPE, "pad: axis %d would be longer than 2^63", p->axis);
         return false;
     }
-    return eg__shape(y, x->dtype, x->rank, dim);
+    return eg__shape_ordered(y, x->dtype, x->rank, dim, x);
 }
 static bool pad_forward(eg_tensor *y)
 {

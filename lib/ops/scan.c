@@ -4,10 +4,11 @@
 
 /* Lines that are computed together: at most LANES; FEW if each line is contiguous. */
 enum { LANES = 64, FEW = 8 };
+/* n: number of elements; y, a, b: distances in bytes along the axis, in the result and in the
+ * operands; late: 1 if the factor of element l is a_{l−1} */
 typedef struct line {
-    int64_t n, y, a, b;
-} line; /* number of elements; distances in bytes along the axis, in the result and in the
-         * operands */
+    int64_t n, y, a, b, late;
+} line;
 
 /* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bools are summed in i64,
  * f32 in f64 */
@@ -55,7 +56,7 @@ static bool cumsum_forward(eg_tensor *y)
     eg_tensor out = *y, in = *y->in[0];
     int last = y->rank - 1;
     const line l = { y->dim[last], y->stride[last] * eg__width[y->dtype],
-                     in.stride[last] * eg__width[in.dtype], 0 };
+                     in.stride[last] * eg__width[in.dtype], 0, 0 };
     out.rank--;
     in.rank--;
     eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, cumsum[in.dtype], &l,
@@ -94,8 +95,9 @@ eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 }
 
 /* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers are computed in i64, f32 in f64. db
- * is the same recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, and da_l = c_l y_{l−1}. Martin,
- * Cundy 2018 */
+ * is a recurrence from the end, c_l = g_l + a_{l+1} c_{l+1}, that is, of the flipped tensors with
+ * late factors; and da_l = c_l y_{l−1}. The attribute, `late`, is 1 if the factor is a_{l−1}.
+ * Martin, Cundy 2018 */
 #define T       float
 #define NAME(x) x##_f32
 #define WIDE    double
@@ -135,26 +137,26 @@ static bool scan_forward(eg_tensor *y)
         step[k] = x[k].stride[last] * eg__width[y->dtype];
         x[k].rank--;
     }
-    const line l = { y->dim[last], step[0], step[1], step[2] };
+    const line l = { y->dim[last], step[0], step[1], step[2], *(const int64_t *)y->attr };
     eg__loop_work(y->cx, 3, (const eg_tensor *[]){ &x[0], &x[1], &x[2] }, scan[y->dtype], &l,
                   l.n ? l.n : 1);
     return true;
 }
-static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b);
-/* Returns x_{l−1}, with 0 for the first. */
-static eg_tensor *delayed(eg_tensor *x)
-{
-    return eg_pad_axis(eg_slice_axis(x, -1, 0, -1, 1), -1, 1, 0, 0);
-}
+static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b, int64_t late);
 static eg_tensor *scan_rule(eg_tensor *y, eg_tensor *g, int i)
 {
+    const int64_t late = *(const int64_t *)y->attr;
     if (!eg_size(y)) return g;
     eg_tensor *c =
-        eg_flip_axis(recurrence(delayed(eg_flip_axis(y->in[0], -1)), eg_flip_axis(g, -1)), -1);
-    return i == 1 ? c : eg_mul(c, delayed(y));
+        eg_flip_axis(recurrence(eg_flip_axis(y->in[0], -1), eg_flip_axis(g, -1), !late), -1);
+    if (i == 1) return c;
+    eg_tensor *da = eg_mul(eg_slice_axis(c, -1, 1, EG_END, 1), eg_slice_axis(y, -1, 0, -1, 1));
+    return eg_pad_axis(da, -1, !late, late, 0);
 }
 static eg_tensor *scan_call(eg_tensor *const *x) { return eg_linear_scan("b [l] d", x[0], x[1]); }
+static eg_tensor *scan_late(eg_tensor *const *x) { return recurrence(x[0], x[1], 1); }
 static const eg_sample scan_samples[] = { { scan_call, "2x5x3, 2x5x3", -1, 1 },
+                                          { scan_late, "2x3x5, 2x3x5", -1, 1 },
                                           { scan_call, "2x5x3:i9, 2x5x3:i9", 0, 0 },
                                           { 0 } };
 static const eg_op scan_op = {
@@ -169,9 +171,9 @@ static const eg_op scan_op = {
     .samples = scan_samples,
     .forward_c128 = scan_forward,
 };
-static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b)
+static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b, int64_t late)
 {
-    return eg_apply(&scan_op, NULL, 0, 2, (eg_tensor *[]){ a, b });
+    return eg_apply(&scan_op, &late, sizeof late, 2, (eg_tensor *[]){ a, b });
 }
 eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 {
@@ -185,7 +187,7 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
     eg_tensor *v[2] = { f.x, of_b.x };
     for (int k = 0; k < 2; k++)
         if (!eg__is_inexact(v[k]->dtype)) v[k] = eg_cast(v[k], EG_I64);
-    return eg__focus_same(&f, recurrence(v[0], v[1]));
+    return eg__focus_same(&f, recurrence(v[0], v[1], 0));
 }
 
 /* -- cumprod: y_l = x_l y_{l−1}, y_0 = x_0: there is no division, so the gradient is correct with
@@ -196,8 +198,9 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
     if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
     eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
-    return eg__focus_same(&f, recurrence(v, eg_pad_axis(eg_slice_axis(v, -1, 0, 1, 1), -1, 0,
-                                                        v->dim[v->rank - 1] - 1, 0)));
+    eg_tensor *first = eg_slice_axis(v, -1, 0, 1, 1);
+    return eg__focus_same(&f,
+                          recurrence(v, eg_pad_axis(first, -1, 0, v->dim[v->rank - 1] - 1, 0), 0));
 }
 
 const eg_op *const eg__scan_ops[] = { &cumsum_op, &scan_op, NULL };

@@ -294,9 +294,15 @@ bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *di
     for (int k = rank; k-- > 0; w *= dims[order[k]] ? dims[order[k]] : 1) y->stride[order[k]] = w;
     return true;
 }
-bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
+bool eg__shape_ordered(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims,
+                       const eg_tensor *x)
 {
     int order[EG_RANK_MAX];
+    return rank < 2 || !axes_by_stride(x, order) ? eg__shape(y, dtype, rank, dims)
+                                                 : eg__shape_strided(y, dtype, rank, dims, order);
+}
+bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
+{
     /* x has these sizes, so they have been checked */
     if (x->rank < 2 && eg__width[dtype] <= eg__width[x->dtype]) {
         y->dtype = (uint8_t)dtype;
@@ -304,8 +310,7 @@ bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
         if (x->rank) y->stride[0] = 1;
         return true;
     }
-    if (x->rank < 2 || !axes_by_stride(x, order)) return eg__shape(y, dtype, x->rank, x->dim);
-    return eg__shape_strided(y, dtype, x->rank, x->dim, order);
+    return eg__shape_ordered(y, dtype, x->rank, x->dim, x);
 }
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,
                     const int64_t *strides, int64_t offset)

@@ -177,6 +177,8 @@ eg_tensor *eg__zeros(eg_ctx *, eg_dtype, int rank, const int64_t *dims);
  * return false after an error. */
 /* row-major */
 bool eg__shape(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
+/* its axes in memory in the order of those of x, which has the same rank */
+bool eg__shape_ordered(eg_tensor *y, eg_dtype, int rank, const int64_t *dims, const eg_tensor *x);
 /* x's shape, and its layout if x is dense (which may be permuted) */
 bool eg__shape_like(eg_tensor *y, eg_dtype, const eg_tensor *x);
 /* axis order[0] is the outermost in memory */
