@@ -11,7 +11,7 @@ typedef struct drop_job {
     eg_strip y, x;
 } drop_job;
 
-EG_CLONES void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
+EG_CLONES static void drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
     enum { MOST = 256 };
     for (int64_t k = 0, take; k < n; k += take) { /* a counter of Philox gives four draws */
@@ -22,6 +22,10 @@ EG_CLONES void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8
         eg__philox_many(d->seed, d->draw, from / 4, 1, (skip + take + 3) / 4, bits);
         for (int64_t b = 0; b < take; b++) stay[k + b] = bits[skip + b] >= d->below;
     }
+}
+void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
+{
+    drop_stays(d, first, n, stay);
 }
 
 /* Applies dropout to one row. A draw belongs to the logical index of its element, row · n + k. */
