@@ -193,9 +193,13 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
         for (int64_t c = 0, wide; c < n; c += wide) {
             wide = n - c < WIDE_SLAB ? n - c : WIDE_SLAB;
             if (tall < SIDE || (c && wide < WIDE_SLAB)) memset(slab, 0, sizeof slab);
-            for (int64_t i = 0; i < tall; i++)
-                memcpy(slab[i] + SIDE, (const char *)x + (r + i) * step + c * (int64_t)sizeof(T),
-                       (size_t)wide * sizeof(T));
+            for (int64_t i = 0; i < tall; i++) {
+                const T *v = (const T *)(const void *)((const char *)x + (r + i) * step) + c;
+                int64_t k = 0;
+                for (; k + SIDE <= wide; k += SIDE)
+                    memcpy(slab[i] + SIDE + k, v + k, SIDE * sizeof(T));
+                for (; k < wide; k++) slab[i][SIDE + k] = v[k];
+            }
             /* element (i, k) of the slab is on its diagonal SIDE − 1 − i + k, and `first` is the
              * number of its diagonal 0 in sum[]; if the slab has fewer rows, its first diagonals
              * have no elements */
