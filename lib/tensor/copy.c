@@ -132,13 +132,10 @@ static inline double as_double(double v) { return v; }
 /* clang-format off */
 #define EACH(to, y, from, x, VALUE) \
     for (int64_t i = 0; i < n; i++) { const from v = *(const from *)(x); *(to *)(y) = VALUE; }
-#define CONVERT(TO, to, FROM, from)                                                           \
-    EG_CLONES static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step,         \
-                                      const void *user)                                       \
-    {                                                                                         \
-        (void)user;                                                                           \
-        CASES(to, from, AS_##TO(REAL_##FROM(v))) \
-    }
+#define CONVERT(TO, to, FROM, from)                                                            \
+    EG_CLONES static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step,          \
+                                      const void *user)                                        \
+    { (void)user; CASES(to, from, AS_##TO(REAL_##FROM(v))) }
 #define CASES(to, from, VALUE)                                                                  \
     if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from))                     \
         EACH(to, p[0] + i * (int64_t)sizeof(to), from, p[1] + i * (int64_t)sizeof(from), VALUE) \

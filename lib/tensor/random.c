@@ -67,6 +67,7 @@ EG_INLINE double unit_of(const uint32_t *r)
 /* -- uniform: low + (high − low) u; if that is rounded to high, which is excluded, the next smaller
  * value -----------------------------------------------------------------------------------------
  */
+/* Computes elements [from, from + n). */
 EG_CLONES static void uniform_run(const draws *d, int64_t from, int64_t n)
 {
     uint32_t r[4 * UNITS];
@@ -155,6 +156,7 @@ EG_INLINE void random_circle(double v, double *cosine, double *sine)
     *cosine = (q + 1) & 2 ? -of_cos : of_cos;
     *sine = q & 2 ? -of_sin : of_sin;
 }
+/* Computes pairs [from, from + n); the last pair may have one element. */
 EG_CLONES static void normal_run(const draws *d, int64_t from, int64_t n)
 {
     uint32_t r[4 * UNITS];
@@ -201,6 +203,7 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
 /* -- randint: a 64-bit word modulo the range. The words below 2^64 mod range, which would make
  * small remainders more likely, are rejected and drawn again
  * ------------------------------------------ */
+/* Computes elements [from, from + n). */
 static void randint_run(const draws *d, int64_t from, int64_t n)
 {
     const uint64_t refused = (uint64_t)-d->range % d->range; /* 2^64 mod range */
