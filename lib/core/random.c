@@ -17,6 +17,7 @@ void eg__philox(uint64_t seed, uint64_t draw, uint64_t index, uint32_t out[4])
 /* The rounds as loops over LANES counters, which are compiled to vector instructions. 64 counters
  * take 0.7 of the time of 16, since each round waits for the products of the one before. */
 enum { LANES = 64, ROUNDS = 10 };
+/* Writes the numbers of the indices first + k step, k < LANES, to out[4 LANES]. */
 EG_CLONES static void philox_lanes(uint64_t seed, uint64_t draw, uint64_t first, uint64_t step,
                                    uint32_t *out)
 {
