@@ -205,8 +205,9 @@ TEST(a_loss_that_computes_gradients_is_captured)
         eg_assert_ok(p.cx);
         memcpy(w[k], eg_f32(p.w), sizeof w[k]);
         ck_assert_int_eq(memcmp(w[k], w[0], sizeof w[k]), 0);
-        /* of 80 blocks */
-        ck_assert_int_le(p.calls, k < 3 ? 40 : 90);
+        /* of 80 blocks; each thread captures and compares its own, so that the number depends on
+         * how many blocks each of them takes */
+        ck_assert_int_le(p.calls, k < 3 ? 60 : 90);
         eg_close(p.cx);
     }
 }
