@@ -31,7 +31,7 @@ static int rows_at_once(int64_t n, int64_t rows)
 }
 /* Exponentials of rows of at most SHORT_ROW elements are computed by columns, if there are FEW_ROWS
  * of them. */
-enum { SHORT_ROW = 112, FEW_ROWS = 6 };
+enum { SHORT_ROW = 63, FEW_ROWS = 6 };
 static bool by_columns(int64_t rows, int64_t n) { return n <= SHORT_ROW && rows >= FEW_ROWS; }
 #if defined(__clang__)
 #define ALL_ROWS   _Pragma("clang loop unroll(full)")

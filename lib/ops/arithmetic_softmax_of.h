@@ -2,22 +2,22 @@
  * and one type; included by arithmetic_of.h, whose macros and loops it uses. Rows of at most
  * SHORT_ROW elements are computed 16 at a time, one in each lane; longer ones one after another. */
 
-/* y = (x − top) − rest, for n >= EG_LANES in groups of which the last overlaps the one before it */
+/* y = (x − top) − rest; y may be x. The last PIECE overlaps the one before it. */
 EG_INLINE void NAME(less_both)(int64_t n, const T *x, T top, T rest, T *y)
 {
-    WIDE u, last;
-    if (n < EG_LANES) {
+    PIECE u, last;
+    if (n < IN_PIECE) {
         for (int64_t k = 0; k < n; k++) y[k] = x[k] - top - rest;
         return;
     }
-    memcpy(&last, x + n - EG_LANES, sizeof last);
-    for (int64_t k = 0; k + EG_LANES <= n; k += EG_LANES) {
+    memcpy(&last, x + n - IN_PIECE, sizeof last);
+    for (int64_t k = 0; k + IN_PIECE <= n; k += IN_PIECE) {
         memcpy(&u, x + k, sizeof u);
         u = u - top - rest;
         memcpy(y + k, &u, sizeof u);
     }
     last = last - top - rest;
-    if (n % EG_LANES) memcpy(y + n - EG_LANES, &last, sizeof last);
+    if (n % IN_PIECE) memcpy(y + n - IN_PIECE, &last, sizeof last);
 }
 /* e^v for v ≤ 0; least is LEAST. It is inlined into functions that are EG_FUSING, because epow
  * needs fused operations. */
