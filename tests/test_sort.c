@@ -265,6 +265,42 @@ LOOP_TEST(lines_have_the_bits_that_they_have_alone, 8)
     eg_close(cx);
 }
 
+/* Cumulative sums are those of a loop, f32 summed in f64 and integers in i64, bit for bit: few
+ * lines and many, short and long, in each layout. */
+LOOP_TEST(cumulative_sums_are_a_loop, 5)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL };
+    static const int64_t lines[] = { 1, 7, 8, 15, 16, 17, 130 }, lengths[] = { 1, 9, 64, 65, 200 };
+    for (int q = 0; q < 7 * 5 * 5; q++) {
+        const int64_t m = lines[q % 7], n = lengths[q / 7 % 5];
+        eg_ctx *cx = eg_open(.seed = (uint64_t)q, .threads = q % 3 + 1);
+        eg_tensor *x = eg_cast(eg_normal(cx, 0, 9, m + 2, n + 3), types[_i]);
+        x = eg_slice_axis(eg_slice_axis(x, 0, 1, m + 1, 1), 1, 2, n + 2, 1);
+        if (q / 35 == 1) x = eg_copy(x);
+        if (q / 35 == 2) x = eg_flip_axis(x, 1);
+        if (q / 35 == 3) x = eg_flip_axis(x, 0);
+        if (q / 35 == 4) x = eg_transpose(eg_copy(eg_transpose(x, 0, 1)), 0, 1);
+        const bool real = types[_i] == EG_F32 || types[_i] == EG_F64;
+        const eg_dtype wide = real ? EG_F64 : EG_I64;
+        eg_tensor *from = eg_cast(x, wide), *to = eg_cast(eg_cumsum("i [j]", x), wide);
+        eg_assert_ok(cx);
+        for (int64_t i = 0, at = 0; i < m; i++) {
+            double run = 0;
+            int64_t count = 0;
+            for (int64_t j = 0; j < n; j++, at++) {
+                if (real) {
+                    run += eg_f64(from)[at];
+                    ck_assert(eg_f64(to)[at] == (types[_i] == EG_F32 ? (double)(float)run : run));
+                } else {
+                    count += eg_i64(from)[at];
+                    ck_assert_int_eq(eg_i64(to)[at], count);
+                }
+            }
+        }
+        eg_close(cx);
+    }
+}
+
 static eg_tensor *running_product(void *user, eg_tensor *const *x)
 {
     (void)user;

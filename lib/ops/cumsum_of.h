@@ -12,15 +12,45 @@ EG_INLINE void NAME(cumsum_some)(const int64_t m, const line *l, char *y, int64_
             *(T *)(y + k * ys) = (T)run[k];
         }
 }
-static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *step, const void *user)
+/* The same for m ≤ ABREAST lines without gaps, which may be reversed in x: COLUMNS elements of each
+ * line are transposed, so that each step is a sum of vectors. */
+EG_INLINE void NAME(cumsum_abreast)(int64_t m, const line *l, char *y, int64_t ys, const char *x,
+                                    int64_t xs)
+{
+    const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
+    FROM in[COLUMNS * ABREAST];
+    T out[COLUMNS * ABREAST];
+    WIDE run[ABREAST] = { 0 };
+    if (m < ABREAST) memset(in, 0, sizeof in);
+    for (int64_t i = 0, count; i < l->n; i += count) {
+        count = eg__min64(l->n - i, COLUMNS);
+        const char *lowest = x + l->a * (l->a < 0 ? i + count - 1 : i);
+        eg__transpose(sizeof(FROM), m, count, lowest, xs / v, in, ABREAST, false);
+        const FROM *next = l->a < 0 ? in + (count - 1) * ABREAST : in;
+        for (int64_t k = 0; k < count; k++, next += l->a < 0 ? -ABREAST : ABREAST) {
+            EG_EVERY_LANE
+            for (int64_t j = 0; j < ABREAST; j++) {
+                run[j] += (WIDE)next[j];
+                out[k * ABREAST + j] = (T)run[j];
+            }
+        }
+        eg__transpose(sizeof(T), count, m, out, ABREAST, y + i * w, ys / w, false);
+    }
+}
+EG_CLONES static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
-    const bool contiguous = eg__abs64(l->a) < eg__abs64(step[1]); /* each line is contiguous */
+    const bool close =
+                   step[0] == sizeof(T) && step[1] == sizeof(FROM), /* lines beside each other */
+        words = sizeof(FROM) / 4 * 4 == sizeof(FROM) && sizeof(FROM) <= 8 && sizeof(T) <= 8,
+               solid = words && l->y == sizeof(T) && eg__abs64(l->a) == sizeof(FROM);
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
-        m = contiguous && n - j >= FEW ? FEW : eg__min64(n - j, LANES);
-        if (m == FEW) /* a constant, so that the sums are kept in registers */
-            NAME(cumsum_some)(FEW, l, y, step[0], x, step[1]);
+        m = eg__min64(n - j, solid ? ABREAST : LANES);
+        if (solid && m >= FEW)
+            NAME(cumsum_abreast)(m, l, y, step[0], x, step[1]);
+        else if (close && m == LANES) /* constants, so that each step is a loop over vectors */
+            NAME(cumsum_some)(LANES, l, y, sizeof(T), x, sizeof(FROM));
         else
             NAME(cumsum_some)(m, l, y, step[0], x, step[1]);
     }

@@ -1,9 +1,11 @@
 /* scan.c: cumulative sums, linear recurrences along one axis, and the cumulative product, which is
  * such a recurrence. */
 #include "ops/ops.h"
+#include <string.h>
 
-/* Lines that are computed together: at most LANES; FEW if each line is contiguous. */
-enum { LANES = 64, FEW = 8 };
+/* Lines that are computed together: at most LANES. Of contiguous lines, cumulative sums take FEW to
+ * ABREAST, COLUMNS elements of each at a time, and recurrences FEW. */
+enum { LANES = 64, FEW = 8, ABREAST = 16, COLUMNS = 64 };
 /* n: number of elements; y, a, b: distances in bytes along the axis, in the result and in the
  * operands; late: 1 if the factor of element l is a_{l−1} */
 typedef struct line {

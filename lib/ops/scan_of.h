@@ -23,7 +23,7 @@ EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step,
 {
     const line *l = user;
     const int64_t w = (int64_t)sizeof(T);
-    const bool contiguous = eg__abs64(l->b) < eg__abs64(step[2]), /* as in cumsum_of.h */
+    const bool contiguous = eg__abs64(l->b) < eg__abs64(step[2]), /* each line is contiguous */
         close = step[0] == w && step[1] == w && step[2] == w;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *a = p[1] + j * step[1], *b = p[2] + j * step[2];
