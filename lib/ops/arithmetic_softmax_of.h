@@ -270,8 +270,9 @@ EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64
         if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
 }
 /* softmax_columns for longer rows, or few. The masked x is written to y, and so are the
- * exponentials, unless they are only summed for a logarithm. The logarithms of several rows' sums
- * are computed in one call. */
+ * exponentials; those of a logarithm, which are only summed, bring the lines of y to the cache while
+ * others are computed, unless y has x. The logarithms of several rows' sums are computed in one
+ * call. */
 EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t count,
                                    char *const *p, const int64_t *step)
 {
@@ -284,7 +285,7 @@ EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t
         T *y = EG_ROW(T, 0, first + r);
         x[r] = NAME(allowed)(b, first + r, 0, n, p, step, y);
         x[r] = NAME(shifted)(n, x[r], NAME(top_of)(n, x[r]), y, &s[r]);
-        to[r] = b->log ? e : y;
+        to[r] = b->log && x[r] == y ? e : y;
     }
     NAME(exps_of_rows)(count, n, x, s, (T)b->c, to, last);
     for (int64_t r = 0; b->log && r < count; r++)
