@@ -5,7 +5,6 @@
 #define LANES ((int)(BYTES / sizeof(REAL)))
 typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
 typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));
-typedef uint8_t NAME(bytes) __attribute__((vector_size(BYTES / sizeof(REAL)), aligned(1)));
 #define VEC           NAME(vec)
 #define IVEC          NAME(ivec)
 #define ALL(c)        ((VEC){ 0 } + (REAL)(c))
@@ -33,26 +32,20 @@ EG_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, dou
     const VEC *q = y;
     for (int64_t k = 0; k < n / LANES; k++) p[k] += q[k] * ALL(c);
 }
+/* These two select by bytes in loops over numbers: gcc 12 converts a vector of bytes one by one. */
 EG_CLONES EG_FUSING static void NAME(mask_out)(int64_t n, void *x, const uint8_t *allow)
 {
-    VEC *p = x;
-    for (int64_t k = 0; k < n / LANES; k++) {
-        NAME(bytes) b;
-        memcpy(&b, allow + k * LANES, sizeof b);
-        const IVEC yes = __builtin_convertvector(b, IVEC) != (IVEC){ 0 };
-        p[k] = PICK(yes, p[k], ALL(-INFINITY));
-    }
+    REAL *p = x;
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) p[k] = allow[k] ? p[k] : -(REAL)INFINITY;
 }
 EG_CLONES EG_FUSING static void NAME(apply_dropout)(int64_t n, void *x, const uint8_t *kept,
                                                     double factor)
 {
-    VEC *p = x;
-    for (int64_t k = 0; k < n / LANES; k++) {
-        NAME(bytes) b;
-        memcpy(&b, kept + k * LANES, sizeof b);
-        const IVEC yes = __builtin_convertvector(b, IVEC) != (IVEC){ 0 };
-        p[k] = PICK(yes, p[k] * ALL(factor), ALL(0));
-    }
+    const REAL c = (REAL)factor;
+    REAL *p = x;
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) p[k] = kept[k] ? p[k] * c : 0;
 }
 EG_CLONES EG_FUSING static void NAME(zero_nonfinite)(int64_t n, void *x)
 {
@@ -109,11 +102,10 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
 }
 EG_CLONES EG_FUSING static void NAME(scale_lanes)(int w, int64_t rows, void *tile, const void *lane)
 {
-    for (int v = 0; v < w / LANES; v++) {
-        VEC *s = (VEC *)tile + v;
-        const VEC f = ((const VEC *)lane)[v];
-        for (int64_t j = 0; j < rows; j++) s[j * (w / LANES)] *= f;
-    }
+    VEC *s = tile;
+    const VEC *f = lane;
+    for (int64_t j = 0; j < rows; j++)
+        for (int v = 0; v < w / LANES; v++) *s++ *= f[v];
 }
 EG_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile,
                                                  const void *row_max, const void *inv_sum)
