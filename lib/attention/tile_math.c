@@ -85,3 +85,22 @@ const eg_tile_ops *eg__tile_ops(eg_dtype dtype, int w)
         if (w % all[dtype == EG_F64][k]->lanes == 0) return all[dtype == EG_F64][k];
     return NULL;
 }
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define BIG_ENDIAN_WORDS true
+#else
+#define BIG_ENDIAN_WORDS false
+#endif
+EG_CLONES static void divide_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
+{
+    for (int64_t j = 0; j < rows; j++) {
+        const uint32_t *from = words + j / 4 * w;
+        const int shift = 8 * (int)(BIG_ENDIAN_WORDS ? 3 - j % 4 : j % 4);
+        EG_EVERY_LANE
+        for (int i = 0; i < w; i++) tile[j * w + i] = (uint8_t)(from[i] >> shift);
+    }
+}
+void eg__tile_bytes(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
+{
+    divide_words(w, rows, words, tile);
+}

@@ -167,6 +167,17 @@ static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t que
         b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
     eg__drop_stays(&f->drop, (uint64_t)first, keys.count, out);
 }
+enum { DROP_ROWS = 256 }; /* rows of a tile for which dropout is drawn at once */
+/* Writes the bytes of n ≤ DROP_ROWS rows to a tile of w lanes, [row][lane], from those of `lanes`
+ * lanes, [lane][row]. Words of four bytes are transposed, and then divided. */
+static void dropout_turn(int w, int64_t lanes, int64_t n, const uint32_t *from, uint8_t *tile)
+{
+    uint32_t turned[DROP_ROWS / 4 * EG_KERNEL_SIDE];
+    const int64_t words = (n + 3) / 4;
+    if (lanes < w) memset(turned, 0, (size_t)(words * w) * sizeof *turned);
+    eg__transpose(sizeof *from, lanes, words, from, DROP_ROWS / 4, turned, w, false);
+    eg__tile_bytes(w, n, turned, tile);
+}
 /* The keys of one query are a row of the tile if its lanes are keys, else a column. */
 void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
                        eg_stretch lanes, uint8_t *tile)
@@ -179,15 +190,15 @@ void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch ro
         }
         return;
     }
+    uint32_t drawn[EG_KERNEL_SIDE * DROP_ROWS / 4]; /* [lane][row], a byte each */
     for (int64_t done = 0, n; done < rows.count; done += n) {
-        uint8_t line[256];
-        n = eg__min64((int64_t)sizeof line, rows.count - done);
+        n = eg__min64(DROP_ROWS, rows.count - done);
         for (int64_t i = 0; i < lanes.count; i++) {
+            uint32_t *line = drawn + i * DROP_ROWS / 4;
+            line[(n - 1) / 4] = 0;
             dropout_kept(f, b, lanes.from + i, (eg_stretch){ EG_PART_KEY, rows.from + done, n },
-                         line);
-            for (int64_t j = 0; j < n; j++) tile[(done + j) * w + i] = line[j];
+                         (uint8_t *)line);
         }
-        for (int64_t j = 0; j < n; j++)
-            memset(tile + (done + j) * w + lanes.count, 0, (size_t)(w - lanes.count));
+        dropout_turn(w, lanes.count, n, drawn, tile + done * w);
     }
 }
