@@ -392,6 +392,45 @@ LOOP_TEST(random_specs, 4)
     }
 }
 
+/* Sums and products of integers and bools are exact, so they equal those of f64, whichever axes are
+ * close to each other in memory, for few elements and many. */
+LOOP_TEST(integers_equal_f64, 3)
+{
+    static const char *const specs[] = { "ab,bc->ac", "ab,cb->ca", "ba,bc->ac", "ab->a",   "ab->b",
+                                         "ab->",      "ab,ab->",   "ab,ab->b",  "ab,ab->a" };
+    static const int64_t sizes[] = { 1, 5, 63, 64, 65, 150 };
+    static const eg_dtype types[] = { EG_I32, EG_I64, EG_BOOL };
+    state = 5 + (uint64_t)_i;
+    eg_seed(cx, state);
+    for (int k = 0; k < 400; k++) {
+        const eg_mark m = eg_push(cx);
+        const char *spec = specs[k % 9];
+        const int64_t size[] = { sizes[draw(6)], sizes[draw(6)], sizes[draw(6)] };
+        eg_tensor *x[2], *wide[2];
+        int n = 0;
+        for (const char *at = spec; *at != '-'; at += at[2] == ',' ? 3 : 2) {
+            const int64_t a = size[at[0] - 'a'], b = size[at[1] - 'a'];
+            const bool turned = draw(2), apart = draw(2);
+            eg_tensor *whole = eg_randint(cx, -9, 9, (turned ? b : a) + 1, 2 * (turned ? a : b));
+            whole = eg_slice_axis(whole, 0, 1, (turned ? b : a) + 1, 1);
+            whole = eg_slice_axis(whole, 1, 0,
+                                  apart    ? 2 * (turned ? a : b)
+                                  : turned ? a
+                                           : b,
+                                  apart ? 2 : 1);
+            whole = eg_cast(draw(2) ? eg_flip_axis(whole, (int)draw(2)) : whole, types[_i]);
+            x[n] = turned ? eg_transpose(whole, 0, 1) : whole;
+            wide[n] = eg_cast(x[n], EG_F64);
+            n++;
+        }
+        eg_tensor *y = eg_einsum_n(spec, n, x), *z = eg_einsum_n(spec, n, wide);
+        ck_assert_int_eq(eg_type(y), EG_I64);
+        eg_assert_close(eg_cast(y, EG_F64), z, 0);
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+}
+
 /* The layout of a product decides how elements are fetched, not the result: the same bits for any
  * axis order (batches, too) and any number of threads. Two summed letters are added in the order of
  * their strides: there the values agree. Some sizes take several blocks of batches, rows and k. */

@@ -1,7 +1,9 @@
-/* plain.c: the contraction by its definition, for any type: c[o] (+)= alpha Σ_k a[o,k] b[o,k], one
- * element after another. It is used for integers (summed in i64) and complex numbers (nothing is
- * conjugated); floats have faster kernels. b may be NULL (a factor 1). */
+/* plain.c: the contraction by its definition, for any type: c[o] (+)= alpha Σ_k a[o,k] b[o,k]. It
+ * is used for integers (summed in i64) and complex numbers (nothing is conjugated); floats have
+ * faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
+
+enum { LANES = 64 }; /* elements of the result that are computed at once */
 
 /* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
 #define T       float

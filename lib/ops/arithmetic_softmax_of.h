@@ -270,9 +270,9 @@ EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64
         if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
 }
 /* softmax_columns for longer rows, or few. The masked x is written to y, and so are the
- * exponentials; those of a logarithm, which are only summed, bring the lines of y to the cache while
- * others are computed, unless y has x. The logarithms of several rows' sums are computed in one
- * call. */
+ * exponentials. Those of a logarithm are only summed; writing them brings the lines of y to the
+ * cache while others are computed, but they are not written to y if it has x. The logarithms of
+ * several rows' sums are computed in one call. */
 EG_INLINE void NAME(softmax_block)(const eg_row_facts *b, int64_t first, int64_t count,
                                    char *const *p, const int64_t *step)
 {

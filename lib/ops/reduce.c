@@ -15,7 +15,8 @@ eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "sum", spec, x)) return eg__poison_of(x);
-    eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
+    const bool bytes = x->dtype == EG_I8 || x->dtype == EG_U8;
+    eg_tensor *v = bytes ? eg_cast(f.x, EG_I64) : f.x; /* einsum sums i32, i64 and bool in i64 */
     return eg__focus_outer(&f, eg__sum_last(v, f.inner));
 }
 
