@@ -133,6 +133,10 @@ EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
 #define SUM  NAME(sums_along)
 #define TERM (u * (v - s))
 #include "ops/arithmetic_sum_of.h"
+#define SUM       NAME(absolutes)
+#define WIDE_TERM (PIECE)((PIECE_BITS)u & ~MINUS_ZERO)
+#define TERM      (u < 0 ? -u : u)
+#include "ops/arithmetic_sum_of.h"
 /* v = 0 where u is −inf */
 EG_INLINE void NAME(live)(const WIDE *u, WIDE *v)
 {
@@ -205,7 +209,10 @@ TARGET static double NAME(tallest)(int64_t n, const void *x)
 }
 TARGET static double NAME(sumpow)(int64_t n, const void *x, double p)
 {
-    return (double)NAME(powers_of)(n, x, (T)p);
+    T sum;
+    if (p != 1) return (double)NAME(powers_of)(n, x, (T)p);
+    NAME(absolutes)(1, n, x, 0, x, 0, &(T){ 0 }, &sum);
+    return (double)sum;
 }
 TARGET static bool NAME(moderate)(int64_t n, const void *from)
 {
@@ -273,3 +280,4 @@ static const eg_arithmetic NAME(arithmetic) = {
 #undef TINY
 #undef TAME
 #undef MINUS_INF
+#undef MINUS_ZERO

@@ -361,15 +361,15 @@ typedef struct pnorm_job {
     eg_strip x;
     double p;
 } pnorm_job;
-/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no power
- * overflows or underflows. */
+/* Writes (Σ |x|^p)^(1/p) of one row. Unless p is 1, the row is divided by its largest |x| first, so
+ * that no power overflows or underflows. */
 static void pnorm_row(const void *user, int64_t row, char *const *p)
 {
     const pnorm_job *j = user;
     (void)row;
     _Alignas(64) char in[EG_CHUNK * 8], scaled[EG_CHUNK * 8];
     double top = 0, total = 0;
-    for (int64_t k = 0, n; k < j->x.n; k += n) {
+    for (int64_t k = 0, n; k < j->x.n && j->p != 1; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
         const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
         top = t > top ? t : top;
@@ -380,10 +380,13 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
                                                                                 : top;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
-        total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
+        const void *x = eg__strip_read(&j->x, p[1], k, n, in);
+        if (j->p != 1) j->m->affine(n, x, 0, 1 / unit, scaled), x = scaled;
+        total += j->p == 2 ? j->m->sumsq(n, x, 0) : j->m->sumpow(n, x, j->p);
     }
-    const double y = unit * (j->p == 1 ? total : j->p == 2 ? sqrt(total) : pow(total, 1 / j->p));
+    const double y = j->p == 1   ? total
+                     : j->p == 2 ? unit * sqrt(total)
+                                 : unit * pow(total, 1 / j->p);
     if (j->x.width == 8)
         *(double *)(void *)p[0] = y;
     else
