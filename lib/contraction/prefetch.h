@@ -18,10 +18,11 @@ static inline void eg__finish_ask(const eg_finish *finish, const void *c, int64_
 }
 
 /* The cache lines of a matrix that is read later; they are prefetched while something else is
- * computed. */
+ * computed: of each row, `step` bytes apart, `lines` lines, `line` bytes apart. Those before line
+ * `at` of the first row have been prefetched. */
 typedef struct eg_ahead {
     const char *row;
-    int64_t rows, step, bytes, line, at;
+    int64_t rows, step, lines, line, at;
 } eg_ahead;
 /* Of x->size by y->size elements of w bytes, sx and sy elements apart, from `from` on. */
 static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx,
@@ -30,25 +31,22 @@ static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *
     if (eg__abs64(sx) > eg__abs64(sy)) return eg__ahead_of(from, w, y, sy, x, sx);
     if (sx < 0) from += w * sx * (x->size - 1);
     sx = w * eg__abs64(sx);
-    if (w * sy == sx * x->size) return (eg_ahead){ from, 1, 0, sx * x->size * y->size, EG_LINE, 0 };
-    return (
-        eg_ahead){ from, y->size, w * sy, sx * (x->size - 1) + w, sx > EG_LINE ? sx : EG_LINE, 0 };
+    const bool dense = w * sy == sx * x->size; /* one row */
+    const int64_t bytes = dense ? sx * x->size * y->size : sx * (x->size - 1) + w,
+                  line = dense || sx < EG_LINE ? EG_LINE : sx;
+    return (eg_ahead){ from, dense ? 1 : y->size, w * sy, (bytes + line - 1) / line, line, 0 };
 }
-static inline int64_t eg__ahead_lines(const eg_ahead *x)
-{
-    return x->rows ? x->rows * ((x->bytes + x->line - 1) / x->line) : 0;
-}
+static inline int64_t eg__ahead_lines(const eg_ahead *x) { return x->rows * x->lines; }
 /* Prefetches the next lines of x. */
 static inline void eg__ahead_ask(eg_ahead *x, int64_t lines)
 {
     while (lines > 0 && x->rows > 0) {
-        const int64_t n = eg__min64(lines, (x->bytes - x->at + x->line - 1) / x->line),
-                      line = x->line;
-        const char *from = x->row + x->at;
+        const int64_t n = eg__min64(lines, x->lines - x->at), line = x->line;
+        const char *from = x->row + x->at * line;
         for (int64_t i = 0; i < n; i++) __builtin_prefetch(from + i * line, 0, 3);
         lines -= n;
-        x->at += n * line;
-        if (x->at < x->bytes) break;
+        x->at += n;
+        if (x->at < x->lines) break;
         x->at = 0;
         x->row += x->step;
         x->rows--;
