@@ -339,7 +339,8 @@ int main(int argc, char **argv)
 {
     int only_threads = 0;
     program = argv[0];
-    if (argc == 3 && !strcmp(argv[1], "--to-goal")) return model_to_goal(atoi(argv[2]));
+    if (argc == 4 && !strcmp(argv[1], "--to-goal"))
+        return model_to_goal(atoi(argv[2]), atoi(argv[3]));
     if (argc == 5 && !strcmp(argv[1], "--serve"))
         return einsum_serve(argv[2], atoi(argv[3]), argv[4]);
     for (int k = 1; k < argc; k++) {

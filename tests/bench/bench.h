@@ -112,5 +112,5 @@ void module_cases(void);
 void capture_cases(void);
 void model_cases(void);
 /* The program as which bench runs itself: trains `reverse` to 99 %. */
-int model_to_goal(int threads);
+int model_to_goal(int threads, int seed);
 #endif
