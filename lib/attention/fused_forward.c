@@ -32,6 +32,7 @@ typedef struct workspace {
     char *few;               /* panels of the values of the keys that a sparse tile has */
     char *s, *values;        /* a tile of scores; the workspace of the expressions */
     char *o;                 /* by query: Σ 2^(s − row_max) v */
+    bool *begun;             /* by panel of queries: o has been set */
     char *row_max, *row_sum; /* by query */
     char *decay;             /* by lane */
     uint8_t *bytes, *kept;
@@ -48,6 +49,7 @@ static size_t forward_lay_out(const forward *w, char *base, workspace *r)
     eg_workspace t = { base, 0 };
     r->q = eg__workspace_take(&t, w->strip * d * x);
     r->o = eg__workspace_take(&t, w->strip * eg__round_up(e, f->narrow) * x);
+    r->begun = (bool *)eg__workspace_take(&t, w->strip / f->wide);
     r->row_max = eg__workspace_take(&t, w->strip * x);
     r->row_sum = eg__workspace_take(&t, w->strip * x);
     r->k = eg__workspace_take(&t, w->block * d * x);
@@ -97,7 +99,8 @@ static void forward_panel(const forward *w, const workspace *r, const eg_flash_b
         if (tests > 0) f->ops->apply_dropout(tests, tested, r->bytes, 1);
     } else {
         if (tests > 0) f->ops->mask_out(tests, tested, r->bytes);
-        if (f->ops->online_softmax(f->wide, live.rows, r->s, row_max, row_sum, r->decay) && e)
+        if (f->ops->online_softmax(f->wide, live.rows, r->s, row_max, row_sum, r->decay) &&
+            r->begun[p])
             f->ops->scale_lanes(f->wide, e, o, r->decay);
     }
     if (f->a->dropping)
@@ -105,7 +108,8 @@ static void forward_panel(const forward *w, const workspace *r, const eg_flash_b
     if (!e) return;
     if (live.sparse) eg__live_gather(f, &live, keys.count, e, r->v, r->few);
     eg__flash_product(f, live.rows, r->s, live.sparse ? r->few : r->v + live.from * n * x,
-                      n * (live.sparse ? live.rows : keys.count) * x, e, true, o);
+                      n * (live.sparse ? live.rows : keys.count) * x, e, r->begun[p], o);
+    r->begun[p] = true;
     if (f->careful)
         eg__flash_repair(f, b, (eg_stretch){ EG_PART_KEY, keys.from + live.from, live.rows },
                          EG_PART_VALUE, EG_SLOT_V, 1, false, r->s, live.tests ? r->bytes : NULL, o,
@@ -162,6 +166,7 @@ static int64_t forward_finish(const forward *w, const workspace *r, const eg_fla
     }
     if (f->data[EG_SLOT_Y]) {
         char *o = r->o + p * eg__round_up(e, f->narrow) * x;
+        if (!r->begun[p / f->wide]) memset(o, 0, (size_t)(f->wide * e * x));
         if (!f->a->no_softmax) f->ops->scale_lanes(f->wide, e, o, inv_sum);
         for (int64_t i = 0; (f->data[EG_SLOT_SINK] || f->a->dropping) && i < queries.count; i++)
             if (isnan(eg__real_at(f, inv_sum, i)))
@@ -211,7 +216,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
     eg__flash_pack(f, f->wide, strip, dots, EG_SLOT_Q, f->data[EG_SLOT_Q] + b.at[EG_SLOT_Q] * x,
                    r.q, r.runs);
     f->ops->scale(lanes * d, r.q, f->a->scale * eg__tile_unit(f));
-    memset(r.o, 0, (size_t)(lanes * eg__round_up(e, f->narrow) * x));
+    memset(r.begun, 0, (size_t)(lanes / f->wide) * sizeof *r.begun);
     forward_begin(f, &b, strip, lanes, r.row_max, r.row_sum);
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
