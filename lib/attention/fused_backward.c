@@ -255,31 +255,47 @@ static bool backward_tile(const back *w, const workspace *r, const eg_flash_batc
         backward_repair(w, r, b, live,
                         (eg_stretch){ EG_PART_QUERY, queries.from + live->from, live->rows }, keys,
                         p, live->tests ? r->bytes : NULL, dq);
-    memset(r->ds, 0, (size_t)(live->from * row));
-    memset(r->ds + live->to * row, 0, (size_t)((queries.count - live->to) * row));
+    /* zeros in the other rows of the first and the last panel of queries */
+    const int64_t first = live->from / f->wide * f->wide,
+                  end = eg__min64(eg__round_up(live->to, f->wide), queries.count);
+    memset(r->ds + first * row, 0, (size_t)((live->from - first) * row));
+    memset(r->ds + live->to * row, 0, (size_t)((end - live->to) * row));
     if (live->sparse) eg__live_spread(f, live, r->ds);
     return true;
 }
 
-/* Transposes dS of a panel of keys, [query][key], into panels of queries over the keys of the
- * group, turned[panel][key][query]. If `dead`, all pairs of the tile are forbidden, and zeros are
- * written. */
-static void backward_turn(const back *w, const workspace *r, int64_t queries, int64_t g,
-                          int64_t keys, bool dead)
+/* Transposes dS of a panel of keys, [query][key], into the panels of queries from … to − 1 over the
+ * keys of the group, turned[panel][key][query]. */
+static void backward_turn(const back *w, const workspace *r, int64_t queries, int64_t from,
+                          int64_t to, int64_t g, int64_t keys)
 {
     const eg_flash *f = w->f;
     const int wide = f->wide;
     int64_t off[EG_KERNEL_SIDE];
     for (int i = 0; i < wide; i++) off[i] = i * wide;
     const eg_run run = { 0, wide, 1 };
-    for (int64_t i = 0; i < queries; i += wide) {
-        char *to = r->turned + (i * keys + g * wide * wide) * f->width;
-        if (dead)
-            memset(to, 0, (size_t)(wide * wide * f->width));
-        else
-            eg__pack((size_t)f->width, wide, eg__min64(wide, queries - i), off, wide, 1, &run,
-                     r->ds + i * wide * f->width, to, wide);
-    }
+    for (int64_t i = from * wide; i < to * wide; i += wide)
+        eg__pack((size_t)f->width, wide, eg__min64(wide, queries - i), off, wide, 1, &run,
+                 r->ds + i * wide * f->width, r->turned + (i * keys + g * wide * wide) * f->width,
+                 wide);
+}
+/* Adds the product of dS and the keys of a group to dQ of one panel of queries. Bit g of `turned`
+ * says that its dS of panel g of keys has been transposed, bit g of `used` that it is not 0: the
+ * product is over the keys from the first to the last such panel. */
+static void backward_queries(const back *w, const workspace *r, int64_t panel, int64_t keys,
+                             unsigned turned, unsigned used, const char *kk, char *dq)
+{
+    const eg_flash *f = w->f;
+    const int64_t wide = f->wide, x = f->width, d = f->list[EG_PART_DOT].total;
+    char *ds = r->turned + panel * wide * keys * x;
+    int from = 0, to = GROUP;
+    if (!used) return;
+    while (!(used >> from & 1)) from++;
+    while (!(used >> (to - 1) & 1)) to--;
+    for (int g = from; g < to; g++)
+        if (!(turned >> g & 1)) memset(ds + g * wide * wide * x, 0, (size_t)(wide * wide * x));
+    eg__flash_product(f, (to - from) * wide, ds + from * wide * wide * x,
+                      kk + from * wide * f->narrow * x, f->narrow * keys * x, d, true, dq);
 }
 
 /* Packs a block of queries of q and g into panels. */
@@ -393,22 +409,24 @@ static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        bool used[EG_LIVE_PANELS] = { false }; /* panels of queries with allowed pairs */
+        uint8_t turned[EG_LIVE_PANELS] = { 0 }, used[EG_LIVE_PANELS] = { 0 }; /* by panel of
+                                                                               * queries */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
+            const eg_stretch panel = { EG_PART_KEY, strip.from + from,
+                                       eg__min64(wide, strip.count - from) };
             eg_live live;
-            const bool made = backward_tile(
-                w, r, b, queries,
-                (eg_stretch){ EG_PART_KEY, strip.from + from, eg__min64(wide, strip.count - from) },
-                p + k, t, dq, &live);
-            backward_turn(w, r, queries.count, k, keys, !made);
-            for (eg_live_run run = { 0 }; made && eg__live_next(f, &live, &run);)
-                for (int64_t i = run.from / wide; i * wide < run.to; i++) used[i] = true;
+            if (!backward_tile(w, r, b, queries, panel, p + k, t, dq, &live)) continue;
+            const int64_t first = live.from / wide, end = (live.to + wide - 1) / wide;
+            backward_turn(w, r, queries.count, first, end, k, keys);
+            for (int64_t i = first; i < end; i++) turned[i] |= (uint8_t)(1u << k);
+            for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);)
+                for (int64_t i = run.from / wide; i * wide < run.to; i++)
+                    used[i] |= (uint8_t)(1u << k);
         }
-        for (int64_t i = 0; i < queries.count; i += wide)
-            if (used[i / wide])
-                eg__flash_product(f, keys, r->turned + i * keys * x, r->kk + p * wide * dn * x,
-                                  f->narrow * keys * x, d, true, dq + i * dn * x);
+        for (int64_t i = 0; i * wide < queries.count; i++)
+            backward_queries(w, r, i, keys, turned[i], used[i], r->kk + p * wide * dn * x,
+                             dq + i * wide * dn * x);
     }
 }
 
