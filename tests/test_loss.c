@@ -155,6 +155,10 @@ TEST(distances_are_their_formulas)
     eg_tensor *a = eg_from(cx, ((double[]){ 0, 1, 5, -3 }), 4), *b = eg_zeros(cx, 4);
     ck_assert_double_eq_tol(eg_item(eg_huber(a, b, 1)), (0 + .5 + 4.5 + 2.5) / 4, 1e-15);
     ck_assert_double_eq_tol(eg_item(eg_huber(a, b, INFINITY)), eg_item(eg_mse(a, b)) / 2, 1e-15);
+    /* d²/2 and δ (d − δ/2) are finite in f32 though d² and δ² are not */
+    eg_tensor *far = eg_cast(eg_full(cx, 2e19, 1), EG_F32), *zero = eg_sub(far, far);
+    ck_assert_double_eq_tol(eg_item(eg_huber(far, zero, 1e30)), 2e38, 1e32);
+    ck_assert_double_eq_tol(eg_item(eg_huber(zero, far, 1e19)), 1.5e38, 1e32);
     eg_tensor *p = eg_from(cx, ((double[]){ .5, .5, 0 }), 3),
               *q = eg_log(eg_from(cx, ((double[]){ .25, .75, 0 }), 3));
     ck_assert_double_eq_tol(eg_item(eg_kl_div("[v]", p, q)), .5 * log(2) + .5 * log(2 / 3.), 1e-15);
