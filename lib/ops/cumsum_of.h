@@ -18,16 +18,18 @@ EG_INLINE void NAME(cumsum_abreast)(int64_t m, const line *l, char *y, int64_t y
                                     int64_t xs)
 {
     const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
+    const bool reversed = l->a < 0;
+    const int64_t turn = reversed ? -ABREAST : ABREAST;
     FROM in[COLUMNS * ABREAST];
     T out[COLUMNS * ABREAST];
     WIDE run[ABREAST] = { 0 };
     if (m < ABREAST) memset(in, 0, sizeof in);
     for (int64_t i = 0, count; i < l->n; i += count) {
         count = eg__min64(l->n - i, COLUMNS);
-        const char *lowest = x + l->a * (l->a < 0 ? i + count - 1 : i);
+        const char *lowest = x + l->a * (reversed ? i + count - 1 : i);
         eg__transpose(sizeof(FROM), m, count, lowest, xs / v, in, ABREAST, false);
-        const FROM *next = l->a < 0 ? in + (count - 1) * ABREAST : in;
-        for (int64_t k = 0; k < count; k++, next += l->a < 0 ? -ABREAST : ABREAST) {
+        const FROM *next = reversed ? in + (count - 1) * ABREAST : in;
+        for (int64_t k = 0; k < count; k++, next += turn) {
             EG_EVERY_LANE
             for (int64_t j = 0; j < ABREAST; j++) {
                 run[j] += (WIDE)next[j];
@@ -37,20 +39,25 @@ EG_INLINE void NAME(cumsum_abreast)(int64_t m, const line *l, char *y, int64_t y
         eg__transpose(sizeof(T), count, m, out, ABREAST, y + i * w, ys / w, false);
     }
 }
+/* Some numbers of lines are constants: the sums of FEW are kept in registers, and each step of
+ * LANES lines beside each other is a loop over vectors. */
 EG_CLONES static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
-    const bool close =
-                   step[0] == sizeof(T) && step[1] == sizeof(FROM), /* lines beside each other */
-        words = sizeof(FROM) / 4 * 4 == sizeof(FROM) && sizeof(FROM) <= 8 && sizeof(T) <= 8,
-               solid = words && l->y == sizeof(T) && eg__abs64(l->a) == sizeof(FROM);
+    const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
+    const bool along = eg__abs64(l->a) < eg__abs64(step[1]),
+               abreast = (v == 4 || v == 8) && l->y == w && eg__abs64(l->a) == v,
+               beside = step[0] == w && step[1] == v;
+    const int64_t most = abreast ? ABREAST : along ? FEW : LANES;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
-        m = eg__min64(n - j, solid ? ABREAST : LANES);
-        if (solid && m >= FEW)
+        m = eg__min64(n - j, most);
+        if (abreast && m >= FEW)
             NAME(cumsum_abreast)(m, l, y, step[0], x, step[1]);
-        else if (close && m == LANES) /* constants, so that each step is a loop over vectors */
-            NAME(cumsum_some)(LANES, l, y, sizeof(T), x, sizeof(FROM));
+        else if (along && m == FEW)
+            NAME(cumsum_some)(FEW, l, y, step[0], x, step[1]);
+        else if (beside && m == LANES)
+            NAME(cumsum_some)(LANES, l, y, w, x, v);
         else
             NAME(cumsum_some)(m, l, y, step[0], x, step[1]);
     }

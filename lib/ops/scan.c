@@ -3,8 +3,8 @@
 #include "ops/ops.h"
 #include <string.h>
 
-/* Lines that are computed together: at most LANES. Of contiguous lines, cumulative sums take FEW to
- * ABREAST, COLUMNS elements of each at a time, and recurrences FEW. */
+/* Lines that are computed together: at most LANES. Of contiguous lines it is FEW, but cumulative
+ * sums of numbers of 4 or 8 bytes take FEW to ABREAST lines, COLUMNS elements of each at a time. */
 enum { LANES = 64, FEW = 8, ABREAST = 16, COLUMNS = 64 };
 /* n: number of elements; y, a, b: distances in bytes along the axis, in the result and in the
  * operands; late: 1 if the factor of element l is a_{l−1} */
@@ -39,7 +39,7 @@ typedef struct line {
 #define NAME(x) x##_i64
 #define WIDE    uint64_t
 #include "ops/cumsum_of.h"
-#define FROM    bool
+#define FROM    uint8_t
 #define T       int64_t
 #define NAME(x) x##_bool
 #define WIDE    uint64_t
