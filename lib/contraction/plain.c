@@ -2,37 +2,48 @@
  * is used for integers (summed in i64) and complex numbers (nothing is conjugated); floats have
  * faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
+#include "tensor/complex.h"
 
 enum { LANES = 64 }; /* elements of the result that are computed at once */
 
+/* a b of complex numbers as BLAS and NumPy compute it. The operator * of C would also recover
+ * infinities from products that are NaN + i NaN (C11, annex G), with a test of each product. */
+EG_INLINE double complex times(double complex a, double complex b)
+{
+    return CMPLX(creal(a) * creal(b) - cimag(a) * cimag(b),
+                 creal(a) * cimag(b) + cimag(a) * creal(b));
+}
+#define TIMES(a, b) ((WIDE)(a) * (WIDE)(b))
 /* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
 #define T       float
-#define SUM     float
+#define WIDE    float
 #define FACTOR  float
 #define NAME(x) x##_f32
 #include "contraction/plain_of.h"
 #define T       double
-#define SUM     double
+#define WIDE    double
 #define FACTOR  double
 #define NAME(x) x##_f64
 #include "contraction/plain_of.h"
 #define T       int32_t
-#define SUM     uint64_t
+#define WIDE    uint64_t
 #define FACTOR  int64_t
 #define NAME(x) x##_i32
 #include "contraction/plain_of.h"
 #define T       uint64_t
-#define SUM     uint64_t
+#define WIDE    uint64_t
 #define FACTOR  int64_t
 #define NAME(x) x##_i64
 #include "contraction/plain_of.h"
 #define T       uint8_t
-#define SUM     uint64_t
+#define WIDE    uint64_t
 #define FACTOR  int64_t
 #define NAME(x) x##_bool
 #include "contraction/plain_of.h"
+#undef TIMES
+#define TIMES   times
 #define T       double complex
-#define SUM     double complex
+#define WIDE    double complex
 #define FACTOR  double
 #define NAME(x) x##_c128
 #include "contraction/plain_of.h"
