@@ -233,8 +233,8 @@ typedef struct eg_tile_ops {
 /* Returns the functions for tiles of w lanes; NULL if w is not a multiple of the length of any
  * vector. */
 const eg_tile_ops *eg__tile_ops(eg_dtype, int w);
-/* tile[j w + i] = byte j % 4 of words[j / 4 w + i] for j < rows, i < w */
-void eg__tile_bytes(int w, int64_t rows, const uint32_t *words, uint8_t *tile);
+/* tile[j w + i] = byte j % 4, in memory, of words[j / 4 w + i] for j < rows, i < w */
+void eg__bytes_of_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile);
 
 /* -- tiles.c: addresses of elements ----------------------------------------------------------- */
 /* The arrays that a pass reads or writes. */

@@ -279,11 +279,11 @@ static void backward_turn(const back *w, const workspace *r, int64_t queries, in
                  r->ds + i * wide * f->width, r->turned + (i * keys + g * wide * wide) * f->width,
                  wide);
 }
-/* Adds the product of dS and the keys of a group to dQ of one panel of queries. Bit g of `turned`
- * says that its dS of panel g of keys has been transposed, bit g of `used` that it is not 0: the
- * product is over the keys from the first to the last such panel. */
+/* Adds the product of dS and the keys of a group to dQ of one panel of queries. Bit g of `used` is
+ * 1 if its dS of panel g of keys has been transposed, and 0 if that dS is 0: the product is over
+ * the keys from the first to the last panel whose bit is 1. */
 static void backward_queries(const back *w, const workspace *r, int64_t panel, int64_t keys,
-                             unsigned turned, unsigned used, const char *kk, char *dq)
+                             unsigned used, const char *kk, char *dq)
 {
     const eg_flash *f = w->f;
     const int64_t wide = f->wide, x = f->width, d = f->list[EG_PART_DOT].total;
@@ -293,7 +293,7 @@ static void backward_queries(const back *w, const workspace *r, int64_t panel, i
     while (!(used >> from & 1)) from++;
     while (!(used >> (to - 1) & 1)) to--;
     for (int g = from; g < to; g++)
-        if (!(turned >> g & 1)) memset(ds + g * wide * wide * x, 0, (size_t)(wide * wide * x));
+        if (!(used >> g & 1)) memset(ds + g * wide * wide * x, 0, (size_t)(wide * wide * x));
     eg__flash_product(f, (to - from) * wide, ds + from * wide * wide * x,
                       kk + from * wide * f->narrow * x, f->narrow * keys * x, d, true, dq);
 }
@@ -409,23 +409,21 @@ static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg
     const int64_t panels = (strip.count + wide - 1) / wide;
     for (int64_t p = 0; p < panels; p += GROUP) {
         const int64_t group = eg__min64(GROUP, panels - p), keys = group * wide;
-        uint8_t turned[EG_LIVE_PANELS] = { 0 }, used[EG_LIVE_PANELS] = { 0 }; /* by panel of
-                                                                               * queries */
+        uint8_t used[EG_LIVE_PANELS] = { 0 }; /* by panel of queries: the panels of keys */
         for (int64_t k = 0; k < group; k++) {
             const int64_t from = (p + k) * wide;
             const eg_stretch panel = { EG_PART_KEY, strip.from + from,
                                        eg__min64(wide, strip.count - from) };
             eg_live live;
             if (!backward_tile(w, r, b, queries, panel, p + k, t, dq, &live)) continue;
-            const int64_t first = live.from / wide, end = (live.to + wide - 1) / wide;
-            backward_turn(w, r, queries.count, first, end, k, keys);
-            for (int64_t i = first; i < end; i++) turned[i] |= (uint8_t)(1u << k);
-            for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);)
-                for (int64_t i = run.from / wide; i * wide < run.to; i++)
-                    used[i] |= (uint8_t)(1u << k);
+            for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);) {
+                const int64_t first = run.from / wide, end = (run.to + wide - 1) / wide;
+                backward_turn(w, r, queries.count, first, end, k, keys);
+                for (int64_t i = first; i < end; i++) used[i] |= (uint8_t)(1u << k);
+            }
         }
         for (int64_t i = 0; i * wide < queries.count; i++)
-            backward_queries(w, r, i, keys, turned[i], used[i], r->kk + p * wide * dn * x,
+            backward_queries(w, r, i, keys, used[i], r->kk + p * wide * dn * x,
                              dq + i * wide * dn * x);
     }
 }

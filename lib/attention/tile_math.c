@@ -86,21 +86,14 @@ const eg_tile_ops *eg__tile_ops(eg_dtype dtype, int w)
     return NULL;
 }
 
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#define BIG_ENDIAN_WORDS true
-#else
-#define BIG_ENDIAN_WORDS false
-#endif
-EG_CLONES static void divide_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
+EG_CLONES void eg__bytes_of_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
 {
+    const uint32_t one = 1;
+    const bool little_endian = *(const uint8_t *)&one;
     for (int64_t j = 0; j < rows; j++) {
         const uint32_t *from = words + j / 4 * w;
-        const int shift = 8 * (int)(BIG_ENDIAN_WORDS ? 3 - j % 4 : j % 4);
+        const int byte = (int)(little_endian ? j % 4 : 3 - j % 4);
         EG_EVERY_LANE
-        for (int i = 0; i < w; i++) tile[j * w + i] = (uint8_t)(from[i] >> shift);
+        for (int i = 0; i < w; i++) tile[j * w + i] = (uint8_t)(from[i] >> 8 * byte);
     }
-}
-void eg__tile_bytes(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
-{
-    divide_words(w, rows, words, tile);
 }

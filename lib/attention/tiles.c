@@ -169,14 +169,14 @@ static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t que
 }
 enum { DROP_ROWS = 256 }; /* rows of a tile for which dropout is drawn at once */
 /* Writes the bytes of n ≤ DROP_ROWS rows to a tile of w lanes, [row][lane], from those of `lanes`
- * lanes, [lane][row]. Words of four bytes are transposed, and then divided. */
+ * lanes, [lane][row]. Words of four bytes are transposed, and then split into bytes. */
 static void dropout_turn(int w, int64_t lanes, int64_t n, const uint32_t *from, uint8_t *tile)
 {
     uint32_t turned[DROP_ROWS / 4 * EG_KERNEL_SIDE];
     const int64_t words = (n + 3) / 4;
     if (lanes < w) memset(turned, 0, (size_t)(words * w) * sizeof *turned);
     eg__transpose(sizeof *from, lanes, words, from, DROP_ROWS / 4, turned, w, false);
-    eg__tile_bytes(w, n, turned, tile);
+    eg__bytes_of_words(w, n, turned, tile);
 }
 /* The keys of one query are a row of the tile if its lanes are keys, else a column. */
 void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
