@@ -269,7 +269,7 @@ def exact(logits, target):
     return ((logits.argmax(-1) == target) | (target == 0)).all(1).float().mean().item()
 
 
-def to_goal(threads, seed):                           # the schedule and the looks at the test set of eg_trainer
+def to_goal(threads, seed):                     # with eg_trainer's schedule and evaluations
     torch.set_num_threads(threads)
     torch.manual_seed(seed)
     generator, steps, warm, lr = torch.Generator().manual_seed(seed), 600, 50, 3e-3
