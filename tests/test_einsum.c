@@ -411,13 +411,10 @@ LOOP_TEST(integers_equal_f64, 3)
         for (const char *at = spec; *at != '-'; at += at[2] == ',' ? 3 : 2) {
             const int64_t a = size[at[0] - 'a'], b = size[at[1] - 'a'];
             const bool turned = draw(2), apart = draw(2);
-            eg_tensor *whole = eg_randint(cx, -9, 9, (turned ? b : a) + 1, 2 * (turned ? a : b));
-            whole = eg_slice_axis(whole, 0, 1, (turned ? b : a) + 1, 1);
-            whole = eg_slice_axis(whole, 1, 0,
-                                  apart    ? 2 * (turned ? a : b)
-                                  : turned ? a
-                                           : b,
-                                  apart ? 2 : 1);
+            const int64_t rows = turned ? b : a, columns = turned ? a : b;
+            eg_tensor *whole = eg_randint(cx, -9, 9, rows + 1, 2 * columns);
+            whole = eg_slice_axis(whole, 0, 1, rows + 1, 1);
+            whole = eg_slice_axis(whole, 1, 0, apart ? 2 * columns : columns, apart ? 2 : 1);
             whole = eg_cast(draw(2) ? eg_flip_axis(whole, (int)draw(2)) : whole, types[_i]);
             x[n] = turned ? eg_transpose(whole, 0, 1) : whole;
             wide[n] = eg_cast(x[n], EG_F64);

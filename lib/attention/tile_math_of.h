@@ -32,7 +32,8 @@ EG_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, dou
     const VEC *q = y;
     for (int64_t k = 0; k < n / LANES; k++) p[k] += q[k] * ALL(c);
 }
-/* These two select by bytes in loops over numbers: gcc 12 converts a vector of bytes one by one. */
+/* mask_out and apply_dropout are loops over numbers, because gcc 12 converts a vector of bytes to a
+ * mask one byte after another. */
 EG_CLONES EG_FUSING static void NAME(mask_out)(int64_t n, void *x, const uint8_t *allow)
 {
     REAL *p = x;

@@ -134,7 +134,7 @@ EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
 #define TERM (u * (v - s))
 #include "ops/arithmetic_sum_of.h"
 #define SUM       NAME(absolutes)
-#define WIDE_TERM (PIECE)((PIECE_BITS)u & ~MINUS_ZERO)
+#define WIDE_TERM (PIECE)((PIECE_BITS)u & MAGNITUDE)
 #define TERM      (u < 0 ? -u : u)
 #include "ops/arithmetic_sum_of.h"
 /* v = 0 where u is −inf */
@@ -209,8 +209,11 @@ TARGET static double NAME(tallest)(int64_t n, const void *x)
 }
 TARGET static double NAME(sumpow)(int64_t n, const void *x, double p)
 {
+    return (double)NAME(powers_of)(n, x, (T)p);
+}
+TARGET static double NAME(sumabs)(int64_t n, const void *x)
+{
     T sum;
-    if (p != 1) return (double)NAME(powers_of)(n, x, (T)p);
     NAME(absolutes)(1, n, x, 0, x, 0, &(T){ 0 }, &sum);
     return (double)sum;
 }
@@ -252,6 +255,7 @@ static const eg_arithmetic NAME(arithmetic) = {
     .sumsq = NAME(sumsq),
     .tallest = NAME(tallest),
     .sumpow = NAME(sumpow),
+    .sumabs = NAME(sumabs),
     .at = NAME(at),
     .softmax = NAME(softmax),
     .logsum = NAME(logsum),
@@ -280,4 +284,4 @@ static const eg_arithmetic NAME(arithmetic) = {
 #undef TINY
 #undef TAME
 #undef MINUS_INF
-#undef MINUS_ZERO
+#undef MAGNITUDE

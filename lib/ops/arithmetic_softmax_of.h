@@ -394,7 +394,7 @@ TARGET static void NAME(softmax_slope)(int64_t rows, char *const *p, const int64
         for (int64_t k = 0; k < n; k++) dx[k] = y[k] == 0 ? 0 : c * (y[k] * (g[k] - s));
     }
 }
-/* dx = (y is −inf ? 0 : g) − u s, in groups as in less_both */
+/* dx = (y is −inf ? 0 : g) − u s. The last EG_LANES elements overlap those before them. */
 EG_INLINE void NAME(live_less)(int64_t n, const T *y, const T *g, const T *u, T s, T *dx)
 {
     WIDE a, b, c;

@@ -135,6 +135,7 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     double (*tallest)(int64_t n, const void *x);          /* max |x| over the elements that are not
                                                            * NaN; 0 if there are none */
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */
+    double (*sumabs)(int64_t n, const void *x);           /* Σ |x| */
     double (*at)(const void *x, int64_t k);               /* x[k] */
     /* functions on rows; user: an eg_row_facts */
     eg_inner *softmax;                           /* y, x, masks: softmax of c x, or its logarithm */

@@ -361,16 +361,36 @@ typedef struct pnorm_job {
     eg_strip x;
     double p;
 } pnorm_job;
-/* Writes (Σ |x|^p)^(1/p) of one row. Unless p is 1, the row is divided by its largest |x| first, so
- * that no power overflows or underflows. */
+static void pnorm_write(const pnorm_job *j, double y, char *to)
+{
+    if (j->x.width == 8)
+        *(double *)(void *)to = y;
+    else
+        *(float *)(void *)to = (float)y;
+}
+/* Writes Σ |x| of one row. */
+static void pnorm_row_1(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    (void)row;
+    _Alignas(64) char in[EG_CHUNK * 8];
+    double total = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        total += j->m->sumabs(n, eg__strip_read(&j->x, p[1], k, n, in));
+    }
+    pnorm_write(j, total, p[0]);
+}
+/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no power
+ * overflows or underflows. */
 static void pnorm_row(const void *user, int64_t row, char *const *p)
 {
     const pnorm_job *j = user;
     (void)row;
     _Alignas(64) char in[EG_CHUNK * 8], scaled[EG_CHUNK * 8];
     double top = 0, total = 0;
-    for (int64_t k = 0, n; k < j->x.n && j->p != 1; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
         const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
         top = t > top ? t : top;
     }
@@ -379,18 +399,11 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
                                                                : top < 1 / most ? 1 / most
                                                                                 : top;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
-        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
-        const void *x = eg__strip_read(&j->x, p[1], k, n, in);
-        if (j->p != 1) j->m->affine(n, x, 0, 1 / unit, scaled), x = scaled;
-        total += j->p == 2 ? j->m->sumsq(n, x, 0) : j->m->sumpow(n, x, j->p);
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
+        total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
     }
-    const double y = j->p == 1   ? total
-                     : j->p == 2 ? unit * sqrt(total)
-                                 : unit * pow(total, 1 / j->p);
-    if (j->x.width == 8)
-        *(double *)(void *)p[0] = y;
-    else
-        *(float *)(void *)p[0] = (float)y;
+    pnorm_write(j, unit * (j->p == 2 ? sqrt(total) : pow(total, 1 / j->p)), p[0]);
 }
 static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
 {
@@ -416,7 +429,10 @@ static bool pnorm_forward(eg_tensor *y)
     pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .p = a->p };
     eg__strip(&j.x, y->in[0], a->inner);
     eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n,
-             y->dtype == EG_C128 ? pnorm_row_c128 : pnorm_row, &j);
+             y->dtype == EG_C128 ? pnorm_row_c128
+             : a->p == 1         ? pnorm_row_1
+                                 : pnorm_row,
+             &j);
     return true;
 }
 static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
