@@ -78,6 +78,14 @@ TEST(leaves_refuse)
     eg_assert_error(cx, "uniform: draws are f32 or f64, not i32; eg_randint draws integers");
     eg_normal(cx, 0, -1, 2);
     eg_assert_error(cx, "normal: mean 0 and deviation -1 are not those of a normal distribution");
+    eg_uniform_n(cx, EG_F32, -1e39, 1, 0, NULL);
+    eg_assert_error(cx, "uniform: the bound -1e+39 is beyond 3.40282e+38, the largest number of f32");
+    eg_uniform_n(cx, EG_F32, 0, 1e40, 0, NULL);
+    eg_assert_error(cx, "uniform: the bound 1e+40 is beyond");
+    eg_normal_n(cx, EG_F32, 1e39, 1, 0, NULL);
+    eg_assert_error(cx, "normal: the mean 1e+39 is beyond");
+    eg_normal_n(cx, EG_F32, 0, 1e39, 0, NULL);
+    eg_assert_error(cx, "normal: the deviation 1e+39 is beyond");
     eg_randint(cx, 3, 3, 2);
     eg_assert_error(cx, "randint: [3, 3) contains no integer");
     eg_arange(cx, EG_F32, 0, 1, 0);
@@ -378,6 +386,23 @@ TEST(many_counters_of_philox_are_those_of_one)
         }
 }
 
+/* Draws of the largest deviations are infinite only if they exceed the largest number. */
+TEST(normal_draws_of_large_deviation_are_scaled)
+{
+    eg_ctx *cx = eg_open(.seed = 11);
+    const int64_t n = 4000;
+    eg_tensor *unit = eg_normal_n(cx, EG_F64, 0, 0x1p900, 1, &n);
+    eg_seed(cx, 11);
+    eg_tensor *large = eg_normal_n(cx, EG_F64, 0, 0x1p1023, 1, &n);
+    eg_assert_ok(cx);
+    int finite = 0;
+    for (int64_t k = 0; k < n; k++) {
+        finite += fabs(eg_f64(large)[k]) <= DBL_MAX;
+        ck_assert(eg_f64(large)[k] == eg_f64(unit)[k] * 0x1p123);
+    }
+    ck_assert(finite > n / 2 && finite < n);
+    eg_close(cx);
+}
 /* Box and Muller's formula by the functions of libm, for any number of elements and any number of
  * threads, and its f32 numbers are those of f64, rounded. */
 TEST(normal_numbers_by_formula)

@@ -292,7 +292,7 @@ typedef struct eg_softmax_args {
      * brackets; if there are several, an offset is refused */
     const char *offset_letter;
 } eg_softmax_args;
-/* y = e^x / Σ e^x */
+/* y = e^x / Σ e^x   0 where x is more than 87 (f32) or 708 (f64) below the largest x */
 EG_API eg_tensor *eg_softmax_with(const eg_softmax_args *);
 /* y = x − ln Σ e^x   masked entries −inf */
 EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);

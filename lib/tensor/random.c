@@ -3,6 +3,7 @@
  * all processors, since nothing is fused, and no call for each element. */
 #include "tensor/lanes.h"
 #include "tensor/tensor.h"
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -58,6 +59,14 @@ static bool random_float(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dt
                     eg_type_name((*y)->dtype));
     return false;
 }
+/* Returns true if `value` is finite in the dtype of *y; else records why, and *y is poisoned. */
+static bool random_within(eg_tensor **y, const char *who, const char *what, double value)
+{
+    if ((*y)->dtype == EG_F64 || isfinite((float)value)) return true;
+    *y = eg_fail_as((*y)->cx, EG_ERROR_MISUSE, "%s: %s %g is beyond %g, the largest number of f32",
+                    who, what, value, FLT_MAX);
+    return false;
+}
 /* 53 bits of two words, in [0, 1) */
 EG_INLINE double unit_of(const uint32_t *r)
 {
@@ -65,8 +74,7 @@ EG_INLINE double unit_of(const uint32_t *r)
 }
 
 /* -- uniform: low + (high − low) u; if that is rounded to high, which is excluded, the next smaller
- * value -----------------------------------------------------------------------------------------
- */
+ * value. -------------------------------------------------------------------------------------- */
 /* Computes elements [from, from + n). */
 EG_CLONES static void uniform_run(const draws *d, int64_t from, int64_t n)
 {
@@ -98,7 +106,9 @@ eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int
     if (eg__failed(cx)) return y;
     if (!(low < high) || !isfinite(high - low))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "uniform: [%g, %g) is not an interval", low, high);
-    return random_float(&y, cx, "uniform", dtype, rank, dims)
+    return random_float(&y, cx, "uniform", dtype, rank, dims) &&
+                   random_within(&y, "uniform", "the bound", low) &&
+                   random_within(&y, "uniform", "the bound", high)
                ? random_made(y, (draws){ .a = low, .b = high, .run = uniform_run, .each = 1 })
                : y;
 }
@@ -162,7 +172,8 @@ EG_CLONES static void normal_run(const draws *d, int64_t from, int64_t n)
     uint32_t r[4 * UNITS];
     double u[UNITS], v[UNITS], y[2 * UNITS];
     eg__philox_many(d->seed, d->draw, 2 * (uint64_t)from, 2, n, r);
-    const double mean = d->a, deviation = d->b;
+    /* divided by 256 if deviation √(−2 ln u), at most 8.6 deviations, could be infinite */
+    const double unit = d->b > 0x1p1000 ? 256 : 1, mean = d->a / unit, deviation = d->b / unit;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) {
         u[k] = unit_of(r + 4 * k) + 0x1p-53;
@@ -174,8 +185,8 @@ EG_CLONES static void normal_run(const draws *d, int64_t from, int64_t n)
     for (int64_t k = 0; k < n; k++) {
         double c, s;
         random_circle(v[k], &c, &s);
-        y[2 * k] = mean + u[k] * c;
-        y[2 * k + 1] = mean + u[k] * s;
+        y[2 * k] = unit * (mean + u[k] * c);
+        y[2 * k + 1] = unit * (mean + u[k] * s);
     }
     n = eg__min64(2 * n, d->n - 2 * from);
     if (d->dtype == EG_F64) {
@@ -195,7 +206,9 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "normal: mean %g and deviation %g are not those of a normal distribution",
                           mean, deviation);
-    return random_float(&y, cx, "normal", dtype, rank, dims)
+    return random_float(&y, cx, "normal", dtype, rank, dims) &&
+                   random_within(&y, "normal", "the mean", mean) &&
+                   random_within(&y, "normal", "the deviation", deviation)
                ? random_made(y, (draws){ .a = mean, .b = deviation, .run = normal_run, .each = 2 })
                : y;
 }
