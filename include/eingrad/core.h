@@ -238,7 +238,7 @@ typedef struct eg_from_memory_args {
     eg_owner *owner;             /* of this context; the open scope */
 } eg_from_memory_args;
 EG_API eg_tensor *eg_from_memory_with(const eg_from_memory_args *);
-/* Random numbers that are uniform in [low, high); the bounds, as mean and deviation, fit the dtype */
+/* Random numbers, uniform in [low, high). The bounds, and mean and deviation, fit in the dtype. */
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
                                const int64_t *dims);
 /* Random numbers of a normal distribution */

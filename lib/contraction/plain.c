@@ -2,7 +2,6 @@
  * is used for integers (summed in i64) and complex numbers (nothing is conjugated); floats have
  * faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
-#include "tensor/complex.h"
 
 enum { LANES = 64 }; /* elements of the result that are computed at once */
 
@@ -10,8 +9,8 @@ enum { LANES = 64 }; /* elements of the result that are computed at once */
  * infinities from products that are NaN + i NaN (C11, annex G), with a test of each product. */
 EG_INLINE double complex times(double complex a, double complex b)
 {
-    return CMPLX(creal(a) * creal(b) - cimag(a) * cimag(b),
-                 creal(a) * cimag(b) + cimag(a) * creal(b));
+    return __builtin_complex(creal(a) * creal(b) - cimag(a) * cimag(b),
+                             creal(a) * cimag(b) + cimag(a) * creal(b));
 }
 #define TIMES(a, b) ((WIDE)(a) * (WIDE)(b))
 /* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
