@@ -1,17 +1,25 @@
 /* copy_of.h: the moves of copy.c for elements of one width: T is a type of that width, NAME(x) is x
  * with the name of the width. */
 
-static void NAME(move)(int64_t n, char *const *p, const int64_t *step, const void *user)
+/* Elements of step 1 from others whose step is 1, 0, 2 and −1 have loops over vectors. */
+EG_CLONES static void NAME(move)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
+    const int64_t w = (int64_t)sizeof(T);
     char *y = p[0];
     const char *x = p[1];
+    T *to = (T *)(void *)y;
+    const T *from = (const T *)(const void *)x;
     (void)user;
-    if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))
+    if (step[0] == w && step[1] == w)
         memcpy(y, x, (size_t)n * sizeof(T));
-    else if (step[0] == (int64_t)sizeof(T) && step[1] == 0) {
-        const T first = n ? *(const T *)(const void *)x : 0;
-        for (int64_t i = 0; i < n; i++) ((T *)(void *)y)[i] = first;
-    } else
+    else if (step[0] == w && step[1] == 0) {
+        const T first = n ? *from : 0;
+        for (int64_t i = 0; i < n; i++) to[i] = first;
+    } else if (step[0] == w && step[1] == -w)
+        for (int64_t i = 0; i < n; i++) to[i] = from[-i];
+    else if (step[0] == w && step[1] == 2 * w)
+        for (int64_t i = 0; i < n; i++) to[i] = from[2 * i];
+    else
         for (int64_t i = 0; i < n; i++, y += step[0], x += step[1])
             *(T *)(void *)y = *(const T *)(const void *)x;
 }
