@@ -40,9 +40,10 @@ static eg_tensor *compared(const eg_op *op, eg_tensor *a, eg_tensor *b)
     X(eg_not, not, 1, !a,         "3x4:b",        "y = ¬a")
 /* clang-format on */
 
-#define T       bool
+/* Bools are read as bytes, because gcc 12 does not vectorise !a of bools. */
+#define T       uint8_t
 #define NAME(x) x##_bool
-#define REAL    bool
+#define REAL    uint8_t
 #define ROWS         \
     COMPARISONS(ROW) \
     LOGIC(ROW)

@@ -10,7 +10,7 @@ EG_INLINE void NAME(each)(bool (*value)(REAL a, REAL b), int64_t n, bool *out, c
 /* clang-format off */
 #define ROW(CALL, OP, N, VALUE, ...)                                                               \
     EG_INLINE bool NAME(OP##_value)(REAL a, REAL b) { (void)b; return VALUE; }                     \
-    static void NAME(OP)(int64_t n, char *const *p, const double *c)                               \
+    EG_CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                     \
     { (void)c; NAME(each)(NAME(OP##_value), n, (bool *)p[0], (const T *)p[1], (const T *)p[N]); }
 /* clang-format on */
 ROWS
