@@ -423,3 +423,68 @@ TEST(sums_over_axes_of_few_elements_are_those_of_a_copy)
         for (int t = 0; t < 3; t++) eg_close(cx[t]);
     }
 }
+
+/* The extremes of a box of a row-major array by a loop; `at` is the number of the first largest
+ * element, and a NaN is larger and smaller than all numbers. */
+typedef struct extremes {
+    double most, least;
+    int64_t at;
+} extremes;
+static extremes extremes_of(const double *x, const int64_t *dim, const int64_t *from,
+                            const int64_t *to)
+{
+    extremes e = { -INFINITY, INFINITY, -1 };
+    int64_t number = 0;
+    for (int64_t i = from[0]; i < to[0]; i++)
+        for (int64_t j = from[1]; j < to[1]; j++)
+            for (int64_t k = from[2]; k < to[2]; k++, number++) {
+                const double v = x[(i * dim[1] + j) * dim[2] + k];
+                if (!isnan(e.most) && !(v <= e.most)) e.most = v, e.at = number;
+                if (!isnan(e.least) && !(v >= e.least)) e.least = v;
+            }
+    return e;
+}
+/* The largest and smallest elements of views: permuted, reversed, every second element, few and
+ * many rows, short and long, with a NaN or without, are those of a loop. */
+LOOP_TEST(extremes_of_views_are_those_of_a_loop, 5)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL };
+    static const char *const specs[] = { "[a b c]", "a [b] c", "[a] b c", "a b [c]", "[a] b [c]" };
+    static const int sums[][3] = {
+        { 1, 1, 1 }, { 0, 1, 0 }, { 1, 0, 0 }, { 0, 0, 1 }, { 1, 0, 1 }
+    };
+    static const int64_t sizes[][3] = { { 3, 5, 4 }, { 2, 70, 17 }, { 40, 3, 600 }, { 1, 16, 33 } };
+    static const int orders[][3] = { { 0, 1, 2 }, { 2, 0, 1 }, { 1, 2, 0 }, { 2, 1, 0 } };
+    const eg_dtype type = types[_i];
+    for (int q = 0; q < 4 * 4 * 4 * 5; q++) {
+        eg_ctx *cx = eg_open(.seed = (uint64_t)q, .threads = q % 3 + 1);
+        const int64_t *n = sizes[q % 4];
+        const int *order = orders[q / 4 % 4], how = q / 16 % 4, *sum = sums[q / 64];
+        const bool real = type == EG_F32 || type == EG_F64;
+        eg_tensor *x = eg_normal(cx, 0, 30, n[0], n[1], 2 * n[2]);
+        if (real && q % 3 == 0) /* some NaN */
+            x = eg_where(eg_gt(x, eg_scalar(cx, 75)), eg_scalar(cx, NAN), x);
+        x = eg_cast(x, type);
+        x = eg_slice_axis(x, 2, how == 1 ? 0 : 1, how == 1 ? 2 * n[2] : n[2] + 1, how == 1 ? 2 : 1);
+        if (how >= 2) x = eg_flip_axis(x, how == 2 ? 2 : 0);
+        x = eg_permute_n(x, 3, order);
+        const double *from = eg_f64(eg_contiguous(eg_cast(x, EG_F64)));
+        eg_tensor *most = eg_max(specs[q / 64], x), *least = eg_min(specs[q / 64], x);
+        most = eg_cast(most, EG_F64), least = eg_cast(least, EG_F64);
+        eg_tensor *where = eg_argmax(specs[q / 64], x);
+        eg_assert_ok(cx);
+        const int64_t d[] = { eg_dim(x, 0), eg_dim(x, 1), eg_dim(x, 2) };
+        const int64_t outer[] = { sum[0] ? 1 : d[0], sum[1] ? 1 : d[1], sum[2] ? 1 : d[2] };
+        for (int64_t o = 0; o < outer[0] * outer[1] * outer[2]; o++) {
+            int64_t first[] = { o / (outer[1] * outer[2]), o / outer[2] % outer[1], o % outer[2] },
+                    end[3];
+            for (int r = 0; r < 3; r++) end[r] = sum[r] ? d[r] : first[r] + 1;
+            const extremes e = extremes_of(from, d, first, end);
+            const double top = eg_f64(most)[o], low = eg_f64(least)[o];
+            ck_assert(top == e.most || (isnan(top) && isnan(e.most)));
+            ck_assert(low == e.least || (isnan(low) && isnan(e.least)));
+            ck_assert_int_eq(eg_i64(where)[o], e.at);
+        }
+        eg_close(cx);
+    }
+}

@@ -113,13 +113,15 @@ typedef struct eg_search {
     bool (*better)(int64_t n, const void *x, void *best);
     /* Returns the first k with x[k] = best. */
     int64_t (*find)(int64_t n, const void *x, const void *best);
+    /* Sets each best[k] to the best of itself and x[k]. */
+    void (*better_each)(int64_t n, const void *x, void *best);
 } eg_search;
 #define TEMPLATE  "ops/search_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"
-#define SEARCH(S)                                           \
-    {                                                       \
-        { larger_##S, find_##S }, { smaller_##S, find_##S } \
+#define SEARCH(S)                                                                              \
+    {                                                                                          \
+        { larger_##S, find_##S, larger_each_##S }, { smaller_##S, find_##S, smaller_each_##S } \
     }
 static const eg_search
     search[EG_DTYPES]
@@ -177,6 +179,47 @@ static void search_rows(int64_t rows, char *const *p, const int64_t *step, const
         search_end(j, best, &first, p[0] + r * step[0]);
     }
 }
+/* Writes the extremes of n rows whose elements are further apart than the rows; p[1]: the first
+ * element of each. */
+static void search_across(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const search_job *j = user;
+    const int64_t w = j->x.width, *axes = (const int64_t *)(const void *)j->x.axis;
+    _Alignas(64) char best[EG_CHUNK * 16], buffer[EG_CHUNK * 16];
+    for (int64_t k = 0, m; k < n; k += m) {
+        const char *from = p[1] + k * step[1], *x;
+        int64_t index[EG_RANK_MAX], at;
+        m = eg__min64(n - k, EG_CHUNK);
+        eg__move((int)w, m, best, w, from, step[1]);
+        eg__axes_to(j->x.rank, axes, 2, 1, 0, index, &at);
+        while (eg__axes_next(j->x.rank, axes, 2, 1, index, &at)) {
+            x = from + at;
+            if (step[1] != w) eg__move((int)w, m, buffer, w, x, step[1]), x = buffer;
+            j->search->better_each(m, x, best);
+        }
+        eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
+    }
+}
+/* Puts the axes of a row in the order of their strides, which is that of memory, and merges
+ * neighbours. The extreme of a row does not depend on the order of its elements. */
+static void strip_in_memory_order(eg_strip *s)
+{
+    int last = 0;
+    for (int i = 1; i < s->rank; i++)
+        for (int r = i; r > 0 && eg__abs64(s->axis[r].step) > eg__abs64(s->axis[r - 1].step); r--) {
+            const eg_strip_axis outer = s->axis[r - 1];
+            s->axis[r - 1] = s->axis[r];
+            s->axis[r] = outer;
+        }
+    for (int r = 1; r < s->rank; r++) {
+        eg_strip_axis *out = &s->axis[last], *in = &s->axis[r];
+        if (out->step == in->step * in->size)
+            *out = (eg_strip_axis){ out->size * in->size, in->step };
+        else
+            s->axis[++last] = *in;
+    }
+    s->rank = last + 1;
+}
 static bool extreme_shape(eg_tensor *y)
 {
     const extreme *a = y->attr;
@@ -188,9 +231,18 @@ static bool extreme_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0];
     search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
     eg__strip(&j.x, x, a->inner);
+    const bool neighbours = eg__rows_are_neighbours(x, y->rank, &j.x);
+    if (!a->index) strip_in_memory_order(&j.x);
+    const int64_t apart = y->rank ? eg__abs64(x->stride[y->rank - 1]) * j.x.width : 0;
+    const bool across = !a->index && y->rank && y->dim[y->rank - 1] >= EG_LANES &&
+                        apart < eg__abs64(j.x.axis[j.x.rank - 1].step);
     if (!j.x.n)
         eg__fill(y, a->smallest); /* only any and all accept rows without elements */
-    else if (eg__rows_are_neighbours(x, y->rank, &j.x))
+    else if (across) {
+        eg_tensor first = *x; /* the first element of each row */
+        first.rank = y->rank;
+        eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, search_across, &j, j.x.n);
+    } else if (neighbours)
         return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, search_rows, &j, j.x.n);
     else
         eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);

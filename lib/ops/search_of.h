@@ -39,6 +39,20 @@ EG_CLONES static bool NAME(smaller)(int64_t n, const void *x, void *best)
 {
     return NAME(better)(true, n, x, best);
 }
+/* Sets each best[k] to the best of itself and x[k]. */
+EG_INLINE void NAME(better_each)(bool smallest, int64_t n, const T *x, T *best)
+{
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) best[k] = NAME(pick)(smallest, x[k], best[k]);
+}
+EG_CLONES static void NAME(larger_each)(int64_t n, const void *x, void *best)
+{
+    NAME(better_each)(false, n, x, best);
+}
+EG_CLONES static void NAME(smaller_each)(int64_t n, const void *x, void *best)
+{
+    NAME(better_each)(true, n, x, best);
+}
 /* Returns the first k with x[k] = best. */
 static int64_t NAME(find)(int64_t n, const void *from, const void *best)
 {
