@@ -12,9 +12,18 @@
     return (v) >= (beyond) ? (most) : (v) < (least) ? (T)(least) : inside
 static inline int32_t clamp32(double v) { CLAMP(int32_t, v, -0x1p31, INT32_MAX, 0x1p31); }
 static inline int64_t clamp64(double v) { CLAMP(int64_t, v, -0x1p63, INT64_MAX, 0x1p63); }
-static inline int8_t clamp8(double v) { CLAMP(int8_t, v, -0x1p7, INT8_MAX, 0x1p7); }
-static inline uint8_t clamp_byte(double v) { CLAMP(uint8_t, v, 0., UINT8_MAX, 0x1p8); }
 #undef CLAMP
+/* the nearest double that fits, by way of 32 bits: no instruction makes bytes of doubles */
+static inline int8_t clamp8(double v)
+{
+    const double above = v > INT8_MIN ? v : v == v ? INT8_MIN : 0;
+    return (int8_t)(int32_t)(above < INT8_MAX ? above : INT8_MAX);
+}
+static inline uint8_t clamp_byte(double v)
+{
+    const double above = v > 0 ? v : 0;
+    return (uint8_t)(int32_t)(above < UINT8_MAX ? above : UINT8_MAX);
+}
 static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
 static inline int64_t same64(int64_t v) { return v; }
 static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
@@ -100,13 +109,13 @@ static inline double as_double(double v) { return v; }
 /* clang-format off */
 #define EG_PAIRS(X)                                                                           \
     X(F32, float, F64, double)    X(F32, float, I32, int32_t)   X(F32, float, I64, int64_t)   \
-    X(F32, float, BOOL, bool)                                                                 \
+    X(F32, float, BOOL, uint8_t)                                                              \
     X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)  \
-    X(F64, double, BOOL, bool)                                                                \
+    X(F64, double, BOOL, uint8_t)                                                             \
     X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t) \
-    X(I32, int32_t, BOOL, bool)                                                               \
+    X(I32, int32_t, BOOL, uint8_t)                                                            \
     X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t) \
-    X(I64, int64_t, BOOL, bool)                                                               \
+    X(I64, int64_t, BOOL, uint8_t)                                                            \
     X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)   \
     X(BOOL, bool, I64, int64_t)                                                               \
     X(F32, float, C128, double complex)   X(F64, double, C128, double complex)                \
@@ -115,20 +124,22 @@ static inline double as_double(double v) { return v; }
     X(C128, double complex, F32, float)                                                       \
     X(C128, double complex, F64, double)  X(C128, double complex, I32, int32_t)               \
     X(C128, double complex, I64, int64_t)                                                     \
-    X(C128, double complex, BOOL, bool)                                                       \
+    X(C128, double complex, BOOL, uint8_t)                                                    \
     X(F32, float, F16, eg_f16bits)       X(F32, float, BF16, eg_bf16bits)                     \
     X(I32, int32_t, I8, int8_t)          X(I32, int32_t, U8, uint8_t)                         \
     X(F16, eg_f16bits, F32, float)       X(F16, eg_f16bits, F64, double)                      \
     X(F16, eg_f16bits, I32, int32_t)     X(F16, eg_f16bits, I64, int64_t)                     \
     X(BF16, eg_bf16bits, F32, float)     X(BF16, eg_bf16bits, F64, double)                    \
     X(BF16, eg_bf16bits, I32, int32_t)   X(BF16, eg_bf16bits, I64, int64_t)                   \
+    X(BOOL, bool, I8, int8_t)            X(BOOL, bool, U8, uint8_t)                           \
     X(I8, int8_t, F32, float)            X(I8, int8_t, F64, double)                           \
     X(I8, int8_t, I32, int32_t)          X(I8, int8_t, I64, int64_t)                          \
     X(U8, uint8_t, F32, float)           X(U8, uint8_t, F64, double)                          \
     X(U8, uint8_t, I32, int32_t)         X(U8, uint8_t, I64, int64_t)
 /* clang-format on */
 
-/* Contiguous elements have a separate loop, which the compiler vectorises. */
+/* The source is contiguous. A contiguous target has a separate loop, which the compiler
+ * vectorises. */
 /* clang-format off */
 #define EACH(to, y, from, x, VALUE) \
     for (int64_t i = 0; i < n; i++) { const from v = *(const from *)(x); *(to *)(y) = VALUE; }
@@ -137,10 +148,13 @@ static inline double as_double(double v) { return v; }
                                       const void *user)                                        \
     { (void)user; CASES(to, from, AS_##TO(REAL_##FROM(v))) }
 #define CASES(to, from, VALUE)                                                                  \
-    if (step[0] == (int64_t)sizeof(to) && step[1] == (int64_t)sizeof(from))                     \
-        EACH(to, p[0] + i * (int64_t)sizeof(to), from, p[1] + i * (int64_t)sizeof(from), VALUE) \
+    /* copies: bytes that are written could be those of p and step */                           \
+    char *const y = p[0], *const x = p[1];                                                      \
+    const int64_t ys = step[0], w = (int64_t)sizeof(to), xs = (int64_t)sizeof(from);            \
+    if (ys == w)                                                                                \
+        EACH(to, y + i * w, from, x + i * xs, VALUE)                                            \
     else                                                                                        \
-        EACH(to, p[0] + i * step[0], from, p[1] + i * step[1], VALUE)
+        EACH(to, y + i * ys, from, x + i * xs, VALUE)
 /* clang-format on */
 EG_PAIRS(CONVERT)
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
@@ -149,20 +163,40 @@ static const uint8_t middle[EG_DTYPES] = {
     [EG_F16] = EG_F32, [EG_BF16] = EG_F32, [EG_I8] = EG_I32,
     [EG_U8] = EG_I32,  [EG_BOOL] = EG_I32, [EG_C128] = EG_F64
 };
-/* Converts twice, block by block; user: target and source. */
-static void in_two_steps(int64_t n, char *const *p, const int64_t *step, const void *user)
+/* A conversion by `first`, or by `first` and `second`; the widths of the three dtypes. */
+typedef struct conversion {
+    eg_inner *first, *second;
+    int to, between, from;
+} conversion;
+/* Converts block by block, so that each conversion reads contiguous elements. */
+static void converted(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
-    const eg_tensor *const *both = user;
-    const int to = both[0]->dtype, from = both[1]->dtype, between = middle[from];
-    const int64_t width = eg__width[between];
-    double part[EG_BLOCK];
+    const conversion *c = user;
+    double gathered[2 * EG_BLOCK], part[EG_BLOCK];
+    if (!c->second && step[1] == c->from) {
+        c->first(n, p, step, NULL);
+        return;
+    }
     for (int64_t k = 0, m; k < n; k += m) {
         m = eg__min64(n - k, EG_BLOCK);
-        convert[between][from](m, (char *[]){ (char *)part, p[1] + k * step[1] },
-                               (int64_t[]){ width, step[1] }, NULL);
-        convert[to][between](m, (char *[]){ p[0] + k * step[0], (char *)part },
-                             (int64_t[]){ step[0], width }, NULL);
+        char *x = p[1] + k * step[1], *y = p[0] + k * step[0];
+        if (step[1] != c->from) {
+            eg__move(c->from, m, gathered, c->from, x, step[1]);
+            x = (char *)gathered;
+        }
+        c->first(m, (char *[]){ c->second ? (char *)part : y, x },
+                 (int64_t[]){ c->second ? c->between : step[0], c->from }, NULL);
+        if (c->second)
+            c->second(m, (char *[]){ y, (char *)part }, (int64_t[]){ step[0], c->between }, NULL);
     }
+}
+static conversion conversion_of(int to, int from)
+{
+    const int between = middle[from];
+    const int widths[] = { eg__width[to], eg__width[between], eg__width[from] };
+    return convert[to][from] ? (conversion){ convert[to][from], NULL, widths[0], 0, widths[2] }
+                             : (conversion){ convert[between][from], convert[to][between],
+                                             widths[0], widths[1], widths[2] };
 }
 
 /* -- equal dtypes: moving bytes ---------------------------------------------------------------- */
@@ -292,8 +326,8 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
     if (target->dtype != source->dtype) {
-        eg_inner *direct = convert[target->dtype][source->dtype];
-        eg__loop(target->cx, 2, both, direct ? direct : in_two_steps, both);
+        const conversion c = conversion_of(target->dtype, source->dtype);
+        eg__loop(target->cx, 2, both, converted, &c);
         return;
     }
     const int w = eg__width[target->dtype];
