@@ -35,13 +35,23 @@ static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
 {
     return x ? x + by * eg__width[p->of[which]] : NULL;
 }
-/* Returns n elements in the type of the sum: in place, or converted in `memory`. Sets *step to
- * their step. */
+/* True if the elements of an operand can be added where they are: in the type of the sum, and one
+ * after the other, or all the same. */
+static bool sum_in_place(const plan *p, int which, int64_t step)
+{
+    return p->of[which] == p->dtype && (step == 0 || step == 1);
+}
+/* Returns n elements in the type of the sum: in place, or copied to `memory`, which is contiguous.
+ * Sets *step to their step. */
 static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n, int64_t *step,
                               void *memory)
 {
-    if (!x || p->of[which] == p->dtype) return x;
-    eg__widen_row(p->dtype, p->of[which], *step ? n : 1, x, *step, memory);
+    const int width = eg__width[p->dtype];
+    if (!x || sum_in_place(p, which, *step)) return x;
+    if (p->of[which] == p->dtype)
+        eg__move(width, n, memory, width, x, *step * width);
+    else
+        eg__widen_row(p->dtype, p->of[which], *step ? n : 1, x, *step, memory);
     *step = *step ? 1 : 0;
     return memory;
 }

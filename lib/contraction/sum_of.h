@@ -314,9 +314,10 @@ static void NAME(piece)(void *user, int64_t k, int thread)
     (void)thread;
     const NAME(job) *j = user;
     const eg_axes *out = j->p->out;
+    const eg_axis *along = &j->p->x;
     /* rows of one block: a range of them at once */
-    if (!j->p->across && j->p->k_total == j->p->x.size && j->p->blocks == 1 &&
-        !eg__widens(j->p->dtype, j->p->of)) {
+    if (!j->p->across && j->p->k_total == along->size && j->p->blocks == 1 &&
+        sum_in_place(j->p, 0, along->sa) && (!j->b || sum_in_place(j->p, 1, along->sb))) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
         for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end;
              u += n) {
