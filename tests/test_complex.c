@@ -2,6 +2,7 @@
  * derivatives with complex steps. Here are values by NumPy and mpmath, what is refused for c128,
  * and complex steps on various tapes: other layouts, draws, tensors that were changed. */
 #include <complex.h>
+#include <ctype.h>
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <stdlib.h>
@@ -450,4 +451,44 @@ TEST(recomputed_and_changed)
     eg_assert_close(stepped(y, 1, &x, vs), eg_mul(eg_scale(y, 2), vs[0]), 1e-15);
     eg_assert_ok(cx);
     eg_close(cx);
+}
+
+/* Large complex products are four products of their parts, whatever the layout, with the same bits
+ * for any number of threads. */
+TEST(large_products_are_those_of_their_parts)
+{
+    static const char *const specs[] = { "qak,qkc->qac", "aqk,kqc->cqa", "akq,kc->ac" };
+    static const int64_t sizes[] = { 90, 150, 2, 120 }; /* of a, c, q, k */
+    for (int s = 0; s < 3 * 4; s++) {
+        const char *spec = specs[s % 3];
+        const double *first = NULL;
+        eg_ctx *cx[2];
+        for (int t = 0; t < 2; t++) {
+            cx[t] = eg_open(.threads = 1 + 2 * t, .seed = 6, .dtype = EG_F64);
+            eg_tensor *x[2], *re[2], *im[2];
+            for (int k = 0, at = 0; k < 2; k++, at++) {
+                int64_t dim[3];
+                int rank = 0;
+                for (; islower((unsigned char)spec[at]); at++)
+                    dim[rank++] = sizes[strchr("acqk", spec[at]) - "acqk"];
+                x[k] = eg_complex(eg_normal_n(cx[t], EG_F64, 0, 1, rank, dim),
+                                  eg_normal_n(cx[t], EG_F64, 0, 1, rank, dim));
+                if (s / 3 == 1) x[k] = eg_flip_axis(x[k], k);
+                if (s / 3 == 2) x[k] = eg_transpose(eg_copy(eg_transpose(x[k], 0, 1)), 0, 1);
+                if (s / 3 == 3) x[k] = eg_copy(eg_slice_axis(x[k], 0, 0, dim[0], 1));
+                re[k] = eg_copy(eg_real(x[k])), im[k] = eg_copy(eg_imag(x[k]));
+            }
+            eg_tensor *y = eg_einsum_n(spec, 2, x);
+            eg_assert_close(eg_real(y),
+                            eg_sub(eg_einsum(spec, re[0], re[1]), eg_einsum(spec, im[0], im[1])),
+                            1e-11);
+            eg_assert_close(eg_imag(y),
+                            eg_add(eg_einsum(spec, re[0], im[1]), eg_einsum(spec, im[0], re[1])),
+                            1e-11);
+            eg_assert_ok(cx[t]);
+            if (first) ck_assert_mem_eq(first, eg_c128(y), (size_t)eg_size(y) * 16);
+            first = eg_c128(y);
+        }
+        for (int t = 0; t < 2; t++) eg_close(cx[t]);
+    }
 }

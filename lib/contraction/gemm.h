@@ -50,6 +50,7 @@ struct eg_pairing {
     eg_pair_kind kind;
     bool swap;      /* the kernel's a is the second operand */
     bool once;      /* it is a single product for eg__direct_once, with no sum before it */
+    bool parts;     /* of complex numbers: four products of real and imaginary parts, in f64 */
     eg_dtype of[2]; /* of the operands in the order of the call */
     uint64_t work;  /* multiply-adds, as eg_usage counts them */
     /* Its a, b and c are not set. If this is not a matrix product, batch has the axes of c, and k
