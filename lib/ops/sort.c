@@ -10,7 +10,7 @@ typedef struct ranking {
     bool descending;
 } ranking;
 typedef struct rank_job {
-    int64_t n, k, step;
+    int64_t n, k;
     bool descending;
 } rank_job;
 /* An element of a row. Elements are ordered by key, then by index. */
@@ -95,26 +95,32 @@ static rank_row *const rank[EG_DTYPES] = {
     [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool
 };
 
-/* All rows of a tensor, in pieces; each thread has a separate buffer. */
+/* All rows of a tensor, in pieces. Each thread has a buffer of `each` pairs, of which those from
+ * `row` on are the memory for a row that is not contiguous. */
 typedef struct rank_rows {
     rank_job job;
     const eg_tensor *y, *x;
-    int64_t rows, pieces, each;
+    int64_t rows, pieces, row, each;
     ranked *pairs;
 } rank_rows;
 /* Orders one piece of the rows. */
 static void rank_piece(void *user, int64_t piece, int thread)
 {
     const rank_rows *s = user;
-    const int outer = s->x->rank - 1;
+    const int outer = s->x->rank - 1, width = eg__width[s->x->dtype];
+    ranked *pairs = s->pairs + thread * s->each;
     for (int64_t r = s->rows * piece / s->pieces; r < s->rows * (piece + 1) / s->pieces; r++) {
         int64_t from = 0, to = 0;
         for (int64_t a = outer, left = r; a-- > 0; left /= s->x->dim[a]) {
             from += left % s->x->dim[a] * s->x->stride[a];
             to += left % s->x->dim[a] * s->y->stride[a];
         }
-        rank[s->x->dtype](&s->job, s->x->data + from * eg__width[s->x->dtype],
-                          (int64_t *)(void *)s->y->data + to, s->pairs + thread * s->each);
+        const char *x = s->x->data + from * width;
+        if (s->x->stride[outer] != 1) {
+            eg__move(width, s->job.n, pairs + s->row, width, x, s->x->stride[outer] * width);
+            x = (const char *)(pairs + s->row);
+        }
+        rank[s->x->dtype](&s->job, x, (int64_t *)(void *)s->y->data + to, pairs);
     }
 }
 
@@ -134,7 +140,7 @@ static bool argsort_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0];
     const int last = x->rank - 1;
     rank_rows s = {
-        .job = { x->dim[last], a->k, x->stride[last] * eg__width[x->dtype], a->descending },
+        .job = { x->dim[last], a->k, a->descending },
         .y = y,
         .x = x,
         .rows = eg__count(last, x->dim),
@@ -143,7 +149,9 @@ static bool argsort_forward(eg_tensor *y)
     int team = eg__team(y->cx, s.rows * 16 * s.job.n, 1 << 18);
     if (team > s.rows) team = (int)s.rows;
     s.pieces = team > 1 ? eg__min64(s.rows, 4 * team) : 1;
-    s.each = a->k < s.job.n / FEW ? a->k : 2 * s.job.n;
+    s.row = a->k < s.job.n / FEW ? a->k : 2 * s.job.n;
+    const int64_t row_bytes = x->stride[last] == 1 ? 0 : s.job.n * eg__width[x->dtype];
+    s.each = s.row + eg__round_up(row_bytes, sizeof *s.pairs) / (int64_t)sizeof *s.pairs;
     s.pairs = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * s.each) * sizeof *s.pairs);
     if (!s.pairs) return false;
     eg__parallel(y->cx, team, s.pieces, rank_piece, &s);

@@ -1,5 +1,5 @@
-/* sort_of.h: the order of sort.c for elements of type T, which are compared by their real part, of
- * type REAL. NAME(x) is a name for this type. */
+/* sort_of.h: the order of sort.c for contiguous elements of type T, which are compared by their
+ * real part, of type REAL. NAME(x) is a name for this type. */
 
 typedef __typeof__(_Generic((REAL)0, float
                             : (uint32_t)0, int32_t
@@ -13,26 +13,25 @@ EG_INLINE NAME(bits) NAME(key)(const rank_job *j, const char *x, int64_t at)
     const NAME(bits) all = (NAME(bits)) - 1, top = all ^ all >> 1;
     NAME(bits) key;
 #if INTEGERS
-    key = (NAME(bits))((NAME(bits)) * (const T *)(const void *)(x + at * j->step) + top);
+    key = (NAME(bits))((NAME(bits))((const T *)(const void *)x)[at] + top);
 #else
-    const REAL v = EG_RE(*(const T *)(const void *)(x + at * j->step)) + 0; /* −0 + 0 = 0 */
+    const REAL v = EG_RE(((const T *)(const void *)x)[at]) + 0; /* −0 + 0 = 0 */
     memcpy(&key, &v, sizeof v);
     key ^= key & top ? all : top;
     key = v != v ? all : key;
 #endif
     return key ^ (j->descending ? all : 0);
 }
-/* Returns a bound that at least k <= APART keys of contiguous elements do not exceed, and few
+/* Returns a bound that at least k <= APART keys of a row do not exceed, and few
  * others: the k-th of the smallest keys of APART interleaved parts of the row. */
 EG_INLINE NAME(bits) NAME(bound)(const rank_job *j, const char *x)
 {
-    const rank_job contiguous = { .step = sizeof(T), .descending = j->descending };
     NAME(bits) least[APART], bound = (NAME(bits)) - 1;
     for (int l = 0; l < APART; l++) least[l] = bound;
     for (int64_t i = 0; i + APART <= j->n; i += APART) {
         EG_EVERY_LANE
         for (int l = 0; l < APART; l++) {
-            const NAME(bits) key = NAME(key)(&contiguous, x, i + l);
+            const NAME(bits) key = NAME(key)(j, x, i + l);
             least[l] = key < least[l] ? key : least[l];
         }
     }
@@ -44,29 +43,27 @@ EG_INLINE NAME(bits) NAME(bound)(const rank_job *j, const char *x)
     }
     return bound;
 }
-/* Returns bits: bit l is 1 if the key of contiguous element i + l, in a group of lanes, does not
- * exceed `most`. */
+/* Returns bits: bit l is 1 if the key of element i + l, in a group of lanes, does not exceed
+ * `most`. */
 EG_INLINE uint32_t NAME(up_to)(const rank_job *j, const char *x, int64_t i, NAME(bits) most)
 {
-    const rank_job contiguous = { .step = sizeof(T), .descending = j->descending };
     uint32_t bits = 0;
     EG_EVERY_LANE
-    for (int l = 0; l < EG_LANES; l++)
-        bits |= (uint32_t)(NAME(key)(&contiguous, x, i + l) <= most) << l;
+    for (int l = 0; l < EG_LANES; l++) bits |= (uint32_t)(NAME(key)(j, x, i + l) <= most) << l;
     return bits;
 }
 /* Sets place[] to the k indices with the smallest keys, equal keys in their order. The best k of
  * the elements so far are kept; an element that belongs before the last of them replaces it. If k
- * is small and rows are contiguous, keys above the bound are never compared one by one. */
+ * is small, keys above the bound are never compared one by one. */
 EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, int64_t *place,
                                             ranked *best)
 {
-    const bool few = j->k <= IN_ORDER, groups = j->step == (int64_t)sizeof(T);
+    const bool few = j->k <= IN_ORDER;
     const ranked *last = best + (few ? j->k - 1 : 0);
-    const NAME(bits) bound = few && groups ? NAME(bound)(j, x) : (NAME(bits)) - 1;
+    const NAME(bits) bound = few ? NAME(bound)(j, x) : (NAME(bits)) - 1;
     for (int64_t i = 0; i < j->k; i++) best[i] = (ranked){ bound, INT64_MAX };
     for (int64_t i = 0, m; i < j->n; i += m) {
-        m = groups && i + EG_LANES <= j->n ? EG_LANES : 1;
+        m = i + EG_LANES <= j->n ? EG_LANES : 1;
         uint32_t bits = m == 1 ? 1 : NAME(up_to)(j, x, i, (NAME(bits))last->key);
         for (; bits; bits &= bits - 1) {
             const int64_t at = i + __builtin_ctz(bits);
