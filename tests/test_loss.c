@@ -159,6 +159,8 @@ TEST(distances_are_their_formulas)
     eg_tensor *far = eg_cast(eg_full(cx, 2e19, 1), EG_F32), *zero = eg_sub(far, far);
     ck_assert_double_eq_tol(eg_item(eg_huber(far, zero, 1e30)), 2e38, 1e32);
     ck_assert_double_eq_tol(eg_item(eg_huber(zero, far, 1e19)), 1.5e38, 1e32);
+    ck_assert_double_eq(eg_item(eg_huber(eg_full(cx, INFINITY, 1), eg_ones(cx, 1), INFINITY)),
+                        INFINITY);
     eg_tensor *p = eg_from(cx, ((double[]){ .5, .5, 0 }), 3),
               *q = eg_log(eg_from(cx, ((double[]){ .25, .75, 0 }), 3));
     ck_assert_double_eq_tol(eg_item(eg_kl_div("[v]", p, q)), .5 * log(2) + .5 * log(2 / 3.), 1e-15);

@@ -435,18 +435,14 @@ eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
     return eg_mean(NULL, eg_square(eg_sub(a, b)));
 }
 
-/* -- huber: with q = min(max(d, −δ), δ), d = a − b: q (d − q/2) is d²/2 up to |d| = δ, then δ (|d|
- * − δ/2). Huber 1964 */
+/* -- huber: mean of d²/2 up to |d| = δ, then δ (|d| − δ/2), d = a − b. Huber 1964 -------------- */
 eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 {
     if (!alike("huber", a, b))
         return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
     if (!(delta > 0))
         return eg_fail_as(a->cx, EG_ERROR_MISUSE, "huber: delta is %g; it must be above 0", delta);
-    eg_tensor *d = eg_sub(a, b), *q = eg_clip(d, -delta, delta);
-    if (eg_ok(d) && !eg_size(d)) return eg_mean(NULL, d); /* the error of an empty mean */
-    eg_tensor *sum = eg__dot_last(q, eg_sub(d, eg_scale(q, .5)), eg_rank(d));
-    return eg_scale(sum, 1 / (double)eg_size(d));
+    return eg_mean(NULL, eg__huber(eg_sub(a, b), delta));
 }
 
 /* -- kl_div: Σ p (ln p − ln q); where p is 0 the term is 0, whatever q is --------------------- */

@@ -193,6 +193,8 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
 /* Returns the elementwise operation of that name, with one operand and no constants; NULL if there
  * is none. */
 const eg_lanes_op *eg__pointwise(const char *name);
+/* Returns Huber's function of each element, with a quadratic part up to |x| = delta. */
+eg_tensor *eg__huber(eg_tensor *x, double delta);
 
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* Broadcasts up to three operands to one shape by recorded views, and applies the operation. */

@@ -137,6 +137,10 @@ eg_tensor *eg_leaky_relu(eg_tensor *x, double slope)
     return with_constants(&leaky_relu_op.op, x, slope, 0);
 }
 eg_tensor *eg_elu(eg_tensor *x, double alpha) { return with_constants(&elu_op.op, x, alpha, 0); }
+eg_tensor *eg__huber(eg_tensor *x, double delta)
+{
+    return with_constants(&huber_op.op, x, delta, 0);
+}
 eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 {
     if (low <= high) return with_constants(&clip_op.op, x, low, high);

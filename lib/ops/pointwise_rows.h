@@ -191,6 +191,11 @@ WITH_CONSTANTS(eg_clip, clip,
     eg_where(eg_eq(x, y), g, eg__zero_like(g)), ALL, THREE_PARTS, NUMBERS,
     "y = min(max(x, a), b)", "dx = a ≤ x ≤ b ? g : 0",
     eg_clip(x[0], -1, 1))
+WITH_CONSTANTS(eg__huber, huber,
+    const T m = F(fabs)(x); y = R(m) <= a ? x * (x / 2) : a * (m - a / 2),
+    eg_mul(g, eg_clip(x, -a, a)), OPERANDS, THREE_PARTS, FLOATS,
+    "y = |x| ≤ a ? x²/2 : a (|x| − a/2)", "dx = g min(max(x, −a), a)",
+    eg__huber(x[0], 1))
 /* clang-format on */
 #undef ROW
 #undef JUMP
