@@ -200,11 +200,18 @@ static void search_across(int64_t n, char *const *p, const int64_t *step, const 
         eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
     }
 }
-/* Puts the axes of a row in the order of their strides, which is that of memory, and merges
- * neighbours. The extreme of a row does not depend on the order of its elements. */
+/* Puts the axes of a row in the order of their strides, which is that of memory, merges neighbours,
+ * and drops axes along which the row is expanded. The extreme of a row does not depend on the order
+ * of its elements, nor on their number. */
 static void strip_in_memory_order(eg_strip *s)
 {
-    int last = 0;
+    int last = 0, kept = 0;
+    for (int r = 0; r < s->rank; r++)
+        if (s->axis[r].step || !s->axis[r].size) s->axis[kept++] = s->axis[r];
+    if (!kept) s->axis[kept++] = (eg_strip_axis){ 1, s->width };
+    s->rank = kept;
+    s->n = 1;
+    for (int r = 0; r < kept; r++) s->n *= s->axis[r].size;
     for (int i = 1; i < s->rank; i++)
         for (int r = i; r > 0 && eg__abs64(s->axis[r].step) > eg__abs64(s->axis[r - 1].step); r--) {
             const eg_strip_axis outer = s->axis[r - 1];
@@ -231,19 +238,23 @@ static bool extreme_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0];
     search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
     eg__strip(&j.x, x, a->inner);
-    const bool neighbours = eg__rows_are_neighbours(x, y->rank, &j.x);
-    if (!a->index) strip_in_memory_order(&j.x);
-    const int64_t apart = y->rank ? eg__abs64(x->stride[y->rank - 1]) * j.x.width : 0;
+    const bool batches = eg__strip_contiguous(&j.x) || eg__rows_are_neighbours(x, y->rank, &j.x);
+    eg_strip sorted = j.x;
+    if (!a->index) strip_in_memory_order(&sorted);
+    const int64_t apart = y->rank ? eg__abs64(x->stride[y->rank - 1]) * sorted.width : 0;
     const bool across = !a->index && y->rank && y->dim[y->rank - 1] >= EG_LANES &&
-                        apart < eg__abs64(j.x.axis[j.x.rank - 1].step);
-    if (!j.x.n)
-        eg__fill(y, a->smallest); /* only any and all accept rows without elements */
-    else if (across) {
-        eg_tensor first = *x; /* the first element of each row */
-        first.rank = y->rank;
-        eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, search_across, &j, j.x.n);
-    } else if (neighbours)
+                        apart < eg__abs64(sorted.axis[sorted.rank - 1].step);
+    if (!j.x.n) { /* only any and all accept rows without elements */
+        eg__fill(y, a->smallest);
+        return true;
+    }
+    if (batches && !across)
         return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, search_rows, &j, j.x.n);
+    eg_tensor first = *x; /* the first element of each row */
+    first.rank = y->rank;
+    j.x = sorted;
+    if (across)
+        eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, search_across, &j, j.x.n);
     else
         eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
     return true;

@@ -13,6 +13,12 @@ EG_INLINE T NAME(pick)(bool smallest, T v, T best)
     const bool better = smallest ? EG_RE(v) < EG_RE(best) : EG_RE(v) > EG_RE(best);
     return better ? v : NAME(odd)(v) ? v : best;
 }
+/* Sets each of `half` lanes, a constant, to the best of itself and the lane `half` lanes later. */
+EG_INLINE void NAME(halve)(const int half, bool smallest, T *lane)
+{
+    EG_EVERY_LANE
+    for (int l = 0; l < half; l++) lane[l] = NAME(pick)(smallest, lane[l + half], lane[l]);
+}
 /* Sets *best to the best of itself and x; true if it has changed. */
 EG_INLINE bool NAME(better)(bool smallest, int64_t n, const T *x, T *best)
 {
@@ -26,7 +32,10 @@ EG_INLINE bool NAME(better)(bool smallest, int64_t n, const T *x, T *best)
         for (int l = 0; l < EG_LANES; l++) lane[l] = NAME(pick)(smallest, x[k + l], lane[l]);
     }
     for (int l = 0; k < n; k++, l++) lane[l] = NAME(pick)(smallest, x[k], lane[l]);
-    for (int l = 1; l < EG_LANES; l++) lane[0] = NAME(pick)(smallest, lane[l], lane[0]);
+    NAME(halve)(8, smallest, lane);
+    NAME(halve)(4, smallest, lane);
+    NAME(halve)(2, smallest, lane);
+    NAME(halve)(1, smallest, lane);
     *best = lane[0];
     return NAME(odd)(lane[0]) ||
            (smallest ? EG_RE(lane[0]) < EG_RE(had) : EG_RE(lane[0]) > EG_RE(had));
