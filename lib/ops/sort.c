@@ -18,10 +18,14 @@ typedef struct ranked {
     uint64_t key;
     int64_t place;
 } ranked;
-/* If k is less than the row's length / FEW, the row is not sorted. At most IN_ORDER candidates are
- * kept in order, more in a heap; APART: the number of interleaved parts of a row (sort_of.h). Rows
- * of fewer than SHORT elements are sorted by insertion. */
-enum { FEW = 8, IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
+/* At most IN_ORDER candidates are kept in order, more in a heap; APART: the number of interleaved
+ * parts of a row (sort_of.h). Rows of fewer than SHORT elements are sorted by insertion. */
+enum { IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
+/* True if the first k of n elements are searched; else the row is sorted. */
+static bool rank_some(int64_t k, int64_t n)
+{
+    return k < n / (k <= IN_ORDER && n >= APART ? 3 : 8);
+}
 
 static bool after(const ranked *a, const ranked *b)
 {
@@ -149,7 +153,7 @@ static bool argsort_forward(eg_tensor *y)
     int team = eg__team(y->cx, s.rows * 16 * s.job.n, 1 << 18);
     if (team > s.rows) team = (int)s.rows;
     s.pieces = team > 1 ? eg__min64(s.rows, 4 * team) : 1;
-    s.row = a->k < s.job.n / FEW ? a->k : 2 * s.job.n;
+    s.row = rank_some(a->k, s.job.n) ? a->k : 2 * s.job.n;
     const int64_t row_bytes = x->stride[last] == 1 ? 0 : s.job.n * eg__width[x->dtype];
     s.each = s.row + eg__round_up(row_bytes, sizeof *s.pairs) / (int64_t)sizeof *s.pairs;
     s.pairs = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * s.each) * sizeof *s.pairs);

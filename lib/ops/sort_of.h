@@ -82,7 +82,7 @@ EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, in
 }
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *pairs)
 {
-    if (j->k < j->n / FEW) {
+    if (rank_some(j->k, j->n)) {
         NAME(first_positions)(j, x, place, pairs);
         return;
     }
