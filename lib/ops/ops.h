@@ -106,8 +106,8 @@ typedef struct eg_row_facts {
  * False after an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
-/* True if the rows of x lie one element after the other, so that eg__batches gathers many of them
- * from the same cache lines. s: the layout of its rows. */
+/* True if rows of x lie one element after the other along one of its outer axes, so that
+ * eg__batches gathers many of them from the same cache lines. s: the layout of its rows. */
 bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s);
 /* The `user` argument of eg__rows_ahead. This function calls `run` for all rows, a few at a time,
  * and prefetches the next rows of operands 1 … meanwhile. */

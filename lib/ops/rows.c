@@ -308,11 +308,13 @@ static void gathered_row(const void *user, int64_t row, char *const *p)
 }
 bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s)
 {
-    return outer > 0 && x->stride[outer - 1] == 1 && !eg__strip_contiguous(s);
+    bool near = false;
+    for (int r = 0; r < outer; r++) near |= x->stride[r] == 1 && x->dim[r] > 1;
+    return near && !eg__strip_contiguous(s);
 }
 /* Returns the number of rows to gather at a time: those of one chunk; or, if rows of an operand are
  * neighbours in memory, those of a few cache lines, as far as the second-level cache has them. */
-static int gathered_block(const gathering *g, int outer, const eg_tensor *const *x, int64_t longest)
+static int gathered_block(const gathering *g, const walk *w, int64_t longest)
 {
     enum { LEAST = 16, MOST = 64, BYTES = 512 << 10 };
     const int64_t few = longest > EG_CHUNK ? 1 : EG_CHUNK / longest;
@@ -320,7 +322,8 @@ static int gathered_block(const gathering *g, int outer, const eg_tensor *const 
     bool near = false;
     for (int k = 0; k < g->operands; k++) {
         bytes += g->bytes[k];
-        near |= eg__rows_are_neighbours(x[k], outer, &g->strip[k]);
+        near |= w->outer && w->axis[w->outer - 1][1 + k] == g->strip[k].width &&
+                !eg__strip_contiguous(&g->strip[k]);
     }
     while (many > LEAST && many * bytes > BYTES) many /= 2;
     return (int)(near && few < many && many * bytes <= 8 * BYTES ? many : few);
@@ -352,7 +355,32 @@ static void piece_of_rows(void *user, int64_t piece, int thread)
     gathered_run(&g);
 }
 
-/* Computes all rows with `team` threads. */
+static void walk_axes(walk *w)
+{
+    for (int r = 0; r < w->outer; r++) {
+        w->axis[r][0] = w->x[0]->dim[r];
+        for (int k = 0; k < w->operands; k++)
+            w->axis[r][1 + k] = w->x[k]->stride[r] * eg__width[w->x[k]->dtype];
+    }
+}
+/* Puts the outer axes in the order of their strides in operand 1, so that rows which are neighbours
+ * in memory follow each other. Rows do not depend on their order. An axis along which the operand
+ * is expanded comes first. */
+static void walk_in_memory_order(walk *w)
+{
+    const int lead = w->operands > 1 ? 2 : 1;
+    for (int i = 1; i < w->outer; i++)
+        for (int r = i; r > 0; r--) {
+            const int64_t step = eg__abs64(w->axis[r][lead]),
+                          before = eg__abs64(w->axis[r - 1][lead]);
+            int64_t moved[1 + EG_ROW_OPERANDS];
+            if (!before || (step && step <= before)) break;
+            memcpy(moved, w->axis[r], sizeof moved);
+            memcpy(w->axis[r], w->axis[r - 1], sizeof moved);
+            memcpy(w->axis[r - 1], moved, sizeof moved);
+        }
+}
+/* Computes all rows, whose axes are known, with `team` threads. */
 static void rows_by(eg_ctx *cx, int team, walk *w, const gathering *g)
 {
     const int64_t rows = eg__count(w->outer, w->x[0]->dim);
@@ -363,11 +391,6 @@ static void rows_by(eg_ctx *cx, int team, walk *w, const gathering *g)
                  .pieces = !many             ? 1
                            : rows < 4 * team ? rows
                                              : 4 * team };
-    for (int r = 0; r < w->outer; r++) {
-        w->axis[r][0] = w->x[0]->dim[r];
-        for (int k = 0; k < w->operands; k++)
-            w->axis[r][1 + k] = w->x[k]->stride[r] * eg__width[w->x[k]->dtype];
-    }
     if (many)
         eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
     else if (rows)
@@ -381,6 +404,7 @@ void eg__rows(eg_ctx *cx, int outer, int operands, const eg_tensor *const *x, in
               eg_row_body *body, const void *user)
 {
     walk w = { .outer = outer, .operands = operands, .x = x, .body = body, .user = user };
+    walk_axes(&w);
     rows_by(cx, rows_team(cx, outer, x[0], work), &w, NULL);
 }
 
@@ -446,7 +470,10 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         eg__loop_work(y->cx, operands, all, ahead ? eg__rows_ahead : run, ahead ? &a : user, work);
         return true;
     }
-    g.block = gathered_block(&g, outer, x, longest);
+    walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
+    walk_axes(&w);
+    walk_in_memory_order(&w);
+    g.block = gathered_block(&g, &w, longest);
     for (int k = 0; k < operands; k++) {
         at[k] = g.block == 1 && eg__strip_contiguous(&g.strip[k]) ? -1 : g.each;
         if (at[k] >= 0) g.each += eg__round_up(g.block * g.bytes[k], 64);
@@ -455,7 +482,6 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
     char *buffer = eg__scratch(y->cx, EG_SCRATCH_ROWS, (size_t)(team * g.each));
     if (!buffer) return false;
     for (int k = 0; k < operands; k++) g.buffer[k] = at[k] < 0 ? NULL : buffer + at[k];
-    walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
     rows_by(y->cx, team, &w, &g);
     return true;
 }
