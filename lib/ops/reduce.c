@@ -232,6 +232,8 @@ static bool extreme_shape(eg_tensor *y)
     const extreme *a = y->attr;
     return shape_outer(y, a->inner, a->index ? EG_I64 : (eg_dtype)y->in[0]->dtype);
 }
+/* Searches rows across, if they are closer to each other than their elements, else in batches if
+ * they are contiguous or neighbours, else one after another. */
 static bool extreme_forward(eg_tensor *y)
 {
     const extreme *a = y->attr;

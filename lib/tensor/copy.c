@@ -143,14 +143,14 @@ static inline double as_double(double v) { return v; }
 /* clang-format off */
 #define EACH(to, y, from, x, VALUE) \
     for (int64_t i = 0; i < n; i++) { const from v = *(const from *)(x); *(to *)(y) = VALUE; }
+/* y, x, ys: copies, since bytes that are written could be those of p and step */
 #define CONVERT(TO, to, FROM, from)                                                            \
     EG_CLONES static void TO##_##FROM(int64_t n, char *const *p, const int64_t *step,          \
                                       const void *user)                                        \
-    { (void)user; CASES(to, from, AS_##TO(REAL_##FROM(v))) }
+    { char *const y = p[0], *const x = p[1]; const int64_t ys = step[0]; (void)user;           \
+      CASES(to, from, AS_##TO(REAL_##FROM(v))) }
 #define CASES(to, from, VALUE)                                                                  \
-    /* copies: bytes that are written could be those of p and step */                           \
-    char *const y = p[0], *const x = p[1];                                                      \
-    const int64_t ys = step[0], w = (int64_t)sizeof(to), xs = (int64_t)sizeof(from);            \
+    const int64_t w = (int64_t)sizeof(to), xs = (int64_t)sizeof(from);                          \
     if (ys == w)                                                                                \
         EACH(to, y + i * w, from, x + i * xs, VALUE)                                            \
     else                                                                                        \
