@@ -35,8 +35,14 @@ EG_INLINE WIDE NAME(sum_products)(int64_t n, const T *a, int64_t sa, const T *b,
 EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T *a, const T *b,
                                   WIDE *c, double alpha, bool add)
 {
-    const eg_axis one = { .size = 1 }, *in = k->n ? &k->axis[k->n - 1] : &one,
-                  *x = out->n ? &out->axis[out->n - 1] : &one;
+    const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
+    eg_axes terms = *k;
+    uint64_t repeats = 1; /* of each term, along axes that a and b are expanded to */
+    for (; terms.n && !terms.axis[terms.n - 1].sa && !terms.axis[terms.n - 1].sb; terms.n--) {
+        repeats *= (uint64_t)terms.axis[terms.n - 1].size;
+        terms.total /= terms.axis[terms.n - 1].size;
+    }
+    const eg_axis *in = terms.n ? &terms.axis[terms.n - 1] : &one;
     /* along the axis whose elements are closer to each other */
     const bool across =
         x->size > 1 && eg__abs64(x->sa) + eg__abs64(x->sb) < eg__abs64(in->sa) + eg__abs64(in->sb);
@@ -44,8 +50,8 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
         const eg_offsets at = eg__offsets_of(out, o);
         WIDE sum[LANES] = { 0 };
         m = across ? eg__min64(LANES, x->size - o % x->size) : 1;
-        for (int64_t q = 0; q < k->total; q += in->size) {
-            const eg_offsets in_k = eg__offsets_of(k, q);
+        for (int64_t q = 0; q < terms.total; q += in->size) {
+            const eg_offsets in_k = eg__offsets_of(&terms, q);
             const T *pa = a + at.a + in_k.a, *pb = b ? b + at.b + in_k.b : NULL;
             if (!across) *sum = NAME(sum_products)(in->size, pa, in->sa, pb, in->sb, *sum);
             for (int64_t i = 0; i < in->size && across; i++) {
@@ -55,7 +61,7 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
         }
         for (int64_t j = 0; j < m; j++) {
             WIDE *to = c + at.c + j * x->sc;
-            const WIDE term = (FACTOR)alpha * sum[j];
+            const WIDE term = (FACTOR)alpha * ((FACTOR)repeats * sum[j]);
             *to = add ? *to + term : term;
         }
     }
