@@ -417,6 +417,7 @@ LOOP_TEST(integers_equal_f64, 3)
             whole = eg_slice_axis(whole, 1, 0, apart ? 2 * columns : columns, apart ? 2 : 1);
             whole = eg_cast(draw(2) ? eg_flip_axis(whole, (int)draw(2)) : whole, types[_i]);
             x[n] = turned ? eg_transpose(whole, 0, 1) : whole;
+            if (draw(4) == 0) x[n] = eg_expand(eg_slice_axis(x[n], 1, 0, 1, 1), a, b);
             wide[n] = eg_cast(x[n], EG_F64);
             n++;
         }
