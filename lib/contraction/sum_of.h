@@ -193,13 +193,21 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
     return sum;
 }
 
-/* sum[i] += Σ of at most ROWS rows, which are loaded four at a time, as many as NAME(rows) adds at
- * once */
+/* sum[i] += Σ of at most ROWS rows, in place or loaded four at a time, as many as NAME(rows) adds
+ * at once */
 static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const char *const *a,
                           const char *const *b)
 {
     REAL wide[2][4][NAME(CHUNK)];
-    const REAL *pa[4], *pb[4];
+    const REAL *pa[ROWS], *pb[ROWS];
+    if (sum_in_place(p, 0, p->x.sa) && (!*b || sum_in_place(p, 1, p->x.sb))) {
+        for (int r = 0; r < rows; r++) {
+            pa[r] = (const void *)a[r];
+            pb[r] = (const void *)b[r];
+        }
+        NAME(rows)(n, sum, rows, pa, p->x.sa, *b ? pb : NULL, p->x.sb);
+        return;
+    }
     for (int r = 0, here; r < rows; r += here) {
         int64_t sa = p->x.sa, sb = p->x.sb;
         here = rows - r < 4 ? rows - r : 4;
