@@ -780,3 +780,30 @@ LOOP_TEST(neighbouring_rows_have_the_bits_of_contiguous_ones, 2 * ROW_LAYOUTS)
     }
     eg_close(cx);
 }
+
+/* Rows beside each other along two axes, as in the scores "i j b h", have the bits of contiguous
+ * ones, for few letters and many, and any number of threads. */
+LOOP_TEST(rows_beside_each_other_have_the_bits_of_contiguous_ones, 4)
+{
+    static const int64_t sizes[][4] = { { 2, 9, 3, 6 },   { 5, 60, 10, 8 }, { 3, 17, 1, 16 },
+                                        { 2, 256, 4, 5 }, { 2, 257, 4, 5 }, { 4, 12, 2, 2 } };
+    eg_ctx *cx = eg_open(.dtype = _i % 2 ? EG_F64 : EG_F32, .seed = 8, .threads = _i < 2 ? 1 : 3);
+    for (int c = 0; c < 6; c++) {
+        const int64_t *n = sizes[c];
+        eg_tensor *x = eg_normal(cx, 0, 3, n[0], n[1], n[2], n[3]),
+                  *g = eg_normal(cx, 0, 1, n[0], n[1], n[2], n[3]);
+        x = eg_where(eg_gt(x, eg_scalar(cx, 8)), eg_scalar(cx, INFINITY), x); /* some limits */
+        eg_tensor *rows = eg_copy(eg_rearrange("i j b h -> i b h j", x)),
+                  *g_rows = eg_copy(eg_rearrange("i j b h -> i b h j", g));
+        for (int f = 0; f < 2; f++) {
+            eg_tensor *y = row_function(f, "i [j] b h", x, NULL),
+                      *z = row_function(f, "i b h [j]", rows, NULL), *dx, *dz;
+            ck_assert(same_bits(eg_copy(eg_rearrange("i j b h -> i b h j", y)), z));
+            eg_grad(y, g, 1, &x, &dx);
+            eg_grad(z, g_rows, 1, &rows, &dz);
+            eg_assert_ok(cx);
+            ck_assert(same_bits(eg_copy(eg_rearrange("i j b h -> i b h j", dx)), eg_copy(dz)));
+        }
+    }
+    eg_close(cx);
+}

@@ -116,15 +116,11 @@ EG_INLINE const T *NAME(shifted)(int64_t n, const T *x, T top, T *limit, T *s)
 /* Column x[k] has element k of all rows. Maxima and sums of rows are then computed for all lanes at
  * once, and no lane is idle at the end of a row. The bits are those of a row alone, since sums take
  * the elements in the same order. */
-/* Reads `count` rows, which are `apart` elements apart; further lanes are 0. Sets *top to the
- * largest elements, and x and *s as `shifted` does. */
-EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t apart, WIDE *x,
-                                WIDE *top, WIDE *s)
+/* Sets *top to the largest elements, and x and *s as `shifted` does. */
+EG_INLINE void NAME(columns_top)(int64_t n, WIDE *x, WIDE *top, WIDE *s)
 {
     WIDE even = { 0 }, odd;
     T all[EG_LANES];
-    if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
-    eg__transpose(sizeof(T), count, n, rows, apart, x, EG_LANES, false);
     even -= (T)INFINITY, odd = even;
     for (int64_t k = 0; k < n; k += 2) { /* two maxima: each step depends on the previous one */
         const WIDE *next = x + (k + 1 < n ? k + 1 : k);
@@ -144,21 +140,21 @@ EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t
         (*s)[l] = 0;
     }
 }
-/* e = e^((x − s) c), and their sums; e may be x */
-TARGET EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, const WIDE *s, T c,
-                                                   WIDE *e, double *total)
+/* Reads `count` rows, which are `apart` elements apart, and calls columns_top; further lanes are
+ * 0. */
+EG_INLINE void NAME(columns_of)(int64_t count, int64_t n, const T *rows, int64_t apart, WIDE *x,
+                                WIDE *top, WIDE *s)
 {
-    const volatile T unknown = LEAST;
-    const T least = unknown;
+    if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
+    eg__transpose(sizeof(T), count, n, rows, apart, x, EG_LANES, false);
+    NAME(columns_top)(n, x, top, s);
+}
+/* Sets total[] to the sums of the columns, which are added as the elements of one row are. */
+EG_INLINE void NAME(columns_summed)(int64_t n, const WIDE *e, double *total)
+{
     const int lanes = n < EG_LANES ? 1 : EG_LANES; /* number of lanes in which a row is summed */
     const int64_t whole = n < EG_LANES ? n : n & -EG_LANES;
-    WIDE sum[EG_LANES], v;
-    for (int64_t k = 0; k < n; k++) {
-        v = (x[k] - *s) * c;
-        EG_EVERY_LANE
-        for (int l = 0; l < EG_LANES; l++) v[l] = NAME(exp_of)(v[l], least);
-        e[k] = v;
-    }
+    WIDE sum[EG_LANES];
     for (int q = 0; q < lanes; q++)
         for (int i = 0; i < PIECES; i++) {
             const PIECE *of = (const PIECE *)e + i;
@@ -170,6 +166,21 @@ TARGET EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, con
     for (int half = lanes / 2; half; half /= 2)
         for (int q = 0; q < half; q++) sum[q] += sum[q + half];
     for (int l = 0; l < EG_LANES; l++) total[l] = (double)sum[0][l];
+}
+/* e = e^((x − s) c), and their sums; e may be x */
+TARGET EG_FUSING static void NAME(exps_of_columns)(int64_t n, const WIDE *x, const WIDE *s, T c,
+                                                   WIDE *e, double *total)
+{
+    const volatile T unknown = LEAST;
+    const T least = unknown;
+    WIDE v;
+    for (int64_t k = 0; k < n; k++) {
+        v = (x[k] - *s) * c;
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) v[l] = NAME(exp_of)(v[l], least);
+        e[k] = v;
+    }
+    NAME(columns_summed)(n, e, total);
 }
 /* Writes x back to the rows. */
 EG_INLINE void NAME(columns_to)(int64_t count, int64_t n, const WIDE *x, T *rows, int64_t apart)
@@ -242,6 +253,22 @@ EG_INLINE int64_t NAME(block_of)(int64_t n)
 {
     return n > EG_CHUNK ? 1 : eg__min64(4 * EG_CHUNK / n, EG_CHUNK);
 }
+/* Sets e to the softmax of columns, or its logarithm; `last` has the sums of the exponentials e. */
+EG_INLINE void NAME(columns_divided)(bool log, int64_t n, const WIDE *x, const WIDE *s, WIDE *e,
+                                     double *last)
+{
+    WIDE rest;
+    if (log) {
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) last[l] = last[l] == 0 ? 1 : last[l];
+        group_logs(last);
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) rest[l] = (T)last[l];
+        for (int64_t k = 0; k < n; k++) e[k] = x[k] - *s - rest;
+    } else {
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) rest[l] = last[l] == 0 ? 0 : (T)(1 / last[l]);
+        for (int64_t k = 0; k < n; k++) e[k] = e[k] * rest;
+    }
+}
 /* Computes softmax of c x, or its logarithm, for several short rows in lanes. */
 EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64_t count,
                                      char *const *p, const int64_t *step)
@@ -249,22 +276,13 @@ EG_INLINE void NAME(softmax_columns)(const eg_row_facts *b, int64_t first, int64
     const int64_t n = b->n;
     const int from = b->masks ? 0 : 1; /* the masked x is written to y */
     const int64_t apart = step[from] / (int64_t)sizeof(T);
-    WIDE x[SHORT_ROW], e[SHORT_ROW], top, s, rest;
+    WIDE x[SHORT_ROW], e[SHORT_ROW], top, s;
     double last[EG_LANES];
     for (int64_t r = 0; b->masks && r < count; r++)
         NAME(allowed)(b, first + r, 0, n, p, step, EG_ROW(T, 0, first + r));
     NAME(columns_of)(count, n, EG_ROW(T, from, first), apart, x, &top, &s);
     NAME(exps_of_columns)(n, x, &s, (T)b->c, e, last);
-    if (b->log) {
-        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) last[l] = last[l] == 0 ? 1 : last[l];
-        group_logs(last);
-        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) rest[l] = (T)last[l];
-        for (int64_t k = 0; k < n; k++) e[k] = x[k] - s - rest;
-    } else {
-        EG_EVERY_LANE
-        for (int l = 0; l < EG_LANES; l++) rest[l] = last[l] == 0 ? 0 : (T)(1 / last[l]);
-        for (int64_t k = 0; k < n; k++) e[k] = e[k] * rest;
-    }
+    NAME(columns_divided)(b->log, n, x, &s, e, last);
     NAME(columns_to)(count, n, e, EG_ROW(T, 0, first), step[0] / (int64_t)sizeof(T));
     for (int64_t r = 0; b->masks && r < count; r++)
         if (last[r] != last[r]) NAME(mask_again)(b, first + r, 0, n, p, step);
@@ -316,6 +334,69 @@ TARGET static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *st
             NAME(softmax_block)(b, first, count, p, step);
         else
             NAME(softmax_long)(b, first, p, step);
+    }
+}
+/* Column k of rows beside each other is at rows + k along; contiguous rows (along is 1) are `step`
+ * bytes apart. Copies n columns of `count` rows to x, where further lanes are 0, or back. */
+EG_INLINE void NAME(across_read)(int64_t count, int64_t n, const T *rows, int64_t step,
+                                 int64_t along, WIDE *x)
+{
+    if (count < EG_LANES) memset(x, 0, (size_t)n * sizeof *x);
+    if (along == 1)
+        eg__transpose(sizeof(T), count, n, rows, step / (int64_t)sizeof(T), x, EG_LANES, false);
+    for (int64_t k = 0; k < n && along != 1; k++)
+        if (count == EG_LANES)
+            memcpy(x + k, rows + k * along, sizeof *x);
+        else
+            memcpy(x + k, rows + k * along, (size_t)count * sizeof(T));
+}
+EG_INLINE void NAME(across_write)(int64_t count, int64_t n, const WIDE *x, T *rows, int64_t step,
+                                  int64_t along)
+{
+    if (along == 1) NAME(columns_to)(count, n, x, rows, step / (int64_t)sizeof(T));
+    for (int64_t k = 0; k < n && along != 1; k++)
+        if (count == EG_LANES)
+            memcpy(rows + k * along, x + k, sizeof *x);
+        else
+            memcpy(rows + k * along, x + k, (size_t)count * sizeof(T));
+}
+/* softmax of c x, or its logarithm, of rows beside each other, without masks; p: y, x */
+TARGET static void NAME(softmax_across)(int64_t rows, char *const *p, const int64_t *step,
+                                        const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE x[EG_ACROSS], e[EG_ACROSS], top, s;
+    double last[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
+        NAME(columns_top)(b->n, x, &top, &s);
+        NAME(exps_of_columns)(b->n, x, &s, (T)b->c, e, last);
+        NAME(columns_divided)(b->log, b->n, x, &s, e, last);
+        NAME(across_write)(count, b->n, e, EG_ROW(T, 0, first), step[0], b->along[0]);
+    }
+}
+/* softmax_slope of rows beside each other; p: dx, y, g */
+TARGET static void NAME(softmax_slope_across)(int64_t rows, char *const *p, const int64_t *step,
+                                              const void *user)
+{
+    const eg_row_facts *b = user;
+    const T c = (T)b->c;
+    WIDE y[EG_ACROSS], g[EG_ACROSS], term[EG_ACROSS], s;
+    double total[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], y);
+        NAME(across_read)(count, b->n, EG_ROW(T, 2, first), step[2], b->along[2], g);
+        for (int64_t k = 0; k < b->n; k++) term[k] = y[k] * g[k];
+        NAME(columns_summed)(b->n, term, total);
+        for (int l = 0; l < EG_LANES; l++) s[l] = (T)total[l];
+        for (int64_t k = 0; k < b->n; k++) {
+            EG_EVERY_LANE
+            for (int l = 0; l < EG_LANES; l++)
+                g[k][l] = y[k][l] == 0 ? 0 : c * (y[k][l] * (g[k][l] - s[l]));
+        }
+        NAME(across_write)(count, b->n, g, EG_ROW(T, 0, first), step[0], b->along[0]);
     }
 }
 /* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, for `count` rows from `first`

@@ -99,7 +99,11 @@ typedef struct eg_row_facts {
     double c;
     const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
+    /* …_across: the distance of elements of a row in each operand, in elements. Either it is 1, or
+     * rows lie one element after the other. n is at most EG_ACROSS */
+    int64_t along[3];
 } eg_row_facts;
+enum { EG_ACROSS = 256 };
 /* Calls `run` for all rows. x[0], which is written, and the other operands have their first `outer`
  * axes in common; the further axes of an operand are its rows. A row that is not contiguous is
  * gathered first, and copied back if it belongs to the result. work: cost of a row, in additions.
@@ -141,6 +145,7 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     eg_inner *softmax;                           /* y, x, masks: softmax of c x, or its logarithm */
     eg_inner *logsum;                            /* pairs { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
+    eg_inner *softmax_across, *softmax_slope_across; /* the same for rows beside each other */
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), where g has one element per row */
     eg_inner *rstd;         /* r, x         r = 1/√(mean (x − mean)² + c) */
     eg_inner *norm;         /* y, x         (x − mean) r gain + bias */
