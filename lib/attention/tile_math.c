@@ -86,7 +86,7 @@ const eg_tile_ops *eg__tile_ops(eg_dtype dtype, int w)
     return NULL;
 }
 
-EG_CLONES void eg__bytes_of_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
+EG_CLONES static void bytes_of_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
 {
     const uint32_t one = 1;
     const bool little_endian = *(const uint8_t *)&one;
@@ -96,4 +96,9 @@ EG_CLONES void eg__bytes_of_words(int w, int64_t rows, const uint32_t *words, ui
         EG_EVERY_LANE
         for (int i = 0; i < w; i++) tile[j * w + i] = (uint8_t)(from[i] >> 8 * byte);
     }
+}
+/* clang 14 does not define clones of a function that is not static under its name. */
+void eg__bytes_of_words(int w, int64_t rows, const uint32_t *words, uint8_t *tile)
+{
+    bytes_of_words(w, rows, words, tile);
 }
