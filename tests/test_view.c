@@ -602,3 +602,69 @@ TEST(an_index_that_changed_is_noticed_at_second_order)
     eg_assert_error(cx, "was changed in place");
     eg_close(cx);
 }
+
+/* -- random views: each operation on rows gives the bits of a contiguous copy of its operand -----
+ */
+static uint64_t view_state;
+static int view_draw(int n)
+{
+    view_state = view_state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((view_state >> 33) % (uint64_t)n);
+}
+/* Returns a view of four axes, each whole, a part, every second element, reversed or expanded, in
+ * any order. */
+static eg_tensor *random_view(eg_ctx *cx, eg_dtype type)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 5, 8, 17, 20, 70 };
+    int64_t n[4];
+    int order[] = { 0, 1, 2, 3 };
+    for (int k = 0; k < 4; k++) n[k] = sizes[view_draw(k < 2 ? 4 : 8)];
+    eg_tensor *x = eg_normal(cx, 0, 20, 2 * n[0], 2 * n[1], 2 * n[2], 2 * n[3]);
+    if (view_draw(5) == 0) x = eg_where(eg_gt(x, eg_scalar(cx, 45)), eg_scalar(cx, INFINITY), x);
+    if (view_draw(5) == 0) x = eg_where(eg_lt(x, eg_scalar(cx, -50)), eg_scalar(cx, NAN), x);
+    x = eg_cast(x, type);
+    for (int k = 0; k < 4; k++) {
+        const int how = view_draw(5), from = view_draw(2);
+        x = eg_slice_axis(x, k, from, how == 0 ? 2 * n[k] : n[k] + from, how == 0 ? 2 : 1);
+        if (how == 0 && eg_dim(x, k) > n[k]) x = eg_slice_axis(x, k, 0, n[k], 1);
+        if (how == 1) x = eg_flip_axis(x, k);
+        if (how == 2) x = eg_copy(x);
+        const int swap = view_draw(k + 1), was = order[k];
+        order[k] = order[swap], order[swap] = was;
+    }
+    if (view_draw(4) == 0) x = eg_expand_n(eg_slice_axis(x, 3, 0, 1, 1), 4, n);
+    return eg_permute_n(x, 4, order);
+}
+static eg_tensor *on_rows(int f, const char *spec, eg_tensor *x)
+{
+    switch (f) {
+    case 0: return eg_softmax(spec, x);
+    case 1: return eg_log_softmax(spec, x);
+    case 2: return eg_cumsum(spec, x);
+    case 3: return eg_max(spec, x);
+    case 4: return eg_argmin(spec, x);
+    case 5: return eg_sort(spec, x);
+    case 6: return eg_topk(spec, x, .k = 1);
+    case 7: return eg_cast(x, EG_U8);
+    default: return eg_any(spec, x);
+    }
+}
+LOOP_TEST(rows_of_any_view_have_the_bits_of_a_copy, 4)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_BOOL };
+    static const char *const specs[] = { "a b c [d]", "a b [c] d", "a [b] c d", "[a] b c d" };
+    view_state = 3 + (uint64_t)_i;
+    for (int q = 0; q < 300; q++) {
+        eg_ctx *cx = eg_open(.threads = 1 + q % 3, .seed = (uint64_t)q);
+        const int f = _i < 2 ? q % 9 : 2 + q % 7;
+        const char *spec = specs[view_draw(4)];
+        eg_tensor *x = random_view(cx, types[_i]),
+                  *copy = eg_full_n(cx, types[_i], 0, 4, eg_dims(x));
+        eg_assign(copy, x);
+        eg_tensor *y = eg_contiguous(on_rows(f, spec, x)),
+                  *z = eg_contiguous(on_rows(f, spec, copy));
+        eg_assert_ok(cx);
+        eg_assert_close(eg_cast(y, EG_F64), eg_cast(z, EG_F64), 0);
+        eg_close(cx);
+    }
+}
