@@ -8,9 +8,9 @@ order="$order open io nn train"
 symbols=$(mktemp) || exit 1
 trap 'rm -f "$symbols"' EXIT
 # one line for each symbol: file type name; file is folder/name.o, open/open.o for lib/open.c
-find "$BUILDDIR/lib" -name '*.o' ! -path '*/.libs/*' -exec nm -A {} + |
-    sed -n "s|^$BUILDDIR/lib/||; s/lib[a-z]*_la-//; s/^\([^/:]*\)\.o:/open\/\1.o:/
-        s/:[0-9a-f]* *\([A-Za-z]\) \(eg_[A-Za-z0-9_]*\)$/ \1 \2/p" >"$symbols"
+find "$BUILDDIR/lib" -name '*.o' -exec nm -A {} + |
+    sed -n "s|^$BUILDDIR/lib/||; s|\.libs/||; s/lib[a-z]*_la-//; s/^\([^/:]*\)\.o:/open\/\1.o:/
+        s/:[0-9a-f]* *\([A-Za-z]\) \(eg_[A-Za-z0-9_]*\)$/ \1 \2/p" | sort -u >"$symbols"
 [ -s "$symbols" ] || { echo "layers: no symbols found below $BUILDDIR/lib" >&2; exit 1; }
 awk -v order="$order" '
     function folder(file) { sub("/.*", "", file); return file }
