@@ -436,7 +436,7 @@ LOOP_TEST(truths_in_the_module, 2)
     eg_nograd(cx, false);
 }
 
-LOOP_TEST(refuses_options, 16)
+LOOP_TEST(refuses_options, 18)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *one = eg_ones(cx, 3), *t;
     const struct {
@@ -456,13 +456,16 @@ LOOP_TEST(refuses_options, 16)
         { { .decay = { "hh", one }, .where = "j <= i" }, ".decay has the key's indices" },
         { { .decay = { "(bh)", one }, .where = "j <= i" }, "the indices of .decay are needed" },
         { { .decay = { "b", one }, .where = "j <= i" },
-          "index 'b' is 2 in operand 1 but 3 in operand 3" },
+          "index 'b' is 2 in operand 1 but 3 in .decay" },
         { { .decay = { "h", eg_cast(one, EG_F32) }, .where = "j <= i" },
           "linear_attention: .decay is f32, the key f64" },
         { { .phi = "exp(y)" }, "linear_attention: .phi: expr: " },
         { { .phi = "x > 0" }, "linear_attention: .phi gives bool, not f64: \"x > 0\"" },
         { { .phi = "3" }, "linear_attention: .phi: expr: " },
         { { .state = eg_ones(cx, 2), .where = "j <= i" }, "linear_attention: .state has 1 axis," },
+        { { .beta = { "jb", eg_ones(cx, 4, 3) }, .no_norm = true, .where = "j <= i" },
+          "index 'b' is 2 in operand 1 but 3 in .beta" },
+        { { .state = eg_ones(cx, 2, 3, 2, 5), .where = "j <= i" }, "but 5 in .state" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = "bihd,bjhd,bjhe->bihe", o.q = o.k = o.v = x;

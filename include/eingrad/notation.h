@@ -63,6 +63,10 @@ EG_API const eg_spec *eg_spec_parse(eg_ctx *, const char *who, const char *text)
  * others determine all sizes of term k. Refused as by every operation: a wrong rank, two sizes for
  * one index, an unknown size. */
 EG_API const eg_spec *eg_spec_bind(const eg_spec *, int count, eg_tensor *const *xs);
+/* The same; errors name tensor k by called[k], such as ".bias", and "operand k + 1" if it is
+ * NULL. */
+EG_API const eg_spec *eg_spec_bind_called(const eg_spec *, int count, eg_tensor *const *xs,
+                                          const char *const *called);
 /* The number of the first item of a term that has this index; −1: none. term = terms: the
  * output. */
 EG_API int eg_spec_find_item(const eg_spec *, int term, const char *name);

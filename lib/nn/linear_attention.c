@@ -104,7 +104,8 @@ static const eg_spec *factor_indices(const eg_linear_attention_args *o, const li
     }
     const eg_spec *const both[] = { t->term[Q], t->term[K], s };
     eg_tensor *const xs[] = { o->q, o->k, x->x };
-    if (!eg_spec_bind(eg_spec_join(3, both, NULL), 3, xs)) return NULL;
+    const char *const called[] = { NULL, NULL, option };
+    if (!eg_spec_bind_called(eg_spec_join(3, both, NULL), 3, xs, called)) return NULL;
     if (eg_type(x->x) == eg_type(o->k)) return s;
     return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: %s is %s, the key %s", option,
                       eg_type_name(eg_type(x->x)), eg_type_name(eg_type(o->k))),
@@ -134,7 +135,8 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const linear_term
                           p.state->term[0].axes);
     const eg_spec *const sized[] = { t->term[K], t->term[V], p.state };
     eg_tensor *const sizes[] = { k, v, o->state };
-    if (o->state && !eg_spec_bind(eg_spec_join(3, sized, NULL), 3, sizes))
+    const char *const called[] = { "the key", "the value", ".state" };
+    if (o->state && !eg_spec_bind_called(eg_spec_join(3, sized, NULL), 3, sizes, called))
         return eg_fail_as(eg_context(q), EG_ERROR_SHAPE, "linear_attention: .state");
     if (more) q = eg_pad_axis(q, qi, more, 0, 0);
     p.q = eg__linear_chunked(q, qi, p.chunk, p.count, 0);

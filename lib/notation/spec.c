@@ -79,10 +79,12 @@ const eg_spec *eg_spec_parse(eg_ctx *cx, const char *who, const char *text)
     return spec_read(cx, who, text, EG_READ_BY_BLANKS);
 }
 
-const eg_spec *eg_spec_bind(const eg_spec *s, int count, eg_tensor *const *xs)
+const eg_spec *eg_spec_bind_called(const eg_spec *s, int count, eg_tensor *const *xs,
+                                   const char *const *called)
 {
     const int flags = EG_NOTATION_BRACKETS | EG_NOTATION_NEW_OUT;
-    const eg_bound *b = s ? eg__bind(s->who, s->text, flags, count, xs, 0, NULL) : NULL;
+    const eg_bound *b =
+        s ? eg__bind_called(s->who, s->text, flags, count, xs, 0, NULL, called) : NULL;
     eg_spec *bound = b ? eg__alloc(s->cx, sizeof *s + (size_t)s->indices * sizeof *s->index) : NULL;
     if (!bound) return NULL;
     eg_spec_index *index = (void *)(bound + 1);
@@ -93,6 +95,10 @@ const eg_spec *eg_spec_bind(const eg_spec *s, int count, eg_tensor *const *xs)
         index[a].size = b->axis[a].size;
     }
     return bound;
+}
+const eg_spec *eg_spec_bind(const eg_spec *s, int count, eg_tensor *const *xs)
+{
+    return eg_spec_bind_called(s, count, xs, NULL);
 }
 
 /* -- reading ----------------------------------------------------------------------------------- */
