@@ -204,7 +204,8 @@ def home(group):
 
 
 def pages(headers):
-    """Name -> the entries that one page has: eg_x with eg_x_with, eg_x_n and struct eg_x_args."""
+    """Name -> the entries that one page has: eg_x with eg_x_with, eg_x_n and the structs of options
+    that these take."""
     every = {}
     for header in headers:
         for section in header.sections:
@@ -220,8 +221,8 @@ def pages(headers):
         if entry not in group:
             group.append(entry)
     for base, group in out.items():
-        args = every.get(base + '_args')
-        if args:
-            group.append(args)
+        taken = [base + '_args'] + [n for e in group if e.name == base + '_with'
+                                    for n in re.findall(r'\b(eg_\w+_args) \*', e.code)]
+        group += [every[n] for n in dict.fromkeys(taken) if n in every]
         group.sort(key=lambda e: (e.kind == 'type', e.kind == 'function'))
     return out, every

@@ -170,6 +170,10 @@ def man_text(text):
     return out
 
 
+def man_code(code):
+    return ['.PP', '.nf', *map(roff, code.split('\n')), '.fi']
+
+
 def man_head(name, section, summary, version):
     return [f'.TH {name.upper()} {section} "" "eingrad {version}" "eingrad"', '.SH NAME',
             f'{roff(name)} \\- {roff(summary)}']
@@ -178,8 +182,7 @@ def man_head(name, section, summary, version):
 def man_function(name, group, section, used, names, version):
     """The page of a function, of its macro and of its options."""
     texts = [e.text for e in group if e.text and e.kind != 'type']
-    options = next((e for e in group if e.kind == 'type'), None)
-    told = options and options.text not in texts
+    options = [e for e in group if e.kind == 'type']
     out = man_head(name, 3, line_of(group, section), version)
     out += ['.SH SYNOPSIS', f'.B #include <eingrad/{group[0].header}>', '.PP', '.nf']
     for e in group:
@@ -192,9 +195,9 @@ def man_function(name, group, section, used, names, version):
     if section.text or not texts:
         out += ['.SS ' + roff(section.title[:1].upper() + section.title[1:])]
         out += man_text(section.text)
-    if options:
-        out += ['.SH OPTIONS'] + (man_text(options.text) if told else []) + [
-            '.PP', '.nf', *map(roff, options.code.split('\n')), '.fi']
+    for e in options:
+        out += ['.SH OPTIONS'] if e is options[0] else []
+        out += (man_text(e.text) if e.text not in texts else []) + man_code(e.code)
     found = next((used[e.name] for e in group if e.name in used), None)
     if found:
         out += ['.SH EXAMPLE', f'From {roff(found[0])}:', '.PP', '.nf', '.RS 4',
@@ -202,6 +205,20 @@ def man_function(name, group, section, used, names, version):
     near = [n for n in names if n != name][:12]
     out += ['.SH SEE ALSO'] + [f'.BR {roff(n)} (3),' for n in near]
     return out + [f'.BR eingrad\\-{group[0].header[:-2]} (7)']
+
+
+def man_type(e, section, header, version):
+    """The page of a type that is no function's options."""
+    out = man_head(e.name, 3, first_sentence(e.text or section.title) or e.name, version)
+    out += ['.SH SYNOPSIS', f'.B #include <eingrad/{e.header}>', *man_code(e.code),
+            '.SH DESCRIPTION'] + man_text(e.text)
+    if section.text or not e.text:
+        out += ['.SS ' + roff(section.title[:1].upper() + section.title[1:])]
+        out += man_text(section.text)
+    taking = [f.name for s in header.sections for f in s.entries
+              if f.kind == 'function' and re.search(rf'\b{e.name}\b', f.code)][:12]
+    out += ['.SH SEE ALSO'] + [f'.BR {roff(n)} (3),' for n in taking]
+    return out + [f'.BR eingrad\\-{e.header[:-2]} (7)']
 
 
 def man_header(header, version):
@@ -215,7 +232,7 @@ def man_header(header, version):
         out += man_text(section.text)
         for e in section.entries:
             if e.kind in ('type', 'constants') and not e.name.endswith('_args'):
-                out += man_text(e.text) + ['.PP', '.nf', *map(roff, e.code.split('\n')), '.fi']
+                out += man_text(e.text) + man_code(e.code)
             elif e.kind == 'macro' and not e.name.startswith('eg_'):
                 if e.name not in ('EG_API', 'EG_FORMAT_'):
                     out += ['.TP', '.B ' + roff(e.code.replace('#define ', '')),
@@ -260,7 +277,7 @@ def write_man(out, top, program):
     all_headers = H.read_all(top / 'include' / 'eingrad')
     groups, _ = H.pages(all_headers)
     version = version_of(top)
-    used = examples(top)
+    used, types = examples(top), set()
     for n in (1, 3, 7):
         (out / f'man{n}').mkdir(parents=True, exist_ok=True)
 
@@ -276,16 +293,21 @@ def write_man(out, top, program):
                     continue
                 put(name, 3, man_function(name, groups[name], section, used, names, version))
                 for e in groups[name]:
-                    if e.kind != 'type' and e.name != name:
+                    if e.name != name:
                         put(e.name, 3, [f'.so man3/{name}.3'])
+        for section in header.sections:
+            for e in section.entries:
+                if e.kind == 'type' and not any(e in g for g in groups.values()):
+                    put(e.name, 3, man_type(e, section, header, version))
+                    types.add(e.name)
     told = commands(program)
     for name, summary, text in told:
         put('eingrad-' + name if name else 'eingrad', 1,
             man_command(name, summary, text, [c[0] for c in told], version))
-    return absent_pages(out)
+    return absent_pages(out, types)
 
 
-def absent_pages(out):
+def absent_pages(out, types):
     """["page: name"] of pages that another one names and that are not there, or lack a section."""
     complaints = []
     for path in sorted(out.glob('man*/*')):
@@ -293,7 +315,8 @@ def absent_pages(out):
         if text.startswith('.so '):
             continue
         sections = ('NAME', 'SYNOPSIS', 'DESCRIPTION') + (
-            () if path.suffix == '.7' else ('EXAMPLE', 'SEE ALSO'))
+            () if path.suffix == '.7' else
+            ('SEE ALSO',) if path.stem in types else ('EXAMPLE', 'SEE ALSO'))
         complaints += [f'{path.name}: no {s}' for s in sections if f'\n.SH {s}\n' not in text]
         for name, n in re.findall(r'^\.BR (\S+) \((\d)\)', text, re.M):
             if not (out / f'man{n}' / f'{name}.{n}').exists():
