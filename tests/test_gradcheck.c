@@ -619,6 +619,24 @@ TEST(the_call_of_a_constructor_is_named_inlined_or_not)
     eg_close(cx);
 }
 
+/* With a tail call f has no frame; the report then names the call of the check. */
+static eg_tensor *cube_at_once(void *user, eg_tensor *const *x)
+{
+    return eg_apply(&cube, user, sizeof(double), 1, x);
+}
+TEST(a_tail_call_of_the_constructor_leaves_the_call_of_the_check)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3);
+    const eg_report *r = eg_gradcheck(cube_at_once, (double[]){ 3.001 }, 1, &x);
+#if HAVE_LIBDW
+    HAS(r, "the rule of cube (test_gradcheck.c:");
+#else
+    HAS(r, "the rule of cube (");
+#endif
+    eg_close(cx);
+}
+
 static eg_tensor *cube_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     return eg_mul(dx[0], eg_scale(eg_square(eg_operand(y, 0)), 2));

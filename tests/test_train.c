@@ -546,15 +546,17 @@ TEST(losses_that_reach_no_parameter)
     eg_tensor *loss = eg_sum(NULL, eg_square(w)), *part = eg_square(w);
     eg_nograd(cx, false);
     refuses(op, loss,
-            "adamw: the loss has no gradient: grad: y was made while nothing was recorded "
+            "adamw: the loss has no gradient: it was made while nothing was recorded "
             "(eg_nograd), so it has no history");
-    refuses(op, eg_sum(NULL, part), "does not reach x: operand 1 of einsum");
+    refuses(op, eg_sum(NULL, part),
+            "adamw: the loss depends on none of its 1 parameter: operand 1 of einsum");
     refuses(op, eg_sum(NULL, part), "was made while nothing was recorded (eg_nograd)");
-    refuses(op, eg_sum(NULL, eg_detach(eg_square(w))), "does not reach x: detach");
+    refuses(op, eg_sum(NULL, eg_detach(eg_square(w))),
+            "depends on none of its 1 parameter: detach");
     refuses(op, eg_sum(NULL, eg_detach(eg_square(w))), "cuts the path to xs[0], a leaf");
     refuses(op, eg_sum(NULL, eg_square(other)),
-            "does not reach x: no operation in its history reads it");
-    refuses(op, eg_scalar(cx, 1), "does not reach x: no operation in its history reads it");
+            "none of its 1 parameter: no operation in its history reads it");
+    refuses(op, eg_scalar(cx, 1), "none of its 1 parameter: no operation in its history reads it");
     ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_report_of(op).steps == 1);
 }
 
@@ -986,6 +988,29 @@ TEST(an_example_that_breaks_its_task_is_named)
     eg_assert_error(cx, "data: the task is NULL, as eg_task_find returns it for an unknown name");
 }
 
+static void make_another(eg_rng *rng, eg_example *e)
+{
+    static int calls;
+    last_letter(rng, e);
+    e->output[1] = ++calls % 5;
+}
+TEST(a_task_has_each_symbol_once_and_examples_that_repeat)
+{
+    eg_task task = own;
+    task.symbols = "aβcaβ";
+    ck_assert_ptr_null(eg_data_task(cx, &task));
+    eg_assert_error(cx, "data: task own: symbol \"a\" occurs twice");
+    task.symbols = "aβcdβ";
+    ck_assert_ptr_null(eg_data_task(cx, &task));
+    eg_assert_error(cx, "data: task own: symbol \"β\" occurs twice");
+    task = own, task.make = make_another;
+    ck_assert_ptr_null(eg_data_task(cx, &task));
+    eg_assert_error(cx, "data: task own: example 0 is another when it is made again");
+    ck_assert(!eg_trainer_new(NULL) && !eg_batches_new(NULL));
+    ck_assert_str_eq(eg_error(NULL), "trainer: the data is NULL");
+    eg_clear(NULL);
+}
+
 static eg_trainer *small_trainer(const char *task, double dropout)
 {
     return eg_trainer_new(eg_data_task(cx, eg_task_find(task)), .layers = 1, .d_model = 16,
@@ -1187,14 +1212,11 @@ static const struct {
 } damaged[] = {
     { "layers", "4096", "no tensor \"1.norm_self.gain\"" },
     { "layers", "1048576", "no tensor \"1.norm_self.gain\"" },
-    { "d_model", "5000", "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (29, 5000)" },
-    { "width", "1048576",
-      "tensor \"0.ffn.up.W\" is (16, 64), but \"0.ffn.up.W\" needs (16, 1048576)" },
-    { "heads", "4", "is (16, 2, 8), but \"0.self.W_q\" needs (16, 4, 4)" },
-    { "vocabulary", "1048576",
-      "tensor \"tokens.E\" is (29, 16), but \"tokens.E\" needs (1048576, 16)" },
-    { "longest", "1048576",
-      "tensor \"positions.P\" is (16, 16), but \"positions.P\" needs (1048576, 16)" },
+    { "d_model", "5000", "tensor \"tokens.E\" is (29, 16), not (29, 5000)" },
+    { "width", "1048576", "tensor \"0.ffn.up.W\" is (16, 64), not (16, 1048576)" },
+    { "heads", "4", "is (16, 2, 8), not (16, 4, 4)" },
+    { "vocabulary", "1048576", "tensor \"tokens.E\" is (29, 16), not (1048576, 16)" },
+    { "longest", "1048576", "tensor \"positions.P\" is (16, 16), not (1048576, 16)" },
     { "longest", "4", "the model has 4 positions, but reverse needs 16" },
     { "batch", "1048576", NULL },
     { "block", "8", NULL },

@@ -188,11 +188,11 @@ typedef struct eg_example {
 typedef struct eg_task {
     const char *name;                     /* "reverse" */
     const char *about;                    /* what it asks for, in a line */
-    const char *symbols;                  /* one UTF-8 character each, numbered from 0 */
+    const char *symbols;                  /* UTF-8 characters, each once, numbered from 0 */
     int longest_input, longest_output;    /* symbols of an example: 1 … EG_EXAMPLE_MAX */
     bool decoder;                         /* default: decoder over input SEP output, else encoder */
     bool no_separator;                    /* the input ends with a question: no SEP follows */
-    void (*make)(eg_rng *, eg_example *); /* an example, in numbers of `symbols` */
+    void (*make)(eg_rng *, eg_example *); /* an example, in numbers of `symbols`, of rng alone */
     double lr;                            /* defaults of a trainer: 0 for the general ones */
     int64_t warmup, steps;
 } eg_task;

@@ -47,8 +47,9 @@ typedef struct eg__probe {
     uint64_t born;           /* tensors with a smaller seq are older than the check */
     eg__arena *home;         /* memory that exists as long as the check */
     eg__moved *moved;
-    eg__frame *frames; /* for the call of f whose nodes are named in messages */
-    eg__site cast;     /* the operation inside of f that converted f64 to f32; name NULL: none */
+    eg__frame *frames;   /* for the call of f whose nodes are named in messages */
+    const void *entered; /* the user's call of the check, from that call on */
+    eg__site cast;       /* the operation inside of f that converted f64 to f32; name NULL: none */
     eg__mutation mutation;
     /* the edge to mutate, counted from 0 in the order of the backward pass; number of edges so
      * far */

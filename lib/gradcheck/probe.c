@@ -105,13 +105,15 @@ eg__site eg__site_of(const eg_tensor *y)
 
 /* An operation of the user is applied by the user's constructor, which calls eg_apply; y->caller is
  * this call. Messages should name the call of the constructor instead: it is in the next frame of
- * the stack, unless that is the library's. False after an error. */
+ * the stack, unless that is the library's, or f itself ended in the tail call of eg_apply, so that
+ * y->caller is the call of the check. False after an error. */
 static bool frame_of(const eg_tensor *y)
 {
 #if __GLIBC__
     const eg_ctx *cx = y->cx;
     void *frame[24];
-    if (cx->rule_node || !y->caller || eg__in_table(y->op)) return true;
+    if (cx->rule_node || !y->caller || y->caller == cx->probe->entered || eg__in_table(y->op))
+        return true;
     const int n = backtrace(frame, 24);
     for (int k = 0; k + 1 < n; k++) {
         if (frame[k] != y->caller) continue;
@@ -132,6 +134,7 @@ eg_tensor *eg__named_call(eg__trial *c)
     eg_ctx *cx = c->cx;
     const bool free = !cx->hooks.result;
     c->probe->frames = NULL;
+    c->probe->entered = eg__caller(cx);
     if (free) cx->hooks.result = frame_of;
     eg_tensor *y = eg__trial_call(c);
     if (free) cx->hooks.result = NULL;

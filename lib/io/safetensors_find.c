@@ -100,15 +100,21 @@ eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const
     const char *near = k < 0 ? eg_safetensors_nearest(st, name) : NULL;
     eg__encoding_dims(rank, dims, need, sizeof need);
     if (k >= 0) eg__encoding_dims(eg_rank(x), eg_dims(x), have, sizeof have);
+    /* which parameter wants it, unless it has the same name */
+    char needs[300];
+    if (strcmp(name, whose))
+        snprintf(needs, sizeof needs, "%s \"%.256s\" needs", k < 0 ? "of which" : "but", whose);
+    else
+        snprintf(needs, sizeof needs, k < 0 ? "which must be" : "not");
     if (k < 0)
-        return eg_fail_as(cx, EG_ERROR_FILE, "%s: no tensor \"%s\", of which \"%s\" needs %s%s%s%s",
-                          file, name, whose, need, near ? "; the nearest name is \"" : "",
-                          near ? near : "", near ? "\"" : "");
+        return eg_fail_as(cx, EG_ERROR_FILE, "%s: no tensor \"%s\", %s %s%s%s%s", file, name, needs,
+                          need, near ? "; the nearest name is \"" : "", near ? near : "",
+                          near ? "\"" : "");
     if (!same)
-        return eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" is %s, but \"%s\" needs %s", file,
-                          name, have, whose, need);
-    return eg_fail_as(cx, EG_ERROR_DTYPE, "%s: tensor \"%s\" is %s, but \"%s\" needs f32 or f64",
-                      file, name, eg_type_name(eg_type(x)), whose);
+        return eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" is %s, %s %s", file, name, have,
+                          needs, need);
+    return eg_fail_as(cx, EG_ERROR_DTYPE, "%s: tensor \"%s\" is %s, %s f32 or f64", file, name,
+                      eg_type_name(eg_type(x)), needs);
 }
 
 const char *eg_safetensors_metadata(const eg_safetensors *st, const char *key)

@@ -26,8 +26,9 @@ static const slot *cache_seen(const eg_cache *c, int k)
 
 eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity)
 {
+    if (!owner) return eg_fail_as(NULL, EG_ERROR_MISUSE, "cache: the owner is NULL"), NULL;
     eg_ctx *cx = eg_owner_context(owner);
-    if (!owner || eg_error(cx)) return NULL;
+    if (eg_error(cx)) return NULL;
     if (capacity < 1) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "cache: the capacity must be positive, not %lld",
                    (long long)capacity);

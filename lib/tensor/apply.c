@@ -67,7 +67,11 @@ static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
         why = "is the result of an operation that failed";
     else if (x->captured && !cx->replaying && !cx->aside)
         why = "belongs to a captured step, whose runs write over it; make it an output of the step";
-    if (why) eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s", operand_called(&text, id), why);
+    /* a call whose only operand was NULL had no context to record its error in */
+    const char *lost = why && !x ? eg__thread_error() : NULL;
+    if (why)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s%s%s", operand_called(&text, id), why,
+                   lost ? "; before, without a context: " : "", lost ? lost : "");
     return !why;
 }
 static bool taken_by(eg_takes takes, int dtype)
@@ -167,9 +171,11 @@ static bool apply_made(eg_tensor *y, bool is_complex)
 eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int count,
                     eg_tensor *const *xs)
 {
-    eg_ctx *cx = eg__context_of(op ? op->name : "apply", count, xs);
+    eg_ctx *cx = eg__context_of(op && op->name ? op->name : "apply", count, xs);
     if (!cx) return NULL;
-    if (!op) return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the operation is NULL");
+    if (!op || !op->name)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "apply: the operation %s",
+                          op ? "has no name" : "is NULL");
     if (!eg__check_taken(cx, op->name, EG_TAKES_ALL, count, xs)) return &cx->poison;
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operand%s, was given %d", op->name,

@@ -387,8 +387,9 @@ eg_batches *eg_batches_new_with(const eg_batches_args *given)
 {
     eg_batches_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    eg_ctx *cx = o.data ? o.data->cx : NULL;
-    if (!cx || eg_error(cx)) return NULL;
+    if (!o.data) return eg_fail_as(NULL, EG_ERROR_MISUSE, "batches: the data is NULL"), NULL;
+    eg_ctx *cx = o.data->cx;
+    if (eg_error(cx)) return NULL;
     const int64_t span = o.data->free_text ? o.data->count - 1 - o.data->held_from : 0;
     o.rows = o.rows ? o.rows : o.data->free_text ? 32 : 64;
     o.context = eg__batches_context(o.data, o.context);

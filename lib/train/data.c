@@ -6,6 +6,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* True if the first examples of a task are the same when they are made again; else records an
+ * error: its make() reads something beside the generator of random numbers that it gets. */
+static bool task_repeats(const eg_data *d)
+{
+    for (uint64_t number = 0; number < 4; number++) {
+        eg_example e[2] = { 0 };
+        for (int k = 0; k < 2; k++) d->task->make(&(eg_rng){ 1, number, 0 }, &e[k]);
+        bool same = e[0].inputs == e[1].inputs && e[0].outputs == e[1].outputs;
+        for (int k = 0; same && k < e[0].inputs && k < EG_EXAMPLE_MAX; k++)
+            same = e[0].input[k] == e[1].input[k];
+        for (int k = 0; same && k < e[0].outputs && k < EG_EXAMPLE_MAX; k++)
+            same = e[0].output[k] == e[1].output[k];
+        if (same) continue;
+        eg_fail_as(d->cx, EG_ERROR_MISUSE,
+                   "data: task %s: example %llu is another when it is made again; make() may draw "
+                   "only by eg_rng_below",
+                   d->name, (unsigned long long)number);
+        return false;
+    }
+    return true;
+}
+
 /* The vocabulary consists of the task's symbols, in their order. */
 eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
 {
@@ -28,13 +50,18 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
     d->task = task, d->longest_input = task->longest_input,
     d->longest_output = task->longest_output;
     const char *s = task->symbols, *end = s + strlen(s), *symbol;
-    for (int n; (n = eg__data_next(d, &s, end, &symbol)) != 0;)
-        if (n < 0 || eg__data_token(d, symbol, (size_t)n) < 0) {
+    for (int n; (n = eg__data_next(d, &s, end, &symbol)) != 0;) {
+        const int next = d->symbols;
+        const int32_t token = n < 0 ? -1 : eg__data_token(d, symbol, (size_t)n);
+        if (n < 0)
             eg_fail_as(cx, EG_ERROR_MISUSE, "data: the symbols of task %s are not UTF-8",
                        task->name);
-            return NULL;
-        }
-    return d;
+        else if (token >= 0 && token < next)
+            eg_fail_as(cx, EG_ERROR_MISUSE, "data: task %s: symbol \"%.*s\" occurs twice",
+                       task->name, n, symbol);
+        if (token != next) return NULL;
+    }
+    return task_repeats(d) ? d : NULL;
 }
 
 /* -- pairs ------------------------------------------------------------------------------------ */

@@ -90,6 +90,13 @@ static eg_tensor *state_at(const eg_safetensors *file, const eg_named *one)
 /* Older files do not have it, since no step left out a parameter then. */
 static bool state_may_lack(const eg_named *one) { return !strcmp(one->name, "opt.skipped"); }
 
+/* "f32 of rank 1 and 4 numbers" */
+static const char *what_it_is(const eg_tensor *x, char *text, size_t size)
+{
+    snprintf(text, size, "%s of rank %d and %lld number%s", eg_type_name(eg_type(x)), eg_rank(x),
+             (long long)eg_size(x), eg_size(x) == 1 ? "" : "s");
+    return text;
+}
 /* True if each tensor of the file that is named as state belongs to this optimiser. Else records an
  * error that names the first that does not: the run of another optimiser would continue without its
  * state. */
@@ -110,12 +117,23 @@ static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const cha
     return true;
 }
 
+/* True if the file has all parameters, in their sizes; else records an error. */
+static bool params_fit(const eg_params *p, const eg_safetensors *file, const char *path)
+{
+    const eg_named *one;
+    for (int k = 0; (one = eg_params_at(p, k)); k++)
+        if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),
+                                       eg_dims(one->x))))
+            return false;
+    return true;
+}
 /* True if dtype, shape and values of every entry are those of a state of this optimiser; else
  * records an error. */
 static bool opt_file_fits(const eg_opt *op, const eg_safetensors *file, const char *path)
 {
     const eg_named *one;
     int64_t steps = 0;
+    if (!state_is_own(op, file, path)) return false;
     for (int k = 0; (one = eg_opt_state(op, k)); k++) {
         eg_tensor *x = state_at(file, one);
         if (!x && state_may_lack(one)) continue;
@@ -124,16 +142,15 @@ static bool opt_file_fits(const eg_opt *op, const eg_safetensors *file, const ch
                                                eg_dims(one->x))))
             return false;
         if (!x || !state_fits(one, x)) {
-            eg_fail_as(op->cx, EG_ERROR_FILE,
-                       "%s: tensor \"%s\" is %s; it must be %s of rank %d and %lld number%s", path,
-                       one->name, x ? "another" : "missing", eg_type_name(eg_type(one->x)),
-                       eg_rank(one->x), (long long)eg_size(one->x),
-                       eg_size(one->x) == 1 ? "" : "s");
+            char is[80] = "missing", must[80];
+            if (x) what_it_is(x, is, sizeof is);
+            eg_fail_as(op->cx, EG_ERROR_FILE, "%s: tensor \"%s\" is %s; it must be %s", path,
+                       one->name, is, what_it_is(one->x, must, sizeof must));
             return false;
         }
         if (!state_sound(op, one, x, path, &steps)) return false;
     }
-    return state_is_own(op, file, path);
+    return true;
 }
 
 bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
@@ -191,8 +208,10 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
     const uint64_t drawn = draws && *draws >= '0' && *draws <= '9' ? strtoull(draws, &end, 10) : 0;
     if (!format || strcmp(format, "eingrad run 1") || !end || *end || errno)
         eg_fail_as(cx, EG_ERROR_FILE, "%s: not a run that eg_opt_save wrote", path);
-    const bool good = !eg_error(cx) && opt_file_fits(op, file, path) &&
-                      !eg_params_read(op->o.params, file, path) && eg__opt_read(op, file, path);
+    const bool good = !eg_error(cx) && params_fit(op->o.params, file, path) &&
+                      opt_file_fits(op, file, path) && !eg_params_read(op->o.params, file, path) &&
+                      eg__opt_read(op, file, path);
+    if (!good) eg_fail_in(cx, "opt_resume");
     eg_safetensors_close(file);
     if (good) eg_set_draws(cx, drawn);
     return good ? eg_opt_report_of(op).steps : -1;

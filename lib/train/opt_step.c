@@ -352,7 +352,14 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         const eg_code code = eg_error_code(op->cx);
         snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
         eg_clear(op->cx);
-        eg_fail_as(op->cx, code, "%s: the loss has no gradient: %s", op->kind->name, reason);
+        /* behind what eg_grad calls y, and x or xs */
+        const char *why = reason + 7, *reaches = strstr(why, " x: ");
+        reaches = reaches ? reaches : strstr(why, " xs: ");
+        if (reaches)
+            eg_fail_as(op->cx, code, "%s: the loss depends on none of its %d parameter%s%s",
+                       op->kind->name, op->count, op->count == 1 ? "" : "s", strstr(reaches, ": "));
+        else
+            eg_fail_as(op->cx, code, "%s: the loss has no gradient: it%s", op->kind->name, why);
     }
     op->loss = loss; /* not_finite differentiates it again */
     const int bad = update(op, good, op->g);

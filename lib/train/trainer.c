@@ -263,11 +263,12 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
 {
     eg_trainer_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    eg_ctx *cx = o.data ? o.data->cx : NULL;
+    if (!o.data) return eg_fail_as(NULL, EG_ERROR_MISUSE, "trainer: the data is NULL"), NULL;
+    eg_ctx *cx = o.data->cx;
     /* completed first, so that nothing is read after the end of a smaller struct */
     const eg_network whole = o.network ? trainer_whole(o.network) : (eg_network){ 0 };
     if (o.network) o.network = &whole;
-    if (!cx || eg_error(cx) || !defaults(&o)) return NULL;
+    if (eg_error(cx) || !defaults(&o)) return NULL;
     eg_owner *owner = eg_owner_open(cx);
     eg_trainer *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
     if (!t) return NULL;
