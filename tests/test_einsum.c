@@ -582,6 +582,10 @@ TEST(alpha_and_beta)
     eg_assert_error(cx, "einsum: .alpha is 0.5, and the result i64");
     ck_assert(!eg_ok(with_alpha(n, 1, "ij->i", 2, eg_zeros_like(eg_einsum("ij->i", n[0])), 0.5)));
     eg_assert_error(cx, "einsum: .beta is 0.5, and the result i64");
+    ck_assert(!eg_ok(with_alpha(n, 1, "ij->i", 1e19, NULL, 0)));
+    eg_assert_error(cx, "einsum: .alpha is 1e+19, and the result i64");
+    ck_assert(!eg_ok(with_alpha(n, 1, "ij->i", 2, eg_zeros_like(eg_einsum("ij->i", n[0])), -1e19)));
+    eg_assert_error(cx, "einsum: .beta is -1e+19, and the result i64");
     eg_assert_ok(cx);
 }
 TEST(numbers_are_letters)

@@ -165,9 +165,14 @@ eg_order_args eg__order_of(const int (*path)[2], int steps, int64_t limit, int64
 }
 
 /* -- alpha and beta --------------------------------------------------------------------------- */
+/* True if a result of that type can have the factor: of integers an i64. */
+static bool factor_is_of(double factor, eg_dtype dtype)
+{
+    return eg__is_inexact(dtype) || (factor == rint(factor) && fabs(factor) < 0x1p63);
+}
 bool eg__factor_fits(eg_ctx *cx, const char *name, double factor, eg_dtype dtype)
 {
-    if (eg__is_inexact(dtype) || factor == rint(factor)) return true;
+    if (factor_is_of(factor, dtype)) return true;
     eg_fail_as(cx, EG_ERROR_DTYPE, "einsum: .%s is %g, and the result %s", name, factor,
                eg_type_name(dtype));
     return false;
@@ -268,9 +273,9 @@ eg_tensor *eg_einsum_with(const eg_einsum_args *o)
         !o->out && !o->add && o->beta == 0 && !o->path && !o->steps && !o->limit && !o->keep_limit;
     const eg_plan_key what = key_of_spec(o->spec, o->broadcast, o->count, o->operands);
     const eg_dtype dtype = eg__einsum_type(o->count, o->operands);
-    /* a factor that is not an integer, with an integer dtype, is refused below */
-    const bool fits = eg__is_inexact(dtype) || alpha == rint(alpha);
-    eg_tensor *again = plain && fits ? eg__einsum_lookup(cx, &what, alpha) : NULL;
+    /* a factor that is not of the dtype is refused below */
+    eg_tensor *again =
+        plain && factor_is_of(alpha, dtype) ? eg__einsum_lookup(cx, &what, alpha) : NULL;
     if (again) return again;
     if (!eg__einsum_dtypes(cx, o->count, o->operands) || !out_usable(cx, o)) return eg__poison(cx);
     if (o->add) return einsum_and_add(cx, o);

@@ -162,8 +162,8 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
     if (!eg__is_float(y->dtype) && (start != floor(start) || step != floor(step) ||
                                     fabs(start) > 0x1p62 || fabs(step) > 0x1p62))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "arange: start %g and step %g must be integers for %s", start, step,
-                          eg_type_name(y->dtype));
+                          "arange: start %g and step %g must be integers for %s, of at most 2^62",
+                          start, step, eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     eg__made_once(y);
     return y;
