@@ -125,7 +125,8 @@ static number called(naive *t, const char *f)
     if (!strcmp(f, "max"))
         return pick(a.v >= b.v, a, b, (a.is + b.is && near(a, b)) || a.doubt || b.doubt);
     if (!strcmp(f, "clip")) {
-        number y = a.v < b.v ? b : a.v > c.v ? c : a;
+        number y = a.v < b.v ? b : a;
+        if (y.v > c.v) y = c;
         if (a.is + b.is + c.is)
             y = floating(y), y.doubt |= near(a, b) || near(a, c) || a.doubt || b.doubt || c.doubt;
         return y;
@@ -1494,4 +1495,37 @@ TEST(each_allocation_may_fail)
         eg_close(cx);
         ck_assert_int_lt(most, 400);
     }
+}
+
+/* clip(x, low, high) is min(max(x, low), high), also where low is above high, and NaN if one of the
+ * three is; of the three the one that is chosen has the gradient. */
+TEST(clip_takes_limits_in_any_order)
+{
+    enum { VALUES = 6, ALL = VALUES * VALUES * VALUES };
+    static const double value[VALUES] = { -2, -.5, .25, 1, 3, NAN };
+    static const eg_dtype types[] = { EG_F64, EG_F32, EG_I64 };
+    eg_ctx *cx = eg_open();
+    double x[3][ALL];
+    for (int k = 0; k < ALL; k++)
+        for (int i = 0, of = k; i < 3; i++, of /= VALUES) x[i][k] = value[of % VALUES];
+    for (int t = 0; t < 3; t++) {
+        eg_tensor *a[3], *d[3];
+        for (int i = 0; i < 3; i++) a[i] = eg_cast(eg_from(cx, x[i], ALL), types[t]);
+        eg_tensor *y = eg_expr("i", "clip(x, l, h)",
+                               .with = { { "x", a[0] }, { "l", a[1] }, { "h", a[2] } }),
+                  *want = eg_minimum(eg_maximum(a[0], a[1]), a[2]);
+        ck_assert(same_bits(y, want));
+        if (types[t] == EG_I64) continue;
+        ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 3, a, d), 0);
+        for (int k = 0; k < ALL; k++) {
+            const double v = x[0][k], l = x[1][k], h = x[2][k], m = v < l ? l : v;
+            const double is[3] = { v >= l && v <= h, v < l && l <= h, m > h };
+            for (int i = 0; i < 3 && !isnan(v + l + h); i++)
+                ck_assert_msg(eg_get(d[i], k) == is[i], "clip(%g, %g, %g): operand %d has %g", v, l,
+                              h, i + 1, eg_get(d[i], k));
+            for (int i = 0; i < 3; i++) ck_assert(!isnan(eg_get(d[i], k)));
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
 }

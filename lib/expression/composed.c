@@ -116,7 +116,7 @@ static eg_tensor *node_composed(eg_composed *c, int k)
     const eg_node *n = &c->e->node[k];
     eg_tensor *a = n->count ? c->value[n->in[0]] : NULL,
               *b = n->count > 1 ? c->value[n->in[1]] : NULL,
-              *low = n->count > 2 ? c->value[n->in[2]] : NULL, *x = a;
+              *last = n->count > 2 ? c->value[n->in[2]] : NULL, *x = a;
     switch (n->code) {
     case EG_X_FLOAT: return scalar_of(c, n->real);
     case EG_X_READ: return read_composed(c, k);
@@ -125,8 +125,8 @@ static eg_tensor *node_composed(eg_composed *c, int k)
             eg_cast(plain_values(c, n->in[0]), c->floats == EG_F32 ? EG_F32 : EG_F64);
         return c->floats == EG_C128 ? eg_cast(whole, EG_C128) : whole;
     }
-    case EG_X_SELECT: return eg_where(plain_values(c, n->in[0]), b, low);
-    case EG_X_CLIP: return eg_where(eg_lt(a, b), b, eg_where(eg_gt(a, low), low, a));
+    case EG_X_SELECT: return eg_where(plain_values(c, n->in[0]), b, last);
+    case EG_X_CLIP: return eg_minimum(eg_maximum(a, b), last);
 #define VALUE_1(CODE, NAME, Y, D, COMPOSED, SLOPE) \
     case EG_X_##CODE:                              \
         return COMPOSED;
@@ -187,10 +187,10 @@ static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
         return i == 1 ? eg_where(plain_values(c, n->in[0]), g, zero)
                       : eg_where(plain_values(c, n->in[0]), zero, g);
     case EG_X_CLIP: {
-        eg_tensor *under = eg_lt(a, b), *over = eg_gt(a, high);
-        return i == 1   ? eg_where(under, g, zero)
-               : i == 2 ? eg_where(under, zero, eg_where(over, g, zero))
-                        : eg_where(eg_or(under, over), zero, g);
+        eg_tensor *is = i == 0   ? eg_and(eg_ge(a, b), eg_le(a, high))
+                        : i == 1 ? eg_and(eg_lt(a, b), eg_le(b, high))
+                                 : eg_gt(eg_maximum(a, b), high);
+        return eg_where(is, g, zero);
     }
 #define SLOPE_1(CODE, NAME, Y, D, COMPOSED, SLOPE) \
     case EG_X_##CODE:                              \

@@ -76,7 +76,7 @@ typedef enum eg_node_code {
     EG_X_AND,
     EG_X_OR,
     EG_X_SELECT, /* in[0] ? in[1] : in[2] */
-    EG_X_CLIP,   /* in[0], limited to in[1] … in[2] */
+    EG_X_CLIP,   /* min(max(in[0], in[1]), in[2]) */
     EG_X_CODES
 } eg_node_code;
 typedef enum eg_value_kind {

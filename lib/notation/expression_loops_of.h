@@ -51,13 +51,16 @@ COMPARISONS(W, integer)
 
 TERNARY(NAME(select_float), T, uint8_t, T, a ? b : c)
 TERNARY(NAME(select_integer), W, uint8_t, W, a ? b : c)
-TERNARY(NAME(clip_float), T, T, T, a < b ? b : a > c ? c : a)
-TERNARY(NAME(clip_integer), W, W, W, a < b ? b : a > c ? c : a)
+/* min(max(a, b), c), and NaN if an operand is NaN */
+#define RAISED ((a < b) | (b != b) ? b : a)
+TERNARY(NAME(clip_float), T, T, T, (RAISED > c) | (c != c) ? c : RAISED)
+TERNARY(NAME(clip_integer), W, W, W, (a < b ? b : a) > c ? c : a < b ? b : a)
 TERNARY_SLOPE(NAME(select_slope_a), uint8_t, a ? g : 0)
 TERNARY_SLOPE(NAME(select_slope_b), uint8_t, a ? 0 : g)
-TERNARY_SLOPE(NAME(clip_slope_x), T, a < b || a > c ? 0 : g)
-TERNARY_SLOPE(NAME(clip_slope_low), T, a < b ? g : 0)
-TERNARY_SLOPE(NAME(clip_slope_high), T, a < b ? 0 : a > c ? g : 0)
+TERNARY_SLOPE(NAME(clip_slope_x), T, (a >= b) & (a <= c) ? g : 0)
+TERNARY_SLOPE(NAME(clip_slope_low), T, (a < b) & (b <= c) ? g : 0)
+TERNARY_SLOPE(NAME(clip_slope_high), T, RAISED > c ? g : 0)
+#undef RAISED
 
 UNARY(NAME(integer_neg), W, W, NAME(minus)(0, x))
 UNARY(NAME(integer_abs), W, W, x < 0 ? NAME(minus)(0, x) : x)

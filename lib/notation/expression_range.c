@@ -27,7 +27,7 @@ int64_t eg__integer(int code, int64_t a, int64_t b, int64_t c)
     case EG_X_NOT: return !a;
     case EG_X_AND: return a & b;
     case EG_X_SELECT: return a ? b : c;
-    case EG_X_CLIP: return a < b ? b : a > c ? c : a;
+    case EG_X_CLIP: return (a < b ? b : a) > c ? c : a < b ? b : a;
     default: return a | b;
     }
 }
@@ -102,11 +102,7 @@ static eg_interval range_of_operation(int code, eg_interval x, eg_interval y, eg
     case EG_X_NOT: return (eg_interval){ !x.high, !x.low };
     case EG_X_AND: return (eg_interval){ x.low & y.low, x.high & y.high };
     case EG_X_SELECT: return x.low ? y : x.high ? span(y, z) : z;
-    case EG_X_CLIP: {
-        const eg_interval v = least_of(most_of(x, y), z);
-        return y.high > z.low ? span(v, y) : v; /* if the low limit is above the high one, the
-                                                 * result is the low limit */
-    }
+    case EG_X_CLIP: return least_of(most_of(x, y), z);
     default: return (eg_interval){ x.low | y.low, x.high | y.high };
     }
 }
