@@ -340,6 +340,47 @@ TEST(a_score_function_of_the_users)
     eg_close(cx);
 }
 
+/* Scores that a score function takes from pairs that the mask forbids have their gradients too: of
+ * q, k and the tensors of the expression; so do those of .scores. */
+static eg_tensor *of_the_next_key(void *user, eg_tensor *s)
+{
+    (void)user;
+    return eg_pad("h i [j]", eg_slice("h i [j]", s, 1, EG_END, 1), 0, 1, 0);
+}
+static eg_tensor *heads_mixed(void *mix, eg_tensor *s)
+{
+    return eg_einsum("hij,hg->gij", s, *(eg_tensor *const *)mix);
+}
+static const eg_attention_args expressions[] = { { .bias = { .axes = "j" } },
+                                                 { .alibi = { .axes = "h" } },
+                                                 { .score = "score * t[j] + i" } };
+static eg_tensor *functions_of_all(void *user, eg_tensor *const *x)
+{
+    const int kind = *(const int *)user, e = kind % 3;
+    eg_attention_args o = expressions[e];
+    eg_tensor *scores = NULL;
+    o.size = sizeof o, o.spec = "hid,hjd,hje->hie", o.q = x[0], o.k = x[1], o.v = x[2];
+    o.where = kind & 1 ? "j <= i - h + 1" : "j <= i", o.weights_axes = "h i j";
+    if (e == 0) o.bias.x = x[3];
+    if (e == 1) o.alibi.x = eg_slice("[j]", x[3], 0, 2, 1);
+    if (e == 2) o.with[0] = (eg_given){ "t", x[3] };
+    if (kind < 3) o.score_fn = of_the_next_key;
+    if (kind >= 3 && kind < 6) o.score_fn = heads_mixed, o.user = (void *)&x[4];
+    if (kind >= 6) o.scores = &scores;
+    eg_tensor *y = eg_attention_with(&o);
+    return kind < 6 ? y : eg_einsum("hie,hij->ej", y, eg_square(scores));
+}
+LOOP_TEST(scores_of_forbidden_pairs_have_gradients, 9)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { wave(cx, 0, 2, 4, 3), wave(cx, 1, 2, 4, 3), wave(cx, 2, 2, 4, 2),
+                       wave(cx, 3, 4), wave(cx, 4, 2, 2) };
+    const eg_report *r = eg_gradcheck(functions_of_all, &_i, _i / 3 == 1 ? 5 : 4, x, .order = 2,
+                                      .names = "q, k, v, t");
+    ck_assert_msg(r->passed, "%.2000s", r->text);
+    eg_close(cx);
+}
+
 /* The output at position i is the value at position i − 1: scores of content cannot express this, a
  * relative table learns it. */
 TEST(a_relative_score_is_trained)
@@ -526,5 +567,39 @@ TEST(attention_refuses)
     eg_assert_error(cx, "dropout: 1.5 is not a probability");
     eg_attention("bid,bjd,bje->bie", q, k, NULL);
     eg_assert_error(cx, "attention: operand 3 is NULL");
+    eg_close(cx);
+}
+
+/* Numbers in forbidden positions that are finite, but whose products overflow, have no more effect
+ * than NaN: on y and the first and second gradients, in both forms, with dropout and without. */
+LOOP_TEST(huge_numbers_in_forbidden_positions_are_as_nan, 8)
+{
+    const bool single = _i & 1;
+    const double huge[] = { NAN, single ? 3e38 : 1e308, single ? 1e30 : 1e200 };
+    eg_ctx *cx = eg_open(.dtype = single ? EG_F32 : EG_F64);
+    eg_tensor *drawn[3], *found[3][10], *x[3], *d[3], *dd[3];
+    for (int t = 0; t < 3; t++) drawn[t] = eg_normal(cx, 0, 1, 2, 40, 8);
+    eg_tensor *bad = eg_ge(eg_arange(cx, EG_I64, 0, 40, 1), eg_full_n(cx, EG_I64, 28, 0, NULL));
+    bad = eg_expand_n(eg_unsqueeze(bad, 1), 3, (int64_t[]){ 2, 40, 8 });
+    const uint64_t draws = eg_draws(cx);
+    for (int h = 0; h < 3; h++) {
+        int n = 0;
+        eg_set_draws(cx, draws);
+        for (int t = 0; t < 3; t++)
+            x[t] = eg_copy(t ? eg_where(bad, eg_scalar(cx, huge[h]), drawn[t]) : drawn[t]);
+        eg_tensor *y =
+            eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = "j < 28",
+                         .dropout = _i & 2 ? .3 : 0, .form = _i & 4 ? EG_FUSED : EG_UNFUSED);
+        ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(y)), NULL, 3, x, d), 0);
+        eg_tensor *sum = eg_add(eg_sum(NULL, eg_square(d[0])), eg_sum(NULL, eg_square(d[2])));
+        ck_assert_int_eq(eg_grad(sum, NULL, 3, x, dd), 0);
+        found[h][n++] = y;
+        for (int t = 0; t < 3; t++) found[h][n++] = d[t], found[h][n++] = dd[t];
+        for (int k = 0; k < n; k++) {
+            ck_assert_msg(!eg_first_nonfinite(found[h][k]), "%g: result %d", huge[h], k);
+            eg_assert_close(found[h][k], found[0][k], single ? 1e-5 : 1e-13);
+        }
+    }
+    eg_assert_ok(cx);
     eg_close(cx);
 }

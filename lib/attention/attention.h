@@ -141,7 +141,8 @@ typedef struct eg_attention_masks {
 } eg_attention_masks;
 eg_attention_masks eg__attend_masks(const eg_attention_plan *, eg_tensor *const *x);
 /* Returns score(scale q·k) / *left. If there is no expression, *left is set to the scale, by
- * which the caller multiplies later; else to 1. */
+ * which the caller multiplies later; else to 1. Forbidden pairs have no gradient through the
+ * expression, and no score if the plan is careful; masks NULL: they are as all others. */
 eg_tensor *eg__attend_scores(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, double *left);
 /* Returns softmax(*left scores), or *left scores if there is no softmax; 0 where a mask forbids. */

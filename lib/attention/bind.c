@@ -411,6 +411,16 @@ static void remember(const roles *r, const eg_plan_key *key, const eg_attention_
     memcpy(k + 1, a, bytes);
 }
 
+/* Returns the scores of all pairs, of which s, with the factor `left`, has those that the masks
+ * allow: the same tensor, unless a gradient or a score was left out there. */
+static eg_tensor *all_scores(const eg_attention_args *o, const eg_attention_plan *a,
+                             const eg_attention_masks *m, eg_tensor *const *x, eg_tensor *s,
+                             double left)
+{
+    if (m->n && !o->score_fn && (a->score_bytes || a->careful))
+        s = eg__attend_scores(a, NULL, x, &left);
+    return left == 1 || !eg_ok(s) ? s : eg_scale(s, left);
+}
 /* Computes y and the other outputs of the call, in the composed or the fused form. r NULL: y
  * already has the axes of the output. */
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
@@ -425,7 +435,9 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     eg_attention_masks m = { 0 };
     const bool composed = !fused || o->weights || o->dropped || o->scores;
     if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
-    if (composed) s = eg__attend_scores(a, &m, x, &left);
+    /* .score_fn may read the scores of pairs that the masks forbid; if operands are not finite, it
+     * is given 0 for these, lest NaN times a cotangent of 0 should be NaN */
+    if (composed) s = eg__attend_scores(a, o->score_fn && !a->careful ? NULL : &m, x, &left);
     if (o->score_fn) {
         s = changed(o->score_fn, ".score_fn", "scores", o->user, eg_scale(s, left), a->scores,
                     order);
@@ -434,14 +446,14 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, &m, x, s, left);
     if (o->weights_fn)
         w = changed(o->weights_fn, ".weights_fn", "weights", o->user, w, a->scores, order);
-    if (left != 1 && (o->scores || (o->lse && !fused))) s = eg_scale(s, left);
+    if (o->scores) *o->scores = eg_permute_n(all_scores(o, a, &m, x, s, left), a->scores, order);
+    if (left != 1 && o->lse && !fused) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
     y = fused ? eg__flash(a, x, o->empty, &lse) : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused && !x[EG_TERM_SINK]) count_empty(w, a->inner, o->empty);
     if (o->lse && !fused) lse = eg__attend_lse(a, &m, x, s);
     if (o->lse) *o->lse = lse_ordered(a, lse, order);
-    if (o->scores) *o->scores = eg_permute_n(s, a->scores, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
     if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);
     return r ? result(r, a, y) : y;

@@ -51,7 +51,7 @@ static eg_tensor *composed_dots(const eg_attention_plan *a, const eg_attention_m
                                 eg_tensor *const *x, double left)
 {
     eg_tensor *q = left == a->scale ? x[EG_TERM_Q] : eg_scale(x[EG_TERM_Q], a->scale);
-    return composed_product(a, m, a->careful, EG_TERM_Q, q, EG_TERM_K, x[EG_TERM_K], a->scores,
+    return composed_product(a, m, m && a->careful, EG_TERM_Q, q, EG_TERM_K, x[EG_TERM_K], a->scores,
                             a->score);
 }
 /* Prepares the call that evaluates the expression of the score with s = scale q·k. False after
@@ -62,7 +62,7 @@ static bool composed_formula(eg_expr_call *f, const eg_attention_plan *a,
     int64_t size[EG_RANK_MAX];
     eg__score_sizes(a, size);
     return eg_ok(s) && eg__expr_call(f, s->cx, eg__attention_score(a), a->scores, size, a->tensors,
-                                     x + EG_TERMS, s, m->n ? m->mask[0] : NULL);
+                                     x + EG_TERMS, s, m && m->n ? m->mask[0] : NULL);
 }
 eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_masks *m,
                              eg_tensor *const *x, double *left)

@@ -1,12 +1,12 @@
 /* composed_masked.c: the products of attention under masks, for operands that have elements
- * which are not finite.
+ * which are not finite, or so large that a product of two overflows.
  *
  * The weight of a forbidden pair is 0, but 0 · NaN and 0 · inf are NaN, so a plain einsum would
- * propagate elements of forbidden pairs to the result. Here an element that is not finite counts
+ * propagate elements of forbidden pairs to the result. Here an element that exceeds EG_TAME counts
  * only in pairs that the masks allow: the einsum is computed with 0 in place of these elements,
  * and their products in allowed pairs are then added one by one. All other bits are those of
- * einsum. If all elements are finite, the cost is one pass over q, k and v to determine that,
- * and over g in the gradient.
+ * einsum. If no element exceeds it, the cost is one pass over q, k and v to determine that, and
+ * over g in the gradient.
  *
  * .score_fn is a function of the caller that may mask too, which is not known here. In the
  * gradients of q and k, a pair whose score has the cotangent 0 is therefore treated as
@@ -21,7 +21,7 @@ typedef struct masked {
     int rank[3]; /* of the factors and the result */
     uint16_t label[3][EG_RANK_MAX];
     bool sums;    /* the first factor is over the scores; else the result is */
-    bool careful; /* a factor has elements that are not finite; else this is a plain einsum */
+    bool careful; /* a factor has elements that exceed EG_TAME; else this is a plain einsum */
     bool zeros;   /* in the rule, a pair whose cotangent is 0 is treated as forbidden */
 } masked;
 enum { MASKS = 3 };
@@ -67,21 +67,26 @@ static void masked_axes(const eg_tensor *y, const eg_tensor *scores, masked_axis
 }
 
 #define T       double
+#define TAME    EG_TAME_F64
 #define NAME(x) x##_f64
 #include "attention/composed_masked_of.h"
 #undef T
+#undef TAME
 #undef NAME
 #define T       float
+#define TAME    EG_TAME_F32
 #define NAME(x) x##_f32
 #include "attention/composed_masked_of.h"
 #undef T
+#undef TAME
 #undef NAME
 #define T       double complex
+#define TAME    EG_TAME_F64
 #define NAME(x) x##_c128
 #include "attention/composed_masked_of.h"
 #define OF_TYPE(f, x) ((x)->dtype == EG_F64 ? f##_f64 : (x)->dtype == EG_F32 ? f##_f32 : f##_c128)
 
-/* Sets the forbidden scores that are not finite to 0. */
+/* Sets the forbidden scores that exceed EG_TAME to 0. */
 static void masked_clear(eg_tensor *y)
 {
     masked_axis axis[EG_RANK_MAX];
@@ -90,9 +95,9 @@ static void masked_clear(eg_tensor *y)
     OF_TYPE(masked_clear, y)(y, axis);
 }
 
-/* Returns a copy of x with 0 in place of elements that are not finite. It has the strides of x,
+/* Returns a copy of x with 0 in place of elements that exceed EG_TAME. It has the strides of x,
  * since the bits of a sum may depend on them. NULL after an error. */
-static eg_tensor *masked_finite(eg_tensor *x)
+static eg_tensor *masked_moderate(eg_tensor *x)
 {
     int64_t first = 0, count = 1;
     for (int k = 0; k < x->rank && eg_size(x); k++) {
@@ -108,7 +113,7 @@ static eg_tensor *masked_finite(eg_tensor *x)
     return z;
 }
 
-/* Adds to y the products with the elements that masked_finite replaced by 0. The outer loop is
+/* Adds to y the products with the elements that masked_moderate replaced by 0. The outer loop is
  * over the axes of x, the inner one over the other axes of the scores in their order. */
 static void masked_add(eg_tensor *y)
 {
@@ -133,15 +138,15 @@ static void masked_add(eg_tensor *y)
     OF_TYPE(masked_add, y)(y, rest, axis);
 }
 
-/* -- attention_product: y = Σ a b by labels, where a number that is not finite counts in allowed
- * pairs only;  da = Σ g b, db = Σ g a, each by the same operation */
+/* -- attention_product: y = Σ a b by labels, where a number that exceeds EG_TAME counts in
+ * allowed pairs only;  da = Σ g b, db = Σ g a, each by the same operation */
 static bool masked_shape(eg_tensor *y)
 {
     const masked *a = y->attr;
     return eg__einsum_shape(y, 2, (const uint16_t *[]){ a->label[0], a->label[1] }, a->rank[2],
                             a->label[2]);
 }
-/* Computes the product for all copies in one call, if all elements are finite. */
+/* Computes the product for all copies in one call, if no element exceeds EG_TAME. */
 static bool masked_copies(const eg_tensor *y)
 {
     const masked *a = y->attr;
@@ -161,7 +166,8 @@ static bool masked_forward(eg_tensor *y)
     const masked *a = y->attr;
     const eg_tensor *all = a->careful ? NULL : eg__copies_all(y);
     if (all) return masked_copies(all);
-    eg_tensor *const x[] = { y->in[0], a->careful && a->sums ? masked_finite(y->in[1]) : y->in[1] };
+    eg_tensor *const x[] = { y->in[0],
+                             a->careful && a->sums ? masked_moderate(y->in[1]) : y->in[1] };
     if (!x[1] || !eg__einsum_into(y, 1, false, &eg__any_order, 2, x,
                                   (const uint16_t *[]){ a->label[0], a->label[1] }, a->label[2]))
         return false;

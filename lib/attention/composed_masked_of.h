@@ -1,25 +1,28 @@
 /* composed_masked_of.h: part of composed_masked.c, for one type T. */
 
-/* y is over the scores. Sets to 0 the elements that are forbidden and not finite. */
+/* True if a product of x can overflow, or x is not finite. */
+static bool NAME(masked_exceeds)(T x) { return !(EG_RE(x) <= TAME && EG_RE(x) >= -TAME); }
+
+/* y is over the scores. Sets to 0 the elements that are forbidden and exceed TAME. */
 static void NAME(masked_clear)(eg_tensor *y, const masked_axis *axis)
 {
     const masked *a = y->attr;
     int64_t at[EG_RANK_MAX] = { 0 }, off[PLACES] = { 0 };
     do {
         T *s = (T *)(void *)y->data + off[IN_SCORES];
-        if (EG_RE(*s) - EG_RE(*s) != 0 && !masked_keeps(y, off)) *s = 0;
+        if (NAME(masked_exceeds)(*s) && !masked_keeps(y, off)) *s = 0;
     } while (masked_next(a->scores, axis, at, off));
 }
 
-/* Sets the elements of z that are not finite to 0; z is row-major. */
+/* Sets the elements of z that exceed TAME to 0; z is row-major. */
 static void NAME(masked_purge)(eg_tensor *z)
 {
     T *v = (T *)(void *)z->data;
     for (int64_t k = 0; k < eg_size(z); k++)
-        if (EG_RE(v[k]) - EG_RE(v[k]) != 0) v[k] = 0;
+        if (NAME(masked_exceeds)(v[k])) v[k] = 0;
 }
 
-/* y += w v for each v of x that is not finite and each allowed pair that contains it. The first
+/* y += w v for each v of x that exceeds TAME and each allowed pair that contains it. The first
  * axes are those of x; `rest` others follow. */
 static void NAME(masked_add)(eg_tensor *y, int rest, const masked_axis *axis)
 {
@@ -29,7 +32,7 @@ static void NAME(masked_add)(eg_tensor *y, int rest, const masked_axis *axis)
         int64_t from = 0;
         for (int k = 0; k < x->rank; k++) from += at[k] * x->stride[k];
         const T v = ((const T *)(const void *)x->data)[from];
-        if (EG_RE(v) - EG_RE(v) == 0) continue;
+        if (!NAME(masked_exceeds)(v)) continue;
         do {
             if (!masked_keeps(y, off)) continue;
             T *to = (T *)(void *)y->data + off[IN_OTHER];

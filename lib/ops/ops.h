@@ -127,10 +127,12 @@ bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
 /* Returns x, or a recorded copy of it in which each row is contiguous. */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
+/* A sum of products of numbers that do not exceed it does not overflow. */
+#define EG_TAME_F32 1e15f
+#define EG_TAME_F64 1e150
 typedef struct eg_arithmetic { /* functions on contiguous floats of one type; scalars are double */
     /* for at most EG_CHUNK elements of a row, except `moderate` */
-    /* True if |x| ≤ 1e15 (f32) or 1e150 (f64), so that no product of two elements overflows; any
-     * n. */
+    /* True if no element exceeds EG_TAME in magnitude, or is NaN; any n. */
     bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
