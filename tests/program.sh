@@ -341,7 +341,7 @@ for text in '"config": "", "optimiser": "adam"' '"heads": {"0.0": {"rows": ' '"l
 done
 grep -qF '"groups": "tokens.E: frozen"' o.json || bad "train --log: no groups in $(cat o.json)"
 grep -qF '"gradient": null' o.json || bad "train --log: a frozen parameter in $(cat o.json)"
-refuses '--group: opt_groups_read: "tokens.E" is no group, such as' train copy --group tokens.E
+refuses '--group: "tokens.E" is no group, such as "*.b *.gain: lr-factor 2' train copy --group tokens.E
 refuses 'adam: no parameter has a name of group 1, "token.E"' train copy --group 'token.E: frozen'
 refuses '--group is given, but o.safetensors has other groups' \
     train --group 'tokens.E: lr-factor 2' --resume o.safetensors
@@ -397,6 +397,12 @@ same out2 want
 cut -d : -f 1-3 err2 >want2
 printf 'eingrad: line %s\n' '2: copy' '3: copy' '4: a zero byte' | cmp -s - want2 ||
     bad "predict: three bad lines: $(cat err2)"
+# a line without an end takes no memory
+{ head -c 2000000 /dev/zero; echo; echo hello; head -c 70000 /dev/zero | tr '\0' a; } |
+    "$eingrad" predict copy.safetensors >out2 2>err2
+[ $? = 1 ] && [ "$(wc -l <out2)" = 3 ] || bad "predict: long lines: $(wc -l <out2) answers"
+printf 'eingrad: line %s\n' '1: a zero byte' '3: more than 65536 bytes' | cmp -s - err2 ||
+    bad "predict: long lines: $(cat err2)"
 "$eingrad" predict copy.safetensors hello 'he!' '' world >out2 2>err2 &&
     bad 'predict: two bad inputs: exit status 0'
 { head -n 1 answers; printf '\n\n'; tail -n 1 answers; } >want
@@ -599,6 +605,8 @@ fresh 'nowhere.txt: No such file' --text nowhere.txt
 fresh 'directory' --text "$in"
 fresh 'is longer than what is held out of' --text "$in/good.tsv" --context 2000
 fresh 'only a text has one' reverse --context 8
+fresh 'have more than 4.29e+13 parameters' reverse --layers 1000 --d-model 65536 --heads 2
+fresh 'GB of memory' reverse --layers 1000 --d-model 16384 --heads 2 --model seq2seq
 fresh 'a text is learnt by a decoder' --text "$in/good.tsv" --model encoder
 fresh 'train has no option --micro-batches any more: a batch comes in blocks by itself' \
     reverse --micro-batches 4

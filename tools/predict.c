@@ -30,31 +30,46 @@ static bool answer(eg_ctx *cx, eg_trainer *t, const char *input, const char *whe
     return false;
 }
 
+enum { LINE_MOST = 1 << 16 }; /* bytes of a line; an input has at most EG_EXAMPLE_MAX symbols */
+/* Reads a line of standard input into line[LINE_MOST + 1], without its end. False after the last
+ * one. A line that is too long or has a zero byte is refused at that byte, and skipped. */
+static bool read_line(char *line, const char *where, bool *refused)
+{
+    int n = 0, c;
+    *refused = false;
+    while ((c = getchar()) != EOF && c != '\n') {
+        if (*refused) continue;
+        if (c && n < LINE_MOST) {
+            line[n++] = (char)c;
+        } else {
+            *refused = true;
+            if (c)
+                say("%s: more than %d bytes", where, LINE_MOST);
+            else
+                say("%s: a zero byte", where);
+        }
+    }
+    while (n > 0 && line[n - 1] == '\r') n--;
+    line[n] = 0;
+    return c != EOF || n > 0 || *refused;
+}
 /* Answers each line of standard input. Returns the exit status. */
 static int answer_lines(eg_ctx *cx, eg_trainer *t)
 {
-    char *line = NULL, where[32];
-    size_t size = 0;
-    ssize_t n;
-    bool good = true;
+    static char line[LINE_MOST + 1];
+    char where[32] = "line 1";
+    bool good = true, refused;
     errno = 0;
-    for (long long number = 1; (n = getline(&line, &size, stdin)) >= 0; number++) {
-        while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
-        snprintf(where, sizeof where, "line %lld", number);
-        if (strlen(line) == (size_t)n) {
-            good &= answer(cx, t, line, where);
-        } else {
-            say("%s: a zero byte", where);
-            putchar('\n');
-            good = false;
-        }
+    for (long long number = 1; read_line(line, where, &refused);) {
+        if (refused) putchar('\n');
+        good &= !refused && answer(cx, t, line, where);
         fflush(stdout);
+        snprintf(where, sizeof where, "line %lld", ++number);
     }
     if (ferror(stdin)) {
         say("standard input: %s", strerror(errno));
         good = false;
     }
-    free(line);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 

@@ -61,6 +61,8 @@ static void reworded(char *out, size_t size)
           "; a program in C that has the task loads it, by eg_trainer_load" },
         { "; load it with .network, the struct that it was trained with",
           "; a program in C that has the network loads it, by eg_trainer_load" },
+        { "opt_groups_read: ", "" },
+        { ": lr_factor 2, weight_decay 0", ": lr-factor 2, weight-decay 0" },
         { "EG_STEPS needs", "--schedule steps needs" },
         { "; name one by .offset_letter", "" }, /* for commands without this option */
         { "\n  give the tensor in .with", "" },

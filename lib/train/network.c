@@ -4,6 +4,25 @@
 #include "trainer.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* True if the largest matrices of the layers, W_q, W_o (d_model²) and those of the feed-forward
+ * part (d_model width), fit into the memory of this machine; else records an error, before hours
+ * are spent on drawing them. */
+static bool network_fits(eg_params *p, const eg_trainer_args *o)
+{
+    const double d = (double)o->d_model, least = (double)o->layers * 2 * d * (d + (double)o->width),
+                 bytes = least * (eg_params_type(p) == EG_F64 ? 8 : 4),
+                 memory = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+    if (bytes <= memory || memory <= 0) return true;
+    eg_fail_as(
+        eg_params_context(p), EG_ERROR_MEMORY,
+        "trainer: %lld layers of d_model %lld and width %lld have more than %.3g parameters, "
+        "%.3g GB, but this machine has %.3g GB of memory",
+        (long long)o->layers, (long long)o->d_model, (long long)o->width, least, bytes / 1e9,
+        memory / 1e9);
+    return false;
+}
 
 /* -- encoder only or decoder only: an eg_transformer ------------------------------------------- */
 /* Makes the transformer of the trainer's options, with the sizes of the data. */
@@ -19,6 +38,7 @@ static void *network_transformer(eg_params *p, const eg_trainer_args *o, const e
                               .layers = o->layers,
                               .width = o->width,
                               .dropout = o->dropout };
+    if (!network_fits(p, o)) return NULL;
     eg__recipe_block(eg_params_context(p), o, &a);
     return eg_transformer_new_with(&a);
 }
@@ -42,6 +62,7 @@ static eg_tensor *network_decode(const void *net, eg_ctx *cx, const eg_batch *b)
 static void *network_seq2seq(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
     eg_transformer_args a = { .size = sizeof a };
+    if (!network_fits(p, o)) return NULL;
     eg__recipe_block(eg_params_context(p), o, &a);
     return eg_seq2seq_new(p, "", .vocabulary = n->vocabulary, .source_length = n->source_length,
                           .length = n->length, .d_model = o->d_model, .heads = o->heads,
