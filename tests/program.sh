@@ -341,7 +341,8 @@ for text in '"config": "", "optimiser": "adam"' '"heads": {"0.0": {"rows": ' '"l
 done
 grep -qF '"groups": "tokens.E: frozen"' o.json || bad "train --log: no groups in $(cat o.json)"
 grep -qF '"gradient": null' o.json || bad "train --log: a frozen parameter in $(cat o.json)"
-refuses '--group: "tokens.E" is no group, such as "*.b *.gain: lr-factor 2' train copy --group tokens.E
+refuses '--group: "tokens.E" is no group, such as "*.b *.gain: lr-factor 2' \
+    train copy --group tokens.E
 refuses 'adam: no parameter has a name of group 1, "token.E"' train copy --group 'token.E: frozen'
 refuses '--group is given, but o.safetensors has other groups' \
     train --group 'tokens.E: lr-factor 2' --resume o.safetensors

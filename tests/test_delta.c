@@ -424,7 +424,7 @@ LOOP_TEST(delta_refused, 11)
         { { .beta = { "(bh)", one }, .no_norm = true, .where = "j <= i" },
           "the indices of .beta are needed, as in \"bjh\"" },
         { { .beta = { "b", one }, .no_norm = true, .where = "j <= i" },
-          "index 'b' is 2 in operand 1 but 3 in operand 3" },
+          "index 'b' is 2 in operand 1 but 3 in .beta" },
         { { .beta = { "h", eg_cast(one, EG_F32) }, .no_norm = true, .where = "j <= i" },
           "linear_attention: .beta is f32, the key f64" },
         { { .beta = { "h", one }, .no_norm = true, .where = "j <= i", .state = eg_ones(cx, 2) },
@@ -433,7 +433,7 @@ LOOP_TEST(delta_refused, 11)
             .no_norm = true,
             .where = "j <= i",
             .state = eg_ones(cx, 2, 3, 2, 5) },
-          "linear_attention: index 'e' is 2 in operand 2 but 5 in operand 3" },
+          "linear_attention: index 'e' is 2 in the value but 5 in .state" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = spec, o.q = o.k = o.v = x;

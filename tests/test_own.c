@@ -459,7 +459,7 @@ static const struct {
     { { .name = "w", .make = make_nothing, .logits = wrong_none },
       "trainer: network \"w\" has no parameters" },
     { { .name = "w", .make = make_null, .logits = wrong_none },
-      "trainer: network \"w\" its make() returned NULL" },
+      "trainer: network \"w\": its make() returned NULL" },
     { { .name = "w", .make = make_null }, "trainer: a network needs logits" },
     { { .name = "w", .logits = wrong_none }, "trainer: a network needs make" },
     { { .make = make_null, .logits = wrong_none }, "trainer: a network needs a name" },
@@ -739,7 +739,7 @@ TEST(a_run_is_saved_and_resumed_in_one_call_each)
     eg_linear_new(p, "fit", .in = 3, .out = 2);
     eg_opt *sgd = eg_sgd(p, .momentum = 0.9);
     ck_assert_int_eq(eg_opt_resume(sgd, whole), -1);
-    eg_assert_error(cx, "opt.u.fit.W");
+    eg_assert_error(cx, "\"opt.m.fit.W\" is nothing that sgd with these options remembers");
     ck_assert_int_eq(eg_opt_resume(eg_adamw(p), "/tmp"), -1);
     eg_assert_error(cx, "/tmp");
     ck_assert_int_eq(eg_params_save(p, whole), 0);

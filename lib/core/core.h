@@ -171,8 +171,6 @@ typedef enum eg_scratch {
 /* Returns buffer `which` with room for at least `bytes`; NULL after the error "out of memory". */
 void *eg__scratch(eg_ctx *, eg_scratch which, size_t bytes);
 bool eg__failed(const eg_ctx *);
-/* The first error of this thread that was recorded without a context; NULL if there is none. */
-const char *eg__thread_error(void);
 eg_tensor *eg__poison(eg_ctx *); /* NULL if the context is NULL */
 /* Returns the poison tensor of x's context; NULL if x is NULL. */
 static inline eg_tensor *eg__poison_of(const eg_tensor *x) { return x ? eg__poison(x->cx) : NULL; }

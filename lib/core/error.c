@@ -14,7 +14,6 @@ const char *eg_error(const eg_ctx *cx)
         return *thread_message ? thread_message : "there is no context: a NULL was given for it";
     return cx->failed ? cx->message : NULL;
 }
-const char *eg__thread_error(void) { return *thread_message ? thread_message : NULL; }
 eg_code eg_error_code(const eg_ctx *cx)
 {
     cx = eg__here(cx);

@@ -55,7 +55,7 @@
       eg_maximum(a, b),       tie(eg_gt, a, b, g), tie(eg_gt, b, a, g))                            \
     X(POW, "pow", F(pow)(a, b),                                                                    \
       g * (b * F(pow)(a, b == 0 && F(fabs)(a) * MOST <= 1 ? 1 : b - 1)),                        \
-      g * (y * F(log)(a == 0 && b > 0 ? 1 : a)),                                                   \
+      g * (y * F(log)(a == 0 && b >= 0 ? 1 : a)),                                                  \
       eg_pow(a, b),           eg__pow_slope(a, b, y, g, 0), eg__pow_slope(a, b, y, g, 1))
 /* clang-format on */
 #endif

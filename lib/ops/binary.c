@@ -147,7 +147,7 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
 #include "ops/binary_rows.h"
 
 /* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. Where b = 0 and 1/a is ∞, da is 0 (instead of
- * 0 · ∞); where a = 0 and b > 0, db is 0. */
+ * 0 · ∞); where a = 0 and b ≥ 0, db is 0. */
 static eg_tensor *pow_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     return eg__pow_slope(y->in[0], y->in[1], y, g, i);
@@ -160,7 +160,7 @@ eg_tensor *eg__pow_slope(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g,
         eg_tensor *flat = eg_and(eg_le(eg_scale(eg_abs(a), most), one), eg_eq(b, zero));
         return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(flat, one, eg_shift(b, -1)))));
     }
-    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_gt(b, zero));
+    eg_tensor *flat = eg_and(eg_eq(a, zero), eg_ge(b, zero));
     return eg_mul(g, eg_mul(y, eg_log(eg_where(flat, one, a))));
 }
 static eg_tensor *pow_call(eg_tensor *const *x) { return eg_pow(x[0], x[1]); }

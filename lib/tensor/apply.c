@@ -67,11 +67,7 @@ static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
         why = "is the result of an operation that failed";
     else if (x->captured && !cx->replaying && !cx->aside)
         why = "belongs to a captured step, whose runs write over it; make it an output of the step";
-    /* a call whose only operand was NULL had no context to record its error in */
-    const char *lost = why && !x ? eg__thread_error() : NULL;
-    if (why)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s%s%s", operand_called(&text, id), why,
-                   lost ? "; before, without a context: " : "", lost ? lost : "");
+    if (why) eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s", operand_called(&text, id), why);
     return !why;
 }
 static bool taken_by(eg_takes takes, int dtype)

@@ -187,8 +187,8 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
     o.dropout = dropout;
     void *net = eg_error(t->cx) ? NULL : t->network->make(p, &o, &sizes);
     if (!eg_error(t->cx) && (!net || !eg_params_count(p)))
-        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\": %s", t->network->name,
-                   net ? "it has no parameters" : "its make() returned NULL");
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\"%s", t->network->name,
+                   net ? " has no parameters" : ": its make() returned NULL");
     return eg_error(t->cx) ? NULL : net;
 }
 
