@@ -19,6 +19,13 @@ static inline T F(slope_of_sigmoid)(T g, T x)
     const T e = F(epow)(-F(fabs)(x));
     return g * (e / ((1 + e) * (1 + e)));
 }
+/* max(a, b), and min(max(a, b), c); NaN if an operand is NaN */
+static inline T F(raised)(T a, T b) { return ((a < b) | (b != b)) ? b : a; }
+static inline T F(clipped)(T a, T b, T c)
+{
+    const T m = F(raised)(a, b);
+    return ((m > c) | (c != c)) ? c : m;
+}
 /* Arithmetic saturates in 64 bits. 32 bits are used only if no value exceeds them
  * (eg__expression_fits). */
 static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + b); }
@@ -51,16 +58,13 @@ COMPARISONS(W, integer)
 
 TERNARY(NAME(select_float), T, uint8_t, T, a ? b : c)
 TERNARY(NAME(select_integer), W, uint8_t, W, a ? b : c)
-/* min(max(a, b), c), and NaN if an operand is NaN */
-#define RAISED ((a < b) | (b != b) ? b : a)
-TERNARY(NAME(clip_float), T, T, T, (RAISED > c) | (c != c) ? c : RAISED)
+TERNARY(NAME(clip_float), T, T, T, F(clipped)(a, b, c))
 TERNARY(NAME(clip_integer), W, W, W, (a < b ? b : a) > c ? c : a < b ? b : a)
 TERNARY_SLOPE(NAME(select_slope_a), uint8_t, a ? g : 0)
 TERNARY_SLOPE(NAME(select_slope_b), uint8_t, a ? 0 : g)
-TERNARY_SLOPE(NAME(clip_slope_x), T, (a >= b) & (a <= c) ? g : 0)
-TERNARY_SLOPE(NAME(clip_slope_low), T, (a < b) & (b <= c) ? g : 0)
-TERNARY_SLOPE(NAME(clip_slope_high), T, RAISED > c ? g : 0)
-#undef RAISED
+TERNARY_SLOPE(NAME(clip_slope_x), T, ((a >= b) & (a <= c)) ? g : 0)
+TERNARY_SLOPE(NAME(clip_slope_low), T, ((a < b) & (b <= c)) ? g : 0)
+TERNARY_SLOPE(NAME(clip_slope_high), T, F(raised)(a, b) > c ? g : 0)
 
 UNARY(NAME(integer_neg), W, W, NAME(minus)(0, x))
 UNARY(NAME(integer_abs), W, W, x < 0 ? NAME(minus)(0, x) : x)
