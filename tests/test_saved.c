@@ -97,9 +97,9 @@ LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
         if (run) {
             ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);
             eg_close(cx);
-            cx = eg_open(.threads = 2, .seed = 6);
+            cx = eg_open(.threads = 2, .seed = 7); /* reading the file resets seed and draws */
             f = fit_open(cx, _i);
-            eg_normal(cx, 0, 1, 3); /* draws that reading the file resets */
+            eg_normal(cx, 0, 1, 3);
             ck_assert_msg(eg_opt_resume(f.opt, path[1]) == FIRST, "%s: %s", kinds[_i].name,
                           eg_error(cx));
             ck_assert_int_eq(eg_opt_report_of(f.opt).steps, FIRST);
@@ -119,7 +119,7 @@ LOOP_TEST(a_resumed_run_is_the_whole_one, KINDS)
  * one; if x is NULL, without it. The metadata have `value` for `key`; NULL: no such key. */
 static void rewrite(const char *name, eg_tensor *x, const char *key, const char *value)
 {
-    const char *names[32], *metadata[5] = { NULL };
+    const char *names[32], *metadata[7] = { NULL };
     eg_tensor *xs[32];
     int n = 0, words = 0;
     eg_safetensors *file = eg_safetensors_open(cx, path[0]);
@@ -132,8 +132,8 @@ static void rewrite(const char *name, eg_tensor *x, const char *key, const char 
         n += xs[n] != NULL;
     }
     if (!there && x) names[n] = name, xs[n++] = x;
-    static const char *const keys[] = { "format", "draws" };
-    for (int k = 0; k < 2; k++) {
+    static const char *const keys[] = { "format", "draws", "seed" };
+    for (int k = 0; k < 3; k++) {
         const char *text =
             key && !strcmp(key, keys[k]) ? value : eg_safetensors_metadata(file, keys[k]);
         if (text) metadata[words++] = keys[k], metadata[words++] = text;
@@ -219,6 +219,8 @@ static const struct {
     { "draws", " 3" },
     { "draws", "99999999999999999999" },
     { "draws", NULL },
+    { "seed", "-1" },
+    { "seed", "one" },
 };
 enum { DAMAGES = sizeof damages / sizeof *damages, WORDS = sizeof words / sizeof *words };
 

@@ -109,12 +109,13 @@ EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logit
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
 /* -- saving and resuming a custom loop -------------------------------------------------------- */
-/* Saves all parameters of the list, the optimiser's state and how many random numbers the context
- * has drawn, as one safetensors file. A run that continues from it in a context of the same seed is
- * bitwise equal to an uninterrupted one. If the optimiser is divided (eg_opt_shard), all ranks call
+/* Saves all parameters of the list, the optimiser's state, and the context's seed and how many
+ * random numbers it has drawn, as one safetensors file. A run that continues from it is bitwise
+ * equal to an uninterrupted one. If the optimiser is divided (eg_opt_shard), all ranks call
  * this, and rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
-/* Reads a file of eg_opt_save; call it before eg_opt_shard. Returns the number of steps that are
+/* Reads a file of eg_opt_save, and sets the context's seed and draws to the file's (a file of an
+ * older version has no seed); call it before eg_opt_shard. Returns the number of steps that are
  * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
  * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
  * another optimiser; counts, a learning rate or moments that no run has. */

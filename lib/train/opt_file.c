@@ -176,13 +176,25 @@ static bool opt_has_copies(eg_opt *op, const char *who)
 }
 int eg_opt_save(eg_opt *op, const char *path)
 {
-    char draws[24];
+    char seed[24], draws[24];
     if (!eg__opt_there("opt_save", op) || (eg_error(op->cx) && !op->ranks) ||
         opt_has_copies(op, "opt_save"))
         return -1;
+    snprintf(seed, sizeof seed, "%llu", (unsigned long long)eg_seed_of(op->cx));
     snprintf(draws, sizeof draws, "%llu", (unsigned long long)eg_draws(op->cx));
     return eg__opt_write(
-        op, path, (const char *const[]){ "format", "eingrad run 1", "draws", draws, NULL }, true);
+        op, path,
+        (const char *const[]){ "format", "eingrad run 1", "seed", seed, "draws", draws, NULL },
+        true);
+}
+
+/* Reads a decimal number of 64 bits. False if the text is NULL or something else. */
+static bool read_number(const char *text, uint64_t *number)
+{
+    char *end = NULL;
+    errno = 0;
+    *number = text && *text >= '0' && *text <= '9' ? strtoull(text, &end, 10) : 0;
+    return end && !*end && !errno;
 }
 
 /* All parameters and the complete state are compared with the file before any value changes. */
@@ -202,17 +214,18 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
     eg_safetensors *file = eg_safetensors_open(cx, path);
     if (!file) return -1;
     const char *format = eg_safetensors_metadata(file, "format"),
-               *draws = eg_safetensors_metadata(file, "draws");
-    char *end = NULL;
-    errno = 0;
-    const uint64_t drawn = draws && *draws >= '0' && *draws <= '9' ? strtoull(draws, &end, 10) : 0;
-    if (!format || strcmp(format, "eingrad run 1") || !end || *end || errno)
+               *seeded = eg_safetensors_metadata(file, "seed");
+    uint64_t drawn, seed = 0;
+    if (!format || strcmp(format, "eingrad run 1") ||
+        !read_number(eg_safetensors_metadata(file, "draws"), &drawn) ||
+        (seeded && !read_number(seeded, &seed)))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: not a run that eg_opt_save wrote", path);
     const bool good = !eg_error(cx) && params_fit(op->o.params, file, path) &&
                       opt_file_fits(op, file, path) && !eg_params_read(op->o.params, file, path) &&
                       eg__opt_read(op, file, path);
     if (!good) eg_fail_in(cx, "opt_resume");
     eg_safetensors_close(file);
+    if (good && seeded) eg_seed(cx, seed);
     if (good) eg_set_draws(cx, drawn);
     return good ? eg_opt_report_of(op).steps : -1;
 }
