@@ -488,3 +488,51 @@ LOOP_TEST(extremes_of_views_are_those_of_a_loop, 5)
         eg_close(cx);
     }
 }
+
+/* Products over axes in any place, of lengths around those at which the layout changes, with odd
+ * halves: values compared with loops, the gradient Π x / x_k with that quotient. */
+TEST(products_over_any_axis)
+{
+    static const int lengths[] = { 1, 2, 3, 31, 64, 65, 67, 129, 300 };
+    static const char *const specs[] = { "i [j] k", "[i] j k", "i j [k]", "[i] j [k]" };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++)
+        for (int s = 0; s < 4; s++)
+            for (int view = 0; view < 2; view++) {
+                const eg_mark m = eg_push(cx);
+                const int64_t n = lengths[l], dim[] = { s == 1 || s == 3 ? n : 3, s == 0 ? n : 2,
+                                                        s == 2   ? n
+                                                        : s == 3 ? 5
+                                                                 : 4 };
+                eg_tensor *x = eg_uniform_n(cx, EG_F64, .5, 1.6, 3,
+                                            view ? (int64_t[]){ dim[2], dim[0], dim[1] } : dim),
+                          *d;
+                if (view) x = eg_permute(x, 1, 2, 0);
+                eg_tensor *y = eg_prod(specs[s], x), *ones = eg_ones_like(y);
+                ck_assert_int_eq(eg_grad(y, ones, 1, &x, &d), 0);
+                const double *v = eg_f64(eg_contiguous(x)), *p = eg_f64(y),
+                             *g = eg_f64(eg_contiguous(d));
+                double want[600];
+                for (int k = 0; k < eg_size(y); k++) want[k] = 1;
+                for (int pass = 0; pass < 2; pass++)
+                    for (int i = 0; i < dim[0]; i++)
+                        for (int j = 0; j < dim[1]; j++)
+                            for (int k = 0; k < dim[2]; k++) {
+                                const int64_t at = (i * dim[1] + j) * dim[2] + k,
+                                              to = s == 0   ? i * dim[2] + k
+                                                   : s == 1 ? j * dim[2] + k
+                                                   : s == 2 ? i * dim[1] + j
+                                                            : j;
+                                if (!pass) {
+                                    want[to] *= v[at];
+                                } else {
+                                    const double slope = want[to] / v[at];
+                                    ck_assert_double_le(fabs(p[to] - want[to]), 1e-12 * want[to]);
+                                    ck_assert_double_le(fabs(g[at] - slope), 1e-12 * slope);
+                                }
+                            }
+                eg_pop(cx, m);
+            }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

@@ -83,7 +83,17 @@ eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false);
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
 
 /* -- prod: y = Π x as a balanced tree of products, whose gradient has no division, and is correct
- * with any number of zeros */
+ * with any number of zeros. The axis is the last one while its halves are long; then, and if others
+ * are contiguous, the first one, so that halves are contiguous. */
+enum { PROD_NARROW = 64 };
+/* Returns x, if it is not NULL, with its last axis in front. */
+static eg_tensor *prod_axis_first(eg_tensor *x)
+{
+    int order[EG_RANK_MAX];
+    if (!eg_ok(x)) return x;
+    for (int k = 0; k < x->rank; k++) order[k] = k ? k - 1 : x->rank - 1;
+    return eg_contiguous(eg_permute_n(x, x->rank, order));
+}
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
@@ -95,10 +105,13 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     if (f.inner) {
         dim[f.outer] = n;
         v = eg_reshape_n(v, f.outer + 1, dim);
-        for (; n > 1; n /= 2) {
+        for (int axis = f.outer; n > 1; n /= 2) {
             const int64_t half = n / 2;
-            eg_tensor *last = n % 2 ? eg_slice_axis(v, -1, n - 1, n, 1) : NULL;
-            v = eg_mul(eg_slice_axis(v, -1, 0, half, 1), eg_slice_axis(v, -1, half, 2 * half, 1));
+            if (axis && eg_ok(v) && (n <= PROD_NARROW || v->stride[axis] != 1))
+                v = prod_axis_first(v), odd = prod_axis_first(odd), axis = 0;
+            eg_tensor *last = n % 2 ? eg_slice_axis(v, axis, n - 1, n, 1) : NULL;
+            v = eg_mul(eg_slice_axis(v, axis, 0, half, 1),
+                       eg_slice_axis(v, axis, half, 2 * half, 1));
             if (last) odd = odd ? eg_mul(odd, last) : last;
         }
         v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);
