@@ -141,8 +141,9 @@ typedef struct eg_attention_masks {
 } eg_attention_masks;
 eg_attention_masks eg__attend_masks(const eg_attention_plan *, eg_tensor *const *x);
 /* Returns score(scale q·k) / *left. If there is no expression, *left is set to the scale, by
- * which the caller multiplies later; else to 1. Forbidden pairs have no gradient through the
- * expression, and no score if the plan is careful; masks NULL: they are as all others. */
+ * which the caller multiplies later; else to 1. With masks, no gradient passes through the
+ * expression at forbidden pairs, and if the plan is careful, their q·k is 0. With NULL in place of
+ * masks, all pairs are treated as allowed. */
 eg_tensor *eg__attend_scores(const eg_attention_plan *, const eg_attention_masks *,
                              eg_tensor *const *x, double *left);
 /* Returns softmax(*left scores), or *left scores if there is no softmax; 0 where a mask forbids. */

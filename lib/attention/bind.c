@@ -411,13 +411,14 @@ static void remember(const roles *r, const eg_plan_key *key, const eg_attention_
     memcpy(k + 1, a, bytes);
 }
 
-/* Returns the scores of all pairs, of which s, with the factor `left`, has those that the masks
- * allow: the same tensor, unless a gradient or a score was left out there. */
+/* Returns the scores for the output .scores. They are left · s, where s was computed for the
+ * softmax, if s is the same for forbidden pairs as for allowed ones; else they are computed again
+ * for all pairs. */
 static eg_tensor *all_scores(const eg_attention_args *o, const eg_attention_plan *a,
                              const eg_attention_masks *m, eg_tensor *const *x, eg_tensor *s,
                              double left)
 {
-    if (m->n && !o->score_fn && (a->score_bytes || a->careful))
+    if (!s || (m->n && !o->score_fn && (a->score_bytes || a->careful)))
         s = eg__attend_scores(a, NULL, x, &left);
     return left == 1 || !eg_ok(s) ? s : eg_scale(s, left);
 }
@@ -433,17 +434,17 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *lse = NULL, *y;
     double left = 1;
     eg_attention_masks m = { 0 };
-    const bool composed = !fused || o->weights || o->dropped || o->scores;
+    const bool composed = !fused || o->weights || o->dropped;
     if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
-    /* .score_fn may read the scores of pairs that the masks forbid; if operands are not finite, it
-     * is given 0 for these, lest NaN times a cotangent of 0 should be NaN */
+    /* .score_fn may read the scores of forbidden pairs, which then have gradients. If an operand is
+     * not finite or very large, it reads 0 there, since NaN times a cotangent of 0 is NaN. */
     if (composed) s = eg__attend_scores(a, o->score_fn && !a->careful ? NULL : &m, x, &left);
     if (o->score_fn) {
         s = changed(o->score_fn, ".score_fn", "scores", o->user, eg_scale(s, left), a->scores,
                     order);
         left = 1;
     }
-    if (!fused || o->weights || o->dropped) w = eg__attend_weights(a, &m, x, s, left);
+    if (composed) w = eg__attend_weights(a, &m, x, s, left);
     if (o->weights_fn)
         w = changed(o->weights_fn, ".weights_fn", "weights", o->user, w, a->scores, order);
     if (o->scores) *o->scores = eg_permute_n(all_scores(o, a, &m, x, s, left), a->scores, order);
