@@ -192,7 +192,7 @@ typedef struct eg_task {
     int longest_input, longest_output;    /* symbols of an example: 1 … EG_EXAMPLE_MAX */
     bool decoder;                         /* default: decoder over input SEP output, else encoder */
     bool no_separator;                    /* the input ends with a question: no SEP follows */
-    void (*make)(eg_rng *, eg_example *); /* an example, in numbers of `symbols`, of rng alone */
+    void (*make)(eg_rng *, eg_example *); /* an example; draws by eg_rng_below alone */
     double lr;                            /* defaults of a trainer: 0 for the general ones */
     int64_t warmup, steps;
 } eg_task;

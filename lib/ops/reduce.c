@@ -83,10 +83,10 @@ eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false);
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
 
 /* -- prod: y = Π x as a balanced tree of products, whose gradient has no division, and is correct
- * with any number of zeros. The axis is the last one while its halves are long; then, and if others
- * are contiguous, the first one, so that halves are contiguous. */
+ * with any number of zeros. The reduced axis is moved to the front once it has at most PROD_NARROW
+ * elements, or if it is not contiguous: then each half of the tensor is contiguous. */
 enum { PROD_NARROW = 64 };
-/* Returns x, if it is not NULL, with its last axis in front. */
+/* Returns x with its last axis in front; NULL if x is NULL. */
 static eg_tensor *prod_axis_first(eg_tensor *x)
 {
     int order[EG_RANK_MAX];

@@ -91,7 +91,7 @@ static eg_tensor *state_at(const eg_safetensors *file, const eg_named *one)
 static bool state_may_lack(const eg_named *one) { return !strcmp(one->name, "opt.skipped"); }
 
 /* "f32 of rank 1 and 4 numbers" */
-static const char *what_it_is(const eg_tensor *x, char *text, size_t size)
+static const char *numbers_text(const eg_tensor *x, char *text, size_t size)
 {
     snprintf(text, size, "%s of rank %d and %lld number%s", eg_type_name(eg_type(x)), eg_rank(x),
              (long long)eg_size(x), eg_size(x) == 1 ? "" : "s");
@@ -143,9 +143,9 @@ static bool opt_file_fits(const eg_opt *op, const eg_safetensors *file, const ch
             return false;
         if (!x || !state_fits(one, x)) {
             char is[80] = "missing", must[80];
-            if (x) what_it_is(x, is, sizeof is);
+            if (x) numbers_text(x, is, sizeof is);
             eg_fail_as(op->cx, EG_ERROR_FILE, "%s: tensor \"%s\" is %s; it must be %s", path,
-                       one->name, is, what_it_is(one->x, must, sizeof must));
+                       one->name, is, numbers_text(one->x, must, sizeof must));
             return false;
         }
         if (!state_sound(op, one, x, path, &steps)) return false;

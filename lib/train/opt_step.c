@@ -352,7 +352,8 @@ int eg_step(eg_opt *op, eg_tensor *loss)
         const eg_code code = eg_error_code(op->cx);
         snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
         eg_clear(op->cx);
-        /* behind what eg_grad calls y, and x or xs */
+        /* eg_grad says "grad: y does not reach x: …", "grad: y reaches none of the 3 xs: …" or
+         * "grad: y …"; the optimiser's words replace y, x and xs */
         const char *why = reason + 7, *reaches = strstr(why, " x: ");
         reaches = reaches ? reaches : strstr(why, " xs: ");
         if (reaches)
