@@ -15,7 +15,15 @@ enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 enum { FEW = 8 };                     /* along: an axis of fewer elements is not worth a loop */
 
+/* The loops over rows, for one type and one instruction set (sum_rows_of.h) */
+typedef struct sum_kernels {
+    void (*dots)(int64_t rows, int64_t n, const void *a, int64_t ra, int64_t sa, const void *b,
+                 int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add);
+    void (*block)(int64_t n, int rows, const void *a, int64_t step, void *c, double alpha,
+                  bool add);
+} sum_kernels;
 typedef struct plan {
+    const sum_kernels *kernels;
     const eg_axes *out;
     eg_axis x;      /* the axis with the smallest stride: of k (along; the longest if that has few
                      * elements), or free (across) */
@@ -56,29 +64,52 @@ static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n
     return memory;
 }
 
-/* adds one half of a vector to the other, repeatedly: the sum of its lanes is in lane 0 */
-#define ONTO(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__);
-#define REAL         float
-#define HALVES(x)                                                 \
-    ONTO(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7) \
-    ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11) \
-    ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13) \
-    ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
-#define NAME(x) x##_f32
-typedef float wide_f32 __attribute__((vector_size(64))), four_f32 __attribute__((vector_size(16)));
-#define WIDE wide_f32
-#define FOUR four_f32
-#include "contraction/sum_of.h"
+#if defined(__clang__)
+#define UNROLLED _Pragma("clang loop unroll(full)")
+#else
+#define UNROLLED _Pragma("GCC unroll 16")
+#endif
+typedef float four_f32 __attribute__((vector_size(16)));
+typedef double four_f64 __attribute__((vector_size(32)));
+#if HAVE_TARGET_CLONES
+#define TARGET __attribute__((target("arch=x86-64-v4")))
+#define BYTES  64
+#define SUFFIX 512
+#include "contraction/sum_types_of.h"
+#undef TARGET
+#undef BYTES
+#undef SUFFIX
+#define TARGET __attribute__((target("arch=x86-64-v3")))
+#define BYTES  32
+#define SUFFIX 256
+#include "contraction/sum_types_of.h"
+#undef TARGET
+#undef BYTES
+#undef SUFFIX
+#endif
+#define TARGET
+#define BYTES  16
+#define SUFFIX 128
+#include "contraction/sum_types_of.h"
 
-#define REAL double
-#define HALVES(x)                   \
-    ONTO(x, 4, 5, 6, 7, 0, 1, 2, 3) \
-    ONTO(x, 2, 3, 0, 1, 6, 7, 4, 5) \
-    ONTO(x, 1, 0, 3, 2, 5, 4, 7, 6)
+static const sum_kernels *sum_kernels_for(eg_dtype dtype)
+{
+#if HAVE_TARGET_CLONES
+    static const sum_kernels *const all[2][3] = {
+        { &kernels_f32_128, &kernels_f32_256, &kernels_f32_512 },
+        { &kernels_f64_128, &kernels_f64_256, &kernels_f64_512 },
+    };
+    return all[dtype == EG_F64][eg__kernel_isa()];
+#else
+    return dtype == EG_F64 ? &kernels_f64_128 : &kernels_f32_128;
+#endif
+}
+
+#define REAL    float
+#define NAME(x) x##_f32
+#include "contraction/sum_of.h"
+#define REAL    double
 #define NAME(x) x##_f64
-typedef double wide_f64 __attribute__((vector_size(64))), four_f64 __attribute__((vector_size(32)));
-#define WIDE wide_f64
-#define FOUR four_f64
 #include "contraction/sum_of.h"
 
 /* Returns l without its axis `at`; the axes are stored in `axes`. */
@@ -126,7 +157,8 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
              const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add)
 {
     eg_axis axes[EG_AXES_MAX], axes_others[EG_AXES_MAX], axes_out[EG_AXES_MAX];
-    plan p = { .out = out,
+    plan p = { .kernels = sum_kernels_for(dtype),
+               .out = out,
                .k_total = k->total,
                .dtype = dtype,
                .of = { of[0], of[1] },

@@ -1,89 +1,6 @@
-/* sum_of.h: the functions of sum.c for one type: REAL; WIDE, a vector of 64 bytes; and FOUR. */
+/* sum_of.h: the functions of sum.c for one type, REAL. */
 
 enum { NAME(LANES) = 64 / sizeof(REAL), NAME(CHUNK) = 4096 / sizeof(REAL) };
-
-/* sum[r] = Σ a[i] b[i] (Σ a[i] if b is NULL) of R rows, at most a block long: four wide sums, then
- * halves added to halves. R is a constant where this is inlined, and the order of a row's sum does
- * not depend on it. */
-EG_INLINE void NAME(dots_in)(const int R, int64_t n, const REAL *const *a, int64_t sa,
-                             const REAL *const *b, int64_t sb, REAL *sum)
-{
-    enum { L = NAME(LANES) };
-    int64_t i = 0;
-    REAL wide[4];
-    if (sa == 1 && (!b || sb == 1) && n >= 4 * L) {
-        WIDE s[4][4];
-        for (int r = 0; r < R; r++)
-            for (int q = 0; q < 4; q++) s[r][q] = (WIDE){ 0 };
-        for (; i + 4 * L <= n; i += 4 * L)
-            for (int q = 0; q < 4; q++)
-                for (int r = 0; r < R; r++) {
-                    WIDE x, y;
-                    memcpy(&x, a[r] + i + q * L, 64);
-                    if (b) {
-                        memcpy(&y, b[r] + i + q * L, 64);
-                        x *= y;
-                    }
-                    s[r][q] += x;
-                }
-        for (int r = 0; r < R; r++) {
-            WIDE x = (s[r][0] + s[r][1]) + (s[r][2] + s[r][3]);
-            HALVES(x)
-            wide[r] = x[0];
-        }
-    } else
-        for (int r = 0; r < R; r++) wide[r] = 0;
-    for (int r = 0; r < R; r++) {
-        int64_t j = i;
-        FOUR tail = { 0 };
-        if (sa == 1 && (!b || sb == 1))
-            for (; j + 4 <= n; j += 4) {
-                FOUR x, y;
-                memcpy(&x, a[r] + j, sizeof x);
-                if (b) {
-                    memcpy(&y, b[r] + j, sizeof y);
-                    x *= y;
-                }
-                tail += x;
-            }
-        else
-            for (; j + 4 <= n; j += 4)
-                for (int q = 0; q < 4; q++)
-                    tail[q] += b ? a[r][(j + q) * sa] * b[r][(j + q) * sb] : a[r][(j + q) * sa];
-        for (; j < n; j++) tail[0] += b ? a[r][j * sa] * b[r][j * sb] : a[r][j * sa];
-        sum[r] = wide[r] + ((tail[0] + tail[1]) + (tail[2] + tail[3]));
-    }
-}
-EG_CLONES static REAL NAME(dot)(int64_t n, const REAL *a, int64_t sa, const REAL *b, int64_t sb)
-{
-    REAL sum;
-    NAME(dots_in)(1, n, &a, sa, b ? &b : NULL, sb, &sum);
-    return sum;
-}
-/* c[r·rc] (+)= alpha Σ a[r·ra + i·sa] b[r·rb + i·sb] */
-EG_CLONES static void NAME(dots)(int64_t rows, int64_t n, const REAL *a, int64_t ra, int64_t sa,
-                                 const REAL *b, int64_t rb, int64_t sb, REAL *c, int64_t rc,
-                                 REAL alpha, bool add)
-{
-    REAL sum[4];
-    for (int64_t r = 0; r < rows; r += 4) {
-        const REAL *pa[4], *pb[4];
-        const int64_t here = eg__min64(4, rows - r);
-        for (int64_t q = 0; q < 4; q++) {
-            pa[q] = a + (r + q) * ra;
-            pb[q] = b ? b + (r + q) * rb : NULL;
-        }
-        if (here == 4 && (b || n < 4 * NAME(LANES)))
-            NAME(dots_in)(4, n, pa, sa, b ? pb : NULL, sb, sum);
-        else
-            for (int64_t q = 0; q < here; q++)
-                NAME(dots_in)(1, n, pa + q, sa, b ? pb + q : NULL, sb, sum + q);
-        for (int64_t q = 0; q < here; q++) {
-            const REAL term = alpha * sum[q];
-            c[(r + q) * rc] = add ? c[(r + q) * rc] + term : term;
-        }
-    }
-}
 
 /* sum[i] += Σ of `rows` rows of a (times b), four rows at a time */
 EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const REAL *const *a,
@@ -109,42 +26,6 @@ EG_CLONES static void NAME(rows)(int64_t n, REAL *restrict sum, int rows, const 
             for (int64_t i = 0; i < n; i++) sum[i] += p[i * sa] * q[i * sb];
     }
 }
-/* c[i] (+)= alpha Σ of at most ROWS rows of a, `step` apart, of n neighbours: as NAME(rows) adds
- * them, in registers */
-EG_CLONES static void NAME(block)(int64_t n, int rows, const REAL *a, int64_t step, REAL *c,
-                                  REAL alpha, bool add)
-{
-    enum { L = NAME(LANES) };
-    for (int64_t i = 0; i < n; i += L) {
-        WIDE sum = { 0 }, x[4], was = { 0 };
-        const bool whole = i + L <= n;
-        const size_t bytes = whole ? sizeof sum : (size_t)(n - i) * sizeof *a;
-        const REAL *from = a + i;
-        int r = 0;
-        if (whole) {
-            for (; r + 4 <= rows; r += 4, from += 4 * step) {
-                for (int q = 0; q < 4; q++) memcpy(&x[q], from + q * step, sizeof *x);
-                sum += (x[0] + x[1]) + (x[2] + x[3]);
-            }
-            for (; r < rows; r++, from += step) {
-                memcpy(&x[0], from, sizeof *x);
-                sum += x[0];
-            }
-        } else
-            for (int64_t k = 0; k < n - i; k++) {
-                const REAL *p = from + k;
-                REAL one = 0;
-                for (r = 0; r + 4 <= rows; r += 4, p += 4 * step)
-                    one += (p[0] + p[step]) + (p[2 * step] + p[3 * step]);
-                for (; r < rows; r++, p += step) one += *p;
-                sum[k] = one;
-            }
-        sum *= alpha;
-        if (add) memcpy(&was, c + i, bytes);
-        if (add) sum += was;
-        memcpy(c + i, &sum, bytes);
-    }
-}
 EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *restrict x)
 {
     for (int64_t i = 0; i < n; i++) sum[i] += x[i];
@@ -156,7 +37,9 @@ static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
     REAL wide[2][BLOCK];
     int64_t sa = p->x.sa, sb = p->x.sb;
     const REAL *x = sum_loaded(p, 0, a, n, &sa, wide[0]), *y = sum_loaded(p, 1, b, n, &sb, wide[1]);
-    return NAME(dot)(n, x, sa, y, sb);
+    REAL sum;
+    p->kernels->dots(1, n, x, 0, sa, y, 0, sb, &sum, 0, 1, false);
+    return sum;
 }
 /* Returns one result, over blocks [from, to) of its sum. */
 static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t from, int64_t to)
@@ -293,9 +176,8 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     const eg_offsets at = eg__offsets_of(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     if (p->in_place) {
-        NAME(block)
-        (n, (int)p->rest.total, (const void *)sum_from(p, 0, a, at.a + i),
-         p->rest.n ? p->rest.axis->sa : 0, c + at.c + i, (REAL)p->alpha, p->add);
+        p->kernels->block(n, (int)p->rest.total, (const void *)sum_from(p, 0, a, at.a + i),
+                          p->rest.n ? p->rest.axis->sa : 0, c + at.c + i, p->alpha, p->add);
         return;
     }
     NAME(across)
@@ -331,10 +213,9 @@ static void NAME(piece)(void *user, int64_t k, int thread)
              u += n) {
             const eg_offsets at = eg__offsets_of(out, u);
             n = eg__min64(end - u, x->size - u % x->size);
-            NAME(dots)
-            (n, j->p->x.size, (const void *)sum_from(j->p, 0, j->a, at.a), x->sa, j->p->x.sa,
-             (const void *)sum_from(j->p, 1, j->b, at.b), x->sb, j->p->x.sb, j->c + at.c, x->sc,
-             (REAL)j->p->alpha, j->p->add);
+            j->p->kernels->dots(n, j->p->x.size, (const void *)sum_from(j->p, 0, j->a, at.a), x->sa,
+                                j->p->x.sa, (const void *)sum_from(j->p, 1, j->b, at.b), x->sb,
+                                j->p->x.sb, j->c + at.c, x->sc, j->p->alpha, j->p->add);
         }
         return;
     }
@@ -373,6 +254,3 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c
 }
 #undef REAL
 #undef NAME
-#undef WIDE
-#undef FOUR
-#undef HALVES

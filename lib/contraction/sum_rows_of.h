@@ -1,0 +1,152 @@
+/* sum_rows_of.h: the loops of sum.c over contiguous rows, for one type and one instruction set:
+ * REAL; TARGET, the attribute of the set; BYTES, the length of its registers; FOUR, a vector of
+ * four. A sum has 64 bytes of lanes, whatever the registers, so that its bits do not depend on
+ * them. */
+
+typedef REAL NAME(piece) __attribute__((vector_size(BYTES)));
+#define PIECE    NAME(piece)
+#define IN_PIECE (BYTES / (int)sizeof(REAL))
+#define LANES    (64 / (int)sizeof(REAL))
+/* rows whose sums fit in registers at once */
+#define ABREAST (BYTES == 64 ? 4 : 1)
+
+/* Transposes a matrix of four vectors. */
+EG_INLINE void NAME(transpose)(FOUR *v)
+{
+    const FOUR a = __builtin_shufflevector(v[0], v[1], 0, 4, 2, 6),
+               b = __builtin_shufflevector(v[0], v[1], 1, 5, 3, 7),
+               c = __builtin_shufflevector(v[2], v[3], 0, 4, 2, 6),
+               d = __builtin_shufflevector(v[2], v[3], 1, 5, 3, 7);
+    v[0] = __builtin_shufflevector(a, c, 0, 1, 4, 5);
+    v[1] = __builtin_shufflevector(b, d, 0, 1, 4, 5);
+    v[2] = __builtin_shufflevector(a, c, 2, 3, 6, 7);
+    v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
+}
+/* Adds Σ a[i] b[i] (Σ a[i] if b is NULL) of `rows` rows of n elements, a multiple of 4 LANES: in
+ * four wide sums, then halves to halves until four lanes remain. `rows`, a constant, is at most
+ * ABREAST. */
+EG_INLINE void NAME(wide_sums)(int rows, int64_t n, const REAL *const *a, const REAL *const *b,
+                               FOUR *sum)
+{
+    enum { PIECES = 4 * 64 / BYTES, EACH = 64 / BYTES };
+    PIECE s[ABREAST][PIECES] = { { { 0 } } };
+    for (int64_t i = 0; i < n; i += 4 * LANES)
+        UNROLLED for (int q = 0; q < PIECES; q++) UNROLLED for (int r = 0; r < rows; r++)
+        {
+            PIECE x, y;
+            memcpy(&x, a[r] + i + q * IN_PIECE, sizeof x);
+            if (b) {
+                memcpy(&y, b[r] + i + q * IN_PIECE, sizeof y);
+                x *= y;
+            }
+            s[r][q] += x;
+        }
+    UNROLLED for (int r = 0; r < rows; r++)
+    {
+        PIECE lane[EACH];
+        FOUR part[LANES / 4];
+        UNROLLED for (int q = 0; q < EACH; q++) lane[q] =
+            (s[r][q] + s[r][EACH + q]) + (s[r][2 * EACH + q] + s[r][3 * EACH + q]);
+        memcpy(part, lane, sizeof part);
+        UNROLLED for (int half = LANES / 8; half > 0; half /= 2)
+            UNROLLED for (int q = 0; q < half; q++) part[q] += part[q + half];
+        sum[r] = part[0];
+    }
+}
+/* c[r·rc] (+)= alpha Σ a[r·ra + i·sa] b[r·rb + i·sb] (alpha Σ a[r·ra + i·sa] if b is NULL), of at
+ * most a block. The order of the sum of a row does not depend on the other rows. */
+TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t ra, int64_t sa,
+                              const void *b0, int64_t rb, int64_t sb, void *c0, int64_t rc,
+                              double alpha, bool add)
+{
+    const REAL *a = a0, *b = b0;
+    REAL *c = c0;
+    const bool contiguous = sa == 1 && (!b || sb == 1);
+    const int64_t wide = contiguous ? n & -(4 * LANES) : 0;
+    for (int64_t r = 0, here; r < rows; r += here, c += here * rc) {
+        const REAL *pa[4], *pb[4];
+        FOUR head[4] = { { 0 } }, tail[4] = { { 0 } };
+        here = eg__min64(4, rows - r);
+        for (int64_t q = 0; q < 4; q++) {
+            pa[q] = a + (r + (q < here ? q : 0)) * ra;
+            pb[q] = b ? b + (r + (q < here ? q : 0)) * rb : NULL;
+        }
+        if (wide && here == 4)
+            for (int q = 0; q < 4; q += ABREAST)
+                NAME(wide_sums)(ABREAST, wide, pa + q, b ? pb + q : NULL, head + q);
+        else if (wide)
+            for (int q = 0; q < here; q++)
+                NAME(wide_sums)(1, wide, pa + q, b ? pb + q : NULL, head + q);
+        for (int q = 0; q < here; q++) {
+            const REAL *x = pa[q], *y = pb[q];
+            int64_t j = wide;
+            if (contiguous)
+                for (; j + 4 <= n; j += 4) {
+                    FOUR u, v;
+                    memcpy(&u, x + j, sizeof u);
+                    if (y) {
+                        memcpy(&v, y + j, sizeof v);
+                        u *= v;
+                    }
+                    tail[q] += u;
+                }
+            else
+                for (; j + 4 <= n; j += 4)
+                    for (int l = 0; l < 4; l++)
+                        tail[q][l] += y ? x[(j + l) * sa] * y[(j + l) * sb] : x[(j + l) * sa];
+            for (; j < n; j++) tail[q][0] += y ? x[j * sa] * y[j * sb] : x[j * sa];
+        }
+        NAME(transpose)(head);
+        NAME(transpose)(tail);
+        const FOUR sum = (REAL)alpha * (((head[0] + head[2]) + (head[1] + head[3])) +
+                                        ((tail[0] + tail[1]) + (tail[2] + tail[3])));
+        for (int q = 0; q < here; q++) c[q * rc] = add ? c[q * rc] + sum[q] : sum[q];
+    }
+}
+/* c[i] (+)= alpha Σ of at most ROWS rows of a, `step` apart, of n neighbours: as NAME(rows) adds
+ * them, in registers */
+TARGET static void NAME(block)(int64_t n, int rows, const void *a0, int64_t step, void *c0,
+                               double alpha, bool add)
+{
+    enum { EACH = 64 / BYTES };
+    const REAL *a = a0;
+    REAL *c = c0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        PIECE sum[EACH] = { { 0 } }, x[4], was;
+        const REAL *from = a + i;
+        int r = 0;
+        for (; r + 4 <= rows; r += 4, from += 4 * step) UNROLLED for (int q = 0; q < EACH; q++)
+            {
+                for (int l = 0; l < 4; l++) memcpy(&x[l], from + l * step + q * IN_PIECE, BYTES);
+                sum[q] += (x[0] + x[1]) + (x[2] + x[3]);
+            }
+        for (; r < rows; r++, from += step) UNROLLED for (int q = 0; q < EACH; q++)
+            {
+                memcpy(&x[0], from + q * IN_PIECE, BYTES);
+                sum[q] += x[0];
+            }
+        UNROLLED for (int q = 0; q < EACH; q++)
+        {
+            sum[q] *= (REAL)alpha;
+            memcpy(&was, c + i + q * IN_PIECE, BYTES);
+            if (add) sum[q] += was;
+            memcpy(c + i + q * IN_PIECE, &sum[q], BYTES);
+        }
+    }
+    for (; i < n; i++) {
+        const REAL *p = a + i;
+        REAL sum = 0;
+        int r = 0;
+        for (; r + 4 <= rows; r += 4, p += 4 * step)
+            sum += (p[0] + p[step]) + (p[2 * step] + p[3 * step]);
+        for (; r < rows; r++, p += step) sum += *p;
+        sum *= (REAL)alpha;
+        c[i] = add ? c[i] + sum : sum;
+    }
+}
+static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block) };
+#undef PIECE
+#undef IN_PIECE
+#undef LANES
+#undef ABREAST
