@@ -1,10 +1,11 @@
 /* transpose.c: dst[y·ds + x] = src[x·ss + y], the transpose that copies, maps and packing use.
  * Squares with the side of a vector register are transposed in registers: with AVX-512 both sides
- * use whole cache lines, once, and edges are squares with masks; otherwise a square is 16 bytes
- * wide and edges are copied element by element. eg__take_every_second copies every second element
- * of rows, eg__stream copies with non-temporal stores, for which the processor does not fetch the
- * destination first. Elements are only moved, so the choice by the processor's features does not
- * change bits. */
+ * use whole cache lines, once, and edges are squares with masks; with AVX2 a square has the side of
+ * a cache line and is copied before, so that both sides use whole lines too; otherwise, and at
+ * edges, a square is 16 bytes wide and the rest is copied element by element. eg__take_every_second
+ * copies every second element of rows, eg__stream copies with non-temporal stores, for which the
+ * processor does not fetch the destination first. Elements are only moved, so the choice by the
+ * processor's features does not change bits. */
 #include "tensor/tensor.h"
 #include <string.h>
 
@@ -35,11 +36,34 @@ static inline void square_64(const uint64_t *src, int64_t ss, uint64_t *dst, int
 #if defined(__x86_64__) && !NO_CLONES
 #define SQUARES_512
 #define AVX512 __attribute__((target("avx512f")))
+#define AVX2   __attribute__((target("avx2")))
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
+/* Two pieces of 16 bytes: a vector of two registers' halves */
+AVX2 EG_INLINE __m256i halves(const void *low, const void *high)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)),
+                                   _mm_loadu_si128(high), 1);
+}
+/* y[l] = column l of eight rows of src, for the first four columns */
+AVX2 EG_INLINE void columns_32(const uint32_t *src, int64_t ss, __m256i *y)
+{
+    const __m256i x0 = halves(src, src + 4 * ss), x1 = halves(src + ss, src + 5 * ss),
+                  x2 = halves(src + 2 * ss, src + 6 * ss), x3 = halves(src + 3 * ss, src + 7 * ss);
+    const __m256i p = _mm256_unpacklo_epi32(x0, x1), q = _mm256_unpackhi_epi32(x0, x1),
+                  u = _mm256_unpacklo_epi32(x2, x3), v = _mm256_unpackhi_epi32(x2, x3);
+    y[0] = _mm256_unpacklo_epi64(p, u), y[1] = _mm256_unpackhi_epi64(p, u);
+    y[2] = _mm256_unpacklo_epi64(q, v), y[3] = _mm256_unpackhi_epi64(q, v);
+}
+/* y[l] = column l of four rows of src, for the first two columns */
+AVX2 EG_INLINE void columns_64(const uint64_t *src, int64_t ss, __m256i *y)
+{
+    const __m256i x0 = halves(src, src + 2 * ss), x1 = halves(src + ss, src + 3 * ss);
+    y[0] = _mm256_unpacklo_epi64(x0, x1), y[1] = _mm256_unpackhi_epi64(x0, x1);
+}
 /* The 4 × 4 transpose of 16-byte lanes: y[l·apart] = lane l of x[0], x[apart], x[2·apart], … */
 AVX512 EG_INLINE void lanes_of_four(const __m512i *x, __m512i *y, int apart)
 {
@@ -129,6 +153,16 @@ void eg__take_every_second(size_t width, int64_t n, int64_t rows, const void *sr
     (width == 4 ? every_second_32 : every_second_64)(n, rows, src, ss, dst, ds);
 }
 
+#if defined(SQUARES_512)
+/* True if whole cache lines pay: rows are far apart, or at distances that share few sets of a
+ * cache. Else squares of 16 bytes are as fast, and have narrower edges. */
+static bool lines_pay(size_t width, int64_t nx, int64_t ny, int64_t ss, int64_t ds)
+{
+    const uint64_t w = width, s = (uint64_t)ss * w, d = (uint64_t)ds * w, side = 64 / w;
+    return (uint64_t)nx >= side && (uint64_t)ny >= side &&
+           (s >= 4096 || d >= 4096 || s % 512 == 0 || d % 512 == 0);
+}
+#endif
 void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss,
                           void *dst, int64_t ds)
 {
@@ -140,6 +174,10 @@ void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_
 #if defined(SQUARES_512)
     if (__builtin_cpu_supports("avx512f")) {
         (width == 4 ? wide_transpose_32 : wide_transpose_64)(nx, ny, src, ss, dst, ds, far);
+        return;
+    }
+    if (lines_pay(width, nx, ny, ss, ds) && __builtin_cpu_supports("avx2")) {
+        (width == 4 ? line_transpose_32 : line_transpose_64)(nx, ny, src, ss, dst, ds, far);
         return;
     }
 #endif

@@ -30,6 +30,64 @@ static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_
 }
 
 #if defined(SQUARES_512)
+/* Transposes a square of WIDE × WIDE, a cache line wide. Lines at distances of a power of two share
+ * few sets of a cache, and could be lost before their second half is read; then (`apart`) each is
+ * read at once, into a copy. far: with non-temporal stores. */
+AVX2 EG_INLINE void NAME(line_square)(const WORD *src, int64_t ss, WORD *dst, int64_t ds, bool far,
+                                      bool apart)
+{
+    enum { HALF = WIDE / 2 };
+    _Alignas(32) WORD copy[WIDE][WIDE];
+    __m256i y[SIDE];
+    if (apart) {
+        UNROLL for (int r = 0; r < WIDE; r++, src += ss)
+        {
+            const __m256i low = _mm256_loadu_si256((const void *)src),
+                          high = _mm256_loadu_si256((const void *)(src + HALF));
+            _mm256_store_si256((void *)copy[r], low);
+            _mm256_store_si256((void *)(copy[r] + HALF), high);
+        }
+        src = copy[0], ss = WIDE;
+    }
+    for (int k = 0; k < WIDE / SIDE; k++, src += SIDE)
+        UNROLL for (int half = 0; half < WIDE; half += HALF)
+        {
+            NAME(columns)(src + half * ss, ss, y);
+            WORD *to = dst + k * SIDE * ds + half;
+            UNROLL for (int r = 0; r < SIDE; r++, to += ds)
+            {
+                if (far)
+                    _mm256_stream_si256((void *)to, y[r]);
+                else
+                    _mm256_storeu_si256((void *)to, y[r]);
+            }
+        }
+}
+/* Squares proceed as in wide_transpose below. */
+AVX2 static void NAME(line_transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss,
+                                      void *to, int64_t ds, bool far)
+{
+    const WORD *src = from;
+    WORD *dst = to;
+    const int64_t wx = nx - nx % WIDE, wy = ny - ny % WIDE;
+    far = far && (uintptr_t)to % 32 == 0 && ds % (WIDE / 2) == 0;
+    const bool apart = ss * (int64_t)sizeof(WORD) % 1024 == 0;
+    if (far)
+        for (int64_t x = 0; x < wx; x += WIDE)
+            for (int64_t y = 0; y < wy; y += WIDE)
+                NAME(line_square)(src + x * ss + y, ss, dst + y * ds + x, ds, true, apart);
+    else if (ds < ss)
+        for (int64_t x = 0; x < wx; x += WIDE)
+            for (int64_t y = 0; y < wy; y += WIDE)
+                NAME(line_square)(src + x * ss + y, ss, dst + y * ds + x, ds, false, apart);
+    else
+        for (int64_t y = 0; y < wy; y += WIDE)
+            for (int64_t x = 0; x < wx; x += WIDE)
+                NAME(line_square)(src + x * ss + y, ss, dst + y * ds + x, ds, false, apart);
+    NAME(transpose)(nx - wx, wy, src + wx * ss, ss, dst + wx, ds, false);
+    NAME(transpose)(nx, ny - wy, src + wy, ss, dst + wy * ds, ds, false);
+    if (far) _mm_sfence();
+}
 /* Transposes a square of WIDE × WIDE, or nx × ny elements of it: missing rows repeat the last one
  * and are not stored. far: with non-temporal stores. */
 AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t ss, WORD *dst,
