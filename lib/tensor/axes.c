@@ -7,6 +7,9 @@
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
+/* planes: elements of a run that is short, of a plane that is not worth another axis, and of an
+ * axis that is worth transposing */
+enum { SHORT_RUN = 128, SMALL_PLANE = 64, SIDE = 8 };
 
 typedef struct axis {
     int64_t size, step[OPERANDS]; /* steps in bytes */
@@ -14,11 +17,15 @@ typedef struct axis {
 } axis;
 enum { PITCH = sizeof(axis) / sizeof(int64_t) };
 typedef struct walk {
-    int operands, axes;          /* outermost first; the callback computes the last one */
-    int64_t runs, chunks, chunk; /* calls: outer runs × chunks of at most `chunk` elements */
+    int operands, axes; /* outermost first; the callback computes the last ones: `inside` */
+    int inside;         /* 2 for planes, else 1 */
+    int64_t runs, chunks, chunk; /* calls: outer runs × chunks of at most `chunk` elements (rows of
+                                  * a plane) */
     bool repeats;                /* operand 0 has an axis with stride 0 */
     char *base[OPERANDS];
+    int width[OPERANDS];
     eg_inner *inner;
+    eg_plane *plane;
     const void *user;
     axis axis[EG_RANK_MAX];
 } walk;
@@ -26,9 +33,10 @@ typedef struct walk {
 /* Plans the traversal. Returns the number of elements. */
 static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
 {
-    int n = 0, last = 0, width[OPERANDS];
+    int n = 0, last = 0, *width = w->width;
     int64_t total = 1;
     w->operands = operands;
+    w->inside = 1;
     w->repeats = false;
     for (int k = 0; k < operands; k++) {
         width[k] = eg__width[x[k]->dtype];
@@ -74,16 +82,19 @@ static int64_t axes_plan(walk *w, int operands, const eg_tensor *const *x)
 /* Makes the calls with numbers from ≤ k < to, in order. */
 static void axes_run(const walk *w, int64_t from, int64_t to)
 {
-    const axis *in = &w->axis[w->axes - 1];
-    const int outer = w->axes - 1;
+    const axis *in = &w->axis[w->axes - 1], *cut = &w->axis[w->axes - w->inside];
+    const int outer = w->axes - w->inside;
     int64_t index[EG_RANK_MAX], at[OPERANDS], part = from % w->chunks;
     eg__axes_to(outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, from / w->chunks,
                 index, at);
     for (int64_t call = from; call < to; call++) {
-        const int64_t start = part * w->chunk, left = in->size - start;
+        const int64_t start = part * w->chunk, n = eg__min64(cut->size - start, w->chunk);
         char *p[OPERANDS];
-        for (int k = 0; k < w->operands; k++) p[k] = w->base[k] + at[k] + start * in->step[k];
-        w->inner(left < w->chunk ? left : w->chunk, p, in->step, w->user);
+        for (int k = 0; k < w->operands; k++) p[k] = w->base[k] + at[k] + start * cut->step[k];
+        if (w->inside == 2)
+            w->plane(n, in->size, p, cut->step, in->step, w->user);
+        else
+            w->inner(n, p, in->step, w->user);
         if (++part < w->chunks) continue;
         part = 0;
         eg__axes_next(outer, (const int64_t *)(const void *)w->axis, PITCH, w->operands, index, at);
@@ -102,7 +113,9 @@ static void piece_of_walk(void *user, int64_t piece, int thread)
 }
 static void axes_share(eg_ctx *cx, walk *w, int team, int64_t work)
 {
-    int64_t n = w->axis[w->axes - 1].size, chunk = CHUNK / work;
+    const int64_t n = w->axis[w->axes - w->inside].size,
+                  each = w->inside == 2 ? w->axis[w->axes - 1].size : 1,
+                  chunk = CHUNK / work / each;
     w->chunk = chunk < CUT ? CUT : chunk / CUT * CUT;
     w->chunks = (n + w->chunk - 1) / w->chunk;
     shared s = { .w = w, .calls = w->runs * w->chunks };
@@ -129,10 +142,28 @@ static int64_t one_run(int operands, const eg_tensor *const *x, char **base, int
     return n;
 }
 
+/* Returns the axis whose runs should be computed together with the last one, as a plane; −1 if the
+ * last one suffices. */
+static int plane_axis(const walk *w)
+{
+    const int last = w->axes - 1;
+    const axis *in = &w->axis[last];
+    if (!w->plane || w->repeats || last < 1) return -1;
+    for (int k = 1; k < w->operands; k++)
+        for (int r = 0; r < last && in->size >= SIDE; r++)
+            if (in->step[k] && in->step[k] != w->width[k] && w->axis[r].size >= SIDE &&
+                w->axis[r].step[k] == w->width[k])
+                return r;
+    if (in->size >= SHORT_RUN) return -1;
+    int best = last - 1;
+    for (int r = best; r >= 0 && w->axis[best].size * in->size < SMALL_PLANE; r--)
+        if (w->axis[r].size > w->axis[best].size) best = r;
+    return best;
+}
 /* Tries the cases in order of their cost: operands that are row-major throughout, operands that
  * merge into one run, few elements on one thread, all others. */
-void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
-                   const void *user, int64_t work)
+static void loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
+                 eg_plane *plane, const void *user, int64_t work)
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
@@ -146,19 +177,39 @@ void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner
     total = axes_plan(&w, operands, x);
     if (total == 0) return;
     w.inner = inner;
+    w.plane = plane;
     w.user = user;
     if (!team) team = eg__team(cx, total * work, GRAIN);
     if (w.axes == 1 && team == 1) {
         inner(total, w.base, w.axis[0].step, user);
         return;
     }
+    const int with = plane_axis(&w);
     w.runs = total / w.axis[w.axes - 1].size;
     w.chunks = 1;
     w.chunk = w.axis[w.axes - 1].size;
+    if (with >= 0) {
+        const axis rows = w.axis[with];
+        for (int r = with; r < w.axes - 2; r++) w.axis[r] = w.axis[r + 1];
+        w.axis[w.axes - 2] = rows;
+        w.inside = 2;
+        w.runs /= rows.size;
+        w.chunk = rows.size;
+    }
     if (team > 1 && !w.repeats)
         axes_share(cx, &w, team, work);
     else
         axes_run(&w, 0, w.runs);
+}
+void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
+                   const void *user, int64_t work)
+{
+    loop(cx, operands, x, inner, NULL, user, work);
+}
+void eg__loop_planes(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
+                     eg_plane *plane, const void *user)
+{
+    loop(cx, operands, x, inner, plane, user, 1);
 }
 int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step)
 {

@@ -253,15 +253,22 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
 }
 static const struct {
     eg_inner *move, *tiles, *transposes;
+    void (*spread)(int64_t rows, int64_t n, void *to, const char *x, int64_t step);
 } same[] = {
-    [1] = { move_8, tiles_8, NULL },         [2] = { move_16, tiles_16, NULL },
-    [4] = { move_32, tiles_32, transposes }, [8] = { move_64, tiles_64, transposes },
-    [16] = { move_128, tiles_128, NULL },
+    [1] = { move_8, tiles_8, NULL, spread_8 },
+    [2] = { move_16, tiles_16, NULL, spread_16 },
+    [4] = { move_32, tiles_32, transposes, spread_32 },
+    [8] = { move_64, tiles_64, transposes, spread_64 },
+    [16] = { move_128, tiles_128, NULL, spread_128 },
 };
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step)
 {
     same[width].move(n, (char *[]){ to, (char *)(uintptr_t)from },
                      (int64_t[]){ to_step, from_step }, NULL);
+}
+void eg__spread(int width, int64_t rows, int64_t n, void *to, const void *from, int64_t step)
+{
+    same[width].spread(rows, n, to, from, step);
 }
 
 /* Returns the axis, other than `but`, along which x has the smallest stride; −1 if every other axis

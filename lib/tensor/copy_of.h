@@ -39,3 +39,15 @@ static void NAME(tiles)(int64_t n, char *const *p, const int64_t *step, const vo
                 *(T *)(void *)(y + i * t->ya + j * t->yb) = part[j][i];
     }
 }
+/* Writes `rows` rows of n copies of an element of x, whose elements are `step` bytes apart, in
+ * complete groups: each row but the last is overwritten from its end on by the next one. */
+EG_CLONES static void NAME(spread)(int64_t rows, int64_t n, void *to, const char *x, int64_t step)
+{
+    enum { GROUP = EG_SPREAD_BYTES / sizeof(T) };
+    T *y = to;
+    for (int64_t r = 0; r < rows; r++, y += n, x += step) {
+        const T v = *(const T *)(const void *)x;
+        for (int64_t i = 0; i < n; i += GROUP)
+            for (int64_t l = 0; l < GROUP; l++) y[i + l] = v;
+    }
+}

@@ -216,6 +216,10 @@ double eg__nearest_f16(double);
 double eg__nearest_bf16(double);
 /* Copies n elements of `width` bytes; steps in bytes. */
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step);
+/* Writes `rows` rows of n copies of an element; elements are `step` bytes apart. Writes up to
+ * EG_SPREAD_BYTES more bytes behind the last row. */
+enum { EG_SPREAD_BYTES = 64 };
+void eg__spread(int width, int64_t rows, int64_t n, void *to, const void *from, int64_t step);
 /* Copies between equal shapes with any strides and dtypes; values are converted as in C. */
 void eg__copy(eg_tensor *target, const eg_tensor *source);
 void eg__fill(eg_tensor *target, double value);
@@ -250,6 +254,13 @@ void eg__loop(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, con
 /* As eg__loop, if one element takes as long as `work` additions; 0: one thread. */
 void eg__loop_work(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, const void *user,
                    int64_t work);
+/* A plane of `rows` runs of n elements: of operand k, row_step[k] and step[k] bytes apart */
+typedef void eg_plane(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
+                      const int64_t *step, const void *user);
+/* As eg__loop, but where runs are short, or an operand is contiguous along another axis than x[0],
+ * calls `plane` for all runs along one outer axis. x[0] repeats no element. */
+void eg__loop_planes(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, eg_plane *plane,
+                     const void *user);
 /* If eg__loop would make a single run from x[k]->data on, returns its number of elements and sets
  * the steps; else returns −1. */
 int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step);
