@@ -51,6 +51,7 @@ typedef struct trial {
     const eg_copies *c;
     eg_tensor *all[16], *in[16]; /* the operands: (copies, …), and as the sample gets them */
     eg_tensor *y, *d[16];        /* its result, and cotangents of the operands */
+    eg_tensor *moved[2];         /* the tangents of y and of d[0] */
     bool slopes;
 } trial;
 static int floats_of(int n, eg_tensor *const *in, eg_tensor **xs)
@@ -76,10 +77,21 @@ static bool slopes_of(eg_tensor *y, int n, eg_tensor *const *in, eg_tensor **d)
     const int floats = floats_of(n, in, xs);
     return !eg_grad(y, eg_cos(eg_detach(y)), floats, xs, d);
 }
+/* The tangents of y and, unless an operand is shared, of its first gradient d, along cos x. */
+static bool tangents_of(const trial *t, eg_tensor *y, eg_tensor *d, eg_tensor *const *in,
+                        eg_tensor **tangent)
+{
+    eg_tensor *xs[16], *vs[16];
+    const int floats = floats_of(t->n, in, xs);
+    for (int k = 0; k < floats; k++) vs[k] = eg_cos(eg_detach(xs[k]));
+    tangent[0] = eg_jvp(y, floats, xs, vs);
+    tangent[1] = t->shared < 0 ? eg_jvp(d, floats, xs, vs) : tangent[0];
+    return eg_ok(tangent[0]) && eg_ok(tangent[1]);
+}
 static void alone(trial *t, int64_t k)
 {
     eg_ctx *cx = eg_context(t->all[0]);
-    eg_tensor *one[16], *e[16];
+    eg_tensor *one[16], *e[16], *moved[2];
     for (int i = 0; i < t->n; i++)
         one[i] = i == t->shared ? t->in[i] : eg_copy(eg_select_axis(t->all[i], 0, k));
     eg_seed(cx, eg_copies_seed(t->c, k));
@@ -95,6 +107,10 @@ static void alone(trial *t, int64_t k)
             complain(t, "other bits of a gradient", k);
         f++;
     }
+    if (!tangents_of(t, z, e[0], one, moved)) complain(t, "no tangent", k);
+    for (int i = 0; i < 2; i++)
+        if (!same_bits(eg_copy_at(t->moved[i], k), moved[i]))
+            complain(t, i ? "other bits of a gradient's tangent" : "other bits of a tangent", k);
 }
 /* The sample as a step: its result, then the cotangents. */
 static int sample_step(void *user, eg_tensor **out)
@@ -138,6 +154,8 @@ static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int share
         complain(&t, "no result", 0);
     else if (t.slopes && !slopes_of(t.y, t.n, t.in, t.d))
         complain(&t, "no gradient", 0);
+    else if (t.slopes && !tangents_of(&t, t.y, t.d[0], t.in, t.moved))
+        complain(&t, "no tangent", 0);
     else
         for (int k = 0; k < COPIES; k++) alone(&t, k);
     if (!t.bad && (shared < 0 || !t.slopes)) captured_alike(&t);
@@ -397,6 +415,55 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
     eg_close(cx);
 }
 
+static void refused(eg_ctx *cx, const char *part)
+{
+    ck_assert_ptr_nonnull(eg_error(cx));
+    ck_assert_msg(strstr(eg_error(cx), part), "%s", eg_error(cx));
+    eg_clear(cx);
+}
+static eg_tensor *times_w(void *w, eg_tensor *const *x) { return eg_tanh(eg_mul(x[0], w)); }
+TEST(copies_in_a_checkpoint_have_the_gradients_of_the_function_itself)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *w = eg_normal(cx, 0, 1, 4), *x = eg_normal(cx, 0, 1, COPIES, 4), *d[2], *each[2],
+              *dd[2], *own[2], *t[2], *in = eg_copies_unstack(c, x);
+    for (int k = 0; k < 2; k++) {
+        eg_tensor *y = eg_sum(NULL, k ? eg_checkpoint(times_w, w, 1, &in) : times_w(w, &in));
+        ck_assert(!eg_grad(y, NULL, 1, &w, &d[k]) && !eg_grad_each(y, 1, &w, &each[k]));
+        ck_assert(!eg_grad(y, NULL, 1, &in, &own[k]));
+        ck_assert(!eg_grad(eg_sum(NULL, eg_square(d[k])), NULL, 1, &w, &dd[k]));
+        t[k] = eg_jvp(y, 1, &w, &w);
+    }
+    ck_assert(same_bits(d[0], d[1]) && same_bits(each[0], each[1]) && same_bits(dd[0], dd[1]));
+    ck_assert(same_bits(eg_copies_stack(own[0]), eg_copies_stack(own[1])));
+    ck_assert(same_bits(eg_copies_stack(t[0]), eg_copies_stack(t[1])));
+    eg_close(cx);
+}
+TEST(copies_are_all_looked_at_for_numbers_that_are_not_finite)
+{
+    for (int bad = 0; bad < COPIES; bad++) {
+        eg_ctx *cx = eg_open();
+        eg_tensor *all = eg_ones(cx, COPIES, 2), *x;
+        eg_fill(eg_slice_axis(eg_select_axis(all, 0, bad), 0, 1, 2, 1), -1);
+        x = eg_copies_unstack(eg_copies_open(eg_owner_open(cx), COPIES, NULL), all);
+        eg_tensor *log = eg_log(x);
+        ck_assert_ptr_eq(eg_first_nonfinite(eg_exp(log)), log);
+        ck_assert_ptr_null(eg_first_nonfinite(x));
+        eg_trace(cx, true);
+        char part[80];
+        snprintf(part, sizeof part, "at (1,) of (2,), copy %d, and its operands are finite", bad);
+        ck_assert(!eg_ok(eg_log(x)));
+        refused(cx, part);
+        /* what another copy had before does not count */
+        eg_tensor *y = eg_copies_unstack(eg_copies_of(x), eg_ones(cx, COPIES, 2));
+        eg_fill(eg_copy_at(y, (bad + 1) % COPIES), NAN);
+        ck_assert(!eg_ok(eg_log(eg_add(x, eg_scale(y, 0)))));
+        refused(cx, "log");
+        eg_close(cx);
+    }
+}
+
 TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
@@ -421,12 +488,6 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
     eg_close(cx);
 }
 
-static void refused(eg_ctx *cx, const char *part)
-{
-    ck_assert_ptr_nonnull(eg_error(cx));
-    ck_assert_msg(strstr(eg_error(cx), part), "%s", eg_error(cx));
-    eg_clear(cx);
-}
 TEST(copies_refusals_name_both_numbers)
 {
     eg_ctx *cx = eg_open(.seed = 2);
@@ -723,7 +784,9 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     refused(cx, "the loss does not have the copies of the parameters");
     eg_fill(eg_copy_at(l->bias, 1), INFINITY);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(l, x))), -1);
-    refused(cx, "adam: the loss of copy 1 is inf; the step is not done");
+    refused(
+        cx,
+        "adam: the loss of copy 1 is inf, which comes from a leaf \"a.b\"; the step is not done");
     ck_assert_int_eq(eg_opt_save(opt, "/nowhere/x"), -1);
     refused(cx, "opt_save: the parameters have copies; eg_opt_of_copy gives the optimiser of one");
     ck_assert_int_eq(eg_params_save(p, "/nowhere/x"), -1);

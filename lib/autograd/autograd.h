@@ -109,9 +109,11 @@ bool eg__check_cotangent(const eg_sweep *, const eg_tensor *t, const char *sourc
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 /* eg__grad and eg_jvp for one part of a graph: tensors with a seq of at most `leaves` are leaves,
  * and their hooks are not called. If x1 was computed from x0, and both are leaves, dxs[0] is the
- * partial derivative, for a constant x1. */
+ * partial derivative, for a constant x1. If eg_ctx.each_copy, an x without copies that y's copies
+ * read gets a gradient with copies instead of their sum. */
 int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
                   eg_tensor **dxs);
+bool eg__is_checkpoint(const eg_tensor *); /* its rule sums the cotangents of copies by itself */
 eg_tensor *eg__jvp_part(eg_tensor *y, uint64_t leaves, int count, eg_tensor *const *xs,
                         eg_tensor *const *vs);
 /* A sum to which gradients of an x are added, with x's shape. */

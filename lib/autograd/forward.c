@@ -7,10 +7,16 @@
 #include "autograd/autograd.h"
 #include <string.h>
 
+/* Returns zeros in y's shape, with as many copies. */
+static eg_tensor *forward_zeros(eg_tensor *y)
+{
+    eg_tensor *zero = eg_zeros_like(y);
+    return y->copies ? eg__copies_spread(y->copies, zero) : zero;
+}
 /* Returns the tangent of y, computed by differentiating its rule by u (see above). */
 static eg_tensor *forward_by_rule(eg_tensor *y, eg_tensor *const *dx)
 {
-    eg_tensor *u = eg_zeros_like(y), *sum = NULL, *part;
+    eg_tensor *u = forward_zeros(y), *sum = NULL, *part;
     const bool was = eg_nograd(y->cx, false); /* the rule has to be recorded as a function of u */
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
         /* its value is not used, so a NaN in it is no error */
@@ -75,7 +81,7 @@ static bool forward_tangents(eg_ctx *cx, const char *who, uint64_t leaves, int r
     }
     for (int k = 0; k < results; k++) {
         eg_tensor *d = eg__sweep_at(&s, ys[k]);
-        ts[k] = d ? d : eg_zeros_like(ys[k]);
+        ts[k] = !d ? forward_zeros(ys[k]) : ys[k]->copies ? eg__copies_spread(ys[k]->copies, d) : d;
     }
     return !cx->failed;
 }

@@ -247,6 +247,7 @@ static const eg_op again_op = {
     .forward_c128 = again_forward_c128,
 };
 const eg_op *const eg__recompute_ops[] = { &again_op, NULL };
+bool eg__is_checkpoint(const eg_tensor *t) { return t->op == &again_op; }
 
 /* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
  * made, is closed afterwards. Poison after an error. */

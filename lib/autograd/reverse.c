@@ -140,14 +140,18 @@ static eg_tensor *reverse_cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int 
     eg_ctx *cx = r->s.cx;
     const eg_tensor *outer = cx->rule_node;
     const uint64_t before = cx->pull;
+    const bool each = cx->each_copy;
     cx->rule_node = t;
     cx->rule_kind = "gradient";
     cx->pull = r->mine;
+    cx->each_copy = r->each;
     eg_tensor *c = t->op->rule(t, g, i);
     /* all copies of t read an x without copies, so their cotangents are summed */
-    if (c && t->copies && !t->in[i]->copies && !r->each && !eg__copies_made(t))
+    if (c && t->copies && !t->in[i]->copies && !r->each && !eg__copies_made(t) &&
+        !eg__is_checkpoint(t))
         c = eg__copies_sum(t->copies, c);
     cx->pull = before;
+    cx->each_copy = each;
     cx->rule_node = outer;
     eg__sweep_reclaim(&r->s);
     return cx->failed ? NULL : c;
@@ -372,8 +376,9 @@ static bool reverse_nodes(reverse *r)
     return reverse_notify(r, -1);
 }
 
-/* The gradient of an x that y does not depend on. ZEROS_OF_ANY: y may also be a constant. */
-typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH } unreached;
+/* The gradient of an x that y does not depend on. ZEROS_OF_ANY: y may also be a constant.
+ * ZEROS_OF_EACH: of eg_grad_each. COPIES_OF_EACH: of a part of it; gradients remain copies. */
+typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH, COPIES_OF_EACH } unreached;
 /* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
  * error. */
 static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
@@ -394,14 +399,15 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
     for (int k = 0; k < count; k++)
         if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
     if (!reverse_seed_fits(cx, y, seed)) return false;
-    if (count && how != ZEROS_OF_ANY && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
+    const bool constant = how == ZEROS_OF_ANY || how == COPIES_OF_EACH;
+    if (count && !constant && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "grad_each: y has no copies; eg_copies_unstack makes each example one");
         return false;
     }
     reverse r = { .s = { .cx = cx, .who = "grad", .leaves = leaves },
-                  .each = how == ZEROS_OF_EACH,
+                  .each = how == ZEROS_OF_EACH || how == COPIES_OF_EACH,
                   .count = count,
                   .xs = xs,
                   .into = into,
@@ -425,7 +431,7 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
         const eg_copies *c = r.each ? y->copies : xs[k]->copies;
         if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
-        if (r.each) dxs[k] = eg_copies_stack(dxs[k]);
+        if (how == ZEROS_OF_EACH) dxs[k] = eg_copies_stack(dxs[k]);
     }
     return !cx->failed;
 }
@@ -458,7 +464,9 @@ int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_
 int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
                   eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, leaves, NULL, NULL);
+    const bool each = eg_ok(y) && y->copies && y->cx->each_copy;
+    return grad_as(y, seed, count, xs, dxs, each ? COPIES_OF_EACH : ZEROS_OF_ANY, leaves, NULL,
+                   NULL);
 }
 int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {

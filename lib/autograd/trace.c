@@ -11,10 +11,11 @@ static double trace_value(const eg_tensor *x, const char *p)
 }
 
 typedef enum nonfinite { NOT_FINITE, NOT_A_NUMBER } nonfinite; /* NOT_FINITE: NaN or infinite */
-/* Finds the first such element in row-major order. False if there is none. */
-static bool first_nonfinite(const eg_tensor *x, nonfinite wanted, int64_t *index, double *value)
+/* Finds the first such element of copy k in row-major order. False if there is none. */
+static bool nonfinite_in(const eg_tensor *x, int64_t k, nonfinite wanted, int64_t *index,
+                         double *value)
 {
-    const char *p = x->data;
+    const char *p = eg__copy_data(x, k);
     const int width = eg__width[x->dtype];
     if (!eg__is_float(x->dtype) && x->dtype != EG_C128) return false;
     for (int r = 0; r < x->rank; r++) index[r] = 0;
@@ -31,15 +32,28 @@ static bool first_nonfinite(const eg_tensor *x, nonfinite wanted, int64_t *index
     return false;
 }
 
-/* False, after an error, if y has an element that is not finite and its operands have none. */
+/* True if copy k of an operand of y has an element that is not finite. */
+static bool nonfinite_before(const eg_tensor *y, int64_t k)
+{
+    int64_t index[EG_RANK_MAX];
+    double value;
+    for (int i = 0; i < y->count; i++)
+        if (nonfinite_in(y->in[i], k, NOT_FINITE, index, &value)) return true;
+    return false;
+}
+/* False, after an error, if a copy of y has an element that is not finite and the same copies of
+ * its operands have none. */
 static bool trace_result(const eg_tensor *y)
 {
-    int64_t index[EG_RANK_MAX], other[EG_RANK_MAX];
-    double value, had;
-    char who[256], at[256], dims[256], whose[300] = "";
-    if (y->st != &y->own || !first_nonfinite(y, NOT_FINITE, index, &value)) return true;
-    for (int i = 0; i < y->count; i++)
-        if (first_nonfinite(y->in[i], NOT_FINITE, other, &had)) return true;
+    int64_t index[EG_RANK_MAX], copy = 0;
+    double value;
+    char who[256], at[256], dims[256], whose[300] = "", of_copy[40] = "";
+    if (y->st != &y->own) return true;
+    while (copy < eg__copy_count(y) &&
+           (!nonfinite_in(y, copy, NOT_FINITE, index, &value) || nonfinite_before(y, copy)))
+        copy++;
+    if (copy == eg__copy_count(y)) return true;
+    if (y->copies) snprintf(of_copy, sizeof of_copy, ", copy %lld", (long long)copy);
     const eg_tensor *blame = y->cx->rule_node;
     if (blame)
         snprintf(whose, sizeof whose, "the %s of %s: ", y->cx->rule_kind,
@@ -49,8 +63,9 @@ static bool trace_result(const eg_tensor *y)
     else
         eg__origin(y, who, sizeof who);
     eg_fail_as(y->cx, EG_ERROR_MISUSE,
-               "trace: %s%s made %g at %s of %s, and its operands are finite", whose, who, value,
-               eg__sizes_text(y->rank, index, at, sizeof at), eg__dims_text(y, dims, sizeof dims));
+               "trace: %s%s made %g at %s of %s%s, and its operands are finite", whose, who, value,
+               eg__sizes_text(y->rank, index, at, sizeof at), eg__dims_text(y, dims, sizeof dims),
+               of_copy);
     return false;
 }
 
@@ -67,7 +82,9 @@ static bool has_nonfinite(const eg_tensor *x, nonfinite wanted)
 {
     int64_t index[EG_RANK_MAX];
     double value;
-    return first_nonfinite(x, wanted, index, &value);
+    for (int64_t k = 0; k < eg__copy_count(x); k++)
+        if (nonfinite_in(x, k, wanted, index, &value)) return true;
+    return false;
 }
 static eg_tensor *nonfinite_operand(const eg_tensor *t, nonfinite wanted)
 {

@@ -322,7 +322,8 @@ struct eg_ctx {
     eg_dtype dtype;
     int threads;
     bool training, recording, failed, flush;
-    eg_code code; /* code of the error in `message`, if `failed` */
+    bool each_copy; /* in a rule: the backward pass is that of eg_grad_each */
+    eg_code code;   /* code of the error in `message`, if `failed` */
     eg_usage use;
     int64_t no_dims[2]; /* sizes and strides of tensors of rank 0 and of the poison tensor */
     eg_tensor poison;

@@ -301,8 +301,9 @@ static int losses_host(void *args, int count, eg_tensor *const *x)
         const double one = f64 ? f64[k] : f32[k];
         if (!isfinite(one) && !eg_error(op->cx))
             eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                       "%s: the loss of copy %lld is %g; the step is not done", op->kind->name,
-                       (long long)k, isnan(one) ? (double)NAN : one);
+                       "%s: the loss of copy %lld is %g, which comes from %s; the step is not done",
+                       op->kind->name, (long long)k, isnan(one) ? (double)NAN : one,
+                       eg_origin(eg_first_nonfinite(x[0])));
     }
     eg_nograd(op->cx, was);
     return eg_error(op->cx) != NULL;
