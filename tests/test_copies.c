@@ -415,6 +415,38 @@ TEST(copies_of_one_x_add_up_in_its_gradient)
     eg_close(cx);
 }
 
+/* The range of r[i - j] needs j <= i, and t, which .where reads too, has copies. */
+typedef struct lookup {
+    const eg_copies *c;
+    eg_tensor *t, *x, *r;
+} lookup;
+static int lookup_step(void *user, eg_tensor **out)
+{
+    const lookup *l = user;
+    eg_tensor *t = eg_copies_unstack(l->c, l->t), *x = eg_copies_unstack(l->c, l->x);
+    out[0] = eg_copies_stack(eg_attention(
+        "id,jd,je->ie", x, x, x, .where = "j <= i & t[j] != 3", .score = "score + r[i - j]",
+        .with = { { "t", t }, { "r", l->r } }, .form = EG_UNFUSED));
+    return !eg_ok(out[0]);
+}
+TEST(copies_of_what_a_captured_predicate_reads)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
+    lookup l = { .c = eg_copies_open(eg_owner_open(cx), 2, NULL),
+                 .t = eg_from(cx, ((int64_t[]){ 0, 8, 3, 1, 2, 3, 4, 5 }), 2, 4),
+                 .x = eg_normal(cx, 0, 1, 2, 4, 4),
+                 .r = eg_normal(cx, 0, 1, 4) };
+    eg_tensor *y;
+    eg_captured *c = eg_capture(cx, lookup_step, &l, 1);
+    for (int run = 0; run < 2; run++) {
+        ck_assert(!lookup_step(&l, &y));
+        ck_assert_msg(!eg_captured_run(c), "%s", eg_error(cx));
+        ck_assert(same_bits(eg_captured_output(c, 0), y));
+        eg_assign(l.t, eg_from(cx, ((int64_t[]){ 1, 3, 4, 2, 0, 1, 3, 5 }), 2, 4));
+        eg_assign(l.x, eg_normal(cx, 0, 1, 2, 4, 4));
+    }
+    eg_close(cx);
+}
 static void refused(eg_ctx *cx, const char *part)
 {
     ck_assert_ptr_nonnull(eg_error(cx));

@@ -230,15 +230,30 @@ typedef struct values_act { /* the expression follows it in memory */
     bool f64;
     int64_t size[EG_RANK_MAX], first[EG_RANK_MAX];
 } values_act;
+/* Computes the values of copy k into y from the elements of x. False after an error. */
+static bool values_of_copy(const values_act *a, eg_tensor *y, int count, eg_tensor *const *x,
+                           int64_t k)
+{
+    eg_block_loop o;
+    eg_tensor one[EG_TENSORS_MAX], *of[EG_TENSORS_MAX];
+    for (int i = 0; i < count; i++) {
+        one[i] = *x[i];
+        one[i].data = eg__copy_data(x[i], k);
+        one[i].copies = NULL;
+        of[i] = &one[i];
+    }
+    if (!eg__block_loop(&o, y->cx, (const eg_expression *)(const void *)(a + 1), a->root,
+                        a->letters, a->size, a->first, of, count, a->f64, 0))
+        return false;
+    o.out = eg__copy_data(y, k);
+    return eg__block_loop_run(&o);
+}
 static bool act_values(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x, void *arg)
 {
-    const values_act *a = arg;
-    eg_block_loop o;
     const eg_mark m = eg_push(cx); /* a run of a captured step may have any scope open */
-    bool good = eg__block_loop(&o, cx, (const eg_expression *)(const void *)(a + 1), a->root,
-                               a->letters, a->size, a->first, x, count, a->f64, 0);
-    o.out = y->data;
-    good = good && eg__block_loop_run(&o);
+    bool good = true;
+    for (int64_t k = 0; good && k < eg__copy_count(y); k++)
+        good = values_of_copy(arg, y, count, x, k);
     eg_pop(cx, m);
     return good;
 }
@@ -265,18 +280,5 @@ eg_tensor *eg__expression_values(eg_ctx *cx, const eg_expression_values *v, eg_d
     const eg_copies *copies;
     if (!eg__copies_of_all(cx, v->who, v->count, v->x, &copies)) return NULL;
     eg_tensor *y = eg__new_copies(cx, copies, dtype, rank, dims);
-    if (!y || !copies) return y && values_into(y, v, v->x) ? y : NULL;
-    for (int64_t k = 0; k < copies->count; k++) {
-        eg_tensor one[EG_TENSORS_MAX], *x[EG_TENSORS_MAX], to = *y;
-        for (int i = 0; i < v->count; i++) {
-            one[i] = *v->x[i];
-            one[i].data = eg__copy_data(v->x[i], k);
-            one[i].copies = NULL;
-            x[i] = &one[i];
-        }
-        to.data = eg__copy_data(y, k);
-        to.copies = NULL;
-        if (!values_into(&to, v, x)) return NULL;
-    }
-    return y;
+    return y && values_into(y, v, v->x) ? y : NULL;
 }
