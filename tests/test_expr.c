@@ -1069,7 +1069,7 @@ static const struct {
     { "relu(s)", "expr: 'relu' is not a function\n  relu(s)\n  ^^^^\n  write max(x, 0)" },
     { "tahn(s)", "expr: 'tahn' is not a function\n  tahn(s)\n  ^^^^\n  is 'tanh' meant?" },
     { "gelu(s)",
-      "functions are abs exp log sqrt tanh sigmoid softplus erf sin cos min max pow clip" },
+      "functions are abs exp log sqrt tanh sigmoid softplus erf sin cos floor min max pow clip" },
     { "\u2212s", "character '\u2212' has no meaning in an expression\n  \u2212s\n  ^\n  write -" },
     { "~s", "character '~' has no meaning in an expression" },
     { "|s|", "a size has exactly one index between its bars, as in |i|\n  |s|\n    ^\n  the "
@@ -1527,5 +1527,20 @@ TEST(clip_takes_limits_in_any_order)
         }
     }
     eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+TEST(expr_floor_is_that_of_the_operation)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x = eg_uniform(cx, -3, 3, 40), *w = eg_normal(cx, 0, 1, 40), *d[2];
+    eg_tensor *y = eg_expr("i", "floor(x) * w + floor(3) + floor(-i / 4.0)",
+                           .with = { { "x", x }, { "w", w } });
+    eg_tensor *i = eg_arange(cx, EG_F64, 0, 40, 1),
+              *z = eg_add(eg_shift(eg_mul(eg_floor(x), w), 3), eg_floor(eg_scale(i, -.25)));
+    ck_assert_double_le(eg_item(eg_max(NULL, eg_abs(eg_sub(y, z)))), 1e-14);
+    ck_assert(!eg_grad(eg_sum(NULL, y), NULL, 2, (eg_tensor *[]){ x, w }, d));
+    ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(d[0]))), 0);
+    ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(eg_sub(d[1], eg_floor(x))))), 0);
     eg_close(cx);
 }

@@ -77,7 +77,7 @@ TEST(at_refuses)
     eg_at("v m, b l -> b l m", E, t);
     eg_assert_error(cx, "no axis is in brackets");
     eg_at("[v m], b l -> b l", E, t);
-    eg_assert_error(cx, "only one axis can be indexed");
+    eg_assert_error(cx, "only one axis can be indexed; eg_expr reads several: x[a[n], b[n]]");
     eg_at("[v] m, b [l]", E, t);
     eg_assert_error(cx, "brackets mark the indexed axis of operand 1");
     eg_at("[v] m, b l -> b l", E, t);

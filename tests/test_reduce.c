@@ -30,7 +30,7 @@ TEST(rearrange_is_a_view_where_one_exists)
     ck_assert_ptr_eq(eg_raw(repeated, NULL), eg_raw(x, NULL));
     eg_assert_axes("b r=3 l=3 1 d", repeated);
     ck_assert_ptr_ne(eg_raw(eg_rearrange("b l d -> (l b) d", x), NULL), eg_raw(x, NULL));
-    eg_assert_axes("a x=2", eg_rearrange("a -> a x", eg_ones(cx, 5), .x_ = 2));
+    eg_assert_axes("a x=2", eg_rearrange("a -> a x", eg_ones(cx, 5), .x = 2));
     eg_assert_ok(cx);
     eg_close(cx);
 }

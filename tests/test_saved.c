@@ -1,9 +1,11 @@
 /* test_saved.c: runs in files: eg_opt_save, and the files that eg_opt_resume reads and refuses. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <locale.h>
 #include <math.h>
 #include <string.h>
 #include "fixtures.h"
+#include "folder.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -384,4 +386,86 @@ TEST(files_that_are_none)
     ck_assert_int_eq(eg_opt_save(f.opt, path[0]), 0);
     ck_assert_int_eq(eg_opt_resume(f.opt, path[0]), 0);
     eg_assert_ok(cx);
+}
+
+/* -- the locale ------------------------------------------------------------------------------- */
+/* Gives the process a locale with a decimal comma: one of the machine's, or one that localedef
+ * makes. False if there is none. */
+static bool decimal_comma(void)
+{
+    static const char *const names[] = { "de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8", "de_DE" };
+    char command[640], text[8];
+    for (int made = 0; made < 2; made++) {
+        for (size_t k = 0; k < sizeof names / sizeof *names; k++)
+            if (setlocale(LC_ALL, names[k]) && snprintf(text, sizeof text, "%.1f", .5) == 3 &&
+                !strcmp(text, "0,5"))
+                return true;
+        snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/log 2>&1",
+                 folder, folder);
+        if (made || system(command) || setenv("LOCPATH", folder, 1)) break;
+    }
+    setlocale(LC_ALL, "C");
+    return false;
+}
+/* Writes a run in the trainer, a run of an optimiser with groups, and a picture, and reads the
+ * first two again. */
+static void files_written(const char *locale)
+{
+    char run[3][300];
+    eg_ctx *own = eg_open(.threads = 1, .seed = 6);
+    for (int k = 0; k < 3; k++) snprintf(run[k], sizeof *run, "%s/%s-%d.svg", folder, locale, k);
+    eg_trainer *t =
+        eg_trainer_new(.data = eg_data_task(own, eg_task_find("reverse")), .layers = 1,
+                       .d_model = 8, .heads = 2, .width = 8, .batch = 4, .steps = 9,
+                       .dropout = 0.125, .lr = 0.0125,
+                       .attention = &(eg_mha_args){
+                           .size = sizeof(eg_mha_args), .scale = .25, .rotary = 10000.5 });
+    eg_progress p;
+    ck_assert_msg(t && !eg_trainer_step(t, &p) && !eg_trainer_save(t, run[0]), "%s", eg_error(own));
+    ck_assert_msg(eg_trainer_load(own, run[0]) != NULL, "%s", eg_error(own));
+    for (int again = 0; again < 2; again++) {
+        eg_params *list = eg_params_open(own);
+        eg_linear *l = eg_linear_new(list, "l", .in = 2, .out = 2);
+        eg_opt *opt =
+            eg_adamw(list, .lr = 0.0125,
+                     .groups = (const eg_opt_group[]){
+                         { .names = "*.b", .lr_factor = 0.5, .weight_decay = 0.25 }, { 0 } });
+        ck_assert_msg(l && opt, "%s", eg_error(own));
+        ck_assert_msg(!(again ? eg_opt_resume(opt, run[1]) : eg_opt_save(opt, run[1])), "%s",
+                      eg_error(own));
+    }
+    const eg_curve curve = { .name = "a",
+                             .count = 3,
+                             .x = (const double[]){ 0, 1.5, 3 },
+                             .y = (const double[]){ 1, .375, .25 } };
+    ck_assert_msg(!eg_curves_save(run[2], own, 1, &curve), "%s", eg_error(own));
+    eg_close(own);
+}
+static bool same_files(const char *one, const char *two)
+{
+    FILE *a = fopen(one, "rb"), *b = fopen(two, "rb");
+    int x = 0, y = a && b ? 0 : 1;
+    while (a && b && x == y && x != EOF) x = getc(a), y = getc(b);
+    if (a) fclose(a);
+    if (b) fclose(b);
+    return x == y;
+}
+TEST(saved_files_are_the_same_under_a_locale_with_a_decimal_comma)
+{
+    char command[300], name[2][16];
+    make_folder();
+    files_written("C");
+    if (decimal_comma()) {
+        files_written("comma");
+        ck_assert(eg_number_read("0.5", NULL) == 0.5); /* not 0 */
+        setlocale(LC_ALL, "C");
+        for (int k = 0; k < 3; k++) {
+            snprintf(name[0], sizeof *name, "C-%d.svg", k);
+            snprintf(name[1], sizeof *name, "comma-%d.svg", k);
+            ck_assert_msg(same_files(in_folder(name[0]), in_folder(name[1])), "%s", name[1]);
+        }
+    } else
+        printf("no locale with a decimal comma, and localedef makes none: not tested\n");
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
 }

@@ -106,7 +106,7 @@ static eg_tensor *rearrange(void *user, eg_tensor *const *x)
     eg_rearrange_args a = p->sizes;
     a.size = sizeof a;
     a.spec = p->spec;
-    a.x = x[0];
+    a.operand = x[0];
     return eg_rearrange_with(&a);
 }
 #define OF_ONE(NAME)                                           \

@@ -105,7 +105,8 @@ typedef struct eg_attention_args {
     /* ln Σ e^scores, the sink included; it has the letters of the weights without the keys, and is
      * −inf for a query without an allowed key and without a sink */
     eg_tensor **lse;
-    int64_t *empty; /* receives the number of queries without an allowed key; with a sink 0 */
+    int64_t *empty; /* receives the number of rows of scores (queries of each
+                     * batch and head) without an allowed key; with a sink 0 */
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
     const char *weights_axes;

@@ -8,13 +8,14 @@
  * Calls with any number of sizes or operands are templates. Each header of eingrad includes this
  * file at its end, for the section of its own functions; it need not be included by hand. */
 #ifndef EG_CXX_SPEC_
-/* result name(spec, x, options) */
-#define EG_CXX_SPEC_(result, name, args)                                \
+/* result name(spec, x, options); with _OF_, operand is the member of the options that x becomes */
+#define EG_CXX_SPEC_OF_(result, name, args, operand)                    \
     inline result name(const char *spec, eg_tensor *x, args o = args()) \
     {                                                                   \
-        o.size = sizeof o, o.spec = spec, o.x = x;                      \
+        o.size = sizeof o, o.spec = spec, o.operand = x;                \
         return name##_with(&o);                                         \
     }
+#define EG_CXX_SPEC_(result, name, args) EG_CXX_SPEC_OF_(result, name, args, x)
 /* module_new(params, name, options) */
 #define EG_CXX_NEW_(module, args)                                                \
     inline module *module##_new(eg_params *p, const char *name, args o = args()) \
@@ -150,7 +151,7 @@ inline eg_tensor *eg_affine(const char *spec, eg_tensor *x, eg_tensor *W, eg_ten
     o.size = sizeof o, o.spec = spec, o.x = x, o.W = W, o.b = b;
     return eg_affine_with(&o);
 }
-EG_CXX_SPEC_(eg_tensor *, eg_rearrange, eg_rearrange_args)
+EG_CXX_SPEC_OF_(eg_tensor *, eg_rearrange, eg_rearrange_args, operand)
 template <class... P_> inline bool eg_axes(const char *spec, eg_tensor *x, P_... out)
 {
     static_assert(sizeof...(out) <= 32, "a tensor has at most 32 axes");

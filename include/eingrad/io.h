@@ -21,6 +21,11 @@ EG_API const char *eg_io_info(void);
  * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
  * NULL, receives the code point. */
 EG_API int eg_utf8(const char *s, size_t count, uint32_t *code);
+/* printf's "%.*g" and strtod with a decimal point, whatever the locale of the program is, as all
+ * files of the library have them. eg_number_text writes at most `size` bytes, with a final 0, and
+ * returns the length of the whole text; 17 digits read back as the same double. */
+EG_API int eg_number_text(char *text, size_t size, int digits, double x);
+EG_API double eg_number_read(const char *text, char **end);
 /* Returns 0 if a file of this size could be written at path now; else −1 after recording the
  * reason. It creates no file: the space is reserved (fallocate) in an unnamed file and released, if
  * the file system supports this. For devices and pipes only the permission is checked. */

@@ -88,8 +88,8 @@ typedef struct eg_affine_args {
  */
 EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
 /* "bij,bik->bjk": x with Σ_j a[b,i,j] x[b,j,k] = b[b,i,k]. a is a lower triangle, i ≥ j (or an
- * upper one); its other elements are not read. i: the letter that x lacks, j: the one that b lacks
- */
+ * upper one); its other elements are not read. i: the letter that x lacks, j: the one that b lacks.
+ * "ij,jk->ik" solves with the transpose of a. */
 EG_API eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, bool upper);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);
@@ -103,9 +103,9 @@ EG_API int eg_align_n(const char *spec, int count, eg_tensor *const *xs, eg_tens
 typedef struct eg_rearrange_args {
     size_t size;
     const char *spec;
-    eg_tensor *x;
-    /* sizes of letters (x_ is x) */
-    int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x_, y, z;
+    eg_tensor *operand;
+    /* sizes of letters */
+    int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z;
 } eg_rearrange_args;
 /* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one
  * exists */

@@ -357,7 +357,9 @@ void eg__file_print(eg__output *out, const char *text, ...)
     va_list list;
     va_start(list, text);
     errno = 0;
+    const locale_t before = eg__locale_plain();
     if (!out->error && vfprintf(out->file, text, list) < 0) note(out);
+    eg__locale_back(before);
     va_end(list);
 }
 

@@ -3,6 +3,7 @@
 #ifndef EG_IO_FILE_H
 #define EG_IO_FILE_H
 #include <eingrad/core.h>
+#include <locale.h>
 #if defined(__GNUC__)
 #define EG_PRINTF(text, first) __attribute__((format(printf, text, first)))
 #else
@@ -63,7 +64,11 @@ typedef struct eg__output {
 bool eg__file_create(eg__output *, eg_ctx *, const char *format, const char *path);
 void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *);
 void eg__file_put(eg__output *, const void *bytes, size_t count);
-void eg__file_print(eg__output *, const char *text, ...) EG_PRINTF(2, 3);
+void eg__file_print(eg__output *, const char *text, ...) EG_PRINTF(2, 3); /* in the C locale */
+/* Makes the C locale that of the thread, and returns the previous one, for eg__locale_back.
+ * (numbers.c) */
+locale_t eg__locale_plain(void);
+void eg__locale_back(locale_t before);
 int eg__file_finish(eg__output *); /* 0; −1 after an error */
 /* As eg__file_finish, for several files: all are on the disk before the first one is renamed. */
 int eg__file_finish_all(int count, eg__output *);

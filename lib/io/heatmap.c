@@ -219,8 +219,8 @@ static bool ticks_shown(int count, const double *tick, int digits)
     char text[EG_TICK_TEXT];
     for (int k = 0; k + 1 < count; k++)
         for (int i = k; i < k + 2; i++) {
-            snprintf(text, sizeof text, "%.*g", digits, tick[i]);
-            if (fabs(strtod(text, NULL) - tick[i]) > 1e-3 * (tick[k + 1] - tick[k])) return false;
+            eg_number_text(text, sizeof text, digits, tick[i]);
+            if (fabs(eg_number_read(text, NULL) - tick[i]) > 1e-3 * (tick[k + 1] - tick[k])) return false;
         }
     return true;
 }
@@ -229,7 +229,7 @@ void eg__tick_text(int count, const double *tick, int k, int digits, char text[E
     bool integers = true;
     for (int i = 0; i < count; i++) integers &= fabs(tick[i]) < 1e9 && tick[i] == round(tick[i]);
     while (digits < 17 && !ticks_shown(count, tick, digits)) digits++;
-    snprintf(text, EG_TICK_TEXT, "%.*g", integers ? 10 : digits, tick[k]);
+    eg_number_text(text, EG_TICK_TEXT, integers ? 10 : digits, tick[k]);
 }
 
 /* Linear interpolation between five points of viridis (Smith, van der Walt 2015), whose lightness

@@ -8,7 +8,6 @@
 #include "json.h"
 #include "text.h"
 #include <errno.h>
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -168,26 +167,13 @@ bool eg__json_natural(eg__json *j, int64_t *out)
     return json_refuse(j, "an integer of more than 64 bits");
 }
 
-/* strtod of a JSON number, independent of the locale's decimal point. The C locale needs no
- * memory. */
-static double json_double(const char *text)
-{
-    locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    if (!plain) return NAN;
-    locale_t was = uselocale(plain);
-    double value = strtod(text, NULL);
-    uselocale(was);
-    freelocale(plain);
-    return value;
-}
-
 bool eg__json_scalar(eg__json *j, eg_json_kind *kind, double *value)
 {
     char *start;
     bool whole;
     if (!json_word(j, &start, &whole)) return false;
     *kind = *start == 'n' ? EG_JSON_NULL : strchr("tf", *start) ? EG_JSON_BOOL : EG_JSON_NUMBER;
-    *value = *kind == EG_JSON_NUMBER ? json_double(start) : *start == 't';
+    *value = *kind == EG_JSON_NUMBER ? eg_number_read(start, NULL) : *start == 't';
     if (isfinite(*value)) return true;
     j->at = (size_t)(start - j->text);
     return json_refuse(j, "a number that is too large for a double");

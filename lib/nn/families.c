@@ -367,8 +367,9 @@ static void gemma2_options(const eg__config *c, eg_pretrained *o)
 {
     gemma2_common(c, o, 30, (eg__rope){ 0 });
     const double cap = cap_of(c, "attn_logit_softcapping", 50);
-    char *text = cap > 0 ? eg_owner_alloc(c->owner, 96) : NULL;
-    if (text) snprintf(text, 96, "%.17g * tanh(score / %.17g)", cap, cap);
+    char *text = cap > 0 ? eg_owner_alloc(c->owner, 96) : NULL, number[32];
+    eg_number_text(number, sizeof number, 17, cap);
+    if (text) snprintf(text, 96, "%s * tanh(score / %s)", number, number);
     o->mha.score = text;
     windows(c, o, (window_rule){ .size = window_of(c, 4096), .period = 2 }, NULL);
 }

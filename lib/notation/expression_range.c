@@ -278,8 +278,11 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
     /* equal nodes are shared: the index may have been parsed elsewhere in the text first */
     const bool here = i->at >= n->at && i->at < n->at + n->length;
     const eg_node *shown = here ? i : n;
+    const bool plain = i->code == EG_X_LETTER || clipped || !x->dim[r];
     eg__caret(c->cx, c->s->who, c->s->text, 1, &(eg_caret){ shown->at, shown->length }, NULL,
-              i->code == EG_X_LETTER || clipped || !x->dim[r] ? NULL : "clip(…) keeps it in range",
+              plain                          ? NULL
+              : v.low == v.high && v.low < 0 ? "an index does not count from the end"
+                                             : "clip(…) keeps it in range",
               "the index of axis %d of '%s' goes from %lld to %lld, but that axis is %lld%s", r,
               x->name, (long long)v.low, (long long)v.high, (long long)x->dim[r], letters);
     return false;

@@ -36,7 +36,7 @@
       eg_sin(x),            eg_mul(g, eg_cos(x)))                                                  \
     X(COS,      "cos",      F(cos)(x),                    -(g * F(sin)(x)),                        \
       eg_cos(x),            eg_neg(eg_mul(g, eg_sin(x))))                                          \
-    X(FLOOR,    "",         F(floor)(x),                  0,                                       \
+    X(FLOOR,    "floor",    F(floor)(x),                  0,                                       \
       eg_floor(x),          NULL)
 #define EG_FUNCTIONS_2(X)                                                                          \
     X(ADD, "",    a + b,      g,               g,                                                  \

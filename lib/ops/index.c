@@ -186,7 +186,8 @@ static bool index_placed(index_axes *p, const eg_bound *b, int n, const uint16_t
     for (int k = 0; k < x->items; k++) {
         if (!x->item[k].bracket) continue;
         if (p->v >= 0) {
-            eg__refuse(b, 0, k, "only one axis can be indexed");
+            eg__refuse(b, 0, k,
+                       "only one axis can be indexed; eg_expr reads several: x[a[n], b[n]]");
             return false;
         }
         p->v = k;

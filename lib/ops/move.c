@@ -13,15 +13,15 @@ eg_tensor *eg_rearrange_with(const eg_rearrange_args *given)
 {
     eg_rearrange_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!eg__check_usable("rearrange", o.x)) return eg__poison_of(o.x);
+    if (!eg__check_usable("rearrange", o.operand)) return eg__poison_of(o.operand);
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz";
     const int64_t *size = &o.a; /* 26 members of one type, in this order */
     eg_sized sizes[26];
     int n = 0;
     for (int k = 0; k < 26; k++)
         if (size[k]) sizes[n++] = (eg_sized){ letters + k, 1, size[k] };
-    const eg_bound *b = eg__bind("rearrange", o.spec, EG_NOTATION_NEW_OUT, 1, &o.x, n, sizes);
-    if (!b) return eg__poison(o.x->cx);
+    const eg_bound *b = eg__bind("rearrange", o.spec, EG_NOTATION_NEW_OUT, 1, &o.operand, n, sizes);
+    if (!b) return eg__poison(o.operand->cx);
     if (!b->arrow) return eg__refuse(b, 0, -1, "-> and the new order of the axes are missing");
     const eg_bound_term *t = &b->term[0];
     if (b->out.items > EG_RANK_MAX)

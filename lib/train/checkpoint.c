@@ -121,7 +121,7 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
 {
     const void *at = (const char *)s + f->at;
     if (f->kind == REAL)
-        snprintf(out, TEXT, "%.17g", *(const double *)at);
+        eg_number_text(out, TEXT, 17, *(const double *)at);
     else
         snprintf(out, TEXT, "%lld",
                  f->kind == ENUM ? (long long)*(const int *)at : (long long)*(const int64_t *)at);
@@ -130,7 +130,7 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
 /* Returns the text of a number for a message. */
 static const char *saved_shown(const field *f, const char *text, char out[TEXT])
 {
-    const double x = strtod(text, NULL);
+    const double x = eg_number_read(text, NULL);
     return f->kind == REAL && isfinite(x) ? eg__shortest(x, out) : text;
 }
 
@@ -146,7 +146,7 @@ static bool field_read(const field *f, saved *s, const char *text, eg_ctx *cx, c
     if (!text || !*text || isspace((unsigned char)*text))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: the metadata lacks a number for \"%s\"", path, f->key);
     else if (f->kind == REAL)
-        *(double *)at = strtod(text, &end);
+        *(double *)at = eg_number_read(text, &end);
     else {
         value = strtoll(text, &end, 10);
         if (!*end && (errno || value < f->low || value > f->high))

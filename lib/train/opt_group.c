@@ -122,8 +122,9 @@ int eg__opt_members(const char *who, const eg_opt_args *o, int *own, eg__opt_opt
 const char *eg__shortest(double x, char out[EG__NUMBER_TEXT])
 {
     for (int digits = 6; digits <= 17; digits++) {
-        snprintf(out, EG__NUMBER_TEXT, "%.*g", digits, x);
-        if (!(strtod(out, NULL) < x) && !(strtod(out, NULL) > x)) break;
+        eg_number_text(out, EG__NUMBER_TEXT, digits, x);
+        const double read = eg_number_read(out, NULL);
+        if (!(read < x) && !(read > x)) break;
     }
     return out;
 }
@@ -170,7 +171,7 @@ static bool group_option(eg_opt_group *group, const char *text, size_t n)
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
         double *to = (double *)(void *)((char *)group + numbers[k].at);
         if (strcmp(word, numbers[k].name)) continue;
-        const double x = strtod(value, &end);
+        const double x = eg_number_read(value, &end);
         if (end == value || *end || !(x >= 0 && x < INFINITY) || *to != 0) return false;
         *to = x > 0 ? x : EG_OFF;
         return true;

@@ -131,7 +131,7 @@ static int recipe_value(const struct recipe_row *row, const recipe *r, char *out
         if (*(const int64_t *)at) n = snprintf(out, size, "%lld", (long long)*(const int64_t *)at);
         break;
     case NUMBER:
-        if (fabs(*(const double *)at) > 0) n = snprintf(out, size, "%.17g", *(const double *)at);
+        if (fabs(*(const double *)at) > 0) n = eg_number_text(out, size, 17, *(const double *)at);
         break;
     case FLAG:
         if (*(const bool *)at) n = snprintf(out, size, "yes");
@@ -267,7 +267,7 @@ static bool recipe_line(eg_ctx *cx, eg_owner *owner, recipe *r, eg_trainer_args 
     bool good = at != NULL;
     if (good && rows[k].kind == COUNT) *(int64_t *)at = whole, good = !*end && end != value;
     if (good && rows[k].kind == NUMBER)
-        *(double *)at = strtod(value, &end), good = !*end && end != value;
+        *(double *)at = eg_number_read(value, &end), good = !*end && end != value;
     if (good && rows[k].kind == KIND)
         *(int *)at = (int)whole, good = !*end && end != value && whole >= 0 && whole < 8;
     if (good && rows[k].kind == FLAG) *(bool *)at = true, good = !strcmp(value, "yes");
