@@ -434,7 +434,13 @@ TEST(counts_of_0_are_refused_where_all_are)
     ck_assert_int_eq(scene_run(&s, &d), 0);
     s.bad = -1;
     ck_assert_int_eq(scene_run(&s, &d), -1);
+    const uint64_t draws = eg_draws(s.cx);
     eg_assert_error(s.cx, "grad_over: the count of all blocks is 0");
+    /* the numbers that the next call draws are those that this one would have drawn */
+    s.bad = -1;
+    ck_assert_int_eq(scene_run(&s, &d), -1);
+    ck_assert_uint_eq(eg_draws(s.cx), draws);
+    eg_clear(s.cx);
     eg_close(s.cx);
 }
 TEST(an_x_with_a_hook_and_a_bad_option_are_refused)

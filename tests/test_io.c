@@ -280,6 +280,9 @@ TEST(npy_refuses)
         ck_assert(!eg_ok(eg_npy_load(cx, golden_path(files[k].file))));
         refused(files[k].refusal);
     }
+    /* without end: not read before its first bytes are looked at */
+    ck_assert(!eg_ok(eg_npy_load(cx, "/dev/zero")));
+    refused("npy: /dev/zero: is a device");
     uint8_t bytes[1024];
     size_t n = slurp(golden_path("f4.npy"), bytes, sizeof bytes);
     for (size_t k = 0; k < n; k++) { /* cut short anywhere */

@@ -128,6 +128,24 @@ TEST(hooks_see_complete_cotangents)
     eg_close(cx);
 }
 
+static eg_tensor *adds_itself(void *user, eg_tensor *x, eg_tensor *g)
+{
+    (void)g;
+    ++*(int *)user;
+    eg_hook(x, adds_itself, user);
+    return NULL;
+}
+TEST(hooks_that_a_hook_adds_are_called_from_the_next_pass_on)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 3), *dx;
+    int calls = 0;
+    eg_hook(x, adds_itself, &calls);
+    for (int pass = 0; pass < 3; pass++) eg_grad(eg_sum(NULL, x), NULL, 1, &x, &dx);
+    ck_assert_int_eq(calls, 1 + 2 + 4);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 TEST(hooks_refuse)
 {
     eg_ctx *cx = eg_open();

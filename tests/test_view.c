@@ -668,3 +668,43 @@ LOOP_TEST(rows_of_any_view_have_the_bits_of_a_copy, 4)
         eg_close(cx);
     }
 }
+
+TEST(views_of_what_no_longer_exists_are_refused)
+{
+    static const char *const why =
+        "operand 1 is a view of a tensor whose scope was popped, or whose owner or file was closed";
+    for (int how = 0; how < 2; how++) {
+        eg_ctx *cx = eg_open();
+        eg_owner *o = eg_owner_open(cx);
+        eg_tensor *w = eg_keep_in(o, eg_ones(cx, 30, 20)), *v = eg_transpose(w, 0, 1),
+                  *part = eg_slice_axis(v, 0, 2, 5, 1);
+        ck_assert_double_eq(eg_item(eg_sum(NULL, part)), 90);
+        eg_owner_close(o);
+        if (how) eg_keep_in(eg_owner_open(cx), eg_zeros(cx, 30, 20)); /* in its place */
+        ck_assert(!eg_ok(eg_sum(NULL, v)));
+        eg_assert_error(cx, why);
+        ck_assert(!eg_ok(eg_exp(part)));
+        eg_assert_error(cx, why);
+        ck_assert_ptr_null(eg_f32(part));
+        eg_assert_error(cx, why);
+        ck_assert_int_eq(eg_fill(part, 1), -1);
+        eg_clear(cx);
+        eg_close(cx);
+    }
+}
+
+TEST(views_of_one_element_take_any_step)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_ones(cx, 2, 2);
+    static const int64_t steps[] = { INT64_MAX, INT64_MAX - 1, (int64_t)1 << 61, (int64_t)1 << 31 };
+    char text[200];
+    for (size_t k = 0; k < sizeof steps / sizeof *steps; k++) {
+        eg_tensor *one = eg_unfold_axis(x, 0, 2, steps[k]);
+        ck_assert_double_eq(eg_item(eg_sum(NULL, one)), 4);
+        ck_assert(eg_format(one, text, sizeof text) > 0);
+    }
+    ck_assert_int_eq(eg_size(eg_view(eg_zeros(cx, 0), (int64_t)1 << 32, 0, (int64_t)1 << 30)), 0);
+    eg_clear(cx); /* or refused, as more than 2^63 bytes */
+    eg_close(cx);
+}

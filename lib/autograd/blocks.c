@@ -391,7 +391,12 @@ static bool blocks_hand_out(blocks *b)
                                   .reached = s->reached,
                                   .loss = s->loss,
                                   .count = s->count };
-        if (b->o.take(b->o.take_user, &sum)) return false;
+        if (b->o.take(b->o.take_user, &sum)) {
+            if (!b->cx->failed)
+                eg_fail_as(b->cx, EG_ERROR_USER, "%s: .take failed without recording an error",
+                           b->o.who);
+            return false;
+        }
         leaf = sum.to;
     }
     return true;
@@ -443,5 +448,6 @@ int eg__grad_over(const eg_grad_over_args *given, const eg_early *early)
     blocks_close(&b);
     pthread_mutex_destroy(&b.lock);
     for (int k = 0; !good && b.o.dxs && k < b.o.count; k++) b.o.dxs[k] = eg__poison(b.cx);
+    if (!good && b.cx->draw == b.draw + 1) b.cx->draw = b.draw; /* the call changed nothing */
     return good ? 0 : -1;
 }

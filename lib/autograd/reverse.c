@@ -204,7 +204,9 @@ static bool reverse_call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
     char name[256];
-    for (eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) {
+    int hooks = 0; /* a hook may add others, which are called from the next pass on */
+    for (const eg__hook *h = t->tag ? t->tag->hook : NULL; h; h = h->next) hooks++;
+    for (eg__hook *h = t->tag ? t->tag->hook : NULL; hooks > 0; hooks--, h = h->next) {
         if (h->runs) {
             eg_fail_as(
                 s->cx, EG_ERROR_MISUSE,

@@ -46,6 +46,7 @@ typedef struct eg_storage {
     uint8_t made;   /* an eg_made, used while a step is captured */
     uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
+    const eg_tensor *of;   /* the tensor for which the memory was allocated; NULL: never freed */
 } eg_storage;
 enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
@@ -85,6 +86,14 @@ struct eg_tensor {
     const eg_copies *copies;
     int64_t each;
 };
+
+/* True if the tensor for which x's memory was allocated still exists. It is older than its views;
+ * a younger tensor has been made in the place of its header. */
+static inline bool eg__storage_lives(const eg_tensor *x)
+{
+    const eg_tensor *of = x->st->of;
+    return of == x || !of || (of->live == EG_LIVE && of->seq <= x->seq);
+}
 
 /* -- tensor/copies.c: several tensors of one shape in one header ------------------------------- */
 struct eg_copies {
@@ -412,6 +421,7 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
     eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_memory(a->nodes) + a->nodes->used);
     a->nodes->used += sizeof *t;
     *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
+    t->own.of = t;
     return t;
 }
 void eg__text(uintptr_t *start, uintptr_t *size); /* core/caller.c */

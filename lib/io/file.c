@@ -78,6 +78,8 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
         eg__file_refuse(in, "cannot be read: %s", strerror(errno));
     else if (S_ISDIR(about.st_mode))
         good = eg__file_refuse(in, "is a folder");
+    else if (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode)) /* may have no end */
+        good = eg__file_refuse(in, "is a device");
     else if (S_ISREG(about.st_mode))
         in->left = (size_t)about.st_size;
     else

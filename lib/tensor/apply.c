@@ -60,6 +60,8 @@ static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
         why = "is NULL";
     else if (x->live != EG_LIVE)
         why = "was used after the scope that held it was popped";
+    else if (!eg__storage_lives(x))
+        why = "is a view of a tensor whose scope was popped, or whose owner or file was closed";
     else if (!apply_belongs(cx, x))
         why = cx->family && x->cx->family == cx->family ? "belongs to another block"
                                                         : "belongs to another context";
@@ -77,8 +79,8 @@ static bool taken_by(eg_takes takes, int dtype)
 }
 static bool apply_is_plain_operand(const eg_ctx *cx, const eg_tensor *x)
 {
-    return x && x->live == EG_LIVE && apply_belongs(cx, x) && !x->poison && !x->captured &&
-           !eg__is_storage(x->dtype);
+    return x && x->live == EG_LIVE && eg__storage_lives(x) && apply_belongs(cx, x) && !x->poison &&
+           !x->captured && !eg__is_storage(x->dtype);
 }
 static bool read_by(eg_ctx *cx, operand_id id, eg_tensor *x, eg_takes takes)
 {

@@ -90,7 +90,7 @@ static bool dlpack_read(eg_ctx *cx, const DLTensor *t, eg_from_memory_args *o)
         return eg_fail_as(cx, EG_ERROR_SHAPE, "from_dlpack: rank %d is not in 0..%d", (int)t->ndim,
                           EG_RANK_MAX),
                false;
-    if (t->byte_offset > UINTPTR_MAX - (uintptr_t)t->data)
+    if (t->byte_offset > PTRDIFF_MAX || t->byte_offset > UINTPTR_MAX - (uintptr_t)t->data)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "from_dlpack: byte_offset %llu leaves the address space",
                           (unsigned long long)t->byte_offset),
@@ -175,10 +175,8 @@ static void delete_unversioned(DLManagedTensor *m)
 static eg__hold *export_hold(eg_tensor *x)
 {
     eg__hold *h = x->st->hold;
-    /* st is the member `own` of the tensor for which the memory was allocated */
-    const eg_tensor *whose =
-        (const eg_tensor *)(const void *)((const char *)x->st - offsetof(eg_tensor, own));
-    if (whose->live != EG_LIVE)
+    const eg_tensor *whose = x->st->of;
+    if (!eg__storage_lives(x))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "to_dlpack: operand 1 is a view of a tensor whose owner was closed"),
                NULL;

@@ -61,7 +61,8 @@ bool eg__check_read(const char *who, eg_tensor *x)
  * error has to be considered. This is the usual case, which should be fast. */
 static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
 {
-    if (!x || x->live != EG_LIVE || x->dtype != dtype || x->poison || x->copies || x->captured)
+    if (!x || x->live != EG_LIVE || !eg__storage_lives(x) || x->dtype != dtype || x->poison ||
+        x->copies || x->captured)
         return false;
     const eg_ctx *cx = x->cx;
     if (!cx || cx->family || cx->failed || cx->capture || cx->hooks.operand) return false;

@@ -11,8 +11,8 @@ _Static_assert(sizeof(double complex) == 16, "c128 tensors are arrays of pairs o
 
 void eg__row_major(int rank, const int64_t *dims, int64_t *strides)
 {
-    int64_t w = 1;
-    for (int k = rank; k-- > 0; w *= dims[k] ? dims[k] : 1) strides[k] = w;
+    uint64_t w = 1; /* without elements, it may exceed 64 bits */
+    for (int k = rank; k-- > 0; w *= (uint64_t)(dims[k] ? dims[k] : 1)) strides[k] = (int64_t)w;
 }
 
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes)

@@ -102,6 +102,16 @@ static bool view_insert_axis(map *m, eg_tensor *x, int k, axis a)
     return true;
 }
 
+/* Returns the stride of an axis that takes every step-th element of axes with strides that add up
+ * to `sum`. An axis of one element has no second one, and a stride of 0 if the product, or its
+ * number of bytes, exceeds 64 bits. */
+static int64_t view_stride(int64_t step, int64_t sum)
+{
+    int64_t stride, bytes;
+    const bool beyond =
+        __builtin_mul_overflow(step, sum, &stride) || __builtin_mul_overflow(stride, 16, &bytes);
+    return beyond ? 0 : stride;
+}
 /* Sets the sizes and strides of the view m of x; returns the offset of its first element. */
 static int64_t view_layout(const map *m, const eg_tensor *x, int64_t *dim, int64_t *stride)
 {
@@ -112,8 +122,8 @@ static int64_t view_layout(const map *m, const eg_tensor *x, int64_t *dim, int64
     for (int k = 0; k < m->ny; k++) {
         dim[k] = y[k].size;
         empty |= dim[k] == 0;
-        stride[k] = y[k].at *
-                    ((y[k].a >= 0 ? x->stride[y[k].a] : 0) + (y[k].b >= 0 ? x->stride[y[k].b] : 0));
+        stride[k] = view_stride(y[k].at, (y[k].a >= 0 ? x->stride[y[k].a] : 0) +
+                                             (y[k].b >= 0 ? x->stride[y[k].b] : 0));
     }
     return empty ? 0 : offset;
 }
