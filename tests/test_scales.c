@@ -155,3 +155,45 @@ LOOP_TEST(no_scale_makes_a_right_gradient_wrong, FUNCTIONS_N)
     ck_assert_msg(asked >= 10 && 2 * passed >= asked, "%s: %d of %d pass", functions[_i].name,
                   passed, asked);
 }
+
+/* -- y = x² whose rule is `factor` times too large where any |x| exceeds 1e6 ------------------- */
+static bool square_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+static bool square_forward(eg_tensor *y)
+{
+    return !eg_assign(y, eg_square(eg_detach(eg_operand(y, 0))));
+}
+static eg_tensor *square_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, 0), *d = eg_scale(eg_mul(g, x), 2);
+    (void)i;
+    const bool large = eg_item(eg_max(NULL, eg_abs(eg_detach(x)))) > 1e6;
+    return large ? eg_scale(d, *(const double *)eg_attr(y)) : d;
+}
+static const eg_op square_op = { .name = "square_of_ours",
+                                 .equation = "y = x^2",
+                                 .gradient = "dx = 2 g x",
+                                 .arity = 1,
+                                 .shape = square_shape,
+                                 .forward = square_forward,
+                                 .rule = square_rule,
+                                 .uses = EG_USES_OPERANDS };
+static eg_tensor *square_of_ours(void *factor, eg_tensor *const *x)
+{
+    return eg_apply(&square_op, factor, sizeof(double), 1, x);
+}
+TEST(a_rule_that_is_wrong_at_large_values_is_found)
+{
+    static double factor[] = { 1, -1, .5, 1.5, 10 };
+    for (int k = 0; k < 5; k++)
+        for (uint64_t seed = 0; seed < 6; seed++) {
+            eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = seed);
+            eg_tensor *x = eg_normal(cx, 0, 1, 3, 4);
+            const eg_report *r = eg_gradcheck(square_of_ours, &factor[k], 1, &x);
+            ck_assert_msg(r && r->passed == (k == 0), "factor %g, seed %d", factor[k], (int)seed);
+            eg_close(cx);
+        }
+}

@@ -113,14 +113,14 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
 }
 #define FIRST 0x1p-9 /* the largest step */
 /* Returns a bound for what the rounding of x + h v changes of the slope at the smallest step h,
- * where d is the cotangent of x: 4 ε Σ |d v x| / h. */
+ * where d is the cotangent of x: 4 ε Σ |d x| / h, with smaller addends where v is small. */
 static double moved_rounding(const moved *m, eg_tensor *d)
 {
     const double *slope = d ? eg_f64(d) : NULL, *v = eg__contract_numbers(m->v),
                  *x = eg__contract_numbers(m->x[m->i]);
     double sum = 0;
     for (int64_t j = 0, n = slope ? eg_size(d) : 0; j < n; j++)
-        if (isfinite(slope[j])) sum += fabs(slope[j] * v[j] * x[j]);
+        if (isfinite(slope[j])) sum += fabs(slope[j] * fmin(fabs(v[j]), 1) * x[j]);
     return 4 * 0x1p-52 * sum / (FIRST / 4);
 }
 /* Computes the derivative of moved_value(m, t) at 0 from differences at first, first/2 and first/4,
