@@ -483,3 +483,49 @@ TEST(a_node_saves_what_forward_found)
     eg_assert_ok(cx);
     eg_close(cx);
 }
+
+/* -- changes in place ------------------------------------------------------------------------- */
+TEST(a_change_in_place_has_no_gradient)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
+    eg_tensor *v = eg_normal(cx, 0, 1, 3), *w = eg_normal(cx, 0, 1, 3), *g, *u;
+    /* a result that was assigned to a part of a leaf, as x[0] = v * v */
+    eg_tensor *out = eg_zeros(cx, 2, 3);
+    eg_assign(eg_select("[b] d", out, 0), eg_square(v));
+    eg_tensor *y = eg_sum(NULL, eg_mul(out, w));
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &v, &g), -1);
+    eg_assert_error(cx,
+                    "grad: y depends on xs[0] only by eg_assign, which wrote the result of square "
+                    "to operand 1 of mul");
+    ck_assert_int_eq(eg_grad(y, NULL, 1, &w, &g), 0); /* the others are right */
+    /* what was detached, or written under eg_nograd, is meant to have none */
+    eg_assign(eg_select("[b] d", out, 0), eg_detach(eg_square(v)));
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_mul(out, w)), NULL, 1, &v, &g), 0);
+    ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(g))), 0);
+    eg_assign(out, eg_mul(out, eg_expand(v, 2, 3)));
+    eg_nograd(cx, true);
+    eg_assign(out, eg_mul(out, eg_expand(v, 2, 3)));
+    eg_nograd(cx, false);
+    /* a result that was changed before it was read, also through a view */
+    for (int view = 0; view < 2; view++) {
+        eg_tensor *x = eg_square(v), *part = eg_slice("[d]", x, 0, 2, 1);
+        eg_fill(part, 0);
+        y = eg_sum(NULL, eg_exp(view ? part : x));
+        ck_assert_int_eq(eg_grad(y, NULL, 1, &v, &g), -1);
+        eg_assert_error(cx, "was changed in place and then read by");
+        ck_assert(!eg_ok(eg_jvp(y, 1, &v, &w)));
+        eg_assert_error(cx, "jvp: the result of square");
+        /* as a leaf it has a gradient */
+        ck_assert_int_eq(eg_grad(y, NULL, 1, &x, &g), 0);
+    }
+    /* a step by hand on a parameter that an operation made */
+    for (int step = 0; step < 3; step++) {
+        if (!step) u = eg_scale(v, .1);
+        ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(u)), NULL, 1, &u, &g), 0);
+        ck_assert_double_eq(eg_get(g, 0), 2 * eg_get(u, 0));
+        eg_assign(u, eg_sub(u, eg_scale(g, .1)));
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

@@ -316,6 +316,31 @@ static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_ten
     return false;
 }
 
+/* False, after an error, if y does not depend on x by recorded operations, but reads a tensor to
+ * which eg_assign wrote a result that depends on x. */
+static bool reverse_not_assigned(eg_ctx *cx, eg_tensor *y, eg_tensor *x, int number)
+{
+    char text[256];
+    eg_tensor *cut = NULL;
+    eg_walk w = { .cx = cx, .who = "grad" };
+    if (eg_path_to(y, x, &cut) == EG_OPEN_PATH) return true;
+    if (!eg__walk(&w, 1, &y)) return false;
+    for (int64_t k = 0; k < w.n; k++)
+        for (int i = 0; i < w.node[k]->count; i++) {
+            const eg_storage *st = w.node[k]->in[i]->st;
+            eg_tensor *v = st->assigned;
+            if (!v || v->live != EG_LIVE || v->seq != st->assigned_seq || v->cx != cx) continue;
+            if (v->seq > w.node[k]->seq || eg_path_to(v, x, &cut) != EG_OPEN_PATH) continue;
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "grad: y depends on xs[%d] only by eg_assign, which wrote the result of %s "
+                       "to operand %d of %s and has no gradient: use eg_where, eg_concat or "
+                       "eg_scatter_add, or assign what eg_detach returns",
+                       number, v->op->name, i + 1, eg__origin(w.node[k], text, sizeof text));
+            return false;
+        }
+    return !cx->failed;
+}
+
 /* Assigns the sums to the nodes of the xs. A node that occurs twice among the xs has two sums and
  * gets none here: its cotangent is copied at the end. False after an error. */
 static bool reverse_targets(reverse *r)
@@ -427,14 +452,20 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
         if (eg__sweep_has(s, xs[k])) r.is_x[xs[k]->slot] = true;
     /* y is the last one in the list */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
+    uint64_t missing = 0; /* the last bit: one of all further xs */
     if (!reverse_nodes(&r)) return false;
     for (int k = 0; !into && k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
+        missing |= d ? 0 : (uint64_t)1 << (k < 63 ? k : 63);
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
         const eg_copies *c = r.each ? y->copies : xs[k]->copies;
         if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
         if (how == ZEROS_OF_EACH) dxs[k] = eg_copies_stack(dxs[k]);
     }
+    /* the marks of the pass are no longer needed */
+    for (int k = 0; how == ZEROS && cx->assigned && k < count; k++)
+        if (missing >> (k < 63 ? k : 63) & 1 && !reverse_not_assigned(cx, y, xs[k], k))
+            return false;
     return !cx->failed;
 }
 

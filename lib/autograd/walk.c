@@ -204,12 +204,30 @@ static void find_stale(eg_sweep *s, const eg_tensor *t)
         s->stale[s->stale[0] >= 0] = k;
     }
 }
+/* True if operand i of t is, or is a view of, the result of an operation that was changed in place
+ * before t read it, and the pass goes on through that operation: the change has no gradient. */
+static bool changed_before(const eg_sweep *s, const eg_tensor *t, int i)
+{
+    const eg_tensor *base = t->in[i]->st->of;
+    if (!base || eg__versions(t)[i] == base->version || !base->op) return false;
+    if (base->cx != s->cx || !eg__sweep_has(s, base) || eg__sweep_ends(s, base)) return false;
+    for (int k = 0; k < base->count; k++)
+        if (eg__sweep_has(s, base->in[k])) return true;
+    return false;
+}
 /* A rule for operand i that reads only the other operands may use operand i after a change;
  * stale[1] is for that case. */
 bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_uses uses = t->op->uses;
     char text[256];
+    if (changed_before(s, t, i)) {
+        eg_fail_as(s->cx, EG_ERROR_MISUSE,
+                   "%s: the result of %s was changed in place and then read by %s; a change has no "
+                   "gradient: use eg_where, eg_concat or eg_scatter_add",
+                   s->who, eg__origin(t->in[i]->st->of, text, sizeof text), t->op->name);
+        return false;
+    }
     if (uses == EG_USES_NOTHING) return true;
     if (uses != EG_USES_RESULT) {
         if (s->checked != t) find_stale(s, t);

@@ -47,6 +47,9 @@ typedef struct eg_storage {
     uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
     const eg_tensor *of;   /* the tensor for which the memory was allocated; NULL: never freed */
+    /* the recorded result, and its seq, that eg_assign has written here; NULL: none */
+    eg_tensor *assigned;
+    uint64_t assigned_seq;
 } eg_storage;
 enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
@@ -331,6 +334,7 @@ struct eg_ctx {
     eg_dtype dtype;
     int threads;
     bool training, recording, failed, flush;
+    bool assigned;  /* eg_assign has written a recorded result */
     bool each_copy; /* in a rule: the backward pass is that of eg_grad_each */
     eg_code code;   /* code of the error in `message`, if `failed` */
     eg_usage use;
