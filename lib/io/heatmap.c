@@ -220,7 +220,8 @@ static bool ticks_shown(int count, const double *tick, int digits)
     for (int k = 0; k + 1 < count; k++)
         for (int i = k; i < k + 2; i++) {
             eg_number_text(text, sizeof text, digits, tick[i]);
-            if (fabs(eg_number_read(text, NULL) - tick[i]) > 1e-3 * (tick[k + 1] - tick[k])) return false;
+            if (fabs(eg_number_read(text, NULL) - tick[i]) > 1e-3 * (tick[k + 1] - tick[k]))
+                return false;
         }
     return true;
 }
