@@ -763,6 +763,12 @@ TEST(could_be_written)
     struct rlimit limit, small;
     ck_assert_int_eq(eg_file_check(cx, in_folder("x"), 1000), 0);
     ck_assert_int_eq(eg_file_check(cx, "/dev/null", 1000), 0);
+    ck_assert_int_eq(eg_file_check(cx, "", 1000), -1);
+    refused("file: the path is empty");
+    ck_assert_int_eq(eg_npy_save_n(2, (const char *[]){ in_folder("a"), in_folder("b") },
+                                   (eg_tensor *[]){ eg_ones(cx, 1), NULL }),
+                     -1);
+    refused("npy: operand 2 has no values");
     ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
     ck_assert_int_eq(eg_file_check(cx, in_folder("p"), 1000), 0);
     ck_assert_int_eq(eg_file_check(cx, in_folder("none/x"), 1000), -1);

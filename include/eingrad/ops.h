@@ -218,7 +218,7 @@ EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b); /* the larger; ties: h
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
 /* condition (bool) ? a : b */
 EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);
-/* a = b              this and the next five: bool; i32 with i64 too */
+/* a = b   this and the next five: bool; i32 with i64 too; c128 by real parts */
 EG_API eg_tensor *eg_eq(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_ne(eg_tensor *a, eg_tensor *b);  /* a ≠ b */
 EG_API eg_tensor *eg_lt(eg_tensor *a, eg_tensor *b);  /* a < b */

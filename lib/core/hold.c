@@ -40,7 +40,8 @@ eg__hold *eg__hold_chunk(eg__arena *a, const char *data)
     eg__chunk *c = a->data;
     while (c && (data < eg__chunk_memory(c) || data >= eg__chunk_memory(c) + c->cap)) c = c->next;
     if (!c) {
-        eg_fail_as(a->cx, EG_ERROR_MISUSE, "the tensor's memory is not that of its scope");
+        eg_fail_as(a->cx, EG_ERROR_MISUSE,
+                   "to_dlpack: operand 1 has memory of a captured step; eg_copy it first");
         return NULL;
     }
     if (!c->hold) c->hold = hold_new(a->cx, (eg__hold){ .holders = 1, .chunk = c });

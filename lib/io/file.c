@@ -459,6 +459,10 @@ int eg_file_check(eg_ctx *cx, const char *path, size_t bytes)
     eg__output out = { .cx = cx, .format = "file", .path = path };
     struct stat about;
     if (!cx || eg_error(cx)) return -1;
+    if (path && !*path) {
+        eg_fail_as(cx, EG_ERROR_FILE, "file: the path is empty");
+        return -1;
+    }
     if (path && stat(path, &about) == 0 && !S_ISREG(about.st_mode) && !S_ISDIR(about.st_mode)) {
         errno = 0;
         if (access(path, W_OK) == 0) /* opening a pipe would block until it has a reader */

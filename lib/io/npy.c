@@ -313,28 +313,28 @@ size_t eg__npy_size(eg_tensor *x)
            (size_t)eg_size(x) * eg__encoding_of(eg_type(x))->width;
 }
 
-/* True if x can be written; else records an error. */
-static bool npy_usable(eg_tensor *x)
+/* True if x, operand number `operand`, can be written; else records an error. */
+static bool npy_usable(eg_ctx *cx, eg_tensor *x, int operand)
 {
     if (!eg_ok(x))
-        eg_fail_as(eg_context(x), EG_ERROR_MISUSE,
-                   "npy: operand 1 has no values: it failed, or its scope was popped");
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "npy: operand %d has no values: it failed, or its scope was popped", operand);
     else if (!eg__encoding_of(eg_type(x))->dtype)
-        eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
-                   "npy: operand 1 is %s, which is not written; save its eg_real and eg_imag",
-                   eg_type_name(eg_type(x)));
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "npy: operand %d is %s, which is not written; save its eg_real and eg_imag",
+                   operand, eg_type_name(eg_type(x)));
     else if (!*eg__encoding_of(eg_type(x))->npy)
-        eg_fail_as(eg_context(x), EG_ERROR_DTYPE,
-                   "npy: operand 1 is %s, which .npy has no type for; eg_cast it, or write "
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "npy: operand %d is %s, which .npy has no type for; eg_cast it, or write "
                    "safetensors",
-                   eg_type_name(eg_type(x)));
-    return eg_ok(x) && !eg_error(eg_context(x));
+                   operand, eg_type_name(eg_type(x)));
+    return eg_ok(x) && !eg_error(cx);
 }
 
 int eg_npy_write(FILE *file, eg_tensor *x)
 {
     eg__output out;
-    if (!npy_usable(x)) return -1;
+    if (!npy_usable(eg_context(x), x, 1)) return -1;
     if (!file) {
         eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "npy: the stream is NULL");
         return -1;
@@ -356,8 +356,10 @@ static bool npy_put_file(eg__output *out, const char *path, eg_tensor *x)
 int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs)
 {
     int made = 0;
+    eg_ctx *cx = NULL;
+    for (int k = 0; k < count && !cx; k++) cx = eg_context(xs[k]);
     for (int k = 0; k < count; k++)
-        if (!npy_usable(xs[k])) return -1;
+        if (!npy_usable(cx, xs[k], k + 1)) return -1;
     if (count <= 0) return count;
     eg__output *outs = calloc((size_t)count, sizeof *outs);
     if (!outs) {
