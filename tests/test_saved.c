@@ -452,7 +452,7 @@ static bool same_files(const char *one, const char *two)
 }
 TEST(saved_files_are_the_same_under_a_locale_with_a_decimal_comma)
 {
-    char command[300], name[2][16];
+    char command[300], name[2][32];
     make_folder();
     files_written("C");
     if (decimal_comma()) {

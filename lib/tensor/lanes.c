@@ -68,9 +68,9 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
     for (int i = 1; i <= l->operands; i++)
         turned |= row_step[i] == l->width[i] && step[i] && step[i] != l->width[i];
     const int64_t high = turned ? SIDE : EG_BLOCK / n, wide = turned ? SIDE : n;
-    for (int64_t r = 0, tr; r < rows; r += tr)
-        for (int64_t c = 0, tc; c < n; c += tc) {
-            tr = eg__min64(high, rows - r), tc = eg__min64(wide, n - c);
+    for (int64_t r = 0; r < rows; r += high)
+        for (int64_t c = 0; c < n; c += wide) {
+            const int64_t tr = eg__min64(high, rows - r), tc = eg__min64(wide, n - c);
             const int64_t m = tr * tc, lanes = l->exact ? m : (m + EG_LANES - 1) & -EG_LANES;
             char *q[4], *at[4];
             bool direct[4];
