@@ -498,6 +498,13 @@ TEST(a_change_in_place_has_no_gradient)
                     "grad: y depends on xs[0] only by eg_assign, which wrote the result of square "
                     "to operand 1 of mul");
     ck_assert_int_eq(eg_grad(y, NULL, 1, &w, &g), 0); /* the others are right */
+    /* with other assigned results, which are looked at first, and a long history */
+    eg_tensor *other = eg_zeros(cx, 3), *h = eg_add(y, eg_sum(NULL, w));
+    eg_assign(other, eg_exp(w));
+    for (int k = 0; k < 50; k++) h = eg_add(eg_sum(NULL, eg_mul(other, w)), h);
+    ck_assert_int_eq(eg_grad(h, NULL, 2, (eg_tensor *[]){ w, v }, (eg_tensor *[]){ NULL, NULL }),
+                     -1);
+    eg_assert_error(cx, "grad: y depends on xs[1] only by eg_assign");
     /* what was detached, or written under eg_nograd, is meant to have none */
     eg_assign(eg_select("[b] d", out, 0), eg_detach(eg_square(v)));
     eg_assert_ok(cx);

@@ -316,26 +316,49 @@ static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_ten
     return false;
 }
 
-/* False, after an error, if y does not depend on x by recorded operations, but reads a tensor to
- * which eg_assign wrote a result that depends on x. */
-static bool reverse_not_assigned(eg_ctx *cx, eg_tensor *y, eg_tensor *x, int number)
+/* Operand i of a node of y's history, to which eg_assign wrote a recorded result. */
+typedef struct assigned {
+    const eg_tensor *node;
+    int i;
+} assigned;
+/* Returns the recorded result that operand a got; NULL if it no longer exists or is younger than
+ * the node that reads the operand. */
+static eg_tensor *assigned_result(const assigned *a)
+{
+    const eg_storage *st = a->node->in[a->i]->st;
+    eg_tensor *v = st->assigned;
+    const bool exists = v && v->live == EG_LIVE && v->seq == st->assigned_seq;
+    return exists && v->cx == a->node->cx && v->seq < a->node->seq ? v : NULL;
+}
+/* False, after an error, if y reads a tensor to which eg_assign wrote a result that depends on an x
+ * without a gradient (lost[k]). */
+static bool reverse_not_assigned(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs,
+                                 const bool *lost)
 {
     char text[256];
+    int64_t found = 0;
     eg_tensor *cut = NULL;
     eg_walk w = { .cx = cx, .who = "grad" };
-    if (eg_path_to(y, x, &cut) == EG_OPEN_PATH) return true;
     if (!eg__walk(&w, 1, &y)) return false;
     for (int64_t k = 0; k < w.n; k++)
-        for (int i = 0; i < w.node[k]->count; i++) {
-            const eg_storage *st = w.node[k]->in[i]->st;
-            eg_tensor *v = st->assigned;
-            if (!v || v->live != EG_LIVE || v->seq != st->assigned_seq || v->cx != cx) continue;
-            if (v->seq > w.node[k]->seq || eg_path_to(v, x, &cut) != EG_OPEN_PATH) continue;
+        for (int i = 0; i < w.node[k]->count; i++)
+            found += assigned_result(&(assigned){ w.node[k], i }) != NULL;
+    if (!found) return true;
+    assigned *all = eg__alloc(cx, (size_t)found * sizeof *all), *next = all;
+    if (!all) return false;
+    /* another walk, as eg_path_to makes one, uses the memory of this one */
+    for (int64_t k = 0; k < w.n; k++)
+        for (int i = 0; i < w.node[k]->count; i++)
+            if (assigned_result(&(assigned){ w.node[k], i })) *next++ = (assigned){ w.node[k], i };
+    for (int k = 0; k < count; k++)
+        for (const assigned *a = all; a < next && lost[k]; a++) {
+            eg_tensor *v = assigned_result(a);
+            if (eg_path_to(v, xs[k], &cut) != EG_OPEN_PATH) continue;
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "grad: y depends on xs[%d] only by eg_assign, which wrote the result of %s "
                        "to operand %d of %s and has no gradient: use eg_where, eg_concat or "
                        "eg_scatter_add, or assign what eg_detach returns",
-                       number, v->op->name, i + 1, eg__origin(w.node[k], text, sizeof text));
+                       k, v->op->name, a->i + 1, eg__origin(a->node, text, sizeof text));
             return false;
         }
     return !cx->failed;
@@ -452,20 +475,22 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
         if (eg__sweep_has(s, xs[k])) r.is_x[xs[k]->slot] = true;
     /* y is the last one in the list */
     if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
-    uint64_t missing = 0; /* the last bit: one of all further xs */
+    bool *lost = NULL; /* for each x, that it has no gradient; NULL: all have one */
     if (!reverse_nodes(&r)) return false;
     for (int k = 0; !into && k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
-        missing |= d ? 0 : (uint64_t)1 << (k < 63 ? k : 63);
+        if (!d && how == ZEROS && !lost) {
+            if (!(lost = eg__alloc(cx, (size_t)count))) return false;
+            memset(lost, 0, (size_t)count);
+        }
+        if (lost) lost[k] = !d;
         dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
         const eg_copies *c = r.each ? y->copies : xs[k]->copies;
         if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
         if (how == ZEROS_OF_EACH) dxs[k] = eg_copies_stack(dxs[k]);
     }
     /* the marks of the pass are no longer needed */
-    for (int k = 0; how == ZEROS && cx->assigned && k < count; k++)
-        if (missing >> (k < 63 ? k : 63) & 1 && !reverse_not_assigned(cx, y, xs[k], k))
-            return false;
+    if (lost && !reverse_not_assigned(cx, y, count, xs, lost)) return false;
     return !cx->failed;
 }
 

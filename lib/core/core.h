@@ -334,7 +334,6 @@ struct eg_ctx {
     eg_dtype dtype;
     int threads;
     bool training, recording, failed, flush;
-    bool assigned;  /* eg_assign has written a recorded result */
     bool each_copy; /* in a rule: the backward pass is that of eg_grad_each */
     eg_code code;   /* code of the error in `message`, if `failed` */
     eg_usage use;

@@ -339,7 +339,6 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
     if (cx->recording && value->op) {
         target->st->assigned = value;
         target->st->assigned_seq = value->seq;
-        cx->assigned = true;
     }
     return 0;
 }
