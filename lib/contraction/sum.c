@@ -71,38 +71,14 @@ static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n
 #endif
 typedef float four_f32 __attribute__((vector_size(16)));
 typedef double four_f64 __attribute__((vector_size(32)));
-#if HAVE_TARGET_CLONES
-#define TARGET __attribute__((target("arch=x86-64-v4")))
-#define BYTES  64
-#define SUFFIX 512
-#include "contraction/sum_types_of.h"
-#undef TARGET
-#undef BYTES
-#undef SUFFIX
-#define TARGET __attribute__((target("arch=x86-64-v3")))
-#define BYTES  32
-#define SUFFIX 256
-#include "contraction/sum_types_of.h"
-#undef TARGET
-#undef BYTES
-#undef SUFFIX
-#endif
-#define TARGET
-#define BYTES  16
-#define SUFFIX 128
-#include "contraction/sum_types_of.h"
+#define TEMPLATE "contraction/sum_types_of.h"
+#include "tensor/each_set_of.h"
 
 static const sum_kernels *sum_kernels_for(eg_dtype dtype)
 {
-#if HAVE_TARGET_CLONES
-    static const sum_kernels *const all[2][3] = {
-        { &kernels_f32_128, &kernels_f32_256, &kernels_f32_512 },
-        { &kernels_f64_128, &kernels_f64_256, &kernels_f64_512 },
-    };
+    static const sum_kernels *const all[2][3] = { EG_OF_EACH_SET(kernels_f32),
+                                                  EG_OF_EACH_SET(kernels_f64) };
     return all[dtype == EG_F64][eg__kernel_isa()];
-#else
-    return dtype == EG_F64 ? &kernels_f64_128 : &kernels_f32_128;
-#endif
 }
 
 #define REAL    float

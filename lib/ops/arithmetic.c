@@ -61,36 +61,12 @@ static void logs(int64_t n, double *v)
     }
 }
 
-#if HAVE_TARGET_CLONES
-#define TARGET __attribute__((target("arch=x86-64-v4")))
-#define BYTES  64
-#define SUFFIX 512
-#include "ops/arithmetic_types_of.h"
-#undef TARGET
-#undef BYTES
-#undef SUFFIX
-#define TARGET __attribute__((target("arch=x86-64-v3")))
-#define BYTES  32
-#define SUFFIX 256
-#include "ops/arithmetic_types_of.h"
-#undef TARGET
-#undef BYTES
-#undef SUFFIX
-#endif
-#define TARGET
-#define BYTES  16
-#define SUFFIX 128
-#include "ops/arithmetic_types_of.h"
+#define TEMPLATE "ops/arithmetic_types_of.h"
+#include "tensor/each_set_of.h"
 
 const eg_arithmetic *eg__arithmetic(int dtype)
 {
-#if HAVE_TARGET_CLONES
-    static const eg_arithmetic *const all[2][3] = {
-        { &arithmetic_f32_128, &arithmetic_f32_256, &arithmetic_f32_512 },
-        { &arithmetic_f64_128, &arithmetic_f64_256, &arithmetic_f64_512 }
-    };
+    static const eg_arithmetic *const all[2][3] = { EG_OF_EACH_SET(arithmetic_f32),
+                                                    EG_OF_EACH_SET(arithmetic_f64) };
     return all[dtype == EG_F64][eg__kernel_isa()];
-#else
-    return dtype == EG_F64 ? &arithmetic_f64_128 : &arithmetic_f32_128;
-#endif
 }
