@@ -710,3 +710,54 @@ TEST(views_of_one_element_take_any_step)
     eg_clear(cx); /* or refused, as more than 2^63 bytes */
     eg_close(cx);
 }
+
+/* An operand for a result of 3 axes: permuted, every second element, reversed, or repeated along
+ * some axes (stride 0), of a random shape below that. */
+static eg_tensor *plane_operand(eg_ctx *cx, eg_dtype dtype, const int64_t *dim)
+{
+    static const int orders[][3] = { { 0, 1, 2 }, { 0, 2, 1 }, { 1, 0, 2 },
+                                     { 1, 2, 0 }, { 2, 0, 1 }, { 2, 1, 0 } };
+    const int *order = orders[view_draw(6)], step = view_draw(4) ? 1 : 2;
+    int64_t size[3], back[3];
+    int inverse[3];
+    for (int k = 0; k < 3; k++) back[k] = view_draw(4) ? dim[k] : 1;
+    for (int k = 0; k < 3; k++) size[k] = back[order[k]], inverse[order[k]] = k;
+    size[2] *= step;
+    eg_tensor *x = eg_cast(eg_uniform_n(cx, EG_F64, .5, 9, 3, size), dtype);
+    x = eg_permute_n(eg_slice_axis(x, 2, 0, EG_END, step), 3, inverse);
+    if (!view_draw(4)) x = eg_flip_axis(x, view_draw(3));
+    return eg_expand_n(x, 3, dim);
+}
+static eg_tensor *on_planes(int f, eg_tensor *x, eg_tensor *y, eg_tensor *z)
+{
+    switch (f) {
+    case 0: return eg_add(x, y);
+    case 1: return eg_mul(x, eg_sub(y, z));
+    case 2: return eg_where(eg_lt(x, y), z, x);
+    case 3: return eg_maximum(x, z);
+    case 4: return eg_type(x) == EG_I64 ? eg_minimum(x, y) : eg_pow(x, y);
+    default: return eg_type(x) == EG_I64 ? eg_abs(z) : eg_atan2(eg_tanh(x), z);
+    }
+}
+LOOP_TEST(planes_of_any_operands_have_the_bits_of_copies, 3)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I64 };
+    view_state = 9 + (uint64_t)_i;
+    for (int q = 0; q < 600; q++) {
+        eg_ctx *cx = eg_open(.threads = 1 + q % 2, .seed = (uint64_t)q);
+        const int64_t most = q % 10 ? 24 : 150;
+        const int64_t dim[3] = { 1 + (int64_t)view_draw((int)most), 1 + (int64_t)view_draw(40),
+                                 1 + (int64_t)view_draw((int)most) };
+        eg_tensor *x[3], *copy[3];
+        for (int k = 0; k < 3; k++) {
+            x[k] = plane_operand(cx, types[_i], dim);
+            copy[k] = eg_full_n(cx, types[_i], 0, 3, dim);
+            eg_assign(copy[k], x[k]);
+        }
+        eg_tensor *y = on_planes(q % 6, x[0], x[1], x[2]),
+                  *z = on_planes(q % 6, copy[0], copy[1], copy[2]);
+        eg_assert_ok(cx);
+        eg_assert_close(eg_cast(y, EG_F64), eg_cast(z, EG_F64), 0);
+        eg_close(cx);
+    }
+}
