@@ -3,7 +3,7 @@
 #include "io/file.h"
 #include <eingrad/io.h>
 #include <locale.h>
-#include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 locale_t eg__locale_plain(void)

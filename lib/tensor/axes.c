@@ -7,9 +7,9 @@
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
-/* planes: elements of a run that is short, of a plane that is not worth another axis, and of an
- * axis that is worth transposing */
-enum { SHORT_RUN = 128, SMALL_PLANE = 64, SIDE = 8 };
+/* planes: elements of a run that is short, of a plane that is too small
+ * for the next axis alone, and of the shortest axis that is transposed */
+enum { SHORT_RUN = 128, SMALL_PLANE = 64, LEAST_SIDE = 8 };
 
 typedef struct axis {
     int64_t size, step[OPERANDS]; /* steps in bytes */
@@ -150,8 +150,8 @@ static int plane_axis(const walk *w)
     const axis *in = &w->axis[last];
     if (!w->plane || w->repeats || last < 1) return -1;
     for (int k = 1; k < w->operands; k++)
-        for (int r = 0; r < last && in->size >= SIDE; r++)
-            if (in->step[k] && in->step[k] != w->width[k] && w->axis[r].size >= SIDE &&
+        for (int r = 0; r < last && in->size >= LEAST_SIDE; r++)
+            if (in->step[k] && in->step[k] != w->width[k] && w->axis[r].size >= LEAST_SIDE &&
                 w->axis[r].step[k] == w->width[k])
                 return r;
     if (in->size >= SHORT_RUN) return -1;

@@ -42,7 +42,7 @@ static inline void square_64(const uint64_t *src, int64_t ss, uint64_t *dst, int
 #else
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
-/* Two pieces of 16 bytes: a vector of two registers' halves */
+/* Returns the 16 bytes at low, then the 16 bytes at high. */
 AVX2 EG_INLINE __m256i halves(const void *low, const void *high)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)),
@@ -154,9 +154,9 @@ void eg__take_every_second(size_t width, int64_t n, int64_t rows, const void *sr
 }
 
 #if defined(SQUARES_512)
-/* True if whole cache lines pay: rows are far apart, or at distances that share few sets of a
- * cache. Else squares of 16 bytes are as fast, and have narrower edges. */
-static bool lines_pay(size_t width, int64_t nx, int64_t ny, int64_t ss, int64_t ds)
+/* True if squares of whole cache lines are faster: rows are far apart, or at distances that share
+ * few sets of a cache. Else squares of 16 bytes are as fast, and have narrower edges. */
+static bool whole_lines_are_faster(size_t width, int64_t nx, int64_t ny, int64_t ss, int64_t ds)
 {
     const uint64_t w = width, s = (uint64_t)ss * w, d = (uint64_t)ds * w, side = 64 / w;
     return (uint64_t)nx >= side && (uint64_t)ny >= side &&
@@ -176,7 +176,7 @@ void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_
         (width == 4 ? wide_transpose_32 : wide_transpose_64)(nx, ny, src, ss, dst, ds, far);
         return;
     }
-    if (lines_pay(width, nx, ny, ss, ds) && __builtin_cpu_supports("avx2")) {
+    if (whole_lines_are_faster(width, nx, ny, ss, ds) && __builtin_cpu_supports("avx2")) {
         (width == 4 ? line_transpose_32 : line_transpose_64)(nx, ny, src, ss, dst, ds, far);
         return;
     }
