@@ -325,10 +325,8 @@ typedef struct assigned {
  * the node that reads the operand. */
 static eg_tensor *assigned_result(const assigned *a)
 {
-    const eg_storage *st = a->node->in[a->i]->st;
-    eg_tensor *v = st->assigned;
-    const bool exists = v && v->live == EG_LIVE && v->seq == st->assigned_seq;
-    return exists && v->cx == a->node->cx && v->seq < a->node->seq ? v : NULL;
+    eg_tensor *v = eg__scoped_tensor(a->node->cx, &a->node->in[a->i]->st->assigned);
+    return v && v->seq < a->node->seq ? v : NULL;
 }
 /* False, after an error, if y reads a tensor to which eg_assign wrote a result that depends on an x
  * without a gradient (lost[k]). */

@@ -38,6 +38,11 @@ static inline int64_t eg__round_up(int64_t a, int64_t to) { return (a + to - 1) 
 static inline size_t eg__up16(size_t bytes) { return (bytes + 15) & -(size_t)16; }
 
 /* -- a tensor, memory, errors ------------------------------------------------------------------ */
+/* A tensor and the scope that it was made in, with which its header ends. */
+typedef struct eg__scoped {
+    eg_tensor *x;
+    eg_mark scope;
+} eg__scoped;
 /* the storage of a tensor, which all views of it share */
 typedef struct eg_storage {
     size_t bytes;
@@ -47,9 +52,7 @@ typedef struct eg_storage {
     uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
     const eg_tensor *of;   /* the tensor for which the memory was allocated; NULL: never freed */
-    /* the recorded result, and its seq, that eg_assign has written here; NULL: none */
-    eg_tensor *assigned;
-    uint64_t assigned_seq;
+    eg__scoped assigned;   /* the recorded result that eg_assign has written here; NULL: none */
 } eg_storage;
 enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
@@ -246,6 +249,11 @@ struct eg__arena { /* the memory of one scope or of one owner */
     bool owned;               /* true for the arena of an owner */
     bool fixed; /* true for the memory of an operation in a captured step, which may not grow */
 };
+
+/* -- scope.c -- */
+eg__scoped eg__scoped_of(eg_tensor *x); /* x with its scope */
+/* Returns the tensor; NULL if there is none, or if its scope has ended and its header with it. */
+eg_tensor *eg__scoped_tensor(const eg_ctx *, const eg__scoped *);
 
 /* Functions that are called for each operation, by the gradient check, eg_trace and the check of
  * operations at their first use. All are NULL in normal use. */

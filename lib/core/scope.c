@@ -64,6 +64,14 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     }
 }
 
+eg__scoped eg__scoped_of(eg_tensor *x) { return (eg__scoped){ x, { x->home, x->home->serial } }; }
+eg_tensor *eg__scoped_tensor(const eg_ctx *cx, const eg__scoped *m)
+{
+    for (const eg__arena *a = m->x ? cx->top : NULL; a; a = a->outer)
+        if (a == m->scope.scope && a->serial == m->scope.serial) return m->x;
+    return NULL;
+}
+
 /* -- owners: arenas that are listed in the scope in which they were opened --------------------- */
 /* Returns an owner from a block of several, not initialised; NULL (no error) without memory. */
 static eg_owner *owner_take(eg_ctx *cx)

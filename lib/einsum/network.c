@@ -104,7 +104,7 @@ static eg_tensor *apply_keeping_numbers(eg_ctx *cx, const eg_op *op, const eg_ca
     const eg_tree *t = c->tree;
     const size_t at_tree = eg__up16(sizeof(eg_network)), at_kept = at_tree + t->bytes,
                  at_made = at_kept + eg__up16((size_t)t->steps * sizeof(void *)),
-                 made_bytes = (size_t)t->steps * sizeof(eg_network_made),
+                 made_bytes = (size_t)t->steps * sizeof(eg__scoped),
                  at_values = (at_made + made_bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
     size_t bytes = at_values;
     for (int s = 0; s < t->steps; s++) bytes += kept_bytes(t, s);
@@ -208,14 +208,6 @@ int eg__network_kept(const eg_network *w, const eg_tree *t, int s)
         if (had->kept >> v & 1 && had->step[v].operands == t->step[s].operands) return v;
     return -1;
 }
-/* Returns the tensor that an earlier pass made; NULL if there is none, or if its scope has ended.
- */
-static eg_tensor *made_before(const eg_ctx *cx, const eg_network_made *m)
-{
-    for (const eg__arena *a = m->x ? cx->top : NULL; a; a = a->outer)
-        if (a == m->scope && a->serial == m->serial) return m->x;
-    return NULL;
-}
 /* Returns the value that step v of the node's tree kept, as a tensor: an einsum of the values below
  * it, which become tensors first. Poison after an error. */
 static eg_tensor *kept_value(pass *p, int v)
@@ -231,8 +223,7 @@ static eg_tensor *kept_value(pass *p, int v)
         int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
         frontier f;
         if (!w->kept[s]) continue;
-        eg_network_made *m = &w->made[s];
-        if (cx->recording && (p->value[s] = made_before(cx, m))) continue;
+        if (cx->recording && (p->value[s] = eg__scoped_tensor(cx, &w->made[s]))) continue;
         frontier_of(&f, t, s, p->y->in, p->label, p->value, in, of);
         eg__network_sizes(p->y, p->label, t->step[s].rank, label, dim);
         eg__row_major(t->step[s].rank, dim, stride);
@@ -243,7 +234,7 @@ static eg_tensor *kept_value(pass *p, int v)
                             .data = w->kept[s] };
         p->value[s] = eg__einsum_given(&c, f.count, in, of, label);
         if (!eg_ok(p->value[s])) return eg__poison(cx);
-        if (cx->recording) *m = (eg_network_made){ p->value[s], cx->top, cx->top->serial };
+        if (cx->recording) w->made[s] = eg__scoped_of(p->value[s]);
     }
     return p->value[v];
 }

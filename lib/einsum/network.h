@@ -19,20 +19,13 @@ typedef struct eg_network_pass {
     int made;               /* the steps before this one have tensors */
     const uint16_t **label; /* by number: labels of the value; NULL: none */
 } eg_network_pass;
-/* A kept array as a tensor, made by a pass that was recorded; x is valid while this scope is open.
- */
-typedef struct eg_network_made {
-    eg_tensor *x; /* NULL: not made yet */
-    const eg__arena *scope;
-    uint64_t serial;
-} eg_network_made;
 /* What a node saves for its gradient. */
 typedef struct eg_network {
     const eg_call *call; /* while the node is being made, for eg__call_saved; NULL afterwards */
     eg_tree *tree;     /* the tree by which the node was made; NULL: unknown, and nothing is kept */
     void **kept;       /* by step: the array of a kept value; NULL if … */
     eg_tensor **value; /* … kept values are tensors, by step */
-    eg_network_made *made; /* by step, beside `kept` */
+    eg__scoped *made;  /* by step: the kept array as a tensor, made by a pass that was recorded */
     eg_network_pass pass;
 } eg_network;
 

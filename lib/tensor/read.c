@@ -336,10 +336,7 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
     }
     if (!eg__copy_act(target, value)) return -1;
     target->st->version++;
-    if (cx->recording && value->op) {
-        target->st->assigned = value;
-        target->st->assigned_seq = value->seq;
-    }
+    if (cx->recording && value->op) target->st->assigned = eg__scoped_of(value);
     return 0;
 }
 int eg_fill(eg_tensor *target, double value)
