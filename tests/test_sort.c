@@ -283,17 +283,19 @@ LOOP_TEST(cumulative_sums_are_a_loop, 5)
         const bool real = types[_i] == EG_F32 || types[_i] == EG_F64;
         const eg_dtype wide = real ? EG_F64 : EG_I64;
         eg_tensor *from = eg_cast(x, wide), *to = eg_cast(eg_cumsum("i [j]", x), wide);
+        const double *u = real ? eg_f64(from) : NULL, *v = real ? eg_f64(to) : NULL;
+        const int64_t *a = real ? NULL : eg_i64(from), *b = real ? NULL : eg_i64(to);
         eg_assert_ok(cx);
         for (int64_t i = 0, at = 0; i < m; i++) {
             double run = 0;
             int64_t count = 0;
             for (int64_t j = 0; j < n; j++, at++) {
                 if (real) {
-                    run += eg_f64(from)[at];
-                    ck_assert(eg_f64(to)[at] == (types[_i] == EG_F32 ? (double)(float)run : run));
+                    run += u[at];
+                    ck_assert(v[at] == (types[_i] == EG_F32 ? (double)(float)run : run));
                 } else {
-                    count += eg_i64(from)[at];
-                    ck_assert_int_eq(eg_i64(to)[at], count);
+                    count += a[at];
+                    ck_assert_int_eq(b[at], count);
                 }
             }
         }

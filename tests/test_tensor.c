@@ -165,6 +165,39 @@ TEST(values_out)
     eg_close(cx);
 }
 
+/* eg_f64 of a view copies the view once, however often it is called, until the elements change. */
+TEST(views_that_are_read_often_are_copied_once)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_reshape(eg_arange(cx, EG_F64, 0, 10000, 1), 100, 100);
+    eg_tensor *t = eg_transpose(x, 0, 1), *u = eg_flip_axis(x, 1), *w[6];
+    double total = 0;
+    const size_t before = eg_stats(cx).used;
+    for (int64_t i = 0; i < 10000; i++) total += eg_f64(t)[i] * eg_f64(u)[i];
+    ck_assert_uint_le(eg_stats(cx).used - before, (size_t)4 << 17);
+    ck_assert_double_eq(total, eg_item(eg_sum(NULL, eg_mul(t, u))));
+    const double *old = eg_f64(t);
+    ck_assert_ptr_eq(eg_f64(t), old);
+    eg_fill(x, 3); /* a change of the elements, of which the old copy knows nothing */
+    ck_assert(old[1] == 100 && eg_f64(t)[1] == 3 && eg_f64(u)[1] == 3);
+    eg_assign(eg_slice_axis(x, 1, 0, 1, 1), eg_full(cx, 7, 100, 1));
+    ck_assert(eg_f64(t)[99] == 7 && eg_f64(t)[100] == 3 && eg_f64(u)[99] == 7);
+    eg_mark m = eg_push(cx); /* a copy that ends with an inner scope is made again outside */
+    eg_tensor *v = eg_transpose(eg_copy(x), 0, 1);
+    ck_assert_double_eq(eg_f64(u)[99], 7);
+    ck_assert_double_eq(eg_f64(v)[99], 7);
+    eg_pop(cx, m);
+    ck_assert_double_eq(eg_f64(u)[99], 7);
+    for (int k = 0; k < 6; k++) w[k] = eg_transpose(eg_full(cx, k, 3, 2), 0, 1);
+    for (int q = 0; q < 12; q++) ck_assert_double_eq(eg_f64(w[q % 6])[q % 5], q % 6);
+    double *p = eg_mut_f64(x); /* the pointer may be written to at any time */
+    for (int k = 0; k < 3; k++) {
+        p[1] = k;
+        ck_assert_double_eq(eg_f64(t)[100], k);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 TEST(values_in)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

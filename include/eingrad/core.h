@@ -325,8 +325,8 @@ EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
 EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison */
 
 /* -- reading and writing elements ------------------------------------------------------------- */
-/* The numbers of x in row-major order: its memory, or a copy in the open scope if that has another
- * order. NULL after an error: x has another dtype. */
+/* The numbers of x in row-major order: its memory or, if that has another order, a copy in the open
+ * scope, which is returned again until x changes. NULL after an error: x has another dtype. */
 EG_API const float *eg_f32(eg_tensor *);
 EG_API const double *eg_f64(eg_tensor *);
 EG_API const int32_t *eg_i32(eg_tensor *);

@@ -48,6 +48,7 @@ typedef struct eg_storage {
     size_t bytes;
     uint64_t version;
     bool lent;      /* memory of a tensor of the parent context, which may not be written to */
+    bool exposed;   /* a pointer was returned through which a program may write at any time */
     uint8_t made;   /* an eg_made, used while a step is captured */
     uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
@@ -272,6 +273,7 @@ struct eg__headers {        /* chunks of tensor headers that no arena uses */
     eg__chunk *blocks; /* the blocks that the allocator returned, which are divided into chunks */
 };
 
+enum { EG_READS = 4 }; /* views that a loop may read in turns with a single copy of each */
 struct eg_ctx {
     struct eg__family *family; /* core/child.c; NULL: the context has no children and is no child */
     eg_ctx *parent;            /* the parent of a child; else NULL */
@@ -331,6 +333,12 @@ struct eg_ctx {
         int64_t from, to;
         const struct eg__block_batch *batch;
     } block;
+    /* the row-major copies that were returned last for reading: tensor/read.c */
+    struct {
+        uint64_t seq, written; /* of the tensor; its storage's version + acts, when it was copied */
+        eg__scoped copy;
+    } read[EG_READS];
+    uint64_t reads, acts; /* number of such copies; of acts that wrote to a tensor */
     uint64_t seed, draw, seq, scopes, sweep;
     /* number of calls of einsum that were planned with a tree of products; each tree has a
      * number */

@@ -205,6 +205,7 @@ bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const
              size_t bytes, size_t draws)
 {
     eg__capture *p = cx->capture;
+    cx->acts += to != NULL;
     if (!eg__capturing(cx)) return act(cx, to, count, x, arg);
     char *kept = eg__alloc(cx, bytes ? bytes : 1);
     eg_tensor **own = kept ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *own) : NULL;

@@ -180,6 +180,7 @@ static eg__hold *export_hold(eg_tensor *x)
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "to_dlpack: operand 1 is a view of a tensor whose owner was closed"),
                NULL;
+    x->st->exposed = true;
     if (!h) return eg__hold_chunk(whose->home, x->data);
     eg__hold_share(h);
     return h;

@@ -51,6 +51,29 @@ static eg_tensor *read_row_major_copy(eg_tensor *x)
     if (y) eg__copy(y, x);
     return y;
 }
+/* Returns a row-major copy of x for reading; NULL after an error. The copy is returned again while
+ * x has not changed and the scope of the copy is open, so that a loop may call eg_f32(x)[k] for
+ * each element. Not if something else can write to the memory, or if a hook is to see the read. */
+static eg_tensor *read_copied(eg_tensor *x)
+{
+    eg_ctx *cx = eg__here(x->cx);
+    const eg_storage *st = x->st;
+    const bool alone = cx == x->cx && !x->copies && !x->captured && !st->hold && !st->exposed &&
+                       !cx->hooks.operand;
+    const uint64_t written = st->version + cx->acts;
+    for (int k = 0; k < EG_READS && alone; k++) {
+        if (cx->read[k].seq != x->seq || cx->read[k].written != written) continue;
+        eg_tensor *copy = eg__scoped_tensor(cx, &cx->read[k].copy);
+        if (copy) return copy;
+    }
+    eg_tensor *y = read_row_major_copy(x);
+    if (!y || !alone) return y;
+    const uint64_t at = cx->reads++ % EG_READS;
+    cx->read[at].seq = x->seq;
+    cx->read[at].written = written;
+    cx->read[at].copy = eg__scoped_of(y);
+    return y;
+}
 bool eg__check_read(const char *who, eg_tensor *x)
 {
     static const char why[] = "a run does not repeat what the program computes from the elements; "
@@ -84,7 +107,7 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
     if (read_at_once(x, dtype)) return x->data;
     if (!eg__check_read(who, x)) return NULL;
     if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
-    if (!eg_is_row_major(x)) x = read_row_major_copy(x);
+    if (!eg_is_row_major(x)) x = read_copied(x);
     return x ? x->data : NULL;
 }
 const float *eg_f32(eg_tensor *x) { return values("f32", x, EG_F32); }
@@ -182,6 +205,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
     char dims[256], strides[256];
     if (read_at_once(x, dtype) && !x->st->lent && (!x->st->hold || x->st->hold->writable)) {
         x->st->version++;
+        x->st->exposed = true;
         return x->data;
     }
     if (!eg__check_read(who, x)) return NULL;
@@ -195,6 +219,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
     }
     if (!writable(who, x)) return NULL;
     x->st->version++;
+    x->st->exposed = true;
     return x->data;
 }
 float *eg_mut_f32(eg_tensor *x) { return read_writable("mut_f32", x, EG_F32); }
