@@ -1530,6 +1530,52 @@ TEST(clip_takes_limits_in_any_order)
     eg_close(cx);
 }
 
+/* Formulas over many blocks, whole and with a rest, of one axis and of two, on contiguous, strided
+ * and reversed operands, with cotangents that are all equal or not, are those of the operations. */
+LOOP_TEST(formulas_over_many_blocks_are_the_operations, 2 * 3 * 5)
+{
+    static const int64_t sizes[][2] = {
+        { 1, 17 }, { 1, 4096 }, { 1, 5003 }, { 60, 96 }, { 7, 1300 }
+    };
+    const int64_t m = sizes[_i / 6][0], n = sizes[_i / 6][1];
+    const int layout = _i / 2 % 3;
+    const double close = _i % 2 ? 1e-14 : 2e-6;
+    eg_ctx *cx = eg_open(.dtype = _i % 2 ? EG_F64 : EG_F32, .seed = 5, .threads = 1 + _i % 3);
+    eg_tensor *a[3];
+    for (int k = 0; k < 3; k++) {
+        a[k] = eg_normal(cx, 0, 1, m, layout == 1 ? 2 * n : n);
+        if (layout == 1 && k < 2) a[k] = eg_slice_axis(a[k], 1, 0, 2 * n, 2);
+        if (layout == 1 && k == 2) a[k] = eg_slice_axis(a[k], 1, n / 2, n / 2 + n, 1);
+        if (layout == 2) a[k] = eg_flip_axis(a[k], k % 2);
+        if (m == 1) a[k] = eg_slice_axis(a[k], 0, 0, 1, 1), a[k] = eg_squeeze(a[k], 0);
+    }
+    eg_tensor *x = a[0], *y = a[1], *z = a[2], *tanhy = eg_tanh(y);
+    const struct {
+        const char *text;
+        eg_tensor *ops;
+    } cases[] = {
+        { "x*y + z", eg_add(eg_mul(x, y), z) },
+        { "x - y + z", eg_add(eg_sub(x, y), z) },
+        { "-(x + y) - z*2", eg_sub(eg_neg(eg_add(x, y)), eg_scale(z, 2)) },
+        { "x*x*x + tanh(y)*z + y", eg_add(eg_add(eg_mul(eg_mul(x, x), x), eg_mul(tanhy, z)), y) },
+        { "(x > 0 ? y : z)*tanh(y) + max(x, y)",
+          eg_add(eg_mul(eg_where(eg_gt(x, eg_zeros_like(x)), y, z), tanhy), eg_maximum(x, y)) },
+    };
+    for (int q = 0; q < 5; q++)
+        for (int even = 0; even < 2; even++) {
+            eg_tensor *d[3], *e[3];
+            eg_tensor *f = eg_expr(m == 1 ? "j" : "i j", cases[q].text,
+                                   .with = { { "x", x }, { "y", y }, { "z", z } });
+            eg_tensor *g = even ? eg_expand_n(eg_full(cx, .5, 1), eg_rank(f), eg_dims(f))
+                                : eg_normal_n(cx, EG_DEFAULT, 0, 1, eg_rank(f), eg_dims(f));
+            eg_assert_close(f, cases[q].ops, close);
+            ck_assert(!eg_grad(f, g, 3, a, d) && !eg_grad(cases[q].ops, g, 3, a, e));
+            for (int k = 0; k < 3; k++) eg_assert_close(d[k], e[k], 4 * close);
+        }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(expr_floor_is_that_of_the_operation)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);

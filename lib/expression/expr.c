@@ -44,6 +44,26 @@ static bool gradient_shape(eg_tensor *d)
     const int64_t n = eg__gradient_size(d->count - 1, d->in);
     return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
+/* True if all elements of g are one, as in the cotangent of a sum. */
+static bool all_equal(const eg_tensor *g)
+{
+    for (int r = 0; r < g->rank; r++)
+        if (g->dim[r] != 1 && g->stride[r]) return false;
+    return true;
+}
+/* Returns a tensor of n elements, all equal to the first of g; NULL after an error. */
+static eg_tensor *first_repeated(const eg_tensor *g, int64_t n)
+{
+    static const int64_t still;
+    eg_tensor first = *g, *y = eg__new(g->cx, (eg_dtype)g->dtype, 1, &n);
+    if (!y) return NULL;
+    first.rank = 1;
+    first.dim = &n;
+    first.stride = (int64_t *)(uintptr_t)&still;
+    first.copies = NULL;
+    eg__copy(y, &first);
+    return y;
+}
 /* Computes the cotangents of all operands of floats in one pass over the result. Direct ones are
  * written; the others are added in f64, and then summed over the pieces. */
 static bool gradient_forward(eg_tensor *d)
@@ -65,7 +85,9 @@ static bool gradient_forward(eg_tensor *d)
                         NULL, x, count, f64, wanted))
         return false;
     if (!o.elements) return true;
-    if (!eg_ok(g = eg_contiguous(g))) return false;
+    o.uniform = all_equal(g);
+    if (!eg_ok(g = o.uniform ? first_repeated(g, eg__block_loop_size(&o)) : eg_contiguous(g)))
+        return false;
     if (f->allow && !eg_ok(allow = eg_contiguous(d->in[count]))) return false;
     o.g = g->data;
     o.allow = allow ? (const uint8_t *)allow->data : NULL;

@@ -243,18 +243,21 @@ typedef struct eg_block_plan {
     size_t bytes;             /* size of the workspace, which must be aligned to 64 bytes */
     /* offsets of its parts in bytes; diagonals is 0 if no value varies only with lane − row */
     int64_t values, scratch, offsets, sums, spare, diagonals;
-    uint8_t extent[EG_NODES_MAX];
-    /* by node: the root depends on it; its cotangent is needed; its cotangent is that of the node
-     * that reads it, as that of a in a + b, and is not copied */
-    bool used[EG_NODES_MAX], moved[EG_NODES_MAX], passed[EG_NODES_MAX];
-    /* by node: the sum that has it as a summand and computes it in the same loop; −1 if it is
-     * computed separately */
-    int16_t within[EG_NODES_MAX];
-    /* by node: offset of its value and of its cotangent in bytes; −1 if it has none */
-    int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
     bool overwrites; /* the cotangent of the result can be overwritten by that of the score */
     bool keeps;      /* cotangents depend on the score, which must not be overwritten before they
                       * are computed */
+    /* By node; the first of these arrays is `extent`. The root depends on it; its cotangent is
+     * needed; its cotangent is that of the node that reads it, as that of a in a + b, and is not
+     * copied; cotangents are computed from its value; if it is a letter: only its first element is
+     * read. */
+    uint8_t extent[EG_NODES_MAX];
+    bool used[EG_NODES_MAX], moved[EG_NODES_MAX], passed[EG_NODES_MAX], needed[EG_NODES_MAX],
+        steady[EG_NODES_MAX];
+    /* the sum that has it as a summand and computes it in the same loop; −1 if it is computed
+     * separately */
+    int16_t within[EG_NODES_MAX];
+    /* offset of its value and of its cotangent in bytes; −1 if it has none */
+    int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
 } eg_block_plan;
 /* A tensor that a block reads; strides in elements. */
 typedef struct eg_source {
@@ -300,7 +303,8 @@ typedef struct eg_block_data {
  * the plan, 0 if no cotangents are wanted. */
 void eg__block_plan(eg_block_plan *, const eg_expression *, int root, bool f64, int rows, int lanes,
                     uint32_t by_row, uint32_t by_lane, uint32_t wanted);
-/* Computes the values of a block, and writes the result to out if that is not NULL. */
+/* Computes the values of a block, and writes the result to out; if out is NULL, only the values
+ * that eg__block_slopes needs. */
 void eg__block_values(const eg_block_plan *, const eg_block_data *, void *workspace);
 /* Computes the cotangents of a block. Must follow eg__block_values of the same block with the same
  * workspace. */
@@ -348,17 +352,19 @@ typedef struct eg_block_loop {
     int64_t count[EG_EXPRESSION_LETTERS],
         step[EG_EXPRESSION_LETTERS]; /* by group: number of positions, and stride in the result */
     int64_t row_blocks, lane_blocks, blocks, elements;
-    eg_block_plan plan;
-    eg_source source[EG_TENSORS_MAX];
-    int64_t strides[EG_TENSORS_MAX][EG_RANK_MAX];
     eg_sink sink[EG_TENSORS_MAX];
     void *out;
     const void *g;
+    bool uniform;         /* all cotangents are equal: g has those of one block */
     const uint8_t *allow; /* by element of the result: eg_block_data.allow; NULL if all count */
     char *workspace;      /* plan.bytes for each thread */
     double *sums;         /* sums of cotangents, a set for each piece */
     int64_t summed;       /* elements of a set */
     int64_t pieces;
+    /* set by eg__block_loop, the first of these being `plan`, for the tensors that it has */
+    eg_block_plan plan;
+    eg_source source[EG_TENSORS_MAX];
+    int64_t strides[EG_TENSORS_MAX][EG_RANK_MAX];
 } eg_block_loop;
 /* Prepares the loop for the value of node `root` over letters of these sizes, letter k from
  * position first[k] on (from 0 if first is NULL). wanted: bits of the tensors whose cotangents are
@@ -370,6 +376,8 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
  * set; the caller sets these after eg__block_loop. o->pieces is the number of pieces that the
  * blocks are divided into; 0 for a number that suits the threads. False after an error. */
 bool eg__block_loop_run(eg_block_loop *o);
+/* Returns the largest number of elements of a block of the loop. */
+int64_t eg__block_loop_size(const eg_block_loop *);
 /* True if each element of the cotangent of tensor t, which has sizes dim, is written once, without
  * a sum: a single node reads t, and every letter of a size other than 1 is the index of an axis. */
 bool eg__written_once(const eg_expression *, int letters, const int64_t *size, int t,

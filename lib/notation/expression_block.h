@@ -41,17 +41,19 @@ static inline int eg__node_width(const eg_block_plan *p, int k)
     const int kind = p->e->node[k].kind;
     return kind == EG_IS_CONDITION ? 1 : kind == EG_IS_FLOAT ? p->f64 ? 8 : 4 : p->narrow ? 4 : 8;
 }
-static inline eg_evaluation eg__evaluation(const eg_block_plan *p, const eg_block_data *b,
-                                           void *workspace)
+/* Sets all but the cotangents. */
+static inline void eg__evaluation(eg_evaluation *x, const eg_block_plan *p, const eg_block_data *b,
+                                  void *workspace)
 {
-    return (eg_evaluation){ .p = p,
-                            .b = b,
-                            .floats = eg__loops[p->f64],
-                            .integers = eg__loops[!p->narrow],
-                            .work = workspace,
-                            .v = workspace,
-                            .wide = eg__block_padded(b->lanes),
-                            .tall = eg__block_padded(b->rows) };
+    x->p = p;
+    x->b = b;
+    x->floats = eg__loops[p->f64];
+    x->integers = eg__loops[!p->narrow];
+    x->work = workspace;
+    x->v = workspace;
+    x->wide = eg__block_padded(b->lanes);
+    x->tall = eg__block_padded(b->rows);
+    x->diagonals = NULL;
 }
 /* Returns how many elements a value that varies with lane − row has, including the padding of its
  * last row. */

@@ -1,6 +1,7 @@
 /* expression_plan.c: where the values and cotangents of an expression are stored in the
  * workspace. */
 #include "notation/expression_block.h"
+#include <stddef.h>
 
 /* Returns the bytes of the workspace that node k needs for elements of `width` bytes. */
 static int64_t bytes_of_value(const eg_block_plan *p, int k, int width)
@@ -65,6 +66,20 @@ static void find_sums(eg_block_plan *p)
         }
     }
 }
+/* Finds the letters of which a block of a single row reads only the first position: they are only
+ * indices without bounds, beside which no other index than a letter varies along lanes. */
+static void find_steady(eg_block_plan *p)
+{
+    for (int k = 0; k <= p->root; k++) p->steady[k] = p->rows == 1 && k != p->root;
+    for (int k = 0; k <= p->root; k++) {
+        const eg_node *n = &p->e->node[k];
+        bool steps = n->code == EG_X_READ && !n->guard;
+        for (int i = 0; i < n->count; i++)
+            steps &= !(p->extent[n->in[i]] & EG_EXTENT_LANES) ||
+                     p->e->node[n->in[i]].code == EG_X_LETTER;
+        for (int i = 0; i < n->count && !steps && p->used[k]; i++) p->steady[n->in[i]] = false;
+    }
+}
 /* Assigns a part of the workspace to the value of each node. After the last node that reads a
  * value, its part is used for another node; but not if cotangents are wanted, which need all
  * values. */
@@ -114,6 +129,25 @@ static int passes_to(const eg_block_plan *p, int k)
     }
     return found;
 }
+/* True if the cotangents of operands of this code depend on its value. */
+static bool slope_reads_value(int code)
+{
+    return code != EG_X_ADD && code != EG_X_SUB && code != EG_X_NEG && code != EG_X_MUL &&
+           code != EG_X_TANH && code != EG_X_SELECT && code != EG_X_CLIP;
+}
+/* Determines the nodes whose values eg__block_slopes needs: all integers and conditions, the
+ * operands of functions that are not sums, and what these are computed from. */
+static void find_needed(eg_block_plan *p)
+{
+    for (int k = p->root; k >= 0; k--) {
+        const eg_node *n = &p->e->node[k];
+        if (!p->used[k]) continue;
+        const bool function = p->moved[k] && p->slope[k] >= 0 && n->code > EG_X_READ;
+        p->needed[k] |= n->kind != EG_IS_FLOAT || (function && slope_reads_value(n->code));
+        for (int i = 0; i < n->count; i++)
+            p->needed[n->in[i]] |= p->needed[k] || (function && !eg__slope_sign(n->code, i));
+    }
+}
 /* True if no node needs the cotangent of the root any more when that of the score is written: by
  * then it has been passed from the root, through passed nodes, to a node after the score. */
 static bool overwrites(const eg_block_plan *p)
@@ -157,6 +191,7 @@ static void place_slopes(eg_block_plan *p, free_parts *r)
                 p->slope[n->in[i]] = take(r, bytes_of_value(p, n->in[i], width));
         if (same < 0) give(r, p->slope[k], bytes_of_value(p, k, width));
     }
+    find_needed(p);
     p->overwrites = overwrites(p);
 }
 
@@ -179,6 +214,8 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
     const bool all = n->letters == UINT32_MAX;
     const int extent = (all || n->letters & p->by_row ? EG_EXTENT_ROWS : 0) |
                        (all || n->letters & p->by_lane ? EG_EXTENT_LANES : 0);
+    /* a block with a single row: what varies along lanes fills it */
+    if (extent == EG_EXTENT_LANES && p->rows == 1 && n->count) return EG_EXTENT_BLOCK;
     if (extent != EG_EXTENT_BLOCK || all || !n->count) return (uint8_t)extent;
     if (n->code == EG_X_SUB && n->kind == EG_IS_INTEGER)
         for (int turned = 0; turned < 2; turned++)
@@ -193,16 +230,19 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
 void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64, int rows,
                     int lanes, uint32_t by_row, uint32_t by_lane, uint32_t wanted)
 {
-    *p = (eg_block_plan){ .e = e,
-                          .root = root,
-                          .rows = rows,
-                          .lanes = lanes,
-                          .f64 = f64,
-                          .narrow = e->narrow,
-                          .slopes = wanted != 0,
-                          .by_row = by_row,
-                          .by_lane = by_lane,
-                          .wanted = wanted };
+    memset(p, 0, offsetof(eg_block_plan, extent)); /* what follows is set for nodes up to root */
+    p->e = e;
+    p->root = root;
+    p->rows = rows;
+    p->lanes = lanes;
+    p->f64 = f64;
+    p->narrow = e->narrow;
+    p->slopes = wanted != 0;
+    p->by_row = by_row;
+    p->by_lane = by_lane;
+    p->wanted = wanted;
+    memset(p->used, 0, (size_t)root + 1);
+    memset(p->needed, 0, (size_t)root + 1);
     p->used[root] = true;
     for (int k = 0; k <= root; k++) p->extent[k] = extent_of(p, k);
     for (int k = root; k >= 0; k--)
@@ -220,6 +260,7 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
     if (p->diagonals) r.end += most;
     p->values = r.end;
     find_sums(p);
+    find_steady(p);
     place_values(p, &r);
     place_slopes(p, &r);
     p->bytes = (size_t)r.end;

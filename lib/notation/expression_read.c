@@ -90,7 +90,7 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     int along = -1;
     bool rows = false;
     const bool diagonal = x->p->extent[k] == EG_EXTENT_DIAGONAL; /* one row of all diagonals */
-    if (!diagonal && x->p->extent[k] != EG_EXTENT_BLOCK) return false;
+    if (!diagonal && (x->p->extent[k] != EG_EXTENT_BLOCK || x->p->rows == 1)) return false;
     for (int i = 0; i < n->count; i++) {
         const int extent = x->p->extent[n->in[i]];
         if (extent & ALONG_LANES && along >= 0) return false;

@@ -6,11 +6,12 @@
  * the loop is divided into lanes, the one before it into rows (notation/expression.h). Where sums
  * are divided depends on sizes only. */
 #include "notation/expression.h"
+#include <stddef.h>
 #include <string.h>
 
 /* The largest number of elements of a block, of lanes of a block with several rows, and of lanes of
  * a block with a single row; the work for which another thread is worthwhile. */
-enum { ELEMENTS = 4096, LANES = 512, RUN = 2048, GRAIN = 1 << 18 };
+enum { ELEMENTS = 4096, LANES = 512, RUN = 4096, GRAIN = 1 << 18 };
 
 /* Sets joined[l] to whether letters l and l + 1 can be one axis of the loop: both begin at position
  * 0, each read has either both, at axes r and r + 1 of the letters' sizes, or neither, and nothing
@@ -115,7 +116,11 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
                     const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
                     bool f64, uint32_t wanted)
 {
-    *o = (eg_block_loop){ .cx = cx, .e = e, .root = root, .letters = letters };
+    memset(o, 0, offsetof(eg_block_loop, plan));
+    o->cx = cx;
+    o->e = e;
+    o->root = root;
+    o->letters = letters;
     if (first) memcpy(o->first, first, (size_t)letters * sizeof *first);
     form_groups(o, size, x);
     if (!o->elements) return true;
@@ -131,11 +136,15 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
                    g ? 1u << o->last[g - 1] : 0, wanted);
     return true;
 }
+int64_t eg__block_loop_size(const eg_block_loop *o)
+{
+    return o->plan.rows * eg__round_up(o->plan.lanes, EG_LANES);
+}
 /* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
  * lanes first, then along rows. */
 static void one_block(const eg_block_loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
-    eg_letter_values letter[EG_EXPRESSION_LETTERS] = { { 0 } };
+    eg_letter_values letter[EG_EXPRESSION_LETTERS];
     const int g = o->groups, width = o->plan.f64 ? 8 : 4;
     const int kind = o->e->node[o->root].kind, out = kind == EG_IS_CONDITION ? 1
                                                      : kind == EG_IS_INTEGER ? 8
@@ -143,7 +152,7 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
     const int64_t lane = number % o->lane_blocks * o->plan.lanes,
                   row = number / o->lane_blocks % o->row_blocks * o->plan.rows;
     int64_t rest = number / o->lane_blocks / o->row_blocks, at = 0;
-    for (int l = 0; l < o->letters; l++) letter[l].first = o->first[l];
+    for (int l = 0; l < o->letters; l++) letter[l] = (eg_letter_values){ .first = o->first[l] };
     for (int k = g - 2; k-- > 0; rest /= o->count[k]) {
         letter[o->last[k]].first += rest % o->count[k];
         at += rest % o->count[k] * o->step[k];
@@ -157,13 +166,14 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
         .source = o->source,
         .out = o->out ? (char *)o->out + at * out : NULL,
         .out_step = g > 1 ? o->step[g - 2] : 0,
-        .g = o->g ? (const char *)o->g + at * width : NULL,
+        .g = o->g ? (const char *)o->g + (o->uniform ? 0 : at * width) : NULL,
         .g_step = g > 1 ? o->step[g - 2] : 0,
         .sink = sink,
         .allow = o->allow ? o->allow + at : NULL,
         .allow_step = g > 1 ? o->step[g - 2] : 0,
     };
     b.allow_rows = o->allow ? b.rows : 0;
+    if (o->uniform || g < 2) b.g_step = b.lanes;
     eg__block_values(&o->plan, &b, workspace);
     if (o->g) eg__block_slopes(&o->plan, &b, workspace);
 }

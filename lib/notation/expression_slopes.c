@@ -63,6 +63,10 @@ static void set_root_cotangent(eg_evaluation *x)
             x->slope[k] = x->b->dscore;
             return;
         }
+        if (x->b->g != x->b->dscore && !x->b->allow) { /* nothing is written to it */
+            x->slope[k] = (char *)(uintptr_t)x->b->g;
+            return;
+        }
         memcpy(cotangent_at(x, k, 0), x->b->g, (size_t)(x->b->rows * step));
         return;
     }
@@ -184,8 +188,11 @@ static void to_tensor(const eg_evaluation *x, int k)
     for (int64_t r = 0; r < rows; r++) {
         const eg_reach at = eg__reach_of(x, k, r, s->stride);
         char *d = cotangent_at(x, k, r);
-        if (s->direct && at.step == 1)
-            memcpy((char *)s->data + at.base * width, d, (size_t)(count * width));
+        char *to = (char *)s->data + at.base * width;
+        if (s->direct && at.step == 1 && to == d)
+            continue; /* computed in its place */
+        else if (s->direct && at.step == 1)
+            memcpy(to, d, (size_t)(count * width));
         else if (s->direct)
             for (int64_t l = 0; l < count; l++)
                 put_float(x, s->data, at.base + (at.step == INT64_MIN ? at.offset[l] : l * at.step),
@@ -194,6 +201,21 @@ static void to_tensor(const eg_evaluation *x, int k)
             x->floats->scatter(count, (double *)s->data + at.base,
                                at.step == INT64_MIN ? at.offset : NULL, at.step, d);
     }
+}
+/* Sets the place of the cotangent of read k in its tensor, if that has it in the layout of the
+ * block. */
+static void place_in_tensor(eg_evaluation *x, int k)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const eg_sink *s = &x->b->sink[n->tensor];
+    const int64_t width = x->p->f64 ? 8 : 4;
+    if (!s->data || !s->direct || x->p->extent[k] != EG_EXTENT_BLOCK || x->wide != x->b->lanes ||
+        x->b->allow || eg__reads_empty(x, n))
+        return;
+    const eg_reach at = eg__reach_of(x, k, 0, s->stride);
+    if (at.step == 1 &&
+        (x->b->rows == 1 || eg__reach_of(x, k, 1, s->stride).base == at.base + x->wide))
+        x->slope[k] = (char *)s->data + at.base * width;
 }
 static void to_score(const eg_evaluation *x, int k)
 {
@@ -210,11 +232,15 @@ static void to_score(const eg_evaluation *x, int k)
 }
 void eg__block_slopes(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {
-    eg_evaluation x = eg__evaluation(p, b, workspace);
-    memset(x.fresh, true, sizeof x.fresh);
+    eg_evaluation x;
     if (!p->moved[p->root]) return;
-    for (int k = 0; k <= p->root; k++)
-        if (p->slope[k] >= 0) x.slope[k] = x.work + p->slope[k];
+    eg__evaluation(&x, p, b, workspace);
+    memset(x.fresh, true, (size_t)p->root + 1);
+    for (int k = 0; k <= p->root; k++) {
+        if (p->slope[k] < 0) continue;
+        x.slope[k] = x.work + p->slope[k];
+        if (p->e->node[k].code == EG_X_READ && p->moved[k] && !p->passed[k]) place_in_tensor(&x, k);
+    }
     find_diagonals(&x);
     set_root_cotangent(&x);
     for (int k = p->root; k >= 0; k--) {

@@ -52,7 +52,8 @@ static void letter_values(const eg_evaluation *x, int k)
 {
     const eg_letter_values *at = &x->b->letter[x->p->e->node[k].in[0]];
     char *to = x->v[k].p;
-    const int64_t n = eg__node_count(x, k), all = eg__node_length(x, k);
+    const bool one = x->p->steady[k] && !at->value; /* only the first element is read */
+    const int64_t n = one ? 1 : eg__node_count(x, k), all = one ? EG_LANES : eg__node_length(x, k);
     if (x->p->narrow && !at->value)
         eg__count_from(all, (int32_t *)(void *)to, (int32_t)at->first, 1);
     for (int64_t i = 0; (!x->p->narrow || at->value) && i < n; i++) {
@@ -277,16 +278,17 @@ static bool node_values(const eg_evaluation *x, int k, double factor)
 }
 void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {
-    const eg_evaluation x = eg__evaluation(p, b, workspace);
+    eg_evaluation x;
+    eg__evaluation(&x, p, b, workspace);
     const double factor = b->factor != 0 ? b->factor : 1;
     const bool there = in_place(&x);
     bool done = factor == 1;
     for (int k = 0; k <= p->root; k++) {
-        if (!p->used[k]) continue;
+        if (!p->used[k]) continue; /* v is also set for a value that is not computed */
         x.v[k] = (eg_stored){ x.work + p->at[k], x.wide * eg__node_width(p, k) };
         const bool last = k == p->root && there;
         if (last) x.v[k] = (eg_stored){ b->out, b->out_step * eg__node_width(p, k) };
-        if (p->within[k] >= 0) continue;
+        if (p->within[k] >= 0 || (!b->out && p->slopes && !p->needed[k])) continue;
         const bool multiplied = node_values(&x, k, last ? factor : 1);
         if (last) done = multiplied;
     }

@@ -98,6 +98,13 @@ static uint32_t letters_of_axis(const eg_expression *e, int t, int r, bool *othe
     }
     return letters;
 }
+/* Returns the number of axes of tensor t; 0 if it is not read. */
+static int axes_of_tensor(const eg_expression *e, int t)
+{
+    for (int k = 0; k < e->nodes && e->reads >> t & 1; k++)
+        if (e->node[k].code == EG_X_READ && e->node[k].tensor == t) return e->node[k].count;
+    return 0;
+}
 uint32_t eg__expression_positions(const eg_expression *e, uint32_t known)
 {
     for (int k = 0; k < e->nodes; k++) {
@@ -109,7 +116,7 @@ uint32_t eg__expression_positions(const eg_expression *e, uint32_t known)
     for (uint32_t before = ~known; before != known;) {
         before = known;
         for (int t = 0; t < EG_TENSORS_MAX; t++)
-            for (int r = 0; e->reads >> t & 1 && r < EG_RANK_MAX; r++) {
+            for (int r = 0, rank = axes_of_tensor(e, t); r < rank; r++) {
                 bool other;
                 const uint32_t letters = letters_of_axis(e, t, r, &other);
                 if (other || letters & known || letters & (letters - 1)) known |= letters;
