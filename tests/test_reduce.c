@@ -489,6 +489,63 @@ LOOP_TEST(extremes_of_views_are_those_of_a_loop, 5)
     }
 }
 
+/* Short rows: the extremes, their first indices and the norms of rows of 1 to 17 elements in each
+ * layout are those of a loop, with NaN, infinities and equal elements. */
+LOOP_TEST(short_rows_are_a_loop, 2 * 17)
+{
+    static const double odd[] = { NAN, INFINITY, -INFINITY, 2, 2, -3, 1e-30, 0 };
+    const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
+    const int64_t n = _i / 2 + 1, rows[] = { 1, 15, 16, 37, 700 };
+    for (int q = 0; q < 5 * 5; q++) {
+        const int64_t m = rows[q % 5];
+        const int layout = q / 5;
+        eg_ctx *cx = eg_open(.dtype = type, .seed = (uint64_t)(q + 100 * _i), .threads = q % 3 + 1);
+        eg_tensor *x = eg_normal(cx, 0, 2, m, 2 * n);
+        eg_tensor *which = eg_randint(cx, 0, 40, m, 2 * n);
+        for (int k = 0; k < 8; k++)
+            x = eg_where(eg_eq(which, eg_full_n(cx, EG_I64, k, 2, eg_dims(x))),
+                         eg_full_n(cx, type, odd[k], 2, eg_dims(x)), x);
+        x = eg_slice_axis(x, 1, 0, layout == 1 ? 2 * n : n, layout == 1 ? 2 : 1);
+        if (layout == 2) x = eg_copy(x);
+        if (layout == 3) x = eg_flip_axis(eg_copy(x), 1);
+        if (layout == 4) x = eg_transpose(eg_copy(eg_transpose(x, 0, 1)), 0, 1);
+        const double *v = eg_f64(eg_copy(eg_cast(x, EG_F64)));
+        const double *most = eg_f64(eg_cast(eg_max("i [j]", x), EG_F64)),
+                     *least = eg_f64(eg_cast(eg_min("i [j]", x), EG_F64)),
+                     *one = eg_f64(eg_cast(eg_pnorm("i [j]", x, 1), EG_F64)),
+                     *two = eg_f64(eg_cast(eg_pnorm("i [j]", x, 2), EG_F64));
+        const int64_t *most_at = eg_i64(eg_argmax("i [j]", x)),
+                      *least_at = eg_i64(eg_argmin("i [j]", x));
+        const bool *any = eg_bool(eg_any("i [j]", x)), *all = eg_bool(eg_all("i [j]", x));
+        eg_assert_ok(cx);
+        for (int64_t i = 0; i < m; i++, v += n) {
+            int64_t high = 0, low = 0;
+            double sizes = 0, top = 0, squares = 0;
+            bool some = false, each = true;
+            for (int64_t j = 0; j < n; j++) {
+                if (!isnan(v[high]) && (isnan(v[j]) || v[j] > v[high])) high = j;
+                if (!isnan(v[low]) && (isnan(v[j]) || v[j] < v[low])) low = j;
+                sizes += fabs(v[j]);
+                top = fmax(top, fabs(v[j]));
+                some |= v[j] != 0, each &= v[j] != 0;
+            }
+            for (int64_t j = 0; j < n; j++) squares += top ? v[j] / top * (v[j] / top) : 0;
+            const double root = isinf(top) && !isnan(sizes) ? INFINITY : top * sqrt(squares);
+            ck_assert_int_eq(most_at[i], high);
+            ck_assert_int_eq(least_at[i], low);
+            ck_assert(most[i] == v[high] || (isnan(most[i]) && isnan(v[high])));
+            ck_assert(least[i] == v[low] || (isnan(least[i]) && isnan(v[low])));
+            ck_assert(any[i] == some && all[i] == each);
+            const double close = type == EG_F64 ? 1e-14 : 1e-6;
+            ck_assert(one[i] == sizes || fabs(one[i] - sizes) <= close * sizes ||
+                      (isnan(one[i]) && isnan(sizes)));
+            ck_assert(two[i] == root || fabs(two[i] - root) <= close * root ||
+                      (isnan(two[i]) && isnan(sizes)));
+        }
+        eg_close(cx);
+    }
+}
+
 /* Products over axes in any place, of lengths around those at which the layout changes, with odd
  * halves: values compared with loops, the gradient Π x / x_k with that quotient. */
 TEST(products_over_any_axis)

@@ -192,6 +192,26 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     for (int64_t q = 0; q < n; q++) NAME(write)(p, sum[q], to + q * p->x.sc);
 }
 
+/* Computes n results along axis x of the result, each the sum of a single block (along), as
+ * NAME(along) adds it. */
+static void NAME(neighbours)(const plan *p, const eg_axis *x, int64_t n, const char *a,
+                             const char *b, REAL *c)
+{
+    REAL sum[NAME(LANES) * 4];
+    const bool only = p->rest.total == 1;
+    eg_walk w;
+    for (int64_t i = 0, here; i < n; i += here) {
+        REAL *to = c + i * x->sc;
+        const char *pa = sum_from(p, 0, a, i * x->sa), *pb = sum_from(p, 1, b, i * x->sb);
+        here = only ? n : eg__min64(n - i, NAME(LANES) * 4);
+        eg__walk_to(&w, &p->rest, 0);
+        for (int64_t r = 0; r < p->rest.total; r++, eg__walk_on(&w))
+            p->kernels->dots(here, p->x.size, sum_from(p, 0, pa, w.at.a), x->sa, p->x.sa,
+                             sum_from(p, 1, pb, w.at.b), x->sb, p->x.sb, only ? to : sum,
+                             only ? x->sc : 1, only ? p->alpha : 1, only ? p->add : r > 0);
+        for (int64_t q = 0; !only && q < here; q++) NAME(write)(p, sum[q], to + q * x->sc);
+    }
+}
 typedef struct NAME(job) {
     const plan *p;
     int64_t units, pieces;
@@ -204,22 +224,19 @@ static void NAME(piece)(void *user, int64_t k, int thread)
     (void)thread;
     const NAME(job) *j = user;
     const eg_axes *out = j->p->out;
-    const eg_axis *along = &j->p->x;
-    /* rows of one block: a range of them at once */
-    if (!j->p->across && j->p->k_total == along->size && j->p->blocks == 1 &&
-        sum_in_place(j->p, 0, along->sa) && (!j->b || sum_in_place(j->p, 1, along->sb))) {
+    const int64_t end = j->units * (k + 1) / j->pieces;
+    if (!j->p->across && !j->p->per_row && j->p->blocks == 1 && sum_in_place(j->p, 0, j->p->x.sa) &&
+        (!j->b || sum_in_place(j->p, 1, j->p->x.sb))) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
-        for (int64_t n, u = j->units * k / j->pieces, end = j->units * (k + 1) / j->pieces; u < end;
-             u += n) {
+        for (int64_t n, u = j->units * k / j->pieces; u < end; u += n) {
             const eg_offsets at = eg__offsets_of(out, u);
             n = eg__min64(end - u, x->size - u % x->size);
-            j->p->kernels->dots(n, j->p->x.size, (const void *)sum_from(j->p, 0, j->a, at.a), x->sa,
-                                j->p->x.sa, (const void *)sum_from(j->p, 1, j->b, at.b), x->sb,
-                                j->p->x.sb, j->c + at.c, x->sc, j->p->alpha, j->p->add);
+            NAME(neighbours)
+            (j->p, x, n, sum_from(j->p, 0, j->a, at.a), sum_from(j->p, 1, j->b, at.b), j->c + at.c);
         }
         return;
     }
-    for (int64_t u = j->units * k / j->pieces; u < j->units * (k + 1) / j->pieces; u++)
+    for (int64_t u = j->units * k / j->pieces; u < end; u++)
         NAME(unit)(j->p, u, j->a, j->b, j->c, j->partial);
 }
 

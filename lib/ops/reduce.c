@@ -128,13 +128,18 @@ typedef struct eg_search {
     int64_t (*find)(int64_t n, const void *x, const void *best);
     /* Sets each best[k] to the best of itself and x[k]. */
     void (*better_each)(int64_t n, const void *x, void *best);
+    /* Sets first[i], if it is negative, to k where x[i] = best[i]. */
+    void (*find_each)(int64_t n, const void *x, const void *best, int64_t k, int64_t *first);
 } eg_search;
 #define TEMPLATE  "ops/search_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"
-#define SEARCH(S)                                                                              \
-    {                                                                                          \
-        { larger_##S, find_##S, larger_each_##S }, { smaller_##S, find_##S, smaller_each_##S } \
+#define SEARCH(S)                                                  \
+    {                                                              \
+        { larger_##S, find_##S, larger_each_##S, find_each_##S },  \
+        {                                                          \
+            smaller_##S, find_##S, smaller_each_##S, find_each_##S \
+        }                                                          \
     }
 static const eg_search
     search[EG_DTYPES]
@@ -192,25 +197,63 @@ static void search_rows(int64_t rows, char *const *p, const int64_t *step, const
         search_end(j, best, &first, p[0] + r * step[0]);
     }
 }
-/* Writes the extremes of n rows whose elements are further apart than the rows; p[1]: the first
- * element of each. */
+/* rows of at most so many elements are computed across, although elements are gathered for it */
+enum { SHORT_ROW = 16 };
+/* The columns of some rows: element 0 of each row, then element 1, … */
+typedef struct columns {
+    const eg_strip *x;
+    const char *from; /* the first element of the first row */
+    int64_t rows, apart, index[EG_RANK_MAX], at;
+    _Alignas(64) char buffer[EG_CHUNK * 16];
+} columns;
+/* Begins with column 0 of n rows, at most EG_CHUNK, which are `apart` bytes apart. */
+static void columns_of(columns *c, const eg_strip *x, const char *from, int64_t n, int64_t apart)
+{
+    c->x = x;
+    c->from = from;
+    c->rows = n;
+    c->apart = apart;
+    eg__axes_to(x->rank, (const int64_t *)(const void *)x->axis, 2, 1, 0, c->index, &c->at);
+}
+/* Returns the elements of the current column, contiguous. */
+static const void *column(columns *c)
+{
+    const char *x = c->from + c->at;
+    if (c->apart == c->x->width) return x;
+    eg__move((int)c->x->width, c->rows, c->buffer, c->x->width, x, c->apart);
+    return c->buffer;
+}
+/* Goes on to the next column; false after the last one. */
+static bool column_next(columns *c)
+{
+    return eg__axes_next(c->x->rank, (const int64_t *)(const void *)c->x->axis, 2, 1, c->index,
+                         &c->at);
+}
+/* Writes the extremes of n rows that are short, or whose elements are further apart than the rows;
+ * p[1]: the first element of each. */
 static void search_across(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const search_job *j = user;
-    const int64_t w = j->x.width, *axes = (const int64_t *)(const void *)j->x.axis;
-    _Alignas(64) char best[EG_CHUNK * 16], buffer[EG_CHUNK * 16];
+    const int64_t w = j->x.width;
+    _Alignas(64) char best[EG_CHUNK * 16];
+    int64_t first[EG_CHUNK];
+    columns c;
     for (int64_t k = 0, m; k < n; k += m) {
-        const char *from = p[1] + k * step[1], *x;
-        int64_t index[EG_RANK_MAX], at;
+        const char *from = p[1] + k * step[1];
         m = eg__min64(n - k, EG_CHUNK);
         eg__move((int)w, m, best, w, from, step[1]);
-        eg__axes_to(j->x.rank, axes, 2, 1, 0, index, &at);
-        while (eg__axes_next(j->x.rank, axes, 2, 1, index, &at)) {
-            x = from + at;
-            if (step[1] != w) eg__move((int)w, m, buffer, w, x, step[1]), x = buffer;
-            j->search->better_each(m, x, best);
+        columns_of(&c, &j->x, from, m, step[1]);
+        while (column_next(&c)) j->search->better_each(m, column(&c), best);
+        if (!j->index) {
+            eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
+            continue;
         }
-        eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
+        memset(first, -1, (size_t)m * sizeof *first);
+        columns_of(&c, &j->x, from, m, step[1]);
+        int64_t at = 0;
+        do j->search->find_each(m, column(&c), best, at++, first);
+        while (column_next(&c));
+        eg__move(sizeof *first, m, p[0] + k * step[0], step[0], first, sizeof *first);
     }
 }
 /* Puts the axes of a row in the order of their strides, which is that of memory, merges neighbours,
@@ -245,8 +288,8 @@ static bool extreme_shape(eg_tensor *y)
     const extreme *a = y->attr;
     return shape_outer(y, a->inner, a->index ? EG_I64 : (eg_dtype)y->in[0]->dtype);
 }
-/* Searches rows across, if they are closer to each other than their elements, else in batches if
- * they are contiguous or neighbours, else one after another. */
+/* Searches rows across, if they are short or closer to each other than their elements, else in
+ * batches if they are contiguous or neighbours, else one after another. */
 static bool extreme_forward(eg_tensor *y)
 {
     const extreme *a = y->attr;
@@ -257,8 +300,9 @@ static bool extreme_forward(eg_tensor *y)
     eg_strip sorted = j.x;
     if (!a->index) strip_in_memory_order(&sorted);
     const int64_t apart = y->rank ? eg__abs64(x->stride[y->rank - 1]) * sorted.width : 0;
-    const bool across = !a->index && y->rank && y->dim[y->rank - 1] >= EG_LANES &&
-                        apart < eg__abs64(sorted.axis[sorted.rank - 1].step);
+    const bool nearer = !a->index && apart < eg__abs64(sorted.axis[sorted.rank - 1].step);
+    const bool across =
+        y->rank && y->dim[y->rank - 1] >= EG_LANES && (nearer || sorted.n <= SHORT_ROW);
     if (!j.x.n) { /* only any and all accept rows without elements */
         eg__fill(y, a->smallest);
         return true;
@@ -497,6 +541,60 @@ static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
     *(double complex *)(void *)p[0] =
         unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
 }
+/* sum[k] += (x[k] unit[k])², or |x[k]| */
+EG_CLONES static void pnorm_squares(int64_t n, const double *x, const double *unit, double *sum)
+{
+    for (int64_t k = 0; k < n; k++) sum[k] += (x[k] * unit[k]) * (x[k] * unit[k]);
+}
+EG_CLONES static void pnorm_sizes(int64_t n, const double *x, double *sum)
+{
+    for (int64_t k = 0; k < n; k++) sum[k] += fabs(x[k]);
+}
+EG_CLONES static void pnorm_tallest(int64_t n, const double *x, double *top)
+{
+    for (int64_t k = 0; k < n; k++) top[k] = fabs(x[k]) > top[k] ? fabs(x[k]) : top[k];
+}
+EG_CLONES static void pnorm_widen(int64_t n, const float *x, double *y)
+{
+    for (int64_t k = 0; k < n; k++) y[k] = (double)x[k];
+}
+/* Returns the current column as numbers of f64, in place or in `wide`. */
+static const double *pnorm_column(columns *c, double *wide)
+{
+    if (c->x->width == 8) return column(c);
+    pnorm_widen(c->rows, column(c), wide);
+    return wide;
+}
+/* Writes Σ |x| or √Σ x² of n short rows, in f64; p[1]: the first element of each. Only squares of
+ * f64 can overflow or underflow: they are divided by the largest |x| of their row. */
+static void pnorm_across(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const pnorm_job *j = user;
+    double unit[EG_CHUNK], sum[EG_CHUNK], wide[EG_CHUNK];
+    columns c;
+    for (int64_t k = 0, m; k < n; k += m) {
+        const char *from = p[1] + k * step[1];
+        m = eg__min64(n - k, EG_CHUNK);
+        memset(sum, 0, (size_t)m * sizeof *sum);
+        memset(unit, 0, (size_t)m * sizeof *unit);
+        columns_of(&c, &j->x, from, m, step[1]);
+        if (j->p == 2 && j->x.width == 8) do
+                pnorm_tallest(m, column(&c), unit);
+            while (column_next(&c));
+        for (int64_t i = 0; i < m; i++)
+            unit[i] = j->x.width == 4 ? 1 : 1 / fmin(fmax(unit[i], 1e-307), 1e307);
+        columns_of(&c, &j->x, from, m, step[1]);
+        do {
+            const double *x = pnorm_column(&c, wide);
+            if (j->p == 2)
+                pnorm_squares(m, x, unit, sum);
+            else
+                pnorm_sizes(m, x, sum);
+        } while (column_next(&c));
+        for (int64_t i = 0; i < m; i++)
+            pnorm_write(j, j->p == 2 ? sqrt(sum[i]) / unit[i] : sum[i], p[0] + (k + i) * step[0]);
+    }
+}
 static bool pnorm_shape(eg_tensor *y)
 {
     return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype);
@@ -506,6 +604,12 @@ static bool pnorm_forward(eg_tensor *y)
     const pnorm *a = y->attr;
     pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .p = a->p };
     eg__strip(&j.x, y->in[0], a->inner);
+    if (j.x.n && j.x.n <= SHORT_ROW && (a->p == 1 || a->p == 2) && y->dtype != EG_C128) {
+        eg_tensor first = *y->in[0]; /* the first element of each row */
+        first.rank = y->rank;
+        eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, pnorm_across, &j, 4 * j.x.n);
+        return true;
+    }
     eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n,
              y->dtype == EG_C128 ? pnorm_row_c128
              : a->p == 1         ? pnorm_row_1

@@ -70,3 +70,13 @@ static int64_t NAME(find)(int64_t n, const void *from, const void *best)
     while (k < n - 1 && !(EG_RE(x[k]) == EG_RE(b) || (NAME(odd)(b) && NAME(odd)(x[k])))) k++;
     return k;
 }
+/* Sets first[i], if it is negative, to k where x[i] = best[i]. */
+EG_CLONES static void NAME(find_each)(int64_t n, const void *from, const void *best, int64_t k,
+                                      int64_t *first)
+{
+    const T *x = from, *b = best;
+    for (int64_t i = 0; i < n; i++) {
+        const bool here = EG_RE(x[i]) == EG_RE(b[i]) || (NAME(odd)(b[i]) & NAME(odd)(x[i]));
+        first[i] = here & (first[i] < 0) ? k : first[i];
+    }
+}
