@@ -365,6 +365,40 @@ TEST(copies_are_saved_one_by_one)
         ck_assert_int_eq(eg_opt_report_of(own).steps, 4);
     }
 }
+/* It draws as the copy did, in a context of another seed. */
+TEST(a_copy_that_continues_alone_draws_as_before)
+{
+    enum { COPIES = 3 };
+    eg_ctx *own[COPIES];
+    eg_params *p = eg_params_open(cx, .copies = COPIES);
+    eg_linear *l = eg_linear_new(p, "l", .in = 3, .out = 2);
+    eg_opt *opt = eg_adam(p, .lr = 0.01);
+    eg_tensor *x = eg_uniform(cx, -1, 1, 4, 3);
+    eg_params *q[COPIES];
+    for (int k = 0; k < 4; k++) {
+        eg_tensor *y = eg_dropout(eg_linear_run(l, x), 0.4);
+        ck_assert_int_eq(eg_step(opt, eg_mean(NULL, eg_square(y))), 0);
+        for (int c = 0; k == 2 && c < COPIES; c++) {
+            ck_assert_int_eq(eg_opt_save(eg_opt_of_copy(opt, c), path[0]), 0);
+            own[c] = eg_open(.threads = 1, .seed = 99);
+            q[c] = eg_params_open(own[c]);
+            eg_linear *alone = eg_linear_new(q[c], "l", .in = 3, .out = 2);
+            eg_opt *one = eg_adam(q[c], .lr = 0.01);
+            ck_assert_int_eq(eg_opt_resume(one, path[0]), 3);
+            eg_tensor *own_x = eg_from_n(own[c], EG_F32, eg_f32(x), 2, eg_dims(x));
+            y = eg_dropout(eg_linear_run(alone, own_x), 0.4);
+            ck_assert_int_eq(eg_step(one, eg_mean(NULL, eg_square(y))), 0);
+            ck_assert_int_eq(eg_opt_resume(eg_opt_of_copy(opt, c), path[0]), 3);
+            ck_assert_uint_eq(eg_seed_of(cx), 6); /* the context's own seed */
+        }
+    }
+    for (int c = 0; c < COPIES; c++) {
+        for (int k = 0; k < eg_params_count(q[c]); k++)
+            ck_assert(
+                same_bits(eg_params_at(q[c], k)->x, eg_params_at(eg_params_of_copy(p, c), k)->x));
+        eg_close(own[c]);
+    }
+}
 TEST(files_that_are_none)
 {
     fit f = fit_open(cx, 0);

@@ -46,8 +46,14 @@ static bool read_columns(curves *c, const char *text) /* false after an error me
     return true;
 }
 
+/* Removes the points from step x on: a run that was resumed takes these steps again. */
+static void remove_from(struct points *p, double x)
+{
+    while (p->count && p->x[p->count - 1] >= x) p->count--;
+}
 static bool add_point(struct points *p, double x, double y) /* false without memory */
 {
+    remove_from(p, x);
     if (p->count == p->capacity) {
         const int64_t capacity = p->capacity ? 2 * p->capacity : 1024;
         double *more = realloc(p->x, (size_t)capacity * sizeof *more);
@@ -73,6 +79,8 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
     const eg_json *text_of = good ? eg_json_find(line, "text") : NULL;
     if (good && eg_json_find(line, "data")) {
         const char *unit = text_of && text_of->kind == EG_JSON_STRING ? text_of->text : "";
+        for (int k = 0; step && step->kind == EG_JSON_NUMBER && k < c->columns; k++)
+            remove_from(&c->points[log * c->columns + k], step->number + 1);
         c->other = c->other || !*unit || (*c->unit && strcmp(c->unit, unit) != 0);
         snprintf(c->unit, sizeof c->unit, "%s", unit);
     }

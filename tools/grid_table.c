@@ -102,15 +102,17 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_SIZE])
 {
     const int n = to - from;
     double *x = calloc((size_t)n * 5, sizeof *x);
-    int reached = 0, finished = 0, last = 0;
+    int reached = 0, finished = 0, last = 0, losses = 0;
     if (!x) return say("out of memory"), false;
     for (int k = from; k < to; k++) finished += p->run[k].result.finished;
     for (int k = from; k < to; k++) reached += p->run[k].result.reached;
     for (int k = from, row = 0; k < to; k++) {
         const outcome *o = &p->run[k].result;
         if (!o->finished) continue;
-        x[2 * n + last] = o->loss, x[3 * n + last] = o->unseen, x[4 * n + last] = 100 * o->exact;
+        x[3 * n + last] = o->unseen, x[4 * n + last] = 100 * o->exact;
         last++;
+        /* the log of a finished run may have been removed: then its last loss is not known */
+        if (isfinite(o->loss) || !isfinite(o->unseen)) x[2 * n + losses++] = o->loss;
         /* if none reached it: of all */
         if (reached && !o->reached) continue;
         x[row] = o->step, x[n + row] = o->seconds;
@@ -120,7 +122,7 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_SIZE])
     snprintf(cell[1], NAME_SIZE, "%d of %d", reached, n);
     spread_text(x, counted, "%.0f", cell[2], NAME_SIZE);
     spread_text(x + n, counted, "%.1f", cell[3], NAME_SIZE);
-    spread_text(x + 2 * n, last, "%.3g", cell[4], NAME_SIZE);
+    spread_text(x + 2 * n, losses, "%.3g", cell[4], NAME_SIZE);
     spread_text(x + 3 * n, last, "%.3g", cell[5], NAME_SIZE);
     spread_text(x + 4 * n, last, "%.1f%%", cell[6], NAME_SIZE);
     free(x);

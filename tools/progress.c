@@ -5,7 +5,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 double seconds(void)
 {
@@ -50,6 +52,20 @@ static bool logged(progress *g)
     return false;
 }
 
+/* Opens the log to append to it. If it ends in half a line, which a process wrote when it was
+ * killed or the disk was full, that is removed first. NULL, with errno, after an error. */
+static FILE *log_continued(const char *path)
+{
+    struct stat s;
+    FILE *f = stat(path, &s) == 0 && S_ISREG(s.st_mode) ? fopen(path, "a+") : NULL;
+    if (!f) return fopen(path, "a");
+    long end = !fseek(f, 0, SEEK_END) ? ftell(f) : 0, from = end;
+    while (from > 0 && !fseek(f, from - 1, SEEK_SET) && fgetc(f) != '\n') from--;
+    if (from < end && !fflush(f) && ftruncate(fileno(f), from) == 0)
+        printf("%s ended in half a line, which is removed\n", path);
+    fseek(f, 0, SEEK_END);
+    return f;
+}
 /* Begins the log with a line of the run's options. */
 bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append)
 {
@@ -67,7 +83,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     g->guess = log(eg_data_symbols(eg_trainer_data(t)));
     g->smooth = g->lowest = NAN;
     if (!log_path) return true;
-    g->log = fopen(log_path, append ? "a" : "w");
+    g->log = append ? log_continued(log_path) : fopen(log_path, "w");
     if (!g->log) {
         say("--log %s: %s", log_path, strerror(errno));
         return false;
@@ -230,8 +246,8 @@ static bool unusual(moving_mean *u, double x, double least)
     return yes;
 }
 
-static void alarm(progress *g, const eg_progress *p, const char *name, moving_mean *u, double x,
-                  double least)
+static void print_alarm(progress *g, const eg_progress *p, const char *name, moving_mean *u,
+                        double x, double least)
 {
     if (!unusual(u, x, least)) return;
     if (g->log)
@@ -453,8 +469,8 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     heads_reported(g, t, p, head, heads);
     free(head);
     g->unseen = p->held_out_loss;
-    alarm(g, p, "loss", &g->loss, p->loss, 0.5);
-    alarm(g, p, "gradient", &g->norm, p->norm, 3);
+    print_alarm(g, p, "loss", &g->loss, p->loss, 0.5);
+    print_alarm(g, p, "gradient", &g->norm, p->norm, 3);
     double now = seconds();
     bool last = p->step == p->steps || (g->goal > 0 && p->exact >= g->goal);
     if (g->bar ? last || now - g->shown >= 0.1

@@ -166,7 +166,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
 
 /* -- further commands -------------------------------------------------------------------------- */
 /* Prints s as one word of a shell. */
-static void quoted(const char *s)
+void quoted(const char *s)
 {
     static const char plain_bytes[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
@@ -200,6 +200,11 @@ static void next(eg_trainer *t, const char *path, const char *input)
     printf("  %s train %s   # %s\n", program(), other->name, other->about);
 }
 
+bool holds_step(eg_trainer *t, const char *path, int64_t step)
+{
+    const eg_saved has = eg_trainer_saved(t, path);
+    return has.exists && has.same && has.step == step;
+}
 /* Prints how often the gradient was clipped, and at which step the held-out loss was smallest. */
 static void clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
 {
@@ -216,8 +221,11 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
     printf("unseen loss was smallest at step %lld, %.4f%s%s%s\n", (long long)p->best_step,
            text ? p->best_loss / log(2) : p->best_loss, text ? " bits a " : "",
            text ? eg_data_unit(eg_trainer_data(t)) : "", p->stopped ? "; stopped early" : "");
-    if (best)
+    if (best && holds_step(t, best, p->best_step))
         printf("that model is saved in %s; %s has the last one\n", best, path);
+    else if (best)
+        printf("that model is not saved, and %s has the last one: %s was not --best then\n", path,
+               best);
     else
         printf("%s has the last model, not that one: --best FILE keeps it\n", path);
 }

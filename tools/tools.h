@@ -156,6 +156,10 @@ void progress_clear(const progress *); /* removes the bar before something else 
 bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* evaluate.c: reads "0.1,1.3"; false after an error message */
 bool heads_off(eg_trainer *, const char *names);
+/* show.c: prints s as one word of a shell */
+void quoted(const char *s);
+/* True if the file is the checkpoint of t's run at this step. */
+bool holds_step(eg_trainer *t, const char *path, int64_t step);
 /* Prints the end of `train` and returns the exit status. path, best: the files of the last model,
  * and of the one with the smallest held-out loss or NULL. */
 int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,

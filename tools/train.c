@@ -112,15 +112,40 @@ static void on_signals(void (*handler)(int))
     }
 }
 
-static int stopped_early(const turn *u, const eg_progress *p)
+/* Prints where the run can be resumed, and the command with the files that were given. */
+static void how_to_go_on(const turn *u, const eg_progress *p)
 {
+    const struct {
+        const char *name, *value;
+    } files[] = { { "best", u->o->best_given ? u->o->best : NULL },
+                  { "log", u->o->log },
+                  { "curve", u->o->curve } };
     if (p->step < u->kept)
         printf("stopped after step %lld; %s still has step %lld of this run; to go on:\n",
                (long long)p->step, u->path, (long long)u->kept);
     else
         printf("stopped after step %lld, saved in %s; to go on:\n", (long long)p->step, u->path);
-    printf("  %s train --resume %s\n", program(), u->path);
-    return 128 + stopped;
+    printf("  %s train --resume ", program());
+    quoted(u->path);
+    for (int k = 0; k < 3; k++) {
+        if (!files[k].value) continue;
+        printf(" --%s ", files[k].name);
+        quoted(files[k].value);
+    }
+    if (u->o->every) printf(" --every %lld", (long long)u->o->every);
+    putchar('\n');
+}
+/* When a run is resumed whose best model is not in the file of --best: saves it there if it is the
+ * present one, else prints that it is not there. False after an error. */
+static bool check_best(eg_trainer *t, const train *o, const eg_progress *p, bool alone)
+{
+    if (p->best_loss < 0 || !o->best || holds_step(t, o->best, p->best_step)) return true;
+    if (p->best_step == p->step && alone) return !eg_trainer_save(t, o->best);
+    printf(
+        "%s does not have the model of step %lld, whose unseen loss is the smallest so far; only "
+        "a smaller one will be saved there\n",
+        o->best, (long long)p->best_step);
+    return true;
 }
 
 /* -- ranks (mpirun) --------------------------------------------------------------------------- */
@@ -188,11 +213,20 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
                : p.stopped       ? "it was stopped early"
                                  : "its goal is reached");
     if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
+    const bool alone = eg_ranks_count(r) == 1;
+    if (from && !done && !check_best(t, o, &p, alone)) return say_error(cx, NULL);
     char goes_on;
     if (!of_leader(r, !done, &goes_on)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
-    bool behind = stopped && p.step < u.kept, saves = !done && !u.log_failed && !behind;
+    bool behind = stopped && p.step < u.kept, saves = !done && !behind;
+    /* if --best cannot be written, the last step is saved nevertheless */
+    p = eg_trainer_progress(t);
+    if (bad && alone && eg_error_code(cx) == EG_ERROR_FILE && p.step > u.kept) {
+        say_error(cx, NULL);
+        eg_clear(cx);
+        if (!eg_trainer_save(t, path)) how_to_go_on(&u, &p);
+    }
     if (!bad && (eg_ranks_barrier(r) || !of_leader(r, saves, &goes_on))) bad = -1;
     if (!bad && saves) bad = eg_trainer_save(t, path);
     good = bad || progress_curve(&u.g, t);
@@ -202,14 +236,14 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     if (!bad && !all_well(r, cx, good)) return EXIT_FAILURE;
     if (!bad && !of_leader(r, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
-        say_error(cx, NULL);
+        if (eg_error(cx)) say_error(cx, NULL);
         progress_close(&u.g, NULL, NULL);
         return EXIT_FAILURE;
     }
-    if (u.log_failed) return EXIT_FAILURE;
-    if (stopped) {
+    if (u.log_failed || stopped) {
         progress_close(&u.g, NULL, NULL);
-        return stopped_early(&u, &p);
+        how_to_go_on(&u, &p);
+        return u.log_failed ? EXIT_FAILURE : 128 + stopped;
     }
     on_signals(SIG_DFL);
     eg_score s;
@@ -284,6 +318,7 @@ static int run_with(const command *c, int count, char **word, train *options)
         eg_trainer *t =
             from ? train_resumed(cx, &o, task, &w, from) : train_fresh(cx, &o, task, &w, c);
         char best[4096 + 8];
+        o.best_given = o.best != NULL;
         const bool good = t && best_of(t, &o, to, best, sizeof best);
         if (all_well(r, cx, good))
             status = follows ? follow_rank_0(cx, t, &o, r) : train_and_show(cx, t, &o, to, from, r);

@@ -7,7 +7,7 @@ typedef struct train {
     eg_trainer_args model;
     const char *pairs, *text, *log, *out, *resume, *best, *curve, *schedule, *milestones;
     int64_t threads, every;
-    bool force;
+    bool force, best_given; /* best_given: --best was given, not derived from --out */
     /* options of the attentions, from which model.attention is made */
     int64_t kv_heads, window;
     bool rotary, alibi, linear;

@@ -111,8 +111,9 @@ EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_s
 /* -- saving and resuming a custom loop -------------------------------------------------------- */
 /* Saves all parameters of the list, the optimiser's state, and the context's seed and how many
  * random numbers it has drawn, as one safetensors file. A run that continues from it is bitwise
- * equal to an uninterrupted one. If the optimiser is divided (eg_opt_shard), all ranks call
- * this, and rank 0 writes the file. */
+ * equal to an uninterrupted one. For the optimiser of a copy (eg_opt_of_copy) that seed is the
+ * copy's, so that a single model can continue it. If the optimiser is divided (eg_opt_shard), all
+ * ranks call this, and rank 0 writes the file. */
 EG_API int eg_opt_save(eg_opt *, const char *path);
 /* Reads a file of eg_opt_save, and sets the context's seed and draws to the file's (a file of an
  * older version has no seed); call it before eg_opt_shard. Returns the number of steps that are

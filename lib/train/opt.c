@@ -367,6 +367,8 @@ static eg_opt *open_each(const kind *row, const eg_opt_args *given)
         one.lr_each = one.clip_each = NULL, one.copies = 0;
         op->each[k] = one.params ? open_kind(row, &one, op, k) : NULL;
         if (!op->each[k]) return eg_fail_in(op->cx, "copy %lld", (long long)k), NULL;
+        op->each[k]->of_copy = true;
+        op->each[k]->seed = eg_copies_seed(eg_params_copies(p), k);
     }
     return op->each ? op : NULL;
 }

@@ -40,6 +40,8 @@ struct eg_opt {
     const eg__opt_kind *kind;
     int64_t copies; /* of the parameters; 1: they have none */
     eg_opt **each;  /* of parameters with copies: an optimiser for each; else NULL */
+    bool of_copy;   /* it is one of these; its draws are made from `seed`, not the context's */
+    uint64_t seed;
     eg_opt_args o;  /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;

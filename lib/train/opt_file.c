@@ -176,16 +176,19 @@ static bool opt_has_copies(eg_opt *op, const char *who)
 }
 int eg_opt_save(eg_opt *op, const char *path)
 {
-    char seed[24], draws[24];
+    char seed[24], shared[24], draws[24];
     if (!eg__opt_there("opt_save", op) || (eg_error(op->cx) && !op->ranks) ||
         opt_has_copies(op, "opt_save"))
         return -1;
-    snprintf(seed, sizeof seed, "%llu", (unsigned long long)eg_seed_of(op->cx));
+    snprintf(shared, sizeof shared, "%llu", (unsigned long long)eg_seed_of(op->cx));
+    snprintf(seed, sizeof seed, "%llu",
+             (unsigned long long)(op->of_copy ? op->seed : eg_seed_of(op->cx)));
     snprintf(draws, sizeof draws, "%llu", (unsigned long long)eg_draws(op->cx));
-    return eg__opt_write(
-        op, path,
-        (const char *const[]){ "format", "eingrad run 1", "seed", seed, "draws", draws, NULL },
-        true);
+    return eg__opt_write(op, path,
+                         (const char *const[]){ "format", "eingrad run 1", "seed", seed, "draws",
+                                                draws, op->of_copy ? "context seed" : NULL, shared,
+                                                NULL },
+                         true);
 }
 
 /* Reads a decimal number of 64 bits. False if the text is NULL or something else. */
@@ -214,7 +217,8 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
     eg_safetensors *file = eg_safetensors_open(cx, path);
     if (!file) return -1;
     const char *format = eg_safetensors_metadata(file, "format"),
-               *seeded = eg_safetensors_metadata(file, "seed");
+               *shared = op->of_copy ? eg_safetensors_metadata(file, "context seed") : NULL,
+               *seeded = shared ? shared : eg_safetensors_metadata(file, "seed");
     uint64_t drawn, seed = 0;
     if (!format || strcmp(format, "eingrad run 1") ||
         !read_number(eg_safetensors_metadata(file, "draws"), &drawn) ||
