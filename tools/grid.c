@@ -223,6 +223,15 @@ static int carry_out(eg_ctx *cx, plan *p, const grid *o)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
+/* True unless mpirun or the like has started several processes; then the first prints a message. */
+static bool alone(void)
+{
+    int rank;
+    if (eg_ranks_launched(&rank) == 1) return true;
+    if (rank == 0)
+        say("grid starts a process for each run (--jobs); start it once, without mpirun");
+    return false;
+}
 static int run(const command *c, int count, char **word)
 {
     grid o = { 0 };
@@ -242,7 +251,7 @@ static int run(const command *c, int count, char **word)
         eg_ctx *cx = eg_open(.threads = 1);
         if (!cx)
             say_error(cx, NULL);
-        else if (plan_runs(&p))
+        else if (alone() && plan_runs(&p))
             status = carry_out(cx, &p, &o);
         eg_close(cx);
     }

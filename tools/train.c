@@ -63,6 +63,10 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
     bool text = eg_data_is_text(d);
     if (task)
         printf("%s: %s\n", task->name, task->about);
+    else if (text && !strcmp(eg_data_unit(d), "token"))
+        printf("%s: %lld tokens, numbers below %d, the last tenth unseen; context %lld\n",
+               eg_data_name(d), (long long)eg_data_size(d), eg_data_symbols(d) - EG_FIRST,
+               (long long)o->context);
     else if (text)
         printf("%s: %lld %ss, %d different one%s, the last tenth unseen; context %lld\n",
                eg_data_name(d), (long long)eg_data_size(d), eg_data_unit(d),

@@ -1,6 +1,7 @@
 /* train_resume.c: the files that `eingrad train` finds: a checkpoint to continue, whose options
  * must agree with those that are given again, and files that it may replace. */
 #include "train.h"
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -61,12 +62,25 @@ static bool same_pairs(eg_ctx *cx, eg_trainer *t, const char *pairs, const char 
     return false;
 }
 
+/* True unless --steps is less than the checkpoint has done; else prints a message. A file that
+ * cannot be read is left to load_model. */
+static bool steps_left(eg_ctx *cx, int64_t steps, const char *path)
+{
+    eg_safetensors *file = steps ? eg_safetensors_open(cx, path) : NULL;
+    const char *done = file ? eg_safetensors_metadata(file, "step") : NULL;
+    const bool fewer = done && steps < strtoll(done, NULL, 10);
+    if (fewer) say("--steps is %lld, but %s has done %s", (long long)steps, path, done);
+    eg_safetensors_close(file);
+    eg_clear(cx);
+    return !fewer;
+}
 /* Options that a checkpoint stores (option.kept) must have its values if they are given again. */
 eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w, const char *path)
 {
     eg_data *text = o->text ? text_data(cx, o->text) : NULL;
     if (o->text && !text) return say_error(cx, NULL), NULL;
     const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
+    if (!steps_left(cx, o->model.steps, path)) return NULL;
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
     const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text    ? NULL
@@ -101,11 +115,6 @@ eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w
         if (k->kept && w->given >> (k - train_options) & 1 &&
             !agrees(k, (const char *)o + k->at, (char *)&has + k->at, path))
             return NULL;
-    if (eg_trainer_progress(t).step > has.model.steps) {
-        say("--steps is %lld, but %s has done %lld", (long long)has.model.steps, path,
-            (long long)eg_trainer_progress(t).step);
-        return NULL;
-    }
     eg_safetensors *file = eg_safetensors_open(cx, path);
     if (file && !eg_safetensors_metadata(file, "block"))
         printf("%s is from a version without blocks: the run continues with blocks of %lld\n", path,

@@ -532,6 +532,9 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
                    "%s: the network \"%s\" is not one of eingrad's; load it with .network, the "
                    "struct that it was trained with",
                    l->path, o.model);
+    if (l->steps && l->steps < s->now.step)
+        eg_fail_as(l->cx, EG_ERROR_MISUSE, "trainer_load: .steps is %lld, but %s has done %lld",
+                   (long long)l->steps, l->path, (long long)s->now.step);
     if (eg_error(l->cx)) return NULL;
     eg_trainer *t =
         eg__trainer_make(&o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });

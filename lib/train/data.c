@@ -218,6 +218,7 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
         eg_fail_as(cx, EG_ERROR_FILE, "%s: not a text file (a zero byte)", path);
         return NULL;
     }
+    if (text && !strncmp(text, "\xEF\xBB\xBF", 3)) text += 3; /* the byte order mark of UTF-8 */
     return text ? data_parse(d, text) : NULL;
 }
 

@@ -192,12 +192,29 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
     return eg_error(t->cx) ? NULL : net;
 }
 
+/* A call of logits() in this thread, and the one around it: a network may call another trainer,
+ * such as a teacher's, but not its own. */
+typedef struct network_call {
+    const void *net;
+    const struct network_call *outer;
+} network_call;
+static _Thread_local const network_call *network_calls;
 eg_tensor *eg__network_logits(const eg_trainer *t, eg_ctx *cx, const eg_batch *given,
                               eg_tensor **weights)
 {
+    for (const network_call *c = network_calls; c; c = c->outer)
+        if (c->net == t->net)
+            return eg_fail_as(cx, EG_ERROR_MISUSE,
+                              "trainer: the logits of network \"%s\" are computed by a call of its "
+                              "own trainer, without end",
+                              t->network->name);
+    const network_call call = { t->net, network_calls };
+    network_calls = &call;
     eg_batch b = *given;
     b.gain = t->gain_now, b.weights = weights;
-    return t->network->logits(t->net, cx, &b);
+    eg_tensor *y = t->network->logits(t->net, cx, &b);
+    network_calls = call.outer;
+    return y;
 }
 
 const char *eg__network_config(const eg_trainer *t, eg_owner *owner)
@@ -241,14 +258,19 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
 {
     if (!eg__trainer_ready("trainer_heads_off", t)) return -1;
     int attentions = eg_trainer_attentions(t);
+    if (count < 0 || (count && !heads)) {
+        eg_fail_as(t->cx, EG_ERROR_MISUSE, "heads off: the list has %d heads%s", count,
+                   count > 0 ? ", but it is NULL" : "");
+        return -1;
+    }
     for (int k = 0; k < count; k++)
-        if (!heads || heads[k].attention < 0 || heads[k].attention >= attentions ||
-            heads[k].head < 0 || heads[k].head >= t->o.heads) {
+        if (heads[k].attention < 0 || heads[k].attention >= attentions || heads[k].head < 0 ||
+            heads[k].head >= t->o.heads) {
             eg_fail_as(
                 t->cx, EG_ERROR_INDEX,
                 "heads off: there is no head %d of attention %d; the model has %d of %lld head%s",
-                heads ? heads[k].head : 0, heads ? heads[k].attention : 0, attentions,
-                (long long)t->o.heads, t->o.heads == 1 ? "" : "s");
+                heads[k].head, heads[k].attention, attentions, (long long)t->o.heads,
+                t->o.heads == 1 ? "" : "s");
             return -1;
         }
     t->gain_now = NULL;

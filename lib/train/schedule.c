@@ -194,8 +194,8 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
                    s->last);
     else if (!(s->gamma >= 0 && s->gamma < INFINITY) ||
              (s->decay == EG_EXPONENTIAL && !(s->gamma > 0)))
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.gamma must be a number above 0, not %g", who,
-                   s->gamma);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: schedule.gamma must be a number above 0, not %g%s",
+                   who, s->gamma, s->decay == EG_EXPONENTIAL ? "; exponential needs it" : "");
     else if (s->decay == EG_NOAM && (w < 1 || s->d_model < 1))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: EG_NOAM needs schedule.warmup and schedule.d_model; they are %lld and %lld",

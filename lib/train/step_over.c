@@ -90,6 +90,8 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
     if (!all->known || !one->known || !two->known) return true;
     const double sum = one->value + two->value,
                  size = fabs(all->value) + fabs(one->value) + fabs(two->value);
+    bool f64 = all->f64; /* a loss of f64 of parameters of f32 is rounded as these are */
+    for (int k = 0; k < op->count; k++) f64 &= eg_type(op->x[k]) == EG_F64;
     char whole[96], parts[128];
     snprintf(whole, sizeof whole, "of examples 0 to %lld", (long long)n - 1);
     snprintf(parts, sizeof parts, "of 0 to %lld and %lld to %lld together", (long long)cut - 1,
@@ -98,10 +100,10 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count is not a sum: %s it is %lld, %s %lld",
                    o->who, whole, (long long)all->count, parts,
                    (long long)one->count + (long long)two->count);
-    else if (fabs(all->value - sum) > (all->f64 ? 1e-9 : 1e-4) * size)
+    else if (fabs(all->value - sum) > (f64 ? 1e-9 : 1e-4) * size)
         eg_fail_as(
             cx, EG_ERROR_MISUSE,
-            "%s: the loss is not a sum over its examples: %s it is %g, %s %g; add up the "
+            "%s: the loss is not a sum over its examples: %s it is %.9g, %s %.9g; add up the "
             "losses of the examples, and leave the division by the count to the step; a loss "
             "of pairs of examples needs eg_step on the whole batch",
             o->who, whole, all->value, parts, sum);
