@@ -465,3 +465,39 @@ TEST(functions_at_their_limits)
     eg_assert_error(cx, "atan2: the operands are i64; eg_cast them to f32 or f64 first");
     eg_close(cx);
 }
+
+/* atan2, hypot and logaddexp where a square underflows, at (0, 0) and at −∞: to second order, and
+ * as the norm and the logsumexp of the pair. */
+TEST(pairs_at_their_limits)
+{
+    static const double pair[][2] = { { 1e-25, 1e-25 }, { 1e-30, 0 }, { 0, -1e-30 }, { 0, 0 } };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 4; k++) {
+        const double u = pair[k][0], v = pair[k][1], h = hypot(u, v);
+        eg_tensor *x[] = { eg_full(cx, u, 1), eg_full(cx, v, 1) }, *d[2], *e[2], *dd[2];
+        ck_assert(!eg_grad(eg_atan2(x[0], x[1]), NULL, 2, x, d));
+        ck_assert_double_eq_tol(eg_item(d[0]) * h, h ? v / h : 0, 1e-6);
+        ck_assert_double_eq_tol(eg_item(d[1]) * h, h ? -u / h : 0, 1e-6);
+        ck_assert(h != 0 || (eg_item(d[0]) == 0 && eg_item(d[1]) == 0));
+        ck_assert(!eg_grad(eg_hypot(x[0], x[1]), NULL, 2, x, d));
+        ck_assert(!eg_grad(eg_pnorm("[p] i", eg_stack_axis(0, x[0], x[1]), 2), NULL, 2, x, e));
+        for (int i = 0; i < 2; i++) eg_assert_close(d[i], e[i], 1e-6);
+        ck_assert(h != 0 || !eg_grad(eg_add(d[0], d[1]), NULL, 2, x, dd));
+        for (int i = 0; i < 2 && h == 0; i++) ck_assert_double_eq(eg_item(dd[i]), 0);
+    }
+    static const double sums[][2] = {
+        { -INFINITY, -INFINITY }, { -INFINITY, 1 }, { 2, -INFINITY }, { 1, 1 }
+    };
+    for (int k = 0; k < 4; k++) {
+        eg_tensor *x[] = { eg_full(cx, sums[k][0], 1), eg_full(cx, sums[k][1], 1) }, *d[2], *e[2],
+                  *dd[2];
+        ck_assert(!eg_grad(eg_logaddexp(x[0], x[1]), NULL, 2, x, d));
+        ck_assert(!eg_grad(eg_logsumexp("[p] i", eg_stack_axis(0, x[0], x[1])), NULL, 2, x, e));
+        for (int i = 0; i < 2; i++) eg_assert_close(d[i], e[i], 1e-6);
+        ck_assert(!eg_grad(d[0], NULL, 2, x, dd));
+        for (int i = 0; i < 2; i++)
+            ck_assert_double_eq_tol(eg_item(dd[i]), k == 3 ? .25 - .5 * i : 0, 1e-6);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

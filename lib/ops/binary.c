@@ -88,6 +88,26 @@ static eg_tensor *binary_share(eg_tensor *(*wins)(eg_tensor *, eg_tensor *), eg_
     return eg_where(eg_eq(a, b), eg_scale(g, .5), eg_where(wins(a, b), g, eg__zero_like(g)));
 }
 
+/* Returns x / h; 0, with derivatives of 0, where h is 0. */
+static eg_tensor *ratio_or_zero(eg_tensor *x, eg_tensor *h)
+{
+    eg_tensor *zero = eg__zero_like(h), *none = eg_eq(h, zero);
+    return eg_div(eg_where(none, zero, x), eg_where(none, eg_shift(zero, 1), h));
+}
+/* Returns g x / h², h = √(a² + b²), x one of a and b, without h², which underflows where the result
+ * does not. */
+static eg_tensor *angle_slope(eg_tensor *g, eg_tensor *x, eg_tensor *h)
+{
+    return ratio_or_zero(eg_mul(g, ratio_or_zero(x, h)), h);
+}
+/* Returns a − b; −∞ where y = ln(e^a + e^b) is −∞, as for a logsumexp, whose gradient is 0 there.
+ */
+static eg_tensor *difference_in(eg_tensor *y, eg_tensor *a, eg_tensor *b)
+{
+    eg_tensor *none = eg_shift(eg__zero_like(y), -INFINITY);
+    return eg_where(eg_eq(y, none), none, eg_sub(a, b));
+}
+
 /* -- kernels ---------------------------------------------------------------------------------- */
 #define R(number) EG_RE(number)
 #define TEMPLATE  "ops/binary_of.h"

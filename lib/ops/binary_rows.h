@@ -34,17 +34,16 @@ EXACT(eg_div, div,
  *   FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient) */
 FUNCTION(eg_atan2, atan2,
     y = F(atan2)(a, b),
-    eg_div(eg_mul(g, b), eg_add(eg_square(a), eg_square(b))), eg_neg(eg_div(eg_mul(g, a),
-      eg_add(eg_square(a), eg_square(b)))), OPERANDS, FLOATS,
+    angle_slope(g, b, eg_hypot(a, b)), eg_neg(angle_slope(g, a, eg_hypot(a, b))), OPERANDS, FLOATS,
     "y = the angle of (b, a)", "da = g b / (a² + b²), db = −g a / (a² + b²)")
 FUNCTION(eg_hypot, hypot,
     y = F(hypot)(a, b),
-    eg_mul(g, eg_div(a, y)), eg_mul(g, eg_div(b, y)), ALL, FLOATS,
+    eg_mul(g, ratio_or_zero(a, y)), eg_mul(g, ratio_or_zero(b, y)), ALL, FLOATS,
     "y = √(a² + b²)", "da = g a / y, db = g b / y")
 FUNCTION(eg_logaddexp, logaddexp,
     y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(epow)(-F(fabs)(a - b))),
-    eg_mul(g, eg_sigmoid(eg_sub(a, b))), eg_mul(g, eg_sigmoid(eg_sub(b, a))), OPERANDS, FLOATS,
-    "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
+    eg_mul(g, eg_sigmoid(difference_in(y, a, b))), eg_mul(g, eg_sigmoid(difference_in(y, b, a))),
+    ALL, FLOATS, "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 
 /* y = a f′(b) in one pass: the gradients of the functions f of pointwise.c, with the cotangent a.
  * They are computed from the operand b of f instead of its result, because 1 − f(b) cancels where
