@@ -207,7 +207,7 @@ typedef struct columns {
     _Alignas(64) char buffer[EG_CHUNK * 16];
 } columns;
 /* Begins with column 0 of n rows, at most EG_CHUNK, which are `apart` bytes apart. */
-static void columns_of(columns *c, const eg_strip *x, const char *from, int64_t n, int64_t apart)
+static void strip_columns(columns *c, const eg_strip *x, const char *from, int64_t n, int64_t apart)
 {
     c->x = x;
     c->from = from;
@@ -216,7 +216,7 @@ static void columns_of(columns *c, const eg_strip *x, const char *from, int64_t 
     eg__axes_to(x->rank, (const int64_t *)(const void *)x->axis, 2, 1, 0, c->index, &c->at);
 }
 /* Returns the elements of the current column, contiguous. */
-static const void *column(columns *c)
+static const void *strip_column(columns *c)
 {
     const char *x = c->from + c->at;
     if (c->apart == c->x->width) return x;
@@ -224,7 +224,7 @@ static const void *column(columns *c)
     return c->buffer;
 }
 /* Goes on to the next column; false after the last one. */
-static bool column_next(columns *c)
+static bool strip_column_next(columns *c)
 {
     return eg__axes_next(c->x->rank, (const int64_t *)(const void *)c->x->axis, 2, 1, c->index,
                          &c->at);
@@ -242,17 +242,17 @@ static void search_across(int64_t n, char *const *p, const int64_t *step, const 
         const char *from = p[1] + k * step[1];
         m = eg__min64(n - k, EG_CHUNK);
         eg__move((int)w, m, best, w, from, step[1]);
-        columns_of(&c, &j->x, from, m, step[1]);
-        while (column_next(&c)) j->search->better_each(m, column(&c), best);
+        strip_columns(&c, &j->x, from, m, step[1]);
+        while (strip_column_next(&c)) j->search->better_each(m, strip_column(&c), best);
         if (!j->index) {
             eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
             continue;
         }
         memset(first, -1, (size_t)m * sizeof *first);
-        columns_of(&c, &j->x, from, m, step[1]);
+        strip_columns(&c, &j->x, from, m, step[1]);
         int64_t at = 0;
-        do j->search->find_each(m, column(&c), best, at++, first);
-        while (column_next(&c));
+        do j->search->find_each(m, strip_column(&c), best, at++, first);
+        while (strip_column_next(&c));
         eg__move(sizeof *first, m, p[0] + k * step[0], step[0], first, sizeof *first);
     }
 }
@@ -561,8 +561,8 @@ EG_CLONES static void pnorm_widen(int64_t n, const float *x, double *y)
 /* Returns the current column as numbers of f64, in place or in `wide`. */
 static const double *pnorm_column(columns *c, double *wide)
 {
-    if (c->x->width == 8) return column(c);
-    pnorm_widen(c->rows, column(c), wide);
+    if (c->x->width == 8) return strip_column(c);
+    pnorm_widen(c->rows, strip_column(c), wide);
     return wide;
 }
 /* Writes Σ |x| or √Σ x² of n short rows, in f64; p[1]: the first element of each. Only squares of
@@ -577,20 +577,20 @@ static void pnorm_across(int64_t n, char *const *p, const int64_t *step, const v
         m = eg__min64(n - k, EG_CHUNK);
         memset(sum, 0, (size_t)m * sizeof *sum);
         memset(unit, 0, (size_t)m * sizeof *unit);
-        columns_of(&c, &j->x, from, m, step[1]);
+        strip_columns(&c, &j->x, from, m, step[1]);
         if (j->p == 2 && j->x.width == 8) do
-                pnorm_tallest(m, column(&c), unit);
-            while (column_next(&c));
+                pnorm_tallest(m, strip_column(&c), unit);
+            while (strip_column_next(&c));
         for (int64_t i = 0; i < m; i++)
             unit[i] = j->x.width == 4 ? 1 : 1 / fmin(fmax(unit[i], 1e-307), 1e307);
-        columns_of(&c, &j->x, from, m, step[1]);
+        strip_columns(&c, &j->x, from, m, step[1]);
         do {
             const double *x = pnorm_column(&c, wide);
             if (j->p == 2)
                 pnorm_squares(m, x, unit, sum);
             else
                 pnorm_sizes(m, x, sum);
-        } while (column_next(&c));
+        } while (strip_column_next(&c));
         for (int64_t i = 0; i < m; i++)
             pnorm_write(j, j->p == 2 ? sqrt(sum[i]) / unit[i] : sum[i], p[0] + (k + i) * step[0]);
     }
@@ -599,6 +599,7 @@ static bool pnorm_shape(eg_tensor *y)
 {
     return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype);
 }
+/* Which of the two loops computes a row depends on its length and on p only. */
 static bool pnorm_forward(eg_tensor *y)
 {
     const pnorm *a = y->attr;

@@ -334,6 +334,10 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
                    "%s: the loss does not have the copies of the parameters: it depends on none of "
                    "them, or adds them up",
                    op->kind->name);
+    if (!eg_error(op->cx) && eg_ok(loss) && eg_size(loss) != 1)
+        eg_fail_as(op->cx, EG_ERROR_SHAPE,
+                   "%s: the loss has %lld elements, not one: reduce it, as by eg_mean(NULL, loss)",
+                   op->kind->name, (long long)eg_size(loss));
     return !eg_error(op->cx) && loss_is_finite(op, loss);
 }
 
