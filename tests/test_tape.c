@@ -485,6 +485,43 @@ TEST(a_node_saves_what_forward_found)
 }
 
 /* -- changes in place ------------------------------------------------------------------------- */
+/* An operation whose forward() assigns the result of others to its own, and which has no
+ * derivative. */
+static bool parity_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+static bool parity_forward(eg_tensor *y)
+{
+    eg_tensor *half = eg_scale(eg_operand(y, 0), .5);
+    return eg_assign(y, eg_sub(half, eg_floor(half))) == 0;
+}
+static eg_tensor *parity_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y, (void)g, (void)i;
+    return NULL;
+}
+static const eg_op parity = { .name = "parity",
+                              .equation = "y = x/2 - floor(x/2)",
+                              .gradient = "none",
+                              .arity = 1,
+                              .shape = parity_shape,
+                              .forward = parity_forward,
+                              .rule = parity_rule };
+TEST(what_forward_assigns_is_no_change_in_place)
+{
+    eg_ctx *cx = eg_open(.seed = 1);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3), *w = eg_normal(cx, 0, 1, 3), *g[2];
+    eg_tensor *y = eg_mul(eg_apply(&parity, NULL, 0, 1, &x), w);
+    ck_assert_int_eq(eg_grad_or_null(y, w, 2, (eg_tensor *[]){ x, w }, g), 0);
+    ck_assert_ptr_null(g[0]);
+    ck_assert_ptr_nonnull(g[1]);
+    ck_assert_int_eq(eg_grad(y, w, 2, (eg_tensor *[]){ x, w }, g), 0);
+    ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(g[0]))), 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 TEST(a_change_in_place_has_no_gradient)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);

@@ -234,6 +234,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         return &cx->poison;
     }
     y->version = y->st->version;
+    y->own.assigned.x = NULL; /* what forward() assigned is the value, not a change of it */
     if (!cx->recording) {
         y->op = NULL;
         y->count = 0;
