@@ -53,6 +53,17 @@ EG_INLINE void NAME(wide_sums)(int rows, int64_t n, const REAL *const *a, const 
         sum[r] = part[0];
     }
 }
+/* NAME(dots) of fewer than four elements, n, a constant, without b */
+EG_INLINE void NAME(short_sums)(const int n, int64_t rows, const REAL *a, int64_t ra, int64_t sa,
+                                REAL *c, int64_t rc, REAL alpha, bool add)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        REAL sum = 0;
+        for (int j = 0; j < n; j++) sum += a[r * ra + j * sa];
+        sum *= alpha;
+        c[r * rc] = add ? c[r * rc] + sum : sum;
+    }
+}
 /* c[r·rc] (+)= alpha Σ a[r·ra + i·sa] b[r·rb + i·sb] (alpha Σ a[r·ra + i·sa] if b is NULL), of at
  * most a block. The order of the sum of a row does not depend on the other rows. */
 TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t ra, int64_t sa,
@@ -61,6 +72,15 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
 {
     const REAL *a = a0, *b = b0;
     REAL *c = c0;
+    if (!b && n > 0 && n < 4) {
+        if (n == 1)
+            NAME(short_sums)(1, rows, a, ra, sa, c, rc, (REAL)alpha, add);
+        else if (n == 2)
+            NAME(short_sums)(2, rows, a, ra, sa, c, rc, (REAL)alpha, add);
+        else
+            NAME(short_sums)(3, rows, a, ra, sa, c, rc, (REAL)alpha, add);
+        return;
+    }
     const bool contiguous = sa == 1 && (!b || sb == 1);
     const int64_t wide = contiguous ? n & -(4 * LANES) : 0;
     for (int64_t r = 0, here; r < rows; r += here, c += here * rc) {
