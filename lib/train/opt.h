@@ -42,7 +42,7 @@ struct eg_opt {
     eg_opt **each;  /* of parameters with copies: an optimiser for each; else NULL */
     bool of_copy;   /* it is one of these; its draws are made from `seed`, not the context's */
     uint64_t seed;
-    eg_opt_args o;  /* with the defaults filled in */
+    eg_opt_args o; /* with the defaults filled in */
     eg_ctx *cx;
     int count, states;
     eg_named *state;   /* "opt.counts", "opt.lr", "opt.skipped", the moments */
