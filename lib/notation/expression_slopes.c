@@ -189,9 +189,8 @@ static void to_tensor(const eg_evaluation *x, int k)
         const eg_reach at = eg__reach_of(x, k, r, s->stride);
         char *d = cotangent_at(x, k, r);
         char *to = (char *)s->data + at.base * width;
-        if (s->direct && at.step == 1 && to == d)
-            continue; /* computed in its place */
-        else if (s->direct && at.step == 1)
+        if (s->direct && at.step == 1 && to == d) continue; /* computed in its place */
+        if (s->direct && at.step == 1)
             memcpy(to, d, (size_t)(count * width));
         else if (s->direct)
             for (int64_t l = 0; l < count; l++)

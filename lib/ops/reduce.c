@@ -251,8 +251,8 @@ static void search_across(int64_t n, char *const *p, const int64_t *step, const 
         memset(first, -1, (size_t)m * sizeof *first);
         strip_columns(&c, &j->x, from, m, step[1]);
         int64_t at = 0;
-        do j->search->find_each(m, strip_column(&c), best, at++, first);
-        while (strip_column_next(&c));
+        for (bool more = true; more; more = strip_column_next(&c))
+            j->search->find_each(m, strip_column(&c), best, at++, first);
         eg__move(sizeof *first, m, p[0] + k * step[0], step[0], first, sizeof *first);
     }
 }
@@ -578,19 +578,19 @@ static void pnorm_across(int64_t n, char *const *p, const int64_t *step, const v
         memset(sum, 0, (size_t)m * sizeof *sum);
         memset(unit, 0, (size_t)m * sizeof *unit);
         strip_columns(&c, &j->x, from, m, step[1]);
-        if (j->p == 2 && j->x.width == 8) do
-                pnorm_tallest(m, strip_column(&c), unit);
-            while (strip_column_next(&c));
+        const bool scaled = j->p == 2 && j->x.width == 8;
+        for (bool more = scaled; more; more = strip_column_next(&c))
+            pnorm_tallest(m, strip_column(&c), unit);
         for (int64_t i = 0; i < m; i++)
-            unit[i] = j->x.width == 4 ? 1 : 1 / fmin(fmax(unit[i], 1e-307), 1e307);
+            unit[i] = scaled ? 1 / fmin(fmax(unit[i], 1e-307), 1e307) : 1;
         strip_columns(&c, &j->x, from, m, step[1]);
-        do {
+        for (bool more = true; more; more = strip_column_next(&c)) {
             const double *x = pnorm_column(&c, wide);
             if (j->p == 2)
                 pnorm_squares(m, x, unit, sum);
             else
                 pnorm_sizes(m, x, sum);
-        } while (strip_column_next(&c));
+        }
         for (int64_t i = 0; i < m; i++)
             pnorm_write(j, j->p == 2 ? sqrt(sum[i]) / unit[i] : sum[i], p[0] + (k + i) * step[0]);
     }
