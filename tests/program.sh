@@ -650,6 +650,31 @@ prints 'sequences exactly right' evaluate new/good.safetensors --heads-off 0.1
 runs train --pairs "$EG_SRCDIR/examples/data/dates.tsv" $tiny --steps 2 --out new/dates.safetensors
 only dates.safetensors good.safetensors
 
+# -- train: the best model and the log of a run that goes on ---------------------------------------
+# shellcheck disable=SC2086
+{
+    runs train copy $tiny --steps 4 --best new/b --log new/l.jsonl --out new/o
+    rm new/b; printf '{"step": 5, "lo' >>new/l.jsonl
+    prints 'new/l.jsonl ended in half a line, which is removed' train --resume new/o --steps 6 \
+        --best new/b --log new/l.jsonl
+    [ -f new/b ] || bad "the best model, which is the one that went on, was not saved"
+    tail -c 1 new/l.jsonl | od -c | grep -q '\\n' || bad "a log without an end"
+    prints '2 curves of 1 log' curve new/l.jsonl -o new/l.svg
+    printf '%s\n' '{"data": "x", "step": 0}' '{"step": 1, "loss": 3}' '{"step": 9, "loss": 2}' \
+        '{"data": "x", "step": 1}' '{"step": 2, "loss": 2}' '{"step": 3, "loss": 2}' >new/again.jsonl
+    printf '%s\n' '{"data": "x", "step": 0}' '{"step": 1, "loss": 3}' '{"step": 2, "loss": 2}' \
+        '{"step": 3, "loss": 2}' >new/once.jsonl
+    for log in again once; do
+        runs curve new/$log.jsonl -o new/$log.svg --columns loss --title t; done
+    same new/again.svg new/once.svg             # without the step that was taken again
+    printf '\357\273\277a\tb\nc\td\n' >new/bom.tsv
+    prints '2 pairs, 4 symbols' train --pairs new/bom.tsv $tiny --steps 1 --out new/p
+    export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=0
+    refuses 'start it once, without mpirun' grid copy $tiny --steps 2 --out new/grid
+    unset OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_RANK
+}
+only again.jsonl again.svg b bom.tsv l.jsonl l.svg o once.jsonl once.svg p
+
 # -- train: no output is an input, or what another run made ----------------------------------------
 cd new || exit 1
 cp "$in/good.tsv" p.tsv; ln -s p.tsv soft.tsv; ln p.tsv hard.tsv; mkdir sub
