@@ -491,11 +491,12 @@ LOOP_TEST(extremes_of_views_are_those_of_a_loop, 5)
 
 /* Short rows: the extremes, their first indices and the norms of rows of 1 to 17 elements in each
  * layout are those of a loop, with NaN, infinities and equal elements. */
-LOOP_TEST(short_rows_are_a_loop, 2 * 17)
+LOOP_TEST(short_rows_are_a_loop, 2 * 8)
 {
+    static const int64_t lengths[] = { 1, 2, 3, 5, 8, 15, 16, 17 };
     static const double odd[] = { NAN, INFINITY, -INFINITY, 2, 2, -3, 1e-30, 0 };
     const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
-    const int64_t n = _i / 2 + 1, rows[] = { 1, 15, 16, 37, 700 };
+    const int64_t n = lengths[_i / 2], rows[] = { 1, 15, 16, 37, 700 };
     for (int q = 0; q < 5 * 5; q++) {
         const int64_t m = rows[q % 5];
         const int layout = q / 5;
