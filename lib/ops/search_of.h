@@ -76,7 +76,8 @@ EG_CLONES static void NAME(find_each)(int64_t n, const void *from, const void *b
 {
     const T *x = from, *b = best;
     for (int64_t i = 0; i < n; i++) {
-        const bool here = EG_RE(x[i]) == EG_RE(b[i]) || (NAME(odd)(b[i]) & NAME(odd)(x[i]));
-        first[i] = here & (first[i] < 0) ? k : first[i];
+        const int same = EG_RE(x[i]) == EG_RE(b[i]), odd_x = NAME(odd)(x[i]),
+                  odd_b = NAME(odd)(b[i]), unset = first[i] < 0;
+        first[i] = ((same | (odd_x & odd_b)) & unset) ? k : first[i];
     }
 }
