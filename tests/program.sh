@@ -661,7 +661,8 @@ only dates.safetensors good.safetensors
     tail -c 1 new/l.jsonl | od -c | grep -q '\\n' || bad "a log without an end"
     prints '2 curves of 1 log' curve new/l.jsonl -o new/l.svg
     printf '%s\n' '{"data": "x", "step": 0}' '{"step": 1, "loss": 3}' '{"step": 9, "loss": 2}' \
-        '{"data": "x", "step": 1}' '{"step": 2, "loss": 2}' '{"step": 3, "loss": 2}' >new/again.jsonl
+        '{"data": "x", "step": 1}' '{"step": 2, "loss": 2}' '{"step": 3, "loss": 2}' \
+        >new/again.jsonl
     printf '%s\n' '{"data": "x", "step": 0}' '{"step": 1, "loss": 3}' '{"step": 2, "loss": 2}' \
         '{"step": 3, "loss": 2}' >new/once.jsonl
     for log in again once; do
