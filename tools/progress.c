@@ -52,18 +52,28 @@ static bool logged(progress *g)
     return false;
 }
 
-/* Opens the log to append to it. If it ends in half a line, which a process wrote when it was
- * killed or the disk was full, that is removed first. NULL, with errno, after an error. */
+/* Opens the log to append to it. If it ends in half a line of a log, which a process wrote when it
+ * was killed or the disk was full, that is removed first; if only the end of the line is missing,
+ * that is added. NULL, with errno, after an error. */
 static FILE *log_continued(const char *path)
 {
     struct stat s;
     FILE *f = stat(path, &s) == 0 && S_ISREG(s.st_mode) ? fopen(path, "a+") : NULL;
     if (!f) return fopen(path, "a");
-    long end = !fseek(f, 0, SEEK_END) ? ftell(f) : 0, from = end;
-    while (from > 0 && !fseek(f, from - 1, SEEK_SET) && fgetc(f) != '\n') from--;
-    if (from < end && !fflush(f) && ftruncate(fileno(f), from) == 0)
-        printf("%s ended in half a line, which is removed\n", path);
+    int first = '\n', c = 0, open = 0; /* of the last line: its first byte, braces not closed */
+    const long end = !fseek(f, 0, SEEK_END) ? ftell(f) : 0;
+    long from = end;
+    for (; from > 0; from--, first = c) {
+        c = fseek(f, from - 1, SEEK_SET) ? EOF : fgetc(f);
+        if (c == '\n' || c == EOF) break;
+        open += (c == '{') - (c == '}');
+    }
+    const bool line = from < end && c != EOF && first == '{';
     fseek(f, 0, SEEK_END);
+    if (line && !open)
+        fputc('\n', f);
+    else if (line && ftruncate(fileno(f), from) == 0)
+        printf("%s ended in half a line, which is removed\n", path);
     return f;
 }
 /* Begins the log with a line of the run's options. */

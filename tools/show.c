@@ -224,8 +224,10 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
     if (best && holds_step(t, best, p->best_step))
         printf("that model is saved in %s; %s has the last one\n", best, path);
     else if (best)
-        printf("that model is not saved, and %s has the last one: %s was not --best then\n", path,
-               best);
+        printf(
+            "%s does not have that model, since the run had another --best then, or none; %s has "
+            "the last one\n",
+            best, path);
     else
         printf("%s has the last model, not that one: --best FILE keeps it\n", path);
 }

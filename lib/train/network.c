@@ -195,7 +195,7 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, double dropout)
 /* A call of logits() in this thread, and the one around it: a network may call another trainer,
  * such as a teacher's, but not its own. */
 typedef struct network_call {
-    const void *net;
+    const eg_params *params; /* the trainer's, which no other trainer has */
     const struct network_call *outer;
 } network_call;
 static _Thread_local const network_call *network_calls;
@@ -203,12 +203,12 @@ eg_tensor *eg__network_logits(const eg_trainer *t, eg_ctx *cx, const eg_batch *g
                               eg_tensor **weights)
 {
     for (const network_call *c = network_calls; c; c = c->outer)
-        if (c->net == t->net)
+        if (c->params == t->params)
             return eg_fail_as(cx, EG_ERROR_MISUSE,
                               "trainer: the logits of network \"%s\" are computed by a call of its "
                               "own trainer, without end",
                               t->network->name);
-    const network_call call = { t->net, network_calls };
+    const network_call call = { t->params, network_calls };
     network_calls = &call;
     eg_batch b = *given;
     b.gain = t->gain_now, b.weights = weights;
