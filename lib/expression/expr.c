@@ -44,14 +44,14 @@ static bool gradient_shape(eg_tensor *d)
     const int64_t n = eg__gradient_size(d->count - 1, d->in);
     return expr_saves(d) && eg__shape(d, (eg_dtype)d->in[d->count - 1]->dtype, 1, &n);
 }
-/* True if all elements of g are one, as in the cotangent of a sum. */
-static bool all_equal(const eg_tensor *g)
+/* True if g is a single number that is expanded along every axis, as the cotangent of a sum is. */
+static bool is_expanded_number(const eg_tensor *g)
 {
     for (int r = 0; r < g->rank; r++)
         if (g->dim[r] != 1 && g->stride[r]) return false;
     return true;
 }
-/* Returns a tensor of n elements, all equal to the first of g; NULL after an error. */
+/* Returns a tensor of n copies of the first element of g; NULL after an error. */
 static eg_tensor *first_repeated(const eg_tensor *g, int64_t n)
 {
     static const int64_t still;
@@ -85,7 +85,7 @@ static bool gradient_forward(eg_tensor *d)
                         NULL, x, count, f64, wanted))
         return false;
     if (!o.elements) return true;
-    o.uniform = all_equal(g);
+    o.uniform = is_expanded_number(g);
     if (!eg_ok(g = o.uniform ? first_repeated(g, eg__block_loop_size(&o)) : eg_contiguous(g)))
         return false;
     if (f->allow && !eg_ok(allow = eg_contiguous(d->in[count]))) return false;

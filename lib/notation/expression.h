@@ -246,13 +246,14 @@ typedef struct eg_block_plan {
     bool overwrites; /* the cotangent of the result can be overwritten by that of the score */
     bool keeps;      /* cotangents depend on the score, which must not be overwritten before they
                       * are computed */
-    /* By node; the first of these arrays is `extent`. The root depends on it; its cotangent is
-     * needed; its cotangent is that of the node that reads it, as that of a in a + b, and is not
-     * copied; cotangents are computed from its value; if it is a letter: only its first element is
-     * read. */
-    uint8_t extent[EG_NODES_MAX];
-    bool used[EG_NODES_MAX], moved[EG_NODES_MAX], passed[EG_NODES_MAX], needed[EG_NODES_MAX],
-        steady[EG_NODES_MAX];
+    /* the arrays from here on are by node, and are set for nodes up to the root */
+    uint8_t extent[EG_NODES_MAX]; /* an eg_extent */
+    bool used[EG_NODES_MAX];      /* the root depends on it */
+    bool moved[EG_NODES_MAX];     /* its cotangent is needed */
+    bool passed[EG_NODES_MAX]; /* its cotangent is that of the node that reads it, as that of a in
+                                * a + b, and is not copied */
+    bool needed[EG_NODES_MAX]; /* cotangents are computed from its value */
+    bool steady[EG_NODES_MAX]; /* a letter of which only the first element is read */
     /* the sum that has it as a summand and computes it in the same loop; −1 if it is computed
      * separately */
     int16_t within[EG_NODES_MAX];

@@ -52,6 +52,13 @@ static inline int eg__slope_sign(int code, int i)
     return code == EG_X_ADD ? 1 : code == EG_X_SUB ? 1 - 2 * i : code == EG_X_NEG ? -1 : 0;
 }
 
+/* True if the cotangents of operands of a function of this code depend on its value. */
+static inline bool eg__slope_reads_value(int code)
+{
+    return !eg__slope_sign(code, 0) && code != EG_X_MUL && code != EG_X_TANH &&
+           code != EG_X_SELECT && code != EG_X_CLIP;
+}
+
 /* Sets n elements, whole groups of EG_LANES, to first, first + step, …, modulo 2^32. */
 void eg__count_from(int64_t n, int32_t *to, int32_t first, int32_t step);
 /* offset[k] += step · index[k], where the index, int32_t (narrow) or int64_t, is clamped to 0 …

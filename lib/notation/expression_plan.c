@@ -129,12 +129,6 @@ static int passes_to(const eg_block_plan *p, int k)
     }
     return found;
 }
-/* True if the cotangents of operands of this code depend on its value. */
-static bool slope_reads_value(int code)
-{
-    return code != EG_X_ADD && code != EG_X_SUB && code != EG_X_NEG && code != EG_X_MUL &&
-           code != EG_X_TANH && code != EG_X_SELECT && code != EG_X_CLIP;
-}
 /* Determines the nodes whose values eg__block_slopes needs: all integers and conditions, the
  * operands of functions that are not sums, and what these are computed from. */
 static void find_needed(eg_block_plan *p)
@@ -143,7 +137,7 @@ static void find_needed(eg_block_plan *p)
         const eg_node *n = &p->e->node[k];
         if (!p->used[k]) continue;
         const bool function = p->moved[k] && p->slope[k] >= 0 && n->code > EG_X_READ;
-        p->needed[k] |= n->kind != EG_IS_FLOAT || (function && slope_reads_value(n->code));
+        p->needed[k] |= n->kind != EG_IS_FLOAT || (function && eg__slope_reads_value(n->code));
         for (int i = 0; i < n->count; i++)
             p->needed[n->in[i]] |= p->needed[k] || (function && !eg__slope_sign(n->code, i));
     }
@@ -191,7 +185,7 @@ static void place_slopes(eg_block_plan *p, free_parts *r)
                 p->slope[n->in[i]] = take(r, bytes_of_value(p, n->in[i], width));
         if (same < 0) give(r, p->slope[k], bytes_of_value(p, k, width));
     }
-    find_needed(p);
+    if (p->slopes) find_needed(p);
     p->overwrites = overwrites(p);
 }
 

@@ -229,12 +229,6 @@ static void copy_result(const eg_evaluation *x)
             memcpy(to, from, (size_t)(x->b->lanes * width));
     }
 }
-/* True if the cotangents of operands of this code depend on the operands only, not on the value. */
-static bool value_unread(int code)
-{
-    return code == EG_X_ADD || code == EG_X_SUB || code == EG_X_MUL || code == EG_X_NEG ||
-           code == EG_X_TANH;
-}
 /* True if the value of the root can be computed directly in the caller's result. */
 static bool in_place(const eg_evaluation *x)
 {
@@ -242,7 +236,7 @@ static bool in_place(const eg_evaluation *x)
     const eg_node *n = &x->p->e->node[k];
     return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes &&
            n->kind != EG_IS_INTEGER && n->code > EG_X_READ && x->b->out &&
-           (!x->p->slopes || value_unread(n->code));
+           (!x->p->slopes || !eg__slope_reads_value(n->code));
 }
 /* True if node k is computed by the loop of sums: it has a sum within it, or it is the result, in
  * its place, with a factor. */

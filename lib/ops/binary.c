@@ -100,9 +100,9 @@ static eg_tensor *angle_slope(eg_tensor *g, eg_tensor *x, eg_tensor *h)
 {
     return ratio_or_zero(eg_mul(g, ratio_or_zero(x, h)), h);
 }
-/* Returns a − b; −∞ where y = ln(e^a + e^b) is −∞, as for a logsumexp, whose gradient is 0 there.
- */
-static eg_tensor *difference_in(eg_tensor *y, eg_tensor *a, eg_tensor *b)
+/* Returns a − b, of which σ is the share of e^a in e^a + e^b; −∞ where y = ln(e^a + e^b) is −∞: the
+ * gradient is 0 there, as that of logsumexp. */
+static eg_tensor *logit_of_share(eg_tensor *y, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *none = eg_shift(eg__zero_like(y), -INFINITY);
     return eg_where(eg_eq(y, none), none, eg_sub(a, b));

@@ -42,7 +42,7 @@ FUNCTION(eg_hypot, hypot,
     "y = √(a² + b²)", "da = g a / y, db = g b / y")
 FUNCTION(eg_logaddexp, logaddexp,
     y = a == b ? a + (T)M_LN2 : (R(a) < R(b) ? b : a) + F(log1p)(F(epow)(-F(fabs)(a - b))),
-    eg_mul(g, eg_sigmoid(difference_in(y, a, b))), eg_mul(g, eg_sigmoid(difference_in(y, b, a))),
+    eg_mul(g, eg_sigmoid(logit_of_share(y, a, b))), eg_mul(g, eg_sigmoid(logit_of_share(y, b, a))),
     ALL, FLOATS, "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 
 /* y = a f′(b) in one pass: the gradients of the functions f of pointwise.c, with the cotangent a.
