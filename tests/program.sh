@@ -654,10 +654,12 @@ only dates.safetensors good.safetensors
 # shellcheck disable=SC2086
 {
     runs train copy $tiny --steps 4 --best new/b --log new/l.jsonl --out new/o
-    rm new/b; printf '{"step": 5, "lo' >>new/l.jsonl
+    cp new/b b; rm new/b
+    prints 'nothing left to do' train --resume new/o --best new/b
+    same new/b b; rm b                          # the model of the last step was the best
+    printf '{"step": 5, "lo' >>new/l.jsonl
     prints 'new/l.jsonl ended in half a line, which is removed' train --resume new/o --steps 6 \
         --best new/b --log new/l.jsonl
-    [ -f new/b ] || bad "the best model, which is the one that went on, was not saved"
     tail -c 1 new/l.jsonl | od -c | grep -q '\\n' || bad "a log without an end"
     prints '2 curves of 1 log' curve new/l.jsonl -o new/l.svg
     printf '%s\n' '{"data": "x", "step": 0}' '{"step": 1, "loss": 3}' '{"step": 9, "loss": 2}' \

@@ -218,7 +218,7 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
                                  : "its goal is reached");
     if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
     const bool alone = eg_ranks_count(r) == 1;
-    if (from && !done && !check_best(t, o, &p, alone)) return say_error(cx, NULL);
+    if (from && !check_best(t, o, &p, alone)) return say_error(cx, NULL);
     char goes_on;
     if (!of_leader(r, !done, &goes_on)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
