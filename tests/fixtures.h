@@ -1,7 +1,7 @@
 /* fixtures.h: functions that tests of several files share. */
 #ifndef FIXTURES_H
 #define FIXTURES_H
-#include <check.h>
+#include "asserts.h"
 #include <eingrad.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* folder.h: a temporary folder for the tests of a file. */
 #ifndef FOLDER_H
 #define FOLDER_H
-#include <check.h>
+#include "asserts.h"
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

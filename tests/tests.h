@@ -11,7 +11,7 @@
  * their files. */
 #ifndef TESTS_H
 #define TESTS_H
-#include <check.h>
+#include "asserts.h"
 
 /* A test of many random cases makes this many times fewer where each is slower: under a sanitizer,
  * or qemu (tests/processors.sh: CPPFLAGS=-DSLOWER=5). */
