@@ -504,6 +504,48 @@ TEST(layout_changes_no_bit)
         }
 }
 
+/* An operand that is expanded along an index of the result is one with strides of 0: a product has
+ * the bits of a contiguous copy. Without such an index of its own it is still the same kernel. */
+TEST(expanded_operands_change_no_bit)
+{
+    static const struct {
+        const char *spec, *sizes;
+    } products[] = {
+        { "bihe,bjhe->bhij", "b2 i33 h3 e20 j17" },
+        { "bhij,bihe->bjhe", "b2 i33 h3 e20 j17" },
+        { "ie,ej->ij", "i70 e65 j130" },
+        { "ie,ej->ji", "i7 e300 j5" },
+        { "bie,bje->bij", "b3 i40 e16 j19" },
+        { "aie,bej->aibj", "a3 i5 e24 b4 j6" },
+        { "ijbh,jbhd->ibhd", "i60 j60 b3 h2 d16" },
+    };
+    for (size_t p = 0; p < sizeof products / sizeof *products; p++)
+        for (int turn = 0; turn < 16; turn++) {
+            const eg_mark m = eg_push(cx);
+            const eg_dtype dtype = turn % 2 ? EG_F32 : EG_F64;
+            const char *at = products[p].spec, *out = strchr(at, '>');
+            eg_tensor *x[2], *copy[2];
+            for (int k = 0, letter = 0; k < 2; k++, at++) {
+                int64_t dim[8], one[8];
+                int rank = 0;
+                for (; *at >= 'a'; at++, letter++, rank++) {
+                    dim[rank] = one[rank] = strtoll(strchr(products[p].sizes, *at) + 1, NULL, 10);
+                    if (strchr(out, *at) && (k ? 5 * turn : turn) >> letter % 4 & 1) one[rank] = 1;
+                }
+                x[k] = eg_expand_n(wave_of(dtype, k, rank, one), rank, dim);
+                copy[k] = eg_contiguous(x[k]);
+            }
+            eg_threads(cx, 1 + turn % 3);
+            eg_tensor *y = eg_contiguous(eg_einsum(products[p].spec, x[0], x[1])),
+                      *z = eg_contiguous(eg_einsum(products[p].spec, copy[0], copy[1]));
+            eg_assert_ok(cx);
+            ck_assert_msg(!memcmp(eg_raw(y, NULL), eg_raw(z, NULL),
+                                  (size_t)eg_size(z) * (dtype == EG_F32 ? 4 : 8)),
+                          "%s, turn %d: other bits", products[p].spec, turn);
+            eg_pop(cx, m);
+        }
+}
+
 /* -- alpha, beta, and indices that are integers ------------------------------------------------ */
 static eg_tensor *with_alpha(eg_tensor *const *x, int count, const char *spec, double alpha,
                              eg_tensor *out, double beta)

@@ -10,11 +10,13 @@
 #include "contraction/gemm.h"
 #include <string.h>
 
-/* True if axis x, outside of axis y, and y can be one axis in every operand. */
+/* True if axis x, outside of axis y, and y can be one axis in every operand. Axes along which
+ * operands are expanded are one only if the same operands have them: see assign. */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
     return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
-           x->sc == y->sc * y->size;
+           x->sc == y->sc * y->size &&
+           (x->sa || x->sb || (x->in_a == y->in_a && x->in_b == y->in_b));
 }
 static int fuse(int n, eg_axis *x)
 {
@@ -164,6 +166,33 @@ typedef struct roles {
     int n[4];
     eg_axis axis[4][EG_AXES_MAX];
 } roles;
+
+/* Assigns a role to each axis. An axis of c along which its operand is expanded (stride 0) is a
+ * batch, unless m or n would be empty without it: then it is part of that one, so that the product
+ * takes the time of a contiguous copy, and has its bits. */
+static void assign(roles *r, int n, const eg_axis *x)
+{
+    for (int i = 0; i < n; i++) {
+        const int k = !x[i].in_c           ? K
+                      : x[i].sa && x[i].sb ? BATCH
+                      : x[i].sa            ? M
+                      : x[i].sb            ? N
+                                           : BATCH;
+        r->axis[k][r->n[k]++] = x[i];
+    }
+    for (int s = M; r->n[K] && s <= N; s++) {
+        if (r->n[s]) continue;
+        int batches = 0;
+        for (int i = 0; i < r->n[BATCH]; i++) {
+            const eg_axis y = r->axis[BATCH][i];
+            if (!y.sa && !y.sb && (s == M ? y.in_a && !y.in_b : y.in_b && !y.in_a))
+                r->axis[s][r->n[s]++] = y;
+            else
+                r->axis[BATCH][batches++] = y;
+        }
+        r->n[BATCH] = batches;
+    }
+}
 
 /* If m or n has several axes that cannot be fused, keeps one of each, that of m along vectors
  * (where c is contiguous), and makes the others batches. direct.c can then compute what gemm.c
@@ -338,10 +367,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
             if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
         n = fuse(m, x);
     }
-    for (int i = 0; i < n; i++) {
-        int r = !x[i].in_c ? K : x[i].sa && x[i].sb ? BATCH : x[i].sa ? M : x[i].sb ? N : BATCH;
-        role.axis[r][role.n[r]++] = x[i];
-    }
+    assign(&role, n, x);
     if (!role.n[K] || !role.n[M] || !role.n[N]) {
         pair_without_product(p, n, x, two);
         return;
