@@ -259,6 +259,31 @@ TEST(it_shows_its_weights_and_its_heads_go_off)
     eg_assert_error(cx, "saturation: the network \"my seq2seq\" names no part that attends");
 }
 
+static eg_tensor *ungated_decoder(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    eg_batch ungated = *b;
+    ungated.gain = NULL;
+    return plain_decoder(net, c, &ungated);
+}
+/* Scores with heads switched off would be those with all heads. It is said each time. */
+TEST(heads_that_cannot_be_switched_off_are_refused)
+{
+    eg_network row = plain[1];
+    row.logits = ungated_decoder;
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .network = &row,
+                                   .layers = 1, .heads = 2, .d_model = 16);
+    ck_assert_msg(t != NULL, "%s", eg_error(cx));
+    for (int k = 0; k < 2; k++) {
+        ck_assert_int_eq(eg_trainer_heads_off(t, 1, &(eg_head_at){ 0, k }), -1);
+        eg_assert_error(cx, "heads off: the logits of network \"my decoder\" do not depend on "
+                            "batch->gain");
+        eg_clear(cx);
+        ck_assert_int_eq(eg_trainer_heads_off(t, 0, NULL), 0);
+    }
+    eg_score s;
+    ck_assert_int_eq(eg_trainer_evaluate(t, &s), 0);
+}
+
 TEST(other_networks_and_configurations_are_not_loaded)
 {
     char path[] = "/tmp/eg_own_XXXXXX";

@@ -149,7 +149,8 @@ struct eg_network {
     /* Names of the network's parts, in the order of batch->weights and batch->gain; each part has
      * `layers` attentions of `heads` heads. With .source a part is "encoder", "decoder" or "cross",
      * which says what its rows and columns are. {0}: the network gives no attention weights, and
-     * eg_trainer_attention_weights, _saturation and _heads_off are refused. */
+     * eg_trainer_attention_weights, _saturation and _heads_off are refused. The last is refused as
+     * well for logits that do not depend on batch->gain. */
     const char *part[EG_NETWORK_PARTS];
     /* Writes the options in .user on which results depend as a text, "kv_heads 2, cap 30", and
      * returns its length as snprintf does. A checkpoint stores the text, and is refused for a

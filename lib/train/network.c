@@ -278,7 +278,14 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
     if (!t->gain)
         t->gain = eg_owner_tensor(t->owner, eg_params_type(t->params), 2,
                                   (int64_t[]){ attentions, t->o.heads });
-    if (!eg_ok(t->gain) || eg_fill(t->gain, 1)) return -1;
+    if (!eg_ok(t->gain)) return -1;
+    if (!t->reads_gain) {
+        t->gain_now = t->gain;
+        t->reads_gain = !eg_fill(t->gain, 0) && eg__network_probe_gain(t);
+        t->gain_now = NULL;
+        if (!t->reads_gain) return -1;
+    }
+    if (eg_fill(t->gain, 1)) return -1;
     for (int k = 0; k < count; k++)
         eg_fill(eg_select_axis(eg_select_axis(t->gain, 0, heads[k].attention), 0, heads[k].head),
                 0);

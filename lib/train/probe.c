@@ -243,10 +243,39 @@ static bool probing_cache(const probing *p)
     return !eg_error(cx);
 }
 
-bool eg__network_probe(eg_trainer *t)
+static probing probing_of(eg_trainer *t)
 {
     probing p = { .t = t, .own = !eg__network_find(t->network->name) };
     snprintf(p.who, sizeof p.who, "trainer: network \"%.60s\"", t->network->name);
+    return p;
+}
+bool eg__network_probe_gain(eg_trainer *t)
+{
+    probing p = probing_of(t);
+    const eg_batch first = eg__batches_tested(t->batches, 0, 1);
+    if (!p.own || !first.rows) return true;
+    eg__evaluation e = eg__evaluation_begin(t->cx);
+    eg_nograd(t->cx, false);
+    eg_mark m = eg_push(t->cx);
+    eg_tensor *off = probing_run(&p, &first), *cut = NULL, *gain = t->gain_now;
+    if (off && eg_path_to(off, gain, &cut) == EG_NO_PATH) {
+        double pair[2];
+        t->gain_now = NULL; /* a network may read the elements, so the numbers decide */
+        eg_tensor *on = probing_run(&p, &first);
+        t->gain_now = gain;
+        if (on && probing_differs(on, 0, off, eg_size(off), 0, pair) < 0)
+            eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                       "heads off: the logits of network \"%s\" do not depend on batch->gain",
+                       t->network->name);
+    }
+    eg_pop(t->cx, m);
+    eg__evaluation_end(t->cx, e);
+    return !eg_error(t->cx);
+}
+
+bool eg__network_probe(eg_trainer *t)
+{
+    probing p = probing_of(t);
     const int64_t tests = t->batches->tests;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_nograd(t->cx, false); /* paths and origins need a history */

@@ -38,6 +38,9 @@ bool eg__recipe_read(eg_ctx *, eg_owner *, const char *text, eg_trainer_args *, 
 
 /* -- probe.c: false after an error: the user's own network cannot be trained ------------------- */
 bool eg__network_probe(eg_trainer *);
+/* True if the logits depend on t->gain_now, in which all heads are switched off; else records an
+ * error. */
+bool eg__network_probe_gain(eg_trainer *);
 
 struct eg_trainer {
     eg_ctx *cx;
@@ -51,6 +54,7 @@ struct eg_trainer {
     eg_params *params;
     eg_tensor *gain;       /* set by eg_trainer_heads_off; NULL: never called */
     eg_tensor *gain_now;   /* as `gain`; NULL: all heads are on */
+    bool reads_gain;       /* the network is known to depend on it */
     char (*attention)[24]; /* names of the attentions */
     /* training */
     eg_opt *opt;
