@@ -449,20 +449,28 @@ TEST(lse_scores_and_empty_rows_in_both_forms)
     eg_close(cx);
 }
 
-TEST(the_fused_form_is_used_from_256_queries_and_keys_on)
+/* The form is chosen by sizes, and by whether the predicate relates queries to keys. */
+TEST(form_by_size_and_predicate)
 {
-    static const int64_t sizes[][2] = { { 256, 256 }, { 300, 257 }, { 255, 256 }, { 256, 255 } };
-    for (int c = 0; c < 4; c++) {
-        const int64_t queries = sizes[c][0], keys = sizes[c][1];
-        eg_ctx *cx = eg_open(.seed = 3);
-        eg_tensor *q = eg_normal(cx, 0, 1, queries, 8), *k = eg_normal(cx, 0, 1, keys, 8),
-                  *v = eg_normal(cx, 0, 1, keys, 5), *y[2];
-        for (int f = 0; f < 2; f++)
-            y[f] = eg_attention("id,jd,je->ie", q, k, v, .form = f ? EG_FUSED : EG_UNFUSED);
-        eg_tensor *chosen = eg_attention("id,jd,je->ie", q, k, v);
+    static const struct {
+        const char *where;
+        int queries, keys, fused;
+    } of[] = {
+        { NULL, 256, 256, 1 },     { NULL, 255, 256, 0 },         { NULL, 256, 255, 0 },
+        { "j <= i", 128, 128, 1 }, { "j <= i", 127, 128, 0 },     { "j <= i", 128, 127, 0 },
+        { "j < 99", 255, 255, 0 }, { "j < 9 & i < 9", 2, 99, 0 }, { "i > 4 | j < 9", 128, 200, 1 },
+    };
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        eg_ctx *cx = eg_open(.seed = 5);
+        eg_tensor *x[] = { eg_normal(cx, 0, 1, of[k].queries, 8),
+                           eg_normal(cx, 0, 1, of[k].keys, 8), eg_normal(cx, 0, 1, of[k].keys, 5) },
+                  *y[3];
+        for (int form = EG_FORM_BY_SIZE; form <= EG_UNFUSED; form++)
+            y[form] = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = of[k].where,
+                                   .form = (eg_form)form);
         eg_assert_ok(cx);
-        ck_assert(!same_bits(y[0], y[1]));
-        ck_assert_msg(same_bits(chosen, y[c < 2]), "%d queries, %d keys", (int)queries, (int)keys);
+        ck_assert(same_bits(y[EG_FORM_BY_SIZE], y[of[k].fused ? EG_FUSED : EG_UNFUSED]));
+        ck_assert_msg(!same_bits(y[EG_FUSED], y[EG_UNFUSED]), "row %zu cannot tell", k);
         eg_close(cx);
     }
 }

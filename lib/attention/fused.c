@@ -536,10 +536,11 @@ static const eg_op attention_op = {
 
 const eg_op *const eg__flash_ops[] = { &attention_op, &gradient_op, NULL };
 
-/* -- the choice of the form, by sizes alone --------------------------------------------------- */
+/* -- the choice of the form, by sizes and by the letters of the predicate --------------------- */
 /* With fewer queries or keys than this, the weights fit into the caches, and tiles are mostly
- * padding. */
-enum { FUSED_LENGTH = 256 };
+ * padding. RELATED_LENGTH: if the predicate relates queries to keys, as "j <= i" does, so that
+ * tiles may be skipped; a predicate of keys alone, as of padding, skips little. */
+enum { FUSED_LENGTH = 256, RELATED_LENGTH = 128 };
 bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
 {
     eg_flash f;
@@ -548,14 +549,26 @@ bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
         if (!a->size[x]) return false;
     return f.ops != NULL;
 }
+static bool relates_queries_to_keys(const eg_attention_plan *a)
+{
+    const eg_expression *e = eg__attention_where(a);
+    bool query = false, key = false;
+    for (int s = 0; e && s < a->scores; s++) {
+        const bool reads = e->node[e->root].letters >> s & 1;
+        query |= reads && a->part[a->score[s]] == EG_PART_QUERY;
+        key |= reads && a->part[a->score[s]] == EG_PART_KEY;
+    }
+    return query && key;
+}
 bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
 {
+    const int64_t least = relates_queries_to_keys(a) ? RELATED_LENGTH : FUSED_LENGTH;
     int64_t queries = 1, keys = 1;
     for (int x = 0; x < a->axes; x++) {
         if (a->part[x] == EG_PART_QUERY) queries *= a->size[x];
         if (a->part[x] == EG_PART_KEY) keys *= a->size[x];
     }
-    return queries >= FUSED_LENGTH && keys >= FUSED_LENGTH && eg__flash_possible(a, dtype);
+    return queries >= least && keys >= least && eg__flash_possible(a, dtype);
 }
 
 /* Returns an operand expanded along the batch letters that it does not have. The rule of the
