@@ -546,6 +546,41 @@ TEST(expanded_operands_change_no_bit)
         }
 }
 
+/* Sums of few products of neighbours are kept in registers, with the bits of other layouts. If one
+ * operand has every index of the result, it is row-major. */
+TEST(few_products_of_neighbours)
+{
+    static const char *const specs[] = { "kd,kd->d", "kd,k->d", "bkd,kd->bd", "bdk,kd->bd" };
+    for (int s = 0; s < 4; s++)
+        for (int64_t k = 1; k < 36; k += k < 8 ? 1 : 9)
+            for (int64_t d = 8; d < 120; d = d * 2 + 3) {
+                const eg_mark m = eg_push(cx);
+                const eg_dtype dtype = (k + d) % 2 ? EG_F32 : EG_F64;
+                const int64_t first[][3] = { { k, d }, { k, d }, { 3, k, d }, { 3, k, d } };
+                eg_tensor *x = wave_of(dtype, 0, s < 2 ? 2 : 3, first[s]),
+                          *y = wave_of(dtype, 1, s == 1 ? 1 : 2, first[0]);
+                if (s == 3) x = eg_permute(x, 0, 2, 1);
+                eg_tensor *apart[2] = { x, y };
+                for (int t = 0; t < 2; t++) {
+                    const int r = eg_rank(apart[t]);
+                    apart[t] =
+                        eg_select_axis(eg_pad_axis(eg_unsqueeze(apart[t], r), r, 0, 1, 0), r, 0);
+                }
+                eg_threads(cx, 1 + (int)k % 2);
+                eg_tensor *z = eg_einsum(specs[s], x, y),
+                          *a = eg_einsum(specs[s], apart[0], apart[1]),
+                          *f = eg_einsum(specs[s], eg_cast(x, EG_F64), eg_cast(y, EG_F64));
+                eg_assert_ok(cx);
+                ck_assert_ptr_eq(eg_contiguous(z), z);
+                eg_assert_close(eg_cast(z, EG_F64), f, dtype == EG_F32 ? 1e-5 : 1e-14);
+                if (s < 3)
+                    ck_assert_msg(!memcmp(eg_raw(z, NULL), eg_raw(eg_contiguous(a), NULL),
+                                          (size_t)eg_size(z) * (dtype == EG_F32 ? 4 : 8)),
+                                  "%s, k = %d, d = %d: other bits", specs[s], (int)k, (int)d);
+                eg_pop(cx, m);
+            }
+}
+
 /* -- alpha, beta, and indices that are integers ------------------------------------------------ */
 static eg_tensor *with_alpha(eg_tensor *const *x, int count, const char *spec, double alpha,
                              eg_tensor *out, double beta)

@@ -21,6 +21,8 @@ typedef struct sum_kernels {
                  int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add);
     void (*block)(int64_t n, int rows, const void *a, int64_t step, void *c, double alpha,
                   bool add);
+    void (*products)(int64_t n, int rows, const void *a, int64_t sa, const void *b, int64_t sb,
+                     bool number, void *c, double alpha, bool add);
 } sum_kernels;
 typedef struct plan {
     const sum_kernels *kernels;
@@ -160,7 +162,8 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     }
     const bool neighbours = p.x.sa == 1 && p.x.sc == 1,
                short_sum = p.rest.n <= 1 && p.rest.total <= ROWS;
-    p.in_place = p.across && !b && of[0] == dtype && neighbours && short_sum;
+    const bool b_in_place = !b || sum_in_place(&p, 1, p.x.sb);
+    p.in_place = p.across && of[0] == dtype && neighbours && short_sum && b_in_place;
     const eg_axes all = copies ? sum_outside(copies, out, axes_out) : *out;
     if (copies) {
         eg_axes *o = &p.others;

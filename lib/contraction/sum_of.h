@@ -176,8 +176,14 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     const eg_offsets at = eg__offsets_of(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     if (p->in_place) {
-        p->kernels->block(n, (int)p->rest.total, (const void *)sum_from(p, 0, a, at.a + i),
-                          p->rest.n ? p->rest.axis->sa : 0, c + at.c + i, p->alpha, p->add);
+        const void *x = sum_from(p, 0, a, at.a + i), *y = sum_from(p, 1, b, at.b + i * p->x.sb);
+        const eg_axis none = { .size = 1 }, *k = p->rest.n ? p->rest.axis : &none;
+        const int rows = (int)p->rest.total;
+        if (y)
+            p->kernels->products(n, rows, x, k->sa, y, k->sb, !p->x.sb, c + at.c + i, p->alpha,
+                                 p->add);
+        else
+            p->kernels->block(n, rows, x, k->sa, c + at.c + i, p->alpha, p->add);
         return;
     }
     NAME(across)

@@ -165,7 +165,45 @@ TARGET static void NAME(block)(int64_t n, int rows, const void *a0, int64_t step
         c[i] = add ? c[i] + sum : sum;
     }
 }
-static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block) };
+/* c[i] (+)= alpha Σ of at most ROWS products of rows, x·y, of n neighbours, or x times the number
+ * *y (sb 0): as NAME(rows) adds them, in registers */
+TARGET static void NAME(products)(int64_t n, int rows, const void *a0, int64_t sa, const void *b0,
+                                  int64_t sb, bool number, void *c0, double alpha, bool add)
+{
+    const REAL *a = a0, *b = b0;
+    REAL *c = c0;
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int q = 0; q < LANES; q += IN_PIECE) {
+            PIECE sum = { 0 }, x[4], y;
+            const REAL *u = a + i + q, *v = number ? b : b + i + q;
+            int r = 0;
+            for (; number && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb) {
+                for (int l = 0; l < 4; l++) memcpy(&x[l], u + l * sa, BYTES);
+                sum += (v[0] * x[0] + v[sb] * x[1]) + (v[2 * sb] * x[2] + v[3 * sb] * x[3]);
+            }
+            for (; r < rows; r++, u += sa, v += sb) {
+                memcpy(&x[0], u, BYTES);
+                if (!number) memcpy(&y, v, BYTES);
+                sum += number ? x[0] * *v : x[0] * y;
+            }
+            sum *= (REAL)alpha;
+            memcpy(&y, c + i + q, BYTES);
+            if (add) sum += y;
+            memcpy(c + i + q, &sum, BYTES);
+        }
+    for (; i < n; i++) {
+        const REAL *u = a + i, *v = number ? b : b + i;
+        REAL sum = 0;
+        int r = 0;
+        for (; number && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb)
+            sum += (v[0] * u[0] + v[sb] * u[sa]) + (v[2 * sb] * u[2 * sa] + v[3 * sb] * u[3 * sa]);
+        for (; r < rows; r++, u += sa, v += sb) sum += *u * *v;
+        sum *= (REAL)alpha;
+        c[i] = add ? c[i] + sum : sum;
+    }
+}
+static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block), NAME(products) };
 #undef PIECE
 #undef IN_PIECE
 #undef LANES

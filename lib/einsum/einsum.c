@@ -38,7 +38,14 @@ static bool einsum_distinct(const uint16_t *label, int n)
 
 /* -- the result: its sizes, and its layout, which depends only on the labels. Trailing batch labels
  * (those of every operand) are stored outermost, so that the last axis in memory is one that a
- * product runs over: "->ijbh" is stored as bhij -- */
+ * product runs over: "->ijbh" is stored as bhij. If one operand has every label of the result, as
+ * in "bldw,wd->bld", there is no product of matrices, and the result is row-major -- */
+static bool has_all(const eg_tensor *x, const uint16_t *label, int rank, const uint16_t *out)
+{
+    bool all = true;
+    for (int r = 0; r < rank && all; r++) all = eg__label_at(label, x->rank, out[r]) >= 0;
+    return all;
+}
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim, int64_t *stride)
 {
@@ -52,7 +59,9 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
             }
         }
     int batch = rank;
-    while (count > 1 && batch > 0) {
+    bool product = count > 1;
+    for (int k = 0; k < count; k++) product &= !has_all(x[k], label[k], rank, out);
+    while (product && batch > 0) {
         bool everywhere = true;
         for (int k = 0; k < count && everywhere; k++)
             everywhere = eg__label_at(label[k], x[k]->rank, out[batch - 1]) >= 0;
