@@ -13,15 +13,15 @@ extern "C" {
  * "ibhd,jbhd,jbhe->ibhe". The axes may have any order; grouped heads are letters: "b i g r d, b j g
  * d, b j g e -> b i g r e". With several masks a pair is allowed if all of them allow it. The
  * result of a query without an allowed key is 0, with gradient 0. NaN and infinities in forbidden
- * keys and values change nothing. There are gradients of any order; the first one keeps no weights.
- * Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
+ * keys and values change nothing. There are gradients of any order. The fused form keeps no weights
+ * for the first one.  * Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
  *
  * Where numbers are not finite, pairs that are not forbidden follow IEEE arithmetic, in both forms
  * alike, with the weights P, dropout's mask times its factor m and the cotangent g of y:
  *   y = (m P) v,  dv = (m P) g,  dP = m (g v),  D = Σ P dP,  dS = P (dP − D),  dz = −P_z D
  * of a sink z; the log-sum-exp with the cotangent h adds P h to dS and P_z h to dz. Exceptions:
- * scores of ∞ share the weight of their row; of y, dS and dz are 0 where the weight is 0; a dP that
- * is dropped is 0; with masks, a bias or a score, a weight of 0 adds nothing to dv.
+ * scores of ∞ share the weight of their row; the terms of y, dS and dz are 0 where their weight is
+ * 0; a dP that is dropped is 0; with masks, a bias or a score, a weight of 0 adds nothing to dv.
  *
  * Refused:
  * - a letter of a single operand that is not in the output; no letter that only q and k share; no
@@ -71,8 +71,8 @@ typedef struct eg_attention_args {
     eg_masked bias;   /* { "hij", t }: t is added to the scores. −inf forbids its pair, also with
                        * no_softmax; if a row has scores of ∞, these share its weight; a NaN makes
                        * its row NaN */
-    /* { "h", m }: − m |i + offset − j|, differentiable; one query and one key letter. Press et al.
-     * 2022 */
+    /* { "h", m }: − m |i − j| is added to the scores, differentiable; one query and one key letter.
+     * Press et al. 2022 */
     eg_masked alibi;
     /* { "h", z }: e^z is added to the denominator of the softmax; any letters of the scores except
      * those of the keys. The sink acts as one more key, with value 0, that every query attends to:

@@ -111,11 +111,11 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * blocks whose loss has other operations or shapes, such as blocks of packed sequences (eg_pack).
  *
  * To find a loss that depends on something else, such as a slice of all data from `from` to `to`,
- * the loss is also called at the 1st, 2nd, 4th, 8th, … run of a captured block and at its first
- * run for other examples than those of the capture, and the call is refused if the two losses or
- * counts differ. With another loss, user or list of xs, or if tensors have been freed, blocks are
- * captured again. A loss that cannot be captured is called for each block, as without .captured;
- * eg_captured_blocks_refused says why. */
+ * the loss is also called at the 1st, 2nd, 4th, 8th, … and every 64th run of a captured block and
+ * at its first run for other examples than those of the capture, and the call is refused if the two
+ * losses or counts differ. With another loss, user or list of xs, or if tensors have been freed,
+ * blocks are captured again. A loss that cannot be captured is called for each block, as without
+ * .captured; eg_captured_blocks_refused says why. */
 EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
 /* The same, but it lives in the scope of the owner. */
 EG_API eg_captured_blocks *eg_captured_blocks_open_in(eg_owner *);

@@ -144,8 +144,8 @@ typedef struct eg_usage {
     uint64_t mallocs;       /* calls of the allocator so far (a warm training step makes none) */
     size_t bytes, peak;     /* held from the allocator now, and at most */
     size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
-    uint64_t nodes;         /* operations applied */
-    /* of contractions; a product and the addition after it are one, a term without a product one */
+    uint64_t nodes;         /* operations applied, recorded or not */
+    /* of contractions: a product with the addition after it, or a term added alone, is one */
     uint64_t multiply_adds;
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *); /* what cx has used so far */
@@ -190,7 +190,7 @@ EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 /* zeros that live as long as the owner */
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);
 
-/* -- leaves: the only calls that name a context (copies; row-major; dims may be 0) ------------ */
+/* -- leaves: row-major copies of numbers (eg_from_memory: no copy); a size may be 0 ----------- */
 EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
 /* A tensor whose n elements f writes to `to`, row-major. f gets a copy of the `bytes` bytes at args
  * and returns 0, or another number after an error. In a captured step (eg_capture) each run calls f

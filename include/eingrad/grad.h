@@ -13,8 +13,8 @@ extern "C" {
  * y has one element and the seed is 1. For an x that y does not depend on, dxs[k] is zeros.
  * Refused: integer y or x, seed of another shape or dtype, an operand that was changed in place
  * since it was used; and a y that was made under eg_nograd, unless it is one of the xs. Returns 0,
- * or −1 after an error (dxs are then poison). The same holds for eg_jvp and the other functions
- * below. */
+ * or −1 after an error (dxs are then poison). The functions below refuse the same; those that
+ * return a tensor return poison. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* As eg_grad, but dxs[k] is NULL instead of zeros if y does not depend on xs[k] (allow_unused of
@@ -94,7 +94,7 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
  * with the same random draws and in the same mode (train or eval), and differentiates this call.
  * There are gradients of any order, in both modes. Tensors that f reads through `user` have
  * gradients too, and must not change in between. Refused: f that returns another shape or reads
- * other tensors when it is called again. xs[0] names the context. Chen et al. 2016 */
+ * other tensors when it is called again. The context is that of xs[0]. Chen et al. 2016 */
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 

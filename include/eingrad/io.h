@@ -176,7 +176,7 @@ EG_API const eg_json *eg_json_read(eg_ctx *, const void *bytes, size_t count);
 EG_API const eg_json *eg_json_find(const eg_json *, const char *key);
 
 /* -- heat maps
- * Rows are queries, columns are keys; a third axis in front gives one panel a head. Values beyond
+ * Rows are queries, columns are keys; a third axis in front gives one panel per head. Values beyond
  * the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
 typedef struct eg_heatmap_args {
     size_t size;
@@ -199,8 +199,8 @@ typedef struct eg_heatmap_args {
 } eg_heatmap_args;
 EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* the maps, as text */
 /* As a picture, PNG or SVG by the end of its name. SVG leaves the choice of fonts to whoever shows
- * it. PNG has two pixels a point of the SVG (one, if it is very large) and is drawn in the fonts of
- * this machine by cairo, fontconfig and FriBidi, which are loaded then; refused where they are
+ * it. PNG has two pixels per point of the SVG (one, if it is very large) and is drawn in the fonts
+ * of this machine by cairo, fontconfig and FriBidi, which are loaded then; refused where they are
  * missing. */
 EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *);
 

@@ -109,8 +109,8 @@ EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logit
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
 /* -- saving and resuming a custom loop -------------------------------------------------------- */
-/* Saves all parameters of the list, the optimiser's state, and the context's seed and how many
- * random numbers it has drawn, as one safetensors file. A run that continues from it is bitwise
+/* Saves all parameters of the list, the optimiser's state, and the context's seed and the number
+ * of its next draw, as one safetensors file. A run that continues from it is bitwise
  * equal to an uninterrupted one. For the optimiser of a copy (eg_opt_of_copy) that seed is the
  * copy's, so that a single model can continue it. If the optimiser is divided (eg_opt_shard), all
  * ranks call this, and rank 0 writes the file. */

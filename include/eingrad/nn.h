@@ -1,4 +1,4 @@
-/* eingrad/nn.h: named parameters and the smaller modules, written with core.h and ops.h alone.
+/* eingrad/nn.h: named parameters and the smaller modules, written with public headers alone.
  * Attention is in mha.h, models in model.h.
  *
  * A module is a struct of tensors that lives as long as its parameters. X_new(p, "name", .options…)

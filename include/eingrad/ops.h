@@ -89,8 +89,8 @@ typedef struct eg_affine_args {
 EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
 /* "bij,bik->bjk": x with Σ_j a[b,i,j] x[b,j,k] = b[b,i,k]. a is a lower triangle, i ≥ j (or an
  * upper one); its other elements are not read. i: the letter that x lacks, j: the one that b lacks.
- * "ij,jk->ik" solves with the transpose of a: j numbers the equations, i the unknowns, and `upper`
- * is true for an a of which the elements above the diagonal are 0. */
+ * In "ij,jk->ik" the matrix of the system is the transpose of a: an a that is stored as a lower
+ * triangle needs `upper`. */
 EG_API eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, bool upper);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);

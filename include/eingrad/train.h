@@ -294,14 +294,14 @@ typedef struct eg_trainer_args {
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;      /* done, planned */
-    double loss;              /* of this step's batch: mean of −ln p a token */
+    double loss;              /* of this step's batch: mean of −ln p per token */
     double accuracy;          /* of this batch: share of right tokens */
     double sequence_accuracy; /* of this batch: share of sequences without a wrong token */
     double exact;             /* share of exact test sequences when last evaluated; −1: not yet */
-    double held_out_loss;     /* mean held-out loss a token when last evaluated; −1: not yet */
+    double held_out_loss;     /* mean held-out loss per token when last evaluated; −1: not yet */
     double best_loss;         /* the smallest of those losses; −1: not yet */
     int64_t best_step;        /* and its step */
-    double tokens_per_second; /* tokens a second in this step */
+    double tokens_per_second; /* tokens per second in this step */
     double seconds;           /* of training since making or loading */
     double lr;                /* learning rate of this step */
     double norm;              /* of this step's gradient, before clipping */
@@ -313,7 +313,7 @@ typedef struct eg_progress {
 typedef struct eg_score {
     int64_t sequences, exact; /* tested; without a wrong token */
     int64_t tokens, right;
-    double loss; /* mean of −ln p a token; divided by ln 2: bits; e to its power: perplexity */
+    double loss; /* mean of −ln p per token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 /* Divides among ranks the leaves of each later step, the blocks of each evaluation, and the
@@ -331,7 +331,7 @@ EG_API eg_progress eg_trainer_progress(const eg_trainer *); /* with the next ste
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
  * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,
- * every 25 steps provided that the batch of that step was nearly at the goal; and at the end. */
+ * every 25 steps if at least goal − 0.05 of that step's sequences were exact; and at the end. */
 EG_API int eg_trainer_run(eg_trainer *,
                           bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user,
                           eg_progress *);
@@ -394,8 +394,8 @@ EG_API const char *eg_trainer_config_text(eg_trainer *);
  * differences are extrapolated (Richardson). */
 typedef struct eg_trainer_check_report {
     int64_t entries;        /* numbers in all tensors */
-    int64_t right;          /* in those whose every difference agrees to 1e-6 of the largest one */
-    double worst;           /* largest disagreement, relative to that */
+    int64_t right;          /* in tensors whose gradient differs by ≤ 1e-6 of the largest */
+    double worst;           /* largest disagreement, as a part of the largest difference */
     const char *worst_name; /* and its tensor */
 } eg_trainer_check_report;
 EG_API int eg_trainer_check(eg_trainer *, eg_trainer_check_report *);

@@ -1,4 +1,4 @@
-/* composed.c: attention composed of public operations: einsum, the expression of the score,
+/* composed.c: attention composed of recorded operations: einsum, the expression of the score,
  * softmax, einsum. This form defines the result. Second derivatives of the fused form are
  * computed by it too. */
 #include "attention/attention.h"

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { FAMILY_MAX = 256 }; /* at most as many children */
+enum { FAMILY_MAX = 256 }; /* the largest number of children */
 struct eg__family {
     eg_ctx *parent;
     pthread_mutex_t allocating; /* protects the parent's allocator */

@@ -49,7 +49,7 @@ typedef struct planning {
     eg_planning draft;         /* the draft of the last product */
 } planning;
 
-/* Makes the header of a number. NULL after an error. */
+/* Makes the header of node `number`. NULL after an error. */
 static eg_tensor *pass_header(planning *p, int number, int rank, const uint16_t *label)
 {
     char *memory = eg__alloc(p->y->cx, sizeof(eg_tensor) + 2 * (size_t)rank * sizeof(int64_t));

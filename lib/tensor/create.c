@@ -1,5 +1,4 @@
-/* create.c: makes leaves: from C arrays, constants and ramps. Of all functions that return tensors
- * only these and the random ones (random.c) have a context as parameter. */
+/* create.c: makes leaves: from C arrays, constants and ramps. */
 #include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>
