@@ -60,10 +60,10 @@ typedef struct eg_attention_plan {
     eg_drop drop;
     bool dropping;   /* dropout is applied, with `drop` */
     bool no_softmax; /* the scores are the weights */
-    bool hooked;     /* .score or .score_fn changes the scores, and may mask some of them */
+    bool rescored;   /* .score or .score_fn changes the scores, and may mask some of them */
     bool wants_lse; /* the node has y and the log-sum-exp (fused.c), its gradient's cotangent too */
     bool careful;   /* what is forbidden may have numbers that are not finite:
-                     * eg__attend_careful */
+                     * eg__attention_has_nonfinite */
     uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
     /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
     int tensors;
@@ -97,9 +97,9 @@ static inline void eg__attention_be_strict(eg_attention_plan *a)
     if (a->where_bytes) e->root = e->strict;
 }
 /* True if a pair may be forbidden: by a mask, by .score or .score_fn, or by a score of −inf. */
-static inline bool eg__attention_watches(const eg_attention_plan *a)
+static inline bool eg__attention_may_forbid(const eg_attention_plan *a)
 {
-    return a->where_bytes || a->hooked;
+    return a->where_bytes || a->rescored;
 }
 /* Sets size[] to the sizes of the scores. */
 static inline void eg__score_sizes(const eg_attention_plan *a, int64_t *size)
@@ -165,11 +165,11 @@ void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tens
 /* True if a pair may be forbidden and q, k or v has an element that is not finite, or so large
  * that products overflow (eg__moderate). If g is not NULL, only g is tested. If this is true for
  * the operands, −inf in .bias forbids its pair too (eg__attention_be_strict). */
-bool eg__attend_careful(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
+bool eg__attention_has_nonfinite(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g);
 /* Returns the plan itself, or a careful copy of it if the cotangents g and g_lse (NULL: none) need
  * one; NULL after an error. */
-const eg_attention_plan *eg__attention_careful(const eg_attention_plan *, eg_tensor *const *x,
-                                               eg_tensor *g, eg_tensor *g_lse);
+const eg_attention_plan *eg__attention_for_nonfinite(const eg_attention_plan *, eg_tensor *const *x,
+                                                     eg_tensor *g, eg_tensor *g_lse);
 typedef struct eg_labelled_tensor {
     eg_tensor *x;
     int rank;

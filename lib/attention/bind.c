@@ -636,8 +636,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
             return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, eg_option(o.dropout, 0), &a->drop);
     a->wants_lse = o.lse != NULL;
-    a->hooked = o.score_fn || o.score;
-    a->careful = eg__attend_careful(a, x, NULL);
+    a->rescored = o.score_fn || o.score;
+    a->careful = eg__attention_has_nonfinite(a, x, NULL);
     if (a->careful || a->no_softmax) eg__attention_be_strict(a);
     return compute(&o, known ? NULL : &r, a, x, order);
 }

@@ -131,7 +131,8 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_mas
 eg_tensor *eg__attend_values(const eg_attention_plan *a, const eg_attention_masks *m,
                              eg_tensor *const *x, eg_tensor *weights)
 {
-    const bool masked = a->careful || (eg__attention_watches(a) && eg__recording(x[EG_TERM_V]->cx));
+    const bool masked =
+        a->careful || (eg__attention_may_forbid(a) && eg__recording(x[EG_TERM_V]->cx));
     return composed_product(a, m, masked, -1, weights, EG_TERM_V, x[EG_TERM_V], a->rank[EG_TERM_Y],
                             a->label[EG_TERM_Y]);
 }
@@ -208,7 +209,7 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) d[k] = NULL;
     d[EG_TERM_Q] = eg__poison(cx);
     if ((g && !eg_ok(g)) || (g_lse && !eg_ok(g_lse))) return;
-    if (!(a = eg__attention_careful(a, x, g, g_lse))) return;
+    if (!(a = eg__attention_for_nonfinite(a, x, g, g_lse))) return;
     const eg_attention_masks m = eg__attend_masks(a, x);
     if (m.n < 0) return;
     if (!a->score_bytes && a->scale > 0) left = a->scale;

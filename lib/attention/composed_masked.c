@@ -269,7 +269,7 @@ eg_tensor *eg__masked_product(const eg_attention_plan *a, const eg_attention_mas
                  .rank = { u->rank, v->rank, rank },
                  .sums = out != a->score,
                  .careful = a->careful,
-                 .zeros = a->hooked && out == a->score };
+                 .zeros = a->rescored && out == a->score };
     memcpy(k.score, a->score, sizeof k.score);
     memcpy(k.label[0], u->label, (size_t)u->rank * sizeof *u->label);
     memcpy(k.label[1], v->label, (size_t)v->rank * sizeof *v->label);
@@ -277,18 +277,19 @@ eg_tensor *eg__masked_product(const eg_attention_plan *a, const eg_attention_mas
     return masked_apply(&k, m->n, m->mask, u->x, v->x);
 }
 
-bool eg__attend_careful(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor *g)
+bool eg__attention_has_nonfinite(const eg_attention_plan *a, eg_tensor *const *x, eg_tensor *g)
 {
-    if (!eg__attention_watches(a)) return false;
+    if (!eg__attention_may_forbid(a)) return false;
     for (int t = EG_TERM_Q; !g && t <= EG_TERM_V; t++)
         if (x[t] && !eg__moderate(x[t])) return true;
     return g && !eg__moderate(g);
 }
-const eg_attention_plan *eg__attention_careful(const eg_attention_plan *a, eg_tensor *const *x,
-                                               eg_tensor *g, eg_tensor *g_lse)
+const eg_attention_plan *eg__attention_for_nonfinite(const eg_attention_plan *a,
+                                                     eg_tensor *const *x, eg_tensor *g,
+                                                     eg_tensor *g_lse)
 {
-    if (a->careful ||
-        !((g && eg__attend_careful(a, x, g)) || (g_lse && eg__attend_careful(a, x, g_lse))))
+    if (a->careful || !((g && eg__attention_has_nonfinite(a, x, g)) ||
+                        (g_lse && eg__attention_has_nonfinite(a, x, g_lse))))
         return a;
     eg_attention_plan *careful = eg__alloc(x[EG_TERM_Q]->cx, eg__attention_bytes(a));
     if (!careful) return NULL;

@@ -255,7 +255,7 @@ static bool fused_gradient_forward(eg_tensor *d)
         return false;
     from_operands(a, d->in, x);
     eg_tensor *g = d->in[d->count - 1];
-    if (!(a = eg__attention_careful(a, x, g, NULL)) || !fused_place(&f, a, d, EG_PART_KEY))
+    if (!(a = eg__attention_for_nonfinite(a, x, g, NULL)) || !fused_place(&f, a, d, EG_PART_KEY))
         return false;
     place_cotangents(&f, d->in[d->count - 2], g);
     memset(d->data, 0, (size_t)(eg_size(d) * f.width)); /* tiles that are skipped write nothing */

@@ -117,7 +117,7 @@ static void backward_repair(const back *w, const workspace *r, const eg_flash_ba
     if (e)
         eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, true, s, allow,
                          r->dv + p * row * eg__round_up(e, n), r->off);
-    eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, f->a->hooked, ds, allow,
+    eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, f->a->rescored, ds, allow,
                      r->dk + p * row * eg__round_up(d, n), r->off);
     eg__flash_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
 }

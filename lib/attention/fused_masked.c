@@ -26,6 +26,6 @@ void eg__flash_repair_turned(const eg_flash *f, const eg_flash_batch *b, eg_stre
                              const uint8_t *allow, char *out, int64_t *off)
 {
     eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
-    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, f->a->hooked, rows,
+    (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, f->a->rescored, rows,
                                               weights, allow, out, off);
 }
