@@ -199,6 +199,37 @@ TEST(halves_beside_other_types)
     eg_assert_error(cx, "mul: operand 1 is f16, which is a storage type; eg_cast it to f32 first");
     ck_assert_int_eq(eg_type(eg_einsum("ij->ji", h)), EG_F32);
 }
+/* In a network pairs of halves may be contracted before an operand of f64 is read. */
+LOOP_TEST(networks_of_halves_and_f64, 16)
+{
+    static const char *const specs[] = { "i,i,j->ij", "ij,jk,kl->il", "ij,kl,jk->il",
+                                         "ab,bc,cd,de->ae" };
+    const char *spec = specs[_i % 4];
+    const int count = _i % 4 == 3 ? 4 : 3;
+    for (int f64 = 0; f64 < count; f64++)
+        for (int recording = 0; recording < 2; recording++) {
+            const eg_mark m = eg_push(cx);
+            const bool was = eg_nograd(cx, !recording);
+            eg_tensor *x[4], *wide[4], *d[2];
+            for (int k = 0; k < count; k++) {
+                wide[k] = _i % 4 ? eg_normal(cx, 0, 1, 3, 3) : eg_normal(cx, 0, 1, 3);
+                wide[k] = eg_cast(wide[k], half[(_i / 4 + k) % 2]);
+                x[k] = wide[k] = k == f64 || (_i > 7 && !k) ? eg_cast(wide[k], EG_F64) : wide[k];
+                wide[k] = eg_cast(wide[k], EG_F64);
+            }
+            eg_tensor *y = eg_einsum_n(spec, count, x), *z = eg_einsum_n(spec, count, wide);
+            ck_assert_int_eq(eg_type(y), EG_F64);
+            eg_assert_close(y, z, 1e-14);
+            if (recording) {
+                ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &x[f64], &d[0]), 0);
+                ck_assert_int_eq(eg_grad(z, eg_ones_like(z), 1, &wide[f64], &d[1]), 0);
+                eg_assert_close(d[0], d[1], 1e-14);
+            }
+            eg_assert_ok(cx);
+            eg_nograd(cx, was);
+            eg_pop(cx, m);
+        }
+}
 TEST(halves_with_options_and_plans)
 {
     eg_tensor *a = drawn(EG_F16, "20 30"), *b = drawn(EG_BF16, "30 10"), *x[] = { a, b },

@@ -40,7 +40,7 @@ static bool einsum_distinct(const uint16_t *label, int n)
  * (those of every operand) are stored outermost, so that the last axis in memory is one that a
  * product runs over: "->ijbh" is stored as bhij. If one operand has every label of the result, as
  * in "bldw,wd->bld", there is no product of matrices, and the result is row-major -- */
-static bool has_all(const eg_tensor *x, const uint16_t *label, int rank, const uint16_t *out)
+static bool covers_result(const eg_tensor *x, const uint16_t *label, int rank, const uint16_t *out)
 {
     bool all = true;
     for (int r = 0; r < rank && all; r++) all = eg__label_at(label, x->rank, out[r]) >= 0;
@@ -60,7 +60,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
         }
     int batch = rank;
     bool product = count > 1;
-    for (int k = 0; k < count; k++) product &= !has_all(x[k], label[k], rank, out);
+    for (int k = 0; k < count; k++) product &= !covers_result(x[k], label[k], rank, out);
     while (product && batch > 0) {
         bool everywhere = true;
         for (int k = 0; k < count && everywhere; k++)
@@ -510,8 +510,17 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
     return (c->tree && cx->recording ? eg__network_apply : eg__call_apply)(cx, &einsum_op, c, l,
                                                                            c->attr_size, count, x);
 }
+/* True if a recorded network would contract f16 or bf16 operands alone before it reads one of f64:
+ * such a pair has a result of f32. */
+static bool pairs_halves(const eg_ctx *cx, int count, eg_tensor *const *x)
+{
+    bool half = false;
+    for (int k = 0; k < count && count > 2 && cx->recording; k++) half |= eg__is_half(x[k]->dtype);
+    return half && eg__einsum_reads(count, x) == EG_F64;
+}
 eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what, double alpha)
 {
+    if (pairs_halves(cx, what->count, what->x)) return NULL;
     const eg_call *c = eg__plans_find(cx, what);
     return c ? einsum_apply(cx, c, alpha, what->count, what->x) : NULL;
 }
@@ -556,6 +565,12 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
             same &= axes[r] == r;
         }
         return same ? x[0] : eg_permute_n(x[0], out_rank, axes);
+    }
+    if (pairs_halves(cx, count, x)) {
+        eg_tensor *wide[EG_EINSUM_MAX];
+        for (int k = 0; k < count; k++)
+            wide[k] = eg__is_half(x[k]->dtype) ? eg_cast(x[k], EG_F64) : x[k];
+        return eg__einsum_keyed(NULL, how, alpha, count, wide, label, out_rank, out);
     }
     any_labels u;
     labels *l = &u.l;
