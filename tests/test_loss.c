@@ -303,6 +303,39 @@ TEST(norms_are_their_formulas)
     eg_close(cx);
 }
 
+/* The mean of equal numbers is rounded: 3 × 12345.6 in f32, divided by 3, is another number. Rows
+ * that differ by a few units in the last place are those of f64. */
+LOOP_TEST(layernorm_of_equal_and_of_nearly_equal_elements, 2)
+{
+    static const double sizes[] = { 0.1, 12.3, 1234.5, 12345.6, 123456.7, 1e-30, 1e30 };
+    const eg_dtype dtype = _i ? EG_F64 : EG_F32;
+    const double ulp = _i ? 0x1p-52 : 0x1p-23;
+    eg_ctx *cx = eg_open(.dtype = dtype);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int64_t n = 2; n < 3000; n += n < 40 ? 1 : n) {
+            const eg_mark m = eg_push(cx);
+            eg_tensor *x = eg_full(cx, sizes[s], 9, n), *g = eg_normal(cx, 0, 1, 9, n), *d,
+                      *zero = eg_zeros_like(x);
+            for (int eps = 0; eps < 2; eps++) {
+                eg_tensor *y = eg_layernorm("i [j]", x, .eps = eps ? 1e-5 : EG_OFF);
+                eg_assert_close(y, zero, 0);
+                if (eps) continue;
+                eg_grad(y, g, 1, &x, &d);
+                eg_assert_close(d, zero, 0);
+            }
+            eg_tensor *near = eg_copy(x);
+            eg_fill(eg_slice_axis(near, 1, 0, 1, 1), sizes[s] * (1 + 6 * ulp));
+            eg_tensor *y = eg_layernorm("i [j]", near, .eps = EG_OFF);
+            /* one element is √(n − 1) deviations from the mean, which is a number of the dtype */
+            if (n < 7 && sizes[s] > 1e-3 && sizes[s] < 1e6)
+                eg_assert_close(eg_slice_axis(y, 1, 0, 1, 1),
+                                eg_full(cx, sqrt((double)n - 1), 9, 1), 0.25);
+            eg_assert_ok(cx);
+            eg_pop(cx, m);
+        }
+    eg_close(cx);
+}
+
 TEST(norms_refuse)
 {
     eg_ctx *cx = eg_open();

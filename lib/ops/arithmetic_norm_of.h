@@ -1,6 +1,24 @@
 /* arithmetic_norm_of.h: layer norm, RMS norm and their gradients for several contiguous rows of any
  * length and one type; included by arithmetic_of.h, whose macros and loops it uses. */
 
+/* A row whose elements differ from the mean by this share of it, or less, differs by errors of the
+ * sum. */
+#define NEAR_ULPS (64 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52))
+/* The mean and r of a row whose elements differ by rounding errors of the mean, or not at all: from
+ * differences to the first one, which are exact. The mean of equal elements is then one of them. */
+TARGET static void NAME(near_moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
+{
+    double total = 0, squares = 0;
+    for (int64_t k = 0; k < b->n; k++) total += (double)(x[k] - x[0]);
+    total /= (double)b->n;
+    for (int64_t k = 0; k < b->n; k++) {
+        const double d = (double)(x[k] - x[0]) - total;
+        squares += d * d;
+    }
+    const double spread = squares / (double)b->n + b->c;
+    *mean = (double)x[0] + total;
+    *r = spread > 0 ? 1 / sqrt(spread) : 0;
+}
 /* The mean and r of `rows` rows that lie `xs` elements apart, `width` of which, a constant, are
  * summed at once. Divisions and roots are of all rows at once. */
 EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, const T *x,
@@ -31,6 +49,12 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, c
         const double spread = squares[q] / count + eps, inverse = 1 / sqrt(spread);
         r[q] = spread == 0 ? 0 : inverse; /* all equal: x̂ and its gradient are 0 */
     }
+    const double share = b->center ? count * NEAR_ULPS * NEAR_ULPS : 0;
+    int near = 0;
+    for (int q = 0; q < rows; q++) near |= squares[q] <= share * (mean[q] * mean[q]);
+    for (int q = 0; q < rows && near; q++)
+        if (squares[q] > 0 && squares[q] <= share * (mean[q] * mean[q]))
+            NAME(near_moments)(b, x + q * xs, &mean[q], &r[q]);
 }
 /* r; p: r, x */
 TARGET static void NAME(rstd)(int64_t rows, char *const *p, const int64_t *step, const void *user)
@@ -218,3 +242,4 @@ TARGET static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t 
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(b, PAIR, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_slope_some)(b, 1, 1, row, p, step);
 }
+#undef NEAR_ULPS
