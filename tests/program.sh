@@ -96,6 +96,7 @@ grep -q 'linear_attention: --where may be "j <= i" and conditions' err ||
     bad "train --linear: $(cat err)"
 rm -f x.st
 refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
+refuses '--linear and --window exclude each other' train reverse --linear --window 4
 refuses 'heads must be divisible by --kv-heads: 4 / 3' train copy --heads 4 --kv-heads 3
 refuses '--d-model must be divisible by heads: 64 / 3' train copy --heads 3
 refuses 'adam: --steps must be more than --warm-up; they are 20 and 30' train copy \
@@ -582,6 +583,7 @@ fresh '--layers must be an integer from 1 to 1000, not "0"' reverse --layers 0
 fresh '--layers must be an integer' reverse --layers two
 fresh '--lr must be a number' reverse --lr nan
 fresh '--dropout must be a number from 0 to 0.99, not "1.5"' reverse --dropout 1.5
+fresh '--clip must be a number from 1e-09 to 1e+09, not "0x10"' reverse --clip 0x10
 fresh '--model must be one of encoder|decoder|seq2seq, not "rnn"' reverse --model rnn
 fresh '--steps needs a value' reverse --steps
 fresh '64' reverse --heads 5

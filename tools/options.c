@@ -39,7 +39,8 @@ static bool read_real(const char *text, double *value)
 {
     char *end;
     *value = strtod(text, &end);
-    return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text);
+    return *text && !*end && isfinite(*value) && strchr("0123456789.-", *text) &&
+           !strpbrk(text, "xXpP"); /* decimal, as integers are */
 }
 
 /* Returns "--out" or "-o" for messages; valid until the next call. */

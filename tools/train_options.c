@@ -238,6 +238,10 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
 {
     const eg_task *row = o->pairs || o->text ? NULL : train_task(task);
     if (!o->pairs && !o->text && !row) return NULL;
+    if (o->linear && o->window)
+        return say("--linear and --window exclude each other: a window compares the positions of "
+                   "queries and keys, and linear attention has conditions on one of them only"),
+               NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
     if (!schedule_of(o, &a.schedule) || !train_groups(cx, o)) return NULL;
