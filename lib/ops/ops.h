@@ -157,6 +157,8 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     void (*add)(int64_t n, void *y, const void *x); /* y += x */
 } eg_arithmetic;
 const eg_arithmetic *eg__arithmetic(int dtype); /* for the processor's registers */
+
+/* -- moderate.c ------------------------------------------------------------------------------- */
 /* True if all elements of x, and of its copies, satisfy eg_arithmetic.moderate; always true for
  * c128. */
 bool eg__moderate(eg_tensor *x);

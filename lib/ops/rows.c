@@ -1,5 +1,5 @@
-/* rows.c: functions that the operations on bracketed axes share: aligning by letters, traversing
- * rows, and tests of elements. */
+/* rows.c: functions that the operations on bracketed axes share: aligning by letters, and
+ * traversing rows. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -152,80 +152,6 @@ double complex *eg__strip_c128(const eg_strip *s, const char *row, int64_t k)
     int64_t at;
     eg__axes_to(s->rank, (const int64_t *)(const void *)s->axis, 2, 1, k, NULL, &at);
     return (double complex *)(void *)(row + at);
-}
-
-/* -- tests whether every element is moderate --------------------------------------------------- */
-typedef struct moderate_job {
-    const eg_arithmetic *m;
-    int width;
-    _Atomic bool *exceeds;
-} moderate_job;
-/* Elements that are not next to each other are copied to a buffer, 256 at a time. */
-static void moderate_run(int64_t n, char *const *p, const int64_t *step, const void *user)
-{
-    enum { AT_A_TIME = 256 };
-    const moderate_job *t = user;
-    bool moderate = true;
-    if (step[0] == t->width)
-        moderate = t->m->moderate(n, p[0]);
-    else
-        for (int64_t k = 0; k < n && moderate; k += AT_A_TIME) {
-            double some[AT_A_TIME]; /* for elements of at most 8 bytes */
-            const int64_t m = eg__min64(n - k, AT_A_TIME);
-            eg__move(t->width, m, some, t->width, p[0] + k * step[0], step[0]);
-            moderate = t->m->moderate(m, some);
-        }
-    if (!moderate) *t->exceeds = true;
-}
-/* True if every element of x, and of each of its copies, is moderate. An axis along which x is
- * expanded repeats them, so one place of it is read. */
-static bool moderate_now(const eg_tensor *x)
-{
-    _Atomic bool exceeds = false;
-    /* only the gradient check uses c128, with finite elements */
-    if (x->dtype == EG_C128) return true;
-    if (x->copies) {
-        bool moderate = true;
-        for (int64_t k = 0; moderate && k < x->copies->count; k++) {
-            eg_tensor one = *x;
-            one.data = eg__copy_data(x, k);
-            one.copies = NULL;
-            moderate = moderate_now(&one);
-        }
-        return moderate;
-    }
-    int64_t n = 1, dim[EG_RANK_MAX];
-    bool dense = true;
-    for (int r = x->rank; r-- > 0; n *= dim[r]) {
-        dim[r] = x->stride[r] ? x->dim[r] : eg__min64(x->dim[r], 1);
-        dense &= dim[r] == 1 || x->stride[r] == n;
-    }
-    /* small and contiguous: no loop over threads */
-    if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->moderate(n, x->data);
-    eg_tensor once = *x;
-    once.dim = dim;
-    eg__loop(x->cx, 1, &(const eg_tensor *){ &once }, moderate_run,
-             &(moderate_job){ eg__arithmetic(x->dtype), eg__width[x->dtype], &exceeds });
-    return !exceeds;
-}
-
-static bool act_moderate(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
-{
-    (void)to, (void)count;
-    if (moderate_now(x[0]) == *(const bool *)arg) return true;
-    eg_fail_as(
-        cx, EG_ERROR_UNSUPPORTED,
-        "captured_run: an operand of a masked operation is %s, but was not when the step was "
-        "captured; capture it again",
-        *(const bool *)arg ? "infinite, NaN or so large that products overflow" : "finite");
-    return false;
-}
-bool eg__moderate(eg_tensor *x)
-{
-    bool moderate = moderate_now(x);
-    if (eg__capturing(x->cx))
-        eg__act(x->cx, act_moderate, NULL, 1, &x, &moderate, sizeof moderate, 0);
-    return moderate;
 }
 
 /* -- all rows, divided among threads ---------------------------------------------------------- */
