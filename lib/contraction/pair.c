@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* True if axis x, outside of axis y, and y can be one axis in every operand. Axes along which
- * operands are expanded are one only if the same operands have them: see assign. */
+ * operands are expanded are one only if the same operands have them: see assign_roles. */
 static bool fuses(const eg_axis *x, const eg_axis *y)
 {
     return x->in_c == y->in_c && x->sa == y->sa * y->size && x->sb == y->sb * y->size &&
@@ -170,7 +170,7 @@ typedef struct roles {
 /* Assigns a role to each axis. An axis of c along which its operand is expanded (stride 0) is a
  * batch, unless m or n would be empty without it: then it is part of that one, so that the product
  * takes the time of a contiguous copy, and has its bits. */
-static void assign(roles *r, int n, const eg_axis *x)
+static void assign_roles(roles *r, int n, const eg_axis *x)
 {
     for (int i = 0; i < n; i++) {
         const int k = !x[i].in_c           ? K
@@ -367,7 +367,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
             if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
         n = fuse(m, x);
     }
-    assign(&role, n, x);
+    assign_roles(&role, n, x);
     if (!role.n[K] || !role.n[M] || !role.n[N]) {
         pair_without_product(p, n, x, two);
         return;
