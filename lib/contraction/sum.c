@@ -15,14 +15,14 @@ enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 enum { FEW = 8 };                     /* along: an axis of fewer elements is not worth a loop */
 
+/* What the elements of a row of a are multiplied by: nothing, one number of b, a row of b. */
+typedef enum sum_factor { NO_FACTOR, NUMBER_FACTOR, ROW_FACTOR } sum_factor;
 /* The loops over rows, for one type and one instruction set (sum_rows_of.h) */
 typedef struct sum_kernels {
     void (*dots)(int64_t rows, int64_t n, const void *a, int64_t ra, int64_t sa, const void *b,
                  int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add);
-    void (*block)(int64_t n, int rows, const void *a, int64_t step, void *c, double alpha,
-                  bool add);
-    void (*products)(int64_t n, int rows, const void *a, int64_t sa, const void *b, int64_t sb,
-                     bool number, void *c, double alpha, bool add);
+    void (*block)(sum_factor, int64_t n, int rows, const void *a, int64_t sa, const void *b,
+                  int64_t sb, void *c, double alpha, bool add);
 } sum_kernels;
 typedef struct plan {
     const sum_kernels *kernels;

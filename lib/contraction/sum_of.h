@@ -176,14 +176,13 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     const eg_offsets at = eg__offsets_of(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     if (p->in_place) {
-        const void *x = sum_from(p, 0, a, at.a + i), *y = sum_from(p, 1, b, at.b + i * p->x.sb);
         const eg_axis none = { .size = 1 }, *k = p->rest.n ? p->rest.axis : &none;
-        const int rows = (int)p->rest.total;
-        if (y)
-            p->kernels->products(n, rows, x, k->sa, y, k->sb, !p->x.sb, c + at.c + i, p->alpha,
-                                 p->add);
-        else
-            p->kernels->block(n, rows, x, k->sa, c + at.c + i, p->alpha, p->add);
+        p->kernels->block(!b        ? NO_FACTOR
+                          : p->x.sb ? ROW_FACTOR
+                                    : NUMBER_FACTOR,
+                          n, (int)p->rest.total, sum_from(p, 0, a, at.a + i), k->sa,
+                          sum_from(p, 1, b, at.b + i * p->x.sb), k->sb, c + at.c + i, p->alpha,
+                          p->add);
         return;
     }
     NAME(across)

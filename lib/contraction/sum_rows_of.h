@@ -123,87 +123,69 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
         for (int q = 0; q < here; q++) c[q * rc] = add ? c[q * rc] + sum[q] : sum[q];
     }
 }
-/* c[i] (+)= alpha Σ of at most ROWS rows of a, `step` apart, of n neighbours: as NAME(rows) adds
- * them, in registers */
-TARGET static void NAME(block)(int64_t n, int rows, const void *a0, int64_t step, void *c0,
-                               double alpha, bool add)
+/* c[i] (+)= alpha Σ_r a[r·sa + i] f, of n neighbours and at most ROWS rows, as NAME(rows) adds
+ * them, in registers. The factor f is 1, the number b[r·sb], or b[r·sb + i]. */
+EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL *a, int64_t sa,
+                              const REAL *b, int64_t sb, REAL *c, REAL alpha, bool add)
 {
     enum { EACH = 64 / BYTES };
-    const REAL *a = a0;
-    REAL *c = c0;
+    const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        PIECE sum[EACH] = { { 0 } }, x[4], was;
-        const REAL *from = a + i;
+        PIECE sum[EACH] = { { 0 } }, x[4], y;
+        const REAL *u = a + i, *v = factor == ROW_FACTOR ? b + i : b;
         int r = 0;
-        for (; r + 4 <= rows; r += 4, from += 4 * step) UNROLLED for (int q = 0; q < EACH; q++)
+        for (; by_fours && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb)
+            UNROLLED for (int q = 0; q < EACH; q++)
             {
-                for (int l = 0; l < 4; l++) memcpy(&x[l], from + l * step + q * IN_PIECE, BYTES);
+                for (int l = 0; l < 4; l++) {
+                    memcpy(&x[l], u + l * sa + q * IN_PIECE, BYTES);
+                    if (number) x[l] *= v[l * sb];
+                }
                 sum[q] += (x[0] + x[1]) + (x[2] + x[3]);
             }
-        for (; r < rows; r++, from += step) UNROLLED for (int q = 0; q < EACH; q++)
+        for (; r < rows; r++, u += sa, v += sb) UNROLLED for (int q = 0; q < EACH; q++)
             {
-                memcpy(&x[0], from + q * IN_PIECE, BYTES);
+                memcpy(&x[0], u + q * IN_PIECE, BYTES);
+                if (number) x[0] *= *v;
+                if (factor == ROW_FACTOR) {
+                    memcpy(&y, v + q * IN_PIECE, BYTES);
+                    x[0] *= y;
+                }
                 sum[q] += x[0];
             }
         UNROLLED for (int q = 0; q < EACH; q++)
         {
-            sum[q] *= (REAL)alpha;
-            memcpy(&was, c + i + q * IN_PIECE, BYTES);
-            if (add) sum[q] += was;
+            sum[q] *= alpha;
+            memcpy(&y, c + i + q * IN_PIECE, BYTES);
+            if (add) sum[q] += y;
             memcpy(c + i + q * IN_PIECE, &sum[q], BYTES);
         }
     }
     for (; i < n; i++) {
-        const REAL *p = a + i;
-        REAL sum = 0;
+        const REAL *u = a + i, *v = factor == ROW_FACTOR ? b + i : b;
+        REAL sum = 0, x[4];
         int r = 0;
-        for (; r + 4 <= rows; r += 4, p += 4 * step)
-            sum += (p[0] + p[step]) + (p[2 * step] + p[3 * step]);
-        for (; r < rows; r++, p += step) sum += *p;
-        sum *= (REAL)alpha;
-        c[i] = add ? c[i] + sum : sum;
-    }
-}
-/* c[i] (+)= alpha Σ of at most ROWS products of rows, x·y, of n neighbours, or x times the number
- * *y (sb 0): as NAME(rows) adds them, in registers */
-TARGET static void NAME(products)(int64_t n, int rows, const void *a0, int64_t sa, const void *b0,
-                                  int64_t sb, bool number, void *c0, double alpha, bool add)
-{
-    const REAL *a = a0, *b = b0;
-    REAL *c = c0;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        for (int q = 0; q < LANES; q += IN_PIECE) {
-            PIECE sum = { 0 }, x[4], y;
-            const REAL *u = a + i + q, *v = number ? b : b + i + q;
-            int r = 0;
-            for (; number && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb) {
-                for (int l = 0; l < 4; l++) memcpy(&x[l], u + l * sa, BYTES);
-                sum += (v[0] * x[0] + v[sb] * x[1]) + (v[2 * sb] * x[2] + v[3 * sb] * x[3]);
-            }
-            for (; r < rows; r++, u += sa, v += sb) {
-                memcpy(&x[0], u, BYTES);
-                if (!number) memcpy(&y, v, BYTES);
-                sum += number ? x[0] * *v : x[0] * y;
-            }
-            sum *= (REAL)alpha;
-            memcpy(&y, c + i + q, BYTES);
-            if (add) sum += y;
-            memcpy(c + i + q, &sum, BYTES);
+        for (; by_fours && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb) {
+            for (int l = 0; l < 4; l++) x[l] = number ? u[l * sa] * v[l * sb] : u[l * sa];
+            sum += (x[0] + x[1]) + (x[2] + x[3]);
         }
-    for (; i < n; i++) {
-        const REAL *u = a + i, *v = number ? b : b + i;
-        REAL sum = 0;
-        int r = 0;
-        for (; number && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb)
-            sum += (v[0] * u[0] + v[sb] * u[sa]) + (v[2 * sb] * u[2 * sa] + v[3 * sb] * u[3 * sa]);
-        for (; r < rows; r++, u += sa, v += sb) sum += *u * *v;
-        sum *= (REAL)alpha;
+        for (; r < rows; r++, u += sa, v += sb) sum += factor == NO_FACTOR ? *u : *u * *v;
+        sum *= alpha;
         c[i] = add ? c[i] + sum : sum;
     }
 }
-static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block), NAME(products) };
+TARGET static void NAME(block)(sum_factor factor, int64_t n, int rows, const void *a, int64_t sa,
+                               const void *b, int64_t sb, void *c, double alpha, bool add)
+{
+    const REAL by = (REAL)alpha;
+    switch (factor) {
+    case NO_FACTOR: NAME(few_rows)(NO_FACTOR, n, rows, a, sa, a, 0, c, by, add); break;
+    case NUMBER_FACTOR: NAME(few_rows)(NUMBER_FACTOR, n, rows, a, sa, b, sb, c, by, add); break;
+    case ROW_FACTOR: NAME(few_rows)(ROW_FACTOR, n, rows, a, sa, b, sb, c, by, add); break;
+    }
+}
+static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block) };
 #undef PIECE
 #undef IN_PIECE
 #undef LANES

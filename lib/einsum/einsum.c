@@ -510,13 +510,14 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
     return (c->tree && cx->recording ? eg__network_apply : eg__call_apply)(cx, &einsum_op, c, l,
                                                                            c->attr_size, count, x);
 }
-/* True if a recorded network would contract f16 or bf16 operands alone before it reads one of f64:
- * such a pair has a result of f32. */
+/* True if the call will be recorded as a network of f64 in which two operands of f16 or bf16 may be
+ * contracted first: the result of such a pair is f32. */
 static bool pairs_halves(const eg_ctx *cx, int count, eg_tensor *const *x)
 {
-    bool half = false;
-    for (int k = 0; k < count && count > 2 && cx->recording; k++) half |= eg__is_half(x[k]->dtype);
-    return half && eg__einsum_reads(count, x) == EG_F64;
+    int halves = 0;
+    if (count < 3 || !cx->recording) return false;
+    for (int k = 0; k < count; k++) halves += eg__is_half(x[k]->dtype);
+    return halves > 1 && eg__einsum_reads(count, x) == EG_F64;
 }
 eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what, double alpha)
 {

@@ -3,7 +3,7 @@
 
 /* A row whose elements differ from the mean by this share of it, or less, differs by errors of the
  * sum. */
-#define NEAR_ULPS (64 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52))
+#define ROUNDING_SHARE (64 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52))
 /* The mean and r of a row whose elements differ by rounding errors of the mean, or not at all: from
  * differences to the first one, which are exact. The mean of equal elements is then one of them. */
 TARGET static void NAME(near_moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
@@ -49,11 +49,16 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, c
         const double spread = squares[q] / count + eps, inverse = 1 / sqrt(spread);
         r[q] = spread == 0 ? 0 : inverse; /* all equal: x̂ and its gradient are 0 */
     }
-    const double share = b->center ? count * NEAR_ULPS * NEAR_ULPS : 0;
+    /* Σ (x − mean)² of rows that differ by rounding alone is at most that */
+    const double share = b->center ? count * ROUNDING_SHARE * ROUNDING_SHARE : 0;
+    double most[MANY];
     int near = 0;
-    for (int q = 0; q < rows; q++) near |= squares[q] <= share * (mean[q] * mean[q]);
+    for (int q = 0; q < rows; q++) {
+        most[q] = share * (mean[q] * mean[q]);
+        near |= squares[q] <= most[q];
+    }
     for (int q = 0; q < rows && near; q++)
-        if (squares[q] > 0 && squares[q] <= share * (mean[q] * mean[q]))
+        if (squares[q] > 0 && squares[q] <= most[q])
             NAME(near_moments)(b, x + q * xs, &mean[q], &r[q]);
 }
 /* r; p: r, x */
@@ -242,4 +247,4 @@ TARGET static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t 
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(b, PAIR, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_slope_some)(b, 1, 1, row, p, step);
 }
-#undef NEAR_ULPS
+#undef ROUNDING_SHARE
