@@ -51,9 +51,10 @@ typedef struct eg_einsum_args {
  *
  * All operands have the same dtype, except that f16 and bf16 may be mixed with each other and with
  * f32 or f64. The result and the sums are then f32, or f64 if an operand is f64. Numbers of f16 and
- * bf16 are converted to that type while they are read, and no operand is copied whole. A matrix
- * product is bitwise equal to that of the cast operands. Operands of f16 and bf16 are constants for
- * gradients; the other operands have gradients.
+ * bf16 are converted to that type while they are read, and no operand is copied whole, except that
+ * a recorded call of three or more operands casts several of them to f64 if another is f64. A
+ * matrix product is bitwise equal to that of the cast operands. Operands of f16 and bf16 are
+ * constants for gradients; the other operands have gradients.
  *
  * The gradients of three or more operands are computed along one tree of pairs: all together take
  * at most twice the multiply-adds of the forward pass, if its intermediate results are kept. */
