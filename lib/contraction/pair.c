@@ -167,9 +167,9 @@ typedef struct roles {
     eg_axis axis[4][EG_AXES_MAX];
 } roles;
 
-/* Assigns a role to each axis. An axis of c along which its operand is expanded (stride 0) is a
- * batch, unless m or n would be empty without it: then it is part of that one, so that the product
- * takes the time of a contiguous copy, and has its bits. */
+/* Assigns a role to each axis. An axis of c along which an operand is expanded (its stride there is
+ * 0) is a batch. But if m or n has no other axis, it is given that role: the product is then as
+ * fast as with a contiguous copy of the operand, and has the same bits. */
 static void assign_roles(roles *r, int n, const eg_axis *x)
 {
     for (int i = 0; i < n; i++) {

@@ -1,11 +1,11 @@
 /* arithmetic_norm_of.h: layer norm, RMS norm and their gradients for several contiguous rows of any
  * length and one type; included by arithmetic_of.h, whose macros and loops it uses. */
 
-/* A row whose elements differ from the mean by this share of it, or less, differs by errors of the
- * sum. */
+/* If the elements of a row differ from its mean by at most this share of the mean, the differences
+ * may be rounding errors of the mean. */
 #define ROUNDING_SHARE (64 * (sizeof(T) == 4 ? 0x1p-23 : 0x1p-52))
-/* The mean and r of a row whose elements differ by rounding errors of the mean, or not at all: from
- * differences to the first one, which are exact. The mean of equal elements is then one of them. */
+/* The mean and r of such a row, from the differences to its first element, which are exact. If all
+ * elements are equal, the mean is exactly that number. */
 TARGET static void NAME(near_moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
 {
     double total = 0, squares = 0;
