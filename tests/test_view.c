@@ -343,6 +343,43 @@ TEST(adjoints_are_views_where_they_can_be)
     eg_close(cx);
 }
 
+/* Windows along two axes of x (3, h, w, c): the cotangent of an element is the sum over all places
+ * of all windows that show it. Integers, so that the order of the sums has no effect; small and
+ * large slices; the cotangent row-major and with the windows' axes first. */
+TEST(windows_along_two_axes_add_all_places)
+{
+    static const struct {
+        int64_t h, w, c, p, q, step_h, step_w;
+    } cases[] = { { 5, 6, 1, 3, 2, 1, 1 },   { 11, 9, 17, 3, 3, 1, 1 }, { 12, 13, 8, 5, 4, 2, 3 },
+                  { 9, 30, 64, 4, 7, 1, 2 }, { 8, 8, 3, 8, 1, 1, 1 },   { 40, 7, 2, 3, 5, 3, 1 } };
+    for (size_t k = 0; k < 2 * sizeof cases / sizeof *cases; k++) {
+        const int64_t h = cases[k / 2].h, w = cases[k / 2].w, c = cases[k / 2].c,
+                      p = cases[k / 2].p, q = cases[k / 2].q;
+        const int64_t sh = cases[k / 2].step_h, sw = cases[k / 2].step_w;
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = k + 1);
+        eg_tensor *x = eg_zeros(cx, 3, h, w, c), *dx;
+        eg_tensor *y = eg_unfold("b h p [w] c -> b h w p q c",
+                                 eg_unfold("b [h] w c -> b h p w c", x, p, sh), q, sw);
+        const int64_t rows = eg_dim(y, 1), columns = eg_dim(y, 2);
+        eg_tensor *g = eg_floor(eg_uniform(cx, 0, 64, p, q, 3, rows, columns, c));
+        g = eg_rearrange("p q b h w c -> b h w p q c", g);
+        if (k % 2) g = eg_copy(g);
+        ck_assert_int_eq(eg_grad(y, g, 1, &x, &dx), 0);
+        double *sum = calloc((size_t)(3 * h * w * c), sizeof *sum);
+        const double *each = eg_f64(eg_copy(g)), *got = eg_f64(dx);
+        ck_assert(sum && each && got);
+        for (int64_t at = 0, n = eg_size(g); at < n; at++) {
+            const int64_t e = at % c, j = at / c % q, i = at / c / q % p;
+            const int64_t column = at / c / q / p % columns, row = at / c / q / p / columns % rows;
+            const int64_t b = at / c / q / p / columns / rows;
+            sum[((b * h + row * sh + i) * w + column * sw + j) * c + e] += each[at];
+        }
+        for (int64_t at = 0, n = eg_size(x); at < n; at++) ck_assert(got[at] == sum[at]);
+        free(sum);
+        eg_close(cx);
+    }
+}
+
 /* d³/dx³ of Σ (diagonal of x)⁴ / 24 = the diagonal */
 TEST(third_order_through_a_view)
 {

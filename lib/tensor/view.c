@@ -170,11 +170,12 @@ bool eg__view_selects(const eg_tensor *t)
 }
 
 /* -- target += g if several elements of target are the same memory (windows) ------------------- */
-/* False if it is certain that the elements of x, without its axis `but`, are all different memory:
- * each stride is larger than the distance that the axes with smaller strides reach together. */
-static bool view_may_repeat(const eg_tensor *x, int but)
+/* The number of axes of x, without its axis `but`, along which elements may be the same memory as
+ * others. It is 0 if each stride is larger than the distance that the axes with smaller strides
+ * reach together: then all elements are different memory. */
+static int repeating_axes(const eg_tensor *x, int but)
 {
-    int order[EG_RANK_MAX], n = 0;
+    int order[EG_RANK_MAX], n = 0, repeating = 0;
     int64_t reach = 0;
     for (int r = 0; r < x->rank; r++) {
         if (r == but || x->dim[r] == 1) continue;
@@ -185,25 +186,32 @@ static bool view_may_repeat(const eg_tensor *x, int but)
     }
     for (int k = 0; k < n; k++) {
         const int64_t s = llabs(x->stride[order[k]]);
-        if (s <= reach) return true;
+        repeating += s <= reach;
         reach += s * (x->dim[order[k]] - 1);
     }
-    return false;
+    return repeating;
 }
+#define SLICE_MIN 512 /* elements: a loop over fewer costs more for its call than for them */
 void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
 {
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
     if (eg_size(g) == 0) return;
-    if (!view_may_repeat(target, -1)) {
+    const int repeating = repeating_axes(target, -1);
+    if (repeating == 0) {
         eg__add_to(target, g);
         return;
     }
     /* Add the slices of target along one axis one after another, so that elements that are added at
-     * the same time are different memory. */
-    int along = target->rank - 1;
-    while (along >= 0 && view_may_repeat(target, along)) along--;
-    for (int r = target->rank; along < 0;)
-        if (target->dim[--r] > 1) along = r;
+     * the same time are different memory. Of the axes without which fewer axes repeat memory it is
+     * the one with the largest stride in g, so that g is read from its first to its last element;
+     * or the last one, if slices along the former are small. */
+    int along = -1, last = -1;
+    for (int r = 0; r < target->rank; r++) {
+        if (repeating_axes(target, r) >= repeating) continue;
+        if (along < 0 || llabs(g->stride[r]) > llabs(g->stride[along])) along = r;
+        last = r;
+    }
+    if (eg_size(g) / target->dim[along] < SLICE_MIN) along = last;
     eg_tensor t = *target, x = *g;
     t.rank = x.rank = 0;
     for (int r = 0; r < target->rank; r++) {
