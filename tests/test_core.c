@@ -166,6 +166,13 @@ TEST(options_that_are_not_given_keep_their_defaults)
     } guarded = { defaults, 'x' };
     eg_options(&guarded.own, sizeof guarded.own, newer);
     ck_assert(guarded.own.width == 1 && guarded.own.rate == 2 && guarded.behind == 'x');
+    ck_assert_uint_eq(guarded.own.size, sizeof own);
+    own = defaults, given.size = 0; /* the whole struct */
+    eg_options(&own, sizeof own, &given);
+    ck_assert(own.width == 1 && own.rate == 2 && own.size == sizeof own);
+    eg_ctx *cx = eg_open_with(&(eg_open_args){ .dtype = EG_F64 });
+    ck_assert_int_eq(eg_default_type(cx), EG_F64);
+    eg_close(cx);
 
     ck_assert(eg_option(0, 3) == 3 && eg_option(EG_OFF, 3) == 0 && eg_option(-5, 3) == -5);
     ck_assert(eg_option(NAN, 3) != eg_option(NAN, 3));

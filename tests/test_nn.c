@@ -798,6 +798,32 @@ TEST(a_list_that_is_null)
 }
 
 /* a module that is NULL, an operand that is NULL, or both */
+/* EG_OFF means 0 where 0 means the default */
+TEST(options_that_are_off_are_0)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *token = eg_randint(cx, 0, 7, 2, 5);
+    eg_embedding *e = eg_embedding_new(p, "e", .count = 7, .d_model = 8, .scale = EG_OFF);
+    eg_assert_close(eg_embedding_run(e, token), eg_zeros(cx, 2, 5, 8), 0);
+    eg_tensor *loss = eg_cross_entropy("b l [v]", x, token);
+    eg_assert_close(eg_cross_entropy("b l [v]", x, token, .smoothing = EG_OFF, .z_loss = EG_OFF),
+                    loss, 0);
+    eg_tensor *logits[2];
+    for (int off = 0; off < 2; off++) {
+        eg_seed(cx, 5);
+        eg_transformer *t = eg_transformer_new(
+            p, off ? "off" : "on", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2,
+            .layers = 1, .logits_cap = off ? EG_OFF : 0, .dropout = off ? EG_OFF : 0);
+        logits[off] = eg_transformer_run(t, token);
+    }
+    eg_assert_close(logits[1], logits[0], 0);
+    /* φ(0 q) is the same for all queries and elements: every key weighs the sum of φ(k) */
+    eg_tensor *off = eg_linear_attention("bid,bjd,bje->bie", x, x, x, .scale = EG_OFF),
+              *zero = eg_linear_attention("bid,bjd,bje->bie", eg_zeros_like(x), x, x);
+    eg_assert_close(off, zero, 0);
+    eg_assert_ok(cx);
+}
+
 TEST(runs_with_null)
 {
     eg_params *p = eg_params_open(cx);

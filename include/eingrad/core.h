@@ -159,9 +159,10 @@ typedef struct eg_given {
 } eg_given;
 
 /* -- reading options as the library does, for custom modules --------------------------------- */
-/* Copies *given, an option struct that begins with its size (set by the caller, whose version of
- * the struct may have fewer members), over *own of `size` bytes, which holds the defaults. NULL
- * leaves *own as it is. */
+/* Copies *given, an option struct that begins with its size, over *own of `size` bytes, which holds
+ * the defaults; then own's size is `size`. A caller that was compiled with an older header has a
+ * smaller struct, and the other members keep their defaults; a size of 0 means the whole struct.
+ * NULL leaves *own as it is. */
 EG_API void eg_options(void *own, size_t size, const void *given);
 /* Returns what a number among the options means: `otherwise` if it is 0 (absent), 0 if it is
  * EG_OFF, else itself. */

@@ -193,8 +193,8 @@ typedef struct eg_task {
     bool decoder;                         /* default: decoder over input SEP output, else encoder */
     bool no_separator;                    /* the input ends with a question: no SEP follows */
     void (*make)(eg_rng *, eg_example *); /* an example; draws by eg_rng_below alone */
-    double lr;                            /* defaults of a trainer: 0 for the general ones */
-    int64_t warmup, steps;
+    double lr;             /* of a trainer for this task: 0 for 1e-3 */
+    int64_t warmup, steps; /* 0 for 50 and 3000 */
 } eg_task;
 EG_API const eg_task *eg_task_at(int k);              /* the k-th row; NULL past the end */
 EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none of that name */

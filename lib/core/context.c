@@ -177,5 +177,6 @@ void eg_options(void *own, size_t size, const void *given)
     size_t have;
     if (!given) return;
     memcpy(&have, given, sizeof have);
-    memcpy(own, given, have < size ? have : size);
+    memcpy(own, given, have && have < size ? have : size);
+    memcpy(own, &size, sizeof size);
 }

@@ -71,8 +71,6 @@ void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
 {
     *o = (eg_mha_args){ .size = sizeof *o };
     eg_options(o, sizeof *o, given);
-    if (given && !given->size) *o = *given; /* a struct without .size has all of its members set */
-    o->size = sizeof *o;
 }
 
 /* Makes an attention of the block: the template .mha with the block's sizes and options. In cross

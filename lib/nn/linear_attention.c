@@ -222,7 +222,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     eg_tensor *q = eg__linear_kept(&t, Q, o->q, m.queries, m.query),
               *k = eg__linear_kept(&t, K, o->k, m.keys, m.key),
               *v = eg__linear_kept(&t, V, o->v, m.keys, m.key);
-    q = feature(o->phi, o->scale && o->scale != EG_OFF ? eg_scale(q, o->scale) : q);
+    q = feature(o->phi, o->scale ? eg_scale(q, eg_option(o->scale, 1)) : q);
     q = eg__linear_kept(&t, Q, q, m.queries, m.query);
     k = eg__linear_kept(&t, K, feature(o->phi, k), m.keys, m.key);
     f.beta.x = eg__linear_beta_kept(&f.beta, &m);

@@ -443,10 +443,7 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     if (!a->linear) return true;
     eg_linear_attention_args *o = eg_params_alloc(p, sizeof *o), given = { .size = sizeof given };
-    if (a->linear->size)
-        eg_options(&given, sizeof given, a->linear);
-    else
-        given = *a->linear; /* a struct without .size has all of its members set */
+    eg_options(&given, sizeof given, a->linear);
     if (!o) return false;
     *o = (eg_linear_attention_args){ .size = sizeof *o,
                                      .no_norm = given.no_norm,

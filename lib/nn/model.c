@@ -132,12 +132,13 @@ static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes,
 /* True if the numbers among the options are allowed; else records an error. */
 static bool model_fits(const eg_params *p, const eg_transformer_args *a)
 {
-    if (!(a->logits_cap >= 0 && a->logits_cap < 1e300))
+    const double cap = eg_option(a->logits_cap, 0);
+    if (!(cap >= 0 && cap < 1e300))
         eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
-                      "logits_cap is %g; it must be finite and not negative", a->logits_cap);
-    else if (a->logits_cap > 0 && a->no_logits)
+                      "logits_cap is %g; it must be finite and not negative", cap);
+    else if (cap > 0 && a->no_logits)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
-                      "logits_cap is %g, but .no_logits leaves the logits out", a->logits_cap);
+                      "logits_cap is %g, but .no_logits leaves the logits out", cap);
     else if (a->first_position && a->no_positions)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
                       "first_position is %lld, but .no_positions leaves the table out",
@@ -160,7 +161,7 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
     *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name),
                            .layers = a->layers,
                            .no_logits = a->no_logits,
-                           .logits_cap = a->logits_cap,
+                           .logits_cap = eg_option(a->logits_cap, 0),
                            .dropout = a->dropout };
     m->tokens = eg_embedding_new(p, "tokens", .count = a->vocabulary, .d_model = a->d_model,
                                  .deviation = a->deviation, .scale = a->embedding_scale);

@@ -380,6 +380,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
         return eg__refuse(
             f.bound, f.bound->terms, -1,
             "the loss is a scalar and takes no output; .each gives one loss per target");
+    o.smoothing = eg_option(o.smoothing, 0), o.z_loss = eg_option(o.z_loss, 0);
     if (!(o.smoothing >= 0 && o.smoothing <= 1))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "cross_entropy: the smoothing is %g; it must lie in [0, 1]", o.smoothing);

@@ -107,14 +107,10 @@ static recipe recipe_of(const eg_mha_args *given)
     recipe r = { .mha = { .size = sizeof r.mha } };
     if (!given) return r;
     eg_options(&r.mha, sizeof r.mha, given);
-    if (!given->size) r.mha = *given; /* a struct without .size has all of its members set */
-    r.mha.size = sizeof r.mha;
     const eg_linear_attention_args *l = r.mha.linear;
     if ((r.linear = l != NULL)) {
         r.line = (eg_linear_attention_args){ .size = sizeof r.line };
         eg_options(&r.line, sizeof r.line, l);
-        if (!l->size) r.line = *l;
-        r.line.size = sizeof r.line;
     }
     return r;
 }

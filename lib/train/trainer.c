@@ -161,6 +161,7 @@ static bool defaults(eg_trainer_args *o)
     o->steps = trainer_integer(o->steps, text ? 1500 : task && task->steps ? task->steps : 3000);
     o->context = eg__batches_context(o->data, o->context);
     o->leaves = trainer_integer(o->leaves, 16), o->smoothing = eg_option(o->smoothing, 0);
+    o->diversity = eg_option(o->diversity, 0);
     o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
     o->dropout = eg_option(o->dropout, 0),
@@ -168,7 +169,7 @@ static bool defaults(eg_trainer_args *o)
                              : task && task->lr > 0 ? task->lr
                                                     : 1e-3);
     o->clip_norm = eg_option(o->clip_norm, 0), o->goal = eg_option(o->goal, text ? 0 : 0.99);
-    schedule_defaults(o, task ? task->warmup : 50);
+    schedule_defaults(o, task ? (int64_t)eg_option((double)task->warmup, 50) : 50);
     o->lr *= given ? 1 : noam_scale(o);
     return trainer_in_range(o) && trainer_network(o) && trainer_own(o) &&
            eg__recipe_sound(o->data->cx, o);
@@ -238,11 +239,10 @@ static bool long_enough(const eg_trainer *t, const eg__restored *r, int64_t need
 }
 
 /* Returns the struct with all members; those that are missing in a smaller .size, of a program that
- * was compiled with an older header, are 0. Without .size all members are used. */
+ * was compiled with an older header, are 0. */
 static eg_network trainer_whole(const eg_network *given)
 {
     eg_network row = { .size = sizeof row };
-    if (!given->size) return *given;
     eg_options(&row, sizeof row, given);
     return row;
 }
