@@ -104,8 +104,24 @@ static inline void eg_assert_grad_(eg_function *f, void *user, const char *names
     eg_assert_passed_(&o, file, line);
 }
 #ifdef __cplusplus
-#define EG_CXX_CHECK_
-#include <eingrad/cxx.h>
+template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tensor *x, P_... out)
+{
+    if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
+}
+template <class... X_>
+inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order,
+                               const char *file, int line, X_... x)
+{
+    eg_tensor *const xs[] = { x... };
+    eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
+}
+inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user,
+                                    int count, eg_tensor *const *xs,
+                                    eg_gradcheck_args o = eg_gradcheck_args())
+{
+    o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
+    eg_assert_passed_(&o, file, line);
+}
 #endif
 
 static inline void eg_assert_close_(eg_tensor *a, eg_tensor *b, double tolerance,

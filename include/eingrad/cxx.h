@@ -44,6 +44,11 @@
         o.size = sizeof o, o.params = p;                             \
         return name##_with(&o);                                      \
     }
+/* the call with sizes as arguments, as an array dims_ of rank_ numbers */
+#define EG_CXX_DIMS_(call)                     \
+    const int64_t dims_[] = { (int64_t)d... }; \
+    const int rank_ = (int)sizeof...(d);       \
+    return call
 #endif
 
 /* -- core.h ----------------------------------------------------------------------------------- */
@@ -67,10 +72,6 @@ template <class Z_, class = decltype(Z_().imag())> inline eg_dtype eg_type_of_(c
     static_assert(sizeof(Z_) == 2 * sizeof(double), "c128 is std::complex<double>");
     return EG_C128;
 }
-#define EG_CXX_DIMS_(call)                     \
-    const int64_t dims_[] = { (int64_t)d... }; \
-    const int rank_ = (int)sizeof...(d);       \
-    return call
 /* a pointer or an array, a temporary one too */
 template <class A_, class... D_> inline eg_tensor *eg_from(eg_ctx *cx, A_ &&data, D_... d)
 {
@@ -110,6 +111,11 @@ template <class... D_> inline double eg_get(eg_tensor *x, D_... d)
 {
     EG_CXX_DIMS_(eg_get_n(x, rank_, dims_));
 }
+#endif
+
+/* -- views.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_VIEWS_
+#undef EG_CXX_VIEWS_
 template <class... D_> inline eg_tensor *eg_view(eg_tensor *x, D_... d)
 {
     EG_CXX_DIMS_(eg_view_n(x, rank_, dims_));
@@ -127,7 +133,6 @@ template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
     const int axes_[] = { (int)d... };
     return eg_permute_n(x, (int)sizeof...(d), axes_);
 }
-#undef EG_CXX_DIMS_
 #endif
 
 /* -- ops.h ------------------------------------------------------------------------------------ */
@@ -188,6 +193,11 @@ inline eg_tensor *eg_where_mask(eg_ctx *cx, const char *where, const char *axes,
 }
 EG_CXX_SPEC_(eg_tensor *, eg_layernorm, eg_norm_args)
 EG_CXX_SPEC_(eg_tensor *, eg_rmsnorm, eg_norm_args)
+#endif
+
+/* -- loss.h ----------------------------------------------------------------------------------- */
+#ifdef EG_CXX_LOSS_
+#undef EG_CXX_LOSS_
 inline eg_tensor *eg_cross_entropy(const char *spec, eg_tensor *logits, eg_tensor *target,
                                    eg_cross_entropy_args o = eg_cross_entropy_args())
 {
@@ -235,9 +245,9 @@ inline eg_tensor *eg_block_call(eg_ctx *cx, eg_block_loss *loss, void *user, int
 }
 #endif
 
-/* -- grad.h ----------------------------------------------------------------------------------- */
-#ifdef EG_CXX_GRAD_
-#undef EG_CXX_GRAD_
+/* -- gradcheck.h ------------------------------------------------------------------------------ */
+#ifdef EG_CXX_GRADCHECK_
+#undef EG_CXX_GRADCHECK_
 inline const eg_report *eg_gradcheck(eg_function *f, void *user, int count, eg_tensor *const *xs,
                                      eg_gradcheck_args o = eg_gradcheck_args())
 {
@@ -298,17 +308,22 @@ inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x,
 }
 #endif
 
-/* -- mha.h ------------------------------------------------------------------------------------ */
-#ifdef EG_CXX_MHA_
-#undef EG_CXX_MHA_
-EG_CXX_SPEC_(eg_tensor *, eg_rotary, eg_rotary_args)
-EG_CXX_NEW_(eg_mha, eg_mha_args)
+/* -- linear_attention.h ----------------------------------------------------------------------- */
+#ifdef EG_CXX_LINEAR_ATTENTION_
+#undef EG_CXX_LINEAR_ATTENTION_
 inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor *k, eg_tensor *v,
                                       eg_linear_attention_args o = eg_linear_attention_args())
 {
     o.size = sizeof o, o.spec = spec, o.q = q, o.k = k, o.v = v;
     return eg_linear_attention_with(&o);
 }
+#endif
+
+/* -- mha.h ------------------------------------------------------------------------------------ */
+#ifdef EG_CXX_MHA_
+#undef EG_CXX_MHA_
+EG_CXX_SPEC_(eg_tensor *, eg_rotary, eg_rotary_args)
+EG_CXX_NEW_(eg_mha, eg_mha_args)
 inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
 {
     o.size = sizeof o, o.mha = m, o.query = x;
@@ -361,22 +376,27 @@ EG_CXX_OF_(eg_ranks *, eg_ranks_open, eg_ctx *, cx, eg_ranks_open_args)
 EG_CXX_OF_(eg_ranks_tree *, eg_ranks_tree_open, eg_ranks *, ranks, eg_ranks_tree_args)
 #endif
 
-/* -- train.h ---------------------------------------------------------------------------------- */
-#ifdef EG_CXX_TRAIN_
-#undef EG_CXX_TRAIN_
+/* -- optimiser.h ------------------------------------------------------------------------------ */
+#ifdef EG_CXX_OPTIMISER_
+#undef EG_CXX_OPTIMISER_
 EG_CXX_OPT_(eg_sgd)
 EG_CXX_OPT_(eg_adam)
 EG_CXX_OPT_(eg_adamw)
 EG_CXX_OPT_(eg_rmsprop)
 EG_CXX_OPT_(eg_adagrad)
-EG_CXX_OF_(eg_trainer *, eg_trainer_new, eg_data *, data, eg_trainer_args)
-EG_CXX_OF_(const char *, eg_trainer_generate, eg_trainer *, trainer, eg_generate_args)
 inline int eg_step_over(eg_opt *opt, eg_block_loss *loss, void *user, int64_t examples,
                         eg_step_over_args o = eg_step_over_args())
 {
     o.size = sizeof o, o.opt = opt, o.loss = loss, o.user = user, o.examples = examples;
     return eg_step_over_with(&o);
 }
+#endif
+
+/* -- train.h ---------------------------------------------------------------------------------- */
+#ifdef EG_CXX_TRAIN_
+#undef EG_CXX_TRAIN_
+EG_CXX_OF_(eg_trainer *, eg_trainer_new, eg_data *, data, eg_trainer_args)
+EG_CXX_OF_(const char *, eg_trainer_generate, eg_trainer *, trainer, eg_generate_args)
 inline eg_trainer *eg_trainer_load(eg_ctx *cx, const char *path, int64_t steps = 0,
                                    eg_trainer_load_args o = eg_trainer_load_args())
 {
@@ -419,28 +439,5 @@ inline eg_tensor *eg_attention_similarity(const char *head, const char *spec, eg
 {
     o = eg_cxx_attention_(spec, q, k, v, o);
     return eg_attention_similarity_with(&o, head);
-}
-#endif
-
-/* -- check.h ---------------------------------------------------------------------------------- */
-#ifdef EG_CXX_CHECK_
-#undef EG_CXX_CHECK_
-template <class... P_> inline void eg_assert_axes_of_(const char *spec, eg_tensor *x, P_... out)
-{
-    if (!eg_axes(spec, x, out...)) ck_abort_msg("%s", eg_assert_why_(x));
-}
-template <class... X_>
-inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, int order,
-                               const char *file, int line, X_... x)
-{
-    eg_tensor *const xs[] = { x... };
-    eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
-}
-inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user,
-                                    int count, eg_tensor *const *xs,
-                                    eg_gradcheck_args o = eg_gradcheck_args())
-{
-    o.size = sizeof o, o.f = f, o.user = user, o.count = count, o.xs = xs;
-    eg_assert_passed_(&o, file, line);
 }
 #endif

@@ -1,4 +1,4 @@
-/* eingrad/grad.h: gradients, the check of gradients, and how an operation is written. */
+/* eingrad/grad.h: gradients, and how an operation is written. */
 #ifndef EINGRAD_GRAD_H
 #define EINGRAD_GRAD_H
 #include <eingrad/blocks.h>
@@ -98,50 +98,6 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
-/* -- captured steps --------------------------------------------------------------------------- */
-/* A step with fixed shapes. It reads tensors that existed before it, and may write to them. It sets
- * out[k], for each output, to a tensor that will be read after a run: one that the step made, or
- * one that existed before. Returns 0, or another number after an error. */
-typedef int eg_step_function(void *user, eg_tensor **out);
-/* Calls f once, which computes as usual, and records its operations: forward pass, gradients of any
- * order, updates in place, random draws. Each eg_captured_run computes the same from the current
- * elements of the tensors. It reads no string, looks up no plan, makes no tensor header and records
- * no tape, and results that are not needed at the same time share memory. Results are bitwise equal
- * to those of calling f again. Between runs the context's seed, number of draws, threads and
- * eg_flush may change too. Calls that a run could not repeat are refused while f runs, with an
- * error that names the function: reading or writing elements (eg_item, eg_f32, eg_mut_f32, eg_print
- * …; a function called by eg_host_call may do so), tensors made from the program's data (eg_from),
- * objects that outlive the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws,
- * eg_grad_over, attention with .ranks, caches. A run is refused if current values would lead to
- * other operations: integers outside of the bounds that an index or a mask was planned for,
- * operands of a masked operation that were finite and are not now, or the reverse. It is also
- * refused under eg_eval if the step was captured under eg_train, or the reverse, and if a tensor
- * has been freed. The captured step and its outputs live until the open scope ends or
- * eg_captured_free is called. NULL after an error. */
-typedef struct eg_captured eg_captured;
-EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
-/* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */
-EG_API int eg_captured_run(eg_captured *);
-/* The number of bytes that the captured step occupies, known before the first run: results, tensor
- * headers and what operations save for their gradients. Beyond this a run uses only the context's
- * workspaces. */
-EG_API size_t eg_captured_bytes(const eg_captured *);
-/* The k-th output, a leaf whose numbers each run writes anew. */
-EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
-EG_API void eg_captured_free(eg_captured *); /* ends it before its scope; NULL is fine */
-/* Calls f(args, count, xs) at once. If a step is being captured, each run calls f at the same
- * point, too. Use it for work that is not an operation, such as an optimiser's update or reading
- * the next batch. f gets a copy of the `bytes` bytes at args, and detached tensors with the
- * elements of xs; entries of xs may be NULL. It may read elements, and write to tensors that
- * existed before the step. Returns 0, or −1 after an error, such as an f that does not return 0. */
-typedef int eg_host_function(void *args, int count, eg_tensor *const *xs);
-EG_API int eg_host_call(eg_ctx *, eg_host_function *f, const void *args, size_t bytes, int count,
-                        eg_tensor *const *xs);
-EG_API bool eg_capturing(const eg_ctx *); /* true while eg_capture records what is done */
-/* Called first by a function that must not be part of a captured step. If a step is being captured,
- * records an error that names the function `who` and returns −1; else returns 0. */
-EG_API int eg_refuse_capture(eg_ctx *, const char *who);
-
 /* -- an operation: one struct, whose address is its identity; docs/operations.md shows how to write
  * one. */
 typedef struct eg_sample {                   /* how tests call the operation; ended by { 0 } */
@@ -219,143 +175,9 @@ EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
 EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the one that computed y; NULL: a leaf */
 EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
 
-/* -- gradient check --------------------------------------------------------------------------- */
-/* Reverse mode is compared with differences of f (Richardson) or its complex step, entry by entry;
- * docs/gradcheck.md. While it runs every tensor that f reads is f64 (inputs, parameters read
- * through `user`, constants made in f), the random state is restored before each call, and entries
- * that share memory are changed together.
- *
- * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
- * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
- * covered if a gradient of 0 would have been found wrong. The check is repeated at a point where
- * all inputs are changed, and for entries that are not covered with their input scaled by 0.3, 0.1
- * and 0.01 and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
- * analytic and numeric values agree there, WRONG if not. The contracts of custom operations are
- * tested (docs/gradcheck.md). At the end f is called once in f32. */
-typedef enum eg_verdict {
-    EG_RIGHT,
-    EG_WRONG,
-    EG_KINK,     /* f has a kink at this point, and a lies between the one-sided slopes */
-    EG_NOISE,    /* the numeric value is not exact enough to tell */
-    EG_UNTESTED, /* no entry of the input is covered here, but one is at another point; or entries
-                  * are not 0, but below the noise at every point */
-    EG_ZERO,     /* no entry is covered, since all are zero */
-    EG_EMPTY,    /* the input has no elements */
-    EG_PRECISION /* in f32 f or its gradient is not finite, or loses digits that f64 has */
-} eg_verdict;
-typedef enum eg_oracle { EG_DIFFERENCES, EG_COMPLEX_STEP } eg_oracle;
-typedef struct eg_gradcheck_args {
-    size_t size;
-    eg_function *f; /* f(user, xs) */
-    void *user;
-    int count;            /* inputs, at most 64 */
-    eg_tensor *const *xs; /* f32 or f64 */
-
-    int order; /* k ≤ 8: gradients of gradients as well, up to the k-th; 1 */
-    bool full; /* the Jacobian of f's result, element by element; else ⟨f, W⟩, one random W */
-    int directions; /* > 0: so many random directions of each input instead of every entry: cheap */
-    bool mutate;    /* also make every cotangent wrong in four ways: the check has to fail */
-    eg_oracle oracle; /* what n is; EG_DIFFERENCES */
-    double rtol;      /* 1e-8; with the complex step 1e-11 */
-    double atol;      /* 1e-15; with the complex step 1e-14 */
-    uint64_t seed;    /* of W and of the directions; 0 */
-    bool kinks;       /* a KINK passes where the values are a subgradient, judged jointly */
-
-    /* for the report */
-    const char *names; /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more
-                        * names than inputs are refused */
-    const char *axes;  /* "i j, j k": their letters, one for each axis; NULL: numbers */
-} eg_gradcheck_args;
-/* One entry of the gradient. */
-typedef struct eg_entry {
-    eg_verdict verdict;
-    int input;
-    int64_t index;  /* in the input, row-major; −1: a random direction */
-    int64_t output; /* with .full the element of f's result; else −1 */
-    double analytic, numeric;
-    double left, right; /* one-sided slopes */
-    double error;       /* err */
-    int64_t shared;     /* entries of all inputs that lie in this place of memory */
-    const char *at;     /* NULL: at xs; else the point, as "scaled by 0.1" */
-    const char *rule;   /* the operation whose rule is wrong, or "hook"; NULL: none was found */
-    int operand;        /* of that operation, from 0; −1: of none */
-    const char *call;   /* where it was called, "gate (model.c:8)"; NULL as rule */
-} eg_entry;
-/* A finding beyond the entries. */
-typedef struct eg_note {
-    eg_verdict verdict; /* EG_RIGHT: it is no failure */
-    int input;          /* −1: of no one input */
-    const char *text;
-    const char *rule; /* rule, operand, call: as in eg_entry */
-    int operand;
-    const char *call;
-} eg_note;
-typedef struct eg_report {
-    bool passed;             /* true if nothing fails, in this order and in the higher ones */
-    const char *text;        /* the report in words, as eg_report_print writes it */
-    const eg_verdict *input; /* one per input */
-
-    int64_t entries, right; /* checked; right */
-    int64_t covered;        /* those where 0 for the analytic value would have failed */
-    double worst;           /* largest |a − n| / s */
-    double margin;          /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
-    int shown; /* how many there are at entry: all that fail (at most 65536); if fewer than 16 fail,
-                * others too */
-    const eg_entry *entry; /* the worst first */
-    int notes;
-    const eg_note *note;
-
-    int order;                      /* of this report */
-    const struct eg_report *higher; /* the report of the next order, or NULL */
-    /* .mutate; harmless: the cotangent stayed what it was */
-    int64_t mutants, caught, harmless, survivors;
-    int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
-    int64_t hidden;        /* entries that are right here, and not covered */
-    int64_t elsewhere;     /* of these, those that another point tested */
-    double noise;          /* rounding of f, measured, relative to its largest element */
-} eg_report;
-/* Returns the report, in the open scope; NULL after an error. Never prints. */
-EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
-EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or −1 */
-/* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
- * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
-EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);
-/* The check at every sample of an operation (which must have one), with the contracts of
- * operations: its rule is linear in g and right for any layout of g, writes to no tensor, keeps
- * nothing between calls, reads what .uses says, and agrees with its jvp. Returns the first report
- * that fails, or the last. */
-EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
-
-/* -- the same for functions on plain arrays y = f(x) of n and m numbers, and its gradient dx = Jᵀ
- * g. Both functions set every element of their result, which holds NaN before the call, and return
- * 0, or another number after an error. */
-typedef int eg_fn(void *user, const double *x, double *y);
-typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
-typedef struct eg_gradcheck_fn_args {
-    size_t size;
-    eg_ctx *cx; /* the report lives in its open scope */
-    eg_fn *f;
-    eg_fn_vjp *vjp;
-    void *user; /* handed to both */
-    int64_t n, m;
-    const double *x; /* the point: n numbers */
-    /* the options of eg_gradcheck */
-    const char *names; /* of x */
-    double rtol, atol;
-    int directions;
-    uint64_t seed;
-    bool full, kinks;
-} eg_gradcheck_fn_args;
-EG_API const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *);
-
-#ifndef __cplusplus
-#define eg_gradcheck(...)    eg_gradcheck_with(EG_ARGS_(eg_gradcheck_args, __VA_ARGS__))
-#define eg_gradcheck_fn(...) eg_gradcheck_fn_with(EG_ARGS_(eg_gradcheck_fn_args, __VA_ARGS__))
-#endif
-
 #ifdef __cplusplus
 } /* extern "C" */
-#define EG_CXX_GRAD_
-#include <eingrad/cxx.h>
 #endif
+#include <eingrad/capture.h>
+#include <eingrad/gradcheck.h>
 #endif

@@ -10,6 +10,7 @@
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
+#include <eingrad/views.h>
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -299,7 +300,7 @@ EG_API eg_tensor *eg_softmax_with(const eg_softmax_args *);
 /* y = x − ln Σ e^x   masked entries −inf */
 EG_API eg_tensor *eg_log_softmax_with(const eg_softmax_args *);
 
-/* -- norms, losses, dropout ------------------------------------------------------------------- */
+/* -- norms, dropout; losses are in loss.h ------------------------------------------------------ */
 typedef struct eg_norm_args {
     size_t size;
     const char *spec; /* axes of x, "b l [d]": those in brackets are normalised */
@@ -312,28 +313,6 @@ typedef struct eg_norm_args {
 EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);
 /* y = x/√(mean x² + eps) gain; a bias is refused. Zhang, Sennrich 2019 */
 EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
-typedef struct eg_cross_entropy_args {
-    size_t size;
-    const char *spec; /* axes of the logits, "b l [v]": the classes in brackets */
-    eg_tensor *logits;
-    eg_tensor *target; /* (b l) the numbers of the classes, i32 or i64 */
-    int64_t ignore;    /* targets with this number do not count; EG_OFF: those with number 0; not
-                        * given (0): all count */
-    double smoothing;  /* ε: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al. 2016 */
-    bool each;         /* one loss per target instead of their mean */
-    /* z: adds z (ln Σ e^logits)² to each loss, which keeps the logits from growing: 0. Chowdhery et
-     * al. 2022 (PaLM) use 1e-4 */
-    double z_loss;
-} eg_cross_entropy_args;
-/* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
-EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *);
-/* mean of max(x,0) − x t + ln(1 + e^−|x|) */
-EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);
-EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b); /* mean of (a − b)² */
-/* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b. Huber 1964 */
-EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta);
-/* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
-EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q);
 /* x m/(1−p), where m is 0 with probability p, else 1; the identity after eg_eval. The draw of an
  * element depends on seed, number of the draw and index alone */
 EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
@@ -435,9 +414,6 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 /* clang-format off */
 #define eg_where_mask(cx, ...) \
     eg_where_mask_with((cx), EG_ARGS_(eg_where_mask_args, __VA_ARGS__))
-#define eg_cross_entropy(...) \
-    eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
-/* clang-format on */
 #endif
 
 #ifdef __cplusplus
@@ -446,4 +422,5 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #include <eingrad/cxx.h>
 #endif
 #include <eingrad/attention.h>
+#include <eingrad/loss.h>
 #endif

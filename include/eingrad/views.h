@@ -1,0 +1,88 @@
+/* eingrad/views.h: views, which share the elements of their operand and have strides of their own,
+ * copies, and conversions between dtypes. */
+#ifndef EINGRAD_VIEWS_H
+#define EINGRAD_VIEWS_H
+#include <eingrad/core.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
+/* y[i_p(0), i_p(1)…] = x[i0, i1…] */
+EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
+/* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
+EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
+/* x in another shape, never a copy: an error names the axes that prevent a view; a size of −1 is
+ * inferred */
+EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
+/* a view if there is one, else a copy */
+EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
+/* Along one axis: eg_X takes it as the letter in brackets of a string, which names all axes of x
+ * (docs/notation.md); eg_X_axis as a number, −1 the last. Both give the same view. Groups and ones
+ * of the string are kept: in "b ([h=8] d)" the axis is h, and the result is (b, h·d) again, a copy
+ * where it has no view.
+ *
+ * "b [l] d", x, start, stop, step: x[:, start:stop:step, :], Python's rules; EG_END */
+EG_API eg_tensor *eg_slice(const char *spec, eg_tensor *x, int64_t start, int64_t stop,
+                           int64_t step);
+EG_API eg_tensor *eg_slice_axis(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
+/* "b [l] d", x, k: x[:, k, :], one axis less; −1 is the last; "b [l] d -> d b" orders the rest */
+EG_API eg_tensor *eg_select(const char *spec, eg_tensor *x, int64_t index);
+EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
+/* "b [l]": y[i] = x[n−1−i]; several axes may stand in brackets */
+EG_API eg_tensor *eg_flip(const char *spec, eg_tensor *x);
+EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis);
+/* windows: "b [l] d -> b l w d": y[b,l,w,d] = x[b, l·step + w, d], w < size. The new index of the
+ * output is the position in the window; eg_unfold_axis makes it the last axis. */
+EG_API eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step);
+EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
+/* "b [l] d": x as `count` slices along l, into parts; sizes NULL: equal ones. 0, or −1 after an
+ * error (the parts are then poison). */
+EG_API int eg_split(const char *spec, eg_tensor *x, int count, const int64_t *sizes,
+                    eg_tensor **parts);
+EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
+                         eg_tensor **parts);
+/* "b [c] d": every x[:, k, :], k = 0 … count − 1, into parts: as eg_select makes them, views one
+ * axis less; "b [c] d -> d b" orders the rest. count is the size of the axis; another is refused.
+ * 0, or −1 after an error (the parts are then poison). */
+EG_API int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts);
+EG_API int eg_unbind_axis(eg_tensor *x, int axis, int count, eg_tensor **parts);
+/* NumPy's broadcast_to; −1 keeps a size */
+EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
+/* drops an axis of size 1; by letters eg_rearrange("b 1 d -> b d", x) */
+EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis);
+/* a new axis of size 1, number `axis` of the result; by letters eg_rearrange("b d -> b 1 d", x) */
+EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
+/* y[…,k] = x[k, k+offset], new axis last; by letters, of offset 0, eg_einsum("b k k -> b k", x) */
+EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
+
+/* -- copies and conversions -------------------------------------------------------------------- */
+/* True if the elements lie in memory in row-major order, without gaps */
+EG_API bool eg_is_row_major(const eg_tensor *x);
+/* x itself if row-major, else a row-major copy */
+EG_API eg_tensor *eg_contiguous(eg_tensor *x);
+EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
+/* x in another dtype, converted as C does; with a gradient between f32 and f64. To bool: x ≠ 0. To
+ * f16 and bf16: the nearest number, ties to even, infinity beyond the largest. Where C does not
+ * define the integer of a float, NaN becomes 0, and a number out of range the nearest integer of
+ * the dtype. */
+EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);
+EG_API eg_tensor *eg_detach(eg_tensor *x); /* the same values without history */
+/* the real part of c128: a view in f64, without history; eg_assign to it writes into z */
+EG_API eg_tensor *eg_real(eg_tensor *z);
+EG_API eg_tensor *eg_imag(eg_tensor *z); /* the imaginary part, in the same way */
+
+#ifndef __cplusplus
+#define eg_permute(x, ...) \
+    eg_permute_n((x), (int)(sizeof((int[]){ __VA_ARGS__ }) / sizeof(int)), (int[]){ __VA_ARGS__ })
+#define eg_view(x, ...)    eg_view_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_reshape(x, ...) eg_reshape_n((x), EG_DIMS_(__VA_ARGS__))
+#define eg_expand(x, ...)  eg_expand_n((x), EG_DIMS_(__VA_ARGS__))
+#endif
+
+#ifdef __cplusplus
+} /* extern "C" */
+#define EG_CXX_VIEWS_
+#include <eingrad/cxx.h>
+#endif
+#endif
