@@ -216,11 +216,11 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
             }
             eg_tensor *y = s->call(x);
             if (!eg_error(cx))
-                ck_assert_msg(
-                    eg_type(y) == held[_i] || !strcmp(op->name, "cast") ||
-                        /* products and sums are f32 */ (_i < 2 && eg_type(y) == EG_F32) ||
-                        /* converts by itself */ eg_type(y) == EG_BOOL,
-                    "%s", op->name);
+                ck_assert_msg(eg_type(y) == held[_i] || !strcmp(op->name, "cast") ||
+                                  /* products and sums are f32, or i64 */
+                                  (_i < 2 ? eg_type(y) == EG_F32 : eg_type(y) == EG_I64) ||
+                                  /* converts by itself */ eg_type(y) == EG_BOOL,
+                              "%s", op->name);
             else
                 any = true;
             if (any)
@@ -243,6 +243,60 @@ LOOP_TEST(what_computes_names_eg_cast, HELD)
     eg_clear(cx);
     ck_assert(!eg_ok(eg_softmax("i [j]", x)));
     eg_assert_error(cx, "softmax: operand 1 is ");
+}
+
+/* Reductions and scans that are composed of other operations, and therefore not in the table above:
+ * of each dtype the numbers are those of f64, or the operation refuses it by its own name. */
+static eg_tensor *reduced(int which, eg_tensor *x)
+{
+    switch (which) {
+    case 0: return eg_sum("i [j]", x);
+    case 1: return eg_prod("i [j]", x);
+    case 2: return eg_cumsum("i [j]", x);
+    case 3: return eg_cumprod("i [j]", x);
+    case 4: return eg_linear_scan("i [j]", x, x);
+    case 5: return eg_mean("i [j]", x);
+    case 6: return eg_max("i [j]", x);
+    case 7: return eg_min("i [j]", x);
+    case 8: return eg_var("i [j]", x);
+    case 9: return eg_std("i [j]", x);
+    case 10: return eg_logsumexp("i [j]", x);
+    case 11: return eg_pnorm("i [j]", x, 2);
+    case 12: return eg_sort("i [j]", x);
+    case 13: return eg_topk("i [j]", x, .k = 2);
+    case 14: return eg_argmax("i [j]", x);
+    default: return NULL;
+    }
+}
+TEST(reductions_have_the_numbers_of_f64_or_refuse)
+{
+    static const char *const names[] = { "sum",       "prod",  "cumsum", "cumprod", "linear_scan",
+                                         "mean",      "max",   "min",    "var",     "std",
+                                         "logsumexp", "pnorm", "sort",   "topk",    "argmax" };
+    int computed = 0, refused = 0;
+    for (int type = EG_F32; type <= EG_U8; type++) {
+        if (type == EG_C128) continue;
+        for (int which = 0; which < 15; which++) {
+            eg_tensor *x = eg_cast(eg_from(cx, ((double[]){ 1, 2, 1, 3, 2, 2.5 }), 2, 3), EG_F64);
+            if (type != EG_F32 && type != EG_F16 && type != EG_BF16) x = eg_floor(x);
+            x = eg_cast(x, (eg_dtype)type);
+            eg_tensor *y = reduced(which, x);
+            char begin[40];
+            snprintf(begin, sizeof begin, "%s: operand", names[which]);
+            if (eg_error(cx)) {
+                ck_assert_msg(!strncmp(eg_error(cx), begin, strlen(begin)), "%s of %s: %s",
+                              names[which], eg_type_name((eg_dtype)type), eg_error(cx));
+                refused++;
+            } else {
+                eg_assert_close(eg_cast(y, EG_F64),
+                                eg_cast(reduced(which, eg_cast(x, EG_F64)), EG_F64), 1e-6);
+                computed++;
+            }
+            eg_clear(cx);
+        }
+    }
+    ck_assert_int_gt(computed, 60);
+    ck_assert_int_gt(refused, 30);
 }
 
 /* Operations that only move elements do so for every dtype: the elements are those that they move

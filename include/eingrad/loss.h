@@ -31,7 +31,6 @@ EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q);
 
 #ifndef __cplusplus
 #define eg_cross_entropy(...) eg_cross_entropy_with(EG_ARGS_(eg_cross_entropy_args, __VA_ARGS__))
-/* clang-format on */
 #endif
 
 #ifdef __cplusplus

@@ -33,6 +33,11 @@ eg_tensor *eg__dot_last(eg_tensor *a, eg_tensor *b, int inner); /* Σ a b over t
 eg_tensor *eg__dot_first(eg_tensor *a, eg_tensor *b, int inner);
 eg_tensor *eg__widen(eg_tensor *y, int inner);         /* y with `inner` axes of size 1 appended */
 int64_t eg__row_length(const eg_tensor *x, int inner); /* number of elements of a row */
+/* x, for an operation whose results of integers are i64: cast to i64 if it is an integer or bool.
+ * Poison, after an error that names the operation, if it is f16 or bf16. */
+eg_tensor *eg__integers_as_i64(const char *who, eg_tensor *x);
+/* x, cast to i64 if it is i8 or u8. */
+eg_tensor *eg__bytes_as_i64(eg_tensor *x);
 /* softmax.c; keep is NULL, or bool of x's shape */
 eg_tensor *eg__softmax_last(eg_tensor *x, eg_tensor *keep, int inner);
 eg_tensor *eg__logsumexp_last(eg_tensor *x, int inner);   /* reduce.c */

@@ -11,13 +11,20 @@ static bool shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 }
 
 /* -- sum: y = Σ x, by einsum; mean: y = Σ x / n ----------------------------------------------- */
+eg_tensor *eg__integers_as_i64(const char *who, eg_tensor *x)
+{
+    if (eg__is_half(x->dtype) && !eg__check(who, x)) return eg__poison_of(x);
+    return eg__is_inexact(x->dtype) ? x : eg_cast(x, EG_I64);
+}
+eg_tensor *eg__bytes_as_i64(eg_tensor *x)
+{
+    return x->dtype == EG_I8 || x->dtype == EG_U8 ? eg_cast(x, EG_I64) : x;
+}
 eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "sum", spec, x)) return eg__poison_of(x);
-    const bool bytes = x->dtype == EG_I8 || x->dtype == EG_U8;
-    eg_tensor *v = bytes ? eg_cast(f.x, EG_I64) : f.x; /* einsum sums i32, i64 and bool in i64 */
-    return eg__focus_outer(&f, eg__sum_last(v, f.inner));
+    return eg__focus_outer(&f, eg__sum_last(eg__bytes_as_i64(f.x), f.inner));
 }
 
 static eg_tensor *mean_last(eg_tensor *x, int inner)
@@ -98,7 +105,8 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "prod", spec, x)) return eg__poison_of(x);
-    eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64), *odd = NULL;
+    eg_tensor *v = eg__integers_as_i64("prod", f.x), *odd = NULL;
+    if (!eg_ok(v)) return v;
     int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
     if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
     if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));

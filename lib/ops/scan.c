@@ -93,7 +93,7 @@ eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "cumsum", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
-    return eg__focus_same(&f, cumsum_last(f.x));
+    return eg__focus_same(&f, cumsum_last(eg__bytes_as_i64(f.x)));
 }
 
 /* -- linear_scan: y_l = a_l y_{l−1} + b_l, y_{−1} = 0; integers are computed in i64, f32 in f64. db
@@ -198,7 +198,7 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
-    eg_tensor *v = eg__is_inexact(x->dtype) ? f.x : eg_cast(f.x, EG_I64);
+    eg_tensor *v = eg__integers_as_i64("cumprod", f.x);
     if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
     eg_tensor *first = eg_slice_axis(v, -1, 0, 1, 1);
     return eg__focus_same(&f,

@@ -208,7 +208,8 @@ static eg_tensor *sort_with(const char *who, const eg_sort_args *given, bool val
     eg_focus f;
     eg_options(&o, sizeof o, given);
     if (o.order) *o.order = eg__poison_of(o.x);
-    if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f)) return eg__poison_of(o.x);
+    if (!eg__focus(&f, who, o.spec, o.x) || !eg__focus_one(&f) || !eg__check(who, o.x))
+        return eg__poison_of(o.x);
     return sorted(&f, eg__row_length(f.x, 1), o.descending, values, o.order);
 }
 eg_tensor *eg_sort_with(const eg_sort_args *o) { return sort_with("sort", o, true); }
@@ -219,7 +220,8 @@ eg_tensor *eg_topk_with(const eg_topk_args *given)
     eg_focus f;
     eg_options(&o, sizeof o, given);
     if (o.order) *o.order = eg__poison_of(o.x);
-    if (!eg__focus(&f, "topk", o.spec, o.x) || !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f)))
+    if (!eg__focus(&f, "topk", o.spec, o.x) ||
+        !(o.k == 1 ? eg__focus_axis(&f) : eg__focus_one(&f)) || !eg__check("topk", o.x))
         return eg__poison_of(o.x);
     const int64_t n = eg__row_length(f.x, 1);
     if (o.k < 0 || o.k > n)
