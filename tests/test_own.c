@@ -945,15 +945,15 @@ static eg_tensor *observed_logits(const void *net, eg_ctx *c, const eg_batch *b)
     return x;
 }
 /* A score, with every bit of its loss, and the memory that it took. */
-typedef struct looked {
+typedef struct evaluated {
     eg_score score;
     uint64_t bytes;
-} looked;
+} evaluated;
 /* Evaluates a trainer after a step, on that many threads. */
-static looked look_on(int threads, const eg_network *row, const char *model, const char *task,
-                      int64_t batch, int64_t block)
+static evaluated evaluate_on(int threads, const eg_network *row, const char *model,
+                             const char *task, int64_t batch, int64_t block)
 {
-    looked l;
+    evaluated l;
     eg_ctx *c = eg_open(.threads = threads);
     eg_trainer *t = eg_trainer_new(eg_data_task(c, eg_task_find(task)), .network = row,
                                    .model = row ? NULL : model, .layers = 1, .d_model = 16,
@@ -979,18 +979,18 @@ static looked look_on(int threads, const eg_network *row, const char *model, con
     return l;
 }
 /* Blocks that do not divide the batch, one that is the batch, and one row. */
-LOOP_TEST(looks_have_the_same_bits_on_any_number_of_threads, 12)
+LOOP_TEST(evaluations_have_the_same_bits_on_any_number_of_threads, 12)
 {
     static const struct {
         int64_t batch, block;
     } cuts[] = { { 10, 4 }, { 6, 6 }, { 7, 1 }, { 64, 16 } };
     static const char *const model[] = { "encoder", "decoder", "seq2seq" };
     const char *task = _i % 3 ? "addition" : "reverse";
-    const looked one =
-        look_on(1, NULL, model[_i % 3], task, cuts[_i / 3].batch, cuts[_i / 3].block);
+    const evaluated one =
+        evaluate_on(1, NULL, model[_i % 3], task, cuts[_i / 3].batch, cuts[_i / 3].block);
     for (int threads = 2; threads <= 4; threads++) {
-        const looked more =
-            look_on(threads, NULL, model[_i % 3], task, cuts[_i / 3].batch, cuts[_i / 3].block);
+        const evaluated more =
+            evaluate_on(threads, NULL, model[_i % 3], task, cuts[_i / 3].batch, cuts[_i / 3].block);
         ck_assert_msg(more.score.loss == one.score.loss && more.score.right == one.score.right &&
                           more.score.exact == one.score.exact,
                       "%d threads: %.17g and %.17g", threads, more.score.loss, one.score.loss);
@@ -998,15 +998,15 @@ LOOP_TEST(looks_have_the_same_bits_on_any_number_of_threads, 12)
 }
 /* A thread is inside one block at a time, a serial network in one block altogether; no call has
  * more rows than a block. */
-LOOP_TEST(threads_look_at_blocks, 2)
+LOOP_TEST(threads_evaluate_blocks, 2)
 {
     const eg_network row = {
         .name = "seen", .make = make_observed, .logits = observed_logits, .serial = _i
     };
-    looked l[2];
+    evaluated l[2];
     for (int k = 0; k < 2; k++) {
         seen = (observed){ .fails_at = -1 };
-        l[k] = look_on(k ? 3 : 1, &row, NULL, "addition", 64, 5);
+        l[k] = evaluate_on(k ? 3 : 1, &row, NULL, "addition", 64, 5);
         ck_assert_int_ge(seen.calls, 2 * 200);
         ck_assert_int_le(seen.most, k && !_i ? 3 : 1);
         ck_assert(seen.rows <= 16); /* 16: the check of the network */
@@ -1014,14 +1014,14 @@ LOOP_TEST(threads_look_at_blocks, 2)
     ck_assert(l[0].score.loss == l[1].score.loss && l[0].score.right == l[1].score.right);
 }
 /* Memory: activations of one block, not of the batch. */
-TEST(a_look_takes_the_memory_of_a_block)
+TEST(an_evaluation_takes_the_memory_of_a_block)
 {
-    const looked small = look_on(1, NULL, "decoder", "addition", 512, 4),
-                 large = look_on(1, NULL, "decoder", "addition", 512, 512);
+    const evaluated small = evaluate_on(1, NULL, "decoder", "addition", 512, 4),
+                    large = evaluate_on(1, NULL, "decoder", "addition", 512, 512);
     ck_assert_msg(8 * small.bytes < large.bytes, "%llu and %llu bytes",
                   (unsigned long long)small.bytes, (unsigned long long)large.bytes);
 }
-TEST(a_look_says_its_first_error_once)
+TEST(an_evaluation_says_its_first_error_once)
 {
     static const eg_network row = { .name = "seen",
                                     .make = make_observed,
@@ -1063,7 +1063,7 @@ static int divided_body(void *user, const eg_ranks_table *table)
     eg_close(c);
     return bad;
 }
-TEST(looks_have_the_same_bits_on_any_number_of_ranks)
+TEST(evaluations_have_the_same_bits_on_any_number_of_ranks)
 {
     static const int ranks[] = { 1, 2, 3, 7 };
     divided one = { .threads = 1 };

@@ -13,8 +13,8 @@ extern "C" {
  * "ibhd,jbhd,jbhe->ibhe". The axes may have any order; grouped heads are letters: "b i g r d, b j g
  * d, b j g e -> b i g r e". With several masks a pair is allowed if all of them allow it. The
  * result of a query without an allowed key is 0, with gradient 0. NaN and infinities in forbidden
- * keys and values change nothing. There are gradients of any order. The fused form keeps no weights
- * for the first one.  * Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
+ * keys and values change nothing. There are gradients of any order; for that of first order the
+ * fused form keeps no weights. Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
  *
  * Where numbers are not finite, pairs that are not forbidden follow IEEE arithmetic, in both forms
  * alike, with the weights P, dropout's mask times its factor m and the cotangent g of y:

@@ -170,10 +170,11 @@ EG_API double eg_option(double given, double otherwise);
 
 /* -- scopes and owners ------------------------------------------------------------------------ */
 EG_API eg_mark eg_push(eg_ctx *); /* opens a scope: tensors made from here on live in it */
-/* Closes the scope and frees its tensors. Using one of them later is an error that names the
- * operation, until at least 2048 other tensors have been freed after it */
+/* Closes the scope and those that were opened in it, and frees their tensors. Using one of them
+ * later is an error that names the operation, until at least 2048 other tensors have been freed
+ * after it. Refused: the mark of a scope that is closed */
 EG_API void eg_pop(eg_ctx *, eg_mark);
-/* a copy of x (no history) in the scope around the open one */
+/* a copy of x (no history) in the scope around the open one; in the outermost scope, in that one */
 EG_API eg_tensor *eg_keep(eg_tensor *x);
 /* An owner that lives as long as the scope that is open now, whichever scope is open when something
  * is added to it */
@@ -239,18 +240,20 @@ typedef struct eg_from_memory_args {
     eg_owner *owner;             /* of this context; the open scope */
 } eg_from_memory_args;
 EG_API eg_tensor *eg_from_memory_with(const eg_from_memory_args *);
-/* Random numbers, uniform in [low, high). The bounds, and mean and deviation, fit in the dtype. */
+/* Random numbers, f32 or f64, uniform in [low, high), low < high. The bounds, and mean and
+ * deviation, fit in the dtype. */
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
                                const int64_t *dims);
-/* Random numbers of a normal distribution */
+/* Random numbers, f32 or f64, of a normal distribution; deviation ≥ 0 */
 EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation, int rank,
                               const int64_t *dims);
-/* Random integers (i64), uniform in [low, high) */
+/* Random integers (i64), uniform in [low, high), low < high */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* a tensor of rank 0 */
 /* c128, without history; parts f32 or f64 of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
-/* ⌈(stop−start)/step⌉ values */
+/* y[i] = start + i step, i < ⌈(stop − start)/step⌉. The dtype is f32, f64, i32, i64 or EG_DEFAULT.
+ * Refused: a step of 0, numbers that are not finite, fractions for integers */
 EG_API eg_tensor *eg_arange(eg_ctx *, eg_dtype, double start, double stop, double step);
 EG_API eg_tensor *eg_zeros_like(const eg_tensor *x); /* zeros in x's shape and dtype */
 EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dtype */
@@ -325,7 +328,7 @@ EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros af
 EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
 EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison */
 
-/* -- reading and writing elements ------------------------------------------------------------- */
+/* -- reading elements ------------------------------------------------------------------------- */
 /* The numbers of x in row-major order: its memory or, if that has another order, a copy in the open
  * scope, which is returned again until x changes. NULL after an error: x has another dtype. */
 EG_API const float *eg_f32(eg_tensor *);
@@ -353,7 +356,7 @@ EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an
 /* what eg_print writes, into out, cut to `capacity` bytes, the 0 included; the whole length */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t capacity);
 
-/* -- values in
+/* -- writing elements
  * Each of these calls counts as a change of the storage, so that a gradient that still needs the
  * old value is refused. */
 /* The numbers of x, to be written; NULL after an error. Refused: a tensor that is not row-major, or

@@ -18,19 +18,21 @@ typedef struct eg_rng {
 /* A random integer in [0, below), uniform: a hash of (seed, number, count++). */
 EG_API uint32_t eg_rng_below(eg_rng *, uint32_t below);
 typedef struct eg_example {
-    int inputs, outputs; /* how many tokens each side has */
+    int inputs, outputs; /* how many tokens, or symbols, each side has */
     int32_t input[EG_EXAMPLE_MAX], output[EG_EXAMPLE_MAX];
 } eg_example;
 typedef struct eg_task {
-    const char *name;                     /* "reverse" */
-    const char *about;                    /* what it asks for, in a line */
-    const char *symbols;                  /* UTF-8 characters, each once, numbered from 0 */
-    int longest_input, longest_output;    /* symbols of an example: 1 … EG_EXAMPLE_MAX */
-    bool decoder;                         /* default: decoder over input SEP output, else encoder */
-    bool no_separator;                    /* the input ends with a question: no SEP follows */
-    void (*make)(eg_rng *, eg_example *); /* an example; draws by eg_rng_below alone */
-    double lr;                            /* of a trainer for this task: 0 for 1e-3 */
-    int64_t warmup, steps;                /* 0 for 50 and 3000 */
+    const char *name;                  /* "reverse" */
+    const char *about;                 /* what it asks for, in a line */
+    const char *symbols;               /* UTF-8 characters, each once, numbered from 0 */
+    int longest_input, longest_output; /* symbols of an example: 1 … EG_EXAMPLE_MAX */
+    bool decoder;                      /* default: decoder over input SEP output, else encoder */
+    bool no_separator;                 /* the input ends with a question: no SEP follows */
+    /* Writes an example as symbol numbers, from 0 in the order of .symbols. (eg_data_example gives
+     * the same example as tokens, EG_FIRST more.) Draws by eg_rng_below alone. */
+    void (*make)(eg_rng *, eg_example *);
+    double lr;             /* of a trainer for this task: 0 for 1e-3 */
+    int64_t warmup, steps; /* 0 for 50 and 3000 */
 } eg_task;
 EG_API const eg_task *eg_task_at(int k);              /* the k-th row; NULL past the end */
 EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none of that name */

@@ -13,18 +13,24 @@ typedef struct eg_cross_entropy_args {
     eg_tensor *target; /* (b l) the numbers of the classes, i32 or i64 */
     int64_t ignore;    /* targets with this number do not count; EG_OFF: those with number 0; not
                         * given (0): all count */
-    double smoothing;  /* ε: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al. 2016 */
+    double smoothing;  /* ε in [0, 1]: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al.
+                        * 2016 */
     bool each;         /* one loss per target instead of their mean */
-    /* z: adds z (ln Σ e^logits)² to each loss, which keeps the logits from growing: 0. Chowdhery et
+    /* z ≥ 0: adds z (ln Σ e^logits)² to each loss, which keeps logits from growing: 0. Chowdhery et
      * al. 2022 (PaLM) use 1e-4 */
     double z_loss;
 } eg_cross_entropy_args;
-/* mean of −ln softmax(logits)[target]; 0 if all are ignored; a class out of range is refused */
+/* mean of −ln softmax(logits)[target]; 0 if all are ignored. Refused: a class out of range, a
+ * string with an output */
 EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *);
-/* mean of max(x,0) − x t + ln(1 + e^−|x|) */
+/* The losses below refuse operands of different shapes: nothing broadcasts.
+ *
+ * Binary cross entropy, the mean of max(x,0) − x t + ln(1 + e^−|x|), x logits, t targets in [0, 1]
+ */
 EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);
 EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b); /* mean of (a − b)² */
-/* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b. Huber 1964 */
+/* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b; delta > 0. Huber 1964
+ */
 EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta);
 /* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
 EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q);

@@ -6,8 +6,10 @@
  * NULL, and X_run of NULL returns poison, so one check of eg_error() is enough. Letters: b batch, i
  * query, j key, l position, m model width, h head, d key width, e value width, f inner width, v
  * vocabulary. Widths are checked where a module runs; the message names the module, the letter and
- * both sizes. int results are 0, or −1 after recording the failure. An option that is 0 or left out
- * has the default that its comment gives after the colon; EG_OFF sets it to 0. */
+ * both sizes. int results are 0, or −1 after recording the failure, unless a comment says
+ * otherwise. An option that is 0 or left out has the default that its comment gives after the
+ * colon; EG_OFF sets it to 0. Every X_new refuses: no list of parameters, a name that is taken, a
+ * needed size below 1, a probability outside [0, 1], an eps below 0. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
 #include <eingrad/copies.h>
@@ -179,7 +181,7 @@ typedef struct eg_linear_args {
     double init;               /* standard deviation of a normal draw; 0: Xavier */
     const char *weight, *bias; /* names: "W", "b" */
 } eg_linear_args;
-/* Adds "W" (i o) and "b" (o), unless .no_bias */
+/* Adds "W" (i o) and, unless .no_bias, "b" (o) */
 EG_API eg_linear *eg_linear_new_with(const eg_linear_args *);
 /* y = x W + b, of any batch axes in front */
 EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);

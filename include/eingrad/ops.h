@@ -2,11 +2,13 @@
  * check of gradients are in grad.h.
  *
  * Results live in the open scope of their operands' context, and share no memory with the operands
- * unless the comment says "view". Every operation refuses (sticky error, poison result): operands
- * of two contexts, of mixed dtypes, of shapes that do not fit; the message names the operation, the
- * index, the operand and both sizes. If the operation takes a spec, the message points at the
- * letter. Notation (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an
- * operation works on, ellipsis. */
+ * unless the comment says "view". Operands are f32, f64 or c128 unless a comment names integers
+ * (i32 and i64); f16, bf16, i8 and u8 are storage types, which operations that only move elements
+ * take, and einsum and affine f16 and bf16. Every operation refuses (sticky error, poison result):
+ * operands of two contexts, of mixed dtypes, of shapes that do not fit; the message names the
+ * operation, the index, the operand and both sizes. If the operation takes a spec, the message
+ * points at the letter. Notation (docs/notation.md): letters or names, groups (h d), brackets [j]
+ * for the axes an operation works on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
@@ -92,7 +94,8 @@ EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
 /* "bij,bik->bjk": x with Σ_j a[b,i,j] x[b,j,k] = b[b,i,k]. a is a lower triangle, i ≥ j (or an
  * upper one); its other elements are not read. i: the letter that x lacks, j: the one that b lacks.
  * In "ij,jk->ik" the matrix of the system is the transpose of a: an a that is stored as a lower
- * triangle needs `upper`. */
+ * triangle needs `upper`. A zero on the diagonal gives infinities or NaN. Refused: a that is not
+ * square, not exactly one letter i and one j, a letter that occurs twice in an operand. */
 EG_API eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, bool upper);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);
@@ -127,11 +130,13 @@ typedef struct eg_axes_args {
 EG_API bool eg_axes_with(const eg_axes_args *);
 
 /* -- reductions over the bracketed axes
- * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes */
-EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);  /* y = Σ x; integers and bool in i64 */
-EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        float */
+ * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes. Sums and
+ * products of integers of any width and of bool are i64, the largest and smallest of integers and
+ * bool have their dtype; the other reductions to numbers refuse integers. */
+EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);  /* y = Σ x            of nothing: 0 */
+EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        refused: n = 0 */
 EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x); /* y = Π x; gradient right with zeros */
-/* y = max x          gradient shared evenly among ties */
+/* y = max x          gradient shared evenly among ties; refused: of nothing */
 EG_API eg_tensor *eg_max(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x */
 /* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
@@ -142,7 +147,7 @@ typedef struct eg_var_args {
     eg_tensor *x;
     double correction; /* subtracted from the number of elements: 1; EG_OFF: 0, as in NumPy */
 } eg_var_args;
-/* y = Σ (x − mean)² / (n − correction)   default 1, EG_OFF: 0 */
+/* y = Σ (x − mean)² / (n − correction)   refused: n ≤ correction */
 EG_API eg_tensor *eg_var_with(const eg_var_args *);
 /* y = √var             gradient 0 where all x are equal */
 EG_API eg_tensor *eg_std_with(const eg_var_args *);
@@ -157,7 +162,9 @@ EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
 /* bool: all are true  of nothing: true */
 EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
-/* -- pointwise: y = f(x), same shape, dtype and layout ---------------------------------------- */
+/* -- pointwise: y = f(x), same shape, dtype and layout
+ * neg, abs, sign, square, relu, scale, shift and clip take integers too; scale and shift refuse a
+ * constant that is no integer then. */
 EG_API eg_tensor *eg_neg(eg_tensor *x);     /* −x */
 EG_API eg_tensor *eg_abs(eg_tensor *x);     /* |x|                dx = g sign x */
 EG_API eg_tensor *eg_sign(eg_tensor *x);    /* −1, 0, 1           dx = 0 */
@@ -200,12 +207,13 @@ EG_API eg_tensor *eg_round(eg_tensor *x);     /* nearest whole number, halves to
 EG_API eg_tensor *eg_scale(eg_tensor *x, double c); /* c x */
 EG_API eg_tensor *eg_shift(eg_tensor *x, double c); /* x + c */
 EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g c x^(c−1) */
-/* min(max(x, low), high)   dx = g [low ≤ x ≤ high] */
+/* min(max(x, low), high)   dx = g [low ≤ x ≤ high]; refused: low > high, a NaN */
 EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
 EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN */
 
 /* -- two operands
- * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. */
+ * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. add,
+ * sub, mul, maximum and minimum take integers too. */
 EG_API eg_tensor *eg_add(eg_tensor *a, eg_tensor *b); /* a + b */
 EG_API eg_tensor *eg_sub(eg_tensor *a, eg_tensor *b); /* a − b */
 EG_API eg_tensor *eg_mul(eg_tensor *a, eg_tensor *b); /* a b; da = g b, db = g a */
@@ -313,8 +321,9 @@ typedef struct eg_norm_args {
 EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);
 /* y = x/√(mean x² + eps) gain; a bias is refused. Zhang, Sennrich 2019 */
 EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
-/* x m/(1−p), where m is 0 with probability p, else 1; the identity after eg_eval. The draw of an
- * element depends on seed, number of the draw and index alone */
+/* x m/(1−p), where m is 0 with probability p, else 1; p = 1: zeros. After eg_eval, or if p = 0, x
+ * itself. The draw of an element depends on seed, number of the draw and index alone. Refused: p
+ * outside [0, 1] */
 EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 
 /* -- gather, join, build ---------------------------------------------------------------------- */
@@ -348,11 +357,11 @@ EG_API int64_t eg_packed_length(eg_tensor *lengths);
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
                          double value);
 EG_API eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
-/* "b [l]": y[l] = Σ_{k ≤ l} x[k] */
+/* "b [l]": y[l] = Σ_{k ≤ l} x[k]   in i64 for integers and bool, as the next two */
 EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
 /* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros */
 EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
-/* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0. Martin, Cundy 2018 */
+/* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0; a and b of one shape. Martin, Cundy 2018 */
 EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b);
 typedef struct eg_sort_args {
     size_t size;
@@ -378,7 +387,8 @@ EG_API eg_tensor *eg_topk_with(const eg_topk_args *);
 /* x where column − row ≤ k, else 0; last two axes */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);
 EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k); /* x where column − row ≥ k, else 0 */
-/* 1 at the index along a new last axis, else 0; the context's dtype */
+/* 1 at the index along a new last axis, else 0; the context's dtype. index: i32 or i64. Refused: an
+ * index outside [0, depth) */
 EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 
 #ifndef __cplusplus

@@ -45,7 +45,8 @@ typedef struct eg_schedule {
 } eg_schedule;
 /* The decay's name in this list, of the last "wsd-sqrt"; NULL for another number. */
 EG_API const char *eg_schedule_name(eg_decay);
-/* factor(step); NaN for no decay, noam without warmup and d_model, exponential without gamma. */
+/* factor(step); 1 if the schedule is NULL. NaN if .decay is no eg_decay, for noam without warmup
+ * and d_model, and for exponential without gamma. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
 
 /* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1)

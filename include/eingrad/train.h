@@ -48,7 +48,7 @@ typedef struct eg_trainer_args {
     int64_t leaves;        /* of a step (eg_step_over): 16 */
     double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
     const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop" or "adagrad": adam */
-    double weight_decay, momentum; /* as eg_opt_args' */
+    double weight_decay, momentum; /* as eg_opt_args'; momentum ≤ 1 */
     double diversity;     /* factor of a term of the loss, the mean of eg_head_diversity over the
                            * attentions; ≥ 0: 0 */
     double clip_norm;     /* limit of the gradient's norm; 0: none */
@@ -90,6 +90,10 @@ typedef struct eg_score {
     int64_t tokens, right;
     double loss; /* mean of −ln p per token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
+/* A trainer with the network and the optimiser that the options name; it lives in the open scope,
+ * and the data must live as long. It sets the context's seed, and runs a custom network on examples
+ * of the test set to check it. NULL after an error. Refused: options out of range; a network whose
+ * logits have another shape, couple examples, or have no gradient path to its parameters. */
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 /* Divides among ranks the leaves of each later step, the blocks of each evaluation, and the
  * optimiser (eg_opt_shard). All ranks have made or loaded the same trainer and call the same
@@ -112,15 +116,17 @@ EG_API int eg_trainer_run(eg_trainer *,
                           eg_progress *);
 /* eg_trainer_run then saves to path when the held-out loss is the smallest so far; NULL: no more */
 EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);
-EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *); /* the k-th; −1: none, a text */
+/* The k-th example of the test set; 0, or −1, without an error, if there is none or data are a
+ * text */
+EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *);
 /* The answer that greedy decoding gives to an input. Valid until the next answer. */
 EG_API const char *eg_trainer_predict(eg_trainer *, const char *input);
-typedef struct eg_generate_args { /* temperature … length_power: as in decode.h */
+typedef struct eg_generate_args { /* temperature … length_power: as in decode.h; beam ≤ 4096 */
     size_t size;
     eg_trainer *trainer;
     const char *prompt; /* for a text it may be NULL: generation then starts after the end of a
                          * line, or after the first symbol of a text that has no lines */
-    int64_t length;     /* symbols at most: 200; an answer ends by itself */
+    int64_t length;     /* symbols at most, < 2^30: 200; an answer ends by itself */
     double temperature; /* a text: 1; pairs and tasks: 0, the likeliest */
     int64_t top_k;
     double top_p;

@@ -62,7 +62,8 @@ EG_API bool eg_is_row_major(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);
 EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
-/* x in another dtype, converted as C does; with a gradient between f32 and f64. To bool: x ≠ 0. To
+/* x in another dtype (EG_DEFAULT: the context's), converted as C does; with a gradient between f32
+ * and f64. Refused: c128 to another dtype; eg_real and eg_imag take its parts. To bool: x ≠ 0. To
  * f16 and bf16: the nearest number, ties to even, infinity beyond the largest. Where C does not
  * define the integer of a float, NaN becomes 0, and a number out of range the nearest integer of
  * the dtype. */

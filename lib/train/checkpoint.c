@@ -475,8 +475,8 @@ static bool dtype_and_counts(eg_ctx *cx, const saved *s, const char *path)
                    s->dtype == EG_F64 ? "f64" : "f32", eg_type_name(eg_default_type(cx)));
     if (s->waited > s->now.step)
         eg_fail_as(cx, EG_ERROR_FILE,
-                   "%s: the metadata's \"waited\" is %lld look%s after only %lld step%s", path,
-                   (long long)s->waited, s->waited == 1 ? "" : "s", (long long)s->now.step,
+                   "%s: the metadata's \"waited\" is %lld evaluation%s after only %lld step%s",
+                   path, (long long)s->waited, s->waited == 1 ? "" : "s", (long long)s->now.step,
                    s->now.step == 1 ? "" : "s");
     return !eg_error(cx);
 }

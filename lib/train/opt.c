@@ -58,8 +58,8 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, eg__opt_options of, doub
         .root = sqrt(1 - pow(o->beta2, count)),
         .mu = t == 1 && !is_rmsprop ? 0 : o->momentum,
         .keep = t == 1 ? 1 : 1 - o->dampening,
-        .look = o->nesterov ? 1 : 0,
-        .ahead = o->nesterov ? o->momentum : 1,
+        .of_g = o->nesterov ? 1 : 0,
+        .of_u = o->nesterov ? o->momentum : 1,
     };
 }
 

@@ -12,7 +12,7 @@ typedef struct eg__coefficients {
     double l2, shrink;             /* g ← g + l2 θ;  θ ← shrink θ */
     double b1, b2, eta, root, eps; /* adam: η/(1 − β₁ᵗ), √(1 − β₂ᵗ); rmsprop: b2 = α */
     double mu, keep;               /* sgd: u ← μu + keep g; 0 and 1 in the first step */
-    double look, ahead;            /* sgd: θ ← θ − η (look g + ahead u) */
+    double of_g, of_u;             /* sgd: θ ← θ − η (of_g g + of_u u) */
 } eg__coefficients;
 
 typedef struct eg__norms {

@@ -72,19 +72,19 @@ CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
     return all;
 }
 
-/* θ ← θ − η g;  with momentum u ← μu + keep g, θ ← θ − η (look g + ahead u) */
+/* θ ← θ − η g;  with momentum u ← μu + keep g, θ ← θ − η (of_g g + of_u u) */
 CLONES static void NAME(sgd)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
                              REAL *const *moment)
 {
     const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2, eta = (REAL)c->eta;
-    const REAL mu = (REAL)c->mu, keep = (REAL)c->keep, look = (REAL)c->look, ahead = (REAL)c->ahead;
+    const REAL mu = (REAL)c->mu, keep = (REAL)c->keep, of_g = (REAL)c->of_g, of_u = (REAL)c->of_u;
     REAL *u = moment[0];
     const int64_t still = u ? 0 : n, moving = n - still; /* lengths, so that the loops vectorise */
     for (int64_t k = 0; k < still; k++) x[k] -= eta * GRADIENT;
     for (int64_t k = 0; k < moving; k++) {
         REAL d = GRADIENT;
         u[k] = mu * u[k] + keep * d;
-        x[k] -= eta * (look * d + ahead * u[k]);
+        x[k] -= eta * (of_g * d + of_u * u[k]);
     }
 }
 
