@@ -412,7 +412,7 @@ static const char *const elsewhere[][2] = {
     { "expr", "test_expr.c" },
     { "expr_gradient", "test_expr.c" },
     { "checkpoint", "test_recompute.c" },
-    { "attention_product", "NaN that masks forbid: test_flash.c" },
+    { "attention_product", "NaN that masks forbid: test_fused.c" },
 };
 TEST(every_row_is_reached)
 {

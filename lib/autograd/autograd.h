@@ -2,9 +2,10 @@
  *
  * The tape consists of the tensors themselves: each refers to its operation and its operands. One
  * traversal (walk.c) lists the nodes that a tensor was computed from. All other files read that
- * list: the backward pass (reverse.c), the forward pass (forward.c), evaluation in c128 (replay.c),
- * eg_checkpoint (recompute.c), eg_path_to (path.c), graphs (graph.c), and the gradient check.
- * gradient_op.c is for operations that compute the gradient of another operation. */
+ * list: the backward pass (reverse.c), the forward pass (forward.c), evaluation in c128
+ * (complex_step.c), eg_checkpoint (recompute.c), eg_path_to (path.c), graphs (graph.c), and the
+ * gradient check. gradient_op.c is for operations that compute the gradient of another
+ * operation. */
 #ifndef EG_AUTOGRAD_H
 #define EG_AUTOGRAD_H
 #include "ops/ops.h"
@@ -182,7 +183,7 @@ const char *eg__line_around(const eg__lines *, const void *caller, const void *o
  * information. Returns out. */
 const char *eg__origin(const eg_tensor *, char *out, size_t size);
 
-/* -- replay.c: recorded operations, evaluated again in c128 ------------------------------------ */
+/* -- complex_step.c: recorded operations, evaluated again in c128 ------------------------------ */
 /* Sets *dy (f64, in the open scope) to the derivative of y along vs[k] of xs[k], by the complex
  * step, which takes one evaluation of the operations between xs and y. xs and vs are floats of
  * equal shapes; y may be a gradient. False after an error. Also false, without an error, if an

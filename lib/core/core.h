@@ -296,7 +296,7 @@ struct eg_ctx {
     int aside;
     bool replaying;          /* true while a captured step is run */
     eg_hooks hooks;          /* all NULL in normal use */
-    struct eg__probe *probe; /* the gradient check that is running: gradcheck/probe.c; else NULL */
+    struct eg__probe *probe; /* the running gradient check (gradcheck/substitute.c), or NULL */
     eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
     /* chunks of UNIT headers; chunks of one header, the first header of an owner */
     struct eg__headers headers[2];

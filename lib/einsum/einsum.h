@@ -2,7 +2,7 @@
  *
  *   strings.c  the public einsum: reads a string for given tensors, options
  *   einsum.c   the operation on labels and tensors; its rule is an einsum again
- *   network.c  three and more operands: the values that are kept for the gradient, and the gradient
+ *   tree.c  three and more operands: the values that are kept for the gradient, and the gradient
  *   pass.c     all gradients of such an einsum at once, while nothing is recorded
  *   expand.c   broadcast axes, whose adjoint is a sum
  *   plan.c     eg_plan: a planned einsum that no context owns
@@ -146,7 +146,7 @@ static inline const eg_call *eg__call_saved(const eg_tensor *y)
     return y->saved ? *(const eg_call *const *)y->saved : NULL;
 }
 
-/* -- network.c -------------------------------------------------------------------------------- */
+/* -- tree.c -------------------------------------------------------------------------------- */
 /* eg__call_apply that also keeps the values of pairs for the gradient, if the context records and
  * the call has a tree. */
 eg_tensor *eg__network_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,

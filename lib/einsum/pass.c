@@ -4,8 +4,8 @@
  * strides of g. They are planned once and stored in the cache of plans under that short key, as one
  * list of programs. A run makes a tensor for each wanted cotangent; the cotangents in between are
  * arrays in one block of memory, in which those that are no longer needed are overwritten.
- * network.c computes the same products one by one as recorded einsums, with the same bits. */
-#include "einsum/network.h"
+ * tree.c computes the same products one by one as recorded einsums, with the same bits. */
+#include "einsum/tree.h"
 #include <string.h>
 
 /* Operands and values have the numbers of the tree; the cotangent of number k has number

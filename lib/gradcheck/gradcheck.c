@@ -2,8 +2,8 @@
  * without it, and tests whether a wrong gradient would have been found.
  *
  * The scalar is L(x) = ⟨f(x), W⟩ with one fixed random W, or with .full each element of f(x), all
- * in f64 (probe.c). The check of order k is the check of order 1 for the function x → Σ ⟨∂L/∂x, V⟩
- * of the order below, with fixed random V. */
+ * in f64 (substitute.c). The check of order k is the check of order 1 for the function x → Σ
+ * ⟨∂L/∂x, V⟩ of the order below, with fixed random V. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>

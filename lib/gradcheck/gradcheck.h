@@ -5,8 +5,8 @@
 #define EG_GRADCHECK_H
 #include "attention/attention.h"
 
-/* -- probe.c: while a check runs, tensors that f reads are f64, and cotangents of a backward pass
- * are mutated */
+/* -- substitute.c: while a check runs, tensors that f reads are f64, and cotangents of a backward
+ * pass are mutated */
 /* A tensor older than the check, whose header is f64 and has no operation until the check ends; the
  * members here restore it. */
 typedef struct eg__moved {

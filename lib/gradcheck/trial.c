@@ -1,9 +1,10 @@
 /* trial.c: the point of a check, and f at this point.
  *
- * The inputs themselves are moved into one block of f64 (probe.c), each with its strides; inputs
- * that share memory still share it. So f may read them as arguments or through `user`, and an
- * address that several entries share is one variable. The number of random draws and the training
- * mode are reset before each call. f is always recorded, since it may compute gradients itself. */
+ * The inputs themselves are moved into one block of f64 (substitute.c), each with its strides;
+ * inputs that share memory still share it. So f may read them as arguments or through `user`, and
+ * an address that several entries share is one variable. The number of random draws and the
+ * training mode are reset before each call. f is always recorded, since it may compute gradients
+ * itself. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
 #include <string.h>

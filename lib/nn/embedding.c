@@ -26,7 +26,8 @@ eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
     if (!m) return eg__nn_absent("embedding", index);
     if (!index) return eg__nn_missing("embedding", m->name, "the index", index);
     eg_tensor *y = eg__nn_float(eg_at("[v] m, ... -> ... m", m->table, index));
-    return eg__nn_told("embedding", m->name, index, before, m->scale ? eg_scale(y, eg_option(m->scale, 1)) : y);
+    return eg__nn_told("embedding", m->name, index, before,
+                       m->scale ? eg_scale(y, eg_option(m->scale, 1)) : y);
 }
 
 /* -- positions -------------------------------------------------------------------------------- */

@@ -1,8 +1,9 @@
-/* complex.h: the dtype c128. The gradient check computes complex steps in it (autograd/replay.c);
- * it has no gradients. An operation computes the analytic continuation of its real function: the
- * same expression with EG_RE in every comparison, so that functions with branches (abs, max, clip,
- * relu, comparisons) branch on the real part, and with the functions below in place of libm's. Then
- * f(x + i h) = f(x) + i h f′(x) up to h² wherever f has a derivative. */
+/* complex.h: the dtype c128. The gradient check computes complex steps in it
+ * (autograd/complex_step.c); it has no gradients. An operation computes the analytic continuation
+ * of its real function: the same expression with EG_RE in every comparison, so that functions with
+ * branches (abs, max, clip, relu, comparisons) branch on the real part, and with the functions
+ * below in place of libm's. Then f(x + i h) = f(x) + i h f′(x) up to h² wherever f has a
+ * derivative. */
 #ifndef EG_COMPLEX_H
 #define EG_COMPLEX_H
 #include <complex.h>

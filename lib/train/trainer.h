@@ -36,7 +36,7 @@ eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
 int eg__recipe_print(const eg_trainer_args *, char *out, size_t size);
 bool eg__recipe_read(eg_ctx *, eg_owner *, const char *text, eg_trainer_args *, const char *path);
 
-/* -- probe.c: false after an error: the user's own network cannot be trained ------------------- */
+/* -- network_check.c: false after an error: the network cannot be trained ---------------------- */
 bool eg__network_probe(eg_trainer *);
 /* True if the logits depend on t->gain_now, in which all heads are switched off; else records an
  * error. */

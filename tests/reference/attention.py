@@ -1,4 +1,4 @@
-"""Attention by PyTorch's scaled_dot_product_attention in f64, for tests/test_flash.c: every mask with every pair of widths.
+"""Attention by PyTorch's scaled_dot_product_attention in f64, for tests/test_fused.c: every mask with every pair of widths.
     python3 tests/reference/attention.py > tests/data/attention.h
 Element k of operand s is 2 sin(0.7 k + s) (q, k, v, bias: 0, 1, 2, 3; bhid, bhjd, bhje, hij), of the cotangent cos(0.3 k). Of the result
 and each gradient there are six sums: element k times cos(0.9 k + t), t = 0 … 5."""

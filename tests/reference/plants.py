@@ -1,4 +1,4 @@
-"""How many of the wrong gradients of tests/test_plants.c and tests/test_rare.c are detected by PyTorch's gradcheck (slow and
+"""How many of the wrong gradients of tests/test_gradcheck_wrong.c and tests/test_gradcheck_rare.c are detected by PyTorch's gradcheck (slow and
 fast) and by JAX's check_grads: the same mistakes, the same sizes, f64, all at their defaults.
 usage: python3 tests/reference/plants.py        (torch 2.15, jax 0.10)
 

@@ -1,4 +1,4 @@
-/* test_flash.c: fused attention compared with the composed form: values and all gradients for every
+/* test_fused.c: fused attention compared with the composed form: values and all gradients for every
  * kind of mask, layout and width, at the edges of blocks and panels; the same bits for any number
  * of threads; memory. */
 #include "core/fpmode.h"

@@ -1,4 +1,4 @@
-/* network.h: the state of an einsum of three and more operands that network.c and pass.c share.
+/* tree.h: the state of an einsum of three and more operands that tree.c and pass.c share.
  * Operands and steps of a tree have numbers: operands first, then steps. */
 #ifndef EG_EINSUM_NETWORK_H
 #define EG_EINSUM_NETWORK_H
@@ -29,7 +29,7 @@ typedef struct eg_network {
     eg_network_pass pass;
 } eg_network;
 
-/* -- network.c -- */
+/* -- tree.c -- */
 /* Returns the tree that computes the wanted cotangents with the fewest multiply-adds; w: that of y,
  * or NULL. It is w's tree, or an entry of the cache of plans, valid until the next eg__plans_add,
  * or in the open scope. NULL after an error. */

@@ -1,5 +1,5 @@
-/* probe.c: while a check runs, all tensors that f reads are f64, whether f gets them as arguments,
- * reads them through `user`, or makes them as constants.
+/* substitute.c: while a check runs, all tensors that f reads are f64, whether f gets them as
+ * arguments, reads them through `user`, or makes them as constants.
  *
  * A tensor that is older than the check is moved: until the check ends its header points to an f64
  * copy with the same strides, so that every operation, and f itself if it asks for the dtype, sees

@@ -1,6 +1,6 @@
-/* test_trust.c: whether the gradient check accepts right gradients: 26 functions at random points
- * of five scales, and right gradients at difficult points (saturation, cancellation, kinks, cusps,
- * ranges of scales, noise). test_plants.c has wrong ones. */
+/* test_gradcheck_right.c: whether the gradient check accepts right gradients: 26 functions at
+ * random points of five scales, and right gradients at difficult points (saturation, cancellation,
+ * kinks, cusps, ranges of scales, noise). test_gradcheck_wrong.c has wrong ones. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* network.c: an einsum of three and more operands is computed along one tree of pairs, for its
+/* tree.c: an einsum of three and more operands is computed along one tree of pairs, for its
  * value and all its gradients.
  *
  * While the context records, the results of the pairs are kept with the node (docs/design.md); they
@@ -13,7 +13,7 @@
  * reads the array. All recorded passes use one such tensor, as if the value had been a tensor from
  * the beginning: otherwise its cotangent, a sum over these passes, would be divided among several
  * tensors, and be rounded in another way than in a captured step and for tensors with copies. */
-#include "einsum/network.h"
+#include "einsum/tree.h"
 #include <string.h>
 
 typedef eg_network_pass pass;

@@ -1,6 +1,6 @@
-/* test_rare.c: gradients that are wrong only for some values, layouts, sizes and orders, most of
- * which are not those of the point that is checked; each must fail with the default options and the
- * name of the operation. Also operations and functions that are right but unusual. */
+/* test_gradcheck_rare.c: gradients that are wrong only for some values, layouts, sizes and orders,
+ * most of which are not those of the point that is checked; each must fail with the default options
+ * and the name of the operation. Also operations and functions that are right but unusual. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

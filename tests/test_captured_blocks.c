@@ -1,4 +1,5 @@
-/* test_recapture.c: blocks of steps that are captured, and run again (eg_captured_blocks_open). */
+/* test_captured_blocks.c: blocks of steps that are captured, and run again
+ * (eg_captured_blocks_open). */
 #if HAVE_CONFIG_H
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif

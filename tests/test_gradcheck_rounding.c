@@ -1,5 +1,5 @@
-/* test_rounding.c: right functions whose parts cancel, at points from 1e-12 to 1: the check must
- * call none of them WRONG, and must detect errors that exceed their rounding. */
+/* test_gradcheck_rounding.c: right functions whose parts cancel, at points from 1e-12 to 1: the
+ * check must call none of them WRONG, and must detect errors that exceed their rounding. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-/* test_corner.c: gradients that are wrong only in f32, at another rank, for one type of value or
- * index, behind a mask, for square operands or batches, or in a jvp for one type of tangent; each
- * must fail with the default options and the name of the operation. Also operations that are right
- * although ill-conditioned, approximate, or rounded to a limit. */
+/* test_gradcheck_corner.c: gradients that are wrong only in f32, at another rank, for one type of
+ * value or index, behind a mask, for square operands or batches, or in a jvp for one type of
+ * tangent; each must fail with the default options and the name of the operation. Also operations
+ * that are right although ill-conditioned, approximate, or rounded to a limit. */
 #include <eingrad.h>
 #include <math.h>
 #include <string.h>

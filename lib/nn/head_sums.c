@@ -1,4 +1,4 @@
-/* probe.c: measures of attention without its weights in memory. All of them are computed from
+/* head_sums.c: measures of attention without its weights in memory. All of them are computed from
  * log-sum-exps of attentions, l_i = ln Σ_j e^s_ij, with a_ij = e^(s_ij − l_i):
  *
  *   mass on a region   Σ_{j in R} a_ij = e^(l_i(R) − l_i)

@@ -1,6 +1,6 @@
-/* test_plants.c: wrong gradients of nine classes, each for several functions: every one must fail
- * with the default options, with the verdict and the name of the operation in the table.
- * test_trust.c has right ones. */
+/* test_gradcheck_wrong.c: wrong gradients of nine classes, each for several functions: every one
+ * must fail with the default options, with the verdict and the name of the operation in the table.
+ * test_gradcheck_right.c has right ones. */
 #include <eingrad.h>
 #include <math.h>
 #include <stdlib.h>

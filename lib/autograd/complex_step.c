@@ -1,4 +1,4 @@
-/* replay.c: the complex-step derivative of recorded operations (Squire, Trapp 1998; Martins,
+/* complex_step.c: the complex-step derivative of recorded operations (Squire, Trapp 1998; Martins,
  * Sturdza, Alonso 2003).
  *
  * The operations between xs and y are applied again in c128 to xs[k] + i h v_k; everything else
@@ -15,7 +15,7 @@
 
 /* True if operand i still has the value that t read. A node that is applied again is computed from
  * the values at recording, so it must not have been written to since. */
-static bool replay_fresh(const eg_sweep *s, const eg_tensor *t, int i)
+static bool complex_fresh(const eg_sweep *s, const eg_tensor *t, int i)
 {
     const eg_tensor *x = t->in[i];
     const bool repeated = eg__sweep_at(s, x) && x->count && x->st == &x->own;
@@ -30,7 +30,7 @@ static bool replay_fresh(const eg_sweep *s, const eg_tensor *t, int i)
 
 /* Returns t's operation applied in c128, if an operand of t has a new value. NULL if none has,
  * after an error, and with *unsupported set if the operation has no forward_c128. */
-static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupported)
+static eg_tensor *complex_again(eg_sweep *s, const eg_tensor *t, const eg_op **unsupported)
 {
     eg_tensor **in = NULL;
     for (int i = 0; i < t->count && !in; i++)
@@ -42,7 +42,7 @@ static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **un
         return NULL;
     }
     for (int i = 0; i < t->count; i++) {
-        if (!replay_fresh(s, t, i)) return NULL;
+        if (!complex_fresh(s, t, i)) return NULL;
         in[i] = eg__sweep_at(s, t->in[i]);
         const int dtype = t->in[i]->dtype;
         const bool number = eg__is_float(dtype) || eg__is_half(dtype);
@@ -54,7 +54,7 @@ static eg_tensor *replay_again(eg_sweep *s, const eg_tensor *t, const eg_op **un
 }
 
 /* Returns z + i h v, or t + i h v if z is NULL. A view is copied before it is changed. */
-static eg_tensor *replay_moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
+static eg_tensor *complex_moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
 {
     if (!z || z->st != &z->own) z = z ? eg_copy(z) : eg_cast(t, EG_C128);
     eg_tensor *im = eg_imag(z);
@@ -63,9 +63,9 @@ static eg_tensor *replay_moved(eg_tensor *t, eg_tensor *z, eg_tensor *v)
 
 /* Returns y in c128 where xs[k] has the value zs[k] or, with zs NULL, the value xs[k] + i h vs[k].
  * NULL if y depends on no x, after an error, and with *unsupported set. */
-static eg_tensor *replay_evaluated(eg_tensor *y, int count, eg_tensor *const *xs,
-                                   eg_tensor *const *zs, eg_tensor *const *vs,
-                                   const eg_op **unsupported)
+static eg_tensor *complex_evaluated(eg_tensor *y, int count, eg_tensor *const *xs,
+                                    eg_tensor *const *zs, eg_tensor *const *vs,
+                                    const eg_op **unsupported)
 {
     eg_sweep s = { .cx = y->cx, .who = "complex step", .zeros = true };
     *unsupported = NULL;
@@ -74,9 +74,9 @@ static eg_tensor *replay_evaluated(eg_tensor *y, int count, eg_tensor *const *xs
         eg_tensor *t = s.node[n], *z = NULL;
         for (int k = 0; k < count && zs; k++)
             if (xs[k] == t) z = zs[k];
-        if (!z) z = replay_again(&s, t, unsupported);
+        if (!z) z = complex_again(&s, t, unsupported);
         for (int k = 0; k < count && vs && !s.cx->failed; k++)
-            if (xs[k] == t) z = replay_moved(t, z, vs[k]);
+            if (xs[k] == t) z = complex_moved(t, z, vs[k]);
         if (s.cx->failed || *unsupported) return NULL;
         s.d[n] = z;
     }
@@ -85,7 +85,7 @@ static eg_tensor *replay_evaluated(eg_tensor *y, int count, eg_tensor *const *xs
 eg_tensor *eg__evaluate_c128(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *zs,
                              const eg_op **unsupported)
 {
-    eg_tensor *z = replay_evaluated(y, count, xs, zs, NULL, unsupported);
+    eg_tensor *z = complex_evaluated(y, count, xs, zs, NULL, unsupported);
     return z || y->cx->failed || *unsupported ? z : eg_cast(y, EG_C128);
 }
 
@@ -96,7 +96,7 @@ bool eg__complex_step(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *
     const bool was = eg_nograd(cx, true);
     *dy = eg_full_n(cx, EG_F64, 0, eg_rank(y), eg_dims(y));
     const eg_mark m = eg_push(cx);
-    eg_tensor *z = replay_evaluated(y, count, xs, NULL, vs, unsupported);
+    eg_tensor *z = complex_evaluated(y, count, xs, NULL, vs, unsupported);
     if (z) eg_assign(*dy, eg_scale(eg_imag(z), 1 / H));
     eg_pop(cx, m);
     eg_nograd(cx, was);

@@ -1,5 +1,5 @@
-/* test_scales.c: right functions at points of many scales, with zeros, ties, equal inputs and a
- * range of 1e8 within one input: none may be called WRONG. */
+/* test_gradcheck_scales.c: right functions at points of many scales, with zeros, ties, equal inputs
+ * and a range of 1e8 within one input: none may be called WRONG. */
 #include <eingrad.h>
 #include <math.h>
 #include <string.h>
