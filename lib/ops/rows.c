@@ -250,10 +250,12 @@ bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s)
     return near && !eg__strip_contiguous(s);
 }
 /* Returns the number of rows to gather at a time: those of one chunk; or, if rows of an operand are
- * neighbours in memory, those of a few cache lines, as far as the second-level cache has them. */
+ * neighbours in memory, those of a few cache lines, as far as the second-level cache has them. Long
+ * rows take one line of f32, and the longest half a line, which limits the memory for them: read
+ * one by one they would read a line of memory for each element. */
 static int gathered_block(const gathering *g, const walk *w, int64_t longest)
 {
-    enum { LEAST = 16, MOST = 64, BYTES = 512 << 10 };
+    enum { LEAST = 16, MOST = 64, BYTES = 512 << 10, MUCH = 32 << 20 };
     const int64_t few = longest > EG_CHUNK ? 1 : EG_CHUNK / longest;
     int64_t bytes = 0, many = MOST;
     bool near = false;
@@ -263,7 +265,8 @@ static int gathered_block(const gathering *g, const walk *w, int64_t longest)
                 !eg__strip_contiguous(&g->strip[k]);
     }
     while (many > LEAST && many * bytes > BYTES) many /= 2;
-    return (int)(near && few < many && many * bytes <= 8 * BYTES ? many : few);
+    if (many * bytes > MUCH) many = LEAST / 2;
+    return (int)(near && few < many ? many : few);
 }
 
 typedef struct shared {
