@@ -490,6 +490,7 @@ typedef struct pnorm_job {
     const eg_arithmetic *m;
     eg_strip x;
     double p;
+    eg_row_body *row; /* writes the norm of one row */
 } pnorm_job;
 static void pnorm_write(const pnorm_job *j, double y, char *to)
 {
@@ -549,6 +550,14 @@ static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
     *(double complex *)(void *)p[0] =
         unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
 }
+/* Writes the norms of contiguous rows. */
+static void pnorm_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    pnorm_job j = *(const pnorm_job *)user;
+    j.x.rank = 1, j.x.axis[0] = (eg_strip_axis){ j.x.n, j.x.width };
+    for (int64_t r = 0; r < rows; r++)
+        j.row(&j, r, (char *const[]){ p[0] + r * step[0], p[1] + r * step[1] });
+}
 /* sum[k] += (x[k] unit[k])², or |x[k]| */
 EG_CLONES static void pnorm_squares(int64_t n, const double *x, const double *unit, double *sum)
 {
@@ -607,11 +616,16 @@ static bool pnorm_shape(eg_tensor *y)
 {
     return shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype);
 }
-/* Which of the two loops computes a row depends on its length and on p only. */
+/* Which of the two ways to compute a row is taken depends on its length and on p only. */
 static bool pnorm_forward(eg_tensor *y)
 {
     const pnorm *a = y->attr;
-    pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype), .p = a->p };
+    const eg_tensor *const both[] = { y, y->in[0] };
+    pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype),
+                    .p = a->p,
+                    .row = y->dtype == EG_C128 ? pnorm_row_c128
+                           : a->p == 1         ? pnorm_row_1
+                                               : pnorm_row };
     eg__strip(&j.x, y->in[0], a->inner);
     if (j.x.n && j.x.n <= SHORT_ROW && (a->p == 1 || a->p == 2) && y->dtype != EG_C128) {
         eg_tensor first = *y->in[0]; /* the first element of each row */
@@ -619,11 +633,9 @@ static bool pnorm_forward(eg_tensor *y)
         eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, pnorm_across, &j, 4 * j.x.n);
         return true;
     }
-    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.x.n,
-             y->dtype == EG_C128 ? pnorm_row_c128
-             : a->p == 1         ? pnorm_row_1
-                                 : pnorm_row,
-             &j);
+    if (eg__rows_are_neighbours(y->in[0], y->rank, &j.x))
+        return eg__batches(y, y->rank, 2, both, pnorm_rows, &j, 4 * j.x.n);
+    eg__rows(y->cx, y->rank, 2, both, 4 * j.x.n, j.row, &j);
     return true;
 }
 static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
