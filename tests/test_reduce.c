@@ -547,6 +547,52 @@ LOOP_TEST(short_rows_are_a_loop, 2 * 8)
     }
 }
 
+/* Windows p q of the pixels of an image with few channels c, whose rows are gathered as columns:
+ * the reductions and their gradients are those of contiguous rows, in every dtype, row-major and
+ * reversed. */
+static eg_tensor *pooled(int which, const char *spec, eg_tensor *x)
+{
+    switch (which) {
+    case 0: return eg_max(spec, x);
+    case 1: return eg_min(spec, x);
+    case 2: return eg_pnorm(spec, x, 1);
+    case 3: return eg_pnorm(spec, x, 2);
+    case 4: return eg_sum(spec, x);
+    case 5: return eg_mean(spec, x);
+    case 6: return eg_argmax(spec, x);
+    case 7: return eg_any(spec, x);
+    default: return eg_all(spec, x);
+    }
+}
+LOOP_TEST(pixels_of_few_channels, 5)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL };
+    static const int64_t sizes[][6] = { { 3, 5, 2, 7, 2, 3 },  { 2, 9, 3, 20, 2, 1 },
+                                        { 1, 1, 1, 40, 4, 2 }, { 70, 3, 4, 3, 4, 6 },
+                                        { 2, 2, 5, 9, 3, 7 },  { 5, 3, 17, 4, 1, 2 } };
+    for (int q = 0; q < 6 * 3; q++) {
+        const int64_t *n = sizes[q % 6];
+        eg_ctx *cx =
+            eg_open(.dtype = _i == 1 ? EG_F64 : EG_F32, .seed = (uint64_t)q, .threads = q % 2 + 1);
+        eg_tensor *x = eg_cast(eg_normal(cx, 0, 3, n[0], n[1], n[2], n[3], n[4], n[5]), types[_i]);
+        if (q / 6 == 1) x = eg_flip_axis(eg_flip_axis(x, 5), 3);
+        if (q / 6 == 2) x = eg_slice_axis(eg_concat_axis(5, x, x), 5, 1, 1 + n[5], 1);
+        eg_tensor *rows = eg_copy(eg_rearrange("b h p w q c -> b h w c p q", x)), *dx, *dr;
+        for (int f = 0; f < 9; f++) {
+            if (_i >= 2 && (f == 2 || f == 3 || f == 5)) continue; /* not of integers */
+            eg_tensor *y = pooled(f, "b h [p] w [q] c", x), *z = pooled(f, "b h w c [p q]", rows);
+            eg_assert_ok(cx);
+            eg_assert_close(eg_cast(y, EG_F64), eg_cast(z, EG_F64), f >= 2 && f < 6 ? 1e-5 : 0);
+            if (_i >= 2 || f > 5) continue;
+            eg_tensor *g = eg_normal_n(cx, EG_DEFAULT, 0, 1, 4, eg_dims(y));
+            ck_assert_int_eq(eg_grad(y, g, 1, &x, &dx), 0);
+            ck_assert_int_eq(eg_grad(z, g, 1, &rows, &dr), 0);
+            eg_assert_close(eg_rearrange("b h p w q c -> b h w c p q", dx), dr, 1e-5);
+        }
+        eg_close(cx);
+    }
+}
+
 /* Products over axes in any place, of lengths around those at which the layout changes, with odd
  * halves: values compared with loops, the gradient Π x / x_k with that quotient. */
 TEST(products_over_any_axis)

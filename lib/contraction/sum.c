@@ -108,11 +108,13 @@ static eg_axes sum_outside(const eg_axis *x, const eg_axes *l, eg_axis *axes)
     if (l->n) memcpy(axes + 1, l->axis, (size_t)l->n * sizeof *axes);
     return (eg_axes){ .n = l->n + 1, .total = l->total * x->size, .axis = axes };
 }
-static int sum_nearest(const eg_axes *l)
+/* Returns the axis with the smallest stride in a among those of at least that size; −1: none. */
+static int sum_nearest(const eg_axes *l, int64_t size)
 {
     int best = -1;
     for (int i = 0; i < l->n; i++)
-        if (l->axis[i].sa && (best < 0 || eg__abs64(l->axis[i].sa) < eg__abs64(l->axis[best].sa)))
+        if (l->axis[i].sa && l->axis[i].size >= size &&
+            (best < 0 || eg__abs64(l->axis[i].sa) < eg__abs64(l->axis[best].sa)))
             best = i;
     return best;
 }
@@ -142,10 +144,12 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
                .of = { of[0], of[1] },
                .alpha = alpha,
                .add = add };
-    int xk = sum_nearest(k), xo = sum_nearest(out);
+    int xk = sum_nearest(k, 1), xo = sum_nearest(out, 1);
     if (xk < 0) xk = k->n - 1;
-    const int64_t nearest = eg__abs64(k->axis[xk].sa);
-    p.across = xo >= 0 && out->axis[xo].size >= 8 && eg__abs64(out->axis[xo].sa) < nearest;
+    p.across = xo >= 0 && eg__abs64(out->axis[xo].sa) < eg__abs64(k->axis[xk].sa);
+    if (p.across && out->axis[xo].size < FEW) /* a sum of few terms pays for a copy of each row */
+        p.across = k->total <= ROWS
+    &&(xo = sum_nearest(out, FEW)) >= 0;
     if (p.across) {
         p.x = out->axis[xo];
         p.others = sum_without(out, xo, axes_others);

@@ -115,6 +115,19 @@ enum { EG_ACROSS = 256 };
  * False after an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
+/* For short rows, many at a time: calls `run` with the results of n ≤ EG_COLUMN rows at p[0] + r
+ * step[0], and element k of their operands at p[1] + r step[1], in the layout eg__columns_strip. y
+ * is the result, and has the outer axes of x; elements of both have at most 8 bytes. row: the
+ * layout of a row of x, of at most EG_COLUMNS elements. work: cost of a row, in additions. */
+enum { EG_COLUMN = 256, EG_COLUMNS = 16 };
+/* The layout of the n columns that `run` reads. */
+static inline eg_strip eg__columns_strip(const eg_tensor *x, int64_t n)
+{
+    const int64_t width = eg__width[x->dtype];
+    return (eg_strip){ .rank = 1, .width = width, .n = n, .axis = { { n, EG_COLUMN * width } } };
+}
+void eg__rows_as_columns(eg_tensor *y, const eg_tensor *x, const eg_strip *row, eg_inner *run,
+                         const void *user, int64_t work);
 /* True if rows of x lie one element after the other along one of its outer axes, so that
  * eg__batches gathers many of them from the same cache lines. s: the layout of its rows. */
 bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s);

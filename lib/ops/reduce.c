@@ -206,7 +206,7 @@ static void search_rows(int64_t rows, char *const *p, const int64_t *step, const
     }
 }
 /* rows of at most so many elements are computed across, although elements are gathered for it */
-enum { SHORT_ROW = 16 };
+enum { SHORT_ROW = EG_COLUMNS };
 /* The columns of some rows: element 0 of each row, then element 1, … */
 typedef struct columns {
     const eg_strip *x;
@@ -313,6 +313,13 @@ static bool extreme_forward(eg_tensor *y)
         y->rank && y->dim[y->rank - 1] >= EG_LANES && (nearer || sorted.n <= SHORT_ROW);
     if (!j.x.n) { /* only any and all accept rows without elements */
         eg__fill(y, a->smallest);
+        return true;
+    }
+    const bool listed =
+        !across && y->rank && j.x.n <= SHORT_ROW && eg_size(y) >= EG_LANES && j.x.width <= 8;
+    if (listed) {
+        j.x = eg__columns_strip(x, sorted.n);
+        eg__rows_as_columns(y, x, &sorted, search_across, &j, sorted.n);
         return true;
     }
     if (batches && !across)
@@ -630,7 +637,14 @@ static bool pnorm_forward(eg_tensor *y)
     if (j.x.n && j.x.n <= SHORT_ROW && (a->p == 1 || a->p == 2) && y->dtype != EG_C128) {
         eg_tensor first = *y->in[0]; /* the first element of each row */
         first.rank = y->rank;
-        eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, pnorm_across, &j, 4 * j.x.n);
+        const eg_strip row = j.x;
+        if (!y->rank || y->dim[y->rank - 1] >= EG_LANES || eg_size(y) < EG_LANES) {
+            eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, pnorm_across, &j,
+                          4 * row.n);
+        } else {
+            j.x = eg__columns_strip(&first, row.n);
+            eg__rows_as_columns(y, y->in[0], &row, pnorm_across, &j, 4 * row.n);
+        }
         return true;
     }
     if (eg__rows_are_neighbours(y->in[0], y->rank, &j.x))
