@@ -603,3 +603,53 @@ LOOP_TEST(huge_numbers_in_forbidden_positions_are_as_nan, 8)
     eg_assert_ok(cx);
     eg_close(cx);
 }
+
+/* Derivatives of orders 1 to 4: a NaN in a key and value that no query may read changes none; an
+ * infinity in a value that is read makes them NaN or infinite at most, in both forms. */
+static eg_tensor *masked_call(int which, eg_form form, eg_tensor *const *x)
+{
+    eg_tensor *keep = eg_from(eg_context(x[0]), ((bool[]){ 1, 1, 0 }), 1, 3);
+    switch (which) {
+    case 0:
+        return eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = "j < 2", .form = form);
+    case 1:
+        return eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .keep = { "bj", keep },
+                            .form = form);
+    case 2:
+        return eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = "j < 2 & j <= i + 1",
+                            .keep = { "bj", keep }, .score = "5 * tanh(score / 5)", .form = form);
+    default:
+        return eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = "j < 2",
+                            .score = "sigmoid(score)", .no_softmax = true, .form = form);
+    }
+}
+LOOP_TEST(four_orders_with_numbers_that_are_not_finite, 8)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 11);
+    eg_tensor *clean[3], *x[2][3], *sum[2], *d[2][3];
+    for (int t = 0; t < 3; t++) clean[t] = eg_normal(cx, 0, 1, 1, 3, 2);
+    for (int read = 0; read < 2; read++) {
+        for (int bad = 0; bad < 2; bad++) {
+            for (int t = 0; t < 3; t++) x[bad][t] = eg_copy(clean[t]);
+            if (bad && read) eg_fill(eg_slice_axis(x[bad][2], 1, 0, 1, 1), INFINITY);
+            if (bad && !read) eg_fill(eg_slice_axis(x[bad][1], 1, 2, 3, 1), NAN);
+            if (bad && !read) eg_fill(eg_slice_axis(x[bad][2], 1, 2, 3, 1), NAN);
+            sum[bad] = eg_sum(
+                NULL, eg_square(masked_call(_i / 2, _i % 2 ? EG_FUSED : EG_UNFUSED, x[bad])));
+        }
+        for (int order = 1; order <= 4; order++) {
+            for (int bad = 0; bad < 2; bad++) {
+                ck_assert_int_eq(eg_grad(sum[bad], NULL, 3, x[bad], d[bad]), 0);
+                sum[bad] = eg_sum(NULL, eg_square(d[bad][0]));
+                for (int t = 1; t < 3; t++)
+                    sum[bad] = eg_add(sum[bad], eg_sum(NULL, eg_square(d[bad][t])));
+            }
+            if (read) continue;
+            for (int t = 0; t < 3; t++)
+                eg_assert_close(d[1][t], d[0][t],
+                                1e-11 * fmax(1, eg_item(eg_max(NULL, eg_abs(d[0][t])))));
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

@@ -177,6 +177,16 @@ static bool masked_forward(eg_tensor *y)
 }
 static eg_tensor *masked_apply(const masked *, int masks, eg_tensor *const *mask, eg_tensor *u,
                                eg_tensor *v);
+/* Adds x ≠ 0 to the masks; if there are MASKS, as they may be after several derivatives, to the
+ * last one. */
+static void masked_nonzero(eg_tensor **mask, int *masks, eg_tensor *x)
+{
+    eg_tensor *m = eg_ne(x, eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL));
+    if (*masks < MASKS)
+        mask[(*masks)++] = m;
+    else
+        mask[MASKS - 1] = eg_and(mask[MASKS - 1], m);
+}
 /* The cotangent of a factor is the product of g and the other factor. The operand over the
  * scores is the first one. */
 static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -202,8 +212,8 @@ static eg_tensor *masked_rule(eg_tensor *y, eg_tensor *g, int i)
     for (int k = 0; k < masks; k++) mask[k] = y->in[2 + k];
     if (exceeds && a->sums && i == 1) /* in dV, a weight of 0, for example by −inf in .bias,
                                        * contributes nothing */
-        mask[masks++] = eg_ne(term[0], eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
-    if (a->zeros) mask[masks++] = eg_ne(g, eg_full_n(g->cx, (eg_dtype)g->dtype, 0, 0, NULL));
+        masked_nonzero(mask, &masks, term[0]);
+    if (a->zeros) masked_nonzero(mask, &masks, g);
     return masked_apply(&b, masks, mask, term[first], term[second]);
 }
 static eg_tensor *masked_jvp(eg_tensor *y, eg_tensor *const *dx)
