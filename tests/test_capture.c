@@ -900,3 +900,35 @@ TEST(runs_are_refused_in_the_other_state_of_training)
         eg_close(cx);
     }
 }
+
+typedef struct assigning {
+    eg_tensor *state, *w;
+    int which;
+} assigning;
+static int assigning_step(void *user, eg_tensor **out)
+{
+    const assigning *a = user;
+    eg_tensor *v = a->which == 0   ? eg_tanh(a->w)
+                   : a->which == 1 ? eg_softmax("i [j]", a->w)
+                   : a->which == 2 ? eg_einsum("ij,jk->ik", a->w, a->w)
+                                   : eg_square(a->w);
+    if (eg_assign(a->state, v)) return -1;
+    return eg_grad(eg_sum(NULL, eg_square(a->state)), NULL, 1, (eg_tensor *const[]){ a->w }, out);
+}
+/* A result that eg_assign wrote has no gradient: a captured step is refused as the same call is,
+ * whether the operation that made the result takes memory of its own or not. */
+TEST(assigned_results_are_refused_as_outside_of_a_capture)
+{
+    for (int which = 0; which < 4; which++)
+        for (int captured = 0; captured < 2; captured++) {
+            eg_ctx *cx = eg_open(.threads = 1);
+            assigning a = { eg_ones(cx, 3, 3), eg_ones(cx, 3, 3), which };
+            eg_tensor *g = NULL;
+            if (captured)
+                ck_assert_ptr_null(eg_capture(cx, assigning_step, &a, 1));
+            else
+                ck_assert_int_eq(assigning_step(&a, &g), -1);
+            eg_assert_error(cx, "grad: y depends on xs[0] only by eg_assign");
+            eg_close(cx);
+        }
+}

@@ -64,7 +64,13 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     }
 }
 
-eg__scoped eg__scoped_of(eg_tensor *x) { return (eg__scoped){ x, { x->home, x->home->serial } }; }
+eg__scoped eg__scoped_of(eg_tensor *x)
+{
+    const eg__arena *a = x->home;
+    while (a->fixed)
+        a = a->outer; /* memory of one captured operation, whose result ends with the step */
+    return (eg__scoped){ x, { (void *)(uintptr_t)a, a->serial } };
+}
 eg_tensor *eg__scoped_tensor(const eg_ctx *cx, const eg__scoped *m)
 {
     for (const eg__arena *a = m->x ? cx->top : NULL; a; a = a->outer)
