@@ -1,7 +1,9 @@
 /* test_recompute.c: eg_checkpoint: the same values, draws and gradients as without it, in less
  * memory. Its operation is also in the table test. */
+#include <eingrad.h>
 #include <eingrad/check.h>
 #include <string.h>
+#include "fixtures.h"
 #include "tests.h"
 
 typedef struct layer {
@@ -247,4 +249,75 @@ TEST(checkpoint_refuses)
     ck_assert_ptr_null(eg_checkpoint(identity, NULL, 0, NULL));
     eg_close(other);
     eg_close(cx);
+}
+
+/* -- in blocks, and with copies --------------------------------------------------------------- */
+/* Reads w and c of the calling context, which the block has not read before. */
+typedef struct frozen {
+    eg_tensor *w, *c;
+    bool through, direct; /* by eg_checkpoint; f returns c itself */
+} frozen;
+static eg_tensor *frozen_layer(void *user, eg_tensor *const *x)
+{
+    const frozen *f = user;
+    if (f->direct) return f->c;
+    return eg_mul(eg_tanh(eg_einsum("im,mn->in", x[0], f->w)), f->c);
+}
+static eg_tensor *frozen_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    frozen *f = user;
+    eg_tensor *x = eg_block_rows(cx, "x");
+    (void)from, (void)to, (void)count;
+    return eg_sum(
+        NULL, eg_square(f->through ? eg_checkpoint(frozen_layer, f, 1, &x) : frozen_layer(f, &x)));
+}
+TEST(checkpoints_in_blocks_read_tensors_of_the_parent)
+{
+    for (int k = 0; k < 8; k++) { /* which of w and c are differentiated; f returns c */
+        eg_tensor *d[2][2];
+        double mean[2];
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3, .threads = k % 2 + 1);
+        frozen f = { eg_normal(cx, 0, 1, 3, 3), eg_normal(cx, 0, 1, 3), .direct = k >= 6 };
+        eg_tensor *x = eg_normal(cx, 0, 1, 9, 3), *const xs[] = { k / 2 % 2 ? f.c : f.w, f.c };
+        for (int through = 0; through < 2; through++) {
+            f.through = through;
+            eg_grad_over(cx, frozen_loss, &f, 9, k / 2 == 2 ? 2 : 1, xs, d[through], .block = 4,
+                         .batch = { { "x", x } }, .mean = &mean[through]);
+            ck_assert_msg(!eg_error(cx), "%d: %s", k, eg_error(cx));
+        }
+        eg_assert_ok(cx);
+        ck_assert(mean[0] == mean[1]);
+        for (int t = 0; t < (k / 2 == 2 ? 2 : 1); t++) ck_assert(same_bits(d[0][t], d[1][t]));
+        eg_close(cx);
+    }
+}
+TEST(checkpoints_with_copies)
+{
+    eg_tensor *y[2], *stepped[2];
+    eg_ctx *first = NULL;
+    for (int through = 0; through < 2; through++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+        eg_params *p = eg_params_open(cx, .copies = 2);
+        frozen f = { .w = eg_param(p, "w", "m n", 3, 3), .c = eg_param(p, "c", "n", 3) };
+        eg_init_normal(f.w, 1), eg_init_normal(f.c, 1);
+        eg_tensor *x = eg_normal(cx, 0, 1, 4, 3);
+        eg_opt *o = eg_sgd(p, .lr = 0.1);
+        for (int k = 0; k < 3; k++) {
+            eg_tensor *h = through ? eg_checkpoint(frozen_layer, &f, 1, &x) : frozen_layer(&f, &x);
+            ck_assert_int_eq(eg_step(o, eg_sum(NULL, eg_square(h))), 0);
+        }
+        eg_nograd(cx, true);
+        eg_tensor *h = through ? eg_checkpoint(frozen_layer, &f, 1, &x) : frozen_layer(&f, &x);
+        eg_assert_ok(cx);
+        y[through] = eg_copy(eg_copies_stack(h));
+        stepped[through] = eg_copy(eg_copies_stack(f.w));
+        if (!through) {
+            first = cx;
+            continue;
+        }
+        ck_assert_int_eq(eg_size(y[0]), 2 * 4 * 3);
+        ck_assert(same_bits(y[0], y[1]) && same_bits(stepped[0], stepped[1]));
+        eg_close(first);
+        eg_close(cx);
+    }
 }

@@ -19,6 +19,7 @@ typedef struct eg_walk {
     /* begins error messages; if NULL, operands of closed scopes are skipped without an error */
     const char *who;
     uint64_t oldest; /* tensors with a smaller eg_tensor.seq are skipped */
+    bool own;        /* a block's headers of its parent's tensors are skipped, too */
     bool floats;     /* tensors that are neither f32 nor f64 are skipped, too */
     bool slopes; /* operands of operations whose gradient is zero by definition are skipped, too */
     uint64_t leaves; /* operands of tensors with a seq of at most this are skipped; 0: of none */

@@ -41,16 +41,21 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
-/* Finds the tensors that y's graph reads from outside the scope: those whose `seq` is at most
- * `born`. False after an error. */
+/* True if x existed before f was called, when the context had the number `born`; a tensor of the
+ * parent too, although a block makes a header for it when it is first read. */
+static bool recompute_existed(const eg_tensor *x, uint64_t born)
+{
+    return x->seq <= born || x->own.lent;
+}
+/* Finds the tensors that y's graph reads from outside the scope. False after an error. */
 static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
 {
-    eg_walk w = { .cx = y->cx, .oldest = born + 1 };
+    eg_walk w = { .cx = y->cx, .oldest = born + 1, .own = true };
     if (!eg__walk(&w, 1, &y)) return false;
     for (int64_t k = w.n; k-- > 0;)
         for (int i = 0; i < w.node[k]->count; i++) {
             eg_tensor *x = w.node[k]->in[i];
-            if (x->seq > born || x->sweep == w.number) continue;
+            if (!recompute_existed(x, born) || x->sweep == w.number) continue;
             x->sweep = w.number;
             x->slot = -1;
             if (!recompute_push(y->cx, found, x)) return false;
@@ -175,7 +180,7 @@ static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d
     const uint64_t born = cx->seq;
     eg_tensor *r = recompute_replay(y);
     const bool good = r && !eg__grad_part(r, g, born, n, x, d);
-    for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg_keep(d[k]);
+    for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg__keep(d[k]);
     eg_pop(cx, m);
     for (int k = n = 0; k < y->count; k++)
         if (dx[k]) dx[k] = x[n++];
@@ -216,7 +221,7 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
     const uint64_t born = cx->seq;
     eg_tensor *r = recompute_replay(y), *t = r ? eg__jvp_part(r, born, n, x, v) : eg__poison(cx);
-    if (!keep) t = eg_keep(t);
+    if (!keep) t = eg__keep(t);
     eg_pop(cx, m);
     return t;
 }
@@ -257,7 +262,7 @@ static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!recompute_outside(r, born, &found)) return eg__poison(cx);
-    if (!found.n) return eg_keep(r); /* r depends on no tensor from outside */
+    if (!found.n) return eg__keep(r); /* r depends on no tensor from outside */
     again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
     if (!s || !eg__check_all(cx, "checkpoint", found.n, found.x)) return eg__poison(cx);
     *s = (again_saved){ .result = r };
@@ -289,7 +294,9 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");
     if (!cx->failed)
-        y = r->seq <= born ? r : cx->recording ? recompute_node(s, size, r, born) : eg_keep(r);
+        y = recompute_existed(r, born) ? r
+            : cx->recording            ? recompute_node(s, size, r, born)
+                                       : eg__keep(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;
 }

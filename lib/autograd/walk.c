@@ -51,7 +51,8 @@ static bool walk_ends(const eg_walk *w, const eg_tensor *t)
 /* True if the traversal visits the operand x. */
 static bool walk_follows(const eg_walk *w, const eg_tensor *x)
 {
-    return x->seq >= w->oldest && (!w->floats || eg__is_float(x->dtype));
+    return x->seq >= w->oldest && (!w->floats || eg__is_float(x->dtype)) &&
+           !(w->own && x->own.lent);
 }
 static bool walk_append(walking *g, eg_tensor *t)
 {

@@ -234,17 +234,25 @@ eg_tensor *eg__part(eg_tensor *z, int part)
     return eg__alias(&doubles, z->rank, z->dim, stride, part);
 }
 
-eg_tensor *eg_keep(eg_tensor *x)
+eg_tensor *eg__keep(eg_tensor *x)
 {
-    if (!eg__check_single("keep", x)) return eg__poison_of(x);
+    if (!eg__check_usable("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
     if (a->cx->parent && (a->outer == a->cx->loans.home || a->outer == &a->cx->root))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: tensors of a block end with the block");
     if (a == x->cx->heir &&
         eg__capture_refuses(x->cx, "keep", "only outputs are kept after the step"))
         return eg__poison(x->cx);
-    eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank, x->dim);
+    const eg_copies *c = x->copies;
+    int64_t all[EG_RANK_MAX + 1];
+    eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank + (c != NULL),
+                           c ? tensor_sizes(c, x->rank, x->dim, all) : x->dim);
+    if (t && c) t = tensor_hide(t, c);
     return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
+}
+eg_tensor *eg_keep(eg_tensor *x)
+{
+    return eg__check_single("keep", x) ? eg__keep(x) : eg__poison_of(x);
 }
 
 eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
