@@ -932,3 +932,53 @@ TEST(assigned_results_are_refused_as_outside_of_a_capture)
             eg_close(cx);
         }
 }
+
+typedef struct modules {
+    eg_mha *widths, *delta;
+    eg_tensor *x;
+    int which;
+} modules;
+static int modules_step(void *user, eg_tensor **out)
+{
+    const modules *a = user;
+    eg_tensor *w = NULL, *y = NULL, *x = a->x;
+    if (a->which == 0) {
+        y = eg_mha_run(a->widths, x, .where = "j <= i", .weights = &w);
+        y = eg_add(eg_sum(NULL, eg_square(y)), eg_head_diversity("b [h] i j", w));
+    } else if (a->which == 1) {
+        eg_tensor *beta = eg_sigmoid(eg_select_axis(x, 2, 0)), *key = eg_softmax("b j [d]", x);
+        y = eg_linear_attention("bid,bjd,bje->bie", x, key, x, .beta = { "bj", beta },
+                                .where = "j <= i", .no_norm = true, .chunk = 3);
+        y = eg_sum(NULL, eg_square(y));
+    } else {
+        y = eg_sum(NULL, eg_square(eg_mha_run(a->delta, x, .where = "j <= i",
+                                              .beta = { "bj", eg_sigmoid(eg_sum("b j [d]", x)) })));
+    }
+    out[0] = y;
+    return eg_grad(y, NULL, 1, &x, &out[1]);
+}
+/* Modules that collect tensors of chunks and heads in memory of the scope can be captured. */
+TEST(delta_rule_and_heads_of_different_widths_are_captured)
+{
+    for (int which = 0; which < 3; which++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 8, .threads = 1);
+        eg_params *p = eg_params_open(cx);
+        modules a = { .which = which, .x = eg_normal(cx, 0, 1, 2, 7, 6) };
+        a.widths = eg_mha_new(p, "widths", .d_model = 6, .heads = 2, .form = EG_PER_HEAD,
+                              .d_k_each = (int64_t[]){ 2, 4 });
+        a.delta = eg_mha_new(p, "delta", .d_model = 6, .heads = 2,
+                             .linear = &(eg_linear_attention_args){ .phi = "x", .no_norm = true });
+        eg_assert_ok(cx);
+        eg_captured *c = eg_capture(cx, modules_step, &a, 2);
+        ck_assert_msg(c != NULL, "%d: %s", which, eg_error(cx));
+        for (int run = 0; run < 3; run++) {
+            eg_assign(a.x, eg_normal(cx, 0, 1, 2, 7, 6));
+            ck_assert_int_eq(eg_captured_run(c), 0);
+            eg_tensor *out[2];
+            ck_assert_int_eq(modules_step(&a, out), 0);
+            for (int k = 0; k < 2; k++) ck_assert(same_bits(out[k], eg_captured_output(c, k)));
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}

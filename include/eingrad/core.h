@@ -176,6 +176,9 @@ EG_API eg_mark eg_push(eg_ctx *); /* opens a scope: tensors made from here on li
 EG_API void eg_pop(eg_ctx *, eg_mark);
 /* a copy of x (no history) in the scope around the open one; in the outermost scope, in that one */
 EG_API eg_tensor *eg_keep(eg_tensor *x);
+/* Zeroed memory that lives as long as the open scope, for arrays of a custom module, in a captured
+ * step too; NULL after recording "out of memory" */
+EG_API void *eg_scope_alloc(eg_ctx *, size_t bytes);
 /* An owner that lives as long as the scope that is open now, whichever scope is open when something
  * is added to it */
 EG_API eg_owner *eg_owner_open(eg_ctx *);

@@ -153,4 +153,11 @@ void *eg_owner_alloc(eg_owner *o, size_t bytes)
     void *p = eg__alloc_in(&o->arena, bytes);
     return p ? memset(p, 0, bytes) : NULL;
 }
+void *eg_scope_alloc(eg_ctx *cx, size_t bytes)
+{
+    cx = eg__here(cx);
+    if (!cx || cx->failed) return NULL;
+    void *p = eg__alloc(cx, bytes);
+    return p ? memset(p, 0, bytes) : NULL;
+}
 eg__arena *eg__owner_arena(eg_owner *o) { return owner_is_here(o) ? &o->arena : NULL; }

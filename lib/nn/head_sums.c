@@ -231,8 +231,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     const double scale = p.o.scale == EG_OFF ? EG_OFF
                          : p.o.scale != 0    ? p.o.scale
                                              : 1 / sqrt((double)eg_dim(p.o.q, p.dot_q));
-    eg_owner *own = eg_owner_open(p.cx);
-    eg_tensor **joint = own ? eg_owner_alloc(own, (size_t)(3 * heads + 1) * sizeof *joint) : NULL;
+    eg_tensor **joint = eg_scope_alloc(p.cx, (size_t)(3 * heads + 1) * sizeof *joint);
     if (!joint) return eg_fail_as(p.cx, EG_ERROR_MEMORY, "attention_similarity: out of memory");
     eg_tensor **own_half = joint + heads, **out = own_half + heads;
     const int at = eg_spec_axis(p.rows, 0, head);

@@ -128,17 +128,13 @@ eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
                   : eg_einsum(eg__nn_joined(p->ks, NULL, ends), k);
     r.each = eg_spec_axis(d.head, 0, p->n) >= 0;
     r.head = r.each ? linear_without(d.head, p->n) : d.head;
-    eg_owner *owner = eg_owner_open(cx);
-    eg_tensor **parts = owner ? eg_owner_alloc(owner, 2 * (size_t)p->count * sizeof *parts) : NULL;
-    if (!parts || !r.U || !r.W || !r.end) {
-        eg_owner_close(owner);
+    eg_tensor **parts = eg_scope_alloc(cx, 2 * (size_t)p->count * sizeof *parts);
+    if (!parts || !r.U || !r.W || !r.end)
         return eg_fail_as(cx, EG_ERROR_MEMORY, "linear_attention: out of memory");
-    }
     eg_tensor *last = delta_states(&r, first, parts, parts + p->count);
     if (next) *next = last;
     eg_tensor *states = eg_stack_axis_n(0, (int)p->count, parts),
               *u = eg_stack_axis_n(0, (int)p->count, parts + p->count);
-    eg_owner_close(owner);
     return eg__linear_chunk_sums(p, &d, k, states, us, u);
 }
 

@@ -371,10 +371,7 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
     if (a->score_fn || m->score_fn || a->fill || o.alibi.x)
         return eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                           ".score_fn, .fill and .alibi need heads of one width");
-    eg_owner *owner = eg_owner_open(cx);
-    eg_tensor **heads = owner
-                            ? eg_owner_alloc(owner, (size_t)((OUTS + 1) * m->heads) * sizeof *heads)
-                            : NULL,
+    eg_tensor **heads = eg_scope_alloc(cx, (size_t)((OUTS + 1) * m->heads) * sizeof *heads),
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
@@ -415,7 +412,6 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         if (asked[n])
             *asked[n] = eg_stack_axis_n(m->specs->batch, (int)m->heads, heads + (n + 1) * m->heads);
     if (a->empty) *a->empty = empty;
-    eg_owner_close(owner);
     return y;
 }
 

@@ -29,8 +29,7 @@ eg_tensor *eg__part_dropped(const eg__part *p, int axis, eg_tensor *x, double sh
     const int64_t blocks = (p->length + p->block - 1) / p->block;
     int64_t at = 0;
     int n = 0;
-    eg_owner *owner = eg_owner_open(cx);
-    eg_tensor **part = owner ? eg_owner_alloc(owner, (size_t)(blocks + 1) * sizeof *part) : NULL;
+    eg_tensor **part = eg_scope_alloc(cx, (size_t)(blocks + 1) * sizeof *part);
     for (int k = 0; part && k < p->runs; k++)
         for (int64_t a = p->run[k].from, b; a < p->run[k].to; a = b) {
             b = a + p->block < p->run[k].to ? a + p->block : p->run[k].to;
@@ -41,7 +40,6 @@ eg_tensor *eg__part_dropped(const eg__part *p, int axis, eg_tensor *x, double sh
     eg_set_draws(cx, first + (uint64_t)blocks);
     eg_tensor *y = n > 1 ? eg_concat_axis_n(axis, n, part) : n ? part[0] : x;
     if (!part) y = eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
-    eg_owner_close(owner);
     return y;
 }
 eg_norm *eg__part_norm(eg_ranks *r, const eg_norm *m, eg_norm *copy)
