@@ -472,3 +472,30 @@ LOOP_TEST(refuses_options, 18)
     ck_assert(!eg_ok(eg_linear_attention_with(&o)));
     eg_assert_error(cx, cases[_i].why);
 }
+
+/* A query whose weights sum to 0, because the state was multiplied by 0 or because weights cancel,
+ * gives 0, with gradients and second derivatives 0. */
+TEST(weights_that_sum_to_0_have_no_gradient)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
+    for (int cancel = 0; cancel < 2; cancel++) {
+        eg_tensor *q = eg_ones(cx, 1, 2, 1), *v = eg_from(cx, ((double[]){ 5, 7 }), 1, 2, 1);
+        eg_tensor *k = eg_from(cx, ((double[]){ 1, cancel ? -1 : 1 }), 1, 2, 1);
+        eg_tensor *decay = eg_from(cx, ((double[]){ 1, cancel ? 1 : 0 }), 1, 2);
+        eg_tensor *keep = eg_from(cx, ((bool[]){ 1, cancel }), 1, 2);
+        eg_tensor *xs[] = { q, k, v, decay }, *d[4], *dd[4];
+        eg_tensor *y =
+            eg_linear_attention("bid,bjd,bje->bie", q, k, v, .phi = "x", .where = "j <= i",
+                                .decay = { "bj", decay }, .keep = { "bj", keep });
+        ck_assert(eg_get(y, 0, 0, 0) == 5 && eg_get(y, 0, 1, 0) == 0);
+        eg_tensor *second = eg_sum(NULL, eg_square(eg_shift(eg_select_axis(y, 1, 1), 1)));
+        ck_assert_int_eq(eg_grad(second, NULL, 4, xs, d), 0);
+        for (int t = 0; t < 4; t++) eg_assert_close(d[t], eg_zeros_like(d[t]), 0);
+        eg_tensor *all = eg_sum(NULL, eg_square(d[1]));
+        for (int t = 0; t < 4; t++) all = eg_add(all, eg_sum(NULL, d[t]));
+        ck_assert_int_eq(eg_grad(all, NULL, 4, xs, dd), 0);
+        for (int t = 0; t < 4; t++) eg_assert_close(dd[t], eg_zeros_like(dd[t]), 0);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

@@ -61,11 +61,12 @@ static eg_tensor *feature(const char *phi, eg_tensor *x)
                       eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
 }
 
-/* Returns x / total, and 0 where the total is 0. */
+/* Returns x / total; where the total is 0, x / ∞, which is 0 with gradient 0. */
 static eg_tensor *linear_share(eg_tensor *x, eg_tensor *total, const char *spec)
 {
-    eg_tensor *none = eg_eq(total, eg_zeros_like(total));
-    return eg_on(spec, eg_div, x, eg_where(none, eg_ones_like(total), total));
+    eg_tensor *none = eg_eq(total, eg_zeros_like(total)),
+              *never = eg_full_n(eg_context(total), eg_type(total), INFINITY, 0, NULL);
+    return eg_on(spec, eg_div, x, eg_where(none, never, total));
 }
 
 /* Returns the indices of an option that is a factor of the state, .decay or .beta. Each must be the
