@@ -235,6 +235,19 @@ static eg_tensor *loss_after_a_step(void *user, eg_tensor *const *xs)
     }
     return y;
 }
+typedef struct inner_step {
+    eg_params *names;
+    eg_tensor *const *xs;
+    int n;
+} inner_step;
+/* The examples have no effect; each counts once. */
+static eg_tensor *loss_in_a_block(void *user, eg_ctx *block, int64_t from, int64_t to,
+                                  int64_t *count)
+{
+    const inner_step *s = user;
+    (void)block, (void)count;
+    return eg_scale(loss_after_a_step(s->names, s->xs), (double)(to - from));
+}
 TEST(modules_of_given_values)
 {
     eg_params *p = eg_params_open(cx);
@@ -244,6 +257,16 @@ TEST(modules_of_given_values)
     const int n = eg_params_count(p);
     for (int k = 0; k < n; k++) xs[k] = eg_params_at(p, k)->x;
     eg_assert_gradcheck(loss_after_a_step, p, n, xs, .directions = 2);
+    for (int threads = 1; threads <= 2; threads++) { /* in a block, of tensors of its parent */
+        const inner_step inner = { p, xs, n };
+        eg_tensor *whole[40], *blocks[40];
+        eg_threads(cx, threads);
+        ck_assert_int_eq(eg_grad(loss_after_a_step(p, xs), NULL, n, xs, whole), 0);
+        ck_assert_int_eq(eg_grad_over(cx, loss_in_a_block, (void *)(uintptr_t)&inner, 4, n, xs,
+                                      blocks, .block = 2),
+                         0);
+        for (int k = 0; k < n; k++) eg_assert_close(blocks[k], whole[k], 1e-14);
+    }
     const eg_named of[] = { { "l.W", "", eg_ones(cx, 2, 3) }, { "l.b", "", NULL }, { 0 } };
     ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "m", .in = 2, .out = 3));
     eg_assert_error(cx, "param \"m.W\": .values has none of this name");
@@ -735,6 +758,20 @@ TEST(positions)
     ck_assert_double_eq_tol(eg_get(y, 0, 7, 5), cos(37 / pow(10000, 4 / 6.0)), 1e-15);
     ck_assert(!eg_ok(eg_positions_run(wave, eg_zeros(cx, 1, 10, 6), .offset = 41)));
     eg_assert_error(cx, "positions \"wave\": 'l' goes to 51, but the table ends at 50");
+    eg_positions_run(wave, eg_zeros(cx, 1, 10, 6), .offset = -1);
+    eg_assert_error(cx, "positions \"wave\": .offset is -1, but must not be negative");
+}
+
+TEST(numbers_of_modules_are_checked_when_they_are_made)
+{
+    eg_params *p = eg_params_open(cx);
+    ck_assert_ptr_null(eg_embedding_new(p, "e", .count = 3, .d_model = 2, .scale = NAN));
+    eg_assert_error(cx, "embedding \"e\": scale is nan, not a finite number");
+    ck_assert_ptr_null(eg_mha_new(p, "a", .d_model = 4, .heads = 2, .scale = NAN));
+    eg_assert_error(cx, "mha \"a\": scale is nan, not a finite number");
+    ck_assert_ptr_null(eg_mha_new(p, "c", .d_model = 4, .heads = 2,
+                                  .linear = &(eg_linear_attention_args){ .chunk = -4 }));
+    eg_assert_error(cx, "mha \"c\": linear.chunk is -4, but must not be negative");
 }
 
 /* a user's module: y = out(silu(in x) · x) */

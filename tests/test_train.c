@@ -470,6 +470,10 @@ TEST(groups_refused)
         eg_adam(p, .groups = (eg_opt_group[]){ { .names = "*.c head.W body.w" }, { 0 } }));
     eg_assert_error(cx, "adam: there is no parameter \"body.w\", a name of group 1, \"*.c head.W "
                         "body.w\"");
+    ck_assert_ptr_null(eg_sgd(
+        p, .groups = (eg_opt_group[]){ { .names = "*.W *.b" }, { .names = "head.W" }, { 0 } }));
+    eg_assert_error(cx,
+                    "sgd: every parameter of group 2, \"head.W\", belongs to a group before it");
     ck_assert_ptr_null(
         eg_sgd(p, .groups = (eg_opt_group[]){ { .names = "*", .lr_factor = -1 }, { 0 } }));
     eg_assert_error(cx,

@@ -52,7 +52,8 @@ typedef struct eg_params_args {
     const eg_params *shared;
     /* tensors that parameters of these names are, instead of new ones: results of operations too,
      * as functional_call of PyTorch takes them. They end at a NULL name; they are not copied, and
-     * have to live as long as the list. NULL: none */
+     * have to live as long as the list; those without a name get that of the parameter (eg_name).
+     * NULL: none */
     const eg_named *values;
 } eg_params_args;
 /* A new list without parameters; NULL after an error. */

@@ -99,7 +99,8 @@ typedef struct eg_opt_args {
     const eg_opt_group *groups; /* ends at a group whose names are NULL; NULL: there are none */
 } eg_opt_args;
 /* An optimiser of the list's present parameters; of a list made by eg_params_under, of those below
- * its name. Refused: an option that it does not read, a group or name without a parameter. */
+ * its name. Refused: an option that it does not read, a group or name without a parameter,
+ * a group whose parameters all belong to groups before it. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);

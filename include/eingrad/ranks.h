@@ -100,7 +100,9 @@ EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
  * sequence), and L = Σ_r L_r. Then eg_grad of L_r gives dL/dx for the rank's part x. For a tensor x
  * that all ranks have (a parameter) it gives the complete dL/dx, with the same bits on every rank,
  * provided that the rank uses x only through eg_ranks_shared. Sums are computed along the tree of
- * the ranks. Operations that need other ranks (eg_attention with .ranks) do this themselves.
+ * the ranks. Operations that need other ranks (eg_attention with .ranks) do this themselves. A
+ * complete gradient is one tensor that all ranks have: a penalty on it that every rank adds to its
+ * L_r counts once in second derivatives, and not once for each rank.
  * Refused in both: a tensor that is no f32 or f64, or of another context than the group's; a step
  * that is captured. */
 /* Returns x as this rank's operand; the cotangent of x on every rank is the sum of the cotangents

@@ -9,6 +9,11 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
     if (!p || !eg__nn_positive(p, "embedding", "count", a->count) ||
         !eg__nn_positive(p, "embedding", "d_model", a->d_model))
         return NULL;
+    if (!isfinite(a->scale)) {
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "embedding", "scale is %g, not a finite number",
+                      a->scale);
+        return NULL;
+    }
     eg_embedding *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
     *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name),
@@ -108,8 +113,12 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         return eg__nn_told("positions", m->name, a->x, before,
                            eg_on("b l m, l m", eg_add, a->x, rows));
     }
+    if (a->offset < 0)
+        return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
+                          "positions \"%s\": .offset is %lld, but must not be negative", m->name,
+                          (long long)a->offset);
     int64_t end = a->offset > INT64_MAX - l ? INT64_MAX : a->offset + l;
-    if (a->offset < 0 || end > m->length)
+    if (end > m->length)
         return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
                           "positions \"%s\": 'l' goes to %lld, but the table ends at %lld", m->name,
                           (long long)end, (long long)m->length);

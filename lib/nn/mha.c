@@ -1,6 +1,7 @@
 /* mha.c: multi-head attention: its options and parameters. Heads are letters of the weights, so
  * that einsum splits and merges them without a reshape. Vaswani et al. 2017, §3.2.2 */
 #include "nn.h"
+#include <math.h>
 #include <stdio.h>
 
 const char *eg__mha_which(int part, bool bias)
@@ -195,6 +196,10 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
                    { "kdim", m->kdim }, { "vdim", m->vdim }, { "d_out", m->d_out } };
     for (size_t k = 0; k < sizeof widths / sizeof *widths; k++)
         if (!eg__nn_positive(p, "mha", widths[k].name, widths[k].size)) return false;
+    if (!isfinite(a->scale)) {
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "scale is %g, not a finite number", a->scale);
+        return false;
+    }
     return mha_fits(m, a, p) && mha_rotary_fits(m, a, p) && mha_extras(a, p);
 }
 
@@ -444,6 +449,9 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (!a->linear) return true;
     eg_linear_attention_args *o = eg_params_alloc(p, sizeof *o), given = { .size = sizeof given };
     eg_options(&given, sizeof given, a->linear);
+    if (given.chunk < 0)
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "linear.chunk is %lld, but must not be negative",
+                      (long long)given.chunk);
     if (!o) return false;
     *o = (eg_linear_attention_args){ .size = sizeof *o,
                                      .no_norm = given.no_norm,

@@ -230,7 +230,10 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     eg_named *one = eg_params_alloc(p, sizeof *one);
     char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL,
          *full = letters ? params_joined(p, name, "") : NULL;
-    if (!full || !eg_ok(eg_name(x, full))) return false;
+    /* a tensor of .values keeps its name, and in a block its parent's tensors may not be written to
+     */
+    const bool named = all->values && eg_name_of(x);
+    if (!full || (!named && !eg_ok(eg_name(x, full)))) return false;
     memcpy(letters, axes, strlen(axes) + 1);
     *one = (eg_named){ full, letters, x };
     *params_slot(all, "", full) = all->count + 1;

@@ -60,6 +60,22 @@ static bool group_name_unknown(const char *who, const eg_opt_args *o, int g)
     }
     return false;
 }
+/* True, after an error, if all parameters of group g belong to groups before it, so that its
+ * options would have no effect. */
+static bool group_shadowed(const char *who, const eg_opt_args *o, int g)
+{
+    const eg_named *one;
+    for (int k = 0; (one = eg_params_at(o->params, k)); k++) {
+        int first = 0;
+        if (!group_listed(o->params, one)) continue;
+        while (first < g && !group_has(&o->groups[first], one->name)) first++;
+        if (first == g && group_has(&o->groups[g], one->name)) return false;
+    }
+    return eg_fail_as(eg_params_context(o->params), EG_ERROR_MISUSE,
+                      "%s: every parameter of group %d, \"%s\", belongs to a group before it", who,
+                      g + 1, o->groups[g].names),
+           true;
+}
 /* True, after an error, if a group has a wrong option, no parameter, or the name of none. */
 static bool group_refused(const char *who, const eg_opt_args *o)
 {
@@ -86,7 +102,7 @@ static bool group_refused(const char *who, const eg_opt_args *o)
                               "parameter is \"%s\"",
                               who, g + 1, group->names, eg_params_at(o->params, 0)->name),
                    true;
-        if (group_name_unknown(who, o, g)) return true;
+        if (group_name_unknown(who, o, g) || group_shadowed(who, o, g)) return true;
     }
     return false;
 }
