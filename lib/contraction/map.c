@@ -8,7 +8,7 @@
 
 /* A tile of a transposition: LONG elements along c, HIGH along a. 64 MB are transposed at 30 GB/s;
  * with tiles of 64 × 64 at 22. */
-enum { LONG = 256, HIGH = 64 };
+enum { LONG = 256, HIGH = 64, SMALL = 32 };
 
 typedef struct tile {
     int64_t rows, n, ra, sa, rb, sb, rc, sc;
@@ -117,6 +117,11 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
                 transposed = true;
             }
         }
+    if (!transposed && y >= 0 && out->total && out->axis[y].size <= SMALL / out->axis[x].size) {
+        const int last = x; /* few elements: rows along the longest axis instead */
+        for (int i = 0; i < out->n; i++)
+            if (out->axis[i].size > out->axis[x].size) x = i, y = last;
+    }
     for (int i = 0; i < out->n; i++)
         if (i != x && i != y) {
             rest[tiles.n++] = out->axis[i];

@@ -13,7 +13,7 @@
 enum { BLOCK = 2048, PART = 32 };     /* along: elements of a block, blocks of a part */
 enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part */
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
-enum { FEW = 8 };                     /* along: an axis of fewer elements is not worth a loop */
+enum { FEW = 8, TERMS = 4 };          /* an axis, and a sum, that is not worth a loop along it */
 
 /* What the elements of a row of a are multiplied by: nothing, one number of b, a row of b. */
 typedef enum sum_factor { NO_FACTOR, NUMBER_FACTOR, ROW_FACTOR } sum_factor;
@@ -147,9 +147,11 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     int xk = sum_nearest(k, 1), xo = sum_nearest(out, 1);
     if (xk < 0) xk = k->n - 1;
     p.across = xo >= 0 && eg__abs64(out->axis[xo].sa) < eg__abs64(k->axis[xk].sa);
-    if (p.across && out->axis[xo].size < FEW) /* a sum of few terms pays for a copy of each row */
-        p.across = k->total <= ROWS
-    &&(xo = sum_nearest(out, FEW)) >= 0;
+    /* a sum of few terms pays for a copy of each row */
+    if (p.across ? out->axis[xo].size < FEW : k->total <= TERMS) {
+        xo = sum_nearest(out, FEW);
+        p.across = xo >= 0 && k->total <= ROWS;
+    }
     if (p.across) {
         p.x = out->axis[xo];
         p.others = sum_without(out, xo, axes_others);

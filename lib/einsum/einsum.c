@@ -39,12 +39,21 @@ static bool einsum_distinct(const uint16_t *label, int n)
 /* -- the result: its sizes, and its layout, which depends only on the labels. Trailing batch labels
  * (those of every operand) are stored outermost, so that the last axis in memory is one that a
  * product runs over: "->ijbh" is stored as bhij. If one operand has every label of the result, as
- * in "bldw,wd->bld", there is no product of matrices, and the result is row-major -- */
+ * in "bldw,wd->bld", or if nothing is summed, as in "in,jn->ijn", there is no product of matrices,
+ * and the result is row-major -- */
 static bool covers_result(const eg_tensor *x, const uint16_t *label, int rank, const uint16_t *out)
 {
     bool all = true;
     for (int r = 0; r < rank && all; r++) all = eg__label_at(label, x->rank, out[r]) >= 0;
     return all;
+}
+static bool sums_labels(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
+                        const uint16_t *out)
+{
+    for (int k = 0; k < count; k++)
+        for (int r = 0; r < x[k]->rank; r++)
+            if (eg__label_at(out, rank, label[k][r]) < 0) return true;
+    return false;
 }
 bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *label, int rank,
                        const uint16_t *out, int64_t *dim, int64_t *stride)
@@ -59,7 +68,7 @@ bool eg__einsum_layout(int count, eg_tensor *const *x, const uint16_t *const *la
             }
         }
     int batch = rank;
-    bool product = count > 1;
+    bool product = count > 1 && sums_labels(count, x, label, rank, out);
     for (int k = 0; k < count; k++) product &= !covers_result(x[k], label[k], rank, out);
     while (product && batch > 0) {
         bool everywhere = true;
