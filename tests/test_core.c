@@ -178,6 +178,18 @@ TEST(options_that_are_not_given_keep_their_defaults)
     ck_assert(eg_option(NAN, 3) != eg_option(NAN, 3));
 }
 
+TEST(the_default_type_can_be_set)
+{
+    eg_ctx *cx = eg_open();
+    ck_assert_int_eq(eg_set_default_type(cx, EG_F64), EG_F32);
+    ck_assert_int_eq(eg_type(eg_zeros(cx, 2)), EG_F64);
+    ck_assert_int_eq(eg_set_default_type(cx, EG_I32), EG_F64);
+    eg_assert_error(cx, "set_default_type: the dtype is i32, not f32 or f64");
+    ck_assert_int_eq(eg_default_type(cx), EG_F64);
+    ck_assert_int_eq(eg_set_default_type(NULL, EG_F64), EG_F32);
+    eg_close(cx);
+}
+
 TEST(null_flows_through)
 {
     eg_clear(NULL);

@@ -1183,9 +1183,46 @@ TEST(refusals_of_tensors)
     ck_assert(!eg_ok(eg_expr("i j", "s + z[0]", .with = { { "s", s }, { "z", eg_zeros(cx, 0) } })));
     eg_assert_error(cx, "the index of axis 0 of 'z' goes from 0 to 0, but that axis is 0\n  s + "
                         "z[0]\n        ^");
+    ck_assert(!eg_ok(eg_expr("i j=2", "i + j", .cx = cx)));
+    eg_assert_error(cx, "expr: letter 'i' has no size: no tensor has it as an axis");
+    ck_assert(!eg_ok(eg_expr("... i=2", "i", .cx = cx)));
+    eg_assert_error(cx, "expr: '...' stands for the other axes of the first tensor of .with");
     ck_assert_ptr_null(eg_expr("i j", "1.0"));
     eg_assert_error(NULL, "expr: .with has no tensor, and its first one determines the context");
     eg_close(cx);
+}
+
+/* Without tensors, .cx gives the context, and the axes give the sizes. */
+static int positions_step(void *user, eg_tensor **out)
+{
+    out[0] = eg_add(user, eg_expr("i=3 j=4", "i + 0.5 * j", .cx = eg_context(user)));
+    return 0;
+}
+TEST(formulas_of_positions_alone)
+{
+    for (int k = 0; k < 2; k++) {
+        eg_ctx *cx = eg_open(.dtype = k ? EG_F64 : EG_F32, .threads = 1);
+        eg_tensor *x = eg_expr("i=3 j=4", "i + 0.5 * j", .cx = cx),
+                  *n = eg_expr("i=3 j=4", "10 * i + j", .cx = cx),
+                  *mask = eg_expr("i=3 j=4", "j <= i", .cx = cx),
+                  *one = eg_expr("", "2.5", .cx = cx), *none = eg_expr("i=0", "i", .cx = cx);
+        eg_assert_ok(cx);
+        ck_assert(eg_type(x) == eg_default_type(cx) && eg_type(n) == EG_I64);
+        ck_assert(eg_type(mask) == EG_BOOL && eg_item(one) == 2.5 && eg_size(none) == 0);
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 4; j++) {
+                ck_assert(eg_get(x, i, j) == i + 0.5 * j && eg_get(n, i, j) == 10 * i + j);
+                ck_assert(eg_get(mask, i, j) == (j <= i));
+            }
+        eg_tensor *zero = eg_zeros(cx, 3, 4);
+        eg_captured *c = eg_capture(cx, positions_step, zero, 1);
+        ck_assert_int_eq(eg_captured_run(c), 0);
+        eg_assert_close(eg_captured_output(c, 0), x, 0);
+        /* a given tensor decides the context, and .cx may be given too */
+        eg_assert_close(eg_expr("i j", "x + 0 * j", .with = { { "x", x } }, .cx = cx), x, 0);
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
 }
 
 /* Each limit of a text is named with its number, and of a long name the first 40 letters. */

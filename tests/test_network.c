@@ -99,6 +99,50 @@ static void same_files(const char *a, const char *b)
 
 GROUP("network", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
+/* A recurrence whose first state the logits make as zeros of the context's dtype. */
+typedef struct recurrent {
+    eg_embedding *tokens;
+    eg_linear *state, *out;
+    int64_t width;
+} recurrent;
+static void *make_recurrent(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    recurrent *m = eg_params_alloc(p, sizeof *m);
+    if (!m) return NULL;
+    *m = (recurrent){
+        eg_embedding_new(p, "tokens", .count = n->vocabulary, .d_model = o->d_model),
+        eg_linear_new(p, "state", .in = o->d_model, .out = o->d_model),
+        eg_linear_new(p, "out", .in = o->d_model, .out = n->vocabulary),
+        o->d_model,
+    };
+    return m;
+}
+static eg_tensor *recurrent_logits(const void *network, eg_ctx *block, const eg_batch *b)
+{
+    const recurrent *m = network;
+    eg_tensor *x = eg_embedding_run(m->tokens, eg_batch_tokens(block, b)),
+              *h = eg_zeros(block, b->rows, m->width), *at[64];
+    for (int64_t l = 0; l < b->length && l < 64; l++)
+        at[l] = h = eg_tanh(eg_add(eg_linear_run(m->state, h), eg_select("b [l] m", x, l)));
+    return eg_linear_run(m->out, eg_stack_n("b [l] m", (int)b->length, at));
+}
+TEST(the_check_makes_constants_of_a_custom_network_in_f64)
+{
+    const eg_network row = { .name = "recurrent",
+                             .make = make_recurrent,
+                             .logits = recurrent_logits };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                   .d_model = 8, .batch = 8, .steps = 3);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert(r.right == r.entries && r.entries == eg_params_size(eg_trainer_params(t)));
+    ck_assert_int_eq(eg_default_type(cx), EG_F32);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_assert_ok(cx);
+}
+
 /* A custom network that makes what a built-in model makes has its bits: parameters after some
  * steps, scores, answers. */
 LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)

@@ -247,13 +247,15 @@ typedef struct eg_expr_args {
     const char *axes; /* of the result: "b i h", "... h": '...' the other axes of with[0] */
     const char *text; /* the formula: "x * sigmoid(x) * g[h]" */
     eg_given with[8]; /* the tensors that it reads; ends at a NULL name */
+    eg_ctx *cx;       /* of the result, needed if it reads no tensor */
 } eg_expr_args;
 /* eg_expr("b i h", "x * sigmoid(x) * g[h]", .with = { { "x", x }, { "g", g } }): y has the axes
  * `axes`, and each of its elements is the value of the formula `text`, computed in one pass over
  * memory; the gradient takes one pass, too. A letter is the position along its axis, |i| the size
  * of that axis, g[h] an element of g, and a name without brackets is read at all letters in order.
  * y is bool if the formula is a condition, i64 if it is an integer, else of the dtype of its float
- * tensors, or of the context's if there are none. docs/expressions.md describes the language.
+ * tensors, or of the context's if there are none. Sizes that no tensor has are given by the axes:
+ * eg_expr("i=8 j=8", "exp(-abs(i - j))", .cx = cx). docs/expressions.md describes the language.
  * Refused, with a caret: unknown names, letters without a size, sizes that disagree, indices that
  * can be out of range, f32 together with f64, tensors of .with that are not read. */
 EG_API eg_tensor *eg_expr_with(const eg_expr_args *);

@@ -101,6 +101,17 @@ void eg_set_draws(eg_ctx *cx, uint64_t draw)
 uint64_t eg__draw(eg_ctx *cx) { return eg__here(cx)->draw++; }
 uint64_t eg__seed_of(const eg_ctx *cx) { return eg__here(cx)->seed; }
 eg_dtype eg_default_type(const eg_ctx *cx) { return cx ? eg__here(cx)->dtype : EG_F32; }
+eg_dtype eg_set_default_type(eg_ctx *cx, eg_dtype dtype)
+{
+    const eg_dtype was = eg_default_type(cx);
+    if (!(cx = eg__here(cx))) return was;
+    if (dtype == EG_F32 || dtype == EG_F64)
+        cx->dtype = dtype;
+    else
+        eg_fail_as(cx, EG_ERROR_DTYPE, "set_default_type: the dtype is %s, not f32 or f64",
+                   eg_type_name(dtype));
+    return was;
+}
 void eg_train(eg_ctx *cx)
 {
     cx = eg__here(cx);

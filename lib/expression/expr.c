@@ -401,12 +401,12 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
     int64_t size[EG_RANK_MAX];
     eg_options(&o, sizeof o, args);
     for (int k = 0; k < EG_GIVEN_MAX && o.with[k].name; k++) x[k] = o.with[k].x;
-    if (!o.with[0].name)
+    if (!o.with[0].name && !o.cx)
         return eg_fail_as(NULL, EG_ERROR_MISUSE,
                           "%s: .with has no tensor, and its first one determines the context; "
-                          "eg_arange makes positions",
+                          "without tensors .cx gives it",
                           who);
-    eg_ctx *cx = eg__context_of(who, EG_GIVEN_MAX, x);
+    eg_ctx *cx = o.with[0].name ? eg__context_of(who, EG_GIVEN_MAX, x) : eg__here(o.cx);
     if (!cx || eg__failed(cx)) return eg__poison(cx);
     if (!o.axes || !o.text)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the %s NULL", who,
@@ -440,5 +440,6 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
                     .floats = given.floats == EG_DEFAULT ? eg_default_type(cx) : given.floats };
     memcpy(f->size, size, (size_t)n * sizeof *size);
     memcpy(f + 1, e, eg__expression_bytes(e));
-    return eg_apply(&expr_op, f, bytes, given.count, given.x);
+    return given.count ? eg_apply(&expr_op, f, bytes, given.count, given.x)
+                       : eg__apply(cx, &expr_op, f, bytes, NULL, 0, NULL);
 }

@@ -140,6 +140,8 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
     if (!eg__trainer_ready("trainer_check", t)) return -1;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_nograd(t->cx, false); /* gradients need a history */
+    /* constants that a custom network makes in its context are f64 as well */
+    const eg_dtype usual = eg_set_default_type(t->cx, EG_F64);
     eg_mark m = eg_push(t->cx);
     probe p = { .t = t };
     eg_trainer_check_report r = { 0 };
@@ -163,6 +165,7 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
         }
     }
     eg_pop(t->cx, m);
+    eg_set_default_type(t->cx, usual);
     eg__evaluation_end(t->cx, e);
     if (out) *out = r;
     return eg_error(t->cx) ? -1 : 0;
