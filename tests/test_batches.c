@@ -90,9 +90,9 @@ static void row_is(const eg_batch *b, int64_t r, int form, const eg_example *e)
         return;
     }
     ck_assert_int_eq(b->source_lengths[r], w.sources);
-    ck_assert(w.sources == b->sources || b->source_padded);
-    for (int64_t k = 0; k < b->sources; k++) {
-        const int64_t at = r * b->sources + k;
+    ck_assert(w.sources == b->source_length || b->source_padded);
+    for (int64_t k = 0; k < b->source_length; k++) {
+        const int64_t at = r * b->source_length + k;
         ck_assert_int_eq(b->source[at], k < w.sources ? w.source[k] : EG_PAD);
         ck_assert_int_eq(b->source_keep[at], k < w.sources);
     }
@@ -196,15 +196,15 @@ LOOP_TEST(a_part_is_its_rows, FORMS)
         for (int64_t to = from + 1; to <= 5; to++) {
             const eg_batch part = eg_batch_part(all, from, to);
             ck_assert(part.rows == to - from && part.length == all->length &&
-                      part.sources == all->sources && part.padded == all->padded &&
+                      part.source_length == all->source_length && part.padded == all->padded &&
                       part.source_padded == all->source_padded);
             ck_assert(part.tokens == all->tokens + from * all->length);
             ck_assert(part.target == all->target + from * all->length);
             ck_assert(part.keep == all->keep + from * all->length);
             ck_assert(part.lengths == all->lengths + from);
             if (apart(_i)) {
-                ck_assert(part.source == all->source + from * all->sources);
-                ck_assert(part.source_keep == all->source_keep + from * all->sources);
+                ck_assert(part.source == all->source + from * all->source_length);
+                ck_assert(part.source_keep == all->source_keep + from * all->source_length);
                 ck_assert(part.source_lengths == all->source_lengths + from);
             } else
                 ck_assert(!part.source && !part.source_keep && !part.source_lengths);

@@ -60,7 +60,8 @@ static double log_p(const language *l, const int32_t *t, int64_t length, int32_t
 }
 
 static const int32_t prompt[] = { 1, 2 };
-#define PROMPT .cx = cx, .next = next, .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST
+#define PROMPT \
+    .cx = cx, .next = next, .prompt = prompt, .prompt_length = 2, .max_new_tokens = LONGEST
 
 /* all sequences: the best score over those that end or have the largest length */
 static double best_of_all(const language *l, int32_t *t, int64_t n, double sum, double power,
@@ -114,12 +115,12 @@ static eg_tensor *late(void *user, const eg_prefixes *p)
 /* its sum is smaller than that of sequences that ended, its mean is not */
 TEST(a_late_winner_is_waited_for)
 {
-    const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2,
+    const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompt_length = 2,
                                     .max_new_tokens = LONGEST, .end = END, .beam = 2);
     ck_assert(d->sequence[0].count == LONGEST && !d->sequence[0].ended);
     ck_assert_double_eq_tol(d->sequence[0].score, log(1.0 / 8) / LONGEST, 1e-12);
-    d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST,
-                  .end = END, .beam = 2, .length_power = EG_OFF);
+    d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompt_length = 2,
+                  .max_new_tokens = LONGEST, .end = END, .beam = 2, .length_power = EG_OFF);
     ck_assert(d->sequence[0].count == 0 && d->sequence[0].ended);
 }
 
@@ -196,11 +197,11 @@ TEST(a_cache_needs_no_padding)
         eg_nograd(cx, true);
         told full = { net, NULL }, cached = { net, eg_cache_new(eg_params_owner(p), 2 + LONGEST) };
         const eg_decoded *a = eg_decode(.cx = cx, .next = behind_a_cache, .user = &full,
-                                        .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST,
-                                        .beam = beam),
+                                        .prompt = prompt, .prompt_length = 2,
+                                        .max_new_tokens = LONGEST, .beam = beam),
                          *b = eg_decode(.cx = cx, .next = behind_a_cache, .user = &cached,
-                                        .prompt = prompt, .prompts = 2, .max_new_tokens = LONGEST,
-                                        .beam = beam);
+                                        .prompt = prompt, .prompt_length = 2,
+                                        .max_new_tokens = LONGEST, .beam = beam);
         eg_assert_ok(cx);
         eg_nograd(cx, false);
         ck_assert(a && b && a->count == b->count && a->count == beam);
@@ -250,7 +251,7 @@ static void shares(double temperature, int64_t top_k, double top_p, const bool *
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
         eg_mark m = eg_push(cx);
         const eg_decoded *d =
-            eg_decode(.cx = cx, .next = next, .user = &l, .prompt = prompt, .prompts = 2,
+            eg_decode(.cx = cx, .next = next, .user = &l, .prompt = prompt, .prompt_length = 2,
                       .max_new_tokens = 1, .temperature = temperature, .top_k = top_k,
                       .top_p = top_p, .seed = seed);
         count[d->sequence->tokens[0]]++;
@@ -358,7 +359,7 @@ LOOP_TEST(odd_logits_are_refused, 8)
     odd o = { _i };
     for (int64_t beam = 1; beam < 4; beam += 2) {
         ck_assert_ptr_null(eg_decode(.cx = cx, .next = odd_next, .user = &o, .prompt = prompt,
-                                     .prompts = 2, .max_new_tokens = 3, .beam = beam,
+                                     .prompt_length = 2, .max_new_tokens = 3, .beam = beam,
                                      .end = _i == 7 ? 3 : 0));
         eg_assert_error(cx, beam > 1 && _i == 4 ? "decode: 'v' is 3" : why[_i]);
     }
@@ -384,12 +385,12 @@ TEST(odd_options_are_refused)
         { { .end = -5 }, "decode: the token -5 is negative" },
         { { .min_token = -5 }, "decode: the token -5 is negative" },
         { { .max_new_tokens = -1 }, "decode: max_new_tokens must be from 1" },
-        { { .prompts = -1 }, "decode: the prompt is empty" },
+        { { .prompt_length = -1 }, "decode: the prompt is empty" },
     };
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
         eg_decode_args o = cases[k].o;
         o.size = sizeof o, o.cx = cx, o.next = next, o.user = &l, o.prompt = prompt;
-        o.prompts = o.prompts ? 0 : 2, o.max_new_tokens = o.max_new_tokens ? 0 : 3;
+        o.prompt_length = o.prompt_length ? 0 : 2, o.max_new_tokens = o.max_new_tokens ? 0 : 3;
         ck_assert_ptr_null(eg_decode_with(&o));
         eg_assert_error(cx, cases[k].why);
     }

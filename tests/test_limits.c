@@ -185,11 +185,11 @@ static eg_tensor *three_logits(void *user, const eg_prefixes *p)
     (void)user;
     return eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ p->rows, 3 });
 }
-#define DECODE(name, ...)                                                                 \
-    static void name(void)                                                                \
-    {                                                                                     \
-        eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1, \
-                  .end = 1, __VA_ARGS__);                                                 \
+#define DECODE(name, ...)                                                                       \
+    static void name(void)                                                                      \
+    {                                                                                           \
+        eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompt_length = 1, \
+                  .end = 1, __VA_ARGS__);                                                       \
     }
 /* a longer one would be written token by token */
 DECODE(decode_longest, .max_new_tokens = e < 100 || e == INT64_MAX ? e : 100)
@@ -198,12 +198,12 @@ DECODE(decode_beam, .max_new_tokens = 2, .beam = e)
 DECODE(decode_least, .max_new_tokens = 2, .min_token = (int32_t)e)
 static void decode_end(void)
 {
-    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompts = 1,
+    eg_decode(cx, three_logits, NULL, .prompt = (const int32_t[]){ 1 }, .prompt_length = 1,
               .max_new_tokens = 2, .end = (int32_t)e);
 }
 static void decode_prompts(void)
 {
-    eg_decode(cx, three_logits, NULL, .prompts = e, .max_new_tokens = 2);
+    eg_decode(cx, three_logits, NULL, .prompt_length = e, .max_new_tokens = 2);
 }
 static void heatmap_width(void)
 {

@@ -656,7 +656,7 @@ GROUP("batches", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 static uint64_t sum_of(const eg_batch *b)
 {
     ck_assert(b && b->rows > 0);
-    const size_t n = (size_t)(b->rows * b->length), sources = (size_t)(b->rows * b->sources);
+    const size_t n = (size_t)(b->rows * b->length), sources = (size_t)(b->rows * b->source_length);
     uint64_t h = eg_hash(EG_HASH_START, b->tokens, n * sizeof *b->tokens);
     h = eg_hash(eg_hash(h, b->target, n * sizeof *b->target), b->keep, n * sizeof *b->keep);
     return sources ? eg_hash(h, b->source, sources * sizeof *b->source) : h;
@@ -694,7 +694,7 @@ LOOP_TEST(batches_are_a_function_of_their_number, 4)
             eg_example e = { .inputs = 0 };
             const int64_t n = _i ? one->source_lengths[r] : one->lengths[r];
             const int32_t *from =
-                _i ? one->source + r * one->sources : one->tokens + r * one->length;
+                _i ? one->source + r * one->source_length : one->tokens + r * one->length;
             e.inputs = (int)n;
             memcpy(e.input, from, (size_t)n * sizeof *from);
             ck_assert(!eg_data_held_out(o.data, &e));

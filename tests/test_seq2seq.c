@@ -95,7 +95,7 @@ static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
     for (int64_t k = 0; k < p->rows * w->sources; k++) source[k] = w->source[k % w->sources];
     eg_batch b = { .rows = p->rows,
                    .length = p->length,
-                   .sources = w->sources,
+                   .source_length = w->sources,
                    .tokens = p->tokens,
                    .source = source };
     return eg_select_axis(eg__network_logits(w->t, cx, &b, NULL), 1, p->length - 1);
@@ -123,7 +123,7 @@ LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
         const eg_decoded *d =
             eg_decode(.cx = cx, .next = whole_pass, .user = &w,
                       .prompt = apart ? e.input + e.inputs : e.input,
-                      .prompts = apart ? 1 : e.inputs + 1,
+                      .prompt_length = apart ? 1 : e.inputs + 1,
                       .max_new_tokens = t->batches->longest - (apart ? 1 : e.inputs + 1) + 1,
                       .min_token = EG_FIRST, .end = EG_STOP, .beam = 5);
         eg_nograd(cx, was);
@@ -321,7 +321,7 @@ LOOP_TEST(a_cache_gives_the_full_pass, 4)
     eg_eval(cx);
     eg_nograd(cx, true);
     static const int32_t source[] = { 5, 3, 4, 8, 6 }, tokens[] = { 1, 4, 3, 5, 6 };
-    eg_batch b = { .rows = 1, .length = 1, .sources = 5, .tokens = tokens, .source = source };
+    eg_batch b = { .rows = 1, .length = 1, .source_length = 5, .tokens = tokens, .source = source };
     eg_owner *owner = eg_owner_open(cx);
     eg_cache *cache = eg_cache_new(owner, t->batches->longest);
     eg_tensor *memory = t->network->memory ? t->network->memory(t->net, cx, &b) : NULL;

@@ -120,9 +120,9 @@ EG_API int eg_threads(eg_ctx *, int threads);
 EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made without one */
 /* Sets it, to f32 or f64; returns the old one. Tensors that exist keep their dtype. */
 EG_API eg_dtype eg_set_default_type(eg_ctx *, eg_dtype);
-EG_API void eg_train(eg_ctx *);                  /* dropout draws (the state after eg_open) */
-EG_API void eg_eval(eg_ctx *);                   /* dropout is the identity */
-EG_API bool eg_training(const eg_ctx *);         /* true if dropout draws */
+EG_API void eg_train(eg_ctx *);          /* dropout draws (the state after eg_open) */
+EG_API void eg_eval(eg_ctx *);           /* dropout is the identity */
+EG_API bool eg_training(const eg_ctx *); /* true if dropout draws */
 /* While on, operations are not recorded: results have no gradients. Returns the old state. */
 EG_API bool eg_nograd(eg_ctx *, bool on);
 /* While on, operations read subnormal operands as 0 and return 0 for subnormal results, in every

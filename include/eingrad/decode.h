@@ -1,6 +1,6 @@
 /* eingrad/decode.h: decoding with any model that returns logits: greedy, sampling, or beam search.
  *
- *     const eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompts = n,
+ *     const eg_decoded *d = eg_decode(cx, next, user, .prompt = tokens, .prompt_length = n,
  *                                     .max_new_tokens = 40, .end = EG_STOP, .beam = 4);
  *
  * The step function `next` gets the sequences so far and returns the logits of what follows
@@ -37,7 +37,7 @@ typedef struct eg_decode_args {
     eg_next *next;
     void *user;
     const int32_t *prompt;
-    int64_t prompts;        /* tokens of the prompt: at least 1 */
+    int64_t prompt_length;  /* tokens of the prompt: at least 1 */
     int64_t max_new_tokens; /* new tokens at most; needed */
     int32_t end;            /* the token that ends a sequence: none; EG_OFF: token 0 */
     int32_t min_token;      /* smaller tokens are chosen only as the end: 0 */

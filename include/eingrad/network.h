@@ -24,7 +24,7 @@ typedef struct eg_batch {
     const int32_t *target;
     const bool *keep;       /* false at padding */
     const int64_t *lengths; /* of each row, without padding; NULL while an answer is decoded */
-    int64_t sources;        /* source and source_keep are rows × sources; 0: there is no source */
+    int64_t source_length;  /* source and source_keep are rows × source_length; 0: no source */
     const int32_t *source;
     const bool *source_keep;
     const int64_t *source_lengths;

@@ -1,9 +1,9 @@
 /* composed_masked_of.h: part of composed_masked.c, for one type T. */
 
 /* True if a product of x can overflow, or x is not finite. */
-static bool NAME(masked_exceeds)(T x) { return !(EG_RE(x) <= TAME && EG_RE(x) >= -TAME); }
+static bool NAME(masked_exceeds)(T x) { return !(EG_RE(x) <= MODERATE && EG_RE(x) >= -MODERATE); }
 
-/* y is over the scores. Sets to 0 the elements that are forbidden and exceed TAME. */
+/* y is over the scores. Sets to 0 the elements that are forbidden and exceed MODERATE. */
 static void NAME(masked_clear)(eg_tensor *y, const masked_axis *axis)
 {
     const masked *a = y->attr;
@@ -14,7 +14,7 @@ static void NAME(masked_clear)(eg_tensor *y, const masked_axis *axis)
     } while (masked_next(a->scores, axis, at, off));
 }
 
-/* Sets the elements of z that exceed TAME to 0; z is row-major. */
+/* Sets the elements of z that exceed MODERATE to 0; z is row-major. */
 static void NAME(masked_purge)(eg_tensor *z)
 {
     T *v = (T *)(void *)z->data;
@@ -22,7 +22,7 @@ static void NAME(masked_purge)(eg_tensor *z)
         if (NAME(masked_exceeds)(v[k])) v[k] = 0;
 }
 
-/* y += w v for each v of x that exceeds TAME and each allowed pair that contains it. The first
+/* y += w v for each v of x that exceeds MODERATE and each allowed pair that contains it. The first
  * axes are those of x; `rest` others follow. */
 static void NAME(masked_add)(eg_tensor *y, int rest, const masked_axis *axis)
 {

@@ -66,10 +66,10 @@ void eg_pop(eg_ctx *cx, eg_mark m)
 
 eg__scoped eg__scoped_of(eg_tensor *x)
 {
-    const eg__arena *a = x->home;
+    eg__arena *a = x->home;
     while (a->fixed)
-        a = a->outer; /* memory of one captured operation, whose result ends with the step */
-    return (eg__scoped){ x, { (void *)(uintptr_t)a, a->serial } };
+        a = a->outer; /* the result of a captured operation lives as long as the step */
+    return (eg__scoped){ x, { a, a->serial } };
 }
 eg_tensor *eg__scoped_tensor(const eg_ctx *cx, const eg__scoped *m)
 {

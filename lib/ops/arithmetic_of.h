@@ -225,9 +225,9 @@ TARGET static bool NAME(moderate)(int64_t n, const void *from)
     for (; k + EG_LANES <= n; k += EG_LANES) {
         EG_EVERY_LANE
         for (int l = 0; l < EG_LANES; l++)
-            lane[l] = x[k + l] <= TAME && x[k + l] >= -TAME ? lane[l] : 1;
+            lane[l] = x[k + l] <= MODERATE && x[k + l] >= -MODERATE ? lane[l] : 1;
     }
-    for (; k < n; k++) lane[0] = x[k] <= TAME && x[k] >= -TAME ? lane[0] : 1;
+    for (; k < n; k++) lane[0] = x[k] <= MODERATE && x[k] >= -MODERATE ? lane[0] : 1;
     T exceeds = 0;
     for (int l = 0; l < EG_LANES; l++) exceeds += lane[l];
     return exceeds == 0;
@@ -284,6 +284,6 @@ static const eg_arithmetic NAME(arithmetic) = {
 #undef POW
 #undef LEAST
 #undef TINY
-#undef TAME
+#undef MODERATE
 #undef MINUS_INF
 #undef MAGNITUDE

@@ -14,7 +14,7 @@
 #define POW       powf
 #define LEAST     -87
 #define TINY      1.66e-38f
-#define TAME      EG_TAME_F32
+#define MODERATE  EG_MODERATE_F32
 #define MINUS_INF (int32_t)0xff800000
 #define MAGNITUDE INT32_MAX /* all bits but the sign */
 #include "ops/arithmetic_of.h"
@@ -30,7 +30,7 @@
 #define POW       pow
 #define LEAST     -708
 #define TINY      3.31e-308
-#define TAME      EG_TAME_F64
+#define MODERATE  EG_MODERATE_F64
 #define MINUS_INF (int64_t)0xfff0000000000000
 #define MAGNITUDE INT64_MAX
 #include "ops/arithmetic_of.h"

@@ -146,11 +146,11 @@ bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
 /* A sum of products of numbers that do not exceed it does not overflow. */
-#define EG_TAME_F32 1e15f
-#define EG_TAME_F64 1e150
+#define EG_MODERATE_F32 1e15f
+#define EG_MODERATE_F64 1e150
 typedef struct eg_arithmetic { /* functions on contiguous floats of one type; scalars are double */
     /* for at most EG_CHUNK elements of a row, except `moderate` */
-    /* True if no element exceeds EG_TAME in magnitude, or is NaN; any n. */
+    /* True if no element exceeds EG_MODERATE in magnitude, or is NaN; any n. */
     bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);

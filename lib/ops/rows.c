@@ -469,6 +469,8 @@ static void move_listed(int64_t width, int64_t n, char *from, const int64_t *off
     }
 #undef MOVE
 }
+/* Computes one piece of the rows, EG_COLUMN at a time: gathers their elements, calls `run`, and
+ * writes the results to their places. */
 static void piece_of_columns(void *user, int64_t piece, int thread)
 {
     const column_job *j = user;

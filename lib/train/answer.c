@@ -43,9 +43,11 @@ static question answer_prompt(eg_trainer *t, const char *input, int32_t *tokens,
 
 static eg_batch batch_of(const question *q, int64_t count)
 {
-    return (eg_batch){
-        .rows = 1, .length = count, .sources = q->sources, .tokens = q->tokens, .source = q->source
-    };
+    return (eg_batch){ .rows = 1,
+                       .length = count,
+                       .source_length = q->sources,
+                       .tokens = q->tokens,
+                       .source = q->source };
 }
 
 /* -- decoding --------------------------------------------------------------------------------- */
@@ -104,7 +106,7 @@ static eg_tensor *answer_next(void *user, const eg_prefixes *p)
     const eg_batch b = { .rows = p->rows,
                          .length = fresh,
                          .tokens = a->window,
-                         .sources = a->sources,
+                         .source_length = a->sources,
                          .source = a->source,
                          .memory = answer_memory(a, p->rows),
                          .cache = a->cache };
@@ -130,10 +132,11 @@ static bool answer_prepare(asking *a, const question *q)
     a->sources = q->sources;
     if (t->network->memory) {
         eg_batch b = batch_of(q, 1);
-        a->memory = t->network->memory(
-            t->net, t->cx,
-            &(eg_batch){
-                .rows = 1, .sources = b.sources, .source = b.source, .gain = t->gain_now });
+        a->memory = t->network->memory(t->net, t->cx,
+                                       &(eg_batch){ .rows = 1,
+                                                    .source_length = b.source_length,
+                                                    .source = b.source,
+                                                    .gain = t->gain_now });
         return eg_ok(a->memory) && !eg_error(t->cx);
     }
     a->source = eg_owner_alloc(owner, rows * sources * sizeof *a->source);
@@ -161,7 +164,7 @@ static const eg_decoded *answer_decode(eg_trainer *t, const question *q, const e
                    (long long)o->beam);
     if (eg_error(t->cx) || !answer_prepare(&a, q)) return NULL;
     return eg_decode(.cx = t->cx, .next = answer_next, .user = &a, .prompt = q->tokens,
-                     .prompts = q->count, .max_new_tokens = longest < most ? longest : most,
+                     .prompt_length = q->count, .max_new_tokens = longest < most ? longest : most,
                      .min_token = EG_FIRST, .end = text ? 0 : EG_STOP,
                      .temperature = text && plain ? 1 : o->temperature, .top_k = o->top_k,
                      .top_p = o->top_p, .seed = o->seed, .beam = o->beam,
@@ -361,7 +364,7 @@ eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input,
 static eg_tensor *answer_unpadded_weights(const eg_trainer *t, const eg_batch *b, int k)
 {
     bool source = t->network->source && *t->network->part[k / (int)t->o.layers] == 'e';
-    int64_t dim[] = { b->rows, 1, source ? b->sources : b->length, 1 };
+    int64_t dim[] = { b->rows, 1, source ? b->source_length : b->length, 1 };
     eg_tensor *keep = eg_from_n(t->cx, EG_BOOL, source ? b->source_keep : b->keep, 4, dim);
     return eg_mul(t->weights[k], eg_cast(keep, eg_params_type(t->params)));
 }

@@ -211,7 +211,7 @@ static eg_batch batch_fill(eg_batches *t, const eg__rows *to, int64_t at, int64_
                        .target = target,
                        .keep = keep,
                        .lengths = lengths,
-                       .sources = sources.length,
+                       .source_length = sources.length,
                        .source = source,
                        .source_keep = source_keep,
                        .source_lengths = source ? source_lengths : NULL,
@@ -307,7 +307,7 @@ eg_batch eg_batch_part(const eg_batch *all, int64_t from, int64_t to)
 {
     if (!all || from < 0 || to > all->rows || from >= to) return (eg_batch){ 0 };
     eg_batch b = *all;
-    const int64_t at = from * all->length, source = from * all->sources;
+    const int64_t at = from * all->length, source = from * all->source_length;
     b.rows = to - from, b.tokens += at;
     if (b.target) b.target += at;
     if (b.keep) b.keep += at;

@@ -48,13 +48,13 @@ static bool decode_settle(eg_decode_args *o)
     o->length_power = eg_option(o->length_power, 1);
     if (!o->next)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the step function is NULL");
-    else if (!o->prompt || o->prompts < 1)
+    else if (!o->prompt || o->prompt_length < 1)
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the prompt is empty");
-    else if (o->max_new_tokens < 1 || o->max_new_tokens > INT32_MAX || o->prompts > INT32_MAX)
+    else if (o->max_new_tokens < 1 || o->max_new_tokens > INT32_MAX || o->prompt_length > INT32_MAX)
         eg_fail_as(
             cx, EG_ERROR_MISUSE,
             "decode: max_new_tokens must be from 1 to 2^31 − 1, not %lld after a prompt of %lld",
-            (long long)o->max_new_tokens, (long long)o->prompts);
+            (long long)o->max_new_tokens, (long long)o->prompt_length);
     else if (!(o->temperature >= 0 && o->temperature < INFINITY))
         eg_fail_as(cx, EG_ERROR_MISUSE, "decode: the temperature must be positive, not %g",
                    o->temperature);
@@ -248,7 +248,8 @@ static void decode_one_by_one(decoder *d)
         eg_pop(d->o.cx, m);
     }
     if (!eg_error(d->o.cx))
-        decode_insert(d, d->tokens + d->o.prompts, d->length - d->o.prompts, ended, total);
+        decode_insert(d, d->tokens + d->o.prompt_length, d->length - d->o.prompt_length, ended,
+                      total);
 }
 
 /* -- beam search ------------------------------------------------------------------------------ */
@@ -298,7 +299,7 @@ static void decode_search(decoder *d)
         for (int64_t k = 0; k < count && live < o->beam; k++) {
             const int32_t *old = d->tokens + best[k].row * d->length;
             if (best[k].token == o->end) {
-                decode_insert(d, old + o->prompts, n, true, best[k].log_p);
+                decode_insert(d, old + o->prompt_length, n, true, best[k].log_p);
                 continue;
             }
             int32_t *to = next + live * (d->length + 1);
@@ -311,8 +312,8 @@ static void decode_search(decoder *d)
         if (live && search_is_over(d, log_p[0])) live = 0;
     }
     for (int64_t r = 0; r < live && log_p; r++)
-        decode_insert(d, d->tokens + r * d->length + o->prompts, d->length - o->prompts, false,
-                      log_p[r]);
+        decode_insert(d, d->tokens + r * d->length + o->prompt_length, d->length - o->prompt_length,
+                      false, log_p[r]);
 }
 
 /* Allocates the memory of the search, whose size depends on the options, then runs it. */
@@ -323,7 +324,8 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     eg_ctx *cx = start.o.cx;
     if (!cx || eg_error(cx) || !decode_settle(&start.o)) return NULL;
     start.owner = eg_owner_open(cx);
-    start.capacity = start.o.prompts + start.o.max_new_tokens, start.length = start.o.prompts;
+    start.capacity = start.o.prompt_length + start.o.max_new_tokens,
+    start.length = start.o.prompt_length;
     d = start.owner ? eg_owner_alloc(start.owner, sizeof *d) : NULL;
     if (!d) return NULL;
     *d = start;
@@ -331,7 +333,7 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     d->from = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->from);
     d->found = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->found);
     if (!d->tokens || !d->from || !d->found) return NULL;
-    memcpy(d->tokens, d->o.prompt, (size_t)d->o.prompts * sizeof *d->tokens);
+    memcpy(d->tokens, d->o.prompt, (size_t)d->o.prompt_length * sizeof *d->tokens);
     if (d->o.beam > 1)
         decode_search(d);
     else

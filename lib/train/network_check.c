@@ -219,12 +219,12 @@ static bool probing_cache(const probing *p)
     if (!t->network->cached || last < 1) return true;
     const int64_t sources = row.source_lengths ? row.source_lengths[0] : 0;
     eg_owner *owner = eg_owner_open(cx);
-    eg_batch b = { .rows = 1, .length = last, .tokens = row.tokens, .sources = sources };
+    eg_batch b = { .rows = 1, .length = last, .tokens = row.tokens, .source_length = sources };
     b.cache = owner ? eg_cache_new(owner, t->batches->longest) : NULL;
     b.source = t->network->memory ? NULL : row.source;
     if (t->network->memory)
         b.memory = t->network->memory(
-            t->net, cx, &(eg_batch){ .rows = 1, .sources = sources, .source = row.source });
+            t->net, cx, &(eg_batch){ .rows = 1, .source_length = sources, .source = row.source });
     int64_t at = -1;
     if (b.cache && eg_ok(eg__network_logits(t, cx, &b, NULL)) && eg_cache_length(b.cache) == last) {
         b.tokens += last, b.length = 1;

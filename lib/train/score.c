@@ -58,7 +58,8 @@ static eg_tensor *batch_tensor(eg_ctx *cx, const eg_batch *b, batch_array which)
 {
     if (!b) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it is NULL");
     const void *at = batch_array_of(b, which);
-    const int64_t length = which < SOURCE ? b->length : b->sources, dims[] = { b->rows, length };
+    const int64_t length = which < SOURCE ? b->length : b->source_length,
+                  dims[] = { b->rows, length };
     const int rank = which == LENGTHS || which == SOURCE_LENGTHS ? 1 : 2;
     if (!at) return eg_fail_as(cx, EG_ERROR_MISUSE, "batch: it has no %s", arrays[which].name);
     if (!b->full_batch || !eg_capturing(cx))
@@ -94,7 +95,7 @@ int64_t eg_batch_packed_length(const eg_batch *b)
 }
 int64_t eg_batch_packed_source_length(const eg_batch *b)
 {
-    return b ? positions_needed(b->rows, b->sources, b->source_lengths) : 0;
+    return b ? positions_needed(b->rows, b->source_length, b->source_lengths) : 0;
 }
 eg_tensor *eg_batch_lengths(eg_ctx *cx, const eg_batch *b)
 {

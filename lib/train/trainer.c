@@ -377,7 +377,7 @@ static void trainer_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_K
 {
     const eg_trainer *t = user;
     const eg_batch b = eg_batch_part(&t->batch, from, to);
-    kind[0] = b.length << 24 | b.sources;
+    kind[0] = b.length << 24 | b.source_length;
     kind[1] = eg_batch_packed_length(&b);
     kind[2] = eg_batch_packed_source_length(&b);
     kind[3] = b.padded << 2 | b.source_padded << 1 | (t->gain_now != NULL);
