@@ -766,6 +766,7 @@ LOOP_TEST(neighbouring_rows_have_the_bits_of_contiguous_ones, 2 * ROW_LAYOUTS)
         eg_tensor *plain = eg_normal(cx, 0, 3, 2, n, m), *x = laid_out(_i / 2, plain),
                   *rows = eg_copy(eg_transpose(plain, 1, 2)), *gain = eg_normal(cx, 1, 1, n);
         for (int f = 0; f < ROW_FUNCTIONS; f++) {
+            if (c == 25 && f != 0 && f != 2 && f != 8) continue; /* takes long */
             eg_tensor *y = row_function(f, "b [n] m", x, gain),
                       *z = row_function(f, "b m [n]", rows, gain), *g, *dx, *dz;
             ck_assert_msg(same_bits(f < 4 ? eg_copy(eg_transpose(y, 1, 2)) : y, z),
