@@ -36,7 +36,7 @@ static bool linear_in(eg__contract_call *k, int i, eg_tensor *g2, const char *wo
     if (!eg__contract_close(k, i, e, sum, 1, 1e-10)) return eg__breaks(k, i, words);
     return true;
 }
-bool eg__linear(eg__contract_call *k)
+static bool linear_at(eg__contract_call *k)
 {
     static const double factor[] = { -1, 0x1p-100, 0x1p100, 0 };
     static const char *const words[] = {
@@ -78,6 +78,48 @@ bool eg__linear(eg__contract_call *k)
     }
     return true;
 }
+/* True if what rounding may leave of cancelled terms hides a cotangent. */
+static bool linear_is_hidden(const eg__contract_call *k)
+{
+    const double floor = eg__cancelled(k, k->g);
+    for (int i = 0; i < k->t->count; i++)
+        if (k->r[i] && floor > 1e-7 * eg__largest(k->r[i])) return true;
+    return false;
+}
+/* Where a cotangent is hidden, as of a saturated softmax, the rule is also tested with all operands
+ * times powers of 10, with the largest element near 1, then 0.1 and 0.01. */
+bool eg__linear(eg__contract_call *k)
+{
+    double most = 0;
+    if (!linear_at(k)) return false;
+    for (int i = 0; i < k->t->count; i++)
+        if (k->r[i]) most = fmax(most, eg__largest(k->x[i]));
+    double factor = most > 0 ? pow(10, -round(log10(most))) : 1;
+    for (int q = 0; q < 3 && most > 0 && linear_is_hidden(k); q++, factor /= 10) {
+        eg__contract_call at = *k;
+        bool good = true;
+        for (int i = 0; i < k->t->count && good; i++) {
+            if (k->x[i]->dtype != EG_F64) continue;
+            if (!(at.x[i] = eg__leaf_copy(k->x[i]))) return true;
+            for (int64_t j = 0, n = eg_size(at.x[i]); j < n; j++)
+                eg__contract_numbers(at.x[i])[j] *= factor;
+            good = eg__sampled_there(k->t->op, at.x[i]);
+        }
+        at.y = good ? eg__contract_apply(&at, at.x) : NULL;
+        good = at.y && eg__same_shape(at.y, k->y) && eg__all_finite(at.y);
+        for (int i = 0; i < k->t->count && good; i++)
+            good = !k->r[i] || (eg__contract_rule(at.y, at.g, i, &at.r[i]) && at.r[i] &&
+                                eg__all_finite(at.r[i]));
+        eg__refused(k->cx);
+        if (!good) continue;
+        if (!linear_at(&at)) {
+            k->operand = at.operand;
+            return false;
+        }
+        if (!linear_is_hidden(&at)) break;
+    }
+    return true;
+}
 
 /* -- the derivative --------------------------------------------------------------------------- */
 /* An operand of the operation that is moved along v from x. */
@@ -87,6 +129,7 @@ typedef struct moved {
     int i, of;        /* operand i is moved; observed is the rule's result for operand `of`, or, if
                        * that is −1, the operation's result */
     eg_tensor *along; /* the direction along which the rule's result is observed */
+    double floor;     /* what intermediate values contribute to the observed value */
 } moved;
 /* Computes ⟨g, result⟩, or ⟨rule(g, of), along⟩, with the operand moved by t v. Sets *terms to the
  * magnitude of the terms. False if there is no value. */
@@ -112,70 +155,113 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     return good;
 }
 #define FIRST 0x1p-9 /* the largest step */
-/* Returns a bound for what the rounding of x + h v changes of the slope at the smallest step h,
+#define EPS   0x1p-52
+/* The slope n along v at one step, and its error. kink: n and err are not set, since the one-sided
+ * slopes left and right do not approach each other. */
+typedef struct slope {
+    double n, err, left, right;
+    double floor; /* what intermediate values near 1 contribute to err */
+    bool kink;
+} slope;
+/* Returns a bound for what the rounding of x + h v changes of the slope at the smallest step h/4,
  * where d is the cotangent of x: 4 ε Σ |d x| / h, with smaller addends where v is small. */
-static double moved_rounding(const moved *m, eg_tensor *d)
+static double moved_rounding(const moved *m, eg_tensor *d, double first_step)
 {
-    const double *slope = d ? eg_f64(d) : NULL, *v = eg__contract_numbers(m->v),
+    const double *along = d ? eg_f64(d) : NULL, *v = eg__contract_numbers(m->v),
                  *x = eg__contract_numbers(m->x[m->i]);
     double sum = 0;
-    for (int64_t j = 0, n = slope ? eg_size(d) : 0; j < n; j++)
-        if (isfinite(slope[j])) sum += fabs(slope[j] * fmin(fabs(v[j]), 1) * x[j]);
-    return 4 * 0x1p-52 * sum / (FIRST / 4);
+    for (int64_t j = 0, n = along ? eg_size(d) : 0; j < n; j++)
+        if (isfinite(along[j])) sum += fabs(along[j] * fmin(fabs(v[j]), 1) * x[j]);
+    return 4 * EPS * sum / (first_step / 4);
 }
 /* Computes the derivative of moved_value(m, t) at 0 from differences at first, first/2 and first/4,
- * and its error. False at a kink, and if there is no value. */
-static bool contract_slope(const moved *m, double first_step, double size, double *n, double *err)
+ * and its error. False at a kink, and if there is no value.
+ *
+ * The error has three parts beside that of the extrapolation. (1) The rounding of the terms of the
+ * value. (2) Rounding that is larger, since terms cancelled: the fourth difference, which for a
+ * smooth function is only h⁴ f⁗. (3) ε |g| / h (m->floor), since intermediate values may be near 1
+ * where the value is not: log(1 + eᵃ) is 0 for a < −37, and its steps are ε wide before. That part
+ * is left out if the value changes by much more, so that (2) includes such steps. */
+static bool contract_slope(const moved *m, double first_step, double size, slope *s)
 {
-    double d[3], bend[3], middle, terms, other;
-    const double rounding = 1e-11 * size * (FIRST / first_step);
+    double d[3], bend[3], middle, terms, other, up[3], down[3];
+    const double larger = FIRST / first_step, rounding = 1e-11 * size * larger;
+    s->kink = false;
     if (!moved_value(m, 0, &middle, &terms)) return false;
     for (int k = 0; k < 3; k++) {
         const double h = ldexp(first_step, -k);
-        double up, down;
-        if (!moved_value(m, h, &up, &other) || !moved_value(m, -h, &down, &other)) return false;
-        d[k] = (up - down) / (2 * h);
-        bend[k] = fabs(up - 2 * middle + down) / h; /* difference of the slopes on the two sides */
+        if (!moved_value(m, h, &up[k], &other)) return false;
+        terms = fmax(terms, other);
+        if (!moved_value(m, -h, &down[k], &other)) return false;
+        terms = fmax(terms, other);
+        d[k] = (up[k] - down[k]) / (2 * h);
+        bend[k] = fabs(up[k] - 2 * middle + down[k]) / h; /* left slope − right slope */
     }
+    const double least = first_step / 4, first = d[0] - d[1], second = d[1] - d[2];
+    const double fourth = fabs(up[1] + down[1] - 4 * (up[2] + down[2]) + 6 * middle);
+    const double change = fmax(fabs(up[0] - middle), fabs(down[0] - middle));
+    s->floor = change > 0x1p16 * EPS * m->floor ? 0 : 4 * EPS * m->floor / least;
+    s->right = (up[2] - middle) / least;
+    s->left = (middle - down[2]) / least;
     if (bend[2] > 0.6 * bend[0] &&
-        bend[2] > 1e-6 * fabs(d[2]) + 10 * fmin(rounding, 1e-11 * terms * (FIRST / first_step)))
+        bend[2] > 1e-6 * fabs(d[2]) + 10 * (fmin(rounding, 1e-11 * terms * larger) + s->floor)) {
+        s->kink = true;
         return false;
+    }
     const double r0 = (4 * d[1] - d[0]) / 3, r1 = (4 * d[2] - d[1]) / 3;
-    const double first = d[0] - d[1], second = d[1] - d[2], ratio = first / second;
+    const double ratio = first / second;
     /* a cusp or a pole */
-    if (fabs(second) > 1e-11 * terms && !(fabs(ratio) > 1.1)) return false;
-    *n = (16 * r1 - r0) / 15;
+    if (fabs(second) > 1e-11 * terms * larger + s->floor && !(fabs(ratio) > 1.1)) return false;
+    s->n = (16 * r1 - r0) / 15;
     /* differences at larger steps may be much larger than the slope, as of x³ at 1e-10 */
-    *err = fabs(*n - r1) + rounding + 16 * 0x1p-52 * fabs(d[0]) + 1e-290;
+    s->err = fabs(s->n - r1) + rounding + 16 * EPS * fabs(d[0]) + 1e-290;
     if (fabs(second) > rounding && !(ratio > 2.8 && ratio < 20))
-        *err = fmax(fabs(first), fabs(second)) * 4 + rounding;
-    return isfinite(*n) && isfinite(*err);
+        s->err = fmax(fabs(first), fabs(second)) * 4 + rounding;
+    s->err += s->floor + fourth / (4 * least);
+    return isfinite(s->n) && isfinite(s->err);
 }
-/* True if a is the slope at steps that are 32 times as small, at which the slope is not n: there is
- * a kink within the larger steps. */
-static bool slope_is_near(const moved *m, double size, double a, double n)
+/* True if a is the slope at smaller steps, at which the slope is not n, or if a is between the
+ * one-sided slopes at such a step: there is a kink within the larger steps. Steps: FIRST / 32, then
+ * each a 32nd of the one before, and last one that is small beside operands far below 1. */
+static bool slope_is_near(const moved *m, eg_tensor *d, double size, double a, double n)
 {
-    double near, err;
-    if (!contract_slope(m, FIRST / 32, size, &near, &err)) return false;
-    return fabs(a - near) <= 1e-6 * fmax(fabs(a), fabs(near)) + 10 * err &&
-           fabs(near - n) > 20 * err;
+    enum { SMALLER = 4 };
+    const double own = FIRST * eg__largest(m->x[m->i]);
+    double step = FIRST;
+    for (int k = 0; k <= SMALLER; k++) {
+        slope near;
+        step = k < SMALLER ? step / 32 : own;
+        if (k == SMALLER && !(own > 0 && own < FIRST / 32)) break;
+        if (contract_slope(m, step, size, &near)) {
+            near.err += moved_rounding(m, d, step);
+            if (fabs(a - near.n) <= 1e-6 * fmax(fabs(a), fabs(near.n)) + 10 * near.err &&
+                fabs(near.n - n) > 20 * near.err)
+                return true;
+        } else if (near.kink) {
+            const double slack = 0.02 * fabs(near.left - near.right);
+            if (a >= fmin(near.left, near.right) - slack &&
+                a <= fmax(near.left, near.right) + slack)
+                return true;
+        }
+    }
+    return false;
 }
 /* True if the slope n along v is the sum of the slopes along two parts of v, for two random
  * partitions. It is not at a kink that no single line shows: the median of equal numbers has the
  * same slope in front of and behind them. */
-static bool slope_is_linear(const moved *m, double size, double n, double err)
+static bool slope_is_linear(const moved *m, double size, const slope *whole)
 {
     for (uint64_t turn = 0; turn < 2; turn++) {
-        double slope[2], of[2];
+        slope of[2];
         for (int part = 0; part < 2; part++) {
             moved p = *m;
             if (!(p.v = eg__leaf_copy(m->v))) return false;
             for (int64_t j = 0, count = eg_size(p.v); j < count; j++)
                 if ((eg__drawn(24 + turn, j) > 0) != part) eg__contract_numbers(p.v)[j] = 0;
-            if (!contract_slope(&p, FIRST, size, &slope[part], &of[part])) return false;
+            if (!contract_slope(&p, FIRST, size, &of[part])) return false;
         }
-        const double apart = fabs(slope[0] + slope[1] - n);
-        if (apart > 1e-6 * fmax(fabs(slope[0]), fabs(slope[1])) + 10 * (err + of[0] + of[1]))
+        const double apart = fabs(of[0].n + of[1].n - whole->n), err = of[0].err + of[1].err;
+        if (apart > 1e-6 * fmax(fabs(of[0].n), fabs(of[1].n)) + 10 * (whole->err + err))
             return false;
     }
     return true;
@@ -204,25 +290,27 @@ enum { HALVINGS = 20 };
 static bool slope_is_nearly(const moved *m, eg_tensor *d, double a, double n, double size)
 {
     const int64_t count = d ? eg_size(d) : 0;
-    const double *slope = d ? eg_f64(d) : NULL;
+    const double *element = d ? eg_f64(d) : NULL;
     int64_t from = 0, to = count;
-    if (!slope || !(fabs(a - n) <= NEARLY * fmax(fabs(a), fabs(n)))) return false;
+    if (!element || !(fabs(a - n) <= NEARLY * fmax(fabs(a), fabs(n)))) return false;
     for (int turn = 0; turn < HALVINGS && to - from > 1; turn++) {
         const int64_t middle = from + (to - from) / 2;
         double apart[2] = { 0 };
         for (int half = 0; half < 2; half++) {
             moved p = *m;
-            double own = 0, other, err;
+            slope other;
+            double own = 0;
             if (!(p.v = eg__leaf_copy(m->v))) return false;
             for (int64_t j = 0; j < count; j++)
                 if (j < (half ? middle : from) || j >= (half ? to : middle))
                     eg__contract_numbers(p.v)[j] = 0;
                 else
-                    own += slope[j] * eg__contract_numbers(p.v)[j];
-            if (!contract_slope(&p, FIRST, size, &other, &err)) return false;
-            apart[half] = fabs(own - other);
+                    own += element[j] * eg__contract_numbers(p.v)[j];
+            if (!contract_slope(&p, FIRST, size, &other)) return false;
+            apart[half] = fabs(own - other.n);
             const bool one = (half ? to - middle : middle - from) == 1;
-            if (one && apart[half] > WRONG * fmax(fabs(own), fabs(other)) + 10 * err) return false;
+            if (one && apart[half] > WRONG * fmax(fabs(own), fabs(other.n)) + 10 * other.err)
+                return false;
         }
         if (apart[0] > apart[1])
             to = middle;
@@ -247,16 +335,18 @@ static void note_nearly(eg__contract_call *k, int i, const char *where, double a
  * at SAMPLES points is compared with it, within its standard error. */
 static bool slope_is_mean(const moved *m, double n)
 {
-    enum { SAMPLES = 16 };
+    enum { SAMPLES = 32 };
     eg_ctx *cx = m->k->cx;
     double sum = 0, squares = 0, size = 0;
     for (int q = 0; q < SAMPLES; q++) {
         eg_tensor *x[EG_ASKED_OPERANDS], *d;
         memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
         if (!(x[m->i] = eg__leaf_copy(m->x[m->i]))) return true;
+        /* at equal distances the points may all have the same phase */
+        const double irregular = fmod(eg__drawn(41, q), 1);
         for (int64_t j = 0, of = eg_size(m->v); j < of; j++)
             eg__contract_numbers(x[m->i])[j] +=
-                FIRST * ((2 * q + 1.) / SAMPLES - 1) * eg__contract_numbers(m->v)[j];
+                FIRST * ((2 * q + 1 + irregular) / SAMPLES - 1) * eg__contract_numbers(m->v)[j];
         if (!eg__contract_rule(eg__contract_apply(m->k, x), m->g, m->i, &d) || !d) {
             eg__refused(cx);
             return true;
@@ -265,15 +355,43 @@ static bool slope_is_mean(const moved *m, double n)
         sum += a / SAMPLES;
         squares += a * a / SAMPLES;
     }
-    const double error = 4 * sqrt(fmax(0, squares - sum * sum) / SAMPLES);
+    const double error = 5 * sqrt(fmax(0, squares - sum * sum) / SAMPLES);
     return !(fabs(sum - n) > 0.01 * fmax(fabs(sum), fabs(n)) + error);
+}
+/* True if a and the slope s agree within its error. Its floor counts only if there may be steps:
+ * not if the slope is the same up to 1e-6 at steps 8192 times as large. */
+static bool slope_agrees(const moved *m, double a, const slope *s, double size)
+{
+    const double apart = fabs(a - s->n), share = 1e-6 * fmax(fabs(a), fabs(s->n));
+    slope wide;
+    if (apart <= share + 10 * (s->err - s->floor)) return true;
+    return apart <= share + 10 * s->err &&
+           !(s->n != 0 && contract_slope(m, 8192 * FIRST, size, &wide) &&
+             fabs(wide.n - s->n) < 1e-6 * fabs(s->n));
+}
+/* Returns the largest magnitude of an element of the operands without operand i. */
+static double largest_but(const eg__contract_call *k, eg_tensor *const *x, int i)
+{
+    double most = 0;
+    for (int j = 0; j < k->t->count; j++)
+        if (j != i && x[j]->dtype == EG_F64) most = fmax(most, eg__largest(x[j]));
+    return most;
+}
+/* Returns √Σ g², times the unit of the operation's values: what intermediate values of that unit
+ * contribute to ⟨g, y⟩ if their roundings are independent. */
+static double floor_of(eg__contract_call *k, eg_tensor *g)
+{
+    double sum = 0;
+    for (int64_t j = 0, n = eg_size(g); j < n; j++) sum += pow(eg__contract_numbers(g)[j], 2);
+    return eg__contract_unit(k) * sqrt(sum);
 }
 /* True if the rule's result d for operand i at x agrees with differences; else notes what is
  * broken. */
 static bool derivative_of(eg__contract_call *k, eg_tensor *const *x, eg_tensor *y, eg_tensor *g,
                           int i, eg_tensor *d, const char *where)
 {
-    double size = 0, n, err;
+    double size = 0;
+    slope s;
     char words[200];
     eg_tensor *v = eg__contract_noise(x[i], 9);
     if (!v) return true;
@@ -287,19 +405,21 @@ static bool derivative_of(eg__contract_call *k, eg_tensor *const *x, eg_tensor *
         if (!same_side(k, x)) return true;
     }
     eg__contract_dot(y, g, &size);
-    moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1 };
-    if (!contract_slope(&m, FIRST, size, &n, &err)) return true;
-    err += moved_rounding(&m, d);
-    if (fabs(a - n) <= 1e-6 * fmax(fabs(a), fabs(n)) + 10 * err) return true;
-    if (!slope_is_linear(&m, size, n, err) || slope_is_near(&m, size, a, n)) return true;
-    if (scaled && isfinite(a) && slope_is_mean(&m, n)) return true;
-    if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, n, size)) {
-        note_nearly(k, i, where, a, n);
+    moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1, .floor = floor_of(k, g) };
+    m.floor *= fmax(1, largest_but(k, x, i)); /* values as large as that may have cancelled */
+    if (!contract_slope(&m, FIRST, size, &s)) return true;
+    s.err += moved_rounding(&m, d, FIRST);
+    if (slope_agrees(&m, a, &s, size)) return true;
+    if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return true;
+    if (fmax(large, largest_but(k, x, i)) > 1e7 && isfinite(a) && slope_is_mean(&m, s.n))
+        return true;
+    if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
+        note_nearly(k, i, where, a, s.n);
         return true;
     }
     snprintf(words, sizeof words,
              "disagrees with its own forward%s: %.6g, not %.6g along a random direction", where, a,
-             n);
+             s.n);
     return eg__breaks(k, i, words);
 }
 bool eg__derivative_at(eg__contract_call *k, eg_tensor *const *x, const char *where, bool refuses)
@@ -346,13 +466,13 @@ static bool second_breaks(const second *s, int i, const char *words)
              s->where);
     return eg__breaks(s->k, i, said);
 }
-/* Returns what two derivatives may differ by at a point other than that of the check: where an
- * operation is saturated, they are rounding errors of its value. */
+/* Returns what two derivatives may differ by: what cancelled terms leave and, at a point other than
+ * that of the check, rounding errors of the operation's value, since it may be saturated there. */
 static double second_floor(const second *s)
 {
     double value = 0;
     if (s->where[0]) eg__contract_dot(s->y, s->g, &value);
-    return 1e-9 * value;
+    return 1e-9 * value + (double)eg_size(s->g) * eg__cancelled(s->k, s->g);
 }
 /* True if the cotangent for operand i has the right gradient with respect to each operand; else
  * notes what is broken. */
@@ -366,7 +486,8 @@ static bool second_of(const second *s, int i)
         any |= k->r[j] && eg_path_to(s->r[i], s->x[j], &cut) != EG_NO_PATH;
     for (int j = 0; j < k->t->count && any; j++) {
         eg_tensor *dj, *v = k->r[j] ? eg__contract_noise(s->x[j], 15) : NULL;
-        double size = 0, value = 0, n, err;
+        double size = 0, value = 0;
+        slope n;
         char words[80];
         if (!v || eg_grad(s->r[i], along, 1, &s->x[j], &dj) || !eg__all_finite(dj)) {
             eg__refused(k->cx);
@@ -375,13 +496,14 @@ static bool second_of(const second *s, int i)
         const double a = eg__contract_dot(dj, v, &size);
         eg__contract_dot(s->r[i], along, &size);
         moved m = { .k = k, .x = s->x, .g = s->g, .v = v, .i = j, .of = i, .along = along };
-        if (!contract_slope(&m, FIRST, size, &n, &err)) continue;
+        m.floor = floor_of(s->k, along);
+        if (!contract_slope(&m, FIRST, size, &n)) continue;
         /* the rule's intermediate results may be as large as the value */
         eg__contract_dot(s->y, s->g, &value);
-        err += moved_rounding(&m, dj) + 4 * 0x1p-52 * value / 0x1p-11;
-        if (fabs(a - n) <= 1e-5 * fmax(fabs(a), fabs(n)) + 10 * err) continue;
-        if (!slope_is_linear(&m, size, n, err) || slope_is_near(&m, size, a, n)) continue;
-        snprintf(words, sizeof words, "by operand %d: %.6g, not %.6g", j + 1, a, n);
+        n.err += moved_rounding(&m, dj, FIRST) + 4 * EPS * value / 0x1p-11;
+        if (fabs(a - n.n) <= 1e-5 * fmax(fabs(a), fabs(n.n)) + 10 * n.err) continue;
+        if (!slope_is_linear(&m, size, &n) || slope_is_near(&m, dj, size, a, n.n)) continue;
+        snprintf(words, sizeof words, "by operand %d: %.6g, not %.6g", j + 1, a, n.n);
         return second_breaks(s, i, words);
     }
     return true;

@@ -70,18 +70,20 @@ static bool jvp_breaks(const alone *a, const char *words)
 static bool jvp_of_layouts(const alone *a)
 {
     const eg__contract_call *k = a->k;
+    const double floor = eg__cancelled(k, a->flat);
     for (int how = 0; how < EG_LAYOUTS; how++) {
         eg_tensor *dx = eg__laid_out(a->flat, how);
         if (!dx && !k->cx->failed) continue;
         eg_tensor *e = jvp_alone(a, dx);
-        if (k->cx->failed || !eg__contract_alike(e, a->d, 1, 1e-10))
+        if (k->cx->failed || !eg__contract_above(e, a->d, 1, 1e-10, floor))
             return jvp_breaks(a, eg__layout_name(how));
     }
     for (int how = 0; how < EG_REPEATED; how++) {
         eg_tensor *wide = eg__repeated(a->flat, how), *copy = wide ? eg__leaf_copy(wide) : NULL;
         if (!copy) continue;
         eg_tensor *e = jvp_alone(a, wide), *d = k->cx->failed ? NULL : jvp_alone(a, copy);
-        if (k->cx->failed || !eg__contract_alike(e, d, 1, 1e-10)) return jvp_breaks(a, "expanded");
+        if (k->cx->failed || !eg__contract_above(e, d, 1, 1e-10, floor))
+            return jvp_breaks(a, "expanded");
     }
     return true;
 }
@@ -94,11 +96,12 @@ static bool jvp_is_linear(const alone *a)
                                         "0 but for one element" };
     const eg__contract_call *k = a->k;
     const int64_t n = eg_size(a->flat);
+    const double floor = eg__cancelled(k, a->flat);
     for (int f = 0; f < 3; f++) {
         eg_tensor *dx = eg__leaf_copy(a->flat);
         for (int64_t j = 0; dx && j < n; j++) eg__contract_numbers(dx)[j] *= factor[f];
         eg_tensor *e = jvp_alone(a, dx);
-        if (k->cx->failed || !eg__contract_alike(e, a->d, factor[f], 1e-10))
+        if (k->cx->failed || !eg__contract_above(e, a->d, factor[f], 1e-10, floor))
             return jvp_breaks(a, name[f]);
     }
     for (int s = 0; s < 2 && n > 1; s++) {
@@ -112,7 +115,8 @@ static bool jvp_is_linear(const alone *a)
         eg_tensor *sum = a->d ? eg__leaf_copy(a->d) : NULL, *part = e ? eg__leaf_copy(e) : NULL;
         if (sum && part) eg__add_to(sum, part);
         const double most = fmax(eg__largest(e), eg__largest(a->d)), of = eg__largest(both);
-        if (!eg__contract_alike(both, sum ? sum : e, 1, of > 0 ? 1e-10 * fmax(1, most / of) : 0))
+        const double share = of > 0 ? 1e-10 * fmax(1, most / of) : 0;
+        if (!eg__contract_above(both, sum ? sum : e, 1, share, floor))
             return jvp_breaks(a, name[3 + s]);
     }
     return true;

@@ -21,7 +21,7 @@ typedef struct single {
     double factor;     /* operands are those of the call, times this */
     const char *where; /* "" or " where all operands are …" */
     eg_tensor *x[2][EG_ASKED_OPERANDS], *y[2], *g[2]; /* [0] in f64, [1] in f32 */
-    double most_x;                                    /* largest element of an operand */
+    double most_x, apart; /* largest element of an operand; largest difference of the results */
 } single;
 
 /* Returns a copy of x, times factor and moved by `units` units of f32 in the last place, rounded to
@@ -57,6 +57,10 @@ static bool single_open(single *s, int units)
         return false;
     eg_tensor *wide = eg_cast(s->y[1], EG_F64), *noise = eg__contract_noise(s->y[0], 1);
     if (!eg_ok(wide) || !eg__contract_alike(wide, s->y[0], 1, FORWARD)) return false;
+    const double *narrow = eg_f64(wide), *exact = eg_f64(s->y[0]);
+    s->apart = 0;
+    for (int64_t j = 0, n = narrow && exact ? eg_size(wide) : 0; j < n; j++)
+        s->apart = fmax(s->apart, fabs(narrow[j] - exact[j]));
     return noise && (s->g[0] = rounded(noise, 1, 0, &s->g[1])) != NULL;
 }
 /* Sets d to the rule's results for operand i or, if jvp is true, to the tangents for a tangent of
@@ -88,7 +92,11 @@ static bool single_agrees(const single *s, int i, bool jvp)
     if (!single_results(s, i, jvp, d)) return true;
     const double most = eg__largest(d[0]);
     /* jvp: the tangent instead of g; in both cases the magnitude is about 1 */
-    const double floor = 1e-4 * eg__largest(s->y[0]) / fmax(s->most_x, 1e-30);
+    const double value = eg__largest(s->y[0]);
+    /* rounding of y / x; a rule that reads y has its error, and terms as large as y may cancel,
+     * and smaller numbers are subnormal */
+    const double floor =
+        fmax(1e-4 * value / fmax(s->most_x, 1e-30), 8 * s->apart + 16 * 0x1p-24 * value + 0x1p-122);
     const double *wide = eg_f64(d[0]), *v = eg_f64(d[1]);
     int64_t at = -1;
     double apart = fmax(SAME * most, floor);

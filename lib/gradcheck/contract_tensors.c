@@ -41,21 +41,26 @@ bool eg__all_finite(eg_tensor *x)
 }
 bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share)
 {
+    return eg__contract_above(a, b, factor, share, 0);
+}
+bool eg__contract_above(eg_tensor *a, eg_tensor *b, double factor, double share, double floor)
+{
     if (!a || !b) {
         eg_tensor *only = a ? a : b;
         const double *v = only ? eg_f64(only) : NULL;
         for (int64_t k = 0, n = v ? eg_size(only) : 0; k < n; k++)
-            if (v[k] != 0) return false;
+            if (!(fabs(v[k]) <= floor)) return false;
         return true;
     }
     if (!eg__same_shape(a, b) || a->dtype != b->dtype) return false;
     const double *x = eg_f64(a), *y = eg_f64(b);
     const int64_t n = eg_size(a);
-    const double most = fabs(factor) * eg__largest(b);
+    const double of = fabs(factor), subnormal = floor > 0 ? 1e-300 * fmax(1, of) : 0;
+    const double slack = of * (share * eg__largest(b) + floor) + subnormal;
     if (!x || !y) return false;
     for (int64_t k = 0; k < n; k++)
         if (x[k] != factor * y[k] && !(isnan(x[k]) && isnan(y[k])) &&
-            !(fabs(x[k] - factor * y[k]) <= share * most))
+            !(fabs(x[k] - factor * y[k]) <= slack))
             return false;
     return true;
 }
@@ -78,6 +83,15 @@ double eg__largest(eg_tensor *x)
     return most;
 }
 
+double eg__cancelled(const eg__contract_call *k, eg_tensor *g)
+{
+    double x = 0;
+    for (int i = 0; i < k->t->count; i++)
+        if (k->r[i]) x = fmax(x, eg__largest(k->x[i]));
+    const double value = eg__largest(k->y) * (x > 0 && x < 1 ? 1 / x : 1);
+    return 64 * 0x1p-52 * eg__largest(g) * fmax(1, value) + 1e-300;
+}
+
 eg_tensor *eg__contract_apply(const eg__contract_call *k, eg_tensor *const *x)
 {
     eg_tensor *y = eg_apply(k->t->op, k->t->attr, k->t->attr_size, k->t->count, x);
@@ -87,6 +101,31 @@ bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
 {
     *d = y && g ? y->op->rule(y, g, i) : NULL;
     return y && g && !y->cx->failed && (!*d || eg_ok(*d));
+}
+/* The other operands are those of the call, all times a factor. */
+double eg__contract_unit(eg__contract_call *k)
+{
+    static const double factor[] = { -1, 10, 100, 0.01 };
+    if (k->unit > 0) return k->unit;
+    double most = eg__largest(k->y);
+    for (size_t f = 0; f < sizeof factor / sizeof *factor && most < 1; f++) {
+        const eg_mark m = eg_push(k->cx);
+        eg_tensor *x[EG_ASKED_OPERANDS], *y = NULL;
+        bool good = true;
+        for (int i = 0; i < k->t->count && good; i++) {
+            x[i] = k->x[i];
+            if (x[i]->dtype != EG_F64) continue;
+            if (!(good = (x[i] = eg__leaf_copy(x[i])) != NULL)) break;
+            for (int64_t j = 0, n = eg_size(x[i]); j < n; j++)
+                eg__contract_numbers(x[i])[j] *= factor[f];
+            good = eg__sampled_there(k->t->op, x[i]);
+        }
+        if (good) y = eg__contract_apply(k, x);
+        if (y && y->dtype == EG_F64 && eg__all_finite(y)) most = fmax(most, eg__largest(y));
+        eg__refused(k->cx);
+        eg_pop(k->cx, m);
+    }
+    return k->unit = most > 0 && most < 1 ? most : 1;
 }
 
 /* -- rounding of an ill-conditioned operation -------------------------------------------------- */
@@ -129,10 +168,12 @@ bool eg__contract_close(eg__contract_call *k, int i, eg_tensor *a, eg_tensor *b,
                         double share)
 {
     enum { UNITS = 64 };
-    if (eg__contract_alike(a, b, factor, share)) return true;
+    const double floor = i < 0 ? 0 : eg__cancelled(k, k->g);
+    if (eg__contract_above(a, b, factor, share, floor)) return true;
     if (k->cx->failed || !a || !b) return false;
     const double one = contract_condition(k, i), more = share + UNITS * one;
-    if (!(more > 2 * share && more < 1e-2) || !eg__contract_alike(a, b, factor, more)) return false;
+    if (!(more > 2 * share && more < 1e-2) || !eg__contract_above(a, b, factor, more, floor))
+        return false;
     if (!k->note[0]) k->operand = i;
     if (!k->note[0])
         snprintf(k->note, sizeof k->note,

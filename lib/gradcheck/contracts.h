@@ -15,6 +15,7 @@ typedef struct eg__contract_call {
     /* the rule's results; NULL if it has none, or if the operand is not f64. Only operands with a
      * result are varied. */
     eg_tensor *r[EG_ASKED_OPERANDS];
+    double unit;    /* eg__contract_unit; 0: not computed yet */
     char *words;    /* receives the words of eg__contract */
     char note[200]; /* what to say about an operation that keeps all contracts; "": nothing */
     size_t size;
@@ -40,13 +41,21 @@ bool eg__all_finite(eg_tensor *);
 double eg__largest(eg_tensor *x);
 /* True if a equals factor · b up to `share` of the largest element. NULL stands for zeros. */
 bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share);
-/* The same for results of the rule for operand i or, with i = −1, of the operation. If they differ
- * by more, `share` is increased by the effect of rounding on an ill-conditioned operation, and a
- * note says so. */
+/* The same up to |factor| · floor as well and, if that is not 0, to subnormal numbers. */
+bool eg__contract_above(eg_tensor *a, eg_tensor *b, double factor, double share, double floor);
+/* Returns what rounding leaves where terms g, g y or g y / x cancel, as in y (g − Σ g y) of a
+ * saturated softmax: 64 ε max|g| max(1, |y|, |y / x|). */
+double eg__cancelled(const eg__contract_call *, eg_tensor *g);
+/* The same for results of the rule for operand i or, with i = −1, of the operation, with that floor
+ * for g of the call. If they differ by more, `share` is increased by the effect of rounding on an
+ * ill-conditioned operation, and a note says so. */
 bool eg__contract_close(eg__contract_call *, int i, eg_tensor *a, eg_tensor *b, double factor,
                         double share);
 /* Returns ⟨a, b⟩ and adds the magnitudes of its terms to *size. */
 double eg__contract_dot(eg_tensor *a, eg_tensor *b, double *size);
+/* Returns the largest element of the result, here or at operands of other magnitudes, at most 1:
+ * intermediate values are as large even where the result is not. */
+double eg__contract_unit(eg__contract_call *);
 /* True if the operation's samples allow the elements of x: it is not tested outside of their
  * range. */
 bool eg__sampled_there(const eg_op *, const eg_tensor *x);
