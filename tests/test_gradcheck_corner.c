@@ -513,3 +513,60 @@ LOOP_TEST(positions_at_a_limit_are_no_noise, 4)
     ck_assert_msg(r && r->passed && r->noise < 1e-12, "%s", r ? r->text : eg_error(cx));
     eg_close(cx);
 }
+
+/* -- y = 1 / (1 − x) as a series, which is right for |x| < 1 only -------------------------------
+ */
+static double series(double a)
+{
+    double sum = 1;
+    for (int k = 0; k < 200; k++) sum = 1 + fmax(-.9, fmin(.9, a)) * sum;
+    return sum;
+}
+static double series_slope(double a) { return 1 / ((1 - a) * (1 - a)); }
+static bool series_forward(eg_tensor *y) { return map_values(y, eg_operand(y, 0), series); }
+static eg_tensor *series_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i), *d = eg_detach(eg_contiguous(eg_ones_like(x)));
+    return map_values(d, x, series_slope) ? eg_scale(eg_mul(g, d), mistake ? 1.001 : 1) : NULL;
+}
+static eg_tensor *series_call(eg_tensor *const *x);
+static const eg_sample series_at[] = { { series_call, "3x4", -.5, .5 }, { NULL } };
+static const eg_op series_op[] = {
+    { .name = "series",
+      .arity = 1,
+      .shape = like_first,
+      .forward = series_forward,
+      .rule = series_rule },
+    { .name = "series",
+      .arity = 1,
+      .shape = like_first,
+      .forward = series_forward,
+      .rule = series_rule,
+      .samples = series_at },
+};
+static eg_tensor *series_call(eg_tensor *const *x)
+{
+    return eg_apply(&series_op[1], NULL, 0, 1, x);
+}
+static eg_tensor *series_f(void *user, eg_tensor *const *x)
+{
+    return eg_apply(&series_op[user != NULL], NULL, 0, 1, x);
+}
+/* Outside of its domain the operation is called wrong, unless it has samples or only_here is set;
+ * then a mistake within its domain is found all the same. */
+TEST(an_operation_is_right_in_its_domain)
+{
+    for (int k = 0; k < 6; k++) {
+        const bool sampled = k % 3 == 1, here = k % 3 == 2;
+        mistake = k / 3;
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+        eg_tensor *x = eg_uniform(cx, -.49, .49, 3, 4);
+        const eg_report *r = eg_gradcheck(series_f, sampled ? cx : NULL, 1, &x, .only_here = here);
+        ck_assert_msg(r && r->passed == (k == 1 || k == 2), "%d: %s", k,
+                      r ? r->text : eg_error(cx));
+        ck_assert_msg(k || strstr(r->text, ".only_here leaves out these"), "%s", r->text);
+        ck_assert_msg(k < 4 || !strstr(r->text, "where operand 1 is"), "%s", r->text);
+        eg_close(cx);
+    }
+    mistake = 0;
+}

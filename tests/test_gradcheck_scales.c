@@ -3,6 +3,7 @@
 #include <eingrad.h>
 #include <math.h>
 #include <string.h>
+#include "fixtures.h"
 #include "tests.h"
 
 #define A (x[0])
@@ -196,4 +197,141 @@ TEST(a_rule_that_is_wrong_at_large_values_is_found)
             ck_assert_msg(r && r->passed == (k == 0), "factor %g, seed %d", factor[k], (int)seed);
             eg_close(cx);
         }
+}
+
+/* -- operations whose rules are right and whose forward functions round: to a constant, with
+ * cancelled terms, at kinks, to subnormal numbers -- */
+static double sigmoid(double a) { return 1 / (1 + exp(-a)); }
+static double softplus(double a) { return log(1 + exp(a)); }
+static double mish(double a) { return a * tanh(log(1 + exp(a))); }
+static double mish_slope(double a)
+{
+    const double t = tanh(fmax(a, 0) + log1p(exp(-fabs(a))));
+    return t + a * (1 - t * t) * sigmoid(a);
+}
+static double focal(double a) { return -pow(1 - sigmoid(a), 2) * log(sigmoid(a)); }
+static double focal_slope(double a)
+{
+    const double p = sigmoid(a), q = sigmoid(-a), log_p = -fmax(-a, 0) - log1p(exp(-fabs(a)));
+    return 2 * q * q * p * log_p - q * q * q;
+}
+static double bell(double a) { return exp(-a * a / 2); }
+static double bell_slope(double a) { return -a * exp(-a * a / 2); }
+static double erfc_slope(double a) { return -M_2_SQRTPI * exp(-a * a); }
+static double one_less_cosine(double a) { return 1 - cos(a); }
+static double snake(double a) { return a + pow(sin(a), 2); }
+static double snake_slope(double a) { return 1 + sin(2 * a); }
+static double wavy(double a) { return a + sin(4 * a) / 4; }
+static double wavy_slope(double a) { return 1 + cos(4 * a); }
+static double softsign(double a) { return a / (1 + fabs(a)); }
+static double softsign_slope(double a) { return pow(1 + fabs(a), -2); }
+static double hinge_squared(double a) { return pow(fmax(0, 1 - a), 2); }
+static double hinge_slope(double a) { return -2 * fmax(0, 1 - a); }
+static double bent(double a) { return log((fabs(a) + .01) / (1.01 + fabs(a))); }
+static double bent_slope(double a)
+{
+    return copysign(1 / (fabs(a) + .01) - 1 / (1.01 + fabs(a)), a);
+}
+static double log_cosh(double a) { return log(cosh(a)); }
+static double cubed(double a) { return pow(fmax(a, 0), 3); }
+static double cubed_slope(double a) { return 3 * pow(fmax(a, 0), 2); }
+static double entropy(double a)
+{
+    const double p = sigmoid(a);
+    return -p * log(p + 1e-30) - (1 - p) * log(1 - p + 1e-30);
+}
+static double entropy_slope(double a) { return -a * sigmoid(a) * sigmoid(-a); }
+static const struct {
+    const char *name;
+    double (*f)(double), (*df)(double);
+} rounds[] = {
+    { "softplus", softplus, sigmoid },
+    { "mish", mish, mish_slope },
+    { "focal", focal, focal_slope },
+    { "bell", bell, bell_slope },
+    { "erfc", erfc, erfc_slope },
+    { "1 - cos", one_less_cosine, sin },
+    { "snake", snake, snake_slope },
+    { "wavy", wavy, wavy_slope },
+    { "softsign", softsign, softsign_slope },
+    { "squared hinge", hinge_squared, hinge_slope },
+    { "bent", bent, bent_slope },
+    { "log cosh", log_cosh, tanh },
+    { "cube of relu", cubed, cubed_slope },
+    { "entropy", entropy, entropy_slope },
+};
+enum { ROUNDS = (int)(sizeof rounds / sizeof *rounds) };
+static int rounding_now;
+static double factor_now; /* of the rule; not 1: it is wrong */
+static bool rounds_forward(eg_tensor *y)
+{
+    return map_values(y, eg_operand(y, 0), rounds[rounding_now].f);
+}
+static eg_tensor *rounds_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i), *d = eg_detach(eg_contiguous(eg_ones_like(x)));
+    return map_values(d, x, rounds[rounding_now].df) ? eg_scale(eg_mul(g, d), factor_now) : NULL;
+}
+static const eg_op rounds_op = { .name = "rounds",
+                                 .arity = 1,
+                                 .shape = like_first,
+                                 .forward = rounds_forward,
+                                 .rule = rounds_rule };
+static eg_tensor *rounds_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&rounds_op, NULL, 0, 1, x);
+}
+/* softmax and x / (|x| + 1e-8), row by row, with the rules of textbooks */
+static bool textbook_forward(eg_tensor *y)
+{
+    eg_tensor *x = eg_detach(eg_operand(y, 0));
+    if (rounding_now == ROUNDS) return eg_assign(y, eg_softmax("... [d]", x)) == 0;
+    eg_tensor *n = eg_sqrt(eg_sum("... [d] -> ... 1", eg_square(x)));
+    return eg_assign(y, eg_div(x, eg_shift(n, 1e-8))) == 0;
+}
+static eg_tensor *textbook_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i);
+    if (rounding_now == ROUNDS)
+        return eg_scale(eg_mul(y, eg_sub(g, eg_sum("... [d] -> ... 1", eg_mul(g, y)))), factor_now);
+    eg_tensor *n = eg_sqrt(eg_sum("... [d] -> ... 1", eg_square(x))), *m = eg_shift(n, 1e-8),
+              *p = eg_sum("... [d] -> ... 1", eg_mul(g, x));
+    return eg_scale(eg_sub(eg_div(g, m), eg_div(eg_mul(x, p), eg_mul(n, eg_square(m)))),
+                    factor_now);
+}
+static const eg_op textbook_op = { .name = "textbook",
+                                   .arity = 1,
+                                   .shape = like_first,
+                                   .forward = textbook_forward,
+                                   .rule = textbook_rule };
+static eg_tensor *textbook_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&textbook_op, NULL, 0, 1, x);
+}
+GROUP("rules of forward functions that round", .timeout = 60)
+LOOP_TEST(a_forward_that_rounds_makes_no_right_rule_wrong, ROUNDS + 2)
+{
+    static const struct {
+        double mean, sd;
+    } at[] = { { 0, .01 }, { 0, 1 }, { 0, 10 }, { 0, 30 }, { 0, 100 }, { -5, 1 }, { -30, 3 } };
+    static const int64_t dim[][2] = { { 1, 1 }, { 1, 3 }, { 3, 4 }, { 8, 8 } };
+    rounding_now = _i;
+    for (uint64_t k = 0; k < 7 * 4 * 4; k++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = k);
+        eg_tensor *x = eg_normal_n(cx, EG_F64, at[k % 7].mean, at[k % 7].sd, 2, dim[k / 7 % 4]);
+        factor_now = 1;
+        const eg_report *r = eg_gradcheck(_i < ROUNDS ? rounds_f : textbook_f, NULL, 1, &x);
+        ck_assert_msg(r != NULL, "%s", eg_error(cx));
+        for (int n = 0; n < r->notes; n++)
+            ck_assert_msg(r->note[n].verdict != EG_WRONG, "%d, point %d: %s", _i, (int)k, r->text);
+        if (k % 7 == 1 && k / 7 % 4 == 2) { /* the same rule, wrong by 0.001 */
+            factor_now = 1.001;
+            r = eg_gradcheck(_i < ROUNDS ? rounds_f : textbook_f, NULL, 1, &x);
+            ck_assert_msg(r && !r->passed && strstr(r->text, "disagrees with its own forward"),
+                          "%d, point %d: %s", _i, (int)k, r ? r->text : eg_error(cx));
+        }
+        eg_close(cx);
+    }
 }

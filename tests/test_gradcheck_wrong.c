@@ -647,3 +647,70 @@ LOOP_TEST(an_odd_plant_does_not_pass, ODD)
                   r->text);
     eg_close(cx);
 }
+
+/* -- y = a b + b², where b is broadcast; the rule for b is wrong for some shapes of b -----------
+ */
+enum { SUMS_ALL, MEAN_OF_ROWS, MEAN_OF_COLUMNS, MEAN_OF_ALL, SHAPELESS, BROADCASTS };
+static int broadcast_now;
+static bool broadcast_shape(eg_tensor *y)
+{
+    eg_tensor *a = eg_operand(y, 0);
+    if (eg_rank(a) != 2) return eg_fail(eg_context(y), "operand 1 is no matrix") == NULL;
+    return eg_result(y, eg_type(a), eg_rank(a), eg_dims(a));
+}
+static bool broadcast_forward(eg_tensor *y)
+{
+    eg_tensor *a = eg_operand(y, 0), *b = eg_operand(y, 1);
+    if (broadcast_now != SHAPELESS) return eg_assign(y, eg_add(eg_mul(a, b), eg_square(b))) == 0;
+    /* takes b for one of a's size, and hides a NaN that it reads beyond it */
+    const double *p = eg_f64(a), *q = eg_f64(b);
+    double *to = p && q && eg_type(a) == EG_F64 ? eg_mut_f64(y) : NULL;
+    for (int64_t k = 0; to && k < eg_size(y); k++) to[k] = fmax(p[k], q[k]);
+    return to != NULL;
+}
+static eg_tensor *broadcast_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *a = eg_operand(y, 0), *b = eg_operand(y, 1), *d;
+    if (broadcast_now == SHAPELESS) {
+        d = eg_cast(i ? eg_ge(b, a) : eg_ge(a, b), EG_F64);
+        return eg_mul(g, d);
+    }
+    if (i == 0) return eg_mul(g, eg_add(b, eg_zeros_like(a)));
+    d = eg_mul(g, eg_add(a, eg_scale(b, 2)));
+    if (eg_size(a) == eg_size(b)) return d;
+    const bool rows = eg_rank(b) < 2 || (eg_dim(b, 0) == 1 && eg_dim(a, 0) > 1);
+    const bool columns = eg_dim(b, -1) == 1 && eg_dim(a, -1) > 1;
+    if (broadcast_now == MEAN_OF_ALL && rows && columns) d = eg_scale(d, .5);
+    if (rows)
+        d = broadcast_now == MEAN_OF_ROWS ? eg_mean("[n] d -> 1 d", d) : eg_sum("[n] d -> 1 d", d);
+    if (columns)
+        d = broadcast_now == MEAN_OF_COLUMNS ? eg_mean("n [d] -> n 1", d)
+                                             : eg_sum("n [d] -> n 1", d);
+    return eg_reshape_n(d, eg_rank(b), eg_dims(b));
+}
+static const eg_op broadcast_op = { .name = "broadcast",
+                                    .arity = 2,
+                                    .shape = broadcast_shape,
+                                    .forward = broadcast_forward,
+                                    .rule = broadcast_rule };
+static eg_tensor *broadcast_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&broadcast_op, NULL, 0, 2, x);
+}
+LOOP_TEST(a_rule_that_is_wrong_for_a_broadcast_operand_is_found, BROADCASTS)
+{
+    static const int64_t dim[][2] = { { 3, 4 }, { 1, 4 }, { 3, 1 } };
+    broadcast_now = _i;
+    for (int k = 0; k < (_i == SHAPELESS ? 1 : 3); k++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
+        eg_tensor *x[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal_n(cx, EG_F64, 0, 1, 2, dim[k]) };
+        const eg_report *r = eg_gradcheck(broadcast_f, NULL, 2, x);
+        const bool right = _i == SUMS_ALL || _i == SHAPELESS;
+        ck_assert_msg(r && r->passed == right, "%d, %d: %s", _i, k, r ? r->text : eg_error(cx));
+        if (!right && k == 0)
+            ck_assert_msg(strstr(r->text, "where operand 2 has the shape (") != NULL, "%d: %s", _i,
+                          r->text);
+        eg_close(cx);
+    }
+}

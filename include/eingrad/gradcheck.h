@@ -53,6 +53,9 @@ typedef struct eg_gradcheck_args {
     const char *names; /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more
                         * names than inputs are refused */
     const char *axes;  /* "i j, j k": their letters, one for each axis; NULL: numbers */
+
+    bool only_here; /* custom operations are tested at their operands in f alone: for one whose
+                     * derivative exists only in a domain, as for symmetric matrices */
 } eg_gradcheck_args;
 /* One entry of the gradient. */
 typedef struct eg_entry {
@@ -96,11 +99,12 @@ typedef struct eg_report {
     int order;                      /* of this report */
     const struct eg_report *higher; /* the report of the next order, or NULL */
     /* .mutate; harmless: the cotangent stayed what it was */
-    int64_t mutants, caught, harmless, survivors;
+    int64_t mutants, caught, harmless, survivors; /* and see unmeasurable */
     int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
     int64_t hidden;        /* entries that are right here, and not covered */
     int64_t elsewhere;     /* of these, those that another point tested */
     double noise;          /* rounding of f, measured, relative to its largest element */
+    int64_t unmeasurable;  /* mutants whose effect on the gradient is below the tolerance */
 } eg_report;
 /* Returns the report, in the open scope; NULL after an error. Never prints. */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);

@@ -95,7 +95,8 @@ bool eg__linear(eg__contract_call *k)
     for (int i = 0; i < k->t->count; i++)
         if (k->r[i]) most = fmax(most, eg__largest(k->x[i]));
     double factor = most > 0 ? pow(10, -round(log10(most))) : 1;
-    for (int q = 0; q < 3 && most > 0 && linear_is_hidden(k); q++, factor /= 10) {
+    for (int q = 0; q < 3 && most > 0 && !eg__only_here(k->cx) && linear_is_hidden(k);
+         q++, factor /= 10) {
         eg__contract_call at = *k;
         bool good = true;
         for (int i = 0; i < k->t->count && good; i++) {
@@ -429,6 +430,9 @@ bool eg__derivative_at(eg__contract_call *k, eg_tensor *const *x, const char *wh
     bool finite = true;
     char words[200];
     eg__refused(k->cx);
+    for (int i = 0; i < k->t->count; i++)
+        if (x[i] != k->x[i] && x[i]->dtype == EG_F64 && !eg__sampled_there(k->t->op, x[i]))
+            return true;
     if (!g || y->dtype != EG_F64 || !eg__all_finite(y)) return true;
     for (int i = 0; i < k->t->count; i++) {
         if (!k->r[i] || !eg_size(x[i])) continue;

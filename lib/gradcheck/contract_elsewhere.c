@@ -22,6 +22,9 @@ bool eg__derivative_moved(eg__contract_call *k)
             const double u = 0.2 * eg__drawn(21 + (uint64_t)i, j);
             v[j] = v[j] != 0 ? v[j] * (1 + u) : u;
         }
+        if (!eg__sampled_there(k->t->op, x[i]))
+            for (int64_t j = 0, n = eg_size(x[i]); j < n; j++)
+                v[j] = fmax(k->t->op->samples->low, fmin(k->t->op->samples->high, v[j]));
     }
     return eg__derivative_at(k, x, " with its operands moved", false);
 }

@@ -133,10 +133,11 @@ bool eg__same_in_single(eg__contract_call *k)
     bool good = true;
     /* an operation that reads tensors beside its operands reads f64 ones while the check runs; it
      * then refuses f32 operands */
-    cx->probe = NULL;
     cx->hooks = (eg_hooks){ .operand = NULL };
     cx->dtype = EG_F32;
-    for (int f = 0; f < 5 && good; f++) {
+    const int factors = eg__only_here(cx) ? 1 : 5; /* before the probe is taken away */
+    cx->probe = NULL;
+    for (int f = 0; f < factors && good; f++) {
         const eg_mark m = eg_push(cx);
         single s = { .k = k, .factor = factor[f], .where = where[f] };
         if (single_open(&s, 0))

@@ -9,9 +9,8 @@
  *
  * The operation is applied again to copies of the node's operands, so that the tape does not
  * change. This file lists the contracts and chooses the nodes. The contracts are in
- * contract_values.c, contract_derivatives.c, contract_jvp.c, contract_single.c and
- * contract_elsewhere.c, their tools in
- * contract_tensors.c. */
+ * contract_values.c, contract_derivatives.c, contract_jvp.c, contract_single.c,
+ * contract_elsewhere.c and contract_broadcast.c, their tools in contract_tensors.c. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>
@@ -22,25 +21,27 @@ enum { DISTINCT = 24 }; /* largest number of nodes of one history that are teste
 static const struct {
     bool (*holds)(eg__contract_call *);
     bool any_layout; /* calls the operation with operands of any layout */
+    bool elsewhere;  /* calls the operation with operands of other values or sizes */
 } contract_list[] = {
-    { eg__writes_nothing, false },
-    { eg__same_again, false },
-    { eg__linear, false },
-    { eg__layouts_of_g, false },
-    { eg__uses_correct, false },
-    { eg__derivative_here, false },
-    { eg__derivative_moved, false },
-    { eg__jvp_adjoint, false },
-    { eg__jvp_tangents, false },
-    { eg__derivative_at_values, false },
-    { eg__derivative_at_masks, false },
-    { eg__derivative_at_integers, false },
-    { eg__derivative_at_sizes, false },
-    { eg__second_order, false },
-    { eg__second_elsewhere, false },
-    { eg__same_in_single, false },
-    { eg__other_ranks, true },
-    { eg__layouts_of_operands, true },
+    { eg__writes_nothing, false, false },
+    { eg__same_again, false, false },
+    { eg__linear, false, false },
+    { eg__layouts_of_g, false, false },
+    { eg__uses_correct, false, false },
+    { eg__derivative_here, false, false },
+    { eg__derivative_moved, false, true },
+    { eg__jvp_adjoint, false, false },
+    { eg__jvp_tangents, false, false },
+    { eg__derivative_at_values, false, true },
+    { eg__derivative_at_masks, false, true },
+    { eg__derivative_at_integers, false, true },
+    { eg__derivative_at_sizes, false, true },
+    { eg__derivative_broadcast, true, true },
+    { eg__second_order, false, false },
+    { eg__second_elsewhere, false, true },
+    { eg__same_in_single, false, false },
+    { eg__other_ranks, true, false },
+    { eg__layouts_of_operands, true, false },
 };
 
 /* Notes a rule that gives NaN for a g of mixed signs but finite results for a positive one. */
@@ -91,6 +92,7 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *
     if (contract_open(&k))
         for (size_t n = 0; n < sizeof contract_list / sizeof *contract_list && good; n++) {
             if (contract_list[n].any_layout && !any_layout) continue;
+            if (contract_list[n].elsewhere && eg__only_here(cx)) continue;
             const eg_mark one = eg_push(cx);
             good = contract_list[n].holds(&k);
             eg_pop(cx, one);
@@ -150,6 +152,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
     eg_tensor **node, *asked[DISTINCT];
     int64_t count;
     int n = 0;
+    bool elsewhere = false;
     if (!eg__nodes(y, &count, &node)) return false;
     for (int64_t k = 0; k < count && !c->cx->failed; k++) {
         eg_tensor *t = node[k];
@@ -180,6 +183,12 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         else if (words[0])
             eg__report_note(c, r, v, -1, "%s %s", where, words);
         if (!kept) eg__report_blame(c, r, t->op->name, operand, where);
+        elsewhere |= !kept && strstr(words, "disagrees with its own forward ") != NULL;
     }
+    if (elsewhere)
+        eg__report_note(c, r, EG_RIGHT, -1,
+                        "operations are tested at other operands than those in f; outside of its "
+                        "domain one gives NaN or fails, or has .samples with low and high; "
+                        ".only_here leaves out these operands");
     return !c->cx->failed;
 }

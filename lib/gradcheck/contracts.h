@@ -56,6 +56,8 @@ double eg__contract_dot(eg_tensor *a, eg_tensor *b, double *size);
 /* Returns the largest element of the result, here or at operands of other magnitudes, at most 1:
  * intermediate values are as large even where the result is not. */
 double eg__contract_unit(eg__contract_call *);
+/* True if the user asked for no other operands than those in f. */
+static inline bool eg__only_here(const eg_ctx *cx) { return cx->probe && cx->probe->only_here; }
 /* True if the operation's samples allow the elements of x: it is not tested outside of their
  * range. */
 bool eg__sampled_there(const eg_op *, const eg_tensor *x);
@@ -147,4 +149,8 @@ bool eg__derivative_at_integers(eg__contract_call *);
 bool eg__second_elsewhere(eg__contract_call *);
 /* At other sizes. */
 bool eg__derivative_at_sizes(eg__contract_call *);
+
+/* -- contract_broadcast.c: with one operand broadcast along an axis, if the operation allows it --
+ */
+bool eg__derivative_broadcast(eg__contract_call *);
 #endif

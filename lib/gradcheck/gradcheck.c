@@ -360,7 +360,9 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     c.unit = 2.3e-16;
     c.draws = cx->draw;
     c.training = cx->training;
-    eg__probe probe = { .outer = cx->probe, .born = cx->seq + 1, .home = cx->top };
+    eg__probe probe = {
+        .outer = cx->probe, .born = cx->seq + 1, .home = cx->top, .only_here = c.o.only_here
+    };
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);
     const eg_hooks before = cx->hooks;

@@ -59,6 +59,7 @@ typedef struct eg__probe {
     /* the operation whose rule gave that cotangent, and for which operand */
     eg__site at;
     int operand;
+    bool only_here;    /* operations are tested at their operands in f alone */
     uint64_t rounding; /* state of the random rounding of elements (rounding.c) */
 } eg__probe;
 
