@@ -43,6 +43,19 @@ static bool detected(const eg__trial *c, const line *l, const double *a)
     return !(fabs(sum - l->s.n) <= l->slack);
 }
 
+/* True if the mutant a of the gradient `right` differs from it along l by at most 1e-7 of its terms,
+ * even if the parts of the difference did not cancel: what passed through that edge hardly
+ * contributes to the gradient, as the first steps of a long recurrence. */
+static bool unmeasurable(const eg__trial *c, const line *l, const double *a, const double *right)
+{
+    double apart = 0, of = 0;
+    for (int64_t k = 0; k < c->vars; k++) {
+        apart += fabs(l->direction[c->var[k].cell] * (a[k] - right[k]));
+        of += fabs(l->direction[c->var[k].cell] * right[k]);
+    }
+    return apart <= 1e-7 * of;
+}
+
 bool eg__mutate(eg__trial *given, double scale, eg_report *r)
 {
     eg__trial t = *given, *c = &t;
@@ -50,9 +63,10 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
     eg__probe *p = c->probe;
     line lines[TRIES] = { { NULL, 0, { 0 }, false } };
     double *a = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *a);
+    double *right = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *right);
     c->o.full = false;
     c->outs = 1;
-    if (!a || !c->vars || !c->size) return a != NULL;
+    if (!a || !right || !c->vars || !c->size) return a && right;
     eg_mark m = eg_push(cx);
     eg_tensor *y = eg__trial_call(c);
     int64_t edges = 1;
@@ -74,6 +88,7 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
             if (!good) break;
             if (e < 0) {
                 edges = p->edges;
+                memcpy(right, a, (size_t)c->vars * sizeof *a);
                 continue;
             }
             r->mutants++;
@@ -90,6 +105,10 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
                 r->caught++;
                 continue;
             }
+            bool below = false;
+            for (int k = 0; k < TRIES; k++) below |= unmeasurable(c, &lines[k], a, right);
+            r->unmeasurable += below;
+            if (below) continue;
             r->survivors++;
             eg__report_note(
                 c, r, EG_UNTESTED, -1,

@@ -235,11 +235,15 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
         report_entry(&t, c, e, path, named);
     }
     report_notes(&t, c, r, false);
+    char below[80] = "";
+    if (r->unmeasurable)
+        snprintf(below, sizeof below, "%lld without a measurable effect, ",
+                 (long long)r->unmeasurable);
     if (r->mutants)
         report_say(&t,
-                   "  mutation: %lld mutant%s, %lld caught, %lld without effect, %lld survived\n",
+                   "  mutation: %lld mutant%s, %lld caught, %lld without effect, %s%lld survived\n",
                    (long long)r->mutants, r->mutants == 1 ? "" : "s", (long long)r->caught,
-                   (long long)r->harmless, (long long)r->survivors);
+                   (long long)r->harmless, below, (long long)r->survivors);
     if (r->elsewhere)
         report_say(&t,
                    "  %lld entr%s not above the noise here and tested at another "
