@@ -334,7 +334,8 @@ const command gradcheck_command = {
             "--score \"score + r[clip(i - j, 0, 3)]\" --with r=4\n"
             "\nFor values that another program computes (each row of POINTS is a point x):\n"
             "  gradcheck --points x.npy --out POINTS.npy\n"
-            "  gradcheck --values POINTS.npy --results F.npy --gradient G.npy [--weights W.npy]\n",
+            "  gradcheck --values POINTS.npy --results F.npy --gradient G.npy [--weights W.npy]\n"
+        "            [--kinks] [--points x.npy, whose shape G.npy must have]\n",
     .options = options,
     .list = list_operations,
     .first = "SPEC",
