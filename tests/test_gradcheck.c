@@ -690,6 +690,26 @@ TEST(surviving_mutants_fail_and_are_named)
     eg_close(cx);
 }
 
+/* A mutant of a part that hardly contributes is counted apart. */
+static eg_tensor *faint(void *user, eg_tensor *const *x)
+{
+    return eg_add(eg_tanh(x[0]), eg_scale(eg_sin(eg_tanh(x[0])), *(const double *)user));
+}
+TEST(a_mutant_without_a_measurable_effect_does_not_survive)
+{
+    for (int k = 0; k < 2; k++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+        eg_tensor *x = eg_normal(cx, 0, 1, 3, 2);
+        const eg_report *r =
+            eg_gradcheck(faint, (double[]){ k ? 1e-5 : 1e-2 }, 1, &x, .mutate = true);
+        ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+        ck_assert_int_eq(r->unmeasurable, k ? 4 : 0);
+        ck_assert_int_eq(r->mutants, r->caught + r->harmless + r->unmeasurable);
+        ck_assert(!k == !strstr(r->text, "without a measurable effect, 0 survived"));
+        eg_close(cx);
+    }
+}
+
 TEST(directions_are_cheap)
 {
     eg_ctx *cx = eg_open(.seed = 3);

@@ -36,6 +36,7 @@ static bool linear_in(eg__contract_call *k, int i, eg_tensor *g2, const char *wo
     if (!eg__contract_close(k, i, e, sum, 1, 1e-10)) return eg__breaks(k, i, words);
     return true;
 }
+/* True if the rule is linear at the operands of the call; else notes what is broken. */
 static bool linear_at(eg__contract_call *k)
 {
     static const double factor[] = { -1, 0x1p-100, 0x1p100, 0 };

@@ -43,8 +43,8 @@ static bool detected(const eg__trial *c, const line *l, const double *a)
     return !(fabs(sum - l->s.n) <= l->slack);
 }
 
-/* True if the mutant a of the gradient `right` differs from it along l by at most 1e-7 of its terms,
- * even if the parts of the difference did not cancel: what passed through that edge hardly
+/* True if the mutant a of the gradient `right` differs from it along l by at most 1e-7 of the
+ * terms, even if the parts of the difference did not cancel: what passed through that edge hardly
  * contributes to the gradient, as the first steps of a long recurrence. */
 static bool unmeasurable(const eg__trial *c, const line *l, const double *a, const double *right)
 {
