@@ -570,3 +570,56 @@ TEST(an_operation_is_right_in_its_domain)
     }
     mistake = 0;
 }
+
+/* -- a rule that writes to its cotangent, and a forward that is random: what the report names ---
+ */
+static eg_tensor *writing_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    double *to = (double *)(uintptr_t)eg_f64(g);
+    const double *x = eg_f64(eg_operand(y, i));
+    for (int64_t k = 0; to && x && k < eg_size(g); k++) to[k] *= 2 * x[k];
+    return g;
+}
+static bool square_values(eg_tensor *y)
+{
+    return eg_assign(y, eg_square(eg_detach(eg_operand(y, 0)))) == 0;
+}
+static bool random_values(eg_tensor *y)
+{
+    static double more;
+    more += 1e-3;
+    return eg_assign(y, eg_scale(eg_square(eg_detach(eg_operand(y, 0))), 1 + more)) == 0;
+}
+static eg_tensor *double_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return eg_mul(g, eg_scale(eg_operand(y, i), 2));
+}
+static const eg_op odd_op[] = { { .name = "odd",
+                                  .arity = 1,
+                                  .shape = like_first,
+                                  .forward = square_values,
+                                  .rule = writing_rule },
+                                { .name = "odd",
+                                  .arity = 1,
+                                  .shape = like_first,
+                                  .forward = random_values,
+                                  .rule = double_rule } };
+static eg_tensor *odd(void *user, eg_tensor *const *x)
+{
+    return eg_apply(&odd_op[user != NULL], NULL, 0, 1, x);
+}
+TEST(what_is_odd_is_named)
+{
+    static const char *const words[] = { "for operand 1 writes to the cotangent that it is given",
+                                         " has another value when it is called again" };
+    for (int k = 0; k < 2; k++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+        eg_tensor *x = eg_uniform(cx, 1, 2, 3, 4);
+        const eg_report *r = eg_gradcheck(odd, k ? cx : NULL, 1, &x);
+        ck_assert_msg(r && !r->passed && strstr(r->text, words[k]), "%s",
+                      r ? r->text : eg_error(cx));
+        ck_assert_msg(k || !strstr(r->text, "analytic"), "%s", r->text);
+        ck_assert_msg(!strstr(r->text, "eg_nograd"), "%s", r->text);
+        eg_close(cx);
+    }
+}

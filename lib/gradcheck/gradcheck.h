@@ -104,7 +104,8 @@ typedef struct eg__trial {
     int64_t dim[EG_RANK_MAX], size; /* of the result of f */
     int64_t outs; /* outputs: 1 for ⟨f, W⟩; with .full one for each element of f's result */
     eg_tensor *w;
-    double *weight;
+    double *weight, *drawn; /* the elements of W; a copy, since a rule may write to its cotangent */
+    bool seed_written;      /* a backward pass has changed W, which was restored */
     uint64_t draws;
     bool training, again; /* again: f gave two values for the same inputs and draws */
     double unit;          /* rounding unit of the arithmetic of f */

@@ -190,6 +190,12 @@ bool eg__trial_sweep(eg__trial *c, eg_tensor *y, eg_tensor *seed, double *a)
         const double *d = given[k] ? eg_f64(dx[k]) : NULL;
         for (int64_t j = 0, n = d ? eg_size(dx[k]) : 0; j < n; j++) a[c->var_of[k][j]] += d[j];
     }
+    /* after dx was read, which may be the seed */
+    const size_t size = (size_t)c->size * sizeof *c->drawn;
+    if (seed == c->w && size && memcmp(c->weight, c->drawn, size)) {
+        memcpy(c->weight, c->drawn, size);
+        c->seed_written = true;
+    }
     return !c->cx->failed;
 }
 bool eg__trial_gradient(eg__trial *c, double *a)
@@ -222,8 +228,10 @@ bool eg__trial_measure(eg__trial *c)
     eg_pop(cx, m);
     if (!y || !(c->w = eg__new(cx, EG_F64, c->rank, c->dim))) return false;
     c->weight = (double *)(void *)c->w->data;
+    c->drawn = eg__alloc(cx, (size_t)(c->size + 1) * sizeof *c->drawn);
+    if (!c->drawn) return false;
     for (int64_t k = 0; k < c->size; k++)
-        c->weight[k] = 0.5 + eg__unit(c->o.seed ^ 0x9e3779b9u, 1, (uint64_t)k);
+        c->drawn[k] = c->weight[k] = 0.5 + eg__unit(c->o.seed ^ 0x9e3779b9u, 1, (uint64_t)k);
     c->outs = c->o.full ? c->size : 1;
     if (memcmp(c->memory, c->point, (size_t)c->cells * sizeof *c->point)) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
