@@ -172,6 +172,8 @@ refuses '--where is for attention and softmax' gradcheck ij,jk 3x4 4x2 --where '
 refuses '--sizes must be as in h=2,d=8' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --sizes h
 prints 'points of' gradcheck --points "$data/A_f8.npy" --out new/points.npy
 refuses 'needs --results' gradcheck --values new/points.npy
+refuses 'is not the shape of' gradcheck --values new/points.npy --results new/points.npy \
+    --gradient "$data/B_f8.npy" --points "$data/A_f8.npy" --kinks
 rm -f new/points.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
