@@ -530,7 +530,7 @@ static eg_tensor *series_rule(eg_tensor *y, eg_tensor *g, int i)
     return map_values(d, x, series_slope) ? eg_scale(eg_mul(g, d), mistake ? 1.001 : 1) : NULL;
 }
 static eg_tensor *series_call(eg_tensor *const *x);
-static const eg_sample series_at[] = { { series_call, "3x4", -.5, .5 }, { NULL } };
+static const eg_sample series_at[] = { { series_call, "3x4", -.5, .5 }, { 0 } };
 static const eg_op series_op[] = {
     { .name = "series",
       .arity = 1,

@@ -335,7 +335,7 @@ const command gradcheck_command = {
             "\nFor values that another program computes (each row of POINTS is a point x):\n"
             "  gradcheck --points x.npy --out POINTS.npy\n"
             "  gradcheck --values POINTS.npy --results F.npy --gradient G.npy [--weights W.npy]\n"
-        "            [--kinks] [--points x.npy, whose shape G.npy must have]\n",
+            "            [--kinks] [--points x.npy, whose shape G.npy must have]\n",
     .options = options,
     .list = list_operations,
     .first = "SPEC",
