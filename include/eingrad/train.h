@@ -121,7 +121,7 @@ EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);
 EG_API int eg_trainer_test(eg_trainer *, int k, eg_example *);
 /* The answer that greedy decoding gives to an input. Valid until the next answer. */
 EG_API const char *eg_trainer_predict(eg_trainer *, const char *input);
-typedef struct eg_generate_args { /* temperature … length_power: as in decode.h; beam ≤ 4096 */
+typedef struct eg_generate_args { /* temperature … length_power: as in decode.h */
     size_t size;
     eg_trainer *trainer;
     const char *prompt; /* for a text it may be NULL: generation then starts after the end of a
@@ -131,7 +131,7 @@ typedef struct eg_generate_args { /* temperature … length_power: as in decode.
     int64_t top_k;
     double top_p;
     uint64_t seed;
-    int64_t beam;
+    int64_t beam; /* 1; at most 4096 */
     double length_power;
     size_t *bytes; /* out: length of the text, which may hold zero bytes; may be NULL */
 } eg_generate_args;
