@@ -584,6 +584,17 @@ static void repeated(const char *before, const char *piece, size_t count, const 
     fine();
 }
 
+TEST(safetensors_files_of_another_kind)
+{
+    static const char zip[16] = "PK\3\4\24", array[16] = "\x93NUMPY\1", other[16] = "GGUF\3zzzz";
+    ck_assert_ptr_null(eg_safetensors_read(cx, zip, sizeof zip));
+    refused("is a zip archive, as .npz files and those of torch.save are, and not a safetensors");
+    ck_assert_ptr_null(eg_safetensors_read(cx, array, sizeof array));
+    refused("is a .npy file, not a safetensors file");
+    ck_assert_ptr_null(eg_safetensors_read(cx, other, sizeof other));
+    refused("is not a safetensors file: its first 8 bytes give a header of");
+}
+
 TEST(safetensors_deep_and_long)
 {
     static const char more[] = ",\"dtype\":\"I8\",\"shape\":[0],\"data_offsets\":[0,0]}}";

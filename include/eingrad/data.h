@@ -1,4 +1,7 @@
-/* eingrad/data.h: tasks, and examples by number. */
+/* eingrad/data.h: tasks, and examples by number.
+ *
+ * Data live as long as the scope that they were made in, and are not freed by themselves. Results,
+ * errors and defaults are as in nn.h. */
 #ifndef EINGRAD_DATA_H
 #define EINGRAD_DATA_H
 #include <eingrad/core.h>

@@ -1,4 +1,5 @@
-/* eingrad/loss.h: losses. */
+/* eingrad/loss.h: losses. All but eg_cross_entropy refuse operands of different shapes: nothing
+ * broadcasts. */
 #ifndef EINGRAD_LOSS_H
 #define EINGRAD_LOSS_H
 #include <eingrad/ops.h>
@@ -23,16 +24,12 @@ typedef struct eg_cross_entropy_args {
 /* mean of −ln softmax(logits)[target]; 0 if all are ignored. Refused: a class out of range, a
  * string with an output */
 EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *);
-/* The losses below refuse operands of different shapes: nothing broadcasts.
- *
- * Binary cross entropy, the mean of max(x,0) − x t + ln(1 + e^−|x|), x logits, t targets in [0, 1]
- */
+/* mean of max(x,0) − x t + ln(1 + e^−|x|), x logits, t targets in [0, 1]: binary cross entropy */
 EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);
 EG_API eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b); /* mean of (a − b)² */
-/* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b; delta > 0. Huber 1964
- */
+/* mean of |d| ≤ delta ? d²/2 : delta (|d| − delta/2), d = a − b. Refused: delta ≤ 0. Huber 1964 */
 EG_API eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta);
-/* Σ p (ln p − ln q) over the bracketed axes; 0 where p = 0. Kullback, Leibler 1951 */
+/* Σ p (ln p − ln q) over the bracketed axes, not a mean; 0 where p = 0. Kullback, Leibler 1951 */
 EG_API eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q);
 
 #ifndef __cplusplus

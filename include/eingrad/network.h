@@ -108,20 +108,6 @@ EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logit
  * dropout, and does not change the random state and eg_train. */
 EG_API int eg_batches_score(eg_batches *, eg_logits *, const void *network, eg_score *);
 
-/* -- saving and resuming a custom loop -------------------------------------------------------- */
-/* Saves all parameters of the list, the optimiser's state, and the context's seed and the number
- * of its next draw, as one safetensors file. A run that continues from it is bitwise
- * equal to an uninterrupted one. For the optimiser of a copy (eg_opt_of_copy) that seed is the
- * copy's, so that a single model can continue it. If the optimiser is divided (eg_opt_shard), all
- * ranks call this, and rank 0 writes the file. */
-EG_API int eg_opt_save(eg_opt *, const char *path);
-/* Reads a file of eg_opt_save, and sets the context's seed and draws to the file's (a file of an
- * older version has no seed); call it before eg_opt_shard. Returns the number of steps that are
- * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
- * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
- * another optimiser; counts, a learning rate or moments that no run has. */
-EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
-
 /* -- a custom network: eg_trainer_new(data, .network = &row, .user = &mine)
  * The trainer gives it data, batches in blocks on all threads, evaluations, alarms, checkpoints,
  * resuming with the same bits, and eg_trainer_predict, _generate, _attention_weights, _evaluate and
@@ -173,11 +159,6 @@ struct eg_network {
  * undone; what a block must not do (core.h), such as writing to a parameter; logits of an example
  * that depend on other examples of its batch; except with .encoder, logits that depend on later
  * tokens; with .cached, logits that are not the same when the tokens before are in the cache. */
-
-/* -- measures of heads ------------------------------------------------------------------------ */
-/* out[attention · heads + head] receives the measures of that head on the first test batch, without
- * padding (heads.h; .top is the mean of the largest weight). */
-EG_API int eg_trainer_heads(eg_trainer *, eg_head *out);
 
 #ifndef __cplusplus
 #define eg_batches_new(...) eg_batches_new_with(EG_ARGS_(eg_batches_args, __VA_ARGS__))

@@ -1,4 +1,7 @@
-/* eingrad/optimiser.h: schedules and optimisers. */
+/* eingrad/optimiser.h: schedules and optimisers, and a custom loop that is saved and resumed.
+ *
+ * Optimisers live as long as the list of parameters; they are not freed one by one. Results, errors
+ * and defaults are as in nn.h. */
 #ifndef EINGRAD_OPTIMISER_H
 #define EINGRAD_OPTIMISER_H
 #include <eingrad/grad.h>
@@ -168,6 +171,20 @@ EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
 EG_API eg_tensor *eg_opt_gather_state(eg_opt *, int k);
+
+/* -- saving and resuming a custom loop -------------------------------------------------------- */
+/* Saves all parameters of the list, the optimiser's state, and the context's seed and the number
+ * of its next draw, as one safetensors file. A run that continues from it is bitwise
+ * equal to an uninterrupted one. For the optimiser of a copy (eg_opt_of_copy) that seed is the
+ * copy's, so that a single model can continue it. If the optimiser is divided (eg_opt_shard), all
+ * ranks call this, and rank 0 writes the file. */
+EG_API int eg_opt_save(eg_opt *, const char *path);
+/* Reads a file of eg_opt_save, and sets the context's seed and draws to the file's (a file of an
+ * older version has no seed); call it before eg_opt_shard. Returns the number of steps that are
+ * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
+ * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
+ * another optimiser; counts, a learning rate or moments that no run has. */
+EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 #ifndef __cplusplus
 #define eg_sgd(...)       eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))

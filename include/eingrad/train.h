@@ -1,10 +1,11 @@
-/* eingrad/train.h: optimisers, learning-rate schedules, sequence tasks, trainers, checkpoints.
+/* eingrad/train.h: trainers and their checkpoints.
  *
- * Optimisers, data and trainers live as long as the list of parameters or the scope that they were
- * made in; they are not freed one by one. Results, errors and defaults are as in nn.h. */
+ * A trainer lives as long as the scope that it was made in, and is not freed by itself. Results,
+ * errors and defaults are as in nn.h. */
 #ifndef EINGRAD_TRAIN_H
 #define EINGRAD_TRAIN_H
 #include <eingrad/data.h>
+#include <eingrad/heads.h>
 #include <eingrad/nn.h>
 #include <eingrad/optimiser.h>
 #ifdef __cplusplus
@@ -151,6 +152,9 @@ EG_API eg_tensor *eg_trainer_self_attention_weights(eg_trainer *, const char *in
  * the first test batch, without padding and without queries that have no allowed key. A head with a
  * value near 1 is saturated: the gradient of its scores is almost 0. */
 EG_API int eg_trainer_saturation(eg_trainer *, double *largest);
+/* out[attention · heads + head] receives the measures of that head on the first test batch, without
+ * padding (heads.h; .top is the mean of the largest weight). */
+EG_API int eg_trainer_heads(eg_trainer *, eg_head *out);
 /* Sets the results of these heads, and of no others, to 0 from now on; count 0: of none. It does
  * not affect eg_trainer_check. Attentions are numbered from 0, and named "0", "1" … or, of seq2seq,
  * "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */

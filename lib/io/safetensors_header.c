@@ -183,6 +183,12 @@ bool eg__st_header(eg__st_reader *r)
                                in->left == 1 ? "" : "s");
     if (!eg__file_take(in, start, 8)) return false;
     for (int k = 8; k--;) length = length << 8 | start[k];
+    if (!memcmp(start, "PK\3\4", 4))
+        return eg__file_refuse(in,
+                               "is a zip archive, as .npz files and those of torch.save are, and "
+                               "not a safetensors file");
+    if (!memcmp(start, "\x93NUMPY", 6))
+        return eg__file_refuse(in, "is a .npy file, not a safetensors file");
     if (length > EG_ST_HEADER_MAX)
         return eg__file_refuse(
             in,
