@@ -56,7 +56,7 @@ typedef struct eg_load_args {
 /* eg_npy_load(cx, path), eg_npy_load(cx, path, .copy = true): the array, row-major, in the open
  * scope. */
 EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
-/* The same from memory. */
+/* The same from memory, without .as_stored: f16 becomes f32, small integers i32. */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);
 EG_API int eg_npy_save(const char *path, eg_tensor *x); /* writes x as the file `path` */
 /* Writes several files, all or none: the first is renamed after the last one is on the disk. */
@@ -77,7 +77,7 @@ typedef struct eg_npz eg_npz;
 /* eg_npz_open(cx, path), eg_npz_open(cx, path, .copy = true): all its arrays, in the open scope;
  * NULL after an error. */
 EG_API eg_npz *eg_npz_open_with(const eg_load_args *);
-/* The same from memory. */
+/* The same from memory, without .as_stored. */
 EG_API eg_npz *eg_npz_read(eg_ctx *, const void *bytes, size_t count);
 /* Frees the file and its arrays before the end of their scope; NULL is allowed. */
 EG_API void eg_npz_close(eg_npz *);

@@ -249,9 +249,11 @@ typedef struct eg_seq2seq_decode_args {
 /* Parameters: "source.E" "target.E" ("tokens.E" if shared) "source_positions.P" "positions.P"
  * "encoder.0.…" "decoder.0.…" "source_norm.…" "norm.…" "logits.…" */
 EG_API eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *);
-/* = decode(target, encode(source)) */
+/* = decode(target, encode(source)). Refused: tokens out of range, sequences beyond .length and
+ * .source_length, what eg_mha_run refuses of masks, scores and gain */
 EG_API eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *);
-/* source → memory (b j m) */
+/* source → memory (b j m). Of the options it reads .net, .source and those of the source, .with and
+ * .gain; the others are ignored */
 EG_API eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *);
 /* target, memory → logits (b i v) */
 EG_API eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *);
