@@ -550,8 +550,8 @@ static void check_contracts(eg_tensor *y, const point *p, const eg_op *op, int d
     char words[256];
     int which;
     if (eg_op_of(y) == op && !listed(total, op->name))
-        ck_assert_msg(eg__contract(y, false, words, sizeof words, &which), "%s: operand %d: %s",
-                      p->where, which + 1, words);
+        ck_assert_msg(eg__contract(y, false, words, sizeof words, &which, NULL),
+                      "%s: operand %d: %s", p->where, which + 1, words);
     for (int i = 0; depth && i < eg_operands(y); i++)
         check_contracts(eg_operand(y, i), p, op, depth - 1);
 }

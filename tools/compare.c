@@ -118,9 +118,7 @@ static difference difference_of(eg_tensor *x, eg_tensor *y)
 
 static bool same_shape(eg_tensor *x, eg_tensor *y)
 {
-    bool same = eg_rank(x) == eg_rank(y) && eg_type(x) == eg_type(y);
-    for (int k = 0; same && k < eg_rank(x); k++) same = eg_dim(x, k) == eg_dim(y, k);
-    return same;
+    return eg_type(x) == eg_type(y) && same_sizes(x, y);
 }
 
 /* Prints "name[3, 4]: 0.5, 0.25". */

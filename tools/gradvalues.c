@@ -195,8 +195,7 @@ static bool same_as_points(eg_ctx *cx, const values *o, const eg_tensor *g)
         return true;
     }
     if (eg_error(cx)) return say_error(cx, NULL), false;
-    bool same = eg_rank(x) == eg_rank(g);
-    for (int r = 0; r < eg_rank(g) && same; r++) same = eg_dim(x, r) == eg_dim(g, r);
+    const bool same = same_sizes(x, g);
     if (!same) say("%s is %s, which is not the shape of %s", o->gradient, shape, o->points);
     return same;
 }

@@ -11,6 +11,12 @@ bool all_finite(eg_tensor *x)
     eg_pop(eg_context(x), m);
     return !isnan(sum);
 }
+bool same_sizes(const eg_tensor *x, const eg_tensor *y)
+{
+    bool same = eg_rank(x) == eg_rank(y);
+    for (int k = 0; same && k < eg_rank(x); k++) same = eg_dim(x, k) == eg_dim(y, k);
+    return same;
+}
 
 bool finite_model(eg_trainer *t, const char *path)
 {

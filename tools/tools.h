@@ -84,6 +84,7 @@ bool hold_streams(void); /* makes sure that descriptors 0, 1, 2 are open; false 
 
 /* -- model.c ---------------------------------------------------------------------------------- */
 bool all_finite(eg_tensor *); /* no NaN and no infinity */
+bool same_sizes(const eg_tensor *, const eg_tensor *);
 /* true if its parameters are finite; else prints a message */
 bool finite_model(eg_trainer *, const char *path);
 /* A text to continue: the tokens of a .npy, else the characters of a file. NULL after an error. */

@@ -67,8 +67,8 @@ void eg_pop(eg_ctx *cx, eg_mark m)
 eg__scoped eg__scoped_of(eg_tensor *x)
 {
     eg__arena *a = x->home;
-    while (a->fixed)
-        a = a->outer; /* the result of a captured operation lives as long as the step */
+    /* the result of a captured operation lives as long as the step, not as its own memory */
+    while (a->fixed) a = a->outer;
     return (eg__scoped){ x, { a, a->serial } };
 }
 eg_tensor *eg__scoped_tensor(const eg_ctx *cx, const eg__scoped *m)

@@ -79,7 +79,8 @@ static bool contract_open(eg__contract_call *k)
     }
     return any;
 }
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand)
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand,
+                  bool *elsewhere)
 {
     eg_ctx *cx = t->cx;
     eg__contract_call k = { .t = t, .cx = cx, .words = words, .size = size, .operand = -1 };
@@ -95,6 +96,7 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *
             if (contract_list[n].elsewhere && eg__only_here(cx)) continue;
             const eg_mark one = eg_push(cx);
             good = contract_list[n].holds(&k);
+            if (!good && elsewhere) *elsewhere = contract_list[n].elsewhere;
             eg_pop(cx, one);
             if (cx->failed) break;
         }
@@ -166,7 +168,8 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
                             eg__sites_text(&at, 1, where, sizeof where), why);
         if (n == DISTINCT) break;
         asked[n++] = t;
-        const bool kept = eg__contract(t, true, words, sizeof words, &operand);
+        bool broken_elsewhere = false;
+        const bool kept = eg__contract(t, true, words, sizeof words, &operand, &broken_elsewhere);
         const eg_verdict v = kept ? EG_RIGHT : EG_WRONG;
         eg__sites_text(&at, 1, where, sizeof where);
         if (!t->op->jvp && rule_is_raw(t)) {
@@ -183,7 +186,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         else if (words[0])
             eg__report_note(c, r, v, -1, "%s %s", where, words);
         if (!kept) eg__report_blame(c, r, t->op->name, operand, where);
-        elsewhere |= !kept && strstr(words, "disagrees with its own forward ") != NULL;
+        elsewhere |= broken_elsewhere;
     }
     if (elsewhere)
         eg__report_note(c, r, EG_RIGHT, -1,

@@ -150,7 +150,6 @@ bool eg__second_elsewhere(eg__contract_call *);
 /* At other sizes. */
 bool eg__derivative_at_sizes(eg__contract_call *);
 
-/* -- contract_broadcast.c: with one operand broadcast along an axis, if the operation allows it --
- */
+/* -- contract_broadcast.c: with one operand broadcast along an axis ---------------------------- */
 bool eg__derivative_broadcast(eg__contract_call *);
 #endif

@@ -258,8 +258,10 @@ bool eg__state(eg__trial *, eg_report *, const double *a);
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
 /* True if node t keeps all contracts; `words` are then a note, or "". Else writes to `words` which
  * contract it breaks. *operand: −1 is the result. any_layout: also tests operands of any layout and
- * rank, which some operations of the library never get. */
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand);
+ * rank, which some operations of the library never get. *elsewhere, unless it is NULL, becomes true
+ * if the contract is broken at operands of other values or sizes than t's. */
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand,
+                  bool *elsewhere);
 
 /* -- paths.c: paths on the tape from the inputs to the result ---------------------------------- */
 enum { EG_SITES = 3 };

@@ -105,8 +105,8 @@ bool eg__mutate(eg__trial *given, double scale, eg_report *r)
                 r->caught++;
                 continue;
             }
-            bool below = false;
-            for (int k = 0; k < TRIES; k++) below |= unmeasurable(c, &lines[k], a, right);
+            bool below = true; /* along every line; an effect that one could show has survived */
+            for (int k = 0; k < TRIES; k++) below &= unmeasurable(c, &lines[k], a, right);
             r->unmeasurable += below;
             if (below) continue;
             r->survivors++;

@@ -230,8 +230,7 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     eg_named *one = eg_params_alloc(p, sizeof *one);
     char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL,
          *full = letters ? params_joined(p, name, "") : NULL;
-    /* a tensor of .values keeps its name, and in a block its parent's tensors may not be written to
-     */
+    /* a tensor of .values keeps its name; in a block one of the parent may not be given another */
     const bool named = all->values && eg_name_of(x);
     if (!full || (!named && !eg_ok(eg_name(x, full)))) return false;
     memcpy(letters, axes, strlen(axes) + 1);

@@ -191,7 +191,7 @@ static int repeating_axes(const eg_tensor *x, int but)
     }
     return repeating;
 }
-#define SLICE_MIN 512 /* elements: a loop over fewer costs more for its call than for them */
+enum { SLICE_MIN = 512 }; /* elements: a loop over fewer costs more for its call than for them */
 void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
 {
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];

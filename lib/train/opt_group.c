@@ -60,17 +60,20 @@ static bool group_name_unknown(const char *who, const eg_opt_args *o, int g)
     }
     return false;
 }
-/* True, after an error, if all parameters of group g belong to groups before it, so that its
- * options would have no effect. */
+/* Returns the group of a parameter, the first one that names it; NULL: none. */
+static const eg_opt_group *group_of(const eg_opt_group *groups, const char *name)
+{
+    while (groups && groups->names && !group_has(groups, name)) groups++;
+    return groups && groups->names ? groups : NULL;
+}
+/* True, after an error, if no parameter is in group g, since all that it names are in groups before
+ * it. */
 static bool group_shadowed(const char *who, const eg_opt_args *o, int g)
 {
     const eg_named *one;
-    for (int k = 0; (one = eg_params_at(o->params, k)); k++) {
-        int first = 0;
-        if (!group_listed(o->params, one)) continue;
-        while (first < g && !group_has(&o->groups[first], one->name)) first++;
-        if (first == g && group_has(&o->groups[g], one->name)) return false;
-    }
+    for (int k = 0; (one = eg_params_at(o->params, k)); k++)
+        if (group_listed(o->params, one) && group_of(o->groups, one->name) == &o->groups[g])
+            return false;
     return eg_fail_as(eg_params_context(o->params), EG_ERROR_MISUSE,
                       "%s: every parameter of group %d, \"%s\", belongs to a group before it", who,
                       g + 1, o->groups[g].names),
@@ -113,10 +116,9 @@ int eg__opt_members(const char *who, const eg_opt_args *o, int *own, eg__opt_opt
     int n = 0;
     if (group_refused(who, o)) return -1;
     for (int k = 0; (one = eg_params_at(o->params, k)); k++) {
-        const eg_opt_group *group = o->groups;
         if (!group_listed(o->params, one)) continue;
-        while (group && group->names && !group_has(group, one->name)) group++;
-        if (!group || !group->names) {
+        const eg_opt_group *group = group_of(o->groups, one->name);
+        if (!group) {
             of[n] = (eg__opt_options){ 1, o->weight_decay };
         } else if (group->frozen) {
             continue;
