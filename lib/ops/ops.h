@@ -115,19 +115,6 @@ enum { EG_ACROSS = 256 };
  * False after an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
-/* For short rows, many at a time: calls `run` with the results of n ≤ EG_COLUMN rows at p[0] + r
- * step[0], and element k of their operands at p[1] + r step[1], in the layout eg__columns_strip. y
- * is the result, and has the outer axes of x; elements of both have at most 8 bytes. row: the
- * layout of a row of x, of at most EG_COLUMNS elements. work: cost of a row, in additions. */
-enum { EG_COLUMN = 256, EG_COLUMNS = 16 };
-/* The layout of the n columns that `run` reads. */
-static inline eg_strip eg__columns_strip(const eg_tensor *x, int64_t n)
-{
-    const int64_t width = eg__width[x->dtype];
-    return (eg_strip){ .rank = 1, .width = width, .n = n, .axis = { { n, EG_COLUMN * width } } };
-}
-void eg__rows_as_columns(eg_tensor *y, const eg_tensor *x, const eg_strip *row, eg_inner *run,
-                         const void *user, int64_t work);
 /* True if rows of x lie one element after the other along one of its outer axes, so that
  * eg__batches gathers many of them from the same cache lines. s: the layout of its rows. */
 bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s);
@@ -144,6 +131,37 @@ eg_inner eg__rows_ahead;
 bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
 /* Returns x, or a recorded copy of it in which each row is contiguous. */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
+
+/* -- columns.c: short rows, many at a time ---------------------------------------------------- */
+/* The columns of some rows: element 0 of each row, then element 1, … */
+typedef struct eg_columns {
+    const eg_strip *x; /* the layout of a row */
+    const char *from;  /* the first element of the first row */
+    int64_t rows, apart, index[EG_RANK_MAX], at;
+    _Alignas(64) char buffer[EG_CHUNK * 16];
+} eg_columns;
+/* Begins with column 0 of n rows, at most EG_CHUNK, which are `apart` bytes apart. */
+void eg__columns(eg_columns *, const eg_strip *, const char *from, int64_t n, int64_t apart);
+const void *eg__column(eg_columns *); /* the elements of the current column, contiguous */
+bool eg__column_next(eg_columns *);   /* goes on to the next column; false after the last one */
+/* Calls `run` for all rows of x, some at a time: the results of n rows are at p[0] + r step[0], the
+ * first elements of the rows at p[1] + r step[1], the others in the layout *row, which `user`
+ * refers to. Rows beside each other along the last axis of y are read in place. If that axis has
+ * fewer than EG_LANES elements, rows of up to EG_COLUMNS elements of at most 8 bytes are gathered,
+ * and *row becomes the layout of the gathered ones. work: cost of a row, in additions. */
+enum { EG_COLUMNS = 16 };
+void eg__rows_across(eg_tensor *y, const eg_tensor *x, eg_strip *row, eg_inner *run,
+                     const void *user, int64_t work);
+
+/* -- what reductions share (reduce.c) --------------------------------------------------------- */
+/* Sets the shape of a result that has the outer axes of its operand. False after an error. */
+static inline bool eg__shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
+{
+    return eg__shape(y, dtype, y->in[0]->rank - inner, y->in[0]->dim);
+}
+/* True if the bracketed axes have elements; else records an error. */
+bool eg__has_elements(const eg_focus *);
+eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p); /* pnorm.c: over the last axes */
 
 /* A sum of products of numbers that do not exceed it does not overflow. */
 #define EG_MODERATE_F32 1e15f

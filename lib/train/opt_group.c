@@ -61,7 +61,7 @@ static bool group_name_unknown(const char *who, const eg_opt_args *o, int g)
     return false;
 }
 /* Returns the group of a parameter, the first one that names it; NULL: none. */
-static const eg_opt_group *group_of(const eg_opt_group *groups, const char *name)
+static const eg_opt_group *group_naming(const eg_opt_group *groups, const char *name)
 {
     while (groups && groups->names && !group_has(groups, name)) groups++;
     return groups && groups->names ? groups : NULL;
@@ -72,7 +72,7 @@ static bool group_shadowed(const char *who, const eg_opt_args *o, int g)
 {
     const eg_named *one;
     for (int k = 0; (one = eg_params_at(o->params, k)); k++)
-        if (group_listed(o->params, one) && group_of(o->groups, one->name) == &o->groups[g])
+        if (group_listed(o->params, one) && group_naming(o->groups, one->name) == &o->groups[g])
             return false;
     return eg_fail_as(eg_params_context(o->params), EG_ERROR_MISUSE,
                       "%s: every parameter of group %d, \"%s\", belongs to a group before it", who,
@@ -117,7 +117,7 @@ int eg__opt_members(const char *who, const eg_opt_args *o, int *own, eg__opt_opt
     if (group_refused(who, o)) return -1;
     for (int k = 0; (one = eg_params_at(o->params, k)); k++) {
         if (!group_listed(o->params, one)) continue;
-        const eg_opt_group *group = group_of(o->groups, one->name);
+        const eg_opt_group *group = group_naming(o->groups, one->name);
         if (!group) {
             of[n] = (eg__opt_options){ 1, o->weight_decay };
         } else if (group->frozen) {

@@ -1,0 +1,113 @@
+/* columns.c: short rows, many at a time: element 0 of each row, then element 1, … A loop over rows
+ * is then one over neighbours. If rows are not neighbours along a long axis, as the windows of an
+ * image with 3 channels, their elements are gathered first. */
+#include "ops/ops.h"
+
+void eg__columns(eg_columns *c, const eg_strip *x, const char *from, int64_t n, int64_t apart)
+{
+    c->x = x;
+    c->from = from;
+    c->rows = n;
+    c->apart = apart;
+    eg__axes_to(x->rank, (const int64_t *)(const void *)x->axis, 2, 1, 0, c->index, &c->at);
+}
+const void *eg__column(eg_columns *c)
+{
+    const char *x = c->from + c->at;
+    if (c->apart == c->x->width) return x;
+    eg__move((int)c->x->width, c->rows, c->buffer, c->x->width, x, c->apart);
+    return c->buffer;
+}
+bool eg__column_next(eg_columns *c)
+{
+    return eg__axes_next(c->x->rank, (const int64_t *)(const void *)c->x->axis, 2, 1, c->index,
+                         &c->at);
+}
+
+/* -- gathered columns ------------------------------------------------------------------------- */
+enum { GATHERED = 256 }; /* rows at a time */
+typedef struct column_job {
+    eg_tensor *y;
+    const eg_tensor *x;
+    const eg_strip *row; /* the layout of a row of x */
+    eg_inner *run;
+    const void *user;
+    int64_t rows, pieces;
+} column_job;
+/* Writes the distances of rows `from` … from + count − 1 from the first one, in bytes. */
+static void row_offsets(const eg_tensor *x, int outer, int64_t from, int64_t count, int64_t *offset)
+{
+    int64_t axis[EG_RANK_MAX][2], index[EG_RANK_MAX], at;
+    const int64_t width = eg__width[x->dtype];
+    for (int r = 0; r < outer; r++) axis[r][0] = x->dim[r], axis[r][1] = x->stride[r] * width;
+    const int64_t size = outer ? x->dim[outer - 1] : 1, step = outer ? axis[outer - 1][1] : 0;
+    const int others = outer ? outer - 1 : 0;
+    int64_t i = from % size;
+    eg__axes_to(others, axis[0], 2, 1, from / size, index, &at);
+    for (int64_t k = 0; k < count; i = 0) {
+        const int64_t run = eg__min64(size - i, count - k);
+        for (int64_t m = 0; m < run; m++) offset[k + m] = at + (i + m) * step;
+        k += run;
+        eg__axes_next(others, axis[0], 2, 1, index, &at);
+    }
+}
+/* to[i] = the element at from + offset[i]; or the reverse, if `back`. */
+static void move_listed(int64_t width, int64_t n, char *from, const int64_t *offset, char *to,
+                        bool back)
+{
+#define MOVE(T)                                                                                  \
+    if (back)                                                                                    \
+        for (int64_t i = 0; i < n; i++) *(T *)(void *)(from + offset[i]) = ((T *)(void *)to)[i]; \
+    else                                                                                         \
+        for (int64_t i = 0; i < n; i++) ((T *)(void *)to)[i] = *(T *)(void *)(from + offset[i])
+    switch (width) {
+    case 1: MOVE(uint8_t); break;
+    case 2: MOVE(uint16_t); break;
+    case 4: MOVE(uint32_t); break;
+    default: MOVE(uint64_t); break;
+    }
+#undef MOVE
+}
+/* Computes one piece of the rows, GATHERED at a time: gathers their elements, calls `run`, and
+ * writes the results to their places. */
+static void piece_of_columns(void *user, int64_t piece, int thread)
+{
+    const column_job *j = user;
+    _Alignas(64) char column[EG_COLUMNS * GATHERED * 8], result[GATHERED * 8];
+    int64_t at_x[GATHERED], at_y[GATHERED], index[EG_RANK_MAX];
+    const int64_t *axes = (const int64_t *)(const void *)j->row->axis;
+    const int64_t wx = eg__width[j->x->dtype], wy = eg__width[j->y->dtype];
+    const int64_t to = j->rows * (piece + 1) / j->pieces;
+    (void)thread;
+    for (int64_t row = j->rows * piece / j->pieces, n; row < to; row += n) {
+        int64_t along, k = 0;
+        n = eg__min64(to - row, GATHERED);
+        row_offsets(j->x, j->y->rank, row, n, at_x);
+        row_offsets(j->y, j->y->rank, row, n, at_y);
+        eg__axes_to(j->row->rank, axes, 2, 1, 0, index, &along);
+        do move_listed(wx, n, j->x->data + along, at_x, column + k++ * GATHERED * wx, false);
+        while (eg__axes_next(j->row->rank, axes, 2, 1, index, &along));
+        j->run(n, (char *const[]){ result, column }, (const int64_t[]){ wy, wx }, j->user);
+        move_listed(wy, n, j->y->data, at_y, result, true);
+    }
+}
+void eg__rows_across(eg_tensor *y, const eg_tensor *x, eg_strip *row, eg_inner *run,
+                     const void *user, int64_t work)
+{
+    const eg_strip given = *row;
+    if (!y->rank || y->dim[y->rank - 1] >= EG_LANES || eg_size(y) < EG_LANES ||
+        given.n > EG_COLUMNS || given.width > 8) {
+        eg_tensor first = *x; /* the first element of each row */
+        first.rank = y->rank;
+        eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, run, user, work);
+        return;
+    }
+    *row = (eg_strip){ .rank = 1,
+                       .width = given.width,
+                       .n = given.n,
+                       .axis = { { given.n, GATHERED * given.width } } };
+    column_job j = { y, x, &given, run, user, .rows = eg_size(y) };
+    const int team = eg__team(y->cx, j.rows * (work + 8), 1 << 18);
+    j.pieces = team > 1 ? eg__min64(j.rows, 4 * team) : 1;
+    eg__parallel(y->cx, team, j.pieces, piece_of_columns, &j);
+}

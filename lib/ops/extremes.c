@@ -1,0 +1,236 @@
+/* extremes.c: the largest and smallest elements of rows, their indices, and whether any or all
+ * elements are true. */
+#include "ops/ops.h"
+#include <string.h>
+
+/* -- extremes: the largest or smallest element, or NaN if there is one; searched by lanes; complex
+ * numbers by their real parts */
+typedef struct eg_search {
+    /* Sets best to the best of best and x; true if it has changed. */
+    bool (*better)(int64_t n, const void *x, void *best);
+    /* Returns the first k with x[k] = best. */
+    int64_t (*find)(int64_t n, const void *x, const void *best);
+    /* Sets each best[k] to the best of itself and x[k]. */
+    void (*better_each)(int64_t n, const void *x, void *best);
+    /* Sets first[i], if it is negative, to k where x[i] = best[i]. */
+    void (*find_each)(int64_t n, const void *x, const void *best, int64_t k, int64_t *first);
+} eg_search;
+#define TEMPLATE  "ops/search_of.h"
+#define WITH_BOOL uint8_t
+#include "tensor/each_type_of.h"
+#define SEARCH(S)                                                  \
+    {                                                              \
+        { larger_##S, find_##S, larger_each_##S, find_each_##S },  \
+        {                                                          \
+            smaller_##S, find_##S, smaller_each_##S, find_each_##S \
+        }                                                          \
+    }
+static const eg_search
+    search[EG_DTYPES]
+          [2] = { /* [1]: smallest */
+                  [EG_F32] = SEARCH(f32), [EG_F64] = SEARCH(f64), [EG_C128] = SEARCH(c128),
+                  [EG_I32] = SEARCH(i32), [EG_I64] = SEARCH(i64), [EG_BOOL] = SEARCH(bool)
+          };
+
+typedef struct extreme {
+    int inner;
+    bool smallest, index;
+} extreme;
+typedef struct search_job {
+    const eg_search *search;
+    eg_strip x;
+    bool index;
+} search_job;
+
+/* Searches n elements, of which the first is element k of a row. best: so far, and its index. */
+static void search_some(const search_job *j, int64_t k, int64_t n, const void *x, void *best,
+                        int64_t *first)
+{
+    if (k == 0) memcpy(best, x, (size_t)j->x.width);
+    if (j->search->better(n, x, best) && j->index) *first = k + j->search->find(n, x, best);
+}
+static void search_end(const search_job *j, const void *best, const int64_t *first, void *y)
+{
+    if (j->index)
+        memcpy(y, first, sizeof *first);
+    else
+        memcpy(y, best, (size_t)j->x.width);
+}
+/* Writes the largest or smallest element of one row or, if j->index, the first index of it. */
+static void search_row(const void *user, int64_t row, char *const *p)
+{
+    const search_job *j = user;
+    (void)row;
+    _Alignas(64) char buffer[EG_CHUNK * 16];
+    uint64_t best[2] = { 0 };
+    int64_t first = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = j->x.n - k < EG_CHUNK ? j->x.n - k : EG_CHUNK;
+        search_some(j, k, n, eg__strip_read(&j->x, p[1], k, n, buffer), best, &first);
+    }
+    search_end(j, best, &first, p[0]);
+}
+/* The same for contiguous rows. */
+static void search_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const search_job *j = user;
+    for (int64_t r = 0; r < rows; r++) {
+        uint64_t best[2] = { 0 };
+        int64_t first = 0;
+        search_some(j, 0, j->x.n, p[1] + r * step[1], best, &first);
+        search_end(j, best, &first, p[0] + r * step[0]);
+    }
+}
+/* Writes the extremes of n rows that are short, or whose elements are further apart than the rows;
+ * p[1]: the first element of each. */
+static void search_across(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const search_job *j = user;
+    const int64_t w = j->x.width;
+    _Alignas(64) char best[EG_CHUNK * 16];
+    int64_t first[EG_CHUNK];
+    eg_columns c;
+    for (int64_t k = 0, m; k < n; k += m) {
+        const char *from = p[1] + k * step[1];
+        m = eg__min64(n - k, EG_CHUNK);
+        eg__move((int)w, m, best, w, from, step[1]);
+        eg__columns(&c, &j->x, from, m, step[1]);
+        while (eg__column_next(&c)) j->search->better_each(m, eg__column(&c), best);
+        if (!j->index) {
+            eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
+            continue;
+        }
+        memset(first, -1, (size_t)m * sizeof *first);
+        eg__columns(&c, &j->x, from, m, step[1]);
+        int64_t at = 0;
+        for (bool more = true; more; more = eg__column_next(&c))
+            j->search->find_each(m, eg__column(&c), best, at++, first);
+        eg__move(sizeof *first, m, p[0] + k * step[0], step[0], first, sizeof *first);
+    }
+}
+/* Puts the axes of a row in the order of their strides, which is that of memory, merges neighbours,
+ * and drops axes along which the row is expanded. The extreme of a row does not depend on the order
+ * of its elements, nor on their number. */
+static void strip_in_memory_order(eg_strip *s)
+{
+    int last = 0, kept = 0;
+    for (int r = 0; r < s->rank; r++)
+        if (s->axis[r].step || !s->axis[r].size) s->axis[kept++] = s->axis[r];
+    if (!kept) s->axis[kept++] = (eg_strip_axis){ 1, s->width };
+    s->rank = kept;
+    s->n = 1;
+    for (int r = 0; r < kept; r++) s->n *= s->axis[r].size;
+    for (int i = 1; i < s->rank; i++)
+        for (int r = i; r > 0 && eg__abs64(s->axis[r].step) > eg__abs64(s->axis[r - 1].step); r--) {
+            const eg_strip_axis outer = s->axis[r - 1];
+            s->axis[r - 1] = s->axis[r];
+            s->axis[r] = outer;
+        }
+    for (int r = 1; r < s->rank; r++) {
+        eg_strip_axis *out = &s->axis[last], *in = &s->axis[r];
+        if (out->step == in->step * in->size)
+            *out = (eg_strip_axis){ out->size * in->size, in->step };
+        else
+            s->axis[++last] = *in;
+    }
+    s->rank = last + 1;
+}
+static bool extreme_shape(eg_tensor *y)
+{
+    const extreme *a = y->attr;
+    return eg__shape_outer(y, a->inner, a->index ? EG_I64 : (eg_dtype)y->in[0]->dtype);
+}
+/* Searches rows across, if they are short or closer to each other than their elements, else in
+ * batches if they are contiguous or neighbours, else one after another. */
+static bool extreme_forward(eg_tensor *y)
+{
+    const extreme *a = y->attr;
+    const eg_tensor *x = y->in[0];
+    search_job j = { .search = &search[x->dtype][a->smallest], .index = a->index };
+    eg__strip(&j.x, x, a->inner);
+    const bool batches = eg__strip_contiguous(&j.x) || eg__rows_are_neighbours(x, y->rank, &j.x);
+    eg_strip sorted = j.x;
+    if (!a->index) strip_in_memory_order(&sorted);
+    const int64_t apart = y->rank ? eg__abs64(x->stride[y->rank - 1]) * sorted.width : 0;
+    const bool nearer = !a->index && apart < eg__abs64(sorted.axis[sorted.rank - 1].step);
+    const bool beside = y->rank && y->dim[y->rank - 1] >= EG_LANES;
+    const bool few = sorted.n <= EG_COLUMNS && sorted.width <= 8 && eg_size(y) >= EG_LANES;
+    if (!j.x.n) { /* only any and all accept rows without elements */
+        eg__fill(y, a->smallest);
+        return true;
+    }
+    if (y->rank && (few || (beside && (nearer || sorted.n <= EG_COLUMNS)))) {
+        j.x = sorted;
+        eg__rows_across(y, x, &j.x, search_across, &j, j.x.n);
+        return true;
+    }
+    if (batches)
+        return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, search_rows, &j, j.x.n);
+    j.x = sorted;
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
+    return true;
+}
+/* Equal extremes share the cotangent: dx = g [x = y] / Σ [x = y]. */
+static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const int inner = ((const extreme *)y->attr)->inner;
+    eg_tensor *x = y->in[i], *hit = eg_cast(eg_eq(x, eg__widen(y, inner)), (eg_dtype)x->dtype);
+    return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
+}
+
+/* clang-format off */
+#define ROW(NAME, RULE, EQUATION, GRADIENT)                                                        \
+    static eg_tensor *NAME##_rows(eg_tensor *const *x) { return eg_##NAME("i [j]", x[0]); }        \
+    static eg_tensor *NAME##_columns(eg_tensor *const *x) { return eg_##NAME("[i] j [k]", x[0]); } \
+    static const eg_sample NAME##_samples[] =                                                      \
+        { { NAME##_rows, "3x4", 0, 0 }, { NAME##_columns, "2x3x4", 0, 0 }, { 0 } };                \
+    static const eg_op NAME##_op = EXTREME(NAME, RULE, EQUATION, GRADIENT);
+#define EXTREME(NAME, RULE, EQUATION, GRADIENT) { #NAME, EQUATION, GRADIENT, 1, extreme_shape,     \
+    extreme_forward, RULE, EG_USES_ALL, NAME##_samples, .forward_c128 = extreme_forward }
+ROW(max,    extreme_rule, "y = max x",                "dx = g [x = y] / ties")
+ROW(min,    extreme_rule, "y = min x",                "dx = g [x = y] / ties")
+ROW(argmax, eg_zero_rule, "y = first index of max x", "dx = 0")
+ROW(argmin, eg_zero_rule, "y = first index of min x", "dx = 0")
+ROW(any,    eg_zero_rule, "y = x1 or x2 or …",        "dx = 0")
+ROW(all,    eg_zero_rule, "y = x1 and x2 and …",      "dx = 0")
+/* clang-format on */
+/* Applies a search. Rows without elements are refused: they have no extreme, and no index of
+ * one. */
+static eg_tensor *extreme_of(const eg_op *op, const char *spec, eg_tensor *x, bool smallest,
+                             bool index)
+{
+    eg_focus f;
+    if (!eg__focus(&f, op->name, spec, x) || !eg__has_elements(&f)) return eg__poison_of(x);
+    const extreme a = { f.inner, smallest, index };
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &f.x));
+}
+eg_tensor *eg_max(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&max_op, spec, x, false, false);
+}
+eg_tensor *eg_min(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&min_op, spec, x, true, false);
+}
+eg_tensor *eg_argmax(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&argmax_op, spec, x, false, true);
+}
+eg_tensor *eg_argmin(const char *spec, eg_tensor *x)
+{
+    return extreme_of(&argmin_op, spec, x, true, true);
+}
+/* any and all: the extreme of bools; for another type, of x ≠ 0. */
+static eg_tensor *any_or_all(const eg_op *op, const char *spec, eg_tensor *x, bool smallest)
+{
+    eg_focus f;
+    if (!eg__focus(&f, op->name, spec, x)) return eg__poison_of(x);
+    eg_tensor *bools = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
+    const extreme a = { f.inner, smallest, false };
+    return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &bools));
+}
+eg_tensor *eg_any(const char *spec, eg_tensor *x) { return any_or_all(&any_op, spec, x, false); }
+eg_tensor *eg_all(const char *spec, eg_tensor *x) { return any_or_all(&all_op, spec, x, true); }
+
+const eg_op *const eg__extreme_ops[] = { &max_op, &min_op, &argmax_op, &argmin_op,
+                                         &any_op, &all_op, NULL };

@@ -1,0 +1,212 @@
+/* pnorm.c: the p-norm of rows. */
+#include "ops/ops.h"
+#include <math.h>
+#include <string.h>
+
+/* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0
+ * where y is 0 */
+typedef struct pnorm {
+    int inner;
+    double p;
+} pnorm;
+typedef struct pnorm_job {
+    const eg_arithmetic *m;
+    eg_strip x;
+    double p;
+    eg_row_body *row; /* writes the norm of one row */
+} pnorm_job;
+static void pnorm_write(const pnorm_job *j, double y, char *to)
+{
+    if (j->x.width == 8)
+        *(double *)(void *)to = y;
+    else
+        *(float *)(void *)to = (float)y;
+}
+/* Writes Σ |x| of one row. */
+static void pnorm_row_1(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    (void)row;
+    _Alignas(64) char in[EG_CHUNK * 8];
+    double total = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        total += j->m->sumabs(n, eg__strip_read(&j->x, p[1], k, n, in));
+    }
+    pnorm_write(j, total, p[0]);
+}
+/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no power
+ * overflows or underflows. */
+static void pnorm_row(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    (void)row;
+    _Alignas(64) char in[EG_CHUNK * 8], scaled[EG_CHUNK * 8];
+    double top = 0, total = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
+        top = t > top ? t : top;
+    }
+    /* 1/m is normal */
+    const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most       ? most
+                                                               : top < 1 / most ? 1 / most
+                                                                                : top;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
+        total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
+    }
+    pnorm_write(j, unit * (j->p == 2 ? sqrt(total) : pow(total, 1 / j->p)), p[0]);
+}
+static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    double top = 0;
+    double complex total = 0;
+    (void)row;
+    for (int64_t k = 0; k < j->x.n; k++)
+        top = fmax(top, fabs(creal(*eg__strip_c128(&j->x, p[1], k))));
+    const double unit = top > 1e307 ? 1e307 : top < 1e-307 ? 1e-307 : top;
+    for (int64_t k = 0; k < j->x.n; k++)
+        total += eg__c_pow(eg__c_fabs(*eg__strip_c128(&j->x, p[1], k)) / unit, j->p);
+    *(double complex *)(void *)p[0] =
+        unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
+}
+/* Writes the norms of contiguous rows. */
+static void pnorm_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    pnorm_job j = *(const pnorm_job *)user;
+    j.x.rank = 1, j.x.axis[0] = (eg_strip_axis){ j.x.n, j.x.width };
+    for (int64_t r = 0; r < rows; r++)
+        j.row(&j, r, (char *const[]){ p[0] + r * step[0], p[1] + r * step[1] });
+}
+/* sum[k] += (x[k] unit[k])², or |x[k]| */
+EG_CLONES static void pnorm_squares(int64_t n, const double *x, const double *unit, double *sum)
+{
+    for (int64_t k = 0; k < n; k++) sum[k] += (x[k] * unit[k]) * (x[k] * unit[k]);
+}
+EG_CLONES static void pnorm_sizes(int64_t n, const double *x, double *sum)
+{
+    for (int64_t k = 0; k < n; k++) sum[k] += fabs(x[k]);
+}
+EG_CLONES static void pnorm_tallest(int64_t n, const double *x, double *top)
+{
+    for (int64_t k = 0; k < n; k++) top[k] = fabs(x[k]) > top[k] ? fabs(x[k]) : top[k];
+}
+EG_CLONES static void pnorm_widen(int64_t n, const float *x, double *y)
+{
+    for (int64_t k = 0; k < n; k++) y[k] = (double)x[k];
+}
+/* Returns the current column as numbers of f64, in place or in `wide`. */
+static const double *pnorm_column(eg_columns *c, double *wide)
+{
+    if (c->x->width == 8) return eg__column(c);
+    pnorm_widen(c->rows, eg__column(c), wide);
+    return wide;
+}
+/* Writes Σ |x| or √Σ x² of n short rows, in f64; p[1]: the first element of each. Only squares of
+ * f64 can overflow or underflow: they are divided by the largest |x| of their row. */
+static void pnorm_across(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const pnorm_job *j = user;
+    double unit[EG_CHUNK], sum[EG_CHUNK], wide[EG_CHUNK];
+    eg_columns c;
+    for (int64_t k = 0, m; k < n; k += m) {
+        const char *from = p[1] + k * step[1];
+        m = eg__min64(n - k, EG_CHUNK);
+        memset(sum, 0, (size_t)m * sizeof *sum);
+        memset(unit, 0, (size_t)m * sizeof *unit);
+        eg__columns(&c, &j->x, from, m, step[1]);
+        const bool scaled = j->p == 2 && j->x.width == 8;
+        for (bool more = scaled; more; more = eg__column_next(&c))
+            pnorm_tallest(m, eg__column(&c), unit);
+        for (int64_t i = 0; i < m; i++)
+            unit[i] = scaled ? 1 / fmin(fmax(unit[i], 1e-307), 1e307) : 1;
+        eg__columns(&c, &j->x, from, m, step[1]);
+        for (bool more = true; more; more = eg__column_next(&c)) {
+            const double *x = pnorm_column(&c, wide);
+            if (j->p == 2)
+                pnorm_squares(m, x, unit, sum);
+            else
+                pnorm_sizes(m, x, sum);
+        }
+        for (int64_t i = 0; i < m; i++)
+            pnorm_write(j, j->p == 2 ? sqrt(sum[i]) / unit[i] : sum[i], p[0] + (k + i) * step[0]);
+    }
+}
+static bool pnorm_shape(eg_tensor *y)
+{
+    return eg__shape_outer(y, ((const pnorm *)y->attr)->inner, (eg_dtype)y->in[0]->dtype);
+}
+/* Which of the two ways to compute a row is taken depends on its length and on p only. */
+static bool pnorm_forward(eg_tensor *y)
+{
+    const pnorm *a = y->attr;
+    const eg_tensor *const both[] = { y, y->in[0] };
+    pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype),
+                    .p = a->p,
+                    .row = y->dtype == EG_C128 ? pnorm_row_c128
+                           : a->p == 1         ? pnorm_row_1
+                                               : pnorm_row };
+    eg__strip(&j.x, y->in[0], a->inner);
+    if (j.x.n && j.x.n <= EG_COLUMNS && (a->p == 1 || a->p == 2) && y->dtype != EG_C128) {
+        eg__rows_across(y, y->in[0], &j.x, pnorm_across, &j, 4 * j.x.n);
+        return true;
+    }
+    if (eg__rows_are_neighbours(y->in[0], y->rank, &j.x))
+        return eg__batches(y, y->rank, 2, both, pnorm_rows, &j, 4 * j.x.n);
+    eg__rows(y->cx, y->rank, 2, both, 4 * j.x.n, j.row, &j);
+    return true;
+}
+static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const pnorm *a = y->attr;
+    eg_tensor *x = y->in[i], *zero = eg__zero_like(y), *one = eg_shift(zero, 1);
+    if (a->p == 1) return eg_mul(eg_sign(x), eg__widen(g, a->inner));
+    /* 1/y, or 0 */
+    eg_tensor *none = eg_eq(y, zero), *r = eg_where(none, zero, eg_recip(eg_where(none, one, y)));
+    if (a->p == 2) return eg_mul(x, eg__widen(eg_mul(g, r), a->inner));
+    /* 0^… has no slope */
+    eg_tensor *share = eg_mul(eg_abs(x), eg__widen(r, a->inner)), *flat = eg_eq(share, zero);
+    eg_tensor *power = eg_where(flat, zero, eg_powc(eg_where(flat, one, share), a->p - 1));
+    return eg_mul(eg_mul(eg_sign(x), power), eg__widen(g, a->inner));
+}
+static eg_tensor *pnorm_1(eg_tensor *const *x) { return eg_pnorm("i [j]", x[0], 1); }
+static eg_tensor *pnorm_2(eg_tensor *const *x) { return eg_pnorm("[i] j [k]", x[0], 2); }
+static eg_tensor *pnorm_3(eg_tensor *const *x) { return eg_pnorm("i [j]", x[0], 3.5); }
+static const eg_sample pnorm_samples[] = {
+    { pnorm_1, "3x4", .1, 2 },
+    { pnorm_2, "2x3x4", 0, 0 },
+    { pnorm_3, "3x4", .5, 2 },
+    { pnorm_3, "3x4", -2, -.5 },
+    { 0 },
+};
+static const eg_op pnorm_op = {
+    .name = "pnorm",
+    .equation = "y = (sum |x|^p)^(1/p)",
+    .gradient = "dx = g sign x (|x|/y)^(p-1)",
+    .arity = 1,
+    .shape = pnorm_shape,
+    .forward = pnorm_forward,
+    .rule = pnorm_rule,
+    .uses = EG_USES_ALL,
+    .samples = pnorm_samples,
+    .forward_c128 = pnorm_forward,
+};
+eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p)
+{
+    return eg_apply(&pnorm_op, &(pnorm){ inner, p }, sizeof(pnorm), 1, &x);
+}
+eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "pnorm", spec, x) || !eg__floats("pnorm", x, 1)) return eg__poison_of(x);
+    if (!(p > 0))
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                          "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
+    if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
+    return eg__focus_outer(&f, eg__pnorm_last(f.x, f.inner, p));
+}
+
+const eg_op *const eg__pnorm_ops[] = { &pnorm_op, NULL };
