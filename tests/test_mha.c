@@ -788,6 +788,61 @@ TEST(cache_cut_and_pick)
     eg_nograd(cx, false);
 }
 
+/* A state beside the keys of an attention: replaced, selected (fewer, more and again as many
+ * batches), cut, and every refusal. */
+TEST(cache_holds_states)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    eg_tensor *h = eg_normal(cx, 0, 1, 3, 2, 4), *next = eg_normal(cx, 0, 1, 3, 2, 4);
+    ck_assert_ptr_null(eg_cache_state(c, 0));
+    ck_assert_ptr_null(eg_cache_state(NULL, 0));
+    ck_assert_int_eq(eg_cache_set_state(c, 0, h, 1), 0);
+    eg_assert_close(eg_cache_state(c, 0), h, 0);
+    ck_assert_int_eq(eg_cache_set_state(c, 0, eg_permute(next, 0, 1, 2), 4), 0);
+    ck_assert_int_eq(eg_cache_length(c), 4);
+    ck_assert_int_eq(eg_cache_set_state(c, 40, eg_select_axis(next, 1, 1), 4), 0);
+    static const int64_t order[] = { 2, 0, 2, 1, 1, 0, 2, 2 };
+    eg_tensor *expect = next;
+    for (int n = 1; n <= 8; n = n == 1 ? 3 : n == 3 ? 8 : 9) {
+        int64_t taken[8];
+        for (int k = 0; k < n; k++) taken[k] = order[k] % eg_dim(expect, 0);
+        eg_tensor *index = eg_from(cx, taken, n);
+        ck_assert_int_eq(eg_cache_select(c, index), 0);
+        expect = eg_at("[b] l m, c -> c l m", expect, index);
+        eg_assert_close(eg_cache_state(c, 0), expect, 0);
+        eg_assert_close(eg_cache_state(c, 40), eg_contiguous(eg_select_axis(expect, 1, 1)), 0);
+    }
+    ck_assert_int_eq(eg_cache_truncate(c, 4), 0);
+    ck_assert_int_eq(eg_cache_truncate(c, 3), -1);
+    eg_assert_error(cx,
+                    "cache: slot 0 holds the state after 4 positions, which cannot be cut to 3");
+    ck_assert_int_eq(eg_cache_set_state(c, 0, h, 5), -1);
+    eg_assert_error(cx, "cache: axis 0 of the state of slot 0 is 8, but 3 in the new one");
+    ck_assert_int_eq(eg_cache_set_state(c, 0, eg_cast(h, EG_F32), 5), -1);
+    eg_assert_error(cx, "cache: the state of slot 0 has 3 axes of f64, but the new one has 3 of "
+                        "f32");
+    ck_assert_int_eq(eg_cache_set_state(c, 0, h, 7), -1);
+    eg_assert_error(cx, "cache: a state after 7 positions, but the capacity is 6");
+    ck_assert_int_eq(eg_cache_set_state(c, 1, eg_sum(NULL, h), 1), -1);
+    eg_assert_error(cx, "cache: the first axis of a state is the batch, but it has no axes");
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0);
+    ck_assert_ptr_null(eg_cache_state(c, 0));
+    ck_assert_int_eq(eg_cache_set_state(c, 0, eg_cast(h, EG_F32), 6), 0);
+    ck_assert_int_eq(eg_type(eg_cache_state(c, 0)), EG_F32);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3, 2, 8);
+    ck_assert(!eg_ok(eg_mha_run(m, x, .where = "j <= i", .cache = c)));
+    eg_assert_error(cx, "slot 0 of the cache holds a state, no keys");
+    eg_mha_run(m, x, .where = "j <= i", .cache = c, .slot = 1);
+    ck_assert_int_eq(eg_cache_set_state(c, 1, h, 1), -1);
+    eg_assert_error(cx, "slot 1 of the cache holds keys, no state");
+    eg_nograd(cx, false);
+    ck_assert_int_eq(eg_cache_set_state(c, 0, h, 1), -1);
+    eg_assert_error(cx, "a cache keeps no history, so it needs eg_nograd");
+}
+
 /* Beams: rows are selected at random after every position, some twice, some never; each row of the
  * cache equals a pass over the positions that led to it. Grouped heads, rotary positions, packed
  * and separate weights, positions before batches. */

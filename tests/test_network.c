@@ -143,6 +143,129 @@ TEST(the_check_makes_constants_of_a_custom_network_in_f64)
     eg_assert_ok(cx);
 }
 
+/* The same, with its state in the cache: the logits of the tokens that follow it. */
+static eg_tensor *remembering_logits(const void *network, eg_ctx *block, const eg_batch *b)
+{
+    const recurrent *m = network;
+    eg_tensor *x = eg_embedding_run(m->tokens, eg_batch_tokens(block, b)),
+              *h = eg_cache_state(b->cache, 0), *at[64];
+    if (!h) h = eg_zeros(block, b->rows, m->width);
+    for (int64_t l = 0; l < b->length && l < 64; l++)
+        at[l] = h = eg_tanh(eg_add(eg_linear_run(m->state, h), eg_select("b [l] m", x, l)));
+    if (b->cache && eg_cache_set_state(b->cache, 0, h, eg_cache_length(b->cache) + b->length))
+        return NULL;
+    return eg_linear_run(m->out, eg_stack_n("b [l] m", (int)b->length, at));
+}
+/* Greedy decoding and beam search behind a state are those that compute all positions again. */
+TEST(a_recurrent_network_decodes_behind_its_state)
+{
+    const eg_network row[] = {
+        { .name = "recurrent", .make = make_recurrent, .logits = recurrent_logits },
+        { .name = "recurrent",
+          .cached = true,
+          .make = make_recurrent,
+          .logits = remembering_logits },
+    };
+    char said[64] = "", found[64] = "";
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
+                                       .network = &row[k], .d_model = 8, .batch = 8, .seed = 3);
+        eg_assert_ok(cx);
+        for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+        const char *answer = eg_trainer_predict(t, "12+34");
+        ck_assert_msg(answer != NULL, "%s", eg_error(cx));
+        if (k) ck_assert_str_eq(answer, said);
+        snprintf(said, sizeof said, "%s", answer);
+        answer = eg_trainer_generate(t, "12+34", .beam = 3);
+        ck_assert_msg(answer != NULL, "%s", eg_error(cx));
+        if (k) ck_assert_str_eq(answer, found);
+        snprintf(found, sizeof found, "%s", answer);
+    }
+    eg_assert_ok(cx);
+}
+
+/* An auxiliary loss of tokens: c Σ (r · x)², where nothing else reads r. The forms of the user data
+ * are what a network may set it to. */
+enum { AUXILIARY_SUM, AUXILIARY_ZERO, AUXILIARY_MEAN, AUXILIARY_ROWS, AUXILIARY_NONE };
+static const int auxiliary_form[] = { AUXILIARY_SUM, AUXILIARY_ZERO, AUXILIARY_MEAN, AUXILIARY_ROWS,
+                                      AUXILIARY_NONE };
+typedef struct routed {
+    eg_tensor *table, *out, *r;
+    int form;
+} routed;
+static void *make_routed(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
+{
+    routed *m = eg_params_alloc(p, sizeof *m);
+    if (!m) return NULL;
+    *m = (routed){ eg_param(p, "table", "v m", n->vocabulary, o->d_model),
+                   eg_param(p, "out", "m v", o->d_model, n->vocabulary),
+                   eg_param(p, "r", "m o", o->d_model, 1), *(const int *)o->user };
+    return m;
+}
+static eg_tensor *routed_logits(const void *network, eg_ctx *block, const eg_batch *b)
+{
+    const routed *m = network;
+    eg_tensor *x = eg_at("[v] m, b l -> b l m", m->table, eg_batch_tokens(block, b)),
+              *z = eg_square(eg_einsum("blm,mo->bl", x, m->r));
+    if (b->auxiliary_loss && m->form != AUXILIARY_NONE)
+        *b->auxiliary_loss = m->form == AUXILIARY_SUM    ? eg_scale(eg_sum(NULL, z), 0.1)
+                             : m->form == AUXILIARY_ZERO ? eg_scale(eg_sum(NULL, z), 0)
+                             : m->form == AUXILIARY_MEAN ? eg_mean(NULL, z)
+                                                         : eg_sum("b [l]", z);
+    return eg_einsum("blm,mv->blv", x, m->out);
+}
+static eg_trainer *routed_trainer(int form)
+{
+    static const eg_network row = { .name = "routed",
+                                    .make = make_routed,
+                                    .logits = routed_logits };
+    return eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                          .user = (void *)&auxiliary_form[form], .d_model = 8, .batch = 16,
+                          .block = 5, .seed = 3);
+}
+/* The first step's loss differs from that without the term by 0.1 Σ (r · x)²/targets. */
+TEST(an_auxiliary_loss_is_part_of_a_step)
+{
+    double loss[2], term = 0;
+    for (int form = AUXILIARY_SUM; form <= AUXILIARY_ZERO; form++) {
+        eg_trainer *t = routed_trainer(form);
+        eg_assert_ok(cx);
+        if (form == AUXILIARY_SUM) {
+            eg_batches *data =
+                eg_batches_new(eg_data_task(cx, eg_task_find("addition")), .rows = 16, .seed = 3);
+            const eg_batch *b = eg_batches_at(data, 0);
+            const routed m = { eg_params_find(eg_trainer_params(t), "table"), NULL,
+                               eg_params_find(eg_trainer_params(t), "r"), 0 };
+            eg_tensor *x = eg_at("[v] m, b l -> b l m", m.table, eg_batch_tokens(cx, b));
+            term = 0.1 * eg_item(eg_sum(NULL, eg_square(eg_einsum("blm,mo->bl", x, m.r)))) /
+                   (double)eg_batch_counted(b);
+        }
+        eg_progress now;
+        ck_assert_int_eq(eg_trainer_step(t, &now), 0);
+        loss[form] = now.loss;
+        eg_trainer_check_report report;
+        ck_assert_int_eq(eg_trainer_check(t, &report), 0);
+        ck_assert(report.right == report.entries &&
+                  report.entries == eg_params_size(eg_trainer_params(t)));
+    }
+    ck_assert(term > 1e-3);
+    ck_assert_msg(fabs(loss[0] - loss[1] - term) < 1e-5, "%g − %g is not %g", loss[0], loss[1],
+                  term);
+    eg_assert_ok(cx);
+}
+TEST(an_auxiliary_loss_that_is_no_sum_is_refused)
+{
+    ck_assert_ptr_null(routed_trainer(AUXILIARY_ROWS));
+    eg_assert_error(cx, "trainer: network \"routed\": the auxiliary loss has 1 axis, but must be a "
+                        "scalar, the sum over the examples");
+    ck_assert_ptr_null(routed_trainer(AUXILIARY_NONE));
+    eg_assert_error(cx, "the loss does not reach the parameter \"r\"");
+    eg_trainer *t = routed_trainer(AUXILIARY_MEAN);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), -1);
+    eg_assert_error(cx, "the loss is not a sum over its examples");
+}
+
 /* A custom network that makes what a built-in model makes has its bits: parameters after some
  * steps, scores, answers. */
 LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)

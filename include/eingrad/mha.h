@@ -10,23 +10,35 @@
 extern "C" {
 #endif
 
-/* -- cache: keys and values of the positions so far, for decoding step by step
- * It has a slot for every attention of a model, filled as the model runs. Each tensor is made once,
- * with room for `capacity` positions. A cache has no gradients, so a run with one is refused while
- * the context records (see eg_nograd). More positions than `capacity` are refused. */
+/* -- cache: what a model keeps of the positions so far, for decoding step by step
+ * It has a slot for every attention of a model, filled with keys and values as the model runs. Each
+ * tensor is made once, with room for `capacity` positions. A cache has no gradients, so a run with
+ * one is refused while the context records (see eg_nograd). More positions than `capacity` are
+ * refused. */
 typedef struct eg_cache eg_cache;
 /* Lives as long as the owner; NULL after an error. Refused: a capacity below 1. */
 EG_API eg_cache *eg_cache_new(eg_owner *, int64_t capacity);
 EG_API int64_t eg_cache_length(const eg_cache *);   /* positions in slot 0 */
 EG_API int64_t eg_cache_capacity(const eg_cache *); /* the largest number of positions */
 /* Removes the positions from `length` on; a length of 0 also removes the projected keys and values
- * of a memory. Refused: a length below 0, or above eg_cache_length. */
+ * of a memory. Refused: a length below 0, or above eg_cache_length; of a cache with states a length
+ * other than 0 that is below the number of their positions. */
 EG_API int eg_cache_truncate(eg_cache *, int64_t length);
 /* Selects the beams with which a search continues: for every b below the size of index, batch b of
  * the cache becomes the old batch index[b]. The cache then has as many batches as index has
  * elements, fewer or more than before. Refused: an index that is empty or has several axes, numbers
  * that are not a batch, a cache of a layout without a batch. */
 EG_API int eg_cache_select(eg_cache *, eg_tensor *index);
+/* The state of a recurrence (GRU, state space model, .next of eg_linear_attention) takes a slot in
+ * place of keys and values. eg_cache_set_state copies a tensor, whose first axis is the batch, into
+ * the slot as the state after the first `length` positions, from 1 to the capacity;
+ * eg_cache_select selects its batches too. Returns 0, or −1 after an error. Refused: a slot that
+ * holds keys; a dtype or shape other than that of the state which it replaces, unless the cache was
+ * cut to length 0; while the context records, and in a captured step. */
+EG_API int eg_cache_set_state(eg_cache *, int slot, eg_tensor *state, int64_t length);
+/* The state of a slot, valid until the next call that changes the cache; NULL, without an error:
+ * the slot has none yet. */
+EG_API eg_tensor *eg_cache_state(eg_cache *, int slot);
 
 /* -- rotary positions: (x₁, x₂) → (x₁ cos θ − x₂ sin θ, x₁ sin θ + x₂ cos θ),
  *                      θ = (i + offset)/factor · base^(−2k/d), k the pair's number

@@ -36,6 +36,11 @@ typedef struct eg_batch {
     eg_tensor **weights; /* out: one (b h i j) for each attention; NULL: not wanted */
     eg_tensor *memory;   /* what eg_network.memory returned for the source; NULL: see there */
     eg_cache *cache;     /* if the network is .cached: `tokens` follow those in it; or NULL */
+    /* out, in training: a scalar that is added to Σ −ln p of this batch, and like it a sum over the
+     * examples (times eg_batch_counted if it is a mean over targets): the load of experts, the
+     * squared ln Z of a router; NULL: not wanted. It is part of the loss of a step, but not of
+     * scores */
+    eg_tensor **auxiliary_loss;
     /* the whole batch, of which this one is the rows eg_block_range, in memory that stays valid: a
      * captured block (eg_captured_blocks_open) reads its elements from there in each run; NULL:
      * this batch cannot be captured */
@@ -152,8 +157,8 @@ struct eg_network {
     bool serial;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
- * of the parameters' dtype; a loss that is not finite, with the operation that made it so; a
- * parameter on which the loss does not depend, or only through an operation without a gradient;
+ * of the parameters' dtype; an auxiliary loss that is no scalar; a loss that is not finite, with the
+ * operation that made it so; a parameter on which the loss does not depend, or only through an operation without a gradient;
  * logits of the first batch that differ when it is computed again (state outside the parameters); a
  * call of eg_seed, and a call of eg_train, eg_eval, eg_nograd, eg_flush or eg_trace that is not
  * undone; what a block must not do (core.h), such as writing to a parameter; logits of an example

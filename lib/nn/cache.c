@@ -1,12 +1,14 @@
-/* cache.c: keys and values of earlier positions. The tensors of a slot have memory for all
- * positions from the start, so that appending copies only the new ones. */
+/* cache.c: keys and values of earlier positions, and states of recurrences. The tensors of a slot
+ * with keys have memory for all positions from the start, so that appending copies only the new
+ * ones. */
 #include <eingrad/grad.h>
 #include "nn.h"
 
-/* Keys and values of one attention. */
+/* Keys and values of one attention, or the state of one recurrence. */
+enum { STATE = -1 };
 typedef struct slot {
-    eg_tensor *k, *v; /* NULL: nothing was appended yet */
-    int axis;         /* the axis of positions; 0: there is no batch axis */
+    eg_tensor *k, *v; /* NULL: nothing was appended yet. A state is in k */
+    int axis;         /* the axis of positions; 0: there is no batch axis; STATE: k is a state */
     int64_t taken;    /* number of positions in use */
     int64_t rows;     /* number of batches in use, of the first axis */
     bool memory;      /* keys and values of an encoder, which are stored once and do not change */
@@ -55,6 +57,14 @@ int eg_cache_truncate(eg_cache *c, int64_t length)
                    (long long)length, length == 1 ? "" : "s", (long long)eg_cache_length(c));
         return -1;
     }
+    for (int k = 0; k < c->slots && length; k++)
+        if (c->slot[k].axis == STATE && c->slot[k].taken > length) {
+            eg_fail_as(context(c), EG_ERROR_MISUSE,
+                       "cache: slot %d holds the state after %lld positions, which cannot be cut "
+                       "to %lld",
+                       k, (long long)c->slot[k].taken, (long long)length);
+            return -1;
+        }
     for (int k = 0; k < c->slots; k++)
         if (c->slot[k].taken && (!length || !c->slot[k].memory)) c->slot[k].taken = length;
     return 0;
@@ -72,6 +82,7 @@ static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64
 /* Returns a view of the batches in use and of positions [from, to). */
 static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t to)
 {
+    if (s->axis == STATE) return eg_slice_axis(x, 0, 0, s->rows, 1);
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
@@ -80,26 +91,24 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
  * what is needed. Returns 0; −1 after an error. */
 static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
 {
-    int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0),
-            capacity = rows <= held      ? held
-                       : rows < 2 * held ? 2 * held
-                                         : rows;
-    eg_mark m = eg_push(context(c));
-    eg_tensor *k = eg_at("[b] ..., c -> c ...", cache_part(s, s->k, 0, s->taken), index),
-              *v = eg_at("[b] ..., c -> c ...", cache_part(s, s->v, 0, s->taken), index);
+    const int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0);
+    const int64_t capacity = rows <= held ? held : rows < 2 * held ? 2 * held : rows;
+    const eg_mark m = eg_push(context(c));
     slot fresh = *s;
     fresh.rows = rows;
-    if (capacity > held) {
-        fresh.k = cache_made(c, s->k, s->axis, eg_dim(s->k, s->axis), capacity);
-        fresh.v = cache_made(c, s->v, s->axis, eg_dim(s->v, s->axis), capacity);
+    int bad = 0;
+    for (int part = 0; part < 2 && !bad; part++) {
+        eg_tensor *old = part ? s->v : s->k, **now = part ? &fresh.v : &fresh.k;
+        if (!old) continue; /* a state has no v */
+        eg_tensor *picked = eg_at("[b] ..., c -> c ...", cache_part(s, old, 0, s->taken), index);
+        if (capacity > held)
+            *now =
+                cache_made(c, old, s->axis, s->axis == STATE ? 0 : eg_dim(old, s->axis), capacity);
+        bad = eg_assign(cache_part(&fresh, *now, 0, s->taken), picked);
     }
-    int bad = eg_assign(cache_part(&fresh, fresh.k, 0, s->taken), k) ||
-                      eg_assign(cache_part(&fresh, fresh.v, 0, s->taken), v)
-                  ? -1
-                  : 0;
     eg_pop(context(c), m);
     if (!bad) *s = fresh;
-    return bad;
+    return bad ? -1 : 0;
 }
 
 /* Applies cache_pick_slot to each slot in use; refused if keys have no batch axis. */
@@ -164,21 +173,31 @@ static bool cache_fits(eg_cache *c, const eg_tensor *x, const eg_tensor *held, i
     return true;
 }
 
-/* The slot's tensors are allocated with its first keys, and again if the memory's length or the
- * number of batches grows. */
-bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
+/* True if the cache may be written to: it keeps no history and cannot be captured; else records an
+ * error. */
+static bool cache_writable(eg_cache *c, int k)
 {
     eg_ctx *cx = context(c);
-    bool recording = !eg_nograd(cx, true);
+    const bool recording = !eg_nograd(cx, true);
     eg_nograd(cx, !recording);
     if (recording)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "a cache keeps no history, so it needs eg_nograd"),
                false;
     if (k < 0 || k > 1 << 20)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "the cache has no slot %d", k), false;
-    if (eg_refuse_capture(cx, "cache")) return false;
-    slot *s = cache_at(c, k);
+    return !eg_refuse_capture(cx, "cache");
+}
+
+/* The slot's tensors are allocated with its first keys, and again if the memory's length or the
+ * number of batches grows. */
+bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
+{
+    eg_ctx *cx = context(c);
+    slot *s = cache_writable(c, k) ? cache_at(c, k) : NULL;
     if (!s) return false;
+    if (s->axis == STATE)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds a state, no keys", k),
+               false;
     if (*key) {
         if (!eg_ok(*key) || !eg_ok(*value)) return false;
         int64_t more = eg_dim(*key, axis), capacity = memory ? more : c->capacity,
@@ -218,4 +237,58 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     *key = cache_part(s, s->k, 0, s->taken);
     *value = cache_part(s, s->v, 0, s->taken);
     return true;
+}
+
+/* -- states of recurrences -------------------------------------------------------------------- */
+eg_tensor *eg_cache_state(eg_cache *c, int k)
+{
+    const slot *s = cache_seen(c, k);
+    return s && s->axis == STATE && s->taken ? cache_part(s, s->k, 0, 0) : NULL;
+}
+
+/* True if x may be a state after `length` positions in the slot; else records an error. */
+static bool state_fits(eg_cache *c, int k, const slot *s, eg_tensor *x, int64_t length)
+{
+    eg_ctx *cx = context(c);
+    if (s->k && s->axis != STATE)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds keys, no state", k);
+    else if (length < 1 || length > c->capacity)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "cache: a state after %lld position%s, but the capacity is %lld",
+                   (long long)length, length == 1 ? "" : "s", (long long)c->capacity);
+    else if (eg_rank(x) < 1 || eg_dim(x, 0) < 1)
+        eg_fail_as(cx, EG_ERROR_SHAPE, "cache: the first axis of a state is the batch, but it %s",
+                   eg_rank(x) ? "has 0 elements" : "has no axes");
+    else if (s->taken && (eg_type(x) != eg_type(s->k) || eg_rank(x) != eg_rank(s->k)))
+        eg_fail_as(cx, eg_type(x) == eg_type(s->k) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                   "cache: the state of slot %d has %d axes of %s, but the new one has %d of %s", k,
+                   eg_rank(s->k), eg_type_name(eg_type(s->k)), eg_rank(x),
+                   eg_type_name(eg_type(x)));
+    for (int axis = 0; s->taken && !eg_error(cx) && axis < eg_rank(x); axis++) {
+        const int64_t held = axis ? eg_dim(s->k, axis) : s->rows;
+        if (eg_dim(x, axis) != held)
+            eg_fail_as(cx, EG_ERROR_SHAPE,
+                       "cache: axis %d of the state of slot %d is %lld, but %lld in the new one",
+                       axis, k, (long long)held, (long long)eg_dim(x, axis));
+    }
+    return !eg_error(cx);
+}
+/* True if the memory of the slot's last state can hold x. */
+static bool state_has_room(const slot *s, eg_tensor *x)
+{
+    if (!s->k || eg_type(s->k) != eg_type(x) || eg_rank(s->k) != eg_rank(x)) return false;
+    for (int axis = 1; axis < eg_rank(x); axis++)
+        if (eg_dim(s->k, axis) != eg_dim(x, axis)) return false;
+    return eg_dim(x, 0) <= eg_dim(s->k, 0);
+}
+int eg_cache_set_state(eg_cache *c, int k, eg_tensor *x, int64_t length)
+{
+    slot *s =
+        c && eg_ok(x) && !eg_error(context(c)) && cache_writable(c, k) ? cache_at(c, k) : NULL;
+    if (!s || !state_fits(c, k, s, x, length)) return -1;
+    slot fresh = { s->k, NULL, STATE, length, eg_dim(x, 0), false };
+    if (!state_has_room(s, x)) fresh.k = cache_made(c, x, STATE, 0, fresh.rows);
+    if (eg_assign(cache_part(&fresh, fresh.k, 0, 0), x)) return -1;
+    *s = fresh;
+    return 0;
 }

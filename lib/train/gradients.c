@@ -19,9 +19,12 @@ typedef struct probe {
 static eg_tensor *loss_of(const probe *p)
 {
     eg_ctx *cx = p->t->cx;
-    return eg_scale(eg_batch_loss(cx, &p->batch, eg__network_logits(&p->copy, cx, &p->batch, NULL),
-                                  p->t->o.smoothing),
-                    1 / (double)eg_batch_counted(&p->batch));
+    eg_tensor *auxiliary = NULL;
+    eg_batch b = p->batch;
+    b.auxiliary_loss = &auxiliary;
+    eg_tensor *logits = eg__network_logits(&p->copy, cx, &b, NULL);
+    return eg_scale(eg__network_loss(&p->copy, cx, &b, logits, p->t->o.smoothing),
+                    1 / (double)eg_batch_counted(&b));
 }
 
 /* Sets θ ← θ₀ + step · sign; returns the loss there. sign has entries ±1/√n. */

@@ -217,6 +217,20 @@ eg_tensor *eg__network_logits(const eg_trainer *t, eg_ctx *cx, const eg_batch *g
     return y;
 }
 
+eg_tensor *eg__network_loss(const eg_trainer *t, eg_ctx *cx, const eg_batch *b, eg_tensor *logits,
+                            double smoothing)
+{
+    eg_tensor *loss = eg_batch_loss(cx, b, logits, smoothing),
+              *extra = b->auxiliary_loss ? *b->auxiliary_loss : NULL;
+    if (!extra) return loss;
+    if (eg_ok(extra) && eg_rank(extra))
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "trainer: network \"%s\": the auxiliary loss has %d %s, but must be a "
+                          "scalar, the sum over the examples",
+                          t->network->name, eg_rank(extra), eg_rank(extra) == 1 ? "axis" : "axes");
+    return eg_add(loss, extra);
+}
+
 const char *eg__network_config(const eg_trainer *t, eg_owner *owner)
 {
     char none[1] = "";

@@ -284,8 +284,11 @@ bool eg__network_probe(eg_trainer *t)
     if (!t->data->free_text || t->data->tokens) { /* false if the data contain no text */
         p.batch = eg__batches_tested(t->batches, 0, tests < PROBED ? tests : PROBED);
         const bool good = p.batch.rows && (!p.own || probing_blocks(&p));
-        p.logits = good ? probing_run(&p, &p.batch) : NULL;
-        p.loss = p.logits ? eg_batch_loss(t->cx, &p.batch, p.logits, 0) : NULL;
+        eg_tensor *auxiliary = NULL;
+        eg_batch b = p.batch;
+        b.auxiliary_loss = &auxiliary;
+        p.logits = good ? probing_run(&p, &b) : NULL;
+        p.loss = p.logits ? eg__network_loss(t, t->cx, &b, p.logits, 0) : NULL;
     }
     if (p.loss && probing_finite(&p) && p.own && probing_paths(&p)) {
         eg_nograd(t->cx, true);

@@ -350,7 +350,9 @@ static int trainer_counts(void *args, int count, eg_tensor *const *logits)
 static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     const eg_trainer *t = user;
-    const eg_batch b = eg_batch_part(&t->batch, from, to);
+    eg_tensor *auxiliary = NULL;
+    eg_batch b = eg_batch_part(&t->batch, from, to);
+    b.auxiliary_loss = &auxiliary;
     const int shown = t->o.diversity > 0 ? eg_trainer_attentions(t) : 0;
     eg_owner *owner = shown ? eg_owner_open(cx) : NULL;
     eg_tensor **weights = shown ? eg_owner_alloc(owner, (size_t)shown * sizeof *weights) : NULL;
@@ -358,7 +360,7 @@ static eg_tensor *trainer_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
     *count = eg_batch_counted(&b);
     eg_host_call(cx, trainer_counts, &(trainer_count){ t, cx, count }, sizeof(trainer_count), 1,
                  &logits);
-    eg_tensor *loss = eg_batch_loss(cx, &b, logits, t->o.smoothing);
+    eg_tensor *loss = eg__network_loss(t, cx, &b, logits, t->o.smoothing);
     return weights ? eg_add(loss, trainer_diversity(t, &b, weights)) : loss;
 }
 /* Completes the scores with those that other ranks computed. False after an error. */

@@ -18,6 +18,10 @@ void *eg__network_make(const eg_trainer *, eg_params *, double dropout);
 /* Returns logits (b l v). weights, unless NULL, receives those of all attention layers, one part
  * after another. */
 eg_tensor *eg__network_logits(const eg_trainer *, eg_ctx *, const eg_batch *, eg_tensor **weights);
+/* Returns the loss of these logits of the batch, to which *auxiliary_loss is added if the network
+ * has set it. */
+eg_tensor *eg__network_loss(const eg_trainer *, eg_ctx *, const eg_batch *, eg_tensor *logits,
+                            double smoothing);
 bool eg__attention_names(eg_trainer *);
 /* Returns the text of the network's configuration, "" if it has none; NULL after an error. */
 const char *eg__network_config(const eg_trainer *, eg_owner *);
