@@ -14,10 +14,12 @@
 #endif
 #define EG__INLINE static inline __attribute__((always_inline))
 enum { LANES = 16 };
-typedef float eight_f32 __attribute__((vector_size(8 * sizeof(float))));
-typedef double eight_f64 __attribute__((vector_size(8 * sizeof(double))));
-typedef int32_t whole_f32 __attribute__((vector_size(8 * sizeof(float))));
-typedef int64_t whole_f64 __attribute__((vector_size(8 * sizeof(double))));
+/* Of at most 32 bytes: with AVX2 gcc 12 compares longer vectors element by element, and keeps sums
+ * in them in memory. */
+typedef float four_f32 __attribute__((vector_size(16)));
+typedef double four_f64 __attribute__((vector_size(32)));
+typedef int32_t whole_f32 __attribute__((vector_size(32)));
+typedef int64_t whole_f64 __attribute__((vector_size(32)));
 #if defined(__clang__)
 #define UNROLLED _Pragma("clang loop unroll(full)")
 #else

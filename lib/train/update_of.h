@@ -24,49 +24,47 @@ CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, doub
     return all;
 }
 
-/* As `norms`, without limit and scale. |x| are compared as integers, among which those of NaN are
- * the largest. */
-EG__INLINE void NAME(plain_eight)(const REAL *g, eight_f64 *sum, NAME(whole) * most)
+/* Adds the squares of LANES numbers to sum, and compares |x| with most: as integers, among which
+ * those of NaN are the largest. */
+EG__INLINE void NAME(plain_lanes)(const REAL *g, four_f64 *sum, NAME(whole) * most)
 {
-    NAME(eight) x;
-    memcpy(&x, g, sizeof x);
-    const eight_f64 wide = __builtin_convertvector(x, eight_f64);
-    const NAME(whole) size = (NAME(whole))x & MAGNITUDE, more = size > *most;
-    *sum += wide * wide;
-    *most = (size & more) | (*most & ~more);
+    enum { WHOLE = sizeof *most / sizeof *g };
+    UNROLLED for (int p = 0; p < LANES / 4; p++)
+    {
+        NAME(four) x;
+        memcpy(&x, g + 4 * p, sizeof x);
+        const four_f64 wide = __builtin_convertvector(x, four_f64);
+        sum[p] += wide * wide;
+    }
+    UNROLLED for (int p = 0; p < LANES / WHOLE; p++)
+    {
+        NAME(whole) size, more;
+        memcpy(&size, g + WHOLE * p, sizeof size);
+        size &= MAGNITUDE;
+        more = size > most[p];
+        most[p] = (size & more) | (most[p] & ~more);
+    }
 }
-/* A largest number waits for the one before it longer than a sum does, so two grow side by side. */
+/* As `norms`, without limit and scale. */
 CLONES static eg__norms NAME(plain_norms)(int64_t n, const REAL *g)
 {
-    enum { PARTS = LANES / 8 };
-    eight_f64 sum[PARTS] = { { 0 } };
-    NAME(whole) most[2 * PARTS] = { { 0 } };
+    enum { WHOLE = sizeof(NAME(whole)) / sizeof *g };
+    four_f64 sum[LANES / 4] = { { 0 } };
+    NAME(whole) most[LANES / WHOLE] = { { 0 } };
     REAL rest[LANES] = { 0 }, largest;
-    SIGNED tallest[8], top = 0;
+    SIGNED tallest[LANES], top = 0;
     double squares[LANES];
     int64_t k = 0;
-    for (; k + 2 * LANES <= n; k += 2 * LANES)
-        UNROLLED for (int p = 0; p < 2 * PARTS; p++)
-            NAME(plain_eight)(g + k + 8 * p, &sum[p % PARTS], &most[p]);
-    if (k + LANES <= n) {
-        UNROLLED for (int p = 0; p < PARTS; p++)
-            NAME(plain_eight)(g + k + 8 * p, &sum[p], &most[p]);
-        k += LANES;
-    }
+    for (; k + LANES <= n; k += LANES) NAME(plain_lanes)(g + k, sum, most);
     if (k < n) {
         memcpy(rest, g + k, (size_t)(n - k) * sizeof *g);
-        UNROLLED for (int p = 0; p < PARTS; p++) NAME(plain_eight)(rest + 8 * p, &sum[p], &most[p]);
-    }
-    UNROLLED for (int p = 1; p < 2 * PARTS; p++)
-    {
-        const NAME(whole) more = most[p] > most[0];
-        most[0] = (most[p] & more) | (most[0] & ~more);
+        NAME(plain_lanes)(rest, sum, most);
     }
     memcpy(squares, sum, sizeof sum);
     memcpy(tallest, most, sizeof tallest);
     eg__norms all = { 0, 0 };
     for (int l = 0; l < LANES; l++) all.squares += squares[l];
-    for (int l = 0; l < 8; l++) top = tallest[l] > top ? tallest[l] : top; /* without jumps */
+    for (int l = 0; l < LANES; l++) top = tallest[l] > top ? tallest[l] : top; /* without jumps */
     memcpy(&largest, &top, sizeof top);
     all.largest = (double)largest;
     return all;
