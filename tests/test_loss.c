@@ -387,6 +387,34 @@ TEST(dropout_draws_by_logical_index)
     eg_close(cx);
 }
 
+/* A view has the bits of its contiguous copy, whichever of its axes are contiguous together. */
+LOOP_TEST(dropout_of_views_draws_by_logical_index, 3)
+{
+    const eg_dtype type = (eg_dtype[]){ EG_F32, EG_F64, EG_C128 }[_i];
+    eg_ctx *cx = eg_open(.seed = 5, .dtype = EG_F64, .threads = 2);
+    eg_tensor *x = eg_cast(eg_normal(cx, 0, 1, 6, 7, 301), type);
+    eg_tensor *const view[] = {
+        eg_slice_axis(x, 2, 3, 294, 1),
+        eg_slice_axis(x, 1, 1, 6, 1),
+        eg_slice_axis(x, 0, 0, 6, 2),
+        eg_slice_axis(x, 2, 0, 301, 3),
+        eg_flip_axis(x, 1),
+        eg_flip_axis(x, 2),
+        eg_permute(x, 1, 0, 2),
+        eg_permute(x, 2, 1, 0),
+        eg_expand(eg_slice_axis(x, 1, 2, 3, 1), 6, 5, 301),
+        eg_select_axis(eg_select_axis(x, 0, 1), 0, 1),
+        eg_select_axis(eg_select_axis(eg_select_axis(x, 0, 1), 0, 1), 0, 9),
+        eg_slice_axis(x, 1, 3, 3, 1),
+    };
+    for (size_t k = 0; k < sizeof view / sizeof *view; k++) {
+        eg_tensor *y = again(cx, view[k], .3, k), *whole = again(cx, eg_copy(view[k]), .3, k);
+        ck_assert_msg(same_bits(eg_copy(y), whole), "view %zu", k);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(dropout_at_its_ends)
 {
     eg_ctx *cx = eg_open();

@@ -5,49 +5,81 @@
  * the node has seed and draw; the gradient applies the same dropout to g. */
 #include "ops/ops.h"
 
-/* The arguments of drop_row, which applies a dropout to each row of y and x. */
-typedef struct drop_job {
-    eg_drop d;
-    eg_strip y, x;
-} drop_job;
-
+/* Draws for up to DRAWS elements from a logical index on are in bits[skip …]: a counter of Philox
+ * gives four, and skip is the index modulo 4. */
+enum { DRAWS = 256 };
+static int64_t drop_draws(const eg_drop *d, uint64_t index, int64_t n, uint32_t *bits,
+                          int64_t *skip)
+{
+    *skip = (int64_t)(index % 4);
+    const int64_t taken = eg__min64(n, DRAWS - *skip);
+    eg__philox_many(d->seed, d->draw, index / 4, 1, (*skip + taken + 3) / 4, bits);
+    return taken;
+}
+/* below is 2^32 if every element is dropped, which no number of 32 bits is less than */
 EG_CLONES static void drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
-    enum { MOST = 256 };
-    for (int64_t k = 0, take; k < n; k += take) { /* a counter of Philox gives four draws */
-        const uint64_t from = first + (uint64_t)k;
-        const int64_t skip = (int64_t)(from % 4);
-        uint32_t bits[MOST];
-        take = eg__min64(n - k, MOST - skip);
-        eg__philox_many(d->seed, d->draw, from / 4, 1, (skip + take + 3) / 4, bits);
-        for (int64_t b = 0; b < take; b++) stay[k + b] = bits[skip + b] >= d->below;
+    const uint32_t below = (uint32_t)d->below, some = d->below >> 32 ? 0 : 1;
+    uint32_t bits[DRAWS];
+    for (int64_t k = 0, taken, skip; k < n; k += taken) {
+        taken = drop_draws(d, first + (uint64_t)k, n - k, bits, &skip);
+        for (int64_t b = 0; b < taken; b++)
+            stay[k + b] = (uint8_t)((bits[skip + b] >= below) & some);
     }
 }
 void eg__drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
     drop_stays(d, first, n, stay);
 }
+/* Applies dropout to n contiguous elements, the first of which has this logical index. */
+EG_CLONES static void drop_some(const eg_drop *d, int width, uint64_t first, int64_t n,
+                                const void *x, void *y)
+{
+    const uint32_t below = (uint32_t)d->below, some = d->below >> 32 ? 0 : 1;
+    const double factor = d->factor;
+    uint32_t bits[DRAWS];
+    for (int64_t k = 0, taken, skip; k < n; k += taken) {
+        taken = drop_draws(d, first + (uint64_t)k, n - k, bits, &skip);
+        const uint32_t *own = bits + skip;
+#define DROP(T, REAL)                   \
+    EG_EVERY_LANE                       \
+    for (int64_t b = 0; b < taken; b++) \
+        ((T *)y)[k + b] = (own[b] >= below) & some ? ((const T *)x)[k + b] * (REAL)factor : 0;
+        if (width == 4)
+            DROP(float, float)
+        else if (width == 8)
+            DROP(double, double)
+        else
+            DROP(double complex, double)
+    }
+}
 
-/* Applies dropout to one row. A draw belongs to the logical index of its element, row · n + k. */
+/* The operands of a dropout whose last axes, as many as are contiguous in both, form rows. */
+typedef struct drop_job {
+    eg_drop d;
+    eg_strip y, x;
+    char *to; /* the elements, if all axes are contiguous: there is one row, computed in pieces */
+    const char *from;
+} drop_job;
+enum { PIECE = 1 << 13 };
+static void drop_piece(void *user, int64_t piece, int thread)
+{
+    const drop_job *j = user;
+    const int64_t first = piece * PIECE, n = eg__min64(j->y.n - first, PIECE);
+    (void)thread;
+    drop_some(&j->d, j->y.width, (uint64_t)first, n, j->from + first * j->y.width,
+              j->to + first * j->y.width);
+}
+/* A draw belongs to the logical index of its element, row · n + k. */
 static void drop_row(const void *user, int64_t row, char *const *p)
 {
     const drop_job *j = user;
     _Alignas(64) char in[EG_CHUNK * 16], out[EG_CHUNK * 16];
-    uint8_t stays[EG_CHUNK];
     for (int64_t k = 0, n; k < j->y.n; k += n) {
-        n = j->y.n - k < EG_CHUNK ? j->y.n - k : EG_CHUNK;
-        const void *x = eg__strip_read(&j->x, p[1], k, n, in);
+        n = eg__min64(j->y.n - k, EG_CHUNK);
         void *y = eg__strip_buffer(&j->y, p[0], k, out);
-        eg__drop_stays(&j->d, (uint64_t)(row * j->y.n + k), n, stays);
-#define DROP(T, REAL)               \
-    for (int64_t i = 0; i < n; i++) \
-        ((T *)y)[i] = stays[i] ? ((const T *)x)[i] * (REAL)j->d.factor : 0;
-        if (j->y.width == 8)
-            DROP(double, double)
-        else if (j->y.width == 16)
-            DROP(double complex, double)
-        else
-            DROP(float, float)
+        drop_some(&j->d, j->y.width, (uint64_t)(row * j->y.n + k), n,
+                  eg__strip_read(&j->x, p[1], k, n, in), y);
         eg__strip_done(&j->y, p[0], k, n, y);
     }
 }
@@ -57,14 +89,24 @@ static bool drop_shape(eg_tensor *y)
 }
 static bool drop_forward(eg_tensor *y)
 {
-    const int inner = y->rank > 0;
-    drop_job j = { .d = *(const eg_drop *)y->attr };
+    const eg_tensor *x = y->in[0];
+    drop_job j = { .d = *(const eg_drop *)y->attr, .to = y->data, .from = x->data }, more = j;
     j.d.seed = eg__copy_seed(y->cx, j.d.seed);
+    int inner = y->rank > 0;
     eg__strip(&j.y, y, inner);
-    eg__strip(&j.x, y->in[0], inner);
-    if (j.y.n)
-        eg__rows(y->cx, y->rank - inner, 2, (const eg_tensor *[]){ y, y->in[0] }, 4 * j.y.n,
-                 drop_row, &j);
+    eg__strip(&j.x, x, inner);
+    for (; inner < y->rank; inner++) {
+        eg__strip(&more.y, y, inner + 1);
+        eg__strip(&more.x, x, inner + 1);
+        if (!eg__strip_contiguous(&more.y) || !eg__strip_contiguous(&more.x)) break;
+        j.y = more.y, j.x = more.x;
+    }
+    if (!j.y.n) return true;
+    if (inner == y->rank && eg__strip_contiguous(&j.y) && eg__strip_contiguous(&j.x))
+        eg__parallel(y->cx, eg__team(y->cx, j.y.n, PIECE), (j.y.n + PIECE - 1) / PIECE, drop_piece,
+                     &j);
+    else
+        eg__rows(y->cx, y->rank - inner, 2, (const eg_tensor *[]){ y, x }, 4 * j.y.n, drop_row, &j);
     return true;
 }
 
