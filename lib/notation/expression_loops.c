@@ -73,12 +73,13 @@
     [EG_X_LE] = NAME(OF##_le), [EG_X_GT] = NAME(OF##_gt), [EG_X_GE] = NAME(OF##_ge)
 /* clang-format on */
 
-typedef double eight_doubles __attribute__((vector_size(64), aligned(8), may_alias));
-/* elements A … H of (a, b), added to those at distance BY */
-#define HALVES(a, b, A, B, C, D, E, F, G, H, BY)                                               \
-    (__builtin_shufflevector(a, b, A, B, C, D, E, F, G, H) +                                   \
-     __builtin_shufflevector(a, b, A + (BY), B + (BY), C + (BY), D + (BY), E + (BY), F + (BY), \
-                             G + (BY), H + (BY)))
+/* Of 32 bytes: with AVX2 gcc 12 keeps sums in longer vectors in memory. */
+typedef double four_doubles __attribute__((vector_size(32)));
+#if defined(__clang__)
+#define EVERY_VECTOR _Pragma("clang loop unroll(full)")
+#else
+#define EVERY_VECTOR _Pragma("GCC unroll 8")
+#endif
 
 UNARY(condition_not, uint8_t, uint8_t, !x)
 BINARY(condition_and, uint8_t, uint8_t, a &b)

@@ -164,24 +164,22 @@ EG_CLONES static void NAME(add)(int64_t n, void *sum, const void *x)
     const T *v = x;
     EACH(s[k] += v[k])
 }
-typedef T NAME(eight) __attribute__((vector_size(8 * sizeof(T)), aligned(sizeof(T)), may_alias));
-#define EIGHT(p) __builtin_convertvector(*(const NAME(eight) *)(const void *)(p), eight_doubles)
+typedef T NAME(four) __attribute__((vector_size(4 * sizeof(T)), aligned(sizeof(T)), may_alias));
+#define FOUR(p) __builtin_convertvector(*(const NAME(four) *)(const void *)(p), four_doubles)
 /* The sums of 32 lanes are kept in registers while the rows are traversed. */
 EG_CLONES static void NAME(add_rows)(int64_t rows, int64_t n, double *sum, const void *x,
                                      int64_t step)
 {
+    enum { VECTORS = 8 };
     int64_t first = 0;
-    for (; first + 32 <= n; first += 32) {
+    for (; first + 4 * VECTORS <= n; first += 4 * VECTORS) {
         const char *v = (const char *)x + first * (int64_t)sizeof(T);
-        eight_doubles *s = (eight_doubles *)(void *)(sum + first), a = s[0], b = s[1], c = s[2],
-                      d = s[3];
-        for (int64_t r = 0; r < rows; r++, v += step) {
-            a += EIGHT(v);
-            b += EIGHT(v + 8 * sizeof(T));
-            c += EIGHT(v + 16 * sizeof(T));
-            d += EIGHT(v + 24 * sizeof(T));
-        }
-        s[0] = a, s[1] = b, s[2] = c, s[3] = d;
+        four_doubles part[VECTORS];
+        memcpy(part, sum + first, sizeof part);
+        for (int64_t r = 0; r < rows; r++, v += step)
+            EVERY_VECTOR for (int l = 0; l < VECTORS; l++) part[l] +=
+                FOUR((const T *)(const void *)v + 4 * l);
+        memcpy(sum + first, part, sizeof part);
     }
     for (int64_t r = 0; r < rows && first < n; r++) {
         const T *v = (const T *)(const void *)((const char *)x + r * step);
@@ -229,44 +227,26 @@ EG_CLONES static void NAME(add_diagonals)(int64_t rows, int64_t n, double *sum, 
     }
 }
 /* Element k of a row is added to partial sum k mod 16; the partial sums are added in halves of 8,
- * 4, 2 and 1. Eight rows are reduced at once. */
+ * 4, 2 and 1. */
 EG_CLONES static void NAME(totals)(int64_t rows, int64_t n, double *sum, const void *x,
                                    int64_t step)
 {
-    for (int64_t r = 0; r < rows; r += 8) {
-        _Alignas(64) eight_doubles part[8] = { { 0 } };
-        _Alignas(64) double result[8];
-        const int64_t count = eg__min64(rows - r, 8);
-        for (int64_t i = 0; i < count; i++) {
-            const char *v = (const char *)x + (r + i) * step;
-            eight_doubles low = { 0 }, high = { 0 };
-            int64_t k = 0;
-            for (; k + 16 <= n; k += 16) {
-                low += EIGHT(v + k * (int64_t)sizeof(T));
-                high += EIGHT(v + (k + 8) * (int64_t)sizeof(T));
-            }
-            if (k < n) {
-                _Alignas(64) T rest[16] = { 0 };
-                memcpy(rest, v + k * (int64_t)sizeof(T), (size_t)(n - k) * sizeof(T));
-                low += EIGHT(rest);
-                high += EIGHT(rest + 8);
-            }
-            part[i] = low + high;
+    for (int64_t r = 0; r < rows; r++) {
+        const T *v = (const T *)(const void *)((const char *)x + r * step);
+        four_doubles part[4] = { { 0 } };
+        int64_t k = 0;
+        for (; k + 16 <= n; k += 16)
+            EVERY_VECTOR for (int l = 0; l < 4; l++) part[l] += FOUR(v + k + 4 * l);
+        if (k < n) {
+            T rest[16] = { 0 };
+            memcpy(rest, v + k, (size_t)(n - k) * sizeof(T));
+            EVERY_VECTOR for (int l = 0; l < 4; l++) part[l] += FOUR(rest + 4 * l);
         }
-        for (int i = 0; i < 4; i++) {
-            const eight_doubles a = part[2 * i], b = part[2 * i + 1];
-            part[i] = HALVES(a, b, 0, 1, 2, 3, 8, 9, 10, 11, 4);
-        }
-        for (int i = 0; i < 2; i++) {
-            const eight_doubles a = part[2 * i], b = part[2 * i + 1];
-            part[i] = HALVES(a, b, 0, 1, 4, 5, 8, 9, 12, 13, 2);
-        }
-        part[0] = HALVES(part[0], part[1], 0, 2, 4, 6, 8, 10, 12, 14, 1);
-        memcpy(result, &part[0], sizeof result);
-        memcpy(sum + r, result, (size_t)count * sizeof *sum);
+        const four_doubles all = (part[0] + part[2]) + (part[1] + part[3]);
+        sum[r] = (all[0] + all[2]) + (all[1] + all[3]);
     }
 }
-#undef EIGHT
+#undef FOUR
 EG_CLONES static void NAME(from_wide)(int64_t n, void *x, const double *sum)
 {
     T *v = x;
