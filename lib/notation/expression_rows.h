@@ -6,9 +6,9 @@
  *                         the same three as operations of tensors)
  *
  * expression_names.c uses the names, expression_loops.c the formulas for elements, and
- * lib/expression/expr.c those for tensors. F(log) is log or logf, F(epow)(x) is e^x
- * (tensor/epow.h), T is the type, and RATIO(a, b) is a / b. Derivatives at kinks and of ties are
- * those of the operations in lib/ops. */
+ * lib/expression/expr.c those for tensors. F(log) is log or logf, F(epow)(x) is e^x and F(etanh)(x)
+ * is tanh x (tensor/epow.h), T is the type, and RATIO(a, b) is a / b. Derivatives at kinks and of
+ * ties are those of the operations in lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
 
@@ -24,7 +24,7 @@
       eg_log(x),            eg_div(g, x))                                                          \
     X(SQRT,     "sqrt",     F(sqrt)(x),                   g / y * (T).5,                           \
       eg_sqrt(x),           eg_scale(eg_div(g, y), .5))                                            \
-    X(TANH,     "tanh",     F(tanh)(x),                   F(slope_of_tanh)(g, x),                  \
+    X(TANH,     "tanh",     F(etanh)(x),                  F(slope_of_tanh)(g, x),                  \
       eg_tanh(x),           eg__tanh_slope(g, x))                                                  \
     X(SIGMOID,  "sigmoid",  F(sigmoid)(x),                F(slope_of_sigmoid)(g, x),               \
       eg_sigmoid(x),        eg__sigmoid_slope(g, x))                                               \

@@ -4,9 +4,9 @@
  *   ROW(function, name, value, cotangent dx from x, y and g, what dx reads, range of the samples,
  *       dtypes, equation, gradient)
  *
- * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x
- * (tensor/epow.h). Conditions compare R(…), the real part (tensor/complex.h); where the function is
- * smooth, both branches agree at the boundary.
+ * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x and
+ * F(etanh)(x) is tanh x (tensor/epow.h). Conditions compare R(…), the real part (tensor/complex.h);
+ * where the function is smooth, both branches agree at the boundary.
  *
  * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0; and where x is
  * multiplied by a factor that tends to 0 towards −∞, as in gelu, x is limited to −1000, where the
@@ -109,7 +109,7 @@ ROW(eg_log10, log10,
     eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS,
     "y = log₁₀ x", "dx = g / (x ln 10)")
 ROW(eg_tanh, tanh,
-    y = F(tanh)(x),
+    y = F(etanh)(x),
     eg__tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = tanh x", "dx = g (1 − tanh² x)")
 ROW(eg_sigmoid, sigmoid,

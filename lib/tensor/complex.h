@@ -43,7 +43,6 @@ double complex eg__c_pow(double complex a, double complex b);
 #define eg__c_sqrt  csqrt
 #define eg__c_sin   csin
 #define eg__c_cos   ccos
-#define eg__c_tanh  ctanh
 #define eg__c_tan   ctan
 #define eg__c_asin  casin
 #define eg__c_acos  cacos
