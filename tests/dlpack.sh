@@ -4,13 +4,13 @@
 # 2.1 only knows the unversioned form, in which its arrays are read-only and may not be exported.
 
 # Compares the structs with those of DLPack's own header: that of Debian's libdlpack-dev, or
-# PyTorch's.
+# PyTorch's. Before 1.0 (Debian 12 has 0.6) there was no versioned form.
 upstream=$DLPACK_HEADER
 for each in /usr/include/dlpack/dlpack.h /usr/local/include/dlpack/dlpack.h \
     "$("${PYTHON:-python3}" -c 'import importlib.util
 print(importlib.util.find_spec("torch").submodule_search_locations[0] + "/include/ATen/dlpack.h")' \
         2>/dev/null)"; do
-    [ -n "$upstream" ] || [ ! -f "$each" ] || upstream=$each
+    [ -n "$upstream" ] || ! grep -qs DLPACK_MAJOR_VERSION "$each" || upstream=$each
 done
 if [ -n "$upstream" ]; then
     folder=$(mktemp -d)
@@ -26,7 +26,7 @@ if [ -n "$upstream" ]; then
     echo "structs: $(wc -l <"$folder/ours.txt") sizes, places and numbers are those of $upstream"
     rm -rf "$folder"
 else
-    echo 'left out: the structs beside those of dlpack.h, which is not found'
+    echo 'left out: the structs beside those of dlpack.h, which is not found or is before 1.0'
 fi
 
 shared=$BUILDDIR/.libs/libeingrad.so

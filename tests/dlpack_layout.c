@@ -6,6 +6,10 @@
 #include <stdio.h>
 #ifdef UPSTREAM
 #include UPSTREAM
+#if DLPACK_MAJOR_VERSION == 1 && DLPACK_MINOR_VERSION == 0 /* Debian 13 has 1.0: what 1.1 added */
+typedef struct DLManagedTensorVersioned DLManagedTensorVersioned;
+enum { kDLTrn = 18 };
+#endif
 #else
 #include <eingrad/dlpack.h>
 #endif
