@@ -96,6 +96,14 @@ TEST(leaves_refuse)
     eg_assert_error(cx, "arange: bool has no ramp");
     eg_arange(cx, EG_F64, 0, 1e30, 1);
     eg_assert_error(cx, "makes 1e+30 elements");
+    eg_arange(cx, EG_I32, 0, 4e9, 1e9);
+    eg_assert_error(cx, "arange: from 0 to 4000000000 in steps of 1000000000, i32 cannot hold all");
+    eg_arange(cx, EG_I32, 3e9, 0, -1e9);
+    eg_assert_error(cx, "i32 cannot hold all");
+    eg_arange(cx, EG_I64, 0x1p61, 0x1p65, 0x1p61);
+    eg_assert_error(cx, "i64 cannot hold all");
+    ck_assert_double_eq(eg_get(eg_arange(cx, EG_I32, -0x1p31, 0x1p31, 0xffffffffp0), 1), INT32_MAX);
+    eg_assert_ok(cx);
     ck_assert(eg_ok(eg_from_n(cx, EG_F32, NULL, 1, (int64_t[]){ 0 })));
     ck_assert(eg_ok(eg_full_n(cx, EG_F32, 0, 32, many)));
     eg_close(cx);

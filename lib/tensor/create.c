@@ -140,6 +140,16 @@ static void (*const ramp[EG_DTYPES])(char *, int64_t, double, double) = {
     [EG_I32] = ramp_I32,
     [EG_I64] = ramp_I64,
 };
+/* Returns whether start + (n - 1) step, the last element of a ramp of integers, fits the dtype. */
+static bool ramp_fits(eg_dtype dtype, int64_t n, double start, double step)
+{
+    int64_t last;
+    if (n < 1) return true;
+    if (__builtin_mul_overflow(n - 1, (int64_t)step, &last) ||
+        __builtin_add_overflow(last, (int64_t)start, &last))
+        return false;
+    return dtype != EG_I32 || ((int64_t)start == (int32_t)(int64_t)start && last == (int32_t)last);
+}
 /* Refuses a step of 0, a ramp with too many elements, and values that an integer dtype cannot
  * represent. */
 eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, double step)
@@ -163,6 +173,10 @@ eg_tensor *eg_arange(eg_ctx *cx, eg_dtype dtype, double start, double stop, doub
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "arange: start %g and step %g must be integers for %s, of at most 2^62",
                           start, step, eg_type_name(y->dtype));
+    if (!eg__is_float(y->dtype) && !ramp_fits(y->dtype, y->dim[0], start, step))
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "arange: from %.17g to %.17g in steps of %.17g, %s cannot hold all",
+                          start, stop, step, eg_type_name(y->dtype));
     ramp[y->dtype](y->data, y->dim[0], start, step);
     eg__made_once(y);
     return y;
