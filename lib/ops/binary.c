@@ -104,7 +104,7 @@ static eg_tensor *angle_slope(eg_tensor *g, eg_tensor *x, eg_tensor *h)
  * gradient is 0 there, as that of logsumexp. */
 static eg_tensor *logit_of_share(eg_tensor *y, eg_tensor *a, eg_tensor *b)
 {
-    eg_tensor *none = eg_shift(eg__zero_like(y), -INFINITY);
+    eg_tensor *none = eg_full_n(y->cx, (eg_dtype)y->dtype, -INFINITY, 0, NULL);
     return eg_where(eg_eq(y, none), none, eg_sub(a, b));
 }
 
@@ -177,7 +177,8 @@ eg_tensor *eg__pow_slope(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g,
     eg_tensor *zero = eg__zero_like(a), *one = eg_full_n(a->cx, (eg_dtype)a->dtype, 1, 0, NULL);
     const double most = a->dtype == EG_F32 ? (double)FLT_MAX : DBL_MAX;
     if (i == 0) {
-        eg_tensor *flat = eg_and(eg_le(eg_scale(eg_abs(a), most), one), eg_eq(b, zero));
+        eg_tensor *small = eg_scale(eg_minimum(eg_abs(a), one), most); /* finite for every a */
+        eg_tensor *flat = eg_and(eg_le(small, one), eg_eq(b, zero));
         return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(flat, one, eg_shift(b, -1)))));
     }
     eg_tensor *flat = eg_and(eg_eq(a, zero), eg_ge(b, zero));
