@@ -245,6 +245,20 @@ TEST(arg_takes_the_first_and_nan_wins)
     eg_close(cx);
 }
 
+/* Long rows that are neighbours in memory are gathered, at most as many as there are. */
+TEST(a_few_long_rows_take_no_more_than_themselves)
+{
+    for (int threads = 1; threads <= 2; threads++) {
+        eg_ctx *cx = eg_open(.threads = threads);
+        eg_tensor *x = eg_zeros(cx, 200000, 3);
+        eg_mut_f32(x)[3 * 123456 + 1] = 2;
+        const size_t before = eg_stats(cx).bytes;
+        ck_assert_int_eq(eg_i64(eg_argmax("[i] j", x))[1], 123456);
+        ck_assert_uint_le(eg_stats(cx).bytes - before, 2 * 200000 * 3 * sizeof(float));
+        eg_close(cx);
+    }
+}
+
 static eg_tensor *lse(void *user, eg_tensor *const *x)
 {
     (void)user;

@@ -320,18 +320,17 @@ static void walk_in_memory_order(walk *w)
             memcpy(w->axis[r - 1], moved, sizeof moved);
         }
 }
+/* Returns the number of pieces in which `team` threads compute the rows. */
+static int64_t rows_pieces(int team, int64_t rows)
+{
+    return team > 1 && rows > 1 ? eg__min64(rows, 4 * team) : 1;
+}
 /* Computes all rows, whose axes are known, with `team` threads. */
 static void rows_by(eg_ctx *cx, int team, walk *w, const gathering *g)
 {
     const int64_t rows = eg__count(w->outer, w->x[0]->dim);
-    const bool many = team > 1 && rows > 1;
-    shared s = { .w = w,
-                 .g = g,
-                 .rows = rows,
-                 .pieces = !many             ? 1
-                           : rows < 4 * team ? rows
-                                             : 4 * team };
-    if (many)
+    shared s = { .w = w, .g = g, .rows = rows, .pieces = rows_pieces(team, rows) };
+    if (s.pieces > 1)
         eg__parallel(cx, team, s.pieces, piece_of_rows, &s);
     else if (rows)
         piece_of_rows(&s, 0, 0);
@@ -413,12 +412,14 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
     walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
     walk_axes(&w);
     walk_in_memory_order(&w);
-    g.block = gathered_block(&g, &w, longest);
+    const int team = rows_team(y->cx, outer, x[0], work);
+    const int64_t count = eg__count(outer, x[0]->dim), pieces = rows_pieces(team, count);
+    const int64_t each = count > pieces ? (count + pieces - 1) / pieces : 1;
+    g.block = (int)eg__min64(gathered_block(&g, &w, longest), each);
     for (int k = 0; k < operands; k++) {
         at[k] = g.block == 1 && eg__strip_contiguous(&g.strip[k]) ? -1 : g.each;
         if (at[k] >= 0) g.each += eg__round_up(g.block * g.bytes[k], 64);
     }
-    const int team = rows_team(y->cx, outer, x[0], work);
     char *buffer = eg__scratch(y->cx, EG_SCRATCH_ROWS, (size_t)(team * g.each));
     if (!buffer) return false;
     for (int k = 0; k < operands; k++) g.buffer[k] = at[k] < 0 ? NULL : buffer + at[k];
