@@ -955,6 +955,7 @@ refuses 'there is no head ""' evaluate new/both.safetensors --heads-off e0.1,
 refuses 'there is no head "c0.-1"' evaluate new/both.safetensors --heads-off c0.-1
 refuses 'exclude each other' evaluate new/both.safetensors --heads-off e0.1 --each-head
 refuses 'generate needs --prompt TEXT' generate new/both.safetensors
+refuses 'does not sample' generate new/both.safetensors --prompt a7 --seed 3
 refuses 'evaluate needs a model' evaluate
 refuses 'No such file' evaluate none.safetensors
 only both.safetensors early.safetensors

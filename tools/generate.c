@@ -68,6 +68,12 @@ static int run(const command *c, int count, char **word)
         eg_close(cx);
         return say("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
     }
+    if (t && was_given(&w, c, "seed") && !o.how.temperature && !o.how.top_k && !(o.how.top_p > 0) &&
+        !eg_data_is_text(eg_trainer_data(t))) {
+        eg_close(cx);
+        return say("--seed without --temperature: %s was trained to answer, and does not sample",
+                   w.word[0]);
+    }
     const char *text = t ? eg_trainer_generate_with(&o.how) : NULL;
     int status = text ? EXIT_SUCCESS : t ? say_error(cx, NULL) : EXIT_FAILURE;
     if (text) {
