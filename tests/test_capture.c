@@ -820,6 +820,15 @@ TEST(inner_tensors_cannot_be_used_outside)
     ck_assert_ptr_nonnull(strstr(eg_error(u.cx), "belongs to a captured step"));
     eg_close(u.cx);
 }
+static int foreign_step(void *user, eg_tensor **out) { return out[0] = eg_exp(user), 0; }
+TEST(outputs_of_another_context_are_refused)
+{
+    eg_ctx *cx = eg_open(.threads = 1), *other = eg_open(.threads = 1);
+    ck_assert_ptr_null(eg_capture(cx, foreign_step, eg_ones(other, 3), 1));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "capture: output 0 belongs to another context"));
+    eg_close(other);
+    eg_close(cx);
+}
 #if !EG_DEBUG_ALLOC
 TEST(runs_refuse_tensors_that_are_gone)
 {

@@ -380,6 +380,10 @@ TEST(refusals)
     ck_assert_ptr_null(eg_heads(eg_randint(cx, 0, 2, 2, 3, 4, 4), "b [h] i j"));
     eg_assert_error(cx, "heads: the tensor is i64, not a float");
     ck_assert_ptr_null(eg_heads(NULL));
+    eg_tensor *failed = eg_fail(cx, "on purpose");
+    eg_clear(cx);
+    ck_assert_ptr_null(eg_heads(failed, "b [h] i j"));
+    eg_assert_error(cx, "heads: .weights are NULL, failed or gone with their scope");
     ck_assert_ptr_null(eg_heads(w));
     eg_assert_error(cx, "heads: .spec is missing: weights of 4 axes may be \"b [h] i j\", as a "
                         "module gives them, or \"b i [h] j\", as eg_attention does");

@@ -1231,6 +1231,10 @@ TEST(parameters_without_a_part)
     eg_tensor *ys[] = { y, eg_linear_run(spare, x) };
     ck_assert_int_eq(eg_params_unused(p, 2, ys, NULL), 0);
     ck_assert_int_eq(eg_params_unused(p, 1, ys + 1, out), 8);
+    ys[1] = eg_fail(cx, "on purpose");
+    eg_clear(cx);
+    ck_assert_int_eq(eg_params_unused(p, 2, ys, NULL), -1);
+    eg_assert_error(cx, "params_unused: y 1 is NULL, failed or gone with its scope");
     eg_tensor *deep = x; /* a long history, in which each step is an operand twice */
     for (int k = 0; k < 3000; k++) deep = eg_add(deep, deep);
     ck_assert_int_eq(eg_params_unused(p, 1, &deep, NULL), 10);

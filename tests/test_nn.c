@@ -370,6 +370,12 @@ TEST(parameters_refused)
     eg_assert_error(cx, "size 0 of axis 1 is not positive");
     ck_assert(!eg_ok(eg_init_xavier(eg_params_find(p, "a.W"), 0, 1)));
     eg_assert_error(cx, "fans must be positive, not 0 and 1");
+    eg_tensor *failed = eg_fail(cx, "on purpose");
+    eg_clear(cx);
+    ck_assert(!eg_ok(eg_init_xavier(failed, 1, 1)));
+    eg_assert_error(cx, "init_xavier: w is NULL, failed or gone with its scope");
+    ck_assert(!eg_ok(eg_init_normal(failed, 1)));
+    eg_assert_error(cx, "init_normal: w is NULL");
     ck_assert_ptr_null(eg_params_open(cx, .dtype = EG_I32));
     eg_assert_error(cx, "f16 or bf16, not i32");
     ck_assert_ptr_null(eg_linear_new(p, "l", .in = 3));

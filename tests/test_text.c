@@ -333,6 +333,8 @@ TEST(curves_are_drawn)
     ck_assert_int_eq(
         eg_curves_save(path, cx, 1, &(eg_curve){ .count = 5, .x = x, .y = y, .colour = 9 }), -1);
     eg_assert_error(cx, "curve 0 has .colour 9, not one of 0 to 8");
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, &(eg_curve){ .count = 5, .x = x }), -1);
+    eg_assert_error(cx, "curves: curve 0 has points, but its .y is NULL");
     ck_assert_int_eq(
         eg_curves_save(path, cx, 1, &(eg_curve){ .count = 1, .x = x, .y = (double[]){ NAN } }), -1);
     eg_assert_error(cx, "curves: there is no point to draw");

@@ -125,7 +125,12 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
     eg_tensor *w = o->weights;
     eg_ctx *cx = w ? eg_context(w) : NULL;
     form f;
-    if (!eg_ok(w) || eg_error(cx)) return NULL;
+    if (!eg_ok(w)) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "heads: .weights are NULL, failed or gone with their scope");
+        return NULL;
+    }
+    if (eg_error(cx)) return NULL;
     const char *spec = o->spec;
     if (!spec) {
         eg_fail_as(cx, EG_ERROR_MISUSE,

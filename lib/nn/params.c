@@ -417,7 +417,9 @@ int eg_params_copy(eg_params *to, const eg_params *from)
 static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
 {
     eg_ctx *cx = eg_context(w);
-    if (!eg_ok(w)) return w;
+    if (!eg_ok(w))
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: w is NULL, failed or gone with its scope",
+                          normal ? "init_normal" : "init_xavier");
     const eg_copies *c = eg_copies_of(w);
     const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
     const eg_dtype type = eg__nn_half(eg_type(w)) ? EG_F32 : eg_type(w);

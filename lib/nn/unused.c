@@ -66,6 +66,12 @@ int eg_params_unused(const eg_params *p, int count, eg_tensor *const *ys, const 
     eg_ctx *cx = eg_params_context(p);
     int n = 0;
     if (!eg__params_there("params_unused", p) || eg_error(cx)) return -1;
+    for (int k = 0; ys && k < count; k++)
+        if (!eg_ok(ys[k])) {
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "params_unused: y %d is NULL, failed or gone with its scope", k);
+            return -1;
+        }
     visit v = { .owner = eg_owner_open(cx) };
     bool good = v.owner && walk(&v, ys ? count : 0, ys);
     for (int k = 0; good && eg_params_at(p, k); k++)

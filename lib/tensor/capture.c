@@ -288,6 +288,10 @@ static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
     for (int k = 0; k < count; k++) {
         eg_tensor *x = out[k];
         if (!x) return eg_fail_as(c->cx, EG_ERROR_MISUSE, "capture: output %d is NULL", k), false;
+        if (x->cx != c->cx && x->cx != c->cx->parent)
+            return eg_fail_as(c->cx, EG_ERROR_MISUSE,
+                              "capture: output %d belongs to another context", k),
+                   false;
         if (!eg__check_usable("capture: output", x)) return false;
         if (!capture_reads(p, "capture", x)) return false;
         c->output[k] = x->seq > p->born ? capture_header(x) : x;
