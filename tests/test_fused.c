@@ -614,6 +614,38 @@ TEST(what_score_replaces_may_be_nan)
     eg_close(cx);
 }
 
+/* The tangent of the fused form and that of its gradient are those of the composed form, which is
+ * computed once: as many multiply-adds as a call of the composed form and its tangent. */
+TEST(fused_tangents_cost_what_composed_ones_do)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 2, 40, 8), eg_normal(cx, 0, 1, 2, 50, 8),
+                       eg_normal(cx, 0, 1, 2, 50, 6), eg_normal(cx, 0, 1, 2) },
+              *v[4], *t[2], *lse[2], *hv[2][4];
+    uint64_t cost[2], all[2];
+    for (int k = 0; k < 4; k++) v[k] = eg_normal_n(cx, EG_F64, 0, 1, eg_rank(x[k]), eg_dims(x[k]));
+    for (int f = 0; f < 2; f++) {
+        all[f] = eg_stats(cx).multiply_adds;
+        eg_tensor *y = eg_attention("bid,bjd,bje->bie", x[0], x[1], x[2], .where = "j <= i + 3",
+                                    .score = "2 * tanh(score)", .sink = { "b", x[3] },
+                                    .lse = &lse[f], .form = f ? EG_UNFUSED : EG_FUSED);
+        cost[f] = eg_stats(cx).multiply_adds;
+        t[f] = eg_jvp(eg_einsum("bie,bi->bie", y, lse[f]), 4, x, v);
+        cost[f] = eg_stats(cx).multiply_adds - cost[f];
+        eg_hvp(eg_sum(NULL, eg_einsum("bie,bi->bie", y, eg_square(lse[f]))), 4, x, v, hv[f]);
+        all[f] = eg_stats(cx).multiply_adds - all[f];
+    }
+    eg_assert_ok(cx);
+    eg_assert_close(t[0], t[1], 1e-12);
+    for (int k = 0; k < 4; k++) eg_assert_close(hv[0][k], hv[1][k], 1e-12);
+    /* the composed form is made again for each of the three tangents */
+    ck_assert_msg(cost[0] <= 2 * cost[1], "%llu, composed %llu", (unsigned long long)cost[0],
+                  (unsigned long long)cost[1]);
+    ck_assert_msg(all[0] <= 2 * all[1], "%llu, composed %llu", (unsigned long long)all[0],
+                  (unsigned long long)all[1]);
+    eg_close(cx);
+}
+
 /* -- NaN and infinity in what a mask forbids: everything that does not depend on them has the same
  * values as with zeros in their place; what depends on a NaN is NaN. Random positions, both forms,
  * both types, contiguous and strided, values, gradients, tangents and second derivatives -- */

@@ -1,6 +1,6 @@
 /* composed.c: attention composed of recorded operations: einsum, the expression of the score,
- * softmax, einsum. This form defines the result. Second derivatives of the fused form are
- * computed by it too. */
+ * softmax, einsum. This form defines the result. Second derivatives and tangents of the fused
+ * form are computed by it too. */
 #include "attention/attention.h"
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * keeps its operands, its result and two numbers for each row of scores, and the gradient makes the
  * tiles again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along
  * one axis, and the caller gets views of it; a loss of both then needs one backward pass.
- * Derivatives of the gradient are those of the composed form (composed.c), which means the same:
- * order two and more need memory for the weights. */
+ * Derivatives of the gradient, and tangents, are those of the composed form (composed.c), which
+ * means the same: they need memory for the weights. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
@@ -157,13 +157,13 @@ static eg_tensor *part_view(const eg_attention_plan *a, int which, eg_tensor *x)
     x = eg_reshape_n(eg_slice_axis(x, 0, p.at, p.at + p.count, 1), p.rank, p.stored);
     return eg_permute_n(x, p.rank, p.back);
 }
-/* Writes y or lse to its part of the node, which has both. False after an error. */
-static bool part_fill(const eg_attention_plan *a, int which, eg_tensor *node, eg_tensor *x)
+/* Returns y or lse, a part of a node that has both, with one axis, in the order of the node. */
+static eg_tensor *part_flat(const eg_attention_plan *a, int which, eg_tensor *x)
 {
     const fused_part p = fused_part_of(a, which);
-    eg_tensor *to = eg_ok(x) ? eg__alias(node, p.rank, p.dim, p.step, p.at) : x;
-    if (eg_ok(to)) eg__copy(to, x);
-    return eg_ok(to);
+    int order[EG_RANK_MAX];
+    for (int k = 0; k < p.rank; k++) order[p.back[k]] = k;
+    return eg_reshape_n(eg_permute_n(x, p.rank, order), 1, &p.count);
 }
 /* Sets *g and *g_lse to the cotangents of y and of lse that x consists of; NULL: none. */
 static void cotangents_of(const eg_attention_plan *a, eg_tensor *x, eg_tensor **g,
@@ -182,23 +182,37 @@ static void detached_operands(const eg_attention_plan *a, eg_tensor *const *oper
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
         if (x[k]) x[k] = eg__fresh_view(x[k]);
 }
-/* Computes the value by the composed form, since there are no tiles of c128. */
-static bool forward_c128(eg_tensor *node)
+/* Returns the value of a node by the composed form. */
+static eg_tensor *composed_value(const eg_attention_plan *a, eg_tensor *const *x)
 {
-    const eg_attention_plan *a = node->attr;
-    eg_tensor *x[EG_ATTENTION_OPERANDS];
-    from_operands(a, node->in, x);
     const eg_attention_masks m = eg__attend_masks(a, x);
     double left;
-    if (m.n < 0) return false;
+    if (m.n < 0) return eg__poison(x[EG_TERM_Q]->cx);
     eg_tensor *s = eg__attend_scores(a, &m, x, &left), *w = eg__attend_weights(a, &m, x, s, left),
               *y = eg__attend_values(a, &m, x, a->dropping ? eg__drop(&a->drop, w) : w);
-    if (!eg_ok(y)) return false;
-    if (a->wants_lse)
-        return part_fill(a, FUSED_Y, node, y) &&
-               part_fill(a, FUSED_LSE, node, eg__attend_lse(a, &m, x, eg_scale(s, left)));
-    eg__copy(node, y);
-    return true;
+    if (!a->wants_lse || !eg_ok(y)) return y;
+    eg_tensor *lse = eg__attend_lse(a, &m, x, eg_scale(s, left));
+    return eg_concat_axis(0, part_flat(a, FUSED_Y, y), part_flat(a, FUSED_LSE, lse));
+}
+/* There are no tiles of c128. */
+static bool forward_c128(eg_tensor *node)
+{
+    eg_tensor *x[EG_ATTENTION_OPERANDS];
+    from_operands(node->attr, node->in, x);
+    eg_tensor *y = composed_value(node->attr, x);
+    if (eg_ok(y)) eg__copy(node, y);
+    return eg_ok(y);
+}
+/* Returns the tangent of r, which was computed from x, where operand n of the node is x[n] and
+ * dx[n] is its tangent. */
+static eg_tensor *composed_tangent(eg_tensor *r, int count, eg_tensor *const *x,
+                                   eg_tensor *const *dx)
+{
+    eg_tensor *by[EG_MEMO], *v[EG_MEMO];
+    int n = 0;
+    for (int k = 0; k < count; k++)
+        if (x[k] && dx[k]) by[n] = x[k], v[n++] = dx[k];
+    return eg_ok(r) ? eg_jvp(r, n, by, v) : r;
 }
 
 /* -- the gradient of attention: the cotangents of q, k, v, the sink and the wanted tensors,
@@ -320,6 +334,33 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     }
     return memo->d[i];
 }
+/* The tangent of the gradient in composed form. The rule would compute the derivatives by all
+ * operands once for each of them. */
+static eg_tensor *fused_gradient_jvp(eg_tensor *d, eg_tensor *const *dx)
+{
+    const eg_attention_plan *a = d->attr;
+    const int last = d->count - 1;
+    eg_tensor *x[EG_ATTENTION_OPERANDS], *by[EG_ATTENTION_OPERANDS], *in[EG_ATTENTION_OPERANDS],
+        *first[EG_MEMO] = { NULL }, *part[EG_ATTENTION_OPERANDS], *g[2], *whole = NULL;
+    const bool was_off = eg_nograd(d->cx, false), tracing = eg_trace(d->cx, false);
+    detached_operands(a, d->in, x);
+    first[last] = eg__fresh_view(d->in[last]);
+    cotangents_of(a, first[last], &g[0], &g[1]);
+    eg__attend_gradient(a, x, g[0], g[1], by);
+    const int count = wanted_operands(a, d->in, in);
+    int n = 0;
+    operands_of(a, by, part);
+    operands_of(a, x, first); /* not the result, a function of the others */
+    for (int k = 0; k < count && eg_ok(by[EG_TERM_Q]); k++)
+        if (in[k] && eg__is_float(in[k]->dtype)) {
+            eg_tensor *c = part[k] ? part[k] : eg_zeros_like(in[k]);
+            part[n++] = eg_reshape(c, -1);
+        }
+    if (n) whole = eg_concat_axis_n(0, n, part);
+    eg_trace(d->cx, tracing);
+    eg_nograd(d->cx, was_off);
+    return composed_tangent(whole, d->count, first, dx);
+}
 /* Returns the tensors of the expressions (bit k for tensor k) whose cotangents the current
  * backward pass needs, when it asks for operand i. */
 static uint32_t tensors_wanted(const eg_tensor *y, int i)
@@ -380,6 +421,7 @@ static const eg_op gradient_op = {
     .shape = fused_gradient_shape,
     .forward = fused_gradient_forward,
     .rule = fused_gradient_rule,
+    .jvp = fused_gradient_jvp,
     .samples = gradient_samples,
     .forward_c128 = fused_gradient_c128,
     .draws = 1 + offsetof(eg_attention_plan, drop),
@@ -419,6 +461,21 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
         eg__remember(memo, g);
     }
     return memo->d[i];
+}
+
+/* The tangent of the composed form, for the same reason as that of the gradient. */
+static eg_tensor *attention_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    const eg_attention_plan *a = y->attr;
+    eg_tensor *x[EG_ATTENTION_OPERANDS], *first[EG_ATTENTION_OPERANDS];
+    /* of r only the history is read: a NaN in it is no error */
+    const bool was_off = eg_nograd(y->cx, false), tracing = eg_trace(y->cx, false);
+    detached_operands(a, y->in, x);
+    operands_of(a, x, first);
+    eg_tensor *r = composed_value(a, x);
+    eg_trace(y->cx, tracing);
+    eg_nograd(y->cx, was_off);
+    return composed_tangent(r, y->count, first, dx);
 }
 
 /* -- attention: y = softmax(score(scale q·k)) v. Vaswani et al. 2017, eq. 1 ------------------- */
@@ -528,6 +585,7 @@ static const eg_op attention_op = {
     .shape = attention_shape,
     .forward = attention_forward,
     .rule = attention_rule,
+    .jvp = attention_jvp,
     .samples = attention_samples,
     .forward_c128 = forward_c128,
     .cost = attention_cost,
