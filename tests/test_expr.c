@@ -1627,3 +1627,35 @@ TEST(expr_floor_is_that_of_the_operation)
     ck_assert_double_eq(eg_item(eg_max(NULL, eg_abs(eg_sub(d[1], eg_floor(x))))), 0);
     eg_close(cx);
 }
+
+/* A tangent, and the tangent of a gradient, compute the formula once, whatever the number of
+ * tensors that move: at most three times as many operations as of the formula without eg_expr. */
+TEST(tangents_compute_a_formula_once)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x[4] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 4), eg_normal(cx, 0, 1, 3),
+                        eg_normal(cx, 0, 1, 3, 4) },
+              *v[4], *t[2], *hv[2][4];
+    uint64_t nodes[2][2];
+    for (int k = 0; k < 4; k++) v[k] = eg_normal_n(cx, EG_F64, 0, 1, eg_rank(x[k]), eg_dims(x[k]));
+    for (int f = 0; f < 2; f++) {
+        uint64_t before = eg_stats(cx).nodes;
+        eg_tensor *y =
+            f ? eg_add(eg_on("ij,i", eg_mul,
+                             eg_on("ij,j", eg_mul, eg_mul(x[0], eg_sigmoid(x[0])), x[1]), x[2]),
+                       eg_tanh(x[3]))
+              : eg_expr("i j", "a * sigmoid(a) * b[j] * c[i] + tanh(d)",
+                        .with = { { "a", x[0] }, { "b", x[1] }, { "c", x[2] }, { "d", x[3] } });
+        t[f] = eg_jvp(y, 4, x, v);
+        nodes[f][0] = eg_stats(cx).nodes - before, before = eg_stats(cx).nodes;
+        ck_assert(!eg_hvp(eg_sum(NULL, eg_square(y)), 4, x, v, hv[f]));
+        nodes[f][1] = eg_stats(cx).nodes - before;
+    }
+    eg_assert_ok(cx);
+    eg_assert_close(t[0], t[1], 1e-13);
+    for (int k = 0; k < 4; k++) eg_assert_close(hv[0][k], hv[1][k], 1e-13);
+    for (int k = 0; k < 2; k++)
+        ck_assert_msg(nodes[0][k] <= 3 * nodes[1][k], "%llu operations, without eg_expr %llu",
+                      (unsigned long long)nodes[0][k], (unsigned long long)nodes[1][k]);
+    eg_close(cx);
+}

@@ -203,18 +203,6 @@ static bool forward_c128(eg_tensor *node)
     if (eg_ok(y)) eg__copy(node, y);
     return eg_ok(y);
 }
-/* Returns the tangent of r, which was computed from x, where operand n of the node is x[n] and
- * dx[n] is its tangent. */
-static eg_tensor *composed_tangent(eg_tensor *r, int count, eg_tensor *const *x,
-                                   eg_tensor *const *dx)
-{
-    eg_tensor *by[EG_MEMO], *v[EG_MEMO];
-    int n = 0;
-    for (int k = 0; k < count; k++)
-        if (x[k] && dx[k]) by[n] = x[k], v[n++] = dx[k];
-    return eg_ok(r) ? eg_jvp(r, n, by, v) : r;
-}
-
 /* -- the gradient of attention: the cotangents of q, k, v, the sink and the wanted tensors,
  * concatenated along one axis */
 static const eg_op attention_op, gradient_op;
@@ -341,25 +329,19 @@ static eg_tensor *fused_gradient_jvp(eg_tensor *d, eg_tensor *const *dx)
     const eg_attention_plan *a = d->attr;
     const int last = d->count - 1;
     eg_tensor *x[EG_ATTENTION_OPERANDS], *by[EG_ATTENTION_OPERANDS], *in[EG_ATTENTION_OPERANDS],
-        *first[EG_MEMO] = { NULL }, *part[EG_ATTENTION_OPERANDS], *g[2], *whole = NULL;
+        *first[EG_MEMO] = { NULL }, *part[EG_ATTENTION_OPERANDS], *g[2];
     const bool was_off = eg_nograd(d->cx, false), tracing = eg_trace(d->cx, false);
     detached_operands(a, d->in, x);
     first[last] = eg__fresh_view(d->in[last]);
     cotangents_of(a, first[last], &g[0], &g[1]);
     eg__attend_gradient(a, x, g[0], g[1], by);
     const int count = wanted_operands(a, d->in, in);
-    int n = 0;
     operands_of(a, by, part);
     operands_of(a, x, first); /* not the result, a function of the others */
-    for (int k = 0; k < count && eg_ok(by[EG_TERM_Q]); k++)
-        if (in[k] && eg__is_float(in[k]->dtype)) {
-            eg_tensor *c = part[k] ? part[k] : eg_zeros_like(in[k]);
-            part[n++] = eg_reshape(c, -1);
-        }
-    if (n) whole = eg_concat_axis_n(0, n, part);
+    eg_tensor *r = eg_ok(by[EG_TERM_Q]) ? eg__gradient_join(count, in, part) : by[EG_TERM_Q];
     eg_trace(d->cx, tracing);
     eg_nograd(d->cx, was_off);
-    return composed_tangent(whole, d->count, first, dx);
+    return eg__tangent_of(r, d->count, first, dx);
 }
 /* Returns the tensors of the expressions (bit k for tensor k) whose cotangents the current
  * backward pass needs, when it asks for operand i. */
@@ -475,7 +457,7 @@ static eg_tensor *attention_jvp(eg_tensor *y, eg_tensor *const *dx)
     eg_tensor *r = composed_value(a, x);
     eg_trace(y->cx, tracing);
     eg_nograd(y->cx, was_off);
-    return composed_tangent(r, y->count, first, dx);
+    return eg__tangent_of(r, y->count, first, dx);
 }
 
 /* -- attention: y = softmax(score(scale q·k)) v. Vaswani et al. 2017, eq. 1 ------------------- */

@@ -209,6 +209,12 @@ void eg__gradient_parts(eg_tensor *d, int count, eg_tensor *const *x, eg_tensor 
 /* Copies the cotangents dx to their parts of d, without recording; zeros where dx[k] is NULL. False
  * after an error. */
 bool eg__gradient_fill(eg_tensor *d, int count, eg_tensor *const *xs, eg_tensor *const *dx);
+/* Returns the cotangents dx one after the other, as d has them; zeros where dx[k] is NULL. */
+eg_tensor *eg__gradient_join(int count, eg_tensor *const *x, eg_tensor *const *dx);
+/* Returns the tangent of r, computed from the x, for tangents dx of these; NULL in x or dx: none.
+ * For the jvp of an operation that is computed again by operations, from new views of its operands.
+ */
+eg_tensor *eg__tangent_of(eg_tensor *r, int count, eg_tensor *const *x, eg_tensor *const *dx);
 /* Returns the inner product ⟨u, d⟩ for a cotangent u of d. d is replaced by the same values dx,
  * computed again by operations, so that the result can be differentiated. NULL if every dx is
  * NULL. */

@@ -49,6 +49,23 @@ eg_tensor *eg__fresh_view(eg_tensor *x)
     for (int r = 0; r < x->rank; r++) order[r] = r;
     return eg_permute_n(x, x->rank, order);
 }
+eg_tensor *eg__gradient_join(int count, eg_tensor *const *x, eg_tensor *const *dx)
+{
+    eg_tensor *part[EG_MEMO];
+    int n = 0;
+    for (int k = 0; k < count; k++)
+        if (x[k] && eg__is_inexact(x[k]->dtype))
+            part[n++] = eg_reshape(dx[k] ? dx[k] : eg_zeros_like(x[k]), -1);
+    return eg_concat_axis_n(0, n, part);
+}
+eg_tensor *eg__tangent_of(eg_tensor *r, int count, eg_tensor *const *x, eg_tensor *const *dx)
+{
+    eg_tensor *by[EG_MEMO], *v[EG_MEMO];
+    int n = 0;
+    for (int k = 0; k < count; k++)
+        if (x[k] && dx[k]) by[n] = x[k], v[n++] = dx[k];
+    return eg_ok(r) ? eg_jvp(r, n, by, v) : r;
+}
 eg_tensor *eg__gradient_dot(eg_tensor *u, int count, eg_tensor *const *x, eg_tensor *const *dx)
 {
     eg_tensor *part[EG_MEMO], *all = NULL;

@@ -157,6 +157,21 @@ static eg_tensor *gradient_rule(eg_tensor *d, eg_tensor *u, int i)
     }
     return memo->d[i];
 }
+/* The tangent of the cotangents in composed form. The rule would compute the derivatives by all
+ * operands once for each of them. */
+static eg_tensor *gradient_jvp(eg_tensor *d, eg_tensor *const *dx)
+{
+    eg_tensor *x[EG_TENSORS_MAX + 2], *by[EG_TENSORS_MAX], *r = NULL;
+    const int last = d->count - 1, count = tensors_of_formula(d->attr, last);
+    const bool was = eg_nograd(d->cx, false), tracing = eg_trace(d->cx, false);
+    for (int k = 0; k <= last; k++) x[k] = eg__fresh_view(d->in[k]);
+    eg_composed c = composed_of(d->attr, d->cx, (eg_dtype)d->dtype, count, x);
+    if (eg_ok(eg__composed(&c)) && eg__composed_slopes(&c, x[last], by))
+        r = eg__gradient_join(count, x, by);
+    eg_trace(d->cx, tracing);
+    eg_nograd(d->cx, was);
+    return r ? eg__tangent_of(r, d->count, x, dx) : eg__poison(d->cx);
+}
 /* Applies expr_gradient to the operands of y, a node of expr, and its cotangent g. */
 static eg_tensor *expr_gradient_of(const eg_tensor *y, eg_tensor *g)
 {
@@ -189,6 +204,7 @@ static const eg_op expr_gradient_op = {
     .rule = gradient_rule,
     .uses = EG_USES_OPERANDS,
     .samples = gradient_samples,
+    .jvp = gradient_jvp,
     .forward_c128 = gradient_c128,
 };
 
@@ -242,6 +258,22 @@ static eg_tensor *expr_rule(eg_tensor *y, eg_tensor *g, int i)
     }
     return memo->d[i];
 }
+/* The tangent of the composed form, for the same reason as that of the gradient; 0 for elements
+ * that do not count. */
+static eg_tensor *expr_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    eg_tensor *x[EG_TENSORS_MAX + 1];
+    const formula *f = y->attr;
+    const int count = tensors_of_formula(f, y->count);
+    const bool was = eg_nograd(y->cx, false), tracing = eg_trace(y->cx, false);
+    for (int k = 0; k < count; k++) x[k] = eg__fresh_view(y->in[k]);
+    eg_composed c = composed_of(f, y->cx, expr_floats(y), count, x);
+    eg_tensor *r = eg__composed(&c);
+    eg_trace(y->cx, tracing);
+    eg_nograd(y->cx, was);
+    eg_tensor *t = eg__tangent_of(r, count, x, dx);
+    return f->allow && eg_ok(t) ? eg_where(y->in[count], t, eg_zeros_like(t)) : t;
+}
 static eg_tensor *expr_gate(eg_tensor *const *x)
 {
     return eg_expr("b i h", "x * sigmoid(x) * g[h] + 0.5",
@@ -271,6 +303,7 @@ static const eg_op expr_op = {
     .rule = expr_rule,
     .uses = EG_USES_OPERANDS,
     .samples = expr_samples,
+    .jvp = expr_jvp,
     .forward_c128 = expr_c128,
 };
 const eg_op *const eg__expr_ops[] = { &expr_op, &expr_gradient_op, NULL };
