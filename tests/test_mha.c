@@ -657,7 +657,7 @@ TEST(rotary_sees_distances_only)
     ck_assert(largest_difference(eg_mha_run(m, x), moved) > 1e-3);
 }
 
-LOOP_TEST(rotary_refuses, 8)
+LOOP_TEST(rotary_refuses, 9)
 {
     static const struct {
         const char *spec;
@@ -667,6 +667,7 @@ LOOP_TEST(rotary_refuses, 8)
         { "b i d, i d", 0, "the width must be even, not 5" },
         { "b i d", 0, "the indices of x are needed, a comma, and those of position and width" },
         { "b i d, i x", 0, "x does not have this index\n  b i d, i x\n           ^" },
+        { "b (i=2 j) d, i d", 0, "position and width, without groups, as in" },
         { "b i d, d d", 0, "rotary: the indices of x are needed" },
         { "b i d, i d b", 0, "rotary: the indices of x are needed" },
         { "b c e i d, i d", 0, "the string names 5 axes of x, which has 3" },

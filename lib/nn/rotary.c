@@ -22,7 +22,7 @@ typedef struct turn {
 static bool axes_of(turn *t, const eg_spec *s)
 {
     static const char wanted[] = "the indices of x are needed, a comma, and those of position "
-                                 "and width, as in \"bihd, id\"";
+                                 "and width, without groups, as in \"bihd, id\"";
     if (!eg__nn_simple(s, 2, false, wanted)) return false;
     const eg_spec_term *two = &s->term[1];
     int axis[2] = { -1, -1 };
