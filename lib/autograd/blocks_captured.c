@@ -399,13 +399,16 @@ static bool kind_compare(const captured_step *a, uint64_t draws)
         called = kind_call(a, draws, true, &again);
     }
     eg_set_draws(child, after);
-    if (!child->failed && isfinite(loss) && (memcmp(&loss, &called, sizeof loss) || count != again))
+    const bool differs = memcmp(&loss, &called, sizeof loss) != 0;
+    if (!child->failed && isfinite(loss) && (differs || count != again))
         eg_fail_as(child, EG_ERROR_MISUSE,
                    "the operations that were captured for another block give a loss of %.9g and a "
-                   "count of %lld, but the loss function gives %.9g and %lld: what differs between "
-                   "blocks and calls must be in .batch or come from eg_from_call, or .kind must "
-                   "distinguish such blocks",
-                   loss, (long long)count, called, (long long)again);
+                   "count of %lld, but the loss function gives %.9g and %lld: %s",
+                   loss, (long long)count, called, (long long)again,
+                   differs ? "what differs between blocks and calls must be in .batch or come from "
+                             "eg_from_call, or .kind must distinguish such blocks"
+                           : "a captured block does not repeat an assignment to *count, but calls "
+                             "of eg_block_count");
     a->w->count = count; /* the function may have set it */
     if (child->failed) atomic_store(&a->b->captured->stale, true);
     return !child->failed;
