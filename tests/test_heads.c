@@ -242,6 +242,25 @@ TEST(probes_agree_with_the_weights)
     }
 }
 
+/* Letters with blanks between them are letters for .weights_axes too, which the probes set: read as
+ * a name, "bihj" would have no size. */
+TEST(blanks_between_letters_change_no_measure)
+{
+    const char *spaced = "b i h d, b j h d, b j h e -> b i h e", *close = "bihd,bjhd,bjhe->bihe";
+    eg_tensor *x[3], *w, *v;
+    three(x);
+    eg_attention(spaced, x[0], x[1], x[2], .weights = &w, .weights_axes = "bihj");
+    eg_attention(close, x[0], x[1], x[2], .weights = &v, .weights_axes = "bihj");
+    eg_assert_close(w, v, 0);
+    eg_assert_close(eg_attention_mass("j == 0", spaced, x[0], x[1], x[2]),
+                    eg_attention_mass("j == 0", close, x[0], x[1], x[2]), 0);
+    eg_assert_close(eg_attention_entropy(spaced, x[0], x[1], x[2]),
+                    eg_attention_entropy(close, x[0], x[1], x[2]), 0);
+    eg_assert_close(eg_attention_similarity("h", spaced, x[0], x[1], x[2]),
+                    eg_attention_similarity("h", close, x[0], x[1], x[2]), 0);
+    eg_assert_ok(cx);
+}
+
 /* Masks that differ between heads: only keys that both heads may see count, and a head that sees
  * nothing is like no other. */
 LOOP_TEST(similarity_with_masks_of_heads, 14)

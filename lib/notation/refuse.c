@@ -501,9 +501,18 @@ static bool dots_apart(const bind *B)
     return true;
 }
 
+/* True if an operand has axis a of p, or the string gives its size. */
+static bool name_sized(const bind *B, const eg_parsed *p, int a)
+{
+    for (int k = 0; k < p->terms; k++)
+        for (int i = p->term[k].begin; B->xs[k] && i < p->term[k].end; i++)
+            if (p->item[i].axis == a) return true;
+    return p->axis[a].size >= 0;
+}
 /* True if the string can be bound as names: every term of p has as many axes as its operand, where
- * an ellipsis takes the rest; every axis of the output is in an operand, or is new and has a size,
- * where that is allowed; and every option names an axis. */
+ * an ellipsis takes the rest; every axis of a term without an operand (.weights_axes) has a size;
+ * every axis of the output is in an operand, or is new and has a size, where that is allowed; and
+ * every option names an axis. */
 static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_sized *size)
 {
     for (int k = 0; k < p->terms; k++) {
@@ -520,7 +529,8 @@ static bool names_fit(const bind *B, const eg_parsed *p, int sizes, const eg_siz
         if (a == p->axes) return false;
     }
     for (int a = 0; a < p->axes; a++)
-        if (!p->axis[a].inputs && !(B->flags & EG_NOTATION_NEW_OUT && p->axis[a].size >= 0))
+        if (p->axis[a].inputs ? !name_sized(B, p, a)
+                              : !(B->flags & EG_NOTATION_NEW_OUT && p->axis[a].size >= 0))
             return false;
     return true;
 }
