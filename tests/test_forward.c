@@ -165,7 +165,7 @@ TEST(forward_refuses)
     ck_assert_ptr_null(eg_jvp(NULL, 0, NULL, NULL));
     ck_assert_int_eq(eg_hvp(y, 1, &x, &x, &hv), -1);
     ck_assert(!eg_ok(hv));
-    eg_assert_error(cx, "y has 6 elements");
+    eg_assert_error(cx, "hvp: y has 6 elements, shape (2, 3), not one: reduce it");
     ck_assert_int_eq(eg_hvp(eg_sum(NULL, y), 1, &x, &x, NULL), -1);
     eg_assert_error(cx, "hvp: hv is NULL");
     ck_assert(!eg_ok(eg_jacobian(y, NULL)));
@@ -175,12 +175,12 @@ TEST(forward_refuses)
     ck_assert(!eg_ok(eg_hessian(eg_sum(NULL, y), x, NULL)));
     eg_assert_error(cx, "hessian: b is NULL");
     ck_assert(!eg_ok(eg_hessian(y, x, x)));
-    eg_assert_error(cx, "give a seed");
+    eg_assert_error(cx, "hessian: y has 6 elements, shape (2, 3), not one: reduce it");
     int64_t ones[20];
     for (int k = 0; k < 20; k++) ones[k] = 1;
     eg_tensor *deep = eg_full_n(cx, EG_F32, 1, 20, ones);
     ck_assert(!eg_ok(eg_jacobian(eg_exp(deep), deep)));
-    eg_assert_error(cx, "jacobian: y has 20 axes and x 20");
+    eg_assert_error(cx, "jacobian: y has 20 axes and x 20, and a tensor has at most 32");
     y = eg_exp(x);
     eg_fill(y, 1);
     ck_assert(!eg_ok(eg_jvp(y, 1, &x, &x)));

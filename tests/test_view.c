@@ -211,6 +211,8 @@ TEST(views_refuse)
     eg_assert_error(cx, "slice: the step along axis 0 of (2, 3, 4) is 0");
     eg_slice_axis(x, 5, 0, 1, 1);
     eg_assert_error(cx, "slice: axis 5 is out of range for (2, 3, 4) of rank 3");
+    eg_flip_axis(x, 5);
+    eg_assert_error(cx, "flip: axis 5 is out of range for (2, 3, 4) of rank 3");
     eg_select_axis(x, 2, 4);
     eg_assert_error(cx, "select: index 4 is out of range for axis 2 of (2, 3, 4)");
     eg_expand(x, 2, 6, 4);

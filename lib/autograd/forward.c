@@ -138,10 +138,17 @@ eg_tensor *eg_jvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *cons
 }
 
 /* -- H v: the tangent of the gradient --------------------------------------------------------- */
-/* Computes the gradient with a history, even if the context does not record. False after an
- * error. */
-static bool forward_recorded_grad(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
+/* Computes the gradient of y, which must have one element, with a history, even if the context does
+ * not record. False after an error. */
+static bool forward_recorded_grad(const char *who, eg_tensor *y, int count, eg_tensor *const *xs,
+                                  eg_tensor **dxs)
 {
+    char text[256];
+    if (eg_size(y) != 1) {
+        eg_fail_as(y->cx, EG_ERROR_SHAPE, "%s: y has %lld elements, shape %s, not one: reduce it",
+                   who, (long long)eg_size(y), eg__dims_text(y, text, sizeof text));
+        return false;
+    }
     const bool was = eg_nograd(y->cx, false), good = !eg_grad(y, NULL, count, xs, dxs);
     eg_nograd(y->cx, was);
     return good;
@@ -157,7 +164,7 @@ int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, 
         good = false;
     }
     eg_tensor **g = good ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *g) : NULL;
-    good = g && forward_recorded_grad(y, count, xs, g) &&
+    good = g && forward_recorded_grad("hvp", y, count, xs, g) &&
            forward_tangents(cx, "hvp", 0, count, g, count, xs, vs, hv);
     if (!good && hv)
         for (int k = 0; k < count; k++) hv[k] = eg__poison(cx);
@@ -196,8 +203,8 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     int64_t dim[2 * EG_RANK_MAX];
     if (rank > EG_RANK_MAX)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
-                          "%s: y has %d axes and x %d, and a tensor has at operands %d", who,
-                          y->rank, x->rank, EG_RANK_MAX);
+                          "%s: y has %d axes and x %d, and a tensor has at most %d", who, y->rank,
+                          x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
     if (!eg__check_recorded(cx, who, y, 1, &x) ||
@@ -227,8 +234,10 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
     return each ? eg_reshape_n(eg_stack_axis_n(rows ? 0 : 1, (int)n, each), rank, dim)
                 : eg__poison(cx);
 }
-static bool pair(const char *who, eg_ctx *cx, const eg_tensor *y, const char *a_name,
-                 const eg_tensor *a, const char *b_name, const eg_tensor *b)
+/* True if y, a and, unless it is NULL, b can be differentiated; else records an error. */
+static bool forward_differentiable(const char *who, eg_ctx *cx, const eg_tensor *y,
+                                   const char *a_name, const eg_tensor *a, const char *b_name,
+                                   const eg_tensor *b)
 {
     return eg__check_differentiable(cx, who, "y", -1, y) &&
            eg__check_differentiable(cx, who, a_name, -1, a) &&
@@ -238,8 +247,9 @@ eg_tensor *eg_jacobian(eg_tensor *y, eg_tensor *x)
 {
     eg_ctx *cx = eg__context_of("jacobian", 2, (eg_tensor *[]){ y, x });
     if (x && !(x = eg__own(x))) return eg__poison(cx);
-    return cx && pair("jacobian", cx, y, "x", x, NULL, NULL) ? jacobian("jacobian", y, x)
-                                                             : eg__poison(cx);
+    return cx && forward_differentiable("jacobian", cx, y, "x", x, NULL, NULL)
+               ? jacobian("jacobian", y, x)
+               : eg__poison(cx);
 }
 eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
 {
@@ -247,7 +257,8 @@ eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b)
     eg_tensor *g;
     if (!cx || !b) return cx ? eg_fail_as(cx, EG_ERROR_MISUSE, "hessian: b is NULL") : NULL;
     if ((a && !(a = eg__own(a))) || !(b = eg__own(b))) return eg__poison(cx);
-    if (!pair("hessian", cx, y, "a", a, "b", b) || !forward_recorded_grad(y, 1, &a, &g))
+    if (!forward_differentiable("hessian", cx, y, "a", a, "b", b) ||
+        !forward_recorded_grad("hessian", y, 1, &a, &g))
         return eg__poison(cx);
     return jacobian("hessian", g, b);
 }

@@ -390,7 +390,9 @@ eg_tensor *eg_slice_axis(eg_tensor *x, int axis_k, int64_t start, int64_t stop, 
 }
 eg_tensor *eg_flip_axis(eg_tensor *x, int axis_k)
 {
-    return eg_slice_axis(x, axis_k, EG_END, EG_END, -1);
+    eg_named_axis a;
+    return eg__axis_numbered(&a, "flip", x, axis_k) ? eg__slice(&a, EG_END, EG_END, -1)
+                                                    : eg__poison_of(x);
 }
 
 /* True if the axis can be split into `count` parts of these sizes; else records an error. */

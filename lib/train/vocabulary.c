@@ -166,8 +166,8 @@ bool eg__data_symbols_read(eg_data *d, const char *text)
 int eg_data_encode(const eg_data *d, const char *text, int capacity, int32_t *tokens)
 {
     if (d && (!text || !tokens))
-        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the %s to read is NULL", d->name,
-                   text ? "room for what there is" : "text");
+        eg_fail_as(d->cx, EG_ERROR_MISUSE, "%s: the %s is NULL", d->name,
+                   text ? "array for the tokens" : "text to read");
     if (!d || !text || !tokens) return -1;
     const char *s = text, *end = s + strlen(s), *symbol;
     int n, count = 0;
