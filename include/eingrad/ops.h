@@ -63,7 +63,7 @@ typedef struct eg_einsum_args {
  * at most twice the multiply-adds of the forward pass, if its intermediate results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* sum over the letters that are not in the output, integers and bool in i64, f16 and bf16 in f32; a
- * spec that only changes the order of axes gives a view, except of f16 and bf16 */
+ * spec that only changes the order of axes gives a view if the result has the operand's dtype */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
 /* eg_einsum_n with numbers ≥ 0 in place of letters: axis r of xs[k] has the index labels[k][r].
  * out_labels are those of the result's `rank` axes; NULL: the labels that occur once, in rising
@@ -426,6 +426,7 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 /* clang-format off */
 #define eg_where_mask(cx, ...) \
     eg_where_mask_with((cx), EG_ARGS_(eg_where_mask_args, __VA_ARGS__))
+/* clang-format on */
 #endif
 
 #ifdef __cplusplus
