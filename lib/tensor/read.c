@@ -195,8 +195,9 @@ static bool writable(const char *who, const eg_tensor *x)
                    "%s: the tensor belongs to the context that waits for its blocks; a block must "
                    "not write to it",
                    who);
-    eg_fail_as(x->cx, EG_ERROR_MISUSE,
-               "%s: the target is read-only foreign memory; write to an eg_copy of it", who);
+    else
+        eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                   "%s: the target is read-only foreign memory; write to an eg_copy of it", who);
     return false;
 }
 /* Returns the row-major elements of x for writing; NULL after an error. */
