@@ -7,8 +7,9 @@
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
-/* planes: elements of a run that is short, of a plane that is too small
- * for the next axis alone, and of the shortest axis that is transposed */
+/* When two axes are computed together, as a plane, in elements. SHORT_RUN: a run this long is
+ * computed alone. SMALL_PLANE: a plane with fewer has a longer axis as its second one. LEAST_SIDE:
+ * the shortest axis of a plane whose operands are contiguous along different axes. */
 enum { SHORT_RUN = 128, SMALL_PLANE = 64, LEAST_SIDE = 8 };
 
 typedef struct axis {
@@ -19,9 +20,10 @@ enum { PITCH = sizeof(axis) / sizeof(int64_t) };
 typedef struct walk {
     int operands, axes; /* outermost first; the callback computes the last ones: `inside` */
     int inside;         /* 2 for planes, else 1 */
-    int64_t runs, chunks, chunk; /* calls: outer runs × chunks of at most `chunk` elements (rows of
-                                  * a plane) */
-    bool repeats;                /* operand 0 has an axis with stride 0 */
+    /* one call for each of `chunks` parts of a run (of a plane), which have at most `chunk`
+     * elements (rows) each */
+    int64_t runs, chunks, chunk;
+    bool repeats; /* operand 0 has an axis with stride 0 */
     char *base[OPERANDS];
     int width[OPERANDS];
     eg_inner *inner;

@@ -13,7 +13,7 @@
 static inline int32_t clamp32(double v) { CLAMP(int32_t, v, -0x1p31, INT32_MAX, 0x1p31); }
 static inline int64_t clamp64(double v) { CLAMP(int64_t, v, -0x1p63, INT64_MAX, 0x1p63); }
 #undef CLAMP
-/* the nearest double that fits, by way of 32 bits: no instruction makes bytes of doubles */
+/* By way of 32 bits, since no vector instruction converts doubles to bytes. */
 static inline int8_t clamp8(double v)
 {
     const double above = v > INT8_MIN ? v : v == v ? INT8_MIN : 0;

@@ -74,7 +74,7 @@ EG_INLINE double unit_of(const uint32_t *r)
 }
 
 /* -- uniform: low + (high − low) u; if that is rounded to high, which is excluded, the next smaller
- * value. -------------------------------------------------------------------------------------- */
+ * value */
 /* Computes elements [from, from + n). */
 EG_CLONES static void uniform_run(const draws *d, int64_t from, int64_t n)
 {
@@ -114,8 +114,7 @@ eg_tensor *eg_uniform_n(eg_ctx *cx, eg_dtype dtype, double low, double high, int
 }
 
 /* -- normal: mean + deviation √(−2 ln u) (cos, sin) 2πv, u in (0, 1] (Box, Muller 1958); elements
- * 2k and 2k + 1 have the counter 2k -------------------------------------------------------------
- */
+ * 2k and 2k + 1 have the counter 2k */
 /* ln x, x in (0, 1] and not subnormal: x = 2^k (1 + f), √½ ≤ 1 + f < √2, s = f/(2 + f),
  * ln (1 + f) = f − f²/2 + s (f²/2 + R), R the polynomial in s² of fdlibm's e_log.c (Sun, 1993);
  * within 1 ulp */
@@ -214,8 +213,7 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
 }
 
 /* -- randint: a 64-bit word modulo the range. The words below 2^64 mod range, which would make
- * small remainders more likely, are rejected and drawn again
- * ------------------------------------------ */
+ * small remainders more likely, are rejected and drawn again */
 /* Computes elements [from, from + n). */
 static void randint_run(const draws *d, int64_t from, int64_t n)
 {
