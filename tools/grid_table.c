@@ -75,22 +75,22 @@ static int number_order(const void *a, const void *b)
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
-/* Writes "425 (400-450)": the median of n numbers, which are sorted, and the smallest and largest;
- * for an even n the mean of the two in the middle. */
-static void spread_text(double *x, int n, const char *format, char *out, size_t size)
+/* Writes "425 (400-450)": the median of n numbers and the smallest and largest; for an even n the
+ * median is the mean of the two in the middle. Sorts the numbers. */
+static void spread_text(double *x, int n, const char *format, char out[NAME_SIZE])
 {
     char number[3][32];
     if (!n) {
-        snprintf(out, size, "-");
+        snprintf(out, NAME_SIZE, "-");
         return;
     }
     qsort(x, (size_t)n, sizeof *x, number_order);
     const double shown[] = { (x[(n - 1) / 2] + x[n / 2]) / 2, x[0], x[n - 1] };
     for (int k = 0; k < 3; k++) snprintf(number[k], sizeof number[k], format, shown[k]);
     if (n == 1)
-        snprintf(out, size, "%s", number[0]);
+        snprintf(out, NAME_SIZE, "%s", number[0]);
     else
-        snprintf(out, size, "%s (%s-%s)", number[0], number[1], number[2]);
+        snprintf(out, NAME_SIZE, "%s (%s-%s)", number[0], number[1], number[2]);
 }
 
 enum { COLUMNS = 7 };
@@ -120,11 +120,11 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_SIZE])
     }
     const int counted = reached ? reached : finished;
     snprintf(cell[1], NAME_SIZE, "%d of %d", reached, n);
-    spread_text(x, counted, "%.0f", cell[2], NAME_SIZE);
-    spread_text(x + n, counted, "%.1f", cell[3], NAME_SIZE);
-    spread_text(x + 2 * n, losses, "%.3g", cell[4], NAME_SIZE);
-    spread_text(x + 3 * n, last, "%.3g", cell[5], NAME_SIZE);
-    spread_text(x + 4 * n, last, "%.1f%%", cell[6], NAME_SIZE);
+    spread_text(x, counted, "%.0f", cell[2]);
+    spread_text(x + n, counted, "%.1f", cell[3]);
+    spread_text(x + 2 * n, losses, "%.3g", cell[4]);
+    spread_text(x + 3 * n, last, "%.3g", cell[5]);
+    spread_text(x + 4 * n, last, "%.1f%%", cell[6]);
     free(x);
     return true;
 }

@@ -56,7 +56,7 @@ static bool is_broadcast(const eg__contract_call *k, int i, int rank, const int6
         if (!x[i] || !eg__sampled_there(k->t->op, x[i])) return false;
         y[b] = eg__contract_apply(k, x);
         if (!y[b] || !eg__same_shape(y[b], k->y) || y[b]->dtype != EG_F64 ||
-            !eg__all_finite(y[b]) || !eg__contract_alike(y[b], y[0], 1, 0))
+            !eg__all_finite(y[b]) || !eg__contract_alike(y[b], y[0], 0))
             return false;
     }
     eg_tensor *g = eg__contract_noise(y[2], 8);

@@ -552,7 +552,7 @@ static bool second_of_jvp(const second *s, int i)
             break;
         const double most = eg__largest(by_rule);
         const double share = most > 0 ? 1e-5 + second_floor(s) / most : 1e-5;
-        if (!eg__all_finite(by_rule) || eg__contract_alike(by_jvp, by_rule, 1, share)) continue;
+        if (!eg__all_finite(by_rule) || eg__contract_alike(by_jvp, by_rule, share)) continue;
         char words[80];
         if (j < 0) return second_breaks(s, i, "and its jvp disagree by the tangent");
         snprintf(words, sizeof words, "and its jvp disagree by operand %d", j + 1);

@@ -138,7 +138,7 @@ static bool jvp_is_same_again(const alone *a)
         eg_tensor *e = jvp_alone(a, a->flat);
         cx->threads = threads;
         eg_nograd(cx, was);
-        if (cx->failed || !eg__contract_alike(e, a->d, 1, 1e-12))
+        if (cx->failed || !eg__contract_alike(e, a->d, 1e-12))
             return eg__breaks(a->k, a->i, name[s]);
     }
     return true;
@@ -152,7 +152,7 @@ static bool jvp_of_one_tangent(eg__contract_call *k, int i, int j)
     eg_tensor *d = k->t->op->jvp(k->y, dx);
     if (k->cx->failed || !(dx[j] = eg__leaf_copy(dx[i]))) return true;
     e = k->t->op->jvp(k->y, dx);
-    return (!k->cx->failed && eg__contract_alike(d, e, 1, 1e-10)) ||
+    return (!k->cx->failed && eg__contract_alike(d, e, 1e-10)) ||
            eg__breaks(k, j, "and its jvp disagree where two tangents are one tensor");
 }
 bool eg__jvp_tangents(eg__contract_call *k)

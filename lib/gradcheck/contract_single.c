@@ -56,7 +56,7 @@ static bool single_open(single *s, int units)
         eg__largest(s->y[0]) > IN_F32)
         return false;
     eg_tensor *wide = eg_cast(s->y[1], EG_F64), *noise = eg__contract_noise(s->y[0], 1);
-    if (!eg_ok(wide) || !eg__contract_alike(wide, s->y[0], 1, FORWARD)) return false;
+    if (!eg_ok(wide) || !eg__contract_alike(wide, s->y[0], FORWARD)) return false;
     const double *narrow = eg_f64(wide), *exact = eg_f64(s->y[0]);
     s->apart = 0;
     for (int64_t j = 0, n = narrow && exact ? eg_size(wide) : 0; j < n; j++)

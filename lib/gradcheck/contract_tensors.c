@@ -39,9 +39,9 @@ bool eg__all_finite(eg_tensor *x)
         if (!isfinite(v[k])) return false;
     return v != NULL;
 }
-bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share)
+bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double share)
 {
-    return eg__contract_above(a, b, factor, share, 0);
+    return eg__contract_above(a, b, 1, share, 0);
 }
 bool eg__contract_above(eg_tensor *a, eg_tensor *b, double factor, double share, double floor)
 {

@@ -15,11 +15,11 @@ static bool same_on_threads(eg__contract_call *k)
     if (k->cx->parent) return true; /* a block runs on the threads of the waiting context */
     k->cx->threads = was == 1 ? 3 : 1;
     eg_tensor *y = eg__contract_apply(k, k->x);
-    if (!eg__contract_alike(y, k->y, 1, 1e-12))
+    if (!eg__contract_alike(y, k->y, 1e-12))
         good = eg__breaks(k, -1, "has another value on another number of threads");
     for (int i = 0; i < k->t->count && good; i++)
         if (k->r[i] &&
-            (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12)))
             good = eg__breaks(k, i, "gives another cotangent on another number of threads");
     k->cx->threads = was;
     return good;
@@ -29,12 +29,12 @@ bool eg__same_again(eg__contract_call *k)
     eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
     for (int i = 0; i < k->t->count; i++)
         if (k->r[i] &&
-            (!eg__contract_rule(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(k->y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12)))
             return eg__breaks(k, i, "gives another cotangent when it is asked again");
     eg_tensor *fresh = eg__contract_apply(k, k->x);
     for (int i = k->t->count; i-- > 0;)
         if (k->r[i] &&
-            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12)))
             return eg__breaks(k, i,
                               "depends on what the rules of other operands left behind: asked in "
                               "another order it gives another cotangent");
@@ -50,7 +50,7 @@ bool eg__same_again(eg__contract_call *k)
     for (int i = 0; z && i < k->t->count; i++) {
         if (k->r[i]) eg__contract_rule(z, k->g, i, &d);
         if (k->r[i] &&
-            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12)))
+            (!eg__contract_rule(fresh, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12)))
             return eg__breaks(k, i,
                               "depends on what was called in between: state outlives the call");
     }
@@ -60,12 +60,12 @@ bool eg__same_again(eg__contract_call *k)
     for (int i = 0; i < k->t->count && good; i++)
         if (k->r[i]) {
             at = i;
-            good = eg__contract_rule(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1, 1e-12);
+            good = eg__contract_rule(k->y, k->g, i, &d) && eg__contract_alike(d, k->r[i], 1e-12);
         }
     z = good ? eg__contract_apply(k, k->x) : NULL;
-    const bool value = !good || eg__contract_alike(z, k->y, 1, 1e-12);
+    const bool value = !good || eg__contract_alike(z, k->y, 1e-12);
     eg_nograd(k->cx, was);
-    if (!value && !eg__contract_alike(eg__contract_apply(k, k->x), k->y, 1, 1e-12))
+    if (!value && !eg__contract_alike(eg__contract_apply(k, k->x), k->y, 1e-12))
         return eg__breaks(k, -1, "has another value when it is called again");
     if (!good)
         return eg__breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
@@ -82,11 +82,11 @@ bool eg__writes_nothing(eg__contract_call *k)
     for (int i = 0; i < k->t->count; i++) {
         if (!k->r[i]) continue;
         eg__contract_rule(k->y, k->g, i, &d);
-        if (!eg__contract_alike(k->g, g, 1, 0))
+        if (!eg__contract_alike(k->g, g, 0))
             return eg__breaks(k, i, "writes to the cotangent that it is given");
-        if (!eg__contract_alike(k->y, y, 1, 0)) return eg__breaks(k, i, "writes to the result");
+        if (!eg__contract_alike(k->y, y, 0)) return eg__breaks(k, i, "writes to the result");
         for (int j = 0; j < k->t->count; j++)
-            if (k->x[j]->dtype == EG_F64 && !eg__contract_alike(k->x[j], before[j], 1, 0))
+            if (k->x[j]->dtype == EG_F64 && !eg__contract_alike(k->x[j], before[j], 0))
                 return eg__breaks(k, i, "writes to an operand");
     }
     return true;
@@ -113,7 +113,7 @@ bool eg__uses_correct(eg__contract_call *k)
             const bool reads = uses == EG_USES_OPERANDS || (uses == EG_USES_OTHERS && j != i);
             if (x[j]->dtype == EG_F64 && !reads) poisoned(x[j]);
         }
-        if (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1, 1e-12))
+        if (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12))
             return eg__breaks(k, i, "reads what .uses says that it does not read");
     }
     return true;
@@ -176,7 +176,7 @@ static bool same_second(const eg__contract_call *k, eg_tensor *d, eg_tensor *e, 
     }
     if (!seed || eg_grad(d, seed, 1, &x, &a)) return false;
     if (!eg__same_shape(a, b)) a = reshaped(a, b->rank, b->dim);
-    return a && eg__contract_alike(a, b, 1, 1e-8);
+    return a && eg__contract_alike(a, b, 1e-8);
 }
 /* True if the jvp gives the same tangent at y and z, where operand j moves alone. */
 static bool same_tangent(eg__contract_call *k, eg_tensor *y, eg_tensor *z, int j, const char *words)
@@ -188,7 +188,7 @@ static bool same_tangent(eg__contract_call *k, eg_tensor *y, eg_tensor *z, int j
     if (k->cx->failed || (b && !eg__all_finite(b))) return true;
     a = k->t->op->jvp(y, dx);
     snprintf(said, sizeof said, "and its jvp disagree where %s", words);
-    return (!k->cx->failed && eg__contract_alike(a, b, 1, 1e-9)) || eg__breaks(k, j, said);
+    return (!k->cx->failed && eg__contract_alike(a, b, 1e-9)) || eg__breaks(k, j, said);
 }
 /* True if the operation gives the same result and cotangents for x as for row-major copies of x, or
  * if it refuses x. j: the operand that is not row-major, −1 if two are one tensor. */
@@ -294,7 +294,7 @@ static bool of_other_rank(const eg__contract_call *k, bool flat, eg_tensor **x)
 /* True if d has the elements of e, whatever the shapes are. */
 static bool same_elements(eg__contract_call *k, int i, eg_tensor *d, eg_tensor *e)
 {
-    if (!d || !e) return eg__contract_alike(d, e, 1, 0);
+    if (!d || !e) return eg__contract_alike(d, e, 0);
     return eg_size(d) == eg_size(e) &&
            eg__contract_close(k, i, reshaped(d, e->rank, e->dim), e, 1, 1e-9);
 }

@@ -39,15 +39,16 @@ eg_tensor *eg__leaf_copy(eg_tensor *x);
 bool eg__all_finite(eg_tensor *);
 /* Returns the largest magnitude of an element; 0 if x is NULL or has none. */
 double eg__largest(eg_tensor *x);
-/* True if a equals factor · b up to `share` of the largest element. NULL stands for zeros. */
-bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double factor, double share);
-/* The same up to |factor| · floor as well and, if that is not 0, to subnormal numbers. */
+/* True if a equals b up to `share` of the largest element. NULL stands for zeros. */
+bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double share);
+/* True if a equals factor · b up to |factor| times the sum of `share` of b's largest element and
+ * `floor`; with a floor above 0 also up to subnormal numbers. NULL stands for zeros. */
 bool eg__contract_above(eg_tensor *a, eg_tensor *b, double factor, double share, double floor);
 /* Returns what rounding leaves where terms g, g y or g y / x cancel, as in y (g − Σ g y) of a
  * saturated softmax: 64 ε max|g| max(1, |y|, |y / x|). */
 double eg__cancelled(const eg__contract_call *, eg_tensor *g);
-/* The same for results of the rule for operand i or, with i = −1, of the operation, with that floor
- * for g of the call. If they differ by more, `share` is increased by the effect of rounding on an
+/* As eg__contract_above, for results of the rule for operand i or, with i = −1, of the operation;
+ * the floor is eg__cancelled of the call's g, or 0 with i = −1. If they differ by more, `share` is increased by the effect of rounding on an
  * ill-conditioned operation, and a note says so. */
 bool eg__contract_close(eg__contract_call *, int i, eg_tensor *a, eg_tensor *b, double factor,
                         double share);

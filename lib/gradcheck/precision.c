@@ -43,7 +43,7 @@ static bool rule_differs(eg_tensor *t, int i)
         !eg__contract_rule(y, retyped(g, EG_F64), i, &e) || !e)
         return false;
     d = retyped(d, EG_F64);
-    return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 1, 2e-4);
+    return eg_ok(d) && eg__all_finite(e) && !eg__contract_alike(d, e, 2e-4);
 }
 /* Finds the first of the user's operations whose rule differs, and returns words that name it; ""
  * if there is none. */

@@ -39,9 +39,10 @@ bool eg__expression_enter(eg_parser *p, int at)
 typedef struct stretch_of_text {
     int at, length;
 } stretch_of_text;
-/* Parses values that commas separate, from the opening bracket to `close`, and sets where[] (if not
- * NULL) to their bytes in the text. Returns how many; −1 after an error. */
-static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_text *where)
+/* Parses values that commas separate, from the opening bracket to `close`, sets in[] to them and
+ * where[] (if not NULL) to their bytes in the text. Returns how many, at most EG_RANK_MAX; −1 after
+ * an error. */
+static int value_list(eg_parser *p, char close, int *in, stretch_of_text *where)
 {
     const int open = p->at++;
     int n = 0;
@@ -54,9 +55,9 @@ static int value_list(eg_parser *p, char close, int most, int *in, stretch_of_te
         int end = p->at;
         if (k < 0) return -1;
         while (p->text[end - 1] == ' ') end--;
-        if (n == most)
+        if (n == EG_RANK_MAX)
             return eg__expression_refuse(p, at, 1, NULL, "one bracket has more than %d values",
-                                         most);
+                                         EG_RANK_MAX);
         if (where) where[n] = (stretch_of_text){ at, end - at };
         in[n++] = k;
         eg__expression_blanks(p);
@@ -71,7 +72,7 @@ static int call_function(eg_parser *p, const eg_function_entry *f, int at, int l
 {
     stretch_of_text where[EG_RANK_MAX];
     int in[EG_RANK_MAX];
-    const int n = value_list(p, ')', EG_RANK_MAX, in, where);
+    const int n = value_list(p, ')', in, where);
     if (n < 0) return -1;
     if (n != f->arity)
         return eg__expression_refuse(p, at, p->at - at, NULL,
@@ -125,7 +126,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             if ((in[n] = eg__node_letter(p, EG_X_LETTER, n, at)) < 0) return -1;
         return eg__node_read(p, tensor, at, n, in, true);
     }
-    if ((n = value_list(p, ']', EG_RANK_MAX, in, where)) < 0) return -1;
+    if ((n = value_list(p, ']', in, where)) < 0) return -1;
     if (n != x->rank)
         return eg__expression_refuse(
             p, at, p->at - at, NULL, "'%.40s' has %d ax%s, but its brackets have %d %s", x->name,
@@ -145,7 +146,7 @@ static int tensor_placed(eg_parser *p, int at, int length)
     int in[EG_RANK_MAX];
     if (!note_occurrence(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
-    const int n = value_list(p, ']', EG_RANK_MAX, in, NULL);
+    const int n = value_list(p, ']', in, NULL);
     if (n < 0) return -1;
     eg_node read = { .code = EG_X_READ,
                      .kind = EG_IS_INTEGER,

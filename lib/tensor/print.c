@@ -112,12 +112,13 @@ static digits print_rounded(double v, bool plus, int after)
     while (t.n > 1 && t.d[t.n - 1] == '0') t.n--;
     return t;
 }
-static digits to_digits(double v, int narrow, bool plus, int after, bool scientific)
+/* Returns the shortest digits of v, rounded to at most PRECISION after the point. */
+static digits to_digits(double v, int narrow, bool plus, bool scientific)
 {
     digits t = print_shortest(v, narrow, plus);
     int positions = scientific ? t.n - 1 : t.n - 1 - t.exponent;
-    if (positions <= after) return t;
-    return print_rounded(v, plus, scientific ? after : after + t.exponent);
+    if (positions <= PRECISION) return t;
+    return print_rounded(v, plus, scientific ? PRECISION : PRECISION + t.exponent);
 }
 
 /* Returns the number of characters before the point. */
@@ -181,7 +182,7 @@ static void print_measure(format *f, const eg_tensor *x, value v)
     }
     const double number = f->imaginary ? v.im : v.f;
     if (!isfinite(number)) return;
-    digits t = to_digits(number, f->narrow, f->imaginary, PRECISION, f->scientific);
+    digits t = to_digits(number, f->narrow, f->imaginary, f->scientific);
     int left = f->scientific ? 1 + !!t.sign : print_whole(&t),
         right = f->scientific ? t.n - 1 : fraction(&t);
     int exponent = t.exponent > 99 || t.exponent < -99 ? 3 : 2;
@@ -235,7 +236,7 @@ static int print_number(const format *f, double v, char *out)
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
     if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
     digits t = f->scientific ? print_rounded(v, f->imaginary, f->right)
-                             : to_digits(v, f->narrow, f->imaginary, PRECISION, false);
+                             : to_digits(v, f->narrow, f->imaginary, false);
     char *end = out;
     for (int k = f->scientific ? 1 + !!t.sign : print_whole(&t); k < f->left; k++) *end++ = ' ';
     end = f->scientific ? scientific(end, &t, f->right, f->exponent) : positional(end, &t);
