@@ -3,7 +3,6 @@
  * all gradients for at most three times those of the forward pass. */
 #include <eingrad.h>
 #include <eingrad/check.h>
-#include <math.h>
 #include <string.h>
 #include "tests.h"
 

@@ -2,7 +2,6 @@
  * shows the same text, together with that of PyTorch's gradcheck (tests/reference/gallery.py); the
  * numbers in brackets, errors of differences, are not compared. */
 #include <eingrad/check.h>
-#include <stdlib.h>
 #include "fixtures.h"
 #include "tests.h"
 

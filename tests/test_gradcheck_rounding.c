@@ -2,7 +2,6 @@
  * check must call none of them WRONG, and must detect errors that exceed their rounding. */
 #include <eingrad.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 #include "tests.h"
 

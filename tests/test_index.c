@@ -1,6 +1,5 @@
 /* test_index.c: gather, scatter, one-hot; concat, stack, pad; running sums; triangles. */
 #include <eingrad/check.h>
-#include <stdlib.h>
 #include "fixtures.h"
 #include "tests.h"
 

@@ -2,7 +2,6 @@
  * number, value and gradients to second order, bit for bit, on every layout; refusals; and the
  * alignment of any number of operands. */
 #include <eingrad/check.h>
-#include <math.h>
 #include <string.h>
 #include "gradcheck/gradcheck.h"
 #include "tests.h"

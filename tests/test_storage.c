@@ -1,7 +1,6 @@
 /* test_storage.c: f16, bf16, i8, u8: dtypes for storage. */
 #include <eingrad/check.h>
 #include <eingrad/dlpack.h>
-#include <float.h>
 #include <string.h>
 #include "fixtures.h"
 #include "folder.h"

@@ -3,7 +3,6 @@
  * The values are those of NumPy and PyTorch in f64. */
 #include <eingrad.h>
 #include <eingrad/check.h>
-#include <stdlib.h>
 #include "tests.h"
 
 static eg_ctx *cx;

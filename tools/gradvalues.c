@@ -9,7 +9,6 @@
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 typedef struct values {
     const char *points, *out, *values, *results, *gradient, *weights;

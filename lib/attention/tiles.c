@@ -1,7 +1,6 @@
 /* tiles.c: the addresses of elements of attention's operands; packing them into panels, and
  * unpacking; dropout in a tile. */
 #include "attention/workspace.h"
-#include <math.h>
 #include <string.h>
 
 /* -- lists of axes ---------------------------------------------------------------------------- */

@@ -11,7 +11,6 @@
  * block. */
 #include "autograd/blocks.h"
 #include <math.h>
-#include <string.h>
 
 enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
 

@@ -37,15 +37,16 @@ typedef struct eg_axis {
 } eg_axis;
 /* The plan for a pair of operands: everything that depends on sizes and strides only. */
 typedef struct eg_pairing eg_pairing;
-typedef enum eg_pair_kind {                     /* how it is computed */
-                            EG_PAIR_NOTHING,    /* the result is empty */
-                            EG_PAIR_ZERO,       /* a sum over no elements */
-                            EG_PAIR_PLAIN,      /* plain.c */
-                            EG_PAIR_MAP,        /* map.c */
-                            EG_PAIR_SUM,        /* sum.c */
-                            EG_PAIR_DIRECT,     /* direct.c */
-                            EG_PAIR_PACKED,     /* gemm.c */
-                            EG_PAIR_INNER_BATCH /* inner_batch.c */
+/* How it is computed. */
+typedef enum eg_pair_kind {
+    EG_PAIR_NOTHING,    /* the result is empty */
+    EG_PAIR_ZERO,       /* a sum over no elements */
+    EG_PAIR_PLAIN,      /* plain.c */
+    EG_PAIR_MAP,        /* map.c */
+    EG_PAIR_SUM,        /* sum.c */
+    EG_PAIR_DIRECT,     /* direct.c */
+    EG_PAIR_PACKED,     /* gemm.c */
+    EG_PAIR_INNER_BATCH /* inner_batch.c */
 } eg_pair_kind;
 size_t eg__pairing_bytes(int axes);
 /* A function that is called for elements of a result as soon as their sums are complete, while they

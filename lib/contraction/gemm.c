@@ -11,7 +11,6 @@
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
 #include "contraction/prefetch.h"
-#include <string.h>
 
 #define IRREGULAR INT64_MIN
 /* bytes of packed blocks: in the second-level cache, in the third */

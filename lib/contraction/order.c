@@ -21,7 +21,6 @@
  * then every neighbourhood of the best tree is solved exactly again until nothing improves. */
 #include "contraction/contraction.h"
 #include <math.h>
-#include <string.h>
 
 #define SHADE 0x1p-36
 enum { WORDS = EG_LABEL_MAX / 64, NEAR = 8 };

@@ -10,7 +10,6 @@
  * freed by eg_pop, so that sanitizers and valgrind detect every use after it. */
 #include "core/arena.h"
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };

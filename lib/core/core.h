@@ -279,6 +279,8 @@ struct eg_ctx {
     eg_ctx *parent;            /* the parent of a child; else NULL */
     eg__loans loans;           /* used in a child */
     const void *frame;         /* used in a child: see eg__enter */
+    /* in a child: see eg__enter; in a parent, while its blocks are computed: the return address of
+     * the user's call */
     void *from;
     void *(*realloc)(void *user, void *p, size_t old_size, size_t new_size);
     void *user;
@@ -325,13 +327,14 @@ struct eg_ctx {
          * copies, and then sets this to NULL. */
         eg_tensor *all;
     } copy;
-    /* in a child that computes a block: the integers from which the seeds of its draws are derived,
-     * its range of examples, and the tensors of which it may read these examples; or NULL */
+    /* the block that is being computed, in a child, or in this context by eg_block_call */
     struct {
+        /* true in a child: the seeds of the copies' draws are derived from the other two, the
+         * numbers of the call and of the block */
         bool on;
         uint64_t draw, block;
-        int64_t from, to;
-        const struct eg__block_batch *batch;
+        int64_t from, to; /* its examples [from, to); `to` is 0 outside of blocks */
+        const struct eg__block_batch *batch; /* of which it reads these examples; or NULL */
     } block;
     /* the row-major copies that were returned last for reading: tensor/read.c */
     struct {

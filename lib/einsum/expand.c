@@ -2,7 +2,6 @@
  * einsum's cotangent along an axis that only one operand has is broadcast. Each is the other's
  * adjoint, so expand is in this folder and not with the other views. */
 #include "einsum/einsum.h"
-#include <string.h>
 
 typedef struct expansion {
     int rank;

@@ -48,8 +48,8 @@ bool eg__contract_above(eg_tensor *a, eg_tensor *b, double factor, double share,
  * saturated softmax: 64 ε max|g| max(1, |y|, |y / x|). */
 double eg__cancelled(const eg__contract_call *, eg_tensor *g);
 /* As eg__contract_above, for results of the rule for operand i or, with i = −1, of the operation;
- * the floor is eg__cancelled of the call's g, or 0 with i = −1. If they differ by more, `share` is increased by the effect of rounding on an
- * ill-conditioned operation, and a note says so. */
+ * the floor is eg__cancelled of the call's g, or 0 with i = −1. If they differ by more, `share` is
+ * increased by the effect of rounding on an ill-conditioned operation, and a note says so. */
 bool eg__contract_close(eg__contract_call *, int i, eg_tensor *a, eg_tensor *b, double factor,
                         double share);
 /* Returns ⟨a, b⟩ and adds the magnitudes of its terms to *size. */

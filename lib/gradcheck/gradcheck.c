@@ -6,7 +6,6 @@
  * ⟨∂L/∂x, V⟩ of the order below, with fixed random V. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
-#include <string.h>
 
 enum { ORDERS = 8 };
 

@@ -7,7 +7,6 @@
  * An f32 tensor that f itself makes becomes f64 permanently; it is freed after the call of f. */
 #include "gradcheck/gradcheck.h"
 #include <math.h>
-#include <string.h>
 #if __GLIBC__
 #include <execinfo.h>
 #endif

@@ -1,7 +1,6 @@
 /* heatmap.c: values, scale and labels of a heat map, and its form as text. */
 #include "heatmap.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* -- values, scale, labels -------------------------------------------------------------------- */

@@ -2,7 +2,6 @@
  * copies (tensor/copies.c), copies_stack makes the copies an axis. Also the functions by which a
  * backward or forward pass spreads and sums tensors between operands with and without copies. */
 #include "ops/ops.h"
-#include <string.h>
 
 /* -- copies_unstack: y_k = x[k, …], dx[k] = g_k; its adjoint copies_stack; both are views ----- */
 static const eg_op copies_unstack_op;

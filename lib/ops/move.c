@@ -1,7 +1,6 @@
 /* move.c: rearrange, and operands aligned by letters. Both consist of recorded views (permute,
  * expand, reshape), so they need no operation of their own. */
 #include "ops/ops.h"
-#include <string.h>
 
 static void term_axes(const eg_bound_term *t, uint16_t *axis)
 {

@@ -10,7 +10,6 @@
  * each rank reports with its counts whether it has failed. */
 #include "ranks/tree.h"
 #include "autograd/autograd.h"
-#include <math.h>
 #include <string.h>
 
 enum { BLOCK = 8, LEAVES = 16 }; /* as in eg_grad_over */

@@ -8,7 +8,6 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { PIECE = 1 << 30 }; /* largest message in bytes: MPI counts in int */
 

@@ -13,7 +13,6 @@
  * same, and after them the ranks ask each other for errors. */
 #include "ranks/tree.h"
 #include <stdio.h>
-#include <string.h>
 
 bool eg__ranks_pieces_fit(const eg_ranks_tree *t) { return t->halving && t->steps > 0; }
 

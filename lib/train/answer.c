@@ -1,7 +1,6 @@
 /* answer.c: the answers of a trained model, and its attention weights. */
 #include "trainer.h"
 #include <eingrad/heads.h>
-#include <stdio.h>
 #include <math.h>
 #include <string.h>
 

@@ -1,8 +1,6 @@
 /* data.c: examples by number, from a task or from a file of pairs, and which of them are held
  * out. */
 #include "data.h"
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

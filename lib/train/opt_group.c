@@ -3,7 +3,6 @@
 #include "opt.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A list made by eg_params_under has the parameters below its own name. */

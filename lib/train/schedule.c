@@ -4,7 +4,6 @@
 #include "opt.h"
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 static double schedule_clamp(double t) { return t < 0 ? 0 : t < 1 ? t : 1; }
 /* Returns the share of the steps between warm-up and end that is done, in [0, 1]. */
