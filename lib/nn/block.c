@@ -226,8 +226,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                           "block \"%s\": .memory_packed, but it has no cross attention", m->name);
     eg__part part = { .ranks = NULL };
     block_part shared;
-    if (!block_divides(m, a, &part))
-        return eg_fail_as(eg_context(a->x), EG_ERROR_SHAPE, "block: the positions do not fit");
+    if (!block_divides(m, a, &part)) return eg__nn_poison(eg_context(a->x));
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
     eg_tensor *x = a->x, *normed = block_in(m, m->norm_self, x);
     eg_mha_run_args self = { .size = sizeof self,

@@ -226,7 +226,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     if (p.dots != 1)
         return eg_spec_fail(p.spec, EG_ERROR_UNSUPPORTED, -1, -1,
                             "one index must be summed between query and key, not %d", p.dots);
-    if (!probe_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: failed");
+    if (!probe_plain(&p)) return eg__nn_poison(p.cx);
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF
                          : p.o.scale != 0    ? p.o.scale
@@ -250,7 +250,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
                                  eg_concat_axis(p.dot_k, p.o.k, k), scale);
         own_half[g] = eg_scale(eg_slice_axis(joint[g], at, g, g + 1, 1), 0.5);
     }
-    if (eg_error(p.cx)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: failed");
+    if (eg_error(p.cx)) return eg__nn_poison(p.cx);
     eg_tensor *half = eg_concat_axis_n(at, (int)heads, own_half);
     for (int64_t g = 0; g < heads; g++) {
         eg_tensor *x = eg_sub(eg_sub(joint[g], half), own_half[g]);

@@ -326,8 +326,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     if (extra && !o.lse) o.lse = &lse;
     o.sink = total_sink(m, a, extra);
     outputs(&o, out);
-    if (!read_texts(m, cx, a, &t))
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    if (!read_texts(m, cx, a, &t)) return eg__nn_poison(cx);
     o.offset = core_offset(m, a, &o, &t);
     o.offset_letter = "i";
     const eg_formula *where = t.where, *score = t.score;
@@ -381,8 +380,7 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
     if (!heads) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     outputs(&o, out);
     for (int n = 0; n < OUTS; n++) asked[n] = *out[n];
-    if (!read_texts(m, cx, a, &t))
-        return eg_fail_as(cx, EG_ERROR_NOTATION, "the predicate or score cannot be used");
+    if (!read_texts(m, cx, a, &t)) return eg__nn_poison(cx);
     o.offset = core_offset(m, a, &o, &t);
     o.offset_letter = "i";
     for (int64_t h = 0; h < m->heads; h++) {

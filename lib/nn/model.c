@@ -294,12 +294,10 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!transformer_divides(m, a, &part))
         return eg__nn_told("transformer", m->name, a->index, before, NULL);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
-        return eg_fail_as(eg_context(a->index), EG_ERROR_SHAPE,
-                          "transformer: the gain does not fit");
+        return eg__nn_poison(eg_context(a->index));
     model_packing packing = { .who = "transformer", .name = m->name, .option = ".lengths" };
     if (!model_packs(&packing, a->index, a->lengths, a->packed_length, a->cache != NULL))
-        return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
-                          "transformer: .lengths is refused");
+        return eg__nn_poison(eg_context(a->index));
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
     eg_tensor *x = transformer_embedded(m, a, &part, &packing);
     for (int64_t k = 0; k < m->layers; k++) {
@@ -405,12 +403,10 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->source);
     if (!a->source) return eg__nn_missing("seq2seq", m->name, "the source", a->source);
-    if (!seq2seq_gain(m, a->gain, a->source))
-        return eg_fail_as(eg_context(a->source), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
+    if (!seq2seq_gain(m, a->gain, a->source)) return eg__nn_poison(eg_context(a->source));
     model_packing packing = { .who = "seq2seq", .name = m->name, .option = ".source_lengths" };
     if (!model_packs(&packing, a->source, a->source_lengths, a->packed_source_length, false))
-        return eg_fail_as(eg_context(a->source), EG_ERROR_MISUSE,
-                          "seq2seq: .source_lengths is refused");
+        return eg__nn_poison(eg_context(a->source));
     eg_tensor *x = model_tokens(m->source, m->source_positions, a->source, &packing, 0);
     x = eg__nn_dropped(x, m->dropout);
     for (int64_t k = 0; k < m->layers; k++) {
@@ -447,14 +443,13 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     const eg_seq2seq *m = a->net;
     if (!m) return eg__nn_absent("seq2seq", a->target);
     if (!a->target) return eg__nn_missing("seq2seq", m->name, "the target", a->target);
-    if (!seq2seq_gain(m, a->gain, a->target))
-        return eg_fail_as(eg_context(a->target), EG_ERROR_SHAPE, "seq2seq: the gain does not fit");
+    if (!seq2seq_gain(m, a->gain, a->target)) return eg__nn_poison(eg_context(a->target));
     const bool cached = a->cache != NULL;
     model_packing packing = { .who = "seq2seq", .name = m->name, .option = ".lengths" },
                   memory = { .who = "seq2seq", .name = m->name, .option = ".memory_lengths" };
     if (!model_packs(&packing, a->target, a->lengths, a->packed_length, cached) ||
         !model_packs(&memory, a->memory, a->memory_lengths, a->packed_memory_length, cached))
-        return eg_fail_as(eg_context(a->target), EG_ERROR_MISUSE, "seq2seq: .lengths is refused");
+        return eg__nn_poison(eg_context(a->target));
     eg_tensor *x =
         model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));
     x = eg__nn_dropped(x, m->dropout);

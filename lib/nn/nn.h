@@ -65,6 +65,11 @@ eg_tensor *eg__nn_missing(const char *who, const char *name, const char *operand
  * 'linear "up": affine: …'. */
 eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
 static inline bool failed(eg_tensor *x) { return eg_error(eg_context(x)) != NULL; }
+/* Returns the poison tensor of a context that has an error, which is kept as the first one. */
+static inline eg_tensor *eg__nn_poison(eg_ctx *cx)
+{
+    return eg_fail_as(cx, EG_ERROR_MISUSE, "an earlier error was lost");
+}
 /* True if the last axis of x has size `width`; else records an error. */
 bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
 /* -- constructors: their errors begin with the kind of the module and its name ----------------- */

@@ -437,7 +437,7 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     if (c) eg_seed(cx, seed), eg_set_draws(cx, next);
     eg_nograd(cx, was);
     eg_pop(cx, m);
-    return bad ? eg_fail_as(cx, EG_ERROR_MISUSE, "init: the tensor could not be written") : w;
+    return bad ? eg__nn_poison(cx) : w;
 }
 
 eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
@@ -456,9 +456,7 @@ eg_tensor *eg_init_normal(eg_tensor *w, double deviation)
 
 eg_tensor *eg_init_constant(eg_tensor *w, double value)
 {
-    return eg_fill(w, value) ? eg_fail_as(eg_context(w), EG_ERROR_MISUSE,
-                                          "init_constant: the tensor could not be written")
-                             : w;
+    return eg_fill(w, value) ? eg__nn_poison(eg_context(w)) : w;
 }
 
 /* -- shared checks ---------------------------------------------------------------------------- */
