@@ -285,7 +285,7 @@ TEST(changes_in_place_are_noticed)
     eg_assert_error(cx, "operand 2 of affine_activation");
 }
 
-TEST(refuses)
+TEST(affine_names_the_operand_that_does_not_fit)
 {
     eg_tensor *x = eg_zeros(cx, 5, 4), *W = eg_zeros(cx, 4, 3), *b = eg_zeros(cx, 2), *y;
     static const char *const said[] = {

@@ -4,7 +4,7 @@
 #include <eingrad.h>
 #include "tests.h"
 
-TEST(version) { ck_assert_str_eq(eg_version(), PACKAGE_VERSION); }
+TEST(version_is_that_of_the_package) { ck_assert_str_eq(eg_version(), PACKAGE_VERSION); }
 
 #if HAVE_TARGET_CLONES
 __attribute__((target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"))) static double dot(

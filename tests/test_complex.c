@@ -206,7 +206,7 @@ static eg_tensor *refused(eg_ctx *cx, eg_tensor *got, const char *sentence)
     eg_assert_error(cx, sentence);
     return got;
 }
-TEST(refusals)
+TEST(c128_is_refused_where_it_has_no_meaning)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *z = numbers(cx, 0), *x = eg_ones(cx, 3, 4), *dx, *no = eg_zeros(cx, 0);

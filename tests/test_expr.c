@@ -1113,7 +1113,7 @@ TEST(an_ellipsis_stands_for_axes)
 }
 
 GROUP("refusals")
-LOOP_TEST(refusals, sizeof wrong / sizeof *wrong)
+LOOP_TEST(wrong_formulas_are_refused_with_a_caret, sizeof wrong / sizeof *wrong)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *r = eg_ones(cx, 4), *s = eg_ones(cx, 3, 4),

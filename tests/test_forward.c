@@ -86,7 +86,7 @@ static eg_tensor *wide(eg_tensor *x)
 {
     return eg_softmax("i [j]", eg_einsum("im,jm->ij", x, eg_tanh(x)));
 }
-TEST(jacobians)
+TEST(jacobian_is_the_same_by_rows_and_by_columns)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
     eg_tensor *x = eg_uniform(cx, -1, 1, 3, 2), *y = wide(x), *few = eg_sum("[i] j", y);

@@ -370,7 +370,7 @@ TEST(probes_refuse)
     eg_assert_error(cx, "attention");
 }
 
-TEST(refusals)
+TEST(wrong_specs_of_heads_are_refused)
 {
     eg_tensor *w = eg_ones(cx, 2, 3, 4, 4);
     static const struct {

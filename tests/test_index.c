@@ -258,7 +258,7 @@ TEST(cumsum_runs)
     eg_close(cx);
 }
 
-TEST(triangles)
+TEST(triangles_keep_their_side_of_the_diagonal)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_shift(RAMP(cx, 2, 3), 1);

@@ -804,7 +804,7 @@ TEST(could_be_written)
     fine();
 }
 
-TEST(pipes)
+TEST(arrays_pass_through_pipes)
 {
     ck_assert_int_eq(mkfifo(in_folder("p"), 0600), 0);
     pid_t child = fork();
@@ -976,7 +976,7 @@ static void spaced(const char *svg, int n)
     }
 }
 
-TEST(pictures)
+TEST(pictures_have_the_size_and_the_texts_of_their_map)
 {
     static char text[1 << 20];
     uint8_t start[24];

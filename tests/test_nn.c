@@ -754,7 +754,7 @@ TEST(cross_block) /* the first attention is causal self-attention, the second cr
     eg_nograd(cx, was);
 }
 
-TEST(positions)
+TEST(positions_are_waves_or_rows_of_a_table)
 {
     eg_params *p = eg_params_open(cx);
     eg_positions *wave = eg_positions_new(p, "wave", .length = 50, .d_model = 6, .sinusoid = true);

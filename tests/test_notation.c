@@ -162,7 +162,7 @@ static const struct {
 
 GROUP("strings", .setup = open_cx, .teardown = close_cx, .timeout = 60)
 
-LOOP_TEST(takes, sizeof taken / sizeof *taken)
+LOOP_TEST(valid_strings_are_bound_as_described, sizeof taken / sizeof *taken)
 {
     const eg_bound *b = bind_to("test", taken[_i].flags, taken[_i].spec, taken[_i].operands);
     ck_assert_msg(b != NULL, "'%s': %s", taken[_i].spec, eg_error(cx));
@@ -385,7 +385,7 @@ static const struct {
       "  ^^^^^        ^^^^" },
     { "einsum", I, "b i, c", "2x3, -", "einsum: index 'c' has no size" },
 };
-LOOP_TEST(refuses, sizeof refused / sizeof *refused)
+LOOP_TEST(wrong_strings_are_refused_with_carets, sizeof refused / sizeof *refused)
 {
     const eg_bound *b =
         bind_to(refused[_i].who, refused[_i].flags, refused[_i].spec, refused[_i].operands);
@@ -454,7 +454,8 @@ TEST(given_sizes)
     eg_assert_error(cx, "rearrange: index 'h' is 4 in the string but 3 in the option .h");
 }
 
-TEST(largest) /* 64 operands, 32 axes each; one more of either is refused */
+TEST(the_largest_string_is_bound_and_no_larger_one) /* 64 operands, 32 axes each; one more of either
+                                                       is refused */
 {
     char spec[3000] = "", names[400] = "";
     eg_tensor *x[65];
@@ -493,7 +494,7 @@ TEST(long_specs_are_clipped)
     eg_assert_error(cx, "einsum: index 'alpha0' is 2 in operand 1 but 3 in operand 20");
 }
 
-TEST(axes)
+TEST(axes_reads_sizes_in_the_order_of_the_string)
 {
     eg_tensor *q = eg_zeros(cx, 2, 3, 4, 5);
     int64_t b, i, h, d;

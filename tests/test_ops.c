@@ -568,7 +568,7 @@ static int operations(void)
     while (eg_op_at(n)) n++;
     return n;
 }
-LOOP_TEST(operation, operations())
+LOOP_TEST(operations_are_complete_and_have_different_names, operations())
 {
     const eg_op *op = eg_op_at(_i);
     ck_assert_msg(op->name && *op->name && op->equation && *op->equation &&

@@ -333,7 +333,7 @@ LOOP_TEST(a_value_does_not_depend_on_where_it_lies, FUNCTIONS)
     eg_close(two);
 }
 
-TEST(powers)
+TEST(powers_are_within_4_ulp)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     double *x = samples(), y[] = { 0, 1, -1, 2, .5, -3.25, 7, INFINITY, -INFINITY };
@@ -449,7 +449,7 @@ LOOP_TEST(derivatives_keep_the_precision_of_f32, rows())
 }
 
 /* -- two operands ----------------------------------------------------------------------------- */
-TEST(broadcasting)
+TEST(shapes_broadcast_as_in_numpy)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *a = eg_from(cx, ((double[]){ 1, 2, 3, 4, 5, 6 }), 2, 3),
@@ -513,7 +513,7 @@ TEST(ties_and_kinks)
     eg_close(cx);
 }
 
-TEST(integers)
+TEST(integers_are_exact_and_wrap_around)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((int64_t[]){ -3, 0, 4, INT64_MIN }), 4),
@@ -559,7 +559,7 @@ TEST(integers)
     eg_close(cx);
 }
 
-TEST(refusals)
+TEST(pointwise_operations_refuse_other_types_and_shapes)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *f = eg_ones(cx, 2, 3), *d = eg_cast(f, EG_F64), *i = eg_cast(f, EG_I64),

@@ -134,7 +134,7 @@ static eg_tensor *largest(void *user, eg_tensor *const *x)
     (void)user;
     return eg_argmax(NULL, x[0]);
 }
-TEST(corners)
+TEST(checkpoints_may_be_nested_and_return_an_input_or_a_constant)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
     layer l = { .w = eg_uniform(cx, -1, 1, 4, 4), .b = eg_ones(cx, 4) };

@@ -280,7 +280,7 @@ TEST(answers_are_decoded_without_heads_that_are_off)
     }
 }
 
-TEST(refused)
+TEST(trainers_name_the_part_or_the_input_that_they_refuse)
 {
     eg_trainer *t = small("seq2seq", 0), *d = small("decoder", 0);
     ck_assert_ptr_null(eg_trainer_self_attention_weights(t, "abc", NULL));
