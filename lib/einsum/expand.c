@@ -69,15 +69,16 @@ static eg_tensor *expand_call(eg_tensor *const *x) { return eg_expand(x[0], 2, 3
 static const eg_sample expand_samples[] = { { expand_call, "3x1x5", 0, 0 },
                                             { expand_call, "5", 0, 0 },
                                             { 0 } };
-static const eg_op expand_op = { "expand",
-                                 "y[…, i, …] = x[…, 0, …]",
-                                 "Σ g over the new and stretched axes",
-                                 1,
-                                 expand_shape,
-                                 NULL,
-                                 expand_rule,
-                                 EG_USES_NOTHING,
-                                 expand_samples,
-                                 .jvp = eg_jvp_linear };
+static const eg_op expand_op = {
+    .name = "expand",
+    .equation = "y[…, i, …] = x[…, 0, …]",
+    .gradient = "Σ g over the new and stretched axes",
+    .arity = 1,
+    .shape = expand_shape,
+    .rule = expand_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = expand_samples,
+    .jvp = eg_jvp_linear,
+};
 
 const eg_op *const eg__expand_ops[] = { &expand_op, NULL };

@@ -146,16 +146,18 @@ static eg_tensor *accumulate_call(eg_tensor *const *x)
 static const eg_sample accumulate_samples[] = {
     { accumulate_call, "4x3, 2x3x2, 3, 4, 5:i4, 5x3", 0, 0 }, { 0 }
 };
-static const eg_op accumulate_op = { "accumulate",
-                                     "y = sum over k of the adjoint of L_k at x_k",
-                                     "L_k of g",
-                                     -1,
-                                     accumulate_shape,
-                                     accumulate_forward,
-                                     accumulate_rule,
-                                     EG_USES_INTEGERS,
-                                     accumulate_samples,
-                                     .jvp = eg_jvp_linear,
-                                     .forward_c128 = accumulate_forward };
+static const eg_op accumulate_op = {
+    .name = "accumulate",
+    .equation = "y = sum over k of the adjoint of L_k at x_k",
+    .gradient = "L_k of g",
+    .arity = -1,
+    .shape = accumulate_shape,
+    .forward = accumulate_forward,
+    .rule = accumulate_rule,
+    .uses = EG_USES_INTEGERS,
+    .samples = accumulate_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = accumulate_forward,
+};
 
 const eg_op *const eg__accumulate_ops[] = { &accumulate_op, NULL };

@@ -58,18 +58,20 @@ static eg_tensor *tril_call(eg_tensor *const *x) { return eg_tril(x[0], 1); }
 static const eg_sample tril_samples[] = { { tril_call, "2x4x5", 0, 0 },
                                           { tril_call, "3x3:i9", 0, 0 },
                                           { 0 } };
-static const eg_op tril_op = { "tril",
-                               "y_ij = x_ij where j - i <= k, else 0",
-                               "tril g",
-                               1,
-                               band_shape,
-                               tril_forward,
-                               tril_rule,
-                               EG_USES_NOTHING,
-                               tril_samples,
-                               .jvp = eg_jvp_symmetric,
-                               .forward_c128 = tril_forward,
-                               .takes = EG_TAKES_ALL };
+static const eg_op tril_op = {
+    .name = "tril",
+    .equation = "y_ij = x_ij where j - i <= k, else 0",
+    .gradient = "tril g",
+    .arity = 1,
+    .shape = band_shape,
+    .forward = tril_forward,
+    .rule = tril_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = tril_samples,
+    .jvp = eg_jvp_symmetric,
+    .forward_c128 = tril_forward,
+    .takes = EG_TAKES_ALL,
+};
 eg_tensor *eg_tril(eg_tensor *x, int64_t k) { return eg_apply(&tril_op, &k, sizeof k, 1, &x); }
 
 /* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g ---------------------------------- */
@@ -88,18 +90,20 @@ static eg_tensor *triu_call(eg_tensor *const *x) { return eg_triu(x[0], -1); }
 static const eg_sample triu_samples[] = { { triu_call, "2x4x5", 0, 0 },
                                           { triu_call, "3x3:b", 0, 0 },
                                           { 0 } };
-static const eg_op triu_op = { "triu",
-                               "y_ij = x_ij where j - i >= k, else 0",
-                               "triu g",
-                               1,
-                               band_shape,
-                               triu_forward,
-                               triu_rule,
-                               EG_USES_NOTHING,
-                               triu_samples,
-                               .jvp = eg_jvp_symmetric,
-                               .forward_c128 = triu_forward,
-                               .takes = EG_TAKES_ALL };
+static const eg_op triu_op = {
+    .name = "triu",
+    .equation = "y_ij = x_ij where j - i >= k, else 0",
+    .gradient = "triu g",
+    .arity = 1,
+    .shape = band_shape,
+    .forward = triu_forward,
+    .rule = triu_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = triu_samples,
+    .jvp = eg_jvp_symmetric,
+    .forward_c128 = triu_forward,
+    .takes = EG_TAKES_ALL,
+};
 eg_tensor *eg_triu(eg_tensor *x, int64_t k) { return eg_apply(&triu_op, &k, sizeof k, 1, &x); }
 
 const eg_op *const eg__band_ops[] = { &tril_op, &triu_op, NULL };

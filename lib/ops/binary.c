@@ -225,18 +225,20 @@ static eg_tensor *where_call(eg_tensor *const *x) { return eg_where(x[0], x[1], 
 static const eg_sample where_samples[] = { { where_call, "3x4:b, 3x4, 3x4", 0, 0 },
                                            { where_call, "3x1:b, 4, 2x1x4", 0, 0 },
                                            { 0 } };
-static const eg_op where_op = { "where",
-                                "y = condition ? a : b",
-                                "da = condition ? g : 0, db = condition ? 0 : g",
-                                3,
-                                where_shape,
-                                where_forward,
-                                where_rule,
-                                EG_USES_OTHERS,
-                                where_samples,
-                                .jvp = eg_jvp_symmetric,
-                                .forward_c128 = where_forward,
-                                .takes = EG_TAKES_ALL };
+static const eg_op where_op = {
+    .name = "where",
+    .equation = "y = condition ? a : b",
+    .gradient = "da = condition ? g : 0, db = condition ? 0 : g",
+    .arity = 3,
+    .shape = where_shape,
+    .forward = where_forward,
+    .rule = where_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = where_samples,
+    .jvp = eg_jvp_symmetric,
+    .forward_c128 = where_forward,
+    .takes = EG_TAKES_ALL,
+};
 eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b)
 {
     return eg__broadcast(&where_op, 3, (eg_tensor *[]){ condition, a, b });

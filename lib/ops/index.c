@@ -164,18 +164,20 @@ static const eg_sample at_samples[] = { { rows_call, "4x3, 2x5:i4", 0, 0 },
                                         { inside_call, "2x3x4, 2x5:i4", 0, 0 },
                                         { rows_call, "4x3:i9, 2x5:i4", 0, 0 },
                                         { 0 } };
-static const eg_op at_op = { "at",
-                             "u[...] = x[index[...], ...]",
-                             "g added at index",
-                             2,
-                             at_shape,
-                             at_forward,
-                             at_rule,
-                             EG_USES_OTHERS,
-                             at_samples,
-                             .jvp = eg_jvp_linear,
-                             .forward_c128 = at_forward,
-                             .takes = EG_TAKES_ALL };
+static const eg_op at_op = {
+    .name = "at",
+    .equation = "u[...] = x[index[...], ...]",
+    .gradient = "g added at index",
+    .arity = 2,
+    .shape = at_shape,
+    .forward = at_forward,
+    .rule = at_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = at_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = at_forward,
+    .takes = EG_TAKES_ALL,
+};
 
 /* Sets *p from the bound spec; letter[0 … n) are the axes of u, as numbers of b's axes. False after
  * an error: x has not exactly one bracketed axis, the index has brackets, or a letter repeats. */
@@ -437,17 +439,19 @@ static const eg_sample scatter_samples[] = {
     { scatter_call, "4x3:i9, 2x5:i4, 2x5x3:i9", 0, 0 },
     { 0 },
 };
-static const eg_op scatter_op = { "scatter_add",
-                                  "y = x; y[index[...], ...] += u[...]",
-                                  "g, and g read at index",
-                                  3,
-                                  scatter_shape,
-                                  scatter_forward,
-                                  scatter_rule,
-                                  EG_USES_OTHERS,
-                                  scatter_samples,
-                                  .jvp = eg_jvp_linear,
-                                  .forward_c128 = scatter_forward };
+static const eg_op scatter_op = {
+    .name = "scatter_add",
+    .equation = "y = x; y[index[...], ...] += u[...]",
+    .gradient = "g, and g read at index",
+    .arity = 3,
+    .shape = scatter_shape,
+    .forward = scatter_forward,
+    .rule = scatter_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = scatter_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = scatter_forward,
+};
 eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u)
 {
     uint16_t letter[EG_ITEMS_MAX];
@@ -523,8 +527,14 @@ static bool hot_forward(eg_tensor *y)
 static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }
 static const eg_sample hot_samples[] = { { hot_call, "2x3:i4", 0, 0 }, { 0 } };
 static const eg_op hot_op = {
-    "one_hot",       "y[..., k] = [index[...] = k]", "", 1, hot_shape, hot_forward, NULL,
-    EG_USES_NOTHING, .samples = hot_samples
+    .name = "one_hot",
+    .equation = "y[..., k] = [index[...] = k]",
+    .gradient = "",
+    .arity = 1,
+    .shape = hot_shape,
+    .forward = hot_forward,
+    .uses = EG_USES_NOTHING,
+    .samples = hot_samples,
 };
 eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth)
 {

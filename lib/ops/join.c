@@ -75,18 +75,20 @@ static const eg_sample concat_samples[] = { { concat_call, "2x3, 2x4", 0, 0 },
                                             { join_again_call, "2x3, 1x3", 0, 0 },
                                             { concat_call, "2x3:i9, 2x1:i9", 0, 0 },
                                             { 0 } };
-static const eg_op concat_op = { "concat",
-                                 "y = x1, x2, ... along an axis",
-                                 "the slice of g",
-                                 -1,
-                                 concat_shape,
-                                 concat_forward,
-                                 concat_rule,
-                                 EG_USES_NOTHING,
-                                 concat_samples,
-                                 .jvp = eg_jvp_linear,
-                                 .forward_c128 = concat_forward,
-                                 .takes = EG_TAKES_ALL };
+static const eg_op concat_op = {
+    .name = "concat",
+    .equation = "y = x1, x2, ... along an axis",
+    .gradient = "the slice of g",
+    .arity = -1,
+    .shape = concat_shape,
+    .forward = concat_forward,
+    .rule = concat_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = concat_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = concat_forward,
+    .takes = EG_TAKES_ALL,
+};
 eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x)
 {
     return eg_apply(&concat_op, &axis, sizeof axis, count, x);
@@ -273,18 +275,20 @@ static eg_tensor *pad_call(eg_tensor *const *x) { return eg_pad_axis(x[0], 1, 2,
 static const eg_sample pad_samples[] = {
     { pad_call, "2x3", 0, 0 }, { pad_call, "2x3x2", 0, 0 }, { pad_call, "2x3:i9", 0, 0 }, { 0 }
 };
-static const eg_op pad_op = { "pad",
-                              "y = value; y[before + i] = x[i]",
-                              "g[before + i]",
-                              1,
-                              pad_shape,
-                              pad_forward,
-                              pad_rule,
-                              EG_USES_NOTHING,
-                              pad_samples,
-                              .jvp = pad_jvp,
-                              .forward_c128 = pad_forward,
-                              .takes = EG_TAKES_ALL };
+static const eg_op pad_op = {
+    .name = "pad",
+    .equation = "y = value; y[before + i] = x[i]",
+    .gradient = "g[before + i]",
+    .arity = 1,
+    .shape = pad_shape,
+    .forward = pad_forward,
+    .rule = pad_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = pad_samples,
+    .jvp = pad_jvp,
+    .forward_c128 = pad_forward,
+    .takes = EG_TAKES_ALL,
+};
 static eg_tensor *pad_along(const eg_named_axis *a, int64_t before, int64_t after, double value)
 {
     const pad p = { a->axis, before, after, value };

@@ -178,18 +178,20 @@ static const eg_sample pack_samples[] = { { pack_call, "3x4x2, 3:i5", 0, 0 },
                                           { pack_call, "3x4, 3:i5", 0, 0 },
                                           { pack_call, "3x4x2x2:i9, 3:i5", 0, 0 },
                                           { 0 } };
-static const eg_op pack_op = { "pack",
-                               "y[sum of t[c] over c < b + i] = x[b, i], i < t[b]; else 0",
-                               "unpack(g, t)",
-                               2,
-                               pack_shape,
-                               pack_forward,
-                               pack_rule,
-                               EG_USES_INTEGERS,
-                               pack_samples,
-                               .jvp = eg_jvp_linear,
-                               .forward_c128 = pack_forward,
-                               .takes = EG_TAKES_ALL };
+static const eg_op pack_op = {
+    .name = "pack",
+    .equation = "y[sum of t[c] over c < b + i] = x[b, i], i < t[b]; else 0",
+    .gradient = "unpack(g, t)",
+    .arity = 2,
+    .shape = pack_shape,
+    .forward = pack_forward,
+    .rule = pack_rule,
+    .uses = EG_USES_INTEGERS,
+    .samples = pack_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = pack_forward,
+    .takes = EG_TAKES_ALL,
+};
 int64_t eg_packed_length(eg_tensor *lengths)
 {
     int64_t sum = 0;
@@ -243,18 +245,20 @@ static const eg_sample unpack_samples[] = { { unpack_call, "14x2, 3:i5", 0, 0 },
                                             { unpack_call, "14, 3:i5", 0, 0 },
                                             { unpack_call, "14x2x2:i9, 3:i5", 0, 0 },
                                             { 0 } };
-static const eg_op unpack_op = { "unpack",
-                                 "y[b, i] = x[sum of t[c] over c < b + i], i < t[b]; else 0",
-                                 "pack(g, t)",
-                                 2,
-                                 unpack_shape,
-                                 unpack_forward,
-                                 unpack_rule,
-                                 EG_USES_INTEGERS,
-                                 unpack_samples,
-                                 .jvp = eg_jvp_linear,
-                                 .forward_c128 = unpack_forward,
-                                 .takes = EG_TAKES_ALL };
+static const eg_op unpack_op = {
+    .name = "unpack",
+    .equation = "y[b, i] = x[sum of t[c] over c < b + i], i < t[b]; else 0",
+    .gradient = "pack(g, t)",
+    .arity = 2,
+    .shape = unpack_shape,
+    .forward = unpack_forward,
+    .rule = unpack_rule,
+    .uses = EG_USES_INTEGERS,
+    .samples = unpack_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = unpack_forward,
+    .takes = EG_TAKES_ALL,
+};
 eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t positions)
 {
     return apply_packing(&unpack_op, x, lengths, positions);

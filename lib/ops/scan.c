@@ -78,17 +78,19 @@ static const eg_sample cumsum_samples[] = { { cumsum_call, "2x5x3", 0, 0 },
                                             { cumsum_call, "2x5x3:i9", 0, 0 },
                                             { cumsum_call, "2x5x3:b", 0, 0 },
                                             { 0 } };
-static const eg_op cumsum_op = { "cumsum",
-                                 "y_l = sum over k <= l of x_k",
-                                 "flip(cumsum(flip g))",
-                                 1,
-                                 cumsum_shape,
-                                 cumsum_forward,
-                                 cumsum_rule,
-                                 EG_USES_NOTHING,
-                                 cumsum_samples,
-                                 .jvp = eg_jvp_linear,
-                                 .forward_c128 = cumsum_forward };
+static const eg_op cumsum_op = {
+    .name = "cumsum",
+    .equation = "y_l = sum over k <= l of x_k",
+    .gradient = "flip(cumsum(flip g))",
+    .arity = 1,
+    .shape = cumsum_shape,
+    .forward = cumsum_forward,
+    .rule = cumsum_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = cumsum_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = cumsum_forward,
+};
 eg_tensor *eg_cumsum(const char *spec, eg_tensor *x)
 {
     eg_focus f;

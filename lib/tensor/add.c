@@ -29,17 +29,19 @@ static eg_tensor *add_call(eg_tensor *const *x) { return eg__add(x[0], x[1]); }
 static const eg_sample add_samples[] = { { add_call, "3x4, 3x4", .5, 2 },
                                          { add_call, "2x3x4, 2x3x4", .5, 2 },
                                          { 0 } };
-const eg_op eg__add_op = { "add",
-                           "y = a + b",
-                           "da = g, db = g",
-                           2,
-                           add_shape,
-                           add_forward,
-                           add_rule,
-                           EG_USES_NOTHING,
-                           add_samples,
-                           .jvp = eg_jvp_symmetric,
-                           .forward_c128 = add_forward };
+const eg_op eg__add_op = {
+    .name = "add",
+    .equation = "y = a + b",
+    .gradient = "da = g, db = g",
+    .arity = 2,
+    .shape = add_shape,
+    .forward = add_forward,
+    .rule = add_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = add_samples,
+    .jvp = eg_jvp_symmetric,
+    .forward_c128 = add_forward,
+};
 eg_tensor *eg__add(eg_tensor *a, eg_tensor *b)
 {
     return eg_apply(&eg__add_op, NULL, 0, 2, (eg_tensor *[]){ a, b });

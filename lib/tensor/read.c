@@ -381,15 +381,16 @@ static bool detach_shape(eg_tensor *y)
 }
 static eg_tensor *detach_call(eg_tensor *const *x) { return eg_detach(x[0]); }
 static const eg_sample detach_samples[] = { { detach_call, "3x4:i9", 0, 0 }, { 0 } };
-static const eg_op detach_op = { "detach",
-                                 "y = x",
-                                 "dx = 0",
-                                 1,
-                                 detach_shape,
-                                 NULL,
-                                 eg_zero_rule,
-                                 EG_USES_NOTHING,
-                                 .samples = detach_samples };
+static const eg_op detach_op = {
+    .name = "detach",
+    .equation = "y = x",
+    .gradient = "dx = 0",
+    .arity = 1,
+    .shape = detach_shape,
+    .rule = eg_zero_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = detach_samples,
+};
 eg_tensor *eg_detach(eg_tensor *x) { return eg_apply(&detach_op, NULL, 0, 1, &x); }
 
 /* -- the parts of a complex number: views without history ------------------------------------- */
@@ -429,17 +430,19 @@ static eg_tensor *copy_call(eg_tensor *const *x) { return eg_copy(x[0]); }
 static const eg_sample copy_samples[] = { { copy_call, "3x4", 0, 0 },
                                           { copy_call, "5x4:i9", 0, 0 },
                                           { 0 } };
-static const eg_op copy_op = { "copy",
-                               "y = x",
-                               "g",
-                               1,
-                               copy_shape,
-                               copy_forward,
-                               copy_rule,
-                               EG_USES_NOTHING,
-                               copy_samples,
-                               .jvp = eg_jvp_symmetric,
-                               .forward_c128 = copy_forward };
+static const eg_op copy_op = {
+    .name = "copy",
+    .equation = "y = x",
+    .gradient = "g",
+    .arity = 1,
+    .shape = copy_shape,
+    .forward = copy_forward,
+    .rule = copy_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = copy_samples,
+    .jvp = eg_jvp_symmetric,
+    .forward_c128 = copy_forward,
+};
 eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
 eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
@@ -471,17 +474,19 @@ static const eg_sample cast_samples[] = {
     { cast_bool, "3x4:i4", 0, 0 },
     { 0 },
 };
-static const eg_op cast_op = { "cast",
-                               "y = (dtype)x",
-                               "(dtype of x)g",
-                               1,
-                               cast_shape,
-                               copy_forward,
-                               cast_rule,
-                               EG_USES_NOTHING,
-                               cast_samples,
-                               .jvp = eg_jvp_linear,
-                               .forward_c128 = copy_forward };
+static const eg_op cast_op = {
+    .name = "cast",
+    .equation = "y = (dtype)x",
+    .gradient = "(dtype of x)g",
+    .arity = 1,
+    .shape = cast_shape,
+    .forward = copy_forward,
+    .rule = cast_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = cast_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = copy_forward,
+};
 eg_tensor *eg_cast(eg_tensor *x, eg_dtype dtype)
 {
     if (dtype == EG_DEFAULT && x) dtype = eg_default_type(x->cx);

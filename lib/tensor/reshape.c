@@ -142,17 +142,18 @@ static eg_tensor *reshape_jvp(eg_tensor *y, eg_tensor *const *dx)
 }
 static eg_tensor *view_call(eg_tensor *const *x) { return eg_view(x[0], 3, 2, -1, 1); }
 static const eg_sample view_samples[] = { { view_call, "3x4", 0, 0 }, { 0 } };
-static const eg_op view_op = { "view",
-                               "y = x under other sizes",
-                               "g reshaped back",
-                               1,
-                               refit_shape,
-                               NULL,
-                               reshape_rule,
-                               EG_USES_NOTHING,
-                               view_samples,
-                               .jvp = reshape_jvp,
-                               .forward_c128 = eg__reshape_forward };
+static const eg_op view_op = {
+    .name = "view",
+    .equation = "y = x under other sizes",
+    .gradient = "g reshaped back",
+    .arity = 1,
+    .shape = refit_shape,
+    .rule = reshape_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = view_samples,
+    .jvp = reshape_jvp,
+    .forward_c128 = eg__reshape_forward,
+};
 eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;
@@ -176,17 +177,19 @@ static eg_tensor *reshape_call(eg_tensor *const *x)
 static const eg_sample reshape_samples[] = { { reshape_call, "3x4", 0, 0 },
                                              { reshape_call, "3x4:i9", 0, 0 },
                                              { 0 } };
-static const eg_op reshape_op = { "reshape",
-                                  "y = x under other sizes",
-                                  "g reshaped back",
-                                  1,
-                                  refit_shape,
-                                  eg__reshape_forward,
-                                  reshape_rule,
-                                  EG_USES_NOTHING,
-                                  reshape_samples,
-                                  .jvp = reshape_jvp,
-                                  .forward_c128 = eg__reshape_forward };
+static const eg_op reshape_op = {
+    .name = "reshape",
+    .equation = "y = x under other sizes",
+    .gradient = "g reshaped back",
+    .arity = 1,
+    .shape = refit_shape,
+    .forward = eg__reshape_forward,
+    .rule = reshape_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = reshape_samples,
+    .jvp = reshape_jvp,
+    .forward_c128 = eg__reshape_forward,
+};
 eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims)
 {
     shape s;

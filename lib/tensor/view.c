@@ -299,17 +299,19 @@ static eg_tensor *overlap_call(eg_tensor *const *x) /* windows of a vector in st
 static const eg_sample embed_samples[] = { { embed_call, "3x4", 0, 0 },
                                            { overlap_call, "4x3", 0, 0 },
                                            { 0 } };
-static const eg_op embed_op = { "embed",
-                                "y = 0; y[Mi] += x[i]",
-                                "g[Mi]",
-                                1,
-                                embed_shape,
-                                embed_forward,
-                                embed_rule,
-                                EG_USES_NOTHING,
-                                embed_samples,
-                                .jvp = eg_jvp_linear,
-                                .forward_c128 = embed_forward };
+static const eg_op embed_op = {
+    .name = "embed",
+    .equation = "y = 0; y[Mi] += x[i]",
+    .gradient = "g[Mi]",
+    .arity = 1,
+    .shape = embed_shape,
+    .forward = embed_forward,
+    .rule = embed_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = embed_samples,
+    .jvp = eg_jvp_linear,
+    .forward_c128 = embed_forward,
+};
 
 /* -- permute: y[i_p(0), i_p(1)…] = x[i0, i1…] ------------------------------------------------- */
 eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes)
@@ -347,11 +349,17 @@ static const eg_sample permute_samples[] = { { permute_call, "2x3x4", 0, 0 },
                                              { transpose_call, "3x4", 0, 0 },
                                              { permute_call, "2x3x4:i9", 0, 0 },
                                              { 0 } };
-static const eg_op permute_op = { "permute",         "y[i_p0, i_p1…] = x[i0, i1…]",
-                                  "g permuted back", 1,
-                                  view_shape,        NULL,
-                                  view_rule,         EG_USES_NOTHING,
-                                  permute_samples,   .jvp = eg_jvp_linear };
+static const eg_op permute_op = {
+    .name = "permute",
+    .equation = "y[i_p0, i_p1…] = x[i0, i1…]",
+    .gradient = "g permuted back",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = permute_samples,
+    .jvp = eg_jvp_linear,
+};
 
 /* -- slice: y[…, i, …] = x[…, start + i step, …], Python's rules ------------------------------ */
 eg_tensor *eg__slice(const eg_named_axis *a, int64_t start, int64_t stop, int64_t step)
@@ -451,16 +459,17 @@ static const eg_sample slice_samples[] = {
     { slice_call, "3x6", 0, 0 }, { back_call, "5x2", 0, 0 },     { flip_call, "3x4", 0, 0 },
     { split_call, "4x2", 0, 0 }, { slice_call, "3x6:i9", 0, 0 }, { 0 },
 };
-static const eg_op slice_op = { "slice",
-                                "y[i] = x[start + i step]",
-                                "g at these positions, else 0",
-                                1,
-                                view_shape,
-                                NULL,
-                                view_rule,
-                                EG_USES_NOTHING,
-                                slice_samples,
-                                .jvp = eg_jvp_linear };
+static const eg_op slice_op = {
+    .name = "slice",
+    .equation = "y[i] = x[start + i step]",
+    .gradient = "g at these positions, else 0",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = slice_samples,
+    .jvp = eg_jvp_linear,
+};
 
 /* -- select: y[…] = x[…, index, …] ------------------------------------------------------------ */
 eg_tensor *eg__select(const eg_named_axis *a, int64_t index)
@@ -504,16 +513,17 @@ static eg_tensor *select_call(eg_tensor *const *x) { return eg_select_axis(x[0],
 static const eg_sample select_samples[] = { { select_call, "2x3x4", 0, 0 },
                                             { select_call, "2x3:b", 0, 0 },
                                             { 0 } };
-static const eg_op select_op = { "select",
-                                 "y = x[…, index, …]",
-                                 "g at this index, else 0",
-                                 1,
-                                 view_shape,
-                                 NULL,
-                                 view_rule,
-                                 EG_USES_NOTHING,
-                                 select_samples,
-                                 .jvp = eg_jvp_linear };
+static const eg_op select_op = {
+    .name = "select",
+    .equation = "y = x[…, index, …]",
+    .gradient = "g at this index, else 0",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = select_samples,
+    .jvp = eg_jvp_linear,
+};
 
 /* -- squeeze and unsqueeze: remove or insert an axis of size 1 --------------------------------- */
 eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
@@ -532,8 +542,15 @@ eg_tensor *eg_squeeze(eg_tensor *x, int axis_k)
 static eg_tensor *squeeze_call(eg_tensor *const *x) { return eg_squeeze(x[0], 1); }
 static const eg_sample squeeze_samples[] = { { squeeze_call, "3x1x4", 0, 0 }, { 0 } };
 static const eg_op squeeze_op = {
-    "squeeze",       "y[i, j] = x[i, 0, j]", "g unsqueezed",      1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, squeeze_samples,        .jvp = eg_jvp_linear
+    .name = "squeeze",
+    .equation = "y[i, j] = x[i, 0, j]",
+    .gradient = "g unsqueezed",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = squeeze_samples,
+    .jvp = eg_jvp_linear,
 };
 
 eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
@@ -553,8 +570,15 @@ eg_tensor *eg_unsqueeze(eg_tensor *x, int axis_k)
 static eg_tensor *unsqueeze_call(eg_tensor *const *x) { return eg_unsqueeze(x[0], -2); }
 static const eg_sample unsqueeze_samples[] = { { unsqueeze_call, "3x4", 0, 0 }, { 0 } };
 static const eg_op unsqueeze_op = {
-    "unsqueeze",     "y[i, 0, j] = x[i, j]", "g squeezed",        1, view_shape, NULL, view_rule,
-    EG_USES_NOTHING, unsqueeze_samples,      .jvp = eg_jvp_linear
+    .name = "unsqueeze",
+    .equation = "y[i, 0, j] = x[i, j]",
+    .gradient = "g squeezed",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = unsqueeze_samples,
+    .jvp = eg_jvp_linear,
 };
 
 /* -- diagonal: y[…, k] = x[…, k, …, k + offset, …], the new axis last ------------------------- */
@@ -589,16 +613,17 @@ static const eg_sample diagonal_samples[] = { { diagonal_call, "3x2x3", 0, 0 },
                                               { above_call, "3x4", 0, 0 },
                                               { below_call, "3x5", 0, 0 },
                                               { 0 } };
-static const eg_op diagonal_op = { "diagonal",
-                                   "y[…, k] = x[k, k + offset]",
-                                   "g on this diagonal, else 0",
-                                   1,
-                                   view_shape,
-                                   NULL,
-                                   view_rule,
-                                   EG_USES_NOTHING,
-                                   diagonal_samples,
-                                   .jvp = eg_jvp_linear };
+static const eg_op diagonal_op = {
+    .name = "diagonal",
+    .equation = "y[…, k] = x[k, k + offset]",
+    .gradient = "g on this diagonal, else 0",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = diagonal_samples,
+    .jvp = eg_jvp_linear,
+};
 
 /* -- unfold: y[…, w, …, k] = x[…, w step + k, …], the position in the window is the last axis -- */
 eg_tensor *eg__unfold(const eg_named_axis *a, int64_t size, int64_t step)
@@ -631,16 +656,17 @@ static eg_tensor *apart_call(eg_tensor *const *x) { return eg_unfold_axis(x[0], 
 static const eg_sample unfold_samples[] = { { unfold_call, "2x7x2", 0, 0 },
                                             { apart_call, "8", 0, 0 },
                                             { 0 } };
-static const eg_op unfold_op = { "unfold",
-                                 "y[…, w, …, k] = x[…, w step + k, …]",
-                                 "windows of g added up",
-                                 1,
-                                 view_shape,
-                                 NULL,
-                                 view_rule,
-                                 EG_USES_NOTHING,
-                                 unfold_samples,
-                                 .jvp = eg_jvp_linear };
+static const eg_op unfold_op = {
+    .name = "unfold",
+    .equation = "y[…, w, …, k] = x[…, w step + k, …]",
+    .gradient = "windows of g added up",
+    .arity = 1,
+    .shape = view_shape,
+    .rule = view_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = unfold_samples,
+    .jvp = eg_jvp_linear,
+};
 
 const eg_op *const eg__view_ops[] = {
     &permute_op,  &slice_op,  &select_op, &squeeze_op, &unsqueeze_op,
