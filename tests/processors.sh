@@ -53,6 +53,8 @@ foreign() {
         apt-get download check libblis-openmp-dev libblis4-openmp libc6 libgcc-s1 libgomp1 \
             libjsmn-dev librandom123-dev libsubunit-dev libsubunit0 zlib1g zlib1g-dev) >/dev/null
     for deb in "$1"/debs/*.deb; do dpkg -x "$deb" "$1/root"; done
+    # since Debian 13 libc6 has its loader below usr, and base-files the link that qemu follows
+    [ -e "$1/root/lib" ] || ln -s usr/lib "$1/root/lib"
     : >"$1/root/.complete"
 }
 
