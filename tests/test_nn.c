@@ -906,3 +906,30 @@ TEST(runs_with_null)
     ck_assert(!eg_ok(eg_seq2seq_run(NULL, x, x)) && !eg_ok(eg_seq2seq_run(seq2seq, NULL, NULL)));
 #undef NULLS
 }
+
+static eg_tensor *squares(void *user, eg_ctx *c, int64_t from, int64_t to, int64_t *count)
+{
+    (void)from, (void)to, (void)count;
+    return eg_sum(NULL, eg_square(eg_mha_run(user, eg_block_rows(c, "x"))));
+}
+/* Moments, captured blocks and the strings of modules end with their list, in the outermost scope
+ * too. */
+TEST(closed_lists_leave_nothing)
+{
+    eg_ctx *c = eg_open(.threads = 2);
+    eg_tensor *x = eg_ones(c, 8, 3, 4);
+    const size_t before = eg_stats(c).used;
+    for (int k = 0; k < 2; k++) {
+        eg_params *p = eg_params_open(c);
+        eg_mha *m = eg_mha_new(p, "m", .d_model = 4, .heads = 2);
+        eg_opt *op = eg_adam(p);
+        for (int step = 0; step < 3; step++)
+            ck_assert_int_eq(eg_step_over(op, squares, m, 8, .block = 2, .capture = true,
+                                          .batch = { { "x", x } }),
+                             0);
+        eg_params_close(p);
+        ck_assert_uint_eq(eg_stats(c).used, before);
+    }
+    eg_assert_ok(c);
+    eg_close(c);
+}

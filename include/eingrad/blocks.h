@@ -117,7 +117,7 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * blocks are captured again. A loss that cannot be captured is called for each block, as without
  * .captured; eg_captured_blocks_refused says why. */
 EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
-/* The same, but it lives in the scope of the owner. */
+/* The same, but it lives as long as the owner. */
 EG_API eg_captured_blocks *eg_captured_blocks_open_in(eg_owner *);
 EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
 /* The error with which capturing a block failed, valid until they are used again: "from: not

@@ -187,6 +187,8 @@ EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_sibling(eg_owner *);
+/* an owner that is closed with the given one, if not before; so are siblings of it */
+EG_API eg_owner *eg_owner_open_in(eg_owner *);
 EG_API void eg_owner_close(eg_owner *); /* frees it before its scope ends; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */

@@ -87,9 +87,9 @@ static void captured_drop(eg_captured_blocks *c)
     }
 }
 static void captured_release(void *user) { captured_drop(user); }
-/* Makes captured blocks in the scope of another owner, or in the open scope. They end with their
- * own owner, which calls captured_release. NULL after an error. */
-static eg_captured_blocks *captured_open(eg_ctx *cx, eg_owner *sibling)
+/* Makes captured blocks that end with another owner, or with the open scope. They have an owner of
+ * their own, which calls captured_release. NULL after an error. */
+static eg_captured_blocks *captured_open(eg_ctx *cx, eg_owner *in)
 {
     if (eg__failed(cx)) return NULL;
     if (cx->parent || cx->capture || cx->replaying) {
@@ -97,7 +97,7 @@ static eg_captured_blocks *captured_open(eg_ctx *cx, eg_owner *sibling)
                    cx->parent ? "block" : "captured step");
         return NULL;
     }
-    eg_owner *owner = sibling ? eg_owner_sibling(sibling) : eg_owner_open(cx);
+    eg_owner *owner = in ? eg_owner_open_in(in) : eg_owner_open(cx);
     eg_captured_blocks *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
     if (c) *c = (eg_captured_blocks){ .cx = cx, .owner = owner };
     if (c && eg__hold_foreign(eg__owner_arena(owner), captured_release, c, false)) return c;

@@ -244,7 +244,7 @@ struct eg__arena { /* the memory of one scope or of one owner */
     eg__arena *outer; /* arena of the enclosing scope */
     eg__chunk *self;  /* of a scope: the chunk that this struct is in */
     eg__chunk *data, *nodes;
-    eg_owner *owners;         /* the owners that were opened in this scope and end with it */
+    eg_owner *owners;         /* the owners that were opened in it and end with it */
     struct eg__hold *foreign; /* the foreign memory that its tensors use */
     uint64_t serial;          /* number of the scope, unique in the context */
     bool owned;               /* true for the arena of an owner */

@@ -138,6 +138,10 @@ eg_owner *eg_owner_sibling(eg_owner *o)
 {
     return o && owner_is_here(o) ? owner_at(o->arena.cx, &o->next) : NULL;
 }
+eg_owner *eg_owner_open_in(eg_owner *o)
+{
+    return o && owner_is_here(o) ? owner_at(o->arena.cx, &o->arena.owners) : NULL;
+}
 void eg_owner_close(eg_owner *o)
 {
     if (!o || !owner_is_here(o)) return;

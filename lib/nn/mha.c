@@ -473,7 +473,11 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     OPTIONS(eg_mha_args, a, given);
     eg_params *p = eg__nn_under(a->params, "mha", a->name);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
-    if (!m || !mha_sizes(m, a, p) || !layout(m, a, p)) return NULL;
+    if (!m || !mha_sizes(m, a, p)) return NULL;
+    const eg_mark mark = eg_push(eg_params_context(p)); /* specs that are read only here */
+    const bool composed = layout(m, a, p);
+    eg_pop(eg_params_context(p), mark);
+    if (!composed) return NULL;
     if (!mha_texts(m, a, p) || (a->alibi && !slopes(m, p)) || !mha_linear(m, a, p) ||
         !frequencies(m, a->rotary_frequencies, p))
         return NULL;

@@ -251,7 +251,7 @@ static bool make_state(eg_opt *op, const eg_opt *all, int64_t c)
     op->state[op->states++] = (eg_named){ "opt.counts", "c", op->counts };
     op->state[op->states++] = (eg_named){ "opt.lr", "", op->lr };
     op->state[op->states++] = (eg_named){ "opt.skipped", "k", op->skipped };
-    op->moment_owner = eg_owner_sibling(owner);
+    op->moment_owner = eg_owner_open_in(owner);
     if (!op->moment_owner || eg_fill(op->lr, op->o.lr)) return false;
     for (int k = 0; k < op->count; k++)
         if (!make_moments(op, k, all, c)) return false;
