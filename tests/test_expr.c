@@ -1659,3 +1659,37 @@ TEST(tangents_compute_a_formula_once)
                       (unsigned long long)nodes[0][k], (unsigned long long)nodes[1][k]);
     eg_close(cx);
 }
+
+/* If the last two letters are short, the rows of a block are along a longer one before them: the
+ * values and cotangents are those of the operations, with the same bits on any number of threads.
+ */
+TEST(a_long_letter_before_short_ones)
+{
+    for (int wide = 0; wide < 2; wide++) {
+        eg_tensor *y[2], *d[2][4], *e[4];
+        eg_ctx *cx[2];
+        for (int n = 0; n < 2; n++) {
+            cx[n] = eg_open(.dtype = wide ? EG_F64 : EG_F32, .seed = 3, .threads = n + 1);
+            eg_tensor *x[4] = { eg_transpose(eg_normal(cx[n], 0, 1, 3, 5, 9000, 2), 0, 2),
+                                eg_normal(cx[n], 0, 1, 9000), eg_normal(cx[n], 0, 1, 3),
+                                eg_normal(cx[n], 0, 1, 2) };
+            y[n] = eg_expr("i h j k", "tanh(x * a[i]) * b[j] + c[k]",
+                           .with = { { "x", x[0] }, { "a", x[1] }, { "b", x[2] }, { "c", x[3] } });
+            eg_tensor *g = eg_normal_n(cx[n], EG_DEFAULT, 0, 1, 4, eg_dims(y[n]));
+            ck_assert(!eg_grad(y[n], g, 4, x, d[n]));
+            if (n) break;
+            eg_tensor *z = eg_tanh(eg_on("ihjk,i", eg_mul, x[0], x[1]));
+            z = eg_on("ihjk,k", eg_add, eg_on("ihjk,j", eg_mul, z, x[2]), x[3]);
+            ck_assert(!eg_grad(z, g, 4, x, e));
+            eg_assert_close(y[n], z, 0);
+            for (int k = 0; k < 4; k++) eg_assert_close(d[n][k], e[k], wide ? 1e-13 : 1e-5);
+        }
+        for (int n = 0; n < 2; n++) eg_assert_ok(cx[n]);
+        const size_t width = wide ? 8 : 4;
+        for (int k = 0; k < 4; k++)
+            ck_assert(!memcmp(eg_raw(eg_contiguous(d[0][k]), NULL),
+                              eg_raw(eg_contiguous(d[1][k]), NULL),
+                              (size_t)eg_size(d[0][k]) * width));
+        for (int n = 0; n < 2; n++) eg_close(cx[n]);
+    }
+}

@@ -352,6 +352,7 @@ typedef struct eg_block_loop {
     int begin[EG_EXPRESSION_LETTERS], last[EG_EXPRESSION_LETTERS];
     int64_t count[EG_EXPRESSION_LETTERS],
         step[EG_EXPRESSION_LETTERS]; /* by group: number of positions, and stride in the result */
+    int row;                         /* the group that the rows of a block are along; < 0: none */
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_sink sink[EG_TENSORS_MAX];
     void *out;

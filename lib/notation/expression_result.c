@@ -3,15 +3,16 @@
  *
  * Neighbouring letters that occur only as indices of neighbouring axes are joined to one axis of
  * the loop, so that a formula without brackets is computed along a single axis. The last axis of
- * the loop is divided into lanes, the one before it into rows (notation/expression.h). Where sums
- * are divided depends on sizes only. */
+ * the loop is divided into lanes, the one before it into rows (notation/expression.h), or a longer
+ * one if both are short. Where sums are divided depends on sizes only. */
 #include "notation/expression.h"
 #include <stddef.h>
 #include <string.h>
 
 /* The largest number of elements of a block, of lanes of a block with several rows, and of lanes of
- * a block with a single row; the work for which another thread is worthwhile. */
-enum { ELEMENTS = 4096, LANES = 512, RUN = 4096, GRAIN = 1 << 18 };
+ * a block with a single row; the number of elements from which the calls of a block take little of
+ * its time; the work for which another thread is worthwhile. */
+enum { ELEMENTS = 4096, LANES = 512, RUN = 4096, FEW = 512, GRAIN = 1 << 18 };
 
 /* Sets joined[l] to whether letters l and l + 1 can be one axis of the loop: both begin at position
  * 0, each read has either both, at axes r and r + 1 of the letters' sizes, or neither, and nothing
@@ -112,6 +113,16 @@ static bool give_sources(eg_block_loop *o, const int64_t *size, eg_tensor *const
     }
     return true;
 }
+/* Returns the group along which a block has its rows: the one before the last, or the longest if
+ * blocks of these two would have few elements; −1 if there is a single group. */
+static int group_of_rows(const eg_block_loop *o)
+{
+    int row = o->groups - 2;
+    if (row < 0 || o->count[row] * o->count[row + 1] >= FEW) return row;
+    for (int k = row; k-- > 0;)
+        if (o->count[k] > o->count[row]) row = k;
+    return row;
+}
 bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
                     const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
                     bool f64, uint32_t wanted)
@@ -125,14 +136,14 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
     form_groups(o, size, x);
     if (!o->elements) return true;
     if (!give_sources(o, size, x, count)) return false;
-    const int g = o->groups;
-    const int64_t lanes = g ? o->count[g - 1] : 1, rows = g > 1 ? o->count[g - 2] : 1;
+    const int g = o->groups, row = o->row = group_of_rows(o);
+    const int64_t lanes = g ? o->count[g - 1] : 1, rows = row < 0 ? 1 : o->count[row];
     const int64_t wide = eg__min64(lanes, rows > 1 ? LANES : RUN),
                   tall = eg__min64(rows, ELEMENTS / eg__round_up(wide, EG_LANES));
     o->lane_blocks = (lanes + wide - 1) / wide;
     o->row_blocks = (rows + tall - 1) / tall;
     o->blocks = o->elements / (lanes * rows) * o->lane_blocks * o->row_blocks;
-    eg__block_plan(&o->plan, e, root, f64, (int)tall, (int)wide, g > 1 ? 1u << o->last[g - 2] : 0,
+    eg__block_plan(&o->plan, e, root, f64, (int)tall, (int)wide, row < 0 ? 0 : 1u << o->last[row],
                    g ? 1u << o->last[g - 1] : 0, wanted);
     return true;
 }
@@ -145,7 +156,7 @@ int64_t eg__block_loop_size(const eg_block_loop *o)
 static void one_block(const eg_block_loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
     eg_letter_values letter[EG_EXPRESSION_LETTERS];
-    const int g = o->groups, width = o->plan.f64 ? 8 : 4;
+    const int g = o->groups, along = o->row, width = o->plan.f64 ? 8 : 4;
     const int kind = o->e->node[o->root].kind, out = kind == EG_IS_CONDITION ? 1
                                                      : kind == EG_IS_INTEGER ? 8
                                                                              : width;
@@ -153,24 +164,27 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
                   row = number / o->lane_blocks % o->row_blocks * o->plan.rows;
     int64_t rest = number / o->lane_blocks / o->row_blocks, at = 0;
     for (int l = 0; l < o->letters; l++) letter[l] = (eg_letter_values){ .first = o->first[l] };
-    for (int k = g - 2; k-- > 0; rest /= o->count[k]) {
+    for (int k = g - 1; k-- > 0;) {
+        if (k == along) continue;
         letter[o->last[k]].first += rest % o->count[k];
         at += rest % o->count[k] * o->step[k];
+        rest /= o->count[k];
     }
     if (g) letter[o->last[g - 1]].first += lane, at += lane;
-    if (g > 1) letter[o->last[g - 2]].first += row, at += row * o->step[g - 2];
+    if (along >= 0) letter[o->last[along]].first += row, at += row * o->step[along];
+    const int64_t step = along < 0 ? 0 : o->step[along];
     eg_block_data b = {
-        .rows = (int)(g > 1 ? eg__min64(o->plan.rows, o->count[g - 2] - row) : 1),
+        .rows = (int)(along < 0 ? 1 : eg__min64(o->plan.rows, o->count[along] - row)),
         .lanes = (int)(g ? eg__min64(o->plan.lanes, o->count[g - 1] - lane) : 1),
         .letter = letter,
         .source = o->source,
         .out = o->out ? (char *)o->out + at * out : NULL,
-        .out_step = g > 1 ? o->step[g - 2] : 0,
+        .out_step = step,
         .g = o->g ? (const char *)o->g + (o->uniform ? 0 : at * width) : NULL,
-        .g_step = g > 1 ? o->step[g - 2] : 0,
+        .g_step = step,
         .sink = sink,
         .allow = o->allow ? o->allow + at : NULL,
-        .allow_step = g > 1 ? o->step[g - 2] : 0,
+        .allow_step = step,
     };
     b.allow_rows = o->allow ? b.rows : 0;
     if (o->uniform || g < 2) b.g_step = b.lanes;
