@@ -247,7 +247,7 @@ eg_tensor *eg_cache_state(eg_cache *c, int k)
 }
 
 /* True if x may be a state after `length` positions in the slot; else records an error. */
-static bool state_fits(eg_cache *c, int k, const slot *s, eg_tensor *x, int64_t length)
+static bool cache_takes_state(eg_cache *c, int k, const slot *s, eg_tensor *x, int64_t length)
 {
     eg_ctx *cx = context(c);
     if (s->k && s->axis != STATE)
@@ -274,7 +274,7 @@ static bool state_fits(eg_cache *c, int k, const slot *s, eg_tensor *x, int64_t 
     return !eg_error(cx);
 }
 /* True if the memory of the slot's last state can hold x. */
-static bool state_has_room(const slot *s, eg_tensor *x)
+static bool cache_has_room(const slot *s, eg_tensor *x)
 {
     if (!s->k || eg_type(s->k) != eg_type(x) || eg_rank(s->k) != eg_rank(x)) return false;
     for (int axis = 1; axis < eg_rank(x); axis++)
@@ -285,9 +285,9 @@ int eg_cache_set_state(eg_cache *c, int k, eg_tensor *x, int64_t length)
 {
     slot *s =
         c && eg_ok(x) && !eg_error(context(c)) && cache_writable(c, k) ? cache_at(c, k) : NULL;
-    if (!s || !state_fits(c, k, s, x, length)) return -1;
+    if (!s || !cache_takes_state(c, k, s, x, length)) return -1;
     slot fresh = { s->k, NULL, STATE, length, eg_dim(x, 0), false };
-    if (!state_has_room(s, x)) fresh.k = cache_made(c, x, STATE, 0, fresh.rows);
+    if (!cache_has_room(s, x)) fresh.k = cache_made(c, x, STATE, 0, fresh.rows);
     if (eg_assign(cache_part(&fresh, fresh.k, 0, 0), x)) return -1;
     *s = fresh;
     return 0;

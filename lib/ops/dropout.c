@@ -87,6 +87,8 @@ static bool drop_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
+/* Rows consist of as many of the last axes as are contiguous in both tensors, since a call for
+ * each short row would draw more numbers than it needs. */
 static bool drop_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
