@@ -3,7 +3,7 @@
 #include "gradcheck/gradcheck.h"
 
 /* clang-format off */
-#define LISTS(X) X(view) X(reshape) X(read) X(add) X(einsum) X(expand) X(affine) X(pointwise) \
+#define LISTS(X) X(view) X(reshape) X(convert) X(add) X(einsum) X(expand) X(affine) X(pointwise) \
     X(binary) X(compare) X(reduce) X(extreme) X(pnorm) X(softmax) X(flash) X(masked)          \
     X(norm) X(loss) X(dropout) X(index) X(accumulate) X(join) X(pack) X(scan) X(sort) X(band) \
     X(recompute) X(expr) X(copies) X(solve)

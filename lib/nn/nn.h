@@ -116,7 +116,7 @@ eg_linear *eg__part_linear(eg_ranks *, const eg_linear *, eg_linear *copy); /* N
 /* eg_linear_run with an activation and a residual as in eg_affine; each may be NULL. */
 eg_tensor *eg__nn_linear(const eg_linear *, eg_tensor *x, const char *activation, eg_tensor *add);
 
-/* -- mha.c: strings that are derived from the layout once -------------------------------------- */
+/* -- mha_layout.c: strings that are derived from the layout once ------------------------------- */
 enum { EG_Q, EG_K, EG_V, EG_O };
 struct eg__mha_specs {
     const char *who;     /* the beginning of the constructor's errors */
@@ -134,6 +134,11 @@ struct eg__mha_specs {
     const char *keys;        /* the batch letters and the key's letter, "bj" */
     const char *extra_value; /* weights of the extra key times its value of each head */
 };
+/* Composes the strings of the module; they are valid as long as the parameters. layout may be NULL.
+ * False after an error. */
+bool eg__mha_layout(eg_mha *, const char *layout, eg_params *);
+
+/* -- mha_weights.c ---------------------------------------------------------------------------- */
 const char *eg__mha_which(int part, bool bias); /* "W_q" … "b_o" */
 /* Returns the logical weight or bias; NULL if there is none. */
 eg_tensor *eg__mha_part(const eg_mha *, int part, bool bias);

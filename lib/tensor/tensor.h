@@ -233,7 +233,7 @@ eg_tensor *eg__part(eg_tensor *z, int part);
  * share memory. (read.c) */
 bool eg__target(const char *who, eg_tensor *x);
 /* True if the elements of the operation's result are those of its operand: views and copies.
- * (read.c) */
+ * (convert.c) */
 bool eg__only_moves(const eg_op *);
 bool eg__reshape_forward(eg_tensor *y); /* (reshape.c) */
 /* True if a and b may share elements: the ranges of memory that they reach overlap. (read.c) */
