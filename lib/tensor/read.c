@@ -1,7 +1,6 @@
 /* read.c: properties of a tensor; reading and writing values. */
 #include "tensor/tensor.h"
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* -- properties: 0 or no axes for NULL, poison and dead tensors -------------------------------- */
@@ -239,10 +238,10 @@ uint8_t *eg_mut_u8(eg_tensor *x) { return read_writable("mut_u8", x, EG_U8); }
 bool eg__target(const char *who, eg_tensor *x)
 {
     char dims[256];
-    int order[EG_RANK_MAX], n = 0;
+    int order[EG_RANK_MAX];
     int64_t far = 0;
     if (!eg__check_usable(who, x) || !writable(who, x)) return false;
-    if (x->copies && llabs(x->each) < (long long)(eg_size(x) * eg__width[x->dtype])) {
+    if (x->copies && eg__abs64(x->each) < eg_size(x) * eg__width[x->dtype]) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the copies of the target %s share their elements",
                    who, eg__dims_text(x, dims, sizeof dims));
         return false;
@@ -254,15 +253,9 @@ bool eg__target(const char *who, eg_tensor *x)
                        k, eg__dims_text(x, dims, sizeof dims), (long long)x->dim[k]);
             return false;
         }
-    for (int k = 0; k < x->rank && eg_size(x); k++) {
-        if (x->dim[k] == 1) continue;
-        int at = n++;
-        for (; at > 0 && llabs(x->stride[order[at - 1]]) > llabs(x->stride[k]); at--)
-            order[at] = order[at - 1];
-        order[at] = k;
-    }
+    const int n = eg_size(x) ? eg__axes_by_step(x, -1, order) : 0;
     for (int i = 0; i < n; i++) {
-        int64_t step = llabs(x->stride[order[i]]);
+        const int64_t step = eg__abs64(x->stride[order[i]]);
         if (step <= far) {
             eg_fail_as(x->cx, EG_ERROR_MISUSE,
                        "%s: axis %d of the target %s steps by %lld elements where other axes cover "

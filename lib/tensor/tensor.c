@@ -27,20 +27,28 @@ bool eg__same_shape(const eg_tensor *a, const eg_tensor *b)
     return eg__has_sizes(a, b->rank, b->dim);
 }
 
+int eg__axes_by_step(const eg_tensor *x, int but, int *order)
+{
+    int n = 0;
+    for (int r = 0; r < x->rank; r++) {
+        if (r == but || x->dim[r] == 1) continue;
+        int at = n++;
+        for (; at > 0 && eg__abs64(x->stride[order[at - 1]]) > eg__abs64(x->stride[r]); at--)
+            order[at] = order[at - 1];
+        order[at] = r;
+    }
+    return n;
+}
 /* Sorts the axes by decreasing |stride|, axes with equal strides by their number. Returns false if
  * an axis of more than one element has stride 0. */
 static bool axes_by_stride(const eg_tensor *x, int *order)
 {
     bool distinct = true;
     for (int k = 0; k < x->rank; k++) {
-        int64_t s = x->stride[k] < 0 ? -x->stride[k] : x->stride[k];
+        const int64_t s = eg__abs64(x->stride[k]);
         if (s == 0 && x->dim[k] > 1) distinct = false;
         int at = k;
-        for (; at > 0; at--) {
-            int64_t t = x->stride[order[at - 1]];
-            if ((t < 0 ? -t : t) >= s) break;
-            order[at] = order[at - 1];
-        }
+        for (; at > 0 && eg__abs64(x->stride[order[at - 1]]) < s; at--) order[at] = order[at - 1];
         order[at] = k;
     }
     return distinct;

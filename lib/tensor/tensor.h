@@ -206,6 +206,9 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims);
  * error that begins with `who`. */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
+/* Sorts the axes of x that do not have one element, except for axis `but`, by rising |stride|,
+ * equal ones by their number. Returns how many they are. */
+int eg__axes_by_step(const eg_tensor *x, int but, int *order);
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
 /* Write sizes, strides or indices like Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return
  * buffer. */

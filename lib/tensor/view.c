@@ -5,7 +5,6 @@
  * (overlapping windows accumulate). The adjoint of embed is the map again, so gradients of every
  * order consist of operations of this file. */
 #include "tensor/tensor.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* An axis of x or of y. */
@@ -175,17 +174,11 @@ bool eg__view_selects(const eg_tensor *t)
  * reach together: then all elements are different memory. */
 static int repeating_axes(const eg_tensor *x, int but)
 {
-    int order[EG_RANK_MAX], n = 0, repeating = 0;
+    int order[EG_RANK_MAX], repeating = 0;
+    const int n = eg__axes_by_step(x, but, order);
     int64_t reach = 0;
-    for (int r = 0; r < x->rank; r++) {
-        if (r == but || x->dim[r] == 1) continue;
-        int at = n++;
-        const int64_t s = llabs(x->stride[r]);
-        for (; at > 0 && llabs(x->stride[order[at - 1]]) > s; at--) order[at] = order[at - 1];
-        order[at] = r;
-    }
     for (int k = 0; k < n; k++) {
-        const int64_t s = llabs(x->stride[order[k]]);
+        const int64_t s = eg__abs64(x->stride[order[k]]);
         repeating += s <= reach;
         reach += s * (x->dim[order[k]] - 1);
     }
@@ -208,7 +201,7 @@ void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
     int along = -1, last = -1;
     for (int r = 0; r < target->rank; r++) {
         if (repeating_axes(target, r) >= repeating) continue;
-        if (along < 0 || llabs(g->stride[r]) > llabs(g->stride[along])) along = r;
+        if (along < 0 || eg__abs64(g->stride[r]) > eg__abs64(g->stride[along])) along = r;
         last = r;
     }
     if (eg_size(g) / target->dim[along] < SLICE_MIN) along = last;
