@@ -143,18 +143,36 @@ TEST(the_check_makes_constants_of_a_custom_network_in_f64)
     eg_assert_ok(cx);
 }
 
-/* The same, with its state in the cache: the logits of the tokens that follow it. */
-static eg_tensor *remembering_logits(const void *network, eg_ctx *block, const eg_batch *b)
+/* The same, with its state in the cache: the logits of the tokens that follow it; or of a wrong
+ * network, which stores the state but begins with zeros. */
+static eg_tensor *logits_behind(bool reads, const void *network, eg_ctx *block, const eg_batch *b)
 {
     const recurrent *m = network;
     eg_tensor *x = eg_embedding_run(m->tokens, eg_batch_tokens(block, b)),
-              *h = eg_cache_state(b->cache, 0), *at[64];
+              *h = reads ? eg_cache_state(b->cache, 0) : NULL, *at[64];
     if (!h) h = eg_zeros(block, b->rows, m->width);
     for (int64_t l = 0; l < b->length && l < 64; l++)
         at[l] = h = eg_tanh(eg_add(eg_linear_run(m->state, h), eg_select("b [l] m", x, l)));
     if (b->cache && eg_cache_set_state(b->cache, 0, h, eg_cache_length(b->cache) + b->length))
         return NULL;
     return eg_linear_run(m->out, eg_stack_n("b [l] m", (int)b->length, at));
+}
+static eg_tensor *remembering_logits(const void *network, eg_ctx *block, const eg_batch *b)
+{
+    return logits_behind(true, network, block, b);
+}
+static eg_tensor *forgetting_logits(const void *network, eg_ctx *block, const eg_batch *b)
+{
+    return logits_behind(false, network, block, b);
+}
+TEST(a_state_that_is_not_read_is_refused)
+{
+    const eg_network row = {
+        .name = "forgetting", .cached = true, .make = make_recurrent, .logits = forgetting_logits
+    };
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                      .d_model = 8, .batch = 8));
+    eg_assert_error(cx, "with the positions before it in the cache");
 }
 /* Greedy decoding and beam search behind a state are those that compute all positions again. */
 TEST(a_recurrent_network_decodes_behind_its_state)
