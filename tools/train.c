@@ -166,9 +166,10 @@ static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
     return false;
 }
 /* Sets *leaders on all ranks to the `mine` of rank 0. False after an error. */
-static bool of_leader(eg_ranks *r, char mine, char *leaders)
+static bool of_leader(eg_ranks *r, eg_ctx *cx, char mine, char *leaders)
 {
     char *all = calloc((size_t)eg_ranks_count(r), 1);
+    if (!all) eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
     const bool good = all && !eg_ranks_gather(r, &mine, 1, all);
     *leaders = good ? all[0] : 0;
     free(all);
@@ -183,11 +184,11 @@ static int follow_rank_0(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
     char goes_on, saves;
     if (!all_well(r, cx, true) || eg_trainer_distribute(t, r)) return EXIT_FAILURE;
     if (o->best && eg_trainer_keep_best(t, o->best)) return EXIT_FAILURE;
-    if (!of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
+    if (!of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
     if (goes_on && eg_trainer_run(t, NULL, NULL, &p)) return EXIT_FAILURE;
-    if (!all_well(r, cx, true) || !of_leader(r, 0, &saves)) return EXIT_FAILURE;
+    if (!all_well(r, cx, true) || !of_leader(r, cx, 0, &saves)) return EXIT_FAILURE;
     if (saves && eg_trainer_save(t, "")) return EXIT_FAILURE;
-    if (!all_well(r, cx, true) || !of_leader(r, 0, &goes_on)) return EXIT_FAILURE;
+    if (!all_well(r, cx, true) || !of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
     return goes_on && eg_trainer_evaluate(t, &s) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -220,7 +221,7 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     const bool alone = eg_ranks_count(r) == 1;
     if (from && !check_best(t, o, &p, alone)) return say_error(cx, NULL);
     char goes_on;
-    if (!of_leader(r, !done, &goes_on)) return say_error(cx, NULL);
+    if (!of_leader(r, cx, !done, &goes_on)) return say_error(cx, NULL);
     int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
     bool behind = stopped && p.step < u.kept, saves = !done && !behind;
@@ -231,14 +232,14 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
         eg_clear(cx);
         if (!eg_trainer_save(t, path)) how_to_go_on(&u, &p);
     }
-    if (!bad && (eg_ranks_barrier(r) || !of_leader(r, saves, &goes_on))) bad = -1;
+    if (!bad && (eg_ranks_barrier(r) || !of_leader(r, cx, saves, &goes_on))) bad = -1;
     if (!bad && saves) bad = eg_trainer_save(t, path);
     good = bad || progress_curve(&u.g, t);
     free(u.g.point);
     /* errors of run and save are known to all ranks; errors of what only rank 0 does are sent to
      * them here */
     if (!bad && !all_well(r, cx, good)) return EXIT_FAILURE;
-    if (!bad && !of_leader(r, !u.log_failed && !stopped, &goes_on)) bad = -1;
+    if (!bad && !of_leader(r, cx, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
         if (eg_error(cx)) say_error(cx, NULL);
         progress_close(&u.g, NULL, NULL);
