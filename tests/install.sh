@@ -80,9 +80,8 @@ if [ -z "$SANITIZER_CFLAGS" ]; then
         for kind in shared static; do
             [ -f "$stage$LIBDIR/libeingrad.so" ] || [ "$kind" = static ] || continue
             [ -f "$stage$LIBDIR/libeingrad.a" ] || [ "$kind" = shared ] || continue
-            run cmake -S "$consumers/cmake" -B "$stage/cmake" -DKIND="$kind" \
-                -DUSER="$tests/headers" -Deingrad_DIR="$stage$LIBDIR/cmake/eingrad" \
-                -DCMAKE_C_COMPILER="$CC" >/dev/null
+            run env CC="$CC" cmake -S "$consumers/cmake" -B "$stage/cmake" -DKIND="$kind" \
+                -DUSER="$tests/headers" -Deingrad_DIR="$stage$LIBDIR/cmake/eingrad" >/dev/null
             run cmake --build "$stage/cmake" >/dev/null
             run env LD_LIBRARY_PATH="$stage$LIBDIR${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" \
                 "$stage/cmake/user"
