@@ -204,9 +204,16 @@ TEST(a_recurrent_network_decodes_behind_its_state)
 
 /* An auxiliary loss of tokens: c Σ (r · x)², where nothing else reads r. The forms of the user data
  * are what a network may set it to. */
-enum { AUXILIARY_SUM, AUXILIARY_ZERO, AUXILIARY_MEAN, AUXILIARY_ROWS, AUXILIARY_NONE };
-static const int auxiliary_form[] = { AUXILIARY_SUM, AUXILIARY_ZERO, AUXILIARY_MEAN, AUXILIARY_ROWS,
-                                      AUXILIARY_NONE };
+enum {
+    AUXILIARY_SUM,
+    AUXILIARY_ZERO,
+    AUXILIARY_MEAN,
+    AUXILIARY_ROWS,
+    AUXILIARY_NONE,
+    AUXILIARY_CUT, /* half of it has no gradient */
+};
+static const int auxiliary_form[] = { AUXILIARY_SUM,  AUXILIARY_ZERO, AUXILIARY_MEAN,
+                                      AUXILIARY_ROWS, AUXILIARY_NONE, AUXILIARY_CUT };
 typedef struct routed {
     eg_tensor *table, *out, *r;
     int form;
@@ -229,6 +236,7 @@ static eg_tensor *routed_logits(const void *network, eg_ctx *block, const eg_bat
         *b->auxiliary_loss = m->form == AUXILIARY_SUM    ? eg_scale(eg_sum(NULL, z), 0.1)
                              : m->form == AUXILIARY_ZERO ? eg_scale(eg_sum(NULL, z), 0)
                              : m->form == AUXILIARY_MEAN ? eg_mean(NULL, z)
+                             : m->form == AUXILIARY_CUT  ? eg_sum(NULL, eg_add(z, eg_detach(z)))
                                                          : eg_sum("b [l]", z);
     return eg_einsum("blm,mv->blv", x, m->out);
 }
@@ -269,6 +277,14 @@ TEST(an_auxiliary_loss_is_part_of_a_step)
     ck_assert(term > 1e-3);
     ck_assert_msg(fabs(loss[0] - loss[1] - term) < 1e-5, "%g − %g is not %g", loss[0], loss[1],
                   term);
+    eg_assert_ok(cx);
+}
+TEST(the_check_finds_a_wrong_gradient_of_an_auxiliary_loss)
+{
+    eg_trainer *t = routed_trainer(AUXILIARY_CUT);
+    eg_trainer_check_report report;
+    ck_assert_int_eq(eg_trainer_check(t, &report), 0);
+    ck_assert(report.right < report.entries && report.worst > 1e-3);
     eg_assert_ok(cx);
 }
 TEST(an_auxiliary_loss_that_is_no_sum_is_refused)
