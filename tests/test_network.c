@@ -202,8 +202,8 @@ TEST(a_recurrent_network_decodes_behind_its_state)
     eg_assert_ok(cx);
 }
 
-/* An auxiliary loss of tokens: c Σ (r · x)², where nothing else reads r. The forms of the user data
- * are what a network may set it to. */
+/* Networks with an auxiliary loss, in most cases c Σ (r · x)² over tokens x, where nothing else
+ * reads r. Their user data say what they set it to. */
 enum {
     AUXILIARY_SUM,
     AUXILIARY_ZERO,

@@ -52,7 +52,7 @@ static bool mha_letters(struct eg__mha_specs *s, const eg_spec *layout, char *ba
            false;
 }
 
-/* eg__mha_layout, inside a scope for what is read here only */
+/* As eg__mha_layout; the parsed layouts are allocated in the open scope. */
 static bool mha_compose(eg_mha *m, const char *layout, eg_params *p)
 {
     eg_ctx *cx = eg_params_context(p);

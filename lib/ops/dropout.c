@@ -16,7 +16,7 @@ static int64_t drop_draws(const eg_drop *d, uint64_t index, int64_t n, uint32_t 
     eg__philox_many(d->seed, d->draw, index / 4, 1, (*skip + taken + 3) / 4, bits);
     return taken;
 }
-/* below is 2^32 if every element is dropped, which no number of 32 bits is less than */
+/* If every element is dropped, below is 2^32, which 32 bits cannot hold; `some` is then 0. */
 EG_CLONES static void drop_stays(const eg_drop *d, uint64_t first, int64_t n, uint8_t *stay)
 {
     const uint32_t below = (uint32_t)d->below, some = d->below >> 32 ? 0 : 1;
@@ -51,6 +51,7 @@ EG_CLONES static void drop_some(const eg_drop *d, int width, uint64_t first, int
             DROP(double, double)
         else
             DROP(double complex, double)
+#undef DROP
     }
 }
 

@@ -56,10 +56,10 @@ EG_INLINE float epowf_normal(float x)
 }
 EG_INLINE float etanhf(float x)
 {
-    const float u = x * x, size = fabsf(x), most = size > 10 ? 10 : size; /* tanh 10 is 1 in f32 */
-    const float half = (-0x1.75e1bp-8f * u + 0x1.522694p-6f) * u - 0x1.b83c58p-5f,
-                p = (half * u + 0x1.110726p-3f) * u - 0x1.555532p-2f;
-    const float near = x + x * (u * p), far = 1 - 2 / (epowf_normal(2 * most) + 1);
+    const float u = x * x, size = fabsf(x), end = size > 10 ? 10 : size; /* tanh 10 is 1 in f32 */
+    const float high = (-0x1.75e1bp-8f * u + 0x1.522694p-6f) * u - 0x1.b83c58p-5f,
+                p = (high * u + 0x1.110726p-3f) * u - 0x1.555532p-2f;
+    const float near = x + x * (u * p), far = 1 - 2 / (epowf_normal(2 * end) + 1);
     return size < 0.625f ? near : copysignf(far, x);
 }
 EG_INLINE double epow(double x) { return exp(x); }
