@@ -48,21 +48,44 @@ AVX2 EG_INLINE __m256i halves(const void *low, const void *high)
     return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)),
                                    _mm_loadu_si128(high), 1);
 }
-/* y[l] = column l of eight rows of src, for the first four columns */
-AVX2 EG_INLINE void columns_32(const uint32_t *src, int64_t ss, __m256i *y)
+/* y[l] = column l of eight rows, of which xr has four columns of rows r and r + 4 */
+AVX2 EG_INLINE void columns_of_32(__m256i x0, __m256i x1, __m256i x2, __m256i x3, __m256i *y)
 {
-    const __m256i x0 = halves(src, src + 4 * ss), x1 = halves(src + ss, src + 5 * ss),
-                  x2 = halves(src + 2 * ss, src + 6 * ss), x3 = halves(src + 3 * ss, src + 7 * ss);
     const __m256i p = _mm256_unpacklo_epi32(x0, x1), q = _mm256_unpackhi_epi32(x0, x1),
                   u = _mm256_unpacklo_epi32(x2, x3), v = _mm256_unpackhi_epi32(x2, x3);
     y[0] = _mm256_unpacklo_epi64(p, u), y[1] = _mm256_unpackhi_epi64(p, u);
     y[2] = _mm256_unpacklo_epi64(q, v), y[3] = _mm256_unpackhi_epi64(q, v);
+}
+/* y[l] = column l of eight rows of src, for the first four columns */
+AVX2 EG_INLINE void columns_32(const uint32_t *src, int64_t ss, __m256i *y)
+{
+    columns_of_32(halves(src, src + 4 * ss), halves(src + ss, src + 5 * ss),
+                  halves(src + 2 * ss, src + 6 * ss), halves(src + 3 * ss, src + 7 * ss), y);
 }
 /* y[l] = column l of four rows of src, for the first two columns */
 AVX2 EG_INLINE void columns_64(const uint64_t *src, int64_t ss, __m256i *y)
 {
     const __m256i x0 = halves(src, src + 2 * ss), x1 = halves(src + ss, src + 3 * ss);
     y[0] = _mm256_unpacklo_epi64(x0, x1), y[1] = _mm256_unpackhi_epi64(x0, x1);
+}
+/* dst[y·nx + x] = src[x·ss + y] for 4 < nx < 8, the panels of kernels that have six rows. Eight
+ * rows are transposed at a time, of which the missing ones repeat the last; a column overwrites
+ * what the one before it has stored behind its end. The last columns are left out, since nothing
+ * may be stored behind them. Returns the number of columns that are done. */
+AVX2 static int64_t dense_columns(int64_t nx, int64_t ny, const uint32_t *src, int64_t ss,
+                                  uint32_t *dst)
+{
+    const uint32_t *high[4];
+    int64_t y = 0;
+    for (int64_t r = 0; r < 4; r++) high[r] = src + (4 + r < nx ? 4 + r : nx - 1) * ss;
+    for (; (ny - y - 4) * nx >= 8 - nx; y += 4) {
+        __m256i c[4];
+        columns_of_32(halves(src + y, high[0] + y), halves(src + ss + y, high[1] + y),
+                      halves(src + 2 * ss + y, high[2] + y), halves(src + 3 * ss + y, high[3] + y),
+                      c);
+        for (int l = 0; l < 4; l++, dst += nx) _mm256_storeu_si256((void *)dst, c[l]);
+    }
+    return y;
 }
 /* The 4 × 4 transpose of 16-byte lanes: y[l·apart] = lane l of x[0], x[apart], x[2·apart], … */
 AVX512 EG_INLINE void lanes_of_four(const __m512i *x, __m512i *y, int apart)
@@ -166,6 +189,14 @@ static bool whole_lines_are_faster(size_t width, int64_t nx, int64_t ny, int64_t
 void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss,
                           void *dst, int64_t ds)
 {
+#if defined(SQUARES_512)
+    if (width == 4 && nx > 4 && nx < 8 && ds == nx && __builtin_cpu_supports("avx2")) {
+        const int64_t done = dense_columns(nx, ny, src, ss, dst);
+        transpose_32(nx, ny - done, (const uint32_t *)src + done, ss, (uint32_t *)dst + done * nx,
+                     ds, false);
+        return;
+    }
+#endif
     (width == 4 ? transpose_32 : transpose_64)(nx, ny, src, ss, dst, ds, false);
 }
 void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
@@ -181,5 +212,5 @@ void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_
         return;
     }
 #endif
-    (width == 4 ? transpose_32 : transpose_64)(nx, ny, src, ss, dst, ds, far);
+    eg__transpose_narrow(width, nx, ny, src, ss, dst, ds);
 }
