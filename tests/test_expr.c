@@ -1457,10 +1457,15 @@ TEST(covers_hold_for_each_place)
                     for (int several = 0; several < 2; several++) {
                         const int64_t low[] = { !several, i, j }, high[] = { 2, i + 6, j + 10 };
                         bool any, every;
+                        eg_interval range[EG_NODES_MAX];
                         box = (eg_box){ low, high, size, { 0 }, { 7 }, NULL };
-                        const eg_cover loose = eg__expression_cover(e, &box);
+                        const eg_cover loose = eg__expression_cover(e, &box, range);
                         box.bounds = &bounds;
-                        const eg_cover three = eg__expression_cover(e, &box);
+                        const eg_cover three = eg__expression_cover(e, &box, range);
+                        const int64_t half[] = { 2, i + 6, j + 5 };
+                        box.high = half;
+                        ck_assert_int_eq(eg__expression_cover_moved(e, &box, 1u << 2, range),
+                                         eg__expression_cover(e, &box, range));
                         some_and_all(e, source, low, high, &any, &every);
                         ck_assert_msg((three != EG_COVER_NONE || !any) &&
                                           (three != EG_COVER_ALL || every) &&

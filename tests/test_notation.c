@@ -893,7 +893,8 @@ static eg_cover predicate_cover(const eg_expression *e, int64_t i, int64_t j, in
                                 int64_t to_j, const int64_t *sizes)
 {
     const int64_t low[] = { i, j }, high[] = { to_i, to_j };
-    return eg__expression_cover(e, &(eg_box){ .low = low, .high = high, .size = sizes });
+    eg_interval range[EG_NODES_MAX];
+    return eg__expression_cover(e, &(eg_box){ .low = low, .high = high, .size = sizes }, range);
 }
 LOOP_TEST(where_refuses, sizeof wrong / sizeof *wrong)
 {

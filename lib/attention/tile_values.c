@@ -8,6 +8,7 @@
 typedef struct corners {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX];
     eg_box box;
+    eg_interval range[EG_NODES_MAX]; /* bounds of the predicate's nodes in the box */
 } corners;
 /* Sets the smallest box of indices that contains a stretch: low ≤ index < high on every axis of its
  * part. */
@@ -46,25 +47,33 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     batch_box(f, b, &c);
     tiles_box(f, queries, &c);
     tiles_box(f, keys, &c);
-    return eg__expression_cover(f->where, &c.box);
+    return eg__expression_cover(f->where, &c.box, c.range);
+}
+static uint32_t letters_of(const eg_flash *f, eg_part part)
+{
+    uint32_t bits = 0;
+    for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
+    return bits;
 }
 /* A tile is sparse if at least 1 / SPARSE of its panels are forbidden. */
 enum { SPARSE = 4 };
-/* Bounds the predicate over the rows from … to − 1. Where the bounds do not decide, bounds each
- * half, down to single panels. */
-static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, corners *c,
-                         uint8_t *cover)
+/* Sets cover[] of the panels in the rows from … to − 1, for which the bounds of the predicate say
+ * t. Where the bounds do not decide, bounds each half, down to single panels. */
+static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, eg_cover t,
+                         corners *c, uint8_t *cover)
 {
     const int64_t step = eg__live_step(f), panels = (to - from + step - 1) / step;
-    tiles_box(f, (eg_stretch){ rows.part, rows.from + from, to - from }, c);
-    const eg_cover t = eg__expression_cover(f->where, &c->box);
     if (t != EG_COVER_SOME || panels == 1) {
         memset(cover + from / step, (int)t, (size_t)panels);
         return;
     }
-    const int64_t middle = from + panels / 2 * step;
-    cover_panels(f, rows, from, middle, c, cover);
-    cover_panels(f, rows, middle, to, c, cover);
+    const int64_t ends[] = { from, from + panels / 2 * step, to };
+    for (int half = 0; half < 2; half++) {
+        tiles_box(f, (eg_stretch){ rows.part, rows.from + ends[half], ends[half + 1] - ends[half] },
+                  c);
+        t = eg__expression_cover_moved(f->where, &c->box, letters_of(f, rows.part), c->range);
+        cover_panels(f, rows, ends[half], ends[half + 1], t, c, cover);
+    }
 }
 bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
                     eg_cover all, eg_live *l)
@@ -76,7 +85,9 @@ bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes
     corners c;
     batch_box(f, b, &c);
     tiles_box(f, lanes, &c);
-    cover_panels(f, rows, 0, rows.count, &c, l->cover);
+    tiles_box(f, rows, &c);
+    cover_panels(f, rows, 0, rows.count, eg__expression_cover(f->where, &c.box, c.range), &c,
+                 l->cover);
     int64_t first = 0, last = panels, test, tested;
     while (first < last && l->cover[first] == EG_COVER_NONE) first++;
     while (last > first && l->cover[last - 1] == EG_COVER_NONE) last--;
@@ -158,12 +169,6 @@ bool eg__flash_bound(eg_ctx *cx, eg_flash *f, eg_part lanes)
 }
 
 /* -- blocks of values ------------------------------------------------------------------------- */
-static uint32_t letters_of(const eg_flash *f, eg_part part)
-{
-    uint32_t bits = 0;
-    for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
-    return bits;
-}
 /* Returns the bytes of the positions of `count` elements of a part. They are stored only if the
  * part has several axes. */
 static int64_t positions_bytes(const eg_flash *f, eg_part part, int64_t count)

@@ -211,8 +211,13 @@ bool eg__expression_inside(eg_ctx *, const eg_expression_source *, const eg_expr
 /* The second step: sets what eg__expression_fits sets. */
 void eg__expression_settle(const eg_expression_source *, eg_expression *, const eg_box *);
 /* Returns whether a predicate is true in all of a box, in some of it, or in none. SOME also if the
- * bounds do not decide. */
-eg_cover eg__expression_cover(const eg_expression *, const eg_box *);
+ * bounds do not decide. The bounds of all nodes are written to range[0 … nodes), except if the box
+ * is empty. */
+eg_cover eg__expression_cover(const eg_expression *, const eg_box *, eg_interval *range);
+/* The same if only the letters `moved` (bits) of the box have changed since the call that wrote
+ * `range`, and the box is not empty: nodes that depend on no such letter keep their bounds. */
+eg_cover eg__expression_cover_moved(const eg_expression *, const eg_box *, uint32_t moved,
+                                    eg_interval *range);
 
 /* -- blocks ----------------------------------------------------------------------------------- */
 /* The positions of a letter along the rows or lanes of a block: first, first + 1, …; or, if value

@@ -121,7 +121,8 @@ static eg_interval of_read(const eg_node *n, const eg_box *box, const eg_interva
     return eg__bounds_over(box->bounds, n->tensor, index, whole);
 }
 /* Returns the bounds of node k in a box, where v has the bounds of its operands. */
-static eg_interval of_node(const eg_expression *e, int k, const eg_box *box, const eg_interval *v)
+static inline eg_interval of_node(const eg_expression *e, int k, const eg_box *box,
+                                  const eg_interval *v)
 {
     const eg_node *n = &e->node[k];
     const eg_interval anything = { -INT64_MAX, INT64_MAX }, unknown = { 0, 1 };
@@ -145,13 +146,24 @@ static void ranges_of_nodes(const eg_expression *e, const eg_box *box, eg_interv
 {
     for (int k = 0; k < e->nodes; k++) range[k] = of_node(e, k, box, range);
 }
-eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box)
+/* Returns what the bounds of the root say. */
+static eg_cover cover_of(eg_interval root)
 {
-    eg_interval v[EG_NODES_MAX];
+    return root.low ? EG_COVER_ALL : root.high ? EG_COVER_SOME : EG_COVER_NONE;
+}
+eg_cover eg__expression_cover(const eg_expression *e, const eg_box *box, eg_interval *range)
+{
     for (uint32_t u = e->positions; u; u &= u - 1)
         if (box->low[__builtin_ctz(u)] >= box->high[__builtin_ctz(u)]) return EG_COVER_NONE;
-    ranges_of_nodes(e, box, v);
-    return v[e->root].low ? EG_COVER_ALL : v[e->root].high ? EG_COVER_SOME : EG_COVER_NONE;
+    ranges_of_nodes(e, box, range);
+    return cover_of(range[e->root]);
+}
+eg_cover eg__expression_cover_moved(const eg_expression *e, const eg_box *box, uint32_t moved,
+                                    eg_interval *range)
+{
+    for (int k = 0; k < e->nodes; k++)
+        if (e->node[k].letters & moved) range[k] = of_node(e, k, box, range);
+    return cover_of(range[e->root]);
 }
 
 /* -- indices: the condition of c ? a : b, c & a, c | a limits the bounds in its branches ------ */

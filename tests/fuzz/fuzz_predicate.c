@@ -43,7 +43,8 @@ static void compare(const predicate *p, const eg_box *box)
     static uint8_t all[MOST * MOST * MOST];
     bool any = false, every = true;
     const int64_t *low = box->low, *high = box->high;
-    const eg_cover three = eg__expression_cover(p->e, box);
+    eg_interval range[EG_NODES_MAX];
+    const eg_cover three = eg__expression_cover(p->e, box, range);
     truths(p, low, high, all);
     for (int64_t i = low[0]; i < high[0]; i++)
         for (int64_t j = low[1]; j < high[1]; j++)
