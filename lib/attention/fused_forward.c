@@ -208,8 +208,8 @@ static void forward_piece(void *user, int64_t piece, int thread)
     workspace r;
     forward_lay_out(w, w->workspaces + w->each * (size_t)thread, &r);
     eg_flash_batch b;
-    eg__flash_batch(f, piece / w->strips, &b);
-    const int64_t from = piece % w->strips * w->strip;
+    eg__flash_batch(f, piece % f->list[EG_PART_BATCH].total, &b);
+    const int64_t from = piece / f->list[EG_PART_BATCH].total * w->strip;
     const eg_stretch strip = { EG_PART_QUERY, from,
                                eg__min64(w->strip, f->list[EG_PART_QUERY].total - from) };
     const int64_t lanes = eg__round_up(strip.count, f->wide);
