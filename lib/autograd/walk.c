@@ -216,6 +216,24 @@ static bool changed_before(const eg_sweep *s, const eg_tensor *t, int i)
         if (eg__sweep_has(s, base->in[k])) return true;
     return false;
 }
+/* While a step is captured: what the rule of operand i of t reads must not change before a run.
+ * False after an error. */
+static bool stays_unchanged(const eg_tensor *t, int i)
+{
+    const eg_uses uses = t->op->uses;
+    char origin[256], what[300];
+    eg__origin(t, origin, sizeof origin);
+    for (int k = 0; k < t->count && uses != EG_USES_RESULT; k++) {
+        if ((uses == EG_USES_OTHERS && k == i) ||
+            (uses == EG_USES_INTEGERS && eg__is_inexact(t->in[k]->dtype)))
+            continue;
+        snprintf(what, sizeof what, "operand %d of %s", k + 1, origin);
+        if (!eg__capture_history(t, t->in[k], eg__versions(t)[k], what)) return false;
+    }
+    snprintf(what, sizeof what, "the result of %s", origin);
+    return (uses != EG_USES_ALL && uses != EG_USES_RESULT) ||
+           eg__capture_history(t, (eg_tensor *)t, t->version, what);
+}
 /* A rule for operand i that reads only the other operands may use operand i after a change;
  * stale[1] is for that case. */
 bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
@@ -251,7 +269,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
             s->who, eg__origin(t, text, sizeof text), i + 1);
         return false;
     }
-    return true;
+    return !eg__capturing(s->cx) || stays_unchanged(t, i);
 }
 
 bool eg__check_cotangent(const eg_sweep *s, const eg_tensor *t, const char *source,

@@ -235,6 +235,30 @@ bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const
     return good;
 }
 
+/* What a gradient reads of a graph that was recorded before the step. */
+typedef struct history {
+    uint64_t version;
+    char what[160];
+} history;
+static bool act_history(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
+{
+    (void)to, (void)count;
+    const history *h = arg;
+    if (x[0]->st->version == h->version) return true;
+    eg_fail_as(cx, EG_ERROR_MISUSE,
+               "captured_run: %s was changed in place, and the gradient in the step needs its old "
+               "value; compute the result from it inside the step",
+               h->what);
+    return false;
+}
+bool eg__capture_history(const eg_tensor *t, eg_tensor *x, uint64_t had, const char *what)
+{
+    history h = { .version = had };
+    if (t->seq > t->cx->capture->born) return true;
+    snprintf(h.what, sizeof h.what, "%s", what);
+    return eg__act(t->cx, act_history, NULL, 1, &x, &h, sizeof h, 0);
+}
+
 /* The function that a program gave to eg_host_call, followed by a copy of its arguments. */
 typedef struct host_call {
     eg_host_function *f;
