@@ -608,6 +608,60 @@ TEST(a_gradient_asked_for_again)
     eg_close(cx);
 }
 
+/* A recorded norm of long contiguous rows keeps the mean and r of each row for its gradient; that
+ * of rows in another order computes them again. Both have the same bits, a captured step reads the
+ * moments of its run, and the second gradient is that of the definition. */
+typedef struct norm_case {
+    eg_ctx *cx;
+    eg_tensor *x[3], *g;
+    int kind; /* layer norm with gain and bias, with a bias, RMS norm */
+    bool turned;
+} norm_case;
+static eg_tensor *norm_of(const norm_case *c, eg_tensor *x)
+{
+    if (c->kind == 2) return eg_rmsnorm("b [v]", x, .gain = c->x[1]);
+    return eg_layernorm("b [v]", x, .gain = c->kind ? NULL : c->x[1], .bias = c->x[2]);
+}
+static int norm_step(void *user, eg_tensor **out)
+{
+    const norm_case *c = user;
+    eg_tensor *x = c->x[0], *in[] = { x, c->x[1], c->x[2] };
+    eg_tensor *y = norm_of(c, c->turned ? eg_transpose(eg_copy(eg_transpose(x, 0, 1)), 0, 1) : x);
+    out[0] = y;
+    return eg_grad(y, c->g, 3, in, out + 1);
+}
+LOOP_TEST(norms_keep_the_moments_of_long_rows, 18)
+{
+    const int n = (int[]){ 32, 64, 200 }[_i % 3];
+    const eg_dtype type = _i / 9 ? EG_F64 : EG_F32;
+    eg_ctx *cx = eg_open(.dtype = type, .threads = 2);
+    norm_case c = { .cx = cx,
+                    .x = { wave(cx, 0, 150, n), wave(cx, 1, n), wave(cx, 2, n) },
+                    .g = wave(cx, 3, 150, n),
+                    .kind = _i / 3 % 3 };
+    eg_captured *kept = eg_capture(cx, norm_step, &c, 4);
+    eg_assert_ok(cx);
+    for (int turn = 0; turn < 2; turn++) {
+        eg_tensor *out[4], *turned[4], *square[1];
+        if (turn) eg_assign(c.x[0], eg_shift(eg_scale(c.x[0], 3), 1));
+        if (turn) ck_assert(!eg_captured_run(kept));
+        c.turned = false;
+        ck_assert(!norm_step(&c, out));
+        c.turned = true;
+        ck_assert(!norm_step(&c, turned));
+        for (int k = 0; k < 4; k++) {
+            ck_assert_msg(same_bits(out[k], turned[k]), "result %d", k);
+            ck_assert_msg(same_bits(out[k], eg_captured_output(kept, k)), "captured: %d", k);
+        }
+        ck_assert(!eg_grad(eg_sum(NULL, eg_square(out[1])), NULL, 1, c.x, square));
+        eg_tensor *of_copy[1];
+        ck_assert(!eg_grad(eg_sum(NULL, eg_square(turned[1])), NULL, 1, c.x, of_copy));
+        eg_assert_close(square[0], of_copy[0], type == EG_F64 ? 1e-12 : 1e-4);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* Random rows with NaN and infinities, of every length that the loops treat differently, contiguous
  * and not: if a NaN is allowed the row is NaN (masked elements 0, −inf in the logarithm), and what
  * a mask forbids changes no bit of anything. */

@@ -82,12 +82,16 @@ EG_INLINE void NAME(scaled)(int64_t n, const T *x, T s, T c, const T *gain, cons
     } else
         NAME(affine_of)(n, x, s, c, y);
 }
-/* y = (x − mean) r gain + bias for `rows` rows, summed `width` at once; p: y, x */
+/* y = (x − mean) r gain + bias for `rows` rows, summed `width` at once; p: y, x, and mean and r */
 EG_INLINE void NAME(norm_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
                                char *const *p, const int64_t *step)
 {
     double mean[MANY], r[MANY];
     NAME(moments)(b, width, rows, EG_ROW(T, 1, row), step[1] / (int64_t)sizeof(T), mean, r);
+    for (int q = 0; q < rows && b->moments; q++) {
+        double *kept = EG_ROW(double, b->moments, row + q);
+        kept[0] = mean[q], kept[1] = r[q];
+    }
     for (int q = 0; q < rows; q++) {
         T *y = EG_ROW(T, 0, row + q);
         NAME(scaled)(b->n, EG_ROW(T, 1, row + q), (T)mean[q], (T)r[q], b->gain, b->bias, y);
@@ -178,7 +182,7 @@ EG_INLINE void NAME(slope_row)(int64_t n, NAME(slope) f, const T *x, const T *g,
     }
 }
 /* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
- * x̂ and g, for `rows` rows, summed `width` at once; p: dx, x, g */
+ * x̂ and g, for `rows` rows, summed `width` at once; p: dx, x, g, and mean and r */
 EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
                                      char *const *p, const int64_t *step)
 {
@@ -187,7 +191,11 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int
     const double count = (double)n;
     double mean[MANY], r[MANY], total[MANY] = { 0 }, along[MANY] = { 0 };
     T shift[MANY], sum[MANY], sum_x[MANY];
-    NAME(moments)(b, width, rows, x, xs, mean, r);
+    if (!b->moments) NAME(moments)(b, width, rows, x, xs, mean, r);
+    for (int q = 0; q < rows && b->moments; q++) {
+        const double *kept = EG_ROW(double, b->moments, row + q);
+        mean[q] = kept[0], r[q] = kept[1];
+    }
     EG_EVERY_LANE for (int q = 0; q < rows; q++) shift[q] = (T)mean[q];
     for (int64_t from = 0, m; from < n; from += m) {
         m = eg__min64(n - from, EG_CHUNK);

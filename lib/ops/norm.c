@@ -17,6 +17,16 @@ typedef struct norm {
     bool gain, bias; /* there is such an operand */
     double eps;      /* added to the variance */
 } norm;
+/* What a recorded norm keeps for its gradient: dgain and dbias, which are computed with dx, and
+ * mean and r of each row, so that the gradient does not compute them again. */
+typedef struct norm_saved {
+    eg_memo memo;
+    int64_t rows; /* of moments; 0 if none were kept */
+    double moments[];
+} norm_saved;
+/* Rows below this number of bytes keep no moments, which would take more than 1/16 of their
+ * memory. */
+enum { KEEPS_FROM = 256 };
 static const norm sampled = { 1, true, false, false, 1e-5 },
                   sampled_rms = { 1, false, false, false, 1e-5 };
 static eg_tensor *normalised(const norm *, eg_tensor *x, eg_tensor *gain, eg_tensor *bias);
@@ -83,14 +93,29 @@ static eg_tensor norm_spread(const eg_tensor *y, const eg_tensor *w, int outer, 
     }
     return all;
 }
+/* Returns `moments`, two numbers for each row of y, as an operand with the rows of y. */
+static eg_tensor norm_moments(const eg_tensor *y, int outer, double *moments, int64_t *dim)
+{
+    eg_tensor all = *y;
+    all.rank = (uint8_t)(outer + 1);
+    all.dtype = EG_F64;
+    all.dim = dim;
+    all.stride = dim + all.rank;
+    for (int r = 0; r < outer; r++) dim[r] = y->dim[r];
+    dim[outer] = 2;
+    eg__row_major(all.rank, all.dim, all.stride);
+    all.data = (char *)moments;
+    return all;
+}
 /* Calls `run` for every row of y, x and, if there are three operands, g; rows without elements give
- * 0. gain, bias: number of that operand of y; 0 if there is none. */
-static bool each_row(eg_tensor *y, int operands, int gain, int bias, eg_inner *run,
+ * 0. gain, bias: number of that operand of y; 0 if there is none. moments: two numbers for each row
+ * of y, which has no copies; or NULL. */
+static bool each_row(eg_tensor *y, int operands, int gain, int bias, double *moments, eg_inner *run,
                      eg_inner *run_c128)
 {
     const norm *a = y->attr;
     eg_copies_axis copies;
-    eg_tensor *const all = eg__copies_axis(&copies, y), spread[2];
+    eg_tensor *const all = eg__copies_axis(&copies, y), spread[2], kept;
     const eg_tensor *x[] = { all, all->in[0], operands == 3 ? all->in[1] : NULL, NULL };
     const int outer = all->in[0]->rank - a->inner;
     int64_t dims[2][2 * EG_RANK_MAX];
@@ -106,6 +131,10 @@ static bool each_row(eg_tensor *y, int operands, int gain, int bias, eg_inner *r
         return true;
     }
     const bool many = all != y && (gain || bias);
+    if (moments) {
+        kept = norm_moments(y, outer, moments, dims[0]);
+        x[c.b.moments = operands++] = &kept;
+    }
     if (many && gain) spread[0] = norm_spread(all, all->in[gain], outer, dims[0]);
     if (many && bias) spread[1] = norm_spread(all, all->in[bias], outer, dims[1]);
     if (many && gain) x[c.gain = operands++] = &spread[0];
@@ -128,7 +157,7 @@ static void rstd_c128(int64_t rows, char *const *p, const int64_t *step, const v
 }
 static bool rstd_forward(eg_tensor *y)
 {
-    return each_row(y, 2, 0, 0, eg__arithmetic(y->dtype)->rstd, rstd_c128);
+    return each_row(y, 2, 0, 0, NULL, eg__arithmetic(y->dtype)->rstd, rstd_c128);
 }
 static eg_tensor *rstd_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -179,7 +208,7 @@ static void slope_c128(int64_t rows, char *const *p, const int64_t *step, const 
 }
 static bool norm_slope_forward(eg_tensor *y)
 {
-    return each_row(y, 3, gain_of(y, 2) ? 2 : 0, 0, eg__arithmetic(y->dtype)->norm_slope,
+    return each_row(y, 3, gain_of(y, 2) ? 2 : 0, 0, NULL, eg__arithmetic(y->dtype)->norm_slope,
                     slope_c128);
 }
 static eg_tensor *norm_slope_rule(eg_tensor *y, eg_tensor *u, int i)
@@ -235,7 +264,9 @@ typedef struct gradient_job {
     eg_row_facts b;
     int64_t rows, bytes;
     char *dx, *x, *g, *sums;
+    char *moments; /* of each row, if b.moments */
 } gradient_job;
+enum { MOMENTS = 2 * sizeof(double) }; /* bytes of a row's moments */
 static void gradient_block(void *user, int64_t block, int thread)
 {
     const gradient_job *j = user;
@@ -244,11 +275,14 @@ static void gradient_block(void *user, int64_t block, int thread)
     eg_row_facts b = j->b;
     (void)thread;
     b.sums = memset(j->sums + 2 * block * j->bytes, 0, (size_t)(2 * j->bytes));
-    char *p[] = { j->dx + at, j->x + at, j->g + at };
-    const int64_t step[] = { j->bytes, j->bytes, j->bytes };
-    if (eg__rows_ahead_gains(j->rows, j->bytes))
-        eg__rows_ahead(rows, p, step,
-                       &(eg_rows_ahead_args){ j->run, &b, 3, { j->bytes, j->bytes, j->bytes } });
+    char *p[] = { j->dx + at, j->x + at, j->g + at,
+                  b.moments ? j->moments + from * MOMENTS : NULL };
+    const int64_t step[] = { j->bytes, j->bytes, j->bytes, MOMENTS };
+    if (eg__rows_ahead_gains(j->rows, j->bytes, 2))
+        eg__rows_ahead(
+            rows, p, step,
+            &(eg_rows_ahead_args){
+                j->run, &b, b.moments ? 4 : 3, { j->bytes, j->bytes, j->bytes, MOMENTS } });
     else
         j->run(rows, p, step, &b);
 }
@@ -264,6 +298,7 @@ static bool norm_gradient_shape(eg_tensor *d)
 static bool norm_gradient_forward(eg_tensor *d)
 {
     const norm *a = d->attr;
+    norm_saved *s = d->saved;
     const eg_arithmetic *m = eg__arithmetic(d->dtype);
     const int64_t n = d->dim[1], rows = d->dim[0] - a->gain - a->bias,
                   bytes = n * eg__width[d->dtype], blocks = (rows + BLOCK - 1) / BLOCK;
@@ -271,13 +306,15 @@ static bool norm_gradient_forward(eg_tensor *d)
                        .b = { .n = n,
                               .far = beyond_caches(3, d),
                               .center = a->center,
+                              .moments = s && s->rows ? 3 : 0,
                               .c = a->eps,
                               .gain = a->gain ? d->in[2]->data : NULL },
                        .rows = rows,
                        .bytes = bytes,
                        .dx = d->data,
                        .x = d->in[0]->data,
-                       .g = d->in[1]->data };
+                       .g = d->in[1]->data,
+                       .moments = s ? (char *)s->moments : NULL };
     if (!rows || !n) {
         eg__fill(d, 0);
         return true;
@@ -340,18 +377,19 @@ static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
     if (i == 1 && along) s = eg_add(s, eg_mul(normalised(a, x, NULL, NULL), along));
     return i == 1 && total ? eg_add(s, total) : s;
 }
-static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain);
+static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain,
+                                norm_saved *saved);
 static eg_tensor *gradient_both(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 1, true, true, true, 1e-5 }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, true, true, true, 1e-5 }, x[0], x[1], x[2], NULL);
 }
 static eg_tensor *gradient_rms(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 1, false, true, false, 1e-5 }, x[0], x[1], x[2]);
+    return norm_gradient(&(norm){ 1, false, true, false, 1e-5 }, x[0], x[1], x[2], NULL);
 }
 static eg_tensor *gradient_bias(eg_tensor *const *x)
 {
-    return norm_gradient(&(norm){ 2, true, false, true, 1e-5 }, x[0], x[1], NULL);
+    return norm_gradient(&(norm){ 2, true, false, true, 1e-5 }, x[0], x[1], NULL, NULL);
 }
 static const eg_sample gradient_samples[] = {
     { gradient_both, "3x4, 3x4, 4", 0, 0 },
@@ -371,11 +409,14 @@ static const eg_op gradient_op = {
     .samples = gradient_samples,
     .forward_c128 = norm_gradient_c128,
 };
-static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain)
+/* saved: what the norm of x kept; NULL if there is none. */
+static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_tensor *gain,
+                                norm_saved *saved)
 {
-    return eg_apply(
-        &gradient_op, a, sizeof *a, gain ? 3 : 2,
-        (eg_tensor *[]){ eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL });
+    eg_tensor *in[] = { eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL };
+    const int count = gain ? 3 : 2;
+    if (!eg__check_all(x->cx, gradient_op.name, count, in)) return eg__poison(x->cx);
+    return eg__apply(x->cx, &gradient_op, a, sizeof *a, saved, count, in);
 }
 
 /* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other
@@ -391,23 +432,42 @@ static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, co
             y[k] = (x[k] - mean) * r * (gain ? gain[k] : 1) + (bias ? bias[k] : 0);
     }
 }
+/* Returns the number of rows of which y, a recorded norm, keeps the moments. They are kept in the
+ * order in which the gradient reads x. */
+static int64_t rows_kept(const eg_tensor *y)
+{
+    const norm *a = y->attr;
+    const eg_tensor *x = y->in[0];
+    eg_strip all;
+    eg__strip(&all, x, x->rank);
+    if (y->dtype == EG_C128 || eg__copy_count(y) > 1 || !eg__strip_contiguous(&all) ||
+        eg__row_length(x, a->inner) * eg__width[x->dtype] < KEEPS_FROM)
+        return 0;
+    return eg__count(x->rank - a->inner, x->dim);
+}
 static bool normalise_forward(eg_tensor *y)
 {
     const norm *a = y->attr;
-    if (eg__recording(y->cx) && (a->gain || a->bias) && !eg_node_save(y, sizeof(eg_memo)))
-        return false;
-    return each_row(y, 2, a->gain, a->bias ? 1 + a->gain : 0, eg__arithmetic(y->dtype)->norm,
-                    normalise_c128);
+    norm_saved *s = NULL;
+    if (eg__recording(y->cx) && (a->gain || a->bias)) {
+        const int64_t rows = rows_kept(y);
+        s = eg_node_save(y, sizeof *s + 2 * (size_t)rows * sizeof *s->moments);
+        if (!s) return false;
+        s->rows = rows;
+    }
+    return each_row(y, 2, a->gain, a->bias ? 1 + a->gain : 0, s && s->rows ? s->moments : NULL,
+                    eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
 /* A backward pass asks for dx first. dgain and dbias are computed in the same pass and kept in a
  * memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const norm *a = y->attr;
-    eg_memo *memo = y->saved;
+    norm_saved *s = y->saved;
+    eg_memo *memo = s ? &s->memo : NULL;
     if (memo && eg__remembered(memo, g)) return memo->d[i];
     if (i == 0 && memo) {
-        eg_tensor *d = norm_gradient(a, y->in[0], g, gain_of(y, 1));
+        eg_tensor *d = norm_gradient(a, y->in[0], g, gain_of(y, 1), s);
         if (!eg_ok(d)) return d;
         memo->d[0] = norm_part_of(d, d, 0);
         if (a->gain) memo->d[1] = norm_part_of(d, d, 1);

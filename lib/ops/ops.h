@@ -101,6 +101,8 @@ typedef struct eg_row_facts {
     int masks;        /* softmax: number of masks, which are operands 2 … */
     bool log, center; /* softmax: its logarithm; norm: the mean is subtracted */
     bool far;         /* norm: rows come from memory and are read one after the other */
+    int moments;      /* norm: the operand that has mean and r of each row, two doubles, which norm
+                       * writes and norm_slope reads; 0 if there is none */
     double c;
     const void *gain, *bias; /* norm: n elements each, or NULL */
     void *sums;
@@ -127,8 +129,9 @@ typedef struct eg_rows_ahead_args {
     int64_t bytes[EG_ROW_OPERANDS]; /* of a row */
 } eg_rows_ahead_args;
 eg_inner eg__rows_ahead;
-/* True if eg__rows_ahead is faster for this number of rows of `bytes` each. */
-bool eg__rows_ahead_gains(int64_t rows, int64_t bytes);
+/* True if eg__rows_ahead is faster for this number of rows of `bytes` each, in each of `reads`
+ * operands. */
+bool eg__rows_ahead_gains(int64_t rows, int64_t bytes, int reads);
 /* Returns x, or a recorded copy of it in which each row is contiguous. */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 
