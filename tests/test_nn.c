@@ -934,3 +934,59 @@ TEST(closed_lists_leave_nothing)
     eg_assert_ok(c);
     eg_close(c);
 }
+
+/* The number of parameters and their elements, and where the first 40 are. */
+static uint64_t list_hash(const eg_params *p)
+{
+    const int64_t counts[] = { eg_params_count(p), eg_params_size(p) };
+    uint64_t h = eg_hash(EG_HASH_START, counts, sizeof counts);
+    for (int k = 0; k < 40; k++) {
+        const eg_named *one = eg_params_at(p, k);
+        h = eg_hash(h, &one, sizeof one);
+    }
+    return h;
+}
+/* A parameter that is made last has a name that is taken, or a size that is refused: those made
+ * before it are not in the list, and the same names can be used again. */
+TEST(failed_constructors_leave_the_list_as_it_was)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_param(p, "b", "o", 3);
+    eg_param(p, "bias", "m", 4);
+    eg_param(p, "b_o", "m", 4);
+    eg_param(p, "sink", "h", 2);
+    eg_param(p, "down.b", "o", 4);
+    eg_param(p, "logits.b", "o", 4);
+    for (int k = 0; k < 20; k++) { /* so that the table is enlarged by a module that fails */
+        char name[16];
+        snprintf(name, sizeof name, "x%d", k);
+        eg_param(p, name, "o", 3);
+    }
+    eg_assert_ok(cx);
+    const uint64_t before = list_hash(p);
+#define FAILS(error, ...)                        \
+    do {                                         \
+        ck_assert((__VA_ARGS__) == NULL);        \
+        eg_assert_error(cx, error);              \
+        eg_clear(cx);                            \
+        ck_assert_uint_eq(list_hash(p), before); \
+    } while (0)
+    for (int twice = 0; twice < 2; twice++) {
+        FAILS("\"b\" is taken", eg_linear_new(p, "", .in = 3, .out = 3));
+        FAILS("\"bias\" is taken", eg_norm_new(p, "", .d_model = 4));
+        FAILS("\"down.b\" is taken", eg_ffn_new(p, "", .d_model = 4));
+        FAILS("\"b_o\" is taken", eg_mha_new(p, "", .d_model = 4, .heads = 2));
+        FAILS("\"sink\" is taken",
+              eg_mha_new(p, "", .d_model = 4, .heads = 2, .sink = true, .no_bias = true));
+        FAILS("out must be positive", eg_block_new(p, "c", .d_model = 4, .heads = 2, .width = -1));
+        FAILS("\"logits.b\" is taken", eg_transformer_new(p, "", .vocabulary = 5, .length = 5,
+                                                          .d_model = 4, .heads = 2, .layers = 3));
+        FAILS("\"logits.b\" is taken", eg_seq2seq_new(p, "", .vocabulary = 5, .length = 5,
+                                                      .d_model = 4, .heads = 2, .layers = 3));
+    }
+#undef FAILS
+    eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 5, .length = 5, .d_model = 4,
+                                             .heads = 2, .layers = 3, .no_logits = true);
+    eg_assert_ok(cx);
+    ck_assert_ptr_eq(eg_params_find(p, "2.self.W_q"), net->block[2]->self->W_q);
+}

@@ -456,7 +456,7 @@ TEST(tied_and_not)
     ck_assert_ptr_null(eg_pretrained_load(p, folder));
     eg_assert_error(cx, "model: tensors \"model.embed_tokens.weight\" and \"lm_head.weight\" "
                         "differ, but the model has one parameter for both, \"tokens.E\"");
-    ck_assert_double_eq(eg_get(eg_params_find(p, "tokens.E"), 3, 3), 0);
+    ck_assert_int_eq(eg_params_count(p), 0);
 }
 
 /* predictions of BERT by a matrix of their own; buffers; a list that would tie them to E */
@@ -514,7 +514,7 @@ TEST(tensors_refused)
     eg_params *p = eg_params_open(cx);
     ck_assert_ptr_null(eg_pretrained_load(p, folder));
     eg_assert_error(cx, "tensor \"transformer.h.0.attn.gate\" belongs to no parameter");
-    ck_assert_double_eq(eg_get(eg_params_find(p, "0.norm_self.bias"), 3), 0);
+    ck_assert_int_eq(eg_params_count(p), 0);
     put_config("llama", "llama3", "default"); /* a model of another family */
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
     eg_assert_error(cx, "no tensor \"model.embed_tokens.weight\", of which \"tokens.E\" needs");

@@ -3,13 +3,14 @@
  *
  * A module is a struct of tensors that lives as long as its parameters. X_new(p, "name", .options…)
  * adds parameters "name.W" … to p; X_run(m, x, .options…) is an expression. A failed X_new returns
- * NULL, and X_run of NULL returns poison, so one check of eg_error() is enough. Letters: b batch, i
- * query, j key, l position, m model width, h head, d key width, e value width, f inner width, v
- * vocabulary. Widths are checked where a module runs; the message names the module, the letter and
- * both sizes. int results are 0, or −1 after recording the failure, unless a comment says
- * otherwise. An option that is 0 or left out has the default that its comment gives after the
- * colon; EG_OFF sets it to 0. Every X_new refuses: no list of parameters, a name that is taken, a
- * needed size below 1, a probability outside [0, 1], an eps below 0. */
+ * NULL and leaves the list as it was, and X_run of NULL returns poison, so one check of eg_error()
+ * is enough. Letters: b batch, i query, j key, l position, m model width, h head, d key width, e
+ * value width, f inner width, v vocabulary. Widths are checked where a module runs; the message
+ * names the module, the letter and both sizes. int results are 0, or −1 after recording the
+ * failure, unless a comment says otherwise. An option that is 0 or left out has the default that
+ * its comment gives after the colon; EG_OFF sets it to 0. Every X_new refuses: no list of
+ * parameters, a name that is taken, a needed size below 1, a probability outside [0, 1], an eps
+ * below 0. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
 #include <eingrad/copies.h>

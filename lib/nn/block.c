@@ -13,6 +13,7 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
         return NULL;
     eg_ffn *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     int64_t width = width_or(a->width, 4 * a->d_model);
     *m = (eg_ffn){
         .name = eg__nn_name(a->params, a->name),
@@ -26,7 +27,7 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
                           .init = a->init);
     m->down = eg_linear_new(p, "down", .in = width, .out = a->d_model, .no_bias = a->no_bias,
                             .init = a->init);
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 /* Returns the name by which eg_affine knows an activation; NULL if it is not an operation of the
@@ -130,6 +131,7 @@ eg_block *eg_block_new_with(const eg_block_args *given)
     eg_params *p = eg__nn_under(a->params, "block", a->name);
     eg_block *m = p && block_fits(a, p) ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_block){ .name = eg__nn_name(a->params, a->name),
                      .post_norm = a->post_norm,
                      .branch_norm = a->branch_norm,
@@ -148,7 +150,7 @@ eg_block *eg_block_new_with(const eg_block_args *given)
                         .activation = a->activation, .gated = a->gated, .dropout = a->dropout,
                         .no_bias = a->no_bias || a->no_ffn_bias, .init = a->init);
     if (a->sandwich) m->after_ffn = block_norm(a, p, "after_ffn");
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 /* Pre-norm: x + f(n(x)); post-norm: n(x + f(x)); branch norm: x + n(f(x)); sandwich:

@@ -16,13 +16,14 @@ eg_embedding *eg_embedding_new_with(const eg_embedding_args *given)
     }
     eg_embedding *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_embedding){ .name = eg__nn_name(a->params, a->name),
                          .count = a->count,
                          .d_model = a->d_model,
                          .scale = a->scale };
     m->table = eg__nn_normal(p, eg_param(p, "E", "v m", a->count, a->d_model),
                              eg_option(a->deviation, 0.5));
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
@@ -74,6 +75,7 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
     }
     eg_positions *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_positions){ .name = eg__nn_name(a->params, a->name),
                          .length = a->length,
                          .first = a->first,
@@ -85,7 +87,7 @@ eg_positions *eg_positions_new_with(const eg_positions_args *given)
         m->table = eg__nn_normal(p, eg_param(p, "P", "l m", a->first + a->length, a->d_model),
                                  eg_option(a->deviation, 0.5));
     }
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 /* The vectors are the rows of the table that .position_ids names, or consecutive ones from .offset

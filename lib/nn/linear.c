@@ -10,11 +10,12 @@ eg_linear *eg_linear_new_with(const eg_linear_args *given)
         return NULL;
     eg_linear *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_linear){ .name = eg__nn_name(a->params, a->name), .in = a->in, .out = a->out };
     m->weight = eg_param(p, a->weight ? a->weight : "W", "i o", a->in, a->out);
     if (a->init) eg__nn_normal(p, m->weight, eg_option(a->init, 0));
     if (!a->no_bias) m->bias = eg_param(p, a->bias ? a->bias : "b", "o", a->out);
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)

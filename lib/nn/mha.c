@@ -289,8 +289,8 @@ static bool frequencies(eg_mha *m, eg_tensor *given, eg_params *p)
 }
 
 /* Makes the parameters that options add: norms of query and key, the extra key and its value, the
- * sink and the temperature of each head. False after an error. */
-static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
+ * sink and the temperature of each head. */
+static void mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
     const bool unit = a->qk_norm == EG_QK_UNIT, all = a->qk_norm == EG_QK_RMS_ALL;
     const int64_t g = m->kv_heads, h = m->heads;
@@ -315,7 +315,6 @@ static bool mha_added(eg_mha *m, const eg_mha_args *a, eg_params *p)
     if (a->sink) m->sink = eg__nn_constant(p, eg_param(p, "sink", "h", h), 0);
     if (eg_option(a->temperature, 0) != 0)
         m->temperature = eg__nn_constant(p, eg_param(p, "temperature", "h", h), a->temperature);
-    return !eg_error(eg_params_context(p));
 }
 
 /* True if φ can be read and is a number; else records an error. It is computed for one number. */
@@ -363,6 +362,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
 {
     OPTIONS(eg_mha_args, a, given);
     eg_params *p = eg__nn_under(a->params, "mha", a->name);
+    const int before = eg_params_count(p);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
     if (!m || !mha_sizes(m, a, p) || !eg__mha_layout(m, a->layout, p)) return NULL;
     if (!mha_texts(m, a, p) || (a->alibi && !slopes(m, p)) || !mha_linear(m, a, p) ||
@@ -392,10 +392,11 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
         r.name = r.name ? r.name : eg__mha_which(n % 4, bias);
         if ((bias && (r.off || a->no_bias)) || (m->form == EG_PACKED && n % 4 != EG_O)) continue;
         if (m->form == EG_PER_HEAD && r.each) {
-            if (!per_head(m, p, &r, a->init)) return NULL;
+            if (!per_head(m, p, &r, a->init)) return eg__nn_made(p, before, NULL);
         } else {
             *r.one = mha_first(p, eg_param_n(p, r.name, r.axes, r.rank, r.dims), &r, a->init);
         }
     }
-    return mha_added(m, a, p) ? m : NULL;
+    mha_added(m, a, p);
+    return eg__nn_made(p, before, m);
 }

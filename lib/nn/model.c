@@ -158,6 +158,7 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
         return NULL;
     eg_transformer *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_transformer){ .name = eg__nn_name(a->params, a->name),
                            .layers = a->layers,
                            .no_logits = a->no_logits,
@@ -201,7 +202,7 @@ eg_transformer *eg_transformer_new_with(const eg_transformer_args *given)
         m->logits =
             eg_linear_new(p, "logits", .in = a->d_model, .out = width_or(a->classes, a->vocabulary),
                           .no_bias = a->no_bias || a->no_logits_bias, .init = a->init);
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 /* Returns the norm of tokens + types + positions. Without types, all tokens have type 0. */
@@ -332,7 +333,6 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
 {
     OPTIONS(eg_seq2seq_args, a, given);
     eg_params *p = eg__nn_under(a->params, "seq2seq", a->name);
-    eg_ctx *cx = eg_params_context(p);
     int64_t source = width_or(a->source_vocabulary, a->vocabulary),
             decoder_layers = width_or(a->decoder_layers, a->layers);
     if (!p || !eg__nn_positive(p, "seq2seq", "layers", a->layers) ||
@@ -345,6 +345,7 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
                NULL;
     eg_seq2seq *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_seq2seq){ .name = eg__nn_name(a->params, a->name),
                        .layers = a->layers,
                        .decoder_layers = decoder_layers,
@@ -387,7 +388,7 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
     if (!a->tied)
         m->logits = eg_linear_new(p, "logits", .in = a->d_model, .out = a->vocabulary,
                                   .no_bias = a->no_bias, .init = a->init);
-    return eg_error(cx) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 static bool seq2seq_gain(const eg_seq2seq *m, eg_tensor *gain, eg_tensor *x)

@@ -75,6 +75,9 @@ bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, 
 /* -- constructors: their errors begin with the kind of the module and its name ----------------- */
 /* Returns the list with that prefix; NULL after an error, also if the list is NULL. */
 eg_params *eg__nn_under(eg_params *, const char *who, const char *name);
+/* Returns the module m, whose constructor found `before` parameters in the list. After an error,
+ * takes those that it made from the list, so that their names are free, and returns NULL. */
+void *eg__nn_made(eg_params *, int before, void *m);
 /* Returns 'mha "0.self"' for the list that eg__nn_under returned, valid as long as the list. NULL
  * after an error. */
 const char *eg__nn_who(eg_params *, const char *who);

@@ -13,12 +13,13 @@ eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
                NULL;
     eg_norm *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;
+    const int before = eg_params_count(p);
     *m = (eg_norm){
         .name = eg__nn_name(a->params, a->name), .d_model = a->d_model, .eps = a->eps, .rms = a->rms
     };
     m->gain = eg__nn_constant(p, eg_param(p, "gain", "m", a->d_model), 1);
     if (!a->no_bias && !a->rms) m->bias = eg_param(p, "bias", "m", a->d_model);
-    return eg_error(eg_params_context(p)) ? NULL : m;
+    return eg__nn_made(p, before, m);
 }
 
 eg_tensor *eg_norm_run(const eg_norm *m, eg_tensor *x)

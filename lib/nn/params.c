@@ -572,6 +572,21 @@ eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
     return eg_params_under(p, name);
 }
 
+/* From the last on: a slot of the table that a name took may be free again once no later name is in
+ * the list. The tensors' memory belongs to the owner and remains until the list is closed. */
+void *eg__nn_made(eg_params *p, int before, void *m)
+{
+    list *all = p->all;
+    if (!eg_error(eg_params_context(p)) && m) return m;
+    while (all->count > before) {
+        const eg_named *last = all->item[all->count - 1];
+        *params_slot(all, "", last->name) = 0;
+        all->numbers -= eg_size(last->x);
+        all->item[--all->count] = NULL;
+    }
+    return NULL;
+}
+
 /* Returns the length of the name in a prefix such as "0.self.". */
 static int params_named(const eg_params *p) { return *p->prefix ? (int)strlen(p->prefix) - 1 : 0; }
 const char *eg__nn_who(eg_params *p, const char *who)

@@ -91,6 +91,7 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
     eg_owner *owner = eg_owner_open(cx);
     eg_pretrained *o = owner ? eg_pretrained_read(cx, folder) : NULL;
     char *path = o ? in_folder(owner, folder, "model") : NULL;
+    const int before = eg_params_count(p);
     eg_transformer *net = NULL;
     if (path) {
         const bool was = eg__nn_zero_init(p, true);
@@ -98,8 +99,7 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
         net = eg_transformer_new_with(&o->model);
         eg__nn_zero_init(p, was);
     }
-    if (net && (!predictions_fit(p, o, folder) || eg_params_load_as(p, path, "", o->names)))
-        net = NULL;
+    if (net && predictions_fit(p, o, folder)) eg_params_load_as(p, path, "", o->names);
     eg_pop(cx, m);
-    return net;
+    return eg__nn_made(p, before, net);
 }
