@@ -103,7 +103,8 @@ typedef struct eg_opt_args {
 } eg_opt_args;
 /* An optimiser of the list's present parameters; of a list made by eg_params_under, of those below
  * its name. Refused: an option that it does not read, a group or name without a parameter,
- * a group whose parameters all belong to groups before it. */
+ * a group whose parameters all belong to groups before it, a parameter in read-only memory, such as
+ * that of another list (.shared of eg_params_open), unless it is frozen. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);

@@ -59,6 +59,9 @@ EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis
 /* -- copies and conversions -------------------------------------------------------------------- */
 /* True if the elements lie in memory in row-major order, without gaps */
 EG_API bool eg_is_row_major(const eg_tensor *x);
+/* False if eg_fill, eg_assign and eg_mut_… refuse x: it lies in read-only foreign memory, a block
+ * of examples must not change it, or it failed */
+EG_API bool eg_is_writable(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);
 EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */

@@ -183,11 +183,17 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 }
 
 /* -- writing ----------------------------------------------------------------------------------- */
+/* True unless x is lent to a block, the open one or another. */
+static bool read_ours(const eg_tensor *x) { return x->cx == eg__here(x->cx) && !x->st->lent; }
+bool eg_is_writable(const eg_tensor *x)
+{
+    return eg_ok(x) && read_ours(x) && (!x->st->hold || x->st->hold->writable);
+}
 /* True if x can be written; else records an error: x lies in read-only memory or is lent to a
  * block. */
 static bool writable(const char *who, const eg_tensor *x)
 {
-    const bool ours = x->cx == eg__here(x->cx) && !x->st->lent;
+    const bool ours = read_ours(x);
     if (ours && (!x->st->hold || x->st->hold->writable)) return true;
     if (!ours)
         eg_fail_as(x->cx, EG_ERROR_MISUSE,

@@ -258,6 +258,22 @@ static bool make_state(eg_opt *op, const eg_opt *all, int64_t c)
     return make_chunks(op);
 }
 
+/* True if an optimiser can change the parameter; else records an error. */
+static bool opt_changes(const kind *row, const eg_named *one)
+{
+    eg_ctx *cx = eg_context(one->x);
+    const eg_dtype type = eg_type(one->x);
+    if (type != EG_F32 && type != EG_F64)
+        eg_fail_as(cx, EG_ERROR_DTYPE,
+                   "%s: \"%s\" is %s, and an optimiser changes f32 and f64 only; copy the list to "
+                   "one of f32 (eg_params_copy), or freeze the parameter (.groups)",
+                   row->name, one->name, eg_type_name(type));
+    else if (!eg_is_writable(one->x) && !eg__opt_numbers(one->x)) /* which says why */
+        eg_fail_in(cx, "%s: \"%s\"", row->name, one->name);
+    else
+        return true;
+    return false;
+}
 /* Makes an optimiser of this kind with all that its steps need. all, c: as in make_state. NULL
  * after an error. */
 static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt *all, int64_t c)
@@ -278,15 +294,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     if (!own || !of) return NULL;
     const int n = all ? all->count : eg__opt_members(row->name, &o, own, of);
     if (n < 0) return NULL;
-    for (int k = 0; k < n; k++) {
-        const eg_named *one = eg_params_at(p, own[k]);
-        if (eg_type(one->x) == EG_F32 || eg_type(one->x) == EG_F64) continue;
-        eg_fail_as(cx, EG_ERROR_DTYPE,
-                   "%s: \"%s\" is %s, and an optimiser changes f32 and f64 only; copy the list to "
-                   "one of f32 (eg_params_copy), or freeze the parameter (.groups)",
-                   row->name, one->name, eg_type_name(eg_type(one->x)));
-        return NULL;
-    }
+    for (int k = 0; k < n; k++)
+        if (!opt_changes(row, eg_params_at(p, own[k]))) return NULL;
     o.groups = NULL; /* the caller's memory */
     eg_opt *op = eg_params_alloc(p, sizeof *op);
     eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
