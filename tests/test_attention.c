@@ -429,7 +429,7 @@ TEST(masks_as_pytorch_writes_them)
     eg_mask_additive(eg_from(cx, ((float[]){ 0, -1e9f, -INFINITY }), 3));
     eg_assert_error(cx, "mask_additive: 1 of 3 elements is neither 0 nor -inf");
     eg_alibi_slopes(cx, 0);
-    eg_assert_error(cx, "alibi_slopes: 0 heads");
+    eg_assert_error(cx, "alibi_slopes: there must be 1 to 2^20 heads, not 0");
     eg_close(cx);
 }
 

@@ -471,7 +471,8 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     REFUSED("grad_over: there are no xs", .count = -1, .xs = NULL, .dxs = NULL);
     REFUSED("grad_over: xs is NULL", .xs = NULL);
     REFUSED("grad_over: dxs is NULL", .dxs = NULL);
-    REFUSED("grad_over: leaves [1, 9) of 2", .from_leaf = 1, .to_leaf = 9);
+    REFUSED("grad_over: .from_leaf is 1 and .to_leaf 9, but there are 2 leaves, counted from 0",
+            .from_leaf = 1, .to_leaf = 9);
     REFUSED(".from_leaf and .to_leaf need .take", .from_leaf = 1);
 #pragma GCC diagnostic pop
     eg_hook(s.w, (eg_hook_function *)(void (*)(void))strlen, NULL);

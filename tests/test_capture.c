@@ -408,6 +408,8 @@ TEST(acts_run_again_with_the_bits_of_the_step)
         eg_pop(eager.cx, m);
     }
     ck_assert_ptr_eq(eg_captured_output(c, 1), again.state);
+    ck_assert(!eg_ok(eg_captured_output(c, 9)));
+    eg_assert_error(again.cx, "captured_output: there is no output 9; the step has 3");
     eg_close(eager.cx);
     eg_close(again.cx);
 }

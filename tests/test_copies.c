@@ -535,7 +535,7 @@ TEST(copies_refusals_name_both_numbers)
     eg_item(eg_sum(NULL, x)), refused(cx, "item: the tensor has 3 copies");
     eg_keep(x), refused(cx, "keep: the tensor has 3 copies");
     eg_print(stdout, x), refused(cx, "print: the tensor has 3 copies");
-    eg_copy_at(x, 3), refused(cx, "copy_at: copy 3 of 3");
+    eg_copy_at(x, 3), refused(cx, "copy_at: there is no copy 3; operand 1 has 3, counted from 0");
     eg_copies_open(o, 0, NULL), refused(cx, "copies: there must be 1 to 2^32, not 0");
     eg_copies_open(o, INT64_MAX, NULL),
         refused(cx, "there must be 1 to 2^32, not 9223372036854775807");
@@ -809,7 +809,7 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     ck_assert_ptr_null(eg_adamw(q, .copies = 1));
     refused(cx, "adamw: .copies is 1, but the parameters have 0 copies");
     ck_assert_ptr_null(eg_params_of_copy(p, 2));
-    refused(cx, "params_of_copy: copy 2 of 2");
+    refused(cx, "params_of_copy: there is no copy 2; the parameters have 2, counted from 0");
     eg_opt *opt = eg_adam(p);
     eg_tensor *x = eg_ones(cx, 1, 2), *y = eg_linear_run(l, x);
     ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_copies_stack(y))), -1);

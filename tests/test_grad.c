@@ -135,7 +135,7 @@ TEST(rows_that_are_wrong_are_named)
               !eg_zero_rule(NULL, x, 0));
     eg_assert_error(cx, "result: the tensor exists already");
     ck_assert_int_eq(eg_grad(x, x, -1, &x, &dx), -1);
-    eg_assert_error(cx, "grad: -1 inputs");
+    eg_assert_error(cx, "grad: the number of xs is -1, but must not be negative");
     eg_close(cx);
 }
 

@@ -278,7 +278,7 @@ TEST(modules_of_given_values)
     ck_assert_ptr_null(eg_linear_new(eg_params_open(cx, .values = of), "l", .in = 2, .out = 3));
     eg_assert_error(cx, "param \"l.b\": its tensor in .values is NULL");
     ck_assert_ptr_null(eg_params_open(cx, .values = of, .shared = p));
-    eg_assert_error(cx, "params: .values together with .shared");
+    eg_assert_error(cx, "params: .values and .shared exclude each other");
 }
 
 /* weights of half the memory: as f32 weights of the same values */

@@ -157,7 +157,7 @@ static const refusal refusals[] = {
     { too_few,
       "unpack: there are 4 packed positions, of which 3 are before sequence 1, whose length is 2" },
     { huge, "unpack: " },
-    { other_count, "pack: 2 lengths for 3 sequences" },
+    { other_count, "pack: there are 2 lengths, but 3 sequences" },
     { no_integers, "pack: the lengths are f64, not i32 or i64" },
     { no_vector, "unpack: the lengths are (1, 2), but must have one axis" },
     { no_positions, "pack: operand 1 is (3,), not (b l ...)" },
@@ -449,9 +449,9 @@ TEST(what_models_refuse)
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = eg_ones(cx, B))));
     eg_assert_error(cx, "transformer \"net\": .lengths: packed_length: the lengths are f64");
     ck_assert(!eg_ok(eg_transformer_run(net, index, .lengths = of_lengths(), .packed_length = -1)));
-    eg_assert_error(cx, "transformer \"net\": .lengths: -1 packed positions");
+    eg_assert_error(cx, "transformer \"net\": .lengths: the number of packed positions is -1");
     ck_assert(!eg_ok(eg_transformer_run(net, index, .packed_length = 8)));
-    eg_assert_error(cx, "8 packed positions, but no lengths");
+    eg_assert_error(cx, "the number of packed positions is 8, but there are no lengths");
     ck_assert(
         !eg_ok(eg_transformer_run(net, eg_select_axis(index, 0, 0), .lengths = of_lengths())));
     eg_assert_error(cx, "it belongs to axes b and l, but there is 1 axis");
@@ -459,9 +459,10 @@ TEST(what_models_refuse)
                                       .heads = 2, .layers = 1);
     eg_tensor *two = eg_ones(cx, 2);
     ck_assert(!eg_ok(eg_seq2seq_run(pair, index, index, .source_lengths = eg_cast(two, EG_I32))));
-    eg_assert_error(cx, "seq2seq \"pair\": .source_lengths: pack: 2 lengths for 3 sequences");
+    eg_assert_error(
+        cx, "seq2seq \"pair\": .source_lengths: pack: there are 2 lengths, but 3 sequences");
     ck_assert(!eg_ok(eg_seq2seq_run(pair, index, index, .lengths = eg_cast(two, EG_I32))));
-    eg_assert_error(cx, "seq2seq \"pair\": .lengths: pack: 2 lengths for 3 sequences");
+    eg_assert_error(cx, "seq2seq \"pair\": .lengths: pack: there are 2 lengths, but 3 sequences");
     eg_block *block = eg_block_new(p, "block", .d_model = WIDE, .heads = 2);
     ck_assert(!eg_ok(eg_block_run(block, eg_ones(cx, 1, 13, WIDE), .packed = { of_lengths(), L },
                                   .memory_packed = { of_lengths(), L })));

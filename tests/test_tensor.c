@@ -728,3 +728,64 @@ TEST(sums_right_whatever_the_threads_and_strides)
     ck_assert_double_eq_tol(eg_item(summed(tenth, 1, (int64_t[]){ 1 })), 1e5, .1);
     eg_close(cx);
 }
+
+static bool read_forward(eg_tensor *y) { return eg_f64(eg_operand(y, 0)) != NULL; }
+static bool write_forward(eg_tensor *y) { return eg_mut_f64(y) != NULL; }
+static bool item_forward(eg_tensor *y)
+{
+    eg_item(eg_operand(y, 0));
+    return !eg_error(eg_context(y));
+}
+static bool inner_forward(eg_tensor *y) { return eg_ok(eg_einsum("ij->i", eg_operand(y, 0))); }
+static bool named_forward(eg_tensor *y)
+{
+    return eg_ok(eg_fail(eg_context(y), "mine: in its own words"));
+}
+/* Also where the sizes are those of a tensor that a function makes for a caller, and where a custom
+ * operation calls another function. */
+TEST(refusals_name_the_operation)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_owner *o = eg_owner_open(cx);
+    const int64_t big[] = { (int64_t)1 << 31, (int64_t)1 << 31, (int64_t)1 << 31 }, bad[] = { -1 };
+    eg_owner_tensor(o, EG_F32, 3, big);
+    eg_assert_error(cx, "owner_tensor: the sizes up to axis 1 (2147483648) make more than 2^63");
+    eg_owner_tensor(o, EG_F32, 1, bad);
+    eg_assert_error(cx, "owner_tensor: size -1 of axis 0 is negative");
+    eg_owner_copies(o, eg_copies_open(o, 2, NULL), EG_F32, 1, NULL);
+    eg_assert_error(cx, "owner_copies: rank 1, but the sizes are NULL");
+    eg_where_mask(cx, "j <= i", "i j k", 0, big);
+    eg_assert_error(cx, "where_mask: the sizes up to axis 2 (2147483648) make more than 2^63");
+    eg_params *p = eg_params_open(cx);
+    eg_constant_n(p, 1, bad);
+    eg_assert_error(cx, "constant: owner_tensor: size -1 of axis 0 is negative");
+    eg_param_n(p, "W", "a b c", 3, big);
+    eg_assert_error(cx, "param \"W\": owner_tensor: the sizes up to axis 1 (2147483648) make more");
+    eg_param_n(p, "W", "a b", 2, big);
+    eg_assert_error(cx, "param \"W\": owner_tensor: the sizes up to axis 1");
+    char why[200] = "";
+    const eg_shape shape = { EG_F32, 3, big, NULL };
+    ck_assert_ptr_null(eg_plan_new(.spec = "abc->a", .count = 1, .operands = &shape, .why = why,
+                                   .why_size = sizeof why));
+    ck_assert_str_eq(why, "einsum: the sizes up to axis 1 (2147483648) make more than 2^63 bytes");
+
+    eg_tensor *x = eg_cast(eg_ones(cx, 2), EG_I64);
+    const struct {
+        bool (*forward)(eg_tensor *);
+        const char *error;
+    } ops[] = { { read_forward, "mine: f64: the tensor is i64, not f64" },
+                { write_forward, "mine: mut_f64: the tensor is i64, not f64" },
+                { item_forward, "mine: item: (2,) has 2 elements, not one" },
+                { inner_forward, "mine: einsum: " },
+                { named_forward, "mine: in its own words" } };
+    for (size_t k = 0; k < sizeof ops / sizeof *ops; k++) {
+        const eg_op mine = {
+            .name = "mine", .arity = 1, .shape = like_first, .forward = ops[k].forward
+        };
+        ck_assert(!eg_ok(eg_apply(&mine, NULL, 0, 1, &x)));
+        ck_assert_msg(eg_error(cx) && !strncmp(eg_error(cx), ops[k].error, strlen(ops[k].error)),
+                      "%s", eg_error(cx));
+        eg_clear(cx);
+    }
+    eg_close(cx);
+}

@@ -649,7 +649,8 @@ LOOP_TEST(modules_refuse_options, 26)
         { { .rotary = 1e4, .rotary_width = 6 }, "mha \"a\": rotary_width is 6, but d_k is 4" },
         { { .rotary = 1e4, .rotary_factor = -1 }, "mha \"a\": rotary_factor is -1" },
         { { .rotary_frequencies = eg_ones(cx, 3) },
-          "mha \"a\": rotary_frequencies has 3 numbers in 1 axis for 2 pairs" },
+          "mha \"a\": rotary_frequencies has 3 numbers in 1 axis, but needs one for each of 2 "
+          "pairs" },
         { { .qk_norm = (eg_qk_norm)9 }, "mha \"a\": qk_norm is 9, which is not an eg_qk_norm" },
         { { .qk_eps = 1e-6 }, "mha \"a\": .qk_eps is read with .qk_norm only" },
         { { .qk_norm = EG_QK_RMS, .qk_eps = -1 }, "mha \"a\": qk_eps is -1; it must be finite" },

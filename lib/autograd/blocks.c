@@ -359,8 +359,11 @@ static bool blocks_plan(blocks *b)
     b->from = o->from_leaf;
     b->to = o->to_leaf ? o->to_leaf : b->leaves;
     if (b->from < 0 || b->from >= b->to || b->to > b->leaves)
-        eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: leaves [%lld, %lld) of %lld", o->who,
-                   (long long)b->from, (long long)b->to, (long long)b->leaves);
+        eg_fail_as(
+            b->cx, EG_ERROR_MISUSE,
+            "%s: .from_leaf is %lld and .to_leaf %lld, but there %s %lld lea%s, counted from 0",
+            o->who, (long long)b->from, (long long)b->to, b->leaves == 1 ? "is" : "are",
+            (long long)b->leaves, b->leaves == 1 ? "f" : "ves");
     else if (b->to - b->from < b->leaves && !o->take)
         eg_fail_as(b->cx, EG_ERROR_MISUSE, "%s: .from_leaf and .to_leaf need .take", o->who);
     const int threads = b->cx->threads < BLOCKS_WORKERS ? b->cx->threads : BLOCKS_WORKERS;

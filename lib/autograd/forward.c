@@ -93,7 +93,8 @@ static bool forward_inputs_fit(eg_ctx *cx, const char *who, eg_tensor *y, int co
     char a[256], b[256];
     if (!eg__check_differentiable(cx, who, "y", -1, y)) return false;
     if (count < 0) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d inputs", who, count);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the number of xs is %d, but must not be negative", who,
+                   count);
         return false;
     }
     if (count && (!xs || !vs)) {

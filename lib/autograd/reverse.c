@@ -437,7 +437,8 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
         return false;
     if (count < 0) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %d inputs", count);
+        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: the number of xs is %d, but must not be negative",
+                   count);
         return false;
     }
     if (count && (!xs || (!dxs && !into))) {

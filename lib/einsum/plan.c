@@ -35,19 +35,14 @@ eg_tensor *eg__shape_only(eg_ctx *cx, const eg_shape *s)
     int64_t stride[EG_RANK_MAX];
     if ((unsigned)s->dtype >= EG_DTYPES)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "einsum: %d is not a dtype", (int)s->dtype);
-    if (s->rank < 0 || s->rank > EG_RANK_MAX)
-        return eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: rank %d is not in 0..%d", s->rank,
-                          EG_RANK_MAX);
-    for (int k = 0; k < s->rank; k++)
-        if (s->dim[k] < 0)
-            return eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: size %lld of axis %d is negative",
-                              (long long)s->dim[k], k);
+    if (!eg__sizes_fit(cx, "einsum", s->dtype ? s->dtype : cx->dtype, s->rank, s->dim))
+        return eg__poison(cx);
     if (!reachable(s))
         return eg_fail_as(
             cx, EG_ERROR_SHAPE,
             "einsum: the strides of an operand of rank %d lead further than 64 bits can count",
             s->rank);
-    uint64_t w = 1; /* if the sizes are too large for strides, eg__alias refuses them */
+    uint64_t w = 1;
     for (int k = s->rank; k-- > 0; w *= s->dim[k] ? (uint64_t)s->dim[k] : 1)
         stride[k] = s->stride ? s->stride[k] : (int64_t)w;
     eg_tensor *one = eg__new(cx, s->dtype, 0, NULL),

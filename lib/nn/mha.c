@@ -64,12 +64,16 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
                       "rotary positions rotate pairs of elements, but %s is %lld",
                       m->rotary_width ? "rotary_width" : "d_k", (long long)width);
     else if (m->rotary < 0 || !(m->rotary < 1e300))
-        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "the base of rotary positions is %g", m->rotary);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
+                      "the base of rotary positions is %g; it must be finite and not negative",
+                      m->rotary);
     else if (a->rotary_factor && !(m->rotary_factor > 0 && m->rotary_factor < 1e300))
-        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "rotary_factor is %g", m->rotary_factor);
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "mha",
+                      "rotary_factor is %g; it must be finite and positive", m->rotary_factor);
     else if (f && (eg_rank(f) != 1 || eg_dim(f, 0) != width / 2))
         eg__nn_refuse(p, EG_ERROR_SHAPE, "mha",
-                      "rotary_frequencies has %lld number%s in %d ax%s for %lld pair%s",
+                      "rotary_frequencies has %lld number%s in %d ax%s, but needs one for each of "
+                      "%lld pair%s of elements, in one axis",
                       (long long)eg_size(f), eg_size(f) == 1 ? "" : "s", eg_rank(f),
                       eg_rank(f) == 1 ? "is" : "es", (long long)(width / 2),
                       (width / 2) == 1 ? "" : "s");

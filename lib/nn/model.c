@@ -57,8 +57,10 @@ static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int6
         eg_fail_as(cx, EG_ERROR_SHAPE, "it belongs to axes b and l, but there is %d axis",
                    eg_rank(x));
     else if (packed_length < 0 || (packed_length && !lengths))
-        eg_fail_as(cx, EG_ERROR_SHAPE, "%lld packed positions%s", (long long)packed_length,
-                   lengths ? "" : ", but no lengths");
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   lengths ? "the number of packed positions is %lld, but must not be negative"
+                           : "the number of packed positions is %lld, but there are no lengths",
+                   (long long)packed_length);
     else if (counts && eg_capturing(cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "a captured step needs the number of positions beside it");
     else if (lengths && eg_ok(x)) {

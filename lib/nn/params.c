@@ -59,7 +59,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
         return NULL;
     }
     if (a->values && (a->shared || a->copies || a->expected)) {
-        eg_fail_as(a->cx, EG_ERROR_MISUSE, "params: .values together with %s",
+        eg_fail_as(a->cx, EG_ERROR_MISUSE, "params: .values and %s exclude each other",
                    a->shared   ? ".shared"
                    : a->copies ? ".copies"
                                : ".expected");
@@ -338,10 +338,10 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     eg_tensor *x =
         eg_owner_copies(p->all->owner, p->all->copies, params_dtype(p->all, rank), rank, dims);
     const bool drawn = rank > 1 && !p->all->zero_init;
-    if (!eg_ok(x) || (drawn && !eg_ok(eg_init_xavier(x, dims[0], others))) ||
-        !params_add(p, name, axes, x))
-        return eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix, name);
-    return x;
+    return eg_ok(x) && (!drawn || eg_ok(eg_init_xavier(x, dims[0], others))) &&
+                   params_add(p, name, axes, x)
+               ? x
+               : eg_fail_in(cx, "param \"%s%s\"", p->prefix, name);
 }
 
 /* Returns copy k of x as a tensor in the same memory, which is valid as long as the list; NULL
@@ -365,8 +365,11 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
     list *all = p ? p->all : NULL;
     eg_ctx *cx = eg_params_context(p);
     if (!p || k < 0 || k >= eg_copies_count(all->copies)) {
-        eg_fail_as(cx, p ? EG_ERROR_INDEX : EG_ERROR_MISUSE, "params_of_copy: copy %lld of %lld",
-                   (long long)k, (long long)(p ? eg_copies_count(all->copies) : 0));
+        eg_fail_as(
+            cx, p ? EG_ERROR_INDEX : EG_ERROR_MISUSE,
+            p ? "params_of_copy: there is no copy %lld; the parameters have %lld, counted from 0"
+              : "params_of_copy: the list of parameters is NULL",
+            (long long)k, (long long)(p ? eg_copies_count(all->copies) : 0));
         return NULL;
     }
     if (all->of_copy[k]) return all->of_copy[k];
@@ -384,7 +387,10 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
 
 eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
 {
-    return p ? eg_owner_tensor(p->all->owner, params_dtype(p->all, 0), rank, dims) : NULL;
+    if (!p) return NULL;
+    const bool before = eg_error(eg_params_context(p));
+    eg_tensor *x = eg_owner_tensor(p->all->owner, params_dtype(p->all, 0), rank, dims);
+    return before || eg_ok(x) ? x : eg_fail_in(eg_params_context(p), "constant");
 }
 
 /* Assigns under eg_nograd, so that parameters remain leaves. */

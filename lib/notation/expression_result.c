@@ -302,7 +302,9 @@ eg_tensor *eg__expression_values(eg_ctx *cx, const eg_expression_values *v, eg_d
                                  int rank, const int64_t *dims)
 {
     const eg_copies *copies;
-    if (!eg__copies_of_all(cx, v->who, v->count, v->x, &copies)) return NULL;
+    if (!eg__copies_of_all(cx, v->who, v->count, v->x, &copies) ||
+        !eg__sizes_fit(cx, v->who, dtype, rank, dims))
+        return NULL;
     eg_tensor *y = eg__new_copies(cx, copies, dtype, rank, dims);
     return y && values_into(y, v, v->x) ? y : NULL;
 }

@@ -111,7 +111,8 @@ eg_tensor *eg_copy_at(eg_tensor *x, int64_t k)
     const int64_t count = eg__copy_count(x), at = k < 0 ? k + count : k;
     if (!x->copies) return eg_fail_as(x->cx, EG_ERROR_MISUSE, "copy_at: operand 1 has no copies");
     if (at < 0 || at >= count)
-        return eg_fail_as(x->cx, EG_ERROR_INDEX, "copy_at: copy %lld of %lld", (long long)k,
-                          (long long)count);
+        return eg_fail_as(x->cx, EG_ERROR_INDEX,
+                          "copy_at: there is no copy %lld; operand 1 has %lld, counted from 0",
+                          (long long)k, (long long)count);
     return eg_select_axis(eg_copies_stack(x), 0, at);
 }

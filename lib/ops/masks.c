@@ -40,7 +40,9 @@ eg_tensor *eg_alibi_slopes(eg_ctx *cx, int64_t heads)
 {
     if (!cx || eg__failed(cx)) return eg__poison(cx);
     if (heads < 1 || heads > 1 << 20)
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "alibi_slopes: %lld heads", (long long)heads);
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "alibi_slopes: there must be 1 to 2^20 heads, not %lld",
+                          (long long)heads);
     int64_t whole = 1;
     while (2 * whole <= heads) whole *= 2;
     eg_tensor *y = eg_full_n(cx, EG_F64, 0, 1, &heads);

@@ -30,9 +30,9 @@ static bool lengths_shaped(const char *who, const eg_tensor *t, int64_t rows)
                    "%s: the lengths are %s, but must have one axis, a length per sequence", who,
                    eg__dims_text(t, have, sizeof have));
     else if (rows >= 0 && t->dim[0] != rows)
-        eg_fail_as(t->cx, EG_ERROR_SHAPE, "%s: %lld length%s for %lld sequence%s", who,
-                   (long long)t->dim[0], t->dim[0] == 1 ? "" : "s", (long long)rows,
-                   rows == 1 ? "" : "s");
+        eg_fail_as(t->cx, EG_ERROR_SHAPE, "%s: there %s %lld length%s, but %lld sequence%s", who,
+                   t->dim[0] == 1 ? "is" : "are", (long long)t->dim[0], t->dim[0] == 1 ? "" : "s",
+                   (long long)rows, rows == 1 ? "" : "s");
     else
         return true;
     return false;

@@ -1,6 +1,7 @@
 /* apply.c: applies an operation to operands. Every result refers to its operation and its operands
  * (unless eg_nograd); these references are the tape. */
 #include "tensor/tensor.h"
+#include <ctype.h>
 #include <string.h>
 
 eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs)
@@ -180,6 +181,15 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
                           op->arity, op->arity == 1 ? "" : "s", count);
     return eg__apply(cx, op, attr, attr_size, NULL, count, xs);
 }
+/* Prepends the operation's name to an error that does not begin with it: that of a function which
+ * its shape() or forward() called, "f64: the tensor is i64". */
+static void apply_told(eg_ctx *cx, const char *name)
+{
+    const char *error = eg_error(cx);
+    const size_t n = strlen(name);
+    if (error && (strncmp(error, name, n) || isalnum((unsigned char)error[n]) || error[n] == '_'))
+        eg_fail_in(cx, "%s", name);
+}
 /* Makes the node: one block for operands, their versions, sizes and the attribute; then calls
  * shape() and forward() of the operation. If the context does not record, the references to
  * operation and operands are removed from the result afterwards. Returns poison after an error. */
@@ -231,6 +241,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->live = EG_DEAD;
         if (!cx->failed)
             eg_fail_as(cx, EG_ERROR_MISUSE, "%s: failed without recording an error", op->name);
+        else if (!ok)
+            apply_told(cx, op->name);
         return &cx->poison;
     }
     y->version = y->st->version;

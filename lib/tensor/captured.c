@@ -289,7 +289,9 @@ eg_tensor *eg_captured_output(const eg_captured *c, int k)
 {
     if (!c) return NULL;
     if (k >= 0 && k < c->outputs) return c->output[k];
-    return eg_fail_as(c->cx, EG_ERROR_INDEX, "captured_output: output %d, of %d", k, c->outputs);
+    return eg_fail_as(c->cx, EG_ERROR_INDEX,
+                      "captured_output: there is no output %d; the step has %d, counted from 0", k,
+                      c->outputs);
 }
 void eg_captured_free(eg_captured *c)
 {

@@ -101,8 +101,8 @@ static bool reshape_sizes(const char *who, eg_tensor *x, int rank, const int64_t
     fits = fits && (unknown < 0 ? known == size : size % known == 0);
     if (fits && unknown >= 0) s->v[unknown] = size / known;
     if (!fits)
-        eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %s has %lld elements and does not fill %s", who,
-                   eg__dims_text(x, from, sizeof from), (long long)size,
+        eg_fail_as(x->cx, EG_ERROR_SHAPE, "%s: %s has %lld element%s and does not fill %s", who,
+                   eg__dims_text(x, from, sizeof from), (long long)size, size == 1 ? "" : "s",
                    eg__sizes_text(rank, s->v, to, sizeof to));
     return fits;
 }

@@ -109,9 +109,10 @@ static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims
     for (int k = 0; k < rank; k++) m[k] = dims[k];
     return true;
 }
-static bool check_sizes(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
+/* Sets y's dtype if dtype and sizes are allowed; else records an error. */
+static bool check_sizes(eg_tensor *y, const char *who, eg_dtype dtype, int rank,
+                        const int64_t *dims)
 {
-    const char *who = y->op ? y->op->name : "tensor";
     if ((unsigned)dtype >= EG_DTYPES) {
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: %d is not a dtype", who, (int)dtype);
         return false;
@@ -121,14 +122,16 @@ static bool check_sizes(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *d
 }
 static bool give_sizes(eg_tensor *y, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
 {
-    return check_sizes(y, dtype, rank, dims) && take_sizes(y, a, rank, dims);
+    return check_sizes(y, y->op ? y->op->name : "tensor", dtype, rank, dims) &&
+           take_sizes(y, a, rank, dims);
 }
 static bool give_storage(eg_tensor *y, eg__arena *a)
 {
     const size_t each = (size_t)eg__count(y->rank, y->dim) * eg__width[y->dtype];
     if (__builtin_mul_overflow(each, (size_t)eg__copy_count(y), &y->own.bytes)) {
-        eg_fail_as(y->cx, EG_ERROR_MEMORY, "%s: %lld cop%s of %zu bytes", y->op->name,
-                   (long long)eg__copy_count(y), eg__copy_count(y) == 1 ? "y" : "ies", each);
+        eg_fail_as(y->cx, EG_ERROR_MEMORY, "%s: %lld cop%s of %zu bytes are more than 2^64 bytes",
+                   y->op->name, (long long)eg__copy_count(y), eg__copy_count(y) == 1 ? "y" : "ies",
+                   each);
         return false;
     }
     y->each = (int64_t)each;
@@ -137,11 +140,12 @@ static bool give_storage(eg_tensor *y, eg__arena *a)
 }
 
 /* Sizes and elements are in one block, so that an owner of one tensor has one chunk. */
-static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, const int64_t *dims)
+static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, const char *who, eg_dtype dtype, int rank,
+                          const int64_t *dims)
 {
     if (eg__failed(cx)) return NULL;
     eg_tensor *t = eg__tensor_in(a);
-    if (!t || !check_sizes(t, dtype, rank, dims)) return NULL;
+    if (!t || !check_sizes(t, who, dtype, rank, dims)) return NULL;
     const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[t->dtype],
                  sizes = 2 * (size_t)rank * sizeof *dims,
                  before = bytes < EG_ALIGN ? eg__up16(sizes) : (sizes + EG_ALIGN - 1) & -EG_ALIGN;
@@ -158,7 +162,7 @@ static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, eg_dtype dtype, int rank, co
 }
 eg_tensor *eg__new(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims)
 {
-    return cx ? leaf_in(cx, eg__top(cx), dtype, rank, dims) : NULL;
+    return cx ? leaf_in(cx, eg__top(cx), "tensor", dtype, rank, dims) : NULL;
 }
 eg_tensor *eg__zeros(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims)
 {
@@ -173,7 +177,7 @@ eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t 
     if (eg__capture_refuses(cx, "owner_tensor", "only outputs are kept after the step"))
         return eg__poison(cx);
     eg__arena *a = eg__owner_arena(o);
-    eg_tensor *t = a ? leaf_in(cx, a, dtype, rank, dims) : NULL;
+    eg_tensor *t = a ? leaf_in(cx, a, "owner_tensor", dtype, rank, dims) : NULL;
     if (!t) return eg__poison(cx);
     memset(t->data, 0, t->own.bytes);
     return t;
@@ -212,6 +216,9 @@ eg_tensor *eg_owner_copies(eg_owner *o, const eg_copies *c, eg_dtype dtype, int 
     if (rank >= EG_RANK_MAX || rank < 0)
         return eg_fail_as(c->cx, EG_ERROR_SHAPE, "owner_copies: rank %d is not in 0..%d", rank,
                           EG_RANK_MAX - 1);
+    if (rank && !dims)
+        return eg_fail_as(c->cx, EG_ERROR_MISUSE, "owner_copies: rank %d, but the sizes are NULL",
+                          rank);
     eg_tensor *t = eg_owner_tensor(o, dtype, rank + 1, tensor_sizes(c, rank, dims, all));
     return eg_ok(t) ? tensor_hide(t, c) : t;
 }
@@ -253,7 +260,7 @@ eg_tensor *eg__keep(eg_tensor *x)
         return eg__poison(x->cx);
     const eg_copies *c = x->copies;
     int64_t all[EG_RANK_MAX + 1];
-    eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, x->dtype, x->rank + (c != NULL),
+    eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, "keep", x->dtype, x->rank + (c != NULL),
                            c ? tensor_sizes(c, x->rank, x->dim, all) : x->dim);
     if (t && c) t = tensor_hide(t, c);
     return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
@@ -272,7 +279,7 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
     if (eg__capture_refuses(x->cx, "keep_in", "only outputs are kept after the step"))
         return eg__poison(x->cx);
     eg__arena *a = eg__owner_arena(o);
-    eg_tensor *t = a ? leaf_in(x->cx, a, x->dtype, x->rank, x->dim) : NULL;
+    eg_tensor *t = a ? leaf_in(x->cx, a, "keep_in", x->dtype, x->rank, x->dim) : NULL;
     if (!t) return eg__poison(x->cx);
     eg__copy(t, x);
     return t;

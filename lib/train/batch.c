@@ -89,7 +89,9 @@ static bool training_example(eg_batches *t, eg_example *e)
         if (eg_data_example(t->data, t->seed, t->cursor++, e)) return false;
         if (!eg_data_held_out(t->data, e)) return true;
     }
-    eg_fail_as(t->cx, EG_ERROR_MISUSE, "batches: %d examples of %s on end are held out for tests",
+    eg_fail_as(t->cx, EG_ERROR_MISUSE,
+               "batches: %d consecutive examples of %s are all held out for tests, so there is "
+               "none to train with",
                SCAN, eg_data_name(t->data));
     return false;
 }
