@@ -211,6 +211,15 @@ TEST(options_that_exclude_each_other)
               "first_position is 2, but .no_positions leaves the table out");
     one_model((eg_transformer_args){ .first_position = -2 },
               "positions \"n.positions\": first is -2, but must not be negative");
+    one_model((eg_transformer_args){ .classes = 3, .no_logits = true },
+              "transformer \"n\": classes is 3, but .no_logits leaves the logits out");
+    one_model((eg_transformer_args){ .sinusoid = true, .no_positions = true },
+              "transformer \"n\": .sinusoid and .no_positions exclude each other");
+    eg_params *p = eg_params_open(cx);
+    ck_assert_ptr_null(eg_seq2seq_new(p, "s", .vocabulary = 7, .length = 5, .d_model = 8,
+                                      .heads = 2, .layers = 1, .sinusoid = true,
+                                      .no_positions = true));
+    eg_assert_error(cx, "seq2seq \"s\": .sinusoid and .no_positions exclude each other");
     one_model((eg_transformer_args){ .first_position = 2, .sinusoid = true },
               "first is 2, but a sinusoid has no learned table");
 }

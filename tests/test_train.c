@@ -223,6 +223,8 @@ TEST(optimisers_refuse)
     eg_tensor *a = eg_param(p, "a", "i", 2), *bad = eg_ones(cx, 3);
     ck_assert_ptr_null(eg_sgd(p, .nesterov = true));
     eg_assert_error(cx, "sgd: nesterov needs momentum and no dampening; they are 0 and 0");
+    ck_assert_ptr_null(eg_sgd(p, .dampening = 0.5));
+    eg_assert_error(cx, "sgd: dampening is 0.5, but is read with momentum only, which is 0");
     ck_assert_ptr_null(eg_sgd(p, .lr = -1));
     eg_assert_error(cx, "sgd: lr must not be negative, not -1");
     ck_assert_ptr_null(eg_adamw(p, .beta2 = 1));

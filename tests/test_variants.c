@@ -634,7 +634,7 @@ TEST(frequencies_that_are_gone)
     eg_assert_close(eg_mha_run(m, x), eg_mha_run(same, x), 1e-13);
 }
 
-LOOP_TEST(modules_refuse_options, 26)
+LOOP_TEST(modules_refuse_options, 30)
 {
     static const int64_t each[] = { 3, 5 };
     static const eg_linear_attention_args linear, of_y = { .phi = "exp(y)" },
@@ -680,6 +680,11 @@ LOOP_TEST(modules_refuse_options, 26)
           "mha \"a\": .linear has no softmax that .no_softmax could leave out" },
         { { .bias_kv = true, .W_q = "bias_k" }, "param: the name \"a.bias_k\" is taken" },
         { { .sink = true, .b_q = "sink" }, "param: the name \"a.sink\" is taken" },
+        { { .interleaved = true },
+          "mha \"a\": .interleaved is read with .rotary or .rotary_frequencies only" },
+        { { .d_v_each = (int64_t[]){ 4, 4 } }, ".d_v_each is read with .d_k_each only" },
+        { { .W_qkv = "W" }, ".W_qkv and .b_qkv are names of .form = EG_PACKED" },
+        { { .form = EG_PACKED, .b_k = "b" }, "with .form = EG_PACKED the names are .W_qkv" },
     };
     eg_mha_args a = cases[_i].a;
     a.size = sizeof a, a.params = eg_params_open(cx), a.name = "a", a.d_model = 8, a.heads = 2;

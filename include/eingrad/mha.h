@@ -137,7 +137,7 @@ typedef struct eg_mha_args {
     int64_t qdim, kdim, vdim; /* widths of query, key and value: d_model */
     int64_t d_out;            /* width of the result: d_model */
     const int64_t *d_k_each;  /* per head: `heads` widths; NULL: d_k each */
-    const int64_t *d_v_each;  /* NULL: d_k_each */
+    const int64_t *d_v_each;  /* beside d_k_each; NULL: d_k_each */
     /* the attention */
     const char *layout; /* axes of the query, "i b m", "i (b c=2) m", "i m" …; key and value have j
                          * for i: "b i m" */
@@ -162,7 +162,7 @@ typedef struct eg_mha_args {
     eg_tensor *rotary_frequencies;
     double rotary_factor; /* positions are divided by it: 1 */
     int64_t rotary_width; /* how many elements of a head are rotated: d_k */
-    bool interleaved;     /* pairs are neighbours */
+    bool interleaved;     /* pairs are neighbours; refused without rotary positions */
     /* extra keys, as in nn.MultiheadAttention of PyTorch: masks, biases and positions do not apply
      * to them. The weights of a run are those of the other keys, which then sum to less than 1 */
     bool bias_kv;   /* a learned key "bias_k" (h d) with its value "bias_v" (h e) */
@@ -185,7 +185,7 @@ typedef struct eg_mha_args {
     double init; /* standard deviation of a normal draw; 0: Xavier of the logical
                   * matrices, m × hd */
     const char *W_q, *W_k, *W_v, *W_o, *b_q, *b_k, *b_v, *b_o; /* other names of parameters */
-    const char *W_qkv, *b_qkv; /* the same; NULL: the names of the members */
+    const char *W_qkv, *b_qkv; /* the same of EG_PACKED; NULL: the names of the members */
 } eg_mha_args;
 /* Sequences that eg_pack laid one after the other. A packed operand is (1 p m). */
 typedef struct eg_packed {

@@ -170,7 +170,8 @@ typedef struct eg_transformer_run_args {
 } eg_transformer_run_args;
 /* Parameters: "tokens.E" "types.E" "positions.P" "embedding_norm.…" "0.…" "1.…" "norm.…"
  * "logits.…". Refused: a needed size that is missing, .tied with another number of classes than of
- * tokens, what the parts refuse. */
+ * tokens, .classes and .logits_cap with .no_logits, .sinusoid and .first_position with
+ * .no_positions, what the parts refuse. */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
 /* Refused: tokens out of range and sequences longer than .length, except in padding; types of a
  * model without them, a gain of another shape, what the attentions and eg_pack refuse. */

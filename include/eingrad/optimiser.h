@@ -88,7 +88,7 @@ typedef struct eg_opt_args {
     double clip_value;                /* limit of each |g|, > 0; 0: none */
     double eps;                       /* ≥ 0: 1e-8; adagrad: 1e-10 */
     double momentum;                  /* μ ≥ 0, sgd and rmsprop: 0 */
-    double dampening;                 /* sgd: 0 */
+    double dampening;                 /* sgd: 0; needs momentum */
     bool nesterov;                    /* sgd: needs momentum and no dampening */
     double beta1, beta2;              /* β in [0, 1), adam and adamw: 0.9, 0.999 */
     bool amsgrad;                     /* adam, adamw */

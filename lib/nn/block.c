@@ -89,6 +89,7 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
         memset(o.with, 0, sizeof o.with);
         o.kdim = o.vdim = a->memory_dim;
         o.rotary = 0, o.rotary_frequencies = NULL, o.rotary_width = 0, o.rotary_factor = 0;
+        o.interleaved = false;
         o.alibi = o.no_softmax = false, o.where = o.score = NULL, o.core = NULL, o.linear = NULL,
         o.score_fn = NULL;
     }

@@ -82,6 +82,29 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
     return false;
 }
 
+/* True if each given option is read, beside the others; else records an error. */
+static bool mha_reads(const eg_mha *m, const eg_mha_args *a, const eg_params *p)
+{
+    const bool packed = m->form == EG_PACKED;
+    const struct {
+        bool refused;
+        const char *why;
+    } rules[] = {
+        { a->interleaved && !m->has_rotary,
+          ".interleaved is read with .rotary or .rotary_frequencies only" },
+        { a->d_v_each && !a->d_k_each, ".d_v_each is read with .d_k_each only" },
+        { !packed && (a->W_qkv || a->b_qkv),
+          ".W_qkv and .b_qkv are names of .form = EG_PACKED, which is not set" },
+        { packed && (a->W_q || a->W_k || a->W_v || a->b_q || a->b_k || a->b_v),
+          "with .form = EG_PACKED the names are .W_qkv and .b_qkv, not those of query, key and "
+          "value" },
+    };
+    for (size_t k = 0; k < sizeof rules / sizeof *rules; k++)
+        if (rules[k].refused)
+            return eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "%s", rules[k].why), false;
+    return true;
+}
+
 /* Returns the name of the first option that is given and requires a softmax; NULL if there is
  * none. */
 static const char *mha_of_softmax(const eg_mha_args *a)
@@ -197,7 +220,7 @@ static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "mha", "scale is %g, not a finite number", a->scale);
         return false;
     }
-    return mha_fits(m, a, p) && mha_rotary_fits(m, a, p) && mha_extras(a, p);
+    return mha_fits(m, a, p) && mha_rotary_fits(m, a, p) && mha_extras(a, p) && mha_reads(m, a, p);
 }
 
 /* -- .where, .score and .with ------------------------------------------------------------------ */

@@ -130,9 +130,18 @@ static bool tied_fits(eg_params *p, const char *who, bool tied, int64_t classes,
            false;
 }
 
+/* True unless an option of the positions is given that .no_positions leaves without effect; then
+ * records an error. */
+static bool positions_fit(eg_params *p, const char *who, bool no_positions, bool sinusoid)
+{
+    if (!no_positions || !sinusoid) return true;
+    return eg__nn_refuse(p, EG_ERROR_MISUSE, who, ".sinusoid and .no_positions exclude each other"),
+           false;
+}
+
 /* -- transformer ------------------------------------------------------------------------------ */
 /* True if the numbers among the options are allowed; else records an error. */
-static bool model_fits(const eg_params *p, const eg_transformer_args *a)
+static bool model_fits(eg_params *p, const eg_transformer_args *a)
 {
     const double cap = eg_option(a->logits_cap, 0);
     if (!(cap >= 0 && cap < 1e300))
@@ -145,8 +154,12 @@ static bool model_fits(const eg_params *p, const eg_transformer_args *a)
         eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
                       "first_position is %lld, but .no_positions leaves the table out",
                       (long long)a->first_position);
+    else if (a->classes && a->no_logits)
+        eg__nn_refuse(p, EG_ERROR_MISUSE, "transformer",
+                      "classes is %lld, but .no_logits leaves the logits out",
+                      (long long)a->classes);
     else
-        return true;
+        return positions_fit(p, "transformer", a->no_positions, a->sinusoid);
     return false;
 }
 
@@ -338,7 +351,8 @@ eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *given)
     int64_t source = width_or(a->source_vocabulary, a->vocabulary),
             decoder_layers = width_or(a->decoder_layers, a->layers);
     if (!p || !eg__nn_positive(p, "seq2seq", "layers", a->layers) ||
-        !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers))
+        !eg__nn_positive(p, "seq2seq", "decoder_layers", decoder_layers) ||
+        !positions_fit(p, "seq2seq", a->no_positions, a->sinusoid))
         return NULL;
     if (a->shared && source != a->vocabulary)
         return eg__nn_refuse(p, EG_ERROR_MISUSE, "seq2seq",

@@ -155,6 +155,10 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: nesterov needs momentum and no dampening; they are %g and %g", who,
                    o->momentum, o->dampening);
+    else if (o->dampening != 0 && o->momentum == 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: dampening is %g, but is read with momentum only, which is 0", who,
+                   o->dampening);
     else if (!(o->norm_type <= 2 && o->norm_type >= 2) &&
              !(o->norm_type > 0 && isinf(o->norm_type)))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: norm_type must be 2 or INFINITY, not %g", who,
