@@ -724,3 +724,59 @@ TEST(a_gradient_check_keeps_subnormal_numbers)
     ck_assert(eg_flushes(cx));
     eg_close(cx);
 }
+
+/* -- the stack of a call ------------------------------------------------------------------------
+ */
+static eg_tensor *chain_of_three(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_einsum("ij,jk,kl->il", x[0], x[0], x[0]);
+}
+/* Calls that took the most stack, of one dtype, with their gradients. */
+static void *many_calls(void *context)
+{
+    eg_ctx *c = context;
+    eg_tensor *x = eg_uniform(c, -1, 1, 8, 8), *big = eg_uniform(c, -1, 1, 16, 64, 48),
+              *q = eg_uniform(c, -1, 1, 2, 40, 2, 16), *square = eg_uniform(c, -1, 1, 200, 200), *g;
+    eg_tensor *y = eg_sum(
+        NULL, eg_einsum("ij,jk,kl,lm,mn,no,op,pq,qr,rs,st->it", x, x, x, x, x, x, x, x, x, x, x));
+    eg_grad(y, NULL, 1, &x, &g);
+    eg_explain("ij,jk,kl->il", x, x, x);
+    y = eg_add(eg_sum(NULL, eg_softmax("a [b] c", big)), eg_sum(NULL, eg_softmax("a b [c]", big)));
+    eg_grad(y, NULL, 1, &big, &g);
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        y = eg_sum(NULL, eg_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i",
+                                      .score = "tanh(score)", .form = (eg_form)form));
+        eg_grad(y, NULL, 1, &q, &g);
+    }
+    eg_params *p = eg_params_open(c);
+    eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 7, .length = 9, .d_model = 8,
+                                             .heads = 2, .layers = 2);
+    eg_tensor *logits = eg_transformer_run(net, eg_randint(c, 0, 7, 2, 9), .where = "j <= i");
+    eg_step(eg_adam(p), eg_sum(NULL, logits));
+    if (eg_default_type(c) == EG_F64) eg_gradcheck(chain_of_three, NULL, 1, &x);
+    eg_layernorm("a b [c]", big);
+    eg_cumsum("a [b] c", big);
+    eg_sort("a [b] c", big);
+    eg_einsum("aij,ajk->aik", big, eg_transpose(big, 1, 2));
+    eg_einsum("ij,jk->ik", square, square);
+    eg_sum("a [b] c", big);
+    return NULL;
+}
+/* As include/eingrad/core.h states: 160 KB; a sanitizer's frames are larger. */
+TEST(calls_fit_the_stack_that_core_h_states)
+{
+    for (int k = 0; k < 2; k++) {
+        eg_ctx *c = eg_open(.threads = 1, .dtype = k ? EG_F64 : EG_F32);
+        pthread_attr_t attributes;
+        pthread_t thread;
+        ck_assert_int_eq(pthread_attr_init(&attributes), 0);
+        ck_assert_int_eq(pthread_attr_setstacksize(&attributes, (SLOWER > 1 ? 1024 : 160) << 10),
+                         0);
+        ck_assert_int_eq(pthread_create(&thread, &attributes, many_calls, c), 0);
+        ck_assert_int_eq(pthread_join(thread, NULL), 0);
+        pthread_attr_destroy(&attributes);
+        eg_assert_ok(c);
+        eg_close(c);
+    }
+}

@@ -4,6 +4,7 @@
 #include "einsum/einsum.h"
 #include "tests.h"
 
+static double room[1 << 15]; /* for eg__order, more than eg__order_bytes(EG_ORDER_EXACT) */
 static uint64_t state;
 static int draw(int n)
 {
@@ -106,7 +107,7 @@ LOOP_TEST(exact_is_the_cheapest, 4)
         for (int limited = 0; limited < 2; limited++) {
             const double limit = limited ? 30 : 0, best = cheapest(n, op, out, size, limit);
             eg_cost cost;
-            ck_assert_int_eq(eg__order(n, set, &wanted, size, limit, pairs, &cost),
+            ck_assert_int_eq(eg__order(n, set, &wanted, size, limit, pairs, &cost, room),
                              best < INFINITY);
             if (!(best < INFINITY)) continue;
             ck_assert_double_eq_tol(cost.work, best, 1e-9 * best);
@@ -128,14 +129,14 @@ TEST(many_operands)
         labelsets(n, op, set);
         labelsets(1, &out, &wanted);
         eg_cost cost;
-        ck_assert(eg__order(n, set, &wanted, size, 0, pairs, &cost));
+        ck_assert(eg__order(n, set, &wanted, size, 0, pairs, &cost, room));
         ck_assert_double_eq_tol(replay(n, op, out, size, 0, pairs), cost.work, 1e-9 * cost.work);
-        if (eg__order(n, set, &wanted, size, cost.largest / 2, pairs, NULL))
+        if (eg__order(n, set, &wanted, size, cost.largest / 2, pairs, NULL, room))
             replay(n, op, out, size, cost.largest / 2, pairs);
     }
     eg_cost none;
-    ck_assert(eg__order(1, set, &wanted, size, 0, pairs, &none));
-    ck_assert(!eg__order(65, set, &wanted, size, 0, pairs, &none));
+    ck_assert(eg__order(1, set, &wanted, size, 0, pairs, &none, room));
+    ck_assert(!eg__order(65, set, &wanted, size, 0, pairs, &none, room));
 }
 
 /* abc,ad->d … with b, c in only one operand: they are summed in it first, not in the product */
@@ -145,7 +146,7 @@ TEST(lonely_labels_are_summed_first)
     const eg_labelset op[2] = { { { 7 } }, { { 1 | 8 } } }, out = { { 8 } };
     int pairs[1][2];
     eg_cost cost;
-    ck_assert(eg__order(2, op, &out, size, 0, pairs, &cost));
+    ck_assert(eg__order(2, op, &out, size, 0, pairs, &cost, room));
     ck_assert_double_eq(cost.work, 10 * 20 * 30 + 10 * 40);
 }
 
@@ -159,7 +160,7 @@ TEST(a_tie_makes_no_outer_product)
                       out = { { A } };
     int pairs[3][2];
     eg_cost cost;
-    ck_assert(eg__order(4, op, &out, size, 0, pairs, &cost));
+    ck_assert(eg__order(4, op, &out, size, 0, pairs, &cost, room));
     ck_assert_double_eq_tol(cost.work, 32 * 32 * 32 + 2 * 32 * 32, 1e-3);
     for (int s = 0; s < 3; s++) ck_assert(!(pairs[s][0] == 2 && pairs[s][1] > 3));
 }
@@ -223,7 +224,7 @@ LOOP_TEST(cotangents_take_the_cheapest_tree, 4)
         eg_labelset set[8], wanted;
         labelsets(t.n, op, set);
         labelsets(1, &out, &wanted);
-        ck_assert(eg__order(t.n, set, &wanted, size, 0, pairs, NULL));
+        ck_assert(eg__order(t.n, set, &wanted, size, 0, pairs, NULL, room));
         t.size = size;
         t.wanted = 1 + (uint64_t)draw((1 << t.n) - 1);
         for (int k = 0; k < t.n; k++) {
@@ -238,7 +239,7 @@ LOOP_TEST(cotangents_take_the_cheapest_tree, 4)
         }
         every_tree(&t, t.n, t.n, live, out);
         const double cost =
-            eg__order_cotangents(t.n, set, &wanted, size, 0, t.wanted, t.kept, t.keep, pairs);
+            eg__order_cotangents(t.n, set, &wanted, size, 0, t.wanted, t.kept, t.keep, pairs, room);
         ck_assert_double_eq_tol(cost, t.least, 1e-9 * t.least);
         for (int s = 0; s < t.n - 1; s++) {
             const int a = pairs[s][0], b = pairs[s][1];

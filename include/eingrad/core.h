@@ -18,8 +18,8 @@
  * owners (parameters, caches) do not grow. A function that gets the waiting context uses the
  * block's. A block's tensors are freed with the block; a tensor of another block is refused.
  *
- * Stack: a call takes up to 256 KB of the calling thread's stack, most of it for planning an einsum
- * of three and more operands. Give threads 512 KB (musl's default of 128 KB is too small). */
+ * Stack: a call takes up to 160 KB of the calling thread's stack. Give threads 256 KB (musl's
+ * default of 128 KB is too small). */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
 #include <stdbool.h>

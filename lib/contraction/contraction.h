@@ -98,8 +98,9 @@ bool eg__pair_copies(const eg_pairing *); /* EG_PAIR_DIRECT: true if strips of a
  * labels that only one operand has are summed over first. The order is optimal up to EG_ORDER_EXACT
  * operands; for more, it is found by a greedy search that is then improved. False if n is not 1 …
  * EG_EINSUM_MAX, or if every order that was found has an intermediate of more than `limit` elements
- * (0: no limit). Allocates nothing. */
+ * (0: no limit). Allocates nothing: memory has eg__order_bytes(n) bytes. */
 enum { EG_ORDER_EXACT = 10 };
+size_t eg__order_bytes(int n);
 typedef struct eg_labelset {
     uint64_t bits[EG_LABEL_MAX / 64];
 } eg_labelset;
@@ -108,14 +109,14 @@ typedef struct eg_cost {
     double largest; /* elements of the largest intermediate */
 } eg_cost;
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
-               double limit, int (*pairs)[2], eg_cost *cost);
+               double limit, int (*pairs)[2], eg_cost *cost, void *memory);
 /* eg__order for cotangents: replaces the pairs, a tree within the limit, by the tree whose products
  * give the cotangents of the wanted operands (bit k for operand k) with the fewest multiply-adds;
  * returns these. keep: sets of operands whose contraction exists already. The tree is optimal up to
  * EG_ORDER_EXACT operands. The given pairs are kept if none are cheaper. */
 double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *out,
                             const double *size, double limit, uint64_t wanted, int kept,
-                            const uint64_t *keep, int (*pairs)[2]);
+                            const uint64_t *keep, int (*pairs)[2], void *memory);
 
 /* -- blis.c ----------------------------------------------------------------------------------- */
 enum { EG_KERNEL_SIDE = 64 }; /* no register block has a longer side */
@@ -236,8 +237,9 @@ size_t eg__tree_bytes(const eg_draft *);
  * values to keep: those that save the most multiply-adds within keep_limit. */
 eg_tree *eg__tree(void *memory, const eg_draft *);
 /* Sets the pairs to a tree of the same operands that gives the wanted cotangents if the `kept`
- * values of the tree exist; returns its multiply-adds. */
-double eg__tree_cotangents(const eg_tree *, const eg_draft *, uint64_t wanted, int (*pair)[2]);
+ * values of the tree exist; returns its multiply-adds, or −1 after an error. */
+double eg__tree_cotangents(eg_ctx *, const eg_tree *, const eg_draft *, uint64_t wanted,
+                           int (*pair)[2]);
 
 /* A draft as pairings that can be run. */
 typedef struct eg_program_step {

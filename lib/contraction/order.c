@@ -370,8 +370,9 @@ static double whole(const problem *p, tree *tr, const set *out, table *t)
     return settle(p, tr);
 }
 
+size_t eg__order_bytes(int n) { return sizeof(table) << (n <= EG_ORDER_EXACT ? n : NEAR); }
 bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const double *size,
-               double limit, int (*pairs)[2], eg_cost *cost)
+               double limit, int (*pairs)[2], eg_cost *cost, void *memory)
 {
     problem p = { .size = size, .limit = limit, .shade = SHADE };
     if (cost) *cost = (eg_cost){ 0, 0 };
@@ -383,7 +384,7 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     }
     tree tr, best;
     order_leaves(&p, &tr, n, ops, out);
-    table t[1 << EG_ORDER_EXACT];
+    table *t = memory;
     double least = INFINITY;
     if (n <= EG_ORDER_EXACT) {
         least = whole(&p, &tr, out, t);
@@ -428,7 +429,7 @@ static void order_given(const problem *p, tree *tr, const set *out, const int (*
 }
 double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *out,
                             const double *size, double limit, uint64_t wanted, int kept,
-                            const uint64_t *keep, int (*pairs)[2])
+                            const uint64_t *keep, int (*pairs)[2], void *memory)
 {
     problem p = {
         .size = size, .limit = limit, .shade = SHADE, .wanted = wanted, .kept = kept, .keep = keep
@@ -436,7 +437,7 @@ double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *ou
     tree given, tr;
     order_leaves(&p, &given, n, ops, out);
     order_given(&p, &given, out, (const int(*)[2])pairs);
-    table t[1 << EG_ORDER_EXACT];
+    table *t = memory;
     tr = given;
     const double had = settle(&p, &given),
                  found = n <= EG_ORDER_EXACT ? whole(&p, &tr, out, t) : improved(&p, &tr, t);

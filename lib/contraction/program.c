@@ -105,10 +105,12 @@ static bool by_search(eg_ctx *cx, const eg_contraction *t, const eg_side *s, con
     const double width = eg__width[t->dtype];
     const int64_t most = most_bytes(&t->order);
     const double limit = most_elements(t);
+    void *memory = eg__scratch(cx, EG_SCRATCH_SEARCH, eg__order_bytes(t->count));
+    if (!memory) return false;
     draft_sets(t, s, out, set, &all, size);
-    if (eg__order(t->count, set, &all, size, limit, pair, NULL)) return true;
+    if (eg__order(t->count, set, &all, size, limit, pair, NULL, memory)) return true;
     eg_cost cost, best = { 0, 0 };
-    for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost);
+    for (double below = 0; eg__order(t->count, set, &all, size, below, pair, &cost, memory);
          below = cost.largest - 0.5)
         best = cost;
     eg_fail_as(
@@ -284,8 +286,11 @@ eg_tree *eg__tree(void *memory, const eg_draft *d)
     t->kept = limit == EG_OFF ? 0 : kept_within(d, t, limit ? limit : INT64_MAX);
     return t;
 }
-double eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted, int (*pair)[2])
+double eg__tree_cotangents(eg_ctx *cx, const eg_tree *t, const eg_draft *d, uint64_t wanted,
+                           int (*pair)[2])
 {
+    void *memory = eg__scratch(cx, EG_SCRATCH_SEARCH, eg__order_bytes(t->count));
+
     eg_labelset set[EG_EINSUM_MAX], all;
     double size[EG_LABEL_MAX] = { 0 };
     uint64_t keep[EG_EINSUM_MAX];
@@ -296,8 +301,9 @@ double eg__tree_cotangents(const eg_tree *t, const eg_draft *d, uint64_t wanted,
         pair[s][1] = t->step[s].b;
         if (t->kept >> s & 1) keep[kept++] = t->step[s].operands;
     }
-    return eg__order_cotangents(t->count, set, &all, size, most_elements(d->task), wanted, kept,
-                                keep, pair);
+    return memory ? eg__order_cotangents(t->count, set, &all, size, most_elements(d->task), wanted,
+                                         kept, keep, pair, memory)
+                  : -1;
 }
 
 /* Sets the axes of a step, one for each label of its operands and result. Returns their number, at

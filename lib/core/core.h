@@ -182,6 +182,8 @@ typedef enum eg_scratch {
     EG_SCRATCH_OPERANDS, /* ops/accumulate.c: the operands of that node */
     EG_SCRATCH_BLOCKS,   /* expression: each thread's block of values */
     EG_SCRATCH_SUMS,     /* expression: each piece's cotangents that are added up */
+    EG_SCRATCH_SEARCH,   /* contraction/program.c: costs of all subsets of operands */
+    EG_SCRATCH_PLANNING, /* einsum: a contraction whose order is planned */
     EG_SCRATCHES
 } eg_scratch;
 /* Returns buffer `which` with room for at least `bytes`; NULL after the error "out of memory". */

@@ -102,6 +102,10 @@ eg_dtype eg__einsum_type(int count, eg_tensor *const *x)
 }
 
 /* -- the program: from the cache of plans, or planned ------------------------------------------ */
+eg_planning *eg__planning(eg_ctx *cx)
+{
+    return eg__scratch(cx, EG_SCRATCH_PLANNING, sizeof(eg_planning));
+}
 bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const *x,
                         const uint16_t *const *label, const eg_labelled *out,
                         const eg_order_args *order)
@@ -151,11 +155,11 @@ const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
     put_order(&t, order);
     const eg_plan_key key = { EG_KEY_PROGRAM, count + 1, t.length, t.text, all };
     const eg_program *found = t.fits ? eg__plans_find(cx, &key) : NULL;
-    eg_planning p;
     if (found) return found;
-    if (!eg__einsum_drafted(cx, &p, count, x, label, out, order)) return NULL;
-    void *memory = memory_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p.draft));
-    return memory ? eg__program(memory, &p.draft) : NULL;
+    eg_planning *p = eg__planning(cx);
+    if (!p || !eg__einsum_drafted(cx, p, count, x, label, out, order)) return NULL;
+    void *memory = memory_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p->draft));
+    return memory ? eg__program(memory, &p->draft) : NULL;
 }
 /* Computes all copies of y from those of x. False after an error. */
 static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count,
@@ -432,14 +436,14 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
                        int count, eg_tensor *const *x, const uint16_t *const *label,
                        const eg_labelled *out, const eg_order_args *order)
 {
-    eg_planning p;
-    if (!eg__einsum_drafted(cx, &p, count, x, label, out, order)) return NULL;
+    eg_planning *p = eg__planning(cx);
+    if (!p || !eg__einsum_drafted(cx, p, count, x, label, out, order)) return NULL;
     const bool tree = count > 2 && eg__is_float(eg__einsum_reads(count, x));
     const size_t sizes = (size_t)out->rank * sizeof *out->dim,
                  at_attr = eg__up16(sizeof(eg_call) + 2 * sizes),
                  at_tree = eg__up16(at_attr + size),
-                 at_program = at_tree + (tree ? eg__tree_bytes(&p.draft) : 0);
-    char *memory = memory_for(cx, what, at_program + eg__program_bytes(&p.draft));
+                 at_program = at_tree + (tree ? eg__tree_bytes(&p->draft) : 0);
+    char *memory = memory_for(cx, what, at_program + eg__program_bytes(&p->draft));
     if (!memory) return NULL;
     eg_call *c = (eg_call *)(void *)memory;
     int64_t *dim = (int64_t *)(void *)(c + 1);
@@ -449,9 +453,9 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
                     .stride = dim + out->rank,
                     .attr_size = size,
                     .attr = memcpy(memory + at_attr, attr, size),
-                    .program = eg__program(memory + at_program, &p.draft) };
+                    .program = eg__program(memory + at_program, &p->draft) };
     if (tree) {
-        eg_tree *t = eg__tree(memory + at_tree, &p.draft);
+        eg_tree *t = eg__tree(memory + at_tree, &p->draft);
         t->number = ++cx->trees;
         c->tree = t;
     }

@@ -88,6 +88,9 @@ typedef struct eg_planning {
     eg_contraction task;
     eg_draft draft;
 } eg_planning;
+/* Returns memory for it, too large for a thread's stack; its content is lost when the next
+ * contraction is planned. NULL after an error. */
+eg_planning *eg__planning(eg_ctx *);
 /* Plans the order of the contraction of x. False after an error. */
 bool eg__einsum_drafted(eg_ctx *, eg_planning *, int count, eg_tensor *const *x,
                         const uint16_t *const *label, const eg_labelled *out,

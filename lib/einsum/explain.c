@@ -268,7 +268,7 @@ typedef struct explanation {
     eg_dtype of[EG_EINSUM_MAX];
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; /* sizes and strides of the result */
     eg_contraction task;
-    eg_draft draft;
+    eg_draft *draft; /* in the memory of eg__planning */
     const eg_program *program;
     const eg_tree *tree; /* of float operands; NULL: one operand, or integers */
     bool copied;         /* groups of the result require a copy */
@@ -301,7 +301,7 @@ static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_t
 static bool explain_joint(eg_ctx *cx, explanation *x)
 {
     const int n = x->task.count;
-    const eg_draft *d = &x->draft;
+    const eg_draft *d = x->draft;
     double result = eg__width[x->task.dtype];
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
     for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s, NULL);
@@ -313,7 +313,8 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     int pair[EG_EINSUM_MAX][2];
     if (!memory) return false;
     const eg_tree *t = x->tree = eg__tree(memory, d);
-    x->e->backward = eg__tree_cotangents(t, d, wanted, pair);
+    x->e->backward = eg__tree_cotangents(cx, t, d, wanted, pair);
+    if (x->e->backward < 0) return false;
     for (int s = 0; s < t->steps - 1; s++)
         if (t->kept >> s & 1) x->e->kept += (double)t->step[s].bytes;
     const bool all = t->steps == 1 || t->kept == ~(uint64_t)0 >> (64 - t->steps + 1);
@@ -379,19 +380,22 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
                                 x->in,
                                 &x->out,
                                 eg__order_of(o->path, o->steps, o->limit, o->keep_limit) };
-    if (!eg__draft(cx, &x->task, &x->draft)) return false;
-    void *memory = eg__alloc(cx, eg__program_bytes(&x->draft));
+    eg_planning *planning = eg__planning(cx);
+    if (!planning) return false;
+    x->draft = &planning->draft;
+    if (!eg__draft(cx, &x->task, x->draft)) return false;
+    void *memory = eg__alloc(cx, eg__program_bytes(x->draft));
     x->e = eg__alloc(cx, sizeof *x->e);
-    x->step = eg__alloc(cx, (size_t)x->draft.steps * sizeof *x->step);
+    x->step = eg__alloc(cx, (size_t)x->draft->steps * sizeof *x->step);
     x->letter = eg__alloc(cx, (size_t)x->b->axes * sizeof *x->letter);
     x->gradient = eg__alloc(cx, (size_t)o->count * sizeof *x->gradient);
     if (!memory || !x->e || !x->step || !x->letter || !x->gradient) return false;
-    x->program = eg__program(memory, &x->draft);
-    *x->e = (eg_explained){ .steps = x->draft.steps,
+    x->program = eg__program(memory, x->draft);
+    *x->e = (eg_explained){ .steps = x->draft->steps,
                             .step = x->step,
                             .letters = x->b->axes,
                             .letter = x->letter,
-                            .largest = (double)x->draft.largest,
+                            .largest = (double)x->draft->largest,
                             .gradient = x->gradient };
     x->copied = merge_copies(cx, x, operand[0]);
     return explain_joint(cx, x) && !eg__failed(cx);
@@ -456,7 +460,7 @@ static void put_counts(text *t, double multiplications, double additions, double
 static void put_step(text *t, const explanation *x, int s)
 {
     const eg_explained_step *q = &x->step[s];
-    const int steps = x->draft.steps, count = x->task.count;
+    const int steps = x->draft->steps, count = x->task.count;
     if (steps > 1) {
         explain_put(t, "\nstep %d: ", s + 1);
         put_who(t, q->a, count);
@@ -522,7 +526,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
     eg_explained *e = x.e;
     for (int a = 0; a < x.b->axes; a++) x.letter[a] = explain_letter(&x, a);
     for (int s = 0; s < e->steps; s++) {
-        step_of(&x.step[s], &x.draft, x.program, x.tree, s, &t, &n);
+        step_of(&x.step[s], x.draft, x.program, x.tree, s, &t, &n);
         if (s == e->steps - 1 && x.copied) x.step[s].copies = with_result(&t, x.step[s].copies);
         e->multiplications += x.step[s].multiplications;
         e->additions += x.step[s].additions;

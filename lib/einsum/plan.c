@@ -105,17 +105,17 @@ static eg_plan *plan_make(eg_ctx *cx, const eg_plan_args *o)
     }
     const eg_contraction task = { dtype, of,  o->count,
                                   in,    &to, eg__order_of(o->path, o->steps, o->limit, 0) };
-    eg_draft d;
-    if (!eg__draft(cx, &task, &d)) return NULL;
+    eg_planning *planning = eg__planning(cx);
+    eg_draft *d = planning ? &planning->draft : NULL;
+    if (!d || !eg__draft(cx, &task, d)) return NULL;
     const size_t head =
         (sizeof(eg_plan) + (size_t)o->count * sizeof(eg_shape) + words * sizeof(int64_t) + 15) /
         16 * 16;
-    eg_plan *p = malloc(head + eg__program_bytes(&d));
+    eg_plan *p = malloc(head + eg__program_bytes(d));
     if (!p) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a plan"), NULL;
-    *p = (eg_plan){ .alpha = alpha,
-                    .beta = beta,
-                    .count = o->count,
-                    .program = eg__program((char *)p + head, &d) };
+    *p = (eg_plan){
+        .alpha = alpha, .beta = beta, .count = o->count, .program = eg__program((char *)p + head, d)
+    };
     int64_t *next = (int64_t *)(void *)&p->operand[o->count];
     p->out = plan_kept(out, &next);
     for (int k = 0; k < o->count; k++) p->operand[k] = plan_kept(given[k], &next);

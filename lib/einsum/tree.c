@@ -265,7 +265,7 @@ static const eg_tree *network_planned_tree(const eg_tensor *y, const eg_network 
         pair[s][1] = had->step[s].b;
     }
     const eg_labelled out = { y->rank, y->dim, y->stride, eg__einsum_labels_of(y, y->count) };
-    eg_planning p;
+    eg_planning *p = eg__planning(cx);
     for (int turn = had ? 1 : 0; turn < 2; turn++) {
         if (turn)
             order = (eg_order_args){ .limit = order.limit,
@@ -273,20 +273,20 @@ static const eg_tree *network_planned_tree(const eg_tensor *y, const eg_network 
                                      .steps = y->count - 1,
                                      .path = (const int(*)[2])pair,
                                      .numbered = true };
-        if (!eg__einsum_drafted(cx, &p, y->count, y->in, label, &out, &order)) return NULL;
-        memcpy(pair, p.draft.pair, sizeof pair);
+        if (!p || !eg__einsum_drafted(cx, p, y->count, y->in, label, &out, &order)) return NULL;
+        memcpy(pair, p->draft.pair, sizeof pair);
     }
     if (!had) {
-        void *memory = eg__alloc(cx, eg__tree_bytes(&p.draft));
+        void *memory = eg__alloc(cx, eg__tree_bytes(&p->draft));
         if (!memory) return NULL;
-        had = eg__tree(memory, &p.draft);
+        had = eg__tree(memory, &p->draft);
     }
-    eg__tree_cotangents(had, &p.draft, wanted, pair);
-    if (!eg__einsum_drafted(cx, &p, y->count, y->in, label, &out, &order)) return NULL;
-    const size_t bytes = eg__tree_bytes(&p.draft);
+    if (eg__tree_cotangents(cx, had, &p->draft, wanted, pair) < 0) return NULL;
+    if (!eg__einsum_drafted(cx, p, y->count, y->in, label, &out, &order)) return NULL;
+    const size_t bytes = eg__tree_bytes(&p->draft);
     void *memory = text.fits ? eg__plans_add(cx, &key, bytes) : NULL;
     if (!memory) memory = eg__alloc(cx, bytes);
-    return memory ? eg__tree(memory, &p.draft) : NULL;
+    return memory ? eg__tree(memory, &p->draft) : NULL;
 }
 const eg_tree *eg__network_tree(const eg_tensor *y, const eg_network *w, uint64_t wanted)
 {
@@ -473,7 +473,7 @@ void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *labe
     const eg_tree *t = w ? w->tree : NULL;
     int pair[EG_EINSUM_MAX][2];
     eg_order_args order = { .steps = -1 };
-    eg_planning p;
+    eg_planning *p = eg__planning(y->cx);
     if (t)
         order =
             (eg_order_args){ .steps = t->steps, .path = (const int(*)[2])pair, .numbered = true };
@@ -482,7 +482,7 @@ void eg__network_cost(const eg_tensor *y, int count, const uint16_t *const *labe
         pair[s][1] = t->step[s].b;
         if (t->kept >> s & 1 && s < t->steps - 1) cost->bytes += (double)t->step[s].bytes;
     }
-    if (!eg__einsum_drafted(y->cx, &p, count, y->in, label, out, &order)) return;
-    for (int s = 0; s < p.draft.steps; s++)
-        cost->multiply_adds += eg__draft_work(&p.draft, s, NULL);
+    if (!p || !eg__einsum_drafted(y->cx, p, count, y->in, label, out, &order)) return;
+    for (int s = 0; s < p->draft.steps; s++)
+        cost->multiply_adds += eg__draft_work(&p->draft, s, NULL);
 }

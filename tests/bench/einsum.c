@@ -404,6 +404,7 @@ static double operations(const contraction *c)
     if (c->count > 2) { /* opt_einsum's count for the order that eingrad finds */
         eg_labelset set[MOST] = { { { 0 } } }, out = { { 0 } };
         double size[EG_LABEL_MAX] = { 0 };
+        static double room[1 << 15]; /* of eg__order_bytes */
         int pairs[MOST][2];
         eg_cost cost;
         for (int k = 0; k < c->count; k++)
@@ -412,7 +413,7 @@ static double operations(const contraction *c)
         for (int a = 0; a < c->out.rank; a++)
             out.bits[c->out.letter[a] / 64] |= (uint64_t)1 << c->out.letter[a] % 64;
         for (int l = 0; l < 128; l++) size[l] = (double)c->size[l];
-        return eg__order(c->count, set, &out, size, 0, pairs, &cost) ? cost.work : 0;
+        return eg__order(c->count, set, &out, size, 0, pairs, &cost, room) ? cost.work : 0;
     }
     double n = 1;
     bool summed = false;
