@@ -181,6 +181,29 @@ TEST(of_nothing)
     eg_close(cx);
 }
 
+/* Rows without an element whose axes lie apart in memory, in each order of the axes: pnorm divided
+ * by their size 0, and the largest |x| of nothing was 1e-307. */
+TEST(of_nothing_with_axes_that_lie_apart)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_zeros(cx, 2, 0, 3, 1), *dx;
+    for (int p = 0; p < 3; p++) {
+        const char *const spec[] = { "[a] [b] c [d] -> c", "[a] [b] c d -> c d", "[b] a c d" };
+        eg_tensor *in = p < 2 ? x : eg_permute(x, 1, 0, 2, 3), *y = eg_pnorm(spec[p], in, 2);
+        eg_assert_close(y, eg_zeros_like(y), 0);
+        eg_assert_close(eg_pnorm(spec[p], in, 1), eg_zeros_like(y), 0);
+        eg_assert_close(eg_pnorm(spec[p], in, 3), eg_zeros_like(y), 0);
+        eg_assert_close(eg_pnorm(spec[p], in, INFINITY), eg_zeros_like(y), 0);
+        eg_assert_close(eg_sum(spec[p], in), eg_zeros_like(y), 0);
+        eg_assert_close(eg_prod(spec[p], in), eg_ones_like(y), 0);
+        eg_assert_close(eg_exp(eg_logsumexp(spec[p], in)), eg_zeros_like(y), 0);
+        ck_assert_int_eq(eg_grad(eg_sum(NULL, y), NULL, 1, &x, &dx), 0);
+        ck_assert_int_eq(eg_dim(dx, 1), 0);
+    }
+    ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+
 static eg_tensor *prod_rows(void *user, eg_tensor *const *x)
 {
     (void)user;

@@ -108,6 +108,7 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
 static void copy_strip(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer,
                        bool out)
 {
+    if (!count) return; /* a row of nothing may have an axis of size 0 */
     const eg_strip_axis *last = &s->axis[s->rank - 1];
     const int64_t *axes = (const int64_t *)(const void *)s->axis;
     int64_t index[EG_RANK_MAX], at, from = start % last->size;
