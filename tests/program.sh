@@ -478,6 +478,19 @@ for one in '--rotary --clip 1:clip 0, not 1' ':rotary 10000, which this run lack
         --batch 8 --goal 0 --steps 30 ${one%%:*} --out c1.st
 done
 rm c1.st c2.st
+# names in a file of someone else's: no control character reaches the terminal
+for k in 1 2; do
+    header="{\"__metadata__\":{\"k\\u001b[31m\":\"v$k\\u0007\"},\"t$k\\u001b\":\
+{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}"
+    # shellcheck disable=SC2059
+    { printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0"; printf '%s ' "$header"; } >e$k.st
+done
+count=$((count + 1))
+"$eingrad" compare e1.st e2.st >out 2>err
+for text in 'k?[31m: v1?, v2?' 't1?: only the first has it' 't2?: only the second has it'; do
+    grep -qxF "$text" out || bad "compare of foreign names: '$text' is no line of $(cat -v out err)"
+done
+rm e1.st e2.st
 refuses 'No such file' compare 1.st none.st
 refuses 'compare needs two files' compare 1.st
 refuses '/dev/zero is a device, and may have no end' compare 1.st /dev/zero

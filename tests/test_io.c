@@ -530,6 +530,41 @@ LOOP_TEST(safetensors_malformed, BAD_ST)
     fine();
 }
 
+/* A name in a file may have control characters, which a terminal would obey, and the length of a
+ * message: the message shows them as '?', stays on one line and still says what is wrong. */
+TEST(foreign_names_in_messages)
+{
+    static const char odd[] = "a\\u001b[31m\\n\\u007f\\u0085\\u202ez"; /* escapes of JSON */
+    char header[4096], name[1200];
+    for (int k = 0; k < 3; k++) {
+        for (int at = 0; at < 1197; at += 3) memcpy(name + at, "\xe2\x82\xac", 4);
+        const int n = snprintf(header + 8, sizeof header - 8,
+                               "{\"%s\":{\"dtype\":\"%s\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+                               k < 2 ? odd : name, k ? "F99" : odd);
+        memset(header, 0, 8);
+        header[0] = (char)(n & 255), header[1] = (char)(n >> 8);
+        memcpy(header + 8 + n, "\0\0\0", 4);
+        ck_assert_ptr_null(eg_safetensors_read(cx, header, (size_t)n + 12));
+        const char *error = eg_error(cx);
+        for (const char *s = error; *s; s++) ck_assert((unsigned char)*s >= ' ' && *s != 0x7f);
+        ck_assert_ptr_null(strstr(error, "\xc2\x85"));
+        ck_assert_ptr_null(strstr(error, "\xe2\x80\xae"));
+        if (k < 2) ck_assert_ptr_nonnull(strstr(error, "'a?[31m????z' has dtype"));
+        /* the middle of the long name is left out, between two characters */
+        if (k == 2) ck_assert_ptr_nonnull(strstr(error, "\xe2\x82\xac\xe2\x80\xa6\xe2\x82\xac"));
+        refused(k ? "has dtype 'F99', which is not supported" : "which is not supported");
+    }
+    memset(name, '/', sizeof name - 1), name[sizeof name - 1] = '\0';
+    memcpy(name + sizeof name - 6, "x\ny.z", 5);
+    ck_assert(!eg_ok(eg_npy_load(cx, name)));
+    refused("x?y.z: cannot be opened: ");
+    memset(header, 'x', 1022), strcpy(header + 1022, "\xe2\x82\xac"); /* cut after its first byte */
+    eg_fail(cx, "%s", header);
+    ck_assert_int_eq(strlen(eg_error(cx)), 1022);
+    eg_clear(cx);
+    fine();
+}
+
 /* escapes are decoded, in keys too, and written again as they were */
 TEST(safetensors_strings)
 {

@@ -20,16 +20,20 @@ enum { OPTIONS_MOST = 100, LINES_MOST = 20, SHOWN = 40 };
  * OPTIONS_MOST they are only counted. */
 static void print_option(const char *name, const char *x, const char *y, int *differ)
 {
+    char text[3][PRINTABLE];
     if ((*differ)++ >= OPTIONS_MOST) return;
+    printable(name, text[0]);
     if (x && y)
-        printf("%s: %.*s, %.*s\n", name, SHOWN, x, SHOWN, y);
+        printf("%s: %.*s, %.*s\n", text[0], SHOWN, printable(x, text[1]), SHOWN,
+               printable(y, text[2]));
     else
-        printf("%s: only the %s has it\n", name, x ? "first" : "second");
+        printf("%s: only the %s has it\n", text[0], x ? "first" : "second");
 }
 /* The same of values that have several lines, such as pairs. */
 static void print_longer(const char *name, int *differ)
 {
-    if ((*differ)++ < OPTIONS_MOST) printf("%s: different texts\n", name);
+    char text[PRINTABLE];
+    if ((*differ)++ < OPTIONS_MOST) printf("%s: different texts\n", printable(name, text));
 }
 
 /* Returns the value of the option `name` in a configuration with lines such as "rotary 10000", and
@@ -138,14 +142,15 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
 {
     int differ = 0, tensors = eg_safetensors_count(a);
     for (int k = 0; k < tensors; k++) {
-        const char *name = eg_safetensors_name(a, k);
-        const int other = eg_safetensors_find(b, name);
+        char name[PRINTABLE];
+        const int other = eg_safetensors_find(b, eg_safetensors_name(a, k));
         eg_tensor *x = eg_safetensors_at(a, k), *y = other < 0 ? NULL : eg_safetensors_at(b, other);
         eg_mark m = eg_push(cx);
         const bool alike = y && same_shape(x, y);
         const difference d = alike ? difference_of(x, y) : (difference){ .count = 1, .first = -1 };
         differ += d.count > 0;
         if (d.count && differ <= LINES_MOST) {
+            printable(eg_safetensors_name(a, k), name);
             if (!y)
                 printf("%s: only the first has it\n", name);
             else if (!alike)
@@ -159,9 +164,10 @@ static int compare_tensors(eg_ctx *cx, const eg_safetensors *a, const eg_safeten
         eg_pop(cx, m);
     }
     for (int k = 0; k < eg_safetensors_count(b); k++) {
+        char name[PRINTABLE];
         if (eg_safetensors_find(a, eg_safetensors_name(b, k)) >= 0) continue;
         if (differ++ < LINES_MOST)
-            printf("%s: only the second has it\n", eg_safetensors_name(b, k));
+            printf("%s: only the second has it\n", printable(eg_safetensors_name(b, k), name));
     }
     if (differ > LINES_MOST)
         printf("... and %d tensor%s more\n", differ - LINES_MOST,

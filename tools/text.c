@@ -124,6 +124,27 @@ int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
     return say("%s%s", text, moved ? "; --text FILE gives the new path of the text" : "");
 }
 
+const char *printable(const char *text, char out[PRINTABLE])
+{
+    const char *s = text;
+    int n = 0;
+    while (*s && n < PRINTABLE - 4) {
+        const bool high = !strncmp(s, "\xc2", 1) && (s[1] & 0xe0) == 0x80;
+        const bool turns = (!strncmp(s, "\xe2\x80", 2) && s[2] >= '\xa8' && s[2] <= '\xae') ||
+                           (!strncmp(s, "\xe2\x81", 2) && s[2] >= '\xa6' && s[2] <= '\xa9');
+        const bool control = (unsigned char)*s < 0x20 || *s == 0x7f || high || turns;
+        out[n++] = control ? '?' : *s;
+        s += high ? 2 : turns ? 3 : 1;
+    }
+    if (*s) { /* cut between two characters */
+        while (n && (s[0] & 0xc0) == 0x80) s--, n--;
+        memcpy(out + n, "\xe2\x80\xa6", 3);
+        n += 3;
+    }
+    out[n] = '\0';
+    return out;
+}
+
 bool is_picture(const char *path)
 {
     const char *end = strrchr(path, '.');

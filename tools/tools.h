@@ -104,6 +104,10 @@ int say_error(eg_ctx *, const char *where);
 int say_load_error(eg_ctx *, const char *model, const char *text);
 /* as say_error, with `shown` in place of `path` in the text */
 int say_error_of(eg_ctx *, const char *path, const char *shown);
+enum { PRINTABLE = 400 };
+/* Copies a text of a foreign file to `out`, cut if it is longer, with '?' for control characters,
+ * which a terminal would obey, and for marks that change the direction of writing; returns out. */
+const char *printable(const char *text, char out[PRINTABLE]);
 bool is_picture(const char *path); /* true if the path ends in .png or .svg */
 int columns(const char *utf8);     /* number of columns on a terminal, one for each character */
 void pad(FILE *, const char *text, int width); /* prints the text, then blanks up to the width */

@@ -14,15 +14,49 @@
 #include <unistd.h>
 
 /* -- input ------------------------------------------------------------------------------------ */
+/* Returns the number of bytes at the beginning of s, at most `most`, that are whole characters. */
+static size_t whole_characters(const char *s, size_t most)
+{
+    while (most && ((unsigned char)s[most] & 0xc0) == 0x80) most--;
+    return most;
+}
+/* Copies s to `out` of `size` bytes. Of a longer one both ends are there, since a name in it may
+ * take all of the message, and what is wrong stands behind it. Ends of lines, which a name in a
+ * file may have, are shown as '?'. */
+static void file_excerpt(char *out, size_t size, const char *s)
+{
+    static const char gap[] = "\xe2\x80\xa6";
+    const size_t length = strlen(s), end = size / 2;
+    if (length < size) {
+        memcpy(out, s, length + 1);
+    } else {
+        const size_t head = whole_characters(s, size - end - sizeof gap);
+        const char *tail = s + length - end;
+        while (((unsigned char)*tail & 0xc0) == 0x80) tail++;
+        memcpy(out, s, head);
+        memcpy(out + head, gap, sizeof gap - 1);
+        memcpy(out + head + sizeof gap - 1, tail, strlen(tail) + 1);
+    }
+    for (; *out; out++)
+        if (*out == '\n' || *out == '\r') *out = '?';
+}
 bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
 {
-    char text[768];
-    va_list list;
+    enum { PATH = 400, TEXT = 560 }; /* with the format they fit in a message */
+    char path[PATH], text[TEXT], *whole = NULL;
+    va_list list, again;
     va_start(list, sentence);
-    vsnprintf(text, sizeof text, sentence, list);
+    va_copy(again, list);
+    const int n = vsnprintf(text, sizeof text, sentence, list);
+    if (n >= TEXT && (whole = malloc((size_t)n + 1)) != NULL)
+        vsnprintf(whole, (size_t)n + 1, sentence, again);
+    va_end(again);
     va_end(list);
-    eg_fail_as(in->cx, EG_ERROR_FILE, "%s: %s%s%s", in->format, in->path ? in->path : "",
-               in->path ? ": " : "", text);
+    char shown[TEXT];
+    file_excerpt(shown, sizeof shown, whole ? whole : text);
+    file_excerpt(path, sizeof path, in->path ? in->path : "");
+    free(whole);
+    eg_fail_as(in->cx, EG_ERROR_FILE, "%s: %s%s%s", in->format, path, in->path ? ": " : "", shown);
     return false;
 }
 
