@@ -588,6 +588,11 @@ TEST(pointwise_operations_refuse_other_types_and_shapes)
     REFUSED(
         eg_shift(eg_cast(f, EG_I32), 3e9),
         "shift: operand 1 is i32 and cannot take the constant 3e+09; cast it to f32 or f64 first");
+    REFUSED(eg_scale(eg_cast(f, EG_I32), 0x1p31), "scale: operand 1 is i32 and cannot take the "
+                                                  "constant 2.14748e+09; cast it to f32 or f64 "
+                                                  "first"); /* it was −2³¹ */
+    REFUSED(eg_shift(i, 0x1p63), "shift: operand 1 is i64 and cannot take the constant "
+                                 "9.22337e+18; cast it to f32 or f64 first");
     REFUSED(eg_powc(i, 2), "powc: operand 1 is i64; cast it to f32 or f64 first");
     REFUSED(eg_clip(f, 1, 0), "clip: the low limit 1 is not below the high limit 0");
     REFUSED(eg_clip(f, NAN, 0), "clip: the low limit nan is not below the high limit 0");

@@ -789,3 +789,44 @@ TEST(refusals_name_the_operation)
     }
     eg_close(cx);
 }
+
+/* Integers are filled with the value that is asked for, without its fraction, or it is refused:
+ * they were filled with the nearest one of the range, and with 0 for NaN. */
+TEST(values_that_an_integer_dtype_cannot_hold)
+{
+    static const struct {
+        eg_dtype dtype;
+        double value;
+        bool held;
+    } row[] = {
+        { EG_I8, 127, true },     { EG_I8, 128, false },       { EG_I8, -128, true },
+        { EG_I8, -129, false },   { EG_U8, 255, true },        { EG_U8, 256, false },
+        { EG_U8, -1, false },     { EG_I32, 0x1p31, false },   { EG_I32, -0x1p31, true },
+        { EG_I32, 1.5, true },    { EG_I64, 0x1p63, false },   { EG_I64, -0x1p63, true },
+        { EG_I64, NAN, false },   { EG_I64, INFINITY, false }, { EG_BOOL, 2, true },
+        { EG_F32, 1e300, true },  { EG_F16, NAN, true },       { EG_F64, .5, true },
+        { EG_C128, 1e300, true },
+    };
+    eg_ctx *cx = eg_open();
+    for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
+        char said[64], who[3][8] = { "full", "fill", "pad" };
+        eg_tensor *x = eg_full_n(cx, row[k].dtype, 0, 1, (int64_t[]){ 2 }), *y = NULL;
+        for (int call = 0; call < 3; call++) {
+            if (call == 0) y = eg_full_n(cx, row[k].dtype, row[k].value, 1, (int64_t[]){ 2 });
+            if (call == 1) y = eg_fill(x, row[k].value) ? NULL : x;
+            if (call == 2) y = eg_pad_axis(x, 0, 1, 0, row[k].value);
+            if (row[k].held) {
+                ck_assert_msg(eg_ok(y), "row %zu, %s: %s", k, who[call], eg_error(cx));
+                if (row[k].dtype == EG_I32 || row[k].dtype == EG_I64)
+                    ck_assert(eg_get(y, 0) == trunc(row[k].value));
+                continue;
+            }
+            snprintf(said, sizeof said, "%s: %s cannot hold the value ", who[call],
+                     eg_type_name(row[k].dtype));
+            ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), said) == eg_error(cx),
+                          "row %zu, %s: %s", k, said, eg_error(cx) ? eg_error(cx) : "accepted");
+            eg_clear(cx);
+        }
+    }
+    eg_close(cx);
+}

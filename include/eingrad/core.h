@@ -223,7 +223,8 @@ typedef struct eg_from_args {
         d19, d20, d21, d22, d23, d24, d25, d26, d27, d28, d29, d30, d31, d32;
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
-/* A tensor in which every element is `value` */
+/* A tensor in which every element is `value`, without its fraction in an integer dtype, and in bool
+ * true if it is not 0. Refused: a value out of the range of an integer dtype, a NaN for one */
 EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
 /* A tensor in memory that is not the library's, without a copy: `rank` sizes of `dims`, element 0
  * at `data` + offset. Every operation takes it; views of it, graphs and exported tensors use that
@@ -383,7 +384,8 @@ EG_API int8_t *eg_mut_i8(eg_tensor *);
 EG_API uint8_t *eg_mut_u8(eg_tensor *);
 /* target[…] = value (same shape and dtype, any strides); 0, or −1 */
 EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
-EG_API int eg_fill(eg_tensor *target, double value); /* every element = value; 0, or −1 */
+/* every element = value, as of eg_full_n; 0, or −1 */
+EG_API int eg_fill(eg_tensor *target, double value);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -355,7 +355,7 @@ EG_API eg_tensor *eg_unpack(eg_tensor *x, eg_tensor *lengths, int64_t length /* 
  * reads the lengths, so a captured step refuses it. −1 after an error */
 enum { EG_PACK_ROUND = 16 };
 EG_API int64_t eg_packed_length(eg_tensor *lengths);
-/* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` before and after */
+/* "b [l] d": y[b,before+l,d] = x[b,l,d], and `value` (as of eg_full_n) before and after */
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
                          double value);
 EG_API eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value);

@@ -298,6 +298,7 @@ static eg_tensor *pad_along(const eg_named_axis *a, int64_t before, int64_t afte
         return eg__refuse_axis(
             a, EG_ERROR_MISUSE, "the margins %lld and %lld of %s must not be negative",
             (long long)before, (long long)after, eg__axis_text(a, text, sizeof text));
+    if (!eg__check_holds(x->cx, "pad", (eg_dtype)x->dtype, value)) return eg__poison(x->cx);
     return eg_apply(&pad_op, &p, sizeof p, 1, &x);
 }
 eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value)

@@ -118,10 +118,9 @@ static eg_tensor *with_constants(const eg_op *op, eg_tensor *x, double a, double
 {
     if (!eg__check(op->name, x)) return eg__poison_of(x);
     if (eg__is_int(x->dtype)) {
-        const double most = op == &clip_op.op ? INFINITY : x->dtype == EG_I32 ? 0x1p31 : 0x1p63;
         for (int k = 0; k < 2; k++) {
             double c = k ? b : a;
-            if (floor(c) != c || fabs(c) > most)
+            if (floor(c) != c || (op != &clip_op.op && !eg__holds((eg_dtype)x->dtype, c)))
                 return eg_fail_as(x->cx, EG_ERROR_DTYPE,
                                   "%s: operand 1 is %s and cannot take the constant %g; cast it to "
                                   "f32 or f64 first",

@@ -1,5 +1,6 @@
 /* copy.c: copying between any strides and dtypes, and filling. */
 #include "tensor/tensor.h"
+#include <math.h>
 #include <string.h>
 
 /* -- conversions: as in C (a complex number loses its imaginary part); where C leaves the result
@@ -408,4 +409,20 @@ static eg_inner *const fill[EG_DTYPES] = {
 void eg__fill(eg_tensor *target, double value)
 {
     eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
+}
+bool eg__holds(eg_dtype dtype, double value)
+{
+    static const double
+        low[EG_DTYPES] = { [EG_I8] = -0x1p7, [EG_I32] = -0x1p31, [EG_I64] = -0x1p63 },
+        above[EG_DTYPES] = {
+            [EG_I8] = 0x1p7, [EG_U8] = 0x1p8, [EG_I32] = 0x1p31, [EG_I64] = 0x1p63
+        };
+    return above[dtype] == 0 || (trunc(value) >= low[dtype] && trunc(value) < above[dtype]);
+}
+bool eg__check_holds(eg_ctx *cx, const char *who, eg_dtype dtype, double value)
+{
+    if (eg__holds(dtype, value)) return true;
+    eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s cannot hold the value %.17g", who, eg_type_name(dtype),
+               value);
+    return false;
 }

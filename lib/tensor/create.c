@@ -83,6 +83,7 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     /* eg_zeros and eg_ones are macros that call this function */
     const char *who = value == 0 ? "zeros" : value == 1 ? "ones" : "full";
     if (!eg__leaf(&y, cx, who, dtype, rank, dims)) return y;
+    if (!eg__check_holds(y->cx, who, (eg_dtype)y->dtype, value)) return eg__poison(y->cx);
     eg__fill(y, value);
     eg__made_once(y);
     return y;

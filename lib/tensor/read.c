@@ -366,7 +366,9 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
 }
 int eg_fill(eg_tensor *target, double value)
 {
-    if (!eg__target("fill", target)) return -1;
+    if (!eg__target("fill", target) ||
+        !eg__check_holds(target->cx, "fill", (eg_dtype)target->dtype, value))
+        return -1;
     if (!eg__act(target->cx, act_fill, target, 0, NULL, &value, sizeof value, 0)) return -1;
     target->st->version++;
     return 0;

@@ -231,6 +231,10 @@ void eg__spread(int width, int64_t rows, int64_t n, void *to, const void *from, 
 /* Copies between equal shapes with any strides and dtypes; values are converted as in C. */
 void eg__copy(eg_tensor *target, const eg_tensor *source);
 void eg__fill(eg_tensor *target, double value);
+/* True if an integer dtype has the number `value` without its fraction; true for other dtypes. */
+bool eg__holds(eg_dtype, double value);
+/* Records the error of `who` that the dtype does not hold the value. Returns true if it does. */
+bool eg__check_holds(eg_ctx *, const char *who, eg_dtype, double value);
 /* Returns a view without history (a leaf). */
 eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t *strides,
                      int64_t offset);
