@@ -330,6 +330,17 @@ LOOP_TEST(rotary_refuses_options, 15)
     eg_assert_error(cx, cases[_i].why);
 }
 
+LOOP_TEST(rotary_refuses_integers, 3) /* the cosine of an angle would be rounded to 0 */
+{
+    static const eg_dtype dtypes[] = { EG_I32, EG_I64, EG_BOOL };
+    char why[80];
+    eg_tensor *x = eg_full_n(cx, dtypes[_i], 1, 2, (int64_t[]){ 3, 4 });
+    snprintf(why, sizeof why, "rotary: x is %s; cast it to f32 or f64 first",
+             eg_type_name(dtypes[_i]));
+    ck_assert(!eg_ok(eg_rotary("id, id", x)));
+    eg_assert_error(cx, why);
+}
+
 /* -- the attention module --------------------------------------------------------------------- */
 GROUP("mha", .setup = open_f64, .teardown = close_cx)
 

@@ -45,9 +45,10 @@ EG_API eg_tensor *eg_cache_state(eg_cache *, int slot);
  *
  * Pairs are k and k + d/2 (GPT-NeoX, LLaMA), or with .interleaved 2k and 2k + 1 (RoFormer, GPT-J);
  * d is .width, and elements beyond it are not changed. x has a gradient, and so have positions and
- * frequencies that are floats. Su et al. 2021, eq. 34. Refused: an odd width, a width above that of
- * x, letters of spec or .positions that x does not have, .positions with the letter of the width,
- * other than d/2 frequencies, a base or factor that is not positive and finite. */
+ * frequencies that are floats. Su et al. 2021, eq. 34. Refused: an x of integers; an odd width, or
+ * one above that of x; letters of spec or .positions that x does not have; .positions with the
+ * letter of the width; other than d/2 frequencies; a base or factor that is not positive and
+ * finite. */
 typedef struct eg_rotary_args {
     size_t size;
     const char *spec; /* "bihd, id": the letters of x, then those of position and width */

@@ -44,7 +44,10 @@ static bool axes_of(turn *t, const eg_spec *s)
     return true;
 }
 
-/* Checks the options that are numbers. False after an error. */
+static bool floats(const eg_tensor *x) { return eg_type(x) == EG_F32 || eg_type(x) == EG_F64; }
+
+/* Checks the dtype of x and the options that are numbers. c128 is allowed for the complex step of
+ * the gradient check. False after an error. */
 static bool rotary_numbers(turn *t)
 {
     const eg_rotary_args *a = t->a;
@@ -52,7 +55,10 @@ static bool rotary_numbers(turn *t)
     const int64_t all = eg_dim(a->x, t->width_axis);
     const double base = eg_option(a->base, 10000), factor = eg_option(a->factor, 1);
     t->d = a->width ? a->width : all;
-    if (t->d < 0 || t->d > all)
+    if (!floats(a->x) && eg_type(a->x) != EG_C128)
+        eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: x is %s; cast it to f32 or f64 first",
+                   eg_type_name(eg_type(a->x)));
+    else if (t->d < 0 || t->d > all)
         eg_fail_as(cx, EG_ERROR_SHAPE,
                    "rotary: .width is %lld, but x has %lld element%s along '%s'", (long long)t->d,
                    (long long)all, all == 1 ? "" : "s", t->wide);
@@ -66,8 +72,6 @@ static bool rotary_numbers(turn *t)
         return true;
     return false;
 }
-
-static bool floats(const eg_tensor *x) { return eg_type(x) == EG_F32 || eg_type(x) == EG_F64; }
 
 /* Checks the options that are tensors: .positions, whose indices must be indices of x, and
  * .frequencies. False after an error. */
