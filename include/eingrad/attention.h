@@ -147,8 +147,8 @@ EG_API int64_t eg_attention_length(eg_ranks *, int64_t positions, int64_t block,
  * bool or integer; a float is refused. The masks of its scaled_dot_product_attention need no
  * change: a bool one is a .keep, a float one a .bias */
 EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);
-/* Converts a float mask of 0 and −inf for .keep. Refused: other numbers (use such a mask as
- * .bias) */
+/* Converts a float mask of 0 and −inf for .keep. Refused: other numbers (use such a mask as .bias).
+ * It reads the mask, so a captured step refuses it. */
 EG_API eg_tensor *eg_mask_additive(eg_tensor *added);
 /* Returns the slopes (heads) for .alibi: 2^(−8k/n), k = 1 … n, if n = heads is a power of two; else
  * those of the power of two below, then every other one of the power of two above. Press et al.

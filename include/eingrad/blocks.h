@@ -95,7 +95,7 @@ typedef struct eg_grad_over_args {
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 
 /* -- captured blocks -------------------------------------------------------------------------- */
-/* Returns an object that keeps captured blocks (eg_capture, grad.h), which later calls run again
+/* Returns an object that keeps captured blocks (eg_capture, capture.h), which later calls run again
  * with the same bits. It lives until the end of the open scope, or until eg_captured_blocks_free is
  * called. NULL after an error: inside a block or a captured step.
  *

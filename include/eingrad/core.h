@@ -1,4 +1,4 @@
-/* eingrad/core.h: contexts, tensors, views.
+/* eingrad/core.h: contexts and scopes; tensors: making, reading and writing them.
  *
  * Three lifetimes: the context (eg_open … eg_close), an owner (parameters, optimiser moments), and
  * the scope (eg_push … eg_pop). A tensor belongs to the scope that is open when it is made; tensors
@@ -42,10 +42,12 @@ typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
 typedef struct eg_copies eg_copies;
 /* EG_DEFAULT: the context's dtype. The last four are storage types: their tensors can be made,
- * viewed, moved (eg_at, eg_concat, eg_stack, eg_pad, eg_where, eg_tril), copied, cast, printed,
- * saved and exchanged. Arithmetic operations refuse them with a message that names eg_cast, and
- * they have no gradients. eg_einsum and eg_affine do read f16 and bf16, see eg_einsum_with. EG_F16
- * is IEEE 754's half precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
+ * viewed, moved (eg_at, eg_concat, eg_stack, eg_pack, eg_pad, eg_where, eg_tril), copied, cast,
+ * printed, saved and exchanged. Other operations refuse them with a message that names eg_cast,
+ * with three exceptions: eg_einsum and eg_affine read f16 and bf16 (see eg_einsum_with), eg_sum,
+ * eg_prod, eg_cumsum and eg_cumprod i8 and u8, eg_any and eg_all all four. Storage types have no
+ * gradients. EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of an f32, both as
+ * uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,
@@ -251,20 +253,21 @@ typedef struct eg_from_memory_args {
     eg_owner *owner;             /* of this context; the open scope */
 } eg_from_memory_args;
 EG_API eg_tensor *eg_from_memory_with(const eg_from_memory_args *);
-/* Random numbers, f32 or f64, uniform in [low, high), low < high. The bounds, and mean and
- * deviation, fit in the dtype. */
+/* Random numbers, f32 or f64, uniform in [low, high). Refused: low ≥ high; here and in eg_normal_n
+ * a number that is not finite or beyond the range of the dtype */
 EG_API eg_tensor *eg_uniform_n(eg_ctx *, eg_dtype, double low, double high, int rank,
                                const int64_t *dims);
-/* Random numbers, f32 or f64, of a normal distribution; deviation ≥ 0 */
+/* Random numbers, f32 or f64, of a normal distribution. Refused: a deviation below 0 */
 EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation, int rank,
                               const int64_t *dims);
-/* Random integers (i64), uniform in [low, high), low < high */
+/* Random integers (i64), uniform in [low, high). Refused: low ≥ high */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* a tensor of rank 0 */
+EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* of rank 0, of the context's dtype */
 /* c128, without history; parts f32 or f64 of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* y[i] = start + i step, i < ⌈(stop − start)/step⌉. The dtype is f32, f64, i32, i64 or EG_DEFAULT.
- * Refused: a step of 0, numbers that are not finite, fractions for integers */
+ * Refused: a step of 0, numbers that are not finite; of integers a start or step that is a
+ * fraction, and an element that the dtype cannot represent */
 EG_API eg_tensor *eg_arange(eg_ctx *, eg_dtype, double start, double stop, double step);
 EG_API eg_tensor *eg_zeros_like(const eg_tensor *x); /* zeros in x's shape and dtype */
 EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dtype */
@@ -328,16 +331,17 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
 #define eg_randint(cx, low, high, ...) eg_randint_n((cx), (low), (high), EG_DIMS_(__VA_ARGS__))
 #endif
 
-/* -- properties of tensors -------------------------------------------------------------------- */
-EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to */
+/* -- properties of tensors
+ * A tensor that is not eg_ok has the dtype EG_DEFAULT, rank 0 and size 0; this records no error. */
+EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to; NULL of NULL */
 EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
-EG_API const char *eg_type_name(eg_dtype);    /* "f32" */
-EG_API int eg_rank(const eg_tensor *);        /* number of axes; 0 of poison */
+EG_API const char *eg_type_name(eg_dtype);    /* "f32"; "unknown" for another number */
+EG_API int eg_rank(const eg_tensor *);        /* number of axes */
 /* the size of an axis, −1 the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
-EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros after an error */
+EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros if x is not eg_ok */
 EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */
-EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison */
+EG_API bool eg_ok(const eg_tensor *);             /* neither NULL nor poison nor freed */
 
 /* -- reading elements ------------------------------------------------------------------------- */
 /* The numbers of x in row-major order: its memory or, if that has another order, a copy in the open
@@ -364,7 +368,8 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise */
 #endif
 EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
-/* what eg_print writes, into out, cut to `capacity` bytes, the 0 included; the whole length */
+/* Writes what eg_print writes to out, cut to `capacity` bytes with the 0 at the end. Returns the
+ * length of the whole, as snprintf does; 0 after an error */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t capacity);
 
 /* -- writing elements

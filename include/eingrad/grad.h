@@ -11,10 +11,12 @@ extern "C" {
 /* -- differentiation -------------------------------------------------------------------------- */
 /* dxs[k] = ∂⟨seed, y⟩/∂xs[k]. The dxs are recorded, so they can be differentiated again. seed NULL:
  * y has one element and the seed is 1. For an x that y does not depend on, dxs[k] is zeros.
- * Refused: integer y or x, seed of another shape or dtype, an operand that was changed in place
- * since it was used; and a y that was made under eg_nograd, unless it is one of the xs. Returns 0,
- * or −1 after an error (dxs are then poison). The functions below refuse the same; those that
- * return a tensor return poison. */
+ * Refused: a y or x that is neither f32 nor f64, a seed of another shape or dtype, an operand that
+ * was changed in place since it was used, an operation without a rule; a y that was made under
+ * eg_nograd, unless it is one of the xs. The functions below refuse the same. eg_grad, eg_hvp and
+ * eg_hessian also refuse an x on which y depends only because eg_assign wrote a result that depends
+ * on x to a tensor. Returns 0, or −1 after an error (dxs are then poison); functions that return a
+ * tensor return poison. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* As eg_grad, but dxs[k] is NULL instead of zeros if y does not depend on xs[k] (allow_unused of
@@ -92,9 +94,9 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 
 /* y = f(user, xs), without keeping intermediate results: the gradient computation calls f again,
  * with the same random draws and in the same mode (train or eval), and differentiates this call.
- * There are gradients of any order, in both modes. Tensors that f reads through `user` have
- * gradients too, and must not change in between. Refused: f that returns another shape or reads
- * other tensors when it is called again. The context is that of xs[0]. Chen et al. 2016 */
+ * There are gradients of any order, by reverse and forward mode. Tensors that f reads through
+ * `user` have gradients too, and must not change in between. Refused: f that returns another shape
+ * or reads other tensors when it is called again. The context is that of xs[0]. Chen et al. 2016 */
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 

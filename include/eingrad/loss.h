@@ -16,13 +16,13 @@ typedef struct eg_cross_entropy_args {
                         * given (0): all count */
     double smoothing;  /* ε in [0, 1]: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al.
                         * 2016 */
-    bool each;         /* one loss per target instead of their mean */
+    bool each;         /* (b l): the loss of each target, 0 if it does not count; else their mean */
     /* z ≥ 0: adds z (ln Σ e^logits)² to each loss, which keeps logits from growing: 0. Chowdhery et
      * al. 2022 (PaLM) use 1e-4 */
     double z_loss;
 } eg_cross_entropy_args;
-/* mean of −ln softmax(logits)[target]; 0 if all are ignored. Refused: a class out of range, a
- * string with an output */
+/* mean of −ln softmax(logits)[target] over the targets that count; 0 if none does. Refused: a class
+ * out of range, a string with an output */
 EG_API eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *);
 /* mean of max(x,0) − x t + ln(1 + e^−|x|), x logits, t targets in [0, 1]: binary cross entropy */
 EG_API eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target);

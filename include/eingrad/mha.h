@@ -67,8 +67,8 @@ typedef struct eg_rotary_args {
 } eg_rotary_args;
 EG_API eg_tensor *eg_rotary_with(const eg_rotary_args *);
 
-/* -- multi-head attention: y = softmax(scale (x W_q)(k W_k)ᵀ + bias)(v W_v) W_o, each with its bias
- * query (b i m), key (b j ·), value (b j ·) → (b i m); lengths of query and key are free:
+/* -- multi-head attention: y = softmax(scale (q W_q)(k W_k)ᵀ + bias)(v W_v) W_o
+ * Each product has its bias, b_q … b_o. q (b i qdim), k (b j kdim), v (b j vdim) → y (b i d_out):
  * "bim,mhd->bihd"  "bjm,mhd->bjhd"  "bjm,mhe->bjhe"  eg_attention("bihd,bjhd,bjhe->bihe")
  * "bihe,hem->bim".  Vaswani et al. 2017, §3.2.2
  *

@@ -2,13 +2,14 @@
  * check of gradients are in grad.h.
  *
  * Results live in the open scope of their operands' context, and share no memory with the operands
- * unless the comment says "view". Operands are f32, f64 or c128 unless a comment names integers
- * (i32 and i64); f16, bf16, i8 and u8 are storage types, which operations that only move elements
- * take, and einsum and affine f16 and bf16. Every operation refuses (sticky error, poison result):
- * operands of two contexts, of mixed dtypes, of shapes that do not fit; the message names the
- * operation, the index, the operand and both sizes. If the operation takes a spec, the message
- * points at the letter. Notation (docs/notation.md): letters or names, groups (h d), brackets [j]
- * for the axes an operation works on, ellipsis. */
+ * unless the comment says "view". Operands are f32, f64 or c128, and others where a comment names
+ * them; integers are i32 and i64. Operations that only move elements (views, rearrange, at, concat,
+ * stack, pack, pad, where, tril, triu) take every dtype. c128 is compared by real parts. Every
+ * operation refuses (the context has an error, the result is poison) operands of two contexts, of
+ * mixed dtypes, or of shapes that do not fit; the message names the operation, the index, the
+ * operand and both sizes. If the operation takes a spec, the message points at the letter. Notation
+ * (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an operation works
+ * on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
@@ -36,7 +37,7 @@ typedef struct eg_einsum_args {
      * operands, to which results are appended; NULL: the order with the fewest multiply-adds that
      * was found */
     const int (*path)[2];
-    int steps;
+    int steps; /* of path: count − 1 */
     /* bytes of the largest result between two steps, in the gradient too; 0: any, EG_OFF: none */
     int64_t limit;
     /* bytes of such results that are kept for the gradient, while the context records; the others
@@ -81,11 +82,11 @@ typedef struct eg_affine_args {
     const char *activation;
     eg_tensor *add; /* r, of y's shape; NULL: none */
 } eg_affine_args;
-/* y = f(einsum(spec, x, W) + b) + r, bitwise equal to the separate operations. If f is an
- * operation, y is one node, computed in one pass: bias, f and r are applied while the product is in
- * the cache, and einsum(…) + b is kept if the gradient of f needs it. Refused besides what einsum
- * refuses: operands of several dtypes (x, W and b may be f16 or bf16, as in einsum), a b or r of
- * another shape, an activation that does not exist.
+/* y = f(einsum(spec, x, W) + b) + r, bitwise equal to the separate operations (integers and bool in
+ * i64, as einsum). If f is an operation, y is one node, computed in one pass: bias, f and r are
+ * applied while the product is in the cache, and einsum(…) + b is kept if the gradient of f needs
+ * it. Refused besides what einsum refuses: operands of several dtypes (x, W and b may be f16 or
+ * bf16, as in einsum), a b or r of another shape, an activation that does not exist.
  *
  *     h = eg_affine("...i,io->...o", x, W1, b1, .activation = "gelu");
  *     y = eg_affine("...i,io->...o", h, W2, b2, .add = x);
@@ -154,12 +155,12 @@ EG_API eg_tensor *eg_std_with(const eg_var_args *);
 /* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
 EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p);
 /* i64: the number of the largest element (eg_argmin: the smallest), counted row-major over the
- * bracketed axes; of equal ones the first; the first NaN if there is one */
+ * bracketed axes; of equal ones the first; the first NaN if there is one. x: integers, bool too */
 EG_API eg_tensor *eg_argmax(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_argmin(const char *spec, eg_tensor *x);
-/* bool: any is true   of nothing: false */
+/* bool: any x ≠ 0    of nothing: false. x: every dtype but c128, as for eg_all */
 EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
-/* bool: all are true  of nothing: true */
+/* bool: all x ≠ 0    of nothing: true */
 EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
 /* -- pointwise: y = f(x), same shape, dtype and layout
@@ -209,7 +210,7 @@ EG_API eg_tensor *eg_shift(eg_tensor *x, double c); /* x + c */
 EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g c x^(c−1) */
 /* min(max(x, low), high)   dx = g [low ≤ x ≤ high]; refused: low > high, a NaN */
 EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
-EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN */
+EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN; false for integers and bool */
 
 /* -- two operands
  * Shapes broadcast by NumPy's rule (sizes 1 stretch, missing axes on the left); one dtype. add,
@@ -229,7 +230,7 @@ EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b); /* the larger; ties: h
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
 /* condition (bool) ? a : b */
 EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);
-/* a = b   this and the next five: bool; i32 with i64 too; c128 by real parts */
+/* a = b   y is bool, as of the next five; a and b also integers (i32 with i64 too) or bool */
 EG_API eg_tensor *eg_eq(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_ne(eg_tensor *a, eg_tensor *b);  /* a ≠ b */
 EG_API eg_tensor *eg_lt(eg_tensor *a, eg_tensor *b);  /* a < b */
@@ -318,8 +319,8 @@ typedef struct eg_norm_args {
     eg_tensor *gain, *bias; /* of the shape of the bracketed axes; NULL: none */
     double eps;             /* ≥ 0: 1e-5; EG_OFF: 0 */
 } eg_norm_args;
-/* y = (x − mean)/√(var + eps) gain + bias. With an eps of 0, y and dx are 0 where all x of a row
- * are equal. Ba et al. 2016 */
+/* y = (x − mean)/√(var + eps) gain + bias, var = mean (x − mean)². With an eps of 0, y and dx are 0
+ * where all x of a row are equal. Ba et al. 2016 */
 EG_API eg_tensor *eg_layernorm_with(const eg_norm_args *);
 /* y = x/√(mean x² + eps) gain; a bias is refused. Zhang, Sennrich 2019 */
 EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
@@ -331,7 +332,7 @@ EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 /* -- gather, join, build ---------------------------------------------------------------------- */
 /* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]; index i32/i64; out of range refused */
 EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
-/* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m] */
+/* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m]; x and u: integers too */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
 /* "b i [d]": concatenates along d; the other axes have equal sizes; one term names the axes of all.
  * eg_concat("b i [d]", x1, x2, …) counts them. */
@@ -372,7 +373,8 @@ typedef struct eg_sort_args {
     bool descending;   /* the largest first; false */
     eg_tensor **order; /* becomes what eg_argsort returns; NULL: not wanted */
 } eg_sort_args;
-/* x in rising order; equal elements stay in their order, and a NaN is the largest */
+/* x in rising order; equal elements stay in their order, and a NaN is the largest. x: integers and
+ * bool too, as for eg_argsort and eg_topk */
 EG_API eg_tensor *eg_sort_with(const eg_sort_args *);
 /* i64: the indices along [l] that put x in order */
 EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);

@@ -52,10 +52,11 @@ EG_API const char *eg_schedule_name(eg_decay);
  * and d_model, and for exponential without gamma. */
 EG_API double eg_schedule_factor(const eg_schedule *, int64_t step);
 
-/* -- optimisers: θ parameters, g gradients, t = 1, 2, … the step, η = lr · factor(t − 1)
+/* -- optimisers: θ a parameter, g its gradient, η = lr · factor(s) in step s = 0, 1, …
+ * t = 1, 2, … is the number of steps so far, this one included, in which θ had a gradient
  * clipping   g ← clip(g, ±clip_value);  g ← g · min(1, clip_norm/(‖g‖ + 1e-6)), ‖g‖ over all
  * decay      g ← g + λθ, λ weight_decay;  adamw instead: θ ← (1 − ηλ) θ
- * sgd        u ← μu + (1 − dampening) g (first step: u ← g);  θ ← θ − η (nesterov ? g + μu : u)
+ * sgd        u ← μu + (1 − dampening) g (t = 1: u ← g);  θ ← θ − η (nesterov ? g + μu : u)
  * adam(w)    m ← β₁m + (1 − β₁) g;  v ← β₂v + (1 − β₂) g²;  amsgrad: v̂ ← max(v̂, v), else v̂ = v
  *            θ ← θ − η/(1 − β₁ᵗ) m/(√v̂/√(1 − β₂ᵗ) + eps)
  * rmsprop    v ← αv + (1 − α) g²;  centered: m ← αm + (1 − α) g, v̂ = max(0, v − m²), else v̂ = v
@@ -150,11 +151,13 @@ typedef struct eg_opt_report {
     int64_t steps;         /* done */
     int64_t norm_clipped;  /* steps in which clip_norm changed the gradient */
     int64_t value_clipped; /* steps in which clip_value did */
-    double norm;           /* of the last step's gradient, by norm_type, before clip_norm */
+    double norm;           /* of the last step's gradient, by norm_type, after clip_value and before
+                            * clip_norm */
     double lr;             /* of the next step */
 } eg_opt_report;
 EG_API eg_opt_report eg_opt_report_of(const eg_opt *); /* a report of the steps so far */
-/* ‖g‖₂ of the list's parameter k in the last step, before clip_norm; NaN: not of this optimiser */
+/* ‖g‖₂ of the list's parameter k in the last step, after clip_value and before clip_norm. NaN: the
+ * optimiser does not have this parameter */
 EG_API double eg_opt_norm_of(const eg_opt *, int k);
 EG_API int eg_opt_set_lr(eg_opt *, double lr); /* from the next step on; the schedule applies */
 /* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the

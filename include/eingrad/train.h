@@ -64,7 +64,8 @@ typedef struct eg_trainer_args {
                            * 0.99; of a text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
-    int64_t early_stop;   /* evaluations without a new minimum of the held-out loss, then stop */
+    int64_t early_stop;   /* eg_trainer_run stops after so many evaluations without a new minimum of
+                           * the held-out loss; 0: never */
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
     const eg_opt_group *groups; /* as eg_opt_args', copied; no ':', ';' or line end in names */
 } eg_trainer_args;
@@ -88,7 +89,8 @@ typedef struct eg_progress {
 } eg_progress;
 typedef struct eg_score {
     int64_t sequences, exact; /* tested; without a wrong token */
-    int64_t tokens, right;
+    int64_t tokens, right;    /* targets that count; those with the largest logit, given the right
+                               * tokens before them */
     double loss; /* mean of −ln p per token; divided by ln 2: bits; e to its power: perplexity */
 } eg_score;
 /* A trainer with the network and the optimiser that the options name; it lives in the open scope,
@@ -115,7 +117,8 @@ EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 EG_API int eg_trainer_run(eg_trainer *,
                           bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user,
                           eg_progress *);
-/* eg_trainer_run then saves to path when the held-out loss is the smallest so far; NULL: no more */
+/* From now on eg_trainer_run saves to path (copied) after each evaluation whose held-out loss is
+ * the smallest so far; NULL: it does not */
 EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);
 /* The k-th example of the test set; 0, or −1, without an error, if there is none or data are a
  * text */

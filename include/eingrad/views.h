@@ -8,7 +8,7 @@ extern "C" {
 #endif
 
 /* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
-/* y[i_p(0), i_p(1)…] = x[i0, i1…] */
+/* y[i_p(0), i_p(1)…] = x[i0, i1…], p = axes: axis r of y is axis axes[r] of x (numpy.transpose) */
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
 /* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
 EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
@@ -32,12 +32,14 @@ EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
 /* "b [l]": y[i] = x[n−1−i]; several axes may stand in brackets */
 EG_API eg_tensor *eg_flip(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis);
-/* windows: "b [l] d -> b l w d": y[b,l,w,d] = x[b, l·step + w, d], w < size. The new index of the
- * output is the position in the window; eg_unfold_axis makes it the last axis. */
+/* windows: "b [l] d -> b l w d": y[b,l,w,d] = x[b, l·step + w, d], w < size, in as many windows as
+ * fit, ⌊(n − size)/step⌋ + 1 along n elements. The new index of the output is the position in the
+ * window; eg_unfold_axis makes it the last axis. Refused: a size outside [1, n], a step below 1 */
 EG_API eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step);
 EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
-/* "b [l] d": x as `count` slices along l, into parts; sizes NULL: equal ones. 0, or −1 after an
- * error (the parts are then poison). */
+/* "b [l] d": x as `count` slices along l, into parts; sizes NULL: equal ones. Refused: sizes that
+ * do not add up to the axis; without sizes a count that does not divide it. 0, or −1 after an error
+ * (the parts are then poison). */
 EG_API int eg_split(const char *spec, eg_tensor *x, int count, const int64_t *sizes,
                     eg_tensor **parts);
 EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
