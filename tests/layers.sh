@@ -1,7 +1,8 @@
 #!/bin/sh
 # Layers: an object of a lower folder needs no symbol of a higher one, and each folder has one
-# header of its own name for the others. Reads the objects of the build (nm) and the #include lines
-# of lib/. Exits with 1 after a line for each violation.
+# header of its own name for the others; and no two headers define a type or a constant of one name.
+# Reads the objects of the build (nm), and the headers and #include lines of lib/. Exits with 1
+# after a line for each violation.
 : "${SRCDIR:?is set by make check}" "${BUILDDIR:?is set by make check}"
 order='core tensor notation contraction einsum ops autograd ranks expression attention gradcheck'
 order="$order open io nn train"
@@ -33,6 +34,21 @@ awk -v order="$order" '
             print "layers: lib/" file " includes " header ", which is not for other folders"
             bad++ }
         END { exit bad > 0 }' || bad=1
+# two headers with one name cannot be included together, and a reader cannot tell which one is meant
+# shellcheck disable=SC2016  # the dollars are awk's
+(cd "$SRCDIR" && find lib -name '*.h' | sort | xargs awk '
+    function define(name) {
+        if (!(name in file)) file[name] = FILENAME
+        if (file[name] == FILENAME || name in told) return
+        print "layers: " FILENAME " and " file[name] " both define " name
+        told[name] = 1; bad++ }
+    /^} eg_[A-Za-z0-9_]*;/ { sub(";.*", "", $2); define($2) }
+    /^typedef struct eg_/ { define($3) }
+    /^enum \{|^    EG_[A-Z0-9_]* = / {
+        sub("/[*].*", "")
+        while (match($0, /EG_[A-Z0-9_]* = /)) {
+            define(substr($0, RSTART, RLENGTH - 3)); $0 = substr($0, RSTART + RLENGTH) } }
+    END { exit bad > 0 }') || bad=1
 [ -z "${bad-}" ] || exit 1
 objects=$(cut -d' ' -f1 "$symbols" | sort -u | wc -l)
 echo "$(awk '$2 == "U"' "$symbols" | wc -l) needs of $objects objects, none upward"

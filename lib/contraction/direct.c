@@ -320,9 +320,9 @@ void eg__direct_once(const eg_gemm *g, const void *a, const void *b, void *c, do
 static void singles(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
 {
     const int64_t w = (int64_t)width_of(g), wa = eg__width[g->of[0]];
-    eg_walk batch;
-    eg__walk_to(&batch, &g->batch, from);
-    for (; from < to; from++, eg__walk_on(&batch)) {
+    eg_axes_walk batch;
+    eg__axes_walk_to(&batch, &g->batch, from);
+    for (; from < to; from++, eg__axes_walk_on(&batch)) {
         int64_t ak;
         const char *a = rows_of(g, g->a + wa * batch.at.a, g->m.total, g->k.total, buffer, &ak);
         one_product(g, a, ak, g->b + w * batch.at.b, g->c + w * batch.at.c, g->alpha, g->add,
@@ -338,8 +338,8 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
     const int64_t w = (int64_t)width_of(g), wa = eg__width[g->of[0]];
     int64_t strip = from % t->strips, block = from / t->strips % t->blocks;
-    eg_walk batch;
-    eg__walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
+    eg_axes_walk batch;
+    eg__axes_walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
     eg_ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
     int64_t lines[2] = { 0, 0 }; /* for each tile */
     columns of = { 0, 0, 0 };
@@ -381,7 +381,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
         strip = 0;
         if (++block < t->blocks) continue;
         block = 0;
-        eg__walk_on(&batch);
+        eg__axes_walk_on(&batch);
     }
 }
 

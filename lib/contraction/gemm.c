@@ -26,8 +26,8 @@ void eg__offsets(const eg_axes *l, int which, int64_t from, int64_t count, int64
         return;
     }
     int last = l->n - 1;
-    int64_t index[EG_AXES_MAX], base = 0, size = l->axis[last].size,
-                                step = l->axis[last].step[which], i = from;
+    int64_t index[EG_PAIR_AXES], base = 0, size = l->axis[last].size,
+                                 step = l->axis[last].step[which], i = from;
     for (int x = last; x >= 0; x--) {
         index[x] = x ? i % l->axis[x].size : i;
         i /= l->axis[x].size;

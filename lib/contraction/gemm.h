@@ -4,7 +4,7 @@
 #define EG_GEMM_H
 #include "contraction/contraction.h"
 
-enum { EG_AXES_MAX = 3 * EG_RANK_MAX }; /* of one pair */
+enum { EG_PAIR_AXES = 3 * EG_RANK_MAX }; /* the most axes of a pair of operands */
 /* k is summed in blocks of this length in every kernel, which gives the same bits. */
 enum { EG_KC = 256 };
 
@@ -128,17 +128,17 @@ static inline eg_offsets eg__offsets_of(const eg_axes *l, int64_t i)
 void eg__offsets(const eg_axes *, int which, int64_t from, int64_t count, int64_t *off);
 
 /* A traversal of consecutive elements from a given one on. */
-typedef struct eg_walk {
+typedef struct eg_axes_walk {
     const eg_axes *list;
     eg_offsets at;
-    int64_t index[EG_AXES_MAX];
-} eg_walk;
-static inline void eg__walk_to(eg_walk *w, const eg_axes *l, int64_t i)
+    int64_t index[EG_PAIR_AXES];
+} eg_axes_walk;
+static inline void eg__axes_walk_to(eg_axes_walk *w, const eg_axes *l, int64_t i)
 {
     w->list = l;
     eg__axes_to(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, i, w->index, w->at.of);
 }
-static inline void eg__walk_on(eg_walk *w)
+static inline void eg__axes_walk_on(eg_axes_walk *w)
 {
     const eg_axes *l = w->list;
     eg__axes_next(l->n, eg__axis_numbers(l), EG_AXIS_PITCH, EG_OF_ALL, w->index, w->at.of);

@@ -20,7 +20,7 @@ typedef struct part {
     char *buffer;
 } part;
 typedef struct blocks {
-    eg_axis group_axes[EG_AXES_MAX], rest_axes[EG_AXES_MAX];
+    eg_axis group_axes[EG_PAIR_AXES], rest_axes[EG_PAIR_AXES];
     /* group: the batch axes that are contiguous in the operand, the last one innermost; rest: the
      * other batch axes */
     eg_axes group, rest;
@@ -40,7 +40,7 @@ static bool near(const eg_axes *l, int which)
 /* Finds the batch axes that are contiguous in an operand, from stride 1 on. */
 static void group_of(blocks *b, const eg_axes *batch, int which)
 {
-    bool taken[EG_AXES_MAX] = { false };
+    bool taken[EG_PAIR_AXES] = { false };
     b->group = (eg_axes){ .n = 0, .total = 1, .axis = b->group_axes };
     b->rest = (eg_axes){ .n = 0, .total = 1, .axis = b->rest_axes };
     for (int i = 0; i < batch->n; i++)
@@ -215,7 +215,7 @@ bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
                                 (size_t)(by_z > by_k ? by_z : by_k) * w);
         if (!p->buffer) return false;
     }
-    eg_axis axes[4][EG_AXES_MAX];
+    eg_axis axes[4][EG_PAIR_AXES];
     const int64_t W = (int64_t)w;
     for (int64_t r = 0; r < b.rest.total; r++) {
         const eg_offsets rest = eg__offsets_of(&b.rest, r);

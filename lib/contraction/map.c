@@ -104,7 +104,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
 {
     static const eg_axis one = { .size = 1 };
     const int64_t w = dtype == EG_F64 ? 8 : 4;
-    eg_axis rest[EG_AXES_MAX];
+    eg_axis rest[EG_PAIR_AXES];
     eg_axes tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
     bool transposed = false;

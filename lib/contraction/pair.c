@@ -83,7 +83,7 @@ static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
  * strides that its other axes have there. */
 static void sum_unshared(eg_pairing *p, int n, eg_axis *x, bool of_b)
 {
-    eg_axis kept[EG_AXES_MAX], gone[EG_AXES_MAX];
+    eg_axis kept[EG_PAIR_AXES], gone[EG_PAIR_AXES];
     int nkept = 0, ngone = 0;
     int64_t stride = 1;
     for (int i = n - 1; i >= 0; i--) {
@@ -136,7 +136,7 @@ static void exchange(eg_pairing *p)
  * over. */
 static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool two)
 {
-    eg_axis free_axes[EG_AXES_MAX], summed[EG_AXES_MAX];
+    eg_axis free_axes[EG_PAIR_AXES], summed[EG_PAIR_AXES];
     int nfree = 0, nsummed = 0;
     int64_t of_a = 1, of_b = 1;
     for (int i = 0; i < n; i++) {
@@ -164,7 +164,7 @@ static void pair_without_product(eg_pairing *p, int n, const eg_axis *x, bool tw
 enum { BATCH, M, N, K };
 typedef struct roles {
     int n[4];
-    eg_axis axis[4][EG_AXES_MAX];
+    eg_axis axis[4][EG_PAIR_AXES];
 } roles;
 
 /* Assigns a role to each axis. An axis of c along which an operand is expanded (its stride there is
@@ -313,7 +313,7 @@ static bool pair_has_parts(const eg_pairing *p, int n, const eg_axis *x)
 void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
                  bool two)
 {
-    eg_axis x[EG_AXES_MAX];
+    eg_axis x[EG_PAIR_AXES];
     roles role = { .n = { 0 } };
     int n = 0;
     bool empty_sum = false;
@@ -471,7 +471,7 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
 {
     const bool one_call = (p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_SUM) &&
                           !p->unshared[0].bytes && !p->unshared[1].bytes && !p->parts &&
-                          p->gemm.batch.n < EG_AXES_MAX;
+                          p->gemm.batch.n < EG_PAIR_AXES;
     if (!one_call) {
         bool good = true;
         for (int64_t k = 0; good && k < s->count; k++)
@@ -480,7 +480,7 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
                                 alpha, false, finish);
         return good;
     }
-    eg_axis batch[EG_AXES_MAX];
+    eg_axis batch[EG_PAIR_AXES];
     eg_gemm g = p->gemm;
     batch[0] = (eg_axis){ .size = s->count,
                           .sa = s->x[p->swap] / eg__width[g.of[0]],
@@ -506,11 +506,11 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
 {
     union {
         eg_pairing p;
-        char buffer[sizeof(eg_pairing) + 3 * EG_AXES_MAX * sizeof(eg_axis)];
+        char buffer[sizeof(eg_pairing) + 3 * EG_PAIR_AXES * sizeof(eg_axis)];
     } u;
-    if (axes > EG_AXES_MAX) {
+    if (axes > EG_PAIR_AXES) {
         eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: %d axes in one pair; at most %d", axes,
-                   EG_AXES_MAX);
+                   EG_PAIR_AXES);
         return false;
     }
     eg__pairing(&u.p, dtype, NULL, axes, axis, b != NULL);

@@ -136,7 +136,7 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
 bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add)
 {
-    eg_axis axes[EG_AXES_MAX], axes_others[EG_AXES_MAX], axes_out[EG_AXES_MAX];
+    eg_axis axes[EG_PAIR_AXES], axes_others[EG_PAIR_AXES], axes_out[EG_PAIR_AXES];
     plan p = { .kernels = sum_kernels_for(dtype),
                .out = out,
                .k_total = k->total,

@@ -55,9 +55,9 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
                                sum_from(p, 0, a, at.a + i * p->x.sa),
                                sum_from(p, 1, b, at.b + i * p->x.sb));
         } else {
-            eg_walk w;
+            eg_axes_walk w;
             int64_t r = t * p->rows, end = eg__min64(r + p->rows, p->rest.total);
-            for (eg__walk_to(&w, &p->rest, r); r < end; r++, eg__walk_on(&w))
+            for (eg__axes_walk_to(&w, &p->rest, r); r < end; r++, eg__axes_walk_on(&w))
                 sum += NAME(dot_of)(p, p->x.size, sum_from(p, 0, a, w.at.a),
                                     sum_from(p, 1, b, w.at.b));
         }
@@ -111,15 +111,15 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
     int64_t count = 0;
     /* the usual case, without a traversal */
     const eg_axis *only = p->rest.n == 1 ? p->rest.axis : NULL;
-    eg_walk w;
-    if (!only) eg__walk_to(&w, &p->rest, from);
+    eg_axes_walk w;
+    if (!only) eg__axes_walk_to(&w, &p->rest, from);
     for (int64_t r = from; r < to; count++) {
         int rows = (int)eg__min64(ROWS, to - r);
         for (int q = 0; only && q < rows; q++) {
             pa[q] = sum_from(p, 0, a, (r + q) * only->sa);
             pb[q] = sum_from(p, 1, b, (r + q) * only->sb);
         }
-        for (int q = 0; !only && q < rows; q++, eg__walk_on(&w)) {
+        for (int q = 0; !only && q < rows; q++, eg__axes_walk_on(&w)) {
             pa[q] = sum_from(p, 0, a, w.at.a);
             pb[q] = sum_from(p, 1, b, w.at.b);
         }
@@ -204,13 +204,13 @@ static void NAME(neighbours)(const plan *p, const eg_axis *x, int64_t n, const c
 {
     REAL sum[NAME(LANES) * 4];
     const bool only = p->rest.total == 1;
-    eg_walk w;
+    eg_axes_walk w;
     for (int64_t i = 0, here; i < n; i += here) {
         REAL *to = c + i * x->sc;
         const char *pa = sum_from(p, 0, a, i * x->sa), *pb = sum_from(p, 1, b, i * x->sb);
         here = only ? n : eg__min64(n - i, NAME(LANES) * 4);
-        eg__walk_to(&w, &p->rest, 0);
-        for (int64_t r = 0; r < p->rest.total; r++, eg__walk_on(&w))
+        eg__axes_walk_to(&w, &p->rest, 0);
+        for (int64_t r = 0; r < p->rest.total; r++, eg__axes_walk_on(&w))
             p->kernels->dots(here, p->x.size, sum_from(p, 0, pa, w.at.a), x->sa, p->x.sa,
                              sum_from(p, 1, pb, w.at.b), x->sb, p->x.sb, only ? to : sum,
                              only ? x->sc : 1, only ? p->alpha : 1, only ? p->add : r > 0);

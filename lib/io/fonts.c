@@ -115,10 +115,10 @@ static void fonts_choose(eg__fonts *f, cairo_t *cr, int font)
 static int fonts_order(const eg__fonts *f, const eg__label *label, FriBidiChar *text)
 {
     const FriBidiStrIndex n = label->count;
-    FriBidiCharType type[EG_LABEL_MAX];
-    FriBidiBracketType bracket[EG_LABEL_MAX];
-    FriBidiLevel level[EG_LABEL_MAX];
-    FriBidiJoiningType joining[EG_LABEL_MAX];
+    FriBidiCharType type[EG_LABEL_CODES];
+    FriBidiBracketType bracket[EG_LABEL_CODES];
+    FriBidiLevel level[EG_LABEL_CODES];
+    FriBidiJoiningType joining[EG_LABEL_CODES];
     FriBidiParType base = FRIBIDI_PAR_ON;
     const FriBidiFlags flags = FRIBIDI_FLAGS_DEFAULT | FRIBIDI_FLAGS_ARABIC;
     int kept = 0;
@@ -164,7 +164,7 @@ static double fonts_hex(eg__fonts *f, cairo_t *cr, uint32_t code, double x, bool
  * ended. */
 static double fonts_runs(eg__fonts *f, cairo_t *cr, const FriBidiChar *code, int count, bool draw)
 {
-    char run[EG_LABEL_MAX * 4 + 1];
+    char run[EG_LABEL_CODES * 4 + 1];
     double x = 0;
     for (int k = 0, font = 0, next; k < count; k = next) {
         int length = 0;
@@ -191,7 +191,7 @@ static double fonts_runs(eg__fonts *f, cairo_t *cr, const FriBidiChar *code, int
 
 double eg__fonts_draw(eg__fonts *f, cairo_t *cr, const eg__label *label, double limit, bool measure)
 {
-    FriBidiChar code[EG_LABEL_MAX];
+    FriBidiChar code[EG_LABEL_CODES];
     const int n = label->count ? fonts_order(f, label, code) : 0;
     if (n <= 0) return n;
     const double width = fonts_runs(f, cr, code, n, false),

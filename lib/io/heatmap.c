@@ -153,7 +153,7 @@ void eg__heatmap_label(const char *const *tokens, int k, int columns, eg__label 
 void eg__heatmap_title(const eg__heatmap *map, int panel, int columns, eg__label *label)
 {
     const int head = map->against ? panel / 3 : panel;
-    char number[32] = "", text[EG_LABEL_MAX * 4];
+    char number[32] = "", text[EG_LABEL_CODES * 4];
     if (eg_rank(map->o.x) == 3) snprintf(number, sizeof number, "head %d", head);
     const char *title = !map->o.panels        ? number
                         : map->o.panels[head] ? map->o.panels[head]
@@ -361,7 +361,7 @@ static void put_scale(page *p, double low, double high, const char *name, bool d
     if (!p->map->o.colour) eg__file_print(&p->out, "[%s]", difference ? "-9 ... +9" : shades);
     for (int k = 0; k < 12 && p->map->o.colour; k++) put_cell(p, k / 11.0, difference);
     eg__file_print(&p->out, "%s %.3g%s", p->map->o.colour ? "\033[0m" : "", high, name ? " " : "");
-    eg__text_label(&label, name ? name : "", EG_LABEL_MAX / 2 - 1);
+    eg__text_label(&label, name ? name : "", EG_LABEL_CODES / 2 - 1);
     put_label(p, &label, 0, label.count);
     eg__file_put(&p->out, "\n", 1);
 }
@@ -372,17 +372,17 @@ static void put_heading(page *p)
     const eg_heatmap_args *o = &p->map->o;
     eg__label label;
     if (o->title) {
-        eg__text_label(&label, o->title, EG_LABEL_MAX / 2 - 1);
+        eg__text_label(&label, o->title, EG_LABEL_CODES / 2 - 1);
         put_blanks(p, p->left + 1);
         put_label(p, &label, 0, label.count);
         eg__file_put(&p->out, "\n", 1);
     }
     if (o->row_axis || o->column_axis) {
         put_blanks(p, p->left + 1);
-        eg__text_label(&label, o->row_axis ? o->row_axis : "", EG_LABEL_MAX / 2 - 1);
+        eg__text_label(&label, o->row_axis ? o->row_axis : "", EG_LABEL_CODES / 2 - 1);
         eg__file_print(&p->out, "rows: ");
         put_label(p, &label, 0, label.count);
-        eg__text_label(&label, o->column_axis ? o->column_axis : "", EG_LABEL_MAX / 2 - 1);
+        eg__text_label(&label, o->column_axis ? o->column_axis : "", EG_LABEL_CODES / 2 - 1);
         eg__file_print(&p->out, ", columns: ");
         put_label(p, &label, 0, label.count);
         eg__file_put(&p->out, "\n", 1);

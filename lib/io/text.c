@@ -106,7 +106,7 @@ void eg__text_label(eg__label *label, const char *text, int columns)
         int32_t c = text_decode(&text);
         uint32_t code = control(c) ? BROKEN : (uint32_t)c;
         int width = eg__text_width(code);
-        if (!width && (!label->count || label->count + columns + 2 > EG_LABEL_MAX)) continue;
+        if (!width && (!label->count || label->count + columns + 2 > EG_LABEL_CODES)) continue;
         if (label->width + width > columns) {
             while (label->count &&
                    (label->width + 1 > columns || !eg__text_width(label->code[label->count - 1])))

@@ -47,11 +47,11 @@ const eg_json *eg__config_rope_object(const eg__config *);
 void eg__config_rope(const eg__config *, eg__rope, int64_t d, eg_mha_args *);
 
 /* -- families.c -- */
-typedef struct eg__family {
+typedef struct eg__model_family {
     const char *family, *style; /* model_type; style of eg_aliases */
     void (*options)(const eg__config *, eg_pretrained *);
-} eg__family;
-const eg__family *eg__family_at(int k); /* NULL past the end */
+} eg__model_family;
+const eg__model_family *eg__model_family_at(int k); /* NULL past the end */
 /* Refuses settings of the family that the options cannot express. */
-void eg__family_limits(const eg__config *, const char *family);
+void eg__model_family_limits(const eg__config *, const char *family);
 #endif

@@ -517,7 +517,7 @@ static void distilbert_options(const eg__config *c, eg_pretrained *o)
     m->post_norm = m->embedding_norm = m->no_logits = true;
 }
 
-static const eg__family families[] = {
+static const eg__model_family families[] = {
     { "gpt2", "gpt2", gpt2_options },
     { "gptj", "gptj", gptj_options },
     { "gpt_neo", "gpt_neo", gpt_neo_options },
@@ -542,7 +542,7 @@ static const eg__family families[] = {
     { "camembert", "roberta", roberta_options },
     { "distilbert", "distilbert", distilbert_options },
 };
-const eg__family *eg__family_at(int k)
+const eg__model_family *eg__model_family_at(int k)
 {
     return k < (int)(sizeof families / sizeof *families) ? &families[k] : NULL;
 }
@@ -566,7 +566,7 @@ static const struct {
     { "gemma3_text", "attn_logit_softcapping", "but scores of Gemma 3 have no cap" },
     { "opt", "_remove_final_layer_norm", "but the last norm cannot be left out" },
 };
-void eg__family_limits(const eg__config *c, const char *family)
+void eg__model_family_limits(const eg__config *c, const char *family)
 {
     for (size_t k = 0; k < sizeof beyond / sizeof *beyond; k++) {
         const eg_json *x = eg_json_find(c->all, beyond[k].key);

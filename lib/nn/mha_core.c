@@ -131,14 +131,14 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
-/* The factors of a linear attention. */
-typedef struct linear_factors {
+/* The options .decay and .beta of a linear attention. */
+typedef struct mha_factors {
     eg_masked decay, beta;
-} linear_factors;
+} mha_factors;
 /* Returns those of a run: its own, or those of the module. */
-static linear_factors factors_of(const eg_mha *m, const eg_mha_run_args *a)
+static mha_factors factors_of(const eg_mha *m, const eg_mha_run_args *a)
 {
-    linear_factors f = { .decay = a->decay, .beta = a->beta };
+    mha_factors f = { .decay = a->decay, .beta = a->beta };
     if (m->linear && !f.decay.x && !f.decay.axes) f.decay = m->linear->decay;
     if (m->linear && !f.beta.x && !f.beta.axes) f.beta = m->linear->beta;
     return f;
@@ -146,7 +146,7 @@ static linear_factors factors_of(const eg_mha *m, const eg_mha_run_args *a)
 
 /* Returns linear attention; options that need a softmax are refused with an error. */
 static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
-                                    const linear_factors *f)
+                                    const mha_factors *f)
 {
     const struct {
         const char *option;
@@ -175,7 +175,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     return y;
 }
 
-static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const linear_factors *f)
+static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const mha_factors *f)
 {
     return m->linear ? attended_linearly(m, a, f) : m->core ? m->core(a) : eg_attention_with(a);
 }
@@ -321,7 +321,7 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
     eg_ctx *cx = eg_context(o.q);
     texts t;
     eg_tensor ***out[OUTS], *lse = NULL;
-    linear_factors f = factors_of(m, a);
+    mha_factors f = factors_of(m, a);
     eg_tensor *extra = extra_score(m, q);
     if (extra && !o.lse) o.lse = &lse;
     o.sink = total_sink(m, a, extra);
@@ -374,7 +374,7 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
               *y = NULL;
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
-    const linear_factors all = factors_of(m, a);
+    const mha_factors all = factors_of(m, a);
     texts t;
     int64_t at = 0, from = 0, empty = 0;
     if (!heads) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
@@ -399,8 +399,8 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
         for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? heads + (n + 1) * m->heads + h : NULL;
-        const linear_factors f = { of_head(cx, ".decay", all.decay, h),
-                                   of_head(cx, ".beta", all.beta, h) };
+        const mha_factors f = { of_head(cx, ".decay", all.decay, h),
+                                of_head(cx, ".beta", all.beta, h) };
         heads[h] = attended(m, &o, &f);
         empty += o.empty ? *o.empty : 0;
         if (a->gain) heads[h] = eg_mul(heads[h], eg_select_axis(a->gain, 0, h));

@@ -17,12 +17,12 @@ static int64_t token_of(const eg__config *c, const char *key)
 }
 
 /* Returns the model's family; NULL after an error that lists the families. */
-static const eg__family *pretrained_family(const eg__config *c)
+static const eg__model_family *pretrained_family(const eg__config *c)
 {
     const char *type = eg__config_word(c, c->all, "model_type", "");
     char known[384] = "";
-    for (int k = 0, n = 0; eg__family_at(k); k++) {
-        const eg__family *f = eg__family_at(k);
+    for (int k = 0, n = 0; eg__model_family_at(k); k++) {
+        const eg__model_family *f = eg__model_family_at(k);
         if (!strcmp(f->family, type)) return f;
         if (n < (int)sizeof known)
             n += snprintf(known + n, sizeof known - (size_t)n, "%s%s", k ? ", " : "", f->family);
@@ -50,7 +50,7 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
     eg_pretrained *o = owner ? eg_owner_alloc(owner, sizeof *o) : NULL;
     char *path = o ? in_folder(owner, folder, "config.json") : NULL;
     const eg__config c = { cx, owner, path, path ? eg_json_load(cx, path) : NULL };
-    const eg__family *f = c.all ? pretrained_family(&c) : NULL;
+    const eg__model_family *f = c.all ? pretrained_family(&c) : NULL;
     if (f) {
         *o = (eg_pretrained){ .family = f->family,
                               .names = eg_aliases(f->style),
@@ -61,7 +61,7 @@ eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
         o->model.mha = &o->mha;
         o->model.vocabulary = eg__config_size(&c, "vocab_size", 0);
         f->options(&c, o);
-        eg__family_limits(&c, o->family);
+        eg__model_family_limits(&c, o->family);
     }
     if (f && !eg_error(cx)) return o;
     eg_owner_close(owner);

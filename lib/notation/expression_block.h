@@ -124,5 +124,6 @@ void eg__read_values(const eg_evaluation *x, int k);
 bool eg__is_flat(const eg_evaluation *x, int k, bool values);
 /* Runs a loop over the rows of node k. If the loop does not support the form of the operands, it is
  * run row by row, with single elements copied along the row. */
-void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop, eg_strip *s);
+void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop,
+                   eg_loop_strip *s);
 #endif

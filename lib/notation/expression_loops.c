@@ -9,7 +9,7 @@
 #define EACH(...) EG_EVERY_LANE for (int64_t k = 0; k < n; k++) { __VA_ARGS__; }
 /* products and sums are fused, as epow requires (tensor/epow.h); no other formula has a sum of a
  * product */
-#define LOOP(NAME) EG_CLONES EG_FUSING static void NAME(const eg_strip *s)
+#define LOOP(NAME) EG_CLONES EG_FUSING static void NAME(const eg_loop_strip *s)
 #define ROWS       for (int64_t r = 0, n = s->n & -EG_LANES; r < s->rows; r++)
 #define OUT(T, p)  T *p = (T *)(void *)((char *)s->out + r * s->out_step)
 #define IN(T, p, FROM, STEP) \

@@ -6,7 +6,7 @@
 
 /* Rows of n elements that a loop reads and writes; n is a multiple of EG_LANES. A step is the
  * distance of rows in bytes. */
-typedef struct eg_strip {
+typedef struct eg_loop_strip {
     int64_t rows, n;
     void *out;
     int64_t out_step;
@@ -17,10 +17,10 @@ typedef struct eg_strip {
     const void *g, *y;
     int64_t g_step, y_step;
     double sign[3], factor; /* only for the loop `sum` */
-} eg_strip;
+} eg_loop_strip;
 /* Computes out[k] = f(in[0][k], …), or the cotangents out[k] of one operand of f; out may be an
  * operand. */
-typedef void eg_strip_loop(const eg_strip *);
+typedef void eg_strip_loop(const eg_loop_strip *);
 
 /* The loops for one width, by eg_node_code; eg__loops[0] is for float and int32_t (narrow),
  * eg__loops[1] for double and int64_t (wide). */

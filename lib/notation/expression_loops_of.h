@@ -112,7 +112,7 @@ EG_CLONES static void NAME(integer_by)(int64_t n, W *out, const W *x, W m, bool 
              out[k] = q - (W)(r < 0) + (W)(r >= by))
 }
 /* x / m or x % m, row by row; by the loop `plain` if m is 0 or not the same in a whole row */
-static void NAME(integer_ratio)(const eg_strip *s, bool rest, eg_strip_loop *plain)
+static void NAME(integer_ratio)(const eg_loop_strip *s, bool rest, eg_strip_loop *plain)
 {
     bool one = s->still == 2;
     for (int64_t r = 0; r < s->rows && one; r++)
@@ -126,11 +126,11 @@ static void NAME(integer_ratio)(const eg_strip *s, bool rest, eg_strip_loop *pla
      (const W *)(const void *)((const char *)s->in[0] + r * s->step[0]),
      *(const W *)(const void *)((const char *)s->in[1] + r * s->step[1]), rest);
 }
-static void NAME(integer_div)(const eg_strip *s)
+static void NAME(integer_div)(const eg_loop_strip *s)
 {
     NAME(integer_ratio)(s, false, NAME(integer_divide));
 }
-static void NAME(integer_mod)(const eg_strip *s)
+static void NAME(integer_mod)(const eg_loop_strip *s)
 {
     NAME(integer_ratio)(s, true, NAME(integer_rest));
 }

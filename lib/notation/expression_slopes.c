@@ -154,14 +154,14 @@ static void to_operand(eg_evaluation *x, int k, int i)
     }
     void *to = there ? cotangent_at(x, j, 0) : x->work + p->spare;
     if (!same && sign) to = cotangent_at(x, k, 0);
-    eg_strip s = { .rows = flat ? 1 : rows,
-                   .n = flat ? rows * length : length,
-                   .out = to,
-                   .out_step = step,
-                   .g = cotangent_at(x, k, 0),
-                   .g_step = step,
-                   .y = x->v[k].p,
-                   .y_step = x->v[k].step };
+    eg_loop_strip s = { .rows = flat ? 1 : rows,
+                        .n = flat ? rows * length : length,
+                        .out = to,
+                        .out_step = step,
+                        .g = cotangent_at(x, k, 0),
+                        .g_step = step,
+                        .y = x->v[k].p,
+                        .y_step = x->v[k].step };
     if (same || !sign) eg__strip_run(x, k, false, x->floats->slope[n->code][i], &s);
     if (!same) clear_node(x, k, to, step);
     if (!same)

@@ -105,7 +105,7 @@ static void difference_values(const eg_evaluation *x, int k)
 /* -- operations -------------------------------------------------------------------------------- */
 /* Sets the operands of node k from row r on. False if no loop supports their form: single elements
  * are supported for the last two of three operands together, and for values only. */
-static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values, eg_strip *s)
+static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values, eg_loop_strip *s)
 {
     const eg_node *n = &x->p->e->node[k];
     s->still = 0;
@@ -116,7 +116,8 @@ static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values
     }
     return n->count < 3 || !s->still || (values && s->still == 6);
 }
-void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop, eg_strip *s)
+void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop,
+                   eg_loop_strip *s)
 {
     const eg_node *n = &x->p->e->node[k];
     if (strip_operands(x, k, 0, values, s)) {
@@ -170,10 +171,10 @@ static eg_strip_loop *loop_of(const eg_evaluation *x, const eg_node *n)
 static void operation_values(const eg_evaluation *x, int k)
 {
     const bool flat = eg__is_flat(x, k, true);
-    eg_strip s = { .rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
-                   .n = flat ? x->b->rows * x->wide : eg__node_length(x, k),
-                   .out = x->v[k].p,
-                   .out_step = x->v[k].step };
+    eg_loop_strip s = { .rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
+                        .n = flat ? x->b->rows * x->wide : eg__node_length(x, k),
+                        .out = x->v[k].p,
+                        .out_step = x->v[k].step };
     eg__strip_run(x, k, true, loop_of(x, &x->p->e->node[k]), &s);
 }
 
@@ -186,14 +187,14 @@ static void sum_values(const eg_evaluation *x, int k, double factor)
     const int inner = x->p->within[n->in[0]] == k ? 0 : x->p->within[n->in[1]] == k ? 1 : -1;
     const eg_node *first = inner < 0 ? n : &x->p->e->node[n->in[inner]];
     const double sign = inner < 0 ? 1 : eg__slope_sign(n->code, inner);
-    eg_strip s = { .rows = x->b->rows,
-                   .n = x->wide,
-                   .out = x->v[k].p,
-                   .out_step = x->v[k].step,
-                   .sign = { sign, sign * eg__slope_sign(first->code, 1), 1 },
-                   .in = { NULL, NULL, &zero },
-                   .still = 4,
-                   .factor = factor };
+    eg_loop_strip s = { .rows = x->b->rows,
+                        .n = x->wide,
+                        .out = x->v[k].p,
+                        .out_step = x->v[k].step,
+                        .sign = { sign, sign * eg__slope_sign(first->code, 1), 1 },
+                        .in = { NULL, NULL, &zero },
+                        .still = 4,
+                        .factor = factor };
     bool still[3] = { false, false, true };
     for (int i = 0; i < 2; i++) s.in[i] = seen_by(x, k, first->in[i], 0, &s.step[i], &still[i]);
     if (inner >= 0) {
@@ -201,7 +202,7 @@ static void sum_values(const eg_evaluation *x, int k, double factor)
         s.sign[2] = eg__slope_sign(n->code, !inner);
     }
     if (still[0]) { /* the other one of the two varies along the row */
-        const eg_strip t = s;
+        const eg_loop_strip t = s;
         s.in[0] = t.in[1], s.step[0] = t.step[1], s.sign[0] = t.sign[1];
         s.in[1] = t.in[0], s.step[1] = t.step[0], s.sign[1] = t.sign[0];
     }
