@@ -320,8 +320,7 @@ static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *opti
 }
 static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
 {
-    eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner),
-                            eg_full_n(weights->cx, (eg_dtype)weights->dtype, 0, 0, NULL));
+    eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner), eg__zero_like(weights));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
 /* Returns lse, whose axes are those of the scores' rows, with the axes in the order of the

@@ -12,11 +12,6 @@ static eg_tensor *composed_aligned(const eg_attention_plan *a, int term, eg_tens
     eg__score_sizes(a, dim);
     return eg__align_labels(x, a->rank[term], a->label[term], n, a->score, dim);
 }
-/* Returns a scalar 0 of the type of x. */
-static eg_tensor *composed_zero(const eg_tensor *x)
-{
-    return eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL);
-}
 eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const *x)
 {
     int64_t size[EG_RANK_MAX];
@@ -124,7 +119,7 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_mas
     if (!eg_ok(scores)) return scores;
     if (!a->no_softmax) return composed_weights(a, m, x, scores, left, NULL);
     eg_tensor *w = left == 1 ? scores : eg_scale(scores, left);
-    return m->n && eg_ok(w) ? eg_where(m->mask[0], w, composed_zero(w)) : w;
+    return m->n && eg_ok(w) ? eg_where(m->mask[0], w, eg__zero_like(w)) : w;
 }
 /* If a pair may be forbidden, this product is a separate node even if all elements are finite
  * now: the cotangent, which is not known yet, may have elements that are not. */
@@ -157,7 +152,7 @@ static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)
 static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_tensor *mean,
                           eg_tensor *g_lse, eg_tensor **d)
 {
-    eg_tensor *dz = NULL, *zero = composed_zero(of_sink);
+    eg_tensor *dz = NULL, *zero = eg__zero_like(of_sink);
     if (mean) dz = eg_neg(eg_where(eg_eq(of_sink, zero), zero, eg_mul(of_sink, mean)));
     if (g_lse) dz = dz ? eg_add(dz, eg_mul(of_sink, g_lse)) : eg_mul(of_sink, g_lse);
     d[EG_TERM_SINK] = eg_ok(dz) ? eg__einsum(1, &dz, (const uint16_t *[]){ a->score },
@@ -188,7 +183,7 @@ static eg_tensor *score_gradient(const eg_attention_plan *a, const eg_attention_
     if (g) {
         eg_tensor *dp = weight_gradient(a, m, x, w, g, d);
         if (!eg_ok(dp)) return dp;
-        if (a->no_softmax) return m->n ? eg_where(m->mask[0], dp, composed_zero(dp)) : dp;
+        if (a->no_softmax) return m->n ? eg_where(m->mask[0], dp, eg__zero_like(dp)) : dp;
         if (x[EG_TERM_SINK]) mean = eg__sum_last(eg_mul(w, dp), a->inner);
         ds = eg__softmax_slope(w, dp, a->inner);
     }

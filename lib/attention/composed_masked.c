@@ -181,7 +181,7 @@ static eg_tensor *masked_apply(const masked *, int masks, eg_tensor *const *mask
  * last one. */
 static void masked_nonzero(eg_tensor **mask, int *masks, eg_tensor *x)
 {
-    eg_tensor *m = eg_ne(x, eg_full_n(x->cx, (eg_dtype)x->dtype, 0, 0, NULL));
+    eg_tensor *m = eg_ne(x, eg__zero_like(x));
     if (*masks < MASKS)
         mask[(*masks)++] = m;
     else
