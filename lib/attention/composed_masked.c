@@ -2,11 +2,11 @@
  * which are not finite, or so large that a product of two overflows.
  *
  * The weight of a forbidden pair is 0, but 0 · NaN and 0 · inf are NaN, so a plain einsum would
- * propagate elements of forbidden pairs to the result. Here an element that exceeds EG_MODERATE
- * counts only in pairs that the masks allow: the einsum is computed with 0 in place of these
- * elements, and their products in allowed pairs are then added one by one. All other bits are those
- * of einsum. If no element exceeds it, the cost is one pass over q, k and v to determine that, and
- * over g in the gradient.
+ * propagate elements of forbidden pairs to the result. Here an element that is not moderate (beyond
+ * EG_MODERATE_F32 or _F64, or NaN) counts only in pairs that the masks allow: the einsum is
+ * computed with 0 in place of these elements, and their products in allowed pairs are then added
+ * one by one. All other bits are those of einsum. If all elements are moderate, the cost is one
+ * pass over q, k and v to determine that, and over g in the gradient.
  *
  * .score_fn is a function of the caller that may mask too, which is not known here. In the
  * gradients of q and k, a pair whose score has the cotangent 0 is therefore treated as
@@ -21,7 +21,7 @@ typedef struct masked {
     int rank[3]; /* of the factors and the result */
     uint16_t label[3][EG_RANK_MAX];
     bool sums;    /* the first factor is over the scores; else the result is */
-    bool careful; /* a factor has elements that exceed EG_MODERATE; else this is a plain einsum */
+    bool careful; /* a factor has elements that are not moderate; else this is a plain einsum */
     bool zeros;   /* in the rule, a pair whose cotangent is 0 is treated as forbidden */
 } masked;
 enum { MASKS = 3 };
@@ -86,7 +86,7 @@ static void masked_axes(const eg_tensor *y, const eg_tensor *scores, masked_axis
 #include "attention/composed_masked_of.h"
 #define OF_TYPE(f, x) ((x)->dtype == EG_F64 ? f##_f64 : (x)->dtype == EG_F32 ? f##_f32 : f##_c128)
 
-/* Sets the forbidden scores that exceed EG_MODERATE to 0. */
+/* Sets the forbidden scores that are not moderate to 0. */
 static void masked_clear(eg_tensor *y)
 {
     masked_axis axis[EG_RANK_MAX];
@@ -95,7 +95,7 @@ static void masked_clear(eg_tensor *y)
     OF_TYPE(masked_clear, y)(y, axis);
 }
 
-/* Returns a copy of x with 0 in place of elements that exceed EG_MODERATE. It has the strides of x,
+/* Returns a copy of x with 0 in place of elements that are not moderate. It has the strides of x,
  * since the bits of a sum may depend on them. NULL after an error. */
 static eg_tensor *masked_moderate(eg_tensor *x)
 {
@@ -138,7 +138,7 @@ static void masked_add(eg_tensor *y)
     OF_TYPE(masked_add, y)(y, rest, axis);
 }
 
-/* -- attention_product: y = Σ a b by labels, where a number that exceeds EG_MODERATE counts in
+/* -- attention_product: y = Σ a b by labels, where a number that is not moderate counts in
  * allowed pairs only;  da = Σ g b, db = Σ g a, each by the same operation */
 static bool masked_shape(eg_tensor *y)
 {
@@ -146,7 +146,7 @@ static bool masked_shape(eg_tensor *y)
     return eg__einsum_shape(y, 2, (const uint16_t *[]){ a->label[0], a->label[1] }, a->rank[2],
                             a->label[2]);
 }
-/* Computes the product for all copies in one call, if no element exceeds EG_MODERATE. */
+/* Computes the product for all copies in one call, if all elements are moderate. */
 static bool masked_copies(const eg_tensor *y)
 {
     const masked *a = y->attr;

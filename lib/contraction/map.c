@@ -1,9 +1,10 @@
 /* map.c: c[o] (+)= alpha a[o] b[o], without a sum: copies, transpositions, diagonals, elementwise
  * and outer products.
  *
- * Two axes form a tile: the one with the smallest stride in c, and the one with the smallest stride
- * in a if that is another one (a transposition, computed in squares so that both sides use whole
- * cache lines), else the next axis. The other axes number the tiles. */
+ * Two axes form a tile: the last one, with the smallest stride in c; and, if a or b is not
+ * contiguous along it, the first axis along which that operand is (a transposition, computed in
+ * tiles so that both sides use whole cache lines), else the last but one. If the tile would have
+ * few elements, its rows run along the longest axis instead. The other axes number the tiles. */
 #include "contraction/gemm.h"
 
 /* A tile of a transposition: LONG elements along c, HIGH along a. 64 MB are transposed at 30 GB/s;
@@ -108,7 +109,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     eg_axes tiles = { .n = 0, .total = 1, .axis = rest };
     int x = out->n - 1, y = out->n - 2;
     bool transposed = false;
-    for (int i = 0; i < out->n - 1; i++) /* choose the axis with the smallest step in a (or in b) */
+    for (int i = 0; i < out->n - 1; i++) /* the first axis along which a or b is contiguous */
         for (int s = 0; s < 2; s++) {
             int64_t here = eg__abs64(s ? out->axis[i].sb : out->axis[i].sa),
                     of_x = eg__abs64(s ? out->axis[x].sb : out->axis[x].sa);

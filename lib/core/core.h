@@ -46,6 +46,7 @@ typedef struct eg__scoped {
 /* the storage of a tensor, which all views of it share */
 typedef struct eg_storage {
     size_t bytes;
+    /* number of changes in place; a node keeps those that its operands had (eg__versions) */
     uint64_t version;
     bool lent;      /* memory of a tensor of the parent context, which may not be written to */
     bool exposed;   /* a pointer was returned through which a program may write at any time */
@@ -245,6 +246,7 @@ struct eg__arena { /* the memory of one scope or of one owner */
     eg_ctx *cx;
     eg__arena *outer; /* arena of the enclosing scope */
     eg__chunk *self;  /* of a scope: the chunk that this struct is in */
+    /* chunks with elements and other memory; chunks with tensor headers */
     eg__chunk *data, *nodes;
     eg_owner *owners;         /* the owners that were opened in it and end with it */
     struct eg__hold *foreign; /* the foreign memory that its tensors use */
@@ -258,8 +260,8 @@ eg__scoped eg__scoped_of(eg_tensor *x); /* x with its scope */
 /* Returns the tensor; NULL if there is none, or if its scope has ended and its header with it. */
 eg_tensor *eg__scoped_tensor(const eg_ctx *, const eg__scoped *);
 
-/* Functions that are called for each operation, by the gradient check, eg_trace and the check of
- * operations at their first use. All are NULL in normal use. */
+/* Functions that observe each operation. The gradient check, eg_trace and the check of operations
+ * at their first use set them; all are NULL in normal use. */
 typedef struct eg_hooks {
     void (*operand)(eg_ctx *, eg_tensor *x); /* before an operation reads x */
     bool (*result)(const eg_tensor *y);      /* after y was made; returns false after an error */
@@ -412,6 +414,7 @@ bool eg__hold_leave_chunk(eg_ctx *, eg__chunk *);
 void eg__hold_end_foreign(eg__arena *); /* eg__hold_end for all foreign memory of the arena */
 
 void *eg__alloc_chunk(eg__arena *, size_t bytes); /* as eg__alloc_in, from another chunk */
+/* Adds a chunk with room for a tensor header; false after the error "out of memory". */
 bool eg__nodes_chunk(eg__arena *);
 static inline eg_ctx *eg__here(const eg_ctx *cx)
 {
@@ -419,6 +422,7 @@ static inline eg_ctx *eg__here(const eg_ctx *cx)
     return cx && cx->family ? eg__child_at_work(self) : self;
 }
 static inline eg__arena *eg__top(eg_ctx *cx) { return eg__here(cx)->top; }
+/* Returns memory of the arena, aligned as eg__alloc does; NULL after the error "out of memory". */
 static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
 {
 #if EG_DEBUG_ALLOC

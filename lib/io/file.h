@@ -24,8 +24,10 @@ typedef struct eg__input {
     /* for compressed input: unpacks the next bytes; `bytes` is then not used */
     bool (*pull)(struct eg__input *, void *out, size_t count);
 } eg__input;
-/* True; false after an error. */
+/* Opens a file; a pipe is read to its end. False after an error, such as a folder or a device;
+ * there is nothing to be closed then. */
 bool eg__file_open(eg__input *, eg_ctx *, const char *format, const char *path);
+/* The same for bytes in memory, which must stay there. False if the context has an error. */
 bool eg__file_open_bytes(eg__input *, eg_ctx *, const char *format, const void *bytes,
                          size_t count);
 /* Maps the rest of a regular file of at least EG_MAP_LEAST bytes, so that `bytes` points to it. If
@@ -37,6 +39,7 @@ void eg__file_map(eg__input *);
 bool eg__file_read_all(eg__input *, bool copy);
 void eg__map_share(struct eg__map *); /* adds a holder */
 void eg__map_end(void *map);          /* ends a holder's use; the last one unmaps the file */
+/* Copies the next `count` bytes to out. False, after an error, if fewer are left. */
 bool eg__file_take(eg__input *, void *out, size_t count);
 /* Records "format: path: sentence" as an error. Returns false. */
 bool eg__file_refuse(const eg__input *, const char *sentence, ...) EG_PRINTF(2, 3);
@@ -61,8 +64,11 @@ typedef struct eg__output {
     uint64_t wide;
     int error; /* errno of the first failure */
 } eg__output;
+/* Begins a file that eg__file_finish gives its name; a device or pipe is written at once. False
+ * after an error, such as a folder or no permission; eg__file_abandon is then not needed. */
 bool eg__file_create(eg__output *, eg_ctx *, const char *format, const char *path);
-void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *);
+void eg__file_stream(eg__output *, eg_ctx *, const char *format, FILE *); /* stays open */
+/* Writes bytes. An error is kept in `error`, for eg__file_finish to report. */
 void eg__file_put(eg__output *, const void *bytes, size_t count);
 void eg__file_print(eg__output *, const char *text, ...) EG_PRINTF(2, 3); /* in the C locale */
 /* Makes the C locale that of the thread, and returns the previous one, for eg__locale_back.

@@ -138,7 +138,7 @@ static bool act_targets(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     }
     return true;
 }
-/* Runs an act that reads x and writes to `to`; if there are copies, once for each copy. */
+/* An act and its argument, for act_copies, which calls it once for each copy. */
 typedef struct loss_copies {
     eg_act *act;
     _Alignas(16) char arg[64];
@@ -156,6 +156,8 @@ static bool act_copies(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x
     }
     return true;
 }
+/* Runs an act that reads x and writes to `to`; if there are copies, once for each copy. False after
+ * an error. */
 static bool loss_act(eg_act *act, eg_tensor *to, eg_tensor *x, const void *arg, size_t bytes)
 {
     loss_copies of = { .act = act };

@@ -171,7 +171,7 @@ eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p); /* pnorm.c: over t
 #define EG_MODERATE_F64 1e150
 typedef struct eg_arithmetic { /* functions on contiguous floats of one type; scalars are double */
     /* for at most EG_CHUNK elements of a row, except `moderate` */
-    /* True if no element exceeds EG_MODERATE in magnitude, or is NaN; any n. */
+    /* True if |x| ≤ EG_MODERATE_F32 (f64: _F64) for all elements; false for a NaN; any n. */
     bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);

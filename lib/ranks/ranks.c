@@ -3,7 +3,7 @@
 #include <eingrad/ops.h>
 #include <string.h>
 
-enum { ROW = 2048 }; /* bytes that a rank sends in meet and agree */
+enum { ROW = 2048 }; /* most bytes that a rank sends in a barrier and in eg_ranks_agree */
 
 /* -- messages ---------------------------------------------------------------------------------- */
 int eg_ranks_rank(const eg_ranks *r) { return r ? r->table.rank : 0; }

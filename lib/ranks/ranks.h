@@ -10,7 +10,7 @@ struct eg_ranks {
     eg_ranks_table table;
     eg_traffic traffic;
     bool agreed; /* all ranks have the error that is in cx */
-    void *all;   /* buffer for what meet and agree gather: ROW bytes for each rank */
+    void *all;   /* buffer for what barriers and eg_ranks_agree gather: ROW bytes for each rank */
 };
 
 /* -- ranks.c: messages, also exchanged after an error, since other ranks wait for them --------- */
