@@ -204,6 +204,21 @@ TEST(of_nothing_with_axes_that_lie_apart)
     eg_close(cx);
 }
 
+LOOP_TEST(norm_of_nothing_is_zero, 5)
+{
+    static const double p[] = { .5, 1, 2, 3, INFINITY };
+    static const eg_dtype dtype[] = { EG_F32, EG_F64, EG_C128 };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *x = eg_full_n(cx, dtype[k], 0, 2, (int64_t[]){ 3, 0 }), *dx;
+        eg_assert_close(eg_pnorm("i [j]", x, p[_i]), eg_full_n(cx, dtype[k], 0, 1, eg_dims(x)), 0);
+        if (dtype[k] != EG_C128)
+            ck_assert(!eg_grad(eg_pnorm(NULL, x, p[_i]), NULL, 1, &x, &dx) && eg_size(dx) == 0);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 static eg_tensor *prod_rows(void *user, eg_tensor *const *x)
 {
     (void)user;

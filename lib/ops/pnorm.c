@@ -205,11 +205,9 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     if (!(p > 0))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE,
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
-    if (p == INFINITY) {
-        if (eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
-        p = 1; /* of nothing every norm is 0 */
-    }
-    return eg__focus_outer(&f, eg__pnorm_last(f.x, f.inner, p));
+    if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
+    /* a row without elements has the norm 0 for every p */
+    return eg__focus_outer(&f, eg__pnorm_last(f.x, f.inner, p == INFINITY ? 1 : p));
 }
 
 const eg_op *const eg__pnorm_ops[] = { &pnorm_op, NULL };
