@@ -1,5 +1,5 @@
 /* eingrad/loss.h: losses. All but eg_cross_entropy refuse operands of different shapes: nothing
- * broadcasts. */
+ * broadcasts. A mean of no elements is refused, except by eg_cross_entropy, where it is 0. */
 #ifndef EINGRAD_LOSS_H
 #define EINGRAD_LOSS_H
 #include <eingrad/ops.h>

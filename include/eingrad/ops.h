@@ -136,10 +136,11 @@ EG_API bool eg_axes_with(const eg_axes_args *);
  * bool have their dtype; the other reductions to numbers refuse integers. */
 EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);  /* y = Σ x            of nothing: 0 */
 EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        refused: n = 0 */
-EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x); /* y = Π x; gradient right with zeros */
+/* y = Π x            of nothing: 1; gradient right with zeros */
+EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x);
 /* y = max x          gradient shared evenly among ties; refused: of nothing */
 EG_API eg_tensor *eg_max(const char *spec, eg_tensor *x);
-EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x */
+EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x, in the same way */
 /* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
 EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);
 typedef struct eg_var_args {
@@ -152,10 +153,11 @@ typedef struct eg_var_args {
 EG_API eg_tensor *eg_var_with(const eg_var_args *);
 /* y = √var             gradient 0 where all x are equal */
 EG_API eg_tensor *eg_std_with(const eg_var_args *);
-/* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); gradient 0 where y = 0 */
+/* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); of nothing: 0; gradient 0 where y = 0 */
 EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p);
 /* i64: the number of the largest element (eg_argmin: the smallest), counted row-major over the
- * bracketed axes; of equal ones the first; the first NaN if there is one. x: integers, bool too */
+ * bracketed axes; of equal ones the first; the first NaN if there is one. x: integers, bool too;
+ * refused: of nothing */
 EG_API eg_tensor *eg_argmax(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_argmin(const char *spec, eg_tensor *x);
 /* bool: any x ≠ 0    of nothing: false. x: every dtype but c128, as for eg_all */
