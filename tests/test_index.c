@@ -220,6 +220,11 @@ TEST(concat_stack_pad)
     eg_assert_error(cx, "stack: axis 3 is out of range for a result of rank 3, from (2, 2)");
     eg_stack_axis(0, a, NULL);
     eg_assert_error(cx, "stack: operand 2 is NULL");
+    eg_tensor *f64 = eg_full_n(cx, EG_F64, 1, 1, (int64_t[]){ 2 });
+    eg_stack_axis(0, eg_cast(f64, EG_F32), f64);
+    eg_assert_error(cx, "stack: operand 2 is f64, operand 1 is f32");
+    eg_stack("[n] i", eg_cast(f64, EG_F32), f64);
+    eg_assert_error(cx, "stack: operand 2 is f64, operand 1 is f32");
     eg_pad_axis(a, 0, -1, 0, 0);
     eg_assert_error(cx, "pad: the margins -1 and 0 of axis 0 of (2, 2) must not be negative");
     eg_pad_axis(a, 0, INT64_MAX, 5, 0);

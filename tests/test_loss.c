@@ -208,6 +208,15 @@ TEST(losses_refuse)
     eg_assert_error(cx, "mse: operand 1 is f32, operand 2 is f64");
     eg_bce_logits(eg_ones(cx, 3), eg_cast(eg_ones(cx, 3), EG_BOOL));
     eg_assert_error(cx, "bce_logits: operand 2 is bool");
+    eg_tensor *none = eg_zeros(cx, 0);
+    eg_mse(none, none);
+    eg_assert_error(cx, "mse: mean: the bracketed axes have no elements");
+    eg_bce_logits(none, none);
+    eg_assert_error(cx, "bce_logits: mean: the bracketed axes have no elements");
+    eg_huber(none, none, 1);
+    eg_assert_error(cx, "huber: mean: the bracketed axes have no elements");
+    eg_kl_div("b l [v]", none, none);
+    eg_assert_error(cx, "kl_div: sum: operand 1 has rank 1");
     eg_close(cx);
 }
 

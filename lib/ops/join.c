@@ -144,6 +144,17 @@ eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x)
 }
 
 /* -- stack: concat along a new axis ----------------------------------------------------------- */
+/* True if the operands have one dtype; else records an error, which concat would call by its own
+ * name. */
+static bool stack_one_dtype(eg_ctx *cx, int count, eg_tensor *const *x)
+{
+    for (int k = 1; k < count; k++)
+        if (x[k]->dtype != x[0]->dtype)
+            return eg_fail_as(cx, EG_ERROR_DTYPE, "stack: operand %d is %s, operand 1 is %s", k + 1,
+                              eg_type_name(x[k]->dtype), eg_type_name(x[0]->dtype)),
+                   false;
+    return true;
+}
 eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
 {
     char a[256], b[256];
@@ -159,6 +170,7 @@ eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x)
             return eg_fail_as(cx, EG_ERROR_SHAPE, "stack: operand %d is %s, operand 1 is %s", k + 1,
                               eg__dims_text(x[k], a, sizeof a), eg__dims_text(x[0], b, sizeof b));
     }
+    if (!stack_one_dtype(cx, count, x)) return eg__poison(cx);
     if (axis > x[0]->rank || axis < -x[0]->rank - 1)
         return eg_fail_as(cx, EG_ERROR_INDEX,
                           "stack: axis %d is out of range for a result of rank %d, from %s", axis,
@@ -215,6 +227,7 @@ eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x)
     int place = 0;
     eg_ctx *cx = eg__context_of("stack", count, x);
     if (!cx || !eg__check_taken(cx, "stack", EG_TAKES_ALL, count, x)) return eg__poison(cx);
+    if (!stack_one_dtype(cx, count, x)) return eg__poison(cx);
     if (!spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "stack: no string was given");
     const eg_plan_key key = { EG_KEY_STACK, count, strlen(spec), spec, x };
     const int *known = eg__plans_find(cx, &key);

@@ -422,20 +422,25 @@ static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
     }
     return true;
 }
+/* Returns y, the result of eg_mean or eg_sum; if that failed, the error begins with the loss. */
+static eg_tensor *reduced(const char *who, const eg_tensor *operand, eg_tensor *y)
+{
+    return eg_ok(y) ? y : eg_fail_in(operand->cx, "%s", who);
+}
 eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 {
     if (!alike("bce_logits", logits, target))
         return eg__poison(eg__context_of("bce_logits", 2, (eg_tensor *[]){ logits, target }));
     eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))),
               *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
-    return eg_mean(NULL, eg_add(yes, no));
+    return reduced("bce_logits", logits, eg_mean(NULL, eg_add(yes, no)));
 }
 
 /* -- mse: mean of (a − b)² -------------------------------------------------------------------- */
 eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
 {
     if (!alike("mse", a, b)) return eg__poison(eg__context_of("mse", 2, (eg_tensor *[]){ a, b }));
-    return eg_mean(NULL, eg_square(eg_sub(a, b)));
+    return reduced("mse", a, eg_mean(NULL, eg_square(eg_sub(a, b))));
 }
 
 /* -- huber: mean of d²/2 up to |d| = δ, then δ (|d| − δ/2), d = a − b. Huber 1964 -------------- */
@@ -445,7 +450,7 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
         return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
     if (!(delta > 0))
         return eg_fail_as(a->cx, EG_ERROR_MISUSE, "huber: delta is %g; it must be above 0", delta);
-    return eg_mean(NULL, eg__huber(eg_sub(a, b), delta));
+    return reduced("huber", a, eg_mean(NULL, eg__huber(eg_sub(a, b), delta)));
 }
 
 /* -- kl_div: Σ p (ln p − ln q); where p is 0 the term is 0, whatever q is --------------------- */
@@ -455,5 +460,6 @@ eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
         return eg__poison(eg__context_of("kl_div", 2, (eg_tensor *[]){ p, log_q }));
     eg_tensor *zero = eg__zero_like(p), *some = eg_ne(p, zero);
     eg_tensor *log_p = eg_log(eg_where(some, p, eg_shift(zero, 1)));
-    return eg_sum(spec, eg_mul(p, eg_sub(log_p, eg_where(some, log_q, zero))));
+    return reduced("kl_div", p,
+                   eg_sum(spec, eg_mul(p, eg_sub(log_p, eg_where(some, log_q, zero)))));
 }
