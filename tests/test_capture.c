@@ -776,6 +776,11 @@ REFUSED(inside, eg_captured_run(eg_capture(a->cx, refused_item, a, 1)))
 REFUSED(over, eg_grad_over(.cx = a->cx, .loss = refused_loss, .examples = 1, .count = 1,
                            .xs = &a->x, .dxs = out))
 REFUSED(mine, eg_refuse_capture(a->cx, "my cache"))
+REFUSED(additive, eg_mask_additive(a->x))
+REFUSED(slopes, eg_alibi_slopes(a->cx, 4))
+REFUSED(empty,
+        eg_attention("id,jd,je->ie", a->x, a->x, a->x, .where = "j <= i", .empty = &(int64_t){ 0 }))
+REFUSED(heads, eg_heads(eg_unsqueeze(a->x, 0), "[h] i j"))
 REFUSED(host, eg_host_call(a->cx, fails, NULL, 0, 0, NULL))
 REFUSED(open, eg_push(a->cx))
 REFUSED(none, *out = NULL)
@@ -796,6 +801,10 @@ static const refusal refusals[] = {
     { "capture: inside of a captured step", refused_inside },
     { "grad_over: not possible in a captured step", refused_over },
     { "my cache: not possible in a captured step", refused_mine },
+    { "mask_additive: not possible in a captured step: its elements", refused_additive },
+    { "alibi_slopes: not possible in a captured step: make the slopes", refused_slopes },
+    { "attention: not possible in a captured step: .empty", refused_empty },
+    { "heads: not possible in a captured step", refused_heads },
     { "host_call: the function failed", refused_host },
     { "capture: the step left a scope open", refused_open },
     { "capture: output", refused_none },

@@ -105,8 +105,9 @@ typedef struct eg_attention_args {
     /* ln Σ e^scores, the sink included; it has the letters of the weights without the keys, and is
      * −inf for a query without an allowed key and without a sink */
     eg_tensor **lse;
-    int64_t *empty; /* receives the number of rows of scores (queries of each
-                     * batch and head) without an allowed key; with a sink 0 */
+    /* receives the number of rows of scores (queries of each batch and head) without an allowed
+     * key; with a sink 0. Without a sink it is refused in a captured step */
+    int64_t *empty;
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
     const char *weights_axes;
@@ -152,7 +153,7 @@ EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);
 EG_API eg_tensor *eg_mask_additive(eg_tensor *added);
 /* Returns the slopes (heads) for .alibi: 2^(−8k/n), k = 1 … n, if n = heads is a power of two; else
  * those of the power of two below, then every other one of the power of two above. Press et al.
- * 2022. Refused: fewer than 1, more than 2²⁰ heads */
+ * 2022. Refused: fewer than 1, more than 2²⁰ heads; in a captured step */
 EG_API eg_tensor *eg_alibi_slopes(eg_ctx *, int64_t heads);
 
 #ifndef __cplusplus

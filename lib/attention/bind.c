@@ -608,6 +608,9 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!with_fits(cx, &o)) return eg__poison(cx);
     if (o.ranks && eg__capture_refuses(cx, "attention", "processes cannot wait for each other"))
         return eg__poison(cx);
+    if (o.empty && !o.sink.x &&
+        eg__capture_refuses(cx, "attention", ".empty would not be counted again in each run"))
+        return eg__poison(cx);
     if (o.ranks) return eg__attention_ring(cx, &o);
     roles r;
     int n = 3, order[EG_RANK_MAX];

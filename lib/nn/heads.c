@@ -1,4 +1,5 @@
 /* heads.c: measures of each head's attention weights, and of the similarity of heads. */
+#include <eingrad/capture.h>
 #include <eingrad/heads.h>
 #include "nn.h"
 #include <math.h>
@@ -130,7 +131,7 @@ const eg_head *eg_heads_with(const eg_heads_args *given)
                    "heads: .weights are NULL, failed or gone with their scope");
         return NULL;
     }
-    if (eg_error(cx)) return NULL;
+    if (eg_error(cx) || eg_refuse_capture(cx, "heads")) return NULL;
     const char *spec = o->spec;
     if (!spec) {
         eg_fail_as(cx, EG_ERROR_MISUSE,

@@ -25,6 +25,8 @@ eg_tensor *eg_mask_additive(eg_tensor *x)
         return eg_fail_as(x->cx, EG_ERROR_DTYPE,
                           "%s: the mask is %s, but a mask that is added to scores is f32 or f64",
                           who, eg_type_name(eg_type(x)));
+    if (eg__capture_refuses(eg__here(x->cx), who, "its elements decide whether it is a mask"))
+        return eg__poison(x->cx);
     eg_tensor *keep = eg_eq(x, eg__zero_like(x));
     eg_tensor *none = eg_eq(x, eg_full_n(x->cx, eg_type(x), -INFINITY, 0, NULL));
     const double known = eg_item(eg_sum(NULL, eg_or(keep, none)));
@@ -43,6 +45,8 @@ eg_tensor *eg_alibi_slopes(eg_ctx *cx, int64_t heads)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "alibi_slopes: there must be 1 to 2^20 heads, not %lld",
                           (long long)heads);
+    if (eg__capture_refuses(eg__here(cx), "alibi_slopes", "make the slopes before the step"))
+        return eg__poison(cx);
     int64_t whole = 1;
     while (2 * whole <= heads) whole *= 2;
     eg_tensor *y = eg_full_n(cx, EG_F64, 0, 1, &heads);
