@@ -384,6 +384,7 @@ EG_CXX_OPT_(eg_adam)
 EG_CXX_OPT_(eg_adamw)
 EG_CXX_OPT_(eg_rmsprop)
 EG_CXX_OPT_(eg_adagrad)
+EG_CXX_OPT_(eg_opt_custom)
 inline int eg_step_over(eg_opt *opt, eg_block_loss *loss, void *user, int64_t examples,
                         eg_step_over_args o = eg_step_over_args())
 {

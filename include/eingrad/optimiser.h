@@ -78,6 +78,45 @@ typedef struct eg_opt_group {
 EG_API const eg_opt_group *eg_opt_groups_read(eg_ctx *, const char *text);
 /* Writes that text. Returns its length, as snprintf does. */
 EG_API size_t eg_opt_groups_write(const eg_opt_group *, char *out, size_t capacity);
+/* A custom rule for eg_opt_custom and for .rule of a trainer. The optimiser computes the gradients,
+ * clips them, follows the schedule, keeps the moments, saves and restores them. The rule computes
+ * the new values of one parameter and its moments. docs/training.md has Lion and Muon. */
+typedef struct eg_opt_rule_step {
+    const char *name;         /* of the parameter */
+    eg_tensor *x;             /* its values, to be written, by eg_assign or eg_mut_… */
+    eg_tensor *g;             /* its gradient, clipped; only read */
+    eg_tensor *const *moment; /* of .moments, to be written; NULL where .shape gave none */
+    double lr, weight_decay;  /* η and λ, with those of its group; the rule applies λ */
+    int64_t step;             /* t, counted for this parameter */
+} eg_opt_rule_step;
+enum { EG_OPT_MOMENTS = 8 };
+typedef struct eg_opt_rule {
+    size_t size;         /* sizeof (eg_opt_rule); 0: the same */
+    const char *name;    /* "lion": in checkpoints and messages; no name of the optimisers above */
+    const char *moments; /* names of letters, digits and '_', with blanks between them, at most
+                          * EG_OPT_MOMENTS: "m v". A moment has the parameter's dtype and is zeros
+                          * before the first step; NULL: none */
+    /* Makes step s of one parameter, under eg_nograd, in a scope of its own. Everything that
+     * changes from step to step has to be in the moments, since only these are saved; user is
+     * .user. Returns 0, or another number after an error; parameters before this one are then
+     * changed already. Needed. */
+    int (*update)(const void *user, const eg_opt_rule_step *s);
+    /* The shape of moment number m of parameter x: writes its sizes to dims and returns the rank;
+     * −1: this parameter has no such moment. NULL: every moment has the parameter's shape */
+    int (*shape)(const void *user, const eg_named *x, int m, int64_t dims[EG_RANK_MAX]);
+    /* true: an element of the new values depends only on that element of x, g and the moments. x, g
+     * and the moments then have one axis, and eg_opt_shard divides the moments among ranks. false:
+     * every rank has all moments and makes every update. Refused: a rule that gives other bits for
+     * the parts of a tensor than for the whole tensor, which is tested before the first step;
+     * .shape
+     */
+    bool elementwise;
+    /* Writes the numbers in .user on which results depend as a text, "beta1 0.9, beta2 0.99", and
+     * returns its length as snprintf does. A trainer's checkpoint stores it, and is refused for a
+     * rule whose text differs. NULL: no text */
+    int (*config)(const void *user, char *out, size_t capacity);
+    const void *user; /* handed to the three functions; must live as long as the optimiser */
+} eg_opt_rule;
 typedef struct eg_opt_args {
     size_t size;
     eg_params *params;
@@ -101,6 +140,7 @@ typedef struct eg_opt_args {
     const double *lr_each, *clip_each;
     int64_t copies;             /* length of these lists, the number of the parameters' copies */
     const eg_opt_group *groups; /* ends at a group whose names are NULL; NULL: there are none */
+    const eg_opt_rule *rule;    /* eg_opt_custom, copied: needed */
 } eg_opt_args;
 /* An optimiser of the list's present parameters; of a list made by eg_params_under, of those below
  * its name. Refused: an option that it does not read, a group or name without a parameter,
@@ -111,6 +151,9 @@ EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
 EG_API eg_opt *eg_rmsprop_with(const eg_opt_args *);
 EG_API eg_opt *eg_adagrad_with(const eg_opt_args *);
+/* The optimiser of .rule. It reads .lr (1e-3), .schedule, .weight_decay (0), the clipping, .copies
+ * and .groups. With copies, the rule is called for each copy, without copies. */
+EG_API eg_opt *eg_opt_custom_with(const eg_opt_args *);
 /* Computes the gradients of loss, clips them, and updates the parameters in place. A parameter on
  * which the loss does not depend keeps its value, its moments and its count of steps; neither decay
  * nor momentum changes it. Refused, before anything changes: a loss that depends on no parameter
@@ -169,8 +212,10 @@ EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
  * the parameters' elements (eg_ranks_tree; ZeRO stage 1). In a step it updates that range, and all
  * ranks gather the new values, which are bitwise equal to those of one process. All ranks call this
  * function and every step. In eg_opt_state a moment then has one axis with the elements of the
- * range. NULL instead of a group: all ranks get complete moments again; call it before the group is
- * closed. Refused: ranks whose options or parameters differ; a group of another context. */
+ * range. A custom rule that is not .elementwise is not divided: every rank has all moments and
+ * makes every update. NULL instead of a group: all ranks get complete moments again; call it before
+ * the group is closed. Refused: ranks whose options or parameters differ; a group of another
+ * context. */
 EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */
@@ -191,12 +236,13 @@ EG_API int eg_opt_save(eg_opt *, const char *path);
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 #ifndef __cplusplus
-#define eg_sgd(...)       eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
-#define eg_adam(...)      eg_adam_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
-#define eg_adamw(...)     eg_adamw_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
-#define eg_rmsprop(...)   eg_rmsprop_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
-#define eg_adagrad(...)   eg_adagrad_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
-#define eg_step_over(...) eg_step_over_with(EG_ARGS_(eg_step_over_args, __VA_ARGS__))
+#define eg_sgd(...)        eg_sgd_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_adam(...)       eg_adam_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_adamw(...)      eg_adamw_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_rmsprop(...)    eg_rmsprop_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_adagrad(...)    eg_adagrad_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_opt_custom(...) eg_opt_custom_with(EG_ARGS_(eg_opt_args, __VA_ARGS__))
+#define eg_step_over(...)  eg_step_over_with(EG_ARGS_(eg_step_over_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

@@ -68,6 +68,7 @@ typedef struct eg_trainer_args {
                            * the held-out loss; 0: never */
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
     const eg_opt_group *groups; /* as eg_opt_args', copied; no ':', ';' or line end in names */
+    const eg_opt_rule *rule;    /* a custom optimiser (optimiser.h), copied; NULL: .optimiser */
 } eg_trainer_args;
 typedef struct eg_progress {
     int64_t step, steps;      /* done, planned */
@@ -212,9 +213,13 @@ typedef struct eg_trainer_load_args {
     const eg_network *network; /* a custom network, and … */
     void *user;                /* … what it reads */
     bool inference_only;       /* a text is not read: the model generates only */
+    /* the custom optimiser of the run; NULL: the trainer has the model, but eg_trainer_step and
+     * eg_trainer_save are refused */
+    const eg_opt_rule *rule;
 } eg_trainer_load_args;
-/* Refused: data of another name, vocabulary or text; another network or configuration; a number out
- * of its range; sizes that its tensors do not have, before any memory is taken for them. */
+/* Refused: data of another name, vocabulary or text; another network, custom optimiser or
+ * configuration of these; a number out of its range; sizes that its tensors do not have, before any
+ * memory is taken for them. */
 EG_API eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *);
 
 #ifndef __cplusplus

@@ -201,11 +201,12 @@ static bool agree_text(eg_ranks *r, const char *name, const char *text)
 bool eg__trainer_agree(const eg_trainer *t, eg_ranks *r, eg_owner *owner)
 {
     const char *config = owner ? eg__network_config(t, owner) : NULL,
-               *groups = owner ? checkpoint_groups(t, owner) : NULL;
+               *groups = owner ? checkpoint_groups(t, owner) : NULL,
+               *rule = owner ? eg__rule_config(t->cx, t->o.rule, owner) : NULL;
     const saved s = checkpoint_of(t);
     char text[TEXT], shown[TEXT];
     if (eg_ranks_barrier(r) || !agree_text(r, "model", t->o.model) ||
-        !agree_text(r, "optimiser", t->o.optimiser) ||
+        !agree_text(r, "optimiser", t->o.optimiser) || !agree_text(r, "rule", rule ? rule : "") ||
         !agree_text(r, "config", config ? config : "") ||
         !agree_text(r, "groups", groups ? groups : ""))
         return false;
@@ -225,9 +226,11 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
     int n = 0;
     char(*text)[TEXT] = eg_owner_alloc(owner, FIELDS * sizeof *text),
     *vocabulary = eg__data_symbols_text(t->data, owner);
-    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner);
-    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 8) + 1];
-    if (!text || !vocabulary || !config || !groups) return eg__opt_write(t->opt, path, NULL, false);
+    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner),
+               *rule = eg__rule_config(t->cx, t->o.rule, owner);
+    const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 9) + 1];
+    if (!text || !vocabulary || !config || !groups || !rule)
+        return eg__opt_write(t->opt, path, NULL, false);
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
@@ -243,6 +246,8 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
                                   config,
                                   strcmp(t->o.optimiser, "adam") ? "optimiser" : NULL,
                                   t->o.optimiser,
+                                  *rule ? "rule" : NULL,
+                                  rule,
                                   *groups ? "groups" : NULL,
                                   groups,
                                   pairs ? "pairs" : NULL,
@@ -268,7 +273,9 @@ int eg__trainer_collect(eg_trainer *t, const char *path)
 }
 int eg_trainer_save(eg_trainer *t, const char *path)
 {
-    if (!eg__trainer_there("trainer_save", t) || (eg_error(t->cx) && !t->ranks)) return -1;
+    if (!eg__trainer_there("trainer_save", t) || (eg_error(t->cx) && !t->ranks) ||
+        !eg__trainer_has_rule("trainer_save", t))
+        return -1;
     if (t->watching && t->ranks) {
         /* the others wait in run_ends for rank 0's request */
         if (eg_ranks_rank(t->ranks)) return 0;
@@ -339,7 +346,8 @@ static void saved_compare_schedule(const saved *own, const eg_safetensors *file,
 static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *owner, eg_saved *out)
 {
     saved own = checkpoint_of(t);
-    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner);
+    const char *config = eg__network_config(t, owner), *groups = checkpoint_groups(t, owner),
+               *rule = eg__rule_config(t->cx, t->o.rule, owner);
     const struct {
         const char *key, *own;
         const char *otherwise; /* the value for a file without the key */
@@ -348,6 +356,7 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
         { "model", t->o.model, NULL, true },
         { "config", config && *config ? config : NULL, NULL, true },
         { "optimiser", t->o.optimiser, "adam", true },
+        { "rule", rule && *rule ? rule : NULL, NULL, true },
         { "groups", groups && *groups ? groups : NULL, NULL, true },
         { "task", t->data->task ? eg_data_name(t->data) : NULL, NULL, true },
         { "pairs", eg_data_pairs_text(t->data), NULL, false },
@@ -492,6 +501,18 @@ static bool same_config(eg_trainer *t, const char *has, const char *path)
     return !eg_error(t->cx);
 }
 
+/* True if the custom optimiser of the trainer has the configuration that is in the file; else
+ * records an error. */
+static bool same_rule(eg_trainer *t, const char *has, const char *path)
+{
+    const char *own = eg__rule_config(t->cx, t->o.rule, t->owner);
+    if (own && strcmp(own, has ? has : ""))
+        eg_fail_as(t->cx, EG_ERROR_FILE,
+                   "%s: an optimiser \"%s\" with the configuration \"%s\", not \"%s\"", path,
+                   t->o.optimiser, has ? has : "", own);
+    return !eg_error(t->cx);
+}
+
 static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
 {
     const char *own = eg__data_symbols_text(t->data, t->owner);
@@ -504,6 +525,30 @@ static bool same_vocabulary(eg_trainer *t, const char *text, const char *path)
 /* 0 in a file means 0, but in the options it would mean the default: returns EG_OFF for it. */
 static double given_or_off(double x) { return x == 0 ? EG_OFF : x; }
 
+/* The rule of a run whose custom optimiser is not given. */
+static int rule_missing(const void *user, const eg_opt_rule_step *s)
+{
+    (void)user, (void)s;
+    return -1;
+}
+/* Sets o->optimiser to that of the file, and o->rule to its rule: `missing`, which has no moments,
+ * if the file has a custom optimiser and the caller gave no rule. False after an error. */
+static bool restore_rule(const eg_trainer_load_args *l, const eg_safetensors *file,
+                         eg_trainer_args *o, eg_opt_rule *missing)
+{
+    o->optimiser = eg_safetensors_metadata(file, "optimiser");
+    o->rule = l->rule;
+    const char *has = o->optimiser ? o->optimiser : "adam";
+    const eg_opt_rule own = l->rule ? eg__rule_whole(l->rule) : (eg_opt_rule){ 0 };
+    if (l->rule && own.name && strcmp(own.name, has))
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: an optimiser \"%s\", not \"%s\"", l->path, has,
+                   own.name);
+    if (l->rule || eg__recipe_has_optimiser(has)) return !eg_error(l->cx);
+    *missing = (eg_opt_rule){ .size = sizeof *missing, .name = has, .update = rule_missing };
+    o->rule = missing;
+    return true;
+}
+
 /* Makes a trainer with the options of the file, then loads its parameters, its optimiser's state
  * and its progress. NULL after an error. */
 static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *file, eg_data *data,
@@ -514,7 +559,8 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
     o.steps = l->steps ? l->steps : o.steps;
     o.lr = given_or_off(o.lr), o.goal = given_or_off(o.goal);
     o.network = l->network, o.user = l->user;
-    o.optimiser = eg_safetensors_metadata(file, "optimiser");
+    eg_opt_rule missing = { 0 };
+    if (!restore_rule(l, file, &o, &missing)) return NULL;
     eg_owner *owner = eg_owner_open(l->cx);
     const char *groups = eg_safetensors_metadata(file, "groups");
     if (groups && !(o.groups = eg_opt_groups_read(l->cx, groups))) return NULL;
@@ -540,7 +586,11 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
         eg__trainer_make(&o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });
     if (!t || !same_config(t, eg_safetensors_metadata(file, "config"), l->path) ||
         !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
-        eg_params_read(t->params, file, l->path) || !eg__opt_read(t->opt, file, l->path))
+        eg_params_read(t->params, file, l->path))
+        return NULL;
+    t->rule_missing = missing.update != NULL;
+    if (!t->rule_missing && (!same_rule(t, eg_safetensors_metadata(file, "rule"), l->path) ||
+                             !eg__opt_read(t->opt, file, l->path)))
         return NULL;
     const int64_t steps = t->now.steps;
     t->now = s->now;

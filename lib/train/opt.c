@@ -22,21 +22,28 @@ static bool rmsprop_keeps(const eg_opt_args *o, int m)
     return m == 0 || (m == 1 ? o->momentum > 0 : o->centered);
 }
 
-static const kind sgd = {
-    "sgd", { "u" }, sgd_keeps, eg__sgd_f32, eg__sgd_f64, 1e-3, 1e-8, 0, false
-};
+static const kind sgd = { "sgd", { "u" }, sgd_keeps, eg__sgd_f32, eg__sgd_f64,
+                          1e-3,  1e-8,    0,         false,       NULL };
 static const kind adam = {
-    "adam", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0, true
+    "adam", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0, true, NULL
 };
 static const kind adamw = {
-    "adamw", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0.01, true
+    "adamw", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0.01, true,
+    NULL
 };
-static const kind rmsprop = {
-    "rmsprop", { "v", "u", "m" }, rmsprop_keeps, eg__rmsprop_f32, eg__rmsprop_f64, 1e-2, 1e-8, 0,
-    true
+static const kind rmsprop = { "rmsprop",
+                              { "v", "u", "m" },
+                              rmsprop_keeps,
+                              eg__rmsprop_f32,
+                              eg__rmsprop_f64,
+                              1e-2,
+                              1e-8,
+                              0,
+                              true,
+                              NULL };
+static const kind adagrad = {
+    "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2, 1e-10, 0, true, NULL
 };
-static const kind adagrad = { "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2,
-                              1e-10,     0,       true };
 
 eg__coefficients eg__opt_coefficients(const eg_opt *op, eg__opt_options of, double rate,
                                       double limit, double coef, int64_t t)
@@ -60,6 +67,7 @@ eg__coefficients eg__opt_coefficients(const eg_opt *op, eg__opt_options of, doub
         .keep = t == 1 ? 1 : 1 - o->dampening,
         .of_g = o->nesterov ? 1 : 0,
         .of_u = o->nesterov ? o->momentum : 1,
+        .t = t,
     };
 }
 
@@ -114,8 +122,9 @@ static bool opt_foreign(eg_ctx *cx, const kind *row, const eg_opt_args *o)
 }
 
 /* True if an option is wrong; then also records an error. */
-static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
+static bool opt_refused(eg_ctx *cx, const kind *row, const eg_opt_args *o)
 {
+    const char *who = row->name;
 #define RANGE(name, below)                        \
     {                                             \
 #name, offsetof(eg_opt_args, name), below \
@@ -151,7 +160,9 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
                           value),
                true;
     }
-    if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
+    if (o->rule && !row->rule)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: rule belongs to opt_custom", row->name);
+    else if (o->nesterov && (o->momentum == 0 || o->dampening != 0))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "%s: nesterov needs momentum and no dampening; they are %g and %g", who,
                    o->momentum, o->dampening);
@@ -166,21 +177,20 @@ static bool opt_refused(eg_ctx *cx, const char *who, const eg_opt_args *o)
     return eg_error(cx) || eg__schedule_refused(cx, who, &o->schedule);
 }
 
-/* Makes the moment of a parameter: zeros of its shape and with its copies. all: NULL, or the moment
+/* Makes a moment of a parameter: zeros of this shape and with its copies. all: NULL, or the moment
  * of all copies, of which this is that of copy c, in the same memory. Moments have an owner of
  * their own, since an optimiser that is divided among ranks replaces them. NULL after an error. */
-static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, eg_tensor *all, int64_t c)
+static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, int rank, const int64_t *dims,
+                             eg_tensor *all, int64_t c)
 {
-    if (!all)
-        return eg_owner_copies(op->moment_owner, eg_copies_of(x), eg_type(x), eg_rank(x),
-                               eg_dims(x));
+    if (!all) return eg_owner_copies(op->moment_owner, eg_copies_of(x), eg_type(x), rank, dims);
     const eg_mark m = eg_push(op->cx);
     const bool was = eg_nograd(op->cx, true);
     const void *numbers = eg_raw(eg_copy_at(all, c), NULL);
     eg_nograd(op->cx, was);
     eg_pop(op->cx, m);
-    return numbers ? eg_from_memory(op->cx, eg_type(x), numbers, eg_rank(x), eg_dims(x),
-                                    .writable = true, .owner = op->moment_owner)
+    return numbers ? eg_from_memory(op->cx, eg_type(x), numbers, rank, dims, .writable = true,
+                                    .owner = op->moment_owner)
                    : NULL;
 }
 /* Adds a moment to the state that is saved. False after an error. */
@@ -215,7 +225,11 @@ static bool make_moments(eg_opt *op, int k, const eg_opt *all, int64_t c)
     op->x[k] = one->x, op->name[k] = one->name;
     for (int m = 0; m < EG__MOMENTS && op->kind->moment[m]; m++) {
         if (op->kind->kept && !op->kind->kept(&op->o, m)) continue;
-        op->moment[m][k] = opt_moment(op, one->x, all ? all->moment[m][k] : NULL, c);
+        int64_t dims[EG_RANK_MAX];
+        const int rank = eg__rule_shape(op, one, m, dims);
+        if (eg_error(op->cx)) return false;
+        if (rank < 0) continue;
+        op->moment[m][k] = opt_moment(op, one->x, rank, dims, all ? all->moment[m][k] : NULL, c);
         if (!opt_remember(op, op->kind->moment[m], one, op->moment[m][k])) return false;
     }
     return op->kind != &adagrad || all ||
@@ -291,7 +305,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     if (!p || eg_error(cx)) return NULL;
     if (opt_foreign(cx, row, &o)) return NULL;
     fill_defaults(row, &o);
-    if (opt_refused(cx, row->name, &o)) return NULL;
+    if (opt_refused(cx, row, &o)) return NULL;
     const size_t listed = (size_t)eg_params_count(p);
     int *own = all ? all->own : eg_params_alloc(p, (listed + 1) * sizeof *own);
     eg__opt_options *of = all ? all->of : eg_params_alloc(p, (listed + 1) * sizeof *of);
@@ -300,7 +314,7 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     if (n < 0) return NULL;
     for (int k = 0; k < n; k++)
         if (!opt_changes(row, eg_params_at(p, own[k]))) return NULL;
-    o.groups = NULL; /* the caller's memory */
+    o.groups = NULL, o.rule = NULL; /* the caller's memory */
     eg_opt *op = eg_params_alloc(p, sizeof *op);
     eg_tensor **arrays = eg_params_alloc(p, (size_t)n * ARRAYS * sizeof *arrays);
     eg_named *state = eg_params_alloc(p, (size_t)(EG__MOMENTS * n + 3) * sizeof *state);
@@ -352,7 +366,7 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
 
 /* For parameters with copies: makes an optimiser of all, and one for each copy, on a list of that
  * copy's tensors, which shares its parameters and moments. NULL after an error. */
-static eg_opt *open_each(const kind *row, const eg_opt_args *given)
+eg_opt *eg__opt_open(const kind *row, const eg_opt_args *given)
 {
     eg_opt_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
@@ -386,11 +400,11 @@ static eg_opt *open_each(const kind *row, const eg_opt_args *given)
     return op->each ? op : NULL;
 }
 
-eg_opt *eg_sgd_with(const eg_opt_args *a) { return open_each(&sgd, a); }
-eg_opt *eg_adam_with(const eg_opt_args *a) { return open_each(&adam, a); }
-eg_opt *eg_adamw_with(const eg_opt_args *a) { return open_each(&adamw, a); }
-eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return open_each(&rmsprop, a); }
-eg_opt *eg_adagrad_with(const eg_opt_args *a) { return open_each(&adagrad, a); }
+eg_opt *eg_sgd_with(const eg_opt_args *a) { return eg__opt_open(&sgd, a); }
+eg_opt *eg_adam_with(const eg_opt_args *a) { return eg__opt_open(&adam, a); }
+eg_opt *eg_adamw_with(const eg_opt_args *a) { return eg__opt_open(&adamw, a); }
+eg_opt *eg_rmsprop_with(const eg_opt_args *a) { return eg__opt_open(&rmsprop, a); }
+eg_opt *eg_adagrad_with(const eg_opt_args *a) { return eg__opt_open(&adagrad, a); }
 
 /* -- reading the state ------------------------------------------------------------------------- */
 eg_opt *eg_opt_of_copy(const eg_opt *op, int64_t k)

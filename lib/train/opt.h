@@ -20,6 +20,7 @@ typedef struct eg__opt_kind { /* one for each kind: adam, sgd … */
     eg__update_f64 *f64;
     double lr, eps, weight_decay; /* defaults */
     bool squares;                 /* a moment contains squares of gradients */
+    const eg_opt_rule *rule;      /* of eg_opt_custom, instead of f32 and f64; else NULL */
 } eg__opt_kind;
 
 /* What a step measured: ‖g‖ after clipping by value, the largest |g| before it, the factor by which
@@ -59,9 +60,11 @@ struct eg_opt {
     int *parameter;                  /* of each chunk */
     double *squares, *largest;       /* of each chunk, during a step: Σ g² and the largest |g| */
     eg_ranks *ranks;                 /* each has the moments of one range; NULL: not divided */
-    eg_span *range;                  /* by rank, in chunks */
-    eg_ranks_tree *tree;             /* during a step: gathers the ranges of all ranks */
-    eg_tensor *counts;               /* COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED */
+    eg_ranks *together;  /* each has all moments, and makes every update: a rule that is not
+                          * elementwise; else NULL */
+    eg_span *range;      /* by rank, in chunks */
+    eg_ranks_tree *tree; /* during a step: gathers the ranges of all ranks */
+    eg_tensor *counts;   /* COUNT_STEPS, COUNT_NORM_CLIPPED, COUNT_VALUE_CLIPPED */
     eg_tensor *lr;
     eg_tensor *skipped; /* for each parameter the steps that did not reach it */
     double norm;        /* of the last step's gradient */
@@ -83,6 +86,33 @@ struct eg_opt {
  * has a gradient. */
 eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr, double limit,
                                       double coef, int64_t t);
+
+/* Opens an optimiser of this kind, with copies if the parameters have them; NULL after an error. */
+eg_opt *eg__opt_open(const eg__opt_kind *, const eg_opt_args *);
+/* The ranks that call each step together; NULL: there are none. */
+static inline eg_ranks *eg__opt_group(const eg_opt *op)
+{
+    return op->ranks ? op->ranks : op->together;
+}
+
+/* -- opt_rule.c ------------------------------------------------------------------------------- */
+/* Returns the rule with all members; those that are missing in a smaller .size are 0. */
+eg_opt_rule eg__rule_whole(const eg_opt_rule *);
+/* True if the complete rule is valid; else records an error that begins with `who`. */
+bool eg__rule_sound(eg_ctx *, const char *who, const eg_opt_rule *);
+/* Returns a copy with its texts in memory of the owner; NULL without memory. */
+const eg_opt_rule *eg__rule_copy(eg_owner *, const eg_opt_rule *);
+/* Returns what .config writes, "" of NULL and of a rule without it; NULL after an error. */
+const char *eg__rule_config(eg_ctx *, const eg_opt_rule *, eg_owner *);
+/* Returns the kind of optimiser with a copy of this rule; NULL after an error. */
+eg__opt_kind *eg__rule_kind(eg_params *, const eg_opt_rule *);
+/* Writes the sizes of moment m of a parameter. Returns its rank; −1: it has none, or an error. */
+int eg__rule_shape(const eg_opt *, const eg_named *x, int m, int64_t dims[EG_RANK_MAX]);
+/* Updates this rank's elements of every parameter that has a gradient, and their moments, of all
+ * copies. False after an error. */
+bool eg__rule_apply(eg_opt *);
+/* True if the rule is elementwise, or does not say so; else records an error. */
+bool eg__rule_probe(eg_opt *);
 
 /* -- opt_group.c ------------------------------------------------------------------------------ */
 /* Sets own and of for the parameters of the list that an optimiser with these options, defaults

@@ -19,14 +19,15 @@ int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, boo
     const char **names = owner ? eg_owner_alloc(owner, (size_t)all * sizeof *names) : NULL;
     eg_tensor **xs = names ? eg_owner_alloc(owner, (size_t)all * sizeof *xs) : NULL;
     good = good && xs;
-    bool bad = op->ranks ? eg_ranks_barrier(op->ranks) : !good;
+    eg_ranks *ranks = eg__opt_group(op);
+    bool bad = ranks ? eg_ranks_barrier(ranks) : !good;
     for (int k = 0; k < all && !bad; k++) {
         const eg_named *one = k < count ? eg_params_at(op->o.params, k) : &op->state[k - count];
         names[k] = one->name;
         xs[k] = k < count ? one->x : eg_opt_gather_state(op, k - count);
         bad = !xs[k];
     }
-    if (!bad && eg_ranks_rank(op->ranks) == 0)
+    if (!bad && eg_ranks_rank(ranks) == 0)
         bad = eg_safetensors_save(cx, path, all, names, xs, metadata);
     eg_pop(cx, m);
     return bad ? -1 : 0;
@@ -41,8 +42,9 @@ static bool state_fits(const eg_named *one, const eg_tensor *x)
 
 /* True for a moment that is a sum or mean of squares: v of Adam, RMSprop and Adagrad, Adam's
  * vmax. */
-static bool state_of_squares(const eg_named *one)
+static bool state_of_squares(const eg_opt *op, const eg_named *one)
 {
+    if (!op->kind->squares) return false;
     return !strncmp(one->name, "opt.v.", 6) || !strncmp(one->name, "opt.vmax.", 9);
 }
 
@@ -73,7 +75,7 @@ static bool state_sound(const eg_opt *op, const eg_named *one, eg_tensor *x, con
     } else if (eg_first_nonfinite(x))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: tensor \"%s\" has a NaN or an infinity", path,
                    one->name);
-    else if (state_of_squares(one) && eg_size(x) && eg_item(eg_min(NULL, x)) < 0)
+    else if (state_of_squares(op, one) && eg_size(x) && eg_item(eg_min(NULL, x)) < 0)
         eg_fail_as(cx, EG_ERROR_FILE,
                    "%s: tensor \"%s\" contains squares, but has a negative element, %g", path,
                    one->name, eg_item(eg_min(NULL, x)));
@@ -177,7 +179,7 @@ static bool opt_has_copies(eg_opt *op, const char *who)
 int eg_opt_save(eg_opt *op, const char *path)
 {
     char seed[24], shared[24], draws[24];
-    if (!eg__opt_there("opt_save", op) || (eg_error(op->cx) && !op->ranks) ||
+    if (!eg__opt_there("opt_save", op) || (eg_error(op->cx) && !eg__opt_group(op)) ||
         opt_has_copies(op, "opt_save"))
         return -1;
     snprintf(shared, sizeof shared, "%llu", (unsigned long long)eg_seed_of(op->cx));
@@ -206,7 +208,7 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
     if (!eg__opt_there("opt_resume", op) || eg_error(op->cx) || opt_has_copies(op, "opt_resume"))
         return -1;
     eg_ctx *cx = op->cx;
-    if (op->ranks)
+    if (eg__opt_group(op))
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "opt_resume: the optimiser is divided among ranks; resume it before "
                           "eg_opt_shard"),

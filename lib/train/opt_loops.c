@@ -117,6 +117,7 @@ void *eg__opt_numbers(eg_tensor *x)
 }
 bool eg__opt_apply(eg_opt *op)
 {
+    if (op->kind->rule) return eg__rule_apply(op);
     opt_loop l = opt_loop_of(op);
     for (int k = 0; k < op->count; k++) {
         const eg_span mine = eg__opt_own(op, k);

@@ -63,6 +63,13 @@ void eg__opt_text(const eg_opt *op, bool values, char out[EG__OPT_TEXT])
     if (values)
         n += snprintf(out + n, EG__OPT_TEXT - (size_t)n, ", values of parameters and moments %08x",
                       (unsigned)shard_values(op));
+    if (op->kind->rule) {
+        eg_owner *owner = eg_owner_open(op->cx);
+        const char *text = owner ? eg__rule_config(op->cx, op->kind->rule, owner) : NULL;
+        n += snprintf(out + n, EG__OPT_TEXT - (size_t)n, ", rule %08x",
+                      text ? (unsigned)eg_hash(EG_HASH_START, text, strlen(text)) : 0);
+        eg_owner_close(owner);
+    }
     for (size_t k = 0; k < sizeof of / sizeof *of && n < EG__OPT_TEXT; k++)
         n += snprintf(out + n, EG__OPT_TEXT - (size_t)n, ", %s %.9g", of[k].name, of[k].value);
 }
@@ -251,12 +258,14 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
         return -1;
     }
     if (op->ranks && !shard_undo(op)) return -1;
+    op->together = NULL;
     if (!r || eg_ranks_count(r) == 1) return eg_error(op->cx) ? -1 : 0;
     if (eg_ranks_context(r) != op->cx) {
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "optimiser: the ranks belong to another context");
         return -1;
     }
     if (eg_ranks_barrier(r) || !shard_agree(op, r)) return -1;
+    if (op->kind->rule && !op->kind->rule->elementwise) return op->together = r, 0;
     char *memory = NULL;
     const int ranks = eg_ranks_count(r);
     eg_tensor **part[EG__MOMENTS] = { NULL };

@@ -39,6 +39,13 @@ static const char *norm_name(int k) { return k < NORMS ? norms[k].name : NULL; }
 static const char *ffn_name(int k) { return k < FFNS ? ffns[k].name : NULL; }
 static const char *optimiser_name(int k) { return k < OPTIMISERS ? optimisers[k].name : NULL; }
 
+bool eg__recipe_has_optimiser(const char *name)
+{
+    int k = 0;
+    while (k < OPTIMISERS && strcmp(optimisers[k].name, name)) k++;
+    return k < OPTIMISERS;
+}
+
 /* Returns the index of a name, 0 for NULL; −1 after an error. */
 static int recipe_named(eg_ctx *cx, const char *what, const char *(*name)(int), const char *given)
 {
@@ -144,6 +151,20 @@ static int recipe_value(const struct recipe_row *row, const recipe *r, char *out
     return n;
 }
 
+/* True if the options go with the custom optimiser; else records an error. */
+static bool recipe_rule_sound(eg_ctx *cx, const eg_trainer_args *o)
+{
+    const eg_opt_rule r = eg__rule_whole(o->rule);
+    if (!eg__rule_sound(cx, "trainer", &r)) return false;
+    if (o->optimiser && strcmp(o->optimiser, r.name))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: .optimiser is \"%.40s\", and .rule \"%s\"",
+                   o->optimiser, r.name);
+    else if (o->momentum > 0)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "trainer: momentum belongs to the optimisers sgd and rmsprop, not to %s",
+                   r.name);
+    return !eg_error(cx);
+}
 bool eg__recipe_sound(eg_ctx *cx, const eg_trainer_args *o)
 {
     const recipe r = recipe_of(o->attention);
@@ -159,6 +180,7 @@ bool eg__recipe_sound(eg_ctx *cx, const eg_trainer_args *o)
     }
     recipe_named(cx, "norm", norm_name, o->norm);
     recipe_named(cx, "ffn", ffn_name, o->ffn);
+    if (o->rule) return recipe_rule_sound(cx, o) && eg__opt_groups_sound(cx, o->groups);
     const int k = recipe_named(cx, "optimiser", optimiser_name, o->optimiser);
     if (k >= 0 && o->momentum > 0 && !optimisers[k].momentum)
         eg_fail_as(cx, EG_ERROR_MISUSE,
@@ -193,7 +215,10 @@ bool eg__recipe_copy(eg_owner *owner, eg_ctx *cx, eg_trainer_args *o)
 {
     o->norm = norm_name(recipe_named(cx, "norm", norm_name, o->norm));
     o->ffn = ffn_name(recipe_named(cx, "ffn", ffn_name, o->ffn));
-    o->optimiser = optimiser_name(recipe_named(cx, "optimiser", optimiser_name, o->optimiser));
+    if (o->rule && !(o->rule = eg__rule_copy(owner, o->rule))) return false;
+    o->optimiser =
+        o->rule ? o->rule->name
+                : optimiser_name(recipe_named(cx, "optimiser", optimiser_name, o->optimiser));
     if (o->groups && !(o->groups = eg__opt_groups_copy(owner, o->groups))) return false;
     const recipe r = recipe_of(o->attention);
     return !o->attention || (o->attention = recipe_keep(owner, &r));
@@ -214,16 +239,20 @@ void eg__recipe_block(eg_ctx *cx, const eg_trainer_args *o, eg_transformer_args 
 
 eg_opt *eg__recipe_optimiser(eg_params *p, const eg_trainer_args *o)
 {
-    const int k = recipe_named(eg_params_context(p), "optimiser", optimiser_name, o->optimiser);
-    return k < 0 ? NULL
-                 : optimisers[k].make(&(eg_opt_args){ .size = sizeof(eg_opt_args),
-                                                      .params = p,
-                                                      .lr = o->lr,
-                                                      .clip_norm = o->clip_norm,
-                                                      .weight_decay = o->weight_decay,
-                                                      .momentum = o->momentum,
-                                                      .groups = o->groups,
-                                                      .schedule = o->schedule });
+    const int k =
+        o->rule ? -1
+                : recipe_named(eg_params_context(p), "optimiser", optimiser_name, o->optimiser);
+    if (k < 0 && !o->rule) return NULL;
+    return (o->rule ? eg_opt_custom_with
+                    : optimisers[k].make)(&(eg_opt_args){ .size = sizeof(eg_opt_args),
+                                                          .params = p,
+                                                          .lr = o->lr,
+                                                          .clip_norm = o->clip_norm,
+                                                          .weight_decay = o->weight_decay,
+                                                          .momentum = o->momentum,
+                                                          .groups = o->groups,
+                                                          .rule = o->rule,
+                                                          .schedule = o->schedule });
 }
 
 /* -- text ------------------------------------------------------------------------------------- */

@@ -161,7 +161,7 @@ int eg_step_over_with(const eg_step_over_args *given)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", o.who);
         return -1;
     }
-    eg_ranks *ranks = op->ranks ? op->ranks : o.ranks;
+    eg_ranks *ranks = eg__opt_group(op) ? eg__opt_group(op) : o.ranks;
     if (ranks && o.ranks && o.ranks != ranks)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",
                    o.who);

@@ -418,6 +418,14 @@ bool eg__trainer_there(const char *who, const eg_trainer *t)
     if (!t) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the trainer is NULL", who);
     return t;
 }
+bool eg__trainer_has_rule(const char *who, const eg_trainer *t)
+{
+    if (t->rule_missing)
+        eg_fail_as(t->cx, EG_ERROR_MISUSE,
+                   "%s: the run has the custom optimiser \"%s\", and was loaded without .rule", who,
+                   t->o.optimiser);
+    return !t->rule_missing;
+}
 bool eg__trainer_ready(const char *who, const eg_trainer *t)
 {
     return eg__trainer_there(who, t) && !eg_error(t->cx);
@@ -426,7 +434,8 @@ bool eg__trainer_ready(const char *who, const eg_trainer *t)
 /* The time of this batch is measured. The progress changes only if the step was done. */
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
-    if (!eg__trainer_ready("trainer_step", t)) return -1;
+    if (!eg__trainer_ready("trainer_step", t) || !eg__trainer_has_rule("trainer_step", t))
+        return -1;
     if (t->now.step >= STEP_MOST || eg_opt_report_of(t->opt).steps >= STEP_MOST) {
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "trainer: all of the 2^53 steps that can be counted are done");

@@ -35,6 +35,7 @@ bool eg__recipe_copy(eg_owner *, eg_ctx *, eg_trainer_args *o);
  * feed-forward. */
 void eg__recipe_block(eg_ctx *, const eg_trainer_args *, eg_transformer_args *);
 eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
+bool eg__recipe_has_optimiser(const char *name); /* it is a built-in one */
 /* eg__recipe_print writes the options as eg_network.config does. eg__recipe_read reads them back,
  * with memory of the owner; false after an error. */
 int eg__recipe_print(const eg_trainer_args *, char *out, size_t size);
@@ -55,6 +56,7 @@ struct eg_trainer {
     /* the model */
     const eg_network *network; /* the trainer's copy of the struct */
     void *net;                 /* what its make() returned */
+    bool rule_missing;         /* it was loaded without the custom optimiser of its run */
     eg_params *params;
     eg_tensor *gain;       /* set by eg_trainer_heads_off; NULL: never called */
     eg_tensor *gain_now;   /* as `gain`; NULL: all heads are on */
@@ -95,6 +97,8 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *, const eg__restored *);
 bool eg__trainer_there(const char *who, const eg_trainer *);
 /* As eg__trainer_there; also false if the trainer's context has an error. */
 bool eg__trainer_ready(const char *who, const eg_trainer *);
+/* True unless the trainer was loaded without its custom optimiser; else records an error. */
+bool eg__trainer_has_rule(const char *who, const eg_trainer *);
 
 /* -- trainer.c, checkpoint.c: commands that rank 0 sends to the others between steps ----------- */
 enum { EG__COMMAND_GO, EG__COMMAND_STOP, EG__COMMAND_SAVE };

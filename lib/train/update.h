@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 /* largest number for a parameter; the pointer is NULL for one that is not used */
-enum { EG__MOMENTS = 3 };
+enum { EG__MOMENTS = 8 };
 /* The coefficients of a step, which depend on the optimiser's options and the number of the
  * step. */
 typedef struct eg__coefficients {
@@ -13,6 +13,7 @@ typedef struct eg__coefficients {
     double b1, b2, eta, root, eps; /* adam: η/(1 − β₁ᵗ), √(1 − β₂ᵗ); rmsprop: b2 = α */
     double mu, keep;               /* sgd: u ← μu + keep g; 0 and 1 in the first step */
     double of_g, of_u;             /* sgd: θ ← θ − η (of_g g + of_u u) */
+    int64_t t;                     /* the number of the step, of custom rules */
 } eg__coefficients;
 
 typedef struct eg__norms {
