@@ -170,7 +170,8 @@ typedef enum eg_scratch {
     EG_SCRATCH_PANELS, /* contraction/gemm.c, direct.c: blocks of operands as kernels read them */
     EG_SCRATCH_SUM_A,  /* contraction/pair.c: operand a, summed over the axes that only it has */
     EG_SCRATCH_SUM_B,  /* contraction/pair.c: operand b, likewise */
-    /* contraction/sum.c, ops/norm.c: partial sums; ops/sort.c: the keys of a row of numbers */
+    /* contraction/sum.c, ops/norm.c: partial sums; ops/sort.c: the keys of a row of numbers;
+     * ops/convolve.c: lines and their transforms */
     EG_SCRATCH_PARTS,
     EG_SCRATCH_BATCH_A, /* contraction/inner_batch.c: a block of a, batch by batch */
     EG_SCRATCH_BATCH_B, /* contraction/inner_batch.c: a block of b, likewise */
