@@ -1104,6 +1104,9 @@ TEST(an_ellipsis_stands_for_axes)
     ck_assert_double_eq(eg_get(m, 2, 1, 3), (double)(float)(eg_get(x, 2, 1, 3) + 1));
     eg_expr("...", "x + g", .with = { { "x", x }, { "g", g } });
     eg_assert_error(cx, "'g' has 1 axis, but without brackets it is read at all 3 letters");
+    eg_expr("b l", "x * c", .with = { { "x", eg_ones(cx, 2, 3) }, { "c", eg_scalar(cx, 2) } });
+    eg_assert_error(cx, "'c' has 0 axes, but without brackets it is read at all 2 letters\n"
+                        "  x * c\n      ^\n  write [] after it");
     eg_expr("...", "x + g", .with = { { "x", eg_zeros(cx, 2, 3) }, { "g", eg_zeros(cx, 3, 3) } });
     eg_assert_error(cx, "index '...' is 2 in 'x' but 3 in 'g'");
     eg_expr("... a b", "a * g[b]", .with = { { "g", g } });

@@ -19,6 +19,7 @@ static bool read_spec(eg_ctx *cx, const char *spec, linear_terms *t)
     static const char form[] = "three operands and an output are needed, without groups";
     const eg_spec *s = eg_spec_parse(cx, "linear_attention", spec);
     int queries = 0, keys = 0, widths = 0;
+    const char *head = NULL; /* an index of the values alone, besides the width */
     *t = (linear_terms){ .all = s };
     if (!eg__nn_simple(s, 3, true, form)) return false;
     for (int k = 0; k < 4; k++) {
@@ -31,9 +32,16 @@ static bool read_spec(eg_ctx *cx, const char *spec, linear_terms *t)
              * first */
             if (k == Q && y && !key && !v && !queries++) t->i = name;
             if (k == V && key && !q && !y) t->j = name, keys++;
-            if (k == V && y && !key && !q) t->e = name, widths++;
+            if (k == V && y && !key && !q) head = t->e, t->e = name, widths++;
         }
     }
+    if (queries && keys == 1 && widths > 1)
+        return eg_spec_fail(s, EG_ERROR_NOTATION, V, -1,
+                            "the values have the indices '%s' and '%s', which queries and keys "
+                            "lack, but their width is one index: repeat queries and keys over the "
+                            "other, as eg_rearrange(\"b j d -> b j h d\", k, .h = 8) does",
+                            head, t->e),
+               false;
     if (!queries || keys != 1 || widths != 1)
         return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1,
                             "the spec needs an index of the query, one of the key and one of the "

@@ -119,7 +119,7 @@ static int read_tensor(eg_parser *p, int tensor, int at)
         if (!p->s->all_letters) return indices_missing(p, x, at, length);
         if (x->rank != p->s->letters)
             return eg__expression_refuse(
-                p, at, length, "write its indices in brackets",
+                p, at, length, x->rank ? "write its indices in brackets" : "write [] after it",
                 "'%.40s' has %d ax%s, but without brackets it is read at all %d letter%s", x->name,
                 x->rank, x->rank == 1 ? "is" : "es", p->s->letters, p->s->letters == 1 ? "" : "s");
         for (; n < x->rank; n++)
