@@ -415,8 +415,9 @@ static eg_tensor *norm_gradient(const norm *a, eg_tensor *x, eg_tensor *g, eg_te
 {
     eg_tensor *in[] = { eg_contiguous(x), eg_contiguous(g), gain ? eg_contiguous(gain) : NULL };
     const int count = gain ? 3 : 2;
-    if (!eg__check_all(x->cx, gradient_op.name, count, in)) return eg__poison(x->cx);
-    return eg__apply(x->cx, &gradient_op, a, sizeof *a, saved, count, in);
+    eg_ctx *cx = eg__here(x->cx);
+    if (!eg__check_all(cx, gradient_op.name, count, in)) return eg__poison(cx);
+    return eg__apply(cx, &gradient_op, a, sizeof *a, saved, count, in);
 }
 
 /* -- normalise: y = x̂ gain + bias,  dx = slope(g), dgain = Σ g x̂, dbias = Σ g over the other
