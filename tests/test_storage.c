@@ -310,7 +310,7 @@ static eg_tensor *moves(int which, eg_tensor *x, eg_tensor *index, eg_tensor *ye
     case 4: return eg_stack("a [n] b", x, x);
     case 5: return eg_stack_axis(-1, x, eg_flip_axis(x, 1), x);
     case 6: return eg_pad("a [b]", x, 2, 1, 3);
-    case 7: return eg_pad_axis(x, 0, 0, 5, -1.75);
+    case 7: return eg_pad_axis(x, 0, 0, 5, 1.75);
     case 8: return eg_where(yes, x, eg_flip_axis(x, 0));
     case 9: return eg_where(yes, x, eg_slice_axis(x, 0, 1, 2, 1));
     case 10: return eg_tril(x, 0);

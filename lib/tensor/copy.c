@@ -422,7 +422,7 @@ bool eg__holds(eg_dtype dtype, double value)
 bool eg__check_holds(eg_ctx *cx, const char *who, eg_dtype dtype, double value)
 {
     if (eg__holds(dtype, value)) return true;
-    eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s cannot hold the value %.17g", who, eg_type_name(dtype),
+    eg_fail_as(cx, EG_ERROR_DTYPE, "%s: %s cannot hold the value %.17g", who, eg_type_name(dtype),
                value);
     return false;
 }
