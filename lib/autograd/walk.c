@@ -216,9 +216,9 @@ static bool changed_before(const eg_sweep *s, const eg_tensor *t, int i)
         if (eg__sweep_has(s, base->in[k])) return true;
     return false;
 }
-/* While a step is captured: what the rule of operand i of t reads must not change before a run.
- * False after an error. */
-static bool stays_unchanged(const eg_tensor *t, int i)
+/* While a step is captured: what the rule of operand i of t, which is older than the step, reads
+ * must not change before a run. False after an error. */
+static bool stays_unchanged(eg_ctx *cx, const eg_tensor *t, int i)
 {
     const eg_uses uses = t->op->uses;
     char origin[256], what[300];
@@ -228,11 +228,11 @@ static bool stays_unchanged(const eg_tensor *t, int i)
             (uses == EG_USES_INTEGERS && eg__is_inexact(t->in[k]->dtype)))
             continue;
         snprintf(what, sizeof what, "operand %d of %s", k + 1, origin);
-        if (!eg__capture_history(t, t->in[k], eg__versions(t)[k], what)) return false;
+        if (!eg__capture_history(cx, t->in[k], eg__versions(t)[k], what)) return false;
     }
     snprintf(what, sizeof what, "the result of %s", origin);
     return (uses != EG_USES_ALL && uses != EG_USES_RESULT) ||
-           eg__capture_history(t, (eg_tensor *)t, t->version, what);
+           eg__capture_history(cx, (eg_tensor *)t, t->version, what);
 }
 /* A rule for operand i that reads only the other operands may use operand i after a change;
  * stale[1] is for that case. */
@@ -269,7 +269,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
             s->who, eg__origin(t, text, sizeof text), i + 1);
         return false;
     }
-    return !eg__capturing(s->cx) || stays_unchanged(t, i);
+    return !eg__capturing(s->cx) || !eg__captured_before(s->cx, t) || stays_unchanged(s->cx, t, i);
 }
 
 bool eg__check_cotangent(const eg_sweep *s, const eg_tensor *t, const char *source,

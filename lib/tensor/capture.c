@@ -251,12 +251,15 @@ static bool act_history(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
                h->what);
     return false;
 }
-bool eg__capture_history(const eg_tensor *t, eg_tensor *x, uint64_t had, const char *what)
+bool eg__captured_before(const eg_ctx *cx, const eg_tensor *t)
+{
+    return t->cx != cx || t->seq <= cx->capture->born;
+}
+bool eg__capture_history(eg_ctx *cx, eg_tensor *x, uint64_t had, const char *what)
 {
     history h = { .version = had };
-    if (t->seq > t->cx->capture->born) return true;
     snprintf(h.what, sizeof h.what, "%s", what);
-    return eg__act(t->cx, act_history, NULL, 1, &x, &h, sizeof h, 0);
+    return eg__act(cx, act_history, NULL, 1, &x, &h, sizeof h, 0);
 }
 
 /* The function that a program gave to eg_host_call, followed by a copy of its arguments. */

@@ -100,10 +100,11 @@ bool eg__copy_act(eg_tensor *to, eg_tensor *x); /* eg__copy as an act */
 void eg__made_once(eg_tensor *x);
 /* Called in forward(): y's operation reads x, which is not one of its operands. */
 void eg__also_reads(eg_tensor *y, eg_tensor *x);
-/* While a step is captured: a backward pass reads x, version `had`, an operand or the result of t.
- * If t was recorded before the step, each run is refused if x has changed; `what` names x in the
- * message. False after an error. */
-bool eg__capture_history(const eg_tensor *t, eg_tensor *x, uint64_t had, const char *what);
+/* For a backward pass, while a step is captured: eg__captured_before is true if t was made before
+ * the step. If it was, and a rule reads x, version `had`, each run is refused if x has changed;
+ * `what` names x in the message. eg__capture_history returns false after an error. */
+bool eg__captured_before(const eg_ctx *, const eg_tensor *t);
+bool eg__capture_history(eg_ctx *, eg_tensor *x, uint64_t had, const char *what);
 /* For apply.c and tensor.c, while a step is captured: eg__capture_op computes y and appends its
  * operation; eg__capture_storage returns memory for y's elements (NULL after an error). */
 bool eg__capture_op(eg_tensor *y, bool (*forward)(eg_tensor *));
