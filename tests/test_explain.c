@@ -228,6 +228,13 @@ TEST(a_graph_is_added_up)
     ck_assert_double_eq(e->multiply_adds, 3 * 8 * 4 + 12); /* and the terms of the sum */
     ck_assert_double_eq(e->bytes, 8 * (12 + 12 + 1));
     ck_assert(strstr(e->text, "36 numbers in parameters"));
+    eg_tensor *gain = eg_ones(cx, 32);
+    for (int rows = 3; rows < 6; rows++) { /* long rows keep two numbers each, short ones none */
+        e = eg_explain_graph(eg_rmsnorm("b [v]", eg_ones(cx, rows, 32), .gain = gain));
+        ck_assert(e && e->bytes == 8 * (rows * 32 + 2 * rows));
+        e = eg_explain_graph(eg_rmsnorm("b [v] c", eg_ones(cx, rows, 32, 2), .gain = gain));
+        ck_assert(e && e->bytes == 8 * rows * 64);
+    }
     eg_tensor *q = eg_ones(cx, 2, 5, 3, 4), *v = eg_ones(cx, 2, 6, 3, 7),
               *k = eg_ones(cx, 2, 6, 3, 4);
     for (int fused = 0; fused < 2; fused++) {

@@ -368,11 +368,11 @@ EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
 /* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0; a and b of one shape. Martin, Cundy 2018 */
 EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b);
-/* "b [l] c": y[l] = Σ_{k ≤ l} f[k] x[l−k], a causal convolution along l; f has as many taps k along
- * its axis l as it likes (those beyond the length of x have no effect), and broadcasts to x in the
- * other axes by NumPy's rule: (k, c) for x (b, l, c). Sums in f64. Of many taps by Fourier
- * transforms, in O(l ln l): an error is then relative to the largest |f| · |x| of a line, and at
- * that level a result depends on later x. Refused: integers */
+/* "b [l] c": y[l] = Σ_{k ≤ l} f[k] x[l−k], a causal convolution along l. f may have any number of
+ * taps k along its axis l (those beyond the length of x have no effect), and broadcasts to x in the
+ * other axes as in NumPy: (k, c) for x (b, l, c). Sums are in f64. Many taps are convolved by
+ * Fourier transforms, in O(l log l): a rounding error is then relative to the largest |f| times the
+ * largest |x| of a line, and later elements of x change a result by that much. Refused: integers */
 EG_API eg_tensor *eg_convolve(const char *spec, eg_tensor *x, eg_tensor *f);
 typedef struct eg_sort_args {
     size_t size;

@@ -1,6 +1,7 @@
 /* convolve.c: causal convolutions along one axis, y_l = Σ_{k ≤ l} f_k x_{l−k}, of any number of
  * taps f_k: by their definition, or by Fourier transforms, whichever takes less arithmetic. Both
- * are computed in f64, LANES lines at a time. */
+ * are computed in f64, LANES lines at a time. The transform is written out here: FFTW has the GPL,
+ * and a transform of a power of two, for several lines side by side, is one loop. */
 #include "ops/ops.h"
 #include <float.h>
 #include <math.h>

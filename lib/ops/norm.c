@@ -459,6 +459,11 @@ static bool normalise_forward(eg_tensor *y)
     return each_row(y, 2, a->gain, a->bias ? 1 + a->gain : 0, s && s->rows ? s->moments : NULL,
                     eg__arithmetic(y->dtype)->norm, normalise_c128);
 }
+static void normalise_cost(const eg_tensor *y, eg_op_cost *cost)
+{
+    const norm_saved *s = y->saved;
+    if (s) cost->bytes += (double)(s->rows * MOMENTS);
+}
 /* A backward pass asks for dx first. dgain and dbias are computed in the same pass and kept in a
  * memo. */
 static eg_tensor *normalise_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -525,6 +530,7 @@ static const eg_op normalise_op = {
     .samples = normalise_samples,
     .jvp = normalise_jvp,
     .forward_c128 = normalise_forward,
+    .cost = normalise_cost,
 };
 static eg_tensor *normalised(const norm *a, eg_tensor *x, eg_tensor *gain, eg_tensor *bias)
 {
