@@ -208,6 +208,7 @@ static void forward_piece(void *user, int64_t piece, int thread)
     workspace r;
     forward_lay_out(w, w->workspaces + w->each * (size_t)thread, &r);
     eg_flash_batch b;
+    /* batches are the inner loop: the rows of a strip in the next head are neighbours in memory */
     eg__flash_batch(f, piece % f->list[EG_PART_BATCH].total, &b);
     const int64_t from = piece / f->list[EG_PART_BATCH].total * w->strip;
     const eg_stretch strip = { EG_PART_QUERY, from,

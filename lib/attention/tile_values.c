@@ -57,8 +57,8 @@ static uint32_t letters_of(const eg_flash *f, eg_part part)
 }
 /* A tile is sparse if at least 1 / SPARSE of its panels are forbidden. */
 enum { SPARSE = 4 };
-/* Sets cover[] of the panels in the rows from … to − 1, for which the bounds of the predicate say
- * t. Where the bounds do not decide, bounds each half, down to single panels. */
+/* Sets cover[] of the panels in the rows from … to − 1; t is the cover of all of them together, by
+ * bounds of the predicate. Where it is EG_COVER_SOME, bounds each half, down to single panels. */
 static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, eg_cover t,
                          corners *c, uint8_t *cover)
 {

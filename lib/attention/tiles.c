@@ -100,13 +100,6 @@ static int runs_of(const eg_flash *f, eg_stretch s, int at, eg_run *run)
             (eg_run){ eg__flash_at(f, s.part, at, i), eg__min64(end - i, size - i % size), step };
     return n;
 }
-/* Prefetches `rows` rows of `bytes` bytes, `apart` bytes apart: a processor prefetches consecutive
- * lines by itself, but not the next row of a head. */
-static void prefetch_rows(const char *row, int64_t rows, int64_t apart, int64_t bytes)
-{
-    for (; rows > 0; rows--, row += apart)
-        for (int64_t i = 0; i < bytes; i += EG_LINE) __builtin_prefetch(row + i, 0, 3);
-}
 void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth, int at,
                     const char *base, char *dst, eg_run *run)
 {
@@ -119,9 +112,10 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
         /* INT64_MIN: the steps differ */
         for (int64_t k = 2; k < n; k++)
             if (off[k] - off[k - 1] != step) step = INT64_MIN;
-        if (run->stride == 1 && step != INT64_MIN)
-            prefetch_rows(base + (off[0] + step * w + run->at) * f->width,
-                          eg__min64(w, rows.count - i - w), step * f->width, run->n * f->width);
+        /* the next panel: its rows are far apart if there are several heads */
+        if (run->stride == 1 && step != INT64_MIN && i + w < rows.count)
+            eg__prefetch_rows(base + (off[0] + step * w + run->at) * f->width,
+                              eg__min64(w, rows.count - i - w), step * f->width, run->n * f->width);
         eg__pack((size_t)f->width, w, n, off, step, runs, run, base, dst, depth.count);
         dst += w * depth.count * f->width;
     }

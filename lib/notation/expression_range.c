@@ -146,7 +146,7 @@ static void ranges_of_nodes(const eg_expression *e, const eg_box *box, eg_interv
 {
     for (int k = 0; k < e->nodes; k++) range[k] = of_node(e, k, box, range);
 }
-/* Returns what the bounds of the root say. */
+/* Returns whether a predicate whose value has these bounds is always, sometimes or never true. */
 static eg_cover cover_of(eg_interval root)
 {
     return root.low ? EG_COVER_ALL : root.high ? EG_COVER_SOME : EG_COVER_NONE;

@@ -3,7 +3,6 @@
  * are computed in f64, LANES lines at a time. The transform is written out here: FFTW has the GPL,
  * and a transform of a power of two, for several lines side by side, is one loop. */
 #include "ops/ops.h"
-#include <float.h>
 #include <math.h>
 #include <string.h>
 

@@ -363,15 +363,14 @@ void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const voi
         const int64_t next = eg__min64(m, rows - r - m); /* number of rows to prefetch */
         for (int k = 0; k < a->operands; k++) q[k] = p[k] + r * step[k];
         for (int k = 1; k < a->operands; k++)
-            for (int64_t s = m; s < m + next; s++)
-                for (int64_t at = 0; at < a->bytes[k]; at += EG_LINE)
-                    __builtin_prefetch(q[k] + s * step[k] + at);
+            eg__prefetch_rows(q[k] + m * step[k], next, step[k], a->bytes[k]);
         a->run(m, q, step, a->user);
     }
 }
 /* Returns whether prefetching the next rows of `reads` operands saves time. On a Xeon it saves 7 to
- * 24 %. On a Zen 3 it saves 10 to 35 % if one operand is read, and costs 25 % if two are. A Zen 5
- * prefetches from row to row itself, and takes 17 to 30 % longer (docs/measurements.md). */
+ * 24 %. On a Zen 3 it saves 5 % if one operand is read, 10 to 35 % beside other processes, and
+ * costs 25 % if two are read. A Zen 5 prefetches from row to row itself, and takes 17 to 30 %
+ * longer (docs/measurements.md). */
 static bool prefetching_gains(int reads)
 {
 #if defined(__x86_64__)

@@ -183,7 +183,7 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
 }
 /* Prepends the operation's name to an error that does not begin with it: that of a function which
  * its shape() or forward() called, "f64: the tensor is i64". */
-static void apply_told(eg_ctx *cx, const char *name)
+static void prepend_name(eg_ctx *cx, const char *name)
 {
     const char *error = eg_error(cx);
     const size_t n = strlen(name);
@@ -242,7 +242,7 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         if (!cx->failed)
             eg_fail_as(cx, EG_ERROR_MISUSE, "%s: failed without recording an error", op->name);
         else if (!ok)
-            apply_told(cx, op->name);
+            prepend_name(cx, op->name);
         return &cx->poison;
     }
     y->version = y->st->version;

@@ -247,7 +247,7 @@ static bool act_history(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     if (x[0]->st->version == h->version) return true;
     eg_fail_as(cx, EG_ERROR_MISUSE,
                "captured_run: %s was changed in place, and the gradient in the step needs its old "
-               "value; compute the result from it inside the step",
+               "value; compute the forward pass inside the step, too",
                h->what);
     return false;
 }

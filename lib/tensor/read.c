@@ -193,9 +193,8 @@ bool eg_is_writable(const eg_tensor *x)
  * block. */
 static bool writable(const char *who, const eg_tensor *x)
 {
-    const bool ours = read_ours(x);
-    if (ours && (!x->st->hold || x->st->hold->writable)) return true;
-    if (!ours)
+    if (eg_is_writable(x)) return true;
+    if (!read_ours(x))
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: the tensor belongs to the context that waits for its blocks; a block must "
                    "not write to it",

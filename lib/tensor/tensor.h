@@ -279,6 +279,13 @@ void eg__loop_planes(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner
 int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step);
 
 /* -- transpose.c: elements of 4 or 8 bytes ---------------------------------------------------- */
+/* Prefetches `rows` rows of `bytes` bytes, `apart` bytes apart. A processor prefetches consecutive
+ * lines by itself, but often not the next row. */
+static inline void eg__prefetch_rows(const char *row, int64_t rows, int64_t apart, int64_t bytes)
+{
+    for (; rows > 0; rows--, row += apart)
+        for (int64_t i = 0; i < bytes; i += EG_LINE) __builtin_prefetch(row + i, 0, 3);
+}
 enum { EG_STREAM_BYTES = 12 << 20 }; /* larger results are written with non-temporal stores */
 /* dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny. far: with non-temporal stores. */
 void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,

@@ -543,7 +543,7 @@ static bool restore_rule(const eg_trainer_load_args *l, const eg_safetensors *fi
     if (l->rule && own.name && strcmp(own.name, has))
         eg_fail_as(l->cx, EG_ERROR_FILE, "%s: an optimiser \"%s\", not \"%s\"", l->path, has,
                    own.name);
-    if (l->rule || eg__recipe_has_optimiser(has)) return !eg_error(l->cx);
+    if (l->rule || eg__opt_built_in(has)) return !eg_error(l->cx);
     *missing = (eg_opt_rule){ .size = sizeof *missing, .name = has, .update = rule_missing };
     o->rule = missing;
     return true;

@@ -22,28 +22,52 @@ static bool rmsprop_keeps(const eg_opt_args *o, int m)
     return m == 0 || (m == 1 ? o->momentum > 0 : o->centered);
 }
 
-static const kind sgd = { "sgd", { "u" }, sgd_keeps, eg__sgd_f32, eg__sgd_f64,
-                          1e-3,  1e-8,    0,         false,       NULL };
-static const kind adam = {
-    "adam", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0, true, NULL
-};
-static const kind adamw = {
-    "adamw", { "m", "v", "vmax" }, adam_keeps, eg__adam_f32, eg__adam_f64, 1e-3, 1e-8, 0.01, true,
-    NULL
-};
-static const kind rmsprop = { "rmsprop",
-                              { "v", "u", "m" },
-                              rmsprop_keeps,
-                              eg__rmsprop_f32,
-                              eg__rmsprop_f64,
-                              1e-2,
-                              1e-8,
-                              0,
-                              true,
-                              NULL };
-static const kind adagrad = {
-    "adagrad", { "v" }, NULL, eg__adagrad_f32, eg__adagrad_f64, 1e-2, 1e-10, 0, true, NULL
-};
+static const kind sgd = { .name = "sgd",
+                          .moment = { "u" },
+                          .kept = sgd_keeps,
+                          .f32 = eg__sgd_f32,
+                          .f64 = eg__sgd_f64,
+                          .lr = 1e-3,
+                          .eps = 1e-8 };
+static const kind adam = { .name = "adam",
+                           .moment = { "m", "v", "vmax" },
+                           .kept = adam_keeps,
+                           .f32 = eg__adam_f32,
+                           .f64 = eg__adam_f64,
+                           .lr = 1e-3,
+                           .eps = 1e-8,
+                           .squares = true };
+static const kind adamw = { .name = "adamw",
+                            .moment = { "m", "v", "vmax" },
+                            .kept = adam_keeps,
+                            .f32 = eg__adam_f32,
+                            .f64 = eg__adam_f64,
+                            .lr = 1e-3,
+                            .eps = 1e-8,
+                            .weight_decay = 0.01,
+                            .squares = true };
+static const kind rmsprop = { .name = "rmsprop",
+                              .moment = { "v", "u", "m" },
+                              .kept = rmsprop_keeps,
+                              .f32 = eg__rmsprop_f32,
+                              .f64 = eg__rmsprop_f64,
+                              .lr = 1e-2,
+                              .eps = 1e-8,
+                              .squares = true };
+static const kind adagrad = { .name = "adagrad",
+                              .moment = { "v" },
+                              .f32 = eg__adagrad_f32,
+                              .f64 = eg__adagrad_f64,
+                              .lr = 1e-2,
+                              .eps = 1e-10,
+                              .squares = true };
+bool eg__opt_built_in(const char *name)
+{
+    static const kind *const all[] = { &sgd, &adam, &adamw, &rmsprop, &adagrad };
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        if (!strcmp(all[k]->name, name)) return true;
+    return false;
+}
 
 eg__coefficients eg__opt_coefficients(const eg_opt *op, eg__opt_options of, double rate,
                                       double limit, double coef, int64_t t)

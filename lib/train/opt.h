@@ -87,6 +87,8 @@ struct eg_opt {
 eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr, double limit,
                                       double coef, int64_t t);
 
+/* True if an optimiser of the library has this name. */
+bool eg__opt_built_in(const char *name);
 /* Opens an optimiser of this kind, with copies if the parameters have them; NULL after an error. */
 eg_opt *eg__opt_open(const eg__opt_kind *, const eg_opt_args *);
 /* The ranks that call each step together; NULL: there are none. */

@@ -54,13 +54,9 @@ static int rule_moments(eg_ctx *cx, eg_owner *owner, const eg_opt_rule *r,
 
 bool eg__rule_sound(eg_ctx *cx, const char *who, const eg_opt_rule *r)
 {
-    const char *built_in[] = { "sgd", "adam", "adamw", "rmsprop", "adagrad" };
-    bool taken = false;
-    for (size_t k = 0; r->name && k < sizeof built_in / sizeof *built_in; k++)
-        taken |= !strcmp(r->name, built_in[k]);
     if (!r->name || !*r->name)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .rule has no .name", who);
-    else if (taken)
+    else if (eg__opt_built_in(r->name))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .rule has the name \"%s\" of a built-in optimiser",
                    who, r->name);
     else if (strlen(r->name) >= RULE_TEXT || r->name[strcspn(r->name, "\r\n")])

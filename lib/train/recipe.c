@@ -39,13 +39,6 @@ static const char *norm_name(int k) { return k < NORMS ? norms[k].name : NULL; }
 static const char *ffn_name(int k) { return k < FFNS ? ffns[k].name : NULL; }
 static const char *optimiser_name(int k) { return k < OPTIMISERS ? optimisers[k].name : NULL; }
 
-bool eg__recipe_has_optimiser(const char *name)
-{
-    int k = 0;
-    while (k < OPTIMISERS && strcmp(optimisers[k].name, name)) k++;
-    return k < OPTIMISERS;
-}
-
 /* Returns the index of a name, 0 for NULL; −1 after an error. */
 static int recipe_named(eg_ctx *cx, const char *what, const char *(*name)(int), const char *given)
 {

@@ -35,7 +35,6 @@ bool eg__recipe_copy(eg_owner *, eg_ctx *, eg_trainer_args *o);
  * feed-forward. */
 void eg__recipe_block(eg_ctx *, const eg_trainer_args *, eg_transformer_args *);
 eg_opt *eg__recipe_optimiser(eg_params *, const eg_trainer_args *);
-bool eg__recipe_has_optimiser(const char *name); /* it is a built-in one */
 /* eg__recipe_print writes the options as eg_network.config does. eg__recipe_read reads them back,
  * with memory of the owner; false after an error. */
 int eg__recipe_print(const eg_trainer_args *, char *out, size_t size);
