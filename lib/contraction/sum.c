@@ -51,17 +51,27 @@ static bool sum_in_place(const plan *p, int which, int64_t step)
 {
     return p->of[which] == p->dtype && (step == 0 || step == 1);
 }
-/* Returns n elements in the type of the sum: in place, or copied to `memory`, which is contiguous.
- * Sets *step to their step. */
-static const void *sum_loaded(const plan *p, int which, const char *x, int64_t n, int64_t *step,
-                              void *memory)
+/* True if all operands are added where they are; b NULL: there is only a. */
+static bool sum_reads_in_place(const plan *p, const char *b)
 {
-    const int width = eg__width[p->dtype];
+    return sum_in_place(p, 0, p->x.sa) && (!b || sum_in_place(p, 1, p->x.sb));
+}
+/* Returns rows of n elements each, which are *apart elements apart, in the type of the sum: in
+ * place, or copied to `memory`, which is contiguous. Sets *apart and *step to theirs. */
+static const void *sum_loaded(const plan *p, int which, const char *x, int64_t rows, int64_t n,
+                              int64_t *apart, int64_t *step, void *memory)
+{
+    const int64_t width = eg__width[p->dtype];
     if (!x || sum_in_place(p, which, *step)) return x;
-    if (p->of[which] == p->dtype)
-        eg__move(width, n, memory, width, x, *step * width);
+    if (!*step) n = 1;
+    if (!*apart) rows = 1;
+    if (p->of[which] != p->dtype)
+        eg__widen_rows(p->dtype, p->of[which], rows, n, x, *apart, *step, memory);
     else
-        eg__widen_row(p->dtype, p->of[which], *step ? n : 1, x, *step, memory);
+        for (int64_t r = 0; r < rows; r++)
+            eg__move((int)width, n, (char *)memory + r * n * width, width, x + r * *apart * width,
+                     *step * width);
+    *apart = *apart ? n : 0;
     *step = *step ? 1 : 0;
     return memory;
 }

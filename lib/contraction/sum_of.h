@@ -34,10 +34,10 @@ EG_CLONES static void NAME(onto)(int64_t n, REAL *restrict sum, const REAL *rest
 /* Returns the dot of n elements, at most a block, where a or b may have a narrower type. */
 static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
 {
-    REAL wide[2][BLOCK];
-    int64_t sa = p->x.sa, sb = p->x.sb;
-    const REAL *x = sum_loaded(p, 0, a, n, &sa, wide[0]), *y = sum_loaded(p, 1, b, n, &sb, wide[1]);
-    REAL sum;
+    REAL wide[2][BLOCK], sum;
+    int64_t sa = p->x.sa, sb = p->x.sb, apart = 0;
+    const REAL *x = sum_loaded(p, 0, a, 1, n, &apart, &sa, wide[0]),
+               *y = sum_loaded(p, 1, b, 1, n, &apart, &sb, wide[1]);
     p->kernels->dots(1, n, x, 0, sa, y, 0, sb, &sum, 0, 1, false);
     return sum;
 }
@@ -76,14 +76,35 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
     return sum;
 }
 
-/* sum[i] += Σ of at most ROWS rows, in place or loaded four at a time, as many as NAME(rows) adds
- * at once */
+/* Sets to[] to `rows` rows of n elements, x[r], in the type of the sum: loaded into `memory`, with
+ * one call if they are equally far apart. Sets *step to the step of their elements. */
+static void NAME(load_rows)(const plan *p, int which, int rows, int64_t n, const char *const *x,
+                            int64_t *step, REAL *memory, const REAL **to)
+{
+    const int width = eg__width[p->of[which]];
+    const int64_t first = *step;
+    bool equal = *x != NULL;
+    int64_t apart = equal && rows > 1 ? (x[1] - x[0]) / width : 0;
+    for (int r = 2; equal && r < rows; r++) equal = x[r] - x[r - 1] == apart * width;
+    if (equal) {
+        const REAL *at = sum_loaded(p, which, *x, rows, n, &apart, step, memory);
+        for (int r = 0; r < rows; r++) to[r] = at + r * apart;
+        return;
+    }
+    for (int r = 0; r < rows; r++) {
+        *step = first;
+        to[r] = sum_loaded(p, which, x[r], 1, n, &(int64_t){ 0 }, step, memory + r * n);
+    }
+}
+/* sum[i] += Σ of at most ROWS rows, in place or loaded, some at a time: a multiple of the four that
+ * NAME(rows) adds at once */
 static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const char *const *a,
                           const char *const *b)
 {
-    REAL wide[2][4][NAME(CHUNK)];
+    REAL wide[2][4 * NAME(CHUNK)];
     const REAL *pa[ROWS], *pb[ROWS];
-    if (sum_in_place(p, 0, p->x.sa) && (!*b || sum_in_place(p, 1, p->x.sb))) {
+    const int some = (int)eg__min64(ROWS, 4 * (NAME(CHUNK) / n));
+    if (sum_reads_in_place(p, *b)) {
         for (int r = 0; r < rows; r++) {
             pa[r] = (const void *)a[r];
             pb[r] = (const void *)b[r];
@@ -93,12 +114,9 @@ static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const c
     }
     for (int r = 0, here; r < rows; r += here) {
         int64_t sa = p->x.sa, sb = p->x.sb;
-        here = rows - r < 4 ? rows - r : 4;
-        for (int q = 0; q < here; q++) {
-            sa = p->x.sa, sb = p->x.sb;
-            pa[q] = sum_loaded(p, 0, a[r + q], n, &sa, wide[0][q]);
-            pb[q] = sum_loaded(p, 1, b[r + q], n, &sb, wide[1][q]);
-        }
+        here = rows - r < some ? rows - r : some;
+        NAME(load_rows)(p, 0, here, n, a + r, &sa, wide[0], pa);
+        NAME(load_rows)(p, 1, here, n, b + r, &sb, wide[1], pb);
         NAME(rows)(n, sum, here, pa, sa, *b ? pb : NULL, sb);
     }
 }
@@ -198,22 +216,28 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
 }
 
 /* Computes n results along axis x of the result, each the sum of a single block (along), as
- * NAME(along) adds it. */
+ * NAME(along) adds it. Rows that are not in place are loaded as many at a time as fit a block. */
 static void NAME(neighbours)(const plan *p, const eg_axis *x, int64_t n, const char *a,
                              const char *b, REAL *c)
 {
-    REAL sum[NAME(LANES) * 4];
-    const bool only = p->rest.total == 1;
+    REAL sum[NAME(LANES) * 4], wide[2][BLOCK];
+    const bool only = p->rest.total == 1, loads = !sum_reads_in_place(p, b);
+    int64_t most = only ? n : NAME(LANES) * 4;
     eg_axes_walk w;
+    if (loads) most = eg__min64(most, BLOCK / p->x.size);
     for (int64_t i = 0, here; i < n; i += here) {
         REAL *to = c + i * x->sc;
         const char *pa = sum_from(p, 0, a, i * x->sa), *pb = sum_from(p, 1, b, i * x->sb);
-        here = only ? n : eg__min64(n - i, NAME(LANES) * 4);
+        here = eg__min64(n - i, most);
         eg__axes_walk_to(&w, &p->rest, 0);
-        for (int64_t r = 0; r < p->rest.total; r++, eg__axes_walk_on(&w))
-            p->kernels->dots(here, p->x.size, sum_from(p, 0, pa, w.at.a), x->sa, p->x.sa,
-                             sum_from(p, 1, pb, w.at.b), x->sb, p->x.sb, only ? to : sum,
+        for (int64_t r = 0; r < p->rest.total; r++, eg__axes_walk_on(&w)) {
+            int64_t ra = x->sa, rb = x->sb, sa = p->x.sa, sb = p->x.sb;
+            const void *u = sum_from(p, 0, pa, w.at.a), *v = sum_from(p, 1, pb, w.at.b);
+            u = sum_loaded(p, 0, u, here, p->x.size, &ra, &sa, wide[0]);
+            v = sum_loaded(p, 1, v, here, p->x.size, &rb, &sb, wide[1]);
+            p->kernels->dots(here, p->x.size, u, ra, sa, v, rb, sb, only ? to : sum,
                              only ? x->sc : 1, only ? p->alpha : 1, only ? p->add : r > 0);
+        }
         for (int64_t q = 0; !only && q < here; q++) NAME(write)(p, sum[q], to + q * x->sc);
     }
 }
@@ -230,8 +254,7 @@ static void NAME(piece)(void *user, int64_t k, int thread)
     const NAME(job) *j = user;
     const eg_axes *out = j->p->out;
     const int64_t end = j->units * (k + 1) / j->pieces;
-    if (!j->p->across && !j->p->per_row && j->p->blocks == 1 && sum_in_place(j->p, 0, j->p->x.sa) &&
-        (!j->b || sum_in_place(j->p, 1, j->p->x.sb))) {
+    if (!j->p->across && !j->p->per_row && j->p->blocks == 1) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
         for (int64_t n, u = j->units * k / j->pieces; u < end; u += n) {
             const eg_offsets at = eg__offsets_of(out, u);

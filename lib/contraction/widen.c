@@ -39,18 +39,17 @@ TARGET static inline __m256 eight_bf16(const void *x)
 #define NAME(x) x##_bf16_f64
 #include "contraction/widen_of.h"
 
-const void *eg__widen_row(eg_dtype to, eg_dtype from, int64_t n, const void *x, int64_t step,
-                          void *y)
+void eg__widen_rows(eg_dtype to, eg_dtype from, int64_t rows, int64_t n, const void *x,
+                    int64_t apart, int64_t step, void *y)
 {
     if (from == EG_F16 && to == EG_F64)
-        widen_f16_f64(1, n, x, 0, step, y, 0);
+        widen_f16_f64(rows, n, x, apart, step, y, n);
     else if (from == EG_F16)
-        widen_f16_f32(1, n, x, 0, step, y, 0);
+        widen_f16_f32(rows, n, x, apart, step, y, n);
     else if (to == EG_F64)
-        widen_bf16_f64(1, n, x, 0, step, y, 0);
+        widen_bf16_f64(rows, n, x, apart, step, y, n);
     else
-        widen_bf16_f32(1, n, x, 0, step, y, 0);
-    return y;
+        widen_bf16_f32(rows, n, x, apart, step, y, n);
 }
 void eg__pack_from(eg_dtype to, eg_dtype from, int w, int64_t rows, const int64_t *off, int64_t rs,
                    int runs, const eg_run *run, const void *src, void *dst, int64_t k)
