@@ -653,3 +653,25 @@ LOOP_TEST(four_orders_with_numbers_that_are_not_finite, 8)
     eg_assert_ok(cx);
     eg_close(cx);
 }
+/* A predicate that allows every pair is no mask if it reads no tensor; else the form would depend
+ * on values. The bits are those without a predicate, or of the form that its letters ask for. */
+TEST(predicates_that_allow_all)
+{
+    eg_ctx *cx = eg_open(.seed = 5);
+    enum { QUERIES = 130, KEYS = 140 };
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, QUERIES, 2, 8), eg_normal(cx, 0, 1, KEYS, 2, 8),
+                       eg_normal(cx, 0, 1, KEYS, 2, 8) },
+              *doc = eg_full_n(cx, EG_I32, 0, 1, (int64_t[]){ KEYS }), *y[4];
+    y[0] = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2]);
+    y[1] = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i", .offset = KEYS);
+    y[2] = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "doc[j] <= doc[i]",
+                        .with = { { "doc", doc } });
+    y[3] = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .form = EG_FUSED);
+    eg_assert_ok(cx);
+    const size_t bytes = sizeof(float) * (size_t)eg_size(y[0]);
+    for (int k = 0; k < 4; k++) y[k] = eg_contiguous(y[k]);
+    ck_assert_mem_eq(eg_f32(y[0]), eg_f32(y[1]), bytes);
+    ck_assert_mem_eq(eg_f32(y[2]), eg_f32(y[3]), bytes);
+    ck_assert_mem_ne(eg_f32(y[0]), eg_f32(y[2]), bytes);
+    eg_close(cx);
+}

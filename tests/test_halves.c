@@ -304,6 +304,75 @@ TEST(gradients_pass_by_halves)
     ck_assert_ptr_nonnull(strstr(eg_error(cx), "f16"));
     eg_clear(cx);
 }
+/* -- attention ------------------------------------------------------------------------------- */
+/* Keys and values of halves: the same as after eg_cast, in both forms, recorded or not, under masks
+ * that forbid elements which are not finite. The query decides the type of the result. */
+static const struct {
+    const char *spec, *shape[3], *where;
+    bool forbids_last; /* the last key, to every query */
+} attends[] = {
+    { "bihd,bjhd,bjhe->bihe", { "2 1 3 16", "2 70 3 16", "2 70 3 8" }, NULL, false },
+    { "bihd,bjhd,bjhe->bihe", { "2 1 3 16", "2 70 3 16", "2 70 3 8" }, "j < |j| - 2", true },
+    { "bihd,bjhd,bjhe->bihe", { "2 6 3 16", "2 40 3 16", "2 40 3 8" }, "j <= 3 * i", false },
+    { "ihd,jhd,jhe->ihe", { "150 2 8", "150 2 8", "150 2 24" }, "j <= i & j < 140", true },
+    { "h i d, h (j=4 k) d, h (j=4 k) e -> h i e",
+      { "2 3 5", "2 12 5", "2 12 7" },
+      "i + k > 1",
+      false },
+};
+enum { ATTENDS = sizeof attends / sizeof *attends };
+LOOP_TEST(attention_to_halves, ATTENDS)
+{
+    enum { NONE, KEY, VALUE, SPOILT, QUERIES = 3, RECORDS = 2, TYPES = 2 };
+    for (int turn = 0; turn < SPOILT * QUERIES * RECORDS * TYPES; turn++) {
+        const eg_mark m = eg_push(cx);
+        const int spoilt = turn % SPOILT, of_query = turn / SPOILT % QUERIES,
+                  records = turn / SPOILT / QUERIES % RECORDS,
+                  type = turn / SPOILT / QUERIES / RECORDS;
+        const eg_dtype wide = of_query == 2 ? EG_F64 : EG_F32;
+        eg_tensor *x[3], *cast[3], *y[2];
+        x[0] = drawn(of_query ? wide : half[type], attends[_i].shape[0]);
+        for (int t = 1; t < 3; t++) x[t] = drawn(half[(type + t) % 2], attends[_i].shape[t]);
+        if (spoilt && attends[_i].forbids_last) { /* an element of the last key is no number */
+            eg_tensor *z = x[spoilt];
+            (eg_type(z) == EG_F16 ? eg_mut_f16(z) : eg_mut_bf16(z))[eg_size(z) - 1] = 0x7fff;
+        }
+        for (int t = 0; t < 3; t++) cast[t] = eg_cast(x[t], wide);
+        eg_nograd(cx, !records);
+        for (int form = EG_FORM_BY_SIZE; form <= EG_UNFUSED; form++) {
+            for (int k = 0; k < 2; k++) {
+                eg_tensor **z = k ? cast : x;
+                y[k] = eg_attention(attends[_i].spec, z[0], z[1], z[2], .where = attends[_i].where,
+                                    .form = form);
+            }
+            eg_assert_ok(cx);
+            ck_assert(eg_item(eg_all(NULL, eg_eq(y[1], y[1]))) != 0);
+            compare(attends[_i].spec, y[0], y[1], wide == EG_F64 ? 1e-13 : 2e-5);
+        }
+        eg_nograd(cx, false);
+        eg_pop(cx, m);
+    }
+}
+static eg_tensor *attends_to_halves(void *user, eg_tensor *const *x)
+{
+    eg_tensor *const *h = user;
+    return eg_attention("bihd,bjhd,bjhe->bihe", x[0], h[0], h[1], .where = "j <= i",
+                        .score = "tanh(score + r[h, clip(i - j, 0, 2)])",
+                        .with = { { "r", x[1] } });
+}
+TEST(gradients_of_attention_to_halves)
+{
+    eg_tensor *h[] = { drawn(EG_F16, "2 4 3 5"), drawn(EG_BF16, "2 4 3 2") },
+              *x[] = { eg_cast(drawn(EG_F32, "2 4 3 5"), EG_F64),
+                       eg_cast(drawn(EG_F32, "3 3"), EG_F64) };
+    eg_assert_gradcheck(attends_to_halves, h, 2, x, .order = 2);
+    eg_tensor *i8 = eg_cast(x[0], EG_I8), *f32 = eg_cast(x[0], EG_F32);
+    ck_assert(!eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", x[0], i8, h[1])));
+    eg_assert_error(cx, "attention: operand 2 is i8, which is a storage type");
+    ck_assert(!eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", h[0], f32, x[0])));
+    eg_assert_error(cx, "attention: the key is f32 but the value is f64; eg_cast one of them");
+}
+
 /* The bits of one thread and of three, with and without a record. */
 TEST(halves_have_the_same_bits_for_any_threads)
 {

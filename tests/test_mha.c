@@ -727,6 +727,88 @@ LOOP_TEST(cached_is_full, 7)
     }
 }
 
+/* A cache of f16 or bf16: the same as attention to all keys and values, rounded to that type. */
+static eg_dtype stored_type;
+static eg_tensor *rounded_core(const eg_attention_args *a)
+{
+    eg_attention_args o = *a;
+    o.k = eg_cast(eg_cast(a->k, stored_type), eg_type(a->k));
+    o.v = eg_cast(eg_cast(a->v, stored_type), eg_type(a->v));
+    return eg_attention_with(&o);
+}
+static eg_tensor *type_of_keys(const eg_attention_args *a)
+{
+    stored_type = eg_type(a->k);
+    return eg_attention_with(a);
+}
+LOOP_TEST(keys_in_half_the_memory, 5)
+{
+    static const int64_t each[] = { 1, 4, 3 };
+    static const struct eg_mha_args kinds[] = {
+        { .d_model = 8, .heads = 2 },
+        { .d_model = 8, .heads = 4, .kv_heads = 2, .rotary = 100 },
+        { .d_model = 8, .heads = 2, .layout = "i b m", .alibi = true },
+        { .d_model = 6, .heads = 3, .form = EG_PER_HEAD, .d_k_each = each },
+        { .d_model = 8, .heads = 2, .zero_attn = true, .bias_kv = true },
+    };
+    enum { LENGTH = 9 };
+    for (int type = 0; type < 2; type++)
+        for (int masked = 0; masked < 2; masked++) {
+            eg_mha_args a = kinds[_i];
+            a.size = sizeof a, a.params = eg_params_open(cx, .dtype = EG_F32), a.name = "a";
+            eg_mha *m = eg_mha_new_with(&a);
+            a.params = eg_params_open(cx, .dtype = EG_F32), a.core = rounded_core;
+            eg_mha *rounds = eg_mha_new_with(&a);
+            randomise(a.params, 0.4);
+            ck_assert_int_eq(eg_mha_copy(m, rounds), 0);
+            stored_type = type ? EG_F16 : EG_BF16;
+            const int place = a.layout ? 0 : 1;
+            eg_tensor *x = eg_cast(a.layout ? eg_normal(cx, 0, 1, LENGTH, 2, m->qdim)
+                                            : eg_normal(cx, 0, 1, 2, LENGTH, m->qdim),
+                                   EG_F32);
+            /* the second predicate also forbids pairs of the last query */
+            const char *where = masked ? "j <= i & i - j < 4" : "j <= i";
+            eg_nograd(cx, true);
+            eg_cache *c = eg_cache_new(eg_params_owner(a.params), LENGTH, .dtype = stored_type);
+            eg_tensor *full = eg_mha_run(rounds, x, .where = where), *parts[LENGTH];
+            for (int n = 0; n < LENGTH; n++)
+                parts[n] =
+                    eg_mha_run(m, eg_slice_axis(x, place, n, n + 1, 1), .where = where, .cache = c);
+            eg_assert_close(eg_concat_axis_n(place, LENGTH, parts), full, 2e-5);
+            ck_assert_int_eq(eg_cache_truncate(c, 3), 0);
+            ck_assert_int_eq(eg_cache_select(c, eg_from(cx, ((int64_t[]){ 1, 0 }), 2)), 0);
+            ck_assert_int_eq(eg_cache_select(c, eg_from(cx, ((int64_t[]){ 1, 0 }), 2)), 0);
+            eg_tensor *rest =
+                eg_mha_run(m, eg_slice_axis(x, place, 3, LENGTH, 1), .where = where, .cache = c);
+            eg_assert_close(rest, eg_contiguous(eg_slice_axis(full, place, 3, LENGTH, 1)), 2e-5);
+            eg_nograd(cx, false);
+        }
+}
+/* Other attentions get keys and values in the query's dtype; a memory is stored so, too. */
+TEST(half_keys_elsewhere)
+{
+    eg_params *p = eg_params_open(cx, .dtype = EG_F32);
+    eg_nograd(cx, true);
+    eg_tensor *x = eg_cast(eg_normal(cx, 0, 1, 2, 4, 8), EG_F32), *y[2];
+    eg_mha *own = eg_mha_new(p, "own", .d_model = 8, .heads = 2, .core = type_of_keys);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 8, .dtype = EG_F16);
+    for (int slot = 0; slot < 2; slot++) {
+        stored_type = EG_DEFAULT;
+        eg_mha_run(own, x, .key = x, .cache = c, .slot = slot, .memory = slot == 1);
+        ck_assert_int_eq(stored_type, EG_F32);
+    }
+    eg_assert_ok(cx);
+    eg_mha *plain = eg_mha_new(p, "plain", .d_model = 8, .heads = 2);
+    for (int n = 0; n < 2; n++)
+        y[n] = eg_mha_run(plain, x, .key = n ? NULL : x, .cache = c, .slot = 2, .memory = true);
+    eg_assert_close(y[0], y[1], 0);
+    eg_assert_close(y[0], eg_mha_run(plain, x), 1e-2);
+    eg_cache *wide = eg_cache_new(eg_params_owner(p), 8, .dtype = EG_F64);
+    eg_assert_close(eg_mha_run(plain, x, .cache = wide), eg_mha_run(plain, x), 1e-6);
+    ck_assert_ptr_null(eg_cache_new(eg_params_owner(p), 8, .dtype = EG_I8));
+    eg_assert_error(cx, "cache: .dtype is i8; it must be f32, f64, f16 or bf16");
+    eg_nograd(cx, false);
+}
 /* i is counted from the cache's length, whatever else the predicate contains */
 LOOP_TEST(predicates_behind_a_cache, 2)
 {

@@ -26,7 +26,8 @@ extern "C" {
  * Refused:
  * - a letter of a single operand that is not in the output; no letter that only q and k share; no
  *   key letter
- * - operands of different types; masks with letters that the scores lack
+ * - operands of different types, except f16 and bf16 (below); masks with letters that the scores
+ *   lack
  * - several key letters where the query has as many of its own ("bihd,bjgd,bjge": is g meant to be
  *   the head h?), unless they are merged: (j k)
  * - a width of 0 without .scale
@@ -34,7 +35,14 @@ extern "C" {
  *   a tensor of which an axis is longer than the batch or head letter that is its whole index (an
  *   axis that a query or key letter indexes may be longer), tensors of .with that neither
  *   expression reads, an offset that is negative or applies to no index
- * - functions of scores or weights with EG_FUSED */
+ * - functions of scores or weights with EG_FUSED
+ *
+ * Operands of f16 and bf16, such as the keys and values of a cache, are converted to the type of
+ * the result: f64 if an operand is f64, else f32. They are constants for gradients. In the composed
+ * form of a call that is not recorded, einsum converts keys and values while it reads them, unless
+ * a mask is given and one of them has an element that is not finite; otherwise they are cast
+ * before.
+ */
 /* EG_FUSED: the weights of one tile are in memory at a time: O(length); subnormal numbers count as
  * 0, as with eg_flush, since a tile of weights near e^-90 would otherwise take ten times as long;
  * EG_UNFUSED: einsum, softmax, einsum. Both give the same up to rounding. */

@@ -323,6 +323,11 @@ inline eg_tensor *eg_linear_attention(const char *spec, eg_tensor *q, eg_tensor 
 #ifdef EG_CXX_MHA_
 #undef EG_CXX_MHA_
 EG_CXX_SPEC_(eg_tensor *, eg_rotary, eg_rotary_args)
+inline eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity, eg_cache_args o = eg_cache_args())
+{
+    o.size = sizeof o, o.owner = owner, o.capacity = capacity;
+    return eg_cache_new_with(&o);
+}
 EG_CXX_NEW_(eg_mha, eg_mha_args)
 inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
 {

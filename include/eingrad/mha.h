@@ -16,8 +16,18 @@ extern "C" {
  * one is refused while the context records (see eg_nograd). More positions than `capacity` are
  * refused. */
 typedef struct eg_cache eg_cache;
-/* Lives as long as the owner; NULL after an error. Refused: a capacity below 1. */
-EG_API eg_cache *eg_cache_new(eg_owner *, int64_t capacity);
+typedef struct eg_cache_args {
+    size_t size;
+    eg_owner *owner;
+    int64_t capacity;
+    /* of keys and values; f16 or bf16: they are rounded to half the memory, and read as
+     * eg_attention reads them; attention by .linear or .core gets them in the query's dtype.
+     * EG_DEFAULT: as they are computed. States have their own dtype */
+    eg_dtype dtype;
+} eg_cache_args;
+/* eg_cache_new(owner, capacity, .dtype = EG_BF16). Lives as long as the owner; NULL after an error.
+ * Refused: a capacity below 1, a dtype that is not one of floats. */
+EG_API eg_cache *eg_cache_new_with(const eg_cache_args *);
 EG_API int64_t eg_cache_length(const eg_cache *);   /* positions in slot 0 */
 EG_API int64_t eg_cache_capacity(const eg_cache *); /* the largest number of positions */
 /* Removes the positions from `length` on; a length of 0 also removes the projected keys and values
@@ -283,9 +293,10 @@ EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which);
 EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 
 #ifndef __cplusplus
-#define eg_rotary(...)  eg_rotary_with(EG_ARGS_(eg_rotary_args, __VA_ARGS__))
-#define eg_mha_new(...) eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
-#define eg_mha_run(...) eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
+#define eg_cache_new(...) eg_cache_new_with(EG_ARGS_(eg_cache_args, __VA_ARGS__))
+#define eg_rotary(...)    eg_rotary_with(EG_ARGS_(eg_rotary_args, __VA_ARGS__))
+#define eg_mha_new(...)   eg_mha_new_with(EG_ARGS_(eg_mha_args, __VA_ARGS__))
+#define eg_mha_run(...)   eg_mha_run_with(EG_ARGS_(eg_mha_run_args, __VA_ARGS__))
 #endif
 
 #ifdef __cplusplus

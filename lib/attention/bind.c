@@ -421,10 +421,22 @@ static eg_tensor *all_scores(const eg_attention_args *o, const eg_attention_plan
         s = eg__attend_scores(a, NULL, x, &left);
     return left == 1 || !eg_ok(s) ? s : eg_scale(s, left);
 }
+/* Casts keys and values of f16 and bf16 to the type of the query unless einsum alone reads them:
+ * tiles, products that leave out forbidden elements, and gradients need them in that type. False
+ * after an error. */
+static bool operands_cast(const eg_attention_plan *a, bool fused, eg_tensor **x)
+{
+    const eg_tensor *q = x[EG_TERM_Q];
+    for (int t = EG_TERM_K; t <= EG_TERM_V; t++)
+        if (eg__is_half(x[t]->dtype) && (fused || a->careful || eg__recording(q->cx)) &&
+            !eg_ok(x[t] = eg_cast(x[t], (eg_dtype)q->dtype)))
+            return false;
+    return true;
+}
 /* Computes y and the other outputs of the call, in the composed or the fused form. r NULL: y
  * already has the axes of the output. */
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
-                          eg_tensor *const *x, const int *order)
+                          eg_tensor **x, const int *order)
 {
     const eg_dtype type = (eg_dtype)x[EG_TERM_Q]->dtype;
     const bool fused = !o->score_fn && !o->weights_fn &&
@@ -432,6 +444,7 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
                                             : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *lse = NULL, *y;
     double left = 1;
+    if (!operands_cast(a, fused, x)) return eg__poison(x[EG_TERM_Q]->cx);
     eg_attention_masks m = { 0 };
     const bool composed = !fused || o->weights || o->dropped;
     if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
@@ -581,6 +594,34 @@ static eg_attention_plan *remembered(eg_ctx *cx, const eg_plan_key *key, const e
     return memcpy(a, of, m->bytes);
 }
 
+/* Casts the query to the type of the scores: f64 if an operand is f64, else f32. Keys and values of
+ * f16 and bf16 remain as they are, unless the length is divided among ranks. False after an error:
+ * operands of integers, or of two types that are no halves. */
+static bool types_fit(eg_ctx *cx, eg_attention_args *o, eg_tensor **xs, const char *const *called)
+{
+    int first = -1;
+    for (int k = 0; k < 3; k++) {
+        const eg_dtype type = (eg_dtype)xs[k]->dtype;
+        if (eg__is_half(type)) continue;
+        if (!eg__is_inexact(type))
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "attention: %s is %s; cast it to f32 or f64 first", called[k],
+                              eg_type_name(type)),
+                   false;
+        if (first < 0) first = k;
+        if (type != xs[first]->dtype)
+            return eg_fail_as(cx, EG_ERROR_DTYPE,
+                              "attention: %s is %s but %s is %s; eg_cast one of them",
+                              called[first], eg_type_name((eg_dtype)xs[first]->dtype), called[k],
+                              eg_type_name(type)),
+                   false;
+    }
+    const eg_dtype type = first < 0 ? EG_F32 : (eg_dtype)xs[first]->dtype;
+    for (int k = 0; k < (o->ranks ? 3 : 1); k++)
+        if (eg__is_half(xs[k]->dtype) && !eg_ok(xs[k] = eg_cast(xs[k], type))) return false;
+    o->q = xs[0], o->k = xs[1], o->v = xs[2];
+    return true;
+}
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_args o = { .size = sizeof o };
@@ -592,19 +633,10 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     for (int k = 0; k < 4; k++)
         if (out[k]) *out[k] = eg__poison(cx);
     if (o.empty) *o.empty = 0;
-    if (!cx || !eg__check_all(cx, "attention", 3, xs)) return eg__poison(cx);
+    if (!cx || !eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, xs)) return eg__poison(cx);
     if (!o.spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
     if (!options_fit(cx, &o)) return eg__poison(cx);
-    for (int k = 0; k < 3; k++) {
-        if (!eg__is_inexact(xs[k]->dtype))
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "attention: %s is %s; cast it to f32 or f64 first", called[k],
-                              eg_type_name(xs[k]->dtype));
-        if (xs[k]->dtype != o.q->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "attention: the query is %s but %s is %s; eg_cast one of them",
-                              eg_type_name(o.q->dtype), called[k], eg_type_name(xs[k]->dtype));
-    }
+    if (!types_fit(cx, &o, xs, called)) return eg__poison(cx);
     if (!with_fits(cx, &o)) return eg__poison(cx);
     if (o.ranks && eg__capture_refuses(cx, "attention", "processes cannot wait for each other"))
         return eg__poison(cx);

@@ -261,6 +261,16 @@ static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *w
     eg__expression_settle(s, *e, &box);
     return true;
 }
+/* True if a predicate reads no tensor and is true for every pair, as "j <= i" is for a query after
+ * all keys of a cache. This depends on the sizes alone. */
+static bool allows_all(const eg_expression *e, const int64_t *size)
+{
+    static const int64_t none[EG_RANK_MAX];
+    eg_interval range[EG_NODES_MAX];
+    return !e->reads && e->root >= 0 && e->strict == e->root &&
+           eg__expression_cover(e, &(eg_box){ .low = none, .high = size, .size = size }, range) ==
+               EG_COVER_ALL;
+}
 bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_attention_args *o,
                          const int *term, const bool *query)
 {
@@ -307,5 +317,8 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
         !eg__given_lengths(cx, &where, t->where, positions, size) ||
         !eg__given_lengths(cx, &score, t->score, positions, size))
         return false;
-    return eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
+    const bool used =
+        eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
+    if (t->where && allows_all(t->where, size)) t->where = NULL;
+    return used;
 }

@@ -16,6 +16,7 @@ typedef struct slot {
 struct eg_cache {
     eg_owner *owner;
     int64_t capacity;
+    eg_dtype dtype; /* of keys and values; EG_DEFAULT: theirs */
     int slots;
     slot *slot;
 };
@@ -26,18 +27,24 @@ static const slot *cache_seen(const eg_cache *c, int k)
     return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL;
 }
 
-eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity)
+eg_cache *eg_cache_new_with(const eg_cache_args *given)
 {
-    if (!owner) return eg_fail_as(NULL, EG_ERROR_MISUSE, "cache: the owner is NULL"), NULL;
-    eg_ctx *cx = eg_owner_context(owner);
+    OPTIONS(eg_cache_args, o, given);
+    if (!o->owner) return eg_fail_as(NULL, EG_ERROR_MISUSE, "cache: the owner is NULL"), NULL;
+    eg_ctx *cx = eg_owner_context(o->owner);
     if (eg_error(cx)) return NULL;
-    if (capacity < 1) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: the capacity must be positive, not %lld",
-                   (long long)capacity);
-        return NULL;
-    }
-    eg_cache *c = eg_owner_alloc(owner, sizeof *c);
-    if (c) *c = (eg_cache){ .owner = owner, .capacity = capacity };
+    if (o->capacity < 1)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "cache: the capacity must be positive, not %lld",
+                          (long long)o->capacity),
+               NULL;
+    if (o->dtype && o->dtype != EG_F32 && o->dtype != EG_F64 && o->dtype != EG_F16 &&
+        o->dtype != EG_BF16)
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "cache: .dtype is %s; it must be f32, f64, f16 or bf16",
+                          eg_type_name(o->dtype)),
+               NULL;
+    eg_cache *c = eg_owner_alloc(o->owner, sizeof *c);
+    if (c) *c = (eg_cache){ .owner = o->owner, .capacity = o->capacity, .dtype = o->dtype };
     return c;
 }
 
@@ -76,7 +83,8 @@ static eg_tensor *cache_made(eg_cache *c, const eg_tensor *like, int axis, int64
     int64_t dims[EG_RANK_MAX];
     for (int k = 0; k < eg_rank(like); k++)
         dims[k] = k == axis ? capacity : k == 0 ? rows : eg_dim(like, k);
-    return eg_owner_tensor(c->owner, eg_type(like), eg_rank(like), dims);
+    return eg_owner_tensor(c->owner, axis == STATE || !c->dtype ? eg_type(like) : c->dtype,
+                           eg_rank(like), dims);
 }
 
 /* Returns a view of the batches in use and of positions [from, to). */
@@ -188,6 +196,11 @@ static bool cache_writable(eg_cache *c, int k)
     return !eg_refuse_capture(cx, "cache");
 }
 
+/* Copies x, in the cache's dtype, to a part of it. False after an error. */
+static bool cache_stored(eg_tensor *part, eg_tensor *x)
+{
+    return !eg_assign(part, eg_cast(x, eg_type(part)));
+}
 /* The slot's tensors are allocated with its first keys, and again if the memory's length or the
  * number of batches grows. */
 bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
@@ -229,8 +242,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
                        (long long)capacity, capacity == 1 ? "" : "s", (long long)s->taken,
                        (long long)more),
                    false;
-        if (eg_assign(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
-            eg_assign(cache_part(s, s->v, s->taken, s->taken + more), *value))
+        if (!cache_stored(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
+            !cache_stored(cache_part(s, s->v, s->taken, s->taken + more), *value))
             return false;
         s->taken += more;
     }

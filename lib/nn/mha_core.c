@@ -175,9 +175,18 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     return y;
 }
 
+/* Keys and values of a cache may have another dtype than the query. eg_attention reads those of f16
+ * and bf16 as they are; else they are cast. */
 static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const mha_factors *f)
 {
-    return m->linear ? attended_linearly(m, a, f) : m->core ? m->core(a) : eg_attention_with(a);
+    eg_attention_args o = *a;
+    eg_tensor **const x[] = { &o.k, &o.v };
+    for (int n = 0; n < 2; n++) {
+        const eg_dtype type = eg_type(*x[n]);
+        const bool read = !m->linear && !m->core && (type == EG_F16 || type == EG_BF16);
+        if (type != eg_type(o.q) && !read) *x[n] = eg_cast(*x[n], eg_type(o.q));
+    }
+    return m->linear ? attended_linearly(m, &o, f) : m->core ? m->core(&o) : eg_attention_with(&o);
 }
 
 /* The outputs that a run may request: each has axes (… h, then the letters of the weights, for some

@@ -2,8 +2,31 @@
  * products of two of them do not overflow. */
 #include "ops/ops.h"
 
+/* True if the n elements at x are moderate. */
+typedef bool moderate_of(int64_t n, const void *x);
+/* True if the bits of all n elements, without the sign, are at most `most`. */
+EG_CLONES static bool halves_at_most(int64_t n, const uint16_t *x, uint16_t most)
+{
+    uint16_t largest = 0;
+    for (int64_t k = 0; k < n; k++) {
+        const uint16_t size = x[k] & 0x7fff;
+        largest = size > largest ? size : largest;
+    }
+    return largest <= most;
+}
+/* every finite number of f16, at most 65504 */
+static bool moderate_f16(int64_t n, const void *x) { return halves_at_most(n, x, 0x7bff); }
+/* those of bf16 up to EG_MODERATE_F32, rounded down */
+static bool moderate_bf16(int64_t n, const void *x) { return halves_at_most(n, x, 0x5863); }
+static moderate_of *moderate_for(int dtype)
+{
+    return dtype == EG_F16    ? moderate_f16
+           : dtype == EG_BF16 ? moderate_bf16
+                              : eg__arithmetic(dtype)->moderate;
+}
+
 typedef struct moderate_job {
-    const eg_arithmetic *m;
+    moderate_of *moderate;
     int width;
     _Atomic bool *exceeds;
 } moderate_job;
@@ -14,13 +37,13 @@ static void moderate_run(int64_t n, char *const *p, const int64_t *step, const v
     const moderate_job *t = user;
     bool moderate = true;
     if (step[0] == t->width)
-        moderate = t->m->moderate(n, p[0]);
+        moderate = t->moderate(n, p[0]);
     else
         for (int64_t k = 0; k < n && moderate; k += AT_A_TIME) {
             double some[AT_A_TIME]; /* for elements of at most 8 bytes */
             const int64_t m = eg__min64(n - k, AT_A_TIME);
             eg__move(t->width, m, some, t->width, p[0] + k * step[0], step[0]);
-            moderate = t->m->moderate(m, some);
+            moderate = t->moderate(m, some);
         }
     if (!moderate) *t->exceeds = true;
 }
@@ -48,11 +71,11 @@ static bool moderate_now(const eg_tensor *x)
         dense &= dim[r] == 1 || x->stride[r] == n;
     }
     /* small and contiguous: no loop over threads */
-    if (dense && n < 1 << 16) return eg__arithmetic(x->dtype)->moderate(n, x->data);
+    if (dense && n < 1 << 16) return moderate_for(x->dtype)(n, x->data);
     eg_tensor once = *x;
     once.dim = dim;
     eg__loop(x->cx, 1, &(const eg_tensor *){ &once }, moderate_run,
-             &(moderate_job){ eg__arithmetic(x->dtype), eg__width[x->dtype], &exceeds });
+             &(moderate_job){ moderate_for(x->dtype), eg__width[x->dtype], &exceeds });
     return !exceeds;
 }
 
