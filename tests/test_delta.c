@@ -102,10 +102,11 @@ static eg_tensor *call(void *user, eg_tensor *const *x)
                                .no_norm = true, .chunk = c->chunk, .beta = { c->beta, x[3] },
                                .decay = { c->decay, c->decay ? x[4] : NULL });
 }
-LOOP_TEST(delta_to_second_order, 4)
+LOOP_TEST(delta_to_second_order, 5)
 {
     static called kinds[] = {
-        { NULL, "bj", 2 }, { "b", "b", 2 }, { "bj", "bj", 0 }, { "bjd", "bj", 2 }
+        { NULL, "bj", 2 },  { "b", "b", 2 },    { "bj", "bj", 0 },
+        { "bjd", "bj", 2 }, { "bjd", "bj", 0 },
     };
     called *c = &kinds[_i];
     const int64_t dims[] = { 1, 3, 2 };

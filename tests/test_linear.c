@@ -234,6 +234,26 @@ TEST(decay_takes_linear_memory)
                   eg_stats(cx).used_peak - before);
 }
 
+/* chunks of 64 with decays of channels: two tensors of all pairs of a chunk and channels would take
+ * 67 MB; and the same numbers as the recurrence, with decays of 0 */
+LOOP_TEST(no_pairs_of_channels_in_memory, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 1, 1024, 1, 64), *k = eg_normal(cx, 0, 0.1, 1, 1024, 1, 64),
+              *a = eg_relu(eg_uniform(cx, -0.01, 1, 1, 1024, 1, 64)),
+              *b = eg_uniform(cx, 0, 1, 1, 1024, 1), *y[2];
+    eg_nograd(cx, true);
+    for (int n = 0; n < 2; n++) {
+        eg_stats_reset(cx);
+        const size_t before = eg_stats(cx).used;
+        y[n] = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, q, .phi = "x", .no_norm = true,
+                                   .where = "j <= i", .decay = { "bjhd", a }, .chunk = n ? 1 : 64,
+                                   .beta = { _i ? "bjh" : NULL, _i ? b : NULL });
+        ck_assert_msg(n || eg_stats(cx).used_peak - before < 64u << 20, "%zu bytes",
+                      eg_stats(cx).used_peak - before);
+    }
+    eg_assert_close(y[0], y[1], 1e-12);
+}
+
 /* RetNet: a constant for each head, in groups; GLA: gates of the batch. In one call, and with a
  * cache of keys */
 LOOP_TEST(decay_in_the_module, 4)

@@ -47,7 +47,7 @@ typedef struct eg_linear_attention_args {
 
     /* how it is computed, with "j <= i" */
     int64_t chunk; /* positions in a chunk; 1: the recurrence, step by step. Default: 64, with .beta
-                    * 32, and 8 if .decay has channels, as memory is then chunk times channels */
+                    * 32, and 16 if .decay has channels */
     /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
      * the state after one call is passed to the next, also if each has one position, as in a
      * decoder. Its axes are the letters of the key without j, then letters of .decay, .beta and the

@@ -5,13 +5,13 @@
  * (Katharopoulos et al. 2020, eq. 5, 9, 10; with decay Sun et al. 2023 (RetNet), Yang et al. 2024
  * (GLA)). A column of ones appended to v yields the denominator. Without a mask the numerator is
  * the einsum of the attention's string, whose cheapest order multiplies key and value first. With a
- * causal mask it is computed in chunks (linear_chunks.c), with the delta rule too
- * (linear_delta.c). */
+ * causal mask it is computed in chunks (linear_chunks.c; decays of channels: linear_channels.c),
+ * with the delta rule too (linear_delta.c). */
 #include "linear_attention.h"
 #include <math.h>
 #include <stdio.h>
 
-enum { CHUNK = 64, CHUNK_OF_DELTA = 32, CHUNK_OF_CHANNELS = 8 };
+enum { CHUNK = 64, CHUNK_OF_DELTA = 32, CHUNK_OF_CHANNELS = 16 };
 
 /* Reads the string of a call into t. False after an error. */
 static bool read_spec(eg_ctx *cx, const char *spec, linear_terms *t)
@@ -151,7 +151,7 @@ static eg_tensor *by_chunks(const eg_linear_attention_args *o, const linear_term
     p.q = eg__linear_chunked(q, qi, p.chunk, p.count, 0);
     eg_tensor *y = f->beta.of && p.count ? eg__linear_causal_delta(&p, k, v, f, o->state, o->next)
                    : f->decay.of && p.count
-                       ? eg__linear_causal_decayed(&p, k, v, &f->decay, o->state, o->next)
+                       ? eg__linear_causal_decayed(&p, k, v, f, o->state, o->next)
                        : eg__linear_causal(&p, k, v, seen, o->state, o->next);
     y = eg__linear_merged(y, yi, p.length);
     return more ? eg_slice_axis(y, yi, more, EG_END, 1) : y;

@@ -59,8 +59,18 @@ typedef struct linear_chunks {
     eg_tensor *q, *k, *v;
 } linear_chunks;
 
-/* The products of the decays within each chunk. All are NULL if there is no decay. */
+/* Products of decays of channels over blocks of `size` positions of a chunk: from, over the
+ * positions of a block up to one of them, this one included; end, over those after it. */
+typedef struct linear_level {
+    int64_t size;
+    eg_tensor *from, *end;
+} linear_level;
+enum { LEVELS = 40 };
+/* The products of the decays within each chunk. All are NULL if there is no decay; left is NULL if
+ * there are levels, which replace it where decays have channels. */
 typedef struct linear_decays {
+    int levels;
+    linear_level level[LEVELS];                 /* of blocks of 1, 2, 4 … positions */
     const eg_spec *head, *to_c, *to_u, *within; /* indices: of whole, from, end and left */
     eg_tensor *whole;                           /* Π_s a_s over the chunk */
     eg_tensor *from;                            /* Π_{s≤c} a_s */
@@ -118,7 +128,7 @@ eg_tensor *eg__linear_einsum(const eg_spec *a, const eg_spec *b, const eg_spec *
                              eg_tensor *x0, eg_tensor *x1, eg_tensor *x2);
 /* Returns the products of the decays. even: a shorter last chunk may have the products of the
  * others. */
-linear_decays eg__linear_decays(const linear_chunks *p, const linear_factor *decay, bool even);
+linear_decays eg__linear_decays(const linear_chunks *p, const linear_factors *f, bool even);
 /* Returns y from the states before the chunks and the values v within them. */
 eg_tensor *eg__linear_chunk_sums(const linear_chunks *p, const linear_decays *d, eg_tensor *k,
                                  eg_tensor *states, const eg_spec *vs, eg_tensor *v);
@@ -126,8 +136,16 @@ eg_tensor *eg__linear_chunk_sums(const linear_chunks *p, const linear_decays *d,
  *
  *   S_{n+1} = A_n S_n + Σ_u (Π_{s>u} a_s) k_u v_u,   A_n = Π_s a_s, s in chunk n */
 eg_tensor *eg__linear_causal_decayed(linear_chunks *p, eg_tensor *k, eg_tensor *v,
-                                     const linear_factor *decay, eg_tensor *first,
-                                     eg_tensor **next);
+                                     const linear_factors *f, eg_tensor *first, eg_tensor **next);
+
+/* -- linear_channels.c ------------------------------------------------------------------------- */
+/* Sets the levels of d, and from them whole, from and end, from decays a with the indices to_c, of
+ * which number `axis` is the position in a chunk. */
+void eg__linear_levels(linear_decays *d, eg_tensor *a, int axis);
+/* Returns Σ x_c k_u Π_{u<s≤c} a_s over the indices that y lacks; 0 for u > c if there are decays. x
+ * and k have the axes xs and ks; y ends in (c u). */
+eg_tensor *eg__linear_pairs(const eg_spec *xs, const eg_spec *ks, const linear_decays *d,
+                            const eg_spec *y, eg_tensor *x, eg_tensor *k);
 
 /* -- linear_delta.c ---------------------------------------------------------------------------- */
 /* Returns the sums of the delta rule over all keys. Within a chunk whose first state is S,

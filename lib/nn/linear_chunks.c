@@ -117,12 +117,12 @@ eg_tensor *eg__linear_einsum(const eg_spec *a, const eg_spec *b, const eg_spec *
     return eg_einsum(eg__nn_spec(eg_spec_join(3, all, y)), x0, x1, x2);
 }
 
-linear_decays eg__linear_decays(const linear_chunks *p, const linear_factor *decay, bool even)
+linear_decays eg__linear_decays(const linear_chunks *p, const linear_factors *f, bool even)
 {
     const linear_terms *t = p->t;
     linear_decays d = { .whole = NULL };
-    const eg_spec *of = decay->of;
-    eg_tensor *a = decay->x;
+    const eg_spec *of = f->decay.of;
+    eg_tensor *a = f->decay.x;
     if (!of) return d;
     int at = eg_spec_axis(of, 0, t->j);
     if (at < 0 && !even && p->length % p->chunk) {
@@ -131,18 +131,23 @@ linear_decays eg__linear_decays(const linear_chunks *p, const linear_factor *dec
         a = eg__linear_repeated(a, p->length);
     }
     const eg_spec *rest = at < 0 ? of : linear_without(of, t->j);
-    d.head = rest;
-    if (at >= 0) { /* axes (n … c); padding with 1 leaves the state unchanged */
-        d.head = eg_spec_insert(rest, 0, 0, p->n);
-        a = eg_einsum(
-            eg__nn_joined(eg__linear_cut(of, t->j, p->n, p->c), NULL, linear_with(d.head, p->c)),
-            eg__linear_chunked(a, at, p->chunk, p->count, 1));
+    d.head = at < 0 ? rest : eg_spec_insert(rest, 0, 0, p->n);
+    if (at >= 0) { /* padding with 1 leaves the state unchanged */
+        a = eg__linear_chunked(a, at, p->chunk, p->count, 1);
+        of = eg__linear_cut(of, t->j, p->n, p->c);
     } else {
         a = eg__linear_repeated(a, p->chunk);
+        of = linear_with(of, p->c);
     }
-    d.to_c = linear_with(d.head, p->c);
-    d.to_u = linear_with(d.head, p->u);
+    d.to_c = f->channels ? of : linear_with(d.head, p->c);
+    d.to_u = eg_spec_rename(d.to_c, p->c, p->u);
     d.within = linear_with(d.to_c, p->u);
+    if (f->channels) { /* in the order of the decays, which mostly is that of the keys */
+        eg__linear_levels(&d, a, eg_spec_axis(of, 0, p->c));
+        d.whole = eg_einsum(eg__nn_joined(linear_without(of, p->c), NULL, d.head), d.whole);
+        return d;
+    }
+    a = eg_einsum(eg__nn_joined(of, NULL, d.to_c), a); /* positions last */
     d.left = eg__linear_decay_products(a);
     d.from = eg_select_axis(d.left, -1, 0);
     d.end = eg_select_axis(d.left, -2, -1);
@@ -156,16 +161,16 @@ eg_tensor *eg__linear_chunk_sums(const linear_chunks *p, const linear_decays *d,
                                  eg_tensor *states, const eg_spec *vs, eg_tensor *v)
 {
     eg_tensor *y = eg__linear_einsum(p->qs, p->states, d->to_c, p->ys, p->q, states, d->from),
-              *scores = eg__linear_einsum(p->qs, p->ks, d->within, p->scored, p->q, k, d->left);
-    if (!d->left) scores = eg_tril(scores, 0);
+              *scores = eg__linear_pairs(p->qs, p->ks, d, p->scored, p->q, k);
+    if (!d->whole) scores = eg_tril(scores, 0);
     return eg_add(y, eg_einsum(eg__nn_joined(p->scored, vs, p->ys), scores, v));
 }
 
 eg_tensor *eg__linear_causal_decayed(linear_chunks *p, eg_tensor *k, eg_tensor *v,
-                                     const linear_factor *decay, eg_tensor *first, eg_tensor **next)
+                                     const linear_factors *f, eg_tensor *first, eg_tensor **next)
 {
     const linear_terms *t = p->t;
-    const linear_decays d = eg__linear_decays(p, decay, !next);
+    const linear_decays d = eg__linear_decays(p, f, !next);
     const bool each = eg_spec_axis(d.head, 0, p->n) >= 0; /* chunks have different decays */
     k = eg__linear_chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
     v = eg__linear_chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);

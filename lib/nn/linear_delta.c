@@ -64,7 +64,7 @@ static eg_tensor *delta_system(const eg_spec *kc, const eg_spec *ku, const linea
 {
     *kbs = linear_union(kc, beta->of);
     *kb = eg_einsum(eg__nn_joined(kc, beta->of, *kbs), k, beta->x);
-    return unit_lower(eg__linear_einsum(*kbs, ku, d->within, square, *kb, k, d->left));
+    return unit_lower(eg__linear_pairs(*kbs, ku, d, square, *kb, k));
 }
 
 /* Returns the indices `first`, then those of batches and heads whose systems differ. */
@@ -92,7 +92,7 @@ eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
     const linear_terms *t = p->t;
     eg_ctx *cx = eg_context(k);
     const int at = eg_spec_axis(f->beta.of, 0, t->j);
-    const linear_decays d = eg__linear_decays(p, &f->decay, !next);
+    const linear_decays d = eg__linear_decays(p, f, !next);
     const linear_factor beta = { eg__linear_cut(f->beta.of, t->j, p->n, p->c),
                                  at < 0
                                      ? f->beta.x
