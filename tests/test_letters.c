@@ -283,6 +283,9 @@ TEST(refusals_name_the_letter)
     REFUSED(eg_unfold("b [l]", x, 2, 1), EG_ERROR_NOTATION, "the output is missing");
     REFUSED(eg_unfold("b [l] -> b l", x, 2, 1), EG_ERROR_NOTATION, "the output has no new index");
     REFUSED(eg_unfold("b [l] -> l w", x, 2, 1), EG_ERROR_NOTATION, "'b' is not in the output");
+    REFUSED(eg_unfold("b [l] -> b n w", x, 2, 1), EG_ERROR_NOTATION,
+            "unfold: output index 'w' is in no operand and has no size\n  b [l] -> b n w\n"
+            "               ^\n  the output lacks 'l' of the operand");
     REFUSED(eg_unfold("b [l] -> b l v w", x, 2, 1), EG_ERROR_NOTATION, "unfold: ");
     REFUSED(eg_unfold("b [l] -> b l w w", x, 2, 1), EG_ERROR_NOTATION, "occurs twice");
     ck_assert_int_eq(eg_split("b [l]", x, 2, NULL, part), -1);

@@ -408,6 +408,10 @@ const eg_bound *eg__bad_out(const bind *B, int a, int at)
         if (other_case || one_typo(B->spec + x->at, x->length, B->spec + y->at, y->length))
             hint = say(&w, "is it '%.*s'?", a_length(B, o), a_name(B, o));
     }
+    /* a moved index under another name: "b [l] -> b n w" of unfold */
+    for (int o = 0; o < p->axes && !hint && B->n == 1 && B->flags & EG_NOTATION_NEW_OUT; o++)
+        if (p->axis[o].inputs && !p->axis[o].outputs)
+            hint = say(&w, "the output lacks '%.*s' of the operand", a_length(B, o), a_name(B, o));
     if (!hint && B->flags & EG_NOTATION_NEW_OUT)
         hint = say(&w, "a new axis needs a size: write %.*s=3", a_length(B, a), a_name(B, a));
     return eg__caret(B->cx, B->who, B->spec, 1, &(eg_caret){ at, p->axis[a].length }, NULL, hint,
