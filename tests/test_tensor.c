@@ -254,6 +254,43 @@ TEST(assign_takes_overlapping_sources)
     eg_close(cx);
 }
 
+/* A source of shape (m, n, a) whose elements are apart along a: permuted in two ways, repeated
+ * along a, reversed, and every second element. */
+static eg_tensor *narrow_source(eg_ctx *cx, eg_dtype dtype, int form, int64_t a)
+{
+    const int64_t m = 5, n = 7;
+    eg_tensor *x = eg_cast(eg_arange(cx, EG_F32, 0, (double)(2 * m * n * a), 1), dtype);
+    x = eg_view(x, 2, m * n * a);
+    x = eg_reshape(eg_select_axis(x, 0, 1), a, m, n);
+    switch (form) {
+    case 0: return eg_permute(x, 1, 2, 0);
+    case 1: return eg_permute(eg_view(x, a, n, m), 2, 1, 0);
+    case 2: return eg_expand(eg_unsqueeze(eg_select_axis(x, 0, 0), 2), m, n, a);
+    case 3: return eg_flip_axis(eg_view(x, m, n, a), 2);
+    default:
+        return eg_slice_axis(eg_reshape(eg_concat_axis(0, x, x), m, n, 2 * a), 2, 0, EG_END, 2);
+    }
+}
+LOOP_TEST(short_rows_are_copied_from_any_strides, 5)
+{
+    static const eg_dtype types[] = { EG_U8, EG_F16, EG_F32, EG_I64, EG_C128 };
+    eg_ctx *cx = eg_open();
+    for (int64_t a = 2; a < 10; a++)
+        for (int form = 0; form < 5; form++)
+            for (int gaps = 0; gaps < 2; gaps++) {
+                eg_tensor *x = narrow_source(cx, types[_i], form, a),
+                          *y = eg_full_n(cx, types[_i], 99, 3, (int64_t[]){ 5, 7 + 3 * gaps, a });
+                if (gaps) y = eg_slice_axis(y, 1, 1, 8, 1);
+                ck_assert_int_eq(eg_assign(y, x), 0);
+                if (types[_i] == EG_C128) x = eg_real(x), y = eg_real(y);
+                eg_assert_ok(cx);
+                for (int64_t k = 0; k < 5 * 7 * a; k++)
+                    ck_assert_double_eq(eg_get(y, k / (7 * a), k / a % 7, k % a),
+                                        eg_get(x, k / (7 * a), k / a % 7, k % a));
+            }
+    eg_close(cx);
+}
+
 /* A value that a gradient needs was overwritten: detected through any view of the storage. */
 TEST(what_cannot_be_written_is_refused)
 {

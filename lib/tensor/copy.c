@@ -253,14 +253,14 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
     if (t->far) eg__stream_end();
 }
 static const struct {
-    eg_inner *move, *tiles, *transposes;
+    eg_inner *move, *tiles, *narrow, *transposes;
     void (*spread)(int64_t rows, int64_t n, void *to, const char *x, int64_t step);
 } same[] = {
-    [1] = { move_8, tiles_8, NULL, spread_8 },
-    [2] = { move_16, tiles_16, NULL, spread_16 },
-    [4] = { move_32, tiles_32, transposes, spread_32 },
-    [8] = { move_64, tiles_64, transposes, spread_64 },
-    [16] = { move_128, tiles_128, NULL, spread_128 },
+    [1] = { move_8, tiles_8, narrow_8, NULL, spread_8 },
+    [2] = { move_16, tiles_16, narrow_16, NULL, spread_16 },
+    [4] = { move_32, tiles_32, narrow_32, transposes, spread_32 },
+    [8] = { move_64, tiles_64, narrow_64, transposes, spread_64 },
+    [16] = { move_128, tiles_128, narrow_128, NULL, spread_128 },
 };
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step)
 {
@@ -328,8 +328,8 @@ static void copy_in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *
                (int64_t[]){ ra, rb });
 }
 
-/* Chooses conversions, transposed tiles, other tiles, rows or plain runs by the dtypes and by the
- * axis along which each tensor has its smallest stride. */
+/* Chooses conversions, transposed tiles, other tiles, short rows that are gathered or contiguous,
+ * or plain runs by the dtypes and by the axis along which each tensor has its smallest stride. */
 void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
@@ -349,10 +349,14 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
                           eg__min64(target->dim[b], HIGH));
         else
             copy_in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
-    } else if (near && a == b && next >= 0 &&
-               (target->dim[a] * w <= SHORT ||
-                eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
-               (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
+    } else if (next >= 0 && target->stride[a] == 1 && target->dim[a] < TILE / 2 &&
+               source->stride[a] != 1)
+        copy_in_tiles(target, source, same[w].narrow, a, next, target->dim[a],
+                      eg__min64(target->dim[next], ROWS));
+    else if (near && a == b && next >= 0 &&
+             (target->dim[a] * w <= SHORT ||
+              eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
+             (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
         copy_in_tiles(target, source, short_rows, a, next, target->dim[a],
                       eg__min64(target->dim[next], ROWS / target->dim[a] + 1));
     else
