@@ -7,6 +7,7 @@
 #include <eingrad/views.h>            /* views, copies, conversions                              */
 #include <eingrad/ops.h>              /* einsum and every other operation                        */
 #include <eingrad/loss.h>             /* losses                                                  */
+#include <eingrad/scan.h>             /* cumulative sums, recurrences, causal convolutions       */
 #include <eingrad/attention.h>        /* attention and its masks                                 */
 #include <eingrad/linear_attention.h> /* attention without a softmax, by a state of fixed size   */
 #include <eingrad/grad.h>             /* gradients, and how an operation is written              */

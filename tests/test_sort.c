@@ -331,6 +331,63 @@ TEST(cumprod_is_right_with_zeros)
     eg_close(cx);
 }
 
+TEST(running_extremes_are_those_of_each_beginning)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_from(cx, ((double[]){ 2, -1, 2, 3, NAN, 4 }), 6), *dx;
+    SHOWS(eg_cummax("[l]", x), 2, 2, 2, 3, NAN, NAN);
+    SHOWS(eg_cummin("[l]", x), 2, -1, -1, -1, NAN, NAN);
+    eg_grad(eg_sum(NULL, eg_cummax("[l]", eg_slice("[l]", x, 0, 4, 1))), NULL, 1, &x, &dx);
+    SHOWS(dx, 2, 0, 1, 1, 0, 0); /* the last of equal ones */
+    eg_tensor *i = eg_cummax("[a] b", eg_from(cx, ((int[]){ 1, 5, 3, 2 }), 2, 2)),
+              *b = eg_cummin("[l]", eg_from(cx, ((bool[]){ true, false, true }), 3));
+    ck_assert(eg_type(i) == EG_I32 && eg_type(b) == EG_BOOL);
+    SHOWS(i, 1, 5, 3, 5);
+    SHOWS(b, 1, 0, 0);
+    ck_assert_int_eq(eg_size(eg_cummax("b [l]", eg_zeros(cx, 3, 0))), 0);
+    ck_assert_int_eq(eg_size(eg_cummin("b [l]", eg_zeros(cx, 0, 3))), 0);
+    eg_assert_ok(cx);
+    eg_tensor *any = eg_normal(cx, 0, 1, 3, 40, 70); /* rows beside each other, and contiguous */
+    for (int axis = 0; axis < 2; axis++) {
+        eg_tensor *y = axis ? eg_cummax("a b [c]", any) : eg_cummax("a [b] c", any);
+        for (int64_t k = 0; k < 40; k++) {
+            eg_tensor *part = eg_slice_axis(any, axis + 1, 0, k + 1, 1);
+            eg_assert_close(eg_select_axis(y, axis + 1, k),
+                            axis ? eg_max("a b [c]", part) : eg_max("a [b] c", part), 0);
+        }
+    }
+    eg_cummax("b l", any);
+    eg_assert_error(cx, "cummax");
+    eg_cummin("[l]", eg_cast(x, EG_I8));
+    eg_assert_error(cx, "cummin: operand 1 is i8, which is a storage type");
+    eg_close(cx);
+}
+TEST(logcumsumexp_has_no_overflow)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const double inf = INFINITY;
+    eg_tensor *x = eg_from(cx, ((double[]){ -inf, -800, 800, 800, -inf, 0 }), 6), *y, *dx, *dy;
+    y = eg_logcumsumexp("[l]", x);
+    SHOWS(y, -inf, -800, 800, 800 + log(2), 800 + log(2), 800 + log(2));
+    eg_grad(eg_sum(NULL, eg_slice("[l]", y, 0, 4, 1)), NULL, 1, &x, &dx);
+    SHOWS(dx, 0, 1, 1.5, .5, 0, 0);
+    SHOWS(eg_logcumsumexp("[l]", eg_from(cx, ((double[]){ -inf, 1, inf, 0, NAN, 0 }), 6)), -inf, 1,
+          inf, inf, NAN, NAN);
+    ck_assert_int_eq(eg_size(eg_logcumsumexp("b [l]", eg_zeros(cx, 3, 0))), 0);
+    x = eg_normal(cx, 0, 20, 4, 9);
+    y = eg_logcumsumexp("b [l]", x);
+    eg_grad(y, eg_ones_like(y), 1, &x, &dx);
+    for (int64_t k = 0; k < 9; k++)
+        eg_assert_close(eg_select_axis(y, 1, k),
+                        eg_logsumexp("b [l]", eg_slice_axis(x, 1, 0, k + 1, 1)), 1e-14);
+    eg_tensor *one = eg_softmax("b [l]", x); /* of the last sum alone: a softmax */
+    eg_grad(eg_sum(NULL, eg_select_axis(y, 1, -1)), NULL, 1, &x, &dy);
+    eg_assert_close(dy, one, 1e-14);
+    eg_logcumsumexp("[l]", eg_from(cx, ((int[]){ 1 }), 1));
+    eg_assert_error(cx, "logcumsumexp");
+    eg_close(cx);
+}
+
 GROUP("norms")
 
 TEST(pnorm_neither_overflows_nor_divides_by_zero)

@@ -331,7 +331,7 @@ EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
  * outside [0, 1] */
 EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 
-/* -- gather, join, build ---------------------------------------------------------------------- */
+/* -- gather, join, build, sort; sums and the like along an axis are in scan.h ------------------ */
 /* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]; index i32/i64; out of range refused */
 EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m]; x and u: integers too */
@@ -362,18 +362,6 @@ EG_API int64_t eg_packed_length(eg_tensor *lengths);
 EG_API eg_tensor *eg_pad(const char *spec, eg_tensor *x, int64_t before, int64_t after,
                          double value);
 EG_API eg_tensor *eg_pad_axis(eg_tensor *x, int axis, int64_t before, int64_t after, double value);
-/* "b [l]": y[l] = Σ_{k ≤ l} x[k]   in i64 for integers and bool, as the next two */
-EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
-/* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros */
-EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
-/* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0; a and b of one shape. Martin, Cundy 2018 */
-EG_API eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b);
-/* "b [l] c": y[l] = Σ_{k ≤ l} f[k] x[l−k], a causal convolution along l. f may have any number of
- * taps k along its axis l (those beyond the length of x have no effect), and broadcasts to x in the
- * other axes as in NumPy: (k, c) for x (b, l, c). Sums are in f64. Many taps are convolved by
- * Fourier transforms, in O(l log l): a rounding error is then relative to the largest |f| times the
- * largest |x| of a line, and later elements of x change a result by that much. Refused: integers */
-EG_API eg_tensor *eg_convolve(const char *spec, eg_tensor *x, eg_tensor *f);
 typedef struct eg_sort_args {
     size_t size;
     const char *spec; /* axes of x, "b [l]": the one to sort along in brackets */
@@ -446,4 +434,5 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
 #endif
 #include <eingrad/attention.h>
 #include <eingrad/loss.h>
+#include <eingrad/scan.h>
 #endif

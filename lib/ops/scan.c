@@ -1,15 +1,19 @@
 /* scan.c: cumulative sums, linear recurrences along one axis, and the cumulative product, which is
- * such a recurrence. */
+ * such a recurrence; running maxima and minima, and the cumulative log-sum-exp, which is made of
+ * both. */
 #include "ops/ops.h"
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 /* Lines that are computed together: at most LANES. Of contiguous lines it is FEW, but cumulative
  * sums of numbers of 4 or 8 bytes take FEW to ABREAST lines, COLUMNS elements of each at a time. */
 enum { LANES = 64, FEW = 8, ABREAST = 16, COLUMNS = 64 };
 /* n: number of elements; y, a, b: distances in bytes along the axis, in the result and in the
- * operands; late: 1 if the factor of element l is a_{l−1} */
+ * operands; late: 1 if the factor of element l is a_{l−1}; smallest: of minima */
 typedef struct line {
     int64_t n, y, a, b, late;
+    bool smallest;
 } line;
 
 /* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bools are summed in i64,
@@ -57,8 +61,12 @@ static bool cumsum_forward(eg_tensor *y)
 {
     eg_tensor out = *y, in = *y->in[0];
     int last = y->rank - 1;
-    const line l = { y->dim[last], y->stride[last] * eg__width[y->dtype],
-                     in.stride[last] * eg__width[in.dtype], 0, 0 };
+    const line l = { y->dim[last],
+                     y->stride[last] * eg__width[y->dtype],
+                     in.stride[last] * eg__width[in.dtype],
+                     0,
+                     0,
+                     false };
     out.rank--;
     in.rank--;
     eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, cumsum[in.dtype], &l,
@@ -141,7 +149,7 @@ static bool scan_forward(eg_tensor *y)
         step[k] = x[k].stride[last] * eg__width[y->dtype];
         x[k].rank--;
     }
-    const line l = { y->dim[last], step[0], step[1], step[2], *(const int64_t *)y->attr };
+    const line l = { y->dim[last], step[0], step[1], step[2], *(const int64_t *)y->attr, false };
     eg__loop_work(y->cx, 3, (const eg_tensor *[]){ &x[0], &x[1], &x[2] }, scan[y->dtype], &l,
                   l.n ? l.n : 1);
     return true;
@@ -207,4 +215,89 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
                           recurrence(v, eg_pad_axis(first, -1, 0, v->dim[v->rank - 1] - 1, 0), 0));
 }
 
-const eg_op *const eg__scan_ops[] = { &cumsum_op, &scan_op, NULL };
+/* -- cummax: the operation computes indices (i64), y_l = the last k ≤ l at which x_k is the largest
+ * or, with the attribute, the smallest, or a NaN. The elements are read at them by `at`, which has
+ * a gradient. -- */
+#define TEMPLATE  "ops/cummax_of.h"
+#define WITH_BOOL uint8_t
+#include "tensor/each_type_of.h"
+static eg_inner *const cummax[EG_DTYPES] = {
+    [EG_F32] = cummax_f32, [EG_F64] = cummax_f64, [EG_C128] = cummax_c128,
+    [EG_I32] = cummax_i32, [EG_I64] = cummax_i64, [EG_BOOL] = cummax_bool
+};
+static bool cummax_shape(eg_tensor *y) { return eg__shape_like(y, EG_I64, y->in[0]); }
+static bool cummax_forward(eg_tensor *y)
+{
+    eg_tensor out = *y, in = *y->in[0];
+    const int last = y->rank - 1;
+    const line l = { y->dim[last],
+                     y->stride[last] * eg__width[y->dtype],
+                     in.stride[last] * eg__width[in.dtype],
+                     0,
+                     0,
+                     *(const bool *)y->attr };
+    out.rank--;
+    in.rank--;
+    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, cummax[in.dtype], &l,
+                  l.n ? l.n : 1);
+    return true;
+}
+static eg_tensor *cummax_call(eg_tensor *const *x) { return eg_cummax("b [l] d", x[0]); }
+static eg_tensor *cummin_call(eg_tensor *const *x) { return eg_cummin("b [l] d", x[0]); }
+static const eg_sample cummax_samples[] = { { cummax_call, "2x5x3", 0, 0 },
+                                            { cummin_call, "2x5x3", 0, 0 },
+                                            { cummax_call, "2x5x3:i9", 0, 0 },
+                                            { cummin_call, "2x5x3:b", 0, 0 },
+                                            { 0 } };
+static const eg_op cummax_op = {
+    .name = "cummax",
+    .equation = "y_l = the last k <= l of the largest x_k",
+    .gradient = "dx = 0",
+    .arity = 1,
+    .shape = cummax_shape,
+    .forward = cummax_forward,
+    .rule = eg_zero_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = cummax_samples,
+    .forward_c128 = cummax_forward,
+};
+static eg_tensor *running(eg_tensor *x, bool smallest)
+{
+    return eg__take_last(x, eg_apply(&cummax_op, &smallest, sizeof smallest, 1, &x));
+}
+static eg_tensor *running_of(const char *who, const char *spec, eg_tensor *x, bool smallest)
+{
+    eg_focus f;
+    if (!eg__focus(&f, who, spec, x) || !eg__focus_one(&f) || !eg__check(who, x))
+        return eg__poison_of(x);
+    return eg__focus_same(&f, running(f.x, smallest));
+}
+eg_tensor *eg_cummax(const char *spec, eg_tensor *x)
+{
+    return running_of("cummax", spec, x, false);
+}
+eg_tensor *eg_cummin(const char *spec, eg_tensor *x) { return running_of("cummin", spec, x, true); }
+
+/* -- logcumsumexp: y_l = m_l + ln s_l with the running maximum m and
+ * s_l = e^(m_{l−1} − m_l) s_{l−1} + e^(x_l − m_l), so 1 ≤ s_l ≤ l. The value does not depend on m,
+ * which is a constant for gradients, and a finite number where it is infinite. -- */
+eg_tensor *eg_logcumsumexp(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "logcumsumexp", spec, x) || !eg__focus_one(&f) ||
+        !eg__floats("logcumsumexp", x, 1))
+        return eg__poison_of(x);
+    if (!eg_size(f.x)) return eg__focus_same(&f, eg_copy(f.x));
+    const eg_dtype dtype = (eg_dtype)f.x->dtype;
+    const double most = dtype == EG_F32 ? FLT_MAX : DBL_MAX;
+    eg_tensor *largest = eg_detach(running(f.x, false)), *m = eg_clip(largest, -most, most);
+    eg_tensor *before =
+        eg_concat_axis(-1, eg_slice_axis(m, -1, 0, 1, 1), eg_slice_axis(m, -1, 0, -1, 1));
+    eg_tensor *s = recurrence(eg_exp(eg_sub(before, m)), eg_exp(eg_sub(f.x, m)), 0);
+    /* where all elements so far are −∞, s is 0 */
+    eg_tensor *none = eg_lt(largest, eg_full_n(x->cx, dtype, -most, 0, NULL));
+    eg_tensor *y = eg_add(m, eg_log(eg_where(none, eg_full_n(x->cx, dtype, 1, 0, NULL), s)));
+    return eg__focus_same(&f, eg_where(none, largest, y));
+}
+
+const eg_op *const eg__scan_ops[] = { &cumsum_op, &scan_op, &cummax_op, NULL };
