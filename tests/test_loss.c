@@ -189,6 +189,8 @@ TEST(losses_refuse)
     eg_assert_error(cx, "cross_entropy: the class at (1, 2) of the target is 5, outside [0, 5)");
     eg_cross_entropy("b l [v]", x, eg_neg(t), .ignore = -2);
     eg_assert_error(cx, "cross_entropy: the class at (0, 1) of the target is -1, outside [0, 5)");
+    eg_cross_entropy("b l [v]", x, eg_scale(t, -100)); /* PyTorch ignores these by default */
+    eg_assert_error(cx, "is -100, outside [0, 5); .ignore = -100 leaves such targets out");
     eg_cross_entropy("b l [v]", x, eg_transpose(t, 0, 1));
     eg_assert_error(cx, "cross_entropy: the target is (3, 2) but the logits without their "
                         "bracketed axes are (2, 3)");

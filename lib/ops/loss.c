@@ -345,10 +345,13 @@ static bool act_classes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
         if (t[k] >= 0 && t[k] < a->classes) continue;
         int64_t at[EG_RANK_MAX], rest = k;
         for (int r = target->rank; r-- > 0; rest /= target->dim[r]) at[r] = rest % target->dim[r];
-        return eg_fail_as(cx, EG_ERROR_INDEX,
-                          "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)",
-                          eg__sizes_text(target->rank, at, text, sizeof text), (long long)t[k],
-                          (long long)a->classes),
+        return eg_fail_as(
+                   cx, EG_ERROR_INDEX,
+                   "cross_entropy: the class at %s of the target is %lld, outside [0, %lld)%s",
+                   eg__sizes_text(target->rank, at, text, sizeof text), (long long)t[k],
+                   (long long)a->classes,
+                   /* which PyTorch ignores by default */
+                   t[k] == -100 ? "; .ignore = -100 leaves such targets out" : ""),
                false;
     }
     eg__fill(to, counted ? 1 / (double)counted : 0);
