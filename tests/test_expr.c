@@ -1066,6 +1066,8 @@ static const struct {
       "a name where an operator is expected\n  i > 0 and j > 0 ? s : 0\n        ^^^\n  write &" },
     { "s if i < j else 0", "a choice is written c ? a : b" },
     { "i < j ? s : -inf", "1 / 0.0 is infinite" },
+    { "pi * s", "write 3.14159" },
+    { "clamp(s, 0, 1)", "write clip(x, low, high)" },
     { "relu(s)", "expr: 'relu' is not a function\n  relu(s)\n  ^^^^\n  write max(x, 0)" },
     { "tahn(s)", "expr: 'tahn' is not a function\n  tahn(s)\n  ^^^^\n  is 'tanh' meant?" },
     { "gelu(s)",

@@ -304,6 +304,7 @@ static const struct {
       "new axis needs a size: write r=3" },
     { "einsum", I, "ij->i->j", "2x3", "einsum: the string has two arrows\n  ij->i->j\n       ^^" },
     { "einsum", I, "ij-i", "2x3", "einsum: '-' without '>': the arrow is '->'" },
+    { "sum", I, "-1", "2x3", "an axis is a letter, not a number" },
     { "einsum", I, "ij->i,j", "2x3",
       "einsum: a comma follows '->', but there is only one output\n  ij->i,j\n       ^" },
     { "einsum", I, "i..", "2x3", "einsum: an ellipsis is three dots\n  i..\n   ^^" },

@@ -84,6 +84,10 @@ const char *eg__foreign_name(const char *text, int length)
         { "ln", "the natural logarithm is log(x)" },
         { "inf", "1 / 0.0 is infinite; pairs are forbidden by .where" },
         { "infinity", "1 / 0.0 is infinite; pairs are forbidden by .where" },
+        { "pi", "write 3.141592653589793" },
+        { "maximum", "write max(a, b)" },
+        { "minimum", "write min(a, b)" },
+        { "clamp", "write clip(x, low, high)" },
         { "true", "a comparison is true or false, as i < 0" },
         { "false", "a comparison is true or false, as i < 0" },
     };

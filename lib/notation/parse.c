@@ -444,8 +444,15 @@ int eg__arrow(const char *spec)
 static bool end_term(reader *r)
 {
     const char c = r->spec[r->i];
-    if (c == '-' && r->spec[r->i + 1] != '>')
-        return bad(r, r->i, 1, NULL, "'-' without '>': the arrow is '->'");
+    if (c == '-' && r->spec[r->i + 1] != '>') {
+        const char next = r->spec[r->i + 1];
+        return bad(
+            r, r->i, 1,
+            next >= '0' && next <= '9'
+                ? "an axis is a letter, not a number: the last of three is [d] in \"b l [d]\""
+                : NULL,
+            "'-' without '>': the arrow is '->'");
+    }
     if (c == '-' && r->p->arrow) return bad(r, r->i, 2, NULL, "the string has two arrows");
     if (r->group) return bad(r, r->group_at, 1, NULL, "'(' is not closed");
     if (r->bracket_at >= 0) return bad(r, r->bracket_at, 1, NULL, "'[' is not closed");
