@@ -483,3 +483,90 @@ LOOP_TEST(memory_may_run_out, sizeof scenarios / sizeof *scenarios)
 {
     fail_each(scenarios[_i].run, scenarios[_i].written);
 }
+
+/* -- calls that are repeated after they failed ------------------------------------------------- */
+/* The first training step, and heads that are switched off. */
+typedef struct repeated {
+    eg_trainer *t;
+    eg_params *p;
+    eg_linear *l;
+    eg_opt *opt;
+    eg_tensor *x;
+} repeated;
+static int step_of_trainer(repeated *r) { return eg_trainer_step(r->t, NULL); }
+static int switch_heads_off(repeated *r)
+{
+    return eg_trainer_heads_off(r->t, 1, &(eg_head_at){ .attention = 0, .head = 1 });
+}
+static int step_of_copies(repeated *r)
+{
+    eg_tensor *y = eg_linear_run(r->l, r->x);
+    return eg_step(r->opt, eg_sum(NULL, eg_square(y)));
+}
+static const struct {
+    const char *name;
+    int (*call)(repeated *);
+} repeatable[] = { { "trainer_step", step_of_trainer },
+                   { "trainer_heads_off", switch_heads_off },
+                   { "a step of copies", step_of_copies } };
+
+static repeated repeated_open(void)
+{
+    repeated r = { .p = eg_params_open(cx, .copies = 3) };
+    r.l = eg_linear_new(r.p, "l", .in = 3, .out = 2);
+    r.opt = eg_adam(r.p);
+    r.x = eg_normal(cx, 0, 1, 4, 3);
+    r.t = eg_trainer_new(.data = eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 8,
+                         .heads = 2, .batch = 3, .seed = 4, .dropout = 0.2);
+    eg_assert_ok(cx);
+    return r;
+}
+/* The bits of all values on which later calls depend. */
+static uint64_t repeated_hash(repeated *r)
+{
+    uint64_t h = EG_HASH_START;
+    eg_params *trained = eg_trainer_params(r->t);
+    eg_score s;
+    const uint64_t draws = eg_draws(cx);
+    h = eg_hash(h, &draws, sizeof draws);
+    for (int k = 0; k < eg_params_count(trained); k++) {
+        eg_tensor *x = eg_params_at(trained, k)->x;
+        h = eg_hash(h, eg_f32(x), (size_t)eg_size(x) * sizeof(float));
+    }
+    for (int k = 0; k < 3; k++) {
+        const eg_named *n;
+        for (int i = 0; (n = eg_opt_state(eg_opt_of_copy(r->opt, k), i)); i++)
+            h = eg_type(n->x) == EG_I64
+                    ? eg_hash(h, eg_i64(n->x), (size_t)eg_size(n->x) * sizeof(int64_t))
+                    : h;
+    }
+    ck_assert_int_eq(eg_trainer_evaluate(r->t, &s), 0);
+    h = eg_hash(h, &s.loss, sizeof s.loss);
+    eg_assert_ok(cx);
+    return h;
+}
+/* A call that failed and is made again has the results of one that succeeds at once, and leaves the
+ * same state for the next call. */
+LOOP_TEST(a_call_can_be_repeated_after_it_failed, sizeof repeatable / sizeof *repeatable)
+{
+    uint64_t hash[2];
+    for (int failing = 0; failing < 2; failing++) {
+        cx = eg_open(.realloc = counted, .threads = 2);
+        repeated r = repeated_open();
+        for (long n = 0;; n += 1 + n / 8) {
+            eg_mark m = eg_push(cx);
+            memory.calls = 0, memory.fail = failing ? n : -1, memory.armed = true;
+            int bad = repeatable[_i].call(&r);
+            memory.armed = false, memory.fail = -1;
+            eg_pop(cx, m);
+            if (!bad) break;
+            ck_assert_msg(eg_error(cx) != NULL, "%s, allocation %ld: there is no error",
+                          repeatable[_i].name, n);
+            eg_clear(cx);
+        }
+        ck_assert_int_eq(repeatable[_i].call(&r), 0);
+        hash[failing] = repeated_hash(&r);
+        eg_close(cx);
+    }
+    ck_assert_msg(hash[0] == hash[1], "%s: another result", repeatable[_i].name);
+}

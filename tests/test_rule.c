@@ -1,6 +1,8 @@
 /* test_rule.c: optimisers with a custom rule (eg_opt_custom, .rule of a trainer): values, the same
  * bits when resumed, on ranks, with copies and in captured steps, and what is refused. */
 #include <eingrad.h>
+#include <eingrad/check.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 #include "fixtures.h"
@@ -97,6 +99,45 @@ static eg_params *some(eg_ctx *own, eg_dtype dtype, int64_t copies, const uint64
     eg_param(p, "rare", "k", 3);
     if (!copies) randomise(p, 0.3);
     return p;
+}
+
+/* A rule that fails, before it changes anything, in its calls of these numbers. */
+static int flaky_calls, flaky_from;
+static int flaky(const void *user, const eg_opt_rule_step *s)
+{
+    if (flaky_calls++ >= flaky_from && flaky_calls <= flaky_from + 2) return 1;
+    return plain(user, s);
+}
+/* A step of a trainer that failed and is made again is the step of an uninterrupted run: the same
+ * batch, draws and learning rate, then and after the checkpoint is loaded. */
+TEST(a_trainer_repeats_a_step_that_failed)
+{
+    const eg_opt_rule rule = { .name = "flaky", .update = flaky };
+    char path[300];
+    snprintf(path, sizeof path, "%s", in_folder("flaky"));
+    eg_tensor *x[2][3];
+    for (int fails = 0; fails < 2; fails++) {
+        eg_trainer *t =
+            eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 1, .d_model = 8,
+                           .heads = 2, .batch = 3, .dropout = 0.2, .steps = 9, .rule = &rule);
+        eg_assert_ok(cx);
+        for (int k = 0; k < 3; k++) {
+            flaky_calls = 0, flaky_from = fails && k ? 0 : INT_MAX - 2;
+            for (int again = 0; again < 2 && fails && k; again++) {
+                ck_assert_int_eq(eg_trainer_step(t, NULL), -1);
+                eg_assert_error(cx, "flaky");
+                ck_assert_int_eq(eg_opt_report_of(eg_trainer_opt(t)).steps, k);
+            }
+            if (k == 2) {
+                ck_assert_int_eq(eg_trainer_save(t, path), 0);
+                t = eg_trainer_load(cx, path, .rule = &rule);
+            }
+            ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+            x[fails][k] = eg_copy(eg_params_at(eg_trainer_params(t), 0)->x);
+        }
+    }
+    for (int k = 0; k < 3; k++) eg_assert_close(x[1][k], x[0][k], 0);
+    remove(path);
 }
 
 /* Clipping by value and by norm, the schedule, groups, weight decay and parameters that a step does

@@ -107,7 +107,8 @@ EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
  * not divided. Refused: ranks that differ, by name; a group of another context. */
 EG_API int eg_trainer_distribute(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
- * what eg_step refuses. */
+ * what eg_step refuses. After an error (and eg_clear) the next step has the same batch and random
+ * draws. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 EG_API eg_progress eg_trainer_progress(const eg_trainer *); /* with the next step's lr */
 /* Scores greedy decoding of up to 1000 test sequences (of a text 65536 symbols), in blocks */

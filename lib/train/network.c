@@ -289,10 +289,12 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
         }
     t->gain_now = NULL;
     if (count < 1) return 0;
-    if (!t->gain)
-        t->gain = eg_owner_tensor(t->owner, eg_params_type(t->params), 2,
-                                  (int64_t[]){ attentions, t->o.heads });
-    if (!eg_ok(t->gain)) return -1;
+    if (!t->gain) {
+        eg_tensor *gain = eg_owner_tensor(t->owner, eg_params_type(t->params), 2,
+                                          (int64_t[]){ attentions, t->o.heads });
+        if (!eg_ok(gain)) return -1;
+        t->gain = gain;
+    }
     if (!t->reads_gain) {
         t->gain_now = t->gain;
         t->reads_gain = !eg_fill(t->gain, 0) && eg__network_probe_gain(t);
@@ -303,6 +305,7 @@ int eg_trainer_heads_off(eg_trainer *t, int count, const eg_head_at *heads)
     for (int k = 0; k < count; k++)
         eg_fill(eg_select_axis(eg_select_axis(t->gain, 0, heads[k].attention), 0, heads[k].head),
                 0);
+    if (eg_error(t->cx)) return -1;
     t->gain_now = t->gain;
-    return eg_error(t->cx) ? -1 : 0;
+    return 0;
 }

@@ -27,6 +27,7 @@ typedef struct eg__opt_kind { /* one for each kind: adam, sgd … */
  * clipping by norm multiplies g, and the learning rate. */
 typedef struct eg__opt_found {
     double norm, largest, coef, lr;
+    int64_t *counts, *skipped; /* the elements of these tensors of the optimiser */
 } eg__opt_found;
 
 /* Options that differ between the parameters of an optimiser. */
@@ -149,8 +150,11 @@ int eg__opt_step(eg_opt *);
 /* Measures this rank's chunks of all gradients that op->at points to, scaled: sets squares and
  * largest, of each copy; the entries of other ranks' chunks are 0. */
 void eg__opt_norms(eg_opt *, double limit, double scale);
+/* Looks up where the update writes, which may fail; called before the step is counted. False after
+ * an error. */
+bool eg__opt_targets(eg_opt *);
 /* Updates this rank's numbers of the parameters that have a gradient, and their moments, of all
- * copies. False after an error. */
+ * copies. False after an error, which only a custom rule makes. */
 bool eg__opt_apply(eg_opt *);
 /* Returns the numbers of x, of all copies, for writing; NULL if x is NULL and after an error. */
 void *eg__opt_numbers(eg_tensor *x);

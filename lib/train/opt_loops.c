@@ -115,10 +115,9 @@ void *eg__opt_numbers(eg_tensor *x)
     if (x && eg_copies_of(x)) x = eg_copies_stack(x);
     return !x ? NULL : eg_type(x) == EG_F64 ? (void *)eg_mut_f64(x) : (void *)eg_mut_f32(x);
 }
-bool eg__opt_apply(eg_opt *op)
+bool eg__opt_targets(eg_opt *op)
 {
-    if (op->kind->rule) return eg__rule_apply(op);
-    opt_loop l = opt_loop_of(op);
+    if (op->kind->rule) return true;
     for (int k = 0; k < op->count; k++) {
         const eg_span mine = eg__opt_own(op, k);
         void **at = op->to + k * (1 + EG__MOMENTS);
@@ -129,7 +128,12 @@ bool eg__opt_apply(eg_opt *op)
         for (int m = 0; m < EG__MOMENTS && !op->each; m++)
             at[1 + m] = eg__opt_numbers(op->moment[m][k]);
     }
-    if (eg_error(op->cx)) return false;
+    return !eg_error(op->cx);
+}
+bool eg__opt_apply(eg_opt *op)
+{
+    if (op->kind->rule) return eg__rule_apply(op);
+    opt_loop l = opt_loop_of(op);
     eg_parallel(op->cx, opt_pieces(&l), update_ns * opt_count(op), opt_update_piece, &l);
     return true;
 }

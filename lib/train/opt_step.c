@@ -155,12 +155,12 @@ static bool opt_check(eg_opt *group, int64_t c)
     eg__opt_found *f = &op->found;
     f->coef = o->clip_norm > 0 ? fmin(1, o->clip_norm / (f->norm + 1e-6)) : 1;
     if (!squares_fit(op, f->coef * fmin(f->largest, limit))) return false;
-    const int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped);
-    if (!counts || !skipped || eg_error(op->cx)) return false;
-    f->lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, counts[COUNT_STEPS]);
+    f->counts = eg_mut_i64(op->counts), f->skipped = eg_mut_i64(op->skipped);
+    if (!f->counts || !f->skipped || eg_error(op->cx)) return false;
+    f->lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, f->counts[COUNT_STEPS]);
     if (isfinite(f->lr)) return true;
     eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g", op->kind->name,
-               (long long)counts[COUNT_STEPS] + 1, f->lr);
+               (long long)f->counts[COUNT_STEPS] + 1, f->lr);
     return false;
 }
 /* Counts the step of an optimiser without copies, and sets the numbers of its update: parameters in
@@ -170,7 +170,7 @@ static void opt_count_step(eg_opt *op, const void *const *at)
     const eg__opt_found f = op->found;
     const double limit = opt_limit(op);
     const eg__opt_options *of = NULL;
-    int64_t *counts = eg_mut_i64(op->counts), *skipped = eg_mut_i64(op->skipped), t = 0;
+    int64_t *counts = f.counts, *skipped = f.skipped, t = 0;
     op->norm = f.norm;
     counts[COUNT_STEPS]++;
     counts[COUNT_NORM_CLIPPED] += f.coef < 1;
@@ -186,6 +186,15 @@ static void opt_count_step(eg_opt *op, const void *const *at)
         }
         op->same[k] = same;
     }
+}
+/* Takes back what opt_count_step counted. */
+static void opt_uncount_step(eg_opt *op, const void *const *at)
+{
+    int64_t *counts = op->found.counts;
+    counts[COUNT_STEPS]--;
+    counts[COUNT_NORM_CLIPPED] -= op->found.coef < 1;
+    counts[COUNT_VALUE_CLIPPED] -= op->found.largest > opt_limit(op);
+    for (int k = 0; k < op->count; k++) op->found.skipped[k] -= !at[k];
 }
 /* Checks all gradients of all copies, then counts the step and updates every parameter that has a
  * gradient. False after an error. */
@@ -206,8 +215,11 @@ static bool update_parameters(eg_opt *op)
             if (op->each) eg_fail_in(op->cx, "copy %lld", (long long)c);
             return false;
         }
+    if (!eg__opt_targets(op)) return false;
     for (int64_t c = 0; c < op->copies; c++) opt_count_step(eg__opt_at(op, c), op->at);
-    return eg__opt_apply(op);
+    if (eg__opt_apply(op)) return true;
+    for (int64_t c = 0; c < op->copies; c++) opt_uncount_step(eg__opt_at(op, c), op->at);
+    return false;
 }
 
 /* Subnormal numbers count as 0, whether eg_flush is on or not: a moment whose gradient stays 0, as

@@ -431,7 +431,8 @@ bool eg__trainer_ready(const char *who, const eg_trainer *t)
     return eg__trainer_there(who, t) && !eg_error(t->cx);
 }
 
-/* The time of this batch is measured. The progress changes only if the step was done. */
+/* The time of this batch is measured. If the step fails, the next one has the same batch and the
+ * same random draws, as in a run in which nothing failed. */
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
     if (!eg__trainer_ready("trainer_step", t) || !eg__trainer_has_rule("trainer_step", t))
@@ -443,17 +444,24 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
     }
     double start = now(), mean = 0, lr = eg_opt_report_of(t->opt).lr;
     eg_score s = { 0 };
+    const uint64_t cursor = t->batches->cursor, draws = eg_draws(t->cx);
     eg_batch b = eg__batches_next(t->batches);
-    if (!b.rows) return -1;
-    t->batch = b;
-    t->batch.full_batch = &t->batch;
-    bool training_before = eg_training(t->cx);
-    eg_train(t->cx);
-    eg_mark m = eg_push(t->cx);
-    bool good = trainer_step_over(t, &mean, &s);
-    eg_pop(t->cx, m);
-    if (!training_before) eg_eval(t->cx);
-    if (!good || eg_error(t->cx)) return -1;
+    bool good = b.rows > 0;
+    if (good) {
+        t->batch = b;
+        t->batch.full_batch = &t->batch;
+        bool training_before = eg_training(t->cx);
+        eg_train(t->cx);
+        eg_mark m = eg_push(t->cx);
+        good = trainer_step_over(t, &mean, &s);
+        eg_pop(t->cx, m);
+        if (!training_before) eg_eval(t->cx);
+    }
+    if (!good || eg_error(t->cx)) {
+        t->batches->cursor = cursor;
+        eg_set_draws(t->cx, draws);
+        return -1;
+    }
     double took = now() - start;
     eg_opt_report opt = eg_opt_report_of(t->opt);
     eg_progress *n = &t->now;
