@@ -809,6 +809,26 @@ TEST(half_keys_elsewhere)
     eg_assert_error(cx, "cache: .dtype is i8; it must be f32, f64, f16 or bf16");
     eg_nograd(cx, false);
 }
+/* A run that fails after its keys were appended can be repeated. */
+TEST(a_run_that_failed_leaves_the_cache_as_it_was)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .rotary = 100);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *parts[3];
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 5);
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *part = eg_slice_axis(x, 1, k ? 2 * k - 1 : 0, 2 * k + 1, 1);
+        ck_assert(!eg_ok(eg_mha_run(m, part, .where = "j <= k", .cache = c)));
+        eg_assert_error(cx, "the predicate's index 'k'");
+        ck_assert_int_eq(eg_cache_length(c), k ? 2 * k - 1 : 0);
+        parts[k] = eg_mha_run(m, part, .where = "j <= i", .cache = c);
+        ck_assert_int_eq(eg_cache_length(c), 2 * k + 1);
+    }
+    eg_assert_close(eg_concat_axis_n(1, 3, parts), eg_mha_run(m, x, .where = "j <= i"), 1e-12);
+    eg_nograd(cx, false);
+}
+
 /* i is counted from the cache's length, whatever else the predicate contains */
 LOOP_TEST(predicates_behind_a_cache, 2)
 {

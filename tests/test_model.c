@@ -282,6 +282,45 @@ TEST(heads_off)
         cx, "transformer \"net\": the gain needs (2, 2) numbers, but has 2 axes and 6 numbers");
 }
 
+/* Attention that fails in its call number core_fails. */
+static int core_calls, core_fails;
+static eg_tensor *failing_core(const eg_attention_args *o)
+{
+    if (core_calls++ == core_fails) return eg_fail(eg_context(o->q), "no attention");
+    return eg_attention_with(o);
+}
+/* Whichever attention of a run fails, the run can be repeated, also with another memory. */
+LOOP_TEST(a_model_that_failed_leaves_its_cache_as_it_was, 2)
+{
+    const eg_mha_args mha = { .core = failing_core };
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *alone = eg_transformer_new(p, "a", .vocabulary = 7, .length = 5, .d_model = 8,
+                                               .heads = 2, .layers = 2, .mha = &mha);
+    eg_seq2seq *both = eg_seq2seq_new(p, "b", .vocabulary = 7, .length = 5, .d_model = 8,
+                                      .heads = 2, .layers = 2, .mha = &mha);
+    eg_tensor *index = tokens(2, 5, 7), *memory = eg_normal(cx, 0, 1, 2, 3, 8),
+              *other = eg_normal(cx, 0, 1, 2, 4, 8), *y[2];
+    core_calls = 0, core_fails = -1;
+    eg_nograd(cx, true);
+    for (int failing = 0; failing < 2; failing++) {
+        eg_cache *c = eg_cache_new(eg_params_owner(p), 5);
+        for (int from = 0; from < 4; from += 2) {
+            eg_tensor *part = eg_slice_axis(index, 1, from, from + 2, 1);
+            for (int k = 0; k <= (failing ? 2 : 0); k++) { /* two self attentions use the core */
+                core_calls = 0, core_fails = failing && k < 2 ? k : -1;
+                eg_tensor *keys = core_fails < 0 || from ? memory : other;
+                y[failing] = _i ? eg_seq2seq_decode(both, part, keys, .cache = c)
+                                : eg_transformer_run(alone, part, .where = "j <= i", .cache = c);
+                if (core_fails >= 0) eg_assert_error(cx, "no attention");
+                ck_assert_int_eq(eg_cache_length(c), core_fails < 0 ? from + 2 : from);
+            }
+        }
+    }
+    eg_assert_ok(cx);
+    ck_assert(largest_difference(y[0], y[1]) == 0);
+    eg_nograd(cx, false);
+}
+
 TEST(small_normal_start)
 {
     eg_params *p = eg_params_open(cx);

@@ -14,7 +14,7 @@ extern "C" {
  * It has a slot for every attention of a model, filled with keys and values as the model runs. Each
  * tensor is made once, with room for `capacity` positions. A cache has no gradients, so a run with
  * one is refused while the context records (see eg_nograd). More positions than `capacity` are
- * refused. */
+ * refused. A run that fails adds no positions, so it can be repeated. */
 typedef struct eg_cache eg_cache;
 typedef struct eg_cache_args {
     size_t size;

@@ -231,6 +231,8 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     block_part shared;
     if (!block_divides(m, a, &part)) return eg__nn_poison(eg_context(a->x));
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
+    const int next = a->slot < INT_MAX ? a->slot + 1 : -1;
+    const int64_t taken[] = { eg__cache_taken(a->cache, a->slot), eg__cache_taken(a->cache, next) };
     eg_tensor *x = a->x, *normed = block_in(m, m->norm_self, x);
     eg_mha_run_args self = { .size = sizeof self,
                              .mha = m->self,
@@ -253,8 +255,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     memcpy(self.with, a->with, sizeof self.with);
     /* number of positions before the first of x, to which the expressions of the cross attention
      * refer as well */
-    const int64_t before =
-        a->offset + (a->cache && !a->ranks ? eg__cache_taken(a->cache, a->slot) : 0);
+    const int64_t before = a->offset + (a->ranks ? 0 : taken[0]);
     x = block_out(m, &part, m->norm_self, m->after_self, x, eg_mha_run_with(&self));
     if (m->cross) {
         eg_mha_run_args cross = { .size = sizeof cross,
@@ -270,7 +271,7 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
                                   .key_packed = a->memory_packed,
                                   .weights = a->memory_weights,
                                   .cache = a->cache,
-                                  .slot = a->slot < INT_MAX ? a->slot + 1 : -1,
+                                  .slot = next,
                                   .memory = a->ranks == NULL,
                                   .gain = a->memory_gain,
                                   .ranks = a->ranks,
@@ -282,5 +283,8 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     if (!m->parallel || m->norm_ffn != m->norm_self)
         normed = block_in(m, m->norm_ffn, m->parallel ? a->x : x);
     eg_tensor *y = ffn_run(m->ffn, normed, block_add(m, x), &part, m->self->specs->position_axis);
-    return block_out(m, &part, m->norm_ffn, m->after_ffn, x, y);
+    y = block_out(m, &part, m->norm_ffn, m->after_ffn, x, y);
+    for (int k = 0; k < (m->cross ? 2 : 1); k++)
+        y = eg__cache_settled(a->cache, y, k ? next : a->slot, 1, 1, taken[k]);
+    return y;
 }

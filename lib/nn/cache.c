@@ -252,6 +252,18 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     return true;
 }
 
+eg_tensor *eg__cache_settled(eg_cache *c, eg_tensor *y, int first, int step, int64_t count,
+                             int64_t taken)
+{
+    for (int64_t k = 0; k < count && !eg_ok(y); k++) {
+        const int64_t n = first + step * k;
+        if (!c || n < 0 || n >= c->slots) break;
+        slot *s = c->slot + n;
+        if (s->axis != STATE && s->taken > taken) s->taken = taken;
+    }
+    return y;
+}
+
 /* -- states of recurrences -------------------------------------------------------------------- */
 eg_tensor *eg_cache_state(eg_cache *c, int k)
 {

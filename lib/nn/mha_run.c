@@ -382,7 +382,9 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     }
     if (!a->mha) return eg__nn_absent("mha", a->query);
     if (!a->query) return eg__nn_missing("mha", a->mha->name, "the query", a->query);
+    const int64_t taken = eg__cache_taken(a->cache, a->slot);
+    eg_tensor *y = a->ranks ? eg__mha_run_ranks(a->mha, a)
+                            : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL });
     return eg__nn_told("mha", a->mha->name, a->query, before,
-                       a->ranks ? eg__mha_run_ranks(a->mha, a)
-                                : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL }));
+                       eg__cache_settled(a->cache, y, a->slot, 1, 1, taken));
 }

@@ -315,6 +315,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!model_packs(&packing, a->index, a->lengths, a->packed_length, a->cache != NULL))
         return eg__nn_poison(eg_context(a->index));
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
+    const int64_t taken = eg_cache_length(a->cache);
     eg_tensor *x = transformer_embedded(m, a, &part, &packing);
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
@@ -339,7 +340,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         x = model_logits(m->norm, m->logits, m->tokens, m->logits_cap, x);
     else if (m->norm)
         x = eg_norm_run(m->norm, x);
-    return model_unpacked(&packing, x);
+    return eg__cache_settled(a->cache, model_unpacked(&packing, x), 0, 1, m->layers, taken);
 }
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
@@ -467,8 +468,8 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!model_packs(&packing, a->target, a->lengths, a->packed_length, cached) ||
         !model_packs(&memory, a->memory, a->memory_lengths, a->packed_memory_length, cached))
         return eg__nn_poison(eg_context(a->target));
-    eg_tensor *x =
-        model_tokens(m->target, m->positions, a->target, &packing, eg_cache_length(a->cache));
+    const int64_t taken[] = { eg_cache_length(a->cache), eg__cache_taken(a->cache, 1) };
+    eg_tensor *x = model_tokens(m->target, m->positions, a->target, &packing, taken[0]);
     x = eg__nn_dropped(x, m->dropout);
     eg_tensor *const keys = model_packed(&memory, a->memory);
     const char *where = causal_where(eg_context(a->target), a->where);
@@ -495,7 +496,10 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
         memcpy(block.with, a->with, sizeof block.with);
         x = eg_block_run_with(&block);
     }
-    return model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, 0, x));
+    x = model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, 0, x));
+    for (int k = 0; k < 2; k++)
+        x = eg__cache_settled(a->cache, x, k, 2, m->decoder_layers, taken[k]);
+    return x;
 }
 
 eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)

@@ -182,4 +182,9 @@ bool eg__cache_filled(const eg_cache *, int slot);
 /* Appends k and v, whose positions are along `axis`, to the slot and replaces them by views of all
  * its positions. memory: the slot gets memory for exactly these. False after an error. */
 bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
+/* Returns y, the result of a run. If it failed, removes the positions that the run appended to the
+ * slots first, first + step, … (`count` of them), which had `taken` positions before it, so that
+ * the run can be repeated. */
+eg_tensor *eg__cache_settled(eg_cache *, eg_tensor *y, int first, int step, int64_t count,
+                             int64_t taken);
 #endif
