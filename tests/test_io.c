@@ -801,6 +801,13 @@ TEST(several_at_once) /* all or none */
     refused("npy: cannot write '/no/such/folder.npy': No such file");
     ck_assert_int_eq(entries(false), 0);
     ck_assert_int_eq(eg_npy_save_n(0, NULL, NULL), 0);
+    for (int k = 0; k < 4; k++) { /* no paths, no arrays, neither, a negative number */
+        const bool thread = k == 1 || k == 2 || k == 3;
+        eg_clear(NULL);
+        ck_assert_int_eq(eg_npy_save_n(k == 3 ? -2 : 2, k % 2 ? paths : NULL, k ? NULL : xs), -1);
+        ck_assert_ptr_nonnull(strstr(eg_error(thread ? NULL : cx), "npy: the number of files is"));
+        eg_clear(thread ? NULL : cx);
+    }
     fine();
 }
 

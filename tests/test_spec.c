@@ -123,6 +123,7 @@ TEST(terms_are_joined)
                   *w = spec("names: query k"), *two[] = { a, b };
     ck_assert_str_eq(eg_spec_join(2, two, out)->text, "b i [j], j k -> b k");
     ck_assert_str_eq(eg_spec_join(1, two, NULL)->text, "b i [j]");
+    ck_assert_ptr_null(eg_spec_join(2, NULL, NULL));
     two[0] = spec("ij");
     ck_assert_str_eq(eg_spec_join(2, two, out)->text, "ij,jk->bk");
     two[1] = w;

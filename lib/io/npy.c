@@ -357,10 +357,15 @@ int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs)
 {
     int made = 0;
     eg_ctx *cx = NULL;
-    for (int k = 0; k < count && !cx; k++) cx = eg_context(xs[k]);
+    for (int k = 0; xs && k < count && !cx; k++) cx = eg_context(xs[k]);
+    if (count < 0 || (count && (!paths || !xs))) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "npy: the number of files is negative, or their paths or arrays are NULL");
+        return -1;
+    }
     for (int k = 0; k < count; k++)
         if (!npy_usable(cx, xs[k], k + 1)) return -1;
-    if (count <= 0) return count;
+    if (!count) return 0;
     eg__output *outs = calloc((size_t)count, sizeof *outs);
     if (!outs) {
         eg_fail_as(eg_context(xs[0]), EG_ERROR_MEMORY, "npy: out of memory");

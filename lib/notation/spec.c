@@ -336,9 +336,9 @@ const eg_spec *eg_spec_like(const eg_spec *s, const char *items) { return items_
 const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spec *output)
 {
     const eg_spec *from[EG_TERMS_MAX];
+    if (count < 1 || !terms) return NULL;
     for (int k = 0; k < count; k++)
         if (!terms[k] || eg__failed(terms[k]->cx)) return NULL;
-    if (count < 1) return NULL;
     if (count > EG_OPERANDS_MAX)
         return eg_fail_as(terms[0]->cx, EG_ERROR_NOTATION, "%s: %d terms; at most %d",
                           terms[0]->who, count, EG_OPERANDS_MAX),
