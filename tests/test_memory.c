@@ -437,6 +437,14 @@ static void remove_folder(void)
     ck_assert_int_eq(rmdir(folder), 0);
 }
 
+static bool reductions(void) /* what a reduction computes from a result that failed */
+{
+    eg_tensor *x = eg_uniform(cx, -1, 1, 2, 3, 2), *y = eg_std("[a] b [c]", x), *g;
+    y = eg_add(y, eg_add(eg_var("[a] b [c]", x), eg_mean("[a] b [c]", x)));
+    y = eg_add(y, eg_add(eg_logsumexp("[a] b [c]", x), eg_prod("[a] b [c]", x)));
+    y = eg_add(y, eg_add(eg_max("[a] b [c]", x), eg_pnorm("[a] b [c]", x, 3)));
+    return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && isfinite(eg_item(eg_sum(NULL, g)));
+}
 static bool complex_step(void)
 {
     eg_tensor *x = eg_full_n(cx, EG_F64, .5, 2, (int64_t[]){ 3, 4 }), *v = eg_ones_like(x), *g, *dy;
@@ -475,6 +483,7 @@ static const struct {
     { "delta rule", delta_rule, NULL },
     { "options of modules", options_of_modules, NULL },
     { "a complex step", complex_step, NULL },
+    { "reductions", reductions, NULL },
 };
 
 GROUP("memory", .setup = make_folder, .teardown = remove_folder)

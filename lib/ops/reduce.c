@@ -24,6 +24,7 @@ eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 
 static eg_tensor *mean_last(eg_tensor *x, int inner)
 {
+    if (!eg_ok(x)) return x; /* poison has no axes */
     return eg_scale(eg__sum_last(x, inner), 1 / (double)eg__row_length(x, inner));
 }
 
