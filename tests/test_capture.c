@@ -619,6 +619,40 @@ TEST(bytes_are_those_that_the_context_counts)
 #endif
     eg_close(cx);
 }
+#if !EG_DEBUG_ALLOC /* otherwise the memory of a captured step is freed when it ends */
+/* Makes a captured step in a scope, ends it, and records the error of one of its functions. */
+static void after_the_end(eg_ctx *cx, eg_tensor *x, bool freed, int function, const char *error)
+{
+    const eg_mark m = eg_push(cx);
+    eg_captured *c = eg_capture(cx, deep_step, x, 1);
+    ck_assert_ptr_nonnull(c);
+    if (freed)
+        eg_captured_free(c);
+    else
+        eg_pop(cx, m);
+    ck_assert_uint_eq(eg_captured_bytes(c), 0);
+    switch (function) {
+    case 0: eg_captured_free(c); break;
+    case 1: ck_assert_int_eq(eg_captured_run(c), -1); break;
+    default: ck_assert_ptr_null(eg_captured_output(c, 0));
+    }
+    eg_assert_error(cx, error);
+    if (freed) eg_pop(cx, m);
+}
+TEST(a_captured_step_that_has_ended_is_refused)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_ones(cx, 1000);
+    for (int freed = 0; freed < 2; freed++) {
+        after_the_end(cx, x, freed, 0, "captured_free: the captured step ended before");
+        after_the_end(cx, x, freed, 1, "captured_run: the captured step ended before");
+        after_the_end(cx, x, freed, 2, "captured_output: the captured step ended before");
+    }
+    eg_captured *c = eg_capture(cx, deep_step, x, 1);
+    ck_assert(!eg_captured_run(c));
+    eg_close(cx);
+}
+#endif
 /* The second gradient of a formula with a condition computes the condition's values, for which an
  * operand that is not row-major is copied. */
 static int condition_step(void *user, eg_tensor **out)

@@ -146,6 +146,13 @@ LOOP_TEST(captured_blocks_have_the_bits_of_others, COURSES)
     ck_assert_uint_gt(eg_captured_blocks_bytes(b.captured), 1000);
     ck_assert_uint_eq(eg_captured_blocks_bytes(NULL), 0);
     eg_captured_blocks_free(b.captured);
+#if !EG_DEBUG_ALLOC /* otherwise their memory is freed */
+    ck_assert_uint_eq(eg_captured_blocks_bytes(b.captured), 0);
+    eg_captured_blocks_free(b.captured);
+    eg_assert_error(b.cx, "captured_blocks_free: the captured blocks ended before");
+    ck_assert_int_eq(eg_step_over(b.opt, school_loss, &b, EXAMPLES, .captured = b.captured), -1);
+    eg_assert_error(b.cx, "step_over: the captured blocks ended before");
+#endif
     eg_close(a.cx);
     eg_close(b.cx);
 }

@@ -325,6 +325,26 @@ TEST(an_operand_whose_header_was_taken_again_is_noticed)
 }
 #endif
 
+#if !EG_DEBUG_ALLOC /* otherwise the memory of an owner is freed when it ends */
+TEST(an_owner_that_is_closed_is_refused)
+{
+    eg_ctx *cx = eg_open();
+    for (int popped = 0; popped < 2; popped++) {
+        const eg_mark m = eg_push(cx);
+        eg_owner *o = eg_owner_open(cx), *p = eg_owner_open(cx);
+        eg_owner_close(popped ? p : o);
+        if (popped) eg_pop(cx, m);
+        eg_owner_close(o);
+        eg_assert_error(cx, "owner: it was closed before, by eg_owner_close or with its scope");
+        ck_assert_ptr_null(eg_owner_open_in(o));
+        eg_assert_error(cx, "owner: it was closed before");
+        ck_assert_ptr_null(eg_owner_alloc(o, 8));
+        eg_assert_error(cx, "owner: it was closed before");
+        if (!popped) eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+#endif
 TEST(owner_lives_in_its_own_scope)
 {
     eg_ctx *cx = eg_open();

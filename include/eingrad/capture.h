@@ -25,8 +25,8 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * operands of a masked operation that were finite and are not now, or the reverse. It is refused if
  * a gradient of a graph that was made before the step reads a tensor that has changed since, under
  * eg_eval if the step was captured under eg_train, or the reverse, and if a tensor has been freed.
- * The captured step and its outputs live until the open scope ends or
- * eg_captured_free is called. NULL after an error. */
+ * The captured step and its outputs live until the open scope ends or eg_captured_free is called; a
+ * use of the step after that records an error. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
 /* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */

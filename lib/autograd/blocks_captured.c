@@ -98,8 +98,7 @@ static eg_captured_blocks *captured_open(eg_ctx *cx, eg_owner *in)
         return NULL;
     }
     eg_owner *owner = in ? eg_owner_open_in(in) : eg_owner_open(cx);
-    eg_captured_blocks *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
-    if (c) *c = (eg_captured_blocks){ .cx = cx, .owner = owner };
+    eg_captured_blocks *c = owner ? eg__handle(owner, sizeof *c) : NULL;
     if (c && eg__hold_foreign(eg__owner_arena(owner), captured_release, c, false)) return c;
     if (owner) eg_owner_close(owner);
     return NULL;
@@ -114,12 +113,13 @@ eg_captured_blocks *eg_captured_blocks_open_in(eg_owner *owner)
 }
 void eg_captured_blocks_free(eg_captured_blocks *c)
 {
-    if (c) eg_owner_close(c->owner);
+    if (c && eg__handle_lives(c, "captured_blocks_free", "captured blocks"))
+        eg_owner_close(c->owner);
 }
 size_t eg_captured_blocks_bytes(const eg_captured_blocks *c)
 {
     size_t bytes = 0;
-    for (int k = 0; c && k < BLOCKS_WORKERS; k++)
+    for (int k = 0; c && c->owner && k < BLOCKS_WORKERS; k++)
         for (int i = 0; c->worker[k] && i < c->worker[k]->kinds; i++)
             bytes += eg_captured_bytes(c->worker[k]->kind[i].c);
     return bytes;
@@ -150,6 +150,7 @@ bool eg__blocks_captured_fit(blocks *b)
         return eg_fail_as(b->cx, EG_ERROR_MISUSE,
                           "%s: the captured blocks belong to another context", o->who),
                false;
+    if (!eg__handle_lives(c, o->who, "captured blocks")) return false;
     if (h->operand || h->result || h->cotangent) return true;
     if (!captured_same(c, o) || atomic_load(&c->stale)) {
         if (c->changes > WASTED) return true;

@@ -304,7 +304,7 @@ struct eg_ctx {
     bool replaying;          /* true while a captured step is run */
     eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the running gradient check (gradcheck/substitute.c), or NULL */
-    eg__chunk *spare_data, *spare_scopes, *scratch[EG_SCRATCHES];
+    eg__chunk *spare_data, *spare_scopes, *spare_handles, *scratch[EG_SCRATCHES];
     /* chunks of UNIT headers; chunks of one header, the first header of an owner */
     struct eg__headers headers[2];
     eg_owner *spare_owners;
@@ -413,6 +413,16 @@ void eg__hold_end(eg__hold *);
  * Otherwise the last holder frees the chunk, and the context no longer counts it as in use. */
 bool eg__hold_leave_chunk(eg_ctx *, eg__chunk *);
 void eg__hold_end_foreign(eg__arena *); /* eg__hold_end for all foreign memory of the arena */
+
+/* Makes an object that ends with its owner, and that the program may also end by a function. Its
+ * first members are `eg_ctx *cx; eg_owner *owner;`, which are set; the others are zeros. When the
+ * owner is closed, `owner` becomes NULL. The memory stays readable until another object takes it,
+ * so that a use after the end can be refused. With EG_DEBUG_ALLOC it is freed. NULL after the error
+ * "out of memory". */
+void *eg__handle(eg_owner *, size_t bytes);
+/* True if the object exists; else records an error that begins with `who`, after which the words
+ * `what` name the object. */
+bool eg__handle_lives(const void *object, const char *who, const char *what);
 
 void *eg__alloc_chunk(eg__arena *, size_t bytes); /* as eg__alloc_in, from another chunk */
 /* Adds a chunk with room for a tensor header; false after the error "out of memory". */

@@ -100,6 +100,7 @@ static void owner_give_back(eg_ctx *cx, eg_owner *o)
 #if EG_DEBUG_ALLOC
     eg__chunk_free(cx, (eg__chunk *)(void *)((char *)o - EG_CHUNK_HEADER));
 #else
+    o->arena.owned = false;
     o->next = cx->spare_owners;
     cx->spare_owners = o;
 #endif
@@ -124,10 +125,15 @@ eg_owner *eg_owner_open(eg_ctx *cx)
     cx = eg__here(cx);
     return cx ? owner_at(cx, &cx->top->owners) : NULL;
 }
-/* True if the owner belongs to the context that this thread works in; else records an error. */
+/* True if the owner is open and belongs to the context that this thread works in; else records an
+ * error. */
 static bool owner_is_here(const eg_owner *o)
 {
     eg_ctx *cx = o->arena.cx;
+    if (!o->arena.owned) /* its memory is kept for the next owner */
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "owner: it was closed before, by eg_owner_close or with its scope"),
+               false;
     if (cx != eg__here(cx))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "owner: it belongs to the context that waits for its blocks, and stays as it is "
@@ -165,3 +171,47 @@ void *eg_scope_alloc(eg_ctx *cx, size_t bytes)
     return p ? memset(p, 0, bytes) : NULL;
 }
 eg__arena *eg__owner_arena(eg_owner *o) { return owner_is_here(o) ? &o->arena : NULL; }
+
+/* -- objects that end with an owner ------------------------------------------------------------ */
+typedef struct handle { /* the first members of each object */
+    eg_ctx *cx;
+    eg_owner *owner;
+} handle;
+
+/* Called when the owner is closed. */
+static void handle_end(void *user)
+{
+    eg__chunk *c = user;
+    handle *h = (handle *)(void *)eg__chunk_memory(c);
+    eg_ctx *cx = h->cx;
+    h->owner = NULL;
+#if EG_DEBUG_ALLOC
+    eg__chunk_free(cx, c);
+#else
+    c->next = cx->spare_handles;
+    cx->spare_handles = c;
+#endif
+}
+void *eg__handle(eg_owner *o, size_t bytes)
+{
+    eg_ctx *cx = o->arena.cx;
+    eg__chunk *c = eg__chunk_take(cx, &cx->spare_handles, bytes, 0);
+    if (!c) {
+        eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory: no room for a captured step");
+        return NULL;
+    }
+    handle *h = memset(eg__chunk_memory(c), 0, bytes);
+    *h = (handle){ cx, o };
+    if (eg__hold_foreign(&o->arena, handle_end, c, false)) return h;
+    handle_end(c);
+    return NULL;
+}
+bool eg__handle_lives(const void *object, const char *who, const char *what)
+{
+    const handle *h = object;
+    if (!h->owner)
+        eg_fail_as(h->cx, EG_ERROR_MISUSE,
+                   "%s: the %s ended before, by a call that frees them or with the scope or owner",
+                   who, what);
+    return h->owner;
+}

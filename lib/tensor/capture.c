@@ -363,7 +363,7 @@ eg_captured *eg__captured_make(eg_ctx *cx, eg_step_function *f, void *user, int 
 {
     const size_t used = cx->use.used;
     eg_owner *owner = eg_owner_open(cx);
-    eg_captured *c = owner ? eg_owner_alloc(owner, sizeof *c) : NULL;
+    eg_captured *c = owner ? eg__handle(owner, sizeof *c) : NULL;
     const eg_mark m = c ? eg_push(cx) : (eg_mark){ NULL, 0 };
     bool good = m.scope != NULL;
     if (good) {
@@ -372,8 +372,8 @@ eg_captured *eg__captured_make(eg_ctx *cx, eg_step_function *f, void *user, int 
                           .arena = eg__owner_arena(owner),
                           .born = cx->seq,
                           .draw = cx->draw };
-        *c =
-            (eg_captured){ .cx = cx, .owner = owner, .outputs = outputs, .training = cx->training };
+        c->outputs = outputs;
+        c->training = cx->training;
         c->output = eg_owner_alloc(owner, (size_t)(outputs ? outputs : 1) * sizeof *c->output);
         good = c->output && capture_step(&p, f, user, outputs);
     }

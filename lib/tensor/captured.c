@@ -118,7 +118,7 @@ bool eg__captured_lay_out(eg__capture *p)
 static bool captured_ready(const eg_captured *c)
 {
     eg_ctx *cx = c->cx;
-    if (cx->failed) return false;
+    if (cx->failed || !eg__handle_lives(c, "captured_run", "captured step")) return false;
     if (cx != eg__here(cx) || cx->capture || cx->replaying || cx->probe)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "captured_run: inside %s",
                           cx->probe            ? "a gradient check"
@@ -284,10 +284,10 @@ eg_tensor **eg__captured_headers(eg_captured *c, const eg_tensor *x, int64_t *co
     *count = captured_find(c, x, to);
     return to;
 }
-size_t eg_captured_bytes(const eg_captured *c) { return c ? c->bytes : 0; }
+size_t eg_captured_bytes(const eg_captured *c) { return c && c->owner ? c->bytes : 0; }
 eg_tensor *eg_captured_output(const eg_captured *c, int k)
 {
-    if (!c) return NULL;
+    if (!c || !eg__handle_lives(c, "captured_output", "captured step")) return NULL;
     if (k >= 0 && k < c->outputs) return c->output[k];
     return eg_fail_as(c->cx, EG_ERROR_INDEX,
                       "captured_output: there is no output %d; the step has %d, counted from 0", k,
@@ -295,5 +295,5 @@ eg_tensor *eg_captured_output(const eg_captured *c, int k)
 }
 void eg_captured_free(eg_captured *c)
 {
-    if (c) eg_owner_close(c->owner);
+    if (c && eg__handle_lives(c, "captured_free", "captured step")) eg_owner_close(c->owner);
 }
