@@ -46,6 +46,7 @@ typedef struct eg_captured_blocks eg_captured_blocks;
  * losses apply different operations, or operations on different shapes. */
 enum { EG_KIND_NUMBERS = 4 };
 typedef void eg_block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS]);
+enum { EG_LEAVES_MAX = 4096 }; /* the largest number of leaves */
 typedef struct eg_grad_over_args {
     size_t size;
     eg_ctx *cx;
@@ -58,7 +59,7 @@ typedef struct eg_grad_over_args {
                         * depends on the x */
     int64_t block;     /* examples of a block; the last one may have fewer: 8 */
     int leaves;        /* number of leaves, groups of consecutive blocks whose sums are added in
-                        * pairs: 16, at most 4096, and at most the number of blocks */
+                        * pairs: 16, at most EG_LEAVES_MAX, and at most the number of blocks */
     bool serial;       /* loss is called by this thread only; operations inside it use all
                         * threads */
     double *mean;      /* out: Σ losses/Σ counts, added in f64; may be NULL */

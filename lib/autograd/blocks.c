@@ -12,7 +12,7 @@
 #include "autograd/blocks.h"
 #include <math.h>
 
-enum { BLOCK = 8, LEAVES = 16, LEAVES_MOST = 4096 };
+enum { BLOCK = 8, LEAVES = 16 };
 
 /* -- a block ---------------------------------------------------------------------------------- */
 /* True if the counts of all blocks can be added up without overflow; else records an error. */
@@ -329,9 +329,9 @@ static bool blocks_fit(blocks *b)
                    o->block < 0 ? "a block must have at least 1 example, and 0 is for 8"
                                 : "there must be from 1 to 2^48 examples",
                    (long long)(o->block < 0 ? o->block : o->examples));
-    else if (o->leaves < 0 || o->leaves > LEAVES_MOST)
+    else if (o->leaves < 0 || o->leaves > EG_LEAVES_MAX)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %d leaves; 1 to %d, and 0 for %d", who, o->leaves,
-                   LEAVES_MOST, LEAVES);
+                   EG_LEAVES_MAX, LEAVES);
     else if (o->count < 0 || (!o->count && (o->xs || o->dxs)))
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: there are no xs", who);
     else if (o->count && (!o->xs || (!o->dxs && !o->take)))

@@ -192,6 +192,22 @@ bool eg__check_recorded(eg_ctx *cx, const char *who, const eg_tensor *y, int cou
     return false;
 }
 
+/* True if the rule of operand i of t reads operand k; of i = −1: if some rule of t may. */
+static bool reads_operand(const eg_tensor *t, int i, int k)
+{
+    switch (t->op->uses) {
+    case EG_USES_OTHERS: return k != i;
+    case EG_USES_INTEGERS: return !eg__is_inexact(t->in[k]->dtype);
+    case EG_USES_NOTHING:
+    case EG_USES_RESULT: return false;
+    default: return true;
+    }
+}
+/* True if the rules of t read its result. */
+static bool reads_result(const eg_tensor *t)
+{
+    return t->op->uses == EG_USES_ALL || t->op->uses == EG_USES_RESULT;
+}
 /* Sets s->stale to the first two operands of t that changed and that a rule of t may read; −1:
  * none. It is computed once for each node, since a node may have many operands. */
 static void find_stale(eg_sweep *s, const eg_tensor *t)
@@ -199,11 +215,9 @@ static void find_stale(eg_sweep *s, const eg_tensor *t)
     const uint64_t *had = eg__versions(t);
     s->checked = t;
     s->stale[0] = s->stale[1] = -1;
-    for (int k = 0; k < t->count && s->stale[1] < 0; k++) {
-        if (t->in[k]->st->version == had[k]) continue;
-        if (t->op->uses == EG_USES_INTEGERS && eg__is_inexact(t->in[k]->dtype)) continue;
-        s->stale[s->stale[0] >= 0] = k;
-    }
+    for (int k = 0; k < t->count && s->stale[1] < 0; k++)
+        if (t->in[k]->st->version != had[k] && reads_operand(t, -1, k))
+            s->stale[s->stale[0] >= 0] = k;
 }
 /* True if operand i of t is, or is a view of, the result of an operation that was changed in place
  * before t read it, and the pass goes on through that operation: the change has no gradient. */
@@ -220,19 +234,15 @@ static bool changed_before(const eg_sweep *s, const eg_tensor *t, int i)
  * must not change before a run. False after an error. */
 static bool stays_unchanged(eg_ctx *cx, const eg_tensor *t, int i)
 {
-    const eg_uses uses = t->op->uses;
     char origin[256], what[300];
     eg__origin(t, origin, sizeof origin);
-    for (int k = 0; k < t->count && uses != EG_USES_RESULT; k++) {
-        if ((uses == EG_USES_OTHERS && k == i) ||
-            (uses == EG_USES_INTEGERS && eg__is_inexact(t->in[k]->dtype)))
-            continue;
+    for (int k = 0; k < t->count; k++) {
+        if (!reads_operand(t, i, k)) continue;
         snprintf(what, sizeof what, "operand %d of %s", k + 1, origin);
         if (!eg__capture_history(cx, t->in[k], eg__versions(t)[k], what)) return false;
     }
     snprintf(what, sizeof what, "the result of %s", origin);
-    return (uses != EG_USES_ALL && uses != EG_USES_RESULT) ||
-           eg__capture_history(cx, (eg_tensor *)t, t->version, what);
+    return !reads_result(t) || eg__capture_history(cx, (eg_tensor *)t, t->version, what);
 }
 /* A rule for operand i that reads only the other operands may use operand i after a change;
  * stale[1] is for that case. */
@@ -250,7 +260,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
     if (uses == EG_USES_NOTHING) return true;
     if (uses != EG_USES_RESULT) {
         if (s->checked != t) find_stale(s, t);
-        const int k = uses == EG_USES_OTHERS && s->stale[0] == i ? s->stale[1] : s->stale[0];
+        const int k = s->stale[0] == i && !reads_operand(t, i, i) ? s->stale[1] : s->stale[0];
         if (k >= 0) {
             eg_fail_as(
                 s->cx, EG_ERROR_MISUSE,
@@ -261,7 +271,7 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
             return false;
         }
     }
-    if ((uses == EG_USES_ALL || uses == EG_USES_RESULT) && t->st->version != t->version) {
+    if (reads_result(t) && t->st->version != t->version) {
         eg_fail_as(
             s->cx, EG_ERROR_MISUSE,
             "%s: the result of %s was changed in place, and the gradient of operand %d needs "

@@ -10,7 +10,6 @@
 enum { SIZE_MOST = 1 << 20 };
 static const uint64_t EXAMPLE_MOST = (uint64_t)1 << 62; /* largest number of an example */
 
-enum { LEAVES_MOST = 4096 }; /* as in eg_grad_over */
 /* The arrays of some rows: those of a batch, or of the test set. */
 typedef struct eg__rows {
     int64_t rows; /* number of rows for which memory is allocated */

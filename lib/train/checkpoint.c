@@ -75,7 +75,7 @@ static const field fields[] = {
     { "exact",         AT(now.exact),              REAL,   0, 0,         true,  false },
     { "context",       AT(o.context),              INTEGER,  0, SIZE_MOST, false, false },
     { "block",         AT(o.block),                INTEGER,  SIZE,         false, true },
-    { "leaves",        AT(o.leaves),               INTEGER,  1, LEAVES_MOST, false, true },
+    { "leaves",        AT(o.leaves),               INTEGER,  1, EG_LEAVES_MAX, false, true },
     { "evaluate",      AT(o.evaluate),             INTEGER,  STEPS,        false, false },
     { "early_stop",    AT(o.early_stop),           INTEGER,  STEPS,        false, false },
     { "waited",        AT(waited),                 INTEGER,  STEPS,        true,  false },

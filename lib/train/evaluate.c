@@ -86,7 +86,7 @@ static bool evaluating_run(const eg__evaluating *o, eg_score *out)
 {
     eg_batches *t = o->batches;
     const int64_t ranks = eg_ranks_count(o->ranks), blocks = (t->tests + o->block - 1) / o->block,
-                  leaves = blocks < LEAVES_MOST ? blocks : LEAVES_MOST,
+                  leaves = blocks < EG_LEAVES_MAX ? blocks : EG_LEAVES_MAX,
                   rows = o->batch > o->block ? o->batch / o->block * o->block : o->block;
     evaluating e = { .o = o, .blocks = blocks, .leaves = leaves };
     int64_t most = 0;

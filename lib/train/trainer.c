@@ -79,7 +79,7 @@ static bool trainer_in_range(const eg_trainer_args *o)
         { "batch", o->batch, 1, SIZE_MOST },
         { "context", o->context, o->data->free_text, SIZE_MOST },
         { "block", o->block, 0, SIZE_MOST },
-        { "leaves", o->leaves, 1, LEAVES_MOST },
+        { "leaves", o->leaves, 1, EG_LEAVES_MAX },
         { "steps", o->steps, 1, STEP_MOST },
         { "evaluate", o->evaluate, 0, STEP_MOST },
         { "early_stop", o->early_stop, 0, STEP_MOST },
@@ -100,10 +100,10 @@ static bool trainer_in_range(const eg_trainer_args *o)
     for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++)
         if (sizes[k].value < sizes[k].least || sizes[k].value > sizes[k].most) {
             const char *low = sizes[k].least ? "must be positive" : "must not be negative";
-            const char *what = sizes[k].value <= sizes[k].most ? low
-                               : sizes[k].most == SIZE_MOST    ? "is at most 2^20"
-                               : sizes[k].most == LEAVES_MOST  ? "is at most 4096"
-                                                               : "is at most 2^53";
+            const char *what = sizes[k].value <= sizes[k].most  ? low
+                               : sizes[k].most == SIZE_MOST     ? "is at most 2^20"
+                               : sizes[k].most == EG_LEAVES_MAX ? "is at most 4096"
+                                                                : "is at most 2^53";
             eg_fail_as(cx, EG_ERROR_MISUSE, "trainer: %s %s, not %lld", sizes[k].name, what,
                        (long long)sizes[k].value);
         }
