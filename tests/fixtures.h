@@ -157,6 +157,17 @@ static inline uint64_t hash_tensor(uint64_t h, eg_tensor *x)
     return eg_hash(h, bytes, (size_t)eg_size(x) * width_of(x));
 }
 
+static inline uint64_t hash_params(uint64_t h, const eg_params *p)
+{
+    for (int k = 0; k < eg_params_count(p); k++) h = hash_tensor(h, eg_params_at(p, k)->x);
+    return h;
+}
+static inline uint64_t hash_states(uint64_t h, eg_opt *op) /* of an optimiser that is not sharded */
+{
+    for (int k = 0; eg_opt_state(op, k); k++) h = hash_tensor(h, eg_opt_state(op, k)->x);
+    return h;
+}
+
 static inline bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }
 static inline bool any_nan(eg_tensor *x) { return eg_item(eg_sum(NULL, eg_isnan(x))) > 0; }
 static inline double largest_difference(eg_tensor *a, eg_tensor *b)

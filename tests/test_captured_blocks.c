@@ -119,9 +119,7 @@ static uint64_t school_hash(school *s, const course *c, int steps)
         eg_assert_ok(s->cx);
         h = eg_hash(eg_hash(h, &mean, sizeof mean), &counted, sizeof counted);
     }
-    for (int k = 0; k < eg_params_count(s->params); k++)
-        h = hash_tensor(h, eg_params_at(s->params, k)->x);
-    return h;
+    return hash_params(h, s->params);
 }
 static const course courses[] = {
     { 1, 4, 16, false }, /* a leaf is a block, the last of which is shorter */
@@ -345,8 +343,7 @@ static uint64_t trainer_hash(const eg_trainer_args *o, int threads, const char *
         const double told[] = { p.loss, p.accuracy, p.sequence_accuracy, p.norm };
         h = eg_hash(h, told, sizeof told);
     }
-    for (int k = 0; k < eg_params_count(eg_trainer_params(t)); k++)
-        h = hash_tensor(h, eg_params_at(eg_trainer_params(t), k)->x);
+    h = hash_params(h, eg_trainer_params(t));
     eg_close(cx);
     return h;
 }
@@ -640,9 +637,7 @@ static uint64_t pupils_hash(pupils *p, const course *c, eg_ranks *ranks, bool ea
         eg_assert_ok(p->s.cx);
         h = eg_hash(eg_hash(h, &mean, sizeof mean), &counted, sizeof counted);
     }
-    for (int k = 0; k < eg_params_count(p->s.params); k++)
-        h = hash_tensor(h, eg_params_at(p->s.params, k)->x);
-    return h;
+    return hash_params(h, p->s.params);
 }
 /* New tensors in each step, of two lengths, some of them views; a factor that is written between
  * steps; dropout; a last block that is shorter: the bits are those of blocks that are called, on

@@ -194,9 +194,7 @@ LOOP_TEST(a_resumed_rule_is_the_whole_one, 2 * RULES)
                                      done % 3 == 0));
             if (run && !part) eg_opt_save(opt, in_folder("run"));
         }
-        for (int k = 0; k < 3; k++) h[run] = hash_tensor(h[run], eg_params_at(p, k)->x);
-        for (int k = 0; eg_opt_state(opt, k); k++)
-            h[run] = hash_tensor(h[run], eg_opt_state(opt, k)->x);
+        h[run] = hash_states(hash_params(h[run], p), opt);
         ck_assert_msg(!eg_error(own), "%s", eg_error(own));
         eg_close(own);
     }
@@ -383,9 +381,8 @@ static int lesson_body(void *user, const eg_ranks_table *table)
         eg_step_over(op, block_loss, p, EXAMPLES, .block = 5);
     if (!eg_opt_save(op, me ? "" : l->path)) eg_opt_shard(op, NULL);
     l->values[me] = l->undone[me] = 1;
-    for (int k = 0; k < 3; k++) l->values[me] = hash_tensor(l->values[me], eg_params_at(p, k)->x);
-    for (int k = 0; eg_opt_state(op, k); k++)
-        l->undone[me] = hash_tensor(l->undone[me], eg_opt_state(op, k)->x);
+    l->values[me] = hash_params(l->values[me], p);
+    l->undone[me] = hash_states(l->undone[me], op);
     if (eg_error(own)) snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);

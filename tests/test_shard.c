@@ -100,14 +100,13 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     }
     l->norm[me] = eg_opt_report_of(op).norm;
     l->values[me] = l->moments[me] = l->undone[me] = EG_HASH_START;
-    for (int k = 0; k < 3; k++) l->values[me] = hash_tensor(l->values[me], eg_params_at(p, k)->x);
+    l->values[me] = hash_params(l->values[me], p);
     for (int k = 0; eg_opt_state(op, k); k++) {
         eg_tensor *x = eg_opt_gather_state(op, k);
         if (x && !me) l->moments[me] = hash_tensor(l->moments[me], x);
     }
     if (!l->alone) eg_opt_shard(op, NULL);
-    for (int k = 0; eg_opt_state(op, k); k++)
-        l->undone[me] = hash_tensor(l->undone[me], eg_opt_state(op, k)->x);
+    l->undone[me] = hash_states(l->undone[me], op);
     if (eg_error(own)) snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);
