@@ -3,7 +3,7 @@
  * weights in memory (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein
  * 2018). The files of this folder:
  *
- *   bind.c              makes an eg_attention_plan of the string and the options; chooses the form
+ *   bind_call.c         makes an eg_attention_plan of the string and the options; chooses the form
  *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
  *   composed.c          the composed form, which defines the result
  *   composed_masked.c   its products if operands that a mask forbids are not finite

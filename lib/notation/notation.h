@@ -1,9 +1,9 @@
 /* notation.h: strings that name axes. One parser reads all of them; binding a string to tensors
  * gives every axis a size, or an error with carets. docs/notation.md describes the language.
  *
- *   parse.c        from a string to terms of items: axes, groups, brackets, an ellipsis, 1. It does
+ *   parse_terms.c  from a string to terms of items: axes, groups, brackets, an ellipsis, 1. It does
  *                  not know the operands, so its result depends on the string only.
- *   bind.c         from terms and operands to a table of axes with sizes; every operand becomes a
+ *   bind_terms.c   from terms and operands to a table of axes with sizes; every operand becomes a
  *                  view in which groups are split
  *   refuse.c       the messages if that is not possible
  *   remember.c     strings that were bound to operands of the same shapes before are not bound
@@ -111,7 +111,7 @@ const eg_bound *eg__bind_anew(eg_ctx *cx, const char *who, const char *spec, int
 eg_tensor *eg__refuse(const eg_bound *, int term, int item, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-/* -- parse.c ---------------------------------------------------------------------------------- */
+/* -- parse_terms.c ---------------------------------------------------------------------------- */
 /* eg_term_item.axis of a 1 (and of ()), and of an ellipsis */
 enum { EG_ITEM_ONE = 0xffff, EG_ITEM_DOTS = 0xfffe };
 /* A letter or name of a string. */

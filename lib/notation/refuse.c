@@ -1,6 +1,6 @@
-/* refuse.c: the messages of bind.c: a sentence with carets, operands and sizes, and a suggestion of
- * what may have been meant. */
-#include "notation/bind.h"
+/* refuse.c: the messages of bind_terms.c: a sentence with carets, operands and sizes, and a
+ * suggestion of what may have been meant. */
+#include "notation/bind_terms.h"
 #include <string.h>
 
 /* -- words for messages ----------------------------------------------------------------------- */

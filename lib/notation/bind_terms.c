@@ -1,10 +1,10 @@
-/* bind.c: binds a string: from its terms and the operands to the size of every axis, and to a view
- * of every operand with one axis per item; or to an error with carets.
+/* bind_terms.c: binds a string: from its terms and the operands to the size of every axis, and to a
+ * view of every operand with one axis per item; or to an error with carets.
  *
  * Sizes are given by the string (h=8), by options (.h = 8), and by operands: first by axes that are
  * not in groups, then by groups: (a b c) = n with one unknown size a gives a = n / (b c). The
  * latter is repeated until nothing changes. */
-#include "notation/bind.h"
+#include "notation/bind_terms.h"
 #include <string.h>
 
 /* Sets the items of a term, with its ellipsis expanded to `dots` axes, and the range of items of

@@ -1,4 +1,4 @@
-/* info.c: the libraries that read, write and draw, with their versions. */
+/* library_versions.c: the libraries that read, write and draw, with their versions. */
 #include <config.h>
 #include <eingrad/io.h>
 #include <zlib.h>

@@ -1,4 +1,4 @@
-/* parse.c: parses a string into terms of items, and formats every error of the notation.
+/* parse_terms.c: parses a string into terms of items, and formats every error of the notation.
  *
  *   string = [ ( "names" | "letters" ) ":" ] term { "," term } [ "->" term ]
  *   term   = { name [ "=" number ] | "1" | "..." | "(" term ")" | "[" term "]" }

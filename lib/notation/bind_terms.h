@@ -1,7 +1,7 @@
-/* bind.h: a string while it is being bound; shared by bind.c, which binds it, and refuse.c, which
- * reports why that is not possible. */
-#ifndef EG_BIND_H
-#define EG_BIND_H
+/* bind_terms.h: a string while it is being bound; shared by bind_terms.c, which binds it, and
+ * refuse.c, which reports why that is not possible. */
+#ifndef EG_BIND_TERMS_H
+#define EG_BIND_TERMS_H
 #include "notation/notation.h"
 
 typedef struct bind {

@@ -1,5 +1,5 @@
-/* bind.c: binds the string of an attention call, y = softmax(score(scale q·k)) v (Vaswani et al.
- * 2017, eq. 1), in any layout. The terms that have a letter determine what it is:
+/* bind_call.c: binds the string of an attention call, y = softmax(score(scale q·k)) v (Vaswani et
+ * al. 2017, eq. 1), in any layout. The terms that have a letter determine what it is:
  *
  *   letters of …             are
  *   q and k, not v, not y    summed in the dot product; the product of their sizes is d, and the
