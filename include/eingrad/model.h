@@ -123,7 +123,9 @@ typedef struct eg_transformer_args {
     double embedding_scale; /* factor of the tokens' vectors, before anything is added: 1; √d_model
                              * in Vaswani et al. 2017, §3.4 */
     double logits_cap;      /* c > 0, as above; 0: none */
-    bool tied;              /* logits = x Eᵀ, with the embedding's table E. Press, Wolf 2017 */
+    bool tied;              /* logits = x Eᵀ, with the embedding's table E. Press, Wolf 2017. With
+                             * .no_logits: the model is the same without it (eg_pretrained sets both
+                             * for encoders, whose predictions the caller computes so) */
     bool no_logits;         /* a run returns the hidden states (b l m), and there is no last linear
                              * layer */
     int64_t types; /* kinds of tokens, such as the segments of BERT, each with a vector that is
