@@ -1,5 +1,6 @@
 /* eingrad/loss.h: losses. All but eg_cross_entropy refuse operands of different shapes: nothing
- * broadcasts. A mean of no elements is refused, except by eg_cross_entropy, where it is 0. */
+ * broadcasts. A mean of no elements is refused, except by eg_cross_entropy, where it is 0 and with
+ * .each has no elements; eg_kl_div over no elements is 0, as every sum. */
 #ifndef EINGRAD_LOSS_H
 #define EINGRAD_LOSS_H
 #include <eingrad/ops.h>
