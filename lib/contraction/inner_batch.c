@@ -197,58 +197,75 @@ bool eg__inner_batch_suits(const eg_gemm *g, bool *small)
     return true;
 }
 
-/* Loops over blocks of batches, k, m and n. Transposes blocks of the operands whose batch axes have
- * the smallest strides, and multiplies block by block. False after an error. */
-bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
+/* Allocates the memory into which blocks of the operands are transposed. False after an error. */
+static bool inner_buffers(eg_ctx *cx, const eg_gemm *g, blocks *b)
 {
-    blocks b;
-    if (!inner_plan(g, &b)) return false;
     const size_t w = g->dtype == EG_F64 ? 8 : 4;
-    const eg_axes *rows[2] = { &g->m, &g->n };
     for (int s = 0; s < 2; s++) {
-        part *p = &b.part[s];
+        part *p = &b->part[s];
         if (!p->packed) continue;
-        const int64_t n = (s ? b.n : b.m) * inner(rows[s]), z = b.z * inner(&b.group),
-                      k = b.k * inner(&g->k);
+        const int64_t n = (s ? b->n * inner(&g->n) : b->m * inner(&g->m)),
+                      z = b->z * inner(&b->group), k = b->k * inner(&g->k);
         const int64_t by_z = z * padded(n * k), by_k = k * padded(n * z);
         p->buffer = eg__scratch(cx, s ? EG_SCRATCH_BATCH_B : EG_SCRATCH_BATCH_A,
                                 (size_t)(by_z > by_k ? by_z : by_k) * w);
         if (!p->buffer) return false;
     }
+    return true;
+}
+/* The first elements of a block along batch, m, n and k; rest: where its other batch axes are. */
+typedef struct block_at {
+    eg_offsets rest;
+    int64_t z, m, n, k;
+} block_at;
+/* Transposes the block of the operands whose batch axes have the smallest strides, and multiplies.
+ * False after an error. */
+static bool inner_block(eg_ctx *cx, const eg_gemm *g, const blocks *b, const block_at *at)
+{
+    const int64_t w = g->dtype == EG_F64 ? 8 : 4;
+    const eg_axes *group = &b->group;
     eg_axis axes[4][EG_PAIR_AXES];
-    const int64_t W = (int64_t)w;
-    for (int64_t r = 0; r < b.rest.total; r++) {
-        const eg_offsets rest = eg__offsets_of(&b.rest, r);
-        for (int64_t z = 0; z < inner_first(&b.group); z += b.z)
-            for (int64_t k = 0; k < inner_first(&g->k); k += b.k)
-                for (int64_t i = 0; i < inner_first(&g->m); i += b.m)
-                    for (int64_t j = 0; j < inner_first(&g->n); j += b.n) {
-                        eg_gemm one = { .dtype = g->dtype,
-                                        .of = { g->dtype, g->dtype },
-                                        .alpha = g->alpha,
-                                        .add = g->add || k > 0 };
-                        one.batch =
-                            inner_cut(&b.group, eg__min64(b.z, inner_first(&b.group) - z), axes[0]);
-                        one.m = inner_cut(&g->m, eg__min64(b.m, inner_first(&g->m) - i), axes[1]);
-                        one.n = inner_cut(&g->n, eg__min64(b.n, inner_first(&g->n) - j), axes[2]);
-                        one.k = inner_cut(&g->k, eg__min64(b.k, inner_first(&g->k) - k), axes[3]);
-                        one.a = g->a + W * (rest.a + offset(&b.group, z, EG_OF_A) +
-                                            offset(&g->m, i, EG_OF_A) + offset(&g->k, k, EG_OF_A));
-                        one.b = g->b + W * (rest.b + offset(&b.group, z, EG_OF_B) +
-                                            offset(&g->n, j, EG_OF_B) + offset(&g->k, k, EG_OF_B));
-                        one.c = g->c + W * (rest.c + offset(&b.group, z, EG_OF_C) +
-                                            offset(&g->m, i, EG_OF_C) + offset(&g->n, j, EG_OF_C));
-                        const bool small = eg__direct_suits(&one);
-                        for (int s = 0; s < 2; s++) {
-                            if (!b.part[s].packed) continue;
-                            const char **from = s ? &one.b : &one.a;
-                            inner_transpose(cx, &b.part[s], s, small, w, &one.batch,
-                                            s ? &one.n : &one.m, &one.k, *from);
-                            *from = b.part[s].buffer;
-                        }
-                        if (small) one.tiling = eg__direct_tiling(&one);
-                        if (!(small ? eg__direct(cx, &one) : eg__gemm(cx, &one))) return false;
-                    }
+    eg_gemm one = { .dtype = g->dtype,
+                    .of = { g->dtype, g->dtype },
+                    .alpha = g->alpha,
+                    .add = g->add || at->k > 0 };
+    one.batch = inner_cut(group, eg__min64(b->z, inner_first(group) - at->z), axes[0]);
+    one.m = inner_cut(&g->m, eg__min64(b->m, inner_first(&g->m) - at->m), axes[1]);
+    one.n = inner_cut(&g->n, eg__min64(b->n, inner_first(&g->n) - at->n), axes[2]);
+    one.k = inner_cut(&g->k, eg__min64(b->k, inner_first(&g->k) - at->k), axes[3]);
+    one.a = g->a + w * (at->rest.a + offset(group, at->z, EG_OF_A) + offset(&g->m, at->m, EG_OF_A) +
+                        offset(&g->k, at->k, EG_OF_A));
+    one.b = g->b + w * (at->rest.b + offset(group, at->z, EG_OF_B) + offset(&g->n, at->n, EG_OF_B) +
+                        offset(&g->k, at->k, EG_OF_B));
+    one.c = g->c + w * (at->rest.c + offset(group, at->z, EG_OF_C) + offset(&g->m, at->m, EG_OF_C) +
+                        offset(&g->n, at->n, EG_OF_C));
+    const bool small = eg__direct_suits(&one);
+    for (int s = 0; s < 2; s++) {
+        if (!b->part[s].packed) continue;
+        const char **from = s ? &one.b : &one.a;
+        inner_transpose(cx, &b->part[s], s, small, (size_t)w, &one.batch, s ? &one.n : &one.m,
+                        &one.k, *from);
+        *from = b->part[s].buffer;
     }
+    if (small) one.tiling = eg__direct_tiling(&one);
+    return small ? eg__direct(cx, &one) : eg__gemm(cx, &one);
+}
+/* Computes the blocks of one element of the other batch axes. False after an error. */
+static bool inner_blocks(eg_ctx *cx, const eg_gemm *g, const blocks *b, eg_offsets rest)
+{
+    block_at at = { .rest = rest };
+    for (at.z = 0; at.z < inner_first(&b->group); at.z += b->z)
+        for (at.k = 0; at.k < inner_first(&g->k); at.k += b->k)
+            for (at.m = 0; at.m < inner_first(&g->m); at.m += b->m)
+                for (at.n = 0; at.n < inner_first(&g->n); at.n += b->n)
+                    if (!inner_block(cx, g, b, &at)) return false;
+    return true;
+}
+bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
+{
+    blocks b;
+    if (!inner_plan(g, &b) || !inner_buffers(cx, g, &b)) return false;
+    for (int64_t r = 0; r < b.rest.total; r++)
+        if (!inner_blocks(cx, g, &b, eg__offsets_of(&b.rest, r))) return false;
     return true;
 }
