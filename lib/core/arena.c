@@ -300,8 +300,8 @@ void *eg__plan_cache_memory(eg_ctx *cx, size_t bytes)
 
 void eg__arenas_end(eg_ctx *cx)
 {
-    eg__chunk *lists[] = { cx->spare_data, cx->headers[0].blocks, cx->headers[1].blocks,
-                           cx->spare_scopes, cx->spare_handles, cx->owner_blocks };
+    eg__chunk *lists[] = { cx->spare_data,   cx->headers[0].blocks, cx->headers[1].blocks,
+                           cx->spare_scopes, cx->spare_handles,     cx->owner_blocks };
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         for (eg__chunk *c = lists[k], *next; c; c = next) {
             next = c->next;
