@@ -675,3 +675,59 @@ TEST(predicates_that_allow_all)
     ck_assert_mem_ne(eg_f32(y[0]), eg_f32(y[2]), bytes);
     eg_close(cx);
 }
+/* A window far from most keys: tiles, and only the keys near it are tested for NaN. NaN in other
+ * keys and values, next to the window or far from it, changes nothing: in the result, in further
+ * outputs, in gradients of two orders. */
+LOOP_TEST(windows_of_few_queries, 12)
+{
+    enum { KEYS = 2048, WIDTH = 8, WINDOWS = 4 };
+    const int queries = _i % 3 * 20 + 1, bad = 1 + _i / 3 % 2, near = _i / 6;
+    const struct {
+        const char *where;
+        int64_t offset, from, to; /* the keys that a query may attend to */
+    } window[WINDOWS] = {
+        { "i - j < 40 & j <= i", KEYS - queries, KEYS - queries - 39, KEYS },
+        { "j >= 1000 & j < 1064 + i", 0, 1000, 1063 + queries },
+        { "j < 70", 0, 0, 70 },
+        { "abs(j - 600) < 30", 0, 571, 630 },
+    };
+    for (int w = 0; w < WINDOWS; w++)
+        for (int records = 0; records < 2; records++) {
+            eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 9);
+            const int64_t from = window[w].from, to = window[w].to;
+            eg_tensor *x[] = { eg_normal(cx, 0, 1, queries, 2, WIDTH),
+                               eg_normal(cx, 0, 1, KEYS, 2, WIDTH),
+                               eg_normal(cx, 0, 1, KEYS, 2, WIDTH) },
+                      *y[2], *lse[2], *weights[2], *d[2][3];
+            for (int form = 0; form < 2; form++) {
+                eg_tensor *z[] = { x[0], eg_copy(x[1]), eg_copy(x[2]) };
+                for (int64_t j = 0; !form && j < KEYS; j++)
+                    if (near ? (j < from && j >= from - 9) || (j >= to && j < to + 9)
+                             : j < from - 520 || j >= to + 520)
+                        eg_fill(eg_slice_axis(z[bad], 0, j, j + 1, 1), j % 2 ? INFINITY : NAN);
+                eg_nograd(cx, !records);
+                for (int all = 0; all < 2; all++) {
+                    y[form] = eg_attention(
+                        "ihd,jhd,jhe->ihe", z[0], z[1], z[2], .where = window[w].where,
+                        .offset = window[w].offset, .form = form ? EG_UNFUSED : EG_FORM_BY_SIZE,
+                        .lse = &lse[form], .weights = all ? &weights[form] : NULL);
+                    if (all) continue;
+                    eg_assert_ok(cx);
+                    ck_assert(isfinite(eg_item(eg_sum(NULL, y[form]))));
+                }
+                if (records) {
+                    eg_tensor *sum = eg_sum(NULL, eg_square(y[form]));
+                    ck_assert_int_eq(eg_grad(sum, NULL, 3, z, d[form]), 0);
+                    sum = eg_sum(NULL, eg_square(d[form][0]));
+                    ck_assert_int_eq(eg_grad(sum, NULL, 3, z, d[form]), 0);
+                }
+                eg_nograd(cx, false);
+            }
+            eg_assert_ok(cx);
+            eg_assert_close(y[0], y[1], 1e-12);
+            eg_assert_close(lse[0], lse[1], 1e-12);
+            eg_assert_close(weights[0], weights[1], 1e-12);
+            for (int k = 0; records && k < 3; k++) eg_assert_close(d[0][k], d[1][k], 1e-9);
+            eg_close(cx);
+        }
+}

@@ -186,8 +186,11 @@ eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_mask
 /* True if the fused form can compute this call: no size is 0, and the width of the kernel's tile
  * is a multiple of a vector's length. */
 bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
+/* True if the predicate reads no tensor and bounds show that some keys are forbidden to every
+ * query, all but those in *keys; else *keys are all. */
+bool eg__attention_seen(const eg_attention_plan *, eg_span *keys);
 /* True if the fused form can compute this call and is expected to be faster than the composed
- * one; depends on sizes only. */
+ * one; depends only on sizes, and on the letters of the predicate. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
 /* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
  * of rows in which every pair is forbidden, and, if the plan wants it, *lse to the log-sum-exp of

@@ -433,15 +433,36 @@ static bool operands_cast(const eg_attention_plan *a, bool fused, eg_tensor **x)
             return false;
     return true;
 }
+static bool is_fused(const eg_attention_args *o, const eg_attention_plan *a, eg_dtype type)
+{
+    return !o->score_fn && !o->weights_fn &&
+           (o->form == EG_FUSED ? eg__flash_possible(a, type)
+                                : o->form != EG_UNFUSED && eg__flash_suits(a, type));
+}
+/* True if a pair may be forbidden and an element that is read is not finite. Keys that are
+ * forbidden to every query are in tiles that are not read, but for NEAR of them at most. The
+ * composed form reads all; so may the gradients of a call that is recorded. */
+static bool reads_nonfinite(const eg_attention_plan *a, eg_tensor *const *x, bool fused)
+{
+    enum { NEAR = 512 };
+    eg_span keys;
+    eg_tensor *read[EG_ATTENTION_OPERANDS];
+    if (!fused || eg__recording(x[EG_TERM_Q]->cx) || !eg__attention_seen(a, &keys))
+        return eg__attention_has_nonfinite(a, x, NULL);
+    memcpy(read, x, sizeof read);
+    for (int t = EG_TERM_K; t <= EG_TERM_V; t++)
+        for (int k = 0; k < a->rank[t]; k++)
+            if (a->part[a->label[t][k]] == EG_PART_KEY)
+                read[t] = eg_slice_axis(x[t], k, keys.from > NEAR ? keys.from - NEAR : 0,
+                                        eg__min64(keys.to + NEAR, x[t]->dim[k]), 1);
+    return eg_ok(read[EG_TERM_K]) && eg_ok(read[EG_TERM_V]) &&
+           eg__attention_has_nonfinite(a, read, NULL);
+}
 /* Computes y and the other outputs of the call, in the composed or the fused form. r NULL: y
  * already has the axes of the output. */
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
-                          eg_tensor **x, const int *order)
+                          bool fused, eg_tensor **x, const int *order)
 {
-    const eg_dtype type = (eg_dtype)x[EG_TERM_Q]->dtype;
-    const bool fused = !o->score_fn && !o->weights_fn &&
-                       (o->form == EG_FUSED ? eg__flash_possible(a, type)
-                                            : o->form != EG_UNFUSED && eg__flash_suits(a, type));
     eg_tensor *s = NULL, *w = NULL, *d = NULL, *lse = NULL, *y;
     double left = 1;
     if (!operands_cast(a, fused, x)) return eg__poison(x[EG_TERM_Q]->cx);
@@ -671,7 +692,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     a->dropping = eg__drop_draw(cx, eg_option(o.dropout, 0), &a->drop);
     a->wants_lse = o.lse != NULL;
     a->rescored = o.score_fn || o.score;
-    a->careful = eg__attention_has_nonfinite(a, x, NULL);
+    const bool fused = is_fused(&o, a, (eg_dtype)x[EG_TERM_Q]->dtype);
+    a->careful = reads_nonfinite(a, x, fused);
     if (a->careful || a->no_softmax) eg__attention_be_strict(a);
-    return compute(&o, known ? NULL : &r, a, x, order);
+    return eg__failed(cx) ? eg__poison(cx) : compute(&o, known ? NULL : &r, a, fused, x, order);
 }

@@ -600,15 +600,56 @@ static bool relates_queries_to_keys(const eg_attention_plan *a)
     }
     return query && key;
 }
+/* Returns the smallest n in [0, size] for which the predicate may allow a pair of the first n keys
+ * (`last`: of the last n keys). */
+static int64_t first_seen(const eg_expression *e, eg_box *box, int64_t *low, int64_t *high,
+                          int64_t size, bool last)
+{
+    eg_interval range[EG_NODES_MAX];
+    int64_t none = 0, some = size;
+    while (some - none > 1) {
+        const int64_t n = none + (some - none) / 2;
+        *low = last ? size - n : 0, *high = last ? size : n;
+        if (eg__expression_cover(e, box, range) == EG_COVER_NONE)
+            none = n;
+        else
+            some = n;
+    }
+    return none;
+}
+bool eg__attention_seen(const eg_attention_plan *a, eg_span *keys)
+{
+    const eg_expression *e = eg__attention_where(a);
+    const int key = a->scores - 1;
+    int64_t low[EG_RANK_MAX] = { 0 }, high[EG_RANK_MAX], size[EG_RANK_MAX] = { 0 };
+    eg_box box = { .low = low, .high = high, .size = size };
+    eg__score_sizes(a, size);
+    memcpy(high, size, sizeof high);
+    *keys = (eg_span){ 0, size[key] };
+    if (!e || e->reads || a->inner != 1) return false;
+    for (int s = 0; s < key; s++)
+        if (!size[s]) return false;
+    const int64_t before = first_seen(e, &box, low + key, high + key, size[key], false),
+                  after = first_seen(e, &box, low + key, high + key, size[key], true);
+    if (before + after >= size[key]) return false;
+    *keys = (eg_span){ before, size[key] - after };
+    return true;
+}
+/* MANY_KEYS: so many keys that a window of them is worth a search for its ends. WINDOW: tiles of
+ * few queries take that many times the time of the products, which read all keys. */
+enum { MANY_KEYS = 1024, WINDOW = 8 };
 bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
 {
     const int64_t least = relates_queries_to_keys(a) ? RELATED_LENGTH : FUSED_LENGTH;
     int64_t queries = 1, keys = 1;
+    eg_span seen;
     for (int x = 0; x < a->axes; x++) {
         if (a->part[x] == EG_PART_QUERY) queries *= a->size[x];
         if (a->part[x] == EG_PART_KEY) keys *= a->size[x];
     }
-    return queries >= least && keys >= least && eg__flash_possible(a, dtype);
+    const bool window = keys >= MANY_KEYS && queries < least && eg__attention_seen(a, &seen) &&
+                        WINDOW * (seen.to - seen.from) <= keys;
+    return (window || (queries >= least && keys >= least)) && eg__flash_possible(a, dtype);
 }
 
 /* Returns an operand expanded along the batch letters that it does not have. The rule of the
