@@ -4,7 +4,9 @@
  * that nothing reads, are refused. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "tests.h"
@@ -362,6 +364,75 @@ LOOP_TEST(options_without_a_meaning, sizeof refused / sizeof *refused)
     refused[_i].call();
     eg_assert_error(cx, refused[_i].sentence);
     eg_close(cx);
+}
+
+/* -- NULL, which functions without a context cannot report ------------------------------------- */
+static void null_groups(void)
+{
+    const eg_opt_group groups[] = { { .names = "w", .frozen = true }, { 0 } };
+    ck_assert_uint_eq(eg_opt_groups_write(groups, NULL, 5), strlen("w: frozen"));
+    ck_assert_uint_eq(eg_opt_groups_write(NULL, NULL, 5), 0);
+}
+static void null_number_text(void)
+{
+    ck_assert_int_eq(eg_number_text(NULL, 9, 3, 0.5), 3);
+    ck_assert_int_eq(eg_number_text(NULL, 0, 3, 0.5), 3);
+}
+static void null_number_read(void)
+{
+    char none[] = "", *end = none;
+    ck_assert_double_eq(eg_number_read(NULL, &end), 0);
+    ck_assert_ptr_null(end);
+    ck_assert_double_eq(eg_number_read(NULL, NULL), 0);
+}
+static void null_decoded(void)
+{
+    const int32_t token[] = { EG_FIRST, EG_FIRST };
+    char text[8] = "before";
+    ck_assert_uint_eq(eg_data_decode(NULL, 1, token, NULL, 5), 0);
+    ck_assert_uint_eq(eg_data_decode(task(), 2, token, NULL, 5),
+                      eg_data_decode(task(), 2, token, NULL, 0));
+    ck_assert_uint_eq(eg_data_decode(task(), 2, NULL, text, sizeof text), 0);
+    ck_assert_str_eq(text, "");
+}
+static void null_options(void) { eg_options(NULL, 8, (size_t[]){ 8 }); }
+static void null_utf8(void)
+{
+    uint32_t code = 7;
+    ck_assert_int_eq(eg_utf8(NULL, 4, &code), 0);
+    ck_assert_uint_eq(code, 7);
+}
+static void null_hash(void) { ck_assert_uint_eq(eg_hash(EG_HASH_START, NULL, 4), EG_HASH_START); }
+static void null_total(void)
+{
+    ck_assert_double_eq(eg_ranks_tree_total(NULL, (eg_span){ 0, 2 }), 0);
+}
+static void null_positions(void)
+{
+    ck_assert_int_eq(eg_attention_positions(NULL, 8, 0, false, NULL), 0);
+    ck_assert_int_eq(eg_attention_positions(NULL, -1, 0, true, NULL), 0);
+}
+static void (*const null_calls[])(void) = { null_groups,  null_number_text, null_number_read,
+                                            null_decoded, null_options,     null_utf8,
+                                            null_hash,    null_total,       null_positions };
+LOOP_TEST(null_is_harmless_where_no_context_is_given, sizeof null_calls / sizeof *null_calls)
+{
+    cx = eg_open(.threads = 1);
+    null_calls[_i]();
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+/* No double has more than 767 significant digits, and %g removes zeros at the end. */
+TEST(more_digits_than_a_double_has_change_nothing)
+{
+    static const double numbers[] = { 0.1, -1e300, 4.9406564584124654e-324, 2.2250738585072009e-308,
+                                      INFINITY };
+    char exact[1200], text[1200];
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        const int length = snprintf(exact, sizeof exact, "%.1100g", numbers[k]);
+        ck_assert_int_eq(eg_number_text(text, sizeof text, INT_MAX, numbers[k]), length);
+        ck_assert_str_eq(text, exact);
+    }
 }
 /* the length of the run and a block of the whole batch are no mistakes */
 TEST(steps_of_any_schedule_and_large_blocks_are_accepted)

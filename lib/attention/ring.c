@@ -76,6 +76,7 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
 int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block, bool zigzag,
                            eg_span positions[2])
 {
+    if (!positions) return 0;
     if (!block) block = BLOCK;
     positions[0] = positions[1] = (eg_span){ 0, 0 };
     if (length < 0 || block < 0) return 0;

@@ -186,7 +186,7 @@ double eg_option(double given, double otherwise)
 void eg_options(void *own, size_t size, const void *given)
 {
     size_t have;
-    if (!given) return;
+    if (!own || !given) return;
     memcpy(&have, given, sizeof have);
     memcpy(own, given, have && have < size ? have : size);
     memcpy(own, &size, sizeof size);

@@ -4,6 +4,6 @@
 
 uint64_t eg_hash(uint64_t h, const void *bytes, size_t n)
 {
-    for (size_t k = 0; k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
+    for (size_t k = 0; bytes && k < n; k++) h = (h ^ ((const uint8_t *)bytes)[k]) * 1099511628211u;
     return h;
 }

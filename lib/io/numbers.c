@@ -18,13 +18,20 @@ void eg__locale_back(locale_t before)
 }
 int eg_number_text(char *text, size_t size, int digits, double x)
 {
+    /* no double has more significant digits than 767, and %g writes no zeros after them */
+    enum { DIGITS_MOST = 800 };
     const locale_t before = eg__locale_plain();
-    const int length = snprintf(text, size, "%.*g", digits, x);
+    const int length =
+        snprintf(text, text ? size : 0, "%.*g", digits < DIGITS_MOST ? digits : DIGITS_MOST, x);
     eg__locale_back(before);
     return length;
 }
 double eg_number_read(const char *text, char **end)
 {
+    if (!text) {
+        if (end) *end = NULL;
+        return 0;
+    }
     const locale_t before = eg__locale_plain();
     const double x = strtod(text, end);
     eg__locale_back(before);

@@ -20,6 +20,7 @@ int eg_utf8(const char *s, size_t count, uint32_t *code)
     };
     const uint8_t *b = (const uint8_t *)s;
     size_t n = 0;
+    if (!s) return 0;
     while (count && n < 4 && (b[0] & forms[n].mask) != forms[n].lead) n++;
     if (n >= count || n == 4) return 0;
     uint32_t c = b[0] & (uint8_t)~forms[n].mask;

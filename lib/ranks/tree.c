@@ -350,7 +350,7 @@ int eg_ranks_tree_statistics(eg_ranks_tree *t, double *value)
 }
 double eg_ranks_tree_total(const double *values, eg_span of)
 {
-    if (of.from >= of.to) return 0;
+    if (!values || of.from >= of.to) return 0;
     if (of.to - of.from == 1) return values[of.from];
     const int64_t middle = eg_ranks_tree_middle(of);
     return eg_ranks_tree_total(values, (eg_span){ of.from, middle }) +

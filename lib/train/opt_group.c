@@ -155,6 +155,7 @@ static int group_number(const char *name, double x, const char *between, char *o
 size_t eg_opt_groups_write(const eg_opt_group *groups, char *out, size_t size)
 {
     size_t n = 0;
+    if (!out) size = 0;
     if (size) *out = 0;
 #define REST n < size ? out + n : NULL, n < size ? size - n : 0
     for (int g = 0; groups && groups[g].names; g++) {

@@ -194,7 +194,8 @@ int eg_data_encode(const eg_data *d, const char *text, int capacity, int32_t *to
 size_t eg_data_decode(const eg_data *d, int count, const int32_t *tokens, char *out, size_t size)
 {
     size_t at = 0;
-    for (int k = 0; d && k < count; k++) {
+    if (!out) size = 0;
+    for (int k = 0; d && tokens && k < count; k++) {
         static const eg__symbol blank = { " ", 1 }, unknown = { "?", 1 };
         const eg__symbol *parts[] = { &blank, tokens[k] >= 0 && tokens[k] < d->symbols
                                                   ? &d->symbol[tokens[k]]
