@@ -627,6 +627,8 @@ fresh 'only a text has one' reverse --context 8
 fresh 'have more than 4.29e+13 parameters' reverse --layers 1000 --d-model 65536 --heads 2
 fresh 'GB of memory' reverse --layers 1000 --d-model 16384 --heads 2 --model seq2seq
 fresh 'a text is learnt by a decoder' --text "$in/good.tsv" --model encoder
+# before the text is read
+fresh 'a text is learnt by a decoder' --text "$in/one.txt" --model seq2seq
 fresh 'train has no option --micro-batches any more: a batch comes in blocks by itself' \
     reverse --micro-batches 4
 fresh '--block must be an integer from 1' reverse --block 0

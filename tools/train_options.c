@@ -242,6 +242,10 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
         return say("--linear and --window exclude each other: a window compares the positions of "
                    "queries and keys, and linear attention has conditions on one of them only"),
                NULL;
+    /* the trainer refuses it too, but only after the text is read, which may have gigabytes */
+    if (o->text && o->model.model && strcmp(o->model.model, "decoder") != 0)
+        return say("trainer: a text is learnt by a decoder, not by model \"%s\"", o->model.model),
+               NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
     if (!schedule_of(o, &a.schedule) || !train_groups(cx, o)) return NULL;
