@@ -18,8 +18,8 @@ extern "C" {
 typedef struct eg_cache eg_cache;
 typedef struct eg_cache_args {
     size_t size;
-    eg_owner *owner;
-    int64_t capacity;
+    eg_owner *owner;  /* lives at least as long */
+    int64_t capacity; /* the largest number of positions, at least 1 */
     /* of keys and values; f16 or bf16: they are rounded to half the memory, and read as
      * eg_attention reads them; attention by .linear or .core gets them in the query's dtype.
      * EG_DEFAULT: as they are computed. States have their own dtype */
