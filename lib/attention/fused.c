@@ -600,10 +600,10 @@ static bool relates_queries_to_keys(const eg_attention_plan *a)
     }
     return query && key;
 }
-/* Returns the smallest n in [0, size] for which the predicate may allow a pair of the first n keys
- * (`last`: of the last n keys). */
-static int64_t first_seen(const eg_expression *e, eg_box *box, int64_t *low, int64_t *high,
-                          int64_t size, bool last)
+/* Returns the largest n < size for which bounds show that the predicate forbids every pair of the
+ * first n keys (`last`: of the last n keys). Binary search. */
+static int64_t keys_forbidden(const eg_expression *e, const eg_box *box, int64_t *low,
+                              int64_t *high, int64_t size, bool last)
 {
     eg_interval range[EG_NODES_MAX];
     int64_t none = 0, some = size;
@@ -629,8 +629,8 @@ bool eg__attention_seen(const eg_attention_plan *a, eg_span *keys)
     if (!e || e->reads || a->inner != 1) return false;
     for (int s = 0; s < key; s++)
         if (!size[s]) return false;
-    const int64_t before = first_seen(e, &box, low + key, high + key, size[key], false),
-                  after = first_seen(e, &box, low + key, high + key, size[key], true);
+    const int64_t before = keys_forbidden(e, &box, low + key, high + key, size[key], false),
+                  after = keys_forbidden(e, &box, low + key, high + key, size[key], true);
     if (before + after >= size[key]) return false;
     *keys = (eg_span){ before, size[key] - after };
     return true;
