@@ -1,4 +1,4 @@
-/* search_of.h: the search of reduce.c for the largest or smallest element of type T of
+/* search_of.h: the search of extremes.c for the largest or smallest element of type T of
  * tensor/each_type_of.h. */
 
 /* True if v is NaN, which no number replaces. */
