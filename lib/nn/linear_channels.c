@@ -22,6 +22,7 @@ static eg_tensor *level_doubled(eg_tensor *x, eg_tensor *whole, int axis, int64_
 {
     int64_t dims[EG_RANK_MAX + 2] = { 0 };
     const int rank = eg_rank(x);
+    if (!eg_ok(x) || !eg_ok(whole)) return eg_ok(x) ? whole : x;
     eg_tensor *other = eg_slice_axis(whole, axis, after ? 0 : 1, EG_END, 2), *pair[2];
     pair[after] = other;
     pair[!after] = eg_ones_like(other);
