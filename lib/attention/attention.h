@@ -3,8 +3,9 @@
  * weights in memory (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein
  * 2018). The files of this folder:
  *
- *   bind_call.c         makes an eg_attention_plan of the string and the options; chooses the form
+ *   bind_call.c         makes an eg_attention_plan of the string and the options
  *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
+ *   choose_form.c       chooses between the two forms
  *   composed.c          the composed form, which defines the result
  *   composed_masked.c   its products if operands that a mask forbids are not finite
  *   fused.c             the operations of the fused form: attention with its log-sum-exp, its
@@ -64,7 +65,8 @@ typedef struct eg_attention_plan {
     bool wants_lse; /* the node has y and the log-sum-exp (fused.c), its gradient's cotangent too */
     bool careful;   /* what is forbidden may have numbers that are not finite:
                      * eg__attention_has_nonfinite */
-    uint32_t wanted; /* of a gradient: the tensors of the expressions whose cotangents it has */
+    eg_span key_range; /* eg__attention_key_range */
+    uint32_t wanted;   /* of a gradient: the tensors of the expressions whose cotangents it has */
     /* the expressions: letter k is axis score[k]; the tensors are operands after those of terms */
     int tensors;
     int64_t least[EG_TENSORS_MAX], most[EG_TENSORS_MAX];
@@ -182,16 +184,23 @@ eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_mask
                               const eg_labelled_tensor *u, const eg_labelled_tensor *v, int rank,
                               const uint16_t *out);
 
-/* -- fused.c ---------------------------------------------------------------------------------- */
+/* -- choose_form.c --------------------------------------------------------------------------- */
+/* The largest number of keys in a block of the fused form's forward pass. */
+enum { EG_FLASH_KEYS = 256 };
+/* Returns the range of keys outside of which every pair is forbidden, as far as bounds of a
+ * predicate without tensors show it; all keys if there are few or several axes of them. */
+eg_span eg__attention_key_range(const eg_attention_plan *);
 /* True if the fused form can compute this call: no size is 0, and the width of the kernel's tile
  * is a multiple of a vector's length. */
 bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
-/* True if the predicate reads no tensor and bounds show that some keys are forbidden to every
- * query, all but those in *keys; else *keys are all. */
-bool eg__attention_seen(const eg_attention_plan *, eg_span *keys);
 /* True if the fused form can compute this call and is expected to be faster than the composed
  * one; depends only on sizes, and on the letters of the predicate. */
 bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
+/* As eg__attention_has_nonfinite for q, k and v, but if the form is fused and the call is not
+ * recorded, only for keys that the form may read. */
+bool eg__attention_reads_nonfinite(const eg_attention_plan *, eg_tensor *const *x, bool fused);
+
+/* -- fused.c ---------------------------------------------------------------------------------- */
 /* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
  * of rows in which every pair is forbidden, and, if the plan wants it, *lse to the log-sum-exp of
  * each row, with the axes of the scores' rows. */

@@ -266,6 +266,7 @@ static eg_attention_plan *plan_of(roles *r, const eg_masking *mask, const eg_att
     }
     memcpy(x + EG_TERMS, t.x, (size_t)t.tensors * sizeof *x);
     distinct(a, EG_TERM_Y, &b->out, r->number);
+    a->key_range = eg__attention_key_range(a);
     /* an axis of the scores that the output does not have is summed in result() */
     for (int s = 0; s < r->rank - r->inner; s++) {
         if (has(a, EG_TERM_Y, a->score[s])) continue;
@@ -438,25 +439,6 @@ static bool is_fused(const eg_attention_args *o, const eg_attention_plan *a, eg_
     return !o->score_fn && !o->weights_fn &&
            (o->form == EG_FUSED ? eg__flash_possible(a, type)
                                 : o->form != EG_UNFUSED && eg__flash_suits(a, type));
-}
-/* True if a pair may be forbidden and an element that is read is not finite. Keys that are
- * forbidden to every query are in tiles that are not read, but for NEAR of them at most. The
- * composed form reads all; so may the gradients of a call that is recorded. */
-static bool reads_nonfinite(const eg_attention_plan *a, eg_tensor *const *x, bool fused)
-{
-    enum { NEAR = 512 };
-    eg_span keys;
-    eg_tensor *read[EG_ATTENTION_OPERANDS];
-    if (!fused || eg__recording(x[EG_TERM_Q]->cx) || !eg__attention_seen(a, &keys))
-        return eg__attention_has_nonfinite(a, x, NULL);
-    memcpy(read, x, sizeof read);
-    for (int t = EG_TERM_K; t <= EG_TERM_V; t++)
-        for (int k = 0; k < a->rank[t]; k++)
-            if (a->part[a->label[t][k]] == EG_PART_KEY)
-                read[t] = eg_slice_axis(x[t], k, keys.from > NEAR ? keys.from - NEAR : 0,
-                                        eg__min64(keys.to + NEAR, x[t]->dim[k]), 1);
-    return eg_ok(read[EG_TERM_K]) && eg_ok(read[EG_TERM_V]) &&
-           eg__attention_has_nonfinite(a, read, NULL);
 }
 /* Computes y and the other outputs of the call, in the composed or the fused form. r NULL: y
  * already has the axes of the output. */
@@ -693,7 +675,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     a->wants_lse = o.lse != NULL;
     a->rescored = o.score_fn || o.score;
     const bool fused = is_fused(&o, a, (eg_dtype)x[EG_TERM_Q]->dtype);
-    a->careful = reads_nonfinite(a, x, fused);
+    a->careful = eg__attention_reads_nonfinite(a, x, fused);
     if (a->careful || a->no_softmax) eg__attention_be_strict(a);
     return eg__failed(cx) ? eg__poison(cx) : compute(&o, known ? NULL : &r, a, fused, x, order);
 }

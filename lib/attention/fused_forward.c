@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-/* STRIP, SHORT: the largest and the smallest number of queries in a strip. BLOCK: keys in a block.
- * GRAIN: multiply-adds for which another thread is worthwhile. */
-enum { STRIP = 1024, SHORT = 256, BLOCK = 256, GRAIN = 1 << 23 };
+/* STRIP, SHORT: the largest and the smallest number of queries in a strip. GRAIN: multiply-adds for
+ * which another thread is worthwhile. */
+enum { STRIP = 1024, SHORT = 256, GRAIN = 1 << 23 };
 
 typedef struct forward {
     const eg_flash *f;
@@ -257,7 +257,7 @@ bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved,
     while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team)
         w.strip = eg__round_up(w.strip / 2, f->wide);
     w.strips = (queries + w.strip - 1) / w.strip;
-    w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
+    w.block = eg__min64(EG_FLASH_KEYS / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     eg__tile_plan(&w.plan, f, EG_PART_KEY, w.block, EG_PART_QUERY, 0);
     workspace r;
     w.each = forward_lay_out(&w, NULL, &r);

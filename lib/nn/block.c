@@ -285,6 +285,6 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     eg_tensor *y = ffn_run(m->ffn, normed, block_add(m, x), &part, m->self->specs->position_axis);
     y = block_out(m, &part, m->norm_ffn, m->after_ffn, x, y);
     for (int k = 0; k < (m->cross ? 2 : 1); k++)
-        y = eg__cache_settled(a->cache, y, k ? next : a->slot, 1, 1, taken[k]);
+        y = eg__cache_roll_back(a->cache, y, k ? next : a->slot, 1, 1, taken[k]);
     return y;
 }

@@ -252,8 +252,8 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     return true;
 }
 
-eg_tensor *eg__cache_settled(eg_cache *c, eg_tensor *y, int first, int step, int64_t count,
-                             int64_t taken)
+eg_tensor *eg__cache_roll_back(eg_cache *c, eg_tensor *y, int first, int step, int64_t count,
+                               int64_t taken)
 {
     for (int64_t k = 0; k < count && !eg_ok(y); k++) {
         const int64_t n = first + step * k;

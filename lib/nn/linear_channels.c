@@ -57,7 +57,7 @@ void eg__linear_levels(linear_decays *d, eg_tensor *a, int axis)
 
 /* Returns y where c and u, the last axes of y, are in two blocks of `size` that form one of twice
  * the size (size 0: where they are equal), and `other` elsewhere. */
-static eg_tensor *level_taken(eg_tensor *y, int64_t size, eg_tensor *other)
+static eg_tensor *level_chosen(eg_tensor *y, int64_t size, eg_tensor *other)
 {
     char where[160] = "c == u";
     eg_ctx *cx = eg_context(y);
@@ -72,9 +72,9 @@ static eg_tensor *level_taken(eg_tensor *y, int64_t size, eg_tensor *other)
 }
 
 /* Returns Σ x_c k_c over the indices that y lacks, the elements of y with u = c, for all u. */
-static eg_tensor *pairs_of_one(const eg_spec *xs, const eg_spec *ks, const eg_spec *y,
-                               const char *c, const char *u, eg_tensor *x, eg_tensor *k,
-                               eg_tensor *like)
+static eg_tensor *diagonal_pairs(const eg_spec *xs, const eg_spec *ks, const eg_spec *y,
+                                 const char *c, const char *u, eg_tensor *x, eg_tensor *k,
+                                 eg_tensor *like)
 {
     const eg_spec *keys = eg_spec_rename(ks, u, c), *both = linear_union(xs, keys), *same = y;
     for (int n = 0; n < y->indices; n++)
@@ -98,9 +98,9 @@ eg_tensor *eg__linear_pairs(const eg_spec *xs, const eg_spec *ks, const linear_d
         like = eg_einsum(eg__nn_joined(xfs, kfs, y),
                          eg_einsum(eg__nn_joined(xs, d->to_c, xfs), x, l->from),
                          eg_einsum(eg__nn_joined(ks, d->to_u, kfs), k, l->end));
-        sum = level_taken(like, l->size, sum);
+        sum = level_chosen(like, l->size, sum);
     }
     if (!like) /* one position: all pairs are of one */
         return eg__linear_einsum(xs, ks, d->to_u, y, x, k, eg_ones_like(d->end));
-    return level_taken(pairs_of_one(xs, ks, y, c, u, x, k, like), 0, sum);
+    return level_chosen(diagonal_pairs(xs, ks, y, c, u, x, k, like), 0, sum);
 }

@@ -386,5 +386,5 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     eg_tensor *y = a->ranks ? eg__mha_run_ranks(a->mha, a)
                             : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL });
     return eg__nn_told("mha", a->mha->name, a->query, before,
-                       eg__cache_settled(a->cache, y, a->slot, 1, 1, taken));
+                       eg__cache_roll_back(a->cache, y, a->slot, 1, 1, taken));
 }

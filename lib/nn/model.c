@@ -340,7 +340,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         x = model_logits(m->norm, m->logits, m->tokens, m->logits_cap, x);
     else if (m->norm)
         x = eg_norm_run(m->norm, x);
-    return eg__cache_settled(a->cache, model_unpacked(&packing, x), 0, 1, m->layers, taken);
+    return eg__cache_roll_back(a->cache, model_unpacked(&packing, x), 0, 1, m->layers, taken);
 }
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
@@ -498,7 +498,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     }
     x = model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, 0, x));
     for (int k = 0; k < 2; k++)
-        x = eg__cache_settled(a->cache, x, k, 2, m->decoder_layers, taken[k]);
+        x = eg__cache_roll_back(a->cache, x, k, 2, m->decoder_layers, taken[k]);
     return x;
 }
 

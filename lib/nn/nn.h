@@ -185,6 +185,6 @@ bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k
 /* Returns y, the result of a run. If it failed, removes the positions that the run appended to the
  * slots first, first + step, … (`count` of them), which had `taken` positions before it, so that
  * the run can be repeated. */
-eg_tensor *eg__cache_settled(eg_cache *, eg_tensor *y, int first, int step, int64_t count,
-                             int64_t taken);
+eg_tensor *eg__cache_roll_back(eg_cache *, eg_tensor *y, int first, int step, int64_t count,
+                               int64_t taken);
 #endif
