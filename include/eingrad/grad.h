@@ -15,8 +15,9 @@ extern "C" {
  * was changed in place since it was used, an operation without a rule; a y that was made under
  * eg_nograd, unless it is one of the xs. The functions below refuse the same. eg_grad, eg_hvp and
  * eg_hessian also refuse an x on which y depends only because eg_assign wrote a result that depends
- * on x to a tensor. Returns 0, or −1 after an error (dxs are then poison); functions that return a
- * tensor return poison. */
+ * on x to a tensor. Under eg_nograd nothing is recorded, and the memory of a cotangent between y
+ * and the xs is used again during the backward pass. Returns 0, or −1 after an error (dxs are then
+ * poison); functions that return a tensor return poison. */
 EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
 /* As eg_grad, but dxs[k] is NULL instead of zeros if y does not depend on xs[k] (allow_unused of

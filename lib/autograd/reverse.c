@@ -10,7 +10,10 @@
  * so that a view in a loop does not cost a buffer of the size of the whole tensor.
  *
  * If gradients are added to given sums (eg__grad_into), the product that computes the cotangent of
- * a leaf adds it to the leaf's sum directly, without a tensor for it. */
+ * a leaf adds it to the leaf's sum directly, without a tensor for it.
+ *
+ * A pass that is not recorded ends the cotangents that it made as soon as no node waits for them,
+ * so that later ones are computed in the same memory, which is still in the cache. */
 #include "autograd/autograd.h"
 #include <limits.h>
 #include <string.h>
@@ -29,6 +32,7 @@ typedef struct reverse_target {
     bool reached, used;
     int x, times; /* the node is xs[x]; number of its occurrences among the xs */
 } reverse_target;
+enum { DROPS = 8 };
 typedef struct reverse {
     eg_sweep s;
     bool *sums; /* by node: d is a sum that this pass made and to which no other pointer exists */
@@ -41,8 +45,44 @@ typedef struct reverse {
     eg_into *into;          /* by x: the sum to which its cotangent is added; NULL without sums */
     reverse_target *target; /* by node; NULL without sums */
     const eg_into_watch *watch;
-    int left; /* nothing more is added to sums `left` and above */
+    int left;                  /* nothing more is added to sums `left` and above */
+    bool ends;                 /* cotangents that no node waits for end */
+    uint64_t begun;            /* eg_ctx.seq before the pass: it made the younger tensors */
+    int drops;                 /* number of entries of `dropped`; further ones do not end */
+    eg_tensor *dropped[DROPS]; /* cotangents that this visit dropped */
 } reverse;
+
+/* -- cotangents that end ------------------------------------------------------------------------
+ * eg_storage.pending is the number of cotangents that wait for their node in this storage. A rule
+ * may return views of the cotangent that it was given, or parts of one result for several operands,
+ * so memory is unused when its number is 0 at the end of a visit. */
+
+/* Notes that c is the cotangent of a node, or a contribution to it. */
+static void reverse_keep(eg_tensor *c) { c->st->pending++; }
+/* Notes that c, which may be NULL, is no longer one. */
+static void reverse_drop(reverse *r, eg_tensor *c)
+{
+    if (!c || --c->st->pending || c->st->bytes < EG_SPARE_LEAST || !r->ends) return;
+    if (r->drops < DROPS) r->dropped[r->drops++] = c;
+}
+/* The same for a c that was never noted. */
+static void reverse_drop_new(reverse *r, eg_tensor *c)
+{
+    reverse_keep(c);
+    reverse_drop(r, c);
+}
+/* Ends the cotangents that were dropped in this visit, if the pass made them and nothing else
+ * refers to them. */
+static void reverse_end_dropped(reverse *r)
+{
+    while (r->drops) {
+        const eg_storage *st = r->dropped[--r->drops]->st;
+        eg_tensor *t = (eg_tensor *)st->of;
+        if (st->pending || !t || t->live != EG_LIVE || t->seq <= r->begun) continue;
+        if (st->exposed || st->hold || st->lent || t->home != r->s.cx->top) continue;
+        eg__tensor_end(t);
+    }
+}
 
 static waiting *waiting_for(const reverse *r, int64_t k)
 {
@@ -81,6 +121,7 @@ static bool list_append(reverse *r, const eg_tensor *x, eg_tensor *t, eg_tensor 
     eg__addend *p = eg__alloc(r->s.cx, sizeof *p);
     if (!p) return false;
     *p = (eg__addend){ .t = t, .g = g, .depth = depth };
+    reverse_keep(g);
     return reverse_append(r, x, p);
 }
 /* Moves x's cotangent so far to its list, so that contributions are added in order of arrival.
@@ -89,7 +130,9 @@ static bool list_append_sum(reverse *r, eg_tensor *x)
 {
     eg_tensor *d = r->s.d[x->slot];
     r->s.d[x->slot] = NULL;
-    return !d || list_append(r, x, x, d, 0);
+    if (!d) return true;
+    d->st->pending--; /* which list_append adds again */
+    return list_append(r, x, x, d, 0);
 }
 
 /* Adds c to x's cotangent. While the context does not record, a sum that this pass made is added to
@@ -100,12 +143,17 @@ static bool accumulate(reverse *r, eg_tensor *x, eg_tensor *c)
     eg_tensor **d = &s->d[x->slot];
     if (waiting_for(r, x->slot)) return list_append(r, x, x, c, 0);
     if (!*d) {
-        *d = c;
+        reverse_keep(*d = c);
         return true;
     }
-    if (r->sums[x->slot] && !s->cx->recording && (!c->copies || (*d)->copies))
+    if (r->sums[x->slot] && !s->cx->recording && (!c->copies || (*d)->copies)) {
+        reverse_drop_new(r, c);
         return eg__add_act(*d, c);
-    *d = eg_add(*d, c);
+    }
+    eg_tensor *before = *d;
+    reverse_keep(*d = eg_add(before, c));
+    reverse_drop(r, before);
+    reverse_drop_new(r, c);
     r->sums[x->slot] = true;
     return true;
 }
@@ -173,7 +221,7 @@ static bool reverse_into(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     r->s.cx->rule_node = outer;
     eg__sweep_reclaim(&r->s);
     if (!done) return false;
-    *d = to->sum;
+    if (!*d) reverse_keep(*d = to->sum);
     to->reached = to->used = r->sums[x->slot] = true;
     return true;
 }
@@ -194,12 +242,16 @@ static bool reverse_add_list(reverse *r, int64_t k)
         s->d[k] = eg__accumulate(s->cx, w->count, w->first);
     s->cx->rule_node = outer;
     eg__sweep_reclaim(s);
+    if (s->cx->failed) return false;
+    reverse_keep(s->d[k]);
+    for (const eg__addend *p = w->first; p; p = p->next) reverse_drop(r, p->g);
     w->count = 0;
-    return !s->cx->failed;
+    return true;
 }
 
 /* Calls the hooks of node k, whose cotangent is complete, in the order in which they were added.
- * False after an error. */
+ * The cotangents that they get and return do not end, since the program may keep them. False after
+ * an error. */
 static bool reverse_call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
@@ -215,11 +267,14 @@ static bool reverse_call_hooks(eg_sweep *s, int64_t k)
             return false;
         }
         h->runs = true;
+        reverse_keep(s->d[k]);
         eg_tensor *g = h->f(h->user, t, s->d[k]);
         h->runs = false;
         eg__sweep_reclaim(s);
         if (s->cx->failed || (g && !eg__check_cotangent(s, t, "hook", g, t, -1))) return false;
-        if (g) s->d[k] = g;
+        if (!g) continue;
+        reverse_keep(s->d[k] = g);
+        reverse_keep(g);
     }
     return true;
 }
@@ -237,6 +292,9 @@ static bool reverse_visit(reverse *r, int64_t k)
     eg_tensor *g = s->d[k];
     if (eg__sweep_ends(s, t)) return true;
     r->mine = ++cx->pulls;
+    /* a rule of the program may keep the cotangents that it gets and returns */
+    const bool own = eg__is_library(cx, (uintptr_t)t->op->rule);
+    if (!own) reverse_keep(g);
     /* with a hook on cotangents each one is computed separately, without lists */
     const bool lists =
         !cx->hooks.cotangent && eg__addend_due(t) && (r->each || !t->copies || t->in[0]->copies);
@@ -265,7 +323,9 @@ static bool reverse_visit(reverse *r, int64_t k)
         if (cx->failed) return false;
         if (!c) continue;
         if (cx->hooks.cotangent) c = cx->hooks.cotangent(cx, t, i, c);
-        if (!eg__check_cotangent(s, t, "rule", c, x, i) || !accumulate(r, x, c)) return false;
+        if (!eg__check_cotangent(s, t, "rule", c, x, i)) return false;
+        if (!own) reverse_keep(c);
+        if (!accumulate(r, x, c)) return false;
     }
     return !cx->failed;
 }
@@ -414,14 +474,23 @@ static bool reverse_nodes(reverse *r)
     const eg_sweep *s = &r->s;
     if (!reverse_notify(r, s->n)) return false;
     for (int64_t k = s->n; k-- > 0;) {
+        const bool once = r->target && r->target[k].times == 1;
         if ((s->d[k] || waiting_for(r, k)) && !reverse_visit(r, k)) return false;
-        if (!r->target) continue;
-        if (r->target[k].times == 1) reverse_add_up(r, r->target[k].x);
-        if (!reverse_notify(r, k)) return false;
+        if (once) reverse_add_up(r, r->target[k].x);
+        if (!r->is_x[k] || once) reverse_drop(r, s->d[k]);
+        if (r->drops) reverse_end_dropped(r);
+        if (r->target && !reverse_notify(r, k)) return false;
     }
     for (int k = 0; r->into && k < r->count; k++)
         if (eg__sweep_has(s, r->xs[k]) && r->target[r->xs[k]->slot].times > 1) reverse_add_up(r, k);
     return reverse_notify(r, -1);
+}
+
+/* True if a check or a trace gets the results of operations or the cotangents, and may keep them.
+ */
+static bool reverse_is_observed(const eg_ctx *cx)
+{
+    return cx->probe || cx->hooks.operand || cx->hooks.result || cx->hooks.cotangent;
 }
 
 /* The gradient of an x that y does not depend on. ZEROS_OF_ANY: y may also be a constant.
@@ -456,6 +525,8 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
         return false;
     }
     reverse r = { .s = { .cx = cx, .who = "grad", .leaves = leaves },
+                  .begun = cx->seq,
+                  .ends = !cx->recording && !eg__capturing(cx) && !reverse_is_observed(cx),
                   .each = how == ZEROS_OF_EACH || how == COPIES_OF_EACH,
                   .count = count,
                   .xs = xs,
@@ -473,11 +544,13 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
     for (int k = 0; k < count; k++)
         if (eg__sweep_has(s, xs[k])) r.is_x[xs[k]->slot] = true;
     /* y is the last one in the list */
-    if (s->n) s->d[s->n - 1] = seed ? seed : eg_ones_like(y);
+    if (s->n) reverse_keep(s->d[s->n - 1] = seed ? seed : eg_ones_like(y));
     bool *lost = NULL; /* for each x, that it has no gradient; NULL: all have one */
     if (!reverse_nodes(&r)) return false;
     for (int k = 0; !into && k < count; k++) {
         eg_tensor *d = eg__sweep_at(s, xs[k]);
+        if (d && r.is_x[xs[k]->slot]) d->st->pending--;
+        if (d) r.is_x[xs[k]->slot] = false;
         if (!d && how == ZEROS && !lost) {
             if (!(lost = eg__alloc(cx, (size_t)count))) return false;
             memset(lost, 0, (size_t)count);

@@ -10,6 +10,7 @@
  * freed by eg_pop, so that sanitizers and valgrind detect every use after it. */
 #include "core/arena.h"
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 enum { ALIGN = EG_ALIGN, CHUNK_MIN = 1 << 16, CHUNK_MAX = 1 << 26, PAGE = 1 << 21 };
@@ -101,18 +102,21 @@ static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
     return eg__chunk_new(a->cx, need);
 }
 /* Returns the chunks of an owner to the allocator, those of a scope to the pool of the context. */
-static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
+static void data_release(eg__arena *a)
 {
+    eg_ctx *cx = a->cx;
     eg__note_peak(&cx->use);
-    for (eg__chunk *c = *list, *next; c; c = next) {
+    cx->use.used += a->spare_bytes;
+    a->spare_bytes = 0;
+    a->spare = NULL;
+    for (eg__chunk *c = a->data, *next; c; c = next) {
         next = c->next;
         cx->use.used -= c->used;
         if (!eg__hold_leave_chunk(cx, c)) continue;
 #if EG_DEBUG_ALLOC
         eg__chunk_free(cx, c);
-        (void)owned;
 #else
-        if (owned) {
+        if (a->owned) {
             eg__chunk_free(cx, c);
             continue;
         }
@@ -122,7 +126,7 @@ static void data_release(eg_ctx *cx, eg__chunk **list, bool owned)
         cx->spare_data = c;
 #endif
     }
-    *list = NULL;
+    a->data = NULL;
 }
 
 /* -- chunks of headers ------------------------------------------------------------------------ */
@@ -230,6 +234,57 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
     }
     return eg__chunk_memory(fresh);
 }
+
+/* -- tensors that end before their arena ------------------------------------------------------- */
+/* A piece of memory of an arena that no tensor uses, at its own beginning. */
+struct eg__spare {
+    struct eg__spare *next;
+    size_t bytes; /* a multiple of EG_ALIGN */
+};
+/* Only the first SEARCHED pieces are compared with the size that is needed: a backward pass needs
+ * the sizes again that it gave back last. */
+enum { SEARCHED = 16 };
+void eg__tensor_end(eg_tensor *t)
+{
+    eg__arena *a = t->home;
+    const size_t bytes = t->own.bytes & -(size_t)EG_ALIGN;
+    t->live = EG_DEAD;
+    t->own.version++;
+    if (bytes < EG_SPARE_LEAST || (uintptr_t)t->data % EG_ALIGN) return;
+#if EG_DEBUG_ALLOC
+    memset(t->data, 0xff, bytes); /* NaN: a read that nothing refuses can be seen */
+#else
+    eg__note_peak(&a->cx->use);
+    struct eg__spare *s = (struct eg__spare *)(void *)t->data;
+    *s = (struct eg__spare){ a->spare, bytes };
+    a->spare = s;
+    a->spare_bytes += bytes;
+    a->cx->use.used -= bytes;
+#endif
+}
+/* A piece that is larger than needed keeps its rest. */
+void *eg__spare_take(eg__arena *a, size_t bytes)
+{
+    const size_t need = (bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
+    struct eg__spare **best = NULL, **at = &a->spare;
+    for (int k = 0; k < SEARCHED && *at; k++, at = &(*at)->next)
+        if ((*at)->bytes >= need && (!best || (*at)->bytes < (*best)->bytes)) best = at;
+    if (!best) return NULL;
+    struct eg__spare *s = *best;
+    if (s->bytes - need >= EG_SPARE_LEAST) {
+        struct eg__spare *rest = (struct eg__spare *)(void *)((char *)s + need);
+        *rest = (struct eg__spare){ s->next, s->bytes - need };
+        *best = rest;
+        a->spare_bytes -= need;
+        a->cx->use.used += need;
+    } else {
+        *best = s->next;
+        a->spare_bytes -= s->bytes;
+        a->cx->use.used += s->bytes;
+    }
+    return s;
+}
+
 bool eg__nodes_chunk(eg__arena *a)
 {
     eg__chunk *c = headers_take(a->cx, a->owned && !a->nodes ? 1 : UNIT);
@@ -248,7 +303,7 @@ void eg__arena_release(eg__arena *a)
         eg__hold_end_foreign(a);
     }
     headers_release(a->cx, &a->nodes);
-    data_release(a->cx, &a->data, a->owned);
+    data_release(a);
 }
 
 void eg__arena_leave(eg__arena *a, eg__arena *heir)
@@ -256,6 +311,8 @@ void eg__arena_leave(eg__arena *a, eg__arena *heir)
     for (eg__chunk *c = a->nodes; c; c = c->next)
         for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
             ((eg_tensor *)(void *)(eg__chunk_memory(c) + at))->live = EG_DEAD;
+    /* what the heir takes over is not allocated again before it ends */
+    a->cx->use.used += a->spare_bytes;
     eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
     for (int k = 0; k < 2; k++) {
         eg__chunk **end = lists[k][1]; /* the heir still allocates from its first chunk */

@@ -27,7 +27,7 @@ void *eg__caller(const eg_ctx *cx)
     for (int depth = 0; depth < 100; depth++) {
         if (cx->frame && frame >= (const uintptr_t *)cx->frame) return cx->from;
         const uintptr_t *outer = (const uintptr_t *)frame[0];
-        if (frame[1] - cx->text >= cx->text_size) return (void *)frame[1];
+        if (!eg__is_library(cx, frame[1])) return (void *)frame[1];
         if (outer <= frame || (uintptr_t)outer % sizeof *outer) break;
         frame = outer;
     }

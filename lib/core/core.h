@@ -54,7 +54,9 @@ typedef struct eg_storage {
     uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
     const eg_tensor *of;   /* the tensor for which the memory was allocated; NULL: never freed */
-    eg__scoped assigned;   /* the recorded result that eg_assign has written here; NULL: none */
+    /* number of cotangents of running backward passes that are in it: autograd/reverse.c */
+    uint32_t pending;
+    eg__scoped assigned; /* the recorded result that eg_assign has written here; NULL: none */
 } eg_storage;
 enum { EG_DTYPES = EG_U8 + 1 }; /* length of tables that are indexed by dtype */
 enum { EG_LIVE = 0x5eed, EG_DEAD = 0xdead };
@@ -251,8 +253,11 @@ struct eg__arena { /* the memory of one scope or of one owner */
     eg__chunk *data, *nodes;
     eg_owner *owners;         /* the owners that were opened in it and end with it */
     struct eg__hold *foreign; /* the foreign memory that its tensors use */
-    uint64_t serial;          /* number of the scope, unique in the context */
-    bool owned;               /* true for the arena of an owner */
+    /* memory of tensors that ended before the arena, which it allocates again, and its size */
+    struct eg__spare *spare;
+    size_t spare_bytes;
+    uint64_t serial; /* number of the scope, unique in the context */
+    bool owned;      /* true for the arena of an owner */
     bool fixed; /* true for the memory of an operation in a captured step, which may not grow */
 };
 
@@ -425,6 +430,19 @@ void *eg__handle(eg_owner *, size_t bytes);
 bool eg__handle_lives(const void *object, const char *who, const char *what);
 
 void *eg__alloc_chunk(eg__arena *, size_t bytes); /* as eg__alloc_in, from another chunk */
+/* The smallest size of the elements of a tensor that may end before its arena. With EG_DEBUG_ALLOC
+ * small ones end as well, so that tests see their use afterwards. */
+#if EG_DEBUG_ALLOC
+enum { EG_SPARE_LEAST = EG_ALIGN };
+#else
+enum { EG_SPARE_LEAST = 1 << 12 };
+#endif
+/* Ends t, whose elements are in memory of its own of arena t->home: any later use of it or of its
+ * views is refused. The arena allocates the memory of its elements again, if it is at least
+ * EG_SPARE_LEAST bytes. */
+void eg__tensor_end(eg_tensor *t);
+/* Returns `bytes` bytes of memory that was given back; NULL if no piece of it is large enough. */
+void *eg__spare_take(eg__arena *, size_t bytes);
 /* Adds a chunk with room for a tensor header; false after the error "out of memory". */
 bool eg__nodes_chunk(eg__arena *);
 static inline eg_ctx *eg__here(const eg_ctx *cx)
@@ -440,6 +458,8 @@ static inline void *eg__alloc_in(eg__arena *a, size_t bytes)
     if (a->fixed)
 #endif
     {
+        void *again = a->spare && bytes >= EG_SPARE_LEAST ? eg__spare_take(a, bytes) : NULL;
+        if (again) return again;
         eg__chunk *c = a->data;
         const size_t align = bytes >= EG_ALIGN ? EG_ALIGN : 16,
                      at = c ? (c->used + align - 1) & -align : 0;
@@ -464,6 +484,12 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
     return t;
 }
 void eg__text(uintptr_t *start, uintptr_t *size); /* core/caller.c */
+/* True if `at` is an address in the library's code; false if the library does not know where its
+ * code is. */
+static inline bool eg__is_library(const eg_ctx *cx, uintptr_t at)
+{
+    return at - cx->text < cx->text_size;
+}
 /* Returns the return address of the user's call; NULL if the frames cannot be followed. */
 void *eg__caller(const eg_ctx *);
 #include "core/plans.h"

@@ -259,20 +259,16 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     return good ? y : &cx->poison;
 }
 
-/* The caller has checked the sizes. As eg__apply does for a result that is not recorded, sizes,
- * strides and elements are in one block. */
+/* The caller has checked the sizes. */
 eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
                               const int64_t *strides)
 {
     eg__arena *a = eg__top(cx);
     eg_tensor *y = eg__tensor_in(a);
-    const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[dtype],
-                 size = ((size_t)rank * 2 * sizeof *dims + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
-    char *m = y ? eg__alloc_in(a, size + bytes) : NULL;
-    if (!m) return NULL;
+    const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[dtype];
+    if (!y || !(y->dim = eg__tensor_block(a, rank, bytes, &y->data))) return NULL;
     y->dtype = (uint8_t)dtype;
     y->rank = (uint8_t)rank;
-    y->dim = (int64_t *)(void *)m;
     y->stride = y->dim + rank;
     for (int k = 0; k < rank; k++) {
         y->dim[k] = dims[k];
@@ -280,7 +276,6 @@ eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_
     }
     y->own.bytes = bytes;
     y->each = (int64_t)bytes;
-    y->data = m + size;
     y->unrecorded = true;
     cx->use.nodes++;
     return y;

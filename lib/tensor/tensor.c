@@ -139,23 +139,26 @@ static bool give_storage(eg_tensor *y, eg__arena *a)
     return y->data != NULL;
 }
 
-/* Sizes and elements are in one block, so that an owner of one tensor has one chunk. */
+int64_t *eg__tensor_block(eg__arena *a, int rank, size_t bytes, char **data)
+{
+    const size_t sizes = 2 * (size_t)rank * sizeof(int64_t);
+    const size_t before = bytes < EG_ALIGN ? eg__up16(sizes) : (sizes + EG_ALIGN - 1) & -EG_ALIGN;
+    const bool apart = !a->owned && bytes >= EG_SPARE_LEAST;
+    char *block = eg__alloc_in(a, apart ? sizes : before + bytes);
+    *data = !block ? NULL : apart ? eg__alloc_in(a, bytes) : block + before;
+    return *data ? (int64_t *)(void *)block : NULL;
+}
 static eg_tensor *leaf_in(eg_ctx *cx, eg__arena *a, const char *who, eg_dtype dtype, int rank,
                           const int64_t *dims)
 {
     if (eg__failed(cx)) return NULL;
     eg_tensor *t = eg__tensor_in(a);
     if (!t || !check_sizes(t, who, dtype, rank, dims)) return NULL;
-    const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[t->dtype],
-                 sizes = 2 * (size_t)rank * sizeof *dims,
-                 before = bytes < EG_ALIGN ? eg__up16(sizes) : (sizes + EG_ALIGN - 1) & -EG_ALIGN;
-    char *block = eg__alloc_in(a, before + bytes);
-    if (!block) return NULL;
-    t->dim = (int64_t *)(void *)block;
+    const size_t bytes = (size_t)eg__count(rank, dims) * eg__width[t->dtype];
+    if (!(t->dim = eg__tensor_block(a, rank, bytes, &t->data))) return NULL;
     t->rank = (uint8_t)rank;
     t->own.bytes = bytes;
     t->own.made = eg__capturing(cx) ? EG_MADE_UNKNOWN : EG_MADE_BEFORE;
-    t->data = block + before;
     take_sizes(t, a, rank, dims);
     eg__row_major(rank, t->dim, t->stride);
     return t;

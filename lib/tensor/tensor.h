@@ -32,8 +32,12 @@ eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size
 /* True if a result of these operands has to be made by eg__apply: the context records, captures,
  * checks or flushes, cx is a child, or an operand has copies. */
 bool eg__needs_node(const eg_ctx *, int count, eg_tensor *const *);
-/* Returns the result of an operation that is not recorded, as eg__apply would, in one block. The
- * caller computes its elements. NULL after an error. */
+/* Returns memory of the arena for sizes and strides, and *data for `bytes` bytes of elements. They
+ * are in one block, so that an owner of one tensor has one chunk; but elements that a scope may
+ * allocate again (eg__tensor_end) are in a block of their own. NULL after an error. */
+int64_t *eg__tensor_block(eg__arena *, int rank, size_t bytes, char **data);
+/* Returns the result of an operation that is not recorded, as eg__apply would. The caller computes
+ * its elements. NULL after an error. */
 eg_tensor *eg__new_unrecorded(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
                               const int64_t *strides);
 /* Returns the versions that y's operands had when y was made. */
