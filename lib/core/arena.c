@@ -246,7 +246,6 @@ struct eg__spare {
 enum { SEARCHED = 16 };
 void eg__tensor_end(eg_tensor *t)
 {
-    eg__arena *a = t->home;
     const size_t bytes = t->own.bytes & -(size_t)EG_ALIGN;
     t->live = EG_DEAD;
     t->own.version++;
@@ -254,6 +253,7 @@ void eg__tensor_end(eg_tensor *t)
 #if EG_DEBUG_ALLOC
     memset(t->data, 0xff, bytes); /* NaN: a read that nothing refuses can be seen */
 #else
+    eg__arena *a = t->home;
     eg__note_peak(&a->cx->use);
     struct eg__spare *s = (struct eg__spare *)(void *)t->data;
     *s = (struct eg__spare){ a->spare, bytes };
