@@ -731,3 +731,95 @@ LOOP_TEST(windows_of_few_queries, 12)
             eg_close(cx);
         }
 }
+/* The largest allowed score of each query, in both forms, equals that of the scores in memory; with
+ * log-sum-exp or without, y and its gradients have the same bits as without it. */
+LOOP_TEST(largest_scores, 8)
+{
+    enum { ROWS = 150, WIDTH = 8 };
+    const bool wide = _i & 1, fused = _i & 2, records = _i & 4;
+    static const struct {
+        const char *where, *score;
+    } call[] = { { NULL, NULL },
+                 { "j <= i & i != 7", NULL },
+                 { "j > i - 20", "30 * tanh(score / 30) - abs(i - j) / 8" } };
+    for (size_t c = 0; c < sizeof call / sizeof *call; c++) {
+        eg_ctx *cx = eg_open(.dtype = wide ? EG_F64 : EG_F32, .seed = 4, .threads = 2);
+        eg_tensor *x[3], *max, *lse, *scores, *mask, *d[3][3], *y[3];
+        for (int k = 0; k < 3; k++) x[k] = eg_normal(cx, 0, 2, 2, ROWS, 3, WIDTH);
+        eg_nograd(cx, !records);
+        for (int with = 0; with < 3; with++) {
+            y[with] = eg_attention("bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .where = call[c].where,
+                                   .score = call[c].score, .form = fused ? EG_FUSED : EG_UNFUSED,
+                                   .lse = with > 1 ? &lse : NULL, .max_scores = with ? &max : NULL);
+            ck_assert(same_bits(y[0], y[with]));
+            if (!records) continue;
+            eg_tensor *sum = eg_sum(NULL, eg_square(y[with]));
+            if (with > 1) sum = eg_add(sum, eg_scale(eg_sum(NULL, lse), 0));
+            if (with) sum = eg_add(sum, eg_scale(eg_sum(NULL, max), 0));
+            ck_assert_int_eq(eg_grad(sum, NULL, 3, x, d[with]), 0);
+            for (int k = 0; k < 3; k++)
+                eg_assert_close(d[with][k], d[0][k], with > 1 ? (wide ? 1e-12 : 1e-4) : 0);
+        }
+        eg_attention("bihd,bjhd,bjhe->bihe", x[0], x[1], x[2], .score = call[c].score,
+                     .form = EG_UNFUSED, .scores = &scores, .weights_axes = "bhij");
+        if (call[c].where) {
+            mask = eg_where_mask(cx, call[c].where, "ij", 0, ((int64_t[]) {
+                                     ROWS
+                                     , ROWS
+                                 }));
+            mask = eg_rearrange("i j -> 1 1 i j", mask);
+            scores = eg_where(mask, scores, eg_full(cx, -INFINITY, 1));
+        }
+        eg_tensor *want = eg_max("b h i [j]", scores);
+        max = eg_rearrange("b i h -> b h i", max);
+        if (c == 1) ck_assert(isinf(eg_get(max, 0, 0, 7)) && isinf(eg_get(want, 0, 0, 7)));
+        /* −inf of both is compared as a number */
+        eg_tensor *low = eg_full(cx, -1e30, 1);
+        eg_assert_close(eg_maximum(max, low), eg_maximum(want, low), wide ? 1e-12 : 1e-5);
+        ck_assert_int_eq(eg_path_to(eg_sum(NULL, max), x[0], NULL),
+                         records ? EG_CUT_PATH : EG_NO_PATH);
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+/* To second order in the loss of y and lse beside it, in a captured step, of NaN, of no keys. */
+TEST(largest_scores_elsewhere)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
+    eg_tensor *x[3], *max[2], *lse[2], *d[2][3], *h[2][3];
+    for (int k = 0; k < 3; k++) x[k] = eg_normal(cx, 0, 1, 20, 2, 4);
+    for (int form = 0; form < 2; form++) {
+        eg_tensor *y = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i",
+                                    .form = form ? EG_FUSED : EG_UNFUSED, .lse = &lse[form],
+                                    .max_scores = &max[form]);
+        eg_tensor *sum = eg_add(eg_sum(NULL, eg_mul(eg_square(lse[form]), max[form])),
+                                eg_sum(NULL, eg_square(y)));
+        ck_assert_int_eq(eg_grad(sum, NULL, 3, x, d[form]), 0);
+        sum = eg_sum(NULL, eg_square(d[form][0]));
+        ck_assert_int_eq(eg_grad(sum, NULL, 3, x, h[form]), 0);
+        eg_assert_ok(cx);
+    }
+    for (int k = 0; k < 3; k++) {
+        eg_assert_close(d[0][k], d[1][k], 1e-11);
+        eg_assert_close(h[0][k], h[1][k], 1e-10);
+    }
+    eg_assert_close(max[0], max[1], 1e-13);
+    eg_fill(eg_slice_axis(x[1], 0, 3, 4, 1), NAN);
+    for (int form = 0; form < 2; form++) {
+        eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .where = "j <= i",
+                     .form = form ? EG_FUSED : EG_UNFUSED, .max_scores = &max[form]);
+        ck_assert(isnan(eg_get(max[form], 5, 0)) && isfinite(eg_get(max[form], 2, 0)));
+    }
+    eg_tensor *none = eg_zeros(cx, 0, 2, 4);
+    ck_assert(eg_ok(eg_attention("ihd,jhd,jhe->ihe", x[0], none, none, .max_scores = &max[0])));
+    ck_assert(eg_get(max[0], 19, 1) < -DBL_MAX);
+    eg_assert_ok(cx);
+    ck_assert(!eg_ok(eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .max_scores = &max[0],
+                                  .sink = { "h", eg_zeros(cx, 2) })));
+    ck_assert(!eg_ok(max[0]));
+    eg_assert_error(cx, ".max_scores is not supported with .sink, which counts as a score");
+    ck_assert(!eg_ok(eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .max_scores = &max[0],
+                                  .no_softmax = true)));
+    eg_assert_error(cx, ".max_scores needs a softmax, but .no_softmax is given");
+    eg_close(cx);
+}

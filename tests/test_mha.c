@@ -591,15 +591,20 @@ LOOP_TEST(scores_and_sums_of_any_heads, 3)
     int64_t count[] = { 2, 5 };
     int64_t empty = -1;
     bool keep[2][5] = { { 1, 1, 0, 0, 0 }, { 1, 1, 1, 1, 1 } };
-    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *s, *l, *w, *lengths = eg_from(cx, count, 2);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 5, 8), *s, *l, *w, *largest;
+    eg_tensor *lengths = eg_from(cx, count, 2);
     eg_tensor *y = eg_mha_run(m, x, .lengths = { "b", lengths }, .scores = &s, .lse = &l,
-                              .weights = &w, .empty = &empty);
+                              .weights = &w, .empty = &empty, .max_scores = &largest);
     eg_assert_close(y, eg_mha_run(m, x, .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }), 1e-13);
     eg_assert_close(
         eg_softmax("b h i [j]", eg_contiguous(s), .keep = { "bj", eg_from(cx, &keep[0][0], 2, 5) }),
         eg_contiguous(w), 1e-13);
     eg_assert_close(eg_contiguous(eg_select_axis(l, 0, 1)),
                     eg_logsumexp("h i [j]", eg_select_axis(s, 0, 1)), 1e-13);
+    eg_assert_close(eg_select_axis(largest, 0, 1), eg_max("h i [j]", eg_select_axis(s, 0, 1)),
+                    1e-13);
+    eg_assert_close(eg_select_axis(largest, 0, 0),
+                    eg_max("h i [j]", eg_slice_axis(eg_select_axis(s, 0, 0), 2, 0, 2, 1)), 1e-13);
     ck_assert_int_eq(empty, 0);
     eg_assert_close(eg_mha_run(m, x, .form = EG_FUSED, .where = "j <= i"),
                     eg_mha_run(m, x, .form = EG_UNFUSED, .where = "j <= i"), 1e-12);

@@ -119,9 +119,13 @@ typedef struct eg_attention_args {
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
     const char *weights_axes;
+    /* the largest score of each query that is allowed, with the letters of lse and without a
+     * gradient; −inf for a query without an allowed key. Refused with .sink and .no_softmax */
+    eg_tensor **max_scores;
 } eg_attention_args;
-/* Returns y, with the letters of the string. Requesting weights, scores or lse changes no bit of y.
- * They are differentiable too. Weights and scores take O(length²) memory. */
+/* Returns y, with the letters of the string. Requesting weights, scores, lse or max_scores changes
+ * no bit of y. The first three are differentiable too. Weights and scores take O(length²) memory.
+ */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------
@@ -139,7 +143,8 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  *
  * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
  * or that only the query has unless .offset_letter names it; other numbers of positions than
- * eg_attention_positions returns; weights, scores, functions of them, .no_softmax. */
+ * eg_attention_positions returns; weights, scores, max_scores, functions of scores and weights,
+ * .no_softmax. */
 /* Sets positions[] to the one or two ranges of positions that this rank has of a sequence of
  * `length`. Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
  * model.h). */

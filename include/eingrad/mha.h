@@ -262,6 +262,9 @@ typedef struct eg_mha_run_args {
     eg_tensor **dropped; /* after dropout */
     eg_tensor **scores, **lse;
     int64_t *empty; /* as eg_attention's */
+    eg_tensor *
+        *max_scores; /* (b h i) as eg_attention's, with which MuonClip of Kimi Team 2025 scales
+                      * W_q and W_k of a head. Refused with .sink, .bias_kv, .zero_attn */
 } eg_mha_run_args;
 /* Refused: sizes below 1; heads that do not divide d_model (where a width follows from it) or are
  * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
@@ -280,9 +283,9 @@ EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
  * and the tensors of .with are complete on every rank; .positions, .key_positions, .add and a .sink
  * with the letter i have this rank's positions. Every rank gets complete gradients of the
  * parameters and of all complete tensors: those of L = Σ_r L_r, where L_r is the scalar that rank r
- * differentiates. Refused with .ranks: .cache, .fill, .score_fn, .weights, .dropped, .scores, and
- * modules with .linear, .core, .score_fn or .no_softmax. An error of one rank is an error of
- * all. */
+ * differentiates. Refused with .ranks: .cache, .fill, .score_fn, .weights, .dropped, .scores,
+ * .max_scores, and modules with .linear, .core, .score_fn or .no_softmax. An error of one rank is
+ * an error of all. */
 EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
 /* Returns the weight "W_q" (m h d) … "b_o" of a module of any form, with its gradient. If heads
  * differ in width, h and d are one axis, all heads one after the other: (m s). NULL if there is

@@ -63,6 +63,7 @@ typedef struct eg_attention_plan {
     bool no_softmax; /* the scores are the weights */
     bool rescored;   /* .score or .score_fn changes the scores, and may mask some of them */
     bool wants_lse; /* the node has y and the log-sum-exp (fused.c), its gradient's cotangent too */
+    bool wants_max; /* the node has the largest score of each row after them (with wants_lse) */
     bool careful;   /* what is forbidden may have numbers that are not finite:
                      * eg__attention_has_nonfinite */
     eg_span key_range; /* eg__attention_key_range */
@@ -157,6 +158,10 @@ eg_tensor *eg__attend_values(const eg_attention_plan *, const eg_attention_masks
 /* Returns ln (Σ e^scores + e^sink), where the sum is over the allowed pairs. */
 eg_tensor *eg__attend_lse(const eg_attention_plan *, const eg_attention_masks *,
                           eg_tensor *const *x, eg_tensor *scores);
+/* Returns the largest allowed score of each row, −inf if there is none, without a history. There is
+ * no sink. */
+eg_tensor *eg__attend_max(const eg_attention_plan *, const eg_attention_masks *,
+                          eg_tensor *const *x, eg_tensor *scores);
 /* Sets d[] to the cotangents of the operands (NULL: none), made of differentiable operations; after
  * an error the query's is poison. g is the cotangent of y, g_lse that of the log-sum-exp, with the
  * axes of the scores' rows; one of them may be NULL. */
@@ -202,10 +207,10 @@ bool eg__attention_reads_nonfinite(const eg_attention_plan *, eg_tensor *const *
 
 /* -- fused.c ---------------------------------------------------------------------------------- */
 /* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
- * of rows in which every pair is forbidden, and, if the plan wants it, *lse to the log-sum-exp of
- * each row, with the axes of the scores' rows. */
+ * of rows in which every pair is forbidden, and, if the plan wants them, *lse to the log-sum-exp of
+ * each row and *max to its largest score, with the axes of the scores' rows. */
 eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty,
-                     eg_tensor **lse);
+                     eg_tensor **lse, eg_tensor **max);
 
 /* -- ring.c ----------------------------------------------------------------------------------- */
 /* Computes eg_attention if .ranks is given. */

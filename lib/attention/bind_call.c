@@ -324,15 +324,15 @@ static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
     eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner), eg__zero_like(weights));
     *empty = (int64_t)eg_item(eg_sum(NULL, none));
 }
-/* Returns lse, whose axes are those of the scores' rows, with the axes in the order of the
+/* Returns x, whose axes are those of the scores' rows, with the axes in the order of the
  * weights. */
-static eg_tensor *lse_ordered(const eg_attention_plan *a, eg_tensor *lse, const int *order)
+static eg_tensor *rows_ordered(const eg_attention_plan *a, eg_tensor *x, const int *order)
 {
     const int rows = a->scores - a->inner;
     int axes[EG_RANK_MAX], n = 0;
     for (int k = 0; k < a->scores; k++)
         if (order[k] < rows) axes[n++] = order[k];
-    return eg_permute_n(lse, rows, axes);
+    return eg_permute_n(x, rows, axes);
 }
 
 /* -- plans of earlier calls: the same strings, types and sizes give the same plan ------------- */
@@ -445,7 +445,7 @@ static bool is_fused(const eg_attention_args *o, const eg_attention_plan *a, eg_
 static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_attention_plan *a,
                           bool fused, eg_tensor **x, const int *order)
 {
-    eg_tensor *s = NULL, *w = NULL, *d = NULL, *lse = NULL, *y;
+    eg_tensor *s = NULL, *w = NULL, *d = NULL, *lse = NULL, *max = NULL, *y;
     double left = 1;
     if (!operands_cast(a, fused, x)) return eg__poison(x[EG_TERM_Q]->cx);
     eg_attention_masks m = { 0 };
@@ -463,13 +463,15 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     if (o->weights_fn)
         w = changed(o->weights_fn, ".weights_fn", "weights", o->user, w, a->scores, order);
     if (o->scores) *o->scores = eg_permute_n(all_scores(o, a, &m, x, s, left), a->scores, order);
-    if (left != 1 && o->lse && !fused) s = eg_scale(s, left);
+    if (left != 1 && a->wants_lse && !fused) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
-    y = fused ? eg__flash(a, x, o->empty, &lse) : eg__attend_values(a, &m, x, d);
+    y = fused ? eg__flash(a, x, o->empty, &lse, &max) : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused && !x[EG_TERM_SINK]) count_empty(w, a->inner, o->empty);
     if (o->lse && !fused) lse = eg__attend_lse(a, &m, x, s);
-    if (o->lse) *o->lse = lse_ordered(a, lse, order);
+    if (o->lse) *o->lse = rows_ordered(a, lse, order);
+    if (o->max_scores && !fused) max = eg__attend_max(a, &m, x, s);
+    if (o->max_scores) *o->max_scores = rows_ordered(a, max, order);
     if (o->weights) *o->weights = eg_permute_n(w, a->scores, order);
     if (o->dropped) *o->dropped = eg_permute_n(d, a->scores, order);
     return r ? result(r, a, y) : y;
@@ -529,11 +531,12 @@ static eg_attention_plan *bound(const eg_attention_args *o, const char *spec,
 static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
 {
     const double dropout = eg_option(o->dropout, 0);
-    const char *refused = !o->no_softmax ? NULL
-                          : o->lse       ? ".lse"
-                          : o->empty     ? ".empty"
-                          : o->sink.x    ? ".sink"
-                                         : NULL;
+    const char *refused = !o->no_softmax  ? NULL
+                          : o->lse        ? ".lse"
+                          : o->empty      ? ".empty"
+                          : o->sink.x     ? ".sink"
+                          : o->max_scores ? ".max_scores"
+                                          : NULL;
     if (!isfinite(o->scale))
         eg_fail_as(cx, EG_ERROR_MISUSE, "attention: .scale is %g; it must be finite", o->scale);
     else if (!(dropout >= 0 && dropout <= 1))
@@ -551,6 +554,9 @@ static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
                    "attention: .form is EG_FUSED, but %s works on %s in memory, which that form "
                    "does not have",
                    o->score_fn ? ".score_fn" : ".weights_fn", o->score_fn ? "scores" : "weights");
+    else if (o->max_scores && o->sink.x)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
+                   "attention: .max_scores is not supported with .sink, which counts as a score");
     else if (refused)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "attention: %s needs a softmax, but .no_softmax is given", refused);
@@ -632,8 +638,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     eg_tensor *xs[OPERANDS] = { o.q, o.k, o.v }, *x[EG_ATTENTION_OPERANDS] = { NULL };
     const char *called[OPERANDS] = { "the query", "the key", "the value" };
     eg_ctx *cx = eg__context_of("attention", 3, xs);
-    eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse };
-    for (int k = 0; k < 4; k++)
+    eg_tensor **const out[] = { o.weights, o.dropped, o.scores, o.lse, o.max_scores };
+    for (int k = 0; k < 5; k++)
         if (out[k]) *out[k] = eg__poison(cx);
     if (o.empty) *o.empty = 0;
     if (!cx || !eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, xs)) return eg__poison(cx);
@@ -672,7 +678,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
             !eg__extremes_act("attention", x[EG_TERMS + t], a->least[t], a->most[t]))
             return eg__poison(cx);
     a->dropping = eg__drop_draw(cx, eg_option(o.dropout, 0), &a->drop);
-    a->wants_lse = o.lse != NULL;
+    a->wants_lse = o.lse || o.max_scores;
+    a->wants_max = o.max_scores != NULL;
     a->rescored = o.score_fn || o.score;
     const bool fused = is_fused(&o, a, (eg_dtype)x[EG_TERM_Q]->dtype);
     a->careful = eg__attention_reads_nonfinite(a, x, fused);

@@ -139,6 +139,20 @@ eg_tensor *eg__attend_lse(const eg_attention_plan *a, const eg_attention_masks *
         s = eg_where(mask, s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
     return eg_ok(s) ? eg__logsumexp_last(s, x[EG_TERM_SINK] ? 1 : a->inner) : s;
 }
+eg_tensor *eg__attend_max(const eg_attention_plan *a, const eg_attention_masks *m,
+                          eg_tensor *const *x, eg_tensor *scores)
+{
+    const int rows = a->scores - a->inner;
+    int64_t dim[EG_RANK_MAX], all[2] = { 1, 1 };
+    eg_tensor *mask, *s = eg_ok(scores) ? composed_keys(a, m, x, scores, 1, &mask) : scores;
+    eg__score_sizes(a, dim);
+    for (int k = 0; k < a->scores; k++) all[k >= rows] *= dim[k];
+    if (!eg_ok(s)) return s;
+    eg_tensor *low = eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL);
+    if (!all[1]) return eg_detach(eg_expand_n(low, rows, dim));
+    s = m->n ? eg_where(mask, eg_detach(s), low) : eg_detach(s);
+    return eg_reshape_n(eg_max("i [j]", eg_reshape_n(s, 2, all)), rows, dim);
+}
 /* Returns `rows`, which has one element per row, with axes of size 1 appended in place of the
  * keys. */
 static eg_tensor *over_keys(const eg_attention_plan *a, eg_tensor *rows)

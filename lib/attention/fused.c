@@ -1,9 +1,10 @@
 /* fused.c: the operations of fused attention. The weights are in memory a tile at a time; a node
  * keeps its operands, its result and two numbers for each row of scores, and the gradient makes the
  * tiles again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along
- * one axis, and the caller gets views of it; a loss of both then needs one backward pass.
- * Derivatives of the gradient, and tangents, are those of the composed form (composed.c), which
- * means the same: they need memory for the weights. */
+ * one axis, and the caller gets views of it; a loss of both then needs one backward pass. The
+ * largest score of each row, which has no gradient, may follow them. Derivatives of the gradient,
+ * and tangents, are those of the composed form (composed.c), which means the same: they need memory
+ * for the weights. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>
@@ -99,9 +100,10 @@ static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor
     return eg__flash_bound(y->cx, f, lanes);
 }
 
-/* -- y and the log-sum-exp in one node: first y, then lse, both row-major, y with the axes in the
- * order in which attention_shape stores them, lse with those of the scores' rows */
-enum { FUSED_Y, FUSED_LSE };
+/* -- y, the log-sum-exp and the largest scores in one node, one after the other, row-major, y with
+ * the axes in the order in which attention_shape stores them, the others with those of the scores'
+ * rows */
+enum { FUSED_Y, FUSED_LSE, FUSED_MAX };
 typedef struct fused_part {
     int rank;
     const uint16_t *label;
@@ -123,41 +125,43 @@ static int stored_axes(const eg_attention_plan *a, int64_t *dim, int *order)
     }
     return rank;
 }
-/* Returns where y or lse lies in a node that has both. */
+/* Returns where a part lies in a node that has several. */
 static fused_part fused_part_of(const eg_attention_plan *a, int which)
 {
     fused_part p = { .label = a->score, .count = 1 };
     int order[EG_RANK_MAX];
     p.rank = stored_axes(a, p.dim, order);
-    if (which == FUSED_LSE) {
+    if (which == FUSED_Y)
+        p.label = a->label[EG_TERM_Y];
+    else {
         p.at = 1;
         for (int k = 0; k < p.rank; k++) p.at *= p.dim[k];
         p.rank = a->scores - a->inner;
         for (int k = 0; k < p.rank; k++) p.dim[k] = a->size[a->score[k]], order[k] = k;
-    } else
-        p.label = a->label[EG_TERM_Y];
+    }
     for (int k = p.rank; k-- > 0; p.count *= p.dim[order[k]]) {
         p.stored[k] = p.dim[order[k]];
         p.back[order[k]] = k;
         p.step[order[k]] = p.count;
     }
+    if (which == FUSED_MAX) p.at += p.count;
     return p;
 }
-/* Sets array `at` to a part of x, which has both. */
+/* Sets array `at` to a part of x, which has several. */
 static void place_part(eg_flash *f, int at, int which, const eg_tensor *x)
 {
     fused_part p = fused_part_of(f->a, which);
     for (int k = 0; k < p.rank; k++) p.step[k] *= x->stride[0];
     eg__flash_lay(f, at, p.rank, p.label, p.step, x->data + p.at * x->stride[0] * f->width);
 }
-/* Returns a part of x, which has both: a view. */
+/* Returns a part of x, which has several: a view. */
 static eg_tensor *part_view(const eg_attention_plan *a, int which, eg_tensor *x)
 {
     const fused_part p = fused_part_of(a, which);
     x = eg_reshape_n(eg_slice_axis(x, 0, p.at, p.at + p.count, 1), p.rank, p.stored);
     return eg_permute_n(x, p.rank, p.back);
 }
-/* Returns y or lse, a part of a node that has both, with one axis, in the order of the node. */
+/* Returns x, a part of a node that has several, with one axis, in the order of the node. */
 static eg_tensor *part_flat(const eg_attention_plan *a, int which, eg_tensor *x)
 {
     const fused_part p = fused_part_of(a, which);
@@ -191,8 +195,12 @@ static eg_tensor *composed_value(const eg_attention_plan *a, eg_tensor *const *x
     eg_tensor *s = eg__attend_scores(a, &m, x, &left), *w = eg__attend_weights(a, &m, x, s, left),
               *y = eg__attend_values(a, &m, x, a->dropping ? eg__drop(&a->drop, w) : w);
     if (!a->wants_lse || !eg_ok(y)) return y;
-    eg_tensor *lse = eg__attend_lse(a, &m, x, eg_scale(s, left));
-    return eg_concat_axis(0, part_flat(a, FUSED_Y, y), part_flat(a, FUSED_LSE, lse));
+    s = eg_scale(s, left);
+    eg_tensor *part[] = { y, eg__attend_lse(a, &m, x, s),
+                          a->wants_max ? eg__attend_max(a, &m, x, s) : NULL };
+    const int parts = a->wants_max ? 3 : 2;
+    for (int k = 0; k < parts; k++) part[k] = part_flat(a, k, part[k]);
+    return eg_concat_axis_n(0, parts, part);
 }
 /* There are no tiles of c128. */
 static bool forward_c128(eg_tensor *node)
@@ -373,6 +381,7 @@ static eg_tensor *gradient_of(const eg_tensor *y, eg_tensor *const *in, eg_tenso
     memcpy(a, y->attr, bytes);
     a->wanted = wanted;
     a->wants_lse = lse;
+    a->wants_max = false;
     if (!values) a->rank[EG_TERM_V] = -1, a->dropping = false;
     const int n = operands_of(a, x, operand);
     operand[n] = result;
@@ -467,8 +476,8 @@ static bool attention_shape(eg_tensor *y)
     const eg_dtype dtype = (eg_dtype)y->in[0]->dtype;
     int64_t dim[EG_RANK_MAX];
     int order[EG_RANK_MAX];
-    const fused_part lse = fused_part_of(a, FUSED_LSE);
-    if (a->wants_lse) return eg__shape(y, dtype, 1, (int64_t[]){ lse.at + lse.count });
+    const fused_part last = fused_part_of(a, a->wants_max ? FUSED_MAX : FUSED_LSE);
+    if (a->wants_lse) return eg__shape(y, dtype, 1, (int64_t[]){ last.at + last.count });
     const int rank = stored_axes(a, dim, order);
     return eg__shape_strided(y, dtype, rank, dim, order);
 }
@@ -476,15 +485,21 @@ static double log_sum_of(double row_max, double inv_sum)
 {
     return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
 }
-/* Writes the log-sum-exp of each row of scores, from their statistics. */
-static void write_lse(const eg_flash *f, const eg_row_stats *s)
+/* The largest score of a row: −inf of none, NaN if the row has one. */
+static double max_of(double row_max, double inv_sum)
+{
+    return isnan(inv_sum) ? inv_sum : row_max / EG_LOG2_E;
+}
+/* Writes a number of each row of scores to array EG_SLOT_LSE, from the rows' statistics. */
+static void write_rows(const eg_flash *f, const eg_row_stats *s,
+                       double (*number)(double row_max, double inv_sum))
 {
     const int64_t queries = f->list[EG_PART_QUERY].total;
     for (int64_t n = 0; n < f->list[EG_PART_BATCH].total * queries; n++)
         eg__set_real(f, f->data[EG_SLOT_LSE],
                      eg__flash_at(f, EG_PART_BATCH, EG_SLOT_LSE, n / queries) +
                          eg__flash_at(f, EG_PART_QUERY, EG_SLOT_LSE, n % queries),
-                     log_sum_of(eg__real_at(f, s->row_max, n), eg__real_at(f, s->inv_sum, n)));
+                     number(eg__real_at(f, s->row_max, n), eg__real_at(f, s->inv_sum, n)));
 }
 /* Computes the result, and the statistics of rows if the gradient or the log-sum-exp needs them. */
 static bool attention_forward(eg_tensor *y)
@@ -501,7 +516,11 @@ static bool attention_forward(eg_tensor *y)
     } else
         eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
     const bool good = eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
-    if (good && a->wants_lse) write_lse(&f, &s->stats);
+    if (good && a->wants_lse) write_rows(&f, &s->stats, log_sum_of);
+    if (good && a->wants_max) {
+        place_part(&f, EG_SLOT_LSE, FUSED_MAX, y);
+        write_rows(&f, &s->stats, max_of);
+    }
     if (s != y->saved) ((fused_saved *)y->saved)->empty += s->empty;
     return good;
 }
@@ -602,7 +621,7 @@ static eg_tensor *fused_batches(eg_attention_plan *a, int term, eg_tensor *x)
     return x;
 }
 eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty,
-                     eg_tensor **lse)
+                     eg_tensor **lse, eg_tensor **max)
 {
     const size_t bytes = eg__attention_bytes(a);
     eg_attention_plan *b = eg__alloc(x[0]->cx, bytes);
@@ -622,6 +641,7 @@ eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *e
     if (!a->wants_lse) return y;
     y = part_view(b, FUSED_Y, node);
     *lse = part_view(b, FUSED_LSE, node);
+    if (a->wants_max) *max = part_view(b, FUSED_MAX, eg_detach(node));
     if (s) s->part[FUSED_Y] = y, s->part[FUSED_LSE] = *lse;
     return y;
 }

@@ -63,6 +63,7 @@ static bool ring_supports(eg_ctx *cx, const eg_attention_args *o)
                      : o->dropped    ? ".dropped"
                      : o->scores     ? ".scores"
                      : o->no_softmax ? ".no_softmax"
+                     : o->max_scores ? ".max_scores"
                                      : NULL;
     if (no)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,

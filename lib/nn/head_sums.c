@@ -41,7 +41,7 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
     eg_options(&p->o, sizeof p->o, given);
     if (!eg_ok(p->o.q) || !(p->cx = eg_context(p->o.q)) || eg_error(p->cx)) return false;
-    p->o.weights = p->o.dropped = p->o.scores = p->o.lse = NULL;
+    p->o.weights = p->o.dropped = p->o.scores = p->o.lse = p->o.max_scores = NULL;
     p->o.empty = NULL;
     p->o.dropout = 0; /* the weights before dropout are measured */
     if (p->o.score_fn || p->o.weights_fn) {

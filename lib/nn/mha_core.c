@@ -158,6 +158,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
                  { ".score_fn", a->score_fn != NULL },
                  { ".scores", a->scores != NULL },
                  { ".lse", a->lse != NULL },
+                 { ".max_scores", a->max_scores != NULL },
                  { ".empty", a->empty != NULL },
                  { ".form = EG_FUSED", a->form == EG_FUSED } };
     for (size_t k = 0; k < sizeof none / sizeof *none; k++)
@@ -191,10 +192,11 @@ static eg_tensor *attended(const eg_mha *m, const eg_attention_args *a, const mh
 
 /* The outputs that a run may request: each has axes (… h, then the letters of the weights, for some
  * without the keys). */
-enum { OUTS = 4 };
+enum { OUTS = 5 };
 static void outputs(eg_attention_args *o, eg_tensor ***out[OUTS])
 {
     out[0] = &o->weights, out[1] = &o->dropped, out[2] = &o->scores, out[3] = &o->lse;
+    out[4] = &o->max_scores;
 }
 
 /* -- .score_fn and .fill, as functions of the scores (… h i j) --------------------------------- */
@@ -361,7 +363,9 @@ static eg_tensor *same_width(const eg_mha *m, const eg_mha_run_args *a, const eg
         o.offset = o.alibi.x || eg_formula_has(score, "i") ? o.offset : 0;
     }
     o.spec = s->core;
-    o.weights_axes = o.weights || o.dropped || o.scores || o.lse || o.score_fn ? s->weights : NULL;
+    bool asked = o.score_fn != NULL;
+    for (int n = 0; n < OUTS; n++) asked |= *out[n] != NULL;
+    o.weights_axes = asked ? s->weights : NULL;
     o.scale = m->scale;
     o.q = groups ? regrouped(o.q, s->batch + 1, m->kv_heads, m->heads / m->kv_heads) : o.q;
     eg_tensor *y = attended(m, &o, &f);

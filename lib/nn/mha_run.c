@@ -341,6 +341,7 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
                             .dropped = a->dropped,
                             .scores = a->scores,
                             .lse = a->lse,
+                            .max_scores = a->max_scores,
                             .empty = a->empty,
                             .lengths = a->lengths,
                             .form = a->form,
@@ -371,7 +372,7 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
 eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
 {
     OPTIONS(eg_mha_run_args, a, given);
-    eg_tensor **const handed[] = { a->weights, a->dropped, a->scores, a->lse };
+    eg_tensor **const handed[] = { a->weights, a->dropped, a->scores, a->lse, a->max_scores };
     const bool before = failed(a->query);
     for (size_t k = 0; k < sizeof handed / sizeof *handed; k++)
         if (handed[k]) *handed[k] = NULL;
