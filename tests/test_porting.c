@@ -1,0 +1,276 @@
+/* test_porting.c: what docs/porting.md says of NumPy, JAX, PyTorch, einops and einx: the formulas
+ * of its sections, with the values of those libraries in f64. */
+#include <eingrad.h>
+#include <eingrad/check.h>
+#include <math.h>
+#include <string.h>
+#include "tests.h"
+
+static eg_ctx *cx;
+static void open_f64(void) { cx = eg_open(.dtype = EG_F64, .seed = 28); }
+static void shut(void)
+{
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    eg_close(cx);
+}
+/* sin(1.7 k) for k = 0, 1, …, as the references have it */
+static eg_tensor *waves(int64_t n) { return eg_sin(eg_scale(eg_arange(cx, EG_F64, 0, n, 1), 1.7)); }
+#define F64(...) eg_from(cx, ((double[]){ __VA_ARGS__ }), sizeof((double[]){ __VA_ARGS__ }) / 8)
+#define I64(...) eg_from(cx, ((int64_t[]){ __VA_ARGS__ }), sizeof((int64_t[]){ __VA_ARGS__ }) / 8)
+
+GROUP("numpy", .setup = open_f64, .teardown = shut)
+
+TEST(quantiles)
+{
+    eg_tensor *x = eg_reshape(waves(27), 3, 9), *q = F64(0, 0.1, 0.5, 1);
+    eg_tensor *sorted = eg_sort("b [l]", x), *at = eg_scale(q, 8);
+    eg_tensor *lower = eg_clip(eg_cast(eg_floor(at), EG_I64), 0, 7);
+    eg_tensor *y = eg_expr("q b", "s[b, i[q]] + (a[q] - i[q]) * (s[b, i[q] + 1] - s[b, i[q]])",
+                           .with = { { "s", sorted }, { "i", lower }, { "a", at } });
+    eg_tensor *numpy = F64(-0.925814682328, -0.971798445744, -0.99608650312, -0.74506268654,
+                           -0.963477682652, -0.926950638091, 0, -0.108636595424, 0.0406932573499,
+                           0.991664810452, 0.999792900143, 0.985600298791);
+    eg_assert_close(y, eg_reshape(numpy, 4, 3), 1e-11);
+}
+
+TEST(histogram)
+{
+    eg_tensor *v = waves(9), *low = eg_min(NULL, v);
+    eg_tensor *part = eg_div(eg_sub(v, low), eg_sub(eg_max(NULL, v), low));
+    eg_tensor *bin = eg_cast(eg_clip(eg_scale(part, 5), 0, 4), EG_I64);
+    eg_assert_close(eg_scatter_add("[n], l, l", eg_zeros(cx, 5), bin, eg_ones_like(v)),
+                    F64(3, 1, 1, 1, 3), 0);
+}
+
+TEST(covariance)
+{
+    eg_tensor *x = eg_reshape(waves(27), 3, 9);
+    eg_tensor *centred = eg_sub(x, eg_mean("b [l] -> b 1", x));
+    eg_tensor *unit = eg_div(centred, eg_pnorm("b [l] -> b 1", centred, 2));
+    eg_assert_close(eg_scale(eg_einsum("b l, d l -> b d", centred, centred), 1.0 / 8),
+                    eg_reshape(F64(0.543943705989, -0.49480123429, 0.364442860295, -0.49480123429,
+                                   0.537807005997, -0.492537975164, 0.364442860295, -0.492537975164,
+                                   0.539788675556),
+                               3, 3),
+                    1e-11);
+    eg_assert_close(eg_einsum("b l, d l -> b d", unit, unit),
+                    eg_reshape(F64(1, -0.914830359509, 0.672574788953, -0.914830359509, 1,
+                                   -0.914143990061, 0.672574788953, -0.914143990061, 1),
+                               3, 3),
+                    1e-11);
+}
+
+TEST(mean_without_nan)
+{
+    eg_tensor *x = eg_reshape(waves(27), 3, 9);
+    x = eg_where(eg_gt(x, eg_full(cx, 0.8, 1)), eg_full(cx, NAN, 1), x);
+    eg_tensor *given = eg_where(eg_isnan(x), eg_zeros_like(x), eg_ones_like(x));
+    eg_tensor *sum = eg_sum("b [l]", eg_where(eg_isnan(x), eg_zeros_like(x), x));
+    eg_assert_close(eg_div(sum, eg_sum("b [l]", given)),
+                    F64(-0.172395302918, -0.288667138812, -0.171211805633), 1e-11);
+}
+
+TEST(interpolation)
+{
+    eg_tensor *p = eg_arange(cx, EG_F64, 0, 7, 1), *f = waves(7);
+    eg_tensor *w = eg_scale(eg_shift(waves(9), 0.8), 4);
+    eg_tensor *left = eg_expr("l h", "p[h] <= w[l]", .with = { { "p", p }, { "w", w } });
+    eg_tensor *i = eg_clip(eg_shift(eg_sum("l [h]", left), -1), 0, 5);
+    eg_tensor *share = eg_expr("l", "clip((w - p[i]) / (p[i + 1] - p[i]), 0, 1)",
+                               .with = { { "w", w }, { "i", i }, { "p", p } });
+    eg_tensor *y = eg_expr("l", "f[i] + (f[i + 1] - f[i]) * t",
+                           .with = { { "f", f }, { "i", i }, { "t", share } });
+    eg_assert_close(y,
+                    F64(-0.641829075634, -0.699874687594, -0.37473960091, 0, 0.534096071721,
+                        -0.699874687594, 0.397162995796, 0.721388104487, -0.699874687594),
+                    1e-11);
+}
+
+TEST(fourier_transform)
+{
+    eg_tensor *v = waves(9);
+    eg_tensor *turn = eg_expr("k=9 n=9", "6.283185307179586 * (k * n % 9) / 9", .cx = cx);
+    eg_assert_close(eg_einsum("k n, n -> k", eg_cos(turn), v),
+                    F64(0.644059504886, 0.864300389259, 2.94541572895, -2.76056380732,
+                        -1.37118206332, -1.37118206332, -2.76056380732, 2.94541572895,
+                        0.864300389259),
+                    1e-11);
+    eg_assert_close(eg_neg(eg_einsum("k n, n -> k", eg_sin(turn), v)),
+                    F64(0, -0.142486913183, -0.645822574509, 0.462861805581, 0.083673664187,
+                        -0.083673664187, -0.462861805581, 0.645822574509, 0.142486913183),
+                    1e-11);
+}
+
+TEST(functions_of_matrices)
+{
+    eg_tensor *A = eg_reshape(waves(9), 3, 3), *B = eg_scale(A, 1.0 / 64), *E;
+    eg_tensor *eye = E = eg_expr("i=3 j=3", "i == j ? 1.0 : 0.0", .cx = cx);
+    for (int k = 12; k > 0; k--) E = eg_add(eye, eg_scale(eg_einsum("ij,jk->ik", B, E), 1.0 / k));
+    for (int k = 0; k < 6; k++) E = eg_einsum("ij,jk->ik", E, E);
+    eg_assert_close(E,
+                    eg_reshape(F64(0.473752979738, 1.08951323677, 0.245491456222, -1.31000594423,
+                                   0.481919743532, 1.44350952153, -0.464059159218, -1.48115884854,
+                                   1.84573748484),
+                               3, 3),
+                    1e-11);
+    eg_tensor *Q = eg_normal(cx, 0, 1, 6, 4);
+    Q = eg_div(Q, eg_pnorm("[i j] -> 1 1", Q, 2));
+    for (int k = 0; k < 40; k++)
+        Q = eg_sub(eg_scale(Q, 1.5), eg_scale(eg_einsum("ij,kj,kl->il", Q, Q, Q), 0.5));
+    eg_assert_close(eg_einsum("ij,ik->jk", Q, Q),
+                    eg_expr("i=4 j=4", "i == j ? 1.0 : 0.0", .cx = cx), 1e-12);
+    eg_tensor *u = eg_normal(cx, 0, 1, 6), *v = NULL, *W = eg_scale(Q, 3);
+    W = eg_mul(W, eg_add(eye = eg_ones(cx, 4), eg_one_hot(eg_from(cx, (int64_t[]){ 2 }, 1), 4)));
+    for (int k = 0; k < 50; k++) {
+        v = eg_einsum("o i, o -> i", W, u), v = eg_div(v, eg_pnorm("[i] -> 1", v, 2));
+        u = eg_einsum("o i, i -> o", W, v), u = eg_div(u, eg_pnorm("[o] -> 1", u, 2));
+    }
+    eg_assert_close(eg_einsum("o, o i, i ->", u, W, v), eg_full_n(cx, EG_F64, 6, 0, NULL), 1e-12);
+}
+
+GROUP("einops_and_einx", .setup = open_f64, .teardown = shut)
+
+TEST(matrices_on_the_diagonal_and_products)
+{
+    eg_tensor *x = eg_reshape(waves(18), 2, 3, 3), *y = eg_reshape(waves(6), 2, 3);
+    eg_assert_close(
+        eg_einsum("b i j -> (b i) (b j)", x),
+        eg_expr("i=6 j=6", "i / 3 == j / 3 ? x[i / 3, i % 3, j % 3] : 0.0", .with = { { "x", x } }),
+        0);
+    eg_tensor *z = eg_einsum("i j, k l -> (i k) (j l)", y, eg_select("[b] i j", x, 1));
+    eg_assert_close(z,
+                    eg_expr("r=6 c=9", "y[r / 3, c / 3] * x[1, r % 3, c % 3]",
+                            .with = { { "x", x }, { "y", y } }),
+                    0);
+}
+
+TEST(coordinates_and_patches)
+{
+    eg_tensor *x = eg_reshape(waves(2 * 4 * 6 * 3), 2, 4, 6, 3);
+    eg_tensor *i = eg_reshape(I64(0, 0, 3, 5, 1, 2, 2, 4), 2, 2, 2);
+    eg_tensor *at[2];
+    eg_unbind("b p [k]", i, 2, at);
+    eg_tensor *y = eg_expr("b p c", "x[b, r[b, p], s[b, p], c]",
+                           .with = { { "x", x }, { "r", at[0] }, { "s", at[1] } });
+    ck_assert(eg_get(y, 0, 1, 2) == eg_get(x, 0, 3, 5, 2));
+    ck_assert(eg_get(y, 1, 0, 1) == eg_get(x, 1, 1, 2, 1));
+    eg_tensor *W = eg_reshape(waves(60), 2, 2, 3, 5), *bias = waves(5);
+    eg_tensor *mix = eg_affine("b (h p) (w q) c, p q c o -> b (h w) o", x, W, bias);
+    eg_tensor *patches = eg_rearrange("b (h p) (w q) c -> b (h w) (p q c)", x, .p = 2, .q = 2);
+    eg_assert_close(
+        mix, eg_add(eg_einsum("b n k, k o -> b n o", patches, eg_reshape(W, 12, 5)), bias), 1e-13);
+    eg_tensor *packed = eg_concat("h w [c]", eg_select("[b] h w c", x, 0),
+                                  eg_rearrange("h w -> h w 1", eg_reshape(waves(24), 4, 6)));
+    eg_assert_axes("h=4 w=6 c=4", packed);
+}
+
+GROUP("jax_and_torch", .setup = open_f64, .teardown = shut)
+
+static eg_tensor *reversed(void *user, eg_tensor *x, eg_tensor *g)
+{
+    (void)x;
+    return eg_scale(g, -*(double *)user);
+}
+TEST(gradients_of_ones_own)
+{
+    double factor = 0.3;
+    eg_tensor *x = waves(7), *y = eg_add(x, eg_detach(eg_sub(eg_round(x), x))), *g;
+    eg_assert_close(y, eg_round(x), 0);
+    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &x, &g);
+    eg_assert_close(g, eg_scale(eg_round(x), 2), 0);
+    y = eg_copy(x);
+    eg_hook(y, reversed, &factor);
+    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &x, &g);
+    eg_assert_close(g, eg_scale(x, -0.6), 1e-15);
+}
+
+TEST(slices_and_segments)
+{
+    eg_tensor *x = eg_reshape(waves(24), 8, 3), *start = I64(2), *s = I64(0, 0, 1, 2, 2, 2, 1, 0);
+    eg_assert_close(eg_at("[l] d, n -> n d", x, eg_add(start, eg_arange(cx, EG_I64, 0, 3, 1))),
+                    eg_slice("[l] d", x, 2, 5, 1), 0);
+    eg_tensor *u = eg_zeros(cx, 2, 3);
+    eg_tensor *y = eg_expr("l d", "0 <= l - s[0] < 2 ? u[clip(l - s[0], 0, 1), d] : x",
+                           .with = { { "x", x }, { "u", u }, { "s", start } });
+    eg_assert_close(
+        y, eg_concat("[l] d", eg_slice("[l] d", x, 0, 2, 1), u, eg_slice("[l] d", x, 4, EG_END, 1)),
+        0);
+    eg_tensor *most = eg_max("n [l] d", eg_expr("n=3 l d", "s[l] == n ? x[l, d] : -1e30",
+                                                .with = { { "s", s }, { "x", x } }));
+    for (int64_t d = 0; d < 3; d++)
+        ck_assert(eg_get(most, 1, d) == fmax(eg_get(x, 2, d), eg_get(x, 6, d)));
+    eg_tensor *sum = eg_scatter_add("[n] d, l, l d", eg_zeros(cx, 3, 3), s, x);
+    eg_assert_close(eg_sum("[n] d", sum), eg_sum("[l] d", x), 1e-14);
+}
+
+typedef struct net {
+    eg_linear *body, *head;
+} net;
+static net make(eg_params *p)
+{
+    return (net){ eg_linear_new(p, "body", .in = 3, .out = 4),
+                  eg_linear_new(p, "head", .in = 4, .out = 2) };
+}
+static eg_tensor *loss_of(net m)
+{
+    eg_tensor *h = eg_tanh(eg_linear_run(m.body, eg_reshape(waves(15), 5, 3)));
+    return eg_mse(eg_linear_run(m.head, h), eg_reshape(eg_cos(waves(10)), 5, 2));
+}
+
+/* Parameters without a gradient keep values, moments and counts, so that their first step later is
+ * the first of Adam, of size lr. */
+TEST(parameters_frozen_for_some_steps)
+{
+    eg_params *p = eg_params_open(cx);
+    const net m = make(p);
+    eg_opt *op = eg_adam(p, .lr = 0.1);
+    eg_tensor *w[4], *g[4];
+    for (int step = 0; step < 4; step++) {
+        eg_tensor *before = eg_copy(m.body->weight), *head = eg_copy(m.head->weight);
+        for (int k = 0; k < 4; k++) w[k] = eg_params_at(p, k)->x;
+        eg_grad(loss_of(m), NULL, 4, w, g);
+        for (int k = 0; k < 4 && step < 3; k++)
+            if (!strncmp(eg_params_at(p, k)->name, "body.", 5)) g[k] = NULL;
+        eg_step_by(op, g);
+        eg_tensor *moved = eg_max(NULL, eg_abs(eg_sub(m.body->weight, before)));
+        ck_assert_double_eq_tol(eg_item(moved), step < 3 ? 0 : 0.1, 1e-6);
+        ck_assert(eg_item(eg_max(NULL, eg_abs(eg_sub(m.head->weight, head)))) > 0);
+    }
+}
+
+TEST(a_step_that_is_not_finite_is_skipped)
+{
+    eg_params *p = eg_params_open(cx);
+    const net m = make(p);
+    eg_opt *op = eg_adam(p, .lr = 0.1);
+    ck_assert(!eg_step(op, loss_of(m)));
+    eg_tensor *before = eg_copy(m.body->weight);
+    ck_assert(eg_step(op, eg_div(loss_of(m), eg_zeros(cx, 1))));
+    eg_assert_error(cx, "adam: the loss is inf");
+    eg_clear(cx);
+    eg_assert_close(m.body->weight, before, 0);
+    ck_assert(!eg_step(op, loss_of(m)));
+    ck_assert_int_eq(eg_opt_report_of(op).steps, 2);
+}
+
+/* The step of sharpness-aware minimisation is the gradient at w + 0.05 g/|g|. */
+TEST(a_gradient_at_other_weights)
+{
+    eg_params *p = eg_params_open(cx), *q = eg_params_open(cx);
+    const net m = make(p), near_net = make(q);
+    eg_opt *op = eg_sgd(p, .lr = 0.1);
+    eg_named near[5] = { { 0 } };
+    eg_tensor *w[4], *g[4], *there[4], *square = eg_zeros(cx, 1), *want[4];
+    for (int k = 0; k < 4; k++) w[k] = eg_params_at(p, k)->x;
+    eg_grad(loss_of(m), NULL, 4, w, g);
+    for (int k = 0; k < 4; k++) square = eg_add(square, eg_sum(NULL, eg_square(g[k])));
+    for (int k = 0; k < 4; k++) {
+        near[k] = *eg_params_at(p, k);
+        near[k].x = eg_add(w[k], eg_detach(eg_mul(g[k], eg_scale(eg_rsqrt(square), 0.05))));
+        eg_assign(there[k] = eg_params_at(q, k)->x, near[k].x);
+    }
+    eg_grad(loss_of(near_net), NULL, 4, there, g);
+    for (int k = 0; k < 4; k++) want[k] = eg_sub(w[k], eg_scale(g[k], 0.1));
+    eg_step(op, loss_of(make(eg_params_open(cx, .values = near))));
+    for (int k = 0; k < 4; k++) eg_assert_close(w[k], want[k], 1e-14);
+}
