@@ -449,6 +449,10 @@ TEST(given_sizes)
     ck_assert_str_eq(describe(b), "b=2 h=3 d=4 b (h d)v->b h d");
     ck_assert_ptr_null(eg__bind("rearrange", "b (h d) -> b h d", NEW, 1, &x, 1, &q));
     eg_assert_error(cx, "rearrange: a size is given for 'q', which is not in the string");
+    ck_assert_ptr_null(eg__bind("rearrange", "batch (head d) -> batch head d", NEW, 1, &x, 1, &h));
+    eg_assert_error(cx, "rearrange: a size is given for 'h', which is not in the string\n"
+                        "  batch (head d) -> batch head d\n"
+                        "  the size of a name is written in the string: 'head=3'");
     ck_assert_ptr_null(eg__bind("rearrange", "b (h d) -> b h d", NEW, 1, &x, 1, &minus));
     eg_assert_error(cx, "rearrange: the size given for 'h' is -3");
     ck_assert_ptr_null(eg__bind("rearrange", "b (h=4 d) -> b h d", NEW, 1, &x, 1, &h));

@@ -174,6 +174,22 @@ static const eg_bound *bad_given(const bind *B, int a, int64_t size)
            NULL;
 }
 
+/* Records an error: an option gives the size of a letter that is not in the string. If a name
+ * begins with it, it may be the name that is meant, whose size can only stand in the string. */
+static void bad_option(const bind *B, const eg_sized *given)
+{
+    char hint[120];
+    int a = 0;
+    while (a < B->p->axes && (B->b->axis[a].length < 2 || B->b->axis[a].text[0] != given->name[0]))
+        a++;
+    if (a < B->p->axes)
+        snprintf(hint, sizeof hint, "the size of a name is written in the string: '%.*s=%lld'",
+                 a_length(B, a), a_name(B, a), (long long)given->size);
+    eg__caret(B->cx, B->who, B->spec, 0, NULL, NULL, a < B->p->axes ? hint : NULL,
+              "a size is given for '%.*s', which is not in the string", clip(given->length),
+              given->name);
+}
+
 /* -- the steps of binding: each returns false after an error ---------------------------------- */
 /* Checks that the string has a term of the right rank for each operand. Sets B->dots to the number
  * of axes of the ellipsis, the most of all operands. */
@@ -279,12 +295,7 @@ static bool name_axes(bind *B, int sizes, const eg_sized *size)
         while (a < p->axes && (b->axis[a].length != size[g].length ||
                                memcmp(b->axis[a].text, size[g].name, (size_t)size[g].length)))
             a++;
-        if (a == p->axes) {
-            eg__caret(B->cx, B->who, B->spec, 0, NULL, NULL, NULL,
-                      "a size is given for '%.*s', which is not in the string",
-                      clip(size[g].length), size[g].name);
-            return false;
-        }
+        if (a == p->axes) return bad_option(B, &size[g]), false;
         if (size[g].size < 0 || (b->axis[a].size >= 0 && b->axis[a].size != size[g].size))
             return bad_given(B, a, size[g].size), false;
         b->axis[a].size = size[g].size;
