@@ -3,7 +3,9 @@
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -273,4 +275,100 @@ TEST(a_gradient_at_other_weights)
     for (int k = 0; k < 4; k++) want[k] = eg_sub(w[k], eg_scale(g[k], 0.1));
     eg_step(op, loss_of(make(eg_params_open(cx, .values = near))));
     for (int k = 0; k < 4; k++) eg_assert_close(w[k], want[k], 1e-14);
+}
+
+static eg_tensor *ctc(eg_tensor *log_p, eg_tensor *target)
+{
+    const double none = -1e30; /* the logarithm of 0 */
+    eg_tensor *blank = eg_zeros_like(target), *a = NULL;
+    eg_tensor *label = eg_rearrange("n b s -> b (s n)", eg_stack("[n] b s", blank, target));
+    label = eg_concat("b [k]", label, eg_slice("b [s]", blank, 0, 1, 1));
+    /* a step may skip the blank between two different targets */
+    eg_tensor *skip = eg_expr("b k", "k % 2 == 1 & k > 1 & l[b, k] != l[b, max(k - 2, 0)]",
+                              .with = { { "l", label } });
+    for (int64_t t = 0; t < eg_dim(log_p, 0); t++) {
+        eg_tensor *p = eg_at("b [c], b k -> b k", eg_select("[t] b c", log_p, t), label);
+        if (!a) {
+            a = eg_expr("b k", "k < 2 ? p : -1e30", .with = { { "p", p } });
+            continue;
+        }
+        eg_tensor *one = eg_pad("b [k]", eg_slice("b [k]", a, 0, -1, 1), 1, 0, none);
+        eg_tensor *two = eg_pad("b [k]", eg_slice("b [k]", a, 0, -2, 1), 2, 0, none);
+        two = eg_where(skip, two, eg_full(eg_context(a), none, 1, 1));
+        a = eg_add(p, eg_logsumexp("[n] b k", eg_stack("[n] b k", a, one, two)));
+    }
+    return eg_neg(eg_logsumexp("b [k]", eg_slice("b [k]", a, -2, EG_END, 1)));
+}
+static eg_tensor *ctc_of_logits(void *user, eg_tensor *const *x)
+{
+    return ctc(eg_log_softmax("t b [c]", x[0]), user);
+}
+TEST(a_loss_over_all_alignments)
+{
+    eg_tensor *x = eg_reshape(waves(48), 6, 2, 4), *target = eg_reshape(I64(1, 2, 3, 3), 2, 2);
+    eg_tensor *y = ctc_of_logits(target, &x), *g;
+    eg_assert_close(y, F64(3.2880124739874517, 5.9734651252449975), 1e-12);
+    eg_grad(eg_sum(NULL, y), NULL, 1, &x, &g);
+    eg_assert_close(
+        eg_select("[b] c", eg_select("[t] b c", g, 0), 1),
+        F64(-0.2577839775580407, 0.45380029519583104, 0.10142254691731428, -0.2974388645551046),
+        1e-12);
+    eg_assert_grad2(ctc_of_logits, target, x);
+}
+
+TEST(batches_by_length_and_by_weight)
+{
+    eg_tensor *length = eg_randint(cx, 1, 30, 16), *weight = F64(1, 0, 3, 4);
+    eg_tensor *by_length = eg_rearrange("(c b) -> c b", eg_argsort("[n]", length), .b = 4);
+    eg_tensor *mixed =
+        eg_at("[c] b, a -> a b", by_length, eg_argsort("[c]", eg_uniform(cx, 0, 1, 4)));
+    eg_assert_close(eg_sort("[n]", eg_reshape(mixed, 16)), eg_arange(cx, EG_I64, 0, 16, 1), 0);
+    eg_tensor *lengths = eg_at("[n], a b -> a b", length, mixed);
+    eg_assert_close(eg_sort("a [b]", lengths), lengths, 0);
+    eg_tensor *sum = eg_cumsum("[n]", weight), *ones = eg_ones(cx, 8000);
+    eg_tensor *u = eg_mul(eg_uniform(cx, 0, 1, 8000), eg_select("[n]", sum, -1));
+    eg_tensor *below = eg_expr("i n", "s[n] <= u[i]", .with = { { "s", sum }, { "u", u } });
+    eg_tensor *drawn = eg_clip(eg_sum("i [n]", below), 0, 3);
+    eg_tensor *counts = eg_scatter_add("[n], i, i", eg_zeros(cx, 4), drawn, ones);
+    ck_assert(eg_get(counts, 1) == 0);
+    eg_assert_close(counts, F64(1000, 0, 3000, 4000), 200);
+}
+
+TEST(a_search_for_a_learning_rate_leaves_no_trace)
+{
+    char path[] = "/tmp/eg_porting_XXXXXX";
+    ck_assert_int_ge(close(mkstemp(path)), 0);
+    eg_params *p = eg_params_open(cx);
+    const net m = make(p);
+    eg_opt *op = eg_adam(p, .lr = 0.01);
+    eg_step(op, loss_of(m));
+    eg_tensor *before = eg_copy(m.body->weight);
+    double smallest = INFINITY, rate = 0;
+    eg_opt_save(op, path);
+    for (double lr = 1e-6; lr < 10; lr *= 1.3) {
+        eg_tensor *loss = loss_of(m);
+        const double now = eg_item(loss);
+        if (now < smallest) smallest = now, rate = lr;
+        if (!(now < 4 * smallest) || eg_opt_set_lr(op, lr) || eg_step(op, loss)) break;
+    }
+    ck_assert(rate > 1e-3 && rate < 10);
+    ck_assert_int_eq(eg_opt_resume(op, path), 1);
+    unlink(path);
+    eg_assert_close(m.body->weight, before, 0);
+    ck_assert(eg_opt_report_of(op).lr == 0.01);
+}
+
+/* vmap(jacrev(f)) and vmap(hessian(f)), beside the derivatives of each example alone */
+TEST(derivatives_of_each_example)
+{
+    eg_tensor *x = eg_reshape(waves(15), 5, 3), *W = eg_reshape(waves(12), 3, 4);
+    const eg_copies *each = eg_copies_open(eg_owner_open(cx), 5, NULL);
+    eg_tensor *apart = eg_copies_unstack(each, x), *one = eg_select("[b] i", x, 3);
+    eg_tensor *y = eg_tanh(eg_einsum("i,ij->j", apart, W)),
+              *z = eg_tanh(eg_einsum("i,ij->j", one, W));
+    eg_assert_close(eg_select("[b] j i", eg_copies_stack(eg_jacobian(y, apart)), 3),
+                    eg_jacobian(z, one), 1e-14);
+    y = eg_sum(NULL, eg_square(y)), z = eg_sum(NULL, eg_square(z));
+    eg_assert_close(eg_select("[b] i k", eg_copies_stack(eg_hessian(y, apart, apart)), 3),
+                    eg_hessian(z, one, one), 1e-14);
 }
