@@ -377,21 +377,31 @@ TEST(derivatives_of_each_example)
  * by a comparison, since the integers of a predicate must stay within those of the capture. */
 typedef struct masked {
     eg_tensor *x, *n;
+    bool predicate;
 } masked;
 static int masked_step(void *user, eg_tensor **out)
 {
     masked *m = user;
     eg_tensor *places = eg_arange(cx, EG_I64, 0, eg_dim(m->x, 1), 1);
     eg_tensor *keep = eg_lt(places, eg_rearrange("b -> b 1", m->n));
-    out[0] = eg_softmax("b [j]", m->x, .keep = { "bj", keep });
+    out[0] = m->predicate
+                 ? eg_softmax("b [j]", m->x, .where = "j < n[b]", .with = { { "n", m->n } })
+                 : eg_softmax("b [j]", m->x, .keep = { "bj", keep });
     return 0;
 }
 TEST(a_mask_by_lengths_is_captured)
 {
-    masked m = { eg_reshape(waves(24), 3, 8), eg_copy(I64(2, 3, 4)) };
-    eg_captured *c = eg_capture(cx, masked_step, &m, 1);
+    masked m = { eg_reshape(waves(24), 3, 8), eg_copy(I64(2, 3, 4)), false }, refused = m;
+    refused.predicate = true;
+    eg_captured *c = eg_capture(cx, masked_step, &m, 1),
+                *d = eg_capture(cx, masked_step, &refused, 1);
     eg_assign(m.n, I64(8, 1, 5));
     ck_assert(!eg_captured_run(c));
     eg_assert_close(eg_captured_output(c, 0),
                     eg_softmax("b [j]", m.x, .where = "j < n[b]", .with = { { "n", m.n } }), 0);
+    ck_assert(eg_captured_run(d));
+    eg_assert_error(
+        cx, "softmax: the step was captured with integers from 2 to 4, which are now from 1 "
+            "to 8; capture it again, or read a bool that the step computes (eg_ne, eg_lt)");
+    eg_clear(cx);
 }

@@ -176,7 +176,7 @@ static bool act_extremes(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const 
     if (least >= a->least && most <= a->most) return true;
     eg_fail_as(cx, EG_ERROR_INDEX,
                "%s: the step was captured with integers from %lld to %lld, which are now from %lld "
-               "to %lld; capture it again, or read a bool that the step computes (eg_ne)",
+               "to %lld; capture it again, or read a bool that the step computes (eg_ne, eg_lt)",
                a->who, (long long)a->least, (long long)a->most, (long long)least, (long long)most);
     return false;
 }
