@@ -18,6 +18,17 @@ const void *eg__column(eg_columns *c)
     eg__move((int)c->x->width, c->rows, c->buffer, c->x->width, x, c->apart);
     return c->buffer;
 }
+const void *eg__column_run(eg_columns *c, int64_t *columns, int64_t *step)
+{
+    const int last = c->x->rank - 1;
+    const eg_strip_axis *axis = &c->x->axis[last];
+    const void *x = eg__column(c);
+    *columns = c->apart == c->x->width ? eg__min64(axis->size - c->index[last], EG_COLUMNS) : 1;
+    *step = axis->step;
+    c->index[last] += *columns - 1;
+    c->at += (*columns - 1) * axis->step;
+    return x;
+}
 bool eg__column_next(eg_columns *c)
 {
     return eg__axes_next(c->x->rank, (const int64_t *)(const void *)c->x->axis, 2, 1, c->index,

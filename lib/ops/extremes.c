@@ -10,20 +10,23 @@ typedef struct eg_search {
     bool (*better)(int64_t n, const void *x, void *best);
     /* Returns the first k with x[k] = best. */
     int64_t (*find)(int64_t n, const void *x, const void *best);
-    /* Sets each best[k] to the best of itself and x[k]. */
-    void (*better_each)(int64_t n, const void *x, void *best);
+    /* Writes the best element of each row, contiguous, of at least EG_LANES elements. */
+    void (*rows)(int64_t rows, int64_t n, const char *x, int64_t x_step, char *y, int64_t y_step);
+    /* Sets each best[k] to the best of itself and x[k] of `columns` columns, `step` bytes apart. */
+    void (*better_each)(int64_t columns, int64_t step, int64_t n, const void *x, void *best);
     /* Sets first[i], if it is negative, to k where x[i] = best[i]. */
     void (*find_each)(int64_t n, const void *x, const void *best, int64_t k, int64_t *first);
 } eg_search;
+enum { ROWS_ABREAST = 4 }; /* contiguous rows that are searched at once */
 #define TEMPLATE  "ops/search_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"
-#define SEARCH(S)                                                  \
-    {                                                              \
-        { larger_##S, find_##S, larger_each_##S, find_each_##S },  \
-        {                                                          \
-            smaller_##S, find_##S, smaller_each_##S, find_each_##S \
-        }                                                          \
+#define SEARCH(S)                                                                    \
+    {                                                                                \
+        { larger_##S, find_##S, larger_rows_##S, larger_each_##S, find_each_##S },   \
+        {                                                                            \
+            smaller_##S, find_##S, smaller_rows_##S, smaller_each_##S, find_each_##S \
+        }                                                                            \
     }
 static const eg_search
     search[EG_DTYPES]
@@ -74,6 +77,10 @@ static void search_row(const void *user, int64_t row, char *const *p)
 static void search_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const search_job *j = user;
+    if (!j->index && j->x.n >= EG_LANES) {
+        j->search->rows(rows, j->x.n, p[1], step[1], p[0], step[0]);
+        return;
+    }
     for (int64_t r = 0; r < rows; r++) {
         uint64_t best[2] = { 0 };
         int64_t first = 0;
@@ -95,7 +102,11 @@ static void search_across(int64_t n, char *const *p, const int64_t *step, const 
         m = eg__min64(n - k, EG_CHUNK);
         eg__move((int)w, m, best, w, from, step[1]);
         eg__columns(&c, &j->x, from, m, step[1]);
-        while (eg__column_next(&c)) j->search->better_each(m, eg__column(&c), best);
+        int64_t columns, apart;
+        do {
+            const void *column = eg__column_run(&c, &columns, &apart);
+            j->search->better_each(columns, apart, m, column, best);
+        } while (eg__column_next(&c));
         if (!j->index) {
             eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
             continue;

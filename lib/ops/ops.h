@@ -146,7 +146,10 @@ typedef struct eg_columns {
 /* Begins with column 0 of n rows, at most EG_CHUNK, which are `apart` bytes apart. */
 void eg__columns(eg_columns *, const eg_strip *, const char *from, int64_t n, int64_t apart);
 const void *eg__column(eg_columns *); /* the elements of the current column, contiguous */
-bool eg__column_next(eg_columns *);   /* goes on to the next column; false after the last one */
+/* The same, and the number of columns from it on, EG_COLUMNS at most, that are `step` bytes apart;
+ * the last of them becomes the current one. */
+const void *eg__column_run(eg_columns *, int64_t *columns, int64_t *step);
+bool eg__column_next(eg_columns *); /* goes on to the next column; false after the last one */
 /* Calls `run` for all rows of x, some at a time: the results of n rows are at p[0] + r step[0], the
  * first elements of the rows at p[1] + r step[1], the others in the layout *row, which `user`
  * refers to. Rows beside each other along the last axis of y are read in place. If that axis has

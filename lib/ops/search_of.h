@@ -48,19 +48,106 @@ EG_CLONES static bool NAME(smaller)(int64_t n, const void *x, void *best)
 {
     return NAME(better)(true, n, x, best);
 }
-/* Sets each best[k] to the best of itself and x[k]. */
-EG_INLINE void NAME(better_each)(bool smallest, int64_t n, const T *x, T *best)
+/* Returns the larger (smaller) of v and best, of which neither is NaN. */
+EG_INLINE T NAME(top)(bool smallest, T v, T best)
 {
-    EG_EVERY_LANE
-    for (int64_t k = 0; k < n; k++) best[k] = NAME(pick)(smallest, x[k], best[k]);
+    return (smallest ? EG_RE(v) < EG_RE(best) : EG_RE(v) > EG_RE(best)) ? v : best;
 }
-EG_CLONES static void NAME(larger_each)(int64_t n, const void *x, void *best)
+/* Sets the lanes of each of `rows` rows, a constant, to the best of themselves and the EG_LANES
+ * elements at x; those of `odd` to 1 where an element is NaN. */
+EG_INLINE void NAME(top_group)(const int rows, bool smallest, const char *x, int64_t xs,
+                               T (*lane)[EG_LANES], T *odd)
 {
-    NAME(better_each)(false, n, x, best);
+    for (int r = 0; r < rows; r++) {
+        const T *v = (const T *)(const void *)(x + r * xs);
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) {
+            lane[r][l] = NAME(top)(smallest, v[l], lane[r][l]);
+            odd[l] = NAME(odd)(v[l]) ? 1 : odd[l];
+        }
+    }
 }
-EG_CLONES static void NAME(smaller_each)(int64_t n, const void *x, void *best)
+/* Writes the best element of each of `rows` rows, a constant: contiguous ones of at least EG_LANES
+ * elements. The last group of a row overlaps the one before it. Rows are searched as if there were
+ * no NaN, and once more if there is one. */
+EG_INLINE void NAME(top_rows)(const int rows, bool smallest, int64_t n, const char *x, int64_t xs,
+                              char *y, int64_t ys)
 {
-    NAME(better_each)(true, n, x, best);
+    const int64_t group = EG_LANES * (int64_t)sizeof(T);
+    T lane[ROWS_ABREAST][EG_LANES], odd[EG_LANES] = { 0 };
+    bool any = false;
+    int64_t k = 1;
+    for (int r = 0; r < rows; r++) memcpy(lane[r], x + r * xs, sizeof lane[r]);
+    for (; k <= n / EG_LANES; k++)
+        NAME(top_group)(rows, smallest, x + (k - 1) * group, xs, lane, odd);
+    if (n % EG_LANES)
+        NAME(top_group)(rows, smallest, x + n * (int64_t)sizeof(T) - group, xs, lane, odd);
+    for (int l = 0; l < EG_LANES; l++) any |= odd[l] != 0;
+    for (int r = 0; r < rows; r++) {
+        T *v = lane[r];
+        if (any) {
+            memcpy(v, x + r * xs, sizeof *v);
+            NAME(better)(smallest, n, (const T *)(const void *)(x + r * xs), v);
+        } else {
+            NAME(halve)(8, smallest, v);
+            NAME(halve)(4, smallest, v);
+            v[0] = NAME(top)(smallest, NAME(top)(smallest, v[3], v[1]),
+                             NAME(top)(smallest, v[2], v[0]));
+        }
+        *(T *)(void *)(y + r * ys) = v[0];
+    }
+}
+/* The same for any number of rows. Rows do not wait for each other, so several are searched at
+ * once. */
+EG_INLINE void NAME(best_rows)(bool smallest, int64_t rows, int64_t n, const char *x, int64_t xs,
+                               char *y, int64_t ys)
+{
+    int64_t r = 0;
+    for (; r + ROWS_ABREAST <= rows; r += ROWS_ABREAST)
+        NAME(top_rows)(ROWS_ABREAST, smallest, n, x + r * xs, xs, y + r * ys, ys);
+    for (; r < rows; r++) NAME(top_rows)(1, smallest, n, x + r * xs, xs, y + r * ys, ys);
+}
+EG_CLONES static void NAME(larger_rows)(int64_t rows, int64_t n, const char *x, int64_t xs, char *y,
+                                        int64_t ys)
+{
+    NAME(best_rows)(false, rows, n, x, xs, y, ys);
+}
+EG_CLONES static void NAME(smaller_rows)(int64_t rows, int64_t n, const char *x, int64_t xs,
+                                         char *y, int64_t ys)
+{
+    NAME(best_rows)(true, rows, n, x, xs, y, ys);
+}
+/* Sets each best[k] to the best of itself and x[k] of all columns, which are `step` bytes apart:
+ * blocks whose best elements remain in registers. */
+EG_INLINE void NAME(better_each)(bool smallest, int64_t columns, int64_t step, int64_t n,
+                                 const char *x, T *best)
+{
+    enum { BLOCK = 256 / sizeof(T) };
+    for (; n >= BLOCK; n -= BLOCK, best += BLOCK, x += BLOCK * sizeof(T)) {
+        T so_far[BLOCK];
+        for (int l = 0; l < BLOCK; l++) so_far[l] = best[l];
+        for (int64_t c = 0; c < columns; c++) {
+            const T *column = (const T *)(const void *)(x + c * step);
+            EG_EVERY_LANE
+            for (int l = 0; l < BLOCK; l++) so_far[l] = NAME(pick)(smallest, column[l], so_far[l]);
+        }
+        for (int l = 0; l < BLOCK; l++) best[l] = so_far[l];
+    }
+    for (int64_t c = 0; c < columns && n; c++) {
+        const T *column = (const T *)(const void *)(x + c * step);
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < n; k++) best[k] = NAME(pick)(smallest, column[k], best[k]);
+    }
+}
+EG_CLONES static void NAME(larger_each)(int64_t columns, int64_t step, int64_t n, const void *x,
+                                        void *best)
+{
+    NAME(better_each)(false, columns, step, n, x, best);
+}
+EG_CLONES static void NAME(smaller_each)(int64_t columns, int64_t step, int64_t n, const void *x,
+                                         void *best)
+{
+    NAME(better_each)(true, columns, step, n, x, best);
 }
 /* Returns the first k with x[k] = best. */
 static int64_t NAME(find)(int64_t n, const void *from, const void *best)
