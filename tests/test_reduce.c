@@ -692,3 +692,29 @@ TEST(products_over_any_axis)
     eg_assert_ok(cx);
     eg_close(cx);
 }
+
+/* The norm of p = 2 of f32 is the f32 number nearest to that of a sum in f64, or one beside it, for
+ * rows of any length and in every layout; squares neither overflow nor underflow. */
+TEST(norms_of_f32_are_rounded_once)
+{
+    static const int64_t lengths[] = { 2, 16, 17, 24, 64, 100, 511, 512, 513, 1500 };
+    static const double scales[] = { 1, 1e30, 1e-30 };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 3 * 10 * 6; k++) {
+        const eg_mark mark = eg_push(cx);
+        const int64_t n = lengths[k / 3 % 10], rows = k / 30 + 1;
+        eg_tensor *x = eg_scale(eg_normal(cx, 0, 1, rows, n), scales[k % 3]);
+        const float *y = eg_f32(eg_pnorm("i [j]", x, 2)), *v = eg_f32(x);
+        const float *turned = eg_f32(eg_pnorm("[j] i", eg_contiguous(eg_transpose(x, 0, 1)), 2));
+        eg_assert_ok(cx);
+        for (int64_t r = 0; r < rows; r++) {
+            double sum = 0;
+            for (int64_t i = 0; i < n; i++) sum += (double)v[r * n + i] * (double)v[r * n + i];
+            const float want = (float)sqrt(sum);
+            ck_assert(y[r] >= nextafterf(want, 0) && y[r] <= nextafterf(want, INFINITY));
+            ck_assert(!memcmp(&y[r], &turned[r], sizeof *y));
+        }
+        eg_pop(cx, mark);
+    }
+    eg_close(cx);
+}

@@ -9,6 +9,7 @@ typedef struct pnorm {
     int inner;
     double p;
 } pnorm;
+enum { ROWS_ABREAST = 4 }; /* contiguous rows whose squares are summed at once */
 typedef struct pnorm_job {
     const eg_arithmetic *m;
     eg_strip x;
@@ -58,6 +59,68 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
         total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
     }
     pnorm_write(j, unit * (j->p == 2 ? sqrt(total) : pow(total, 1 / j->p)), p[0]);
+}
+/* Sets the sums of the squares of `rows` rows, a constant, of at most EG_CHUNK elements of f32,
+ * whose squares f64 represents exactly; nothing overflows or underflows. */
+EG_INLINE void chunk_squares(const int rows, int64_t n, const char *x, int64_t step, double *sum)
+{
+    enum { LANES = 8 };
+    double lane[ROWS_ABREAST][LANES] = { { 0 } };
+    float last[LANES] = { 0 };
+    int64_t k = 0;
+    for (; k + LANES <= n; k += LANES)
+        for (int r = 0; r < rows; r++) {
+            const float *v = (const float *)(const void *)(x + r * step) + k;
+            EG_EVERY_LANE
+            for (int l = 0; l < LANES; l++) lane[r][l] += (double)v[l] * (double)v[l];
+        }
+    for (int r = 0; r < rows; r++) {
+        double *v = lane[r];
+        if (k < n) {
+            memcpy(last, (const float *)(const void *)(x + r * step) + k,
+                   (size_t)(n - k) * sizeof *last);
+            for (int l = 0; l < LANES; l++) v[l] += (double)last[l] * (double)last[l];
+        }
+        for (int l = 0; l < 4; l++) v[l] += v[l + 4];
+        sum[r] = (v[0] + v[2]) + (v[1] + v[3]);
+    }
+}
+/* Writes the norms of `rows` contiguous rows of f32, p = 2. */
+EG_CLONES static void pnorm_rows_2(int64_t rows, char *const *p, const int64_t *step,
+                                   const void *user)
+{
+    const int64_t n = ((const pnorm_job *)user)->x.n;
+    for (int64_t r = 0; r < rows; r += ROWS_ABREAST) {
+        const int m = (int)eg__min64(ROWS_ABREAST, rows - r);
+        double total[ROWS_ABREAST] = { 0 }, sum[ROWS_ABREAST] = { 0 };
+        for (int64_t k = 0; k < n; k += EG_CHUNK) {
+            const char *x = p[1] + r * step[1] + k * (int64_t)sizeof(float);
+            const int64_t size = eg__min64(n - k, EG_CHUNK);
+            if (m == ROWS_ABREAST)
+                chunk_squares(ROWS_ABREAST, size, x, step[1], sum);
+            else
+                for (int i = 0; i < m; i++)
+                    chunk_squares(1, size, x + i * step[1], step[1], &sum[i]);
+            for (int i = 0; i < ROWS_ABREAST; i++) total[i] += sum[i];
+        }
+        EG_EVERY_LANE
+        for (int i = 0; i < ROWS_ABREAST; i++) total[i] = sqrt(total[i]);
+        for (int i = 0; i < m; i++) *EG_ROW(float, 0, r + i) = (float)total[i];
+    }
+}
+/* The same for a row in any layout. */
+static void pnorm_row_2(const void *user, int64_t row, char *const *p)
+{
+    const pnorm_job *j = user;
+    (void)row;
+    _Alignas(64) float in[EG_CHUNK];
+    double total = 0, sum;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        chunk_squares(1, n, eg__strip_read(&j->x, p[1], k, n, in), 0, &sum);
+        total += sum;
+    }
+    *(float *)(void *)p[0] = (float)sqrt(total);
 }
 static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
 {
@@ -144,18 +207,20 @@ static bool pnorm_forward(eg_tensor *y)
 {
     const pnorm *a = y->attr;
     const eg_tensor *const both[] = { y, y->in[0] };
+    const bool squares = a->p == 2 && y->dtype == EG_F32;
     pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype),
                     .p = a->p,
                     .row = y->dtype == EG_C128 ? pnorm_row_c128
                            : a->p == 1         ? pnorm_row_1
+                           : squares           ? pnorm_row_2
                                                : pnorm_row };
     eg__strip(&j.x, y->in[0], a->inner);
     if (j.x.n && j.x.n <= EG_COLUMNS && (a->p == 1 || a->p == 2) && y->dtype != EG_C128) {
         eg__rows_across(y, y->in[0], &j.x, pnorm_across, &j, 4 * j.x.n);
         return true;
     }
-    if (eg__rows_are_neighbours(y->in[0], y->rank, &j.x))
-        return eg__batches(y, y->rank, 2, both, pnorm_rows, &j, 4 * j.x.n);
+    if (eg__strip_contiguous(&j.x) || eg__rows_are_neighbours(y->in[0], y->rank, &j.x))
+        return eg__batches(y, y->rank, 2, both, squares ? pnorm_rows_2 : pnorm_rows, &j, 4 * j.x.n);
     eg__rows(y->cx, y->rank, 2, both, 4 * j.x.n, j.row, &j);
     return true;
 }
