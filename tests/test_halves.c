@@ -434,3 +434,108 @@ TEST(halves_are_not_copied)
     eg_close(own);
 }
 #endif
+
+/* -- conversions ------------------------------------------------------------------------------ */
+/* Every f16 as f32 is its value; a NaN keeps its sign and its bits and is quiet. Rows that are
+ * converted eight at a time and elements that lie apart have the same bits. */
+TEST(each_f16_as_f32)
+{
+    enum { ALL = 65536 };
+    static uint16_t bits[ALL];
+    eg_ctx *own = eg_open();
+    for (int k = 0; k < ALL; k++) bits[k] = (uint16_t)k;
+    eg_tensor *h = eg_from_n(own, EG_F16, bits, 1, (int64_t[]){ ALL });
+    /* rows of seven: no eight elements are beside each other */
+    eg_tensor *seven = eg_slice_axis(eg_reshape(h, ALL / 8, 8), 1, 0, 7, 1);
+    const float *y = eg_f32(eg_cast(h, EG_F32)), *z = eg_f32(eg_cast(seven, EG_F32));
+    eg_assert_ok(own);
+    for (int k = 0; k < ALL - 1; k++) {
+        const uint32_t sign = (uint32_t)(k >> 15) << 31, e = k >> 10 & 31, f = k & 1023;
+        uint32_t got, other, nan = sign | 0x7fc00000 | f << 13;
+        memcpy(&got, &y[k], sizeof got);
+        memcpy(&other, &z[k / 8 * 7 + k % 8], sizeof other);
+        ck_assert(k % 8 == 7 || got == other);
+        if (e == 31 && f)
+            ck_assert_uint_eq(got, nan);
+        else if (e == 31)
+            ck_assert_uint_eq(got, sign | 0x7f800000);
+        else
+            ck_assert(fabsf(y[k]) == ldexpf((float)(e ? f + 1024 : f), (int)(e ? e : 1) - 25) &&
+                      got >> 31 == sign >> 31);
+    }
+    eg_close(own);
+}
+/* Numbers of each dtype as f16 and bf16 are those nearest to them: casts of whole rows and of
+ * elements that lie apart, by way of f32 or not, have the same bits. */
+TEST(casts_to_halves_are_rounded_once)
+{
+    enum { N = 1 << 16 };
+    static const eg_dtype halves[] = { EG_F16, EG_BF16 }, from[] = { EG_F32, EG_I32, EG_I64 };
+    eg_ctx *own = eg_open();
+    eg_tensor *draws = eg_cast(eg_randint(own, INT32_MIN, INT32_MAX, N), EG_I32);
+    for (int k = 0; k < 2 * 3; k++) {
+        const eg_mark mark = eg_push(own);
+        const eg_dtype narrow = halves[k % 2], type = from[k / 2];
+        eg_tensor *x = type == EG_F32 ? eg_from_n(own, EG_F32, eg_i32(draws), 1, (int64_t[]){ N })
+                                      : eg_cast(draws, type);
+        if (type == EG_I64) x = eg_add(eg_scale(x, 1 << 20), eg_cast(eg_flip_axis(x, 0), EG_I64));
+        eg_tensor *seven = eg_cast(eg_slice_axis(eg_reshape(x, N / 8, 8), 1, 0, 7, 1), narrow);
+        const uint16_t *y = narrow == EG_F16 ? eg_f16(eg_cast(x, narrow))
+                                             : eg_bf16(eg_cast(x, narrow)),
+                       *z = narrow == EG_F16 ? eg_f16(seven) : eg_bf16(seven);
+        const double *back = eg_f64(eg_cast(eg_cast(x, narrow), EG_F64)),
+                     *v = eg_f64(eg_cast(x, EG_F64));
+        eg_assert_ok(own);
+        for (int i = 0; i < N; i++) {
+            ck_assert(i % 8 == 7 || y[i] == z[i / 8 * 7 + i % 8]);
+            const int bits = narrow == EG_F16 ? 11 : 8, least = narrow == EG_F16 ? -14 : -126;
+            int e;
+            if (isnan(v[i])) {
+                ck_assert_uint_eq(y[i] & 0x7fff, narrow == EG_F16 ? 0x7e00 : 0x7fc0);
+                continue;
+            }
+            (void)frexp(v[i], &e);
+            const int low = (e - 1 > least ? e - 1 : least) - bits + 1;
+            double want = ldexp(nearbyint(ldexp(v[i], -low)), low);
+            if (narrow == EG_F16 && fabs(want) >= 65536) want = copysign(INFINITY, want);
+            if (narrow == EG_BF16 && fabs(want) >= 0x1p128) want = copysign(INFINITY, want);
+            ck_assert(back[i] == want);
+        }
+        eg_pop(own, mark);
+    }
+    eg_close(own);
+}
+/* Floats as integers: cut off, the nearest integer of the dtype beyond its range, NaN is 0. */
+TEST(floats_as_integers_are_cut_off)
+{
+    static const double odd[] = { NAN,    INFINITY,   -INFINITY,      0x1p63,  -0x1p63,
+                                  0x1p31, -0x1p31,    -0x1.000002p31, 127.9,   128,
+                                  -128.9, -129,       255.9,          256,     -.9,
+                                  .9,     0x1p31 - 1, 0x1p40,         -0x1p40, 1e300 };
+    static const double low[] = { -128, 0, -0x1p31, -0x1p63 }, high[] = { 127, 255, 0x1p31 - 1, 0 };
+    static const eg_dtype to[] = { EG_I8, EG_U8, EG_I32, EG_I64 };
+    enum { ODD = sizeof odd / sizeof *odd, N = 1000 };
+    eg_ctx *own = eg_open(.dtype = EG_F64);
+    for (int k = 0; k < 4 * 4 * 2; k++) {
+        const eg_mark mark = eg_push(own);
+        eg_tensor *x = eg_scale(eg_normal(own, 0, 1, N), (double[]){ 1, 100, 1e5, 1e12 }[k / 8]);
+        for (int i = 0; i < ODD && k % 2; i++) eg_mut_f64(x)[37 * i] = odd[i];
+        for (int single = 0; single < 2; single++) {
+            if (single) x = eg_cast(x, EG_F32);
+            const double *v = eg_f64(eg_cast(x, EG_F64));
+            eg_tensor *y = eg_cast(eg_cast(x, to[k / 2 % 4]), EG_I64);
+            eg_assert_ok(own);
+            for (int i = 0; i < N; i++) {
+                const double most = high[k / 2 % 4], least = low[k / 2 % 4];
+                const int64_t want = isnan(v[i])               ? 0
+                                     : v[i] < least            ? (int64_t)least
+                                     : most && v[i] > most     ? (int64_t)most
+                                     : !most && v[i] >= 0x1p63 ? INT64_MAX
+                                                               : (int64_t)v[i];
+                ck_assert_int_eq(eg_i64(y)[i], want);
+            }
+        }
+        eg_pop(own, mark);
+    }
+    eg_close(own);
+}

@@ -2,6 +2,9 @@
 #include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>
+#if defined(__x86_64__) && !NO_CLONES
+#include <immintrin.h>
+#endif
 
 /* -- conversions: as in C (a complex number loses its imaginary part); where C leaves the result
  * undefined, NaN becomes 0 and a value that is too large becomes the nearest one of the type -- */
@@ -11,19 +14,35 @@
     const bool in = (v) >= (least) && (v) < (beyond); \
     const T inside = (T)(in ? (v) : 0);               \
     return (v) >= (beyond) ? (most) : (v) < (least) ? (T)(least) : inside
-static inline int32_t clamp32(double v) { CLAMP(int32_t, v, -0x1p31, INT32_MAX, 0x1p31); }
+static inline int32_t clamp32f(float v) { CLAMP(int32_t, v, -0x1p31f, INT32_MAX, 0x1p31f); }
 static inline int64_t clamp64(double v) { CLAMP(int64_t, v, -0x1p63, INT64_MAX, 0x1p63); }
 #undef CLAMP
+/* An int32_t that the type of v represents exactly needs no test after the conversion. */
+static inline int32_t clamp32(double v)
+{
+    const double above = v > INT32_MIN ? v : v == v ? INT32_MIN : 0;
+    return (int32_t)(above < INT32_MAX ? above : INT32_MAX);
+}
 /* By way of 32 bits, since no vector instruction converts doubles to bytes. */
-static inline int8_t clamp8(double v)
+static inline int32_t clamp8(double v)
 {
     const double above = v > INT8_MIN ? v : v == v ? INT8_MIN : 0;
-    return (int8_t)(int32_t)(above < INT8_MAX ? above : INT8_MAX);
+    return (int32_t)(above < INT8_MAX ? above : INT8_MAX);
 }
-static inline uint8_t clamp_byte(double v)
+static inline int32_t clamp8f(float v)
+{
+    const float above = v > INT8_MIN ? v : v == v ? INT8_MIN : 0;
+    return (int32_t)(above < INT8_MAX ? above : INT8_MAX);
+}
+static inline int32_t clamp_bytef(float v)
+{
+    const float above = v > 0 ? v : 0;
+    return (int32_t)(above < UINT8_MAX ? above : UINT8_MAX);
+}
+static inline int32_t clamp_byte(double v)
 {
     const double above = v > 0 ? v : 0;
-    return (uint8_t)(int32_t)(above < UINT8_MAX ? above : UINT8_MAX);
+    return (int32_t)(above < UINT8_MAX ? above : UINT8_MAX);
 }
 static inline int32_t wrap32(int64_t v) { return (int32_t)v; }
 static inline int64_t same64(int64_t v) { return v; }
@@ -53,7 +72,7 @@ static inline eg_bf16bits bfloat_of_float(float v)
     memcpy(&bits, &v, sizeof bits);
     const uint32_t near = (bits + 0x7fff + (bits >> 16 & 1)) >> 16,
                    nan = (bits >> 16 & 0x8000) | 0x7fc0;
-    return (eg_bf16bits){ (uint16_t)((bits & 0x7fffffff) > 0x7f800000 ? nan : near) };
+    return (eg_bf16bits){ (uint16_t)(v != v ? nan : near) };
 }
 /* Returns a float that rounds to fewer bits as v does: v without the bits beyond those of a float,
  * of which the last one is set if any of the others is. */
@@ -82,11 +101,24 @@ static inline double sticky(int64_t v)
 }
 static inline float as_float(float v) { return v; }
 static inline double as_double(double v) { return v; }
-#define NUMBER(v)  (_Generic((v), float : as_float, double : as_double, default : sticky)(v))
-#define AS_F16(v)  (_Generic((v), float : half_of_float, default : to_half)(NUMBER(v)))
-#define AS_BF16(v) (_Generic((v), float : bfloat_of_float, default : to_bfloat)(NUMBER(v)))
-#define AS_I8(v)   (_Generic((v), float : clamp8, double : clamp8, default : wrap8)(v))
-#define AS_U8(v)   (_Generic((v), float : clamp_byte, double : clamp_byte, default : wrap_byte)(v))
+#define NUMBER(v) (_Generic((v), float : as_float, double : as_double, default : sticky)(v))
+static inline float odd_of_int64(int64_t v) { return odd_float(sticky(v)); }
+/* Beyond 24 bits the last 8 are replaced by the one before them. */
+static inline float odd_of_int32(int32_t v)
+{
+    const bool wide = v > 0xffffff || v < -0xffffff;
+    return (float)(wide ? (v & ~255) | (v & 255 ? 256 : 0) : v);
+}
+/* a float that rounds to f16 and bf16 as v does */
+#define AS_ODD(v) \
+    (_Generic((v), double : odd_float, int32_t : odd_of_int32, int64_t : odd_of_int64)(v))
+#define AS_F16(v)    (_Generic((v), float : half_of_float, default : to_half)(NUMBER(v)))
+#define AS_BF16(v)   (_Generic((v), float : bfloat_of_float, default : to_bfloat)(NUMBER(v)))
+#define AS_I8(v)     ((int8_t)AS_CLAMP8(v))
+#define AS_U8(v)     ((uint8_t)AS_CLAMP_BYTE(v))
+#define AS_CLAMP8(v) (_Generic((v), float : clamp8f, double : clamp8, default : wrap8)(v))
+#define AS_CLAMP_BYTE(v) \
+    (_Generic((v), float : clamp_bytef, double : clamp_byte, default : wrap_byte)(v))
 /* the part that is converted: of a complex number the real part */
 #define REAL_F32(v)  (v)
 #define REAL_F64(v)  (v)
@@ -100,8 +132,9 @@ static inline double as_double(double v) { return v; }
 #define REAL_U8(v)   (v)
 #define AS_F32(v)    ((float)(v))
 #define AS_F64(v)    ((double)(v))
-#define AS_I32(v)    (_Generic((v), float : clamp32, double : clamp32, default : wrap32)(v))
+#define AS_I32(v)    (_Generic((v), float : clamp32f, double : clamp32, default : wrap32)(v))
 #define AS_I64(v)    (_Generic((v), float : clamp64, double : clamp64, default : same64)(v))
+#define AS_WHOLE(v)  ((int64_t)(v))
 #define AS_BOOL(v)   ((v) != 0)
 #define AS_C128(v)   ((double complex)(v))
 
@@ -115,7 +148,7 @@ static inline double as_double(double v) { return v; }
     X(F64, double, BOOL, uint8_t)                                                             \
     X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t) \
     X(I32, int32_t, BOOL, uint8_t)                                                            \
-    X(I64, int64_t, F32, float)   X(I64, int64_t, F64, double)  X(I64, int64_t, I32, int32_t) \
+    X(I64, int64_t, F32, float)   X(I64, int64_t, I32, int32_t)                               \
     X(I64, int64_t, BOOL, uint8_t)                                                            \
     X(BOOL, bool, F32, float)     X(BOOL, bool, F64, double)    X(BOOL, bool, I32, int32_t)   \
     X(BOOL, bool, I64, int64_t)                                                               \
@@ -126,16 +159,16 @@ static inline double as_double(double v) { return v; }
     X(C128, double complex, F64, double)  X(C128, double complex, I32, int32_t)               \
     X(C128, double complex, I64, int64_t)                                                     \
     X(C128, double complex, BOOL, uint8_t)                                                    \
-    X(F32, float, F16, eg_f16bits)       X(F32, float, BF16, eg_bf16bits)                     \
+    X(F32, float, BF16, eg_bf16bits)                                                          \
     X(I32, int32_t, I8, int8_t)          X(I32, int32_t, U8, uint8_t)                         \
-    X(F16, eg_f16bits, F32, float)       X(F16, eg_f16bits, F64, double)                      \
-    X(F16, eg_f16bits, I32, int32_t)     X(F16, eg_f16bits, I64, int64_t)                     \
-    X(BF16, eg_bf16bits, F32, float)     X(BF16, eg_bf16bits, F64, double)                    \
-    X(BF16, eg_bf16bits, I32, int32_t)   X(BF16, eg_bf16bits, I64, int64_t)                   \
+    X(F32, float, I8, int8_t)            X(F32, float, U8, uint8_t)                           \
+    X(BF16, eg_bf16bits, F32, float)                                                          \
+    X(I8, int8_t, U8, uint8_t)           X(U8, uint8_t, I8, int8_t)                           \
+    X(I8, int8_t, BOOL, uint8_t)         X(U8, uint8_t, BOOL, uint8_t)                        \
     X(BOOL, bool, I8, int8_t)            X(BOOL, bool, U8, uint8_t)                           \
     X(I8, int8_t, F32, float)            X(I8, int8_t, F64, double)                           \
-    X(I8, int8_t, I32, int32_t)          X(I8, int8_t, I64, int64_t)                          \
     X(U8, uint8_t, F32, float)           X(U8, uint8_t, F64, double)                          \
+    X(I8, int8_t, I32, int32_t)          X(I8, int8_t, I64, int64_t)                          \
     X(U8, uint8_t, I32, int32_t)         X(U8, uint8_t, I64, int64_t)
 /* clang-format on */
 
@@ -158,11 +191,102 @@ static inline double as_double(double v) { return v; }
         EACH(to, y + i * ys, from, x + i * xs, VALUE)
 /* clang-format on */
 EG_PAIRS(CONVERT)
+CONVERT(F32, float, F16, eg_f16bits)
+CONVERT(F16, eg_f16bits, F32, float)
+CONVERT(I64, int64_t, F64, double)
+CONVERT(WHOLE, int64_t, F64, double)
+/* True if i64 has the integer parts of all n numbers. */
+EG_CLONES static bool in_range_64(int64_t n, const double *v)
+{
+    int64_t out = 0;
+    for (int64_t i = 0; i < n; i++) out |= !(v[i] >= -0x1p63 && v[i] < 0x1p63);
+    return !out;
+}
+/* To i64 block by block: one whose numbers are all in range takes an instruction for each. */
+static void whole_numbers(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    for (int64_t k = 0; k < n; k += EG_BLOCK) {
+        const int64_t m = eg__min64(n - k, EG_BLOCK);
+        char *const x = p[1] + k * (int64_t)sizeof(double);
+        const bool in = in_range_64(m, (const double *)(const void *)x);
+        (in ? WHOLE_F64 : I64_F64)(m, (char *[]){ p[0] + k * step[0], x }, step, user);
+    }
+}
+#if defined(__x86_64__) && !NO_CLONES
+/* Eight elements at a time: processors with AVX2 have F16C. A NaN that becomes one of f16 loses its
+ * payload first, as in half_of_float. */
+#define F16C __attribute__((target("avx2,f16c")))
+F16C static void eights_from_half(int64_t n, const char *x, char *y)
+{
+    for (int64_t i = 0; i < n; i += 8)
+        _mm256_storeu_ps((float *)(void *)y + i,
+                         _mm256_cvtph_ps(_mm_loadu_si128((const void *)(x + 2 * i))));
+}
+F16C static void eights_to_half(int64_t n, const char *x, char *y)
+{
+    const __m256 sign = _mm256_set1_ps(-0.f), nan = _mm256_set1_ps(NAN);
+    for (int64_t i = 0; i < n; i += 8) {
+        const __m256 v = _mm256_loadu_ps((const float *)(const void *)x + i),
+                     bare = _mm256_or_ps(_mm256_and_ps(v, sign), nan),
+                     u = _mm256_blendv_ps(v, bare, _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+        _mm_storeu_si128((void *)(y + 2 * i), _mm256_cvtps_ph(u, _MM_FROUND_TO_NEAREST_INT));
+    }
+}
+/* Returns how many of n elements `eights` converts: groups of eight whose results are contiguous.
+ */
+static int64_t in_eights(int64_t n, int64_t step, int64_t width)
+{
+    return step == width && __builtin_cpu_supports("avx2") ? n & -8 : 0;
+}
+#else
+static int64_t in_eights(int64_t n, int64_t step, int64_t width)
+{
+    return (void)n, (void)step, (void)width, 0;
+}
+static void eights_from_half(int64_t n, const char *x, char *y) { (void)n, (void)x, (void)y; }
+static void eights_to_half(int64_t n, const char *x, char *y) { (void)n, (void)x, (void)y; }
+#endif
+static void from_half(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const int64_t eights = in_eights(n, step[0], sizeof(float));
+    eights_from_half(eights, p[1], p[0]);
+    F32_F16(n - eights, (char *[]){ p[0] + 4 * eights, p[1] + 2 * eights }, step, user);
+}
+static void to_halves(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const int64_t eights = in_eights(n, step[0], sizeof(eg_f16bits));
+    eights_to_half(eights, p[1], p[0]);
+    F16_F32(n - eights, (char *[]){ p[0] + 2 * eights, p[1] + 4 * eights }, step, user);
+}
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
-static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = { EG_PAIRS(ENTRY) };
+static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = {
+    EG_PAIRS(ENTRY)[EG_F32][EG_F16] = from_half, [EG_F16][EG_F32] = to_halves,
+    [EG_I64][EG_F64] = whole_numbers
+};
 static const uint8_t middle[EG_DTYPES] = {
     [EG_F16] = EG_F32, [EG_BF16] = EG_F32, [EG_I8] = EG_I32,
     [EG_U8] = EG_I32,  [EG_BOOL] = EG_I32, [EG_C128] = EG_F64
+};
+/* Conversions in two steps, of which the first one rounds or clamps for the second: to f16 and bf16
+ * by way of f32, to bytes by way of i32, to i64 by way of f64. */
+CONVERT(ODD, float, F64, double)
+CONVERT(ODD, float, I32, int32_t)
+CONVERT(ODD, float, I64, int64_t)
+CONVERT(ODD, float, C128, double complex)
+CONVERT(CLAMP8, int32_t, F32, float)
+CONVERT(CLAMP8, int32_t, F64, double)
+CONVERT(CLAMP_BYTE, int32_t, F32, float)
+CONVERT(CLAMP_BYTE, int32_t, F64, double)
+#define ODDS                                                                             \
+    {                                                                                    \
+        [EG_F64] = ODD_F64, [EG_I32] = ODD_I32, [EG_I64] = ODD_I64, [EG_C128] = ODD_C128 \
+    }
+static eg_inner *const prepare[EG_DTYPES][EG_DTYPES] = {
+    [EG_F16] = ODDS,
+    [EG_BF16] = ODDS,
+    [EG_I8] = { [EG_F32] = CLAMP8_F32, [EG_F64] = CLAMP8_F64 },
+    [EG_U8] = { [EG_F32] = CLAMP_BYTE_F32, [EG_F64] = CLAMP_BYTE_F64 },
+    [EG_I64] = { [EG_F32] = F64_F32 },
 };
 /* A conversion by `first`, or by `first` and `second`; the widths of the three dtypes. */
 typedef struct conversion {
@@ -193,11 +317,15 @@ static void converted(int64_t n, char *const *p, const int64_t *step, const void
 }
 static conversion conversion_of(int to, int from)
 {
-    const int between = middle[from];
+    const int between = eg__is_half(to)      ? EG_F32
+                        : !prepare[to][from] ? middle[from]
+                        : to == EG_I64       ? EG_F64
+                                             : EG_I32;
     const int widths[] = { eg__width[to], eg__width[between], eg__width[from] };
-    return convert[to][from] ? (conversion){ convert[to][from], NULL, widths[0], 0, widths[2] }
-                             : (conversion){ convert[between][from], convert[to][between],
-                                             widths[0], widths[1], widths[2] };
+    if (convert[to][from] && !prepare[to][from])
+        return (conversion){ convert[to][from], NULL, widths[0], 0, widths[2] };
+    return (conversion){ prepare[to][from] ? prepare[to][from] : convert[between][from],
+                         convert[to][between], widths[0], widths[1], widths[2] };
 }
 
 /* -- equal dtypes: moving bytes ---------------------------------------------------------------- */

@@ -11,12 +11,14 @@ typedef struct eg_bf16bits {
     uint16_t bits;
 } eg_bf16bits;
 
+/* A signalling NaN becomes a quiet one, as by the instruction of the processor. */
 static inline float eg__from_half(eg_f16bits h)
 {
     const uint32_t sign = (uint32_t)(h.bits >> 15) << 31, exponent = h.bits >> 10 & 31,
                    fraction = h.bits & 1023;
-    const uint32_t bits =
-        sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) | fraction << 13;
+    const uint32_t quiet = exponent == 31 && fraction ? 512 : 0,
+                   bits = sign | (exponent == 31 ? 255u << 23 : (exponent + 112) << 23) |
+                          (fraction | quiet) << 13;
     float value;
     memcpy(&value, &bits, sizeof value);
     const float small = (float)fraction * 0x1p-24f; /* 0 and subnormal numbers */
