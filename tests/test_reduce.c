@@ -718,3 +718,40 @@ TEST(norms_of_f32_are_rounded_once)
     }
     eg_close(cx);
 }
+
+/* Sums of bytes and bools in every layout are those of the numbers cast to i64, and need no copy of
+ * the operand: less memory than it has itself. */
+LOOP_TEST(sums_of_bytes_copy_nothing, 3)
+{
+    static const char *const specs[] = { "[a b c]", "a [b] c", "[a] b c", "a b [c]", "[a] b [c]" };
+    static const int64_t sizes[][3] = { { 3, 5, 4 },     { 2, 70, 17 },    { 40, 3, 600 },
+                                        { 1, 1, 40000 }, { 20000, 2, 20 }, { 30, 0, 20 } };
+    static const eg_dtype types[] = { EG_I8, EG_U8, EG_BOOL };
+    const eg_dtype type = types[_i];
+    for (int q = 0; q < 6 * 5 * 6; q++) {
+        eg_ctx *cx = eg_open(.seed = (uint64_t)q, .threads = q % 3 + 1);
+        const int64_t *n = sizes[q % 6];
+        const int how = q / 6 % 5;
+        eg_tensor *x = how == 4 ? eg_full_n(cx, EG_F32, type == EG_I8 ? -128 : 255, 3, n)
+                                : eg_normal(cx, type == EG_U8 ? 128 : 0, 60, n[0], n[1], n[2]);
+        x = eg_cast(x, type);
+        if (how == 1) x = eg_permute(x, 2, 0, 1);
+        if (how == 2) x = eg_flip_axis(eg_permute(x, 1, 2, 0), 0);
+        if (how == 3) x = eg_expand_n(eg_slice_axis(x, 0, 0, 1, 1), 3, n);
+        for (int s = 0; s < 5; s++) {
+            eg_tensor *y = eg_sum(specs[s], x), *want = eg_sum(specs[s], eg_cast(x, EG_I64));
+            ck_assert_int_eq(eg_type(y), EG_I64);
+            eg_assert_close(y, want, 0);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_cast(eg_full_n(cx, EG_F32, 1, 2, (int64_t[]){ 1024, 1024 }), type);
+    eg_stats_reset(cx);
+    const size_t before = eg_stats(cx).used_peak;
+    eg_sum("i [j]", x), eg_sum("[i] j", x), eg_sum(NULL, x);
+    ck_assert_msg(eg_stats(cx).used_peak - before < 1 << 18, "%zu bytes",
+                  eg_stats(cx).used_peak - before);
+    eg_close(cx);
+}

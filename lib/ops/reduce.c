@@ -15,11 +15,128 @@ eg_tensor *eg__bytes_as_i64(eg_tensor *x)
 {
     return x->dtype == EG_I8 || x->dtype == EG_U8 ? eg_cast(x, EG_I64) : x;
 }
+/* Sums of bytes and bools are i64, and do not depend on the order. Up to BYTES_32 of them, which
+ * i32 can hold, are added in i32. */
+enum { BYTES_32 = 1 << 14 };
+/* Returns byte k of x as a number; dtype, a constant: EG_I8, EG_U8 or EG_BOOL. */
+EG_INLINE int32_t byte_at(const int dtype, const char *x, int64_t k)
+{
+    return dtype == EG_I8 ? ((const int8_t *)x)[k] : ((const uint8_t *)x)[k];
+}
+EG_INLINE int64_t sum_of_bytes(const int dtype, int64_t n, const char *x)
+{
+    int64_t total = 0;
+    for (int64_t k = 0, m; k < n; k += m) {
+        int32_t part = 0;
+        m = eg__min64(n - k, BYTES_32);
+        for (int64_t i = 0; i < m; i++) part += byte_at(dtype, x + k, i);
+        total += part;
+    }
+    return total;
+}
+EG_CLONES static int64_t sum_of_i8(int64_t n, const char *x) { return sum_of_bytes(EG_I8, n, x); }
+EG_CLONES static int64_t sum_of_u8(int64_t n, const char *x) { return sum_of_bytes(EG_U8, n, x); }
+/* Adds `columns` columns of n bytes, `step` apart, to total. */
+EG_INLINE void add_bytes(const int dtype, int64_t columns, int64_t step, int64_t n, const char *x,
+                         int64_t *total)
+{
+    int32_t part[EG_CHUNK] = { 0 };
+    for (int64_t c = 0; c < columns; c++)
+        for (int64_t k = 0; k < n; k++) part[k] += byte_at(dtype, x + c * step, k);
+    for (int64_t k = 0; k < n; k++) total[k] += part[k];
+}
+EG_CLONES static void add_i8(int64_t columns, int64_t step, int64_t n, const char *x, int64_t *to)
+{
+    add_bytes(EG_I8, columns, step, n, x, to);
+}
+EG_CLONES static void add_u8(int64_t columns, int64_t step, int64_t n, const char *x, int64_t *to)
+{
+    add_bytes(EG_U8, columns, step, n, x, to);
+}
+typedef struct byte_job {
+    eg_strip x;
+    bool is_signed;
+} byte_job;
+static void byte_row(const void *user, int64_t row, char *const *p)
+{
+    const byte_job *j = user;
+    char buffer[EG_CHUNK];
+    int64_t total = 0;
+    (void)row;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__strip_contiguous(&j->x) ? j->x.n : eg__min64(j->x.n - k, EG_CHUNK);
+        total +=
+            (j->is_signed ? sum_of_i8 : sum_of_u8)(n, eg__strip_read(&j->x, p[1], k, n, buffer));
+    }
+    *(int64_t *)(void *)p[0] = total;
+}
+static void byte_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    const byte_job *j = user;
+    int64_t (*sum)(int64_t n, const char *x) = j->is_signed ? sum_of_i8 : sum_of_u8;
+    for (int64_t r = 0; r < rows; r++) *EG_ROW(int64_t, 0, r) = sum(j->x.n, EG_ROW(char, 1, r));
+}
+/* Writes the sums of rows whose elements are further apart than the rows. */
+static void bytes_across(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const byte_job *j = user;
+    int64_t total[EG_CHUNK], columns, apart;
+    eg_columns c;
+    for (int64_t k = 0, m; k < n; k += m) {
+        m = eg__min64(n - k, EG_CHUNK);
+        memset(total, 0, (size_t)m * sizeof *total);
+        eg__columns(&c, &j->x, p[1] + k * step[1], m, step[1]);
+        do {
+            const char *column = eg__column_run(&c, &columns, &apart);
+            (j->is_signed ? add_i8 : add_u8)(columns, apart, m, column, total);
+        } while (eg__column_next(&c));
+        eg__move(sizeof *total, m, p[0] + k * step[0], step[0], total, sizeof *total);
+    }
+}
+static bool byte_sum_shape(eg_tensor *y) { return eg__shape_outer(y, *(int *)y->attr, EG_I64); }
+static bool byte_sum_forward(eg_tensor *y)
+{
+    const eg_tensor *x = y->in[0], *const both[] = { y, x };
+    byte_job j = { .is_signed = x->dtype == EG_I8 };
+    eg__strip(&j.x, x, *(const int *)y->attr);
+    const eg_strip_axis *last = &j.x.axis[j.x.rank - 1];
+    const bool nearer = y->rank && y->dim[y->rank - 1] >= EG_LANES &&
+                        eg__abs64(x->stride[y->rank - 1]) < eg__abs64(last->step);
+    if (!j.x.n)
+        eg__fill(y, 0);
+    else if (nearer)
+        eg__rows_across(y, x, &j.x, bytes_across, &j, j.x.n);
+    else if (eg__strip_contiguous(&j.x))
+        return eg__batches(y, y->rank, 2, both, byte_rows, &j, j.x.n);
+    else
+        eg__rows(y->cx, y->rank, 2, both, j.x.n, byte_row, &j);
+    return true;
+}
+static eg_tensor *byte_sum_rows(eg_tensor *const *x) { return eg_sum("i [j]", x[0]); }
+static eg_tensor *byte_sum_columns(eg_tensor *const *x) { return eg_sum("[i] j [k]", x[0]); }
+static const eg_sample byte_sum_samples[] = { { byte_sum_rows, "3x4:b", 0, 0 },
+                                              { byte_sum_columns, "2x3x4:b", 0, 0 },
+                                              { 0 } };
+static const eg_op byte_sum_op = {
+    .name = "sum",
+    .equation = "y = sum x",
+    .gradient = "dx = 0",
+    .arity = 1,
+    .shape = byte_sum_shape,
+    .forward = byte_sum_forward,
+    .rule = eg_zero_rule,
+    .uses = EG_USES_NOTHING,
+    .samples = byte_sum_samples,
+    .forward_c128 = byte_sum_forward,
+    .takes = EG_TAKES_ALL,
+};
 eg_tensor *eg_sum(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "sum", spec, x)) return eg__poison_of(x);
-    return eg__focus_outer(&f, eg__sum_last(eg__bytes_as_i64(f.x), f.inner));
+    const bool bytes = f.x->dtype == EG_I8 || f.x->dtype == EG_U8 || f.x->dtype == EG_BOOL;
+    return eg__focus_outer(&f, bytes ? eg_apply(&byte_sum_op, &f.inner, sizeof f.inner, 1, &f.x)
+                                     : eg__sum_last(f.x, f.inner));
 }
 
 static eg_tensor *mean_last(eg_tensor *x, int inner)
@@ -214,4 +331,4 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
-const eg_op *const eg__reduce_ops[] = { &lse_op, NULL };
+const eg_op *const eg__reduce_ops[] = { &byte_sum_op, &lse_op, NULL };
