@@ -755,3 +755,44 @@ LOOP_TEST(sums_of_bytes_copy_nothing, 3)
                   eg_stats(cx).used_peak - before);
     eg_close(cx);
 }
+
+/* The gradient of an extreme, one operation, has the bits of its definition by separate ones: in
+ * every layout, for windows that overlap, with equal elements and with NaN; so has its own. */
+LOOP_TEST(gradients_of_extremes_are_shared_among_ties, 4)
+{
+    static const char *const specs[] = { "[a b c]", "a [b] c", "[a] b c", "a b [c]" };
+    static const char *const wide[] = { "1 1 1", "a 1 c", "1 b c", "a b 1" };
+    static const int64_t sizes[][3] = { { 3, 5, 4 }, { 2, 70, 37 }, { 40, 3, 600 }, { 9, 16, 33 } };
+    for (int q = 0; q < 4 * 4 * 4; q++) {
+        const eg_dtype type = q % 3 ? EG_F32 : EG_F64;
+        eg_ctx *cx = eg_open(.dtype = type, .seed = (uint64_t)q, .threads = q % 3 + 1);
+        const int64_t *n = sizes[q % 4];
+        const int s = q / 4 % 4, how = q / 16;
+        eg_tensor *x = eg_round(eg_normal(cx, 0, 3, n[0], n[1], n[2])), *g, *dx, *dg;
+        if (q % 5 == 4) x = eg_where(eg_gt(x, eg_scalar(cx, 8)), eg_scalar(cx, NAN), x);
+        if (how == 1) x = eg_permute(x, 2, 0, 1);
+        if (how == 2) x = eg_flip_axis(eg_permute(x, 1, 2, 0), 0);
+        if (how == 3) x = eg_select_axis(eg_unfold_axis(x, 1, 3, 2), 0, 1);
+        char spread[64];
+        (void)snprintf(spread, sizeof spread, "%s -> %s", specs[s], wide[s]);
+        eg_tensor *y = _i % 2 ? eg_min(spread, x) : eg_max(spread, x);
+        g = eg_normal_n(cx, type, 0, 1, 3, eg_dims(y));
+        ck_assert_int_eq(eg_grad(y, g, 1, &x, &dx), 0);
+        eg_tensor *hit = eg_cast(eg_eq(x, y), type), *count = eg_sum(spread, hit),
+                  *want = eg_mul(hit, eg_div(g, count));
+        if (_i < 2) {
+            const size_t bytes = (size_t)eg_size(x) * (type == EG_F64 ? 8 : 4);
+            dx = eg_contiguous(dx), want = eg_contiguous(want);
+            eg_assert_ok(cx);
+            ck_assert(q % 5 == 4 || !memcmp(eg_raw(dx, NULL), eg_raw(want, NULL), bytes));
+            ck_assert_int_eq((int)eg_item(eg_sum(NULL, eg_isnan(dx))),
+                             (int)eg_item(eg_sum(NULL, eg_isnan(want))));
+        } else if (q % 5 != 4) {
+            eg_tensor *h = eg_normal_n(cx, type, 0, 1, eg_rank(x), eg_dims(x));
+            ck_assert_int_eq(eg_grad(dx, h, 1, &g, &dg), 0);
+            eg_assert_close(dg, eg_div(eg_sum(spread, eg_mul(h, hit)), count), 1e-5);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}

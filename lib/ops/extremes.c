@@ -182,10 +182,114 @@ static bool extreme_forward(eg_tensor *y)
     return true;
 }
 /* Equal extremes share the cotangent: dx = g [x = y] / Σ [x = y]. */
+static eg_tensor *extreme_hits(eg_tensor *x, eg_tensor *y, int inner)
+{
+    return eg_cast(eg_eq(x, eg__widen(y, inner)), (eg_dtype)x->dtype);
+}
+
+/* -- the gradient of an extreme, in one pass; operands: x, its extreme y, g. Where a row has no
+ * element that equals y, all of it is NaN. */
+static const struct {
+    void (*count)(int64_t n, const void *x, const void *best, void *ties);
+    void (*divide)(int64_t n, const void *g, void *share);
+    void (*share)(int64_t n, const void *x, const void *best, const void *share, void *dx);
+    eg_inner *rows;
+} shares[EG_DTYPES] = {
+    [EG_F32] = { count_ties_f32, divide_ties_f32, share_ties_f32, share_rows_f32 },
+    [EG_F64] = { count_ties_f64, divide_ties_f64, share_ties_f64, share_rows_f64 },
+    [EG_C128] = { count_ties_c128, divide_ties_c128, share_ties_c128, share_rows_c128 },
+};
+typedef struct share_job {
+    eg_strip x, dx;
+    int dtype;
+} share_job;
+/* Writes the gradients of n rows, column by column. */
+static void share_across(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const share_job *j = user;
+    const int w = (int)j->x.width;
+    _Alignas(64) char best[EG_CHUNK * 16], g[EG_CHUNK * 16], share[EG_CHUNK * 16],
+        part[EG_CHUNK * 16];
+    eg_columns c, d;
+    for (int64_t k = 0, m; k < n; k += m) {
+        m = eg__min64(n - k, EG_CHUNK);
+        eg__move(w, m, best, w, p[2] + k * step[2], step[2]);
+        eg__move(w, m, g, w, p[3] + k * step[3], step[3]);
+        memset(share, 0, (size_t)(m * w));
+        eg__columns(&c, &j->x, p[1] + k * step[1], m, step[1]);
+        do shares[j->dtype].count(m, eg__column(&c), best, share);
+        while (eg__column_next(&c));
+        shares[j->dtype].divide(m, g, share);
+        eg__columns(&c, &j->x, p[1] + k * step[1], m, step[1]);
+        eg__columns(&d, &j->dx, p[0] + k * step[0], m, step[0]);
+        do {
+            char *to = p[0] + k * step[0] + d.at;
+            shares[j->dtype].share(m, eg__column(&c), best, share, step[0] == w ? to : part);
+            if (step[0] != w) eg__move(w, m, to, step[0], part, w);
+        } while (eg__column_next(&c) && eg__column_next(&d));
+    }
+}
+static bool share_shape(eg_tensor *dx)
+{
+    return eg__shape_like(dx, (eg_dtype)dx->in[0]->dtype, dx->in[0]);
+}
+/* True if rows of this layout are read one by one, not column by column. */
+static bool shares_by_rows(const eg_tensor *x, int outer, const eg_strip *s)
+{
+    return !outer || (s->n >= EG_LANES && eg__strip_contiguous(s) && x->stride[outer - 1] != 1);
+}
+static bool share_forward(eg_tensor *dx)
+{
+    const int inner = *(const int *)dx->attr, outer = dx->rank - inner;
+    const eg_tensor *x = dx->in[0], *const all[] = { dx, x, dx->in[1], dx->in[2] };
+    share_job j = { .dtype = dx->dtype };
+    eg__strip(&j.x, x, inner);
+    eg__strip(&j.dx, dx, inner);
+    if (!eg_size(dx)) return true;
+    if (shares_by_rows(x, outer, &j.x))
+        return eg__batches(dx, outer, 4, all, shares[dx->dtype].rows, &j.x.n, 2 * j.x.n);
+    eg_tensor to = *dx, from = *x; /* the first element of each row */
+    to.rank = from.rank = (uint8_t)outer;
+    eg__loop_work(dx->cx, 4, (const eg_tensor *[]){ &to, &from, all[2], all[3] }, share_across, &j,
+                  2 * j.x.n);
+    return true;
+}
+static eg_tensor *share_rule(eg_tensor *dx, eg_tensor *h, int i)
+{
+    if (i < 2) return eg_zero_rule(dx, h, i);
+    const int inner = *(const int *)dx->attr;
+    eg_tensor *hit = extreme_hits(dx->in[0], dx->in[1], inner);
+    return eg_div(eg__dot_last(h, hit, inner), eg__sum_last(hit, inner));
+}
+static const eg_op share_op;
+static eg_tensor *share_call(eg_tensor *const *x)
+{
+    eg_tensor *all[] = { x[0], eg_max("i [j]", x[0]), x[1] };
+    return eg_apply(&share_op, &(int){ 1 }, sizeof(int), 3, all);
+}
+static const eg_sample share_samples[] = { { share_call, "3x4, 3", 0, 0 }, { 0 } };
+static const eg_op share_op = {
+    .name = "extreme_slope",
+    .equation = "d = g [x = y] / ties",
+    .gradient = "dg = sum u [x = y] / ties, dx = dy = 0",
+    .arity = 3,
+    .shape = share_shape,
+    .forward = share_forward,
+    .rule = share_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = share_samples,
+    .forward_c128 = share_forward,
+};
+/* Rows of fewer neighbours than a vector has are compared by separate operations. */
 static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int inner = ((const extreme *)y->attr)->inner;
-    eg_tensor *x = y->in[i], *hit = eg_cast(eg_eq(x, eg__widen(y, inner)), (eg_dtype)x->dtype);
+    eg_tensor *x = y->in[i];
+    eg_strip s;
+    eg__strip(&s, x, inner);
+    if (shares_by_rows(x, y->rank, &s) || y->dim[y->rank - 1] >= EG_LANES)
+        return eg_apply(&share_op, &inner, sizeof inner, 3, (eg_tensor *[]){ x, y, g });
+    eg_tensor *hit = extreme_hits(x, y, inner);
     return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));
 }
 
@@ -244,4 +348,4 @@ eg_tensor *eg_any(const char *spec, eg_tensor *x) { return any_or_all(&any_op, s
 eg_tensor *eg_all(const char *spec, eg_tensor *x) { return any_or_all(&all_op, spec, x, true); }
 
 const eg_op *const eg__extreme_ops[] = { &max_op, &min_op, &argmax_op, &argmin_op,
-                                         &any_op, &all_op, NULL };
+                                         &any_op, &all_op, &share_op,  NULL };

@@ -168,3 +168,49 @@ EG_CLONES static void NAME(find_each)(int64_t n, const void *from, const void *b
         first[i] = ((same | (odd_x & odd_b)) & unset) ? k : first[i];
     }
 }
+
+#if !INTEGERS
+/* ties[k] += [x[k] = best[k]] */
+EG_CLONES static void NAME(count_ties)(int64_t n, const void *from, const void *best, void *ties)
+{
+    const T *x = from, *b = best;
+    T *to = ties;
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) to[k] += EG_RE(x[k]) == EG_RE(b[k]) ? 1 : 0;
+}
+/* share[k] = g[k] / share[k] */
+EG_CLONES static void NAME(divide_ties)(int64_t n, const void *g, void *share)
+{
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) ((T *)share)[k] = ((const T *)g)[k] / ((T *)share)[k];
+}
+/* dx[k] = [x[k] = best[k]] share[k] */
+EG_CLONES static void NAME(share_ties)(int64_t n, const void *from, const void *best,
+                                       const void *share, void *dx)
+{
+    const T *x = from, *b = best, *s = share;
+    T *to = dx;
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) to[k] = (EG_RE(x[k]) == EG_RE(b[k]) ? 1 : 0) * s[k];
+}
+/* The same for contiguous rows; operands: dx, x, best, g. */
+EG_CLONES static void NAME(share_rows)(int64_t rows, char *const *p, const int64_t *step,
+                                       const void *user)
+{
+    const int64_t n = *(const int64_t *)user;
+    for (int64_t r = 0; r < rows; r++) {
+        const T *x = EG_ROW(const T, 1, r), best = *EG_ROW(const T, 2, r);
+        T *dx = EG_ROW(T, 0, r);
+        int64_t ties = 0;
+        for (int64_t k = 0; k < n; k += EG_CHUNK) {
+            const int64_t m = eg__min64(n - k, EG_CHUNK);
+            int32_t some = 0;
+            for (int64_t i = 0; i < m; i++) some += EG_RE(x[k + i]) == EG_RE(best);
+            ties += some;
+        }
+        const T share = *EG_ROW(const T, 3, r) / (T)ties;
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < n; k++) dx[k] = (EG_RE(x[k]) == EG_RE(best) ? 1 : 0) * share;
+    }
+}
+#endif
