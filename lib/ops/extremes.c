@@ -190,43 +190,79 @@ static eg_tensor *extreme_hits(eg_tensor *x, eg_tensor *y, int inner)
 /* -- the gradient of an extreme, in one pass; operands: x, its extreme y, g. Where a row has no
  * element that equals y, all of it is NaN. */
 static const struct {
-    void (*count)(int64_t n, const void *x, const void *best, void *ties);
+    void (*count)(int columns, const int64_t *at, int64_t n, const char *x, const void *best,
+                  void *ties);
     void (*divide)(int64_t n, const void *g, void *share);
-    void (*share)(int64_t n, const void *x, const void *best, const void *share, void *dx);
+    void (*share)(int columns, const int64_t *at, const int64_t *to_at, int64_t n, const char *x,
+                  const void *best, const void *share, char *dx);
     eg_inner *rows;
 } shares[EG_DTYPES] = {
     [EG_F32] = { count_ties_f32, divide_ties_f32, share_ties_f32, share_rows_f32 },
     [EG_F64] = { count_ties_f64, divide_ties_f64, share_ties_f64, share_rows_f64 },
     [EG_C128] = { count_ties_c128, divide_ties_c128, share_ties_c128, share_rows_c128 },
 };
+enum { SHARED = 64 }; /* columns at a time */
 typedef struct share_job {
     eg_strip x, dx;
     int dtype;
+    int64_t at[SHARED], to_at[SHARED]; /* the offsets of the first columns of x and dx */
 } share_job;
-/* Writes the gradients of n rows, column by column. */
+/* Sets the offsets of up to SHARED columns of a strip from column `first` on. */
+static void column_offsets(const eg_strip *s, int64_t first, int64_t *at)
+{
+    const int64_t *axes = (const int64_t *)(const void *)s->axis,
+                  n = eg__min64(s->n, first + SHARED);
+    int64_t index[EG_RANK_MAX], here;
+    eg__axes_to(s->rank, axes, 2, 1, first, index, &here);
+    for (int64_t k = first; k < n; k++, eg__axes_next(s->rank, axes, 2, 1, index, &here))
+        at[k - first] = here;
+}
+/* Writes the gradients of n rows, at most EG_CHUNK, whose extremes and cotangents are contiguous,
+ * some columns at a time. Columns whose elements lie apart are gathered one by one. */
+static void share_some(const share_job *j, int64_t n, char *const *p, const int64_t *step,
+                       const void *best, const void *g)
+{
+    const int w = (int)j->x.width;
+    const bool here = step[0] == w && step[1] == w;
+    _Alignas(64) char share[EG_CHUNK * 16], x[EG_CHUNK * 16], dx[EG_CHUNK * 16];
+    int64_t more[2][SHARED];
+    memset(share, 0, (size_t)(n * w));
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t first = 0; first < j->x.n; first += SHARED) {
+            const int64_t *at = first ? more[0] : j->at, *to_at = first ? more[1] : j->to_at;
+            const int columns = (int)eg__min64(SHARED, j->x.n - first);
+            if (first) column_offsets(&j->x, first, more[0]);
+            if (first && pass) column_offsets(&j->dx, first, more[1]);
+            if (here && !pass) shares[j->dtype].count(columns, at, n, p[1], best, share);
+            if (here && pass)
+                shares[j->dtype].share(columns, at, to_at, n, p[1], best, share, p[0]);
+            for (int c = 0; c < columns && !here; c++) {
+                eg__move(w, n, x, w, p[1] + at[c], step[1]);
+                if (!pass) {
+                    shares[j->dtype].count(1, &(int64_t){ 0 }, n, x, best, share);
+                    continue;
+                }
+                shares[j->dtype].share(1, (int64_t[]){ 0 }, (int64_t[]){ 0 }, n, x, best, share,
+                                       dx);
+                eg__move(w, n, p[0] + to_at[c], step[0], dx, w);
+            }
+        }
+        if (!pass) shares[j->dtype].divide(n, g, share);
+    }
+}
+/* The same for any number of rows; operands: dx, x, the extremes, g. */
 static void share_across(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const share_job *j = user;
     const int w = (int)j->x.width;
-    _Alignas(64) char best[EG_CHUNK * 16], g[EG_CHUNK * 16], share[EG_CHUNK * 16],
-        part[EG_CHUNK * 16];
-    eg_columns c, d;
+    _Alignas(64) char best[EG_CHUNK * 16], g[EG_CHUNK * 16];
     for (int64_t k = 0, m; k < n; k += m) {
+        char *q[4];
         m = eg__min64(n - k, EG_CHUNK);
-        eg__move(w, m, best, w, p[2] + k * step[2], step[2]);
-        eg__move(w, m, g, w, p[3] + k * step[3], step[3]);
-        memset(share, 0, (size_t)(m * w));
-        eg__columns(&c, &j->x, p[1] + k * step[1], m, step[1]);
-        do shares[j->dtype].count(m, eg__column(&c), best, share);
-        while (eg__column_next(&c));
-        shares[j->dtype].divide(m, g, share);
-        eg__columns(&c, &j->x, p[1] + k * step[1], m, step[1]);
-        eg__columns(&d, &j->dx, p[0] + k * step[0], m, step[0]);
-        do {
-            char *to = p[0] + k * step[0] + d.at;
-            shares[j->dtype].share(m, eg__column(&c), best, share, step[0] == w ? to : part);
-            if (step[0] != w) eg__move(w, m, to, step[0], part, w);
-        } while (eg__column_next(&c) && eg__column_next(&d));
+        for (int i = 0; i < 4; i++) q[i] = p[i] + k * step[i];
+        if (step[2] != w) eg__move(w, m, best, w, q[2], step[2]);
+        if (step[3] != w) eg__move(w, m, g, w, q[3], step[3]);
+        share_some(j, m, q, step, step[2] == w ? q[2] : best, step[3] == w ? q[3] : g);
     }
 }
 static bool share_shape(eg_tensor *dx)
@@ -236,8 +272,9 @@ static bool share_shape(eg_tensor *dx)
 /* True if rows of this layout are read one by one, not column by column. */
 static bool shares_by_rows(const eg_tensor *x, int outer, const eg_strip *s)
 {
-    return !outer || (s->n >= EG_LANES && eg__strip_contiguous(s) && x->stride[outer - 1] != 1);
+    return !outer || (s->n > 4 && eg__strip_contiguous(s) && x->stride[outer - 1] != 1);
 }
+/* Goes row by row or column by column, as shares_by_rows says. */
 static bool share_forward(eg_tensor *dx)
 {
     const int inner = *(const int *)dx->attr, outer = dx->rank - inner;
@@ -248,6 +285,8 @@ static bool share_forward(eg_tensor *dx)
     if (!eg_size(dx)) return true;
     if (shares_by_rows(x, outer, &j.x))
         return eg__batches(dx, outer, 4, all, shares[dx->dtype].rows, &j.x.n, 2 * j.x.n);
+    column_offsets(&j.x, 0, j.at);
+    column_offsets(&j.dx, 0, j.to_at);
     eg_tensor to = *dx, from = *x; /* the first element of each row */
     to.rank = from.rank = (uint8_t)outer;
     eg__loop_work(dx->cx, 4, (const eg_tensor *[]){ &to, &from, all[2], all[3] }, share_across, &j,

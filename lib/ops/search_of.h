@@ -170,13 +170,27 @@ EG_CLONES static void NAME(find_each)(int64_t n, const void *from, const void *b
 }
 
 #if !INTEGERS
-/* ties[k] += [x[k] = best[k]] */
-EG_CLONES static void NAME(count_ties)(int64_t n, const void *from, const void *best, void *ties)
+/* ties[k] += Σ [x[k] = best[k]] over the columns of x, which lie at these offsets in bytes: blocks
+ * whose counts remain in registers. */
+EG_CLONES static void NAME(count_ties)(int columns, const int64_t *at, int64_t n, const char *from,
+                                       const void *best, void *ties)
 {
-    const T *x = from, *b = best;
+    enum { BLOCK = 128 / sizeof(T) };
+    const T *b = best;
     T *to = ties;
-    EG_EVERY_LANE
-    for (int64_t k = 0; k < n; k++) to[k] += EG_RE(x[k]) == EG_RE(b[k]) ? 1 : 0;
+    for (int64_t k = 0; k < n; k += BLOCK) {
+        const int64_t m = eg__min64(n - k, BLOCK);
+        T some[BLOCK] = { 0 };
+        for (int c = 0; c < columns; c++) {
+            const T *x = (const T *)(const void *)(from + at[c]) + k;
+            if (m == BLOCK) {
+                EG_EVERY_LANE
+                for (int l = 0; l < BLOCK; l++) some[l] += EG_RE(x[l]) == EG_RE(b[k + l]) ? 1 : 0;
+            } else
+                for (int l = 0; l < m; l++) some[l] += EG_RE(x[l]) == EG_RE(b[k + l]) ? 1 : 0;
+        }
+        for (int l = 0; l < m; l++) to[k + l] += some[l];
+    }
 }
 /* share[k] = g[k] / share[k] */
 EG_CLONES static void NAME(divide_ties)(int64_t n, const void *g, void *share)
@@ -184,14 +198,18 @@ EG_CLONES static void NAME(divide_ties)(int64_t n, const void *g, void *share)
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) ((T *)share)[k] = ((const T *)g)[k] / ((T *)share)[k];
 }
-/* dx[k] = [x[k] = best[k]] share[k] */
-EG_CLONES static void NAME(share_ties)(int64_t n, const void *from, const void *best,
-                                       const void *share, void *dx)
+/* dx[k] = [x[k] = best[k]] share[k] for these columns of x and dx */
+EG_CLONES static void NAME(share_ties)(int columns, const int64_t *at, const int64_t *to_at,
+                                       int64_t n, const char *from, const void *best,
+                                       const void *share, char *dx)
 {
-    const T *x = from, *b = best, *s = share;
-    T *to = dx;
-    EG_EVERY_LANE
-    for (int64_t k = 0; k < n; k++) to[k] = (EG_RE(x[k]) == EG_RE(b[k]) ? 1 : 0) * s[k];
+    const T *b = best, *s = share;
+    for (int c = 0; c < columns; c++) {
+        const T *x = (const T *)(const void *)(from + at[c]);
+        T *to = (T *)(void *)(dx + to_at[c]);
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < n; k++) to[k] = (EG_RE(x[k]) == EG_RE(b[k]) ? 1 : 0) * s[k];
+    }
 }
 /* The same for contiguous rows; operands: dx, x, best, g. */
 EG_CLONES static void NAME(share_rows)(int64_t rows, char *const *p, const int64_t *step,
