@@ -409,6 +409,8 @@ TEST(every_function_has_a_case)
 
 /* Operations that the cases do not reach, and where they are tested. */
 static const char *const elsewhere[][2] = {
+    { "sum", "test_reduce.c" }, /* of bytes and bools */
+    { "extreme_slope", "test_reduce.c" },
     { "affine_activation", "test_affine.c" },
     { "copies_unstack", "test_copies.c" },
     { "copies_stack", "test_copies.c" },
