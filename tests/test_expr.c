@@ -1347,7 +1347,7 @@ TEST(a_block_of_scores_and_its_cotangents)
         eg__block_plan(&p, s.e, s.e->root, false, ROWS, WIDE, 2, by_value ? 4 | 8 : 4,
                        1u | 1u << 31);
         void *work = aligned_alloc(64, p.bytes);
-        const eg_sink sink = { dr, stride, false };
+        const eg_sink sink = { .data = dr, .stride = stride };
         memset(dr, 0, sizeof dr), memset(want, 0, sizeof want);
         const eg_source source = { r, stride, EG_F32, s.dim };
         const eg_block_data b = {
@@ -1702,4 +1702,49 @@ TEST(a_long_letter_before_short_ones)
                               (size_t)eg_size(d[0][k]) * width));
         for (int n = 0; n < 2; n++) eg_close(cx[n]);
     }
+}
+
+/* Computes the gradient of a formula of x, (4, 1600, 96) in f32, into *dx. Returns how many bytes
+ * the context took from the allocator at most. */
+static size_t peak_of_gradient(eg_ctx *cx, const char *text, eg_tensor **dx)
+{
+    eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 1, 3, (int64_t[]){ 4, 1600, 96 });
+    eg_tensor *y = eg_expr("b i=1600 h=96", text, .with = { { "x", x } });
+    ck_assert(!eg_grad(y, eg_normal_n(cx, EG_F32, 0, 1, 3, eg_dims(x)), 1, &x, dx));
+    eg_assert_ok(cx);
+    return eg_stats(cx).peak;
+}
+/* The cotangents of reads at shifted positions, of which at most two meet in an element, are added
+ * in the gradient itself: it needs no sums in f64, and has the bits of the operations. */
+TEST(few_cotangents_are_added_in_place)
+{
+    static const char *const text[] = { "x[b, i, h]",
+                                        "i >= 1 ? x[b, i - 1, h] : 0.0",
+                                        "x[b, i, h] - (i >= 1 ? x[b, i - 1, h] : 0.0)",
+                                        "x[b, |i| - 1 - i, h]",
+                                        "x[b, i, |h| - 1 - h]",
+                                        "x[b, (i + 3) % |i|, h]",
+                                        "x[b, clip(i - 1, 0, |i| - 1), h]",
+                                        "x[b, min(i + 1, |i| - 1), max(h, 0)]",
+                                        "i < 799 & h < 47 ? x[b, 2 * i + 1, 3 + h * 2] : 1.0" };
+    size_t first = 0;
+    for (int k = 0; k < (int)(sizeof text / sizeof *text); k++) {
+        eg_ctx *cx = eg_open(.seed = 3, .threads = 1);
+        eg_tensor *dx;
+        const size_t peak = peak_of_gradient(cx, text[k], &dx);
+        if (!k) first = peak;
+        ck_assert_msg(peak <= first + 4 * 1600 * 96 * 4, "%s: %zu bytes, x alone %zu", text[k],
+                      peak, first);
+        eg_close(cx);
+    }
+    eg_ctx *cx = eg_open(.seed = 3, .threads = 1);
+    eg_tensor *x = eg_normal_n(cx, EG_F32, 0, 1, 3, (int64_t[]){ 4, 1600, 96 }), *dx,
+              *by_operations;
+    eg_tensor *y = eg_expr("b i h", "x - (i >= 1 ? x[b, i - 1, h] : 0.0)", .with = { { "x", x } });
+    eg_tensor *before = eg_pad("b [i] h", eg_slice("b [i] h", x, 0, 1599, 1), 1, 0, 0);
+    eg_tensor *z = eg_sub(x, before), *g = eg_normal_n(cx, EG_F32, 0, 1, 3, eg_dims(x));
+    ck_assert(!eg_grad(y, g, 1, &x, &dx) && !eg_grad(z, g, 1, &x, &by_operations));
+    eg_assert_close(y, z, 0);
+    eg_assert_close(dx, by_operations, 0);
+    eg_close(cx);
 }

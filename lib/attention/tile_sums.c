@@ -48,8 +48,10 @@ bool eg__tile_sums_open(eg_tile_sums *u, eg_ctx *cx, const eg_flash *f, eg_tenso
         if (!to[EG_TERMS + t]) continue;
         u->there |= 1u << t;
         eg__row_major(y->rank, y->dim, u->step[t]);
-        u->sink[t] = (eg_sink){ to[EG_TERMS + t], u->step[t],
-                                eg__written_once(f->score, f->a->scores, f->size, t, y->dim) };
+        u->sink[t] =
+            (eg_sink){ .data = to[EG_TERMS + t],
+                       .stride = u->step[t],
+                       .direct = eg__written_once(f->score, f->a->scores, f->size, t, y->dim) };
         if (u->sink[t].direct) continue;
         u->at[t] = u->summed;
         u->summed += eg_size(y);

@@ -65,7 +65,8 @@ static eg_tensor *first_repeated(const eg_tensor *g, int64_t n)
     return y;
 }
 /* Computes the cotangents of all operands of floats in one pass over the result. Direct ones are
- * written; the others are added in f64, and then summed over the pieces. */
+ * written, those of few summands added; the others are added in f64, and then summed over the
+ * pieces. */
 static bool gradient_forward(eg_tensor *d)
 {
     const formula *f = d->attr;
@@ -91,26 +92,36 @@ static bool gradient_forward(eg_tensor *d)
     if (f->allow && !eg_ok(allow = eg_contiguous(d->in[count]))) return false;
     o.g = g->data;
     o.allow = allow ? (const uint8_t *)allow->data : NULL;
-    int64_t step[EG_TENSORS_MAX][EG_RANK_MAX];
+    int64_t step[EG_TENSORS_MAX][EG_RANK_MAX], added = 0;
+    bool here[EG_TENSORS_MAX] = { false }; /* it has sums in f64 */
     for (int k = 0; k < count; k++) {
         if (!(wanted >> k & 1)) continue;
         at[k] = end, end += eg_size(x[k]);
         eg__row_major(x[k]->rank, x[k]->dim, step[k]);
-        o.sink[k] = (eg_sink){ d->data + at[k] * width, step[k],
-                               eg__written_once(o.e, f->letters, f->size, k, x[k]->dim) };
-        if (!o.sink[k].direct) sum_at[k] = o.summed, o.summed += eg_size(x[k]);
+        o.sink[k] = (eg_sink){
+            .data = d->data + at[k] * width,
+            .stride = step[k],
+            .direct = eg__written_once(o.e, f->letters, f->size, k, x[k]->dim),
+        };
+        if (!o.sink[k].direct) {
+            added += eg_size(x[k]);
+            o.sink[k].few = eg__few_summands(o.e, f->letters, f->size, k);
+        }
+        here[k] = !o.sink[k].direct && !o.sink[k].few;
+        if (here[k]) sum_at[k] = o.summed, o.summed += eg_size(x[k]);
     }
-    o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * o.summed + 1) + 1);
+    /* one piece if any sink is `few`, since that has at least half as many elements as the loop */
+    o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * added + 1) + 1);
     if (o.summed) {
         const size_t bytes = (size_t)(o.pieces * o.summed) * sizeof(double);
         if (!(o.sums = eg__scratch(d->cx, EG_SCRATCH_SUMS, bytes))) return false;
         memset(o.sums, 0, bytes);
     }
     for (int k = 0; k < count; k++)
-        if (wanted >> k & 1 && !o.sink[k].direct) o.sink[k].data = o.sums + sum_at[k];
+        if (here[k]) o.sink[k].data = o.sums + sum_at[k];
     if (!eg__block_loop_run(&o)) return false;
     for (int k = 0; k < count; k++)
-        if (wanted >> k & 1 && !o.sink[k].direct)
+        if (here[k])
             eg__sums_add(f64, d->data + at[k] * width, eg_size(x[k]), o.pieces, o.summed,
                          o.sums + sum_at[k]);
     return true;

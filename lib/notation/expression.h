@@ -274,11 +274,12 @@ typedef struct eg_source {
 } eg_source;
 /* Where the cotangent of a tensor is written. If `direct`, each element is written once, as a float
  * of the block's type; this requires that a single node reads the tensor, with every letter of the
- * loop as the index of an axis. Otherwise cotangents are added to elements of f64, row by row. */
+ * loop as the index of an axis. Otherwise cotangents are added, row by row: to floats of the
+ * block's type if `few`, else to elements of f64. */
 typedef struct eg_sink {
     void *data;            /* NULL if the cotangent is not wanted */
     const int64_t *stride; /* in elements */
-    bool direct;
+    bool direct, few;
 } eg_sink;
 /* The operands and results of a block. */
 typedef struct eg_block_data {
@@ -389,6 +390,10 @@ int64_t eg__block_loop_size(const eg_block_loop *);
  * a sum: a single node reads t, and every letter of a size other than 1 is the index of an axis. */
 bool eg__written_once(const eg_expression *, int letters, const int64_t *size, int t,
                       const int64_t *dim);
+/* True if each element of the cotangent of tensor t has at most two summands that can be other than
+ * 0, as that of x has in x[i] − x[i − 1]. Their sum in f64, rounded to f32, is their sum in f32, so
+ * they can be added in the cotangent itself. */
+bool eg__few_summands(const eg_expression *, int letters, const int64_t *size, int t);
 /* Writes n sums to `to`: element k is Σ_p sum[p · apart + k] over the `sets` sets. */
 void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum);
 

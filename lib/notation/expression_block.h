@@ -114,16 +114,14 @@ eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *s
 bool eg__reads_empty(const eg_evaluation *x, const eg_node *n);
 /* Sets *g to the elements that read k takes in a block, for tensors with these strides and with
  * `lanes` lanes per row, if exactly one of its indices varies along lanes or with lane − row. False
- * if more of them do. */
+ * if more of them do, or if the read varies with rows only. */
 bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
                          eg_gather *g);
 /* Sets the values of read k: in place if the tensor has them in the required layout, else gathered
  * row by row. */
 void eg__read_values(const eg_evaluation *x, int k);
 /* True if node k and its operands are stored such that all rows can be computed as a single one. */
-bool eg__is_flat(const eg_evaluation *x, int k, bool values);
-/* Runs a loop over the rows of node k. If the loop does not support the form of the operands, it is
- * run row by row, with single elements copied along the row. */
-void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop,
-                   eg_loop_strip *s);
+bool eg__is_flat(const eg_evaluation *x, int k);
+/* Runs a loop over the rows of node k. */
+void eg__strip_run(const eg_evaluation *x, int k, eg_strip_loop *loop, eg_loop_strip *s);
 #endif

@@ -82,31 +82,59 @@ void eg__gather_rows(const eg_gather *g, eg_dtype dtype, const void *from, int w
         (g->narrow ? gather_shortened : gather_widened)(g, from, out, out_step);
 }
 
+int64_t eg__gather_apart(const eg_gather *g)
+{
+    const int64_t apart = g->base && g->rows > 1 ? g->base[1] - g->base[0] : 0;
+    if (!g->counts) return INT64_MIN;
+    for (int64_t r = 2; r < g->rows && g->base; r++)
+        if (g->base[r] - g->base[r - 1] != apart) return INT64_MIN;
+    return apart;
+}
+
 #define FROM   float
+#define SUM    double
 #define INDEX  int32_t
 #define RUN_OF run_narrow
 #define NAME   scatter_fours_narrow
 #include "notation/expression_scatter_of.h"
 #define FROM   float
+#define SUM    double
 #define INDEX  int64_t
 #define RUN_OF run_wide
 #define NAME   scatter_fours_wide
 #include "notation/expression_scatter_of.h"
 #define FROM   double
+#define SUM    double
 #define INDEX  int32_t
 #define RUN_OF run_narrow
 #define NAME   scatter_eights_narrow
 #include "notation/expression_scatter_of.h"
 #define FROM   double
+#define SUM    double
 #define INDEX  int64_t
 #define RUN_OF run_wide
 #define NAME   scatter_eights_wide
 #include "notation/expression_scatter_of.h"
+#define FROM   float
+#define SUM    float
+#define INDEX  int32_t
+#define RUN_OF run_narrow
+#define NAME   scatter_fours_same_narrow
+#include "notation/expression_scatter_of.h"
+#define FROM   float
+#define SUM    float
+#define INDEX  int64_t
+#define RUN_OF run_wide
+#define NAME   scatter_fours_same_wide
+#include "notation/expression_scatter_of.h"
 
-void eg__scatter_rows(const eg_gather *g, int width, const void *x, int64_t x_step, double *to)
+void eg__scatter_rows(const eg_gather *g, int width, const void *x, int64_t x_step, bool same,
+                      void *to)
 {
-    if (width == 4)
-        (g->narrow ? scatter_fours_narrow : scatter_fours_wide)(g, x, x_step, to);
-    else
+    if (width == 8)
         (g->narrow ? scatter_eights_narrow : scatter_eights_wide)(g, x, x_step, to);
+    else if (same)
+        (g->narrow ? scatter_fours_same_narrow : scatter_fours_same_wide)(g, x, x_step, to);
+    else
+        (g->narrow ? scatter_fours_narrow : scatter_fours_wide)(g, x, x_step, to);
 }

@@ -8,6 +8,14 @@ EG_CLONES static void NAME(const eg_gather *g, const void *from, void *out, int6
         const INDEX *index = (const INDEX *)g->index + r * g->index_step;
         const FROM *x = (const FROM *)from + (g->base ? g->base[r] : 0);
         TO *y = (TO *)out + r * out_step;
+        if (g->counts) {
+            x += g->first * stride;
+            if (stride == 1)
+                for (int64_t k = 0; k < g->lanes; k++) y[k] = (TO)x[k];
+            else
+                for (int64_t k = 0; k < g->lanes; k++) y[k] = (TO)x[k * stride];
+            continue;
+        }
         for (int64_t k = 0; k < g->lanes; k += EG_LANES, index += EG_LANES, y += EG_LANES) {
             const int d = RUN_OF(index, g->limit);
             if (d == 0) {

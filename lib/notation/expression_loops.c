@@ -33,14 +33,20 @@
             if (s->still == 1) OPERANDS_OF(false, 1, TO, FROM, p0, q[k], VALUE)             \
             else if (s->still == 2) OPERANDS_OF(true, q0, TO, FROM, p[k], q0, VALUE)        \
             else OPERANDS_OF(false, 1, TO, FROM, p[k], q[k], VALUE) } }
-#define OPERANDS_3(TO, FIRST, FROM, B, C, VALUE) \
-    EACH(const FIRST a = p[k]; const FROM b = B, c = C; o[k] = (TO)(VALUE))
+/* a row of an operand of three: if it is one element for the row, EG_LANES copies of it */
+#define THIRDS(T, p, I)                                                                     \
+        T p##_one[EG_LANES];                                                                \
+        IN(T, p, s->in[I], s->step[I]);                                                     \
+        const int64_t p##_next = s->still >> I & 1 ? 0 : EG_LANES;                          \
+        if (!p##_next) { EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) p##_one[l] = *p;  \
+                         p = p##_one; }
+#define EACH_OF_3(...)                                                                      \
+        for (int64_t i = 0; i < n; i += EG_LANES, p += p_next, q += q_next, t += t_next)    \
+            EG_EVERY_LANE for (int k = 0; k < EG_LANES; k++) { __VA_ARGS__; }
 #define TERNARY(NAME, TO, FIRST, FROM, VALUE) LOOP(NAME) {                                  \
-        ROWS { OUT(TO, o); IN(FIRST, p, s->in[0], s->step[0]);                              \
-            IN(FROM, q, s->in[1], s->step[1]); IN(FROM, t, s->in[2], s->step[2]);           \
-            const FROM q0 = *q, t0 = *t;                                                    \
-            if (s->still == 6) OPERANDS_3(TO, FIRST, FROM, q0, t0, VALUE)                   \
-            else OPERANDS_3(TO, FIRST, FROM, q[k], t[k], VALUE) } }
+        ROWS { OUT(TO, o); THIRDS(FIRST, p, 0) THIRDS(FROM, q, 1) THIRDS(FROM, t, 2)        \
+            EACH_OF_3(const FIRST a = p[k]; const FROM b = q[k], c = t[k];                  \
+                      o[i + k] = (TO)(VALUE)) } }
 #define SLOPE_ROWS ROWS { OUT(T, d); IN(T, v, s->g, s->g_step); IN(T, w, s->y, s->y_step);
 #define UNARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                 \
     {                                                                                       \
@@ -56,10 +62,9 @@
             else BY(false, 1, OPERANDS_2(p[k], q[k], VALUE)) } }
 #define TERNARY_SLOPE(NAME, FIRST, VALUE) LOOP(NAME)                                        \
     {                                                                                       \
-        SLOPE_ROWS IN(FIRST, p, s->in[0], s->step[0]);                                      \
-            IN(T, q, s->in[1], s->step[1]); IN(T, t, s->in[2], s->step[2]); (void)w;        \
-            EACH(const T g = v[k], b = q[k], c = t[k]; const FIRST a = p[k];                \
-                 (void)b, (void)c; d[k] = VALUE) } }
+        SLOPE_ROWS THIRDS(FIRST, p, 0) THIRDS(T, q, 1) THIRDS(T, t, 2) (void)w;             \
+            EACH_OF_3(const T g = v[i + k], b = q[k], c = t[k]; const FIRST a = p[k];       \
+                      (void)b, (void)c; d[i + k] = VALUE) } }
 #define COMPARISONS(FROM, OF)                                                               \
     BINARY(NAME(OF##_eq), uint8_t, FROM, a == b) BINARY(NAME(OF##_ne), uint8_t, FROM, a != b) \
     BINARY(NAME(OF##_lt), uint8_t, FROM, a < b)  BINARY(NAME(OF##_le), uint8_t, FROM, a <= b) \

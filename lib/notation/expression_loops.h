@@ -12,7 +12,7 @@ typedef struct eg_loop_strip {
     int64_t out_step;
     const void *in[3];
     int64_t step[3];
-    unsigned still; /* bit j: in[j] has one element per row; of three, only the last two may */
+    unsigned still; /* bit j: in[j] has one element per row */
     /* for cotangents: the cotangent and the value of the function */
     const void *g, *y;
     int64_t g_step, y_step;
@@ -41,8 +41,10 @@ typedef struct eg_loops {
     void (*from_wide)(int64_t n, void *x, const double *sum);
     void (*scale)(int64_t n, void *x, double factor);
     void (*clear)(int64_t n, void *x, const uint8_t *allow); /* x[k] = allow[k] ? x[k] : 0 */
-    /* to[offset[k]] += x[k] in the order of k; to[k · step] += x[k] if offset is NULL */
-    void (*scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x);
+    /* to[offset[k]] += x[k] in the order of k; to[k · step] += x[k] if offset is NULL; `to` has
+     * doubles, that of scatter_same floats of this width */
+    void (*scatter)(int64_t n, void *to, const int64_t *offset, int64_t step, const void *x);
+    void (*scatter_same)(int64_t n, void *to, const int64_t *offset, int64_t step, const void *x);
 } eg_loops;
 extern const eg_loops *const eg__loops[2];
 /* Returns 1 if the cotangent of operand i of a function of floats is that of its value, −1 if it is

@@ -263,16 +263,15 @@ EG_CLONES static void NAME(clear)(int64_t n, void *x, const uint8_t *allow)
     T *v = x;
     for (int64_t k = 0; k < n; k++) v[k] = allow[k] ? v[k] : 0;
 }
-static void NAME(scatter)(int64_t n, double *to, const int64_t *offset, int64_t step, const void *x)
-{
-    const T *v = x;
-    if (offset)
-        for (int64_t k = 0; k < n; k++) to[offset[k]] += (double)v[k];
-    else if (step == 1)
-        EACH(to[k] += (double)v[k])
-    else
-        for (int64_t k = 0; k < n; k++) to[k * step] += (double)v[k];
-}
+#define SCATTERS(CALLED, TO)                                                                      \
+    static void NAME(CALLED)(int64_t n, void *to, const int64_t *at, int64_t step, const void *x) \
+    {                                                                                             \
+        const T *v = x;                                                                           \
+        for (int64_t k = 0; k < n; k++) ((TO *)to)[at ? at[k] : k * step] += (TO)v[k];            \
+    }
+SCATTERS(scatter, double)
+SCATTERS(scatter_same, T)
+#undef SCATTERS
 
 /* clang-format off */
 static const eg_loops NAME(loops) = {
@@ -293,6 +292,6 @@ static const eg_loops NAME(loops) = {
     .add = NAME(add), .add_rows = NAME(add_rows),
     .add_diagonals = NAME(add_diagonals), .totals = NAME(totals),
     .from_wide = NAME(from_wide), .scale = NAME(scale), .clear = NAME(clear),
-    .scatter = NAME(scatter),
+    .scatter = NAME(scatter), .scatter_same = NAME(scatter_same),
 };
 /* clang-format on */

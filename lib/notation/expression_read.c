@@ -90,7 +90,7 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     int along = -1;
     bool rows = false;
     const bool diagonal = x->p->extent[k] == EG_EXTENT_DIAGONAL; /* one row of all diagonals */
-    if (!diagonal && (x->p->extent[k] != EG_EXTENT_BLOCK || x->p->rows == 1)) return false;
+    if (!diagonal && x->p->extent[k] != EG_EXTENT_BLOCK) return false;
     for (int i = 0; i < n->count; i++) {
         const int extent = x->p->extent[n->in[i]];
         if (extent & ALONG_LANES && along >= 0) return false;
@@ -107,14 +107,19 @@ bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, i
     int64_t step;
     const char *index = eg__node_row(x, n->in[along], 0, &step);
     if (diagonal) index = x->v[n->in[along]].p;
+    const int64_t limit = n->guard ? dim[along] - 1 : -1, first = whole_at(x, n->in[along], 0);
+    const bool counts = counts_along(x, n->in[along]) &&
+                        (limit < 0 || (first >= 0 && first + x->b->lanes - 1 <= limit));
     *g = (eg_gather){ .rows = diagonal ? 1 : x->b->rows,
                       .lanes = lanes,
                       .base = rows || start ? base : NULL,
                       .index = index,
+                      .counts = counts,
+                      .first = first,
                       .narrow = x->p->narrow,
                       .index_step = step / (x->p->narrow ? 4 : 8),
                       .stride = stride[along],
-                      .limit = n->guard ? dim[along] - 1 : -1 };
+                      .limit = limit };
     return true;
 }
 void eg__read_values(const eg_evaluation *x, int k)
@@ -149,8 +154,20 @@ void eg__read_values(const eg_evaluation *x, int k)
         return;
     }
     eg_gather g;
-    if (eg__gathered_by_one(x, k, s->stride, eg__node_length(x, k), &g))
-        eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
-    else
+    if (!eg__gathered_by_one(x, k, s->stride, eg__node_length(x, k), &g)) {
         for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
+        return;
+    }
+    const int64_t apart = eg__gather_apart(&g);
+    if (apart != INT64_MIN && g.stride == 1 && x->wide == x->b->lanes &&
+        eg__width[s->dtype] == width) /* in place: rows at equal distances */
+        *v =
+            (eg_stored){ (char *)(uintptr_t)s->data + eg__gather_first(&g) * width, apart * width };
+    else if (g.counts) { /* the padding must not be read, as it may be outside of the tensor */
+        g.lanes = x->b->lanes;
+        eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
+        for (int64_t r = 0; r < rows; r++)
+            eg__pad_row(width, x->b->lanes, x->wide, v->p + r * v->step);
+    } else
+        eg__gather_rows(&g, s->dtype, s->data, width, v->p, v->step / width);
 }

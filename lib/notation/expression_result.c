@@ -197,7 +197,7 @@ static void some_blocks(void *user, int64_t piece, int thread)
     eg_sink sink[EG_TENSORS_MAX];
     memcpy(sink, o->sink, sizeof sink);
     for (int t = 0; t < EG_TENSORS_MAX && o->sums; t++)
-        if (sink[t].data && !sink[t].direct)
+        if (sink[t].data && !sink[t].direct && !sink[t].few)
             sink[t].data = (double *)sink[t].data + piece * o->summed;
     const int64_t from = o->blocks * piece / o->pieces, to = o->blocks * (piece + 1) / o->pieces;
     for (int64_t k = from; k < to; k++)
@@ -235,6 +235,92 @@ bool eg__written_once(const eg_expression *e, int letters, const int64_t *size, 
         }
     }
     return reads == 1 && (all & ~seen) == 0;
+}
+/* Where an index goes while its only letter takes all its positions: from `low` to `high`, which
+ * each of at most `times` positions have in common; `unit`: it moves by one from position to
+ * position. times is MANY if it is not known. */
+typedef struct walk {
+    int64_t low, high, times;
+    bool unit;
+} walk;
+enum { MANY = 1 << 20 };
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Returns the walk through the values of `node`, of which `of` is one operand and the other one is
+ * the constant c; `first`: the constant is the first operand. */
+static walk walk_on(const eg_node *node, walk of, int64_t c, bool first)
+{
+    const int64_t low = of.low, high = of.high, below = c - low + 1, above = high - c + 1;
+    switch (node->code) {
+    case EG_X_ADD: return (walk){ low + c, high + c, of.times, of.unit };
+    case EG_X_SUB:
+        if (first) return (walk){ c - high, c - low, of.times, of.unit };
+        return (walk){ low - c, high - c, of.times, of.unit };
+    case EG_X_MUL:
+        if (c == 0) break;
+        return (walk){ eg__min64(low * c, high * c), larger(low * c, high * c), of.times,
+                       of.unit && (c == 1 || c == -1) };
+    case EG_X_MAX: /* the values up to c become c */
+        if (!of.unit || of.times != 1) break;
+        return (walk){ larger(low, c), larger(high, c), larger(below, 1), below <= 1 };
+    case EG_X_MIN:
+        if (!of.unit || of.times != 1) break;
+        return (walk){ eg__min64(low, c), eg__min64(high, c), larger(above, 1), above <= 1 };
+    case EG_X_MOD:
+        if (first || !of.unit || of.times != 1 || c <= 0) break;
+        return (walk){ 0, c - 1, (high - low) / c + 1, false };
+    default: break;
+    }
+    return (walk){ .times = MANY };
+}
+/* Returns the walk of node k, an index; a constant has low = high, and times 1. */
+static walk walk_of(const eg_expression *e, const int64_t *size, int k)
+{
+    const eg_node *n = &e->node[k];
+    walk w[3];
+    if (n->code == EG_X_INTEGER || n->code == EG_X_SIZE)
+        return (walk){ n->integer, n->integer, 1, true };
+    if (n->code == EG_X_LETTER) return (walk){ 0, size[n->in[0]] - 1, 1, true };
+    if (n->code < EG_X_ADD && n->code != EG_X_NEG) return (walk){ .times = MANY };
+    if (n->count > 3) return (walk){ .times = MANY };
+    for (int i = 0; i < n->count; i++) {
+        w[i] = walk_of(e, size, n->in[i]);
+        if (w[i].times == MANY) return w[i];
+    }
+    if (n->code == EG_X_NEG) return (walk){ -w[0].high, -w[0].low, w[0].times, w[0].unit };
+    if (n->code == EG_X_CLIP) {
+        static const eg_node raise = { .code = EG_X_MAX }, lower = { .code = EG_X_MIN };
+        if (e->node[n->in[1]].letters || e->node[n->in[2]].letters || w[1].low >= w[2].low)
+            return (walk){ .times = MANY };
+        const walk up = walk_on(&raise, w[0], w[1].low, false),
+                   down = walk_on(&lower, w[0], w[2].low, false);
+        return (walk){ eg__min64(up.low, w[2].low), larger(down.high, w[1].low),
+                       larger(up.times, down.times), false };
+    }
+    if (n->count != 2) return (walk){ .times = MANY };
+    for (int i = 0; i < 2; i++)
+        if (!e->node[n->in[i]].letters) return walk_on(n, w[!i], w[i].low, i == 0);
+    return (walk){ .times = MANY };
+}
+bool eg__few_summands(const eg_expression *e, int letters, const int64_t *size, int t)
+{
+    uint32_t all = 0;
+    int64_t most = 0;
+    for (int l = 0; l < letters; l++) all |= (uint32_t)(size[l] != 1) << l;
+    for (int k = 0; k <= e->root; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code != EG_X_READ || n->tensor != t) continue;
+        uint32_t seen = 0;
+        int64_t times = 1;
+        for (int r = 0; r < n->count && times <= 2; r++) {
+            const uint32_t of = e->node[n->in[r]].letters & all;
+            if ((of & (of - 1)) || (seen & of)) return false;
+            seen |= of;
+            times *= of ? walk_of(e, size, n->in[r]).times : 1;
+        }
+        if (seen != all || times > 2) return false;
+        most += times;
+    }
+    return e->narrow && most <= 2;
 }
 void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, const double *sum)
 {

@@ -144,7 +144,7 @@ static void to_operand(eg_evaluation *x, int k, int i)
     const eg_node *n = &p->e->node[k];
     const int j = n->in[i], sign = eg__slope_sign(n->code, i);
     const bool same = p->extent[j] == p->extent[k], there = same && x->fresh[j],
-               flat = eg__is_flat(x, k, false);
+               flat = eg__is_flat(x, k);
     const int64_t rows = p->extent[k] == EG_EXTENT_BLOCK ? x->b->rows : 1,
                   length = eg__node_length(x, k), step = length * (p->f64 ? 8 : 4);
     if (p->passed[j]) {
@@ -162,7 +162,7 @@ static void to_operand(eg_evaluation *x, int k, int i)
                         .g_step = step,
                         .y = x->v[k].p,
                         .y_step = x->v[k].step };
-    if (same || !sign) eg__strip_run(x, k, false, x->floats->slope[n->code][i], &s);
+    if (same || !sign) eg__strip_run(x, k, x->floats->slope[n->code][i], &s);
     if (!same) clear_node(x, k, to, step);
     if (!same)
         fold(x, j, sign ? sign : 1, rows, eg__node_count(x, k), to, step);
@@ -181,24 +181,35 @@ static void to_tensor(const eg_evaluation *x, int k)
     const int width = x->p->f64 ? 8 : 4;
     clear_node(x, k, cotangent_at(x, k, 0), x->wide * width);
     eg_gather g;
-    if (!s->direct && eg__gathered_by_one(x, k, s->stride, count, &g)) {
-        eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->data);
+    if (!s->direct && (x->p->rows > 1 || s->few) &&
+        eg__gathered_by_one(x, k, s->stride, count, &g)) {
+        eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->few, s->data);
+        return;
+    }
+    if (s->direct && rows > 1 && eg__gathered_by_one(x, k, s->stride, count, &g) &&
+        eg__gather_apart(&g) == 1) {
+        eg__transpose((size_t)width, rows, count, cotangent_at(x, k, 0), x->wide,
+                      (char *)s->data + eg__gather_first(&g) * width, g.stride, false);
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
         const eg_reach at = eg__reach_of(x, k, r, s->stride);
         char *d = cotangent_at(x, k, r);
-        char *to = (char *)s->data + at.base * width;
+        char *to = (char *)s->data + at.base * (s->direct || s->few ? width : 8);
+        const int64_t *offset = at.step == INT64_MIN ? at.offset : NULL;
         if (s->direct && at.step == 1 && to == d) continue; /* computed in its place */
         if (s->direct && at.step == 1)
             memcpy(to, d, (size_t)(count * width));
         else if (s->direct)
             for (int64_t l = 0; l < count; l++)
-                put_float(x, s->data, at.base + (at.step == INT64_MIN ? at.offset[l] : l * at.step),
+                put_float(x, s->data, at.base + (offset ? offset[l] : l * at.step),
                           float_at(x, d, l), true);
+        else if (at.step != 1)
+            (s->few ? x->floats->scatter_same : x->floats->scatter)(count, to, offset, at.step, d);
+        else if (s->few)
+            x->floats->add(count, to, d);
         else
-            x->floats->scatter(count, (double *)s->data + at.base,
-                               at.step == INT64_MIN ? at.offset : NULL, at.step, d);
+            x->floats->add_rows(1, count, (double *)(void *)to, d, 0);
     }
 }
 /* Sets the place of the cotangent of read k in its tensor, if that has it in the layout of the

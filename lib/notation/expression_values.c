@@ -103,60 +103,29 @@ static void difference_values(const eg_evaluation *x, int k)
 }
 
 /* -- operations -------------------------------------------------------------------------------- */
-/* Sets the operands of node k from row r on. False if no loop supports their form: single elements
- * are supported for the last two of three operands together, and for values only. */
-static bool strip_operands(const eg_evaluation *x, int k, int64_t r, bool values, eg_loop_strip *s)
+void eg__strip_run(const eg_evaluation *x, int k, eg_strip_loop *loop, eg_loop_strip *s)
 {
     const eg_node *n = &x->p->e->node[k];
     s->still = 0;
     for (int i = 0; i < n->count; i++) {
         bool one;
-        s->in[i] = seen_by(x, k, n->in[i], r, &s->step[i], &one);
+        s->in[i] = seen_by(x, k, n->in[i], 0, &s->step[i], &one);
         s->still |= (unsigned)one << i;
     }
-    return n->count < 3 || !s->still || (values && s->still == 6);
+    loop(s);
 }
-void eg__strip_run(const eg_evaluation *x, int k, bool values, eg_strip_loop *loop,
-                   eg_loop_strip *s)
+bool eg__is_flat(const eg_evaluation *x, int k)
 {
     const eg_node *n = &x->p->e->node[k];
-    if (strip_operands(x, k, 0, values, s)) {
-        loop(s);
-        return;
-    }
-    const int64_t rows = s->rows;
-    char *out = s->out;
-    const char *g = s->g, *y = s->y;
-    s->rows = 1;
-    for (int64_t r = 0; r < rows; r++) {
-        strip_operands(x, k, r, values, s);
-        s->out = out + r * s->out_step;
-        s->g = values ? NULL : g + r * s->g_step;
-        s->y = values ? NULL : y + r * s->y_step;
-        for (int i = 0; i < 3; i++) {
-            if (!(s->still >> i & 1)) continue;
-            void *memory = eg__row_buffer(x, 1 + i);
-            repeat(eg__node_width(x->p, n->in[i]), s->n, memory, s->in[i]);
-            s->in[i] = memory;
-        }
-        s->still = 0;
-        loop(s);
-    }
-}
-bool eg__is_flat(const eg_evaluation *x, int k, bool values)
-{
-    const eg_node *n = &x->p->e->node[k];
-    int one = 0;
     if (x->p->extent[k] != EG_EXTENT_BLOCK || x->v[k].step != x->wide * eg__node_width(x->p, k))
         return false;
     for (int i = 0; i < n->count; i++) {
         const int j = n->in[i], extent = x->p->extent[j];
-        if (extent == EG_EXTENT_ONE)
-            one |= 1 << i;
-        else if (extent != EG_EXTENT_BLOCK || x->v[j].step != x->wide * eg__node_width(x->p, j))
+        if (extent == EG_EXTENT_ONE) continue;
+        if (extent != EG_EXTENT_BLOCK || x->v[j].step != x->wide * eg__node_width(x->p, j))
             return false;
     }
-    return n->count < 3 || !one || (values && one == 6);
+    return true;
 }
 static eg_strip_loop *loop_of(const eg_evaluation *x, const eg_node *n)
 {
@@ -170,12 +139,12 @@ static eg_strip_loop *loop_of(const eg_evaluation *x, const eg_node *n)
 }
 static void operation_values(const eg_evaluation *x, int k)
 {
-    const bool flat = eg__is_flat(x, k, true);
+    const bool flat = eg__is_flat(x, k);
     eg_loop_strip s = { .rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
                         .n = flat ? x->b->rows * x->wide : eg__node_length(x, k),
                         .out = x->v[k].p,
                         .out_step = x->v[k].step };
-    eg__strip_run(x, k, true, loop_of(x, &x->p->e->node[k]), &s);
+    eg__strip_run(x, k, loop_of(x, &x->p->e->node[k]), &s);
 }
 
 /* Computes node k, a sum, times a factor, and in the same loop its summand that is a sum within
