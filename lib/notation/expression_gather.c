@@ -92,37 +92,37 @@ int64_t eg__gather_apart(const eg_gather *g)
 }
 
 #define FROM   float
-#define SUM    double
+#define T      double
 #define INDEX  int32_t
 #define RUN_OF run_narrow
 #define NAME   scatter_fours_narrow
 #include "notation/expression_scatter_of.h"
 #define FROM   float
-#define SUM    double
+#define T      double
 #define INDEX  int64_t
 #define RUN_OF run_wide
 #define NAME   scatter_fours_wide
 #include "notation/expression_scatter_of.h"
 #define FROM   double
-#define SUM    double
+#define T      double
 #define INDEX  int32_t
 #define RUN_OF run_narrow
 #define NAME   scatter_eights_narrow
 #include "notation/expression_scatter_of.h"
 #define FROM   double
-#define SUM    double
+#define T      double
 #define INDEX  int64_t
 #define RUN_OF run_wide
 #define NAME   scatter_eights_wide
 #include "notation/expression_scatter_of.h"
 #define FROM   float
-#define SUM    float
+#define T      float
 #define INDEX  int32_t
 #define RUN_OF run_narrow
 #define NAME   scatter_fours_same_narrow
 #include "notation/expression_scatter_of.h"
 #define FROM   float
-#define SUM    float
+#define T      float
 #define INDEX  int64_t
 #define RUN_OF run_wide
 #define NAME   scatter_fours_same_wide
