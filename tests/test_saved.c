@@ -4,6 +4,7 @@
 #include <locale.h>
 #include <math.h>
 #include <string.h>
+#include <time.h>
 #include "fixtures.h"
 #include "folder.h"
 #include "tests.h"
@@ -296,6 +297,28 @@ LOOP_TEST(another_optimiser_is_refused, KINDS *KINDS)
     }
     ck_assert_msg(steps == -1, "%s goes on as %s", kinds[from].name, kinds[to].name);
     eg_assert_error(cx, "\"opt.");
+}
+/* Resuming looks each name up once: with n parameters it takes a few times as long as saving, and
+ * not n times. */
+TEST(many_parameters_are_resumed_in_linear_time)
+{
+    enum { MANY = 20000 };
+    eg_params *p = eg_params_open(cx);
+    char name[16];
+    for (int k = 0; k < MANY; k++) {
+        snprintf(name, sizeof name, "%d.W", k);
+        eg_param(p, name, "m", 1);
+    }
+    eg_opt *opt = eg_adam(p);
+    clock_t begun = clock();
+    ck_assert_int_eq(eg_opt_save(opt, path[0]), 0);
+    const clock_t saving = clock() - begun;
+    begun = clock();
+    ck_assert_int_eq(eg_opt_resume(opt, path[0]), 0);
+    const clock_t resuming = clock() - begun;
+    eg_assert_ok(cx);
+    ck_assert_msg(resuming < 15 * saving, "saving takes %ld ms, resuming %ld ms",
+                  (long)(saving * 1000 / CLOCKS_PER_SEC), (long)(resuming * 1000 / CLOCKS_PER_SEC));
 }
 TEST(largest_squares_are_not_negative)
 {

@@ -101,22 +101,28 @@ static const char *numbers_text(const eg_tensor *x, char *text, size_t size)
 }
 /* True if each tensor of the file that is named as state belongs to this optimiser. Else records an
  * error that names the first that does not: the run of another optimiser would continue without its
- * state. */
+ * state. The optimiser's names are looked up in the file, whose names are
+ * sorted. */
 static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const char *path)
 {
-    for (int k = 0; k < eg_safetensors_count(file); k++) {
+    const int count = eg_safetensors_count(file);
+    const eg_mark m = eg_push(op->cx);
+    bool *own = eg_scope_alloc(op->cx, (size_t)count + 1), good = own;
+    for (int i = 0; good && i < op->states + op->count; i++) {
+        const int at = eg_safetensors_find(file, i < op->states ? op->state[i].name
+                                                                : op->name[i - op->states]);
+        if (at >= 0) own[at] = true;
+    }
+    for (int k = 0; good && k < count; k++) {
         const char *name = eg_safetensors_name(file, k);
-        bool own = strncmp(name, "opt.", 4) != 0;
-        for (int i = 0; !own && i < op->states; i++) own = !strcmp(name, op->state[i].name);
-        for (int i = 0; !own && i < op->count; i++) own = !strcmp(name, op->name[i]);
-        if (!own) {
+        good = own[k] || strncmp(name, "opt.", 4) != 0;
+        if (!good)
             eg_fail_as(op->cx, EG_ERROR_FILE,
                        "%s: tensor \"%s\" is nothing that %s with these options remembers", path,
                        name, op->kind->name);
-            return false;
-        }
     }
-    return true;
+    eg_pop(op->cx, m);
+    return good;
 }
 
 /* True if the file has all parameters, in their sizes; else records an error. */
