@@ -602,6 +602,28 @@ TEST(a_child_of_fork_makes_helpers_of_its_own)
     ck_assert(has_helpers(cx)); /* the parent keeps its helpers */
     eg_close(cx);
 }
+/* A signal that the program blocks after helpers were started, to wait for it, is not delivered to
+ * a helper: SIGUSR1 would end the process. */
+TEST(helpers_leave_signals_to_the_program)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        end_child_in_time();
+        eg_ctx *cx = eg_open(.threads = 3);
+        const bool helped = has_helpers(cx);
+        sigset_t one, before;
+        sigemptyset(&one);
+        sigaddset(&one, SIGUSR1);
+        const bool open = !pthread_sigmask(SIG_BLOCK, &one, &before) &&
+                          !sigismember(&before, SIGUSR1) && !sigismember(&before, SIGTERM);
+        kill(getpid(), SIGUSR1);
+        int got = 0;
+        const bool waited = !sigwait(&one, &got) && got == SIGUSR1;
+        eg_close(cx);
+        _exit(helped && open && waited ? 0 : 1);
+    }
+    ck_assert_int_eq(status_of(child), 0);
+}
 
 static double product(eg_ctx *cx)
 {

@@ -30,6 +30,7 @@
 #include "core/core.h"
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -180,13 +181,28 @@ static void stop_helpers(struct eg__team *t, int keep)
     atomic_store(&t->stop, TEAM_MAX);
 }
 
+/* Blocks the signals that the process gets from elsewhere, in this thread and in those that it
+ * starts, and stores the mask of before in *old. A helper inherits the mask: otherwise a signal
+ * that the program blocks later, to wait for it (sigwait, signalfd), would be delivered to a helper
+ * and could end the process, and handlers would run on a helper's small stack. Signals of the
+ * thread's own instructions and of profilers stay as they are. */
+static void block_signals(sigset_t *old)
+{
+    static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF };
+    sigset_t s;
+    sigfillset(&s);
+    for (size_t k = 0; k < sizeof own / sizeof *own; k++) sigdelset(&s, own[k]);
+    pthread_sigmask(SIG_BLOCK, &s, old);
+}
 /* Starts up to `want` helpers. If the system refuses one, half of those that were started are ended
  * again: if they took the last of the address space or of a quota, the stack of the caller could
  * not grow. */
 static void make_helpers(struct eg__team *t, int want)
 {
     pthread_attr_t attr;
+    sigset_t signals;
     if (pthread_attr_init(&attr)) return;
+    block_signals(&signals);
     /* if STACK is too small for this system, the default size is used */
     pthread_attr_setstacksize(&attr, STACK);
     for (int k = 1; k <= want; k++) {
@@ -199,6 +215,7 @@ static void make_helpers(struct eg__team *t, int want)
         }
         atomic_store(&t->helpers, k);
     }
+    pthread_sigmask(SIG_SETMASK, &signals, NULL);
     pthread_attr_destroy(&attr);
 }
 
