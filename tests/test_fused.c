@@ -5,6 +5,7 @@
 #include "data/attention.h"
 #include "tests.h"
 #include "wave.h"
+#include <float.h>
 
 /* -- cases ------------------------------------------------------------------------------------ */
 typedef struct made {
@@ -498,6 +499,45 @@ TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the limit */
     eg_close(cx);
 }
 
+/* The lowest number of the type, with which other libraries forbid pairs, is finite: a row in which
+ * all pairs have it is a mean of the values, and not empty. The fused form multiplies the scores by
+ * log2 e. */
+LOOP_TEST(the_lowest_score_is_finite, 2 * 3)
+{
+    const bool f64 = _i % 2;
+    eg_ctx *cx = eg_open(.dtype = f64 ? EG_F64 : EG_F32);
+    const double lowest = f64 ? -DBL_MAX : -FLT_MAX;
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 3, 2), eg_normal(cx, 0, 1, 40, 2),
+                       eg_normal(cx, 0, 1, 40, 3), eg_full(cx, lowest, 3, 40),
+                       eg_scalar(cx, lowest) },
+              *y[2], *lse[2], *dx[2][5];
+    int64_t empty[2];
+    eg_fill(eg_select_axis(eg_select_axis(x[3], 0, 1), 0, 7), 0.5);
+    eg_fill(eg_slice_axis(eg_select_axis(x[3], 0, 2), 0, 5, 30, 1), lowest * 0.6);
+    for (int f = 0; f < 2; f++) {
+        eg_attention_args a = { .size = sizeof a,
+                                .spec = "id,jd,je->ie",
+                                .q = x[0],
+                                .k = x[1],
+                                .v = x[2],
+                                .form = f ? EG_FUSED : EG_UNFUSED,
+                                .empty = &empty[f],
+                                .lse = &lse[f] };
+        if (_i / 2 == 1)
+            a.score = "b[i,j]", a.with[0] = (eg_given){ "b", x[3] };
+        else
+            a.bias = (eg_masked){ "ij", x[3] };
+        if (_i / 2 == 2) a.sink = (eg_masked){ "", x[4] };
+        y[f] = eg_attention_with(&a);
+        eg_grad(y[f], y[f], 5, x, dx[f]);
+    }
+    eg_assert_ok(cx);
+    eg_assert_close(y[1], y[0], 1e-6);
+    eg_assert_close(eg_scale(lse[1], 1e-7), eg_scale(lse[0], 1e-7), 1e-6);
+    for (int k = 0; k < 2; k++) ck_assert_int_eq(empty[k], 0);
+    for (int k = 0; k < 5; k++) eg_assert_close(dx[1][k], dx[0][k], 1e-6);
+    eg_close(cx);
+}
 /* Lanes beyond the last key would have the score 0, and 2^(0 − most) is infinite here: most =
  * −128. */
 TEST(scores_far_below_zero)

@@ -481,25 +481,29 @@ static bool attention_shape(eg_tensor *y)
     const int rank = stored_axes(a, dim, order);
     return eg__shape_strided(y, dtype, rank, dim, order);
 }
-static double log_sum_of(double row_max, double inv_sum)
+/* Returns the largest score of a row with these statistics: −∞ if it has none, NaN if it has one.
+ * That it is the lowest number stands for a score whose product with log2 e is below it, usually
+ * for the lowest number. */
+static double max_of(const eg_flash *f, double row_max, double inv_sum)
 {
-    return inv_sum == 0 ? -INFINITY : row_max / EG_LOG2_E - log(inv_sum);
+    const double lowest = f->width == 8 ? -DBL_MAX : -FLT_MAX;
+    if (isnan(inv_sum)) return inv_sum;
+    return row_max == lowest ? lowest : row_max / EG_LOG2_E;
 }
-/* The largest score of a row: −inf of none, NaN if the row has one. */
-static double max_of(double row_max, double inv_sum)
+static double log_sum_of(const eg_flash *f, double row_max, double inv_sum)
 {
-    return isnan(inv_sum) ? inv_sum : row_max / EG_LOG2_E;
+    return inv_sum == 0 ? -INFINITY : max_of(f, row_max, inv_sum) - log(inv_sum);
 }
 /* Writes a number of each row of scores to array EG_SLOT_LSE, from the rows' statistics. */
 static void write_rows(const eg_flash *f, const eg_row_stats *s,
-                       double (*number)(double row_max, double inv_sum))
+                       double (*number)(const eg_flash *, double row_max, double inv_sum))
 {
     const int64_t queries = f->list[EG_PART_QUERY].total;
     for (int64_t n = 0; n < f->list[EG_PART_BATCH].total * queries; n++)
         eg__set_real(f, f->data[EG_SLOT_LSE],
                      eg__flash_at(f, EG_PART_BATCH, EG_SLOT_LSE, n / queries) +
                          eg__flash_at(f, EG_PART_QUERY, EG_SLOT_LSE, n % queries),
-                     number(eg__real_at(f, s->row_max, n), eg__real_at(f, s->inv_sum, n)));
+                     number(f, eg__real_at(f, s->row_max, n), eg__real_at(f, s->inv_sum, n)));
 }
 /* Computes the result, and the statistics of rows if the gradient or the log-sum-exp needs them. */
 static bool attention_forward(eg_tensor *y)

@@ -482,8 +482,7 @@ static void sink_slopes(const back *w, const workspace *r, const eg_flash_batch 
                       z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
         const double part = eg__real_at(f, w->saved->inv_sum, stat),
                      top = eg__real_at(f, w->saved->row_max, stat),
-                     exact = EG_LOG2_E * eg__real_at(f, f->data[EG_SLOT_SINK], z),
-                     own = f->width == 8 ? exact : (double)(float)exact; /* as row_max is */
+                     own = eg__sink_exponent(f, z);                      /* as row_max is */
         const double weight = (own == top ? 1 : exp2(own - top)) * part, /* both may be ∞ */
             mean = eg__real_at(f, r->mean, i),
                      lse = f->data[EG_SLOT_G_LSE] ? weight * eg__real_at(f, r->lse, i) : 0;

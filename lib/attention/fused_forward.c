@@ -188,7 +188,7 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
         if (sink && i < strip.count) {
             const int64_t at =
                 b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, strip.from + i);
-            z = EG_LOG2_E * eg__real_at(f, sink, at);
+            z = eg__sink_exponent(f, at);
         }
         const double sum = isnan(z) ? z : z > -INFINITY;
         eg__set_real(f, row_max, i, z);

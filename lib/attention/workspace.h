@@ -2,6 +2,8 @@
 #ifndef EG_WORKSPACE_H
 #define EG_WORKSPACE_H
 #include "attention/attention.h"
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 enum { EG_FLASH_TEAM = 64 }; /* the largest number of threads */
@@ -30,6 +32,16 @@ static inline double eg__real_at(const eg_flash *f, const char *x, int64_t at)
 {
     return f->width == 8 ? ((const double *)(const void *)x)[at]
                          : (double)((const float *)(const void *)x)[at];
+}
+
+/* Returns the sink `at` times log2 e, as a number of f's type: −∞ only if the sink is, as scores
+ * are. */
+static inline double eg__sink_exponent(const eg_flash *f, int64_t at)
+{
+    const double z = eg__real_at(f, f->data[EG_SLOT_SINK], at), exponent = EG_LOG2_E * z,
+                 lowest = f->width == 8 ? -DBL_MAX : -FLT_MAX;
+    if (exponent < lowest && z > -INFINITY) return lowest;
+    return f->width == 8 ? exponent : (double)(float)exponent;
 }
 
 /* Sets element `at` of an array of f's type. */

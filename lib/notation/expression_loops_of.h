@@ -26,6 +26,13 @@ static inline T F(clipped)(T a, T b, T c)
     const T m = F(raised)(a, b);
     return ((m > c) | (c != c)) ? c : m;
 }
+/* x f, but not −∞ unless x is −∞: a finite number, such as the lowest one in a mask, remains one.
+ * NaN remains. */
+static inline T F(multiplied)(T x, T f)
+{
+    const T y = x * f, finite = y < -MOST ? -MOST : y;
+    return x == -(T)INFINITY ? x : finite;
+}
 /* Arithmetic saturates in 64 bits. 32 bits are used only if no value exceeds them
  * (eg__expression_fits). */
 static inline W NAME(plus)(W a, W b) { return WIDE ? (W)eg__sum(a, b) : (W)(a + b); }
@@ -148,13 +155,13 @@ LOOP(NAME(sum))
         IN(T, t, s->in[2], s->step[2]);
         const T q0 = v * *q, t0 = w * *t;
         if (s->still == 6)
-            EACH(o[k] = ((u * p[k] + q0) + t0) * f)
+            EACH(o[k] = F(multiplied)((u * p[k] + q0) + t0, f))
         else if (s->still == 4)
-            EACH(o[k] = ((u * p[k] + v * q[k]) + t0) * f)
+            EACH(o[k] = F(multiplied)((u * p[k] + v * q[k]) + t0, f))
         else if (s->still == 2)
-            EACH(o[k] = ((u * p[k] + q0) + w * t[k]) * f)
+            EACH(o[k] = F(multiplied)((u * p[k] + q0) + w * t[k], f))
         else
-            EACH(o[k] = ((u * p[k] + v * q[k]) + w * t[k]) * f)
+            EACH(o[k] = F(multiplied)((u * p[k] + v * q[k]) + w * t[k], f))
     }
 }
 /* -- sums ------------------------------------------------------------------------------------- */
@@ -256,7 +263,7 @@ EG_CLONES static void NAME(scale)(int64_t n, void *x, double factor)
 {
     T *v = x;
     const T f = (T)factor;
-    EACH(v[k] *= f)
+    EACH(v[k] = F(multiplied)(v[k], f))
 }
 EG_CLONES static void NAME(clear)(int64_t n, void *x, const uint8_t *allow)
 {
