@@ -538,6 +538,23 @@ LOOP_TEST(the_lowest_score_is_finite, 2 * 3)
     for (int k = 0; k < 5; k++) eg_assert_close(dx[1][k], dx[0][k], 1e-6);
     eg_close(cx);
 }
+/* With a sink no query counts as empty: not even if it is −∞, which has no other effect. */
+LOOP_TEST(no_query_is_empty_with_a_sink, 2)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_normal(cx, 0, 1, 4, 2), *y[2];
+    int64_t empty[2];
+    for (int sink = 0; sink < 2; sink++)
+        y[sink] = eg_attention(
+            "id,jd,je->ie", x, x, x, .where = "j < i", .form = _i ? EG_FUSED : EG_UNFUSED,
+            .sink = { sink ? "" : NULL, sink ? eg_full_n(cx, EG_F32, -INFINITY, 0, NULL) : NULL },
+            .empty = &empty[sink]);
+    eg_assert_ok(cx);
+    eg_assert_close(y[1], y[0], 0);
+    ck_assert_int_eq(empty[0], 1);
+    ck_assert_int_eq(empty[1], 0);
+    eg_close(cx);
+}
 /* Lanes beyond the last key would have the score 0, and 2^(0 − most) is infinite here: most =
  * −128. */
 TEST(scores_far_below_zero)

@@ -465,7 +465,8 @@ static eg_tensor *compute(const eg_attention_args *o, const roles *r, const eg_a
     if (o->scores) *o->scores = eg_permute_n(all_scores(o, a, &m, x, s, left), a->scores, order);
     if (left != 1 && a->wants_lse && !fused) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
-    y = fused ? eg__flash(a, x, o->empty, &lse, &max) : eg__attend_values(a, &m, x, d);
+    y = fused ? eg__flash(a, x, x[EG_TERM_SINK] ? NULL : o->empty, &lse, &max)
+              : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused && !x[EG_TERM_SINK]) count_empty(w, a->inner, o->empty);
     if (o->lse && !fused) lse = eg__attend_lse(a, &m, x, s);
