@@ -800,3 +800,26 @@ LOOP_TEST(planes_of_any_operands_have_the_bits_of_copies, 3)
         eg_close(cx);
     }
 }
+/* Returns the processor time of the gradient of a concatenation by each of n operands; the k-th of
+ * them has 1 + k % 2 elements. */
+static double time_of_joined(int n)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor **x = malloc((size_t)n * sizeof *x), **dx = malloc((size_t)n * sizeof *dx);
+    for (int k = 0; k < n; k++) x[k] = eg_full(cx, k, 1 + k % 2);
+    eg_tensor *y = eg_concat_axis_n(0, n, x);
+    const clock_t start = clock();
+    ck_assert_int_eq(eg_grad(y, y, n, x, dx), 0);
+    const double time = (double)(clock() - start);
+    for (int k = 0; k < n; k++) ck_assert(eg_f32(dx[k])[k % 2] == (float)k);
+    eg_assert_ok(cx);
+    eg_close(cx);
+    free(x);
+    free(dx);
+    return time;
+}
+TEST(many_operands_are_joined_in_linear_time)
+{
+    const double few = time_of_joined(5000), many = time_of_joined(40000);
+    ck_assert_msg(many < 25 * few, "8 times as many operands take %.1f times as long", many / few);
+}

@@ -14,6 +14,10 @@ static eg_tensor join_part(const eg_tensor *y, int axis, int64_t start, int64_t 
     return t;
 }
 
+/* From this number of operands on, where each begins in the result is stored with the node: to add
+ * the sizes before each operand takes time quadratic in their number. */
+enum { CONCAT_MANY = 64 };
+
 /* -- concat: y = x_1, x_2 … one after another along an axis,  dx_i = its slice of g ----------- */
 static int concat_along(const eg_tensor *y)
 {
@@ -47,7 +51,11 @@ static bool concat_shape(eg_tensor *y)
         }
         dim[axis] += x->dim[axis];
     }
-    return eg__shape(y, first->dtype, first->rank, dim);
+    if (!eg__shape(y, first->dtype, first->rank, dim)) return false;
+    if (y->count < CONCAT_MANY) return true;
+    int64_t *start = eg_node_save(y, (size_t)y->count * sizeof *start);
+    for (int k = 1; start && k < y->count; k++) start[k] = start[k - 1] + y->in[k - 1]->dim[axis];
+    return start;
 }
 static bool concat_forward(eg_tensor *y)
 {
@@ -62,8 +70,9 @@ static bool concat_forward(eg_tensor *y)
 static eg_tensor *concat_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int axis = concat_along(y);
-    int64_t from = 0;
-    for (int k = 0; k < i; k++) from += y->in[k]->dim[axis];
+    const int64_t *start = eg_node_saved(y);
+    int64_t from = start ? start[i] : 0;
+    for (int k = 0; !start && k < i; k++) from += y->in[k]->dim[axis];
     return eg_slice_axis(g, axis, from, from + y->in[i]->dim[axis], 1);
 }
 static eg_tensor *concat_call(eg_tensor *const *x) { return eg_concat_axis(-1, x[0], x[1]); }
