@@ -441,6 +441,41 @@ TEST(every_allocation_may_fail)
     }
 }
 
+/* Refuses blocks of more than a megabyte. */
+static void *no_large_block(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)user, (void)old_size;
+    if (new_size) return new_size > 1 << 20 ? NULL : realloc(p, new_size);
+    free(p);
+    return NULL;
+}
+TEST(what_there_is_no_memory_for_is_named)
+{
+    eg_ctx *cx = eg_open(.realloc = no_large_block, .threads = 1);
+    const int64_t n = 1 << 20;
+    static const float zero;
+    eg_tensor *x = eg_from_memory(cx, EG_F32, &zero, 1, &n, .strides = (int64_t[]){ 0 });
+#define NAMED(text, call)                              \
+    do {                                               \
+        (void)(call);                                  \
+        eg_assert_error(cx, text ": out of memory: "); \
+    } while (0)
+    NAMED("zeros", eg_zeros(cx, n));
+    NAMED("full", eg_full(cx, 7, n));
+    NAMED("from", eg_from_n(cx, EG_F32, &zero, 1, &n));
+    NAMED("uniform", eg_uniform(cx, 0, 1, n));
+    NAMED("normal", eg_normal(cx, 0, 1, n));
+    NAMED("randint", eg_randint(cx, 0, 9, n));
+    NAMED("arange", eg_arange(cx, EG_F32, 0, (double)n, 1));
+    NAMED("zeros_like", eg_zeros_like(x));
+    NAMED("complex", eg_complex(x, x));
+    NAMED("keep", eg_keep(x));
+    NAMED("keep_in", eg_keep_in(eg_owner_open(cx), x));
+    NAMED("f32", eg_f32(x));
+#undef NAMED
+    eg_close(cx);
+}
+
 TEST(many_scopes_take_little_memory)
 {
     eg_ctx *cx = eg_open();

@@ -15,7 +15,10 @@ bool eg__leaf(eg_tensor **y, eg_ctx *cx, const char *who, eg_dtype dtype, int ra
     if (dtype == EG_DEFAULT) dtype = eg_default_type(cx);
     if (!eg__sizes_fit(cx, who, dtype, rank, dims)) return false;
     eg_tensor *t = eg__new(cx, dtype, rank, dims);
-    if (t) *y = t;
+    if (t)
+        *y = t;
+    else
+        eg_fail_in(cx, "%s", who);
     return t;
 }
 

@@ -106,8 +106,9 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
     if (read_at_once(x, dtype)) return x->data;
     if (!eg__check_read(who, x)) return NULL;
     if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
-    if (!eg_is_row_major(x)) x = read_copied(x);
-    return x ? x->data : NULL;
+    eg_tensor *y = eg_is_row_major(x) ? x : read_copied(x);
+    if (!y) eg_fail_in(x->cx, "%s", who);
+    return y ? y->data : NULL;
 }
 const float *eg_f32(eg_tensor *x) { return values("f32", x, EG_F32); }
 const double *eg_f64(eg_tensor *x) { return values("f64", x, EG_F64); }

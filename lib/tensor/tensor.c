@@ -265,6 +265,7 @@ eg_tensor *eg__keep(eg_tensor *x)
     int64_t all[EG_RANK_MAX + 1];
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, "keep", x->dtype, x->rank + (c != NULL),
                            c ? tensor_sizes(c, x->rank, x->dim, all) : x->dim);
+    if (!t && eg_error_code(x->cx) == EG_ERROR_MEMORY) eg_fail_in(x->cx, "keep");
     if (t && c) t = tensor_hide(t, c);
     return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
 }
@@ -283,6 +284,7 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
         return eg__poison(x->cx);
     eg__arena *a = eg__owner_arena(o);
     eg_tensor *t = a ? leaf_in(x->cx, a, "keep_in", x->dtype, x->rank, x->dim) : NULL;
+    if (!t && eg_error_code(x->cx) == EG_ERROR_MEMORY) eg_fail_in(x->cx, "keep_in");
     if (!t) return eg__poison(x->cx);
     eg__copy(t, x);
     return t;
