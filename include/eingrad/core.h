@@ -198,7 +198,7 @@ EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belong
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
 /* a copy of x (no history) that lives as long as the owner. An owner may hold one tensor alone: it
- * takes less than 100 bytes, and its memory goes back to the allocator when it is closed. */
+ * takes less than 112 bytes, and its memory goes back to the allocator when it is closed. */
 EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 /* zeros that live as long as the owner */
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);

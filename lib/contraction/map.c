@@ -11,9 +11,10 @@
  * with tiles of 64 × 64 at 22. */
 enum { LONG = 256, HIGH = 64, SMALL = 32 };
 
+/* c[r·rc + i·sc] (+)= alpha a[r·ra + i·sa] b[r·rb + i·sb] for r < rows and i < n */
 typedef struct tile {
     int64_t rows, n, ra, sa, rb, sb, rc, sc;
-} tile; /* c[r·rc + i·sc] … */
+} tile;
 
 #define REAL    float
 #define NAME(x) x##_f32

@@ -173,13 +173,13 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
 
     /* the lowest address at which it overlaps no intermediate that is still needed */
     const int64_t need = (bytes + 63) / 64 * 64;
-    eg__stretch taken[EG_EINSUM_MAX];
+    eg__byte_range taken[EG_EINSUM_MAX];
     int alive = 0;
     for (int s = 0; s < step; s++) {
         if (gone[n + s] && d->pair[step][0] != n + s && d->pair[step][1] != n + s) continue;
         int64_t size = eg__width[d->task->dtype];
         for (int k = 0; k < d->side[n + s].n; k++) size *= d->side[n + s].size[k];
-        taken[alive++] = (eg__stretch){ d->at[s], d->at[s] + (size + 63) / 64 * 64 };
+        taken[alive++] = (eg__byte_range){ d->at[s], d->at[s] + (size + 63) / 64 * 64 };
     }
     const int64_t at = eg__gap(need, alive, taken);
     int64_t end;

@@ -209,12 +209,12 @@ typedef void eg_piece(void *user, int64_t piece, int thread);
 void eg__parallel(eg_ctx *, int team, int64_t pieces, eg_piece *, void *user);
 
 /* -- core/gap.c: addresses in one block for arrays that are in use at different times ---------- */
-typedef struct eg__stretch {
+typedef struct eg__byte_range {
     int64_t from, to; /* range of bytes, [from, to) */
-} eg__stretch;
+} eg__byte_range;
 /* Returns the lowest offset at which `bytes` bytes overlap none of the n ranges. Sorts the
  * ranges. */
-int64_t eg__gap(int64_t bytes, int64_t n, eg__stretch *taken);
+int64_t eg__gap(int64_t bytes, int64_t n, eg__byte_range *taken);
 
 /* -- core/random.c: Philox 4x32-10 (Salmon et al. 2011), keyed by seed and draw, counted by the
  * logical index */

@@ -4,10 +4,10 @@
 #include "core/core.h"
 
 /* Sorts n ranges by their start: heapsort, which allocates nothing. */
-static void gap_sort(int64_t n, eg__stretch *x)
+static void gap_sort(int64_t n, eg__byte_range *x)
 {
     for (int64_t heap = n / 2, end = n; end > 1;) {
-        eg__stretch moved;
+        eg__byte_range moved;
         if (heap > 0)
             moved = x[--heap];
         else {
@@ -24,7 +24,7 @@ static void gap_sort(int64_t n, eg__stretch *x)
     }
 }
 
-int64_t eg__gap(int64_t bytes, int64_t n, eg__stretch *taken)
+int64_t eg__gap(int64_t bytes, int64_t n, eg__byte_range *taken)
 {
     int64_t at = 0;
     gap_sort(n, taken);

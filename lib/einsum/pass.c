@@ -138,7 +138,7 @@ static bool pass_down(planning *p, int s)
 /* Gives each array the lowest offset that is free until its last use. */
 static void pass_positions(planning *p)
 {
-    eg__stretch taken[PRODUCTS];
+    eg__byte_range taken[PRODUCTS];
     for (int k = 0; k < p->products; k++) {
         product *q = &p->product[k];
         const int64_t bytes = eg__round_up(q->bytes, EG_ALIGN);
@@ -147,7 +147,7 @@ static void pass_positions(planning *p)
         for (int j = 0; j < k; j++) {
             const product *z = &p->product[j];
             if (!z->result && p->last[z->to] >= k)
-                taken[alive++] = (eg__stretch){ z->at, z->at + eg__round_up(z->bytes, EG_ALIGN) };
+                taken[alive++] = (eg__byte_range){ z->at, z->at + eg__round_up(z->bytes, EG_ALIGN) };
         }
         q->at = eg__gap(bytes, alive, taken);
         if ((size_t)(q->at + bytes) > p->block_bytes) p->block_bytes = (size_t)(q->at + bytes);

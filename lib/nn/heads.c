@@ -58,8 +58,8 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 /* -- the measures of one head ------------------------------------------------------------------ */
 typedef struct sums {
     eg_head h;
-    int64_t spread;
-} sums; /* number of rows of weights whose spread is defined */
+    int64_t spread; /* number of rows of weights whose spread is defined */
+} sums;
 
 static int heads_falling(const void *p, const void *q)
 {

@@ -73,13 +73,13 @@ typedef struct eg_bound {
     eg_bound_term out;
 } eg_bound;
 
+/* A size that an option gives, as .h = 8. If the name of the first is NULL, there is no second; it
+ * is then the size of the first index of the output that no operand has, if there is one. */
 typedef struct eg_sized {
     const char *name;
     int length;
     int64_t size;
-} eg_sized; /* a size that an option gives, as .h = 8. If the name of the first is NULL, there is no
-             * second; it is then the size of the first index of the output that no operand has, if
-             * there is one */
+} eg_sized;
 enum {
     EG_NOTATION_IMPLICIT =
         1, /* without ->: the output has the axes that occur once, in alphabetical order (einsum) */

@@ -180,7 +180,7 @@ typedef struct text_buffer {
     char *s;
     size_t n;
 } text_buffer;
-static void ink_put(text_buffer *t, const char *s)
+static void spec_put(text_buffer *t, const char *s)
 {
     const size_t n = strlen(s);
     if (t->s) memcpy(t->s + t->n, s, n + 1);
@@ -216,27 +216,27 @@ static void print_term(text_buffer *out, const eg_spec *s, int term, const edit 
         const eg_spec_item *l = i < t->items ? &t->item[i] : &(eg_spec_item){ .index = -3 };
         if (mine && e->index >= 0 && l->index == e->index && !*e->text) continue;
         const bool in = item_bracketed(s, l, e, mine);
-        if (bracket && (!in || l->group != group)) ink_put(out, "]"), bracket = false;
-        if (group && l->group != group) ink_put(out, ")"), group = 0;
+        if (bracket && (!in || l->group != group)) spec_put(out, "]"), bracket = false;
+        if (group && l->group != group) spec_put(out, ")"), group = 0;
         if (mine && (e->before == i || (e->before > t->items && i == t->items))) {
-            ink_put(out, first ? "" : blank);
-            ink_put(out, e->text);
+            spec_put(out, first ? "" : blank);
+            spec_put(out, e->text);
             first = false;
         }
         if (i == t->items) break;
-        ink_put(out, first ? "" : blank);
+        spec_put(out, first ? "" : blank);
         first = false;
-        if (l->group && !group) ink_put(out, "("), group = l->group;
-        if (in && !bracket) ink_put(out, "["), bracket = true;
+        if (l->group && !group) spec_put(out, "("), group = l->group;
+        if (in && !bracket) spec_put(out, "["), bracket = true;
         if (mine && e->index >= 0 && l->index == e->index)
-            ink_put(out, e->text);
+            spec_put(out, e->text);
         else if (l->index < 0)
-            ink_put(out, l->index == EG_INDEX_REST ? "..." : l->group ? "" : "1");
+            spec_put(out, l->index == EG_INDEX_REST ? "..." : l->group ? "" : "1");
         else {
             const eg_spec_index *x = &s->index[l->index];
-            ink_put(out, x->name);
+            spec_put(out, x->name);
             snprintf(size, sizeof size, "=%lld", (long long)x->size);
-            if (x->fixed && eg_spec_find_item(s, term, x->name) == i) ink_put(out, size);
+            if (x->fixed && eg_spec_find_item(s, term, x->name) == i) spec_put(out, size);
         }
     }
 }
@@ -251,13 +251,13 @@ typedef struct printed {
 } printed;
 static void print_all(text_buffer *out, const printed *p, bool names, const char *blank)
 {
-    if (names) ink_put(out, "names: ");
+    if (names) spec_put(out, "names: ");
     for (int k = 0; k < p->terms; k++) {
         const bool last = p->arrow && k + 1 == p->terms;
         if (last)
-            ink_put(out, *blank ? " -> " : "->");
+            spec_put(out, *blank ? " -> " : "->");
         else if (k)
-            ink_put(out, *blank ? ", " : ",");
+            spec_put(out, *blank ? ", " : ",");
         print_term(out, p->from[k], p->term ? p->term[k] : 0, p->e, blank);
     }
 }

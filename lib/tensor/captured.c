@@ -30,7 +30,7 @@ static int64_t captured_offsets(eg__capture *p)
 {
     const size_t n = (size_t)p->count;
     int64_t *order = eg__alloc_in(p->numbers, (n + 1) * sizeof *order), size = 0;
-    eg__stretch *taken = eg__alloc_in(p->numbers, (n + 1) * sizeof *taken);
+    eg__byte_range *taken = eg__alloc_in(p->numbers, (n + 1) * sizeof *taken);
     if (!order || !taken) return -1;
     for (int64_t k = 0; k < p->count; k++) order[k] = k;
     captured_sort(p->count, order, p->each);
@@ -40,7 +40,7 @@ static int64_t captured_offsets(eg__capture *p)
         for (int64_t j = 0; j < k; j++) {
             const eg_captured_numbers *a = &p->each[order[j]];
             if (a->first <= b->last && b->first <= a->last)
-                taken[others++] = (eg__stretch){ a->at, a->at + eg__round_up(a->bytes, EG_ALIGN) };
+                taken[others++] = (eg__byte_range){ a->at, a->at + eg__round_up(a->bytes, EG_ALIGN) };
         }
         b->at = eg__gap(eg__round_up(b->bytes, EG_ALIGN), others, taken);
         if (b->at + b->bytes > size) size = b->at + b->bytes;
