@@ -3,6 +3,7 @@
  * weights in memory (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein
  * 2018). The files of this folder:
  *
+ *   call.c              eg_attention: the checks, the cache of plans, the choice of the results
  *   bind_call.c         makes an eg_attention_plan of the string and the options
  *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
  *   choose_form.c       chooses between the two forms
