@@ -579,3 +579,149 @@ LOOP_TEST(a_call_can_be_repeated_after_it_failed, sizeof repeatable / sizeof *re
     }
     ck_assert_msg(hash[0] == hash[1], "%s: another result", repeatable[_i].name);
 }
+
+/* -- calls that change all of their targets, or none ------------------------------------------- */
+typedef struct stateful {
+    eg_params *p, *other, *wide, *copied, *drawn;
+    eg_mha *a, *b;
+    eg_opt *opt;
+    eg_cache *c;
+    eg_tensor *index;
+} stateful;
+static const eg_alias style[] = { { "W_q", "q", "(h d) m", 0, 0 }, { "b_q", "q.b", "(h d)", 0, 0 },
+                                  { "W_k", "k", "(h d) m", 0, 0 }, { "b_k", "k.b", "(h d)", 0, 0 },
+                                  { "W_v", "v", "(h e) m", 0, 0 }, { "b_v", "v.b", "(h e)", 0, 0 },
+                                  { "W_o", "o", "m (h e)", 0, 0 }, { "b_o", "o.b", "m", 0, 0 },
+                                  { "z", "z", "b a", 0, 0 },       { 0 } };
+static int load_parameters(stateful *s) { return eg_params_load(s->p, saved); }
+static int load_in_a_style(stateful *s) { return eg_params_load_as(s->p, arrays, "", style); }
+static int copy_parameters(stateful *s) { return eg_params_copy(s->p, s->other); }
+static int copy_attention(stateful *s) { return eg_mha_copy(s->a, s->b); }
+static int resume_optimiser(stateful *s) { return eg_opt_resume(s->opt, other) > 0 ? 0 : -1; }
+static int select_beams(stateful *s) { return eg_cache_select(s->c, s->index); }
+static int draw_copies(stateful *s)
+{
+    return eg_ok(eg_init_normal(eg_params_find(s->copied, "l.W"), 1)) ? 0 : -1;
+}
+static int make_a_module(stateful *s)
+{
+    return eg_block_new(s->drawn, "new", .d_model = 64, .heads = 2) ? 0 : -1;
+}
+static int make_a_trainer(stateful *s)
+{
+    (void)s;
+    return small() ? 0 : -1;
+}
+static int load_a_trainer(stateful *s)
+{
+    (void)s;
+    return eg_trainer_load(cx, picture) ? 0 : -1;
+}
+static const struct {
+    const char *name;
+    int (*call)(stateful *);
+} unchanging[] = { { "params_load", load_parameters }, { "params_load_as", load_in_a_style },
+                   { "params_copy", copy_parameters }, { "mha_copy", copy_attention },
+                   { "opt_resume", resume_optimiser }, { "cache_select", select_beams },
+                   { "init_normal", draw_copies },     { "block_new", make_a_module },
+                   { "trainer_new", make_a_trainer },  { "trainer_load", load_a_trainer } };
+
+/* A model whose parameters, optimiser and cache differ from what the files and the other model,
+ * whose parameters are f64, contain. */
+static stateful stateful_open(bool writes)
+{
+    stateful s = { .drawn = eg_params_open(cx),
+                   .p = eg_params_open(cx, .zero_init = true),
+                   .other = eg_params_open(cx, .zero_init = true, .dtype = EG_F64),
+                   .wide = eg_params_open(cx, .zero_init = true),
+                   .copied = eg_params_open(cx, .zero_init = true, .copies = 3) };
+    eg_mha *m = eg_mha_new(s.p, "", .d_model = 4, .heads = 2);
+    eg_mha_new(s.other, "", .d_model = 4, .heads = 2);
+    /* What comes last is large, and nothing else is, so that its memory is not in a pool. */
+    eg_param(s.p, "z", "ab", 500, 500);
+    eg_param(s.other, "z", "ab", 500, 500);
+    s.a = eg_mha_new(s.wide, "a", .d_model = 4, .heads = 2, .d_out = 90000);
+    s.b = eg_mha_new(s.wide, "b", .d_model = 4, .heads = 2, .d_out = 90000, .form = EG_PER_HEAD);
+    eg_linear_new(s.copied, "l", .in = 500, .out = 700);
+    eg_params *const all[] = { s.p, s.other, s.wide };
+    for (int l = 0; l < 3; l++)
+        for (int k = 0; k < eg_params_count(all[l]); k++)
+            eg_fill(eg_params_at(all[l], k)->x, 1 - 0.03 * k - 0.3 * l);
+    s.opt = eg_adam(s.p);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 4);
+    for (int steps = 0; steps < 2; steps++) {
+        ck_assert_int_eq(eg_step(s.opt, eg_sum(NULL, eg_square(eg_mha_run(m, x)))), 0);
+        if (steps == 0 && writes) ck_assert_int_eq(eg_opt_save(s.opt, other), 0);
+    }
+    if (writes) {
+        ck_assert_int_eq(eg_params_save(s.other, saved), 0);
+        ck_assert_int_eq(eg_params_save_as(s.other, arrays, "", style), 0);
+        ck_assert_int_eq(eg_trainer_save(small(), picture), 0);
+    }
+    s.c = eg_cache_new(eg_params_owner(s.p), 4);
+    eg_nograd(cx, true);
+    for (int k = 0; k < 3; k++)
+        ck_assert_int_eq(eg_cache_set_state(s.c, k, eg_normal(cx, 0, 1, 2, 5 + 20000 * k), 1), 0);
+    s.index = eg_from(cx, ((int64_t[]){ 1, 0, 1 }), 3);
+    eg_seed(cx, 5);
+    eg_assert_ok(cx);
+    return s;
+}
+static uint64_t hash_of(uint64_t h, eg_tensor *x)
+{
+    const eg_mark m = eg_push(cx);
+    x = eg_copies_of(x) ? eg_copies_stack(x) : x;
+    h = eg_hash(h, eg_raw(x, NULL), (size_t)eg_size(x) * (eg_type(x) == EG_F32 ? 4 : 8));
+    eg_pop(cx, m);
+    return h;
+}
+/* The bits of all that a later call can see. */
+static uint64_t stateful_hash(const stateful *s)
+{
+    const uint64_t random[] = { eg_seed_of(cx), eg_draws(cx) };
+    uint64_t h = eg_hash(EG_HASH_START, random, sizeof random);
+    const eg_named *n;
+    for (int k = 0; (n = eg_params_at(s->p, k)); k++) h = hash_of(h, n->x);
+    for (int k = 0; (n = eg_params_at(s->copied, k)); k++) h = hash_of(h, n->x);
+    for (int k = 0; (n = eg_params_at(s->wide, k)); k++) h = hash_of(h, n->x);
+    for (int k = 0; (n = eg_opt_state(s->opt, k)); k++) h = hash_of(h, n->x);
+    for (int k = 0; k < 3; k++) h = hash_of(h, eg_cache_state(s->c, k));
+    eg_assert_ok(cx);
+    return h;
+}
+LOOP_TEST(a_call_that_failed_has_changed_nothing, sizeof unchanging / sizeof *unchanging)
+{
+    const char *name = unchanging[_i].name;
+    uint64_t before = 0;
+    long failed = 0;
+    cx = eg_open();
+    stateful s = stateful_open(true);
+    eg_close(cx);
+    cx = NULL;
+    for (long n = 0;; n += 1 + n / 64) {
+        if (!cx) {
+            cx = eg_open(.realloc = counted, .threads = 2);
+            s = stateful_open(false);
+            before = stateful_hash(&s);
+        }
+        eg_mark m = eg_push(cx);
+        memory.calls = 0, memory.fail = n, memory.armed = true;
+        const int bad = unchanging[_i].call(&s);
+        memory.armed = false, memory.fail = -1;
+        eg_pop(cx, m);
+        if (bad) {
+            ck_assert_msg(eg_error(cx) != NULL, "%s, allocation %ld: there is no error", name, n);
+            eg_clear(cx);
+            ck_assert_msg(stateful_hash(&s) == before, "%s, allocation %ld: something has changed",
+                          name, n);
+            failed++;
+            continue;
+        }
+        ck_assert_msg(stateful_hash(&s) != before, "%s: nothing has changed", name);
+        eg_close(cx);
+        cx = NULL;
+        if (memory.calls <= n) break; /* else the call did without it */
+    }
+    ck_assert_int_gt(failed, 0);
+    unlink(picture);
+}

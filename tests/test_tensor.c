@@ -238,6 +238,38 @@ TEST(values_in)
     eg_close(cx);
 }
 
+TEST(assign_all_writes_all_or_nothing)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_arange(cx, EG_F32, 0, 6, 1), *y = eg_full(cx, 7, 3),
+              *z = eg_full_n(cx, EG_F64, 0, 1, (int64_t[]){ 3 });
+    /* each value as it was before: the halves of x change places by way of z, which is f64 */
+    eg_tensor *const to[] = { eg_slice_axis(x, 0, 0, 3, 1), eg_slice_axis(x, 0, 3, 6, 1), z };
+    eg_tensor *const from[] = { eg_slice_axis(x, 0, 3, 6, 1), to[0], to[0] };
+    ck_assert_int_eq(eg_assign_all(3, to, from), 0);
+    for (int k = 0; k < 6; k++) ck_assert_double_eq(eg_get(x, k), (k + 3) % 6);
+    for (int k = 0; k < 3; k++) ck_assert_double_eq(eg_get(z, k), k);
+    ck_assert_int_eq(eg_assign_all(0, NULL, NULL), 0);
+    const struct {
+        eg_tensor *value;
+        const char *message;
+    } refused[] = { { eg_ones(cx, 4), "tensor 1: assign_all: the target is (3,), the value (4,)" },
+                    { NULL, "tensor 1: assign_all: the value is NULL" },
+                    { eg_complex(y, y),
+                      "tensor 1: assign_all: the target is f32, the value c128" } };
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        ck_assert_int_eq(eg_assign_all(2, to, (eg_tensor *[]){ y, refused[k].value }), -1);
+        eg_assert_error(cx, refused[k].message);
+        for (int i = 0; i < 6; i++) ck_assert_double_eq(eg_get(x, i), (i + 3) % 6);
+    }
+    ck_assert_int_eq(eg_assign_all(-1, to, from), -1);
+    ck_assert_str_eq(eg_error(NULL), "assign_all: there is no tensor to work on: -1 operands");
+    eg_clear(NULL);
+    ck_assert_int_eq(eg_assign_all(1, to, NULL), -1);
+    eg_assert_error(cx, "assign_all: the list of values is NULL");
+    eg_close(cx);
+}
+
 TEST(assign_takes_overlapping_sources)
 {
     eg_ctx *cx = eg_open();

@@ -37,7 +37,8 @@ EG_API int eg_cache_truncate(eg_cache *, int64_t length);
 /* Selects the beams with which a search continues: for every b below the size of index, batch b of
  * the cache becomes the old batch index[b]. The cache then has as many batches as index has
  * elements, fewer or more than before. Refused: an index that is empty or has several axes, numbers
- * that are not a batch, a cache of a layout without a batch. */
+ * that are not a batch, a cache of a layout without a batch. After an error no batch has changed.
+ * While it runs it takes as much memory again as the cache has in use. */
 EG_API int eg_cache_select(eg_cache *, eg_tensor *index);
 /* The state of a recurrence (GRU, state space model, .next of eg_linear_attention) takes a slot in
  * place of keys and values. eg_cache_set_state copies a tensor, whose first axis is the batch, into
@@ -292,7 +293,7 @@ EG_API eg_tensor *eg_mha_run_with(const eg_mha_run_args *);
  * none. */
 EG_API eg_tensor *eg_mha_weight(const eg_mha *, const char *which);
 /* Copies the values of all parameters, from any form to any form. Refused: modules of other sizes,
- * or a parameter that one of them lacks. */
+ * or a parameter that one of them lacks. After an error no value has changed. */
 EG_API int eg_mha_copy(eg_mha *to, const eg_mha *from);
 
 #ifndef __cplusplus

@@ -96,7 +96,8 @@ EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
 /* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Refused:
- * a name of `to` that `from` lacks. */
+ * a name of `to` that `from` lacks. After an error, of memory too, no value has changed; so below.
+ */
 EG_API int eg_params_copy(eg_params *to, const eg_params *from);
 /* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);

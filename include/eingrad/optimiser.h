@@ -230,9 +230,9 @@ EG_API eg_tensor *eg_opt_gather_state(eg_opt *, int k);
 EG_API int eg_opt_save(eg_opt *, const char *path);
 /* Reads a file of eg_opt_save, and sets the context's seed and draws to the file's (a file of an
  * older version has no seed); call it before eg_opt_shard. Returns the number of steps that are
- * done; 0, without an error, if there is no file; −1 after an error. Refused, before a value
- * changes: a file that lacks one of these tensors, has it in other sizes, or has the state of
- * another optimiser; counts, a learning rate or moments that no run has. */
+ * done; 0, without an error, if there is no file; −1 after an error. After an error
+ * nothing has changed. Refused: a file that lacks one of these tensors, has it in other sizes, or
+ * has the state of another optimiser; counts, a learning rate or moments that no run has. */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 #ifndef __cplusplus

@@ -96,8 +96,9 @@ typedef struct eg_score {
 } eg_score;
 /* A trainer with the network and the optimiser that the options name; it lives in the open scope,
  * and the data must live as long. It sets the context's seed, and runs a custom network on examples
- * of the test set to check it. NULL after an error. Refused: options out of range; a network whose
- * logits have another shape, couple examples, or have no gradient path to its parameters. */
+ * of the test set to check it. NULL after an error, which leaves the context's seed and draws.
+ * Refused: options out of range; a network whose logits have another shape, couple examples, or
+ * have no gradient path to its parameters. */
 EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
 /* Divides among ranks the leaves of each later step, the blocks of each evaluation, and the
  * optimiser (eg_opt_shard). All ranks have made or loaded the same trainer and call the same

@@ -214,9 +214,9 @@ typedef struct source { /* a file from which parameters are read */
     const eg_safetensors *file;
     const char *path, *under;
     const eg_alias *list;
-    bool *used; /* by tensor of the file: a parameter was read from it */
-    bool check; /* first pass: all values are computed and compared, none is assigned */
-    bool bare;  /* the name of the last tensor that was found does not have the text before '?' */
+    bool *used;      /* by tensor of the file: a parameter was read from it */
+    eg__nn_writes w; /* what is written once all is read */
+    bool bare; /* the name of the last tensor that was found does not have the text before '?' */
 } source;
 
 /* For parts that are consecutive along an axis: returns the offset at which part a->part begins,
@@ -245,8 +245,7 @@ static eg_tensor *alias_plus(eg_tensor *x, double c)
     return eg_shift(eg_type(x) == EG_F64 ? x : eg_cast(x, EG_F32), c);
 }
 
-/* Returns the parameter's elements in the tensor `theirs`, with the parameter's dtype and order of
- * axes. */
+/* Returns the parameter's elements in the tensor `theirs`, with the parameter's order of axes. */
 static eg_tensor *alias_value(const source *s, const eg_named *one, const char *name,
                               const eg_alias *a, const plan *p, const char *theirs)
 {
@@ -259,17 +258,18 @@ static eg_tensor *alias_value(const source *s, const eg_named *one, const char *
     in = eg_rearrange(p->read, in);
     if (alias_parts(a) && p->joined < 0) in = eg_select_axis(in, 0, a->part);
     if (a->parts == EG_ALIAS_LESS_ONE) in = alias_plus(in, 1);
-    return eg_cast(in, eg_type(one->x));
+    return in;
 }
 
-static int read_one(const source *s, const eg_named *one, const char *name, const eg_alias *a,
+static int read_one(source *s, const eg_named *one, const char *name, const eg_alias *a,
                     const plan *p, int64_t head, const char *theirs)
 {
     eg_tensor *in = alias_value(s, one, name, a, p, theirs),
               *to = p->heads ? eg_select_axis(one->x, p->counted, head) : one->x;
     if (!eg_ok(in)) return -1;
     s->used[eg_safetensors_find(s->file, theirs)] = true;
-    return s->check ? (eg_ok(to) ? 0 : -1) : eg_assign(to, in);
+    eg__nn_write(&s->w, to, in);
+    return eg_ok(to) ? 0 : -1;
 }
 
 /* True if the entry's tensor is in the file, with or without the text before '?' in its name;
@@ -348,7 +348,8 @@ static int alias_compare(source *s, const eg_named *one, const char *name, const
         !alias_planned(one, copy, &q))
         return -1;
     eg_tensor *x = alias_value(s, one, name, a, &p, theirs),
-              *y = alias_value(s, one, name, copy, &q, tensor), *same = eg_all(NULL, eg_eq(x, y));
+              *y = alias_value(s, one, name, copy, &q, tensor);
+    eg_tensor *same = eg_all(NULL, eg_eq(eg_cast(x, eg_type(one->x)), eg_cast(y, eg_type(one->x))));
     if (eg_ok(same) && eg_item(same) == 1) return 1;
     eg_fail_as(s->cx, EG_ERROR_FILE,
                "%s: tensors \"%s\" and \"%s\" differ, but the model has one parameter for both, "
@@ -374,21 +375,19 @@ static int alias_copy(source *s, const char *tensor)
     return 0;
 }
 
-/* Reads (or, with s->check, compares) each parameter of the list. Returns 0; −1 after an error. */
+/* Reads each parameter of the list. Returns 0; −1 after an error. */
 static int read_params(source *s)
 {
     int bad = 0;
     for (int k = 0; !bad && eg_params_at(s->p, k); k++) {
         const char *name = alias_own_name(s->p, eg_params_at(s->p, k));
-        eg_mark m = eg_push(s->cx);
         bad = name ? read_param(s, eg_params_at(s->p, k), name) : 0;
-        eg_pop(s->cx, m);
     }
     return bad;
 }
 
-/* Two passes: the first reads all values, checks them and marks the tensors that are used; only the
- * second assigns, so that after an error no parameter has changed. */
+/* All values are read and checked, and the tensors that are used are marked, before one is
+ * written. */
 int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under,
                       const eg_alias *list)
 {
@@ -401,7 +400,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL,
          was = eg_nograd(cx, true);
     int bad = used ? 0 : -1;
-    source s = { cx, p, file, path ? path : "", under, list, used, true, false };
+    source s = { cx, p, file, path ? path : "", under, list, used, { .owner = owner }, false };
     bad = bad ? bad : read_params(&s);
     for (int k = 0; !bad && k < eg_safetensors_count(file); k++) {
         const char *name = eg_safetensors_name(file, k);
@@ -417,8 +416,7 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
             s.path, name, name + strlen(under));
         bad = -1;
     }
-    s.check = false;
-    bad = bad ? bad : read_params(&s);
+    bad = bad ? bad : eg__nn_written(cx, &s.w);
     eg_nograd(cx, was);
     eg_pop(cx, m);
     return bad;

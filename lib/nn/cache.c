@@ -94,32 +94,29 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
-/* Sets batch b of the slot to the former batch index[b]. If memory for more batches is needed, it
- * is at least doubled: the owner frees nothing before it is closed, so it holds at most three times
- * what is needed. Returns 0; −1 after an error. */
-static int cache_pick_slot(eg_cache *c, slot *s, eg_tensor *index)
+/* Adds to w that batch b of the slot becomes the former batch index[b], and sets *fresh to the slot
+ * as it is then. If memory for more batches is needed, it is at least doubled: the owner frees
+ * nothing before it is closed, so it holds at most three times what is needed. */
+static void cache_pick_slot(eg_cache *c, const slot *s, eg_tensor *index, slot *fresh,
+                            eg__nn_writes *w)
 {
     const int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0);
     const int64_t capacity = rows <= held ? held : rows < 2 * held ? 2 * held : rows;
-    const eg_mark m = eg_push(context(c));
-    slot fresh = *s;
-    fresh.rows = rows;
-    int bad = 0;
-    for (int part = 0; part < 2 && !bad; part++) {
-        eg_tensor *old = part ? s->v : s->k, **now = part ? &fresh.v : &fresh.k;
+    *fresh = *s;
+    fresh->rows = rows;
+    for (int part = 0; part < 2; part++) {
+        eg_tensor *old = part ? s->v : s->k, **now = part ? &fresh->v : &fresh->k;
         if (!old) continue; /* a state has no v */
         eg_tensor *picked = eg_at("[b] ..., c -> c ...", cache_part(s, old, 0, s->taken), index);
         if (capacity > held)
             *now =
                 cache_made(c, old, s->axis, s->axis == STATE ? 0 : eg_dim(old, s->axis), capacity);
-        bad = eg_assign(cache_part(&fresh, *now, 0, s->taken), picked);
+        eg__nn_write(w, cache_part(fresh, *now, 0, s->taken), picked);
     }
-    eg_pop(context(c), m);
-    if (!bad) *s = fresh;
-    return bad ? -1 : 0;
 }
 
-/* Applies cache_pick_slot to each slot in use; refused if keys have no batch axis. */
+/* Applies cache_pick_slot to each slot in use; refused if keys have no batch axis. All slots
+ * change, or none. */
 int eg_cache_select(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
@@ -133,21 +130,25 @@ int eg_cache_select(eg_cache *c, eg_tensor *index)
             eg_size(index) == 1 ? "" : "s");
         return -1;
     }
-    bool was = eg_nograd(cx, true);
-    int bad = 0;
-    for (int k = 0; k < c->slots && !bad; k++) {
-        const slot *s = cache_seen(c, k);
-        if (!s || !s->taken) continue;
-        if (!s->axis) {
+    const eg_mark m = eg_push(cx);
+    const bool was = eg_nograd(cx, true);
+    eg__nn_writes w = { .owner = eg_owner_open(cx) };
+    slot *fresh = w.owner ? eg_owner_alloc(w.owner, (size_t)c->slots * sizeof *fresh) : NULL;
+    for (int k = 0; fresh && k < c->slots && !eg_error(cx); k++) {
+        const slot *s = c->slot + k;
+        fresh[k] = *s;
+        if (!cache_seen(c, k) || !s->taken) continue;
+        if (s->axis)
+            cache_pick_slot(c, s, index, &fresh[k], &w);
+        else
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "cache: its keys have no batch that could be picked; they come from the "
                        "layout of one sequence");
-            bad = -1;
-            break;
-        }
-        bad = cache_pick_slot(c, c->slot + k, index);
     }
+    const int bad = fresh && !w.count ? 0 : eg__nn_written(cx, &w);
+    if (!bad && !eg_error(cx) && c->slots) memcpy(c->slot, fresh, (size_t)c->slots * sizeof *fresh);
     eg_nograd(cx, was);
+    eg_pop(cx, m);
     return bad || eg_error(cx) ? -1 : 0;
 }
 
@@ -201,8 +202,47 @@ static bool cache_stored(eg_tensor *part, eg_tensor *x)
 {
     return !eg_assign(part, eg_cast(x, eg_type(part)));
 }
-/* The slot's tensors are allocated with its first keys, and again if the memory's length or the
- * number of batches grows. */
+/* Appends to slot k, s. Its tensors are allocated with its first keys, and again if the memory's
+ * length or the number of batches grows. False after an error: the slot is then as before. */
+static bool cache_appended(eg_cache *c, int k, slot *s, bool memory, int axis, eg_tensor *key,
+                           eg_tensor *value)
+{
+    eg_ctx *cx = context(c);
+    if (!eg_ok(key) || !eg_ok(value)) return false;
+    slot now = *s;
+    int64_t more = eg_dim(key, axis), capacity = memory ? more : c->capacity, rows = eg_dim(key, 0);
+    if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
+        (!s->taken && axis && rows > eg_dim(s->k, 0))) {
+        now = (slot){ cache_made(c, key, axis, capacity, rows),
+                      cache_made(c, value, axis, capacity, rows),
+                      axis,
+                      0,
+                      rows,
+                      memory };
+        if (!eg_ok(now.k) || !eg_ok(now.v)) return false;
+    }
+    if (now.memory != memory)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds %s", k,
+                          now.memory ? "a memory" : "positions, no memory"),
+               false;
+    if (!now.taken && axis) now.rows = rows;
+    capacity = eg_dim(now.k, axis);
+    if (!cache_fits(c, key, now.k, axis, now.rows) || !cache_fits(c, value, now.v, axis, now.rows))
+        return false;
+    if (more > capacity - now.taken)
+        return eg_fail_as(
+                   cx, EG_ERROR_MISUSE,
+                   "the cache has room for %lld position%s; it holds %lld, and %lld more came",
+                   (long long)capacity, capacity == 1 ? "" : "s", (long long)now.taken,
+                   (long long)more),
+               false;
+    if (!cache_stored(cache_part(&now, now.k, now.taken, now.taken + more), key) ||
+        !cache_stored(cache_part(&now, now.v, now.taken, now.taken + more), value))
+        return false;
+    now.taken += more;
+    *s = now;
+    return true;
+}
 bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key, eg_tensor **value)
 {
     eg_ctx *cx = context(c);
@@ -211,42 +251,7 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     if (s->axis == STATE)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds a state, no keys", k),
                false;
-    if (*key) {
-        if (!eg_ok(*key) || !eg_ok(*value)) return false;
-        int64_t more = eg_dim(*key, axis), capacity = memory ? more : c->capacity,
-                rows = eg_dim(*key, 0);
-        if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
-            (!s->taken && axis && rows > eg_dim(s->k, 0))) {
-            slot fresh = { cache_made(c, *key, axis, capacity, rows),
-                           cache_made(c, *value, axis, capacity, rows),
-                           axis,
-                           0,
-                           rows,
-                           memory };
-            if (!eg_ok(fresh.k) || !eg_ok(fresh.v)) return false;
-            *s = fresh;
-        }
-        if (s->memory != memory)
-            return eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds %s", k,
-                              s->memory ? "a memory" : "positions, no memory"),
-                   false;
-        if (!s->taken && axis) s->rows = rows;
-        capacity = eg_dim(s->k, axis);
-        if (!cache_fits(c, *key, s->k, axis, s->rows) ||
-            !cache_fits(c, *value, s->v, axis, s->rows))
-            return false;
-        if (more > capacity - s->taken)
-            return eg_fail_as(
-                       cx, EG_ERROR_MISUSE,
-                       "the cache has room for %lld position%s; it holds %lld, and %lld more came",
-                       (long long)capacity, capacity == 1 ? "" : "s", (long long)s->taken,
-                       (long long)more),
-                   false;
-        if (!cache_stored(cache_part(s, s->k, s->taken, s->taken + more), *key) ||
-            !cache_stored(cache_part(s, s->v, s->taken, s->taken + more), *value))
-            return false;
-        s->taken += more;
-    }
+    if (*key && !cache_appended(c, k, s, memory, axis, *key, *value)) return false;
     *key = cache_part(s, s->k, 0, s->taken);
     *value = cache_part(s, s->v, 0, s->taken);
     return true;

@@ -49,13 +49,13 @@ static int holders(eg_mha *m, int part, bool bias, eg_tensor **one, eg_tensor *c
     return *xs = one, *one ? 1 : 0;
 }
 
-/* Writes x to the tensors that hold a part of the weights. Returns 0; −1 after an error. */
-static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
+/* Adds to w that x is written to the tensors that hold a part of the weights. */
+static void mha_put(eg_mha *to, int part, bool bias, eg_tensor *x, eg__nn_writes *w)
 {
     eg_tensor *one, *const *xs;
-    int count = holders(to, part, bias, &one, &xs), bad = 0;
+    const int count = holders(to, part, bias, &one, &xs);
     int64_t at = 0;
-    for (int h = 0; h < count && !bad; h++) {
+    for (int h = 0; h < count; h++) {
         int axis = bias || part == EG_O ? 0 : 1;
         eg_tensor *piece = x;
         if (to->d_k_each && xs != &one) {
@@ -63,9 +63,8 @@ static int mha_put(eg_mha *to, int part, bool bias, eg_tensor *x)
             at += eg_dim(xs[h], axis);
         } else if (xs != &one)
             piece = eg_select_axis(x, axis, h);
-        bad = eg_assign(xs[h], eg_cast(piece, eg_type(xs[h])));
+        eg__nn_write(w, xs[h], piece);
     }
-    return bad;
 }
 
 /* Returns the k-th parameter that is the same in every form of the weights; NULL if there is
@@ -132,20 +131,19 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
     }
     eg_mark mark = eg_push(cx);
     bool was = eg_nograd(cx, true);
-    int bad = 0;
-    for (int k = 0; k < 8 && !bad; k++) {
+    eg__nn_writes w = { .owner = eg_owner_open(cx) };
+    for (int k = 0; k < 8 && !eg_error(cx); k++) {
         eg_tensor *x = eg__mha_part(from, k % 4, k > 3), *y = eg__mha_part(to, k % 4, k > 3);
-        bad = !mha_both(cx, to, from, eg__mha_which(k % 4, k > 3), y, x) ? -1
-              : x ? mha_put(to, k % 4, k > 3, x)
-                  : 0;
+        if (mha_both(cx, to, from, eg__mha_which(k % 4, k > 3), y, x) && x)
+            mha_put(to, k % 4, k > 3, x, &w);
     }
-    for (int k = 0; k < ADDED && !bad; k++) {
+    for (int k = 0; k < ADDED && !eg_error(cx); k++) {
         const char *name;
         eg_tensor *y = mha_added_at(to, k, &name), *x = mha_added_at(from, k, &name);
-        bad =
-            mha_both(cx, to, from, name, y, x) ? y ? eg_assign(y, eg_cast(x, eg_type(y))) : 0 : -1;
+        if (mha_both(cx, to, from, name, y, x) && y) eg__nn_write(&w, y, x);
     }
+    const int bad = eg__nn_written(cx, &w);
     eg_nograd(cx, was);
     eg_pop(cx, mark);
-    return bad || eg_error(cx) ? -1 : 0;
+    return bad;
 }

@@ -35,6 +35,17 @@ eg_tensor *eg__nn_float(eg_tensor *x);
 /* eg_init_constant, except for a parameter with given values (.shared, .values). */
 eg_tensor *eg__nn_constant(const eg_params *, eg_tensor *w, double value);
 eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
+/* Values that are to be written to tensors: all of them, or none after an error. */
+typedef struct eg__nn_writes {
+    eg_owner *owner; /* holds the lists; NULL after an error */
+    int count, capacity;
+    eg_tensor **to, **value;
+} eg__nn_writes;
+/* Adds a pair to the list. The value may have another dtype; it must live until it is written. */
+void eg__nn_write(eg__nn_writes *, eg_tensor *to, eg_tensor *value);
+/* Writes all values without history, so that parameters remain leaves. Returns 0; −1 after an
+ * error, an earlier one too: then no tensor has changed. */
+int eg__nn_written(eg_ctx *, const eg__nn_writes *);
 /* -- strings of letters or names, eingrad/notation.h ------------------------------------------ */
 /* Returns the string of a spec; "" for NULL, which only occurs after an error. */
 static inline const char *eg__nn_spec(const eg_spec *s) { return s ? s->text : ""; }

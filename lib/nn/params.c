@@ -6,12 +6,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A parameter, and the number of the context's next draw before it was made. */
+typedef struct listed {
+    eg_named named;
+    uint64_t draws;
+} listed;
 typedef struct list {
     eg_owner *owner;
     eg_dtype dtype;
     int count, capacity;
     int64_t numbers;
-    eg_named **item;
+    eg_named **item;   /* each is the first member of a `listed` */
     int *table, slots; /* hash table of names: index in `item` + 1; 0: free */
     const eg_safetensors *expected;
     const char *path;
@@ -213,8 +218,10 @@ static int params_axes(eg_params *p, const char *axes)
     return count;
 }
 
-/* Names are unique; list and hash table are doubled when they are full. */
-static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x)
+/* Names are unique; list and hash table are doubled when they are full. draws: of the context
+ * before x was made. */
+static bool params_add(eg_params *p, const char *name, const char *axes, eg_tensor *x,
+                       uint64_t draws)
 {
     list *all = p->all;
     if (all->count == all->capacity) {
@@ -227,16 +234,16 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
         all->item = item, all->capacity = capacity, all->table = table, all->slots = 2 * capacity;
         for (int k = 0; k < all->count; k++) *params_slot(all, "", item[k]->name) = k + 1;
     }
-    eg_named *one = eg_params_alloc(p, sizeof *one);
+    listed *one = eg_params_alloc(p, sizeof *one);
     char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL,
          *full = letters ? params_joined(p, name, "") : NULL;
     /* a tensor of .values keeps its name; in a block one of the parent may not be given another */
     const bool named = all->values && eg_name_of(x);
     if (!full || (!named && !eg_ok(eg_name(x, full)))) return false;
     memcpy(letters, axes, strlen(axes) + 1);
-    *one = (eg_named){ full, letters, x };
+    *one = (listed){ { full, letters, x }, draws };
     *params_slot(all, "", full) = all->count + 1;
-    all->item[all->count++] = one;
+    all->item[all->count++] = &one->named;
     all->numbers += eg_size(x);
     return true;
 }
@@ -328,9 +335,10 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
             return eg_fail_as(cx, EG_ERROR_FILE, "param \"%s%s\": the file has no tensor for it",
                               p->prefix, name);
     }
+    const uint64_t draws = eg_draws(cx);
     if (p->all->shared || p->all->values) {
         eg_tensor *x = params_given(p, name, rank, dims);
-        return eg_ok(x) && params_add(p, name, axes, x)
+        return eg_ok(x) && params_add(p, name, axes, x, draws)
                    ? x
                    : eg_fail_as(cx, EG_ERROR_MEMORY, "param \"%s%s\": out of memory", p->prefix,
                                 name);
@@ -338,10 +346,11 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     eg_tensor *x =
         eg_owner_copies(p->all->owner, p->all->copies, params_dtype(p->all, rank), rank, dims);
     const bool drawn = rank > 1 && !p->all->zero_init;
-    return eg_ok(x) && (!drawn || eg_ok(eg_init_xavier(x, dims[0], others))) &&
-                   params_add(p, name, axes, x)
-               ? x
-               : eg_fail_in(cx, "param \"%s%s\"", p->prefix, name);
+    if (eg_ok(x) && (!drawn || eg_ok(eg_init_xavier(x, dims[0], others))) &&
+        params_add(p, name, axes, x, draws))
+        return x;
+    eg_set_draws(cx, draws);
+    return eg_fail_in(cx, "param \"%s%s\"", p->prefix, name);
 }
 
 /* Returns copy k of x as a tensor in the same memory, which is valid as long as the list; NULL
@@ -380,7 +389,8 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
     *one = (eg_params){ own, "" };
     for (int n = 0; n < all->count; n++) {
         eg_tensor *x = params_alias(all, all->item[n]->x, k);
-        if (!x || !params_add(one, all->item[n]->name, all->item[n]->axes, x)) return NULL;
+        if (!x || !params_add(one, all->item[n]->name, all->item[n]->axes, x, eg_draws(cx)))
+            return NULL;
     }
     return all->of_copy[k] = one;
 }
@@ -393,28 +403,51 @@ eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)
     return before || eg_ok(x) ? x : eg_fail_in(eg_params_context(p), "constant");
 }
 
-/* Assigns under eg_nograd, so that parameters remain leaves. */
+/* -- writing values --------------------------------------------------------------------------- */
+void eg__nn_write(eg__nn_writes *w, eg_tensor *to, eg_tensor *value)
+{
+    if (w->count == w->capacity) {
+        const int capacity = w->capacity ? 2 * w->capacity : 32;
+        eg_tensor **both =
+            w->owner ? eg_owner_alloc(w->owner, 2 * (size_t)capacity * sizeof *both) : NULL;
+        if (!both) return; /* the error is recorded */
+        if (w->count) {
+            memcpy(both, w->to, (size_t)w->count * sizeof *both);
+            memcpy(both + capacity, w->value, (size_t)w->count * sizeof *both);
+        }
+        w->to = both, w->value = both + capacity, w->capacity = capacity;
+    }
+    w->to[w->count] = to;
+    w->value[w->count++] = value;
+}
+int eg__nn_written(eg_ctx *cx, const eg__nn_writes *w)
+{
+    if (eg_error(cx)) return -1;
+    const bool was = eg_nograd(cx, true);
+    const int bad = eg_assign_all(w->count, w->to, w->value);
+    eg_nograd(cx, was);
+    return bad;
+}
+
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);
-    for (int k = 0; k < eg_params_count(to); k++) {
+    const eg_mark m = eg_push(cx);
+    eg__nn_writes w = { .owner = to ? eg_owner_open(cx) : NULL };
+    for (int k = 0; k < eg_params_count(to) && !eg_error(cx); k++) {
         const eg_named *one = to->all->item[k];
         const eg_named *other = from ? params_find(from->all, "", one->name) : NULL;
-        if (!other) {
+        if (!other)
             eg_fail_as(cx, EG_ERROR_MISUSE, "params_copy: no parameter \"%s\" in the source",
                        one->name);
-            return -1;
-        }
-        eg_mark m = eg_push(cx);
-        bool was = eg_nograd(cx, true);
-        eg_tensor *value =
-            eg_context(other->x) == cx ? other->x : params_borrowed(cx, other->x, NULL);
-        int bad = eg_assign(one->x, eg_cast(value, eg_type(one->x)));
-        eg_nograd(cx, was);
-        eg_pop(cx, m);
-        if (bad) return -1;
+        else
+            eg__nn_write(&w, one->x,
+                         eg_context(other->x) == cx ? other->x
+                                                    : params_borrowed(cx, other->x, NULL));
     }
-    return eg_error(cx) ? -1 : 0;
+    const int bad = eg__nn_written(cx, &w);
+    eg_pop(cx, m);
+    return bad;
 }
 
 /* -- initial values --------------------------------------------------------------------------- */
@@ -431,16 +464,22 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     const eg_dtype type = eg__nn_half(eg_type(w)) ? EG_F32 : eg_type(w);
     eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
-    int bad = 0;
-    for (int64_t k = 0; !bad && k < (c ? eg_copies_count(c) : 1); k++) {
+    eg__nn_writes all = { .owner = c ? eg_owner_open(cx) : NULL };
+    int bad = eg_error(cx) != NULL;
+    for (int64_t k = 0; !bad && !eg_error(cx) && k < (c ? eg_copies_count(c) : 1); k++) {
         eg_tensor *one = c ? eg_copy_at(w, k) : w;
         if (c) eg_seed(cx, eg_copies_seed(c, k)), eg_set_draws(cx, draw);
         eg_tensor *drawn = normal ? eg_normal_n(cx, type, 0, spread, eg_rank(w), eg_dims(w))
                                   : eg_uniform_n(cx, type, -spread, spread, eg_rank(w), eg_dims(w));
-        bad = eg_assign(one, eg_cast(drawn, eg_type(w)));
+        if (c)
+            eg__nn_write(&all, one, drawn);
+        else
+            bad = eg_assign(w, eg_cast(drawn, eg_type(w)));
     }
-    const uint64_t next = eg_draws(cx);
-    if (c) eg_seed(cx, seed), eg_set_draws(cx, next);
+    if (c) bad = eg__nn_written(cx, &all);
+    const uint64_t next = bad ? draw : eg_draws(cx);
+    if (c) eg_seed(cx, seed);
+    if (c || bad) eg_set_draws(cx, next);
     eg_nograd(cx, was);
     eg_pop(cx, m);
     return bad ? eg__nn_poison(cx) : w;
@@ -578,12 +617,16 @@ eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
     return eg_params_under(p, name);
 }
 
-/* From the last on: a slot of the table that a name took may be free again once no later name is in
- * the list. The tensors' memory belongs to the owner and remains until the list is closed. */
+/* Draws that initial values took are taken back. From the last on: a slot of the table that a name
+ * took may be free again once no later name is in the list. The tensors' memory belongs to the
+ * owner and remains until the list is closed. */
 void *eg__nn_made(eg_params *p, int before, void *m)
 {
     list *all = p->all;
     if (!eg_error(eg_params_context(p)) && m) return m;
+    if (all->count > before) /* the first member of a struct has its address */
+        eg_set_draws(eg_params_context(p),
+                     ((const listed *)(const void *)all->item[before])->draws);
     while (all->count > before) {
         const eg_named *last = all->item[all->count - 1];
         *params_slot(all, "", last->name) = 0;

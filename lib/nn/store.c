@@ -41,18 +41,15 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
             return -1;
         }
     }
-    bool was = eg_nograd(cx, true);
-    int bad = 0;
-    for (int k = 0; !bad && k < eg_params_count(p); k++) {
+    const eg_mark m = eg_push(cx);
+    eg__nn_writes w = { .owner = eg_owner_open(cx) };
+    for (int k = 0; k < eg_params_count(p); k++) {
         const eg_named *one = eg_params_at(p, k);
-        eg_mark m = eg_push(cx);
-        bad =
-            eg_assign(one->x, eg_cast(eg_safetensors_at(file, eg_safetensors_find(file, one->name)),
-                                      eg_type(one->x)));
-        eg_pop(cx, m);
+        eg__nn_write(&w, one->x, eg_safetensors_at(file, eg_safetensors_find(file, one->name)));
     }
-    eg_nograd(cx, was);
-    eg__nn_read(p);
+    const int bad = eg__nn_written(cx, &w);
+    eg_pop(cx, m);
+    if (!bad) eg__nn_read(p);
     return bad;
 }
 

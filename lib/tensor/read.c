@@ -1,6 +1,7 @@
 /* read.c: properties of a tensor; reading and writing values. */
 #include "tensor/tensor.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 /* -- properties: 0 or no axes for NULL, poison and dead tensors -------------------------------- */
@@ -327,42 +328,88 @@ static bool act_fill(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
     }
     return true;
 }
-/* Copies value to target. If the two share memory, value is copied to other memory first. Returns
- * 0; −1 after an error. */
-int eg_assign(eg_tensor *target, eg_tensor *value)
+/* True if value can be copied to target, and converted to its dtype if `converts`; else records an
+ * error. */
+static bool assign_fits(const char *who, eg_tensor *target, eg_tensor *value, bool converts)
 {
     char a[256], b[256];
-    if (!eg__target("assign", target)) return -1;
+    if (!eg__target(who, target)) return false;
     eg_ctx *cx = target->cx;
     if (!value) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value is NULL");
-        return -1;
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the value is NULL", who);
+        return false;
     }
     if (eg__here(value->cx) != cx) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: target and value belong to different contexts");
-        return -1;
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: target and value belong to different contexts", who);
+        return false;
     }
-    if (!eg__check_usable("assign: value", value)) return -1;
-    if (target->dtype != value->dtype) {
-        eg_fail_as(cx, EG_ERROR_DTYPE, "assign: the target is %s, the value %s",
+    snprintf(a, sizeof a, "%s: value", who);
+    if (!eg__check_usable(a, value)) return false;
+    if (converts ? value->dtype == EG_C128 && target->dtype != EG_C128
+                 : target->dtype != value->dtype)
+        eg_fail_as(cx, EG_ERROR_DTYPE, "%s: the target is %s, the value %s", who,
                    eg_type_name(target->dtype), eg_type_name(value->dtype));
-        return -1;
-    }
-    if (!eg__same_shape(target, value)) {
-        eg_fail_as(cx, EG_ERROR_SHAPE, "assign: the target is %s, the value %s",
+    else if (!eg__same_shape(target, value))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "%s: the target is %s, the value %s", who,
                    eg__dims_text(target, a, sizeof a), eg__dims_text(value, b, sizeof b));
-        return -1;
-    }
-    if (value->copies && value->copies != target->copies) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "assign: the value has %lld cop%s, the target %s",
+    else if (value->copies && value->copies != target->copies)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the value has %lld cop%s, the target %s", who,
                    (long long)value->copies->count, value->copies->count == 1 ? "y" : "ies",
                    target->copies ? "others" : "none");
+    else
+        return true;
+    return false;
+}
+/* Copies a value that fits to target. from: the value, or a copy of it that shares no memory with
+ * the target. Fails only while a step is captured. */
+static bool assign_one(eg_tensor *target, eg_tensor *value, eg_tensor *from)
+{
+    if (!eg__copy_act(target, from)) return false;
+    target->st->version++;
+    if (target->cx->recording && value->op) target->st->assigned = eg__scoped_of(value);
+    return true;
+}
+/* If the two share memory, value is copied to other memory first. */
+int eg_assign(eg_tensor *target, eg_tensor *value)
+{
+    return assign_fits("assign", target, value, false) && assign_one(target, value, value) ? 0 : -1;
+}
+
+/* Sets from[k] to values[k], or to a copy of it if it shares memory with a target. False after an
+ * error. */
+static bool assign_apart(int count, eg_tensor *const *targets, eg_tensor *const *values,
+                         eg_tensor **from)
+{
+    for (int k = 0; k < count; k++) {
+        int j = 0;
+        while (j < count && !eg__overlap(targets[j], values[k])) j++;
+        from[k] = j < count ? read_row_major_copy(values[k]) : values[k];
+        if (!from[k]) return false;
+    }
+    return true;
+}
+int eg_assign_all(int count, eg_tensor *const *targets, eg_tensor *const *values)
+{
+    if (count == 0) return 0;
+    eg_ctx *cx = eg__context_of("assign_all", count, targets);
+    if (!cx) return -1;
+    if (!values) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "assign_all: the list of values is NULL");
         return -1;
     }
-    if (!eg__copy_act(target, value)) return -1;
-    target->st->version++;
-    if (cx->recording && value->op) target->st->assigned = eg__scoped_of(value);
-    return 0;
+    for (int k = 0; k < count; k++)
+        if (!assign_fits("assign_all", targets[k], values[k], true))
+            return eg_fail_in(cx, "tensor %d", k), -1;
+    const eg_mark m = eg_push(cx);
+    eg_tensor **from = eg__alloc(cx, (size_t)count * sizeof *from);
+    bool good = from && !cx->failed; /* a scope that was not opened is an error too */
+    if (good && eg__capturing(cx)) /* each run copies what shares memory */
+        memcpy(from, values, (size_t)count * sizeof *from);
+    else
+        good = good && assign_apart(count, targets, values, from);
+    for (int k = 0; good && k < count; k++) good = assign_one(targets[k], values[k], from[k]);
+    eg_pop(cx, m);
+    return good ? 0 : -1;
 }
 int eg_fill(eg_tensor *target, double value)
 {

@@ -590,7 +590,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
         return NULL;
     t->rule_missing = missing.update != NULL;
     if (!t->rule_missing && (!same_rule(t, eg_safetensors_metadata(file, "rule"), l->path) ||
-                             !eg__opt_read(t->opt, file, l->path)))
+                             !eg__opt_read(t->opt, NULL, file, l->path)))
         return NULL;
     const int64_t steps = t->now.steps;
     t->now = s->now;
@@ -621,6 +621,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     eg_safetensors *file = eg_safetensors_open(o.cx, o.path);
     if (!file) return NULL;
     saved s = { 0 };
+    const uint64_t seed = eg_seed_of(o.cx), draws = eg_draws(o.cx);
     const char *format = eg_safetensors_metadata(file, "format");
     if (!format || strncmp(format, "eingrad trainer", 15))
         eg_fail_as(o.cx, EG_ERROR_FILE, "%s: not a model that eingrad trained", o.path);
@@ -634,5 +635,6 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
     if (!o.network) blame_file(o.cx, o.path);
     eg_safetensors_close(file);
+    if (!t) eg_seed(o.cx, seed), eg_set_draws(o.cx, draws);
     return t;
 }

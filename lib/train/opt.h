@@ -169,9 +169,9 @@ void eg__step_over_again(eg_opt *);
 /* Writes parameters and state to one file; all ranks of a divided optimiser call it and rank 0
  * writes. good: this rank has no error so far. Returns 0; −1 after an error. */
 int eg__opt_write(eg_opt *, const char *path, const char *const *metadata, bool good);
-/* Reads the state. False after an error: the file has no valid state with this optimiser's sizes.
- */
-bool eg__opt_read(eg_opt *, const eg_safetensors *, const char *path);
+/* Reads the state, and the parameters of p (NULL: none): both, or, after an error, neither. False
+ * if the file has no valid state with this optimiser's sizes. */
+bool eg__opt_read(eg_opt *, eg_params *p, const eg_safetensors *, const char *path);
 
 /* True if the optimiser is not NULL; else records an error that begins with `who`. */
 bool eg__opt_there(const char *who, const eg_opt *);

@@ -161,15 +161,29 @@ static bool opt_file_fits(const eg_opt *op, const eg_safetensors *file, const ch
     return true;
 }
 
-bool eg__opt_read(eg_opt *op, const eg_safetensors *file, const char *path)
+/* Lists the file's tensors of the state, and zeros for one that an older file lacks; NULL after an
+ * error. */
+static eg_tensor **state_in_file(const eg_opt *op, const eg_safetensors *file, eg_owner *owner)
 {
-    const eg_named *one;
-    if (!opt_file_fits(op, file, path)) return false;
-    for (int k = 0; (one = eg_opt_state(op, k)); k++) {
-        eg_tensor *x = state_at(file, one);
-        if (x ? eg_assign(one->x, x) : eg_fill(one->x, 0)) return false;
+    eg_tensor **values = owner ? eg_owner_alloc(owner, (size_t)op->states * sizeof *values) : NULL;
+    for (int k = 0; values && k < op->states; k++) {
+        values[k] = state_at(file, &op->state[k]);
+        if (!values[k]) values[k] = eg_zeros_like(op->state[k].x);
     }
-    return true;
+    return values && !eg_error(op->cx) ? values : NULL;
+}
+bool eg__opt_read(eg_opt *op, eg_params *p, const eg_safetensors *file, const char *path)
+{
+    if ((p && !params_fit(p, file, path)) || !opt_file_fits(op, file, path)) return false;
+    const eg_mark m = eg_push(op->cx);
+    const bool was = eg_nograd(op->cx, true);
+    eg_tensor **values = state_in_file(op, file, eg_owner_open(op->cx));
+    const bool good = values && (!p || !eg_params_read(p, file, path));
+    /* cannot fail: dtypes and sizes have been compared, and the file is other memory */
+    for (int k = 0; good && k < op->states; k++) eg_assign(op->state[k].x, values[k]);
+    eg_nograd(op->cx, was);
+    eg_pop(op->cx, m);
+    return good && !eg_error(op->cx);
 }
 
 /* True, after an error, if the parameters have copies, each of which is saved in a separate
@@ -232,9 +246,7 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
         !read_number(eg_safetensors_metadata(file, "draws"), &drawn) ||
         (seeded && !read_number(seeded, &seed)))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: not a run that eg_opt_save wrote", path);
-    const bool good = !eg_error(cx) && params_fit(op->o.params, file, path) &&
-                      opt_file_fits(op, file, path) && !eg_params_read(op->o.params, file, path) &&
-                      eg__opt_read(op, file, path);
+    const bool good = !eg_error(cx) && eg__opt_read(op, op->o.params, file, path);
     if (!good) eg_fail_in(cx, "opt_resume");
     eg_safetensors_close(file);
     if (good && seeded) eg_seed(cx, seed);

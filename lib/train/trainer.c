@@ -257,6 +257,24 @@ static const eg_network *trainer_row(eg_owner *owner, const eg_network *whole)
     return row;
 }
 
+/* Makes the model, the test set and the optimiser of a trainer that has its options and batches.
+ * False after an error. */
+static bool trainer_fill(eg_trainer *t, const eg__restored *r)
+{
+    eg_ctx *cx = t->cx;
+    eg_seed(cx, t->o.seed);
+    t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
+    /* The model is made before all other memory that depends on sizes: if a checkpoint gives the
+     * sizes, they are compared here with those of its tensors. */
+    t->net = eg__network_make(t, t->params, t->o.dropout);
+    if (!t->net || !trainer_alloc(t) || !eg__batches_tests(t->batches)) return false;
+    t->opt = eg__recipe_optimiser(t->params, &t->o);
+    if (!t->o.block) t->o.block = trainer_block(t);
+    /* with diversity a factor has another value in each batch */
+    if (t->network->captures && !t->o.eager && !(t->o.diversity > 0))
+        t->captured = eg_captured_blocks_open(cx);
+    return !eg_error(cx) && eg__network_probe(t);
+}
 /* Fills in the defaults, checks the options, then makes the model, the test set and the optimiser.
  * NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
@@ -290,18 +308,10 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     const int64_t needed = t->batches->longest;
     if (r) t->batches->longest = r->longest, t->batches->vocabulary = r->vocabulary;
     if (!long_enough(t, r, needed)) return NULL;
-    eg_seed(cx, o.seed);
-    t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
-    /* The model is made before all other memory that depends on sizes: if a checkpoint gives the
-     * sizes, they are compared here with those of its tensors. */
-    t->net = eg__network_make(t, t->params, o.dropout);
-    if (!t->net || !trainer_alloc(t) || !eg__batches_tests(t->batches)) return NULL;
-    t->opt = eg__recipe_optimiser(t->params, &t->o);
-    if (!t->o.block) t->o.block = trainer_block(t);
-    /* with diversity a factor has another value in each batch */
-    if (t->network->captures && !o.eager && !(o.diversity > 0))
-        t->captured = eg_captured_blocks_open(cx);
-    return !eg_error(cx) && eg__network_probe(t) ? t : NULL;
+    const uint64_t seed = eg_seed_of(cx), draws = eg_draws(cx);
+    if (trainer_fill(t, r)) return t;
+    eg_seed(cx, seed), eg_set_draws(cx, draws);
+    return NULL;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }
