@@ -566,6 +566,38 @@ TEST(losses_that_reach_no_parameter)
     ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_report_of(op).steps == 1);
 }
 
+/* An error of a hook in words that begin as one of eg_grad about y. */
+static eg_tensor *hook_refuses(void *user, eg_tensor *x, eg_tensor *g)
+{
+    (void)user, (void)g;
+    return eg_fail_as(eg_context(x), EG_ERROR_USER, "grad: y is not what the hook wants");
+}
+TEST(an_error_is_recognised_by_its_code)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *w = eg_param(p, "w", "i", 3), *g = NULL;
+    eg_fill(w, 2);
+    eg_opt *op = eg_adam(p);
+    eg_hook(w, hook_refuses, NULL);
+    ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_square(w))), -1);
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_USER);
+    ck_assert_str_eq(eg_error(cx), "grad: y is not what the hook wants");
+    eg_clear(cx);
+    eg_hook(w, NULL, NULL);
+    ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_log(eg_sub(w, w)))), -1);
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_NONFINITE);
+    eg_clear(cx);
+    ck_assert_int_eq(eg_step(op, eg_sum(NULL, eg_sqrt(eg_sub(w, w)))), -1);
+    ck_assert_int_eq(eg_error_code(cx), EG_ERROR_NONFINITE);
+    eg_clear(cx);
+    ck_assert_int_eq(eg_grad_of_loss("own", eg_detach(eg_sum(NULL, w)), 1, &w, &g), -1);
+    eg_assert_error(cx, "own: the loss depends on none of its 1 parameter: detach");
+    ck_assert_int_eq(eg_grad_of_loss("own", w, 1, &w, &g), -1);
+    eg_assert_error(cx, "own: the loss has no gradient: it has 3 elements, shape (3,)");
+    ck_assert_int_eq(eg_grad_of_loss("own", eg_sum(NULL, w), 1, &w, &g), 0);
+    ck_assert_double_eq(eg_get(g, 2), 1);
+}
+
 TEST(what_is_not_finite_stops_a_step)
 {
     eg_params *p = eg_params_open(cx);

@@ -112,11 +112,23 @@ int say_error_of(eg_ctx *cx, const char *path, const char *shown)
     return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
 }
 
+/* True if the model names the text that it was trained on, and there is no such file. */
+static bool text_is_gone(const char *model)
+{
+    eg_ctx *cx = eg_open();
+    eg_safetensors *file = cx ? eg_safetensors_open(cx, model) : NULL;
+    const char *corpus = file ? eg_safetensors_metadata(file, "corpus") : NULL,
+               *tokens = file ? eg_safetensors_metadata(file, "tokens") : NULL,
+               *text = tokens ? tokens : corpus;
+    const bool gone = text && access(text, F_OK) != 0 && errno == ENOENT;
+    eg_close(cx);
+    return gone;
+}
 int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
 {
     const char *error = eg_error(cx);
     if (!error) return say_error(cx, NULL);
-    bool moved = !corpus && strstr(error, strerror(ENOENT)) && access(model, F_OK) == 0;
+    const bool moved = !corpus && eg_error_code(cx) == EG_ERROR_FILE && text_is_gone(model);
     /* the names are those in the file, not options that were given */
     char text[1200];
     snprintf(text, sizeof text, "%s", error);

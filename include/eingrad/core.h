@@ -90,16 +90,17 @@ EG_API void eg_close(eg_ctx *); /* frees everything that lives in it; NULL is fi
 EG_API const char *eg_error(const eg_ctx *);
 /* The kind of an error. Later versions may add kinds at the end. */
 typedef enum eg_code {
-    EG_ERROR_NONE,       /* nothing failed                                                       */
-    EG_ERROR_USER,       /* recorded with eg_fail, by an operation or module of a user */
-    EG_ERROR_SHAPE,      /* sizes or ranks that do not fit together                              */
-    EG_ERROR_INDEX,      /* an axis, an index or a class number outside its range                */
-    EG_ERROR_DTYPE,      /* operands of a dtype that the operation does not take                 */
-    EG_ERROR_NOTATION,   /* a spec, layout or predicate that cannot be read or does not fit      */
-    EG_ERROR_FILE,       /* a file that cannot be read or written, or lacks the wanted content   */
-    EG_ERROR_MEMORY,     /* the allocator returned NULL                                          */
-    EG_ERROR_MISUSE,     /* a bad option or number, NULL, a tensor whose scope is gone           */
-    EG_ERROR_UNSUPPORTED /* valid, but the library has no rule or form for it                    */
+    EG_ERROR_NONE,        /* nothing failed                                                       */
+    EG_ERROR_USER,        /* recorded with eg_fail, by an operation or module of a user */
+    EG_ERROR_SHAPE,       /* sizes or ranks that do not fit together                              */
+    EG_ERROR_INDEX,       /* an axis, an index or a class number outside its range                */
+    EG_ERROR_DTYPE,       /* operands of a dtype that the operation does not take                 */
+    EG_ERROR_NOTATION,    /* a spec, layout or predicate that cannot be read or does not fit      */
+    EG_ERROR_FILE,        /* a file that cannot be read or written, or lacks the wanted content   */
+    EG_ERROR_MEMORY,      /* the allocator returned NULL                                          */
+    EG_ERROR_MISUSE,      /* a bad option or number, NULL, a tensor whose scope is gone           */
+    EG_ERROR_UNSUPPORTED, /* valid, but the library has no rule or form for it                   */
+    EG_ERROR_NONFINITE    /* a loss or gradient of a training step is NaN or infinite            */
 } eg_code;
 /* The kind of eg_error(cx)'s error; of NULL the thread's, or EG_ERROR_MISUSE if there is none */
 EG_API eg_code eg_error_code(const eg_ctx *);

@@ -27,6 +27,11 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
+/* As eg_grad_or_null of a loss of one element, for optimisers: an error about it begins with who,
+ * and with words of a training: "adam: the loss depends on none of its 3 parameters: …". */
+EG_API int eg_grad_of_loss(const char *who, eg_tensor *loss, int count, eg_tensor *const *xs,
+                           eg_tensor **dxs);
+
 /* The gradient of each copy: y has copies (copies.h), of one element each. dxs[k] has no copies and
  * the axes (copies, the axes of xs[k]): dxs[k][c, …] = ∂y_c/∂xs[k]. This holds also for an x
  * without copies, where eg_grad would give the sum over c. If each copy is one example, these are

@@ -95,7 +95,7 @@ bool eg__check_differentiable(eg_ctx *, const char *who, const char *what, int k
                               const eg_tensor *x);
 /* False, after an error, if y was computed by an operation while the context did not record, and is
  * none of the xs. */
-bool eg__check_recorded(eg_ctx *, const char *who, const eg_tensor *y, int count,
+bool eg__check_recorded(eg_ctx *, const char *who, const char *what, const eg_tensor *y, int count,
                         eg_tensor *const *xs);
 /* True if every value that t's rule reads for operand i is unchanged since the forward pass. Else
  * records an error that names the tensor that was written to. */

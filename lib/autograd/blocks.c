@@ -80,7 +80,7 @@ eg_tensor *eg__block_loss(const eg_grad_over_args *o, eg_ctx *child, int64_t *co
 static bool blocks_loss_finite(const blocks *b, eg_ctx *child, eg_tensor *y)
 {
     if (b->o.count && !isfinite(eg_item(y)) && !child->hooks.result)
-        eg_fail_as(child, EG_ERROR_MISUSE, "the loss is %g, which comes from %s",
+        eg_fail_as(child, EG_ERROR_NONFINITE, "the loss is %g, which comes from %s",
                    isnan(eg_item(y)) ? (double)NAN : eg_item(y), eg_origin(eg_first_nonfinite(y)));
     return !child->failed;
 }

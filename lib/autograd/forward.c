@@ -112,7 +112,7 @@ static bool forward_inputs_fit(eg_ctx *cx, const char *who, eg_tensor *y, int co
                    eg_type_name((eg_dtype)xs[k]->dtype), eg__dims_text(xs[k], b, sizeof b));
         return false;
     }
-    return !count || eg__check_recorded(cx, who, y, count, xs);
+    return !count || eg__check_recorded(cx, who, "y", y, count, xs);
 }
 
 /* In a child context replaces tensors of the parent by the child's headers of them, to which the
@@ -208,7 +208,7 @@ static eg_tensor *jacobian(const char *who, eg_tensor *y, eg_tensor *x)
                           x->rank, EG_RANK_MAX);
     if (y->rank) memcpy(dim, y->dim, y->rank * sizeof *dim);
     if (x->rank) memcpy(dim + y->rank, x->dim, x->rank * sizeof *dim);
-    if (!eg__check_recorded(cx, who, y, 1, &x) ||
+    if (!eg__check_recorded(cx, who, "y", y, 1, &x) ||
         !eg__sizes_fit(cx, who, (eg_dtype)y->dtype, rank, dim))
         return eg__poison(cx);
     if (!n || !length) return eg_full_n(cx, (eg_dtype)x->dtype, 0, rank, dim);

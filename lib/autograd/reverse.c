@@ -330,14 +330,15 @@ static bool reverse_visit(reverse *r, int64_t k)
     return !cx->failed;
 }
 
-/* True if the seed fits y; else records an error. */
-static bool reverse_seed_fits(eg_ctx *cx, const eg_tensor *y, const eg_tensor *seed)
+/* True if the seed fits y; else records an error. who, what: as in reverse_grad. */
+static bool reverse_seed_fits(eg_ctx *cx, const char *who, const char *what, const eg_tensor *y,
+                              const eg_tensor *seed)
 {
     char a[256], b[256];
     if (!seed && eg_size(y) != 1)
         eg_fail_as(cx, EG_ERROR_SHAPE,
-                   "grad: y has %lld elements, shape %s: give a seed, or reduce it to one",
-                   (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
+                   "%s: %s has %lld elements, shape %s: give a seed, or reduce it to one", who,
+                   what, (long long)eg_size(y), eg__dims_text(y, a, sizeof a));
     else if (seed && (!eg__same_shape(seed, y) || seed->dtype != y->dtype))
         eg_fail_as(cx, seed->dtype == y->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                    "grad: the seed is %s %s, y is %s %s", eg_type_name((eg_dtype)seed->dtype),
@@ -347,17 +348,24 @@ static bool reverse_seed_fits(eg_ctx *cx, const eg_tensor *y, const eg_tensor *s
 }
 
 /* Records why y depends on none of the xs: an operation cuts the path, an operand was computed
- * under eg_nograd, or no operation in y's history reads one. Returns false. */
-static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *xs)
+ * under eg_nograd, or no operation in y's history reads one. loss_of: as in grad_call. Returns
+ * false. */
+static bool reverse_refuse_unreached(eg_ctx *cx, const char *loss_of, eg_tensor *y, int count,
+                                     eg_tensor *const *xs)
 {
-    char at[256], whose[256], none[40];
+    char at[256], whose[256], none[160];
     eg_tensor *cut = NULL;
     eg_walk w = { .cx = cx, .who = "grad" };
-    snprintf(none, sizeof none, count == 1 ? "does not reach x" : "reaches none of the %d xs",
-             count);
+    if (loss_of)
+        snprintf(none, sizeof none, "%.80s: the loss depends on none of its %d parameter%s",
+                 loss_of, count, count == 1 ? "" : "s");
+    else
+        snprintf(none, sizeof none,
+                 count == 1 ? "grad: y does not reach x" : "grad: y reaches none of the %d xs",
+                 count);
     for (int k = 0; k < count; k++) {
         if (eg_path_to(y, xs[k], &cut) != EG_CUT_PATH) continue;
-        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: y %s: %s cuts the path to xs[%d], %s", none,
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s cuts the path to xs[%d], %s", none,
                    eg__origin(cut, at, sizeof at), k, eg__origin(xs[k], whose, sizeof whose));
         return false;
     }
@@ -365,13 +373,12 @@ static bool reverse_refuse_unreached(eg_ctx *cx, eg_tensor *y, int count, eg_ten
     for (int64_t k = 0; k < w.n; k++)
         for (int i = 0; i < w.node[k]->count; i++) {
             if (!w.node[k]->in[i]->unrecorded) continue;
-            eg_fail_as(
-                cx, EG_ERROR_MISUSE,
-                "grad: y %s: operand %d of %s was made while nothing was recorded (eg_nograd)",
-                none, i + 1, eg__origin(w.node[k], at, sizeof at));
+            eg_fail_as(cx, EG_ERROR_MISUSE,
+                       "%s: operand %d of %s was made while nothing was recorded (eg_nograd)", none,
+                       i + 1, eg__origin(w.node[k], at, sizeof at));
             return false;
         }
-    eg_fail_as(cx, EG_ERROR_MISUSE, "grad: y %s: no operation in its history reads %s", none,
+    eg_fail_as(cx, EG_ERROR_MISUSE, "%s: no operation in its history reads %s", none,
                count == 1 ? "it" : "one");
     return false;
 }
@@ -496,13 +503,25 @@ static bool reverse_is_observed(const eg_ctx *cx)
 /* The gradient of an x that y does not depend on. ZEROS_OF_ANY: y may also be a constant.
  * ZEROS_OF_EACH: of eg_grad_each. COPIES_OF_EACH: of a part of it; gradients remain copies. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH, COPIES_OF_EACH } unreached;
+/* How a gradient is computed. */
+typedef struct grad_call {
+    unreached how;
+    uint64_t leaves;
+    eg_into *into;
+    const eg_into_watch *watch;
+    const char *loss_of; /* the optimiser whose loss y is, for messages; NULL: y is called y */
+} grad_call;
 /* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
- * error. */
+ * error; one about y begins with "who: what". */
 static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                         eg_tensor **dxs, unreached how, uint64_t leaves, eg_into *into,
-                         const eg_into_watch *watch)
+                         eg_tensor **dxs, const grad_call *call)
 {
-    if (!eg__check_differentiable(cx, "grad", "y", -1, y) ||
+    const unreached how = call->how;
+    eg_into *into = call->into;
+    char who[128] = "grad";
+    const char *what = call->loss_of ? "it" : "y";
+    if (call->loss_of) snprintf(who, sizeof who, "%.80s: the loss has no gradient", call->loss_of);
+    if (!eg__check_differentiable(cx, who, what, -1, y) ||
         (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
         return false;
     if (count < 0) {
@@ -516,26 +535,27 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
     }
     for (int k = 0; k < count; k++)
         if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
-    if (!reverse_seed_fits(cx, y, seed)) return false;
+    if (!reverse_seed_fits(cx, who, what, y, seed)) return false;
     const bool constant = how == ZEROS_OF_ANY || how == COPIES_OF_EACH;
-    if (count && !constant && !eg__check_recorded(cx, "grad", y, count, xs)) return false;
+    if (count && !constant && !eg__check_recorded(cx, who, what, y, count, xs)) return false;
     if (how == ZEROS_OF_EACH && !y->copies) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "grad_each: y has no copies; eg_copies_unstack makes each example one");
         return false;
     }
-    reverse r = { .s = { .cx = cx, .who = "grad", .leaves = leaves },
+    reverse r = { .s = { .cx = cx, .who = "grad", .leaves = call->leaves },
                   .begun = cx->seq,
                   .ends = !cx->recording && !eg__capturing(cx) && !reverse_is_observed(cx),
                   .each = how == ZEROS_OF_EACH || how == COPIES_OF_EACH,
                   .count = count,
                   .xs = xs,
                   .into = into,
-                  .watch = watch,
+                  .watch = call->watch,
                   .left = count };
     eg_sweep *s = &r.s;
     if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
-    if (count && !s->n && how == NULLS) return reverse_refuse_unreached(cx, y, count, xs);
+    if (count && !s->n && how == NULLS)
+        return reverse_refuse_unreached(cx, call->loss_of, y, count, xs);
     r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
@@ -567,43 +587,49 @@ static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, e
 }
 
 static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
-                   unreached how, uint64_t leaves, eg_into *into, const eg_into_watch *watch)
+                   const grad_call *call)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
     /* in a child context the child's headers replace tensors of the parent */
     const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
                      ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good =
-        cx && own && reverse_grad(cx, y, seed, count, xs, dxs, how, leaves, into, watch);
+    const bool good = cx && own && reverse_grad(cx, y, seed, count, xs, dxs, call);
     if (!good && dxs)
         for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS, 0, NULL, NULL);
+    return grad_as(y, seed, count, xs, dxs, &(grad_call){ .how = ZEROS });
 }
 int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, NULL, count, xs, dxs, ZEROS_OF_EACH, 0, NULL, NULL);
+    return grad_as(y, NULL, count, xs, dxs, &(grad_call){ .how = ZEROS_OF_EACH });
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, ZEROS_OF_ANY, 0, NULL, NULL);
+    return grad_as(y, seed, count, xs, dxs, &(grad_call){ .how = ZEROS_OF_ANY });
 }
 int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
                   eg_tensor **dxs)
 {
     const bool each = eg_ok(y) && y->copies && y->cx->each_copy;
-    return grad_as(y, seed, count, xs, dxs, each ? COPIES_OF_EACH : ZEROS_OF_ANY, leaves, NULL,
-                   NULL);
+    return grad_as(y, seed, count, xs, dxs,
+                   &(grad_call){ .how = each ? COPIES_OF_EACH : ZEROS_OF_ANY, .leaves = leaves });
 }
 int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, NULLS, 0, NULL, NULL);
+    return grad_as(y, seed, count, xs, dxs, &(grad_call){ .how = NULLS });
+}
+int eg_grad_of_loss(const char *who, eg_tensor *loss, int count, eg_tensor *const *xs,
+                    eg_tensor **dxs)
+{
+    return grad_as(loss, NULL, count, xs, dxs,
+                   &(grad_call){ .how = NULLS, .loss_of = who ? who : "grad_of_loss" });
 }
 int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *into,
                   const eg_into_watch *watch)
 {
-    return grad_as(y, NULL, count, xs, NULL, NULLS, 0, into, watch);
+    return grad_as(y, NULL, count, xs, NULL,
+                   &(grad_call){ .how = NULLS, .into = into, .watch = watch });
 }

@@ -181,14 +181,15 @@ bool eg__check_differentiable(eg_ctx *cx, const char *who, const char *what, int
     return false;
 }
 
-bool eg__check_recorded(eg_ctx *cx, const char *who, const eg_tensor *y, int count,
-                        eg_tensor *const *xs)
+bool eg__check_recorded(eg_ctx *cx, const char *who, const char *what, const eg_tensor *y,
+                        int count, eg_tensor *const *xs)
 {
     if (!y->unrecorded) return true;
     for (int k = 0; k < count; k++)
         if (xs[k] == y) return true;
     eg_fail_as(cx, EG_ERROR_MISUSE,
-               "%s: y was made while nothing was recorded (eg_nograd), so it has no history", who);
+               "%s: %s was made while nothing was recorded (eg_nograd), so it has no history", who,
+               what);
     return false;
 }
 

@@ -53,7 +53,7 @@ static void not_finite(eg_opt *op, int k, double value)
         if (eg_error(op->cx)) snprintf(origin, sizeof origin, ": %s", eg_error(op->cx));
         eg_clear(op->cx);
     }
-    eg_fail_as(op->cx, EG_ERROR_MISUSE,
+    eg_fail_as(op->cx, EG_ERROR_NONFINITE,
                "%s: the gradient of \"%s\" has a %g%s; the step is not done", op->kind->name,
                op->name[k], isnan(value) ? (double)NAN : value, origin);
 }
@@ -291,11 +291,11 @@ static int loss_host(void *args, int count, eg_tensor *const *x)
     const double value = eg_item(x[0]), shown = isnan(value) ? (double)NAN : value; /* not "-nan" */
     if (isfinite(value) || eg_error(op->cx)) return eg_error(op->cx) != NULL;
     if (op->loss)
-        eg_fail_as(op->cx, EG_ERROR_MISUSE,
+        eg_fail_as(op->cx, EG_ERROR_NONFINITE,
                    "%s: the loss is %g, which comes from %s; the step is not done", op->kind->name,
                    shown, eg_origin(eg_first_nonfinite(op->loss)));
     else
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the loss is %g; the step is not done",
+        eg_fail_as(op->cx, EG_ERROR_NONFINITE, "%s: the loss is %g; the step is not done",
                    op->kind->name, shown);
     return -1;
 }
@@ -312,7 +312,7 @@ static int losses_host(void *args, int count, eg_tensor *const *x)
     for (int64_t k = 0; (f64 || f32) && k < copies; k++) {
         const double one = f64 ? f64[k] : f32[k];
         if (!isfinite(one) && !eg_error(op->cx))
-            eg_fail_as(op->cx, EG_ERROR_MISUSE,
+            eg_fail_as(op->cx, EG_ERROR_NONFINITE,
                        "%s: the loss of copy %lld is %g, which comes from %s; the step is not done",
                        op->kind->name, (long long)k, isnan(one) ? (double)NAN : one,
                        eg_origin(eg_first_nonfinite(x[0])));
@@ -356,29 +356,14 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
 /* Gradients and update are in one scope, so that all temporaries are freed with it. */
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
-    char reason[700];
     if (!op) {
         eg_fail_as(loss ? eg_context(loss) : NULL, EG_ERROR_MISUSE, "step: the optimiser is NULL");
         return -1;
     }
     eg_mark m = eg_push(op->cx);
     bool was = eg_nograd(op->cx, true);
-    const bool fits = loss_fits(op, loss),
-               good = fits && !eg_grad_or_null(loss, NULL, op->count, op->x, op->g);
-    if (fits && !good && !strncmp(eg_error(op->cx), "grad: y", 7)) {
-        const eg_code code = eg_error_code(op->cx);
-        snprintf(reason, sizeof reason, "%s", eg_error(op->cx));
-        eg_clear(op->cx);
-        /* eg_grad says "grad: y does not reach x: …", "grad: y reaches none of the 3 xs: …" or
-         * "grad: y …"; the optimiser's words replace y, x and xs */
-        const char *why = reason + 7, *reaches = strstr(why, " x: ");
-        reaches = reaches ? reaches : strstr(why, " xs: ");
-        if (reaches)
-            eg_fail_as(op->cx, code, "%s: the loss depends on none of its %d parameter%s%s",
-                       op->kind->name, op->count, op->count == 1 ? "" : "s", strstr(reaches, ": "));
-        else
-            eg_fail_as(op->cx, code, "%s: the loss has no gradient: it%s", op->kind->name, why);
-    }
+    const bool good =
+        loss_fits(op, loss) && !eg_grad_of_loss(op->kind->name, loss, op->count, op->x, op->g);
     op->loss = loss; /* not_finite differentiates it again */
     const int bad = update(op, good, op->g);
     op->loss = NULL;

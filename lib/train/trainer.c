@@ -410,13 +410,12 @@ static bool trainer_step_over(eg_trainer *t, double *mean, eg_score *s)
     if (eg_step_over(t->opt, trainer_loss, t, all->rows, .block = t->o.block,
                      .leaves = (int)t->o.leaves, .serial = t->network->serial, .ranks = t->ranks,
                      .mean = mean, .who = who, .captured = t->captured, .kind = trainer_kind)) {
-        const char *said = eg_error(t->cx);
-        const eg_code code = eg_error_code(t->cx);
         char sentence[900];
-        if (!strstr(said, ": the loss is ")) return false;
-        snprintf(sentence, sizeof sentence, "%s; a smaller .lr or .clip_norm may help", said);
+        if (eg_error_code(t->cx) != EG_ERROR_NONFINITE) return false;
+        snprintf(sentence, sizeof sentence, "%s; a smaller .lr or .clip_norm may help",
+                 eg_error(t->cx));
         eg_clear(t->cx);
-        eg_fail_as(t->cx, code, "%s", sentence);
+        eg_fail_as(t->cx, EG_ERROR_NONFINITE, "%s", sentence);
         return false;
     }
     for (int64_t k = 0; k < blocks; k++) eg__score_add(s, &t->score[k]);
