@@ -411,6 +411,14 @@ static void null_positions(void)
 {
     ck_assert_int_eq(eg_attention_positions(NULL, 8, 0, false, NULL), 0);
     ck_assert_int_eq(eg_attention_positions(NULL, -1, 0, true, NULL), 0);
+    for (int64_t block = 0; block < 4; block++) { /* length + block overflows */
+        eg_span run[2];
+        ck_assert_int_eq(eg_attention_positions(NULL, INT64_MAX, block, false, run), 1);
+        ck_assert(run[0].from == 0 && run[0].to == INT64_MAX);
+        ck_assert_int_eq(eg_attention_positions(NULL, INT64_MAX, block, true, run), 2);
+        ck_assert(run[0].from == 0 && run[0].to == run[1].from && run[1].to == INT64_MAX);
+        ck_assert(run[0].to > INT64_MAX / 2 - 200 && run[0].to < INT64_MAX / 2 + 200);
+    }
 }
 static void (*const null_calls[])(void) = { null_groups,  null_number_text, null_number_read,
                                             null_decoded, null_options,     null_utf8,

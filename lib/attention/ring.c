@@ -81,11 +81,12 @@ int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block,
     if (!block) block = BLOCK;
     positions[0] = positions[1] = (eg_span){ 0, 0 };
     if (length < 0 || block < 0) return 0;
-    const int n = eg__ring_runs((length + block - 1) / block, eg_ranks_rank(ranks),
+    const int64_t full = length / block;
+    const int n = eg__ring_runs(full + (length % block > 0), eg_ranks_rank(ranks),
                                 eg_ranks_count(ranks), zigzag, positions);
-    for (int k = 0; k < n; k++)
-        positions[k] = (eg_span){ eg__min64(positions[k].from * block, length),
-                                  eg__min64(positions[k].to * block, length) };
+    for (int k = 0; k < n; k++) /* the end of a last block that is not full may overflow */
+        positions[k] = (eg_span){ positions[k].from > full ? length : positions[k].from * block,
+                                  positions[k].to > full ? length : positions[k].to * block };
     return n;
 }
 

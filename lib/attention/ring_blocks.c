@@ -3,15 +3,17 @@
 #include "attention/ring_walk.h"
 #include <float.h>
 
+/* blocks k / n, rounded down, for k ≤ n; blocks k may overflow */
+static int64_t share_of_blocks(int64_t blocks, int64_t k, int64_t n)
+{
+    return blocks / n * k + blocks % n * k / n;
+}
 int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run)
 {
-    if (!zigzag) {
-        run[0] = (eg_span){ blocks * rank / ranks, blocks * (rank + 1) / ranks };
-        return 1;
-    }
-    const int64_t k = rank, n = 2 * (int64_t)ranks;
-    run[0] = (eg_span){ blocks * k / n, blocks * (k + 1) / n };
-    run[1] = (eg_span){ blocks * (n - 1 - k) / n, blocks * (n - k) / n };
+    const int64_t k = rank, n = zigzag ? 2 * (int64_t)ranks : ranks;
+    run[0] = (eg_span){ share_of_blocks(blocks, k, n), share_of_blocks(blocks, k + 1, n) };
+    if (!zigzag) return 1;
+    run[1] = (eg_span){ share_of_blocks(blocks, n - 1 - k, n), share_of_blocks(blocks, n - k, n) };
     return 2;
 }
 static eg_span positions_of(const eg_ring *r, const eg_ring_side *s, int64_t block)
