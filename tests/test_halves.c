@@ -368,7 +368,7 @@ TEST(gradients_of_attention_to_halves)
     eg_assert_gradcheck(attends_to_halves, h, 2, x, .order = 2);
     eg_tensor *i8 = eg_cast(x[0], EG_I8), *f32 = eg_cast(x[0], EG_F32);
     ck_assert(!eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", x[0], i8, h[1])));
-    eg_assert_error(cx, "attention: operand 2 is i8, which is a storage type");
+    eg_assert_error(cx, "attention: the key is i8, which is a storage type; eg_cast it to f32");
     ck_assert(!eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", h[0], f32, x[0])));
     eg_assert_error(cx, "attention: the key is f32 but the value is f64; eg_cast one of them");
 }

@@ -265,6 +265,20 @@ static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
     return true;
 }
 
+/* False, after an error, if query, key or value is i8 or u8. */
+static bool no_storage_type(eg_ctx *cx, const eg_attention_call *c)
+{
+    for (int k = 0; k < 3; k++) {
+        const eg_tensor *x = c->x[k];
+        if (!eg_ok(x) || !eg__is_storage(x->dtype) || eg__is_half(x->dtype)) continue;
+        return eg_fail_as(cx, EG_ERROR_DTYPE,
+                          "attention: %s is %s, which is a storage type; eg_cast it to f32 or f64 "
+                          "first",
+                          c->called[k], eg_type_name((eg_dtype)x->dtype)),
+               false;
+    }
+    return true;
+}
 /* Casts the query to the type of the scores: f64 if an operand is f64, else f32. Keys and values of
  * f16 and bf16 remain as they are, unless the length is divided among ranks. False after an error:
  * operands of integers, or of two types that are no halves. */
@@ -315,7 +329,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     for (size_t k = 0; k < sizeof out / sizeof *out; k++)
         if (out[k]) *out[k] = eg__poison(cx);
     if (o->empty) *o->empty = 0;
-    if (!cx || !eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, c.x)) return eg__poison(cx);
+    if (!cx || !no_storage_type(cx, &c)) return eg__poison(cx);
+    if (!eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, c.x)) return eg__poison(cx);
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
     if (!options_fit(cx, o) || !types_fit(cx, &c) || !with_fits(cx, o) || !capture_allows(cx, o))
         return eg__poison(cx);
