@@ -4,7 +4,6 @@
 #include <locale.h>
 #include <math.h>
 #include <string.h>
-#include <time.h>
 #include "fixtures.h"
 #include "folder.h"
 #include "tests.h"
@@ -298,11 +297,11 @@ LOOP_TEST(another_optimiser_is_refused, KINDS *KINDS)
     ck_assert_msg(steps == -1, "%s goes on as %s", kinds[from].name, kinds[to].name);
     eg_assert_error(cx, "\"opt.");
 }
-/* Resuming looks each name up once: with n parameters it takes a few times as long as saving, and
- * not n times. */
-TEST(many_parameters_are_resumed_in_linear_time)
+/* Resuming looks each name up once: comparing each with all others would take longer than the time
+ * limit of a test. */
+TEST(many_parameters_are_resumed)
 {
-    enum { MANY = 20000 };
+    enum { MANY = 50000 / SLOWER };
     eg_params *p = eg_params_open(cx);
     char name[16];
     for (int k = 0; k < MANY; k++) {
@@ -310,15 +309,13 @@ TEST(many_parameters_are_resumed_in_linear_time)
         eg_param(p, name, "m", 1);
     }
     eg_opt *opt = eg_adam(p);
-    clock_t begun = clock();
+    eg_tensor *last = eg_params_at(p, MANY - 1)->x;
+    eg_fill(last, 3);
     ck_assert_int_eq(eg_opt_save(opt, path[0]), 0);
-    const clock_t saving = clock() - begun;
-    begun = clock();
+    eg_fill(last, 4);
     ck_assert_int_eq(eg_opt_resume(opt, path[0]), 0);
-    const clock_t resuming = clock() - begun;
+    ck_assert_double_eq(eg_get(last, 0), 3);
     eg_assert_ok(cx);
-    ck_assert_msg(resuming < 15 * saving, "saving takes %ld ms, resuming %ld ms",
-                  (long)(saving * 1000 / CLOCKS_PER_SEC), (long)(resuming * 1000 / CLOCKS_PER_SEC));
 }
 TEST(largest_squares_are_not_negative)
 {

@@ -1,6 +1,7 @@
 /* read.c: properties of a tensor; reading and writing values. */
 #include "tensor/tensor.h"
 #include <math.h>
+#include <stdlib.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -375,15 +376,44 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
     return assign_fits("assign", target, value, false) && assign_one(target, value, value) ? 0 : -1;
 }
 
+/* The memory of a target; `to` is the highest end of this one and of those before it. */
+typedef struct assign_range {
+    uintptr_t from, to;
+} assign_range;
+static int assign_lower(const void *a, const void *b)
+{
+    const assign_range *x = a, *y = b;
+    return (x->from > y->from) - (x->from < y->from);
+}
+static assign_range assign_range_of(const eg_tensor *x)
+{
+    const char *low, *high;
+    read_address_range(x, &low, &high);
+    return (assign_range){ (uintptr_t)low, eg_size(x) ? (uintptr_t)high : (uintptr_t)low };
+}
 /* Sets from[k] to values[k], or to a copy of it if it shares memory with a target. False after an
  * error. */
-static bool assign_apart(int count, eg_tensor *const *targets, eg_tensor *const *values,
-                         eg_tensor **from)
+static bool assign_apart(eg_ctx *cx, int count, eg_tensor *const *targets,
+                         eg_tensor *const *values, eg_tensor **from)
 {
+    assign_range *all = eg__alloc(cx, (size_t)count * sizeof *all);
+    if (!all) return false;
+    for (int k = 0; k < count; k++) all[k] = assign_range_of(targets[k]);
+    qsort(all, (size_t)count, sizeof *all, assign_lower);
+    for (int k = 1; k < count; k++)
+        if (all[k].to < all[k - 1].to) all[k].to = all[k - 1].to;
     for (int k = 0; k < count; k++) {
-        int j = 0;
-        while (j < count && !eg__overlap(targets[j], values[k])) j++;
-        from[k] = j < count ? read_row_major_copy(values[k]) : values[k];
+        const assign_range value = assign_range_of(values[k]);
+        int low = 0, high = count; /* the number of targets that begin before the value's end */
+        while (low < high) {
+            const int middle = low + (high - low) / 2;
+            if (all[middle].from < value.to)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        const bool shared = low && all[low - 1].to > value.from && value.to > value.from;
+        from[k] = shared ? read_row_major_copy(values[k]) : values[k];
         if (!from[k]) return false;
     }
     return true;
@@ -406,7 +436,7 @@ int eg_assign_all(int count, eg_tensor *const *targets, eg_tensor *const *values
     if (good && eg__capturing(cx)) /* each run copies what shares memory */
         memcpy(from, values, (size_t)count * sizeof *from);
     else
-        good = good && assign_apart(count, targets, values, from);
+        good = good && assign_apart(cx, count, targets, values, from);
     for (int k = 0; good && k < count; k++) good = assign_one(targets[k], values[k], from[k]);
     eg_pop(cx, m);
     return good ? 0 : -1;
