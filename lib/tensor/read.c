@@ -393,8 +393,8 @@ static assign_range assign_range_of(const eg_tensor *x)
 }
 /* Sets from[k] to values[k], or to a copy of it if it shares memory with a target. False after an
  * error. */
-static bool assign_apart(eg_ctx *cx, int count, eg_tensor *const *targets,
-                         eg_tensor *const *values, eg_tensor **from)
+static bool assign_apart(eg_ctx *cx, int count, eg_tensor *const *targets, eg_tensor *const *values,
+                         eg_tensor **from)
 {
     assign_range *all = eg__alloc(cx, (size_t)count * sizeof *all);
     if (!all) return false;
@@ -433,7 +433,7 @@ int eg_assign_all(int count, eg_tensor *const *targets, eg_tensor *const *values
     const eg_mark m = eg_push(cx);
     eg_tensor **from = eg__alloc(cx, (size_t)count * sizeof *from);
     bool good = from && !cx->failed; /* a scope that was not opened is an error too */
-    if (good && eg__capturing(cx)) /* each run copies what shares memory */
+    if (good && eg__capturing(cx))   /* each run copies what shares memory */
         memcpy(from, values, (size_t)count * sizeof *from);
     else
         good = good && assign_apart(cx, count, targets, values, from);
