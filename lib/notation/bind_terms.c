@@ -7,9 +7,19 @@
 #include "notation/bind_terms.h"
 #include <string.h>
 
+/* Appends an item that is an ellipsis, expanded to `dots` axes, from item m on. Returns the number
+ * of items then. */
+static int fill_dots(const bind *B, eg_bound_term *t, const eg_term_item *item, int m, int dots)
+{
+    for (int e = 0; e < dots; e++, m++) {
+        t->item[m] = *item;
+        t->item[m].axis = (uint16_t)(B->b->axes - dots + e);
+    }
+    return m;
+}
 /* Sets the items of a term, with its ellipsis expanded to `dots` axes, and the range of items of
  * each axis of the operand. */
-static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
+static void fill(const bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
 {
     const eg_term_item *item = B->p->item + pt->begin, *end = B->p->item + pt->end;
     int r = 0, m = 0;
@@ -20,19 +30,18 @@ static void fill(bind *B, eg_bound_term *t, const eg_parsed_term *pt, int dots)
     }
     while (item < end) {
         const int group = item->group, start = m;
+        const bool ellipsis = item->axis == EG_ITEM_DOTS;
         do {
             if (item->axis == EG_ITEM_DOTS)
-                for (int e = 0; e < dots; e++) {
-                    t->item[m] = *item, t->item[m++].axis = (uint16_t)(B->b->axes - dots + e);
-                    if (!group) t->first[r] = m - 1, t->last[r++] = m;
-                }
-            else {
-                if (item->axis != EG_ITEM_ONE) t->item[m++] = *item;
-                if (!group) t->first[r] = start, t->last[r++] = m;
-            }
+                m = fill_dots(B, t, item, m, dots);
+            else if (item->axis != EG_ITEM_ONE)
+                t->item[m++] = *item;
             item++;
         } while (group && item < end && item->group == group);
-        if (group) t->first[r] = start, t->last[r++] = m;
+        if (!group && ellipsis) /* each axis of the ellipsis is one of the operand */
+            for (int i = start; i < m; i++) t->first[r] = i, t->last[r++] = i + 1;
+        else
+            t->first[r] = start, t->last[r++] = m;
     }
     t->items = m, t->rank = r;
 }
@@ -65,48 +74,48 @@ static bool unify_size(bind *B, int a, int64_t size, int k, int i)
     return eg__bad_size(B, a, size, k, i), false;
 }
 
-/* Determines sizes from groups: (a b c) = n with one unknown size a gives a = n / (b c). Repeats
- * until nothing changes; the last pass refuses sizes that are still unknown or do not fit. False
- * after an error. */
-static bool solve_groups(bind *B)
+/* Determines the unknown size of the group that axis r of operand k is, if there is one; *progress
+ * is then set. In the last pass refuses sizes that are still unknown or do not fit. False after an
+ * error. */
+static bool solve_group(bind *B, int k, int r, bool last, bool *progress)
 {
     eg_bound *b = B->b;
+    const eg_bound_term *t = &b->term[k];
+    int64_t known = 1;
+    int unknown = 0, a = 0;
+    bool fit = true, zero = false;
+    for (int i = t->first[r]; i < t->last[r]; i++) {
+        const int64_t size = b->axis[t->item[i].axis].size;
+        if (size < 0)
+            unknown++, a = t->item[i].axis;
+        else if (size == 0)
+            zero = true;
+        else if (__builtin_mul_overflow(known, size, &known))
+            fit = false;
+    }
+    if (zero) known = 0, fit = true;
+    if (unknown == 0) {
+        if (!last || (fit && known == t->dim[r])) return true;
+        if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) return B->stretch = true;
+        return eg__bad_group(B, k, r, fit ? known : -1, 0), false;
+    }
+    if (unknown > 1) return !last || (eg__bad_group(B, k, r, known, 2), false);
+    if (!fit || known == 0 || t->dim[r] % known) return eg__bad_group(B, k, r, known, 1), false;
+    b->axis[a].size = t->dim[r] / known, b->axis[a].from = k;
+    return *progress = true;
+}
+/* Determines sizes from groups: (a b c) = n with one unknown size a gives a = n / (b c). Repeats
+ * until nothing changes, and then makes a last pass. False after an error. */
+static bool solve_groups(bind *B)
+{
+    const eg_bound *b = B->b;
     for (bool last = false, progress = true;; last = !progress) {
         progress = false;
         for (int k = 0; k < b->terms; k++) {
             const eg_bound_term *t = &b->term[k];
-            if (!t->x) continue;
-            for (int r = 0; r < t->rank; r++) {
+            for (int r = 0; t->x && r < t->rank; r++) {
                 if (t->first[r] == t->last[r] || !t->item[t->first[r]].group) continue;
-                int64_t known = 1;
-                int unknown = 0, a = 0;
-                bool fit = true, zero = false;
-                for (int i = t->first[r]; i < t->last[r]; i++) {
-                    const int64_t size = b->axis[t->item[i].axis].size;
-                    if (size < 0)
-                        unknown++, a = t->item[i].axis;
-                    else if (size == 0)
-                        zero = true;
-                    else if (__builtin_mul_overflow(known, size, &known))
-                        fit = false;
-                }
-                if (zero) known = 0, fit = true;
-                if (unknown == 0) {
-                    if (!last) continue;
-                    if (fit && known == t->dim[r]) continue;
-                    if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) {
-                        B->stretch = true;
-                        continue;
-                    }
-                    return eg__bad_group(B, k, r, fit ? known : -1, 0), false;
-                }
-                if (unknown == 1) {
-                    if (!fit || known == 0 || t->dim[r] % known)
-                        return eg__bad_group(B, k, r, known, 1), false;
-                    b->axis[a].size = t->dim[r] / known, b->axis[a].from = k;
-                    progress = true;
-                } else if (last)
-                    return eg__bad_group(B, k, r, known, 2), false;
+                if (!solve_group(B, k, r, last, &progress)) return false;
             }
         }
         if (last) return true;

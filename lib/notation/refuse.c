@@ -307,74 +307,101 @@ static bool run_together(const char *s)
         if ((unsigned)((s[0] | 32) - 'a') < 26 && (unsigned)((s[1] | 32) - 'a') < 26) return true;
     return false;
 }
-/* Axis r of operand k is a group whose known sizes do not divide it, or in which more than one size
- * is unknown. */
-const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
+/* An axis of an operand that is a group, for the messages about it. */
+typedef struct bad_group {
+    const bind *B;
+    const eg_bound_term *t;
+    int r;               /* the axis of the operand */
+    const char *text;    /* the group as it is in the string */
+    eg_caret caret;      /* its place */
+    const char *operand; /* the name of the operand */
+    words tail;          /* what is said of the operand behind the caret */
+} bad_group;
+/* Records that the product of the sizes, all of them known, is not the size of the axis; known is
+ * that product, or −1 if it does not fit in 64 bits. */
+static void bad_product(const bad_group *g, int64_t known)
 {
-    const eg_bound_term *t = &B->b->term[k];
-    words w = { .n = 0 }, v = { .n = 0 }, tail = { .n = 0 };
-    eg_caret c;
-    const char *text = group_text(B, t, r, &w, &c);
-    const long long n = t->dim[r];
-    operand_name name;
-    const char *it = eg__operand_name(B->called, k, &name);
-    eg__say_operand(&tail, B->called, k, t->rank, t->dim);
-    if (unknown == 0) {
-        for (int i = t->first[r]; i < t->last[r]; i++)
-            if (t->item[i].axis < B->p->axes)
-                say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, t->item[i].axis),
-                    a_name(B, t->item[i].axis), (long long)B->b->axis[t->item[i].axis].size);
-        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
-                            known < 0
-                                ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
-                                : "%s is %lld in %s, but %s gives another size",
-                            text, n, it, v.s),
-               NULL;
-    }
-    if (unknown == 1) {
-        const char *what = "";
-        int a = 0, count = 0;
-        for (int i = t->first[r]; i < t->last[r]; i++) {
-            const int other = t->item[i].axis;
-            const int64_t size = B->b->axis[other].size;
-            if (size < 0) {
-                a = other;
-                continue;
-            }
-            count++;
-            say(&v, "%s%.*s = %lld", v.n ? " and " : "", a_length(B, other), a_name(B, other),
-                (long long)size);
-            what = v.s;
+    const bind *B = g->B;
+    words v = { .n = 0 };
+    for (int i = g->t->first[g->r]; i < g->t->last[g->r]; i++)
+        if (g->t->item[i].axis < B->p->axes)
+            say(&v, "%s%.*s = %lld", v.n ? ", " : "", a_length(B, g->t->item[i].axis),
+                a_name(B, g->t->item[i].axis), (long long)B->b->axis[g->t->item[i].axis].size);
+    eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &g->caret, g->tail.s, NULL,
+                 known < 0 ? "%s is %lld in %s, but the product of %s does not fit in 64 bits"
+                           : "%s is %lld in %s, but %s gives another size",
+                 g->text, (long long)g->t->dim[g->r], g->operand, v.s);
+}
+/* Records that the known sizes do not divide the axis, or that with a known size of 0 the unknown
+ * one is not determined. */
+static void bad_divisor(const bad_group *g, int64_t known)
+{
+    const bind *B = g->B;
+    words v = { .n = 0 };
+    const char *what = "";
+    const long long n = g->t->dim[g->r];
+    int a = 0, count = 0;
+    for (int i = g->t->first[g->r]; i < g->t->last[g->r]; i++) {
+        const int other = g->t->item[i].axis;
+        const int64_t size = B->b->axis[other].size;
+        if (size < 0) {
+            a = other;
+            continue;
         }
-        if (known == 0 && n == 0)
-            return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
-                                "%s is 0 in %s, and with %s, '%.*s' can have any size: give it",
-                                text, it, what, a_length(B, a), a_name(B, a)),
-                   NULL;
-        return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, NULL,
-                            "%s is %lld in %s, which %s do%s not divide", text, n, it, what,
-                            count == 1 ? "es" : ""),
-               NULL;
+        count++;
+        say(&v, "%s%.*s = %lld", v.n ? " and " : "", a_length(B, other), a_name(B, other),
+            (long long)size);
+        what = v.s;
     }
+    if (known == 0 && n == 0)
+        eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &g->caret, g->tail.s, NULL,
+                     "%s is 0 in %s, and with %s, '%.*s' can have any size: give it", g->text,
+                     g->operand, what, a_length(B, a), a_name(B, a));
+    else
+        eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &g->caret, g->tail.s, NULL,
+                     "%s is %lld in %s, which %s do%s not divide", g->text, n, g->operand, what,
+                     count == 1 ? "es" : "");
+}
+/* Records that more than one size is unknown. */
+static void bad_unknown(const bad_group *g)
+{
+    const bind *B = g->B;
+    words v = { .n = 0 }, hint = { .n = 0 };
     int one = -1;
-    for (int i = t->first[r]; i < t->last[r]; i++) {
-        const int a = t->item[i].axis;
+    for (int i = g->t->first[g->r]; i < g->t->last[g->r]; i++) {
+        const int a = g->t->item[i].axis;
         if (B->b->axis[a].size >= 0) continue;
         if (one < 0) one = a;
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
     }
-    words hint = { .n = 0 };
-    if (run_together(text) && !B->p->names && !B->p->said)
+    if (run_together(g->text) && !B->p->names && !B->p->said)
         say(&hint, "%s", EG_LETTERS_HINT);
     else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
         say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one),
             a_length(B, one), a_name(B, one));
     else
         say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
-    return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, tail.s, hint.s,
-                        "%s is %lld in %s, and more than one of its sizes is unknown: %s", text, n,
-                        it, v.s),
-           NULL;
+    eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &g->caret, g->tail.s, hint.s,
+                 "%s is %lld in %s, and more than one of its sizes is unknown: %s", g->text,
+                 (long long)g->t->dim[g->r], g->operand, v.s);
+}
+/* Axis r of operand k is a group whose known sizes do not divide it, or in which more than one size
+ * is unknown. */
+const eg_bound *eg__bad_group(const bind *B, int k, int r, int64_t known, int unknown)
+{
+    bad_group g = { .B = B, .t = &B->b->term[k], .r = r };
+    words text = { .n = 0 };
+    operand_name name;
+    g.text = group_text(B, g.t, r, &text, &g.caret);
+    g.operand = eg__operand_name(B->called, k, &name);
+    eg__say_operand(&g.tail, B->called, k, g.t->rank, g.t->dim);
+    if (unknown == 0)
+        bad_product(&g, known);
+    else if (unknown == 1)
+        bad_divisor(&g, known);
+    else
+        bad_unknown(&g);
+    return NULL;
 }
 
 /* True if two names differ by one typing error: a letter omitted, inserted, exchanged with its
