@@ -308,21 +308,16 @@ static bool pair_has_parts(const eg_pairing *p, int n, const eg_axis *x)
     return p->gemm.dtype == EG_C128 && sizes[0] > 1 && sizes[1] > 1 && sizes[2] > 1 &&
            sizes[0] * sizes[1] * sizes[2] >= LEAST;
 }
-/* Drops axes of size 1, fuses axes, plans the sums over axes of one operand alone, and assigns
- * roles to the other axes. */
-void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
-                 bool two)
+/* Lists in x the axes whose size is not 1, with a stride of 0 in those that do not have them.
+ * Returns their number; −1 if the result is empty. *empty_sum: a summed axis has size 0. */
+static int pair_axes(int axes, const eg_axis *axis, bool two, eg_axis *x, bool *empty_sum)
 {
-    eg_axis x[EG_PAIR_AXES];
-    roles role = { .n = { 0 } };
     int n = 0;
-    bool empty_sum = false;
-    *p = (eg_pairing){ .kind = EG_PAIR_NOTHING, .gemm = { .dtype = dtype } };
-    for (int q = 0; q < 2; q++) p->of[q] = p->gemm.of[q] = of && (two || !q) ? of[q] : dtype;
+    *empty_sum = false;
     for (int i = 0; i < axes; i++) {
         if (axis[i].size == 0) {
-            if (axis[i].in_c) return;
-            empty_sum = true;
+            if (axis[i].in_c) return -1;
+            *empty_sum = true;
         }
         if (axis[i].size == 1) continue;
         x[n] = axis[i];
@@ -332,6 +327,38 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
         if (!x[n].in_c) x[n].sc = 0;
         n++;
     }
+    return n;
+}
+/* Plans the sums over axes that one operand alone has, and removes these axes. Returns the number
+ * of the others. */
+static int pair_sum_unshared(eg_pairing *p, int n, eg_axis *x)
+{
+    bool unshared_a = false, unshared_b = false;
+    for (int i = 0; i < n; i++)
+        if (!x[i].in_c) {
+            unshared_a |= x[i].sa && !x[i].sb;
+            unshared_b |= x[i].sb && !x[i].sa;
+        }
+    if (unshared_a) sum_unshared(p, n, x, false);
+    if (unshared_b) sum_unshared(p, n, x, true);
+    if (!unshared_a && !unshared_b) return n;
+    int m = 0;
+    for (int i = 0; i < n; i++)
+        if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
+    return fuse(m, x);
+}
+/* Drops axes of size 1, fuses axes, plans the sums over axes of one operand alone, and assigns
+ * roles to the other axes. */
+void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
+                 bool two)
+{
+    eg_axis x[EG_PAIR_AXES];
+    roles role = { .n = { 0 } };
+    bool empty_sum;
+    *p = (eg_pairing){ .kind = EG_PAIR_NOTHING, .gemm = { .dtype = dtype } };
+    for (int q = 0; q < 2; q++) p->of[q] = p->gemm.of[q] = of && (two || !q) ? of[q] : dtype;
+    int n = pair_axes(axes, axis, two, x, &empty_sum);
+    if (n < 0) return;
     if (empty_sum) {
         int m = 0;
         for (int i = 0; i < n; i++)
@@ -352,21 +379,7 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
         pair_without_product(p, n, x, two);
         return;
     }
-
-    bool unshared_a = false, unshared_b = false;
-    for (int i = 0; i < n; i++)
-        if (!x[i].in_c) {
-            unshared_a |= x[i].sa && !x[i].sb;
-            unshared_b |= x[i].sb && !x[i].sa;
-        }
-    if (unshared_a) sum_unshared(p, n, x, false);
-    if (unshared_b) sum_unshared(p, n, x, true);
-    if (unshared_a || unshared_b) {
-        int m = 0;
-        for (int i = 0; i < n; i++)
-            if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
-        n = fuse(m, x);
-    }
+    n = pair_sum_unshared(p, n, x);
     assign_roles(&role, n, x);
     if (!role.n[K] || !role.n[M] || !role.n[N]) {
         pair_without_product(p, n, x, two);
