@@ -213,6 +213,58 @@ static bool block_divides(const eg_block *m, const eg_block_run_args *a, eg__par
     return eg__part_find(part, a->ranks, fits ? eg_dim(a->x, axis) : 0, a->ranks_block, a->zigzag);
 }
 
+/* Runs the self attention on `normed`; its last operation adds x, if block_add says so. */
+static eg_tensor *block_self(const eg_block *m, const eg_block_run_args *a, eg_tensor *x,
+                             eg_tensor *normed)
+{
+    eg_mha_run_args self = { .size = sizeof self,
+                             .mha = m->self,
+                             .query = normed,
+                             .add = block_add(m, x),
+                             .where = a->where,
+                             .score = a->score,
+                             .keep = a->keep,
+                             .bias = a->bias,
+                             .offset = a->offset,
+                             .positions = a->positions,
+                             .packed = a->packed,
+                             .weights = a->weights,
+                             .cache = a->cache,
+                             .slot = a->slot,
+                             .gain = a->gain,
+                             .ranks = a->ranks,
+                             .ranks_block = a->ranks_block,
+                             .zigzag = a->zigzag };
+    memcpy(self.with, a->with, sizeof self.with);
+    return eg_mha_run_with(&self);
+}
+/* The same for the cross attention. before: number of positions before the first of x, to which its
+ * expressions refer as well. */
+static eg_tensor *block_cross(const eg_block *m, const eg_block_run_args *a, eg_tensor *x, int slot,
+                              int64_t before)
+{
+    eg_mha_run_args cross = { .size = sizeof cross,
+                              .mha = m->cross,
+                              .query = block_in(m, m->norm_cross, x),
+                              .add = block_add(m, x),
+                              .key = a->memory,
+                              .where = a->memory_where,
+                              .score = a->memory_score,
+                              .offset = a->memory_where || a->memory_score ? before : 0,
+                              .keep = a->memory_keep,
+                              .packed = a->packed,
+                              .key_packed = a->memory_packed,
+                              .weights = a->memory_weights,
+                              .cache = a->cache,
+                              .slot = slot,
+                              .memory = a->ranks == NULL,
+                              .gain = a->memory_gain,
+                              .ranks = a->ranks,
+                              .ranks_block = a->ranks_block,
+                              .zigzag = a->zigzag };
+    memcpy(cross.with, a->with, sizeof cross.with);
+    return eg_mha_run_with(&cross);
+}
 /* Self attention, cross attention if there is a memory, and feed-forward, each with its norm. */
 eg_tensor *eg_block_run_with(const eg_block_run_args *given)
 {
@@ -234,52 +286,10 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     const int next = a->slot < INT_MAX ? a->slot + 1 : -1;
     const int64_t taken[] = { eg__cache_taken(a->cache, a->slot), eg__cache_taken(a->cache, next) };
     eg_tensor *x = a->x, *normed = block_in(m, m->norm_self, x);
-    eg_mha_run_args self = { .size = sizeof self,
-                             .mha = m->self,
-                             .query = normed,
-                             .add = block_add(m, x),
-                             .where = a->where,
-                             .score = a->score,
-                             .keep = a->keep,
-                             .bias = a->bias,
-                             .offset = a->offset,
-                             .positions = a->positions,
-                             .packed = a->packed,
-                             .weights = a->weights,
-                             .cache = a->cache,
-                             .slot = a->slot,
-                             .gain = a->gain,
-                             .ranks = a->ranks,
-                             .ranks_block = a->ranks_block,
-                             .zigzag = a->zigzag };
-    memcpy(self.with, a->with, sizeof self.with);
-    /* number of positions before the first of x, to which the expressions of the cross attention
-     * refer as well */
-    const int64_t before = a->offset + (a->ranks ? 0 : taken[0]);
-    x = block_out(m, &part, m->norm_self, m->after_self, x, eg_mha_run_with(&self));
-    if (m->cross) {
-        eg_mha_run_args cross = { .size = sizeof cross,
-                                  .mha = m->cross,
-                                  .query = block_in(m, m->norm_cross, x),
-                                  .add = block_add(m, x),
-                                  .key = a->memory,
-                                  .where = a->memory_where,
-                                  .score = a->memory_score,
-                                  .offset = a->memory_where || a->memory_score ? before : 0,
-                                  .keep = a->memory_keep,
-                                  .packed = a->packed,
-                                  .key_packed = a->memory_packed,
-                                  .weights = a->memory_weights,
-                                  .cache = a->cache,
-                                  .slot = next,
-                                  .memory = a->ranks == NULL,
-                                  .gain = a->memory_gain,
-                                  .ranks = a->ranks,
-                                  .ranks_block = a->ranks_block,
-                                  .zigzag = a->zigzag };
-        memcpy(cross.with, a->with, sizeof cross.with);
-        x = block_out(m, &part, m->norm_cross, m->after_cross, x, eg_mha_run_with(&cross));
-    }
+    x = block_out(m, &part, m->norm_self, m->after_self, x, block_self(m, a, x, normed));
+    if (m->cross)
+        x = block_out(m, &part, m->norm_cross, m->after_cross, x,
+                      block_cross(m, a, x, next, a->offset + (a->ranks ? 0 : taken[0])));
     if (!m->parallel || m->norm_ffn != m->norm_self)
         normed = block_in(m, m->norm_ffn, m->parallel ? a->x : x);
     eg_tensor *y = ffn_run(m->ffn, normed, block_add(m, x), &part, m->self->specs->position_axis);

@@ -118,59 +118,68 @@ static eg_head mean_of(const sums *s)
 
 static const int64_t OFFSET_MOST = (int64_t)1 << 53;
 
-/* The weights are copied to f64 with the axes in the order head, batches, query, key; each query's
- * row is then measured. */
+/* Checks the options, and reads the string into f. False after an error. */
+static bool heads_fit(eg_ctx *cx, const eg_heads_args *o, form *f)
+{
+    eg_tensor *w = o->weights;
+    if (!eg_ok(w)) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "heads: .weights are NULL, failed or gone with their scope");
+        return false;
+    }
+    if (eg_error(cx) || eg_refuse_capture(cx, "heads")) return false;
+    if (!o->spec) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "heads: .spec is missing: weights of %d ax%s may be \"b [h] i j\", as a module "
+                   "gives them, or \"b i [h] j\", as "
+                   "eg_attention does; it brackets the head's letter",
+                   eg_rank(w), eg_rank(w) == 1 ? "is" : "es");
+        return false;
+    }
+    if (!read_form("heads", o->spec, w, f)) return false;
+    if (f->query < 0) {
+        eg_spec_fail(f->spec, EG_ERROR_NOTATION, 0, -1, "there is no index for the query");
+        return false;
+    }
+    if (o->top < 0) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .top is %lld", (long long)o->top);
+        return false;
+    }
+    /* then sums with it do not overflow and are exact as doubles */
+    if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .offset is %lld, not within ±2^53",
+                   (long long)o->offset);
+        return false;
+    }
+    return true;
+}
+/* Returns the weights in f64 with the axes in the order head, batches, query, key. */
+static eg_tensor *by_heads(eg_tensor *w, const form *f)
+{
+    int order[EG_RANK_MAX], n = 0;
+    order[n++] = f->head;
+    for (int k = 0; k < f->axes; k++)
+        if (k != f->head && k != f->query && k != f->key) order[n++] = k;
+    order[n++] = f->query;
+    order[n++] = f->key;
+    return eg_cast(eg_permute_n(w, n, order), EG_F64);
+}
+/* Each query's row of weights is copied, since it is sorted, and measured. */
 const eg_head *eg_heads_with(const eg_heads_args *given)
 {
     OPTIONS(eg_heads_args, o, given);
     eg_tensor *w = o->weights;
     eg_ctx *cx = w ? eg_context(w) : NULL;
     form f;
-    if (!eg_ok(w)) {
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "heads: .weights are NULL, failed or gone with their scope");
-        return NULL;
-    }
-    if (eg_error(cx) || eg_refuse_capture(cx, "heads")) return NULL;
-    const char *spec = o->spec;
-    if (!spec) {
-        eg_fail_as(cx, EG_ERROR_MISUSE,
-                   "heads: .spec is missing: weights of %d ax%s may be \"b [h] i j\", as a module "
-                   "gives them, or \"b i [h] j\", as "
-                   "eg_attention does; it brackets the head's letter",
-                   eg_rank(w), eg_rank(w) == 1 ? "is" : "es");
-        return NULL;
-    }
-    if (!read_form("heads", spec, w, &f)) return NULL;
-    if (f.query < 0) {
-        eg_spec_fail(f.spec, EG_ERROR_NOTATION, 0, -1, "there is no index for the query");
-        return NULL;
-    }
-    if (o->top < 0) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .top is %lld", (long long)o->top);
-        return NULL;
-    }
-    /* then sums with it do not overflow and are exact as doubles */
-    if (o->offset < -OFFSET_MOST || o->offset > OFFSET_MOST) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .offset is %lld, not within ±2^53",
-                   (long long)o->offset);
-        return NULL;
-    }
+    if (!heads_fit(cx, o, &f)) return NULL;
     const int64_t heads = eg_dim(w, f.head), queries = eg_dim(w, f.query), keys = eg_dim(w, f.key),
                   top = o->top ? o->top : 3;
     eg_owner *keep = eg_owner_open(cx);
     eg_head *out = keep ? eg_owner_alloc(keep, (size_t)(heads + 1) * sizeof *out) : NULL;
     if (!out) return NULL;
-    int order[EG_RANK_MAX], n = 0; /* the axes in the order head, batches, query, key */
-    order[n++] = f.head;
-    for (int k = 0; k < f.axes; k++)
-        if (k != f.head && k != f.query && k != f.key) order[n++] = k;
-    order[n++] = f.query;
-    order[n++] = f.key;
     const eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, true);
-    eg_tensor *row = eg_full_n(cx, EG_F64, 0, 1, &keys),
-              *all = eg_cast(eg_permute_n(w, n, order), EG_F64);
+    eg_tensor *row = eg_full_n(cx, EG_F64, 0, 1, &keys), *all = by_heads(w, &f);
     const double *a = eg_f64(all);
     double *r = eg_mut_f64(row);
     const int64_t rows = heads ? eg_size(w) / heads / (keys ? keys : 1) : 0;
