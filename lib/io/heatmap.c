@@ -307,6 +307,24 @@ static void put_letter(page *p, const eg__label *label, int up)
     put_blanks(p, 2 - eg__text_width(label->code[first]));
 }
 
+/* Prints one line of panel k between its frame: the cells of a row (row ≥ 0), or the letters of the
+ * column labels that are −row − 1 lines above the first row. */
+static void put_panel_line(page *p, int k, int row)
+{
+    const eg__heatmap *map = p->map;
+    const bool frame = !map->o.colour;
+    eg__label label;
+    if (frame) eg__file_put(&p->out, row >= 0 ? "|" : " ", 1);
+    for (int j = 0; j < map->columns; j++)
+        if (row >= 0) {
+            put_cell(p, eg__heatmap_level(map, k, row, j), eg__heatmap_is_difference(map, k));
+        } else {
+            eg__heatmap_label(map->o.columns, j, LABEL, &label);
+            put_letter(p, &label, -row - 1);
+        }
+    if (!frame && row >= 0) eg__file_print(&p->out, "\033[0m");
+    if (frame) eg__file_put(&p->out, row >= 0 ? "|" : " ", 1);
+}
 /* Prints one row of panels: their titles, the column labels, and line by line the rows of each. */
 static void put_band(page *p, int first, int panels)
 {
@@ -329,22 +347,12 @@ static void put_band(page *p, int first, int panels)
         }
         for (int k = first; k < first + panels; k++) {
             int drawn = 2 * map->columns + 2 * frame;
-            if (frame) eg__file_put(&p->out, row >= 0 ? "|" : " ", line >= 0);
             if (line < 0) {
                 eg__heatmap_title(map, k, p->panel_width, &label);
                 put_label(p, &label, 0, label.count);
                 drawn = label.width;
             } else {
-                for (int j = 0; j < map->columns; j++)
-                    if (row >= 0) {
-                        put_cell(p, eg__heatmap_level(map, k, row, j),
-                                 eg__heatmap_is_difference(map, k));
-                    } else {
-                        eg__heatmap_label(map->o.columns, j, LABEL, &label);
-                        put_letter(p, &label, -row - 1);
-                    }
-                if (!frame && row >= 0) eg__file_print(&p->out, "\033[0m");
-                if (frame) eg__file_put(&p->out, row >= 0 ? "|" : " ", 1);
+                put_panel_line(p, k, row);
             }
             if (k + 1 < first + panels) put_blanks(p, p->panel_width - drawn + GAP);
         }
