@@ -90,8 +90,9 @@ static int entry_judge(eg__entries *e, int64_t k, int64_t o, double jitter)
         v = eg__judge(c, a, jitter, s, &covered);
     }
     if (v != EG_RIGHT)
-        v = eg__judge_again(c, along ? -1 : c->var[k].cell, e->direction, jitter, o, a, s,
-                            &covered);
+        v = eg__judge_again(
+            c, &(eg__judged){ along ? -1 : c->var[k].cell, e->direction, o, a, jitter }, s,
+            &covered);
     if (c->cx->failed) return -1;
     const int input = column_input(c, k);
     const bool hidden = v == EG_UNTESTED;

@@ -207,10 +207,16 @@ double eg__allowed(const eg__trial *, const eg__slope *, double jitter);
  * rounding of all elements of f's result could explain the difference, or the entry is not covered
  * and a is not 0. */
 eg_verdict eg__judge(const eg__trial *, double a, double jitter, const eg__slope *, bool *covered);
+/* An entry that is judged, and what is known of its analytic value. */
+typedef struct eg__judged {
+    int64_t cell;            /* the variable's address; −1: along `direction` */
+    const double *direction; /* over all cells */
+    int64_t out;             /* the output */
+    double a, jitter;        /* the analytic value, the standard deviation of its rounding */
+} eg__judged;
 /* Returns the verdict after further steps and the complex step, if these help. *s is set to the
  * slope that decided. */
-eg_verdict eg__judge_again(eg__trial *, int64_t cell, const double *direction, double jitter,
-                           int64_t out, double a, eg__slope *s, bool *covered);
+eg_verdict eg__judge_again(eg__trial *, const eg__judged *, eg__slope *s, bool *covered);
 
 /* -- entries.c: the entries of one order. A column is a variable or a random direction, and has one
  * entry for every output. Entries that fail are kept, and the worst of the others. */

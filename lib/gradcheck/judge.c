@@ -68,24 +68,24 @@ static double judge_step(const eg__trial *c, int64_t cell, int64_t out, double a
 /* Confirms WRONG with other steps, some a little and some much smaller. If one of them agrees with
  * the analytic value, its result is used; if one disagrees with the first step, the verdict is
  * NOISE. */
-static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direction, double jitter,
-                                int64_t out, double a, eg__slope *s, eg__slope *other, eg_verdict v,
-                                bool *covered)
+static eg_verdict judge_confirm(eg__trial *c, const eg__judged *q, eg__slope *s, eg__slope *other,
+                                eg_verdict v, bool *covered)
 {
+    const double a = q->a;
     /* an entry far below 1 may have a scale of its own: then its magnitude, a little smaller, a
      * part of the magnitude, the step that a implies, and a much smaller one */
-    const double x = own_scale(c, cell);
+    const double x = own_scale(c, q->cell);
     const double part = x < 1e-3 ? x * 0x1p-16 : 0, own = x < 1e-3 ? x : 0;
-    const double shrink[] = { own, 0.07, part, judge_step(c, cell, out, a), EG_DEEP };
+    const double shrink[] = { own, 0.07, part, judge_step(c, q->cell, q->out, a), EG_DEEP };
     for (int k = 0; k < 5 && c->confirmed < CONFIRMED; k++) {
         bool seen;
         if (shrink[k] == 0) continue;
         if (v == EG_KINK && k) break;
-        if (!eg__differences(c, cell, direction, NULL, shrink[k], other)) break;
-        const eg__slope *o = &other[out];
-        const eg_verdict w = eg__judge(c, a, jitter, o, &seen);
+        if (!eg__differences(c, q->cell, q->direction, NULL, shrink[k], other)) break;
+        const eg__slope *o = &other[q->out];
+        const eg_verdict w = eg__judge(c, a, q->jitter, o, &seen);
         const double between = fabs(o->n - s->n), most = fmax(fabs(o->n), fabs(s->n));
-        const double slack = eg__allowed(c, o, jitter);
+        const double slack = eg__allowed(c, o, q->jitter);
         if (k < 2 && (w == EG_RIGHT || (w == EG_KINK && k))) {
             *s = *o;
             *covered = seen;
@@ -102,22 +102,22 @@ static eg_verdict judge_confirm(eg__trial *c, int64_t cell, const double *direct
     return v;
 }
 
-eg_verdict eg__judge_again(eg__trial *c, int64_t cell, const double *direction, double jitter,
-                           int64_t out, double a, eg__slope *s, bool *covered)
+eg_verdict eg__judge_again(eg__trial *c, const eg__judged *q, eg__slope *s, bool *covered)
 {
     eg_ctx *cx = c->cx;
+    const double a = q->a, jitter = q->jitter;
     eg_verdict v = eg__judge(c, a, jitter, s, covered);
     if (v == EG_RIGHT || c->again || isnan(a) || isinf(jitter)) return v;
     const eg_mark m = eg_push(cx);
     eg__slope *other = eg__alloc(cx, (size_t)(c->outs + 1) * sizeof *other), was = *s;
     if (other && v != EG_UNTESTED && c->o.oracle == EG_DIFFERENCES)
-        v = judge_confirm(c, cell, direction, jitter, out, a, s, other, v, covered);
+        v = judge_confirm(c, q, s, other, v, covered);
     /* if a part of f is not on the tape, or at a kink, the complex step must not overrule a clear
      * difference */
     if (other && c->o.oracle == EG_DIFFERENCES && v != EG_RIGHT && v != EG_KINK && !cx->failed &&
         (v != EG_WRONG || fabs(a - was.n) < 1e3 * (was.all + SURE * jitter)) &&
-        eg__slope_recheck(c, cell, direction, other)) {
-        eg__slope *t = &other[out];
+        eg__slope_recheck(c, q->cell, q->direction, other)) {
+        eg__slope *t = &other[q->out];
         const bool near = fabs(t->n - was.n) <= 3 * (was.all + t->err) || v == EG_NOISE;
         const double apart = fabs(a - t->n), slack = eg__allowed(c, t, jitter);
         const double both = fmax(fabs(a), fabs(t->n));

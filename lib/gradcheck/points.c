@@ -105,7 +105,8 @@ static eg_verdict group_verdict(points *p, eg__slope *s, double *analytic)
         const bool measured = eg__noise(c) && eg__gradient_noise(c, p->a);
         for (int64_t k = 0; k < c->vars && measured; k++)
             jitter += fabs(p->direction[c->var[k].cell]) * c->jitter[k];
-        if (measured) v = eg__judge_again(c, cell, p->direction, jitter, 0, a, s, &covered);
+        if (measured)
+            v = eg__judge_again(c, &(eg__judged){ cell, p->direction, 0, a, jitter }, s, &covered);
         if (c->cx->failed) {
             eg__refused(c->cx);
             return EG_NOISE;
