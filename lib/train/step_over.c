@@ -139,6 +139,28 @@ static int step_over_take(void *user, const eg_ranks_gradient *g)
     op->tree = NULL;
     return bad;
 }
+/* True if there is an optimiser and it may compute blocks here; else records an error. An error
+ * from before remains: the other ranks hear of it. */
+static bool step_over_possible(const eg_opt *op, const char *who)
+{
+    if (!op) {
+        eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the optimiser is NULL", who);
+        return false;
+    }
+    if (eg_error(op->cx)) return true;
+    if (op->each) {
+        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
+                   "%s: the parameters have copies, which blocks cannot add up; eg_step takes them",
+                   who);
+        return false;
+    }
+    if (!eg_block_range(op->cx, NULL, NULL)) {
+        /* before the loss is called, which would call this function again without end */
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", who);
+        return false;
+    }
+    return true;
+}
 /* Gradients and update are in one scope, so that all temporaries are freed with it. */
 int eg_step_over_with(const eg_step_over_args *given)
 {
@@ -146,21 +168,7 @@ int eg_step_over_with(const eg_step_over_args *given)
     eg_options(&o, sizeof o, given);
     eg_opt *op = o.opt;
     if (!o.who) o.who = "step_over";
-    if (!op) {
-        eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the optimiser is NULL", o.who);
-        return -1;
-    }
-    if (op->each && !eg_error(op->cx)) {
-        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
-                   "%s: the parameters have copies, which blocks cannot add up; eg_step takes them",
-                   o.who);
-        return -1;
-    }
-    if (!eg_error(op->cx) && !eg_block_range(op->cx, NULL, NULL)) {
-        /* before the loss is called, which would call this function again without end */
-        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", o.who);
-        return -1;
-    }
+    if (!step_over_possible(op, o.who)) return -1;
     eg_ranks *ranks = eg__opt_group(op) ? eg__opt_group(op) : o.ranks;
     if (ranks && o.ranks && o.ranks != ranks)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the optimiser is divided among other ranks",
