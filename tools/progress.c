@@ -333,13 +333,22 @@ static void log_measures(progress *g, eg_trainer *t, const eg_head *head, int co
     fputc('}', g->log);
 }
 
-/* Prints the first head of a kind, and the number of others. */
-static void print_head(const progress *g, const eg_progress *p, const char *kind,
-                       const char *attention, int head, const char *what, double value, int others)
+/* The heads that an alarm is about. */
+typedef struct head_alarm {
+    const char *kind, *what; /* "saturated", and what such a head does */
+    const char *value_name;  /* what .value is */
+    double value;            /* of the first of them */
+    int first, count;        /* the first; how many */
+} head_alarm;
+/* Prints the first head of an alarm, and the number of others. */
+static void print_head_alarm(const progress *g, eg_trainer *t, const eg_progress *p,
+                             const head_alarm *a)
 {
+    const int heads = (int)eg_trainer_config(t)->heads, others = a->count - 1;
     progress_clear(g);
-    printf("step %4lld  %s: head %s.%d %s %.3f)", (long long)p->step, kind, attention, head, what,
-           value);
+    printf("step %4lld  %s: head %s.%d %s (%s %.3f)", (long long)p->step, a->kind,
+           eg_trainer_attention(t, a->first / heads), a->first % heads, a->what, a->value_name,
+           a->value);
     if (others)
         printf("; so do%s %d other%s", others == 1 ? "es" : "", others, others == 1 ? "" : "s");
     putchar('\n');
@@ -365,25 +374,22 @@ static void heads_reported(progress *g, eg_trainer *t, const eg_progress *p, con
                            int count)
 {
     const int heads = (int)eg_trainer_config(t)->heads;
-    int saturated = 0, dead = 0, first[2] = { 0 };
+    head_alarm
+        saturated = { "saturated", "attends to one position", "mean largest weight", 0, 0, 0 },
+        dead = { "dead", "attends to all positions alike", "spread", 0, 0, 0 };
     for (int k = 0; k < count; k++) {
         const bool alike = !head[k].rows || head[k].spread > ALIKE, one = head[k].top > SATURATED;
-        if (one && !saturated++) first[0] = k;
-        if (alike && !dead++) first[1] = k;
+        if (one && !saturated.count++) saturated.first = k, saturated.value = head[k].top;
+        if (alike && !dead.count++) dead.first = k, dead.value = head[k].spread;
         if (g->log && (one || alike))
             fprintf(g->log, "{\"step\": %lld, \"%s\": \"%s.%d\", \"value\": %.16g}\n",
                     (long long)p->step, one ? "saturated" : "dead",
                     eg_trainer_attention(t, k / heads), k % heads,
                     one ? head[k].top : head[k].spread);
     }
-    if (saturated && !g->told)
-        print_head(g, p, "saturated", eg_trainer_attention(t, first[0] / heads), first[0] % heads,
-                   "attends to one position (mean largest weight", head[first[0]].top,
-                   saturated - 1);
-    if (dead && !g->told_dead)
-        print_head(g, p, "dead", eg_trainer_attention(t, first[1] / heads), first[1] % heads,
-                   "attends to all positions alike (spread", head[first[1]].spread, dead - 1);
-    g->told = g->told || saturated, g->told_dead = g->told_dead || dead;
+    if (saturated.count && !g->told) print_head_alarm(g, t, p, &saturated);
+    if (dead.count && !g->told_dead) print_head_alarm(g, t, p, &dead);
+    g->told = g->told || saturated.count, g->told_dead = g->told_dead || dead.count;
 }
 
 /* -- the curve -------------------------------------------------------------------------------- */
