@@ -147,7 +147,8 @@ static void pass_positions(planning *p)
         for (int j = 0; j < k; j++) {
             const product *z = &p->product[j];
             if (!z->result && p->last[z->to] >= k)
-                taken[alive++] = (eg__byte_range){ z->at, z->at + eg__round_up(z->bytes, EG_ALIGN) };
+                taken[alive++] =
+                    (eg__byte_range){ z->at, z->at + eg__round_up(z->bytes, EG_ALIGN) };
         }
         q->at = eg__gap(bytes, alive, taken);
         if ((size_t)(q->at + bytes) > p->block_bytes) p->block_bytes = (size_t)(q->at + bytes);

@@ -40,7 +40,8 @@ static int64_t captured_offsets(eg__capture *p)
         for (int64_t j = 0; j < k; j++) {
             const eg_captured_numbers *a = &p->each[order[j]];
             if (a->first <= b->last && b->first <= a->last)
-                taken[others++] = (eg__byte_range){ a->at, a->at + eg__round_up(a->bytes, EG_ALIGN) };
+                taken[others++] =
+                    (eg__byte_range){ a->at, a->at + eg__round_up(a->bytes, EG_ALIGN) };
         }
         b->at = eg__gap(eg__round_up(b->bytes, EG_ALIGN), others, taken);
         if (b->at + b->bytes > size) size = b->at + b->bytes;
