@@ -38,7 +38,7 @@ extern "C" {
  * - functions of scores or weights with EG_FUSED
  *
  * Operands of f16 and bf16, such as the keys and values of a cache, are converted to the type of
- * the result: f64 if an operand is f64, else f32. They are constants for gradients. In the composed
+ * the result: f64 if an operand is f64, else f32. They are constants for gradients. In the unfused
  * form of a call that is not recorded, einsum converts keys and values while it reads them, unless
  * a mask is given and one of them has an element that is not finite; otherwise they are cast
  * before.
