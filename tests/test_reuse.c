@@ -182,6 +182,7 @@ TEST(cotangents_of_own_operations_do_not_end)
     of_rule = calloc(1, sizeof *of_rule);
     eg_tensor *x = eg_normal(cx, 0, 1, KEPT), *h = eg_tanh(x), *dx;
     h = eg_apply(&halve_op, NULL, 0, 1, &h);
+    of_rule->n = 0; /* with --enable-debug the operation is checked at its first use */
     eg_tensor *y = eg_tanh(eg_exp(eg_sin(h)));
     eg_nograd(cx, true);
     ck_assert_int_eq(eg_grad(y, eg_normal(cx, 0, 1, KEPT), 1, &x, &dx), 0);
