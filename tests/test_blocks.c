@@ -426,6 +426,29 @@ TEST(a_tensor_of_another_block_is_refused)
     eg_close(s.cx);
 }
 #endif
+/* An operation without operands, as eg_expr of positions alone, takes its context from .cx. */
+static eg_tensor *ramp_loss(void *w, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    *count = to - from;
+    eg_tensor *ramp = eg_expr("i=3", "0.5 + 2 * i", .cx = cx);
+    return eg_scale(eg_sum(NULL, eg_mul(w, ramp)), (double)(to - from));
+}
+LOOP_TEST(a_formula_without_tensors_in_a_block, 2)
+{
+    eg_ctx *cx = eg_open(.threads = 2);
+    eg_tensor *w = eg_ones(cx, 3), *dw;
+    for (int k = 0; k < 3; k++) {
+        double mean = 0;
+        eg_captured_blocks *c = _i ? eg_captured_blocks_open(cx) : NULL;
+        ck_assert_msg(!eg_grad_over(.cx = cx, .loss = ramp_loss, .user = w, .examples = 9,
+                                    .block = 2, .count = 1, .xs = &w, .dxs = &dw, .mean = &mean,
+                                    .captured = c),
+                      "%s", eg_error(cx));
+        ck_assert(mean == 7.5);
+        for (int i = 0; i < 3; i++) ck_assert(eg_get(dw, i) == .5 + 2 * i);
+    }
+    eg_close(cx);
+}
 TEST(counts_of_0_are_refused_where_all_are)
 {
     scene s;

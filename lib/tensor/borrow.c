@@ -122,9 +122,10 @@ eg_tensor *eg__borrow_here(eg_ctx *cx, const eg_tensor *x) { return borrow_heade
 
 eg_tensor *const *eg__own_all(eg_ctx *cx, int count, eg_tensor *const *xs)
 {
+    static eg_tensor *const none[1]; /* without operands xs may be NULL, which would be an error */
     int k = 0;
     while (k < count && (!xs[k] || xs[k]->cx != cx->parent || !cx->parent)) k++;
-    if (k == count) return xs;
+    if (k == count) return xs ? xs : none;
     eg_tensor **own = eg__alloc(cx, (size_t)count * sizeof *own);
     for (k = 0; own && k < count; k++)
         if (!(own[k] = xs[k] && xs[k]->cx == cx->parent ? eg__borrow(cx, xs[k]) : xs[k]))
