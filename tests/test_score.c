@@ -477,6 +477,71 @@ TEST(several_letters_of_queries_and_keys)
     eg_assert_ok(cx);
     eg_close(cx);
 }
+/* Reads in which several indices vary along a row of a tile: positions relative to each query, on
+ * images, by the types of tokens; tables of any strides, and clamped indices. */
+typedef struct several_case {
+    const char *name, *spec;
+    int queries, keys, dims[5], order[5]; /* of the table w: sizes, and of which it is a view */
+    const char *where, *score;
+} several_case;
+#define PLAIN "i h d, j h d, j h e -> i h e"
+#define IMAGE "(y=5 x=7) h d, (s=9 t=5) h d, (s=9 t=5) h e -> (y=5 x=7) h e"
+static const several_case several[] = {
+    { "shaw", PLAIN, 35, 45, { 2, 35, 79 }, { 0, 1, 2 }, NULL, "score + w[h,i,i-j+44]" },
+    { "causal", PLAIN, 35, 45, { 2, 35, 35 }, { 2, 0, 1 }, "j <= i", "score + w[h,i,i-j]" },
+    { "clipped", PLAIN, 35, 45, { 35, 21, 2 }, { 1, 2, 0 }, NULL, "score * w[i,clip(i-j,0,20),h]" },
+    { "types",
+      PLAIN,
+      35,
+      45,
+      { 4, 2, 80 },
+      { 0, 2, 1 },
+      NULL,
+      "score + w[n[i],h,i+j] * w[n[j],h,(i*j)%70]" },
+    { "wide",
+      PLAIN,
+      35,
+      45,
+      { 2, 35, 79 },
+      { 1, 0, 2 },
+      NULL,
+      "score + w[h,(i*4000000000)%35,i-j+44]" },
+    { "of lanes", IMAGE, 35, 45, { 5, 7, 2, 5 }, { 0, 1, 2, 3 }, NULL, "score + w[y,x,h,t]" },
+    { "image", IMAGE, 35, 45, { 2, 13, 11 }, { 0, 1, 2 }, NULL, "score + w[h,y-s+8,x-t+4]" },
+    { "far apart",
+      PLAIN,
+      35,
+      45,
+      { 35, 45, 60, 4, 2 },
+      { 3, 1, 0, 4, 2 },
+      "i + j < 60",
+      "score + w[i,j,i+j,n[j],h]" },
+};
+LOOP_TEST(several_indices_along_a_row, 2 * sizeof several / sizeof *several)
+{
+    const several_case *c = &several[_i / 2];
+    eg_ctx *cx = eg_open(.dtype = _i % 2 ? EG_F32 : EG_F64);
+    int64_t type[45], dim[5];
+    int rank = 0, back[5];
+    for (int k = 0; k < 45; k++) type[k] = k * 7 % 4;
+    while (rank < 5 && c->dims[rank]) rank++;
+    for (int k = 0; k < rank; k++) dim[k] = c->dims[c->order[k]], back[c->order[k]] = k;
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, c->queries, 2, D), eg_normal(cx, 0, 1, c->keys, 2, D),
+                       eg_normal(cx, 0, 1, c->keys, 2, E),
+                       eg_normal_n(cx, EG_DEFAULT, 0, 1, rank, dim) },
+              *t = eg_permute_n(x[3], rank, back), *y[2], *d[2][4];
+    const eg_given n =
+        strstr(c->score, "n[") ? (eg_given){ "n", eg_from(cx, type, 45) } : (eg_given){ NULL };
+    for (int f = 0; f < 2; f++) {
+        y[f] = eg_attention(c->spec, x[0], x[1], x[2], .where = c->where, .score = c->score,
+                            .with = { { "w", t }, n }, .form = f ? EG_FUSED : EG_UNFUSED);
+        ck_assert_msg(!eg_grad(eg_sum(NULL, eg_square(y[f])), NULL, 4, x, d[f]), "%s: %s", c->name,
+                      eg_error(cx));
+    }
+    near(c->name, "y", y[1], y[0], _i % 2 ? 3e-5 : 1e-12);
+    for (int k = 0; k < 4; k++) near(c->name, "cotangent", d[1][k], d[0][k], _i % 2 ? 3e-5 : 1e-12);
+    eg_close(cx);
+}
 /* The limits of indices that follow from the predicate apply to the score. */
 TEST(a_table_is_left_only_where_it_is_forbidden)
 {

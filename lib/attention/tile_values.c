@@ -201,6 +201,17 @@ void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t mos
             flows[n->in[i]] |= p->score.moved[n->in[i]];
     }
 }
+/* at[i] = (from + i) / apart % size */
+static void set_positions(int64_t from, int64_t count, int64_t apart, int64_t size, int64_t *at)
+{
+    if (count <= 0) return;
+    for (int64_t i = 0, v = from / apart % size, left = apart - from % apart; i < count; i++) {
+        at[i] = v;
+        if (--left) continue;
+        left = apart;
+        v = v + 1 < size ? v + 1 : 0;
+    }
+}
 /* Sets the positions of the letters of a stretch. If they are not consecutive, they are stored in
  * `workspace`. */
 static void stretch_values(const eg_flash *f, eg_stretch s, eg_letter_values *letter,
@@ -210,7 +221,7 @@ static void stretch_values(const eg_flash *f, eg_stretch s, eg_letter_values *le
     if (l->n == 1) letter[l->axis[0].score] = (eg_letter_values){ .first = s.from };
     for (int64_t k = l->n - 1, apart = 1; l->n > 1 && k >= 0; apart *= l->axis[k--].size) {
         int64_t *at = workspace + k * s.count;
-        for (int64_t i = 0; i < s.count; i++) at[i] = (s.from + i) / apart % l->axis[k].size;
+        set_positions(s.from, s.count, apart, l->axis[k].size, at);
         letter[l->axis[k].score] = (eg_letter_values){ .value = at };
     }
 }

@@ -246,8 +246,9 @@ typedef struct eg_block_plan {
     uint32_t by_row, by_lane; /* letters that vary along rows, along lanes */
     uint32_t wanted;          /* bits: tensors whose cotangents are wanted; bit 31 for the score */
     size_t bytes;             /* size of the workspace, which must be aligned to 64 bytes */
-    /* offsets of its parts in bytes; diagonals is 0 if no value varies only with lane − row */
-    int64_t values, scratch, offsets, sums, spare, diagonals;
+    /* offsets of its parts in bytes; diagonals is 0 if no value varies only with lane − row, joined
+     * if no read has several indices that vary along lanes */
+    int64_t values, scratch, offsets, sums, spare, diagonals, joined;
     bool overwrites; /* the cotangent of the result can be overwritten by that of the score */
     bool keeps;      /* cotangents depend on the score, which must not be overwritten before they
                       * are computed */

@@ -113,10 +113,11 @@ eg_reach eg__reach_of(const eg_evaluation *x, int k, int64_t r, const int64_t *s
 /* True if the tensor of a read has no elements. */
 bool eg__reads_empty(const eg_evaluation *x, const eg_node *n);
 /* Sets *g to the elements that read k takes in a block, for tensors with these strides and with
- * `lanes` lanes per row, if exactly one of its indices varies along lanes or with lane − row. False
- * if more of them do, or if the read varies with rows only. */
-bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
-                         eg_gather *g);
+ * `lanes` lanes per row. False if the read varies with rows only; if several of its indices vary
+ * along lanes, and the block has a single row, or they all vary with lane − row only, or their sums
+ * need wider integers than the plan's. */
+bool eg__gather_of(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
+                   eg_gather *g);
 /* Sets the values of read k: in place if the tensor has them in the required layout, else gathered
  * row by row. */
 void eg__read_values(const eg_evaluation *x, int k);

@@ -127,6 +127,18 @@ const eg_loops *const eg__loops[2] = { &narrow_loops, &wide_loops };
     }
 OFFSETS(offsets_narrow, int32_t)
 OFFSETS(offsets_wide, int64_t)
+#define SUMS(NAME, I, U)                                                                    \
+    EG_CLONES static void NAME(int64_t rows, int64_t n, const I *index, int64_t index_step, \
+                               I stride, I low, I high, bool add, I *sum)                   \
+    {                                                                                       \
+        for (; rows-- > 0; index += index_step, sum += n)                                   \
+            EACH(const I v = index[k] < low    ? low                                        \
+                             : index[k] > high ? high                                       \
+                                               : index[k];                                  \
+                 sum[k] = (I)((add ? (U)sum[k] : 0) + (U)v * (U)stride))                    \
+    }
+SUMS(sums_narrow, int32_t, uint32_t)
+SUMS(sums_wide, int64_t, uint64_t)
 EG_CLONES static void expression_count(int64_t n, int32_t *to, int32_t first, int32_t step)
 {
     EACH(to[k] = (int32_t)((uint32_t)first + (uint32_t)step * (uint32_t)k))
@@ -144,6 +156,17 @@ void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index,
     else
         offsets_wide(n, offset, index, step, limit < 0 ? INT64_MIN : 0,
                      limit < 0 ? INT64_MAX : limit);
+}
+void eg__indices_add(int64_t rows, int64_t n, bool narrow, const void *index, int64_t index_step,
+                     int64_t stride, int64_t limit, bool add, void *sum)
+{
+    n &= -EG_LANES;
+    if (narrow)
+        sums_narrow(rows, n, index, index_step, (int32_t)stride, limit < 0 ? INT32_MIN : 0,
+                    limit < 0 || limit > INT32_MAX ? INT32_MAX : (int32_t)limit, add, sum);
+    else
+        sums_wide(rows, n, index, index_step, stride, limit < 0 ? INT64_MIN : 0,
+                  limit < 0 ? INT64_MAX : limit, add, sum);
 }
 #define GATHERS(NAME, E)                                                                    \
     static void NAME(int64_t n, E *out, const E *from, const int64_t *offset, int64_t step) \

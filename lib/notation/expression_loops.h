@@ -63,6 +63,11 @@ static inline bool eg__slope_reads_value(int code)
 
 /* Sets n elements, whole groups of EG_LANES, to first, first + step, …, modulo 2^32. */
 void eg__count_from(int64_t n, int32_t *to, int32_t first, int32_t step);
+/* sum[r][k] = stride · index[r][k], added to the old sum if `add`, in rows of n elements, n whole
+ * groups of EG_LANES. Sums and indices are int32_t (narrow) or int64_t; rows of the index are
+ * index_step elements apart; it is clamped to 0 … limit, unless limit is negative. */
+void eg__indices_add(int64_t rows, int64_t n, bool narrow, const void *index, int64_t index_step,
+                     int64_t stride, int64_t limit, bool add, void *sum);
 /* offset[k] += step · index[k], where the index, int32_t (narrow) or int64_t, is clamped to 0 …
  * limit, unless limit is negative. */
 void eg__offsets_add(int64_t n, int64_t *offset, bool narrow, const void *index, int64_t step,

@@ -221,6 +221,26 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
             return EG_EXTENT_BLOCK;
     return EG_EXTENT_DIAGONAL;
 }
+/* Returns the bytes for the sums of the indices of a read that vary along lanes (eg__gather_of),
+ * for the read that needs most; 0 if no read has several such indices. */
+static int64_t bytes_of_joined(const eg_block_plan *p)
+{
+    int64_t most = 0;
+    for (int k = 0; k <= p->root && p->rows > 1; k++) {
+        const eg_node *n = &p->e->node[k];
+        int count = 0;
+        int64_t rows = 1;
+        for (int i = 0; p->used[k] && n->code == EG_X_READ && i < n->count; i++) {
+            const int extent = p->extent[n->in[i]];
+            if (!(extent & (EG_EXTENT_LANES | EG_EXTENT_DIAGONAL))) continue;
+            count++;
+            if (extent != EG_EXTENT_LANES) rows = p->rows;
+        }
+        if (count > 1 && rows * eg__block_padded(p->lanes) > most)
+            most = rows * eg__block_padded(p->lanes);
+    }
+    return eg__round_up(most * (p->narrow ? 4 : 8), EG_ALIGN);
+}
 void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64, int rows,
                     int lanes, uint32_t by_row, uint32_t by_lane, uint32_t wanted)
 {
@@ -252,6 +272,9 @@ void eg__block_plan(eg_block_plan *p, const eg_expression *e, int root, bool f64
     for (int k = 0; k <= root && p->slopes; k++)
         if (p->extent[k] == EG_EXTENT_DIAGONAL) p->diagonals = r.end;
     if (p->diagonals) r.end += most;
+    const int64_t joined = bytes_of_joined(p);
+    if (joined) p->joined = r.end;
+    r.end += joined;
     p->values = r.end;
     find_sums(p);
     find_steady(p);

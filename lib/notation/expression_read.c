@@ -81,45 +81,84 @@ static void read_row(const eg_evaluation *x, int k, int64_t r, char *to)
     if (convert) eg__integers_copy(count, width == 8, to, from == 8, raw);
     eg__pad_row(width, count, all, to);
 }
-bool eg__gathered_by_one(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
-                         eg_gather *g)
+/* Adds up the indices of read k that vary along lanes, each clamped and times its stride, to one
+ * index of *g: a row of sums for each row of the block, or a single one if they do not vary with
+ * rows. False if the plan has no memory for the sums, or if the integers are too narrow for them.
+ */
+static bool join_indices(const eg_evaluation *x, int k, const int64_t *stride, eg_gather *g)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const int64_t *dim = x->b->source[n->tensor].dim;
+    const int64_t most = x->p->narrow ? INT32_MAX : INT64_MAX, width = x->p->narrow ? 4 : 8;
+    int64_t rows = 1, reach = 0;
+    bool begun = false;
+    for (int i = 0; i < n->count; i++) {
+        const int extent = x->p->extent[n->in[i]];
+        if (!(extent & ALONG_LANES)) continue;
+        if (extent != EG_EXTENT_LANES) rows = x->b->rows;
+        reach += (dim[i] - 1) * (stride[i] < 0 ? -stride[i] : stride[i]);
+    }
+    if (!x->p->joined || reach > most) return false;
+    for (int i = 0; i < n->count; i++) {
+        if (!(x->p->extent[n->in[i]] & ALONG_LANES)) continue;
+        int64_t step;
+        const char *index = eg__node_row(x, n->in[i], 0, &step);
+        eg__indices_add(rows, x->wide, x->p->narrow, index, step / width,
+                        dim[i] > 1 ? stride[i] : 0, n->guard ? dim[i] - 1 : -1, begun,
+                        x->work + x->p->joined);
+        begun = true;
+    }
+    g->index = x->work + x->p->joined;
+    g->index_step = rows > 1 ? x->wide : 0;
+    g->stride = 1;
+    g->limit = -1;
+    return true;
+}
+/* Sets the index of *g to the one index of read k that varies along lanes, number `along`. */
+static void take_index(const eg_evaluation *x, int k, int along, const int64_t *stride,
+                       eg_gather *g)
+{
+    const eg_node *n = &x->p->e->node[k];
+    const int j = n->in[along];
+    int64_t step;
+    g->index = eg__node_row(x, j, 0, &step);
+    if (x->p->extent[k] == EG_EXTENT_DIAGONAL) g->index = x->v[j].p;
+    g->index_step = step / (x->p->narrow ? 4 : 8);
+    g->stride = stride[along];
+    g->limit = n->guard ? x->b->source[n->tensor].dim[along] - 1 : -1;
+    g->first = whole_at(x, j, 0);
+    g->counts = counts_along(x, j) &&
+                (g->limit < 0 || (g->first >= 0 && g->first + x->b->lanes - 1 <= g->limit));
+}
+bool eg__gather_of(const eg_evaluation *x, int k, const int64_t *stride, int64_t lanes,
+                   eg_gather *g)
 {
     const eg_node *n = &x->p->e->node[k];
     const int64_t *dim = x->b->source[n->tensor].dim;
     int64_t *base = (int64_t *)(void *)(x->work + x->p->offsets), start = 0;
-    int along = -1;
+    int along = -1, count = 0;
     bool rows = false;
     const bool diagonal = x->p->extent[k] == EG_EXTENT_DIAGONAL; /* one row of all diagonals */
     if (!diagonal && x->p->extent[k] != EG_EXTENT_BLOCK) return false;
     for (int i = 0; i < n->count; i++) {
         const int extent = x->p->extent[n->in[i]];
-        if (extent & ALONG_LANES && along >= 0) return false;
-        if (extent & ALONG_LANES) along = i;
+        if (extent & ALONG_LANES) along = i, count++;
         if (extent == EG_EXTENT_ROWS) rows = true;
         if (extent == EG_EXTENT_ONE)
             start += clamped(whole_at(x, n->in[i], 0), n->guard ? dim[i] - 1 : -1) * stride[i];
     }
-    if (along < 0) return false;
+    *g = (eg_gather){ .rows = diagonal ? 1 : x->b->rows,
+                      .lanes = lanes,
+                      .base = rows || start ? base : NULL,
+                      .narrow = x->p->narrow };
+    if (count == 1)
+        take_index(x, k, along, stride, g);
+    else if (diagonal || x->p->rows == 1 || !join_indices(x, k, stride, g))
+        return false;
     for (int64_t r = 0; r < (rows || start ? x->b->rows : 0); r++) base[r] = start;
     for (int i = 0; i < n->count && rows; i++)
         for (int64_t r = 0; r < x->b->rows && x->p->extent[n->in[i]] == EG_EXTENT_ROWS; r++)
             base[r] += clamped(whole_at(x, n->in[i], r), n->guard ? dim[i] - 1 : -1) * stride[i];
-    int64_t step;
-    const char *index = eg__node_row(x, n->in[along], 0, &step);
-    if (diagonal) index = x->v[n->in[along]].p;
-    const int64_t limit = n->guard ? dim[along] - 1 : -1, first = whole_at(x, n->in[along], 0);
-    const bool counts = counts_along(x, n->in[along]) &&
-                        (limit < 0 || (first >= 0 && first + x->b->lanes - 1 <= limit));
-    *g = (eg_gather){ .rows = diagonal ? 1 : x->b->rows,
-                      .lanes = lanes,
-                      .base = rows || start ? base : NULL,
-                      .index = index,
-                      .counts = counts,
-                      .first = first,
-                      .narrow = x->p->narrow,
-                      .index_step = step / (x->p->narrow ? 4 : 8),
-                      .stride = stride[along],
-                      .limit = limit };
     return true;
 }
 void eg__read_values(const eg_evaluation *x, int k)
@@ -154,7 +193,7 @@ void eg__read_values(const eg_evaluation *x, int k)
         return;
     }
     eg_gather g;
-    if (!eg__gathered_by_one(x, k, s->stride, eg__node_length(x, k), &g)) {
+    if (!eg__gather_of(x, k, s->stride, eg__node_length(x, k), &g)) {
         for (int64_t r = 0; r < rows; r++) read_row(x, k, r, v->p + r * v->step);
         return;
     }

@@ -181,12 +181,11 @@ static void to_tensor(const eg_evaluation *x, int k)
     const int width = x->p->f64 ? 8 : 4;
     clear_node(x, k, cotangent_at(x, k, 0), x->wide * width);
     eg_gather g;
-    if (!s->direct && (x->p->rows > 1 || s->few) &&
-        eg__gathered_by_one(x, k, s->stride, count, &g)) {
+    if (!s->direct && (x->p->rows > 1 || s->few) && eg__gather_of(x, k, s->stride, count, &g)) {
         eg__scatter_rows(&g, width, cotangent_at(x, k, 0), x->wide, s->few, s->data);
         return;
     }
-    if (s->direct && rows > 1 && eg__gathered_by_one(x, k, s->stride, count, &g) &&
+    if (s->direct && rows > 1 && eg__gather_of(x, k, s->stride, count, &g) &&
         eg__gather_apart(&g) == 1) {
         eg__transpose((size_t)width, rows, count, cotangent_at(x, k, 0), x->wide,
                       (char *)s->data + eg__gather_first(&g) * width, g.stride, false);
