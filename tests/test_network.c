@@ -432,6 +432,29 @@ LOOP_TEST(its_runs_are_resumed_to_the_same_bits, 2)
     unlink(path[0]), unlink(path[1]), unlink(text);
 }
 
+/* Without .weights_axes the weights of eg_attention have the order of the output, b i h j. */
+static eg_tensor *weights_in_another_order(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    eg_tensor *y = plain_decoder(net, c, b);
+    for (int k = 0; b->weights && k < 2; k++)
+        b->weights[k] = k ? eg_rearrange("b h i j -> b i h j", b->weights[k]) : b->weights[k];
+    return y;
+}
+TEST(weights_of_another_shape_are_refused_with_their_shape)
+{
+    const eg_network other = { .name = "other",
+                               .make = make_plain,
+                               .logits = weights_in_another_order,
+                               .part = { "decoder" } };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("reverse")), .network = &other,
+                                   .d_model = 16, .layers = 2);
+    ck_assert_msg(t != NULL, "%s", eg_error(cx));
+    ck_assert_ptr_null(eg_trainer_self_attention_weights(t, "abcdef", NULL));
+    eg_assert_error(cx,
+                    "attend: the network \"other\" gave no weights (b h i j) of 1 row and 4 heads "
+                    "for attention 1, but weights (1, ");
+}
+
 TEST(it_shows_its_weights_and_its_heads_go_off)
 {
     mine u = { .kv_heads = 2, .cap = 30 };

@@ -302,14 +302,21 @@ static bool answer_weights(eg_trainer *t, const char *who, const eg_batch *b)
                    t->network->name);
     for (int k = 0; k < count; k++) t->weights[k] = NULL;
     if (count) eg__network_logits(t, t->cx, b, t->weights);
-    for (int k = 0; k < count && !eg_error(t->cx); k++)
-        if (!eg_ok(t->weights[k]) || eg_rank(t->weights[k]) != 4 ||
-            eg_dim(t->weights[k], 0) != b->rows || eg_dim(t->weights[k], 1) != t->o.heads)
-            eg_fail_as(t->cx, EG_ERROR_SHAPE,
-                       "%s: the network \"%s\" gave no weights (b h i j) of %lld row%s and %lld "
-                       "head%s for attention %s",
-                       who, t->network->name, (long long)b->rows, b->rows == 1 ? "" : "s",
-                       (long long)t->o.heads, t->o.heads == 1 ? "" : "s", t->attention[k]);
+    for (int k = 0; k < count && !eg_error(t->cx); k++) {
+        const eg_tensor *w = t->weights[k];
+        char sizes[128] = "";
+        if (eg_ok(w) && eg_rank(w) == 4 && eg_dim(w, 0) == b->rows && eg_dim(w, 1) == t->o.heads)
+            continue;
+        for (int r = 0, n = 0; eg_ok(w) && r < eg_rank(w) && n < 100; r++)
+            n += snprintf(sizes + n, sizeof sizes - (size_t)n, "%s%lld",
+                          r ? ", " : ", but weights (", (long long)eg_dim(w, r));
+        eg_fail_as(t->cx, EG_ERROR_SHAPE,
+                   "%s: the network \"%s\" gave no weights (b h i j) of %lld row%s and %lld "
+                   "head%s for attention %s%s%s",
+                   who, t->network->name, (long long)b->rows, b->rows == 1 ? "" : "s",
+                   (long long)t->o.heads, t->o.heads == 1 ? "" : "s", t->attention[k], sizes,
+                   *sizes ? "); .weights_axes gives their order" : "");
+    }
     return !eg_error(t->cx);
 }
 
