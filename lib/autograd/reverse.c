@@ -330,7 +330,7 @@ static bool reverse_visit(reverse *r, int64_t k)
     return !cx->failed;
 }
 
-/* True if the seed fits y; else records an error. who, what: as in reverse_grad. */
+/* True if the seed fits y; else records an error. who, what: as in reverse_call_fits. */
 static bool reverse_seed_fits(eg_ctx *cx, const char *who, const char *what, const eg_tensor *y,
                               const eg_tensor *seed)
 {
@@ -503,133 +503,162 @@ static bool reverse_is_observed(const eg_ctx *cx)
 /* The gradient of an x that y does not depend on. ZEROS_OF_ANY: y may also be a constant.
  * ZEROS_OF_EACH: of eg_grad_each. COPIES_OF_EACH: of a part of it; gradients remain copies. */
 typedef enum unreached { ZEROS, ZEROS_OF_ANY, NULLS, ZEROS_OF_EACH, COPIES_OF_EACH } unreached;
-/* How a gradient is computed. */
+/* A call of eg_grad or a function like it. */
 typedef struct grad_call {
+    eg_tensor *y, *seed; /* seed NULL: y has one element, and the seed is 1 */
+    int count;
+    eg_tensor *const *xs;
+    eg_tensor **dxs; /* NULL if gradients are added to sums */
     unreached how;
-    uint64_t leaves;
-    eg_into *into;
+    uint64_t leaves; /* tensors with a seq of at most this are leaves */
+    eg_into *into;   /* NULL without sums */
     const eg_into_watch *watch;
     const char *loss_of; /* the optimiser whose loss y is, for messages; NULL: y is called y */
 } grad_call;
-/* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
- * error; one about y begins with "who: what". */
-static bool reverse_grad(eg_ctx *cx, eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
-                         eg_tensor **dxs, const grad_call *call)
+/* True if the arguments are valid and y was recorded; else records an error, one about y under the
+ * name that loss_of says. */
+static bool reverse_call_fits(eg_ctx *cx, const grad_call *q)
 {
-    const unreached how = call->how;
-    eg_into *into = call->into;
     char who[128] = "grad";
-    const char *what = call->loss_of ? "it" : "y";
-    if (call->loss_of) snprintf(who, sizeof who, "%.80s: the loss has no gradient", call->loss_of);
-    if (!eg__check_differentiable(cx, who, what, -1, y) ||
-        (seed && !eg__check_differentiable(cx, "grad", "the seed", -1, seed)))
+    const char *what = q->loss_of ? "it" : "y";
+    if (q->loss_of) snprintf(who, sizeof who, "%.80s: the loss has no gradient", q->loss_of);
+    if (!eg__check_differentiable(cx, who, what, -1, q->y) ||
+        (q->seed && !eg__check_differentiable(cx, "grad", "the seed", -1, q->seed)))
         return false;
-    if (count < 0) {
+    if (q->count < 0) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: the number of xs is %d, but must not be negative",
-                   count);
+                   q->count);
         return false;
     }
-    if (count && (!xs || (!dxs && !into))) {
-        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %s is NULL", xs ? "dxs" : "xs");
+    if (q->count && (!q->xs || (!q->dxs && !q->into))) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "grad: %s is NULL", q->xs ? "dxs" : "xs");
         return false;
     }
-    for (int k = 0; k < count; k++)
-        if (!eg__check_differentiable(cx, "grad", "xs", k, xs[k])) return false;
-    if (!reverse_seed_fits(cx, who, what, y, seed)) return false;
-    const bool constant = how == ZEROS_OF_ANY || how == COPIES_OF_EACH;
-    if (count && !constant && !eg__check_recorded(cx, who, what, y, count, xs)) return false;
-    if (how == ZEROS_OF_EACH && !y->copies) {
+    for (int k = 0; k < q->count; k++)
+        if (!eg__check_differentiable(cx, "grad", "xs", k, q->xs[k])) return false;
+    if (!reverse_seed_fits(cx, who, what, q->y, q->seed)) return false;
+    const bool constant = q->how == ZEROS_OF_ANY || q->how == COPIES_OF_EACH;
+    if (q->count && !constant && !eg__check_recorded(cx, who, what, q->y, q->count, q->xs))
+        return false;
+    if (q->how == ZEROS_OF_EACH && !q->y->copies) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "grad_each: y has no copies; eg_copies_unstack makes each example one");
         return false;
     }
-    reverse r = { .s = { .cx = cx, .who = "grad", .leaves = call->leaves },
+    return true;
+}
+/* Sets the dxs to the cotangents of the xs after the pass. False after an error, such as an x on
+ * which y depends by eg_assign alone. */
+static bool reverse_results(reverse *r, const grad_call *q)
+{
+    eg_ctx *cx = r->s.cx;
+    bool *lost = NULL; /* for each x, that it has no gradient; NULL: all have one */
+    for (int k = 0; k < q->count; k++) {
+        eg_tensor *x = q->xs[k], *d = eg__sweep_at(&r->s, x);
+        if (d && r->is_x[x->slot]) d->st->pending--;
+        if (d) r->is_x[x->slot] = false;
+        if (!d && q->how == ZEROS && !lost) {
+            if (!(lost = eg__alloc(cx, (size_t)q->count))) return false;
+            memset(lost, 0, (size_t)q->count);
+        }
+        if (lost) lost[k] = !d;
+        q->dxs[k] = d || q->how == NULLS ? d : eg_zeros_like(x);
+        const eg_copies *c = r->each ? q->y->copies : x->copies;
+        if (c && q->dxs[k]) q->dxs[k] = eg__copies_spread(c, q->dxs[k]);
+        if (q->how == ZEROS_OF_EACH) q->dxs[k] = eg_copies_stack(q->dxs[k]);
+    }
+    /* the marks of the pass are no longer needed */
+    return !lost || reverse_not_assigned(cx, q->y, q->count, q->xs, lost);
+}
+/* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
+ * error. */
+static bool reverse_grad(eg_ctx *cx, const grad_call *q)
+{
+    if (!reverse_call_fits(cx, q)) return false;
+    reverse r = { .s = { .cx = cx, .who = "grad", .leaves = q->leaves },
                   .begun = cx->seq,
                   .ends = !cx->recording && !eg__capturing(cx) && !reverse_is_observed(cx),
-                  .each = how == ZEROS_OF_EACH || how == COPIES_OF_EACH,
-                  .count = count,
-                  .xs = xs,
-                  .into = into,
-                  .watch = call->watch,
-                  .left = count };
+                  .each = q->how == ZEROS_OF_EACH || q->how == COPIES_OF_EACH,
+                  .count = q->count,
+                  .xs = q->xs,
+                  .into = q->into,
+                  .watch = q->watch,
+                  .left = q->count };
     eg_sweep *s = &r.s;
-    if (count && !eg__sweep(s, 1, &y, count, xs)) return false;
-    if (count && !s->n && how == NULLS)
-        return reverse_refuse_unreached(cx, call->loss_of, y, count, xs);
+    if (q->count && !eg__sweep(s, 1, &q->y, q->count, q->xs)) return false;
+    if (q->count && !s->n && q->how == NULLS)
+        return reverse_refuse_unreached(cx, q->loss_of, q->y, q->count, q->xs);
     r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
     r.is_x = r.sums + s->n;
-    if (into && s->n && !reverse_targets(&r)) return false;
-    for (int k = 0; k < count; k++)
-        if (eg__sweep_has(s, xs[k])) r.is_x[xs[k]->slot] = true;
+    if (q->into && s->n && !reverse_targets(&r)) return false;
+    for (int k = 0; k < q->count; k++)
+        if (eg__sweep_has(s, q->xs[k])) r.is_x[q->xs[k]->slot] = true;
     /* y is the last one in the list */
-    if (s->n) reverse_keep(s->d[s->n - 1] = seed ? seed : eg_ones_like(y));
-    bool *lost = NULL; /* for each x, that it has no gradient; NULL: all have one */
+    if (s->n) reverse_keep(s->d[s->n - 1] = q->seed ? q->seed : eg_ones_like(q->y));
     if (!reverse_nodes(&r)) return false;
-    for (int k = 0; !into && k < count; k++) {
-        eg_tensor *d = eg__sweep_at(s, xs[k]);
-        if (d && r.is_x[xs[k]->slot]) d->st->pending--;
-        if (d) r.is_x[xs[k]->slot] = false;
-        if (!d && how == ZEROS && !lost) {
-            if (!(lost = eg__alloc(cx, (size_t)count))) return false;
-            memset(lost, 0, (size_t)count);
-        }
-        if (lost) lost[k] = !d;
-        dxs[k] = d || how == NULLS ? d : eg_zeros_like(xs[k]);
-        const eg_copies *c = r.each ? y->copies : xs[k]->copies;
-        if (c && dxs[k]) dxs[k] = eg__copies_spread(c, dxs[k]);
-        if (how == ZEROS_OF_EACH) dxs[k] = eg_copies_stack(dxs[k]);
-    }
-    /* the marks of the pass are no longer needed */
-    if (lost && !reverse_not_assigned(cx, y, count, xs, lost)) return false;
-    return !cx->failed;
+    return (q->into || reverse_results(&r, q)) && !cx->failed;
 }
 
-static int grad_as(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs,
-                   const grad_call *call)
+/* Computes the gradients of a call in the context that this thread uses. Returns 0; −1 after an
+ * error, when the dxs are poison. */
+static int grad_as(grad_call q)
 {
-    eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("grad", count, xs);
+    eg_ctx *cx = q.y ? eg__here(q.y->cx) : eg__context_of("grad", q.count, q.xs);
     /* in a child context the child's headers replace tensors of the parent */
-    const bool own = !cx || !cx->parent || count < 0 || !xs || !y ||
-                     ((xs = eg__own_all(cx, count, xs)) && (y = eg__own(y)));
-    const bool good = cx && own && reverse_grad(cx, y, seed, count, xs, dxs, call);
-    if (!good && dxs)
-        for (int k = 0; k < count; k++) dxs[k] = eg__poison(cx);
+    const bool own = !cx || !cx->parent || q.count < 0 || !q.xs || !q.y ||
+                     ((q.xs = eg__own_all(cx, q.count, q.xs)) && (q.y = eg__own(q.y)));
+    const bool good = cx && own && reverse_grad(cx, &q);
+    if (!good && q.dxs)
+        for (int k = 0; k < q.count; k++) q.dxs[k] = eg__poison(cx);
     return good ? 0 : -1;
 }
 int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, &(grad_call){ .how = ZEROS });
+    return grad_as(
+        (grad_call){ .y = y, .seed = seed, .count = count, .xs = xs, .dxs = dxs, .how = ZEROS });
 }
 int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, NULL, count, xs, dxs, &(grad_call){ .how = ZEROS_OF_EACH });
+    return grad_as(
+        (grad_call){ .y = y, .count = count, .xs = xs, .dxs = dxs, .how = ZEROS_OF_EACH });
 }
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, &(grad_call){ .how = ZEROS_OF_ANY });
+    return grad_as((grad_call){
+        .y = y, .seed = seed, .count = count, .xs = xs, .dxs = dxs, .how = ZEROS_OF_ANY });
 }
 int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
                   eg_tensor **dxs)
 {
     const bool each = eg_ok(y) && y->copies && y->cx->each_copy;
-    return grad_as(y, seed, count, xs, dxs,
-                   &(grad_call){ .how = each ? COPIES_OF_EACH : ZEROS_OF_ANY, .leaves = leaves });
+    return grad_as((grad_call){ .y = y,
+                                .seed = seed,
+                                .count = count,
+                                .xs = xs,
+                                .dxs = dxs,
+                                .how = each ? COPIES_OF_EACH : ZEROS_OF_ANY,
+                                .leaves = leaves });
 }
 int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs)
 {
-    return grad_as(y, seed, count, xs, dxs, &(grad_call){ .how = NULLS });
+    return grad_as(
+        (grad_call){ .y = y, .seed = seed, .count = count, .xs = xs, .dxs = dxs, .how = NULLS });
 }
 int eg_grad_of_loss(const char *who, eg_tensor *loss, int count, eg_tensor *const *xs,
                     eg_tensor **dxs)
 {
-    return grad_as(loss, NULL, count, xs, dxs,
-                   &(grad_call){ .how = NULLS, .loss_of = who ? who : "grad_of_loss" });
+    return grad_as((grad_call){ .y = loss,
+                                .count = count,
+                                .xs = xs,
+                                .dxs = dxs,
+                                .how = NULLS,
+                                .loss_of = who ? who : "grad_of_loss" });
 }
 int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *into,
                   const eg_into_watch *watch)
 {
-    return grad_as(y, NULL, count, xs, NULL,
-                   &(grad_call){ .how = NULLS, .into = into, .watch = watch });
+    return grad_as((grad_call){
+        .y = y, .count = count, .xs = xs, .how = NULLS, .into = into, .watch = watch });
 }
