@@ -336,6 +336,17 @@ static void pack_keys(const back *w, const workspace *r, const eg_flash_batch *b
 }
 
 /* -- D -------------------------------------------------------------------------------------- */
+/* Adds Σ P dP over the allowed pairs of a run of rows to sum[], by row of the run. */
+static void add_run_means(const eg_flash *f, const run_data *one, int64_t keys, double *sum)
+{
+    const int64_t wide = f->wide;
+    for (int64_t i = 0; i < one->rows.count; i++)
+        for (int64_t l = 0; l < keys; l++) {
+            const int64_t k = i - one->tested.from, at = i * wide + l;
+            if (k >= 0 && k < one->tested.rows && !one->tested.allow[k * wide + l]) continue;
+            sum[i] += eg__real_at(f, one->s, at) * eg__real_at(f, one->ds, at);
+        }
+}
 /* Adds Σ P dP over a strip of keys to sum[], by query of the block. */
 static void add_means(const back *w, const workspace *r, const eg_flash_batch *b,
                       eg_stretch queries, eg_stretch strip, double *sum)
@@ -351,13 +362,7 @@ static void add_means(const back *w, const workspace *r, const eg_flash_batch *b
         if (!backward_live(w, r, b, queries, keys, t, &live)) continue;
         for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);) {
             const run_data one = backward_weighed(w, r, b, queries, keys, j / wide, &live, &run);
-            for (int64_t i = 0; i < one.rows.count; i++)
-                for (int64_t l = 0; l < keys.count; l++) {
-                    const int64_t k = i - one.tested.from;
-                    if (k >= 0 && k < one.tested.rows && !one.tested.allow[k * wide + l]) continue;
-                    sum[run.from + i] +=
-                        eg__real_at(f, one.s, i * wide + l) * eg__real_at(f, one.ds, i * wide + l);
-                }
+            add_run_means(f, &one, keys.count, sum + run.from);
         }
     }
 }
