@@ -17,9 +17,25 @@ static int64_t stored_at(const eg_tensor *x, int64_t index)
     for (int r = x->rank; r-- > 0; index /= x->dim[r]) at += index % x->dim[r] * x->stride[r];
     return at;
 }
+/* Merges the range of input k with the first range of an earlier input that it overlaps. False if
+ * it overlaps none. */
+static bool merge_overlap(int k, int *group, char **low, char **high)
+{
+    for (int j = 0; j < k; j++) {
+        const int g = group[j], own = group[k];
+        if (g == own || low[g] >= high[own] || low[own] >= high[g]) continue;
+        const int into = g < own ? g : own, from = g + own - into;
+        if (low[from] < low[into]) low[into] = low[from];
+        if (high[from] > high[into]) high[into] = high[from];
+        for (int i = 0; i <= k; i++)
+            if (group[i] == from) group[i] = into;
+        return true;
+    }
+    return false;
+}
 /* Assigns ranges of the block to inputs; inputs whose memory overlaps share one. group[k]: the
  * first input with the same range as k. */
-static void stretches(const eg__trial *c, int *group, char **low, char **high)
+static void input_ranges(const eg__trial *c, int *group, char **low, char **high)
 {
     for (int k = 0; k < c->o.count; k++) {
         const eg_tensor *x = c->o.xs[k];
@@ -30,18 +46,8 @@ static void stretches(const eg__trial *c, int *group, char **low, char **high)
         eg__reach(x, &a, &b);
         low[k] += a * eg__width[x->dtype];
         high[k] += (b + 1) * eg__width[x->dtype];
-        for (bool grown = true; grown;) { /* a range that grew may overlap another one */
-            grown = false;
-            for (int j = 0; j < k; j++) {
-                const int g = group[j];
-                if (g == group[k] || low[g] >= high[group[k]] || low[group[k]] >= high[g]) continue;
-                const int into = g < group[k] ? g : group[k], from = g + group[k] - into;
-                if (low[from] < low[into]) low[into] = low[from];
-                if (high[from] > high[into]) high[into] = high[from];
-                for (int i = 0; i <= k; i++)
-                    if (group[i] == from) group[i] = into;
-                grown = true;
-            }
+        while (merge_overlap(k, group, low, high)) {
+            /* a range that grew may overlap another one */
         }
     }
 }
@@ -56,7 +62,7 @@ static bool place_inputs(eg__trial *c)
     char *low[EG_CHECK_INPUTS], *high[EG_CHECK_INPUTS];
     int64_t start[EG_CHECK_INPUTS];
     eg_storage *storage[EG_CHECK_INPUTS] = { NULL };
-    stretches(c, group, low, high);
+    input_ranges(c, group, low, high);
     for (int k = 0; k < c->o.count; k++) {
         if (group[k] != k) continue;
         start[k] = c->cells;
