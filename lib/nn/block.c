@@ -68,19 +68,13 @@ eg_tensor *eg_ffn_run(const eg_ffn *m, eg_tensor *x)
 }
 
 /* -- block ------------------------------------------------------------------------------------ */
-void eg__nn_template(eg_mha_args *o, const eg_mha_args *given)
-{
-    *o = (eg_mha_args){ .size = sizeof *o };
-    eg_options(o, sizeof *o, given);
-}
-
-/* Makes an attention of the block: the template .mha with the block's sizes and options. In cross
+/* Makes an attention of the block: the options .mha with the block's sizes and options. In cross
  * attention the positions of queries and keys are those of two different sequences, so options that
  * compare them are left out. */
 static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char *name, bool self)
 {
-    eg_mha_args o;
-    eg__nn_template(&o, a->mha);
+    eg_mha_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, a->mha);
     o.params = p, o.name = name;
     o.d_model = a->d_model, o.heads = a->heads, o.dropout = a->dropout,
     o.no_bias = a->no_bias || o.no_bias;

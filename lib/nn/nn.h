@@ -183,10 +183,6 @@ eg_tensor *eg__mha_core(const eg_mha *, const eg_mha_run_args *, const eg__part 
 /* eg__mha_run_part for this rank's positions, with tensors that are shared by all ranks. */
 eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 
-/* -- block.c ---------------------------------------------------------------------------------- */
-/* Sets *o to the options `given` in a block's .mha, which need not have a size; NULL: defaults. */
-void eg__nn_template(eg_mha_args *o, const eg_mha_args *given);
-
 /* -- cache.c ---------------------------------------------------------------------------------- */
 int64_t eg__cache_taken(const eg_cache *, int slot); /* number of positions in use in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);
