@@ -728,7 +728,7 @@ LOOP_TEST(sums_of_bytes_copy_nothing, 3)
                                         { 1, 1, 40000 }, { 20000, 2, 20 }, { 30, 0, 20 } };
     static const eg_dtype types[] = { EG_I8, EG_U8, EG_BOOL };
     const eg_dtype type = types[_i];
-    for (int q = 0; q < 6 * 5 * 6; q++) {
+    for (int q = 0; q < 6 * 5 * 6; q += SLOWER) {
         eg_ctx *cx = eg_open(.seed = (uint64_t)q, .threads = q % 3 + 1);
         const int64_t *n = sizes[q % 6];
         const int how = q / 6 % 5;
