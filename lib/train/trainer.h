@@ -26,6 +26,10 @@ bool eg__attention_names(eg_trainer *);
 /* Returns the text of the network's configuration, "" if it has none; NULL after an error. */
 const char *eg__network_config(const eg_trainer *, eg_owner *);
 
+/* -- trainer_options.c ------------------------------------------------------------------------ */
+/* Fills in the defaults of *o. False, after an error, if an option is invalid. */
+bool eg__trainer_defaults(eg_trainer_args *o);
+
 /* -- recipe.c: options of the built-in models and the optimiser ------------------------------- */
 /* false after an error: an option is invalid */
 bool eg__recipe_sound(eg_ctx *, const eg_trainer_args *);
