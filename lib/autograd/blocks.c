@@ -252,6 +252,23 @@ static void blocks_leaf(void *user, int64_t piece, int thread)
 }
 
 /* -- the call --------------------------------------------------------------------------------- */
+/* Returns the largest number of sums that are in use at one time; blocks_tree.c derives it. The
+ * team may be smaller than the number of workers, and leaves are divided as eg__parallel does it.
+ */
+static int64_t blocks_sums(const blocks *b, int levels)
+{
+    const int64_t leaves = b->to - b->from, left = b->from ? levels : 0;
+    int64_t most = 0;
+    for (int team = 1; team <= b->workers; team++) {
+        int64_t sums = left + team * (int64_t)(levels + 1);
+        for (int t = 1; t < team; t++) {
+            const int64_t first = b->from + leaves * t / team;
+            for (int l = 0; l < levels; l++) sums += (first & (((int64_t)2 << l) - 1)) != 0;
+        }
+        if (sums > most) most = sums;
+    }
+    return eg__min64(leaves, most);
+}
 /* Allocates the sums and the tree, in the open scope. False after an error. */
 static bool blocks_alloc(blocks *b)
 {
@@ -262,9 +279,7 @@ static bool blocks_alloc(blocks *b)
         if (!(b->at[l] = eg__alloc(b->cx, (size_t)wide * sizeof *b->at[l]))) return false;
         for (int64_t k = 0; k < wide; k++) atomic_init(&b->at[l][k], NULL);
     }
-    const int64_t left = b->from ? levels : 0, /* see blocks_tree.c for this bound */
-        sums = eg__min64(b->to - b->from, left + b->workers * (int64_t)(levels + 1));
-    for (int64_t n = 0; n < sums; n++) {
+    for (int64_t n = blocks_sums(b, levels); n > 0; n--) {
         blocks_sum *s = eg__alloc(b->cx, sizeof *s);
         if (!s || !(s->g = eg__alloc(b->cx, (size_t)b->o.count * sizeof *s->g)) ||
             !(s->reached = eg__alloc(b->cx, (size_t)b->o.count)))

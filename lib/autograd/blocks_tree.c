@@ -2,10 +2,14 @@
  * pairs of those sums.
  *
  * A thread whose sum has a finished neighbour adds the two and continues one level up; otherwise it
- * leaves its sum in the tree for the neighbour. There are therefore at most ⌈log₂ leaves⌉ + 1 sums
- * per thread, including the one that it adds to: between two sums that wait there is a leaf that a
- * thread still computes. Leaves [from, to) with from > 0 have at most ⌈log₂ leaves⌉ more: subtrees
- * of growing size at their left edge, whose left neighbours are not computed here.
+ * leaves its sum in the tree for the neighbour. A sum waits if its neighbour contains a leaf that
+ * is not finished. Each level of the tree has one neighbour that contains a given leaf, so there
+ * are at most ⌈log₂ leaves⌉ sums for each leaf that a thread computes, and the one that it adds to.
+ * The leaves are divided into a range for each thread, and a range is taken from its first leaf on.
+ * So sums may also wait at the first leaf of a range for the last leaf of the range before, or the
+ * reverse: one on each level at which this first leaf does not begin a subtree of two neighbours.
+ * Leaves [from, to) with from > 0 have at most ⌈log₂ leaves⌉ more: subtrees of growing size at
+ * their left edge, whose left neighbours are not computed here.
  *
  * The two sums below the root are kept, and all threads add them when no leaf is left.
  *
