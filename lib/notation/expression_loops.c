@@ -120,22 +120,22 @@ BINARY(condition_or, uint8_t, uint8_t, a | b)
 const eg_loops *const eg__loops[2] = { &narrow_loops, &wide_loops };
 
 /* -- indices ---------------------------------------------------------------------------------- */
+#define WITHIN(v, low, high) ((v) < (low) ? (low) : (v) > (high) ? (high) : (v))
 #define OFFSETS(NAME, I)                                                                       \
     EG_CLONES static void NAME(int64_t n, int64_t *o, const I *i, int64_t step, I low, I high) \
     {                                                                                          \
-        EACH(const I v = i[k] < low ? low : i[k] > high ? high : i[k]; o[k] += v * step)       \
+        EACH(o[k] += WITHIN(i[k], low, high) * step)                                           \
     }
 OFFSETS(offsets_narrow, int32_t)
 OFFSETS(offsets_wide, int64_t)
+#define SUM_ROWS(I, U)                                \
+    for (; rows-- > 0; index += index_step, sum += n) \
+    EACH(sum[k] = (I)((add ? (U)sum[k] : 0) + (U)WITHIN(index[k], low, high) * (U)stride))
 #define SUMS(NAME, I, U)                                                                    \
     EG_CLONES static void NAME(int64_t rows, int64_t n, const I *index, int64_t index_step, \
                                I stride, I low, I high, bool add, I *sum)                   \
     {                                                                                       \
-        for (; rows-- > 0; index += index_step, sum += n)                                   \
-            EACH(const I v = index[k] < low    ? low                                        \
-                             : index[k] > high ? high                                       \
-                                               : index[k];                                  \
-                 sum[k] = (I)((add ? (U)sum[k] : 0) + (U)v * (U)stride))                    \
+        SUM_ROWS(I, U)                                                                      \
     }
 SUMS(sums_narrow, int32_t, uint32_t)
 SUMS(sums_wide, int64_t, uint64_t)
