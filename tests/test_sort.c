@@ -42,8 +42,8 @@ static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
  * order, and no other index precedes the last of them. */
 LOOP_TEST(positions_of_long_rows, 6)
 {
-    enum { ROWS = 3, MOST = 1500 };
-    static const int64_t lengths[] = { 1, 2, 31, 32, 33, 300, MOST };
+    enum { ROWS = 3, MOST = 9000 };
+    static const int64_t lengths[] = { 1, 2, 31, 32, 33, 130, 300, 1500, MOST };
     const eg_dtype dtype = (eg_dtype[]){ EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 }[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     static double value[ROWS * MOST];
@@ -52,9 +52,12 @@ LOOP_TEST(positions_of_long_rows, 6)
         for (int turn = 0; turn < 20; turn++) {
             const eg_mark m = eg_push(cx);
             const int64_t few = 2 * (turn - 11), n = lengths[l],
-                          k = turn > 11       ? few < n ? few : n
+                          k = turn == 16      ? n / 4 /* of a row of equal elements */
+                              : turn > 11     ? few < n ? few : n
                               : turn % 3 == 0 ? n
-                              : turn % 3 == 1 ? n / 9
+                              : turn % 3 == 1 ? (turn % 2   ? n / 9
+                                                 : n > 8000 ? n / 420
+                                                            : n / 3)
                                               : (n + 1) / 2;
             const bool descending = turn % 2;
             for (int64_t e = 0; e < ROWS * n; e++) {

@@ -19,13 +19,20 @@ typedef struct ranked {
     int64_t place;
 } ranked;
 /* At most IN_ORDER candidates are kept in order, more in a heap; APART: the number of interleaved
- * parts of a row (sort_of.h). Rows of fewer than SHORT elements are sorted by insertion. */
-enum { IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32 };
-/* True if the first k of n elements are searched; else the row is sorted. */
-static bool rank_some(int64_t k, int64_t n)
+ * parts of a row (sort_of.h). Rows of fewer than SHORT elements are sorted by insertion. Of more
+ * than FAR times as many elements as are wanted, few reach the heap. */
+enum { IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32, FAR = 400 };
+/* How the first k of n elements with keys of `width` bytes are found: each element is compared with
+ * the best k so far; the few more than k up to a bound are sorted; or the row is sorted. */
+typedef enum method { SEARCHED, SELECTED, SORTED } method;
+static method rank_method(int64_t k, int64_t n, int width)
 {
-    return k < n / (k <= IN_ORDER && n >= APART ? 3 : 8);
+    if (k <= IN_ORDER && k < n / (n >= APART ? 3 : 8)) return SEARCHED;
+    if (width == 8 && k < n / FAR) return SEARCHED; /* reading the keys often takes longer */
+    return k < n / 2 && n >= 4 * SHORT ? SELECTED : SORTED;
 }
+/* Returns how many elements up to a bound are few enough to be sorted for the first k. */
+static int64_t candidates(int64_t k) { return k + k / 4 + 8; }
 
 static bool after(const ranked *a, const ranked *b)
 {
@@ -99,6 +106,17 @@ static rank_row *const rank[EG_DTYPES] = {
     [EG_I32] = rank_i32, [EG_I64] = rank_i64, [EG_BOOL] = rank_bool
 };
 
+/* Returns how many pairs fit in the memory that a row needs besides its elements: the best so far;
+ * the candidates twice and the keys, of at most 8 bytes; or all elements twice. */
+static int64_t pairs_of_row(int64_t k, int64_t n, int width)
+{
+    switch (rank_method(k, n, width)) {
+    case SEARCHED: return k;
+    case SELECTED: return 2 * candidates(k) + eg__round_up(n, EG_LANES) / 2;
+    default: return 2 * n;
+    }
+}
+
 /* All rows of a tensor, in pieces. Each thread has a buffer of `each` pairs, of which those from
  * `row` on are the memory for a row that is not contiguous. */
 typedef struct rank_rows {
@@ -153,7 +171,7 @@ static bool argsort_forward(eg_tensor *y)
     int team = eg__team(y->cx, s.rows * 16 * s.job.n, 1 << 18);
     if (team > s.rows) team = (int)s.rows;
     s.pieces = team > 1 ? eg__min64(s.rows, 4 * team) : 1;
-    s.row = rank_some(a->k, s.job.n) ? a->k : 2 * s.job.n;
+    s.row = pairs_of_row(a->k, s.job.n, x->dtype == EG_C128 ? 8 : eg__width[x->dtype]);
     const int64_t row_bytes = x->stride[last] == 1 ? 0 : s.job.n * eg__width[x->dtype];
     s.each = s.row + eg__round_up(row_bytes, sizeof *s.pairs) / (int64_t)sizeof *s.pairs;
     s.pairs = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * s.each) * sizeof *s.pairs);

@@ -80,10 +80,92 @@ EG_CLONES static void NAME(first_positions)(const rank_job *j, const char *x, in
         if (!few) put_in_heap(best, i, best[i]);
     }
 }
+/* Copies the keys of a row to `key`, with the largest possible key up to whole groups of lanes, and
+ * sets *low and *high to the smallest and the largest of the row. */
+EG_INLINE void NAME(copy_keys)(const rank_job *j, const char *x, NAME(bits) * key, NAME(bits) * low,
+                               NAME(bits) * high)
+{
+    const NAME(bits) all = (NAME(bits)) - 1;
+    NAME(bits) least[EG_LANES], most[EG_LANES];
+    int64_t i = 0;
+    for (int l = 0; l < EG_LANES; l++) least[l] = all, most[l] = 0;
+    for (; i + EG_LANES <= j->n; i += EG_LANES) {
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) {
+            const NAME(bits) v = NAME(key)(j, x, i + l);
+            key[i + l] = v;
+            least[l] = v < least[l] ? v : least[l];
+            most[l] = v > most[l] ? v : most[l];
+        }
+    }
+    for (int l = 0; i < j->n || i % EG_LANES; i++, l++) {
+        if (i < j->n) least[0] = (key[i] = NAME(key)(j, x, i)) < least[0] ? key[i] : least[0];
+        if (i < j->n) most[0] = key[i] > most[0] ? key[i] : most[0];
+        if (i >= j->n) key[i] = all;
+    }
+    *low = all, *high = 0;
+    for (int l = 0; l < EG_LANES; l++) {
+        *low = least[l] < *low ? least[l] : *low;
+        *high = most[l] > *high ? most[l] : *high;
+    }
+}
+/* Returns how many of n keys, whole groups of lanes, do not exceed `most`. */
+EG_INLINE int64_t NAME(count_up_to)(int64_t n, const NAME(bits) * key, NAME(bits) most)
+{
+    int64_t all = 0;
+    for (int64_t i = 0; i < n;) { /* counts of 32 bits */
+        const int64_t end = n - i > 1 << 30 ? i + (1 << 30) : n;
+        int32_t count[EG_LANES] = { 0 };
+        for (; i < end; i += EG_LANES) {
+            EG_EVERY_LANE
+            for (int l = 0; l < EG_LANES; l++) count[l] += key[i + l] <= most;
+        }
+        for (int l = 0; l < EG_LANES; l++) all += count[l];
+    }
+    return all;
+}
+/* The same place[] as first_positions sets, for larger k: a bound that few more than k keys do not
+ * exceed is found by halving the range of the keys, and these are sorted. If many keys are equal to
+ * the k-th, the bound is this key, and the first of them count. */
+EG_CLONES static void NAME(selected_positions)(const rank_job *j, const char *x, int64_t *place,
+                                               ranked *pairs)
+{
+    const int64_t n = eg__round_up(j->n, EG_LANES), few = candidates(j->k);
+    NAME(bits) *key = (NAME(bits) *)(void *)(pairs + 2 * few), low, high;
+    int64_t below = 0, up_to = j->n; /* keys below low; keys up to high */
+    NAME(copy_keys)(j, x, key, &low, &high);
+    while (low < high && up_to > few) {
+        const NAME(bits) middle = (NAME(bits))(low + (high - low) / 2);
+        const int64_t count = NAME(count_up_to)(n, key, middle);
+        if (count >= j->k)
+            high = middle, up_to = count;
+        else
+            low = (NAME(bits))(middle + 1), below = count;
+    }
+    const int64_t all = up_to > few ? j->k : up_to;
+    int64_t taken = 0, equal = up_to > few ? j->k - below : up_to; /* how many equal to high */
+    for (int64_t i = 0; taken < all; i += EG_LANES) {
+        uint32_t bits = 0;
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++) bits |= (uint32_t)(key[i + l] <= high) << l;
+        for (; bits && taken < all; bits &= bits - 1) {
+            const int64_t at = i + __builtin_ctz(bits);
+            if (key[at] == high && equal-- <= 0) continue;
+            pairs[taken++] = (ranked){ key[at], at };
+        }
+    }
+    const ranked *in_order = by_key(all, (int)sizeof(REAL), pairs, pairs + few);
+    for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
+}
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *pairs)
 {
-    if (rank_some(j->k, j->n)) {
+    const method how = rank_method(j->k, j->n, (int)sizeof(REAL));
+    if (how == SEARCHED) {
         NAME(first_positions)(j, x, place, pairs);
+        return;
+    }
+    if (how == SELECTED) {
+        NAME(selected_positions)(j, x, place, pairs);
         return;
     }
     for (int64_t i = 0; i < j->n; i++) pairs[i] = (ranked){ NAME(key)(j, x, i), i };
