@@ -530,8 +530,8 @@ LOOP_TEST(several_indices_along_a_row, 2 * sizeof several / sizeof *several)
                        eg_normal(cx, 0, 1, c->keys, 2, E),
                        eg_normal_n(cx, EG_DEFAULT, 0, 1, rank, dim) },
               *t = eg_permute_n(x[3], rank, back), *y[2], *d[2][4];
-    const eg_given n =
-        strstr(c->score, "n[") ? (eg_given){ "n", eg_from(cx, type, 45) } : (eg_given){ NULL, NULL };
+    const eg_given n = strstr(c->score, "n[") ? (eg_given){ "n", eg_from(cx, type, 45) }
+                                              : (eg_given){ NULL, NULL };
     for (int f = 0; f < 2; f++) {
         y[f] = eg_attention(c->spec, x[0], x[1], x[2], .where = c->where, .score = c->score,
                             .with = { { "w", t }, n }, .form = f ? EG_FUSED : EG_UNFUSED);
