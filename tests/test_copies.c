@@ -544,6 +544,7 @@ TEST(copies_refusals_name_both_numbers)
     eg_grad_each(eg_sum(NULL, eg_ones(cx, 2)), 1, &x, &d),
         refused(cx, "grad_each: y has no copies");
     eg_tensor *mixed = eg_mul(x, eg_mean("[s] i", eg_copies_stack(x)));
+    eg_grad_each(eg_sum(NULL, mixed), 1, &x, &d), refused(cx, "grad_each: copies_stack (");
     eg_grad_each(eg_sum(NULL, mixed), 1, &x, &d), refused(cx, "so that copies are coupled");
     eg_where_mask(cx, "x[i] > 0", "i", 0, (int64_t[]){ 4 },
                   .with = { { "x", eg_cast(x, EG_I32) } });

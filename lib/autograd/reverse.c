@@ -302,9 +302,10 @@ static bool reverse_visit(reverse *r, int64_t k)
         eg_tensor *x = t->in[i];
         if (!eg__sweep_has(s, x)) continue;
         if (r->each && eg__copies_made(t)) {
+            char name[256];
             eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                        "grad_each: %s lies between y and an x, so that copies are coupled",
-                       t->op->name);
+                       eg__origin(t, name, sizeof name));
             return false;
         }
         if (!t->op->rule) {
