@@ -93,7 +93,7 @@ static bool gradient_forward(eg_tensor *d)
     o.g = g->data;
     o.allow = allow ? (const uint8_t *)allow->data : NULL;
     int64_t step[EG_TENSORS_MAX][EG_RANK_MAX], added = 0;
-    bool here[EG_TENSORS_MAX] = { false }; /* it has sums in f64 */
+    bool in_f64[EG_TENSORS_MAX] = { false }; /* its cotangents are added in f64 */
     for (int k = 0; k < count; k++) {
         if (!(wanted >> k & 1)) continue;
         at[k] = end, end += eg_size(x[k]);
@@ -107,10 +107,11 @@ static bool gradient_forward(eg_tensor *d)
             added += eg_size(x[k]);
             o.sink[k].few = eg__few_summands(o.e, f->letters, f->size, k);
         }
-        here[k] = !o.sink[k].direct && !o.sink[k].few;
-        if (here[k]) sum_at[k] = o.summed, o.summed += eg_size(x[k]);
+        in_f64[k] = !o.sink[k].direct && !o.sink[k].few;
+        if (in_f64[k]) sum_at[k] = o.summed, o.summed += eg_size(x[k]);
     }
-    /* one piece if any sink is `few`, since that has at least half as many elements as the loop */
+    /* A tensor whose cotangents are added in place has at least half as many elements as the loop,
+     * so there is one piece then, and no two threads add to one element. */
     o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * added + 1) + 1);
     if (o.summed) {
         const size_t bytes = (size_t)(o.pieces * o.summed) * sizeof(double);
@@ -118,10 +119,10 @@ static bool gradient_forward(eg_tensor *d)
         memset(o.sums, 0, bytes);
     }
     for (int k = 0; k < count; k++)
-        if (here[k]) o.sink[k].data = o.sums + sum_at[k];
+        if (in_f64[k]) o.sink[k].data = o.sums + sum_at[k];
     if (!eg__block_loop_run(&o)) return false;
     for (int k = 0; k < count; k++)
-        if (here[k])
+        if (in_f64[k])
             eg__sums_add(f64, d->data + at[k] * width, eg_size(x[k]), o.pieces, o.summed,
                          o.sums + sum_at[k]);
     return true;

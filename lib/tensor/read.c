@@ -376,34 +376,31 @@ int eg_assign(eg_tensor *target, eg_tensor *value)
     return assign_fits("assign", target, value, false) && assign_one(target, value, value) ? 0 : -1;
 }
 
-/* The memory of a target; `to` is the highest end of this one and of those before it. */
-typedef struct assign_range {
-    uintptr_t from, to;
-} assign_range;
 static int assign_lower(const void *a, const void *b)
 {
-    const assign_range *x = a, *y = b;
+    const eg__byte_range *x = a, *y = b;
     return (x->from > y->from) - (x->from < y->from);
 }
-static assign_range assign_range_of(const eg_tensor *x)
+static eg__byte_range assign_range_of(const eg_tensor *x)
 {
     const char *low, *high;
     read_address_range(x, &low, &high);
-    return (assign_range){ (uintptr_t)low, eg_size(x) ? (uintptr_t)high : (uintptr_t)low };
+    return (eg__byte_range){ (int64_t)low, (int64_t)(eg_size(x) ? high : low) };
 }
 /* Sets from[k] to values[k], or to a copy of it if it shares memory with a target. False after an
  * error. */
 static bool assign_apart(eg_ctx *cx, int count, eg_tensor *const *targets, eg_tensor *const *values,
                          eg_tensor **from)
 {
-    assign_range *all = eg__alloc(cx, (size_t)count * sizeof *all);
+    /* in the order of their beginnings; `to` is the highest end so far */
+    eg__byte_range *all = eg__alloc(cx, (size_t)count * sizeof *all);
     if (!all) return false;
     for (int k = 0; k < count; k++) all[k] = assign_range_of(targets[k]);
     qsort(all, (size_t)count, sizeof *all, assign_lower);
     for (int k = 1; k < count; k++)
         if (all[k].to < all[k - 1].to) all[k].to = all[k - 1].to;
     for (int k = 0; k < count; k++) {
-        const assign_range value = assign_range_of(values[k]);
+        const eg__byte_range value = assign_range_of(values[k]);
         int low = 0, high = count; /* the number of targets that begin before the value's end */
         while (low < high) {
             const int middle = low + (high - low) / 2;
