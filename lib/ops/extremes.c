@@ -17,7 +17,6 @@ typedef struct eg_search {
     /* Sets first[i], if it is negative, to k where x[i] = best[i]. */
     void (*find_each)(int64_t n, const void *x, const void *best, int64_t k, int64_t *first);
 } eg_search;
-enum { ROWS_ABREAST = 4 }; /* contiguous rows that are searched at once */
 #define TEMPLATE  "ops/search_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"

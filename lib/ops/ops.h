@@ -56,6 +56,8 @@ bool eg__floats(const char *who, const eg_tensor *x, int operand);
 
 /* -- rows ------------------------------------------------------------------------------------- */
 enum { EG_CHUNK = 512 };
+/* Contiguous rows that a reduction reads at once, as the rows do not wait for each other. */
+enum { EG_ROWS_ABREAST = 4 };
 /* The memory layout of a row; neighbouring axes that have a common stride are merged. */
 typedef struct eg_strip_axis {
     int64_t size, step; /* step: in bytes */

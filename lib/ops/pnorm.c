@@ -9,7 +9,6 @@ typedef struct pnorm {
     int inner;
     double p;
 } pnorm;
-enum { ROWS_ABREAST = 4 }; /* contiguous rows whose squares are summed at once */
 typedef struct pnorm_job {
     const eg_arithmetic *m;
     eg_strip x;
@@ -65,7 +64,7 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
 EG_INLINE void chunk_squares(const int rows, int64_t n, const char *x, int64_t step, double *sum)
 {
     enum { LANES = 8 };
-    double lane[ROWS_ABREAST][LANES] = { { 0 } };
+    double lane[EG_ROWS_ABREAST][LANES] = { { 0 } };
     float last[LANES] = { 0 };
     int64_t k = 0;
     for (; k + LANES <= n; k += LANES)
@@ -90,21 +89,21 @@ EG_CLONES static void pnorm_rows_2(int64_t rows, char *const *p, const int64_t *
                                    const void *user)
 {
     const int64_t n = ((const pnorm_job *)user)->x.n;
-    for (int64_t r = 0; r < rows; r += ROWS_ABREAST) {
-        const int m = (int)eg__min64(ROWS_ABREAST, rows - r);
-        double total[ROWS_ABREAST] = { 0 }, sum[ROWS_ABREAST] = { 0 };
+    for (int64_t r = 0; r < rows; r += EG_ROWS_ABREAST) {
+        const int m = (int)eg__min64(EG_ROWS_ABREAST, rows - r);
+        double total[EG_ROWS_ABREAST] = { 0 }, sum[EG_ROWS_ABREAST] = { 0 };
         for (int64_t k = 0; k < n; k += EG_CHUNK) {
             const char *x = p[1] + r * step[1] + k * (int64_t)sizeof(float);
             const int64_t size = eg__min64(n - k, EG_CHUNK);
-            if (m == ROWS_ABREAST)
-                chunk_squares(ROWS_ABREAST, size, x, step[1], sum);
+            if (m == EG_ROWS_ABREAST)
+                chunk_squares(EG_ROWS_ABREAST, size, x, step[1], sum);
             else
                 for (int i = 0; i < m; i++)
                     chunk_squares(1, size, x + i * step[1], step[1], &sum[i]);
-            for (int i = 0; i < ROWS_ABREAST; i++) total[i] += sum[i];
+            for (int i = 0; i < EG_ROWS_ABREAST; i++) total[i] += sum[i];
         }
         EG_EVERY_LANE
-        for (int i = 0; i < ROWS_ABREAST; i++) total[i] = sqrt(total[i]);
+        for (int i = 0; i < EG_ROWS_ABREAST; i++) total[i] = sqrt(total[i]);
         for (int i = 0; i < m; i++) *EG_ROW(float, 0, r + i) = (float)total[i];
     }
 }

@@ -74,7 +74,7 @@ EG_INLINE void NAME(top_rows)(const int rows, bool smallest, int64_t n, const ch
                               char *y, int64_t ys)
 {
     const int64_t group = EG_LANES * (int64_t)sizeof(T);
-    T lane[ROWS_ABREAST][EG_LANES], odd[EG_LANES] = { 0 };
+    T lane[EG_ROWS_ABREAST][EG_LANES], odd[EG_LANES] = { 0 };
     bool any = false;
     int64_t k = 1;
     for (int r = 0; r < rows; r++) memcpy(lane[r], x + r * xs, sizeof lane[r]);
@@ -103,8 +103,8 @@ EG_INLINE void NAME(best_rows)(bool smallest, int64_t rows, int64_t n, const cha
                                char *y, int64_t ys)
 {
     int64_t r = 0;
-    for (; r + ROWS_ABREAST <= rows; r += ROWS_ABREAST)
-        NAME(top_rows)(ROWS_ABREAST, smallest, n, x + r * xs, xs, y + r * ys, ys);
+    for (; r + EG_ROWS_ABREAST <= rows; r += EG_ROWS_ABREAST)
+        NAME(top_rows)(EG_ROWS_ABREAST, smallest, n, x + r * xs, xs, y + r * ys, ys);
     for (; r < rows; r++) NAME(top_rows)(1, smallest, n, x + r * xs, xs, y + r * ys, ys);
 }
 EG_CLONES static void NAME(larger_rows)(int64_t rows, int64_t n, const char *x, int64_t xs, char *y,
