@@ -127,8 +127,8 @@ static eg_tensor *node_composed(eg_composed *c, int k)
     }
     case EG_X_SELECT: return eg_where(plain_values(c, n->in[0]), b, last);
     case EG_X_CLIP: return eg_minimum(eg_maximum(a, b), last);
-#define VALUE_1(CODE, NAME, Y, D, COMPOSED, SLOPE) \
-    case EG_X_##CODE:                              \
+#define VALUE_1(CODE, NAME, E, Y, D, COMPOSED, SLOPE) \
+    case EG_X_##CODE:                                 \
         return COMPOSED;
 #define VALUE_2(CODE, NAME, Y, DA, DB, COMPOSED, SLOPE_A, SLOPE_B) \
     case EG_X_##CODE: return COMPOSED;
@@ -192,8 +192,8 @@ static eg_tensor *operand_slope(eg_composed *c, int k, int i, eg_tensor *g)
                                  : eg_gt(eg_maximum(a, b), high);
         return eg_where(is, g, zero);
     }
-#define SLOPE_1(CODE, NAME, Y, D, COMPOSED, SLOPE) \
-    case EG_X_##CODE:                              \
+#define SLOPE_1(CODE, NAME, E, Y, D, COMPOSED, SLOPE) \
+    case EG_X_##CODE:                                 \
         return SLOPE;
 #define SLOPE_2(CODE, NAME, Y, DA, DB, COMPOSED, SLOPE_A, SLOPE_B) \
     case EG_X_##CODE: return i == 0 ? SLOPE_A : SLOPE_B;

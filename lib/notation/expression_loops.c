@@ -19,6 +19,17 @@
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
             EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
+/* A block of e[k] = FIRST is computed before its values, for the reason in tensor/lanes_of.h. */
+#define STAGED(NAME, FIRST, VALUE) LOOP(NAME)                                               \
+    {                                                                                       \
+        ROWS { OUT(T, o); IN(T, p, s->in[0], s->step[0]);                                   \
+            for (int64_t at = 0; at < n; at += EG_BLOCK) {                                  \
+                const int64_t end = n - at < EG_BLOCK ? n : at + EG_BLOCK;                  \
+                T first[EG_BLOCK];                                                          \
+                EG_EVERY_LANE for (int64_t k = at; k < end; k++) {                          \
+                    const T x = p[k]; (void)x; first[k - at] = FIRST; }                     \
+                EG_EVERY_LANE for (int64_t k = at; k < end; k++) {                          \
+                    const T x = p[k], e = first[k - at]; (void)e; o[k] = VALUE; } } } }
 /* a loop with two operands; if SINGLE, the second is the scalar Q, and `inverse` is 1 / Q */
 #define BY(SINGLE, Q, ...) {                                                                \
         const bool single = SINGLE;                                                         \

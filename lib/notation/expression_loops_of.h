@@ -46,11 +46,11 @@ static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)
 
 /* -- loops of the rows ------------------------------------------------------------------------ */
 /* clang-format off */
-#define LOOP_1(CODE, NAMED, VALUE, ...) UNARY(NAME(CODE), T, T, VALUE)
+#define LOOP_1(CODE, NAMED, FIRST, VALUE, ...) STAGED(NAME(CODE), FIRST, VALUE)
 #define LOOP_2(CODE, NAMED, VALUE, ...) BINARY(NAME(CODE), T, T, VALUE)
 EG_FUNCTIONS_1(LOOP_1)
 EG_FUNCTIONS_2(LOOP_2)
-#define SLOPE_1(CODE, NAMED, VALUE, SLOPE, ...) UNARY_SLOPE(NAME(CODE##_slope), SLOPE)
+#define SLOPE_1(CODE, NAMED, FIRST, VALUE, SLOPE, ...) UNARY_SLOPE(NAME(CODE##_slope), SLOPE)
 #define SLOPE_2(CODE, NAMED, VALUE, DA, DB, ...) \
     BINARY_SLOPE(NAME(CODE##_slope_a), DA) BINARY_SLOPE(NAME(CODE##_slope_b), DB)
 EG_FUNCTIONS_1(SLOPE_1)

@@ -103,6 +103,7 @@ static int64_t saturated(double c, int64_t low, int64_t high)
     RULE(NAME, DX)                                                                                 \
     OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL(x[0]))                   \
     eg_tensor *CALL(eg_tensor *x) { return eg_apply(&NAME##_op.op, NULL, 0, 1, &x); }
+#define STAGED(CALL, NAME, FIRST, ...) ROW(CALL, NAME, __VA_ARGS__)
 #define JUMP(CALL, NAME, VALUE, SAMPLED, TYPES, EQUATION)                                          \
     OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", CALL(x[0]))                \
     eg_tensor *CALL(eg_tensor *x) { return eg_apply(&NAME##_op.op, NULL, 0, 1, &x); }
@@ -180,6 +181,7 @@ static const eg_lanes_op powc_op = {
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op.op, x, c, 0); }
 
 #define ROW(CALL, NAME, ...) &NAME##_op,
+#define STAGED               ROW
 #define JUMP                 ROW
 #define WITH_CONSTANTS(...)
 static const eg_lanes_op *const by_name[] = {
@@ -193,6 +195,7 @@ const eg_lanes_op *eg__pointwise(const char *name)
 }
 
 #define ROW(CALL, NAME, ...) &NAME##_op.op,
+#define STAGED               ROW
 #define JUMP                 ROW
 #define WITH_CONSTANTS       ROW
 const eg_op *const eg__pointwise_ops[] = {

@@ -6,6 +6,11 @@
     EG_INLINE T NAME(OP##_value)(T x, REAL a, REAL b) { T y; (void)a, (void)b; VALUE; return y; }  \
     CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                        \
     { NAME(eg__each)(NAME(OP##_value), n & -EG_LANES, p, (REAL)c[0], (REAL)c[1]); }
+#define STAGED(CALL, OP, FIRST, VALUE, ...)                                                        \
+    EG_INLINE T NAME(OP##_first)(T x) { return FIRST; }                                            \
+    EG_INLINE T NAME(OP##_last)(T x, T e) { T y; VALUE; return y; }                                \
+    CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                        \
+    { (void)c; NAME(eg__each_staged)(NAME(OP##_first), NAME(OP##_last), n & -EG_LANES, p); }
 #define JUMP           ROW
 #define WITH_CONSTANTS ROW
 /* clang-format on */

@@ -4,9 +4,11 @@
  *   ROW(function, name, value, cotangent dx from x, y and g, what dx reads, range of the samples,
  *       dtypes, equation, gradient)
  *
- * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x and
- * F(etanh)(x) is tanh x (tensor/epow.h). Conditions compare R(…), the real part (tensor/complex.h);
- * where the function is smooth, both branches agree at the boundary.
+ * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x (and
+ * F(etanh_first), F(etanh_last): tensor/epow.h). A row STAGED has one more column, before `value`:
+ * e from x, computed in a loop of its own; its `value` sets y from x and e. Conditions compare
+ * R(…), the real part (tensor/complex.h); where the function is smooth, both branches agree at the
+ * boundary.
  *
  * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0; and where x is
  * multiplied by a factor that tends to 0 towards −∞, as in gelu, x is limited to −1000, where the
@@ -108,12 +110,12 @@ ROW(eg_log10, log10,
     y = F(log10)(x),
     eg_scale(eg_div(g, x), M_LOG10E), OPERANDS, POSITIVE, FLOATS,
     "y = log₁₀ x", "dx = g / (x ln 10)")
-ROW(eg_tanh, tanh,
-    y = F(etanh)(x),
+STAGED(eg_tanh, tanh,
+    F(etanh_first)(x), y = F(etanh_last)(x, e),
     eg__tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = tanh x", "dx = g (1 − tanh² x)")
-ROW(eg_sigmoid, sigmoid,
-    const T e = F(epow)(-F(fabs)(x)); y = (R(x) < 0 ? e : 1) / (1 + e),
+STAGED(eg_sigmoid, sigmoid,
+    F(epow)(-F(fabs)(x)), y = (R(x) < 0 ? e : 1) / (1 + e),
     eg__sigmoid_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = 1/(1 + e^−x)", "dx = g σ(x) σ(−x)")
 ROW(eg_erf, erf,
@@ -128,14 +130,15 @@ ROW(eg_gelu, gelu,
     y = F(gelu)(x),
     eg__gelu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = x Φ(x)", "dx = g (Φ(x) + x φ(x))")
-ROW(eg_gelu_tanh, gelu_tanh,
-    const T z = R(x) < -1000 ? -1000 : x; const T v = x * ((T)EG_GELU_1 + (T)EG_GELU_3 * x * x);
-      const T e = F(epow)(-F(fabs)(v)); y = z * ((R(v) < 0 ? e : 1) / (1 + e)),
+STAGED(eg_gelu_tanh, gelu_tanh,
+    F(epow)(-F(fabs)(x * ((T)EG_GELU_1 + (T)EG_GELU_3 * x * x))),
+      const T z = R(x) < -1000 ? -1000 : x;
+      const T v = x * ((T)EG_GELU_1 + (T)EG_GELU_3 * x * x); y = z * ((R(v) < 0 ? e : 1) / (1 + e)),
     eg__gelu_tanh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = x σ(v), v = 2 √(2/π)(x + 0.044715 x³)", "dx = g (σ(v) + x v′ σ′(v))")
-ROW(eg_silu, silu,
-    const T z = R(x) < -1000 ? -1000 : x; const T e = F(epow)(-F(fabs)(x));
-      y = z * ((R(x) < 0 ? e : 1) / (1 + e)),
+STAGED(eg_silu, silu,
+    F(epow)(-F(fabs)(x)),
+      const T z = R(x) < -1000 ? -1000 : x; y = z * ((R(x) < 0 ? e : 1) / (1 + e)),
     eg__silu_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = x σ(x)", "dx = g (σ(x) + x σ′(x))")
 ROW(eg_softplus, softplus,
@@ -198,5 +201,6 @@ WITH_CONSTANTS(eg__huber, huber,
     eg__huber(x[0], 1))
 /* clang-format on */
 #undef ROW
+#undef STAGED
 #undef JUMP
 #undef WITH_CONSTANTS

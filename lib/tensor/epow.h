@@ -1,7 +1,7 @@
 /* epow.h: the exponential function and the hyperbolic tangent on lanes: F(epow)(x) is e^x, and
- * F(etanh)(x) is tanh x. Attention computes its weights with them. In f32 they are written out
- * here, since libmvec's functions differ in their last bits between processors of different makers,
- * and aarch64 has none.
+ * F(etanh_last)(x, F(etanh_first)(x)) is tanh x. Attention computes its weights with them. In f32
+ * they are written out here, since libmvec's functions differ in their last bits between processors
+ * of different makers, and aarch64 has none.
  *
  * x = n ln 2 + r with |r| ≤ ln 2 / 2, and e^r = 1 + r + r² q(r). q has degree 4 and the smallest
  * relative error, 3e-9 (by Lawson's weights: tests/reference/epow.py), with q(0) rounded to 1/2. ln
@@ -54,16 +54,27 @@ EG_INLINE float epowf_normal(float x)
     memcpy(&power, &whole, sizeof power);
     return y * power;
 }
-EG_INLINE float etanhf(float x)
+/* tanh x = etanh_last(x, etanh_first(x)), where etanh_first(x) is e^2|x| in f32. */
+EG_INLINE float etanh_firstf(float x)
 {
-    const float u = x * x, size = fabsf(x), end = size > 10 ? 10 : size; /* tanh 10 is 1 in f32 */
+    const float size = fabsf(x), end = size > 10 ? 10 : size; /* tanh 10 is 1 in f32 */
+    return epowf_normal(2 * end);
+}
+EG_INLINE float etanh_lastf(float x, float e)
+{
+    const float u = x * x;
     const float high = (-0x1.75e1bp-8f * u + 0x1.522694p-6f) * u - 0x1.b83c58p-5f,
                 p = (high * u + 0x1.110726p-3f) * u - 0x1.555532p-2f;
-    const float near = x + x * (u * p), far = 1 - 2 / (epowf_normal(2 * end) + 1);
-    return size < 0.625f ? near : copysignf(far, x);
+    const float near = x + x * (u * p), far = 1 - 2 / (e + 1);
+    return fabsf(x) < 0.625f ? near : copysignf(far, x);
 }
 EG_INLINE double epow(double x) { return exp(x); }
-EG_INLINE double etanh(double x) { return tanh(x); }
-#define eg__c_epow  cexp
-#define eg__c_etanh ctanh
+EG_INLINE double etanh_first(double x) { return x; }
+EG_INLINE double etanh_last(double x, double e) { return (void)e, tanh(x); }
+EG_INLINE double complex eg__c_etanh_first(double complex x) { return x; }
+EG_INLINE double complex eg__c_etanh_last(double complex x, double complex e)
+{
+    return (void)e, ctanh(x);
+}
+#define eg__c_epow cexp
 #endif
