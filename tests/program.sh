@@ -1150,6 +1150,21 @@ for seed in 0 1 2; do runs evaluate new/grid/seed=$seed.safetensors; done
 for run in $children; do
     ! kill -0 "$run" 2>/dev/null || bad "grid: process $run goes on without it"; done
 rm -r new/grid
+# nor do runs go on when the grid is killed, which stops each as SIGTERM does
+alive() { grep -q '^State:[[:space:]]*[^ZX]' "/proc/$1/status" 2>/dev/null; }
+long grid reverse --seeds 2 --jobs 2 --out new/grid
+process=$!
+until_there new/grid/seed=0.safetensors new/grid/seed=1.safetensors
+children=$(cat /proc/$process/task/$process/children)
+kill -KILL $process
+wait $process 2>/dev/null
+for run in $children; do
+    tries=0
+    while alive "$run" && [ $tries -lt 200 ]; do sleep 0.1; tries=$((tries + 1)); done
+    ! alive "$run" || { bad "grid: process $run goes on after kill -9"; kill -KILL "$run"; }
+done
+for seed in 0 1; do runs evaluate new/grid/seed=$seed.safetensors; done
+rm -r new/grid
 
 # two processes never write to one file, not even before the first of them has written it: the
 # second would be the same run, or may replace what is there, if the file were not claimed

@@ -10,6 +10,9 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#ifdef __linux__
+#include <sys/prctl.h>
+#endif
 
 typedef struct grid {
     const char *seeds, *out;
@@ -60,6 +63,17 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
  * checkpoint belongs to it, or it trains. */
 typedef enum child_task { OPTIONS, CHECKPOINT, TRAINING } child_task;
 
+static pid_t parent; /* the process of the grid */
+/* In a separate process: the end of the grid's process, even by SIGKILL, ends this one by
+ * SIGTERM. */
+static void end_with_parent(void)
+{
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) raise(SIGTERM); /* it ended before the call */
+#endif
+}
+
 /* Does this in the separate process. Does not return. */
 static void run_child(const plan *p, const grid_run *r, int threads, child_task what)
 {
@@ -67,6 +81,7 @@ static void run_child(const plan *p, const grid_run *r, int threads, child_task 
     const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    end_with_parent();
     if (!freopen("/dev/null", "w", stdout)) _exit(EXIT_FAILURE);
     const int status = what == TRAINING
                            ? train_command.run(&train_command, n, word)
@@ -197,6 +212,7 @@ static bool make_folder(const plan *p)
 static int carry_out(eg_ctx *cx, plan *p, const grid *o)
 {
     int left = 0, failed = 0;
+    parent = getpid();
     if (!all_possible(p, OPTIONS) || !make_folder(p)) return EXIT_FAILURE;
     for (int k = 0; k < p->runs; k++)
         if (!grid_read_log(cx, p, &p->run[k])) return EXIT_FAILURE;
