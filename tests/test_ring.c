@@ -433,6 +433,31 @@ TEST(other_positions_than_its_own_are_refused_on_every_rank)
                                       "eg_attention_positions gives it 4 of 14 in blocks of 2"),
                       "%s", said[k]);
 }
+static int extreme_body(void *user, const eg_ranks_table *table)
+{
+    char(*said)[256] = user;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    /* a block longer than the sequence: the last rank has all of it */
+    const int64_t mine = table->rank == 2 ? 5 : 0;
+    if (eg_attention_length(r, mine, INT64_MAX, false) != 5 || eg_error(own))
+        snprintf(said[table->rank], sizeof *said, "a block of INT64_MAX: %s", eg_error(own));
+    else if (eg_attention_length(r, INT64_MAX / 2, 2, false) != -1)
+        snprintf(said[table->rank], sizeof *said, "a sum that overflows is not refused");
+    else
+        snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+TEST(lengths_that_would_overflow_are_refused_on_every_rank)
+{
+    char said[3][256] = { "" };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, extreme_body, said), 0);
+    for (int k = 0; k < 3; k++)
+        ck_assert_msg(strstr(said[k], "the number of positions is 4611686018427387903"), "%s",
+                      said[k]);
+}
 
 /* -- 2-D tiles, which the library does not have: what they would send -------------------------- */
 /* Ranks form `rows` rows of `columns`. A rank gathers the queries of its row and the keys and

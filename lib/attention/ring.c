@@ -6,6 +6,9 @@
 #include <string.h>
 
 enum { BLOCK = 512 };
+/* The size of blocks for an option; longer blocks than this one would overflow, and a sequence that
+ * fits into the memory is one block of this size. */
+static int64_t block_size(int64_t given) { return given ? eg__min64(given, INT64_MAX / 4) : BLOCK; }
 static const char who[] = "attention";
 
 /* -- binding ---------------------------------------------------------------------------------- */
@@ -78,7 +81,7 @@ int eg_attention_positions(const eg_ranks *ranks, int64_t length, int64_t block,
                            eg_span positions[2])
 {
     if (!positions) return 0;
-    if (!block) block = BLOCK;
+    block = block_size(block);
     positions[0] = positions[1] = (eg_span){ 0, 0 };
     if (length < 0 || block < 0) return 0;
     const int64_t full = length / block;
@@ -124,12 +127,13 @@ int64_t eg_attention_length(eg_ranks *r, int64_t positions, int64_t block, bool 
     if (!r) return positions;
     const eg_mark m = eg_push(cx);
     int64_t *all = eg__alloc(cx, (size_t)eg_ranks_count(r) * sizeof *all), length = -1;
-    if (positions < 0 || block < 0)
+    const bool few = positions >= 0 && positions <= INT64_MAX / 4 / eg_ranks_count(r);
+    if (!few || block < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks: %s is %lld", who,
-                   positions < 0 ? "the number of positions" : ".ranks_block",
-                   (long long)(positions < 0 ? positions : block));
+                   few ? ".ranks_block" : "the number of positions",
+                   (long long)(few ? block : positions));
     if (!eg_ranks_barrier(r) && !eg_ranks_gather(r, &positions, sizeof positions, all))
-        length = ring_length(r, all, 1, block ? block : BLOCK, zigzag, NULL);
+        length = ring_length(r, all, 1, block_size(block), zigzag, NULL);
     eg_pop(cx, m);
     return length;
 }
@@ -482,7 +486,7 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         *r = (eg_ring){ .o = *o,
                         .ranks = o->ranks,
                         .zigzag = o->zigzag,
-                        .block = o->ranks_block ? o->ranks_block : BLOCK,
+                        .block = block_size(o->ranks_block),
                         .dtype = eg_type(o->q),
                         .seed = cx->seed,
                         .draw = cx->draw,
