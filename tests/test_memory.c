@@ -585,8 +585,9 @@ typedef struct stateful {
     eg_params *p, *other, *wide, *copied, *drawn;
     eg_mha *a, *b;
     eg_opt *opt;
-    eg_cache *c;
-    eg_tensor *index;
+    eg_cache *c, *keys;
+    eg_mha *m; /* of the keys */
+    eg_tensor *index, *kept, *query;
 } stateful;
 static const eg_alias style[] = { { "W_q", "q", "(h d) m", 0, 0 }, { "b_q", "q.b", "(h d)", 0, 0 },
                                   { "W_k", "k", "(h d) m", 0, 0 }, { "b_k", "k.b", "(h d)", 0, 0 },
@@ -599,6 +600,7 @@ static int copy_parameters(stateful *s) { return eg_params_copy(s->p, s->other);
 static int copy_attention(stateful *s) { return eg_mha_copy(s->a, s->b); }
 static int resume_optimiser(stateful *s) { return eg_opt_resume(s->opt, other) > 0 ? 0 : -1; }
 static int select_beams(stateful *s) { return eg_cache_select(s->c, s->index); }
+static int keep_positions(stateful *s) { return eg_cache_keep(s->keys, -1, s->kept); }
 static int draw_copies(stateful *s)
 {
     return eg_ok(eg_init_normal(eg_params_find(s->copied, "l.W"), 1)) ? 0 : -1;
@@ -623,8 +625,9 @@ static const struct {
 } unchanging[] = { { "params_load", load_parameters }, { "params_load_as", load_in_a_style },
                    { "params_copy", copy_parameters }, { "mha_copy", copy_attention },
                    { "opt_resume", resume_optimiser }, { "cache_select", select_beams },
-                   { "init_normal", draw_copies },     { "block_new", make_a_module },
-                   { "trainer_new", make_a_trainer },  { "trainer_load", load_a_trainer } };
+                   { "cache_keep", keep_positions },   { "init_normal", draw_copies },
+                   { "block_new", make_a_module },     { "trainer_new", make_a_trainer },
+                   { "trainer_load", load_a_trainer } };
 
 /* A model whose parameters, optimiser and cache differ from what the files and the other model,
  * whose parameters are f64, contain. */
@@ -635,7 +638,7 @@ static stateful stateful_open(bool writes)
                    .other = eg_params_open(cx, .zero_init = true, .dtype = EG_F64),
                    .wide = eg_params_open(cx, .zero_init = true),
                    .copied = eg_params_open(cx, .zero_init = true, .copies = 3) };
-    eg_mha *m = eg_mha_new(s.p, "", .d_model = 4, .heads = 2);
+    eg_mha *m = s.m = eg_mha_new(s.p, "", .d_model = 4, .heads = 2);
     eg_mha_new(s.other, "", .d_model = 4, .heads = 2);
     /* What comes last is large, and nothing else is, so that its memory is not in a pool. */
     eg_param(s.p, "z", "ab", 500, 500);
@@ -663,6 +666,11 @@ static stateful stateful_open(bool writes)
     for (int k = 0; k < 3; k++)
         ck_assert_int_eq(eg_cache_set_state(s.c, k, eg_normal(cx, 0, 1, 2, 5 + 20000 * k), 1), 0);
     s.index = eg_from(cx, ((int64_t[]){ 1, 0, 1 }), 3);
+    s.keys = eg_cache_new(eg_params_owner(s.p), 4);
+    s.query = eg_normal(cx, 0, 1, 20000, 1, 4);
+    for (int k = 0; k < 2; k++)
+        eg_mha_run(m, eg_normal(cx, 0, 1, 20000, 3, 4), .cache = s.keys, .slot = k);
+    s.kept = eg_from(cx, ((int64_t[]){ 2, 0 }), 2);
     eg_seed(cx, 5);
     eg_assert_ok(cx);
     return s;
@@ -686,6 +694,10 @@ static uint64_t stateful_hash(const stateful *s)
     for (int k = 0; (n = eg_params_at(s->wide, k)); k++) h = hash_of(h, n->x);
     for (int k = 0; (n = eg_opt_state(s->opt, k)); k++) h = hash_of(h, n->x);
     for (int k = 0; k < 3; k++) h = hash_of(h, eg_cache_state(s->c, k));
+    const int64_t length = eg_cache_length(s->keys);
+    for (int k = 0; k < 2; k++)
+        h = hash_of(h, eg_mha_run(s->m, s->query, .cache = s->keys, .slot = k));
+    ck_assert_int_eq(eg_cache_truncate(s->keys, length), 0);
     eg_assert_ok(cx);
     return h;
 }

@@ -869,8 +869,12 @@ TEST(cache_cut_and_pick)
     ck_assert_int_eq(eg_cache_capacity(c), 6);
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 6, 8), *full = eg_mha_run(m, x, .where = "j <= i");
     eg_mha_run(m, x, .where = "j <= i", .cache = c);
+    /* a slot with fewer positions remains as it is */
+    eg_mha_run(m, eg_slice_axis(x, 1, 0, 1, 1), .cache = c, .slot = 1);
     ck_assert_int_eq(eg_cache_truncate(c, 2), 0);
     ck_assert_int_eq(eg_cache_length(c), 2);
+    eg_assert_close(eg_mha_run(m, eg_slice_axis(x, 1, 1, 2, 1), .cache = c, .slot = 1),
+                    eg_contiguous(eg_slice_axis(full, 1, 1, 2, 1)), 1e-12);
     eg_assert_close(eg_mha_run(m, eg_slice_axis(x, 1, 2, 5, 1), .where = "j <= i", .cache = c),
                     eg_contiguous(eg_slice_axis(full, 1, 2, 5, 1)), 1e-12);
     int64_t order[] = { 2, 2, 0 };
@@ -893,6 +897,178 @@ TEST(cache_cut_and_pick)
     eg_assert_error(cx, "cache: cut to 7 positions, but it holds 6");
     ck_assert_int_eq(eg_cache_truncate(c, 0), 0);
     eg_assert_close(eg_mha_run(m, x, .where = "j <= i", .cache = c), full, 1e-12);
+    eg_nograd(cx, false);
+}
+
+/* The positions that eg_cache_keep leaves, at random for all, for each batch, and for each batch
+ * and head: a step with them equals one that forbids the others. Rotary positions count what was
+ * dropped. */
+enum { KEPT_ROWS = 2, KEPT_STEPS = 12 };
+typedef struct remaining {
+    int count, heads;
+    int64_t at[KEPT_ROWS][4][KEPT_STEPS]; /* former positions, by batch and head */
+} remaining;
+/* Positions of `each` leading axes; their former ones replace those in *k. */
+static eg_tensor *keeping(remaining *k, int each)
+{
+    const int n = 1 + (int)eg_item(eg_randint(cx, 0, k->count, 1)), rows = each > 0 ? KEPT_ROWS : 1,
+              heads = each > 1 ? k->heads : 1;
+    int64_t to[KEPT_ROWS * 4 * KEPT_STEPS];
+    remaining next = *k;
+    next.count = n;
+    for (int row = 0; row < rows; row++)
+        for (int head = 0; head < heads; head++) {
+            const int64_t *order = eg_raw(eg_argsort("[n]", eg_uniform(cx, 0, 1, k->count)), NULL);
+            int64_t *mine = to + (row * heads + head) * n;
+            memcpy(mine, order, (size_t)n * sizeof *mine);
+            for (int b = each > 0 ? row : 0; b <= (each > 0 ? row : KEPT_ROWS - 1); b++)
+                for (int h = each > 1 ? head : 0; h <= (each > 1 ? head : k->heads - 1); h++)
+                    for (int j = 0; j < n; j++) next.at[b][h][j] = k->at[b][h][mine[j]];
+        }
+    *k = next;
+    return each == 0   ? eg_from(cx, to, n)
+           : each == 1 ? eg_from(cx, to, rows, n)
+                       : eg_from(cx, to, rows, heads, n);
+}
+LOOP_TEST(kept_positions_are_the_others_forbidden, 4)
+{
+    const struct eg_mha_args form =
+        ((struct eg_mha_args[]){ { .heads = 2 },
+                                 { .heads = 4, .kv_heads = 2, .rotary = 100 },
+                                 { .heads = 2, .layout = "i b m" },
+                                 { .heads = 4, .kv_heads = 1, .rotary = 10 } })[_i];
+    const int place = form.layout ? 0 : 1, heads = (int)form.heads;
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = heads, .kv_heads = form.kv_heads,
+                           .rotary = form.rotary, .layout = form.layout);
+    randomise(p, 0.4);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), KEPT_STEPS, .dtype = EG_F64);
+    remaining k = { .heads = form.kv_heads ? (int)form.kv_heads : heads };
+    eg_tensor *all = NULL;
+    for (int t = 0; t < KEPT_STEPS; t++) {
+        eg_tensor *x =
+            place ? eg_normal(cx, 0, 1, KEPT_ROWS, 1, 8) : eg_normal(cx, 0, 1, 1, KEPT_ROWS, 8);
+        all = all ? eg_concat_axis(place, all, x) : x;
+        for (int b = 0; b < KEPT_ROWS; b++)
+            for (int h = 0; h < k.heads; h++) k.at[b][h][k.count] = t;
+        k.count++;
+        bool here[KEPT_ROWS * 4 * KEPT_STEPS] = { false };
+        for (int b = 0; b < KEPT_ROWS; b++)
+            for (int h = 0; h < heads; h++)
+                for (int j = 0; j < k.count; j++)
+                    here[(b * heads + h) * (t + 1) + k.at[b][h * k.heads / heads][j]] = true;
+        eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .cache = c),
+                  *whole = eg_mha_run(
+                      m, all, .where = "here[b,h,j]",
+                      .with = { { "here", eg_from(cx, here, KEPT_ROWS, heads, t + 1) } });
+        ck_assert_int_eq(eg_cache_length(c), k.count);
+        ck_assert_int_eq(eg_cache_position(c), t + 1);
+        eg_assert_close(eg_contiguous(y), eg_contiguous(eg_slice_axis(whole, place, t, t + 1, 1)),
+                        1e-12);
+        if (t % 2) ck_assert_int_eq(eg_cache_keep(c, t % 3 ? 0 : -1, keeping(&k, t / 2 % 3)), 0);
+    }
+    eg_nograd(cx, false);
+}
+
+/* In a model: all slots at once, learned positions, tokens that are taken back, a run that fails,
+ * and a memory, which remains. */
+TEST(a_model_keeps_positions)
+{
+    enum { LENGTH = 10, VOCABULARY = 12 };
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *m =
+        eg_transformer_new(p, "", .vocabulary = VOCABULARY, .d_model = 8, .heads = 2, .layers = 2,
+                           .width = 8, .length = LENGTH + 1);
+    randomise(p, 0.4);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), LENGTH + 1);
+    eg_tensor *tokens = eg_randint(cx, 0, VOCABULARY, 2, LENGTH);
+    const int64_t sink[] = { 0, 1, 6, 7 };
+    const bool here[] = { 1, 1, 0, 0, 0, 0, 1, 1, 1, 1 };
+    /* two sinks and a window of four: the rest of 0 to 7 is forbidden from position 8 on */
+    eg_tensor *whole = eg_transformer_run(m, tokens, .where = "j <= i & (i < 8 | here[j])",
+                                          .with = { { "here", eg_from(cx, here, LENGTH) } });
+    eg_transformer_run(m, eg_slice_axis(tokens, 1, 0, 8, 1), .where = "j <= i", .cache = c);
+    ck_assert_int_eq(eg_cache_keep(c, -1, eg_from(cx, sink, 4)), 0);
+    for (int again = 0; again < 2; again++) { /* draft tokens are taken back */
+        eg_transformer_run(m, eg_slice_axis(tokens, 1, 0, 3, 1), .where = "j <= i", .cache = c);
+        ck_assert(eg_cache_length(c) == 7 && eg_cache_position(c) == 11);
+        ck_assert_int_eq(eg_cache_truncate(c, 4), 0);
+        ck_assert(eg_cache_length(c) == 4 && eg_cache_position(c) == 8);
+        ck_assert(!eg_ok(eg_transformer_run(m, eg_randint(cx, 0, VOCABULARY, 2, 4),
+                                            .where = "j <= i", .cache = c)));
+        eg_clear(cx); /* the table of positions ends */
+        ck_assert(eg_cache_length(c) == 4 && eg_cache_position(c) == 8);
+    }
+    eg_tensor *rest = eg_transformer_run(m, eg_slice_axis(tokens, 1, 8, LENGTH, 1),
+                                         .where = "j <= i", .cache = c);
+    eg_assert_close(rest, eg_contiguous(eg_slice_axis(whole, 1, 8, LENGTH, 1)), 1e-12);
+    ck_assert_int_eq(eg_cache_truncate(c, 0), 0);
+    ck_assert_int_eq(eg_cache_position(c), 0);
+    eg_nograd(cx, false);
+}
+
+TEST(positions_that_cannot_be_kept)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2),
+           *alone = eg_mha_new(p, "alone", .d_model = 8, .heads = 2, .layout = "i m");
+    randomise(p, 0.4);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6, .dtype = EG_F16);
+    eg_tensor *x = eg_normal(cx, 0, 1, 3, 4, 8);
+    ck_assert_int_eq(eg_cache_keep(c, 0, eg_from(cx, ((int64_t[]){ 0 }), 1)), -1);
+    eg_assert_error(cx, "cache: slot 0 holds no positions");
+    ck_assert_int_eq(eg_cache_keep(c, -1, eg_from(cx, ((int64_t[]){ 0 }), 1)), 0);
+    eg_mha_run(m, x, .cache = c);
+    eg_mha_run(m, x, .key = x, .cache = c, .slot = 1, .memory = true);
+    eg_mha_run(alone, eg_select_axis(x, 0, 0), .cache = c, .slot = 2);
+    ck_assert_int_eq(eg_cache_set_state(c, 3, x, 4), 0);
+    static const struct {
+        int slot, axes;
+        int64_t dims[4];
+        const char *says;
+    } refused[] = {
+        { 0,
+          0,
+          { 0 },
+          "the positions to keep have 0 axes and 1 element; their axes must be n, batch n, or "
+          "batch heads n" },
+        { 0, 1, { 0 }, "the positions to keep have 1 axis and 0 elements" },
+        { 0, 4, { 3, 2, 1, 1 }, "the positions to keep have 4 axes and 6 elements" },
+        { 0, 1, { 5 }, "cache: 5 positions to keep, but slot 0 holds 4" },
+        { 0, 2, { 2, 1 }, "cache: positions of 2 batches, but slot 0 holds 3" },
+        { 0, 3, { 3, 1, 1 }, "cache: positions of 1 head, but slot 0 holds 2" },
+        { 1, 1, { 1 }, "cache: slot 1 holds a memory, of which no positions can be kept" },
+        { 2,
+          2,
+          { 1, 1 },
+          "cache: positions of each batch, but slot 2 holds keys without such an axis" },
+        { 2, 3, { 1, 2, 1 }, "cache: positions of each batch and head, but slot 2" },
+        { 3, 1, { 1 }, "cache: slot 3 holds a state, of which no positions can be kept" },
+        { 99, 1, { 1 }, "cache: slot 99 holds no positions" },
+        { -1,
+          2,
+          { 3, 1 },
+          "but slot 2 holds keys without such an axis" }, /* and slot 0 is as it was */
+    };
+    eg_tensor *before = eg_mha_run(m, eg_slice_axis(x, 1, 0, 1, 1), .cache = c);
+    ck_assert_int_eq(eg_cache_truncate(c, 4), 0);
+    for (size_t k = 0; k < sizeof refused / sizeof *refused; k++) {
+        ck_assert_int_eq(eg_cache_keep(c, refused[k].slot,
+                                       eg_full_n(cx, EG_I64, 0, refused[k].axes, refused[k].dims)),
+                         -1);
+        eg_assert_error(cx, refused[k].says);
+        ck_assert_int_eq(eg_cache_length(c), 4);
+    }
+    ck_assert_int_eq(eg_cache_keep(c, 0, eg_from(cx, ((int64_t[]){ 4 }), 1)), -1);
+    eg_assert_error(cx, "4");
+    ck_assert_int_eq(eg_cache_keep(c, 0, eg_zeros(cx, 1)), -1);
+    eg_assert_error(cx, "f64");
+    ck_assert_int_eq(eg_cache_keep(NULL, 0, x), -1);
+    ck_assert_int_eq(eg_cache_keep(c, 0, NULL), -1);
+    eg_assert_close(eg_mha_run(m, eg_slice_axis(x, 1, 0, 1, 1), .cache = c), before, 0);
     eg_nograd(cx, false);
 }
 

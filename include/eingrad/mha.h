@@ -30,9 +30,13 @@ typedef struct eg_cache_args {
 EG_API eg_cache *eg_cache_new_with(const eg_cache_args *);
 EG_API int64_t eg_cache_length(const eg_cache *);   /* positions in slot 0 */
 EG_API int64_t eg_cache_capacity(const eg_cache *); /* the largest number of positions */
-/* Removes the positions from `length` on; a length of 0 also removes the projected keys and values
- * of a memory. Refused: a length below 0, or above eg_cache_length; of a cache with states a length
- * other than 0 that is below the number of their positions. */
+/* The position of the next token in slot 0: eg_cache_length and the number of positions that
+ * eg_cache_keep dropped. */
+EG_API int64_t eg_cache_position(const eg_cache *);
+/* Removes the positions from `length` on, and the same tokens from the other slots; a length of 0
+ * also removes the projected keys and values of a memory. Refused: a length below 0, or above
+ * eg_cache_length; of a cache with states a length other than 0 that is below the number of their
+ * positions. */
 EG_API int eg_cache_truncate(eg_cache *, int64_t length);
 /* Selects the beams with which a search continues: for every b below the size of index, batch b of
  * the cache becomes the old batch index[b]. The cache then has as many batches as index has
@@ -40,6 +44,17 @@ EG_API int eg_cache_truncate(eg_cache *, int64_t length);
  * that are not a batch, a cache of a layout without a batch. After an error no batch has changed.
  * While it runs it takes as much memory again as the cache has in use. */
 EG_API int eg_cache_select(eg_cache *, eg_tensor *index);
+/* Keeps these positions of a slot, in this order, and drops the others, as compression of a cache
+ * does (StreamingLLM, Xiao et al. 2023; H2O, Zhang et al. 2023; SnapKV, Li et al. 2024). positions:
+ * integers from 0 to the number of positions in the slot less 1, no more of them than the slot
+ * holds; axes n, the same for all batches; batch n; or batch heads n, for keys with one axis of
+ * heads. slot < 0: every slot that holds positions, of which there may be one for each attention of
+ * a model. Rotary and learned positions of later tokens count what was dropped
+ * (eg_cache_position); masks and scores do not: their j numbers the keys that are there, their i
+ * begins after the last of these. Returns 0, or −1 after an error, when no slot has changed.
+ * Refused: numbers that are no positions; a slot that holds none, a memory or a state; batches or
+ * heads of another number than those of the slot. */
+EG_API int eg_cache_keep(eg_cache *, int slot, eg_tensor *positions);
 /* The state of a recurrence (GRU, state space model, .next of eg_linear_attention) takes a slot in
  * place of keys and values. eg_cache_set_state copies a tensor, whose first axis is the batch, into
  * the slot as the state after the first `length` positions, from 1 to the capacity;

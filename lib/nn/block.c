@@ -278,17 +278,17 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     if (!block_divides(m, a, &part)) return eg__nn_poison(eg_context(a->x));
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
     const int next = a->slot < INT_MAX ? a->slot + 1 : -1;
-    const int64_t taken[] = { eg__cache_taken(a->cache, a->slot), eg__cache_taken(a->cache, next) };
+    const int64_t seen[] = { eg__cache_seen(a->cache, a->slot), eg__cache_seen(a->cache, next) };
     eg_tensor *x = a->x, *normed = block_in(m, m->norm_self, x);
     x = block_out(m, &part, m->norm_self, m->after_self, x, block_self(m, a, x, normed));
     if (m->cross)
         x = block_out(m, &part, m->norm_cross, m->after_cross, x,
-                      block_cross(m, a, x, next, a->offset + (a->ranks ? 0 : taken[0])));
+                      block_cross(m, a, x, next, a->offset + (a->ranks ? 0 : seen[0])));
     if (!m->parallel || m->norm_ffn != m->norm_self)
         normed = block_in(m, m->norm_ffn, m->parallel ? a->x : x);
     eg_tensor *y = ffn_run(m->ffn, normed, block_add(m, x), &part, m->self->specs->position_axis);
     y = block_out(m, &part, m->norm_ffn, m->after_ffn, x, y);
     for (int k = 0; k < (m->cross ? 2 : 1); k++)
-        y = eg__cache_roll_back(a->cache, y, k ? next : a->slot, 1, 1, taken[k]);
+        y = eg__cache_roll_back(a->cache, y, k ? next : a->slot, 1, 1, seen[k]);
     return y;
 }

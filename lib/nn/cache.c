@@ -10,6 +10,7 @@ typedef struct slot {
     eg_tensor *k, *v; /* NULL: nothing was appended yet. A state is in k */
     int axis;         /* the axis of positions; 0: there is no batch axis; STATE: k is a state */
     int64_t taken;    /* number of positions in use */
+    int64_t seen;     /* the same and those that eg_cache_keep dropped: the position of the next */
     int64_t rows;     /* number of batches in use, of the first axis */
     bool memory;      /* keys and values of an encoder, which are stored once and do not change */
 } slot;
@@ -22,7 +23,7 @@ struct eg_cache {
 };
 
 static eg_ctx *context(const eg_cache *c) { return c ? eg_owner_context(c->owner) : NULL; }
-static const slot *cache_seen(const eg_cache *c, int k)
+static const slot *cache_used(const eg_cache *c, int k)
 {
     return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL;
 }
@@ -50,12 +51,20 @@ eg_cache *eg_cache_new_with(const eg_cache_args *given)
 
 int64_t eg_cache_capacity(const eg_cache *c) { return c ? c->capacity : 0; }
 int64_t eg_cache_length(const eg_cache *c) { return eg__cache_taken(c, 0); }
+int64_t eg_cache_position(const eg_cache *c) { return eg__cache_seen(c, 0); }
 int64_t eg__cache_taken(const eg_cache *c, int k)
 {
-    return cache_seen(c, k) ? c->slot[k].taken : 0;
+    return cache_used(c, k) ? c->slot[k].taken : 0;
 }
+int64_t eg__cache_seen(const eg_cache *c, int k) { return cache_used(c, k) ? c->slot[k].seen : 0; }
 bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) > 0; }
 
+/* Removes the last positions of a slot, so that the next one is `position`. */
+static void cache_cut(slot *s, int64_t position)
+{
+    const int64_t more = s->seen - position, cut = more > s->taken ? s->taken : more;
+    if (more > 0) s->taken -= cut, s->seen = s->taken ? position : 0;
+}
 int eg_cache_truncate(eg_cache *c, int64_t length)
 {
     if (!c || eg_error(context(c))) return -1;
@@ -64,16 +73,20 @@ int eg_cache_truncate(eg_cache *c, int64_t length)
                    (long long)length, length == 1 ? "" : "s", (long long)eg_cache_length(c));
         return -1;
     }
+    const int64_t next = length ? eg_cache_position(c) - (eg_cache_length(c) - length) : 0;
     for (int k = 0; k < c->slots && length; k++)
-        if (c->slot[k].axis == STATE && c->slot[k].taken > length) {
+        if (c->slot[k].axis == STATE && c->slot[k].taken > next) {
             eg_fail_as(context(c), EG_ERROR_MISUSE,
                        "cache: slot %d holds the state after %lld positions, which cannot be cut "
                        "to %lld",
-                       k, (long long)c->slot[k].taken, (long long)length);
+                       k, (long long)c->slot[k].taken, (long long)next);
             return -1;
         }
     for (int k = 0; k < c->slots; k++)
-        if (c->slot[k].taken && (!length || !c->slot[k].memory)) c->slot[k].taken = length;
+        if (!length)
+            c->slot[k].taken = c->slot[k].seen = 0;
+        else if (!c->slot[k].memory)
+            cache_cut(c->slot + k, next);
     return 0;
 }
 
@@ -94,15 +107,41 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
-/* Adds to w that batch b of the slot becomes the former batch index[b], and sets *fresh to the slot
- * as it is then. If memory for more batches is needed, it is at least doubled: the owner frees
- * nothing before it is closed, so it holds at most three times what is needed. */
-static void cache_pick_slot(eg_cache *c, const slot *s, eg_tensor *index, slot *fresh,
-                            eg__nn_writes *w)
+/* -- other batches or positions --------------------------------------------------------------- */
+/* What a slot becomes: *fresh is the slot, and is changed; copies of elements are added to w. */
+typedef void cache_pick(eg_cache *, int k, eg_tensor *index, slot *fresh, eg__nn_writes *w);
+/* Applies `pick` to the slots in [from, to) that are in use. All of them change, or none. */
+static int cache_picked(eg_cache *c, int from, int to, eg_tensor *index, cache_pick *pick)
 {
+    eg_ctx *cx = context(c);
+    const eg_mark m = eg_push(cx);
+    const bool was = eg_nograd(cx, true);
+    eg__nn_writes w = { .owner = eg_owner_open(cx) };
+    slot *fresh = w.owner ? eg_owner_alloc(w.owner, (size_t)c->slots * sizeof *fresh) : NULL;
+    if (fresh && c->slots) memcpy(fresh, c->slot, (size_t)c->slots * sizeof *fresh);
+    for (int k = from; fresh && k < to && !eg_error(cx); k++)
+        if (cache_used(c, k) && c->slot[k].taken) pick(c, k, index, fresh + k, &w);
+    const int bad = fresh && !w.count ? 0 : eg__nn_written(cx, &w);
+    if (!bad && !eg_error(cx) && c->slots) memcpy(c->slot, fresh, (size_t)c->slots * sizeof *fresh);
+    eg_nograd(cx, was);
+    eg_pop(cx, m);
+    return bad || eg_error(cx) ? -1 : 0;
+}
+
+/* Batch b of the slot becomes the former batch index[b]. If memory for more batches is needed, it
+ * is at least doubled: the owner frees nothing before it is closed, so it holds at most three times
+ * what is needed. */
+static void cache_pick_batches(eg_cache *c, int k, eg_tensor *index, slot *fresh, eg__nn_writes *w)
+{
+    const slot *s = c->slot + k;
+    if (!s->axis) {
+        eg_fail_as(context(c), EG_ERROR_MISUSE,
+                   "cache: its keys have no batch that could be picked; they come from the layout "
+                   "of one sequence");
+        return;
+    }
     const int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0);
     const int64_t capacity = rows <= held ? held : rows < 2 * held ? 2 * held : rows;
-    *fresh = *s;
     fresh->rows = rows;
     for (int part = 0; part < 2; part++) {
         eg_tensor *old = part ? s->v : s->k, **now = part ? &fresh->v : &fresh->k;
@@ -114,42 +153,99 @@ static void cache_pick_slot(eg_cache *c, const slot *s, eg_tensor *index, slot *
         eg__nn_write(w, cache_part(fresh, *now, 0, s->taken), picked);
     }
 }
-
-/* Applies cache_pick_slot to each slot in use; refused if keys have no batch axis. All slots
- * change, or none. */
 int eg_cache_select(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
     if (!c || !eg_ok(index) || eg_error(cx)) return -1;
-    if (eg_rank(index) != 1 || eg_size(index) < 1) {
-        eg_fail_as(
-            cx, EG_ERROR_SHAPE,
-            "cache: the index must have one axis and at least one element, but has %d ax%s and "
-            "%lld element%s",
-            eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index),
-            eg_size(index) == 1 ? "" : "s");
-        return -1;
+    if (eg_rank(index) == 1 && eg_size(index) > 0)
+        return cache_picked(c, 0, c->slots, index, cache_pick_batches);
+    eg_fail_as(cx, EG_ERROR_SHAPE,
+               "cache: the index must have one axis and at least one element, but has %d ax%s and "
+               "%lld element%s",
+               eg_rank(index), eg_rank(index) == 1 ? "is" : "es", (long long)eg_size(index),
+               eg_size(index) == 1 ? "" : "s");
+    return -1;
+}
+
+/* Writes the letters of the axes of keys, of the positions that are kept, and of the result:
+ * "a b [c] d, a b n -> a b n d" for positions of each batch and head. */
+static void keep_spec(const slot *s, int each, char out[128])
+{
+    const int rank = eg_rank(s->k), heads = s->axis == 1 ? 2 : 1;
+    char keys[64] = "", index[16] = "", kept[64] = "";
+    for (int axis = 0; axis < rank; axis++) {
+        const char letter = (char)('a' + axis), at = axis == s->axis;
+        snprintf(keys + strlen(keys), sizeof keys - strlen(keys), at ? "[%c] " : "%c ", letter);
+        snprintf(kept + strlen(kept), sizeof kept - strlen(kept), "%c ", at ? 'z' : letter);
     }
-    const eg_mark m = eg_push(cx);
-    const bool was = eg_nograd(cx, true);
-    eg__nn_writes w = { .owner = eg_owner_open(cx) };
-    slot *fresh = w.owner ? eg_owner_alloc(w.owner, (size_t)c->slots * sizeof *fresh) : NULL;
-    for (int k = 0; fresh && k < c->slots && !eg_error(cx); k++) {
-        const slot *s = c->slot + k;
-        fresh[k] = *s;
-        if (!cache_seen(c, k) || !s->taken) continue;
-        if (s->axis)
-            cache_pick_slot(c, s, index, &fresh[k], &w);
-        else
-            eg_fail_as(cx, EG_ERROR_MISUSE,
-                       "cache: its keys have no batch that could be picked; they come from the "
-                       "layout of one sequence");
+    if (each > 0) strcat(index, "a ");
+    if (each > 1) snprintf(index + 2, sizeof index - 2, "%c ", 'a' + heads);
+    snprintf(out, 128, "%s, %sz -> %s", keys, index, kept);
+}
+/* True if positions of `each` leading axes (batch, heads) are for this slot, and no more than it
+ * holds; else records an error. */
+static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
+{
+    const slot *s = c->slot + k;
+    const int each = eg_rank(positions) - 1, heads = s->axis == 1 ? 2 : 1;
+    const int64_t n = eg_dim(positions, each);
+    if (each > 0 && (s->axis < 1 || (each > 1 && eg_rank(s->k) != 4)))
+        eg_fail_as(context(c), EG_ERROR_SHAPE,
+                   "cache: positions of each %s, but slot %d holds keys without such an axis",
+                   each > 1 ? "batch and head" : "batch", k);
+    else if (each > 0 && eg_dim(positions, 0) != s->rows)
+        eg_fail_as(context(c), EG_ERROR_SHAPE,
+                   "cache: positions of %lld batch%s, but slot %d holds %lld",
+                   (long long)eg_dim(positions, 0), eg_dim(positions, 0) == 1 ? "" : "es", k,
+                   (long long)s->rows);
+    else if (each > 1 && eg_dim(positions, 1) != eg_dim(s->k, heads))
+        eg_fail_as(context(c), EG_ERROR_SHAPE,
+                   "cache: positions of %lld head%s, but slot %d holds %lld",
+                   (long long)eg_dim(positions, 1), eg_dim(positions, 1) == 1 ? "" : "s", k,
+                   (long long)eg_dim(s->k, heads));
+    else if (n > s->taken)
+        eg_fail_as(context(c), EG_ERROR_SHAPE,
+                   "cache: %lld positions to keep, but slot %d holds %lld", (long long)n, k,
+                   (long long)s->taken);
+    else
+        return true;
+    return false;
+}
+static void cache_pick_positions(eg_cache *c, int k, eg_tensor *positions, slot *fresh,
+                                 eg__nn_writes *w)
+{
+    const slot *s = c->slot + k;
+    char spec[128];
+    if (s->memory || s->axis == STATE || !keep_fits(c, k, positions)) return;
+    fresh->taken = eg_dim(positions, eg_rank(positions) - 1);
+    keep_spec(s, eg_rank(positions) - 1, spec);
+    for (int part = 0; part < 2; part++) {
+        eg_tensor *x = part ? s->v : s->k;
+        eg__nn_write(w, cache_part(fresh, x, 0, fresh->taken),
+                     eg_at(spec, cache_part(s, x, 0, s->taken), positions));
     }
-    const int bad = fresh && !w.count ? 0 : eg__nn_written(cx, &w);
-    if (!bad && !eg_error(cx) && c->slots) memcpy(c->slot, fresh, (size_t)c->slots * sizeof *fresh);
-    eg_nograd(cx, was);
-    eg_pop(cx, m);
-    return bad || eg_error(cx) ? -1 : 0;
+}
+int eg_cache_keep(eg_cache *c, int k, eg_tensor *positions)
+{
+    eg_ctx *cx = context(c);
+    if (!c || !eg_ok(positions) || eg_error(cx)) return -1;
+    const int rank = eg_rank(positions);
+    if (rank < 1 || rank > 3 || eg_size(positions) < 1)
+        eg_fail_as(cx, EG_ERROR_SHAPE,
+                   "cache: the positions to keep have %d ax%s and %lld element%s; their axes must "
+                   "be n, batch n, or batch heads n, with at least one element",
+                   rank, rank == 1 ? "is" : "es", (long long)eg_size(positions),
+                   eg_size(positions) == 1 ? "" : "s");
+    else if (k >= 0 && !eg__cache_filled(c, k))
+        eg_fail_as(cx, EG_ERROR_MISUSE, "cache: slot %d holds no positions", k);
+    else if (k >= 0 && (c->slot[k].memory || c->slot[k].axis == STATE))
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "cache: slot %d holds %s, of which no positions can be kept", k,
+                   c->slot[k].memory ? "a memory" : "a state");
+    else
+        return cache_picked(c, k < 0 ? 0 : k, k < 0 ? c->slots : k + 1, positions,
+                            cache_pick_positions);
+    return -1;
 }
 
 static slot *cache_at(eg_cache *c, int k)
@@ -217,6 +313,7 @@ static bool cache_appended(eg_cache *c, int k, slot *s, bool memory, int axis, e
                       cache_made(c, value, axis, capacity, rows),
                       axis,
                       0,
+                      0,
                       rows,
                       memory };
         if (!eg_ok(now.k) || !eg_ok(now.v)) return false;
@@ -240,6 +337,7 @@ static bool cache_appended(eg_cache *c, int k, slot *s, bool memory, int axis, e
         !cache_stored(cache_part(&now, now.v, now.taken, now.taken + more), value))
         return false;
     now.taken += more;
+    now.seen += more;
     *s = now;
     return true;
 }
@@ -258,13 +356,13 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
 }
 
 eg_tensor *eg__cache_roll_back(eg_cache *c, eg_tensor *y, int first, int step, int64_t count,
-                               int64_t taken)
+                               int64_t seen)
 {
     for (int64_t k = 0; k < count && !eg_ok(y); k++) {
         const int64_t n = first + step * k;
         if (!c || n < 0 || n >= c->slots) break;
         slot *s = c->slot + n;
-        if (s->axis != STATE && s->taken > taken) s->taken = taken;
+        if (s->axis != STATE) cache_cut(s, seen);
     }
     return y;
 }
@@ -272,7 +370,7 @@ eg_tensor *eg__cache_roll_back(eg_cache *c, eg_tensor *y, int first, int step, i
 /* -- states of recurrences -------------------------------------------------------------------- */
 eg_tensor *eg_cache_state(eg_cache *c, int k)
 {
-    const slot *s = cache_seen(c, k);
+    const slot *s = cache_used(c, k);
     return s && s->axis == STATE && s->taken ? cache_part(s, s->k, 0, 0) : NULL;
 }
 
@@ -316,7 +414,7 @@ int eg_cache_set_state(eg_cache *c, int k, eg_tensor *x, int64_t length)
     slot *s =
         c && eg_ok(x) && !eg_error(context(c)) && cache_writable(c, k) ? cache_at(c, k) : NULL;
     if (!s || !cache_takes_state(c, k, s, x, length)) return -1;
-    slot fresh = { s->k, NULL, STATE, length, eg_dim(x, 0), false };
+    slot fresh = { s->k, NULL, STATE, length, length, eg_dim(x, 0), false };
     if (!cache_has_room(s, x)) fresh.k = cache_made(c, x, STATE, 0, fresh.rows);
     if (eg_assign(cache_part(&fresh, fresh.k, 0, 0), x)) return -1;
     *s = fresh;

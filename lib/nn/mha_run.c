@@ -331,7 +331,8 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
     eg_ctx *cx = eg_context(a->query);
     if (!eg__mha_run_allowed(m, a))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "an operand or an option is refused");
-    const int64_t before = a->cache && !a->memory ? eg__cache_taken(a->cache, a->slot) : 0;
+    const eg_cache *const own = a->memory ? NULL : a->cache;
+    const int64_t before = eg__cache_taken(own, a->slot), seen = eg__cache_seen(own, a->slot);
     eg_attention_args o = { .size = sizeof o,
                             .keep = a->keep,
                             .bias = a->bias,
@@ -351,13 +352,13 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
                             .ranks_block = a->ranks_block,
                             .zigzag = a->zigzag };
     if (m->alibi && !o.alibi.x) o.alibi = (eg_masked){ "h", m->alibi };
-    if (!keys_and_values(m, a, before, &o.k, &o.v))
+    if (!keys_and_values(m, a, seen, &o.k, &o.v))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "there are no keys");
     hide_padding(m, key_packed(a), &o);
     eg_tensor *q =
         with_head_norm(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
-    o.q = with_rotation(m, m->specs->turn_q, q, o.offset, a->positions);
+    o.q = with_rotation(m, m->specs->turn_q, q, a->offset + seen, a->positions);
     eg_tensor *y = mha_packed(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,
@@ -383,9 +384,9 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     }
     if (!a->mha) return eg__nn_absent("mha", a->query);
     if (!a->query) return eg__nn_missing("mha", a->mha->name, "the query", a->query);
-    const int64_t taken = eg__cache_taken(a->cache, a->slot);
+    const int64_t seen = eg__cache_seen(a->cache, a->slot);
     eg_tensor *y = a->ranks ? eg__mha_run_ranks(a->mha, a)
                             : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL });
     return eg__nn_told("mha", a->mha->name, a->query, before,
-                       eg__cache_roll_back(a->cache, y, a->slot, 1, 1, taken));
+                       eg__cache_roll_back(a->cache, y, a->slot, 1, 1, seen));
 }

@@ -226,7 +226,7 @@ static eg_tensor *transformer_embedded(const eg_transformer *m, const eg_transfo
 {
     eg_tensor *x = part->ranks ? eg_embedding_run(m->tokens, a->index)
                                : model_tokens(m->tokens, m->positions, a->index, packing,
-                                              eg_cache_length(a->cache));
+                                              eg_cache_position(a->cache));
     if (a->types && !m->types)
         return eg_fail_as(eg_context(a->index), EG_ERROR_MISUSE,
                           "transformer \"%s\": made without types, but run with some", m->name);
@@ -315,7 +315,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!model_packs(&packing, a->index, a->lengths, a->packed_length, a->cache != NULL))
         return eg__nn_poison(eg_context(a->index));
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
-    const int64_t taken = eg_cache_length(a->cache);
+    const int64_t seen = eg_cache_position(a->cache);
     eg_tensor *x = transformer_embedded(m, a, &part, &packing);
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
@@ -340,7 +340,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         x = model_logits(m->norm, m->logits, m->tokens, m->logits_cap, x);
     else if (m->norm)
         x = eg_norm_run(m->norm, x);
-    return eg__cache_roll_back(a->cache, model_unpacked(&packing, x), 0, 1, m->layers, taken);
+    return eg__cache_roll_back(a->cache, model_unpacked(&packing, x), 0, 1, m->layers, seen);
 }
 
 /* -- encoder and decoder ---------------------------------------------------------------------- */
@@ -468,8 +468,8 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!model_packs(&packing, a->target, a->lengths, a->packed_length, cached) ||
         !model_packs(&memory, a->memory, a->memory_lengths, a->packed_memory_length, cached))
         return eg__nn_poison(eg_context(a->target));
-    const int64_t taken[] = { eg_cache_length(a->cache), eg__cache_taken(a->cache, 1) };
-    eg_tensor *x = model_tokens(m->target, m->positions, a->target, &packing, taken[0]);
+    const int64_t seen[] = { eg_cache_position(a->cache), eg__cache_seen(a->cache, 1) };
+    eg_tensor *x = model_tokens(m->target, m->positions, a->target, &packing, seen[0]);
     x = eg__nn_dropped(x, m->dropout);
     eg_tensor *const keys = model_packed(&memory, a->memory);
     const char *where = causal_where(eg_context(a->target), a->where);
@@ -498,7 +498,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     }
     x = model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, 0, x));
     for (int k = 0; k < 2; k++)
-        x = eg__cache_roll_back(a->cache, x, k, 2, m->decoder_layers, taken[k]);
+        x = eg__cache_roll_back(a->cache, x, k, 2, m->decoder_layers, seen[k]);
     return x;
 }
 

@@ -185,13 +185,14 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 
 /* -- cache.c ---------------------------------------------------------------------------------- */
 int64_t eg__cache_taken(const eg_cache *, int slot); /* number of positions in use in a slot */
+int64_t eg__cache_seen(const eg_cache *, int slot);  /* the position of the next token in a slot */
 bool eg__cache_filled(const eg_cache *, int slot);
 /* Appends k and v, whose positions are along `axis`, to the slot and replaces them by views of all
  * its positions. memory: the slot gets memory for exactly these. False after an error. */
 bool eg__cache_append(eg_cache *, int slot, bool memory, int axis, eg_tensor **k, eg_tensor **v);
 /* Returns y, the result of a run. If it failed, removes the positions that the run appended to the
- * slots first, first + step, … (`count` of them), which had `taken` positions before it, so that
+ * slots first, first + step, … (`count` of them), whose next position was `seen` before it, so that
  * the run can be repeated. */
 eg_tensor *eg__cache_roll_back(eg_cache *, eg_tensor *y, int first, int step, int64_t count,
-                               int64_t taken);
+                               int64_t seen);
 #endif
