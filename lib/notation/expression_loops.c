@@ -19,17 +19,10 @@
         ROWS { OUT(TO, o); IN(FROM, p, s->in[0], s->step[0]);                               \
             EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
-/* A block of e[k] = FIRST is computed before its values, for the reason in tensor/lanes_of.h. */
-#define STAGED(NAME, FIRST, VALUE) LOOP(NAME)                                               \
-    {                                                                                       \
-        ROWS { OUT(T, o); IN(T, p, s->in[0], s->step[0]);                                   \
-            for (int64_t at = 0; at < n; at += EG_BLOCK) {                                  \
-                const int64_t end = n - at < EG_BLOCK ? n : at + EG_BLOCK;                  \
-                T first[EG_BLOCK];                                                          \
-                EG_EVERY_LANE for (int64_t k = at; k < end; k++) {                          \
-                    const T x = p[k]; (void)x; first[k - at] = FIRST; }                     \
-                EG_EVERY_LANE for (int64_t k = at; k < end; k++) {                          \
-                    const T x = p[k], e = first[k - at]; (void)e; o[k] = VALUE; } } } }
+/* out[k] = last(x[k], first(x[k])), by lanes_of.h */
+#define STAGES(FIRST, LAST)                                                                 \
+        ROWS LANES(eg__each_staged)(FIRST, LAST, n,                                         \
+            (char *const[]){ (char *)s->out + r * s->out_step, (char *)s->in[0] + r * s->step[0] });
 /* a loop with two operands; if SINGLE, the second is the scalar Q, and `inverse` is 1 / Q */
 #define BY(SINGLE, Q, ...) {                                                                \
         const bool single = SINGLE;                                                         \
@@ -101,30 +94,34 @@ UNARY(condition_not, uint8_t, uint8_t, !x)
 BINARY(condition_and, uint8_t, uint8_t, a &b)
 BINARY(condition_or, uint8_t, uint8_t, a | b)
 
-#define T          float
-#define W          int32_t
-#define F(name)    name##f
-#define NAME(name) narrow_##name
-#define WIDE       0
-#define MOST       FLT_MAX
+#define T           float
+#define W           int32_t
+#define F(name)     name##f
+#define NAME(name)  narrow_##name
+#define LANES(name) name##_f32
+#define WIDE        0
+#define MOST        FLT_MAX
 #include "notation/expression_loops_of.h"
 #undef T
 #undef W
 #undef F
 #undef NAME
+#undef LANES
 #undef WIDE
 #undef MOST
-#define T          double
-#define W          int64_t
-#define F(name)    name
-#define NAME(name) wide_##name
-#define WIDE       1
-#define MOST       DBL_MAX
+#define T           double
+#define W           int64_t
+#define F(name)     name
+#define NAME(name)  wide_##name
+#define LANES(name) name##_f64
+#define WIDE        1
+#define MOST        DBL_MAX
 #include "notation/expression_loops_of.h"
 #undef T
 #undef W
 #undef F
 #undef NAME
+#undef LANES
 #undef WIDE
 #undef MOST
 

@@ -1,6 +1,6 @@
 /* expression_loops_of.h: the inner loops of expressions for floats of type T and integers of type
- * W. expression_loops.c includes it once for each width, after defining T, W, F(name), NAME(name)
- * and WIDE (0 or 1). */
+ * W. expression_loops.c includes it once for each width, after defining T, W, F(name), NAME(name),
+ * LANES(name) and WIDE (0 or 1). */
 
 /* -- functions that libm lacks ---------------------------------------------------------------- */
 static inline T F(sigmoid)(T x)
@@ -46,7 +46,10 @@ static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)
 
 /* -- loops of the rows ------------------------------------------------------------------------ */
 /* clang-format off */
-#define LOOP_1(CODE, NAMED, FIRST, VALUE, ...) STAGED(NAME(CODE), FIRST, VALUE)
+#define LOOP_1(CODE, NAMED, FIRST, VALUE, ...)                               \
+    EG_INLINE T NAME(CODE##_first)(T x) { (void)x; return FIRST; }           \
+    EG_INLINE T NAME(CODE##_last)(T x, T e) { (void)e; return VALUE; }       \
+    LOOP(NAME(CODE)) { STAGES(NAME(CODE##_first), NAME(CODE##_last)) }
 #define LOOP_2(CODE, NAMED, VALUE, ...) BINARY(NAME(CODE), T, T, VALUE)
 EG_FUNCTIONS_1(LOOP_1)
 EG_FUNCTIONS_2(LOOP_2)
