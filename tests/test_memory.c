@@ -667,9 +667,9 @@ static stateful stateful_open(bool writes)
         ck_assert_int_eq(eg_cache_set_state(s.c, k, eg_normal(cx, 0, 1, 2, 5 + 20000 * k), 1), 0);
     s.index = eg_from(cx, ((int64_t[]){ 1, 0, 1 }), 3);
     s.keys = eg_cache_new(eg_params_owner(s.p), 4);
-    s.query = eg_normal(cx, 0, 1, 20000, 1, 4);
+    s.query = eg_normal(cx, 0, 1, 5000, 1, 4);
     for (int k = 0; k < 2; k++)
-        eg_mha_run(m, eg_normal(cx, 0, 1, 20000, 3, 4), .cache = s.keys, .slot = k);
+        eg_mha_run(m, eg_normal(cx, 0, 1, 5000, 3, 4), .cache = s.keys, .slot = k);
     s.kept = eg_from(cx, ((int64_t[]){ 2, 0 }), 2);
     eg_seed(cx, 5);
     eg_assert_ok(cx);
