@@ -169,7 +169,7 @@ int eg_cache_select(eg_cache *c, eg_tensor *index)
 
 /* Writes the letters of the axes of keys, of the positions that are kept, and of the result:
  * "a b [c] d, a b n -> a b n d" for positions of each batch and head. */
-static void keep_spec(const slot *s, int each, char out[128])
+static void keep_spec(const slot *s, int each, char out[160])
 {
     const int rank = eg_rank(s->k), heads = s->axis == 1 ? 2 : 1;
     char keys[64] = "", index[16] = "", kept[64] = "";
@@ -180,7 +180,7 @@ static void keep_spec(const slot *s, int each, char out[128])
     }
     if (each > 0) strcat(index, "a ");
     if (each > 1) snprintf(index + 2, sizeof index - 2, "%c ", 'a' + heads);
-    snprintf(out, 128, "%s, %sz -> %s", keys, index, kept);
+    snprintf(out, 160, "%s, %sz -> %s", keys, index, kept);
 }
 /* True if positions of `each` leading axes (batch, heads) are for this slot, and no more than it
  * holds; else records an error. */
@@ -215,7 +215,7 @@ static void cache_pick_positions(eg_cache *c, int k, eg_tensor *positions, slot 
                                  eg__nn_writes *w)
 {
     const slot *s = c->slot + k;
-    char spec[128];
+    char spec[160];
     if (s->memory || s->axis == STATE || !keep_fits(c, k, positions)) return;
     fresh->taken = eg_dim(positions, eg_rank(positions) - 1);
     keep_spec(s, eg_rank(positions) - 1, spec);
