@@ -268,6 +268,39 @@ LOOP_TEST(lines_have_the_bits_that_they_have_alone, 8)
     eg_close(cx);
 }
 
+/* Recurrences along contiguous lines, and their gradients, have the bits of lines beside each
+ * other: few lines and many, short and long, flipped, and with gaps. */
+LOOP_TEST(recurrences_along_lines_are_those_across_them, 3)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I64 };
+    static const int64_t lines[] = { 1, 7, 8, 9, 20 }, lengths[] = { 1, 2, 64, 65, 66, 200 };
+    for (int q = 0; q < 5 * 6 * 4; q++) {
+        const int64_t m = lines[q % 5], n = lengths[q / 5 % 6];
+        const int layout = q / 30;
+        eg_ctx *cx = eg_open(.seed = (uint64_t)q, .threads = q % 3 + 1);
+        eg_tensor *x[3], *t[3], *y, *z, *d[2], *e[2];
+        for (int k = 0; k < 3; k++) {
+            eg_tensor *whole = eg_cast(eg_normal(cx, 0, _i == 2 ? 9 : 1, m, 2 * n), types[_i]);
+            x[k] = eg_slice_axis(whole, 1, 0, layout == 1 ? 2 * n : n, layout == 1 ? 2 : 1);
+            if (layout == 2 || (layout == 3 && k == 1)) x[k] = eg_flip_axis(x[k], 1);
+            t[k] = eg_copy(eg_transpose(x[k], 0, 1));
+        }
+        y = eg_linear_scan("i [j]", x[0], x[1]), z = eg_linear_scan("[j] i", t[0], t[1]);
+        ck_assert(same_bits(eg_copy(y), eg_copy(eg_transpose(z, 0, 1))));
+        y = eg_cumprod("i [j]", x[0]);
+        ck_assert(same_bits(eg_copy(y), eg_copy(eg_transpose(eg_cumprod("[j] i", t[0]), 0, 1))));
+        if (_i < 2) {
+            y = eg_linear_scan("i [j]", x[0], x[1]);
+            ck_assert(!eg_grad(y, x[2], 2, x, d) && !eg_grad(z, t[2], 2, t, e));
+            for (int k = 0; k < 2; k++)
+                ck_assert_msg(same_bits(eg_copy(d[k]), eg_copy(eg_transpose(e[k], 0, 1))),
+                              "gradient %d of %d lines of %d", k, (int)m, (int)n);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+
 /* Cumulative sums are those of a loop, f32 summed in f64 and integers in i64, bit for bit: few
  * lines and many, short and long, in each layout. */
 LOOP_TEST(cumulative_sums_are_a_loop, 5)

@@ -1,22 +1,54 @@
 /* scan_of.h: the recurrence of scan.c for one type T, computed in type WIDE. NAME(x) is a name for
  * this type. */
 
-/* Computes m ≤ LANES lines; p and step as in eg_inner, where p is the first line. close: the lines
+/* Computes elements first … end − 1 of m ≤ LANES lines; y, a and b are element 0 of the first line,
+ * step: distances of lines in bytes, run: the elements before, which it replaces. close: the lines
  * lie one element after the other in all operands, so that each step of the recurrence is a loop
  * over vectors. */
-EG_INLINE void NAME(scan_some)(const int64_t m, const bool close, const line *l, char *y,
-                               const char *a, const char *b, const int64_t *step)
+EG_INLINE void NAME(scan_some)(const int64_t m, const bool close, const line *l, int64_t first,
+                               int64_t end, WIDE *run, char *y, const char *a, const char *b,
+                               const int64_t *step)
 {
-    WIDE run[LANES];
     const int64_t w = (int64_t)sizeof(T), sy = close ? w : step[0], sa = close ? w : step[1],
                   sb = close ? w : step[2];
-    for (int64_t i = 0; i < l->n; i++, y += l->y, b += l->b) {
-        const char *factor = a + (i - l->late) * l->a;
+    for (int64_t i = first; i < end; i++) {
+        const char *factor = a + (i - l->late) * l->a, *term = b + i * l->b;
+        char *to = y + i * l->y;
         for (int64_t k = 0; k < m; k++) {
             const WIDE before = i ? (WIDE) * (const T *)(factor + k * sa) * run[k] : 0;
-            run[k] = before + (WIDE) * (const T *)(b + k * sb);
-            *(T *)(y + k * sy) = (T)run[k];
+            run[k] = before + (WIDE) * (const T *)(term + k * sb);
+            *(T *)(to + k * sy) = (T)run[k];
         }
+    }
+}
+/* Copies elements first … end − 1 of FEW lines, `lines` bytes apart, to near[line][element]. x is
+ * element 0 of the first line; elements are ±sizeof(T) bytes apart. Returns where element 0 would
+ * be. */
+EG_INLINE const char *NAME(scan_near)(const char *x, int64_t along, int64_t lines, int64_t first,
+                                      int64_t end, T *near)
+{
+    const bool reversed = along < 0;
+    const char *lowest = x + along * (reversed ? end - 1 : first);
+    for (int64_t k = 0; k < FEW; k++)
+        memcpy(near + k * COLUMNS, lowest + k * lines, (size_t)(end - first) * sizeof(T));
+    return (const char *)near - along * (reversed ? end - 1 : first);
+}
+/* Computes FEW lines, which have no gaps in a and b but may be reversed there. COLUMNS elements of
+ * each line are copied and computed there: lines at distances of a power of two share few sets of a
+ * cache, and would be fetched again for each element. */
+EG_INLINE void NAME(scan_copied)(const line *l, char *y, const char *a, const char *b,
+                                 const int64_t *step)
+{
+    enum { W = sizeof(T) };
+    T of_a[FEW * COLUMNS], of_b[FEW * COLUMNS];
+    const int64_t near[3] = { step[0], COLUMNS * W, COLUMNS * W };
+    WIDE run[FEW];
+    for (int64_t i = 0, end; i < l->n; i = end) {
+        end = eg__min64(i + COLUMNS, l->n);
+        const char *factors =
+                       NAME(scan_near)(a, l->a, step[1], i ? i - l->late : 0, end - l->late, of_a),
+                   *terms = NAME(scan_near)(b, l->b, step[2], i, end, of_b);
+        NAME(scan_some)(FEW, false, l, i, end, run, y, factors, terms, near);
     }
 }
 EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step, const void *user)
@@ -24,16 +56,20 @@ EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step,
     const line *l = user;
     const int64_t w = (int64_t)sizeof(T);
     const bool contiguous = eg__abs64(l->b) < eg__abs64(step[2]), /* each line is contiguous */
-        close = step[0] == w && step[1] == w && step[2] == w;
+        copied = eg__abs64(l->a) == w && eg__abs64(l->b) == w && eg__abs64(step[2]) > COLUMNS * w,
+               close = step[0] == w && step[1] == w && step[2] == w;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *a = p[1] + j * step[1], *b = p[2] + j * step[2];
+        WIDE run[LANES];
         m = contiguous && n - j >= FEW ? FEW : eg__min64(n - j, LANES);
         if (m == LANES && close)
-            NAME(scan_some)(LANES, true, l, y, a, b, step);
+            NAME(scan_some)(LANES, true, l, 0, l->n, run, y, a, b, step);
+        else if (m == FEW && copied)
+            NAME(scan_copied)(l, y, a, b, step);
         else if (m == FEW)
-            NAME(scan_some)(FEW, false, l, y, a, b, step);
+            NAME(scan_some)(FEW, false, l, 0, l->n, run, y, a, b, step);
         else
-            NAME(scan_some)(m, false, l, y, a, b, step);
+            NAME(scan_some)(m, false, l, 0, l->n, run, y, a, b, step);
     }
 }
 #undef T
