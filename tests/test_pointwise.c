@@ -290,6 +290,28 @@ TEST(ends_of_the_number_line)
     eg_close(cx);
 }
 
+/* The bits of a gradient only depend on x and g, in each block of lanes and in the last one. */
+LOOP_TEST(a_gradient_does_not_depend_on_where_it_lies, 4)
+{
+    eg_tensor *(*const f)(eg_tensor *) =
+        (eg_tensor * (*const[])(eg_tensor *)){ eg_tanh, eg_sigmoid, eg_silu, eg_gelu_tanh }[_i];
+    for (int single = 0; single < 2; single++) {
+        eg_ctx *cx = eg_open(.dtype = single ? EG_F32 : EG_F64);
+        const size_t w = single ? 4 : 8;
+        eg_tensor *x = eg_normal(cx, 0, 3, 1000), *g = eg_normal(cx, 0, 1, 1000), *dx, *d;
+        ck_assert(!eg_grad(f(x), g, 1, &x, &dx));
+        const char *whole = eg_raw(dx, NULL);
+        for (int64_t start = 0; start < 967; start += 31) {
+            eg_tensor *part = eg_copy(eg_slice_axis(x, 0, start, start + 33, 1));
+            ck_assert(!eg_grad(f(part), eg_slice_axis(g, 0, start, start + 33, 1), 1, &part, &d));
+            ck_assert_msg(!memcmp(eg_raw(d, NULL), whole + (size_t)start * w, 33 * w), "from %d",
+                          (int)start);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+
 /* The bits of f(x) only depend on x, not on its position, the length, the strides or the number of
  * threads. */
 LOOP_TEST(a_value_does_not_depend_on_where_it_lies, FUNCTIONS)

@@ -163,6 +163,7 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
     SAMPLES(CALL, NAME)                                                                            \
     OP(false, NAME, READS, TYPES, EQUATION, GRADIENT)                                              \
     eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&NAME##_op.op, a, b); }
+#define STAGED(CALL, NAME, FIRST, ...) FUNCTION(CALL, NAME, __VA_ARGS__)
 /* clang-format on */
 #include "ops/binary_rows.h"
 
@@ -248,6 +249,7 @@ eg_tensor *eg_add(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&eg__add_o
 
 #define EXACT(CALL, NAME, ...) &NAME##_op.op,
 #define FUNCTION               EXACT
+#define STAGED                 EXACT
 const eg_op *const eg__binary_ops[] = {
 #include "ops/binary_rows.h"
     &pow_op.op, &where_op, NULL

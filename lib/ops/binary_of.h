@@ -10,6 +10,11 @@
     EG_INLINE T NAME(OP##_value)(T a, T b) { T y; VALUE; return y; }                               \
     EG_CLONES EG_FUSING static void NAME(OP)(int64_t n, char *const *p, const double *c)           \
     { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n & -EG_LANES, p); }
+#define STAGED(CALL, OP, FIRST, VALUE, ...)                                                        \
+    EG_INLINE T NAME(OP##_first)(T b) { return FIRST; }                                            \
+    EG_INLINE T NAME(OP##_last)(T a, T b, T e) { T y; VALUE; return y; }                           \
+    EG_CLONES EG_FUSING static void NAME(OP)(int64_t n, char *const *p, const double *c)           \
+    { (void)c; NAME(eg__each_pair_staged)(NAME(OP##_first), NAME(OP##_last), n & -EG_LANES, p); }
 /* clang-format on */
 #if !INTEGERS
 FUNCTION(eg_pow, pow, y = F(pow)(a, b), )

@@ -31,7 +31,10 @@ EXACT(eg_div, div,
 /* Functions, whose kernels compute whole groups of EG_LANES elements. `value` sets y from a and b,
  * all of type T; F(log) is log, logf or clog, F(epow)(x) is e^x, R(…) the real part:
  *
- *   FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient) */
+ *   FUNCTION(function, name, value, da, db, what these read, dtypes, equation, gradient)
+ *
+ * A row STAGED has one more column, before `value`: e from b, computed in a loop of its own
+ * (tensor/lanes_of.h); its `value` sets y from a, b and e. */
 FUNCTION(eg_atan2, atan2,
     y = F(atan2)(a, b),
     angle_slope(g, b, eg_hypot(a, b)), eg_neg(angle_slope(g, a, eg_hypot(a, b))), OPERANDS, FLOATS,
@@ -49,28 +52,29 @@ FUNCTION(eg_logaddexp, logaddexp,
  * They are computed from the operand b of f instead of its result, because 1 − f(b) cancels where
  * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not cancel. Where an infinite b
  * would be multiplied by a factor that tends to 0, the product is 0. */
-FUNCTION(eg__tanh_slope, tanh_slope,
-    const T e = F(epow)(-2 * F(fabs)(b)); y = a * (4 * e / ((1 + e) * (1 + e))),
+STAGED(eg__tanh_slope, tanh_slope,
+    F(epow)(-2 * F(fabs)(b)), (void)b; y = a * (4 * e / ((1 + e) * (1 + e))),
     eg__tanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg_tanh(b)), -2), ALL, FLOATS,
     "y = a (1 − tanh² b)", "da = g (1 − tanh² b), db = −2 g y tanh b")
-FUNCTION(eg__sigmoid_slope, sigmoid_slope,
-    const T e = F(epow)(-F(fabs)(b)); y = a * (e / ((1 + e) * (1 + e))),
+STAGED(eg__sigmoid_slope, sigmoid_slope,
+    F(epow)(-F(fabs)(b)), (void)b; y = a * (e / ((1 + e) * (1 + e))),
     eg__sigmoid_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg_tanh(eg_scale(b, .5)))), ALL, FLOATS,
     "y = a σ(b) σ(−b)", "da = g σ(b) σ(−b), db = −g y tanh(b/2)")
 FUNCTION(eg__gelu_slope, gelu_slope,
     y = a * F(gelu_slope)(b),
     eg__gelu_slope(g, b), gelu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (Φ(b) + b φ(b))", "da = g (Φ(b) + b φ(b)), db = g a φ(b) (2 − b²)")
-FUNCTION(eg__gelu_tanh_slope, gelu_tanh_slope,
-    const T z = R(F(fabs)(b)) < 1000 ? b : 0;
-      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b); const T e = F(epow)(-F(fabs)(v));
+STAGED(eg__gelu_tanh_slope, gelu_tanh_slope,
+    F(epow)(-F(fabs)(b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b))),
+      const T z = R(F(fabs)(b)) < 1000 ? b : 0;
+      const T v = b * ((T)EG_GELU_1 + (T)EG_GELU_3 * b * b);
       y = a * ((R(v) < 0 ? e : 1) / (1 + e)
           + z * ((T)EG_GELU_1 + (T)(3 * EG_GELU_3) * z * z) * (e / ((1 + e) * (1 + e)))),
     eg__gelu_tanh_slope(g, b), gelu_tanh_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (σ(v) + b v′ σ′(v))",
     "da = g (σ(v) + b v′ σ′(v)), db = g a σ′(v) (2v′ + b v″ − b v′² tanh(v/2))")
-FUNCTION(eg__silu_slope, silu_slope,
-    const T z = R(F(fabs)(b)) < 1000 ? b : 0; const T e = F(epow)(-F(fabs)(b));
+STAGED(eg__silu_slope, silu_slope,
+    F(epow)(-F(fabs)(b)), const T z = R(F(fabs)(b)) < 1000 ? b : 0;
       y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))),
     eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")
@@ -78,3 +82,4 @@ FUNCTION(eg__silu_slope, silu_slope,
 /* clang-format on */
 #undef EXACT
 #undef FUNCTION
+#undef STAGED

@@ -36,3 +36,18 @@ EG_INLINE void NAME(eg__each_pair)(T (*value)(T a, T b), int64_t n, char *const 
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) out[k] = value(in1[k], in2[k]);
 }
+/* eg__each_staged for y = last(a, b, first(b)) */
+EG_INLINE void NAME(eg__each_pair_staged)(T (*first)(T b), T (*last)(T a, T b, T e), int64_t n,
+                                          char *const *p)
+{
+    T *out = (T *)p[0];
+    const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];
+    for (int64_t size; n; n -= size, in1 += size, in2 += size, out += size) {
+        T e[EG_BLOCK];
+        size = n < EG_BLOCK ? n : EG_BLOCK;
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < size; k++) e[k] = first(in2[k]);
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < size; k++) out[k] = last(in1[k], in2[k], e[k]);
+    }
+}
