@@ -290,6 +290,26 @@ TEST(ends_of_the_number_line)
     eg_close(cx);
 }
 
+/* elu with alpha = 1, whose gradient selects nothing: g where x > 0, else g e^x, also where g or x
+ * is infinite or NaN. */
+TEST(the_gradient_of_elu_is_g_above_0)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *d[2],
+        *x = eg_from(cx, ((double[]){ 3, 0, -0., -2, 1e300, INFINITY, -INFINITY, NAN, 7, 7 }), 10),
+        *g = eg_from(cx, ((double[]){ -3, 5, 5, 5, 1e300, 2, 2, 2, INFINITY, NAN }), 10);
+    for (int k = 0; k < 2; k++) ck_assert(!eg_grad(eg_elu(x, k ? .5 : 1), g, 1, &x, &d[k]));
+    const double *one = eg_f64(d[0]), *half = eg_f64(d[1]), *at = eg_f64(x);
+    for (int k = 0; k < 10; k++)
+        ck_assert_msg(at[k] > 0 ? !memcmp(&one[k], &half[k], sizeof *one)
+                                : one[k] == 2 * half[k] || isnan(one[k] + at[k]),
+                      "at %g: %g and %g", at[k], one[k], half[k]);
+    ck_assert_double_eq(one[3], 5 * exp(-2));
+    ck_assert(one[6] == 0 && isnan(one[7]) && isnan(one[9]) && one[8] == INFINITY);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* The bits of a gradient only depend on x and g, in each block of lanes and in the last one. */
 LOOP_TEST(a_gradient_does_not_depend_on_where_it_lies, 4)
 {

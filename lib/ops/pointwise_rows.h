@@ -184,8 +184,9 @@ WITH_CONSTANTS(eg_leaky_relu, leaky_relu,
     eg_leaky_relu(x[0], .2))
 WITH_CONSTANTS(eg_elu, elu,
     const T z = R(x) > 0 ? 0 : x; const T e = F(expm1)(z); y = R(x) > 0 ? x : a * e,
-    eg_where(eg_gt(x, eg__zero_like(x)), g,
-      eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)), a))),
+    a == 1 ? eg_mul(g, eg_exp(eg_clip(x, -INFINITY, 0))) /* the factor e^0 = 1 is exact */
+      : eg_where(eg_gt(x, eg__zero_like(x)), g,
+          eg_mul(g, eg_scale(eg_exp(eg_clip(x, -INFINITY, 0)), a))),
       OPERANDS, BOTH_SIDES, FLOATS,
     "y = x > 0 ? x : a (e^x − 1)", "dx = x > 0 ? g : g a e^x",
     eg_elu(x[0], .7))
