@@ -235,6 +235,23 @@ void *eg__alloc_chunk(eg__arena *a, size_t bytes)
     return eg__chunk_memory(fresh);
 }
 
+size_t eg__arena_keep_chunk(eg__arena *a, eg__chunk *data)
+{
+    size_t bytes = data->used;
+    bool more = false;
+    for (eg__chunk *c = a->data, *next; c; c = next) {
+        next = c->next;
+        if (c == data) continue;
+        bytes += c->used + ALIGN;
+        more = true;
+        a->cx->use.used -= c->used;
+        eg__chunk_free(a->cx, c);
+    }
+    data->next = NULL;
+    a->data = data;
+    return more ? bytes : 0;
+}
+
 /* -- tensors that end before their arena ------------------------------------------------------- */
 /* A piece of memory of an arena that no tensor uses, at its own beginning. */
 struct eg__spare {

@@ -430,6 +430,9 @@ void *eg__handle(eg_owner *, size_t bytes);
 bool eg__handle_lives(const void *object, const char *who, const char *what);
 
 void *eg__alloc_chunk(eg__arena *, size_t bytes); /* as eg__alloc_in, from another chunk */
+/* Gives the chunks of the arena other than `data` back to the allocator. Returns a size of `data`
+ * that suffices for what is in all of them; 0 if there are no others. */
+size_t eg__arena_keep_chunk(eg__arena *, eg__chunk *data);
 /* The smallest size of the elements of a tensor that may end before its arena. With EG_DEBUG_ALLOC
  * small ones end as well, so that tests see their use afterwards. */
 #if EG_DEBUG_ALLOC

@@ -117,15 +117,16 @@ static eg__chunk *capture_chunk(eg__capture *p, size_t bytes)
     *c = (eg__chunk){ .cap = bytes };
     return c;
 }
-/* Runs forward() again in a separate arena that has exactly the memory that forward() takes. Each
- * run fills this arena from its start, so that saved values have the same addresses in every run.
- * False after an error. */
-static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uint64_t headers)
+/* Runs forward() in the arena `work`, which has one chunk of `bytes` bytes and one of headers. Sets
+ * *more to 0 or, if forward() took more, to a number of bytes that suffices. False after an error.
+ */
+static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, size_t bytes,
+                       uint64_t headers, size_t *more)
 {
     eg_tensor *y = i->y;
     eg_ctx *cx = y->cx;
-    eg__arena *work = eg__alloc_in(p->arena, sizeof *work), *outer = cx->top;
-    eg__chunk *data = work ? capture_chunk(p, bytes + 4 * EG_ALIGN) : NULL,
+    eg__arena *outer = cx->top;
+    eg__chunk *data = capture_chunk(p, bytes),
               *nodes = data && headers ? capture_chunk(p, headers * sizeof(eg_tensor)) : NULL;
     if (!data || (headers && !nodes)) return false;
     *work = (eg__arena){ .cx = cx,
@@ -140,11 +141,28 @@ static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uin
     const bool good = i->forward(y);
     cx->aside--;
     cx->top = outer;
-    if (good && (work->data != data || work->nodes != nodes))
+    *more = work->nodes != nodes ? SIZE_MAX : 0;
+    const size_t overflow = eg__arena_keep_chunk(work, data);
+    if (!*more) *more = overflow;
+    return good && !cx->failed;
+}
+/* Runs forward() again in a separate arena that has the memory that forward() takes. Each run fills
+ * this arena from its start, so that saved values have the same addresses in every run. `bytes` is
+ * what forward() took in the arena of the step, where elements at the start of a chunk take no
+ * bytes to be aligned. If that is too little here, forward() runs once more in a larger arena.
+ * False after an error. */
+static bool capture_again(eg__capture *p, eg_captured_item *i, size_t bytes, uint64_t headers)
+{
+    eg_ctx *cx = p->c->cx;
+    eg__arena *work = eg__alloc_in(p->arena, sizeof *work);
+    size_t more = 0;
+    if (!work || !capture_in(p, i, work, bytes + 4 * EG_ALIGN, headers, &more)) return false;
+    if (more && more < SIZE_MAX && !capture_in(p, i, work, more, headers, &more)) return false;
+    if (more)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "%s: not possible in a captured step: it takes more memory in each run",
-                   y->op->name);
-    return good && !cx->failed;
+                   i->y->op->name);
+    return !more;
 }
 /* True if key points to the seed and number of a draw that this step has made. */
 static bool capture_draws(const eg__capture *p, const void *key)
