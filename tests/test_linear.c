@@ -105,6 +105,38 @@ LOOP_TEST(decays_of_nothing_and_everything, 2)
     ck_assert(!any_nan(g));
 }
 
+/* The results of a query have the same bits whatever the keys after it are, and its gradients are
+ * as accurate as those of the sum over all pairs where φ(k) grows by 10^17: without a decay, with
+ * one, and after older keys. */
+LOOP_TEST(later_keys_change_no_bit, 3)
+{
+    enum { AT = 21 };
+    eg_tensor *q = eg_normal(cx, 0, 1, 1, 40, 2, 3), *k = eg_normal(cx, 0, 1, 1, 40, 2, 3),
+              *v = eg_normal(cx, 0, 1, 1, 40, 2, 2), *a = eg_full(cx, 0.9, 40), *full = NULL, *y[2],
+              *w;
+    const int64_t seen = _i == 2 ? 3 : 0;
+    if (seen) q = eg_slice_axis(q, 1, 0, 40 - seen, 1);
+    k = eg_expr("b j h d", "j < 21 ? x - 20 : x", .with = { { "x", k } });
+    for (int n = 0; n < 2; n++) {
+        eg_tensor *keys = k;
+        if (n) keys = eg_expr("b j h d", "j < 21 ? x : x + 20", .with = { { "x", k } });
+        y[n] = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, keys, v, .where = "j <= i",
+                                   .phi = "exp(x)", .chunk = 8, .offset = seen,
+                                   .decay = { _i == 1 ? "j" : NULL, _i == 1 ? a : NULL });
+    }
+    eg_assert_ok(cx);
+    ck_assert_mem_eq(eg_f64(eg_contiguous(eg_slice_axis(y[0], 1, 0, AT - seen, 1))),
+                     eg_f64(eg_contiguous(eg_slice_axis(y[1], 1, 0, AT - seen, 1))),
+                     (AT - seen) * 4 * sizeof(double));
+    full = eg_expand(eg_reshape(a, 1, 40, 1, 1), 1, 40, 2, 3);
+    if (_i != 1) full = eg_ones_like(full);
+    eg_tensor *z = by_pairs(eg_exp(q), eg_exp(k), v, full, false, &w);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 1, 40 - seen, 2, 2), *xs[] = { q, k, v }, *one[3],
+              *two[3];
+    ck_assert(!eg_grad(y[0], seed, 3, xs, one) && !eg_grad(z, seed, 3, xs, two));
+    for (int x = 0; x < 3; x++) eg_assert_close(one[x], two[x], 1e-12);
+}
+
 /* φ as a text equals φ as operations; no_norm is the numerator; both with and without a mask */
 LOOP_TEST(kernels_by_formula, 10)
 {

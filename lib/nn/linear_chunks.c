@@ -77,14 +77,13 @@ eg_tensor *eg__linear_causal(linear_chunks *p, eg_tensor *k, eg_tensor *v, int64
     }
     k = eg__linear_chunked(eg_slice_axis(k, kj, seen, EG_END, 1), kj, p->chunk, p->count, 0);
     v = eg__linear_chunked(eg_slice_axis(v, vj, seen, EG_END, 1), vj, p->chunk, p->count, 0);
-    eg_tensor *sums = eg_einsum(eg__nn_joined(p->ks, p->vs, p->states), k, v),
-              *upto = eg_cumsum(eg__nn_spec(eg_spec_bracket(p->states, 0, 1, &p->n)), sums),
-              *before = eg_sub(upto, sums);
-    if (first) before = eg_on(eg__nn_joined(p->states, p->state, NULL), eg_add, before, first);
-    if (next) {
-        eg_tensor *last = p->count ? eg_select_axis(upto, 0, -1) : NULL;
-        *next = last && first ? eg_add(last, first) : last ? last : first;
-    }
+    /* before[n] is a sum of the chunks before n alone: upto[n] less the sum of chunk n would round
+     * by the size of keys that the chunk's first queries must not see */
+    eg_tensor *sums = eg_einsum(eg__nn_joined(p->ks, p->vs, p->states), k, v), *before;
+    sums = first ? eg_concat_axis(0, eg_unsqueeze(first, 0), sums) : eg_pad_axis(sums, 0, 1, 0, 0);
+    before = eg_cumsum(eg__nn_spec(eg_spec_bracket(p->states, 0, 1, &p->n)), sums);
+    if (next) *next = eg_select_axis(before, 0, -1);
+    before = eg_slice_axis(before, 0, 0, -1, 1);
     eg_tensor *scores = eg_tril(eg_einsum(eg__nn_joined(p->qs, p->ks, p->scored), p->q, k), 0);
     return eg_add(eg_einsum(eg__nn_joined(p->qs, p->states, p->ys), p->q, before),
                   eg_einsum(eg__nn_joined(p->scored, p->vs, p->ys), scores, v));
