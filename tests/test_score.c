@@ -954,6 +954,22 @@ TEST(talking_heads_in_one_call)
 
 /* -- refusals --------------------------------------------------------------------------------- */
 GROUP("refusals")
+/* an index of the values alone is none of the scores: the message says how it becomes one */
+TEST(an_index_of_the_values_alone)
+{
+    eg_ctx *cx = eg_open();
+    eg_tensor *q = eg_ones(cx, 2, 4, 3), *k = eg_ones(cx, 2, 5, 3), *v = eg_ones(cx, 2, 5, 4, 6),
+              *r = eg_ones(cx, 4);
+    ck_assert(!eg_ok(eg_attention("bid,bjd,bjhe->bihe", q, k, v, .score = "score * r[h]",
+                                  .with = { { "r", r } })));
+    eg_assert_error(cx,
+                    "attention: the score's name 'h' is not one of 'b', 'i', 'j', 'r'\n  score * "
+                    "r[h]\n            ^\n  only the values have it: repeat the query over it "
+                    "(eg_rearrange) for scores of its own");
+    ck_assert(!eg_ok(eg_attention("bid,bjd,bjhe->bihe", q, k, v, .where = "j <= h")));
+    eg_assert_error(cx, "'h' is not one of 'b', 'i', 'j'\n  j <= h\n       ^\n  only the values");
+    eg_close(cx);
+}
 TEST(texts_refuse)
 {
     eg_ctx *cx = eg_open();

@@ -271,13 +271,28 @@ static bool allows_all(const eg_expression *e, const int64_t *size)
            eg__expression_cover(e, &(eg_box){ .low = none, .high = size, .size = size }, range) ==
                EG_COVER_ALL;
 }
+/* Lists the letters that only the values and the output have: the scores lack them. Returns their
+ * number. */
+static int letters_of_values(const eg_bound *b, const eg_axis_name **letter)
+{
+    int n = 0;
+    const eg_bound_term *v = &b->term[2];
+    for (int k = 0; k < v->items; k++) {
+        bool alone = true;
+        for (int t = 0; t < 2; t++)
+            for (int r = 0; r < b->term[t].items; r++)
+                alone = alone && b->term[t].item[r].axis != v->item[k].axis;
+        if (alone && n < EG_RANK_MAX) letter[n++] = &b->axis[v->item[k].axis];
+    }
+    return n;
+}
 bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_attention_args *o,
                          const int *term, const bool *query)
 {
     eg_ctx *cx = m->bound->cx;
     eg_readable readable[EG_TENSORS_MAX];
     eg_tensor *mask[EG_MASKS];
-    const eg_axis_name *letter[EG_RANK_MAX];
+    const eg_axis_name *letter[EG_RANK_MAX], *of_values[EG_RANK_MAX];
     int64_t size[EG_RANK_MAX];
     short_forms f;
     int moved;
@@ -298,6 +313,10 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
                                    .noun = "predicate",
                                    .letters = m->rank,
                                    .letter = letter,
+                                   .others = letters_of_values(m->bound, of_values),
+                                   .other = of_values,
+                                   .why_not = "only the values have it: repeat the query over it "
+                                              "(eg_rearrange) for scores of its own",
                                    .given = given.count,
                                    .readable = readable,
                                    .additions = f.where,

@@ -152,6 +152,9 @@ typedef struct eg_expression_source {
     const char *noun; /* what messages call the text: "predicate", "score", "expression" */
     int letters;
     const eg_axis_name *const *letter;
+    int others; /* letters that the text must not read; messages say `why_not` of them */
+    const eg_axis_name *const *other;
+    const char *why_not;
     int given;
     const eg_readable *readable; /* the `given` tensors that the text may name, then those of the
                                   * additions */

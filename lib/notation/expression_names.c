@@ -119,6 +119,13 @@ static void functions_listed(const eg_parser *p, char *list, size_t size)
         if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) && used < size)
             used += (size_t)snprintf(list + used, size - used, " %s", functions[k].name);
 }
+/* Returns the number of the axis of that name among `count`; −1 if there is none. */
+static int axis_called(const eg_axis_name *const *axis, int count, const char *text, int length)
+{
+    for (int k = 0; k < count; k++)
+        if (axis[k]->length == length && memcmp(axis[k]->text, text, (size_t)length) == 0) return k;
+    return -1;
+}
 /* Records that a name is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *p, int at, int length)
 {
@@ -138,6 +145,8 @@ int eg__name_unknown(eg_parser *p, int at, int length)
     const bool read = p->text[behind] == '[', called = p->text[behind] == '(';
     if (foreign)
         snprintf(hint, sizeof hint, "%s", foreign);
+    else if (!read && !called && axis_called(p->s->other, p->s->others, word, length) >= 0)
+        snprintf(hint, sizeof hint, "%s", p->s->why_not);
     else if (p->s->predicate && eg__name_is("score", word, length))
         snprintf(hint, sizeof hint, "a predicate does not depend on scores");
     else if (!nearest(p, word, length, read, hint, sizeof hint)[0] && called)
@@ -162,9 +171,5 @@ int eg__name_length(const eg_parser *p)
 }
 int eg__letter_called(const eg_parser *p, const char *text, int length)
 {
-    for (int k = 0; k < p->s->letters; k++)
-        if (p->s->letter[k]->length == length &&
-            memcmp(p->s->letter[k]->text, text, (size_t)length) == 0)
-            return k;
-    return -1;
+    return axis_called(p->s->letter, p->s->letters, text, length);
 }
