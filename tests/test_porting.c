@@ -316,6 +316,90 @@ TEST(a_loss_over_all_alignments)
     eg_assert_grad2(ctc_of_logits, target, x);
 }
 
+static eg_tensor *transducer(eg_tensor *log_p, eg_tensor *label)
+{
+    eg_tensor *blank = eg_select("t u [c]", log_p, 0), *a = NULL;
+    eg_tensor *right = eg_at("t u [c], u -> t u", eg_slice("t [u] c", log_p, 0, -1, 1), label);
+    right = eg_pad("t [u]", eg_cumsum("t [u]", right), 1, 0, 0);
+    for (int64_t t = 0; t < eg_dim(log_p, 0); t++) {
+        eg_tensor *r = eg_select("[t] u", right, t);
+        if (!a) {
+            a = r;
+            continue;
+        }
+        eg_tensor *down = eg_add(a, eg_select("[t] u", blank, t - 1));
+        a = eg_add(r, eg_logcumsumexp("[u]", eg_sub(down, r)));
+    }
+    return eg_neg(
+        eg_add(eg_select("[u]", a, -1), eg_select("[u]", eg_select("[t] u", blank, -1), -1)));
+}
+static eg_tensor *transducer_of_logits(void *user, eg_tensor *const *x)
+{
+    return transducer(eg_log_softmax("t u [c]", x[0]), user);
+}
+/* the sum over all paths, by a loop over all t and u */
+TEST(a_loss_over_all_paths)
+{
+    eg_tensor *x = eg_reshape(waves(48), 4, 3, 4), *label = I64(2, 1);
+    eg_tensor *p = eg_log_softmax("t u [c]", x), *y = transducer_of_logits(label, &x);
+    const int64_t of[] = { 2, 1 };
+    double a[4][3] = { { 0 } };
+    for (int t = 0; t < 4; t++)
+        for (int u = 0; u < 3; u++) {
+            const double down = t ? exp(a[t - 1][u] + eg_get(p, t - 1, u, 0)) : 0;
+            const double right = u ? exp(a[t][u - 1] + eg_get(p, t, u - 1, of[u - 1])) : 0;
+            if (t || u) a[t][u] = log(down + right);
+        }
+    ck_assert_double_eq_tol(eg_item(y), -a[3][2] - eg_get(p, 3, 2, 0), 1e-12);
+    eg_assert_grad2(transducer_of_logits, label, x);
+}
+
+TEST(distances_by_a_product)
+{
+    eg_tensor *x = eg_reshape(waves(12), 4, 3), *y = eg_normal(cx, 0, 1, 5, 3);
+    eg_tensor *a = eg_sum("i [d]", eg_square(x)), *c = eg_sum("j [d]", eg_square(y));
+    eg_tensor *distance =
+        eg_expr("i j", "sqrt(max(a[i] + c[j] - 2 * s, 1e-12))",
+                .with = { { "a", a }, { "c", c }, { "s", eg_einsum("id,jd->ij", x, y) } });
+    eg_tensor *all = eg_expr("i j d", "x[i, d] - y[j, d]", .with = { { "x", x }, { "y", y } });
+    eg_assert_close(distance, eg_pnorm("i j [d]", all, 2), 1e-12);
+    eg_assert_close(
+        eg_argmin("i [j]", eg_expr("i j", "c[j] - 2 * s",
+                                   .with = { { "c", c }, { "s", eg_einsum("id,jd->ij", x, y) } })),
+        eg_argmin("i [j]", distance), 0);
+}
+
+/* the heads of Mamba-2: one query and key for all heads, a decay of each */
+TEST(heads_that_share_query_and_key)
+{
+    eg_tensor *C = eg_normal(cx, 0, 1, 2, 9, 4), *B = eg_normal(cx, 0, 1, 2, 9, 4);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 9, 3, 5), *a = eg_uniform(cx, 0.5, 1, 2, 9, 3);
+    eg_tensor *q = eg_rearrange("b l n -> b l h n", C, .h = 3);
+    eg_tensor *k = eg_rearrange("b l n -> b l h n", B, .h = 3);
+    eg_tensor *y = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, x, .phi = "x", .no_norm = true,
+                                       .where = "j <= i", .decay = { "bjh", a });
+    eg_tensor *s = eg_cumsum("b [l] h", eg_log(a)), *w = eg_einsum("bin,bjn->bij", C, B);
+    w = eg_expr("b i j h", "j <= i ? w[b,i,j] * exp(s[b,i,h] - s[b,j,h]) : 0.0",
+                .with = { { "w", w }, { "s", s } });
+    eg_assert_close(y, eg_einsum("bijh,bjhe->bihe", w, x), 1e-12);
+}
+
+/* an inner gradient under eg_nograd, as a TTT layer needs it in evaluation */
+TEST(an_inner_gradient_where_nothing_is_recorded)
+{
+    eg_tensor *k = eg_normal(cx, 0, 1, 6, 4), *v = eg_normal(cx, 0, 1, 6, 4), *y[2];
+    for (int n = 0; n < 2; n++) {
+        const bool outer = eg_nograd(cx, n == 1);
+        eg_tensor *W = eg_scale(eg_one_hot(eg_arange(cx, EG_I64, 0, 4, 1), 4), 0.5), *g;
+        const bool was = eg_nograd(cx, false);
+        eg_grad(eg_mse(eg_einsum("ld,de->le", k, W), v), NULL, 1, &W, &g);
+        eg_nograd(cx, was);
+        y[n] = eg_einsum("ld,de->le", k, eg_sub(W, eg_scale(g, 0.1)));
+        eg_nograd(cx, outer);
+    }
+    eg_assert_close(y[0], y[1], 0);
+}
+
 TEST(batches_by_length_and_by_weight)
 {
     eg_tensor *length = eg_randint(cx, 1, 30, 16), *weight = F64(1, 0, 3, 4);
