@@ -321,3 +321,35 @@ TEST(checkpoints_with_copies)
         eg_close(cx);
     }
 }
+
+/* f may read weights of f16 or bf16, given as an operand or through `user`, and bytes: value,
+ * gradient and tangent are those without a checkpoint. */
+typedef struct stored {
+    eg_tensor *w, *mask;
+} stored;
+static eg_tensor *stored_layer(void *user, eg_tensor *const *x)
+{
+    const stored *f = user;
+    eg_tensor *h = eg_einsum("im,mn,np->ip", x[0], x[1], f->w);
+    return eg_mul(eg_tanh(h), eg_cast(f->mask, eg_type(h)));
+}
+LOOP_TEST(checkpoints_read_halves_and_bytes, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    const eg_dtype half = _i ? EG_BF16 : EG_F16;
+    stored f = { eg_cast(eg_normal(cx, 0, 1, 3, 3), half),
+                 eg_cast(eg_randint(cx, 0, 2, 4, 3), EG_U8) };
+    eg_tensor *xs[] = { eg_normal(cx, 0, 1, 4, 3), eg_cast(eg_normal(cx, 0, 1, 3, 3), half) };
+    eg_tensor *v = eg_normal(cx, 0, 1, 4, 3), *y[2], *d[2], *dd[2], *t[2];
+    for (int through = 0; through < 2; through++) {
+        y[through] = through ? eg_checkpoint(stored_layer, &f, 2, xs) : stored_layer(&f, xs);
+        t[through] = eg_jvp(y[through], 1, xs, &v);
+        eg_grad(eg_sum(NULL, eg_square(y[through])), NULL, 1, xs, &d[through]);
+        eg_grad(eg_sum(NULL, eg_square(d[through])), NULL, 1, xs, &dd[through]);
+    }
+    eg_assert_ok(cx);
+    ck_assert(same_bits(y[0], y[1]) && same_bits(d[0], d[1]));
+    eg_assert_close(t[0], t[1], 1e-14);
+    eg_assert_close(dd[0], dd[1], 1e-14);
+    eg_close(cx);
+}

@@ -250,6 +250,7 @@ static const eg_op again_op = {
     .samples = again_samples,
     .jvp = again_jvp,
     .forward_c128 = again_forward_c128,
+    .takes = EG_TAKES_ALL, /* what f does with an operand is checked by the operations inside f */
 };
 const eg_op *const eg__recompute_ops[] = { &again_op, NULL };
 bool eg__is_checkpoint(const eg_tensor *t) { return t->op == &again_op; }
@@ -264,7 +265,8 @@ static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint
     if (!recompute_outside(r, born, &found)) return eg__poison(cx);
     if (!found.n) return eg__keep(r); /* r depends on no tensor from outside */
     again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
-    if (!s || !eg__check_all(cx, "checkpoint", found.n, found.x)) return eg__poison(cx);
+    if (!s || !eg__check_taken(cx, "checkpoint", EG_TAKES_ALL, found.n, found.x))
+        return eg__poison(cx);
     *s = (again_saved){ .result = r };
     cx->top = inner->outer;
     eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
@@ -279,7 +281,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     eg_ctx *cx = eg__context_of("checkpoint", count, xs);
     if (!cx) return NULL;
     if (!f) return eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: the function is NULL");
-    if (!eg__check_all(cx, "checkpoint", count, xs)) return eg__poison(cx);
+    if (!eg__check_taken(cx, "checkpoint", EG_TAKES_ALL, count, xs)) return eg__poison(cx);
     const size_t size = sizeof(again) + (size_t)count * sizeof *xs;
     again *s = eg__alloc(cx, size);
     if (!s) return eg__poison(cx);
