@@ -451,6 +451,40 @@ LOOP_TEST(a_formula_without_tensors_in_a_block, 2)
     }
     eg_close(cx);
 }
+/* Directions of forward mode and the seed of a gradient may be tensors of the calling context. */
+typedef struct directions {
+    eg_tensor *w, *v, *seed;
+} directions;
+static eg_tensor *directions_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const directions *u = user;
+    eg_tensor *w = u->w, *y = eg_mul(w, eg_square(w)), *g, *hv;
+    (void)cx;
+    *count = to - from;
+    eg_grad(y, u->seed, 1, &w, &g);             /* 3 w² seed */
+    eg_hvp(eg_sum(NULL, y), 1, &w, &u->v, &hv); /* 6 w v */
+    eg_tensor *t = eg_jvp(y, 1, &w, &u->v);     /* 3 w² v */
+    return eg_scale(eg_sum(NULL, eg_add(eg_add(g, t), hv)), (double)(to - from));
+}
+LOOP_TEST(directions_of_the_calling_context_in_a_block, 2)
+{
+    static const double w[] = { 1, 2, 3 }, v[] = { 1, 0, 2 }, seed[] = { 2, 1, 1 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 2);
+    directions u = { eg_from(cx, w, 3), eg_from(cx, v, 3), eg_from(cx, seed, 3) };
+    eg_tensor *d;
+    for (int k = 0; k < 3; k++) {
+        double mean = 0;
+        eg_captured_blocks *c = _i ? eg_captured_blocks_open(cx) : NULL;
+        ck_assert_msg(!eg_grad_over(.cx = cx, .loss = directions_loss, .user = &u, .examples = 9,
+                                    .block = 2, .count = 1, .xs = &u.w, .dxs = &d, .mean = &mean,
+                                    .captured = c),
+                      "%s", eg_error(cx));
+        ck_assert(mean == 144);
+        for (int i = 0; i < 3; i++)
+            ck_assert(eg_get(d, i) == 6 * w[i] * (seed[i] + v[i]) + 6 * v[i]);
+    }
+    eg_close(cx);
+}
 TEST(counts_of_0_are_refused_where_all_are)
 {
     scene s;

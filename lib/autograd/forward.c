@@ -117,17 +117,19 @@ static bool forward_inputs_fit(eg_ctx *cx, const char *who, eg_tensor *y, int co
 
 /* In a child context replaces tensors of the parent by the child's headers of them, to which the
  * child's tape refers. False after an error. */
-static bool forward_own(eg_ctx *cx, eg_tensor **y, int count, eg_tensor *const **xs)
+static bool forward_own(eg_ctx *cx, eg_tensor **y, int count, eg_tensor *const **xs,
+                        eg_tensor *const **vs)
 {
-    if (!cx || !cx->parent || !*y || !*xs || count < 0) return true;
-    return (*xs = eg__own_all(cx, count, *xs)) && (*y = eg__own(*y));
+    if (!cx || !cx->parent || !*y || !*xs || !*vs || count < 0) return true;
+    return (*xs = eg__own_all(cx, count, *xs)) && (*vs = eg__own_all(cx, count, *vs)) &&
+           (*y = eg__own(*y));
 }
 eg_tensor *eg__jvp_part(eg_tensor *y, uint64_t leaves, int count, eg_tensor *const *xs,
                         eg_tensor *const *vs)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("jvp", count, xs);
     eg_tensor *t;
-    if (!forward_own(cx, &y, count, &xs)) return eg__poison(cx);
+    if (!forward_own(cx, &y, count, &xs, &vs)) return eg__poison(cx);
     return cx && forward_inputs_fit(cx, "jvp", y, count, xs, vs) &&
                    forward_tangents(cx, "jvp", leaves, 1, &y, count, xs, vs, &t)
                ? t
@@ -158,8 +160,8 @@ static bool forward_recorded_grad(const char *who, eg_tensor *y, int count, eg_t
 int eg_hvp(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor *const *vs, eg_tensor **hv)
 {
     eg_ctx *cx = y ? eg__here(y->cx) : eg__context_of("hvp", count, xs);
-    bool good =
-        cx && forward_own(cx, &y, count, &xs) && forward_inputs_fit(cx, "hvp", y, count, xs, vs);
+    bool good = cx && forward_own(cx, &y, count, &xs, &vs) &&
+                forward_inputs_fit(cx, "hvp", y, count, xs, vs);
     if (good && count && !hv) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "hvp: hv is NULL");
         good = false;

@@ -607,9 +607,12 @@ static bool reverse_grad(eg_ctx *cx, const grad_call *q)
 static int grad_as(grad_call q)
 {
     eg_ctx *cx = q.y ? eg__here(q.y->cx) : eg__context_of("grad", q.count, q.xs);
+    eg_tensor *const *seed = &q.seed;
     /* in a child context the child's headers replace tensors of the parent */
     const bool own = !cx || !cx->parent || q.count < 0 || !q.xs || !q.y ||
-                     ((q.xs = eg__own_all(cx, q.count, q.xs)) && (q.y = eg__own(q.y)));
+                     ((q.xs = eg__own_all(cx, q.count, q.xs)) && (q.y = eg__own(q.y)) &&
+                      (seed = eg__own_all(cx, 1, seed)));
+    if (own) q.seed = *seed;
     const bool good = cx && own && reverse_grad(cx, &q);
     if (!good && q.dxs)
         for (int k = 0; k < q.count; k++) q.dxs[k] = eg__poison(cx);
