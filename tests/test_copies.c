@@ -827,3 +827,34 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
             "params_save: the parameters have 2 copies; eg_params_of_copy gives the list of one");
     eg_close(cx);
 }
+
+/* -- an operation whose forward() applies operations ------------------------------------------- */
+static bool applying_forward(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    eg_tensor *h = eg_affine("im,jm->ij", x, x, NULL, .activation = "gelu");
+    h = eg_layernorm("i [j]", eg_softmax("i [j]", h), NULL, NULL, 1e-5);
+    h = eg_attention("id,jd,je->ie", h, h, h, .where = "j <= i", .form = EG_FUSED);
+    return eg_assign(y, eg_einsum("ij,jm->im", h, x)) == 0;
+}
+static eg_tensor *applying_call(eg_tensor *const *x)
+{
+    static const eg_op op = {
+        .name = "applying", .arity = 1, .shape = like_first, .forward = applying_forward
+    };
+    return eg_apply(&op, NULL, 0, 1, x);
+}
+TEST(operations_applied_by_forward_compute_one_copy)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
+    eg_tensor *all = eg_normal(cx, 0, 1, COPIES, 6, 4);
+    eg_tensor *x = eg_copies_unstack(eg_copies_open(eg_owner_open(cx), COPIES, NULL), all);
+    eg_tensor *y = applying_call(&x);
+    for (int64_t k = 0; k < COPIES; k++) {
+        eg_tensor *one = eg_select_axis(all, 0, k);
+        ck_assert_msg(same_bits(eg_copy(eg_copy_at(y, k)), applying_call(&one)), "copy %lld: %s",
+                      (long long)k, eg_error(cx));
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

@@ -336,6 +336,9 @@ struct eg_ctx {
         /* The node with all its copies. A forward() that is called for copy 0 may compute all
          * copies, and then sets this to NULL. */
         eg_tensor *all;
+        /* the copy's seed, while forward() of another operation applies operations to the tensors
+         * of one copy, and `of` is NULL; NULL: it does not */
+        const uint64_t *seed;
     } copy;
     /* the block that is being computed, in a child, or in this context by eg_block_call */
     struct {

@@ -190,6 +190,26 @@ static void prepend_name(eg_ctx *cx, const char *name)
     if (error && (strncmp(error, name, n) || isalnum((unsigned char)error[n]) || error[n] == '_'))
         eg_fail_in(cx, "%s", name);
 }
+/* As apply_made, for an operation that forward() of another one applies while it computes one of
+ * several copies: this one is applied to that copy alone, with the copy's seed for its draws. */
+static bool apply_within_copy(eg_tensor *y, bool is_complex)
+{
+    eg_ctx *cx = y->cx;
+    const eg_copies *const of = cx->copy.of;
+    const uint64_t *const seed = cx->copy.seed;
+    eg_tensor *const all = cx->copy.all;
+    const int64_t k = cx->copy.k;
+    cx->copy.seed = &of->seed[k];
+    cx->copy.of = NULL;
+    cx->copy.all = NULL;
+    cx->copy.k = 0;
+    const bool ok = apply_made(y, is_complex);
+    cx->copy.of = of;
+    cx->copy.all = all;
+    cx->copy.k = k;
+    cx->copy.seed = seed;
+    return ok;
+}
 /* Makes the node: one block for operands, their versions, sizes and the attribute; then calls
  * shape() and forward() of the operation. If the context does not record, the references to
  * operation and operands are removed from the result afterwards. Returns poison after an error. */
@@ -235,7 +255,8 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     if (!eg__copies_of_all(cx, op->name, count, xs, &y->copies)) return &cx->poison;
     cx->use.nodes++;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
-    const bool ok = apply_made(y, is_complex);
+    const bool ok =
+        cx->copy.of && !y->copies ? apply_within_copy(y, is_complex) : apply_made(y, is_complex);
     eg__fpmode_end(begun);
     if (!ok || (cx->hooks.result && !cx->hooks.result(y))) {
         y->live = EG_DEAD;

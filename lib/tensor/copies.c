@@ -51,8 +51,9 @@ bool eg__check_single(const char *who, eg_tensor *x)
 uint64_t eg__copy_seed(const eg_ctx *cx, uint64_t otherwise)
 {
     uint32_t key[4];
-    if (!cx->copy.of) return otherwise;
-    const uint64_t seed = cx->copy.of->seed[cx->copy.k];
+    const uint64_t *own = cx->copy.of ? &cx->copy.of->seed[cx->copy.k] : cx->copy.seed;
+    if (!own) return otherwise;
+    const uint64_t seed = *own;
     if (!cx->block.on) return seed;
     eg__philox(seed, cx->block.draw, cx->block.block, key);
     return (uint64_t)key[1] << 32 | key[0];
