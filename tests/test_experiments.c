@@ -1,5 +1,5 @@
 /* test_experiments.c: published attentions, each as one call with the expressions of
- * docs/attention.md: the fused form with all gradients equals the composed one, and at 2048
+ * docs/attention.md: the fused form with all gradients equals the unfused one, and at 2048
  * positions, 4 heads of 32, it takes megabytes where the weights alone would take 67. */
 #include <eingrad.h>
 #include <eingrad/check.h>
@@ -174,7 +174,7 @@ GROUP("experiments", .timeout = 60)
 
 /* all gradients to 1e-9 of the largest entry in f64; the default form has the bits of one of the
  * two */
-LOOP_TEST(fused_is_composed, EXPERIMENTS)
+LOOP_TEST(fused_is_unfused, EXPERIMENTS)
 {
     const experiment *e = &experiments[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 7);

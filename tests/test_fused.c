@@ -1,4 +1,4 @@
-/* test_fused.c: fused attention compared with the composed form: values and all gradients for every
+/* test_fused.c: fused attention compared with the unfused form: values and all gradients for every
  * kind of mask, layout and width, at the edges of blocks and panels; the same bits for any number
  * of threads; memory. */
 #include "core/fpmode.h"
@@ -11,14 +11,14 @@
 typedef struct made {
     eg_tensor *x[4], *keep, *lengths;
 } made; /* q k v; bias or slopes */
-typedef struct flash_case {
+typedef struct fused_case {
     /* letters with sizes: "b=2 i=70 d=5", or NULL: no bias */
     const char *name, *spec, *shape[4];
     const char *bias, *alibi, *keep, *lengths, *where; /* letters */
     int64_t offset;
     double scale, dropout;
-} flash_case;
-static const flash_case cases[] = {
+} fused_case;
+static const fused_case cases[] = {
     { "plain", "id,jd,je->ie", { "70 5", "131 5", "131 3" }, .scale = 0 },
     { "one query", "id,jd,je->ie", { "1 5", "300 5", "300 3" }, .where = "j <= i", .offset = 290 },
     { "one key", "id,jd,je->ie", { "300 5", "1 5", "1 3" }, .where = "j <= i" },
@@ -143,7 +143,7 @@ static eg_tensor *parsed(eg_ctx *cx, eg_dtype type, const char *sizes, int which
     return eg_cast(eg_normal_n(cx, EG_F64, 0, which < 2 ? 1.5 : 1, rank, dim), type);
 }
 /* in the query or the key */
-static int64_t size_of(const flash_case *c, const made *m, char letter)
+static int64_t size_of(const fused_case *c, const made *m, char letter)
 {
     int term = 0, axis = 0;
     for (const char *s = c->spec; *s != '-'; s++) {
@@ -158,7 +158,7 @@ static int64_t size_of(const flash_case *c, const made *m, char letter)
     ck_abort_msg("%s: no %c", c->name, letter);
     return 0;
 }
-static void make(eg_ctx *cx, eg_dtype type, const flash_case *c, made *m)
+static void make(eg_ctx *cx, eg_dtype type, const fused_case *c, made *m)
 {
     *m = (made){ 0 };
     for (int k = 0; k < 4; k++) m->x[k] = c->shape[k] ? parsed(cx, type, c->shape[k], k) : NULL;
@@ -172,7 +172,7 @@ static void make(eg_ctx *cx, eg_dtype type, const flash_case *c, made *m)
     for (const char *s = c->lengths; s && *s; s++) dim[rank++] = size_of(c, m, *s);
     if (c->lengths) m->lengths = eg_randint_n(cx, 0, size_of(c, m, 'j') + 1, rank, dim);
 }
-static eg_tensor *attend(const flash_case *c, const made *m, eg_form form, eg_tensor **weights)
+static eg_tensor *attend(const fused_case *c, const made *m, eg_form form, eg_tensor **weights)
 {
     return eg_attention(c->spec, m->x[0], m->x[1], m->x[2], .where = c->where, .offset = c->offset,
                         .scale = c->scale, .dropout = c->dropout, .form = form,
@@ -181,7 +181,7 @@ static eg_tensor *attend(const flash_case *c, const made *m, eg_form form, eg_te
                         .keep = { c->keep, m->keep }, .lengths = { c->lengths, m->lengths },
                         .weights = weights);
 }
-static void close_to(const flash_case *c, const char *what, eg_tensor *a, eg_tensor *b,
+static void close_to(const fused_case *c, const char *what, eg_tensor *a, eg_tensor *b,
                      double tolerance)
 {
     const double size = eg_item(eg_max(NULL, eg_abs(b))),
@@ -189,7 +189,7 @@ static void close_to(const flash_case *c, const char *what, eg_tensor *a, eg_ten
     ck_assert_msg(eg_ok(a) && eg_ok(b) && off <= tolerance * fmax(size, 1),
                   "%s: %s is off by %g of %g", c->name, what, off, size);
 }
-static void fused_is_unfused(const flash_case *c, eg_dtype type, double tolerance)
+static void fused_is_unfused(const fused_case *c, eg_dtype type, double tolerance)
 {
     static const char *const name[] = { "dq", "dk", "dv", "dbias" };
     eg_ctx *cx = eg_open(.dtype = type);
@@ -323,14 +323,14 @@ TEST(second_order_while_nothing_is_recorded)
 
 TEST(threads_do_not_change_bits)
 {
-    static const flash_case wide = {
+    static const fused_case wide = {
         "split", "id,jd,je->ie", { "1100 24", "1500 24", "1500 24" }, .where = "j <= i + 300"
     };
-    static const flash_case many = { "batches",
+    static const fused_case many = { "batches",
                                      "bihd,bjhd,bjhe->bihe",
                                      { "3 300 3 24", "3 300 3 24", "3 300 3 24" },
                                      .where = "j <= i" };
-    const flash_case *both[] = { &wide, &many };
+    const fused_case *both[] = { &wide, &many };
     for (int c = 0; c < 2; c++) {
         eg_tensor *y[3], *d[3][3];
         eg_ctx *cx[3];
@@ -476,7 +476,7 @@ TEST(form_by_size_and_predicate)
     }
 }
 
-TEST(infinite_scores_are_shared_evenly) /* as in the composed form: the limit */
+TEST(infinite_scores_are_shared_evenly) /* as in the unfused form: the limit */
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_full(cx, 1e30, 3, 2),
@@ -671,9 +671,9 @@ TEST(what_score_replaces_may_be_nan)
     eg_close(cx);
 }
 
-/* The tangent of the fused form and that of its gradient are those of the composed form, which is
- * computed once: as many multiply-adds as a call of the composed form and its tangent. */
-TEST(fused_tangents_cost_what_composed_ones_do)
+/* The tangent of the fused form and that of its gradient are those of the unfused form, which is
+ * computed once: as many multiply-adds as a call of the unfused form and its tangent. */
+TEST(fused_tangents_cost_what_unfused_ones_do)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x[] = { eg_normal(cx, 0, 1, 2, 40, 8), eg_normal(cx, 0, 1, 2, 50, 8),
@@ -695,10 +695,10 @@ TEST(fused_tangents_cost_what_composed_ones_do)
     eg_assert_ok(cx);
     eg_assert_close(t[0], t[1], 1e-12);
     for (int k = 0; k < 4; k++) eg_assert_close(hv[0][k], hv[1][k], 1e-12);
-    /* the composed form is made again for each of the three tangents */
-    ck_assert_msg(cost[0] <= 2 * cost[1], "%llu, composed %llu", (unsigned long long)cost[0],
+    /* the unfused form is made again for each of the three tangents */
+    ck_assert_msg(cost[0] <= 2 * cost[1], "%llu, unfused %llu", (unsigned long long)cost[0],
                   (unsigned long long)cost[1]);
-    ck_assert_msg(all[0] <= 2 * all[1], "%llu, composed %llu", (unsigned long long)all[0],
+    ck_assert_msg(all[0] <= 2 * all[1], "%llu, unfused %llu", (unsigned long long)all[0],
                   (unsigned long long)all[1]);
     eg_close(cx);
 }
@@ -874,7 +874,7 @@ static int law_holds(const forbidding *f, eg_dtype type, eg_form form, bool turn
     static law bad, zero;
     char name[128];
     snprintf(name, sizeof name, "%s, %s, %s%s", f->name, type == EG_F64 ? "f64" : "f32",
-             form == EG_FUSED ? "fused" : "composed", turned ? ", strided" : "");
+             form == EG_FUSED ? "fused" : "unfused", turned ? ", strided" : "");
     eg_ctx *cx = eg_open(.dtype = type, .seed = seed);
     draw_law(cx, f, type, &bad);
     spoil(cx, f, &bad, &zero);

@@ -200,7 +200,7 @@ static int all_gradients(const operands *o, const text_case *c, eg_tensor *y, eg
     return n;
 }
 /* If derivatives of forbidden pairs are infinite, eg_expr over all pairs has NaN: then only the
- * composed form and the fused one are compared. */
+ * unfused form and the fused one are compared. */
 static bool wild(const text_case *c) { return strstr(c->name, "forbidden") != NULL; }
 static void as_meant(const text_case *c, eg_dtype type, double tolerance)
 {

@@ -1,5 +1,5 @@
 /* attention.h: y = softmax(score(scale q·k)) v with masks and dropout, in two forms with the same
- * result up to rounding: composed of einsum, softmax and einsum, or fused, which never holds all
+ * result up to rounding: unfused (einsum, softmax and einsum), or fused, which never holds all
  * weights in memory (Dao et al. 2022; Rabe, Staats 2021; the online softmax of Milakov, Gimelshein
  * 2018). The files of this folder:
  *
@@ -7,13 +7,13 @@
  *   bind_call.c         makes an eg_attention_plan of the string and the options
  *   bind_expressions.c  for the plan: the predicate, the score and the tensors that they read
  *   choose_form.c       chooses between the two forms
- *   composed.c          the composed form, which defines the result
- *   composed_masked.c   its products if operands that a mask forbids are not finite
+ *   unfused.c           the unfused form, which defines the result
+ *   unfused_masked.c    its products if operands that a mask forbids are not finite
  *   fused.c             the operations of the fused form: attention with its log-sum-exp, its
  *                       gradient
  *   fused_forward.c     the forward pass over tiles of scores
  *   fused_backward.c    the backward pass over tiles of scores
- *   fused_masked.c      what composed_masked.c does, for tiles
+ *   fused_masked.c      what unfused_masked.c does, for tiles
  *   ring.c              eg_attention(.ranks): a length that is divided among ranks
  *   ring_walk.h         names the files that compute it
  *   tiles.c             addresses of the elements of a tile
@@ -133,7 +133,7 @@ bool eg__attention_within(const eg_attention_plan *, eg_tensor *const *x);
 bool eg__attention_texts(eg_attention_texts *, const eg_masking *m, const eg_attention_args *,
                          const int *term, const bool *query);
 
-/* -- composed.c ------------------------------------------------------------------------------- */
+/* -- unfused.c -------------------------------------------------------------------------------- */
 /* In all functions of this section x lists the operands by term, with NULL for a term that is
  * absent, and scores and weights have the axes a->score. After an error, a function that returns
  * a tensor returns poison. */
@@ -169,7 +169,7 @@ eg_tensor *eg__attend_max(const eg_attention_plan *, const eg_attention_masks *,
 void eg__attend_gradient(const eg_attention_plan *, eg_tensor *const *x, eg_tensor *g,
                          eg_tensor *g_lse, eg_tensor **d);
 
-/* -- composed_masked.c ------------------------------------------------------------------------ */
+/* -- unfused_masked.c ------------------------------------------------------------------------- */
 /* True if a pair may be forbidden and q, k or v has an element that is not finite, or so large
  * that products overflow (eg__moderate). If g is not NULL, only g is tested. If this is true for
  * the operands, −inf in .bias forbids its pair too (eg__attention_be_strict). */
@@ -192,25 +192,25 @@ eg_tensor *eg__masked_product(const eg_attention_plan *, const eg_attention_mask
 
 /* -- choose_form.c --------------------------------------------------------------------------- */
 /* The largest number of keys in a block of the fused form's forward pass. */
-enum { EG_FLASH_KEYS = 256 };
+enum { EG_FUSED_KEYS = 256 };
 /* Returns the range of keys outside of which every pair is forbidden, as far as bounds of a
  * predicate without tensors show it; all keys if there are few or several axes of them. */
 eg_span eg__attention_key_range(const eg_attention_plan *);
 /* True if the fused form can compute this call: no size is 0, and the width of the kernel's tile
  * is a multiple of a vector's length. */
-bool eg__flash_possible(const eg_attention_plan *, eg_dtype);
-/* True if the fused form can compute this call and is expected to be faster than the composed
+bool eg__fused_possible(const eg_attention_plan *, eg_dtype);
+/* True if the fused form can compute this call and is expected to be faster than the unfused
  * one; depends only on sizes, and on the letters of the predicate. */
-bool eg__flash_suits(const eg_attention_plan *, eg_dtype);
+bool eg__fused_suits(const eg_attention_plan *, eg_dtype);
 /* As eg__attention_has_nonfinite for q, k and v, but if the form is fused and the call is not
  * recorded, only for keys that the form may read. */
 bool eg__attention_reads_nonfinite(const eg_attention_plan *, eg_tensor *const *x, bool fused);
 
 /* -- fused.c ---------------------------------------------------------------------------------- */
-/* Returns y, equal to the composed form's up to rounding. Sets *empty (if not NULL) to the number
+/* Returns y, equal to the unfused form's up to rounding. Sets *empty (if not NULL) to the number
  * of rows in which every pair is forbidden, and, if the plan wants them, *lse to the log-sum-exp of
  * each row and *max to its largest score, with the axes of the scores' rows. */
-eg_tensor *eg__flash(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty,
+eg_tensor *eg__fused(const eg_attention_plan *, eg_tensor *const *x, int64_t *empty,
                      eg_tensor **lse, eg_tensor **max);
 
 /* -- ring.c ----------------------------------------------------------------------------------- */
@@ -274,24 +274,24 @@ enum {
     EG_SLOT_DRAW,  /* the index of the draw of dropout: that of the score, row-major */
     EG_SLOTS
 };
-typedef struct eg_flash_axis {
+typedef struct eg_fused_axis {
     int64_t size;
     int64_t step[EG_SLOTS]; /* distance of consecutive elements in each array; 0 if the array
                              * does not have this axis */
     int axis;               /* its number in the plan */
     int score;              /* its position in a->score; −1 if it is not there */
-} eg_flash_axis;
+} eg_fused_axis;
 /* The axes of one part, the last varying fastest; `total` is the product of their sizes. */
-typedef struct eg_flash_list {
+typedef struct eg_fused_list {
     int n;
     int64_t total;
-    eg_flash_axis axis[EG_RANK_MAX];
-} eg_flash_list;
+    eg_fused_axis axis[EG_RANK_MAX];
+} eg_fused_list;
 /* A plan and the arrays that a pass over tiles reads and writes. */
-typedef struct eg_flash {
+typedef struct eg_fused {
     const eg_attention_plan *a;
     eg_drop drop; /* that of the plan; with copies, that of the copy being computed */
-    eg_flash_list list[EG_PARTS];
+    eg_fused_list list[EG_PARTS];
     eg_panel_kernel kernel;
     const eg_tile_ops *ops;
     eg_dtype dtype;
@@ -307,19 +307,19 @@ typedef struct eg_flash {
     int64_t size[EG_RANK_MAX]; /* of the scores */
     eg_bounds bounds;
     bool bounded; /* the predicate reads tensors, and `bounds` is filled */
-} eg_flash;
-void eg__flash_open(eg_flash *, const eg_attention_plan *, eg_dtype);
+} eg_fused;
+void eg__fused_open(eg_fused *, const eg_attention_plan *, eg_dtype);
 /* Sets array `at` to the tensor x, which has the axes of `term`. */
-void eg__flash_place(eg_flash *, int at, int term, const eg_tensor *);
+void eg__fused_place(eg_fused *, int at, int term, const eg_tensor *);
 /* Sets array `at` to data, whose n axes are those of the plan in label, with these steps. */
-void eg__flash_lay(eg_flash *, int at, int n, const uint16_t *label, const int64_t *step,
+void eg__fused_lay(eg_fused *, int at, int n, const uint16_t *label, const int64_t *step,
                    char *data);
 /* Sets array `at` to row-major memory with the axes of `term`. */
-void eg__flash_spread(eg_flash *, int at, int term, char *data);
+void eg__fused_spread(eg_fused *, int at, int term, char *data);
 /* Returns the offset, in elements, of element i of a part in array `at`. */
-int64_t eg__flash_at(const eg_flash *, eg_part, int at, int64_t i);
+int64_t eg__fused_at(const eg_fused *, eg_part, int at, int64_t i);
 /* Sets off[] to the offsets of elements from … from + count − 1. */
-void eg__flash_offsets(const eg_flash *, eg_part, int at, int64_t from, int64_t count,
+void eg__fused_offsets(const eg_fused *, eg_part, int at, int64_t from, int64_t count,
                        int64_t *off);
 
 /* Elements from … from + count − 1 of a part. */
@@ -328,22 +328,22 @@ typedef struct eg_stretch {
     int64_t from, count;
 } eg_stretch;
 /* Packs rows into panels of w, dst[panel][depth][w]. `runs` has room for depth.count + 1 runs. */
-void eg__flash_pack(const eg_flash *, int w, eg_stretch rows, eg_stretch depth, int at,
+void eg__fused_pack(const eg_fused *, int w, eg_stretch rows, eg_stretch depth, int at,
                     const char *base, char *dst, eg_run *runs);
 /* Writes the lanes of one panel, tile[column][wide], to their addresses in array `at`. */
-void eg__flash_unpack(const eg_flash *, eg_stretch lanes, eg_stretch columns, int at,
+void eg__fused_unpack(const eg_fused *, eg_stretch lanes, eg_stretch columns, int at,
                       const char *tile, char *base);
 
 /* One batch of the scores. */
-typedef struct eg_flash_batch {
+typedef struct eg_fused_batch {
     int64_t number;
     int64_t index[EG_RANK_MAX]; /* by axis of the scores; only the axes of the batch are set */
     int64_t at[EG_SLOTS];       /* offset of its first element in each array */
-} eg_flash_batch;
-void eg__flash_batch(const eg_flash *, int64_t number, eg_flash_batch *);
+} eg_fused_batch;
+void eg__fused_batch(const eg_fused *, int64_t number, eg_fused_batch *);
 /* For dropout: sets tile[] to 1 where a weight is kept and to 0 where it is dropped or the lane is
  * not below lanes.count. */
-void eg__flash_dropout(const eg_flash *, const eg_flash_batch *, eg_stretch rows, eg_stretch lanes,
+void eg__fused_dropout(const eg_fused *, const eg_fused_batch *, eg_stretch rows, eg_stretch lanes,
                        uint8_t *tile);
 
 /* -- fused_forward.c, fused_backward.c -------------------------------------------------------- */
@@ -355,10 +355,10 @@ typedef struct eg_row_stats {
 } eg_row_stats;
 /* Computes y (if array Y is set) and the statistics (each if not NULL). Sets *empty to the
  * number of rows in which every pair is forbidden. False after an error. */
-bool eg__flash_forward(eg_ctx *, const eg_flash *, const eg_row_stats *, int64_t *empty);
+bool eg__fused_forward(eg_ctx *, const eg_fused *, const eg_row_stats *, int64_t *empty);
 /* Computes from the arrays Y, G and G_LSE (Y and G may be absent together, or G_LSE) and the
  * statistics the arrays DQ, DK and DV, and writes the cotangents of the sink and of the tensors
  * that the score reads (x: all operands) to to[k] (NULL: not wanted). False after an error. */
-bool eg__flash_back(eg_ctx *, eg_flash *, const eg_row_stats *, eg_tensor *const *x,
+bool eg__fused_back(eg_ctx *, eg_fused *, const eg_row_stats *, eg_tensor *const *x,
                     char *const *to);
 #endif

@@ -167,10 +167,10 @@ static bool operands_cast(const eg_attention_plan *a, bool fused, eg_tensor **x)
 static bool is_fused(const eg_attention_args *o, const eg_attention_plan *a, eg_dtype type)
 {
     return !o->score_fn && !o->weights_fn &&
-           (o->form == EG_FUSED ? eg__flash_possible(a, type)
-                                : o->form != EG_UNFUSED && eg__flash_suits(a, type));
+           (o->form == EG_FUSED ? eg__fused_possible(a, type)
+                                : o->form != EG_UNFUSED && eg__fused_suits(a, type));
 }
-/* Computes y and the other outputs of the call, in the composed or the fused form. r NULL: y
+/* Computes y and the other outputs of the call, in the unfused or the fused form. r NULL: y
  * already has the axes of the output. */
 static eg_tensor *compute(const eg_attention_args *o, const eg_call_roles *r,
                           const eg_attention_plan *a, bool fused, eg_tensor **x, const int *order)
@@ -179,23 +179,23 @@ static eg_tensor *compute(const eg_attention_args *o, const eg_call_roles *r,
     double left = 1;
     if (!operands_cast(a, fused, x)) return eg__poison(x[EG_TERM_Q]->cx);
     eg_attention_masks m = { 0 };
-    const bool composed = !fused || o->weights || o->dropped;
-    if (composed && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
+    const bool unfused = !fused || o->weights || o->dropped;
+    if (unfused && (m = eg__attend_masks(a, x)).n < 0) return eg__poison(x[0]->cx);
     /* .score_fn may read the scores of forbidden pairs, which then have gradients. If an operand is
      * not finite or very large, it reads 0 there, since NaN times a cotangent of 0 is NaN. */
-    if (composed) s = eg__attend_scores(a, o->score_fn && !a->careful ? NULL : &m, x, &left);
+    if (unfused) s = eg__attend_scores(a, o->score_fn && !a->careful ? NULL : &m, x, &left);
     if (o->score_fn) {
         s = changed(o->score_fn, ".score_fn", "scores", o->user, eg_scale(s, left), a->scores,
                     order);
         left = 1;
     }
-    if (composed) w = eg__attend_weights(a, &m, x, s, left);
+    if (unfused) w = eg__attend_weights(a, &m, x, s, left);
     if (o->weights_fn)
         w = changed(o->weights_fn, ".weights_fn", "weights", o->user, w, a->scores, order);
     if (o->scores) *o->scores = eg_permute_n(all_scores(o, a, &m, x, s, left), a->scores, order);
     if (left != 1 && a->wants_lse && !fused) s = eg_scale(s, left);
     if (!fused || o->dropped) d = a->dropping && w ? eg__drop(&a->drop, w) : w;
-    y = fused ? eg__flash(a, x, x[EG_TERM_SINK] ? NULL : o->empty, &lse, &max)
+    y = fused ? eg__fused(a, x, x[EG_TERM_SINK] ? NULL : o->empty, &lse, &max)
               : eg__attend_values(a, &m, x, d);
     if (!eg_ok(y)) return y;
     if (o->empty && !fused && !x[EG_TERM_SINK]) count_empty(w, a->inner, o->empty);

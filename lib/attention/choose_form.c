@@ -1,4 +1,4 @@
-/* choose_form.c: the choice between the fused and the composed form, by sizes and by the letters of
+/* choose_form.c: the choice between the fused and the unfused form, by sizes and by the letters of
  * the predicate, and the keys that the form reads. */
 #include "attention/attention.h"
 #include <string.h>
@@ -44,10 +44,10 @@ eg_span eg__attention_key_range(const eg_attention_plan *a)
     return before + after < keys ? (eg_span){ before, keys - after } : (eg_span){ 0, keys };
 }
 
-bool eg__flash_possible(const eg_attention_plan *a, eg_dtype dtype)
+bool eg__fused_possible(const eg_attention_plan *a, eg_dtype dtype)
 {
-    eg_flash f;
-    eg__flash_open(&f, a, dtype);
+    eg_fused f;
+    eg__fused_open(&f, a, dtype);
     for (int x = 0; x < a->axes; x++)
         if (!a->size[x]) return false;
     return f.ops != NULL;
@@ -63,7 +63,7 @@ static bool relates_queries_to_keys(const eg_attention_plan *a)
     }
     return query && key;
 }
-bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
+bool eg__fused_suits(const eg_attention_plan *a, eg_dtype dtype)
 {
     const int64_t least = relates_queries_to_keys(a) ? RELATED_LENGTH : FUSED_LENGTH;
     int64_t queries = 1, keys = 1;
@@ -73,11 +73,11 @@ bool eg__flash_suits(const eg_attention_plan *a, eg_dtype dtype)
     }
     const bool window = queries < least && keys >= MANY_KEYS &&
                         WINDOW * (a->key_range.to - a->key_range.from) <= keys;
-    return (window || (queries >= least && keys >= least)) && eg__flash_possible(a, dtype);
+    return (window || (queries >= least && keys >= least)) && eg__fused_possible(a, dtype);
 }
 
 /* The fused form does not read a block of keys that is forbidden to every query; a block that it
- * reads has fewer than EG_FLASH_KEYS keys outside of the range. */
+ * reads has fewer than EG_FUSED_KEYS keys outside of the range. */
 bool eg__attention_reads_nonfinite(const eg_attention_plan *a, eg_tensor *const *x, bool fused)
 {
     const eg_span keys = a->key_range;
@@ -90,8 +90,8 @@ bool eg__attention_reads_nonfinite(const eg_attention_plan *a, eg_tensor *const 
         for (int k = 0; k < a->rank[t]; k++)
             if (a->part[a->label[t][k]] == EG_PART_KEY)
                 read[t] = eg_slice_axis(x[t], k,
-                                        keys.from > EG_FLASH_KEYS ? keys.from - EG_FLASH_KEYS : 0,
-                                        eg__min64(keys.to + EG_FLASH_KEYS, x[t]->dim[k]), 1);
+                                        keys.from > EG_FUSED_KEYS ? keys.from - EG_FUSED_KEYS : 0,
+                                        eg__min64(keys.to + EG_FUSED_KEYS, x[t]->dim[k]), 1);
     return eg_ok(read[EG_TERM_K]) && eg_ok(read[EG_TERM_V]) &&
            eg__attention_has_nonfinite(a, read, NULL);
 }

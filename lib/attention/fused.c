@@ -3,7 +3,7 @@
  * tiles again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along
  * one axis, and the caller gets views of it; a loss of both then needs one backward pass. The
  * largest score of each row, which has no gradient, may follow them. Derivatives of the gradient,
- * and tangents, are those of the composed form (composed.c), which means the same: they need memory
+ * and tangents, are those of the unfused form (unfused.c), which means the same: they need memory
  * for the weights. */
 #include "attention/workspace.h"
 #include <math.h>
@@ -73,8 +73,8 @@ static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats
         return s;
     }
     if (!stats) return s;
-    eg_flash f;
-    eg__flash_open(&f, y->attr, (eg_dtype)y->dtype);
+    eg_fused f;
+    eg__fused_open(&f, y->attr, (eg_dtype)y->dtype);
     const size_t bytes =
         (size_t)(f.list[EG_PART_BATCH].total * f.list[EG_PART_QUERY].total * f.width);
     s->stats.row_max = eg__alloc(y->cx, bytes);
@@ -84,20 +84,20 @@ static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats
 
 /* Sets the arrays of the operands, and computes the bounds that the predicate needs of them.
  * False after an error. */
-static bool fused_place(eg_flash *f, const eg_attention_plan *a, const eg_tensor *y, eg_part lanes)
+static bool fused_place(eg_fused *f, const eg_attention_plan *a, const eg_tensor *y, eg_part lanes)
 {
     static const int at[EG_TERMS] = { EG_SLOT_Q, EG_SLOT_K, EG_SLOT_V, EG_SLOT_SINK };
     eg_tensor *x[EG_ATTENTION_OPERANDS];
     from_operands(a, y->in, x);
-    eg__flash_open(f, a, (eg_dtype)y->dtype);
+    eg__fused_open(f, a, (eg_dtype)y->dtype);
     f->drop.seed = eg__copy_seed(y->cx, f->drop.seed);
     for (int t = 0; t < EG_TERMS; t++)
-        if (x[t]) eg__flash_place(f, at[t], t, x[t]);
+        if (x[t]) eg__fused_place(f, at[t], t, x[t]);
     for (int t = 0; t < a->tensors; t++) {
         const eg_tensor *z = x[EG_TERMS + t];
         f->source[t] = (eg_source){ z->data, z->stride, (eg_dtype)z->dtype, z->dim };
     }
-    return eg__flash_bound(y->cx, f, lanes);
+    return eg__fused_bound(y->cx, f, lanes);
 }
 
 /* -- y, the log-sum-exp and the largest scores in one node, one after the other, row-major, y with
@@ -148,11 +148,11 @@ static fused_part fused_part_of(const eg_attention_plan *a, int which)
     return p;
 }
 /* Sets array `at` to a part of x, which has several. */
-static void place_part(eg_flash *f, int at, int which, const eg_tensor *x)
+static void place_part(eg_fused *f, int at, int which, const eg_tensor *x)
 {
     fused_part p = fused_part_of(f->a, which);
     for (int k = 0; k < p.rank; k++) p.step[k] *= x->stride[0];
-    eg__flash_lay(f, at, p.rank, p.label, p.step, x->data + p.at * x->stride[0] * f->width);
+    eg__fused_lay(f, at, p.rank, p.label, p.step, x->data + p.at * x->stride[0] * f->width);
 }
 /* Returns a part of x, which has several: a view. */
 static eg_tensor *part_view(const eg_attention_plan *a, int which, eg_tensor *x)
@@ -178,7 +178,7 @@ static void cotangents_of(const eg_attention_plan *a, eg_tensor *x, eg_tensor **
     *g_lse = !a->wants_lse ? NULL : y ? part_view(a, FUSED_LSE, x) : x;
 }
 
-/* -- the composed form, made of new views of the operands, so that derivatives by these views go no
+/* -- the unfused form, made of new views of the operands, so that derivatives by these views go no
  * further */
 static void detached_operands(const eg_attention_plan *a, eg_tensor *const *operand, eg_tensor **x)
 {
@@ -186,8 +186,8 @@ static void detached_operands(const eg_attention_plan *a, eg_tensor *const *oper
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
         if (x[k]) x[k] = eg__fresh_view(x[k]);
 }
-/* Returns the value of a node by the composed form. */
-static eg_tensor *composed_value(const eg_attention_plan *a, eg_tensor *const *x)
+/* Returns the value of a node by the unfused form. */
+static eg_tensor *unfused_value(const eg_attention_plan *a, eg_tensor *const *x)
 {
     const eg_attention_masks m = eg__attend_masks(a, x);
     double left;
@@ -207,7 +207,7 @@ static bool forward_c128(eg_tensor *node)
 {
     eg_tensor *x[EG_ATTENTION_OPERANDS];
     from_operands(node->attr, node->in, x);
-    eg_tensor *y = composed_value(node->attr, x);
+    eg_tensor *y = unfused_value(node->attr, x);
     if (eg_ok(y)) eg__copy(node, y);
     return eg_ok(y);
 }
@@ -234,19 +234,19 @@ static bool fused_gradient_shape(eg_tensor *d)
     return eg__shape(d, (eg_dtype)d->in[0]->dtype, 1, &n);
 }
 /* Sets the arrays of the result and of the cotangents. */
-static void place_cotangents(eg_flash *f, const eg_tensor *result, const eg_tensor *g)
+static void place_cotangents(eg_fused *f, const eg_tensor *result, const eg_tensor *g)
 {
     const eg_attention_plan *a = f->a;
     if (a->rank[EG_TERM_V] < 0) {
-        eg__flash_lay(f, EG_SLOT_G_LSE, g->rank, a->score, g->stride, g->data);
+        eg__fused_lay(f, EG_SLOT_G_LSE, g->rank, a->score, g->stride, g->data);
         return;
     }
-    eg__flash_place(f, EG_SLOT_Y, EG_TERM_Y, result);
+    eg__fused_place(f, EG_SLOT_Y, EG_TERM_Y, result);
     if (a->wants_lse) {
         place_part(f, EG_SLOT_G, FUSED_Y, g);
         place_part(f, EG_SLOT_G_LSE, FUSED_LSE, g);
     } else
-        eg__flash_place(f, EG_SLOT_G, EG_TERM_Y, g);
+        eg__fused_place(f, EG_SLOT_G, EG_TERM_Y, g);
 }
 /* Writes the cotangents into d, one after the other. Reads the row statistics of the forward node;
  * if there are none, runs the forward pass again. */
@@ -255,13 +255,13 @@ static bool fused_gradient_forward(eg_tensor *d)
     const eg_attention_plan *a = d->attr;
     const fused_saved *lent = lent_to(d);
     fused_saved *s = fused_save(d, lent, !a->no_softmax);
-    eg_flash f;
+    eg_fused f;
     eg_tensor *x[EG_ATTENTION_OPERANDS];
     char *part[EG_ATTENTION_OPERANDS] = { NULL }, *to = d->data;
     if (!s) return false;
     if (!lent && !a->no_softmax &&
         (!fused_place(&f, a, d, EG_PART_QUERY) ||
-         !eg__flash_forward(d->cx, &f, &s->stats, &s->empty)))
+         !eg__fused_forward(d->cx, &f, &s->stats, &s->empty)))
         return false;
     from_operands(a, d->in, x);
     eg_tensor *g = d->in[d->count - 1];
@@ -272,11 +272,11 @@ static bool fused_gradient_forward(eg_tensor *d)
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) {
         if (!x[k] || !eg__is_float(x[k]->dtype)) continue;
         if (k >= EG_TERMS && !(a->wanted >> (k - EG_TERMS) & 1)) continue;
-        if (k <= EG_TERM_V) eg__flash_spread(&f, EG_SLOT_DQ + k, k, to);
+        if (k <= EG_TERM_V) eg__fused_spread(&f, EG_SLOT_DQ + k, k, to);
         part[k] = to;
         to += eg_size(x[k]) * f.width;
     }
-    return eg__flash_back(d->cx, &f, &s->stats, x, part);
+    return eg__fused_back(d->cx, &f, &s->stats, x, part);
 }
 static bool fused_gradient_c128(eg_tensor *d)
 {
@@ -291,7 +291,7 @@ static bool fused_gradient_c128(eg_tensor *d)
     operands_of(a, by, first);
     return eg__gradient_fill(d, n, in, first);
 }
-/* Returns the derivative of ⟨c, d⟩ by operand i, where d is the gradient in composed form. The
+/* Returns the derivative of ⟨c, d⟩ by operand i, where d is the gradient in the unfused form. The
  * operands are those of attention, its result, and g. */
 static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
 {
@@ -330,7 +330,7 @@ static eg_tensor *fused_gradient_rule(eg_tensor *d, eg_tensor *c, int i)
     }
     return memo->d[i];
 }
-/* The tangent of the gradient in composed form. The rule would compute the derivatives by all
+/* The tangent of the gradient in the unfused form. The rule would compute the derivatives by all
  * operands once for each of them. */
 static eg_tensor *fused_gradient_jvp(eg_tensor *d, eg_tensor *const *dx)
 {
@@ -407,7 +407,7 @@ static const eg_sample gradient_samples[] = {
 static const eg_op gradient_op = {
     .name = "attention_gradient",
     .equation = "d = (dS k, dS^T q, P^T g), dS = P (g v - g y)",
-    .gradient = "of the composed form",
+    .gradient = "of the unfused form",
     .arity = -1,
     .shape = fused_gradient_shape,
     .forward = fused_gradient_forward,
@@ -454,7 +454,7 @@ static eg_tensor *attention_rule(eg_tensor *y, eg_tensor *g, int i)
     return memo->d[i];
 }
 
-/* The tangent of the composed form, for the same reason as that of the gradient. */
+/* The tangent of the unfused form, for the same reason as that of the gradient. */
 static eg_tensor *attention_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     const eg_attention_plan *a = y->attr;
@@ -463,7 +463,7 @@ static eg_tensor *attention_jvp(eg_tensor *y, eg_tensor *const *dx)
     const bool was_off = eg_nograd(y->cx, false), tracing = eg_trace(y->cx, false);
     detached_operands(a, y->in, x);
     operands_of(a, x, first);
-    eg_tensor *r = composed_value(a, x);
+    eg_tensor *r = unfused_value(a, x);
     eg_trace(y->cx, tracing);
     eg_nograd(y->cx, was_off);
     return eg__tangent_of(r, y->count, first, dx);
@@ -484,25 +484,25 @@ static bool attention_shape(eg_tensor *y)
 /* Returns the largest score of a row with these statistics: −∞ if it has none, NaN if it has one.
  * That it is the lowest number stands for a score whose product with log2 e is below it, usually
  * for the lowest number. */
-static double max_of(const eg_flash *f, double row_max, double inv_sum)
+static double max_of(const eg_fused *f, double row_max, double inv_sum)
 {
     const double lowest = f->width == 8 ? -DBL_MAX : -FLT_MAX;
     if (isnan(inv_sum)) return inv_sum;
     return row_max == lowest ? lowest : row_max / EG_LOG2_E;
 }
-static double log_sum_of(const eg_flash *f, double row_max, double inv_sum)
+static double log_sum_of(const eg_fused *f, double row_max, double inv_sum)
 {
     return inv_sum == 0 ? -INFINITY : max_of(f, row_max, inv_sum) - log(inv_sum);
 }
 /* Writes a number of each row of scores to array EG_SLOT_LSE, from the rows' statistics. */
-static void write_rows(const eg_flash *f, const eg_row_stats *s,
-                       double (*number)(const eg_flash *, double row_max, double inv_sum))
+static void write_rows(const eg_fused *f, const eg_row_stats *s,
+                       double (*number)(const eg_fused *, double row_max, double inv_sum))
 {
     const int64_t queries = f->list[EG_PART_QUERY].total;
     for (int64_t n = 0; n < f->list[EG_PART_BATCH].total * queries; n++)
         eg__set_real(f, f->data[EG_SLOT_LSE],
-                     eg__flash_at(f, EG_PART_BATCH, EG_SLOT_LSE, n / queries) +
-                         eg__flash_at(f, EG_PART_QUERY, EG_SLOT_LSE, n % queries),
+                     eg__fused_at(f, EG_PART_BATCH, EG_SLOT_LSE, n / queries) +
+                         eg__fused_at(f, EG_PART_QUERY, EG_SLOT_LSE, n % queries),
                      number(f, eg__real_at(f, s->row_max, n), eg__real_at(f, s->inv_sum, n)));
 }
 /* Computes the result, and the statistics of rows if the gradient or the log-sum-exp needs them. */
@@ -511,15 +511,15 @@ static bool attention_forward(eg_tensor *y)
     const eg_attention_plan *a = y->attr;
     const bool stats = !a->no_softmax && (eg__recording(y->cx) || a->wants_lse);
     fused_saved *s = fused_save(y, NULL, stats);
-    eg_flash f;
+    eg_fused f;
     if (!s) return false;
     if (!fused_place(&f, a, y, EG_PART_QUERY)) return false;
     if (a->wants_lse) {
         place_part(&f, EG_SLOT_Y, FUSED_Y, y);
         place_part(&f, EG_SLOT_LSE, FUSED_LSE, y);
     } else
-        eg__flash_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
-    const bool good = eg__flash_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
+        eg__fused_place(&f, EG_SLOT_Y, EG_TERM_Y, y);
+    const bool good = eg__fused_forward(y->cx, &f, s->stats.row_max ? &s->stats : NULL, &s->empty);
     if (good && a->wants_lse) write_rows(&f, &s->stats, log_sum_of);
     if (good && a->wants_max) {
         place_part(&f, EG_SLOT_LSE, FUSED_MAX, y);
@@ -597,7 +597,7 @@ static const eg_op attention_op = {
     .draws = 1 + offsetof(eg_attention_plan, drop),
 };
 
-const eg_op *const eg__flash_ops[] = { &attention_op, &gradient_op, NULL };
+const eg_op *const eg__fused_ops[] = { &attention_op, &gradient_op, NULL };
 
 /* Returns an operand expanded along the batch letters that it does not have. The rule of the
  * view then sums its cotangent. */
@@ -624,7 +624,7 @@ static eg_tensor *fused_batches(eg_attention_plan *a, int term, eg_tensor *x)
     memcpy(a->label[term], label, (size_t)n * sizeof *label);
     return x;
 }
-eg_tensor *eg__flash(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty,
+eg_tensor *eg__fused(const eg_attention_plan *a, eg_tensor *const *x, int64_t *empty,
                      eg_tensor **lse, eg_tensor **max)
 {
     const size_t bytes = eg__attention_bytes(a);

@@ -26,7 +26,7 @@
 enum { PANELS = 32, GROUP = 4, BLOCK = 256, PIECES = 8, GRAIN = 1 << 23 };
 
 typedef struct back {
-    const eg_flash *f;
+    const eg_fused *f;
     const eg_row_stats *saved;
     int64_t block, blocks; /* queries in a block; number of blocks */
     int64_t strip;         /* keys in a strip */
@@ -60,7 +60,7 @@ typedef struct workspace {
  * size is computed. Returns the size in bytes. */
 static size_t backward_lay_out(const back *w, char *base, workspace *r)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     const int64_t dn = eg__round_up(d, n), en = eg__round_up(e, n), tile = w->block * f->wide * x;
@@ -106,29 +106,29 @@ static size_t backward_lay_out(const back *w, char *base, workspace *r)
 
 /* Adds what the products of a tile leave out: elements of q, k and g that are not finite, in
  * allowed pairs. */
-static void backward_repair(const back *w, const workspace *r, const eg_flash_batch *b,
+static void backward_repair(const back *w, const workspace *r, const eg_fused_batch *b,
                             const eg_live *live, eg_stretch rows, eg_stretch keys, int64_t p,
                             const uint8_t *allow, char *dq)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, n = f->narrow, e = f->list[EG_PART_VALUE].total,
                   d = f->list[EG_PART_DOT].total, row = f->wide * x;
     const char *s = r->p + live->from * row, *ds = r->ds + live->from * row;
     if (e)
-        eg__flash_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, true, s, allow,
+        eg__fused_repair(f, b, rows, EG_PART_VALUE, EG_SLOT_G, 1, true, s, allow,
                          r->dv + p * row * eg__round_up(e, n), r->off);
-    eg__flash_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, f->a->rescored, ds, allow,
+    eg__fused_repair(f, b, rows, EG_PART_DOT, EG_SLOT_Q, f->a->scale, f->a->rescored, ds, allow,
                      r->dk + p * row * eg__round_up(d, n), r->off);
-    eg__flash_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
+    eg__fused_repair_turned(f, b, keys, EG_PART_DOT, EG_SLOT_K, live, ds, allow, dq, r->off);
 }
 
 /* Determines the rows of a tile in which a pair may be allowed, and evaluates the predicate where
  * its bounds do not decide. False if all pairs of the tile are forbidden. */
-static bool backward_live(const back *w, const workspace *r, const eg_flash_batch *b,
+static bool backward_live(const back *w, const workspace *r, const eg_fused_batch *b,
                           eg_stretch queries, eg_stretch keys, eg_cover t, eg_live *live)
 {
-    const eg_flash *f = w->f;
-    if (!eg__flash_live(f, b, keys, queries, t, live)) return false;
+    const eg_fused *f = w->f;
+    if (!eg__fused_live(f, b, keys, queries, t, live)) return false;
     /* lanes beyond the last key are forbidden */
     if ((f->careful && f->where) || keys.count < f->wide) eg__live_test(live, true);
     if (!live->tests) return true;
@@ -139,9 +139,9 @@ static bool backward_live(const back *w, const workspace *r, const eg_flash_batc
 }
 /* True if one of the rows is NaN. The weight of a forbidden pair is 0 in such a row too, and must
  * not be computed as 0 · NaN. */
-static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows)
+static bool backward_nan(const back *w, const eg_fused_batch *b, eg_stretch rows)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t first = b->number * f->list[EG_PART_QUERY].total + rows.from;
     for (int64_t i = 0; !f->a->no_softmax && i < rows.count; i++)
         if (isnan(eg__real_at(f, w->saved->inv_sum, first + i))) return true;
@@ -149,10 +149,10 @@ static bool backward_nan(const back *w, const eg_flash_batch *b, eg_stretch rows
 }
 /* Computes the weights P of a run of rows in place of their scores s. If strict, the weights of
  * forbidden pairs are set to 0 also in rows of NaN. */
-static void backward_weights(const back *w, const eg_flash_batch *b, eg_stretch rows,
+static void backward_weights(const back *w, const eg_fused_batch *b, eg_stretch rows,
                              const eg_tested *tested, bool strict, char *s)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t stat = (b->number * f->list[EG_PART_QUERY].total + rows.from) * f->width,
                   tests = tested->rows * f->wide;
     char *at = s + tested->from * f->wide * f->width;
@@ -167,11 +167,11 @@ static void backward_weights(const back *w, const eg_flash_batch *b, eg_stretch 
 }
 /* Computes dS of a run of rows in place of dP (in ds) from the weights s; then, if there is an
  * expression, the cotangent of scale q·k in its place. raw: scale q·k, if it is kept. */
-static void backward_slopes(const back *w, const workspace *r, const eg_flash_batch *b,
+static void backward_slopes(const back *w, const workspace *r, const eg_fused_batch *b,
                             eg_stretch rows, eg_stretch keys, const eg_tested *tested, bool strict,
                             const char *raw, const char *s, char *ds)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const char *lse = f->data[EG_SLOT_G_LSE] ? r->lse + rows.from * f->width : NULL;
     if (!f->a->no_softmax)
         f->ops->softmax_slope(f->wide, rows.count, s, ds, r->mean + rows.from * f->width, lse);
@@ -190,11 +190,11 @@ typedef struct run_data {
 } run_data;
 /* Computes the weights P and their cotangents dP of a run of rows of one tile, a block of queries
  * and a panel of keys. */
-static run_data backward_weighed(const back *w, const workspace *r, const eg_flash_batch *b,
+static run_data backward_weighed(const back *w, const workspace *r, const eg_fused_batch *b,
                                  eg_stretch queries, eg_stretch keys, int64_t p,
                                  const eg_live *live, const eg_live_run *run)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow, row = wide * x, at = live->from + run->at;
@@ -203,19 +203,19 @@ static run_data backward_weighed(const back *w, const workspace *r, const eg_fla
                    .s = r->p + at * row,
                    .ds = r->ds + at * row };
     t.raw = w->plan.score.keeps ? r->raw + at * row : t.s;
-    eg__flash_product(f, d, r->kd + p * wide * d * x, r->qd + run->from * d * x, n * d * x,
+    eg__fused_product(f, d, r->kd + p * wide * d * x, r->qd + run->from * d * x, n * d * x,
                       t.rows.count, false, t.raw);
     if (f->score) eg__tile_scores(&w->plan, f, b, t.rows, keys, r->values, t.raw, t.s);
     t.strict = t.tested.rows > 0 && (f->careful || backward_nan(w, b, t.rows));
     backward_weights(w, b, t.rows, &t.tested, t.strict, t.s);
     if (e)
-        eg__flash_product(f, e, r->ve + p * wide * e * x, r->ge + run->from * e * x, n * e * x,
+        eg__fused_product(f, e, r->ve + p * wide * e * x, r->ge + run->from * e * x, n * e * x,
                           t.rows.count, false, t.ds);
     else
         memset(t.ds, 0, (size_t)(t.rows.count * row));
     if (!f->a->dropping) return t;
     uint8_t *kept = r->kept + run->at * wide;
-    eg__flash_dropout(f, b, t.rows, keys, kept);
+    eg__fused_dropout(f, b, t.rows, keys, kept);
     f->ops->apply_dropout(t.rows.count * wide, t.ds, kept, f->a->drop.factor);
     return t;
 }
@@ -223,20 +223,20 @@ static run_data backward_weighed(const back *w, const workspace *r, const eg_fla
 static void backward_add(const back *w, const workspace *r, const eg_live *live, int64_t queries,
                          const char *tile, const char *panels, int64_t columns, char *sum)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, n = f->narrow;
     if (live->sparse) eg__live_gather(f, live, queries, columns, panels, r->few);
-    eg__flash_product(f, live->rows, tile + live->from * f->wide * x,
+    eg__fused_product(f, live->rows, tile + live->from * f->wide * x,
                       live->sparse ? r->few : panels + live->from * n * x,
                       n * (live->sparse ? live->rows : queries) * x, columns, true, sum);
 }
 /* Computes P and dS of one tile, and adds its part to dK and dV. False if all pairs of the tile are
  * forbidden; dS is then not set. */
-static bool backward_tile(const back *w, const workspace *r, const eg_flash_batch *b,
+static bool backward_tile(const back *w, const workspace *r, const eg_fused_batch *b,
                           eg_stretch queries, eg_stretch keys, int64_t p, eg_cover t, char *dq,
                           eg_live *live)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow, row = f->wide * x;
     if (!backward_live(w, r, b, queries, keys, t, live)) return false;
@@ -269,7 +269,7 @@ static bool backward_tile(const back *w, const workspace *r, const eg_flash_batc
 static void backward_turn(const back *w, const workspace *r, int64_t queries, int64_t from,
                           int64_t to, int64_t g, int64_t keys)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int wide = f->wide;
     int64_t off[EG_KERNEL_SIDE];
     for (int i = 0; i < wide; i++) off[i] = i * wide;
@@ -285,7 +285,7 @@ static void backward_turn(const back *w, const workspace *r, int64_t queries, in
 static void backward_queries(const back *w, const workspace *r, int64_t panel, int64_t keys,
                              unsigned used, const char *kk, char *dq)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t wide = f->wide, x = f->width, d = f->list[EG_PART_DOT].total;
     char *ds = r->turned + panel * wide * keys * x;
     int from = 0, to = GROUP;
@@ -294,50 +294,50 @@ static void backward_queries(const back *w, const workspace *r, int64_t panel, i
     while (!(used >> (to - 1) & 1)) to--;
     for (int g = from; g < to; g++)
         if (!(used >> g & 1)) memset(ds + g * wide * wide * x, 0, (size_t)(wide * wide * x));
-    eg__flash_product(f, (to - from) * wide, ds + from * wide * wide * x,
+    eg__fused_product(f, (to - from) * wide, ds + from * wide * wide * x,
                       kk + from * wide * f->narrow * x, f->narrow * keys * x, d, true, dq);
 }
 
 /* Packs a block of queries of q and g into panels. */
-static void pack_queries(const back *w, const workspace *r, const eg_flash_batch *b,
+static void pack_queries(const back *w, const workspace *r, const eg_fused_batch *b,
                          eg_stretch queries)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     const char *q = f->data[EG_SLOT_Q] + b->at[EG_SLOT_Q] * x,
                *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
-    eg__flash_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
-    eg__flash_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
+    eg__fused_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
+    eg__fused_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
     const int64_t over_d = eg__round_up(queries.count, f->narrow) * d,
                   en = eg__round_up(e, f->narrow),
                   whole = eg__whole_vectors(f, queries.count * dn, r->qq);
     f->ops->scale(eg__whole_vectors(f, over_d, r->qd), r->qd, f->a->scale * eg__tile_unit(f));
     f->ops->scale(whole, r->qq, f->a->scale);
     if (e) {
-        eg__flash_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
-        eg__flash_pack(f, f->narrow, values, queries, EG_SLOT_G, g, r->gg, r->runs);
+        eg__fused_pack(f, f->narrow, queries, values, EG_SLOT_G, g, r->ge, r->runs);
+        eg__fused_pack(f, f->narrow, values, queries, EG_SLOT_G, g, r->gg, r->runs);
     }
     if (!f->careful) return;
     f->ops->zero_nonfinite(whole, r->qq);
     if (e) f->ops->zero_nonfinite(eg__whole_vectors(f, queries.count * en, r->gg), r->gg);
 }
 /* Packs a strip of keys and values into panels whose lanes are keys. */
-static void pack_keys(const back *w, const workspace *r, const eg_flash_batch *b, eg_stretch strip)
+static void pack_keys(const back *w, const workspace *r, const eg_fused_batch *b, eg_stretch strip)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, e = f->list[EG_PART_VALUE].total;
-    eg__flash_pack(f, f->wide, strip, (eg_stretch){ EG_PART_DOT, 0, f->list[EG_PART_DOT].total },
+    eg__fused_pack(f, f->wide, strip, (eg_stretch){ EG_PART_DOT, 0, f->list[EG_PART_DOT].total },
                    EG_SLOT_K, f->data[EG_SLOT_K] + b->at[EG_SLOT_K] * x, r->kd, r->runs);
     if (e)
-        eg__flash_pack(f, f->wide, strip, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_V,
+        eg__fused_pack(f, f->wide, strip, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_V,
                        f->data[EG_SLOT_V] + b->at[EG_SLOT_V] * x, r->ve, r->runs);
 }
 
 /* -- D -------------------------------------------------------------------------------------- */
 /* Adds Σ P dP over the allowed pairs of a run of rows to sum[], by row of the run. */
-static void add_run_means(const eg_flash *f, const run_data *one, int64_t keys, double *sum)
+static void add_run_means(const eg_fused *f, const run_data *one, int64_t keys, double *sum)
 {
     const int64_t wide = f->wide;
     for (int64_t i = 0; i < one->rows.count; i++)
@@ -348,12 +348,12 @@ static void add_run_means(const eg_flash *f, const run_data *one, int64_t keys, 
         }
 }
 /* Adds Σ P dP over a strip of keys to sum[], by query of the block. */
-static void add_means(const back *w, const workspace *r, const eg_flash_batch *b,
+static void add_means(const back *w, const workspace *r, const eg_fused_batch *b,
                       eg_stretch queries, eg_stretch strip, double *sum)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t wide = f->wide;
-    const eg_cover t = eg__flash_where(f, b, queries, strip);
+    const eg_cover t = eg__fused_where(f, b, queries, strip);
     if (t == EG_COVER_NONE) return;
     pack_keys(w, r, b, strip);
     for (int64_t j = 0; j < strip.count; j += wide) {
@@ -367,12 +367,12 @@ static void add_means(const back *w, const workspace *r, const eg_flash_batch *b
     }
 }
 /* Computes D of a block of queries: g·y, but Σ P dP in rows where g·y is not finite, so that
- * infinities and NaNs are those of the composed form. True if the buffers of packed keys were
+ * infinities and NaNs are those of the unfused form. True if the buffers of packed keys were
  * overwritten for this. */
-static bool backward_means(const back *w, const workspace *r, const eg_flash_batch *b,
+static bool backward_means(const back *w, const workspace *r, const eg_fused_batch *b,
                            eg_stretch queries)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t keys = f->list[EG_PART_KEY].total, end = queries.from + queries.count;
     bool finite = true;
     if (f->a->no_softmax) return false;
@@ -397,13 +397,13 @@ static bool backward_means(const back *w, const workspace *r, const eg_flash_bat
 
 /* Adds the part of a block of queries to dK and dV of a strip of keys, and the part of the strip to
  * dQ of the block. If *begun is 0, dQ is set to 0 first, and *begun to 1. */
-static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg_stretch queries,
+static void block(const back *w, const workspace *r, const eg_fused_batch *b, eg_stretch queries,
                   eg_stretch strip, char *dq, uint8_t *begun)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, dn = eg__round_up(d, f->narrow);
-    const eg_cover t = eg__flash_where(f, b, queries, strip);
+    const eg_cover t = eg__fused_where(f, b, queries, strip);
     if (t == EG_COVER_NONE) return;
     if (!*begun) {
         memset(dq, 0, w->part / (size_t)w->blocks);
@@ -434,21 +434,21 @@ static void block(const back *w, const workspace *r, const eg_flash_batch *b, eg
 }
 
 /* Writes summed panels to array `at`, if it is set. */
-static void write_out(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_part kind,
+static void write_out(const eg_fused *f, const eg_fused_batch *b, eg_stretch lanes, eg_part kind,
                       int at, const char *from)
 {
     if (!f->data[at]) return;
     const int64_t columns = f->list[kind].total, step = eg__round_up(columns, f->narrow) * f->width;
     for (int64_t i = 0; i < lanes.count; i += f->wide)
-        eg__flash_unpack(
+        eg__fused_unpack(
             f, (eg_stretch){ lanes.part, lanes.from + i, eg__min64(f->wide, lanes.count - i) },
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
 /* Writes dQ of a batch; zeros for blocks of queries to which no tile contributed. */
-static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uint8_t *begun)
+static void write_dq(const back *w, const eg_fused_batch *b, char *dq, const uint8_t *begun)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
     const int64_t bytes = (int64_t)w->part / w->blocks;
     for (int64_t i = 0; i < w->blocks; i++, dq += bytes) {
@@ -464,27 +464,27 @@ static void write_dq(const back *w, const eg_flash_batch *b, char *dq, const uin
 }
 
 /* Reads the cotangents of the log-sum-exp of one batch. */
-static void back_lse(const back *w, const workspace *r, const eg_flash_batch *b)
+static void back_lse(const back *w, const workspace *r, const eg_fused_batch *b)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const char *g = f->data[EG_SLOT_G_LSE];
     for (int64_t i = 0; g && i < f->list[EG_PART_QUERY].total; i++)
         eg__set_real(
             f, r->lse, i,
             eg__real_at(f, g,
-                        b->at[EG_SLOT_G_LSE] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_G_LSE, i)));
+                        b->at[EG_SLOT_G_LSE] + eg__fused_at(f, EG_PART_QUERY, EG_SLOT_G_LSE, i)));
 }
 /* Adds the cotangents of the sink in one batch: e^(z − row_max) inv_sum (g_lse − D) of each query;
  * where the weight is 0, D is taken to be 0. */
-static void sink_slopes(const back *w, const workspace *r, const eg_flash_batch *b)
+static void sink_slopes(const back *w, const workspace *r, const eg_fused_batch *b)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t queries = f->list[EG_PART_QUERY].total;
     for (int64_t i = 0; i < queries; i += w->block)
         backward_means(w, r, b, (eg_stretch){ EG_PART_QUERY, i, eg__min64(w->block, queries - i) });
     for (int64_t i = 0; i < queries; i++) {
         const int64_t stat = b->number * queries + i,
-                      z = b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
+                      z = b->at[EG_SLOT_SINK] + eg__fused_at(f, EG_PART_QUERY, EG_SLOT_SINK, i);
         const double part = eg__real_at(f, w->saved->inv_sum, stat),
                      top = eg__real_at(f, w->saved->row_max, stat),
                      own = eg__sink_exponent(f, z);                      /* as row_max is */
@@ -492,20 +492,20 @@ static void sink_slopes(const back *w, const workspace *r, const eg_flash_batch 
             mean = eg__real_at(f, r->mean, i),
                      lse = f->data[EG_SLOT_G_LSE] ? weight * eg__real_at(f, r->lse, i) : 0;
         w->sums.sums[r->dz + b->at[EG_SLOT_DSINK] +
-                     eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] +=
+                     eg__fused_at(f, EG_PART_QUERY, EG_SLOT_DSINK, i)] +=
             lse - (weight == 0 ? 0 : weight * mean);
     }
 }
 /* Computes one batch, or one split of its keys; r.sink and r.dz are set. */
 static void backward_piece(const back *w, workspace r, int64_t piece)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int wide = f->wide;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   dn = eg__round_up(d, f->narrow);
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total;
-    eg_flash_batch b;
-    eg__flash_batch(f, piece / w->splits, &b);
+    eg_fused_batch b;
+    eg__fused_batch(f, piece / w->splits, &b);
     char *dq = w->splits == 1 ? r.dq : w->parts + w->part * (size_t)piece;
     uint8_t *begun = w->begun + piece * w->blocks;
     memset(begun, 0, (size_t)w->blocks);
@@ -522,7 +522,7 @@ static void backward_piece(const back *w, workspace r, int64_t piece)
             const int64_t n = eg__min64(GROUP * wide, strip.count - p),
                           whole = eg__round_up(n, wide);
             for (int64_t c = 0; c < d; c += f->narrow)
-                eg__flash_pack(f, f->narrow,
+                eg__fused_pack(f, f->narrow,
                                (eg_stretch){ EG_PART_DOT, c, eg__min64(f->narrow, d - c) },
                                (eg_stretch){ EG_PART_KEY, j + p, n }, EG_SLOT_K, k,
                                r.kk + (p * dn + c * whole) * x, r.runs);
@@ -569,12 +569,12 @@ static void sum_splits(void *user, int64_t batch, int thread)
                 memcpy(to, from, bytes);
             begun[i] = 1;
         }
-    eg_flash_batch b;
-    eg__flash_batch(w->f, batch, &b);
+    eg_fused_batch b;
+    eg__fused_batch(w->f, batch, &b);
     write_dq(w, &b, dq, begun);
 }
 
-bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tensor *const *x,
+bool eg__fused_back(eg_ctx *cx, eg_fused *f, const eg_row_stats *saved, eg_tensor *const *x,
                     char *const *to)
 {
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total,
@@ -593,10 +593,10 @@ bool eg__flash_back(eg_ctx *cx, eg_flash *f, const eg_row_stats *saved, eg_tenso
         (size_t)(w.blocks * eg__round_up(w.turned * eg__round_up(d, f->narrow) * f->width, 64));
     const int team = (int)eg__min64(
         eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_PART_VALUE].total), GRAIN),
-        EG_FLASH_TEAM);
+        EG_FUSED_TEAM);
     eg__tile_plan(&w.plan, f, EG_PART_QUERY, w.block, EG_PART_KEY, f->a->wanted | 1u << 31);
     if (!eg__tile_sums_open(&w.sums, cx, f, x, to, w.splits)) return false;
-    if (to[EG_TERM_SINK]) eg__flash_spread(f, EG_SLOT_DSINK, EG_TERM_SINK, NULL);
+    if (to[EG_TERM_SINK]) eg__fused_spread(f, EG_SLOT_DSINK, EG_TERM_SINK, NULL);
     workspace r;
     w.each = backward_lay_out(&w, NULL, &r);
     const size_t parts = w.splits == 1 ? 0 : w.part * (size_t)(batches * w.splits);

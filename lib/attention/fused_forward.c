@@ -17,7 +17,7 @@
 enum { STRIP = 1024, SHORT = 256, GRAIN = 1 << 23 };
 
 typedef struct forward {
-    const eg_flash *f;
+    const eg_fused *f;
     const eg_row_stats *saved; /* NULL if the statistics are not wanted */
     int64_t strip, strips;     /* queries in a strip; number of strips of a batch */
     int64_t block;             /* keys in a block */
@@ -43,7 +43,7 @@ typedef struct workspace {
  * size is computed. Returns the size in bytes. */
 static size_t forward_lay_out(const forward *w, char *base, workspace *r)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   deep = d > w->block ? d : w->block;
     eg_workspace t = { base, 0 };
@@ -68,14 +68,14 @@ static size_t forward_lay_out(const forward *w, char *base, workspace *r)
 
 /* Adds one tile, a panel of queries and a block of keys, to the sums. t says whether the predicate
  * allows all pairs of the tile, some or none. */
-static void forward_panel(const forward *w, const workspace *r, const eg_flash_batch *b,
+static void forward_panel(const forward *w, const workspace *r, const eg_fused_batch *b,
                           eg_stretch queries, int64_t p, eg_stretch keys, eg_cover t)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     eg_live live;
-    if (!eg__flash_live(f, b, queries, keys, t, &live)) return;
+    if (!eg__fused_live(f, b, queries, keys, t, &live)) return;
     if (f->careful && f->where) eg__live_test(&live, true);
     if (live.tests) {
         const eg_cover all =
@@ -88,10 +88,10 @@ static void forward_panel(const forward *w, const workspace *r, const eg_flash_b
     for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);) {
         const eg_stretch rows = { EG_PART_KEY, keys.from + run.from, run.to - run.from };
         char *s = r->s + run.at * f->wide * x;
-        eg__flash_product(f, d, r->q + p * f->wide * d * x, r->k + run.from * d * x, n * d * x,
+        eg__fused_product(f, d, r->q + p * f->wide * d * x, r->k + run.from * d * x, n * d * x,
                           rows.count, false, s);
         if (f->score) eg__tile_scores(&w->plan, f, b, rows, queries, r->values, s, s);
-        if (f->a->dropping) eg__flash_dropout(f, b, rows, queries, r->kept + run.at * f->wide);
+        if (f->a->dropping) eg__fused_dropout(f, b, rows, queries, r->kept + run.at * f->wide);
     }
     char *tested = r->s + (live.test - live.from) * f->wide * x;
     const int64_t tests = live.tests * f->wide;
@@ -107,21 +107,21 @@ static void forward_panel(const forward *w, const workspace *r, const eg_flash_b
         f->ops->apply_dropout(live.rows * f->wide, r->s, r->kept, f->a->drop.factor);
     if (!e) return;
     if (live.sparse) eg__live_gather(f, &live, keys.count, e, r->v, r->few);
-    eg__flash_product(f, live.rows, r->s, live.sparse ? r->few : r->v + live.from * n * x,
+    eg__fused_product(f, live.rows, r->s, live.sparse ? r->few : r->v + live.from * n * x,
                       n * (live.sparse ? live.rows : keys.count) * x, e, r->begun[p], o);
     r->begun[p] = true;
     if (f->careful)
-        eg__flash_repair(f, b, (eg_stretch){ EG_PART_KEY, keys.from + live.from, live.rows },
+        eg__fused_repair(f, b, (eg_stretch){ EG_PART_KEY, keys.from + live.from, live.rows },
                          EG_PART_VALUE, EG_SLOT_V, 1, false, r->s, live.tests ? r->bytes : NULL, o,
                          r->off);
 }
 
 /* Sets the result of a query, lane o of its panel, if all weights of its row are NaN: NaN if
  * dropout keeps one of them, else Σ 0 v over its allowed keys. */
-static void forward_row_of_nan(const forward *w, const workspace *r, const eg_flash_batch *b,
+static void forward_row_of_nan(const forward *w, const workspace *r, const eg_fused_batch *b,
                                int64_t query, char *o)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t keys = f->list[EG_PART_KEY].total, e = f->list[EG_PART_VALUE].total;
     const eg_stretch lane = { EG_PART_QUERY, query, 1 };
     bool sees = false;
@@ -129,20 +129,20 @@ static void forward_row_of_nan(const forward *w, const workspace *r, const eg_fl
     for (int64_t j = 0; j < keys && !sees; j += w->block) {
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
         eg_live live;
-        if (!eg__flash_live(f, b, lane, block, eg__flash_where(f, b, lane, block), &live)) continue;
+        if (!eg__fused_live(f, b, lane, block, eg__fused_where(f, b, lane, block), &live)) continue;
         live.sparse = false, live.rows = live.to - live.from;
         eg__live_test(&live, true);
         eg__tile_allow(&w->plan, f, b, block, lane, &live, r->values, r->bytes);
         const eg_stretch rows = { EG_PART_KEY, j + live.from, live.to - live.from };
-        if (f->a->dropping) eg__flash_dropout(f, b, rows, lane, r->kept);
+        if (f->a->dropping) eg__fused_dropout(f, b, rows, lane, r->kept);
         for (int64_t k = 0; k < rows.count; k++) {
             if (!r->bytes[k * f->wide]) continue;
             sees = sees || !f->a->dropping || r->kept[k * f->wide];
             const int64_t v =
-                b->at[EG_SLOT_V] + eg__flash_at(f, EG_PART_KEY, EG_SLOT_V, rows.from + k);
+                b->at[EG_SLOT_V] + eg__fused_at(f, EG_PART_KEY, EG_SLOT_V, rows.from + k);
             for (int64_t c = 0; c < e; c++)
                 if (!isfinite(eg__real_at(f, f->data[EG_SLOT_V],
-                                          v + eg__flash_at(f, EG_PART_VALUE, EG_SLOT_V, c))))
+                                          v + eg__fused_at(f, EG_PART_VALUE, EG_SLOT_V, c))))
                     eg__set_real(f, o, c * f->wide, NAN);
         }
     }
@@ -150,10 +150,10 @@ static void forward_row_of_nan(const forward *w, const workspace *r, const eg_fl
 }
 /* Divides the sums of a panel, writes the results, and saves the statistics. Returns the number of
  * its queries whose pairs are all forbidden. */
-static int64_t forward_finish(const forward *w, const workspace *r, const eg_flash_batch *b,
+static int64_t forward_finish(const forward *w, const workspace *r, const eg_fused_batch *b,
                               eg_stretch queries, int64_t p)
 {
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, e = f->list[EG_PART_VALUE].total;
     const int64_t at = (b->number * f->list[EG_PART_QUERY].total + queries.from) * x;
     const size_t bytes = (size_t)(queries.count * x);
@@ -171,7 +171,7 @@ static int64_t forward_finish(const forward *w, const workspace *r, const eg_fla
         for (int64_t i = 0; (f->data[EG_SLOT_SINK] || f->a->dropping) && i < queries.count; i++)
             if (isnan(eg__real_at(f, inv_sum, i)))
                 forward_row_of_nan(w, r, b, queries.from + i, o + i * x);
-        eg__flash_unpack(f, queries, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_Y, o,
+        eg__fused_unpack(f, queries, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_Y, o,
                          f->data[EG_SLOT_Y] + b->at[EG_SLOT_Y] * x);
     }
     return empty;
@@ -179,7 +179,7 @@ static int64_t forward_finish(const forward *w, const workspace *r, const eg_fla
 
 /* Sets the maximum and the sum of each query before the first key: −inf and 0; with a sink z, z and
  * 1; NaN and NaN if z is NaN. The maximum is z log2 e, as the scores are. */
-static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch strip,
+static void forward_begin(const eg_fused *f, const eg_fused_batch *b, eg_stretch strip,
                           int64_t lanes, char *row_max, char *row_sum)
 {
     const char *sink = f->data[EG_SLOT_SINK];
@@ -187,7 +187,7 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
         double z = -INFINITY;
         if (sink && i < strip.count) {
             const int64_t at =
-                b->at[EG_SLOT_SINK] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_SINK, strip.from + i);
+                b->at[EG_SLOT_SINK] + eg__fused_at(f, EG_PART_QUERY, EG_SLOT_SINK, strip.from + i);
             z = eg__sink_exponent(f, at);
         }
         const double sum = isnan(z) ? z : z > -INFINITY;
@@ -201,32 +201,32 @@ static void forward_begin(const eg_flash *f, const eg_flash_batch *b, eg_stretch
 static void forward_piece(void *user, int64_t piece, int thread)
 {
     const forward *w = user;
-    const eg_flash *f = w->f;
+    const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   keys = f->list[EG_PART_KEY].total;
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     workspace r;
     forward_lay_out(w, w->workspaces + w->each * (size_t)thread, &r);
-    eg_flash_batch b;
+    eg_fused_batch b;
     /* batches are the inner loop: the rows of a strip in the next head are neighbours in memory */
-    eg__flash_batch(f, piece % f->list[EG_PART_BATCH].total, &b);
+    eg__fused_batch(f, piece % f->list[EG_PART_BATCH].total, &b);
     const int64_t from = piece / f->list[EG_PART_BATCH].total * w->strip;
     const eg_stretch strip = { EG_PART_QUERY, from,
                                eg__min64(w->strip, f->list[EG_PART_QUERY].total - from) };
     const int64_t lanes = eg__round_up(strip.count, f->wide);
-    eg__flash_pack(f, f->wide, strip, dots, EG_SLOT_Q, f->data[EG_SLOT_Q] + b.at[EG_SLOT_Q] * x,
+    eg__fused_pack(f, f->wide, strip, dots, EG_SLOT_Q, f->data[EG_SLOT_Q] + b.at[EG_SLOT_Q] * x,
                    r.q, r.runs);
     f->ops->scale(lanes * d, r.q, f->a->scale * eg__tile_unit(f));
     memset(r.begun, 0, (size_t)(lanes / f->wide) * sizeof *r.begun);
     forward_begin(f, &b, strip, lanes, r.row_max, r.row_sum);
     for (int64_t j = 0; j < keys; j += w->block) {
         const eg_stretch block = { EG_PART_KEY, j, eg__min64(w->block, keys - j) };
-        const eg_cover t = eg__flash_where(f, &b, strip, block);
+        const eg_cover t = eg__fused_where(f, &b, strip, block);
         if (t == EG_COVER_NONE) continue;
-        eg__flash_pack(f, f->narrow, block, dots, EG_SLOT_K,
+        eg__fused_pack(f, f->narrow, block, dots, EG_SLOT_K,
                        f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x, r.k, r.runs);
         if (e)
-            eg__flash_pack(f, f->narrow, values, block, EG_SLOT_V,
+            eg__fused_pack(f, f->narrow, values, block, EG_SLOT_V,
                            f->data[EG_SLOT_V] + b.at[EG_SLOT_V] * x, r.v, r.runs);
         if (e && f->careful)
             f->ops->zero_nonfinite(
@@ -243,21 +243,21 @@ static void forward_piece(void *user, int64_t piece, int thread)
             i);
 }
 
-bool eg__flash_forward(eg_ctx *cx, const eg_flash *f, const eg_row_stats *saved, int64_t *empty)
+bool eg__fused_forward(eg_ctx *cx, const eg_fused *f, const eg_row_stats *saved, int64_t *empty)
 {
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total,
                   batches = f->list[EG_PART_BATCH].total;
-    int64_t none[EG_FLASH_TEAM] = { 0 };
+    int64_t none[EG_FUSED_TEAM] = { 0 };
     forward w = { .f = f, .saved = saved, .empty = none };
     const int64_t work =
         batches * queries * keys * (f->list[EG_PART_DOT].total + f->list[EG_PART_VALUE].total);
-    const int team = (int)eg__min64(eg__team(cx, work, GRAIN), EG_FLASH_TEAM);
+    const int team = (int)eg__min64(eg__team(cx, work, GRAIN), EG_FUSED_TEAM);
     /* a long strip packs keys less often, but each thread must get several strips */
     w.strip = eg__min64(eg__round_up(STRIP, f->wide), eg__round_up(queries, f->wide));
     while (team > 1 && w.strip > SHORT && batches * ((queries + w.strip - 1) / w.strip) < 4 * team)
         w.strip = eg__round_up(w.strip / 2, f->wide);
     w.strips = (queries + w.strip - 1) / w.strip;
-    w.block = eg__min64(EG_FLASH_KEYS / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
+    w.block = eg__min64(EG_FUSED_KEYS / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     eg__tile_plan(&w.plan, f, EG_PART_KEY, w.block, EG_PART_QUERY, 0);
     workspace r;
     w.each = forward_lay_out(&w, NULL, &r);

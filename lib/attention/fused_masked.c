@@ -13,19 +13,19 @@
 #define NAME(x) x##_f32
 #include "attention/fused_masked_of.h"
 
-void eg__flash_repair(const eg_flash *f, const eg_flash_batch *b, eg_stretch list, eg_part columns,
+void eg__fused_repair(const eg_fused *f, const eg_fused_batch *b, eg_stretch list, eg_part columns,
                       int at, double times, bool zeros, const char *weights, const uint8_t *allow,
                       char *out, int64_t *off)
 {
-    eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
+    eg__fused_offsets(f, columns, at, 0, f->list[columns].total, off);
     (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, times, zeros, NULL, weights,
                                               allow, out, off);
 }
-void eg__flash_repair_turned(const eg_flash *f, const eg_flash_batch *b, eg_stretch list,
+void eg__fused_repair_turned(const eg_fused *f, const eg_fused_batch *b, eg_stretch list,
                              eg_part columns, int at, const eg_live *rows, const char *weights,
                              const uint8_t *allow, char *out, int64_t *off)
 {
-    eg__flash_offsets(f, columns, at, 0, f->list[columns].total, off);
+    eg__fused_offsets(f, columns, at, 0, f->list[columns].total, off);
     (f->width == 8 ? repair_f64 : repair_f32)(f, b, list, columns, at, 1, f->a->rescored, rows,
                                               weights, allow, out, off);
 }

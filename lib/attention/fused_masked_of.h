@@ -4,7 +4,7 @@
  * if `zeros`, only where the weight is not 0. If turned is NULL, r is a row of the tile, and out
  * has the lanes of the tile, column by column. Else r is a lane of the tile, and out has the
  * rows turned->from … turned->to, in panels, column by column. */
-static void NAME(repair)(const eg_flash *f, const eg_flash_batch *b, eg_stretch list,
+static void NAME(repair)(const eg_fused *f, const eg_fused_batch *b, eg_stretch list,
                          eg_part columns, int at, double times, bool zeros, const eg_live *turned,
                          const char *weights, const uint8_t *allow, char *out, const int64_t *off)
 {
@@ -12,7 +12,7 @@ static void NAME(repair)(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     const int64_t pairs = turned ? turned->to - turned->from : wide;
     const T *x = (const T *)(void *)f->data[at] + b->at[at], *w = (const T *)(const void *)weights;
     for (int64_t r = 0; r < list.count; r++) {
-        const T *line = x + eg__flash_at(f, list.part, at, list.from + r);
+        const T *line = x + eg__fused_at(f, list.part, at, list.from + r);
         for (int64_t c = 0; c < f->list[columns].total; c++) {
             const T v = line[off[c]] * (T)times;
             if (v - v == 0) continue;

@@ -13,7 +13,7 @@
  *   ring_turns.c     passing keys and values from rank to rank
  *   ring_forward.c   the forward pass
  *   ring_backward.c  the gradients
- *   ring_composed.c  the gradient by recorded operations, for derivatives of higher order
+ *   ring_recorded.c  the gradient by recorded operations, for derivatives of higher order
  *   ring_sink.c      the sink, spread over the rows of a rank */
 #ifndef EG_RING_WALK_H
 #define EG_RING_WALK_H

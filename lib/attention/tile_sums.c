@@ -13,7 +13,7 @@
 enum { BYTES = 1 << 20 }; /* of all sets together, unless a single set has more */
 
 /* True if in every read of tensor t by the score one axis is indexed by the letter `s` alone. */
-static bool reads_along(const eg_flash *f, int t, int s)
+static bool reads_along(const eg_fused *f, int t, int s)
 {
     uint32_t common = UINT32_MAX;
     for (int k = 0; k <= f->score->root; k++) {
@@ -29,7 +29,7 @@ static bool reads_along(const eg_flash *f, int t, int s)
     return common != 0;
 }
 /* True if every tensor that is summed has the batch letter at position s of the scores. */
-static bool shared_letter(const eg_tile_sums *u, const eg_flash *f, int s)
+static bool shared_letter(const eg_tile_sums *u, const eg_fused *f, int s)
 {
     bool has = !u->summed_sink;
     for (int k = 0; u->summed_sink && k < f->a->rank[EG_TERM_SINK]; k++)
@@ -38,10 +38,10 @@ static bool shared_letter(const eg_tile_sums *u, const eg_flash *f, int s)
         if (u->there >> t & 1 && !u->sink[t].direct) has = reads_along(f, t, s);
     return has;
 }
-bool eg__tile_sums_open(eg_tile_sums *u, eg_ctx *cx, const eg_flash *f, eg_tensor *const *x,
+bool eg__tile_sums_open(eg_tile_sums *u, eg_ctx *cx, const eg_fused *f, eg_tensor *const *x,
                         char *const *to, int64_t splits)
 {
-    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    const eg_fused_list *l = &f->list[EG_PART_BATCH];
     *u = (eg_tile_sums){ .splits = splits, .fixed = 1, .rest = splits };
     for (int t = 0; t < f->a->tensors; t++) {
         const eg_tensor *y = x[EG_TERMS + t];
@@ -74,7 +74,7 @@ bool eg__tile_sums_open(eg_tile_sums *u, eg_ctx *cx, const eg_flash *f, eg_tenso
     memset(u->sums, 0, bytes);
     return true;
 }
-int64_t eg__tile_sums_unit(const eg_tile_sums *u, const eg_flash *f, int64_t unit, int64_t *from,
+int64_t eg__tile_sums_unit(const eg_tile_sums *u, const eg_fused *f, int64_t unit, int64_t *from,
                            int64_t *to, eg_sink *sink)
 {
     const int64_t set = unit % u->sets;
@@ -86,9 +86,9 @@ int64_t eg__tile_sums_unit(const eg_tile_sums *u, const eg_flash *f, int64_t uni
             sink[t].data = u->sums + set * u->summed + u->at[t];
     return u->summed_sink ? set * u->summed + u->sink_at : -1;
 }
-int64_t eg__tile_sums_piece(const eg_tile_sums *u, const eg_flash *f, int64_t unit, int64_t piece)
+int64_t eg__tile_sums_piece(const eg_tile_sums *u, const eg_fused *f, int64_t unit, int64_t piece)
 {
-    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    const eg_fused_list *l = &f->list[EG_PART_BATCH];
     int64_t fixed = unit / u->sets, rest = piece / u->splits, number = 0, step = 1;
     for (int k = l->n; k-- > 0; step *= l->axis[k].size) {
         int64_t *of = u->is_fixed[k] ? &fixed : &rest;
@@ -97,7 +97,7 @@ int64_t eg__tile_sums_piece(const eg_tile_sums *u, const eg_flash *f, int64_t un
     }
     return number * u->splits + piece % u->splits;
 }
-void eg__tile_sums_close(const eg_tile_sums *u, const eg_flash *f, eg_tensor *const *x,
+void eg__tile_sums_close(const eg_tile_sums *u, const eg_fused *f, eg_tensor *const *x,
                          char *const *to)
 {
     const bool f64 = f->dtype == EG_F64;

@@ -12,9 +12,9 @@ typedef struct corners {
 } corners;
 /* Sets the smallest box of indices that contains a stretch: low ≤ index < high on every axis of its
  * part. */
-static void tiles_box(const eg_flash *f, eg_stretch s, corners *c)
+static void tiles_box(const eg_fused *f, eg_stretch s, corners *c)
 {
-    const eg_flash_list *l = &f->list[s.part];
+    const eg_fused_list *l = &f->list[s.part];
     int64_t first = s.from, last = s.from + s.count - 1;
     for (int k = l->n - 1; k >= 0; k--) {
         const int64_t size = l->axis[k].size;
@@ -25,9 +25,9 @@ static void tiles_box(const eg_flash *f, eg_stretch s, corners *c)
         last /= size;
     }
 }
-static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
+static void batch_box(const eg_fused *f, const eg_fused_batch *b, corners *c)
 {
-    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    const eg_fused_list *l = &f->list[EG_PART_BATCH];
     for (int k = 0; k < l->n; k++) {
         const int s = l->axis[k].score;
         c->low[s] = b->index[s];
@@ -39,7 +39,7 @@ static void batch_box(const eg_flash *f, const eg_flash_batch *b, corners *c)
     memcpy(c->box.least, f->a->least, sizeof c->box.least);
     memcpy(c->box.most, f->a->most, sizeof c->box.most);
 }
-eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch queries,
+eg_cover eg__fused_where(const eg_fused *f, const eg_fused_batch *b, eg_stretch queries,
                          eg_stretch keys)
 {
     corners c;
@@ -49,7 +49,7 @@ eg_cover eg__flash_where(const eg_flash *f, const eg_flash_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box, c.range);
 }
-static uint32_t letters_of(const eg_flash *f, eg_part part)
+static uint32_t letters_of(const eg_fused *f, eg_part part)
 {
     uint32_t bits = 0;
     for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
@@ -59,7 +59,7 @@ static uint32_t letters_of(const eg_flash *f, eg_part part)
 enum { SPARSE = 4 };
 /* Sets cover[] of the panels in the rows from … to − 1; t is the cover of all of them together, by
  * bounds of the predicate. Where it is EG_COVER_SOME, bounds each half, down to single panels. */
-static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64_t to, eg_cover t,
+static void cover_panels(const eg_fused *f, eg_stretch rows, int64_t from, int64_t to, eg_cover t,
                          corners *c, uint8_t *cover)
 {
     const int64_t step = eg__live_step(f), panels = (to - from + step - 1) / step;
@@ -75,7 +75,7 @@ static void cover_panels(const eg_flash *f, eg_stretch rows, int64_t from, int64
         cover_panels(f, rows, ends[half], ends[half + 1], t, c, cover);
     }
 }
-bool eg__flash_live(const eg_flash *f, const eg_flash_batch *b, eg_stretch lanes, eg_stretch rows,
+bool eg__fused_live(const eg_fused *f, const eg_fused_batch *b, eg_stretch lanes, eg_stretch rows,
                     eg_cover all, eg_live *l)
 {
     const int64_t step = eg__live_step(f), panels = (rows.count + step - 1) / step;
@@ -114,7 +114,7 @@ void eg__live_test(eg_live *l, bool all)
     l->tested = all ? l->to : l->from;
     l->tests = all ? l->rows : 0;
 }
-bool eg__live_next(const eg_flash *f, const eg_live *l, eg_live_run *run)
+bool eg__live_next(const eg_fused *f, const eg_live *l, eg_live_run *run)
 {
     const int64_t step = eg__live_step(f);
     run->at += run->to - run->from;
@@ -127,7 +127,7 @@ bool eg__live_next(const eg_flash *f, const eg_live *l, eg_live_run *run)
     run->to = eg__min64(run->to, l->to);
     return run->from < l->to;
 }
-void eg__live_gather(const eg_flash *f, const eg_live *l, int64_t count, int64_t columns,
+void eg__live_gather(const eg_fused *f, const eg_live *l, int64_t count, int64_t columns,
                      const char *from, char *to)
 {
     const int64_t row = f->narrow * f->width;
@@ -135,7 +135,7 @@ void eg__live_gather(const eg_flash *f, const eg_live *l, int64_t count, int64_t
         for (eg_live_run r = { 0 }; eg__live_next(f, l, &r);)
             memcpy(to + r.at * row, from + r.from * row, (size_t)((r.to - r.from) * row));
 }
-void eg__live_spread(const eg_flash *f, const eg_live *l, char *tile)
+void eg__live_spread(const eg_fused *f, const eg_live *l, char *tile)
 {
     const int64_t step = eg__live_step(f), row = f->wide * f->width;
     int64_t at = l->from + l->rows;
@@ -149,14 +149,14 @@ void eg__live_spread(const eg_flash *f, const eg_live *l, char *tile)
         memmove(tile + i * row, tile + at * row, (size_t)(n * row));
     }
 }
-bool eg__flash_bound(eg_ctx *cx, eg_flash *f, eg_part lanes)
+bool eg__fused_bound(eg_ctx *cx, eg_fused *f, eg_part lanes)
 {
     int64_t block[EG_RANK_MAX];
     f->bounded = false;
     if (!f->where || !f->where->reads) return true;
     for (int s = 0; s < f->a->scores; s++) block[s] = 1;
     for (int part = EG_PART_QUERY; part <= EG_PART_KEY; part++) {
-        const eg_flash_list *l = &f->list[part];
+        const eg_fused_list *l = &f->list[part];
         if (l->n) block[l->axis[l->n - 1].score] = part == (int)lanes ? f->wide : f->narrow;
     }
     eg__bounds_plan(&f->bounds, f->where, f->source, block);
@@ -171,12 +171,12 @@ bool eg__flash_bound(eg_ctx *cx, eg_flash *f, eg_part lanes)
 /* -- blocks of values ------------------------------------------------------------------------- */
 /* Returns the bytes of the positions of `count` elements of a part. They are stored only if the
  * part has several axes. */
-static int64_t positions_bytes(const eg_flash *f, eg_part part, int64_t count)
+static int64_t positions_bytes(const eg_fused *f, eg_part part, int64_t count)
 {
     const int n = f->list[part].n;
     return n > 1 ? n * count * (int64_t)sizeof(int64_t) : 0;
 }
-void eg__tile_plan(eg_tile_plan *p, const eg_flash *f, eg_part rows, int64_t most, eg_part lanes,
+void eg__tile_plan(eg_tile_plan *p, const eg_fused *f, eg_part rows, int64_t most, eg_part lanes,
                    uint32_t wanted)
 {
     const uint32_t by_row = letters_of(f, rows), by_lane = letters_of(f, lanes);
@@ -214,10 +214,10 @@ static void set_positions(int64_t from, int64_t count, int64_t apart, int64_t si
 }
 /* Sets the positions of the letters of a stretch. If they are not consecutive, they are stored in
  * `workspace`. */
-static void stretch_values(const eg_flash *f, eg_stretch s, eg_letter_values *letter,
+static void stretch_values(const eg_fused *f, eg_stretch s, eg_letter_values *letter,
                            int64_t *workspace)
 {
-    const eg_flash_list *l = &f->list[s.part];
+    const eg_fused_list *l = &f->list[s.part];
     if (l->n == 1) letter[l->axis[0].score] = (eg_letter_values){ .first = s.from };
     for (int64_t k = l->n - 1, apart = 1; l->n > 1 && k >= 0; apart *= l->axis[k--].size) {
         int64_t *at = workspace + k * s.count;
@@ -227,11 +227,11 @@ static void stretch_values(const eg_flash *f, eg_stretch s, eg_letter_values *le
 }
 /* Describes a tile to the evaluation of the expressions: its positions, and the distances of rows
  * in all arrays. */
-static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+static void tile_block(const eg_tile_plan *p, const eg_fused *f, const eg_fused_batch *b,
                        eg_stretch rows, eg_stretch lanes, char *workspace, eg_letter_values *letter,
                        eg_block_data *d)
 {
-    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    const eg_fused_list *l = &f->list[EG_PART_BATCH];
     for (int k = 0; k < l->n; k++)
         letter[l->axis[k].score] = (eg_letter_values){ .first = b->index[l->axis[k].score] };
     stretch_values(f, rows, letter, (int64_t *)(void *)(workspace + p->rows_at));
@@ -246,7 +246,7 @@ static void tile_block(const eg_tile_plan *p, const eg_flash *f, const eg_flash_
                           .dscore_step = f->wide,
                           .allow_step = f->wide };
 }
-eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_fused *f, const eg_fused_batch *b,
                         eg_stretch rows, eg_stretch lanes, const eg_live *live, char *workspace,
                         uint8_t *tile)
 {
@@ -274,7 +274,7 @@ eg_cover eg__tile_allow(const eg_tile_plan *p, const eg_flash *f, const eg_flash
     if (!memchr(tile, 1, (size_t)(live->tests * wide))) return EG_COVER_NONE;
     return memchr(tile, 0, (size_t)(live->tests * wide)) ? EG_COVER_SOME : EG_COVER_ALL;
 }
-void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+void eg__tile_scores(const eg_tile_plan *p, const eg_fused *f, const eg_fused_batch *b,
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
                      char *out)
 {
@@ -285,7 +285,7 @@ void eg__tile_scores(const eg_tile_plan *p, const eg_flash *f, const eg_flash_ba
     d.factor = f->a->no_softmax ? 1 : EG_LOG2_E;
     eg__block_values(&p->score, &d, workspace + p->score_at);
 }
-void eg__tile_slopes(const eg_tile_plan *p, const eg_flash *f, const eg_flash_batch *b,
+void eg__tile_slopes(const eg_tile_plan *p, const eg_fused *f, const eg_fused_batch *b,
                      eg_stretch rows, eg_stretch lanes, char *workspace, const char *score,
                      const eg_tested *tested, const eg_sink *sink, char *ds)
 {

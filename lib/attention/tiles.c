@@ -4,16 +4,16 @@
 #include <string.h>
 
 /* -- lists of axes ---------------------------------------------------------------------------- */
-static eg_flash_axis *tiles_append(eg_flash *f, int axis, int score)
+static eg_fused_axis *tiles_append(eg_fused *f, int axis, int score)
 {
-    eg_flash_list *l = &f->list[f->a->part[axis]];
-    l->axis[l->n] = (eg_flash_axis){ .size = f->a->size[axis], .axis = axis, .score = score };
+    eg_fused_list *l = &f->list[f->a->part[axis]];
+    l->axis[l->n] = (eg_fused_axis){ .size = f->a->size[axis], .axis = axis, .score = score };
     l->total *= f->a->size[axis];
     return &l->axis[l->n++];
 }
 /* Sets the lists: the axes of batches, queries and keys in the order of the scores, then those of
  * the products. */
-void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
+void eg__fused_open(eg_fused *f, const eg_attention_plan *a, eg_dtype dtype)
 {
     f->a = a;
     f->drop = a->drop;
@@ -38,23 +38,23 @@ void eg__flash_open(eg_flash *f, const eg_attention_plan *a, eg_dtype dtype)
     for (int x = 0; x < a->axes; x++)
         if (a->part[x] == EG_PART_DOT || a->part[x] == EG_PART_VALUE) tiles_append(f, x, -1);
 }
-static void step_to(eg_flash *f, int at, int axis, int64_t step)
+static void step_to(eg_fused *f, int at, int axis, int64_t step)
 {
-    eg_flash_list *l = &f->list[f->a->part[axis]];
+    eg_fused_list *l = &f->list[f->a->part[axis]];
     for (int k = 0; k < l->n; k++)
         if (l->axis[k].axis == axis) l->axis[k].step[at] = step;
 }
-void eg__flash_lay(eg_flash *f, int at, int n, const uint16_t *label, const int64_t *step,
+void eg__fused_lay(eg_fused *f, int at, int n, const uint16_t *label, const int64_t *step,
                    char *data)
 {
     f->data[at] = data;
     for (int r = 0; r < n; r++) step_to(f, at, label[r], step[r]);
 }
-void eg__flash_place(eg_flash *f, int at, int term, const eg_tensor *x)
+void eg__fused_place(eg_fused *f, int at, int term, const eg_tensor *x)
 {
-    eg__flash_lay(f, at, x->rank, f->a->label[term], x->stride, x->data);
+    eg__fused_lay(f, at, x->rank, f->a->label[term], x->stride, x->data);
 }
-void eg__flash_spread(eg_flash *f, int at, int term, char *data)
+void eg__fused_spread(eg_fused *f, int at, int term, char *data)
 {
     int64_t step = 1;
     f->data[at] = data;
@@ -62,9 +62,9 @@ void eg__flash_spread(eg_flash *f, int at, int term, char *data)
         step_to(f, at, f->a->label[term][r], step);
 }
 
-int64_t eg__flash_at(const eg_flash *f, eg_part kind, int at, int64_t i)
+int64_t eg__fused_at(const eg_fused *f, eg_part kind, int at, int64_t i)
 {
-    const eg_flash_list *l = &f->list[kind];
+    const eg_fused_list *l = &f->list[kind];
     int64_t off = 0;
     for (int k = l->n - 1; k >= 0 && i; k--) {
         off += i % l->axis[k].size * l->axis[k].step[at];
@@ -72,42 +72,42 @@ int64_t eg__flash_at(const eg_flash *f, eg_part kind, int at, int64_t i)
     }
     return off;
 }
-void eg__flash_offsets(const eg_flash *f, eg_part kind, int at, int64_t from, int64_t count,
+void eg__fused_offsets(const eg_fused *f, eg_part kind, int at, int64_t from, int64_t count,
                        int64_t *off)
 {
-    const eg_flash_list *l = &f->list[kind];
+    const eg_fused_list *l = &f->list[kind];
     if (!l->n) {
         for (int64_t i = 0; i < count; i++) off[i] = 0;
         return;
     }
-    const eg_flash_axis *last = &l->axis[l->n - 1];
+    const eg_fused_axis *last = &l->axis[l->n - 1];
     for (int64_t done = 0, run; done < count; done += run) {
-        const int64_t base = eg__flash_at(f, kind, at, from + done);
+        const int64_t base = eg__fused_at(f, kind, at, from + done);
         run = eg__min64(count - done, last->size - (from + done) % last->size);
         for (int64_t i = 0; i < run; i++) off[done + i] = base + i * last->step[at];
     }
 }
 
 /* -- panels ----------------------------------------------------------------------------------- */
-static int runs_of(const eg_flash *f, eg_stretch s, int at, eg_run *run)
+static int runs_of(const eg_fused *f, eg_stretch s, int at, eg_run *run)
 {
-    const eg_flash_list *l = &f->list[s.part];
+    const eg_fused_list *l = &f->list[s.part];
     const int64_t size = l->n ? l->axis[l->n - 1].size : 1,
                   step = l->n ? l->axis[l->n - 1].step[at] : 0;
     int n = 0;
     for (int64_t i = s.from, end = s.from + s.count; i < end; i += run[n++].n)
         run[n] =
-            (eg_run){ eg__flash_at(f, s.part, at, i), eg__min64(end - i, size - i % size), step };
+            (eg_run){ eg__fused_at(f, s.part, at, i), eg__min64(end - i, size - i % size), step };
     return n;
 }
-void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth, int at,
+void eg__fused_pack(const eg_fused *f, int w, eg_stretch rows, eg_stretch depth, int at,
                     const char *base, char *dst, eg_run *run)
 {
     const int runs = runs_of(f, depth, at, run);
     for (int64_t i = 0; i < rows.count; i += w) {
         int64_t off[EG_KERNEL_SIDE];
         const int64_t n = eg__min64(w, rows.count - i);
-        eg__flash_offsets(f, rows.part, at, rows.from + i, n, off);
+        eg__fused_offsets(f, rows.part, at, rows.from + i, n, off);
         int64_t step = n > 1 ? off[1] - off[0] : 1;
         /* INT64_MIN: the steps differ */
         for (int64_t k = 2; k < n; k++)
@@ -120,22 +120,22 @@ void eg__flash_pack(const eg_flash *f, int w, eg_stretch rows, eg_stretch depth,
         dst += w * depth.count * f->width;
     }
 }
-void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, int at,
+void eg__fused_unpack(const eg_fused *f, eg_stretch lanes, eg_stretch columns, int at,
                       const char *tile, char *base)
 {
     const int w = f->wide;
-    const eg_flash_list *l = &f->list[lanes.part];
+    const eg_fused_list *l = &f->list[lanes.part];
     const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0,
                   size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
     int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
         n = eg__min64(EG_KERNEL_SIDE, columns.count - c);
-        eg__flash_offsets(f, columns.part, at, columns.from + c, n, off);
+        eg__fused_offsets(f, columns.part, at, columns.from + c, n, off);
         bool near = true;
         for (int64_t k = 1; k < n; k++) near &= off[k] == off[0] + k;
         for (int64_t i = 0, run; i < lanes.count; i += run) { /* lanes at equal distances */
             const char *from = tile + (c * w + i) * x;
-            char *to = base + eg__flash_at(f, lanes.part, at, lanes.from + i) * x;
+            char *to = base + eg__fused_at(f, lanes.part, at, lanes.from + i) * x;
             run = eg__min64(lanes.count - i, size - (lanes.from + i) % size);
             if (near) {
                 eg__transpose((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
@@ -151,11 +151,11 @@ void eg__flash_unpack(const eg_flash *f, eg_stretch lanes, eg_stretch columns, i
 }
 
 /* -- one batch, and dropout in a tile of it --------------------------------------------------- */
-void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
+void eg__fused_batch(const eg_fused *f, int64_t number, eg_fused_batch *b)
 {
-    const eg_flash_list *l = &f->list[EG_PART_BATCH];
+    const eg_fused_list *l = &f->list[EG_PART_BATCH];
     b->number = number;
-    for (int at = 0; at < EG_SLOTS; at++) b->at[at] = eg__flash_at(f, EG_PART_BATCH, at, number);
+    for (int at = 0; at < EG_SLOTS; at++) b->at[at] = eg__fused_at(f, EG_PART_BATCH, at, number);
     for (int k = l->n - 1; k >= 0; k--) {
         const int s = l->axis[k].score;
         b->index[s] = number % l->axis[k].size;
@@ -163,11 +163,11 @@ void eg__flash_batch(const eg_flash *f, int64_t number, eg_flash_batch *b)
     }
 }
 /* Sets out[k] to 1 if the weight of the query and key keys.from + k is kept, else to 0. */
-static void dropout_kept(const eg_flash *f, const eg_flash_batch *b, int64_t query, eg_stretch keys,
+static void dropout_kept(const eg_fused *f, const eg_fused_batch *b, int64_t query, eg_stretch keys,
                          uint8_t *out)
 {
     const int64_t first =
-        b->at[EG_SLOT_DRAW] + eg__flash_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
+        b->at[EG_SLOT_DRAW] + eg__fused_at(f, EG_PART_QUERY, EG_SLOT_DRAW, query) + keys.from;
     eg__drop_stays(&f->drop, (uint64_t)first, keys.count, out);
 }
 enum { DROP_ROWS = 256 }; /* rows of a tile for which dropout is drawn at once */
@@ -182,7 +182,7 @@ static void dropout_turn(int w, int64_t lanes, int64_t n, const uint32_t *from, 
     eg__bytes_of_words(w, n, turned, tile);
 }
 /* The keys of one query are a row of the tile if its lanes are keys, else a column. */
-void eg__flash_dropout(const eg_flash *f, const eg_flash_batch *b, eg_stretch rows,
+void eg__fused_dropout(const eg_fused *f, const eg_fused_batch *b, eg_stretch rows,
                        eg_stretch lanes, uint8_t *tile)
 {
     const int w = f->wide;

@@ -1,4 +1,4 @@
-/* composed_masked_of.h: part of composed_masked.c, for one type T. */
+/* unfused_masked_of.h: part of unfused_masked.c, for one type T. */
 
 /* True if a product of x can overflow, or x is not finite. */
 static bool NAME(masked_exceeds)(T x) { return !(EG_RE(x) <= MODERATE && EG_RE(x) >= -MODERATE); }

@@ -1,4 +1,4 @@
-/* composed.c: attention composed of recorded operations: einsum, the expression of the score,
+/* unfused.c: attention composed of recorded operations: einsum, the expression of the score,
  * softmax, einsum. This form defines the result. Second derivatives and tangents of the fused
  * form are computed by it too. */
 #include "attention/attention.h"
@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* Returns x, which has the axes of a term, as a view with the first n axes of the scores. */
-static eg_tensor *composed_aligned(const eg_attention_plan *a, int term, eg_tensor *x, int n)
+static eg_tensor *unfused_aligned(const eg_attention_plan *a, int term, eg_tensor *x, int n)
 {
     int64_t dim[EG_RANK_MAX];
     eg__score_sizes(a, dim);
@@ -29,9 +29,9 @@ eg_attention_masks eg__attend_masks(const eg_attention_plan *a, eg_tensor *const
     return m;
 }
 /* Returns the einsum of two terms. If `one` is negative, u has the axes of the scores. */
-static eg_tensor *composed_product(const eg_attention_plan *a, const eg_attention_masks *m,
-                                   bool masked, int one, eg_tensor *u, int two, eg_tensor *v,
-                                   int rank, const uint16_t *out)
+static eg_tensor *unfused_product(const eg_attention_plan *a, const eg_attention_masks *m,
+                                  bool masked, int one, eg_tensor *u, int two, eg_tensor *v,
+                                  int rank, const uint16_t *out)
 {
     const uint16_t *const label[] = { one < 0 ? a->score : a->label[one], a->label[two] };
     if (!eg_ok(u) || !eg_ok(v)) return eg_ok(u) ? v : u;
@@ -42,17 +42,17 @@ static eg_tensor *composed_product(const eg_attention_plan *a, const eg_attentio
 }
 
 /* Returns scale q·k / left. */
-static eg_tensor *composed_dots(const eg_attention_plan *a, const eg_attention_masks *m,
-                                eg_tensor *const *x, double left)
+static eg_tensor *unfused_dots(const eg_attention_plan *a, const eg_attention_masks *m,
+                               eg_tensor *const *x, double left)
 {
     eg_tensor *q = left == a->scale ? x[EG_TERM_Q] : eg_scale(x[EG_TERM_Q], a->scale);
-    return composed_product(a, m, m && a->careful, EG_TERM_Q, q, EG_TERM_K, x[EG_TERM_K], a->scores,
-                            a->score);
+    return unfused_product(a, m, m && a->careful, EG_TERM_Q, q, EG_TERM_K, x[EG_TERM_K], a->scores,
+                           a->score);
 }
 /* Prepares the call that evaluates the expression of the score with s = scale q·k. False after
  * an error. */
-static bool composed_formula(eg_expr_call *f, const eg_attention_plan *a,
-                             const eg_attention_masks *m, eg_tensor *const *x, eg_tensor *s)
+static bool unfused_formula(eg_expr_call *f, const eg_attention_plan *a,
+                            const eg_attention_masks *m, eg_tensor *const *x, eg_tensor *s)
 {
     int64_t size[EG_RANK_MAX];
     eg__score_sizes(a, size);
@@ -64,9 +64,9 @@ eg_tensor *eg__attend_scores(const eg_attention_plan *a, const eg_attention_mask
 {
     eg_expr_call f;
     *left = !a->score_bytes && a->scale > 0 ? a->scale : 1;
-    eg_tensor *s = composed_dots(a, m, x, *left);
+    eg_tensor *s = unfused_dots(a, m, x, *left);
     if (!a->score_bytes || !eg_ok(s)) return s;
-    return composed_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
+    return unfused_formula(&f, a, m, x, s) ? eg__expr_value(&f) : eg__poison(s->cx);
 }
 
 /* -- the softmax: the sink is one more key, after the others, and always allowed -------------- */
@@ -85,25 +85,25 @@ static eg_tensor *with_last_key(const eg_attention_plan *a, eg_tensor *x, eg_ten
 }
 /* Returns *left scores, with the sink appended if there is one. Sets *mask to their mask (NULL
  * if there is none). */
-static eg_tensor *composed_keys(const eg_attention_plan *a, const eg_attention_masks *m,
-                                eg_tensor *const *x, eg_tensor *scores, double left,
-                                eg_tensor **mask)
+static eg_tensor *unfused_keys(const eg_attention_plan *a, const eg_attention_masks *m,
+                               eg_tensor *const *x, eg_tensor *scores, double left,
+                               eg_tensor **mask)
 {
     const int rows = a->scores - a->inner;
     *mask = m->n ? m->mask[0] : NULL;
     if (!x[EG_TERM_SINK]) return scores;
     if (*mask) *mask = with_last_key(a, *mask, eg_full_n(scores->cx, EG_BOOL, 1, 0, NULL));
     return with_last_key(a, left == 1 ? scores : eg_scale(scores, left),
-                         composed_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], rows));
+                         unfused_aligned(a, EG_TERM_SINK, x[EG_TERM_SINK], rows));
 }
 /* Returns the weights. Sets *of_sink (if not NULL) to the weight of the sink in each row. */
-static eg_tensor *composed_weights(const eg_attention_plan *a, const eg_attention_masks *m,
-                                   eg_tensor *const *x, eg_tensor *scores, double left,
-                                   eg_tensor **of_sink)
+static eg_tensor *unfused_weights(const eg_attention_plan *a, const eg_attention_masks *m,
+                                  eg_tensor *const *x, eg_tensor *scores, double left,
+                                  eg_tensor **of_sink)
 {
     const int rows = a->scores - a->inner;
     int64_t dim[EG_RANK_MAX];
-    eg_tensor *operand[2], *s = composed_keys(a, m, x, scores, left, &operand[1]);
+    eg_tensor *operand[2], *s = unfused_keys(a, m, x, scores, left, &operand[1]);
     operand[0] = s;
     if (!x[EG_TERM_SINK]) return eg__softmax_kept(operand, m->n, a->inner, left);
     eg_tensor *w = eg_ok(s) ? eg__softmax_kept(operand, m->n, 1, 1) : s;
@@ -117,7 +117,7 @@ eg_tensor *eg__attend_weights(const eg_attention_plan *a, const eg_attention_mas
                               eg_tensor *const *x, eg_tensor *scores, double left)
 {
     if (!eg_ok(scores)) return scores;
-    if (!a->no_softmax) return composed_weights(a, m, x, scores, left, NULL);
+    if (!a->no_softmax) return unfused_weights(a, m, x, scores, left, NULL);
     eg_tensor *w = left == 1 ? scores : eg_scale(scores, left);
     return m->n && eg_ok(w) ? eg_where(m->mask[0], w, eg__zero_like(w)) : w;
 }
@@ -128,13 +128,13 @@ eg_tensor *eg__attend_values(const eg_attention_plan *a, const eg_attention_mask
 {
     const bool masked =
         a->careful || (eg__attention_may_forbid(a) && eg__recording(x[EG_TERM_V]->cx));
-    return composed_product(a, m, masked, -1, weights, EG_TERM_V, x[EG_TERM_V], a->rank[EG_TERM_Y],
-                            a->label[EG_TERM_Y]);
+    return unfused_product(a, m, masked, -1, weights, EG_TERM_V, x[EG_TERM_V], a->rank[EG_TERM_Y],
+                           a->label[EG_TERM_Y]);
 }
 eg_tensor *eg__attend_lse(const eg_attention_plan *a, const eg_attention_masks *m,
                           eg_tensor *const *x, eg_tensor *scores)
 {
-    eg_tensor *mask, *s = eg_ok(scores) ? composed_keys(a, m, x, scores, 1, &mask) : scores;
+    eg_tensor *mask, *s = eg_ok(scores) ? unfused_keys(a, m, x, scores, 1, &mask) : scores;
     if (eg_ok(s) && m->n)
         s = eg_where(mask, s, eg_full_n(s->cx, (eg_dtype)s->dtype, -INFINITY, 0, NULL));
     return eg_ok(s) ? eg__logsumexp_last(s, x[EG_TERM_SINK] ? 1 : a->inner) : s;
@@ -144,7 +144,7 @@ eg_tensor *eg__attend_max(const eg_attention_plan *a, const eg_attention_masks *
 {
     const int rows = a->scores - a->inner;
     int64_t dim[EG_RANK_MAX], all[2] = { 1, 1 };
-    eg_tensor *mask, *s = eg_ok(scores) ? composed_keys(a, m, x, scores, 1, &mask) : scores;
+    eg_tensor *mask, *s = eg_ok(scores) ? unfused_keys(a, m, x, scores, 1, &mask) : scores;
     eg__score_sizes(a, dim);
     for (int k = 0; k < a->scores; k++) all[k >= rows] *= dim[k];
     if (!eg_ok(s)) return s;
@@ -178,12 +178,12 @@ static void sink_gradient(const eg_attention_plan *a, eg_tensor *of_sink, eg_ten
 static eg_tensor *weight_gradient(const eg_attention_plan *a, const eg_attention_masks *m,
                                   eg_tensor *const *x, eg_tensor *w, eg_tensor *g, eg_tensor **d)
 {
-    eg_tensor *dp = composed_product(a, m, a->careful, EG_TERM_Y, g, EG_TERM_V, x[EG_TERM_V],
-                                     a->scores, a->score);
+    eg_tensor *dp = unfused_product(a, m, a->careful, EG_TERM_Y, g, EG_TERM_V, x[EG_TERM_V],
+                                    a->scores, a->score);
     if (a->dropping) dp = eg__drop(&a->drop, dp);
     eg_tensor *dropped = a->dropping ? eg__drop(&a->drop, w) : w;
-    d[EG_TERM_V] = eg_ok(dropped) ? composed_product(a, m, a->careful, -1, dropped, EG_TERM_Y, g,
-                                                     a->rank[EG_TERM_V], a->label[EG_TERM_V])
+    d[EG_TERM_V] = eg_ok(dropped) ? unfused_product(a, m, a->careful, -1, dropped, EG_TERM_Y, g,
+                                                    a->rank[EG_TERM_V], a->label[EG_TERM_V])
                                   : dropped;
     return dp;
 }
@@ -222,12 +222,12 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
     const eg_attention_masks m = eg__attend_masks(a, x);
     if (m.n < 0) return;
     if (!a->score_bytes && a->scale > 0) left = a->scale;
-    eg_tensor *s = composed_dots(a, &m, x, left);
-    if (a->score_bytes && !composed_formula(&f, a, &m, x, s)) return;
+    eg_tensor *s = unfused_dots(a, &m, x, left);
+    if (a->score_bytes && !unfused_formula(&f, a, &m, x, s)) return;
     if (a->score_bytes) s = eg__expr_value(&f);
     eg_tensor *of_sink = NULL, *ds,
               *w = a->no_softmax || !eg_ok(s) ? eg__attend_weights(a, &m, x, s, left)
-                                              : composed_weights(a, &m, x, s, left, &of_sink);
+                                              : unfused_weights(a, &m, x, s, left, &of_sink);
     if (!eg_ok(w)) return;
     ds = score_gradient(a, &m, x, w, of_sink, g, g_lse, d);
     if (!eg_ok(ds)) return;
@@ -237,8 +237,8 @@ void eg__attend_gradient(const eg_attention_plan *a, eg_tensor *const *x, eg_ten
         ds = part[a->tensors];
     }
     eg_tensor *scaled = eg_scale(ds, a->scale);
-    d[EG_TERM_Q] = composed_product(a, &m, a->careful, -1, scaled, EG_TERM_K, x[EG_TERM_K],
-                                    a->rank[EG_TERM_Q], a->label[EG_TERM_Q]);
-    d[EG_TERM_K] = composed_product(a, &m, a->careful, -1, scaled, EG_TERM_Q, x[EG_TERM_Q],
-                                    a->rank[EG_TERM_K], a->label[EG_TERM_K]);
+    d[EG_TERM_Q] = unfused_product(a, &m, a->careful, -1, scaled, EG_TERM_K, x[EG_TERM_K],
+                                   a->rank[EG_TERM_Q], a->label[EG_TERM_Q]);
+    d[EG_TERM_K] = unfused_product(a, &m, a->careful, -1, scaled, EG_TERM_Q, x[EG_TERM_Q],
+                                   a->rank[EG_TERM_K], a->label[EG_TERM_K]);
 }

@@ -1,4 +1,4 @@
-/* composed_masked.c: the products of attention under masks, for operands that have elements
+/* unfused_masked.c: the products of attention under masks, for operands that have elements
  * which are not finite, or so large that a product of two overflows.
  *
  * The weight of a forbidden pair is 0, but 0 · NaN and 0 · inf are NaN, so a plain einsum would
@@ -69,21 +69,21 @@ static void masked_axes(const eg_tensor *y, const eg_tensor *scores, masked_axis
 #define T        double
 #define MODERATE EG_MODERATE_F64
 #define NAME(x)  x##_f64
-#include "attention/composed_masked_of.h"
+#include "attention/unfused_masked_of.h"
 #undef T
 #undef MODERATE
 #undef NAME
 #define T        float
 #define MODERATE EG_MODERATE_F32
 #define NAME(x)  x##_f32
-#include "attention/composed_masked_of.h"
+#include "attention/unfused_masked_of.h"
 #undef T
 #undef MODERATE
 #undef NAME
 #define T        double complex
 #define MODERATE EG_MODERATE_F64
 #define NAME(x)  x##_c128
-#include "attention/composed_masked_of.h"
+#include "attention/unfused_masked_of.h"
 #define OF_TYPE(f, x) ((x)->dtype == EG_F64 ? f##_f64 : (x)->dtype == EG_F32 ? f##_f32 : f##_c128)
 
 /* Sets the forbidden scores that are not moderate to 0. */

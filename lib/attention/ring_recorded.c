@@ -1,4 +1,4 @@
-/* ring_composed.c: the second and higher derivatives of attention over a divided sequence.
+/* ring_recorded.c: the second and higher derivatives of attention over a divided sequence.
  *
  * The gradient is computed by recorded operations, which can be differentiated again. Each rank
  * gathers the divided tensors into whole ones, computes attention over the whole sequence and the
@@ -149,14 +149,14 @@ static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
 
 /* -- the gradient by recorded operations ------------------------------------------------------ */
 /* The whole tensors of a call: operands by EG_RING_…, and the cotangents of y and lse. */
-typedef struct composed {
+typedef struct recorded {
     eg_ring_walk w;
     eg_tensor *x[EG_RING_OPERANDS];
     eg_tensor *g[2];
-} composed;
+} recorded;
 /* Returns ⟨y, g⟩ + ⟨lse, g_lse⟩ of attention over the whole length, recorded; NULL after an
  * error. */
-static eg_tensor *composed_objective(composed *c)
+static eg_tensor *recorded_objective(recorded *c)
 {
     const eg_ring *r = c->w.r;
     eg_attention_args a = r->o;
@@ -174,18 +174,18 @@ static eg_tensor *composed_objective(composed *c)
                     : NULL;
 }
 
-static eg_tensor *composed_whole(const eg_ring *r, bool key, int axis, eg_tensor *x)
+static eg_tensor *recorded_whole(const eg_ring *r, bool key, int axis, eg_tensor *x)
 {
     const part_of p = { r, key, axis };
     return eg_apply(&ring_whole_op, &p, sizeof p, 1, &x);
 }
-static eg_tensor *composed_own(const eg_ring *r, bool key, int axis, eg_tensor *x)
+static eg_tensor *recorded_own(const eg_ring *r, bool key, int axis, eg_tensor *x)
 {
     const part_of p = { r, key, axis };
     return eg_apply(&ring_own_op, &p, sizeof p, 1, &x);
 }
 /* True if operand k is divided among ranks. */
-static bool composed_divided(int k) { return k <= EG_RING_V; }
+static bool recorded_divided(int k) { return k <= EG_RING_V; }
 
 /* Computes the recorded gradients D = ∂F/∂x of F = ⟨y, g⟩ + ⟨lse, g_lse⟩, then differentiates S = Σ
  * ⟨h, D⟩ by x and g. If the context does not record, recording begins at copies of x and g. */
@@ -201,39 +201,39 @@ bool eg__ring_second(const eg_ring *r, eg_tensor *const *x, eg_tensor *const g[2
                    "attention: .ranks: with .dropout there are gradients of the first order only");
         return false;
     }
-    composed c = { .w = { .r = r, .cx = cx, .width = r->dtype == EG_F64 ? 8 : 4 } };
+    recorded c = { .w = { .r = r, .cx = cx, .width = r->dtype == EG_F64 ? 8 : 4 } };
     eg_tensor *by[EG_RING_OPERANDS + 2], *first[EG_RING_OPERANDS + 2], *last[EG_RING_OPERANDS + 2];
     int operand[EG_RING_OPERANDS], n = 0;
     for (int k = 0; k < EG_RING_OPERANDS; k++) {
         eg_tensor *own = x[k];
-        if (own && composed_divided(k)) own = composed_whole(r, k > 0, r->axis[k], own);
+        if (own && recorded_divided(k)) own = recorded_whole(r, k > 0, r->axis[k], own);
         /* h may be a function of x, and this derivative must not continue through h: x gets a
          * separate node */
-        c.x[k] = own && h[k] && (!recording || !composed_divided(k)) ? eg_copy(own) : own;
+        c.x[k] = own && h[k] && (!recording || !recorded_divided(k)) ? eg_copy(own) : own;
         if (own && h[k]) operand[n] = k, by[n++] = c.x[k];
     }
-    c.g[0] = composed_whole(r, false, r->y_axis, g[0]);
-    c.g[1] = composed_whole(r, false, r->l_axis, g[1]);
+    c.g[0] = recorded_whole(r, false, r->y_axis, g[0]);
+    c.g[1] = recorded_whole(r, false, r->l_axis, g[1]);
     c.w.x = c.x;
     by[n] = c.g[0], by[n + 1] = c.g[1];
     cx->recording = true;
-    eg_tensor *f = composed_objective(&c), *s = eg__ring_number(&c.w, 0);
+    eg_tensor *f = recorded_objective(&c), *s = eg__ring_number(&c.w, 0);
     bool good = f && !eg__grad(f, NULL, n, by, first);
     for (int k = 0; k < n && good; k++) {
         eg_tensor *to = h[operand[k]];
-        if (composed_divided(operand[k]))
-            to = composed_whole(r, operand[k] > 0, r->axis[operand[k]], to);
+        if (recorded_divided(operand[k]))
+            to = recorded_whole(r, operand[k] > 0, r->axis[operand[k]], to);
         s = eg_add(s, eg_sum(NULL, eg_mul(first[k], to)));
     }
     cx->recording = recording;
     good = !eg_ranks_barrier(r->ranks) && good && !eg__grad(s, NULL, n + 2, by, last);
     for (int k = 0; k < n && good; k++)
-        dx[operand[k]] = composed_divided(operand[k])
-                             ? composed_own(r, operand[k] > 0, r->axis[operand[k]], last[k])
+        dx[operand[k]] = recorded_divided(operand[k])
+                             ? recorded_own(r, operand[k] > 0, r->axis[operand[k]], last[k])
                              : last[k];
     if (good) {
-        dg[0] = composed_own(r, false, r->y_axis, last[n]);
-        dg[1] = composed_own(r, false, r->l_axis, last[n + 1]);
+        dg[0] = recorded_own(r, false, r->y_axis, last[n]);
+        dg[1] = recorded_own(r, false, r->l_axis, last[n + 1]);
     }
     return good && !eg_error(cx);
 }
