@@ -44,8 +44,9 @@ typedef struct eg_copies eg_copies;
 /* EG_DEFAULT: the context's dtype. The last four are storage types: their tensors can be made,
  * viewed, moved (eg_at, eg_concat, eg_stack, eg_pack, eg_pad, eg_where, eg_tril), copied, cast,
  * printed, saved and exchanged. Other operations refuse them with a message that names eg_cast,
- * with three exceptions: eg_einsum, eg_affine and eg_attention read f16 and bf16, eg_sum, eg_prod,
- * eg_cumsum and eg_cumprod i8 and u8, eg_any and eg_all all four. Storage types have no gradients.
+ * with four exceptions: eg_einsum, eg_affine and eg_attention read f16 and bf16, eg_sum, eg_prod,
+ * eg_cumsum and eg_cumprod i8 and u8, eg_any and eg_all all four, eg_checkpoint what its function
+ * reads. Storage types have no gradients.
  * EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,

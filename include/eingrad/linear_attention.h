@@ -63,7 +63,7 @@ typedef struct eg_linear_attention_args {
  * packed documents set .decay to 0 at the first position of each); with "j <= i" another number of
  * keys than queries and .offset make; .decay, .beta, .state, .next or .chunk without it; .beta
  * without .no_norm; a float .keep, or one with a letter of the query alone; a .phi that changes the
- * type. */
+ * type; operands of f16 and bf16, which eg_cast converts. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 #ifndef __cplusplus

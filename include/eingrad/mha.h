@@ -13,8 +13,9 @@ extern "C" {
 /* -- cache: what a model keeps of the positions so far, for decoding step by step
  * It has a slot for every attention of a model, filled with keys and values as the model runs. Each
  * tensor is made once, with room for `capacity` positions. A cache has no gradients, so a run with
- * one is refused while the context records (see eg_nograd). More positions than `capacity` are
- * refused. A run that fails adds no positions, so it can be repeated. */
+ * one is refused while the context records (see eg_nograd). Also refused: more positions than
+ * `capacity`; keys with copies (copies.h). A run that fails adds no positions, so it can be
+ * repeated. */
 typedef struct eg_cache eg_cache;
 typedef struct eg_cache_args {
     size_t size;
