@@ -62,8 +62,10 @@ bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) >
 /* Removes the last positions of a slot, so that the next one is `position`. */
 static void cache_cut(slot *s, int64_t position)
 {
-    const int64_t more = s->seen - position, cut = more > s->taken ? s->taken : more;
-    if (more > 0) s->taken -= cut, s->seen = s->taken ? position : 0;
+    const int64_t more = s->seen - position;
+    if (more <= 0) return;
+    s->taken = more < s->taken ? s->taken - more : 0;
+    s->seen = s->taken ? position : 0;
 }
 int eg_cache_truncate(eg_cache *c, int64_t length)
 {
@@ -168,7 +170,7 @@ int eg_cache_select(eg_cache *c, eg_tensor *index)
 }
 
 /* Writes the letters of the axes of keys, of the positions that are kept, and of the result:
- * "a b [c] d, a b n -> a b n d" for positions of each batch and head. */
+ * "a b [c] d, a b z -> a b z d" for positions of each batch and head. */
 static void keep_spec(const slot *s, int each, char out[160])
 {
     const int rank = eg_rank(s->k), heads = s->axis == 1 ? 2 : 1;
