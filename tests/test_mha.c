@@ -1063,7 +1063,9 @@ TEST(positions_that_cannot_be_kept)
         ck_assert_int_eq(eg_cache_length(c), 4);
     }
     ck_assert_int_eq(eg_cache_keep(c, 0, eg_from(cx, ((int64_t[]){ 4 }), 1)), -1);
-    eg_assert_error(cx, "4");
+    eg_assert_error(cx, "cache: position 4 to keep, but slot 0 holds 4 (0 to 3)");
+    ck_assert_int_eq(eg_cache_keep(c, 0, eg_from(cx, ((int64_t[]){ 3, -1 }), 2)), -1);
+    eg_assert_error(cx, "cache: position -1 to keep, but slot 0 holds 4 (0 to 3)");
     ck_assert_int_eq(eg_cache_keep(c, 0, eg_zeros(cx, 1)), -1);
     eg_assert_error(cx, "f64");
     ck_assert_int_eq(eg_cache_keep(NULL, 0, x), -1);

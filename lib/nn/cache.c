@@ -184,6 +184,19 @@ static void keep_spec(const slot *s, int each, char out[160])
     if (each > 1) snprintf(index + 2, sizeof index - 2, "%c ", 'a' + heads);
     snprintf(out, 160, "%s, %sz -> %s", keys, index, kept);
 }
+/* True if the slot holds these positions, or if they are no integers, which eg_at refuses; else
+ * records an error. */
+static bool keep_within(const eg_cache *c, int k, eg_tensor *positions)
+{
+    const int64_t taken = c->slot[k].taken;
+    if (eg_type(positions) != EG_I64 && eg_type(positions) != EG_I32) return true;
+    const double least = eg_item(eg_min(NULL, positions)), most = eg_item(eg_max(NULL, positions));
+    if (least < 0 || most >= (double)taken)
+        eg_fail_as(context(c), EG_ERROR_INDEX,
+                   "cache: position %.0f to keep, but slot %d holds %lld (0 to %lld)",
+                   least < 0 ? least : most, k, (long long)taken, (long long)taken - 1);
+    return !eg_error(context(c));
+}
 /* True if positions of `each` leading axes (batch, heads) are for this slot, and no more than it
  * holds; else records an error. */
 static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
@@ -210,7 +223,7 @@ static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
                    "cache: %lld positions to keep, but slot %d holds %lld", (long long)n, k,
                    (long long)s->taken);
     else
-        return true;
+        return keep_within(c, k, positions);
     return false;
 }
 static void cache_pick_positions(eg_cache *c, int k, eg_tensor *positions, slot *fresh,
