@@ -6,8 +6,9 @@
 #include <string.h>
 
 enum { BLOCK = 512 };
-/* The size of blocks for an option; longer blocks than this one would overflow, and a sequence that
- * fits into the memory is one block of this size. */
+/* Returns the number of positions of a block: `given`, or BLOCK for 0. It is at most INT64_MAX / 4,
+ * so that sums with it do not overflow; a sequence that fits into memory is shorter than that, and
+ * is one block in either case. */
 static int64_t block_size(int64_t given) { return given ? eg__min64(given, INT64_MAX / 4) : BLOCK; }
 static const char who[] = "attention";
 
@@ -127,11 +128,11 @@ int64_t eg_attention_length(eg_ranks *r, int64_t positions, int64_t block, bool 
     if (!r) return positions;
     const eg_mark m = eg_push(cx);
     int64_t *all = eg__alloc(cx, (size_t)eg_ranks_count(r) * sizeof *all), length = -1;
-    const bool few = positions >= 0 && positions <= INT64_MAX / 4 / eg_ranks_count(r);
-    if (!few || block < 0)
+    const bool fits = positions >= 0 && positions <= INT64_MAX / 4 / eg_ranks_count(r);
+    if (!fits || block < 0)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: .ranks: %s is %lld", who,
-                   few ? ".ranks_block" : "the number of positions",
-                   (long long)(few ? block : positions));
+                   fits ? ".ranks_block" : "the number of positions",
+                   (long long)(fits ? block : positions));
     if (!eg_ranks_barrier(r) && !eg_ranks_gather(r, &positions, sizeof positions, all))
         length = ring_length(r, all, 1, block_size(block), zigzag, NULL);
     eg_pop(cx, m);

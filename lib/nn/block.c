@@ -278,7 +278,8 @@ eg_tensor *eg_block_run_with(const eg_block_run_args *given)
     if (!block_divides(m, a, &part)) return eg__nn_poison(eg_context(a->x));
     if (a->ranks) m = block_shared(a->ranks, m, &shared);
     const int next = a->slot < INT_MAX ? a->slot + 1 : -1;
-    const int64_t seen[] = { eg__cache_seen(a->cache, a->slot), eg__cache_seen(a->cache, next) };
+    const int64_t seen[] = { eg__cache_position(a->cache, a->slot),
+                             eg__cache_position(a->cache, next) };
     eg_tensor *x = a->x, *normed = block_in(m, m->norm_self, x);
     x = block_out(m, &part, m->norm_self, m->after_self, x, block_self(m, a, x, normed));
     if (m->cross)

@@ -10,7 +10,8 @@ typedef struct slot {
     eg_tensor *k, *v; /* NULL: nothing was appended yet. A state is in k */
     int axis;         /* the axis of positions; 0: there is no batch axis; STATE: k is a state */
     int64_t taken;    /* number of positions in use */
-    int64_t seen;     /* the same and those that eg_cache_keep dropped: the position of the next */
+    int64_t seen;     /* number of positions appended: those in use, and those that eg_cache_keep
+                       * dropped. It is the position of the next token */
     int64_t rows;     /* number of batches in use, of the first axis */
     bool memory;      /* keys and values of an encoder, which are stored once and do not change */
 } slot;
@@ -51,12 +52,15 @@ eg_cache *eg_cache_new_with(const eg_cache_args *given)
 
 int64_t eg_cache_capacity(const eg_cache *c) { return c ? c->capacity : 0; }
 int64_t eg_cache_length(const eg_cache *c) { return eg__cache_taken(c, 0); }
-int64_t eg_cache_position(const eg_cache *c) { return eg__cache_seen(c, 0); }
+int64_t eg_cache_position(const eg_cache *c) { return eg__cache_position(c, 0); }
 int64_t eg__cache_taken(const eg_cache *c, int k)
 {
     return cache_used(c, k) ? c->slot[k].taken : 0;
 }
-int64_t eg__cache_seen(const eg_cache *c, int k) { return cache_used(c, k) ? c->slot[k].seen : 0; }
+int64_t eg__cache_position(const eg_cache *c, int k)
+{
+    return cache_used(c, k) ? c->slot[k].seen : 0;
+}
 bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) > 0; }
 
 /* Removes the last positions of a slot, so that the next one is `position`. */
@@ -169,11 +173,13 @@ int eg_cache_select(eg_cache *c, eg_tensor *index)
     return -1;
 }
 
+/* Returns the axis of heads of keys with four axes: neither batch, nor positions, nor the last. */
+static int heads_axis(const slot *s) { return s->axis == 1 ? 2 : 1; }
 /* Writes the letters of the axes of keys, of the positions that are kept, and of the result:
  * "a b [c] d, a b z -> a b z d" for positions of each batch and head. */
 static void keep_spec(const slot *s, int each, char out[160])
 {
-    const int rank = eg_rank(s->k), heads = s->axis == 1 ? 2 : 1;
+    const int rank = eg_rank(s->k);
     char keys[64] = "", index[16] = "", kept[64] = "";
     for (int axis = 0; axis < rank; axis++) {
         const char letter = (char)('a' + axis), at = axis == s->axis;
@@ -181,7 +187,7 @@ static void keep_spec(const slot *s, int each, char out[160])
         snprintf(kept + strlen(kept), sizeof kept - strlen(kept), "%c ", at ? 'z' : letter);
     }
     if (each > 0) strcat(index, "a ");
-    if (each > 1) snprintf(index + 2, sizeof index - 2, "%c ", 'a' + heads);
+    if (each > 1) snprintf(index + 2, sizeof index - 2, "%c ", 'a' + heads_axis(s));
     snprintf(out, 160, "%s, %sz -> %s", keys, index, kept);
 }
 /* True if the slot holds these positions, or if they are no integers, which eg_at refuses; else
@@ -202,7 +208,7 @@ static bool keep_within(const eg_cache *c, int k, eg_tensor *positions)
 static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
 {
     const slot *s = c->slot + k;
-    const int each = eg_rank(positions) - 1, heads = s->axis == 1 ? 2 : 1;
+    const int each = eg_rank(positions) - 1;
     const int64_t n = eg_dim(positions, each);
     if (each > 0 && (s->axis < 1 || (each > 1 && eg_rank(s->k) != 4)))
         eg_fail_as(context(c), EG_ERROR_SHAPE,
@@ -213,11 +219,11 @@ static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
                    "cache: positions of %lld batch%s, but slot %d holds %lld",
                    (long long)eg_dim(positions, 0), eg_dim(positions, 0) == 1 ? "" : "es", k,
                    (long long)s->rows);
-    else if (each > 1 && eg_dim(positions, 1) != eg_dim(s->k, heads))
+    else if (each > 1 && eg_dim(positions, 1) != eg_dim(s->k, heads_axis(s)))
         eg_fail_as(context(c), EG_ERROR_SHAPE,
                    "cache: positions of %lld head%s, but slot %d holds %lld",
                    (long long)eg_dim(positions, 1), eg_dim(positions, 1) == 1 ? "" : "s", k,
-                   (long long)eg_dim(s->k, heads));
+                   (long long)eg_dim(s->k, heads_axis(s)));
     else if (n > s->taken)
         eg_fail_as(context(c), EG_ERROR_SHAPE,
                    "cache: %lld positions to keep, but slot %d holds %lld", (long long)n, k,

@@ -332,7 +332,7 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
     if (!eg__mha_run_allowed(m, a))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "an operand or an option is refused");
     const eg_cache *const own = a->memory ? NULL : a->cache;
-    const int64_t before = eg__cache_taken(own, a->slot), seen = eg__cache_seen(own, a->slot);
+    const int64_t before = eg__cache_taken(own, a->slot), seen = eg__cache_position(own, a->slot);
     eg_attention_args o = { .size = sizeof o,
                             .keep = a->keep,
                             .bias = a->bias,
@@ -384,7 +384,7 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     }
     if (!a->mha) return eg__nn_absent("mha", a->query);
     if (!a->query) return eg__nn_missing("mha", a->mha->name, "the query", a->query);
-    const int64_t seen = eg__cache_seen(a->cache, a->slot);
+    const int64_t seen = eg__cache_position(a->cache, a->slot);
     eg_tensor *y = a->ranks ? eg__mha_run_ranks(a->mha, a)
                             : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL });
     return eg__nn_told("mha", a->mha->name, a->query, before,

@@ -468,7 +468,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
     if (!model_packs(&packing, a->target, a->lengths, a->packed_length, cached) ||
         !model_packs(&memory, a->memory, a->memory_lengths, a->packed_memory_length, cached))
         return eg__nn_poison(eg_context(a->target));
-    const int64_t seen[] = { eg_cache_position(a->cache), eg__cache_seen(a->cache, 1) };
+    const int64_t seen[] = { eg_cache_position(a->cache), eg__cache_position(a->cache, 1) };
     eg_tensor *x = model_tokens(m->target, m->positions, a->target, &packing, seen[0]);
     x = eg__nn_dropped(x, m->dropout);
     eg_tensor *const keys = model_packed(&memory, a->memory);

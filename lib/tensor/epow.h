@@ -54,7 +54,8 @@ EG_INLINE float epowf_normal(float x)
     memcpy(&power, &whole, sizeof power);
     return y * power;
 }
-/* tanh x = etanh_last(x, etanh_first(x)), where etanh_first(x) is e^2|x| in f32. */
+/* tanh x = etanh_last(x, etanh_first(x)). In f32 etanh_first(x) is e^2|x|; for other types, whose
+ * tanh is a function of libm, etanh_last does not read it. */
 EG_INLINE float etanh_firstf(float x)
 {
     const float size = fabsf(x), end = size > 10 ? 10 : size; /* tanh 10 is 1 in f32 */
