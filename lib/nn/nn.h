@@ -185,8 +185,8 @@ eg_tensor *eg__mha_run_ranks(const eg_mha *, const eg_mha_run_args *);
 
 /* -- cache.c ---------------------------------------------------------------------------------- */
 int64_t eg__cache_taken(const eg_cache *, int slot); /* number of positions in use in a slot */
-int64_t eg__cache_position(const eg_cache *,
-                           int slot); /* the position of the next token in a slot */
+/* the position of the next token in a slot */
+int64_t eg__cache_position(const eg_cache *, int slot);
 bool eg__cache_filled(const eg_cache *, int slot);
 /* Appends k and v, whose positions are along `axis`, to the slot and replaces them by views of all
  * its positions. memory: the slot gets memory for exactly these. False after an error. */
