@@ -892,7 +892,11 @@ TEST(cache_cut_and_pick)
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, order, 3, 1)), -1);
     eg_assert_error(cx, "but has 2 axes and 3 elements");
     ck_assert_int_eq(eg_cache_select(c, eg_from(cx, (int64_t[]){ 3 }, 1)), -1);
-    eg_assert_error(cx, "3");
+    eg_assert_error(cx, "cache: batch 3 to select, but slot 0 holds 3 (0 to 2)");
+    ck_assert_int_eq(eg_cache_select(c, eg_from(cx, ((int32_t[]){ 0, -1 }), 2)), -1);
+    eg_assert_error(cx, "cache: batch -1 to select, but slot 0 holds 3 (0 to 2)");
+    ck_assert_int_eq(eg_cache_select(c, eg_ones(cx, 2)), -1);
+    eg_assert_error(cx, "cache: a batch to select is i32 or i64, not f64");
     ck_assert_int_eq(eg_cache_truncate(c, 7), -1);
     eg_assert_error(cx, "cache: cut to 7 positions, but it holds 6");
     ck_assert_int_eq(eg_cache_truncate(c, 0), 0);
@@ -1067,7 +1071,7 @@ TEST(positions_that_cannot_be_kept)
     ck_assert_int_eq(eg_cache_keep(c, 0, eg_from(cx, ((int64_t[]){ 3, -1 }), 2)), -1);
     eg_assert_error(cx, "cache: position -1 to keep, but slot 0 holds 4 (0 to 3)");
     ck_assert_int_eq(eg_cache_keep(c, 0, eg_zeros(cx, 1)), -1);
-    eg_assert_error(cx, "f64");
+    eg_assert_error(cx, "cache: a position to keep is i32 or i64, not f64");
     ck_assert_int_eq(eg_cache_keep(NULL, 0, x), -1);
     ck_assert_int_eq(eg_cache_keep(c, 0, NULL), -1);
     eg_assert_close(eg_mha_run(m, eg_slice_axis(x, 1, 0, 1, 1), .cache = c), before, 0);

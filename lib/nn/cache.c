@@ -134,6 +134,23 @@ static int cache_picked(eg_cache *c, int from, int to, eg_tensor *index, cache_p
     return bad || eg_error(cx) ? -1 : 0;
 }
 
+/* True if all numbers are integers from 0 to held − 1, the batches or positions of slot k; else
+ * records an error that calls one of them `what`, to be kept or selected as `verb` says. */
+static bool cache_has(const eg_cache *c, int k, eg_tensor *numbers, const char *what,
+                      const char *verb, int64_t held)
+{
+    eg_ctx *cx = context(c);
+    if (eg_type(numbers) != EG_I64 && eg_type(numbers) != EG_I32) {
+        eg_fail_as(cx, EG_ERROR_DTYPE, "cache: a %s to %s is i32 or i64, not %s", what, verb,
+                   eg_type_name(eg_type(numbers)));
+        return false;
+    }
+    const double least = eg_item(eg_min(NULL, numbers)), most = eg_item(eg_max(NULL, numbers));
+    if (least < 0 || most >= (double)held)
+        eg_fail_as(cx, EG_ERROR_INDEX, "cache: %s %.0f to %s, but slot %d holds %lld (0 to %lld)",
+                   what, least < 0 ? least : most, verb, k, (long long)held, (long long)held - 1);
+    return !eg_error(cx);
+}
 /* Batch b of the slot becomes the former batch index[b]. If memory for more batches is needed, it
  * is at least doubled: the owner frees nothing before it is closed, so it holds at most three times
  * what is needed. */
@@ -146,6 +163,7 @@ static void cache_pick_batches(eg_cache *c, int k, eg_tensor *index, slot *fresh
                    "of one sequence");
         return;
     }
+    if (!cache_has(c, k, index, "batch", "select", s->rows)) return;
     const int64_t rows = eg_dim(index, 0), held = eg_dim(s->k, 0);
     const int64_t capacity = rows <= held ? held : rows < 2 * held ? 2 * held : rows;
     fresh->rows = rows;
@@ -190,19 +208,6 @@ static void keep_spec(const slot *s, int each, char out[160])
     if (each > 1) snprintf(index + 2, sizeof index - 2, "%c ", 'a' + heads_axis(s));
     snprintf(out, 160, "%s, %sz -> %s", keys, index, kept);
 }
-/* True if the slot holds these positions, or if they are no integers, which eg_at refuses; else
- * records an error. */
-static bool keep_within(const eg_cache *c, int k, eg_tensor *positions)
-{
-    const int64_t taken = c->slot[k].taken;
-    if (eg_type(positions) != EG_I64 && eg_type(positions) != EG_I32) return true;
-    const double least = eg_item(eg_min(NULL, positions)), most = eg_item(eg_max(NULL, positions));
-    if (least < 0 || most >= (double)taken)
-        eg_fail_as(context(c), EG_ERROR_INDEX,
-                   "cache: position %.0f to keep, but slot %d holds %lld (0 to %lld)",
-                   least < 0 ? least : most, k, (long long)taken, (long long)taken - 1);
-    return !eg_error(context(c));
-}
 /* True if positions of `each` leading axes (batch, heads) are for this slot, and no more than it
  * holds; else records an error. */
 static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
@@ -229,7 +234,7 @@ static bool keep_fits(const eg_cache *c, int k, eg_tensor *positions)
                    "cache: %lld positions to keep, but slot %d holds %lld", (long long)n, k,
                    (long long)s->taken);
     else
-        return keep_within(c, k, positions);
+        return cache_has(c, k, positions, "position", "keep", s->taken);
     return false;
 }
 static void cache_pick_positions(eg_cache *c, int k, eg_tensor *positions, slot *fresh,
