@@ -968,6 +968,24 @@ TEST(an_index_of_the_values_alone)
                     "(eg_rearrange) for scores of its own");
     ck_assert(!eg_ok(eg_attention("bid,bjd,bjhe->bihe", q, k, v, .where = "j <= h")));
     eg_assert_error(cx, "'h' is not one of 'b', 'i', 'j'\n  j <= h\n       ^\n  only the values");
+    /* … for every option with letters, and for no index that query and key have */
+    eg_tensor *y;
+#define REFUSED(says, ...)                                        \
+    y = eg_attention("bid,bjd,bjhe->bihe", q, k, v, __VA_ARGS__); \
+    ck_assert(!eg_ok(y) && strstr(eg_error(cx), says)), eg_clear(cx)
+    REFUSED("'h' of .bias is not an index of the scores; only the values have it: repeat the "
+            "query over it (eg_rearrange)",
+            .bias = { "h", r });
+    REFUSED("'h' of .alibi is not an index of the scores; only the values", .alibi = { "h", r });
+    REFUSED("'h' of .sink is not an index of the scores; only the values", .sink = { "h", r });
+    REFUSED("'h' of .keep is not an index of the scores; only the values",
+            .keep = { "h", eg_gt(r, r) });
+    REFUSED("'h' of .lengths is not an index of the scores; only the values",
+            .lengths = { "h", eg_cast(r, EG_I64) });
+    REFUSED("'d' of .bias is not an index of the scores\n", .bias = { "d", eg_ones(cx, 3) });
+    REFUSED("index 'h' of .weights_axes is not an index of the weights", .weights = &y,
+            .weights_axes = "b i j h");
+#undef REFUSED
     eg_close(cx);
 }
 TEST(texts_refuse)

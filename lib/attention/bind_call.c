@@ -158,7 +158,10 @@ static bool weights_order(const eg_call_roles *r, int names, int *order)
             int s = 0;
             while (s < r->rank && r->score[s] != t->item[k].axis) s++;
             if (s == r->rank) {
-                eg__refuse(b, names, k, "not an index of the weights");
+                const eg_axis_name *a = &b->axis[t->item[k].axis];
+                eg__refuse(b, names, k,
+                           "index '%.*s' of .weights_axes is not an index of the weights",
+                           a->length, a->text);
                 return false;
             }
             order[n++] = s;
@@ -360,7 +363,8 @@ eg_attention_plan *eg__call_bind(const eg_attention_call *c, eg_call_roles *r, e
                               .offset = o->offset,
                               .offset_letter = o->offset_letter,
                               .keep = c->mask[EG_MASK_KEEP].term,
-                              .bias = c->mask[EG_MASK_BIAS].term };
+                              .bias = c->mask[EG_MASK_BIAS].term,
+                              .values = EG_TERM_V };
     int term[EG_MASKS];
     if (!eg__masks_fit(&mask, (eg_dtype)o->q->dtype) || !masks_have_terms(c, &mask, term) ||
         !sink_fits(r, term[EG_MASK_SINK]))

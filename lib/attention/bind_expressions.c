@@ -315,8 +315,7 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
                                    .letter = letter,
                                    .others = letters_of_values(m->bound, of_values),
                                    .other = of_values,
-                                   .why_not = "only the values have it: repeat the query over it "
-                                              "(eg_rearrange) for scores of its own",
+                                   .why_not = EG_ONLY_VALUES,
                                    .given = given.count,
                                    .readable = readable,
                                    .additions = f.where,

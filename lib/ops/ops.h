@@ -304,7 +304,11 @@ typedef struct eg_masking {
     int64_t offset;
     const char *offset_letter; /* which index the offset moves; NULL: the only one */
     bool elsewhere;            /* the offset moves something else too */
+    int values;                /* the term of the values of attention; 0: there are none */
 } eg_masking;
+/* How scores get an index of the values, for messages about an index that they lack. */
+#define EG_ONLY_VALUES \
+    "only the values have it: repeat the query over it (eg_rearrange) for scores of its own"
 /* True if the scores have all letters of the term; else records an error. */
 bool eg__masks_letters(const eg_masking *, int term, const char *which);
 /* True if the letters and types of the masks fit the scores; else records an error. */

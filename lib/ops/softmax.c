@@ -338,8 +338,10 @@ bool eg__masks_letters(const eg_masking *o, int term, const char *which)
         while (r < o->rank && o->axis[r] != b->term[term].item[k].axis) r++;
         if (r < o->rank) continue;
         const eg_axis_name *a = &b->axis[b->term[term].item[k].axis];
-        eg__refuse(b, term, k, "index '%.*s' of %s is not an index of the scores", a->length,
-                   a->text, which);
+        const bool of_values =
+            o->values && eg__item_of(&b->term[o->values], b->term[term].item[k].axis) >= 0;
+        eg__refuse(b, term, k, "index '%.*s' of %s is not an index of the scores%s", a->length,
+                   a->text, which, of_values ? "; " EG_ONLY_VALUES : "");
         return false;
     }
     return true;
