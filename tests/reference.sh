@@ -28,6 +28,14 @@ if command -v groff >/dev/null; then
     done 2>"$out/warnings"
     [ ! -s "$out/warnings" ] || { head -n 20 "$out/warnings"; exit 1; }
 fi
+# a page has the comments of its own macro, and says how arguments become options
+[ "$(grep -rl "writes the result to out and" "$out/man/man3" | wc -l)" = 1 ] ||
+    die "the comment on out_ is not eg_einsum_to's alone"
+grep -q 'eg_attention_mass("' "$out/man/man3/eg_attention_entropy.3" && die 'an example of eg_attention_mass'
+for page in eg_softmax eg_open eg_picture_save; do
+    grep -q 'are the members of this struct after size' "$out/man/man3/$page.3" ||
+        die "$page: no word on its arguments"
+done
 mkdir -p "$out/prefix/bin" "$out/prefix/share" # pages are found beside the program
 cp "$BUILDDIR/eingrad" "$out/prefix/bin" && ln -s ../../man "$out/prefix/share/man"
 (unset EINGRAD_MAN; "$out/prefix/bin/eingrad" help softmaxx) 2>"$out/refusal" &&

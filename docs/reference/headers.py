@@ -19,6 +19,7 @@ class Entry:
     header: str = ''
     section: str = ''
     own: bool = False       # the comment is this entry's alone
+    fills: str = ''         # a macro: the struct whose members its arguments are
 
 
 @dataclass
@@ -143,6 +144,9 @@ def read_header(path):
                     text = before or (paragraph if last and last.kind == 'macro' else '')
                     last = Entry('macro', name, code, text, header.name, section.title)
                     last.own = bool(before)
+                    filled = re.search(r'(?:EG_ARGS_\((\w+), |\.size = sizeof\((\w+)\),\s*\\?\s*)'
+                                       r'__VA_ARGS__', token)
+                    last.fills = (filled.group(1) or filled.group(2)) if filled else ''
                     section.entries.append(last)
                     paragraph = before or paragraph
                     before, behind = None, True
@@ -201,6 +205,16 @@ ARRAYS = ('eg_from_args', 'eg_from_memory_args', 'eg_axes_args')
 def home(group):
     """The entry whose place is that of the page: the function, since macros stand at the end."""
     return next((e for e in group if e.kind == 'function'), group[0])
+
+
+def filling(group):
+    """How the arguments of a page's macro give the options that it also has; '' if they do not."""
+    options = [e.name for e in group if e.kind == 'type']
+    names = [e.name for e in group if e.fills in options]
+    if not names:
+        return ''
+    return (f'The arguments "..." of {names[0]} are the members of this struct after size, in their '
+            'order or by name; a member that is left out is 0.')
 
 
 def pages(headers):

@@ -196,7 +196,8 @@ def man_function(name, group, section, used, names, version):
         out += ['.SS ' + roff(section.title[:1].upper() + section.title[1:])]
         out += man_text(section.text)
     for e in options:
-        out += ['.SH OPTIONS'] if e is options[0] else []
+        if e is options[0]:
+            out += ['.SH OPTIONS'] + (man_text(H.filling(group)) if H.filling(group) else [])
         out += (man_text(e.text) if e.text not in texts else []) + man_code(e.code)
     found = next((used[e.name] for e in group if e.name in used), None)
     if found:
@@ -432,7 +433,9 @@ def html_header(header, groups, names, used):
                 x.text for x in group if x.text and (x.kind != 'type' or x is group[0]))]
             for x in group[1:]:
                 if x.kind == 'type':
-                    body.append('<details><summary>options</summary>' + html_text(x.text, names) +
+                    how = H.filling([*(y for y in group if y.kind == 'macro'), x])
+                    body.append('<details><summary>options</summary>' +
+                                html_text('\n\n'.join(t for t in (how, x.text) if t), names) +
                                 '<pre>' + html_code(x.code, names) + '</pre></details>')
             found = next((used[x.name] for x in group if x.name in used), None)
             if found:

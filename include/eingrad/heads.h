@@ -68,6 +68,7 @@ EG_API eg_tensor *eg_attention_similarity_with(const eg_attention_args *, const 
 /* eg_attention_mass("j == 0", spec, q, k, v, …) */
 #define eg_attention_mass(region, ...) \
     eg_attention_mass_with(EG_ARGS_(eg_attention_args, __VA_ARGS__), (region))
+
 #define eg_attention_entropy(...) \
     eg_attention_entropy_with(EG_ARGS_(eg_attention_args, __VA_ARGS__))
 /* eg_attention_similarity("h", spec, q, k, v, …) */

@@ -399,10 +399,11 @@ EG_API eg_tensor *eg_one_hot(eg_tensor *index, int64_t depth);
     }
 #define eg_einsum(spec, ...) \
     eg_einsum_n((spec), EG_XS_(__VA_ARGS__)) /* operands counted and type-checked */
-/* writes the result into out_ and returns it */
+/* eg_einsum_to(out, "ij,jk->ik", A, B): writes the result to out and returns it */
 #define eg_einsum_to(out_, spec, ...) \
     eg_einsum_with(                   \
         &(eg_einsum_args){ sizeof(eg_einsum_args), (spec), EG_XS_(__VA_ARGS__), .out = (out_) })
+
 #define eg_concat(spec, ...)      eg_concat_n((spec), EG_XS_(__VA_ARGS__))
 #define eg_stack(spec, ...)       eg_stack_n((spec), EG_XS_(__VA_ARGS__))
 #define eg_concat_axis(axis, ...) eg_concat_axis_n((axis), EG_XS_(__VA_ARGS__))
