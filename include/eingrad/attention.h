@@ -91,9 +91,10 @@ typedef struct eg_attention_args {
     /* the scores are the weights, 0 where the masks forbid; lse, empty and sink are refused */
     bool no_softmax;
     /* score_fn(user, scores) returns new scores, before the masks, and weights_fn(user, weights)
-     * new weights, before dropout; both keep the shape. NULL: none. All scores and weights are then
-     * in memory. score_fn may read scores of forbidden pairs; if q, k or v has an element that is
-     * not finite or beyond 1e15 (f64: 1e150), q·k is 0 there */
+     * new weights, before dropout; both get axes in the order of weights_axes and keep the shape.
+     * NULL: none. All scores and weights are then in memory. score_fn may read scores of forbidden
+     * pairs; if q, k or v has an element that is not finite or beyond 1e15 (f64: 1e150), q·k is 0
+     * there */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores);
     eg_tensor *(*weights_fn)(void *user, eg_tensor *weights);
     void *user;
