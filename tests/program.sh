@@ -60,7 +60,8 @@ prints "COMMAND --help" --help
 for command in train predict evaluate generate attend compare curve einsum explain gradcheck mask \
     ops info grid; do
     prints "usage: $eingrad $command" "$command" --help; done
-for word in kernel threads types libraries; do prints "$word" info; done
+for word in kernel threads types libraries 'bool c128; stored: f16 bf16 i8 u8'; do
+    prints "$word" info; done
 prints "da = g b" ops mul
 refuses 'there is no command "trian"; is it train?' trian
 refuses 'is it mul?' ops mull
@@ -121,6 +122,8 @@ refuses 'mask needs a predicate' mask 'j <= i'
 # -- explain ---------------------------------------------------------------------------------------
 prints 'batch b h, free i j, summed d; GEMM m=2 n=3 k=4 × 2' explain 'ibhd,jbhd->ijbh' 2x1x2x4 \
     3x1x2x4
+prints 'i = 2: free, of operand 1' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
+prints 'd = 4: summed, of operands 1, 2' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'd2: ijbh,ibhd->jbhd' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'total: 48 multiplications' explain 'ibhd,jbhd->ijbh' 2x1x2x4 3x1x2x4
 prints 'd1: names: key, key -> key' explain 'names: key,key->key' 3 3
@@ -162,7 +165,8 @@ prints 'passed: 12 of 12' gradcheck 'i [j]' 3x4 --op softmax --where 'j <= i'
 prints 'passed: 42 of 42' gradcheck 'id,jd,je->ie' 3x4 5x4 5x2 --op attention --where 'j <= i'
 prints 'passed: 12 of 12' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --sizes h=2
 prints 'ok 1 - i [j]' gradcheck 'i [j]' 3x4 --op var --tap
-refuses 'did you mean softmax' gradcheck 'i [j]' 3x4 --op sofmax
+refuses 'there is no "sofmax"; is it softmax?' gradcheck 'i [j]' 3x4 --op sofmax
+refuses 'gradcheck --help' gradcheck 'i [j]' 3x4 --op nothing
 refuses 'attention takes 3 operands, and 1 shape was given' gradcheck 'i [j]' 3x4 --op attention
 prints 'passed: 46 of 46' gradcheck 'id,jd,je->ie' 3x4 5x4 5x2 --op attention \
     --score '2 * tanh(score + r[clip(i - j, 0, 3)])' --with r=4

@@ -166,7 +166,8 @@ static const struct operation *operation_of(const gradcheck *o, int count)
         if (!strcmp(operation_name(k), o->op ? o->op : "einsum")) p = &operations[k];
     if (!p) {
         const char *near = nearest(o->op, operation_name);
-        say("--op: there is no \"%s\"%s%s", o->op, near ? "; did you mean " : "", near ? near : "");
+        near ? say("--op: there is no \"%s\"; is it %s?", o->op, near)
+             : say("--op: there is no \"%s\"; see %s gradcheck --help", o->op, program());
     } else if (p->operands && p->operands != count)
         say("%s takes %d operand%s, and %d %s given", p->name, p->operands,
             p->operands > 1 ? "s" : "", count, count == 1 ? "shape was" : "shapes were");

@@ -14,9 +14,9 @@ static int run(const command *c, int count, char **word)
     printf("kernel     %s\n", eg_kernel_info());
     printf("threads    %d\n", eg_threads(cx, 0));
     printf("types     ");
-    for (eg_dtype t = EG_F32; t <= EG_C128; t++) printf(" %s", eg_type_name(t));
-    printf(" (default %s; c128 evaluates only, for gradient checks)\n",
-           eg_type_name(eg_default_type(cx)));
+    for (eg_dtype t = EG_F32; t <= EG_U8; t++)
+        printf("%s %s", t == EG_F16 ? "; stored:" : "", eg_type_name(t));
+    printf(" (default %s; c128 has no gradients)\n", eg_type_name(eg_default_type(cx)));
     printf("libraries  %s\n", eg_io_info());
     eg_close(cx);
     return EXIT_SUCCESS;

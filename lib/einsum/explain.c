@@ -440,8 +440,9 @@ static void put_head(text *t, const explanation *x, eg_tensor *const *given)
                     l->role == EG_BATCH  ? "batch, of every operand"
                     : l->role == EG_FREE ? "free, of operand"
                                          : "summed, of operand");
+        const char *before = l->operands & (l->operands - 1) ? "s " : " "; /* several, or one */
         for (int k = 0; l->role != EG_BATCH && k < count; k++)
-            if (l->operands >> k & 1) explain_put(t, " %d", k + 1);
+            if (l->operands >> k & 1) explain_put(t, "%s%d", before, k + 1), before = ", ";
     }
 }
 static void put_counts(text *t, double multiplications, double additions, double bytes)
