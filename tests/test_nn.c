@@ -712,6 +712,23 @@ TEST(transformer_composes)
     eg_assert_ok(cx);
 }
 
+/* with a table of positions, tokens have the axes b and l: the message is about them */
+TEST(tokens_are_b_l)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = 5, .length = 4, .d_model = 8,
+                                             .heads = 2, .layers = 1);
+    eg_seq2seq *pair = eg_seq2seq_new(p, "pair", .vocabulary = 5, .length = 4, .d_model = 8,
+                                      .heads = 2, .layers = 1);
+    eg_tensor *row = eg_randint(cx, 0, 5, 4), *cube = eg_randint(cx, 0, 5, 1, 1, 4);
+    ck_assert(!eg_ok(eg_transformer_run(net, row)));
+    eg_assert_error(cx, "transformer \"net\": the tokens have 1 axis, but must be (b l)");
+    ck_assert(!eg_ok(eg_transformer_run(net, cube)));
+    eg_assert_error(cx, "transformer \"net\": the tokens have 3 axes, but must be (b l)");
+    ck_assert(!eg_ok(eg_seq2seq_run(pair, row, row)));
+    eg_assert_error(cx, "seq2seq \"pair\": the tokens have 1 axis, but must be (b l)");
+}
+
 TEST(causal_never_looks_ahead)
 {
     eg_params *p = eg_params_open(cx);

@@ -162,7 +162,10 @@ enum { PARTS = 8 }; /* largest number of parts of a tensor */
 /* True if the list is not NULL and each entry has a valid part; else records an error. */
 static bool alias_list_fits(eg_ctx *cx, const char *who, const eg_alias *list)
 {
-    if (!list) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the list of names is NULL", who);
+    if (!list)
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: the list of names is NULL, as eg_aliases returns it for an unknown style",
+                   who);
     for (const eg_alias *a = list; a && a->ours; a++) {
         const int most = alias_parts(a) ? a->parts : 1;
         if (a->parts >= EG_ALIAS_LESS_ONE && a->part >= 0 && a->part < most && most <= PARTS)

@@ -90,6 +90,10 @@ static eg_tensor *model_unpacked(const model_packing *p, eg_tensor *x)
 static eg_tensor *model_tokens(const eg_embedding *e, const eg_positions *at, eg_tensor *index,
                                const model_packing *p, int64_t before)
 {
+    if (at && eg_ok(index) && eg_rank(index) != 2)
+        return eg_fail_as(eg_context(index), EG_ERROR_SHAPE,
+                          "%s \"%s\": the tokens have %d ax%s, but must be (b l)", p->who, p->name,
+                          eg_rank(index), eg_rank(index) == 1 ? "is" : "es");
     eg_tensor *x = eg_embedding_run(e, model_packed(p, index));
     if (!at) return x;
     if (!p->of.lengths) return eg_positions_run(at, x, .offset = before);
