@@ -31,7 +31,8 @@ fi
 # a page has the comments of its own macro, and says how arguments become options
 [ "$(grep -rl "writes the result to out and" "$out/man/man3" | wc -l)" = 1 ] ||
     die "the comment on out_ is not eg_einsum_to's alone"
-grep -q 'eg_attention_mass("' "$out/man/man3/eg_attention_entropy.3" && die 'an example of eg_attention_mass'
+grep -q 'eg_attention_mass("' "$out/man/man3/eg_attention_entropy.3" &&
+    die "eg_attention_entropy has an example of eg_attention_mass"
 for page in eg_softmax eg_open eg_picture_save; do
     grep -q 'are the members of this struct after size' "$out/man/man3/$page.3" ||
         die "$page: no word on its arguments"
