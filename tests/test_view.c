@@ -382,6 +382,37 @@ TEST(windows_along_two_axes_add_all_places)
     }
 }
 
+/* The addends of an element are added in the order of the windows, whatever the layout of the
+ * cotangent: row-major, and with the windows' axes first; of an image and of one upside down. */
+TEST(windows_are_added_in_their_order)
+{
+    enum { B = 3, H = 20, W = 24, C = 40, P = 5, Q = 4, DOWN = 2, RIGHT = 3 };
+    for (int k = 0; k < 4; k++) {
+        eg_ctx *cx = eg_open(.dtype = EG_F32, .seed = 5);
+        eg_tensor *x = eg_zeros(cx, B, H, W, C), *dx;
+        eg_tensor *from = k & 2 ? eg_flip("b [h] w c", x) : x;
+        eg_tensor *y = eg_unfold("b h p [w] c -> b h w p q c",
+                                 eg_unfold("b [h] w c -> b h p w c", from, P, DOWN), Q, RIGHT);
+        const int64_t rows = eg_dim(y, 1), columns = eg_dim(y, 2);
+        eg_tensor *g = eg_normal(cx, 0, 1, P, Q, B, rows, columns, C);
+        g = eg_rearrange("p q b h w c -> b h w p q c", g);
+        if (k & 1) g = eg_copy(g);
+        ck_assert_int_eq(eg_grad(y, g, 1, &x, &dx), 0);
+        float *sum = calloc(B * H * W * C, sizeof *sum);
+        const float *each = eg_f32(eg_copy(g)), *got = eg_f32(dx);
+        ck_assert(sum && each && got);
+        for (int64_t at = 0, n = eg_size(g); at < n; at++) {
+            const int64_t e = at % C, j = at / C % Q, i = at / C / Q % P;
+            const int64_t column = at / C / Q / P % columns, row = at / C / Q / P / columns % rows;
+            const int64_t b = at / C / Q / P / columns / rows, h = row * DOWN + i;
+            sum[((b * H + (k & 2 ? H - 1 - h : h)) * W + column * RIGHT + j) * C + e] += each[at];
+        }
+        for (int64_t at = 0, n = eg_size(x); at < n; at++) ck_assert(got[at] == sum[at]);
+        free(sum);
+        eg_close(cx);
+    }
+}
+
 /* d³/dx³ of Σ (diagonal of x)⁴ / 24 = the diagonal */
 TEST(third_order_through_a_view)
 {

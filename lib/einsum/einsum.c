@@ -283,6 +283,28 @@ eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tens
 {
     return cotangent_of(y, i, NULL, alpha, 2, in, label);
 }
+/* The cotangent of windows that overlap, if it is a product without a sum: then its layout is that
+ * in which it is added to the memory of the windows, not that of the labels. NULL otherwise. */
+static eg_tensor *cotangent_of_windows(const eg_tensor *y, int i, eg_tensor *const *in,
+                                       const uint16_t *const *label)
+{
+    const eg_tensor *x = y->in[i];
+    const uint16_t *mine = labels_of(y, i);
+    uint16_t stored[EG_RANK_MAX];
+    int order[EG_RANK_MAX], back[EG_RANK_MAX];
+    if (!einsum_distinct(mine, x->rank) || !eg__window_order(x, order)) return NULL;
+    if (sums_labels(2, in, label, x->rank, mine)) return NULL;
+    for (int r = 0; r < x->rank; r++) {
+        if (eg__label_at(label[0], in[0]->rank, mine[r]) < 0 &&
+            eg__label_at(label[1], in[1]->rank, mine[r]) < 0)
+            return NULL;
+        stored[r] = mine[order[r]];
+        back[order[r]] = r;
+    }
+    eg_tensor *dx =
+        eg__einsum_keyed(NULL, &eg__any_order, eg__einsum_alpha(y), 2, in, label, x->rank, stored);
+    return eg_permute_n(dx, x->rank, back);
+}
 /* For one or two operands: the einsum of g and the other operand. */
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -293,6 +315,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
     const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_taken(y->cx, "einsum", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
+    eg_tensor *windows = n > 1 ? cotangent_of_windows(y, i, in, label) : NULL;
+    if (windows) return windows;
     eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w, l->alpha) : NULL;
     return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, l->alpha, n, in, label);
 }

@@ -216,35 +216,43 @@ static void column_offsets(const eg_strip *s, int64_t first, int64_t *at)
     for (int64_t k = first; k < n; k++, eg__axes_next(s->rank, axes, 2, 1, index, &here))
         at[k - first] = here;
 }
+/* Gathers these columns of n rows, one after the other. */
+static void gather_columns(int w, int columns, const int64_t *at, int64_t n, const char *from,
+                           int64_t step, char *to)
+{
+    for (int c = 0; c < columns; c++) eg__move(w, n, to + c * n * w, w, from + at[c], step);
+}
 /* Writes the gradients of n rows, at most EG_CHUNK, whose extremes and cotangents are contiguous,
- * some columns at a time. Columns whose elements lie apart are gathered one by one. */
+ * some columns at a time: as many as fit a buffer, if the elements of a column of x or dx lie
+ * apart. */
 static void share_some(const share_job *j, int64_t n, char *const *p, const int64_t *step,
                        const void *best, const void *g)
 {
+    enum { BUFFER = EG_CHUNK * 16 };
     const int w = (int)j->x.width;
-    const bool here = step[0] == w && step[1] == w;
-    _Alignas(64) char share[EG_CHUNK * 16], x[EG_CHUNK * 16], dx[EG_CHUNK * 16];
-    int64_t more[2][SHARED];
+    const bool near = step[1] == w, to_near = step[0] == w;
+    _Alignas(64) char share[BUFFER], x[BUFFER], dx[BUFFER];
+    int64_t more[2][SHARED], packed[SHARED];
+    const int most = near && to_near ? SHARED : (int)eg__min64(SHARED, BUFFER / (n * w));
+    for (int c = 0; c < most; c++) packed[c] = c * n * w;
     memset(share, 0, (size_t)(n * w));
     for (int pass = 0; pass < 2; pass++) {
-        for (int64_t first = 0; first < j->x.n; first += SHARED) {
+        for (int64_t first = 0; first < j->x.n; first += most) {
             const int64_t *at = first ? more[0] : j->at, *to_at = first ? more[1] : j->to_at;
-            const int columns = (int)eg__min64(SHARED, j->x.n - first);
+            const int columns = (int)eg__min64(most, j->x.n - first);
+            const char *from = near ? p[1] : x;
             if (first) column_offsets(&j->x, first, more[0]);
             if (first && pass) column_offsets(&j->dx, first, more[1]);
-            if (here && !pass) shares[j->dtype].count(columns, at, n, p[1], best, share);
-            if (here && pass)
-                shares[j->dtype].share(columns, at, to_at, n, p[1], best, share, p[0]);
-            for (int c = 0; c < columns && !here; c++) {
-                eg__move(w, n, x, w, p[1] + at[c], step[1]);
-                if (!pass) {
-                    shares[j->dtype].count(1, &(int64_t){ 0 }, n, x, best, share);
-                    continue;
-                }
-                shares[j->dtype].share(1, (int64_t[]){ 0 }, (int64_t[]){ 0 }, n, x, best, share,
-                                       dx);
-                eg__move(w, n, p[0] + to_at[c], step[0], dx, w);
-            }
+            if (!near && (!pass || j->x.n > most)) /* else x is still in the buffer */
+                gather_columns(w, columns, at, n, p[1], step[1], x);
+            if (!near) at = packed;
+            if (!pass)
+                shares[j->dtype].count(columns, at, n, from, best, share);
+            else
+                shares[j->dtype].share(columns, at, to_near ? to_at : packed, n, from, best, share,
+                                       to_near ? p[0] : dx);
+            for (int c = 0; pass && !to_near && c < columns; c++)
+                eg__move(w, n, p[0] + to_at[c], step[0], dx + packed[c], w);
         }
         if (!pass) shares[j->dtype].divide(n, g, share);
     }
@@ -266,7 +274,11 @@ static void share_across(int64_t n, char *const *p, const int64_t *step, const v
 }
 static bool share_shape(eg_tensor *dx)
 {
-    return eg__shape_like(dx, (eg_dtype)dx->in[0]->dtype, dx->in[0]);
+    const eg_tensor *x = dx->in[0];
+    int order[EG_RANK_MAX];
+    return eg__window_order(x, order)
+               ? eg__shape_strided(dx, (eg_dtype)x->dtype, x->rank, x->dim, order)
+               : eg__shape_like(dx, (eg_dtype)x->dtype, x);
 }
 /* True if rows of this layout are read one by one, not column by column. */
 static bool shares_by_rows(const eg_tensor *x, int outer, const eg_strip *s)
@@ -318,14 +330,14 @@ static const eg_op share_op = {
     .samples = share_samples,
     .forward_c128 = share_forward,
 };
-/* Rows of fewer neighbours than a vector has are compared by separate operations. */
+/* Rows of fewer neighbours than half a vector has are compared by separate operations. */
 static eg_tensor *extreme_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const int inner = ((const extreme *)y->attr)->inner;
     eg_tensor *x = y->in[i];
     eg_strip s;
     eg__strip(&s, x, inner);
-    if (shares_by_rows(x, y->rank, &s) || y->dim[y->rank - 1] >= EG_LANES)
+    if (shares_by_rows(x, y->rank, &s) || y->dim[y->rank - 1] >= EG_LANES / 2)
         return eg_apply(&share_op, &inner, sizeof inner, 3, (eg_tensor *[]){ x, y, g });
     eg_tensor *hit = extreme_hits(x, y, inner);
     return eg_mul(hit, eg__widen(eg_div(g, eg__sum_last(hit, inner)), inner));

@@ -52,6 +52,9 @@ const eg_op *const eg__add_ops[] = { &eg__add_op, NULL };
 static eg_inner *const add_to[EG_DTYPES] = {
     [EG_F32] = add_to_f32, [EG_F64] = add_to_f64, [EG_C128] = add_to_c128
 };
+static eg_plane *const add_to_plane[EG_DTYPES] = {
+    [EG_F32] = add_to_plane_f32, [EG_F64] = add_to_plane_f64, [EG_C128] = add_to_plane_c128
+};
 
 void eg__add_to(eg_tensor *target, const eg_tensor *source)
 {
@@ -60,7 +63,8 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source)
         eg_tensor to = *target, from = *source;
         to.data = eg__copy_data(target, k);
         from.data = eg__copy_data(source, k);
-        eg__loop(target->cx, 2, (const eg_tensor *[]){ &to, &from }, add_to[target->dtype], NULL);
+        const eg_tensor *const both[] = { &to, &from };
+        eg__loop_planes(target->cx, 2, both, add_to[to.dtype], add_to_plane[to.dtype], NULL);
     }
     eg__fpmode_end(begun);
 }

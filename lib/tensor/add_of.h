@@ -19,6 +19,23 @@ EG_CLONES static void NAME(add_to)(int64_t n, char *const *p, const int64_t *ste
         for (int64_t i = 0; i < n; i++)
             *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
 }
+/* The same for `rows` runs of n elements */
+EG_CLONES static void NAME(add_to_plane)(int64_t rows, int64_t n, char *const *p,
+                                         const int64_t *row_step, const int64_t *step,
+                                         const void *user)
+{
+    (void)user;
+    const bool near = step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T);
+    for (int64_t r = 0; r < rows; r++) {
+        char *y = p[0] + r * row_step[0];
+        const char *x = p[1] + r * row_step[1];
+        if (near)
+            for (int64_t i = 0; i < n; i++) ((T *)y)[i] += ((const T *)x)[i];
+        else
+            for (int64_t i = 0; i < n; i++)
+                *(T *)(y + i * step[0]) += *(const T *)(x + i * step[1]);
+    }
+}
 
 /* y = y / c for n elements, rounded once: f32 is divided in f64 and then rounded to f32, which
  * gives the same value as a division in f32, since f64 has more than twice as many bits (Figueroa

@@ -184,44 +184,111 @@ static int repeating_axes(const eg_tensor *x, int but)
     }
     return repeating;
 }
-enum { SLICE_MIN = 512 }; /* elements: a loop over fewer costs more for its call than for them */
-void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
+bool eg__window_order(const eg_tensor *x, int *order)
 {
-    int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
-    if (eg_size(g) == 0) return;
+    int by_step[EG_RANK_MAX], at = 0;
+    const int n = eg__axes_by_step(x, -1, by_step);
+    if (!eg_size(x) || (n && !x->stride[by_step[0]]) || !repeating_axes(x, -1)) return false;
+    for (int r = 0; r < x->rank; r++)
+        if (x->dim[r] == 1) order[at++] = r;
+    for (int k = n; k-- > 0; at++) {
+        const int r = by_step[k];
+        int to = at;
+        for (; to > 0; to--) {
+            const int outer = order[to - 1];
+            const int64_t reach = eg__abs64(x->stride[r]) * (x->dim[r] - 1);
+            if (eg__abs64(x->stride[outer]) > reach || x->dim[outer] <= x->dim[r]) break;
+            order[to] = outer;
+        }
+        order[to] = r;
+    }
+    return true;
+}
+
+/* Removes axis r. */
+static void drop_axis(eg_tensor *x, int r)
+{
+    x->rank--;
+    for (; r < x->rank; r++) {
+        x->dim[r] = x->dim[r + 1];
+        x->stride[r] = x->stride[r + 1];
+    }
+}
+/* Returns the shorter of two axes that are the same memory only together, as the windows and the
+ * positions in a window are: `along`, or another one without which fewer axes repeat memory, but
+ * not fewer if `along` is not there either. */
+static int shorter_partner(const eg_tensor *x, int along, int repeating)
+{
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    eg_tensor rest = *x;
+    int best = along;
+    memcpy(dim, x->dim, x->rank * sizeof *dim);
+    memcpy(stride, x->stride, x->rank * sizeof *stride);
+    dim[along] = 1;
+    rest.dim = dim;
+    rest.stride = stride;
+    for (int r = 0; r < x->rank; r++)
+        if (r != along && x->dim[r] < x->dim[best] && x->stride[r] && x->stride[along] &&
+            repeating_axes(x, r) < repeating && repeating_axes(&rest, r) == repeating - 1)
+            best = r;
+    return best;
+}
+enum { SLICE_MIN = 512 }; /* elements: a loop over fewer costs more for its call than for them */
+/* Adds the slices of target along one axis one after another, so that elements that are added at
+ * the same time are different memory. An element's addends are added in the order of an axis
+ * without which fewer axes repeat memory: the first such axis, or the last one if slices along the
+ * former are small. With n windows of w elements, where the windows i and their positions q with
+ * equal i + q are the same memory, the order of increasing i is that of decreasing q. The slices
+ * are therefore taken along the shorter of the two axes, from its end. `size`: the elements of g if
+ * slices were taken along the longer axes. The arrays of sizes and strides are overwritten. */
+static void add_repeated(eg_tensor *target, eg_tensor *g, int64_t size)
+{
     const int repeating = repeating_axes(target, -1);
     if (repeating == 0) {
         eg__add_to(target, g);
         return;
     }
-    /* Add the slices of target along one axis one after another, so that elements that are added at
-     * the same time are different memory. Of the axes without which fewer axes repeat memory it is
-     * the one with the largest stride in g, so that g is read from its first to its last element;
-     * or the last one, if slices along the former are small. */
     int along = -1, last = -1;
     for (int r = 0; r < target->rank; r++) {
         if (repeating_axes(target, r) >= repeating) continue;
-        if (along < 0 || eg__abs64(g->stride[r]) > eg__abs64(g->stride[along])) along = r;
+        if (along < 0) along = r;
         last = r;
     }
-    if (eg_size(g) / target->dim[along] < SLICE_MIN) along = last;
-    eg_tensor t = *target, x = *g;
-    t.rank = x.rank = 0;
-    for (int r = 0; r < target->rank; r++) {
-        if (r == along) continue;
-        dim[t.rank] = target->dim[r];
-        to[t.rank] = target->stride[r];
-        from[t.rank++] = g->stride[r];
+    if (size / target->dim[along] < SLICE_MIN) along = last;
+    const int by = shorter_partner(target, along, repeating);
+    const int64_t n = target->dim[by], w = eg__width[target->dtype];
+    const bool back = by != along && (target->stride[by] > 0) == (target->stride[along] > 0);
+    const int64_t to = target->stride[by] * w, from = g->stride[by] * w;
+    size /= target->dim[along];
+    drop_axis(target, by);
+    drop_axis(g, by);
+    char *const at[] = { target->data, g->data };
+    for (int64_t k = 0; k < n; k++) {
+        int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX];
+        eg_tensor part[2] = { *target, *g };
+        for (int q = 0; q < 2; q++) {
+            memcpy(dim[q], part[q].dim, part[q].rank * sizeof **dim);
+            memcpy(stride[q], part[q].stride, part[q].rank * sizeof **stride);
+            part[q].dim = dim[q];
+            part[q].stride = stride[q];
+        }
+        part[0].data = at[0] + (back ? n - 1 - k : k) * to;
+        part[1].data = at[1] + (back ? n - 1 - k : k) * from;
+        add_repeated(&part[0], &part[1], size);
     }
-    x.rank = t.rank;
-    t.dim = x.dim = dim;
-    t.stride = to;
-    x.stride = from;
-    for (int64_t k = 0; k < target->dim[along]; k++) {
-        eg__add_repeated(&t, &x);
-        t.data += target->stride[along] * eg__width[t.dtype];
-        x.data += g->stride[along] * eg__width[x.dtype];
+}
+void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
+{
+    int64_t dim[2][EG_RANK_MAX], stride[2][EG_RANK_MAX];
+    eg_tensor part[2] = { *target, *g };
+    if (eg_size(g) == 0) return;
+    for (int q = 0; q < 2; q++) {
+        memcpy(dim[q], part[q].dim, part[q].rank * sizeof **dim);
+        memcpy(stride[q], part[q].stride, part[q].rank * sizeof **stride);
+        part[q].dim = dim[q];
+        part[q].stride = stride[q];
     }
+    add_repeated(&part[0], &part[1], eg_size(g));
 }
 
 /* -- embed: y = 0; y[origin + M i] += g[i],  dg = the view ------------------------------------ */
