@@ -533,3 +533,40 @@ TEST(threads_change_no_bit_of_large_products)
             eg_close(c);
         }
 }
+
+/* Sums over the positions in overlapping windows, over the windows, and weighted ones (a depthwise
+ * convolution and the cotangent of its weights), with channels before and after the pixels, are
+ * those of a contiguous copy in f64: of rows shorter and longer than a vector and a block. */
+TEST(sums_of_windows_are_those_of_a_copy)
+{
+    static const char *const spec[] = { "chwpq,cpq->chw", "chwpq->chw", "chw,chwpq->cpq",
+                                        "chwpq->cpq",     "chwpq->hw",  "cpq,chwpq->hwc" };
+    for (int k = 0; k < 24; k++) {
+        const int64_t width = (int64_t[]){ 5, 20, 41, 150 }[k % 4];
+        eg_ctx *cx = eg_open(.seed = (uint64_t)k + 1, .threads = 1 + k % 2);
+        eg_tensor *x =
+            eg_normal_n(cx, k / 4 % 2 ? EG_F64 : EG_F32, 0, 1, 3, (int64_t[]){ 3, 37, width });
+        if (k >= 16) x = eg_copy(eg_rearrange("c h w -> h w c", x));
+        if (k >= 16) x = eg_rearrange("h w c -> c h w", x);
+        eg_tensor *y = eg_unfold("c h [w] p -> c h w p q", eg_unfold("c [h] w -> c h w p", x, 3, 1),
+                                 4, k >= 8 && k < 16 ? 2 : 1);
+        const int64_t of_f[3] = { 3, 3, 4 }, of_g[3] = { 3, eg_dim(y, 1), eg_dim(y, 2) };
+        eg_tensor *f = eg_normal_n(cx, eg_type(x), 0, 1, 3, of_f),
+                  *g = eg_normal_n(cx, eg_type(x), 0, 1, 3, of_g);
+        eg_tensor *copy = eg_copy(eg_cast(y, EG_F64)), *f64 = eg_cast(f, EG_F64),
+                  *g64 = eg_cast(g, EG_F64);
+        for (int s = 0; s < 6; s++) {
+            const bool one = s == 1 || s == 3 || s == 4;
+            eg_tensor *got = one      ? eg_einsum(spec[s], y)
+                             : s == 2 ? eg_einsum(spec[s], g, y)
+                             : s == 0 ? eg_einsum(spec[s], y, f)
+                                      : eg_einsum(spec[s], f, y);
+            eg_tensor *want = one      ? eg_einsum(spec[s], copy)
+                              : s == 2 ? eg_einsum(spec[s], g64, copy)
+                              : s == 0 ? eg_einsum(spec[s], copy, f64)
+                                       : eg_einsum(spec[s], f64, copy);
+            eg_assert_close(eg_cast(got, EG_F64), want, eg_type(x) == EG_F64 ? 1e-12 : 2e-4);
+        }
+        eg_close(cx);
+    }
+}

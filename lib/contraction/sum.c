@@ -21,8 +21,8 @@ typedef enum sum_factor { NO_FACTOR, NUMBER_FACTOR, ROW_FACTOR } sum_factor;
 typedef struct sum_kernels {
     void (*dots)(int64_t rows, int64_t n, const void *a, int64_t ra, int64_t sa, const void *b,
                  int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add);
-    void (*block)(sum_factor, int64_t n, int rows, const void *a, int64_t sa, const void *b,
-                  int64_t sb, void *c, double alpha, bool add);
+    void (*block)(sum_factor, int64_t n, int rows, const void *a, const int64_t *at_a,
+                  const void *b, const int64_t *at_b, void *c, double alpha, bool add);
 } sum_kernels;
 typedef struct plan {
     const sum_kernels *kernels;
@@ -32,7 +32,9 @@ typedef struct plan {
     eg_axes rest;   /* k without x */
     eg_axes others; /* out without x */
     bool across;
-    bool in_place;         /* across: one block of rows of neighbours, into neighbours */
+    bool rows_in_place; /* across: rows of neighbours, whose offsets the kernel takes */
+    bool in_place;      /* across: one block of such rows, into neighbours; at: their offsets */
+    int64_t at[2][ROWS];
     bool turned;           /* along: blocks of neighbouring rows are computed together */
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
@@ -74,6 +76,21 @@ static const void *sum_loaded(const plan *p, int which, const char *x, int64_t r
     *apart = *apart ? n : 0;
     *step = *step ? 1 : 0;
     return memory;
+}
+
+static sum_factor sum_factor_of(const plan *p, const char *b)
+{
+    return !b ? NO_FACTOR : p->x.sb ? ROW_FACTOR : NUMBER_FACTOR;
+}
+/* Writes the offsets of rows `from` … from + rows − 1 of an across sum in both operands. */
+static void sum_row_offsets(const plan *p, int64_t from, int rows, int64_t at[2][ROWS])
+{
+    eg_axes_walk w;
+    eg__axes_walk_to(&w, &p->rest, from);
+    for (int r = 0; r < rows; r++, eg__axes_walk_on(&w)) {
+        at[0][r] = w.at.a;
+        at[1][r] = w.at.b;
+    }
 }
 
 #if defined(__clang__)
@@ -156,7 +173,11 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
                .add = add };
     int xk = sum_nearest(k, 1), xo = sum_nearest(out, 1);
     if (xk < 0) xk = k->n - 1;
-    p.across = xo >= 0 && eg__abs64(out->axis[xo].sa) < eg__abs64(k->axis[xk].sa);
+    const int64_t of_out = xo < 0 ? INT64_MAX : eg__abs64(out->axis[xo].sa),
+                  of_k = eg__abs64(k->axis[xk].sa);
+    /* the strides of overlapping windows and of the positions in a window may be equal */
+    p.across =
+        xo >= 0 && (of_out < of_k || (of_out == of_k && out->axis[xo].size > k->axis[xk].size));
     /* a sum of few terms pays for a copy of each row */
     if (p.across ? out->axis[xo].size < FEW : k->total <= TERMS) {
         xo = sum_nearest(out, FEW);
@@ -176,10 +197,10 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
         p.parts = (p.blocks + PART - 1) / PART;
     }
-    const bool neighbours = p.x.sa == 1 && p.x.sc == 1,
-               short_sum = p.rest.n <= 1 && p.rest.total <= ROWS;
     const bool b_in_place = !b || sum_in_place(&p, 1, p.x.sb);
-    p.in_place = p.across && of[0] == dtype && neighbours && short_sum && b_in_place;
+    p.rows_in_place = p.across && of[0] == dtype && p.x.sa == 1 && b_in_place;
+    p.in_place = p.rows_in_place && p.x.sc == 1 && p.rest.total <= ROWS;
+    if (p.in_place) sum_row_offsets(&p, 0, (int)p.rest.total, p.at);
     const eg_axes all = copies ? sum_outside(copies, out, axes_out) : *out;
     if (copies) {
         eg_axes *o = &p.others;

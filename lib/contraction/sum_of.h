@@ -41,6 +41,29 @@ static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
     p->kernels->dots(1, n, x, 0, sa, y, 0, sb, &sum, 0, 1, false);
     return sum;
 }
+/* Returns the sum of the dots of rows [r, end), of less than a block each, one after the other.
+ * Rows that are equally far apart are computed together. */
+static REAL NAME(short_rows)(const plan *p, const char *a, const char *b, int64_t r, int64_t end)
+{
+    enum { TOGETHER = 16 };
+    const eg_axis one = { .size = 1 }, *x = p->rest.n ? &p->rest.axis[p->rest.n - 1] : &one;
+    const bool in_place = sum_reads_in_place(p, b);
+    REAL sum = 0, dot[TOGETHER];
+    eg_axes_walk w;
+    eg__axes_walk_to(&w, &p->rest, r);
+    while (r < end) {
+        const char *u = sum_from(p, 0, a, w.at.a), *v = sum_from(p, 1, b, w.at.b);
+        const int64_t run = eg__min64(end - r, x->size - r % x->size),
+                      n = in_place ? eg__min64(TOGETHER, run) : 1;
+        if (in_place)
+            p->kernels->dots(n, p->x.size, u, x->sa, p->x.sa, v, x->sb, p->x.sb, dot, 1, 1, false);
+        else
+            *dot = NAME(dot_of)(p, p->x.size, u, v);
+        for (int64_t q = 0; q < n; q++, eg__axes_walk_on(&w)) sum += dot[q];
+        r += n;
+    }
+    return sum;
+}
 /* Returns one result, over blocks [from, to) of its sum. */
 static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t from, int64_t to)
 {
@@ -55,11 +78,8 @@ static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t fro
                                sum_from(p, 0, a, at.a + i * p->x.sa),
                                sum_from(p, 1, b, at.b + i * p->x.sb));
         } else {
-            eg_axes_walk w;
-            int64_t r = t * p->rows, end = eg__min64(r + p->rows, p->rest.total);
-            for (eg__axes_walk_to(&w, &p->rest, r); r < end; r++, eg__axes_walk_on(&w))
-                sum += NAME(dot_of)(p, p->x.size, sum_from(p, 0, a, w.at.a),
-                                    sum_from(p, 1, b, w.at.b));
+            const int64_t r = t * p->rows;
+            sum = NAME(short_rows)(p, a, b, r, eg__min64(r + p->rows, p->rest.total));
         }
         int l = 0;
         for (int64_t c = t - from; c & 1; c >>= 1) sum = level[l++] + sum;
@@ -125,25 +145,22 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
                          int64_t to, REAL *out)
 {
     REAL level[LEVELS][NAME(CHUNK)];
-    const char *pa[ROWS], *pb[ROWS];
-    int64_t count = 0;
-    /* the usual case, without a traversal */
-    const eg_axis *only = p->rest.n == 1 ? p->rest.axis : NULL;
-    eg_axes_walk w;
-    if (!only) eg__axes_walk_to(&w, &p->rest, from);
+    int64_t at[2][ROWS], count = 0;
     for (int64_t r = from; r < to; count++) {
-        int rows = (int)eg__min64(ROWS, to - r);
-        for (int q = 0; only && q < rows; q++) {
-            pa[q] = sum_from(p, 0, a, (r + q) * only->sa);
-            pb[q] = sum_from(p, 1, b, (r + q) * only->sb);
-        }
-        for (int q = 0; !only && q < rows; q++, eg__axes_walk_on(&w)) {
-            pa[q] = sum_from(p, 0, a, w.at.a);
-            pb[q] = sum_from(p, 1, b, w.at.b);
-        }
+        const int rows = (int)eg__min64(ROWS, to - r);
+        sum_row_offsets(p, r, rows, at);
         r += rows;
-        for (int64_t i = 0; i < n; i++) out[i] = 0;
-        NAME(rows_of)(p, n, out, rows, pa, pb);
+        if (p->rows_in_place)
+            p->kernels->block(sum_factor_of(p, b), n, rows, a, at[0], b, at[1], out, 1, false);
+        else {
+            const char *pa[ROWS], *pb[ROWS];
+            for (int q = 0; q < rows; q++) {
+                pa[q] = sum_from(p, 0, a, at[0][q]);
+                pb[q] = sum_from(p, 1, b, at[1][q]);
+            }
+            for (int64_t i = 0; i < n; i++) out[i] = 0;
+            NAME(rows_of)(p, n, out, rows, pa, pb);
+        }
         if (rows == to - from) return; /* a single block */
         int l = 0;
         for (int64_t c = count; c & 1; c >>= 1) NAME(onto)(n, out, level[l++]);
@@ -194,13 +211,9 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     const eg_offsets at = eg__offsets_of(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
     if (p->in_place) {
-        const eg_axis none = { .size = 1 }, *k = p->rest.n ? p->rest.axis : &none;
-        p->kernels->block(!b        ? NO_FACTOR
-                          : p->x.sb ? ROW_FACTOR
-                                    : NUMBER_FACTOR,
-                          n, (int)p->rest.total, sum_from(p, 0, a, at.a + i), k->sa,
-                          sum_from(p, 1, b, at.b + i * p->x.sb), k->sb, c + at.c + i, p->alpha,
-                          p->add);
+        p->kernels->block(sum_factor_of(p, b), n, (int)p->rest.total, sum_from(p, 0, a, at.a + i),
+                          p->at[0], sum_from(p, 1, b, at.b + i * p->x.sb), p->at[1], c + at.c + i,
+                          p->alpha, p->add);
         return;
     }
     NAME(across)

@@ -123,66 +123,78 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
         for (int q = 0; q < here; q++) c[q * rc] = add ? c[q * rc] + sum[q] : sum[q];
     }
 }
-/* c[i] (+)= alpha Σ_r a[r·sa + i] f, of n neighbours and at most ROWS rows, as NAME(rows) adds
- * them, in registers. The factor f is 1, the number b[r·sb], or b[r·sb + i]. */
-EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL *a, int64_t sa,
-                              const REAL *b, int64_t sb, REAL *c, REAL alpha, bool add)
+/* Elements i … i + wide LANES − 1 of NAME(few_rows); wide, a constant, is 1 or 4. */
+EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, const REAL *a,
+                                 const int64_t *at_a, const REAL *b, const int64_t *at_b, REAL *c,
+                                 REAL alpha, bool add)
 {
-    enum { EACH = 64 / BYTES };
+    enum { MOST = 4 * 64 / BYTES };
+    const int pieces = wide * 64 / BYTES;
     const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        PIECE sum[EACH] = { { 0 } }, x[4], y;
-        const REAL *u = a + i, *v = factor == ROW_FACTOR ? b + i : b;
-        int r = 0;
-        for (; by_fours && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb)
-            UNROLLED for (int q = 0; q < EACH; q++)
-            {
-                for (int l = 0; l < 4; l++) {
-                    memcpy(&x[l], u + l * sa + q * IN_PIECE, BYTES);
-                    if (number) x[l] *= v[l * sb];
-                }
-                sum[q] += (x[0] + x[1]) + (x[2] + x[3]);
-            }
-        for (; r < rows; r++, u += sa, v += sb) UNROLLED for (int q = 0; q < EACH; q++)
-            {
-                memcpy(&x[0], u + q * IN_PIECE, BYTES);
-                if (number) x[0] *= *v;
-                if (factor == ROW_FACTOR) {
-                    memcpy(&y, v + q * IN_PIECE, BYTES);
-                    x[0] *= y;
-                }
-                sum[q] += x[0];
-            }
-        UNROLLED for (int q = 0; q < EACH; q++)
+    PIECE sum[MOST] = { { 0 } }, x[4], y;
+    int r = 0;
+    for (; by_fours && r + 4 <= rows; r += 4) UNROLLED for (int q = 0; q < pieces; q++)
         {
-            sum[q] *= alpha;
-            memcpy(&y, c + i + q * IN_PIECE, BYTES);
-            if (add) sum[q] += y;
-            memcpy(c + i + q * IN_PIECE, &sum[q], BYTES);
+            for (int l = 0; l < 4; l++) {
+                memcpy(&x[l], a + at_a[r + l] + q * IN_PIECE, BYTES);
+                if (number) x[l] *= b[at_b[r + l]];
+            }
+            sum[q] += (x[0] + x[1]) + (x[2] + x[3]);
         }
+    for (; r < rows; r++) UNROLLED for (int q = 0; q < pieces; q++)
+        {
+            memcpy(&x[0], a + at_a[r] + q * IN_PIECE, BYTES);
+            if (number) x[0] *= b[at_b[r]];
+            if (factor == ROW_FACTOR) {
+                memcpy(&y, b + at_b[r] + q * IN_PIECE, BYTES);
+                x[0] *= y;
+            }
+            sum[q] += x[0];
+        }
+    UNROLLED for (int q = 0; q < pieces; q++)
+    {
+        sum[q] *= alpha;
+        memcpy(&y, c + q * IN_PIECE, BYTES);
+        if (add) sum[q] += y;
+        memcpy(c + q * IN_PIECE, &sum[q], BYTES);
     }
+}
+/* c[i] (+)= alpha Σ_r a[at_a[r] + i] f, of n neighbours and at most ROWS rows, as NAME(rows) adds
+ * them, in registers. The factor f is 1, the number b[at_b[r]], or b[at_b[r] + i]. */
+EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL *a,
+                              const int64_t *at_a, const REAL *b, const int64_t *at_b, REAL *c,
+                              REAL alpha, bool add)
+{
+    const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
+    const int64_t along = factor == ROW_FACTOR;
+    int64_t i = 0;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        NAME(few_columns)(4, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
+    for (; i + LANES <= n; i += LANES)
+        NAME(few_columns)(1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
     for (; i < n; i++) {
-        const REAL *u = a + i, *v = factor == ROW_FACTOR ? b + i : b;
+        const REAL *u = a + i, *v = b + along * i;
         REAL sum = 0, x[4];
         int r = 0;
-        for (; by_fours && r + 4 <= rows; r += 4, u += 4 * sa, v += 4 * sb) {
-            for (int l = 0; l < 4; l++) x[l] = number ? u[l * sa] * v[l * sb] : u[l * sa];
+        for (; by_fours && r + 4 <= rows; r += 4) {
+            for (int l = 0; l < 4; l++)
+                x[l] = number ? u[at_a[r + l]] * v[at_b[r + l]] : u[at_a[r + l]];
             sum += (x[0] + x[1]) + (x[2] + x[3]);
         }
-        for (; r < rows; r++, u += sa, v += sb) sum += factor == NO_FACTOR ? *u : *u * *v;
+        for (; r < rows; r++) sum += factor == NO_FACTOR ? u[at_a[r]] : u[at_a[r]] * v[at_b[r]];
         sum *= alpha;
         c[i] = add ? c[i] + sum : sum;
     }
 }
-TARGET static void NAME(block)(sum_factor factor, int64_t n, int rows, const void *a, int64_t sa,
-                               const void *b, int64_t sb, void *c, double alpha, bool add)
+TARGET static void NAME(block)(sum_factor factor, int64_t n, int rows, const void *a,
+                               const int64_t *at_a, const void *b, const int64_t *at_b, void *c,
+                               double alpha, bool add)
 {
     const REAL by = (REAL)alpha;
     switch (factor) {
-    case NO_FACTOR: NAME(few_rows)(NO_FACTOR, n, rows, a, sa, a, 0, c, by, add); break;
-    case NUMBER_FACTOR: NAME(few_rows)(NUMBER_FACTOR, n, rows, a, sa, b, sb, c, by, add); break;
-    case ROW_FACTOR: NAME(few_rows)(ROW_FACTOR, n, rows, a, sa, b, sb, c, by, add); break;
+    case NO_FACTOR: NAME(few_rows)(NO_FACTOR, n, rows, a, at_a, a, at_a, c, by, add); break;
+    case NUMBER_FACTOR: NAME(few_rows)(NUMBER_FACTOR, n, rows, a, at_a, b, at_b, c, by, add); break;
+    case ROW_FACTOR: NAME(few_rows)(ROW_FACTOR, n, rows, a, at_a, b, at_b, c, by, add); break;
     }
 }
 static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block) };

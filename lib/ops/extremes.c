@@ -234,7 +234,7 @@ static void share_some(const share_job *j, int64_t n, char *const *p, const int6
     _Alignas(64) char share[BUFFER], x[BUFFER], dx[BUFFER];
     int64_t more[2][SHARED], packed[SHARED];
     const int most = near && to_near ? SHARED : (int)eg__min64(SHARED, BUFFER / (n * w));
-    for (int c = 0; c < most; c++) packed[c] = c * n * w;
+    for (int c = 0; c < most && c < j->x.n && !(near && to_near); c++) packed[c] = c * n * w;
     memset(share, 0, (size_t)(n * w));
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t first = 0; first < j->x.n; first += most) {
