@@ -831,6 +831,34 @@ LOOP_TEST(planes_of_any_operands_have_the_bits_of_copies, 3)
         eg_close(cx);
     }
 }
+/* target += source, where the target is a part of each row of a matrix and the source is contiguous
+ * along rows, along columns (whole and incomplete tiles), or along neither. */
+TEST(sums_onto_parts_of_rows_in_any_layout)
+{
+    static const int64_t sizes[][2] = { { 70, 45 }, { 8, 9 }, { 33, 32 }, { 64, 96 }, { 300, 13 } };
+    const eg_dtype types[] = { EG_F32, EG_F64, EG_C128 };
+    for (int k = 0; k < 3 * 3 * 5; k++) {
+        const eg_dtype type = types[k % 3];
+        const int64_t m = sizes[k / 9][0], n = sizes[k / 9][1];
+        eg_ctx *cx = eg_open(.seed = (uint64_t)k + 1);
+        eg_tensor *x = eg_normal_n(cx, EG_F64, 0, 1, 3,
+                                   (int64_t[]){ 2, k / 3 % 3 ? n : m, 2 * m + 2 * n }),
+                  *whole =
+                      eg_cast(eg_normal_n(cx, EG_F64, 0, 1, 3, (int64_t[]){ 2, m, n + 7 }), type);
+        x = eg_cast(x, type);
+        x = k / 3 % 3 == 0   ? eg_slice_axis(x, 2, 0, n, 1)
+            : k / 3 % 3 == 1 ? eg_transpose(eg_slice_axis(x, 2, 0, m, 1), 1, 2)
+                             : eg_transpose(eg_slice_axis(x, 2, 0, 2 * m, 2), 1, 2);
+        eg_tensor *part = eg_slice_axis(whole, 2, 2, 2 + n, 1),
+                  *want = eg_add(eg_copy(part), eg_copy(x));
+        eg__add_to(part, x);
+        ck_assert(eg_ok(want) && eg_ok(part));
+        const eg_tensor *got = eg_copy(part);
+        ck_assert(!memcmp(got->data, eg_copy(want)->data, (size_t)eg_size(want) * eg__width[type]));
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
 /* Returns the processor time of the gradient of a concatenation by each of n operands; the k-th of
  * them has 1 + k % 2 elements. */
 static double time_of_joined(int n)

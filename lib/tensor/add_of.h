@@ -19,14 +19,30 @@ EG_CLONES static void NAME(add_to)(int64_t n, char *const *p, const int64_t *ste
         for (int64_t i = 0; i < n; i++)
             *(T *)(p[0] + i * step[0]) += *(const T *)(p[1] + i * step[1]);
 }
-/* The same for `rows` runs of n elements */
+/* The same for `rows` runs of n elements. If x is contiguous along the rows, tiles of it are
+ * transposed first, so that whole cache lines are read. */
 EG_CLONES static void NAME(add_to_plane)(int64_t rows, int64_t n, char *const *p,
                                          const int64_t *row_step, const int64_t *step,
                                          const void *user)
 {
+    enum { SIDE = 32, W = sizeof(T) };
+    const bool near = step[0] == W && step[1] == W,
+               turned = step[0] == W && !near && row_step[1] == W && step[1] % W == 0 && W <= 8;
     (void)user;
-    const bool near = step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T);
-    for (int64_t r = 0; r < rows; r++) {
+    for (int64_t r = 0, m; turned && r < rows; r += m) {
+        _Alignas(64) T tile[SIDE * SIDE];
+        m = eg__min64(SIDE, rows - r);
+        for (int64_t i = 0, columns; i < n; i += columns) {
+            columns = eg__min64(SIDE, n - i);
+            eg__transpose(W, columns, m, p[1] + r * W + i * step[1], step[1] / W, tile, columns,
+                          false);
+            for (int64_t q = 0; q < m; q++) {
+                T *y = (T *)(void *)(p[0] + (r + q) * row_step[0] + i * W);
+                for (int64_t c = 0; c < columns; c++) y[c] += tile[q * columns + c];
+            }
+        }
+    }
+    for (int64_t r = 0; !turned && r < rows; r++) {
         char *y = p[0] + r * row_step[0];
         const char *x = p[1] + r * row_step[1];
         if (near)
