@@ -695,3 +695,30 @@ TEST(numbers_are_letters)
     eg_assert_error(cx, "einsum: the output has 33 axes; 0 to 32");
     ck_assert_ptr_null(eg_einsum_labels(0, NULL, NULL, 0, NULL));
 }
+
+/* The cotangent of overlapping windows has another layout than that of their copy; gradients of
+ * first and second order are the same. One window axis and two; step 1 and 2. */
+TEST(windows_have_the_gradients_of_their_copy)
+{
+    for (int k = 0; k < 8; k++) {
+        eg_ctx *c = eg_open(.dtype = EG_F64, .seed = 3);
+        const int64_t step = 1 + k % 2;
+        eg_tensor *x = eg_normal(c, 0, 1, 2, 11, 9, 5), *f = eg_normal(c, 0, 1, 3, 4, 5), *d[2][2];
+        const bool two = k / 2 % 2;
+        for (int copied = 0; copied < 2; copied++) {
+            eg_tensor *y = eg_unfold("b [h] w c -> b h p w c", x, 3, step);
+            if (two) y = eg_unfold("b h p [w] c -> b h w p q c", y, 4, step);
+            if (copied) y = eg_copy(y);
+            if (k < 4)
+                y = two ? eg_einsum("bhwpqc,pqc->bhwc", y, f) : eg_einsum("bhpwc,pqc->bhwqc", y, f);
+            else
+                y = two ? eg_max("b h w [p q] c", y) : eg_max("b h [p] w c", y);
+            eg_tensor **to = d[copied], *xs[] = { x, f }, *one;
+            ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_sin(y)), NULL, 1, xs, &one), 0);
+            ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(one)), NULL, k < 4 ? 2 : 1, xs, to), 0);
+        }
+        for (int i = 0; i < (k < 4 ? 2 : 1); i++) eg_assert_close(d[0][i], d[1][i], 1e-12);
+        eg_assert_ok(c);
+        eg_close(c);
+    }
+}

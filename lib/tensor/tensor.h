@@ -352,9 +352,9 @@ bool eg__view_selects(const eg_tensor *t);
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride);
 /* target += g, where several elements of target may be the same memory. */
 void eg__add_repeated(eg_tensor *target, const eg_tensor *g);
-/* If elements of x are the same memory, as those of overlapping windows are, sets order[] to the
- * order of axes, outermost first, in which a tensor of x's shape is added to x's memory in the
- * longest runs: that of x's strides, but positions in a window outside of windows. Else, and if x
- * is expanded, returns false. */
+/* If x has more elements than the memory from its first to its last one, as overlapping windows
+ * have, sets order[] to the order of axes, outermost first, in which a tensor of x's shape is added
+ * to x's memory in the longest runs: that of x's strides, but positions in a window outside of
+ * windows. Else, and if x is expanded, returns false. */
 bool eg__window_order(const eg_tensor *x, int *order);
 #endif

@@ -187,8 +187,14 @@ static int repeating_axes(const eg_tensor *x, int but)
 bool eg__window_order(const eg_tensor *x, int *order)
 {
     int by_step[EG_RANK_MAX], at = 0;
+    int64_t span = 1, size = 1;
+    for (int r = 0; r < x->rank; r++) {
+        if (!x->stride[r] && x->dim[r] > 1) return false;
+        span += eg__abs64(x->stride[r]) * (x->dim[r] - 1);
+        size *= x->dim[r];
+    }
+    if (span >= size) return false;
     const int n = eg__axes_by_step(x, -1, by_step);
-    if (!eg_size(x) || (n && !x->stride[by_step[0]]) || !repeating_axes(x, -1)) return false;
     for (int r = 0; r < x->rank; r++)
         if (x->dim[r] == 1) order[at++] = r;
     for (int k = n; k-- > 0; at++) {
