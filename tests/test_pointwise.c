@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "fixtures.h"
 #include "gradcheck/gradcheck.h"
+#include "random_views.h"
 #include "tests.h"
 
 extern const eg_op *const eg__pointwise_ops[];
@@ -527,6 +528,54 @@ TEST(shapes_broadcast_as_in_numpy)
         ck_assert_int_eq(eg_rank(functions[k].f(eg_scalar(cx, 1))), 0);
     }
     eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+/* Operands of any layout, and the bits of a loop over single elements: of an exact operation in C,
+ * of a function those of contiguous operands. Some operands are of a size for threads. */
+static bool sums_agree(eg_tensor *y, eg_tensor *a, eg_tensor *b)
+{
+    for (int64_t k = 0; k < eg_size(y); k++) {
+        const void *u = element_of(a, k), *v = element_of(b, k), *w = element_of(y, k);
+        bool same = false;
+        switch (eg_type(y)) {
+        case EG_F32: same = *(const float *)w == *(const float *)u + *(const float *)v; break;
+        case EG_F64: same = *(const double *)w == *(const double *)u + *(const double *)v; break;
+        case EG_I32: same = *(const int32_t *)w == *(const int32_t *)u + *(const int32_t *)v; break;
+        default: same = *(const int64_t *)w == *(const int64_t *)u + *(const int64_t *)v;
+        }
+        if (!same) return false;
+    }
+    return true;
+}
+LOOP_TEST(values_do_not_depend_on_the_layout, 4)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_I64 };
+    eg_ctx *cx = eg_open(.threads = 2);
+    uint64_t state = (uint64_t)_i + 1;
+    for (int turn = 0; turn < 240 / SLOWER; turn++) {
+        eg_mark m = eg_push(cx);
+        int64_t dim[VIEW_RANK];
+        const int rank = draw_sizes(&state, turn % 40 ? 6000 : 300000, dim);
+        eg_tensor *x[3], *flat[3];
+        for (int k = 0; k < 3; k++) {
+            x[k] = random_view(cx, &state, k < 2 ? types[_i] : EG_BOOL, rank, dim);
+            flat[k] = elements_of(x[k]);
+        }
+        ck_assert_msg(sums_agree(eg_add(x[0], x[1]), x[0], x[1]), "turn %d: add", turn);
+        eg_tensor *less = eg_lt(x[0], x[1]), *chosen = eg_where(x[2], x[0], x[1]);
+        ck_assert_msg(same_bits(elements_of(less), eg_lt(flat[0], flat[1])), "turn %d: lt", turn);
+        ck_assert_msg(same_bits(elements_of(chosen), eg_where(flat[2], flat[0], flat[1])),
+                      "turn %d: where", turn);
+        if (_i < 2) {
+            ck_assert_msg(same_bits(elements_of(eg_tanh(x[0])), eg_tanh(flat[0])), "turn %d: tanh",
+                          turn);
+            ck_assert_msg(same_bits(elements_of(eg_hypot(x[0], x[1])), eg_hypot(flat[0], flat[1])),
+                          "turn %d: hypot", turn);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
     eg_close(cx);
 }
 

@@ -55,44 +55,81 @@ static void tile_read(int width, int64_t rows, int64_t n, void *to, const char *
         for (int64_t r = 0; r < rows; r++)
             eg__move(width, n, y + r * n * width, width, from + r * row_step, step);
 }
-/* Computes a plane in tiles of at most EG_BLOCK elements: of whole rows or, if an operand is
- * contiguous along the other axis, of squares. Operands that are not contiguous in a tile are
- * copied to buffers on the stack. */
+/* A tile of a plane: its sizes, and the first element and the steps in bytes of each operand.
+ * Bit i of `kept`: the operand is the same in all tiles, so that its buffer is filled once, for the
+ * first tile, which is the largest. */
+typedef struct lanes_tile {
+    int64_t rows, n;
+    char *at[4];
+    const int64_t *row_step, *step;
+    uint32_t kept;
+    bool first;
+} lanes_tile;
+enum { TILE_BYTES = EG_BLOCK * 16 };
+/* Computes one tile. An operand whose rows are contiguous is used in place if the kernel takes rows
+ * of n elements; others are copied to and from buffers, in which rows are adjacent. Rows that are
+ * adjacent in every operand are computed by one call. */
+static void lanes_tile_run(const lanes_tile *t, char (*block)[TILE_BYTES + EG_SPREAD_BYTES],
+                           const eg_lanes *l)
+{
+    const int64_t m = t->rows * t->n, lanes = l->exact ? m : (m + EG_LANES - 1) & -EG_LANES;
+    const bool by_row = l->exact || t->n % EG_LANES == 0;
+    char *q[4];
+    int64_t pitch[4];
+    bool adjacent = true, direct = false;
+    for (int i = l->operands; i >= 0; i--) {
+        const int width = l->width[i];
+        const int64_t dense = t->n * width;
+        const bool near = t->rows == 1 || t->row_step[i] == dense, kept = t->kept >> i & 1;
+        direct = t->step[i] == width && (near ? by_row || lanes == m : by_row && !kept);
+        q[i] = direct ? t->at[i] : block[i];
+        pitch[i] = direct && !near ? t->row_step[i] : dense;
+        adjacent &= pitch[i] == dense;
+        if (!i || direct || (kept && !t->first && lanes == m)) continue;
+        tile_read(width, t->rows, t->n, block[i], t->at[i], t->row_step[i], t->step[i]);
+        eg__move(width, lanes - m, block[i] + m * width, width, block[i], 0);
+    }
+    if (adjacent)
+        l->kernel(lanes, q, l->c);
+    else
+        for (int64_t r = 0; r < t->rows; r++) {
+            l->kernel(t->n, q, l->c);
+            for (int i = 0; i <= l->operands; i++) q[i] += pitch[i];
+        }
+    const int width = l->width[0];
+    for (int64_t r = 0; r < t->rows && !direct; r++)
+        eg__move(width, t->n, t->at[0] + r * t->row_step[0], t->step[0],
+                 block[0] + r * t->n * width, width);
+}
+/* Computes a plane in tiles of which each operand takes at most TILE_BYTES: of whole rows or, if an
+ * operand is contiguous along the other axis, of SIDE rows. */
 static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
                         const int64_t *step, const void *user)
 {
     enum { SIDE = 16 };
     const eg_lanes *l = user;
-    _Alignas(64) char block[4][EG_BLOCK * 16 + EG_SPREAD_BYTES];
+    _Alignas(64) char block[4][TILE_BYTES + EG_SPREAD_BYTES];
+    int widest = l->width[0];
     bool turned = n > EG_BLOCK / 2;
-    for (int i = 1; i <= l->operands; i++)
+    for (int i = 1; i <= l->operands; i++) {
         turned |= row_step[i] == l->width[i] && step[i] && step[i] != l->width[i];
-    const int64_t high = turned ? SIDE : EG_BLOCK / n, wide = turned ? SIDE : n;
+        widest = l->width[i] > widest ? l->width[i] : widest;
+    }
+    const int64_t most = TILE_BYTES / widest, fit = turned ? SIDE : most / n,
+                  even = fit < 4          ? 1
+                         : fit < EG_LANES ? 4
+                                          : EG_LANES,
+                  high = fit & -even, /* complete groups of lanes */
+        wide = turned ? most / SIDE : n;
+    lanes_tile t = { .row_step = row_step, .step = step, .first = true };
+    for (int i = 1; i <= l->operands; i++)
+        if (!row_step[i] && (!step[i] || !turned)) t.kept |= 1u << i;
     for (int64_t r = 0; r < rows; r += high)
         for (int64_t c = 0; c < n; c += wide) {
-            const int64_t tr = eg__min64(high, rows - r), tc = eg__min64(wide, n - c);
-            const int64_t m = tr * tc, lanes = l->exact ? m : (m + EG_LANES - 1) & -EG_LANES;
-            char *q[4], *at[4];
-            bool direct[4];
-            for (int i = 0; i <= l->operands; i++) {
-                const int width = l->width[i];
-                at[i] = p[i] + r * row_step[i] + c * step[i];
-                direct[i] =
-                    lanes == m && step[i] == width && (tr == 1 || row_step[i] == tc * width);
-                q[i] = direct[i] ? at[i] : block[i];
-                /* an operand that is the same in all tiles: its buffer is filled once, for the
-                 * largest tile */
-                const bool same = !row_step[i] && (!step[i] || !turned) && r + c > 0;
-                if (!i || direct[i] || (same && lanes == m)) continue;
-                tile_read(width, tr, tc, block[i], at[i], row_step[i], step[i]);
-                eg__move(width, lanes - m, block[i] + m * width, width, block[i], 0);
-            }
-            l->kernel(lanes, q, l->c);
-            if (direct[0]) continue;
-            const int width = l->width[0];
-            for (int64_t k = 0; k < tr; k++)
-                eg__move(width, tc, at[0] + k * row_step[0], step[0], block[0] + k * tc * width,
-                         width);
+            t.rows = eg__min64(high, rows - r), t.n = eg__min64(wide, n - c);
+            for (int i = 0; i <= l->operands; i++) t.at[i] = p[i] + r * row_step[i] + c * step[i];
+            lanes_tile_run(&t, block, l);
+            t.first = false;
         }
 }
 
