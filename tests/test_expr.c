@@ -3,6 +3,7 @@
  * blocks and ranges, which attention uses, too. EG_EXPRESSIONS sets the number of random
  * formulas. */
 #include <notation/notation.h>
+#include "random_views.h"
 #include "tests.h"
 #include "wave.h"
 
@@ -1746,5 +1747,54 @@ TEST(few_cotangents_are_added_in_place)
     ck_assert(!eg_grad(y, g, 1, &x, &dx) && !eg_grad(z, g, 1, &x, &by_operations));
     eg_assert_close(y, z, 0);
     eg_assert_close(dx, by_operations, 0);
+    eg_close(cx);
+}
+
+/* Blocks whose lanes are along the last axis and blocks that are transposed into the result have
+ * the same bits: those of the same formula with its letters in another order. */
+static eg_tensor *ordered_formula(const char *axes, const char *text, eg_tensor *x, eg_tensor *z,
+                                  eg_tensor *r)
+{
+    const bool reads_r = strstr(text, "r[") != NULL;
+    return eg_expr(axes, text, .with = { { "x", x }, { "z", z }, { reads_r ? "r" : NULL, r } });
+}
+LOOP_TEST(the_order_of_letters_changes_no_bit, 2)
+{
+    static const char *const reordered[] = {
+        "x[a,b,c] * exp(z[c,a,b] - r[c]) * (c + 1)",
+        "tanh(x[a,b,c] * b - z[c,a,b] / (a - c + 9000)) + r[c]",
+        "min(x[a,b,c], 7 - c) * z[c,a,b] + r[(a - b + 9 * |c|) % |c|]",
+        "(a * 3 - b) * c + (x[a,b,c] > z[c,a,b] ? b : 5) + (r[c] > 0 ? 1 : 0)",
+        "x[a,b,c] * exp(z[c,a,b] * .1) - z[c,a,b] / (c + 1)",
+        "x[a,b,c] < z[c,a,b] + r[c] * b",
+    };
+    static const int64_t dims[][3] = {
+        { 40, 7, 3 },   { 3, 70, 15 }, { 2600, 1, 2 }, { 33, 20, 8 },
+        { 12, 600, 3 }, { 5, 5, 5 },   { 4, 33, 9 },   { 1, 999, 1 }
+    };
+    eg_ctx *cx = eg_open(.threads = 2);
+    uint64_t state = 5;
+    for (int turn = 0; turn < 8 * 6; turn++) {
+        const int64_t *n = dims[turn / 6], of_z[3] = { n[2], n[0], n[1] };
+        const char *text = reordered[turn % 6];
+        eg_mark m = eg_push(cx);
+        const eg_dtype type = _i ? EG_F64 : EG_F32;
+        eg_tensor *x = random_view(cx, &state, type, 3, n),
+                  *r = random_view(cx, &state, type, 1, n + 2),
+                  *z = random_view(cx, &state, type, 3, of_z), *d[4];
+        eg_tensor *y = ordered_formula("a b c", text, x, z, r),
+                  *same = eg_permute(ordered_formula("c b a", text, x, z, r), 2, 1, 0);
+        ck_assert_msg(same_bits(elements_of(y), elements_of(same)), "turn %d: %s", turn, text);
+        if (turn % 6 < 3 || turn % 6 == 4) {
+            eg_tensor *g = random_view(cx, &state, type, 3, n), *both[] = { x, z };
+            ck_assert_int_eq(eg_grad(y, g, 2, both, d), 0);
+            ck_assert_int_eq(eg_grad(same, g, 2, both, d + 2), 0);
+            for (int k = 0; k < 2; k++)
+                ck_assert_msg(same_bits(elements_of(d[k]), elements_of(d[k + 2])),
+                              "turn %d: %s, operand %d", turn, text, k + 1);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
     eg_close(cx);
 }

@@ -363,15 +363,19 @@ typedef struct eg_block_loop {
     int64_t count[EG_EXPRESSION_LETTERS],
         step[EG_EXPRESSION_LETTERS]; /* by group: number of positions, and stride in the result */
     int row;                         /* the group that the rows of a block are along; < 0: none */
+    int lane;                        /* the group of the lanes; < 0: none. If it is not the last one
+                                      * (`across`), the last one is that of the rows */
+    bool across;
     int64_t row_blocks, lane_blocks, blocks, elements;
     eg_sink sink[EG_TENSORS_MAX];
     void *out;
     const void *g;
     bool uniform;         /* all cotangents are equal: g has those of one block */
     const uint8_t *allow; /* by element of the result: eg_block_data.allow; NULL if all count */
-    char *workspace;      /* plan.bytes for each thread */
-    double *sums;         /* sums of cotangents, a set for each piece */
-    int64_t summed;       /* elements of a set */
+    char *workspace;      /* `bytes` for each thread: plan.bytes, and a block if `across` */
+    size_t bytes;
+    double *sums;   /* sums of cotangents, a set for each piece */
+    int64_t summed; /* elements of a set */
     int64_t pieces;
     /* set by eg__block_loop, the first of these being `plan`, for the tensors that it has */
     eg_block_plan plan;

@@ -4,7 +4,9 @@
  * Neighbouring letters that occur only as indices of neighbouring axes are joined to one axis of
  * the loop, so that a formula without brackets is computed along a single axis. The last axis of
  * the loop is divided into lanes, the one before it into rows (notation/expression.h), or a longer
- * one if both are short. Where sums are divided depends on sizes only. */
+ * one if both are short. If the last axis has fewer elements than a group of lanes, and no
+ * cotangent is a sum, the lanes are along a longer axis, and blocks are transposed into the result.
+ * Where sums are divided depends on sizes only. */
 #include "notation/expression.h"
 #include <stddef.h>
 #include <string.h>
@@ -123,6 +125,21 @@ static int group_of_rows(const eg_block_loop *o)
         if (o->count[k] > o->count[row]) row = k;
     return row;
 }
+/* Returns the group along which a block has its lanes: the last one, or, if that is short and the
+ * order of lanes and rows is that of no sum, the one before it or the longest. −1 if there are no
+ * groups. */
+static int group_of_lanes(const eg_block_loop *o, const int64_t *size, eg_tensor *const *x,
+                          int count, uint32_t wanted)
+{
+    const int last = o->groups - 1;
+    int lane = last - 1;
+    if (last < 1 || o->count[last] >= EG_LANES) return last;
+    for (int t = 0; t < count; t++)
+        if (wanted >> t & 1 && !eg__written_once(o->e, o->letters, size, t, x[t]->dim)) return last;
+    for (int k = lane; k-- > 0 && o->count[lane] * o->count[last] < FEW;)
+        if (o->count[k] > o->count[lane]) lane = k;
+    return o->count[lane] < 2 * EG_LANES ? last : lane;
+}
 bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int root, int letters,
                     const int64_t *size, const int64_t *first, eg_tensor *const *x, int count,
                     bool f64, uint32_t wanted)
@@ -136,46 +153,90 @@ bool eg__block_loop(eg_block_loop *o, eg_ctx *cx, const eg_expression *e, int ro
     form_groups(o, size, x);
     if (!o->elements) return true;
     if (!give_sources(o, size, x, count)) return false;
-    const int g = o->groups, row = o->row = group_of_rows(o);
-    const int64_t lanes = g ? o->count[g - 1] : 1, rows = row < 0 ? 1 : o->count[row];
-    const int64_t wide = eg__min64(lanes, rows > 1 ? LANES : RUN),
+    const int lane = o->lane = group_of_lanes(o, size, x, count, wanted);
+    o->across = lane >= 0 && lane < o->groups - 1;
+    const int row = o->row = o->across ? o->groups - 1 : group_of_rows(o);
+    const int64_t lanes = lane < 0 ? 1 : o->count[lane], rows = row < 0 ? 1 : o->count[row];
+    const int64_t most = rows == 1 ? RUN : o->across && rows > ELEMENTS / LANES ? LANES / 2 : LANES;
+    const int64_t wide = eg__min64(lanes, most),
                   tall = eg__min64(rows, ELEMENTS / eg__round_up(wide, EG_LANES));
     o->lane_blocks = (lanes + wide - 1) / wide;
     o->row_blocks = (rows + tall - 1) / tall;
     o->blocks = o->elements / (lanes * rows) * o->lane_blocks * o->row_blocks;
     eg__block_plan(&o->plan, e, root, f64, (int)tall, (int)wide, row < 0 ? 0 : 1u << o->last[row],
-                   g ? 1u << o->last[g - 1] : 0, wanted);
+                   lane < 0 ? 0 : 1u << o->last[lane], wanted);
+    o->bytes = o->plan.bytes;
+    if (o->across) /* a block of results or cotangents, and one of bools */
+        o->bytes +=
+            (size_t)eg__round_up(eg__block_loop_size(o) * (int64_t)(sizeof(double) + 1), 64);
     return true;
 }
 int64_t eg__block_loop_size(const eg_block_loop *o)
 {
     return o->plan.rows * eg__round_up(o->plan.lanes, EG_LANES);
 }
+/* y[j·ys + i] = x[i·xs + j] for i < n, j < m: elements of 1, 4 or 8 bytes */
+static void block_turned(int width, int64_t n, int64_t m, const void *x, int64_t xs, void *y,
+                         int64_t ys)
+{
+    if (width > 1)
+        eg__transpose((size_t)width, n, m, x, xs, y, ys, false);
+    else
+        for (int64_t j = 0; j < m; j++)
+            for (int64_t i = 0; i < n; i++)
+                ((uint8_t *)y)[j * ys + i] = ((const uint8_t *)x)[i * xs + j];
+}
+/* Computes a block whose rows are along the last axis of the result, in `turned` memory, from which
+ * values are transposed, and to which cotangents are. */
+static void block_across(const eg_block_loop *o, eg_block_data *b, int out, char *workspace)
+{
+    const int width = o->plan.f64 ? 8 : 4;
+    const int64_t apart = o->step[o->lane], lanes = b->lanes;
+    char *turned = workspace + o->plan.bytes, *to = b->out;
+    uint8_t *allow = (uint8_t *)turned + eg__block_loop_size(o) * (int64_t)sizeof(double);
+    b->out_step = b->allow_step = lanes;
+    if (to) b->out = turned;
+    if (b->g && !o->uniform) {
+        block_turned(width, lanes, b->rows, b->g, apart, turned, lanes);
+        b->g = turned;
+        b->g_step = lanes;
+    }
+    if (b->allow) {
+        block_turned(1, lanes, b->rows, b->allow, apart, allow, lanes);
+        b->allow = allow;
+    }
+    eg__block_values(&o->plan, b, workspace);
+    if (o->g) eg__block_slopes(&o->plan, b, workspace);
+    if (to) block_turned(out, b->rows, lanes, turned, lanes, to, apart);
+}
 /* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
- * lanes first, then along rows. */
+ * lanes first, then along rows; if `across`, along the other axes before these, so that blocks next
+ * to each other in memory follow each other. */
 static void one_block(const eg_block_loop *o, int64_t number, char *workspace, const eg_sink *sink)
 {
     eg_letter_values letter[EG_EXPRESSION_LETTERS];
-    const int g = o->groups, along = o->row, width = o->plan.f64 ? 8 : 4;
+    const int across = o->lane, along = o->row, width = o->plan.f64 ? 8 : 4;
     const int kind = o->e->node[o->root].kind, out = kind == EG_IS_CONDITION ? 1
                                                      : kind == EG_IS_INTEGER ? 8
                                                                              : width;
-    const int64_t lane = number % o->lane_blocks * o->plan.lanes,
-                  row = number / o->lane_blocks % o->row_blocks * o->plan.rows;
-    int64_t rest = number / o->lane_blocks / o->row_blocks, at = 0;
+    const int64_t plane = o->lane_blocks * o->row_blocks, planes = o->blocks / plane,
+                  inside = o->across ? number / planes : number % plane;
+    const int64_t lane = inside % o->lane_blocks * o->plan.lanes,
+                  row = inside / o->lane_blocks * o->plan.rows;
+    int64_t rest = o->across ? number % planes : number / plane, at = 0;
     for (int l = 0; l < o->letters; l++) letter[l] = (eg_letter_values){ .first = o->first[l] };
-    for (int k = g - 1; k-- > 0;) {
-        if (k == along) continue;
+    for (int k = o->groups; k-- > 0;) {
+        if (k == along || k == across) continue;
         letter[o->last[k]].first += rest % o->count[k];
         at += rest % o->count[k] * o->step[k];
         rest /= o->count[k];
     }
-    if (g) letter[o->last[g - 1]].first += lane, at += lane;
+    if (across >= 0) letter[o->last[across]].first += lane, at += lane * o->step[across];
     if (along >= 0) letter[o->last[along]].first += row, at += row * o->step[along];
     const int64_t step = along < 0 ? 0 : o->step[along];
     eg_block_data b = {
         .rows = (int)(along < 0 ? 1 : eg__min64(o->plan.rows, o->count[along] - row)),
-        .lanes = (int)(g ? eg__min64(o->plan.lanes, o->count[g - 1] - lane) : 1),
+        .lanes = (int)(across < 0 ? 1 : eg__min64(o->plan.lanes, o->count[across] - lane)),
         .letter = letter,
         .source = o->source,
         .out = o->out ? (char *)o->out + at * out : NULL,
@@ -187,7 +248,11 @@ static void one_block(const eg_block_loop *o, int64_t number, char *workspace, c
         .allow_step = step,
     };
     b.allow_rows = o->allow ? b.rows : 0;
-    if (o->uniform || g < 2) b.g_step = b.lanes;
+    if (o->uniform || o->groups < 2) b.g_step = b.lanes;
+    if (o->across) {
+        block_across(o, &b, out, workspace);
+        return;
+    }
     eg__block_values(&o->plan, &b, workspace);
     if (o->g) eg__block_slopes(&o->plan, &b, workspace);
 }
@@ -201,7 +266,7 @@ static void some_blocks(void *user, int64_t piece, int thread)
             sink[t].data = (double *)sink[t].data + piece * o->summed;
     const int64_t from = o->blocks * piece / o->pieces, to = o->blocks * (piece + 1) / o->pieces;
     for (int64_t k = from; k < to; k++)
-        one_block(o, k, o->workspace + (size_t)thread * o->plan.bytes, sink);
+        one_block(o, k, o->workspace + (size_t)thread * o->bytes, sink);
 }
 bool eg__block_loop_run(eg_block_loop *o)
 {
@@ -210,7 +275,7 @@ bool eg__block_loop_run(eg_block_loop *o)
     int team = eg__team(o->cx, work, GRAIN);
     if (team > o->blocks) team = (int)o->blocks;
     if (!o->pieces) o->pieces = eg__min64(o->blocks, 4 * team);
-    o->workspace = eg__scratch(o->cx, EG_SCRATCH_BLOCKS, (size_t)team * o->plan.bytes);
+    o->workspace = eg__scratch(o->cx, EG_SCRATCH_BLOCKS, (size_t)team * o->bytes);
     if (!o->workspace) return false;
     eg__parallel(o->cx, team, o->pieces, some_blocks, o);
     return true;
