@@ -1,6 +1,7 @@
 /* test_index.c: gather, scatter, one-hot; concat, stack, pad; running sums; triangles. */
 #include <eingrad/check.h>
 #include "fixtures.h"
+#include "random_views.h"
 #include "tests.h"
 
 /* -- gather ----------------------------------------------------------------------------------- */
@@ -296,5 +297,48 @@ TEST(joins_have_gradients_of_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 12);
     eg_assert_grad2(joined, NULL, eg_uniform(cx, .5, 1, 2, 1), eg_uniform(cx, .5, 1, 2, 3));
+    eg_close(cx);
+}
+
+/* Rows of any number of elements and any layout, compared with a loop over single elements:
+ * u[b,n,m] = x[b,i(b,n),m], and sums over b and n in the row-major order of u. */
+LOOP_TEST(rows_are_read_and_added_in_order, 2)
+{
+    static const int64_t rows[] = { 1, 2, 3, 4, 5, 8, 9, 16, 40, 130 };
+    eg_ctx *cx = eg_open(.threads = 2);
+    uint64_t state = 7;
+    for (int turn = 0; turn < 60; turn++) {
+        eg_mark mark = eg_push(cx);
+        const int64_t m = rows[turn % 10], size = 6, n = 37, b = 3;
+        eg_tensor *x = random_view(cx, &state, _i ? EG_F64 : EG_F32, 3, (int64_t[]){ b, size, m }),
+                  *u = random_view(cx, &state, _i ? EG_F64 : EG_F32, 3, (int64_t[]){ b, n, m }),
+                  *i = random_view(cx, &state, EG_I64, 2, (int64_t[]){ b, n });
+        i = eg_cast(eg_floor(eg_scale(eg_abs(eg_cast(i, EG_F64)), (double)size / 101)),
+                    turn & 1 ? EG_I32 : EG_I64);
+        eg_tensor *y = eg_at("b [v] m, b n -> b n m", x, i),
+                  *z = eg_scatter_add("[v] m, b n, b n m", eg_select_axis(x, 0, 0), i, u);
+        float *want = malloc((size_t)(size * m) * sizeof *want);
+        double *wide = malloc((size_t)(size * m) * sizeof *wide);
+        for (int64_t k = 0; k < size * m; k++)
+            if (_i)
+                wide[k] = *(const double *)element_of(x, k);
+            else
+                want[k] = *(const float *)element_of(x, k);
+        for (int64_t k = 0; k < b * n * m; k++) {
+            const int64_t v = (int64_t)eg_get(i, k / m / n, k / m % n), at = v * m + k % m;
+            ck_assert_mem_eq(element_of(y, k), element_of(x, k / m / n * size * m + at),
+                             _i ? 8 : 4);
+            if (_i)
+                wide[at] += *(const double *)element_of(u, k);
+            else
+                want[at] += *(const float *)element_of(u, k);
+        }
+        for (int64_t k = 0; k < size * m; k++)
+            ck_assert_mem_eq(element_of(z, k), _i ? (void *)(wide + k) : want + k, _i ? 8 : 4);
+        free(want);
+        free(wide);
+        eg_assert_ok(cx);
+        eg_pop(cx, mark);
+    }
     eg_close(cx);
 }

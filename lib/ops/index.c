@@ -116,11 +116,21 @@ typedef struct pick {
 
 #define TEMPLATE "ops/gather_of.h"
 #include "tensor/each_width_of.h"
+typedef struct index_loops {
+    eg_inner *run;
+    eg_plane *rows;
+} index_loops;
+#define LOOPS(NAME, TYPE)                              \
+    {                                                  \
+        { NAME##_i32_##TYPE, NAME##_rows_i32_##TYPE }, \
+        {                                              \
+            NAME##_i64_##TYPE, NAME##_rows_i64_##TYPE  \
+        }                                              \
+    }
 /* by bytes of an element; [1]: i64 indices */
-static eg_inner *const gather[17][2] = {
-    [1] = { gather_i32_8, gather_i64_8 },      [2] = { gather_i32_16, gather_i64_16 },
-    [4] = { gather_i32_32, gather_i64_32 },    [8] = { gather_i32_64, gather_i64_64 },
-    [16] = { gather_i32_128, gather_i64_128 },
+static const index_loops gather[17][2] = {
+    [1] = LOOPS(gather, 8),  [2] = LOOPS(gather, 16),   [4] = LOOPS(gather, 32),
+    [8] = LOOPS(gather, 64), [16] = LOOPS(gather, 128),
 };
 
 static const eg_op at_op, scatter_op;
@@ -142,8 +152,8 @@ static bool at_forward(eg_tensor *y)
     int w = eg__width[x->dtype];
     eg_tensor from = over(p, p->x, x, y->dim, xs), which = over(p, p->index, index, y->dim, is);
     pick v = { .step = x->stride[p->v] * w };
-    eg__loop(y->cx, 3, (const eg_tensor *[]){ y, &from, &which }, gather[w][index->dtype == EG_I64],
-             &v);
+    const index_loops l = gather[w][index->dtype == EG_I64];
+    eg__loop_rows(y->cx, 3, (const eg_tensor *[]){ y, &from, &which }, l.run, l.rows, &v, 1);
     return true;
 }
 static eg_tensor *at_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -346,13 +356,11 @@ eg_tensor *eg__take_last(eg_tensor *x, eg_tensor *index)
 #define T       uint64_t
 #define NAME(x) x##_u64
 #include "ops/scatter_of.h"
-static eg_inner *const scatter[EG_DTYPES][2] = {
+static const index_loops scatter[EG_DTYPES][2] = {
     /* [1]: i64 indices */
-    [EG_F32] = { scatter_i32_f32, scatter_i64_f32 },
-    [EG_F64] = { scatter_i32_f64, scatter_i64_f64 },
-    [EG_C128] = { scatter_i32_c128, scatter_i64_c128 },
-    [EG_I32] = { scatter_i32_u32, scatter_i64_u32 },
-    [EG_I64] = { scatter_i32_u64, scatter_i64_u64 },
+    [EG_F32] = LOOPS(scatter, f32),   [EG_F64] = LOOPS(scatter, f64),
+    [EG_C128] = LOOPS(scatter, c128), [EG_I32] = LOOPS(scatter, u32),
+    [EG_I64] = LOOPS(scatter, u64),
 };
 
 static bool scatter_shape(eg_tensor *y)
@@ -373,7 +381,7 @@ static bool scatter_shape(eg_tensor *y)
 typedef struct scattering {
     eg_ctx *cx;
     const eg_tensor *const *x;
-    eg_inner *inner;
+    index_loops loops;
     int64_t step, size;
     int parts;
 } scattering;
@@ -382,7 +390,7 @@ static void scatter_part(void *user, int64_t part, int thread)
     (void)thread;
     const scattering *s = user;
     pick v = { s->step, s->size * part / s->parts, s->size * (part + 1) / s->parts };
-    eg__loop_work(s->cx, 3, s->x, s->inner, &v, 0);
+    eg__loop_rows(s->cx, 3, s->x, s->loops.run, s->loops.rows, &v, 0);
 }
 /* sum[…, index[…], …] += u[…]; the caller has checked the indices. False after an error. */
 static bool scatter_into(const index_axes *p, eg_tensor *sum, const eg_tensor *index, eg_tensor *u)
@@ -399,8 +407,8 @@ static bool scatter_into(const index_axes *p, eg_tensor *sum, const eg_tensor *i
     int64_t size = sum->dim[p->v], step = sum->stride[p->v] * eg__width[sum->dtype];
     int team = eg__team(u->cx, eg_size(u), 1 << 18);
     if (team > size) team = (int)size;
-    eg_inner *const inner = scatter[sum->dtype][index->dtype == EG_I64];
-    scattering s = { u->cx, xs, inner, step, size, team > 1 ? team : 1 };
+    const index_loops loops = scatter[sum->dtype][index->dtype == EG_I64];
+    scattering s = { u->cx, xs, loops, step, size, team > 1 ? team : 1 };
     eg__parallel(u->cx, s.parts, s.parts, scatter_part, &s);
     return true;
 }

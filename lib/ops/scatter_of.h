@@ -1,4 +1,4 @@
-/* scatter_of.h: the loop of scatter_add for elements of type T. NAME(x) is a name for this type;
+/* scatter_of.h: the loops of scatter_add for elements of type T. NAME(x) is a name for this type;
  * wide: the index is i64. */
 EG_INLINE void NAME(scatter)(bool wide, int64_t n, char *const *p, const int64_t *step,
                              const pick *v)
@@ -28,6 +28,46 @@ static void NAME(scatter_i32)(int64_t n, char *const *p, const int64_t *step, co
 static void NAME(scatter_i64)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     NAME(scatter)(true, n, p, step, user);
+}
+/* The same for rows of one index each, of a constant number of elements where `all` is one. */
+EG_INLINE void NAME(scatter_dense)(bool wide, int64_t rows, const int64_t all, char *const *p,
+                                   const int64_t *row_step, const pick *v)
+{
+    for (int64_t r = 0; r < rows; r++) {
+        const int64_t at = index_at(wide, p[2] + r * row_step[2]);
+        if (at < v->low || at >= v->high) continue;
+        T *restrict to = (T *)(p[1] + r * row_step[1] + at * v->step);
+        const T *restrict from = (const T *)(p[0] + r * row_step[0]);
+        for (int64_t i = 0; i < all; i++) to[i] += from[i];
+    }
+}
+EG_INLINE void NAME(scatter_rows)(bool wide, int64_t rows, int64_t n, char *const *p,
+                                  const int64_t *row_step, const int64_t *step, const pick *v)
+{
+    const bool dense = step[2] == 0 && step[0] == (int64_t)sizeof(T) && step[1] == step[0];
+    switch (dense ? n : 0) {
+    case 2: NAME(scatter_dense)(wide, rows, 2, p, row_step, v); break;
+    case 3: NAME(scatter_dense)(wide, rows, 3, p, row_step, v); break;
+    case 4: NAME(scatter_dense)(wide, rows, 4, p, row_step, v); break;
+    case 8: NAME(scatter_dense)(wide, rows, 8, p, row_step, v); break;
+    default:
+        if (dense) NAME(scatter_dense)(wide, rows, n, p, row_step, v);
+        for (int64_t r = 0; r < rows && !dense; r++) {
+            char *q[3];
+            for (int k = 0; k < 3; k++) q[k] = p[k] + r * row_step[k];
+            NAME(scatter)(wide, n, q, step, v);
+        }
+    }
+}
+static void NAME(scatter_rows_i32)(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
+                                   const int64_t *step, const void *user)
+{
+    NAME(scatter_rows)(false, rows, n, p, row_step, step, user);
+}
+static void NAME(scatter_rows_i64)(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
+                                   const int64_t *step, const void *user)
+{
+    NAME(scatter_rows)(true, rows, n, p, row_step, step, user);
 }
 #undef T
 #undef NAME

@@ -24,6 +24,7 @@ typedef struct walk {
      * elements (rows) each */
     int64_t runs, chunks, chunk;
     bool repeats; /* operand 0 has an axis with stride 0 */
+    bool ordered; /* the runs of a plane are those that follow each other */
     char *base[OPERANDS];
     int width[OPERANDS];
     eg_inner *inner;
@@ -151,6 +152,7 @@ static int plane_axis(const walk *w)
     const int last = w->axes - 1;
     const axis *in = &w->axis[last];
     if (!w->plane || w->repeats || last < 1) return -1;
+    if (w->ordered) return in->size < SHORT_RUN ? last - 1 : -1;
     for (int k = 1; k < w->operands; k++)
         for (int r = 0; r < last && in->size >= LEAST_SIDE; r++)
             if (in->step[k] && in->step[k] != w->width[k] && w->axis[r].size >= LEAST_SIDE &&
@@ -165,7 +167,7 @@ static int plane_axis(const walk *w)
 /* Tries the cases in order of their cost: operands that are row-major throughout, operands that
  * merge into one run, few elements on one thread, all others. */
 static void loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
-                 eg_plane *plane, const void *user, int64_t work)
+                 eg_plane *plane, bool ordered, const void *user, int64_t work)
 {
     char *base[OPERANDS];
     int64_t step[OPERANDS], total = one_run(operands, x, base, step);
@@ -180,6 +182,7 @@ static void loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *
     if (total == 0) return;
     w.inner = inner;
     w.plane = plane;
+    w.ordered = ordered;
     w.user = user;
     if (!team) team = eg__team(cx, total * work, GRAIN);
     if (w.axes == 1 && team == 1) {
@@ -206,12 +209,17 @@ static void loop(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *
 void eg__loop_work(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
                    const void *user, int64_t work)
 {
-    loop(cx, operands, x, inner, NULL, user, work);
+    loop(cx, operands, x, inner, NULL, false, user, work);
 }
 void eg__loop_planes(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
                      eg_plane *plane, const void *user)
 {
-    loop(cx, operands, x, inner, plane, user, 1);
+    loop(cx, operands, x, inner, plane, false, user, 1);
+}
+void eg__loop_rows(eg_ctx *cx, int operands, const eg_tensor *const *x, eg_inner *inner,
+                   eg_plane *plane, const void *user, int64_t work)
+{
+    loop(cx, operands, x, inner, plane, true, user, work);
 }
 int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step)
 {

@@ -278,6 +278,10 @@ typedef void eg_plane(int64_t rows, int64_t n, char *const *p, const int64_t *ro
  * calls `plane` for all runs along one outer axis. x[0] repeats no element. */
 void eg__loop_planes(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, eg_plane *plane,
                      const void *user);
+/* As eg__loop_work, but where runs are short, calls `plane` for the last two axes. The runs of a
+ * plane, and the planes, have the order in which eg__loop_work would call `inner`. */
+void eg__loop_rows(eg_ctx *, int operands, const eg_tensor *const *x, eg_inner *, eg_plane *plane,
+                   const void *user, int64_t work);
 /* If eg__loop would make a single run from x[k]->data on, returns its number of elements and sets
  * the steps; else returns −1. */
 int64_t eg__single_run(int operands, const eg_tensor *const *x, int64_t *step);
