@@ -6,6 +6,7 @@
 #include <fenv.h>
 #include <string.h>
 #include "fixtures.h"
+#include "tensor/tensor.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -503,6 +504,43 @@ TEST(casts_to_halves_are_rounded_once)
         }
         eg_pop(own, mark);
     }
+    eg_close(own);
+}
+/* The same for f64: near each number of f16, halfway between two and beside that, with every sign;
+ * at the limits of f32; NaN with any bits. */
+TEST(doubles_to_halves_are_rounded_once)
+{
+    enum { HALVES = 0x7c01, FORMS = 7, SPECIAL = 8, N = HALVES * FORMS + SPECIAL };
+    static const uint64_t special[SPECIAL] = {
+        0x7ff0000000000001, 0xfff0000020000000, 1,
+        0x8000000000000001, 0x380fffffffffffff, 0x47efffffefffffff,
+        0x47efffffffffffff, 0xfff0000000000000
+    };
+    eg_ctx *own = eg_open();
+    double *v = malloc(N * sizeof *v);
+    for (int k = 0; k < HALVES; k++) {
+        const eg_f16bits low = { (uint16_t)k }, high = { (uint16_t)(k < 0x7bff ? k + 1 : k) };
+        const double a = (double)eg__from_half(low), b = (double)eg__from_half(high),
+                     middle = k < 0x7bff ? (a + b) / 2 : 65520,
+                     at[FORMS] = { a,
+                                   middle,
+                                   nextafter(middle, 0),
+                                   nextafter(middle, INFINITY),
+                                   nextafter(a, -INFINITY),
+                                   nextafter(a, INFINITY),
+                                   -middle };
+        for (int f = 0; f < FORMS; f++) v[k * FORMS + f] = k & 1 ? -at[f] : at[f];
+    }
+    memcpy(v + HALVES * FORMS, special, sizeof special);
+    const uint16_t *y = eg_f16(eg_cast(eg_from_n(own, EG_F64, v, 1, (int64_t[]){ N }), EG_F16));
+    eg_assert_ok(own);
+    for (int k = 0; k < N; k++) {
+        const eg_f16bits got = { y[k] };
+        const double want = eg__nearest_f16(v[k]), is = (double)eg__from_half(got);
+        ck_assert_msg(same_number(is, want) && !signbit(is) == !signbit(v[k]), "%a: %a, not %a",
+                      v[k], is, want);
+    }
+    free(v);
     eg_close(own);
 }
 /* Floats as integers: cut off, the nearest integer of the dtype beyond its range, NaN is 0. */

@@ -87,6 +87,17 @@ static inline float odd_float(double v)
     memcpy(&near, &bits, sizeof near);
     return near;
 }
+/* The same for f16 alone: the bits of v beyond those of a float are replaced by one that is set if
+ * any of them is. Numbers that a float does not have then become 0 or ∞ in f16 in any case. */
+static inline float sticky_float(double v)
+{
+    const uint64_t beyond = 0x1fffffff;
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    bits = (bits | ((bits & beyond) + beyond)) & ~beyond;
+    memcpy(&v, &bits, sizeof v);
+    return (float)v;
+}
 static inline eg_f16bits to_half(double v) { return half_of_float(odd_float(v)); }
 static inline eg_bf16bits to_bfloat(double v) { return bfloat_of_float(odd_float(v)); }
 double eg__nearest_f16(double v) { return (double)eg__from_half(to_half(v)); }
@@ -112,6 +123,7 @@ static inline float odd_of_int32(int32_t v)
 /* a float that rounds to f16 and bf16 as v does */
 #define AS_ODD(v) \
     (_Generic((v), double : odd_float, int32_t : odd_of_int32, int64_t : odd_of_int64)(v))
+#define AS_STICKY(v) sticky_float(v)
 #define AS_F16(v)    (_Generic((v), float : half_of_float, default : to_half)(NUMBER(v)))
 #define AS_BF16(v)   (_Generic((v), float : bfloat_of_float, default : to_bfloat)(NUMBER(v)))
 #define AS_I8(v)     ((int8_t)AS_CLAMP8(v))
@@ -270,6 +282,7 @@ static const uint8_t middle[EG_DTYPES] = {
 /* Conversions in two steps, of which the first one rounds or clamps for the second: to f16 and bf16
  * by way of f32, to bytes by way of i32, to i64 by way of f64. */
 CONVERT(ODD, float, F64, double)
+CONVERT(STICKY, float, F64, double)
 CONVERT(ODD, float, I32, int32_t)
 CONVERT(ODD, float, I64, int64_t)
 CONVERT(ODD, float, C128, double complex)
@@ -277,13 +290,13 @@ CONVERT(CLAMP8, int32_t, F32, float)
 CONVERT(CLAMP8, int32_t, F64, double)
 CONVERT(CLAMP_BYTE, int32_t, F32, float)
 CONVERT(CLAMP_BYTE, int32_t, F64, double)
-#define ODDS                                                                             \
-    {                                                                                    \
-        [EG_F64] = ODD_F64, [EG_I32] = ODD_I32, [EG_I64] = ODD_I64, [EG_C128] = ODD_C128 \
+#define ODDS(F64)                                                                    \
+    {                                                                                \
+        [EG_F64] = F64, [EG_I32] = ODD_I32, [EG_I64] = ODD_I64, [EG_C128] = ODD_C128 \
     }
 static eg_inner *const prepare[EG_DTYPES][EG_DTYPES] = {
-    [EG_F16] = ODDS,
-    [EG_BF16] = ODDS,
+    [EG_F16] = ODDS(STICKY_F64),
+    [EG_BF16] = ODDS(ODD_F64),
     [EG_I8] = { [EG_F32] = CLAMP8_F32, [EG_F64] = CLAMP8_F64 },
     [EG_U8] = { [EG_F32] = CLAMP_BYTE_F32, [EG_F64] = CLAMP_BYTE_F64 },
     [EG_I64] = { [EG_F32] = F64_F32 },
