@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include "gradcheck/gradcheck.h"
 #include "fixtures.h"
+#include "random_views.h"
 #include "tests.h"
 
 static const double near_zero = 1e-12;
@@ -427,6 +428,28 @@ TEST(copies_agree_element_by_element)
                 eg_pop(cx, m);
             }
     ck_assert_ptr_null(eg_error(cx));
+    eg_close(cx);
+}
+
+TEST(copies_of_any_layout_agree_element_by_element)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64,  EG_I32, EG_I64, EG_BOOL,
+                                      EG_F16, EG_BF16, EG_I8,  EG_U8,  EG_C128 };
+    eg_ctx *cx = eg_open(.threads = 2);
+    uint64_t state = 11;
+    for (int turn = 0; turn < 600 / SLOWER; turn++) {
+        eg_mark m = eg_push(cx);
+        int64_t dim[VIEW_RANK];
+        const int rank = draw_sizes(&state, 8000, dim);
+        eg_tensor *x = random_view(cx, &state, types[turn % 10], rank, dim), *y = elements_of(x),
+                  *z = random_view(cx, &state, types[turn % 10], rank, dim);
+        ck_assert_msg(same_bits(eg_view(eg_contiguous(x), -1), y), "turn %d", turn);
+        z = eg_copy(z); /* with the axes in z's order */
+        ck_assert_int_eq(eg_assign(z, x), 0);
+        ck_assert_msg(same_bits(elements_of(z), y), "turn %d: assigned", turn);
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
     eg_close(cx);
 }
 

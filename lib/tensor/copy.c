@@ -361,6 +361,54 @@ static void transposes(int64_t n, char *const *p, const int64_t *step, const voi
         eg__transpose((size_t)w, t->a, t->b, p[1] + k * step[1], t->xa / w, p[0] + k * step[0],
                       t->yb / w, t->far);
 }
+#if defined(__x86_64__) && !NO_CLONES
+/* Transposes a square of 16 × 16 bytes or 8 × 8 elements of two bytes: each round interleaves every
+ * row with that half a square below it. */
+EG_INLINE void small_square(int width, const char *x, int64_t xa, char *y, int64_t yb)
+{
+    const int side = 16 / width, half = side / 2;
+    __m128i r[16], t[16];
+    for (int i = 0; i < side; i++) r[i] = _mm_loadu_si128((const void *)(x + i * xa));
+    for (int round = side; round > 1; round /= 2) {
+        for (int i = 0; i < half; i++) {
+            t[2 * i] = width == 1 ? _mm_unpacklo_epi8(r[i], r[i + half])
+                                  : _mm_unpacklo_epi16(r[i], r[i + half]);
+            t[2 * i + 1] = width == 1 ? _mm_unpackhi_epi8(r[i], r[i + half])
+                                      : _mm_unpackhi_epi16(r[i], r[i + half]);
+        }
+        for (int i = 0; i < side; i++) r[i] = t[i];
+    }
+    for (int j = 0; j < side; j++) _mm_storeu_si128((void *)(y + j * yb), r[j]);
+}
+/* transposes for elements of one or two bytes */
+EG_INLINE void small_transposes(int width, int64_t n, char *const *p, const int64_t *step,
+                                const tile *t)
+{
+    const int64_t side = 16 / width, a = t->a & -side, b = t->b & -side;
+    for (int64_t k = 0; k < n; k++) {
+        char *y = p[0] + k * step[0];
+        const char *x = p[1] + k * step[1];
+        for (int64_t i = 0; i < a; i += side)
+            for (int64_t j = 0; j < b; j += side)
+                small_square(width, x + i * t->xa + j * width, t->xa, y + j * t->yb + i * width,
+                             t->yb);
+        for (int64_t j = 0; j < t->b; j++)
+            for (int64_t i = j < b ? a : 0; i < t->a; i++)
+                memcpy(y + j * t->yb + i * width, x + i * t->xa + j * width, (size_t)width);
+    }
+}
+static void bytes_transposed(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    small_transposes(1, n, p, step, user);
+}
+static void halves_transposed(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    small_transposes(2, n, p, step, user);
+}
+#else
+#define bytes_transposed  NULL
+#define halves_transposed NULL
+#endif
 /* t->b rows of a constant number of bytes */
 #define FIXED(bytes)                                                                    \
     case bytes:                                                                         \
@@ -397,8 +445,8 @@ static const struct {
     eg_inner *move, *tiles, *narrow, *transposes;
     void (*spread)(int64_t rows, int64_t n, void *to, const char *x, int64_t step);
 } same[] = {
-    [1] = { move_8, tiles_8, narrow_8, NULL, spread_8 },
-    [2] = { move_16, tiles_16, narrow_16, NULL, spread_16 },
+    [1] = { move_8, tiles_8, narrow_8, bytes_transposed, spread_8 },
+    [2] = { move_16, tiles_16, narrow_16, halves_transposed, spread_16 },
     [4] = { move_32, tiles_32, narrow_32, transposes, spread_32 },
     [8] = { move_64, tiles_64, narrow_64, transposes, spread_64 },
     [16] = { move_128, tiles_128, narrow_128, NULL, spread_128 },
