@@ -635,6 +635,41 @@ TEST(what_is_not_finite_stops_a_step)
     ck_assert_double_eq_tol(eg_opt_report_of(clipped).norm / (sqrt(3) * 1e200), 1, 1e-12);
 }
 
+/* 1e39 is finite in f64, where options are read, and infinite in f32, where the update has them: an
+ * infinity times 0 is NaN */
+TEST(options_that_overflow_the_dtype_stop_a_step)
+{
+    eg_params *p = eg_params_open(cx), *narrow = eg_params_open(cx, .dtype = EG_F32);
+    const double most = 0x1.fp1023; /* 1/most is subnormal */
+    eg_tensor *w = eg_param(p, "w", "i", 2), *g = eg_from(cx, ((const double[]){ most, 0 }), 2);
+    eg_fill(w, 2);
+    eg_opt *op = eg_sgd(p, .lr = 1, .clip_norm = 64);
+    ck_assert_int_eq(eg_step_by(op, &g), 0);
+    ck_assert_double_eq_tol(eg_get(w, 0), 2 - 64, 1e-12);
+    ck_assert_double_eq_tol(eg_opt_report_of(op).norm / most, 1, 1e-12);
+    ck_assert_double_eq_tol(eg_opt_norm_of(op, 0) / most, 1, 1e-12);
+    /* limits that are subnormal are no absent limits */
+    g = eg_ones(cx, 2);
+    ck_assert_int_eq(eg_step_by(eg_sgd(p, .lr = 1, .clip_norm = 1e-310), &g), 0);
+    ck_assert_int_eq(eg_step_by(eg_sgd(p, .lr = 1, .clip_value = 1e-310), &g), 0);
+    ck_assert_double_eq_tol(eg_get(w, 1), 2, 1e-12);
+    ck_assert_int_eq(eg_step_by(eg_adam(p, .lr = 1e308, .beta1 = 0.9), &g), -1);
+    eg_assert_error(cx, "adam: the learning rate of \"w\" in step 1 is inf, which overflows f64");
+    w = eg_param(narrow, "w", "i", 2), g = eg_cast(eg_zeros(cx, 2), EG_F32);
+    ck_assert_int_eq(eg_step_by(eg_sgd(narrow, .lr = 1e39), &g), -1);
+    eg_assert_error(cx, "sgd: the learning rate of \"w\" in step 1 is 1e+39, which overflows f32; "
+                        "the step is not done");
+    ck_assert_int_eq(eg_step_by(eg_adam(narrow, .weight_decay = 1e39), &g), -1);
+    eg_assert_error(cx, "adam: weight_decay of \"w\" in step 1 is 1e+39, which overflows f32");
+    ck_assert_int_eq(eg_step_by(eg_adamw(narrow, .lr = 1e20, .weight_decay = 1e20), &g), -1);
+    eg_assert_error(cx, "adamw: 1 - lr weight_decay of \"w\" in step 1 is -1e+40");
+    ck_assert_int_eq(eg_step_by(eg_rmsprop(narrow, .momentum = 1e39), &g), -1);
+    eg_assert_error(cx, "rmsprop: momentum of \"w\" in step 1 is 1e+39, which overflows f32");
+    ck_assert(!eg_adagrad(narrow, .initial_accumulator_value = 1e39));
+    eg_assert_error(cx, "adagrad: initial_accumulator_value is 1e+39, which overflows f32, the "
+                        "dtype of \"w\"");
+}
+
 /* eight steps, saved and read into another optimiser, twelve more: the same bits */
 LOOP_TEST(optimisers_go_on_from_their_state, KINDS)
 {
@@ -1423,7 +1458,7 @@ TEST(trainers_refused)
     eg_assert_error(cx, "dropout must be in [0, 1), not 1");
     ck_assert(!eg_data_task(cx, eg_task_find("revrese")));
     eg_assert_error(cx, "data: the task is NULL");
-    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e38,
+    eg_trainer *t = eg_trainer_new(sum, .layers = 1, .d_model = 16, .heads = 2, .lr = 1e37,
                                    .schedule = { .warmup = 1 });
     int bad = 0;
     for (int k = 0; k < 5 && !bad; k++) bad = eg_trainer_step(t, NULL);

@@ -4,6 +4,7 @@
 #include <eingrad/train.h>
 #include "opt.h"
 #include "update.h"
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -240,6 +241,9 @@ static void fill_defaults(const kind *row, eg_opt_args *o)
     o->alpha = eg_option(o->alpha, 0.99), o->lr_decay = eg_option(o->lr_decay, 0),
     o->norm_type = eg_option(o->norm_type, 2);
     o->initial_accumulator_value = eg_option(o->initial_accumulator_value, 0);
+    /* a step counts subnormal numbers as 0, and 0 would mean: no limit */
+    if (o->clip_norm > 0) o->clip_norm = fmax(o->clip_norm, DBL_MIN);
+    if (o->clip_value > 0) o->clip_value = fmax(o->clip_value, DBL_MIN);
 }
 
 /* Makes the moments of parameter k, and its part of the list of chunks. False after an error. */
@@ -256,8 +260,15 @@ static bool make_moments(eg_opt *op, int k, const eg_opt *all, int64_t c)
         op->moment[m][k] = opt_moment(op, one->x, rank, dims, all ? all->moment[m][k] : NULL, c);
         if (!opt_remember(op, op->kind->moment[m], one, op->moment[m][k])) return false;
     }
-    return op->kind != &adagrad || all ||
-           !eg_fill(op->moment[0][k], op->o.initial_accumulator_value);
+    if (op->kind != &adagrad || all) return true;
+    if (eg_type(one->x) == EG_F32 && op->o.initial_accumulator_value > (double)FLT_MAX)
+        return eg_fail_as(
+                   op->cx, EG_ERROR_MISUSE,
+                   "adagrad: initial_accumulator_value is %g, which overflows f32, the dtype "
+                   "of \"%s\"",
+                   op->o.initial_accumulator_value, one->name),
+               false;
+    return !eg_fill(op->moment[0][k], op->o.initial_accumulator_value);
 }
 /* Numbers the chunks of all parameters, and makes room for what a step measures and computes of
  * each chunk and of each parameter. False after an error. */

@@ -93,6 +93,15 @@ static bool measure_again(eg_opt *op, int64_t c, double limit, double scale)
     eg__opt_norms(one, limit, scale);
     return eg__opt_statistic(one, one->squares);
 }
+/* Sets the norm of each parameter's gradient: unit · √(sum of squares). */
+static void opt_norms_of(eg_opt *op, double unit)
+{
+    for (int k = 0; k < op->count; k++) {
+        const eg_span own = { op->first[k], op->first[k + 1] };
+        op->norms[k] = unit * sqrt(own.to - own.from == 1 ? op->squares[own.from]
+                                                          : eg_ranks_tree_total(op->squares, own));
+    }
+}
 /* Computes ‖g‖ of copy c after clipping by value, and the largest |g| before it, from the sums of
  * squares of chunks, which are added along the tree of all chunks, so that ranks can share the
  * work. False after an error, also if a gradient on another rank is not finite. */
@@ -112,16 +121,15 @@ static bool opt_measure(eg_opt *group, int64_t c, double limit)
         }
         most = most < of ? of : most;
     }
-    for (int k = 0; k < op->count; k++) {
-        const eg_span own = { op->first[k], op->first[k + 1] };
-        op->norms[k] = sqrt(own.to - own.from == 1 ? op->squares[own.from]
-                                                   : eg_ranks_tree_total(op->squares, own));
-    }
+    opt_norms_of(op, 1);
     const double clipped = fmin(most, limit);
     double norm = isinf(op->o.norm_type) ? clipped : sqrt(eg_ranks_tree_total(op->squares, all));
     if (isinf(norm)) { /* squares of finite numbers can overflow */
-        if (!measure_again(group, c, limit, 1 / clipped)) return false;
-        norm = clipped * sqrt(eg_ranks_tree_total(op->squares, all));
+        /* 1/unit must not be subnormal, since such numbers count as 0 here */
+        const double unit = fmin(clipped, 0x1p1000);
+        if (!measure_again(group, c, limit, 1 / unit)) return false;
+        norm = unit * sqrt(eg_ranks_tree_total(op->squares, all));
+        opt_norms_of(op, unit);
     }
     op->found = (eg__opt_found){ .norm = norm, .largest = most };
     return !eg_error(op->cx);
@@ -145,6 +153,36 @@ static double opt_limit(const eg_opt *op)
 {
     return op->o.clip_value > 0 ? op->o.clip_value : INFINITY;
 }
+/* True if the numbers in the update of parameter k are finite in its dtype; else records an error:
+ * an infinity times a gradient of 0 is NaN. */
+static bool opt_rates_fit(eg_opt *op, int k, const void *const *at)
+{
+    const int64_t *skipped = op->found.skipped, t = op->found.counts[COUNT_STEPS] + 1;
+    const bool narrow = eg_type(op->x[k]) == EG_F32;
+    const double most = narrow ? FLT_MAX : DBL_MAX;
+    if (!at[k] || op->kind->rule) return true; /* a rule gets them in f64 */
+    if (k && at[k - 1] && eg_type(op->x[k]) == eg_type(op->x[k - 1]) &&
+        skipped[k] == skipped[k - 1] && !memcmp(&op->of[k], &op->of[k - 1], sizeof *op->of))
+        return true; /* those of the parameter before it */
+    const eg__coefficients c =
+        eg__opt_coefficients(op, op->of[k], op->found.lr, INFINITY, 1, t - skipped[k]);
+    const struct {
+        const char *name;
+        double value;
+    } all[] = { { "the learning rate", c.eta },
+                { "weight_decay", c.l2 },
+                { "1 - lr weight_decay", c.shrink },
+                { "momentum", op->o.momentum } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!(fabs(all[i].value) <= most))
+            return eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                              "%s: %s of \"%s\" in step %lld is %g, which overflows %s; the step "
+                              "is not done",
+                              op->kind->name, all[i].name, op->name[k], (long long)t, all[i].value,
+                              narrow ? "f32" : "f64"),
+                   false;
+    return true;
+}
 /* Checks all that may refuse the step of copy c, and sets found. False after an error. */
 static bool opt_check(eg_opt *group, int64_t c)
 {
@@ -158,10 +196,11 @@ static bool opt_check(eg_opt *group, int64_t c)
     f->counts = eg_mut_i64(op->counts), f->skipped = eg_mut_i64(op->skipped);
     if (!f->counts || !f->skipped || eg_error(op->cx)) return false;
     f->lr = eg_item(op->lr) * eg_schedule_factor(&o->schedule, f->counts[COUNT_STEPS]);
-    if (isfinite(f->lr)) return true;
-    eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g", op->kind->name,
-               (long long)f->counts[COUNT_STEPS] + 1, f->lr);
-    return false;
+    if (!isfinite(f->lr))
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the learning rate of step %lld is %g",
+                   op->kind->name, (long long)f->counts[COUNT_STEPS] + 1, f->lr);
+    for (int k = 0; k < op->count && !eg_error(op->cx); k++) opt_rates_fit(op, k, group->at);
+    return !eg_error(op->cx);
 }
 /* Counts the step of an optimiser without copies, and sets the numbers of its update: parameters in
  * their t-th step with the same options have the same ones. at: as in the group. */
