@@ -652,6 +652,7 @@ fresh '--out is -; a file of that name is ./-' reverse --out -
 fresh 'standard output and --log /dev/stdout are one file' reverse --log /dev/stdout
 fresh 'standard output and --out /dev/stdout are one file' reverse --out /dev/stdout
 fresh '--log none/x: the folder none: No such file' reverse --log none/x
+fresh 'good.tsv is no log of eingrad; --force writes to it' reverse --log "$in/good.tsv"
 if [ -w /dev/full ]; then
     fresh 'is a device' reverse --out /dev/full
     fresh '--log /dev/full: No space left' reverse --log /dev/full

@@ -98,7 +98,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
         say("--log %s: %s", log_path, strerror(errno));
         return false;
     }
-    fputs("{\"data\": ", g->log);
+    fputs(LOG_BEGINS, g->log);
     json_text(g->log, eg_data_name(eg_trainer_data(t)));
     fputs(", \"model\": ", g->log);
     json_text(g->log, o->model);

@@ -150,6 +150,7 @@ typedef struct progress {
     int64_t points, capacity;
 } progress;
 double seconds(void);
+#define LOG_BEGINS "{\"data\": " /* the first bytes of a log */
 /* false after an error message */
 bool progress_open(progress *, eg_trainer *, const char *log_path, bool append);
 bool progress_step(progress *, eg_trainer *, const eg_progress *);

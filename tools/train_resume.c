@@ -176,6 +176,22 @@ static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which
     return true;
 }
 
+/* True if --log may be written: there is no file, an empty one, no regular file, a log (its first
+ * line begins with LOG_BEGINS), or --force is given; else prints that it would be lost. */
+static bool try_log(const train *o)
+{
+    char begins[sizeof LOG_BEGINS] = "";
+    struct stat s;
+    if (!o->log || o->force || stat(o->log, &s) || !S_ISREG(s.st_mode) || !s.st_size) return true;
+    FILE *f = fopen(o->log, "rbe");
+    if (!f) return true; /* progress_open says why */
+    const size_t n = fread(begins, 1, sizeof begins - 1, f);
+    fclose(f);
+    if (!strncmp(begins, LOG_BEGINS, n)) return true;
+    say("--log %s is no log of eingrad; --force writes to it", o->log);
+    return false;
+}
+
 bool train_try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *path,
                        const char *from, int64_t *step)
 {
@@ -184,7 +200,7 @@ bool train_try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *pa
     if (!try_out(cx, t, o, "--out", path, itself ? NULL : step)) return false;
     if (o->best && !try_out(cx, t, o, "--best", o->best, &best)) return false;
     if (o->curve && eg_file_check(cx, o->curve, 0)) return say("--curve: %s", eg_error(cx)), false;
-    return claim_file("--out", path) && (!o->best || claim_file("--best", o->best)) &&
+    return try_log(o) && claim_file("--out", path) && (!o->best || claim_file("--best", o->best)) &&
            (!o->log || claim_file("--log", o->log)) &&
            (!o->curve || claim_file("--curve", o->curve));
 }
