@@ -818,6 +818,10 @@ TEST(could_be_written)
     ck_assert_int_eq(eg_file_check(cx, "/dev/null", 1000), 0);
     ck_assert_int_eq(eg_file_check(cx, "", 1000), -1);
     refused("file: the path is empty");
+    char name[301] = "";
+    memset(name, 'n', sizeof name - 1);
+    ck_assert_int_eq(eg_file_check(cx, in_folder(name), 1000), -1);
+    refused("File name too long");
     ck_assert_int_eq(eg_npy_save_n(2, (const char *[]){ in_folder("a"), in_folder("b") },
                                    (eg_tensor *[]){ eg_ones(cx, 1), NULL }),
                      -1);

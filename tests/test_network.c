@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "fixtures.h"
 #include "tests.h"
@@ -517,6 +518,11 @@ TEST(other_networks_and_configurations_are_not_loaded)
     eg_trainer *t = eg_trainer_new(d, .network = &gqa, .user = &u, .d_model = 16, .model = "gqa");
     ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
     ck_assert(eg_trainer_saved(t, path).same);
+    char pipe[sizeof path + 1];
+    snprintf(pipe, sizeof pipe, "%sp", path);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0); /* nobody writes to it */
+    ck_assert(eg_trainer_saved(t, pipe).exists && !eg_trainer_saved(t, pipe).checkpoint);
+    unlink(pipe);
     ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
     eg_assert_error(cx, "the network \"gqa\" is not one of eingrad's; load it with .network");
     ck_assert_ptr_null(eg_trainer_load(cx, path, .network = &plain[1]));

@@ -147,6 +147,10 @@ TEST(texts_refused)
     eg_assert_error(cx, "/nowhere/at.all: No such file");
     ck_assert_ptr_null(eg_data_corpus(cx, "/tmp"));
     eg_assert_error(cx, "/tmp: Is a directory");
+    ck_assert_ptr_null(eg_data_corpus(cx, "/dev/zero")); /* it has no end */
+    eg_assert_error(cx, "/dev/zero: is a device");
+    ck_assert_ptr_null(eg_data_pairs(cx, "/dev/zero"));
+    eg_assert_error(cx, "/dev/zero: is a device");
     ck_assert_ptr_null(small(d, (eg_trainer_args){ .context = 30 }));
     eg_assert_error(
         cx, "trainer: context 30 is longer than what is held out of repeated, 29 and one more");

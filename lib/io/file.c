@@ -353,10 +353,13 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     struct stat about;
     errno = 0;
     bool there = stat(path, &about) == 0;
+    const int missing = errno;
     if (there && S_ISDIR(about.st_mode)) {
         errno = EISDIR;
     } else if (!there && lstat(path, &about) == 0) {
         errno = ENOENT; /* renaming would replace a dangling link */
+    } else if (!there && missing != ENOENT) {
+        errno = missing; /* such as a name that is too long, which an unnamed file would not have */
     } else if (there && !S_ISREG(about.st_mode)) {
         out->file = fopen(path, "wbe"); /* a file must not replace a device or pipe */
     } else if (!there || access(path, W_OK) == 0) {

@@ -392,9 +392,10 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 {
     eg_saved out = { .step = 0 };
     if (!t || !path || eg_error(t->cx)) return out;
-    FILE *there = fopen(path, "rbe");
-    if (!there && (errno == ENOENT || errno == ENOTDIR)) return out;
-    if (there) fclose(there);
+    struct stat there;
+    const bool known = !stat(path, &there);
+    if (!known && (errno == ENOENT || errno == ENOTDIR)) return out;
+    if (known && !S_ISREG(there.st_mode)) return (eg_saved){ .exists = true }; /* a pipe waits */
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
     eg_safetensors *file = eg_safetensors_open(t->cx, path);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The state of a divided optimiser is gathered from all ranks; rank 0 has it until it is
  * written. */
@@ -233,9 +234,7 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
                           "opt_resume: the optimiser is divided among ranks; resume it before "
                           "eg_opt_shard"),
                -1;
-    FILE *there = path ? fopen(path, "rbe") : NULL;
-    if (path && !there && errno == ENOENT) return 0;
-    if (there) fclose(there);
+    if (path && access(path, F_OK) && errno == ENOENT) return 0;
     eg_safetensors *file = eg_safetensors_open(cx, path);
     if (!file) return -1;
     const char *format = eg_safetensors_metadata(file, "format"),

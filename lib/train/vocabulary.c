@@ -21,13 +21,15 @@ int eg__data_next(const eg_data *d, const char **s, const char *end, const char 
     return (int)(*s - *symbol);
 }
 
-/* The size of a regular file is known; a pipe is read into a buffer that doubles. */
+/* The size of a regular file is known; a pipe is read into a buffer that doubles; a device may have
+ * no end. */
 char *eg__data_file(eg_data *d, const char *path, size_t *count)
 {
     struct stat about;
     FILE *f = fopen(path, "rbe");
-    if (!f || fstat(fileno(f), &about)) {
-        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: %s", path, strerror(errno));
+    const bool known = f && !fstat(fileno(f), &about);
+    if (!known || S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode)) {
+        eg_fail_as(d->cx, EG_ERROR_FILE, "%s: %s", path, known ? "is a device" : strerror(errno));
         if (f) fclose(f);
         return NULL;
     }
