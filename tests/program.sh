@@ -346,6 +346,13 @@ for text in '"config": "", "optimiser": "adam"' '"heads": {"0.0": {"rows": ' '"l
     '"previous": ' '"parameters": {"tokens.E": {"norm": ' '"gradient": ' '"bytes": '; do
     grep -qF "$text" o.json || bad "train --log: '$text' is not in $(cat o.json)"
 done
+# 0 is no weight decay, and not the default of adamw
+runs train reverse $tiny --steps 2 --optimiser adamw --out d.safetensors
+runs train reverse $tiny --steps 2 --optimiser adamw --weight-decay 0 --out d0.safetensors
+if cmp -s d.safetensors d0.safetensors; then bad 'train: adamw --weight-decay 0 decays'; fi
+runs train --resume d0.safetensors --weight-decay 0 --steps 3
+runs train --resume d.safetensors --weight-decay 0.01 --steps 3
+rm d.safetensors d0.safetensors
 grep -qF '"groups": "tokens.E: frozen"' o.json || bad "train --log: no groups in $(cat o.json)"
 grep -qF '"gradient": null' o.json || bad "train --log: a frozen parameter in $(cat o.json)"
 refuses '--group: "tokens.E" is no group, such as "*.b *.gain: lr-factor 2' \

@@ -54,6 +54,7 @@ const char *stored_value(const char *key, const char *text, char out[STORED_SIZE
     if (!*text || *end) return text;
     const char *name = !strcmp(key, "decay")   ? eg_schedule_name((eg_decay)x)
                        : !strcmp(key, "dtype") ? eg_type_name((eg_dtype)x)
+                       : x == EG_OFF           ? "none"
                                                : NULL;
     if (name) return name;
     for (int digits = 6; digits <= 17; digits++) {

@@ -232,6 +232,11 @@ static bool attention_of(const train *o, char *text, eg_mha_args *to) /* false: 
     return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
 }
 
+bool train_is_adamw(const eg_trainer_args *o)
+{
+    return o->optimiser && !strcmp(o->optimiser, "adamw");
+}
+
 enum { EARLY_STOP = 4 }; /* of a text: number of evaluations without a smaller held-out loss */
 
 eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
@@ -254,6 +259,9 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
              : o->pairs ? eg_data_pairs(cx, o->pairs)
                         : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
+    /* 0 would be the default, 0.01 */
+    if (was_given(w, c, "weight-decay") && a.weight_decay == 0 && train_is_adamw(&a))
+        a.weight_decay = EG_OFF;
     char where[WHERE_SIZE];
     eg_mha_args attention;
     if (attention_of(o, where, &attention)) a.attention = &attention;

@@ -131,6 +131,7 @@ static void field_print(const field *f, const saved *s, char out[TEXT])
 static const char *saved_shown(const field *f, const char *text, char out[TEXT])
 {
     const double x = eg_number_read(text, NULL);
+    if (f->kind == REAL && x == EG_OFF) return "none";
     return f->kind == REAL && isfinite(x) ? eg__shortest(x, out) : text;
 }
 
