@@ -640,6 +640,10 @@ fresh 'GB of memory' reverse --layers 1000 --d-model 16384 --heads 2 --model seq
 fresh 'a text is learnt by a decoder' --text "$in/good.tsv" --model encoder
 # before the text is read
 fresh 'a text is learnt by a decoder' --text "$in/one.txt" --model seq2seq
+fresh 'heads' --text "$in/one.txt" --heads 5
+fresh 'belongs to the schedule steps' --text "$in/one.txt" --step-size 4
+fresh 'no parameter has a name of group 1' --text "$in/one.txt" --group 'x: frozen'
+fresh 'momentum belongs to' --text "$in/one.txt" --momentum 0.5
 fresh 'train has no option --micro-batches any more: a batch comes in blocks by itself' \
     reverse --micro-batches 4
 fresh '--block must be an integer from 1' reverse --block 0

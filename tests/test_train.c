@@ -1411,6 +1411,10 @@ TEST(a_corpus_is_a_file) /* the path in a checkpoint may be a device that never 
     ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
     eg_assert_error(
         cx, "/dev/zero is not the text that it was trained on: no file of at most 216 bytes");
+    /* what does not depend on the text is refused before it is looked for */
+    ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_step(t, NULL) && !eg_trainer_save(t, path));
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .steps = 1));
+    eg_assert_error(cx, "trainer_load: .steps is 1, but");
     unlink(path);
 }
 

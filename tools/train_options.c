@@ -239,6 +239,22 @@ bool train_is_adamw(const eg_trainer_args *o)
 
 enum { EARLY_STOP = 4 }; /* of a text: number of evaluations without a smaller held-out loss */
 
+/* True if the trainer takes the options with a short text, so that what does not depend on the text
+ * is refused before it is read, which may have gigabytes; else an error is recorded. */
+static bool options_fit(eg_ctx *cx, const eg_trainer_args *options)
+{
+    enum { LEAST = 2000 }; /* its tenth, which is held out, has more than a default context */
+    const size_t size = LEAST + 10 * (size_t)options->context;
+    eg_trainer_args a = *options;
+    const eg_mark m = eg_push(cx);
+    char *text = eg_scope_alloc(cx, size);
+    if (text) memset(text, 'a', size);
+    a.data = text ? eg_data_corpus_of(cx, text, size, "a text") : NULL;
+    const bool good = a.data && eg_trainer_new_with(&a);
+    eg_pop(cx, m);
+    return good;
+}
+
 eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, const command *c)
 {
     const eg_task *row = o->pairs || o->text ? NULL : train_task(task);
@@ -247,17 +263,10 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
         return say("--linear and --window exclude each other: a window compares the positions of "
                    "queries and keys, and linear attention has conditions on one of them only"),
                NULL;
-    /* the trainer refuses it too, but only after the text is read, which may have gigabytes */
-    if (o->text && o->model.model && strcmp(o->model.model, "decoder") != 0)
-        return say("trainer: a text is learnt by a decoder, not by model \"%s\"", o->model.model),
-               NULL;
     eg_trainer_args a = o->model;
     a.size = sizeof a;
     if (!schedule_of(o, &a.schedule) || !train_groups(cx, o)) return NULL;
     a.groups = o->model.groups;
-    a.data = o->text    ? text_data(cx, o->text)
-             : o->pairs ? eg_data_pairs(cx, o->pairs)
-                        : eg_data_task(cx, row);
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
     /* 0 would be the default, 0.01 */
     if (was_given(w, c, "weight-decay") && a.weight_decay == 0 && train_is_adamw(&a))
@@ -266,6 +275,10 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
     eg_mha_args attention;
     if (attention_of(o, where, &attention)) a.attention = &attention;
     if (o->text && !was_given(w, c, "early-stop")) a.early_stop = EARLY_STOP;
+    if (!o->text || options_fit(cx, &a))
+        a.data = o->text    ? text_data(cx, o->text)
+                 : o->pairs ? eg_data_pairs(cx, o->pairs)
+                            : eg_data_task(cx, row);
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
     if (!t) say_error(cx, NULL);
     return t;

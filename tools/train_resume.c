@@ -77,10 +77,10 @@ static bool steps_left(eg_ctx *cx, int64_t steps, const char *path)
 /* Options that a checkpoint stores (option.kept) must have its values if they are given again. */
 eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w, const char *path)
 {
+    if (!steps_left(cx, o->model.steps, path)) return NULL;
     eg_data *text = o->text ? text_data(cx, o->text) : NULL;
     if (o->text && !text) return say_error(cx, NULL), NULL;
     const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
-    if (!steps_left(cx, o->model.steps, path)) return NULL;
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
     const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text    ? NULL

@@ -551,46 +551,52 @@ static bool restore_rule(const eg_trainer_load_args *l, const eg_safetensors *fi
     return true;
 }
 
-/* Makes a trainer with the options of the file, then loads its parameters, its optimiser's state
- * and its progress. NULL after an error. */
-static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *file, eg_data *data,
-                           const saved *s)
+/* Sets *o to the options of the file, and checks all that does not depend on the data, which may be
+ * a long text that is not read yet. `missing`: as in restore_rule. False after an error. */
+static bool restore_options(const eg_trainer_load_args *l, const eg_safetensors *file,
+                            const saved *s, eg_trainer_args *o, eg_opt_rule *missing)
 {
-    eg_trainer_args o = s->o;
-    o.size = sizeof o, o.data = data, o.model = eg_safetensors_metadata(file, "model");
-    o.steps = l->steps ? l->steps : o.steps;
-    o.lr = given_or_off(o.lr), o.goal = given_or_off(o.goal);
-    o.network = l->network, o.user = l->user;
-    eg_opt_rule missing = { 0 };
-    if (!restore_rule(l, file, &o, &missing)) return NULL;
+    *o = s->o;
+    o->size = sizeof *o, o->model = eg_safetensors_metadata(file, "model");
+    o->steps = l->steps ? l->steps : o->steps;
+    o->lr = given_or_off(o->lr), o->goal = given_or_off(o->goal);
+    o->network = l->network, o->user = l->user;
+    if (!restore_rule(l, file, o, missing)) return false;
     eg_owner *owner = eg_owner_open(l->cx);
     const char *groups = eg_safetensors_metadata(file, "groups");
-    if (groups && !(o.groups = eg_opt_groups_read(l->cx, groups))) return NULL;
+    if (groups && !(o->groups = eg_opt_groups_read(l->cx, groups))) return false;
     if (!owner ||
-        (o.model && eg__network_find(o.model) &&
-         !eg__recipe_read(l->cx, owner, eg_safetensors_metadata(file, "config"), &o, l->path)))
-        return NULL;
-    if (!o.model)
+        (o->model && eg__network_find(o->model) &&
+         !eg__recipe_read(l->cx, owner, eg_safetensors_metadata(file, "config"), o, l->path)))
+        return false;
+    if (!o->model)
         eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
-    else if (o.network && o.network->name && strcmp(o.network->name, o.model))
-        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: a model \"%s\", not \"%s\"", l->path, o.model,
-                   o.network->name);
-    else if (!o.network && !eg__network_find(o.model))
+    else if (o->network && o->network->name && strcmp(o->network->name, o->model))
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: a model \"%s\", not \"%s\"", l->path, o->model,
+                   o->network->name);
+    else if (!o->network && !eg__network_find(o->model))
         eg_fail_as(l->cx, EG_ERROR_FILE,
                    "%s: the network \"%s\" is not one of eingrad's; load it with .network, the "
                    "struct that it was trained with",
-                   l->path, o.model);
+                   l->path, o->model);
     if (l->steps && l->steps < s->now.step)
         eg_fail_as(l->cx, EG_ERROR_MISUSE, "trainer_load: .steps is %lld, but %s has done %lld",
                    (long long)l->steps, l->path, (long long)s->now.step);
-    if (eg_error(l->cx)) return NULL;
+    return !eg_error(l->cx);
+}
+
+/* Makes a trainer with these options of the file, then loads its parameters, its optimiser's state
+ * and its progress. NULL after an error. */
+static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *file,
+                           const saved *s, const eg_trainer_args *o, bool rule_is_missing)
+{
     eg_trainer *t =
-        eg__trainer_make(&o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });
+        eg__trainer_make(o, &(eg__restored){ s->vocabulary, s->longest, file, l->path });
     if (!t || !same_config(t, eg_safetensors_metadata(file, "config"), l->path) ||
         !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
         eg_params_read(t->params, file, l->path))
         return NULL;
-    t->rule_missing = missing.update != NULL;
+    t->rule_missing = rule_is_missing;
     if (!t->rule_missing && (!same_rule(t, eg_safetensors_metadata(file, "rule"), l->path) ||
                              !eg__opt_read(t->opt, NULL, file, l->path)))
         return NULL;
@@ -632,9 +638,12 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
                    o.path, format);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
         field_read(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key), o.cx, o.path);
-    eg_data *data =
-        !eg_error(o.cx) && dtype_and_counts(o.cx, &s, o.path) ? data_of(&o, file, &s) : NULL;
-    eg_trainer *t = data ? restore(&o, file, data, &s) : NULL;
+    eg_trainer_args options = { .size = sizeof options };
+    eg_opt_rule missing = { 0 };
+    const bool good = !eg_error(o.cx) && dtype_and_counts(o.cx, &s, o.path) &&
+                      restore_options(&o, file, &s, &options, &missing);
+    options.data = good ? data_of(&o, file, &s) : NULL;
+    eg_trainer *t = options.data ? restore(&o, file, &s, &options, missing.update != NULL) : NULL;
     if (!o.network) blame_file(o.cx, o.path);
     eg_safetensors_close(file);
     if (!t) eg_seed(o.cx, seed), eg_set_draws(o.cx, draws);
