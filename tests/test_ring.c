@@ -328,7 +328,7 @@ LOOP_TEST(bytes_are_those_of_the_formula, 3)
     run(&s, (int)p);
     for (uint64_t k = 0; k < p; k++) {
         ck_assert_uint_eq(s.forward[k], others * (share + 8 * (p + 3) + 16));
-        ck_assert_uint_eq(s.backward[k], others * (2 * share + 8 * (2 * p + 1) + 4));
+        ck_assert_uint_eq(s.backward[k], others * (2 * share + 8 * (4 * p - 1) + 4));
     }
     s.zigzag = false, s.where = NULL;
     run(&s, (int)p);

@@ -190,12 +190,15 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
     const size_t flags = (size_t)(n * out), wants = (size_t)(s->key_count * in);
     uint8_t *flag = owner ? eg_owner_alloc(owner, flags + wants + 2) : NULL, *got = flag + flags;
     size_t sends = flag ? pack_slopes(s, keys, n, dkv, mine, out, flag, NULL) : 0, takes = 0;
-    bool good = flag && !eg_ranks_exchange(r->ranks, to, flag, flags, from, got, wants);
+    /* a rank without memory sends nothing, so the others must not wait for it */
+    bool good = !eg_ranks_barrier(r->ranks) && flag &&
+                !eg_ranks_exchange(r->ranks, to, flag, flags, from, got, wants);
     for (size_t k = 0; good && k < wants; k++)
         if (got[k]) takes += slope_bytes(s, s->keys[k / (size_t)in].count);
     char *memory = good ? eg_owner_alloc(owner, sends + takes + 1) : NULL;
     if (memory) pack_slopes(s, keys, n, dkv, mine, out, flag, memory);
-    good = memory && !eg_ranks_exchange(r->ranks, to, memory, sends, from, memory + sends, takes) &&
+    good = good && !eg_ranks_barrier(r->ranks) && memory &&
+           !eg_ranks_exchange(r->ranks, to, memory, sends, from, memory + sends, takes) &&
            unpack_slopes(s, theirs, in, got, memory + sends);
     eg_owner_close(owner);
     for (int b = 0; b < n; b++)
