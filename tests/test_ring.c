@@ -333,7 +333,7 @@ LOOP_TEST(bytes_are_those_of_the_formula, 3)
     s.zigzag = false, s.where = NULL;
     run(&s, (int)p);
     for (uint64_t k = 0; k < p; k++)
-        ck_assert_uint_eq(s.backward[k], others * (2 * share + 8 * (2 * p + 1) + 2));
+        ck_assert_uint_eq(s.backward[k], others * (2 * share + 8 * (4 * p - 1) + 2));
 }
 #endif
 
