@@ -47,9 +47,9 @@ const char *saved_differs(const eg_saved *, char out[STORED_SIZE]);
 /* Loads the trainer of a checkpoint, if options that are given again agree with it; NULL after an
  * error message. */
 eg_trainer *train_resumed(eg_ctx *, train *, const char *task, const words *, const char *path);
-/* True if --out, --best, --log and --curve can and may be written; else prints a message. *step receives
- * the step of this run that the file of --out has. `from` is the checkpoint that is resumed, or
- * NULL. */
+/* True if --out, --best, --log and --curve can and may be written; else prints a message. *step
+ * receives the step of this run that the file of --out has. `from` is the checkpoint that is
+ * resumed, or NULL. */
 bool train_try_outputs(eg_ctx *, eg_trainer *, const train *, const char *path, const char *from,
                        int64_t *step);
 #endif
