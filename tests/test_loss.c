@@ -314,6 +314,31 @@ TEST(norms_are_their_formulas)
     eg_close(cx);
 }
 
+/* Rows whose sum of squares overflows (entries beyond 1.8e19 in f32, 1.3e154 in f64), one by one
+ * and several at once, have the results of the same rows divided by 2^k, and gradients 2^-k times
+ * theirs. */
+LOOP_TEST(norms_of_rows_whose_squares_overflow, 4)
+{
+    const double far = _i % 2 ? 0x1p600 : 0x1p90;
+    eg_ctx *cx = eg_open(.dtype = _i % 2 ? EG_F64 : EG_F32, .seed = 4, .threads = 1);
+    static const int64_t lengths[] = { 1, 3, 8, 64, 1000 };
+    for (int k = 0; k < 5; k++) {
+        const int64_t n = lengths[k];
+        eg_tensor *x = eg_normal(cx, 0, 1, 9, n), *w = eg_normal(cx, 0, 1, n), *dx, *dz,
+                  *z = eg_scale(x, far), *g = eg_normal(cx, 0, 1, 9, n),
+                  *y = _i < 2 ? eg_rmsnorm("i [j]", x, .gain = w, .eps = 1e-300)
+                              : eg_layernorm("i [j]", x, .gain = w, .eps = 1e-300),
+                  *u = _i < 2 ? eg_rmsnorm("i [j]", z, .gain = w, .eps = 1e-300)
+                              : eg_layernorm("i [j]", z, .gain = w, .eps = 1e-300);
+        eg_assert_close(u, y, 1e-4);
+        eg_grad(y, g, 1, &x, &dx);
+        eg_grad(u, g, 1, &z, &dz);
+        eg_assert_close(eg_scale(dz, far), dx, 1e-3);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* The mean of equal numbers is rounded: 3 × 12345.6 in f32, divided by 3, is another number. Rows
  * that differ by a few units in the last place are those of f64. */
 LOOP_TEST(layernorm_of_equal_and_of_nearly_equal_elements, 2)

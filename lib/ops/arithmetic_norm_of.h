@@ -19,6 +19,24 @@ TARGET static void NAME(near_moments)(const eg_row_facts *b, const T *x, double 
     *mean = (double)x[0] + total;
     *r = spread > 0 ? 1 / sqrt(spread) : 0;
 }
+/* The mean and r of a row whose sum of squares overflows, from x / m, m the largest |x|, beside
+ * which eps is 0. The results of a row with an infinity or NaN stay as they are. */
+TARGET static void NAME(far_moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
+{
+    double m = 0, total = 0, squares = 0;
+    for (int64_t k = 0; k < b->n; k++) {
+        if (!isfinite(x[k])) return;
+        m = fmax(m, fabs((double)x[k]));
+    }
+    for (int64_t k = 0; b->center && k < b->n; k++) total += (double)x[k] / m;
+    total /= (double)b->n;
+    for (int64_t k = 0; k < b->n; k++) {
+        const double d = (double)x[k] / m - total;
+        squares += d * d;
+    }
+    *mean = total * m;
+    *r = squares > 0 ? 1 / sqrt(squares / (double)b->n) / m : 0;
+}
 /* The mean and r of `rows` rows that lie `xs` elements apart, `width` of which, a constant, are
  * summed at once. Divisions and roots are of all rows at once. */
 EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, const T *x,
@@ -55,10 +73,12 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, c
     int near = 0;
     for (int q = 0; q < rows; q++) {
         most[q] = share * (mean[q] * mean[q]);
-        near |= squares[q] <= most[q];
+        near |= squares[q] <= most[q] || !isfinite(squares[q]);
     }
     for (int q = 0; q < rows && near; q++)
-        if (squares[q] > 0 && squares[q] <= most[q])
+        if (!isfinite(squares[q]))
+            NAME(far_moments)(b, x + q * xs, &mean[q], &r[q]);
+        else if (squares[q] > 0 && squares[q] <= most[q])
             NAME(near_moments)(b, x + q * xs, &mean[q], &r[q]);
 }
 /* r; p: r, x */
@@ -181,6 +201,29 @@ EG_INLINE void NAME(slope_row)(int64_t n, NAME(slope) f, const T *x, const T *g,
         dx[k] = (h - a) * c - v * d;
     }
 }
+/* Of a row with a smaller r, as far_moments has, r² underflows in f32, and r³ in f64. */
+#define FAR_R (sizeof(T) == 4 ? 0x1p-62 : 0x1p-330)
+/* dx = r (h − total − x̂ mean(h x̂)) of such a row, without powers of r; sums as slope_row's */
+TARGET static void NAME(far_slope)(const eg_row_facts *b, const T *x, const T *g, double mean,
+                                   double r, double total, T *dx)
+{
+    const T *gain = b->gain;
+    T *sum_along = b->sums, *sum_g = b->sums ? sum_along + b->n : NULL;
+    double along = 0;
+    for (int64_t k = 0; k < b->n; k++) {
+        const double h = gain ? (double)g[k] * (double)gain[k] : (double)g[k];
+        along += h * (((double)x[k] - mean) * r) / (double)b->n;
+    }
+    for (int64_t k = 0; k < b->n; k++) {
+        const double u = (double)g[k], h = gain ? u * (double)gain[k] : u,
+                     v = ((double)x[k] - mean) * r;
+        if (sum_g) {
+            sum_along[k] += (T)(u * v);
+            sum_g[k] += (T)u;
+        }
+        dx[k] = (T)((h - total - v * along) * r);
+    }
+}
 /* dx = r (h − mean h − x̂ mean(h x̂)) = r (h − a) − (x − mean) k, with h = g gain; sums += g
  * x̂ and g, for `rows` rows, summed `width` at once; p: dx, x, g, and mean and r */
 EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int rows, int64_t row,
@@ -219,7 +262,9 @@ EG_INLINE void NAME(norm_slope_some)(const eg_row_facts *b, const int width, int
         const NAME(slope) f = { (T)total[q], shift[q], (T)r[q], (T)along[q] };
         const T *v = x + q * xs, *u = g + q * gs;
         T *dx = EG_ROW(T, 0, row + q);
-        if (sum_g && gain)
+        if (r[q] > 0 && r[q] < FAR_R)
+            NAME(far_slope)(b, v, u, mean[q], r[q], total[q], dx);
+        else if (sum_g && gain)
             NAME(slope_row)(n, f, v, u, gain, dx, true, sum_along, sum_g);
         else if (sum_g)
             NAME(slope_row)(n, f, v, u, NULL, dx, true, sum_along, sum_g);
