@@ -347,8 +347,11 @@ for text in '"config": "", "optimiser": "adam"' '"heads": {"0.0": {"rows": ' '"l
     grep -qF "$text" o.json || bad "train --log: '$text' is not in $(cat o.json)"
 done
 # 0 is no weight decay, and not the default of adamw
-runs train reverse $tiny --steps 2 --optimiser adamw --out d.safetensors
-runs train reverse $tiny --steps 2 --optimiser adamw --weight-decay 0 --out d0.safetensors
+# shellcheck disable=SC2086
+{
+    runs train reverse $tiny --steps 2 --optimiser adamw --out d.safetensors
+    runs train reverse $tiny --steps 2 --optimiser adamw --weight-decay 0 --out d0.safetensors
+}
 if cmp -s d.safetensors d0.safetensors; then bad 'train: adamw --weight-decay 0 decays'; fi
 runs train --resume d0.safetensors --weight-decay 0 --steps 3
 runs train --resume d.safetensors --weight-decay 0.01 --steps 3
