@@ -24,6 +24,9 @@ line 'lines over 100 columns' \
     "$(git ls-files '*.c' '*.h' '*.cc' | xargs grep -hE '^.{101,}' | wc -l)" 0
 line '... of shell scripts' \
     "$(git ls-files '*.sh' quickstart bootstrap .ci/run | xargs grep -hE '^.{101,}' | wc -l)" 0
+# not of tables, headings, HTML and code, nor of the page that `make bench-docs` writes
+line '... of prose in docs' "$(git ls-files 'docs/*.md' README.md ':!docs/benchmarks.md' |
+    xargs awk '/^ *```/ { code = !code } !code && !/^[|#<]/' | grep -cE '^.{101,}')" 0
 line 'failures of the library recorded without a code (eg_fail)' \
     "$(git ls-files 'lib/*.c' 'lib/*.h' | xargs grep -hE '[^_a-z]eg_fail\(' |
         grep -vc '^eg_tensor \*eg_fail(')" 0
