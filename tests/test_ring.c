@@ -459,6 +459,61 @@ TEST(lengths_that_would_overflow_are_refused_on_every_rank)
                       said[k]);
 }
 
+/* Memory runs out on one rank. */
+typedef struct shortage {
+    int bad_rank, left; /* number of allocations that succeed there */
+    bool forward;       /* in the forward pass too, else in the gradient alone */
+    bool said[3];       /* an error, by rank */
+} shortage;
+typedef struct pool {
+    int left;
+    bool armed;
+} pool;
+static void *pool_realloc(void *user, void *x, size_t old_size, size_t new_size)
+{
+    pool *p = user;
+    (void)old_size;
+    if (!new_size) free(x);
+    if (!new_size || (p->armed && p->left-- <= 0)) return NULL;
+    return realloc(x, new_size);
+}
+static int shortage_body(void *user, const eg_ranks_table *table)
+{
+    shortage *s = user;
+    const int me = table->rank;
+    pool p = { .left = s->left };
+    eg_ctx *own = eg_open(.threads = 1, .realloc = pool_realloc, .user = &p);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_tensor *q = eg_normal(own, 0, 1, 4, 2), *k = eg_normal(own, 0, 1, 4, 2),
+              *v = eg_normal(own, 0, 1, 4, 2), *d[3];
+    p.armed = s->forward && me == s->bad_rank;
+    eg_tensor *y = eg_attention("id,jd,je->ie", q, k, v, .where = "j <= i", .ranks = r,
+                                .ranks_block = 2, .zigzag = true);
+    p.armed = me == s->bad_rank;
+    eg_grad(y, eg_ok(y) ? v : NULL, 3, (eg_tensor *[]){ q, k, v }, d);
+    p.armed = false;
+    s->said[me] = eg_error(own) != NULL;
+    eg_ranks_close(r);
+    eg_close(own);
+    return s->said[me];
+}
+/* No rank waits for ever for one whose memory ran out, at whichever allocation. */
+LOOP_TEST(memory_that_ends_on_one_rank_ends_the_call, 6)
+{
+    int failed = 0;
+    bool more = true;
+    for (int n = 0; more; n++) {
+        shortage s = { .bad_rank = _i % 3, .left = n, .forward = _i < 3 };
+        eg_ranks_simulate(cx, 3, shortage_body, &s);
+        eg_clear(cx);
+        more = s.said[0] || s.said[1] || s.said[2];
+        ck_assert_msg(!more || s.said[s.bad_rank], "%d: an error, but not on rank %d", n,
+                      s.bad_rank);
+        failed += more;
+    }
+    ck_assert_int_gt(failed, 10);
+}
+
 /* -- 2-D tiles, which the library does not have: what they would send -------------------------- */
 /* Ranks form `rows` rows of `columns`. A rank gathers the queries of its row and the keys and
  * values of its column, and computes (o, lse) for these; the parts of its own queries are sent back
