@@ -354,6 +354,8 @@ bool eg__view_selects(const eg_tensor *t);
 /* If t is a view of its operand, changes x to the same view of x and returns true; else leaves x
  * unchanged. dim and stride have room for EG_RANK_MAX entries each. Records no error. */
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride);
+
+/* -- overlap.c: adding onto views of which several elements are the same memory ------------ */
 /* target += g, where several elements of target may be the same memory. */
 void eg__add_repeated(eg_tensor *target, const eg_tensor *g);
 /* If x has more elements than the memory from its first to its last one, as overlapping windows
