@@ -21,15 +21,7 @@ EG_INLINE void NAME(scatter)(bool wide, int64_t n, char *const *p, const int64_t
             *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]);
         }
 }
-static void NAME(scatter_i32)(int64_t n, char *const *p, const int64_t *step, const void *user)
-{
-    NAME(scatter)(false, n, p, step, user);
-}
-static void NAME(scatter_i64)(int64_t n, char *const *p, const int64_t *step, const void *user)
-{
-    NAME(scatter)(true, n, p, step, user);
-}
-/* The same for rows of one index each, of a constant number of elements where `all` is one. */
+/* The same for rows of one index each, of `all` contiguous elements. */
 EG_INLINE void NAME(scatter_dense)(bool wide, int64_t rows, const int64_t all, char *const *p,
                                    const int64_t *row_step, const pick *v)
 {
@@ -41,33 +33,7 @@ EG_INLINE void NAME(scatter_dense)(bool wide, int64_t rows, const int64_t all, c
         for (int64_t i = 0; i < all; i++) to[i] += from[i];
     }
 }
-EG_INLINE void NAME(scatter_rows)(bool wide, int64_t rows, int64_t n, char *const *p,
-                                  const int64_t *row_step, const int64_t *step, const pick *v)
-{
-    const bool dense = step[2] == 0 && step[0] == (int64_t)sizeof(T) && step[1] == step[0];
-    switch (dense ? n : 0) {
-    case 2: NAME(scatter_dense)(wide, rows, 2, p, row_step, v); break;
-    case 3: NAME(scatter_dense)(wide, rows, 3, p, row_step, v); break;
-    case 4: NAME(scatter_dense)(wide, rows, 4, p, row_step, v); break;
-    case 8: NAME(scatter_dense)(wide, rows, 8, p, row_step, v); break;
-    default:
-        if (dense) NAME(scatter_dense)(wide, rows, n, p, row_step, v);
-        for (int64_t r = 0; r < rows && !dense; r++) {
-            char *q[3];
-            for (int k = 0; k < 3; k++) q[k] = p[k] + r * row_step[k];
-            NAME(scatter)(wide, n, q, step, v);
-        }
-    }
-}
-static void NAME(scatter_rows_i32)(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
-                                   const int64_t *step, const void *user)
-{
-    NAME(scatter_rows)(false, rows, n, p, row_step, step, user);
-}
-static void NAME(scatter_rows_i64)(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
-                                   const int64_t *step, const void *user)
-{
-    NAME(scatter_rows)(true, rows, n, p, row_step, step, user);
-}
+#define LOOP(x) NAME(scatter##x)
+#include "ops/index_rows_of.h"
 #undef T
 #undef NAME
