@@ -70,12 +70,12 @@ EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, c
     /* Σ (x − mean)² of rows that differ by rounding alone is at most that */
     const double share = b->center ? count * ROUNDING_SHARE * ROUNDING_SHARE : 0;
     double most[MANY];
-    int near = 0;
+    int again = 0; /* rows that are summed in another way */
     for (int q = 0; q < rows; q++) {
         most[q] = share * (mean[q] * mean[q]);
-        near |= squares[q] <= most[q] || !isfinite(squares[q]);
+        again |= squares[q] <= most[q] || !isfinite(squares[q]);
     }
-    for (int q = 0; q < rows && near; q++)
+    for (int q = 0; q < rows && again; q++)
         if (!isfinite(squares[q]))
             NAME(far_moments)(b, x + q * xs, &mean[q], &r[q]);
         else if (squares[q] > 0 && squares[q] <= most[q])
@@ -201,7 +201,8 @@ EG_INLINE void NAME(slope_row)(int64_t n, NAME(slope) f, const T *x, const T *g,
         dx[k] = (h - a) * c - v * d;
     }
 }
-/* Of a row with a smaller r, as far_moments has, r² underflows in f32, and r³ in f64. */
+/* The gradient needs r² in f32, r³ in f64. If r is smaller than this, as that of rows of large
+ * numbers (far_moments), they underflow. */
 #define FAR_R (sizeof(T) == 4 ? 0x1p-62 : 0x1p-330)
 /* dx = r (h − total − x̂ mean(h x̂)) of such a row, without powers of r; sums as slope_row's */
 TARGET static void NAME(far_slope)(const eg_row_facts *b, const T *x, const T *g, double mean,
