@@ -354,7 +354,8 @@ done
 }
 if cmp -s d.safetensors d0.safetensors; then bad 'train: adamw --weight-decay 0 decays'; fi
 "$eingrad" compare d.safetensors d0.safetensors >out
-grep -q '^tokens.E: ' out || bad "train: adamw --weight-decay 0 has the parameters of 0.01: $(cat out)"
+grep -q '^tokens.E: ' out ||
+    bad "train: adamw --weight-decay 0 has the parameters of 0.01: $(cat out)"
 runs train --resume d0.safetensors --weight-decay 0 --steps 3
 runs train --resume d.safetensors --weight-decay 0.01 --steps 3
 rm d.safetensors d0.safetensors
