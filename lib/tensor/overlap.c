@@ -85,7 +85,7 @@ enum { SLICE_MIN = 512 }; /* elements: a loop over fewer costs more for its call
  * equal i + q are the same memory, the order of increasing i is that of decreasing q. The slices
  * are therefore taken along the shorter of the two axes, from its end. `size`: the elements of g if
  * slices were taken along the longer axes. */
-static void add_repeated(const eg_tensor *target, const eg_tensor *g, int64_t size)
+static void add_repeated(eg_tensor *target, const eg_tensor *g, int64_t size)
 {
     const int repeating = repeating_axes(target, -1);
     if (repeating == 0) {
