@@ -116,7 +116,7 @@ static bool each_row(eg_tensor *y, int operands, int gain, int bias, double *mom
     const norm *a = y->attr;
     eg_copies_axis copies;
     eg_tensor *const all = eg__copies_axis(&copies, y), spread[2], kept;
-    const eg_tensor *x[] = { all, all->in[0], operands == 3 ? all->in[1] : NULL, NULL };
+    const eg_tensor *x[EG_ROW_OPERANDS] = { all, all->in[0], operands == 3 ? all->in[1] : NULL };
     const int outer = all->in[0]->rank - a->inner;
     int64_t dims[2][2 * EG_RANK_MAX];
     norm_copies c = { .run = y->dtype == EG_C128 ? run_c128 : run,
@@ -434,14 +434,15 @@ static void normalise_c128(int64_t rows, char *const *p, const int64_t *step, co
     }
 }
 /* Returns the number of rows of which y, a recorded norm, keeps the moments. They are kept in the
- * order in which the gradient reads x. */
+ * order in which the gradient reads x. Copies keep none: y is then a header of one copy, whose
+ * memory would be that of all. */
 static int64_t rows_kept(const eg_tensor *y)
 {
     const norm *a = y->attr;
     const eg_tensor *x = y->in[0];
     eg_strip all;
     eg__strip(&all, x, x->rank);
-    if (y->dtype == EG_C128 || eg__copy_count(y) > 1 || !eg__strip_contiguous(&all) ||
+    if (y->dtype == EG_C128 || y->cx->copy.of || !eg__strip_contiguous(&all) ||
         eg__row_length(x, a->inner) * eg__width[x->dtype] < KEEPS_FROM)
         return 0;
     return eg__count(x->rank - a->inner, x->dim);
