@@ -149,8 +149,9 @@ static void captured_alike(trial *t)
     }
     if (eg_error(cx)) complain(t, "not captured", 0);
 }
-/* One sample on copies of all operands but the shared one, with long axes if times is not 1. Returns
- * the number of differences; −1 if the sample does not take long axes, since its call names sizes. */
+/* One sample on copies of all operands but the shared one, with long axes if times is not 1.
+ * Returns the number of differences; −1 if the sample does not take long axes, since its call names
+ * sizes. */
 static int try_sample(eg_ctx *cx, const eg_op *op, const eg_sample *s, int shared, int64_t times)
 {
     trial t = { .op = op, .s = s, .shared = shared };
@@ -898,4 +899,138 @@ TEST(operations_applied_by_forward_compute_one_copy)
     }
     eg_assert_ok(cx);
     eg_close(cx);
+}
+
+/* -- an operation whose rule needs what forward() saved ---------------------------------------- */
+/* y = Σ x³ of the elements that a draw keeps, and the largest element, whose place is saved. The
+ * memory is allocated by shape(), or by forward() if attr is true. */
+typedef struct kept {
+    int64_t largest;
+    float keep[6];
+} kept;
+static bool keeping_shape(eg_tensor *y)
+{
+    return eg_result(y, EG_F32, 0, NULL) &&
+           (*(const bool *)eg_attr(y) || eg_node_save(y, sizeof(kept)));
+}
+static bool keeping_forward(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0), *scale = eg_operand(y, 1), *drawn;
+    kept *s = *(const bool *)eg_attr(y) ? eg_node_save(y, sizeof *s) : eg_node_saved(y);
+    if (!s || !(drawn = eg_uniform_n(eg_context(x), EG_F32, 0, 1, 1, eg_dims(x)))) return false;
+    s->largest = 0;
+    double sum = 0;
+    for (int64_t k = 0; k < 6; k++) {
+        const float v = eg_f32(x)[k];
+        if (v > eg_f32(x)[s->largest]) s->largest = k;
+        s->keep[k] = eg_f32(drawn)[k] < .5f;
+        sum += (double)s->keep[k] * v * v * v;
+    }
+    *eg_mut_f32(y) = ((float)sum + eg_f32(x)[s->largest]) * *eg_f32(scale);
+    return true;
+}
+static eg_tensor *keeping_slope(eg_tensor *y, eg_tensor *x)
+{
+    const kept *s = eg_node_saved(y);
+    eg_tensor *one = eg_zeros_like(x);
+    eg_mut_f32(one)[s->largest] = 1;
+    eg_tensor *keep = eg_from(eg_context(x), s->keep, 6);
+    return eg_add(eg_mul(keep, eg_scale(eg_square(x), 3)), one);
+}
+static eg_tensor *keeping_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, 0), *scale = eg_operand(y, 1);
+    return i ? eg_mul(g, eg_div(y, scale)) : eg_mul(eg_mul(keeping_slope(y, x), g), scale);
+}
+static eg_tensor *keeping_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    eg_tensor *t = NULL;
+    if (dx[0]) t = eg_sum("[k]", keeping_rule(y, dx[0], 0));
+    if (dx[1]) t = t ? eg_add(t, keeping_rule(y, dx[1], 1)) : keeping_rule(y, dx[1], 1);
+    return t;
+}
+static eg_tensor *keeping(bool late, bool jvp, eg_tensor *x, eg_tensor *scale)
+{
+    static eg_op op = { .name = "keeping",
+                        .arity = 2,
+                        .shape = keeping_shape,
+                        .forward = keeping_forward,
+                        .rule = keeping_rule },
+                 with;
+    with = op;
+    with.jvp = keeping_jvp;
+    return eg_apply(jvp ? &with : &op, &late, sizeof late, 2, (eg_tensor *[]){ x, scale });
+}
+/* y, its gradients, their tangents and its own along x: for one tensor or all copies. */
+static void keeping_all(bool late, bool jvp, eg_tensor *x, eg_tensor *scale, eg_tensor **r)
+{
+    eg_ctx *cx = eg_context(x);
+    eg_set_draws(cx, 100);
+    eg_tensor *xs[] = { x, scale }, *vs[] = { x, scale };
+    r[0] = keeping(late, jvp, x, scale);
+    ck_assert_msg(!eg_grad(r[0], NULL, 2, xs, r + 1), "%s", eg_error(cx));
+    r[3] = eg_jvp(r[1], 2, xs, vs);
+    r[4] = eg_jvp(r[0], 2, xs, vs);
+    ck_assert_msg(!eg_grad(eg_sum("[k]", r[1]), NULL, 2, xs, r + 5), "%s", eg_error(cx));
+}
+/* Returns whether all elements are equal; 0 and −0 are: what is added through a view is added to
+ * 0. */
+static bool equal_values(eg_tensor *x, eg_tensor *y)
+{
+    bool same = eg_size(x) == eg_size(y);
+    for (int64_t k = 0; same && k < eg_size(x); k++) same = eg_f32(x)[k] == eg_f32(y)[k];
+    return same;
+}
+typedef struct keeping_run {
+    bool late;
+    eg_tensor *x, *scale;
+} keeping_run;
+static int keeping_step(void *user, eg_tensor **out)
+{
+    const keeping_run *r = user;
+    out[0] = keeping(r->late, false, r->x, r->scale);
+    return !eg_ok(out[0]);
+}
+TEST(copies_of_one_tensor_that_are_taken_out_have_gradients)
+{
+    eg_ctx *cx = eg_open(.seed = 1);
+    eg_tensor *all = eg_normal(cx, 0, 1, COPIES, 4), *d;
+    eg_tensor *x = eg_copies_unstack(eg_copies_open(eg_owner_open(cx), COPIES, NULL), all);
+    eg_tensor *y = eg_sum("[k]", eg_mul(eg_copy_at(x, 0), eg_copy_at(x, 2)));
+    ck_assert_msg(!eg_grad(y, NULL, 1, &x, &d), "%s", eg_error(cx));
+    ck_assert(equal_values(eg_copy_at(d, 0), eg_copy_at(x, 2)));
+    ck_assert(equal_values(eg_copy_at(d, 1), eg_zeros(cx, 4)));
+    ck_assert(equal_values(eg_copy_at(d, 2), eg_copy_at(x, 0)));
+    eg_close(cx);
+}
+TEST(copies_each_have_what_a_custom_operation_saves)
+{
+    for (int variant = 0; variant < 8; variant++) {
+        const bool late = variant & 1, jvp = variant & 2, shared = variant & 4;
+        eg_ctx *cx = eg_open(.seed = 1);
+        const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+        eg_tensor *all = eg_normal(cx, 0, 1, COPIES, 6), *scales = eg_uniform(cx, 1, 2, COPIES);
+        eg_tensor *x = eg_copies_unstack(c, all), *r[7], *e[7];
+        eg_tensor *scale = shared ? eg_select_axis(scales, 0, 0) : eg_copies_unstack(c, scales);
+        keeping_all(late, jvp, x, scale, r);
+        eg_set_draws(cx, 100);
+        eg_captured *step = eg_capture(cx, keeping_step, &(keeping_run){ late, x, scale }, 1);
+        for (int run = 0; run < 3; run++) {
+            eg_set_draws(cx, 100);
+            ck_assert_msg(!eg_captured_run(step), "%s", eg_error(cx));
+            ck_assert(
+                same_bits(eg_copies_stack(eg_captured_output(step, 0)), eg_copies_stack(r[0])));
+        }
+        for (int64_t k = 0; k < COPIES; k++) {
+            eg_seed(cx, eg_copies_seed(c, k));
+            keeping_all(late, jvp, eg_copy(eg_select_axis(all, 0, k)),
+                        shared ? scale : eg_copy(eg_select_axis(scales, 0, k)), e);
+            for (int n = 0; n < 7; n++)
+                if (eg_copies_of(r[n]))
+                    ck_assert_msg(equal_values(eg_copy(eg_copy_at(r[n], k)), e[n]),
+                                  "variant %d, copy %lld, %d", variant, (long long)k, n);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
 }

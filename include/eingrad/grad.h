@@ -169,7 +169,8 @@ EG_API int eg_operands(const eg_tensor *y);              /* how many operands y 
 EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_apply made of attr */
 /* Allocates zeroed memory for values that shape() or forward() computes and the rule needs; it
  * lives as long as y and belongs to the node y. NULL after an error. eg_node_saved returns this
- * memory, or NULL if there is none. */
+ * memory, or NULL if there is none. If y has copies, each copy has such memory, and rule() and
+ * jvp() are called for each of them, as for a single tensor. */
 EG_API void *eg_node_save(eg_tensor *y, size_t bytes);
 EG_API void *eg_node_saved(const eg_tensor *y);
 /* declares y; row-major */

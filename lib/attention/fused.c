@@ -58,7 +58,7 @@ static fused_saved *fused_save(eg_tensor *y, const fused_saved *lent, bool stats
     const int64_t copy = copies ? y->cx->copy.k : 0;
     const fused_saved *given = y->saved;
     fused_saved *first = copy ? y->saved : NULL, *s;
-    s = copy ? eg__alloc(y->cx, sizeof *s) : eg_node_save(y, sizeof *s);
+    s = copy ? eg__alloc(y->cx, sizeof *s) : eg__node_save(y, sizeof *s);
     if (!s) return NULL;
     *s = (fused_saved){ .empty = 0 };
     if (copies && !copy) {

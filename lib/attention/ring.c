@@ -320,7 +320,7 @@ static bool ring_shape(eg_tensor *y)
 {
     const eg_ring *r = ring_of(y);
     return eg_result(y, r->dtype, 1, (int64_t[]){ r->y_count + r->l_count }) &&
-           eg_node_save(y, sizeof(ring_saved));
+           eg__node_save(y, sizeof(ring_saved));
 }
 static bool ring_forward(eg_tensor *y)
 {
@@ -357,7 +357,7 @@ static bool ring_gradient_shape(eg_tensor *y)
 {
     return eg_result(y, ring_of(y)->dtype, 1,
                      (int64_t[]){ ring_offset(y, 2, 2 + ring_of(y)->operands) }) &&
-           eg_node_save(y, sizeof(ring_slopes));
+           eg__node_save(y, sizeof(ring_slopes));
 }
 /* The operands are attention's result, its cotangent, and attention's operands. */
 static bool ring_gradient_forward(eg_tensor *y)

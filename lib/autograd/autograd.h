@@ -106,6 +106,12 @@ bool eg__check_unchanged(eg_sweep *, const eg_tensor *t, int i);
 bool eg__check_cotangent(const eg_sweep *, const eg_tensor *t, const char *source,
                          const eg_tensor *d, const eg_tensor *x, int i);
 
+/* -- copy_rules.c ----------------------------------------------------------------------------- */
+/* Calls the rule, or the jvp, of y's operation: once, or for each copy if the operation has saved
+ * memory for each (eg_node_save). */
+eg_tensor *eg__rule(eg_tensor *y, eg_tensor *g, int i);
+eg_tensor *eg__jvp_rule(eg_tensor *y, eg_tensor *const *dx);
+
 /* eg_grad for a y that may be a constant: an x that y does not depend on gets zeros. Returns 0; −1
  * after an error. */
 int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_tensor **dxs);

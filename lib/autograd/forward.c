@@ -21,7 +21,7 @@ static eg_tensor *forward_by_rule(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
         /* its value is not used, so a NaN in it is no error */
         const bool tracing = eg_trace(y->cx, false);
-        eg_tensor *c = dx[i] ? y->op->rule(y, u, i) : NULL;
+        eg_tensor *c = dx[i] ? eg__rule(y, u, i) : NULL;
         eg_trace(y->cx, tracing);
         if (!c || c->poison || eg__grad(c, dx[i], 1, &u, &part)) continue;
         sum = sum ? eg_add(sum, part) : part;
@@ -53,7 +53,7 @@ static bool forward_push(eg_sweep *s, eg_tensor *t, eg_tensor **dx, eg_tensor **
     if (!moves) return true;
     s->cx->rule_node = t;
     s->cx->rule_kind = "tangent";
-    *out = t->op->jvp ? t->op->jvp(t, dx) : forward_by_rule(t, dx);
+    *out = t->op->jvp ? eg__jvp_rule(t, dx) : forward_by_rule(t, dx);
     s->cx->rule_node = outer;
     eg__sweep_reclaim(s);
     return !s->cx->failed && (!*out || eg__check_cotangent(s, t, "jvp", *out, t, -1));

@@ -118,7 +118,7 @@ static bool again_shape(eg_tensor *y)
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
     /* evaluated in c128 (complex step) without saved data: call f */
-    if (!s && is_complex && (s = eg_node_save(y, sizeof *s)))
+    if (!s && is_complex && (s = eg__node_save(y, sizeof *s)))
         s->result = recompute_call(y->cx, y->attr);
     if (y->cx->failed) return false;
     if (s && eg_ok(s->result))

@@ -171,6 +171,7 @@ static bool reverse_pass_list_on(reverse *r, int64_t k)
     const waiting *w = waiting_for(r, k);
     if (!w || r->is_x[k] || (t->tag && t->tag->hook)) return false;
     if (t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
+    if (t->copies != t->in[0]->copies) return false; /* copies that become an axis, or the reverse */
     for (const eg__addend *p = w->first; p; p = p->next)
         if (!eg__addend_fits(p->t, p->depth + 1)) return false;
     if (!list_append_sum(r, t->in[0])) return false;
@@ -193,7 +194,7 @@ static eg_tensor *reverse_cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int 
     cx->rule_kind = "gradient";
     cx->pull = r->mine;
     cx->each_copy = r->each;
-    eg_tensor *c = t->op->rule(t, g, i);
+    eg_tensor *c = eg__rule(t, g, i);
     /* all copies of t read an x without copies, so their cotangents are summed */
     if (c && t->copies && !t->in[i]->copies && !r->each && !eg__copies_made(t) &&
         !eg__is_checkpoint(t))

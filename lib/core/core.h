@@ -70,6 +70,8 @@ struct eg_tensor {
     bool poison;
     bool unrecorded; /* the result of an operation that was not recorded: op is NULL */
     bool captured;   /* belongs to a captured step; only its runs use it */
+    bool saves;      /* by eg_node_save, which custom operations call */
+    bool saved_each; /* `saved` is an array of what was saved for each copy: tensor/copies.c */
     int count;       /* number of operands */
     uint32_t attr_size;
     eg_ctx *cx;
@@ -340,6 +342,12 @@ struct eg_ctx {
          * of one copy, and `of` is NULL; NULL: it does not */
         const uint64_t *seed;
     } copy;
+    /* eg__apply_copy: the next node is copy k of `of`, which has been computed; `of` is NULL
+     * otherwise */
+    struct {
+        const eg_tensor *of;
+        int64_t k;
+    } computed;
     /* the block that is being computed, in a child, or in this context by eg_block_call */
     struct {
         /* true in a child: the seeds of the copies' draws are derived from the other two, the

@@ -22,7 +22,7 @@ static eg_network *network_of(const eg_tensor *y)
     eg_network *w = y->saved;
     return w && !w->call ? w : NULL;
 }
-bool eg__network_save(eg_tensor *y) { return eg_node_save(y, sizeof(eg_network)) != NULL; }
+bool eg__network_save(eg_tensor *y) { return eg__node_save(y, sizeof(eg_network)) != NULL; }
 
 /* -- the value -------------------------------------------------------------------------------- */
 /* Describes a step when only some values of the tree are tensors: its operands are the nearest such

@@ -38,7 +38,7 @@ static eg_composed composed_of(const formula *f, eg_ctx *cx, eg_dtype floats, in
                           .x = x };
 }
 /* Gives a node of either operation a memo, which keeps the cotangents of all operands. */
-static bool expr_saves(eg_tensor *y) { return eg_node_save(y, sizeof(eg_memo)); }
+static bool expr_saves(eg_tensor *y) { return eg__node_save(y, sizeof(eg_memo)); }
 static bool gradient_shape(eg_tensor *d)
 {
     const int64_t n = eg__gradient_size(d->count - 1, d->in);

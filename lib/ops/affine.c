@@ -74,7 +74,7 @@ static bool affine_keep(eg_tensor *y)
     const eg_copies *of = y->cx->copy.of;
     if (!a->f || !eg__recording(y->cx)) return true;
     if (of && y->cx->copy.k) return true; /* copy 0 has allocated z for all copies */
-    affine_kept *k = eg_node_save(y, sizeof *k);
+    affine_kept *k = eg__node_save(y, sizeof *k);
     return k && (!affine_needs_z(a) ||
                  (k->z = eg__new_copies(y->cx, of, (eg_dtype)y->dtype, y->rank, y->dim)));
 }

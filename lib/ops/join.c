@@ -53,7 +53,7 @@ static bool concat_shape(eg_tensor *y)
     }
     if (!eg__shape(y, first->dtype, first->rank, dim)) return false;
     if (y->count < CONCAT_MANY) return true;
-    int64_t *start = eg_node_save(y, (size_t)y->count * sizeof *start);
+    int64_t *start = eg__node_save(y, (size_t)y->count * sizeof *start);
     for (int k = 1; start && k < y->count; k++) start[k] = start[k - 1] + y->in[k - 1]->dim[axis];
     return start;
 }

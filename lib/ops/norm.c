@@ -453,7 +453,7 @@ static bool normalise_forward(eg_tensor *y)
     norm_saved *s = NULL;
     if (eg__recording(y->cx) && (a->gain || a->bias)) {
         const int64_t rows = rows_kept(y);
-        s = eg_node_save(y, sizeof *s + 2 * (size_t)rows * sizeof *s->moments);
+        s = eg__node_save(y, sizeof *s + 2 * (size_t)rows * sizeof *s->moments);
         if (!s) return false;
         s->rows = rows;
     }

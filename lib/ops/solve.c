@@ -46,7 +46,7 @@ static bool solve_forward(eg_tensor *y)
         s.a_first = (s.n - 1) * (s.row + s.column);
         s.x = -s.x, s.row = -s.row, s.column = -s.column;
     }
-    if (eg__recording(y->cx) && !eg_node_save(y, sizeof(eg_memo))) return false;
+    if (eg__recording(y->cx) && !eg__node_save(y, sizeof(eg_memo))) return false;
     eg__copy(y, y->in[1]);
     eg__rows(y->cx, outer, 2, (const eg_tensor *[]){ y, a }, s.n * s.n * s.columns / 2,
              y->dtype == EG_F32   ? solve_f32

@@ -138,10 +138,20 @@ static bool apply_copies(eg_tensor *y)
     return eg__copies_forward(y, apply_is_complex(y) ? y->op->forward_c128 : y->op->forward,
                               apply_by_elements(y));
 }
+/* Makes y copy k of a node that has been computed. False after an error. */
+static bool apply_computed(eg_tensor *y)
+{
+    const eg_tensor *of = y->cx->computed.of;
+    const int64_t k = y->cx->computed.k;
+    y->cx->computed.of = NULL;
+    return eg__shape_view(y, of, of->rank, of->dim, of->stride,
+                          k * of->each / eg__width[of->dtype]);
+}
 /* Computes y: the operation's shape() sets its sizes, and forward() its elements unless y is a
  * view; forward_c128() if the operands are c128. False after an error. */
 static bool apply_made(eg_tensor *y, bool is_complex)
 {
+    if (y->cx->computed.of) return apply_computed(y);
     bool (*forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
     if (y->copies && forward) forward = apply_copies;
     /* a view has the copies of its operand, at the same distance */
@@ -279,6 +289,16 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     cx->aside--;
     return good ? y : &cx->poison;
 }
+eg_tensor *eg__apply_copy(const eg_tensor *y, int64_t k, eg_tensor *const *operands)
+{
+    y->cx->computed.of = y;
+    y->cx->computed.k = k;
+    eg_tensor *copy =
+        eg__apply(y->cx, y->op, y->attr, y->attr_size,
+                  y->saved_each ? ((void **)y->saved)[k] : y->saved, y->count, operands);
+    y->cx->computed.of = NULL;
+    return copy;
+}
 
 /* The caller has checked the sizes. */
 eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
@@ -343,11 +363,35 @@ eg_tensor *eg_operand(const eg_tensor *y, int i)
 }
 int eg_operands(const eg_tensor *y) { return y ? y->count : 0; }
 const void *eg_attr(const eg_tensor *y) { return y ? y->attr : NULL; }
-void *eg_node_save(eg_tensor *y, size_t bytes)
+void *eg__node_save(eg_tensor *y, size_t bytes)
 {
-    if (!eg_ok(y)) return NULL;
     y->saved = eg__alloc_in(y->home, bytes ? bytes : 1);
     return y->saved ? memset(y->saved, 0, bytes) : NULL;
 }
-void *eg_node_saved(const eg_tensor *y) { return y ? y->saved : NULL; }
+/* The memory of eg_node_save follows its number of bytes. */
+typedef struct node_memory {
+    _Alignas(EG_ALIGN) size_t bytes;
+} node_memory;
+void *eg_node_save(eg_tensor *y, size_t bytes)
+{
+    if (!eg_ok(y)) return NULL;
+    y->saved = NULL;
+    y->saved_each = false;
+    const size_t most = SIZE_MAX - sizeof(node_memory);
+    node_memory *m = eg__node_save(y, sizeof *m + (bytes < most ? bytes : most));
+    if (!m) return NULL;
+    m->bytes = bytes;
+    y->saves = true;
+    return y->saved = m + 1;
+}
+void *eg__node_save_again(eg_tensor *y, const void *saved)
+{
+    const size_t bytes = ((const node_memory *)saved)[-1].bytes;
+    void *again = eg_node_save(y, bytes);
+    return again ? memcpy(again, saved, bytes) : NULL;
+}
+void *eg_node_saved(const eg_tensor *y)
+{
+    return !y ? NULL : y->saved_each ? ((void **)y->saved)[0] : y->saved;
+}
 const eg_op *eg_op_of(const eg_tensor *y) { return y ? y->op : NULL; }

@@ -138,7 +138,9 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     i->work = y->home = cx->top = work;
     y->saved = i->saved;
     cx->aside++;
+    if (i->draws) cx->draw = p->draw + i->drawn;
     const bool good = i->forward(y);
+    if (i->draws) cx->draw = p->draw + i->drawn + i->draws;
     cx->aside--;
     cx->top = outer;
     *more = work->nodes != nodes ? SIZE_MAX : 0;
@@ -195,17 +197,22 @@ bool eg__capture_op(eg_tensor *y, bool (*forward)(eg_tensor *))
         i->drawn = i->draw[1] - p->draw;
     }
     const size_t used = cx->use.used;
-    const uint64_t seq = cx->seq;
+    const uint64_t seq = cx->seq, draw = cx->draw;
     p->lanes_of = NULL;
     cx->aside++;
     bool good = forward(y);
     cx->aside--;
+    if (cx->draw != draw) {
+        i->drawn = draw - p->draw;
+        i->draws = cx->draw - draw;
+    }
     if (good && p->lanes_of == y && !i->draw) i->lane = eg__capture_lane(p, y);
     good = good && !cx->failed;
     if (good && (cx->use.used != used || cx->seq != seq))
         good = capture_again(p, i, cx->use.used - used, cx->seq - seq);
     cx->aside++;
-    if (good && op->snapshot) good = (i->saved = op->snapshot(y)) != NULL;
+    /* forward() of copies saves more than one memory: each run saves it again */
+    if (good && op->snapshot && !y->saved_each) good = (i->saved = op->snapshot(y)) != NULL;
     cx->aside--;
     p->c->items += good;
     return good;

@@ -115,6 +115,16 @@ eg_tensor *eg__copies_axis(eg_copies_axis *a, eg_tensor *y)
     eg__copies_done(y);
     return copies_shown_all(a, all);
 }
+/* Returns an array with a copy of `saved`, what shape() has saved for y, for each copy of y; of
+ * NULL if that is NULL. NULL after an error. */
+static void **copies_saved(eg_tensor *y, const void *saved)
+{
+    const int64_t count = y->copies->count;
+    void **each = eg__alloc(y->cx, (size_t)count * sizeof *each);
+    for (int64_t k = 0; each && k < count; k++)
+        if (!(each[k] = saved ? eg__node_save_again(y, saved) : NULL) && saved) return NULL;
+    return each;
+}
 /* Elementwise operations compute all copies in one call, others one call for each copy, on headers
  * `one` and `header` that point to it. A call for copy 0 that computed all copies sets cx->copy.all
  * to NULL. */
@@ -139,19 +149,31 @@ bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elem
     }
     one.in = in;
     one.copies = NULL;
+    one.saved_each = y->saved_each = false; /* true if a captured step runs y again */
     eg_tensor *const outer_all = cx->copy.all;
     const eg_copies *const outer = cx->copy.of;
     const int64_t outer_k = cx->copy.k;
+    const uint64_t draw = cx->draw; /* forward() makes the same draws for each copy, by its seed */
     bool good = true;
+    void **each = NULL; /* what forward() saves for each copy, by eg_node_save */
+    if (y->saves && !(each = copies_saved(y, y->saved))) return false;
     cx->copy.of = y->copies;
     cx->copy.all = y;
     for (int64_t k = 0; good && cx->copy.all && k < y->copies->count; k++) {
         cx->copy.k = k;
+        cx->draw = draw;
         one.data = y->data + k * y->each;
         for (int i = 0; i < n; i++)
             if (in[i] == &header[i]) header[i].data = y->in[i]->data + k * y->in[i]->each;
+        if (each) one.saved = each[k];
         good = forward(&one);
+        if (one.saves && !each && !(each = copies_saved(y, NULL))) good = false;
+        if (each) each[k] = one.saved;
         y->saved = one.saved;
+    }
+    if (good && each) {
+        y->saved = each;
+        y->saves = y->saved_each = true;
     }
     cx->copy.of = outer;
     cx->copy.k = outer_k;

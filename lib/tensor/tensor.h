@@ -29,6 +29,13 @@ bool eg__check_taken(eg_ctx *, const char *who, eg_takes, int count, eg_tensor *
  * operation's shape() and forward() run, and afterwards; NULL: nothing is saved yet. */
 eg_tensor *eg__apply(eg_ctx *, const eg_op *, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *);
+/* Returns copy k of y as a node of y's operation on `operands`, which are copy k of y's operands.
+ * Its elements are y's, and so is what forward() has saved for this copy. */
+eg_tensor *eg__apply_copy(const eg_tensor *y, int64_t k, eg_tensor *const *operands);
+/* eg_node_save, for operations that save the same for all copies, or keep copies apart. */
+void *eg__node_save(eg_tensor *y, size_t bytes);
+/* Returns a copy of what eg_node_save returned; NULL after an error. */
+void *eg__node_save_again(eg_tensor *y, const void *saved);
 /* True if a result of these operands has to be made by eg__apply: the context records, captures,
  * checks or flushes, cx is a child, or an operand has copies. */
 bool eg__needs_node(const eg_ctx *, int count, eg_tensor *const *);
@@ -53,9 +60,10 @@ bool eg__check_single(const char *who, eg_tensor *x);
  * after an error, if operands have copies of two groups. */
 bool eg__copies_of_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs,
                        const eg_copies **found);
-/* Calls forward for each copy of y. With by_elements each element of y is computed from the
- * elements of the operands at the same indices, so that one call can compute all copies. False
- * after an error. */
+/* Calls forward for each copy of y. If the operation saves memory by eg_node_save, each copy gets
+ * memory of its own, and y->saved becomes the array of these. With by_elements each element of y is
+ * computed from the elements of the operands at the same indices, so that one call can compute all
+ * copies. False after an error. */
 bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements);
 /* eg__new, with copies if they are not NULL. */
 eg_tensor *eg__new_copies(eg_ctx *, const eg_copies *, eg_dtype, int rank, const int64_t *dims);
