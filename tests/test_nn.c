@@ -753,6 +753,40 @@ TEST(train_and_eval)
     eg_train(cx);
 }
 
+TEST(dropout_of_a_block_and_of_its_attention)
+{
+    eg_params *p = eg_params_open(cx);
+    const eg_linear_attention_args linear = { 0 };
+    const struct {
+        eg_mha_args mha;
+        double weights, memory_weights; /* dropout of the attentions of a block with dropout 0.3 */
+    } cases[] = { { { 0 }, 0.3, 0.3 },
+                  { { .dropout = 0.1 }, 0.1, 0.1 },
+                  { { .dropout = EG_OFF }, 0, 0 },
+                  { { .linear = &linear }, 0, 0.3 },
+                  { { .heads = 2, .d_model = 8 }, 0.3, 0.3 } };
+    for (int k = 0; k < 5; k++) {
+        char name[] = { (char)('a' + k), 0 };
+        const eg_block *m = eg_block_new(p, name, .d_model = 8, .heads = 2, .dropout = 0.3,
+                                         .cross = true, .mha = &cases[k].mha);
+        eg_assert_ok(cx);
+        ck_assert_double_eq(m->dropout, 0.3);
+        ck_assert_double_eq(m->self->dropout, cases[k].weights);
+        ck_assert_double_eq(m->cross->dropout, cases[k].memory_weights);
+    }
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 5, 8);
+    const eg_block *m =
+        eg_block_new(p, "l", .d_model = 8, .heads = 2, .dropout = 0.3, .mha = &cases[3].mha);
+    ck_assert(eg_ok(eg_block_run(m, x, .where = "j <= i")));
+    ck_assert_ptr_null(
+        eg_block_new(p, "x", .d_model = 8, .heads = 2, .mha = &(eg_mha_args){ .heads = 4 }));
+    eg_assert_error(cx, "block \"x\": .mha has d_model 0 and heads 4, the block 8 and 2");
+    ck_assert_ptr_null(
+        eg_block_new(p, "x", .d_model = 8, .heads = 2, .mha = &(eg_mha_args){ .d_model = 4 }));
+    eg_assert_error(cx,
+                    ".mha has d_model 4 and heads 0, the block 8 and 2; leave them out of .mha");
+}
+
 TEST(cross_block) /* the first attention is causal self-attention, the second cross attention */
 {
     eg_params *p = eg_params_open(cx);

@@ -40,7 +40,9 @@ typedef struct eg_block_args {
     double eps;             /* of the norms, as eg_norm_new's: 1e-5 */
     bool no_bias;           /* no biases in the block */
     bool no_ffn_bias;       /* none in F; .mha has the options for A and C */
-    double dropout; /* probability; on the weights, inside F and on what A, C and F add: 0 */
+    /* probability; on the weights, unless .mha has .dropout (EG_OFF: none) or .linear, inside F and
+     * on what A, C and F add: 0 */
+    double dropout;
     eg_activation *activation; /* of F: eg_gelu */
     bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
     const eg_mha_args *mha;    /* further options of the attentions:

@@ -76,7 +76,8 @@ static eg_mha *block_attention(const eg_block_args *a, eg_params *p, const char 
     eg_mha_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, a->mha);
     o.params = p, o.name = name;
-    o.d_model = a->d_model, o.heads = a->heads, o.dropout = a->dropout,
+    o.d_model = a->d_model, o.heads = a->heads;
+    o.dropout = eg_option(o.dropout, self && o.linear ? 0 : a->dropout);
     o.no_bias = a->no_bias || o.no_bias;
     o.init = o.init ? o.init : a->init;
     if (!self) {
@@ -113,6 +114,14 @@ static bool block_fits(const eg_block_args *a, const eg_params *p)
     for (size_t k = 0; k < sizeof rules / sizeof *rules; k++)
         if (rules[k].refused)
             return eg__nn_refuse(p, EG_ERROR_MISUSE, "block", "%s", rules[k].why), false;
+    const eg_mha_args *m = a->mha;
+    if (m && ((m->heads && m->heads != a->heads) || (m->d_model && m->d_model != a->d_model)))
+        return eg__nn_refuse(p, EG_ERROR_SHAPE, "block",
+                             ".mha has d_model %lld and heads %lld, the block %lld and %lld; leave "
+                             "them out of .mha",
+                             (long long)m->d_model, (long long)m->heads, (long long)a->d_model,
+                             (long long)a->heads),
+               false;
     if (!a->memory_dim || a->cross) return true;
     return eg__nn_refuse(p, EG_ERROR_MISUSE, "block", "memory_dim is %lld, but .cross is not set",
                          (long long)a->memory_dim),
