@@ -1094,6 +1094,26 @@ LOOP_TEST(options_of_the_models_are_stored, sizeof recipes / sizeof *recipes)
     unlink(path[0]), unlink(path[1]);
 }
 
+/* Dropout of the attention's weights is stored, and the check of the gradients has none. */
+TEST(dropout_of_the_attention_is_stored)
+{
+    eg_data *d = eg_data_task(cx, eg_task_find("copy"));
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 16, .heads = 2, .batch = 4,
+                                   .dropout = 0.1, .attention = &(eg_mha_args){ .dropout = 0.3 });
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert_int_eq(r.right, r.entries);
+    char path[64];
+    snprintf(path, sizeof path, "dropout-%d.safetensors", (int)getpid());
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    eg_trainer *again = eg_trainer_load(cx, path);
+    remove(path);
+    eg_assert_ok(cx);
+    ck_assert_double_eq(eg_trainer_config(again)->attention->dropout, 0.3);
+    ck_assert_double_eq(eg_trainer_config(again)->dropout, 0.1);
+}
 TEST(options_refused)
 {
     eg_data *d = eg_data_task(cx, eg_task_find("copy"));

@@ -130,7 +130,7 @@ static bool probe_open(probe *p)
     if (rows > t->batches->tests) rows = t->batches->tests;
     p->copy = *t;
     p->copy.gain_now = NULL;
-    p->copy.net = eg__network_make(t, p->params, 0);
+    p->copy.net = eg__network_make(t, p->params, false);
     if (!p->copy.net) return false;
     p->batch = eg__batches_tested(t->batches, 0, rows);
     return p->batch.rows && !eg_params_copy(p->params, t->params);
