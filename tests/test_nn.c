@@ -467,6 +467,28 @@ TEST(save_load)
     unlink(path);
 }
 
+/* a list made by eg_params_under takes part in a copy with the parameters below its name alone */
+TEST(copying_below_a_name)
+{
+    eg_params *p = eg_params_open(cx), *live = eg_params_under(p, "live"),
+              *mean = eg_params_under(p, "mean"), *q = eg_params_open(cx);
+    eg_linear *of[] = { eg_linear_new(live, "f", .in = 3, .out = 2),
+                        eg_linear_new(mean, "f", .in = 3, .out = 2),
+                        eg_linear_new(q, "f", .in = 3, .out = 2) };
+    eg_tensor *was = eg_copy(of[0]->weight);
+    ck_assert_int_eq(eg_params_copy(mean, live), 0);
+    ck_assert(same_bits(of[1]->weight, was) && same_bits(of[0]->weight, was));
+    ck_assert_int_eq(eg_params_copy(mean, q), 0); /* from and to a list of its own */
+    ck_assert(same_bits(of[1]->weight, of[2]->weight) && same_bits(of[0]->weight, was));
+    ck_assert_int_eq(eg_params_copy(q, live), 0);
+    ck_assert(same_bits(of[2]->weight, was));
+    eg_param(mean, "more", "i", 2);
+    ck_assert_int_eq(eg_params_copy(mean, live), -1);
+    eg_assert_error(cx, "params_copy: no parameter \"live.more\" in the source");
+    ck_assert_int_eq(eg_params_copy(eg_params_under(p, "men"), live), -1);
+    eg_assert_error(cx, "params_copy: the list has no parameter below \"men\"");
+}
+
 /* -- attention -------------------------------------------------------------------------------- */
 GROUP("attention", .setup = open_f64, .teardown = close_cx)
 

@@ -63,7 +63,9 @@ EG_API eg_params *eg_params_open_with(const eg_params_args *);
  * fine. */
 EG_API void eg_params_close(eg_params *);
 /* The same list, with "name." in front of the names given to it; the list itself if name is NULL or
- * empty. */
+ * empty. Optimisers, eg_params_copy and eg_params_load_as, _read_as and _save_as use the parameters
+ * below that name alone; eg_params_count, _size, _at, _unused, _save, _load and _read use the whole
+ * list. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
 /* What is in front of them, "name."; "" if nothing is, and of NULL. */
 EG_API const char *eg_params_prefix(const eg_params *);
@@ -95,9 +97,11 @@ EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
  * (NULL, or an array as long as the list) receives them. */
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
-/* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Refused:
- * a name of `to` that `from` lacks. After an error, of memory too, no value has changed; so below.
- */
+/* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Of a list
+ * made by eg_params_under it takes the parameters below its name, by the rest of their names:
+ * eg_params_copy(eg_params_under(p, "target"), eg_params_under(p, "net")). Refused: a name of `to`
+ * that `from` lacks; a `to` with nothing below its name. After an error, of memory too, no value
+ * has changed; so below. */
 EG_API int eg_params_copy(eg_params *to, const eg_params *from);
 /* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);
@@ -156,7 +160,8 @@ EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, c
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
                              const char *under, const eg_alias *);
-/* Writes every parameter under the names and in the layouts of the table; 0, or −1. */
+/* Writes the parameters that eg_params_load_as reads, under the names and in the layouts of the
+ * table. */
 EG_API int eg_params_save_as(const eg_params *, const char *path, const char *under,
                              const eg_alias *);
 

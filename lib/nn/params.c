@@ -434,17 +434,23 @@ int eg_params_copy(eg_params *to, const eg_params *from)
     eg_ctx *cx = eg_params_context(to);
     const eg_mark m = eg_push(cx);
     eg__nn_writes w = { .owner = to ? eg_owner_open(cx) : NULL };
+    const size_t above = strlen(eg_params_prefix(to));
     for (int k = 0; k < eg_params_count(to) && !eg_error(cx); k++) {
         const eg_named *one = to->all->item[k];
-        const eg_named *other = from ? params_find(from->all, "", one->name) : NULL;
+        if (strncmp(one->name, to->prefix, above)) continue;
+        const char *name = one->name + above;
+        const eg_named *other = from ? params_find(from->all, from->prefix, name) : NULL;
         if (!other)
-            eg_fail_as(cx, EG_ERROR_MISUSE, "params_copy: no parameter \"%s\" in the source",
-                       one->name);
+            eg_fail_as(cx, EG_ERROR_MISUSE, "params_copy: no parameter \"%s%s\" in the source",
+                       eg_params_prefix(from), name);
         else
             eg__nn_write(&w, one->x,
                          eg_context(other->x) == cx ? other->x
                                                     : params_borrowed(cx, other->x, NULL));
     }
+    if (above && !w.count)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "params_copy: the list has no parameter below \"%.*s\"",
+                   (int)above - 1, to->prefix);
     const int bad = eg__nn_written(cx, &w);
     eg_pop(cx, m);
     return bad;
