@@ -123,6 +123,34 @@ case $LIBDIR:$INCLUDEDIR in "$PREFIX"/*:"$PREFIX"/*)
     where=$(PKG_CONFIG_PATH=$stage/moved/elsewhere/${LIBDIR#"$PREFIX"/}/pkgconfig \
         "$PKG_CONFIG" --variable=includedir eingrad)
     [ -f "$stage/moved$where/eingrad.h" ] || die "prefix=/elsewhere: eingrad.pc names $where"
+    # program and shared library find the MPI module there: an empty file, which the error names
+    lib=$stage/moved/elsewhere/${LIBDIR#"$PREFIX"/} bin=$stage/moved/elsewhere/${BINDIR#"$PREFIX"/}
+    rm -rf "$lib/eingrad"
+    mkdir -p "$lib/eingrad/$LT_MAJOR"
+    : >"$lib/eingrad/$LT_MAJOR/libeingrad-mpi.so"
+    cat >"$stage/ranks.c" <<'END'
+#include <eingrad.h>
+int main(void)
+{
+    eg_ctx *cx = eg_open();
+    eg_ranks_open(.cx = cx);
+    puts(eg_error(cx) ? eg_error(cx) : "no error");
+    eg_close(cx);
+    return 0;
+}
+END
+    set -- "$bin/eingrad" train copy --steps 1 --out "$stage/copy.safetensors"
+    for _ in program library; do
+        OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 LD_LIBRARY_PATH=$lib "$@" >"$stage/out" 2>&1
+        grep -qF "cannot be loaded: $lib/eingrad/$LT_MAJOR/libeingrad-mpi.so" "$stage/out" ||
+            die "the module of prefix=/elsewhere: $* says: $(cat "$stage/out")"
+        [ -f "$lib/libeingrad.so" ] || break
+        # shellcheck disable=SC2046,SC2086
+        run $CC $SANITIZER_CFLAGS "$stage/ranks.c" -o "$stage/user" -I"$stage$INCLUDEDIR" \
+            -L"$lib" -leingrad -lm
+        set -- "$stage/user"
+    done
+    rm "$stage/ranks.c" "$stage/out"
     rm -r "$stage/moved" ;;
 esac
 

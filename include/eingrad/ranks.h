@@ -44,8 +44,9 @@ typedef struct eg_ranks_open_args {
     eg_ctx *cx; /* holds the group's memory and its errors */
     /* NULL: the ranks of the launcher (mpirun of Open MPI, MPICH or Intel MPI, srun with PMIx);
      * without a launcher only this process. libeingrad-mpi.so is searched in the folder that the
-     * environment variable EINGRAD_MODULES names, else in the program's folder, then where it was
-     * installed. */
+     * environment variable EINGRAD_MODULES names, else in the program's folder, then in the
+     * installation that the program or the shared library is part of, then below configure's
+     * prefix. */
     const eg_ranks_table *table;
 } eg_ranks_open_args;
 /* Opens a group; NULL after an error. Refused, with an error that names the ranks: a launcher's

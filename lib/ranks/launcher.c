@@ -7,12 +7,17 @@
 #endif
 #include "ranks/ranks.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+/* Makefile.am sets these to the folders of the installation. */
 #ifndef EG_MODULES
-#define EG_MODULES "/usr/local/lib/eingrad" /* Makefile.am sets the folder of the installation */
+#define EG_PREFIX  "/usr/local"
+#define EG_BINDIR  "/usr/local/bin"
+#define EG_LIBDIR  "/usr/local/lib"
+#define EG_MODULES "/usr/local/lib/eingrad"
 #endif
 #define MODULE "libeingrad-mpi.so"
 
@@ -70,12 +75,49 @@ static bool program_folder(char *out, size_t size)
     if (slash) *slash = 0;
     return slash != NULL;
 }
+/* Sets out to the folder of the shared library; false if that is unknown, or in a program that
+ * contains the library. */
+static bool library_folder(char *out, size_t size)
+{
+    Dl_info info;
+    char path[PATH_MAX];
+    if (!dladdr(launchers, &info) || !info.dli_fname || !strchr(info.dli_fname, '/') ||
+        !realpath(info.dli_fname, path))
+        return false;
+    *strrchr(path, '/') = 0;
+    return (size_t)snprintf(out, size, "%s", path) < size;
+}
+/* For an installation whose prefix is not configure's (make install prefix=…). If the folder ends
+ * as that of libraries or of programs below the prefix does, loads the module from its place below
+ * the prefix in front of that end. */
+static void *load_moved(const char *folder, char *why, size_t size)
+{
+    static const char modules[] = EG_MODULES, *const ends[] = { EG_LIBDIR, EG_BINDIR, modules };
+    const size_t prefix = strlen(EG_PREFIX), have = strlen(folder);
+    for (int k = 0; k < 3; k++)
+        if (strncmp(ends[k], EG_PREFIX "/", prefix + 1)) return NULL;
+    for (int k = 0; k < 2; k++) {
+        const char *end = ends[k] + prefix;
+        const size_t n = strlen(end);
+        char moved[4096];
+        if (have < n || strcmp(folder + have - n, end)) continue;
+        if ((size_t)snprintf(moved, sizeof moved, "%.*s%s", (int)(have - n), folder,
+                             modules + prefix) < sizeof moved)
+            return load(moved, why, size);
+    }
+    return NULL;
+}
 static void *load_module(char *why, size_t size)
 {
     char folder[4096];
     const char *given = getenv("EINGRAD_MODULES");
     if (given && *given) return load(given, why, size);
-    void *so = program_folder(folder, sizeof folder) ? load(folder, why, size) : NULL;
+    void *so = NULL;
+    if (program_folder(folder, sizeof folder)) {
+        so = load(folder, why, size);
+        if (!so && !*why) so = load_moved(folder, why, size);
+    }
+    if (!so && !*why && library_folder(folder, sizeof folder)) so = load_moved(folder, why, size);
     return so || *why ? so : load(EG_MODULES, why, size);
 }
 
@@ -90,7 +132,10 @@ bool eg__ranks_of_launcher(eg_ctx *cx, eg_ranks_table *table)
     void *so = load_module(why, sizeof why);
     if (!so) {
         const char *given = getenv("EINGRAD_MODULES");
-        const char *where = given && *given ? given : "the program's folder, nor in " EG_MODULES;
+        const char *where = given && *given ? given
+                                            : "the program's folder, in that of the installation "
+                                              "or in " EG_MODULES
+                                              "; EINGRAD_MODULES names another folder";
         eg_fail_as(
             cx, EG_ERROR_UNSUPPORTED,
             "ranks: %s started %d process%s, but there is no MPI for them: " MODULE
