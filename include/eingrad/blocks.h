@@ -8,7 +8,7 @@
  *         return eg_sum(NULL, eg_square(eg_sub(eg_linear_run(m->map, x), y)));
  *     }
  *     …
- *     eg_step_over(opt, loss, m, .batch = { { "x", x }, { "y", y } });               (train.h)
+ *     eg_step_over(opt, loss, m, .batch = { { "x", x }, { "y", y } });           (optimiser.h)
  */
 #ifndef EINGRAD_BLOCKS_H
 #define EINGRAD_BLOCKS_H

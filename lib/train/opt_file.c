@@ -119,7 +119,7 @@ static bool state_is_own(const eg_opt *op, const eg_safetensors *file, const cha
         good = own[k] || strncmp(name, "opt.", 4) != 0;
         if (!good)
             eg_fail_as(op->cx, EG_ERROR_FILE,
-                       "%s: tensor \"%s\" is nothing that %s with these options remembers", path,
+                       "%s: tensor \"%s\" is not part of the state of %s with these options", path,
                        name, op->kind->name);
     }
     eg_pop(op->cx, m);
