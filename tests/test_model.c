@@ -157,6 +157,55 @@ TEST(blocks_by_hand)
     }
 }
 
+/* .layer_fn sees x before and after each layer, and may replace it */
+typedef struct between {
+    eg_tensor *seen[4], *with; /* `with` takes the place of x after 1 layer; NULL: nothing does */
+} between;
+static eg_tensor *look(void *user, int64_t layer, eg_tensor *x)
+{
+    between *at = user;
+    ck_assert_int_lt(layer, 4);
+    at->seen[layer] = x;
+    return layer == 1 ? at->with : NULL;
+}
+TEST(between_layers)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_transformer *m = eg_transformer_new(p, "net", .vocabulary = 7, .length = 5, .d_model = 8,
+                                           .heads = 2, .layers = 3);
+    eg_tensor *a = tokens(2, 5, 7), *b = tokens(2, 5, 7), *dx;
+    between clean = { .with = NULL }, other = { .with = NULL };
+    eg_tensor *y = eg_transformer_run(m, a, .where = "j <= i", .layer_fn = look, .user = &clean);
+    ck_assert(same_bits(y, eg_transformer_run(m, a, .where = "j <= i")));
+    eg_tensor *x = eg_positions_run(m->positions, eg_embedding_run(m->tokens, a));
+    for (int k = 0; k < 4; k++) {
+        if (k) x = eg_block_run(m->block[k - 1], x, .where = "j <= i");
+        ck_assert(same_bits(clean.seen[k], x));
+    }
+    other.with = eg_copy(clean.seen[1]); /* then the rest is as for a */
+    eg_tensor *z = eg_transformer_run(m, b, .where = "j <= i", .layer_fn = look, .user = &other);
+    ck_assert(same_bits(z, y) && !same_bits(other.seen[1], clean.seen[1]));
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(z)), NULL, 1, &other.with, &dx), 0);
+    ck_assert(eg_item(eg_max(NULL, eg_abs(dx))) > 1e-3);
+    eg_tensor *lengths = eg_from(cx, ((int32_t[]){ 5, 2 }), 2);
+    other.with = NULL;
+    eg_transformer_run(m, b, .lengths = lengths, .layer_fn = look, .user = &other);
+    ck_assert(eg_dim(other.seen[3], 0) == 1 && eg_dim(other.seen[3], 1) == 10);
+    eg_assert_ok(cx);
+    other.with = eg_zeros(cx, 2, 5, 7);
+    eg_transformer_run(m, b, .layer_fn = look, .user = &other);
+    eg_assert_error(cx,
+                    "transformer \"net\": .layer_fn returned f64 (2, 5, 7) for x f64 (2, 5, 8)");
+    other.with = eg_zeros(cx, 2, 5);
+    eg_transformer_run(m, b, .layer_fn = look, .user = &other);
+    eg_assert_error(cx, ".layer_fn returned a tensor of rank 2 for x (b l m)");
+    eg_mark mark = eg_push(cx);
+    other.with = eg_zeros(cx, 2, 5, 8);
+    eg_pop(cx, mark);
+    eg_transformer_run(m, b, .layer_fn = look, .user = &other);
+    eg_assert_error(cx, ".layer_fn returned a tensor whose scope is gone");
+}
+
 /* EG_QK_RMS_ALL by hand, with fewer heads of keys than of queries */
 TEST(norms_of_all_heads)
 {

@@ -171,6 +171,12 @@ typedef struct eg_transformer_run_args {
     eg_ranks *ranks;
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
+    /* called with the hidden states x (b l m): with layer = 0 before the first layer, and with
+     * layer = 1 … layers after so many layers. The tensor that it returns takes the place of x, and
+     * has gradients; if it returns NULL, x stays. x is (1 p m) with .lengths, has the new positions
+     * only with .cache, and the positions of this rank with .ranks. NULL: not called */
+    eg_tensor *(*layer_fn)(void *user, int64_t layer, eg_tensor *x);
+    void *user; /* what layer_fn is called with */
 } eg_transformer_run_args;
 /* Parameters: "tokens.E" "types.E" "positions.P" "embedding_norm.…" "0.…" "1.…" "norm.…"
  * "logits.…". Refused: a needed size that is missing, .tied with another number of classes than of
@@ -178,7 +184,8 @@ typedef struct eg_transformer_run_args {
  * .no_positions, what the parts refuse. */
 EG_API eg_transformer *eg_transformer_new_with(const eg_transformer_args *);
 /* Refused: tokens out of range and sequences longer than .length, except in padding; types of a
- * model without them, a gain of another shape, what the attentions and eg_pack refuse. */
+ * model without them, a gain of another shape, a result of layer_fn of another shape or dtype than
+ * x, what the attentions and eg_pack refuse. */
 EG_API eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *);
 
 /* -- encoder and decoder: source (b j), target (b i) → logits (b i v)

@@ -301,6 +301,35 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
            false;
 }
 
+/* Returns what .layer_fn returns for x (b l m) after so many layers; x if it is NULL. Poison after
+ * an error, such as a result of another shape or dtype. */
+static eg_tensor *transformer_between(const eg_transformer_run_args *a, int64_t layer, eg_tensor *x)
+{
+    if (!a->layer_fn || !eg_ok(x)) return x;
+    eg_ctx *cx = eg_context(x);
+    eg_tensor *y = a->layer_fn(a->user, layer, x);
+    if (!y && !eg_error(cx)) return x;
+    if (eg_error(cx)) return eg__nn_poison(cx);
+    const int64_t *want = eg_dims(x), *have = eg_dims(y);
+    const char *name = a->transformer->name, *type = eg_type_name(eg_type(x));
+    if (!eg_ok(y))
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "transformer \"%s\": .layer_fn returned a tensor whose scope is gone",
+                          name);
+    if (eg_rank(y) != 3)
+        return eg_fail_as(
+            cx, EG_ERROR_SHAPE,
+            "transformer \"%s\": .layer_fn returned a tensor of rank %d for x (b l m)", name,
+            eg_rank(y));
+    if (eg_type(x) == eg_type(y) && !memcmp(want, have, 3 * sizeof *want)) return y;
+    return eg_fail_as(
+        cx, eg_type(x) == eg_type(y) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+        "transformer \"%s\": .layer_fn returned %s (%lld, %lld, %lld) for x %s (%lld, "
+        "%lld, %lld)",
+        name, eg_type_name(eg_type(y)), (long long)have[0], (long long)have[1], (long long)have[2],
+        type, (long long)want[0], (long long)want[1], (long long)want[2]);
+}
+
 /* Tokens, packed if there are .lengths, pass through the blocks; the result is unpacked. */
 eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
@@ -320,7 +349,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
         return eg__nn_poison(eg_context(a->index));
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
     const int64_t seen = eg_cache_position(a->cache);
-    eg_tensor *x = transformer_embedded(m, a, &part, &packing);
+    eg_tensor *x = transformer_between(a, 0, transformer_embedded(m, a, &part, &packing));
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->block[k],
@@ -338,7 +367,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
                                     .ranks_block = a->ranks_block,
                                     .zigzag = a->zigzag };
         memcpy(block.with, a->with, sizeof block.with);
-        x = eg_block_run_with(&block);
+        x = transformer_between(a, k + 1, eg_block_run_with(&block));
     }
     if (!m->no_logits)
         x = model_logits(m->norm, m->logits, m->tokens, m->logits_cap, x);
