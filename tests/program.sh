@@ -65,7 +65,8 @@ for word in kernel threads types libraries 'bool c128; stored: f16 bf16 i8 u8'; 
 prints "da = g b" ops mul
 refuses 'there is no command "trian"; is it train?' trian
 refuses 'is it mul?' ops mull
-refuses 'there is "x"' info x
+refuses 'x: cannot be opened' info x
+refuses 'there is "y"' info x y
 refuses 'mask has no option --ofset; is it --offset?' mask 'j <= i' i=2 --ofset 1
 refuses '--offset needs a value' mask 'j <= i' i=2 j=2 --offset
 refuses '--offset must be an integer' mask 'j <= i' i=2 j=2 --offset 1x
@@ -382,6 +383,12 @@ prints '' predict copy.safetensors hello world
 printf 'hello\nworld\r\n' | "$eingrad" predict copy.safetensors >out2 ||
     bad 'predict: lines of standard input'
 same out out2; mv out answers
+prints '0.self.W_q                         f32 (16, 2, 8)' info copy.safetensors
+for text in 'clip                               0' 'symbols                            (26 lines)' \
+    'schedule                           cosine' 'milestones                         none' \
+    "22 tensors, 4525 numbers; the optimiser's state: 47 tensors"; do
+    grep -qF -- "$text" out || bad "info copy.safetensors: '$text' is not in: $(cat out)"; done
+[ "$(grep -c '^milestone' out)" = 1 ] || bad 'info: milestones are one option'
 prints 'layer 0, head 1' attend copy.safetensors hello
 prints 'mean over pairs of heads: 0.' attend copy.safetensors hello
 runs attend copy.safetensors hello -o map.svg
