@@ -928,6 +928,7 @@ TEST(of_few_pairs_one_is_held_out)
         ck_assert_int_eq(held, 1);
     }
     ck_assert(!eg_data_held_out(NULL, NULL));
+    ck_assert_int_eq(eg_data_size(eg_data_parse(cx, "a\tb\r\nc\td\r\n\r\n\n", "end")), 2);
     eg_trainer *t = eg_trainer_new(eg_data_parse(cx, "a\tb\nc\td\n", "two"), .d_model = 8,
                                    .heads = 2, .layers = 1, .batch = 2, .steps = 2, .goal = EG_OFF);
     eg_score s;

@@ -45,8 +45,9 @@ EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none o
  * (of a few pairs at least one); of a text its last tenth. */
 typedef struct eg_data eg_data;
 EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *); /* a row of the table or the user's own */
-/* A file of pairs, lines "input TAB output". Symbols are words if a blank occurs and most words of
- * the outputs occur more than once (others could not be learnt), else characters. */
+/* A file of pairs, lines "input TAB output"; empty lines may follow the last one. Symbols are words
+ * if a blank occurs and most words of the outputs occur more than once (others could not be
+ * learnt), else characters. */
 EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);
 /* The same from memory; name is for messages. */
 EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name);

@@ -188,6 +188,7 @@ static eg_data *data_parse(eg_data *d, const char *text)
     if (!d->pairs || !d->tokens) return NULL;
     for (const char *s = text, *end; *s; s = *end ? end + 1 : end) {
         end = s + strcspn(s, "\n");
+        if (!s[strspn(s, "\r\n")]) break; /* only empty lines follow */
         if (!add_line(d, s, end > s && end[-1] == '\r' ? end - 1 : end, at)) return NULL;
         at += d->pairs[d->count - 1].inputs + d->pairs[d->count - 1].outputs;
     }
