@@ -174,7 +174,8 @@ typedef struct eg_transformer_run_args {
     /* called with the hidden states x (b l m): with layer = 0 before the first layer, and with
      * layer = 1 … layers after so many layers. The tensor that it returns takes the place of x, and
      * has gradients; if it returns NULL, x stays. x is (1 p m) with .lengths, has the new positions
-     * only with .cache, and the positions of this rank with .ranks. NULL: not called */
+     * only with .cache, and the positions of this rank with .ranks. Inside blocks several threads
+     * call it at the same time. NULL: not called */
     eg_tensor *(*layer_fn)(void *user, int64_t layer, eg_tensor *x);
     void *user; /* what layer_fn is called with */
 } eg_transformer_run_args;

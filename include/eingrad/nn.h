@@ -106,7 +106,8 @@ EG_API int eg_params_copy(eg_params *to, const eg_params *from);
 /* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);
 /* Reads values by name, cast. Refused, before a value changes: a parameter that the file lacks or
- * has in other sizes, a tensor that is no parameter, but for "opt.…". */
+ * has in other sizes; a tensor of the file that is no parameter, unless its name begins with
+ * "opt.". */
 EG_API int eg_params_load(eg_params *, const char *path);
 /* The same from an open file; path is for messages. */
 EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path);

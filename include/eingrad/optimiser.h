@@ -106,10 +106,9 @@ typedef struct eg_opt_rule {
     int (*shape)(const void *user, const eg_named *x, int m, int64_t dims[EG_RANK_MAX]);
     /* true: an element of the new values depends only on that element of x, g and the moments. x, g
      * and the moments then have one axis, and eg_opt_shard divides the moments among ranks. false:
-     * every rank has all moments and makes every update. Refused: a rule that gives other bits for
-     * the parts of a tensor than for the whole tensor, which is tested before the first step;
-     * .shape
-     */
+     * every rank has all moments and makes every update. Refused if true: a .shape; a rule that
+     * gives other bits for the parts of a tensor than for the whole tensor, which is tested before
+     * the first step */
     bool elementwise;
     /* Writes the numbers in .user on which results depend as a text, "beta1 0.9, beta2 0.99", and
      * returns its length as snprintf does. A trainer's checkpoint stores it, and is refused for a
