@@ -189,8 +189,9 @@ static const struct damage {
     { "opt.v.rare", LONGER, .error = "opt.v.rare" },
     { "rare", LONGER, .error = "rare" },
     { "opt.vmax.W", ADDED,
-      .error = "tensor \"opt.vmax.W\" is nothing that adam with these options" },
-    { "opt.m.other", ADDED, .error = "tensor \"opt.m.other\" is nothing that adam with these" },
+      .error = "tensor \"opt.vmax.W\" is not part of the state of adam with these options" },
+    { "opt.m.other", ADDED,
+      .error = "tensor \"opt.m.other\" is not part of the state of adam with these" },
     { "other", ADDED, .error = "tensor \"other\" belongs to no parameter" },
 };
 static eg_tensor *damaged(const struct damage *d)
