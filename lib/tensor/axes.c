@@ -7,10 +7,10 @@
 #include "tensor/tensor.h"
 
 enum { OPERANDS = 5, GRAIN = 1 << 18, CHUNK = 4096, CUT = 64 };
-/* When two axes are computed together, as a plane, in elements. SHORT_RUN: a run this long is
- * computed alone. SMALL_PLANE: a plane with fewer has a longer axis as its second one. LEAST_SIDE:
- * the shortest axis of a plane whose operands are contiguous along different axes. */
-enum { SHORT_RUN = 128, SMALL_PLANE = 64, LEAST_SIDE = 8 };
+/* When two axes are computed together, as a plane, in elements. SHORT_RUN: a longer run is computed
+ * alone. SMALL_PLANE: a plane with fewer has a longer axis as its second one. LEAST_SIDE: the
+ * shortest axis of a plane whose operands are contiguous along different axes. */
+enum { SHORT_RUN = EG_BLOCK, SMALL_PLANE = 64, LEAST_SIDE = 8 };
 
 typedef struct axis {
     int64_t size, step[OPERANDS]; /* steps in bytes */
@@ -152,13 +152,13 @@ static int plane_axis(const walk *w)
     const int last = w->axes - 1;
     const axis *in = &w->axis[last];
     if (!w->plane || w->repeats || last < 1) return -1;
-    if (w->ordered) return in->size < SHORT_RUN ? last - 1 : -1;
+    if (w->ordered) return in->size <= SHORT_RUN ? last - 1 : -1;
     for (int k = 1; k < w->operands; k++)
         for (int r = 0; r < last && in->size >= LEAST_SIDE; r++)
             if (in->step[k] && in->step[k] != w->width[k] && w->axis[r].size >= LEAST_SIDE &&
                 w->axis[r].step[k] == w->width[k])
                 return r;
-    if (in->size >= SHORT_RUN) return -1;
+    if (in->size > SHORT_RUN) return -1;
     int best = last - 1;
     for (int r = best; r >= 0 && w->axis[best].size * in->size < SMALL_PLANE; r--)
         if (w->axis[r].size > w->axis[best].size) best = r;

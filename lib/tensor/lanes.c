@@ -110,7 +110,7 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
     const eg_lanes *l = user;
     _Alignas(64) char block[4][TILE_BYTES + EG_SPREAD_BYTES];
     int widest = l->width[0];
-    bool turned = n > EG_BLOCK / 2;
+    bool turned = n > EG_BLOCK;
     for (int i = 1; i <= l->operands; i++) {
         turned |= row_step[i] == l->width[i] && step[i] && step[i] != l->width[i];
         widest = l->width[i] > widest ? l->width[i] : widest;
