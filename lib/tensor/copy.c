@@ -553,55 +553,25 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 }
 
 /* -- fill ------------------------------------------------------------------------------------- */
-#define T       float
-#define NAME(x) x##_f32
-#define AS      AS_F32
-#include "tensor/fill_of.h"
-#define T       double
-#define NAME(x) x##_f64
-#define AS      AS_F64
-#include "tensor/fill_of.h"
-#define T       double complex
-#define NAME(x) x##_c128
-#define AS      AS_C128
-#include "tensor/fill_of.h"
-#define T       int32_t
-#define NAME(x) x##_i32
-#define AS      AS_I32
-#include "tensor/fill_of.h"
-#define T       int64_t
-#define NAME(x) x##_i64
-#define AS      AS_I64
-#include "tensor/fill_of.h"
-#define T       bool
-#define NAME(x) x##_bool
-#define AS      AS_BOOL
-#include "tensor/fill_of.h"
-#define T       eg_f16bits
-#define NAME(x) x##_f16
-#define AS      AS_F16
-#include "tensor/fill_of.h"
-#define T       eg_bf16bits
-#define NAME(x) x##_bf16
-#define AS      AS_BF16
-#include "tensor/fill_of.h"
-#define T       int8_t
-#define NAME(x) x##_i8
-#define AS      AS_I8
-#include "tensor/fill_of.h"
-#define T       uint8_t
-#define NAME(x) x##_u8
-#define AS      AS_U8
-#include "tensor/fill_of.h"
-static eg_inner *const fill[EG_DTYPES] = {
-    [EG_F32] = fill_f32, [EG_F64] = fill_f64,   [EG_C128] = fill_c128, [EG_I32] = fill_i32,
-    [EG_I64] = fill_i64, [EG_BOOL] = fill_bool, [EG_F16] = fill_f16,   [EG_BF16] = fill_bf16,
-    [EG_I8] = fill_i8,   [EG_U8] = fill_u8
-};
-
+typedef struct one_value {
+    int width;
+    _Alignas(16) char bytes[16];
+} one_value;
+static void fill_run(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    const one_value *v = user;
+    eg__move(v->width, n, p[0], step[0], v->bytes, 0);
+}
 void eg__fill(eg_tensor *target, double value)
 {
-    eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill[target->dtype], &value);
+    const int width = eg__width[target->dtype];
+    const conversion c = conversion_of(target->dtype, EG_F64);
+    one_value v = { .width = width };
+    if (target->dtype == EG_F64)
+        memcpy(v.bytes, &value, sizeof value);
+    else
+        converted(1, (char *[]){ v.bytes, (char *)&value }, (int64_t[]){ width, c.from }, &c);
+    eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill_run, &v);
 }
 bool eg__holds(eg_dtype dtype, double value)
 {
