@@ -10,10 +10,18 @@ EG_INLINE void NAME(gather)(bool wide, int64_t n, char *const *p, const int64_t 
         else
             for (int64_t i = 0; i < n; i++)
                 *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]);
-    } else
-        for (int64_t i = 0; i < n; i++)
-            *(T *)(p[0] + i * step[0]) =
-                *(const T *)(p[1] + i * step[1] + index_at(wide, p[2] + i * step[2]) * v->step);
+    } else { /* locals, since what is written could be p, step or v */
+        char *const y = p[0], *const x = p[1], *const index = p[2];
+        const int64_t apart = v->step, ys = step[0], xs = step[1], is = step[2];
+        if (ys == (int64_t)sizeof(T) && is == (wide ? 8 : 4))
+            for (int64_t i = 0; i < n; i++)
+                ((T *)y)[i] =
+                    *(const T *)(x + i * xs + index_at(wide, index + i * (wide ? 8 : 4)) * apart);
+        else
+            for (int64_t i = 0; i < n; i++)
+                *(T *)(y + i * ys) =
+                    *(const T *)(x + i * xs + index_at(wide, index + i * is) * apart);
+    }
 }
 /* The same for rows of one index each, of `all` contiguous elements. */
 EG_INLINE void NAME(gather_dense)(bool wide, int64_t rows, const int64_t all, char *const *p,

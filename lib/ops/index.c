@@ -46,18 +46,24 @@ EG_INLINE int64_t index_at(bool wide, const char *p)
 }
 EG_INLINE void outside(bool wide, int64_t n, const char *p, int64_t step, const range *r)
 {
-    bool out = false;
-    for (int64_t i = 0; i < n; i++)
-        out |= (uint64_t)index_at(wide, p + i * step) >= (uint64_t)r->size;
+    const uint64_t size = (uint64_t)r->size;
+    int64_t out = 0;
+    for (int64_t i = 0; i < n; i++) out |= (uint64_t)index_at(wide, p + i * step) >= size;
     if (out) *r->outside = true;
 }
-static void outside_i32(int64_t n, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void outside_i32(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
-    outside(false, n, p[0], step[0], user);
+    if (step[0] == 4)
+        outside(false, n, p[0], 4, user);
+    else
+        outside(false, n, p[0], step[0], user);
 }
-static void outside_i64(int64_t n, char *const *p, const int64_t *step, const void *user)
+EG_CLONES static void outside_i64(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
-    outside(true, n, p[0], step[0], user);
+    if (step[0] == 8)
+        outside(true, n, p[0], 8, user);
+    else
+        outside(true, n, p[0], step[0], user);
 }
 
 static bool index_integer(const char *who, const eg_tensor *index, int operand)

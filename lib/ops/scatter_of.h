@@ -14,12 +14,16 @@ EG_INLINE void NAME(scatter)(bool wide, int64_t n, char *const *p, const int64_t
         } else
             for (int64_t i = 0; i < n; i++)
                 *(T *)(y + i * step[1]) += *(const T *)(p[0] + i * step[0]);
-    } else
+    } else {
+        char *const y = p[1], *const from = p[0], *const index = p[2];
+        const int64_t apart = v->step, low = v->low, all = v->high - v->low;
+        const int64_t us = step[0], ys = step[1], is = step[2];
         for (int64_t i = 0; i < n; i++) {
-            const int64_t at = index_at(wide, p[2] + i * step[2]);
-            if (at < v->low || at >= v->high) continue;
-            *(T *)(p[1] + i * step[1] + at * v->step) += *(const T *)(p[0] + i * step[0]);
+            const int64_t at = index_at(wide, index + i * is);
+            if ((uint64_t)(at - low) >= (uint64_t)all) continue;
+            *(T *)(y + i * ys + at * apart) += *(const T *)(from + i * us);
         }
+    }
 }
 /* The same for rows of one index each, of `all` contiguous elements. */
 EG_INLINE void NAME(scatter_dense)(bool wide, int64_t rows, const int64_t all, char *const *p,
