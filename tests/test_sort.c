@@ -398,6 +398,35 @@ TEST(running_extremes_are_those_of_each_beginning)
     eg_assert_error(cx, "cummin: operand 1 is i8, which is a storage type");
     eg_close(cx);
 }
+
+/* Lines beside each other and contiguous lines are compared many at a time; a line alone is not.
+ * The cotangent shows which of equal elements was taken. */
+TEST(running_extremes_of_a_line_do_not_depend_on_other_lines)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *few = eg_randint(cx, -9, 9, 18, 150), *nan = eg_full(cx, NAN, 1);
+    static const eg_dtype dtypes[] = { EG_F32, EG_F64, EG_I32, EG_I64 };
+    for (int k = 0; k < 32; k++) {
+        const eg_dtype dtype = dtypes[k % 4];
+        eg_tensor *x = eg_cast(k & 4 ? few : eg_flip_axis(few, 1), dtype), *d[2] = { x, x };
+        const bool floats = dtype == EG_F32 || dtype == EG_F64;
+        if (floats && k & 8)
+            x = eg_where(eg_gt(few, eg_full_n(cx, EG_I64, 7, 0, NULL)), eg_cast(nan, dtype), x);
+        if (k & 16) x = eg_permute(eg_copy(eg_permute(x, 1, 0)), 1, 0);
+        eg_tensor *y = k & 4 ? eg_cummax("i [l]", x) : eg_cummin("i [l]", x);
+        if (floats) eg_grad(y, eg_cast(few, dtype), 1, &x, &d[0]);
+        for (int64_t i = 0; i < 18; i += 5) {
+            eg_tensor *alone = eg_copy(eg_slice_axis(x, 0, i, i + 1, 1)),
+                      *z = k & 4 ? eg_cummax("i [l]", alone) : eg_cummin("i [l]", alone);
+            eg_tensor *g = eg_cast(eg_slice_axis(few, 0, i, i + 1, 1), dtype);
+            eg_assert_close(eg_slice_axis(y, 0, i, i + 1, 1), z, 0);
+            if (floats) eg_grad(z, g, 1, &alone, &d[1]);
+            if (floats) eg_assert_close(eg_slice_axis(d[0], 0, i, i + 1, 1), d[1], 0);
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 TEST(logcumsumexp_has_no_overflow)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

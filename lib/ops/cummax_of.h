@@ -19,14 +19,77 @@ EG_INLINE void NAME(cummax_some)(const int64_t m, const bool smallest, const lin
             *(int64_t *)(void *)(y + k * step[0]) = at[k];
         }
 }
+/* Compares the next element of m lines, which lie beside each other in x and y, number `here` of
+ * its line. Indices have the width of T, so that both are vectors of as many elements. */
+EG_INLINE void NAME(cummax_step)(const int64_t m, const bool smallest, const T *x, INDEX(T) here,
+                                 T *best, INDEX(T) * at, int64_t *y)
+{
+    EG_EVERY_LANE
+    for (int64_t j = 0; j < m; j++) {
+        const T v = x[j];
+        const bool as_good = smallest ? EG_RE(v) <= EG_RE(best[j]) : EG_RE(v) >= EG_RE(best[j]),
+                   better = EG_RE(v) != EG_RE(v) || as_good;
+        best[j] = better ? v : best[j];
+        at[j] = better ? here : at[j];
+    }
+    EG_EVERY_LANE
+    for (int64_t j = 0; j < m; j++) y[j] = at[j];
+}
+/* The same for ABREAST lines beside each other. */
+EG_INLINE void NAME(cummax_beside)(const bool smallest, const line *l, char *y, const char *x)
+{
+    T best[ABREAST];
+    INDEX(T) at[ABREAST] = { 0 };
+    if (l->n) memcpy(best, x, sizeof best);
+    for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->a)
+        NAME(cummax_step)
+        (ABREAST, smallest, (const T *)(const void *)x, (INDEX(T))i, best, at,
+         (int64_t *)(void *)y);
+}
+/* The same for m ≤ ABREAST lines without gaps, which may be reversed in x: COLUMNS elements of each
+ * line are transposed. */
+EG_INLINE void NAME(cummax_abreast)(const bool smallest, int64_t m, const line *l, char *y,
+                                    int64_t ys, const char *x, int64_t xs)
+{
+    const int64_t w = (int64_t)sizeof(T), wide = sizeof(int64_t);
+    const bool reversed = l->a < 0;
+    const int64_t turn = reversed ? -ABREAST : ABREAST;
+    T in[COLUMNS * ABREAST], best[ABREAST];
+    int64_t out[COLUMNS * ABREAST];
+    INDEX(T) at[ABREAST] = { 0 };
+    if (m < ABREAST) memset(in, 0, sizeof in);
+    for (int64_t i = 0, count; i < l->n; i += count) {
+        count = eg__min64(l->n - i, COLUMNS);
+        const char *lowest = x + l->a * (reversed ? i + count - 1 : i);
+        eg__transpose(sizeof(T), m, count, lowest, xs / w, in, ABREAST, false);
+        const T *next = reversed ? in + (count - 1) * ABREAST : in;
+        if (!i) memcpy(best, next, sizeof best);
+        for (int64_t k = 0; k < count; k++, next += turn)
+            NAME(cummax_step)
+            (ABREAST, smallest, next, (INDEX(T))(i + k), best, at, out + k * ABREAST);
+        eg__transpose(sizeof *out, count, m, out, ABREAST, y + i * wide, ys / wide, false);
+    }
+}
 EG_CLONES static void NAME(cummax)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
-    const bool along = eg__abs64(l->a) < eg__abs64(step[1]);
+    const int64_t w = (int64_t)sizeof(T);
+    const bool wide = (w == 4 || w == 8) && l->n <= INT32_MAX,
+               along = eg__abs64(l->a) < eg__abs64(step[1]),
+               abreast = wide && l->y == 8 && eg__abs64(l->a) == w,
+               beside = wide && step[0] == 8 && step[1] == w;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
-        m = along ? 1 : eg__min64(n - j, LANES);
-        if (m == 1 && l->smallest)
+        m = eg__min64(n - j, abreast || beside ? ABREAST : along ? 1 : LANES);
+        if (abreast && m >= FEW && l->smallest)
+            NAME(cummax_abreast)(true, m, l, y, step[0], x, step[1]);
+        else if (abreast && m >= FEW)
+            NAME(cummax_abreast)(false, m, l, y, step[0], x, step[1]);
+        else if (beside && m == ABREAST && l->smallest)
+            NAME(cummax_beside)(true, l, y, x);
+        else if (beside && m == ABREAST)
+            NAME(cummax_beside)(false, l, y, x);
+        else if (m == 1 && l->smallest)
             NAME(cummax_some)(1, true, l, y, x, step);
         else if (m == 1)
             NAME(cummax_some)(1, false, l, y, x, step);

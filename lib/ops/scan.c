@@ -218,6 +218,8 @@ eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 /* -- cummax: the operation computes indices (i64), y_l = the last k ≤ l at which x_k is the largest
  * or, with the attribute, the smallest, or a NaN. The elements are read at them by `at`, which has
  * a gradient. -- */
+#define INDEX(T) /* the integers of T's width */ \
+    __typeof__(_Generic((T)0, float : (int32_t)0, int32_t : (int32_t)0, default : (int64_t)0))
 #define TEMPLATE  "ops/cummax_of.h"
 #define WITH_BOOL uint8_t
 #include "tensor/each_type_of.h"
