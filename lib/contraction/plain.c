@@ -24,15 +24,19 @@ EG_INLINE double complex times(double complex a, double complex b)
 #define FACTOR  double
 #define NAME(x) x##_f64
 #include "contraction/plain_of.h"
-#define T       int32_t
-#define WIDE    uint64_t
-#define FACTOR  int64_t
-#define NAME(x) x##_i32
+#undef TIMES
+#define TIMES(a, b) ((uint64_t)((int64_t)(a) * (int64_t)(b))) /* one instruction of 32 bits */
+#define T           int32_t
+#define WIDE        uint64_t
+#define FACTOR      int64_t
+#define NAME(x)     x##_i32
 #include "contraction/plain_of.h"
-#define T       uint64_t
-#define WIDE    uint64_t
-#define FACTOR  int64_t
-#define NAME(x) x##_i64
+#undef TIMES
+#define TIMES(a, b) ((WIDE)(a) * (WIDE)(b))
+#define T           uint64_t
+#define WIDE        uint64_t
+#define FACTOR      int64_t
+#define NAME(x)     x##_i64
 #include "contraction/plain_of.h"
 #define T       uint8_t
 #define WIDE    uint64_t

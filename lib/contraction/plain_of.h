@@ -2,21 +2,37 @@
  * its terms in the order of k, whether elements are summed one after another or LANES at once; the
  * compiler may reorder sums of integers, which wrap. */
 
-/* sum[j] += a[j sa] b[j sb] for j < n; b may be NULL (a factor 1) */
-EG_INLINE void NAME(add_products)(int64_t n, const T *a, int64_t sa, const T *b, int64_t sb,
-                                  WIDE *sum)
+/* sum[j] += Σ_i a[i ta + j sa] b[i tb + j sb] for j < n and i < terms, a constant, so that a sum is
+ * read and written once for all terms; b may be NULL (a factor 1) */
+#define TERM(i, sa, sb) TIMES(a[(i)*ta + j * (sa)], b[(i)*tb + j * (sb)])
+#define EACH_SUM(VALUE) \
+    for (int64_t j = 0; j < n; j++) sum[j] = VALUE
+#define FOUR(sa, sb) sum[j] + TERM(0, sa, sb) + TERM(1, sa, sb) + TERM(2, sa, sb) + TERM(3, sa, sb)
+EG_INLINE void NAME(add_products)(const int terms, int64_t n, const T *a, int64_t sa, int64_t ta,
+                                  const T *b, int64_t sb, int64_t tb, WIDE *sum)
 {
-    if (!b && sa == 1)
-        for (int64_t j = 0; j < n; j++) sum[j] += (WIDE)a[j];
-    else if (!b)
-        for (int64_t j = 0; j < n; j++) sum[j] += (WIDE)a[j * sa];
+    for (int i = 0; i < terms && !b; i++)
+        if (sa == 1)
+            EACH_SUM(sum[j] + (WIDE)a[i * ta + j]);
+        else
+            EACH_SUM(sum[j] + (WIDE)a[i * ta + j * sa]);
+    if (!b) return;
+    if (sa == 1 && sb == 1 && terms == 4)
+        EACH_SUM(FOUR(1, 1));
     else if (sa == 1 && sb == 1)
-        for (int64_t j = 0; j < n; j++) sum[j] += TIMES(a[j], b[j]);
+        EACH_SUM(sum[j] + TERM(0, 1, 1));
+    else if (sa == 0 && sb == 1 && terms == 4)
+        EACH_SUM(FOUR(0, 1));
     else if (sa == 0 && sb == 1)
-        for (int64_t j = 0; j < n; j++) sum[j] += TIMES(*a, b[j]);
+        EACH_SUM(sum[j] + TERM(0, 0, 1));
+    else if (terms == 4)
+        EACH_SUM(FOUR(sa, sb));
     else
-        for (int64_t j = 0; j < n; j++) sum[j] += TIMES(a[j * sa], b[j * sb]);
+        EACH_SUM(sum[j] + TERM(0, sa, sb));
 }
+#undef TERM
+#undef EACH_SUM
+#undef FOUR
 /* Returns first + Σ a[i sa] b[i sb] for i < n. */
 EG_INLINE WIDE NAME(sum_products)(int64_t n, const T *a, int64_t sa, const T *b, int64_t sb,
                                   WIDE first)
@@ -54,9 +70,13 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
             const eg_offsets in_k = eg__offsets_of(&terms, q);
             const T *pa = a + at.a + in_k.a, *pb = b ? b + at.b + in_k.b : NULL;
             if (!across) *sum = NAME(sum_products)(in->size, pa, in->sa, pb, in->sb, *sum);
-            for (int64_t i = 0; i < in->size && across; i++) {
+            for (int64_t i = 0, count; i < in->size && across; i += count) {
                 const T *ai = pa + i * in->sa, *bi = pb ? pb + i * in->sb : NULL;
-                NAME(add_products)(m, ai, x->sa, bi, x->sb, sum);
+                count = in->size - i < 4 ? 1 : 4;
+                if (count == 4)
+                    NAME(add_products)(4, m, ai, x->sa, in->sa, bi, x->sb, in->sb, sum);
+                else
+                    NAME(add_products)(1, m, ai, x->sa, in->sa, bi, x->sb, in->sb, sum);
             }
         }
         for (int64_t j = 0; j < m; j++) {
