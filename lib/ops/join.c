@@ -137,6 +137,10 @@ static eg_tensor *joined(const char *who, const char *with, const char *spec, in
     eg_tensor **each = eg__alloc(cx, (size_t)count * sizeof *each);
     for (int k = 0; each && k < count; k++) {
         char called[48];
+        if (k && first.x == x[0] && eg__same_shape(x[k], x[0])) { /* fits as the first one did */
+            each[k] = x[k];
+            continue;
+        }
         snprintf(called, sizeof called, "operand %d%s", k + 1, with);
         if (!eg__focus_in_place(&f, who, spec, x[k], (const char *[]){ called }) ||
             !eg__focus_one(&f) || (k && !joined_alike(&first, &f, k, called)))
