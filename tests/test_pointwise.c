@@ -531,6 +531,30 @@ TEST(shapes_broadcast_as_in_numpy)
     eg_close(cx);
 }
 
+/* Kernels take one element in place of a row, in runs and, from 96 elements on, in tiles. */
+TEST(a_broadcast_operand_is_like_its_copy)
+{
+    static eg_tensor *(*const op[])(eg_tensor *, eg_tensor *) = { eg_add, eg_sub, eg_div,
+                                                                  eg_maximum, eg_lt };
+    static const int64_t side[] = { 1, 5, 70, 100, 200, 300, 1030 };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 7; k++) {
+        const int64_t n = side[k], rows = n < 100 ? 37 : 9;
+        eg_tensor *x = eg_normal(cx, 0, 1, 2, rows, n), *one[3] = { eg_normal(cx, 0, 1, rows, 1) };
+        one[1] = eg_normal(cx, 0, 1, 2, 1, 1), one[2] = eg_scalar(cx, .5);
+        for (int q = 0; q < 5 * 3 * 3; q++) {
+            const int type = q / 15;
+            const eg_dtype dtype = type == 0 || q % 5 == 2 ? EG_F32 : type == 1 ? EG_F64 : EG_I32;
+            eg_tensor *a = eg_cast(eg_scale(x, 9), dtype), *b = eg_cast(one[q / 5 % 3], dtype),
+                      *whole = eg_copy(eg_expand_n(b, 3, eg_dims(x)));
+            eg_assert_close(op[q % 5](a, b), op[q % 5](a, whole), 0);
+            eg_assert_close(op[q % 5](b, a), op[q % 5](whole, a), 0);
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* Operands of any layout, and the bits of a loop over single elements: of an exact operation in C,
  * of a function those of contiguous operands. Some operands are of a size for threads. */
 static bool sums_agree(eg_tensor *y, eg_tensor *a, eg_tensor *b)

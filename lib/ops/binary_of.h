@@ -5,11 +5,11 @@
 #define EXACT(CALL, OP, VALUE, ...)                                                                \
     EG_INLINE T NAME(OP##_value)(T a, T b) { return (T)(VALUE); }                                  \
     EG_CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                     \
-    { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n, p); }
+    { NAME(eg__each_pair)(NAME(OP##_value), n, p, c); }
 #define FUNCTION(CALL, OP, VALUE, ...)                                                             \
     EG_INLINE T NAME(OP##_value)(T a, T b) { T y; VALUE; return y; }                               \
     EG_CLONES EG_FUSING static void NAME(OP)(int64_t n, char *const *p, const double *c)           \
-    { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n & -EG_LANES, p); }
+    { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n & -EG_LANES, p, NULL); }
 #define STAGED(CALL, OP, FIRST, VALUE, ...)                                                        \
     EG_INLINE T NAME(OP##_first)(T b) { return FIRST; }                                            \
     EG_INLINE T NAME(OP##_last)(T a, T b, T e) { T y; VALUE; return y; }                           \

@@ -3,8 +3,7 @@
 EG_INLINE T NAME(add_value)(T a, T b) { return (T)((U)a + (U)b); }
 EG_CLONES static void NAME(add)(int64_t n, char *const *p, const double *c)
 {
-    (void)c;
-    NAME(eg__each_pair)(NAME(add_value), n, p);
+    NAME(eg__each_pair)(NAME(add_value), n, p, c);
 }
 
 #if !INTEGERS

@@ -1,6 +1,8 @@
 /* lanes.c: from operands of any strides to contiguous lanes. */
 #include "tensor/tensor.h"
 
+static const double none[2]; /* the constants of a kernel that has none */
+
 /* Computes the elements from … n − 1 in blocks. Operands that are not contiguous, and blocks that
  * must be padded, are copied to buffers on the stack. */
 static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t *step,
@@ -31,13 +33,26 @@ static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t 
     }
 }
 
+/* Returns the operand that the kernel takes as one element, and sets *c to what tells it so; 0 if
+ * it takes only rows, or if the other operand or the result is not contiguous. */
+static int lanes_still(const eg_lanes *l, const int64_t *step, const double **c)
+{
+    static const double of[3][2] = { [1] = { 1, 0 }, [2] = { 0, 1 } };
+    const int i = !l->exact || l->operands != 2 || step[0] != l->width[0] ? 0
+                  : !step[1] && step[2] == l->width[2]                    ? 1
+                  : !step[2] && step[1] == l->width[1]                    ? 2
+                                                                          : 0;
+    if (i) *c = of[i];
+    return i;
+}
 void eg__lanes_inner(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const eg_lanes *l = user;
+    const double *c = l->c;
     bool unit = true;
     for (int i = 0; i <= l->operands; i++) unit &= step[i] == l->width[i];
-    int64_t whole = !unit ? 0 : l->exact ? n : n & -EG_LANES;
-    if (whole) l->kernel(whole, p, l->c);
+    int64_t whole = !unit && !lanes_still(l, step, &c) ? 0 : l->exact ? n : n & -EG_LANES;
+    if (whole) l->kernel(whole, p, c);
     if (whole < n) lanes_blocks(whole, n, p, step, l);
 }
 
@@ -64,6 +79,8 @@ typedef struct lanes_tile {
     const int64_t *row_step, *step;
     uint32_t kept;
     bool first;
+    int still; /* the operand that is one element for each row, if the kernel is given that; or 0 */
+    const double *c;
 } lanes_tile;
 enum { TILE_BYTES = EG_BLOCK * 16 };
 /* Computes one tile. An operand whose rows are contiguous is used in place if the kernel takes rows
@@ -80,6 +97,10 @@ static void lanes_tile_run(const lanes_tile *t, char (*block)[TILE_BYTES + EG_SP
     for (int i = l->operands; i >= 0; i--) {
         const int width = l->width[i];
         const int64_t dense = t->n * width;
+        if (i && i == t->still) {
+            q[i] = t->at[i], pitch[i] = t->row_step[i], adjacent = false;
+            continue;
+        }
         const bool near = t->rows == 1 || t->row_step[i] == dense, kept = t->kept >> i & 1;
         direct = t->step[i] == width && (near ? by_row || lanes == m : by_row && !kept);
         q[i] = direct ? t->at[i] : block[i];
@@ -90,10 +111,10 @@ static void lanes_tile_run(const lanes_tile *t, char (*block)[TILE_BYTES + EG_SP
         eg__move(width, lanes - m, block[i] + m * width, width, block[i], 0);
     }
     if (adjacent)
-        l->kernel(lanes, q, l->c);
+        l->kernel(lanes, q, t->c);
     else
         for (int64_t r = 0; r < t->rows; r++) {
-            l->kernel(t->n, q, l->c);
+            l->kernel(t->n, q, t->c);
             for (int i = 0; i <= l->operands; i++) q[i] += pitch[i];
         }
     const int width = l->width[0];
@@ -106,7 +127,7 @@ static void lanes_tile_run(const lanes_tile *t, char (*block)[TILE_BYTES + EG_SP
 static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
                         const int64_t *step, const void *user)
 {
-    enum { SIDE = 16 };
+    enum { SIDE = 16, STILL = 96 }; /* STILL: elements of a row that is worth a call */
     const eg_lanes *l = user;
     _Alignas(64) char block[4][TILE_BYTES + EG_SPREAD_BYTES];
     int widest = l->width[0];
@@ -121,7 +142,8 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
                                           : EG_LANES,
                   high = fit & -even, /* complete groups of lanes */
         wide = turned ? most / SIDE : n;
-    lanes_tile t = { .row_step = row_step, .step = step, .first = true };
+    lanes_tile t = { .row_step = row_step, .step = step, .first = true, .c = l->c };
+    if (n >= STILL && !turned) t.still = lanes_still(l, step, &t.c);
     for (int i = 1; i <= l->operands; i++)
         if (!row_step[i] && (!step[i] || !turned)) t.kept |= 1u << i;
     for (int64_t r = 0; r < rows; r += high)
@@ -135,7 +157,6 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
 
 bool eg__lanes_run(eg_tensor *y, eg_lanes_fn *kernel, bool exact)
 {
-    static const double none[2];
     const eg_tensor *x[4] = { y };
     eg_lanes l = {
         .kernel = kernel, .operands = y->count, .exact = exact, .c = y->attr ? y->attr : none

@@ -72,7 +72,8 @@ EG_SIMD_2(hypot)
 #define EG_FUSING
 #endif
 
-/* p[0]: the result; p[1]…: the operands; c: constants */
+/* p[0]: the result; p[1]…: the operands; c: constants. An exact kernel of two operands has none:
+ * c[i] ≠ 0 means that p[1 + i] is one element, instead of n, for at most one i. */
 typedef void eg_lanes_fn(int64_t n, char *const *p, const double *c);
 typedef struct eg_lanes {
     eg_lanes_fn *kernel;
