@@ -205,7 +205,7 @@ static bool in_place(const eg_evaluation *x)
     const int k = x->p->root;
     const eg_node *n = &x->p->e->node[k];
     return x->p->extent[k] == EG_EXTENT_BLOCK && x->wide == x->b->lanes &&
-           n->kind != EG_IS_INTEGER && n->code > EG_X_READ && x->b->out &&
+           n->kind != EG_IS_INTEGER && n->code >= EG_X_READ && x->b->out &&
            (!x->p->slopes || !eg__slope_reads_value(n->code));
 }
 /* True if node k is computed by the loop of sums: it has a sum within it, or it is the result, in
@@ -256,7 +256,8 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
         const bool multiplied = node_values(&x, k, last ? factor : 1);
         if (last) done = multiplied;
     }
-    if (!there && b->out) copy_result(&x);
+    /* a read can be left in its tensor */
+    if (b->out && (!there || x.v[p->root].p != b->out)) copy_result(&x);
     const bool whole_rows = b->out_step == b->lanes;
     for (int r = 0; !done && r < (whole_rows ? 1 : b->rows); r++)
         x.floats->scale(whole_rows ? (int64_t)b->rows * b->lanes : b->lanes,
