@@ -531,7 +531,7 @@ TEST(shapes_broadcast_as_in_numpy)
     eg_close(cx);
 }
 
-/* Kernels take one element in place of a row, in runs and, from 96 elements on, in tiles. */
+/* Kernels take one element in place of a row, in runs and, from 192 bytes on, in tiles. */
 TEST(a_broadcast_operand_is_like_its_copy)
 {
     static eg_tensor *(*const op[])(eg_tensor *, eg_tensor *) = { eg_add, eg_sub, eg_div,

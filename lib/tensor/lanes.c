@@ -127,7 +127,7 @@ static void lanes_tile_run(const lanes_tile *t, char (*block)[TILE_BYTES + EG_SP
 static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *row_step,
                         const int64_t *step, const void *user)
 {
-    enum { SIDE = 16, STILL = 96 }; /* STILL: elements of a row that is worth a call */
+    enum { SIDE = 16, STILL = 192 }; /* STILL: bytes of a row that is worth a call */
     const eg_lanes *l = user;
     _Alignas(64) char block[4][TILE_BYTES + EG_SPREAD_BYTES];
     int widest = l->width[0];
@@ -143,7 +143,7 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
                   high = fit & -even, /* complete groups of lanes */
         wide = turned ? most / SIDE : n;
     lanes_tile t = { .row_step = row_step, .step = step, .first = true, .c = l->c };
-    if (n >= STILL && !turned) t.still = lanes_still(l, step, &t.c);
+    if (n * l->width[1] >= STILL && !turned) t.still = lanes_still(l, step, &t.c);
     for (int i = 1; i <= l->operands; i++)
         if (!row_step[i] && (!step[i] || !turned)) t.kept |= 1u << i;
     for (int64_t r = 0; r < rows; r += high)
