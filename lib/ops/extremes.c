@@ -93,11 +93,13 @@ static void search_across(int64_t n, char *const *p, const int64_t *step, const 
 {
     const search_job *j = user;
     const int64_t w = j->x.width;
-    _Alignas(64) char best[EG_CHUNK * 16];
+    const bool in_place = !j->index && step[0] == w;
+    _Alignas(64) char buffer[EG_CHUNK * 16];
     int64_t first[EG_CHUNK];
     eg_columns c;
     for (int64_t k = 0, m; k < n; k += m) {
         const char *from = p[1] + k * step[1];
+        char *const best = in_place ? p[0] + k * w : buffer;
         m = eg__min64(n - k, EG_CHUNK);
         eg__move((int)w, m, best, w, from, step[1]);
         eg__columns(&c, &j->x, from, m, step[1]);
@@ -107,7 +109,7 @@ static void search_across(int64_t n, char *const *p, const int64_t *step, const 
             j->search->better_each(columns, apart, m, column, best);
         } while (eg__column_next(&c));
         if (!j->index) {
-            eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
+            if (!in_place) eg__move((int)w, m, p[0] + k * step[0], step[0], best, w);
             continue;
         }
         memset(first, -1, (size_t)m * sizeof *first);
