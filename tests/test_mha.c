@@ -1013,6 +1013,34 @@ TEST(a_model_keeps_positions)
     eg_nograd(cx, false);
 }
 
+/* Slot 1 keeps two positions of eight. Taking the last four back empties it; its next token has
+ * position 4 nevertheless, as that of slot 0, so later tokens are taken back from both alike. Also
+ * with more batches than before. */
+TEST(a_slot_that_lost_all_its_positions)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "", .d_model = 4, .heads = 1, .rotary = 100);
+    eg_nograd(cx, true);
+    for (int64_t rows = 1; rows < 3; rows++) {
+        eg_cache *c = eg_cache_new(eg_params_owner(p), 8);
+        eg_tensor *x = eg_normal(cx, 0, 1, rows, 8, 4), *w[2];
+        for (int slot = 0; slot < 2; slot++)
+            eg_mha_run(m, eg_slice_axis(x, 0, 0, slot ? 1 : rows, 1), .cache = c, .slot = slot);
+        eg_cache_keep(c, 1, eg_from(cx, ((int64_t[]){ 6, 7 }), 2));
+        eg_cache_truncate(c, 4);
+        for (int slot = 0; slot < 2; slot++)
+            eg_mha_run(m, eg_slice_axis(x, 1, 4, 8, 1), .cache = c, .slot = slot);
+        eg_cache_truncate(c, 6);
+        for (int slot = 0; slot < 2; slot++)
+            eg_mha_run(m, eg_slice_axis(x, 1, 6, 7, 1), .cache = c, .slot = slot,
+                       .weights = &w[slot]);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(eg_dim(w[0], -1), 7);
+        ck_assert_int_eq(eg_dim(w[1], -1), 3); /* 4, 5 and the new one */
+    }
+    eg_nograd(cx, false);
+}
+
 TEST(positions_that_cannot_be_kept)
 {
     eg_params *p = eg_params_open(cx);

@@ -63,13 +63,14 @@ int64_t eg__cache_position(const eg_cache *c, int k)
 }
 bool eg__cache_filled(const eg_cache *c, int k) { return eg__cache_taken(c, k) > 0; }
 
-/* Removes the last positions of a slot, so that the next one is `position`. */
+/* Removes the last positions of a slot, so that the next one is `position`. It remains that of the
+ * next token if all positions that eg_cache_keep left are removed. */
 static void cache_cut(slot *s, int64_t position)
 {
     const int64_t more = s->seen - position;
     if (more <= 0) return;
     s->taken = more < s->taken ? s->taken - more : 0;
-    s->seen = s->taken ? position : 0;
+    s->seen = position;
 }
 int eg_cache_truncate(eg_cache *c, int64_t length)
 {
@@ -339,7 +340,7 @@ static bool cache_appended(eg_cache *c, int k, slot *s, bool memory, int axis, e
                       cache_made(c, value, axis, capacity, rows),
                       axis,
                       0,
-                      0,
+                      s->seen,
                       rows,
                       memory };
         if (!eg_ok(now.k) || !eg_ok(now.v)) return false;
