@@ -597,6 +597,39 @@ TEST(copies_refusals_name_both_numbers)
     eg_close(cx);
 }
 
+TEST(a_cache_takes_no_copies)
+{
+    eg_ctx *cx = eg_open(.seed = 2);
+    eg_owner *o = eg_owner_open(cx);
+    eg_params *p = eg_params_open(cx);
+    eg_mha *m = eg_mha_new(p, "at", .d_model = 4, .heads = 2);
+    eg_cache *c = eg_cache_new(o, 4);
+    eg_tensor *all = eg_ones(cx, 2, 1, 3, 4),
+              *x = eg_copies_unstack(eg_copies_open(o, 2, NULL), all),
+              *one = eg_select_axis(all, 0, 0),
+              *zeros = eg_cast(eg_mul(x, eg_zeros(cx, 1)), EG_I64);
+    eg_nograd(cx, true);
+    eg_mha_run(m, x, .cache = c);
+    refused(cx, "mha \"at\": the new keys have 2 copies, but a cache has none");
+    eg_mha_run(m, one, .key = one, .value = x, .cache = c, .slot = 1, .memory = true);
+    refused(cx, "mha \"at\": the new values have 2 copies, but a cache has none");
+    eg_cache_set_state(c, 2, x, 1);
+    refused(cx, "cache: the state has 2 copies, but a cache has none");
+    eg_mha_run(m, one, .cache = c);
+    zeros = eg_slice_axis(eg_select_axis(eg_select_axis(zeros, 0, 0), 0, 0), 0, 0, 1, 1);
+    eg_cache_select(c, zeros);
+    refused(cx, "cache: the numbers have 2 copies, but a cache has none");
+    eg_cache_keep(c, 0, zeros);
+    refused(cx, "cache: the numbers have 2 copies, but a cache has none");
+    ck_assert(eg_cache_length(c) == 3 && !eg_ok(eg_cache_state(c, 2)));
+    eg_tensor *y = eg_mha_run(m, one, .key = one, .cache = c, .slot = 1, .memory = true);
+    ck_assert(eg_ok(y) && !eg_copies_of(y)); /* and copies may ask what it holds */
+    y = eg_mha_run(m, x, .cache = c, .slot = 1, .memory = true);
+    eg_assert_close(eg_copy(eg_copy_at(y, 1)), eg_mha_run(m, one), 1e-6);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(copies_are_filled_and_assigned_all_together)
 {
     eg_ctx *cx = eg_open(.seed = 2);

@@ -1,6 +1,7 @@
 /* cache.c: keys and values of earlier positions, and states of recurrences. The tensors of a slot
  * with keys have memory for all positions from the start, so that appending copies only the new
  * ones. */
+#include <eingrad/copies.h>
 #include <eingrad/grad.h>
 #include "nn.h"
 
@@ -114,6 +115,16 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
+/* True if x has no copies; else records an error. what: "the new keys have", behind `who`. */
+static bool cache_single(const eg_cache *c, const eg_tensor *x, const char *who, const char *what)
+{
+    const int64_t copies = eg_copies_count(eg_copies_of(x));
+    if (copies)
+        eg_fail_as(context(c), EG_ERROR_UNSUPPORTED, "%s%s %lld cop%s, but a cache has none", who,
+                   what, (long long)copies, copies == 1 ? "y" : "ies");
+    return !copies;
+}
+
 /* -- other batches or positions --------------------------------------------------------------- */
 /* What a slot becomes: *fresh is the slot, and is changed; copies of elements are added to w. */
 typedef void cache_pick(eg_cache *, int k, eg_tensor *index, slot *fresh, eg__nn_writes *w);
@@ -141,6 +152,7 @@ static bool cache_has(const eg_cache *c, int k, eg_tensor *numbers, const char *
                       const char *verb, int64_t held)
 {
     eg_ctx *cx = context(c);
+    if (!cache_single(c, numbers, "cache: ", "the numbers have")) return false;
     if (eg_type(numbers) != EG_I64 && eg_type(numbers) != EG_I32) {
         eg_fail_as(cx, EG_ERROR_DTYPE, "cache: a %s to %s is i32 or i64, not %s", what, verb,
                    eg_type_name(eg_type(numbers)));
@@ -331,7 +343,9 @@ static bool cache_appended(eg_cache *c, int k, slot *s, bool memory, int axis, e
                            eg_tensor *value)
 {
     eg_ctx *cx = context(c);
-    if (!eg_ok(key) || !eg_ok(value)) return false;
+    if (!eg_ok(key) || !eg_ok(value) || !cache_single(c, key, "", "the new keys have") ||
+        !cache_single(c, value, "", "the new values have"))
+        return false;
     slot now = *s;
     int64_t more = eg_dim(key, axis), capacity = memory ? more : c->capacity, rows = eg_dim(key, 0);
     if (!s->k || (memory && eg_dim(s->k, axis) != more) ||
@@ -405,6 +419,7 @@ eg_tensor *eg_cache_state(eg_cache *c, int k)
 static bool cache_takes_state(eg_cache *c, int k, const slot *s, eg_tensor *x, int64_t length)
 {
     eg_ctx *cx = context(c);
+    if (!cache_single(c, x, "cache: ", "the state has")) return false;
     if (s->k && s->axis != STATE)
         eg_fail_as(cx, EG_ERROR_MISUSE, "slot %d of the cache holds keys, no state", k);
     else if (length < 1 || length > c->capacity)
