@@ -406,6 +406,68 @@ TEST(copies_that_alternate_have_the_bits_of_one)
 }
 
 /* -- what copies draw, share and refuse -------------------------------------------------------- */
+/* The mask of a dropout is that of its forward pass also where a cotangent or a tangent has other
+ * copies than x: none, if a sum of y is differentiated; those of a later operand, if x has none. */
+TEST(copies_dropout_draws_once_for_values_and_gradients)
+{
+    enum { N = 40 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    const uint64_t seeds[COPIES] = { 7, 5, 11 };
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, seeds);
+    eg_tensor *x = eg_copies_unstack(c, eg_ones(cx, COPIES, N)), *shared = eg_ones(cx, N),
+              *y = eg_dropout(x, .5), *d;
+    eg_grad(eg_sum(NULL, y), NULL, 1, &x, &d);
+    eg_assert_close(eg_copies_stack(d), eg_contiguous(eg_copies_stack(y)), 0);
+    d = eg_jvp(y, 1, &x, &shared);
+    eg_assert_close(eg_copies_stack(d), eg_contiguous(eg_copies_stack(y)), 0);
+    y = eg_dropout(shared, .5);
+    eg_grad_each(eg_sum(NULL, eg_mul(y, x)), 1, &shared, &d);
+    d = eg_contiguous(d);
+    for (int64_t k = 0; k < COPIES; k++) eg_assert_close(eg_copy(eg_select_axis(d, 0, k)), y, 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+/* A copy's result and gradients are those in a context of its seed, also if only the values have
+ * copies, or only a mask, so that the weights are the same before dropout; in both forms. */
+TEST(copies_attention_drops_weights_by_each_seed)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    const uint64_t seeds[COPIES] = { 7, 5, 11 };
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, seeds);
+    eg_tensor *all[4] = {
+        eg_normal(cx, 0, 1, COPIES, 9, 4),
+        eg_normal(cx, 0, 1, COPIES, 9, 4),
+        eg_normal(cx, 0, 1, COPIES, 9, 5),
+        eg_normal(cx, 0, 1, COPIES, 9)
+    };
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++)
+        for (int part = 0; part < 4; part++)
+            for (int64_t k = -1; k < COPIES; k++) {
+                static eg_tensor *y, *t, *d[3];
+                eg_tensor *x[4], *mine, *e[3];
+                for (int n = 0; n < 4; n++) {
+                    eg_tensor *one = eg_copy(eg_select_axis(all[n], 0, n == part && k > 0 ? k : 0));
+                    x[n] = n == part && k < 0 ? eg_copies_unstack(c, all[n]) : one;
+                }
+                eg_seed(cx, k < 0 ? 3 : seeds[k]);
+                eg_set_draws(cx, 100);
+                mine = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .bias = { "j", x[3] },
+                                    .dropout = .4, .form = (eg_form)form);
+                if (k < 0) y = mine;
+                eg_grad(eg_sum(NULL, mine), NULL, 3, x, k < 0 ? d : e);
+                eg_tensor *v = eg_ones_like(all[2]), *along;
+                v = eg_copy(eg_select_axis(v, 0, 0)), along = eg_jvp(mine, 1, &x[2], &v);
+                eg_assert_ok(cx);
+                if (k < 0) t = along;
+                if (k < 0) continue;
+                eg_assert_close(eg_copy(eg_copy_at(y, k)), mine, 1e-13);
+                eg_assert_close(eg_copy(eg_copy_at(t, k)), along, 1e-13);
+                if (part < 3) eg_assert_close(eg_copy(eg_copy_at(d[part], k)), e[part], 1e-13);
+            }
+    eg_close(cx);
+}
+
 TEST(copies_dropout_draws_as_in_a_context_of_each_seed)
 {
     const uint64_t seeds[] = { 3, 99, 12345 };

@@ -317,6 +317,13 @@ static bool capture_allows(eg_ctx *cx, const eg_attention_args *o)
     return !o->empty || o->sink.x ||
            !eg__capture_refuses(cx, "attention", ".empty would not be counted again in each run");
 }
+/* Returns the copies of the operands; NULL: none has copies. */
+static const eg_copies *copies_of_any(eg_tensor *const x[EG_ATTENTION_OPERANDS])
+{
+    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
+        if (x[k] && x[k]->copies) return x[k]->copies;
+    return NULL;
+}
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_call c = { .o = { .size = sizeof c.o },
@@ -354,7 +361,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
         if (eg__is_int(x[EG_TERMS + t]->dtype) &&
             !eg__extremes_act("attention", x[EG_TERMS + t], a->least[t], a->most[t]))
             return eg__poison(cx);
-    a->dropping = eg__drop_draw(cx, eg_option(o->dropout, 0), &a->drop);
+    a->dropping = eg__drop_draw(cx, eg_option(o->dropout, 0), copies_of_any(x), &a->drop);
     a->wants_lse = o->lse || o->max_scores;
     a->wants_max = o->max_scores != NULL;
     a->rescored = o->score_fn || o->score;

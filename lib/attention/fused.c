@@ -90,7 +90,7 @@ static bool fused_place(eg_fused *f, const eg_attention_plan *a, const eg_tensor
     eg_tensor *x[EG_ATTENTION_OPERANDS];
     from_operands(a, y->in, x);
     eg__fused_open(f, a, (eg_dtype)y->dtype);
-    f->drop.seed = eg__copy_seed(y->cx, f->drop.seed);
+    f->drop.seed = eg__drop_seed(y->cx, &f->drop);
     for (int t = 0; t < EG_TERMS; t++)
         if (x[t]) eg__fused_place(f, at[t], t, x[t]);
     for (int t = 0; t < a->tensors; t++) {

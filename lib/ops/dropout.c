@@ -2,7 +2,9 @@
  *
  * The mask m is a function of the context's seed, the number of the draw and the logical index of
  * an element (Philox), so it does not depend on threads, layout or recomputation. The attribute of
- * the node has seed and draw; the gradient applies the same dropout to g. */
+ * the node has seed and draw, and the copies that draw from seeds of their own; the gradient
+ * applies the same dropout to g, whose copies may be others: g has none if it is the same for all
+ * copies, and has those of a later operand if each copy's gradient is wanted. */
 #include "ops/ops.h"
 
 /* Draws for up to DRAWS elements from a logical index on are in bits[skip …]: a counter of Philox
@@ -94,7 +96,7 @@ static bool drop_forward(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     drop_job j = { .d = *(const eg_drop *)y->attr, .to = y->data, .from = x->data }, more = j;
-    j.d.seed = eg__copy_seed(y->cx, j.d.seed);
+    j.d.seed = eg__drop_seed(y->cx, &j.d);
     int inner = y->rank > 0;
     eg__strip(&j.y, y, inner);
     eg__strip(&j.x, x, inner);
@@ -139,16 +141,21 @@ static const eg_op drop_op = {
     .forward_c128 = drop_forward,
     .draws = 1,
 };
+uint64_t eg__drop_seed(const eg_ctx *cx, const eg_drop *d)
+{
+    return eg__copy_seed(cx, d->copies, d->seed);
+}
 eg_tensor *eg__drop(const eg_drop *d, eg_tensor *x)
 {
+    if (d->copies) x = eg__copies_spread(d->copies, x);
     return eg_apply(&drop_op, d, sizeof *d, 1, &x);
 }
 
-bool eg__drop_draw(eg_ctx *cx, double p, eg_drop *d)
+bool eg__drop_draw(eg_ctx *cx, double p, const eg_copies *copies, eg_drop *d)
 {
     if (p == 0 || !eg_training(cx)) return false;
-    *d =
-        (eg_drop){ eg__seed_of(cx), eg__draw(cx), (uint64_t)(p * 0x1p32), p < 1 ? 1 / (1 - p) : 0 };
+    *d = (eg_drop){ eg__seed_of(cx), eg__draw(cx), (uint64_t)(p * 0x1p32), p < 1 ? 1 / (1 - p) : 0,
+                    copies };
     return true;
 }
 eg_tensor *eg_dropout(eg_tensor *x, double p)
@@ -159,6 +166,6 @@ eg_tensor *eg_dropout(eg_tensor *x, double p)
                           "dropout: %g is not a probability; it must lie in [0, 1]", p);
     if (!eg__floats("dropout", x, 1)) return eg__poison(x->cx);
     eg_drop d;
-    return eg__drop_draw(x->cx, p, &d) ? eg__drop(&d, x) : x;
+    return eg__drop_draw(x->cx, p, x->copies, &d) ? eg__drop(&d, x) : x;
 }
 const eg_op *const eg__dropout_ops[] = { &drop_op, NULL };

@@ -330,17 +330,22 @@ const char *eg__masks_spec(eg_ctx *, const char *who, const char *spec, int coun
 
 /* -- dropout.c -------------------------------------------------------------------------------- */
 /* A dropout: an element is dropped if the 32 bits drawn for it are less than `below`; the others
- * are multiplied by `factor`. */
+ * are multiplied by `factor`. copies: each draws from its own seed; NULL: copies share the draws.
+ */
 typedef struct eg_drop {
     uint64_t seed, draw, below;
     double factor;
+    const eg_copies *copies;
 } eg_drop;
-/* Takes a new draw. False, without a draw, if dropout is the identity: p is 0, or the context is
- * not in training mode. */
-bool eg__drop_draw(eg_ctx *, double p, eg_drop *);
+/* Takes a new draw, for tensors with these copies. False, without a draw, if dropout is the
+ * identity: p is 0, or the context is not in training mode. */
+bool eg__drop_draw(eg_ctx *, double p, const eg_copies *, eg_drop *);
+/* The seed of its draws for the copy that is being computed. */
+uint64_t eg__drop_seed(const eg_ctx *, const eg_drop *);
 /* Sets stay[k] to 1 if the element with logical index first + k is kept, else to 0, for k < n. */
 void eg__drop_stays(const eg_drop *, uint64_t first, int64_t n, uint8_t *stay);
-/* Returns x with the dropout applied: x m factor. */
+/* Returns x with the dropout applied: x m factor. The result has the copies of the dropout, also if
+ * x has none, as a cotangent or tangent that is the same for all copies. */
 eg_tensor *eg__drop(const eg_drop *, eg_tensor *x);
 
 /* -- memo: the cotangents of several operands, computed in one pass. A rule is called for one

@@ -48,10 +48,10 @@ bool eg__check_single(const char *who, eg_tensor *x)
     return !x->copies;
 }
 
-uint64_t eg__copy_seed(const eg_ctx *cx, uint64_t otherwise)
+uint64_t eg__copy_seed(const eg_ctx *cx, const eg_copies *of, uint64_t otherwise)
 {
     uint32_t key[4];
-    const uint64_t *own = cx->copy.of ? &cx->copy.of->seed[cx->copy.k] : cx->copy.seed;
+    const uint64_t *own = of && cx->copy.of ? &of->seed[cx->copy.k] : cx->copy.seed;
     if (!own) return otherwise;
     const uint64_t seed = *own;
     if (!cx->block.on) return seed;

@@ -93,8 +93,9 @@ static inline int64_t eg__copy_step(const eg_tensor *x) { return x->copies ? x->
 /* Makes the header t, on the stack, a view of `count` copies of x along a new first axis. dim has
  * room for the sizes and strides. */
 void eg__copies_shown(eg_tensor *t, const eg_tensor *x, int64_t count, int64_t *dim);
-/* Returns the seed of the copy that is being computed; `otherwise` if there are no copies. */
-uint64_t eg__copy_seed(const eg_ctx *, uint64_t otherwise);
+/* Returns the seed of that copy of `of` which is being computed; `otherwise` if that is NULL. While
+ * forward() of another operation applies this one to a single copy, it is the seed of that copy. */
+uint64_t eg__copy_seed(const eg_ctx *, const eg_copies *of, uint64_t otherwise);
 
 /* -- capture.c: a step that is recorded while it runs, to be run again (eg_capture) ------------ */
 /* An act: a function that reads x, may write to `to` (NULL: it writes to no tensor of the step),
