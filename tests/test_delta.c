@@ -442,6 +442,31 @@ LOOP_TEST(delta_refused, 11)
     eg_assert_error(cx, cases[_i].why);
 }
 
+/* With .chunk = 1 a NaN in a value, or a state that overflows since β k·k is large, reaches no
+ * earlier position; a masked key reaches none. */
+TEST(what_is_not_finite_spreads_forward_step_by_step)
+{
+    enum { N = 40, AT = 33 };
+    eg_tensor *x = eg_ones(cx, N, 2), *one = eg_ones(cx, N), *v = eg_normal(cx, 0, 1, N, 3);
+    for (int how = 0; how < 4; how++) {
+        eg_tensor *keys = how == 1 ? eg_scale(x, 1e160) : x, *bad = eg_copy(v);
+        bool here[N];
+        for (int n = 0; n < N; n++) here[n] = how < 3 || n < AT;
+        if (how != 1)
+            for (int e = 0; e < 3; e++) eg_mut_f64(bad)[3 * AT + e] = NAN;
+        eg_tensor *y = eg_linear_attention(
+            "id,jd,je->ie", x, keys, bad, .phi = "x", .no_norm = true, .where = "j <= i",
+            .beta = { how == 2 ? NULL : "j", how == 2 ? NULL : one },
+            .keep = { "j", eg_from(cx, here, N) }, .chunk = how == 3 ? 0 : 1);
+        const double *p = eg_f64(y);
+        eg_assert_ok(cx);
+        const int finite = how == 1 ? 1 : how == 3 ? N : AT;
+        for (int n = 0; n < 3 * N; n++)
+            ck_assert_msg(isfinite(p[n]) == (n < 3 * finite) || (how == 1 && n < 9), "%d: %d", how,
+                          n);
+    }
+}
+
 TEST(beta_without_linear_is_refused)
 {
     eg_params *p = eg_params_open(cx);

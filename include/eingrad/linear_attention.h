@@ -33,8 +33,9 @@ typedef struct eg_linear_attention_args {
      * Needs .where; NULL: 1 */
     eg_masked decay;
     /* The delta rule: β, the share by which a key replaces what the state has for it. { "bjh", t },
-     * letters as .decay's but no channel; in [0, 1], or up to 2, with keys of length 1. Needs
-     * .where and .no_norm, since there is no denominator; NULL: keys add to the state */
+     * letters as .decay's but no channel; in [0, 1], or up to 2, with keys of length 1. If β k·k > 2,
+     * S grows by β k·k − 1 with each key of the same direction, and may overflow. Needs .where and
+     * .no_norm, since there is no denominator; NULL: keys add to the state */
     eg_masked beta;
 
     /* what may be seen */
@@ -46,8 +47,10 @@ typedef struct eg_linear_attention_args {
     eg_masked keep;   /* { "bj", t }: the keys where t is true; bool or integer; NULL: all */
 
     /* how it is computed, with "j <= i" */
-    int64_t chunk; /* positions in a chunk; 1: the recurrence, step by step. Default: 64, with .beta
-                    * 32, and 16 if .decay has channels */
+    /* positions in a chunk; 1: the recurrence, step by step. In a longer chunk a number that is not
+     * finite may reach earlier positions of the chunk. Default: 64, with .beta 32, and 16 if .decay
+     * has channels */
+    int64_t chunk;
     /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
      * the state after one call is passed to the next, also if each has one position, as in a
      * decoder. Its axes are the letters of the key without j, then letters of .decay, .beta and the
