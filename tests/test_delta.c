@@ -33,17 +33,17 @@ static eg_tensor *factor_of(const char *axes, int64_t n, double high)
     for (const char *c = axes; *c; c++) dims[rank++] = size[strchr("bjhd", *c) - "bjhd"];
     return eg_uniform_n(cx, EG_F64, 0.3, high, rank, dims);
 }
-/* The recurrence, for the last `queries` positions: S = a S, u = β (v − k·S), S += k u, y = q·S.
+/* The recurrence, for the last `queries` positions: S = a S, u = β (v − r·S), S += k u, y = q·S.
  * beta (b j h); a: (b j h d), or NULL. Sets *last to the state after all. */
-static eg_tensor *step_by_step(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tensor *beta,
-                               eg_tensor *a, eg_tensor **last)
+static eg_tensor *read_by(eg_tensor *r, eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tensor *beta,
+                          eg_tensor *a, eg_tensor **last)
 {
     const int64_t n = eg_dim(k, 1), from = n - eg_dim(q, 1);
     eg_tensor *S = NULL, *y[128];
     for (int64_t j = 0; j < n; j++) {
         eg_tensor *kj = eg_select_axis(k, 1, j), *u = eg_select_axis(v, 1, j);
         if (S && a) S = eg_on("bhde,bhd", eg_mul, S, eg_select_axis(a, 1, j));
-        if (S) u = eg_sub(u, eg_einsum("bhd,bhde->bhe", kj, S));
+        if (S) u = eg_sub(u, eg_einsum("bhd,bhde->bhe", eg_select_axis(r, 1, j), S));
         u = eg_on("bhe,bh", eg_mul, u, eg_select_axis(beta, 1, j));
         eg_tensor *more = eg_einsum("bhd,bhe->bhde", kj, u);
         S = S ? eg_add(S, more) : more;
@@ -51,6 +51,11 @@ static eg_tensor *step_by_step(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tens
     }
     *last = S;
     return eg_stack_axis_n(1, (int)(n - from), y);
+}
+static eg_tensor *step_by_step(eg_tensor *q, eg_tensor *k, eg_tensor *v, eg_tensor *beta,
+                               eg_tensor *a, eg_tensor **last)
+{
+    return read_by(k, q, k, v, beta, a, last);
 }
 
 static const char *const decays[] = { NULL, "h", "bjh", "bjhd", "hd", "j", "", "hjdb" },
@@ -89,6 +94,64 @@ LOOP_TEST(delta_is_its_recurrence, DECAYS *BETAS)
         eg_rearrange("b j h e -> e j b h", v), .phi = "x", .no_norm = true, .where = "j<=i",
         .offset = l - n, .chunk = chunk, .decay = { decay, a }, .beta = { beta, b });
     eg_assert_close(eg_rearrange("h i b e -> b i h e", moved), y, 1e-12);
+}
+
+/* Other keys read the state than write to it; masked ones, which may be NaN, do neither. */
+LOOP_TEST(delta_reads_by_other_keys, DECAYS * 3)
+{
+    enum { N = 21 };
+    const char *decay = decays[_i / 3];
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, N, 2, 3), *k = eg_normal(cx, 0, 0.5, 2, N, 2, 3),
+              *r = eg_normal(cx, 0, 0.5, 2, N, 2, 3), *v = eg_normal(cx, 0, 1, 2, N, 2, 4),
+              *a = factor_of(decay, N, 1), *b = factor_of("bjh", N, 1.2), *w, *end, *last;
+    eg_tensor *here = eg_expr("b=2 j=21", "(j + b) % 4 > 0", .cx = cx),
+              *y = eg_linear_attention(
+                  spec, q, k, v, .phi = "x * abs(x)", .no_norm = true,
+                  .read = eg_where(eg_rearrange("b j -> b j 1 1", here), r, eg_full(cx, NAN, 1)),
+                  .where = "j <= i", .keep = { "bj", here },
+                  .chunk = (int64_t[]){ 0, 1, 5 }[_i % 3], .decay = { decay, a },
+                  .beta = { "bjh", b }, .weights = &w, .weights_axes = "bhij", .next = &end),
+              *some = eg_on("bjh,bj", eg_mul, b, eg_cast(here, EG_F64)),
+              *z = read_by(eg_mul(r, eg_abs(r)), eg_mul(q, eg_abs(q)), eg_mul(k, eg_abs(k)), v,
+                           some, in_full(decay, a, N, true), &last);
+    eg_assert_ok(cx);
+    eg_assert_close(y, z, 1e-10);
+    eg_assert_close(eg_contiguous(end), last, 1e-10);
+    eg_assert_close(eg_einsum("bhij,bjhe->bihe", w, v), z, 1e-10);
+    eg_tensor *seed = eg_normal(cx, 0, 1, 2, N, 2, 4), *xs[] = { r, q, k, v, b, a }, *one[6],
+              *two[6];
+    const int count = a ? 6 : 5;
+    ck_assert(!eg_grad(y, seed, count, xs, one) && !eg_grad(z, seed, count, xs, two));
+    for (int x = 0; x < count; x++) eg_assert_close(one[x], two[x], 1e-9);
+}
+
+/* RWKV-7, S = S diag(w) − (S κ) (κ a)ᵀ + v kᵀ with κ of length 1, in two positions for each token:
+ * the first one reads by κ / w, after the decay w, and writes along κ a; the second one adds. */
+TEST(a_token_may_be_two_positions)
+{
+    enum { N = 9 };
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, N, 2, 3), *k = eg_normal(cx, 0, 1, 2, N, 2, 3),
+              *c = eg_normal(cx, 0, 1, 2, N, 2, 3), *v = eg_normal(cx, 0, 1, 2, N, 2, 4),
+              *w = eg_uniform(cx, 0.6, 1, 2, N, 2, 3), *a = eg_uniform(cx, 0, 1, 2, N, 2, 3),
+              *none = eg_zeros_like(c), *S = eg_zeros(cx, 2, 2, 3, 4), *z[N];
+    c = eg_div(c, eg_on("bjhd,bjh", eg_mul, eg_ones_like(c), eg_pnorm("b j h [d]", c, 2)));
+    for (int64_t j = 0; j < N; j++) {
+        eg_tensor *x[5] = { k, c, v, w, eg_mul(c, a) };
+        for (int n = 0; n < 5; n++) x[n] = eg_select_axis(x[n], 1, j);
+        eg_tensor *had = eg_einsum("bhde,bhd->bhe", S, x[1]);
+        S = eg_sub(eg_on("bhde,bhd", eg_mul, S, x[3]), eg_einsum("bhd,bhe->bhde", x[4], had));
+        S = eg_add(S, eg_einsum("bhd,bhe->bhde", x[0], x[2]));
+        z[j] = eg_einsum("bhd,bhde->bhe", eg_select_axis(q, 1, j), S);
+    }
+#define TWO(one, other) eg_rearrange("b j n h d -> b (j n) h d", eg_stack_axis(2, one, other))
+    eg_tensor *y = eg_linear_attention(
+        spec, TWO(q, q), TWO(eg_mul(c, a), k), TWO(eg_zeros_like(v), v), .phi = "x",
+        .no_norm = true, .where = "j <= i", .decay = { "bjhd", TWO(w, eg_ones_like(w)) },
+        .beta = { "", eg_scalar(cx, 1) }, .read = TWO(eg_div(c, w), none));
+    eg_assert_ok(cx);
+    eg_assert_close(eg_contiguous(eg_slice_axis(y, 1, 1, EG_END, 2)), eg_stack_axis_n(1, N, z),
+                    1e-12);
+#undef TWO
 }
 
 typedef struct called {
@@ -402,7 +465,7 @@ TEST(delta_of_copies)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(delta_refused, 11)
+LOOP_TEST(delta_refused, 15)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *one = eg_ones(cx, 3);
     const struct {
@@ -435,6 +498,16 @@ LOOP_TEST(delta_refused, 11)
             .where = "j <= i",
             .state = eg_ones(cx, 2, 3, 2, 5) },
           "linear_attention: index 'e' is 2 in the value but 5 in .state" },
+        { { .read = x, .where = "j <= i" }, "linear_attention: .read is read with .beta only" },
+        { { .beta = { "h", one }, .no_norm = true, .where = "j <= i", .read = one },
+          "linear_attention: .read has 1 axis, but the key has 4" },
+        { { .beta = { "h", one },
+            .no_norm = true,
+            .where = "j <= i",
+            .read = eg_ones(cx, 2, 4, 3, 1) },
+          "linear_attention: index 'd' is 2 in the key but 1 in .read" },
+        { { .beta = { "h", one }, .no_norm = true, .where = "j <= i", .read = eg_cast(x, EG_F32) },
+          "linear_attention: .read is f32, the key f64" },
     };
     eg_linear_attention_args o = cases[_i].o;
     o.size = sizeof o, o.spec = spec, o.q = o.k = o.v = x;

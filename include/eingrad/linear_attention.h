@@ -16,7 +16,9 @@ extern "C" {
  * through the S before it, those within the chunk through scores. Katharopoulos et al. 2020, eq. 5,
  * 9, 10; Sun et al. 2023; Yang et al. 2024. With .beta it is the (gated) delta rule
  *     S_j = a_j S_{j−1} + φ(k_j) u_j,   u_j = β_j (v_j − φ(k_j) · a_j S_{j−1}),   y_i = φ(q_i) S_i
- * Schlag et al. 2021 (DeltaNet); Yang, Kautz, Hatamizadeh 2025 (Gated DeltaNet); Kimi Team 2025 */
+ * Schlag et al. 2021 (DeltaNet); Yang, Kautz, Hatamizadeh 2025 (Gated DeltaNet); Kimi Team 2025.
+ * With .read a key r_j reads and another one, k_j, writes: u_j = β_j (v_j − φ(r_j) · a_j S_{j−1})
+ * Hu et al. 2025 (Comba); Peng et al. 2025 (RWKV-7) */
 typedef struct eg_linear_attention_args {
     size_t size;
     const char *spec; /* "bihd,bjhd,bjhe->bihe", as eg_attention's */
@@ -33,9 +35,9 @@ typedef struct eg_linear_attention_args {
      * Needs .where; NULL: 1 */
     eg_masked decay;
     /* The delta rule: β, the share by which a key replaces what the state has for it. { "bjh", t },
-     * letters as .decay's but no channel; in [0, 1], or up to 2, with keys of length 1. If β k·k > 2,
-     * S grows by β k·k − 1 with each key of the same direction, and may overflow. Needs .where and
-     * .no_norm, since there is no denominator; NULL: keys add to the state */
+     * letters as .decay's but no channel; in [0, 1], or up to 2, with keys of length 1. If β k·k >
+     * 2, S grows by β k·k − 1 with each key of the same direction, and may overflow. Needs .where
+     * and .no_norm, since there is no denominator; NULL: keys add to the state */
     eg_masked beta;
 
     /* what may be seen */
@@ -60,13 +62,18 @@ typedef struct eg_linear_attention_args {
     /* what else is wanted */
     eg_tensor **weights;      /* w, normalised as y is: O(length²) */
     const char *weights_axes; /* as eg_attention's */
+
+    /* of the delta rule: the keys r that read the state, with the axes and sizes of k; masked as
+     * the keys are. Needs .beta; NULL: k */
+    eg_tensor *read;
 } eg_linear_attention_args;
 /* The result of a query whose weights sum to 0, or which .where masks, is 0. Refused: a predicate
  * that compares a query with a key in another way than "j <= i", such as a window or documents (for
  * packed documents set .decay to 0 at the first position of each); with "j <= i" another number of
  * keys than queries and .offset make; .decay, .beta, .state, .next or .chunk without it; .beta
- * without .no_norm; a float .keep, or one with a letter of the query alone; a .phi that changes the
- * type; operands of f16 and bf16, which eg_cast converts. */
+ * without .no_norm; .read without .beta, or of another shape or type than the keys; a float .keep,
+ * or one with a letter of the query alone; a .phi that changes the type; operands of f16 and bf16,
+ * which eg_cast converts. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 #ifndef __cplusplus

@@ -121,6 +121,27 @@ static const eg_spec *factor_indices(const eg_linear_attention_args *o, const li
            NULL;
 }
 
+/* True if .read has the axes of the keys and belongs to a delta rule; else records an error. */
+static bool read_fits(const eg_linear_attention_args *o, const linear_terms *t)
+{
+    eg_ctx *cx = eg_context(o->q);
+    const eg_spec *const both[] = { t->term[K], t->term[K] };
+    eg_tensor *const xs[] = { o->k, o->read };
+    const char *const called[] = { "the key", ".read" };
+    if (!o->read) return true;
+    if (!o->beta.x)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: .read is read with .beta only");
+    else if (!eg_ok(o->read) || eg_rank(o->read) != eg_rank(o->k))
+        eg_fail_as(cx, EG_ERROR_SHAPE, "linear_attention: .read has %d ax%s, but the key has %d",
+                   eg_rank(o->read), eg_rank(o->read) == 1 ? "is" : "es", eg_rank(o->k));
+    else if (eg_type(o->read) != eg_type(o->k))
+        eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: .read is %s, the key %s",
+                   eg_type_name(eg_type(o->read)), eg_type_name(eg_type(o->k)));
+    else
+        return eg_spec_bind_called(eg_spec_join(2, both, NULL), 2, xs, called);
+    return false;
+}
+
 /* Returns y of a causal call from φ(q), φ(k) and v. Unless the denominator is off, index e of the
  * values is larger by one for it. */
 static eg_tensor *by_chunks(const eg_linear_attention_args *o, const linear_terms *t,
@@ -226,7 +247,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     f.decay =
         (linear_factor){ factor_indices(o, &t, ".decay", &o->decay, &f.channels), o->decay.x };
     f.beta = (linear_factor){ factor_indices(o, &t, ".beta", &o->beta, NULL), o->beta.x };
-    if (eg_error(cx) || !enough_keys(o, &t, m.causal))
+    if (eg_error(cx) || !read_fits(o, &t) || !enough_keys(o, &t, m.causal))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     eg_tensor *q = eg__linear_kept(&t, Q, o->q, m.queries, m.query),
               *k = eg__linear_kept(&t, K, o->k, m.keys, m.key),
@@ -235,6 +256,9 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     q = eg__linear_kept(&t, Q, q, m.queries, m.query);
     k = eg__linear_kept(&t, K, feature(o->phi, k), m.keys, m.key);
     f.beta.x = eg__linear_beta_kept(&f.beta, &m);
+    if (o->read)
+        f.read = eg__linear_kept(
+            &t, K, feature(o->phi, eg__linear_kept(&t, K, o->read, m.keys, m.key)), m.keys, m.key);
     const int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);
     if (!o->no_norm) v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
     eg_tensor *y = m.causal ? by_chunks(o, &t, &f, q, k, v) : eg_einsum(o->spec, q, k, v);

@@ -46,7 +46,8 @@ typedef struct linear_factor {
 } linear_factor;
 typedef struct linear_factors {
     linear_factor decay, beta;
-    bool channels; /* .decay has an index that is summed over */
+    bool channels;   /* .decay has an index that is summed over */
+    eg_tensor *read; /* φ of the keys that read the state of the delta rule; NULL: the keys */
 } linear_factors;
 
 /* A causal call by chunks, and the strings of operands that are divided into chunks. Indices: n,
@@ -150,9 +151,10 @@ eg_tensor *eg__linear_pairs(const eg_spec *xs, const eg_spec *ks, const linear_d
 /* -- linear_delta.c ---------------------------------------------------------------------------- */
 /* Returns the sums of the delta rule over all keys. Within a chunk whose first state is S,
  *
- *   u_c + Σ_{u<c} A_cu u_u = β_c (v_c − (Π_{s≤c} a_s) k_c · S)
+ *   u_c + Σ_{u<c} A_cu u_u = β_c (v_c − (Π_{s≤c} a_s) r_c · S)
  *
- * so u = U − W S, where U and W are the solutions for β_c v_c and for β_c (Π_{s≤c} a_s) k_c. */
+ * so u = U − W S, where U and W are the solutions for β_c v_c and for β_c (Π_{s≤c} a_s) r_c. r: the
+ * keys that read, which are k unless f has others. */
 eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
                                    const linear_factors *f, eg_tensor *first, eg_tensor **next);
 /* Returns the weights w of the delta rule, whose axes are `all`, from the weights p without it:

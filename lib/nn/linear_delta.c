@@ -1,7 +1,7 @@
-/* linear_delta.c: the delta rule in linear attention. Each key adds u instead of v, where k·S is
- * what the state has for the key:
+/* linear_delta.c: the delta rule in linear attention. Each key adds u instead of v, where r·S is
+ * what the state has for the key r, which is k unless the caller has other ones:
  *
- *   S_j = a_j S_{j−1} + k_j u_j,   u_j = β_j (v_j − k_j · a_j S_{j−1})
+ *   S_j = a_j S_{j−1} + k_j u_j,   u_j = β_j (v_j − r_j · a_j S_{j−1})
  *
  * (Schlag et al. 2021). Within a chunk the u are the solution of a triangular system (Yang et al.
  * 2024, "Parallelizing Linear Transformers with the Delta Rule over Sequence Length"). It is solved
@@ -52,19 +52,20 @@ static eg_tensor *delta_states(const delta *d, eg_tensor *S, eg_tensor **states,
     return S;
 }
 
-/* Returns I + A, with axes `square`, which ends in (c u), and sets *kb to β_c k_c, with axes
- * *kbs:
+/* Returns I + A, with axes `square`, which ends in (c u), and sets *rb to β_c r_c, with axes
+ * *rbs:
  *
- *   A_cu = β_c k_c · (Π_{u<s≤c} a_s) k_u   for u < c
+ *   A_cu = β_c r_c · (Π_{u<s≤c} a_s) k_u   for u < c
  *
- * kc, ku: the axes of k, in which the place is called c or u; beta: with the axes of kc. */
+ * kc, ku: the axes of r and of k, in which the place is called c or u; beta: with the axes of kc.
+ */
 static eg_tensor *delta_system(const eg_spec *kc, const eg_spec *ku, const linear_factor *beta,
-                               const linear_decays *d, const eg_spec *square, eg_tensor *k,
-                               const eg_spec **kbs, eg_tensor **kb)
+                               const linear_decays *d, const eg_spec *square, eg_tensor *r,
+                               eg_tensor *k, const eg_spec **rbs, eg_tensor **rb)
 {
-    *kbs = linear_union(kc, beta->of);
-    *kb = eg_einsum(eg__nn_joined(kc, beta->of, *kbs), k, beta->x);
-    return unit_lower(eg__linear_pairs(*kbs, ku, d, square, *kb, k));
+    *rbs = linear_union(kc, beta->of);
+    *rb = eg_einsum(eg__nn_joined(kc, beta->of, *rbs), r, beta->x);
+    return unit_lower(eg__linear_pairs(*rbs, ku, d, square, *rb, k));
 }
 
 /* Returns the indices `first`, then those of batches and heads whose systems differ. */
@@ -97,12 +98,14 @@ eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
                                  at < 0
                                      ? f->beta.x
                                      : eg__linear_chunked(f->beta.x, at, p->chunk, p->count, 0) };
-    k = eg__linear_chunked(k, linear_axis_of(t, K, t->j), p->chunk, p->count, 0);
+    const int kj = linear_axis_of(t, K, t->j);
+    k = eg__linear_chunked(k, kj, p->chunk, p->count, 0);
+    eg_tensor *r = f->read ? eg__linear_chunked(f->read, kj, p->chunk, p->count, 0) : k;
     v = eg__linear_chunked(v, linear_axis_of(t, V, t->j), p->chunk, p->count, 0);
     const eg_spec *front = delta_front(t, p->n, f);
     const eg_spec *rows = linear_with(front, p->c), *square = linear_with(rows, p->u),
                   *kc = eg__linear_cut(t->term[K], t->j, p->n, p->c),
-                  *vc = eg__linear_cut(t->term[V], t->j, p->n, p->c), *kbs,
+                  *vc = eg__linear_cut(t->term[V], t->j, p->n, p->c), *rbs,
                   *vbs = linear_union(vc, beta.of),
                   *us = linear_with(linear_with(eg__linear_with_heads(front, t, t->term[V]), p->u),
                                     t->e),
@@ -112,26 +115,26 @@ eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
         const char *name = t->term[K]->index[n].name;
         if (strcmp(name, t->j) != 0 && !linear_has(t, Y, name)) ws = linear_with(ws, name);
     }
-    eg_tensor *kb, *system = delta_system(kc, p->ks, &beta, &d, square, k, &kbs, &kb),
+    eg_tensor *rb, *system = delta_system(kc, p->ks, &beta, &d, square, r, k, &rbs, &rb),
                    *vb = eg_einsum(eg__nn_joined(vc, beta.of, vbs), v, beta.x);
-    const eg_spec *kfs = d.to_c ? linear_union(kbs, d.to_c) : kbs;
-    if (d.from) kb = eg_einsum(eg__nn_joined(kbs, d.to_c, kfs), kb, d.from);
-    delta r = { .count = p->count,
-                .state = p->state,
-                .us = linear_without(us, p->n),
-                .ws = linear_without(ws, p->n),
-                .ends = linear_without(ends, p->n),
-                .U = delta_solved(square, system, rows, vbs, vb, us),
-                .W = delta_solved(square, system, rows, kfs, kb, ws),
-                .whole = d.whole };
-    r.end = d.end ? eg_einsum(eg__nn_joined(p->ks, d.to_u, ends), k, d.end)
-                  : eg_einsum(eg__nn_joined(p->ks, NULL, ends), k);
-    r.each = eg_spec_axis(d.head, 0, p->n) >= 0;
-    r.head = r.each ? linear_without(d.head, p->n) : d.head;
+    const eg_spec *rfs = d.to_c ? linear_union(rbs, d.to_c) : rbs;
+    if (d.from) rb = eg_einsum(eg__nn_joined(rbs, d.to_c, rfs), rb, d.from);
+    delta run = { .count = p->count,
+                  .state = p->state,
+                  .us = linear_without(us, p->n),
+                  .ws = linear_without(ws, p->n),
+                  .ends = linear_without(ends, p->n),
+                  .U = delta_solved(square, system, rows, vbs, vb, us),
+                  .W = delta_solved(square, system, rows, rfs, rb, ws),
+                  .whole = d.whole };
+    run.end = d.end ? eg_einsum(eg__nn_joined(p->ks, d.to_u, ends), k, d.end)
+                    : eg_einsum(eg__nn_joined(p->ks, NULL, ends), k);
+    run.each = eg_spec_axis(d.head, 0, p->n) >= 0;
+    run.head = run.each ? linear_without(d.head, p->n) : d.head;
     eg_tensor **parts = eg_scope_alloc(cx, 2 * (size_t)p->count * sizeof *parts);
-    if (!parts || !r.U || !r.W || !r.end)
+    if (!parts || !run.U || !run.W || !run.end)
         return eg_fail_as(cx, EG_ERROR_MEMORY, "linear_attention: out of memory");
-    eg_tensor *last = delta_states(&r, first, parts, parts + p->count);
+    eg_tensor *last = delta_states(&run, first, parts, parts + p->count);
     if (next) *next = last;
     eg_tensor *states = eg_stack_axis_n(0, (int)p->count, parts),
               *u = eg_stack_axis_n(0, (int)p->count, parts + p->count);
@@ -143,14 +146,14 @@ eg_tensor *eg__linear_delta_weights(const linear_terms *t, const linear_factors 
                                     eg_tensor *p)
 {
     const char *s = eg_spec_unused(eg_spec_join(2, (const eg_spec *[]){ t->all, all }, NULL), "s");
-    const eg_spec *kbs, *square = linear_with(linear_with(delta_front(t, "", f), s), t->j),
+    const eg_spec *rbs, *square = linear_with(linear_with(delta_front(t, "", f), s), t->j),
                         *of = f->beta.of;
     const bool each = eg_spec_axis(of, 0, t->j) >= 0;
     const linear_factor beta = { each ? eg_spec_rename(of, t->j, s) : of, f->beta.x };
     linear_decays named = *d;
     if (named.within) named.within = eg_spec_rename(named.within, t->i, s);
-    eg_tensor *kb, *system = delta_system(eg_spec_rename(t->term[K], t->j, s), t->term[K], &beta,
-                                          &named, square, k, &kbs, &kb);
+    eg_tensor *rb, *system = delta_system(eg_spec_rename(t->term[K], t->j, s), t->term[K], &beta,
+                                          &named, square, f->read ? f->read : k, k, &rbs, &rb);
     p = eg_solve_triangular(eg__nn_joined(square, all, eg_spec_rename(all, t->j, s)), system, p,
                             true);
     return eg_einsum(eg__nn_joined(all, of, all), p, f->beta.x);
