@@ -539,6 +539,208 @@ static void stick_breaking_naive(double *const *x, double *y)
     }
 }
 
+/* Softpick: weights max(e^s − 1, 0) / Σ |e^s − 1|, both divided by e^m, m the largest score. The
+ * largest scores of one call are a tensor of the next. Zuhri et al. 2025 */
+static eg_tensor *softpick(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *one = eg_expr("j e=1", "1 + 0 * k[j,0]", .with = { { "k", x[1] } }), *m;
+    eg_attention("id,jd,je->ie", x[0], x[1], one, .where = "j <= i", .max_scores = &m);
+    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i",
+                                .score = "max(exp(score - m[i]) - exp(-m[i]), 0)",
+                                .with = { { "m", m } }, .no_softmax = true),
+              *sum = eg_attention("id,jd,je->ie", x[0], x[1], one, .where = "j <= i",
+                                  .score = "abs(exp(score - m[i]) - exp(-m[i]))",
+                                  .with = { { "m", m } }, .no_softmax = true);
+    return eg_div(y, sum);
+}
+static void softpick_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    {
+        double sum = 0;
+        EACH(j, i + 1)
+        {
+            const double s = expm1(dot(x[0] + i * D, x[1] + j * D, D) / sqrt(D));
+            sum += fabs(s);
+            EACH(e, E) y[i * E + e] += fmax(s, 0) * x[2][j * E + e];
+        }
+        EACH(e, E) y[i * E + e] /= sum;
+    }
+}
+
+/* Negative weights: sign(s) e^|s| / Σ e^|s|. The log-sum-exp of one call is a tensor of the next.
+ * Lv et al. 2024 */
+static eg_tensor *negative_weights(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *l;
+    eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .score = "abs(score)",
+                 .lse = &l);
+    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i", .no_softmax = true,
+                        .score = "(score > 0 ? 1 : -1) * exp(abs(score) - l[i])",
+                        .with = { { "l", l } });
+}
+static void negative_weights_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    {
+        double sum = 0;
+        EACH(j, i + 1)
+        {
+            const double s = dot(x[0] + i * D, x[1] + j * D, D) / sqrt(D);
+            sum += exp(fabs(s));
+            EACH(e, E) y[i * E + e] += (s > 0 ? 1 : -1) * exp(fabs(s)) * x[2][j * E + e];
+        }
+        EACH(e, E) y[i * E + e] /= sum;
+    }
+}
+
+/* LASER: y = ln Σ w e^v, less the largest v. Duvvuri, Dhillon 2024 */
+static eg_tensor *laser(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *most = eg_detach(eg_max("[j] e", x[2])),
+              *v = eg_exp(eg_on("je,e", eg_sub, x[2], most));
+    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], v, .where = "j <= i");
+    return eg_on("ie,e", eg_add, eg_log(y), most);
+}
+static void laser_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    {
+        double w[T];
+        EACH(j, i + 1) w[j] = dot(x[0] + i * D, x[1] + j * D, D) / sqrt(D);
+        share_of(w, i + 1);
+        EACH(j, i + 1) EACH(e, E) y[i * E + e] += w[j] * exp(x[2][j * E + e]);
+        EACH(e, E) y[i * E + e] = log(y[i * E + e]);
+    }
+}
+
+/* Multi-token attention: a kernel (a b) over neighbouring queries and keys mixes the scores, of
+ * which those of later keys are 0, before the softmax. Golovneva et al. 2025 */
+static eg_tensor *neighbours_mixed(void *kernel, eg_tensor *s)
+{
+    s = eg_expr("i j", "j <= i ? s : 0", .with = { { "s", s } });
+    s = eg_pad_axis(eg_pad_axis(s, 0, 1, 0, 0), 1, 1, 1, 0);
+    s = eg_unfold_axis(eg_unfold_axis(s, 0, 2, 1), 1, 3, 1);
+    return eg_einsum("ijab,ab->ij", s, kernel);
+}
+static eg_tensor *multi_token(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j <= i",
+                        .score_fn = neighbours_mixed, .user = x[3]);
+}
+static void multi_token_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    {
+        double w[T] = { 0 };
+        EACH(j, i + 1) EACH(a, 2) EACH(b, 3)
+        {
+            const int from = i + a - 1, to = j + b - 1;
+            if (from >= 0 && to >= 0 && to <= from)
+                w[j] += x[3][a * 3 + b] * dot(x[0] + from * D, x[1] + to * D, D) / sqrt(D);
+        }
+        share_of(w, i + 1);
+        EACH(j, i + 1) EACH(e, E) y[i * E + e] += w[j] * x[2][j * E + e];
+    }
+}
+
+/* PaTH: the score k_j · H_{j+1} … H_i q_i with H_s = I − β_s w_s w_sᵀ is that of q and k less
+ * (q w) (I + A)⁻¹ β (w k), A_st = β_s w_s·w_t for t < s. Yang et al. 2025 */
+static eg_tensor *path(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *q = x[0], *k = x[1], *w = x[3], *b = x[4];
+    eg_tensor *A = eg_expr("s t", "s == t ? 1 : t < s ? b[s] * g : 0",
+                           .with = { { "g", eg_einsum("sd,td->st", w, w) }, { "b", b } }),
+              *wk = eg_expr("s j", "j < s ? b[s] * g : 0",
+                            .with = { { "g", eg_einsum("sd,jd->sj", w, k) }, { "b", b } }),
+              *qw = eg_tril(eg_einsum("id,sd->is", q, w), 0);
+    eg_tensor *s =
+        eg_sub(eg_einsum("id,jd->ij", q, k),
+               eg_einsum("it,tj->ij", qw, eg_solve_triangular("st,sj->tj", A, wk, false)));
+    s = eg_softmax("i [j]", eg_scale(s, 1 / sqrt(D)), .where = "j <= i");
+    return eg_einsum("ij,je->ie", s, x[2]);
+}
+static void path_naive(double *const *x, double *y)
+{
+    EACH(i, T)
+    {
+        double w[T], q[D];
+        memcpy(q, x[0] + i * D, sizeof q);
+        for (int j = i; j >= 0; j--) {
+            w[j] = dot(q, x[1] + j * D, D) / sqrt(D);
+            const double share = x[4][j] * dot(q, x[3] + j * D, D);
+            EACH(d, D) q[d] -= share * x[3][j * D + d];
+        }
+        share_of(w, i + 1);
+        EACH(j, i + 1) EACH(e, E) y[i * E + e] += w[j] * x[2][j * E + e];
+    }
+}
+
+/* Test-time training of a linear map by mini-batches of C tokens, whose gradients are those at the
+ * map before the batch. Sun et al. 2024 (TTT-Linear) */
+static eg_tensor *trained_at_test(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    eg_tensor *S = x[4], *y[T / C + 1];
+    int n = 0;
+    for (int from = 0; from < T; from += C) {
+        const int64_t to = from + C < T ? from + C : T;
+        eg_tensor *part[4];
+        EACH(k, 4) part[k] = eg_slice_axis(x[k], 0, from, to, 1);
+        eg_tensor *error = eg_sub(part[2], eg_einsum("jd,de->je", part[1], S));
+        y[n++] = eg_linear_attention("id,jd,je->ie", part[0], part[1],
+                                     eg_on("je,j", eg_mul, error, part[3]), .phi = "x",
+                                     .no_norm = true, .where = "j <= i", .state = S, .next = &S);
+    }
+    return eg_concat_axis_n(0, n, y);
+}
+static void trained_at_test_naive(double *const *x, double *y)
+{
+    double S[D * E], old[D * E];
+    memcpy(S, x[4], sizeof S);
+    EACH(i, T)
+    {
+        if (i % C == 0) memcpy(old, S, sizeof S);
+        EACH(e, E)
+        {
+            double error = x[2][i * E + e];
+            EACH(d, D) error -= x[1][i * D + d] * old[d * E + e];
+            EACH(d, D) S[d * E + e] += x[3][i] * x[1][i * D + d] * error;
+        }
+        EACH(d, D) EACH(e, E) y[i * E + e] += x[0][i * D + d] * S[d * E + e];
+    }
+}
+
+/* DeltaProduct: two keys of each token, one after the other, then the query. Siems et al. 2025 */
+static eg_tensor *delta_product(void *user, eg_tensor *const *x)
+{
+    (void)user; /* q (j d), k (j n d), v (j n e), β (j n) */
+    eg_tensor *y = eg_linear_attention(
+        "id,jd,je->ie", eg_rearrange("j d -> (j n) d", x[0], .n = 2),
+        eg_rearrange("j n d -> (j n) d", x[1]), eg_rearrange("j n e -> (j n) e", x[2]), .phi = "x",
+        .no_norm = true, .where = "j <= i", .beta = { "j", eg_rearrange("j n -> (j n)", x[3]) });
+    return eg_slice_axis(y, 0, 1, EG_END, 2);
+}
+static void delta_product_naive(double *const *x, double *y)
+{
+    double S[D * E] = { 0 };
+    EACH(i, T)
+    {
+        EACH(n, 2) EACH(e, E)
+        {
+            double u = x[2][(i * 2 + n) * E + e];
+            EACH(d, D) u -= x[1][(i * 2 + n) * D + d] * S[d * E + e];
+            EACH(d, D) S[d * E + e] += x[3][i * 2 + n] * x[1][(i * 2 + n) * D + d] * u;
+        }
+        EACH(d, D) EACH(e, E) y[i * E + e] += x[0][i * D + d] * S[d * E + e];
+    }
+}
+
 static const struct {
     const char *name, *shapes;
     eg_function *f;
@@ -548,6 +750,13 @@ static const struct {
       rotary_groups_naive },
     { "an induction head", "5x4, 5x3", induction, induction_naive },
     { "stick-breaking", "5x4x4, 5x4x4, 5x4x3", stick_breaking, stick_breaking_naive },
+    { "softpick", "5x4, 5x4, 5x3", softpick, softpick_naive },
+    { "negative weights", "5x4, 5x4, 5x3", negative_weights, negative_weights_naive },
+    { "LASER", "5x4, 5x4, 5x3", laser, laser_naive },
+    { "multi-token attention", "5x4, 5x4, 5x3, 2x3", multi_token, multi_token_naive },
+    { "PaTH", "5x4, 5x4, 5x3, 5x4, 5", path, path_naive },
+    { "test-time training", "5x4, 5x4, 5x3, 5, 4x3", trained_at_test, trained_at_test_naive },
+    { "DeltaProduct", "5x4, 5x2x4, 5x2x3, 5x2", delta_product, delta_product_naive },
     { "slot attention", "3x4, 5x4, 5x3", slots, slots_naive },
     { "a mixture of heads", "5x4x4, 5x4x4, 5x4x3, 5x4, 4x3x4", head_mixture, head_mixture_naive },
     { "DeltaNet", "5x4, 5x4, 5x3, 5", delta_rule, delta_rule_naive },
