@@ -428,6 +428,29 @@ TEST(copies_dropout_draws_once_for_values_and_gradients)
     eg_close(cx);
 }
 
+/* Attention without copies, of which each copy of a later operand has a gradient: one draw for all.
+ */
+TEST(copies_of_a_later_operand_share_the_draws_of_attention)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 9, 4), eg_normal(cx, 0, 1, 9, 4),
+                       eg_normal(cx, 0, 1, 9, 5) },
+              *seeds = eg_normal(cx, 0, 1, COPIES, 9, 5), *d[3], *e[3];
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[2], .dropout = .4,
+                                    .where = "j <= i", .form = (eg_form)form);
+        eg_grad_each(eg_sum(NULL, eg_mul(y, eg_copies_unstack(c, seeds))), 3, x, d);
+        for (int64_t k = 0; k < COPIES; k++) {
+            eg_grad(y, eg_copy(eg_select_axis(seeds, 0, k)), 3, x, e);
+            eg_assert_ok(cx);
+            for (int n = 0; n < 3; n++)
+                eg_assert_close(eg_copy(eg_select_axis(d[n], 0, k)), e[n], 1e-13);
+        }
+    }
+    eg_close(cx);
+}
+
 /* A copy's result and gradients are those in a context of its seed, also if only the values have
  * copies, or only a mask, so that the weights are the same before dropout; in both forms. */
 TEST(copies_attention_drops_weights_by_each_seed)
