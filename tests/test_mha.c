@@ -571,6 +571,9 @@ LOOP_TEST(filled_not_left_out, 2)
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", eg_ones(cx, 2, 4) }, .fill = -1e9)));
     ck_assert_ptr_nonnull(eg_error(cx));
     eg_clear(cx);
+    ck_assert(
+        !eg_ok(eg_mha_run(m, x, .keep = { "bj", eg_slice_axis(pad, 1, 0, 3, 1) }, .fill = -1e9)));
+    eg_assert_error(cx, "mha \"\": attention: index 'j' is 4 in the score matrix but 3 in .keep");
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = NAN)));
     eg_assert_error(cx, "mha \"\": .fill is nan; it must be finite and negative, or 0 for -inf");
     ck_assert(!eg_ok(eg_mha_run(m, x, .keep = { "bj", pad }, .fill = -INFINITY)));

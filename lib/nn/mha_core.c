@@ -210,8 +210,12 @@ typedef struct hook {
 /* Returns s where the mask is true, else .fill. */
 static eg_tensor *fill_forbidden(const hook *k, eg_tensor *s, const char *axes, eg_tensor *mask)
 {
+    static const char *const called[] = { "the score matrix", ".keep" };
     char spec[SPEC_SIZE];
     snprintf(spec, sizeof spec, "%shij,%.200s", k->m->batch, axes);
+    if (!eg_ok(s) || !eg_spec_bind_called(eg_spec_parse(eg_context(s), "attention", spec), 2,
+                                          (eg_tensor *[]){ s, mask }, called))
+        return eg__nn_poison(eg_context(s));
     eg_tensor *m = eg_cast(mask, EG_BOOL),
               *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
     return eg_on(spec, eg_add, eg_on(spec, eg__nn_left_out, s, m), rest);
