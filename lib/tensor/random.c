@@ -42,7 +42,7 @@ static bool act_draw(eg_ctx *cx, eg_tensor *y, int count, eg_tensor *const *x, v
 }
 static eg_tensor *random_made(eg_tensor *y, draws d)
 {
-    d.seed = eg__copy_seed(y->cx, eg__seed_of(y->cx));
+    d.seed = eg__copy_seed(y->cx, y->cx->copy.of, eg__seed_of(y->cx));
     d.draw = eg__draw(y->cx);
     d.dtype = (eg_dtype)y->dtype;
     return eg__act(y->cx, act_draw, y, 0, NULL, &d, sizeof d, 1 + offsetof(draws, seed))
