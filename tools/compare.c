@@ -73,8 +73,9 @@ static int compare_options(const eg_safetensors *a, const eg_safetensors *b)
     for (int side = 0; side < 2; side++) {
         const eg_safetensors *one = side ? b : a, *other = side ? a : b;
         for (int k = 0; eg_safetensors_key(one, k); k++) {
-            const char *key = eg_safetensors_key(one, k), *x = eg_safetensors_metadata(one, key),
-                       *y = eg_safetensors_metadata(other, key);
+            char meant[2][STORED_SIZE];
+            const char *key = eg_safetensors_key(one, k), *x = stored_metadata(one, key, meant[0]),
+                       *y = stored_metadata(other, key, meant[1]);
             if (y && (side || !strcmp(x, y))) continue; /* equal, or already reported */
             if (!strcmp(key, "config")) {
                 compare_configs(side ? y : x, side ? x : y, &differ);

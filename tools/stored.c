@@ -64,6 +64,21 @@ const char *stored_value(const char *key, const char *text, char out[STORED_SIZE
     return out;
 }
 
+/* Returns the number of "weight_decay" that the run computes with, which for adamw is 0.01 if the
+ * file has 0, the default; other values of metadata as they are. NULL if the file has none. */
+const char *stored_metadata(const eg_safetensors *file, const char *key, char out[STORED_SIZE])
+{
+    const char *text = eg_safetensors_metadata(file, key),
+               *optimiser = eg_safetensors_metadata(file, "optimiser");
+    char *end;
+    if (!text || strcmp(key, "weight_decay") != 0) return text;
+    const double x = strtod(text, &end),
+                 decay = eg_option(x, optimiser && !strcmp(optimiser, "adamw") ? 0.01 : 0);
+    if (!*text || *end || !(decay < x || decay > x)) return text;
+    snprintf(out, STORED_SIZE, "%g", decay);
+    return out;
+}
+
 /* Writes "300,600" of the keys milestone0, milestone1 …; "none" if they are 0. */
 const char *stored_milestones(const eg_safetensors *file, char out[STORED_SIZE])
 {

@@ -39,6 +39,7 @@ eg_trainer *train_fresh(eg_ctx *, train *, const char *task, const words *, cons
 enum { STORED_SIZE = 160 };
 const char *stored_name(const char *key, size_t length, char out[STORED_SIZE]);
 const char *stored_value(const char *key, const char *text, char out[STORED_SIZE]);
+const char *stored_metadata(const eg_safetensors *, const char *key, char out[STORED_SIZE]);
 const char *stored_milestones(const eg_safetensors *, char out[STORED_SIZE]);
 /* The first difference of two runs, "clip 0, not 1". */
 const char *saved_differs(const eg_saved *, char out[STORED_SIZE]);

@@ -286,12 +286,21 @@ int eg_trainer_save(eg_trainer *t, const char *path)
 }
 
 /* -- a file that lies where a run is to be saved ----------------------------------------------- */
+/* Compares a number that another run would not have. Both have the same optimiser, so that a weight
+ * decay of 0 is the same default: for adamw 0.01, which may also be given. */
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {
     const char *has = eg_safetensors_metadata(file, f->key);
-    char text[TEXT], shown[2][TEXT];
+    char text[TEXT], shown[2][TEXT], decay[TEXT];
     field_print(f, own, text);
+    if (f->at == offsetof(saved, o.weight_decay)) {
+        const double by_default = strcmp(own->o.optimiser, "adamw") ? 0 : 0.01;
+        eg_number_text(text, TEXT, 17, eg_option(own->o.weight_decay, by_default));
+        if (has)
+            eg_number_text(decay, TEXT, 17, eg_option(eg_number_read(has, NULL), by_default));
+        has = has ? decay : NULL;
+    }
     const bool same = has ? !strcmp(has, text) : f->late && !strcmp(text, "0");
     if (!*out->differs && !f->moves && !same)
         snprintf(out->differs, sizeof out->differs, "%s %.40s, not %s", checkpoint_option(f->key),
