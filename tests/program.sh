@@ -522,6 +522,13 @@ done
 rm e1.st e2.st
 refuses 'No such file' compare 1.st none.st
 refuses 'compare needs two files' compare 1.st
+# a path or an argument with an end of line: the message has one line
+ends=$(printf 'no\nfile')
+for command in predict 'train --text' 'train --steps' 'train copy --log' 'curve -o c.svg'; do
+    # shellcheck disable=SC2086
+    refuses 'no?file' $command "$ends/x"
+    [ "$(wc -l <err)" = 1 ] || bad "$command of a path with an end of line: $(cat err)"
+done
 refuses '/dev/zero is a device, and may have no end' compare 1.st /dev/zero
 refuses '/dev/zero is a device, and may have no end' train --text /dev/zero
 refuses '/dev/zero is a device, and may have no end' train --resume /dev/zero

@@ -142,6 +142,20 @@ TEST(a_failure_has_a_code)
     eg_clear(NULL);
 }
 
+/* a path or a name may have an end of line; only messages about a string have several lines */
+TEST(the_message_of_a_file_has_one_line)
+{
+    eg_ctx *cx = eg_open();
+    ck_assert_ptr_null(eg_data_pairs(cx, "no\nfile"));
+    ck_assert_str_eq(eg_error(cx), "no?file: No such file or directory");
+    eg_fail_in(cx, "model \"%s\"", "a\nb");
+    ck_assert_str_eq(eg_error(cx), "model \"a?b\": no?file: No such file or directory");
+    eg_clear(cx);
+    eg_fail(cx, "one\ntwo");
+    ck_assert_str_eq(eg_error(cx), "one\ntwo");
+    eg_close(cx);
+}
+
 /* A user's module reads its options as the library does. */
 TEST(options_that_are_not_given_keep_their_defaults)
 {

@@ -1,6 +1,7 @@
 /* text.c: error messages, and what the terminal can show. */
 #include "tools.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,31 +9,36 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+enum { MESSAGE = 2 * PATH_MAX };
 static bool quiet, spoken;
-static char unsaid[1200];
+static char unsaid[MESSAGE];
 bool has_spoken(void) { return spoken; }
 const char *say_nothing(bool on)
 {
     quiet = on;
     return *unsaid ? unsaid : NULL;
 }
-int say(const char *format, ...)
+/* Prints the message, or keeps it while the program is quiet. Returns EXIT_FAILURE. */
+static int speak(const char *text)
 {
-    va_list ap;
     if (quiet) {
-        va_start(ap, format);
-        vsnprintf(unsaid, sizeof unsaid, format, ap);
-        va_end(ap);
+        snprintf(unsaid, sizeof unsaid, "%s", text);
         return EXIT_FAILURE;
     }
     spoken = true;
     fflush(stdout); /* the order on a terminal is that of the calls */
-    fputs("eingrad: ", stderr);
-    va_start(ap, format);
-    vfprintf(stderr, format, ap);
-    va_end(ap);
-    fputc('\n', stderr);
+    fprintf(stderr, "eingrad: %s\n", text);
     return EXIT_FAILURE;
+}
+int say(const char *format, ...)
+{
+    char text[MESSAGE];
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(text, sizeof text, format, ap);
+    va_end(ap);
+    for (char *c = text; *c; c++) *c = *c == '\n' ? '?' : *c; /* of a path or an argument */
+    return speak(text);
 }
 
 /* Returns the option of the running command that the library's sentence names at a word:
@@ -98,11 +104,16 @@ static const char *program_words(const char *error, char *out, size_t size)
 
 int say_error(eg_ctx *cx, const char *where)
 {
-    char text[1200];
+    char text[1200], whole[PATH_MAX + sizeof text + 2];
     const char *error = eg_error(cx);
-    return say("%s%s%s", where ? where : "", where ? ": " : "",
-               error ? program_words(error, text, sizeof text)
-                     : "it failed without recording an error");
+    /* a message of the library may have several lines, a path has one */
+    int n = snprintf(whole, PATH_MAX, "%s", where ? where : "");
+    for (char *c = whole; *c; c++) *c = *c == '\n' ? '?' : *c;
+    n = n < PATH_MAX ? n : PATH_MAX - 1;
+    snprintf(whole + n, sizeof whole - (size_t)n, "%s%s", where ? ": " : "",
+             error ? program_words(error, text, sizeof text)
+                   : "it failed without recording an error");
+    return speak(whole);
 }
 
 int say_error_of(eg_ctx *cx, const char *path, const char *shown)
@@ -133,7 +144,8 @@ int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
     char text[1200];
     snprintf(text, sizeof text, "%s", error);
     reworded(text, sizeof text);
-    return say("%s%s", text, moved ? "; --text FILE gives the new path of the text" : "");
+    if (moved) return say("%s; --text FILE gives the new path of the text", text);
+    return speak(text);
 }
 
 const char *printable(const char *text, char out[PRINTABLE])

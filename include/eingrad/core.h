@@ -106,7 +106,8 @@ typedef enum eg_code {
 /* The kind of eg_error(cx)'s error; of NULL the thread's, or EG_ERROR_MISUSE if there is none */
 EG_API eg_code eg_error_code(const eg_ctx *);
 EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
-/* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. */
+/* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. Control
+ * characters in the text become '?', and in that of EG_ERROR_FILE ends of lines, too. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
 /* eg_fail_as(cx, EG_ERROR_USER, …): for operations and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);

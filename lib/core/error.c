@@ -32,15 +32,17 @@ bool eg__failed(const eg_ctx *cx) { return !cx || eg__here(cx)->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 
 /* Shows what a terminal would obey as '?': control characters other than ends of lines and tabs,
- * and marks that change the direction of writing. Names in a message may come from foreign files. A
- * message that fills its `size` bytes may have been cut inside a character, whose rest goes. */
-static void make_printable(char *message, size_t size)
+ * and marks that change the direction of writing. Names in a message may come from foreign files.
+ * The message of a file has one line: only a path or a name in it has others. A message that fills
+ * its `size` bytes may have been cut inside a character, whose rest goes. */
+static void make_printable(eg_code code, char *message, size_t size)
 {
     char *to = message;
     for (const char *s = message; *s;) {
         const unsigned char c = (unsigned char)*s, next = (unsigned char)s[1],
                             last = next ? (unsigned char)s[2] : 0;
-        const bool control = (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f,
+        const bool line = c == '\n' && code != EG_ERROR_FILE,
+                   control = (c < 0x20 && !line && c != '\t') || c == 0x7f,
                    high = c == 0xc2 && next >= 0x80 && next < 0xa0,
                    turns = c == 0xe2 && ((next == 0x80 && last >= 0xa8 && last <= 0xae) ||
                                          (next == 0x81 && last >= 0xa6 && last <= 0xa9));
@@ -63,7 +65,7 @@ static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_lis
     char *message = cx ? cx->message : thread_message;
     const size_t size = cx ? sizeof cx->message : sizeof thread_message;
     vsnprintf(message, size, format, list);
-    make_printable(message, size);
+    make_printable(code, message, size);
     if (cx)
         cx->failed = true, cx->code = code;
     else
@@ -105,7 +107,7 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
     memmove(cx->message + n, cx->message, keep);
     cx->message[n + keep] = 0;
     memcpy(cx->message, words, n);
-    make_printable(cx->message, sizeof cx->message);
+    make_printable(cx->code, cx->message, sizeof cx->message);
     return &cx->poison;
 }
 
