@@ -246,5 +246,9 @@ TEST(rows_of_a_user)
     eg_assert_error(cx, "jvp: none has no gradient for operand 1");
     ck_assert(!eg_ok(eg_jvp_linear(x, &x)));
     eg_assert_error(cx, "a leaf has no operation");
+    ck_assert(!eg_ok(eg_jvp_linear(eg_neg(x), NULL)));
+    eg_assert_error(cx, "jvp: the tangents are NULL");
+    ck_assert(!eg_ok(eg_jvp_symmetric(eg_exp(x), NULL)));
+    eg_assert_error(cx, "jvp: the tangents are NULL");
     eg_close(cx);
 }

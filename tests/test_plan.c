@@ -566,6 +566,10 @@ TEST(plans_refused)
     ck_assert(strstr(why, "out is f32 (2,) with strides (3,)"));
     ck_assert_int_eq(eg_plan_run_on(p, &(eg_tensor *){ NULL }, y, why, sizeof why), -1);
     ck_assert(strstr(why, "operand 1 is NULL"));
+    ck_assert_int_eq(eg_plan_run_on(p, NULL, y, why, sizeof why), -1);
+    ck_assert_str_eq(why, "einsum: the operands are NULL");
+    ck_assert_int_eq(eg_plan_run(p, NULL, eg_mut_f32(y)), -1);
+    ck_assert_int_eq(eg_plan_run(p, &(const void *){ eg_f32(x) }, NULL), -1);
     eg_plan_free(p);
     eg_plan *same = eg_plan_new(.spec = "ij->ji", .count = 1,
                                 .operands = (&(eg_shape){ EG_F32, 2, (int64_t[]){ 2, 2 }, NULL }));

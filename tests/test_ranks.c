@@ -300,6 +300,38 @@ TEST(a_tree_refuses_what_makes_none)
 
 GROUP("groups", .setup = open_cx, .teardown = close_cx)
 
+TEST(messages_and_sums_at_null)
+{
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    eg_ranks_tree *t =
+        eg_ranks_tree_open(.ranks = r, .leaves = 1, .parts = 1, .counts = &(int64_t){ 3 });
+    float x[3] = { 1, 2, 3 };
+    double square[1];
+    void *part = x;
+#define AT_NULL(call, text)               \
+    ck_assert_int_eq(call, -1);           \
+    ck_assert_str_eq(eg_error(cx), text); \
+    eg_clear(cx)
+    AT_NULL(eg_ranks_gather(r, NULL, 4, x), "ranks: gather: the bytes of this rank are NULL");
+    AT_NULL(eg_ranks_gather(r, x, 4, NULL), "ranks: gather: the memory for all ranks is NULL");
+    AT_NULL(eg_ranks_exchange(r, 0, NULL, 4, 0, x, 4),
+            "ranks: exchange: the bytes to send are NULL");
+    AT_NULL(eg_ranks_exchange(r, 0, x, 4, 0, NULL, 4),
+            "ranks: exchange: the memory to receive in is NULL");
+    AT_NULL(eg_ranks_tree_sum(t, NULL, x), "ranks: sum: a subtree is NULL");
+    AT_NULL(eg_ranks_tree_sum(t, &(void *){ NULL }, x), "ranks: sum: a subtree is NULL");
+    AT_NULL(eg_ranks_tree_sum(t, &part, NULL), "ranks: sum: the sum is NULL");
+    AT_NULL(eg_ranks_tree_gather(t, NULL), "ranks: gather: the values are NULL");
+    AT_NULL(eg_ranks_tree_statistics(t, NULL), "ranks: statistics: the values are NULL");
+    AT_NULL(eg_ranks_tree_squares(t, NULL, square), "ranks: squares: the numbers are NULL");
+    AT_NULL(eg_ranks_tree_squares(t, x, NULL), "ranks: squares: the results are NULL");
+#undef AT_NULL
+    ck_assert_int_eq(eg_ranks_gather(r, NULL, 0, NULL), 0);
+    ck_assert_int_eq(eg_ranks_tree_sum(t, &part, x), 0);
+    ck_assert(eg_ranks_tree_middle((eg_span){ 0, INT64_MAX }) == INT64_C(1) << 62);
+    eg_ranks_tree_close(t);
+    eg_ranks_close(r);
+}
 TEST(a_process_alone_is_rank_0_of_1)
 {
     eg_ranks *r = eg_ranks_open(.cx = cx);

@@ -168,6 +168,8 @@ TEST(specs_refuse)
     ck_assert_ptr_null(eg_spec_replace(s, 7, "i", "a"));
     eg_assert_error(cx, "mine: \"b i [j]\" has no term 7");
     ck_assert_int_eq(eg_spec_bracket(s, 0, 0, NULL)->indices, 3);
+    ck_assert_ptr_null(eg_spec_bracket(s, 0, 1, NULL));
+    eg_assert_error(cx, "mine: the string has no index 'NULL'");
     ck_assert_ptr_null(eg_spec_bracket(s, 0, 1, (const char *const[]){ "q" }));
     eg_assert_error(cx, "mine: the string has no index 'q'");
     ck_assert_ptr_null(eg_spec_insert(s, 0, 0, NULL));
@@ -309,6 +311,8 @@ TEST(formulas_as_data)
     eg_assert_error(cx, "mine: the predicate is too long");
     ck_assert_ptr_null(eg_formula_parse(NULL, "mine", "i"));
     ck_assert(!eg_formula_parse_with(NULL, NULL) && eg_formula_terms(NULL, 1, NULL) == -1);
+    ck_assert_int_eq(eg_formula_terms(formula("i < j"), 1, NULL), -1);
+    eg_assert_error(cx, "mine: the list for the conditions is NULL");
 }
 
 /* If several query indices are in the predicate, the call says which one is shifted. */

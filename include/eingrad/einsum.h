@@ -45,7 +45,7 @@ EG_API void eg_plan_free(eg_plan *); /* NULL is fine */
 /* The shape of the result, with strides; it lives as long as the plan. */
 EG_API const eg_shape *eg_plan_out(const eg_plan *);
 /* Runs the plan on data: pointers to element 0 of each operand and of out, which shares no memory
- * with them. Returns 0; −1 if there is no memory. */
+ * with them. Returns 0; −1 if there is no memory, or an argument is NULL. */
 EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 /* The same on tensors. Returns −1, and says why, if a shape, stride or dtype is not the plan's, or
  * if out shares memory with an operand. Not recorded; out counts as written to. */

@@ -144,7 +144,7 @@ const eg_shape *eg_plan_out(const eg_plan *p) { return p ? &p->out : NULL; }
 /* beta other than 0 and 1 is applied first; the program then adds to out. */
 int eg_plan_run(const eg_plan *p, const void *const *operands, void *out)
 {
-    if (!p) return -1;
+    if (!p || !operands || !out) return -1;
     eg_ctx temporary;
     eg__temporary_open(&temporary);
     if (p->beta != 0 && p->beta != 1)
@@ -201,7 +201,8 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
         why_size = sizeof nowhere;
     }
     *why = 0;
-    if (!p) return snprintf(why, why_size, "einsum: the plan is NULL"), -1;
+    if (!p || !operands)
+        return snprintf(why, why_size, "einsum: the %s NULL", p ? "operands are" : "plan is"), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison ||

@@ -298,6 +298,10 @@ int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
                                                                  .any_letter = true,
                                                                  .any_kind = true });
     if (!e) return -1;
+    if (!term)
+        return eg_fail_as(f->cx, EG_ERROR_MISUSE, "%s: the list for the conditions is NULL",
+                          f->who),
+               -1;
     for (stack[depth++] = e->root; depth;) {
         const eg_node *k = &e->node[stack[--depth]];
         if (joins(e, stack[depth])) {

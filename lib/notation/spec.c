@@ -395,6 +395,7 @@ const eg_spec *eg_spec_bracket(const eg_spec *s, int term, int count, const char
     edit e = NO_EDIT;
     if (!s || eg__failed(s->cx)) return NULL;
     if (!spec_term(s, term)) return spec_no_term(s, term);
+    if (count > 0 && !names) return spec_no_index(s, NULL);
     for (int k = 0; k < count; k++)
         if (!names[k] || eg_spec_find_item(s, term, names[k]) < 0)
             return spec_no_index(s, names[k]);

@@ -49,10 +49,19 @@ const char *eg__ranks_started(eg_ranks *r, int to, const void *out, size_t out_b
     return r->table.start(r->table.user, to, out, out_bytes, from, in, in_bytes);
 }
 const char *eg__ranks_finished(eg_ranks *r) { return r->table.finish(r->table.user); }
+int eg__ranks_null(eg_ranks *r, const char *who, const char *what)
+{
+    eg_fail_as(r->cx, EG_ERROR_MISUSE, "ranks: %s: %s NULL", who, what);
+    return -1;
+}
 int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, int from, void *in,
                       size_t in_bytes)
 {
     if (!r || eg_error(r->cx)) return -1;
+    if ((to >= 0 && out_bytes && !out) || (from >= 0 && in_bytes && !in))
+        return eg__ranks_null(r, "exchange",
+                              out || !out_bytes ? "the memory to receive in is"
+                                                : "the bytes to send are");
     const int me = r->table.rank, ranks = r->table.ranks;
     if (to >= ranks || from >= ranks || (to != from && (to == me || from == me))) {
         eg_fail_as(r->cx, EG_ERROR_MISUSE,
@@ -90,7 +99,11 @@ int eg__ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 }
 int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 {
-    return !r || eg_error(r->cx) ? -1 : eg__ranks_gather(r, mine, bytes, all);
+    if (!r || eg_error(r->cx)) return -1;
+    if (bytes && (!mine || !all))
+        return eg__ranks_null(r, "gather",
+                              mine ? "the memory for all ranks is" : "the bytes of this rank are");
+    return eg__ranks_gather(r, mine, bytes, all);
 }
 
 /* -- agreement --------------------------------------------------------------------------------- */

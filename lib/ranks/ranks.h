@@ -17,6 +17,8 @@ struct eg_ranks {
 /* Records the sentence that a function of the table returned as an error. Returns 0 if it is NULL,
  * else −1. */
 int eg__ranks_said(eg_ranks *, const char *sentence);
+/* Records that an argument is NULL, "the bytes to send are"; returns −1. */
+int eg__ranks_null(eg_ranks *, const char *who, const char *what);
 /* The exchange of the table, with its bytes counted; a message of a rank to itself is a copy.
  * Returns NULL, or a sentence after an error. */
 const char *eg__ranks_exchanged(eg_ranks *, int to, const void *out, size_t out_bytes, int from,

@@ -22,9 +22,11 @@ static const int64_t LEAVES_MOST = 1 << 30;
 /* -- the tree --------------------------------------------------------------------------------- */
 int64_t eg_ranks_tree_middle(eg_span node)
 {
-    int64_t half = 1;
-    while (2 * half < node.to - node.from) half *= 2;
-    return node.from + half;
+    const uint64_t from = (uint64_t)node.from,
+                   n = node.to > node.from ? (uint64_t)node.to - from : 0;
+    uint64_t half = 1;
+    while (n > half && n - half > half) half *= 2;
+    return (int64_t)(from + half);
 }
 static eg_span leaves_of(int64_t leaves, int rank, int ranks)
 {
@@ -306,6 +308,9 @@ int eg_ranks_tree_sum(eg_ranks_tree *t, void *const *subtree, void *sum)
         eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE, "ranks: a tree without leaves has no sum");
         return -1;
     }
+    for (int k = 0; k < eg_ranks_tree_subtrees(t); k++)
+        if (!subtree || !subtree[k]) return eg__ranks_null(t->ranks, "sum", "a subtree is");
+    if (!sum) return eg__ranks_null(t->ranks, "sum", "the sum is");
     if (!t->halving) return sum_of_subtrees(t, subtree, sum);
     if (sum_by_halving(t, subtree[0])) return -1;
     const eg_span own = eg_ranks_tree_range(t);
@@ -335,7 +340,9 @@ static int gather_ranges(eg_ranks_tree *t, char *x, size_t (*at)(const eg_ranks_
 }
 int eg_ranks_tree_gather(eg_ranks_tree *t, void *values)
 {
-    return !t || eg_error(t->ranks->cx) ? -1 : gather_ranges(t, values, byte_at);
+    if (!t || eg_error(t->ranks->cx)) return -1;
+    return values ? gather_ranges(t, values, byte_at)
+                  : eg__ranks_null(t->ranks, "gather", "the values are");
 }
 
 /* -- statistics ------------------------------------------------------------------------------- */
@@ -346,7 +353,9 @@ static size_t statistic_at(const eg_ranks_tree *t, int64_t chunk)
 }
 int eg_ranks_tree_statistics(eg_ranks_tree *t, double *value)
 {
-    return !t || eg_error(t->ranks->cx) ? -1 : gather_ranges(t, (char *)value, statistic_at);
+    if (!t || eg_error(t->ranks->cx)) return -1;
+    return value ? gather_ranges(t, (char *)value, statistic_at)
+                 : eg__ranks_null(t->ranks, "statistics", "the values are");
 }
 double eg_ranks_tree_total(const double *values, eg_span of)
 {
@@ -367,6 +376,8 @@ int eg_ranks_tree_squares(eg_ranks_tree *t, const void *x, double *square)
 {
     if (!t || eg_error(t->ranks->cx)) return -1;
     const eg_span own = eg_ranks_tree_range(t);
+    if (!x || !square)
+        return eg__ranks_null(t->ranks, "squares", x ? "the results are" : "the numbers are");
     for (int64_t c = own.from; c < own.to; c++) {
         const int64_t n = t->start[c + 1] - t->start[c];
         square[c] = t->width == sizeof(double)

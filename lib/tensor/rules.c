@@ -20,8 +20,10 @@ static eg_tensor *zeros_of(const eg_tensor *x)
 /* -- jvps that several operations use ---------------------------------------------------------- */
 eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
 {
-    if (!y || !y->op)
-        return y ? eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: a leaf has no operation") : NULL;
+    if (!y) return NULL;
+    if (!y->op || !dx)
+        return eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: %s",
+                          dx ? "a leaf has no operation" : "the tangents are NULL");
     eg_tensor **in = eg__alloc(y->cx, (size_t)y->count * sizeof *in);
     if (!in) return eg__poison(y->cx);
     for (int i = 0; i < y->count; i++)
@@ -31,6 +33,7 @@ eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx)
 eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_tensor *sum = NULL;
+    if (y && !dx) return eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: the tangents are NULL");
     for (int i = 0; y && i < y->count; i++) {
         eg_tensor *part = dx[i] ? y->op->rule(y, dx[i], i) : NULL;
         if (part) sum = sum ? eg__add(sum, part) : part;
