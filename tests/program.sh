@@ -534,6 +534,7 @@ refuses '/dev/zero is a device, and may have no end' train --text /dev/zero
 refuses '/dev/zero is a device, and may have no end' train --resume /dev/zero
 refuses '/dev/zero is a device, and may have no end' curve /dev/zero -o c.svg
 refuses 'is not in the vocabulary' compare 1.st 1.st --input 'he!'
+[ "$(wc -l <err)" = 1 ] || bad "compare says more than once: $(cat err)"
 prints 'c.svg: 2 curves of 2 logs' curve 1.json 2.json --columns loss -o c.svg --log-axis
 for text in 1 2 step 'loss (nats a token)'; do
     grep -qF ">$text</text>" c.svg || bad "curve: '$text' is not in the picture"

@@ -225,7 +225,7 @@ static int run(const command *c, int count, char **word)
                   values = compare_tensors(cx, a, b),
                   heads = o.input ? compare_attention(cx, &o, w.word) : 0;
         if (eg_error(cx) || heads < 0) {
-            status = eg_error(cx) ? say_error(cx, NULL) : EXIT_FAILURE;
+            status = heads < 0 ? EXIT_FAILURE : say_error(cx, NULL);
         } else if (settings + values + heads) {
             printf("%d option%s and %d tensor%s differ%s\n", settings, settings == 1 ? "" : "s",
                    values, values == 1 ? "" : "s",
