@@ -353,7 +353,7 @@ typedef struct talk {
     int codes[MOST];
     uint64_t sent[MOST];
 } talk;
-enum { FLUSH, DATA, FAILS, LEAVES, LENGTH, GATHERS };
+enum { FLUSH, DATA, FAILS, LEAVES, LENGTH, GATHERS, WAITS };
 /* One rank does what another one does not. */
 static int talk_body(void *user, const eg_ranks_table *table)
 {
@@ -371,6 +371,8 @@ static int talk_body(void *user, const eg_ranks_table *table)
     if (t->kind == LEAVES && me != 1)
         bad |= eg_ranks_exchange(r, (me + 1) % ranks, &x, sizeof x, (me + ranks - 1) % ranks, &x,
                                  sizeof x);
+    if (t->kind == WAITS) /* each receives first */
+        bad |= eg_ranks_exchange(r, -1, NULL, 0, (me + 1) % ranks, &x, sizeof x);
     if (t->kind == LENGTH) bad |= eg_ranks_gather(r, all, me == 0 ? 16 : 8, all);
     if (t->kind == GATHERS) {
         bad |= eg_ranks_gather(r, &x, sizeof x, all);
@@ -472,6 +474,21 @@ TEST(a_rank_that_is_gone_is_an_error_of_those_that_wait_for_it)
     eg_clear(cx);
     says(&t, 0, " ended before it ");
     says(&t, 2, "rank 1 ended before it sent a message");
+}
+/* as after calls in different orders; a rank may also find that another one has ended by then */
+LOOP_TEST(ranks_that_wait_for_each_other_are_an_error, 3)
+{
+    static talk t;
+    bool said = false;
+    t.kind = WAITS;
+    ck_assert_int_eq(eg_ranks_simulate(cx, 2 + 2 * _i, talk_body, &t), -1);
+    eg_clear(cx);
+    for (int k = 0; k < 2 + 2 * _i; k++) {
+        const bool waits = strstr(t.said[k], "every rank waits for another one, here for rank ");
+        if (!waits) says(&t, k, " ended before it sent a message");
+        said |= waits;
+    }
+    ck_assert(said);
 }
 TEST(a_message_of_another_length_is_an_error)
 {

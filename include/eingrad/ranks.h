@@ -91,8 +91,8 @@ EG_API eg_traffic eg_ranks_traffic(const eg_ranks *);
 /* Runs body(user, table) on `ranks` threads of this process, one for each rank, for tests and to
  * count messages; at most 256 ranks. A body opens its own context and group, .table = table, and
  * returns 0 on success. If a body returns while another one waits for a message from it, the
- * waiting call fails. −1, with an error in cx, if one did not return 0 or a thread could not be
- * started. */
+ * waiting call fails; if every body waits for another one, all calls fail. −1, with an error in cx,
+ * if one did not return 0 or a thread could not be started. */
 EG_API int eg_ranks_simulate(eg_ctx *cx, int ranks,
                              int (*body)(void *user, const eg_ranks_table *table), void *user);
 

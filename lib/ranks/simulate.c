@@ -18,6 +18,9 @@ typedef struct member {
     simulation *all;
     int rank;
     bool ended, well;
+    const offered *message; /* what it waits for, NULL: it does not wait; … */
+    bool offers;            /* … true: it waits until `other` has taken the message */
+    int other;
     pthread_cond_t wake; /* signalled when a message to or from this rank has changed */
     pthread_t thread;
     char sentence[128];
@@ -25,43 +28,78 @@ typedef struct member {
 struct simulation {
     pthread_mutex_t lock;
     int ranks;
+    bool stuck; /* every rank that had not ended waited for another one */
     member *member;
     offered *offered; /* index [to][from] */
     int (*body)(void *user, const eg_ranks_table *);
     void *user;
 };
 
+/* True if m waits, and only rank m->other can end this: by a message, by taking one, or by its end.
+ */
+static bool is_waiting(const member *m)
+{
+    return m->message && !m->message->bytes == !m->offers && !m->all->member[m->other].ended;
+}
+static bool none_goes_on(const simulation *all)
+{
+    for (int k = 0; k < all->ranks; k++)
+        if (!all->member[k].ended && !is_waiting(&all->member[k])) return false;
+    return true;
+}
+/* Waits until rank `other` has offered the message s to m, or (offers) has taken that of m. Returns
+ * early if that rank ends, or if every rank waits for another, as after calls in different orders:
+ * then all waiting calls fail. The caller holds the lock. */
+static void wait_for(member *m, int other, const offered *s, bool offers)
+{
+    simulation *all = m->all;
+    m->message = s, m->offers = offers, m->other = other;
+    while (!all->stuck && is_waiting(m)) {
+        all->stuck = none_goes_on(all);
+        for (int k = 0; k < all->ranks && all->stuck; k++)
+            pthread_cond_broadcast(&all->member[k].wake);
+        if (!all->stuck) pthread_cond_wait(&m->wake, &all->lock);
+    }
+    m->message = NULL;
+}
+/* Returns a sentence: rank `other` ended before it `did` something, or cannot. */
+static const char *never_came(member *m, int other, const char *did)
+{
+    if (m->all->member[other].ended)
+        snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it %s a message", other,
+                 did);
+    else
+        snprintf(m->sentence, sizeof m->sentence,
+                 "every rank waits for another one, here for rank %d", other);
+    return m->sentence;
+}
 /* Waits until rank `from` offers a message to m, and copies it. Returns NULL, or a sentence after
  * an error. The caller holds the lock. */
 static const char *take_message(member *m, int from, void *in, size_t bytes)
 {
     simulation *all = m->all;
     offered *s = &all->offered[m->rank * all->ranks + from];
-    while (!s->bytes && !all->member[from].ended) pthread_cond_wait(&m->wake, &all->lock);
-    if (!s->bytes)
-        snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it sent a message", from);
-    else if (s->count != bytes)
+    wait_for(m, from, s, false);
+    if (!s->bytes) return never_came(m, from, "sent");
+    if (s->count != bytes) {
         snprintf(m->sentence, sizeof m->sentence, "rank %d sent %zu byte%s, not %zu", from,
                  s->count, s->count == 1 ? "" : "s", bytes);
-    else {
-        memcpy(in, s->bytes, bytes);
-        s->bytes = NULL;
-        pthread_cond_broadcast(&all->member[from].wake);
-        return NULL;
+        return m->sentence;
     }
-    return m->sentence;
+    memcpy(in, s->bytes, bytes);
+    s->bytes = NULL;
+    pthread_cond_broadcast(&all->member[from].wake);
+    return NULL;
 }
-/* Waits until rank `to` has copied the message that m offers; withdraws it if that rank has
- * ended. */
+/* Waits until rank `to` has copied the message that m offers; withdraws it if that rank never
+ * does. */
 static const char *wait_received(member *m, int to)
 {
-    simulation *all = m->all;
-    offered *s = &all->offered[to * all->ranks + m->rank];
-    while (s->bytes && !all->member[to].ended) pthread_cond_wait(&m->wake, &all->lock);
+    offered *s = &m->all->offered[to * m->all->ranks + m->rank];
+    wait_for(m, to, s, true);
     if (!s->bytes) return NULL;
     s->bytes = NULL;
-    snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it took a message", to);
-    return m->sentence;
+    return never_came(m, to, "took");
 }
 /* Offers the message, copies the other rank's, then waits until its own is copied. */
 static const char *simulated_exchange(void *user, int to, const void *out, size_t out_bytes,
