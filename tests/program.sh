@@ -359,7 +359,9 @@ grep -q '^tokens.E: ' out ||
     bad "train: adamw --weight-decay 0 has the parameters of 0.01: $(cat out)"
 grep -qx 'weight-decay: 0.01, 0' out || bad "compare: no weight decay in effect in $(cat out)"
 # the default is the same run as its number, and another than none
+# shellcheck disable=SC2086
 runs train reverse $tiny --steps 2 --optimiser adamw --weight-decay 0.01 --out d.safetensors
+# shellcheck disable=SC2086
 refuses 'holds another run (weight-decay 0, not 0.01)' train reverse $tiny --steps 2 \
     --optimiser adamw --out d0.safetensors
 runs train --resume d0.safetensors --weight-decay 0 --steps 3
