@@ -104,6 +104,14 @@ for k in 0 1; do "$eingrad" train copy --steps $((k + 2)) --out $k.safetensors >
 on 2 30 sh -c 'exec "$0" train --resume $OMPI_COMM_WORLD_RANK.safetensors --steps 5 --out x' \
     "$eingrad"
 once 'another checkpoint' 'the steps done of rank 0 are "2", but those of rank 1 "3"'
+# shellcheck disable=SC2016
+on 3 30 sh -c 'test $OMPI_COMM_WORLD_RANK = 2 && cd /; exec "$0" train --resume 0.safetensors' \
+    "$eingrad"
+once 'a checkpoint that one rank does not see' 'rank 2: .*0.safetensors'
+# shellcheck disable=SC2016
+on 2 30 sh -c 'exec "$0" train copy --out x --steps 3$(test $OMPI_COMM_WORLD_RANK = 0 || echo x)' \
+    "$eingrad"
+once 'an option that only one rank refuses' 'rank 1: --steps must be an integer'
 on 3 30 "$eingrad" info
 if [ $status != 0 ] || [ "$(grep -c '^eingrad ' out)" != 1 ]; then bad "info: $(cat out err)"; fi
 # without the module

@@ -313,6 +313,7 @@ static int run_with(const command *c, int count, char **word, train *options)
     eg_ranks *r = eg_ranks_open(.cx = cx);
     const bool follows = eg_ranks_rank(r) > 0;
     int status = EXIT_FAILURE;
+    options->joined = true;
     if (!r) {
         /* all ranks know an error in what they do not agree on; other errors may be only this
          * rank's */
@@ -333,10 +334,23 @@ static int run_with(const command *c, int count, char **word, train *options)
     return status;
 }
 
+/* For a rank that does not print and has not joined the group, since its options or files are
+ * wrong: joins it, so that rank 0 can say why. If rank 0 has the same error, mpirun ends this. */
+static void tell_rank_0(void)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    if (r) all_well(r, cx, false);
+    eg_ranks_close(r);
+    eg_close(cx);
+}
 static int run(const command *c, int count, char **word)
 {
     train o = { 0 };
+    int rank;
     const int status = run_with(c, count, word, &o);
+    eg_ranks_launched(&rank);
+    if (status != EXIT_SUCCESS && !o.joined && rank) tell_rank_0();
     free(o.group.item);
     return status;
 }

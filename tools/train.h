@@ -8,6 +8,7 @@ typedef struct train {
     const char *pairs, *text, *log, *out, *resume, *best, *curve, *schedule, *milestones;
     int64_t threads, every;
     bool force, best_given; /* best_given: --best was given, not derived from --out */
+    bool joined;            /* the group of ranks was opened, or all ranks know why it was not */
     /* options of the attentions, from which model.attention is made */
     int64_t kv_heads, window;
     bool rotary, alibi, linear;
