@@ -132,6 +132,7 @@ typedef struct moved {
                        * that is −1, the operation's result */
     eg_tensor *along; /* the direction along which the rule's result is observed */
     double floor;     /* what intermediate values contribute to the observed value */
+    double step;      /* the largest one of the differences */
 } moved;
 /* Computes ⟨g, result⟩, or ⟨rule(g, of), along⟩, with the operand moved by t v. Sets *terms to the
  * magnitude of the terms. False if there is no value. */
@@ -156,8 +157,9 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     eg_pop(cx, scope);
     return good;
 }
-#define FIRST 0x1p-9 /* the largest step */
-#define EPS   0x1p-52
+#define FIRST  0x1p-9  /* the largest step */
+#define CLOSER 0x1p-19 /* the largest step where there is a kink within FIRST */
+#define EPS    0x1p-52
 /* The slope n along v at one step, and its error. kink: n and err are not set, since the one-sided
  * slopes left and right do not approach each other. */
 typedef struct slope {
@@ -212,8 +214,11 @@ static bool contract_slope(const moved *m, double first_step, double size, slope
     }
     const double r0 = (4 * d[1] - d[0]) / 3, r1 = (4 * d[2] - d[1]) / 3;
     const double ratio = first / second;
-    /* a cusp or a pole */
-    if (fabs(second) > 1e-11 * terms * larger + s->floor && !(fabs(ratio) > 1.1)) return false;
+    /* a cusp or a pole; not differences of rounding errors, which exceed those of the terms where
+     * values near 1 cancelled, as in a determinant of 0 */
+    if (fabs(second) > 1e-11 * terms * larger + s->floor && fabs(second) > 1e-7 * fabs(d[2]) &&
+        !(fabs(ratio) > 1.1))
+        return false;
     s->n = (16 * r1 - r0) / 15;
     /* differences at larger steps may be much larger than the slope, as of x³ at 1e-10 */
     s->err = fabs(s->n - r1) + rounding + 16 * EPS * fabs(d[0]) + 1e-290;
@@ -230,6 +235,7 @@ static bool slope_is_near(const moved *m, eg_tensor *d, double size, double a, d
     enum { SMALLER = 4 };
     const double own = FIRST * eg__largest(m->x[m->i]);
     double step = FIRST;
+    if (!isfinite(a)) return false;
     for (int k = 0; k <= SMALLER; k++) {
         slope near;
         step = k < SMALLER ? step / 32 : own;
@@ -260,7 +266,7 @@ static bool slope_is_linear(const moved *m, double size, const slope *whole)
             if (!(p.v = eg__leaf_copy(m->v))) return false;
             for (int64_t j = 0, count = eg_size(p.v); j < count; j++)
                 if ((eg__drawn(24 + turn, j) > 0) != part) eg__contract_numbers(p.v)[j] = 0;
-            if (!contract_slope(&p, FIRST, size, &of[part])) return false;
+            if (!contract_slope(&p, p.step, size, &of[part])) return false;
         }
         const double apart = fabs(of[0].n + of[1].n - whole->n), err = of[0].err + of[1].err;
         if (apart > 1e-6 * fmax(fabs(of[0].n), fabs(of[1].n)) + 10 * (whole->err + err))
@@ -281,6 +287,14 @@ static bool same_side(const eg__contract_call *k, eg_tensor *const *x)
                 return false;
     }
     return true;
+}
+/* True if an element is subnormal: its square is 0, and a right rule that divides by it, as that of
+ * sin x / x, has no value there. */
+static bool has_subnormal(eg_tensor *x)
+{
+    for (int64_t j = 0, n = eg_size(x); j < n; j++)
+        if (fpclassify(eg__contract_numbers(x)[j]) == FP_SUBNORMAL) return true;
+    return false;
 }
 /* An error of one element, such as the last of a block, may be small beside the slope along a
  * direction over all elements. */
@@ -308,7 +322,7 @@ static bool slope_is_nearly(const moved *m, eg_tensor *d, double a, double n, do
                     eg__contract_numbers(p.v)[j] = 0;
                 else
                     own += element[j] * eg__contract_numbers(p.v)[j];
-            if (!contract_slope(&p, FIRST, size, &other)) return false;
+            if (!contract_slope(&p, p.step, size, &other)) return false;
             apart[half] = fabs(own - other.n);
             const bool one = (half ? to - middle : middle - from) == 1;
             if (one && apart[half] > WRONG * fmax(fabs(own), fabs(other.n)) + 10 * other.err)
@@ -360,10 +374,35 @@ static bool slope_is_mean(const moved *m, double n)
     const double error = 5 * sqrt(fmax(0, squares - sum * sum) / SAMPLES);
     return !(fabs(sum - n) > 0.01 * fmax(fabs(sum), fabs(n)) + error);
 }
+/* True if a differs from n by no more than 64 times what a few units in the last place of the
+ * operand change of it: terms of the rule cancelled, as cos x / x − sin x / x² at 1e-10. Results
+ * are compared at such points only: a mistake at single values jumps there. */
+static bool slope_is_rounding(const moved *m, double a, double n)
+{
+    enum { NEARBY = 5, UNITS = 64 };
+    eg_ctx *cx = m->k->cx;
+    double least = INFINITY, most = -INFINITY, size = 0;
+    for (int q = 1; q <= NEARBY; q++) {
+        eg_tensor *x[EG_ASKED_OPERANDS], *d;
+        memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
+        if (!(x[m->i] = eg__leaf_copy(m->x[m->i]))) return false;
+        for (int64_t j = 0, of = eg_size(m->v); j < of; j++)
+            eg__contract_numbers(x[m->i])[j] *= 1 + (j % 2 ? -q : q) * EPS;
+        if (!eg__contract_rule(eg__contract_apply(m->k, x), m->g, m->i, &d) || !d) {
+            eg__refused(cx);
+            return false;
+        }
+        const double near = eg__contract_dot(d, m->v, &size);
+        least = fmin(least, near);
+        most = fmax(most, near);
+    }
+    return isfinite(a) && fabs(a - n) <= UNITS * (most - least);
+}
 /* True if a and the slope s agree within its error. Its floor counts only if there may be steps:
  * not if the slope is the same up to 1e-6 at steps 8192 times as large. */
 static bool slope_agrees(const moved *m, double a, const slope *s, double size)
 {
+    if (!isfinite(a)) return false; /* a share of an infinite a would be infinite too */
     const double apart = fabs(a - s->n), share = 1e-6 * fmax(fabs(a), fabs(s->n));
     slope wide;
     if (apart <= share + 10 * (s->err - s->floor)) return true;
@@ -387,6 +426,20 @@ static double floor_of(eg__contract_call *k, eg_tensor *g)
     for (int64_t j = 0, n = eg_size(g); j < n; j++) sum += pow(eg__contract_numbers(g)[j], 2);
     return eg__contract_unit(k) * sqrt(sum);
 }
+/* Computes the slope, with smaller steps if there is none at the largest ones, or if its error
+ * hides a hundredth of a: elements that are close to each other, or to a kink, may cross it. Sets
+ * m->step. False as contract_slope. */
+static bool closest_slope(moved *m, double a, double size, slope *s)
+{
+    slope closer;
+    m->step = FIRST;
+    const bool any = contract_slope(m, FIRST, size, s);
+    if (any && 10 * s->err <= 0.01 * fmax(fabs(a), fabs(s->n))) return true;
+    if (!contract_slope(m, CLOSER, size, &closer) || (any && closer.err >= s->err)) return any;
+    m->step = CLOSER;
+    *s = closer;
+    return true;
+}
 /* True if the rule's result d for operand i at x agrees with differences; else notes what is
  * broken. */
 static bool derivative_of(eg__contract_call *k, eg_tensor *const *x, eg_tensor *y, eg_tensor *g,
@@ -404,15 +457,18 @@ static bool derivative_of(eg__contract_call *k, eg_tensor *const *x, eg_tensor *
     const double a = d ? eg__contract_dot(d, v, &size) : 0;
     if (!isfinite(a)) {
         size = 0;
-        if (!same_side(k, x)) return true;
+        if (!same_side(k, x) || has_subnormal(x[i])) return true;
     }
     eg__contract_dot(y, g, &size);
-    moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1, .floor = floor_of(k, g) };
+    moved m = {
+        .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1, .floor = floor_of(k, g), .step = FIRST
+    };
     m.floor *= fmax(1, largest_but(k, x, i)); /* values as large as that may have cancelled */
-    if (!contract_slope(&m, FIRST, size, &s)) return true;
-    s.err += moved_rounding(&m, d, FIRST);
+    if (!closest_slope(&m, a, size, &s)) return true;
+    s.err += moved_rounding(&m, d, m.step);
     if (slope_agrees(&m, a, &s, size)) return true;
     if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return true;
+    if (where[0] && slope_is_rounding(&m, a, s.n)) return true;
     if (fmax(large, largest_but(k, x, i)) > 1e7 && isfinite(a) && slope_is_mean(&m, s.n))
         return true;
     if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
@@ -501,6 +557,7 @@ static bool second_of(const second *s, int i)
         const double a = eg__contract_dot(dj, v, &size);
         eg__contract_dot(s->r[i], along, &size);
         moved m = { .k = k, .x = s->x, .g = s->g, .v = v, .i = j, .of = i, .along = along };
+        m.step = FIRST;
         m.floor = floor_of(s->k, along);
         if (!contract_slope(&m, FIRST, size, &n)) continue;
         /* the rule's intermediate results may be as large as the value */

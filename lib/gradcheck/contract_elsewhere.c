@@ -32,15 +32,26 @@ bool eg__derivative_moved(eg__contract_call *k)
 /* Kinds of values that the operands may not have in this call, and that a rule may treat as
  * special. */
 static const char *const value_name[] = {
-    "of the other sign",     "of both signs",
-    "10 times as large",     "100 times as large",
-    "100 times as small",    "1e5 times as large",
-    "1e-5 times as large",   "1e10 times as large",
-    "1e-10 times as large",  "0 in some elements",
-    "-0 in some elements",   "1, 1/2 or 2 in some elements",
-    "whole numbers",         "subnormal in some elements",
-    "equal in all elements", "equal in pairs",
-    "in ascending order",    "in descending order",
+    "of the other sign",
+    "of both signs",
+    "10 times as large",
+    "100 times as large",
+    "100 times as small",
+    "1e5 times as large",
+    "1e-5 times as large",
+    "1e10 times as large",
+    "1e-10 times as large",
+    "0 in some elements",
+    "-0 in some elements",
+    "1, 1/2 or 2 in some elements",
+    "whole numbers",
+    "subnormal in some elements",
+    "equal in all elements",
+    "equal in pairs",
+    "negative in all elements",
+    "positive in all elements",
+    "in ascending order",
+    "in descending order",
 };
 enum {
     OTHER_SIGN,
@@ -59,6 +70,8 @@ enum {
     SUBNORMAL,
     EQUAL,
     PAIRS,
+    NEGATIVE,
+    POSITIVE,
     ASCENDING,
     DESCENDING,
     VALUES
@@ -83,6 +96,8 @@ static double special_value(int how, const double *v, int64_t j)
     case INTEGERS: return (double)(5 * j % 7 + 1);
     case SUBNORMAL: return some ? 1e-310 : v[j];
     case EQUAL: return v[0];
+    case NEGATIVE: return -fabs(v[j]);
+    case POSITIVE: return fabs(v[j]);
     default: return v[j - j % 2];
     }
 }
