@@ -24,6 +24,26 @@ static bool same_on_threads(eg__contract_call *k)
     k->cx->threads = was;
     return good;
 }
+/* True if the cotangents are also those of the value under eg_eval. */
+static bool same_in_eval(eg__contract_call *k)
+{
+    eg_ctx *cx = k->cx;
+    bool good = true;
+    eg_tensor *d;
+    if (!eg_training(cx)) return true;
+    eg_eval(cx);
+    eg_tensor *y = eg__contract_apply(k, k->x);
+    if (y && eg__contract_alike(y, k->y, 1e-12)) {
+        for (int i = 0; i < k->t->count && good; i++)
+            if (k->r[i] &&
+                (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12)))
+                good = eg__breaks(k, i, "gives another cotangent under eg_eval");
+    } else if (y) /* as of dropout */
+        good = eg__derivative_at(k, k->x, " under eg_eval", true);
+    eg__refused(cx);
+    eg_train(cx);
+    return good;
+}
 bool eg__same_again(eg__contract_call *k)
 {
     eg_tensor *d, *other[EG_ASKED_OPERANDS], *z;
@@ -70,7 +90,35 @@ bool eg__same_again(eg__contract_call *k)
     if (!good)
         return eg__breaks(k, at, "gives another cotangent while nothing is recorded (eg_nograd)");
     if (!value) return eg__breaks(k, -1, "has another value while nothing is recorded (eg_nograd)");
-    return same_on_threads(k);
+    return same_on_threads(k) && same_in_eval(k);
+}
+
+/* Each operand is x + s − detach(s), where s is a sum over the operand before it, or one number:
+ * the value is that of x, and a rule that differentiates a call of its own with respect to the
+ * operand itself adds what reaches it through the others. */
+bool eg__same_of_results(eg__contract_call *k)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS], *s = eg__leaf_copy(eg_sum(NULL, k->g)), *d;
+    for (int i = 0; i < k->t->count; i++) {
+        x[i] = k->x[i];
+        if (x[i]->dtype != EG_F64 || !eg__all_finite(x[i]) || !eg_ok(s)) continue;
+        x[i] = eg_add(x[i], eg_sub(s, eg_detach(s)));
+        s = eg_sum(NULL, x[i]);
+    }
+    eg_tensor *y = eg_ok(s) ? eg__contract_apply(k, x) : NULL;
+    if (!y || !eg__contract_alike(y, k->y, 1e-12)) {
+        eg__refused(k->cx);
+        return true;
+    }
+    s = eg_sum(NULL, y);
+    eg_tensor *g = eg_add(k->g, eg_sub(s, eg_detach(s)));
+    for (int i = 0; i < k->t->count; i++)
+        if (k->r[i] &&
+            (!eg__contract_rule(y, g, i, &d) || !eg__contract_close(k, i, d, k->r[i], 1, 1e-10)))
+            return eg__breaks(k, i,
+                              "gives another cotangent where operands and g are results that "
+                              "depend on each other");
+    return true;
 }
 
 /* -- writes to nothing, reads only what it declares -------------------------------------------- */

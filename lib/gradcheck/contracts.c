@@ -25,6 +25,7 @@ static const struct {
 } contract_list[] = {
     { eg__writes_nothing, false, false },
     { eg__same_again, false, false },
+    { eg__same_of_results, false, false },
     { eg__linear, false, false },
     { eg__layouts_of_g, false, false },
     { eg__uses_correct, false, false },

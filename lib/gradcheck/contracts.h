@@ -89,9 +89,11 @@ enum { EG_REPEATED_FIRST, EG_REPEATED_LAST, EG_REPEATED_ALL, EG_REPEATED };
 eg_tensor *eg__repeated(eg_tensor *v, int how);
 
 /* -- contract_values.c: each is true if the operation keeps the contract or cannot be tested --- */
-/* The result is the same if it is computed again, in another order, after other calls, and while
- * the context does not record. */
+/* The result is the same if it is computed again, in another order, after other calls, while the
+ * context does not record, on another number of threads and, if the value is, under eg_eval. */
 bool eg__same_again(eg__contract_call *);
+/* The rule's result is the same if operands and g are results of operations on each other. */
+bool eg__same_of_results(eg__contract_call *);
 /* The rule writes neither to g, nor to the result, nor to operands. */
 bool eg__writes_nothing(eg__contract_call *);
 /* The rule's result does not change if everything that .uses declares as not read is NaN. */
