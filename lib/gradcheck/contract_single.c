@@ -12,7 +12,7 @@
 
 enum { NEARBY = 2, UNITS = 5 }; /* points nearby, which are UNITS units in the last place apart */
 #define FORWARD 2e-4
-#define SAME    2e-3
+#define SAME    2e-4
 #define IN_F32  1e30 /* larger values cannot be represented in f32 */
 
 /* The operation at one point, in both types. */
