@@ -1,0 +1,189 @@
+/* test_gradcheck_strange.c: gradients that are infinite, or wrong only for operands of one sign,
+ * close to a kink or to each other, with a determinant of 0, under eg_eval, in the fourth digit of
+ * f32, or where operands are results; each must fail with the default options and the name of the
+ * operation, and the same operations without a mistake must pass. */
+#include <eingrad.h>
+#include <math.h>
+#include <string.h>
+#include "fixtures.h"
+#include "tests.h"
+
+typedef enum mistake {
+    NONE,
+    INFINITE,     /* one element of more than 100 */
+    ALL_NEGATIVE, /* where all elements are negative */
+    ALL_POSITIVE, /* where all are positive, and some within the limits of a clip */
+    NEAR_A_KINK,  /* where all elements are below 1e-3: differences cross the kink at 0 */
+    CLOSE,        /* of sorted elements that are all below 0.1 */
+    SINGULAR,     /* where a determinant is 0 */
+    EVALUATED,    /* under eg_eval */
+    SINGLE,       /* by a factor of 1.0005 in f32 */
+    OF_RESULTS,   /* where the operand is a result */
+    MISTAKES
+} mistake;
+static mistake kind; /* selects the function */
+static bool made;    /* the mistake is made */
+
+static const double *values(eg_tensor *x)
+{
+    return eg_f64(eg_contiguous(eg_detach(eg_cast(x, EG_F64))));
+}
+/* Returns the operation without a custom rule. */
+static eg_tensor *value(eg_tensor *x)
+{
+    switch (kind) {
+    case ALL_POSITIVE: return eg_clip(x, -.9, .9);
+    case NEAR_A_KINK: return eg_relu(x);
+    case CLOSE: return eg_sort("[i]", x);
+    case SINGULAR: {
+        eg_tensor *part[4];
+        for (int k = 0; k < 4; k++) part[k] = eg_slice_axis(x, 0, k, eg_dim(x, 0), 4);
+        return eg_sub(eg_mul(part[0], part[3]), eg_mul(part[1], part[2]));
+    }
+    default: return eg_add(x, eg_tanh(x));
+    }
+}
+static bool strange_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    const int64_t n = eg_dim(x, 0);
+    if (kind == SINGULAR && n % 4) return eg_fail(eg_context(y), "no matrices") == NULL;
+    return eg_result(y, eg_type(x), 1, &(int64_t){ kind == SINGULAR ? n / 4 : n });
+}
+static bool strange_forward(eg_tensor *y)
+{
+    return eg_assign(y, value(eg_detach(eg_operand(y, 0)))) == 0;
+}
+/* True where the mistake is made. */
+static bool wrong(eg_tensor *x)
+{
+    const double *v = values(x);
+    const int64_t n = eg_size(x);
+    double least = INFINITY, most = -INFINITY, ends = 0;
+    for (int64_t k = 0; v && k < n; k++) {
+        least = fmin(least, v[k]);
+        most = fmax(most, v[k]);
+        ends += k % 4 ? 0 : fabs(v[k] * v[k + 3] - v[k + 1] * v[k + 2]);
+        if (kind != SINGULAR) ends = 1;
+    }
+    const double large = fmax(-least, most);
+    switch (kind) {
+    case ALL_NEGATIVE: return most < 0;
+    case ALL_POSITIVE: return least > 0;
+    case NEAR_A_KINK: return large < 1e-3;
+    case CLOSE: return large < 0.1;
+    case SINGULAR: return ends == 0;
+    case EVALUATED: return !eg_training(eg_context(x));
+    case OF_RESULTS: return eg_op_of(x) != NULL;
+    default: return false;
+    }
+}
+static eg_tensor *strange_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_scale(eg_operand(y, i), 1), *d;
+    eg_ctx *cx = eg_context(y);
+    const bool was = eg_nograd(cx, false);
+    eg_tensor *again = value(x);
+    const int failed = eg_grad(again, g, 1, &x, &d);
+    eg_nograd(cx, was);
+    if (failed) return d;
+    if (made && kind == INFINITE && eg_size(x) > 100) {
+        eg_tensor *at = eg_eq(eg_arange(cx, eg_type(x), 0, (double)eg_size(x), 1),
+                              eg_cast(eg_scalar(cx, 77), eg_type(x)));
+        return eg_where(at, eg_scale(d, INFINITY), d);
+    }
+    if (made && kind == SINGLE && eg_type(x) == EG_F32) return eg_scale(d, 1.0005);
+    return made && wrong(eg_operand(y, i)) ? eg_scale(d, 1.5) : d;
+}
+static const eg_op strange_op = { .name = "strange",
+                                  .arity = 1,
+                                  .shape = strange_shape,
+                                  .forward = strange_forward,
+                                  .rule = strange_rule };
+static eg_tensor *strange(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&strange_op, NULL, 0, 1, x);
+}
+LOOP_TEST(a_strange_mistake_does_not_pass, 2 * MISTAKES)
+{
+    kind = (mistake)(_i / 2);
+    made = kind && _i % 2;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    /* the first element is positive and, for ALL_POSITIVE, negative: equal elements have its sign
+     */
+    const double sign = kind == ALL_POSITIVE ? -1 : 1;
+    eg_tensor *x = eg_from(cx, ((double[]){ sign * .6, -.4, .3, -.7, .45, .8, -.55, .35 }), 8);
+    const eg_report *r = eg_gradcheck(strange, NULL, 1, &x);
+    ck_assert_msg(r && r->passed == !made, "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(!made || strstr(r->text, "the rule of strange"), "%s", r->text);
+    eg_close(cx);
+}
+
+/* -- y = a b², whose rule differentiates a call of its own ------------------------------------- */
+static eg_tensor *product_of(eg_tensor *a, eg_tensor *b) { return eg_mul(a, eg_square(b)); }
+static bool product_forward(eg_tensor *y)
+{
+    return eg_assign(y, product_of(eg_detach(eg_operand(y, 0)), eg_detach(eg_operand(y, 1)))) == 0;
+}
+/* If the mistake is made, the gradient is that for the operand itself, to which the other operand
+ * may lead too. */
+static eg_tensor *product_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x[2] = { eg_operand(y, 0), eg_operand(y, 1) }, *d;
+    const bool was = eg_nograd(eg_context(y), false);
+    for (int k = 0; k < 2 && !made; k++) x[k] = eg_scale(x[k], 1);
+    eg_grad(product_of(x[0], x[1]), g, 1, &x[i], &d);
+    eg_nograd(eg_context(y), was);
+    return d;
+}
+static const eg_op product_op = { .name = "product",
+                                  .arity = 2,
+                                  .shape = like_first,
+                                  .forward = product_forward,
+                                  .rule = product_rule };
+static eg_tensor *product(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&product_op, NULL, 0, 2, x);
+}
+LOOP_TEST(a_total_derivative_is_no_rule, 2)
+{
+    made = _i;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 3, 4), eg_uniform(cx, -1, 1, 3, 4) };
+    const eg_report *r = eg_gradcheck(product, NULL, 2, x);
+    ck_assert_msg(r && r->passed == !made, "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(!made || strstr(r->text, "results that depend on each other"), "%s", r->text);
+    eg_close(cx);
+}
+
+/* -- y = sin x / x: the rule has terms of 1 / x², and no value where x is subnormal -------------
+ */
+static bool sinc_forward(eg_tensor *y)
+{
+    eg_tensor *x = eg_detach(eg_operand(y, 0));
+    return eg_assign(y, eg_div(eg_sin(x), x)) == 0;
+}
+static eg_tensor *sinc_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i);
+    eg_tensor *d = eg_sub(eg_div(eg_cos(x), x), eg_div(eg_sin(x), eg_square(x)));
+    return eg_mul(g, d);
+}
+static const eg_op sinc_op = {
+    .name = "sinc", .arity = 1, .shape = like_first, .forward = sinc_forward, .rule = sinc_rule
+};
+static eg_tensor *sinc(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&sinc_op, NULL, 0, 1, x);
+}
+TEST(a_rule_may_have_no_value_at_subnormal_operands)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_uniform(cx, 0.2, 2, 4);
+    const eg_report *r = eg_gradcheck(sinc, NULL, 1, &x);
+    ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    eg_close(cx);
+}
