@@ -220,6 +220,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
         if (!eg__mutate(c, c->scale, r) || cx->failed) return NULL;
         r->passed = r->survivors == 0;
     }
+    if (!r->passed) eg__hints(&e);
     eg__entries_close(&e);
     if (order == 1) {
         r->calls = *c->calls;

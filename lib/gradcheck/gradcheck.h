@@ -239,6 +239,9 @@ bool eg__entries_all(eg__entries *);  /* false after an error, or with c->unsupp
 bool eg__entries_add(eg__entries *, const eg_entry *); /* adds an entry that fails */
 void eg__entries_close(eg__entries *);                 /* fills the report, the worst entry first */
 
+/* -- hint.c: notes what the wrong entries of each input have in common ------------------------- */
+void eg__hints(const eg__entries *);
+
 /* -- points.c: other points: all inputs moved, one input scaled or drawn again ---------------- */
 /* The finding about an input at other points. WRONG: see `worst`. UNTESTED: a point that moves only
  * this input covers it. RIGHT: a point that moves all inputs covers it. NOISE: no point is clear.
