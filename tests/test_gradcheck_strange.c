@@ -253,3 +253,28 @@ LOOP_TEST(what_wrong_entries_have_in_common_is_said, (int)(sizeof common / sizeo
     ck_assert_msg(r && !r->passed && strstr(r->text, common[_i]), "%s", r ? r->text : eg_error(cx));
     eg_close(cx);
 }
+
+/* -- a module of f32, whose parameters and memory are no inputs of the check --------------------
+ */
+typedef struct attended {
+    eg_mha *mha;
+    eg_tensor *memory;
+} attended;
+static eg_tensor *attend(void *user, eg_tensor *const *x)
+{
+    const attended *a = user;
+    return eg_mha_run(a->mha, x[0], .key = a->memory);
+}
+LOOP_TEST(a_module_of_f32_is_checked_by_its_input_alone, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F32);
+    eg_params *p = eg_params_open(cx);
+    attended a = { eg_mha_new(p, "a", .d_model = 4, .heads = 2),
+                   _i ? eg_tanh(eg_normal(cx, 0, 1, 1, 2, 4)) : NULL };
+    eg_tensor *x = eg_normal(cx, 0, 1, 1, 3, 4);
+    const eg_report *r = eg_gradcheck(attend, &a, 1, &x);
+    ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    ck_assert(eg_type(x) == EG_F32 && eg_type(a.mha->W_o) == EG_F32);
+    ck_assert(!a.memory || (eg_type(a.memory) == EG_F32 && eg_op_of(a.memory)));
+    eg_close(cx);
+}

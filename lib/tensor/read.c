@@ -8,7 +8,16 @@
 /* -- properties: 0 or no axes for NULL, poison and dead tensors -------------------------------- */
 bool eg_ok(const eg_tensor *x) { return x && x->live == EG_LIVE && !x->poison; }
 eg_ctx *eg_context(const eg_tensor *x) { return x ? eg__here(x->cx) : NULL; }
-eg_dtype eg_type(const eg_tensor *x) { return eg_ok(x) ? (eg_dtype)x->dtype : EG_DEFAULT; }
+/* In a gradient check f32 tensors become f64 when f reads them: to read the type is to read them,
+ * since f, or a module, may compare it with that of an operand which is f64 already. */
+eg_dtype eg_type(const eg_tensor *x)
+{
+    if (!eg_ok(x)) return EG_DEFAULT;
+    eg_ctx *cx = x->cx;
+    if (x->dtype == EG_F32 && cx && cx->hooks.operand && cx == eg__here(cx))
+        cx->hooks.operand(cx, (eg_tensor *)(uintptr_t)x);
+    return (eg_dtype)x->dtype;
+}
 int eg_rank(const eg_tensor *x) { return eg_ok(x) ? x->rank : 0; }
 int64_t eg_size(const eg_tensor *x) { return eg_ok(x) ? eg__count(x->rank, x->dim) : 0; }
 const int64_t *eg_dims(const eg_tensor *x)
