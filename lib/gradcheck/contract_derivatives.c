@@ -374,29 +374,35 @@ static bool slope_is_mean(const moved *m, double n)
     const double error = 5 * sqrt(fmax(0, squares - sum * sum) / SAMPLES);
     return !(fabs(sum - n) > 0.01 * fmax(fabs(sum), fabs(n)) + error);
 }
-/* True if a differs from n by no more than 64 times what a few units in the last place of the
- * operand change of it: terms of the rule cancelled, as cos x / x − sin x / x² at 1e-10. Results
- * are compared at such points only: a mistake at single values jumps there. */
+/* True if a differs from n by no more than rounding may leave of terms of the rule that cancel, as
+ * cos x / x − sin x / x² at 1e-10: 64 ε |g| |y / x|, and 64 times what changes of the operand by
+ * 2^-32 of its elements change of a. Results are compared at such points only: a mistake at single
+ * values jumps there. */
 static bool slope_is_rounding(const moved *m, double a, double n)
 {
     enum { NEARBY = 5, UNITS = 64 };
     eg_ctx *cx = m->k->cx;
-    double least = INFINITY, most = -INFINITY, size = 0;
+    double least = INFINITY, most = -INFINITY, size = 0, value = 0;
     for (int q = 1; q <= NEARBY; q++) {
-        eg_tensor *x[EG_ASKED_OPERANDS], *d;
+        eg_tensor *x[EG_ASKED_OPERANDS], *d, *y;
         memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
         if (!(x[m->i] = eg__leaf_copy(m->x[m->i]))) return false;
         for (int64_t j = 0, of = eg_size(m->v); j < of; j++)
-            eg__contract_numbers(x[m->i])[j] *= 1 + (j % 2 ? -q : q) * EPS;
-        if (!eg__contract_rule(eg__contract_apply(m->k, x), m->g, m->i, &d) || !d) {
+            eg__contract_numbers(x[m->i])[j] *= 1 + 0x1p-32 * eg__drawn(50 + (uint64_t)q, j);
+        y = eg__contract_apply(m->k, x);
+        if (!eg__contract_rule(y, m->g, m->i, &d) || !d) {
             eg__refused(cx);
             return false;
         }
         const double near = eg__contract_dot(d, m->v, &size);
         least = fmin(least, near);
         most = fmax(most, near);
+        value = 0;
+        eg__contract_dot(y, m->g, &value);
     }
-    return isfinite(a) && fabs(a - n) <= UNITS * (most - least);
+    const double large = eg__largest(m->x[m->i]);
+    const double cancelled = EPS * value * eg__largest(m->v) / fmax(large, 1e-300);
+    return isfinite(a) && fabs(a - n) <= UNITS * (most - least + cancelled);
 }
 /* True if a and the slope s agree within its error. Its floor counts only if there may be steps:
  * not if the slope is the same up to 1e-6 at steps 8192 times as large. */
@@ -440,45 +446,59 @@ static bool closest_slope(moved *m, double a, double size, slope *s)
     *s = closer;
     return true;
 }
-/* True if the rule's result d for operand i at x agrees with differences; else notes what is
- * broken. */
-static bool derivative_of(eg__contract_call *k, eg_tensor *const *x, eg_tensor *y, eg_tensor *g,
-                          int i, eg_tensor *d, const char *where)
+typedef enum outcome { AGREES, UNCLEAR, DISAGREES } outcome;
+/* Compares the rule's result d for operand i at x with differences along v. UNCLEAR: there are
+ * none, or their error hides a hundredth of them. DISAGREES: what is broken is noted. */
+static outcome derivative_along(eg__contract_call *k, eg_tensor *const *x, eg_tensor *y,
+                                eg_tensor *g, int i, eg_tensor *d, eg_tensor *v, const char *where)
 {
     double size = 0;
     slope s;
     char words[200];
+    const double a = d ? eg__contract_dot(d, v, &size) : 0;
+    if (!isfinite(a)) {
+        size = 0;
+        if (!same_side(k, x) || has_subnormal(x[i])) return AGREES;
+    }
+    eg__contract_dot(y, g, &size);
+    moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1, .floor = floor_of(k, g) };
+    const double large = fmax(eg__largest(x[i]), largest_but(k, x, i));
+    m.floor *= fmax(1, largest_but(k, x, i)); /* values as large as that may have cancelled */
+    if (!closest_slope(&m, a, size, &s)) return UNCLEAR;
+    s.err += moved_rounding(&m, d, m.step);
+    if (slope_agrees(&m, a, &s, size))
+        return 10 * s.err <= 0.01 * fmax(fabs(a), fabs(s.n)) ? AGREES : UNCLEAR;
+    if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return AGREES;
+    if (where[0] && slope_is_rounding(&m, a, s.n)) return AGREES;
+    if (large > 1e7 && isfinite(a) && slope_is_mean(&m, s.n)) return AGREES;
+    if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
+        note_nearly(k, i, where, a, s.n);
+        return AGREES;
+    }
+    snprintf(words, sizeof words,
+             "disagrees with its own forward%s: %.6g, not %.6g along a random direction", where, a,
+             s.n);
+    eg__breaks(k, i, words);
+    return DISAGREES;
+}
+/* True if the rule's result d for operand i at x agrees with differences; else notes what is
+ * broken. Where elements are so small that differences cross a kink or leave the domain at 0, as
+ * those of x ln x do, elements are moved in proportion to their magnitude. */
+static bool derivative_of(eg__contract_call *k, eg_tensor *const *x, eg_tensor *y, eg_tensor *g,
+                          int i, eg_tensor *d, const char *where)
+{
     eg_tensor *v = eg__contract_noise(x[i], 9);
     if (!v) return true;
     const double large = eg__largest(x[i]);
     const bool scaled = large > 1e7 && large < 1e100;
     for (int64_t j = 0, of = eg_size(v); j < of && scaled; j++)
         eg__contract_numbers(v)[j] *= large; /* so that x + h v is another number than x */
-    const double a = d ? eg__contract_dot(d, v, &size) : 0;
-    if (!isfinite(a)) {
-        size = 0;
-        if (!same_side(k, x) || has_subnormal(x[i])) return true;
-    }
-    eg__contract_dot(y, g, &size);
-    moved m = {
-        .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1, .floor = floor_of(k, g), .step = FIRST
-    };
-    m.floor *= fmax(1, largest_but(k, x, i)); /* values as large as that may have cancelled */
-    if (!closest_slope(&m, a, size, &s)) return true;
-    s.err += moved_rounding(&m, d, m.step);
-    if (slope_agrees(&m, a, &s, size)) return true;
-    if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return true;
-    if (where[0] && slope_is_rounding(&m, a, s.n)) return true;
-    if (fmax(large, largest_but(k, x, i)) > 1e7 && isfinite(a) && slope_is_mean(&m, s.n))
-        return true;
-    if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
-        note_nearly(k, i, where, a, s.n);
-        return true;
-    }
-    snprintf(words, sizeof words,
-             "disagrees with its own forward%s: %.6g, not %.6g along a random direction", where, a,
-             s.n);
-    return eg__breaks(k, i, words);
+    outcome o = derivative_along(k, x, y, g, i, d, v, where);
+    if (o != UNCLEAR || large >= 1 || !(v = eg__contract_noise(x[i], 9))) return o != DISAGREES;
+    for (int64_t j = 0, of = eg_size(v); j < of; j++)
+        eg__contract_numbers(v)[j] *= fabs(eg__contract_numbers(x[i])[j]);
+    /* elements of 0 are not moved, and may have no derivative */
+    return (d && !eg__all_finite(d)) || derivative_along(k, x, y, g, i, d, v, where) != DISAGREES;
 }
 bool eg__derivative_at(eg__contract_call *k, eg_tensor *const *x, const char *where, bool refuses)
 {
