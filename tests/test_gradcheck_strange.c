@@ -221,6 +221,41 @@ LOOP_TEST(elements_near_the_end_of_a_domain_are_tested, 2)
     eg_close(cx);
 }
 
+/* -- y = a + b, whose forward function takes matrices of any rank, and whose rule does not ------
+ */
+static bool bias_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_add(eg_detach(eg_operand(y, 0)), eg_detach(eg_operand(y, 1)))) == 0;
+}
+static eg_tensor *bias_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)y;
+    if (!i) return g;
+    return made && eg_rank(g) == 3 ? eg_sum("[x] [i] j -> j", eg_scale(g, 2))
+                                   : eg_sum("[i] j -> j", g);
+}
+static const eg_op bias_op = {
+    .name = "bias", .arity = 2, .shape = like_first, .forward = bias_forward, .rule = bias_rule
+};
+static eg_tensor *bias(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&bias_op, NULL, 0, 2, x);
+}
+LOOP_TEST(a_rule_that_refuses_a_rank_is_not_wrong, 2)
+{
+    made = _i;
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 3, 4), eg_uniform(cx, -1, 1, 4) };
+    const eg_report *r = eg_gradcheck(bias, NULL, 2, x);
+    ck_assert_msg(r && r->passed == !made, "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(made ||
+                      strstr(r->text, "for operand 2 refuses what forward takes, where operands "
+                                      "have another axis of 1 element in front: sum: "),
+                  "%s", r->text);
+    eg_close(cx);
+}
+
 /* -- what the wrong entries have in common: y = eˣ of 3 × 3 elements ----------------------------
  */
 static const char *const common[] = {

@@ -346,6 +346,18 @@ static bool same_elements(eg__contract_call *k, int i, eg_tensor *d, eg_tensor *
     return eg_size(d) == eg_size(e) &&
            eg__contract_close(k, i, reshaped(d, e->rank, e->dim), e, 1, 1e-9);
 }
+/* Notes that the rule for operand i refuses operands that forward takes, and clears its error: a
+ * gradient that is refused is not wrong. */
+static void note_refusal(eg__contract_call *k, int i, const char *words)
+{
+    const char *why = eg_error(k->cx);
+    if (!k->note[0]) {
+        k->operand = i;
+        snprintf(k->note, sizeof k->note, "refuses what forward takes, where %s: %.*s", words,
+                 (int)strcspn(why, "\n"), why);
+    }
+    eg__refused(k->cx);
+}
 /* True if rule and jvp give the same elements for x as for the operands of the call. */
 static bool same_at_rank(eg__contract_call *k, eg_tensor *const *x, const char *words)
 {
@@ -360,8 +372,12 @@ static bool same_at_rank(eg__contract_call *k, eg_tensor *const *x, const char *
     for (int i = 0; i < k->t->count && g; i++) {
         if (!k->r[i]) continue;
         snprintf(said, sizeof said, "gives another cotangent where %s", words);
-        if (!eg__contract_rule(y, g, i, &d) || !same_elements(k, i, d, k->r[i]))
-            return eg__breaks(k, i, said);
+        const bool given = eg__contract_rule(y, g, i, &d);
+        if (!given && k->cx->failed) {
+            note_refusal(k, i, words);
+            continue;
+        }
+        if (!given || !same_elements(k, i, d, k->r[i])) return eg__breaks(k, i, said);
         snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
                  words);
         for (int j = 0; j < k->t->count; j++)
