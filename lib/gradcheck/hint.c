@@ -40,7 +40,7 @@ static bool hint_open(const eg__entries *e, int input, hint *h)
     return h->count > 0;
 }
 /* Returns the length of axis r, and in *stride the distance of its elements. */
-static int64_t axis_of(const hint *h, int r, int64_t *stride)
+static int64_t hint_axis(const hint *h, int r, int64_t *stride)
 {
     *stride = 1;
     for (int k = r + 1; k < h->x->rank; k++) *stride *= h->x->dim[k];
@@ -94,8 +94,8 @@ enum { SWAPPED, AFTER, BEFORE, REVERSED, ARRANGEMENTS };
 static int64_t arranged(const hint *h, int how, int p, int q, int64_t j)
 {
     int64_t by_p, by_q;
-    const int64_t length = axis_of(h, p, &by_p), i = j / by_p % length;
-    axis_of(h, q, &by_q);
+    const int64_t length = hint_axis(h, p, &by_p), i = j / by_p % length;
+    hint_axis(h, q, &by_q);
     const int64_t k = j / by_q % length;
     switch (how) {
     case SWAPPED: return j + (k - i) * by_p + (i - k) * by_q;
@@ -153,7 +153,7 @@ static bool hint_index(const hint *h, size_t used, char *out, size_t size)
 {
     for (int r = 0; r < h->x->rank; r++) {
         int64_t stride, at = -1;
-        const int64_t length = axis_of(h, r, &stride);
+        const int64_t length = hint_axis(h, r, &stride);
         bool one = length > 1;
         for (int64_t j = 0; j < h->size && one; j++) {
             if (!h->wrong[j]) continue;
