@@ -256,6 +256,35 @@ LOOP_TEST(a_rule_that_refuses_a_rank_is_not_wrong, 2)
     eg_close(cx);
 }
 
+/* -- y = 1e-9 tanh x, whose rule is 1e-6 of itself too large: a difference of 1e-15, which rounding
+ * near 1 would explain -- */
+static bool small_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_scale(eg_tanh(eg_detach(eg_operand(y, 0))), 1e-9)) == 0;
+}
+static eg_tensor *small_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *slope = eg_shift(eg_neg(eg_square(eg_tanh(eg_operand(y, i)))), 1);
+    return eg_mul(g, eg_scale(slope, made ? 1.000001e-9 : 1e-9));
+}
+static const eg_op small_op = {
+    .name = "small", .arity = 1, .shape = like_first, .forward = small_forward, .rule = small_rule
+};
+static eg_tensor *small(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&small_op, NULL, 0, 1, x);
+}
+LOOP_TEST(a_small_function_hides_no_mistake, 2)
+{
+    made = _i;
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
+    eg_tensor *x = eg_uniform(cx, -1, 1, 5);
+    const eg_report *r = eg_gradcheck(small, NULL, 1, &x);
+    ck_assert_msg(r && r->passed == !made, "%s", r ? r->text : eg_error(cx));
+    eg_close(cx);
+}
+
 /* -- what the wrong entries have in common: y = eˣ of 3 × 3 elements ----------------------------
  */
 static const char *const common[] = {

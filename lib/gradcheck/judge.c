@@ -31,7 +31,10 @@ eg_verdict eg__judge(const eg__trial *c, double a, double jitter, const eg__slop
         if (*covered || fabs(a) <= SURE * jitter + c->o.atol * c->scale) return EG_RIGHT;
         return EG_UNTESTED;
     }
-    if (apart <= fmax(slack + lost, c->doubt)) return EG_UNTESTED;
+    if (apart <= fmax(slack + lost, c->doubt)) {
+        *covered = false; /* they differ, and rounding may be the reason: nothing is shown here */
+        return EG_UNTESTED;
+    }
     /* a kink: the slopes on the two sides do not converge as h shrinks, and a is between them */
     const double least = fmin(low, s->n), most = fmax(high, s->n), wide = most - least;
     const bool apart_still = s->bend > 0.35 || s->n < low - 0.5 * wide || s->n > high + 0.5 * wide;
