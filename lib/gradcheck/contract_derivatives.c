@@ -376,8 +376,8 @@ static bool slope_is_mean(const moved *m, double n)
 }
 /* True if a differs from n by no more than rounding may leave of terms of the rule that cancel, as
  * cos x / x − sin x / x² at 1e-10: 64 ε |g| |y / x|, and 64 times what changes of the operand by
- * 2^-32 of its elements change of a. Results are compared at such points only: a mistake at single
- * values jumps there. */
+ * 2^-32 of its elements change of a. Results are compared at such points only, all away
+ * from 0: a mistake at single values, or on one side of them, jumps there. */
 static bool slope_is_rounding(const moved *m, double a, double n)
 {
     enum { NEARBY = 5, UNITS = 64 };
@@ -388,7 +388,7 @@ static bool slope_is_rounding(const moved *m, double a, double n)
         memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
         if (!(x[m->i] = eg__leaf_copy(m->x[m->i]))) return false;
         for (int64_t j = 0, of = eg_size(m->v); j < of; j++)
-            eg__contract_numbers(x[m->i])[j] *= 1 + 0x1p-32 * eg__drawn(50 + (uint64_t)q, j);
+            eg__contract_numbers(x[m->i])[j] *= 1 + 0x1p-32 * fabs(eg__drawn(50 + (uint64_t)q, j));
         y = eg__contract_apply(m->k, x);
         if (!eg__contract_rule(y, m->g, m->i, &d) || !d) {
             eg__refused(cx);
@@ -469,7 +469,7 @@ static outcome derivative_along(eg__contract_call *k, eg_tensor *const *x, eg_te
     if (slope_agrees(&m, a, &s, size))
         return 10 * s.err <= 0.01 * fmax(fabs(a), fabs(s.n)) ? AGREES : UNCLEAR;
     if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return AGREES;
-    if (where[0] && slope_is_rounding(&m, a, s.n)) return AGREES;
+    if (where[0] && eg__largest(x[i]) < 0.1 && slope_is_rounding(&m, a, s.n)) return AGREES;
     if (large > 1e7 && isfinite(a) && slope_is_mean(&m, s.n)) return AGREES;
     if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
         note_nearly(k, i, where, a, s.n);
