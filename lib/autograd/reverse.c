@@ -171,7 +171,8 @@ static bool reverse_pass_list_on(reverse *r, int64_t k)
     const waiting *w = waiting_for(r, k);
     if (!w || r->is_x[k] || (t->tag && t->tag->hook)) return false;
     if (t->count != 1 || !eg__sweep_has(&r->s, t->in[0])) return false;
-    if (t->copies != t->in[0]->copies) return false; /* copies that become an axis, or the reverse */
+    /* copies that become an axis, or an axis that becomes copies */
+    if (t->copies != t->in[0]->copies) return false;
     for (const eg__addend *p = w->first; p; p = p->next)
         if (!eg__addend_fits(p->t, p->depth + 1)) return false;
     if (!list_append_sum(r, t->in[0])) return false;
