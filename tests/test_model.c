@@ -1,5 +1,6 @@
 /* test_model.c: complete models: the parts of encoder and decoder, decoding step by step, tied
  * tables, heads that are switched off. */
+#include "config.h"
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
@@ -199,11 +200,13 @@ TEST(between_layers)
     other.with = eg_zeros(cx, 2, 5);
     eg_transformer_run(m, b, .layer_fn = look, .user = &other);
     eg_assert_error(cx, ".layer_fn returned a tensor of rank 2 for x (b l m)");
+#if !EG_DEBUG_ALLOC /* with a malloc for each tensor the sanitizer reports this */
     eg_mark mark = eg_push(cx);
     other.with = eg_zeros(cx, 2, 5, 8);
     eg_pop(cx, mark);
     eg_transformer_run(m, b, .layer_fn = look, .user = &other);
     eg_assert_error(cx, ".layer_fn returned a tensor whose scope is gone");
+#endif
 }
 
 /* EG_QK_RMS_ALL by hand, with fewer heads of keys than of queries */

@@ -6,9 +6,13 @@ EG_INLINE void NAME(each)(bool (*value)(REAL a, REAL b), int64_t n, bool *out, c
 {
     if (still && (still[0] != 0 || still[1] != 0)) {
         const REAL a = EG_RE(*in1), b = EG_RE(*in2);
-        if (still[0] != 0) EG_EVERY_LANE
-        for (int64_t k = 0; k < n; k++) out[k] = value(a, EG_RE(in2[k]));
-        else EG_EVERY_LANE for (int64_t k = 0; k < n; k++) out[k] = value(EG_RE(in1[k]), b);
+        if (still[0] != 0) {
+            EG_EVERY_LANE
+            for (int64_t k = 0; k < n; k++) out[k] = value(a, EG_RE(in2[k]));
+        } else {
+            EG_EVERY_LANE
+            for (int64_t k = 0; k < n; k++) out[k] = value(EG_RE(in1[k]), b);
+        }
         return;
     }
     EG_EVERY_LANE

@@ -41,8 +41,11 @@ EG_INLINE void NAME(cummax_beside)(const bool smallest, const line *l, char *y, 
     T best[ABREAST];
     INDEX(T) at[ABREAST] = { 0 };
     if (l->n) memcpy(best, x, sizeof best);
-    for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->a) NAME(cummax_step)
-    (ABREAST, smallest, (const T *)(const void *)x, (INDEX(T))i, best, at, (int64_t *)(void *)y);
+    for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->a) {
+        NAME(cummax_step)
+        (ABREAST, smallest, (const T *)(const void *)x, (INDEX(T))i, best, at,
+         (int64_t *)(void *)y);
+    }
 }
 /* The same for m ≤ ABREAST lines without gaps, which may be reversed in x: COLUMNS elements of each
  * line are transposed. */
@@ -62,8 +65,10 @@ EG_INLINE void NAME(cummax_abreast)(const bool smallest, int64_t m, const line *
         eg__transpose(sizeof(T), m, count, lowest, xs / w, in, ABREAST, false);
         const T *next = reversed ? in + (count - 1) * ABREAST : in;
         if (!i) memcpy(best, next, sizeof best);
-        for (int64_t k = 0; k < count; k++, next += turn) NAME(cummax_step)
-        (ABREAST, smallest, next, (INDEX(T))(i + k), best, at, out + k * ABREAST);
+        for (int64_t k = 0; k < count; k++, next += turn) {
+            NAME(cummax_step)
+            (ABREAST, smallest, next, (INDEX(T))(i + k), best, at, out + k * ABREAST);
+        }
         eg__transpose(sizeof *out, count, m, out, ABREAST, y + i * wide, ys / wide, false);
     }
 }
