@@ -1,6 +1,6 @@
 /* test_model.c: complete models: the parts of encoder and decoder, decoding step by step, tied
  * tables, heads that are switched off. */
-#include "config.h"
+#include <config.h> /* EG_DEBUG_ALLOC */
 #include <eingrad.h>
 #include <eingrad/check.h>
 #include "fixtures.h"
