@@ -335,10 +335,13 @@ static int run_with(const command *c, int count, char **word, train *options)
 }
 
 /* For a rank that does not print and has not joined the group, since its options or files are
- * wrong: joins it, so that rank 0 can say why. If rank 0 has the same error, mpirun ends this. */
+ * wrong: joins it, so that rank 0 can say why. If rank 0 has the same error, it has ended: mpirun
+ * then ends this process, and under a launcher that does not, SIGALRM does. */
 static void tell_rank_0(void)
 {
+    enum { SECONDS = 20 };
     eg_ctx *cx = eg_open(.threads = 1);
+    alarm(SECONDS);
     eg_ranks *r = eg_ranks_open(.cx = cx);
     if (r) all_well(r, cx, false);
     eg_ranks_close(r);
