@@ -32,31 +32,29 @@ static eg_tensor *rules_joined(const eg_copies *c, eg_tensor **parts, eg_tensor 
     return eg_copies_unstack(c, eg_stack_axis_n(0, (int)c->count, parts));
 }
 
-eg_tensor *eg__rule(eg_tensor *y, eg_tensor *g, int i)
+/* Calls the rule of y's operation for operand i or, if dx is not NULL, its jvp, for each copy. */
+static eg_tensor *rules_of_copies(eg_tensor *y, eg_tensor *g, int i, eg_tensor *const *dx)
 {
-    if (!y->copies || !y->saves) return y->op->rule(y, g, i);
     eg_ctx *cx = y->cx;
     const eg_copies *c = y->copies;
-    eg_tensor **d = eg__alloc(cx, (size_t)c->count * sizeof *d);
-    for (int64_t k = 0; d && k < c->count; k++) {
+    eg_tensor **d = eg__alloc(cx, (size_t)c->count * sizeof *d),
+              **dx_k = eg__alloc(cx, (size_t)y->count * sizeof *dx_k);
+    for (int64_t k = 0; d && dx_k && k < c->count; k++) {
         eg_tensor *node = rules_node(y, k);
-        d[k] = node ? y->op->rule(node, rules_copy_of(g, k), i) : NULL;
+        for (int n = 0; dx && n < y->count; n++) dx_k[n] = rules_copy_of(dx[n], k);
+        d[k] = !node ? NULL
+               : dx  ? y->op->jvp(node, dx_k)
+                     : y->op->rule(node, rules_copy_of(g, k), i);
         if (cx->failed) return NULL;
     }
-    return d ? rules_joined(c, d, y->in[i]) : NULL;
+    return d && dx_k ? rules_joined(c, d, dx ? y : y->in[i]) : NULL;
+}
+
+eg_tensor *eg__rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return y->copies && y->saves ? rules_of_copies(y, g, i, NULL) : y->op->rule(y, g, i);
 }
 eg_tensor *eg__jvp_rule(eg_tensor *y, eg_tensor *const *dx)
 {
-    if (!y->copies || !y->saves) return y->op->jvp(y, dx);
-    eg_ctx *cx = y->cx;
-    const eg_copies *c = y->copies;
-    eg_tensor **t = eg__alloc(cx, (size_t)c->count * sizeof *t),
-              **dx_k = eg__alloc(cx, (size_t)y->count * sizeof *dx_k);
-    for (int64_t k = 0; t && dx_k && k < c->count; k++) {
-        eg_tensor *node = rules_node(y, k);
-        for (int i = 0; i < y->count; i++) dx_k[i] = rules_copy_of(dx[i], k);
-        t[k] = node ? y->op->jvp(node, dx_k) : NULL;
-        if (cx->failed) return NULL;
-    }
-    return t && dx_k ? rules_joined(c, t, y) : NULL;
+    return y->copies && y->saves ? rules_of_copies(y, NULL, -1, dx) : y->op->jvp(y, dx);
 }
