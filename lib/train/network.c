@@ -185,11 +185,11 @@ void *eg__network_make(const eg_trainer *t, eg_params *p, bool dropout)
     eg_trainer_args o = t->o;
     const eg_network_sizes sizes = eg_batches_sizes(t->batches);
     eg_mha_args attention = { .size = sizeof attention };
-    if (!dropout) {
-        o.dropout = 0;
-        if (o.attention) eg_options(&attention, sizeof attention, o.attention);
+    if (!dropout) o.dropout = 0;
+    if (!dropout && o.attention) {
+        eg_options(&attention, sizeof attention, o.attention);
         attention.dropout = 0;
-        o.attention = o.attention ? &attention : NULL;
+        o.attention = &attention;
     }
     void *net = eg_error(t->cx) ? NULL : t->network->make(p, &o, &sizes);
     if (!eg_error(t->cx) && (!net || !eg_params_count(p)))

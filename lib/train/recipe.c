@@ -79,7 +79,7 @@ static const struct recipe_row {
     { "no_bias",        OF(no_bias),        FLAG },   { "no_q_bias",    OF(no_q_bias),    FLAG },
     { "no_k_bias",      OF(no_k_bias),      FLAG },   { "no_v_bias",    OF(no_v_bias),    FLAG },
     { "no_o_bias",      OF(no_o_bias),      FLAG },   { "init",         OF(init),         NUMBER },
-    { "dropout",        OF(dropout),        NUMBER },
+    { "attention.dropout", OF(dropout),     NUMBER },
     { "linear",         offsetof(recipe, linear), FLAG },
     { "linear.phi",     LINE(phi),          STRING }, { "linear.chunk", LINE(chunk),      COUNT },
     { "linear.no_norm", LINE(no_norm),      FLAG },
