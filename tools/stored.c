@@ -72,8 +72,7 @@ const char *stored_metadata(const eg_safetensors *file, const char *key, char ou
                *optimiser = eg_safetensors_metadata(file, "optimiser");
     char *end;
     if (!text || strcmp(key, "weight_decay") != 0) return text;
-    const double x = strtod(text, &end),
-                 decay = eg_option(x, optimiser && !strcmp(optimiser, "adamw") ? 0.01 : 0);
+    const double x = strtod(text, &end), decay = eg_option(x, train_default_decay(optimiser));
     if (!*text || *end || !(decay < x || decay > x)) return text;
     snprintf(out, STORED_SIZE, "%g", decay);
     return out;

@@ -31,8 +31,8 @@ enum { WHERE_SIZE = 4096 };
 bool train_groups(eg_ctx *, train *o);
 /* Returns --where and --window as one predicate; NULL if neither is given. */
 const char *train_where(const train *, char *out);
-/* True if the optimiser is adamw, whose weight decay is 0.01 by default; that of others is 0. */
-bool train_is_adamw(const eg_trainer_args *);
+/* Returns the weight decay of an optimiser (NULL: adam) that is given none. */
+double train_default_decay(const char *optimiser);
 /* Makes a new trainer from the options; NULL after an error message. */
 eg_trainer *train_fresh(eg_ctx *, train *, const char *task, const words *, const command *);
 

@@ -232,9 +232,9 @@ static bool attention_of(const train *o, char *text, eg_mha_args *to) /* false: 
     return o->kv_heads || o->rotary || o->alibi || to->where || o->score || o->linear;
 }
 
-bool train_is_adamw(const eg_trainer_args *o)
+double train_default_decay(const char *optimiser)
 {
-    return o->optimiser && !strcmp(o->optimiser, "adamw");
+    return optimiser && !strcmp(optimiser, "adamw") ? 0.01 : 0;
 }
 
 enum { EARLY_STOP = 4 }; /* of a text: number of evaluations without a smaller held-out loss */
@@ -268,8 +268,9 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
     if (!schedule_of(o, &a.schedule) || !train_groups(cx, o)) return NULL;
     a.groups = o->model.groups;
     if (was_given(w, c, "goal") && a.goal == 0) a.goal = EG_OFF;
-    /* 0 would be the default, 0.01 */
-    if (was_given(w, c, "weight-decay") && a.weight_decay == 0 && train_is_adamw(&a))
+    /* 0 would be the default */
+    if (was_given(w, c, "weight-decay") && a.weight_decay == 0 &&
+        train_default_decay(a.optimiser) > 0)
         a.weight_decay = EG_OFF;
     char where[WHERE_SIZE];
     eg_mha_args attention;

@@ -94,7 +94,7 @@ eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w
     train has = { .model = *eg_trainer_config(t),
                   .schedule = eg_schedule_name(eg_trainer_config(t)->schedule.decay) };
     has.model.weight_decay =
-        eg_option(has.model.weight_decay, train_is_adamw(&has.model) ? 0.01 : 0);
+        eg_option(has.model.weight_decay, train_default_decay(has.model.optimiser));
     char predicate[WHERE_SIZE];
     const char *where = train_where(o, predicate);
     attention_from(has.model.attention, &has);

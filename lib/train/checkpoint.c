@@ -295,7 +295,7 @@ static void saved_compare_number(const field *f, const saved *own, const eg_safe
     char text[TEXT], shown[2][TEXT], decay[TEXT];
     field_print(f, own, text);
     if (f->at == offsetof(saved, o.weight_decay)) {
-        const double by_default = strcmp(own->o.optimiser, "adamw") ? 0 : 0.01;
+        const double by_default = eg__opt_default_decay(own->o.optimiser);
         eg_number_text(text, TEXT, 17, eg_option(own->o.weight_decay, by_default));
         if (has) eg_number_text(decay, TEXT, 17, eg_option(eg_number_read(has, NULL), by_default));
         has = has ? decay : NULL;

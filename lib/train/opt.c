@@ -229,6 +229,10 @@ static bool opt_remember(eg_opt *op, const char *moment, const eg_named *of, eg_
     return true;
 }
 
+double eg__opt_default_decay(const char *optimiser)
+{
+    return strcmp(optimiser, adamw.name) ? 0 : adamw.weight_decay;
+}
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
     o->lr = eg_option(o->lr, row->lr), o->momentum = eg_option(o->momentum, 0),

@@ -90,6 +90,8 @@ eg__coefficients eg__opt_coefficients(const eg_opt *, eg__opt_options, double lr
 
 /* True if an optimiser of the library has this name. */
 bool eg__opt_built_in(const char *name);
+/* Returns the weight decay of a built-in optimiser that is given none. */
+double eg__opt_default_decay(const char *optimiser);
 /* Opens an optimiser of this kind, with copies if the parameters have them; NULL after an error. */
 eg_opt *eg__opt_open(const eg__opt_kind *, const eg_opt_args *);
 /* The ranks that call each step together; NULL: there are none. */
