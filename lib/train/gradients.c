@@ -119,8 +119,8 @@ static bool compare_tensors(const probe *p, int count, eg_tensor **g, slopes *al
     *largest = largest_of(all, count);
     return true;
 }
-/* Makes the model again in f64, with the same parameters and without dropout. False after an
- * error. */
+/* Makes the model again in f64, with the same parameters. It is called in evaluation mode, without
+ * dropout. False after an error. */
 static bool probe_open(probe *p)
 {
     eg_trainer *t = p->t;
@@ -130,7 +130,7 @@ static bool probe_open(probe *p)
     if (rows > t->batches->tests) rows = t->batches->tests;
     p->copy = *t;
     p->copy.gain_now = NULL;
-    p->copy.net = eg__network_make(t, p->params, false);
+    p->copy.net = eg__network_make(t, p->params);
     if (!p->copy.net) return false;
     p->batch = eg__batches_tested(t->batches, 0, rows);
     return p->batch.rows && !eg_params_copy(p->params, t->params);

@@ -180,18 +180,10 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
 }
 
 /* -- the functions by which a trainer calls a network ------------------------------------------ */
-void *eg__network_make(const eg_trainer *t, eg_params *p, bool dropout)
+void *eg__network_make(const eg_trainer *t, eg_params *p)
 {
-    eg_trainer_args o = t->o;
     const eg_network_sizes sizes = eg_batches_sizes(t->batches);
-    eg_mha_args attention = { .size = sizeof attention };
-    if (!dropout) o.dropout = 0;
-    if (!dropout && o.attention) {
-        eg_options(&attention, sizeof attention, o.attention);
-        attention.dropout = 0;
-        o.attention = &attention;
-    }
-    void *net = eg_error(t->cx) ? NULL : t->network->make(p, &o, &sizes);
+    void *net = eg_error(t->cx) ? NULL : t->network->make(p, &t->o, &sizes);
     if (!eg_error(t->cx) && (!net || !eg_params_count(p)))
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\"%s", t->network->name,
                    net ? " has no parameters" : ": its make() returned NULL");

@@ -108,7 +108,7 @@ static bool trainer_fill(eg_trainer *t, const eg__restored *r)
     t->params = eg_params_open(cx, .expected = r ? r->file : NULL, .path = r ? r->path : NULL);
     /* The model is made before all other memory that depends on sizes: if a checkpoint gives the
      * sizes, they are compared here with those of its tensors. */
-    t->net = eg__network_make(t, t->params, true);
+    t->net = eg__network_make(t, t->params);
     if (!t->net || !trainer_alloc(t) || !eg__batches_tests(t->batches)) return false;
     t->opt = eg__recipe_optimiser(t->params, &t->o);
     if (!t->o.block) t->o.block = trainer_block(t);

@@ -13,8 +13,8 @@ int eg__network_parts(const eg_network *);
 /* True if a user's own network can be trained; else records an error. */
 bool eg__network_sound(eg_ctx *, const eg_network *);
 /* Returns what the network's make() makes with these parameters, which may have another dtype than
- * the trainer's; without `dropout`, of a model without any. NULL after an error. */
-void *eg__network_make(const eg_trainer *, eg_params *, bool dropout);
+ * the trainer's; NULL after an error. */
+void *eg__network_make(const eg_trainer *, eg_params *);
 /* Returns logits (b l v). weights, unless NULL, receives those of all attention layers, one part
  * after another. */
 eg_tensor *eg__network_logits(const eg_trainer *, eg_ctx *, const eg_batch *, eg_tensor **weights);
