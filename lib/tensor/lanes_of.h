@@ -37,9 +37,13 @@ EG_INLINE void NAME(eg__each_pair)(T (*value)(T a, T b), int64_t n, char *const 
     const T *in1 = (const T *)p[1], *in2 = (const T *)p[2];
     if (still && (still[0] != 0 || still[1] != 0)) {
         const T a = *in1, b = *in2;
-        if (still[0] != 0) EG_EVERY_LANE
-        for (int64_t k = 0; k < n; k++) out[k] = value(a, in2[k]);
-        else EG_EVERY_LANE for (int64_t k = 0; k < n; k++) out[k] = value(in1[k], b);
+        if (still[0] != 0) {
+            EG_EVERY_LANE
+            for (int64_t k = 0; k < n; k++) out[k] = value(a, in2[k]);
+        } else {
+            EG_EVERY_LANE
+            for (int64_t k = 0; k < n; k++) out[k] = value(in1[k], b);
+        }
         return;
     }
     EG_EVERY_LANE
