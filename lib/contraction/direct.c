@@ -21,8 +21,6 @@ enum {
     AHEAD_LEAST = 4 << 10,
     AHEAD_MOST = 512 << 10
 };
-typedef void tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
-                      int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to);
@@ -32,7 +30,7 @@ typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
     copy_run *copy[2]; /* of one vector, of two */
-    tile_run *tile[2][2][ALONE_MOST];
+    eg_tile_run *tile[2][2][ALONE_MOST];
 } small;
 
 #if defined(__x86_64__)
@@ -212,6 +210,34 @@ bool eg__direct_suits(const eg_gemm *g)
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most ||
            g->m.total <= 2 * s->lanes;
 }
+/* The columns of a block, cut into tiles of almost equal width: the first `wider` tiles have one
+ * column more. */
+typedef struct columns {
+    int64_t tiles, each, wider;
+} columns;
+static columns columns_of(int64_t n, int most)
+{
+    if (n <= most) return (columns){ 1, n, 0 };
+    const int64_t tiles = (n + most - 1) / most, each = n / tiles;
+    return (columns){ tiles, each, n - each * tiles };
+}
+/* The columns of a product that is one strip and one block. */
+static columns columns_of_single(const eg_gemm *g, const small *s)
+{
+    const eg_axis *n = g->n.axis;
+    /* columns a multiple of 4096 bytes apart share a set of the first-level cache, which has 8
+     * lines */
+    const bool meet = n->sb * (int64_t)width_of(g) % 4096 == 0;
+    return columns_of(n->size, g->m.total > s->lanes  ? s->most
+                               : meet && s->alone > 8 ? 8
+                                                      : s->alone);
+}
+static eg_tile_run *tile_of_single(const eg_gemm *g, const small *s)
+{
+    const int v = g->m.total > s->lanes, whole = g->m.total == (v + 1) * s->lanes;
+    const columns of = columns_of_single(g, s);
+    return of.tiles == 1 ? s->tile[v][whole][of.each - 1] : NULL;
+}
 static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides n into blocks */
 {
     t->block = block;
@@ -230,6 +256,7 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
             (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
                 EG_STREAM_BYTES;
     direct_cut(&t, g, block_of(g, s));
+    if (t.single) t.tile = tile_of_single(g, s);
     return t;
 }
 
@@ -252,17 +279,6 @@ void eg__scatter(size_t width, int64_t rows, int64_t cols, const void *tile, int
 }
 #undef PLAIN
 
-/* The columns of a block, cut into tiles of almost equal width: the first `wider` tiles have one
- * column more. */
-typedef struct columns {
-    int64_t tiles, each, wider;
-} columns;
-static columns columns_of(int64_t n, int most)
-{
-    if (n <= most) return (columns){ 1, n, 0 };
-    const int64_t tiles = (n + most - 1) / most, each = n / tiles;
-    return (columns){ tiles, each, n - each * tiles };
-}
 /* Returns the address of the rows of a as vectors: in place, or transposed, copied or converted to
  * `buffer`. Sets *ak to the step of k there. */
 static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64_t kc, char *buffer,
@@ -297,11 +313,12 @@ EG_INLINE void one_product(const eg_gemm *g, const char *a, int64_t ak, const ch
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
     const small *s = g->tiling.kernels;
     const int64_t w = (int64_t)width_of(g);
+    if (g->tiling.tile && !finish) {
+        g->tiling.tile(m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, alpha, add);
+        return;
+    }
     const int v = m->size > s->lanes, whole = m->size == (v + 1) * s->lanes;
-    /* columns a multiple of 4096 bytes apart share a set of the first-level cache, which has 8
-     * lines */
-    const bool meet = n->sb * w % 4096 == 0;
-    const columns of = columns_of(n->size, v ? s->most : meet && s->alone > 8 ? 8 : s->alone);
+    const columns of = columns_of_single(g, s);
     for (int64_t q = 0; q < of.tiles; q++) {
         const int64_t cols = of.each + (q < of.wider);
         if (finish) eg__finish_ask(finish, c, m->size * w, cols, n->sc * w);

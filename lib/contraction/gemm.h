@@ -15,9 +15,14 @@ typedef struct eg_axes {
     int64_t total;
     eg_axis *axis;
 } eg_axes;
+/* A kernel of direct.c: c[i + j cn] (+)= alpha Σ_p a[i + p ak] b[p bk + j bn], for i < lanes, p < k
+ * and the columns j of the kernel. */
+typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
+                         int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 /* How direct.c computes a product: strips of a times blocks of b, in every batch. */
 typedef struct eg_tiling {
     const void *kernels;   /* for this dtype and processor */
+    eg_tile_run *tile;     /* computes a whole product of a batch; NULL if it takes several tiles */
     int64_t strip, strips; /* rows of a strip; strips in a batch */
     int64_t block, blocks; /* columns of a block; blocks in a batch */
     int64_t units;         /* strips × blocks × batches */

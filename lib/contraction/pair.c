@@ -413,14 +413,10 @@ void eg__pairing_moved(eg_pairing *p, const eg_pairing *from)
 }
 /* Computes the sums that come first, exchanges the operands if the pairing says so, and calls the
  * kernel. */
-static bool pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
-                     double alpha, bool add, const eg_finish *finish)
+static bool pair_in_steps(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
+                          double alpha, bool add, const eg_finish *finish)
 {
     const eg_dtype dtype = p->gemm.dtype;
-    if (p->once) {
-        eg__direct_once(&p->gemm, p->swap ? b : a, p->swap ? a : b, c, alpha, add, finish);
-        return true;
-    }
     for (int s = 0; s < 2; s++) {
         const eg_unshared *l = &p->unshared[s];
         if (!l->bytes) continue;
@@ -463,18 +459,30 @@ static bool pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void 
                                             : eg__gemm(cx, &g);
 }
 
-bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
-                  double alpha, bool add, const eg_finish *finish)
+EG_INLINE bool pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
+                        double alpha, bool add, const eg_finish *finish)
 {
-    cx->use.multiply_adds += p->work;
-    if (!p->parts) return pair_run(cx, p, a, b, c, alpha, add, finish);
-    /* Re c = Re a Re b − Im a Im b, Im c = Re a Im b + Im a Re b */
+    if (!p->once) return pair_in_steps(cx, p, a, b, c, alpha, add, finish);
+    eg__direct_once(&p->gemm, p->swap ? b : a, p->swap ? a : b, c, alpha, add, finish);
+    return true;
+}
+/* Re c = Re a Re b − Im a Im b, Im c = Re a Im b + Im a Re b */
+static bool pair_run_complex(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
+                             double alpha, bool add)
+{
     const double *x = a, *y = b;
     double *z = c;
     return pair_run(cx, p, x, y, z, alpha, add, NULL) &&
            pair_run(cx, p, x + 1, y + 1, z, -alpha, true, NULL) &&
            pair_run(cx, p, x, y + 1, z + 1, alpha, add, NULL) &&
            pair_run(cx, p, x + 1, y, z + 1, alpha, true, NULL);
+}
+bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
+                  double alpha, bool add, const eg_finish *finish)
+{
+    cx->use.multiply_adds += p->work;
+    return p->parts ? pair_run_complex(cx, p, a, b, c, alpha, add)
+                    : pair_run(cx, p, a, b, c, alpha, add, finish);
 }
 
 /* The copies are one more batch of small products and of sums, the outermost: kernel, tiles and the
