@@ -62,9 +62,24 @@ void eg__chunk_free(eg_ctx *cx, eg__chunk *c)
     cx->realloc(cx->user, c->raw, c->total, 0);
 }
 
-/* A chunk from the pool is taken if one is large enough. A new chunk grows with the memory in use,
- * so that a growing step needs few chunks; if that much memory cannot be had, the chunk has only
- * the size that is needed. */
+/* A new chunk grows with the memory in use, so that a growing step needs few chunks; if that much
+ * memory cannot be had, the chunk has only the size that is needed. */
+static __attribute__((noinline)) eg__chunk *chunk_grown(eg_ctx *cx, size_t need, size_t floor)
+{
+#if !EG_DEBUG_ALLOC
+    if (!floor) return eg__chunk_new(cx, need);
+    size_t grow = cx->use.bytes / 2 < CHUNK_MAX ? cx->use.bytes / 2 : CHUNK_MAX;
+    if (grow < floor) grow = floor;
+    if (need < grow) {
+        eg__chunk *c = eg__chunk_new(cx, grow);
+        if (c) return c; /* else try a smaller chunk */
+    }
+#else
+    (void)floor;
+#endif
+    return eg__chunk_new(cx, need);
+}
+/* A chunk from the pool is taken if one is large enough. */
 eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floor)
 {
 #if !EG_DEBUG_ALLOC
@@ -75,18 +90,10 @@ eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floo
             c->used = 0;
             return c;
         }
-    if (!floor) return eg__chunk_new(cx, need);
-    size_t grow = cx->use.bytes / 2 < CHUNK_MAX ? cx->use.bytes / 2 : CHUNK_MAX;
-    if (grow < floor) grow = floor;
-    if (need < grow) {
-        eg__chunk *c = eg__chunk_new(cx, grow);
-        if (c) return c; /* else try a smaller chunk */
-    }
 #else
     (void)pool;
-    (void)floor;
 #endif
-    return eg__chunk_new(cx, need);
+    return chunk_grown(cx, need, floor);
 }
 /* Returns a new chunk for an owner: of the size that is needed or, if the owner grows in small
  * pieces, of twice the size of its last chunk. */

@@ -24,8 +24,9 @@ void eg__text(uintptr_t *start, uintptr_t *size)
 void *eg__caller(const eg_ctx *cx)
 {
     const uintptr_t *frame = __builtin_frame_address(0);
+    const uintptr_t last = cx->frame ? (uintptr_t)cx->frame : UINTPTR_MAX;
     for (int depth = 0; depth < 100; depth++) {
-        if (cx->frame && frame >= (const uintptr_t *)cx->frame) return cx->from;
+        if ((uintptr_t)frame >= last) return cx->from;
         const uintptr_t *outer = (const uintptr_t *)frame[0];
         if (!eg__is_library(cx, frame[1])) return (void *)frame[1];
         if (outer <= frame || (uintptr_t)outer % sizeof *outer) break;

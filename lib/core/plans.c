@@ -79,7 +79,7 @@ static uint64_t plan_hash(const eg_plan_key *k)
 }
 /* True if the entry's text and the dtypes, sizes and strides of its operands are those of the
  * key. */
-static bool same_key(const entry *e, const eg_plan_key *k)
+EG_INLINE bool same_key(const entry *e, const eg_plan_key *k)
 {
     if (e->kind != k->kind || e->count != k->count || e->length != k->length ||
         memcmp(e->text, k->text, k->length))
@@ -96,22 +96,25 @@ static bool same_key(const entry *e, const eg_plan_key *k)
     return true;
 }
 
-/* A call in a loop has its text at the same address each time and usually operands of the same
- * shapes, so the entry found last for that address is compared first, without a hash. The key is
- * compared in full, since other text may be at that address by then. */
-const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
+static __attribute__((noinline)) const void *find_by_hash(cache *c, entry **recent,
+                                                          const eg_plan_key *k)
 {
-    cx = eg__here(cx);
-    cache *c = cx->plan_cache;
-    if (!c) return NULL;
-    const uintptr_t at = (uintptr_t)k->text;
-    entry **recent = &c->recent[(at >> 3 ^ at >> 9 ^ (uintptr_t)k->kind) % RECENT];
-    if (*recent && same_key(*recent, k)) return (*recent)->value;
     const uint64_t hash = plan_hash(k);
     for (int turn = 0; turn < 2; turn++)
         for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
             if (e->hash == hash && same_key(e, k)) return (*recent = e)->value;
     return NULL;
+}
+/* A call in a loop has its text at the same address each time and usually operands of the same
+ * shapes, so the entry found last for that address is compared first, without a hash. The key is
+ * compared in full, since other text may be at that address by then. */
+const void *eg__plans_find(eg_ctx *cx, const eg_plan_key *k)
+{
+    cache *c = eg__here(cx)->plan_cache;
+    if (!c) return NULL;
+    const uintptr_t at = (uintptr_t)k->text;
+    entry **recent = &c->recent[(at >> 3 ^ at >> 9 ^ (uintptr_t)k->kind) % RECENT];
+    return *recent && same_key(*recent, k) ? (*recent)->value : find_by_hash(c, recent, k);
 }
 /* The entry also contains the key: its text and the shapes of its operands. */
 void *eg__plans_add(eg_ctx *cx, const eg_plan_key *k, size_t bytes)

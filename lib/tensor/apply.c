@@ -149,7 +149,7 @@ static bool apply_computed(eg_tensor *y)
 }
 /* Computes y: the operation's shape() sets its sizes, and forward() its elements unless y is a
  * view; forward_c128() if the operands are c128. False after an error. */
-static bool apply_made(eg_tensor *y, bool is_complex)
+EG_INLINE bool apply_made(eg_tensor *y, bool is_complex)
 {
     if (y->cx->computed.of) return apply_computed(y);
     bool (*forward)(eg_tensor *) = is_complex ? y->op->forward_c128 : y->op->forward;
@@ -226,19 +226,23 @@ static bool apply_within_copy(eg_tensor *y, bool is_complex)
 eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_size, void *saved,
                      int count, eg_tensor *const *xs)
 {
-    for (int k = 0; k < count; k++)
-        if (!taken_by(op->takes, xs[k]->dtype) && !eg__only_moves(op))
-            return refuse_storage(cx, (operand_id){ .who = op->name, .k = k }, xs[k]->dtype),
+    int rank = 0; /* the largest */
+    bool is_complex = false, copies = false;
+    for (int k = 0; k < count; k++) {
+        const eg_tensor *x = xs[k];
+        if (!taken_by(op->takes, x->dtype) && !eg__only_moves(op))
+            return refuse_storage(cx, (operand_id){ .who = op->name, .k = k }, x->dtype),
                    &cx->poison;
+        if (x->rank > rank) rank = x->rank;
+        is_complex |= x->dtype == EG_C128;
+        copies |= x->copies != NULL;
+    }
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);
     if (!y) return &cx->poison;
     /* reserve as many sizes and strides as the operand with most axes has; give_sizes uses this
      * memory if it suffices */
-    int rank = 0;
-    for (int k = 0; k < count; k++)
-        if (xs[k]->rank > rank) rank = xs[k]->rank;
     const size_t sizes = (size_t)count * (sizeof *y->in + sizeof(uint64_t));
     const size_t at = (sizes + 2 * (size_t)rank * sizeof(int64_t) + 15) & -(size_t)16;
     char *m = eg__alloc_in(a, at + attr_size);
@@ -251,18 +255,16 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
         y->caller = cx->rule_node ? cx->rule_node->caller : eg__caller(cx);
     y->count = count;
     y->in = (eg_tensor **)(void *)m;
-    bool is_complex = false;
     for (int k = 0; k < count; k++) {
         y->in[k] = xs[k];
         eg__versions(y)[k] = xs[k]->st->version;
-        is_complex |= xs[k]->dtype == EG_C128;
     }
     if (attr && attr_size) {
         y->attr = memcpy(m + at, attr, attr_size);
         y->attr_size = (uint32_t)attr_size;
     }
     y->saved = saved;
-    if (!eg__copies_of_all(cx, op->name, count, xs, &y->copies)) return &cx->poison;
+    if (copies && !eg__copies_of_all(cx, op->name, count, xs, &y->copies)) return &cx->poison;
     cx->use.nodes++;
     const uint64_t begun = eg__fpmode_begin(cx->flush);
     const bool ok =
@@ -323,9 +325,10 @@ eg_tensor *eg__new_unrecorded(eg_ctx *cx, eg_dtype dtype, int rank, const int64_
 }
 bool eg__needs_node(const eg_ctx *cx, int count, eg_tensor *const *xs)
 {
+    if (cx->recording || cx->capture || cx->parent || cx->flush || cx->hooks.result) return true;
     bool copies = cx->copy.of;
     for (int k = 0; k < count; k++) copies |= xs[k]->copies != NULL;
-    return copies || cx->recording || cx->capture || cx->parent || cx->flush || cx->hooks.result;
+    return copies;
 }
 
 /* Calls t's shape() with x in place of t's operand. For a view it sets data, sizes and strides; for

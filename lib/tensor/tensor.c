@@ -95,18 +95,24 @@ bool eg__sizes_fit(eg_ctx *cx, const char *who, eg_dtype dtype, int rank, const 
     return true;
 }
 
-static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims)
+/* Sets y's rank, and memory for its sizes and strides: what eg__apply has reserved, if it is
+ * enough. False after an error. */
+EG_INLINE bool take_axes(eg_tensor *y, eg__arena *a, int rank)
 {
-    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL; /* memory that eg__apply has reserved */
+    int64_t *m = y->dim && rank <= y->rank ? y->dim : NULL;
     y->rank = (uint8_t)rank;
-    if (rank == 0) {
-        y->dim = y->stride = y->cx->no_dims;
-        return true;
-    }
-    if (!m && !(m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m))) return false;
+    if (rank == 0)
+        m = y->cx->no_dims;
+    else if (!m && !(m = eg__alloc_in(a, 2 * (size_t)rank * sizeof *m)))
+        return false;
     y->dim = m;
     y->stride = m + rank;
-    for (int k = 0; k < rank; k++) m[k] = dims[k];
+    return true;
+}
+static bool take_sizes(eg_tensor *y, eg__arena *a, int rank, const int64_t *dims)
+{
+    if (!take_axes(y, a, rank)) return false;
+    for (int k = 0; k < rank; k++) y->dim[k] = dims[k];
     return true;
 }
 /* Sets y's dtype if dtype and sizes are allowed; else records an error. */
@@ -301,8 +307,12 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
                      const int64_t *strides)
 {
     y->dtype = (uint8_t)dtype;
-    if (!take_sizes(y, y->home, rank, dims)) return false;
-    for (int k = 0; k < rank; k++) y->stride[k] = strides[k];
+    if (!take_axes(y, y->home, rank)) return false;
+    int64_t *to = y->dim;
+    for (int k = 0; k < rank; k++) {
+        to[k] = dims[k];
+        to[rank + k] = strides[k];
+    }
     return true;
 }
 bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
