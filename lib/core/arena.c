@@ -97,7 +97,7 @@ eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floo
 }
 /* Returns a new chunk for an owner: of the size that is needed or, if the owner grows in small
  * pieces, of twice the size of its last chunk. */
-static eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
+static __attribute__((noinline)) eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
 {
 #if !EG_DEBUG_ALLOC
     size_t grow = a->data ? 2 * a->data->cap : 0, most = need < SMALL / UNIT ? SMALL : UNIT * need;
@@ -190,19 +190,21 @@ static bool headers_block(eg_ctx *cx, struct eg__headers *h, int unit, int64_t c
     h->made += chunks * unit;
     return true;
 }
+/* The first block of chunks is small. Each later one holds as many headers as exist already, for
+ * scopes at least twice RESTING, so that a step that repeats soon needs no more blocks. False,
+ * without an error, if there is no memory and no dead header. */
+static __attribute__((noinline)) bool headers_more(eg_ctx *cx, struct eg__headers *h, int unit)
+{
+    const int64_t made = h->made, least = unit == 1 ? UNIT : 2 * RESTING;
+    const int64_t more = !made ? 4 : (made > least ? made : least) / unit;
+    return headers_block(cx, h, unit, more) || h->dead || headers_block(cx, h, unit, 1);
+}
 /* Returns a chunk with room for a header: a partly used one; else the one that died first, if
- * enough headers died after it; else a new one. NULL (no error) without memory. The first block of
- * chunks is small. Each later one holds as many headers as exist already, for scopes at least twice
- * RESTING, so that a step that repeats soon needs no more blocks. */
+ * enough headers died after it; else a new one. NULL (no error) without memory. */
 static eg__chunk *headers_take(eg_ctx *cx, int unit)
 {
     struct eg__headers *h = &cx->headers[unit == 1];
-    if (!h->begun && h->resting < RESTING + unit) {
-        const int64_t made = h->made, least = unit == 1 ? UNIT : 2 * RESTING;
-        const int64_t more = !made ? 4 : (made > least ? made : least) / unit;
-        if (!headers_block(cx, h, unit, more) && !h->dead && !headers_block(cx, h, unit, 1))
-            return NULL;
-    }
+    if (!h->begun && h->resting < RESTING + unit && !headers_more(cx, h, unit)) return NULL;
     eg__chunk *c = h->begun;
     if (c)
         h->begun = c->next;

@@ -105,15 +105,18 @@ bool eg__check_option(eg_ctx *cx, const char *who, const char *option, const cha
 {
     return read_by(cx, (operand_id){ who, -1, option, name }, x, EG_TAKES_NUMBERS);
 }
-bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_tensor *const *xs)
+static __attribute__((noinline)) bool check_each(eg_ctx *cx, const char *who, eg_takes takes,
+                                                 int count, eg_tensor *const *xs)
 {
-    int k = cx->failed || cx->hooks.operand ? count : 0;
-    /* the usual case, without a function call for each operand */
-    while (k < count && apply_is_plain_operand(cx, xs[k])) k++;
-    if (k == count && !cx->failed && !cx->hooks.operand) return true;
-    for (k = 0; k < count; k++)
+    for (int k = 0; k < count; k++)
         if (!read_by(cx, (operand_id){ .who = who, .k = k }, xs[k], takes)) return false;
     return true;
+}
+bool eg__check_taken(eg_ctx *cx, const char *who, eg_takes takes, int count, eg_tensor *const *xs)
+{
+    bool plain = !cx->failed && !cx->hooks.operand; /* the usual case */
+    for (int k = 0; plain && k < count; k++) plain = apply_is_plain_operand(cx, xs[k]);
+    return plain || check_each(cx, who, takes, count, xs);
 }
 bool eg__check_all(eg_ctx *cx, const char *who, int count, eg_tensor *const *xs)
 {
