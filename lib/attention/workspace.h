@@ -35,12 +35,14 @@ static inline double eg__real_at(const eg_fused *f, const char *x, int64_t at)
 }
 
 /* Returns the sink `at` times log2 e, as a number of f's type: −∞ only if the sink is, as scores
- * are. */
+ * are. z is compared, not the product: from a product of −∞ gcc 14 wrongly infers that z is −∞, and
+ * removes the test of it. */
 static inline double eg__sink_exponent(const eg_fused *f, int64_t at)
 {
-    const double z = eg__real_at(f, f->data[EG_SLOT_SINK], at), exponent = EG_LOG2_E * z,
+    const double z = eg__real_at(f, f->data[EG_SLOT_SINK], at),
                  lowest = f->width == 8 ? -DBL_MAX : -FLT_MAX;
-    if (exponent < lowest && z > -INFINITY) return lowest;
+    if (z > -INFINITY && z <= lowest / EG_LOG2_E) return lowest;
+    const double exponent = EG_LOG2_E * z;
     return f->width == 8 ? exponent : (double)(float)exponent;
 }
 
