@@ -334,7 +334,7 @@ LOOP_TEST(copies_products_of_all_sizes_have_the_bits_of_one, 6)
     uint64_t state = 11 + (uint64_t)_i;
     eg_ctx *cx =
         eg_open(.seed = 8, .threads = product_threads[_i % 3], .dtype = _i < 3 ? EG_F32 : EG_F64);
-    for (int t = 0; t < 150; t++) {
+    for (int t = 0; t < 150 / SLOWER; t++) {
         eg_mark m = eg_push(cx);
         try_product(cx, &state, t);
         eg_pop(cx, m);
