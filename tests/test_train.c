@@ -966,14 +966,15 @@ LOOP_TEST(pairs_refused, 8)
 GROUP("trainer", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
 /* to 99 %; a head on the anti-diagonal; gradients; predictions agree with the evaluation; the
- * file */
+ * file. Under a sanitizer only the first 60 steps are taken. */
 TEST(reverse_is_learned)
 {
+    const bool whole = SLOWER == 1;
     eg_data *d = eg_data_task(cx, eg_task_find("reverse"));
-    eg_trainer *t = eg_trainer_new(d);
+    eg_trainer *t = eg_trainer_new(d, .steps = whole ? 0 : 60);
     eg_progress p;
     ck_assert_msg(!eg_trainer_run(t, NULL, NULL, &p), "%s", eg_error(cx));
-    ck_assert_msg(p.exact >= 0.99, "%g after %lld steps", p.exact, (long long)p.step);
+    ck_assert_msg(!whole || p.exact >= 0.99, "%g after %lld steps", p.exact, (long long)p.step);
     eg_example e;
     char input[64], output[64];
     int right = 0;
@@ -984,7 +985,7 @@ TEST(reverse_is_learned)
         eg_data_decode(d, e.outputs, e.output, output, sizeof output);
         right += !strcmp(eg_trainer_predict(t, input), output);
     }
-    ck_assert_int_ge(right, 38);
+    ck_assert(!whole || right >= 38);
     const char *const *labels;
     eg_tensor *w = eg_trainer_self_attention_weights(t, "abcdefghij", &labels);
     ck_assert_str_eq(labels[9], "j");
@@ -993,7 +994,7 @@ TEST(reverse_is_learned)
     ck_assert(l == 2 && h == 4 && i == 10 && j == 10);
     eg_tensor *mass =
         eg_scale(eg_sum("l h [i]", eg_diagonal(eg_flip_axis(w, 3), 0, 2, 3)), 1.0 / 10);
-    ck_assert_msg(eg_item(eg_max(NULL, mass)) >= 0.5,
+    ck_assert_msg(!whole || eg_item(eg_max(NULL, mass)) >= 0.5,
                   "no head has more than %g of its mass on the anti-diagonal",
                   eg_item(eg_max(NULL, mass)));
     eg_trainer_check_report r;
