@@ -18,9 +18,10 @@ checks=address,undefined
 mkdir -p build-fuzz
 cd build-fuzz
 # What computes on tensors reads no foreign bytes; the suites and mutate_checkpoint run it under
-# sanitizers. With it instrumented too, compiling takes twice the time. Why not null and object-size:
-# see configure.ac.
+# sanitizers. With it instrumented too, compiling takes twice the time. configure.ac says why not
+# null and object-size.
 computes='attention|autograd|contraction|gradcheck|ops|ranks'
+# shellcheck disable=SC2046      # a list of words
 { [ -f Makefile ] ||
     ../configure CC=clang \
     CFLAGS="-O1 -g -fsanitize=fuzzer-no-link,$checks -fno-sanitize=null,object-size" \
