@@ -70,6 +70,20 @@ TEST(any_bytes_are_a_text)
     unlink(path);
 }
 
+/* The smallest character of each length, and the one below it, which is shorter. */
+TEST(a_character_has_its_shortest_form)
+{
+    static const char *const smallest[] = { "\xC2\x80", "\xE0\xA0\x80", "\xF0\x90\x80\x80" },
+                             *const below[] = { "\xC1\xBF", "\xE0\x9F\xBF", "\xF0\x8F\xBF\xBF" };
+    static const uint32_t codes[] = { 0x80, 0x800, 0x10000 };
+    for (int k = 0; k < 3; k++) {
+        uint32_t code = 0;
+        ck_assert_int_eq(eg_utf8(smallest[k], (size_t)k + 2, &code), k + 2);
+        ck_assert_uint_eq(code, codes[k]);
+        ck_assert_int_eq(eg_utf8(below[k], (size_t)k + 2, &code), 0);
+    }
+}
+
 TEST(training_stays_before_what_is_held_out)
 {
     eg_data *d = repeated("abcdefg", 700);
