@@ -386,6 +386,29 @@ static int alone_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return 0;
 }
+/* Dropout draws for this rank's positions, whose axis x must have. */
+static int flat_body(void *user, const eg_ranks_table *table)
+{
+    char(*said)[256] = user;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_block *b =
+        eg_block_new(eg_params_open(own), "block", .d_model = M, .heads = 2, .dropout = 0.5);
+    eg_train(own);
+    eg_block_run(b, eg_zeros(own, M), .ranks = r, .ranks_block = 2);
+    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+TEST(a_block_without_an_axis_of_positions_is_refused)
+{
+    char said[2][256] = { "" };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 2, flat_body, said), 0);
+    for (int k = 0; k < 2; k++)
+        ck_assert_msg(strstr(said[k], "block \"block\": x has no axis 1, that of the positions"),
+                      "%s", said[k]);
+}
 TEST(an_error_of_one_rank_is_one_of_all)
 {
     char said[3][256] = { "" };
