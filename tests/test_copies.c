@@ -891,6 +891,8 @@ TEST(copies_continue_from_the_state_of_a_single_optimiser)
     ck_assert_msg(!eg_step_by(all, &both), "%s", eg_error(cx));
     ck_assert(same_bits(eg_contiguous(eg_copy_at(x, 1)), y));
     ck_assert_int_eq(eg_opt_report_of(one).steps, 2);
+    ck_assert_int_eq(eg_opt_report_of(all).steps, eg_opt_report_of(eg_opt_of_copy(all, 0)).steps);
+    ck_assert_int_gt(eg_opt_report_of(all).steps, 0);
     unlink(path);
     eg_close(cx);
 }
