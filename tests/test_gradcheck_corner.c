@@ -110,6 +110,32 @@ LOOP_TEST(a_mistake_of_one_operand_does_not_pass, UNARIES)
     judge(cx, eg_gradcheck(apply, of(&unary_op), 1, &x), "corner");
 }
 
+/* -- y = x² by a rule that loses digits in f32 --------------------------------------------------
+ */
+static bool lossy_forward(eg_tensor *y) { return eg_assign(y, eg_square(eg_operand(y, 0))) == 0; }
+static eg_tensor *lossy_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = eg_operand(y, i);
+    if (eg_type(x) == EG_F32) x = eg_sub(eg_scale(x, 100001), eg_scale(x, 100000));
+    return eg_scale(eg_mul(g, x), 2);
+}
+static const eg_op lossy_op = { .name = "lossy",
+                                .arity = 1,
+                                .shape = like_first,
+                                .forward = lossy_forward,
+                                .rule = lossy_rule,
+                                .uses = EG_USES_OPERANDS };
+/* The errors are those of rounding, so the contract of the rule is kept; what f loses is noted. */
+TEST(a_rule_that_loses_digits_in_f32_is_named)
+{
+    eg_ctx *cx = eg_open();
+    const float value[] = { 0.31f, -0.52f, 0.73f, 0.94f, -0.45f, 0.66f, 0.87f, 0.38f };
+    eg_tensor *x = eg_from(cx, value, 4, 2);
+    const eg_report *r = eg_gradcheck(apply, of(&lossy_op), 1, &x, .only_here = true);
+    mistake = 1;
+    judge(cx, r, "where f64 loses no such digits; the rule of lossy (");
+}
+
 /* -- a jvp: y = a sin b ------------------------------------------------------------------------ */
 enum {
     JVP_SINGLE = 1,
