@@ -1398,10 +1398,11 @@ TEST(token_files_are_texts)
         const char *error;
         int64_t number[3];
         int64_t count;
-    } bad[] = { { "token 1 is -1, not within 0 and 1048575", { 0, -1, 2 }, 3 },
+    } bad[] = { { "token 0 is -1, not within 0 and 1048575", { -1, 0, 2 }, 3 },
+                { "token 1 is -1, not within 0 and 1048575", { 0, -1, 2 }, 3 },
                 { "token 2 is 1048576, not", { 0, 1, 1 << 20 }, 3 },
                 { "a text of 3 tokens; 20 are needed", { 0, 1, 2 }, 3 } };
-    for (int k = 0; k < 3; k++) {
+    for (size_t k = 0; k < sizeof bad / sizeof *bad; k++) {
         ck_assert_int_eq(eg_npy_save(path, eg_from(cx, bad[k].number, bad[k].count)), 0);
         ck_assert_ptr_null(eg_data_tokens(cx, path));
         eg_assert_error(cx, bad[k].error);
