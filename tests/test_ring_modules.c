@@ -483,3 +483,24 @@ TEST(sums_of_other_sizes_are_refused_on_every_rank)
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, shares_body, &s), 0);
     for (int r = 0; r < 3; r++) ck_assert_msg(s.said[r][0], "rank %d", r);
 }
+static int odd_body(void *user, const eg_ranks_table *table)
+{
+    char(*said)[256] = user;
+    const bool odd = table->rank == 1;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_ranks_sum(r, eg_full_n(own, odd ? EG_F32 : EG_F64, 1, 1, (int64_t[]){ odd ? 5 : 6 }));
+    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+TEST(a_sum_of_tensors_that_differ_is_refused_on_every_rank)
+{
+    char said[3][256] = { "" };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, odd_body, said), 0);
+    for (int k = 0; k < 3; k++)
+        ck_assert_msg(strstr(said[k], "ranks_sum: the tensor has 6 numbers of f64 on rank 0, but 5 "
+                                      "of f32 on rank 1"),
+                      "%s", said[k]);
+}
