@@ -37,14 +37,8 @@ bool eg_is_row_major(const eg_tensor *x)
 {
     if (!eg_ok(x)) return false;
     int64_t w = 1;
-    for (int k = x->rank; k-- > 0; w *= x->dim[k]) {
-        if (x->dim[k] == 0) return true;
-        if (x->dim[k] != 1 && x->stride[k] != w) {
-            for (int j = k; j-- > 0;)
-                if (x->dim[j] == 0) return true;
-            return false;
-        }
-    }
+    for (int k = x->rank; k-- > 0; w *= x->dim[k])
+        if (x->dim[k] != 1 && x->stride[k] != w) return eg_size(x) == 0;
     return true;
 }
 
