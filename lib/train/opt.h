@@ -109,15 +109,11 @@ bool eg__rule_sound(eg_ctx *, const char *who, const eg_opt_rule *);
 const eg_opt_rule *eg__rule_copy(eg_owner *, const eg_opt_rule *);
 /* Returns what .config writes, "" of NULL and of a rule without it; NULL after an error. */
 const char *eg__rule_config(eg_ctx *, const eg_opt_rule *, eg_owner *);
-/* Returns the kind of optimiser with a copy of this rule; NULL after an error. */
-eg__opt_kind *eg__rule_kind(eg_params *, const eg_opt_rule *);
 /* Writes the sizes of moment m of a parameter. Returns its rank; −1: it has none, or an error. */
 int eg__rule_shape(const eg_opt *, const eg_named *x, int m, int64_t dims[EG_RANK_MAX]);
 /* Updates this rank's elements of every parameter that has a gradient, and their moments, of all
  * copies. False after an error. */
 bool eg__rule_apply(eg_opt *);
-/* True if the rule is elementwise, or does not say so; else records an error. */
-bool eg__rule_probe(eg_opt *);
 
 /* -- opt_group.c ------------------------------------------------------------------------------ */
 /* Sets own and of for the parameters of the list that an optimiser with these options, defaults

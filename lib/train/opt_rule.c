@@ -95,7 +95,8 @@ const char *eg__rule_config(eg_ctx *cx, const eg_opt_rule *r, eg_owner *owner)
     return text;
 }
 
-eg__opt_kind *eg__rule_kind(eg_params *p, const eg_opt_rule *given)
+/* Returns the kind of optimiser with a copy of this rule; NULL after an error. */
+static eg__opt_kind *rule_kind(eg_params *p, const eg_opt_rule *given)
 {
     eg_ctx *cx = eg_params_context(p);
     const eg_opt_rule whole = eg__rule_whole(given);
@@ -237,9 +238,10 @@ static bool rule_same(eg_tensor *a, eg_tensor *b)
     const void *one = eg_raw(a, NULL), *two = eg_raw(b, NULL);
     return one && two && !memcmp(one, two, (size_t)eg_size(a) * width);
 }
-/* A step on a tensor and on its two parts has to give the same bits; else results would depend on
- * the number of ranks. */
-bool eg__rule_probe(eg_opt *op)
+/* True if the rule is elementwise, or does not say so; else records an error. A step on a tensor
+ * and on its two parts has to give the same bits; else results would depend on the number of ranks.
+ */
+static bool rule_is_elementwise(eg_opt *op)
 {
     const eg_opt_rule *r = op->kind->rule;
     if (!r->elementwise) return true;
@@ -276,7 +278,7 @@ eg_opt *eg_opt_custom_with(const eg_opt_args *given)
     else if (!o.rule && !eg_error(cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "opt_custom: .rule is NULL");
     if (!o.params || eg_error(cx)) return NULL;
-    const eg__opt_kind *kind = eg__rule_kind(o.params, o.rule);
+    const eg__opt_kind *kind = rule_kind(o.params, o.rule);
     eg_opt *op = kind ? eg__opt_open(kind, &o) : NULL;
-    return op && eg__rule_probe(op) ? op : NULL;
+    return op && rule_is_elementwise(op) ? op : NULL;
 }
