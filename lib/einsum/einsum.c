@@ -487,11 +487,13 @@ eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, si
     if (sizes) memcpy(dim + out->rank, out->stride, sizes);
     return c;
 }
-eg_tensor *eg__call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
-                          size_t attr_size, int count, eg_tensor *const *x)
+/* Applies an operation by a planned call. y->saved is the call while shape() and forward() run;
+ * afterwards it is NULL, since the call may be evicted from the cache. */
+static eg_tensor *call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
+                             size_t attr_size, int count, eg_tensor *const *x)
 {
     eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
-    y->saved = NULL; /* the call may be evicted from the cache before the node is evaluated again */
+    y->saved = NULL;
     return y;
 }
 /* A planned call is copied with its program and operands, since the cache may evict it before the
@@ -544,8 +546,8 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
         l = memcpy(&with, l, c->attr_size);
         with.l.alpha = alpha;
     }
-    return (c->tree && cx->recording ? eg__network_apply : eg__call_apply)(cx, &einsum_op, c, l,
-                                                                           c->attr_size, count, x);
+    return (c->tree && cx->recording ? eg__network_apply : call_apply)(cx, &einsum_op, c, l,
+                                                                       c->attr_size, count, x);
 }
 /* True if the call will be recorded as a network of f64 in which two operands of f16 or bf16 may be
  * contracted first: the result of such a pair is f32. */
@@ -581,7 +583,7 @@ eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
 {
     any_labels u;
     const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
-    return eg__call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
+    return call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
 }
 /* An einsum of one operand whose axes are only permuted becomes a view. Any other call is looked up
  * in the cache, or planned and stored there: with the best order under the given key or its labels,

@@ -132,10 +132,6 @@ typedef struct eg_call {
 eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t size, int count,
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
-/* Applies an operation by a planned call. y->saved is the call while shape() and forward() run;
- * afterwards it is NULL, since the call may be evicted from the cache. */
-eg_tensor *eg__call_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
-                          size_t attr_size, int count, eg_tensor *const *);
 /* Returns the einsum of x as a node whose sizes, strides and elements are those of the call;
  * nothing is computed. */
 eg_tensor *eg__einsum_given(const eg_call *, int count, eg_tensor *const *x,
@@ -150,8 +146,8 @@ static inline const eg_call *eg__call_saved(const eg_tensor *y)
 }
 
 /* -- tree.c -------------------------------------------------------------------------------- */
-/* eg__call_apply that also keeps the values of pairs for the gradient, if the context records and
- * the call has a tree. */
+/* Applies an operation by a planned call, and keeps the values of pairs for the gradient, if the
+ * context records and the call has a tree. */
 eg_tensor *eg__network_apply(eg_ctx *, const eg_op *, const eg_call *, const void *attr,
                              size_t attr_size, int count, eg_tensor *const *);
 /* Called in forward(): records that y has three or more operands and that no value is kept. False
