@@ -110,6 +110,24 @@ LOOP_TEST(a_mistake_of_one_operand_does_not_pass, UNARIES)
     judge(cx, eg_gradcheck(apply, of(&unary_op), 1, &x), "corner");
 }
 
+/* A value that is read out of a tensor: the rule of the user's operation is right, and is not
+ * blamed. */
+static eg_tensor *reads_out(void *user, eg_tensor *const *x)
+{
+    return eg_scale(apply(user, x), eg_item(eg_sum(NULL, x[0])));
+}
+TEST(a_right_rule_is_not_blamed_for_a_value_that_is_read_out)
+{
+    mistake = 0;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_uniform(cx, 0.3, 0.9, 4, 2);
+    const eg_report *r = eg_gradcheck(reads_out, of(&unary_op), 1, &x);
+    ck_assert_msg(r && !r->passed && !strstr(r->text, "the rule of corner") &&
+                      strstr(r->text, "each rule on the way agrees with its forward"),
+                  "%s", r ? r->text : eg_error(cx));
+    eg_close(cx);
+}
+
 /* -- y = x² by a rule that loses digits in f32 --------------------------------------------------
  */
 static bool lossy_forward(eg_tensor *y) { return eg_assign(y, eg_square(eg_operand(y, 0))) == 0; }
