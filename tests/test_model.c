@@ -209,6 +209,46 @@ TEST(between_layers)
 #endif
 }
 
+/* the same of an encoder and decoder, each with its own function */
+TEST(between_layers_of_two_sides)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_seq2seq *m = eg_seq2seq_new(p, "net", .vocabulary = 7, .length = 5, .d_model = 8, .heads = 2,
+                                   .layers = 2, .decoder_layers = 3);
+    eg_tensor *a = tokens(2, 5, 7), *b = tokens(2, 4, 7), *dx;
+    between enc = { .with = NULL }, dec = { .with = NULL };
+    eg_tensor *memory = eg_seq2seq_encode(m, a, .source_layer_fn = look, .user = &enc),
+              *y = eg_seq2seq_decode(m, b, memory, .layer_fn = look, .user = &dec);
+    ck_assert(same_bits(y, eg_seq2seq_run(m, a, b)));
+    eg_tensor *x = eg_positions_run(m->source_positions, eg_embedding_run(m->source, a));
+    for (int k = 0; k < 3; k++) {
+        if (k) x = eg_block_run(m->encoder[k - 1], x);
+        ck_assert(same_bits(enc.seen[k], x));
+    }
+    ck_assert(same_bits(memory, eg_norm_run(m->source_norm, x)));
+    x = eg_positions_run(m->positions, eg_embedding_run(m->target, b));
+    for (int k = 0; k < 4; k++) {
+        if (k) x = eg_block_run(m->decoder[k - 1], x, memory, .where = "j <= i");
+        ck_assert(same_bits(dec.seen[k], x));
+    }
+    between both = { .with = NULL };
+    eg_seq2seq_run(m, a, b, .source_layer_fn = look, .layer_fn = look, .user = &both);
+    ck_assert(same_bits(both.seen[3], dec.seen[3])); /* the decoder runs last */
+    dec.with = eg_scale(dec.seen[1], 1);             /* of other tokens; the rest is as for b */
+    eg_tensor *z = eg_seq2seq_run(m, a, tokens(2, 4, 7), .layer_fn = look, .user = &dec);
+    ck_assert(same_bits(z, y));
+    ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(z)), NULL, 1, &dec.with, &dx), 0);
+    ck_assert(eg_item(eg_max(NULL, eg_abs(dx))) > 1e-3);
+    eg_assert_ok(cx);
+    enc.with = eg_zeros(cx, 2, 4, 8);
+    eg_seq2seq_run(m, a, b, .source_layer_fn = look, .user = &enc);
+    eg_assert_error(cx,
+                    "seq2seq \"net\": .source_layer_fn returned f64 (2, 4, 8) for x f64 (2, 5, 8)");
+    dec.with = eg_zeros(cx, 2, 4);
+    eg_seq2seq_run(m, a, b, .layer_fn = look, .user = &dec);
+    eg_assert_error(cx, "seq2seq \"net\": .layer_fn returned a tensor of rank 2 for x (b l m)");
+}
+
 /* EG_QK_RMS_ALL by hand, with fewer heads of keys than of queries */
 TEST(norms_of_all_heads)
 {

@@ -243,6 +243,11 @@ typedef struct eg_seq2seq_run_args {
     eg_tensor **source_weights; /* out: one (b h i j) per layer of the encoder, … */
     eg_tensor **weights;        /* … of the decoder's self attention … */
     eg_tensor **memory_weights; /* … and of its cross attention */
+    /* called with the hidden states between the layers, as eg_transformer_run's .layer_fn: those of
+     * the encoder (b j m), before its norm, … */
+    eg_tensor *(*source_layer_fn)(void *user, int64_t layer, eg_tensor *x);
+    eg_tensor *(*layer_fn)(void *user, int64_t layer, eg_tensor *x); /* … of the decoder (b i m) */
+    void *user;                                                      /* what both are called with */
 } eg_seq2seq_run_args;
 typedef struct eg_seq2seq_decode_args {
     size_t size;
@@ -258,15 +263,18 @@ typedef struct eg_seq2seq_decode_args {
                       * projected at the first step only */
     eg_tensor *gain; /* as that of a run; the encoder's rows are not read */
     eg_tensor **weights, **memory_weights;
+    eg_tensor *(*layer_fn)(void *user, int64_t layer, eg_tensor *x); /* as that of a run */
+    void *user;                                                      /* what it is called with */
 } eg_seq2seq_decode_args;
 /* Parameters: "source.E" "target.E" ("tokens.E" if shared) "source_positions.P" "positions.P"
  * "encoder.0.…" "decoder.0.…" "source_norm.…" "norm.…" "logits.…" */
 EG_API eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *);
 /* = decode(target, encode(source)). Refused: tokens out of range, sequences beyond .length and
- * .source_length, what eg_mha_run refuses of masks, scores and gain */
+ * .source_length, what eg_mha_run refuses of masks, scores and gain, a result of layer_fn or
+ * source_layer_fn of another shape or dtype than x */
 EG_API eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *);
-/* source → memory (b j m). Of the options it reads .net, .source and those of the source, .with and
- * .gain; the others are ignored */
+/* source → memory (b j m). Of the options it reads .net, .source and those of the source, .with,
+ * .gain and .user; the others are ignored */
 EG_API eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *);
 /* target, memory → logits (b i v) */
 EG_API eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *);

@@ -103,6 +103,39 @@ static eg_tensor *model_tokens(const eg_embedding *e, const eg_positions *at, eg
     return eg_positions_run(at, x, .position_ids = eg_pack(place, p->of.lengths, p->packed_length));
 }
 
+/* A function of the program between layers, and its names for messages: transformer "net":
+ * .layer_fn */
+typedef struct model_layers {
+    eg_tensor *(*fn)(void *user, int64_t layer, eg_tensor *x); /* NULL: none */
+    void *user;
+    const char *who, *name, *option;
+} model_layers;
+/* Returns what the function returns for x (b l m) after so many layers; x if it is NULL. Poison
+ * after an error, such as a result of another shape or dtype. */
+static eg_tensor *model_between(const model_layers *f, int64_t layer, eg_tensor *x)
+{
+    if (!f->fn || !eg_ok(x)) return x;
+    eg_ctx *cx = eg_context(x);
+    eg_tensor *y = f->fn(f->user, layer, x);
+    if (!y && !eg_error(cx)) return x;
+    if (eg_error(cx)) return eg__nn_poison(cx);
+    const int64_t *want = eg_dims(x), *have = eg_dims(y);
+    if (!eg_ok(y))
+        return eg_fail_as(cx, EG_ERROR_MISUSE,
+                          "%s \"%s\": %s returned a tensor whose scope is gone", f->who, f->name,
+                          f->option);
+    if (eg_rank(y) != 3)
+        return eg_fail_as(cx, EG_ERROR_SHAPE,
+                          "%s \"%s\": %s returned a tensor of rank %d for x (b l m)", f->who,
+                          f->name, f->option, eg_rank(y));
+    if (eg_type(x) == eg_type(y) && !memcmp(want, have, 3 * sizeof *want)) return y;
+    return eg_fail_as(cx, eg_type(x) == eg_type(y) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
+                      "%s \"%s\": %s returned %s (%lld, %lld, %lld) for x %s (%lld, %lld, %lld)",
+                      f->who, f->name, f->option, eg_type_name(eg_type(y)), (long long)have[0],
+                      (long long)have[1], (long long)have[2], eg_type_name(eg_type(x)),
+                      (long long)want[0], (long long)want[1], (long long)want[2]);
+}
+
 static eg_tensor *model_row(eg_tensor *gain, int64_t k)
 {
     return gain ? eg_select_axis(gain, 0, k) : NULL;
@@ -301,35 +334,6 @@ static bool transformer_divides(const eg_transformer *m, const eg_transformer_ru
            false;
 }
 
-/* Returns what .layer_fn returns for x (b l m) after so many layers; x if it is NULL. Poison after
- * an error, such as a result of another shape or dtype. */
-static eg_tensor *transformer_between(const eg_transformer_run_args *a, int64_t layer, eg_tensor *x)
-{
-    if (!a->layer_fn || !eg_ok(x)) return x;
-    eg_ctx *cx = eg_context(x);
-    eg_tensor *y = a->layer_fn(a->user, layer, x);
-    if (!y && !eg_error(cx)) return x;
-    if (eg_error(cx)) return eg__nn_poison(cx);
-    const int64_t *want = eg_dims(x), *have = eg_dims(y);
-    const char *name = a->transformer->name, *type = eg_type_name(eg_type(x));
-    if (!eg_ok(y))
-        return eg_fail_as(cx, EG_ERROR_MISUSE,
-                          "transformer \"%s\": .layer_fn returned a tensor whose scope is gone",
-                          name);
-    if (eg_rank(y) != 3)
-        return eg_fail_as(
-            cx, EG_ERROR_SHAPE,
-            "transformer \"%s\": .layer_fn returned a tensor of rank %d for x (b l m)", name,
-            eg_rank(y));
-    if (eg_type(x) == eg_type(y) && !memcmp(want, have, 3 * sizeof *want)) return y;
-    return eg_fail_as(
-        cx, eg_type(x) == eg_type(y) ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
-        "transformer \"%s\": .layer_fn returned %s (%lld, %lld, %lld) for x %s (%lld, "
-        "%lld, %lld)",
-        name, eg_type_name(eg_type(y)), (long long)have[0], (long long)have[1], (long long)have[2],
-        type, (long long)want[0], (long long)want[1], (long long)want[2]);
-}
-
 /* Tokens, packed if there are .lengths, pass through the blocks; the result is unpacked. */
 eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
 {
@@ -348,8 +352,9 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!model_packs(&packing, a->index, a->lengths, a->packed_length, a->cache != NULL))
         return eg__nn_poison(eg_context(a->index));
     if (a->ranks) m = transformer_shared(a->ranks, m, &shared);
+    const model_layers between = { a->layer_fn, a->user, "transformer", m->name, ".layer_fn" };
     const int64_t seen = eg_cache_position(a->cache);
-    eg_tensor *x = transformer_between(a, 0, transformer_embedded(m, a, &part, &packing));
+    eg_tensor *x = model_between(&between, 0, transformer_embedded(m, a, &part, &packing));
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->block[k],
@@ -367,7 +372,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
                                     .ranks_block = a->ranks_block,
                                     .zigzag = a->zigzag };
         memcpy(block.with, a->with, sizeof block.with);
-        x = transformer_between(a, k + 1, eg_block_run_with(&block));
+        x = model_between(&between, k + 1, eg_block_run_with(&block));
     }
     if (!m->no_logits)
         x = model_logits(m->norm, m->logits, m->tokens, m->logits_cap, x);
@@ -459,7 +464,9 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
     if (!model_packs(&packing, a->source, a->source_lengths, a->packed_source_length, false))
         return eg__nn_poison(eg_context(a->source));
     eg_tensor *x = model_tokens(m->source, m->source_positions, a->source, &packing, 0);
-    x = eg__nn_dropped(x, m->dropout);
+    const model_layers between = { a->source_layer_fn, a->user, "seq2seq", m->name,
+                                   ".source_layer_fn" };
+    x = model_between(&between, 0, eg__nn_dropped(x, m->dropout));
     for (int64_t k = 0; k < m->layers; k++) {
         eg_block_run_args block = { .size = sizeof block,
                                     .block = m->encoder[k],
@@ -471,7 +478,7 @@ eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *given)
                                     .weights = a->source_weights ? a->source_weights + k : NULL,
                                     .gain = model_row(a->gain, k) };
         memcpy(block.with, a->with, sizeof block.with);
-        x = eg_block_run_with(&block);
+        x = model_between(&between, k + 1, eg_block_run_with(&block));
     }
     return model_unpacked(&packing, m->source_norm ? eg_norm_run(m->source_norm, x) : x);
 }
@@ -503,7 +510,8 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
         return eg__nn_poison(eg_context(a->target));
     const int64_t seen[] = { eg_cache_position(a->cache), eg__cache_position(a->cache, 1) };
     eg_tensor *x = model_tokens(m->target, m->positions, a->target, &packing, seen[0]);
-    x = eg__nn_dropped(x, m->dropout);
+    const model_layers between = { a->layer_fn, a->user, "seq2seq", m->name, ".layer_fn" };
+    x = model_between(&between, 0, eg__nn_dropped(x, m->dropout));
     eg_tensor *const keys = model_packed(&memory, a->memory);
     const char *where = causal_where(eg_context(a->target), a->where);
     for (int64_t k = 0; k < m->decoder_layers; k++) {
@@ -527,7 +535,7 @@ eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *given)
                                     .gain = model_row(a->gain, m->layers + 2 * k),
                                     .memory_gain = model_row(a->gain, m->layers + 2 * k + 1) };
         memcpy(block.with, a->with, sizeof block.with);
-        x = eg_block_run_with(&block);
+        x = model_between(&between, k + 1, eg_block_run_with(&block));
     }
     x = model_unpacked(&packing, model_logits(m->norm, m->logits, m->target, 0, x));
     for (int k = 0; k < 2; k++)
@@ -554,6 +562,8 @@ eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *given)
                                       .packed_memory_length = a->packed_source_length,
                                       .weights = a->weights,
                                       .memory_weights = a->memory_weights,
+                                      .layer_fn = a->layer_fn,
+                                      .user = a->user,
                                       .gain = a->gain };
     memcpy(decode.with, a->with, sizeof decode.with);
     return eg_seq2seq_decode_with(&decode);
