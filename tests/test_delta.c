@@ -444,6 +444,55 @@ LOOP_TEST(delta_in_the_module, 6)
     eg_nograd(cx, false);
 }
 
+/* .read in the module is that of the function: the module's own keys as .read change nothing, and
+ * others are those of the recurrence; heads grouped, of different widths, with a cache */
+LOOP_TEST(keys_that_read_in_the_module, 3)
+{
+    eg_params *p = eg_params_open(cx);
+    static const int64_t each[] = { 2, 3, 1, 2 };
+    const bool groups = _i == 1, widths = _i == 2;
+    const int64_t g = groups ? 2 : 4;
+    eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 4, .kv_heads = g,
+                           .form = widths ? EG_PER_HEAD : EG_SEPARATE,
+                           .d_k_each = widths ? each : NULL, .no_bias = true,
+                           .linear = &(eg_linear_attention_args){ .phi = "x", .no_norm = true });
+    randomise(p, 0.5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *b = eg_sigmoid(eg_normal(cx, 0, 1, 2, 6, 4)),
+              *k = eg_einsum(widths ? "bjm,ms->bjs" : "bjm,mhd->bjhd", x, eg_mha_weight(m, "W_k")),
+              *r = eg_scale(k, 0.5), *last, *parts[6];
+    eg_tensor *y = eg_mha_run(m, x, .where = "j <= i", .beta = { "bjh", b });
+    eg_assert_close(eg_mha_run(m, x, .where = "j <= i", .beta = { "bjh", b }, .read = k), y, 1e-12);
+    y = eg_mha_run(m, x, .where = "j <= i", .beta = { "bjh", b }, .read = r);
+    eg_assert_ok(cx);
+    if (!widths) {
+        eg_tensor *q = eg_einsum("bim,mhd->bihd", x, m->W_q),
+                  *v = eg_einsum("bjm,mhe->bjhe", x, m->W_v);
+        eg_tensor **const all[] = { &k, &v, &r };
+        for (int n = 0; n < 3 && groups; n++)
+            *all[n] = eg_rearrange("b j g d -> b j (g r=2) d", *all[n]);
+        eg_tensor *z = read_by(r, q, k, v, b, NULL, &last);
+        eg_assert_close(y, eg_einsum("bihe,hem->bim", z, m->W_o), 1e-12);
+    }
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    r = eg_scale(eg_einsum(widths ? "bjm,ms->bjs" : "bjm,mhd->bjhd", x, eg_mha_weight(m, "W_k")),
+                 0.5);
+    for (int t = 0; t < 6; t++)
+        parts[t] = eg_mha_run(m, eg_slice_axis(x, 1, t, t + 1, 1), .where = "j <= i", .cache = c,
+                              .beta = { "bjh", eg_slice_axis(b, 1, 0, t + 1, 1) },
+                              .read = eg_slice_axis(r, 1, 0, t + 1, 1));
+    eg_assert_close(eg_concat_axis_n(1, 6, parts), y, 1e-12);
+    eg_nograd(cx, false);
+    eg_mha_run(m, x, .where = "j <= i", .beta = { "bjh", b }, .read = b);
+    eg_assert_error(cx, widths ? "mha \"a\": .read has other axes than the keys: 3 of them with 8 "
+                                 "elements of all heads are needed"
+                               : "linear_attention: .read has 3 axes, but the key has 4");
+    eg_mha *s = eg_mha_new(p, "s", .d_model = 8, .heads = 4);
+    eg_mha_run(s, x, .read = k);
+    eg_assert_error(cx, "mha \"s\": .read belongs to a linear attention; the module was made "
+                        "without .linear");
+}
+
 /* with copies, each is the call for it alone */
 TEST(delta_of_copies)
 {

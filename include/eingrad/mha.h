@@ -282,6 +282,11 @@ typedef struct eg_mha_run_args {
     eg_tensor *
         *max_scores; /* (b h i) as eg_attention's, with which MuonClip of Kimi Team 2025 scales
                       * W_q and W_k of a head. Refused with .sink, .bias_kv, .zero_attn */
+    /* of a linear attention with .beta: the keys that read the state, as eg_linear_attention's
+     * .read. (b j h d), batch letters first, with the heads of the keys, for heads of different
+     * widths (b j s); one for every key, those of a cache too. They are read as they are, without
+     * norm and rotary positions. NULL: the module's keys */
+    eg_tensor *read;
 } eg_mha_run_args;
 /* Refused: sizes below 1; heads that do not divide d_model (where a width follows from it) or are
  * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
@@ -291,8 +296,9 @@ typedef struct eg_mha_run_args {
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that is in the .with of module and run; .fill or a score_fn
- * with EG_FUSED; positions without rotary positions; without a softmax what belongs to one; .decay
- * or .beta without .linear; what eg_attention and the cache refuse. The message names the module.
+ * with EG_FUSED; positions without rotary positions; without a softmax what belongs to one; .decay,
+ * .beta or .read without .linear; what eg_attention and the cache refuse. The message names the
+ * module.
  *
  * With .ranks every rank calls eg_mha_run with its own positions of query, key and value, and gets
  * its positions of the result; docs/distributed.md. .where and .score of the module, rotary

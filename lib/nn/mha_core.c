@@ -131,14 +131,15 @@ static eg_masked of_head(eg_ctx *cx, const char *option, eg_masked mask, int64_t
 }
 
 /* -- the core --------------------------------------------------------------------------------- */
-/* The options .decay and .beta of a linear attention. */
+/* The options .decay, .beta and .read of a linear attention. */
 typedef struct mha_factors {
     eg_masked decay, beta;
+    eg_tensor *read;
 } mha_factors;
 /* Returns those of a run: its own, or those of the module. */
 static mha_factors factors_of(const eg_mha *m, const eg_mha_run_args *a)
 {
-    mha_factors f = { .decay = a->decay, .beta = a->beta };
+    mha_factors f = { .decay = a->decay, .beta = a->beta, .read = a->read };
     if (m->linear && !f.decay.x && !f.decay.axes) f.decay = m->linear->decay;
     if (m->linear && !f.beta.x && !f.beta.axes) f.beta = m->linear->beta;
     return f;
@@ -170,7 +171,7 @@ static eg_tensor *attended_linearly(const eg_mha *m, const eg_attention_args *a,
     o.scale = a->scale, o.where = a->where, o.offset = a->offset, o.keep = a->keep;
     memcpy(o.with, a->with, sizeof o.with);
     o.weights = a->weights ? a->weights : a->dropped, o.weights_axes = a->weights_axes;
-    o.decay = f->decay, o.beta = f->beta;
+    o.decay = f->decay, o.beta = f->beta, o.read = f->read;
     eg_tensor *y = eg_linear_attention_with(&o);
     if (a->weights && a->dropped) *a->dropped = *a->weights;
     return y;
@@ -392,6 +393,13 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
     eg_tensor *const q = o.q, *const k = o.k, *const v = o.v, **asked[OUTS], ***out[OUTS];
     const eg_masked all_keep = o.keep, all_bias = o.bias, all_lengths = o.lengths;
     const mha_factors all = factors_of(m, a);
+    if (all.read && (!eg_ok(all.read) || eg_rank(all.read) != eg_rank(k) ||
+                     eg_dim(all.read, -1) != eg_dim(k, -1)))
+        return eg_fail_as(
+            cx, EG_ERROR_SHAPE,
+            ".read has other axes than the keys: %d of them with %lld elements of all "
+            "heads are needed",
+            eg_rank(k), (long long)eg_dim(k, -1));
     texts t;
     int64_t at = 0, from = 0, empty = 0;
     if (!heads) return eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
@@ -407,6 +415,9 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         o.q = eg_slice_axis(q, -1, at, at + d, 1);
         o.k = eg_slice_axis(k, -1, at, at + d, 1);
         o.v = eg_slice_axis(v, -1, from, from + e, 1);
+        const mha_factors f = { of_head(cx, ".decay", all.decay, h),
+                                of_head(cx, ".beta", all.beta, h),
+                                all.read ? eg_slice_axis(all.read, -1, at, at + d, 1) : NULL };
         at += d, from += e;
         set_formulas(&o, &t, with_head(m, t.where, head), with_head(m, t.score, head));
         o.keep = of_head(cx, ".keep", all_keep, h);
@@ -416,8 +427,6 @@ static eg_tensor *each_head(const eg_mha *m, const eg_mha_run_args *a, eg_attent
         o.weights_axes = m->specs->weights;
         o.scale = m->scale;
         for (int n = 0; n < OUTS; n++) *out[n] = asked[n] ? heads + (n + 1) * m->heads + h : NULL;
-        const mha_factors f = { of_head(cx, ".decay", all.decay, h),
-                                of_head(cx, ".beta", all.beta, h) };
         heads[h] = attended(m, &o, &f);
         empty += o.empty ? *o.empty : 0;
         if (a->gain) heads[h] = eg_mul(heads[h], eg_select_axis(a->gain, 0, h));

@@ -269,7 +269,8 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
     eg_ctx *cx = eg_context(a->query);
     const bool fused = a->form == EG_FUSED, sink = a->sink.x || a->sink.axes,
                positions = a->positions.x || a->positions.axes,
-               key_positions = a->key_positions.x || a->key_positions.axes;
+               key_positions = a->key_positions.x || a->key_positions.axes,
+               decay = a->decay.x || a->decay.axes, beta = a->beta.x || a->beta.axes;
     if (a->fill && fused)
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    ".fill changes scores in memory, which the form EG_FUSED does not have; "
@@ -297,10 +298,12 @@ static bool mha_run_fits(const eg_mha *m, const eg_mha_run_args *a)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s belongs to a softmax, which %s",
                    sink ? ".sink" : ".fill",
                    m->linear ? ".linear has not" : ".no_softmax leaves out");
-    else if (!m->linear && (a->decay.x || a->decay.axes || a->beta.x || a->beta.axes))
+    else if (!m->linear && (decay || beta || a->read))
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "%s belongs to a linear attention; the module was made without .linear",
-                   a->decay.x || a->decay.axes ? ".decay" : ".beta");
+                   decay  ? ".decay"
+                   : beta ? ".beta"
+                          : ".read");
     else
         return true;
     return false;
