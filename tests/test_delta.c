@@ -493,6 +493,29 @@ LOOP_TEST(keys_that_read_in_the_module, 3)
                         "without .linear");
 }
 
+/* Long keys whose transitions, multiplied over a chunk, overflow, at a state to which they are
+ * orthogonal (_i = 0), or of 0 with a value at the last key only: u is finite, and so are y and its
+ * gradients. */
+LOOP_TEST(a_product_of_transitions_that_overflows, 2)
+{
+    eg_tensor *n = eg_from(cx, &_i, 1);
+    eg_tensor *k = eg_expr("b=1 j=64 h=1 d=2",
+                           "d == (j >= 32 ? 1 - i[0] : 0) ? j < 32 ? 1.0 : 1e6 : 0.0",
+                           .with = { { "i", n } }),
+              *v =
+                  eg_expr("b=1 j=64 h=1 e=1", "j == 63 * i[0] ? 1.0 : 0.0", .with = { { "i", n } });
+    eg_tensor *y[2], *dv[2];
+    for (int c = 0; c < 2; c++) {
+        y[c] = eg_linear_attention(spec, k, k, v, .phi = "x", .no_norm = true, .where = "j <= i",
+                                   .beta = { "", eg_scalar(cx, 1) }, .chunk = c);
+        eg_grad(eg_select_axis(y[c], 1, _i ? 63 : 0), eg_ones(cx, 1, 1, 1), 1, &v, &dv[c]);
+    }
+    eg_assert_close(y[0], y[1], 1e-12);
+    eg_assert_close(dv[0], dv[1], 1e-12);
+    ck_assert_double_eq(eg_item(eg_max(NULL, y[0])), _i ? 1e12 : 1);
+    eg_assert_ok(cx);
+}
+
 /* with copies, each is the call for it alone */
 TEST(delta_of_copies)
 {

@@ -153,8 +153,9 @@ eg_tensor *eg__linear_pairs(const eg_spec *xs, const eg_spec *ks, const linear_d
  *
  *   u_c + Σ_{u<c} A_cu u_u = β_c (v_c − (Π_{s≤c} a_s) r_c · S)
  *
- * so u = U − W S, where U and W are the solutions for β_c v_c and for β_c (Π_{s≤c} a_s) r_c. r: the
- * keys that read, which are k unless f has others. */
+ * is solved for u. The solution for β_c (Π_{s≤c} a_s) r_c instead, times S, would be the same, but
+ * is a product of the chunk's transitions, which can overflow where u does not. r: the keys that
+ * read, which are k unless f has others. */
 eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
                                    const linear_factors *f, eg_tensor *first, eg_tensor **next);
 /* Returns the weights w of the delta rule, whose axes are `all`, from the weights p without it:

@@ -26,23 +26,39 @@ static eg_tensor *unit_lower(eg_tensor *x)
  * indices without it. */
 typedef struct delta {
     int64_t count;
-    const eg_spec *state, *us, *ws, *ends, *head; /* head: NULL if there is no decay */
-    eg_tensor *U, *W, *end, *whole;
+    /* square: of I + A, rows + u; cs: of r·S; head: NULL if there is no decay */
+    const eg_spec *state, *vbs, *rbs, *cs, *us, *rows, *square, *ends, *head;
+    eg_tensor *vb, *rb, *system, *end, *whole;
     bool each; /* chunks have different decays */
 } delta;
 
-/* Sets states to the states S_n before the chunks and u to U_n − W_n S_n, each `count` tensors, and
+/* Returns u of chunk n, whose first state is S; NULL: 0. The solution has all the batches and heads
+ * of r·S, which vb may lack. */
+static eg_tensor *delta_solved(const delta *d, int64_t n, eg_tensor *S)
+{
+    eg_tensor *x = eg_select_axis(d->vb, 0, n), *system = eg_select_axis(d->system, 0, n),
+              *rb = eg_select_axis(d->rb, 0, n);
+    if (S) {
+        x = eg_on(eg__nn_joined(d->vbs, d->cs, d->cs), eg_sub, x,
+                  eg_einsum(eg__nn_joined(d->rbs, d->state, d->cs), rb, S));
+    } else {
+        eg_tensor *both[] = { eg_select_axis(system, -1, 0), x };
+        if (eg_align_n(eg__nn_joined(d->rows, d->vbs, d->cs), 2, both, both)) return both[1];
+        x = both[1];
+    }
+    return eg_solve_triangular(eg__nn_joined(d->square, d->cs, d->us), system, x, false);
+}
+
+/* Sets states to the states S_n before the chunks and u to the solutions, each `count` tensors, and
  * returns the state after the last one:
  *
  *   S_{n+1} = A_n S_n + Σ_u (Π_{s>u} a_s) k_u u_u */
 static eg_tensor *delta_states(const delta *d, eg_tensor *S, eg_tensor **states, eg_tensor **u)
 {
-    const char *used = eg__nn_joined(d->ws, d->state, d->us),
-               *added = eg__nn_joined(d->ends, d->us, d->state),
+    const char *added = eg__nn_joined(d->ends, d->us, d->state),
                *decayed = d->head ? eg__nn_joined(d->state, d->head, d->state) : NULL;
     for (int64_t n = 0; n < d->count; n++) {
-        u[n] = eg_select_axis(d->U, 0, n);
-        if (S) u[n] = eg_sub(u[n], eg_einsum(used, eg_select_axis(d->W, 0, n), S));
+        u[n] = delta_solved(d, n, S);
         eg_tensor *sum = eg_einsum(added, eg_select_axis(d->end, 0, n), u[n]);
         states[n] = S ? S : eg_zeros_like(sum);
         if (S && decayed)
@@ -75,18 +91,6 @@ static const eg_spec *delta_front(const linear_terms *t, const char *first, cons
     return eg__linear_with_heads(eg__linear_with_heads(s, t, f->decay.of), t, f->beta.of);
 }
 
-/* Returns the solution of the systems, whose axes are `square`, for right-hand sides x, whose axes
- * are `of` and which are the same for batches and heads that they lack. The solution has the axes
- * `to`. */
-static eg_tensor *delta_solved(const eg_spec *square, eg_tensor *system, const eg_spec *rows,
-                               const eg_spec *of, eg_tensor *x, const eg_spec *to)
-{
-    const eg_spec *all = linear_union(rows, of);
-    eg_tensor *both[] = { eg_select_axis(system, -1, 0), x };
-    if (eg_align_n(eg__nn_joined(rows, of, all), 2, both, both)) return both[1];
-    return eg_solve_triangular(eg__nn_joined(square, all, to), system, both[1], false);
-}
-
 eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
                                    const linear_factors *f, eg_tensor *first, eg_tensor **next)
 {
@@ -106,33 +110,37 @@ eg_tensor *eg__linear_causal_delta(linear_chunks *p, eg_tensor *k, eg_tensor *v,
     const eg_spec *rows = linear_with(front, p->c), *square = linear_with(rows, p->u),
                   *kc = eg__linear_cut(t->term[K], t->j, p->n, p->c),
                   *vc = eg__linear_cut(t->term[V], t->j, p->n, p->c), *rbs,
-                  *vbs = linear_union(vc, beta.of),
+                  *vbs = linear_union(linear_union(eg_spec_like(t->all, p->n), vc), beta.of),
                   *us = linear_with(linear_with(eg__linear_with_heads(front, t, t->term[V]), p->u),
                                     t->e),
-                  *ws = linear_with(front, p->u), *ends = eg_spec_like(t->all, p->n);
+                  *ends = eg_spec_like(t->all, p->n);
     ends = linear_union(ends, d.to_u ? linear_union(p->ks, d.to_u) : p->ks);
-    for (int n = 0; n < t->term[K]->indices; n++) {
-        const char *name = t->term[K]->index[n].name;
-        if (strcmp(name, t->j) != 0 && !linear_has(t, Y, name)) ws = linear_with(ws, name);
-    }
     eg_tensor *rb, *system = delta_system(kc, p->ks, &beta, &d, square, r, k, &rbs, &rb),
                    *vb = eg_einsum(eg__nn_joined(vc, beta.of, vbs), v, beta.x);
-    const eg_spec *rfs = d.to_c ? linear_union(rbs, d.to_c) : rbs;
-    if (d.from) rb = eg_einsum(eg__nn_joined(rbs, d.to_c, rfs), rb, d.from);
+    const eg_spec *rfs = linear_union(eg_spec_like(t->all, p->n), rbs);
+    rfs = d.to_c ? linear_union(rfs, d.to_c) : rfs;
+    rb = d.from ? eg_einsum(eg__nn_joined(rbs, d.to_c, rfs), rb, d.from)
+                : eg_einsum(eg__nn_joined(rbs, NULL, rfs), rb);
+    const eg_spec *cs = linear_without(us, p->n);
     delta run = { .count = p->count,
                   .state = p->state,
-                  .us = linear_without(us, p->n),
-                  .ws = linear_without(ws, p->n),
+                  .vbs = linear_without(vbs, p->n),
+                  .rbs = linear_without(rfs, p->n),
+                  .cs = eg_spec_rename(cs, p->u, p->c),
+                  .us = cs,
+                  .rows = linear_without(rows, p->n),
+                  .square = linear_without(square, p->n),
                   .ends = linear_without(ends, p->n),
-                  .U = delta_solved(square, system, rows, vbs, vb, us),
-                  .W = delta_solved(square, system, rows, rfs, rb, ws),
+                  .vb = vb,
+                  .rb = rb,
+                  .system = system,
                   .whole = d.whole };
     run.end = d.end ? eg_einsum(eg__nn_joined(p->ks, d.to_u, ends), k, d.end)
                     : eg_einsum(eg__nn_joined(p->ks, NULL, ends), k);
     run.each = eg_spec_axis(d.head, 0, p->n) >= 0;
     run.head = run.each ? linear_without(d.head, p->n) : d.head;
     eg_tensor **parts = eg_scope_alloc(cx, 2 * (size_t)p->count * sizeof *parts);
-    if (!parts || !run.U || !run.W || !run.end)
+    if (!parts || !run.vb || !run.rb || !run.end)
         return eg_fail_as(cx, EG_ERROR_MEMORY, "linear_attention: out of memory");
     eg_tensor *last = delta_states(&run, first, parts, parts + p->count);
     if (next) *next = last;
