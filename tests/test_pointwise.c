@@ -311,6 +311,35 @@ TEST(the_gradient_of_elu_is_g_above_0)
     eg_close(cx);
 }
 
+/* asinh and acosh, where x² overflows: the gradient is 1/|x|, the next one −1/(x |x|); where it
+ * does not, both have the bits of the formulas */
+LOOP_TEST(gradients_of_areas_of_large_numbers, 2)
+{
+    eg_ctx *cx = eg_open(.dtype = _i ? EG_F64 : EG_F32, .seed = 3);
+    const double large = _i ? 2e154 : 2e19;
+    eg_tensor *x = eg_mul(eg_exp(eg_uniform(cx, -3, 40, 500)), eg_sign(eg_normal(cx, 0, 1, 500))),
+              *d, *dd, *of[2];
+    for (int cosh = 0; cosh < 2; cosh++) {
+        eg_tensor *t = cosh ? eg_shift(eg_abs(x), 1) : x, *f = cosh ? eg_acosh(t) : eg_asinh(t);
+        eg_tensor *by = eg_rsqrt(eg_shift(eg_square(t), cosh ? -1 : 1));
+        ck_assert(!eg_grad(f, eg_ones_like(x), 1, &t, &d));
+        ck_assert(!eg_grad(d, eg_ones_like(x), 1, &t, &of[0]));
+        ck_assert(!eg_grad(by, eg_ones_like(x), 1, &t, &of[1]));
+        ck_assert(same_bits(d, by));
+        eg_assert_close(of[0], of[1], 0);
+        for (int sign = -1; sign < 2; sign += 2) {
+            if (cosh && sign < 0) continue;
+            eg_tensor *one = eg_scalar(cx, sign * large);
+            ck_assert(!eg_grad(cosh ? eg_acosh(one) : eg_asinh(one), NULL, 1, &one, &d));
+            ck_assert_double_eq_tol(eg_item(d) * large, 1, 1e-6);
+            ck_assert(!eg_grad(d, NULL, 1, &one, &dd));
+            ck_assert_double_eq_tol(eg_item(dd) * large * large * sign, -1, 1e-4);
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* The bits of a gradient only depend on x and g, in each block of lanes and in the last one. */
 LOOP_TEST(a_gradient_does_not_depend_on_where_it_lies, 4)
 {

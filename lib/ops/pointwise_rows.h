@@ -88,11 +88,11 @@ ROW(eg_cosh, cosh,
     "y = cosh x", "dx = g sinh x")
 ROW(eg_asinh, asinh,
     y = F(asinh)(x),
-    eg_mul(g, eg_rsqrt(eg_shift(eg_square(x), 1))), OPERANDS, EVERYWHERE, FLOATS,
+    root_slope(g, x, 1), OPERANDS, EVERYWHERE, FLOATS,
     "y = arsinh x", "dx = g / √(x² + 1)")
 ROW(eg_acosh, acosh,
     y = F(acosh)(x),
-    eg_mul(g, eg_rsqrt(eg_shift(eg_square(x), -1))), OPERANDS, ABOVE_1, FLOATS,
+    root_slope(g, x, -1), OPERANDS, ABOVE_1, FLOATS,
     "y = arcosh x", "dx = g / √(x² − 1)")
 ROW(eg_atanh, atanh,
     y = F(atanh)(x),
