@@ -418,6 +418,74 @@ TEST(an_error_of_one_rank_is_one_of_all)
                       said[k]);
 }
 
+/* -- a custom layer beside a block with .ranks ---------------------------------------------------
+ */
+enum { CUSTOM_RIGHT, CUSTOM_ON_ALL, CUSTOM_UNSHARED, CUSTOM_SEEDS, CUSTOM_NAN, CUSTOM_KINDS };
+typedef struct custom {
+    int kind;
+    bool found;
+    double value[3];
+    char said[3][256];
+} custom;
+/* Two steps of a block and a linear layer, whose parameters the rank passes to eg_ranks_shared, but
+ * for W if CUSTOM_UNSHARED; if CUSTOM_ON_ALL, W is also read by a penalty that all ranks have. */
+static int custom_body(void *user, const eg_ranks_table *table)
+{
+    custom *c = user;
+    const int me = table->rank;
+    eg_ctx *own = eg_open(.threads = 1, .dtype = EG_F64,
+                          .seed = c->kind == CUSTOM_SEEDS ? 1 + (uint64_t)me : 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_params *p = eg_params_open(own);
+    eg_block *b = eg_block_new(p, "b", .d_model = 4, .heads = 2, .width = 4);
+    eg_linear *l = eg_linear_new(p, "own", .in = 4, .out = 4);
+    eg_opt *op = eg_adam(p, .lr = 1e-2);
+    eg_span at[2];
+    eg_attention_positions(r, 12, 2, false, at);
+    for (int step = 0; step < 2; step++) {
+        eg_seed(own, 7 + (uint64_t)step);
+        eg_tensor *x = eg_slice_axis(eg_normal(own, 0, 1, 2, 12, 4), 1, at[0].from, at[0].to, 1),
+                  *W = c->kind == CUSTOM_UNSHARED ? l->weight : eg_ranks_shared(r, l->weight),
+                  *y =
+                      eg_affine("blm,mo->blo",
+                                eg_block_run(b, x, .where = "j <= i", .ranks = r, .ranks_block = 2),
+                                W, eg_ranks_shared(r, l->bias)),
+                  *loss = eg_sum(NULL, eg_square(y));
+        c->found |= eg_ranks_of(loss) == r && !eg_ranks_of(l->weight) && !eg_ranks_of(x);
+        if (c->kind == CUSTOM_NAN && step && me == 1) loss = eg_scale(loss, NAN);
+        if (c->kind == CUSTOM_ON_ALL) loss = eg_add(loss, eg_sum(NULL, eg_square(l->weight)));
+        eg_step(op, loss);
+    }
+    c->value[me] = eg_item(eg_sum(NULL, l->weight));
+    if (eg_error(own)) snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own));
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+LOOP_TEST(a_step_of_ranks_with_a_custom_layer, CUSTOM_KINDS)
+{
+    static const char *const why[] = {
+        NULL, NULL,
+        "adam: the gradient of \"own.W\" is not the same on ranks 0 and 1; a layer beside modules "
+        "with .ranks reads its parameters by eg_ranks_shared",
+        "adam: \"b.self.W_q\" is not the same on ranks 0 and 1; each rank starts from the same "
+        "seed "
+        "or file",
+        "adam: the loss is nan"
+    };
+    custom c = { .kind = _i }, one = { .kind = _i };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 1, custom_body, &one), 0);
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, custom_body, &c), 0);
+    ck_assert(c.found && !one.said[0][0]);
+    for (int r = 0; r < 3; r++)
+        if (why[_i])
+            ck_assert_msg(strstr(c.said[r], why[_i]), "rank %d: \"%s\"", r, c.said[r]);
+        else
+            ck_assert_msg(!c.said[r][0] && c.value[r] == c.value[0] &&
+                              fabs(c.value[r] - one.value[0]) < 1e-12,
+                          "rank %d: %.17g, %s", r, c.value[r], c.said[r]);
+}
+
 /* -- tensors that all ranks read, and sums over them ------------------------------------------- */
 typedef struct shares {
     double sum[RANKS], loss[RANKS], dx[RANKS][6], dw[RANKS][6], ddw[RANKS][6];

@@ -114,6 +114,10 @@ EG_API eg_tensor *eg_ranks_shared(eg_ranks *, eg_tensor *x);
  * and errors. The gradient sends nothing. ranks NULL: x. Also refused: other sizes on another
  * rank. */
 EG_API eg_tensor *eg_ranks_sum(eg_ranks *, eg_tensor *x);
+/* The group of an operation between ranks in the recorded graph of y: eg_ranks_shared,
+ * eg_ranks_sum, or eg_attention with .ranks, as modules with .ranks call them; NULL: there is none.
+ * Nothing is sent. */
+EG_API eg_ranks *eg_ranks_of(eg_tensor *y);
 
 /* -- sums along a tree of leaves --------------------------------------------------------------- */
 /* A sum of `leaves` buffers of numbers, such as the gradients of parts of a batch: node [0, leaves)

@@ -516,3 +516,17 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
     }
     return y;
 }
+
+eg_ranks *eg_ranks_of(eg_tensor *y)
+{
+    eg_ranks *found = NULL;
+    if (!eg_ok(y)) return NULL;
+    const eg_mark m = eg_push(y->cx);
+    eg_walk w = { .cx = y->cx };
+    const bool walked = eg__walk(&w, 1, &y);
+    for (int64_t k = 0; walked && k < w.n && !found; k++)
+        found =
+            w.node[k]->op == &ring_op ? ring_of(w.node[k])->ranks : eg__ranks_of_node(w.node[k]);
+    eg_pop(y->cx, m);
+    return found;
+}

@@ -3,8 +3,8 @@
 #ifndef EG_RING_H
 #define EG_RING_H
 #include "attention/attention.h"
+#include "ranks/ranks.h"
 #include <eingrad/notation.h>
-#include <eingrad/ranks.h>
 
 enum {
     EG_RING_Q,

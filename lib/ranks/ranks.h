@@ -45,6 +45,10 @@ bool eg__ranks_of_launcher(eg_ctx *, eg_ranks_table *table);
 typedef const char *eg__ranks_module(size_t size, eg_ranks_table *table);
 #define EG_RANKS_MODULE "eg__ranks_mpi_1"
 
+/* -- shared.c ---------------------------------------------------------------------------------- */
+/* The group of a node of eg_ranks_shared or eg_ranks_sum; NULL: it is another node. */
+eg_ranks *eg__ranks_of_node(const eg_tensor *);
+
 /* -- tree.c: the subtrees of any rank ---------------------------------------------------------- */
 int eg__ranks_tree_subtrees_of(const eg_ranks_tree *, int rank);
 eg_span eg__ranks_tree_subtree_of(const eg_ranks_tree *, int rank, int k);

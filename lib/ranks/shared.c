@@ -79,6 +79,10 @@ static const eg_op ranks_sum_op = {
     .uses = EG_USES_NOTHING,
     .jvp = eg_jvp_linear,
 };
+eg_ranks *eg__ranks_of_node(const eg_tensor *t)
+{
+    return t->op == &shared_op || t->op == &ranks_sum_op ? ranks_of(t) : NULL;
+}
 /* True on all ranks if none has an error and their tensors have one size; otherwise false on all of
  * them, after an error. */
 static bool sum_agrees(eg_ranks *r, eg_tensor *x)

@@ -81,6 +81,7 @@ struct eg_opt {
     uint64_t draws;                /* the number of the context's next draw before the step */
     eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
     const eg_ranks *met;           /* the ranks that had the same parameters and moments */
+    const eg_ranks *alike;         /* those that had the same parameters and gradients in eg_step */
     eg_captured_blocks *captured;  /* of eg_step_over with .capture; NULL: not yet opened */
 };
 /* Returns the coefficients of update.h for the t-th step in which a parameter with these options
