@@ -159,9 +159,10 @@ EG_API eg_opt *eg_opt_custom_with(const eg_opt_args *);
  * (the operation that cuts it off is named); a loss or gradient that is not finite, with the
  * operation that made it (the backward pass then runs once more with eg_trace, and hooks are called
  * again); gradients whose squares overflow the moments' dtype; a learning rate, decay or momentum
- * that overflows the parameter's; if ranks (eg_ranks_of) computed the loss together, in the first
- * step parameters or gradients that differ between ranks. If parameters have copies, so has the loss, and each makes the
- * same step as alone; after an error, which names it, no copy has. */
+ * that overflows the parameter's; in the first step with ranks that compute the loss together
+ * (eg_ranks_of), parameters or gradients that differ between them. If parameters have copies, so
+ * has the loss, and each makes the same step as alone; after an error, which names it, no copy
+ * has. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the order of the list (eg_params_at), such as sums over
  * micro-batches; NULL for a parameter on which the loss does not depend. */
