@@ -432,6 +432,33 @@ TEST(long_sums_are_accurate)
     eg_close(cx);
 }
 
+/* A sum of one operand reads one distance of the copies: with the second one here, sanitizers would
+ * find an overflow. */
+TEST(copies_of_one_operand)
+{
+    enum { COPIES = 20, I = 12, J = 9 };
+    eg_ctx *cx = eg_open();
+    double a[COPIES * I * J], c[COPIES * I];
+    for (int q = 0; q < COPIES * I * J; q++) a[q] = q % 17;
+    const eg_axis axis[] = { { I, { { J, 0, 1 } }, true, false, true },
+                             { J, { { 1, 0, 0 } }, true, false, false } };
+    eg_pairing *p = eg_scope_alloc(cx, eg__pairing_bytes(2));
+    ck_assert_ptr_nonnull(p);
+    eg__pairing(p, EG_F64, NULL, 2, axis, false);
+    const eg_copy_steps steps = {
+        COPIES,
+        (int64_t[]){ sizeof a / COPIES, INT64_MAX },
+        sizeof c / COPIES
+    };
+    ck_assert(eg__pair_run_copies(cx, p, &steps, a, NULL, c, 1, NULL));
+    for (int q = 0; q < COPIES * I; q++) {
+        double want = 0;
+        for (int j = 0; j < J; j++) want += a[q * J + j];
+        ck_assert_double_eq(c[q], want);
+    }
+    eg_close(cx);
+}
+
 /* More batches than the caches hold, whose operands are prefetched: the bits of each are those of
  * the batch alone. */
 LOOP_TEST(far_batches, 2)

@@ -503,9 +503,10 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
     }
     eg_axis batch[EG_PAIR_AXES];
     eg_gemm g = p->gemm;
+    /* without b there is one distance */
     batch[0] = (eg_axis){ .size = s->count,
                           .sa = s->x[p->swap] / eg__width[g.of[0]],
-                          .sb = s->x[!p->swap] / eg__width[g.of[1]],
+                          .sb = b ? s->x[!p->swap] / eg__width[g.of[1]] : 0,
                           .sc = s->out / eg__width[g.dtype] };
     g.a = p->swap ? b : a;
     g.b = p->swap ? a : b;
