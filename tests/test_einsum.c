@@ -6,6 +6,7 @@
 #include <eingrad/check.h>
 #include <stdlib.h>
 #include "fixtures.h"
+#include "random_views.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -718,6 +719,38 @@ TEST(windows_have_the_gradients_of_their_copy)
             ck_assert_int_eq(eg_grad(eg_sum(NULL, eg_square(one)), NULL, k < 4 ? 2 : 1, xs, to), 0);
         }
         for (int i = 0; i < (k < 4 ? 2 : 1); i++) eg_assert_close(d[0][i], d[1][i], 1e-12);
+        eg_assert_ok(c);
+        eg_close(c);
+    }
+}
+
+/* A packed product with more rows and columns than a block has (lib/contraction/gemm.c: 96 to 192
+ * rows; 1536 columns of f64, 3072 of f32) and more terms than EG_KC has the bits of the products of
+ * narrow parts, which are one block wide; with activation, too. */
+TEST(products_of_several_blocks)
+{
+    uint64_t seed = 17;
+    for (int k = 0; k < 4; k++) {
+        const eg_dtype dtype = k % 2 ? EG_F64 : EG_F32;
+        eg_ctx *c = eg_open(.dtype = dtype, .threads = 1 + k / 2);
+        const int64_t m = 257 + draw_below(&seed, 40), terms = 257 + draw_below(&seed, 20),
+                      block = dtype == EG_F64 ? 1536 : 3072,
+                      n = (1 + k / 2) * block + 1 + draw_below(&seed, 90);
+        eg_tensor *x = eg_normal(c, 0, 1, m, terms), *W = eg_normal(c, 0, .1, n, terms),
+                  *b = eg_normal(c, 0, 1, n), *parts[3][40];
+        int count = 0;
+        for (int64_t from = 0, to; from < n; from = to, count++) {
+            to = from + 300 < n ? from + 300 : n;
+            eg_tensor *w = eg_slice_axis(W, 0, from, to, 1),
+                      *bias = eg_slice_axis(b, 0, from, to, 1);
+            parts[0][count] = eg_einsum("mk,nk->mn", x, w);
+            parts[1][count] = eg_einsum("mk,nk->nm", x, w);
+            parts[2][count] = eg_affine("mk,nk->mn", x, w, bias, .activation = "gelu");
+        }
+        ck_assert(same_bits(eg_einsum("mk,nk->mn", x, W), eg_concat_axis_n(1, count, parts[0])));
+        ck_assert(same_bits(eg_einsum("mk,nk->nm", x, W), eg_concat_axis_n(0, count, parts[1])));
+        ck_assert(same_bits(eg_affine("mk,nk->mn", x, W, b, .activation = "gelu"),
+                            eg_concat_axis_n(1, count, parts[2])));
         eg_assert_ok(c);
         eg_close(c);
     }
