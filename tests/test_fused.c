@@ -1126,3 +1126,26 @@ LOOP_TEST(what_is_not_finite_is_so_in_both_forms, sizeof wilds / sizeof *wilds)
         wild_call(&wilds[_i], EG_F32, seed);
     }
 }
+
+/* Arrays of threads have 64 entries (EG_FUSED_TEAM; TEAM_MAX of products): with 70 threads, and
+ * work for all of them, results have the bits of one thread. */
+TEST(more_threads_than_a_team)
+{
+#ifdef __SANITIZE_THREAD__ /* 70 spinning threads take minutes there */
+    return;
+#endif
+    eg_tensor *results[2][2];
+    eg_ctx *of[2];
+    for (int k = 0; k < 2; k++) {
+        eg_ctx *c = of[k] = eg_open(.threads = k ? 70 : 1, .seed = 4);
+        eg_tensor *x = eg_normal(c, 0, 1, 8, 8, 320, 48), *a = eg_normal(c, 0, 1, 660, 660);
+        int64_t empty = -1;
+        results[k][0] = eg_attention("bhid,bhjd,bhje->bhie", x, x, x, .where = "j != 3 & i > 1",
+                                     .form = EG_FUSED, .empty = &empty);
+        ck_assert_int_eq(empty, 2 * 8 * 8);
+        results[k][1] = eg_einsum("ij,jk->ik", a, a);
+        eg_assert_ok(c);
+    }
+    for (int r = 0; r < 2; r++) ck_assert(same_bits(results[0][r], results[1][r]));
+    for (int k = 0; k < 2; k++) eg_close(of[k]);
+}
