@@ -405,6 +405,27 @@ LOOP_TEST(a_value_does_not_depend_on_where_it_lies, FUNCTIONS)
     eg_close(two);
 }
 
+TEST(a_power_of_one_half_is_the_root)
+{
+    eg_ctx *cx = eg_open();
+    for (int type = EG_F32; type <= EG_F64; type++) {
+        eg_tensor *x = eg_uniform_n(cx, (eg_dtype)type, 0, 9, 1, (int64_t[]){ 3000 });
+        ck_assert(same_bits(eg_powc(x, .5), eg_sqrt(x)));
+        ck_assert(same_bits(eg_powc(x, -.5), eg_rsqrt(x)));
+        const double at[] = { 0, -0., INFINITY, -INFINITY, -1 };
+        eg_tensor *y = eg_cast(eg_from(cx, at, 5), (eg_dtype)type);
+        const double *root = eg_f64(eg_cast(eg_powc(y, .5), EG_F64)),
+                     *recip = eg_f64(eg_cast(eg_powc(y, -.5), EG_F64));
+        for (int i = 0; i < 5; i++) {
+            const double w = pow(at[i], .5), v = pow(at[i], -.5);
+            ck_assert(isnan(w) ? isnan(root[i]) : root[i] == w && !signbit(root[i]));
+            ck_assert(isnan(v) ? isnan(recip[i]) : recip[i] == v && !signbit(recip[i]));
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(powers_are_within_4_ulp)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -159,16 +159,21 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
                       "clip: the low limit %g is not below the high limit %g", low, high);
 }
 
-/* -- powc: y = x^c, dx = g c x^(c−1); small powers by multiplication -------------------------- */
+/* -- powc: y = x^c, dx = g c x^(c−1); small powers by multiplication, ½ and −½ by a root ---------
+ */
 static bool powc_forward(eg_tensor *y)
 {
     const double c = first_constant(y);
     static eg_lanes_fn *const cube[EG_DTYPES] = { FLOATS(cube) };
-    eg_lanes_fn *const *of = c == 1    ? scale_op.of
-                             : c == 2  ? square_op.of
-                             : c == 3  ? cube
-                             : c == -1 ? recip_op.of
-                                       : eg__lanes_op(y)->of;
+    static eg_lanes_fn *const root[EG_DTYPES] = { FLOATS(root) };
+    static eg_lanes_fn *const recip_root[EG_DTYPES] = { FLOATS(recip_root) };
+    eg_lanes_fn *const *of = c == 1     ? scale_op.of
+                             : c == 2   ? square_op.of
+                             : c == 3   ? cube
+                             : c == -1  ? recip_op.of
+                             : c == .5  ? root
+                             : c == -.5 ? recip_root
+                                        : eg__lanes_op(y)->of;
     return eg__lanes_run(y, of[y->dtype], false);
 }
 static eg_tensor *powc_rule(eg_tensor *y, eg_tensor *g, int i)

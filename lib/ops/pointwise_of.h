@@ -16,6 +16,9 @@
 /* clang-format on */
 ROW(eg_powc, cube, y = x * x * x, )
 ROW(eg_powc, powc, y = F(pow)(x, a), )
+/* x^½ of C: 0 of −0, and ∞ of −∞ */
+ROW(eg_powc, root, y = x == -(REAL)INFINITY ? -x : F(sqrt)(x) + 0, )
+ROW(eg_powc, recip_root, y = x == -(REAL)INFINITY ? 0 : 1 / (F(sqrt)(x) + 0), )
 #include "ops/pointwise_rows.h"
 #undef T
 #undef NAME
