@@ -210,12 +210,6 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     REAL sum[NAME(CHUNK)];
     const eg_offsets at = eg__offsets_of(&p->others, o / p->chunks);
     const int64_t i = o % p->chunks * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
-    if (p->in_place) {
-        p->kernels->block(sum_factor_of(p, b), n, (int)p->rest.total, sum_from(p, 0, a, at.a + i),
-                          p->at[0], sum_from(p, 1, b, at.b + i * p->x.sb), p->at[1], c + at.c + i,
-                          p->alpha, p->add);
-        return;
-    }
     NAME(across)
     (p, n, sum_from(p, 0, a, at.a + i * p->x.sa), sum_from(p, 1, b, at.b + i * p->x.sb),
      part * PART_ROWS, eg__min64(p->rest.total, (part + 1) * PART_ROWS), sum);
@@ -226,6 +220,24 @@ static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, R
     }
     REAL *to = c + at.c + i * p->x.sc;
     for (int64_t q = 0; q < n; q++) NAME(write)(p, sum[q], to + q * p->x.sc);
+}
+
+/* Computes units [from, to) of a sum across that is one block of rows in place. */
+static void NAME(blocks)(const plan *p, int64_t from, int64_t to, const char *a, const char *b,
+                         REAL *c)
+{
+    const sum_factor factor = sum_factor_of(p, b);
+    eg_axes_walk w;
+    eg__axes_walk_to(&w, &p->others, from / p->chunks);
+    for (int64_t u = from, chunk = from % p->chunks; u < to; u++) {
+        const int64_t i = chunk * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
+        p->kernels->block(factor, n, (int)p->rest.total, sum_from(p, 0, a, w.at.a + i), p->at[0],
+                          sum_from(p, 1, b, w.at.b + i * p->x.sb), p->at[1], c + w.at.c + i,
+                          p->alpha, p->add);
+        if (++chunk < p->chunks) continue;
+        chunk = 0;
+        eg__axes_walk_on(&w);
+    }
 }
 
 /* Computes n results along axis x of the result, each the sum of a single block (along), as
@@ -275,6 +287,10 @@ static void NAME(piece)(void *user, int64_t k, int thread)
             NAME(neighbours)
             (j->p, x, n, sum_from(j->p, 0, j->a, at.a), sum_from(j->p, 1, j->b, at.b), j->c + at.c);
         }
+        return;
+    }
+    if (j->p->in_place) {
+        NAME(blocks)(j->p, j->units * k / j->pieces, end, j->a, j->b, j->c);
         return;
     }
     for (int64_t u = j->units * k / j->pieces; u < end; u++)

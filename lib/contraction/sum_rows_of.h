@@ -172,6 +172,11 @@ EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL 
         NAME(few_columns)(4, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
     for (; i + LANES <= n; i += LANES)
         NAME(few_columns)(1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
+    if (i < n && i && !add) { /* the last lanes, of which some are computed again */
+        i = n - LANES;
+        NAME(few_columns)(1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
+        return;
+    }
     for (; i < n; i++) {
         const REAL *u = a + i, *v = b + along * i;
         REAL sum = 0, x[4];
