@@ -53,6 +53,37 @@ EG_INLINE void NAME(wide_sums)(int rows, int64_t n, const REAL *const *a, const 
         sum[r] = part[0];
     }
 }
+/* Sets sum[q] to four lanes of the sum of elements j … n − 1 of row q; `rows`, a constant, is 1
+ * or 4. */
+EG_INLINE void NAME(near_sums)(const int rows, int64_t j, int64_t n, const REAL *const *a,
+                               const REAL *const *b, FOUR *sum)
+{
+    FOUR s[4] = { { 0 } };
+    for (; j + 4 <= n; j += 4) UNROLLED for (int q = 0; q < rows; q++)
+        {
+            FOUR u, v;
+            memcpy(&u, a[q] + j, sizeof u);
+            if (b) {
+                memcpy(&v, b[q] + j, sizeof v);
+                u *= v;
+            }
+            s[q] += u;
+        }
+    for (; j < n; j++)
+        UNROLLED for (int q = 0; q < rows; q++) s[q][0] += b ? a[q][j] * b[q][j] : a[q][j];
+    UNROLLED for (int q = 0; q < rows; q++) sum[q] = s[q];
+}
+/* Sets *sum to four lanes of the sum of a row whose elements are not contiguous. */
+EG_INLINE void NAME(far_sums)(int64_t n, const REAL *a, int64_t sa, const REAL *b, int64_t sb,
+                              FOUR *sum)
+{
+    FOUR s = { 0 };
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4)
+        for (int l = 0; l < 4; l++) s[l] += b ? a[(j + l) * sa] * b[(j + l) * sb] : a[(j + l) * sa];
+    for (; j < n; j++) s[0] += b ? a[j * sa] * b[j * sb] : a[j * sa];
+    *sum = s;
+}
 /* NAME(dots) of fewer than four elements, n, a constant, without b */
 EG_INLINE void NAME(short_sums)(const int n, int64_t rows, const REAL *a, int64_t ra, int64_t sa,
                                 REAL *c, int64_t rc, REAL alpha, bool add)
@@ -97,26 +128,14 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
         else if (wide)
             for (int q = 0; q < here; q++)
                 NAME(wide_sums)(1, wide, pa + q, b ? pb + q : NULL, head + q);
-        for (int q = 0; q < here; q++) {
-            const REAL *x = pa[q], *y = pb[q];
-            int64_t j = wide;
-            if (contiguous)
-                for (; j + 4 <= n; j += 4) {
-                    FOUR u, v;
-                    memcpy(&u, x + j, sizeof u);
-                    if (y) {
-                        memcpy(&v, y + j, sizeof v);
-                        u *= v;
-                    }
-                    tail[q] += u;
-                }
-            else
-                for (; j + 4 <= n; j += 4)
-                    for (int l = 0; l < 4; l++)
-                        tail[q][l] += y ? x[(j + l) * sa] * y[(j + l) * sb] : x[(j + l) * sa];
-            for (; j < n; j++) tail[q][0] += y ? x[j * sa] * y[j * sb] : x[j * sa];
-        }
-        NAME(transpose)(head);
+        if (!contiguous)
+            for (int q = 0; q < here; q++) NAME(far_sums)(n, pa[q], sa, pb[q], sb, tail + q);
+        else if (here == 4)
+            NAME(near_sums)(4, wide, n, pa, b ? pb : NULL, tail);
+        else
+            for (int q = 0; q < here; q++)
+                NAME(near_sums)(1, wide, n, pa + q, b ? pb + q : NULL, tail + q);
+        if (wide) NAME(transpose)(head);
         NAME(transpose)(tail);
         const FOUR sum = (REAL)alpha * (((head[0] + head[2]) + (head[1] + head[3])) +
                                         ((tail[0] + tail[1]) + (tail[2] + tail[3])));
