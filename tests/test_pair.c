@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <eingrad/check.h>
 #include "einsum/einsum.h"
+#include "fixtures.h"
 #include "tests.h"
 
 static uint64_t state;
@@ -559,6 +560,28 @@ TEST(threads_change_no_bit_of_large_products)
             eg_assert_ok(c);
             eg_close(c);
         }
+}
+
+/* Windows whose step is that of their positions are summed along the longer axis. */
+TEST(sums_of_overlapping_windows_of_integers_and_complex_numbers_are_those_of_a_copy)
+{
+    static const eg_dtype types[] = { EG_I32, EG_I64, EG_BOOL, EG_C128 };
+    eg_ctx *cx = eg_open(.threads = 1);
+    for (int t = 0; t < 4; t++)
+        for (int64_t size = 2; size <= 70; size += 17)
+            for (int64_t n = size + 1; n <= 150; n += 37) {
+                eg_tensor *x =
+                    eg_cast(eg_randint(cx, 0, 9, 3, n), types[t] == EG_C128 ? EG_F64 : types[t]);
+                if (types[t] == EG_C128)
+                    x = eg_complex(x, eg_normal_n(cx, EG_F64, 0, 1, 2, (int64_t[]){ 3, n }));
+                eg_tensor *y = eg_unfold_axis(x, 1, size, 1), *f = eg_copy(eg_select_axis(y, 1, 0));
+                ck_assert(same_bits(eg_sum("r i [q]", y), eg_sum("r i [q]", eg_copy(y))));
+                if (types[t] == EG_C128) continue; /* the product of a copy is by matrices */
+                ck_assert(same_bits(eg_einsum("riq,rq->ri", y, f),
+                                    eg_einsum("riq,rq->ri", eg_copy(y), f)));
+            }
+    eg_assert_ok(cx);
+    eg_close(cx);
 }
 
 /* Sums over the positions in overlapping windows, over the windows, and weighted ones (a depthwise

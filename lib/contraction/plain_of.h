@@ -59,9 +59,12 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
         terms.total /= terms.axis[terms.n - 1].size;
     }
     const eg_axis *in = terms.n ? &terms.axis[terms.n - 1] : &one;
-    /* along the axis whose elements are closer to each other; along x if the sum has one term */
-    const bool across = x->size > 1 && (in->size == 1 || eg__abs64(x->sa) + eg__abs64(x->sb) <
-                                                             eg__abs64(in->sa) + eg__abs64(in->sb));
+    /* along the axis whose elements are closer to each other or, if they are equally close, as in
+     * overlapping windows, the longer one; along x if the sum has one term */
+    const int64_t of_x = eg__abs64(x->sa) + eg__abs64(x->sb),
+                  of_k = eg__abs64(in->sa) + eg__abs64(in->sb);
+    const bool across =
+        x->size > 1 && (in->size == 1 || of_x < of_k || (of_x == of_k && x->size > in->size));
     for (int64_t o = 0, m; o < out->total; o += m) {
         const eg_offsets at = eg__offsets_of(out, o);
         WIDE sum[LANES] = { 0 };
