@@ -144,8 +144,13 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
         wide = turned ? most / SIDE : n;
     lanes_tile t = { .row_step = row_step, .step = step, .first = true, .c = l->c };
     if (n * l->width[1] >= STILL && !turned) t.still = lanes_still(l, step, &t.c);
+    /* if rows of an operand are apart, each row is a call, which takes a repeated row in place */
+    bool apart = false;
+    for (int i = 0; i <= l->operands && l->exact; i++)
+        apart |= step[i] == l->width[i] && row_step[i] && row_step[i] != n * l->width[i];
     for (int i = 1; i <= l->operands; i++)
-        if (!row_step[i] && (!step[i] || !turned)) t.kept |= 1u << i;
+        if (!row_step[i] && (!step[i] || !turned) && !(apart && step[i] == l->width[i]))
+            t.kept |= 1u << i;
     for (int64_t r = 0; r < rows; r += high)
         for (int64_t c = 0; c < n; c += wide) {
             t.rows = eg__min64(high, rows - r), t.n = eg__min64(wide, n - c);
