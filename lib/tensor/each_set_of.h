@@ -27,7 +27,13 @@
     }
 #endif
 #define TARGET
-#define BYTES  16
+#if !HAVE_TARGET_CLONES && defined(__AVX512F__) /* by CFLAGS, such as -march=native */
+#define BYTES 64
+#elif !HAVE_TARGET_CLONES && defined(__AVX2__)
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
 #define SUFFIX 128
 #include TEMPLATE
 #undef TARGET
