@@ -114,11 +114,11 @@ static int ring_body(void *user, const eg_ranks_table *table)
     put(s->dq, n, d[0], runs, run), put(s->dk, n, d[1], runs, run), put(s->dv, n, d[2], runs, run);
     /* tensors that every rank has completely, and so their gradients */
     int64_t at = 0;
-    for (int e = 3; e < count; e++) {
+    for (int e = 3; e < count && !table->rank; e++) {
         const double *from = eg_f64(eg_cast(d[e], EG_F64));
         for (int64_t p = 0; from && p < eg_size(d[e]); p++) s->extra[at++] = from[p];
     }
-    s->extras = at;
+    if (!table->rank) s->extras = at;
     const bool bad = eg_error(cx) != NULL;
     if (bad) snprintf(s->said, sizeof s->said, "%s", eg_error(cx));
     eg_ranks_close(r);
@@ -227,7 +227,7 @@ static int along_body(void *user, const eg_ranks_table *table)
         for (int64_t k = 0; n && k < eg_size(z); k++)
             s->out[t][k / n * N + run[0].from + k % n] = eg_f64(z)[k];
     }
-    for (int k = 0; k < 2 && !eg_error(own); k++) s->out[5][k] = eg_get(d[3], k);
+    for (int k = 0; k < 2 && !table->rank && !eg_error(own); k++) s->out[5][k] = eg_get(d[3], k);
     const bool bad = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);

@@ -160,14 +160,15 @@ static int modules_body(void *user, const eg_ranks_table *table)
         put(s->y, s->length, y, t.axis, t.runs, t.run);
         if (own > 0) put(s->dx, s->length, d[n], t.axis, t.runs, t.run);
         if (own > 1) put(s->dk, s->memory, d[n + 1], t.axis, t.key_runs, t.key_run);
-        s->count = eg_size(y) / (eg_dim(y, t.axis) ? eg_dim(y, t.axis) : 1) * s->length;
+        if (!table->rank)
+            s->count = eg_size(y) / (eg_dim(y, t.axis) ? eg_dim(y, t.axis) : 1) * s->length;
         int64_t at = 0;
         for (int k = 0; k < n; k++) {
             const double *from = d[k] ? eg_f64(eg_cast(d[k], EG_F64)) : NULL;
             for (int64_t e = 0; from && e < eg_size(d[k]) && at < ROOM; e++)
                 s->whole[table->rank][at++] = from[e];
         }
-        s->wholes = at;
+        if (!table->rank) s->wholes = at;
     }
     const bool bad = eg_error(cx) != NULL;
     if (bad) snprintf(s->said, sizeof s->said, "%s", eg_error(cx));
