@@ -26,7 +26,7 @@ int __wrap_sched_getaffinity(pid_t pid, size_t size, cpu_set_t *set)
 #if defined(__SANITIZE_THREAD__)
 /* The loader's own lock, under which threads open and close libdw for a message, is unknown to the
  * thread sanitizer. */
-const char *__tsan_default_suppressions(void);
+__attribute__((visibility("default"))) const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void) { return "race:_dl_close_worker\n"; }
 #endif
 

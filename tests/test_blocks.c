@@ -270,7 +270,8 @@ TEST(warm_steps_call_no_allocator)
 /* -- what a block may do ----------------------------------------------------------------------- */
 typedef struct scene {
     eg_ctx *cx;
-    eg_tensor *x, *w, *made, *kept;
+    eg_tensor *x, *w, *made;
+    _Atomic(eg_tensor *) kept;
     int64_t bad;      /* the block that does it; −1: each */
     atomic_int calls; /* of the loss */
     int what;
