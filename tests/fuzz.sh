@@ -68,7 +68,7 @@ floor() {
         expression) echo 4000 ;;
         npy) echo 500 ;;
         npz) echo 2000 ;;
-        dlpack) echo 1500 ;;
+        dlpack) echo 1200 ;;
         safetensors) echo 700 ;;
         checkpoint) echo 4000 ;;
         pairs) echo 400 ;;

@@ -520,7 +520,8 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
 eg_ranks *eg_ranks_of(eg_tensor *y)
 {
     eg_ranks *found = NULL;
-    if (!eg_ok(y)) return NULL;
+    /* the usual case, without a traversal; blocks share the groups of their parent */
+    if (!eg_ok(y) || (!y->cx->groups && !y->cx->parent)) return NULL;
     const eg_mark m = eg_push(y->cx);
     eg_walk w = { .cx = y->cx };
     const bool walked = eg__walk(&w, 1, &y);

@@ -367,6 +367,7 @@ struct eg_ctx {
     /* number of calls of einsum that were planned with a tree of products; each tree has a
      * number */
     uint64_t trees;
+    int groups; /* of ranks (eg_ranks_open) that are open */
     /* The number of the current visit of a node in a backward pass, which calls the node's rule
      * once for each operand; 0 outside of backward passes. `pulls` is the number of visits so
      * far. */

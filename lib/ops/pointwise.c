@@ -159,8 +159,8 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
                       "clip: the low limit %g is not below the high limit %g", low, high);
 }
 
-/* -- powc: y = x^c, dx = g c x^(c−1); small powers by multiplication, ½ and −½ by a root ---------
- */
+/* -- powc: y = x^c, dx = g c x^(c−1) ----------------------------------------------------------- */
+/* Small powers by multiplication, ½ and −½ by a root. */
 static bool powc_forward(eg_tensor *y)
 {
     const double c = first_constant(y);

@@ -1,5 +1,6 @@
 /* ranks.c: a group of ranks: opening it, exchanging and counting messages, and agreeing. */
 #include "ranks/ranks.h"
+#include "core/core.h"
 #include <eingrad/ops.h>
 #include <string.h>
 
@@ -252,6 +253,7 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
         return NULL;
     }
     *r = (eg_ranks){ .cx = o.cx, .owner = owner, .table = table, .all = all };
+    o.cx->groups++;
     if (agree_on_bits(r)) {
         eg_ranks_close(r);
         return NULL;
@@ -266,5 +268,6 @@ void eg_ranks_close(eg_ranks *r)
      * rank, and closing would wait in MPI's own end. If a group remains open, the process's exit
      * counts as a failure of the run. */
     if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
+    r->cx->groups--;
     eg_owner_close(r->owner);
 }
