@@ -3,6 +3,7 @@
 #define FIXTURES_H
 #include "asserts.h"
 #include <eingrad.h>
+#include <eingrad/ranks.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -166,6 +167,17 @@ static inline uint64_t hash_states(uint64_t h, eg_opt *op) /* of an optimiser th
 {
     for (int k = 0; eg_opt_state(op, k); k++) h = hash_tensor(h, eg_opt_state(op, k)->x);
     return h;
+}
+
+enum { SAID = 256 };
+/* Ends the body of a simulated rank: its context's error, if it has one, is copied to `said` (SAID
+ * bytes). Returns 0. */
+static inline int end_rank(char *said, eg_ctx *cx, eg_ranks *r)
+{
+    if (eg_error(cx)) snprintf(said, SAID, "%s", eg_error(cx));
+    eg_ranks_close(r);
+    eg_close(cx);
+    return 0;
 }
 
 static inline bool same_number(double a, double b) { return a == b || (isnan(a) && isnan(b)); }

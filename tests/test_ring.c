@@ -420,10 +420,7 @@ static int uneven_body(void *user, const eg_ranks_table *table)
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_tensor *x = eg_normal(own, 0, 1, table->rank ? 5 : 4, 2);
     eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .ranks_block = 2);
-    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
-    eg_ranks_close(r);
-    eg_close(own);
-    return 0;
+    return end_rank(said[table->rank], own, r);
 }
 TEST(other_positions_than_its_own_are_refused_on_every_rank)
 {

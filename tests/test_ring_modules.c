@@ -382,10 +382,7 @@ static int alone_body(void *user, const eg_ranks_table *table)
                                              .length = 64, .d_model = M, .heads = 2, .layers = 2);
     eg_tensor *index = eg_full_n(own, EG_I64, table->rank == 1 ? V : 0, 2, (int64_t[]){ 1, 4 });
     eg_transformer_run(net, index, .ranks = r, .ranks_block = 2);
-    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
-    eg_ranks_close(r);
-    eg_close(own);
-    return 0;
+    return end_rank(said[table->rank], own, r);
 }
 /* Dropout draws for this rank's positions, whose axis x must have. */
 static int flat_body(void *user, const eg_ranks_table *table)
@@ -397,10 +394,7 @@ static int flat_body(void *user, const eg_ranks_table *table)
         eg_block_new(eg_params_open(own), "block", .d_model = M, .heads = 2, .dropout = 0.5);
     eg_train(own);
     eg_block_run(b, eg_zeros(own, M), .ranks = r, .ranks_block = 2);
-    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
-    eg_ranks_close(r);
-    eg_close(own);
-    return 0;
+    return end_rank(said[table->rank], own, r);
 }
 TEST(a_block_without_an_axis_of_positions_is_refused)
 {
@@ -419,12 +413,11 @@ TEST(an_error_of_one_rank_is_one_of_all)
                       said[k]);
 }
 
-/* -- a custom layer beside a block with .ranks ---------------------------------------------------
- */
+/* -- a custom layer beside a block with .ranks ------------------------------------------------- */
 enum { CUSTOM_RIGHT, CUSTOM_ON_ALL, CUSTOM_UNSHARED, CUSTOM_SEEDS, CUSTOM_NAN, CUSTOM_KINDS };
 typedef struct custom {
     int kind;
-    bool found;
+    bool found[3];
     double value[3];
     char said[3][256];
 } custom;
@@ -452,16 +445,13 @@ static int custom_body(void *user, const eg_ranks_table *table)
                                 eg_block_run(b, x, .where = "j <= i", .ranks = r, .ranks_block = 2),
                                 W, eg_ranks_shared(r, l->bias)),
                   *loss = eg_sum(NULL, eg_square(y));
-        c->found |= eg_ranks_of(loss) == r && !eg_ranks_of(l->weight) && !eg_ranks_of(x);
+        c->found[me] |= eg_ranks_of(loss) == r && !eg_ranks_of(l->weight) && !eg_ranks_of(x);
         if (c->kind == CUSTOM_NAN && step && me == 1) loss = eg_scale(loss, NAN);
         if (c->kind == CUSTOM_ON_ALL) loss = eg_add(loss, eg_sum(NULL, eg_square(l->weight)));
         eg_step(op, loss);
     }
     c->value[me] = eg_item(eg_sum(NULL, l->weight));
-    if (eg_error(own)) snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own));
-    eg_ranks_close(r);
-    eg_close(own);
-    return 0;
+    return end_rank(c->said[me], own, r);
 }
 LOOP_TEST(a_step_of_ranks_with_a_custom_layer, CUSTOM_KINDS)
 {
@@ -477,7 +467,7 @@ LOOP_TEST(a_step_of_ranks_with_a_custom_layer, CUSTOM_KINDS)
     custom c = { .kind = _i }, one = { .kind = _i };
     ck_assert_int_eq(eg_ranks_simulate(cx, 1, custom_body, &one), 0);
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, custom_body, &c), 0);
-    ck_assert(c.found && !one.said[0][0]);
+    ck_assert(c.found[0] && c.found[1] && c.found[2] && !one.said[0][0]);
     for (int r = 0; r < 3; r++)
         if (why[_i])
             ck_assert_msg(strstr(c.said[r], why[_i]), "rank %d: \"%s\"", r, c.said[r]);
@@ -559,10 +549,7 @@ static int odd_body(void *user, const eg_ranks_table *table)
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_ranks_sum(r, eg_full_n(own, odd ? EG_F32 : EG_F64, 1, 1, (int64_t[]){ odd ? 5 : 6 }));
-    if (eg_error(own)) snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
-    eg_ranks_close(r);
-    eg_close(own);
-    return 0;
+    return end_rank(said[table->rank], own, r);
 }
 TEST(a_sum_of_tensors_that_differ_is_refused_on_every_rank)
 {
