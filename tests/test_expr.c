@@ -1578,6 +1578,57 @@ TEST(clip_takes_limits_in_any_order)
     eg_close(cx);
 }
 
+/* The exponential of tanh, sigmoid and softplus is kept for the derivative. The derivatives have
+ * small relative errors wherever the value varies with rows, with lanes or with both, whether the
+ * value itself is needed or not, and for infinite and large numbers. */
+TEST(derivatives_from_the_exponential_of_the_value)
+{
+    enum { HALF = 17, N = 2 * HALF + 1, ROWS = 3 };
+    static const double size[HALF] = { 0,  1e-30, 1e-4, .3,   .624, .626, 1,   5,       9.9,
+                                       20, 40,    43.4, 43.6, 60,   88,   100, INFINITY };
+    static const char *const function[] = { "tanh", "sigmoid", "softplus" };
+    static const char *const form[] = { "%s(x)", "%s(x) * u", "%s(r[j]) * u", "%s(c[i]) * u" };
+    double at[N], wide[ROWS * N], u[ROWS * N];
+    for (int k = 0; k < N; k++) at[k] = k == 2 * HALF ? NAN : k < HALF ? size[k] : -size[k - HALF];
+    for (int k = 0; k < ROWS * N; k++) wide[k] = at[k % N], u[k] = 1;
+    for (int f = 0; f < 3; f++)
+        for (int t = 0; t < 8; t++) {
+            eg_ctx *cx = eg_open();
+            const bool tall = t % 4 == 3;
+            char text[40];
+            eg_tensor *x[3] = {
+                eg_from(cx, tall ? u : wide, tall ? N : ROWS, tall ? ROWS : N),
+                eg_from(cx, u, tall ? N : ROWS, tall ? ROWS : N),
+                eg_from(cx, at, N)
+            };
+            for (int k = 0; k < 3; k++) x[k] = eg_cast(x[k], t < 4 ? EG_F32 : EG_F64);
+            snprintf(text, sizeof text, form[t % 4], function[f]);
+            const int by = t % 4 < 2 ? 0 : 2;
+            eg_expr_args o = { .size = sizeof o, .axes = "i j", .text = text };
+            o.with[0] = (eg_given){ "x", x[0] };
+            if (t % 4) o.with[0] = (eg_given){ "u", x[1] };
+            if (t % 4 == 1) o.with[1] = (eg_given){ "x", x[0] };
+            if (by) o.with[1] = (eg_given){ tall ? "c" : "r", x[2] };
+            eg_tensor *y = eg_expr_with(&o), *d;
+            ck_assert(!eg_grad(eg_sum(NULL, y), NULL, 1, &x[by], &d));
+            for (int k = 0; k < N; k++) {
+                const long double z = fabsl((long double)(t < 4 ? (float)at[k] : at[k])),
+                                  e = expl(f ? -z : -2 * z), step = f ? 1 : 4;
+                const double want = (double)((by ? ROWS : 1) * step *
+                                             (f < 2       ? e / ((1 + e) * (1 + e))
+                                              : at[k] > 0 ? 1 / (1 + e)
+                                                          : e / (1 + e))),
+                             have = element(d, k), ulp = t < 4 ? 6e-8 : 1.2e-16;
+                if (isnan(at[k]))
+                    ck_assert(isnan(have));
+                else
+                    ck_assert_msg(fabs(have - want) <= 8 * ulp * want + (t < 4 ? 3e-37 : 1e-300),
+                                  "%s at %g: %g, not %g", text, at[k], have, want);
+            }
+            eg_close(cx);
+        }
+}
+
 /* Formulas over many blocks, whole and with a rest, of one axis and of two, on contiguous, strided
  * and reversed operands, with cotangents that are all equal or not, are those of the operations. */
 LOOP_TEST(formulas_over_many_blocks_are_the_operations, 2 * 3 * 5)

@@ -266,8 +266,9 @@ typedef struct eg_block_plan {
     /* the sum that has it as a summand and computes it in the same loop; −1 if it is computed
      * separately */
     int16_t within[EG_NODES_MAX];
-    /* offset of its value and of its cotangent in bytes; −1 if it has none */
-    int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX];
+    /* offset of its value, of its cotangent and of the first step of its function, if that is kept
+     * for the cotangent of the operand (eg__keeps_first), in bytes; −1 if it has none */
+    int64_t at[EG_NODES_MAX], slope[EG_NODES_MAX], first[EG_NODES_MAX];
 } eg_block_plan;
 /* A tensor that a block reads; strides in elements. */
 typedef struct eg_source {

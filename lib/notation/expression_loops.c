@@ -23,6 +23,12 @@
 #define STAGES(FIRST, LAST)                                                                 \
         ROWS LANES(eg__each_staged)(FIRST, LAST, n,                                         \
             (char *const[]){ (char *)s->out + r * s->out_step, (char *)s->in[0] + r * s->step[0] });
+/* the same; the results of `first` are kept in s->first */
+#define KEPT_STAGES(FIRST, LAST)                                                            \
+        ROWS { IN(T, p, s->in[0], s->step[0]);                                              \
+            T *first = (T *)(void *)((char *)s->first + r * s->first_step);                 \
+            EACH(first[k] = FIRST(p[k]))                                                    \
+            if (s->out) { OUT(T, o); EACH(o[k] = LAST(p[k], first[k])) } }
 /* a loop with two operands; if SINGLE, the second is the scalar Q, and `inverse` is 1 / Q */
 #define BY(SINGLE, Q, ...) {                                                                \
         const bool single = SINGLE;                                                         \
@@ -54,8 +60,9 @@
 #define SLOPE_ROWS ROWS { OUT(T, d); IN(T, v, s->g, s->g_step); IN(T, w, s->y, s->y_step);
 #define UNARY_SLOPE(NAME, VALUE) LOOP(NAME)                                                 \
     {                                                                                       \
-        SLOPE_ROWS IN(T, p, s->in[0], s->step[0]);                                          \
-            EACH(const T g = v[k], y = w[k], x = p[k]; (void)g, (void)y, (void)x; d[k] = VALUE) } }
+        SLOPE_ROWS IN(T, p, s->in[0], s->step[0]); IN(T, f, s->first, s->first_step);       \
+            EACH(const T g = v[k], y = w[k], x = p[k], e = f[k];                            \
+                 (void)g, (void)y, (void)x, (void)e; d[k] = VALUE) } }
 #define OPERANDS_2(A, B, VALUE) \
     EACH(const T g = v[k], y = w[k], a = A, b = B; (void)g, (void)y, (void)a, (void)b; d[k] = VALUE)
 #define BINARY_SLOPE(NAME, VALUE) LOOP(NAME) {                                              \

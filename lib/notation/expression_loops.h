@@ -13,6 +13,11 @@ typedef struct eg_loop_strip {
     const void *in[3];
     int64_t step[3];
     unsigned still; /* bit j: in[j] has one element per row */
+    /* Only for functions of which eg__keeps_first is true. A loop of values writes the first step
+     * of the function to `first` if that is not NULL, and then values only if `out` is not NULL; a
+     * loop of cotangents reads it. */
+    void *first;
+    int64_t first_step;
     /* for cotangents: the cotangent and the value of the function */
     const void *g, *y;
     int64_t g_step, y_step;
@@ -54,11 +59,17 @@ static inline int eg__slope_sign(int code, int i)
     return code == EG_X_ADD ? 1 : code == EG_X_SUB ? 1 - 2 * i : code == EG_X_NEG ? -1 : 0;
 }
 
+/* True if the cotangent of the operand of a function of this code depends on the first step of the
+ * function, the exponential e of expression_rows.h. In f64 tanh x has no such step. */
+static inline bool eg__keeps_first(int code, bool f64)
+{
+    return code == EG_X_SIGMOID || code == EG_X_SOFTPLUS || (code == EG_X_TANH && !f64);
+}
 /* True if the cotangents of operands of a function of this code depend on its value. */
 static inline bool eg__slope_reads_value(int code)
 {
-    return !eg__slope_sign(code, 0) && code != EG_X_MUL && code != EG_X_TANH &&
-           code != EG_X_SELECT && code != EG_X_CLIP;
+    return !eg__slope_sign(code, 0) && code != EG_X_MUL && code != EG_X_SELECT &&
+           code != EG_X_CLIP && code != EG_X_TANH && !eg__keeps_first(code, false);
 }
 
 /* Sets n elements, whole groups of EG_LANES, to first, first + step, …, modulo 2^32. */

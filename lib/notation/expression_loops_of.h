@@ -3,21 +3,16 @@
  * LANES(name) and WIDE (0 or 1). */
 
 /* -- functions that libm lacks ---------------------------------------------------------------- */
-static inline T F(sigmoid)(T x)
+/* g (1 − tanh² x) without the cancellation of 1 − y². In f32, where e is e^2|x|, it is g q (2 − q)
+ * with q = 1 − |tanh x| = 2 / (e + 1); where e would overflow, it is below 1e-37 and set to 0. */
+static inline T F(slope_of_tanh)(T g, T x, T e)
 {
-    const T e = F(epow)(-F(fabs)(x));
-    return (x < 0 ? e : 1) / (1 + e);
-}
-/* g (1 − tanh² x) and g σ(x) σ(−x) without the cancellation of 1 − y², as in lib/ops/binary.c */
-static inline T F(slope_of_tanh)(T g, T x)
-{
-    const T e = F(epow)(-2 * F(fabs)(x));
-    return g * (4 * e / ((1 + e) * (1 + e)));
-}
-static inline T F(slope_of_sigmoid)(T g, T x)
-{
-    const T e = F(epow)(-F(fabs)(x));
-    return g * (e / ((1 + e) * (1 + e)));
+    if (WIDE) {
+        const T s = F(epow)(-2 * F(fabs)(x));
+        return g * (4 * s / ((1 + s) * (1 + s)));
+    }
+    const T q = 2 / (e + 1);
+    return g * (F(fabs)(x) > (T)EG_TANH_MOST ? 0 : q * (2 - q));
 }
 /* max(a, b), and min(max(a, b), c); NaN if an operand is NaN */
 static inline T F(raised)(T a, T b) { return ((a < b) | (b != b)) ? b : a; }
@@ -49,7 +44,10 @@ static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)
 #define LOOP_1(CODE, NAMED, FIRST, VALUE, ...)                               \
     EG_INLINE T NAME(CODE##_first)(T x) { (void)x; return FIRST; }           \
     EG_INLINE T NAME(CODE##_last)(T x, T e) { (void)e; return VALUE; }       \
-    LOOP(NAME(CODE)) { STAGES(NAME(CODE##_first), NAME(CODE##_last)) }
+    LOOP(NAME(CODE)) {                                                       \
+        if (eg__keeps_first(EG_X_##CODE, WIDE) && s->first)                  \
+            KEPT_STAGES(NAME(CODE##_first), NAME(CODE##_last))               \
+        else STAGES(NAME(CODE##_first), NAME(CODE##_last)) }
 #define LOOP_2(CODE, NAMED, VALUE, ...) BINARY(NAME(CODE), T, T, VALUE)
 EG_FUNCTIONS_1(LOOP_1)
 EG_FUNCTIONS_2(LOOP_2)

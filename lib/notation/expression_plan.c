@@ -164,7 +164,7 @@ static void place_slopes(eg_block_plan *p, free_parts *r)
     for (int k = 0; k <= p->root; k++) {
         const eg_node *n = &e->node[k];
         p->moved[k] = p->passed[k] = false;
-        p->slope[k] = -1;
+        p->slope[k] = p->first[k] = -1;
         if (!p->used[k] || n->kind != EG_IS_FLOAT || n->code == EG_X_FLOOR) continue;
         if (n->code == EG_X_READ) p->moved[k] = p->wanted >> n->tensor & 1;
         if (n->code == EG_X_SCORE) p->moved[k] = p->wanted >> EG_SCORE_BIT;
@@ -173,6 +173,9 @@ static void place_slopes(eg_block_plan *p, free_parts *r)
             p->keeps |= e->node[n->in[i]].code == EG_X_SCORE && !eg__slope_sign(n->code, i);
         }
     }
+    for (int k = 0; k <= p->root && p->slopes; k++)
+        if (p->moved[k] && eg__keeps_first(e->node[k].code, p->f64))
+            p->first[k] = take(r, bytes_of_value(p, k, width));
     if (p->slopes) p->slope[p->root] = take(r, bytes_of_value(p, p->root, width));
     for (int k = p->root; k >= 0 && p->slopes; k--) {
         const eg_node *n = &e->node[k];
@@ -184,6 +187,7 @@ static void place_slopes(eg_block_plan *p, free_parts *r)
             if (p->moved[n->in[i]] && p->slope[n->in[i]] < 0)
                 p->slope[n->in[i]] = take(r, bytes_of_value(p, n->in[i], width));
         if (same < 0) give(r, p->slope[k], bytes_of_value(p, k, width));
+        if (p->first[k] >= 0) give(r, p->first[k], bytes_of_value(p, k, width));
     }
     if (p->slopes) find_needed(p);
     p->overwrites = overwrites(p);

@@ -1,15 +1,16 @@
 /* expression_rows.h: the functions of floats in expressions, with their derivatives.
  *
- *   EG_FUNCTIONS_1(X)   X(CODE, name, e from x, y from x and e, cotangent from g, x and y,
+ *   EG_FUNCTIONS_1(X)   X(CODE, name, e from x, y from x and e, cotangent from g, x, y and e,
  *                         the same two as operations of tensors)
  *   EG_FUNCTIONS_2(X)   X(CODE, name, y from a and b, cotangents of a and of b,
  *                         the same three as operations of tensors)
  *
  * expression_names.c uses the names, expression_loops.c the formulas for elements, and
  * lib/expression/expr.c those for tensors. e is 0, or an exponential that is computed in a loop of
- * its own (tensor/lanes_of.h). F(log) is log or logf, F(epow)(x) is e^x and
- * F(etanh_last)(x, F(etanh_first)(x)) is tanh x (tensor/epow.h), T is the type, and RATIO(a, b) is
- * a / b. Derivatives at kinks and of ties are those of the operations in lib/ops. */
+ * its own (tensor/lanes_of.h); the cotangent reads it only where eg__keeps_first
+ * (expression_loops.h) is true, y where eg__slope_reads_value is. F(log) is log or logf, F(epow)(x)
+ * is e^x and F(etanh_last)(x, F(etanh_first)(x)) is tanh x (tensor/epow.h), T is the type, and
+ * RATIO(a, b) is a / b. Derivatives at kinks and of ties are those of the operations in lib/ops. */
 #ifndef EG_EXPRESSION_ROWS_H
 #define EG_EXPRESSION_ROWS_H
 
@@ -25,13 +26,13 @@
       eg_log(x), eg_div(g, x))                                                                     \
     X(SQRT,     "sqrt",      0, F(sqrt)(x), g / y * (T).5,                                         \
       eg_sqrt(x), eg_scale(eg_div(g, y), .5))                                                      \
-    X(TANH,     "tanh",      F(etanh_first)(x), F(etanh_last)(x, e), F(slope_of_tanh)(g, x),       \
+    X(TANH,     "tanh",      F(etanh_first)(x), F(etanh_last)(x, e), F(slope_of_tanh)(g, x, e),    \
       eg_tanh(x), eg__tanh_slope(g, x))                                                            \
     X(SIGMOID,  "sigmoid",   F(epow)(-F(fabs)(x)),                                                 \
-      (x < 0 ? e : 1) / (1 + e), F(slope_of_sigmoid)(g, x),                                        \
+      (x < 0 ? e : 1) / (1 + e), g * (e / ((1 + e) * (1 + e))),                                    \
       eg_sigmoid(x), eg__sigmoid_slope(g, x))                                                      \
-    X(SOFTPLUS, "softplus",  0,                                                                    \
-      (x < 0 ? 0 : x) + F(log1p)(F(epow)(-F(fabs)(x))), g * F(sigmoid)(x),                         \
+    X(SOFTPLUS, "softplus",  F(epow)(-F(fabs)(x)),                                                 \
+      (x < 0 ? 0 : x) + F(log1p)(e), g * ((x < 0 ? e : 1) / (1 + e)),                              \
       eg_softplus(x), eg_mul(g, eg_sigmoid(x)))                                                    \
     X(ERF,      "erf",       0, F(erf)(x), g * F(epow)(-(x * x)) * (T)M_2_SQRTPI,                  \
       eg_erf(x), eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI))                    \

@@ -162,6 +162,8 @@ static void to_operand(eg_evaluation *x, int k, int i)
                         .g_step = step,
                         .y = x->v[k].p,
                         .y_step = x->v[k].step };
+    s.first = p->first[k] < 0 ? x->v[k].p : x->work + p->first[k]; /* readable, if not kept */
+    s.first_step = p->first[k] < 0 ? s.y_step : step;
     if (same || !sign) eg__strip_run(x, k, x->floats->slope[n->code][i], &s);
     if (!same) clear_node(x, k, to, step);
     if (!same)

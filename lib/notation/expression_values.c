@@ -137,13 +137,22 @@ static eg_strip_loop *loop_of(const eg_evaluation *x, const eg_node *n)
     if (first->kind == EG_IS_INTEGER) return x->integers->of_integer[n->code];
     return x->floats->of_condition[n->code];
 }
+/* True if only cotangents are computed from this block, and the value of node k is not needed for
+ * them. */
+static bool not_needed(const eg_evaluation *x, int k)
+{
+    return !x->b->out && x->p->slopes && !x->p->needed[k];
+}
 static void operation_values(const eg_evaluation *x, int k)
 {
     const bool flat = eg__is_flat(x, k);
+    const int64_t first = x->p->first[k];
     eg_loop_strip s = { .rows = x->p->extent[k] == EG_EXTENT_BLOCK && !flat ? x->b->rows : 1,
                         .n = flat ? x->b->rows * x->wide : eg__node_length(x, k),
-                        .out = x->v[k].p,
-                        .out_step = x->v[k].step };
+                        .out = not_needed(x, k) ? NULL : x->v[k].p,
+                        .out_step = x->v[k].step,
+                        .first = first < 0 ? NULL : x->work + first,
+                        .first_step = eg__node_length(x, k) * eg__node_width(x->p, k) };
     eg__strip_run(x, k, loop_of(x, &x->p->e->node[k]), &s);
 }
 
@@ -252,7 +261,7 @@ void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *work
         x.v[k] = (eg_stored){ x.work + p->at[k], x.wide * eg__node_width(p, k) };
         const bool last = k == p->root && there;
         if (last) x.v[k] = (eg_stored){ b->out, b->out_step * eg__node_width(p, k) };
-        if (p->within[k] >= 0 || (!b->out && p->slopes && !p->needed[k])) continue;
+        if (p->within[k] >= 0 || (not_needed(&x, k) && p->first[k] < 0)) continue;
         const bool multiplied = node_values(&x, k, last ? factor : 1);
         if (last) done = multiplied;
     }

@@ -54,11 +54,13 @@ EG_INLINE float epowf_normal(float x)
     memcpy(&power, &whole, sizeof power);
     return y * power;
 }
-/* tanh x = etanh_last(x, etanh_first(x)). In f32 etanh_first(x) is e^2|x|; for other types, whose
- * tanh is a function of libm, etanh_last does not read it. */
+/* tanh x = etanh_last(x, etanh_first(x)). In f32 etanh_first(x) is e^2|x|, which is finite for |x|
+ * up to EG_TANH_MOST and that of EG_TANH_MOST beyond; for other types, whose tanh is a function of
+ * libm, etanh_last does not read it. */
+#define EG_TANH_MOST 43.5f
 EG_INLINE float etanh_firstf(float x)
 {
-    const float size = fabsf(x), end = size > 10 ? 10 : size; /* tanh 10 is 1 in f32 */
+    const float size = fabsf(x), end = size > EG_TANH_MOST ? EG_TANH_MOST : size;
     return epowf_normal(2 * end);
 }
 EG_INLINE float etanh_lastf(float x, float e)
