@@ -22,11 +22,11 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  * objects that outlive the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws,
  * eg_grad_over, attention with .ranks, caches. A run is refused if current values would lead to
  * other operations: integers outside of the bounds that an index or a mask was planned for,
- * operands of a masked operation that were finite and are not now, or the reverse. It is refused if
- * a gradient of a graph that was made before the step reads a tensor that has changed since, under
- * eg_eval if the step was captured under eg_train, or the reverse, and if a tensor has been freed.
- * The captured step and its outputs live until the open scope ends or eg_captured_free is called; a
- * use of the step after that records an error. NULL after an error. */
+ * operands of a masked operation that were finite and are not now, or the reverse. It is also
+ * refused if a gradient of a graph that was made before the step reads a tensor that has changed
+ * since; if the mode (eg_train, eg_eval) is not that of the capture; and if a tensor has been
+ * freed. The captured step and its outputs live until the open scope ends or eg_captured_free is
+ * called; a use of the step after that records an error. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
 /* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */

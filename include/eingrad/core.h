@@ -6,17 +6,19 @@
  *
  * Errors: the context keeps the message of the first error. Every later operation returns the
  * context's poison tensor at once, so calls can be nested, and one check of eg_error() is enough.
- * NULL operands behave like poison. The library never aborts, exits or prints unasked; only BLIS,
- * which a build without its static library initialises, aborts if memory runs out then. A call that
- * fails without a context (no operand, all operands NULL, eg_open) returns NULL, and the thread has
- * the message: eg_error(NULL) returns the first one since eg_clear(NULL) or eg_open.
+ * NULL operands behave like poison. The library never aborts or exits, and prints only when it is
+ * asked to. One exception: in a build without BLIS's static library, BLIS aborts if memory runs out
+ * while it is initialised. A call that fails without a context (no operand, all operands NULL,
+ * eg_open) returns NULL and records its message for the thread: eg_error(NULL) returns the first
+ * such message since eg_clear(NULL) or eg_open.
  *
  * Threads: one thread at a time uses a context and its tensors, with one exception: while
  * eg_grad_over (eg_step_over) computes, several threads are inside blocks, each with a context that
  * the library makes, and the given context waits. Inside a block its tensors can be operands but
  * are read-only: eg_fill, eg_assign, eg_mut_…, .out, eg_name and eg_hook refuse them, and its
- * owners (parameters, caches) do not grow. A function that gets the waiting context uses the
- * block's. A block's tensors are freed with the block; a tensor of another block is refused.
+ * owners (parameters, caches) do not grow. A function that is called with the waiting context uses
+ * the block's context instead. A block's tensors are freed with the block; a tensor of another
+ * block is refused.
  *
  * Stack: a call takes up to 160 KB of the calling thread's stack. Give threads 256 KB (musl's
  * default of 128 KB is too small). */
@@ -105,7 +107,7 @@ typedef enum eg_code {
 } eg_code;
 /* The kind of eg_error(cx)'s error; of NULL the thread's, or EG_ERROR_MISUSE if there is none */
 EG_API eg_code eg_error_code(const eg_ctx *);
-EG_API void eg_clear(eg_ctx *); /* forget the failure; NULL: the thread's */
+EG_API void eg_clear(eg_ctx *); /* removes the error; NULL: that of the thread */
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. Control
  * characters in the text become '?', and in that of EG_ERROR_FILE ends of lines, too. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
@@ -114,10 +116,11 @@ EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 /* Puts this text and ": " before the message of a recorded error; returns the poison tensor: for a
  * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
-EG_API void eg_seed(eg_ctx *, uint64_t seed); /* restart the random draws */
-EG_API uint64_t eg_seed_of(const eg_ctx *);   /* the seed in force */
+EG_API void eg_seed(eg_ctx *, uint64_t seed); /* sets the seed; the next draw is number 0 */
+EG_API uint64_t eg_seed_of(const eg_ctx *);   /* the seed of the next draw */
 EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */
-/* Sets that number, so that a resumed run draws what an uninterrupted one would draw */
+/* Sets the number of the next draw, so that a resumed run draws the same numbers as an
+ * uninterrupted one */
 EG_API void eg_set_draws(eg_ctx *, uint64_t);
 /* FNV-1a: h ← (h xor byte) · 1099511628211 for each of n bytes; the first h is EG_HASH_START */
 #define EG_HASH_START ((uint64_t)14695981039346656037u)
@@ -125,18 +128,19 @@ EG_API uint64_t eg_hash(uint64_t h, const void *bytes, size_t n);
 /* Sets the number of threads (0: leaves it) and returns it. Results have the same bits for any. */
 EG_API int eg_threads(eg_ctx *, int threads);
 EG_API eg_dtype eg_default_type(const eg_ctx *); /* the dtype of tensors made without one */
-/* Sets it, to f32 or f64; returns the old one. Tensors that exist keep their dtype. */
+/* Sets the dtype of tensors made without one, f32 or f64, and returns the old one. Existing tensors
+ * keep their dtype. */
 EG_API eg_dtype eg_set_default_type(eg_ctx *, eg_dtype);
 EG_API void eg_train(eg_ctx *);          /* dropout draws (the state after eg_open) */
 EG_API void eg_eval(eg_ctx *);           /* dropout is the identity */
 EG_API bool eg_training(const eg_ctx *); /* true if dropout draws */
-/* While on, operations are not recorded: results have no gradients. Returns the old state. */
-EG_API bool eg_nograd(eg_ctx *, bool on);
-/* While on, operations read subnormal operands as 0 and return 0 for subnormal results, in every
- * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; nothing elsewhere): such an operand
- * can cost 100 cycles. Off by default, and while a gradient check runs. Outside of the library's
- * calls the thread's mode does not change; a plan (eg_plan_run) computes in it. Returns the old
+/* With `on`, operations are not recorded, so their results have no gradients. Returns the old
  * state. */
+EG_API bool eg_nograd(eg_ctx *, bool on);
+/* With `on`, operations read subnormal operands as 0 and return 0 for subnormal results, in every
+ * thread of the context (FTZ and DAZ of x86-64, FZ of AArch64; no effect elsewhere): a subnormal
+ * operand can cost 100 cycles. It is off by default, and while a gradient check runs. The thread's
+ * own mode, in which a plan (eg_plan_run) computes, does not change. Returns the old state. */
 EG_API bool eg_flush(eg_ctx *, bool on);
 EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
 /* For loops of the caller: between begin and end this thread treats subnormal numbers as the
@@ -145,8 +149,9 @@ EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
 /* Calls f(user, k) for k = 0 … pieces − 1 concurrently on the threads of the context, in the
  * caller's floating-point mode, and returns when all are done. ns: about how many nanoseconds all
- * pieces take on one thread. A short loop, and one inside a block or such a loop, runs on the
- * caller alone. f calls no function of the library with this context or its tensors. */
+ * pieces take on one thread. A short loop runs on the calling thread alone; so does one inside a
+ * block or inside another such loop. f must not call the library with this context or its
+ * tensors. */
 typedef void eg_loop_piece(void *user, int64_t k);
 EG_API void eg_parallel(eg_ctx *, int64_t pieces, double ns, eg_loop_piece *f, void *user);
 typedef struct eg_usage {
@@ -154,14 +159,14 @@ typedef struct eg_usage {
     size_t bytes, peak;     /* held from the allocator now, and at most */
     size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
     uint64_t nodes;         /* operations applied, recorded or not */
-    /* of contractions: a product with the addition after it, or a term added alone, is one */
+    /* of contractions: a product with its addition counts as one, and so does a term added alone */
     uint64_t multiply_adds;
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *); /* what cx has used so far */
 EG_API void eg_stats_reset(eg_ctx *);     /* used_peak starts again from now */
 EG_API const char *eg_version(void);      /* "0.1.0" */
 
-/* A tensor under a name that formulas read, "x * g[h]": { "g", gain } */
+/* A tensor and the name by which a formula reads it: { "g", gain } for "x * g[h]" */
 typedef struct eg_given {
     const char *name;
     eg_tensor *x;
@@ -170,38 +175,40 @@ typedef struct eg_given {
 /* -- reading options as the library does, for custom modules --------------------------------- */
 /* Copies *given, an option struct that begins with its size, over *own of `size` bytes, which holds
  * the defaults; then own's size is `size`. A caller that was compiled with an older header has a
- * smaller struct, and the other members keep their defaults; a size of 0 means the whole struct.
- * NULL leaves *own as it is. */
+ * smaller struct, and the other members keep their defaults; a size of 0 means the whole struct. If
+ * given is NULL, *own does not change. */
 EG_API void eg_options(void *own, size_t size, const void *given);
-/* Returns what a number among the options means: `otherwise` if it is 0 (absent), 0 if it is
- * EG_OFF, else itself. */
+/* Returns the value that a numeric option stands for: `otherwise` if it is 0 (left out), 0 if it is
+ * EG_OFF, else the number itself. */
 EG_API double eg_option(double given, double otherwise);
 
 /* -- scopes and owners ------------------------------------------------------------------------ */
 EG_API eg_mark eg_push(eg_ctx *); /* opens a scope: tensors made from here on live in it */
 /* Closes the scope and those that were opened in it, and frees their tensors. Using one of them
- * later is an error that names the operation, until at least 2048 other tensors have been freed
- * after it. Refused: the mark of a scope that is closed */
+ * later is an error that names the operation; it may go undetected once 2048 other tensors have
+ * been freed. Refused: the mark of a scope that is closed */
 EG_API void eg_pop(eg_ctx *, eg_mark);
-/* a copy of x (no history) in the scope around the open one; in the outermost scope, in that one */
+/* A copy of x, without history, in the scope that encloses the open one, or in the outermost scope
+ * if that is open */
 EG_API eg_tensor *eg_keep(eg_tensor *x);
 /* Zeroed memory that lives as long as the open scope, for arrays of a custom module, in a captured
  * step too; NULL after recording "out of memory" */
 EG_API void *eg_scope_alloc(eg_ctx *, size_t bytes);
-/* An owner that lives as long as the scope that is open now, whichever scope is open when something
- * is added to it */
+/* An owner that lives as long as the scope that is open now. What is added to it later, inside
+ * other scopes, lives as long */
 EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_sibling(eg_owner *);
-/* an owner that is closed with the given one, if not before; so are siblings of it */
+/* an owner that is closed when the given one is, if not before; so are its siblings */
 EG_API eg_owner *eg_owner_open_in(eg_owner *);
 EG_API void eg_owner_close(eg_owner *); /* frees it before its scope ends; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
-/* a copy of x (no history) that lives as long as the owner. An owner may hold one tensor alone: it
- * takes less than 112 bytes, and its memory goes back to the allocator when it is closed. */
+/* a copy of x (no history) that lives as long as the owner. An owner that holds a single tensor
+ * takes less than 112 bytes itself, and eg_owner_close returns the tensor's memory to the
+ * allocator. */
 EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 /* zeros that live as long as the owner */
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);
@@ -214,10 +221,10 @@ EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, cons
 typedef int eg_fill_function(void *args, void *to, int64_t n);
 EG_API eg_tensor *eg_from_call(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
                                eg_fill_function *f, const void *args, size_t bytes);
-/* What eg_from(cx, data, d, …) calls: sizes d up to EG_END. `data` is an array of float, double,
- * double _Complex, int32_t, int64_t, int8_t, uint8_t or bool, a compound literal too: eg_from(cx,
- * (int64_t[]){ 0, -100 }, 2). In C parentheses at its beginning enclose a pointer, an array or a
- * type. */
+/* The options of eg_from(cx, data, d, …); the sizes d end at EG_END. `data` is an array of float,
+ * double, double _Complex, int32_t, int64_t, int8_t, uint8_t or bool, a compound literal too:
+ * eg_from(cx, (int64_t[]){ 0, -100 }, 2). In C, if `data` begins with a parenthesis, that one has
+ * to enclose a pointer, an array or a type. */
 typedef struct eg_from_args {
     size_t size;
     eg_ctx *cx;
@@ -227,8 +234,8 @@ typedef struct eg_from_args {
         d19, d20, d21, d22, d23, d24, d25, d26, d27, d28, d29, d30, d31, d32;
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
-/* A tensor in which every element is `value`, without its fraction in an integer dtype, and in bool
- * true if it is not 0. Refused: a value out of the range of an integer dtype, a NaN for one */
+/* A tensor in which every element is `value`. An integer dtype drops its fraction; a bool is true
+ * if it is not 0. Refused: a value out of the range of an integer dtype, a NaN for one */
 EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
 /* A tensor in memory that is not the library's, without a copy: `rank` sizes of `dims`, element 0
  * at `data` + offset. Every operation takes it; views of it, graphs and exported tensors use that
@@ -247,9 +254,9 @@ typedef struct eg_from_memory_args {
     const void *data;
     int rank;
     const int64_t *dims;
-    const int64_t *strides;      /* in elements, of any sign, 0 too; row-major */
+    const int64_t *strides;      /* in elements; may be negative or 0; NULL: row-major */
     int64_t offset;              /* in elements; 0 */
-    bool writable;               /* by the library; false */
+    bool writable;               /* the library may write to it; false */
     void (*release)(void *user); /* NULL: none */
     void *user;                  /* handed to release */
     eg_owner *owner;             /* of this context; the open scope */
@@ -265,7 +272,7 @@ EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation,
 /* Random integers (i64), uniform in [low, high). Refused: low ≥ high */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
 EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* of rank 0, of the context's dtype */
-/* c128, without history; parts f32 or f64 of one shape */
+/* re + i im as c128, without history; both are f32 or f64, of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* y[i] = start + i step, i < ⌈(stop − start)/step⌉. The dtype is f32, f64, i32, i64 or EG_DEFAULT.
  * Refused: a step of 0, numbers that are not finite; of integers a start or step that is a
@@ -288,7 +295,7 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
              : EG_I8, unsigned char    \
              : EG_U8, _Bool            \
              : EG_BOOL)
-/* The dtype is that of the C type. Commas in a compound literal's braces part the macro's
+/* The dtype is that of the C type. Commas in a compound literal's braces separate the macro's
  * arguments, so `data` is only its beginning: if that is (X)…, the type is that of X or of what X
  * points to. */
 #define eg_from(context, ...)                                             \
@@ -353,7 +360,7 @@ EG_API const double *eg_f64(eg_tensor *);
 EG_API const int32_t *eg_i32(eg_tensor *);
 EG_API const int64_t *eg_i64(eg_tensor *);
 EG_API const bool *eg_bool(eg_tensor *);
-/* real and imaginary part in turn, as C's double complex has them */
+/* real and imaginary parts alternately, as in an array of C's double complex */
 EG_API const double *eg_c128(eg_tensor *);
 EG_API const uint16_t *eg_f16(eg_tensor *);  /* the bits of each number */
 EG_API const uint16_t *eg_bf16(eg_tensor *); /* the bits of each number */
@@ -370,8 +377,8 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise */
 #endif
 EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
-/* Writes what eg_print writes to out, cut to `capacity` bytes with the 0 at the end. Returns the
- * length of the whole, as snprintf does; 0 after an error */
+/* Writes the text of eg_print to `out`, cut to `capacity` bytes including the final 0. Returns the
+ * length of the whole text, as snprintf does; 0 after an error */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t capacity);
 
 /* -- writing elements
@@ -394,9 +401,9 @@ EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
 /* targets[k][…] = values[k], cast to the target's dtype, for each k: all of them or, after an
  * error, none. Whatever can fail is done before the first target changes, and every value is read
  * as it was before (in a captured step they are assigned one after another). Also refused: a c128
- * value of another target. Returns 0, or −1 */
+ * value for a target of another dtype. Returns 0, or −1 */
 EG_API int eg_assign_all(int count, eg_tensor *const *targets, eg_tensor *const *values);
-/* every element = value, as of eg_full_n; 0, or −1 */
+/* sets every element to `value`, converted as by eg_full_n; 0, or −1 */
 EG_API int eg_fill(eg_tensor *target, double value);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /* eingrad/data.h: tasks, and examples by number.
  *
- * Data live as long as the scope that they were made in, and are not freed by themselves. Results,
+ * Data live as long as the scope that they were made in; they cannot be freed alone. Results,
  * errors and defaults are as in nn.h. */
 #ifndef EINGRAD_DATA_H
 #define EINGRAD_DATA_H
@@ -26,7 +26,7 @@ typedef struct eg_example {
 } eg_example;
 typedef struct eg_task {
     const char *name;                  /* "reverse" */
-    const char *about;                 /* what it asks for, in a line */
+    const char *about;                 /* a description of one line */
     const char *symbols;               /* UTF-8 characters, each once, numbered from 0 */
     int longest_input, longest_output; /* symbols of an example: 1 … EG_EXAMPLE_MAX */
     bool decoder;                      /* default: decoder over input SEP output, else encoder */
@@ -41,8 +41,8 @@ EG_API const eg_task *eg_task_at(int k);              /* the k-th row; NULL past
 EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none of that name */
 
 /* -- data: examples by number, of a task, of pairs or of a text -------------------------------- */
-/* Of a task and of pairs one input in ten, chosen by a hash of its symbols, is held out for tests
- * (of a few pairs at least one); of a text its last tenth. */
+/* One tenth is held out for tests: of a task and of pairs the inputs that a hash of their symbols
+ * selects (at least one pair), of a text its end. */
 typedef struct eg_data eg_data;
 EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *); /* a row of the table or the user's own */
 /* A file of pairs, lines "input TAB output"; empty lines may follow the last one. Symbols are words

@@ -96,8 +96,8 @@ typedef struct DLManagedTensorVersioned {
  * on failure: its deleter is called exactly once, as eg_from_memory's release. (A Python capsule is
  * therefore renamed "used_dltensor…" before the call.) float16 to float64, bfloat16, int8, uint8,
  * int32, int64, bool and complex128 of one lane on the CPU; other types, devices and versions from
- * 2 on are refused by name. The result is read-only if the flag says so; of the unversioned form,
- * which has no flag, always, as in NumPy: eg_copy it to write. */
+ * 2 on are refused by name. The result is read-only if the flag says so, and always for the
+ * unversioned form, which has no flag, as in NumPy; eg_copy makes a writable copy. */
 EG_API eg_tensor *eg_from_dlpack(eg_ctx *, struct DLManagedTensorVersioned *m, eg_owner *owner);
 EG_API eg_tensor *eg_from_dlpack_unversioned(eg_ctx *, struct DLManagedTensor *m, eg_owner *owner);
 

@@ -9,16 +9,17 @@ extern "C" {
 
 /* -- plans: an einsum of fixed shapes, strides and dtypes, made once and run often
  * A plan belongs to no context, never changes, and may be run by several threads at the same time,
- * each with an `out` of its own. A run works on the thread that calls it; small products need no
- * memory beyond its stack, others call malloc for the time of the run. Results are bit for bit
- * those of eg_einsum_to. */
+ * each with an `out` of its own. A run uses the calling thread alone; small products need no memory
+ * beyond its stack, others call malloc for the time of the run. Results are bitwise equal to those
+ * of eg_einsum_to. */
 typedef struct eg_shape {
     eg_dtype dtype;
     int rank;
     const int64_t *dim;    /* rank sizes */
     const int64_t *stride; /* rank strides, in elements; NULL: row-major */
 } eg_shape;
-/* The shape of x: it points into x. Of a tensor that cannot be used the dtype is EG_DEFAULT. */
+/* The shape of x; its pointers are valid as long as x. The dtype is EG_DEFAULT if x is not
+ * eg_ok. */
 EG_API eg_shape eg_shape_of(const eg_tensor *x);
 typedef struct eg_plan eg_plan;
 typedef struct eg_plan_args {
@@ -71,10 +72,10 @@ typedef struct eg_explained_step {
     int a, b;          /* operands from 1; count + s is the result of step s; b = 0: a alone */
     const char *spec;  /* "ibhd,jbhd->ijbh" */
     const char *roles; /* "batch b h, free i j, summed d" */
-    /* the matrix product that it is, `batch` times: m free of a, n free of b, k summed */
+    /* the step as `batch` matrix products of (m k) and (k n) */
     int64_t batch, m, n, k;
-    const char *kernel;     /* what computes it */
-    const char *copies;     /* what is copied on the way */
+    const char *kernel;     /* the loop or micro-kernel that computes it */
+    const char *copies;     /* the operands that are copied for it */
     double multiplications; /* each followed by one addition */
     double additions;       /* of terms that are summed without a multiplication */
     double bytes;           /* of both operands and the result, each once */
@@ -89,13 +90,12 @@ typedef struct eg_explained {
     const char *const *gradient;              /* "d1: ijbh,jbhd->ibhd"; the cotangent comes first */
     double multiplications, additions, bytes; /* of all steps */
     double largest;                           /* bytes of the largest intermediate */
-    /* as eg_usage.multiply_adds counts them: of the value, and of all gradients together, these
-     * for a cotangent and operands that are not expanded along an axis */
+    /* multiply-adds, as eg_usage counts them: of the value, and of all gradients together if
+     * neither the cotangent nor an operand is expanded along an axis */
     double forward, backward;
     double kept; /* bytes that are kept for the gradient */
-    /* largest number of bytes at one time, without the operands: for the value and what is kept,
-     * and until all gradients are computed, where intermediate cotangents stay until the end of
-     * their scope */
+    /* largest number of bytes in use at one time, without the operands: for the value and what is
+     * kept; and for all gradients, if intermediate cotangents are freed only with their scope */
     double memory, gradient_memory;
     const char *text; /* all of it in words */
 } eg_explained;

@@ -27,8 +27,9 @@ EG_API int eg_grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *x
 EG_API int eg_grad_or_null(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
-/* As eg_grad_or_null of a loss of one element, for optimisers: an error about it begins with who,
- * and with words of a training: "adam: the loss depends on none of its 3 parameters: …". */
+/* As eg_grad_or_null, for optimisers: y is the loss and the xs are the parameters. An error message
+ * begins with `who` and uses these words: "adam: the loss depends on none of its 3 parameters:
+ * …". */
 EG_API int eg_grad_of_loss(const char *who, eg_tensor *loss, int count, eg_tensor *const *xs,
                            eg_tensor **dxs);
 
@@ -113,7 +114,7 @@ EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor
 typedef struct eg_sample {                   /* how tests call the operation; ended by { 0 } */
     eg_tensor *(*call)(eg_tensor *const *x); /* through its public function */
     const char *shapes; /* "3x4, 4": float operands; "5:i4": i64 below 4; "3x4:b": bool */
-    double low, high;   /* float operands are drawn from here (0, 0: from [-2, 2]) */
+    double low, high;   /* float operands are drawn from [low, high] (0, 0: from [-2, 2]) */
 } eg_sample;
 /* The tensors that a rule reads; a change in place of one of them is detected. */
 typedef enum eg_uses {
@@ -140,24 +141,27 @@ typedef struct eg_op {
     int arity;                     /* −1: any number of operands */
     bool (*shape)(eg_tensor *y);   /* calls eg_result; false after eg_fail */
     bool (*forward)(eg_tensor *y); /* fills y; false after eg_fail */
-    /* cotangent of operand i, made of public operations; NULL member: no gradient is defined */
+    /* returns the cotangent of operand i, computed by public operations. NULL: the operation has no
+     * gradient */
     eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);
     eg_uses uses; /* what the rule reads */
     const eg_sample *samples;
-    /* tangent of y, made of public operations; dx[i] NULL: operand i does not move; it reads what
-     * the rule reads. NULL member: made from the rule, which is linear in g */
+    /* returns the tangent of y, computed by public operations; dx[i] is NULL if operand i is
+     * constant. It may read the tensors that .uses names. NULL: the tangent is computed from the
+     * rule, which is linear in g */
     eg_tensor *(*jvp)(eg_tensor *y, eg_tensor *const *dx);
-    /* fills y from c128 operands, the analytic continuation; NULL: refused, and no complex step */
+    /* fills y from c128 operands, by the analytic continuation of forward. NULL: c128 is refused,
+     * and the gradient check cannot use the complex step */
     bool (*forward_c128)(eg_tensor *y);
     /* adds the cost of computing y to *cost, for eg_explain_graph; NULL: y costs nothing */
     void (*cost)(const eg_tensor *y, eg_op_cost *cost);
-    /* if attr holds the seed and the number of a random draw, two uint64_t side by side: 1 + their
-     * offset in bytes; each run of a captured step gets a draw of its own there. 0: no draw */
+    /* if attr holds the seed and the number of a random draw, as two consecutive uint64_t: 1 +
+     * their offset in bytes. Each run of a captured step writes a new draw there. 0: no draw */
     size_t draws;
     /* called after forward() while a step is captured: returns memory of y (eg_node_save) with a
      * copy of what forward() looked up. In each run eg_node_saved(y) returns this memory when
-     * forward() is called. Returns NULL after an error. A member that is NULL: forward() gets what
-     * was saved before it was first called */
+     * forward() is called. Returns NULL after an error. If this member is NULL, eg_node_saved(y)
+     * returns in each run what was saved before forward() was first called */
     void *(*snapshot)(eg_tensor *y);
     eg_takes takes;
 } eg_op;
@@ -173,9 +177,9 @@ EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_app
  * jvp() are called for each of them, as for a single tensor. */
 EG_API void *eg_node_save(eg_tensor *y, size_t bytes);
 EG_API void *eg_node_saved(const eg_tensor *y);
-/* declares y; row-major */
+/* Called by shape(): gives y its dtype and sizes, row-major. False after an error */
 EG_API bool eg_result(eg_tensor *y, eg_dtype, int rank, const int64_t *dims);
-/* the rule "zero by definition" */
+/* a rule for gradients that are zero by definition: zeros of operand i's shape */
 EG_API eg_tensor *eg_zero_rule(eg_tensor *y, eg_tensor *g, int i);
 /* the jvp of an operation that is linear in all its float operands together: the operation itself
  * on the tangents */
@@ -183,8 +187,8 @@ EG_API eg_tensor *eg_jvp_linear(eg_tensor *y, eg_tensor *const *dx);
 /* the jvp of an operation whose Jacobian is symmetric (pointwise functions, softmax): the rule on
  * the tangents */
 EG_API eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx);
-EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the one that computed y; NULL: a leaf */
-EG_API const eg_op *eg_op_at(int k);              /* the table: k = 0, 1, …; NULL past its end */
+EG_API const eg_op *eg_op_of(const eg_tensor *y); /* the operation of y; NULL: a leaf */
+EG_API const eg_op *eg_op_at(int k); /* operation k of the library's table; NULL past its end */
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -39,11 +39,11 @@ typedef struct eg_gradcheck_args {
     int count;            /* inputs, at most 64 */
     eg_tensor *const *xs; /* f32 or f64 */
 
-    int order; /* k ≤ 8: gradients of gradients as well, up to the k-th; 1 */
-    bool full; /* the Jacobian of f's result, element by element; else ⟨f, W⟩, one random W */
-    int directions; /* > 0: so many random directions of each input instead of every entry: cheap */
-    bool mutate;    /* also make every cotangent wrong in four ways: the check has to fail */
-    eg_oracle oracle; /* what n is; EG_DIFFERENCES */
+    int order; /* checks derivatives up to this order, at most 8; 1 */
+    bool full; /* checks the Jacobian of f's result; else the gradient of ⟨f, W⟩ for one random W */
+    int directions;   /* > 0: checks so many random directions of each input; 0: all entries */
+    bool mutate;      /* makes each cotangent wrong in four ways; the check must then fail */
+    eg_oracle oracle; /* how n is computed; EG_DIFFERENCES */
     double rtol;      /* 1e-8; with the complex step 1e-11 */
     double atol;      /* 1e-15; with the complex step 1e-14 */
     uint64_t seed;    /* of W and of the directions; 0 */
@@ -75,7 +75,7 @@ typedef struct eg_entry {
 /* A finding beyond the entries. */
 typedef struct eg_note {
     eg_verdict verdict; /* EG_RIGHT: it is no failure */
-    int input;          /* −1: of no one input */
+    int input;          /* −1: of no single input */
     const char *text;
     const char *rule; /* rule, operand, call: as in eg_entry */
     int operand;
@@ -87,35 +87,35 @@ typedef struct eg_report {
     const eg_verdict *input; /* one per input */
 
     int64_t entries, right; /* checked; right */
-    int64_t covered;        /* those where 0 for the analytic value would have failed */
+    int64_t covered;        /* entries at which a gradient of 0 would be found wrong */
     double worst;           /* largest |a − n| / s */
     double margin;          /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
-    int shown; /* how many there are at entry: all that fail (at most 65536); if fewer than 16 fail,
-                * others too */
+    int shown; /* length of `entry`: all that fail (at most 65536), and others if they are few */
     const eg_entry *entry; /* the worst first */
     int notes;
     const eg_note *note;
 
     int order;                      /* of this report */
     const struct eg_report *higher; /* the report of the next order, or NULL */
-    /* .mutate; harmless: the cotangent stayed what it was */
-    int64_t mutants, caught, harmless, survivors; /* and see unmeasurable */
+    /* of .mutate; harmless: mutants that did not change the cotangent */
+    int64_t mutants, caught, harmless, survivors; /* see also unmeasurable */
     int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
     int64_t hidden;        /* entries that are right here, and not covered */
-    int64_t elsewhere;     /* of these, those that another point tested */
+    int64_t elsewhere;     /* of these, entries that were tested at another point */
     double noise;          /* rounding of f, measured, relative to its largest element */
     int64_t unmeasurable;  /* mutants whose effect on the gradient is below the tolerance */
 } eg_report;
 /* Returns the report, in the open scope; NULL after an error. Never prints. */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
 EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or −1 */
-/* The report as the number-th line of the Test Anything Protocol, "ok 1 - name", the text behind
- * "not ok" as its diagnosis. −1 if it cannot be written. A plan, "1..3", is the caller's. */
+/* Writes the report as line `number` of the Test Anything Protocol, "ok 1 - name", or "not ok 1 -
+ * name" and the report's text. Returns 0, or −1 if it cannot be written. The caller writes the
+ * plan, "1..3". */
 EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name);
-/* The check at every sample of an operation (which must have one), with the contracts of
+/* Checks an operation at each of its samples (it must have one), and tests the contracts of
  * operations: its rule is linear in g and right for any layout of g, writes to no tensor, keeps
- * nothing between calls, reads what .uses says, and agrees with its jvp. Returns the first report
- * that fails, or the last. */
+ * nothing between calls, reads only what .uses names, and agrees with its jvp. Returns the first
+ * report that fails, or the last. */
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
 /* -- the same for functions on plain arrays y = f(x) of n and m numbers, and its gradient dx = Jᵀ

@@ -1,8 +1,8 @@
 /* eingrad/heads.h: measures of attention heads, and of their similarity.
  *
  * A spec brackets the head's letter: "b [h] i j". Of the other letters the last is the key j (or
- * the width of a vector), the one before it the query i, and the rest are batches. Letters or
- * names, each on its own: no groups, no ellipsis. Refused: no spec, a spec without one bracketed
+ * the width of a vector), the one before it the query i, and the rest are batches. The spec is in
+ * letters or names, without groups and ellipsis. Refused: no spec, a spec without one bracketed
  * letter, a repeated letter, x of another rank, integer x. */
 #ifndef EINGRAD_HEADS_H
 #define EINGRAD_HEADS_H
@@ -31,7 +31,7 @@ typedef struct eg_head {
 } eg_head;
 typedef struct eg_heads_args {
     size_t size;
-    eg_tensor *weights; /* a softmax's rows, before dropout */
+    eg_tensor *weights; /* the rows of a softmax, before dropout */
     const char *spec;   /* required: "b [h] i j" for a module's weights, "b i [h] j" for
                          * eg_attention's */
     int64_t top;        /* how many weights eg_head.top sums: 3 */

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* The libraries that read, write and draw: "zlib 1.2.13, cairo 1.16.0, fontconfig 2.14.1, FriBidi
- * 1.0.8"; "no cairo" where pictures are SVG alone. */
+ * 1.0.8"; "no cairo" if only SVG pictures can be drawn. */
 EG_API const char *eg_io_info(void);
 /* Returns the length, 1 to 4 bytes, of the UTF-8 character (RFC 3629: no surrogates, no overlong
  * forms) that the `count` bytes at s begin with; 0 if they begin with none. *code, unless code is
@@ -107,7 +107,7 @@ EG_API int eg_npz_save_with(const eg_npz_save_args *);
  * (.as_stored: F16 BF16 I8 U8 as they are); other types are refused by name. Refused too: a number
  * of U64 above 2^63 − 1, a header over 100 MB or longer than the file, an entry over 64 KB, a
  * duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
- * Blanks before the header's '{' are skipped, and so are members of an entry other than dtype,
+ * Blanks before the header's '{' are skipped, and so are other members of an entry than dtype,
  * shape and data_offsets, if they are JSON of at most 128 levels. Writes wide types before narrow
  * ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;

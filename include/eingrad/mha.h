@@ -10,7 +10,7 @@
 extern "C" {
 #endif
 
-/* -- cache: what a model keeps of the positions so far, for decoding step by step
+/* -- cache: the keys and values of the positions so far, for decoding step by step
  * It has a slot for every attention of a model, filled with keys and values as the model runs. Each
  * tensor is made once, with room for `capacity` positions. A cache has no gradients, so a run with
  * one is refused while the context records (see eg_nograd). Also refused: more positions than
@@ -23,7 +23,7 @@ typedef struct eg_cache_args {
     int64_t capacity; /* the largest number of positions, at least 1 */
     /* of keys and values; f16 or bf16: they are rounded to half the memory, and read as
      * eg_attention reads them; attention by .linear or .core gets them in the query's dtype.
-     * EG_DEFAULT: as they are computed. States have their own dtype */
+     * EG_DEFAULT: the dtype in which they are computed. States have their own dtype */
     eg_dtype dtype;
 } eg_cache_args;
 /* eg_cache_new(owner, capacity, .dtype = EG_BF16). Lives as long as the owner; NULL after an error.
@@ -31,7 +31,7 @@ typedef struct eg_cache_args {
 EG_API eg_cache *eg_cache_new_with(const eg_cache_args *);
 EG_API int64_t eg_cache_length(const eg_cache *);   /* positions in slot 0 */
 EG_API int64_t eg_cache_capacity(const eg_cache *); /* the largest number of positions */
-/* The position of the next token in slot 0: eg_cache_length and the number of positions that
+/* The position of the next token in slot 0: eg_cache_length plus the number of positions that
  * eg_cache_keep dropped. */
 EG_API int64_t eg_cache_position(const eg_cache *);
 /* Removes the positions from `length` on, and the same tokens from the other slots; a length of 0
@@ -82,7 +82,7 @@ typedef struct eg_rotary_args {
     eg_tensor *x;
     /* the angles */
     double base;            /* > 0: 10000 */
-    eg_tensor *frequencies; /* (d/2): in the place of base^(−2k/d); f32 or f64, may be learned */
+    eg_tensor *frequencies; /* (d/2): replace base^(−2k/d); f32 or f64, may be learned */
     int64_t offset;         /* is added to the positions: 0 */
     eg_masked positions;    /* {"bi", t}: positions instead of 0, 1, 2 …; integers or floats */
     double factor; /* > 0; positions are divided by it, so that sequences can be longer than in
@@ -284,21 +284,21 @@ typedef struct eg_mha_run_args {
                       * W_q and W_k of a head. Refused with .sink, .bias_kv, .zero_attn */
     /* of a linear attention with .beta: the keys that read the state, as eg_linear_attention's
      * .read. (b j h d), batch letters first, with the heads of the keys, for heads of different
-     * widths (b j s); one for every key, those of a cache too. They are read as they are, without
-     * norm and rotary positions. NULL: the module's keys */
+     * widths (b j s); one for every key, those of a cache too. Neither the norm nor rotary
+     * positions are applied to them. NULL: the module's keys */
     eg_tensor *read;
 } eg_mha_run_args;
 /* Refused: sizes below 1; heads that do not divide d_model (where a width follows from it) or are
  * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
  * scores with heads of different widths; an odd rotary_width; rotary_width or rotary_factor without
- * rotary positions; .linear with .core; .linear or .no_softmax with what belongs to a softmax; a φ
- * of .linear that is no formula of x. */
+ * rotary positions; .linear with .core; .linear or .no_softmax with options of the softmax; a φ of
+ * .linear that is no formula of x. */
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that is in the .with of module and run; .fill or a score_fn
- * with EG_FUSED; positions without rotary positions; without a softmax what belongs to one; .decay,
- * .beta or .read without .linear; what eg_attention and the cache refuse. The message names the
- * module.
+ * with EG_FUSED; positions without rotary positions; without a softmax, options of the softmax;
+ * .decay, .beta or .read without .linear; what eg_attention and the cache refuse. The message names
+ * the module.
  *
  * With .ranks every rank calls eg_mha_run with its own positions of query, key and value, and gets
  * its positions of the result; docs/distributed.md. .where and .score of the module, rotary

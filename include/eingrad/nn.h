@@ -2,11 +2,11 @@
  * Attention is in mha.h, models in model.h.
  *
  * A module is a struct of tensors that lives as long as its parameters. X_new(p, "name", .options…)
- * adds parameters "name.W" … to p; X_run(m, x, .options…) is an expression. A failed X_new returns
- * NULL and leaves the list as it was, and X_run of NULL returns poison, so one check of eg_error()
- * is enough. Letters: b batch, i query, j key, l position, m model width, h head, d key width, e
- * value width, f inner width, v vocabulary. Widths are checked where a module runs; the message
- * names the module, the letter and both sizes. int results are 0, or −1 after recording the
+ * adds parameters "name.W" … to p; X_run(m, x, .options…) applies the module m to x. A failed X_new
+ * returns NULL and does not change the list, and X_run of NULL returns poison, so one check of
+ * eg_error() is enough. Letters: b batch, i query, j key, l position, m model width, h head, d key
+ * width, e value width, f inner width, v vocabulary. Widths are checked where a module runs; the
+ * message names the module, the letter and both sizes. int results are 0, or −1 after recording the
  * failure, unless a comment says otherwise. An option that is 0 or left out has the default that
  * its comment gives after the colon; EG_OFF sets it to 0. Every X_new refuses: no list of
  * parameters, a name that is taken, a needed size below 1, a probability outside [0, 1], an eps
@@ -51,10 +51,10 @@ typedef struct eg_params_args {
      * those of the same names there, and cannot be written to. So models in several contexts, one
      * for each thread, compute with one set of weights. NULL: none */
     const eg_params *shared;
-    /* tensors that parameters of these names are, instead of new ones: results of operations too,
-     * as functional_call of PyTorch takes them. They end at a NULL name; they are not copied, and
-     * have to live as long as the list; those without a name get that of the parameter (eg_name).
-     * NULL: none */
+    /* tensors that are used as the parameters of these names instead of new ones, as by
+     * functional_call of PyTorch; they may be results of operations. They end at a NULL name; they
+     * are not copied, and have to live as long as the list; those without a name get that of the
+     * parameter (eg_name). NULL: none */
     const eg_named *values;
 } eg_params_args;
 /* A new list without parameters; NULL after an error. */
@@ -67,11 +67,11 @@ EG_API void eg_params_close(eg_params *);
  * below that name alone; eg_params_count, _size, _at, _unused, _save, _load and _read use the whole
  * list. */
 EG_API eg_params *eg_params_under(eg_params *, const char *name);
-/* What is in front of them, "name."; "" if nothing is, and of NULL. */
+/* The prefix "name." of a list of eg_params_under; "" for other lists and for NULL. */
 EG_API const char *eg_params_prefix(const eg_params *);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
-EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: that of matrices */
-EG_API const eg_copies *eg_params_copies(const eg_params *); /* the copies they have; or NULL */
+EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: the dtype of matrices */
+EG_API const eg_copies *eg_params_copies(const eg_params *); /* its copies, or NULL */
 /* The list of copy k: tensors of the same names in the same memory, without copies, which can be
  * saved, loaded, copied and read. The first call for k makes it, with the parameters that the list
  * has at that time. It lives as long as the list. NULL after an error. */
@@ -79,9 +79,10 @@ EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
 EG_API eg_owner *eg_params_owner(eg_params *); /* holds its tensors and modules */
 /* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
-/* Adds a tensor, with one letter or name in axes for each size. Of rank 0 and 1 it is zeros; above,
- * Xavier's with fan_in the first size and fan_out the product of the others, until an eg_init_…
- * sets other values. Refused: a name that is taken, a letter twice in axes, a size below 1. */
+/* Adds a tensor, with one letter or name in axes for each size. Its first values are zeros if the
+ * rank is 0 or 1, else Xavier's (eg_init_xavier), where fan_in is the first size and fan_out the
+ * product of the others; eg_init_… sets other values. Refused: a name that is taken, a letter twice
+ * in axes, a size below 1. */
 EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank,
                              const int64_t *dims);
 /* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor
@@ -100,8 +101,8 @@ EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
 /* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Of a list
  * made by eg_params_under it takes the parameters below its name, by the rest of their names:
  * eg_params_copy(eg_params_under(p, "target"), eg_params_under(p, "net")). Refused: a name of `to`
- * that `from` lacks; a `to` with nothing below its name. After an error, of memory too, no value
- * has changed; so below. */
+ * that `from` lacks; a `to` with nothing below its name. After an error, lack of memory included,
+ * no value has changed; the same holds for the functions below. */
 EG_API int eg_params_copy(eg_params *to, const eg_params *from);
 /* All parameters as one safetensors file. */
 EG_API int eg_params_save(const eg_params *, const char *path);

@@ -63,8 +63,8 @@ typedef struct eg_einsum_args {
  * The gradients of three or more operands are computed along one tree of pairs: all together take
  * at most twice the multiply-adds of the forward pass, if its intermediate results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
-/* sum over the letters that are not in the output, integers and bool in i64, f16 and bf16 in f32; a
- * spec that only changes the order of axes gives a view if the result has the operand's dtype */
+/* The sum over the letters that are not in the output, in i64 for integers and bool, in f32 for f16
+ * and bf16; a spec that only changes the order of axes gives a view if the dtype stays the same */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
 /* eg_einsum_n with numbers ≥ 0 in place of letters: axis r of xs[k] has the index labels[k][r].
  * out_labels are those of the result's `rank` axes; NULL: the labels that occur once, in rising
@@ -166,8 +166,8 @@ EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
 /* -- pointwise: y = f(x), same shape, dtype and layout
- * neg, abs, sign, square, relu, scale, shift and clip take integers too; scale and shift refuse a
- * constant that is no integer then. */
+ * neg, abs, sign, square, relu, scale, shift and clip take integers too; for these, scale and shift
+ * refuse a constant that is no integer. */
 EG_API eg_tensor *eg_neg(eg_tensor *x);     /* −x */
 EG_API eg_tensor *eg_abs(eg_tensor *x);     /* |x|                dx = g sign x */
 EG_API eg_tensor *eg_sign(eg_tensor *x);    /* −1, 0, 1           dx = 0 */
@@ -232,7 +232,7 @@ EG_API eg_tensor *eg_maximum(eg_tensor *a, eg_tensor *b); /* the larger; ties: h
 EG_API eg_tensor *eg_minimum(eg_tensor *a, eg_tensor *b); /* the smaller */
 /* condition (bool) ? a : b */
 EG_API eg_tensor *eg_where(eg_tensor *condition, eg_tensor *a, eg_tensor *b);
-/* a = b   y is bool, as of the next five; a and b also integers (i32 with i64 too) or bool */
+/* a = b as a bool; here and in the next five a and b may be integers (also i32 with i64) or bool */
 EG_API eg_tensor *eg_eq(eg_tensor *a, eg_tensor *b);
 EG_API eg_tensor *eg_ne(eg_tensor *a, eg_tensor *b);  /* a ≠ b */
 EG_API eg_tensor *eg_lt(eg_tensor *a, eg_tensor *b);  /* a < b */
@@ -247,10 +247,10 @@ EG_API eg_tensor *eg_not(eg_tensor *a);               /* not a, of bool */
 /* -- formulas --------------------------------------------------------------------------------- */
 typedef struct eg_expr_args {
     size_t size;
-    const char *axes; /* of the result: "b i h", "... h": '...' the other axes of with[0] */
+    const char *axes; /* of the result: "b i h"; in "... h", '...' are the other axes of with[0] */
     const char *text; /* the formula: "x * sigmoid(x) * g[h]" */
     eg_given with[8]; /* the tensors that it reads; ends at a NULL name */
-    eg_ctx *cx;       /* of the result, needed if it reads no tensor */
+    eg_ctx *cx;       /* needed if the formula reads no tensor */
 } eg_expr_args;
 /* eg_expr("b i h", "x * sigmoid(x) * g[h]", .with = { { "x", x }, { "g", g } }): y has the axes
  * `axes`, and each of its elements is the value of the formula `text`, computed in one pass over
@@ -346,7 +346,7 @@ EG_API eg_tensor *eg_stack_n(const char *spec, int count, eg_tensor *const *x);
 /* eg_stack with the new axis as a number, −1 the last */
 EG_API eg_tensor *eg_stack_axis_n(int axis, int count, eg_tensor *const *x);
 /* Sequences of different lengths without their padding. eg_pack: x (b l …), lengths t (b) i32/i64 →
- * y (p …): y[t[0] + … + t[b−1] + i, …] = x[b, i, …] for i < t[b], and 0 behind the last sequence.
+ * y (p …): y[t[0] + … + t[b−1] + i, …] = x[b, i, …] for i < t[b], and 0 after the last sequence.
  * eg_unpack: (p …) → (b l …), the same in reverse, and 0 where a sequence has ended. Operations on
  * single positions then compute Σ t positions instead of b·l; eg_mha_run has .packed for attention
  * within each sequence. Each is the gradient of the other. (The pack of einops joins tensors of

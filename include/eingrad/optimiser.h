@@ -21,8 +21,8 @@ extern "C" {
  * exponential  gamma^k;  ExponentialLR
  * wsd          1 up to steps − decay_steps, then last + (1 − last)(1 − t), where t goes from 0
  *              to 1 in decay_steps; wsd_sqrt: 1 − √t for 1 − t. Hu et al. 2024; Hägele et al. 2024
- * Linear, cosine and wsd stay at `last` past the end. Optimisers refuse a member, other than steps,
- * that the decay does not read. */
+ * Linear, cosine and wsd have the factor `last` after their end. Optimisers refuse a member, other
+ * than steps, that the decay does not read. */
 typedef enum eg_decay {
     EG_CONSTANT,
     EG_LINEAR,
@@ -141,10 +141,11 @@ typedef struct eg_opt_args {
     const eg_opt_group *groups; /* ends at a group whose names are NULL; NULL: there are none */
     const eg_opt_rule *rule;    /* eg_opt_custom, copied: needed */
 } eg_opt_args;
-/* An optimiser of the list's present parameters; of a list made by eg_params_under, of those below
- * its name. Refused: an option that it does not read, a group or name without a parameter,
- * a group whose parameters all belong to groups before it, a parameter in read-only memory, such as
- * that of another list (.shared of eg_params_open), unless it is frozen. */
+/* Returns an optimiser of the parameters that the list has now; for a list made by eg_params_under,
+ * of those below its name. NULL after an error. Refused: an option that it does not read, a group
+ * or name without a parameter, a group whose parameters all belong to groups before it, a parameter
+ * in read-only memory, such as that of another list (.shared of eg_params_open), unless it is
+ * frozen. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);
@@ -160,9 +161,9 @@ EG_API eg_opt *eg_opt_custom_with(const eg_opt_args *);
  * operation that made it (the backward pass then runs once more with eg_trace, and hooks are called
  * again); gradients whose squares overflow the moments' dtype; a learning rate, decay or momentum
  * that overflows the parameter's; in the first step with ranks that compute the loss together
- * (eg_ranks_of), parameters or gradients that differ between them. If parameters have copies, so
- * has the loss, and each makes the same step as alone; after an error, which names it, no copy
- * has. */
+ * (eg_ranks_of), parameters or gradients that differ between them. If the parameters have copies,
+ * the loss must have them too, and each copy makes the step that it would make alone; an error
+ * names the copy that failed, and then no copy has changed. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* The same with given gradients, in the order of the list (eg_params_at), such as sums over
  * micro-batches; NULL for a parameter on which the loss does not depend. */
@@ -208,16 +209,17 @@ EG_API int eg_opt_set_lr(eg_opt *, double lr); /* from the next step on; the sch
 /* The optimiser of copy k, with its own report, rate and state; NULL if there is no copy k. For the
  * optimiser of all copies eg_opt_report_of reports copy 0, and eg_opt_set_lr sets all rates. */
 EG_API eg_opt *eg_opt_of_copy(const eg_opt *, int64_t k);
-/* Tensor k of the optimiser's state, to be saved: "opt.counts", "opt.m.NAME" …; NULL: no more. */
+/* Tensor k of the optimiser's state, to be saved: "opt.counts", "opt.m.NAME" …; NULL past the
+ * end. */
 EG_API const eg_named *eg_opt_state(const eg_opt *, int k);
 /* Divides the optimiser's state: from now on each rank keeps only the moments of its own range of
  * the parameters' elements (eg_ranks_tree; ZeRO stage 1). In a step it updates that range, and all
  * ranks gather the new values, which are bitwise equal to those of one process. All ranks call this
  * function and every step. In eg_opt_state a moment then has one axis with the elements of the
  * range. A custom rule that is not .elementwise is not divided: every rank has all moments and
- * makes every update. NULL instead of a group: all ranks get complete moments again; call it before
- * the group is closed. Refused: ranks whose options or parameters differ; a group of another
- * context. */
+ * makes every update. With NULL instead of a group all ranks get complete moments again; make this
+ * call before the group is closed. Refused: ranks whose options or parameters differ; a group of
+ * another context. */
 EG_API int eg_opt_shard(eg_opt *, eg_ranks *);
 /* The tensor of eg_opt_state(op, k) as a file stores it; all ranks call this. Rank 0 gets the
  * complete tensor, in the open scope, the others their part. NULL after an error, past the end. */

@@ -1,6 +1,6 @@
 /* eingrad/train.h: trainers and their checkpoints.
  *
- * A trainer lives as long as the scope that it was made in, and is not freed by itself. Results,
+ * A trainer lives as long as the scope that it was made in; it cannot be freed alone. Results,
  * errors and defaults are as in nn.h. */
 #ifndef EINGRAD_TRAIN_H
 #define EINGRAD_TRAIN_H
@@ -54,10 +54,10 @@ typedef struct eg_trainer_args {
                            * attentions; ≥ 0: 0 */
     double clip_norm;     /* limit of the gradient's norm; 0: none */
     eg_schedule schedule; /* the task's warm-up, then cosine to 1/20 at `steps`;
-                           * { .decay = EG_CONSTANT, .warmup = 1 }: none. Of one that is given:
-                           * linear, cosine and wsd without .steps end at `steps`, after the task's
-                           * warm-up unless there is one; noam has the task's warm-up, d_model and
-                           * an lr by which its largest rate is the task's */
+                           * { .decay = EG_CONSTANT, .warmup = 1 }: none. If a schedule is given:
+                           * linear, cosine and wsd without .steps end at `steps`; those and noam
+                           * without .warmup have the task's warm-up; noam has d_model, and an lr
+                           * such that its largest rate is the task's */
     uint64_t seed;        /* of initial values, dropout and examples: 0; restarts the context's
                            * random numbers */
     double goal;          /* eg_trainer_run stops at this share of exact test sequences, in (0, 1]:

@@ -12,15 +12,15 @@ extern "C" {
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
 /* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
 EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
-/* x in another shape, never a copy: an error names the axes that prevent a view; a size of −1 is
- * inferred */
+/* x in another shape, never a copy: if no view exists, an error names the axes that prevent it. A
+ * size of −1 is inferred */
 EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
 /* Along one axis: eg_X takes it as the letter in brackets of a string, which names all axes of x
  * (docs/notation.md); eg_X_axis as a number, −1 the last. Both give the same view. Groups and ones
  * of the string are kept: in "b ([h=8] d)" the axis is h, and the result is (b, h·d) again, a copy
- * where it has no view.
+ * if no view exists.
  *
  * "b [l] d", x, start, stop, step: x[:, start:stop:step, :], Python's rules; EG_END */
 EG_API eg_tensor *eg_slice(const char *spec, eg_tensor *x, int64_t start, int64_t stop,
@@ -61,8 +61,8 @@ EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis
 /* -- copies and conversions -------------------------------------------------------------------- */
 /* True if the elements lie in memory in row-major order, without gaps */
 EG_API bool eg_is_row_major(const eg_tensor *x);
-/* False if eg_fill, eg_assign and eg_mut_… refuse x: it lies in read-only foreign memory, a block
- * of examples must not change it, or it failed */
+/* False if eg_fill, eg_assign and eg_mut_… refuse x: it is in read-only foreign memory, or in a
+ * block that must not change it, or is poison */
 EG_API bool eg_is_writable(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);
