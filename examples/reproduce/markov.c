@@ -122,7 +122,7 @@ static double run(const setting *s)
 int main(int argc, char **argv)
 {
     const study y = { .name = "markov",
-                      .published = "two attention layers come to the Bayes-optimal bigram",
+                      .published = "two attention layers reach the Bayes-optimal bigram",
                       .source = "Edelman et al. 2024, Fig. 1",
                       .measure = "KL from the optimum, nats",
                       .bound = 0.01,
