@@ -50,7 +50,7 @@ int main(void)
     eg_tensor *w =
         eg_trainer_self_attention_weights(t, "badge", &tokens); /* l h i j, where l is the layer */
     eg_heatmap_print(stdout, eg_select("[l] h i j", w, 0), .rows = tokens, .columns = tokens,
-                     .title = "who looks where");
+                     .title = "attention weights of layer 0");
 
     if (eg_error(cx)) fprintf(stderr, "%s\n", eg_error(cx));
     bool good = !eg_error(cx) && score.exact >= 0.9 * (double)score.sequences;
