@@ -209,7 +209,7 @@ static bool make_folder(const plan *p)
 }
 
 /* Options and checkpoints of all runs are checked before the first one starts. */
-static int carry_out(eg_ctx *cx, plan *p, const grid *o)
+static int run_grid(eg_ctx *cx, plan *p, const grid *o)
 {
     int left = 0, failed = 0;
     parent = getpid();
@@ -268,7 +268,7 @@ static int run(const command *c, int count, char **word)
         if (!cx)
             say_error(cx, NULL);
         else if (alone() && plan_runs(&p))
-            status = carry_out(cx, &p, &o);
+            status = run_grid(cx, &p, &o);
         eg_close(cx);
     }
     free(p.run);

@@ -56,7 +56,7 @@ typedef struct view {
 
 /* Finds rows and columns of the map for an input: for a decoder the part of the weights whose
  * queries generate the answer. */
-static bool look(eg_trainer *t, const char *input, view *v)
+static bool find_map(eg_trainer *t, const char *input, view *v)
 {
     eg_data *d = eg_trainer_data(t);
     const char *model = eg_trainer_config(t)->model;
@@ -129,7 +129,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
     int seen = 0, chosen = -1;
     for (int k = 0; mass && k < LOOKED && example(t, k, input, truth, &e); k++) {
         eg_mark m = eg_push(cx);
-        if (look(t, input, &v)) {
+        if (find_map(t, input, &v)) {
             for (int64_t n = 0; n < layers * heads; n++)
                 mass[n] += own_symbol(&v, n / heads, n % heads);
             seen++;
@@ -146,7 +146,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
     for (int64_t n = 1; seen && n < layers * heads; n++)
         if (mass[n] > mass[best]) best = n;
     eg_mark m = eg_push(cx);
-    if (seen && example(t, chosen, shown_input, truth, &e) && look(t, shown_input, &v)) {
+    if (seen && example(t, chosen, shown_input, truth, &e) && find_map(t, shown_input, &v)) {
         bool apart = strcmp(eg_trainer_config(t)->model, "seq2seq") == 0;
         printf("\n%slayer %lld, head %lld, for the input %s: a row is an output symbol, the "
                "columns are the symbols that it attends to\n"

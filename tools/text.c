@@ -19,7 +19,7 @@ const char *say_nothing(bool on)
     return *unsaid ? unsaid : NULL;
 }
 /* Prints the message, or keeps it while the program is quiet. Returns EXIT_FAILURE. */
-static int speak(const char *text)
+static int print_line(const char *text)
 {
     if (quiet) {
         snprintf(unsaid, sizeof unsaid, "%s", text);
@@ -38,7 +38,7 @@ int say(const char *format, ...)
     vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
     for (char *c = text; *c; c++) *c = *c == '\n' ? '?' : *c; /* of a path or an argument */
-    return speak(text);
+    return print_line(text);
 }
 
 /* Returns the option of the running command that the library's sentence names at a word:
@@ -113,7 +113,7 @@ int say_error(eg_ctx *cx, const char *where)
     snprintf(whole + n, sizeof whole - (size_t)n, "%s%s", where ? ": " : "",
              error ? program_words(error, text, sizeof text)
                    : "it failed without recording an error");
-    return speak(whole);
+    return print_line(whole);
 }
 
 int say_error_of(eg_ctx *cx, const char *path, const char *shown)
@@ -145,7 +145,7 @@ int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
     snprintf(text, sizeof text, "%s", error);
     reworded(text, sizeof text);
     if (moved) return say("%s; --text FILE gives the new path of the text", text);
-    return speak(text);
+    return print_line(text);
 }
 
 const char *printable(const char *text, char out[PRINTABLE])

@@ -117,7 +117,7 @@ static void on_signals(void (*handler)(int))
 }
 
 /* Prints where the run can be resumed, and the command with the files that were given. */
-static void how_to_go_on(const turn *u, const eg_progress *p)
+static void print_resume_command(const turn *u, const eg_progress *p)
 {
     const struct {
         const char *name, *value;
@@ -154,7 +154,7 @@ static bool check_best(eg_trainer *t, const train *o, const eg_progress *p, bool
 
 /* -- ranks (mpirun) --------------------------------------------------------------------------- */
 /* True if no rank has an error; else every rank has one, and rank 0 prints it. */
-static bool all_well(eg_ranks *r, eg_ctx *cx, bool good)
+static bool no_rank_failed(eg_ranks *r, eg_ctx *cx, bool good)
 {
     if (!good && !eg_error(cx)) {
         const char *unsaid = eg_ranks_rank(r) ? say_nothing(true) : NULL;
@@ -182,13 +182,13 @@ static int follow_rank_0(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
     eg_progress p;
     eg_score s;
     char goes_on, saves;
-    if (!all_well(r, cx, true) || eg_trainer_distribute(t, r)) return EXIT_FAILURE;
+    if (!no_rank_failed(r, cx, true) || eg_trainer_distribute(t, r)) return EXIT_FAILURE;
     if (o->best && eg_trainer_keep_best(t, o->best)) return EXIT_FAILURE;
     if (!of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
     if (goes_on && eg_trainer_run(t, NULL, NULL, &p)) return EXIT_FAILURE;
-    if (!all_well(r, cx, true) || !of_leader(r, cx, 0, &saves)) return EXIT_FAILURE;
+    if (!no_rank_failed(r, cx, true) || !of_leader(r, cx, 0, &saves)) return EXIT_FAILURE;
     if (saves && eg_trainer_save(t, "")) return EXIT_FAILURE;
-    if (!all_well(r, cx, true) || !of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
+    if (!no_rank_failed(r, cx, true) || !of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
     return goes_on && eg_trainer_evaluate(t, &s) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -203,7 +203,7 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     bool good = !from || !of_file || use_file("the data", eg_data_name(d), false);
     good = good && train_try_outputs(cx, t, o, path, from, &u.kept) &&
            progress_open(&u.g, t, o->log, o->resume != NULL);
-    if (!all_well(r, cx, good)) return EXIT_FAILURE;
+    if (!no_rank_failed(r, cx, good)) return EXIT_FAILURE;
     if (eg_trainer_distribute(t, r)) return say_error(cx, NULL);
     introduce(t, cx, r);
     on_signals(stop);
@@ -230,7 +230,7 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     if (bad && alone && eg_error_code(cx) == EG_ERROR_FILE && p.step > u.kept) {
         say_error(cx, NULL);
         eg_clear(cx);
-        if (!eg_trainer_save(t, path)) how_to_go_on(&u, &p);
+        if (!eg_trainer_save(t, path)) print_resume_command(&u, &p);
     }
     if (!bad && (eg_ranks_barrier(r) || !of_leader(r, cx, saves, &goes_on))) bad = -1;
     if (!bad && saves) bad = eg_trainer_save(t, path);
@@ -238,7 +238,7 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     free(u.g.point);
     /* errors of run and save are known to all ranks; errors of what only rank 0 does are sent to
      * them here */
-    if (!bad && !all_well(r, cx, good)) return EXIT_FAILURE;
+    if (!bad && !no_rank_failed(r, cx, good)) return EXIT_FAILURE;
     if (!bad && !of_leader(r, cx, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
         if (eg_error(cx)) say_error(cx, NULL);
@@ -247,7 +247,7 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     }
     if (u.log_failed || stopped) {
         progress_close(&u.g, NULL, NULL);
-        how_to_go_on(&u, &p);
+        print_resume_command(&u, &p);
         return u.log_failed ? EXIT_FAILURE : 128 + stopped;
     }
     on_signals(SIG_DFL);
@@ -326,7 +326,7 @@ static int run_with(const command *c, int count, char **word, train *options)
         char best[4096 + 8];
         o.best_given = o.best != NULL;
         const bool good = t && best_of(t, &o, to, best, sizeof best);
-        if (all_well(r, cx, good))
+        if (no_rank_failed(r, cx, good))
             status = follows ? follow_rank_0(cx, t, &o, r) : train_and_show(cx, t, &o, to, from, r);
     }
     eg_ranks_close(r);
@@ -343,7 +343,7 @@ static void tell_rank_0(void)
     eg_ctx *cx = eg_open(.threads = 1);
     alarm(SECONDS);
     eg_ranks *r = eg_ranks_open(.cx = cx);
-    if (r) all_well(r, cx, false);
+    if (r) no_rank_failed(r, cx, false);
     eg_ranks_close(r);
     eg_close(cx);
 }

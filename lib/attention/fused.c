@@ -1,10 +1,10 @@
-/* fused.c: the operations of fused attention. The weights are in memory a tile at a time; a node
- * keeps its operands, its result and two numbers for each row of scores, and the gradient makes the
- * tiles again. Where the log-sum-exp is wanted too, a node has y and lse one after the other along
- * one axis, and the caller gets views of it; a loss of both then needs one backward pass. The
- * largest score of each row, which has no gradient, may follow them. Derivatives of the gradient,
- * and tangents, are those of the unfused form (unfused.c), which means the same: they need memory
- * for the weights. */
+/* fused.c: the operations of fused attention. Only one tile of the weights is in memory at a time;
+ * a node keeps its operands, its result and two numbers for each row of scores, and the gradient
+ * computes the tiles again. Where the log-sum-exp is wanted too, a node has y and lse one after the
+ * other along one axis, and the caller gets views of it; a loss of both then needs one backward
+ * pass. The largest score of each row, which has no gradient, may follow them. Derivatives of the
+ * gradient, and tangents, are computed by the unfused form (unfused.c), so they need memory for all
+ * weights. */
 #include "attention/workspace.h"
 #include <math.h>
 #include <string.h>

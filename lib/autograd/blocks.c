@@ -203,7 +203,7 @@ static bool blocks_reach(const blocks *b, eg_tensor *x)
 }
 /* True if a block may read the parent's tensor x as a constant. False, after an error, if x depends
  * on one of the xs, since the gradient by way of x would be missing. */
-static bool blocks_lend(eg_ctx *child, eg_tensor *x, void *user)
+static bool blocks_may_read(eg_ctx *child, eg_tensor *x, void *user)
 {
     char at[256];
     eg__family_lock(child);
@@ -224,8 +224,8 @@ static bool blocks_open(blocks *b, int worker)
     eg_ctx *child = b->child[worker];
     if (b->opened[worker]) return true;
     if (!b->captured && !b->loan[worker].scope)
-        b->loan[worker] = eg__borrow_open(child, blocks_lend, b);
-    bool good = b->captured ? eg__blocks_captured_open(b, worker, blocks_lend)
+        b->loan[worker] = eg__borrow_open(child, blocks_may_read, b);
+    bool good = b->captured ? eg__blocks_captured_open(b, worker, blocks_may_read)
                             : b->loan[worker].scope != NULL;
     for (int i = 0; i < b->o.count && good; i++) good = eg__borrow(child, b->o.xs[i]) != NULL;
     return b->opened[worker] = good && !child->failed;
@@ -389,7 +389,7 @@ static bool blocks_plan(blocks *b)
 
 /* Calls `take` with the sums of the largest subtrees of this process's leaves, from left to right.
  * False after an error. */
-static bool blocks_hand_out(blocks *b)
+static bool blocks_take_sums(blocks *b)
 {
     for (int64_t leaf = b->from; leaf < b->to;) {
         int level = 0;
@@ -441,7 +441,7 @@ static bool blocks_run(blocks *b)
                    (long long)k, (long long)from,
                    (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
     if (b->o.sums) *b->o.sums = b->most;
-    return !b->cx->failed && (b->o.take ? blocks_hand_out(b) : eg__blocks_mean(b));
+    return !b->cx->failed && (b->o.take ? blocks_take_sums(b) : eg__blocks_mean(b));
 }
 int eg_grad_over_with(const eg_grad_over_args *given) { return eg__grad_over(given, NULL); }
 /* The number of the call (b.draw) is the context's next draw, so that each call has other random

@@ -188,7 +188,8 @@ static bool worker_begin(const blocks *b, eg_ctx *child, captured_worker *w)
         if (!(w->target[k] = eg__borrow_like(child, b->o.xs[k]))) return false;
     return w->target != NULL;
 }
-/* If one of the tensors that the kept headers refer to is gone, the child begins again. */
+/* If one of the tensors that the kept headers refer to no longer exists, the child makes new
+ * headers. */
 bool eg__blocks_captured_open(blocks *b, int k, bool (*check)(eg_ctx *, eg_tensor *, void *))
 {
     eg_ctx *child = b->child[k];
@@ -215,7 +216,7 @@ void eg__blocks_captured_close(blocks *b, int k)
 
 /* -- a block ---------------------------------------------------------------------------------- */
 /* Frees the captured step of a kind. */
-static void kind_forget(captured_kind *p, int count)
+static void kind_free(captured_kind *p, int count)
 {
     eg_captured_free(p->c);
     p->c = NULL;
@@ -240,7 +241,7 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
     captured_kind *p = w->kinds < KINDS ? &w->kind[w->kinds] : oldest;
     if (w->kinds == KINDS) {
         w->wasted += p->c != NULL;
-        kind_forget(p, b->o.count);
+        kind_free(p, b->o.count);
     } else {
         p->before = eg_owner_alloc(w->owner, 2 * n);
         p->part = eg_owner_alloc(w->owner, n * sizeof *p->part);
@@ -261,8 +262,8 @@ static captured_kind *kind_of(const blocks *b, const eg_ctx *child, captured_wor
     return p;
 }
 /* Sets the addresses of the sums in the headers of the captured step. */
-static void kind_aim(const captured_worker *w, const captured_kind *p, int count,
-                     const blocks_sum *s)
+static void kind_set_sums(const captured_worker *w, const captured_kind *p, int count,
+                          const blocks_sum *s)
 {
     for (int k = 0; k < count; k++) {
         struct captured_part *to = &p->part[k];
@@ -344,7 +345,7 @@ static eg_block_done kind_capture(captured_step *a)
     p->moved = false;
     p->c = eg__captured_make(a->child, kind_step, a, 1);
     if (p->c && kind_parts(a->w, p, count)) return EG_BLOCK_DONE;
-    kind_forget(p, count);
+    kind_free(p, count);
     if (a->added && kind_adds(p, count)) return EG_BLOCK_FAILED;
     pthread_mutex_lock(&a->b->lock);
     char *why = a->b->captured->why;
@@ -374,7 +375,7 @@ static double kind_call(const captured_step *a, uint64_t draws, bool recording, 
  * also the first one of other examples in most cases, and runs 2, 4, 8, … and every 64th, since
  * what the function reads of the program may change later. A run in 64 costs less than 1 % of the
  * time. */
-static bool kind_asks(captured_kind *p, const eg_ctx *child)
+static bool kind_run_is_compared(captured_kind *p, const eg_ctx *child)
 {
     const bool moved = !p->moved && child->block.from != p->from;
     const int64_t run = ++p->runs;
@@ -430,11 +431,12 @@ static eg_block_done kind_run(const captured_step *a)
     const bool good = m.scope && !eg__captured_run(p->c, a->b->early ? &watch : NULL);
     eg_pop(child, m);
     if (good)
-        return !kind_asks(p, child) || kind_compare(a, draws) ? EG_BLOCK_DONE : EG_BLOCK_FAILED;
+        return !kind_run_is_compared(p, child) || kind_compare(a, draws) ? EG_BLOCK_DONE
+                                                                         : EG_BLOCK_FAILED;
     for (int k = 0; k < count; k++)
         if (p->before[k] && eg__captured_wrote(p->c, w->target[k])) return EG_BLOCK_FAILED;
     eg_clear(child);
-    kind_forget(p, count);
+    kind_free(p, count);
     w->wasted++;
     return EG_BLOCK_NOT_CAPTURED;
 }
@@ -450,7 +452,7 @@ eg_block_done eg__block_captured(blocks *b, int worker, blocks_sum *s)
     p->used = ++w->uses;
     if (!seen || (!p->c && !kind_due(w, p, b->o.count))) return EG_BLOCK_NOT_CAPTURED;
     w->count = child->block.to - child->block.from;
-    kind_aim(w, p, b->o.count, s);
+    kind_set_sums(w, p, b->o.count, s);
     captured_step step = { .b = b, .child = child, .s = s, .w = w, .p = p };
     const eg_block_done done = p->c ? kind_run(&step) : kind_capture(&step);
     if (done != EG_BLOCK_DONE) return done;

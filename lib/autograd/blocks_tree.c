@@ -41,7 +41,7 @@ blocks_sum *eg__blocks_take(blocks *b)
     memset(s->reached, 0, (size_t)b->o.count);
     return s;
 }
-static void blocks_give_back(blocks *b, blocks_sum *s)
+static void blocks_free_sum(blocks *b, blocks_sum *s)
 {
     pthread_mutex_lock(&b->lock);
     s->next = b->free;
@@ -95,7 +95,7 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
         if (!good) return false;
         s->loss += other->loss;
         s->count += other->count;
-        blocks_give_back(b, other);
+        blocks_free_sum(b, other);
     }
 }
 
@@ -163,7 +163,7 @@ bool eg__blocks_mean(blocks *b)
 /* -- sums that are delivered before the block is done ------------------------------------------ */
 /* Adds the sums that wait in the tree to sum i of the last leaf, and passes the total to `early`.
  * False after an error. */
-static bool blocks_hand_on(const blocks_work *w, int i)
+static bool blocks_take_early(const blocks_work *w, int i)
 {
     const blocks *b = w->b;
     const blocks_sum *s = w->s;
@@ -189,6 +189,6 @@ void eg__blocks_complete(void *user, int k)
     if (atomic_load(&b->climbed) < b->to - b->from - 1 || atomic_load(&b->failed) < INT64_MAX)
         return;
     const eg_mark m = eg_push(w->child);
-    while (m.scope && b->front > k && blocks_hand_on(w, b->front - 1)) b->front--;
+    while (m.scope && b->front > k && blocks_take_early(w, b->front - 1)) b->front--;
     eg_pop(w->child, m);
 }

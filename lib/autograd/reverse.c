@@ -12,8 +12,8 @@
  * If gradients are added to given sums (eg__grad_into), the product that computes the cotangent of
  * a leaf adds it to the leaf's sum directly, without a tensor for it.
  *
- * A pass that is not recorded ends the cotangents that it made as soon as no node waits for them,
- * so that later ones are computed in the same memory, which is still in the cache. */
+ * A pass that is not recorded frees the cotangents that it made as soon as no node needs them, so
+ * that later ones are computed in the same memory, which is still in the cache. */
 #include "autograd/autograd.h"
 #include <limits.h>
 #include <string.h>
@@ -46,16 +46,17 @@ typedef struct reverse {
     reverse_target *target; /* by node; NULL without sums */
     const eg_into_watch *watch;
     int left;                  /* nothing more is added to sums `left` and above */
-    bool ends;                 /* cotangents that no node waits for end */
+    bool ends;                 /* cotangents that no node needs are freed */
     uint64_t begun;            /* eg_ctx.seq before the pass: it made the younger tensors */
-    int drops;                 /* number of entries of `dropped`; further ones do not end */
+    int drops;                 /* number of entries of `dropped`; further ones are not freed */
     eg_tensor *dropped[DROPS]; /* cotangents that this visit dropped */
 } reverse;
 
-/* -- cotangents that end ------------------------------------------------------------------------
- * eg_storage.pending is the number of cotangents that wait for their node in this storage. A rule
- * may return views of the cotangent that it was given, or parts of one result for several operands,
- * so memory is unused when its number is 0 at the end of a visit. */
+/* -- cotangents that are freed
+ * ------------------------------------------------------------------------ eg_storage.pending is
+ * the number of cotangents that wait for their node in this storage. A rule may return views of the
+ * cotangent that it was given, or parts of one result for several operands, so memory is unused
+ * when its number is 0 at the end of a visit. */
 
 /* Notes that c is the cotangent of a node, or a contribution to it. */
 static void reverse_keep(eg_tensor *c) { c->st->pending++; }
@@ -71,16 +72,16 @@ static void reverse_drop_new(reverse *r, eg_tensor *c)
     reverse_keep(c);
     reverse_drop(r, c);
 }
-/* Ends the cotangents that were dropped in this visit, if the pass made them and nothing else
+/* Frees the cotangents that were dropped in this visit, if the pass made them and nothing else
  * refers to them. */
-static void reverse_end_dropped(reverse *r)
+static void reverse_free_dropped(reverse *r)
 {
     while (r->drops) {
         const eg_storage *st = r->dropped[--r->drops]->st;
         eg_tensor *t = (eg_tensor *)st->of;
         if (st->pending || !t || t->live != EG_LIVE || t->seq <= r->begun) continue;
         if (st->exposed || st->hold || st->lent || t->home != r->s.cx->top) continue;
-        eg__tensor_end(t);
+        eg__tensor_free(t);
     }
 }
 
@@ -252,8 +253,8 @@ static bool reverse_add_list(reverse *r, int64_t k)
 }
 
 /* Calls the hooks of node k, whose cotangent is complete, in the order in which they were added.
- * The cotangents that they get and return do not end, since the program may keep them. False after
- * an error. */
+ * The cotangents that they get and return are not freed, since the program may keep them. False
+ * after an error. */
 static bool reverse_call_hooks(eg_sweep *s, int64_t k)
 {
     eg_tensor *t = s->node[k];
@@ -488,7 +489,7 @@ static bool reverse_nodes(reverse *r)
         if ((s->d[k] || waiting_for(r, k)) && !reverse_visit(r, k)) return false;
         if (once) reverse_add_up(r, r->target[k].x);
         if (!r->is_x[k] || once) reverse_drop(r, s->d[k]);
-        if (r->drops) reverse_end_dropped(r);
+        if (r->drops) reverse_free_dropped(r);
         if (r->target && !reverse_notify(r, k)) return false;
     }
     for (int k = 0; r->into && k < r->count; k++)

@@ -92,7 +92,7 @@ static eg_tensor *nonfinite_operand(const eg_tensor *t, nonfinite wanted)
         if (has_nonfinite(t->in[i], wanted)) return t->in[i];
     return NULL;
 }
-static eg_tensor *back_along(eg_tensor *t, nonfinite wanted)
+static eg_tensor *nonfinite_origin(eg_tensor *t, nonfinite wanted)
 {
     for (eg_tensor *in; (in = nonfinite_operand(t, wanted));) t = in;
     return t;
@@ -104,7 +104,8 @@ static eg_tensor *back_along(eg_tensor *t, nonfinite wanted)
 eg_tensor *eg_first_nonfinite(eg_tensor *y)
 {
     if (!eg__check("first_nonfinite", y) || !has_nonfinite(y, NOT_FINITE)) return NULL;
-    if (!has_nonfinite(y, NOT_A_NUMBER)) return back_along(y, NOT_FINITE);
-    eg_tensor *nan = back_along(y, NOT_A_NUMBER), *infinite = back_along(nan, NOT_FINITE);
+    if (!has_nonfinite(y, NOT_A_NUMBER)) return nonfinite_origin(y, NOT_FINITE);
+    eg_tensor *nan = nonfinite_origin(y, NOT_A_NUMBER),
+              *infinite = nonfinite_origin(nan, NOT_FINITE);
     return infinite->op ? infinite : nan;
 }

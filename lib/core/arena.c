@@ -261,23 +261,25 @@ size_t eg__arena_keep_chunk(eg__arena *a, eg__chunk *data)
     return more ? bytes : 0;
 }
 
-/* -- tensors that end before their arena ------------------------------------------------------- */
-/* A piece of memory of an arena that no tensor uses, at its own beginning. */
+/* -- tensors that are freed before their arena
+ * ------------------------------------------------------- */
+/* Describes a piece of memory of an arena that no tensor uses; it is stored at the beginning of the
+ * piece. */
 struct eg__spare {
     struct eg__spare *next;
     size_t bytes; /* a multiple of EG_ALIGN */
 };
-/* Only the first SEARCHED pieces are compared with the size that is needed: a backward pass needs
- * the sizes again that it gave back last. */
+/* Only the first SEARCHED pieces are compared with the size that is needed: a backward pass usually
+ * needs the sizes that it freed last. */
 enum { SEARCHED = 16 };
-void eg__tensor_end(eg_tensor *t)
+void eg__tensor_free(eg_tensor *t)
 {
     const size_t bytes = t->own.bytes & -(size_t)EG_ALIGN;
     t->live = EG_DEAD;
     t->own.version++;
     if (bytes < EG_SPARE_LEAST || (uintptr_t)t->data % EG_ALIGN) return;
 #if EG_DEBUG_ALLOC
-    memset(t->data, 0xff, bytes); /* NaN: a read that nothing refuses can be seen */
+    memset(t->data, 0xff, bytes); /* NaN, so that a read that is not refused shows */
 #else
     eg__arena *a = t->home;
     eg__note_peak(&a->cx->use);
@@ -288,7 +290,7 @@ void eg__tensor_end(eg_tensor *t)
     a->cx->use.used -= bytes;
 #endif
 }
-/* A piece that is larger than needed keeps its rest. */
+/* The rest of a piece that is larger than needed remains available. */
 void *eg__spare_take(eg__arena *a, size_t bytes)
 {
     const size_t need = (bytes + EG_ALIGN - 1) & -(size_t)EG_ALIGN;
@@ -337,7 +339,7 @@ void eg__arena_leave(eg__arena *a, eg__arena *heir)
     for (eg__chunk *c = a->nodes; c; c = c->next)
         for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
             ((eg_tensor *)(void *)(eg__chunk_memory(c) + at))->live = EG_DEAD;
-    /* what the heir takes over is not allocated again before it ends */
+    /* the heir does not use this memory again before it ends */
     a->cx->use.used += a->spare_bytes;
     eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
     for (int k = 0; k < 2; k++) {

@@ -100,7 +100,7 @@ struct eg_tensor {
 };
 
 /* True if the tensor for which x's memory was allocated still exists. It is older than its views;
- * a younger tensor has been made in the place of its header. */
+ * if its header belongs to a younger tensor, it was freed. */
 static inline bool eg__storage_lives(const eg_tensor *x)
 {
     const eg_tensor *of = x->st->of;
@@ -445,17 +445,18 @@ void *eg__alloc_chunk(eg__arena *, size_t bytes); /* as eg__alloc_in, from anoth
 /* Gives the chunks of the arena other than `data` back to the allocator. Returns a size of `data`
  * that suffices for what is in all of them; 0 if there are no others. */
 size_t eg__arena_keep_chunk(eg__arena *, eg__chunk *data);
-/* The smallest size of the elements of a tensor that may end before its arena. With EG_DEBUG_ALLOC
- * small ones end as well, so that tests see their use afterwards. */
+/* The smallest number of bytes of elements for which a tensor may be freed before its arena ends.
+ * With EG_DEBUG_ALLOC smaller tensors are freed as well, so that tests detect their use
+ * afterwards. */
 #if EG_DEBUG_ALLOC
 enum { EG_SPARE_LEAST = EG_ALIGN };
 #else
 enum { EG_SPARE_LEAST = 1 << 12 };
 #endif
-/* Ends t, whose elements are in memory of its own of arena t->home: any later use of it or of its
- * views is refused. The arena allocates the memory of its elements again, if it is at least
+/* Frees t, whose elements are in a separate piece of memory of arena t->home: any later use of it
+ * or of its views is refused. The arena uses the memory of its elements again, if it is at least
  * EG_SPARE_LEAST bytes. */
-void eg__tensor_end(eg_tensor *t);
+void eg__tensor_free(eg_tensor *t);
 /* Returns `bytes` bytes of memory that was given back; NULL if no piece of it is large enough. */
 void *eg__spare_take(eg__arena *, size_t bytes);
 /* Adds a chunk with room for a tensor header; false after the error "out of memory". */

@@ -31,10 +31,11 @@ void eg_clear(eg_ctx *cx)
 bool eg__failed(const eg_ctx *cx) { return !cx || eg__here(cx)->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 
-/* Shows what a terminal would obey as '?': control characters other than ends of lines and tabs,
- * and marks that change the direction of writing. Names in a message may come from foreign files.
- * The message of a file has one line: only a path or a name in it has others. A message that fills
- * its `size` bytes may have been cut inside a character, whose rest goes. */
+/* Replaces characters that control a terminal by '?': control characters other than ends of lines
+ * and tabs, and marks that change the direction of writing. Names in a message may come from
+ * foreign files. A message about a file has one line, so ends of lines in it come from a path or a
+ * name and are replaced, too. A message that fills its `size` bytes may have been cut inside a
+ * character; the bytes of such a character are removed. */
 static void make_printable(eg_code code, char *message, size_t size)
 {
     char *to = message;

@@ -90,7 +90,7 @@ static bool of_this_process(const struct eg__team *t)
 }
 
 /* -- work ------------------------------------------------------------------------------------- */
-static inline void relax(void)
+static inline void pause_processor(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
     __builtin_ia32_pause();
@@ -137,7 +137,7 @@ static bool spin_for_job(struct eg__team *t, uint32_t job)
     do
         for (int k = 0; k < POLLS; k++) {
             if (atomic_load_explicit(&t->job, memory_order_relaxed) != job) return true;
-            relax();
+            pause_processor();
         }
     while (nanoseconds() - begun < SPIN_NS);
     return false;
@@ -181,11 +181,11 @@ static void stop_helpers(struct eg__team *t, int keep)
     atomic_store(&t->stop, TEAM_MAX);
 }
 
-/* Blocks the signals that the process gets from elsewhere, in this thread and in those that it
- * starts, and stores the mask of before in *old. A helper inherits the mask: otherwise a signal
- * that the program blocks later, to wait for it (sigwait, signalfd), would be delivered to a helper
- * and could end the process, and handlers would run on a helper's small stack. Signals of the
- * thread's own instructions and of profilers stay as they are. */
+/* Blocks the signals that are sent to the process, in this thread and in those that it starts, and
+ * stores the previous mask in *old. A helper inherits the mask: otherwise a signal that the program
+ * blocks later, to wait for it (sigwait, signalfd), would be delivered to a helper and could end
+ * the process, and handlers would run on a helper's small stack. Signals that the thread's own
+ * instructions cause, and those of profilers, are not blocked. */
 static void block_signals(sigset_t *old)
 {
     static const int own[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF };
@@ -319,7 +319,7 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
     work(t, 0);
     for (int k = 0; atomic_load_explicit(&t->done, memory_order_acquire) < pieces; k++)
         if (k < WAITS)
-            relax();
+            pause_processor();
         else
             sched_yield();
     t->busy = false;

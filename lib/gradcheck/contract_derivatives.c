@@ -167,8 +167,9 @@ typedef struct slope {
     double floor; /* what intermediate values near 1 contribute to err */
     bool kink;
 } slope;
-/* Returns a bound for what the rounding of x + h v changes of the slope at the smallest step h/4,
- * where d is the cotangent of x: 4 ε Σ |d x| / h, with smaller addends where v is small. */
+/* Returns a bound of the error of the slope that the rounding of x + h v causes at the smallest
+ * step h/4, where d is the cotangent of x: 4 ε Σ |d x| / h, with smaller addends where v is
+ * small. */
 static double moved_rounding(const moved *m, eg_tensor *d, double first_step)
 {
     const double *along = d ? eg_f64(d) : NULL, *v = eg__contract_numbers(m->v),
@@ -181,11 +182,11 @@ static double moved_rounding(const moved *m, eg_tensor *d, double first_step)
 /* Computes the derivative of moved_value(m, t) at 0 from differences at first, first/2 and first/4,
  * and its error. False at a kink, and if there is no value.
  *
- * The error has three parts beside that of the extrapolation. (1) The rounding of the terms of the
- * value. (2) Rounding that is larger, since terms cancelled: the fourth difference, which for a
- * smooth function is only h⁴ f⁗. (3) ε |g| / h (m->floor), since intermediate values may be near 1
- * where the value is not: log(1 + eᵃ) is 0 for a < −37, and its steps are ε wide before. That part
- * is left out if the value changes by much more, so that (2) includes such steps. */
+ * The error has three parts in addition to that of the extrapolation. (1) The rounding of the terms
+ * of the value. (2) Rounding that is larger, since terms cancelled: the fourth difference, which
+ * for a smooth function is only h⁴ f⁗. (3) ε |g| / h (m->floor), since intermediate values may be
+ * near 1 where the value is not: log(1 + eᵃ) is 0 for a < −37, and its steps are ε wide before.
+ * That part is left out if the value changes by much more, so that (2) includes such steps. */
 static bool contract_slope(const moved *m, double first_step, double size, slope *s)
 {
     double d[3], bend[3], middle, terms, other, up[3], down[3];
@@ -374,10 +375,11 @@ static bool slope_is_mean(const moved *m, double n)
     const double error = 5 * sqrt(fmax(0, squares - sum * sum) / SAMPLES);
     return !(fabs(sum - n) > 0.01 * fmax(fabs(sum), fabs(n)) + error);
 }
-/* True if a differs from n by no more than rounding may leave of terms of the rule that cancel, as
- * cos x / x − sin x / x² at 1e-10: 64 ε |g| |y / x|, and 64 times what changes of the operand by
- * 2^-32 of its elements change of a. Results are compared at such points only, all away
- * from 0: a mistake at single values, or on one side of them, jumps there. */
+/* True if rounding can explain the difference of a and n, since terms of the rule cancel, as those
+ * of cos x / x − sin x / x² at 1e-10: it is at most 64 ε |g| |y / x| plus 64 times the largest
+ * change of a when the operand's elements are multiplied by 1 + t with t about 2^-32. These nearby
+ * points do not include the point itself, so a mistake at a single value, or on one side of it, is
+ * not hidden. */
 static bool slope_is_rounding(const moved *m, double a, double n)
 {
     enum { NEARBY = 5, UNITS = 64 };
@@ -424,8 +426,8 @@ static double largest_but(const eg__contract_call *k, eg_tensor *const *x, int i
         if (j != i && x[j]->dtype == EG_F64) most = fmax(most, eg__largest(x[j]));
     return most;
 }
-/* Returns √Σ g², times the unit of the operation's values: what intermediate values of that unit
- * contribute to ⟨g, y⟩ if their roundings are independent. */
+/* Returns √Σ g² times the unit of the operation's values: the rounding error of ⟨g, y⟩ by
+ * intermediate values of that unit, if their roundings are independent. */
 static double floor_of(eg__contract_call *k, eg_tensor *g)
 {
     double sum = 0;

@@ -130,7 +130,7 @@ double eg__contract_unit(eg__contract_call *k)
 
 /* -- rounding of an ill-conditioned operation -------------------------------------------------- */
 /* Returns a copy of x whose elements are moved by up to 1.5 · 2^bits units in the last place. */
-static eg_tensor *jogged(eg_tensor *x, int bits)
+static eg_tensor *perturbed(eg_tensor *x, int bits)
 {
     eg_tensor *t = eg__leaf_copy(x);
     for (int64_t j = 0, n = t && t->dtype == EG_F64 ? eg_size(t) : 0; j < n; j++)
@@ -148,11 +148,12 @@ static double contract_condition(const eg__contract_call *k, int i)
         const eg_mark m = eg_push(k->cx);
         eg_tensor *x[EG_ASKED_OPERANDS], *d = NULL, *was = i < 0 ? k->y : k->r[i];
         bool good = was != NULL;
-        for (int j = 0; j < k->t->count && good; j++) good = (x[j] = jogged(k->x[j], bits)) != NULL;
+        for (int j = 0; j < k->t->count && good; j++)
+            good = (x[j] = perturbed(k->x[j], bits)) != NULL;
         eg_tensor *y = good ? eg__contract_apply(k, x) : NULL;
         if (i < 0)
             d = y;
-        else if (!eg__contract_rule(y, jogged(k->g, bits), i, &d))
+        else if (!eg__contract_rule(y, perturbed(k->g, bits), i, &d))
             d = NULL;
         const double most = eg__largest(was);
         eg_tensor *apart = d && eg__same_shape(d, was) ? eg__leaf_copy(d) : NULL;

@@ -133,7 +133,7 @@ static bool rule_is_raw(const eg_tensor *t)
 
 /* True if a node like t has been tested: of the same operation, with equal attributes and
  * shapes. */
-static bool asked_already(const eg_tensor *t, eg_tensor *const *asked, int n)
+static bool tested_already(const eg_tensor *t, eg_tensor *const *asked, int n)
 {
     for (int k = 0; k < n; k++) {
         const eg_tensor *o = asked[k];
@@ -161,7 +161,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         eg_tensor *t = node[k];
         char words[256], where[256];
         int operand;
-        if (!t->op || eg__in_table(t->op) || asked_already(t, asked, n)) continue;
+        if (!t->op || eg__in_table(t->op) || tested_already(t, asked, n)) continue;
         const eg__site at = eg__site_of(t);
         const char *why = n < DISTINCT ? untestable(t) : "others were tested before it";
         if (why && t->op->rule && t->op->rule != eg_zero_rule)

@@ -57,7 +57,7 @@ double eg__contract_dot(eg_tensor *a, eg_tensor *b, double *size);
 /* Returns the largest element of the result, here or at operands of other magnitudes, at most 1:
  * intermediate values are as large even where the result is not. */
 double eg__contract_unit(eg__contract_call *);
-/* True if the user asked for no other operands than those in f. */
+/* True if the user allows no other operands than those in f. */
 static inline bool eg__only_here(const eg_ctx *cx) { return cx->probe && cx->probe->only_here; }
 /* True if the operation's samples allow the elements of x: it is not tested outside of their
  * range. */

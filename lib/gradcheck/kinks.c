@@ -27,7 +27,7 @@ static bool kinks_value(kinks *k, double *value)
     return true;
 }
 /* Moves the inputs to the point (nearby = 0) or to a point nearby, plus t along the direction. */
-static void kinks_go(kinks *k, int nearby, double t)
+static void kinks_move(kinks *k, int nearby, double t)
 {
     eg__trial *c = k->c;
     memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
@@ -53,9 +53,9 @@ static bool kinks_interval(kinks *k, double *low, double *high)
                           : n == 0 ? k->unit
                                    : k->unit / 64;
         double down, up;
-        kinks_go(k, n > 0 ? n : 0, from);
+        kinks_move(k, n > 0 ? n : 0, from);
         good = kinks_value(k, &down);
-        kinks_go(k, n > 0 ? n : 0, to);
+        kinks_move(k, n > 0 ? n : 0, to);
         good = good && kinks_value(k, &up);
         if (!good) break;
         *low = fmin(*low, (up - down) / (to - from));

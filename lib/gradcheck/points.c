@@ -46,7 +46,7 @@ static double entry_there(const eg__trial *c, int place, double x, double most, 
 }
 /* Moves to a point, and computes the value of f and its gradient there. input: the one that is
  * moved. False if f has no value there, and after an error. */
-static bool points_go(points *p, int place, int input)
+static bool points_move(points *p, int place, int input)
 {
     eg__trial *c = &p->t;
     double most[EG_CHECK_INPUTS] = { 0 };
@@ -236,7 +236,7 @@ static bool points_search(points *p, int input, bool tested)
     for (int place = ALONE; place < PLACES; place++) {
         if (points_done(f) || !left_open(p, input)) break;
         if (place == THIRD && !tested) continue;
-        if (!points_go(p, place, input)) {
+        if (!points_move(p, place, input)) {
             if (p->t.cx->failed) return false;
             unclear = true;
             continue;
@@ -274,7 +274,7 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
         memcpy(p.t.noise, c->noise, (size_t)c->size * sizeof *home);
     }
     for (int k = 0; k < c->o.count; k++) found[k] = (eg__elsewhere){ .v = EG_ZERO };
-    if (good && points_go(&p, MOVED, -1))
+    if (good && points_move(&p, MOVED, -1))
         for (int k = 0; k < c->o.count; k++) {
             if (input[k] == EG_WRONG) continue;
             if (points_test(&p, MOVED, k, false) == EG_RIGHT) {

@@ -20,9 +20,9 @@ static size_t whole_characters(const char *s, size_t most)
     while (most && ((unsigned char)s[most] & 0xc0) == 0x80) most--;
     return most;
 }
-/* Copies s to `out` of `size` bytes. Of a longer one both ends are there, since a name in it may
- * take all of the message, and what is wrong stands behind it. Ends of lines, which a name in a
- * file may have, are shown as '?'. */
+/* Copies s to `out` of `size` bytes. If it is longer, its beginning and its end are copied, since
+ * it may consist of a long name and the reason after it. Ends of lines, which a name in a file may
+ * have, are shown as '?'. */
 static void file_excerpt(char *out, size_t size, const char *s)
 {
     static const char gap[] = "\xe2\x80\xa6";

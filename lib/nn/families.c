@@ -340,7 +340,7 @@ static double cap_of(const eg__config *c, const char *key, double otherwise)
     return x && x->kind == EG_JSON_NULL ? 0 : eg__config_real(c, c->all, key, otherwise);
 }
 
-/* Gemma Team 2024: the embedding is multiplied by √d_model; the file has gains less 1 */
+/* Gemma Team 2024: the embedding is multiplied by √d_model; the file has the gains minus 1 */
 static void gemma_common(const eg__config *c, eg_pretrained *o, usual u)
 {
     u.tied = true, u.head_dim = 256, u.activation = "gelu_pytorch_tanh";

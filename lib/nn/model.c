@@ -37,7 +37,7 @@ typedef struct model_packing {
     const char *who, *name, *option; /* for messages: transformer "net": .lengths */
 } model_packing;
 /* If packing failed and x is poison, prepends the model and its option to the error. */
-static eg_tensor *model_packing_told(const model_packing *p, eg_ctx *cx, bool before, eg_tensor *x)
+static eg_tensor *model_packing_error(const model_packing *p, eg_ctx *cx, bool before, eg_tensor *x)
 {
     return before || eg_ok(x) ? x : eg_fail_in(cx, "%s \"%s\": %s", p->who, p->name, p->option);
 }
@@ -70,7 +70,7 @@ static bool model_packs(model_packing *p, eg_tensor *x, eg_tensor *lengths, int6
         p->packed_length = counts && needed > all ? all : needed;
     }
     if (!eg_error(cx)) return true;
-    model_packing_told(p, cx, before, NULL);
+    model_packing_error(p, cx, before, NULL);
     return false;
 }
 /* Returns x (b l …) as (1 p …), or x itself if it is not packed. */
@@ -78,8 +78,8 @@ static eg_tensor *model_packed(const model_packing *p, eg_tensor *x)
 {
     const bool before = failed(x);
     if (!p->of.lengths) return x;
-    return model_packing_told(p, eg_context(x), before,
-                              eg_unsqueeze(eg_pack(x, p->of.lengths, p->packed_length), 0));
+    return model_packing_error(p, eg_context(x), before,
+                               eg_unsqueeze(eg_pack(x, p->of.lengths, p->packed_length), 0));
 }
 /* Returns x (1 p …) as (b l …), or x itself if it is not packed. */
 static eg_tensor *model_unpacked(const model_packing *p, eg_tensor *x)

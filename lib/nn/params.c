@@ -623,9 +623,10 @@ eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
     return eg_params_under(p, name);
 }
 
-/* Draws that initial values took are taken back. From the last on: a slot of the table that a name
- * took may be free again once no later name is in the list. The tensors' memory belongs to the
- * owner and remains until the list is closed. */
+/* After an error, removes the parameters from number `before` on, and sets the number of the next
+ * draw to what it was before them. They are removed from the last one on, since the search for a
+ * free slot of the table depends on the names that were added earlier. The tensors' memory belongs
+ * to the owner and remains until the list is closed. */
 void *eg__nn_made(eg_params *p, int before, void *m)
 {
     list *all = p->all;

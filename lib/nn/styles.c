@@ -104,7 +104,7 @@
     NOBODYS(LLAMA_LAYER("self_attn.rotary_emb.inv_freq")),                                    \
     NOBODYS("model.?rotary_emb.inv_freq")
 #define LLAMA_TOKENS { "tokens.E", "model.?embed_tokens.weight", "v m", 0, 0 }
-/* Gemma's file has gains less 1 */
+/* Gemma's file has the gains minus 1 */
 #define GEMMA_NORM(ours, theirs) { ours "gain", theirs "weight", "m", 0, EG_ALIAS_LESS_ONE }
 /* what a user may put on top of an encoder is not a part of it */
 #define NOBODYS_NORM(theirs)                                                                 \

@@ -301,9 +301,9 @@ bool eg__written_once(const eg_expression *e, int letters, const int64_t *size, 
     }
     return reads == 1 && (all & ~seen) == 0;
 }
-/* Where an index goes while its only letter takes all its positions: from `low` to `high`, which
- * each of at most `times` positions have in common; `unit`: it moves by one from position to
- * position. times is MANY if it is not known. */
+/* The values of an index that depends on a single letter, over all positions of the letter: they
+ * are from `low` to `high`, at most `times` positions have the same value (MANY: not known), and
+ * with `unit` consecutive positions have values that differ by one. */
 typedef struct walk {
     int64_t low, high, times;
     bool unit;

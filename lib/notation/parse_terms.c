@@ -161,7 +161,7 @@ void eg__caret_stray(eg_ctx *cx, const char *who, const char *spec, int where, c
 /* -- letters or names ------------------------------------------------------------------------- */
 /* Returns the byte after "names:" or "letters:" and sets *names; 0 if the string begins with
  * neither. */
-static int reading_said(const char *s, bool *names)
+static int prefix_of_reading(const char *s, bool *names)
 {
     static const char *const word[] = { "letters", "names" };
     int from = 0;
@@ -517,7 +517,7 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
                           who, length),
                NULL;
     bool names = as == EG_READ_AS_NAMES;
-    const int begin = reading_said(spec, &names);
+    const int begin = prefix_of_reading(spec, &names);
     *p = (eg_parsed){ .names = begin || as != EG_READ_BY_BLANKS ? names : in_names(spec),
                       .said = begin > 0,
                       .begin = begin,

@@ -315,7 +315,7 @@ typedef struct bad_group {
     const char *text;    /* the group as it is in the string */
     eg_caret caret;      /* its place */
     const char *operand; /* the name of the operand */
-    words tail;          /* what is said of the operand behind the caret */
+    words tail;          /* the text about the operand after the caret */
 } bad_group;
 /* Records that the product of the sizes, all of them known, is not the size of the axis; known is
  * that product, or −1 if it does not fit in 64 bits. */

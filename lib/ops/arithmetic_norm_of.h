@@ -19,8 +19,9 @@ TARGET static void NAME(near_moments)(const eg_row_facts *b, const T *x, double 
     *mean = (double)x[0] + total;
     *r = spread > 0 ? 1 / sqrt(spread) : 0;
 }
-/* The mean and r of a row whose sum of squares overflows, from x / m, m the largest |x|, beside
- * which eps is 0. The results of a row with an infinity or NaN stay as they are. */
+/* The mean and r of a row whose sum of squares overflows, computed from x / m, where m is the
+ * largest |x|; eps is negligible in comparison. The results of a row with an infinity or NaN are
+ * not changed. */
 TARGET static void NAME(far_moments)(const eg_row_facts *b, const T *x, double *mean, double *r)
 {
     double m = 0, total = 0, squares = 0;

@@ -39,8 +39,8 @@ EG_INLINE void NAME(cumsum_abreast)(int64_t m, const line *l, char *y, int64_t y
         eg__transpose(sizeof(T), count, m, out, ABREAST, y + i * w, ys / w, false);
     }
 }
-/* Some numbers of lines are constants: the sums of FEW are kept in registers, and each step of
- * LANES lines beside each other is a loop over vectors. */
+/* The loops over FEW lines and over LANES neighbouring lines have constant bounds: the compiler
+ * keeps the sums of the former in registers, and the latter are vectors. */
 EG_CLONES static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;

@@ -494,7 +494,7 @@ eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_t
 typedef struct one_hot_attr {
     bool f64, wide; /* dtype of the result; the index is i64 */
 } one_hot_attr;
-static void hot(int64_t n, char *const *p, const int64_t *step, const void *user)
+static void one_hot_row(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const one_hot_attr *h = user;
     for (int64_t i = 0; i < n; i++) {
@@ -534,7 +534,7 @@ static bool hot_forward(eg_tensor *y)
     eg__fill(y, 0);
     eg_tensor first = *y; /* the elements k = 0 */
     first.rank--;
-    eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index }, hot,
+    eg__loop(y->cx, 2, (const eg_tensor *[]){ &first, index }, one_hot_row,
              &(one_hot_attr){ y->dtype == EG_F64, index->dtype == EG_I64 });
     return true;
 }

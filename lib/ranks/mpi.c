@@ -34,7 +34,7 @@ static void finish(void)
 }
 
 /* Returns NULL for success, else a sentence with MPI's error text. */
-static const char *mpi_said(world *w, const char *call, int code)
+static const char *mpi_error(world *w, const char *call, int code)
 {
     if (code == MPI_SUCCESS) return NULL;
     char text[MPI_MAX_ERROR_STRING];
@@ -59,7 +59,7 @@ static const char *mpi_exchange(void *user, int to, const void *out, size_t out_
                                       sends && to >= 0 ? to : MPI_PROC_NULL, 0,
                                       takes ? (char *)in + at : NULL, takes, MPI_BYTE,
                                       takes && from >= 0 ? from : MPI_PROC_NULL, 0, w->comm, &s);
-        if (code) return mpi_said(w, "MPI_Sendrecv", code);
+        if (code) return mpi_error(w, "MPI_Sendrecv", code);
         if (takes && from >= 0) MPI_Get_count(&s, MPI_BYTE, &came);
         if (came != takes) {
             snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", from, came,
@@ -82,12 +82,12 @@ static bool started_reserve(world *w)
     return true;
 }
 /* MPI transfers bytes only during calls, so this tests the first message that is not finished. */
-static const char *mpi_go_on(world *w)
+static const char *mpi_test_first(world *w)
 {
     int over = 1, code = MPI_SUCCESS;
     for (int k = 0; k < w->count && over && !code; k++)
         code = MPI_Request_get_status(w->list[k].request, &over, MPI_STATUS_IGNORE);
-    return mpi_said(w, "MPI_Request_get_status", code);
+    return mpi_error(w, "MPI_Request_get_status", code);
 }
 /* Starts messages of the same lengths as those of mpi_exchange, which the other rank may be
  * calling. */
@@ -107,18 +107,18 @@ static const char *mpi_start(void *user, int to, const void *out, size_t out_byt
             mpi_message *s = &w->list[w->count];
             *s = (mpi_message){ .from = from, .takes = takes };
             code = MPI_Irecv((char *)in + at, takes, MPI_BYTE, from, 0, w->comm, &s->request);
-            if (code) return mpi_said(w, "MPI_Irecv", code);
+            if (code) return mpi_error(w, "MPI_Irecv", code);
             w->count++;
         }
         if (sends) {
             mpi_message *s = &w->list[w->count];
             *s = (mpi_message){ .from = -1 };
             code = MPI_Isend((const char *)out + at, sends, MPI_BYTE, to, 0, w->comm, &s->request);
-            if (code) return mpi_said(w, "MPI_Isend", code);
+            if (code) return mpi_error(w, "MPI_Isend", code);
             w->count++;
         }
     }
-    return mpi_go_on(w);
+    return mpi_test_first(w);
 }
 /* Waits for all messages; returns NULL, or a sentence for the first that failed. */
 static const char *mpi_finish(void *user)
@@ -131,7 +131,7 @@ static const char *mpi_finish(void *user)
         MPI_Status status;
         const int code = MPI_Wait(&s->request, &status);
         if (bad) continue;
-        bad = mpi_said(w, "MPI_Wait", code);
+        bad = mpi_error(w, "MPI_Wait", code);
         if (!bad && s->from >= 0) MPI_Get_count(&status, MPI_BYTE, &came);
         if (came == s->takes) continue;
         snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", s->from, came,
@@ -148,8 +148,8 @@ static const char *mpi_gather(void *user, const void *mine, size_t bytes, void *
     int ranks = 1;
     MPI_Comm_size(w->comm, &ranks);
     if (bytes > PIECE) return "a gather is of at most 2^30 bytes";
-    return mpi_said(w, "MPI_Allgather",
-                    MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->comm));
+    return mpi_error(w, "MPI_Allgather",
+                     MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->comm));
 }
 
 static void mpi_close(void *user)
@@ -163,7 +163,8 @@ static void mpi_close(void *user)
 }
 
 const char *eg__ranks_mpi_1(size_t size, eg_ranks_table *table);
-/* The function of the module (eg__ranks_module): starts MPI, if nobody has, and fills the table. */
+/* The function of the module (eg__ranks_module): initialises MPI, unless the program has, and fills
+ * the table. */
 __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
                                                                    eg_ranks_table *table)
 {

@@ -264,8 +264,8 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
 void eg_ranks_close(eg_ranks *r)
 {
     if (!r) return;
-    /* After an error that only this rank knows of, the table remains open: the others wait for this
-     * rank, and closing would wait in MPI's own end. If a group remains open, the process's exit
+    /* After an error that only this rank has, the table is not closed: the other ranks wait for
+     * this one, so MPI_Finalize would not return. If a group remains open, the process's exit
      * counts as a failure of the run. */
     if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
     r->cx->groups--;

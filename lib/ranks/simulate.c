@@ -41,7 +41,7 @@ static bool is_waiting(const member *m)
 {
     return m->message && !m->message->bytes == !m->offers && !m->all->member[m->other].ended;
 }
-static bool none_goes_on(const simulation *all)
+static bool all_members_wait(const simulation *all)
 {
     for (int k = 0; k < all->ranks; k++)
         if (!all->member[k].ended && !is_waiting(&all->member[k])) return false;
@@ -55,7 +55,7 @@ static void wait_for(member *m, int other, const offered *s, bool offers)
     simulation *all = m->all;
     m->message = s, m->offers = offers, m->other = other;
     while (!all->stuck && is_waiting(m)) {
-        all->stuck = none_goes_on(all);
+        all->stuck = all_members_wait(all);
         for (int k = 0; k < all->ranks && all->stuck; k++)
             pthread_cond_broadcast(&all->member[k].wake);
         if (!all->stuck) pthread_cond_wait(&m->wake, &all->lock);
@@ -63,7 +63,7 @@ static void wait_for(member *m, int other, const offered *s, bool offers)
     m->message = NULL;
 }
 /* Returns a sentence: rank `other` ended before it `did` something, or cannot. */
-static const char *never_came(member *m, int other, const char *did)
+static const char *message_missing(member *m, int other, const char *did)
 {
     if (m->all->member[other].ended)
         snprintf(m->sentence, sizeof m->sentence, "rank %d ended before it %s a message", other,
@@ -80,7 +80,7 @@ static const char *take_message(member *m, int from, void *in, size_t bytes)
     simulation *all = m->all;
     offered *s = &all->offered[m->rank * all->ranks + from];
     wait_for(m, from, s, false);
-    if (!s->bytes) return never_came(m, from, "sent");
+    if (!s->bytes) return message_missing(m, from, "sent");
     if (s->count != bytes) {
         snprintf(m->sentence, sizeof m->sentence, "rank %d sent %zu byte%s, not %zu", from,
                  s->count, s->count == 1 ? "" : "s", bytes);
@@ -99,7 +99,7 @@ static const char *wait_received(member *m, int to)
     wait_for(m, to, s, true);
     if (!s->bytes) return NULL;
     s->bytes = NULL;
-    return never_came(m, to, "took");
+    return message_missing(m, to, "took");
 }
 /* Offers the message, copies the other rank's, then waits until its own is copied. */
 static const char *simulated_exchange(void *user, int to, const void *out, size_t out_bytes,

@@ -69,7 +69,7 @@ static void captured_move(eg__capture *p, char *block)
 }
 /* Removes the marks of the capture from the storages, so that another captured step may use the
  * outputs. */
-static void captured_forget(const eg__capture *p)
+static void captured_clear_marks(const eg__capture *p)
 {
     for (eg__chunk *h = p->arena->nodes; h; h = h->next)
         for (size_t at = h->from; at < h->used; at += sizeof(eg_tensor)) {
@@ -110,7 +110,7 @@ bool eg__captured_lay_out(eg__capture *p)
     }
     for (int k = 0; k < c->outputs; k++)
         if (c->output[k]->seq > p->born) c->output[k]->captured = false;
-    captured_forget(p);
+    captured_clear_marks(p);
     return true;
 }
 

@@ -33,9 +33,10 @@ static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t 
     }
 }
 
-/* Returns the operand that the kernel takes as one element, and sets *c to what tells it so; 0 if
- * it takes only rows, or if the other operand or the result is not contiguous. */
-static int lanes_still(const eg_lanes *l, const int64_t *step, const double **c)
+/* Returns the operand (1 or 2) of which the kernel reads a single element for the row, and sets *c
+ * to the argument that selects this form of the kernel. Returns 0 if the kernel has no such form,
+ * or if the other operand or the result is not contiguous. */
+static int lanes_constant_operand(const eg_lanes *l, const int64_t *step, const double **c)
 {
     static const double of[3][2] = { [1] = { 1, 0 }, [2] = { 0, 1 } };
     const int i = !l->exact || l->operands != 2 || step[0] != l->width[0] ? 0
@@ -51,7 +52,9 @@ void eg__lanes_inner(int64_t n, char *const *p, const int64_t *step, const void 
     const double *c = l->c;
     bool unit = true;
     for (int i = 0; i <= l->operands; i++) unit &= step[i] == l->width[i];
-    int64_t whole = !unit && !lanes_still(l, step, &c) ? 0 : l->exact ? n : n & -EG_LANES;
+    int64_t whole = !unit && !lanes_constant_operand(l, step, &c) ? 0
+                    : l->exact                                    ? n
+                                                                  : n & -EG_LANES;
     if (whole) l->kernel(whole, p, c);
     if (whole < n) lanes_blocks(whole, n, p, step, l);
 }
@@ -143,7 +146,7 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
                   high = fit & -even, /* complete groups of lanes */
         wide = turned ? most / SIDE : n;
     lanes_tile t = { .row_step = row_step, .step = step, .first = true, .c = l->c };
-    if (n * l->width[1] >= STILL && !turned) t.still = lanes_still(l, step, &t.c);
+    if (n * l->width[1] >= STILL && !turned) t.still = lanes_constant_operand(l, step, &t.c);
     /* if rows of an operand are apart, each row is a call, which takes a repeated row in place */
     bool apart = false;
     for (int i = 0; i <= l->operands && l->exact; i++)

@@ -226,7 +226,7 @@ static format print_format_of(const eg_tensor *x, bool imaginary)
     return f;
 }
 
-static const char *odd(double v, bool plus)
+static const char *nonfinite_text(double v, bool plus)
 {
     static const char *const text[] = { "nan", "inf", "-inf", "+nan", "+inf", "-inf" };
     return text[3 * plus + (v != v ? 0 : v < 0 ? 2 : 1)];
@@ -234,7 +234,7 @@ static const char *odd(double v, bool plus)
 static int print_number(const format *f, double v, char *out)
 {
     int after = f->right + 1 + (f->scientific ? f->exponent + 2 : 0);
-    if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, odd(v, f->imaginary));
+    if (!isfinite(v)) return sprintf(out, "%*s", f->left + after, nonfinite_text(v, f->imaginary));
     digits t = f->scientific ? print_rounded(v, f->imaginary, f->right)
                              : to_digits(v, f->narrow, f->imaginary, false);
     char *end = out;
@@ -258,7 +258,7 @@ static int print_word(const format *f, const eg_tensor *x, value v, char *out)
 /* An array without axes is printed as Python prints the number. */
 static char *digits_of(double v, int narrow, bool plus, char *out)
 {
-    if (!isfinite(v)) return out + sprintf(out, "%s", odd(v, plus));
+    if (!isfinite(v)) return out + sprintf(out, "%s", nonfinite_text(v, plus));
     digits t = print_shortest(v, narrow, plus);
     double a = fabs(v), most = narrow ? 1e6 : 1e16;
     return a == 0 || (a >= 1e-4 && a < most) ? positional(out, &t)

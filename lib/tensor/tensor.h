@@ -41,7 +41,7 @@ void *eg__node_save_again(eg_tensor *y, const void *saved);
 bool eg__needs_node(const eg_ctx *, int count, eg_tensor *const *);
 /* Returns memory of the arena for sizes and strides, and *data for `bytes` bytes of elements. They
  * are in one block, so that an owner of one tensor has one chunk; but elements that a scope may
- * allocate again (eg__tensor_end) are in a block of their own. NULL after an error. */
+ * allocate again (eg__tensor_free) are in a block of their own. NULL after an error. */
 int64_t *eg__tensor_block(eg__arena *, int rank, size_t bytes, char **data);
 /* Returns the result of an operation that is not recorded, as eg__apply would. The caller computes
  * its elements. NULL after an error. */
@@ -99,8 +99,8 @@ uint64_t eg__copy_seed(const eg_ctx *, const eg_copies *of, uint64_t otherwise);
 
 /* -- capture.c: a step that is recorded while it runs, to be run again (eg_capture) ------------ */
 /* An act: a function that reads x, may write to `to` (NULL: it writes to no tensor of the step),
- * and is not an operation: an assignment, a draw, a function of the program. Returns false after an
- * error. */
+ * and is not an operation, such as an assignment, a draw or a function of the program. Returns
+ * false after an error. */
 typedef bool eg_act(eg_ctx *, eg_tensor *to, int count, eg_tensor *const *x, void *arg);
 /* Calls the act now. If a step is being captured, each run calls it again, with a copy of the
  * `bytes` bytes of arg and with its own headers. draws: as eg_op.draws, for arg. False after an

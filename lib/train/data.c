@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* True if the first examples of a task are the same when they are made again; else records an
- * error: its make() reads something beside the generator of random numbers that it gets. */
+ * error: its make() reads something other than the generator of random numbers that it gets. */
 static bool task_repeats(const eg_data *d)
 {
     for (uint64_t number = 0; number < 4; number++) {

@@ -219,7 +219,7 @@ static eg_tensor *opt_moment(const eg_opt *op, const eg_tensor *x, int rank, con
                    : NULL;
 }
 /* Adds a moment to the state that is saved. False after an error. */
-static bool opt_remember(eg_opt *op, const char *moment, const eg_named *of, eg_tensor *x)
+static bool opt_add_state(eg_opt *op, const char *moment, const eg_named *of, eg_tensor *x)
 {
     size_t size = strlen(moment) + strlen(of->name) + 8;
     char *name = eg_ok(x) ? eg_params_alloc(op->o.params, size) : NULL;
@@ -262,7 +262,7 @@ static bool make_moments(eg_opt *op, int k, const eg_opt *all, int64_t c)
         if (eg_error(op->cx)) return false;
         if (rank < 0) continue;
         op->moment[m][k] = opt_moment(op, one->x, rank, dims, all ? all->moment[m][k] : NULL, c);
-        if (!opt_remember(op, op->kind->moment[m], one, op->moment[m][k])) return false;
+        if (!opt_add_state(op, op->kind->moment[m], one, op->moment[m][k])) return false;
     }
     if (op->kind != &adagrad || all) return true;
     if (eg_type(one->x) == EG_F32 && op->o.initial_accumulator_value > (double)FLT_MAX)

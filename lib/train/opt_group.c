@@ -12,7 +12,7 @@ static bool group_listed(const eg_params *p, const eg_named *one)
     return !strncmp(one->name, prefix, strlen(prefix));
 }
 
-/* True if the name is what the pattern says: '*' stands for any text, '?' for one byte. */
+/* True if the name matches the pattern: '*' stands for any text, '?' for one byte. */
 static bool group_matches(const char *pattern, const char *end, const char *name)
 {
     const char *star = NULL, *from = NULL; /* the last '*', and the end of what it stands for */
