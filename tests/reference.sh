@@ -45,7 +45,7 @@ grep -q 'is it eg_softmax?' "$out/refusal" || die "beside the program: $(cat "$o
 EINGRAD_MAN=$out/man
 export EINGRAD_MAN
 if man -l "$out/man/man3/eg_einsum.3" 2>/dev/null | grep -q '^NAME'; then
-    for topic in train eg_einsum softmax ops ops.h; do
+    for topic in train eg_einsum eg_from_n softmax ops ops.h; do # eg_from_n is the page eg_from
         "$BUILDDIR/eingrad" help $topic | grep -q '^NAME' || die "eingrad help $topic shows no page"
     done
 fi

@@ -79,7 +79,9 @@ static int run(const command *c, int count, char **word)
     if (w.count != 1) return say("help takes one topic, and there are %d", w.count);
     const char *topic = w.word[0];
     if (find_page(topic, path, sizeof path)) {
-        execlp("man", "man", "-l", path, (char *)NULL);
+        /* a page that is another one's, ".so man3/eg_from.3", is read relative to this folder */
+        const bool inside = chdir(pages()) == 0;
+        execlp("man", "man", "-l", path + (inside ? strlen(pages()) + 1 : 0), (char *)NULL);
         return say("man: %s; the page is %s", strerror(errno), path);
     }
     list_functions();

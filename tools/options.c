@@ -289,9 +289,11 @@ static int left_side(const option *o, char *out, size_t size)
                     o->argument ? o->argument : "");
 }
 
-/* Prints usage, a line about the command, and a line for each option. */
+/* Prints usage, a line about the command, and a line for each option; the explanation of an option
+ * whose left side is wider than WIDE is on a line of its own, so that the others are near it. */
 void print_help(FILE *file, const command *c)
 {
+    enum { WIDE = 30 };
     char text[128];
     fprintf(file, "usage: %s %s%s%s\n%s\n", program(), c->name, *c->usage ? " " : "", c->usage,
             c->about);
@@ -299,12 +301,12 @@ void print_help(FILE *file, const command *c)
     int width = 0;
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
         int n = o->kind == REMOVED ? 0 : left_side(o, text, sizeof text);
-        width = n > width ? n : width;
+        width = n > width && n <= WIDE ? n : width;
     }
     if (width) fputs("\noptions:\n", file);
     for (const option *o = c->options; o && (o->name || o->letter); o++) {
         if (o->kind == REMOVED) continue;
-        left_side(o, text, sizeof text);
+        if (left_side(o, text, sizeof text) > width) fprintf(file, "%s\n", text), *text = 0;
         fprintf(file, "%-*s   %s\n", width, text, o->help);
     }
     if (c->list) c->list(file);

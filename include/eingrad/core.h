@@ -214,6 +214,7 @@ EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);
 
 /* -- leaves: row-major copies of numbers (eg_from_memory: no copy); a size may be 0 ----------- */
+/* The numbers at data, which are of this dtype, with sizes dims[0 … rank) */
 EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, const int64_t *dims);
 /* A tensor whose n elements f writes to `to`, row-major. f gets a copy of the `bytes` bytes at args
  * and returns 0, or another number after an error. In a captured step (eg_capture) each run calls f
@@ -221,10 +222,10 @@ EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, cons
 typedef int eg_fill_function(void *args, void *to, int64_t n);
 EG_API eg_tensor *eg_from_call(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
                                eg_fill_function *f, const void *args, size_t bytes);
-/* The options of eg_from(cx, data, d, …); the sizes d end at EG_END. `data` is an array of float,
- * double, double _Complex, int32_t, int64_t, int8_t, uint8_t or bool, a compound literal too:
- * eg_from(cx, (int64_t[]){ 0, -100 }, 2). In C, if `data` begins with a parenthesis, that one has
- * to enclose a pointer, an array or a type. */
+/* eg_from(cx, data, d, …): the numbers at `data`, copied, with the sizes d …, which end at EG_END
+ * in the struct. `data` is an array of float, double, double _Complex, int32_t, int64_t, int8_t,
+ * uint8_t or bool, a compound literal too: eg_from(cx, (int64_t[]){ 0, -100 }, 2). In C, if `data`
+ * begins with a parenthesis, that one has to enclose a pointer, an array or a type. */
 typedef struct eg_from_args {
     size_t size;
     eg_ctx *cx;
