@@ -124,9 +124,10 @@ typedef struct eg_attention_args {
      * gradient; −inf for a query without an allowed key. Refused with .sink and .no_softmax */
     eg_tensor **max_scores;
 } eg_attention_args;
-/* Returns y, with the letters of the string. Requesting weights, scores, lse or max_scores changes
- * no bit of y. The first three are differentiable too. Weights and scores take O(length²) memory.
- */
+/* Returns y = softmax(score(scale q·k)) v, with the letters of the string. Requesting weights,
+ * scores, lse or max_scores changes no bit of y. The first three are differentiable too. Weights
+ * and scores take O(length²) memory.
+ * */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------

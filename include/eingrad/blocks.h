@@ -118,13 +118,13 @@ EG_API int eg_grad_over_with(const eg_grad_over_args *);
  * blocks are captured again. A loss that cannot be captured is called for each block, as without
  * .captured; eg_captured_blocks_refused says why. */
 EG_API eg_captured_blocks *eg_captured_blocks_open(eg_ctx *);
-/* The same, but it lives as long as the owner. */
+/* As eg_captured_blocks_open, but the object lives as long as the owner. */
 EG_API eg_captured_blocks *eg_captured_blocks_open_in(eg_owner *);
-EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* held by them now */
+EG_API size_t eg_captured_blocks_bytes(const eg_captured_blocks *); /* memory that they hold now */
 /* The error with which capturing a block failed, valid until they are used again: "from: not
  * possible in a captured step: …"; NULL: none failed */
 EG_API const char *eg_captured_blocks_refused(const eg_captured_blocks *);
-/* Frees them before their scope ends; NULL is fine */
+/* Frees captured blocks before their scope ends; NULL is fine */
 EG_API void eg_captured_blocks_free(eg_captured_blocks *);
 
 /* -- inside a block --------------------------------------------------------------------------- */

@@ -37,7 +37,8 @@ EG_API int eg_captured_run(eg_captured *);
 EG_API size_t eg_captured_bytes(const eg_captured *);
 /* The k-th output, a leaf whose numbers each run writes anew. */
 EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
-EG_API void eg_captured_free(eg_captured *); /* ends it before its scope; NULL is fine */
+/* Frees the step before its scope ends; NULL is fine */
+EG_API void eg_captured_free(eg_captured *);
 /* Calls f(args, count, xs) at once. If a step is being captured, each run calls f at the same
  * point, too. Use it for work that is not an operation, such as an optimiser's update or reading
  * the next batch. f gets a copy of the `bytes` bytes at args, and detached tensors with the

@@ -87,7 +87,7 @@ typedef struct eg_open_args {
 /* Returns a context; NULL if there is no memory or an option is wrong, and eg_error(NULL) then says
  * why */
 EG_API eg_ctx *eg_open_with(const eg_open_args *);
-EG_API void eg_close(eg_ctx *); /* frees everything that lives in it; NULL is fine */
+EG_API void eg_close(eg_ctx *); /* frees the context and all that lives in it; NULL is fine */
 /* Returns the message of the first error; NULL if there is none. For a NULL context: the message of
  * the thread's first error, or else that there is no context; never NULL */
 EG_API const char *eg_error(const eg_ctx *);
@@ -162,7 +162,7 @@ typedef struct eg_usage {
     /* of contractions: a product with its addition counts as one, and so does a term added alone */
     uint64_t multiply_adds;
 } eg_usage;
-EG_API eg_usage eg_stats(const eg_ctx *); /* what cx has used so far */
+EG_API eg_usage eg_stats(const eg_ctx *); /* the counters of cx so far */
 EG_API void eg_stats_reset(eg_ctx *);     /* used_peak starts again from now */
 EG_API const char *eg_version(void);      /* "0.1.0" */
 
@@ -202,8 +202,8 @@ EG_API eg_owner *eg_owner_open(eg_ctx *);
 EG_API eg_owner *eg_owner_sibling(eg_owner *);
 /* an owner that is closed when the given one is, if not before; so are its siblings */
 EG_API eg_owner *eg_owner_open_in(eg_owner *);
-EG_API void eg_owner_close(eg_owner *); /* frees it before its scope ends; NULL is fine */
-EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context that it belongs to */
+EG_API void eg_owner_close(eg_owner *); /* frees an owner before its scope ends; NULL is fine */
+EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context of the owner */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
 /* a copy of x (no history) that lives as long as the owner. An owner that holds a single tensor
@@ -272,7 +272,8 @@ EG_API eg_tensor *eg_normal_n(eg_ctx *, eg_dtype, double mean, double deviation,
                               const int64_t *dims);
 /* Random integers (i64), uniform in [low, high). Refused: low ≥ high */
 EG_API eg_tensor *eg_randint_n(eg_ctx *, int64_t low, int64_t high, int rank, const int64_t *dims);
-EG_API eg_tensor *eg_scalar(eg_ctx *, double value); /* of rank 0, of the context's dtype */
+/* A tensor of rank 0, of the context's dtype */
+EG_API eg_tensor *eg_scalar(eg_ctx *, double value);
 /* re + i im as c128, without history; both are f32 or f64, of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* y[i] = start + i step, i < ⌈(stop − start)/step⌉. The dtype is f32, f64, i32, i64 or EG_DEFAULT.
@@ -330,7 +331,8 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
                                            char, EG_I8), EG_ARRAY_OF_(unsigned char, EG_U8),      \
                                          EG_ARRAY_OF_(_Bool, EG_BOOL))
 /* clang-format on */
-/* of the context's dtype, with sizes as arguments: eg_zeros(cx, 2, 3) */
+/* Tensors of equal or random numbers in the context's dtype, with the sizes as arguments:
+ * eg_zeros(cx, 2, 3) */
 #define eg_zeros(cx, ...)       eg_full_n((cx), EG_DEFAULT, 0, EG_DIMS_(__VA_ARGS__))
 #define eg_ones(cx, ...)        eg_full_n((cx), EG_DEFAULT, 1, EG_DIMS_(__VA_ARGS__))
 #define eg_full(cx, value, ...) eg_full_n((cx), EG_DEFAULT, (value), EG_DIMS_(__VA_ARGS__))
@@ -344,9 +346,9 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
 /* -- properties of tensors
  * A tensor that is not eg_ok has the dtype EG_DEFAULT, rank 0 and size 0; this records no error. */
 EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to; NULL of NULL */
-EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of its elements */
+EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of x */
 EG_API const char *eg_type_name(eg_dtype);    /* "f32"; "unknown" for another number */
-EG_API int eg_rank(const eg_tensor *);        /* number of axes */
+EG_API int eg_rank(const eg_tensor *);        /* the number of axes of x */
 /* the size of an axis, −1 the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
 EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros if x is not eg_ok */
@@ -365,8 +367,8 @@ EG_API const bool *eg_bool(eg_tensor *);
 EG_API const double *eg_c128(eg_tensor *);
 EG_API const uint16_t *eg_f16(eg_tensor *);  /* the bits of each number */
 EG_API const uint16_t *eg_bf16(eg_tensor *); /* the bits of each number */
-EG_API const int8_t *eg_i8(eg_tensor *);     /* as eg_f32, of i8 */
-EG_API const uint8_t *eg_u8(eg_tensor *);    /* as eg_f32, of u8 */
+EG_API const int8_t *eg_i8(eg_tensor *);     /* as eg_f32, for i8 */
+EG_API const uint8_t *eg_u8(eg_tensor *);    /* as eg_f32, for u8 */
 /* A pointer to element 0 in the storage itself; NULL after an error. strides receives one stride
  * for each axis, in elements; it may be NULL */
 EG_API const void *eg_raw(eg_tensor *, int64_t *strides);
@@ -377,7 +379,7 @@ EG_API double eg_get_n(eg_tensor *, int rank, const int64_t *index);
 #ifndef __cplusplus
 #define eg_get(x, ...) eg_get_n((x), EG_DIMS_(__VA_ARGS__)) /* one element, likewise */
 #endif
-EG_API int eg_print(FILE *, eg_tensor *); /* x as NumPy prints it; −1 after an error */
+EG_API int eg_print(FILE *, eg_tensor *); /* prints x in NumPy's format; −1 after an error */
 /* Writes the text of eg_print to `out`, cut to `capacity` bytes including the final 0. Returns the
  * length of the whole text, as snprintf does; 0 after an error */
 EG_API size_t eg_format(eg_tensor *, char *out, size_t capacity);

@@ -49,13 +49,13 @@ EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *); /* a row of the table o
  * if a blank occurs and most words of the outputs occur more than once (others could not be
  * learnt), else characters. */
 EG_API eg_data *eg_data_pairs(eg_ctx *, const char *path);
-/* The same from memory; name is for messages. */
+/* As eg_data_pairs, from memory; name is for messages. */
 EG_API eg_data *eg_data_parse(eg_ctx *, const char *text, const char *name);
 /* One text of any bytes, whose examples are windows. Symbols are characters, or single bytes where
  * it is not UTF-8. eg_data_corpus_of takes it from memory; name is for messages. */
 EG_API eg_data *eg_data_corpus(eg_ctx *, const char *path);
 EG_API eg_data *eg_data_corpus_of(eg_ctx *, const void *bytes, size_t count, const char *name);
-/* The same of tokens: a .npy file with one axis of integers in [0, 2^20). The symbol of token 17 is
+/* A text of tokens: a .npy file with one axis of integers in [0, 2^20). The symbol of token 17 is
  * the word "17", and a prompt consists of such words: "17 4 17". */
 EG_API eg_data *eg_data_tokens(eg_ctx *, const char *path);
 EG_API bool eg_data_is_text(const eg_data *); /* one text to continue; else inputs and outputs */
@@ -68,8 +68,8 @@ EG_API int64_t eg_data_size(const eg_data *); /* pairs; symbols of a text; 0 of 
 /* Makes the example of that number, in tokens. Pairs come in a new order each round. −1: a text. */
 EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *);
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *); /* for tests, not trained on */
-EG_API int eg_data_symbols(const eg_data *); /* how many tokens, PAD, SEP and STOP included */
-EG_API const char *eg_data_symbol(const eg_data *, int token); /* its text; NULL: none */
+EG_API int eg_data_symbols(const eg_data *); /* the number of tokens, PAD, SEP and STOP included */
+EG_API const char *eg_data_symbol(const eg_data *, int token); /* the text of a token; NULL: none */
 /* Encodes text into at most `capacity` tokens. Returns how many, or −1 after an error (a symbol
  * that the data do not have, more than `capacity`). */
 EG_API int eg_data_encode(const eg_data *, const char *text, int capacity, int32_t *tokens);

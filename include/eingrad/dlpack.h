@@ -101,7 +101,7 @@ typedef struct DLManagedTensorVersioned {
 EG_API eg_tensor *eg_from_dlpack(eg_ctx *, struct DLManagedTensorVersioned *m, eg_owner *owner);
 EG_API eg_tensor *eg_from_dlpack_unversioned(eg_ctx *, struct DLManagedTensor *m, eg_owner *owner);
 
-/* -- out: x for another library, which calls the deleter when it is done
+/* -- out: x for another library, which calls the deleter when it has finished
  * Version 1.1, with strides, any that x has; NULL after an error. The elements stay at their
  * address until then, even if the scope or owner of x or the context ends: their block of memory
  * (for a scope it may be larger than x and contain other tensors) is freed when the deleter is

@@ -48,8 +48,9 @@ EG_API const eg_shape *eg_plan_out(const eg_plan *);
 /* Runs the plan on data: pointers to element 0 of each operand and of out, which shares no memory
  * with them. Returns 0; −1 if there is no memory, or an argument is NULL. */
 EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
-/* The same on tensors. Returns −1, and says why, if a shape, stride or dtype is not the plan's, or
- * if out shares memory with an operand. Not recorded; out counts as written to. */
+/* Runs the plan on tensors. Returns −1, with the reason in `why`, if a shape, stride or dtype is
+ * not the plan's, or if out shares memory with an operand. Not recorded; out counts as written
+ * to. */
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t why_size);
 
@@ -99,10 +100,11 @@ typedef struct eg_explained {
     double memory, gradient_memory;
     const char *text; /* all of it in words */
 } eg_explained;
-/* .out, .add, .alpha and .beta are ignored. */
+/* eg_explain(spec, operands …): how eg_einsum would compute these operands. .out, .add, .alpha and
+ * .beta are ignored. */
 EG_API const eg_explained *eg_explain_with(const eg_einsum_args *);
-/* The same for shapes instead of tensors: eg_explain_shapes(cx, .spec = "ij,jk->ik", .count = 2,
- * .shapes = shapes). */
+/* eg_explain_shapes(cx, .spec = "ij,jk->ik", .count = 2, .shapes = shapes): eg_explain for shapes
+ * instead of tensors. */
 typedef struct eg_explain_args {
     size_t size;
     const char *spec;

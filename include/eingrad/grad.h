@@ -45,10 +45,10 @@ EG_API int eg_grad_of_loss(const char *who, eg_tensor *loss, int count, eg_tenso
  * xs that makes copies depend on each other (eg_copies_stack). */
 EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor **dxs);
 
-/* How y depends on x in the recorded graph: EG_NO_PATH, not at all; EG_CUT_PATH, only through
- * operations whose gradient is zero by definition or whose result is integer (floor, detach,
- * argmax, a comparison), one of which is stored in *cut (cut may be NULL); EG_OPEN_PATH, by a path
- * that eg_grad follows. */
+/* Returns how y depends on x in the recorded graph. EG_NO_PATH: not at all. EG_CUT_PATH: only
+ * through operations whose gradient is zero by definition or whose result is integer (floor,
+ * detach, argmax, a comparison), one of which is stored in *cut (cut may be NULL). EG_OPEN_PATH: by
+ * a path that eg_grad follows. */
 typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
 EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
 
@@ -67,7 +67,7 @@ EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 EG_API const char *eg_origin(eg_tensor *x);
 /* x with a name (copied) for messages and graphs */
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
-EG_API const char *eg_name_of(const eg_tensor *x); /* its name; NULL: none */
+EG_API const char *eg_name_of(const eg_tensor *x); /* the name of x; NULL: none */
 
 /* Finds the origin of a NaN. While it is on, the first operation whose result has a NaN or infinity
  * although none of its operands has one records an error. The message names the operation, einsum
@@ -83,7 +83,7 @@ EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 /* Prints the recorded graph of y, operands first: number, operation, einsum's string, operands,
  * dtype and shape, name, source line. −1 after an error. */
 EG_API int eg_graph_print(FILE *, eg_tensor *y);
-EG_API int eg_graph_dot(FILE *, eg_tensor *y); /* the same for Graphviz: dot -Tsvg */
+EG_API int eg_graph_dot(FILE *, eg_tensor *y); /* writes that graph for Graphviz: dot -Tsvg */
 
 /* Forward mode, applied to the recorded graph. The results are recorded and have gradients of any
  * order; under eg_nograd they have none, and eg_jacobian frees the temporaries of each row at once.
@@ -169,7 +169,7 @@ typedef struct eg_op {
 EG_API eg_tensor *eg_apply(const eg_op *, const void *attr, size_t attr_size, int count,
                            eg_tensor *const *operands);
 EG_API eg_tensor *eg_operand(const eg_tensor *y, int i); /* operand i, from 0 */
-EG_API int eg_operands(const eg_tensor *y);              /* how many operands y was made of */
+EG_API int eg_operands(const eg_tensor *y);              /* the number of operands of y */
 EG_API const void *eg_attr(const eg_tensor *y);          /* the copy that eg_apply made of attr */
 /* Allocates zeroed memory for values that shape() or forward() computes and the rule needs; it
  * lives as long as y and belongs to the node y. NULL after an error. eg_node_saved returns this

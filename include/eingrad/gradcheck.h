@@ -107,7 +107,7 @@ typedef struct eg_report {
 } eg_report;
 /* Returns the report, in the open scope; NULL after an error. Never prints. */
 EG_API const eg_report *eg_gradcheck_with(const eg_gradcheck_args *);
-EG_API int eg_report_print(FILE *, const eg_report *); /* writes its text; 0, or −1 */
+EG_API int eg_report_print(FILE *, const eg_report *); /* writes the report; 0, or −1 */
 /* Writes the report as line `number` of the Test Anything Protocol, "ok 1 - name", or "not ok 1 -
  * name" and the report's text. Returns 0, or −1 if it cannot be written. The caller writes the
  * plan, "1..3". */
@@ -118,9 +118,9 @@ EG_API int eg_report_tap(FILE *, const eg_report *, int number, const char *name
  * report that fails, or the last. */
 EG_API const eg_report *eg_gradcheck_op(eg_ctx *, const eg_op *);
 
-/* -- the same for functions on plain arrays y = f(x) of n and m numbers, and its gradient dx = Jᵀ
- * g. Both functions set every element of their result, which holds NaN before the call, and return
- * 0, or another number after an error. */
+/* -- the gradient check for functions on plain arrays, y = f(x) of n and m numbers, dx = Jᵀ g. Both
+ * functions set every element of their result, which holds NaN before the call, and return 0, or
+ * another number after an error. */
 typedef int eg_fn(void *user, const double *x, double *y);
 typedef int eg_fn_vjp(void *user, const double *x, const double *g, double *dx);
 typedef struct eg_gradcheck_fn_args {

@@ -37,7 +37,7 @@ typedef struct eg_heads_args {
     int64_t top;        /* how many weights eg_head.top sums: 3 */
     int64_t offset;     /* query i has the position of key i + offset: 0 */
 } eg_heads_args;
-/* An array, one for each head, in the open scope; NULL after an error. */
+/* Returns an array with the measures of each head, in the open scope; NULL after an error. */
 EG_API const eg_head *eg_heads_with(const eg_heads_args *);
 
 /* -- similarity of heads: tensors with gradients of any order */

@@ -56,12 +56,12 @@ typedef struct eg_load_args {
 /* eg_npy_load(cx, path), eg_npy_load(cx, path, .copy = true): the array, row-major, in the open
  * scope. */
 EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
-/* The same from memory, without .as_stored: f16 becomes f32, small integers i32. */
+/* Reads a .npy file in memory, without .as_stored: f16 becomes f32, small integers i32. */
 EG_API eg_tensor *eg_npy_read(eg_ctx *, const void *bytes, size_t count);
 EG_API int eg_npy_save(const char *path, eg_tensor *x); /* writes x as the file `path` */
 /* Writes several files, all or none: the first is renamed after the last one is on the disk. */
 EG_API int eg_npy_save_n(int count, const char *const *paths, eg_tensor *const *xs);
-/* The same as eg_npy_save, into an open stream. */
+/* Writes x to an open stream, as eg_npy_save to a file. */
 EG_API int eg_npy_write(FILE *, eg_tensor *x);
 
 /* -- .npz: named arrays in a zip archive
@@ -77,14 +77,14 @@ typedef struct eg_npz eg_npz;
 /* eg_npz_open(cx, path), eg_npz_open(cx, path, .copy = true): all its arrays, in the open scope;
  * NULL after an error. */
 EG_API eg_npz *eg_npz_open_with(const eg_load_args *);
-/* The same from memory, without .as_stored. */
+/* Reads an archive in memory, without .as_stored. */
 EG_API eg_npz *eg_npz_read(eg_ctx *, const void *bytes, size_t count);
 /* Frees the file and its arrays before the end of their scope; NULL is allowed. */
 EG_API void eg_npz_close(eg_npz *);
 /* Arrays are numbered in the order of the file; past the end each of these functions returns
  * NULL. */
 EG_API int eg_npz_count(const eg_npz *);
-EG_API const char *eg_npz_name(const eg_npz *, int k); /* its name: "x" of the member x.npy */
+EG_API const char *eg_npz_name(const eg_npz *, int k); /* the name of array k: "x" of x.npy */
 EG_API eg_tensor *eg_npz_at(const eg_npz *, int k);    /* the k-th array */
 /* The number of the array of that name; −1 if there is none (no error). */
 EG_API int eg_npz_find(const eg_npz *, const char *name);
@@ -118,7 +118,7 @@ typedef struct eg_safetensors eg_safetensors;
  * two shards. The metadata are those of all shards, one after the other. The result and its tensors
  * live in the open scope. */
 EG_API eg_safetensors *eg_safetensors_open_with(const eg_load_args *);
-/* The same of one file in memory. */
+/* Reads one safetensors file in memory, without .as_stored. */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);
 /* Frees the file and its tensors before the end of their scope; NULL is allowed. */
 EG_API void eg_safetensors_close(eg_safetensors *);
@@ -126,7 +126,7 @@ EG_API void eg_safetensors_close(eg_safetensors *);
  * NULL. */
 EG_API int eg_safetensors_count(const eg_safetensors *);
 EG_API const char *eg_safetensors_name(const eg_safetensors *, int k);
-/* The path of the file that it is in: one of the shards, if there are several. */
+/* The path of the file of tensor k: one of the shards, if there are several. */
 EG_API const char *eg_safetensors_file(const eg_safetensors *, int k);
 EG_API eg_tensor *eg_safetensors_at(const eg_safetensors *, int k); /* the k-th tensor */
 /* The number of the tensor of that name; −1 if there is none (no error). */
@@ -198,10 +198,10 @@ typedef struct eg_heatmap_args {
     int width;                          /* terminal: columns for panels side by side: 80 */
 } eg_heatmap_args;
 EG_API int eg_heatmap_print_with(FILE *, const eg_heatmap_args *); /* the maps, as text */
-/* As a picture, PNG or SVG by the end of its name. SVG leaves the choice of fonts to whoever shows
- * it. PNG has two pixels per point of the SVG (one, if it is very large) and is drawn in the fonts
- * of this machine by cairo, fontconfig and FriBidi, which are loaded then; refused where they are
- * missing. */
+/* Saves the maps as a picture, PNG or SVG by the end of its name. SVG leaves the choice of fonts to
+ * whoever shows it. PNG has two pixels per point of the SVG (one, if it is very large) and is drawn
+ * in the fonts of this machine by cairo, fontconfig and FriBidi, which are loaded then; refused
+ * where they are missing. */
 EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *);
 
 /* -- curves: y over x as lines, .png or .svg; a y that is not finite is a gap ----------------- */

@@ -71,12 +71,12 @@ EG_API eg_params *eg_params_under(eg_params *, const char *name);
 EG_API const char *eg_params_prefix(const eg_params *);
 EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of the list */
 EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: the dtype of matrices */
-EG_API const eg_copies *eg_params_copies(const eg_params *); /* its copies, or NULL */
+EG_API const eg_copies *eg_params_copies(const eg_params *); /* the list's copies, or NULL */
 /* The list of copy k: tensors of the same names in the same memory, without copies, which can be
  * saved, loaded, copied and read. The first call for k makes it, with the parameters that the list
  * has at that time. It lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
-EG_API eg_owner *eg_params_owner(eg_params *); /* holds its tensors and modules */
+EG_API eg_owner *eg_params_owner(eg_params *); /* the owner of the list's tensors and modules */
 /* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */
 EG_API void *eg_params_alloc(eg_params *, size_t bytes);
 /* Adds a tensor, with one letter or name in axes for each size. Its first values are zeros if the
@@ -88,8 +88,9 @@ EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, in
 /* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor
  * saved. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
-EG_API int eg_params_count(const eg_params *);    /* the number of tensors */
-EG_API int64_t eg_params_size(const eg_params *); /* how many numbers they have, in one copy */
+EG_API int eg_params_count(const eg_params *); /* the number of tensors */
+/* The number of elements of all tensors, in one copy */
+EG_API int64_t eg_params_size(const eg_params *);
 /* The k-th in the order of making; NULL past the end. */
 EG_API const eg_named *eg_params_at(const eg_params *, int k);
 /* The parameter of that name; NULL if there is none (no error). */
@@ -110,7 +111,7 @@ EG_API int eg_params_save(const eg_params *, const char *path);
  * has in other sizes; a tensor of the file that is no parameter, unless its name begins with
  * "opt.". */
 EG_API int eg_params_load(eg_params *, const char *path);
-/* The same from an open file; path is for messages. */
+/* As eg_params_load, from an open file; path is for messages. */
 EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path);
 
 /* -- weight files of other libraries
@@ -154,12 +155,12 @@ enum { EG_ALIAS_COPY = -1, EG_ALIAS_LESS_ONE = -2 };
  * "starcoder2", "olmo2", "phi", "phi3", "gemma", "gemma2" (also gemma3_text), "bert", "roberta"
  * (also xlm-roberta, camembert), "distilbert". */
 EG_API const eg_alias *eg_aliases(const char *style);
-/* Reads every parameter of the list; for a list made by eg_params_under, the parameters below its
- * name, by the rest of their names. `under` ("" or "encoder.") is the prefix of each name in the
- * file, and every tensor with this prefix must be used. All names and sizes are compared before a
- * value changes. */
+/* Reads every parameter of the list by a table of names; for a list made by eg_params_under, the
+ * parameters below its name, by the rest of their names. `under` ("" or "encoder.") is the prefix
+ * of each name in the file, and every tensor with this prefix must be used. All names and sizes are
+ * compared before a value changes. */
 EG_API int eg_params_load_as(eg_params *, const char *path, const char *under, const eg_alias *);
-/* The same from an open file; path is for messages. */
+/* As eg_params_load_as, from an open file; path is for messages. */
 EG_API int eg_params_read_as(eg_params *, const eg_safetensors *, const char *path,
                              const char *under, const eg_alias *);
 /* Writes the parameters that eg_params_load_as reads, under the names and in the layouts of the
@@ -269,7 +270,7 @@ typedef struct eg_positions_run_args {
 } eg_positions_run_args;
 /* Adds "P" (first + length, m), unless .sinusoid. Refused: .first with .sinusoid */
 EG_API eg_positions *eg_positions_new_with(const eg_positions_args *);
-/* y of the same shape as x. Refused: a position that is not in the table */
+/* x plus the vectors of its positions. Refused: a position that is not in the table */
 EG_API eg_tensor *eg_positions_run_with(const eg_positions_run_args *);
 
 /* -- feed-forward: y = dropout(act(x W₁ + b₁)) W₂ + b₂;  x (… m), W₁ (m f), W₂ (f m)

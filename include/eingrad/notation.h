@@ -59,11 +59,11 @@ typedef struct eg_spec {
 
 /* Reads a string. NULL after an error: a string that cannot be read, NULL. */
 EG_API const eg_spec *eg_spec_parse(eg_ctx *, const char *who, const char *text);
-/* The same spec with sizes of its indices, taken from `count` tensors; xs[k] may be NULL if the
+/* Returns the spec with sizes of its indices, taken from `count` tensors; xs[k] may be NULL if the
  * others determine all sizes of term k. Refused as by every operation: a wrong rank, two sizes for
  * one index, an unknown size. */
 EG_API const eg_spec *eg_spec_bind(const eg_spec *, int count, eg_tensor *const *xs);
-/* The same; errors name tensor k by called[k], such as ".bias", and "operand k + 1" if it is
+/* As eg_spec_bind; errors name tensor k by called[k], such as ".bias", and "operand k + 1" if it is
  * NULL. */
 EG_API const eg_spec *eg_spec_bind_called(const eg_spec *, int count, eg_tensor *const *xs,
                                           const char *const *called);
@@ -82,7 +82,8 @@ EG_API const eg_spec *eg_spec_like(const eg_spec *, const char *items);
 /* A spec of the first term of each of `count` specs and, after an arrow, that of `output` (NULL: no
  * arrow). It is in names if one of them is; letters are then names of one letter. */
 EG_API const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spec *output);
-/* "ij,jk->ik", j → t   "it,tk->ik". Refused: an index that is there already. */
+/* Renames an index: j → t in "ij,jk->ik" gives "it,tk->ik". Refused: an index that is there
+ * already. */
 EG_API const eg_spec *eg_spec_rename(const eg_spec *, const char *from, const char *to);
 /* Replaces an index of a term (−1: of all terms) by other items: "" removes it; "(g r)", "h=8",
  * "[j]" */
@@ -134,9 +135,9 @@ typedef struct eg_formula_args {
     const eg_given *with; /* the known tensors, up to a NULL name; NULL: any name is a tensor */
     bool any_tensor;      /* tensors that are not in `with` are accepted */
 } eg_formula_args;
-/* The same, with the checks of an operation. Refused: names that are neither an index nor a tensor
- * (the message proposes the most similar one); a tensor with another number of axes; a float in a
- * predicate. */
+/* Reads a predicate or a score with the checks of an operation. Refused: names that are neither an
+ * index nor a tensor (the message proposes the most similar one); a tensor with another number of
+ * axes; a float in a predicate. */
 EG_API const eg_formula *eg_formula_parse_with(eg_ctx *, const eg_formula_args *);
 /* True if the index occurs, as i or as |i|. */
 EG_API bool eg_formula_has(const eg_formula *, const char *name);

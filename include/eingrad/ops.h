@@ -140,7 +140,7 @@ EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n      
 EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x);
 /* y = max x          gradient shared evenly among ties; refused: of nothing */
 EG_API eg_tensor *eg_max(const char *spec, eg_tensor *x);
-EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x, in the same way */
+EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x, as eg_max */
 /* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
 EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);
 typedef struct eg_var_args {

@@ -165,10 +165,10 @@ EG_API eg_opt *eg_opt_custom_with(const eg_opt_args *);
  * the loss must have them too, and each copy makes the step that it would make alone; an error
  * names the copy that failed, and then no copy has changed. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
-/* The same with given gradients, in the order of the list (eg_params_at), such as sums over
+/* As eg_step, with given gradients in the order of the list (eg_params_at), such as sums over
  * micro-batches; NULL for a parameter on which the loss does not depend. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
-/* The same for a loss that is a sum over examples, computed in blocks (eg_grad_over, blocks.h):
+/* As eg_step, for a loss that is a sum over examples, computed in blocks (eg_grad_over, blocks.h):
  * gradients of Σ losses/Σ counts, with the memory of one block per thread and the same bits for any
  * number of threads. Refused, in addition to what eg_grad_over and eg_step_by refuse: a loss that
  * is no such sum. To detect it, the first examples are computed together and in two parts before

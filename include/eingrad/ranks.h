@@ -64,7 +64,7 @@ EG_API void eg_ranks_close(eg_ranks *);
 EG_API int eg_ranks_launched(int *rank);
 EG_API int eg_ranks_rank(const eg_ranks *);        /* the number of this rank; 0 of NULL */
 EG_API int eg_ranks_count(const eg_ranks *);       /* how many ranks; 1 of NULL */
-EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* its context; NULL of NULL */
+EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* the group's context; NULL of NULL */
 
 /* -- messages ---------------------------------------------------------------------------------- */
 /* Sends and receives messages (eg_ranks_gather: gathers) as the table's function of that name does.
@@ -157,7 +157,8 @@ typedef struct eg_span {
     int64_t from, to; /* from ≤ k < to */
 } eg_span;
 EG_API eg_span eg_ranks_tree_leaves(const eg_ranks_tree *); /* leaves of this rank */
-EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);   /* number of whole subtrees in them */
+/* The number of whole subtrees in these leaves */
+EG_API int eg_ranks_tree_subtrees(const eg_ranks_tree *);
 EG_API eg_span eg_ranks_tree_subtree(const eg_ranks_tree *, int k); /* leaves of the k-th */
 /* the m at which node [a, b) of more than one leaf is divided */
 EG_API int64_t eg_ranks_tree_middle(eg_span node);
@@ -168,7 +169,7 @@ EG_API int eg_ranks_tree_sum(eg_ranks_tree *, void *const *subtree, void *sum);
 EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* chunks in a buffer */
 EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
 EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* chunks of that rank */
-EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* numbers in it */
+EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* numbers in a chunk */
 /* The chunks of a part, of which an owner may have some only. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
 /* Gathers `values`: before the call this rank's range is set, after it all ranges are set on every

@@ -15,7 +15,8 @@ EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
  * y is NaN. x: integers and bool too, of which y has the dtype. torch.cummax, NumPy's
  * maximum.accumulate */
 EG_API eg_tensor *eg_cummax(const char *spec, eg_tensor *x);
-EG_API eg_tensor *eg_cummin(const char *spec, eg_tensor *x); /* the smallest, in the same way */
+/* y[l] = min over k ≤ l of x[k], as eg_cummax */
+EG_API eg_tensor *eg_cummin(const char *spec, eg_tensor *x);
 /* "b [l]": y[l] = ln Σ_{k ≤ l} e^x[k], without overflow; −∞ while all x[k] are, with gradient 0 */
 EG_API eg_tensor *eg_logcumsumexp(const char *spec, eg_tensor *x);
 /* "b [l]": y[l] = a[l] y[l−1] + b[l], y[−1] = 0; a and b of one shape. Martin, Cundy 2018 */

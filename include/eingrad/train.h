@@ -151,7 +151,8 @@ EG_API const char *eg_trainer_generate_with(const eg_generate_args *);
 EG_API eg_tensor *eg_trainer_attention_weights(eg_trainer *, const char *input, const char *part,
                                                const char *const **rows,
                                                const char *const **columns);
-/* The same where rows and columns are one sequence; not of seq2seq. */
+/* eg_trainer_attention_weights for a model whose rows and columns are one sequence; not for
+ * seq2seq. */
 EG_API eg_tensor *eg_trainer_self_attention_weights(eg_trainer *, const char *input,
                                                     const char *const **tokens);
 /* largest[attention · heads + head] = the mean over queries of the largest weight of that head, on
@@ -168,11 +169,11 @@ typedef struct eg_head_at {
     int attention, head;
 } eg_head_at;
 EG_API int eg_trainer_heads_off(eg_trainer *, int count, const eg_head_at *);
-EG_API int eg_trainer_attentions(const eg_trainer *);                /* how many the model has */
+EG_API int eg_trainer_attentions(const eg_trainer *); /* number of attentions of the model */
 EG_API const char *eg_trainer_attention(const eg_trainer *, int k);  /* name; NULL past the end */
 EG_API eg_params *eg_trainer_params(eg_trainer *);                   /* the model's parameters */
-EG_API eg_opt *eg_trainer_opt(eg_trainer *);                         /* the optimiser of them */
-EG_API eg_data *eg_trainer_data(eg_trainer *);                       /* what it is trained on */
+EG_API eg_opt *eg_trainer_opt(eg_trainer *);                         /* the trainer's optimiser */
+EG_API eg_data *eg_trainer_data(eg_trainer *);                       /* the data of the trainer */
 EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with defaults filled in */
 /* The text that a checkpoint stores about the model besides its sizes, in the open scope: a line
  * "name value" for each option of a built-in model that differs from its default, or the text of

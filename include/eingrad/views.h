@@ -7,7 +7,11 @@
 extern "C" {
 #endif
 
-/* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit */
+/* -- views: share storage, have gradients; refused: axes out of range, sizes that do not fit
+ * A function eg_X along one axis takes the axis as the letter in brackets of a string, which names
+ * all axes of x (docs/notation.md); eg_X_axis takes it as a number, −1 the last. Both give the same
+ * view. Groups and ones of the string are kept: in "b ([h=8] d)" the axis is h, and the result is
+ * (b, h·d) again, a copy if no view exists. */
 /* y[i_p(0), i_p(1)…] = x[i0, i1…], p = axes: axis r of y is axis axes[r] of x (numpy.transpose) */
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
 /* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
@@ -17,12 +21,7 @@ EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
 EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
-/* Along one axis: eg_X takes it as the letter in brackets of a string, which names all axes of x
- * (docs/notation.md); eg_X_axis as a number, −1 the last. Both give the same view. Groups and ones
- * of the string are kept: in "b ([h=8] d)" the axis is h, and the result is (b, h·d) again, a copy
- * if no view exists.
- *
- * "b [l] d", x, start, stop, step: x[:, start:stop:step, :], Python's rules; EG_END */
+/* "b [l] d", x, start, stop, step: x[:, start:stop:step, :], Python's rules; EG_END */
 EG_API eg_tensor *eg_slice(const char *spec, eg_tensor *x, int64_t start, int64_t stop,
                            int64_t step);
 EG_API eg_tensor *eg_slice_axis(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
@@ -73,10 +72,10 @@ EG_API eg_tensor *eg_copy(eg_tensor *x); /* a row-major copy, with gradient */
  * define the integer of a float, NaN becomes 0, and a number out of range the nearest integer of
  * the dtype. */
 EG_API eg_tensor *eg_cast(eg_tensor *x, eg_dtype);
-EG_API eg_tensor *eg_detach(eg_tensor *x); /* the same values without history */
+EG_API eg_tensor *eg_detach(eg_tensor *x); /* x without history: a constant for gradients */
 /* the real part of c128: a view in f64, without history; eg_assign to it writes into z */
 EG_API eg_tensor *eg_real(eg_tensor *z);
-EG_API eg_tensor *eg_imag(eg_tensor *z); /* the imaginary part, in the same way */
+EG_API eg_tensor *eg_imag(eg_tensor *z); /* the imaginary part of c128, as eg_real */
 
 #ifndef __cplusplus
 #define eg_permute(x, ...) \
