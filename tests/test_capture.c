@@ -910,7 +910,7 @@ TEST(outputs_of_another_context_are_refused)
     eg_close(cx);
 }
 #if !EG_DEBUG_ALLOC
-TEST(runs_refuse_tensors_that_are_gone)
+TEST(runs_refuse_freed_tensors)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     eg_owner *o = eg_owner_open(cx);

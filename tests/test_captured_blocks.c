@@ -271,7 +271,7 @@ static eg_tensor *lecture_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
 #if !EG_DEBUG_ALLOC /* there a sanitizer reports that the header of a freed tensor is read */
 /* A parent's tensor that lives for one step; in the next step another one with its bits has another
  * address. */
-TEST(tensors_that_are_gone_begin_anew)
+TEST(freed_tensors_are_captured_again)
 {
     float x[36];
     for (int k = 0; k < 36; k++) x[k] = (float)(k % 5) - 2;

@@ -241,7 +241,7 @@ TEST(open_refuses_bad_options)
     eg_close(cx);
 }
 
-TEST(scopes_free_and_keep_hands_outward)
+TEST(scopes_free_tensors_and_keep_copies_outward)
 {
     eg_ctx *cx = eg_open();
     eg_mark outer = eg_push(cx);
@@ -296,7 +296,7 @@ TEST(use_after_pop_is_named_when_others_came_since)
     eg_close(cx);
 }
 
-TEST(headers_come_round_in_bounded_memory)
+TEST(headers_are_reused_in_bounded_memory)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3);
@@ -312,7 +312,7 @@ TEST(headers_come_round_in_bounded_memory)
     eg_close(cx);
 }
 
-TEST(an_operand_whose_header_was_taken_again_is_noticed)
+TEST(an_operand_whose_header_was_reused_is_refused)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3), *dx;

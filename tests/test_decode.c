@@ -113,7 +113,7 @@ static eg_tensor *late(void *user, const eg_prefixes *p)
 }
 
 /* its sum is smaller than that of sequences that ended, its mean is not */
-TEST(a_late_winner_is_waited_for)
+TEST(a_prefix_that_can_still_win_is_kept)
 {
     const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompt_length = 2,
                                     .max_new_tokens = LONGEST, .end = END, .beam = 2);
@@ -150,7 +150,7 @@ TEST(a_sequence_has_its_own_score)
 }
 
 /* a step function with a cache gives the same as one that reads all tokens */
-TEST(a_cache_is_told_its_rows)
+TEST(prefixes_name_the_row_that_each_continues)
 {
     for (uint64_t seed = 0; seed < 20; seed++) {
         language full = { .seed = seed, .sharp = 1 },
@@ -306,7 +306,7 @@ TEST(a_seed_is_a_sequence)
     ck_assert_int_ge(differ, 8);
 }
 
-TEST(tokens_below_the_least_never_come)
+TEST(tokens_below_min_token_are_not_chosen)
 {
     language l = { .seed = 5, .classes = 8, .sharp = 0.1 };
     for (uint64_t seed = 0; seed < 50; seed++) {
@@ -344,7 +344,7 @@ static eg_tensor *odd_next(void *user, const eg_prefixes *p)
     }
 }
 
-LOOP_TEST(odd_logits_are_refused, 8)
+LOOP_TEST(malformed_logits_are_refused, 8)
 {
     static const char *const why[] = {
         "decode: the logits must be floats of (1, v), not f32 of rank 2 with 2 first",
@@ -365,7 +365,7 @@ LOOP_TEST(odd_logits_are_refused, 8)
     }
 }
 
-TEST(odd_options_are_refused)
+TEST(wrong_options_of_decode_are_refused)
 {
     language l = { .seed = 1, .sharp = 1 };
     static const struct {

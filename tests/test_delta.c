@@ -184,7 +184,7 @@ LOOP_TEST(delta_to_second_order, 5)
 }
 
 /* pieces of any length with states are the whole call, in f64 and f32 */
-LOOP_TEST(delta_states_go_on, DECAYS * 2)
+LOOP_TEST(delta_continues_from_a_state, DECAYS * 2)
 {
     const char *decay = decays[_i / 2];
     const eg_dtype type = _i % 2 ? EG_F32 : EG_F64;

@@ -210,7 +210,7 @@ TEST(expanded_operands_count_what_is_done)
     }
 }
 
-TEST(a_copy_for_groups_is_told)
+TEST(the_text_says_that_groups_need_a_copy)
 {
     eg_tensor *x = eg_ones(cx, 2, 3, 4, 5);
     ck_assert(strstr(eg_explain("nhsd->ns(hd)", x)->text, "the result, whose groups have no view"));

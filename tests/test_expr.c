@@ -617,7 +617,7 @@ TEST(random_predicates)
 /* -- the smallest integer of 64 bits ----------------------------------------------------------- */
 /* An element −2^63 counts as −(2^63 − 1), so that its negative and its quotient by −1 are
  * integers. */
-TEST(the_least_whole_number_has_an_opposite)
+TEST(the_smallest_integer_has_a_negative)
 {
     static const struct {
         const char *text;

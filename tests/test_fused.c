@@ -607,7 +607,7 @@ LOOP_TEST(the_fused_form_has_no_subnormal_results, 2)
     eg_close(cx);
 }
 
-TEST(nan_stays)
+TEST(a_nan_query_makes_its_row_nan)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_normal(cx, 0, 1, 40, 2), *k = eg_normal(cx, 0, 1, 50, 2),
@@ -896,7 +896,7 @@ LOOP_TEST(what_is_forbidden_changes_nothing, sizeof forbids / sizeof *forbids)
 /* The bits of a sum may depend on strides. A forbidden NaN changes none of them, for permuted,
  * sliced, reversed and expanded values, with one NaN among keys that are next to each other in
  * memory, or not. */
-LOOP_TEST(strides_of_values_stay, 10)
+LOOP_TEST(forbidden_nan_changes_no_bit_for_any_strides, 10)
 {
     const eg_form form = _i % 2 ? EG_FUSED : EG_UNFUSED;
     eg_ctx *cx = eg_open(.dtype = EG_F64);

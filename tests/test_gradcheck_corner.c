@@ -652,7 +652,7 @@ static eg_tensor *odd(void *user, eg_tensor *const *x)
 {
     return eg_apply(&odd_op[user != NULL], NULL, 0, 1, x);
 }
-TEST(what_is_odd_is_named)
+TEST(unusual_findings_are_named)
 {
     static const char *const words[] = { "for operand 1 writes to the cotangent that it is given",
                                          " has another value when it is called again" };

@@ -473,7 +473,7 @@ static const awkward points[] = {
 };
 enum { POINTS = (int)(sizeof points / sizeof *points), REJECTED = 5 };
 
-TEST(awkward_points_pass)
+TEST(difficult_points_pass)
 {
     int rejected = 0, count = 0;
     char said[8192] = "";

@@ -197,7 +197,7 @@ LOOP_TEST(every_kind_to_second_order, 6)
 }
 
 /* one position with the last state is the next step; so are pieces of any length */
-LOOP_TEST(states_go_on, DECAYS + 1)
+LOOP_TEST(linear_attention_continues_from_a_state, DECAYS + 1)
 {
     const char *axes = _i < DECAYS ? letters[_i] : NULL;
     for (int kind = 0; kind < 4; kind++) {
@@ -341,7 +341,7 @@ static const char *const wheres[] = {
     "b == 1 & j <= i",
 };
 enum { WHERES = sizeof wheres / sizeof *wheres };
-LOOP_TEST(truths_of_keys_and_queries, WHERES * 3)
+LOOP_TEST(conditions_on_keys_and_queries, WHERES * 3)
 {
     const bool no_norm = _i % 3 == 1, late = _i % 3 == 2;
     const char *where = wheres[_i / 3];
@@ -425,7 +425,7 @@ TEST(options_refused)
     eg_assert_error(cx, "linear_attention: the offset 9223372036854775807 is too large");
 }
 
-LOOP_TEST(truths_refused, 9)
+LOOP_TEST(conditions_of_pairs_are_refused, 9)
 {
     eg_tensor *x = eg_ones(cx, 2, 4, 3, 2),
               *pad = eg_full_n(cx, EG_BOOL, 1, 2, (int64_t[]){ 2, 4 });
@@ -464,7 +464,7 @@ LOOP_TEST(truths_refused, 9)
 }
 
 /* the module passes its .where and .with on, also in groups and with a cache */
-LOOP_TEST(truths_in_the_module, 2)
+LOOP_TEST(conditions_in_the_module, 2)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 4, .kv_heads = _i ? 2 : 4,

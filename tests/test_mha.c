@@ -48,7 +48,7 @@ LOOP_TEST(one_set_of_numbers_in_any_form, 9)
 }
 
 /* The residual is added with the bits of eg_add, in any layout and with any bias. */
-LOOP_TEST(a_run_adds_what_it_is_told, 8)
+LOOP_TEST(a_run_adds_the_tensor_of_add, 8)
 {
     static const char *const layouts[] = { "b i m", "i b m", "m i b", "(b=2 i) m" };
     const char *layout = layouts[_i / 2];
@@ -487,7 +487,7 @@ LOOP_TEST(texts_are_read_at_new, 12)
 }
 
 /* a choice between elements of tensors that only a run has may be a condition */
-LOOP_TEST(choices_of_truths_at_new, 4)
+LOOP_TEST(choices_of_conditions_at_new, 4)
 {
     static const char *const texts[] = { "i < 3 ? pad[b, j] : see[b, j]",
                                          "!(i < 3 ? pad[b, j] : see[b, j])",
@@ -649,7 +649,7 @@ TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34, with angles and pairs 
 }
 
 /* ⟨R_i q, R_j k⟩ is a function of i − j: an offset of both changes no weight */
-TEST(rotary_sees_distances_only)
+TEST(rotary_scores_depend_on_distances_only)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2, .rotary = 50);
@@ -862,7 +862,7 @@ LOOP_TEST(predicates_behind_a_cache, 2)
     }
 }
 
-TEST(cache_cut_and_pick)
+TEST(cache_truncate_and_select)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 8, .heads = 2);
@@ -1167,7 +1167,7 @@ TEST(cache_holds_states)
 /* Beams: rows are selected at random after every position, some twice, some never; each row of the
  * cache equals a pass over the positions that led to it. Grouped heads, rotary positions, packed
  * and separate weights, positions before batches. */
-LOOP_TEST(picked_rows_are_whole_passes, 5)
+LOOP_TEST(selected_rows_equal_complete_passes, 5)
 {
     enum { ROWS = 4, PLACES = 7, WIDTH = 8 };
     const eg_mha_args form = ((eg_mha_args[]){ { .heads = 2 },
@@ -1213,7 +1213,7 @@ LOOP_TEST(picked_rows_are_whole_passes, 5)
 }
 
 /* 1 row, then 4, 2, 7: a search begins with one prefix; with a memory, too */
-LOOP_TEST(as_many_rows_as_are_picked, 2)
+LOOP_TEST(a_cache_has_as_many_rows_as_are_selected, 2)
 {
     const eg_mha_args form =
         ((eg_mha_args[]){ { .heads = 2 }, { .heads = 4, .kv_heads = 2, .rotary = 100 } })[_i];

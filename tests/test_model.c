@@ -528,7 +528,7 @@ TEST(packed_pairs_of_sentences)
 }
 
 /* self attention causal, cross attention over the whole source */
-TEST(what_both_look_at)
+TEST(weights_of_encoder_and_decoder)
 {
     eg_params *p = eg_params_open(cx);
     eg_seq2seq *net = both(p, 0);

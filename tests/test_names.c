@@ -270,7 +270,7 @@ static void close_folder(void)
 GROUP("files", .setup = open_folder, .teardown = close_folder)
 
 /* a mask's buffer in each layer, a tied matrix; a parameter that the file does not have */
-TEST(tensors_that_nobody_wants)
+TEST(tensors_that_are_left_out)
 {
     static const char *const names[] = { "h.0.w", "h.0.attn.bias", "h.12.attn.bias",
                                          "lm_head.weight" };

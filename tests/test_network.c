@@ -550,7 +550,7 @@ static const struct {
 };
 /* The first difference that is reported is an option that the user gave, not one that is derived
  * from it. */
-LOOP_TEST(another_run_is_told_by_what_was_asked, sizeof other_runs / sizeof *other_runs)
+LOOP_TEST(another_run_is_reported_by_the_users_option, sizeof other_runs / sizeof *other_runs)
 {
     char path[] = "/tmp/eg_own_XXXXXX";
     close(mkstemp(path));
@@ -755,7 +755,7 @@ static eg_tensor *without_class(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return eg_on("b l v, v", eg_add, with_spare(w, wrong_logits(w, c, b, "j <= i")), w->u->table);
 }
-TEST(infinite_logits_are_no_state)
+TEST(equal_infinite_logits_are_accepted)
 {
     mine u = { 0 };
     eg_data *d = eg_data_task(cx, eg_task_find("addition"));
@@ -1271,7 +1271,7 @@ TEST(an_evaluation_takes_the_memory_of_a_block)
     ck_assert_msg(8 * small.bytes < large.bytes, "%llu and %llu bytes",
                   (unsigned long long)small.bytes, (unsigned long long)large.bytes);
 }
-TEST(an_evaluation_says_its_first_error_once)
+TEST(an_evaluation_reports_its_first_error_once)
 {
     static const eg_network row = { .name = "seen",
                                     .make = make_observed,
@@ -1329,7 +1329,7 @@ TEST(evaluations_have_the_same_bits_on_any_number_of_ranks)
 }
 
 /* The norm of all gradients is that of the parameters' norms; heads are those of eg_heads. */
-TEST(norms_and_heads_are_told)
+TEST(norms_and_heads_are_measured)
 {
     eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("copy")), .layers = 2,
                                    .d_model = 16, .heads = 2, .batch = 8);
@@ -1355,7 +1355,7 @@ TEST(norms_and_heads_are_told)
 }
 
 /* With diversity in the loss the heads are less similar than without. */
-TEST(diversity_drives_heads_apart)
+TEST(diversity_makes_heads_less_similar)
 {
     double alike[2];
     for (int k = 0; k < 2; k++) {

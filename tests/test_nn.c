@@ -751,7 +751,7 @@ TEST(tokens_are_b_l)
     eg_assert_error(cx, "seq2seq \"pair\": the tokens have 1 axis, but must be (b l)");
 }
 
-TEST(causal_never_looks_ahead)
+TEST(causal_results_do_not_depend_on_later_tokens)
 {
     eg_params *p = eg_params_open(cx);
     eg_transformer *net = eg_transformer_new(p, "", .vocabulary = 9, .length = 6, .d_model = 8,

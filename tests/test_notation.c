@@ -726,7 +726,7 @@ TEST(letters_are_not_taken_for_names)
 }
 
 /* Masks are appended to the string after its operands; modules read strings themselves. */
-TEST(names_are_said_everywhere)
+TEST(the_prefix_names_applies_to_all_strings)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 3, 4), *m = eg_gt(x, eg_zeros_like(x)),
               *q = eg_normal(cx, 0, 1, 2, 3, 4), *k = eg_normal(cx, 0, 1, 2, 5, 4),

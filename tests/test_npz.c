@@ -109,7 +109,7 @@ LOOP_TEST(npz_writes_zip64, 8) /* _i & 1: deflated; _i / 2: which numbers are st
 }
 
 /* -- writing ---------------------------------------------------------------------------------- */
-LOOP_TEST(npz_comes_back, 2)
+LOOP_TEST(npz_is_read_as_it_was_written, 2)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 30, 40, 50), *back;
     eg_tensor *xs[] = { x,

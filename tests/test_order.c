@@ -140,7 +140,7 @@ TEST(many_operands)
 }
 
 /* abc,ad->d … with b, c in only one operand: they are summed in it first, not in the product */
-TEST(lonely_labels_are_summed_first)
+TEST(labels_of_one_operand_are_summed_first)
 {
     const double size[] = { 10, 20, 30, 40 };
     const eg_labelset op[2] = { { { 7 } }, { { 1 | 8 } } }, out = { { 8 } };
@@ -152,7 +152,7 @@ TEST(lonely_labels_are_summed_first)
 
 /* abc,bd,c,d->a: of two orders with the same number of multiply-adds the one without the outer
  * product with c is taken */
-TEST(a_tie_makes_no_outer_product)
+TEST(orders_of_equal_cost_avoid_outer_products)
 {
     enum { A = 1, B = 2, C = 4, D = 8 };
     const double size[] = { 32, 32, 32, 32 };

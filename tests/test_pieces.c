@@ -332,7 +332,7 @@ TEST(messages_do_not_depend_on_when_they_are_started)
 /* The gradients of layers 1 to 5 have been started when the backward pass of the last block reaches
  * the first layer; in the blocks before nothing was started. A piece is a layer: a twelfth of the
  * elements is too few, a sixth suffices. */
-LOOP_TEST(the_last_layers_travel_while_the_first_are_computed, 8)
+LOOP_TEST(gradients_of_last_layers_are_sent_during_the_backward_pass, 8)
 {
     static course c;
     c = (course){ .ranks = 2 << _i % 2,

@@ -275,7 +275,7 @@ TEST(limit_is_kept_or_refused)
 }
 
 /* -- the cache of plans ------------------------------------------------------------------------ */
-TEST(repeated_einsums_ask_for_no_memory)
+TEST(repeated_einsums_call_no_allocator)
 {
     eg_tensor *a = eg_normal(cx, 0, 1, 8, 8), *first = eg_copy(eg_einsum("ij,jk->ik", a, a));
     uint64_t calls = 0;
@@ -300,7 +300,7 @@ TEST(repeated_einsums_ask_for_no_memory)
 /* One buffer holds one string after another, for operands of several types, sizes and strides, in
  * mixed order: calls are distinguished. With .limit calls are not cached as a whole; bits and
  * gradients are the same. */
-TEST(calls_are_told_apart)
+TEST(different_calls_have_different_plans)
 {
     static const char *const spec[] = {
         "abcd,efgh,efgh->abcd", "abcd,efgh,fegh->abcd",         "abcd,efgh,efgh->abdc",
@@ -367,7 +367,7 @@ TEST(what_is_kept_is_bounded)
 
 /* Operands of different ranks whose sizes, strides and labels form the same sequence of
  * integers. */
-TEST(what_is_kept_is_told_apart)
+TEST(cache_entries_have_different_keys)
 {
     eg_tensor *ab = eg_full(cx, 2, 5, 3), *one = eg_scalar(cx, 1),
               *step = eg_slice_axis(eg_ones(cx, 10), 0, 0, 10, 2);
@@ -391,7 +391,7 @@ static void *no_large(void *user, void *p, size_t old_size, size_t new_size)
     free(p);
     return NULL;
 }
-TEST(nothing_kept_without_memory)
+TEST(without_memory_plans_are_not_cached)
 {
     eg_ctx *poor = eg_open(.dtype = EG_F64, .realloc = no_large);
     eg_tensor *a = eg_normal(poor, 0, 1, 8, 8), *da;

@@ -270,7 +270,7 @@ LOOP_TEST(settings_refused, sizeof refusals / sizeof *refusals)
     eg_assert_error(cx, refusals[_i].refusal);
 }
 
-TEST(what_settings_say)
+TEST(settings_are_read)
 {
     eg_pretrained *o = eg_pretrained_read(cx, case_path("gpt2", ""));
     ck_assert_msg(o != NULL, "%s", eg_error(cx));

@@ -332,7 +332,7 @@ TEST(messages_and_sums_at_null)
     eg_ranks_tree_close(t);
     eg_ranks_close(r);
 }
-TEST(a_process_alone_is_rank_0_of_1)
+TEST(a_single_process_is_rank_0_of_1)
 {
     eg_ranks *r = eg_ranks_open(.cx = cx);
     ck_assert_int_eq(eg_ranks_rank(r), 0);
@@ -455,7 +455,7 @@ LOOP_TEST(ranks_of_another_kind_are_named_and_refused, 5)
     ck_assert_ptr_null(r);
     eg_clear(cx);
 }
-TEST(an_error_of_one_rank_is_told_to_all)
+TEST(an_error_of_one_rank_is_recorded_on_all)
 {
     static talk t;
     t.kind = FAILS;
@@ -466,7 +466,7 @@ TEST(an_error_of_one_rank_is_told_to_all)
         ck_assert_int_eq(t.codes[k], EG_ERROR_SHAPE);
     }
 }
-TEST(a_rank_that_is_gone_is_an_error_of_those_that_wait_for_it)
+TEST(a_rank_that_ended_is_an_error_of_those_that_wait_for_it)
 {
     static talk t;
     t.kind = LEAVES;

@@ -220,7 +220,7 @@ static const char *const refusal[] = {
     "moody: no more",
     "f reads 1 tensor from outside",
 };
-LOOP_TEST(a_function_that_changes_its_mind_is_refused, sizeof refusal / sizeof *refusal)
+LOOP_TEST(a_function_that_differs_when_called_again_is_refused, sizeof refusal / sizeof *refusal)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     layer l = { .w = eg_ones(cx, 4), .b = eg_ones(cx, 4), .change = _i };

@@ -138,7 +138,7 @@ TEST(results_have_the_axes_that_are_left)
     eg_close(cx);
 }
 
-TEST(integers_and_truth)
+TEST(integers_and_bools)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *n = eg_from(cx, ((int[]){ 2000000000, 2000000000, 3, -7 }), 2, 2),

@@ -137,7 +137,7 @@ static eg_tensor *keeps_and_replaces(void *user, eg_tensor *x, eg_tensor *g)
     return twice;
 }
 /* Cotangents that a hook was given or returned stay as they are. */
-TEST(cotangents_of_hooks_do_not_end)
+TEST(cotangents_of_hooks_are_not_freed_early)
 {
     kept *k = calloc(1, sizeof *k);
     eg_tensor *x = eg_normal(cx, 0, 1, KEPT), *h = eg_tanh(x), *z = eg_sin(h), *dx;
@@ -177,7 +177,7 @@ static const eg_op halve_op = {
     .name = "halve", .arity = 1, .shape = halve_shape, .forward = halve_forward, .rule = halve_rule
 };
 /* Cotangents that a rule of the program was given or returned stay as they are. */
-TEST(cotangents_of_own_operations_do_not_end)
+TEST(cotangents_of_custom_operations_are_not_freed_early)
 {
     of_rule = calloc(1, sizeof *of_rule);
     eg_tensor *x = eg_normal(cx, 0, 1, KEPT), *h = eg_tanh(x), *dx;
@@ -190,7 +190,7 @@ TEST(cotangents_of_own_operations_do_not_end)
     free(of_rule);
 }
 /* Gradients of results in between, views of one another, and x twice. */
-TEST(gradients_that_are_returned_do_not_end)
+TEST(returned_gradients_are_not_freed_early)
 {
     eg_tensor *x = eg_normal(cx, 0, 1, 64, 64), *t = eg_rearrange("i j -> j i", x);
     eg_tensor *h = eg_tanh(t), *s = eg_add(h, x), *y = eg_exp(eg_sin(s));

@@ -256,7 +256,7 @@ LOOP_TEST(damaged_runs_change_nothing, DAMAGES + WORDS)
     for (int k = 0; k < n; k++) ck_assert(same_bits(fit_at(&g, k), fit_at(&f, k)));
 }
 /* Files that are unusual, but valid. */
-LOOP_TEST(odd_runs_are_resumed, 4)
+LOOP_TEST(runs_with_skipped_steps_are_resumed, 4)
 {
     static const struct damage odd[] = { { "opt.counts", NUMBER, 0, 9007199254740992., NULL },
                                          { "opt.lr", NUMBER, 0, 0, NULL },

@@ -369,7 +369,7 @@ TEST(threads_and_recording_change_no_bit)
     eg_close(base);
 }
 /* A document attends only to itself. */
-TEST(documents_do_not_see_each_other)
+TEST(documents_do_not_attend_to_each_other)
 {
     static const text_case c = { "documents", "j <= i & doc[b, i] == doc[b, j]",
                                  "score + r[h, clip(i - j, 0, 39)]", false, false };
@@ -565,7 +565,7 @@ TEST(a_table_is_left_only_where_it_is_forbidden)
     eg_close(cx);
 }
 /* The same text and shapes with other elements of an integer tensor. */
-TEST(values_are_looked_at_in_every_call)
+TEST(integer_values_are_read_in_every_call)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *q = wave(cx, 0, 6, 3), *k = wave(cx, 1, 8, 3), *v = wave(cx, 2, 8, 2),
@@ -884,7 +884,7 @@ LOOP_TEST(infinite_scores_share_with_an_infinite_sink, 8)
 }
 /* What no allowed pair reads has the cotangent 0, also where its derivative is infinite or NaN: for
  * keys, for queries, and for both. */
-LOOP_TEST(derivatives_of_what_is_never_seen, 2)
+LOOP_TEST(derivatives_of_what_no_allowed_pair_reads, 2)
 {
     static const struct {
         const char *where, *score;

@@ -31,7 +31,7 @@ static eg_trainer *small(const char *model, double dropout)
 
 GROUP("seq2seq", .setup = open_f32, .teardown = close_cx, .timeout = 600)
 
-TEST(it_learns_and_says_what_evaluation_saw)
+TEST(seq2seq_learns_and_predicts_as_in_evaluation)
 {
     eg_trainer *t = small("seq2seq", 0);
     eg_progress p;
@@ -102,7 +102,7 @@ static eg_tensor *whole_pass(void *user, const eg_prefixes *p)
 }
 
 /* a beam with caches has the result of a beam of full passes */
-LOOP_TEST(beams_pick_their_rows_of_the_cache, 2)
+LOOP_TEST(beams_select_their_rows_of_the_cache, 2)
 {
     static const char *const models[] = { "decoder", "seq2seq" };
     eg_trainer *t = small(models[_i], 0);

@@ -312,7 +312,7 @@ LOOP_TEST(where_reads_tensors, sizeof with_texts / sizeof *with_texts)
 }
 
 /* Elements are read in each call, though text and shapes are those of the call before. */
-TEST(where_sees_new_values)
+TEST(where_reads_new_values)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 4, 4), *doc = eg_cast(eg_zeros(cx, 4), EG_I64), *table;

@@ -209,7 +209,7 @@ static uint64_t nodes_of(eg_tensor *y, int count, eg_tensor *const *xs)
     ck_assert_int_eq(eg_grad(y, NULL, count, xs, dx), 0);
     return eg_stats(eg_context(y)).nodes - before;
 }
-TEST(gradients_nobody_asked_for_are_not_computed)
+TEST(gradients_that_are_not_requested_are_not_computed)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_ones(cx, 3, 3), *w = eg_ones(cx, 3, 3), *v = eg_ones(cx, 3, 3);
@@ -227,7 +227,7 @@ TEST(gradients_nobody_asked_for_are_not_computed)
 
 /* dx is a sum of 16 products: with a history each partial sum is a tensor, without one all but the
  * first have the same memory. */
-TEST(cotangents_add_up_in_place_where_nobody_can_see_it)
+TEST(cotangents_that_no_one_else_refers_to_are_added_in_place)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
     eg_tensor *x = eg_uniform(cx, -1, 1, 1000), *y = eg_scale(x, 0), *dx[2];

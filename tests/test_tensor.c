@@ -122,7 +122,7 @@ TEST(arange_counts)
     eg_close(cx);
 }
 
-TEST(asking_tolerates_anything)
+TEST(properties_accept_null_and_poison)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *poison = eg_fail(cx, "on purpose"), *all[] = { NULL, poison };
@@ -353,7 +353,7 @@ TEST(writing_is_noticed_by_the_gradient)
     eg_close(cx);
 }
 
-TEST(detach_shares_and_forgets)
+TEST(detach_shares_memory_without_history)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_ones(cx, 3), *dx, *d = eg_detach(eg_scale(x, 2));

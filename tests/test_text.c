@@ -84,7 +84,7 @@ TEST(a_character_has_its_shortest_form)
     }
 }
 
-TEST(training_stays_before_what_is_held_out)
+TEST(training_windows_end_before_the_held_out_part)
 {
     eg_data *d = repeated("abcdefg", 700);
     int64_t least = 700, most = 0;
@@ -107,7 +107,7 @@ TEST(training_stays_before_what_is_held_out)
     eg_assert_ok(cx);
 }
 
-TEST(a_rhythm_is_learnt) /* to almost 0 bits, and continued beyond the context */
+TEST(a_periodic_text_is_learnt) /* to almost 0 bits, and continued beyond the context */
 {
     eg_data *d = repeated("abcabd", 1200);
     eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 32, .heads = 2, .batch = 16,
@@ -210,7 +210,7 @@ TEST(texts_refused)
 /* -- evaluations on the test set --------------------------------------------------------------- */
 /* a model that cannot change: the first evaluation sets the minimum, three more do not improve
  * it */
-TEST(early_stop_counts_looks)
+TEST(early_stop_counts_evaluations)
 {
     eg_trainer *t =
         small(eg_data_task(cx, eg_task_find("sort")),
@@ -249,7 +249,7 @@ TEST(the_best_is_kept) /* with a learning rate so large that the model gets wors
     unlink(path);
 }
 
-TEST(smoothing_is_of_training_alone)
+TEST(smoothing_applies_to_the_training_loss_only)
 {
     eg_progress p[2];
     eg_score s[2];

@@ -422,7 +422,7 @@ TEST(each_axis_of_a_mask_is_checked)
     }
 }
 
-TEST(a_mask_says_its_own_order)
+TEST(the_letters_of_a_mask_give_its_order)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 2, 2, 1, 4), *k = eg_normal(cx, 0, 1, 3, 2, 1, 4);
     eg_tensor *bji = eg_from(

@@ -671,7 +671,7 @@ TEST(options_that_overflow_the_dtype_stop_a_step)
 }
 
 /* eight steps, saved and read into another optimiser, twelve more: the same bits */
-LOOP_TEST(optimisers_go_on_from_their_state, KINDS)
+LOOP_TEST(optimisers_continue_from_their_state, KINDS)
 {
     const char *path = "opt_state_test.safetensors";
     two t = golden_parameters(EG_F32), u = golden_parameters(EG_F32);
@@ -842,7 +842,7 @@ LOOP_TEST(tasks_are_right, 8)
     ck_assert(held > 400 && held < 600 && differ > 4900);
 }
 
-TEST(dice_are_fair)
+TEST(random_integers_are_uniform)
 {
     int count[6] = { 0 };
     eg_rng rng = { 5, 1, 0 };
@@ -1092,7 +1092,7 @@ static eg_trainer *small_trainer(const char *task, double dropout)
                           .heads = 2, .batch = 8, .dropout = dropout, .seed = 5);
 }
 
-TEST(training_never_sees_the_test)
+TEST(test_examples_are_not_trained_on)
 {
     eg_trainer *t = small_trainer("reverse", 0);
     eg_example e;
@@ -1212,7 +1212,7 @@ TEST(files_with_odd_moments)
     unlink(path);
 }
 
-TEST(pairs_travel_in_the_file)
+TEST(pairs_are_stored_in_the_checkpoint)
 {
     char path[] = "/tmp/eg_pairs_XXXXXX";
     close(mkstemp(path));
@@ -1347,7 +1347,7 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
 }
 
 /* A file from before blocks existed continues with the blocks that follow from its sizes. */
-TEST(older_checkpoints_go_on_in_blocks)
+TEST(older_checkpoints_continue_in_blocks)
 {
     char path[] = "/tmp/eg_older_XXXXXX";
     close(mkstemp(path));
@@ -1515,7 +1515,7 @@ static bool third(void *user, eg_trainer *t, const eg_progress *p)
     return ++*(int *)user == 3;
 }
 
-TEST(watching_stops)
+TEST(watch_ends_the_run)
 {
     int seen = 0;
     eg_progress p;
@@ -1573,7 +1573,7 @@ LOOP_TEST(a_resumed_run_has_the_same_bits, 8)
 }
 
 /* evaluating, predicting, checking between steps: the same bits */
-TEST(looking_changes_nothing)
+TEST(evaluating_and_predicting_change_no_bit)
 {
     char files[2][32];
     for (int run = 0; run < 2; run++) {
@@ -1603,7 +1603,7 @@ TEST(looking_changes_nothing)
 }
 
 /* If an argument is NULL and there is no context, the error names the function. */
-TEST(a_function_that_is_given_NULL_says_so)
+TEST(a_function_that_is_given_NULL_names_itself)
 {
     static const char *const said[] = {
         "trainer_step: the trainer is NULL",

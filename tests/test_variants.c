@@ -168,7 +168,7 @@ LOOP_TEST(gates_have_gradients_of_second_order, 2)
 }
 
 /* f of the first matrix, times the second; without a gate nothing has changed */
-TEST(the_gate_goes_through_the_activation)
+TEST(the_activation_is_applied_to_the_gate)
 {
     eg_params *p = eg_params_open(cx);
     eg_ffn *m = eg_ffn_new(p, "f", .d_model = 4, .gated = true, .activation = eg_silu),
@@ -443,7 +443,7 @@ LOOP_TEST(options_are_copied, KINDS)
 }
 
 /* additional scores: with all masks, in groups; a row without keys has only their value */
-TEST(further_keys_beside_masks)
+TEST(masks_do_not_apply_to_extra_keys)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 4, .kv_heads = 2, .bias_kv = true,
@@ -538,7 +538,7 @@ LOOP_TEST(without_a_softmax, 3)
 
 /* the extra key is compared with the query before rotary positions, which only affect distances of
  * keys */
-TEST(the_extra_key_has_no_place)
+TEST(the_extra_key_has_no_position)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "a", .d_model = 8, .heads = 2, .bias_kv = true, .rotary = 30);
@@ -630,7 +630,7 @@ TEST(frequencies_that_are_trained)
 }
 
 /* other frequencies are copied: their scope may end */
-TEST(frequencies_that_are_gone)
+TEST(freed_frequencies)
 {
     eg_params *p = eg_params_open(cx);
     double of_base[] = { 1, pow(30, -0.5) };

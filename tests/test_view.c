@@ -17,7 +17,7 @@
         for (int k_ = 0; k_ < eg_rank(x); k_++) ck_assert_int_eq(eg_dim(x, k_), want_[k_]); \
     } while (0)
 
-TEST(views_show_what_they_say)
+TEST(views_show_the_described_elements)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3);

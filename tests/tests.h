@@ -2,7 +2,7 @@
  *
  *     #include "tests.h"
  *     GROUP("cache", .setup = open_f64, .teardown = close_cx)
- *     TEST(a_cache_is_told_its_rows) { ck_assert(…); }
+ *     TEST(prefixes_name_the_row_that_each_continues) { ck_assert(…); }
  *     LOOP_TEST(each_row_is_as_stored, ROWS) { ck_assert(row[_i]…); }
  *
  * The suite is the file: the tests of tests/test_view.c are the suite "view". A GROUP is a TCase of
