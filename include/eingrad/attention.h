@@ -126,8 +126,7 @@ typedef struct eg_attention_args {
 } eg_attention_args;
 /* Returns y = softmax(score(scale q·k)) v, with the letters of the string. Requesting weights,
  * scores, lse or max_scores changes no bit of y. The first three are differentiable too. Weights
- * and scores take O(length²) memory.
- * */
+ * and scores take O(length²) memory. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------

@@ -18,7 +18,7 @@
  *     eg_tensor *W = eg_copies_unstack(s, W32);       W32 (32, i, o): 32 matrices (i, o)
  *     eg_tensor *y = eg_einsum("bi,io->bo", x, W);    32 products (b, o)
  *     eg_tensor *all = eg_copies_stack(y);            (32, b, o)
- * */
+ */
 #ifndef EINGRAD_COPIES_H
 #define EINGRAD_COPIES_H
 #include <eingrad/core.h>

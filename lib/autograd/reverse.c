@@ -52,11 +52,10 @@ typedef struct reverse {
     eg_tensor *dropped[DROPS]; /* cotangents that this visit dropped */
 } reverse;
 
-/* -- cotangents that are freed
- * ------------------------------------------------------------------------ eg_storage.pending is
- * the number of cotangents that wait for their node in this storage. A rule may return views of the
- * cotangent that it was given, or parts of one result for several operands, so memory is unused
- * when its number is 0 at the end of a visit. */
+/* -- cotangents that are freed ----------------------------------------------------------------- */
+/* eg_storage.pending is the number of cotangents that wait for their node in this storage. A rule
+ * may return views of the cotangent that it was given, or parts of one result for several operands,
+ * so memory is unused when its number is 0 at the end of a visit. */
 
 /* Notes that c is the cotangent of a node, or a contribution to it. */
 static void reverse_keep(eg_tensor *c) { c->st->pending++; }

@@ -261,8 +261,7 @@ size_t eg__arena_keep_chunk(eg__arena *a, eg__chunk *data)
     return more ? bytes : 0;
 }
 
-/* -- tensors that are freed before their arena
- * ------------------------------------------------------- */
+/* -- tensors that are freed before their arena ------------------------------------------------- */
 /* Describes a piece of memory of an arena that no tensor uses; it is stored at the beginning of the
  * piece. */
 struct eg__spare {
