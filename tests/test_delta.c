@@ -493,6 +493,46 @@ LOOP_TEST(keys_that_read_in_the_module, 3)
                         "without .linear");
 }
 
+/* .decay, .beta and .read of a block are those of its self attention, in every position of the
+ * norms, of a sequence at once and with a cache; a block by softmax refuses them */
+LOOP_TEST(gates_of_a_block, 3)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_block *m = eg_block_new(
+        p, "a", .d_model = 8, .heads = 4, .width = 8, .post_norm = _i == 1, .branch_norm = _i == 2,
+        .mha =
+            &(eg_mha_args){ .linear = &(eg_linear_attention_args){ .phi = "x", .no_norm = true } });
+    randomise(p, 0.5);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 6, 8), *b = eg_sigmoid(eg_normal(cx, 0, 1, 2, 6, 4)),
+              *g = eg_sigmoid(eg_normal(cx, 0, 1, 2, 6, 4)), *r = eg_normal(cx, 0, 0.5, 2, 6, 4, 2);
+    eg_tensor *n = _i ? x : eg_norm_run(m->norm_self, x),
+              *a = eg_mha_run(m->self, n, .where = "j <= i", .decay = { "bjh", g },
+                              .beta = { "bjh", b }, .read = r),
+              *sum = _i == 2   ? eg_add(x, eg_norm_run(m->norm_self, a))
+                     : _i == 1 ? eg_norm_run(m->norm_self, eg_add(x, a))
+                               : eg_add(x, a),
+              *f = eg_ffn_run(m->ffn, _i ? sum : eg_norm_run(m->norm_ffn, sum)), *parts[6],
+              *want = _i == 2   ? eg_add(sum, eg_norm_run(m->norm_ffn, f))
+                      : _i == 1 ? eg_norm_run(m->norm_ffn, eg_add(sum, f))
+                                : eg_add(sum, f);
+    eg_assert_close(eg_block_run(m, x, .where = "j <= i", .decay = { "bjh", g },
+                                 .beta = { "bjh", b }, .read = r),
+                    want, 1e-12);
+    eg_nograd(cx, true);
+    eg_cache *c = eg_cache_new(eg_params_owner(p), 6);
+    for (int t = 0; t < 6; t++)
+        parts[t] = eg_block_run(m, eg_slice_axis(x, 1, t, t + 1, 1), .where = "j <= i", .cache = c,
+                                .decay = { "bjh", eg_slice_axis(g, 1, 0, t + 1, 1) },
+                                .beta = { "bjh", eg_slice_axis(b, 1, 0, t + 1, 1) },
+                                .read = eg_slice_axis(r, 1, 0, t + 1, 1));
+    eg_assert_close(eg_concat_axis_n(1, 6, parts), want, 1e-12);
+    eg_nograd(cx, false);
+    eg_block *s = eg_block_new(p, "s", .d_model = 8, .heads = 4);
+    eg_block_run(s, x, .decay = { "bjh", g });
+    eg_assert_error(cx, "mha \"s.self\": .decay belongs to a linear attention; the module was made "
+                        "without .linear");
+}
+
 /* Long keys whose transitions, multiplied over a chunk, overflow, at a state to which they are
  * orthogonal (_i = 0), or of 0 with a value at the last key only: u is finite, and so are y and its
  * gradients. */

@@ -82,6 +82,10 @@ typedef struct eg_block_run_args {
     eg_ranks *ranks;
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
+    /* of a self attention by .linear, each as eg_mha_run's: {"bjh", t} instead of the module's, and
+     * the keys that read the state of a delta rule */
+    eg_masked decay, beta;
+    eg_tensor *read;
 } eg_block_run_args;
 /* Parameters: "self.…" "cross.…" "ffn.…" "norm_self.…" "norm_cross.…" "norm_ffn.…", of a sandwich
  * "after_self.…" "after_cross.…" "after_ffn.…". Refused: two of .post_norm, .branch_norm and
