@@ -414,7 +414,15 @@ TEST(an_error_of_one_rank_is_one_of_all)
 }
 
 /* -- a custom layer beside a block with .ranks ------------------------------------------------- */
-enum { CUSTOM_RIGHT, CUSTOM_ON_ALL, CUSTOM_UNSHARED, CUSTOM_SEEDS, CUSTOM_NAN, CUSTOM_KINDS };
+enum {
+    CUSTOM_RIGHT,
+    CUSTOM_ON_ALL,
+    CUSTOM_UNSHARED,
+    CUSTOM_SEEDS,
+    CUSTOM_NAN,
+    CUSTOM_LATER,
+    CUSTOM_KINDS
+};
 typedef struct custom {
     int kind;
     bool found[3];
@@ -422,7 +430,8 @@ typedef struct custom {
     char said[3][256];
 } custom;
 /* Two steps of a block and a linear layer, whose parameters the rank passes to eg_ranks_shared, but
- * for W if CUSTOM_UNSHARED; if CUSTOM_ON_ALL, W is also read by a penalty that all ranks have. */
+ * for W if CUSTOM_UNSHARED; if CUSTOM_ON_ALL, W is also read by a penalty that all ranks have. If
+ * CUSTOM_LATER, W is not shared, and has its first gradient in the second step. */
 static int custom_body(void *user, const eg_ranks_table *table)
 {
     custom *c = user;
@@ -439,7 +448,10 @@ static int custom_body(void *user, const eg_ranks_table *table)
     for (int step = 0; step < 2; step++) {
         eg_seed(own, 7 + (uint64_t)step);
         eg_tensor *x = eg_slice_axis(eg_normal(own, 0, 1, 2, 12, 4), 1, at[0].from, at[0].to, 1),
-                  *W = c->kind == CUSTOM_UNSHARED ? l->weight : eg_ranks_shared(r, l->weight),
+                  *W = c->kind == CUSTOM_UNSHARED ? l->weight
+                       : c->kind != CUSTOM_LATER  ? eg_ranks_shared(r, l->weight)
+                       : step                     ? l->weight
+                                                  : eg_detach(l->weight),
                   *y =
                       eg_affine("blm,mo->blo",
                                 eg_block_run(b, x, .where = "j <= i", .ranks = r, .ranks_block = 2),
@@ -456,13 +468,16 @@ static int custom_body(void *user, const eg_ranks_table *table)
 LOOP_TEST(a_step_of_ranks_with_a_custom_layer, CUSTOM_KINDS)
 {
     static const char *const why[] = {
-        NULL, NULL,
+        NULL,
+        NULL,
         "adam: the gradient of \"own.W\" is not the same on ranks 0 and 1; a layer beside modules "
         "with .ranks reads its parameters by eg_ranks_shared",
         "adam: \"b.self.W_q\" is not the same on ranks 0 and 1; each rank starts from the same "
         "seed "
         "or file",
-        "adam: the loss is nan"
+        "adam: the loss is nan",
+        "adam: the gradient of \"own.W\" is not the same on ranks 0 and 1; a layer beside modules "
+        "with .ranks reads its parameters by eg_ranks_shared"
     };
     custom c = { .kind = _i }, one = { .kind = _i };
     ck_assert_int_eq(eg_ranks_simulate(cx, 1, custom_body, &one), 0);

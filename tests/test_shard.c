@@ -45,7 +45,7 @@ typedef struct lesson {
     char said[MOST][300];
     /* of a refusal */
     int bad_rank; /* whose gradient is wrong; −1: none */
-    bool not_finite;
+    bool not_finite, differs;
     bool changed[MOST];
 } lesson;
 typedef struct model {
@@ -203,7 +203,7 @@ LOOP_TEST(a_step_sends_the_bytes_of_the_formula, 8)
     }
 }
 
-/* One rank's gradient is not finite in a range that another rank owns, or is missing. */
+/* One rank's gradient is not finite in a range that another rank owns, is missing, or differs. */
 static int refused_body(void *user, const eg_ranks_table *table)
 {
     lesson *l = user;
@@ -221,6 +221,7 @@ static int refused_body(void *user, const eg_ranks_table *table)
         });
     if (l->not_finite) /* the same gradient on all ranks, a NaN in the last chunk */
         eg_mut_f32(g)[ROWS * COLUMNS - 1] = NAN;
+    if (l->differs && me == 2) eg_mut_f32(g)[1] = 2;
     const uint64_t before = hash_tensor(1, w);
     eg_tensor *const gs[] = { g };
     eg_step_by(op, me == l->bad_rank ? NULL : gs);
@@ -231,15 +232,18 @@ static int refused_body(void *user, const eg_ranks_table *table)
     eg_close(own);
     return 0;
 }
-LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 2)
+LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 3)
 {
+    static const char *const said[] = {
+        "adam: the gradient of \"w\" has a nan", "adam: the list of gradients is NULL",
+        "adam: the gradient of \"w\" is not the same on ranks 0 and 2; each rank gives that of the "
+        "whole loss"
+    };
     static lesson l;
-    l = (lesson){ .bad_rank = _i ? 1 : -1, .not_finite = !_i };
+    l = (lesson){ .bad_rank = _i == 1 ? 1 : -1, .not_finite = !_i, .differs = _i == 2 };
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, refused_body, &l), 0);
     for (int r = 0; r < 3; r++) {
-        ck_assert_msg(strstr(l.said[r], _i ? "adam: the list of gradients is NULL"
-                                           : "adam: the gradient of \"w\" has a nan"),
-                      "rank %d says: %s", r, l.said[r]);
+        ck_assert_msg(strstr(l.said[r], said[_i]), "rank %d says: %s", r, l.said[r]);
         ck_assert(!l.changed[r]);
     }
 }

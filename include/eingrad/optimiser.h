@@ -160,13 +160,15 @@ EG_API eg_opt *eg_opt_custom_with(const eg_opt_args *);
  * (the operation that cuts it off is named); a loss or gradient that is not finite, with the
  * operation that made it (the backward pass then runs once more with eg_trace, and hooks are called
  * again); gradients whose squares overflow the moments' dtype; a learning rate, decay or momentum
- * that overflows the parameter's; in the first step with ranks that compute the loss together
- * (eg_ranks_of), parameters or gradients that differ between them. If the parameters have copies,
- * the loss must have them too, and each copy makes the step that it would make alone; an error
- * names the copy that failed, and then no copy has changed. */
+ * that overflows the parameter's; with ranks that compute the loss together (eg_ranks_of), or among
+ * which the optimiser is divided, a parameter that differs between them, or its gradient, in the
+ * first step in which it has one. If the parameters have copies, the loss must have them too, and
+ * each copy makes the step that it would make alone; an error names the copy that failed, and then
+ * no copy has changed. */
 EG_API int eg_step(eg_opt *, eg_tensor *loss);
 /* As eg_step, with given gradients in the order of the list (eg_params_at), such as sums over
- * micro-batches; NULL for a parameter on which the loss does not depend. */
+ * micro-batches; NULL for a parameter on which the loss does not depend. Only an optimiser that is
+ * divided among ranks compares them between the ranks. */
 EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
 /* As eg_step, for a loss that is a sum over examples, computed in blocks (eg_grad_over, blocks.h):
  * gradients of Σ losses/Σ counts, with the memory of one block per thread and the same bits for any

@@ -81,7 +81,8 @@ struct eg_opt {
     uint64_t draws;                /* the number of the context's next draw before the step */
     eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
     const eg_ranks *met;           /* the ranks that had the same parameters and moments */
-    const eg_ranks *alike;         /* those that had the same parameters and gradients in eg_step */
+    const eg_ranks *alike;         /* those that compared parameters and gradients … */
+    bool *compared;                /* … of the parameters that had a gradient so far */
     eg_captured_blocks *captured;  /* of eg_step_over with .capture; NULL: not yet opened */
 };
 /* Returns the coefficients of update.h for the t-th step in which a parameter with these options
@@ -183,6 +184,9 @@ void eg__opt_text(const eg_opt *, bool values, char out[EG__OPT_TEXT]);
 eg_span eg__opt_chunks(const eg_opt *);        /* the chunks whose elements this rank updates */
 eg_span eg__opt_own(const eg_opt *, int k);    /* their elements in parameter k */
 bool eg__opt_agree(const eg_opt *, bool good); /* true if all ranks are good */
+/* True if parameters and gradients are the same on all ranks; else records an error, on all of
+ * them. r NULL: not compared. good: this rank has no error so far. */
+bool eg__opt_alike(eg_opt *, eg_ranks *r, bool good);
 /* Completes value[chunk] with those of other ranks. False after an error. */
 bool eg__opt_statistic(eg_opt *, double *value);
 /* gathers the parameters on all ranks; false after an error */

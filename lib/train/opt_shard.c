@@ -74,6 +74,68 @@ void eg__opt_text(const eg_opt *op, bool values, char out[EG__OPT_TEXT])
         n += snprintf(out + n, EG__OPT_TEXT - (size_t)n, ", %s %.9g", of[k].name, of[k].value);
 }
 
+/* The bytes of a tensor, as a hash; 0 of NULL. */
+static uint64_t shard_hash_of(eg_tensor *x)
+{
+    return x ? shard_hash(EG_HASH_START, eg_contiguous(x)) : 0;
+}
+/* True if no rank has other hashes than rank 0, of all parameters, then of their gradients: `all`
+ * has those of each rank. Else records an error. */
+static bool shard_same(const eg_opt *op, int ranks, const uint64_t *all)
+{
+    const bool together = op->loss && eg_ranks_of(op->loss);
+    const int64_t n = 2 * (int64_t)op->count;
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t of = 1; of < ranks; of++) {
+            if (all[n * of + k] == all[k]) continue;
+            eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                       k < op->count ? "%s: \"%s\" is not the same on ranks 0 and %lld; each rank "
+                                       "starts from the same seed or file"
+                       : together    ? "%s: the gradient of \"%s\" is not the same on ranks 0 and "
+                                       "%lld; a layer beside modules with .ranks reads its "
+                                       "parameters by eg_ranks_shared"
+                                     : "%s: the gradient of \"%s\" is not the same on ranks 0 and "
+                                       "%lld; each rank gives that of the whole loss",
+                       op->kind->name, op->name[k % op->count], (long long)of);
+            return false;
+        }
+    return true;
+}
+/* Compared are the hashes of each parameter and its gradient in the first step of the group in
+ * which it has one on some rank: later steps with equal gradients keep equal values. A step in
+ * which all parameters were compared before sends nothing. */
+bool eg__opt_alike(eg_opt *op, eg_ranks *r, bool good)
+{
+    const int ranks = eg_ranks_count(r);
+    const size_t n = 2 * (size_t)op->count;
+    if (ranks == 1 || op->each) return good;
+    if (!op->compared) op->compared = eg_params_alloc(op->o.params, n / 2 * sizeof *op->compared);
+    for (size_t k = 0; op->compared && op->alike != r && k < n / 2; k++) op->compared[k] = false;
+    bool open = op->alike != r, fresh = open, any = false;
+    for (size_t k = 0; op->compared && k < n / 2; k++) {
+        open |= !op->compared[k];
+        fresh |= good && op->g[k] && !op->compared[k];
+    }
+    if (op->compared && !open) return good;
+    uint64_t *mine = eg_scope_alloc(op->cx, n * (size_t)(ranks + 1) * sizeof *mine);
+    bool *all = eg_scope_alloc(op->cx, (size_t)ranks * sizeof *all);
+    if (eg_ranks_barrier(r) || eg_ranks_gather(r, &fresh, sizeof fresh, all)) return false;
+    for (int k = 0; k < ranks; k++) any |= all[k];
+    if (!any) return true;
+    char text[64];
+    for (size_t k = 0; k < n; k++)
+        mine[k] =
+            op->compared[k % (n / 2)] ? 0 : shard_hash_of(k < n / 2 ? op->x[k] : op->g[k - n / 2]);
+    snprintf(text, sizeof text, "%s, %d parameter%s", op->kind->name, op->count,
+             op->count == 1 ? "" : "s");
+    if (eg_ranks_barrier(r) || eg_ranks_agree(r, "the optimisers", text) ||
+        eg_ranks_gather(r, mine, n * sizeof *mine, mine + n) || !shard_same(op, ranks, mine + n))
+        return false;
+    for (size_t k = 0; k < n / 2; k++) op->compared[k] |= op->g[k] != NULL;
+    op->alike = r;
+    return true;
+}
+
 /* -- the part of this rank -------------------------------------------------------------------- */
 eg_span eg__opt_chunks(const eg_opt *op)
 {

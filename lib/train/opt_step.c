@@ -318,7 +318,11 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     if (!eg_error(op->cx) && !gradients)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the list of gradients is NULL", op->kind->name);
     for (int k = 0; gradients && k < op->count; k++) op->g[k] = gradients[op->own[k]];
-    return eg__opt_step(op);
+    const eg_mark m = eg_push(op->cx);
+    const bool good = eg__opt_alike(op, eg__opt_group(op), !eg_error(op->cx));
+    const int bad = update(op, good, op->g);
+    eg_pop(op->cx, m);
+    return bad;
 }
 
 /* Refuses a loss that is not finite. In the run of a captured step the error cannot name the
@@ -392,45 +396,6 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
     return !eg_error(op->cx) && loss_is_finite(op, loss);
 }
 
-/* The bytes of a tensor, as a hash; 0 of NULL. */
-static uint64_t opt_hash(eg_tensor *x)
-{
-    const void *bytes = x ? eg_raw(eg_contiguous(x), NULL) : NULL;
-    const size_t width = eg_type(x) == EG_F64 ? sizeof(double) : sizeof(float);
-    return bytes ? eg_hash(EG_HASH_START, bytes, width * (size_t)eg_size(x)) : 0;
-}
-/* True if values and gradients of all parameters are the same on all ranks; else records an error,
- * on all of them. Compared are the hashes of the first step with a group: later steps with equal
- * gradients keep equal values. good: this rank has no error so far. */
-static bool opt_alike(eg_opt *op, eg_ranks *r, bool good)
-{
-    if (!r || op->alike == r || op->each || eg_ranks_count(r) == 1) return good;
-    char text[64];
-    const int64_t n = 2 * (int64_t)op->count, ranks = eg_ranks_count(r);
-    uint64_t *mine = eg_scope_alloc(op->cx, (size_t)(n * (ranks + 1)) * sizeof *mine);
-    for (int64_t k = 0; mine && good && k < n; k++)
-        mine[k] = opt_hash(k < op->count ? op->x[k] : op->g[k - op->count]);
-    snprintf(text, sizeof text, "%s, %d parameter%s", op->kind->name, op->count,
-             op->count == 1 ? "" : "s");
-    if (eg_ranks_barrier(r) || eg_ranks_agree(r, "the optimisers", text) ||
-        eg_ranks_gather(r, mine, (size_t)n * sizeof *mine, mine + n))
-        return false;
-    for (int64_t k = 0; k < n; k++)
-        for (int64_t of = 1; of < ranks; of++) {
-            if (mine[n + n * of + k] == mine[n + k]) continue;
-            eg_fail_as(op->cx, EG_ERROR_MISUSE,
-                       k < op->count ? "%s: \"%s\" is not the same on ranks 0 and %lld; each rank "
-                                       "starts from the same seed or file"
-                                     : "%s: the gradient of \"%s\" is not the same on ranks 0 and "
-                                       "%lld; a layer beside modules with .ranks reads its "
-                                       "parameters by eg_ranks_shared",
-                       op->kind->name, op->name[k % op->count], (long long)of);
-            return false;
-        }
-    op->alike = r;
-    return true;
-}
-
 /* Gradients and update are in one scope, so that all temporaries are freed with it. */
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
@@ -444,8 +409,8 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     bool good = loss_fits(op, loss);
     if (r) good = !eg_ranks_barrier(r) && good; /* the gradients of other ranks wait for this one */
     good = good && !eg_grad_of_loss(op->kind->name, loss, op->count, op->x, op->g);
-    good = opt_alike(op, r, good);
     op->loss = loss; /* not_finite differentiates it again */
+    good = eg__opt_alike(op, r ? r : eg__opt_group(op), good);
     const int bad = update(op, good, op->g);
     op->loss = NULL;
     eg_nograd(op->cx, was);
