@@ -41,6 +41,10 @@ for end in killed exits leaves; do
     if [ $status = 0 ] || [ $status = 124 ]; then bad "a rank $end: status $status"; fi
     [ -s err ] || bad "a rank $end: not a word"
 done
+# a rank that closes its group before the others do
+on 2 30 "$build/tests/on_ranks" closes
+if [ $status = 0 ] || ! grep -q 'rank 1 has closed the group, and this rank waits for a call of it' out
+then bad "a rank closes: status $status: $(cat out err)"; fi
 on 3 30 "$build/tests/on_ranks" tells
 [ $status != 124 ] || bad 'an error that is told: still there after 30 s'
 grep -q '^rank 1: an error of one rank' out || bad "an error that is told: $(cat out err)"

@@ -3,23 +3,35 @@
  *
  * MPI is ended when the process exits, but only if every group that was opened has been closed. For
  * mpirun a process that exits without ending MPI has failed, and it ends the other processes;
- * MPI_Finalize would wait for them instead. */
+ * MPI_Finalize would wait for them instead.
+ *
+ * A rank that closes its group tells the others, so that one that waits for a call which this rank
+ * has not made returns an error instead of waiting forever. */
 #include "ranks/ranks.h"
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { PIECE = 1 << 30 }; /* largest message in bytes: MPI counts in int */
+enum { DATA, CLOSED };    /* tags */
+/* How many seconds a rank waits for one that has closed, whose last messages may be under way, and
+ * the time between two looks. */
+static const double GRACE = 5, LOOK = 0.1;
 
 /* A message that was started: MPI's request and, if it is received, its expected length. */
 typedef struct mpi_message {
     MPI_Request request;
+    int with;        /* the other rank */
     int from, takes; /* from −1: a message that is sent */
 } mpi_message;
 typedef struct world {
     MPI_Comm comm; /* a duplicate, which separates the messages from those of other users of MPI */
-    mpi_message *list; /* grows as needed */
+    int rank, ranks;
+    MPI_Request *notice; /* by rank: receives its message that it has closed */
+    mpi_message *list;   /* grows as needed */
     int count, capacity;
+    bool broken; /* a wait was given up; sentence says why */
     char sentence[MPI_MAX_ERROR_STRING + 64];
 } world;
 
@@ -44,23 +56,65 @@ static const char *mpi_error(world *w, const char *call, int code)
     return w->sentence;
 }
 
+/* Returns a rank that has closed: `of`, or any one if of is −1; −1: none has. */
+static int mpi_closed(world *w, int of)
+{
+    int found = -1;
+    for (int k = 0; k < w->ranks; k++) {
+        int over = 0;
+        if (w->notice[k] == MPI_REQUEST_NULL || (of >= 0 && k != of)) continue;
+        if (!MPI_Request_get_status(w->notice[k], &over, MPI_STATUS_IGNORE) && over) found = k;
+    }
+    return found;
+}
+/* Waits for a request to end. of: the rank that has to make the same call, −1: all have to. Returns
+ * NULL, or a sentence if it failed or that rank has closed. */
+static const char *mpi_await(world *w, const char *call, MPI_Request *request, MPI_Status *status,
+                             int of)
+{
+    double next = 0, since = 0;
+    if (w->broken) return w->sentence;
+    for (unsigned k = 1;; k++) {
+        int over = 0;
+        const int code = MPI_Test(request, &over, status);
+        if (code || over) return mpi_error(w, call, code);
+        if (k % 1024) continue;
+        const double now = MPI_Wtime();
+        const int gone = now < next ? -1 : mpi_closed(w, of);
+        if (now >= next) next = now + LOOK;
+        if (gone < 0) continue;
+        if (!since) since = now;
+        if (now < since + GRACE) continue;
+        w->broken = true; /* the request keeps its buffers: there are no further calls of MPI */
+        snprintf(w->sentence, sizeof w->sentence,
+                 "rank %d has closed the group, and this rank waits for a call of it", gone);
+        return w->sentence;
+    }
+}
+
 /* Sends and receives at the same time, in messages whose length fits an int. */
 static const char *mpi_exchange(void *user, int to, const void *out, size_t out_bytes, int from,
                                 void *in, size_t in_bytes)
 {
     world *w = user;
     const size_t most = out_bytes > in_bytes ? out_bytes : in_bytes;
+    if (w->broken) return w->sentence;
     for (size_t at = 0; at < most; at += PIECE) {
         const size_t o = at < out_bytes ? out_bytes - at : 0, i = at < in_bytes ? in_bytes - at : 0;
-        const int sends = (int)(o < PIECE ? o : PIECE), takes = (int)(i < PIECE ? i : PIECE);
-        int came = takes;
+        const int sends = to < 0 ? 0 : (int)(o < PIECE ? o : PIECE),
+                  takes = from < 0 ? 0 : (int)(i < PIECE ? i : PIECE);
+        int came = takes, code = MPI_SUCCESS;
+        MPI_Request sent = MPI_REQUEST_NULL, taken = MPI_REQUEST_NULL;
         MPI_Status s;
-        const int code = MPI_Sendrecv(sends ? (const char *)out + at : NULL, sends, MPI_BYTE,
-                                      sends && to >= 0 ? to : MPI_PROC_NULL, 0,
-                                      takes ? (char *)in + at : NULL, takes, MPI_BYTE,
-                                      takes && from >= 0 ? from : MPI_PROC_NULL, 0, w->comm, &s);
-        if (code) return mpi_error(w, "MPI_Sendrecv", code);
-        if (takes && from >= 0) MPI_Get_count(&s, MPI_BYTE, &came);
+        if (takes) code = MPI_Irecv((char *)in + at, takes, MPI_BYTE, from, DATA, w->comm, &taken);
+        if (code) return mpi_error(w, "MPI_Irecv", code);
+        if (sends)
+            code = MPI_Isend((const char *)out + at, sends, MPI_BYTE, to, DATA, w->comm, &sent);
+        if (code) return mpi_error(w, "MPI_Isend", code);
+        const char *bad = takes ? mpi_await(w, "MPI_Irecv", &taken, &s, from) : NULL,
+                   *unsent = sends ? mpi_await(w, "MPI_Isend", &sent, MPI_STATUS_IGNORE, to) : NULL;
+        if (bad || unsent) return bad ? bad : unsent;
+        if (takes) MPI_Get_count(&s, MPI_BYTE, &came);
         if (came != takes) {
             snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", from, came,
                      came == 1 ? "" : "s", takes);
@@ -102,18 +156,20 @@ static const char *mpi_start(void *user, int to, const void *out, size_t out_byt
         const size_t o = at < out_bytes ? out_bytes - at : 0, i = at < in_bytes ? in_bytes - at : 0;
         const int sends = (int)(o < PIECE ? o : PIECE), takes = (int)(i < PIECE ? i : PIECE);
         int code = MPI_SUCCESS;
+        if (w->broken) return w->sentence;
         if (!started_reserve(w)) return "memory ran out";
         if (takes) {
             mpi_message *s = &w->list[w->count];
-            *s = (mpi_message){ .from = from, .takes = takes };
-            code = MPI_Irecv((char *)in + at, takes, MPI_BYTE, from, 0, w->comm, &s->request);
+            *s = (mpi_message){ .with = from, .from = from, .takes = takes };
+            code = MPI_Irecv((char *)in + at, takes, MPI_BYTE, from, DATA, w->comm, &s->request);
             if (code) return mpi_error(w, "MPI_Irecv", code);
             w->count++;
         }
         if (sends) {
             mpi_message *s = &w->list[w->count];
-            *s = (mpi_message){ .from = -1 };
-            code = MPI_Isend((const char *)out + at, sends, MPI_BYTE, to, 0, w->comm, &s->request);
+            *s = (mpi_message){ .with = to, .from = -1 };
+            code =
+                MPI_Isend((const char *)out + at, sends, MPI_BYTE, to, DATA, w->comm, &s->request);
             if (code) return mpi_error(w, "MPI_Isend", code);
             w->count++;
         }
@@ -129,9 +185,9 @@ static const char *mpi_finish(void *user)
         mpi_message *s = &w->list[k];
         int came = s->takes;
         MPI_Status status;
-        const int code = MPI_Wait(&s->request, &status);
+        const char *said = mpi_await(w, "MPI_Wait", &s->request, &status, s->with);
         if (bad) continue;
-        bad = mpi_error(w, "MPI_Wait", code);
+        bad = said;
         if (!bad && s->from >= 0) MPI_Get_count(&status, MPI_BYTE, &came);
         if (came == s->takes) continue;
         snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", s->from, came,
@@ -142,21 +198,62 @@ static const char *mpi_finish(void *user)
     return bad;
 }
 
+/* By exchanges with one rank after the other between few ranks, and of long messages, for which
+ * Open MPI's non-blocking gather takes several times as long. */
 static const char *mpi_gather(void *user, const void *mine, size_t bytes, void *all)
 {
+    enum { FEW = 4, LONG = 4096 };
     world *w = user;
-    int ranks = 1;
-    MPI_Comm_size(w->comm, &ranks);
-    if (bytes > PIECE) return "a gather is of at most 2^30 bytes";
-    return mpi_error(w, "MPI_Allgather",
-                     MPI_Allgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, w->comm));
+    const int me = w->rank, ranks = w->ranks;
+    if (w->broken) return w->sentence;
+    if (ranks > FEW && bytes <= LONG) {
+        MPI_Request request;
+        const int code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE,
+                                        w->comm, &request);
+        return code ? mpi_error(w, "MPI_Iallgather", code)
+                    : mpi_await(w, "MPI_Iallgather", &request, MPI_STATUS_IGNORE, -1);
+    }
+    const char *bad = NULL;
+    memmove((char *)all + (size_t)me * bytes, mine, bytes);
+    for (int k = 1; k < ranks && !bad; k++) {
+        const int from = (me - k + ranks) % ranks;
+        bad = mpi_exchange(w, (me + k) % ranks, (const char *)all + (size_t)me * bytes, bytes, from,
+                           (char *)all + (size_t)from * bytes, bytes);
+    }
+    return bad;
 }
 
+/* Expects the message of each other rank that it has closed. Returns MPI's code. */
+static int notices_open(world *w)
+{
+    int code = MPI_SUCCESS;
+    for (int k = 0; k < w->ranks; k++) w->notice[k] = MPI_REQUEST_NULL;
+    for (int k = 0; k < w->ranks && !code; k++)
+        if (k != w->rank) code = MPI_Irecv(NULL, 0, MPI_BYTE, k, CLOSED, w->comm, &w->notice[k]);
+    return code;
+}
+/* Tells the ranks that have not closed that this one has. The messages are empty, and a receive is
+ * open for each, so that sending does not wait. */
+static void notices_close(world *w)
+{
+    for (int k = 0; k < w->ranks; k++) {
+        int over = 1;
+        MPI_Test(&w->notice[k], &over, MPI_STATUS_IGNORE);
+        if (over) continue;
+        MPI_Send(NULL, 0, MPI_BYTE, k, CLOSED, w->comm);
+        MPI_Cancel(&w->notice[k]);
+        MPI_Request_free(&w->notice[k]);
+    }
+}
 static void mpi_close(void *user)
 {
     world *w = user;
     int ended = 0;
-    if (MPI_Finalized(&ended) == MPI_SUCCESS && !ended) MPI_Comm_free(&w->comm);
+    if (MPI_Finalized(&ended) == MPI_SUCCESS && !ended) {
+        notices_close(w);
+        MPI_Comm_free(&w->comm);
+    }
+    free(w->notice);
     free(w->list);
     free(w);
     groups--;
@@ -182,9 +279,14 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
                          .exchange = mpi_exchange,
                          .gather = mpi_gather,
                          .close = mpi_close };
-    if (MPI_Comm_dup(MPI_COMM_WORLD, &w->comm)) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &w->rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
+    w->notice = calloc((size_t)w->ranks, sizeof(MPI_Request));
+    if (!w->notice || MPI_Comm_dup(MPI_COMM_WORLD, &w->comm)) {
+        const char *said = w->notice ? "MPI_Comm_dup failed" : "memory ran out";
+        free(w->notice);
         free(w);
-        return "MPI_Comm_dup failed";
+        return said;
     }
     /* Messages may be started in blocks, which other threads than the one that started MPI
      * compute. */
@@ -192,8 +294,7 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
         t.start = mpi_start, t.finish = mpi_finish;
     groups++;
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
-    MPI_Comm_rank(w->comm, &t.rank);
-    MPI_Comm_size(w->comm, &t.ranks);
+    t.rank = w->rank, t.ranks = w->ranks;
     *table = t;
-    return NULL;
+    return mpi_error(w, "MPI_Irecv", notices_open(w));
 }
