@@ -431,6 +431,56 @@ TEST(other_positions_than_its_own_are_refused_on_every_rank)
                                       "eg_attention_positions gives it 4 of 14 in blocks of 2"),
                       "%s", said[k]);
 }
+/* Rank 1 of 2 has one option that differs. */
+static const struct {
+    const char *said;
+    eg_attention_args o[2];
+    int64_t width[2];
+} unlike[] = {
+    { "rank 0 has .ranks_block 4, but rank 1 has .ranks_block 2",
+      { { .ranks_block = 4 }, { .ranks_block = 2 } },
+      { 2, 2 } },
+    { "rank 0 has .zigzag 0, but rank 1 has .zigzag 1",
+      { { .ranks_block = 2 }, { .ranks_block = 2, .zigzag = true } },
+      { 2, 2 } },
+    { "rank 0 has .where j <= i, but rank 1 has .where none",
+      { { .where = "j <= i" }, { .where = NULL } },
+      { 2, 2 } },
+    { "rank 0 has .score max(score; 1), but rank 1 has .score max(score; 2)",
+      { { .score = "max(score, 1)" }, { .score = "max(score, 2)" } },
+      { 2, 2 } },
+    { "rank 0 has .dropout 0.5, but rank 1 has .dropout 0.25",
+      { { .dropout = 0.5 }, { .dropout = 0.25 } },
+      { 2, 2 } },
+    { "rank 0 has query of * 2, but rank 1 has query of * 3",
+      { { .scale = 1 }, { .scale = 1 } },
+      { 2, 3 } },
+};
+typedef struct unlike_call {
+    int kind;
+    char said[2][256];
+} unlike_call;
+static int unlike_body(void *user, const eg_ranks_table *table)
+{
+    unlike_call *c = user;
+    const int me = table->rank;
+    eg_ctx *own = eg_open(.threads = 1);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    eg_attention_args o = unlike[c->kind].o[me];
+    o.size = sizeof o, o.spec = "id,jd,je->ie", o.ranks = r;
+    if (!o.ranks_block) o.ranks_block = 4;
+    o.q = o.k = o.v = eg_normal(own, 0, 1, 4, unlike[c->kind].width[me]);
+    eg_train(own);
+    eg_attention_with(&o);
+    return end_rank(c->said[me], own, r);
+}
+LOOP_TEST(options_that_differ_are_refused_on_every_rank, sizeof unlike / sizeof *unlike)
+{
+    unlike_call c = { .kind = _i };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 2, unlike_body, &c), 0);
+    for (int k = 0; k < 2; k++)
+        ck_assert_msg(strstr(c.said[k], unlike[_i].said) != NULL, "rank %d: \"%s\"", k, c.said[k]);
+}
 static int extreme_body(void *user, const eg_ranks_table *table)
 {
     char(*said)[256] = user;

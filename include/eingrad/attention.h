@@ -144,8 +144,8 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  *
  * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
  * or that only the query has unless .offset_letter names it; other numbers of positions than
- * eg_attention_positions returns; weights, scores, max_scores, functions of scores and weights,
- * .no_softmax. */
+ * eg_attention_positions returns; ranks whose options, other sizes or, with .dropout, random state
+ * differ; weights, scores, max_scores, functions of scores and weights, .no_softmax. */
 /* Sets positions[] to the one or two ranges of positions that this rank has of a sequence of
  * `length`. Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
  * model.h). */

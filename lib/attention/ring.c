@@ -453,6 +453,48 @@ static const eg_op ring_op = {
 };
 
 /* -- the call --------------------------------------------------------------------------------- */
+/* Writes an expression as a part of the text that ranks compare, where a comma ends a part. */
+static size_t ring_write(char *out, size_t size, const char *name, const char *value)
+{
+    const size_t n = (size_t)snprintf(out, size, ", %s %.200s", name, value ? value : "none");
+    for (size_t k = 2; k < n && k < size; k++)
+        if (out[k] == ',') out[k] = ';';
+    return n < size ? n : size;
+}
+/* Writes what must be the same on all ranks: with other options each rank would compute a part of
+ * another result, and the ranks would wait for messages of other lengths. */
+static void ring_text(const eg_ring *r, const eg_attention_args *o, size_t size, char *out)
+{
+    size_t n = (size_t)snprintf(out, size, ".ranks_block %lld, .zigzag %d, %s, .scale %.9g",
+                                (long long)r->block, r->zigzag, eg_type_name(r->dtype), o->scale);
+    static const char *const operand[] = { "query", "key", "value" };
+    const double dropout = eg_option(o->dropout, 0);
+    n += (size_t)snprintf(out + n, size - n, ", .dropout %.9g", r->training ? dropout : 0);
+    if (r->training && dropout > 0)
+        n += (size_t)snprintf(out + n, size - n, ", seed %llu, %llu random draws",
+                              (unsigned long long)r->seed, (unsigned long long)r->draw);
+    for (int t = 0; t < 3; t++) {
+        n += (size_t)snprintf(out + n, size - n, ", %s of", operand[t]);
+        for (int a = 0; a < r->rank[t] && n < size; a++)
+            n += (size_t)snprintf(out + n, size - n, a == r->axis[t] ? " *" : " %lld",
+                                  (long long)r->dims[t][a]);
+    }
+    n += ring_write(out + n, size - n, "the spec", o->spec);
+    n += ring_write(out + n, size - n, ".where", o->where);
+    n += ring_write(out + n, size - n, ".score", o->score);
+    const struct {
+        const char *name;
+        const eg_masked *mask;
+    } masks[] = { { ".keep", &o->keep },
+                  { ".bias", &o->bias },
+                  { ".lengths", &o->lengths },
+                  { ".alibi", &o->alibi },
+                  { ".sink", &o->sink } };
+    for (size_t k = 0; k < sizeof masks / sizeof *masks; k++)
+        n += ring_write(out + n, size - n, masks[k].name,
+                        masks[k].mask->x ? masks[k].mask->axes : NULL);
+    snprintf(out + n, size - n, ", .offset %lld", (long long)o->offset);
+}
 /* Returns the log-sum-exp with its axes in the order of .weights_axes, which also contain the index
  * of the keys. */
 static eg_tensor *ring_ordered(eg_ctx *cx, const eg_ring *r, const char *axes, eg_tensor *lse)
@@ -496,7 +538,11 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         r->o.lse = NULL, r->o.empty = NULL, r->o.weights_axes = NULL;
         good = ring_bind(cx, r, x);
     }
-    if (eg_ranks_barrier(o->ranks) || !good || !ring_lengths(cx, r)) return eg__poison(cx);
+    char text[2048] = "";
+    if (good) ring_text(r, o, sizeof text, text);
+    if (eg__ranks_barrier_same(o->ranks, "attention: .ranks", text) || !good ||
+        !ring_lengths(cx, r))
+        return eg__poison(cx);
     if (eg_option(o->dropout, 0) > 0 && cx->training)
         cx->draw += (uint64_t)(r->query.blocks * r->key.blocks);
     eg_tensor *all = eg_apply(&ring_op, &r, sizeof r, r->operands, x), *y = ring_view(r, all, 0),
