@@ -411,6 +411,8 @@ TEST(every_function_has_a_case)
 static const char *const elsewhere[][2] = {
     { "sum", "test_reduce.c" }, /* of bytes and bools */
     { "extreme_slope", "test_reduce.c" },
+    { "prod", "test_reduce.c" },
+    { "prod_slope", "test_reduce.c" },
     { "affine_activation", "test_affine.c" },
     { "copies_unstack", "test_copies.c" },
     { "copies_stack", "test_copies.c" },

@@ -709,6 +709,38 @@ TEST(products_over_any_axis)
     eg_close(cx);
 }
 
+/* Rows are computed by one operation, columns and longer rows by products of their halves: products
+ * and gradients have the same bits. Of f32 an element is 0 in some rows. */
+TEST(products_of_rows_have_the_bits_of_columns)
+{
+    static const int64_t lengths[] = { 2, 3, 5, 31, 32, 33, 64, 66, 127, 260, 1023, 4099, 8192 };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 13 * 3; k++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t n = lengths[k / 3], rows = n < 100 ? 70 : n < 1000 ? 33 : 3;
+        eg_tensor *x =
+            eg_uniform_n(cx, k % 3 ? EG_F64 : EG_F32, .6, 1.5, 2, (int64_t[]){ rows, n });
+        if (k % 3 == 0) x = eg_mul(x, eg_cast(eg_gt(x, eg_scalar(cx, .7)), EG_F32));
+        if (k % 3 == 2) x = eg_cast(eg_scale(x, 3), EG_I64);
+        eg_tensor *t = eg_contiguous(eg_transpose(x, 0, 1)), *d[2];
+        eg_tensor *y = eg_prod("i [j]", x), *across = eg_prod("[j] i", t);
+        ck_assert_msg(same_bits(y, across), "%lld elements, %s", (long long)n,
+                      eg_type_name(eg_type(y)));
+        if (k % 3 < 2) {
+            eg_tensor *g = eg_normal_n(cx, eg_type(y), 0, 1, 1, &rows);
+            eg_grad(y, g, 1, &x, &d[0]);
+            eg_grad(across, g, 1, &t, &d[1]);
+            d[0] = eg_add(d[0], eg_zeros_like(x)); /* −0 and 0 are equal */
+            d[1] = eg_add(d[1], eg_zeros_like(t));
+            ck_assert_msg(same_bits(d[0], eg_copy(eg_transpose(d[1], 0, 1))), "gradient of %lld",
+                          (long long)n);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* The norm of p = 2 of f32 is the f32 number nearest to that of a sum in f64, or one beside it, for
  * rows of any length and in every layout; squares neither overflow nor underflow. */
 TEST(norms_of_f32_are_rounded_once)

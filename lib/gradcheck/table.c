@@ -4,7 +4,7 @@
 
 /* clang-format off */
 #define LISTS(X) X(view) X(reshape) X(convert) X(add) X(einsum) X(expand) X(affine) X(pointwise) \
-    X(binary) X(compare) X(reduce) X(extreme) X(pnorm) X(softmax) X(fused) X(masked)          \
+    X(binary) X(compare) X(reduce) X(prod) X(extreme) X(pnorm) X(softmax) X(fused) X(masked)  \
     X(norm) X(loss) X(dropout) X(index) X(accumulate) X(join) X(pack) X(scan) X(sort) X(band) \
     X(convolve) X(recompute) X(expr) X(copies) X(solve)
 /* clang-format on */

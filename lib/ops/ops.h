@@ -171,6 +171,9 @@ static inline bool eg__shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 bool eg__has_elements(const eg_focus *);
 eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p); /* pnorm.c: over the last axes */
 
+/* scan.c: y_l = a_{l−1} y_{l−1} + b_l along the last axis, y_0 = b_0 */
+eg_tensor *eg__late_recurrence(eg_tensor *a, eg_tensor *b);
+
 /* A sum of products of numbers that do not exceed it does not overflow. */
 #define EG_MODERATE_F32 1e15f
 #define EG_MODERATE_F64 1e150

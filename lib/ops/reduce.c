@@ -1,6 +1,6 @@
-/* reduce.c: reductions over the bracketed axes that are sums and products. The operations get these
- * as the last axes (ops.h); the attribute is their number. Extremes are in extremes.c, norms in
- * pnorm.c. */
+/* reduce.c: reductions over the bracketed axes that are sums. The operations get these as the last
+ * axes (ops.h); the attribute is their number. Products are in prod.c, extremes in extremes.c,
+ * norms in pnorm.c. */
 #include "ops/ops.h"
 #include <math.h>
 #include <string.h>
@@ -202,44 +202,6 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 }
 eg_tensor *eg_var_with(const eg_var_args *o) { return variance("var", o, false); }
 eg_tensor *eg_std_with(const eg_var_args *o) { return variance("std", o, true); }
-
-/* -- prod: y = Π x as a balanced tree of products, whose gradient has no division, and is correct
- * with any number of zeros. The reduced axis is moved to the front once it has at most PROD_NARROW
- * elements, or if it is not contiguous: then each half of the tensor is contiguous. */
-enum { PROD_NARROW = 64 };
-/* Returns x with its last axis in front; NULL if x is NULL. */
-static eg_tensor *prod_axis_first(eg_tensor *x)
-{
-    int order[EG_RANK_MAX];
-    if (!eg_ok(x)) return x;
-    for (int k = 0; k < x->rank; k++) order[k] = k ? k - 1 : x->rank - 1;
-    return eg_contiguous(eg_permute_n(x, x->rank, order));
-}
-eg_tensor *eg_prod(const char *spec, eg_tensor *x)
-{
-    eg_focus f;
-    if (!eg__focus(&f, "prod", spec, x)) return eg__poison_of(x);
-    eg_tensor *v = eg__integers_as_i64("prod", f.x), *odd = NULL;
-    if (!eg_ok(v)) return v;
-    int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
-    if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
-    if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
-    if (f.inner) {
-        dim[f.outer] = n;
-        v = eg_reshape_n(v, f.outer + 1, dim);
-        for (int axis = f.outer; n > 1; n /= 2) {
-            const int64_t half = n / 2;
-            if (axis && eg_ok(v) && (n <= PROD_NARROW || v->stride[axis] != 1))
-                v = prod_axis_first(v), odd = prod_axis_first(odd), axis = 0;
-            eg_tensor *last = n % 2 ? eg_slice_axis(v, axis, n - 1, n, 1) : NULL;
-            v = eg_mul(eg_slice_axis(v, axis, 0, half, 1),
-                       eg_slice_axis(v, axis, half, 2 * half, 1));
-            if (last) odd = odd ? eg_mul(odd, last) : last;
-        }
-        v = eg_reshape_n(odd ? eg_mul(v, odd) : v, f.outer, dim);
-    }
-    return eg__focus_outer(&f, v);
-}
 
 /* -- logsumexp: y = ln Σ e^x = m + ln Σ e^(x − m), m = max x;  dx = g softmax(x) -------------- */
 typedef struct lse_job {

@@ -187,6 +187,7 @@ static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b, int64_t late)
 {
     return eg_apply(&scan_op, &late, sizeof late, 2, (eg_tensor *[]){ a, b });
 }
+eg_tensor *eg__late_recurrence(eg_tensor *a, eg_tensor *b) { return recurrence(a, b, 1); }
 eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };

@@ -1,0 +1,158 @@
+/* prod.c: the product over the bracketed axes, y = Π x as a balanced tree of products, whose
+ * gradient has no division, and is correct with any number of zeros. Of n numbers, the first half
+ * is multiplied by the second one, until one is left; the last one of an odd number is multiplied
+ * to a product of such numbers, which is the last factor. One operation computes the tree of rows
+ * of up to PROD_LONG elements; longer ones, and rows beside each other, are halved by products of
+ * tensors, which all threads compute. */
+#include "ops/ops.h"
+#include <string.h>
+
+/* Rows of PROD_LONG elements at most, of which PROD_SIDE are computed beside each other once they
+ * have PROD_NARROW elements or fewer. */
+enum { PROD_LONG = 8192, PROD_LEVELS = 14, PROD_NARROW = 32, PROD_SIDE = 32 };
+#define WITH_SLOPES
+#define T       float
+#define NAME(x) x##_f32
+#include "ops/prod_of.h"
+#define T       double
+#define NAME(x) x##_f64
+#include "ops/prod_of.h"
+#define T       double complex
+#define NAME(x) x##_c128
+#include "ops/prod_of.h"
+#undef WITH_SLOPES
+#define T       uint64_t /* overflow wraps */
+#define NAME(x) x##_i64
+#include "ops/prod_of.h"
+
+/* -- the gradient: d_k = g Π_{j ≠ k} x_j;  operands: x, whose rows are the last axis, and g. Its
+ * gradient consists of recurrences: with p_k = Π_{j < k} x_j, s_k = Π_{j > k} x_j,
+ * a_k = x_{k−1} a_{k−1} + u_{k−1} p_{k−1} = Σ_{i < k} u_i Π_{j < k, j ≠ i} x_j, and b, which is a
+ * from the end, dx_k = g (a_k s_k + p_k b_k) */
+static bool prod_slope_shape(eg_tensor *d)
+{
+    return eg__shape_like(d, (eg_dtype)d->in[0]->dtype, d->in[0]);
+}
+static bool prod_slope_forward(eg_tensor *d)
+{
+    static eg_inner *const run[EG_DTYPES] = {
+        [EG_F32] = prod_slopes_f32, [EG_F64] = prod_slopes_f64, [EG_C128] = prod_slopes_c128
+    };
+    const int64_t n = d->dim[d->rank - 1];
+    return eg__batches(d, d->rank - 1, 3, (const eg_tensor *[]){ d, d->in[0], d->in[1] },
+                       run[d->dtype], &n, 3 * n);
+}
+static const eg_op prod_slope_op;
+static eg_tensor *prod_slope(eg_tensor *x, eg_tensor *g)
+{
+    return eg_apply(&prod_slope_op, NULL, 0, 2, (eg_tensor *[]){ x, g });
+}
+/* y_k = x_{k−1} y_{k−1} + v_{k−1}, y_0 = first; if `back`, from the end */
+static eg_tensor *prod_before(eg_tensor *x, eg_tensor *v, double first, bool back)
+{
+    if (back) x = eg_flip_axis(x, -1), v = eg_flip_axis(v, -1);
+    v = eg_pad_axis(eg_slice_axis(v, -1, 0, -1, 1), -1, 1, 0, first);
+    eg_tensor *y = eg__late_recurrence(x, v);
+    return back ? eg_flip_axis(y, -1) : y;
+}
+static eg_tensor *prod_slope_rule(eg_tensor *d, eg_tensor *u, int i)
+{
+    eg_tensor *x = d->in[0], *g = d->in[1];
+    if (i == 1) return eg__dot_last(u, prod_slope(x, eg_ones_like(g)), 1);
+    eg_tensor *none = eg_zeros_like(x), *p = prod_before(x, none, 1, false),
+              *s = prod_before(x, none, 1, true), *a = prod_before(x, eg_mul(u, p), 0, false),
+              *b = prod_before(x, eg_mul(u, s), 0, true);
+    return eg_mul(eg__widen(g, 1), eg_add(eg_mul(a, s), eg_mul(p, b)));
+}
+static eg_tensor *prod_slope_call(eg_tensor *const *x) { return prod_slope(x[0], x[1]); }
+static const eg_sample prod_slope_samples[] = { { prod_slope_call, "2x5, 2", -1, 1 },
+                                                { prod_slope_call, "3x1, 3", 0, 0 },
+                                                { 0 } };
+static const eg_op prod_slope_op = {
+    .name = "prod_slope",
+    .equation = "d_k = g prod over j != k of x_j",
+    .gradient = "dg = sum u_k prod x_j, dx_k = g sum over i != k of u_i prod over j != i, k of x_j",
+    .arity = 2,
+    .shape = prod_slope_shape,
+    .forward = prod_slope_forward,
+    .rule = prod_slope_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = prod_slope_samples,
+    .forward_c128 = prod_slope_forward,
+};
+
+/* -- prod: y = Π x over the last axis -- */
+static bool prod_shape(eg_tensor *y) { return eg__shape_outer(y, 1, (eg_dtype)y->in[0]->dtype); }
+static bool prod_forward(eg_tensor *y)
+{
+    static eg_inner *const run[EG_DTYPES] = { [EG_F32] = prod_rows_f32,
+                                              [EG_F64] = prod_rows_f64,
+                                              [EG_C128] = prod_rows_c128,
+                                              [EG_I64] = prod_rows_i64 };
+    eg_copies_axis copies;
+    y = eg__copies_axis(&copies, y);
+    const int64_t n = y->in[0]->dim[y->rank];
+    return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, run[y->dtype], &n, n);
+}
+static eg_tensor *prod_rule(eg_tensor *y, eg_tensor *g, int i) { return prod_slope(y->in[i], g); }
+static eg_tensor *prod_call(eg_tensor *const *x) { return eg_prod("i [j]", x[0]); }
+static const eg_sample prod_samples[] = {
+    { prod_call, "3x5", 0, 0 }, { prod_call, "2x70", .8, 1.2 }, { prod_call, "3x4:i9", 0, 0 }, { 0 }
+};
+static const eg_op prod_op = {
+    .name = "prod",
+    .equation = "y = prod x",
+    .gradient = "dx_k = g prod over j != k of x_j",
+    .arity = 1,
+    .shape = prod_shape,
+    .forward = prod_forward,
+    .rule = prod_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = prod_samples,
+    .forward_c128 = prod_forward,
+};
+/* Returns x with its last axis in front; NULL if x is NULL. */
+static eg_tensor *prod_axis_first(eg_tensor *x)
+{
+    int order[EG_RANK_MAX];
+    if (!eg_ok(x)) return x;
+    for (int k = 0; k < x->rank; k++) order[k] = k ? k - 1 : x->rank - 1;
+    return eg_contiguous(eg_permute_n(x, x->rank, order));
+}
+/* Returns the products over an axis of n > 1 elements, the last one, by products of tensors. An
+ * axis that is not contiguous is moved to the front: then each half of the tensor is contiguous. */
+static eg_tensor *prod_by_halves(eg_tensor *x, int64_t n)
+{
+    eg_tensor *odd = NULL;
+    int axis = x->rank - 1;
+    for (; n > 1; n /= 2) {
+        const int64_t half = n / 2;
+        if (axis && eg_ok(x) && (n <= 2 * PROD_NARROW || x->stride[axis] != 1))
+            x = prod_axis_first(x), odd = prod_axis_first(odd), axis = 0;
+        eg_tensor *last = n % 2 ? eg_slice_axis(x, axis, n - 1, n, 1) : NULL;
+        x = eg_mul(eg_slice_axis(x, axis, 0, half, 1), eg_slice_axis(x, axis, half, 2 * half, 1));
+        if (last) odd = odd ? eg_mul(odd, last) : last;
+    }
+    return odd ? eg_mul(x, odd) : x;
+}
+eg_tensor *eg_prod(const char *spec, eg_tensor *x)
+{
+    eg_focus f;
+    if (!eg__focus(&f, "prod", spec, x)) return eg__poison_of(x);
+    eg_tensor *v = eg__integers_as_i64("prod", f.x);
+    if (!eg_ok(v)) return v;
+    int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
+    if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
+    if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
+    if (!f.inner) return eg__focus_outer(&f, v);
+    dim[f.outer] = n;
+    v = eg_reshape_n(v, f.outer + 1, dim);
+    if (!eg_ok(v)) return v;
+    if (n > 1 && n <= PROD_LONG && v->stride[f.outer] == 1)
+        v = eg_apply(&prod_op, NULL, 0, 1, &v);
+    else
+        v = eg_reshape_n(prod_by_halves(v, n), f.outer, dim);
+    return eg__focus_outer(&f, v);
+}
+
+const eg_op *const eg__prod_ops[] = { &prod_op, &prod_slope_op, NULL };
