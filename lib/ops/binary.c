@@ -164,6 +164,12 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
     OP(false, NAME, READS, TYPES, EQUATION, GRADIENT)                                              \
     eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&NAME##_op.op, a, b); }
 #define STAGED(CALL, NAME, FIRST, ...) FUNCTION(CALL, NAME, __VA_ARGS__)
+#define SLOPE(CALL, NAME, LOW, HIGH, VALUE, DA, DB, READS, TYPES, EQUATION, GRADIENT)              \
+    RULE(NAME, DA, DB)                                                                             \
+    static eg_tensor *NAME##_call(eg_tensor *const *x) { return CALL(x[0], x[1]); }                \
+    static const eg_sample NAME##_samples[] = { { NAME##_call, "3x4, 3x4", LOW, HIGH }, { 0 } };   \
+    OP(false, NAME, READS, TYPES, EQUATION, GRADIENT)                                              \
+    eg_tensor *CALL(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&NAME##_op.op, a, b); }
 /* clang-format on */
 #include "ops/binary_rows.h"
 
@@ -249,6 +255,7 @@ eg_tensor *eg_add(eg_tensor *a, eg_tensor *b) { return broadcast_pair(&eg__add_o
 
 #define EXACT(CALL, NAME, ...) &NAME##_op.op,
 #define FUNCTION               EXACT
+#define SLOPE                  EXACT
 #define STAGED                 EXACT
 const eg_op *const eg__binary_ops[] = {
 #include "ops/binary_rows.h"

@@ -10,6 +10,7 @@
     EG_INLINE T NAME(OP##_value)(T a, T b) { T y; VALUE; return y; }                               \
     EG_CLONES EG_FUSING static void NAME(OP)(int64_t n, char *const *p, const double *c)           \
     { (void)c; NAME(eg__each_pair)(NAME(OP##_value), n & -EG_LANES, p, NULL); }
+#define SLOPE(CALL, OP, LOW, HIGH, ...) FUNCTION(CALL, OP, __VA_ARGS__)
 #define STAGED(CALL, OP, FIRST, VALUE, ...)                                                        \
     EG_INLINE T NAME(OP##_first)(T b) { return FIRST; }                                            \
     EG_INLINE T NAME(OP##_last)(T a, T b, T e) { T y; VALUE; return y; }                           \

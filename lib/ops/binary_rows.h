@@ -78,8 +78,33 @@ STAGED(eg__silu_slope, silu_slope,
       y = a * ((R(b) < 0 ? e : 1) / (1 + e) + z * (e / ((1 + e) * (1 + e)))),
     eg__silu_slope(g, b), silu_curve(eg_mul(g, a), b), OPERANDS, FLOATS,
     "y = a (σ(b) + b σ′(b))", "da = g (σ(b) + b σ′(b)), db = g a σ′(b) (2 − b tanh(b/2))")
+
+/* The same for functions whose b is limited, as FUNCTION with the range of the samples after the
+ * name. 1 − b² is a product, which does not cancel near 1. Beyond 2^60, where b² may overflow,
+ * √(b² ± 1) is |b|; up to there the last factor is 1. */
+SLOPE(eg__asin_slope, asin_slope, -.8, .8,
+    y = a / F(sqrt)((1 - b) * (1 + b)),
+    eg__asin_slope(g, b), eg_mul(eg_mul(g, y), eg__atanh_slope(b, b)), ALL, FLOATS,
+    "y = a / √(1 − b²)", "da = g / √(1 − b²), db = g y b / (1 − b²)")
+SLOPE(eg__atanh_slope, atanh_slope, -.8, .8,
+    y = a / ((1 - b) * (1 + b)),
+    eg__atanh_slope(g, b), eg_scale(eg_mul(eg_mul(g, y), eg__atanh_slope(b, b)), 2), ALL, FLOATS,
+    "y = a / (1 − b²)", "da = g / (1 − b²), db = 2 g y b / (1 − b²)")
+SLOPE(eg__acosh_slope, acosh_slope, 1.2, 3,
+    const T most = (T)0x1p60; const T m = F(fabs)(b); const T z = R(m) < R(most) ? b : most;
+      y = a * (1 / F(sqrt)((z - 1) * (z + 1))) * (most / (R(m) < R(most) ? most : m)),
+    eg__acosh_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg__acosh_slope(eg__acosh_slope(b, b), b))),
+    ALL, FLOATS,
+    "y = a / √(b² − 1)", "da = g / √(b² − 1), db = −g y b / (b² − 1)")
+SLOPE(eg__asinh_slope, asinh_slope, -3, 3,
+    const T most = (T)0x1p60; const T m = F(fabs)(b); const T z = R(m) < R(most) ? b : most;
+      y = a * (1 / F(sqrt)(z * z + 1)) * (most / (R(m) < R(most) ? most : m)),
+    eg__asinh_slope(g, b), eg_neg(eg_mul(eg_mul(g, y), eg__asinh_slope(eg__asinh_slope(b, b), b))),
+    ALL, FLOATS,
+    "y = a / √(b² + 1)", "da = g / √(b² + 1), db = −g y b / (b² + 1)")
 #endif
 /* clang-format on */
 #undef EXACT
 #undef FUNCTION
+#undef SLOPE
 #undef STAGED

@@ -262,6 +262,10 @@ eg_tensor *eg__sigmoid_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__gelu_tanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__silu_slope(eg_tensor *a, eg_tensor *b);
+eg_tensor *eg__asin_slope(eg_tensor *a, eg_tensor *b);
+eg_tensor *eg__atanh_slope(eg_tensor *a, eg_tensor *b);
+eg_tensor *eg__acosh_slope(eg_tensor *a, eg_tensor *b);
+eg_tensor *eg__asinh_slope(eg_tensor *a, eg_tensor *b);
 
 /* -- where.c: predicates over axes ------------------------------------------------------------ */
 /* A predicate over axes in a call. The caller sets the first members, eg__where_bind the others. */

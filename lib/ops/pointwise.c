@@ -86,16 +86,6 @@ static int64_t saturated(double c, int64_t low, int64_t high)
 #define HIGH    INT64_MAX
 #include "ops/pointwise_integers_of.h"
 
-/* Returns g / √(x² + c), c = ±1. Beyond 2^60, where x² may overflow, √(x² + c) is |x|; up to there
- * the last factor is 1. */
-static eg_tensor *root_slope(eg_tensor *g, eg_tensor *x, double c)
-{
-    const double most = 0x1p60;
-    eg_tensor *root = eg_rsqrt(eg_shift(eg_square(eg_clip(x, -most, most)), c)),
-              *end = eg_full_n(x->cx, (eg_dtype)x->dtype, most, 0, NULL);
-    return eg_mul(eg_mul(g, root), eg_div(end, eg_maximum(eg_abs(x), end)));
-}
-
 /* -- code generated for each operation: rule, sample, eg_lanes_op, function ------------------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64

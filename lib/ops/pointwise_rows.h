@@ -68,11 +68,11 @@ ROW(eg_tan, tan,
     "y = tan x", "dx = g (1 + y²)")
 ROW(eg_asin, asin,
     y = F(asin)(x),
-    eg_mul(g, eg_rsqrt(eg_shift(eg_neg(eg_square(x)), 1))), OPERANDS, INSIDE_1, FLOATS,
+    eg__asin_slope(g, x), OPERANDS, INSIDE_1, FLOATS,
     "y = arcsin x", "dx = g / √(1 − x²)")
 ROW(eg_acos, acos,
     y = F(acos)(x),
-    eg_neg(eg_mul(g, eg_rsqrt(eg_shift(eg_neg(eg_square(x)), 1)))), OPERANDS, INSIDE_1, FLOATS,
+    eg_neg(eg__asin_slope(g, x)), OPERANDS, INSIDE_1, FLOATS,
     "y = arccos x", "dx = −g / √(1 − x²)")
 ROW(eg_atan, atan,
     y = F(atan)(x),
@@ -88,15 +88,15 @@ ROW(eg_cosh, cosh,
     "y = cosh x", "dx = g sinh x")
 ROW(eg_asinh, asinh,
     y = F(asinh)(x),
-    root_slope(g, x, 1), OPERANDS, EVERYWHERE, FLOATS,
+    eg__asinh_slope(g, x), OPERANDS, EVERYWHERE, FLOATS,
     "y = arsinh x", "dx = g / √(x² + 1)")
 ROW(eg_acosh, acosh,
     y = F(acosh)(x),
-    root_slope(g, x, -1), OPERANDS, ABOVE_1, FLOATS,
+    eg__acosh_slope(g, x), OPERANDS, ABOVE_1, FLOATS,
     "y = arcosh x", "dx = g / √(x² − 1)")
 ROW(eg_atanh, atanh,
     y = F(atanh)(x),
-    eg_div(g, eg_shift(eg_neg(eg_square(x)), 1)), OPERANDS, INSIDE_1, FLOATS,
+    eg__atanh_slope(g, x), OPERANDS, INSIDE_1, FLOATS,
     "y = artanh x", "dx = g / (1 − x²)")
 ROW(eg_exp2, exp2,
     y = F(exp2)(x),
