@@ -561,6 +561,34 @@ TEST(normal_numbers_by_formula)
     }
 }
 
+/* An integer is low + the remainder of the first of its words that is not below 2^64 mod range. */
+TEST(integers_are_remainders_of_words)
+{
+    static const int64_t ends[][2] = {
+        { 0, 1 },         { 0, 2 },         { -5, 2 },
+        { 0, 1000 },      { 7, 1ll << 32 }, { 0, (1ll << 32) + 1 },
+        { 0, 1ll << 62 }, { 0, 3ll << 61 }, { -(1ll << 62), 1ll << 62 },
+        { 0, INT64_MAX }, { INT64_MIN, 1 }, { INT64_MIN, INT64_MAX },
+    };
+    enum { N = 300 };
+    eg_ctx *cx = eg_open(.seed = 5);
+    const uint64_t seed = eg__seed_of(cx);
+    for (uint64_t draw = 0; draw < sizeof ends / sizeof *ends; draw++) {
+        const int64_t low = ends[draw][0], *y = eg_i64(eg_randint(cx, low, ends[draw][1], N));
+        const uint64_t range = (uint64_t)ends[draw][1] - (uint64_t)low, refused = -range % range;
+        for (uint64_t k = 0; k < N; k++) {
+            uint32_t r[4];
+            uint64_t word, next = seed;
+            eg__philox(next, draw, k, r);
+            for (int half = 0; (word = (uint64_t)r[half + 1] << 32 | r[half]) < refused; half ^= 2)
+                if (half) eg__philox(next += 0x9e3779b97f4a7c15u, draw, k, r);
+            ck_assert(y[k] == (int64_t)((uint64_t)low + word % range));
+        }
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(draws_have_the_moments_and_stay_inside)
 {
     eg_ctx *cx = eg_open(.seed = 3);

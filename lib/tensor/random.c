@@ -214,24 +214,39 @@ eg_tensor *eg_normal_n(eg_ctx *cx, eg_dtype dtype, double mean, double deviation
 
 /* -- randint: a 64-bit word modulo the range. The words below 2^64 mod range, which would make
  * small remainders more likely, are rejected and drawn again */
+__extension__ typedef unsigned __int128 two_words;
+/* Returns word mod range, by the multiple q = ⌊word inverse / 2^64⌋ of range, where inverse =
+ * ⌊(2^64 − 1) / range⌋: word / range − q < 2. */
+static inline uint64_t randint_modulo(uint64_t word, uint64_t range, uint64_t inverse)
+{
+    const uint64_t rest = word - (uint64_t)((two_words)word * inverse >> 64) * range;
+    return rest >= range ? rest - range : rest;
+}
+/* Returns the first word of element `index` that is not rejected; r: its first numbers. */
+static uint64_t randint_again(const draws *d, uint64_t index, uint64_t refused, const uint32_t *r)
+{
+    uint32_t next[4];
+    memcpy(next, r, sizeof next);
+    for (uint64_t seed = d->seed;;) {
+        for (int half = 0; half < 4; half += 2) {
+            const uint64_t word = (uint64_t)next[half + 1] << 32 | next[half];
+            if (word >= refused) return word;
+        }
+        eg__philox(seed += 0x9e3779b97f4a7c15u, d->draw, index, next);
+    }
+}
 /* Computes elements [from, from + n). */
 static void randint_run(const draws *d, int64_t from, int64_t n)
 {
-    const uint64_t refused = (uint64_t)-d->range % d->range; /* 2^64 mod range */
-    uint32_t first[4 * UNITS];
-    eg__philox_many(d->seed, d->draw, (uint64_t)from, 1, n, first);
+    const uint64_t range = d->range, refused = -range % range, /* 2^64 mod range */
+        inverse = UINT64_MAX / range, low = (uint64_t)d->low;
+    int64_t *y = (int64_t *)(void *)d->out + from;
+    uint32_t r[4 * UNITS];
+    eg__philox_many(d->seed, d->draw, (uint64_t)from, 1, n, r);
     for (int64_t k = 0; k < n; k++) {
-        uint64_t word = 0;
-        uint32_t r[4];
-        memcpy(r, first + 4 * k, sizeof r);
-        for (uint64_t seed = d->seed, found = 0; !found;) {
-            for (int half = 0; half < 4 && !found; half += 2) {
-                word = (uint64_t)r[half + 1] << 32 | r[half];
-                found = word >= refused;
-            }
-            if (!found) eg__philox(seed += 0x9e3779b97f4a7c15u, d->draw, (uint64_t)(from + k), r);
-        }
-        ((int64_t *)(void *)d->out)[from + k] = (int64_t)((uint64_t)d->low + word % d->range);
+        uint64_t word = (uint64_t)r[4 * k + 1] << 32 | r[4 * k];
+        if (word < refused) word = randint_again(d, (uint64_t)(from + k), refused, r + 4 * k);
+        y[k] = (int64_t)(low + randint_modulo(word, range, inverse));
     }
 }
 eg_tensor *eg_randint_n(eg_ctx *cx, int64_t low, int64_t high, int rank, const int64_t *dims)
