@@ -7,12 +7,13 @@ EG_INLINE void NAME(each)(T (*value)(T x, T a, T b), int64_t n, char *const *p, 
     T *out = (T *)p[0];
     const T *in = (const T *)p[1], a = (T)saturated(c[0], LOW, HIGH),
             b = (T)saturated(c[1], LOW, HIGH);
+    EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) out[k] = value(in[k], a, b);
 }
 /* clang-format off */
 #define KERNEL(OP, VALUE)                                                                        \
     EG_INLINE T NAME(OP##_value)(T x, T a, T b) { (void)a, (void)b; return VALUE; }                \
-    static void NAME(OP)(int64_t n, char *const *p, const double *c)                               \
+    EG_CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                     \
     { NAME(each)(NAME(OP##_value), n, p, c); }
 KERNEL(neg,    (T)(0 - (U)x))
 KERNEL(abs,    x < 0 ? (T)(0 - (U)x) : x)

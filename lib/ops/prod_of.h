@@ -50,7 +50,10 @@ EG_INLINE const T *NAME(prod_row)(NAME(prod_trees) * t, const bool keep, int r, 
         if (n % 2) t->last[t->odds++][r] = x[n - 1];
         if (two) n /= 2;
         if (!keep && n / 2 <= PROD_NARROW) next = t->row + r * (n / 2);
-        (two ? NAME(prod_two_levels) : NAME(prod_level))(n / 2, x, next);
+        if (two)
+            NAME(prod_two_levels)(n / 2, x, next);
+        else
+            NAME(prod_level)(n / 2, x, next);
         x = next;
         if (keep) next += n / 2;
     }
