@@ -361,6 +361,43 @@ TEST(gradients_of_inverse_functions_near_one)
     eg_close(cx);
 }
 
+/* Whole powers: of f32 those of f64, rounded; of f64 even and odd in x, to the bit; with zeros,
+ * infinities and NaN as those of C. */
+TEST(whole_powers_are_even_or_odd)
+{
+    static const double marked[] = { 0, -0., 1, -1, INFINITY, -INFINITY, NAN, 1e-30, -1e30, .7 };
+    eg_ctx *cx = eg_open();
+    eg_tensor *x = eg_normal_n(cx, EG_F64, 0, 2, 1, (int64_t[]){ 300 });
+    eg_tensor *at[] = { eg_cast(x, EG_F32), x,
+                        eg_from_n(cx, EG_F64, marked, 1, (int64_t[]){ 10 }) };
+    for (int c = -67; c <= 67; c++) {
+        if (c == 0) continue;
+        const eg_mark m = eg_push(cx);
+        const float *f = eg_f32(eg_powc(at[0], c)), *v = eg_f32(at[0]);
+        for (int k = 0; k < 300; k++) {
+            const float want = (float)pow(v[k], c);
+            ck_assert_msg(f[k] == want || (abs(c) > 64 || c == 3) || !isnormal(want),
+                          "%a^%d: %a, not %a", v[k], c, f[k], want);
+        }
+        eg_tensor *y = eg_powc(x, c), *turned = eg_powc(eg_neg(x), c);
+        ck_assert(same_bits(y, c % 2 ? eg_neg(turned) : turned));
+        for (int half = 0; half < 2; half++) {
+            eg_tensor *s = eg_cast(at[2], half ? EG_F32 : EG_F64), *of = eg_powc(s, c);
+            for (int k = 0; k < 10; k++) {
+                double want = pow(eg_get(s, k), c), is = eg_get(of, k);
+                if (half) want = (float)want;
+                ck_assert_msg(isnan(want) ? isnan(is)
+                                          : signbit(is) == signbit(want) &&
+                                                (is == want || fabs(is / want - 1) < 1e-6),
+                              "%g^%d: %g, not %g", eg_get(s, k), c, is, want);
+            }
+        }
+        eg_pop(cx, m);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* The bits of a gradient only depend on x and g, in each block of lanes and in the last one. */
 LOOP_TEST(a_gradient_does_not_depend_on_where_it_lies, 4)
 {

@@ -150,21 +150,52 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 }
 
 /* -- powc: y = x^c, dx = g c x^(c−1) ----------------------------------------------------------- */
-/* Small powers by multiplication, ½ and −½ by a root. */
-static bool powc_forward(eg_tensor *y)
+/* Powers of f32 with whole exponents of at most WHOLE_MOST are products of f64, rounded once. */
+enum { WHOLE_MOST = 64 };
+EG_CLONES static void whole_power_f32(int64_t n, char *const *p, const double *c)
 {
-    const double c = first_constant(y);
+    const float *x = (const float *)p[1];
+    float *out = (float *)p[0];
+    for (int64_t size; n; n -= size, x += size, out += size) {
+        double y[EG_BLOCK], square[EG_BLOCK];
+        size = eg__min64(n, EG_BLOCK);
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < size; k++) y[k] = 1, square[k] = x[k];
+        for (int left = (int)fabs(*c); left; left /= 2) {
+            const bool used = left % 2; /* else times 1 */
+            EG_EVERY_LANE
+            for (int64_t k = 0; k < size; k++) {
+                y[k] *= used ? square[k] : 1;
+                square[k] *= square[k];
+            }
+        }
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < size; k++) out[k] = (float)(*c < 0 ? 1 / y[k] : y[k]);
+    }
+}
+/* Returns the kernel of x^c: small powers by multiplication, ½ and −½ by a root, other whole ones
+ * by the sign of x. */
+static eg_lanes_fn *powc_kernel(double c, int dtype)
+{
+    static eg_lanes_fn *const power[EG_DTYPES] = { FLOATS(powc) };
     static eg_lanes_fn *const cube[EG_DTYPES] = { FLOATS(cube) };
     static eg_lanes_fn *const root[EG_DTYPES] = { FLOATS(root) };
     static eg_lanes_fn *const recip_root[EG_DTYPES] = { FLOATS(recip_root) };
-    eg_lanes_fn *const *of = c == 1     ? scale_op.of
-                             : c == 2   ? square_op.of
-                             : c == 3   ? cube
-                             : c == -1  ? recip_op.of
-                             : c == .5  ? root
-                             : c == -.5 ? recip_root
-                                        : eg__lanes_op(y)->of;
-    return eg__lanes_run(y, of[y->dtype], false);
+    static eg_lanes_fn *const even[EG_DTYPES] = { FLOATS(even_power) };
+    static eg_lanes_fn *const odd[EG_DTYPES] = { FLOATS(odd_power) };
+    if (c == 1) return scale_op.of[dtype];
+    if (c == 2) return square_op.of[dtype];
+    if (c == 3) return cube[dtype];
+    if (c == -1) return recip_op.of[dtype];
+    if (c == .5) return root[dtype];
+    if (c == -.5) return recip_root[dtype];
+    if (c == 0 || !isfinite(c) || floor(c) != c) return power[dtype];
+    if (dtype == EG_F32 && fabs(c) <= WHOLE_MOST) return whole_power_f32;
+    return (fmod(c, 2) == 0 ? even : odd)[dtype];
+}
+static bool powc_forward(eg_tensor *y)
+{
+    return eg__lanes_run(y, powc_kernel(first_constant(y), y->dtype), false);
 }
 static eg_tensor *powc_rule(eg_tensor *y, eg_tensor *g, int i)
 {
