@@ -724,6 +724,28 @@ TEST(windows_have_the_gradients_of_their_copy)
     }
 }
 
+/* A large cotangent without a sum has the layout of its operand, which is permuted, and the bits of
+ * that of a copy. */
+TEST(cotangents_have_the_layout_of_their_operand)
+{
+    eg_ctx *c = eg_open();
+    eg_tensor *leaf = eg_normal(c, 0, 1, 20, 30, 17), *d[2], *g[2], *x[2];
+    x[0] = eg_permute(leaf, 1, 2, 0), x[1] = eg_copy(x[0]);
+    eg_tensor *y[2], *seed = eg_normal(c, 0, 1, 30, 17);
+    for (int k = 0; k < 2; k++) {
+        y[k] = eg_einsum("ijk,ijk->ij", x[k], x[k]);
+        ck_assert_int_eq(eg_grad(y[k], seed, 1, &x[k], &d[k]), 0);
+        ck_assert_int_eq(eg_grad(y[k], seed, 1, &leaf, &g[k]), 0);
+    }
+    int64_t of_x[3], of_d[3];
+    eg_raw(x[0], of_x);
+    eg_raw(d[0], of_d);
+    ck_assert(same_bits(d[0], d[1]) && same_bits(g[0], g[1]));
+    ck_assert_mem_eq(of_x, of_d, sizeof of_x);
+    eg_assert_ok(c);
+    eg_close(c);
+}
+
 /* A packed product with more rows and columns than a block has (lib/contraction/gemm.c: 96 to 192
  * rows; 1536 columns of f64, 3072 of f32) and more terms than EG_KC has the bits of the products of
  * narrow parts, which are one block wide; with activation, too. */

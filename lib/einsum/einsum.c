@@ -283,16 +283,35 @@ eg_tensor *eg__einsum_cotangent(const eg_tensor *y, int i, double alpha, eg_tens
 {
     return cotangent_of(y, i, NULL, alpha, 2, in, label);
 }
-/* The cotangent of windows that overlap, if it is a product without a sum: then its layout is that
- * in which it is added to the memory of the windows, not that of the labels. NULL otherwise. */
-static eg_tensor *cotangent_of_windows(const eg_tensor *y, int i, eg_tensor *const *in,
-                                       const uint16_t *const *label)
+/* Smaller cotangents in another order than that of their operand take less time than a plan. */
+enum { REORDERED = 4096 };
+/* Sets order[] to the order of axes, outermost first, in which a cotangent is added to x's memory:
+ * that of overlapping windows, or of a large operand that is permuted. False if it is row-major. */
+static bool einsum_order(const eg_tensor *x, int *order)
+{
+    int by_step[EG_RANK_MAX], at = 0;
+    if (eg__window_order(x, order)) return true;
+    if (eg_size(x) < REORDERED) return false;
+    const int n = eg__axes_by_step(x, -1, by_step);
+    bool turned = false;
+    for (int r = 0; r < x->rank; r++)
+        if (x->dim[r] == 1) order[at++] = r;
+    for (int k = n; k-- > 0; order[at++] = by_step[k]) {
+        if (!x->stride[by_step[k]]) return false;
+        turned |= k < n - 1 && by_step[k] < by_step[k + 1];
+    }
+    return turned;
+}
+/* The cotangent of such an operand, if it is a product without a sum: then its layout is that
+ * order, not that of the labels. NULL otherwise. */
+static eg_tensor *cotangent_in_order(const eg_tensor *y, int i, eg_tensor *const *in,
+                                     const uint16_t *const *label)
 {
     const eg_tensor *x = y->in[i];
     const uint16_t *mine = labels_of(y, i);
     uint16_t stored[EG_RANK_MAX];
     int order[EG_RANK_MAX], back[EG_RANK_MAX];
-    if (!einsum_distinct(mine, x->rank) || !eg__window_order(x, order)) return NULL;
+    if (!einsum_distinct(mine, x->rank) || !einsum_order(x, order)) return NULL;
     if (sums_labels(2, in, label, x->rank, mine)) return NULL;
     for (int r = 0; r < x->rank; r++) {
         if (eg__label_at(label[0], in[0]->rank, mine[r]) < 0 &&
@@ -315,8 +334,8 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
     const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
     if (!eg__check_taken(y->cx, "einsum", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
-    eg_tensor *windows = n > 1 ? cotangent_of_windows(y, i, in, label) : NULL;
-    if (windows) return windows;
+    eg_tensor *ordered = n > 1 ? cotangent_in_order(y, i, in, label) : NULL;
+    if (ordered) return ordered;
     eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w, l->alpha) : NULL;
     return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, l->alpha, n, in, label);
 }
