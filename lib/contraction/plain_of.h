@@ -65,7 +65,9 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
                   of_k = eg__abs64(in->sa) + eg__abs64(in->sb);
     const bool across =
         x->size > 1 && (in->size == 1 || of_x < of_k || (of_x == of_k && x->size > in->size));
-    for (int64_t o = 0, m; o < out->total; o += m) {
+    /* The elements of a and b for LANES columns of the result remain in the cache for all rows. */
+    const bool by_columns = across && terms.total >= MANY_TERMS && x->size < out->total;
+    for (int64_t o = 0, m, column = 0; o < out->total; o = by_columns ? o + x->size : o + m) {
         const eg_offsets at = eg__offsets_of(out, o);
         WIDE sum[LANES] = { 0 };
         m = across ? eg__min64(LANES, x->size - o % x->size) : 1;
@@ -87,6 +89,8 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
             const WIDE term = (FACTOR)alpha * ((FACTOR)repeats * sum[j]);
             *to = add ? *to + term : term;
         }
+        if (by_columns && o + x->size >= out->total && column + m < x->size)
+            o = (column += m) - x->size; /* row 0 of the next columns */
     }
 }
 #undef T
