@@ -10,6 +10,17 @@
 /* Rows of PROD_LONG elements at most, of which PROD_SIDE are computed beside each other once they
  * have PROD_NARROW elements or fewer. */
 enum { PROD_LONG = 8192, PROD_LEVELS = 14, PROD_NARROW = 32, PROD_SIDE = 32 };
+/* Rows that are computed beside each other from the first level on have at most PROD_COLUMN
+ * elements. */
+enum { PROD_BESIDE = 256, PROD_COLUMN = 512 };
+/* Returns how many such rows of n elements are computed together. */
+static int64_t prod_beside(int64_t n)
+{
+    return eg__min64(PROD_BESIDE, 2 * PROD_LONG / n & -EG_LANES);
+}
+typedef struct prod_job {
+    eg_strip x; /* the layout of a row */
+} prod_job;
 #define WITH_SLOPES
 #define T       float
 #define NAME(x) x##_f32
@@ -38,9 +49,10 @@ static bool prod_slope_forward(eg_tensor *d)
     static eg_inner *const run[EG_DTYPES] = {
         [EG_F32] = prod_slopes_f32, [EG_F64] = prod_slopes_f64, [EG_C128] = prod_slopes_c128
     };
-    const int64_t n = d->dim[d->rank - 1];
+    prod_job j;
+    eg__strip(&j.x, d->in[0], 1);
     return eg__batches(d, d->rank - 1, 3, (const eg_tensor *[]){ d, d->in[0], d->in[1] },
-                       run[d->dtype], &n, 3 * n);
+                       run[d->dtype], &j, 3 * j.x.n);
 }
 static const eg_op prod_slope_op;
 static eg_tensor *prod_slope(eg_tensor *x, eg_tensor *g)
@@ -83,22 +95,39 @@ static const eg_op prod_slope_op = {
 
 /* -- prod: y = Π x over the last axis -- */
 static bool prod_shape(eg_tensor *y) { return eg__shape_outer(y, 1, (eg_dtype)y->in[0]->dtype); }
+/* True if rows lie one element after the other, and are short enough for prod_across. */
+static bool prod_is_across(const eg_tensor *x)
+{
+    const int inner = x->rank - 1, outer = inner - 1;
+    return outer >= 0 && x->dim[outer] >= EG_LANES && x->stride[outer] == 1 &&
+           x->stride[inner] > 1 && x->dim[inner] <= PROD_COLUMN;
+}
+#define OF_TYPES(NAME)                                                         \
+    {                                                                          \
+        [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128, \
+        [EG_I64] = NAME##_i64                                                  \
+    }
 static bool prod_forward(eg_tensor *y)
 {
-    static eg_inner *const run[EG_DTYPES] = { [EG_F32] = prod_rows_f32,
-                                              [EG_F64] = prod_rows_f64,
-                                              [EG_C128] = prod_rows_c128,
-                                              [EG_I64] = prod_rows_i64 };
+    static eg_inner *const run[EG_DTYPES] = OF_TYPES(prod_rows);
+    static eg_inner *const across[EG_DTYPES] = OF_TYPES(prod_across);
     eg_copies_axis copies;
     y = eg__copies_axis(&copies, y);
-    const int64_t n = y->in[0]->dim[y->rank];
-    return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, y->in[0] }, run[y->dtype], &n, n);
+    const eg_tensor *x = y->in[0], *const both[] = { y, x };
+    prod_job j;
+    eg__strip(&j.x, x, 1);
+    if (!prod_is_across(x)) return eg__batches(y, y->rank, 2, both, run[y->dtype], &j, j.x.n);
+    eg__rows_across(y, x, &j.x, across[y->dtype], &j, j.x.n);
+    return true;
 }
 static eg_tensor *prod_rule(eg_tensor *y, eg_tensor *g, int i) { return prod_slope(y->in[i], g); }
 static eg_tensor *prod_call(eg_tensor *const *x) { return eg_prod("i [j]", x[0]); }
-static const eg_sample prod_samples[] = {
-    { prod_call, "3x5", 0, 0 }, { prod_call, "2x70", .8, 1.2 }, { prod_call, "3x4:i9", 0, 0 }, { 0 }
-};
+static eg_tensor *prod_columns(eg_tensor *const *x) { return eg_prod("[i] j", x[0]); }
+static const eg_sample prod_samples[] = { { prod_columns, "5x17", 0, 0 },
+                                          { prod_call, "3x5", 0, 0 },
+                                          { prod_call, "2x70", .8, 1.2 },
+                                          { prod_call, "3x4:i9", 0, 0 },
+                                          { 0 } };
 static const eg_op prod_op = {
     .name = "prod",
     .equation = "y = prod x",
@@ -148,7 +177,7 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     dim[f.outer] = n;
     v = eg_reshape_n(v, f.outer + 1, dim);
     if (!eg_ok(v)) return v;
-    if (n > 1 && n <= PROD_LONG && v->stride[f.outer] == 1)
+    if (n > 1 && n <= PROD_LONG && (v->stride[f.outer] == 1 || prod_is_across(v)))
         v = eg_apply(&prod_op, NULL, 0, 1, &v);
     else
         v = eg_reshape_n(prod_by_halves(v, n), f.outer, dim);

@@ -102,12 +102,53 @@ EG_CLONES static void NAME(prod_rows)(int64_t rows, char *const *p, const int64_
                                       const void *user)
 {
     NAME(prod_trees) t;
-    t.n = *(const int64_t *)user;
+    t.n = ((const prod_job *)user)->x.n;
     for (int64_t first = 0; first < rows; first += t.rows) {
         t.rows = (int)eg__min64(rows - first, PROD_SIDE);
         const T *v = NAME(prod_up)(&t, false, EG_ROW(T, 1, first), step[1] / (int64_t)sizeof(T));
         for (int r = 0; r < t.rows; r++)
             *EG_ROW(T, 0, first + r) = t.odds ? v[r] * t.odd[t.odds - 1][r] : v[r];
+    }
+}
+/* Writes the first level of m rows, `apart` elements apart, whose elements are `along` elements
+ * apart; w: distance of its elements. */
+EG_INLINE void NAME(prod_first)(int64_t half, int64_t m, const T *x, int64_t apart, int64_t along,
+                                int64_t w, T *v)
+{
+    for (int64_t k = 0; k < half; k++, x += along, v += w) {
+        const T *b = x + half * along;
+        EG_EVERY_LANE
+        for (int64_t r = 0; r < m; r++) v[r] = x[r * apart] * b[r * apart];
+    }
+}
+/* The product of each row, if its elements lie further apart than the rows: many beside each other
+ * from the first level on. y, x */
+EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int64_t *step,
+                                        const void *user)
+{
+    const eg_strip_axis *of = &((const prod_job *)user)->x.axis[0];
+    const int64_t along = of->step / (int64_t)sizeof(T), apart = step[1] / (int64_t)sizeof(T);
+    const int64_t w = eg__min64(eg__round_up(rows, EG_LANES), prod_beside(of->size));
+    T v[PROD_LONG], odd[PROD_BESIDE] = { 0 };
+    if (rows < w) memset(v, 0, sizeof v);
+    for (int64_t first = 0; first < rows; first += w) {
+        const T *x = EG_ROW(T, 1, first);
+        const int64_t m = eg__min64(rows - first, w);
+        int64_t n = of->size;
+        bool odds = n % 2;
+        for (int64_t r = 0; odds && r < m; r++) odd[r] = x[(n - 1) * along + r * apart];
+        n /= 2;
+        if (apart == 1)
+            NAME(prod_first)(n, m, x, 1, along, w, v);
+        else
+            NAME(prod_first)(n, m, x, apart, along, w, v);
+        for (; n > 1; n /= 2) {
+            const T *last = v + (n - 1) * w;
+            for (int64_t r = 0; n % 2 && r < w; r++) odd[r] = odds ? odd[r] * last[r] : last[r];
+            odds |= n % 2;
+            NAME(prod_level)(n / 2 * w, v, v);
+        }
+        for (int64_t r = 0; r < m; r++) *EG_ROW(T, 0, first + r) = odds ? v[r] * odd[r] : v[r];
     }
 }
 #ifdef WITH_SLOPES
@@ -156,7 +197,7 @@ EG_CLONES static void NAME(prod_slopes)(int64_t rows, char *const *p, const int6
                                         const void *user)
 {
     NAME(prod_trees) t;
-    t.n = *(const int64_t *)user;
+    t.n = ((const prod_job *)user)->x.n;
     const int64_t most = eg__min64(PROD_SIDE, PROD_LONG / t.n);
     for (int64_t first = 0; first < rows; first += t.rows) {
         t.rows = (int)eg__min64(rows - first, most);
