@@ -51,18 +51,64 @@ EG_INLINE void NAME(scan_copied)(const line *l, char *y, const char *a, const ch
         NAME(scan_some)(FEW, false, l, i, end, run, y, factors, terms, near);
     }
 }
+/* Writes elements first … end − 1 of m lines to turned[element][line], in reverse if along < 0. */
+EG_INLINE void NAME(scan_turned)(int64_t m, const char *x, int64_t along, int64_t lines,
+                                 int64_t first, int64_t end, T *turned)
+{
+    const char *lowest = x + along * (along < 0 ? end - 1 : first);
+    if (first < end)
+        eg__transpose(sizeof(T), m, end - first, lowest, lines / (int64_t)sizeof(T), turned,
+                      ABREAST, false);
+}
+/* Computes m ≤ ABREAST lines without gaps, which may be reversed in a and b: COLUMNS elements of
+ * each line are transposed, so that each step is a loop over vectors. */
+EG_INLINE void NAME(scan_abreast)(int64_t m, const line *l, char *y, const char *a, const char *b,
+                                  const int64_t *step)
+{
+    const int64_t w = (int64_t)sizeof(T);
+    T of_a[COLUMNS * ABREAST], of_b[COLUMNS * ABREAST], out[COLUMNS * ABREAST];
+    WIDE run[ABREAST] = { 0 };
+    if (m < ABREAST) {
+        memset(of_a, 0, sizeof of_a);
+        memset(of_b, 0, sizeof of_b);
+    }
+    for (int64_t i = 0, end; i < l->n; i = end) {
+        end = eg__min64(i + COLUMNS, l->n);
+        const int64_t from = i ? i - l->late : 0, to = end - l->late; /* of the factors */
+        NAME(scan_turned)(m, a, l->a, step[1], from, to, of_a);
+        NAME(scan_turned)(m, b, l->b, step[2], i, end, of_b);
+        for (int64_t k = i; k < end; k++) {
+            const int64_t f = k ? k - l->late : from;
+            const T *factor = of_a + (l->a < 0 ? to - 1 - f : f - from) * ABREAST,
+                    *term = of_b + (l->b < 0 ? end - 1 - k : k - i) * ABREAST;
+            EG_EVERY_LANE
+            for (int64_t j = 0; j < ABREAST; j++) {
+                const WIDE before = k ? (WIDE)factor[j] * run[j] : 0;
+                run[j] = before + (WIDE)term[j];
+                out[(k - i) * ABREAST + j] = (T)run[j];
+            }
+        }
+        eg__transpose(sizeof(T), end - i, m, out, ABREAST, y + i * w, step[0] / w, false);
+    }
+}
 EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
     const int64_t w = (int64_t)sizeof(T);
     const bool contiguous = eg__abs64(l->b) < eg__abs64(step[2]), /* each line is contiguous */
         copied = eg__abs64(l->a) == w && eg__abs64(l->b) == w && eg__abs64(step[2]) > COLUMNS * w,
+               abreast = w <= 8 && l->y == w && eg__abs64(l->a) == w && eg__abs64(l->b) == w &&
+                         l->n >= ABREAST,
                close = step[0] == w && step[1] == w && step[2] == w;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *a = p[1] + j * step[1], *b = p[2] + j * step[2];
         WIDE run[LANES];
-        m = contiguous && n - j >= FEW ? FEW : eg__min64(n - j, LANES);
-        if (m == LANES && close)
+        m = abreast && n - j >= FEW      ? eg__min64(n - j, ABREAST)
+            : contiguous && n - j >= FEW ? FEW
+                                         : eg__min64(n - j, LANES);
+        if (abreast && m >= FEW && m <= ABREAST)
+            NAME(scan_abreast)(m, l, y, a, b, step);
+        else if (m == LANES && close)
             NAME(scan_some)(LANES, true, l, 0, l->n, run, y, a, b, step);
         else if (m == FEW && copied)
             NAME(scan_copied)(l, y, a, b, step);
