@@ -709,6 +709,33 @@ TEST(products_over_any_axis)
     eg_close(cx);
 }
 
+/* Extremes of rows of several parts are those of a copy without gaps, also with a NaN in any part.
+ */
+TEST(extremes_of_rows_in_parts)
+{
+    static const eg_dtype types[] = { EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL };
+    static const int sizes[][4] = { { 3, 2, 5, 16 }, { 2, 9, 4, 33 }, { 4, 3, 1, 300 } };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 5 * 3 * 2; k++) {
+        const eg_mark m = eg_push(cx);
+        const int *n = sizes[k / 2 % 3];
+        eg_tensor *x = eg_scale(eg_normal(cx, 0, 1, n[0], n[1], n[2], n[3]), 100), *y[4];
+        if (k % 2 && k / 6 < 2) x = eg_where(eg_gt(x, eg_scalar(cx, 250)), eg_scalar(cx, NAN), x);
+        x = eg_cast(x, types[k / 6]);
+        eg_tensor *rows = eg_rearrange("i j k l -> j (i k l)", x);
+        y[0] = eg_max("[i] j [k l]", x), y[1] = eg_max("j [r]", rows);
+        y[2] = eg_min("[i] j [k l]", x), y[3] = eg_min("j [r]", rows);
+        for (int v = 0; v < 4; v += 2)
+            for (int j = 0; j < n[1]; j++) {
+                const double a = eg_get(y[v], j), b = eg_get(y[v + 1], j);
+                ck_assert(a == b || (isnan(a) && isnan(b)));
+            }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* Rows are computed by one operation, columns and longer rows by products of their halves: products
  * and gradients have the same bits. Of f32 an element is 0 in some rows. */
 TEST(products_of_rows_have_the_bits_of_columns)

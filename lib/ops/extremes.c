@@ -72,6 +72,24 @@ static void search_row(const void *user, int64_t row, char *const *p)
     }
     search_end(j, best, &first, p[0]);
 }
+/* The same, without an index, for one row whose last axis, of EG_LANES to EG_CHUNK elements, is
+ * contiguous: its parts are compared with each other where they lie. */
+static void search_parts(const void *user, int64_t row, char *const *p)
+{
+    const search_job *j = user;
+    (void)row;
+    _Alignas(64) char part[EG_CHUNK * 16];
+    const int last = j->x.rank - 1, outer = last - 1;
+    const int64_t *axes = (const int64_t *)(const void *)j->x.axis, size = j->x.axis[last].size;
+    int64_t index[EG_RANK_MAX], at, first = 0;
+    uint64_t best[2] = { 0 };
+    eg__axes_to(outer, axes, 2, 1, 0, index, &at);
+    memcpy(part, p[1], (size_t)(size * j->x.width));
+    do j->search->better_each(j->x.axis[outer].size, j->x.axis[outer].step, size, p[1] + at, part);
+    while (eg__axes_next(outer, axes, 2, 1, index, &at));
+    search_some(j, 0, size, part, best, &first);
+    search_end(j, best, &first, p[0]);
+}
 /* The same for contiguous rows. */
 static void search_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
@@ -179,7 +197,11 @@ static bool extreme_forward(eg_tensor *y)
     if (batches)
         return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, search_rows, &j, j.x.n);
     j.x = sorted;
-    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n, search_row, &j);
+    const eg_strip_axis *last = &sorted.axis[sorted.rank - 1];
+    const bool parts = !a->index && sorted.rank > 1 && last->step == sorted.width &&
+                       last->size >= EG_LANES && last->size <= EG_CHUNK;
+    eg__rows(y->cx, y->rank, 2, (const eg_tensor *[]){ y, x }, j.x.n,
+             parts ? search_parts : search_row, &j);
     return true;
 }
 /* Equal extremes share the cotangent: dx = g [x = y] / Σ [x = y]. */
