@@ -40,6 +40,23 @@ static inline char *bytes_of(const char *path, long *size)
     return bytes;
 }
 
+/* Renames the block and the leaves in a checkpoint's metadata: those of versions without blocks
+ * lack these numbers. */
+static inline void without_blocks(const char *path)
+{
+    static const char *const key[] = { "\"block\":\"", "\"leaves\":\"" };
+    long n;
+    char *bytes = bytes_of(path, &n);
+    for (int k = 0; k < 2; k++) {
+        char *at = memmem(bytes, (size_t)n, key[k], strlen(key[k]));
+        ck_assert(at != NULL);
+        at[1] = 'x';
+    }
+    FILE *f = fopen(path, "wb");
+    fwrite(bytes, 1, (size_t)n, f);
+    fclose(f), free(bytes);
+}
+
 /* The shape of an operation whose result has the type and sizes of its first operand. */
 static inline bool like_first(eg_tensor *y)
 {

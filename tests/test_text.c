@@ -70,6 +70,30 @@ TEST(any_bytes_are_a_text)
     unlink(path);
 }
 
+/* A file from before blocks existed: the block follows from the sizes, with and without the text.
+ */
+TEST(an_older_model_generates_without_its_text)
+{
+    char path[] = "/tmp/eg_older_XXXXXX", text[] = "/tmp/eg_older_text_XXXXXX";
+    close(mkstemp(path));
+    FILE *f = fdopen(mkstemp(text), "w");
+    for (int k = 0; k < 300; k++) fputs("abcde fgh\n", f);
+    fclose(f);
+    eg_trainer *t = small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 24 });
+    ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_save(t, path));
+    without_blocks(path);
+    const char *said[2];
+    for (int k = 0; k < 2; k++) {
+        eg_trainer *again = eg_trainer_load(cx, path, .inference_only = k);
+        ck_assert_msg(again != NULL, "%s", eg_error(cx));
+        ck_assert_int_eq(eg_trainer_config(again)->block, eg_trainer_config(t)->block);
+        said[k] = eg_trainer_generate(again, .length = 20, .seed = 4);
+        ck_assert_msg(said[k] != NULL, "%s", eg_error(cx));
+    }
+    ck_assert_str_eq(said[0], said[1]);
+    unlink(path), unlink(text);
+}
+
 /* The smallest character of each length, and the one below it, which is shorter. */
 TEST(a_character_has_its_shortest_form)
 {

@@ -29,9 +29,10 @@ static bool trainer_alloc(eg_trainer *t)
 }
 
 /* Returns the mean number of positions of a sequence and its source, without padding, in the first
- * batch of tests. */
+ * batch of tests; for a text that was left out the length of its windows. */
 static double mean_positions(eg_trainer *t)
 {
+    if (t->data->free_text && !t->data->tokens) return (double)t->o.context;
     const int64_t rows = t->o.batch < t->batches->tests ? t->o.batch : t->batches->tests;
     const eg_batch b = eg__batches_tested(t->batches, 0, rows);
     double sum = 0;
