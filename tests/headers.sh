@@ -30,6 +30,19 @@ for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
     [ "$lines" -lt 450 ] || {
         fails=$((fails + 1)); echo "$header has $lines lines; a public header has less than 450"; }
 done
+# What is a macro in C is a function in C++.
+if [ "$CXX" != no ]; then
+    for path in "$SRCDIR"/include/eingrad/*.h; do
+        [ "${path##*/}" = check.h ] || echo "#include <eingrad/${path##*/}>"
+    done >"$program"
+    # shellcheck disable=SC2086
+    functions=$($CXX -std=c++17 -E -P -I"$SRCDIR/include" -x c++ "$program")
+    for name in $(sed -n 's/^#define \(eg_[a-z0-9_]*\)(.*/\1/p' $(grep -v check.h "$program" |
+        sed "s,#include <\(.*\)>,$SRCDIR/include/\1,") | sort -u); do
+        echo "$functions" | grep -q "[ *]$name(" || {
+            fails=$((fails + 1)); echo "$name is a macro in C, and no function in C++"; }
+    done
+fi
 rm "$program"
 [ "$CXX" != no ] || echo 'no C++ compiler: C++ was left out'
 echo "$count compilations"

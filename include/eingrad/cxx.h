@@ -30,6 +30,13 @@
         o.size = sizeof o, o.first = first;         \
         return name##_with(&o);                     \
     }
+/* y = name(module, x, options), `member` and `operand` being those of the options */
+#define EG_CXX_RUN_(name, module, member, operand)                                       \
+    inline eg_tensor *name(const module *m, eg_tensor *x, name##_args o = name##_args()) \
+    {                                                                                    \
+        o.size = sizeof o, o.member = m, o.operand = x;                                  \
+        return name##_with(&o);                                                          \
+    }
 /* y = name(first, operands …) */
 #define EG_CXX_EACH_(name, type)                                       \
     template <class... X_> inline eg_tensor *name(type first, X_... x) \
@@ -273,6 +280,13 @@ template <class... X_> inline const eg_explained *eg_explain(const char *spec, X
     o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs;
     return eg_explain_with(&o);
 }
+inline const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, int count,
+                                             const eg_shape *shapes,
+                                             eg_explain_args o = eg_explain_args())
+{
+    o.size = sizeof o, o.spec = spec, o.count = count, o.shapes = shapes;
+    return eg_explain_shapes_with(cx, &o);
+}
 inline eg_plan *eg_plan_new(const char *spec, int count, const eg_shape *operands,
                             eg_plan_args o = eg_plan_args())
 {
@@ -300,12 +314,7 @@ EG_CXX_NEW_(eg_norm, eg_norm_new_args)
 EG_CXX_NEW_(eg_embedding, eg_embedding_args)
 EG_CXX_NEW_(eg_positions, eg_positions_args)
 EG_CXX_NEW_(eg_ffn, eg_ffn_args)
-inline eg_tensor *eg_positions_run(const eg_positions *m, eg_tensor *x,
-                                   eg_positions_run_args o = eg_positions_run_args())
-{
-    o.size = sizeof o, o.positions = m, o.x = x;
-    return eg_positions_run_with(&o);
-}
+EG_CXX_RUN_(eg_positions_run, eg_positions, positions, x)
 #endif
 
 /* -- linear_attention.h ----------------------------------------------------------------------- */
@@ -329,11 +338,7 @@ inline eg_cache *eg_cache_new(eg_owner *owner, int64_t capacity, eg_cache_args o
     return eg_cache_new_with(&o);
 }
 EG_CXX_NEW_(eg_mha, eg_mha_args)
-inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = eg_mha_run_args())
-{
-    o.size = sizeof o, o.mha = m, o.query = x;
-    return eg_mha_run_with(&o);
-}
+EG_CXX_RUN_(eg_mha_run, eg_mha, mha, query)
 #endif
 
 /* -- model.h ---------------------------------------------------------------------------------- */
@@ -342,18 +347,8 @@ inline eg_tensor *eg_mha_run(const eg_mha *m, eg_tensor *x, eg_mha_run_args o = 
 EG_CXX_NEW_(eg_block, eg_block_args)
 EG_CXX_NEW_(eg_transformer, eg_transformer_args)
 EG_CXX_NEW_(eg_seq2seq, eg_seq2seq_args)
-inline eg_tensor *eg_block_run(const eg_block *m, eg_tensor *x,
-                               eg_block_run_args o = eg_block_run_args())
-{
-    o.size = sizeof o, o.block = m, o.x = x;
-    return eg_block_run_with(&o);
-}
-inline eg_tensor *eg_transformer_run(const eg_transformer *m, eg_tensor *index,
-                                     eg_transformer_run_args o = eg_transformer_run_args())
-{
-    o.size = sizeof o, o.transformer = m, o.index = index;
-    return eg_transformer_run_with(&o);
-}
+EG_CXX_RUN_(eg_block_run, eg_block, block, x)
+EG_CXX_RUN_(eg_transformer_run, eg_transformer, transformer, index)
 inline eg_tensor *eg_seq2seq_run(const eg_seq2seq *m, eg_tensor *source, eg_tensor *target,
                                  eg_seq2seq_run_args o = eg_seq2seq_run_args())
 {

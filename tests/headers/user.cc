@@ -35,9 +35,12 @@ int main()
     eg_tensor *s = eg_softmax("i [j]", eg_ones(cx, 5, 5), packed);
     eg_tensor *inputs[] = { a, b };
     const eg_report *r = eg_gradcheck(product, nullptr, 2, inputs);
+    const eg_shape shapes[] = { eg_shape_of(a), eg_shape_of(b) };
+    const eg_explained *e = eg_explain_shapes(cx, "ij,jk->ik", 2, shapes);
 
     bool bad = eg_error(cx) || !r || !r->passed || eg_dim(c, 1) != 4 || eg_size(y) != 30;
     bad |= !(std::fabs(eg_get(z, 0, 0, 0, 0) - eg_get(x, 0, 0, 0)) < 1e-12);
+    bad |= !e || e->steps != 1 || e->forward != 24;
     bad |= eg_get(mask, 0, 1) != 1 || eg_get(mask, 1, 2) != 0 || eg_get(s, 1, 1) != 0.5;
     if (bad) std::fprintf(stderr, "user.cc: %s\n", eg_error(cx) ? eg_error(cx) : "wrong values");
     eg_close(cx);
