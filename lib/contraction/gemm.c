@@ -248,7 +248,7 @@ typedef struct gemm_job {
     const eg_gemm *g;
     side *a, *b;           /* by thread; together: b[0] is shared */
     eg_offsets at;         /* the batch */
-    int64_t shares, width; /* dealt: ranges of n in a batch, and their width */
+    int64_t shares, width; /* for share_piece: ranges of n in a batch, and their width */
     int64_t p, kc, nc;     /* together: the block of k, the width of the block of n */
     const char *pa, *pb;
     char *pc;

@@ -79,7 +79,8 @@ static bool linear_at(eg__contract_call *k)
     }
     return true;
 }
-/* True if what rounding may leave of cancelled terms hides a cotangent. */
+/* True if the rounding error that cancelled terms may leave exceeds 1e-7 of a cotangent's largest
+ * element, and thus hides its errors. */
 static bool linear_is_hidden(const eg__contract_call *k)
 {
     const double floor = eg__cancelled(k, k->g);
@@ -297,11 +298,12 @@ static bool has_subnormal(eg_tensor *x)
         if (fpclassify(eg__contract_numbers(x)[j]) == FP_SUBNORMAL) return true;
     return false;
 }
-/* An error of one element, such as the last of a block, may be small beside the slope along a
- * direction over all elements. */
+/* The relative difference to the numeric slope that a rule which is an approximation may have; and
+ * the difference that it may have in a single element. An error of one element, such as the last of
+ * a block, may be small beside the slope along a direction over all elements. */
 enum { HALVINGS = 20 };
-#define NEARLY 5e-3 /* how far the slopes of an approximation may be apart */
-#define WRONG  0.05 /* and those by a single element */
+#define NEARLY 5e-3
+#define WRONG  0.05
 /* True if the rule's result d nearly agrees with the slope n: also in the element that is found by
  * halving the direction and following the part that differs more. */
 static bool slope_is_nearly(const moved *m, eg_tensor *d, double a, double n, double size)
@@ -549,8 +551,9 @@ static bool second_breaks(const second *s, int i, const char *words)
              s->where);
     return eg__breaks(s->k, i, said);
 }
-/* Returns what two derivatives may differ by: what cancelled terms leave and, at a point other than
- * that of the check, rounding errors of the operation's value, since it may be saturated there. */
+/* Returns the bound for the difference of two derivatives: the rounding error that cancelled terms
+ * leave and, at a point other than that of the check, rounding errors of the operation's value,
+ * since it may be saturated there. */
 static double second_floor(const second *s)
 {
     double value = 0;

@@ -135,7 +135,7 @@ bool eg__same_in_single(eg__contract_call *k)
      * then refuses f32 operands */
     cx->hooks = (eg_hooks){ .operand = NULL };
     cx->dtype = EG_F32;
-    const int factors = eg__only_here(cx) ? 1 : 5; /* before the probe is taken away */
+    const int factors = eg__only_here(cx) ? 1 : 5; /* asked before the probe is removed */
     cx->probe = NULL;
     for (int f = 0; f < factors && good; f++) {
         const eg_mark m = eg_push(cx);

@@ -137,10 +137,10 @@ static eg_tensor *perturbed(eg_tensor *x, int bits)
         eg__contract_numbers(t)[j] *= 1 + eg__drawn(40, j) * ldexp(1, bits - 52);
     return t;
 }
-/* Returns by which part of its largest element the rule's result for operand i (−1: the operation's
- * result) changes if operands and g change by one unit in the last place. Of changes by 1, 2^10 and
- * 2^20 units the one with the smallest effect per unit counts, since the effect of a jump does not
- * grow with the units. 0 if the operation has no value there. */
+/* Returns the relative change (as a part of its largest element) of the rule's result for operand i
+ * (−1: of the operation's result) if operands and g change by one unit in the last place. Of
+ * changes by 1, 2^10 and 2^20 units the one with the smallest effect per unit counts, since the
+ * effect of a jump does not grow with the units. 0 if the operation has no value there. */
 static double contract_condition(const eg__contract_call *k, int i)
 {
     double least = INFINITY;

@@ -16,15 +16,15 @@ typedef struct eg__contract_call {
      * result are varied. */
     eg_tensor *r[EG_ASKED_OPERANDS];
     double unit;    /* eg__contract_unit; 0: not computed yet */
-    char *words;    /* receives the words of eg__contract */
-    char note[200]; /* what to say about an operation that keeps all contracts; "": nothing */
+    char *words;    /* the parameter of eg__contract, to which the message is written */
+    char note[200]; /* a remark about an operation that keeps all contracts; "": none */
     size_t size;
     int operand;
 } eg__contract_call;
 
 /* -- contract_tensors.c ----------------------------------------------------------------------- */
-/* Notes in `words` that the operation breaks a contract, followed by the error of cx, if there
- * is one. The error is then cleared, unless memory ran out. operand −1 is the result. Returns
+/* Writes to `words` that the operation breaks a contract, followed by the error of cx, if there is
+ * one. The error is then cleared, unless memory ran out. operand −1 is the result. Returns
  * false. */
 bool eg__breaks(eg__contract_call *, int operand, const char *words);
 /* Returns the elements of a row-major f64 tensor. */
@@ -44,8 +44,8 @@ bool eg__contract_alike(eg_tensor *a, eg_tensor *b, double share);
 /* True if a equals factor · b up to |factor| times the sum of `share` of b's largest element and
  * `floor`; with a floor above 0 also up to subnormal numbers. NULL stands for zeros. */
 bool eg__contract_above(eg_tensor *a, eg_tensor *b, double factor, double share, double floor);
-/* Returns what rounding leaves where terms g, g y or g y / x cancel, as in y (g − Σ g y) of a
- * saturated softmax: 64 ε max|g| max(1, |y|, |y / x|). */
+/* Returns the rounding error that remains where terms g, g y or g y / x cancel, as in y (g − Σ g y)
+ * of a saturated softmax: 64 ε max|g| max(1, |y|, |y / x|). */
 double eg__cancelled(const eg__contract_call *, eg_tensor *g);
 /* As eg__contract_above, for results of the rule for operand i or, with i = −1, of the operation;
  * the floor is eg__cancelled of the call's g, or 0 with i = −1. If they differ by more, `share` is
