@@ -289,6 +289,35 @@ LOOP_TEST(infinite_scores_are_those_of_the_whole_length, sizeof infinite / sizeo
     }
 }
 
+/* Copies have the bits of each alone, also with a sink (_i & 1), and where only the last two have
+ * scores of ∞, in other rows (_i & 2). */
+LOOP_TEST(copies_are_those_alone, 4)
+{
+    enum { COPIES = 3, N = 6 };
+    eg_ranks *r = eg_ranks_open(.cx = cx);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, NULL);
+    eg_tensor *all[4], *z = _i & 1 ? eg_normal(cx, 0, 1, 2) : NULL, *d[2][3], *y[2];
+    for (int k = 0; k < 3; k++) all[k] = eg_normal(cx, 0, 1, COPIES, N, 2, 4);
+    all[3] = eg_normal(cx, 0, 1, COPIES, 2, N, N);
+    const int of = 2 * N * N, at[] = { of + 1, of + 4, of + 9, 2 * of + 7, 2 * of + 20 };
+    for (size_t k = 0; k < sizeof at / sizeof *at && _i & 2; k++)
+        eg_mut_f32(all[3])[at[k]] = INFINITY;
+    for (int k = -1; k < COPIES; k++) { /* −1: all together */
+        eg_tensor *x[4];
+        const int t = k >= 0;
+        for (int i = 0; i < 4; i++)
+            x[i] = t ? eg_select_axis(all[i], 0, k) : eg_copies_unstack(c, all[i]);
+        y[t] = eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .bias = { "hij", x[3] },
+                            .sink = { z ? "h" : NULL, z }, .ranks = r, .ranks_block = 2);
+        eg_tensor *loss = eg_sum(NULL, eg_tanh(y[t]));
+        eg_grad(t ? loss : eg_sum(NULL, eg_copies_stack(loss)), NULL, 3, x, d[t]);
+        ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+        for (int i = 0; i < 3 && t; i++) ck_assert(same_bits(eg_copy_at(d[0][i], k), d[1][i]));
+        if (t) ck_assert(same_bits(eg_copy_at(y[0], k), y[1]));
+    }
+    eg_ranks_close(r);
+}
+
 /* Second and third order compared with the complete length in f64, and with the bits of one rank in
  * f32. */
 LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)

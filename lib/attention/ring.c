@@ -320,7 +320,7 @@ static bool ring_shape(eg_tensor *y)
 {
     const eg_ring *r = ring_of(y);
     return eg_result(y, r->dtype, 1, (int64_t[]){ r->y_count + r->l_count }) &&
-           eg__node_save(y, sizeof(ring_saved));
+           eg_node_save(y, sizeof(ring_saved));
 }
 static bool ring_forward(eg_tensor *y)
 {
@@ -330,11 +330,26 @@ static bool ring_forward(eg_tensor *y)
     ring_by_number(r, y, 0, x);
     return eg__ring_forward(r, y, x, &s->infinite);
 }
-/* Returns the number of scores of ∞ in each row of attention's result; NULL if there are none. */
+/* Returns the number of scores of ∞ in each row of attention's result; NULL if there are none. A
+ * result with copies has a number for each; in a forward() of copy k it is that copy's. */
 static eg_tensor *ring_infinite(const eg_ring *r, const eg_tensor *y)
 {
-    const ring_saved *s = eg_node_saved(y);
-    return s && s->infinite ? eg_from_n(y->cx, r->dtype, s->infinite, r->l_rank, r->l_dims) : NULL;
+    eg_ctx *cx = y->cx;
+    void *const *each = y->saved_each ? y->saved : NULL;
+    const ring_saved *s = each && !y->copies ? each[cx->copy.k] : eg_node_saved(y);
+    if (!each || !y->copies)
+        return s && s->infinite ? eg_from_n(cx, r->dtype, s->infinite, r->l_rank, r->l_dims) : NULL;
+    const int64_t count = y->copies->count;
+    eg_tensor *rows = NULL;
+    for (int64_t k = 0; k < count; k++) {
+        s = each[k];
+        if (!s->infinite) continue;
+        if (!rows) rows = eg_full_n(cx, r->dtype, 0, 2, (int64_t[]){ count, r->l_count });
+        if (!eg_ok(rows)) return rows;
+        eg_assign(eg_select_axis(rows, 0, k), eg_from_n(cx, r->dtype, s->infinite, 1, &r->l_count));
+    }
+    eg_tensor *all = rows ? eg_copies_unstack(y->copies, rows) : NULL;
+    return all ? eg_reshape_n(all, r->l_rank, r->l_dims) : NULL;
 }
 /* `all` has the layout of attention's result. Returns its part y (which = 0) or the log-sum-exp
  * (1). */
@@ -556,8 +571,9 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
     if (o->lse) *o->lse = ordered;
     if (o->empty && !o->sink.x && eg_ok(lse)) {
         const bool was = eg_nograd(cx, true);
-        *o->empty = (int64_t)eg_item(
-            eg_sum(NULL, eg_cast(eg_lt(lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)), EG_F64)));
+        eg_tensor *none = eg_lt(lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL));
+        if (eg_copies_of(none)) none = eg_copies_stack(none);
+        *o->empty = (int64_t)eg_item(eg_sum(NULL, eg_cast(none, EG_F64)));
         eg_nograd(cx, was);
     }
     return y;
