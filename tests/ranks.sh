@@ -43,7 +43,7 @@ for end in killed exits leaves; do
 done
 # a rank that closes its group before the others do
 on 2 30 "$build/tests/on_ranks" closes
-if [ $status = 0 ] || ! grep -q 'rank 1 has closed the group, and this rank waits for a call of it' out
+if [ $status = 0 ] || ! grep -q 'rank 1 has closed the group, and this rank waits for a call' out
 then bad "a rank closes: status $status: $(cat out err)"; fi
 on 3 30 "$build/tests/on_ranks" tells
 [ $status != 124 ] || bad 'an error that is told: still there after 30 s'
