@@ -150,8 +150,8 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 }
 
 /* -- powc: y = x^c, dx = g c x^(c−1) ----------------------------------------------------------- */
-/* Powers of f32 with whole exponents of at most WHOLE_MOST are products of f64, rounded once. */
 enum { WHOLE_MOST = 64 };
+/* Powers of f32 with whole exponents of at most WHOLE_MOST: products of f64, rounded once. */
 EG_CLONES static void whole_power_f32(int64_t n, char *const *p, const double *c)
 {
     const float *x = (const float *)p[1];

@@ -20,9 +20,11 @@ ROW(eg_powc, powc, y = F(pow)(x, a), )
 ROW(eg_powc, root, y = x == -(REAL)INFINITY ? -x : F(sqrt)(x) + 0, )
 ROW(eg_powc, recip_root, y = x == -(REAL)INFINITY ? 0 : 1 / (F(sqrt)(x) + 0), )
 /* whole powers: by the vector function, which has no negative bases, of |x| */
+/* clang-format off */
 ROW(eg_powc, even_power, y = F(pow)(F(fabs)(x), a), )
 ROW(eg_powc, odd_power, const T z = F(pow)(F(fabs)(x), a);
     y = R(x) < 0 ? -z : R(x) > 0 || x != x ? z : a > 0 ? x : 1 / x, )
+/* clang-format on */
 #include "ops/pointwise_rows.h"
 #undef T
 #undef NAME

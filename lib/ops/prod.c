@@ -107,6 +107,7 @@ static bool prod_is_across(const eg_tensor *x)
         [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128, \
         [EG_I64] = NAME##_i64                                                  \
     }
+/* Computes rows beside each other, if they are such; else one after the other. */
 static bool prod_forward(eg_tensor *y)
 {
     static eg_inner *const run[EG_DTYPES] = OF_TYPES(prod_rows);

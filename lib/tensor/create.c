@@ -130,12 +130,14 @@ eg_tensor *eg_ones_like(const eg_tensor *x) { return like("ones_like", x, 1); }
 /* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ ---------------------------- */
 /* Elements of a block are counted in 32 bits, which AVX2 converts to doubles. All i are exact. */
 enum { RAMP_BLOCK = 1 << 20 };
-#define RAMP(TYPE, T, exact)                                                                 \
-    EG_CLONES static void ramp_##TYPE(char *out, int64_t n, double start, double step)       \
-    {                                                                                        \
-        for (int64_t k = 0; k < n; k += RAMP_BLOCK)                                          \
-            for (int32_t i = 0, m = (int32_t)eg__min64(n - k, RAMP_BLOCK); i < m; i++)       \
-                ((T *)out)[k + i] = (T)((exact)start + ((exact)k + (exact)i) * (exact)step); \
+#define RAMP_LOOP(T, exact)                                                        \
+    for (int64_t k = 0; k < n; k += RAMP_BLOCK)                                    \
+        for (int32_t i = 0, m = (int32_t)eg__min64(n - k, RAMP_BLOCK); i < m; i++) \
+    ((T *)out)[k + i] = (T)((exact)start + ((exact)k + (exact)i) * (exact)step)
+#define RAMP(TYPE, T, exact)                                                           \
+    EG_CLONES static void ramp_##TYPE(char *out, int64_t n, double start, double step) \
+    {                                                                                  \
+        RAMP_LOOP(T, exact);                                                           \
     }
 RAMP(F32, float, double)
 RAMP(F64, double, double)
