@@ -743,6 +743,33 @@ static int kernel_vjp(void *user, const double *x, const double *g, double *dx)
     if (k->wrong == 4) ((double *)(uintptr_t)g)[0] = 0;
     return k->wrong == 2 ? 7 : 0;
 }
+/* Options that are NULL, or those of a caller with an older header, end before what was on the
+ * stack becomes an option. */
+static void fill_the_stack(void)
+{
+    volatile unsigned char bytes[4096];
+    for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = 0x5a;
+}
+TEST(plain_numbers_without_all_options)
+{
+    eg_ctx *cx = eg_open();
+    const double x[3] = { 1, 2, 0.5 };
+    kernel k = { 0 };
+    eg_gradcheck_fn_args older = { .size = offsetof(eg_gradcheck_fn_args, names),
+                                   .cx = cx,
+                                   .f = kernel_f,
+                                   .vjp = kernel_vjp,
+                                   .user = &k,
+                                   .n = 3,
+                                   .m = 2,
+                                   .x = x };
+    fill_the_stack();
+    ck_assert_ptr_null(eg_gradcheck_fn_with(NULL));
+    fill_the_stack();
+    const eg_report *r = eg_gradcheck_fn_with(&older);
+    ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    eg_close(cx);
+}
 TEST(functions_of_plain_numbers)
 {
     eg_ctx *cx = eg_open();

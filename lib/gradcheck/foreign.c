@@ -89,7 +89,7 @@ static eg_tensor *foreign_call(void *user, eg_tensor *const *x)
 
 const eg_report *eg_gradcheck_fn_with(const eg_gradcheck_fn_args *given)
 {
-    eg_gradcheck_fn_args o;
+    eg_gradcheck_fn_args o = { .size = 0 };
     eg_options(&o, sizeof o, given);
     if (!o.cx || eg__failed(o.cx)) return NULL;
     if (!o.f || !o.vjp || (!o.x && o.n > 0) || o.n < 0 || o.m < 0) {
