@@ -791,6 +791,27 @@ LOOP_TEST(a_loss_that_is_no_sum_is_refused, sizeof refused / sizeof *refused)
     ck_assert_int_eq(eg_step_over(NULL, ways_loss, NULL, 1), -1);
 }
 
+/* Numbers of examples up to the largest int64_t: parts of them are in range, too. */
+static eg_tensor *counting_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const ways *v = user;
+    *count = 1;
+    if (from < 0 || to <= from) return eg_fail(cx, "from %lld", (long long)from);
+    return eg_sum(NULL, eg_scale(v->w, (double)(to - from) / 1e18));
+}
+TEST(a_block_of_the_largest_number_of_examples)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
+    eg_params *p = eg_params_open(cx);
+    ways v = { p, eg_init_constant(eg_param(p, "w", "d", 3), 2), NULL, 0 };
+    ck_assert_int_eq(eg_step_over(eg_adam(p), counting_loss, &v, INT64_MAX, .block = INT64_MAX),
+                     -1);
+    eg_assert_error(cx, "step_over: the count is not a sum: of examples 0 to 9223372036854775806 "
+                        "it is 1, of 0 to 3074457345618258602 and 3074457345618258603 to "
+                        "9223372036854775806 together 2");
+    eg_close(cx);
+}
+
 /* A step that is refused because of what its loss does has changed nothing, although the loss was
  * called before to find out whether it is a sum. */
 static const struct {

@@ -79,7 +79,7 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
     const int64_t block = o->block > 0 ? o->block : 8,
-                  n = o->examples / 2 < block ? o->examples : 2 * block, cut = (n + 2) / 3;
+                  n = o->examples / 2 < block ? o->examples : 2 * block, cut = n / 3 + (n % 3 > 0);
     if (n < 2 || op->sum == o->loss) return true;
     step_over_asking a = {
         .o = o,
