@@ -459,6 +459,10 @@ TEST(the_nearest_name)
         !eg_ok(eg_safetensors_need(file, NULL, "layer.1.weight", "1.W", 1, (int64_t[]){ 2 })));
     eg_assert_error(cx, "near.safetensors: no tensor \"layer.1.weight\", of which \"1.W\" needs "
                         "(2,); the nearest name is \"layers.1.weight\"");
+    ck_assert(!eg_ok(eg_safetensors_need(file, NULL, "bias", NULL, 1, (int64_t[]){ 3 })));
+    eg_assert_error(cx, "safetensors_need: name, whose or dims is NULL");
+    ck_assert(!eg_ok(eg_safetensors_need(file, NULL, "bias", "b", 1, NULL)));
+    eg_assert_error(cx, "safetensors_need: name, whose or dims is NULL");
     ck_assert(!eg_ok(eg_safetensors_get(file, "bais")));
     eg_assert_error(cx, "no tensor is named 'bais'; the nearest name is 'bias'");
 }

@@ -86,6 +86,9 @@ eg_tensor *eg_safetensors_get(const eg_safetensors *st, const char *name)
 eg_tensor *eg_safetensors_need(const eg_safetensors *st, const char *path, const char *name,
                                const char *whose, int rank, const int64_t *dims)
 {
+    if (st && (!name || !whose || (rank > 0 && !dims)))
+        return eg_fail_as(eg_owner_context(st->owner), EG_ERROR_MISUSE,
+                          "safetensors_need: name, whose or dims is NULL");
     int k = eg_safetensors_find(st, name);
     eg_tensor *x = eg_safetensors_at(st, k);
     bool same = k >= 0 && eg_rank(x) == rank;
