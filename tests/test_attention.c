@@ -428,6 +428,10 @@ TEST(masks_as_pytorch_writes_them)
     eg_assert_error(cx, "mask_additive: the mask is bool");
     eg_mask_additive(eg_from(cx, ((float[]){ 0, -1e9f, -INFINITY }), 3));
     eg_assert_error(cx, "mask_additive: 1 of 3 elements is neither 0 nor -inf");
+    eg_tensor *copied =
+        eg_copies_unstack(eg_copies_open(eg_owner_open(cx), 2, NULL), eg_zeros(cx, 2, 3));
+    ck_assert(!eg_ok(eg_mask_additive(copied)));
+    eg_assert_error(cx, "copies");
     eg_alibi_slopes(cx, 0);
     eg_assert_error(cx, "alibi_slopes: there must be 1 to 2^20 heads, not 0");
     eg_close(cx);
