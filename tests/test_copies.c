@@ -451,6 +451,23 @@ TEST(copies_of_a_later_operand_share_the_draws_of_attention)
     eg_close(cx);
 }
 
+/* .empty counts the rows of all copies, in both forms. */
+TEST(copies_all_count_their_empty_rows)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), 3, NULL);
+    const bool kept[] = { 0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0 };
+    eg_tensor *keep = eg_copies_unstack(c, eg_from(cx, kept, 3, 4)), *x = eg_ones(cx, 4, 2);
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        int64_t empty = -1;
+        eg_attention("id,jd,je->ie", x, x, x, .keep = { "j", keep }, .empty = &empty,
+                     .form = (eg_form)form);
+        eg_assert_ok(cx);
+        ck_assert_int_eq(empty, 8);
+    }
+    eg_close(cx);
+}
+
 /* A copy's result and gradients are those in a context of its seed, also if only the values have
  * copies, or only a mask, so that the weights are the same before dropout; in both forms. */
 TEST(copies_attention_drops_weights_by_each_seed)
@@ -676,6 +693,18 @@ TEST(copies_refusals_name_both_numbers)
     eg_where_mask(cx, "x[i] > 0", "i", 0, (int64_t[]){ 4 },
                   .with = { { "x", eg_cast(x, EG_I32) } });
     refused(cx, "where_mask: the tensor has 3 copies");
+    eg_mask_additive(x), refused(cx, "mask_additive: the tensor has 3 copies");
+    eg_heads(eg_copies_unstack(c, eg_ones(cx, 3, 2, 4, 4)), .spec = "[h] i j"),
+        refused(cx, "heads: .weights have 3 copies; eg_copy_at shows one");
+    FILE *stream = tmpfile();
+    ck_assert_int_eq(eg_npy_write(stream, x), -1);
+    ck_assert_int_eq(ftell(stream), 0); /* nothing of it was written */
+    fclose(stream), refused(cx, "npy: operand 1 has 3 copies; eg_copies_stack shows them all");
+    const char *const name[] = { "x" };
+    eg_npz_save(cx, "/nonexistent/x.npz", 1, name, &x),
+        refused(cx, "x.npz: copies are not written; save eg_copies_stack of array 'x'");
+    eg_safetensors_save(cx, "/nonexistent/x.st", 1, name, &x, NULL),
+        refused(cx, "x.st: copies are not written; save eg_copies_stack of tensor 'x'");
     eg_nograd(cx, true);
     eg_einsum_to(eg_ones(cx, 4), "i->i", x),
         refused(cx, "einsum: .out is refused if operands have copies");

@@ -132,6 +132,8 @@ bool eg__attention_within(const eg_attention_plan *, eg_tensor *const *x);
  * the scores is of the query alone. False after an error. */
 bool eg__attention_texts(eg_attention_texts *, const eg_masking *m, const eg_attention_args *,
                          const int *term, const bool *query);
+/* The number of true elements of a bool tensor, in all of its copies (call.c). */
+int64_t eg__attention_count(eg_tensor *x);
 
 /* -- unfused.c -------------------------------------------------------------------------------- */
 /* In all functions of this section x lists the operands by term, with NULL for a term that is

@@ -27,10 +27,14 @@ static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *opti
                           eg_type_name(x->dtype), eg__dims_text(x, want, sizeof want));
     return eg_permute_n(y, rank, back);
 }
+int64_t eg__attention_count(eg_tensor *x)
+{
+    return (int64_t)eg_item(eg_sum(NULL, eg_copies_of(x) ? eg_copies_stack(x) : x));
+}
 static void count_empty(eg_tensor *weights, int inner, int64_t *empty)
 {
-    eg_tensor *none = eg_eq(eg__sum_last(eg_detach(weights), inner), eg__zero_like(weights));
-    *empty = (int64_t)eg_item(eg_sum(NULL, none));
+    *empty =
+        eg__attention_count(eg_eq(eg__sum_last(eg_detach(weights), inner), eg__zero_like(weights)));
 }
 /* Returns x, whose axes are those of the scores' rows, with the axes in the order of the
  * weights. */

@@ -571,9 +571,7 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
     if (o->lse) *o->lse = ordered;
     if (o->empty && !o->sink.x && eg_ok(lse)) {
         const bool was = eg_nograd(cx, true);
-        eg_tensor *none = eg_lt(lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL));
-        if (eg_copies_of(none)) none = eg_copies_stack(none);
-        *o->empty = (int64_t)eg_item(eg_sum(NULL, eg_cast(none, EG_F64)));
+        *o->empty = eg__attention_count(eg_lt(lse, eg_full_n(cx, r->dtype, -1e38, 0, NULL)));
         eg_nograd(cx, was);
     }
     return y;

@@ -284,8 +284,7 @@ static eg_tensor *sink_finite_rows(eg_tensor *n, eg_tensor **l, eg_tensor **z)
               *logs = eg_log(eg_maximum(n ? n : zero, sink_full(*l, 1))),
               *to_l = eg_where(of_l, logs, far), *to_z = eg_where(of_z, zero, far),
               *more = eg_where(rows, sink_full(*l, INFINITY), sink_full(*l, -0.0));
-    eg_tensor *all = eg_copies_of(rows) ? eg_copies_stack(rows) : rows;
-    const bool some = eg_item(eg_sum(NULL, eg_cast(all, EG_F64))) > 0;
+    const bool some = eg__attention_count(rows) > 0;
     eg_nograd(cx, was);
     if (!some) return NULL;
     /* a NaN in a row with ∞ makes the row NaN */

@@ -1,6 +1,7 @@
 /* npy.c: NumPy's .npy (NEP 1, numpy/lib/format.py): "\x93NUMPY", version (2 bytes), header length
  * (2 bytes, from version 2 on 4; little-endian), a header that is a Python dict of exactly 'descr',
  * 'fortran_order' and 'shape', and the elements. */
+#include <eingrad/copies.h>
 #include <eingrad/io.h>
 #include "file.h"
 #include <stdlib.h>
@@ -319,6 +320,11 @@ static bool npy_usable(eg_ctx *cx, eg_tensor *x, int operand)
     if (!eg_ok(x))
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "npy: operand %d has no values: it failed, or its scope was popped", operand);
+    else if (eg_copies_of(x))
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "npy: operand %d has %lld copies; eg_copies_stack shows them all, eg_copy_at one",
+            operand, (long long)eg_copies_count(eg_copies_of(x)));
     else if (!eg__encoding_of(eg_type(x))->dtype)
         eg_fail_as(cx, EG_ERROR_DTYPE,
                    "npy: operand %d is %s, which is not written; save its eg_real and eg_imag",

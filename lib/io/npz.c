@@ -1,4 +1,5 @@
 /* npz.c: NumPy's .npz: a zip archive with a .npy for each array (numpy.savez). */
+#include <eingrad/copies.h>
 #include <eingrad/io.h>
 #include "text.h"
 #include "zip.h"
@@ -162,6 +163,9 @@ static bool npz_check(const eg_npz_save_args *o)
         if (!eg_ok(x)) return npz_refuse(o, EG_ERROR_MISUSE, "there are no values for array", name);
         if (eg_context(x) != o->cx)
             return npz_refuse(o, EG_ERROR_MISUSE, "another context owns array", name);
+        if (eg_copies_of(x))
+            return npz_refuse(o, EG_ERROR_MISUSE,
+                              "copies are not written; save eg_copies_stack of array", name);
         if (!eg__encoding_of(eg_type(x))->dtype)
             return npz_refuse(o, EG_ERROR_DTYPE,
                               "c128 is not written; save eg_real and eg_imag of array", name);

@@ -2,6 +2,7 @@
 #include "safetensors.h"
 #include "json.h"
 #include "text.h"
+#include <eingrad/copies.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -161,6 +162,9 @@ static bool st_check_tensors(eg_ctx *cx, const char *path, int count, const char
             return st_refuse(cx, path, EG_ERROR_MISUSE, "there are no values for tensor", names[k]);
         if (eg_context(xs[k]) != cx)
             return st_refuse(cx, path, EG_ERROR_MISUSE, "another context owns tensor", names[k]);
+        if (eg_copies_of(xs[k]))
+            return st_refuse(cx, path, EG_ERROR_MISUSE,
+                             "copies are not written; save eg_copies_stack of tensor", names[k]);
         if (!eg__encoding_of(eg_type(xs[k]))->dtype)
             return st_refuse(cx, path, EG_ERROR_DTYPE,
                              "c128 is not written; save eg_real and eg_imag of tensor", names[k]);

@@ -128,6 +128,11 @@ static bool heads_fit(eg_ctx *cx, const eg_heads_args *o, form *f)
         return false;
     }
     if (eg_error(cx) || eg_refuse_capture(cx, "heads")) return false;
+    if (eg_copies_of(w)) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "heads: .weights have %lld copies; eg_copy_at shows one",
+                   (long long)eg_copies_count(eg_copies_of(w)));
+        return false;
+    }
     if (!o->spec) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "heads: .spec is missing: weights of %d ax%s may be \"b [h] i j\", as a module "

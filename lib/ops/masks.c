@@ -20,7 +20,7 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
 eg_tensor *eg_mask_additive(eg_tensor *x)
 {
     static const char who[] = "mask_additive";
-    if (!eg__check(who, x)) return eg__poison_of(x);
+    if (!eg__check(who, x) || !eg__check_single(who, x)) return eg__poison_of(x);
     if (!eg__is_float(x->dtype))
         return eg_fail_as(x->cx, EG_ERROR_DTYPE,
                           "%s: the mask is %s, but a mask that is added to scores is f32 or f64",
