@@ -114,8 +114,8 @@ typedef struct eg_attention_args {
     /* ln Σ e^scores, the sink included; it has the letters of the weights without the keys, and is
      * −inf for a query without an allowed key and without a sink */
     eg_tensor **lse;
-    /* receives the number of rows of scores (queries of each batch and head) without an allowed
-     * key; with a sink 0. Without a sink it is refused in a captured step */
+    /* receives the number of rows of scores (queries of each batch, head and copy) without an
+     * allowed key; with a sink 0. Without a sink it is refused in a captured step */
     int64_t *empty;
     /* letters of the weights; NULL: those of the output without the value's own, the summed ones
      * last */
