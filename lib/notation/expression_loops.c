@@ -29,6 +29,8 @@
             T *first = (T *)(void *)((char *)s->first + r * s->first_step);                 \
             EACH(first[k] = FIRST(p[k]))                                                    \
             if (s->out) { OUT(T, o); EACH(o[k] = LAST(p[k], first[k])) } }
+#define IN_STAGES(KEEPS, FIRST, LAST) \
+        if ((KEEPS) && s->first) KEPT_STAGES(FIRST, LAST) else STAGES(FIRST, LAST)
 /* a loop with two operands; if SINGLE, the second is the scalar Q, and `inverse` is 1 / Q */
 #define BY(SINGLE, Q, ...) {                                                                \
         const bool single = SINGLE;                                                         \

@@ -44,10 +44,8 @@ static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)
 #define LOOP_1(CODE, NAMED, FIRST, VALUE, ...)                               \
     EG_INLINE T NAME(CODE##_first)(T x) { (void)x; return FIRST; }           \
     EG_INLINE T NAME(CODE##_last)(T x, T e) { (void)e; return VALUE; }       \
-    LOOP(NAME(CODE)) {                                                       \
-        if (eg__keeps_first(EG_X_##CODE, WIDE) && s->first)                  \
-            KEPT_STAGES(NAME(CODE##_first), NAME(CODE##_last))               \
-        else STAGES(NAME(CODE##_first), NAME(CODE##_last)) }
+    LOOP(NAME(CODE)) { IN_STAGES(eg__keeps_first(EG_X_##CODE, WIDE),         \
+                                 NAME(CODE##_first), NAME(CODE##_last)) }
 #define LOOP_2(CODE, NAMED, VALUE, ...) BINARY(NAME(CODE), T, T, VALUE)
 EG_FUNCTIONS_1(LOOP_1)
 EG_FUNCTIONS_2(LOOP_2)
