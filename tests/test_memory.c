@@ -339,6 +339,89 @@ static bool options_of_modules(void) /* gates, norms of query and key, extra key
     return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && isfinite(eg_item(eg_sum(NULL, g)));
 }
 
+static eg_tensor *layer_doubled(void *user, int64_t layer, eg_tensor *x)
+{
+    (void)user;
+    return layer ? eg_scale(x, 2) : NULL;
+}
+static bool between_layers(void) /* states that are replaced; keys that read; graphs explained */
+{
+    const eg_linear_attention_args delta = { .phi = "x", .no_norm = true, .beta = { "bj", NULL } };
+    eg_params *p = eg_params_open(cx);
+    eg_seq2seq *net = eg_seq2seq_new(p, "", .vocabulary = 5, .length = 4, .d_model = 4, .heads = 2,
+                                     .layers = 1, .width = 4);
+    eg_mha *m = eg_mha_new(p, "m", .d_model = 4, .heads = 2, .linear = &delta);
+    eg_tensor *tokens = eg_randint(cx, 0, 5, 2, 3), *x = eg_normal(cx, 0, 1, 2, 3, 4), *g;
+    eg_tensor *y = eg_seq2seq_run(net, tokens, tokens, .layer_fn = layer_doubled,
+                                  .source_layer_fn = layer_doubled);
+    eg_tensor *z = eg_mha_run(m, x, .where = "j <= i", .read = eg_normal(cx, 0, 1, 2, 3, 2, 2),
+                              .beta = { "bj", eg_full(cx, 0.5, 2, 3) });
+    const eg_explained_graph *e = eg_explain_graph(y);
+    return eg_ok(y) && e && e->nodes > 0 && eg_grad(z, eg_ones_like(z), 1, &x, &g) == 0 &&
+           isfinite(eg_item(eg_sum(NULL, g)));
+}
+static int step_of_all(void *user, eg_tensor **out)
+{
+    eg_tensor **x = user, *dx[2];
+    eg_tensor *y = eg_attention("id,jd,je->ie", x[0], x[1], x[1], .where = "j <= i");
+    y = eg_expr("i e", "y * sigmoid(y) + t[i]", .with = { { "y", y }, { "t", x[2] } });
+    y = eg_add(eg_dropout(y, 0.5),
+               eg_tril(eg_sort("i [e]", eg_einsum("id,de,ef->if", x[0], x[1], x[1])), 0));
+    if (eg_grad(eg_sum(NULL, eg_square(y)), NULL, 2, x, dx)) return -1;
+    out[0] = y, out[1] = dx[0];
+    return eg_assign(x[2], eg_mean("i [e]", y));
+}
+static bool captured_steps(void)
+{
+    eg_tensor *x[] = { eg_uniform(cx, -1, 1, 3, 3), eg_uniform(cx, -1, 1, 3, 3), eg_zeros(cx, 3) };
+    eg_captured *c = eg_capture(cx, step_of_all, x, 2);
+    if (!c || eg_captured_run(c)) return false;
+    const double sum = eg_item(eg_sum(NULL, eg_captured_output(c, 1)));
+    eg_captured_free(c);
+    return isfinite(sum);
+}
+static eg_tensor *rows_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
+{
+    (void)from, (void)to, (void)count;
+    return eg_sum(NULL, eg_square(eg_linear_run(user, eg_block_rows(own, "x"))));
+}
+static bool blocks_and_copies(void) /* of one thread, since others must not allocate meanwhile */
+{
+    eg_params *p = eg_params_open(cx);
+    eg_linear *l = eg_linear_new(p, "l", .in = 3, .out = 2);
+    eg_opt *opt = eg_adam(p);
+    eg_threads(cx, 1);
+    eg_tensor *x = eg_normal(cx, 0, 1, 6, 3), *each[2];
+    double mean = NAN;
+    for (int k = 0; k < 3; k++)
+        if (eg_step_over(opt, rows_loss, l, 6, .block = 2, .batch = { { "x", x } }, .mean = &mean,
+                         .capture = true))
+            return false;
+    eg_tensor *rows = eg_copies_unstack(eg_copies_open(eg_params_owner(p), 6, NULL), x);
+    eg_tensor *y = eg_sum(NULL, eg_square(eg_linear_run(l, eg_rearrange("i -> 1 i", rows))));
+    return eg_grad_each(y, 2, (eg_tensor *[]){ l->weight, l->bias }, each) == 0 &&
+           eg_dim(each[0], 0) == 6 && isfinite(mean) && isfinite(eg_item(eg_sum(NULL, each[0])));
+}
+static bool optimiser_file(void)
+{
+    eg_params *p = eg_params_open(cx);
+    eg_linear *l = eg_linear_new(p, "l", .in = 3, .out = 2);
+    eg_opt *opt = eg_adam(p);
+    eg_tensor *y = eg_linear_run(l, eg_ones(cx, 2, 3));
+    return eg_step(opt, eg_sum(NULL, eg_square(y))) == 0 && eg_opt_save(opt, arrays) == 0 &&
+           eg_opt_resume(opt, arrays) == 1;
+}
+static bool text_of_json(void)
+{
+    static const char text[] = "{\"a\": [1, {\"b\": \"\\u00e9\"}], \"c\": null}";
+    const eg_json *j = eg_json_read(cx, text, sizeof text - 1);
+    const eg_json *a = eg_json_find(j, "a");
+    const eg_spec *s = eg_spec_insert(eg_spec_parse(cx, "mine", "b i [j]"), 0, 0, "c");
+    const eg_formula *f =
+        eg_formula_replace(eg_formula_parse(cx, "mine", "j <= i & i < |j|"), "i", "i + 5", "7");
+    return a && a->first && a->first->number == 1 && s && f && strstr(f->text, "i + 5");
+}
+
 /* -- each of its allocations ------------------------------------------------------------------ */
 static size_t bytes_of(const char *path, char *out, size_t room)
 {
@@ -483,6 +566,11 @@ static const struct {
     { "linear attention", linear_attention, NULL },
     { "delta rule", delta_rule, NULL },
     { "options of modules", options_of_modules, NULL },
+    { "between layers", between_layers, NULL },
+    { "captured steps", captured_steps, NULL },
+    { "blocks and copies", blocks_and_copies, NULL },
+    { "an optimiser's file", optimiser_file, arrays },
+    { "JSON, specs, formulas", text_of_json, NULL },
     { "a complex step", complex_step, NULL },
     { "reductions", reductions, NULL },
 };
