@@ -2,6 +2,7 @@
  * is true. */
 #include <config.h>
 #include <eingrad.h>
+#include <math.h>
 #include "tests.h"
 
 TEST(version_is_that_of_the_package) { ck_assert_str_eq(eg_version(), PACKAGE_VERSION); }
@@ -30,4 +31,12 @@ TEST(no_contraction)
     volatile double e = 0x1p-30;
     double a = 1 + e, b = 1 - e, c = -1;
     ck_assert_double_eq(a * b + c, 0);
+}
+
+/* configure refuses flags like -ffast-math; a build by other means fails here. The compiler may not
+ * assume that x is no NaN and no infinity. */
+TEST(infinities_and_nan)
+{
+    volatile double zero = 0, x = 1 / zero, y = x - x;
+    ck_assert(isinf(x) && isnan(y) && !(y == y));
 }
