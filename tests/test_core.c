@@ -674,6 +674,24 @@ TEST(helpers_leave_signals_to_the_program)
     ck_assert_int_eq(status_of(child), 0);
 }
 
+/* An end of line in a name or a spec does not begin a new line of the message; those of the caret
+ * and of messages of the program do. */
+TEST(a_refusal_keeps_its_line)
+{
+    eg_ctx *cx = eg_open();
+    eg_params *p = eg_params_open(cx);
+    eg_param(p, "a\nb", "i i", 2, 2);
+    ck_assert_str_eq(eg_error(cx), "\"a?b\": param: index 'i' occurs twice\n  i i\n    ^");
+    eg_clear(cx);
+    eg_argmax("i\n[j]", eg_ones(cx, 2, 3, 4));
+    ck_assert_str_eq(eg_error(cx),
+                     "argmax: operand 1 has rank 3: (2, 3, 4), its term 'i?[j]' names 2 "
+                     "axes\n  i [j]\n  ^^^^^");
+    eg_clear(cx);
+    eg_fail(cx, "first\nsecond");
+    ck_assert_str_eq(eg_error(cx), "first\nsecond");
+    eg_close(cx);
+}
 static double product(eg_ctx *cx)
 {
     eg_mark m = eg_push(cx);

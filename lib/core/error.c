@@ -33,16 +33,17 @@ eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
 
 /* Replaces characters that control a terminal by '?': control characters other than ends of lines
  * and tabs, and marks that change the direction of writing. Names in a message may come from
- * foreign files. A message about a file has one line, so ends of lines in it come from a path or a
- * name and are replaced, too. A message that fills its `size` bytes may have been cut inside a
- * character; the bytes of such a character are removed. */
+ * foreign files. An end of line is replaced if it comes from a name: the library's own are followed
+ * by two blanks, as before the caret, and a message about a file has none. A message that fills its
+ * `size` bytes may have been cut inside a character; the bytes of such a character are removed. */
 static void make_printable(eg_code code, char *message, size_t size)
 {
     char *to = message;
     for (const char *s = message; *s;) {
         const unsigned char c = (unsigned char)*s, next = (unsigned char)s[1],
                             last = next ? (unsigned char)s[2] : 0;
-        const bool line = c == '\n' && code != EG_ERROR_FILE,
+        const bool own = code == EG_ERROR_USER || (next == ' ' && last == ' '),
+                   line = c == '\n' && code != EG_ERROR_FILE && own,
                    control = (c < 0x20 && !line && c != '\t') || c == 0x7f,
                    high = c == 0xc2 && next >= 0x80 && next < 0xa0,
                    turns = c == 0xe2 && ((next == 0x80 && last >= 0xa8 && last <= 0xae) ||
