@@ -33,12 +33,14 @@ done
 # What is a macro in C is a function in C++.
 if [ "$CXX" != no ]; then
     for path in "$SRCDIR"/include/eingrad/*.h; do
-        [ "${path##*/}" = check.h ] || echo "#include <eingrad/${path##*/}>"
-    done >"$program"
+        [ "${path##*/}" = check.h ] || echo "$path"
+    done >"$program.list"
+    sed 's,.*/,#include <eingrad/,; s,$,>,' "$program.list" >"$program"
     # shellcheck disable=SC2086
     functions=$($CXX -std=c++17 -E -P -I"$SRCDIR/include" -x c++ "$program")
-    for name in $(sed -n 's/^#define \(eg_[a-z0-9_]*\)(.*/\1/p' $(grep -v check.h "$program" |
-        sed "s,#include <\(.*\)>,$SRCDIR/include/\1,") | sort -u); do
+    names=$(xargs sed -n 's/^#define \(eg_[a-z0-9_]*\)(.*/\1/p' <"$program.list" | sort -u)
+    rm "$program.list"
+    for name in $names; do
         echo "$functions" | grep -q "[ *]$name(" || {
             fails=$((fails + 1)); echo "$name is a macro in C, and no function in C++"; }
     done
