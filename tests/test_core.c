@@ -870,6 +870,16 @@ static void *many_calls(void *context)
     eg_einsum("aij,ajk->aik", big, eg_transpose(big, 1, 2));
     eg_einsum("ij,jk->ik", square, square);
     eg_sum("a [b] c", big);
+    eg_tensor *wide = eg_uniform(c, .9, 1.1, 3, 4096), *z = eg_complex(wide, wide),
+              *of[2] = { wide, z };
+    for (int k = 0; k < 2; k++)
+        for (int along = 0; along < 2; along++) {
+            eg_tensor *v = along ? eg_contiguous(eg_transpose(of[k], 0, 1)) : of[k];
+            y = eg_add(eg_sum(NULL, eg_prod(along ? "[i] j" : "i [j]", v)),
+                       eg_sum(NULL, eg_cumprod("i [j]", v)));
+            if (!k) eg_grad(y, NULL, 1, &v, &g);
+        }
+    eg_prod("a [b] c", eg_complex(big, big));
     return NULL;
 }
 /* As include/eingrad/core.h states: 160 KB; a sanitizer's frames are larger. */

@@ -2,21 +2,22 @@
  * gradient has no division, and is correct with any number of zeros. Of n numbers, the first half
  * is multiplied by the second one, until one is left; the last one of an odd number is multiplied
  * to a product of such numbers, which is the last factor. One operation computes the tree of rows
- * of up to PROD_LONG elements; longer ones, and rows beside each other, are halved by products of
+ * of up to PROD_MOST elements; longer ones, and rows beside each other, are halved by products of
  * tensors, which all threads compute. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* Rows of PROD_LONG elements at most, of which PROD_SIDE are computed beside each other once they
- * have PROD_NARROW elements or fewer. */
-enum { PROD_LONG = 8192, PROD_LEVELS = 14, PROD_NARROW = 32, PROD_SIDE = 32 };
+/* Rows of at most PROD_MOST elements of `width` bytes, which are on the stack, and of which
+ * PROD_SIDE are computed beside each other once they have PROD_NARROW elements or fewer. */
+#define PROD_MOST(width) ((width) > sizeof(double) ? 4096 : 8192)
+enum { PROD_LEVELS = 14, PROD_NARROW = 32, PROD_SIDE = 32 };
 /* Rows that are computed beside each other from the first level on have at most PROD_COLUMN
  * elements. */
 enum { PROD_BESIDE = 256, PROD_COLUMN = 512 };
-/* Returns how many such rows of n elements are computed together. */
-static int64_t prod_beside(int64_t n)
+/* Returns how many such rows of n elements are computed together; `most`: PROD_MOST. */
+static int64_t prod_beside(int64_t n, int64_t most)
 {
-    return eg__min64(PROD_BESIDE, 2 * PROD_LONG / n & -EG_LANES);
+    return eg__min64(PROD_BESIDE, 2 * most / n & -EG_LANES);
 }
 typedef struct prod_job {
     eg_strip x; /* the layout of a row */
@@ -178,7 +179,8 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     dim[f.outer] = n;
     v = eg_reshape_n(v, f.outer + 1, dim);
     if (!eg_ok(v)) return v;
-    if (n > 1 && n <= PROD_LONG && (v->stride[f.outer] == 1 || prod_is_across(v)))
+    if (n > 1 && n <= PROD_MOST(eg__width[v->dtype]) &&
+        (v->stride[f.outer] == 1 || prod_is_across(v)))
         v = eg_apply(&prod_op, NULL, 0, 1, &v);
     else
         v = eg_reshape_n(prod_by_halves(v, n), f.outer, dim);

@@ -32,8 +32,9 @@ EG_INLINE void NAME(prod_two_levels)(int64_t quarter, const T *v, T *next)
 /* The trees of some rows of n elements: level j has n >> j of them. */
 typedef struct NAME(prod_trees) {
     int64_t n;
-    int rows, odds;   /* odds: number of levels of odd length */
-    T row[PROD_LONG]; /* levels before `side`; if they are kept, n elements for each row */
+    int rows, odds; /* odds: number of levels of odd length */
+    /* levels before `side`; if they are kept, n elements for each row */
+    T row[PROD_MOST(sizeof(T))];
     T side[2 * PROD_NARROW * PROD_SIDE]; /* level `side` and those after it, of all rows */
     T last[PROD_LEVELS][PROD_SIDE];      /* the last elements of levels of odd length */
     T odd[PROD_LEVELS][PROD_SIDE];       /* their products */
@@ -128,8 +129,9 @@ EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int6
 {
     const eg_strip_axis *of = &((const prod_job *)user)->x.axis[0];
     const int64_t along = of->step / (int64_t)sizeof(T), apart = step[1] / (int64_t)sizeof(T);
-    const int64_t w = eg__min64(eg__round_up(rows, EG_LANES), prod_beside(of->size));
-    T v[PROD_LONG], odd[PROD_BESIDE] = { 0 };
+    const int64_t most = prod_beside(of->size, PROD_MOST(sizeof(T))),
+                  w = eg__min64(eg__round_up(rows, EG_LANES), most);
+    T v[PROD_MOST(sizeof(T))], odd[PROD_BESIDE] = { 0 };
     if (rows < w) memset(v, 0, sizeof v);
     for (int64_t first = 0; first < rows; first += w) {
         const T *x = EG_ROW(T, 1, first);
@@ -198,7 +200,7 @@ EG_CLONES static void NAME(prod_slopes)(int64_t rows, char *const *p, const int6
 {
     NAME(prod_trees) t;
     t.n = ((const prod_job *)user)->x.n;
-    const int64_t most = eg__min64(PROD_SIDE, PROD_LONG / t.n);
+    const int64_t most = eg__min64(PROD_SIDE, PROD_MOST(sizeof(T)) / t.n);
     for (int64_t first = 0; first < rows; first += t.rows) {
         t.rows = (int)eg__min64(rows - first, most);
         const int64_t apart = step[1] / (int64_t)sizeof(T);
