@@ -157,17 +157,19 @@ size_t eg_opt_groups_write(const eg_opt_group *groups, char *out, size_t size)
     size_t n = 0;
     if (!out) size = 0;
     if (size) *out = 0;
-#define REST n < size ? out + n : NULL, n < size ? size - n : 0
+#define END  (n < size ? out + n : NULL)
+#define LEFT (n < size ? size - n : 0)
     for (int g = 0; groups && groups[g].names; g++) {
         const eg_opt_group *group = &groups[g];
-        n += (size_t)snprintf(REST, "%s%s:%s", g ? "; " : "", group->names,
+        n += (size_t)snprintf(END, LEFT, "%s%s:%s", g ? "; " : "", group->names,
                               group->frozen ? " frozen" : "");
         if (group->frozen) continue;
-        n += (size_t)group_number("lr_factor", group->lr_factor, " ", REST);
+        n += (size_t)group_number("lr_factor", group->lr_factor, " ", END, LEFT);
         n += (size_t)group_number("weight_decay", group->weight_decay,
-                                  group->lr_factor == 0 ? " " : ", ", REST);
+                                  group->lr_factor == 0 ? " " : ", ", END, LEFT);
     }
-#undef REST
+#undef END
+#undef LEFT
     return n;
 }
 
