@@ -19,9 +19,7 @@ static int64_t prod_beside(int64_t n, int64_t most)
 {
     return eg__min64(PROD_BESIDE, 2 * most / n & -EG_LANES);
 }
-typedef struct prod_job {
-    eg_strip x; /* the layout of a row */
-} prod_job;
+/* The loops of prod_of.h get the layout of a row of x as `user`. */
 #define WITH_SLOPES
 #define T       float
 #define NAME(x) x##_f32
@@ -50,10 +48,10 @@ static bool prod_slope_forward(eg_tensor *d)
     static eg_inner *const run[EG_DTYPES] = {
         [EG_F32] = prod_slopes_f32, [EG_F64] = prod_slopes_f64, [EG_C128] = prod_slopes_c128
     };
-    prod_job j;
-    eg__strip(&j.x, d->in[0], 1);
+    eg_strip row;
+    eg__strip(&row, d->in[0], 1);
     return eg__batches(d, d->rank - 1, 3, (const eg_tensor *[]){ d, d->in[0], d->in[1] },
-                       run[d->dtype], &j, 3 * j.x.n);
+                       run[d->dtype], &row, 3 * row.n);
 }
 static const eg_op prod_slope_op;
 static eg_tensor *prod_slope(eg_tensor *x, eg_tensor *g)
@@ -116,10 +114,10 @@ static bool prod_forward(eg_tensor *y)
     eg_copies_axis copies;
     y = eg__copies_axis(&copies, y);
     const eg_tensor *x = y->in[0], *const both[] = { y, x };
-    prod_job j;
-    eg__strip(&j.x, x, 1);
-    if (!prod_is_across(x)) return eg__batches(y, y->rank, 2, both, run[y->dtype], &j, j.x.n);
-    eg__rows_across(y, x, &j.x, across[y->dtype], &j, j.x.n);
+    eg_strip row;
+    eg__strip(&row, x, 1);
+    if (!prod_is_across(x)) return eg__batches(y, y->rank, 2, both, run[y->dtype], &row, row.n);
+    eg__rows_across(y, x, &row, across[y->dtype], &row, row.n);
     return true;
 }
 static eg_tensor *prod_rule(eg_tensor *y, eg_tensor *g, int i) { return prod_slope(y->in[i], g); }

@@ -3,10 +3,9 @@
  * last element of a level of odd length is a factor of `odd`. Up to PROD_SIDE rows are taken
  * together: each alone until at most PROD_NARROW elements are left, then beside each other. */
 
-/* Writes rows of n elements beside each other, or the reverse: to[y to_apart + x] = from[x apart +
- * y] for x < nx, y < ny. */
-EG_INLINE void NAME(prod_turn)(int64_t nx, int64_t ny, const T *from, int64_t apart, T *to,
-                               int64_t to_apart)
+/* to[y to_apart + x] = from[x apart + y] for x < nx, y < ny */
+EG_INLINE void NAME(prod_transpose)(int64_t nx, int64_t ny, const T *from, int64_t apart, T *to,
+                                    int64_t to_apart)
 {
     if (sizeof(T) <= 8)
         eg__transpose(sizeof(T), nx, ny, from, apart, to, to_apart, false);
@@ -87,7 +86,7 @@ EG_INLINE T *NAME(prod_up)(NAME(prod_trees) * t, const bool keep, const T *x, in
         apart = keep ? t->n : n;
     }
     for (int o = 0; o < t->odds; o++) NAME(prod_odd)(t, o);
-    NAME(prod_turn)(t->rows, n, level, apart, v, PROD_SIDE);
+    NAME(prod_transpose)(t->rows, n, level, apart, v, PROD_SIDE);
     for (; n > 1; n /= 2) {
         if (n % 2) {
             memcpy(t->last[t->odds], v + (n - 1) * PROD_SIDE, sizeof *t->last);
@@ -103,7 +102,7 @@ EG_CLONES static void NAME(prod_rows)(int64_t rows, char *const *p, const int64_
                                       const void *user)
 {
     NAME(prod_trees) t;
-    t.n = ((const prod_job *)user)->x.n;
+    t.n = ((const eg_strip *)user)->n;
     for (int64_t first = 0; first < rows; first += t.rows) {
         t.rows = (int)eg__min64(rows - first, PROD_SIDE);
         const T *v = NAME(prod_up)(&t, false, EG_ROW(T, 1, first), step[1] / (int64_t)sizeof(T));
@@ -127,7 +126,7 @@ EG_INLINE void NAME(prod_first)(int64_t half, int64_t m, const T *x, int64_t apa
 EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int64_t *step,
                                         const void *user)
 {
-    const eg_strip_axis *of = &((const prod_job *)user)->x.axis[0];
+    const eg_strip_axis *of = &((const eg_strip *)user)->axis[0];
     const int64_t along = of->step / (int64_t)sizeof(T), apart = step[1] / (int64_t)sizeof(T);
     const int64_t most = prod_beside(of->size, PROD_MOST(sizeof(T))),
                   w = eg__min64(eg__round_up(rows, EG_LANES), most);
@@ -182,7 +181,7 @@ EG_INLINE void NAME(prod_down)(NAME(prod_trees) * t, T *v, const T *x, int64_t a
         if (n % 2) memcpy(v + (n - 1) * PROD_SIDE, t->last[--o], PROD_SIDE * sizeof(T));
     }
     T *to = level ? t->row + at - (t->n >> level) : dx;
-    NAME(prod_turn)(t->n >> level, t->rows, v, PROD_SIDE, to, level ? t->n : dx_apart);
+    NAME(prod_transpose)(t->n >> level, t->rows, v, PROD_SIDE, to, level ? t->n : dx_apart);
     while (--level >= 0) {
         n = t->n >> level;
         at -= n / 2;
@@ -199,7 +198,7 @@ EG_CLONES static void NAME(prod_slopes)(int64_t rows, char *const *p, const int6
                                         const void *user)
 {
     NAME(prod_trees) t;
-    t.n = ((const prod_job *)user)->x.n;
+    t.n = ((const eg_strip *)user)->n;
     const int64_t most = eg__min64(PROD_SIDE, PROD_MOST(sizeof(T)) / t.n);
     for (int64_t first = 0; first < rows; first += t.rows) {
         t.rows = (int)eg__min64(rows - first, most);

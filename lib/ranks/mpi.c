@@ -15,9 +15,9 @@
 
 enum { PIECE = 1 << 30 }; /* largest message in bytes: MPI counts in int */
 enum { DATA, CLOSED };    /* tags */
-/* How many seconds a rank waits for one that has closed, whose last messages may be under way, and
- * the time between two looks. */
-static const double GRACE = 5, LOOK = 0.1;
+/* How many seconds a rank waits for one that has closed, whose last messages may still arrive, and
+ * how often it tests whether one has. */
+static const double GRACE = 5, INTERVAL = 0.1;
 
 /* A message that was started: MPI's request and, if it is received, its expected length. */
 typedef struct mpi_message {
@@ -81,7 +81,7 @@ static const char *mpi_await(world *w, const char *call, MPI_Request *request, M
         if (k % 1024) continue;
         const double now = MPI_Wtime();
         const int gone = now < next ? -1 : mpi_closed(w, of);
-        if (now >= next) next = now + LOOK;
+        if (now >= next) next = now + INTERVAL;
         if (gone < 0) continue;
         if (!since) since = now;
         if (now < since + GRACE) continue;
