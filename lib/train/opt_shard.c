@@ -121,7 +121,7 @@ bool eg__opt_alike(eg_opt *op, eg_ranks *r, bool good)
     bool *all = eg_scope_alloc(op->cx, (size_t)ranks * sizeof *all);
     if (eg_ranks_barrier(r) || eg_ranks_gather(r, &fresh, sizeof fresh, all)) return false;
     for (int k = 0; k < ranks; k++) any |= all[k];
-    if (!any) return true;
+    if (!any) return good;
     char text[64];
     for (size_t k = 0; k < n; k++)
         mine[k] =
