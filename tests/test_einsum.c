@@ -578,6 +578,67 @@ TEST(few_products_of_neighbours)
             }
 }
 
+/* Returns x without the elements outside [from, to) of the axis of a letter; x itself, if it has no
+ * such axis. */
+static eg_tensor *part_of(eg_tensor *x, const char *letters, char letter, int64_t from, int64_t to)
+{
+    for (int r = 0; r < eg_rank(x); r++)
+        if (letters[r] == letter) return eg_slice_axis(x, r, from, to, 1);
+    return x;
+}
+/* Operands of more than a megabyte are prefetched. Their products have the bits of the products of
+ * their parts, which are smaller. */
+TEST(operands_from_memory_change_no_bit)
+{
+    enum { PARTS = 7 };
+    static const struct {
+        const char *spec, *sizes;
+        int axis; /* of the result: it is divided */
+    } products[] = {
+        { "mn,m->n", "m600 n1030", 0 },
+        { "nm,m->n", "m600 n1030", 0 },
+        { "nm,m->n", "m37 n15001", 0 },
+        { "mn->n", "m601 n1030", 0 },
+        { "mn->m", "m1030 n601", 0 },
+        { "mn,mn->n", "m600 n1030", 0 },
+        { "mn,mn->m", "m1030 n601", 0 },
+        { "jhd,ihd->hij", "i1 j3001 h5 d40", 2 },
+        { "jhd,ihd->hij", "i1 j3001 h3 d72", 2 },
+        { "jhd,hij->ihd", "i1 j3001 h7 d40", 1 },
+    };
+    static const eg_dtype dtypes[] = { EG_F32, EG_F64, EG_BF16, EG_F16 };
+    for (size_t p = 0; p < sizeof products / sizeof *products; p++)
+        for (int type = 0; type < 4; type++) {
+            const eg_mark mark = eg_push(cx);
+            const char *at = products[p].spec, *terms[2] = { at, strchr(at, ',') };
+            const char letter = strchr(at, '>')[1 + products[p].axis];
+            const int count = terms[1] ? 2 : 1;
+            eg_tensor *x[2], *part[2], *y[PARTS];
+            int64_t size = 0;
+            if (terms[1]) terms[1]++;
+            for (int k = 0; k < count; k++, at++) {
+                int64_t dim[8];
+                const int rank = sizes_of(&at, products[p].sizes, dim);
+                for (int r = 0; r < rank; r++)
+                    if (terms[k][r] == letter) size = dim[r];
+                x[k] = eg_cast(wave_of(EG_F64, k, rank, dim), dtypes[k ? type % 2 : type]);
+            }
+            eg_threads(cx, 1 + (int)p % 2);
+            for (int n = 0; n < PARTS; n++) {
+                for (int k = 0; k < count; k++)
+                    part[k] =
+                        part_of(x[k], terms[k], letter, size * n / PARTS, size * (n + 1) / PARTS);
+                y[n] = eg_einsum_n(products[p].spec, count, part);
+            }
+            eg_tensor *z = eg_einsum_n(products[p].spec, count, x);
+            eg_assert_ok(cx);
+            ck_assert_msg(same_bits(z, eg_concat_axis_n(products[p].axis, PARTS, y)),
+                          "%s %s, %s: other bits", products[p].spec, products[p].sizes,
+                          eg_type_name(dtypes[type]));
+            eg_pop(cx, mark);
+        }
+}
+
 /* -- alpha, beta, and indices that are integers ------------------------------------------------ */
 static eg_tensor *with_alpha(eg_tensor *const *x, int count, const char *spec, double alpha,
                              eg_tensor *out, double beta)

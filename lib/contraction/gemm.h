@@ -95,9 +95,10 @@ bool eg__map(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const
 bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add);
 /* widen.c: f16 and bf16 as f32 and f64 */
-/* y[r·n + i] = x[r·apart + i·step], of type `to`, for r < rows and i < n */
+/* y[r·n + i] = x[r·apart + i·step], of type `to`, for r < rows and i < n. The elements `ahead` after
+ * them, unless that is 0, are prefetched. */
 void eg__widen_rows(eg_dtype to, eg_dtype from, int64_t rows, int64_t n, const void *x,
-                    int64_t apart, int64_t step, void *y);
+                    int64_t apart, int64_t step, void *y, int64_t ahead);
 /* eg__pack of elements of type `from`, converted to `to` if that is another type */
 void eg__pack_from(eg_dtype to, eg_dtype from, int w, int64_t rows, const int64_t *off, int64_t rs,
                    int runs, const eg_run *run, const void *src, void *dst, int64_t k);

@@ -46,7 +46,7 @@ static const char *map_row(const job *j, int which, const char *x, int64_t n, in
                            double *buffer)
 {
     if (!x || j->of[which] == j->dtype) return x;
-    eg__widen_rows(j->dtype, j->of[which], 1, *step ? n : 1, x, 0, *step, buffer);
+    eg__widen_rows(j->dtype, j->of[which], 1, *step ? n : 1, x, 0, *step, buffer, 0);
     *step = *step ? 1 : 0;
     return (const char *)buffer;
 }

@@ -14,15 +14,19 @@ enum { BLOCK = 2048, PART = 32 };     /* along: elements of a block, blocks of a
 enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part */
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 enum { FEW = 8, TERMS = 4 };          /* an axis, and a sum, that is not worth a loop along it */
+/* Operands of more than FAR bytes come from memory, and are prefetched. NEXT: so many rows before
+ * they are converted */
+enum { FAR = 1 << 20, NEXT = 4 };
 
 /* What the elements of a row of a are multiplied by: nothing, one number of b, a row of b. */
 typedef enum sum_factor { NO_FACTOR, NUMBER_FACTOR, ROW_FACTOR } sum_factor;
 /* The loops over rows, for one type and one instruction set (sum_rows_of.h) */
 typedef struct sum_kernels {
     void (*dots)(int64_t rows, int64_t n, const void *a, int64_t ra, int64_t sa, const void *b,
-                 int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add);
+                 int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add, bool far);
     void (*block)(sum_factor, int64_t n, int rows, const void *a, const int64_t *at_a,
-                  const void *b, const int64_t *at_b, void *c, double alpha, bool add);
+                  const void *b, const int64_t *at_b, void *c, double alpha, bool add,
+                  const int64_t (*next)[ROWS]);
 } sum_kernels;
 typedef struct plan {
     const sum_kernels *kernels;
@@ -32,6 +36,7 @@ typedef struct plan {
     eg_axes rest;   /* k without x */
     eg_axes others; /* out without x */
     bool across;
+    bool far;           /* the operands do not fit in the cache: rows are prefetched */
     bool rows_in_place; /* across: rows of neighbours, whose offsets the kernel takes */
     bool in_place;      /* across: one block of such rows, into neighbours; at: their offsets */
     int64_t at[2][ROWS];
@@ -68,7 +73,8 @@ static const void *sum_loaded(const plan *p, int which, const char *x, int64_t r
     if (!*step) n = 1;
     if (!*apart) rows = 1;
     if (p->of[which] != p->dtype)
-        eg__widen_rows(p->dtype, p->of[which], rows, n, x, *apart, *step, memory);
+        eg__widen_rows(p->dtype, p->of[which], rows, n, x, *apart, *step, memory,
+                       p->far ? NEXT * *apart : 0);
     else
         for (int64_t r = 0; r < rows; r++)
             eg__move((int)width, n, (char *)memory + r * n * width, width, x + r * *apart * width,
@@ -157,6 +163,14 @@ static int sum_longest(const eg_axes *l, int at, bool *other)
     return at;
 }
 
+/* True if the elements of a do not fit in the cache; they may overlap. */
+static bool sum_is_far(const plan *p, const eg_axes *k)
+{
+    int64_t n = eg__width[p->of[0]];
+    for (int i = 0; i < k->n; i++) n *= k->axis[i].sa ? k->axis[i].size : 1;
+    for (int i = 0; i < p->out->n; i++) n *= p->out->axis[i].sa ? p->out->axis[i].size : 1;
+    return n > FAR;
+}
 /* Chooses between along and across, divides the sum into blocks and parts, and computes it.
  * `copies`, unless it is NULL, is the outermost axis of the result, and has no influence on the
  * choice. False after an error. */
@@ -197,6 +211,7 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.blocks = p.per_row ? p.rest.total * p.per_row : (p.rest.total + p.rows - 1) / p.rows;
         p.parts = (p.blocks + PART - 1) / PART;
     }
+    p.far = sum_is_far(&p, k);
     const bool b_in_place = !b || sum_in_place(&p, 1, p.x.sb);
     p.rows_in_place = p.across && of[0] == dtype && p.x.sa == 1 && b_in_place;
     p.in_place = p.rows_in_place && p.x.sc == 1 && p.rest.total <= ROWS;

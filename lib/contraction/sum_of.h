@@ -38,7 +38,7 @@ static REAL NAME(dot_of)(const plan *p, int64_t n, const char *a, const char *b)
     int64_t sa = p->x.sa, sb = p->x.sb, apart = 0;
     const REAL *x = sum_loaded(p, 0, a, 1, n, &apart, &sa, wide[0]),
                *y = sum_loaded(p, 1, b, 1, n, &apart, &sb, wide[1]);
-    p->kernels->dots(1, n, x, 0, sa, y, 0, sb, &sum, 0, 1, false);
+    p->kernels->dots(1, n, x, 0, sa, y, 0, sb, &sum, 0, 1, false, p->far);
     return sum;
 }
 /* Returns the sum of the dots of rows [r, end), of less than a block each, one after the other.
@@ -56,7 +56,8 @@ static REAL NAME(short_rows)(const plan *p, const char *a, const char *b, int64_
         const int64_t run = eg__min64(end - r, x->size - r % x->size),
                       n = in_place ? eg__min64(TOGETHER, run) : 1;
         if (in_place)
-            p->kernels->dots(n, p->x.size, u, x->sa, p->x.sa, v, x->sb, p->x.sb, dot, 1, 1, false);
+            p->kernels->dots(n, p->x.size, u, x->sa, p->x.sa, v, x->sb, p->x.sb, dot, 1, 1, false,
+                             p->far);
         else
             *dot = NAME(dot_of)(p, p->x.size, u, v);
         for (int64_t q = 0; q < n; q++, eg__axes_walk_on(&w)) sum += dot[q];
@@ -145,13 +146,18 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
                          int64_t to, REAL *out)
 {
     REAL level[LEVELS][NAME(CHUNK)];
-    int64_t at[2][ROWS], count = 0;
+    int64_t of[2][2][ROWS], count = 0;
+    sum_row_offsets(p, from, (int)eg__min64(ROWS, to - from), of[0]);
     for (int64_t r = from; r < to; count++) {
         const int rows = (int)eg__min64(ROWS, to - r);
-        sum_row_offsets(p, r, rows, at);
+        int64_t(*at)[ROWS] = of[count % 2], (*next)[ROWS] = of[(count + 1) % 2];
         r += rows;
+        /* the last block may have fewer rows, which are not prefetched */
+        const bool asks = p->far && to - r >= ROWS;
+        if (r < to) sum_row_offsets(p, r, (int)eg__min64(ROWS, to - r), next);
         if (p->rows_in_place)
-            p->kernels->block(sum_factor_of(p, b), n, rows, a, at[0], b, at[1], out, 1, false);
+            p->kernels->block(sum_factor_of(p, b), n, rows, a, at[0], b, at[1], out, 1, false,
+                              asks ? (const int64_t(*)[ROWS])next : NULL);
         else {
             const char *pa[ROWS], *pb[ROWS];
             for (int q = 0; q < rows; q++) {
@@ -233,7 +239,7 @@ static void NAME(blocks)(const plan *p, int64_t from, int64_t to, const char *a,
         const int64_t i = chunk * p->chunk, n = eg__min64(p->chunk, p->x.size - i);
         p->kernels->block(factor, n, (int)p->rest.total, sum_from(p, 0, a, w.at.a + i), p->at[0],
                           sum_from(p, 1, b, w.at.b + i * p->x.sb), p->at[1], c + w.at.c + i,
-                          p->alpha, p->add);
+                          p->alpha, p->add, NULL);
         if (++chunk < p->chunks) continue;
         chunk = 0;
         eg__axes_walk_on(&w);
@@ -261,7 +267,7 @@ static void NAME(neighbours)(const plan *p, const eg_axis *x, int64_t n, const c
             u = sum_loaded(p, 0, u, here, p->x.size, &ra, &sa, wide[0]);
             v = sum_loaded(p, 1, v, here, p->x.size, &rb, &sb, wide[1]);
             p->kernels->dots(here, p->x.size, u, ra, sa, v, rb, sb, only ? to : sum,
-                             only ? x->sc : 1, only ? p->alpha : 1, only ? p->add : r > 0);
+                             only ? x->sc : 1, only ? p->alpha : 1, only ? p->add : r > 0, p->far);
         }
         for (int64_t q = 0; !only && q < here; q++) NAME(write)(p, sum[q], to + q * x->sc);
     }

@@ -23,14 +23,16 @@ EG_INLINE void NAME(transpose)(FOUR *v)
     v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 /* Adds Σ a[i] b[i] (Σ a[i] if b is NULL) of `rows` rows of n elements, a multiple of 4 LANES: in
- * four wide sums, then halves to halves until four lanes remain. `rows`, a constant, is at most
- * ABREAST. */
-EG_INLINE void NAME(wide_sums)(int rows, int64_t n, const REAL *const *a, const REAL *const *b,
-                               FOUR *sum)
+ * four wide sums, then halves to halves until four lanes remain. `rows` and `asks` are constants;
+ * rows is at most ABREAST. If asks, the elements of a `ahead` after the added ones are prefetched.
+ */
+EG_INLINE void NAME(wide_sums)(const int rows, const bool asks, int64_t n, const REAL *const *a,
+                               const REAL *const *b, int64_t ahead, FOUR *sum)
 {
     enum { PIECES = 4 * 64 / BYTES, EACH = 64 / BYTES };
     PIECE s[ABREAST][PIECES] = { { { 0 } } };
-    for (int64_t i = 0; i < n; i += 4 * LANES)
+    for (int64_t i = 0; i < n; i += 4 * LANES) {
+        for (int q = 0; asks && q < 4; q++) __builtin_prefetch(a[0] + i + ahead + q * LANES, 0, 2);
         UNROLLED for (int q = 0; q < PIECES; q++) UNROLLED for (int r = 0; r < rows; r++)
         {
             PIECE x, y;
@@ -41,6 +43,7 @@ EG_INLINE void NAME(wide_sums)(int rows, int64_t n, const REAL *const *a, const 
             }
             s[r][q] += x;
         }
+    }
     UNROLLED for (int r = 0; r < rows; r++)
     {
         PIECE lane[EACH];
@@ -95,11 +98,19 @@ EG_INLINE void NAME(short_sums)(const int n, int64_t rows, const REAL *a, int64_
         c[r * rc] = add ? c[r * rc] + sum : sum;
     }
 }
+/* Returns how many elements after those that are read others are prefetched: 8 KB of rows of n
+ * elements. */
+EG_INLINE int64_t NAME(ahead)(int64_t n, int64_t apart)
+{
+    enum { MOST = 8192 / sizeof(REAL) };
+    return apart == n ? MOST : apart * (n < MOST ? MOST / n : 1);
+}
 /* c[r·rc] (+)= alpha Σ a[r·ra + i·sa] b[r·rb + i·sb] (alpha Σ a[r·ra + i·sa] if b is NULL), of at
- * most a block. The order of the sum of a row does not depend on the other rows. */
+ * most a block. The order of the sum of a row does not depend on the other rows. If they are far,
+ * in memory, they are added one after the other, and later ones are prefetched. */
 TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t ra, int64_t sa,
                               const void *b0, int64_t rb, int64_t sb, void *c0, int64_t rc,
-                              double alpha, bool add)
+                              double alpha, bool add, bool far)
 {
     const REAL *a = a0, *b = b0;
     REAL *c = c0;
@@ -113,7 +124,8 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
         return;
     }
     const bool contiguous = sa == 1 && (!b || sb == 1);
-    const int64_t wide = contiguous ? n & -(4 * LANES) : 0;
+    const int64_t wide = contiguous ? n & -(4 * LANES) : 0,
+                  ahead = far && contiguous && rows > 1 ? NAME(ahead)(n, ra) : 0;
     for (int64_t r = 0, here; r < rows; r += here, c += here * rc) {
         const REAL *pa[4], *pb[4];
         FOUR head[4] = { { 0 } }, tail[4] = { { 0 } };
@@ -122,12 +134,18 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
             pa[q] = a + (r + (q < here ? q : 0)) * ra;
             pb[q] = b ? b + (r + (q < here ? q : 0)) * rb : NULL;
         }
-        if (wide && here == 4)
+        for (int64_t i = ahead ? wide : n; i < n; i += LANES)
+            for (int64_t q = 0; q < here; q++) __builtin_prefetch(pa[q] + ahead + i, 0, 2);
+        if (wide && here == 4 && !ahead)
             for (int q = 0; q < 4; q += ABREAST)
-                NAME(wide_sums)(ABREAST, wide, pa + q, b ? pb + q : NULL, head + q);
+                NAME(wide_sums)(ABREAST, false, wide, pa + q, b ? pb + q : NULL, 0, head + q);
         else if (wide)
-            for (int q = 0; q < here; q++)
-                NAME(wide_sums)(1, wide, pa + q, b ? pb + q : NULL, head + q);
+            for (int q = 0; q < here; q++) {
+                if (ahead)
+                    NAME(wide_sums)(1, true, wide, pa + q, b ? pb + q : NULL, ahead, head + q);
+                else
+                    NAME(wide_sums)(1, false, wide, pa + q, b ? pb + q : NULL, 0, head + q);
+            }
         if (!contiguous)
             for (int q = 0; q < here; q++) NAME(far_sums)(n, pa[q], sa, pb[q], sb, tail + q);
         else if (here == 4)
@@ -145,14 +163,17 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
 /* Elements i … i + wide LANES − 1 of NAME(few_rows); wide, a constant, is 1 or 4. */
 EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, const REAL *a,
                                  const int64_t *at_a, const REAL *b, const int64_t *at_b, REAL *c,
-                                 REAL alpha, bool add)
+                                 REAL alpha, bool add, const int64_t (*next)[ROWS])
 {
     enum { MOST = 4 * 64 / BYTES };
     const int pieces = wide * 64 / BYTES;
     const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
     PIECE sum[MOST] = { { 0 } }, x[4], y;
     int r = 0;
-    for (; by_fours && r + 4 <= rows; r += 4) UNROLLED for (int q = 0; q < pieces; q++)
+    for (; by_fours && r + 4 <= rows; r += 4) {
+        for (int l = 0; next && l < 4; l++)
+            for (int q = 0; q < wide; q++) __builtin_prefetch(a + next[0][r + l] + q * LANES, 0, 2);
+        UNROLLED for (int q = 0; q < pieces; q++)
         {
             for (int l = 0; l < 4; l++) {
                 memcpy(&x[l], a + at_a[r + l] + q * IN_PIECE, BYTES);
@@ -160,7 +181,13 @@ EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, con
             }
             sum[q] += (x[0] + x[1]) + (x[2] + x[3]);
         }
-    for (; r < rows; r++) UNROLLED for (int q = 0; q < pieces; q++)
+    }
+    for (; r < rows; r++) {
+        for (int q = 0; factor == ROW_FACTOR && next && q < wide; q++) {
+            __builtin_prefetch(a + next[0][r] + q * LANES, 0, 2);
+            __builtin_prefetch(b + next[1][r] + q * LANES, 0, 2);
+        }
+        UNROLLED for (int q = 0; q < pieces; q++)
         {
             memcpy(&x[0], a + at_a[r] + q * IN_PIECE, BYTES);
             if (number) x[0] *= b[at_b[r]];
@@ -170,6 +197,7 @@ EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, con
             }
             sum[q] += x[0];
         }
+    }
     UNROLLED for (int q = 0; q < pieces; q++)
     {
         sum[q] *= alpha;
@@ -179,21 +207,23 @@ EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, con
     }
 }
 /* c[i] (+)= alpha Σ_r a[at_a[r] + i] f, of n neighbours and at most ROWS rows, as NAME(rows) adds
- * them, in registers. The factor f is 1, the number b[at_b[r]], or b[at_b[r] + i]. */
+ * them, in registers. The factor f is 1, the number b[at_b[r]], or b[at_b[r] + i]. The rows at
+ * a + next[0][r] (and b + next[1][r], of rows of b) are prefetched, unless next is NULL. */
 EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL *a,
                               const int64_t *at_a, const REAL *b, const int64_t *at_b, REAL *c,
-                              REAL alpha, bool add)
+                              REAL alpha, bool add, const int64_t (*next)[ROWS])
 {
     const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
     const int64_t along = factor == ROW_FACTOR;
     int64_t i = 0;
-    for (; i + 4 * LANES <= n; i += 4 * LANES)
-        NAME(few_columns)(4, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
-    for (; i + LANES <= n; i += LANES)
-        NAME(few_columns)(1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
+    for (; i + 4 * LANES <= n; i += 4 * LANES) NAME(few_columns)
+    (4, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+    for (; i + LANES <= n; i += LANES) NAME(few_columns)
+    (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
     if (i < n && i && !add) { /* the last lanes, of which some are computed again */
         i = n - LANES;
-        NAME(few_columns)(1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add);
+        NAME(few_columns)
+        (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
         return;
     }
     for (; i < n; i++) {
@@ -212,13 +242,15 @@ EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL 
 }
 TARGET static void NAME(block)(sum_factor factor, int64_t n, int rows, const void *a,
                                const int64_t *at_a, const void *b, const int64_t *at_b, void *c,
-                               double alpha, bool add)
+                               double alpha, bool add, const int64_t (*next)[ROWS])
 {
     const REAL by = (REAL)alpha;
     switch (factor) {
-    case NO_FACTOR: NAME(few_rows)(NO_FACTOR, n, rows, a, at_a, a, at_a, c, by, add); break;
-    case NUMBER_FACTOR: NAME(few_rows)(NUMBER_FACTOR, n, rows, a, at_a, b, at_b, c, by, add); break;
-    case ROW_FACTOR: NAME(few_rows)(ROW_FACTOR, n, rows, a, at_a, b, at_b, c, by, add); break;
+    case NO_FACTOR: NAME(few_rows)(NO_FACTOR, n, rows, a, at_a, a, at_a, c, by, add, next); break;
+    case NUMBER_FACTOR:
+        NAME(few_rows)(NUMBER_FACTOR, n, rows, a, at_a, b, at_b, c, by, add, next);
+        break;
+    case ROW_FACTOR: NAME(few_rows)(ROW_FACTOR, n, rows, a, at_a, b, at_b, c, by, add, next); break;
     }
 }
 static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block) };

@@ -40,16 +40,16 @@ TARGET static inline __m256 eight_bf16(const void *x)
 #include "contraction/widen_of.h"
 
 void eg__widen_rows(eg_dtype to, eg_dtype from, int64_t rows, int64_t n, const void *x,
-                    int64_t apart, int64_t step, void *y)
+                    int64_t apart, int64_t step, void *y, int64_t ahead)
 {
     if (from == EG_F16 && to == EG_F64)
-        widen_f16_f64(rows, n, x, apart, step, y, n);
+        widen_f16_f64(rows, n, x, apart, step, y, n, ahead);
     else if (from == EG_F16)
-        widen_f16_f32(rows, n, x, apart, step, y, n);
+        widen_f16_f32(rows, n, x, apart, step, y, n, ahead);
     else if (to == EG_F64)
-        widen_bf16_f64(rows, n, x, apart, step, y, n);
+        widen_bf16_f64(rows, n, x, apart, step, y, n, ahead);
     else
-        widen_bf16_f32(rows, n, x, apart, step, y, n);
+        widen_bf16_f32(rows, n, x, apart, step, y, n, ahead);
 }
 void eg__pack_from(eg_dtype to, eg_dtype from, int w, int64_t rows, const int64_t *off, int64_t rs,
                    int runs, const eg_run *run, const void *src, void *dst, int64_t k)

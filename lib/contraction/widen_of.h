@@ -5,13 +5,18 @@
 #if defined(EIGHT) && defined(__x86_64__)
 /* y[r·ys + i] = x[r·xs + i] for r < rows and i < n. Rows may lie far apart, so that the processor
  * does not fetch them before they are read: the line after each row, which is that of the next
- * strip of the same rows, is fetched while this one is converted. */
+ * strip of the same rows, is fetched while this one is converted. Those `ahead` elements after the
+ * converted ones are, too. */
 TARGET static void NAME(widen_eight)(int64_t rows, int64_t n, const FROM *x, int64_t xs,
-                                     TO *restrict y, int64_t ys)
+                                     TO *restrict y, int64_t ys, int64_t ahead)
 {
     for (int64_t r = 0; r < rows; r++, x += xs, y += ys) {
         int64_t i = 0;
         __builtin_prefetch(x + EG_LINE / sizeof *x, 0, 2);
+        for (; ahead && i + 32 <= n; i += 32) {
+            __builtin_prefetch(x + i + ahead, 0, 2);
+            for (int k = 0; k < 32; k += 8) _mm256_storeu_ps(y + i + k, EIGHT(x + i + k));
+        }
         for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, EIGHT(x + i));
         for (; i < n; i++) y[i] = VALUE(x[i]);
     }
@@ -28,11 +33,12 @@ EG_CLONES static void NAME(widen_any)(int64_t rows, int64_t n, const FROM *x, in
             for (int64_t i = 0; i < n; i++) y[i] = VALUE(x[i * step]);
 }
 static void NAME(widen)(int64_t rows, int64_t n, const FROM *x, int64_t xs, int64_t step,
-                        TO *restrict y, int64_t ys)
+                        TO *restrict y, int64_t ys, int64_t ahead)
 {
+    (void)ahead;
 #if defined(EIGHT) && defined(__x86_64__)
     if (step == 1 && eg__kernel_isa() != EG_ISA_PLAIN) {
-        NAME(widen_eight)(rows, n, x, xs, y, ys);
+        NAME(widen_eight)(rows, n, x, xs, y, ys, ahead);
         return;
     }
 #endif
@@ -55,7 +61,7 @@ static void NAME(widen_turned)(int w, int64_t rows, const int64_t *off, int64_t 
         for (int64_t i = 0; i < rows; i += ROWS) {
             const int64_t nx = eg__min64(rows - i, ROWS), ny = eg__min64(n - p, COLUMNS);
             for (int64_t r = 0; r < nx; r++)
-                NAME(widen)(1, ny, x + off[i + r] + p, 0, 1, near + r * COLUMNS, 0);
+                NAME(widen)(1, ny, x + off[i + r] + p, 0, 1, near + r * COLUMNS, 0, 0);
             eg__transpose(sizeof(TO), nx, ny, near, COLUMNS, y + p * w + i, w, false);
         }
 }
@@ -67,7 +73,7 @@ static void NAME(widen_panel)(int w, int64_t rows, const int64_t *off, int64_t r
     for (; runs > 0; runs--, dst += run++->n * w) {
         const FROM *x = src + run->at;
         if (rs == 1)
-            NAME(widen)(run->n, rows, x + off[0], run->stride, 1, dst, w);
+            NAME(widen)(run->n, rows, x + off[0], run->stride, 1, dst, w, 0);
         else if (run->stride == 1 && run->n > 1)
             NAME(widen_turned)(w, rows, off, run->n, x, dst);
         else
