@@ -605,6 +605,13 @@ TEST(operands_from_memory_change_no_bit)
         { "jhd,ihd->hij", "i1 j3001 h5 d40", 2 },
         { "jhd,ihd->hij", "i1 j3001 h3 d72", 2 },
         { "jhd,hij->ihd", "i1 j3001 h7 d40", 1 },
+        { "mn,bm->bn", "b2 m600 n1030", 1 },
+        { "mn,bm->bn", "b7 m600 n1030", 1 },
+        { "mn,bm->bn", "b17 m600 n1030", 1 },
+        { "nm,bm->bn", "b5 m600 n1030", 1 },
+        { "nm,bm->bn", "b14 m600 n1030", 1 },
+        { "nm,bm->bn", "b3 m21 n30011", 1 },
+        { "jhd,hgd->hgj", "h3 g4 d64 j9001", 2 },
     };
     static const eg_dtype dtypes[] = { EG_F32, EG_F64, EG_BF16, EG_F16 };
     for (size_t p = 0; p < sizeof products / sizeof *products; p++)

@@ -12,7 +12,15 @@
  * widths of heads. ASK_LEAST: sums of at least so many terms take longer than memory does, so c is
  * prefetched before them. WIDENED_MOST: with more columns, an operand that is converted is faster
  * packed. */
-enum { TILE_MOST = 12, ALONE_MOST = 16, SHORT = 16, PANEL = 8, ASK_LEAST = 32, WIDENED_MOST = 16 };
+enum {
+    TILE_MOST = 12,
+    ALONE_MOST = 16,
+    SHORT = 16,
+    PANEL = 8,
+    ASK_LEAST = 32,
+    WIDENED_MOST = 16,
+    ASK_MOST = 32
+};
 /* bytes */
 enum {
     B_BYTES = 384 << 10,
@@ -23,7 +31,15 @@ enum {
 };
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to);
+typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to, bool asks);
+/* Addresses to prefetch: a vector of two registers `from`, then others `step` elements apart; after
+ * `run` of them `jump` more elements on. */
+typedef struct lines_asked {
+    const void *from;
+    int64_t step, run, jump;
+} lines_asked;
+typedef void asking_run(int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn,
+                        void *c, int64_t cn, double alpha, bool add, const lines_asked *ask);
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
  * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
@@ -31,6 +47,7 @@ typedef struct small {
     scatter_run *scatter;
     copy_run *copy[2]; /* of one vector, of two */
     eg_tile_run *tile[2][2][ALONE_MOST];
+    asking_run *asking[TILE_MOST]; /* tile[1][1], which prefetch */
 } small;
 
 #if defined(__x86_64__)
@@ -186,6 +203,13 @@ static int64_t block_of(const eg_gemm *g, const small *s)
                              : B_BYTES / (k * (apart > w ? apart : w)) / s->most * s->most;
     return eg__min64(most, (g->n.total + s->most - 1) / s->most * s->most);
 }
+/* True if a is read once, from memory: the tiles of a strip prefetch the next one. */
+static bool direct_asks(const eg_gemm *g)
+{
+    const bool rows = g->m.axis[0].sa == 1 || g->k.axis[0].sa == 1;
+    return g->of[0] == g->dtype && rows && g->n.total <= ASK_MOST &&
+           g->m.total * g->k.total * (int64_t)width_of(g) > IN_CACHE;
+}
 /* True if a can be read in place: its rows are of g's type, along vectors, and do not share a cache
  * set when every tile of columns reads them again. If they come from memory and lie far apart, they
  * are copied, since only the copy fetches them in advance: a step of a decoder of width 512 with 2
@@ -195,7 +219,8 @@ static bool direct_in_place(const eg_gemm *g)
 {
     const int64_t w = (int64_t)width_of(g);
     return g->of[0] == g->dtype && g->m.axis[0].sa == 1 &&
-           (g->k.total <= TILE_MOST || eg__abs64(g->k.axis[0].sa) * w <= NEAR ||
+           ((direct_asks(g) && g->n.total <= small_of(g->dtype)->most) || g->k.total <= TILE_MOST ||
+            eg__abs64(g->k.axis[0].sa) * w <= NEAR ||
             (g->n.total <= 2 * TILE_MOST && g->m.total * g->k.total * w <= IN_CACHE));
 }
 
@@ -248,7 +273,9 @@ static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
-    eg_tiling t = { .kernels = s, .strip = 2 * s->lanes, .in_place = direct_in_place(g) };
+    eg_tiling t = {
+        .kernels = s, .strip = 2 * s->lanes, .in_place = direct_in_place(g), .asks = direct_asks(g)
+    };
     t.strips = (g->m.total + t.strip - 1) / t.strip;
     t.strip_bytes = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
@@ -297,7 +324,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
         return buffer;
     }
     if (same && m->sa == 1) {
-        s->copy[lanes > one](lanes, kc, a, k->sa, buffer);
+        s->copy[lanes > one](lanes, kc, a, k->sa, buffer, !g->tiling.asks);
         return buffer;
     }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
@@ -346,55 +373,109 @@ static void singles(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
                     g->finish);
     }
 }
-/* Computes strips [from, to) of the rows of a times blocks of the columns of b; strips are numbered
- * through all batches. */
-static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
+/* A block of the columns of b in one product of the batch. */
+typedef struct direct_block {
+    eg_offsets at;
+    int64_t left; /* the first column */
+    columns of;
+    eg_ahead next[2]; /* the operands of the next product, and how many of their lines are
+                       * prefetched with each tile */
+    int64_t lines[2];
+} direct_block;
+/* Begins to prefetch the operands of a product, at `on`. */
+static void block_asks(const eg_gemm *g, direct_block *x, eg_offsets on)
+{
+    const eg_tiling *t = &g->tiling;
+    const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
+    const int64_t w = (int64_t)width_of(g),
+                  calls = t->strips * t->blocks * x->of.tiles * ((k->size + EG_KC - 1) / EG_KC);
+    x->next[0] = eg__ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
+    x->next[1] = eg__ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
+    for (int i = 0; i < 2; i++) x->lines[i] = (eg__ahead_lines(&x->next[i]) + calls - 1) / calls;
+}
+/* Sets what the tiles of a strip prefetch: its part, of `depth` terms, at `from`. */
+static lines_asked strip_lines(const eg_gemm *g, const char *from, int64_t depth)
+{
+    const int64_t strip = g->tiling.strip, m = g->m.axis->sa, k = g->k.axis->sa;
+    if (m == 1) return (lines_asked){ from, k, INT64_MAX, 0 };
+    const int64_t run = depth / strip > 1 ? depth / strip : 1;
+    return (lines_asked){ from, strip, run, m - run * strip };
+}
+/* The part of a strip of the rows of a that begins at row i, term p */
+typedef struct strip_part {
+    int64_t i, p;
+} strip_part;
+/* Adds the terms of a part, at most EG_KC, and prefetches the next one if the tiling says so. */
+static void part_run(const eg_gemm *g, direct_block *x, strip_part at, strip_part next,
+                     char *buffer)
 {
     const eg_tiling *t = &g->tiling;
     const small *s = t->kernels;
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
     const int64_t w = (int64_t)width_of(g), wa = eg__width[g->of[0]];
+    const int64_t lanes = eg__min64(t->strip, m->size - at.i),
+                  kc = eg__min64(EG_KC, k->size - at.p);
+    const int v = lanes > s->lanes, whole = lanes == (v + 1) * s->lanes;
+    const bool asks = t->asks && v && whole, add = g->add || at.p > 0;
+    const eg_finish *finish = at.p + kc == k->size ? g->finish : NULL;
+    const char *of = g->a + wa * x->at.a,
+               *b = g->b + w * (x->at.b + at.p * k->sb + x->left * n->sb);
+    char *c = g->c + w * (x->at.c + at.i + x->left * n->sc);
+    const lines_asked ask = strip_lines(g, of + wa * (next.i * m->sa + next.p * k->sa), kc);
+    int64_t ak;
+    const char *a = rows_of(g, of + wa * (at.i * m->sa + at.p * k->sa), lanes, kc, buffer, &ak);
+    for (int64_t q = 0; q < x->of.tiles; q++) {
+        const int64_t cols = x->of.each + (q < x->of.wider);
+        for (int y = 0; y < 2; y++) eg__ahead_ask(&x->next[y], x->lines[y]);
+        if (finish) eg__finish_ask(finish, c, lanes * w, cols, n->sc * w);
+        if (asks && q == 0)
+            s->asking[cols - 1](kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha, add, &ask);
+        else
+            s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha, add);
+        if (finish) finish->run(finish, c, lanes, cols, n->sc);
+        b += w * cols * n->sb;
+        c += w * cols * n->sc;
+    }
+}
+/* Returns part y of strips from row i on: of one strip after the other, or, if a is prefetched and
+ * its rows lie along vectors, the first parts of all `run` strips before the second ones, so that
+ * what is read together is near each other. */
+static strip_part part_at(const eg_gemm *g, int64_t i, int64_t run, int64_t y)
+{
+    const int64_t strip = g->tiling.strip;
+    if (g->tiling.asks && g->m.axis->sa == 1)
+        return (strip_part){ i + y % run * strip, y / run * EG_KC };
+    const int64_t parts = (g->k.axis->size + EG_KC - 1) / EG_KC;
+    return (strip_part){ i + y / parts * strip, y % parts * EG_KC };
+}
+/* Computes strips [from, to) of the rows of a times blocks of the columns of b; strips are numbered
+ * through all batches. */
+static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
+{
+    const eg_tiling *t = &g->tiling;
+    const int most = ((const small *)t->kernels)->most;
     int64_t strip = from % t->strips, block = from / t->strips % t->blocks;
+    direct_block x = { .left = -1 };
     eg_axes_walk batch;
     eg__axes_walk_to(&batch, &g->batch, from / (t->strips * t->blocks));
-    eg_ahead next[2] = { { .rows = 0 }, { .rows = 0 } };
-    int64_t lines[2] = { 0, 0 }; /* for each tile */
-    columns of = { 0, 0, 0 };
-    for (int64_t left = -1, u = from; u < to; u++) {
-        const int64_t i = strip * t->strip, lanes = eg__min64(t->strip, m->size - i);
-        const int v = lanes > s->lanes, whole = lanes == (v + 1) * s->lanes;
-        if (left != block * t->block) {
-            left = block * t->block;
-            of = columns_of(eg__min64(t->block, n->size - left), s->most);
+    for (int64_t u = from, run; u < to; u += run) {
+        run = eg__min64(to - u, t->strips - strip);
+        x.at = batch.at;
+        if (x.left != block * t->block) {
+            x.left = block * t->block;
+            x.of = columns_of(eg__min64(t->block, g->n.axis->size - x.left), most);
         }
-        if (t->far && strip == 0 && block == 0) {
-            const eg_offsets on = eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1);
-            next[0] = eg__ahead_of(g->a + w * on.a, w, m, m->sa, k, k->sa);
-            next[1] = eg__ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
-            const int64_t calls =
-                t->strips * t->blocks * of.tiles * ((k->size + EG_KC - 1) / EG_KC);
-            for (int x = 0; x < 2; x++) lines[x] = (eg__ahead_lines(&next[x]) + calls - 1) / calls;
+        if (t->far && strip == 0 && block == 0)
+            block_asks(g, &x, eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1));
+        strip_part at = { strip * t->strip, 0 };
+        const int64_t parts = run * ((g->k.axis->size + EG_KC - 1) / EG_KC);
+        for (int64_t y = 0; y < parts; y++) {
+            const strip_part next = part_at(g, strip * t->strip, run, y + 1 < parts ? y + 1 : y);
+            part_run(g, &x, at, next, buffer);
+            at = next;
         }
-        for (int64_t p = 0; p < k->size; p += EG_KC) {
-            const int64_t kc = eg__min64(EG_KC, k->size - p);
-            int64_t ak;
-            const char *a = rows_of(g, g->a + wa * (batch.at.a + i * m->sa + p * k->sa), lanes, kc,
-                                    buffer, &ak);
-            const char *b = g->b + w * (batch.at.b + p * k->sb + left * n->sb);
-            char *c = g->c + w * (batch.at.c + i + left * n->sc);
-            for (int64_t q = 0; q < of.tiles; q++) {
-                const int64_t cols = of.each + (q < of.wider);
-                for (int x = 0; x < 2; x++) eg__ahead_ask(&next[x], lines[x]);
-                const eg_finish *finish = p + kc == k->size ? g->finish : NULL;
-                if (finish) eg__finish_ask(finish, c, lanes * w, cols, n->sc * w);
-                s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha,
-                                            g->add || p > 0);
-                if (finish) finish->run(finish, c, lanes, cols, n->sc);
-                b += w * cols * n->sb;
-                c += w * cols * n->sc;
-            }
-        }
-        if (++strip < t->strips) continue;
+        strip += run;
+        if (strip < t->strips) continue;
         strip = 0;
         if (++block < t->blocks) continue;
         block = 0;

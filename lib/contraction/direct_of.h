@@ -3,11 +3,14 @@
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
- * over p, with fused multiply-adds, is that of BLIS's kernels. */
-TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int64_t lanes,
-                                 int64_t k, const REAL *a, int64_t ak, const REAL *b, int64_t bk,
-                                 int64_t bn, REAL *c, int64_t cn, double alpha, bool add)
+ * over p, with fused multiply-adds, is that of BLIS's kernels. The lines of `ask` are prefetched
+ * if asks, a constant, is true. */
+TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const bool asks,
+                                 int64_t lanes, int64_t k, const REAL *a, int64_t ak, const REAL *b,
+                                 int64_t bk, int64_t bn, REAL *c, int64_t cn, double alpha,
+                                 bool add, const lines_asked *ask)
 {
+    enum { IN_LINE = EG_LINE / sizeof(REAL) };
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
@@ -16,9 +19,17 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int
             __builtin_prefetch(c + j * cn + v * LANES, 1, 3);
     const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
                *b5 = b + 15 * bn;
+    const REAL *line = asks ? ask->from : NULL;
+    int64_t left = asks ? ask->run : 0;
     for (int64_t p = 0; p < k;
          p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk, b5 += bk) {
         VEC x[2];
+        if (asks) {
+            for (int i = 0; i < V * LANES; i += IN_LINE)
+                __builtin_prefetch(line + i, 0, 2); /* to the second-level cache */
+            line += ask->step;
+            if (!--left) left = ask->run, line += ask->jump;
+        }
         UNROLL for (int v = 0; v < V; v++) x[v] =
             whole ? LOAD_ALL(a + v * LANES) : LOAD(a + v * LANES, mask[v]);
         UNROLL for (int j = 0; j < N; j++)
@@ -46,17 +57,17 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, int
     }
 }
 
-/* to[i + p·V·LANES] = a[i + p·ak] for p < k, i < lanes; 0 for i from there on. The rows lie far
- * apart, so that the processor does not fetch them before they are read: the next strip, which
- * begins where this one ends, is fetched while this one is copied. */
+/* to[i + p·V·LANES] = a[i + p·ak] for p < k, i < lanes; 0 for i from there on. If asks, the rows
+ * lie far apart, so that the processor does not fetch them before they are read: the next strip,
+ * which begins where this one ends, is fetched while this one is copied. */
 TARGET EG_INLINE void NAME(copy)(const int V, int64_t lanes, int64_t k, const REAL *a, int64_t ak,
-                                 REAL *to)
+                                 REAL *to, bool asks)
 {
     enum { IN_LINE = EG_LINE / sizeof(REAL) };
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     const bool whole = lanes == V * LANES;
     for (int64_t p = 0; p < k; p++, a += ak, to += V * LANES) {
-        for (int i = 0; i < V * LANES; i += IN_LINE)
+        for (int i = 0; asks && i < V * LANES; i += IN_LINE)
             __builtin_prefetch(a + V * LANES + i, 0, 2); /* to the second-level cache */
         UNROLL for (int v = 0; v < V; v++)
         {
@@ -65,13 +76,15 @@ TARGET EG_INLINE void NAME(copy)(const int V, int64_t lanes, int64_t k, const RE
         }
     }
 }
-TARGET static void NAME(copy_1)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to)
+TARGET static void NAME(copy_1)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
+                                bool asks)
 {
-    NAME(copy)(1, lanes, k, a, ak, to);
+    NAME(copy)(1, lanes, k, a, ak, to, asks);
 }
-TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to)
+TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
+                                bool asks)
 {
-    NAME(copy)(2, lanes, k, a, ak, to);
+    NAME(copy)(2, lanes, k, a, ak, to, asks);
 }
 
 #if WIDE_TILES
@@ -83,7 +96,9 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
     (void)kn;
     for (int64_t j = 0; j < columns; j += PANEL) {
         const void *panel = (const char *)b + j / PANEL * b_step;
-        NAME(tile)(2, PANEL, true, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add);
+        NAME(tile)
+        (2, PANEL, true, false, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add,
+         NULL);
     }
 }
 #endif
@@ -113,11 +128,17 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
     TARGET static void NAME(tile_##V##_##N##_##whole)(                                             \
         int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
         int64_t bn, void *c, int64_t cn, double alpha, bool add)                                   \
-    { NAME(tile)(V, N, whole, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add); }
+    { NAME(tile)(V, N, whole, false, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL); }
+#define ASKING(N)                                                                                  \
+    TARGET static void NAME(asking_##N)(                                                           \
+        int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
+        int64_t cn, double alpha, bool add, const lines_asked *ask)                                \
+    { NAME(tile)(2, N, true, true, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, ask); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \
-    TILE(2, N, 1)
+    TILE(2, N, 1) \
+    ASKING(N)
 #define FLAT(N)   \
     TILE(1, N, 0) \
     TILE(1, N, 1)
@@ -145,6 +166,8 @@ FLAT(16)
 #define SIX(V, whole)                                                                   \
     NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
         NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole)
+#define ASKING_SIX \
+    NAME(asking_1), NAME(asking_2), NAME(asking_3), NAME(asking_4), NAME(asking_5), NAME(asking_6)
 #if WIDE_TILES
 #define TWELVE(V, whole)                                                                      \
     SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole),                    \
@@ -159,7 +182,9 @@ static const small NAME(small) = { LANES,
                                    NAME(scatter),
                                    { NAME(copy_1), NAME(copy_2) },
                                    { { { SIXTEEN(0) }, { SIXTEEN(1) } },
-                                     { { TWELVE(2, 0) }, { TWELVE(2, 1) } } } };
+                                     { { TWELVE(2, 0) }, { TWELVE(2, 1) } } },
+                                   { ASKING_SIX, NAME(asking_7), NAME(asking_8), NAME(asking_9),
+                                     NAME(asking_10), NAME(asking_11), NAME(asking_12) } };
 #undef TWELVE
 #undef SIXTEEN
 #else
@@ -169,13 +194,16 @@ static const small NAME(small) = { LANES,
                                    NAME(scatter),
                                    { NAME(copy_1), NAME(copy_2) },
                                    { { { SIX(1, 0) }, { SIX(1, 1) } },
-                                     { { SIX(2, 0) }, { SIX(2, 1) } } } };
+                                     { { SIX(2, 0) }, { SIX(2, 1) } } },
+                                   { ASKING_SIX } };
 #endif
 #undef TILE
 #undef TALL
 #undef FLAT
 #undef BOTH
 #undef SIX
+#undef ASKING
+#undef ASKING_SIX
 #undef REAL
 #undef NAME
 #undef VEC

@@ -28,6 +28,7 @@ typedef struct eg_tiling {
     int64_t units;         /* strips × blocks × batches */
     int64_t strip_bytes;   /* bytes for a strip that is copied; 0 if none is */
     bool in_place;         /* a is read in place */
+    bool asks;             /* its tiles prefetch a */
     bool far;              /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */
 } eg_tiling;
@@ -95,8 +96,8 @@ bool eg__map(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const
 bool eg__sum(eg_ctx *, eg_dtype, const eg_dtype of[2], const eg_axes *out, const eg_axes *k,
              const eg_axis *copies, const void *a, const void *b, void *c, double alpha, bool add);
 /* widen.c: f16 and bf16 as f32 and f64 */
-/* y[r·n + i] = x[r·apart + i·step], of type `to`, for r < rows and i < n. The elements `ahead` after
- * them, unless that is 0, are prefetched. */
+/* y[r·n + i] = x[r·apart + i·step], of type `to`, for r < rows and i < n. The elements `ahead`
+ * after them, unless that is 0, are prefetched. */
 void eg__widen_rows(eg_dtype to, eg_dtype from, int64_t rows, int64_t n, const void *x,
                     int64_t apart, int64_t step, void *y, int64_t ahead);
 /* eg__pack of elements of type `from`, converted to `to` if that is another type */
