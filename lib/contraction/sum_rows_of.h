@@ -175,7 +175,8 @@ EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, con
             for (int q = 0; q < wide; q++) __builtin_prefetch(a + next[0][r + l] + q * LANES, 0, 2);
         UNROLLED for (int q = 0; q < pieces; q++)
         {
-            for (int l = 0; l < 4; l++) {
+            UNROLLED for (int l = 0; l < 4; l++)
+            {
                 memcpy(&x[l], a + at_a[r + l] + q * IN_PIECE, BYTES);
                 if (number) x[l] *= b[at_b[r + l]];
             }
