@@ -242,6 +242,36 @@ TEST(probes_agree_with_the_weights)
     }
 }
 
+/* The gradient of the entropy takes less memory than the weights of one head. */
+TEST(the_gradient_of_the_entropy_keeps_no_weights)
+{
+    enum { N = 400 };
+    eg_tensor *x[2] = { eg_normal(cx, 0, 1, N, 2, 4), eg_normal(cx, 0, 1, N, 2, 4) }, *dx[2];
+    eg_stats_reset(cx);
+    const size_t before = eg_stats(cx).used;
+    eg_tensor *h = eg_attention_entropy("ihd,jhd,jhe->ihe", x[0], x[1], x[1], .where = "j <= i");
+    ck_assert_int_eq(eg_grad(h, eg_ones_like(h), 2, x, dx), 0);
+    ck_assert_uint_lt(eg_stats(cx).used_peak - before, N * N * sizeof(double));
+    eg_assert_ok(cx);
+}
+/* Two letters are summed in q·k, one of which the values have in the output, and the scale is
+ * given; values of other sizes are refused. */
+TEST(the_entropy_of_scores_over_two_letters)
+{
+    static const double scale[] = { 0, 0.3, EG_OFF };
+    eg_tensor *q = eg_normal(cx, 0, 1, 5, 3, 2), *k = eg_normal(cx, 0, 1, 6, 2, 3), *w;
+    for (int s = 0; s < 3; s++) {
+        eg_attention("i c d, j d c, j e -> i e", q, k, eg_ones(cx, 6, 1), .scale = scale[s],
+                     .weights = &w);
+        eg_assert_close(eg_attention_entropy("i c d, j d c, j e -> i e", q, k, eg_ones(cx, 6, 1),
+                                             .scale = scale[s]),
+                        eg_neg(eg_sum("i [j]", eg_mul(w, eg_log(w)))), 1e-12);
+    }
+    eg_assert_ok(cx);
+    ck_assert(!eg_ok(eg_attention_entropy("i c d, j d c, j e -> i e", q, k, eg_ones(cx, 7, 1))));
+    eg_assert_error(cx, "index 'j' is 6 in the key but 7 in the value");
+}
+
 /* Letters with blanks between them are letters for .weights_axes too, which the probes set: read as
  * a name, "bihj" would have no size. */
 TEST(blanks_between_letters_change_no_measure)

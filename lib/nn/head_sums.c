@@ -3,8 +3,8 @@
  *
  *   mass on a region   Σ_{j in R} a_ij = e^(l_i(R) − l_i)
  *       l(R) is the log-sum-exp with R as an additional mask
- *   entropy            −Σ_j a_ij ln a_ij = l_i − q_i · ∂l_i/∂q_i
- *       since s is linear in q, Σ_j a_ij s_ij = q_i · ∂l_i/∂q_i
+ *   entropy            −Σ_j a_ij ln a_ij = l_i − scale q_i · Σ_j a_ij k_j
+ *       since s = scale q·k; the sum is an attention whose values are the keys
  *   overlap of heads   Σ_j a^g_ij a^h_ij = e^(L^gh_i − l^g_i − l^h_i)
  *       L^gh is the log-sum-exp of s^g + s^h, a product of width 2 d, over the keys that both
  *       heads may see */
@@ -165,20 +165,48 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
     return exp_where(all, eg_sub(in, all));
 }
 
+/* Returns Σ_j a_ij s_ij for each row, by the attention whose values are the keys:
+ * scale q_i · Σ_j a_ij k_j. Its gradient is one of first order, which keeps no weights. Sets *l to
+ * the log-sum-exps. */
+static eg_tensor *probe_mean_score(probed *p, eg_tensor **l)
+{
+    eg_attention_args o = p->o;
+    const eg_spec *all =
+        eg_spec_bind_called(p->spec, 3, (eg_tensor *[]){ o.q, o.k, o.v },
+                            (const char *[]){ "the query", "the key", "the value" });
+    if (!all) return *l = eg__nn_poison(p->cx);
+    const eg_spec *of_q = eg_spec_of_term(all, Q), *of_k = eg_spec_of_term(all, K);
+    const eg_spec *dot_q = of_q, *of_v = of_k, *of_y = p->rows;
+    double width = 1; /* of the sum q·k */
+    for (int x = 0; x < p->spec->term[Q].items; x++) {
+        const char *name = probe_name(p, Q, x);
+        if (eg_spec_axis(p->rows, 0, name) >= 0) continue; /* else it is summed in q·k */
+        const char *other = eg_spec_unused(all, "e");
+        width *= (double)eg_dim(o.q, x);
+        all = eg_spec_insert(all, V, -1, other);
+        dot_q = eg_spec_rename(dot_q, name, other);
+        of_v = eg_spec_rename(of_v, name, other);
+        of_y = eg_spec_insert(of_y, 0, -1, other);
+    }
+    const double scale = eg_option(o.scale, 1 / sqrt(width));
+    const eg_spec *spec = eg_spec_join(3, (const eg_spec *[]){ of_q, of_k, of_v }, of_y);
+    *l = NULL;
+    o.spec = spec ? spec->text : NULL;
+    o.v = o.k;
+    o.lse = l;
+    eg_tensor *y = eg_attention_with(&o);
+    if (!eg_ok(y)) return *l = y;
+    return eg_scale(eg_einsum(eg__nn_joined(dot_q, of_y, p->rows), o.q, y), scale);
+}
+
 eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
 {
     probed p;
     if (!probe_begin(&p, "attention_entropy", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: the query is NULL");
     if (!probe_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: failed");
-    const bool was = eg_nograd(p.cx, false);
-    eg_tensor *q = eg_shift(p.o.q, 0), *dq, *l = probe_log_sum(&p, p.o.where, q, p.o.k, p.o.scale),
-              *zero = eg_zeros_like(l);
-    eg_grad(l, eg_ones_like(l), 1, &q, &dq);
-    eg_nograd(p.cx, was);
-    const eg_spec *of_q = eg_spec_of_term(p.spec, Q);
-    const char *text = eg__nn_joined(of_q, of_q, p.rows);
-    eg_tensor *mean = eg_einsum(text, q, dq), *some = has_allowed_key(l);
+    eg_tensor *l, *mean = probe_mean_score(&p, &l), *zero = eg_zeros_like(l);
+    eg_tensor *some = has_allowed_key(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
 
