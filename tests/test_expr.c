@@ -1012,6 +1012,85 @@ TEST(gradients_to_second_order)
     eg_close(cx);
 }
 
+/* -- reductions over a letter of their own ---------------------------------------------------- */
+static const struct {
+    const char *text, *written_out; /* of s (3 4), r (4), m (3 4) of integers below 6 */
+} written[] = {
+    { "s + sum(k, r[k] * s[i, k])",
+      "s + (r[0] * s[i, 0] + r[1] * s[i, 1] + r[2] * s[i, 2] + r[3] * s[i, 3])" },
+    { "s * sum(k = 2, exp(-r[k] * (i - j + k)))",
+      "s * (exp(-r[0] * (i - j + 0)) + exp(-r[1] * (i - j + 1)))" },
+    { "sum(a=2, s + sum(b=2, r[a + b] * |a| * b))",
+      "s + (r[0] * 2 * 0 + r[1] * 2 * 1) + (s + (r[1] * 2 * 0 + r[2] * 2 * 1))" },
+    { "any(k=3, m == k) ? s : r[j]", "m == 0 | m == 1 | m == 2 ? s : r[j]" },
+    { "all(k=2, m != 3 * k) ? s : r[j]", "m != 0 & m != 3 ? s : r[j]" },
+    { "sum(k=1, s * s) + sum(k=2, 1)", "s * s + 2" },
+    { "s * r[clip(sum(k=3, m[k, j]) - 4, 0, 3)]",
+      "s * r[clip(m[0, j] + m[1, j] + m[2, j] - 4, 0, 3)]" },
+};
+/* A reduction has the bits of the written-out text, in both types, with and without copies; its
+ * gradients agree with differences to the second order. */
+static eg_tensor *of_sum(void *text, eg_tensor *const *x)
+{
+    return eg_expr("i j", text, .with = { { "s", x[0] }, { "r", x[1] } });
+}
+TEST(reductions_are_the_text_written_out)
+{
+    for (int type = EG_F32; type <= EG_F64; type++) {
+        eg_ctx *cx = eg_open(.dtype = (eg_dtype)type, .seed = 4);
+        const eg_copies *two = eg_copies_open(eg_owner_open(cx), 2, NULL);
+        eg_tensor *m = eg_randint(cx, 0, 6, 3, 4);
+        for (size_t c = 0; c < 2 * sizeof written / sizeof *written; c++) {
+            eg_tensor *s = eg_normal(cx, 0, 1, 3, 4), *r = eg_normal(cx, 0, 1, 4), *y[2], *d[2][2];
+            if (c % 2) s = eg_copies_unstack(two, eg_normal(cx, 0, 1, 2, 3, 4));
+            for (int k = 0; k < 2; k++) {
+                const char *text = k ? written[c / 2].written_out : written[c / 2].text;
+                const bool reads_r = strstr(text, "r["),
+                           reads_m = strchr(written[c / 2].written_out, 'm');
+                eg_given with[8] = { { "s", s } };
+                int n = 1;
+                if (reads_r) with[n++] = (eg_given){ "r", r };
+                if (reads_m) with[n++] = (eg_given){ "m", m };
+                eg_expr_args o = { .size = sizeof o, .axes = "i j", .text = text };
+                memcpy(o.with, with, sizeof with);
+                y[k] = eg_expr_with(&o);
+                ck_assert_msg(!eg_error(cx), "%s: %s", text, eg_error(cx));
+                ck_assert_int_eq(
+                    eg_grad(y[k], eg_ones_like(y[k]), 2, (eg_tensor *[]){ s, r }, d[k]), 0);
+            }
+            for (int k = 0; k < 3; k++) {
+                eg_tensor *a = k ? d[0][k - 1] : y[0], *b = k ? d[1][k - 1] : y[1];
+                if (eg_copies_of(a)) a = eg_copies_stack(a), b = eg_copies_stack(b);
+                eg_assert_close(a, b, 0);
+            }
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
+    eg_tensor *s = eg_normal(cx, 0, 1, 3, 4), *r = eg_normal(cx, 0, 1, 4);
+    eg_assert_grad2(of_sum, (void *)"sum(k, tanh(r[k] * s[i, k]) * sin(s + k))", s, r);
+    eg_close(cx);
+}
+/* The size of a letter that is not written is that of each call; edits of a formula do not change
+ * the letter of a reduction. */
+TEST(letters_of_reductions)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int n = 1; n < 5; n++) {
+        eg_tensor *w = eg_arange(cx, EG_F64, 0, n, 1);
+        ck_assert_int_eq((int)eg_item(eg_expr("", "sum(k, w[k])", .with = { { "w", w } })),
+                         n * (n - 1) / 2);
+    }
+    const eg_formula *f = eg_formula_parse(cx, "mine", "any(k=2, j == r[i, k]) & k <= |k|");
+    ck_assert(f && f->indices == 3 && f->tensors == 1 && eg_formula_has(f, "k"));
+    ck_assert_str_eq(eg_formula_replace(f, "i", "i + 5", NULL)->text,
+                     "any(k=2, j == r[(i + 5), k]) & k <= |k|");
+    ck_assert_str_eq(eg_formula_replace(f, "k", "i", "7")->text, "any(k=2, j == r[i, k]) & i <= 7");
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* -- refusals --------------------------------------------------------------------------------- */
 static const struct {
     const char *text, *says;
@@ -1080,6 +1159,29 @@ static const struct {
     { "s[i j]", "a name where an operator is expected\n  s[i j]\n      ^" },
     { "(s, s)", "',' where ')' is expected\n  (s, s)\n    ^" },
     { "s[i, j)", "')' where ']' is expected\n  s[i, j)\n        ^" },
+    /* reductions over a letter of their own */
+    { "sum(s)", "sum begins with a letter of its own, as in sum(k=8, …)\n  sum(s)\n     ^" },
+    { "any(k=2 s < 0) ? s : 0", "any begins with a letter of its own, as in any(k=8, …)" },
+    { "sum(k=2.5, s)", "sum begins with a letter of its own" },
+    { "sum(k=0, s)", "expr: sum has at least one term\n  sum(k=0, s)\n      ^^^" },
+    { "sum(k, s)", "letter 'k' has no size: it is no index of a tensor; write 'k=8'" },
+    { "sum(k, r[k] + s[i, k] + s[k, j])",
+      "letter 'k' is 4, but axis 0 of 's' is 3\n  sum(k, r[k] + s[i, k] + s[k, j])\n"
+      "                            ^" },
+    { "sum(k=5, r[k]) + s", "the index of axis 0 of 'r' goes from 4 to 4, but that axis is 4" },
+    { "sum(i=2, s)", "'i' is a letter already\n  sum(i=2, s)\n      ^" },
+    { "sum(r=2, s)", "'r' is a tensor of .with" },
+    { "sum(exp=2, s)", "'exp' has another meaning" },
+    { "sum(k=2, sum(k=2, s))", "'k' is the letter of another reduction around it" },
+    { "sum(k=2, s < k)", "sum takes numbers, and this is a condition\n  sum(k=2, s < k)\n"
+                         "           ^^^^^" },
+    { "all(k=2, s) ? 1 : 0", "all takes conditions, and this is a number" },
+    { "sum(k=2, s", "'(' is not closed" },
+    { "sum(k=2, s) + k", "the expression's name 'k' is not one of" },
+    { "sum(k, |k| * r[k])", "the size of 'k' is not known here; write it beside the letter" },
+    { "sum(k=99, sum(l=99, 1.0)) + s",
+      "the reductions of the expression have more than 4096 terms" },
+    { "sum(k=99, s * k * k * k)", "the expression is too long: it has more than 256 different" },
 };
 /* '...' is what letters for these axes are, to the bit, in the gradient too */
 TEST(an_ellipsis_stands_for_axes)

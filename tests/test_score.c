@@ -1064,6 +1064,52 @@ TEST(texts_refuse)
     eg_close(cx);
 }
 
+/* A network of the distance and the query's position (FIRE, Li et al. 2023) and an additive score
+ * (Bahdanau et al. 2015; GATv2) are sums over a letter that is neither a query's nor a key's. They
+ * are compared with scores in memory, in both forms, with a mask by a list of blocks (BigBird). */
+TEST(scores_that_sum_over_a_letter)
+{
+    enum { N = 40, F = 5 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x[7] = { eg_normal(cx, 0, 1, N, 2, 3), eg_normal(cx, 0, 1, N, 2, 3),
+                        eg_normal(cx, 0, 1, N, 2, 3), eg_normal(cx, 0, 1, F),
+                        eg_normal(cx, 0, 1, F),       eg_normal(cx, 0, 1, 2, F),
+                        eg_normal(cx, 0, 1, 2, 3) };
+    eg_tensor *block = eg_randint(cx, 0, 5, 5, 2), *want[7], *got[7];
+    eg_tensor *hidden =
+        eg_expr("i=40 j=40 f", "max(w[f] * log(1 + max(i - j, 0)) / log(2 + i) + a[f], 0)",
+                .with = { { "w", x[3] }, { "a", x[4] } });
+    eg_tensor *fire = eg_einsum("ijf,hf->hij", hidden, x[5]);
+    eg_tensor *sum = eg_expr("h i j d", "tanh(q[i, h, d] + k[j, h, d])",
+                             .with = { { "q", x[0] }, { "k", x[1] } });
+    eg_tensor *bias = eg_add(fire, eg_einsum("hijd,hd->hij", sum, x[6]));
+    eg_tensor *g = eg_normal(cx, 0, 1, N, 2, 3);
+    eg_tensor *y =
+        eg_attention("ihd,jhd,jhe->ihe", x[0], x[1], x[2], .bias = { "hij", bias },
+                     .where = "j <= i & (j/8 == r[i/8, 0] | j/8 == r[i/8, 1] | i/8 == j/8)",
+                     .with = { { "r", block } }, .form = EG_UNFUSED);
+    ck_assert_int_eq(eg_grad(y, g, 7, x, want), 0);
+    for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+        eg_tensor *z = eg_attention(
+            "ihd,jhd,jhe->ihe", x[0], x[1], x[2], .form = (eg_form)form,
+            .where = "j <= i & (any(n, j/8 == r[i/8, n]) | i/8 == j/8)",
+            .score = "score + sum(f, u[h,f] * max(w[f] * log(1 + i - j) / log(2 + i) + a[f], 0)) "
+                     "+ sum(d, v[h,d] * tanh(x[i,h,d] + y[j,h,d]))",
+            .with = { { "r", block },
+                      { "w", x[3] },
+                      { "a", x[4] },
+                      { "u", x[5] },
+                      { "v", x[6] },
+                      { "x", x[0] },
+                      { "y", x[1] } });
+        eg_assert_close(z, y, 1e-12);
+        ck_assert_int_eq(eg_grad(z, g, 7, x, got), 0);
+        for (int k = 0; k < 7; k++) eg_assert_close(got[k], want[k], 1e-11);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* -- memory ----------------------------------------------------------------------------------- */
 GROUP("memory", .timeout = 120)
 TEST(each_allocation_may_fail)

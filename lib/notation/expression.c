@@ -10,6 +10,7 @@
  *   signed     = { "-" | "+" } operand
  *   operand    = number | letter | "|" letter "|" | "(" choice ")" | "score" | tensor
  *              | tensor "[" choice { "," choice } "]" | function "(" choice { "," choice } ")"
+ *              | ( "sum" | "any" | "all" ) "(" letter [ "=" number ] "," choice ")"
  *
  * For integers x / y = ⌊x / y⌋ and x % y = x − |y| ⌊x / |y|⌋ ≥ 0; both are 0 if y is 0. Integers
  * saturate at ±(2^63 − 1). If one operand is a float, the other one is converted to float. */

@@ -6,6 +6,7 @@
  * blocks.
  *
  *   expression.c        parses the text, with expression_operators.c, _operands.c and _names.c
+ *   expression_sums.c   parses sum(k=8, …), any(…), all(…)
  *   expression_nodes.c  makes the nodes for the parser: equal nodes are shared, constants are
  *                       folded; expression_parser.h is their common header
  *   expression_sizes.c  sizes of letters, from the tensors that they index

@@ -81,6 +81,7 @@ const char *eg__foreign_name(const char *text, int length)
         { "silu", "write x * sigmoid(x)" },
         { "ceil", "write -floor(-x)" },
         { "round", "write floor(x + 0.5)" },
+        { "mean", "write sum(k=8, …) / 8" },
         { "ln", "the natural logarithm is log(x)" },
         { "inf", "1 / 0.0 is infinite; pairs are forbidden by .where" },
         { "infinity", "1 / 0.0 is infinite; pairs are forbidden by .where" },

@@ -132,6 +132,8 @@ static int read_tensor(eg_parser *p, int tensor, int at)
             p, at, p->at - at, NULL, "'%.40s' has %d ax%s, but its brackets have %d %s", x->name,
             x->rank, x->rank == 1 ? "is" : "es", n, n == 1 ? "index" : "indices");
     for (int k = 0; k < n; k++)
+        if (!eg__own_letter_sized(p, where[k].at, where[k].length, x, k)) return -1;
+    for (int k = 0; k < n; k++)
         if (eg__node_kind(p, in[k]) != EG_IS_INTEGER)
             return eg__expression_refuse(
                 p, where[k].at, where[k].length, NULL, "an index is an integer, but this is a %s",
@@ -157,11 +159,13 @@ static int tensor_placed(eg_parser *p, int at, int length)
     for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];
     return eg__node_add(p, read);
 }
-/* Parses a name: a letter, a tensor of .with, the score, or a function. */
+/* Parses a name: a letter, a tensor of .with, the score, a reduction, or a function. */
 static int name_read(eg_parser *p)
 {
     const int at = p->at, length = eg__name_length(p);
     p->at += length;
+    const int own = eg__own_letter_called(p, p->text + at, length);
+    if (own >= 0) return eg__node_integer(p, at, p->own[own].position);
     const int letter = eg__letter_called(p, p->text + at, length);
     if (letter >= 0) return name_placed(p, EG_X_LETTER, letter, at, at, length);
     for (int k = 0; k < p->s->given; k++) {
@@ -177,6 +181,8 @@ static int name_read(eg_parser *p)
     const eg_function_entry *f = eg__function_called(p->text + at, length);
     eg__expression_blanks(p);
     const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
+    const int reduction = called ? eg__reduction_called(p->text + at, length) : -1;
+    if (reduction >= 0) return eg__parse_reduction(p, reduction, at);
     if (!(f && called)) {
         const int behind = p->at;
         p->at = at + length;
@@ -292,13 +298,20 @@ static int size_read(eg_parser *p)
     if (!length || hint[0])
         return eg__expression_refuse(p, length ? p->at : from, 1, hint[0] ? hint : NULL,
                                      "a size has exactly one index between its bars, as in |i|");
-    const int letter = eg__letter_called(p, p->text + from, length);
-    if (letter < 0 && !p->s->any_letter) return eg__name_unknown(p, from, length);
+    const int letter = eg__letter_called(p, p->text + from, length),
+              own = eg__own_letter_called(p, p->text + from, length);
+    if (own >= 0 && p->own[own].size < 0)
+        return eg__expression_refuse(p, from, length, NULL,
+                                     "the size of '%.*s' is not known here; write it beside the "
+                                     "letter",
+                                     eg__limited(length), p->text + from);
+    if (letter < 0 && own < 0 && !p->s->any_letter) return eg__name_unknown(p, from, length);
     if (p->text[p->at] != '|')
         return eg__expression_refuse(p, at, 1, NULL, "the bar of a size is not closed, as in |i|");
     p->at = end;
     eg__expression_blanks(p);
     p->at++;
+    if (own >= 0) return eg__node_integer(p, at, p->own[own].size);
     return name_placed(p, EG_X_SIZE, letter < 0 ? 0 : letter, at, from, length);
 }
 /* Parses a number, a name, a size, or an expression in parentheses. */

@@ -5,11 +5,20 @@
 #define EG_EXPRESSION_PARSER_H
 #include "notation/expression.h"
 
+/* The letter of a reduction while its terms are parsed: its name is in the text at byte `at`. */
+typedef struct eg_own_letter {
+    int at, length;
+    bool given;             /* the text has its size */
+    int64_t size, position; /* size −1: not known yet */
+} eg_own_letter;
+enum { EG_OWN_LETTERS = 8 };
 typedef struct eg_parser {
     eg_ctx *cx;
     const eg_expression_source *s;
     const char *text;
     int at, nesting, nodes; /* next byte of the text; open brackets; nodes so far */
+    int owns, terms;        /* reductions around the next byte; terms of reductions so far */
+    eg_own_letter own[EG_OWN_LETTERS];
     eg_node node[EG_NODES_MAX];
 } eg_parser;
 
@@ -61,6 +70,19 @@ int eg__parse_operand(eg_parser *);
  * too many. */
 bool eg__expression_enter(eg_parser *, int at);
 enum { EG_TEXT_MAX = 4000 }; /* bytes of a text */
+
+/* -- expression_sums.c ------------------------------------------------------------------------ */
+/* Returns the number of the reduction of that name; −1 if there is none. */
+int eg__reduction_called(const char *text, int length);
+/* Parses the brackets of a reduction whose name is at byte `at`, from the opening one, and adds the
+ * nodes of its terms. Returns the node of the whole; −1 after an error. */
+int eg__parse_reduction(eg_parser *, int reduction, int at);
+/* Returns the number in p->own of the letter of that name, of the innermost reduction; −1 if there
+ * is none. */
+int eg__own_letter_called(const eg_parser *, const char *text, int length);
+/* If the text of an index, `length` bytes at `at`, is the letter of a reduction without a size, its
+ * size becomes that of the axis. False after an error: it has another size. */
+bool eg__own_letter_sized(eg_parser *, int at, int length, const eg_readable *, int axis);
 
 /* -- expression_nodes.c: each function returns the number of a node; −1 after an error -------- */
 /* `at` is the byte where the text of the node begins; it ends at the parser's current byte. */
