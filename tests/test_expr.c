@@ -1012,6 +1012,26 @@ TEST(gradients_to_second_order)
     eg_close(cx);
 }
 
+/* Elements of which most positions of the loop read only a clamped one, without using it: several
+ * threads must not add to them at the same time. */
+TEST(unused_reads_of_several_threads_change_no_gradient)
+{
+    enum { N = 1 << 19, FEW = 4 };
+    eg_ctx *cx = eg_open(.threads = 4);
+    eg_tensor *x = eg_ones(cx, N), *z = eg_ones(cx, FEW), *d;
+    for (int k = 0; k < 60; k++) {
+        eg_mark m = eg_push(cx);
+        eg_tensor *y = eg_expr(
+            "i", k % 2 ? "i >= |i| - 4 ? z[i - |i| + 4] * x : 0.0" : "i < 4 ? z[i] * x : 0.0",
+            .with = { { "x", x }, { "z", z } });
+        eg_grad(y, eg_ones_like(y), 1, &z, &d);
+        eg_assert_close(d, eg_ones_like(z), 0);
+        eg_pop(cx, m);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* -- reductions over a letter of their own ---------------------------------------------------- */
 static const struct {
     const char *text, *written_out; /* of s (3 4), r (4), m (3 4) of integers below 6 */

@@ -105,13 +105,16 @@ static bool gradient_forward(eg_tensor *d)
         };
         if (!o.sink[k].direct) {
             added += eg_size(x[k]);
-            o.sink[k].few = eg__few_summands(o.e, f->letters, f->size, k);
+            o.sink[k].few =
+                o.elements <= 2 * eg_size(x[k]) && eg__few_summands(o.e, f->letters, f->size, k);
         }
         in_f64[k] = !o.sink[k].direct && !o.sink[k].few;
         if (in_f64[k]) sum_at[k] = o.summed, o.summed += eg_size(x[k]);
     }
     /* A tensor whose cotangents are added in place has at least half as many elements as the loop,
-     * so there is one piece then, and no two threads add to one element. */
+     * so there is one piece then, and no two threads add to one element. (A smaller tensor can have
+     * few summands too, as that of z has in i < 16 ? z[i] : 0, where every i from 16 on adds a 0 to
+     * the last element.) */
     o.pieces = eg__min64(eg__min64(o.blocks, PIECES), o.elements / (4 * added + 1) + 1);
     if (o.summed) {
         const size_t bytes = (size_t)(o.pieces * o.summed) * sizeof(double);
