@@ -1899,6 +1899,8 @@ TEST(few_cotangents_are_added_in_place)
                                         "x[b, i, |h| - 1 - h]",
                                         "x[b, (i + 3) % |i|, h]",
                                         "x[b, clip(i - 1, 0, |i| - 1), h]",
+                                        "i >= h ? x[b, i - h, h] : 0.0",
+                                        "i >= b ? x[b, i - b, h] : 0.0",
                                         "x[b, min(i + 1, |i| - 1), max(h, 0)]",
                                         "i < 799 & h < 47 ? x[b, 2 * i + 1, 3 + h * 2] : 1.0" };
     size_t first = 0;

@@ -1136,6 +1136,28 @@ TEST(each_allocation_may_fail)
         ck_assert_int_lt(most, 6000); /* with a malloc for each tensor there are more */
     }
 }
+/* The cotangent of a table of positions and distances (Transformer-XL) is added up in place: no
+ * sums in f64 are as large as the table. It is that of the unfused form, for any number of threads.
+ */
+TEST(a_table_of_positions_and_distances_is_summed_in_place)
+{
+    enum { N = 1024 };
+    eg_tensor *dr[3];
+    eg_ctx *cx[3];
+    for (int k = 0; k < 3; k++) {
+        cx[k] = eg_open(.threads = k + 1, .seed = 2);
+        eg_tensor *q = eg_normal(cx[k], 0, 1, N, 8), *r = eg_normal(cx[k], 0, 1, N, N),
+                  *y = eg_attention("id,jd,je->ie", q, q, q, .where = "j <= i",
+                                    .score = "score + r[i, i - j]", .with = { { "r", r } },
+                                    .form = k ? EG_FUSED : EG_UNFUSED);
+        const size_t before = eg_stats(cx[k]).bytes;
+        ck_assert_int_eq(eg_grad(y, eg_ones_like(y), 1, &r, &dr[k]), 0);
+        if (k) ck_assert_uint_lt(eg_stats(cx[k]).peak - before, 2 * N * N * sizeof(float));
+        eg_assert_close(eg_from(cx[0], eg_f32(dr[k]), N, N), dr[0], k ? 1e-5 : 0);
+        if (k == 2) eg_assert_close(eg_from(cx[1], eg_f32(dr[2]), N, N), dr[1], 0);
+    }
+    for (int k = 0; k < 3; k++) eg_close(cx[k]);
+}
 /* Except for operands and results no memory grows with queries × keys. */
 TEST(memory_grows_with_the_length_alone)
 {

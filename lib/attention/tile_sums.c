@@ -2,11 +2,12 @@
  * the tiles of a backward pass.
  *
  * If a tensor has every letter of the scores, each element of its cotangent is written once. The
- * other cotangents are summed in f64. A piece of work is a batch, or a split of a batch's keys.
- * A unit is a number of pieces that one thread computes one after another; each unit adds to a
- * set of sums, and the sets are added in order at the end. Pieces that differ in a letter that
- * all these tensors have can share a set, since they add to different elements. The number of
- * sets depends on sizes only, so the number of threads changes no bit. */
+ * other cotangents are summed in f64, unless each element has at most two summands. A piece of work
+ * is a batch, or a split of a batch's keys. A unit is a number of pieces that one thread computes
+ * one after another; each unit adds to a set of sums, and the sets are added in order at the end.
+ * Pieces that differ in a letter that all these tensors have can share a set, since they add to
+ * different elements. The number of sets depends on sizes only, so the number of threads changes no
+ * bit. */
 #include "attention/workspace.h"
 #include <string.h>
 
@@ -37,6 +38,24 @@ static bool shared_letter(const eg_tile_sums *u, const eg_fused *f, int s)
     for (int t = 0; t < f->a->tensors && has; t++)
         if (u->there >> t & 1 && !u->sink[t].direct) has = reads_along(f, t, s);
     return has;
+}
+/* Adds up in the result itself what has at most two summands for each element, such as the table r
+ * of r[b,h,i,i - j]; the f64 sums of the other tensors move together. For a single set: then units
+ * differ in letters that are indices of every summed tensor, so no two add to one element. */
+static void few_in_place(eg_tile_sums *u, const eg_fused *f, eg_tensor *const *x, char *const *to)
+{
+    u->summed = 0;
+    for (int t = 0; t < f->a->tensors; t++) {
+        const eg_tensor *y = x[EG_TERMS + t];
+        eg_sink *s = &u->sink[t];
+        if (!(u->there >> t & 1) || s->direct) continue;
+        s->few = eg__few_summands(f->score, f->a->scores, f->size, t);
+        if (s->few) memset(to[EG_TERMS + t], 0, (size_t)eg_size(y) * eg__width[f->dtype]);
+        u->at[t] = u->summed;
+        if (!s->few) u->summed += eg_size(y);
+    }
+    u->sink_at = u->summed;
+    if (u->summed_sink) u->summed += eg_size(x[EG_TERM_SINK]);
 }
 bool eg__tile_sums_open(eg_tile_sums *u, eg_ctx *cx, const eg_fused *f, eg_tensor *const *x,
                         char *const *to, int64_t splits)
@@ -69,6 +88,8 @@ bool eg__tile_sums_open(eg_tile_sums *u, eg_ctx *cx, const eg_fused *f, eg_tenso
     if (!u->summed) return true;
     const int64_t fit = BYTES / (u->summed * (int64_t)sizeof(double));
     u->sets = eg__min64(u->rest, fit > 1 ? fit : 1);
+    if (u->sets == 1) few_in_place(u, f, x, to);
+    if (!u->summed) return true;
     const size_t bytes = (size_t)(u->sets * u->summed) * sizeof(double);
     if (!(u->sums = eg__scratch(cx, EG_SCRATCH_SUMS, bytes))) return false;
     memset(u->sums, 0, bytes);
@@ -82,7 +103,7 @@ int64_t eg__tile_sums_unit(const eg_tile_sums *u, const eg_fused *f, int64_t uni
     *to = u->rest * (set + 1) / u->sets;
     memcpy(sink, u->sink, sizeof u->sink);
     for (int t = 0; t < f->a->tensors; t++)
-        if (u->there >> t & 1 && !sink[t].direct)
+        if (u->there >> t & 1 && !sink[t].direct && !sink[t].few)
             sink[t].data = u->sums + set * u->summed + u->at[t];
     return u->summed_sink ? set * u->summed + u->sink_at : -1;
 }
@@ -102,7 +123,7 @@ void eg__tile_sums_close(const eg_tile_sums *u, const eg_fused *f, eg_tensor *co
 {
     const bool f64 = f->dtype == EG_F64;
     for (int t = 0; t < f->a->tensors; t++)
-        if (u->there >> t & 1 && !u->sink[t].direct)
+        if (u->there >> t & 1 && !u->sink[t].direct && !u->sink[t].few)
             eg__sums_add(f64, to[EG_TERMS + t], eg_size(x[EG_TERMS + t]), u->sets, u->summed,
                          u->sums + u->at[t]);
     if (u->summed_sink)

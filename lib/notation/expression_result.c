@@ -366,6 +366,40 @@ static walk walk_of(const eg_expression *e, const int64_t *size, int k)
         if (!e->node[n->in[i]].letters) return walk_on(n, w[!i], w[i].low, i == 0);
     return (walk){ .times = MANY };
 }
+/* True if node k, a sum or difference, is another integer for each position of the one of its
+ * letters that is not among `seen`, as i − j is if i is seen. */
+static bool tells_apart(const eg_expression *e, int k, uint32_t seen)
+{
+    const eg_node *n = &e->node[k];
+    if (n->code == EG_X_LETTER) return true;
+    if (n->code == EG_X_NEG) return tells_apart(e, n->in[0], seen);
+    if (n->code != EG_X_ADD && n->code != EG_X_SUB) return false;
+    const bool a = e->node[n->in[0]].letters & ~seen, b = e->node[n->in[1]].letters & ~seen;
+    return a != b && tells_apart(e, n->in[!a], seen);
+}
+/* Returns how many positions of the letters (bits) `all` at most read one element in read n, if its
+ * indices are in their axes; MANY if this is not known. Indices of one letter come first; an index
+ * of several then tells one more letter apart. */
+static int64_t times_read(const eg_expression *e, const int64_t *size, const eg_node *n,
+                          uint32_t all)
+{
+    uint32_t seen = 0;
+    int64_t times = 1;
+    for (int r = 0; r < n->count && times <= 2; r++) {
+        const uint32_t of = e->node[n->in[r]].letters & all;
+        if (of & (of - 1)) continue;
+        if (seen & of) return MANY;
+        seen |= of;
+        times *= of ? walk_of(e, size, n->in[r]).times : 1;
+    }
+    for (int r = 0; r < n->count && times <= 2; r++) {
+        const uint32_t of = e->node[n->in[r]].letters & all, more = of & ~seen;
+        if (!(of & (of - 1)) || !more) continue;
+        if (more & (more - 1) || !tells_apart(e, n->in[r], seen | ~all)) return MANY;
+        seen |= more;
+    }
+    return seen == all ? times : MANY;
+}
 bool eg__few_summands(const eg_expression *e, int letters, const int64_t *size, int t)
 {
     uint32_t all = 0;
@@ -374,16 +408,8 @@ bool eg__few_summands(const eg_expression *e, int letters, const int64_t *size, 
     for (int k = 0; k <= e->root; k++) {
         const eg_node *n = &e->node[k];
         if (n->code != EG_X_READ || n->tensor != t) continue;
-        uint32_t seen = 0;
-        int64_t times = 1;
-        for (int r = 0; r < n->count && times <= 2; r++) {
-            const uint32_t of = e->node[n->in[r]].letters & all;
-            if ((of & (of - 1)) || (seen & of)) return false;
-            seen |= of;
-            times *= of ? walk_of(e, size, n->in[r]).times : 1;
-        }
-        if (seen != all || times > 2) return false;
-        most += times;
+        most += times_read(e, size, n, all);
+        if (most > 2) return false;
     }
     return e->narrow && most <= 2;
 }
