@@ -380,8 +380,8 @@ static bool tells_apart(const eg_expression *e, int k, uint32_t seen)
 /* Returns how many positions of the letters (bits) `all` at most read one element in read n, if its
  * indices are in their axes; MANY if this is not known. Indices of one letter come first; an index
  * of several then tells one more letter apart. */
-static int64_t times_read(const eg_expression *e, const int64_t *size, const eg_node *n,
-                          uint32_t all)
+static int64_t summands_of_read(const eg_expression *e, const int64_t *size, const eg_node *n,
+                                uint32_t all)
 {
     uint32_t seen = 0;
     int64_t times = 1;
@@ -408,7 +408,7 @@ bool eg__few_summands(const eg_expression *e, int letters, const int64_t *size, 
     for (int k = 0; k <= e->root; k++) {
         const eg_node *n = &e->node[k];
         if (n->code != EG_X_READ || n->tensor != t) continue;
-        most += times_read(e, size, n, all);
+        most += summands_of_read(e, size, n, all);
         if (most > 2) return false;
     }
     return e->narrow && most <= 2;
