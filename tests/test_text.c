@@ -326,6 +326,26 @@ TEST(a_task_of_the_users_is_loaded)
 }
 
 /* -- curves ----------------------------------------------------------------------------------- */
+/* A title is cut where the picture ends, not where the axis of x does. */
+TEST(a_title_is_as_long_as_the_picture)
+{
+    static const char title[] =
+        "two runs with grouped heads and rotary positions, compared over all steps, and more words";
+    const eg_curve curve = {
+        .name = "two runs", .count = 2, .x = (double[]){ 0, 1 }, .y = (double[]){ 1, 2 }
+    };
+    char path[] = "/tmp/eg_curve_XXXXXX.svg";
+    long n;
+    close(mkstemps(path, 4));
+    ck_assert_int_eq(eg_curves_save(path, cx, 1, &curve, .title = title), 0);
+    char *svg = bytes_of(path, &n);
+    svg[n - 1] = 0;
+    ck_assert(
+        strstr(svg, ">two runs with grouped heads and rotary positions, compared over all ste"));
+    ck_assert(strstr(svg, "…</text>") && !strstr(svg, "more words"));
+    free(svg);
+    unlink(path);
+}
 TEST(curves_are_drawn)
 {
     char path[] = "/tmp/eg_curve_XXXXXX.svg", other[] = "/tmp/eg_curve_XXXXXX.png";

@@ -115,6 +115,14 @@ static void curve_word(eg__canvas *c, int x, int y, eg__anchor anchor, const cha
     eg__text_label(&label, text ? text : "", WORD);
     c->text(c, x, y, anchor, &label);
 }
+/* Draws the title, which may be as long as the picture is wide. */
+static void curve_title(eg__canvas *c, int x, const char *text)
+{
+    const int columns = (c->width - x) / EG_ADVANCE, most = EG_LABEL_CODES / 2 - 1;
+    eg__label label;
+    eg__text_label(&label, text ? text : "", columns < most ? columns : most);
+    c->text(c, x, 20, EG_FROM_LEFT, &label);
+}
 
 /* Draws lines and numbers at round values of y, ticks and numbers at those of x, and the two
  * axes. */
@@ -151,7 +159,7 @@ static void curve_draw(eg__canvas *c, const void *picture)
     const plot *p = picture;
     int entries = 0;
     grid(p, c);
-    curve_word(c, p->left, 20, EG_FROM_LEFT, p->o->title);
+    curve_title(c, p->left, p->o->title);
     curve_word(c, p->left + WIDE / 2, TOP + HIGH + 42, EG_CENTRED, p->o->x_name);
     curve_word(c, 16, TOP + HIGH / 2, EG_UPWARD_CENTRED, p->o->y_name);
     for (int k = 0; k < p->o->count; k++) {
