@@ -1107,6 +1107,18 @@ TEST(letters_of_reductions)
     ck_assert_str_eq(eg_formula_replace(f, "i", "i + 5", NULL)->text,
                      "any(k=2, j == r[(i + 5), k]) & k <= |k|");
     ck_assert_str_eq(eg_formula_replace(f, "k", "i", "7")->text, "any(k=2, j == r[i, k]) & i <= 7");
+    const eg_formula *term[4];
+    f = eg_formula_parse(cx, "mine", "j <= i & any(k=2, r[k] == j & 0 < j) & all(k=2, r[k] == j)");
+    ck_assert_int_eq(eg_formula_terms(f, 4, term), 3);
+    ck_assert_str_eq(term[0]->text, "j <= i");
+    ck_assert_str_eq(term[1]->text, "any(k=2, r[k] == j & 0 < j)");
+    ck_assert_str_eq(term[2]->text, "all(k=2, r[k] == j)");
+    eg_tensor *x = eg_normal(cx, 0, 1, 5, 3), *n = eg_randint(cx, 0, 4, 5), *y[2];
+    for (int k = 0; k < 2; k++)
+        y[k] = eg_linear_attention("id,jd,je->ie", x, x, x, .with = { { "n", n } },
+                                   .where = k ? "j <= i & (n[j] == 0 | n[j] == 1)"
+                                              : "j <= i & any(k=2, n[j] == k)");
+    eg_assert_close(y[0], y[1], 0);
     eg_assert_ok(cx);
     eg_close(cx);
 }

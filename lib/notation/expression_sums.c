@@ -98,6 +98,21 @@ static int term_of_reduction(eg_parser *p, int reduction)
                                      sum ? "numbers" : "conditions", sum ? "condition" : "number");
     return k;
 }
+/* Returns node k, the terms of any or all from byte `at` on, as a node of its own, for a source
+ * that only describes the text: its conditions are not joined with those outside of the brackets.
+ * The byte makes it different from others. */
+static int whole_reduction(eg_parser *p, int k, int at)
+{
+    const int here = eg__node_integer(p, at, at);
+    if (k < 0 || here < 0) return -1;
+    return eg__node_add(p, (eg_node){ .code = EG_X_READ,
+                                      .kind = EG_IS_CONDITION,
+                                      .count = 2,
+                                      .tensor = EG_TENSORS_MAX,
+                                      .in = { (uint8_t)k, (uint8_t)here },
+                                      .at = (uint16_t)at,
+                                      .length = (uint16_t)(p->at - at) });
+}
 int eg__parse_reduction(eg_parser *p, int reduction, int at)
 {
     const char *of = reductions[reduction].name;
@@ -130,5 +145,5 @@ int eg__parse_reduction(eg_parser *p, int reduction, int at)
     p->owns--, p->nesting--;
     if (p->text[p->at] != ')') return eg__expression_unexpected(p, ')', open);
     p->at++;
-    return all;
+    return p->s->occurrence && code != EG_X_ADD ? whole_reduction(p, all, at) : all;
 }
