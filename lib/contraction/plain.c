@@ -3,7 +3,8 @@
  * faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
 
-enum { LANES = 64, MANY_TERMS = 16 }; /* LANES: elements of the result that are computed at once */
+/* LANES: elements of the result that are computed at once */
+enum { LANES = 64, FEW_TERMS = 8, MANY_TERMS = 16 };
 
 /* a b of complex numbers as BLAS and NumPy compute it. The operator * of C would also recover
  * infinities from products that are NaN + i NaN (C11, annex G), with a test of each product. */

@@ -48,6 +48,13 @@ EG_INLINE WIDE NAME(sum_products)(int64_t n, const T *a, int64_t sa, const T *b,
         for (int64_t i = 0; i < n; i++) sum += TIMES(a[i * sa], b[i * sb]);
     return sum;
 }
+/* sum[j] += Σ_i a[i sa + j ra] b[i sb + j rb] for j < rows and i < n */
+EG_INLINE void NAME(sum_rows)(int64_t rows, int64_t n, const T *a, int64_t ra, int64_t sa,
+                              const T *b, int64_t rb, int64_t sb, WIDE *sum)
+{
+    for (int64_t j = 0; j < rows; j++)
+        sum[j] = NAME(sum_products)(n, a + j * ra, sa, b ? b + j * rb : NULL, sb, sum[j]);
+}
 EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T *a, const T *b,
                                   WIDE *c, double alpha, bool add)
 {
@@ -60,21 +67,22 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
     }
     const eg_axis *in = terms.n ? &terms.axis[terms.n - 1] : &one;
     /* along the axis whose elements are closer to each other or, if they are equally close, as in
-     * overlapping windows, the longer one; along x if the sum has one term */
+     * overlapping windows, the longer one; along x if the innermost axis of the sum is short */
     const int64_t of_x = eg__abs64(x->sa) + eg__abs64(x->sb),
                   of_k = eg__abs64(in->sa) + eg__abs64(in->sb);
     const bool across =
-        x->size > 1 && (in->size == 1 || of_x < of_k || (of_x == of_k && x->size > in->size));
+        x->size > 1 && (in->size == 1 || (in->size < FEW_TERMS && x->size >= FEW_TERMS) ||
+                        of_x < of_k || (of_x == of_k && x->size > in->size));
     /* The elements of a and b for LANES columns of the result remain in the cache for all rows. */
     const bool by_columns = across && terms.total >= MANY_TERMS && x->size < out->total;
     for (int64_t o = 0, m, column = 0; o < out->total; o = by_columns ? o + x->size : o + m) {
         const eg_offsets at = eg__offsets_of(out, o);
         WIDE sum[LANES] = { 0 };
-        m = across ? eg__min64(LANES, x->size - o % x->size) : 1;
+        m = eg__min64(LANES, x->size - o % x->size);
         for (int64_t q = 0; q < terms.total; q += in->size) {
             const eg_offsets in_k = eg__offsets_of(&terms, q);
             const T *pa = a + at.a + in_k.a, *pb = b ? b + at.b + in_k.b : NULL;
-            if (!across) *sum = NAME(sum_products)(in->size, pa, in->sa, pb, in->sb, *sum);
+            if (!across) NAME(sum_rows)(m, in->size, pa, x->sa, in->sa, pb, x->sb, in->sb, sum);
             for (int64_t i = 0, count; i < in->size && across; i += count) {
                 const T *ai = pa + i * in->sa, *bi = pb ? pb + i * in->sb : NULL;
                 count = in->size - i < 4 ? 1 : 4;
