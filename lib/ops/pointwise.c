@@ -173,12 +173,13 @@ EG_CLONES static void whole_power_f32(int64_t n, char *const *p, const double *c
         for (int64_t k = 0; k < size; k++) out[k] = (float)(*c < 0 ? 1 / y[k] : y[k]);
     }
 }
-/* Returns the kernel of x^c: small powers by multiplication, ½ and −½ by a root, other whole ones
- * by the sign of x. */
+/* Returns the kernel of x^c: small powers by multiplication and division, ½ and −½ by a root, other
+ * whole ones by the sign of x. */
 static eg_lanes_fn *powc_kernel(double c, int dtype)
 {
     static eg_lanes_fn *const power[EG_DTYPES] = { FLOATS(powc) };
     static eg_lanes_fn *const cube[EG_DTYPES] = { FLOATS(cube) };
+    static eg_lanes_fn *const recip_square[EG_DTYPES] = { FLOATS(recip_square) };
     static eg_lanes_fn *const root[EG_DTYPES] = { FLOATS(root) };
     static eg_lanes_fn *const recip_root[EG_DTYPES] = { FLOATS(recip_root) };
     static eg_lanes_fn *const even[EG_DTYPES] = { FLOATS(even_power) };
@@ -187,6 +188,7 @@ static eg_lanes_fn *powc_kernel(double c, int dtype)
     if (c == 2) return square_op.of[dtype];
     if (c == 3) return cube[dtype];
     if (c == -1) return recip_op.of[dtype];
+    if (c == -2) return recip_square[dtype];
     if (c == .5) return root[dtype];
     if (c == -.5) return recip_root[dtype];
     if (c == 0 || !isfinite(c) || floor(c) != c) return power[dtype];

@@ -15,6 +15,8 @@
 #define WITH_CONSTANTS ROW
 /* clang-format on */
 ROW(eg_powc, cube, y = x * x * x, )
+/* (1/x)², not 1/x², which overflows where the result is a small number */
+ROW(eg_powc, recip_square, y = 1 / x; y = y * y, )
 ROW(eg_powc, powc, y = F(pow)(x, a), )
 /* x^½ of C: 0 of −0, and ∞ of −∞ */
 ROW(eg_powc, root, y = x == -(REAL)INFINITY ? -x : F(sqrt)(x) + 0, )
