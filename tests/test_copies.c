@@ -209,7 +209,7 @@ TEST(copies_every_row_that_takes_long_axes_gives_each_copy_the_bits_of_one)
         const eg_op *op = eg_op_at(r);
         /* the sizes of accumulate's operands follow from each other */
         if (!strncmp(op->name, "copies_", 7) || !strcmp(op->name, "dropout") ||
-            !strcmp(op->name, "accumulate"))
+            !strncmp(op->name, "accumulate", 10))
             continue;
         for (const eg_sample *s = op->samples; s && s->call; s++) {
             eg_mark m = eg_push(cx);

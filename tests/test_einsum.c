@@ -792,6 +792,34 @@ TEST(windows_have_the_gradients_of_their_copy)
     }
 }
 
+/* The cotangent of a depthwise convolution's windows is added to that of its operand without being
+ * stored, with the bits of that of a copy of the windows. Steps 1 and 2; f32 and f64. */
+TEST(cotangents_of_windows_are_not_stored)
+{
+    for (int k = 0; k < 4; k++) {
+        eg_ctx *c = eg_open(.dtype = k % 2 ? EG_F64 : EG_F32, .threads = 1 + k / 2);
+        eg_tensor *x = eg_normal(c, 0, 1, 2, 8, 40, 40), *f = eg_normal(c, 0, 1, 8, 3, 5), *d[2],
+                  *seed = eg_normal(c, 0, 1, 2, 8, k < 2 ? 38 : 19, 36);
+        for (int copied = 0; copied < 2; copied++) {
+            eg_tensor *y = eg_unfold("b c [h] w -> b c h w p", x, 3, 1 + k / 2);
+            y = eg_unfold("b c h [w] p -> b c h w p q", y, 5, 1);
+            eg_tensor *z = eg_einsum("bchwpq,cpq->bchw", copied ? eg_copy(y) : y, f);
+            const bool was = eg_nograd(c, true);
+            eg_stats_reset(c);
+            const size_t before = eg_stats(c).used;
+            ck_assert_int_eq(eg_grad(z, seed, 1, &x, &d[copied]), 0);
+            const size_t peak = eg_stats(c).used_peak - before,
+                         windows = (size_t)eg_size(y) * (k % 2 ? 8 : 4);
+            ck_assert_msg(copied || 2 * peak < windows, "%zu bytes; the windows have %zu", peak,
+                          windows);
+            eg_nograd(c, was);
+        }
+        ck_assert(same_bits(d[0], d[1]));
+        eg_assert_ok(c);
+        eg_close(c);
+    }
+}
+
 /* A large cotangent without a sum has the layout of its operand, which is permuted, and the bits of
  * that of a copy. */
 TEST(cotangents_have_the_layout_of_their_operand)

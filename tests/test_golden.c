@@ -413,6 +413,7 @@ static const char *const elsewhere[][2] = {
     { "extreme_slope", "test_reduce.c" },
     { "prod", "test_reduce.c" },
     { "prod_slope", "test_reduce.c" },
+    { "accumulate_products", "large overlapping windows: test_einsum.c" },
     { "affine_activation", "test_affine.c" },
     { "copies_unstack", "test_copies.c" },
     { "copies_stack", "test_copies.c" },

@@ -163,6 +163,22 @@ static bool accumulate_read(reverse *r, eg_tensor *t, eg_tensor *g)
 {
     return list_append_sum(r, t->in[0]) && list_append(r, t->in[0], t, g, 1);
 }
+/* If the cotangent of operand i of t, a view, is a product that need not be stored, appends its
+ * factors to the contributions that wait for that operand and returns true. */
+static bool reverse_product(reverse *r, eg_tensor *t, eg_tensor *g, int i)
+{
+    eg_tensor *x = t->in[i], *factor[2];
+    eg_ctx *cx = r->s.cx;
+    if (cx->hooks.cotangent || t->copies || g->copies || x->copies || !x->op) return false;
+    if (r->is_x[x->slot] || (x->tag && x->tag->hook) || !eg__addend_due(x)) return false;
+    if (!eg__sweep_has(&r->s, x->in[0]) || x->in[0]->copies || !eg__addend_fits(x, 1)) return false;
+    if (!eg__einsum_factors(t, g, i, factor)) return false;
+    eg__addend *p = cx->failed ? NULL : eg__alloc(cx, sizeof *p);
+    if (!p || !list_append_sum(r, x)) return false;
+    *p = (eg__addend){ .t = x, .g = factor[0], .f = factor[1] };
+    reverse_keep(p->g);
+    return reverse_append(r, x, p);
+}
 /* Moves the contributions that wait for node k, a view, to the list of its operand. False if the
  * view's own cotangent is needed, if no contribution waits, and after an error. */
 static bool reverse_pass_list_on(reverse *r, int64_t k)
@@ -238,7 +254,7 @@ static bool reverse_add_list(reverse *r, int64_t k)
     s->cx->rule_node = w->reader;
     s->cx->rule_kind = "gradient";
     const eg__addend *only = w->first;
-    if (w->count == 1 && only->depth == 1)
+    if (w->count == 1 && only->depth == 1 && !only->f)
         s->d[k] = only->t->op->rule(only->t, only->g, 0);
     else
         s->d[k] = eg__accumulate(s->cx, w->count, w->first);
@@ -320,7 +336,7 @@ static bool reverse_visit(reverse *r, int64_t k)
             if (!accumulate_read(r, t, g)) return false;
             continue;
         }
-        if (!t->copies && reverse_into(r, t, g, i)) continue;
+        if (!t->copies && (reverse_into(r, t, g, i) || reverse_product(r, t, g, i))) continue;
         if (cx->failed) return false;
         eg_tensor *c = reverse_cotangent(r, t, g, i);
         if (cx->failed) return false;

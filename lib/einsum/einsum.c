@@ -339,6 +339,44 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w, l->alpha) : NULL;
     return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, l->alpha, n, in, label);
 }
+/* Returns x, whose axes have these labels, with the axes of operand i of y, along which it is
+ * expanded if it has no such label. */
+static eg_tensor *einsum_spread(const eg_tensor *y, int i, eg_tensor *x, const uint16_t *label)
+{
+    const uint16_t *mine = labels_of(y, i);
+    const int rank = y->in[i]->rank, own = x->rank;
+    int axes[EG_RANK_MAX], at[EG_RANK_MAX], n = 0;
+    for (int r = 0; r < rank; r++) {
+        at[r] = eg__label_at(label, own, mine[r]);
+        if (at[r] >= 0) axes[n++] = at[r];
+    }
+    x = eg_permute_n(x, own, axes);
+    for (int r = 0; r < rank; r++)
+        if (at[r] < 0) x = eg_unsqueeze(x, r);
+    return eg_expand_n(x, rank, y->in[i]->dim);
+}
+bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *factor[2])
+{
+    int order[EG_RANK_MAX];
+    if (!y->op || y->op->rule != einsum_rule || y->count != 2 || eg__einsum_alpha(y) != 1)
+        return false;
+    const eg_tensor *x = y->in[i];
+    eg_tensor *const in[] = { g, y->in[1 - i] };
+    const uint16_t *const label[] = { labels_out(y), labels_of(y, 1 - i) }, *mine = labels_of(y, i);
+    if (eg_size(x) < REORDERED || !eg__window_order(x, order) || !einsum_distinct(mine, x->rank))
+        return false;
+    for (int k = 0; k < 2; k++) {
+        if (in[k]->dtype != x->dtype || !einsum_distinct(label[k], in[k]->rank)) return false;
+        for (int r = 0; r < in[k]->rank; r++)
+            if (eg__label_at(mine, x->rank, label[k][r]) < 0) return false;
+    }
+    for (int r = 0; r < x->rank; r++)
+        if (eg__label_at(label[0], g->rank, mine[r]) < 0 &&
+            eg__label_at(label[1], in[1]->rank, mine[r]) < 0)
+            return false;
+    for (int k = 0; k < 2; k++) factor[k] = einsum_spread(y, i, in[k], label[k]);
+    return true;
+}
 
 /* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
 static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)

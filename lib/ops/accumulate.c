@@ -1,22 +1,27 @@
 /* accumulate.c: y = Σ_k L_kᵀ g_k, where L_k reads a tensor of y's shape through a chain of views,
- * the last of which may be eg_at.
+ * the last of which may be eg_at. An addend may also be a product, g_k f_k.
  *
  * The adjoint of a view adds to the elements that the view reads. A chain of views therefore needs
  * no intermediate tensors: the views are applied to y itself, and g_k is added to the elements that
  * they select. If a loop slices x, the cotangent of x thus needs one buffer instead of one per
- * slice. The operation is linear; its gradient dg_k = L_k dy applies the same views to the
- * cotangent. */
+ * slice. The operation is linear in each g_k; its gradient dg_k = L_k dy applies the same views to
+ * the cotangent.
+ *
+ * The cotangent of overlapping windows in a product, as of a depthwise convolution, has many times
+ * the elements of the tensor that the windows read: 9 for windows of 3 × 3. As a product g_k f_k of
+ * two expanded views it is added without being stored. */
 #include "ops/ops.h"
 
 /* An addend: it has the shape of t, and is added through the `depth` views that lead to t. If the
- * last of these is eg_at, its index is operand number `index` of the node; else `index` is −1. t
- * was recorded before the sum, and exists at least as long. */
+ * last of these is eg_at, its index is operand number `index` of the node; else `index` is −1.
+ * `factor` is the number of the factor, or −1. t was recorded before the sum, and exists at least
+ * as long. */
 typedef struct piece {
     eg_tensor *t;
-    int depth, index;
+    int depth, index, factor;
 } piece;
 
-static const eg_op accumulate_op;
+static const eg_op accumulate_op, accumulate_products_op;
 
 /* A tensor read through a chain of views, with two sets of sizes and strides that are used
  * alternately. */
@@ -74,7 +79,7 @@ static bool accumulate_shape(eg_tensor *y)
 static bool accumulate_forward(eg_tensor *y)
 {
     const piece *p = y->attr;
-    const bool whole = p->depth == 0;
+    const bool whole = p->depth == 0 && p->factor < 0;
     if (whole)
         eg__copy(y, y->in[0]);
     else
@@ -88,40 +93,54 @@ static bool accumulate_forward(eg_tensor *y)
             return false;
         }
         if (p[k].index < 0)
-            eg__add_repeated(&s.x, y->in[k]);
+            eg__add_repeated(&s.x, y->in[k], p[k].factor < 0 ? NULL : y->in[p[k].factor]);
         else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k]))
             return false;
     }
     return true;
 }
+/* The cotangent of addend i, L_i g, or L_i g times the factor; that of a factor is L_k g times its
+ * addend. */
 static eg_tensor *accumulate_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    const piece *p = (const piece *)y->attr + i;
+    const piece *all = y->attr;
+    const int n = pieces(y);
+    int by = i < n ? all[i].factor : 0;
+    for (int k = 0; i >= n && k < n; k++)
+        if (all[k].factor == i) by = k;
+    const piece *p = &all[i < n ? i : by];
     const eg_tensor *chain[EG_ADDEND_DEPTH], *t = p->t;
     for (int k = p->depth; k-- > 0; t = t->in[0]) chain[k] = t;
     const int views = p->index >= 0 ? p->depth - 1 : p->depth;
     for (int k = 0; k < views; k++)
         g = eg_apply(chain[k]->op, chain[k]->attr, chain[k]->attr_size, 1, &g);
-    return p->index >= 0 ? eg__at_again(chain[views], g, y->in[p->index]) : g;
+    if (p->index >= 0) g = eg__at_again(chain[views], g, y->in[p->index]);
+    return by < 0 ? g : eg_mul(g, y->in[by]);
 }
 
-/* The operands of the node are the cotangents, then the indices of eg_at. */
+/* The operands of the node are the cotangents, then the indices of eg_at and the factors. */
 eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
 {
-    int indices = 0;
-    for (const eg__addend *p = first; p; p = p->next) indices += p->depth && eg__at_made(p->t);
+    int indices = 0, products = 0;
+    for (const eg__addend *p = first; p; p = p->next) {
+        indices += p->depth && eg__at_made(p->t);
+        products += p->f != NULL;
+    }
     /* scratch memory suffices, since eg_apply copies both arrays */
     piece *each = eg__scratch(cx, EG_SCRATCH_PIECES, (size_t)count * sizeof *each);
-    eg_tensor **in = eg__scratch(cx, EG_SCRATCH_OPERANDS, (size_t)(count + indices) * sizeof *in);
+    eg_tensor **in =
+        eg__scratch(cx, EG_SCRATCH_OPERANDS, (size_t)(count + indices + products) * sizeof *in);
     if (!each || !in) return eg__poison(cx);
     int k = 0, index = count;
     for (const eg__addend *p = first; p; p = p->next, k++) {
         const bool at = p->depth && eg__at_made(p->t);
-        each[k] = (piece){ p->t, p->depth, at ? index : -1 };
+        each[k] = (piece){ p->t, p->depth, -1, -1 };
         in[k] = p->g;
-        if (at) in[index++] = p->t->in[1];
+        if (at) in[each[k].index = index++] = p->t->in[1];
+        if (p->f) in[each[k].factor = index++] = p->f;
     }
-    return eg_apply(&accumulate_op, each, (size_t)count * sizeof *each, index, in);
+    return eg_apply(products ? &accumulate_products_op : &accumulate_op, each,
+                    (size_t)count * sizeof *each, index, in);
 }
 
 /* The sample adds to a whole matrix, to overlapping rows, to its diagonal, to a column, and to rows
@@ -136,11 +155,11 @@ static eg_tensor *accumulate_call(eg_tensor *const *x)
     eg_tensor *column = eg_select_axis(eg_transpose(base, 0, 1), 0, 1);
     eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip_axis(base, 0), x[4]);
     eg_nograd(cx, was);
-    eg__addend part[] = { { &part[1], base, x[0], 0 },
-                          { &part[2], windows, x[1], 2 },
-                          { &part[3], diagonal, x[2], 1 },
-                          { &part[4], column, x[3], 2 },
-                          { NULL, rows, x[5], 2 } };
+    eg__addend part[] = { { &part[1], base, x[0], NULL, 0 },
+                          { &part[2], windows, x[1], NULL, 2 },
+                          { &part[3], diagonal, x[2], NULL, 1 },
+                          { &part[4], column, x[3], NULL, 2 },
+                          { NULL, rows, x[5], NULL, 2 } };
     return eg__failed(cx) ? eg__poison(cx) : eg__accumulate(cx, 5, part);
 }
 static const eg_sample accumulate_samples[] = {
@@ -159,5 +178,34 @@ static const eg_op accumulate_op = {
     .jvp = eg_jvp_linear,
     .forward_c128 = accumulate_forward,
 };
+/* A product of two expanded views is added to windows, and a product to a column. */
+static eg_tensor *accumulate_products_call(eg_tensor *const *x)
+{
+    eg_ctx *cx = x[0]->cx;
+    const bool was = eg_nograd(cx, false);
+    eg_tensor *base = eg_full_n(cx, (eg_dtype)x[0]->dtype, 0, 2, (int64_t[]){ 5, 3 });
+    eg_tensor *windows = eg_unfold_axis(base, 0, 2, 1), *column = eg_select_axis(base, 1, 2);
+    eg_nograd(cx, was);
+    const int64_t dims[] = { 4, 3, 2 };
+    eg__addend part[] = { { &part[1], windows, eg_expand_n(eg_unsqueeze(x[0], 2), 3, dims),
+                            eg_expand_n(x[1], 3, dims), 1 },
+                          { NULL, column, x[2], x[3], 1 } };
+    return eg__failed(cx) ? eg__poison(cx) : eg__accumulate(cx, 2, part);
+}
+static const eg_sample accumulate_products_samples[] = {
+    { accumulate_products_call, "4x3, 3x2, 5, 5", 0, 0 }, { 0 }
+};
+static const eg_op accumulate_products_op = {
+    .name = "accumulate_products",
+    .equation = "y = sum over k of the adjoint of L_k at x_k f_k",
+    .gradient = "f_k L_k of g",
+    .arity = -1,
+    .shape = accumulate_shape,
+    .forward = accumulate_forward,
+    .rule = accumulate_rule,
+    .uses = EG_USES_OTHERS,
+    .samples = accumulate_products_samples,
+    .forward_c128 = accumulate_forward,
+};
 
-const eg_op *const eg__accumulate_ops[] = { &accumulate_op, NULL };
+const eg_op *const eg__accumulate_ops[] = { &accumulate_op, &accumulate_products_op, NULL };

@@ -69,6 +69,20 @@ void eg__add_to(eg_tensor *target, const eg_tensor *source)
     eg__fpmode_end(begun);
 }
 
+static eg_inner *const add_product[EG_DTYPES] = {
+    [EG_F32] = add_product_f32, [EG_F64] = add_product_f64, [EG_C128] = add_product_c128
+};
+static eg_plane *const add_product_plane[EG_DTYPES] = { [EG_F32] = add_product_plane_f32,
+                                                        [EG_F64] = add_product_plane_f64,
+                                                        [EG_C128] = add_product_plane_c128 };
+void eg__add_product_to(eg_tensor *target, const eg_tensor *a, const eg_tensor *b)
+{
+    const uint64_t begun = eg__fpmode_begin(target->cx->flush);
+    eg__loop_planes(target->cx, 3, (const eg_tensor *[]){ target, a, b },
+                    add_product[target->dtype], add_product_plane[target->dtype], NULL);
+    eg__fpmode_end(begun);
+}
+
 static bool act_add(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
 {
     (void)cx, (void)count, (void)arg;

@@ -52,6 +52,39 @@ EG_CLONES static void NAME(add_to_plane)(int64_t rows, int64_t n, char *const *p
     }
 }
 
+/* y += a b for n elements; sy, sa, sb: their distances in bytes. The product is rounded first. */
+EG_INLINE void NAME(add_product_run)(int64_t n, char *y, int64_t sy, const char *a, int64_t sa,
+                                     const char *b, int64_t sb)
+{
+    enum { W = sizeof(T) };
+    T *restrict to = (T *)(void *)y;
+    const T *u = (const T *)(const void *)a, *v = (const T *)(const void *)b;
+    if (sy == W && sa == W && sb == 0) {
+        const T factor = *v;
+        for (int64_t i = 0; i < n; i++) to[i] += u[i] * factor;
+    } else if (sy == W && sa == W && sb == W)
+        for (int64_t i = 0; i < n; i++) to[i] += u[i] * v[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            *(T *)(void *)(y + i * sy) +=
+                *(const T *)(const void *)(a + i * sa) * *(const T *)(const void *)(b + i * sb);
+}
+EG_CLONES static void NAME(add_product_plane)(int64_t rows, int64_t n, char *const *p,
+                                              const int64_t *row_step, const int64_t *step,
+                                              const void *user)
+{
+    (void)user;
+    for (int64_t r = 0; r < rows; r++) NAME(add_product_run)
+    (n, p[0] + r * row_step[0], step[0], p[1] + r * row_step[1], step[1], p[2] + r * row_step[2],
+     step[2]);
+}
+EG_CLONES static void NAME(add_product)(int64_t n, char *const *p, const int64_t *step,
+                                        const void *user)
+{
+    (void)user;
+    NAME(add_product_run)(n, p[0], step[0], p[1], step[1], p[2], step[2]);
+}
+
 /* y = y / c for n elements, rounded once: f32 is divided in f64 and then rounded to f32, which
  * gives the same value as a division in f32, since f64 has more than twice as many bits (Figueroa
  * 1995). */

@@ -84,12 +84,15 @@ enum { SLICE_MIN = 512 }; /* elements: a loop over fewer costs more for its call
  * former are small. With n windows of w elements, where the windows i and their positions q with
  * equal i + q are the same memory, the order of increasing i is that of decreasing q. The slices
  * are therefore taken along the shorter of the two axes, from its end. `size`: the elements of g if
- * slices were taken along the longer axes. */
-static void add_repeated(eg_tensor *target, const eg_tensor *g, int64_t size)
+ * slices were taken along the longer axes. f: a factor of g, or NULL. */
+static void add_repeated(eg_tensor *target, const eg_tensor *g, const eg_tensor *f, int64_t size)
 {
     const int repeating = repeating_axes(target, -1);
     if (repeating == 0) {
-        eg__add_to(target, g);
+        if (f)
+            eg__add_product_to(target, g, f);
+        else
+            eg__add_to(target, g);
         return;
     }
     int along = -1, last = -1;
@@ -102,19 +105,22 @@ static void add_repeated(eg_tensor *target, const eg_tensor *g, int64_t size)
     const int by = shorter_partner(target, along, repeating);
     const int64_t n = target->dim[by], w = eg__width[target->dtype];
     const bool back = by != along && (target->stride[by] > 0) == (target->stride[along] > 0);
-    const int64_t to = target->stride[by] * w, from = g->stride[by] * w;
+    const int64_t to = target->stride[by] * w, from = g->stride[by] * w,
+                  from_f = f ? f->stride[by] * w : 0;
     size /= target->dim[along];
-    header t, s;
+    header t, s, u;
     header_without(&t, target, by);
     header_without(&s, g, by);
+    if (f) header_without(&u, f, by);
     for (int64_t k = 0; k < n; k++) {
         const int64_t at = back ? n - 1 - k : k;
         t.x.data = target->data + at * to;
         s.x.data = g->data + at * from;
-        add_repeated(&t.x, &s.x, size);
+        if (f) u.x.data = f->data + at * from_f;
+        add_repeated(&t.x, &s.x, f ? &u.x : NULL, size);
     }
 }
-void eg__add_repeated(eg_tensor *target, const eg_tensor *g)
+void eg__add_repeated(eg_tensor *target, const eg_tensor *g, const eg_tensor *f)
 {
-    if (eg_size(g)) add_repeated(target, g, eg_size(g));
+    if (eg_size(g)) add_repeated(target, g, f, eg_size(g));
 }

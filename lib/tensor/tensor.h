@@ -322,6 +322,8 @@ extern const eg_op eg__add_op;                  /* y = a + b of equal shapes */
 eg_tensor *eg__add(eg_tensor *a, eg_tensor *b); /* recorded; equal shapes */
 /* target += source; equal shapes, any strides */
 void eg__add_to(eg_tensor *target, const eg_tensor *source);
+/* target += a b; equal shapes, any strides, no copies; target repeats no element */
+void eg__add_product_to(eg_tensor *target, const eg_tensor *a, const eg_tensor *b);
 bool eg__add_act(eg_tensor *target, eg_tensor *source); /* eg__add_to as an act */
 /* target *= c, of any strides; f32, f64, i64 and c128 */
 void eg__scale_by(eg_tensor *target, double c);
@@ -365,8 +367,9 @@ bool eg__view_selects(const eg_tensor *t);
 bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride);
 
 /* -- overlap.c: adding onto views of which several elements are the same memory ------------ */
-/* target += g, where several elements of target may be the same memory. */
-void eg__add_repeated(eg_tensor *target, const eg_tensor *g);
+/* target += g f, where several elements of target may be the same memory; f NULL: target += g. All
+ * have one shape. */
+void eg__add_repeated(eg_tensor *target, const eg_tensor *g, const eg_tensor *f);
 /* If x has more elements than the memory from its first to its last one, as overlapping windows
  * have, sets order[] to the order of axes, outermost first, in which a tensor of x's shape is added
  * to x's memory in the longest runs: that of x's strides, but positions in a window outside of

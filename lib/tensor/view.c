@@ -188,7 +188,7 @@ static bool embed_forward(eg_tensor *y)
     target.dim = dim;
     target.stride = stride;
     if (m->op == &unfold_op)
-        eg__add_repeated(&target, y->in[0]);
+        eg__add_repeated(&target, y->in[0], NULL);
     else
         eg__copy(&target, y->in[0]);
     return true;
