@@ -5,6 +5,7 @@
 #endif
 #include "update.h"
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 
 #if HAVE_TARGET_CLONES

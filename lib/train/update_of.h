@@ -112,9 +112,11 @@ CLONES static void NAME(adam)(int64_t n, const eg__coefficients *c, REAL *x, con
     }
 }
 
-/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), where v̂ = v or, with m ← αm + (1 − α) g, the variance v
- * − m², which rounding may make negative;  with momentum u ← μu + d, d = u;  θ ← θ − η d */
-CLONES static void NAME(rmsprop)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), where v̂ = v or, if centred, with m ← αm + (1 − α) g, the
+ * variance v − m², which rounding may make negative;  with momentum u ← μu + d, d = u;  θ ← θ − η
+ * d. centred and moving are constants, so that the loop vectorises. */
+EG__INLINE void NAME(rmsprop_of)(const bool centred, const bool moving, int64_t n,
+                                 const eg__coefficients *c, REAL *x, const REAL *g,
                                  REAL *const *moment)
 {
     const REAL limit = (REAL)c->limit, coef = (REAL)c->coef, l2 = (REAL)c->l2, eta = (REAL)c->eta;
@@ -123,14 +125,26 @@ CLONES static void NAME(rmsprop)(int64_t n, const eg__coefficients *c, REAL *x, 
     for (int64_t k = 0; k < n; k++) {
         REAL d = GRADIENT, spread;
         spread = v[k] = b2 * v[k] + c2 * d * d;
-        if (m) {
+        if (centred) {
             m[k] = b2 * m[k] + c2 * d;
             spread = LARGER(v[k] - m[k] * m[k], 0);
         }
         d /= ROOT(spread) + eps;
-        if (u) d = u[k] = mu * u[k] + d;
+        if (moving) d = u[k] = mu * u[k] + d;
         x[k] -= eta * d;
     }
+}
+CLONES static void NAME(rmsprop)(int64_t n, const eg__coefficients *c, REAL *x, const REAL *g,
+                                 REAL *const *moment)
+{
+    if (moment[1] && moment[2])
+        NAME(rmsprop_of)(true, true, n, c, x, g, moment);
+    else if (moment[1])
+        NAME(rmsprop_of)(false, true, n, c, x, g, moment);
+    else if (moment[2])
+        NAME(rmsprop_of)(true, false, n, c, x, g, moment);
+    else
+        NAME(rmsprop_of)(false, false, n, c, x, g, moment);
 }
 
 /* v ← v + g²;  θ ← θ − η g/(√v + eps) */
