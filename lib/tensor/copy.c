@@ -290,9 +290,27 @@ CONVERT(CLAMP8, int32_t, F32, float)
 CONVERT(CLAMP8, int32_t, F64, double)
 CONVERT(CLAMP_BYTE, int32_t, F32, float)
 CONVERT(CLAMP_BYTE, int32_t, F64, double)
-#define ODDS(F64)                                                                    \
-    {                                                                                \
-        [EG_F64] = F64, [EG_I32] = ODD_I32, [EG_I64] = ODD_I64, [EG_C128] = ODD_C128 \
+/* True if all n integers have at most 24 bits: f32 represents them. */
+EG_CLONES static bool narrow_integers(int64_t n, const int64_t *v)
+{
+    uint64_t out = 0;
+    for (int64_t i = 0; i < n; i++) out |= (uint64_t)v[i] + 0x1000000 > 0x2000000;
+    return !out;
+}
+/* i64 to f32 for f16 and bf16, block by block: one of small integers takes an instruction for each.
+ */
+static void odd_integers(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    for (int64_t k = 0; k < n; k += EG_BLOCK) {
+        const int64_t m = eg__min64(n - k, EG_BLOCK);
+        char *const x = p[1] + k * (int64_t)sizeof(int64_t);
+        const bool narrow = narrow_integers(m, (const int64_t *)(const void *)x);
+        (narrow ? F32_I64 : ODD_I64)(m, (char *[]){ p[0] + k * step[0], x }, step, user);
+    }
+}
+#define ODDS(F64)                                                                         \
+    {                                                                                     \
+        [EG_F64] = F64, [EG_I32] = ODD_I32, [EG_I64] = odd_integers, [EG_C128] = ODD_C128 \
     }
 static eg_inner *const prepare[EG_DTYPES][EG_DTYPES] = {
     [EG_F16] = ODDS(STICKY_F64),
