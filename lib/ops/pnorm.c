@@ -59,11 +59,13 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
     }
     pnorm_write(j, unit * (j->p == 2 ? sqrt(total) : pow(total, 1 / j->p)), p[0]);
 }
+enum { LANES = 8 };
 /* Sets the sums of the squares of `rows` rows, a constant, of at most EG_CHUNK elements of f32,
- * whose squares f64 represents exactly; nothing overflows or underflows. */
-EG_INLINE void chunk_squares(const int rows, int64_t n, const char *x, int64_t step, double *sum)
+ * whose squares f64 represents exactly; nothing overflows or underflows. beyond: LANES elements
+ * from any element of the rows on are memory of the tensor. */
+EG_INLINE void chunk_squares(const int rows, bool beyond, int64_t n, const char *x, int64_t step,
+                             double *sum)
 {
-    enum { LANES = 8 };
     double lane[EG_ROWS_ABREAST][LANES] = { { 0 } };
     float last[LANES] = { 0 };
     int64_t k = 0;
@@ -75,7 +77,14 @@ EG_INLINE void chunk_squares(const int rows, int64_t n, const char *x, int64_t s
         }
     for (int r = 0; r < rows; r++) {
         double *v = lane[r];
-        if (k < n) {
+        if (beyond) {
+            const float *from = (const float *)(const void *)(x + r * step) + k;
+            EG_EVERY_LANE
+            for (int l = 0; l < LANES; l++) {
+                const double e = (double)from[l];
+                v[l] += l < n - k ? e * e : 0;
+            }
+        } else if (k < n) {
             memcpy(last, (const float *)(const void *)(x + r * step) + k,
                    (size_t)(n - k) * sizeof *last);
             for (int l = 0; l < LANES; l++) v[l] += (double)last[l] * (double)last[l];
@@ -89,17 +98,20 @@ EG_CLONES static void pnorm_rows_2(int64_t rows, char *const *p, const int64_t *
                                    const void *user)
 {
     const int64_t n = ((const pnorm_job *)user)->x.n;
+    const bool gapless = step[1] == n * (int64_t)sizeof(float) && n % LANES && n < EG_CHUNK;
     for (int64_t r = 0; r < rows; r += EG_ROWS_ABREAST) {
         const int m = (int)eg__min64(EG_ROWS_ABREAST, rows - r);
         double total[EG_ROWS_ABREAST] = { 0 }, sum[EG_ROWS_ABREAST] = { 0 };
         for (int64_t k = 0; k < n; k += EG_CHUNK) {
             const char *x = p[1] + r * step[1] + k * (int64_t)sizeof(float);
             const int64_t size = eg__min64(n - k, EG_CHUNK);
-            if (m == EG_ROWS_ABREAST)
-                chunk_squares(EG_ROWS_ABREAST, size, x, step[1], sum);
+            if (gapless && r + m + LANES <= rows)
+                chunk_squares(EG_ROWS_ABREAST, true, size, x, step[1], sum);
+            else if (m == EG_ROWS_ABREAST)
+                chunk_squares(EG_ROWS_ABREAST, false, size, x, step[1], sum);
             else
                 for (int i = 0; i < m; i++)
-                    chunk_squares(1, size, x + i * step[1], step[1], &sum[i]);
+                    chunk_squares(1, false, size, x + i * step[1], step[1], &sum[i]);
             for (int i = 0; i < EG_ROWS_ABREAST; i++) total[i] += sum[i];
         }
         EG_EVERY_LANE
@@ -116,7 +128,7 @@ static void pnorm_row_2(const void *user, int64_t row, char *const *p)
     double total = 0, sum;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = eg__min64(j->x.n - k, EG_CHUNK);
-        chunk_squares(1, n, eg__strip_read(&j->x, p[1], k, n, in), 0, &sum);
+        chunk_squares(1, false, n, eg__strip_read(&j->x, p[1], k, n, in), 0, &sum);
         total += sum;
     }
     *(float *)(void *)p[0] = (float)sqrt(total);
