@@ -46,7 +46,7 @@ EG_CLONES static void NAME(cumsum)(int64_t n, char *const *p, const int64_t *ste
     const line *l = user;
     const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
     const bool along = eg__abs64(l->a) < eg__abs64(step[1]),
-               abreast = (v == 4 || v == 8) && l->y == w && eg__abs64(l->a) == v,
+               abreast = (v == 4 || v == 8) && l->n >= ABREAST && l->y == w && eg__abs64(l->a) == v,
                beside = step[0] == w && step[1] == v;
     const int64_t most = abreast ? ABREAST : along ? FEW : LANES;
     for (int64_t j = 0, m; j < n; j += m) {
