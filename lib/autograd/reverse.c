@@ -172,10 +172,11 @@ static bool reverse_product(reverse *r, eg_tensor *t, eg_tensor *g, int i)
     if (cx->hooks.cotangent || t->copies || g->copies || x->copies || !x->op) return false;
     if (r->is_x[x->slot] || (x->tag && x->tag->hook) || !eg__addend_due(x)) return false;
     if (!eg__sweep_has(&r->s, x->in[0]) || x->in[0]->copies || !eg__addend_fits(x, 1)) return false;
-    if (!eg__einsum_factors(t, g, i, factor)) return false;
+    uint32_t axes[2];
+    if (!eg__einsum_factors(t, g, i, factor, axes)) return false;
     eg__addend *p = cx->failed ? NULL : eg__alloc(cx, sizeof *p);
     if (!p || !list_append_sum(r, x)) return false;
-    *p = (eg__addend){ .t = x, .g = factor[0], .f = factor[1] };
+    *p = (eg__addend){ .t = x, .g = factor[0], .f = factor[1], .axes = { axes[0], axes[1] } };
     reverse_keep(p->g);
     return reverse_append(r, x, p);
 }

@@ -339,23 +339,23 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *again = n > 1 ? eg__einsum_lookup(y->cx, &w, l->alpha) : NULL;
     return again ? again : cotangent_of(y, i, n > 1 ? &w : NULL, l->alpha, n, in, label);
 }
-/* Returns x, whose axes have these labels, with the axes of operand i of y, along which it is
- * expanded if it has no such label. */
-static eg_tensor *einsum_spread(const eg_tensor *y, int i, eg_tensor *x, const uint16_t *label)
+/* Returns x, whose axes have these labels, with its axes in the order of operand i of y; bit r of
+ * *has is set if it has axis r of operand i. */
+static eg_tensor *einsum_ordered(const eg_tensor *y, int i, eg_tensor *x, const uint16_t *label,
+                                 uint32_t *has)
 {
-    const uint16_t *mine = labels_of(y, i);
-    const int rank = y->in[i]->rank, own = x->rank;
-    int axes[EG_RANK_MAX], at[EG_RANK_MAX], n = 0;
-    for (int r = 0; r < rank; r++) {
-        at[r] = eg__label_at(label, own, mine[r]);
-        if (at[r] >= 0) axes[n++] = at[r];
+    int order[EG_RANK_MAX], n = 0;
+    *has = 0;
+    for (int r = 0; r < y->in[i]->rank; r++) {
+        const int at = eg__label_at(label, x->rank, labels_of(y, i)[r]);
+        if (at < 0) continue;
+        order[n++] = at;
+        *has |= (uint32_t)1 << r;
     }
-    x = eg_permute_n(x, own, axes);
-    for (int r = 0; r < rank; r++)
-        if (at[r] < 0) x = eg_unsqueeze(x, r);
-    return eg_expand_n(x, rank, y->in[i]->dim);
+    return eg_permute_n(x, n, order);
 }
-bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *factor[2])
+bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *factor[2],
+                        uint32_t axes[2])
 {
     int order[EG_RANK_MAX];
     if (!y->op || y->op->rule != einsum_rule || y->count != 2 || eg__einsum_alpha(y) != 1)
@@ -374,7 +374,7 @@ bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *fact
         if (eg__label_at(label[0], g->rank, mine[r]) < 0 &&
             eg__label_at(label[1], in[1]->rank, mine[r]) < 0)
             return false;
-    for (int k = 0; k < 2; k++) factor[k] = einsum_spread(y, i, in[k], label[k]);
+    for (int k = 0; k < 2; k++) factor[k] = einsum_ordered(y, i, in[k], label[k], &axes[k]);
     return true;
 }
 

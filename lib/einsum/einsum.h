@@ -69,10 +69,11 @@ eg_tensor *eg__einsum_lookup(eg_ctx *, const eg_plan_key *, double alpha);
  * False after an error. */
 bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_args *, int count,
                      eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out);
-/* If the cotangent of operand i of y, overlapping windows, is a product of g and the other operand
- * without a sum, and y is an einsum, sets factor[] to views of both in the shape of operand i and
- * returns true. */
-bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *factor[2]);
+/* If y is an einsum, and the cotangent of its operand i, overlapping windows, is a product of g and
+ * the other operand without a sum, sets factor[] to views of both, whose axes have the order of
+ * operand i, sets bit r of axes[k] if factor k has axis r of operand i, and returns true. */
+bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *factor[2],
+                        uint32_t axes[2]);
 extern const eg_order_args eg__any_order; /* the best order, without a limit */
 /* Returns the dtype in which the operands are multiplied: their own; if all are f16 or bf16, f32;
  * if some are, that of the others. */

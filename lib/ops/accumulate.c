@@ -9,7 +9,7 @@
  *
  * The cotangent of overlapping windows in a product, as of a depthwise convolution, has many times
  * the elements of the tensor that the windows read: 9 for windows of 3 × 3. As a product g_k f_k of
- * two expanded views it is added without being stored. */
+ * two tensors with some of its axes each it is added without being stored. */
 #include "ops/ops.h"
 
 /* An addend: it has the shape of t, and is added through the `depth` views that lead to t. If the
@@ -19,6 +19,7 @@
 typedef struct piece {
     eg_tensor *t;
     int depth, index, factor;
+    uint32_t axes[2]; /* of a product, as in eg__addend */
 } piece;
 
 static const eg_op accumulate_op, accumulate_products_op;
@@ -74,6 +75,31 @@ static bool accumulate_shape(eg_tensor *y)
     const eg_tensor *base = base_of(p->t, p->depth);
     return eg__shape(y, (eg_dtype)y->in[0]->dtype, base->rank, base->dim);
 }
+/* Sets h to x, which has these axes of `like`, expanded to like's shape. */
+static void expanded_header(const eg_tensor *x, uint32_t axes, const eg_tensor *like, seen *h)
+{
+    h->x = *x;
+    h->x.rank = like->rank;
+    h->x.dim = like->dim;
+    h->x.stride = h->stride[0];
+    for (int r = 0, own = 0; r < like->rank; r++)
+        h->stride[0][r] = axes >> r & 1 ? x->stride[own++] : 0;
+}
+static void add_product(eg_tensor *target, const piece *p, const eg_tensor *g, const eg_tensor *f)
+{
+    seen a, b;
+    expanded_header(g, p->axes[0], target, &a);
+    expanded_header(f, p->axes[1], target, &b);
+    eg__add_repeated(target, &a.x, &b.x);
+}
+/* Writes r for each bit r of axes. Returns their number. */
+static int axes_to_labels(uint32_t axes, uint16_t *label)
+{
+    int n = 0;
+    for (int r = 0; r < EG_RANK_MAX; r++)
+        if (axes >> r & 1) label[n++] = (uint16_t)r;
+    return n;
+}
 /* Starts from the first addend, or from zeros if that one is added through views, and adds each
  * further addend to the part of y that its views select. False after an error. */
 static bool accumulate_forward(eg_tensor *y)
@@ -92,15 +118,17 @@ static bool accumulate_forward(eg_tensor *y)
                        "accumulate: operand %d cannot be added through its views", k + 1);
             return false;
         }
-        if (p[k].index < 0)
-            eg__add_repeated(&s.x, y->in[k], p[k].factor < 0 ? NULL : y->in[p[k].factor]);
+        if (p[k].factor >= 0)
+            add_product(&s.x, &p[k], y->in[k], y->in[p[k].factor]);
+        else if (p[k].index < 0)
+            eg__add_repeated(&s.x, y->in[k], NULL);
         else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k]))
             return false;
     }
     return true;
 }
-/* The cotangent of addend i, L_i g, or L_i g times the factor; that of a factor is L_k g times its
- * addend. */
+/* The cotangent of addend i, L_i g, or of one of the tensors of a product, L_k g times the other,
+ * summed over the axes that the one does not have. */
 static eg_tensor *accumulate_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     const piece *all = y->attr;
@@ -115,7 +143,13 @@ static eg_tensor *accumulate_rule(eg_tensor *y, eg_tensor *g, int i)
     for (int k = 0; k < views; k++)
         g = eg_apply(chain[k]->op, chain[k]->attr, chain[k]->attr_size, 1, &g);
     if (p->index >= 0) g = eg__at_again(chain[views], g, y->in[p->index]);
-    return by < 0 ? g : eg_mul(g, y->in[by]);
+    if (by < 0) return g;
+    uint16_t every[EG_RANK_MAX], mine[EG_RANK_MAX], others[EG_RANK_MAX];
+    axes_to_labels(UINT32_MAX, every);
+    const int n_mine = axes_to_labels(p->axes[i >= n], mine);
+    axes_to_labels(p->axes[i < n], others);
+    return eg__einsum(2, (eg_tensor *[]){ g, y->in[by] }, (const uint16_t *[]){ every, others },
+                      n_mine, mine);
 }
 
 /* The operands of the node are the cotangents, then the indices of eg_at and the factors. */
@@ -134,7 +168,7 @@ eg_tensor *eg__accumulate(eg_ctx *cx, int count, const eg__addend *first)
     int k = 0, index = count;
     for (const eg__addend *p = first; p; p = p->next, k++) {
         const bool at = p->depth && eg__at_made(p->t);
-        each[k] = (piece){ p->t, p->depth, -1, -1 };
+        each[k] = (piece){ p->t, p->depth, -1, -1, { p->axes[0], p->axes[1] } };
         in[k] = p->g;
         if (at) in[each[k].index = index++] = p->t->in[1];
         if (p->f) in[each[k].factor = index++] = p->f;
@@ -155,11 +189,11 @@ static eg_tensor *accumulate_call(eg_tensor *const *x)
     eg_tensor *column = eg_select_axis(eg_transpose(base, 0, 1), 0, 1);
     eg_tensor *rows = eg_at("[v] m, l -> l m", eg_flip_axis(base, 0), x[4]);
     eg_nograd(cx, was);
-    eg__addend part[] = { { &part[1], base, x[0], NULL, 0 },
-                          { &part[2], windows, x[1], NULL, 2 },
-                          { &part[3], diagonal, x[2], NULL, 1 },
-                          { &part[4], column, x[3], NULL, 2 },
-                          { NULL, rows, x[5], NULL, 2 } };
+    eg__addend part[] = { { .next = &part[1], .t = base, .g = x[0] },
+                          { .next = &part[2], .t = windows, .g = x[1], .depth = 2 },
+                          { .next = &part[3], .t = diagonal, .g = x[2], .depth = 1 },
+                          { .next = &part[4], .t = column, .g = x[3], .depth = 2 },
+                          { .t = rows, .g = x[5], .depth = 2 } };
     return eg__failed(cx) ? eg__poison(cx) : eg__accumulate(cx, 5, part);
 }
 static const eg_sample accumulate_samples[] = {
@@ -178,7 +212,8 @@ static const eg_op accumulate_op = {
     .jvp = eg_jvp_linear,
     .forward_c128 = accumulate_forward,
 };
-/* A product of two expanded views is added to windows, and a product to a column. */
+/* A matrix of windows and channels times one of channels and positions is added to windows, and an
+ * elementwise product to a column. */
 static eg_tensor *accumulate_products_call(eg_tensor *const *x)
 {
     eg_ctx *cx = x[0]->cx;
@@ -186,10 +221,10 @@ static eg_tensor *accumulate_products_call(eg_tensor *const *x)
     eg_tensor *base = eg_full_n(cx, (eg_dtype)x[0]->dtype, 0, 2, (int64_t[]){ 5, 3 });
     eg_tensor *windows = eg_unfold_axis(base, 0, 2, 1), *column = eg_select_axis(base, 1, 2);
     eg_nograd(cx, was);
-    const int64_t dims[] = { 4, 3, 2 };
-    eg__addend part[] = { { &part[1], windows, eg_expand_n(eg_unsqueeze(x[0], 2), 3, dims),
-                            eg_expand_n(x[1], 3, dims), 1 },
-                          { NULL, column, x[2], x[3], 1 } };
+    eg__addend part[] = {
+        { .next = &part[1], .t = windows, .g = x[0], .f = x[1], .depth = 1, .axes = { 3, 6 } },
+        { .t = column, .g = x[2], .f = x[3], .depth = 1, .axes = { 1, 1 } }
+    };
     return eg__failed(cx) ? eg__poison(cx) : eg__accumulate(cx, 2, part);
 }
 static const eg_sample accumulate_products_samples[] = {

@@ -405,13 +405,15 @@ bool eg__at_add(const eg_tensor *t, eg_tensor *sum, const eg_tensor *index, eg_t
 /* -- accumulate.c: the cotangent of a tensor that was read through views and indices, in one
  * buffer: y = Σ_k L_kᵀ g_k */
 enum { EG_ADDEND_DEPTH = 16 };
-/* A contribution g f to the cotangent of a tensor that t is a view of: `depth` views lead from that
- * tensor to t, of which the last may be eg_at; depth 0: it is t. g and f have the shape of t; f
- * NULL: the contribution is g. */
+/* A contribution g to the cotangent of a tensor that t is a view of: `depth` views lead from that
+ * tensor to t, of which the last may be eg_at; depth 0: it is t. g has the shape of t. If f is not
+ * NULL, the contribution is the product of g and f: bit r of axes[0] is 1 if g has axis r of t, and
+ * of axes[1] if f has it; their axes have the order of t's. */
 typedef struct eg__addend {
     struct eg__addend *next;
     eg_tensor *t, *g, *f;
     int depth;
+    uint32_t axes[2];
 } eg__addend;
 
 /* True if the rule of t would add g to zeros of its operand's shape. */
