@@ -112,9 +112,9 @@ CLONES static void NAME(adam)(int64_t n, const eg__coefficients *c, REAL *x, con
     }
 }
 
-/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), where v̂ = v or, if centred, with m ← αm + (1 − α) g, the
- * variance v − m², which rounding may make negative;  with momentum u ← μu + d, d = u;  θ ← θ − η
- * d. centred and moving are constants, so that the loop vectorises. */
+/* v ← αv + (1 − α) g²;  d = g/(√v̂ + eps), where v̂ = v or, if centred, with m ← αm + (1 − α) g,
+ * the variance v − m², which rounding may make negative;  with momentum u ← μu + d, d = u;
+ * θ ← θ − η d. centred and moving are constants, so that the loop vectorises. */
 EG__INLINE void NAME(rmsprop_of)(const bool centred, const bool moving, int64_t n,
                                  const eg__coefficients *c, REAL *x, const REAL *g,
                                  REAL *const *moment)
