@@ -85,7 +85,8 @@ static void expanded_header(const eg_tensor *x, uint32_t axes, const eg_tensor *
     for (int r = 0, own = 0; r < like->rank; r++)
         h->stride[0][r] = axes >> r & 1 ? x->stride[own++] : 0;
 }
-static void add_product(eg_tensor *target, const piece *p, const eg_tensor *g, const eg_tensor *f)
+static void accumulate_product(eg_tensor *target, const piece *p, const eg_tensor *g,
+                               const eg_tensor *f)
 {
     seen a, b;
     expanded_header(g, p->axes[0], target, &a);
@@ -119,7 +120,7 @@ static bool accumulate_forward(eg_tensor *y)
             return false;
         }
         if (p[k].factor >= 0)
-            add_product(&s.x, &p[k], y->in[k], y->in[p[k].factor]);
+            accumulate_product(&s.x, &p[k], y->in[k], y->in[p[k].factor]);
         else if (p[k].index < 0)
             eg__add_repeated(&s.x, y->in[k], NULL);
         else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k]))
