@@ -826,3 +826,27 @@ LOOP_TEST(a_call_that_failed_has_changed_nothing, sizeof unchanging / sizeof *un
     ck_assert_int_gt(failed, 0);
     unlink(picture);
 }
+
+/* Without memory it is not known whether a file is the checkpoint of this run: an error, not a file
+ * that --force may replace. */
+TEST(what_is_saved_is_right_or_unknown)
+{
+    cx = eg_open(.realloc = counted, .threads = 1);
+    eg_trainer *t = small();
+    ck_assert(t && eg_trainer_step(t, NULL) == 0);
+    long unknown = 0;
+    for (long n = 0, more = 1; more; n++) {
+        memory.calls = 0, memory.fail = n, memory.armed = true;
+        const eg_saved s = eg_trainer_saved(t, saved);
+        memory.armed = false, memory.fail = -1;
+        more = memory.calls > n;
+        const bool right = s.exists && s.checkpoint && s.same && s.step == 1;
+        ck_assert_msg(right == !eg_error(cx), "allocation %ld: checkpoint %d, same %d, differs %s",
+                      n, s.checkpoint, s.same, s.differs);
+        if (!right) ck_assert_int_eq(eg_error_code(cx), EG_ERROR_MEMORY);
+        unknown += !right;
+        eg_clear(cx);
+    }
+    ck_assert_int_gt(unknown, 0);
+    eg_close(cx);
+}

@@ -373,7 +373,10 @@ int train_check(int count, char **word)
     eg_ctx *cx = eg_open(.threads = 1);
     eg_trainer *t = cx ? train_fresh(cx, &o, w.count ? w.word[0] : NULL, &w, &train_command) : NULL;
     const eg_saved has = t && o.out ? eg_trainer_saved(t, o.out) : (eg_saved){ .exists = false };
-    if (has.exists && !has.checkpoint)
+    const bool known = t && !eg_error(cx); /* else out of memory */
+    if (t && !known)
+        say_error(cx, o.out);
+    else if (has.exists && !has.checkpoint)
         say("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
     else if (has.exists && !has.same)
         say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out,
@@ -381,7 +384,7 @@ int train_check(int count, char **word)
     if (!cx) say_error(cx, NULL);
     eg_close(cx);
     free(o.group.item);
-    return t && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;
+    return known && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 static void list_tasks(FILE *file)

@@ -135,6 +135,8 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
     eg_saved has = eg_trainer_saved(t, path);
     const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
+    eg_ctx *cx = eg_params_context(eg_trainer_params(t));
+    if (eg_error(cx)) return say_error(cx, which), false; /* out of memory */
     if (!has.exists || o->force) return true;
     if (!has.checkpoint)
         say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);

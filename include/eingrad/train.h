@@ -197,7 +197,8 @@ EG_API int eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
  * the pairs themselves, a text's path and hash). A resumed run is bitwise equal to an uninterrupted
  * one, for any number of threads, and writes the same file. */
 EG_API int eg_trainer_save(eg_trainer *, const char *path);
-/* Describes the file at the path where t is to be saved; all 0 if there is none. */
+/* Describes the file at the path where t is to be saved; all 0 if there is none. A file that cannot
+ * be read is no checkpoint; if memory runs out, this is an error. */
 typedef struct eg_saved {
     bool exists;
     bool checkpoint;  /* a trainer's */

@@ -105,6 +105,7 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
         return false;
     }
     in->file = fopen(path, "rbe");
+    if (!in->file && errno == ENOMEM) return eg__file_no_memory(in);
     if (!in->file) return eg__file_refuse(in, "cannot be opened: %s", strerror(errno));
     struct stat about;
     bool good = fstat(fileno(in->file), &about) == 0;

@@ -395,8 +395,8 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     out->step = step ? strtoll(step, NULL, 10) : 0;
 }
 
-/* A file that exists but is not a readable checkpoint is reported in the result, not as an
- * error. */
+/* A file that exists but is not a readable checkpoint is reported in the result, not as an error.
+ */
 eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 {
     eg_saved out = { .step = 0 };
@@ -414,7 +414,9 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
     if (out.checkpoint && owner) saved_compare(t, file, owner, &out);
     out.same = out.checkpoint && owner && !*out.differs && !eg_error(t->cx);
     eg_safetensors_close(file);
-    eg_clear(t->cx); /* a file that cannot be read is not a checkpoint; this is no error */
+    /* A file that cannot be read is not a checkpoint; this is no error. Without memory it is not
+     * known what the file is. */
+    if (eg_error_code(t->cx) != EG_ERROR_MEMORY) eg_clear(t->cx);
     eg_pop(t->cx, m);
     return out;
 }
