@@ -11,7 +11,7 @@
 
 double seconds(void)
 {
-    struct timespec t;
+    struct timespec t = { .tv_sec = 0 };
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }

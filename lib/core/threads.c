@@ -97,10 +97,10 @@ static inline void pause_processor(void)
 #endif
 }
 
-static uint64_t nanoseconds(void)
+static uint64_t nanoseconds(void) /* 0: there is no clock */
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    if (clock_gettime(CLOCK_MONOTONIC, &t)) return 0;
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -134,12 +134,13 @@ static void work(struct eg__team *t, int number)
 static bool spin_for_job(struct eg__team *t, uint32_t job)
 {
     const uint64_t begun = nanoseconds();
+    uint64_t now;
     do
         for (int k = 0; k < POLLS; k++) {
             if (atomic_load_explicit(&t->job, memory_order_relaxed) != job) return true;
             pause_processor();
         }
-    while (nanoseconds() - begun < SPIN_NS);
+    while ((now = nanoseconds()) != 0 && now - begun < SPIN_NS);
     return false;
 }
 /* The function of a helper thread: works on each job that is posted, waits actively for a while,
