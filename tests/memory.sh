@@ -21,6 +21,8 @@ run() {
     status=$?
     runs=$((runs + 1))
     [ $status = 0 ] && return
+    if grep -qE 'is not a JSON object|is no log|is no checkpoint' err; then
+        echo "a good file is called a bad one: env $*: $(cat err)"; bad=$((bad + 1)); fi
     if [ $status -gt 125 ] && ! grep -q 'error while loading shared libraries' err; then
         echo "exit status $status: env $*"; bad=$((bad + 1))
     elif [ $status -ne 0 ] && ! [ -s err ]; then
@@ -51,7 +53,7 @@ printf 'the quick brown fox jumps over the lazy dog. %.0s' 1 2 3 4 5 6 7 8 9 10 
 awk 'BEGIN { for (k = 0; k < 60; k++) print "a" k "\tb" k }' >pairs.tsv
 # shellcheck disable=SC2086   # a list of words
 {
-    "$eingrad" train reverse $tiny --steps 4 --out old.st >out 2>err || { cat err; exit 1; }
+    "$eingrad" train reverse $tiny --steps 4 --out old.st --log old.json >out 2>err || { cat err; exit 1; }
     "$eingrad" train --text text.txt $tiny --context 8 --steps 4 --out text.st >out 2>err || {
         cat err; exit 1; }
     each train reverse $tiny --steps 3 --evaluate 2 --out new.st --best new.best --log new.json \
@@ -69,6 +71,9 @@ export LD_PRELOAD="$stage/refuse.so"
 each predict old.st abc
 "$eingrad" info | grep -q "no cairo" || each attend old.st abc -o new.png
 each attend old.st abc -o new.svg
+each curve old.json -o new.svg
+each compare old.st old.st --input abc
+each grid copy --layers 1 --d-model 16 --heads 2 --steps 1 --seeds 1 --jobs 1 --out grid
 each evaluate old.st
 each generate text.st --length 5
 each einsum ij,jk-\>ik a.npy a.npy -o new.npy

@@ -1113,6 +1113,14 @@ table 4 '0 of 4   300 (100-800)   17.5 (10.0-40.0)   3 (1-8)   4 (2-9)   7.5% (0
     begun 5; step 9 1.5 0.8; begun 9; step 12 3 0.7; last 12 3 0.8 1000
 } >new/grid/seed=0.jsonl
 table 0,1 '1 of 2   12   6.5   0.85 (0.7-1)   1.4 (0.8-2)   50.0% (0.0%-100.0%)'
+# a damaged line with a step that no run has: its seconds are not those of step 0, and it takes no
+# memory for the steps before it
+cp new/grid/seed=0.jsonl new/seed=0.jsonl
+{
+    begun 0; step 2000000000 50 1; step 999999999 60 1; begun 0; step 12 3 0.7; last 12 3 0.8 1000
+} >new/grid/seed=0.jsonl
+table 0,1 '1 of 2   12   3.0   0.85 (0.7-1)   1.4 (0.8-2)   50.0% (0.0%-100.0%)'
+mv new/seed=0.jsonl new/grid/seed=0.jsonl
 # without a last line, or with a process that began after it, it is not finished and goes on
 sed -i '$d' new/grid/seed=1.jsonl
 begun 12 >>new/grid/seed=0.jsonl

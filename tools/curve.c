@@ -73,7 +73,10 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
     eg_mark m = eg_push(cx);
     const eg_json *line = eg_json_read(cx, text, length);
     bool good = line && line->kind == EG_JSON_OBJECT;
-    if (!good) say("%s: line %lld is not a JSON object, as in a log", path, (long long)number);
+    if (eg_error_code(cx) == EG_ERROR_MEMORY)
+        say_error(cx, path);
+    else if (!good)
+        say("%s: line %lld is not a JSON object, as in a log", path, (long long)number);
     const eg_json *step = good ? eg_json_find(line, "step") : NULL;
     /* the first line, of options, names the data and has no step */
     const eg_json *text_of = good ? eg_json_find(line, "text") : NULL;

@@ -12,33 +12,58 @@ static double number_in(const eg_json *line, const char *key)
     const eg_json *x = eg_json_find(line, key);
     return x && x->kind == EG_JSON_NUMBER ? x->number : NAN;
 }
+/* A line of a log: after this step the process had worked for so many seconds. */
+typedef struct timed {
+    double step, seconds;
+} timed;
+typedef struct times {
+    timed *at;
+    size_t count, capacity;
+} times;
+static bool add_time(times *t, double step, double seconds) /* false without memory */
+{
+    if (t->count == t->capacity) {
+        const size_t capacity = t->capacity ? 2 * t->capacity : 256;
+        timed *more = realloc(t->at, capacity * sizeof *more);
+        if (!more) return false;
+        t->at = more, t->capacity = capacity;
+    }
+    t->at[t->count++] = (timed){ step, seconds };
+    return true;
+}
+static double seconds_at(const times *t, double step) /* 0: no line has this step */
+{
+    for (size_t k = t->count; k-- > 0;)
+        if (t->at[k].step == step) return t->at[k].seconds;
+    return 0;
+}
 /* Reads the result of a run from its log. The seconds are the sum over the processes that worked on
  * the run one after another: each continues from the step on its first line, up to which the
- * process before it had needed at[step] seconds. False if the file is not a log of train. */
+ * process before it had needed the seconds that the log has for that step. False with errno if the
+ * file cannot be read or without memory, and with an errno of 0 if it is not a log of train. */
 static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
 {
     char *text = NULL;
-    double *at = NULL, before = 0, goal = 0;
-    size_t size = 0, ats = 0;
+    times t = { NULL, 0, 0 };
+    double before = 0, goal = 0;
+    size_t size = 0;
     bool good = true, first = true;
     *r = (outcome){ .step = 0, .loss = NAN, .unseen = NAN, .exact = NAN };
+    errno = 0;
     for (ssize_t n; good && (n = getline(&text, &size, f)) >= 0; first = false) {
         const eg_mark m = eg_push(cx);
         const eg_json *line = eg_json_read(cx, text, (size_t)n);
         const double step = line ? number_in(line, "step") : NAN,
                      seconds = line ? number_in(line, "seconds") : NAN;
-        const size_t s = step >= 0 && step < 1e9 ? (size_t)step : 0;
+        bool memory = line || eg_error_code(cx) != EG_ERROR_MEMORY;
         if (!line) eg_clear(cx); /* the process was killed while it wrote this line */
         good = !first || (line && eg_json_find(line, "data"));
         if (line && eg_json_find(line, "data")) {
-            before = s < ats ? at[s] : 0;
+            before = seconds_at(&t, step);
             goal = number_in(line, "goal");
             r->finished = false;
         } else if (line && isfinite(seconds)) {
-            double *more = s < ats ? at : realloc(at, 2 * (s + 64) * sizeof *more);
-            if (more && more != at) memset(more + ats, 0, (2 * (s + 64) - ats) * sizeof *more);
-            if (more && s >= ats) at = more, ats = 2 * (s + 64);
-            if (more) at[s] = before + seconds;
+            memory = add_time(&t, step, before + seconds);
             r->step = step, r->seconds = before + seconds;
         }
         if (line && isfinite(number_in(line, "loss"))) r->loss = number_in(line, "loss");
@@ -49,10 +74,14 @@ static bool read_outcome(eg_ctx *cx, FILE *f, outcome *r)
             r->reached = goal > 0 && r->exact >= goal;
         }
         eg_pop(cx, m);
+        good = good && memory;
+        errno = memory ? 0 : ENOMEM;
     }
+    const int why = errno == EISDIR ? 0 : errno; /* the run that writes to a folder says so */
     free(text);
-    free(at);
-    return good;
+    free(t.at);
+    errno = why;
+    return good && !why;
 }
 bool grid_read_log(eg_ctx *cx, const plan *p, grid_run *r)
 {
@@ -61,7 +90,9 @@ bool grid_read_log(eg_ctx *cx, const plan *p, grid_run *r)
     FILE *f = fopen(path, "r");
     if (!f) return errno == ENOENT || (say("%s: %s", path, strerror(errno)), false);
     const bool good = read_outcome(cx, f, &r->result);
+    const int why = errno;
     fclose(f);
+    if (!good && why) return say("%s: %s", path, strerror(why)), false;
     if (!good) return say("%s is no log of eingrad train", path), false;
     if (r->result.finished && !r->begun)
         return say("%s is the log of a finished run whose checkpoint is gone; move it away", path),
