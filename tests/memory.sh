@@ -53,7 +53,8 @@ printf 'the quick brown fox jumps over the lazy dog. %.0s' 1 2 3 4 5 6 7 8 9 10 
 awk 'BEGIN { for (k = 0; k < 60; k++) print "a" k "\tb" k }' >pairs.tsv
 # shellcheck disable=SC2086   # a list of words
 {
-    "$eingrad" train reverse $tiny --steps 4 --out old.st --log old.json >out 2>err || { cat err; exit 1; }
+    "$eingrad" train reverse $tiny --steps 4 --out old.st --log old.json >out 2>err || {
+        cat err; exit 1; }
     "$eingrad" train --text text.txt $tiny --context 8 --steps 4 --out text.st >out 2>err || {
         cat err; exit 1; }
     each train reverse $tiny --steps 3 --evaluate 2 --out new.st --best new.best --log new.json \
