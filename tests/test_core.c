@@ -591,6 +591,18 @@ LOOP_TEST(a_loop_of_ones_own_does_each_piece_once, 4)
     eg_close(c);
 }
 
+/* -- a clock that cannot be read -------------------------------------------------------------- */
+/* The linker replaces clock_gettime in this program and the library (Makefile.am). */
+static _Atomic bool no_clock;
+int __real_clock_gettime(clockid_t, struct timespec *),
+    __wrap_clock_gettime(clockid_t, struct timespec *);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
+{
+    if (!no_clock) return __real_clock_gettime(clock, t);
+    *t = (struct timespec){ .tv_sec = 1 };
+    return -1;
+}
+
 /* -- forks ------------------------------------------------------------------------------------ */
 #if defined(__SANITIZE_THREAD__)
 #define TSAN 1 /* no threads after the fork of a process that had some */
@@ -675,16 +687,6 @@ TEST(helpers_leave_signals_to_the_program)
     ck_assert_int_eq(status_of(child), 0);
 }
 
-/* The linker replaces clock_gettime in this program and the library (Makefile.am). */
-static _Atomic bool no_clock;
-int __real_clock_gettime(clockid_t, struct timespec *),
-    __wrap_clock_gettime(clockid_t, struct timespec *);
-int __wrap_clock_gettime(clockid_t clock, struct timespec *t)
-{
-    if (!no_clock) return __real_clock_gettime(clock, t);
-    *t = (struct timespec){ .tv_sec = 1 };
-    return -1;
-}
 /* A helper that waits for a job measures the time. Where a process may not read the clock, such as
  * in a sandbox, it sleeps at once; a helper that waited for ever would never end. */
 TEST(helpers_end_without_a_clock)
