@@ -54,26 +54,27 @@ static bool add_against(eg_ctx *cx, maps *m, const attend *o)
         load_model(cx, &(eg_trainer_load_args){ .path = o->against, .inference_only = true });
     eg_tensor *b = t ? eg_trainer_attention_weights(t, m->input, o->part, &rows, &columns) : NULL,
               *a = m->w;
-    if (!b && t) say_error(cx, o->against);
+    if (!b && t) print_context_error(cx, o->against);
     if (!b) return false;
     if (!all_finite(b))
-        return say("attend: a weight of %s is NaN on this input", o->against), false;
+        return print_error("attend: a weight of %s is NaN on this input", o->against), false;
     if (eg_dim(a, 0) != eg_dim(b, 0) || eg_dim(a, 1) != eg_dim(b, 1))
-        return say("attend: %s has %lld layer%s of %lld head%s, %s has %lld of %lld", m->path,
-                   (long long)eg_dim(a, 0), eg_dim(a, 0) == 1 ? "" : "s", (long long)eg_dim(a, 1),
-                   eg_dim(a, 1) == 1 ? "" : "s", o->against, (long long)eg_dim(b, 0),
-                   (long long)eg_dim(b, 1)),
+        return print_error("attend: %s has %lld layer%s of %lld head%s, %s has %lld of %lld",
+                           m->path, (long long)eg_dim(a, 0), eg_dim(a, 0) == 1 ? "" : "s",
+                           (long long)eg_dim(a, 1), eg_dim(a, 1) == 1 ? "" : "s", o->against,
+                           (long long)eg_dim(b, 0), (long long)eg_dim(b, 1)),
                false;
     const int64_t i = common_prefix(m->rows, eg_dim(a, 2), rows, eg_dim(b, 2)),
                   j = common_prefix(m->columns, eg_dim(a, 3), columns, eg_dim(b, 3));
     if (!i || !j)
-        return say("attend: the tokens of %s and %s differ from the first on, so no map can be "
+        return print_error(
+                   "attend: the tokens of %s and %s differ from the first on, so no map can be "
                    "compared",
                    m->path, o->against),
                false;
     m->w = eg_slice_axis(eg_slice_axis(a, 2, 0, i, 1), 3, 0, j, 1);
     m->against = eg_slice_axis(eg_slice_axis(b, 2, 0, i, 1), 3, 0, j, 1);
-    if (!eg_ok(m->w) || !eg_ok(m->against)) return say_error(cx, NULL), false;
+    if (!eg_ok(m->w) || !eg_ok(m->against)) return print_context_error(cx, NULL), false;
     return true;
 }
 
@@ -84,7 +85,7 @@ static int save_npz(eg_ctx *cx, const maps *m, const attend *o)
     eg_tensor *xs[] = { m->w, m->against, m->against ? eg_sub(m->against, m->w) : NULL };
     if (eg_npz_save(.cx = cx, .path = o->out, .count = m->against ? 3 : 1, .names = names,
                     .xs = xs))
-        return say_error(cx, NULL);
+        return print_context_error(cx, NULL);
     printf(
         "%s: weights (layer head row column) of %lld layer%s of %lld head%s, %lld x %lld tokens\n",
         o->out, (long long)eg_dim(m->w, 0), eg_dim(m->w, 0) == 1 ? "" : "s",
@@ -98,7 +99,7 @@ static int save_picture(eg_ctx *cx, const maps *m, const attend *o, eg_heatmap_a
 {
     a->title = m->title;
     a->row_axis = m->apart ? "token written" : "token", a->column_axis = "attends to";
-    if (eg_picture_save_with(o->out, a)) return say_error(cx, NULL);
+    if (eg_picture_save_with(o->out, a)) return print_context_error(cx, NULL);
     printf("%s: %lld layer%s of %lld head%s, %lld token%s\n", o->out, (long long)eg_dim(m->w, 0),
            eg_dim(m->w, 0) == 1 ? "" : "s", (long long)eg_dim(m->w, 1),
            eg_dim(m->w, 1) == 1 ? "" : "s", (long long)eg_dim(m->w, -1),
@@ -112,13 +113,13 @@ static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
     bool text = eg_data_is_text(eg_trainer_data(m->t));
     const char *answer = text ? "" : eg_trainer_predict(m->t, m->input),
                *colon = strchr(m->title, ':');
-    if (!answer) return say_error(cx, NULL);
+    if (!answer) return print_context_error(cx, NULL);
     printf("%s%s%s\n%.*s: rows attend to columns\n\n", m->input, text ? "" : " -> ", answer,
            (int)(colon - m->title), m->title);
     a->colour = in_colour(stdout), a->width = terminal_width();
-    if (eg_heatmap_print_with(stdout, a)) return say_error(cx, NULL);
+    if (eg_heatmap_print_with(stdout, a)) return print_context_error(cx, NULL);
     if (!m->against) print_heads(m->w, m->apart);
-    return eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
+    return eg_error(cx) ? print_context_error(cx, NULL) : EXIT_SUCCESS;
 }
 
 /* Writes the weights of each head on the input to a file or the terminal. Returns the exit
@@ -126,8 +127,8 @@ static int print(eg_ctx *cx, const maps *m, eg_heatmap_args *a)
 static int draw(eg_ctx *cx, maps *m, const attend *o)
 {
     m->w = eg_trainer_attention_weights(m->t, m->input, o->part, &m->rows, &m->columns);
-    if (!m->w) return say_error(cx, NULL);
-    if (!all_finite(m->w)) return say("attend: a weight of the model is NaN on this input");
+    if (!m->w) return print_context_error(cx, NULL);
+    if (!all_finite(m->w)) return print_error("attend: a weight of the model is NaN on this input");
     if (o->against && !add_against(cx, m, o)) return EXIT_FAILURE;
     if (is_npz(o->out)) return save_npz(cx, m, o);
     const char *model = eg_trainer_config(m->t)->model, *part = o->part ? o->part
@@ -140,7 +141,7 @@ static int draw(eg_ctx *cx, maps *m, const attend *o)
     enum { TITLE_SIZE = 64 };
     char(*name)[TITLE_SIZE] = calloc((size_t)n, sizeof *name);
     const char **panel = calloc((size_t)n, sizeof *panel);
-    int status = name && panel ? EXIT_SUCCESS : say("out of memory");
+    int status = name && panel ? EXIT_SUCCESS : print_error("out of memory");
     for (int64_t k = 0; k < n && !status; k++) {
         snprintf(name[k], TITLE_SIZE, "layer %lld, head %lld", (long long)(k / heads),
                  (long long)(k % heads));
@@ -171,11 +172,12 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count != 2)
-        return say("attend needs a model and one input, in quotes if it has blanks: %s attend "
-                   "copy.safetensors hello",
-                   program());
+        return print_error(
+            "attend needs a model and one input, in quotes if it has blanks: %s attend "
+            "copy.safetensors hello",
+            program());
     if (o.out && !is_picture(o.out) && !is_npz(o.out))
-        return say("-o must end in .png or .svg, or in .npz, not \"%s\"", o.out);
+        return print_error("-o must end in .png or .svg, or in .npz, not \"%s\"", o.out);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });

@@ -187,7 +187,7 @@ static int compare_attention(eg_ctx *cx, const compare *o, char **path)
         const char *const *rows, *const *columns;
         if (!t) return -1;
         w[k] = eg_trainer_attention_weights(t, o->input, o->part, &rows, &columns);
-        if (!w[k]) return say_error(cx, path[k]), -1;
+        if (!w[k]) return print_context_error(cx, path[k]), -1;
     }
     if (!same_shape(w[0], w[1])) {
         printf("attention: the maps differ in layers, heads or tokens\n");
@@ -215,17 +215,18 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count != 2)
-        return say("compare needs two files: %s compare a.safetensors b.safetensors", program());
+        return print_error("compare needs two files: %s compare a.safetensors b.safetensors",
+                           program());
     eg_ctx *cx = eg_open();
     eg_safetensors *a = eg_safetensors_open(cx, w.word[0]),
                    *b = a ? eg_safetensors_open(cx, w.word[1]) : NULL;
-    int status = b ? EXIT_SUCCESS : say_error(cx, NULL);
+    int status = b ? EXIT_SUCCESS : print_context_error(cx, NULL);
     if (b) {
         const int tensors = eg_safetensors_count(a), settings = compare_options(a, b),
                   values = compare_tensors(cx, a, b),
                   heads = o.input ? compare_attention(cx, &o, w.word) : 0;
         if (eg_error(cx) || heads < 0) {
-            status = heads < 0 ? EXIT_FAILURE : say_error(cx, NULL);
+            status = heads < 0 ? EXIT_FAILURE : print_context_error(cx, NULL);
         } else if (settings + values + heads) {
             printf("%d option%s and %d tensor%s differ%s\n", settings, settings == 1 ? "" : "s",
                    values, values == 1 ? "" : "s",

@@ -39,7 +39,8 @@ static bool read_columns(curves *c, const char *text) /* false after an error me
     for (; text; text = strchr(text, ',') ? strchr(text, ',') + 1 : NULL) {
         const size_t n = strcspn(text, ",");
         if (c->columns == COLUMNS_MOST || n == 0 || n >= NAME_SIZE)
-            return say("--columns must be from 1 to %d names, as loss,unseen_loss", COLUMNS_MOST),
+            return print_error("--columns must be from 1 to %d names, as loss,unseen_loss",
+                               COLUMNS_MOST),
                    false;
         snprintf(c->column[c->columns++], NAME_SIZE, "%.*s", (int)n, text);
     }
@@ -74,9 +75,9 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
     const eg_json *line = eg_json_read(cx, text, length);
     bool good = line && line->kind == EG_JSON_OBJECT;
     if (eg_error_code(cx) == EG_ERROR_MEMORY)
-        say_error(cx, path);
+        print_context_error(cx, path);
     else if (!good)
-        say("%s: line %lld is not a JSON object, as in a log", path, (long long)number);
+        print_error("%s: line %lld is not a JSON object, as in a log", path, (long long)number);
     const eg_json *step = good ? eg_json_find(line, "step") : NULL;
     /* the first line, of options, names the data and has no step */
     const eg_json *text_of = good ? eg_json_find(line, "text") : NULL;
@@ -91,7 +92,7 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
         const eg_json *y = eg_json_find(line, c->column[k]);
         if (step->kind == EG_JSON_NUMBER && y && y->kind == EG_JSON_NUMBER)
             good = add_point(&c->points[log * c->columns + k], step->number, y->number) ||
-                   (say("out of memory"), false);
+                   (print_error("out of memory"), false);
     }
     eg_pop(cx, m);
     return good;
@@ -101,7 +102,7 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
 static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
 {
     FILE *f = fopen(path, "r");
-    if (!f) return say("%s: %s", path, strerror(errno)), false;
+    if (!f) return print_error("%s: %s", path, strerror(errno)), false;
     char *text = NULL;
     size_t size = 0;
     int64_t number = 0, points = 0;
@@ -109,13 +110,13 @@ static bool read_log(eg_ctx *cx, curves *c, int log, const char *path)
     errno = 0;
     for (ssize_t n; good && (n = getline(&text, &size, f)) >= 0; errno = 0)
         good = read_line(cx, c, log, path, ++number, text, (size_t)n);
-    if (good && errno) good = (say("%s: %s", path, strerror(errno)), false);
+    if (good && errno) good = (print_error("%s: %s", path, strerror(errno)), false);
     free(text);
     fclose(f);
     for (int k = 0; k < c->columns; k++) points += c->points[log * c->columns + k].count;
     if (good && !points)
-        good = (say("%s: no line has a step and \"%s\"%s", path, c->column[0],
-                    c->columns > 1 ? " or another of --columns" : ""),
+        good = (print_error("%s: no line has a step and \"%s\"%s", path, c->column[0],
+                            c->columns > 1 ? " or another of --columns" : ""),
                 false);
     return good;
 }
@@ -165,7 +166,7 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
     if (eg_curves_save(o->out, cx, n, all, .title = o->title, .x_name = "step",
                        .y_name = losses ? loss_name(bits ? c->unit : NULL) : y_name,
                        .logarithmic = o->logarithmic))
-        return say_error(cx, NULL);
+        return print_context_error(cx, NULL);
     printf("%s: %d curve%s of %d log%s\n", o->out, n, n == 1 ? "" : "s", c->logs,
            c->logs == 1 ? "" : "s");
     return EXIT_SUCCESS;
@@ -179,13 +180,15 @@ static int run(const command *row, int count, char **word)
     parsed p = read_options(row, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 1 || !o.out)
-        return say("curve needs a log and -o FILE: %s curve a.json b.json -o loss.svg", program());
-    if (!is_picture(o.out)) return say("-o must end in .png or .svg, not \"%s\"", o.out);
+        return print_error("curve needs a log and -o FILE: %s curve a.json b.json -o loss.svg",
+                           program());
+    if (!is_picture(o.out)) return print_error("-o must end in .png or .svg, not \"%s\"", o.out);
     if (!read_columns(&c, o.columns ? o.columns : "loss,unseen_loss")) return EXIT_FAILURE;
     c.logs = w.count;
     if (c.logs * c.columns > CURVES_MOST)
-        return say("curve: %d log%s of %d column%s are more than %d curves", c.logs,
-                   c.logs == 1 ? "" : "s", c.columns, c.columns == 1 ? "" : "s", CURVES_MOST);
+        return print_error("curve: %d log%s of %d column%s are more than %d curves", c.logs,
+                           c.logs == 1 ? "" : "s", c.columns, c.columns == 1 ? "" : "s",
+                           CURVES_MOST);
     eg_ctx *cx = eg_open(.threads = 1);
     bool good = true;
     for (int k = 0; good && k < c.logs; k++) good = read_log(cx, &c, k, w.word[k]);

@@ -38,7 +38,7 @@ static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 {
     char a[1024], b[1024];
     if (strcmp(kind(w, a, sizeof a), kind(y, b, sizeof b)) == 0) return true;
-    say("--grad %s is %s, but the result is %s", path, a, b);
+    print_error("--grad %s is %s, but the result is %s", path, a, b);
     return false;
 }
 
@@ -54,22 +54,22 @@ static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, ch
         .size = sizeof a, .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast
     };
     eg_tensor *y = eg_einsum_with(&a);
-    if (eg_error(cx)) return say_error(cx, NULL);
+    if (eg_error(cx)) return print_context_error(cx, NULL);
     if (w && !fits(o->grad, w, y)) return EXIT_FAILURE;
-    if (w && eg_grad(y, w, count, x, dx)) return say_error(cx, NULL);
+    if (w && eg_grad(y, w, count, x, dx)) return print_context_error(cx, NULL);
 
     eg_tensor *out[OPERANDS + 1];
     const char *to[OPERANDS + 1];
     int outputs = 0;
     if (o->out) to[outputs] = o->out, out[outputs++] = y;
     for (int k = 0; k < o->g.count; k++) to[outputs] = o->g.item[k], out[outputs++] = dx[k];
-    if (eg_npy_save_n(outputs, to, out)) return say_error(cx, NULL);
+    if (eg_npy_save_n(outputs, to, out)) return print_context_error(cx, NULL);
     if (!o->out) eg_print(stdout, y);
     for (int k = 0; o->grad && !o->g.count && k < count; k++) {
         printf("gradient of operand %d, %s:\n", k + 1, path[k]);
         eg_print(stdout, dx[k]);
     }
-    return eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
+    return eg_error(cx) ? print_context_error(cx, NULL) : EXIT_SUCCESS;
 }
 
 static bool prints(const void *values)
@@ -86,19 +86,21 @@ static int run(const command *c, int count, char **word)
     int status = p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE, operands = w.count - 1;
     if (p == PARSED) {
         if (operands < 1)
-            say("einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk A.npy "
+            print_error(
+                "einsum needs SPEC and a .npy file for each operand, as in: %s einsum ij,jk A.npy "
                 "B.npy",
                 program());
         else if (operands > OPERANDS)
-            say("einsum takes at most %d operands, not %d", OPERANDS, operands);
+            print_error("einsum takes at most %d operands, not %d", OPERANDS, operands);
         else if (o.g.count && !o.grad)
-            say("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
+            print_error("-g needs --grad W.npy: it writes the gradient of sum(out * W)");
         else if (o.g.count && o.g.count != operands)
-            say("-g is given %d time%s for %d operand%s: once for each", o.g.count,
-                o.g.count == 1 ? "" : "s", operands, operands == 1 ? "" : "s");
+            print_error("-g is given %d time%s for %d operand%s: once for each", o.g.count,
+                        o.g.count == 1 ? "" : "s", operands, operands == 1 ? "" : "s");
         else {
             eg_ctx *cx = eg_open();
-            status = cx ? contract(cx, &o, w.word[0], operands, w.word + 1) : say_error(cx, NULL);
+            status = cx ? contract(cx, &o, w.word[0], operands, w.word + 1)
+                        : print_context_error(cx, NULL);
             eg_close(cx);
         }
     }

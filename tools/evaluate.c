@@ -25,7 +25,7 @@ static const option options[] = {
 };
 
 /* Reads "LAYER.HEAD", n bytes at s. False if the model has no such head. */
-static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *head)
+static bool read_head(const eg_trainer *t, const char *s, size_t n, eg_head_at *head)
 {
     const char *dot = memchr(s, '.', n);
     char number[16];
@@ -45,29 +45,29 @@ static bool head_of(const eg_trainer *t, const char *s, size_t n, eg_head_at *he
 }
 
 /* Switches the heads "L.H,L.H" off. False after printing which head does not exist. */
-bool heads_off(eg_trainer *t, const char *names)
+bool switch_heads_off(eg_trainer *t, const char *names)
 {
     eg_head_at *heads = calloc(strlen(names) / 2 + 1, sizeof *heads);
     int count = 0, last = eg_trainer_attentions(t) - 1;
     bool good = heads != NULL;
-    if (!heads) say("out of memory");
+    if (!heads) print_error("out of memory");
     for (const char *s = names; good; s++) {
         size_t n = strcspn(s, ",");
-        good = head_of(t, s, n, &heads[count++]);
+        good = read_head(t, s, n, &heads[count++]);
         if (!good)
-            say("--heads-off: there is no head \"%.*s\"; the model has %s.0 to %s.%lld", (int)n, s,
-                eg_trainer_attention(t, 0), eg_trainer_attention(t, last),
-                (long long)eg_trainer_config(t)->heads - 1);
+            print_error("--heads-off: there is no head \"%.*s\"; the model has %s.0 to %s.%lld",
+                        (int)n, s, eg_trainer_attention(t, 0), eg_trainer_attention(t, last),
+                        (long long)eg_trainer_config(t)->heads - 1);
         s += n;
         if (!*s) break;
     }
     if (good && eg_trainer_heads_off(t, count, heads))
-        good = false, say_error(eg_params_context(eg_trainer_params(t)), NULL);
+        good = false, print_context_error(eg_params_context(eg_trainer_params(t)), NULL);
     free(heads);
     return good;
 }
 
-static void line(const eg_score *s, bool text, const char *unit)
+static void print_score(const eg_score *s, bool text, const char *unit)
 {
     if (text)
         printf("%.4f bits a %s, perplexity %.3f; %lld of %lld %ss predicted (%.1f %%)\n",
@@ -81,13 +81,13 @@ static void line(const eg_score *s, bool text, const char *unit)
             100 * (double)s->right / (double)s->tokens, s->loss);
 }
 
-static int say_loss(double loss)
+static int print_loss_error(double loss)
 {
-    return say("the loss is %g: the model's parameters are not finite", loss);
+    return print_error("the loss is %g: the model's parameters are not finite", loss);
 }
 
 /* Evaluates the model with each head off in turn. Returns the exit status. */
-static int each_head(eg_trainer *t, const eg_score *all, bool text)
+static int evaluate_each_head(eg_trainer *t, const eg_score *all, bool text)
 {
     eg_score s;
     const double unit = text ? log(2) : 1;
@@ -97,8 +97,8 @@ static int each_head(eg_trainer *t, const eg_score *all, bool text)
         for (int h = 0; h < eg_trainer_config(t)->heads; h++) {
             char name[48];
             if (eg_trainer_heads_off(t, 1, &(eg_head_at){ k, h }) || eg_trainer_evaluate(t, &s))
-                return say_error(eg_params_context(eg_trainer_params(t)), NULL);
-            if (!isfinite(s.loss)) return say_loss(s.loss);
+                return print_context_error(eg_params_context(eg_trainer_params(t)), NULL);
+            if (!isfinite(s.loss)) return print_loss_error(s.loss);
             snprintf(name, sizeof name, "%s.%d", eg_trainer_attention(t, k), h);
             double share =
                 text ? (double)s.right / (double)s.tokens : (double)s.exact / (double)s.sequences;
@@ -116,26 +116,27 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 1)
-        return say("evaluate needs a model, such as reverse.safetensors from %s train reverse",
-                   program());
-    if (w.count > 1) return say("evaluate takes one model, and there is \"%s\" too", w.word[1]);
-    if (o.off && o.each) return say("--heads-off and --each-head exclude each other");
+        return print_error(
+            "evaluate needs a model, such as reverse.safetensors from %s train reverse", program());
+    if (w.count > 1)
+        return print_error("evaluate takes one model, and there is \"%s\" too", w.word[1]);
+    if (o.off && o.each) return print_error("--heads-off and --each-head exclude each other");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_data *data = o.text ? text_data(cx, o.text) : NULL;
     if (o.text && !data) {
-        say_error(cx, NULL);
+        print_context_error(cx, NULL);
         eg_close(cx);
         return EXIT_FAILURE;
     }
     eg_trainer *t = load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .data = data });
     int status = t ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (t && o.off && !heads_off(t, o.off)) status = EXIT_FAILURE;
+    if (t && o.off && !switch_heads_off(t, o.off)) status = EXIT_FAILURE;
     eg_score s;
     bool text = t && eg_data_is_text(eg_trainer_data(t));
-    if (!status && eg_trainer_evaluate(t, &s)) status = say_error(cx, NULL);
-    if (!status && !isfinite(s.loss)) status = say_loss(s.loss);
-    if (!status) line(&s, text, eg_data_unit(eg_trainer_data(t)));
-    if (!status && o.each) status = each_head(t, &s, text);
+    if (!status && eg_trainer_evaluate(t, &s)) status = print_context_error(cx, NULL);
+    if (!status && !isfinite(s.loss)) status = print_loss_error(s.loss);
+    if (!status) print_score(&s, text, eg_data_unit(eg_trainer_data(t)));
+    if (!status && o.each) status = evaluate_each_head(t, &s, text);
     eg_close(cx);
     return status;
 }

@@ -46,7 +46,7 @@ static int report(const command *c, eg_ctx *cx, const explain *o, const char *sp
     const eg_explained *e = eg_explain_shapes(
         cx, .spec = spec, .count = count, .shapes = shape, .broadcast = o->broadcast,
         .limit = limit_of(o->limit), .keep_limit = limit_of(o->keep_limit));
-    if (!e) return say_error(cx, NULL);
+    if (!e) return print_context_error(cx, NULL);
     fputs(e->text, stdout);
     return EXIT_SUCCESS;
 }
@@ -58,13 +58,14 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 2)
-        return say(
+        return print_error(
             "explain needs SPEC and the shape of each operand, as in: %s explain ij,jk->ik 4x8 8x3",
             program());
     if (w.count - 1 > OPERANDS)
-        return say("explain takes at most %d operands, not %d", OPERANDS, w.count - 1);
+        return print_error("explain takes at most %d operands, not %d", OPERANDS, w.count - 1);
     eg_ctx *cx = eg_open(.threads = 1);
-    int status = cx ? report(c, cx, &o, w.word[0], w.count - 1, w.word + 1) : say_error(cx, NULL);
+    int status =
+        cx ? report(c, cx, &o, w.word[0], w.count - 1, w.word + 1) : print_context_error(cx, NULL);
     eg_close(cx);
     return status;
 }

@@ -83,13 +83,13 @@ static bool may_be_written(const char *part, const char *path)
                       : S_ISSOCK(s.st_mode) ? "is a socket"
                                             : NULL;
     if (!there && lstat(path, &s) == 0 && S_ISLNK(s.st_mode)) why = "is a link to nowhere";
-    if (why) say("%s %s %s", part, path, why);
+    if (why) print_error("%s %s %s", part, path, why);
     if (there || why) return !why;
     if (error == ENOENT) error = id_of_new(path, &id, folder, sizeof folder);
     if (error && *folder)
-        say("%s %s: the folder %s: %s", part, path, folder, strerror(error));
+        print_error("%s %s: the folder %s: %s", part, path, folder, strerror(error));
     else if (error)
-        say("%s %s: %s", part, path, strerror(error));
+        print_error("%s %s: %s", part, path, strerror(error));
     return !error;
 }
 
@@ -112,11 +112,12 @@ static bool use(const char *part, const char *path, bool written, const file_id 
     for (int k = 0; k < used_count; k++) {
         const file_use *was = &used[k];
         if (!uses_clash(was, &u)) continue;
-        say("%s%s%s and %s%s%s are one file; nothing was done", was->part, *was->path ? " " : "",
-            was->path, part, *path ? " " : "", path);
+        print_error("%s%s%s and %s%s%s are one file; nothing was done", was->part,
+                    *was->path ? " " : "", was->path, part, *path ? " " : "", path);
         return false;
     }
-    if (used_count == FILES_MOST) return say("a command takes at most %d files", FILES_MOST), false;
+    if (used_count == FILES_MOST)
+        return print_error("a command takes at most %d files", FILES_MOST), false;
     used[used_count++] = u;
     return true;
 }
@@ -128,7 +129,7 @@ bool has_end(const char *part, const char *path)
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     const bool terminal = fd < 0 || isatty(fd);
     if (fd >= 0) close(fd);
-    return terminal || (say("%s %s is a device, and may have no end", part, path), false);
+    return terminal || (print_error("%s %s is a device, and may have no end", part, path), false);
 }
 
 bool use_file(const char *part, const char *path, bool written)
@@ -136,8 +137,8 @@ bool use_file(const char *part, const char *path, bool written)
     file_id id;
     if (!path) return true;
     if (strcmp(path, "-") == 0) {
-        say("%s is -; a file of that name is ./-, a stream /dev/std%s", part,
-            written ? "out" : "in");
+        print_error("%s is -; a file of that name is ./-, a stream /dev/std%s", part,
+                    written ? "out" : "in");
         return false;
     }
     if (written && !may_be_written(part, path)) return false;
@@ -167,7 +168,7 @@ bool claim_file(const char *part, const char *path)
     const int error = errno;
     close(claim);
     if (error == EADDRINUSE)
-        return say("%s %s is being written by another process", part, path), false;
+        return print_error("%s %s is being written by another process", part, path), false;
 #else
     (void)part, (void)path;
 #endif

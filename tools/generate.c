@@ -42,22 +42,23 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 1)
-        return say(
+        return print_error(
             "generate needs a model, such as poems.safetensors from %s train --text poems.txt",
             program());
     if (w.count > 1)
-        return say(
+        return print_error(
             "generate takes one model, and there is \"%s\" too; a prompt comes after --prompt",
             w.word[1]);
     if (was_given(&w, c, "temperature") && o.how.temperature == 0) o.how.temperature = EG_OFF;
     if (was_given(&w, c, "length-power") && o.how.length_power == 0) o.how.length_power = EG_OFF;
     const bool sampling = was_given(&w, c, "seed") || o.how.top_k || o.how.top_p > 0;
     if (o.how.beam > 1 && (was_given(&w, c, "temperature") || sampling))
-        return say("--beam does not sample; omit --temperature, --top-k, --top-p and --seed");
+        return print_error(
+            "--beam does not sample; omit --temperature, --top-k, --top-p and --seed");
     if (o.how.temperature == EG_OFF && sampling)
-        return say("--temperature 0 does not sample; omit --top-k, --top-p and --seed");
+        return print_error("--temperature 0 does not sample; omit --top-k, --top-p and --seed");
     if (o.how.beam <= 1 && was_given(&w, c, "length-power"))
-        return say("--length-power belongs to --beam");
+        return print_error("--length-power belongs to --beam");
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
@@ -66,16 +67,17 @@ static int run(const command *c, int count, char **word)
     o.how.bytes = &bytes;
     if (t && !o.how.prompt && !eg_data_is_text(eg_trainer_data(t))) {
         eg_close(cx);
-        return say("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
+        return print_error("generate needs --prompt TEXT: %s was trained to answer", w.word[0]);
     }
     if (t && was_given(&w, c, "seed") && !o.how.temperature && !o.how.top_k && !(o.how.top_p > 0) &&
         !eg_data_is_text(eg_trainer_data(t))) {
         eg_close(cx);
-        return say("--seed without --temperature: %s was trained to answer, and does not sample",
-                   w.word[0]);
+        return print_error(
+            "--seed without --temperature: %s was trained to answer, and does not sample",
+            w.word[0]);
     }
     const char *text = t ? eg_trainer_generate_with(&o.how) : NULL;
-    int status = text ? EXIT_SUCCESS : t ? say_error(cx, NULL) : EXIT_FAILURE;
+    int status = text ? EXIT_SUCCESS : t ? print_context_error(cx, NULL) : EXIT_FAILURE;
     if (text) {
         const eg_data *data = eg_trainer_data(t);
         const char *prompt = eg_data_is_text(data) && o.how.prompt ? o.how.prompt : "";

@@ -166,19 +166,19 @@ static const struct operation *operation_of(const gradcheck *o, int count)
         if (!strcmp(operation_name(k), o->op ? o->op : "einsum")) p = &operations[k];
     if (!p) {
         const char *near = nearest(o->op, operation_name);
-        near ? say("--op: there is no \"%s\"; is it %s?", o->op, near)
-             : say("--op: there is no \"%s\"; see %s gradcheck --help", o->op, program());
+        near ? print_error("--op: there is no \"%s\"; is it %s?", o->op, near)
+             : print_error("--op: there is no \"%s\"; see %s gradcheck --help", o->op, program());
     } else if (p->operands && p->operands != count)
-        say("%s takes %d operand%s, and %d %s given", p->name, p->operands,
-            p->operands > 1 ? "s" : "", count, count == 1 ? "shape was" : "shapes were");
+        print_error("%s takes %d operand%s, and %d %s given", p->name, p->operands,
+                    p->operands > 1 ? "s" : "", count, count == 1 ? "shape was" : "shapes were");
     else if (o->where && !p->where)
-        say("--where is for attention and softmax, not for %s", p->name);
+        print_error("--where is for attention and softmax, not for %s", p->name);
     else if (o->score && p->f != attention)
-        say("--score is for attention, not for %s", p->name);
+        print_error("--score is for attention, not for %s", p->name);
     else if (o->with && !p->where)
-        say("--with is for attention and softmax, not for %s", p->name);
+        print_error("--with is for attention and softmax, not for %s", p->name);
     else if (o->sizes && !p->sizes)
-        say("--sizes is for rearrange, not for %s", p->name);
+        print_error("--sizes is for rearrange, not for %s", p->name);
     else
         return p;
     return NULL;
@@ -198,7 +198,7 @@ static bool read_sizes(const char *s, eg_rearrange_args *a)
         s += n;
         if (!*s) return true;
     }
-    if (s) say("--sizes must be as in h=2,d=8, not \"%s\"", s);
+    if (s) print_error("--sizes must be as in h=2,d=8, not \"%s\"", s);
     return !s;
 }
 
@@ -212,9 +212,10 @@ static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product 
         char what[512];
         int64_t dim[EG_RANK_MAX];
         const size_t all = strcspn(s, ","), name = strcspn(s, "=,");
-        if (n == 8) return say("--with takes at most 8 tensors"), false;
+        if (n == 8) return print_error("--with takes at most 8 tensors"), false;
         if (!name || name == all || name >= sizeof f->name[n] || all - name > sizeof what)
-            return say("--with must be as in r=2x5,doc=doc.npy, not \"%s\"", o->with), false;
+            return print_error("--with must be as in r=2x5,doc=doc.npy, not \"%s\"", o->with),
+                   false;
         snprintf(f->name[n], sizeof f->name[n], "%.*s", (int)name, s);
         snprintf(what, sizeof what, "%.*s", (int)(all - name - 1), s + name + 1);
         const bool file = strlen(what) > 4 && !strcmp(what + strlen(what) - 4, ".npy");
@@ -222,7 +223,7 @@ static bool read_with(const command *c, eg_ctx *cx, const gradcheck *o, product 
         if (rank < 0) return false;
         eg_tensor *t =
             file ? eg_npy_load(cx, what) : eg_normal_n(cx, EG_F64, 0, o->spread, rank, dim);
-        if (eg_error(cx)) return say_error(cx, NULL), false;
+        if (eg_error(cx)) return print_context_error(cx, NULL), false;
         const bool real = eg_type(t) == EG_F32 || eg_type(t) == EG_F64;
         f->operand[n] = real ? *count : -1;
         f->with[n] = (eg_given){ f->name[n], t };
@@ -291,9 +292,10 @@ static int check(const command *c, eg_ctx *cx, const gradcheck *o, const char *s
                      .directions = (int)o->directions, .full = o->full, .mutate = o->mutate,
                      .oracle = o->complex ? EG_COMPLEX_STEP : EG_DIFFERENCES,
                      .seed = (uint64_t)o->seed);
-    if (!r) return say_error(cx, NULL);
+    if (!r) return print_context_error(cx, NULL);
     if (r->passed && r->entries && !r->covered && !r->elsewhere)
-        return say("nothing was tested: the result does not depend on the operands, or is empty");
+        return print_error(
+            "nothing was tested: the result does not depend on the operands, or is empty");
     if (o->tap)
         printf("1..1\n"), eg_report_tap(stdout, r, 1, spec);
     else
@@ -310,13 +312,14 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 2)
-        return say(
+        return print_error(
             "gradcheck needs SPEC and the shape of each operand, as in: %s gradcheck ij,jk 4x8 8x3",
             program());
     if (w.count - 1 > OPERANDS)
-        return say("gradcheck takes at most %d operands, not %d", OPERANDS, w.count - 1);
+        return print_error("gradcheck takes at most %d operands, not %d", OPERANDS, w.count - 1);
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)o.seed);
-    int status = cx ? check(c, cx, &o, w.word[0], w.count - 1, w.word + 1) : say_error(cx, NULL);
+    int status =
+        cx ? check(c, cx, &o, w.word[0], w.count - 1, w.word + 1) : print_context_error(cx, NULL);
     eg_close(cx);
     return status;
 }

@@ -44,18 +44,19 @@ static const command values_command = {
 static int write_points(eg_ctx *cx, const values *o)
 {
     eg_tensor *x = eg_npy_load(cx, o->points);
-    if (!x) return say_error(cx, NULL);
+    if (!x) return print_context_error(cx, NULL);
     const bool narrow = eg_type(x) == EG_F32;
     if (!narrow && eg_type(x) != EG_F64)
-        return say("%s is %s; only floats have gradients", o->points, eg_type_name(eg_type(x)));
-    if (!o->out) return say("--points needs --out POINTS.npy");
+        return print_error("%s is %s; only floats have gradients", o->points,
+                           eg_type_name(eg_type(x)));
+    if (!o->out) return print_error("--points needs --out POINTS.npy");
     const int64_t n = eg_size(x), columns = o->directions ? o->directions : n;
     const double *at = eg_f64(eg_cast(x, EG_F64));
     eg_tensor *direction = eg_uniform(cx, -1, 1, columns, n);
     const double *d = eg_f64(direction);
     eg_tensor *points = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ 1 + 4 * columns, n });
     double *p = eg_mut_f64(points), most = 1, step = o->step > 0 ? o->step : narrow ? 3e-2 : 1e-3;
-    if (!at || !d || !p) return say_error(cx, NULL);
+    if (!at || !d || !p) return print_context_error(cx, NULL);
     for (int64_t k = 0; k < n; k++) most = fmax(most, fabs(at[k]));
     step = exp2(round(log2(step * most)));
     for (int64_t r = 0; r < 1 + 4 * columns; r++)
@@ -64,7 +65,8 @@ static int write_points(eg_ctx *cx, const values *o)
             const double t = (kind & 1 ? -step : step) / (kind < 2 ? 1 : 2);
             p[r * n + k] = at[k] + (r == 0 ? 0 : o->directions ? t * d[c * n + k] : k == c ? t : 0);
         }
-    if (eg_npy_save(o->out, narrow ? eg_cast(points, EG_F32) : points)) return say_error(cx, NULL);
+    if (eg_npy_save(o->out, narrow ? eg_cast(points, EG_F32) : points))
+        return print_context_error(cx, NULL);
     printf("%s: %lld points of %lld number%s\n", o->out, (long long)(1 + 4 * columns), (long long)n,
            n == 1 ? "" : "s");
     return EXIT_SUCCESS;
@@ -193,9 +195,9 @@ static bool same_as_points(eg_ctx *cx, const values *o, const eg_tensor *g)
                    o->gradient, shape);
         return true;
     }
-    if (eg_error(cx)) return say_error(cx, NULL), false;
+    if (eg_error(cx)) return print_context_error(cx, NULL), false;
     const bool same = same_sizes(x, g);
-    if (!same) say("%s is %s, which is not the shape of %s", o->gradient, shape, o->points);
+    if (!same) print_error("%s is %s, which is not the shape of %s", o->gradient, shape, o->points);
     return same;
 }
 /* Reads the files and checks that their shapes fit together. */
@@ -203,27 +205,29 @@ static int compare_files(eg_ctx *cx, const values *o)
 {
     eg_tensor *x, *f, *g, *w = NULL;
     if (!o->results || !o->gradient)
-        return say("--values needs --results F.npy and --gradient G.npy");
+        return print_error("--values needs --results F.npy and --gradient G.npy");
     table t = { .x = numbers(cx, o->values, &x),
                 .f = numbers(cx, o->results, &f),
                 .g = numbers(cx, o->gradient, &g),
                 .w = o->weights ? numbers(cx, o->weights, &w) : NULL };
-    if (!t.x || !t.f || !t.g || eg_error(cx)) return say_error(cx, NULL);
+    if (!t.x || !t.f || !t.g || eg_error(cx)) return print_context_error(cx, NULL);
     t.rows = eg_rank(x) ? eg_dim(x, 0) : 0;
     if (eg_rank(x) != 2 || t.rows < 5 || t.rows % 4 != 1)
-        return say("%s does not have 1 + 4k rows, as written by gradcheck --points", o->values);
+        return print_error("%s does not have 1 + 4k rows, as written by gradcheck --points",
+                           o->values);
     t.n = eg_dim(x, 1);
     t.m = eg_size(f) / t.rows;
     if (!eg_rank(f) || eg_dim(f, 0) != t.rows)
-        return say("%s has %lld rows, but %s has %lld points", o->results,
-                   (long long)(eg_rank(f) ? eg_dim(f, 0) : 0), o->values, (long long)t.rows);
+        return print_error("%s has %lld rows, but %s has %lld points", o->results,
+                           (long long)(eg_rank(f) ? eg_dim(f, 0) : 0), o->values,
+                           (long long)t.rows);
     if (!same_as_points(cx, o, g)) return EXIT_FAILURE;
     if (eg_size(g) != t.n)
-        return say("%s has %lld elements, but a point has %lld", o->gradient, (long long)eg_size(g),
-                   (long long)t.n);
+        return print_error("%s has %lld elements, but a point has %lld", o->gradient,
+                           (long long)eg_size(g), (long long)t.n);
     if (w && eg_size(w) != t.m)
-        return say("%s has %lld elements, but f has %lld at a point", o->weights,
-                   (long long)eg_size(w), (long long)t.m);
+        return print_error("%s has %lld elements, but f has %lld at a point", o->weights,
+                           (long long)eg_size(w), (long long)t.m);
     t.unit = eg_type(f) == EG_F64 ? 1.2e-16 : 6e-8;
     t.kinks = o->kinks;
     t.of_g = eg_type(g) == EG_F64 ? 1.2e-16 : 6e-8;
@@ -236,9 +240,9 @@ int check_values(int count, char **word)
     words w;
     const parsed p = read_options(&values_command, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count) return say("gradcheck of files takes no \"%s\"", w.word[0]);
+    if (w.count) return print_error("gradcheck of files takes no \"%s\"", w.word[0]);
     eg_ctx *cx = eg_open(.dtype = EG_F64);
-    const int status = !cx        ? say_error(cx, NULL)
+    const int status = !cx        ? print_context_error(cx, NULL)
                        : o.values ? compare_files(cx, &o)
                                   : write_points(cx, &o);
     eg_close(cx);

@@ -101,8 +101,9 @@ static bool all_possible(const plan *p, child_task what)
         const pid_t process = fork();
         if (process == 0) run_child(p, &p->run[k], 1, what);
         while (process > 0 && waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
-        if (process < 0) return say("no process can be started: %s", strerror(errno)), false;
-        if (!WIFEXITED(status)) return say("grid: a process was ended by a signal"), false;
+        if (process < 0)
+            return print_error("no process can be started: %s", strerror(errno)), false;
+        if (!WIFEXITED(status)) return print_error("grid: a process was ended by a signal"), false;
         if (WEXITSTATUS(status)) return false;
     }
     return true;
@@ -115,7 +116,7 @@ static void stop(int number) { stopped = number; }
 static bool run_begin(const plan *p, grid_run *r, int threads) /* false after an error message */
 {
     int ends[2];
-    if (pipe(ends)) return say("no pipe can be opened: %s", strerror(errno)), false;
+    if (pipe(ends)) return print_error("no pipe can be opened: %s", strerror(errno)), false;
     fflush(NULL);
     r->process = fork();
     if (r->process == 0) {
@@ -128,7 +129,7 @@ static bool run_begin(const plan *p, grid_run *r, int threads) /* false after an
     r->said = ends[0];
     if (r->process > 0) return true;
     close(ends[0]);
-    return say("no process can be started: %s", strerror(errno)), false;
+    return print_error("no process can be started: %s", strerror(errno)), false;
 }
 
 static void print_run(const grid_run *r)
@@ -161,9 +162,9 @@ static void run_ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
     r->failed = true;
     const char *why = strncmp(text, "eingrad: ", 9) ? text : text + 9;
     if (WIFSIGNALED(status))
-        say("%s: ended by signal %d", r->name, WTERMSIG(status));
+        print_error("%s: ended by signal %d", r->name, WTERMSIG(status));
     else
-        say("%s: %s", r->name, *why ? why : "it ended without a result");
+        print_error("%s: %s", r->name, *why ? why : "it ended without a result");
 }
 
 /* Runs all runs that are not finished, `jobs` at a time. False after an error that ends the
@@ -202,9 +203,9 @@ static bool make_folder(const plan *p)
 {
     struct stat s;
     if (mkdir(p->folder, 0777) && errno != EEXIST)
-        return say("--out %s: %s", p->folder, strerror(errno)), false;
+        return print_error("--out %s: %s", p->folder, strerror(errno)), false;
     if (stat(p->folder, &s) || !S_ISDIR(s.st_mode))
-        return say("--out %s is no folder", p->folder), false;
+        return print_error("--out %s is no folder", p->folder), false;
     return true;
 }
 
@@ -245,7 +246,7 @@ static bool alone(void)
     int rank;
     if (eg_ranks_launched(&rank) == 1) return true;
     if (rank == 0)
-        say("grid starts a process for each run (--jobs); start it once, without mpirun");
+        print_error("grid starts a process for each run (--jobs); start it once, without mpirun");
     return false;
 }
 static int run(const command *c, int count, char **word)
@@ -255,18 +256,18 @@ static int run(const command *c, int count, char **word)
     static plan p;
     char **own = calloc((size_t)count + 1, sizeof *own);
     int owns = 0, status = EXIT_FAILURE;
-    if (!own) return say("out of memory");
+    if (!own) return print_error("out of memory");
     const bool sorted = plan_words(&p, count, word, own, &owns);
     const parsed parse = sorted ? read_options(c, owns, own, &o, &w) : REFUSED;
     if (parse == HELPED) status = EXIT_SUCCESS;
     if (parse == PARSED && w.count > 1)
-        say("grid takes one task, and there is \"%s\" too", w.word[1]);
+        print_error("grid takes one task, and there is \"%s\" too", w.word[1]);
     if (parse == PARSED && w.count <= 1 && plan_seeds(&p, o.seeds)) {
         p.task = w.count ? w.word[0] : NULL;
         plan_folder(&p, o.out);
         eg_ctx *cx = eg_open(.threads = 1);
         if (!cx)
-            say_error(cx, NULL);
+            print_context_error(cx, NULL);
         else if (alone() && plan_runs(&p))
             status = run_grid(cx, &p, &o);
         eg_close(cx);

@@ -38,14 +38,14 @@ static void shown_value(const option *o, const char *text, char out[VALUE_SIZE])
 static bool add_axis(plan *p, const option *o, const char *text)
 {
     if (p->axes == AXES_MOST)
-        return say("grid: at most %d options have several values", AXES_MOST), false;
+        return print_error("grid: at most %d options have several values", AXES_MOST), false;
     axis *a = &p->axis[p->axes++];
     a->o = o;
     for (const char *s = text;; s++) {
         const size_t n = strcspn(s, ",");
         if (a->count == VALUES_MOST || !n || n >= sizeof a->given[0])
-            return say("--%s must be from 1 to %d values, as 1,2,3, not \"%s\"", o->name,
-                       VALUES_MOST, text),
+            return print_error("--%s must be from 1 to %d values, as 1,2,3, not \"%s\"", o->name,
+                               VALUES_MOST, text),
                    false;
         char *given = a->given[a->count];
         memcpy(given, s, n);
@@ -53,7 +53,7 @@ static bool add_axis(plan *p, const option *o, const char *text)
         shown_value(o, given, a->shown[a->count]);
         for (int k = 0; k < a->count; k++)
             if (!strcmp(a->shown[k], a->shown[a->count]))
-                return say("--%s has %s twice", o->name, a->shown[k]), false;
+                return print_error("--%s has %s twice", o->name, a->shown[k]), false;
         a->count++;
         s += n;
         if (!*s) return true;
@@ -77,20 +77,21 @@ bool plan_words(plan *p, int count, char **word, char **own, int *owns)
         }
         for (size_t t = 0; t < sizeof taken / sizeof *taken; t++)
             if (!strcmp(taken[t][0], o->name))
-                return taken[t][1]
-                           ? say("grid has no --%s; see %s", o->name, taken[t][1])
-                           : say("grid has no --%s: each run has files of its own", o->name),
+                return taken[t][1] ? print_error("grid has no --%s; see %s", o->name, taken[t][1])
+                                   : print_error("grid has no --%s: each run has files of its own",
+                                                 o->name),
                        false;
         const char *value = strchr(word[k], '=');
         if (!value && o->kind != FLAG && k + 1 == count)
-            return say("--%s needs a value: %s", o->name, o->argument), false;
+            return print_error("--%s needs a value: %s", o->name, o->argument), false;
         value = value ? value + 1 : o->kind != FLAG ? word[k + 1] : NULL;
         const bool number = o->kind == INTEGER || o->kind == REAL || o->kind == CHOICE;
         const int taking = o->kind != FLAG && !strchr(word[k], '=') ? 2 : 1;
         if (number && strchr(value, ',')) {
             if (!add_axis(p, o, value)) return false;
         } else {
-            if (p->fixeds + taking > WORDS_MOST - 16) return say("grid: too many words"), false;
+            if (p->fixeds + taking > WORDS_MOST - 16)
+                return print_error("grid: too many words"), false;
             for (int j = 0; j < taking; j++) p->fixed[p->fixeds++] = word[k + j];
         }
         k += taking - 1;
@@ -110,11 +111,12 @@ bool plan_seeds(plan *p, const char *text)
         snprintf(number, sizeof number, "%.*s", length < sizeof number ? (int)length : 0, s);
         if (!read_integer(number, &n) || n < !several ||
             (several ? n > 9000000000000000 : n > RUNS_MOST) || p->seeds == RUNS_MOST)
-            return say("--seeds must be a number from 1 to %d, or seeds as 3,5,7, not \"%s\"",
+            return print_error(
+                       "--seeds must be a number from 1 to %d, or seeds as 3,5,7, not \"%s\"",
                        RUNS_MOST, text),
                    false;
         for (int k = 0; k < p->seeds; k++)
-            if (p->seed[k] == n) return say("--seeds has %lld twice", (long long)n), false;
+            if (p->seed[k] == n) return print_error("--seeds has %lld twice", (long long)n), false;
         if (several) p->seed[p->seeds++] = n;
         s += length;
         if (!*s) break;
@@ -146,12 +148,13 @@ bool plan_runs(plan *p)
     p->settings = 1;
     for (int k = 0; k < p->axes && p->settings <= RUNS_MOST; k++) p->settings *= p->axis[k].count;
     if (p->settings > RUNS_MOST || p->settings * p->seeds > RUNS_MOST)
-        return say("grid: %d seed%s of %d setting%s are more than %d runs", p->seeds,
-                   p->seeds == 1 ? "" : "s", p->settings, p->settings == 1 ? "" : "s", RUNS_MOST),
+        return print_error("grid: %d seed%s of %d setting%s are more than %d runs", p->seeds,
+                           p->seeds == 1 ? "" : "s", p->settings, p->settings == 1 ? "" : "s",
+                           RUNS_MOST),
                false;
     p->runs = p->settings * p->seeds;
     p->run = calloc((size_t)p->runs, sizeof *p->run);
-    if (!p->run) return say("out of memory"), false;
+    if (!p->run) return print_error("out of memory"), false;
     for (int k = 0; k < p->runs; k++) {
         grid_run *r = &p->run[k];
         char setting[NAME_SIZE], path[4096];
@@ -159,7 +162,7 @@ bool plan_runs(plan *p)
         plan_setting(p, r->setting, ",", setting, sizeof setting);
         if (snprintf(r->name, sizeof r->name, "%s%sseed=%lld", setting, *setting ? "," : "",
                      (long long)p->seed[r->seed]) >= (int)sizeof r->name)
-            return say("grid: the name of a run, \"%s\", is too long", r->name), false;
+            return print_error("grid: the name of a run, \"%s\", is too long", r->name), false;
         plan_path(p, r, "safetensors", path, sizeof path);
         r->begun = access(path, F_OK) == 0;
     }

@@ -88,14 +88,15 @@ bool grid_read_log(eg_ctx *cx, const plan *p, grid_run *r)
     char path[4096];
     plan_path(p, r, "jsonl", path, sizeof path);
     FILE *f = fopen(path, "r");
-    if (!f) return errno == ENOENT || (say("%s: %s", path, strerror(errno)), false);
+    if (!f) return errno == ENOENT || (print_error("%s: %s", path, strerror(errno)), false);
     const bool good = read_outcome(cx, f, &r->result);
     const int why = errno;
     fclose(f);
-    if (!good && why) return say("%s: %s", path, strerror(why)), false;
-    if (!good) return say("%s is no log of eingrad train", path), false;
+    if (!good && why) return print_error("%s: %s", path, strerror(why)), false;
+    if (!good) return print_error("%s is no log of eingrad train", path), false;
     if (r->result.finished && !r->begun)
-        return say("%s is the log of a finished run whose checkpoint is gone; move it away", path),
+        return print_error("%s is the log of a finished run whose checkpoint is gone; move it away",
+                           path),
                false;
     return true;
 }
@@ -134,7 +135,7 @@ static bool table_line(const plan *p, int from, int to, char (*cell)[NAME_SIZE])
     const int n = to - from;
     double *x = calloc((size_t)n * 5, sizeof *x);
     int reached = 0, finished = 0, last = 0, losses = 0;
-    if (!x) return say("out of memory"), false;
+    if (!x) return print_error("out of memory"), false;
     for (int k = from; k < to; k++) finished += p->run[k].result.finished;
     for (int k = from; k < to; k++) reached += p->run[k].result.reached;
     for (int k = from, row = 0; k < to; k++) {
@@ -165,7 +166,7 @@ bool grid_table(const plan *p, bool runs)
     const int lines = runs ? p->runs : p->settings, each = runs ? 1 : p->seeds;
     char(*cell)[NAME_SIZE] = calloc((size_t)(lines + 1) * COLUMNS, sizeof *cell);
     int width[COLUMNS] = { 0 };
-    bool good = cell != NULL || (say("out of memory"), false);
+    bool good = cell != NULL || (print_error("out of memory"), false);
     for (int c = 0; good && c < COLUMNS; c++) snprintf(cell[c], NAME_SIZE, "%s", heading[c]);
     for (int k = 0; good && k < lines; k++) {
         char(*line)[NAME_SIZE] = cell + (k + 1) * COLUMNS;

@@ -76,22 +76,23 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, NULL, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count != 1) return say("help takes one topic, and there are %d", w.count);
+    if (w.count != 1) return print_error("help takes one topic, and there are %d", w.count);
     const char *topic = w.word[0];
     if (find_page(topic, path, sizeof path)) {
         /* a page that is another one's, ".so man3/eg_from.3", is read relative to this folder */
         const bool inside = chdir(pages()) == 0;
         execlp("man", "man", "-l", path + (inside ? strlen(pages()) + 1 : 0), (char *)NULL);
-        return say("man: %s; the page is %s", strerror(errno), path);
+        return print_error("man: %s; the page is %s", strerror(errno), path);
     }
     list_functions();
     snprintf(path, sizeof path, "%s%s", strncmp(topic, "eg_", 3) == 0 ? "" : "eg_", topic);
     const char *near = nearest(path, listed_name);
     int status =
-        near ? say("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
+        near ? print_error("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
         : listed[0]
-            ? say("there is no page \"%s\" in %s", topic, pages())
-            : say("there is no page \"%s\" in %s: `make install` puts pages beside the program, "
+            ? print_error("there is no page \"%s\" in %s", topic, pages())
+            : print_error(
+                  "there is no page \"%s\" in %s: `make install` puts pages beside the program, "
                   "and EINGRAD_MAN=FOLDER names another folder",
                   topic, pages());
     for (int k = 0; listed[k]; k++) free(listed[k]);

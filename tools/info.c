@@ -94,13 +94,13 @@ static int run(const command *c, int count, char **word)
     words w;
     parsed p = read_options(c, count, word, NULL, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
-    if (w.count > 1) return say("info takes one file, and there is \"%s\"", w.word[1]);
+    if (w.count > 1) return print_error("info takes one file, and there is \"%s\"", w.word[1]);
     eg_ctx *cx = eg_open();
-    if (!cx) return say_error(cx, NULL);
+    if (!cx) return print_context_error(cx, NULL);
     eg_safetensors *file = w.count ? eg_safetensors_open(cx, w.word[0]) : NULL;
     if (file) print_strings(file), print_tensors(cx, file);
     if (!w.count) print_build(cx);
-    const int status = eg_error(cx) ? say_error(cx, NULL) : EXIT_SUCCESS;
+    const int status = eg_error(cx) ? print_context_error(cx, NULL) : EXIT_SUCCESS;
     eg_close(cx);
     return status;
 }

@@ -40,8 +40,8 @@ static int run(int argc, char **argv)
         if (strcmp(word, commands[k]->name) == 0)
             return commands[k]->run(commands[k], argc - 2, argv + 2);
     const char *near = nearest(word, command_name);
-    if (near) return say("there is no command \"%s\"; is it %s?", word, near);
-    return say("there is no command \"%s\"; see %s --help", word, program());
+    if (near) return print_error("there is no command \"%s\"; is it %s?", word, near);
+    return print_error("there is no command \"%s\"; see %s --help", word, program());
 }
 
 int main(int argc, char **argv)
@@ -49,17 +49,17 @@ int main(int argc, char **argv)
     /* exceeding the limit of file size is then an error like a full disk */
     signal(SIGXFSZ, SIG_IGN);
     set_program(argv[0]);
-    if (!hold_streams()) return say("/dev/null: %s", strerror(errno));
+    if (!hold_streams()) return print_error("/dev/null: %s", strerror(errno));
     /* of the processes that mpirun starts only the first prints; the others compute */
     int rank, status = EXIT_SUCCESS;
     eg_ranks_launched(&rank);
-    if (rank) say_nothing(true);
+    if (rank) keep_errors(true);
     if (rank && !freopen("/dev/null", "w", stdout)) fclose(stdout);
     if (!rank || (argc > 1 && strcmp(argv[1], train_command.name) == 0)) status = run(argc, argv);
     errno = 0;
     /* compare and gradcheck also end with a status of 1 after an answer */
-    if ((fflush(stdout) || ferror(stdout)) && (status == EXIT_SUCCESS || !has_spoken()))
-        status =
-            say("standard output: %s", errno ? strerror(errno) : "not everything could be written");
+    if ((fflush(stdout) || ferror(stdout)) && (status == EXIT_SUCCESS || !has_printed_error()))
+        status = print_error("standard output: %s",
+                             errno ? strerror(errno) : "not everything could be written");
     return status;
 }

@@ -56,28 +56,28 @@ static int run(const command *c, int count, char **word)
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     const int n = w.count - 1;
     if (n < 1)
-        return say(
+        return print_error(
             "mask needs a predicate and the size of each letter, as in: %s mask \"j <= i\" i=8 j=8",
             program());
-    if (n > AXES) return say("mask shows at most %d letters, not %d", AXES, n);
+    if (n > AXES) return print_error("mask shows at most %d letters, not %d", AXES, n);
     char axes[1024] = "";
     int64_t size[AXES], entries = 1;
     for (int k = 0; k < n; k++) {
         const char *text = w.word[k + 1], *equals = strchr(text, '=');
         if (!equals || equals == text || !read_integer(equals + 1, &size[k]) || size[k] < 0)
-            return say("mask: \"%s\" is not a letter and its size, as in i=8", text);
+            return print_error("mask: \"%s\" is not a letter and its size, as in i=8", text);
         size_t used = strlen(axes), bytes = sizeof axes - used;
         if (snprintf(axes + used, bytes, k ? " %.*s" : "%.*s", (int)(equals - text), text) >=
             (int)bytes)
-            return say("mask: the names are too long");
+            return print_error("mask: the names are too long");
         if (size[k] && entries > ENTRIES / size[k])
-            return say("mask: more than %d entries are too many to print", ENTRIES);
+            return print_error("mask: more than %d entries are too many to print", ENTRIES);
         entries *= size[k] ? size[k] : 1;
     }
     eg_ctx *cx = eg_open(.threads = 1);
     eg_tensor *x = eg_where_mask(cx, w.word[0], axes, o.offset, size);
     const bool *at = eg_bool(x); /* NULL after an error, since a contiguous copy may be needed */
-    int status = at ? EXIT_SUCCESS : say_error(cx, NULL);
+    int status = at ? EXIT_SUCCESS : print_context_error(cx, NULL);
     if (at) print(x, at, w.word + 1);
     eg_close(cx);
     return status;

@@ -23,7 +23,8 @@ bool finite_model(eg_trainer *t, const char *path)
     eg_params *p = eg_trainer_params(t);
     for (int k = 0; k < eg_params_count(p); k++)
         if (!all_finite(eg_params_at(p, k)->x)) {
-            say("%s: parameter \"%s\" has a NaN or an infinity: this model computes nothing", path,
+            print_error(
+                "%s: parameter \"%s\" has a NaN or an infinity: this model computes nothing", path,
                 eg_params_at(p, k)->name);
             return false;
         }
@@ -35,7 +36,7 @@ eg_trainer *load_model(eg_ctx *cx, const eg_trainer_load_args *a)
     eg_trainer_load_args o = *a;
     o.size = sizeof o, o.cx = cx;
     eg_trainer *t = cx ? eg_trainer_load_with(&o) : NULL;
-    if (!t) say_load_error(cx, o.path, o.data ? "" : NULL);
+    if (!t) print_load_error(cx, o.path, o.data ? "" : NULL);
     return t && finite_model(t, o.path) ? t : NULL;
 }
 

@@ -64,9 +64,9 @@ static int run(const command *c, int count, char **word)
             found = strcmp(eg_op_at(k)->name, w.word[j]) == 0;
         const char *near = found ? NULL : nearest(w.word[j], op_name);
         if (!found)
-            return near ? say("there is no operation \"%s\"; is it %s?", w.word[j], near)
-                        : say("there is no operation \"%s\"; %s ops lists them", w.word[j],
-                              program());
+            return near ? print_error("there is no operation \"%s\"; is it %s?", w.word[j], near)
+                        : print_error("there is no operation \"%s\"; %s ops lists them", w.word[j],
+                                      program());
     }
     rows(w.count, w.word);
     return EXIT_SUCCESS;

@@ -18,13 +18,15 @@ int read_shape(const command *c, const char *text, int64_t *dim)
         long long n = strtoll(s, &end, 10);
         if (*s < '0' || *s > '9' || errno || (*end && *end != 'x')) break;
         if (rank == EG_RANK_MAX)
-            return say("%s: the shape \"%s\" has more than %d axes", c->name, text, EG_RANK_MAX),
+            return print_error("%s: the shape \"%s\" has more than %d axes", c->name, text,
+                               EG_RANK_MAX),
                    -1;
         dim[rank++] = n;
         if (!*end) return rank;
         s = end;
     }
-    return say("%s: \"%s\" is not a shape, such as 4x8, or () for a scalar", c->name, text), -1;
+    return print_error("%s: \"%s\" is not a shape, such as 4x8, or () for a scalar", c->name, text),
+           -1;
 }
 
 bool read_integer(const char *text, int64_t *value)
@@ -79,8 +81,8 @@ static void not_chosen(const option *o, const char *text)
     for (const char *c = o->argument; *c && n < CHOICES_MOST; c += strcspn(c, "|"), c += *c == '|')
         snprintf(choices[n++], sizeof *choices, "%.*s", (int)strcspn(c, "|"), c);
     const char *near = nearest(text, choice_name);
-    say("%s must be one of %s, not \"%s\"%s%s%s", shown_option(o), o->argument, text,
-        near ? "; is it " : "", near ? near : "", near ? "?" : "");
+    print_error("%s must be one of %s, not \"%s\"%s%s%s", shown_option(o), o->argument, text,
+                near ? "; is it " : "", near ? near : "", near ? "?" : "");
 }
 
 /* Stores the value of an option. False after printing why it is invalid. */
@@ -97,7 +99,7 @@ static bool store_value(const option *o, char *text, void *values)
     case OUTPUT:
         *(const char **)at = text;
         if (!*text) {
-            say("%s needs a value that is not empty", shown_option(o));
+            print_error("%s needs a value that is not empty", shown_option(o));
             return false;
         }
         break;
@@ -106,7 +108,7 @@ static bool store_value(const option *o, char *text, void *values)
         list *l = at;
         const char **more = realloc(l->item, (size_t)(l->count + 1) * sizeof *more);
         if (!more) {
-            say("out of memory");
+            print_error("out of memory");
             return false;
         }
         l->item = more;
@@ -117,16 +119,16 @@ static bool store_value(const option *o, char *text, void *values)
         int64_t *value = at;
         good = read_integer(text, value) && (double)*value >= o->low && (double)*value <= o->high;
         if (!good)
-            say("%s must be an integer from %.15g to %.15g, not \"%s\"", shown_option(o), o->low,
-                o->high, text);
+            print_error("%s must be an integer from %.15g to %.15g, not \"%s\"", shown_option(o),
+                        o->low, o->high, text);
         break;
     }
     case REAL: {
         double *value = at;
         good = read_real(text, value) && *value >= o->low && *value <= o->high;
         if (!good)
-            say("%s must be a number from %g to %g, not \"%s\"", shown_option(o), o->low, o->high,
-                text);
+            print_error("%s must be a number from %g to %g, not \"%s\"", shown_option(o), o->low,
+                        o->high, text);
         break;
     }
     case CHOICE:
@@ -185,7 +187,7 @@ static const option *find(const command *c, const char *word, char **value)
         if (n) {
             if (word[2 + n]) *value = (char *)word + 3 + n;
             if (o->kind != REMOVED) return o;
-            say("%s has no option --%s any more: %s", c->name, o->name, o->help);
+            print_error("%s has no option --%s any more: %s", c->name, o->name, o->help);
             return NULL;
         }
         if (word[1] != '-' && o->letter == word[1]) {
@@ -195,9 +197,9 @@ static const option *find(const command *c, const char *word, char **value)
     }
     const char *near = word[1] == '-' ? nearest(word + 2, option_name) : NULL;
     if (near)
-        say("%s has no option %s; is it --%s?", c->name, word, near);
+        print_error("%s has no option %s; is it --%s?", c->name, word, near);
     else
-        say("%s has no option %s; see %s %s --help", c->name, word, program(), c->name);
+        print_error("%s has no option %s; see %s %s --help", c->name, word, program(), c->name);
     return NULL;
 }
 
@@ -251,18 +253,18 @@ parsed read_options(const command *c, int count, char **word, void *values, word
         if (!o) return REFUSED;
         uint64_t bit = (uint64_t)1 << (o - c->options);
         if (o->kind == FLAG && value) {
-            say("%s takes no value", shown_option(o));
+            print_error("%s takes no value", shown_option(o));
             return REFUSED;
         }
         if (w->given & bit && o->kind != OUTPUTS && o->kind != TEXTS) {
-            say("%s is given twice", shown_option(o));
+            print_error("%s is given twice", shown_option(o));
             return REFUSED;
         }
         if (o->kind == OPTIONAL && !value)
             value = k + 1 < count && word[k + 1][0] != '-' ? word[++k] : empty;
         if (o->kind != FLAG && !value) {
             if (k + 1 == count) {
-                say("%s needs a value: %s", shown_option(o), o->argument);
+                print_error("%s needs a value: %s", shown_option(o), o->argument);
                 return REFUSED;
             }
             value = word[++k];

@@ -24,7 +24,7 @@ static bool answer(eg_ctx *cx, eg_trainer *t, const char *input, const char *whe
 {
     const char *out = eg_trainer_predict(t, input);
     if (out) return puts(out), true;
-    say_error(cx, where);
+    print_context_error(cx, where);
     eg_clear(cx); /* the next input may be answered */
     if (where) putchar('\n');
     return false;
@@ -44,9 +44,9 @@ static bool read_line(char *line, const char *where, bool *refused)
         } else {
             *refused = true;
             if (c)
-                say("%s: more than %d bytes", where, LINE_MOST);
+                print_error("%s: more than %d bytes", where, LINE_MOST);
             else
-                say("%s: a zero byte", where);
+                print_error("%s: a zero byte", where);
         }
     }
     while (n > 0 && line[n - 1] == '\r') n--;
@@ -67,7 +67,7 @@ static int answer_lines(eg_ctx *cx, eg_trainer *t)
         snprintf(where, sizeof where, "line %lld", ++number);
     }
     if (ferror(stdin)) {
-        say("standard input: %s", strerror(errno));
+        print_error("standard input: %s", strerror(errno));
         good = false;
     }
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
@@ -79,7 +79,7 @@ static int answer_all(eg_ctx *cx, eg_trainer *t, int count, char *const *input)
     bool good = true;
     if (eg_data_is_text(eg_trainer_data(t))) { /* the error would be the same for every input */
         eg_trainer_predict(t, "");
-        return say_error(cx, NULL);
+        return print_context_error(cx, NULL);
     }
     if (!count) return answer_lines(cx, t);
     for (int k = 0; k < count; k++) {
@@ -97,14 +97,15 @@ static int run(const command *c, int count, char **word)
     parsed p = read_options(c, count, word, &o, &w);
     if (p != PARSED) return p == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     if (w.count < 1)
-        return say("predict needs a model, such as reverse.safetensors from %s train reverse",
-                   program());
+        return print_error(
+            "predict needs a model, such as reverse.safetensors from %s train reverse", program());
     if (w.count == 1 && !use_stream("standard input", STDIN_FILENO, false)) return EXIT_FAILURE;
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     int status = EXIT_FAILURE;
-    if (t && (!o.off || heads_off(t, o.off))) status = answer_all(cx, t, w.count - 1, w.word + 1);
+    if (t && (!o.off || switch_heads_off(t, o.off)))
+        status = answer_all(cx, t, w.count - 1, w.word + 1);
     eg_close(cx);
     return status;
 }

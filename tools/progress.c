@@ -31,7 +31,7 @@ static void json_text(FILE *f, const char *s)
     fputc('"', f);
 }
 
-static void field(const progress *g, const char *name, double x)
+static void log_field(const progress *g, const char *name, double x)
 {
     if (isfinite(x))
         fprintf(g->log, ", \"%s\": %.16g", name, x);
@@ -40,13 +40,14 @@ static void field(const progress *g, const char *name, double x)
 }
 
 /* Flushes the log. False after a message that it cannot be written. */
-static bool logged(progress *g)
+static bool log_written(progress *g)
 {
     if (!g->log) return true;
     errno = 0;
     if (!fflush(g->log) && !ferror(g->log)) return true;
     progress_clear(g);
-    say("--log %s: %s", g->log_path, errno ? strerror(errno) : "not everything could be written");
+    print_error("--log %s: %s", g->log_path,
+                errno ? strerror(errno) : "not everything could be written");
     fclose(g->log);
     g->log = NULL;
     return false;
@@ -95,7 +96,7 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     if (!log_path) return true;
     g->log = append ? log_continued(log_path) : fopen(log_path, "w");
     if (!g->log) {
-        say("--log %s: %s", log_path, strerror(errno));
+        print_error("--log %s: %s", log_path, strerror(errno));
         return false;
     }
     fputs(LOG_BEGINS, g->log);
@@ -135,9 +136,9 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
         { "step", (double)now.step },
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
-        field(g, fields[k].name, fields[k].value);
+        log_field(g, fields[k].name, fields[k].value);
     fputs("}\n", g->log);
-    return logged(g);
+    return log_written(g);
 }
 
 /* Ends the log with the result on the test set, unless s is NULL. False after a message that it
@@ -147,17 +148,17 @@ bool progress_close(progress *g, const eg_score *s, const eg_progress *p)
     if (!g->log) return true;
     if (s) {
         fprintf(g->log, "{\"step\": %lld", (long long)p->step);
-        field(g, "seconds", p->seconds);
-        field(g, "unseen_sequences", (double)s->sequences);
-        field(g, "exact", (double)s->exact);
-        field(g, "unseen_tokens", (double)s->tokens);
-        field(g, "right", (double)s->right);
-        field(g, "unseen_loss", s->loss);
+        log_field(g, "seconds", p->seconds);
+        log_field(g, "unseen_sequences", (double)s->sequences);
+        log_field(g, "exact", (double)s->exact);
+        log_field(g, "unseen_tokens", (double)s->tokens);
+        log_field(g, "right", (double)s->right);
+        log_field(g, "unseen_loss", s->loss);
         fputs("}\n", g->log);
     }
-    bool good = logged(g);
+    bool good = log_written(g);
     if (g->log && fclose(g->log) && good) {
-        say("--log %s: %s", g->log_path, strerror(errno));
+        print_error("--log %s: %s", g->log_path, strerror(errno));
         good = false;
     }
     g->log = NULL;
@@ -188,7 +189,7 @@ static void time_left(char *out, size_t size, double s)
 
 /* Writes a line about a step. With the bar, the step itself is left out, so that the line fits 80
  * columns. */
-static int describe(const progress *g, const eg_progress *p, char *out, size_t size)
+static int write_step(const progress *g, const eg_progress *p, char *out, size_t size)
 {
     char rate[16], left[16];
     double took = seconds() - g->start;
@@ -220,10 +221,10 @@ void progress_clear(const progress *g)
 }
 
 /* Draws the bar over the previous one: the share of the goal, or of the steps, that is reached. */
-static void draw(progress *g, const eg_progress *p, bool last)
+static void draw_bar(progress *g, const eg_progress *p, bool last)
 {
     char text[256];
-    int n = describe(g, p, text, sizeof text), width = terminal_width(),
+    int n = write_step(g, p, text, sizeof text), width = terminal_width(),
         columns_left = width - n - 4;
     double done = g->goal > 0 ? g->sequences / g->goal : (double)p->step / (double)p->steps;
     fputs("\r\033[K", stdout);
@@ -244,7 +245,7 @@ static void draw(progress *g, const eg_progress *p, bool last)
  * by three times the mean. */
 enum { ALARM_AFTER = 30, ALARM_LINES = 5 };
 /* True if x is unusual; afterwards x is part of the mean and variance. */
-static bool unusual(moving_mean *u, double x, double least)
+static bool is_unusual(moving_mean *u, double x, double least)
 {
     double above = x - u->mean, share = u->count < 20 ? 1.0 / (double)(u->count + 1) : 0.05;
     bool yes =
@@ -259,7 +260,7 @@ static bool unusual(moving_mean *u, double x, double least)
 static void print_alarm(progress *g, const eg_progress *p, const char *name, moving_mean *u,
                         double x, double least)
 {
-    if (!unusual(u, x, least)) return;
+    if (!is_unusual(u, x, least)) return;
     if (g->log)
         fprintf(g->log, "{\"step\": %lld, \"alarm\": \"%s\", \"value\": %.16g, \"usual\": %.16g}\n",
                 (long long)p->step, name, x, u->was);
@@ -273,7 +274,7 @@ static void print_alarm(progress *g, const eg_progress *p, const char *name, mov
 /* Raises an alarm if the mean loss of about the last 5 steps is above the lowest one by a quarter
  * of the improvement over a uniform guess plus a tenth of the loss of that guess; once for each
  * rise. */
-static void divergence(progress *g, const eg_progress *p)
+static void print_divergence(progress *g, const eg_progress *p)
 {
     g->smooth = isnan(g->smooth) ? p->loss : g->smooth + 0.2 * (p->loss - g->smooth);
     g->lowest = g->smooth >= g->lowest ? g->lowest : g->smooth;
@@ -308,11 +309,11 @@ static void log_measures(progress *g, eg_trainer *t, const eg_head *head, int co
     for (int k = 0; k < count; k++) {
         fprintf(g->log, "%s\"%s.%d\": {\"rows\": %lld", k ? ", " : "",
                 eg_trainer_attention(t, k / heads), k % heads, (long long)head[k].rows);
-        field(g, "entropy", head[k].entropy);
-        field(g, "largest", head[k].top);
-        field(g, "previous", head[k].previous);
-        field(g, "self", head[k].self);
-        field(g, "first", head[k].first);
+        log_field(g, "entropy", head[k].entropy);
+        log_field(g, "largest", head[k].top);
+        log_field(g, "previous", head[k].previous);
+        log_field(g, "self", head[k].self);
+        log_field(g, "first", head[k].first);
         fputc('}', g->log);
     }
     fputs("}, \"parameters\": {", g->log);
@@ -327,7 +328,7 @@ static void log_measures(progress *g, eg_trainer *t, const eg_head *head, int co
         fputs(k ? ", " : "", g->log);
         json_text(g->log, one->name);
         fprintf(g->log, ": {\"norm\": %.16g", norm);
-        field(g, "gradient", eg_opt_norm_of(eg_trainer_opt(t), k)); /* NaN: it is frozen */
+        log_field(g, "gradient", eg_opt_norm_of(eg_trainer_opt(t), k)); /* NaN: it is frozen */
         fputc('}', g->log);
     }
     fputc('}', g->log);
@@ -356,7 +357,7 @@ static void print_head_alarm(const progress *g, eg_trainer *t, const eg_progress
 
 /* Returns the measures of each head, in memory that the caller frees; NULL if there are no heads,
  * and after an error, which the context has. */
-static eg_head *heads_measured(eg_trainer *t, int *count)
+static eg_head *measure_heads(eg_trainer *t, int *count)
 {
     const int all = eg_trainer_attentions(t) * (int)eg_trainer_config(t)->heads;
     eg_head *head = all ? calloc((size_t)all, sizeof *head) : NULL;
@@ -370,8 +371,8 @@ static eg_head *heads_measured(eg_trainer *t, int *count)
 }
 
 /* Logs each head that is saturated or dead, and prints the first of each kind once. */
-static void heads_reported(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
-                           int count)
+static void report_heads(progress *g, eg_trainer *t, const eg_progress *p, const eg_head *head,
+                         int count)
 {
     const int heads = (int)eg_trainer_config(t)->heads;
     head_alarm
@@ -387,21 +388,22 @@ static void heads_reported(progress *g, eg_trainer *t, const eg_progress *p, con
                     eg_trainer_attention(t, k / heads), k % heads,
                     one ? head[k].top : head[k].spread);
     }
-    if (saturated.count && !g->told) print_head_alarm(g, t, p, &saturated);
-    if (dead.count && !g->told_dead) print_head_alarm(g, t, p, &dead);
-    g->told = g->told || saturated.count, g->told_dead = g->told_dead || dead.count;
+    if (saturated.count && !g->saturated_printed) print_head_alarm(g, t, p, &saturated);
+    if (dead.count && !g->dead_printed) print_head_alarm(g, t, p, &dead);
+    g->saturated_printed = g->saturated_printed || saturated.count,
+    g->dead_printed = g->dead_printed || dead.count;
 }
 
 /* -- the curve -------------------------------------------------------------------------------- */
 /* True if the model was evaluated in this step, that is, the held-out loss has changed. */
-static bool evaluated(const progress *g, const eg_progress *p)
+static bool was_evaluated(const progress *g, const eg_progress *p)
 {
     return p->held_out_loss >= 0 &&
            !(p->held_out_loss >= g->unseen && p->held_out_loss <= g->unseen);
 }
 
 /* Stores step, loss and held-out loss for the curve. */
-static void remember(progress *g, const eg_progress *p)
+static void store_point(progress *g, const eg_progress *p)
 {
     if (!g->curve) return;
     if (g->points == g->capacity) {
@@ -411,7 +413,7 @@ static void remember(progress *g, const eg_progress *p)
         g->point = more, g->capacity = capacity;
     }
     double *at = g->point + 3 * g->points++;
-    at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated(g, p) ? p->held_out_loss : NAN;
+    at[0] = (double)p->step, at[1] = p->loss, at[2] = was_evaluated(g, p) ? p->held_out_loss : NAN;
 }
 
 const char *loss_name(const char *unit)
@@ -432,7 +434,7 @@ bool progress_curve(const progress *g, eg_trainer *t)
     double *column = calloc((size_t)n * 4, sizeof *column), *x = column, *y = column + n,
            *u = column + 2 * n, *v = column + 3 * n;
     if (!column) {
-        say("out of memory");
+        print_error("out of memory");
         return false;
     }
     for (int64_t k = 0; k < n; k++) {
@@ -446,7 +448,7 @@ bool progress_curve(const progress *g, eg_trainer *t)
                              .title = eg_data_name(eg_trainer_data(t)), .x_name = "step",
                              .y_name = loss_name(g->text ? g->unit : NULL), .logarithmic = true);
     free(column);
-    if (bad) say_error(cx, NULL);
+    if (bad) print_context_error(cx, NULL);
     return !bad;
 }
 
@@ -456,16 +458,16 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool meas
                      const eg_head *head, int heads)
 {
     fprintf(g->log, "{\"step\": %lld", (long long)p->step);
-    field(g, "loss", p->loss);
-    field(g, "tokens", p->accuracy);
-    field(g, "sequences", p->sequence_accuracy);
-    if (p->exact >= 0) field(g, "unseen", p->exact);
-    field(g, "tokens_per_second", p->tokens_per_second);
-    field(g, "seconds", p->seconds);
-    field(g, "lr", p->lr);
-    field(g, "norm", p->norm);
-    field(g, "bytes", (double)eg_stats(eg_params_context(eg_trainer_params(t))).bytes);
-    if (p->held_out_loss >= 0) field(g, "unseen_loss", p->held_out_loss);
+    log_field(g, "loss", p->loss);
+    log_field(g, "tokens", p->accuracy);
+    log_field(g, "sequences", p->sequence_accuracy);
+    if (p->exact >= 0) log_field(g, "unseen", p->exact);
+    log_field(g, "tokens_per_second", p->tokens_per_second);
+    log_field(g, "seconds", p->seconds);
+    log_field(g, "lr", p->lr);
+    log_field(g, "norm", p->norm);
+    log_field(g, "bytes", (double)eg_stats(eg_params_context(eg_trainer_params(t))).bytes);
+    if (p->held_out_loss >= 0) log_field(g, "unseen_loss", p->held_out_loss);
     if (measured) log_measures(g, t, head, heads);
     fputs("}\n", g->log);
 }
@@ -477,12 +479,12 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     g->sequences = g->sequences < 0 ? p->sequence_accuracy
                                     : g->sequences + (p->sequence_accuracy - g->sequences) * 0.2;
     int heads = 0;
-    eg_head *head = evaluated(g, p) ? heads_measured(t, &heads) : NULL;
+    eg_head *head = was_evaluated(g, p) ? measure_heads(t, &heads) : NULL;
     if (heads && !head) return false;
-    if (g->log) log_step(g, t, p, evaluated(g, p), head, heads);
-    remember(g, p);
-    divergence(g, p);
-    heads_reported(g, t, p, head, heads);
+    if (g->log) log_step(g, t, p, was_evaluated(g, p), head, heads);
+    store_point(g, p);
+    print_divergence(g, p);
+    report_heads(g, t, p, head, heads);
     free(head);
     g->unseen = p->held_out_loss;
     print_alarm(g, p, "loss", &g->loss, p->loss, 0.5);
@@ -493,13 +495,13 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
                : last || p->step == g->first + 1 || p->step % 50 == 0 || now - g->shown >= 5) {
         g->shown = now;
         if (g->bar)
-            draw(g, p, last);
+            draw_bar(g, p, last);
         else {
             char text[256];
-            describe(g, p, text, sizeof text);
+            write_step(g, p, text, sizeof text);
             puts(text);
             fflush(stdout);
         }
     }
-    return logged(g);
+    return log_written(g);
 }

@@ -8,7 +8,7 @@
 /* listing: the function of examples/04_attention.c, written by the Makefile */
 #include "tools/listing.h"
 
-enum { EXAMPLES = 5, LOOKED = 16, TEXT_SIZE = 8 * EG_EXAMPLE_MAX };
+enum { EXAMPLES = 5, EXAMINED = 16, TEXT_SIZE = 8 * EG_EXAMPLE_MAX };
 
 /* Writes the k-th example of the test set as text. False after the last one. */
 static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *e)
@@ -21,7 +21,7 @@ static bool example(eg_trainer *t, int k, char *input, char *truth, eg_example *
 
 /* -- five predictions ------------------------------------------------------------------------- */
 /* A table of some test inputs, the model's answers and the truth. */
-static bool predictions(eg_trainer *t)
+static bool print_predictions(eg_trainer *t)
 {
     char cell[EXAMPLES + 1][3][TEXT_SIZE] = { { "input", "answer", "truth" } };
     int rows = 1, wide[3] = { 0 };
@@ -92,7 +92,7 @@ static bool find_map(eg_trainer *t, const char *input, view *v)
 }
 
 /* Returns the mean weight on symbols that equal the one being generated, for one head of a view. */
-static double own_symbol(view *v, int64_t layer, int64_t head)
+static double weight_on_own_symbol(view *v, int64_t layer, int64_t head)
 {
     double sum = 0;
     for (int i = 0; i < v->rows; i++)
@@ -102,7 +102,7 @@ static double own_symbol(view *v, int64_t layer, int64_t head)
 }
 
 /* a map is easy to read if the input is short and, in a task, no symbol is repeated */
-static bool plain(const eg_example *e, bool pairs)
+static bool easy_to_read(const eg_example *e, bool pairs)
 {
     bool good = e->inputs >= 6 && e->inputs <= 16;
     for (int k = 0; good && !pairs && k < e->inputs; k++)
@@ -110,7 +110,7 @@ static bool plain(const eg_example *e, bool pairs)
     return good;
 }
 
-static bool right(eg_trainer *t, const char *input, const char *truth)
+static bool answers_right(eg_trainer *t, const char *input, const char *truth)
 {
     const char *answer = eg_trainer_predict(t, input);
     return answer && strcmp(answer, truth) == 0;
@@ -118,7 +118,7 @@ static bool right(eg_trainer *t, const char *input, const char *truth)
 
 /* Prints the map of the head with the largest mean weight on symbols that equal the generated one,
  * for an input that is answered correctly and easy to read. */
-static bool best_map(eg_trainer *t, char *shown_input)
+static bool print_best_map(eg_trainer *t, char *shown_input)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     int64_t layers = eg_trainer_config(t)->layers, heads = eg_trainer_config(t)->heads;
@@ -127,18 +127,19 @@ static bool best_map(eg_trainer *t, char *shown_input)
     eg_example e;
     view v;
     int seen = 0, chosen = -1;
-    for (int k = 0; mass && k < LOOKED && example(t, k, input, truth, &e); k++) {
+    for (int k = 0; mass && k < EXAMINED && example(t, k, input, truth, &e); k++) {
         eg_mark m = eg_push(cx);
         if (find_map(t, input, &v)) {
             for (int64_t n = 0; n < layers * heads; n++)
-                mass[n] += own_symbol(&v, n / heads, n % heads);
+                mass[n] += weight_on_own_symbol(&v, n / heads, n % heads);
             seen++;
             if (chosen < 0) chosen = k;
         }
         eg_pop(cx, m);
     }
     for (int k = 0; k < 200 && seen && example(t, k, input, truth, &e); k++)
-        if (plain(&e, eg_data_pairs_text(eg_trainer_data(t)) != NULL) && right(t, input, truth)) {
+        if (easy_to_read(&e, eg_data_pairs_text(eg_trainer_data(t)) != NULL) &&
+            answers_right(t, input, truth)) {
             chosen = k;
             break;
         }
@@ -166,7 +167,7 @@ static bool best_map(eg_trainer *t, char *shown_input)
 
 /* -- further commands -------------------------------------------------------------------------- */
 /* Prints s as one word of a shell. */
-void quoted(const char *s)
+void print_quoted(const char *s)
 {
     static const char plain_bytes[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
@@ -180,7 +181,7 @@ void quoted(const char *s)
 }
 
 /* Prints commands that can be tried next. */
-static void next(eg_trainer *t, const char *path, const char *input)
+static void print_next(eg_trainer *t, const char *path, const char *input)
 {
     static const char data[] = "examples/data/dates.tsv";
     const char *name = eg_data_name(eg_trainer_data(t));
@@ -188,10 +189,10 @@ static void next(eg_trainer *t, const char *path, const char *input)
     while (eg_task_at(k) && strcmp(eg_task_at(k)->name, name) != 0) k++;
     const eg_task *other = eg_task_at(k) && eg_task_at(k + 1) ? eg_task_at(k + 1) : eg_task_at(0);
     printf("\nNext:\n  %s attend ", program());
-    quoted(path);
+    print_quoted(path);
     putchar(' ');
     if (*input == '-') fputs("-- ", stdout);
-    quoted(input);
+    print_quoted(input);
     bool here = access(data, R_OK) == 0 && strcmp(name, data) != 0;
     printf("   # every head, on an input of your own\n");
     printf("  %s train --pairs %s   # %s: input TAB output, one a line\n", program(),
@@ -206,7 +207,7 @@ bool holds_step(eg_trainer *t, const char *path, int64_t step)
     return has.exists && has.same && has.step == step;
 }
 /* Prints how often the gradient was clipped, and at which step the held-out loss was smallest. */
-static void clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
+static void print_clipping(eg_trainer *t, const eg_progress *p, const char *path, const char *best)
 {
     double limit = eg_trainer_config(t)->clip_norm;
     if (limit > 0)
@@ -232,7 +233,7 @@ static void clipping(eg_trainer *t, const eg_progress *p, const char *path, cons
         printf("%s has the last model, not that one: --best FILE keeps it\n", path);
 }
 
-static void saved(const eg_progress *p, const progress *g, const char *path)
+static void print_saved(const eg_progress *p, const progress *g, const char *path)
 {
     printf("%lld step%s, %.1f s of training, %.1f s in all; saved in %s\n", (long long)p->step,
            p->step == 1 ? "" : "s", p->seconds, seconds() - g->start, path);
@@ -241,8 +242,8 @@ static void saved(const eg_progress *p, const progress *g, const char *path)
 /* -- a text: how well it is predicted, and a continuation -------------------------------------- */
 /* The end of `train --text`: bits per character, a text that the model generates, further
  * commands. */
-static int show_text(eg_trainer *t, const char *path, const char *best, const eg_score *s,
-                     const eg_progress *p, const progress *g)
+static int print_text_result(eg_trainer *t, const char *path, const char *best, const eg_score *s,
+                             const eg_progress *p, const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     size_t bytes;
@@ -250,20 +251,20 @@ static int show_text(eg_trainer *t, const char *path, const char *best, const eg
            s->loss / log(2), eg_data_unit(eg_trainer_data(t)), (long long)s->tokens, exp(s->loss),
            100 * (double)s->right / (double)s->tokens);
     const char *text = eg_trainer_generate(t, .length = 300, .temperature = 0.8, .bytes = &bytes);
-    if (!text) return say_error(cx, NULL);
+    if (!text) return print_context_error(cx, NULL);
     puts("\nA generated text (temperature 0.8):\n");
     fwrite(text, 1, bytes, stdout);
     puts("\n");
-    clipping(t, p, path, best);
-    saved(p, g, path);
+    print_clipping(t, p, path, best);
+    print_saved(p, g, path);
     printf("\nNext:\n  %s generate ", program());
-    quoted(path);
+    print_quoted(path);
     puts(
         " --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
     /* with more steps only the loss on the seen text would decrease */
     if (p->best_loss >= 0 && p->best_step != p->step) return EXIT_SUCCESS;
     printf("  %s train --resume ", program());
-    quoted(path);
+    print_quoted(path);
     printf(" --steps %lld   # go on\n", (long long)(2 * p->steps));
     return EXIT_SUCCESS;
 }
@@ -284,28 +285,28 @@ static void print_listing(const char *model)
         fputs(listing, stdout);
 }
 
-int show(eg_trainer *t, const char *path, const char *best, const eg_score *s, const eg_progress *p,
-         const progress *g)
+int print_result(eg_trainer *t, const char *path, const char *best, const eg_score *s,
+                 const eg_progress *p, const progress *g)
 {
     eg_ctx *cx = eg_context(eg_params_at(eg_trainer_params(t), 0)->x);
     char input[TEXT_SIZE] = "";
     eg_trainer_check_report r;
-    if (g->text) return show_text(t, path, best, s, p, g);
+    if (g->text) return print_text_result(t, path, best, s, p, g);
     printf("%lld of %lld unseen sequence%s exactly right (%.1f %%)\n", (long long)s->exact,
            (long long)s->sequences, s->sequences == 1 ? "" : "s",
            100 * (double)s->exact / (double)s->sequences);
     if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
         printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n",
                100 * g->goal, program(), path, (long long)(2 * p->steps));
-    if (!predictions(t) || !best_map(t, input) || eg_trainer_check(t, &r))
-        return say_error(cx, NULL);
+    if (!print_predictions(t) || !print_best_map(t, input) || eg_trainer_check(t, &r))
+        return print_context_error(cx, NULL);
     printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right,
            (long long)r.entries, r.worst, r.worst_name ? r.worst_name : "none");
-    clipping(t, p, path, best);
-    saved(p, g, path);
+    print_clipping(t, p, path, best);
+    print_saved(p, g, path);
     /* with other options of the attention the listing does not show the attention that was
      * trained */
     if (!eg_trainer_config(t)->attention) print_listing(eg_trainer_config(t)->model);
-    next(t, path, input);
+    print_next(t, path, input);
     return EXIT_SUCCESS;
 }

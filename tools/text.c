@@ -10,27 +10,27 @@
 #include <unistd.h>
 
 enum { MESSAGE = 2 * PATH_MAX };
-static bool quiet, spoken;
-static char unsaid[MESSAGE];
-bool has_spoken(void) { return spoken; }
-const char *say_nothing(bool on)
+static bool keep, printed;
+static char kept[MESSAGE];
+bool has_printed_error(void) { return printed; }
+const char *keep_errors(bool on)
 {
-    quiet = on;
-    return *unsaid ? unsaid : NULL;
+    keep = on;
+    return *kept ? kept : NULL;
 }
-/* Prints the message, or keeps it while the program is quiet. Returns EXIT_FAILURE. */
+/* Prints the message, or keeps it after keep_errors(true). Returns EXIT_FAILURE. */
 static int print_line(const char *text)
 {
-    if (quiet) {
-        snprintf(unsaid, sizeof unsaid, "%s", text);
+    if (keep) {
+        snprintf(kept, sizeof kept, "%s", text);
         return EXIT_FAILURE;
     }
-    spoken = true;
+    printed = true;
     fflush(stdout); /* the order on a terminal is that of the calls */
     fprintf(stderr, "eingrad: %s\n", text);
     return EXIT_FAILURE;
 }
-int say(const char *format, ...)
+int print_error(const char *format, ...)
 {
     char text[MESSAGE];
     va_list ap;
@@ -102,7 +102,7 @@ static const char *program_words(const char *error, char *out, size_t size)
     return out;
 }
 
-int say_error(eg_ctx *cx, const char *where)
+int print_context_error(eg_ctx *cx, const char *where)
 {
     char text[1200], whole[PATH_MAX + sizeof text + 2];
     const char *error = eg_error(cx);
@@ -116,11 +116,11 @@ int say_error(eg_ctx *cx, const char *where)
     return print_line(whole);
 }
 
-int say_error_of(eg_ctx *cx, const char *path, const char *shown)
+int print_context_error_naming(eg_ctx *cx, const char *path, const char *shown)
 {
     const char *error = eg_error(cx), *at = error ? strstr(error, path) : NULL;
-    if (!at) return say_error(cx, NULL);
-    return say("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
+    if (!at) return print_context_error(cx, NULL);
+    return print_error("%.*s%s%s", (int)(at - error), error, shown, at + strlen(path));
 }
 
 /* True if the model names the text that it was trained on, and there is no such file. */
@@ -135,16 +135,16 @@ static bool text_is_gone(const char *model)
     eg_close(cx);
     return gone;
 }
-int say_load_error(eg_ctx *cx, const char *model, const char *corpus)
+int print_load_error(eg_ctx *cx, const char *model, const char *corpus)
 {
     const char *error = eg_error(cx);
-    if (!error) return say_error(cx, NULL);
+    if (!error) return print_context_error(cx, NULL);
     const bool moved = !corpus && eg_error_code(cx) == EG_ERROR_FILE && text_is_gone(model);
     /* the names are those in the file, not options that were given */
     char text[1200];
     snprintf(text, sizeof text, "%s", error);
     reworded(text, sizeof text);
-    if (moved) return say("%s; --text FILE gives the new path of the text", text);
+    if (moved) return print_error("%s; --text FILE gives the new path of the text", text);
     return print_line(text);
 }
 

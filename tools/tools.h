@@ -93,17 +93,17 @@ eg_trainer *load_model(eg_ctx *, const eg_trainer_load_args *); /* NULL after an
 
 /* -- text.c ----------------------------------------------------------------------------------- */
 /* prints "eingrad: …" to stderr; returns EXIT_FAILURE */
-int say(const char *format, ...) __attribute__((format(printf, 1, 2)));
-bool has_spoken(void); /* `say` has printed a sentence */
-/* From now on `say` keeps its sentence instead of printing it; returns the last one, or NULL */
-const char *say_nothing(bool);
+int print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+bool has_printed_error(void); /* print_error has printed a message */
+/* true: print_error keeps its message instead of printing it. Returns the last one kept, or NULL */
+const char *keep_errors(bool);
 /* prints the context's error, after "where: " if that is not NULL */
-int say_error(eg_ctx *, const char *where);
-/* as say_error, for a model that could not be loaded: if `text` is NULL and the model's text is not
- * found, the message names the option --text */
-int say_load_error(eg_ctx *, const char *model, const char *text);
-/* as say_error, with `shown` in place of `path` in the text */
-int say_error_of(eg_ctx *, const char *path, const char *shown);
+int print_context_error(eg_ctx *, const char *where);
+/* as print_context_error, for a model that could not be loaded: if `text` is NULL and the model's
+ * text is not found, the message names the option --text */
+int print_load_error(eg_ctx *, const char *model, const char *text);
+/* as print_context_error, with `shown` in place of `path` in the text */
+int print_context_error_naming(eg_ctx *, const char *path, const char *shown);
 enum { PRINTABLE = 400 };
 /* Copies a text of a foreign file to `out`, cut if it is longer, with '?' for control characters,
  * which a terminal would obey, and for marks that change the direction of writing; returns out. */
@@ -138,15 +138,15 @@ typedef struct progress {
     double start, shown; /* seconds() at the start, and at the last line */
     double sequences; /* share of exactly right sequences in a batch, smoothed; −1: no step yet */
     moving_mean loss, norm;
-    int alarms;            /* number of alarms */
-    double smooth, lowest; /* smoothed loss, and its minimum */
-    double guess;          /* the loss of a uniform guess */
-    bool risen;            /* the loss is rising (see divergence) */
-    bool told, told_dead;  /* a saturated head, a dead head was printed */
-    const char *unit;      /* of a text: "character" or "token"; else NULL */
-    double unseen;         /* the last held-out loss */
-    const char *curve;     /* path of the picture of the losses; NULL: none */
-    double *point;         /* of each step: number, loss, held-out loss (NaN: not evaluated) */
+    int alarms;                           /* number of alarms */
+    double smooth, lowest;                /* smoothed loss, and its minimum */
+    double guess;                         /* the loss of a uniform guess */
+    bool risen;                           /* the loss is rising (see divergence) */
+    bool saturated_printed, dead_printed; /* a saturated head, a dead head was printed */
+    const char *unit;                     /* of a text: "character" or "token"; else NULL */
+    double unseen;                        /* the last held-out loss */
+    const char *curve;                    /* path of the picture of the losses; NULL: none */
+    double *point; /* of each step: number, loss, held-out loss (NaN: not evaluated) */
     int64_t points, capacity;
 } progress;
 double seconds(void);
@@ -161,15 +161,15 @@ const char *loss_name(const char *unit);
 void progress_clear(const progress *); /* removes the bar before something else is printed */
 bool progress_close(progress *, const eg_score *, const eg_progress *);
 /* evaluate.c: reads "0.1,1.3"; false after an error message */
-bool heads_off(eg_trainer *, const char *names);
+bool switch_heads_off(eg_trainer *, const char *names);
 /* show.c: prints s as one word of a shell */
-void quoted(const char *s);
+void print_quoted(const char *s);
 /* True if the file is the checkpoint of t's run at this step. */
 bool holds_step(eg_trainer *t, const char *path, int64_t step);
 /* Prints the end of `train` and returns the exit status. path, best: the files of the last model,
  * and of the one with the smallest held-out loss or NULL. */
-int show(eg_trainer *, const char *path, const char *best, const eg_score *, const eg_progress *,
-         const progress *);
+int print_result(eg_trainer *, const char *path, const char *best, const eg_score *,
+                 const eg_progress *, const progress *);
 
 /* -- train.c: a check that `grid` makes before its first run ----------------------------------- */
 /* Returns EXIT_SUCCESS if `train` can run with these words, and if the file of --out does not exist

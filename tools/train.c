@@ -24,7 +24,7 @@ typedef struct turn {
 } turn;
 
 /* After each step: prints and logs it, saves if it is time to, and stops after a signal. */
-static bool watch(void *user, eg_trainer *t, const eg_progress *p)
+static bool after_step(void *user, eg_trainer *t, const eg_progress *p)
 {
     turn *u = user;
     u->log_failed = !progress_step(&u->g, t, p);
@@ -37,7 +37,7 @@ static bool watch(void *user, eg_trainer *t, const eg_progress *p)
 }
 
 /* Prints a line with the options that differ from their defaults, if there are any. */
-static void introduce_options(eg_trainer *t)
+static void print_options(eg_trainer *t)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     const char *text = eg_trainer_config_text(t), *between = "";
@@ -54,7 +54,7 @@ static void introduce_options(eg_trainer *t)
 }
 
 /* Prints the model and the data. */
-static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
+static void print_run(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
     eg_data *d = eg_trainer_data(t);
@@ -89,7 +89,7 @@ static void introduce(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
                (long long)(ranks - leaves), ranks - leaves == 1 ? "s" : "ve", (long long)leaves,
                leaves == 1 ? "f" : "ves");
     putchar('\n');
-    introduce_options(t);
+    print_options(t);
     eg_progress now = eg_trainer_progress(t);
     if (now.step) printf("resumed after step %lld\n", (long long)now.step);
     fflush(stdout);
@@ -130,11 +130,11 @@ static void print_resume_command(const turn *u, const eg_progress *p)
     else
         printf("stopped after step %lld, saved in %s; to go on:\n", (long long)p->step, u->path);
     printf("  %s train --resume ", program());
-    quoted(u->path);
+    print_quoted(u->path);
     for (int k = 0; k < 3; k++) {
         if (!files[k].value) continue;
         printf(" --%s ", files[k].name);
-        quoted(files[k].value);
+        print_quoted(files[k].value);
     }
     if (u->o->every) printf(" --every %lld", (long long)u->o->every);
     putchar('\n');
@@ -157,21 +157,21 @@ static bool check_best(eg_trainer *t, const train *o, const eg_progress *p, bool
 static bool no_rank_failed(eg_ranks *r, eg_ctx *cx, bool good)
 {
     if (!good && !eg_error(cx)) {
-        const char *unsaid = eg_ranks_rank(r) ? say_nothing(true) : NULL;
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s", unsaid ? unsaid : "it ended");
+        const char *kept = eg_ranks_rank(r) ? keep_errors(true) : NULL;
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s", kept ? kept : "it ended");
     }
     if (!eg_ranks_barrier(r)) return true;
     /* the rank with the error has already printed it */
-    if (good && eg_ranks_rank(r) == 0) say_error(cx, NULL);
+    if (good && eg_ranks_rank(r) == 0) print_context_error(cx, NULL);
     return false;
 }
-/* Sets *leaders on all ranks to the `mine` of rank 0. False after an error. */
-static bool of_leader(eg_ranks *r, eg_ctx *cx, char mine, char *leaders)
+/* Sets *result on all ranks to the `value` of rank 0. False after an error. */
+static bool from_rank_0(eg_ranks *r, eg_ctx *cx, char value, char *result)
 {
     char *all = calloc((size_t)eg_ranks_count(r), 1);
     if (!all) eg_fail_as(cx, EG_ERROR_MEMORY, "out of memory");
-    const bool good = all && !eg_ranks_gather(r, &mine, 1, all);
-    *leaders = good ? all[0] : 0;
+    const bool good = all && !eg_ranks_gather(r, &value, 1, all);
+    *result = good ? all[0] : 0;
     free(all);
     return good;
 }
@@ -184,11 +184,11 @@ static int follow_rank_0(eg_ctx *cx, eg_trainer *t, const train *o, eg_ranks *r)
     char goes_on, saves;
     if (!no_rank_failed(r, cx, true) || eg_trainer_distribute(t, r)) return EXIT_FAILURE;
     if (o->best && eg_trainer_keep_best(t, o->best)) return EXIT_FAILURE;
-    if (!of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
+    if (!from_rank_0(r, cx, 0, &goes_on)) return EXIT_FAILURE;
     if (goes_on && eg_trainer_run(t, NULL, NULL, &p)) return EXIT_FAILURE;
-    if (!no_rank_failed(r, cx, true) || !of_leader(r, cx, 0, &saves)) return EXIT_FAILURE;
+    if (!no_rank_failed(r, cx, true) || !from_rank_0(r, cx, 0, &saves)) return EXIT_FAILURE;
     if (saves && eg_trainer_save(t, "")) return EXIT_FAILURE;
-    if (!no_rank_failed(r, cx, true) || !of_leader(r, cx, 0, &goes_on)) return EXIT_FAILURE;
+    if (!no_rank_failed(r, cx, true) || !from_rank_0(r, cx, 0, &goes_on)) return EXIT_FAILURE;
     return goes_on && eg_trainer_evaluate(t, &s) ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
@@ -204,8 +204,8 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     good = good && train_try_outputs(cx, t, o, path, from, &u.kept) &&
            progress_open(&u.g, t, o->log, o->resume != NULL);
     if (!no_rank_failed(r, cx, good)) return EXIT_FAILURE;
-    if (eg_trainer_distribute(t, r)) return say_error(cx, NULL);
-    introduce(t, cx, r);
+    if (eg_trainer_distribute(t, r)) return print_context_error(cx, NULL);
+    print_run(t, cx, r);
     on_signals(stop);
     u.saved = seconds();
     u.g.curve = o->curve;
@@ -217,31 +217,31 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
                p.step >= p.steps ? "all its steps are done"
                : p.stopped       ? "it was stopped early"
                                  : "its goal is reached");
-    if (o->best && eg_trainer_keep_best(t, o->best)) return say_error(cx, NULL);
+    if (o->best && eg_trainer_keep_best(t, o->best)) return print_context_error(cx, NULL);
     const bool alone = eg_ranks_count(r) == 1;
-    if (from && !check_best(t, o, &p, alone)) return say_error(cx, NULL);
+    if (from && !check_best(t, o, &p, alone)) return print_context_error(cx, NULL);
     char goes_on;
-    if (!of_leader(r, cx, !done, &goes_on)) return say_error(cx, NULL);
-    int bad = done ? 0 : eg_trainer_run(t, watch, &u, &p);
+    if (!from_rank_0(r, cx, !done, &goes_on)) return print_context_error(cx, NULL);
+    int bad = done ? 0 : eg_trainer_run(t, after_step, &u, &p);
     if (bad || u.log_failed || stopped) progress_clear(&u.g);
     bool behind = stopped && p.step < u.kept, saves = !done && !behind;
     /* if --best cannot be written, the last step is saved nevertheless */
     p = eg_trainer_progress(t);
     if (bad && alone && eg_error_code(cx) == EG_ERROR_FILE && p.step > u.kept) {
-        say_error(cx, NULL);
+        print_context_error(cx, NULL);
         eg_clear(cx);
         if (!eg_trainer_save(t, path)) print_resume_command(&u, &p);
     }
-    if (!bad && (eg_ranks_barrier(r) || !of_leader(r, cx, saves, &goes_on))) bad = -1;
+    if (!bad && (eg_ranks_barrier(r) || !from_rank_0(r, cx, saves, &goes_on))) bad = -1;
     if (!bad && saves) bad = eg_trainer_save(t, path);
     good = bad || progress_curve(&u.g, t);
     free(u.g.point);
     /* errors of run and save are known to all ranks; errors of what only rank 0 does are sent to
      * them here */
     if (!bad && !no_rank_failed(r, cx, good)) return EXIT_FAILURE;
-    if (!bad && !of_leader(r, cx, !u.log_failed && !stopped, &goes_on)) bad = -1;
+    if (!bad && !from_rank_0(r, cx, !u.log_failed && !stopped, &goes_on)) bad = -1;
     if (bad) {
-        if (eg_error(cx)) say_error(cx, NULL);
+        if (eg_error(cx)) print_context_error(cx, NULL);
         progress_close(&u.g, NULL, NULL);
         return EXIT_FAILURE;
     }
@@ -252,11 +252,11 @@ static int train_and_show(eg_ctx *cx, eg_trainer *t, const train *o, const char 
     }
     on_signals(SIG_DFL);
     eg_score s;
-    if (eg_trainer_evaluate(t, &s)) return say_error(cx, NULL);
+    if (eg_trainer_evaluate(t, &s)) return print_context_error(cx, NULL);
     if (!progress_close(&u.g, &s, &p)) return EXIT_FAILURE;
     if (!isfinite(s.loss))
-        return say("the unseen loss is %g: the model's numbers are not finite", s.loss);
-    return show(t, path, o->best, &s, &p, &u.g);
+        return print_error("the unseen loss is %g: the model's numbers are not finite", s.loss);
+    return print_result(t, path, o->best, &s, &p, &u.g);
 }
 
 /* The best model of a text is saved: for FILE.safetensors in FILE-best.safetensors, or in the file
@@ -280,10 +280,10 @@ static int run_with(const command *c, int count, char **word, train *options)
     train o = *options;
     if (parse != PARSED) return parse == HELPED ? EXIT_SUCCESS : EXIT_FAILURE;
     const char *task = w.count ? w.word[0] : NULL;
-    if (w.count > 1) return say("train takes one task, and there is \"%s\" too", w.word[1]);
+    if (w.count > 1) return print_error("train takes one task, and there is \"%s\" too", w.word[1]);
     if ((task != NULL) + (o.pairs != NULL) + (o.text != NULL) > 1)
-        return say("train takes a task, --pairs or --text, not both %s and %s",
-                   task ? task : o.pairs, o.text ? o.text : o.pairs);
+        return print_error("train takes a task, --pairs or --text, not both %s and %s",
+                           task ? task : o.pairs, o.text ? o.text : o.pairs);
     if (!task && !o.pairs && !o.text && o.resume && *o.resume && eg_task_find(o.resume) &&
         access(o.resume, F_OK)) {
         task = o.resume; /* train --resume reverse */
@@ -291,7 +291,7 @@ static int run_with(const command *c, int count, char **word, train *options)
     }
     bool needs_name = !o.resume || !(*o.resume || o.out);
     if (!task && !o.pairs && !o.text && needs_name)
-        return say(
+        return print_error(
             "train needs a task or --pairs FILE or --text FILE; %s train --help lists the tasks",
             program());
     if (task && !train_task(task)) return EXIT_FAILURE;
@@ -308,7 +308,7 @@ static int run_with(const command *c, int count, char **word, train *options)
     if (from && !same_file(from, to) && !use_file("--resume", from, false)) return EXIT_FAILURE;
     if (from && !has_end("--resume", from)) return EXIT_FAILURE;
     if (o.curve && !is_picture(o.curve))
-        return say("--curve must end in .png or .svg, not \"%s\"", o.curve);
+        return print_error("--curve must end in .png or .svg, not \"%s\"", o.curve);
     eg_ctx *cx = eg_open(.threads = (int)o.threads);
     eg_ranks *r = eg_ranks_open(.cx = cx);
     const bool follows = eg_ranks_rank(r) > 0;
@@ -317,8 +317,8 @@ static int run_with(const command *c, int count, char **word, train *options)
     if (!r) {
         /* all ranks know an error in what they do not agree on; other errors may be only this
          * rank's */
-        if (!cx || eg_error_code(cx) != EG_ERROR_MISUSE) say_nothing(false);
-        say_error(cx, NULL);
+        if (!cx || eg_error_code(cx) != EG_ERROR_MISUSE) keep_errors(false);
+        print_context_error(cx, NULL);
     } else {
         if (follows) on_signals(SIG_IGN); /* mpirun passes signals on; rank 0 decides */
         eg_trainer *t =
@@ -337,7 +337,7 @@ static int run_with(const command *c, int count, char **word, train *options)
 /* For a rank that does not print and has not joined the group, since its options or files are
  * wrong: joins it, so that rank 0 can say why. If rank 0 has the same error, it has ended: mpirun
  * then ends this process, and under a launcher that does not, SIGALRM does. */
-static void tell_rank_0(void)
+static void send_error_to_rank_0(void)
 {
     enum { SECONDS = 20 };
     eg_ctx *cx = eg_open(.threads = 1);
@@ -353,7 +353,7 @@ static int run(const command *c, int count, char **word)
     int rank;
     const int status = run_with(c, count, word, &o);
     eg_ranks_launched(&rank);
-    if (status != EXIT_SUCCESS && !o.joined && rank) tell_rank_0();
+    if (status != EXIT_SUCCESS && !o.joined && rank) send_error_to_rank_0();
     free(o.group.item);
     return status;
 }
@@ -366,22 +366,23 @@ int train_check(int count, char **word)
     words w;
     if (read_options(&train_command, count, word, &o, &w) != PARSED) return EXIT_FAILURE;
     if (w.count + (o.pairs != NULL) + (o.text != NULL) != 1)
-        return say("grid takes a task, --pairs FILE or --text FILE, one of them; %s train --help "
-                   "lists the "
-                   "tasks",
-                   program());
+        return print_error(
+            "grid takes a task, --pairs FILE or --text FILE, one of them; %s train --help "
+            "lists the "
+            "tasks",
+            program());
     eg_ctx *cx = eg_open(.threads = 1);
     eg_trainer *t = cx ? train_fresh(cx, &o, w.count ? w.word[0] : NULL, &w, &train_command) : NULL;
     const eg_saved has = t && o.out ? eg_trainer_saved(t, o.out) : (eg_saved){ .exists = false };
     const bool known = t && !eg_error(cx); /* else out of memory */
     if (t && !known)
-        say_error(cx, o.out);
+        print_context_error(cx, o.out);
     else if (has.exists && !has.checkpoint)
-        say("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
+        print_error("%s is no checkpoint of eingrad; --out FOLDER puts the grid elsewhere", o.out);
     else if (has.exists && !has.same)
-        say("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out,
-            saved_differs(&has, text));
-    if (!cx) say_error(cx, NULL);
+        print_error("%s holds another run (%s); --out FOLDER puts the grid elsewhere", o.out,
+                    saved_differs(&has, text));
+    if (!cx) print_context_error(cx, NULL);
     eg_close(cx);
     free(o.group.item);
     return known && (!has.exists || has.same) ? EXIT_SUCCESS : EXIT_FAILURE;

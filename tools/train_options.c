@@ -139,17 +139,18 @@ const eg_task *train_task(const char *name)
         snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", k ? ", " : "", task_name(k));
     const char *near = nearest(name, task_name);
     if (near)
-        say("there is no task \"%s\"; is it %s?", name, near);
+        print_error("there is no task \"%s\"; is it %s?", name, near);
     else
-        say("there is no task \"%s\"; there are %s, --pairs FILE and --text FILE", name, all);
+        print_error("there is no task \"%s\"; there are %s, --pairs FILE and --text FILE", name,
+                    all);
     return NULL;
 }
 
 void train_file(const train *o, const char *task, char *out, size_t size)
 {
     const eg_task *row = task ? eg_task_find(task) : NULL;
-    const char *asked = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
-    bool other = model && strcmp(model, asked) != 0;
+    const char *requested = row && !row->decoder ? "encoder" : "decoder", *model = o->model.model;
+    bool other = model && strcmp(model, requested) != 0;
     const char *file = o->pairs ? o->pairs : o->text, *name = file ? file : task,
                *slash = strrchr(name, '/');
     name = slash ? slash + 1 : name;
@@ -168,7 +169,8 @@ bool train_milestones(const char *text, int64_t *out)
         snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : 0, text);
         if (k == EG_MILESTONES || !read_integer(one, &out[k]) || out[k] < 1 ||
             (k && out[k] <= out[k - 1])) {
-            say("--milestones must be at most %d increasing integers, as 300,600, not \"%s\"",
+            print_error(
+                "--milestones must be at most %d increasing integers, as 300,600, not \"%s\"",
                 EG_MILESTONES, given);
             return false;
         }
@@ -203,9 +205,9 @@ bool train_groups(eg_ctx *cx, train *o)
     free(text);
     const bool good = !o->group.count || o->model.groups;
     if (!good && eg_error(cx))
-        say_error(cx, "--group");
+        print_context_error(cx, "--group");
     else if (!good)
-        say("out of memory");
+        print_error("out of memory");
     return good;
 }
 
@@ -260,7 +262,8 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
     const eg_task *row = o->pairs || o->text ? NULL : train_task(task);
     if (!o->pairs && !o->text && !row) return NULL;
     if (o->linear && o->window)
-        return say("--linear and --window exclude each other: a window compares the positions of "
+        return print_error(
+                   "--linear and --window exclude each other: a window compares the positions of "
                    "queries and keys, and linear attention has conditions on one of them only"),
                NULL;
     eg_trainer_args a = o->model;
@@ -281,6 +284,6 @@ eg_trainer *train_fresh(eg_ctx *cx, train *o, const char *task, const words *w, 
                  : o->pairs ? eg_data_pairs(cx, o->pairs)
                             : eg_data_task(cx, row);
     eg_trainer *t = a.data ? eg_trainer_new_with(&a) : NULL;
-    if (!t) say_error(cx, NULL);
+    if (!t) print_context_error(cx, NULL);
     return t;
 }

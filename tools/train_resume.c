@@ -20,21 +20,21 @@ static bool same_number(double x, double y) { return x <= y && x >= y; }
 static bool agrees(const option *k, const void *given, const void *has, const char *path)
 {
     if (k->kind == INTEGER && *(const int64_t *)given != *(const int64_t *)has)
-        say("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given, path,
-            (long long)*(const int64_t *)has);
+        print_error("--%s is %lld, but %s has %lld", k->name, (long long)*(const int64_t *)given,
+                    path, (long long)*(const int64_t *)has);
     else if (k->kind == REAL && !same_number(*(const double *)given, *(const double *)has))
-        say("--%s is %g, but %s has %g", k->name, *(const double *)given, path,
-            *(const double *)has);
+        print_error("--%s is %g, but %s has %g", k->name, *(const double *)given, path,
+                    *(const double *)has);
     else if (k->kind == FLAG && !*(const bool *)has)
-        say("--%s is given, but %s has none", k->name, path);
+        print_error("--%s is given, but %s has none", k->name, path);
     else if (k->kind == TEXT && (!*(const char *const *)has ||
                                  strcmp(*(const char *const *)given, *(const char *const *)has)))
-        say("--%s is \"%s\", but %s has \"%s\"", k->name, *(const char *const *)given, path,
-            *(const char *const *)has ? *(const char *const *)has : "");
+        print_error("--%s is \"%s\", but %s has \"%s\"", k->name, *(const char *const *)given, path,
+                    *(const char *const *)has ? *(const char *const *)has : "");
     else if (k->kind == CHOICE &&
              strcmp(*(const char *const *)given, *(const char *const *)has) != 0)
-        say("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path,
-            *(const char *const *)has);
+        print_error("--%s is %s, but %s has %s", k->name, *(const char *const *)given, path,
+                    *(const char *const *)has);
     else
         return true;
     return false;
@@ -52,10 +52,11 @@ static bool same_groups(const eg_opt_group *a, const eg_opt_group *b)
 static bool same_pairs(eg_ctx *cx, eg_trainer *t, const char *pairs, const char *path)
 {
     eg_data *had = eg_trainer_data(t), *has = eg_data_pairs(cx, pairs);
-    if (!has) return say_error(cx, NULL), false;
-    if (!eg_data_pairs_text(had)) return say("%s was not trained on pairs", path), false;
+    if (!has) return print_context_error(cx, NULL), false;
+    if (!eg_data_pairs_text(had)) return print_error("%s was not trained on pairs", path), false;
     if (!strcmp(eg_data_pairs_text(has), eg_data_pairs_text(had))) return true;
-    say("%s has changed since %s was trained on it (%lld pairs, now %lld); --resume without "
+    print_error(
+        "%s has changed since %s was trained on it (%lld pairs, now %lld); --resume without "
         "--pairs "
         "goes on with the pairs in the checkpoint",
         pairs, path, (long long)eg_data_size(had), (long long)eg_data_size(has));
@@ -69,7 +70,7 @@ static bool steps_left(eg_ctx *cx, int64_t steps, const char *path)
     eg_safetensors *file = steps ? eg_safetensors_open(cx, path) : NULL;
     const char *done = file ? eg_safetensors_metadata(file, "step") : NULL;
     const bool fewer = done && steps < strtoll(done, NULL, 10);
-    if (fewer) say("--steps is %lld, but %s has done %s", (long long)steps, path, done);
+    if (fewer) print_error("--steps is %lld, but %s has done %s", (long long)steps, path, done);
     eg_safetensors_close(file);
     eg_clear(cx);
     return !fewer;
@@ -79,15 +80,15 @@ eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w
 {
     if (!steps_left(cx, o->model.steps, path)) return NULL;
     eg_data *text = o->text ? text_data(cx, o->text) : NULL;
-    if (o->text && !text) return say_error(cx, NULL), NULL;
+    if (o->text && !text) return print_context_error(cx, NULL), NULL;
     const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
-    const char *name = eg_data_name(eg_trainer_data(t)), *asked = o->text    ? NULL
-                                                                  : o->pairs ? o->pairs
-                                                                             : task;
-    if (asked && strcmp(name, asked) != 0) {
-        say("%s was trained on %s, not on %s", path, name, asked);
+    const char *name = eg_data_name(eg_trainer_data(t)), *requested = o->text    ? NULL
+                                                                      : o->pairs ? o->pairs
+                                                                                 : task;
+    if (requested && strcmp(name, requested) != 0) {
+        print_error("%s was trained on %s, not on %s", path, name, requested);
         return NULL;
     }
     if (o->pairs && !same_pairs(cx, t, o->pairs, path)) return NULL;
@@ -99,18 +100,20 @@ eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w
     const char *where = train_where(o, predicate);
     attention_from(has.model.attention, &has);
     if (where && strcmp(where, has.where ? has.where : "")) {
-        say("%s attends where \"%s\", not where \"%s\"", path, has.where ? has.where : "", where);
+        print_error("%s attends where \"%s\", not where \"%s\"", path, has.where ? has.where : "",
+                    where);
         return NULL;
     }
     if (!train_groups(cx, o)) return NULL;
     if (o->group.count && !same_groups(o->model.groups, has.model.groups)) {
-        say("--group is given, but %s has %s", path, has.model.groups ? "other groups" : "none");
+        print_error("--group is given, but %s has %s", path,
+                    has.model.groups ? "other groups" : "none");
         return NULL;
     }
     int64_t marks[EG_MILESTONES] = { 0 };
     if (!train_milestones(o->milestones, marks)) return NULL;
     if (o->milestones && memcmp(marks, has.model.schedule.milestones, sizeof marks) != 0) {
-        say("--milestones is %s, but %s has others", o->milestones, path);
+        print_error("--milestones is %s, but %s has others", o->milestones, path);
         return NULL;
     }
     for (const option *k = train_options; k->name; k++)
@@ -139,12 +142,14 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
     if (eg_error(cx)) return say_error(cx, which), false; /* out of memory */
     if (!has.exists || o->force) return true;
     if (!has.checkpoint)
-        say("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
+        print_error("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
     else if (!has.same)
-        say("%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which,
+        print_error(
+            "%s %s holds another run (%s): --resume %s goes on with it, --force replaces it", which,
             path, saved_differs(&has, text), path);
     else if (has.step > steps)
-        say("%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
+        print_error(
+            "%s %s holds this run after step %lld of more than %lld: --resume %s goes on with it, "
             "--force replaces it",
             which, path, (long long)has.step, (long long)steps, path);
     else
@@ -171,12 +176,13 @@ static bool try_out(eg_ctx *cx, eg_trainer *t, const train *o, const char *which
     bool there = stat(path, &s) == 0;
     if (same_file(path, "/dev/null")) return true;
     if (there && !S_ISREG(s.st_mode)) {
-        say("%s %s is a %s; a checkpoint is replaced as a whole, so it must be a file", which, path,
-            S_ISFIFO(s.st_mode) ? "pipe" : "device");
+        print_error("%s %s is a %s; a checkpoint is replaced as a whole, so it must be a file",
+                    which, path, S_ISFIFO(s.st_mode) ? "pipe" : "device");
         return false;
     }
     if (there && step && !may_replace(t, o, which, path, step)) return false;
-    if (eg_file_check(cx, path, bytes_of(t))) return say("%s: %s", which, eg_error(cx)), false;
+    if (eg_file_check(cx, path, bytes_of(t)))
+        return print_error("%s: %s", which, eg_error(cx)), false;
     return true;
 }
 
@@ -192,7 +198,7 @@ static bool try_log(const train *o)
     const size_t n = fread(begins, 1, sizeof begins - 1, f);
     fclose(f);
     if (!strncmp(begins, LOG_BEGINS, n)) return true;
-    say("--log %s is no log of eingrad; --force writes to it", o->log);
+    print_error("--log %s is no log of eingrad; --force writes to it", o->log);
     return false;
 }
 
@@ -203,7 +209,8 @@ bool train_try_outputs(eg_ctx *cx, eg_trainer *t, const train *o, const char *pa
     bool itself = from && same_file(from, path);
     if (!try_out(cx, t, o, "--out", path, itself ? NULL : step)) return false;
     if (o->best && !try_out(cx, t, o, "--best", o->best, &best)) return false;
-    if (o->curve && eg_file_check(cx, o->curve, 0)) return say("--curve: %s", eg_error(cx)), false;
+    if (o->curve && eg_file_check(cx, o->curve, 0))
+        return print_error("--curve: %s", eg_error(cx)), false;
     return try_log(o) && claim_file("--out", path) && (!o->best || claim_file("--best", o->best)) &&
            (!o->log || claim_file("--log", o->log)) &&
            (!o->curve || claim_file("--curve", o->curve));
