@@ -203,7 +203,7 @@ LOOP_TEST(the_check_passes_by_complex_steps_and_to_the_third_order, 12)
     eg_assert_close(eg_sum(NULL, eg_mul(u, t)), sum, 1e-13);
 }
 
-TEST(an_expression_is_what_eg_expr_makes_of_it)
+TEST(activation_formulas_equal_eg_expr)
 {
     eg_tensor *x = eg_uniform(cx, -2, 2, 3, 4, 5), *W = eg_uniform(cx, -1, 1, 5, 6),
               *b = eg_uniform(cx, -1, 1, 6), *r = eg_uniform(cx, -1, 1, 4, 3, 6);
@@ -243,7 +243,7 @@ TEST(bits_do_not_depend_on_threads)
 /* A value that one activation's gradient needs and another's does not is kept once, and only while
  * the context records. */
 #if !EG_DEBUG_ALLOC
-TEST(what_the_gradient_needs_is_kept)
+TEST(affine_saves_what_its_gradient_needs)
 {
     enum { N = 64 * 64 * 8 };
     static const struct {

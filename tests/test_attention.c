@@ -12,7 +12,7 @@ static eg_tensor *causal_heads(void *keep, eg_tensor *const *x)
     return eg_attention("ibhd,jbhd,jbhe->ibhe", x[0], x[1], x[2], .where = "j <= i", .offset = 1,
                         .keep = { "bj", keep }, .bias = { "hij", x[3] });
 }
-TEST(attention_is_as_stored)
+TEST(attention_equals_stored_values)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x[] = { wave(cx, 0, 4, 2, 2, 3), wave(cx, 1, 5, 2, 2, 3), wave(cx, 2, 5, 2, 2, 2),
@@ -88,7 +88,7 @@ static eg_tensor *one_call(eg_ctx *cx, int which)
     default: return eg_attention(spec, q, k, v);
     }
 }
-TEST(calls_made_before_are_not_mistaken)
+TEST(cached_plans_do_not_change_the_results_of_other_calls)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64), *other;
     for (int turn = 0; turn < 3; turn++)
@@ -285,7 +285,7 @@ TEST(a_query_with_no_key_gives_zero)
     eg_close(cx);
 }
 
-TEST(saturated_scores_are_harmless)
+TEST(gradients_of_saturated_scores_are_not_nan)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_scale(eg_normal(cx, 0, 1, 4, 4), 1e15),
@@ -787,7 +787,7 @@ LOOP_TEST(largest_scores, 8)
     }
 }
 /* To second order in the loss of y and lse beside it, in a captured step, of NaN, of no keys. */
-TEST(largest_scores_elsewhere)
+TEST(largest_scores_in_second_order_captured_with_nan_and_without_keys)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
     eg_tensor *x[3], *max[2], *lse[2], *d[2][3], *h[2][3];

@@ -350,7 +350,7 @@ LOOP_TEST(scores_of_batches_add_up, FORMS)
     score_is(&s, &want);
     ck_assert(eg_training(cx) && eg_draws(cx) == draws);
 }
-TEST(logits_refused)
+TEST(malformed_logits_of_a_score_are_refused)
 {
     eg_data *d;
     eg_batches *t = batches(TWICE, &d);

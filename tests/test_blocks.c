@@ -103,7 +103,7 @@ LOOP_TEST(bits_do_not_depend_on_threads, sizeof cuts / sizeof *cuts)
     }
     ck_assert(lesson_steps(3, block, cuts[_i].leaves, true, 4).hash == one.hash);
 }
-TEST(a_thread_holds_log_leaves_gradients)
+TEST(a_thread_holds_log2_of_the_leaves_plus_1_sums)
 {
     ck_assert_int_eq(lesson_steps(1, 1, 16, false, 1).sums, 5);
     ck_assert_int_eq(lesson_steps(1, 1, 32, false, 1).sums, 6);
@@ -549,7 +549,7 @@ static eg_tensor *some_reach(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     (void)cx, (void)to, (void)count;
     return from == 3 || from == 4 ? eg_sum(NULL, eg_mul(s->x, s->x)) : eg_sum(NULL, s->w);
 }
-TEST(what_no_block_reaches_is_null)
+TEST(gradients_of_tensors_that_no_block_reads_are_null)
 {
     scene s;
     scene_open(&s, 0, -1, 2);
@@ -1002,7 +1002,7 @@ static eg_tensor *refusing_loss(void *user, eg_ctx *cx, int64_t from, int64_t to
     for (int k = 0; k < 20000 && atomic_load(&r->made) < r->at + 2; k++) sched_yield();
     return eg_square(r->x[0]);
 }
-TEST(a_worker_without_memory_takes_an_earlier_leaf)
+TEST(a_helper_without_memory_leaves_no_leaf_uncomputed)
 {
     static refusing r;
     for (int k = 0; k < 24; k++) {

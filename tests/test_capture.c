@@ -571,7 +571,7 @@ static int windowed_step(void *user, eg_tensor **out)
     eg_tensor *y = eg_at("[i] c, l -> l c", w->x, eg_add(w->first, w->positions));
     return eg_grad(eg_sum(NULL, eg_square(eg_tanh(y))), NULL, 1, (eg_tensor *[]){ w->x }, out);
 }
-TEST(a_window_begins_elsewhere_in_each_run)
+TEST(indices_computed_in_a_captured_step_are_read_in_each_run)
 {
     eg_ctx *cx = eg_open(.threads = 1);
     windowed w = { .x = eg_normal(cx, 0, 1, 12, 5),

@@ -297,7 +297,7 @@ TEST(freed_tensors_are_captured_again)
     ck_assert(h[0] == h[1]);
 }
 #endif
-TEST(numbers_that_need_other_operations)
+TEST(captured_blocks_compute_inputs_with_infinities_as_called_ones)
 {
     float x[36];
     uint64_t h[2] = { 1, 1 };

@@ -175,7 +175,7 @@ TEST(in_and_out)
 }
 
 /* eg_assert_close compares imaginary parts: three tests that must fail do fail. */
-START_TEST(not_close)
+START_TEST(eg_assert_close_fails_for_a_different_imaginary_part)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *z = numbers(cx, 0), *w = eg_copy(z);
@@ -185,11 +185,11 @@ START_TEST(not_close)
     eg_close(cx);
 }
 END_TEST
-TEST(close_means_both_parts)
+TEST(eg_assert_close_compares_real_and_imaginary_parts)
 {
     Suite *s = suite_create("complex");
     TCase *t = tcase_create("complex");
-    tcase_add_loop_test(t, not_close, 0, 3);
+    tcase_add_loop_test(t, eg_assert_close_fails_for_a_different_imaginary_part, 0, 3);
     suite_add_tcase(s, t);
     SRunner *runner = srunner_create(s);
     srunner_run_all(runner, CK_SILENT);

@@ -205,7 +205,7 @@ TEST(the_default_type_can_be_set)
     eg_close(cx);
 }
 
-TEST(null_flows_through)
+TEST(operations_on_null_return_null_and_record_an_error)
 {
     eg_clear(NULL);
     ck_assert_ptr_null(eg_exp(NULL));
@@ -360,7 +360,7 @@ TEST(an_owner_that_is_closed_is_refused)
     eg_close(cx);
 }
 #endif
-TEST(owner_lives_in_its_own_scope)
+TEST(tensors_of_an_owner_outlive_the_scope)
 {
     eg_ctx *cx = eg_open();
     eg_owner *o = eg_owner_open(cx);
@@ -464,7 +464,7 @@ static void *no_large_block(void *user, void *p, size_t old_size, size_t new_siz
     free(p);
     return NULL;
 }
-TEST(what_there_is_no_memory_for_is_named)
+TEST(an_allocation_that_fails_names_the_operation)
 {
     eg_ctx *cx = eg_open(.realloc = no_large_block, .threads = 1);
     const int64_t n = 1 << 20;
@@ -502,7 +502,7 @@ TEST(many_scopes_take_little_memory)
     eg_close(cx);
 }
 
-TEST(an_owner_refuses_what_is_no_tensor)
+TEST(owner_tensor_refuses_malformed_types_and_sizes)
 {
     eg_ctx *cx = eg_open();
     eg_owner *o = eg_owner_open(cx);
@@ -649,7 +649,7 @@ static int status_of(pid_t child)
     int status = -1;
     return waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
-TEST(a_child_of_fork_makes_helpers_of_its_own)
+TEST(a_child_of_fork_starts_its_own_helpers)
 {
     eg_ctx *cx = eg_open(.threads = 2);
     ck_assert(has_helpers(cx));

@@ -83,7 +83,7 @@ static double best_of_all(const language *l, int32_t *t, int64_t n, double sum, 
 
 GROUP("decode", .setup = open_cx, .teardown = close_cx)
 
-TEST(a_wide_beam_is_exhaustive)
+TEST(a_beam_of_all_sequences_finds_the_best)
 {
     static const double powers[] = { EG_OFF, 1, 0.6, 2 };
     for (uint64_t seed = 0; seed < 10; seed++)
@@ -113,7 +113,7 @@ static eg_tensor *late(void *user, const eg_prefixes *p)
 }
 
 /* its sum is smaller than that of sequences that ended, its mean is not */
-TEST(a_prefix_that_can_still_win_is_kept)
+TEST(a_prefix_that_can_still_be_the_best_is_kept)
 {
     const eg_decoded *d = eg_decode(.cx = cx, .next = late, .prompt = prompt, .prompt_length = 2,
                                     .max_new_tokens = LONGEST, .end = END, .beam = 2);
@@ -266,7 +266,7 @@ static void shares(double temperature, int64_t top_k, double top_p, const bool *
     }
 }
 
-TEST(draws_have_their_shares)
+TEST(frequencies_of_draws_equal_the_probabilities)
 {
     language l = { .seed = 11, .sharp = 1 };
     int order[CLASSES] = { 0, 1, 2, 3 };
@@ -401,7 +401,7 @@ TEST(wrong_options_of_decode_are_refused)
 
 GROUP("memory")
 
-TEST(memory_may_end_anywhere)
+TEST(each_allocation_may_fail)
 {
     for (int64_t beam = 1; beam < 40; beam += 38)
         for (int n = 0, done = 0; !done; n++) {

@@ -174,7 +174,7 @@ GROUP("experiments", .timeout = 60)
 
 /* all gradients to 1e-9 of the largest entry in f64; the default form has the bits of one of the
  * two */
-LOOP_TEST(fused_is_unfused, EXPERIMENTS)
+LOOP_TEST(fused_form_equals_unfused_form, EXPERIMENTS)
 {
     const experiment *e = &experiments[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 7);
@@ -765,7 +765,7 @@ static const struct {
       grokking_naive },
 };
 enum { BY_HAND = sizeof by_hand / sizeof *by_hand, OPERANDS = 9 };
-LOOP_TEST(by_hand_as_by_loops, BY_HAND)
+LOOP_TEST(forms_without_the_module_equal_loops, BY_HAND)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 12);
     eg_tensor *x[OPERANDS];

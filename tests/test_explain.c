@@ -217,7 +217,7 @@ TEST(the_text_says_that_groups_need_a_copy)
     ck_assert(!strstr(eg_explain("nhsd->nh(sd)", x)->text, "groups"));
 }
 /* Two linear layers and fused attention: the parameters are tensors of an owner. */
-TEST(a_graph_is_added_up)
+TEST(explain_graph_adds_up_parameters_multiplications_and_bytes)
 {
     eg_owner *o = eg_owner_open(cx);
     eg_tensor *W = eg_owner_tensor(o, EG_F64, 2, (int64_t[]){ 8, 4 }),

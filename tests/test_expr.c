@@ -1545,7 +1545,7 @@ static void some_and_all(const eg_expression *e, const eg_source *source, const 
     }
     free(work);
 }
-TEST(covers_hold_for_each_place)
+TEST(bounds_of_a_predicate_hold_for_each_position)
 {
     static const char *const text[] = { "doc[h, i] == doc[h, j] & j <= i",
                                         "abs(doc[h, i] - doc[0, j]) < 2",

@@ -320,7 +320,7 @@ TEST(an_owner_costs_less_than_200_bytes)
 }
 #endif
 
-TEST(keep_in_refuses_what_is_no_owner)
+TEST(keep_in_refuses_null_and_other_contexts)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *x = eg_ones(cx, 2);
@@ -464,7 +464,7 @@ LOOP_TEST(a_malformed_tensor_is_refused_and_given_back, sizeof malformed / sizeo
 }
 
 /* An exported tensor is imported with the same type, sizes, strides and address. */
-TEST(out_and_in_again_is_the_same_tensor)
+TEST(an_exported_tensor_is_imported_unchanged)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *x = eg_normal(cx, 0, 1, 4, 6, 2);

@@ -214,8 +214,14 @@ static void fused_is_unfused(const fused_case *c, eg_dtype type, double toleranc
     eg_assert_ok(cx);
     eg_close(cx);
 }
-LOOP_TEST(fused_is_unfused_in_f64, CASES) { fused_is_unfused(&cases[_i], EG_F64, 1e-12); }
-LOOP_TEST(fused_is_unfused_in_f32, CASES) { fused_is_unfused(&cases[_i], EG_F32, 2e-5); }
+LOOP_TEST(fused_form_equals_unfused_form_in_f64, CASES)
+{
+    fused_is_unfused(&cases[_i], EG_F64, 1e-12);
+}
+LOOP_TEST(fused_form_equals_unfused_form_in_f32, CASES)
+{
+    fused_is_unfused(&cases[_i], EG_F32, 2e-5);
+}
 
 /* -- PyTorch's values: every mask with every pair of widths, in every layout, in both forms ---- */
 static const struct {

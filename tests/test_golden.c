@@ -427,7 +427,7 @@ static const char *const elsewhere[][2] = {
     { "checkpoint", "test_recompute.c" },
     { "attention_product", "NaN that masks forbid: test_fused.c" },
 };
-TEST(every_row_is_reached)
+TEST(every_operation_is_reached_by_a_stored_case)
 {
     static seen s;
     s.ops = 0;

@@ -25,7 +25,7 @@ TEST(gradients_of_every_order)
     eg_close(cx);
 }
 
-TEST(grad_adds_paths_and_reaches_intermediates)
+TEST(grad_adds_paths_and_differentiates_by_intermediates)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     /* x⁴ + x² */
@@ -40,7 +40,7 @@ TEST(grad_adds_paths_and_reaches_intermediates)
     eg_close(cx);
 }
 
-TEST(nograd_and_detach_cut)
+TEST(nograd_and_detach_stop_gradients)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_scalar(cx, 3), *dx;
@@ -105,7 +105,7 @@ static eg_tensor *popped_rule(eg_tensor *y, eg_tensor *g, int i)
     return c;
 }
 #endif
-TEST(rows_that_are_wrong_are_named)
+TEST(malformed_operations_are_named)
 {
     static const eg_op silent = {
         .name = "silent", .arity = 1, .shape = says_nothing, .forward = fills
@@ -149,7 +149,7 @@ static eg_tensor *given(void *user, eg_tensor *const *x)
     (void)x;
     return user;
 }
-TEST(checks_that_cannot_be_are_refused)
+TEST(malformed_gradient_checks_are_refused)
 {
     eg_ctx *cx = eg_open(), *other = eg_open();
     eg_tensor *x = eg_ones(cx, 3);
@@ -401,7 +401,7 @@ TEST(a_y_without_history_has_no_gradient)
     eg_close(cx);
 }
 
-TEST(what_is_not_finite_is_followed_back)
+TEST(first_nonfinite_finds_the_operation_that_began)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_from(cx, ((const double[]){ 0, 800 }), 2), *low = eg_full(cx, -INFINITY, 2),

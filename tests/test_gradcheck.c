@@ -271,7 +271,7 @@ static eg_tensor *in_place(void *user, eg_tensor *const *x)
     eg_nograd(cx, was);
     return w;
 }
-TEST(in_place_where_it_matters)
+TEST(a_change_in_place_of_a_saved_value_is_refused)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
     eg_tensor *x[2] = { eg_normal(cx, 0, 1, 2, 3), eg_normal(cx, 0, 1, 4, 3) }, *dx[2];
@@ -309,7 +309,7 @@ static eg_tensor *bent(void *user, eg_tensor *const *x)
     (void)user;
     return eg_relu(x[0]);
 }
-TEST(kinks_have_two_slopes)
+TEST(a_kink_is_reported_with_its_two_slopes)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(cx, ((float[]){ 0, 1, -1, 1e-5f }), 4);
@@ -329,7 +329,7 @@ static eg_tensor *drifts(void *user, eg_tensor *const *x)
     (void)user;
     return eg_scale(x[0], 1 + 1e-9 * calls++);
 }
-TEST(what_f_must_not_do_is_said)
+TEST(gradcheck_names_what_f_must_not_do)
 {
     eg_ctx *cx = eg_open(.seed = 3);
     eg_tensor *x[2] = { eg_normal(cx, 0, 1, 3), eg_normal(cx, 0, 1, 2) };
@@ -710,7 +710,7 @@ TEST(a_mutant_without_a_measurable_effect_does_not_survive)
     }
 }
 
-TEST(directions_are_cheap)
+TEST(a_direction_takes_at_most_13_calls)
 {
     eg_ctx *cx = eg_open(.seed = 3);
     eg_tensor *x[2] = { eg_normal(cx, 0, 1, 20, 30), eg_normal(cx, 0, 1, 20, 30) };
@@ -750,7 +750,7 @@ static void fill_the_stack(void)
     volatile unsigned char bytes[4096];
     for (size_t k = 0; k < sizeof bytes; k++) bytes[k] = 0x5a;
 }
-TEST(plain_numbers_without_all_options)
+TEST(gradcheck_fn_accepts_the_shorter_options_of_an_older_header)
 {
     eg_ctx *cx = eg_open();
     const double x[3] = { 1, 2, 0.5 };

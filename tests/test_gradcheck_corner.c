@@ -548,7 +548,7 @@ static eg_tensor *positions(void *user, eg_tensor *const *x)
 }
 /* Random rounding must not change a floor to a number that is no integer, of which the cast makes
  * the integer below, nor a result of clip to one beyond its limit. */
-LOOP_TEST(positions_at_a_limit_are_no_noise, 4)
+LOOP_TEST(floor_and_clip_at_a_limit_are_not_noise, 4)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)_i);
     eg_tensor *x[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 5, 4),

@@ -105,7 +105,7 @@ static eg_tensor *strange(void *user, eg_tensor *const *x)
     (void)user;
     return eg_apply(&strange_op, NULL, 0, 1, x);
 }
-LOOP_TEST(a_strange_mistake_does_not_pass, 2 * MISTAKES)
+LOOP_TEST(a_mistake_at_a_special_operand_does_not_pass, 2 * MISTAKES)
 {
     kind = (mistake)(_i / 2);
     made = kind && _i % 2;

@@ -317,7 +317,7 @@ static const struct plant {
 };
 enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
 
-LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS *BASES)
+LOOP_TEST(a_wrong_gradient_does_not_pass_and_is_named, PLANTS *BASES)
 {
     const struct plant *p = &plants[_i / BASES];
     memset(&now, 0, sizeof now);
@@ -340,7 +340,7 @@ LOOP_TEST(a_planted_gradient_does_not_pass, PLANTS *BASES)
 }
 
 /* The same operations without a mistake. */
-LOOP_TEST(the_same_rows_pass_where_they_are_right, 6 * BASES)
+LOOP_TEST(the_same_rules_pass_without_the_mistake, 6 * BASES)
 {
     memset(&now, 0, sizeof now);
     now.f = (base)(_i % BASES);
@@ -627,7 +627,7 @@ static eg_tensor *odd_numbers(eg_ctx *cx, const char *s)
                              strchr(s, ';') ? (int64_t[]){ rows, n / rows } : (int64_t[]){ n, 0 });
     return eg_detach(eg_cast(t, eg_default_type(cx)));
 }
-LOOP_TEST(an_odd_plant_does_not_pass, ODD)
+LOOP_TEST(an_unusual_wrong_gradient_does_not_pass, ODD)
 {
     const struct odd *p = &odd[_i];
     (void)state_in_f;

@@ -184,7 +184,7 @@ LOOP_TEST(products_raise_no_exceptions, 5)
 }
 /* With f64 the result is f64; other combinations are refused with an error that names both
  * types. */
-TEST(halves_beside_other_types)
+TEST(halves_with_f64_give_f64_and_other_types_are_refused)
 {
     eg_tensor *h = drawn(EG_F16, "4 5"), *d = eg_cast(drawn(EG_F32, "5 3"), EG_F64);
     compare("f64", eg_einsum("ij,jk->ik", h, d), eg_einsum("ij,jk->ik", eg_cast(h, EG_F64), d),
@@ -287,7 +287,7 @@ static eg_tensor *of_halves(void *user, eg_tensor *const *x)
     y = eg_add(y, eg_einsum("ij,jk->ik", x[0], h[2]));
     return eg_sum(NULL, eg_mul(y, eg_affine("ij,jk->ik", x[0], h[2], x[2])));
 }
-TEST(gradients_pass_by_halves)
+TEST(gradients_of_f32_operands_beside_halves_are_f32)
 {
     eg_tensor *h[] = { drawn(EG_F16, "4 3"), drawn(EG_BF16, "5 6"), drawn(EG_F16, "4 6") },
               *wide[3], *x[] = { drawn(EG_F32, "2 4"), drawn(EG_F32, "3 5"), drawn(EG_F32, "6") },

@@ -177,7 +177,7 @@ TEST(gradients_to_second_order)
 }
 
 /* Equal heads have similarity 1, disjoint ones 0; descending the loss makes them different. */
-TEST(the_loss_keeps_heads_apart)
+TEST(diversity_loss_decreases_the_similarity_of_heads)
 {
     eg_tensor *one =
         eg_softmax("b h i [j]", eg_expand(eg_normal(cx, 0, 1, 1, 1, 4, 4), 1, 3, 4, 4));
@@ -213,7 +213,7 @@ static eg_tensor *some_keys(void) /* the first row of batch 1 has no key */
                                      { false, true, true, true, true, false } };
     return eg_from(cx, &keep[0][0], 2, 6);
 }
-TEST(probes_agree_with_the_weights)
+TEST(measures_of_heads_agree_with_the_weights)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
         eg_tensor *x[3], *keep = some_keys(), *w, *dx[3], *want[3];
@@ -351,7 +351,7 @@ TEST(a_choice_between_conditions_is_a_condition)
 }
 
 /* A query that is NaN has no entropy, in either form; a row without keys has entropy 0. */
-TEST(probes_pass_nan_on)
+TEST(measures_of_heads_of_nan_are_nan)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
         eg_tensor *x[3], *keep = some_keys(), *l;
@@ -366,7 +366,7 @@ TEST(probes_pass_nan_on)
     }
 }
 
-TEST(probes_refuse)
+TEST(measures_of_heads_refuse_other_operands)
 {
     eg_tensor *x[3], *keep = some_keys();
     three(x);

@@ -5,7 +5,7 @@
 #include "tests.h"
 
 /* -- gather ----------------------------------------------------------------------------------- */
-TEST(at_reads_rows)
+TEST(at_reads_rows_by_index)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *E = RAMP(cx, 5, 2), *t = eg_from(cx, ((int[]){ 4, 0, 2, 2, 1, 3 }), 2, 3);
@@ -25,7 +25,7 @@ TEST(at_reads_rows)
     eg_close(cx);
 }
 
-TEST(at_in_every_place)
+TEST(at_indexes_any_axis)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
     eg_tensor *x = RAMP(cx, 3, 4, 2), *i = eg_randint(cx, 0, 4, 3, 5);
@@ -176,7 +176,7 @@ TEST(gather_and_scatter_have_gradients_of_second_order)
     eg_close(cx);
 }
 
-TEST(one_hot_marks)
+TEST(one_hot_is_1_at_the_index)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *i = eg_from(cx, ((int[]){ 1, 0, 3 }), 3);
@@ -235,7 +235,7 @@ TEST(concat_stack_pad)
     eg_close(cx);
 }
 
-TEST(cumsum_runs)
+TEST(cumsum_equals_a_loop)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = RAMP(cx, 2, 3);

@@ -263,7 +263,7 @@ TEST(npy_unsigned)
     ck_assert_int_eq(eg_type(eg_npy_load(cx, golden_path("u4.npy"))), EG_I64);
 }
 
-TEST(npy_refuses)
+TEST(npy_refuses_other_files_and_types)
 {
     static const struct {
         const char *file, *refusal;
@@ -749,7 +749,7 @@ static pid_t writer(const char *path, double value, int signal_number)
     return child;
 }
 
-LOOP_TEST(killed_writers, 2) /* _i: whether the system has files without a name */
+LOOP_TEST(killed_writers_leave_no_file, 2) /* _i: whether the system has files without a name */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -766,7 +766,7 @@ LOOP_TEST(killed_writers, 2) /* _i: whether the system has files without a name 
     fine();
 }
 
-LOOP_TEST(living_writers, 2) /* their temporary files are not removed */
+LOOP_TEST(files_of_running_writers_are_kept, 2) /* their temporary files are not removed */
 {
     without_unnamed = _i == 0;
     eg_tensor *x = eg_ones(cx, 3);
@@ -787,7 +787,7 @@ LOOP_TEST(living_writers, 2) /* their temporary files are not removed */
     fine();
 }
 
-TEST(several_at_once) /* all or none */
+TEST(npy_save_n_writes_all_files_or_none) /* all or none */
 {
     eg_tensor *xs[] = { eg_ones(cx, 3), eg_zeros(cx, 100000) };
     const char *const paths[] = { in_folder("a.npy"), in_folder("b.npy") };
@@ -811,7 +811,7 @@ TEST(several_at_once) /* all or none */
     fine();
 }
 
-TEST(could_be_written)
+TEST(file_check_refuses_what_cannot_be_written)
 {
     struct rlimit limit, small;
     ck_assert_int_eq(eg_file_check(cx, in_folder("x"), 1000), 0);
@@ -1129,7 +1129,7 @@ TEST(maps_side_by_side)
 /* -- JSON -------------------------------------------------------------------------------------- */
 static const eg_json *json(const char *text) { return eg_json_read(cx, text, strlen(text)); }
 
-TEST(json_as_written)
+TEST(json_is_decoded_as_written)
 {
     setlocale(LC_NUMERIC, "de_DE.UTF-8"); /* if this locale exists, its decimal point is a comma */
     const eg_json *x =
@@ -1214,7 +1214,7 @@ static void *fails_once(void *user, void *p, size_t old, size_t size)
     return countdown-- == 0 ? NULL : realloc(p, size);
 }
 
-TEST(no_memory)
+TEST(each_allocation_may_fail)
 {
     bool done = false;
     for (long k = 0; !done && k < 1000; k++) {

@@ -360,7 +360,7 @@ TEST(refused_joins_name_the_operand)
     eg_close(cx);
 }
 
-TEST(nothing_to_work_on_is_said)
+TEST(operations_by_letters_refuse_null)
 {
     eg_clear(NULL);
     ck_assert_ptr_null(eg_select("[l]", NULL, 0));

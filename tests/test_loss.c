@@ -5,7 +5,7 @@
 /* -- losses ----------------------------------------------------------------------------------- */
 GROUP("losses")
 
-TEST(losses_are_as_stored)
+TEST(losses_equal_stored_values)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 3, 2, 5, 3),
@@ -225,7 +225,7 @@ TEST(losses_refuse)
 /* -- norms ------------------------------------------------------------------------------------ */
 GROUP("norms")
 
-TEST(norms_are_as_stored)
+TEST(norms_equal_stored_values)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4), *w = wave(cx, 1, 4), *b = wave(cx, 2, 4);
@@ -472,7 +472,7 @@ TEST(dropout_at_its_ends)
 
 /* The loss of a row is its log-softmax at the target, with any infinities and NaN in it; an ignored
  * row has neither loss nor gradient. */
-TEST(nan_wins_in_cross_entropy)
+TEST(cross_entropy_of_nan_is_nan)
 {
     const double odd[] = { NAN, INFINITY, -INFINITY, .5 };
     for (int type = 0; type < 2; type++)

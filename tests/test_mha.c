@@ -793,7 +793,7 @@ LOOP_TEST(keys_in_half_the_memory, 5)
         }
 }
 /* Other attentions get keys and values in the query's dtype; a memory is stored so, too. */
-TEST(half_keys_elsewhere)
+TEST(stored_halves_reach_a_custom_core_in_the_type_of_the_query)
 {
     eg_params *p = eg_params_open(cx, .dtype = EG_F32);
     eg_nograd(cx, true);
@@ -1019,7 +1019,7 @@ TEST(a_model_keeps_positions)
 /* Slot 1 keeps two positions of eight. Taking the last four back empties it; its next token has
  * position 4 nevertheless, as that of slot 0, so later tokens are taken back from both alike. Also
  * with more batches than before. */
-TEST(a_slot_that_lost_all_its_positions)
+TEST(a_slot_without_positions_continues_at_the_position_of_the_others)
 {
     eg_params *p = eg_params_open(cx);
     eg_mha *m = eg_mha_new(p, "", .d_model = 4, .heads = 1, .rotary = 100);

@@ -124,7 +124,7 @@ LOOP_TEST(every_parameter_of_a_decoder, KINDS)
 }
 
 /* the equations of model.h, by hand */
-TEST(blocks_by_hand)
+TEST(blocks_equal_their_equations)
 {
     eg_params *p = eg_params_open(cx);
     const eg_block_args kinds[] = {

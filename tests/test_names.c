@@ -111,7 +111,7 @@ static eg_tensor *run(const net *n, eg_tensor *const *x)
 
 GROUP("names", .setup = open_f64, .teardown = close_cx)
 
-LOOP_TEST(their_names_their_numbers, CASES)
+LOOP_TEST(modules_from_foreign_files_compute_stored_values, CASES)
 {
     const char *group = cases[_i].group;
     char under[64];
@@ -139,7 +139,7 @@ LOOP_TEST(their_names_their_numbers, CASES)
 }
 
 /* written under their names: exactly the tensors of their file; read again: the same bits */
-LOOP_TEST(files_both_ways, CASES)
+LOOP_TEST(saved_files_have_the_tensors_and_bits_of_the_original, CASES)
 {
     const char *group = cases[_i].group;
     char under[64], path[] = "/tmp/eg_names_XXXXXX";

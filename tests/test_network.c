@@ -303,7 +303,7 @@ TEST(an_auxiliary_loss_that_is_no_sum_is_refused)
 
 /* A custom network that makes what a built-in model makes has its bits: parameters after some
  * steps, scores, answers. */
-LOOP_TEST(a_row_is_as_good_as_a_built_in_one, 3)
+LOOP_TEST(a_custom_network_has_the_bits_of_the_built_in_one, 3)
 {
     static const char *const task[] = { "reverse", "addition", "addition" },
                              *const model[] = { "encoder", "decoder", "seq2seq" },
@@ -354,7 +354,7 @@ static eg_tensor *steep_logits(const void *net, eg_ctx *c, const eg_batch *b)
     const steep *m = net;
     return eg_mul(eg_exp(eg_scale(m->s, 20)), eg_embedding_run(m->table, eg_batch_tokens(c, b)));
 }
-TEST(a_steep_network_is_checked_by_extrapolation)
+TEST(a_network_of_large_derivatives_is_checked_by_extrapolation)
 {
     const eg_network row = {
         .name = "steep", .encoder = true, .make = make_steep, .logits = steep_logits
@@ -456,7 +456,7 @@ TEST(weights_of_another_shape_are_refused_with_their_shape)
                     "for attention 1, but weights (1, ");
 }
 
-TEST(it_shows_its_weights_and_its_heads_go_off)
+TEST(attention_weights_and_heads_of_a_custom_network)
 {
     mine u = { .kv_heads = 2, .cap = 30 };
     eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("sort")), .network = &gqa,
@@ -899,7 +899,7 @@ LOOP_TEST(batches_are_a_function_of_their_number, 4)
 }
 
 /* A trainer's first steps and its score, from batches by number. */
-TEST(a_loop_of_ones_own_is_a_trainer)
+TEST(a_custom_loop_has_the_steps_and_score_of_a_trainer)
 {
     eg_data *d = eg_data_task(cx, eg_task_find("addition"));
     eg_trainer *t =

@@ -394,7 +394,7 @@ LOOP_TEST(wrong_strings_are_refused_with_carets, sizeof refused / sizeof *refuse
     eg_assert_error(cx, refused[_i].says);
 }
 
-TEST(meant_names_are_no_typos)
+TEST(similar_names_are_accepted_if_both_have_sizes)
 {
     ck_assert_ptr_nonnull(bind_to("einsum", I, "d_k m, d_v m", "4x3, 4x3"));
     ck_assert_ptr_nonnull(bind_to("einsum", I, "xpos m, ypos m", "4x3, 4x3"));
@@ -417,7 +417,7 @@ TEST(plain_specs_make_no_tensors)
 
 /* Every allocation fails in turn: an error, never a crash; and the strings work again
  * afterwards. */
-TEST(no_memory)
+TEST(each_allocation_may_fail)
 {
     int failures = 0;
     for (int allowed = 0; allowed < 40; allowed++) {

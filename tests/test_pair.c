@@ -191,7 +191,7 @@ LOOP_TEST(any_axes_any_strides, 4)
 
 /* ab,bc->ac at the edges of register blocks, vectors, strips and the block of k, in every
  * transposition */
-LOOP_TEST(edges_of_blocks, 2)
+LOOP_TEST(products_at_the_edges_of_blocks, 2)
 {
     static const int64_t sizes[] = { 2,  3,  7,  8,  12,  13,  15,  16,  17,  31,  32,
                                      33, 48, 64, 65, 127, 128, 129, 255, 256, 257, 300 };
@@ -462,7 +462,7 @@ TEST(copies_of_one_operand)
 
 /* More batches than the caches hold, whose operands are prefetched: the bits of each are those of
  * the batch alone. */
-LOOP_TEST(far_batches, 2)
+LOOP_TEST(batches_larger_than_the_caches_have_the_bits_of_each_alone, 2)
 {
     enum {
         Z = 3200,

@@ -316,7 +316,7 @@ LOOP_TEST(bits_and_bytes_are_those_of_sums_that_wait, 2)
         }
 }
 /* The number of messages of a step does not depend on whether they are started early. */
-TEST(messages_do_not_depend_on_when_they_are_started)
+TEST(the_number_of_messages_does_not_depend_on_when_they_start)
 {
     for (int ranks = 2; ranks <= 8; ranks *= 2) {
         static course c[TABLES];

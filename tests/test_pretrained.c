@@ -387,7 +387,7 @@ TEST(older_settings)
 
 /* written under their names: exactly the tensors of their file */
 enum { WRITTEN = 16 };
-LOOP_TEST(written_as_theirs, WRITTEN)
+LOOP_TEST(pretrained_models_are_written_under_the_original_names, WRITTEN)
 {
     static const char *const names[WRITTEN] = { "gpt2",   "llama",      "qwen3",    "bert",
                                                 "gptj",   "gpt_neo",    "gpt_neox", "opt",
@@ -418,7 +418,7 @@ LOOP_TEST(written_as_theirs, WRITTEN)
 }
 
 /* files of base classes, buffers of older programs, names of older programs: the same bits */
-TEST(files_as_others_wrote_them)
+TEST(extra_tensors_and_older_names_in_files_are_accepted)
 {
     static const char *const masks[] = { "h.0.attn.bias", "h.1.attn.masked_bias",
                                          "lm_head.weight=transformer.wte.weight" },
@@ -440,7 +440,7 @@ TEST(files_as_others_wrote_them)
 }
 
 /* logits that config.json ties to the embedding, and a file with another matrix for them */
-TEST(tied_and_not)
+TEST(logits_are_tied_as_config_and_file_say)
 {
     static const char *const same[] = { "lm_head.weight=transformer.wte.weight" },
                              *const shape[] = { "lm_head.weight" };

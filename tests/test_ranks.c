@@ -201,7 +201,7 @@ LOOP_TEST(a_sum_has_the_same_bits_on_any_number_of_ranks, 2)
 }
 
 /* The lower bound: each rank sends N(P − 1)/P words twice. */
-TEST(halving_sends_the_least_bytes_to_the_byte)
+TEST(halving_sends_the_least_possible_number_of_bytes)
 {
     for (int p = 1; p <= 256; p *= 2) {
         sums s = {
@@ -228,7 +228,7 @@ TEST(other_numbers_of_ranks_send_their_whole_subtrees)
         ck_assert_uint_eq(s.of[k].gather.sent, 8 * 2 * 10);
     }
 }
-TEST(ranks_beyond_the_leaves_have_none_and_own_a_range_all_the_same)
+TEST(ranks_without_leaves_own_a_range_of_the_sum)
 {
     sums s = { .dtype = EG_F32, .leaves = 2, .chunk = 1, .counts = { 9, 1, 0 }, .poison = -1 };
     void *want = sum_of(EG_F32, (eg_span){ 0, 2 }, 10);

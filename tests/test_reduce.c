@@ -45,7 +45,7 @@ static eg_tensor *added(void *user, eg_tensor *const *x)
     (void)user;
     return eg_on("bhij, jb -> i b h j", eg_mul, eg_square(x[0]), x[1]);
 }
-TEST(moves_have_gradients)
+TEST(rearrange_and_on_have_gradients_to_second_order)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_assert_grad2(moved, NULL, wave(cx, 0, 2, 3, 4));
@@ -103,7 +103,7 @@ TEST(rearrange_refuses)
 /* -- reductions ------------------------------------------------------------------------------- */
 GROUP("reductions")
 
-TEST(reductions_are_as_stored)
+TEST(reductions_equal_stored_values)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4);
@@ -158,7 +158,7 @@ TEST(integers_and_bools)
     eg_close(cx);
 }
 
-TEST(of_nothing)
+TEST(reductions_of_no_elements)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_zeros(cx, 3, 0), *dx;
@@ -183,7 +183,7 @@ TEST(of_nothing)
 
 /* Rows without an element whose axes lie apart in memory, in each order of the axes: pnorm divided
  * by their size 0, and the largest |x| of nothing was 1e-307. */
-TEST(of_nothing_with_axes_that_lie_apart)
+TEST(reductions_of_no_elements_along_separate_axes)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = eg_zeros(cx, 2, 0, 3, 1), *dx;
@@ -260,7 +260,7 @@ TEST(ties_share_the_gradient)
     eg_close(cx);
 }
 
-TEST(arg_takes_the_first_and_nan_wins)
+TEST(argmax_takes_the_first_and_prefers_nan)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x = eg_from(

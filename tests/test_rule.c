@@ -341,7 +341,7 @@ static bool life(eg_ctx *own, const char *path)
     }
     return true;
 }
-TEST(memory_ends_in_a_rule) { memory_ends_in_turn(life, 150); }
+TEST(allocations_of_a_rule_may_fail) { memory_ends_in_turn(life, 150); }
 
 /* -- ranks ------------------------------------------------------------------------------------- */
 typedef struct lesson {

@@ -229,8 +229,11 @@ static void as_meant(const text_case *c, eg_dtype type, double tolerance)
     eg_close(cx);
 }
 GROUP("meaning", .timeout = 60)
-LOOP_TEST(texts_in_f64, CASES) { as_meant(&cases[_i], EG_F64, 1e-12); }
-LOOP_TEST(texts_in_f32, CASES) { as_meant(&cases[_i], EG_F32, 3e-5); }
+LOOP_TEST(expressions_in_f64_equal_their_c_functions, CASES)
+{
+    as_meant(&cases[_i], EG_F64, 1e-12);
+}
+LOOP_TEST(expressions_in_f32_equal_their_c_functions, CASES) { as_meant(&cases[_i], EG_F32, 3e-5); }
 
 /* -- random texts ----------------------------------------------------------------------------- */
 typedef struct writer {
@@ -286,7 +289,7 @@ static void say_mask(writer *w)
     say(w, some[pick(w, 6)]);
     if (pick(w, 2)) say(w, pick(w, 2) ? " & " : " | "), say(w, some[pick(w, 6)]);
 }
-LOOP_TEST(random_texts, 40 / SLOWER)
+LOOP_TEST(random_expressions, 40 / SLOWER)
 {
     writer score = { .state = (uint64_t)_i * 77 + 5 }, where = { .state = (uint64_t)_i * 31 + 1 };
     const char *all = getenv("EG_EXPRESSIONS");
@@ -988,7 +991,7 @@ TEST(an_index_of_the_values_alone)
 #undef REFUSED
     eg_close(cx);
 }
-TEST(texts_refuse)
+TEST(malformed_expressions_are_refused)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *q = eg_ones(cx, 2, 4, 3), *k = eg_ones(cx, 2, 5, 3), *v = eg_ones(cx, 2, 5, 6),

@@ -366,4 +366,4 @@ static bool seq2seq_life(eg_ctx *own_cx, const char *path)
            eg_trainer_attention_weights(t, "abc", NULL, NULL, NULL) &&
            !eg_trainer_heads_off(t, 1, &(eg_head_at){ 1, 1 });
 }
-TEST(memory_may_end_anywhere) { memory_ends_in_turn(seq2seq_life, 60); }
+TEST(each_allocation_may_fail) { memory_ends_in_turn(seq2seq_life, 60); }

@@ -6,7 +6,7 @@
 
 GROUP("softmax")
 
-TEST(softmax_is_as_stored)
+TEST(softmax_equals_stored_values)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x = wave(cx, 0, 2, 3, 4);
@@ -40,7 +40,7 @@ TEST(rows_sum_to_one_and_shifts_do_not_matter)
 
 /* An element far above the others has the weight 1, at any position; a maximum that misses it would
  * overflow. */
-LOOP_TEST(the_largest_is_found_in_each_place, 70)
+LOOP_TEST(softmax_finds_the_largest_element_at_each_position, 70)
 {
     eg_ctx *cx = eg_open(.dtype = _i & 1 ? EG_F64 : EG_F32);
     const int n = _i / 2 + 1;
@@ -471,7 +471,7 @@ static const pair_of pairs[] = { PAIR(softmax),   PAIR(log_softmax), PAIR(logsum
 
 GROUP("fused")
 
-LOOP_TEST(fused_is_plain, sizeof pairs / sizeof *pairs)
+LOOP_TEST(fused_softmax_equals_the_separate_operations, sizeof pairs / sizeof *pairs)
 {
     const int64_t lengths[] = { 1, 5, 16, 26, 64, 65, 511, 512, 513, 1300 };
     const pair_of *f = &pairs[_i];
@@ -670,7 +670,7 @@ static double odd_number(eg_ctx *cx)
     const double draw = eg_item(eg_uniform(cx, 0, 1, 1));
     return draw < .2 ? NAN : draw < .4 ? INFINITY : draw < .6 ? -INFINITY : draw;
 }
-LOOP_TEST(nan_wins_and_what_is_masked_does_not_count, 24)
+LOOP_TEST(softmax_with_nan_is_nan_unless_it_is_masked, 24)
 {
     static const int sizes[] = { 1, 2, 3, 15, 16, 17, 31, 40, 511, 512, 513, 1100 };
     const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;

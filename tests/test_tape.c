@@ -278,7 +278,7 @@ TEST(the_first_nan_is_named)
     eg_close(cx);
 }
 /* Gradients compute nothing that is not finite on the way to a finite result. */
-TEST(the_trace_blames_no_finite_gradient)
+TEST(the_trace_reports_no_operation_of_a_finite_gradient)
 {
     eg_ctx *cx = eg_open();
     eg_tensor *x[] = { eg_from(cx, ((float[]){ 0.5F, 2, 40 }), 3), eg_full(cx, 0.5, 3) }, *dx[2];

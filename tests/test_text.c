@@ -249,7 +249,7 @@ TEST(early_stop_counts_evaluations)
     ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
 }
 
-TEST(the_best_is_kept) /* with a learning rate so large that the model gets worse again */
+TEST(the_best_model_is_saved) /* with a learning rate so large that the model gets worse again */
 {
     char path[] = "/tmp/eg_best_XXXXXX";
     close(mkstemp(path));
@@ -550,4 +550,4 @@ static bool text_life(eg_ctx *mine, const char *path)
            eg_trainer_generate(t, .length = 9) && eg_trainer_generate(t, .length = 9, .beam = 3) &&
            !eg_trainer_save(t, path) && eg_trainer_load(cx, path, .inference_only = true);
 }
-TEST(memory_may_end_anywhere) { memory_ends_in_turn(text_life, 60); }
+TEST(each_allocation_may_fail) { memory_ends_in_turn(text_life, 60); }

@@ -222,7 +222,7 @@ LOOP_TEST(gates_and_eps_in_models, 4)
     ck_assert(eg_ok(eg_transformer_run(t, index)) && eg_ok(eg_seq2seq_run(s, index, index)));
 }
 
-LOOP_TEST(eps_that_is_none, 3)
+LOOP_TEST(an_eps_that_is_not_positive_and_finite_is_refused, 3)
 {
     const double eps[] = { -1, NAN, INFINITY };
     eg_params *p = eg_params_open(cx);
