@@ -99,8 +99,8 @@ grep -q 'linear_attention: --where may be "j <= i" and conditions' err ||
 rm -f x.st
 refuses '--alibi belongs to a softmax, which --linear has not' train reverse --linear --alibi
 refuses '--linear and --window exclude each other' train reverse --linear --window 4
-refuses 'heads must be divisible by --kv-heads: 4 / 3' train copy --heads 4 --kv-heads 3
-refuses '--d-model must be divisible by heads: 64 / 3' train copy --heads 3
+refuses '--heads must be divisible by --kv-heads: 4 / 3' train copy --heads 4 --kv-heads 3
+refuses '--d-model must be divisible by --heads: 64 / 3' train copy --heads 3
 refuses 'adam: --steps must be more than --warm-up; they are 20 and 30' train copy \
     --schedule linear --warm-up 30 --steps 20
 refuses '--schedule steps needs either --step-size or --milestones that rise; --step-size is 0' \
@@ -168,6 +168,7 @@ prints 'passed: 12 of 12' gradcheck 'b (h d) -> h b d' 2x6 --op rearrange --size
 prints 'ok 1 - i [j]' gradcheck 'i [j]' 3x4 --op var --tap
 refuses 'there is no "sofmax"; is it softmax?' gradcheck 'i [j]' 3x4 --op sofmax
 refuses 'gradcheck --help' gradcheck 'i [j]' 3x4 --op nothing
+refuses 'is it train?' help trian
 refuses 'attention takes 3 operands, and 1 shape was given' gradcheck 'i [j]' 3x4 --op attention
 prints 'passed: 46 of 46' gradcheck 'id,jd,je->ie' 3x4 5x4 5x2 --op attention \
     --score '2 * tanh(score + r[clip(i - j, 0, 3)])' --with r=4
@@ -1027,7 +1028,7 @@ four() {                                # four VERB TEXT LAYERS [OPTION]: four r
         --out new/grid --jobs 2 ${4:+"$4"}
 }
 refuses '--lr must be a number from 1e-09 to 10, not "x"' grid reverse --lr 1e-3,x --out new/grid
-refuses 'must be divisible by heads: 8 / 3' grid reverse --d-model 8 --heads 2,3 --out new/grid
+refuses '--d-model must be divisible by --heads: 8 / 3' grid reverse --d-model 8 --heads 2,3 --out new/grid
 refuses '--lr has 0.001 twice' grid reverse --lr 1e-3,0.001 --out new/grid
 refuses '--seeds must be' grid reverse --seeds 0 --out new/grid
 refuses '--seeds has 3 twice' grid reverse --seeds 3,3 --out new/grid

@@ -14,7 +14,8 @@ static const option options[] = {
       AT(out) },
     { 0, "against", INPUT, "MODEL",
       "another model or checkpoint: draw its maps too, and the difference", AT(against) },
-    { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
+    { 0, "part", CHOICE, "cross|encoder|decoder",
+      "which attention of a seq2seq model (default: cross)", AT(part) },
     { 0, "threads", INTEGER, "N", "cores to use (default: all)", offsetof(attend, threads), 1, 1024,
       false },
     { 0 }

@@ -11,7 +11,8 @@ typedef struct compare {
 #define AT(member) offsetof(compare, member), 0, 0, false
 static const option options[] = {
     { 0, "input", TEXT, "TEXT", "also compare the attention weights on this input", AT(input) },
-    { 0, "part", CHOICE, "cross|encoder|decoder", "of a seq2seq model (default: cross)", AT(part) },
+    { 0, "part", CHOICE, "cross|encoder|decoder",
+      "which attention of a seq2seq model (default: cross)", AT(part) },
     { 0 }
 };
 enum { OPTIONS_MOST = 100, LINES_MOST = 20, SHOWN = 40 };

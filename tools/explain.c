@@ -11,12 +11,12 @@ typedef struct explain {
 static const option options[] = {
     { 0, "broadcast", FLAG, NULL, "allow a size of 1 under a letter, as NumPy does",
       offsetof(explain, broadcast), 0, 0, false },
-    { 0, "type", CHOICE, "f32|f64|f16|bf16", "of the operands (default f32)",
+    { 0, "type", CHOICE, "f32|f64|f16|bf16", "dtype of the operands (default f32)",
       offsetof(explain, type), 0, 0, false },
-    { 0, "limit", INTEGER, "BYTES", "of the largest result between two steps (default: any)",
+    { 0, "limit", INTEGER, "BYTES", "most bytes of a result between two steps (default: no limit)",
       offsetof(explain, limit), 0, 0x1p62, false },
     { 0, "keep-limit", INTEGER, "BYTES",
-      "of such results that are kept for the gradient (default: all)",
+      "most bytes of such results that are kept for the gradient (default: no limit)",
       offsetof(explain, keep_limit), 0, 0x1p62, false },
     { 0 }
 };
@@ -73,7 +73,7 @@ static int run(const command *c, int count, char **word)
 const command explain_command = {
     .name = "explain",
     .usage = "SPEC SHAPE... [--broadcast] [--type T] [--limit BYTES] [--keep-limit BYTES]",
-    .about = "how an einsum of these shapes is computed: order, GEMM, cost, gradient",
+    .about = "show how an einsum of these shapes is computed: order, GEMM, cost, gradient",
     .more = "SHAPE is 4x8, or () for a scalar. The word after explain is SPEC, whatever it begins "
             "with.\n\n"
             "  explain \"ibhd,jbhd->ijbh\" 2x1x2x4 3x1x2x4\n",

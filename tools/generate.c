@@ -27,7 +27,7 @@ static const option options[] = {
     { 0, "length-power", REAL, "A",
       "beam search ranks by the sum of ln p over length^A (default 1)", HOW(length_power), 0, 100,
       false },
-    { 0, "seed", INTEGER, "N", "of sampling; another seed gives another text (default 0)",
+    { 0, "seed", INTEGER, "N", "seed of sampling; another seed gives another text (default 0)",
       offsetof(generate, seed), 0, 9e15, false },
     { 0, "threads", INTEGER, "N", "cores to use (default: all)", offsetof(generate, threads), 1,
       1024, false },

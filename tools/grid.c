@@ -27,8 +27,8 @@ static const option options[] = {
       AT(out), 0, 0, false },
     { 0, "jobs", INTEGER, "N", "runs at the same time (default: as many as cores)", AT(jobs), 1,
       1024, false },
-    { 0, "runs", FLAG, NULL, "a line for each run in the table, not for each setting", AT(runs), 0,
-      0, false },
+    { 0, "runs", FLAG, NULL, "print a line for each run in the table, not for each setting",
+      AT(runs), 0, 0, false },
     { 0 }
 };
 

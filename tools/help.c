@@ -57,17 +57,23 @@ static bool find_page(const char *topic, char *path, size_t size)
 
 static char *listed[LISTED + 1];
 static const char *listed_name(int k) { return listed[k]; }
-/* Lists the functions that have a page. */
-static void list_functions(void)
+/* Lists the commands and functions that have a page: those of man1 without the prefix "eingrad-",
+ * those of man3 that begin with "eg_". */
+static void list_topics(void)
 {
+    static const char *const prefix[] = { "eingrad-", "eg_" };
     char folder[512];
     int n = 0;
-    snprintf(folder, sizeof folder, "%s/man3", pages());
-    DIR *d = opendir(folder);
-    for (struct dirent *e; n < LISTED && d && (e = readdir(d));)
-        if (strncmp(e->d_name, "eg_", 3) == 0 && (listed[n] = strdup(e->d_name)) != NULL)
-            *strchr(listed[n++], '.') = 0;
-    if (d) closedir(d);
+    for (int k = 0; k < 2; k++) {
+        const size_t length = strlen(prefix[k]), skipped = k == 0 ? length : 0;
+        snprintf(folder, sizeof folder, "%s/man%d", pages(), k == 0 ? 1 : 3);
+        DIR *d = opendir(folder);
+        for (struct dirent *e; n < LISTED && d && (e = readdir(d));)
+            if (strncmp(e->d_name, prefix[k], length) == 0 &&
+                (listed[n] = strdup(e->d_name + skipped)) != NULL)
+                *strchr(listed[n++], '.') = 0;
+        if (d) closedir(d);
+    }
 }
 
 static int run(const command *c, int count, char **word)
@@ -84,9 +90,10 @@ static int run(const command *c, int count, char **word)
         execlp("man", "man", "-l", path + (inside ? strlen(pages()) + 1 : 0), (char *)NULL);
         return print_error("man: %s; the page is %s", strerror(errno), path);
     }
-    list_functions();
+    list_topics();
     snprintf(path, sizeof path, "%s%s", strncmp(topic, "eg_", 3) == 0 ? "" : "eg_", topic);
-    const char *near = nearest(path, listed_name);
+    const char *near = nearest(topic, listed_name);
+    if (!near) near = nearest(path, listed_name);
     int status =
         near ? print_error("there is no page \"%s\" in %s; is it %s?", topic, pages(), near)
         : listed[0]
@@ -102,7 +109,7 @@ static int run(const command *c, int count, char **word)
 const command help_command = {
     .name = "help",
     .usage = "TOPIC",
-    .about = "the page of a command, a function or a header",
+    .about = "show the page of a command, a function or a header",
     .more = "A word that is the name of both a command and a header means the command.\n\n"
             "  help train\n"
             "  help eg_einsum\n"

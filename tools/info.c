@@ -108,8 +108,8 @@ static int run(const command *c, int count, char **word)
 const command info_command = {
     .name = "info",
     .usage = "[FILE]",
-    .about = "version, BLIS kernel and why, threads, types, libraries; or the options and tensors "
-             "of a file",
+    .about = "print the version, the BLIS kernel and its reason, threads, types, libraries; or the "
+             "options and tensors of a file",
     .more =
         "FILE is a checkpoint or any other safetensors file. The names of its tensors are those "
         "that\n"

@@ -75,7 +75,7 @@ static int run(const command *c, int count, char **word)
 const command ops_command = {
     .name = "ops",
     .usage = "[NAME...]",
-    .about = "every operation: name, equation, gradient, domain of its test",
+    .about = "list the operations: name, equation, gradient, domain of the test",
     .run = run,
     .more = "x, a, b are operands, y the result, g the gradient with respect to y; dx, da, db "
             "those with respect to the operands.\n\n"

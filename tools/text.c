@@ -63,6 +63,8 @@ static void reworded(char *out, size_t size)
         const char *library, *program;
     } wording[] = {
         { "; eg_cast one of them", "" },
+        { "must be divisible by heads: ", "must be divisible by --heads: " },
+        { "heads must be divisible by ", "--heads must be divisible by " },
         { "; load it with .data, the task that it was trained on",
           "; a program in C that has the task loads it, by eg_trainer_load" },
         { "; load it with .network, the struct that it was trained with",

@@ -400,7 +400,7 @@ const command train_command = {
     .usage = "TASK | --pairs FILE | --text FILE [OPTION...]",
     .about =
         "train a transformer on a task, on your own pairs or on a text, and show what it learnt",
-    .more = "Symbols of pairs are characters; or words, if blanks occur and most words of the "
+    .more = "The symbols of pairs are characters, or words if blanks occur and most words of the\n"
             "outputs occur more than once.\n"
             "Under mpirun, ranks divide each step; the result is the same.\n"
             "One input in ten is held out; training stops when the goal is met on those. An\n"
