@@ -23,7 +23,7 @@ trap 'rm -rf "$work"' EXIT
 # describe INCLUDE OUT: the interface of the headers below INCLUDE as OUT/abi, OUT/macros,
 # OUT/symbols; OUT/growing has the structs that may get members at their end
 describe() {
-    # nothing of the system is part of it: glibc's types differ from release to release
+    # the system's headers are not part of the interface: glibc's types differ between releases
     mkdir -p "$2/system" && echo 'typedef struct file FILE;' >"$2/system/stdio.h" &&
         : >"$2/system/check.h" || return
     for header in "$1"/eingrad/*.h; do
@@ -124,21 +124,21 @@ case "${1-}" in
             describe "$SRCDIR/include" "$work/new" || exit 1
         fails=0
         differences "$work/old" "$work/new" || {
-            echo 'programs compiled or written for the stored interface cannot bear this'
-            echo 'if it is meant: make store-abi; docs/versioning.md says what follows'
+            echo 'programs that were compiled or written for the stored interface would break'
+            echo 'if this is intended, run make store-abi; docs/versioning.md says what else to do'
             fails=1; }
         debian_symbols "$work/new/symbols" | cmp -s - "$symbols" || {
             echo "$symbols does not list what the headers declare: make store-abi"; fails=1; }
         sed 's/ *#.*//; /^$/d' "$stored/grown" >"$work/grown"
         while read -r name; do
             grep -q "class-decl name='$name'" "$work/new/abi" || {
-                echo "tests/abi/grown names $name, which is no struct"; fails=1; }
+                echo "tests/abi/grown names $name, which is not a struct"; fails=1; }
         done <"$work/grown"
         sed -n 's/^typedef struct [^{]*{.*} \([A-Za-z0-9_]*\);/\1/p' "$work/new/types" |
             grep -vxF -f "$work/new/growing" >"$work/frozen"
         while read -r name; do
             grep -qF "\`$name\`" "$SRCDIR/docs/versioning.md" || {
-                echo "$name may not grow, and docs/versioning.md does not say so"; fails=1; }
+                echo "$name must not grow, but docs/versioning.md does not list it"; fails=1; }
         done <"$work/frozen"
         [ $fails = 0 ] || exit 1
         echo "$(wc -l <"$work/new/symbols") functions, $(wc -l <"$work/new/macros") macros:" \
@@ -172,7 +172,7 @@ case "${1-}" in
                 echo "$what: should be $wanted, but $verdict"
                 head -n 20 "$work/log"; }
         done <"$work/plants"
-        [ $fails = 0 ] || { echo "$fails of $count plants"; exit 1; }
-        echo "$(grep -c '^found' "$work/plants") breaks of $count changes are found, no other" ;;
+        [ $fails = 0 ] || { echo "$fails of $count changes were not judged as expected"; exit 1; }
+        echo "$(grep -c '^found' "$work/plants") breaking changes of $count changes are found, and no other" ;;
     *) sed -n '2,5s/^# //p' "$0" >&2; exit 1 ;;
 esac

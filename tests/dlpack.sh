@@ -23,22 +23,22 @@ if [ -n "$upstream" ]; then
             "$folder/$each" >"$folder/$each.txt" || exit 1
     done
     diff "$folder/ours.txt" "$folder/theirs.txt" || exit 1
-    echo "structs: $(wc -l <"$folder/ours.txt") sizes, places and numbers are those of $upstream"
+    echo "structs: $(wc -l <"$folder/ours.txt") sizes, offsets and constants equal those of $upstream"
     rm -rf "$folder"
 else
-    echo 'left out: the structs beside those of dlpack.h, which is not found or is before 1.0'
+    echo 'left out: comparison with dlpack.h, which was not found or is older than 1.0'
 fi
 
 shared=$BUILDDIR/.libs/libeingrad.so
 [ -f "$shared" ] || { echo 'left out: the library was built with --disable-shared'; exit 0; }
-[ -z "$SANITIZER_CFLAGS" ] || { echo 'left out: a sanitizer has to come first'; exit 0; }
+[ -z "$SANITIZER_CFLAGS" ] || { echo 'left out: the run-time library of a sanitizer has to be loaded first'; exit 0; }
 python=
 for each in "${PYTHON:-python3}" python3 /usr/bin/python3; do
     "$each" -c 'import numpy
 assert tuple(map(int, numpy.__version__.split(".")[:2])) >= (2, 1)' 2>/dev/null &&
         { python=$each; break; }
 done
-[ -n "$python" ] || { echo 'left out: no Python here has NumPy from 2.1 on'; exit 0; }
+[ -n "$python" ] || { echo 'left out: no Python here has NumPy 2.1 or later'; exit 0; }
 EINGRAD_LIB=$(cd "$(dirname "$shared")" && pwd)/libeingrad.so
 PYTHONPATH=$EG_SRCDIR/examples/python PYTHONDONTWRITEBYTECODE=1
 export EINGRAD_LIB PYTHONPATH PYTHONDONTWRITEBYTECODE

@@ -17,9 +17,9 @@ checks=address,undefined
 [ -x configure ] || ./bootstrap
 mkdir -p build-fuzz
 cd build-fuzz
-# What computes on tensors reads no foreign bytes; the suites and mutate_checkpoint run it under
-# sanitizers. With it instrumented too, compiling takes twice the time. configure.ac says why not
-# null and object-size.
+# Code that computes on tensors reads no foreign bytes and is not instrumented here: compiling would
+# take twice the time, and the suites and mutate_checkpoint run it under sanitizers. configure.ac
+# says why null and object-size are left out.
 computes='attention|autograd|contraction|gradcheck|ops|ranks'
 # shellcheck disable=SC2046      # a list of words
 { [ -f Makefile ] ||
@@ -91,7 +91,7 @@ fuzz() {
     cov=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "fuzz/$target.log" | tail -n 1)
     echo "$target: cov ${cov:-0} (at least $(floor "$target")), $(tail -n 1 "fuzz/$target.log")"
     [ "${cov:-0}" -ge "$(floor "$target")" ] || {
-        echo "fuzz.sh: $target reaches too little: do its seeds match its input's form?" >&2
+        echo "fuzz.sh: $target reaches too few edges: do its seeds have the format of its input?" >&2
         exit 1; }
 }
 

@@ -30,7 +30,7 @@ for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
     [ "$lines" -lt 450 ] || {
         fails=$((fails + 1)); echo "$header has $lines lines; a public header has less than 450"; }
 done
-# What is a macro in C is a function in C++.
+# Each function-like macro of C is a function in C++.
 if [ "$CXX" != no ]; then
     for path in "$SRCDIR"/include/eingrad/*.h; do
         [ "${path##*/}" = check.h ] || echo "$path"
@@ -42,10 +42,10 @@ if [ "$CXX" != no ]; then
     rm "$program.list"
     for name in $names; do
         echo "$functions" | grep -q "[ *]$name(" || {
-            fails=$((fails + 1)); echo "$name is a macro in C, and no function in C++"; }
+            fails=$((fails + 1)); echo "$name is a macro in C but not a function in C++"; }
     done
 fi
 rm "$program"
-[ "$CXX" != no ] || echo 'no C++ compiler: C++ was left out'
+[ "$CXX" != no ] || echo 'left out: C++, since there is no C++ compiler'
 echo "$count compilations"
 [ "$fails" = 0 ]

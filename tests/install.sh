@@ -13,7 +13,7 @@ run "$MAKE" -s install DESTDIR="$stage"
 
 PKG_CONFIG_PATH=$stage$LIBDIR/pkgconfig${PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}
 export PKG_CONFIG_PATH
-# not pkg-config's sysroot, which would also move the system's libraries
+# pkg-config's sysroot is not used, since it would also move the system's libraries
 flags() {
     "$PKG_CONFIG" --define-variable=libdir="$stage$LIBDIR" \
         --define-variable=includedir="$stage$INCLUDEDIR" "$@" eingrad ||
@@ -36,7 +36,7 @@ for macros in '' '-DN=64 -DH=8'; do
     [ "$CXX" = no ] || build "$CXX" user.cc -std=c++17 $macros $(flags $static --cflags --libs)
 done
 if [ -f "$stage$LIBDIR/libeingrad.a" ] && [ -z "$SANITIZER_CFLAGS" ]; then
-    # wholly static where the system can, else against libeingrad.a alone
+    # fully static if the system supports it, else only libeingrad.a
     # shellcheck disable=SC2046,SC2086
     if echo 'int main(void) { return 0; }' | $CC -static -x c - -o "$stage/user" 2>/dev/null; then
         build "$CC" user.c -std=c11 -static $(flags --static --cflags --libs)
@@ -87,12 +87,12 @@ if [ -z "$SANITIZER_CFLAGS" ]; then
                 "$stage/cmake/user"
             rm -r "$stage/cmake"
         done
-        # what is asked for and is not there is refused with a sentence
+        # versions and components that do not exist are refused with a message
         for wrong in -DVERSION=9.1 -DKIND=mpi; do
             cmake -S "$consumers/cmake" -B "$stage/cmake" $wrong -DUSER="$tests/headers" \
                 -Deingrad_DIR="$stage$LIBDIR/cmake/eingrad" >/dev/null 2>"$stage/refusal" &&
                 die "CMake found eingrad in spite of $wrong"
-            grep -q eingrad "$stage/refusal" || die "CMake said: $(cat "$stage/refusal")"
+            grep -q eingrad "$stage/refusal" || die "another message of CMake: $(cat "$stage/refusal")"
             rm -r "$stage/cmake" "$stage/refusal"
         done
     else

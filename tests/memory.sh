@@ -5,7 +5,7 @@
 #   STRIDE=1 tests every n of every command (minutes); otherwise about 12 of each.
 #   BUILDDIR and CC as `make check` sets them; nothing is tested under sanitizers, which have their
 #   own allocators.
-[ -z "$SANITIZER_CFLAGS" ] || { echo 'not under sanitizers'; exit 0; }
+[ -z "$SANITIZER_CFLAGS" ] || { echo 'left out: sanitizers have their own allocators'; exit 0; }
 stage=$(mktemp -d) || exit 1
 trap 'rm -rf "$stage"' EXIT
 eingrad=$(cd "$BUILDDIR" && pwd)/eingrad
@@ -26,7 +26,7 @@ run() {
     if [ $status -gt 125 ] && ! grep -q 'error while loading shared libraries' err; then
         echo "exit status $status: env $*"; bad=$((bad + 1))
     elif [ $status -ne 0 ] && ! [ -s err ]; then
-        echo "no sentence, exit status $status: env $*"; bad=$((bad + 1))
+        echo "no error message, exit status $status: env $*"; bad=$((bad + 1))
     fi
 }
 # each COMMAND...: counts its allocations, then lets each n-th fail in turn, from an offset that
@@ -84,5 +84,5 @@ each gradcheck ij,jk-\>ik 3x4 4x2
 each mask 'j <= i' i=4 j=4
 each ops
 each info
-[ $bad = 0 ] || { echo "$bad of $runs runs end badly"; exit 1; }
+[ $bad = 0 ] || { echo "$bad of $runs runs crash, time out or have no error message"; exit 1; }
 echo "$runs runs, each with an allocation refused"

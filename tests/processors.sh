@@ -1,9 +1,9 @@
 #!/bin/sh
-# The library on processors that this machine is not:
+# Tests of the library on other processors than this machine's:
 #   tests/processors.sh aarch64 [SUITE...]    cross-built with Debian's compiler and libraries, run
 #                                             by qemu's user mode
 #   tests/processors.sh baseline [SUITE...]   x86-64 without AVX: built without clones, run here,
-#                                             where glibc and BLIS are told to use no more than SSE
+#                                             with glibc and BLIS restricted to SSE
 #   tests/processors.sh CPU [SUITE...]        x86-64: build/tests/check_eingrad on qemu's model CPU,
 #                                             Nehalem (SSE 4.2, no AVX), Haswell (AVX2), ...
 # Runs the suites, then trains a little, and prints the hashes of the checkpoints. `all` names every
@@ -48,7 +48,7 @@ foreign() {
         "Dir::Cache \"$1/cache\";" "Dir::Etc::SourceList \"$1/sources\";" \
         'Dir::Etc::SourceParts "-";' 'APT::Architecture "arm64";' \
         'APT::Architectures { "arm64"; };' 'APT::Sandbox::User "root";' >"$1/apt.conf"
-    # check's static library, since a program of qemu is simplest without
+    # check's static library, since a static program is simplest to run in qemu
     (cd "$1/debs" && export APT_CONFIG="$1/apt.conf" && apt-get update &&
         apt-get download check libblis-openmp-dev libblis4-openmp libc6 libgcc-s1 libgomp1 \
             libjsmn-dev librandom123-dev libsubunit-dev libsubunit0 zlib1g zlib1g-dev) >/dev/null

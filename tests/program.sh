@@ -9,7 +9,7 @@ rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" && stage=$(pwd) || exit 1
 fails=0 count=0 patience=${EG_PATIENCE:-10}
 bad() { echo "FAILED: $*"; fails=$((fails + 1)); }
 
-# one of them is no plural, whatever is said: "1 steps"
+# a number of 1 is not followed by a plural: "1 steps"
 many='steps|layers|heads|runs|logs|curves|seeds|settings|pairs|symbols|sequences|tensors|options'
 many="$many|entries|calls|sweeps|mutants|numbers|elements|operands|axes|intermediates"
 many="$many|multiplications"
@@ -41,7 +41,7 @@ refuses() {
     esac
     [ $status = 1 ] || bad "eingrad $*: exit status $status, not 1"
     [ ! -s out ] || bad "eingrad $*: refused, but printed $(cat out)"
-    head -n 1 err | grep -q '^eingrad: ' || bad "eingrad $*: no sentence: $(cat err)"
+    head -n 1 err | grep -q '^eingrad: ' || bad "eingrad $*: no error message: $(cat err)"
     grep -qF -- "$text" err || bad "eingrad $*: '$text' is not in: $(cat err)"
     singular "$@"
 }
@@ -54,7 +54,7 @@ only() {                                # only FILE...: nothing else is in the f
 }
 mkdir new
 
-# -- what there is ---------------------------------------------------------------------------------
+# -- the commands ----------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
 for command in train predict evaluate generate attend compare curve einsum explain gradcheck mask \
@@ -91,7 +91,7 @@ three='gradcheck id,jd,je->ie 3x4 5x4 5x2 --op attention'
     refuses '  give the tensor in --with' $three --where 'r[j]'
 }
 refuses 'mha "0.self": --where: the predicate' train reverse --where 'j <= q'
-# this one is found by the first step
+# this error is found by the first step
 "$eingrad" train reverse --linear --where 'abs(i-j)<3' --out x.st >out 2>err &&
     bad 'train --linear --where: a window was trained'
 grep -q 'linear_attention: --where may be "j <= i" and conditions' err ||
@@ -324,7 +324,7 @@ refuses 'adam: --gamma must be a number above 0, not 0' train copy --schedule ex
 refuses '--schedule is noam, but s.safetensors has constant' train --schedule noam --resume \
     s.safetensors
 rm -f alarm.json alarm.safetensors s.json s.safetensors
-# options of model and optimiser: said at the start, stored, gone on with; others are refused
+# options of model and optimiser are printed at the start, stored and resumed; others are refused
 # shellcheck disable=SC2086
 while IFS='|' read -r option said; do
     prints "$said" train reverse $tiny --steps 2 $option --force --out o.safetensors --log o.json
@@ -359,7 +359,7 @@ if cmp -s d.safetensors d0.safetensors; then bad 'train: adamw --weight-decay 0 
 grep -q '^tokens.E: ' out ||
     bad "train: adamw --weight-decay 0 has the parameters of 0.01: $(cat out)"
 grep -qx 'weight-decay: 0.01, 0' out || bad "compare: no weight decay in effect in $(cat out)"
-# the default is the same run as its number, and another than none
+# the default gives the run of its stated number, which differs from that without the option
 # shellcheck disable=SC2086
 runs train reverse $tiny --steps 2 --optimiser adamw --weight-decay 0.01 --out d.safetensors
 # shellcheck disable=SC2086
@@ -424,7 +424,7 @@ refuses 'safetensors' predict log.json a
 head -c 9000 copy.safetensors >../cut.safetensors
 refuses 'cut.safetensors' predict ../cut.safetensors a
 refuses 'not a model' predict "$EG_SRCDIR/tests/data/nn.safetensors" a
-# what cannot be answered is named and has an empty line; the next is answered all the same
+# an input that cannot be answered is named and has an empty line; the next one is answered
 printf 'hello\nhe!\n\nab\0c\nworld' | "$eingrad" predict copy.safetensors >out2 2>err2
 [ $? = 1 ] || bad 'predict: three bad lines: the exit status is not 1'
 [ "$(wc -l <out2)" = 5 ] || bad "predict: five lines, $(wc -l <out2) answers"
@@ -433,7 +433,7 @@ same out2 want
 cut -d : -f 1-3 err2 >want2
 printf 'eingrad: line %s\n' '2: copy' '3: copy' '4: a zero byte' | cmp -s - want2 ||
     bad "predict: three bad lines: $(cat err2)"
-# a line without an end takes no memory
+# a line that does not end takes no memory
 { head -c 2000000 /dev/zero; echo; echo hello; head -c 70000 /dev/zero | tr '\0' a; } |
     "$eingrad" predict copy.safetensors >out2 2>err2
 [ $? = 1 ] || bad 'predict: long lines: the exit status is not 1'
@@ -593,7 +593,7 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
 only killed.safetensors stopped.safetensors two.safetensors whole.safetensors
 
 # -- train: killed at any moment, EG_KILLS times (5) -----------------------------------------------
-# The next start leaves the bits of a whole run, and nothing else.
+# The next start gives the bits of an uninterrupted run and leaves no other file.
 # shellcheck disable=SC2086
 {
     runs train reverse $run --threads 1 --out new/whole --best new/top
@@ -795,7 +795,7 @@ rm -f out err; cd ..
 only 4 copy.safetensors hard.tsv p-seq2seq.safetensors p.safetensors p.svg p.tsv soft.tsv sub \
     t.safetensors
 
-# -- train: closed streams, a terminal or a reader that goes away ----------------------------------
+# -- train: closed streams, a terminal or a reader that disappears ----------------------------------
 # shellcheck disable=SC2086
 for closed in '<&-' '>&-' '2>&-' '<&- >&-' '<&- 2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
     count=$((count + 1))
@@ -829,7 +829,7 @@ count=$((count + 1))
 # shellcheck disable=SC2086
 "$eingrad" train $long --out new/pipe 2>err | head -n 2 >out
 runs predict new/pipe abc
-# a run that is begun again and interrupted early leaves the later step of itself
+# a run that is started again and interrupted early does not replace its own later checkpoint
 count=$((count + 1)); rm -f log.json
 # shellcheck disable=SC2086
 "$eingrad" train $long --out new/again --log log.json >out 2>err & pid=$!
@@ -1147,7 +1147,7 @@ done; done; done >wanted
     bad 'grid --runs: other lines, or another order'
 rm -r new/grid new/alone.safetensors
 
-# a wrong value anywhere in a list: nothing is run, and no folder left
+# a wrong value anywhere in a list: nothing is run, and no folder is left
 for values in 1e-3,20 1e-3,nan,2e-3 1e-3,-1; do
     refuses '--lr must be a number from 1e-09 to 10' grid reverse --lr "$values" --out new/grid
 done
@@ -1159,7 +1159,7 @@ refuses 'grid has no --best: each run has files of its own' grid reverse --best 
 refuses 'grid has no --resume; see --out' grid reverse --resume --out new/grid
 only
 
-# one that fails is named, and ends no other
+# a run that fails is named, and the others continue
 mkdir -p new/grid/seed=1.jsonl
 "$eingrad" grid reverse --layers 1 --d-model 8 --heads 2 --batch 8 --goal 0 --steps 2 --seeds 3 \
     --schedule constant --out new/grid >out 2>err
@@ -1203,7 +1203,7 @@ for seed in 0 1 2; do runs evaluate new/grid/seed=$seed.safetensors; done
 for run in $children; do
     ! kill -0 "$run" 2>/dev/null || bad "grid: process $run goes on without it"; done
 rm -r new/grid
-# nor do runs go on when the grid is killed, which stops each as SIGTERM does
+# if the grid is killed, its runs end as after SIGTERM
 alive() { grep -q '^State:[[:space:]]*[^ZX]' "/proc/$1/status" 2>/dev/null; }
 long grid reverse --seeds 2 --jobs 2 --out new/grid
 process=$!
@@ -1219,8 +1219,8 @@ done
 for seed in 0 1; do runs evaluate new/grid/seed=$seed.safetensors; done
 rm -r new/grid
 
-# two processes never write to one file, not even before the first of them has written it: the
-# second would be the same run, or may replace what is there, if the file were not claimed
+# two processes never write to one file, not even before the first has written it: the file is
+# claimed. Otherwise the second process would be the same run, or might replace the file
 long train reverse --out new/one.safetensors --best new/best.safetensors --log new/one.jsonl \
     --curve new/one.svg
 process=$!
@@ -1265,7 +1265,7 @@ grep -q '^2 runs in pairs-grid, 2 of them finished$' out2 || bad "grid --pairs=F
 only pairs-grid pairs-grid/seed=0.jsonl pairs-grid/seed=0.safetensors pairs-grid/seed=1.jsonl \
     pairs-grid/seed=1.safetensors pairs.safetensors pairs.tsv
 
-# what a grid cannot be
+# grids that are refused
 echo x >new/file
 refuses 'new/file' grid reverse --out new/file
 refuses '--lr needs a value' grid reverse --lr
@@ -1277,5 +1277,5 @@ refuses 'options have several values' grid reverse --lr 1e-3,2e-3 --heads 1,2 --
     --out new/grid
 only file
 
-echo "$count of the program"
+echo "$count runs of the program"
 [ "$fails" = 0 ]
