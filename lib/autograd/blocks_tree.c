@@ -66,7 +66,7 @@ static bool blocks_add(eg_ctx *child, const blocks_sum *s, const blocks_sum *oth
     return true;
 }
 /* True if the two sums below the root are added by eg__blocks_mean. */
-static bool blocks_two(const blocks *b) { return !b->o.take && !b->early; }
+static bool blocks_mean_adds(const blocks *b) { return !b->o.take && !b->early; }
 /* A thread exchanges its sum for that of the neighbour: if there is one, this thread is the second
  * and adds the two, else the neighbour's thread will add them. */
 bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
@@ -80,7 +80,7 @@ bool eg__blocks_climb(blocks *b, eg_ctx *child, int64_t k, blocks_sum *s)
         }
         blocks_sum *other = atomic_exchange(&b->at[level][k & ~(int64_t)1], s);
         if (!other) return true;
-        if (blocks_two(b) && eg__blocks_wide(b, level + 1) == 1) {
+        if (blocks_mean_adds(b) && eg__blocks_wide(b, level + 1) == 1) {
             atomic_store(&b->at[level][k & ~(int64_t)1], other);
             atomic_store(&b->at[level][k | 1], s);
             return true;

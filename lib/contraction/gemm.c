@@ -210,8 +210,8 @@ static void set_next(next *then, const eg_gemm *g, int which, const char *at, in
     then->lines[which] = (eg__ahead_lines(&then->of[which]) + tiles - 1) / tiles;
 }
 /* -- one batch by one thread ------------------------------------------------------------------ */
-static void alone(const shape *s, const eg_gemm *g, eg_offsets at, int64_t from, int64_t to,
-                  side *a, side *b)
+static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int64_t from,
+                           int64_t to, side *a, side *b)
 {
     const int mr = s->kernel->mr, nr = s->kernel->nr;
     const char *pa = g->a + at.a * eg__width[g->of[0]], *pb = g->b + at.b * eg__width[g->of[1]];
@@ -257,8 +257,9 @@ typedef struct gemm_job {
 static void share_piece(void *user, int64_t i, int thread)
 {
     const gemm_job *c = user;
-    alone(c->s, c->g, eg__offsets_of(&c->g->batch, i / c->shares), i % c->shares * c->width,
-          eg__min64(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
+    multiply_batch(
+        c->s, c->g, eg__offsets_of(&c->g->batch, i / c->shares), i % c->shares * c->width,
+        eg__min64(c->g->n.total, (i % c->shares + 1) * c->width), &c->a[thread], &c->b[thread]);
 }
 static void pack_piece(void *user, int64_t q, int thread)
 {
@@ -351,7 +352,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
             if (team > 1)
                 gemm_together(cx, team, &c);
             else
-                alone(&s, g, c.at, 0, g->n.total, a, b);
+                multiply_batch(&s, g, c.at, 0, g->n.total, a, b);
         }
     return true;
 }

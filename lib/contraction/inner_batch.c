@@ -30,7 +30,7 @@ typedef struct blocks {
 
 static int64_t inner_first(const eg_axes *l) { return l->n ? l->axis[0].size : 1; }
 static int64_t inner(const eg_axes *l) { return l->total / inner_first(l); }
-static bool near(const eg_axes *l, int which)
+static bool has_unit_stride(const eg_axes *l, int which)
 {
     for (int i = 0; i < l->n; i++)
         if (l->axis[i].step[which] == 1 || l->axis[i].step[which] == -1) return true;
@@ -68,7 +68,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
     for (int s = 0; s < 2; s++) {
         part *p = &b->part[s];
         *p = (part){ .which = s ? EG_OF_B : EG_OF_A };
-        if (near(rows[s], p->which) || near(&g->k, p->which)) continue;
+        if (has_unit_stride(rows[s], p->which) || has_unit_stride(&g->k, p->which)) continue;
         if (!any) group_of(b, &g->batch, p->which);
         int64_t step = 1;
         bool together = b->group.total >= LEAST;

@@ -26,13 +26,13 @@
 enum { WORDS = EG_LABEL_MAX / 64, NEAR = 8 };
 typedef eg_labelset set;
 
-static set either(const set *a, const set *b, int words)
+static set labels_union(const set *a, const set *b, int words)
 {
     set c = { { 0 } };
     for (int w = 0; w < words; w++) c.bits[w] = a->bits[w] | b->bits[w];
     return c;
 }
-static set both(const set *a, const set *b, int words)
+static set labels_intersection(const set *a, const set *b, int words)
 {
     set c = { { 0 } };
     for (int w = 0; w < words; w++) c.bits[w] = a->bits[w] & b->bits[w];
@@ -112,12 +112,12 @@ typedef struct tree {
  * preferred. */
 static double product(const problem *p, const part *x, const part *y, double left)
 {
-    const set all = either(&x->has, &y->has, p->words);
+    const set all = labels_union(&x->has, &y->has, p->words);
     const double v = volume(&all, p->size, p->words);
     return v > left ? v : v * (1 + p->shade);
 }
 /* Recomputes the costs of all nodes, and what is computed at each. Returns the total cost. */
-static double settle(const problem *p, tree *tr)
+static double recompute_costs(const problem *p, tree *tr)
 {
     const int root = 2 * tr->n - 2;
     for (int k = tr->n; k <= root; k++) {
@@ -150,8 +150,8 @@ typedef struct table {
 
 /* Fills t[1 … 2^n − 1] for n parts with the result labels `out`. Returns the cost; infinity if no
  * order is within the limit. */
-static double exact(const problem *p, int n, const part *const *leaf, const set *out, int mode,
-                    table *t)
+static double search_all_splits(const problem *p, int n, const part *const *leaf, const set *out,
+                                int mode, table *t)
 {
     const unsigned full = (1u << n) - 1;
     const int words = p->words;
@@ -165,10 +165,10 @@ static double exact(const problem *p, int n, const part *const *leaf, const set 
         me->operands = 0;
         for (int k = 0; k < n; k++) {
             set *to = s >> k & 1 ? &in : &beside;
-            *to = either(to, &leaf[k]->has, words);
+            *to = labels_union(to, &leaf[k]->has, words);
             if (s >> k & 1) me->operands |= leaf[k]->operands;
         }
-        me->has = both(&in, &beside, words);
+        me->has = labels_intersection(&in, &beside, words);
         me->volume = volume(&me->has, p->size, words);
         me->read = 0;
         for (int m = 0; m < MODES; m++) me->cost[m] = INFINITY;
@@ -291,7 +291,8 @@ static bool improve(const problem *p, tree *tr, int root, table *t)
     const part *part_of[NEAR];
     for (int k = 0; k < leaves; k++) part_of[k] = &tr->node[leaf[k]];
     const set out = tr->node[root].has;
-    const double old = tr->node[root].cost[mode], now = exact(p, leaves, part_of, &out, mode, t);
+    const double old = tr->node[root].cost[mode],
+                 now = search_all_splits(p, leaves, part_of, &out, mode, t);
     if (!(now < old * (1 - 1e-12))) return false;
     int used = 0;
     /* the root last */
@@ -301,18 +302,18 @@ static bool improve(const problem *p, tree *tr, int root, table *t)
         inner[inners - 1 - i] = k;
     }
     order_grow(p, tr, t, (1u << leaves) - 1, mode, leaf, inner, &used);
-    settle(p, tr);
+    recompute_costs(p, tr);
     return true;
 }
 /* Improves a tree as long as it becomes cheaper. Returns its cost. */
 static double improved(const problem *p, tree *tr, table *t)
 {
-    settle(p, tr);
+    recompute_costs(p, tr);
     for (int pass = 0, better = 1; pass < 8 && better; pass++) {
         better = 0;
         for (int node = 2 * tr->n - 2; node >= tr->n; node--) better |= improve(p, tr, node, t);
     }
-    return settle(p, tr);
+    return recompute_costs(p, tr);
 }
 
 /* -- the result -------------------------------------------------------------------------------- */
@@ -364,10 +365,10 @@ static double whole(const problem *p, tree *tr, const set *out, table *t)
         leaf[k] = k;
         nodes[k] = n + k;
     }
-    const double cost = exact(p, n, part_of, out, mode, t);
+    const double cost = search_all_splits(p, n, part_of, out, mode, t);
     if (!(cost < INFINITY)) return cost;
     order_grow(p, tr, t, (1u << n) - 1, mode, leaf, nodes, &used);
-    return settle(p, tr);
+    return recompute_costs(p, tr);
 }
 
 size_t eg__order_bytes(int n) { return sizeof(table) << (n <= EG_ORDER_EXACT ? n : NEAR); }
@@ -404,7 +405,7 @@ bool eg__order(int n, const eg_labelset *ops, const eg_labelset *out, const doub
     for (int k = n; cost && k < 2 * n - 2; k++)
         if (best.node[k].volume > cost->largest) cost->largest = best.node[k].volume;
     p.shade = 0;
-    if (cost) cost->work = settle(&p, &best);
+    if (cost) cost->work = recompute_costs(&p, &best);
     return true;
 }
 
@@ -421,9 +422,10 @@ static void order_given(const problem *p, tree *tr, const set *out, const int (*
         }
         for (int l = 0; l < n; l++) {
             set *to = operands >> l & 1 ? &in : &beside;
-            *to = either(to, &tr->node[l].has, p->words);
+            *to = labels_union(to, &tr->node[l].has, p->words);
         }
-        tr->node[k] = (part){ .operands = operands, .has = both(&in, &beside, p->words) };
+        tr->node[k] =
+            (part){ .operands = operands, .has = labels_intersection(&in, &beside, p->words) };
         tr->node[k].volume = volume(&tr->node[k].has, p->size, p->words);
     }
 }
@@ -439,11 +441,11 @@ double eg__order_cotangents(int n, const eg_labelset *ops, const eg_labelset *ou
     order_given(&p, &given, out, (const int(*)[2])pairs);
     table *t = memory;
     tr = given;
-    const double had = settle(&p, &given),
+    const double had = recompute_costs(&p, &given),
                  found = n <= EG_ORDER_EXACT ? whole(&p, &tr, out, t) : improved(&p, &tr, t);
     p.shade = 0;
-    if (!(found < had * (1 - 1e-12))) return settle(&p, &given);
+    if (!(found < had * (1 - 1e-12))) return recompute_costs(&p, &given);
     int next = n;
     order_emit(&tr, 2 * n - 2, &next, pairs);
-    return settle(&p, &tr);
+    return recompute_costs(&p, &tr);
 }

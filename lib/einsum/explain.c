@@ -255,7 +255,7 @@ static void put_dims(text *t, int rank, const int64_t *dim)
     char dims[22 * EG_RANK_MAX + 3];
     explain_put(t, "%s", eg__sizes_text(rank, dim, dims, sizeof dims));
 }
-static void put_who(text *t, int number, int count)
+static void put_operand_number(text *t, int number, int count)
 {
     explain_put(t, number <= count ? "%d" : "#%d", number <= count ? number : number - count);
 }
@@ -464,9 +464,9 @@ static void put_step(text *t, const explanation *x, int s)
     const int steps = x->draft->steps, count = x->task.count;
     if (steps > 1) {
         explain_put(t, "\nstep %d: ", s + 1);
-        put_who(t, q->a, count);
+        put_operand_number(t, q->a, count);
         explain_put(t, " and ");
-        put_who(t, q->b, count);
+        put_operand_number(t, q->b, count);
         if (s < steps - 1) explain_put(t, " make #%d", s + 1);
         explain_put(t, ": %s", q->spec);
     }

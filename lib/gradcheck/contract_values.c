@@ -276,7 +276,7 @@ static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char
 }
 /* True if the operation gives the same if all operands of operand i's shape are one tensor, of
  * which there are three or more. */
-static bool all_the_same(eg__contract_call *k, int i)
+static bool same_with_equal_operands(eg__contract_call *k, int i)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
     int n = 0;
@@ -309,7 +309,7 @@ bool eg__layouts_of_operands(eg__contract_call *k)
             snprintf(words, sizeof words, "operands %d and %d are the same tensor", i + 1, j + 1);
             if (!same_on(k, x, -1, words)) return false;
         }
-        if (!all_the_same(k, i)) return false;
+        if (!same_with_equal_operands(k, i)) return false;
     }
     return true;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int worse(const void *p, const void *q)
+static int order_by_error(const void *p, const void *q)
 {
     const eg_entry *a = p, *b = q;
     static const int rank[] = { [EG_EMPTY] = 0, [EG_UNTESTED] = 1, [EG_NOISE] = 2,
@@ -64,9 +64,10 @@ bool eg__entries_add(eg__entries *e, const eg_entry *x)
 /* Keeps x if it is one of the entries with the largest differences among those that pass. */
 static void entries_pass(eg__entries *e, const eg_entry *x)
 {
-    if (e->shown == EG_CHECK_SHOWN && worse(x, &e->passing[e->shown - 1]) >= 0) return;
+    if (e->shown == EG_CHECK_SHOWN && order_by_error(x, &e->passing[e->shown - 1]) >= 0) return;
     int k = e->shown < EG_CHECK_SHOWN ? e->shown++ : e->shown - 1;
-    for (; k > 0 && worse(x, &e->passing[k - 1]) < 0; k--) e->passing[k] = e->passing[k - 1];
+    for (; k > 0 && order_by_error(x, &e->passing[k - 1]) < 0; k--)
+        e->passing[k] = e->passing[k - 1];
     e->passing[k] = *x;
 }
 
@@ -207,7 +208,7 @@ void eg__entries_close(eg__entries *e)
         e->kept[k].operand = cause->operand;
         e->kept[k].call = cause->call;
     }
-    if (e->n) qsort(e->kept, (size_t)e->n, sizeof *e->kept, worse);
+    if (e->n) qsort(e->kept, (size_t)e->n, sizeof *e->kept, order_by_error);
     r->entry = e->kept;
     r->shown = (int)e->n;
 }

@@ -242,7 +242,7 @@ static eg_report *one_order(eg__trial *c, int order, const eg_report *higher)
 
 /* -- all orders -------------------------------------------------------------------------------- */
 /* The function of the next order: Σ ⟨∂L/∂x, V⟩ of the order below. */
-static eg_tensor *pulled(void *user, eg_tensor *const *xs)
+static eg_tensor *gradient_product(void *user, eg_tensor *const *xs)
 {
     eg__trial *c = user;
     eg_tensor *dx[EG_CHECK_INPUTS], *sum = NULL;
@@ -272,7 +272,7 @@ static eg_report *orders(eg__trial *first)
     for (int k = 1; k < first->o.order; k++) {
         trial[k - 1].o.full = k == 1 ? first->o.full : false;
         trial[k] = trial[k - 1];
-        trial[k].o.f = pulled;
+        trial[k].o.f = gradient_product;
         trial[k].o.user = &trial[k - 1];
         trial[k].o.full = false;
         trial[k].order = k + 1;

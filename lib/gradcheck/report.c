@@ -21,8 +21,8 @@ typedef struct page {
     size_t n;
 } page;
 /* Appends to the text; what does not fit is cut off. */
-static void report_say(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void report_say(page *t, const char *format, ...)
+static void report_write(page *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void report_write(page *t, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
@@ -102,23 +102,24 @@ const char *eg__check_part(const char *list, int k, int *length)
     return list;
 }
 /* Writes the name of an input: as in the call, by eg_name, or "x2". */
-static void say_input(page *t, const eg__trial *c, int input)
+static void report_input(page *t, const eg__trial *c, int input)
 {
     int n;
     const char *name = eg__check_part(c->o.names, input, &n);
     if (n)
-        report_say(t, "%.*s", n, name);
+        report_write(t, "%.*s", n, name);
     else if (eg_name_of(c->o.xs[input]))
-        report_say(t, "%s", eg_name_of(c->o.xs[input]));
+        report_write(t, "%s", eg_name_of(c->o.xs[input]));
     else
-        report_say(t, "x%d", input);
+        report_write(t, "x%d", input);
 }
 bool eg__check_words(int rank, const char *axes, int n)
 {
     return rank == 1 || memchr(axes, ' ', (size_t)n);
 }
 /* Writes a row-major index as "[i=1,j=2]"; the n characters at `axes` are the names of axes. */
-static void say_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes, int n)
+static void report_index(page *t, int rank, const int64_t *dim, int64_t index, const char *axes,
+                         int n)
 {
     const bool words = eg__check_words(rank, axes, n);
     int64_t ix[EG_RANK_MAX];
@@ -127,42 +128,42 @@ static void say_index(page *t, int rank, const int64_t *dim, int64_t index, cons
         while (w < n && axes[w] == ' ') w++;
         int len = !words ? w < n : (int)strcspn(axes + w, " ,");
         if (words && len > n - w) len = n - w;
-        report_say(t, r ? "," : "[");
-        if (len) report_say(t, "%.*s=", len, axes + w);
+        report_write(t, r ? "," : "[");
+        if (len) report_write(t, "%.*s=", len, axes + w);
         w += len;
-        report_say(t, "%lld", (long long)ix[r]);
+        report_write(t, "%lld", (long long)ix[r]);
     }
-    if (rank) report_say(t, "]");
+    if (rank) report_write(t, "]");
 }
 /* Writes which derivative an entry is, as in "df[1]/dW[i=0,j=2]". */
-static void say_entry(page *t, const eg__trial *c, const eg_entry *e)
+static void report_entry_name(page *t, const eg__trial *c, const eg_entry *e)
 {
     const eg_tensor *x = c->o.xs[e->input];
     int n;
     const char *axes = eg__check_part(c->o.axes, e->input, &n);
     if (e->output >= 0) {
-        report_say(t, "df");
-        say_index(t, c->rank, c->dim, e->output, "", 0);
-        report_say(t, "/");
+        report_write(t, "df");
+        report_index(t, c->rank, c->dim, e->output, "", 0);
+        report_write(t, "/");
     }
-    report_say(t, "d");
-    say_input(t, c, e->input);
+    report_write(t, "d");
+    report_input(t, c, e->input);
     if (e->index >= 0)
-        say_index(t, x->rank, x->dim, e->index, axes, n);
+        report_index(t, x->rank, x->dim, e->index, axes, n);
     else
-        report_say(t, " along a random direction");
+        report_write(t, " along a random direction");
     if (e->shared > 1)
-        report_say(t, " (one place in memory for %lld entries)", (long long)e->shared);
-    if (e->at) report_say(t, ", the input %s", e->at);
+        report_write(t, " (one place in memory for %lld entries)", (long long)e->shared);
+    if (e->at) report_write(t, ", the input %s", e->at);
 }
 /* Writes the verdict on an entry, its analytic and numeric value, and their difference. */
-static void say_numbers(page *t, const eg_entry *e)
+static void report_numbers(page *t, const eg_entry *e)
 {
     const double apart = fabs(e->analytic - e->numeric), of = fabs(e->numeric);
-    report_say(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict],
-               e->analytic, e->numeric, e->error);
-    if (e->verdict == EG_WRONG && of > 0) report_say(t, ", off by %.3g %%", 100 * apart / of);
-    report_say(t, ", left %.6g, right %.6g", e->left, e->right);
+    report_write(t, ": %s: analytic %.9g, numeric %.9g (error %.0e)", verdict_name[e->verdict],
+                 e->analytic, e->numeric, e->error);
+    if (e->verdict == EG_WRONG && of > 0) report_write(t, ", off by %.3g %%", 100 * apart / of);
+    report_write(t, ", left %.6g, right %.6g", e->left, e->right);
 }
 
 /* Returns the failing entry that the report begins with; NULL if a note explains the failure. */
@@ -181,13 +182,13 @@ static void report_entry(page *t, const eg__trial *c, const eg_entry *e, const e
 {
     char words[512];
     const eg__path *p = &path[e->input];
-    say_entry(t, c, e);
-    say_numbers(t, e);
+    report_entry_name(t, c, e);
+    report_numbers(t, e);
     /* the first entry of an input also names the operations that read it */
     if (p->uses && !named[e->input])
-        report_say(t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
+        report_write(t, "; used by %s", eg__sites_text(p->used, p->uses, words, sizeof words));
     named[e->input] = true;
-    report_say(t, "\n");
+    report_write(t, "\n");
 }
 /* Writes the notes whose verdict is a failure (fails), or the others. */
 static void report_notes(page *t, const eg__trial *c, const eg_report *r, bool fails)
@@ -195,11 +196,11 @@ static void report_notes(page *t, const eg__trial *c, const eg_report *r, bool f
     for (int k = 0; k < r->notes; k++) {
         const eg_note *n = &r->note[k];
         if (eg__fails(n->verdict) != fails) continue;
-        report_say(t, "  ");
-        if (n->input >= 0) say_input(t, c, n->input);
-        if (n->input >= 0) report_say(t, ": ");
-        if (n->verdict != EG_RIGHT) report_say(t, "%s: ", verdict_name[n->verdict]);
-        report_say(t, "%s\n", n->text);
+        report_write(t, "  ");
+        if (n->input >= 0) report_input(t, c, n->input);
+        if (n->input >= 0) report_write(t, ": ");
+        if (n->verdict != EG_RIGHT) report_write(t, "%s: ", verdict_name[n->verdict]);
+        report_write(t, "%s\n", n->text);
     }
 }
 
@@ -208,30 +209,30 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
     page t = { .s = (char *)(uintptr_t)r->text };
     bool named[EG_CHECK_INPUTS] = { false };
     const eg_entry *first = report_first(c, r);
-    if (r->order > 1) report_say(&t, "order %d: ", r->order);
-    report_say(&t, "gradcheck: %s", r->passed ? "passed: " : "FAILED");
+    if (r->order > 1) report_write(&t, "order %d: ", r->order);
+    report_write(&t, "gradcheck: %s", r->passed ? "passed: " : "FAILED");
     if (!r->passed && first) {
-        report_say(&t, "\n  ");
+        report_write(&t, "\n  ");
         report_entry(&t, c, first, path, named);
     } else if (!r->passed)
-        report_say(&t, "\n");
+        report_write(&t, "\n");
     report_notes(&t, c, r, true);
-    if (!r->passed) report_say(&t, "  ");
+    if (!r->passed) report_write(&t, "  ");
     const bool one = r->entries == 1;
-    report_say(&t, "%lld of %lld %s right, %lld covered; ", (long long)r->right,
-               (long long)r->entries,
-               c->o.directions > 0 ? one ? "direction" : "directions"
-               : one               ? "entry"
-                                   : "entries",
-               (long long)r->covered);
-    report_say(
+    report_write(&t, "%lld of %lld %s right, %lld covered; ", (long long)r->right,
+                 (long long)r->entries,
+                 c->o.directions > 0 ? one ? "direction" : "directions"
+                 : one               ? "entry"
+                                     : "entries",
+                 (long long)r->covered);
+    report_write(
         &t,
         "worst |a - n| is %.1e of the largest, %.2g of what is allowed (rtol %.0e, atol %.0e)\n",
         r->worst, r->margin, c->o.rtol, c->o.atol);
     for (int k = 0; k < r->shown && k < EG_CHECK_SHOWN; k++) {
         const eg_entry *e = &r->entry[k];
         if (!eg__fails(e->verdict) || e == first || c->again) continue;
-        report_say(&t, "  ");
+        report_write(&t, "  ");
         report_entry(&t, c, e, path, named);
     }
     report_notes(&t, c, r, false);
@@ -240,20 +241,20 @@ void eg__report_write(const eg__trial *c, eg_report *r, const eg__path *path)
         snprintf(below, sizeof below, "%lld without a measurable effect, ",
                  (long long)r->unmeasurable);
     if (r->mutants)
-        report_say(&t,
-                   "  mutation: %lld mutant%s, %lld caught, %lld without effect, %s%lld survived\n",
-                   (long long)r->mutants, r->mutants == 1 ? "" : "s", (long long)r->caught,
-                   (long long)r->harmless, below, (long long)r->survivors);
+        report_write(
+            &t, "  mutation: %lld mutant%s, %lld caught, %lld without effect, %s%lld survived\n",
+            (long long)r->mutants, r->mutants == 1 ? "" : "s", (long long)r->caught,
+            (long long)r->harmless, below, (long long)r->survivors);
     if (r->elsewhere)
-        report_say(&t,
-                   "  %lld entr%s not above the noise here and tested at another "
-                   "point\n",
-                   (long long)r->elsewhere, r->elsewhere == 1 ? "y is" : "ies are");
+        report_write(&t,
+                     "  %lld entr%s not above the noise here and tested at another "
+                     "point\n",
+                     (long long)r->elsewhere, r->elsewhere == 1 ? "y is" : "ies are");
     if (r->order == 1)
-        report_say(&t, "  cost: %lld call%s of f, %lld sweep%s; noise of f %.0e\n",
-                   (long long)r->calls, r->calls == 1 ? "" : "s", (long long)r->sweeps,
-                   r->sweeps == 1 ? "" : "s", r->noise);
-    if (r->higher) report_say(&t, "%s", r->higher->text);
+        report_write(&t, "  cost: %lld call%s of f, %lld sweep%s; noise of f %.0e\n",
+                     (long long)r->calls, r->calls == 1 ? "" : "s", (long long)r->sweeps,
+                     r->sweeps == 1 ? "" : "s", r->noise);
+    if (r->higher) report_write(&t, "%s", r->higher->text);
 }
 int eg_report_print(FILE *f, const eg_report *r)
 {

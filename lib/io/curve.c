@@ -33,7 +33,7 @@ typedef struct plot {
 } plot;
 
 /* Returns the position of v between the ends of the axis, in [0, 1]; NaN for a gap. */
-static double on(const axis *a, double v)
+static double position_on_axis(const axis *a, double v)
 {
     if (!isfinite(v) || (a->logarithmic && v <= 0)) return NAN;
     double low = a->low, high = a->high;
@@ -131,13 +131,13 @@ static void grid(const plot *p, eg__canvas *c)
     char text[EG_TICK_TEXT];
     double at[EG_TICKS_MOST];
     for (int k = 0, n = eg__ticks(p->y.low, p->y.high, p->y.logarithmic, TICKS, at); k < n; k++) {
-        int y = TOP + HIGH - (int)lround(on(&p->y, at[k]) * HIGH);
+        int y = TOP + HIGH - (int)lround(position_on_axis(&p->y, at[k]) * HIGH);
         c->rectangle(c, p->left, y, WIDE, 1, EG_PALE);
         eg__tick_text(n, at, k, DIGITS, text);
         curve_word(c, p->left - TICK - 2, y - EG_HEIGHT / 2, EG_FROM_RIGHT, text);
     }
     for (int k = 0, n = eg__ticks(p->x.low, p->x.high, p->x.logarithmic, TICKS, at); k < n; k++) {
-        int x = p->left + (int)lround(on(&p->x, at[k]) * WIDE);
+        int x = p->left + (int)lround(position_on_axis(&p->x, at[k]) * WIDE);
         c->rectangle(c, x, TOP + HIGH, 1, TICK, EG_INK);
         eg__tick_text(n, at, k, DIGITS, text);
         curve_word(c, x, TOP + HIGH + TICK + 4, EG_CENTRED, text);
@@ -166,7 +166,7 @@ static void curve_draw(eg__canvas *c, const void *picture)
         const eg_curve *one = &p->o->curve[k];
         pen line = pen_of(c, one, k), sample = line;
         for (int64_t i = 0; i < one->count; i++) {
-            double u = on(&p->x, one->x[i]), v = on(&p->y, one->y[i]);
+            double u = position_on_axis(&p->x, one->x[i]), v = position_on_axis(&p->y, one->y[i]);
             if (isnan(u) || isnan(v))
                 pen_lift(&line);
             else
@@ -251,7 +251,7 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
     plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic }, LEFT };
     for (int k = 0; k < o.count; k++)
         for (int64_t i = 0; i < o.curve[k].count; i++)
-            if (!isnan(on(&(axis){ 1, 2, o.logarithmic }, o.curve[k].y[i]))) {
+            if (!isnan(position_on_axis(&(axis){ 1, 2, o.logarithmic }, o.curve[k].y[i]))) {
                 widen(&p.x, o.curve[k].x[i]);
                 widen(&p.y, o.curve[k].y[i]);
             }

@@ -416,7 +416,7 @@ static void flush_folder(eg__output *out)
 }
 
 /* Flushes all bytes to the disk under the temporary name; closes a device. */
-static void file_settle(eg__output *out)
+static void file_flush(eg__output *out)
 {
     errno = 0;
     if (!out->error && fflush(out->file)) note(out);
@@ -448,7 +448,7 @@ int eg__file_finish_all(int count, eg__output *outs)
 {
     int failed = -1;
     for (int k = 0; k < count && failed < 0; k++) {
-        file_settle(&outs[k]);
+        file_flush(&outs[k]);
         failed = outs[k].error ? k : -1;
     }
     for (int k = 0; k < count && failed < 0; k++) {

@@ -180,7 +180,7 @@ static int multiples(double low, double high, double step, double *tick)
 
 /* Writes 1, 2 and 5 times powers of ten in [low, high], every `every`-th of them (3: only the
  * powers), to tick, unless it is NULL. Returns their number. */
-static int powers(double low, double high, int every, double *tick)
+static int powers_between(double low, double high, int every, double *tick)
 {
     static const double lead[] = { 1, 2, 5 };
     int n = 0;
@@ -201,7 +201,8 @@ int eg__ticks(double low, double high, bool logarithmic, int most, double tick[E
     if (!(high > low) || !isfinite(high - low)) return 1;
     if (logarithmic && high / low >= 20)
         for (int every = 1; every < 1000; every = every < 3 ? 3 : every + 3)
-            if (powers(low, high, every, NULL) <= most) return powers(low, high, every, tick);
+            if (powers_between(low, high, every, NULL) <= most)
+                return powers_between(low, high, every, tick);
     double power = pow(10, floor(log10((high - low) / most)));
     static const double lead[] = { 1, 2, 5, 10, 20 };
     for (size_t k = 0; k < sizeof lead / sizeof *lead; k++)

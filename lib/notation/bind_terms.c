@@ -313,7 +313,7 @@ static bool name_axes(bind *B, int sizes, const eg_sized *size)
 }
 
 /* Records an error: the string has a 1 for axis r of operand k, whose size is not 1. */
-static void bad_one(const bind *B, int k, int r)
+static void refuse_size_of_one(const bind *B, int k, int r)
 {
     const eg_bound_term *t = &B->b->term[k];
     const eg_parsed_term *pt = &B->p->term[k];
@@ -356,7 +356,7 @@ static bool bind_operand(bind *B, int k)
     for (int r = 0; r < t->rank; r++) {
         const int i = t->first[r];
         if (i == t->last[r]) {
-            if (t->dim[r] != 1) return bad_one(B, k, r), false;
+            if (t->dim[r] != 1) return refuse_size_of_one(B, k, r), false;
         } else if (t->item[i].group)
             B->groups = true;
         else if (!unify_size(B, t->item[i].axis, t->dim[r], k, i))
@@ -493,7 +493,7 @@ static bool split_operand(const bind *B, int k)
 
 /* True if the string has only one plausible reading; else records an error: a name seems to be
  * mistyped, or the letters could be names too. */
-static bool certain(const bind *B, int sizes, const eg_sized *size)
+static bool reading_is_certain(const bind *B, int sizes, const eg_sized *size)
 {
     const eg_parsed *p = B->p;
     bool found = false;
@@ -538,7 +538,8 @@ const eg_bound *eg__bind_anew(eg_ctx *cx, const char *who, const char *spec, int
         if (!bind_operand(&B, k)) return NULL;
     if (B.groups && !solve_groups(&B)) return NULL;
     if ((B.b->arrow && !bind_output(&B)) || !all_sized(&B)) return NULL;
-    if ((B.b->arrow && !sizes_of(&B, &B.b->out)) || !certain(&B, sizes, size)) return NULL;
+    if ((B.b->arrow && !sizes_of(&B, &B.b->out)) || !reading_is_certain(&B, sizes, size))
+        return NULL;
     for (int k = 0; k < n; k++)
         if (!split_operand(&B, k)) return NULL;
     return B.b;

@@ -15,7 +15,7 @@ static const char *say(words *w, const char *format, ...)
     if (w->n > sizeof w->s - 1) w->n = sizeof w->s - 1;
     return w->s;
 }
-static void say_dims(words *w, int rank, const int64_t *dim)
+static void append_dims(words *w, int rank, const int64_t *dim)
 {
     say(w, "(");
     for (int r = 0; r < rank; r++) say(w, "%s%lld", r ? ", " : "", (long long)dim[r]);
@@ -35,7 +35,7 @@ void eg__say_operand(words *w, const char *const *called, int k, int rank, const
     if (rank > 8)
         say(w, "%d", rank);
     else
-        say_dims(w, rank, dim);
+        append_dims(w, rank, dim);
 }
 /* Returns the bytes of term k without the blanks around it. */
 static eg_caret term_caret(const bind *B, int k)
@@ -213,7 +213,7 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
     for (int i = t->begin; i < t->end && !hint; i++)
         if (B->p->item[i].axis == EG_ITEM_ONE && eg__touches_name(B->spec, B->p->item[i].at))
             hint = EG_ONE_HINT;
-    say_dims(&dims, x->rank, x->dim);
+    append_dims(&dims, x->rank, x->dim);
     const int slots = t->slots - (t->dots ? 1 : 0);
     operand_name name;
     return eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &c, NULL, hint,
@@ -516,7 +516,7 @@ bool eg__also_letters(const bind *B)
 static bool is_space(char c) { return c && strchr(" \t\r\n", c); }
 static bool letter_at(const char *s, int i) { return (unsigned)((s[i] | 32) - 'a') < 26; }
 /* True if bytes i and i + 1 could belong to one name: two letters, or a letter and a 1. */
-static bool touch(const char *s, int i)
+static bool continues_name(const char *s, int i)
 {
     return letter_at(s, i) && (letter_at(s, i + 1) || s[i + 1] == '1');
 }
@@ -589,9 +589,10 @@ static bool names_same(const bind *B, const eg_parsed *p)
 
 /* Appends the string with a blank between any two letters, for a hint such as "write 'h e a d
  * ...'". */
-static void say_letters(words *w, const char *s)
+static void append_letters(words *w, const char *s)
 {
-    for (int i = 0; s[i]; i++) say(w, touch(s, i) ? "%c " : "%c", is_space(s[i]) ? ' ' : s[i]);
+    for (int i = 0; s[i]; i++)
+        say(w, continues_name(s, i) ? "%c " : "%c", is_space(s[i]) ? ' ' : s[i]);
 }
 
 /* True if the string can be read as names with another result. The string is parsed again, for
@@ -608,14 +609,14 @@ bool eg__certain_letters(const bind *B, int sizes, const eg_sized *size)
     enum { SHOWN = 48 }; /* largest number of characters of a string that is repeated in the hint */
     const char *s = B->spec;
     int at = 0, n = 1;
-    while (s[at] && !touch(s, at)) at++;
+    while (s[at] && !continues_name(s, at)) at++;
     if (!s[at] || !dots_apart(B) || !also_names(B, sizes, size)) return true;
-    while (touch(s, at + n - 1)) n++;
+    while (continues_name(s, at + n - 1)) n++;
     words letters = { .n = 0 }, hint = { .n = 0 };
     for (int i = 0; i < n && i < SHOWN; i++) say(&letters, " %c", s[at + i]);
     if (B->p->length <= SHOWN) {
         say(&hint, "say 'names: %s', or write '", s + strspn(s, " \t\r\n"));
-        say_letters(&hint, s + strspn(s, " \t\r\n"));
+        append_letters(&hint, s + strspn(s, " \t\r\n"));
         say(&hint, "'");
     } else
         say(&hint, "begin the string with 'names:' or with 'letters:'");

@@ -27,7 +27,7 @@ static const uint16_t *affine_letters(const eg_tensor *y, int k)
     const uint16_t *x = a->label, *w = x + y->in[0]->rank, *out = w + y->in[1]->rank;
     return k == 0 ? x : k == 1 ? w : k == 2 ? out + a->rank - affine_bias(y)->rank : out;
 }
-static const uint16_t *out_of(const eg_tensor *y) { return affine_letters(y, 3); }
+static const uint16_t *affine_result_letters(const eg_tensor *y) { return affine_letters(y, 3); }
 
 bool eg__affine_fits(eg_ctx *cx, const eg_tensor *b, const eg_tensor *add, int rank,
                      const int64_t *dim)
@@ -54,7 +54,7 @@ static bool affine_shape(eg_tensor *y)
     const int rank = ((const affine *)y->attr)->rank;
     const uint16_t *const label[] = { affine_letters(y, 0), affine_letters(y, 1) };
     if (c) return eg__shape_known(y, eg__einsum_type(2, y->in), rank, c->dim, c->stride);
-    return eg__einsum_shape(y, 2, label, rank, out_of(y));
+    return eg__einsum_shape(y, 2, label, rank, affine_result_letters(y));
 }
 
 static const eg_op affine_op, affine_activation_op;
@@ -125,7 +125,7 @@ static const eg_program *affine_program(const eg_tensor *y)
 {
     return eg__einsum_program(
         y->cx, 2, y->in, (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
-        &(eg_labelled){ y->rank, y->dim, y->stride, out_of(y) }, &eg__any_order);
+        &(eg_labelled){ y->rank, y->dim, y->stride, affine_result_letters(y) }, &eg__any_order);
 }
 static void *affine_snapshot(eg_tensor *y)
 {
@@ -236,9 +236,10 @@ static eg_tensor *affine_rule(eg_tensor *y, eg_tensor *g, int i)
     if (!eg__check_taken(y->cx, "affine", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
     eg_tensor *again = eg__einsum_lookup(y->cx, &w, 1);
     if (again) return again;
-    return eg__einsum_keyed(&w, &eg__any_order, 1, n, in,
-                            (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) },
-                            y->in[i]->rank, affine_letters(y, i));
+    return eg__einsum_keyed(
+        &w, &eg__any_order, 1, n, in,
+        (const uint16_t *[]){ affine_result_letters(y), affine_letters(y, i ? 0 : 1) },
+        y->in[i]->rank, affine_letters(y, i));
 }
 bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
 {
@@ -254,9 +255,9 @@ bool eg__affine_into(eg_tensor *y, eg_tensor *g, int i, eg_tensor *to, bool add)
     const int n = i < 2 ? 2 : 1;
     if (!eg__check_all(y->cx, "affine", n, in)) return false;
     const uint64_t begun = eg__fpmode_begin(y->cx->flush);
-    const bool good =
-        eg__einsum_into(to, 1, add, &eg__any_order, n, in,
-                        (const uint16_t *[]){ out_of(y), affine_letters(y, i ? 0 : 1) }, mine);
+    const bool good = eg__einsum_into(
+        to, 1, add, &eg__any_order, n, in,
+        (const uint16_t *[]){ affine_result_letters(y), affine_letters(y, i ? 0 : 1) }, mine);
     eg__fpmode_end(begun);
     return good;
 }
@@ -271,7 +272,7 @@ static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
     for (int i = 0; i < 2; i++) {
         if (!dx[i]) continue;
         eg_tensor *const in[] = { i ? y->in[0] : dx[0], i ? dx[1] : y->in[1] },
-                         *part = eg__einsum(2, in, label, y->rank, out_of(y));
+                         *part = eg__einsum(2, in, label, y->rank, affine_result_letters(y));
         sum = sum ? eg__add(sum, part) : part;
     }
     if (a->f && sum) { /* the Jacobian of f is symmetric */
@@ -283,7 +284,7 @@ static eg_tensor *affine_jvp(eg_tensor *y, eg_tensor *const *dx)
 static void affine_cost(const eg_tensor *y, eg_op_cost *cost)
 {
     eg__network_cost(y, 2, (const uint16_t *[]){ affine_letters(y, 0), affine_letters(y, 1) },
-                     &(eg_labelled){ y->rank, y->dim, y->stride, out_of(y) }, cost);
+                     &(eg_labelled){ y->rank, y->dim, y->stride, affine_result_letters(y) }, cost);
     if (affine_z(y)) cost->bytes += (double)eg_size(y) * eg__width[y->dtype];
 }
 

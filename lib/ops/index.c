@@ -16,8 +16,8 @@ typedef struct index_axes {
 } index_axes;
 
 /* Returns t viewed with the axes of u, whose sizes are dim. `stride` is set to the strides. */
-static eg_tensor over(const index_axes *p, const signed char *axis, const eg_tensor *t,
-                      int64_t *dim, int64_t *stride)
+static eg_tensor view_over_axes(const index_axes *p, const signed char *axis, const eg_tensor *t,
+                                int64_t *dim, int64_t *stride)
 {
     eg_tensor s = *t;
     for (int k = 0; k < p->n; k++) stride[k] = axis[k] < 0 ? 0 : t->stride[axis[k]];
@@ -156,7 +156,8 @@ static bool at_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0], *index = y->in[1];
     if (!place_ok(y, x, index)) return false;
     int w = eg__width[x->dtype];
-    eg_tensor from = over(p, p->x, x, y->dim, xs), which = over(p, p->index, index, y->dim, is);
+    eg_tensor from = view_over_axes(p, p->x, x, y->dim, xs),
+              which = view_over_axes(p, p->index, index, y->dim, is);
     pick v = { .step = x->stride[p->v] * w };
     const index_loops l = gather[w][index->dtype == EG_I64];
     eg__loop_rows(y->cx, 3, (const eg_tensor *[]){ y, &from, &which }, l.run, l.rows, &v, 1);
@@ -408,7 +409,8 @@ static bool scatter_into(const index_axes *p, eg_tensor *sum, const eg_tensor *i
         eg__copy(rows, u);
         u = rows;
     }
-    eg_tensor to = over(p, p->x, sum, u->dim, ys), which = over(p, p->index, index, u->dim, is);
+    eg_tensor to = view_over_axes(p, p->x, sum, u->dim, ys),
+              which = view_over_axes(p, p->index, index, u->dim, is);
     const eg_tensor *xs[] = { u, &to, &which };
     int64_t size = sum->dim[p->v], step = sum->stride[p->v] * eg__width[sum->dtype];
     int team = eg__team(u->cx, eg_size(u), 1 << 18);
@@ -509,7 +511,7 @@ static void one_hot_row(int64_t n, char *const *p, const int64_t *step, const vo
 
 /* Sets the shape of one_hot: that of the index with an axis of size `depth` appended. False after
  * an error. */
-static bool hot_shape(eg_tensor *y)
+static bool one_hot_shape(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
     int64_t dim[EG_RANK_MAX], depth = *(const int64_t *)y->attr;
@@ -527,7 +529,7 @@ static bool hot_shape(eg_tensor *y)
     dim[index->rank] = depth;
     return eg__shape(y, EG_DEFAULT, index->rank + 1, dim);
 }
-static bool hot_forward(eg_tensor *y)
+static bool one_hot_forward(eg_tensor *y)
 {
     const eg_tensor *index = y->in[0];
     if (!index_in_range("one_hot", index, *(const int64_t *)y->attr, NULL)) return false;
@@ -538,15 +540,15 @@ static bool hot_forward(eg_tensor *y)
              &(one_hot_attr){ y->dtype == EG_F64, index->dtype == EG_I64 });
     return true;
 }
-static eg_tensor *hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }
-static const eg_sample hot_samples[] = { { hot_call, "2x3:i4", 0, 0 }, { 0 } };
+static eg_tensor *one_hot_call(eg_tensor *const *x) { return eg_one_hot(x[0], 4); }
+static const eg_sample hot_samples[] = { { one_hot_call, "2x3:i4", 0, 0 }, { 0 } };
 static const eg_op hot_op = {
     .name = "one_hot",
     .equation = "y[..., k] = [index[...] = k]",
     .gradient = "",
     .arity = 1,
-    .shape = hot_shape,
-    .forward = hot_forward,
+    .shape = one_hot_shape,
+    .forward = one_hot_forward,
     .uses = EG_USES_NOTHING,
     .samples = hot_samples,
 };

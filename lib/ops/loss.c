@@ -406,7 +406,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
 
 /* -- binary cross entropy: mean of t ln(1 + e^−x) + (1 − t) ln(1 + e^x), two positive terms, so
  * nothing cancels */
-static bool alike(const char *who, eg_tensor *a, eg_tensor *b)
+static bool loss_operands_match(const char *who, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
     eg_ctx *cx = eg__context_of(who, 2, xs);
@@ -432,7 +432,7 @@ static eg_tensor *reduced(const char *who, const eg_tensor *operand, eg_tensor *
 }
 eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 {
-    if (!alike("bce_logits", logits, target))
+    if (!loss_operands_match("bce_logits", logits, target))
         return eg__poison(eg__context_of("bce_logits", 2, (eg_tensor *[]){ logits, target }));
     eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))),
               *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
@@ -442,14 +442,15 @@ eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 /* -- mse: mean of (a − b)² -------------------------------------------------------------------- */
 eg_tensor *eg_mse(eg_tensor *a, eg_tensor *b)
 {
-    if (!alike("mse", a, b)) return eg__poison(eg__context_of("mse", 2, (eg_tensor *[]){ a, b }));
+    if (!loss_operands_match("mse", a, b))
+        return eg__poison(eg__context_of("mse", 2, (eg_tensor *[]){ a, b }));
     return reduced("mse", a, eg_mean(NULL, eg_square(eg_sub(a, b))));
 }
 
 /* -- huber: mean of d²/2 up to |d| = δ, then δ (|d| − δ/2), d = a − b. Huber 1964 -------------- */
 eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 {
-    if (!alike("huber", a, b))
+    if (!loss_operands_match("huber", a, b))
         return eg__poison(eg__context_of("huber", 2, (eg_tensor *[]){ a, b }));
     if (!(delta > 0))
         return eg_fail_as(a->cx, EG_ERROR_MISUSE, "huber: delta is %g; it must be above 0", delta);
@@ -459,7 +460,7 @@ eg_tensor *eg_huber(eg_tensor *a, eg_tensor *b, double delta)
 /* -- kl_div: Σ p (ln p − ln q); where p is 0 the term is 0, whatever q is --------------------- */
 eg_tensor *eg_kl_div(const char *spec, eg_tensor *p, eg_tensor *log_q)
 {
-    if (!alike("kl_div", p, log_q))
+    if (!loss_operands_match("kl_div", p, log_q))
         return eg__poison(eg__context_of("kl_div", 2, (eg_tensor *[]){ p, log_q }));
     eg_tensor *zero = eg__zero_like(p), *some = eg_ne(p, zero);
     eg_tensor *log_p = eg_log(eg_where(some, p, eg_shift(zero, 1)));

@@ -115,7 +115,7 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
 }
 eg_tensor *eg_scalar(eg_ctx *cx, double value) { return eg_full_n(cx, EG_DEFAULT, value, 0, NULL); }
 
-static eg_tensor *like(const char *who, const eg_tensor *x, double value)
+static eg_tensor *full_like(const char *who, const eg_tensor *x, double value)
 {
     eg_tensor *y;
     if (!eg__check_usable(who, (eg_tensor *)(uintptr_t)x)) return eg__poison_of(x);
@@ -124,8 +124,8 @@ static eg_tensor *like(const char *who, const eg_tensor *x, double value)
     eg__made_once(y);
     return y;
 }
-eg_tensor *eg_zeros_like(const eg_tensor *x) { return like("zeros_like", x, 0); }
-eg_tensor *eg_ones_like(const eg_tensor *x) { return like("ones_like", x, 1); }
+eg_tensor *eg_zeros_like(const eg_tensor *x) { return full_like("zeros_like", x, 0); }
+eg_tensor *eg_ones_like(const eg_tensor *x) { return full_like("ones_like", x, 1); }
 
 /* -- arange: y[i] = start + i step,  0 ≤ i < ⌈(stop − start)/step⌉ ---------------------------- */
 /* Elements of a block are counted in 32 bits, which AVX2 converts to doubles. All i are exact. */

@@ -190,17 +190,20 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 
 /* -- writing ----------------------------------------------------------------------------------- */
 /* True unless x is lent to a block, the open one or another. */
-static bool read_ours(const eg_tensor *x) { return x->cx == eg__here(x->cx) && !x->st->lent; }
+static bool read_is_not_lent(const eg_tensor *x)
+{
+    return x->cx == eg__here(x->cx) && !x->st->lent;
+}
 bool eg_is_writable(const eg_tensor *x)
 {
-    return eg_ok(x) && read_ours(x) && (!x->st->hold || x->st->hold->writable);
+    return eg_ok(x) && read_is_not_lent(x) && (!x->st->hold || x->st->hold->writable);
 }
 /* True if x can be written; else records an error: x lies in read-only memory or is lent to a
  * block. */
 static bool writable(const char *who, const eg_tensor *x)
 {
     if (eg_is_writable(x)) return true;
-    if (!read_ours(x))
+    if (!read_is_not_lent(x))
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: the tensor belongs to the context that waits for its blocks; a block must "
                    "not write to it",

@@ -47,7 +47,8 @@ static double difference(const probe *p, eg_tensor *x, const double *from, const
 {
     return (loss_at(p, x, from, sign, d) - loss_at(p, x, from, sign, -d)) / (2 * d);
 }
-static double central(const probe *p, eg_tensor *x, const double *from, const double *sign)
+static double central_difference(const probe *p, eg_tensor *x, const double *from,
+                                 const double *sign)
 {
     return difference(p, x, from, sign, 1e-4);
 }
@@ -110,7 +111,7 @@ static bool compare_slopes(const probe *p, int k, eg_tensor *g, slopes *s,
 static bool compare_tensors(const probe *p, int count, eg_tensor **g, slopes *all, double *largest)
 {
     for (int k = 0; k < count; k++)
-        if (!compare_slopes(p, k, g[k], &all[k], central)) return false;
+        if (!compare_slopes(p, k, g[k], &all[k], central_difference)) return false;
     const double trusted = central_to * largest_of(all, count);
     for (int k = 0; k < count; k++)
         if (!(slope_error(&all[k]) <= trusted) &&

@@ -13,7 +13,7 @@ static double schedule_share(const eg_schedule *s, double k)
     return way > 0 ? schedule_clamp(k / way) : 0;
 }
 /* Returns the factor after a share t of the way from 1 to `last`. */
-static double towards(const eg_schedule *s, double t)
+static double factor_at_share(const eg_schedule *s, double t)
 {
     return s->last == EG_OFF ? 1 - t : s->last + (1 - s->last) * (1 - t);
 }
@@ -25,11 +25,11 @@ static double schedule_constant(const eg_schedule *s, double k)
 }
 static double schedule_linear(const eg_schedule *s, double k)
 {
-    return towards(s, schedule_share(s, k));
+    return factor_at_share(s, schedule_share(s, k));
 }
 static double cosine(const eg_schedule *s, double k)
 {
-    return towards(s, (1 - cos(acos(-1) * schedule_share(s, k))) / 2);
+    return factor_at_share(s, (1 - cos(acos(-1) * schedule_share(s, k))) / 2);
 }
 static double exponential(const eg_schedule *s, double k)
 {
@@ -59,10 +59,10 @@ static double wsd_decayed(const eg_schedule *s, double k)
     length = length > 0 ? length : fmax(1, floor(all / 10));
     return schedule_clamp((k + (double)s->warmup - (all - length)) / length);
 }
-static double wsd(const eg_schedule *s, double k) { return towards(s, wsd_decayed(s, k)); }
+static double wsd(const eg_schedule *s, double k) { return factor_at_share(s, wsd_decayed(s, k)); }
 static double wsd_sqrt(const eg_schedule *s, double k)
 {
-    return towards(s, sqrt(wsd_decayed(s, k)));
+    return factor_at_share(s, sqrt(wsd_decayed(s, k)));
 }
 
 /* the members of a schedule that only some decays read */

@@ -57,7 +57,7 @@ static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t
     return y;
 }
 /* Computes the parts in evaluation mode; errors are forgotten. True if all are known. */
-static bool step_over_ask(eg_ctx *cx, step_over_asking *a)
+static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a)
 {
     const bool training = eg_training(cx);
     const uint64_t draws = eg_draws(cx);
@@ -86,7 +86,8 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
         .part = { { .from = 0, .to = n }, { .from = 0, .to = cut }, { .from = cut, .to = n } }
     };
     const step_over_part *all = &a.part[WHOLE], *one = &a.part[FIRST], *two = &a.part[SECOND];
-    if (!step_over_ask(cx, &a) && !all->drew) a.recording = true, step_over_ask(cx, &a);
+    if (!step_over_compute_parts(cx, &a) && !all->drew)
+        a.recording = true, step_over_compute_parts(cx, &a);
     if (!all->known || !one->known || !two->known) return true;
     const double sum = one->value + two->value,
                  size = fabs(all->value) + fabs(one->value) + fabs(two->value);
