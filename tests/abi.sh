@@ -173,6 +173,6 @@ case "${1-}" in
                 head -n 20 "$work/log"; }
         done <"$work/plants"
         [ $fails = 0 ] || { echo "$fails of $count changes were not judged as expected"; exit 1; }
-        echo "$(grep -c '^found' "$work/plants") breaking changes of $count changes are found, and no other" ;;
+        echo "$(grep -c '^found' "$work/plants") breaking changes of $count are found, no other" ;;
     *) sed -n '2,5s/^# //p' "$0" >&2; exit 1 ;;
 esac

@@ -23,7 +23,7 @@ if [ -n "$upstream" ]; then
             "$folder/$each" >"$folder/$each.txt" || exit 1
     done
     diff "$folder/ours.txt" "$folder/theirs.txt" || exit 1
-    echo "structs: $(wc -l <"$folder/ours.txt") sizes, offsets and constants equal those of $upstream"
+    echo "structs: $(wc -l <"$folder/ours.txt") numbers equal those of $upstream"
     rm -rf "$folder"
 else
     echo 'left out: comparison with dlpack.h, which was not found or is older than 1.0'
@@ -31,7 +31,8 @@ fi
 
 shared=$BUILDDIR/.libs/libeingrad.so
 [ -f "$shared" ] || { echo 'left out: the library was built with --disable-shared'; exit 0; }
-[ -z "$SANITIZER_CFLAGS" ] || { echo 'left out: the run-time library of a sanitizer has to be loaded first'; exit 0; }
+[ -z "$SANITIZER_CFLAGS" ] || {
+    echo 'left out: the library of a sanitizer has to be loaded first'; exit 0; }
 python=
 for each in "${PYTHON:-python3}" python3 /usr/bin/python3; do
     "$each" -c 'import numpy

@@ -91,7 +91,7 @@ fuzz() {
     cov=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "fuzz/$target.log" | tail -n 1)
     echo "$target: cov ${cov:-0} (at least $(floor "$target")), $(tail -n 1 "fuzz/$target.log")"
     [ "${cov:-0}" -ge "$(floor "$target")" ] || {
-        echo "fuzz.sh: $target reaches too few edges: do its seeds have the format of its input?" >&2
+        echo "fuzz.sh: $target reaches too few edges: do its seeds have the right format?" >&2
         exit 1; }
 }
 

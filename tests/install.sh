@@ -92,7 +92,8 @@ if [ -z "$SANITIZER_CFLAGS" ]; then
             cmake -S "$consumers/cmake" -B "$stage/cmake" $wrong -DUSER="$tests/headers" \
                 -Deingrad_DIR="$stage$LIBDIR/cmake/eingrad" >/dev/null 2>"$stage/refusal" &&
                 die "CMake found eingrad in spite of $wrong"
-            grep -q eingrad "$stage/refusal" || die "another message of CMake: $(cat "$stage/refusal")"
+            grep -q eingrad "$stage/refusal" ||
+                die "another message of CMake: $(cat "$stage/refusal")"
             rm -r "$stage/cmake" "$stage/refusal"
         done
     else

@@ -51,4 +51,5 @@ awk -v order="$order" '
     END { exit bad > 0 }') || bad=1
 [ -z "${bad-}" ] || exit 1
 objects=$(cut -d' ' -f1 "$symbols" | sort -u | wc -l)
-echo "$(awk '$2 == "U"' "$symbols" | wc -l) undefined symbols of $objects objects, none of them in a higher folder"
+echo "$(awk '$2 == "U"' "$symbols" | wc -l) undefined symbols in $objects" \
+    "objects, none of a higher folder"

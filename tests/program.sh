@@ -795,7 +795,7 @@ rm -f out err; cd ..
 only 4 copy.safetensors hard.tsv p-seq2seq.safetensors p.safetensors p.svg p.tsv soft.tsv sub \
     t.safetensors
 
-# -- train: closed streams, a terminal or a reader that disappears ----------------------------------
+# -- train: closed streams, a terminal or a reader that disappears --------------------------------
 # shellcheck disable=SC2086
 for closed in '<&-' '>&-' '2>&-' '<&- >&-' '<&- 2>&-' '>&- 2>&-' '<&- >&- 2>&-'; do
     count=$((count + 1))
@@ -1028,7 +1028,7 @@ four() {                                # four VERB TEXT LAYERS [OPTION]: four r
         --out new/grid --jobs 2 ${4:+"$4"}
 }
 refuses '--lr must be a number from 1e-09 to 10, not "x"' grid reverse --lr 1e-3,x --out new/grid
-refuses '--d-model must be divisible by --heads: 8 / 3' grid reverse --d-model 8 --heads 2,3 --out new/grid
+refuses 'must be divisible by --heads: 8 / 3' grid reverse --d-model 8 --heads 2,3 --out new/grid
 refuses '--lr has 0.001 twice' grid reverse --lr 1e-3,0.001 --out new/grid
 refuses '--seeds must be' grid reverse --seeds 0 --out new/grid
 refuses '--seeds has 3 twice' grid reverse --seeds 3,3 --out new/grid
