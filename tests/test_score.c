@@ -546,7 +546,7 @@ LOOP_TEST(several_indices_along_a_row, 2 * sizeof several / sizeof *several)
     eg_close(cx);
 }
 /* The limits of indices that follow from the predicate apply to the score. */
-TEST(a_table_is_left_only_where_it_is_forbidden)
+TEST(indices_out_of_a_table_are_accepted_where_the_pair_is_forbidden)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x[] = { wave(cx, 0, 9, 3), wave(cx, 1, 9, 3), wave(cx, 2, 9, 2), wave(cx, 3, 9) },
@@ -564,7 +564,7 @@ TEST(a_table_is_left_only_where_it_is_forbidden)
     }
     eg_attention("id,jd,je->ie", x[0], x[1], x[2], .where = "j < i + 2",
                  .score = "score + r[i - j]", .with = { { "r", x[3] } });
-    eg_assert_error(cx, "goes from -8 to 8, but that axis is 9");
+    eg_assert_error(cx, "goes from -1 to 8, but that axis is 9");
     eg_close(cx);
 }
 /* The same text and shapes with other elements of an integer tensor. */
@@ -1012,6 +1012,11 @@ TEST(malformed_expressions_are_refused)
         "attention: the index of axis 0 of 'r' goes from -4 to 3, but that axis is 4: 'i' is 4, "
         "'j' is 5\n  score + r[i - j]\n            ^^^^^",
         .score = "score + r[i - j]", .with = { { "r", r } });
+    /* r is long enough for the pairs that the predicate allows, z is not */
+    REFUSED("attention: the index of axis 0 of 'z' goes from 0 to 3, but that axis is 3: 'i' is 4, "
+            "'j' is 5\n  score + r[i - j] + z[i - j]\n                     ^^^^^^^^",
+            .score = "score + r[i - j] + z[i - j]", .where = "j <= i",
+            .with = { { "r", r }, { "z", eg_ones(cx, 3) } });
     REFUSED("'r' is f32, and a predicate reads integers and booleans", .where = "r[i] < 2",
             .with = { { "r", r } });
     REFUSED("attention: 'n' of .with is not used in .where or .score", .score = "score * 2",

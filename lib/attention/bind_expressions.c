@@ -225,8 +225,9 @@ static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, c
         t->least[k] = r[k].least, t->most[k] = r[k].most;
     }
 }
-/* True if no index of the score is outside of its tensor in any pair that the predicate allows.
- * Predicate and score must have been parsed without error. */
+/* True if no index of the score is outside of its tensor in any pair that the predicate allows;
+ * else records an error, unless the check takes too long. Predicate and score must have been parsed
+ * without error. */
 static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *where,
                          const eg_box *box)
 {
@@ -238,7 +239,8 @@ static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *
     eg_expression_source both = *s;
     both.text = text, both.additions = 0;
     const eg_expression *e = eg__expression_parse(cx, &both);
-    return e && eg__expression_inside(cx, &both, e, box);
+    const int shift = (int)(strlen(where) + strlen("() ? ("));
+    return e && eg__expression_inside(cx, &both, e, box, s->text, shift);
 }
 /* Parses the expression of a source, if there is one, and checks that its indices are inside the
  * tensors. For the score, only pairs that the predicate `where` allows are checked (all, if it

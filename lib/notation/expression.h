@@ -209,9 +209,10 @@ typedef struct eg_interval {
  * can be outside of its axis in an element that uses the value. */
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
 /* The first step of eg__expression_fits: true if no index can be outside of its axis in an element
- * that uses the value. An error is recorded only if memory runs out. */
+ * that uses the value. False without an error if the check takes too long, or if the index is
+ * before byte `shift` of the text of the source; else the error shows `text`, which begins there. */
 bool eg__expression_inside(eg_ctx *, const eg_expression_source *, const eg_expression *,
-                           const eg_box *);
+                           const eg_box *, const char *text, int shift);
 /* The second step: sets what eg__expression_fits sets. */
 void eg__expression_settle(const eg_expression_source *, eg_expression *, const eg_box *);
 /* Returns whether a predicate is true in all of a box, in some of it, or in none. SOME also if the

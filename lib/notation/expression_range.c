@@ -180,8 +180,11 @@ typedef struct check {
     const eg_expression *e;
     const eg_box *box;
     const eg_interval *plain; /* by node: its bounds without conditions */
-    bool quiet;               /* only a lack of memory is recorded as an error */
-    int frames;               /* number of frames so far, at most FRAMES */
+    const char *text;         /* shown in errors; it begins at byte `shift` of the text of s */
+    int shift;
+    bool quiet;   /* only a lack of memory is recorded as an error */
+    bool outside; /* an index can be outside of its axis */
+    int frames;   /* number of frames so far, at most FRAMES */
 } check;
 enum { FRAMES = 4096 };
 
@@ -270,12 +273,13 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
 }
 /* True if index r of a read, which is in v, is inside of its axis; else records an error with the
  * sizes of the letters that the index depends on. */
-static bool stays_inside(const check *c, int read, int r, eg_interval v)
+static bool stays_inside(check *c, int read, int r, eg_interval v)
 {
     const eg_readable *x = &c->s->readable[c->e->node[read].tensor];
     const eg_node *n = &c->e->node[read], *i = &c->e->node[n->in[r]];
     if (v.low >= 0 && v.high < x->dim[r]) return true;
-    if (c->quiet) return false;
+    c->outside = true;
+    if (c->quiet || n->at < c->shift) return false;
     char letters[120] = "";
     size_t w = 0;
     for (uint32_t u = i->letters; u && w < sizeof letters; u &= u - 1) {
@@ -291,7 +295,8 @@ static bool stays_inside(const check *c, int read, int r, eg_interval v)
     const bool here = i->at >= n->at && i->at < n->at + n->length;
     const eg_node *shown = here ? i : n;
     const bool plain = i->code == EG_X_LETTER || clipped || !x->dim[r];
-    eg__caret(c->cx, c->s->who, c->s->text, 1, &(eg_caret){ shown->at, shown->length }, NULL,
+    eg__caret(c->cx, c->s->who, c->text, 1, &(eg_caret){ shown->at - c->shift, shown->length },
+              NULL,
               plain                          ? NULL
               : v.low == v.high && v.low < 0 ? "an index does not count from the end"
                                              : "clip(…) keeps it in range",
@@ -367,15 +372,18 @@ static bool indices_inside(check *c)
     return check_node(c, outer, c->e->strict);
 }
 bool eg__expression_inside(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
-                           const eg_box *box)
+                           const eg_box *box, const char *text, int shift)
 {
-    check c = { .cx = cx, .s = s, .e = e, .box = box, .quiet = true };
-    return box_is_empty(e, box) || indices_inside(&c);
+    check c = { .cx = cx, .s = s, .e = e, .box = box, .text = text, .shift = shift, .quiet = true };
+    if (box_is_empty(e, box) || indices_inside(&c)) return true;
+    c.quiet = false, c.frames = 0;
+    if (c.outside) indices_inside(&c);
+    return false;
 }
 bool eg__expression_fits(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
                          const eg_box *box)
 {
-    check c = { .cx = cx, .s = s, .e = e, .box = box };
+    check c = { .cx = cx, .s = s, .e = e, .box = box, .text = s->text };
     e->narrow = true;
     if (box_is_empty(e, box)) return true;
     if (!indices_inside(&c)) return false;
