@@ -597,7 +597,7 @@ static eg_tensor *series_f(void *user, eg_tensor *const *x)
     return eg_apply(&series_op[user != NULL], NULL, 0, 1, x);
 }
 /* Outside of its domain the operation is called wrong, unless it has samples or only_here is set;
- * then a mistake within its domain is found all the same. */
+ * then a mistake within its domain is still found. */
 TEST(an_operation_is_right_in_its_domain)
 {
     for (int k = 0; k < 6; k++) {

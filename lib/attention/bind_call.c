@@ -9,7 +9,7 @@
  *                            keys last, so that a row is contiguous
  *
  * The resulting plan (attention.h) is used by both forms: einsum, softmax, einsum (unfused.c), and
- * tiles (fused.c). call.c asks for it, and keeps it for later calls. In the fused form, a letter of
+ * tiles (fused.c). call.c makes it and keeps it for later calls. In the fused form, a letter of
  * q and y alone is a query, and one that k or v shares with y a batch. */
 #include "attention/bind_call.h"
 #include <math.h>

@@ -285,7 +285,7 @@ static bool no_storage_type(eg_ctx *cx, const eg_attention_call *c)
 }
 /* Casts the query to the type of the scores: f64 if an operand is f64, else f32. Keys and values of
  * f16 and bf16 remain as they are, unless the length is divided among ranks. False after an error:
- * operands of integers, or of two types that are no halves. */
+ * operands of integers, or of two types that are not f16 or bf16. */
 static bool types_fit(eg_ctx *cx, eg_attention_call *c)
 {
     eg_tensor **const xs = c->x;

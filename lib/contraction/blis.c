@@ -53,7 +53,7 @@ static bool blis_has(need n)
 }
 
 /* The processor families for which this BLIS was built, the best first. A family that is not `own`
- * is never chosen, only used if the user asks for it. */
+ * is used only if BLIS_ARCH_TYPE names it. */
 typedef struct family {
     const char *name;
     int id;
@@ -270,7 +270,7 @@ static const family *family_by_name(const char *text)
     return NULL;
 }
 
-/* Returns the best family that the processor can run, or the one that BLIS_ARCH_TYPE asks for, if
+/* Returns the best family that the processor can run, or the one that BLIS_ARCH_TYPE names, if
  * it can be used. Writes to note why it cannot. */
 static const family *family_wanted(const char *given, char *note, size_t size)
 {

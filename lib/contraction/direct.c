@@ -333,7 +333,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
     return buffer;
 }
 
-/* Computes one small product, whose a lies in rows along vectors, ak apart. */
+/* Computes one small product. The rows of a are vectors at a distance of ak. */
 EG_INLINE void one_product(const eg_gemm *g, const char *a, int64_t ak, const char *b, char *c,
                            double alpha, bool add, const eg_finish *finish)
 {

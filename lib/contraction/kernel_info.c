@@ -1,4 +1,4 @@
-/* kernel_info.c: a description, for people, of what einsum computes with. */
+/* kernel_info.c: a readable description of the kernels that einsum uses. */
 #include "contraction/contraction.h"
 
 const char *eg_kernel_info(void) { return eg__kernel_why(); }

@@ -52,8 +52,8 @@ static const char *sum_from(const plan *p, int which, const char *x, int64_t by)
 {
     return x ? x + by * eg__width[p->of[which]] : NULL;
 }
-/* True if the elements of an operand can be added where they are: in the type of the sum, and one
- * after the other, or all the same. */
+/* True if the elements of an operand can be added without a copy: they have the type of the sum,
+ * and are contiguous or one repeated element. */
 static bool sum_in_place(const plan *p, int which, int64_t step)
 {
     return p->of[which] == p->dtype && (step == 0 || step == 1);

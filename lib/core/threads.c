@@ -18,8 +18,8 @@
  *
  * What a piece reads was written before: the caller's writes precede the release store of the
  * ticket, which the compare-and-swap reads. What it writes precedes the addition to `done`, which
- * the caller reads with acquire. Helgrind knows locks, but no C11 atomics, and reports these
- * accesses as possible races; ThreadSanitizer knows both.
+ * the caller reads with acquire. Helgrind supports locks but not C11 atomics, and reports these
+ * accesses as possible races; ThreadSanitizer supports both.
  *
  * A piece is computed in the floating-point mode of the thread that started its loop, so that the
  * bits do not depend on which thread computes it.

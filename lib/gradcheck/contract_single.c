@@ -2,10 +2,11 @@
  * point and where the operands are larger, smaller or negated. eg__precision (precision.c) compares
  * f as a whole, at the point.
  *
- * The operands have the same values, which f32 can represent, in both types. An f32 that only loses
- * digits is no mistake, so a difference counts if (1) the results of forward agree, (2) it exceeds
- * what rounding leaves of values as large as g y / x, and (3) it is the same, up to a fifth, where
- * the operands are moved by a few units in the last place: rounding errors are not. */
+ * The operands have the same values, which f32 can represent, in both types. A result in f32 that
+ * only loses digits is not a mistake, so a difference counts if (1) the results of forward agree,
+ * (2) it exceeds what rounding leaves of values as large as g y / x, and (3) it is the same, up to
+ * a fifth, where the operands are changed by a few units in the last place; rounding errors differ
+ * then. */
 #include "gradcheck/contracts.h"
 #include <math.h>
 #include <string.h>

@@ -210,7 +210,8 @@ typedef struct eg_interval {
 bool eg__expression_fits(eg_ctx *, const eg_expression_source *, eg_expression *, const eg_box *);
 /* The first step of eg__expression_fits: true if no index can be outside of its axis in an element
  * that uses the value. False without an error if the check takes too long, or if the index is
- * before byte `shift` of the text of the source; else the error shows `text`, which begins there. */
+ * before byte `shift` of the text of the source; else the error shows `text`, which begins there.
+ */
 bool eg__expression_inside(eg_ctx *, const eg_expression_source *, const eg_expression *,
                            const eg_box *, const char *text, int shift);
 /* The second step: sets what eg__expression_fits sets. */

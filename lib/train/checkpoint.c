@@ -285,9 +285,10 @@ int eg_trainer_save(eg_trainer *t, const char *path)
     return eg__trainer_collect(t, path);
 }
 
-/* -- a file that lies where a run is to be saved ----------------------------------------------- */
-/* Compares a number that another run would not have. Both have the same optimiser, so that a weight
- * decay of 0 is the same default: for adamw 0.01, which may also be given. */
+/* -- comparison of a run with the file that it would replace ----------------------------------- */
+/* Compares a number of the options, which differs between different runs. Both runs have the same
+ * optimiser, so a weight decay of 0 means the same default: for adamw 0.01, which may also be
+ * given. */
 static void saved_compare_number(const field *f, const saved *own, const eg_safetensors *file,
                                  eg_saved *out)
 {

@@ -19,7 +19,7 @@ eg_opt_rule eg__rule_whole(const eg_opt_rule *given)
 }
 
 /* Copies the names of the moments to memory of the owner, and points name[] to them. Returns how
- * many there are; −1 after an error: too many, one that is no name, or one that occurs twice. */
+ * many there are; −1 after an error: too many, one that is not a name, or one that occurs twice. */
 static int rule_moments(eg_ctx *cx, eg_owner *owner, const eg_opt_rule *r,
                         const char *name[EG_OPT_MOMENTS])
 {

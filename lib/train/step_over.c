@@ -74,7 +74,7 @@ static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a)
 /* True if the loss of the first examples equals the sum of the losses of its two parts, without
  * dropout; else records an error. A loss that fails, or that draws even in evaluation mode, is not
  * compared: the step then reports the error. A loss that computes gradients itself fails without a
- * history, and is asked again with one. */
+ * history, and is called again with one. */
 static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
@@ -140,8 +140,8 @@ static int step_over_take(void *user, const eg_ranks_gradient *g)
     op->tree = NULL;
     return bad;
 }
-/* True if there is an optimiser and it may compute blocks here; else records an error. An error
- * from before remains: the other ranks hear of it. */
+/* True if there is an optimiser and it may compute blocks here; else records an error. An earlier
+ * error remains, and the other ranks are informed of it. */
 static bool step_over_possible(const eg_opt *op, const char *who)
 {
     if (!op) {
