@@ -526,10 +526,11 @@ TEST(other_networks_and_configurations_are_not_loaded)
     ck_assert_ptr_null(eg_trainer_load(cx, path, 0));
     eg_assert_error(cx, "the network \"gqa\" is not one of eingrad's; load it with .network");
     ck_assert_ptr_null(eg_trainer_load(cx, path, .network = &plain[1]));
-    eg_assert_error(cx, "a model \"gqa\", not \"my decoder\"");
+    eg_assert_error(cx, ": the file has a model \"gqa\", not \"my decoder\"");
     ck_assert_ptr_null(eg_trainer_load(cx, path, .network = &gqa, .user = &other));
-    eg_assert_error(cx, "a network \"gqa\" with the configuration \"kv_heads 2, cap 30\", not "
-                        "\"kv_heads 2, cap 20\"");
+    eg_assert_error(
+        cx, ": the file has a network \"gqa\" with the configuration \"kv_heads 2, cap 30\", not "
+            "\"kv_heads 2, cap 20\"");
     t = eg_trainer_new(d, .network = &gqa, .user = &other, .d_model = 16);
     const eg_saved has = eg_trainer_saved(t, path);
     ck_assert(has.checkpoint && !has.same);

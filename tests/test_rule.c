@@ -492,13 +492,14 @@ TEST(a_file_of_a_rule_names_it)
     ck_assert_msg(strstr(eg_error(cx), "trainer_save: the run has"), "%s", eg_error(cx));
     eg_clear(cx);
     ck_assert_ptr_null(eg_trainer_load(cx, path, .rule = &rules[1]));
-    ck_assert_msg(strstr(eg_error(cx), "run: an optimiser \"averages\", not \"sums\""), "%s",
-                  eg_error(cx));
+    ck_assert_msg(strstr(eg_error(cx), "run: the file has an optimiser \"averages\", not \"sums\""),
+                  "%s", eg_error(cx));
     eg_clear(cx);
     other.user = &eight;
     ck_assert_ptr_null(eg_trainer_load(cx, path, .rule = &other));
-    ck_assert_msg(strstr(eg_error(cx), "run: an optimiser \"averages\" with the configuration "
-                                       "\"beta 0.9\", not \"beta 0.8\""),
+    ck_assert_msg(strstr(eg_error(cx),
+                         "run: the file has an optimiser \"averages\" with the configuration "
+                         "\"beta 0.9\", not \"beta 0.8\""),
                   "%s", eg_error(cx));
     eg_clear(cx);
     t = eg_trainer_load(cx, path, .rule = &rules[0]);

@@ -509,8 +509,8 @@ static bool same_config(eg_trainer *t, const char *has, const char *path)
     const char *own = eg__network_config(t, t->owner);
     if (own && strcmp(own, has ? has : ""))
         eg_fail_as(t->cx, EG_ERROR_FILE,
-                   "%s: a network \"%s\" with the configuration \"%s\", not \"%s\"", path,
-                   t->o.model, has ? has : "", own);
+                   "%s: the file has a network \"%s\" with the configuration \"%s\", not \"%s\"",
+                   path, t->o.model, has ? has : "", own);
     return !eg_error(t->cx);
 }
 
@@ -521,8 +521,8 @@ static bool same_rule(eg_trainer *t, const char *has, const char *path)
     const char *own = eg__rule_config(t->cx, t->o.rule, t->owner);
     if (own && strcmp(own, has ? has : ""))
         eg_fail_as(t->cx, EG_ERROR_FILE,
-                   "%s: an optimiser \"%s\" with the configuration \"%s\", not \"%s\"", path,
-                   t->o.optimiser, has ? has : "", own);
+                   "%s: the file has an optimiser \"%s\" with the configuration \"%s\", not \"%s\"",
+                   path, t->o.optimiser, has ? has : "", own);
     return !eg_error(t->cx);
 }
 
@@ -554,8 +554,8 @@ static bool restore_rule(const eg_trainer_load_args *l, const eg_safetensors *fi
     const char *has = o->optimiser ? o->optimiser : "adam";
     const eg_opt_rule own = l->rule ? eg__rule_whole(l->rule) : (eg_opt_rule){ 0 };
     if (l->rule && own.name && strcmp(own.name, has))
-        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: an optimiser \"%s\", not \"%s\"", l->path, has,
-                   own.name);
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the file has an optimiser \"%s\", not \"%s\"",
+                   l->path, has, own.name);
     if (l->rule || eg__opt_built_in(has)) return !eg_error(l->cx);
     *missing = (eg_opt_rule){ .size = sizeof *missing, .name = has, .update = rule_missing };
     o->rule = missing;
@@ -583,8 +583,8 @@ static bool restore_options(const eg_trainer_load_args *l, const eg_safetensors 
     if (!o->model)
         eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the metadata names no model", l->path);
     else if (o->network && o->network->name && strcmp(o->network->name, o->model))
-        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: a model \"%s\", not \"%s\"", l->path, o->model,
-                   o->network->name);
+        eg_fail_as(l->cx, EG_ERROR_FILE, "%s: the file has a model \"%s\", not \"%s\"", l->path,
+                   o->model, o->network->name);
     else if (!o->network && !eg__network_find(o->model))
         eg_fail_as(l->cx, EG_ERROR_FILE,
                    "%s: the network \"%s\" is not one of eingrad's; load it with .network, the "
@@ -645,8 +645,9 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     if (!format || strncmp(format, "eingrad trainer", 15))
         eg_fail_as(o.cx, EG_ERROR_FILE, "%s: not a model that eingrad trained", o.path);
     else if (strcmp(format, "eingrad trainer 2"))
-        eg_fail_as(o.cx, EG_ERROR_FILE, "%s: a model of another version, in the format \"%s\"",
-                   o.path, format);
+        eg_fail_as(o.cx, EG_ERROR_FILE,
+                   "%s: the file has a model of another version, in the format \"%s\"", o.path,
+                   format);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
         field_read(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key), o.cx, o.path);
     eg_trainer_args options = { .size = sizeof options };
