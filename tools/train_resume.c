@@ -139,7 +139,7 @@ static bool may_replace(eg_trainer *t, const train *o, const char *which, const 
     const int64_t steps = eg_trainer_config(t)->steps;
     *step = has.same ? has.step : 0;
     eg_ctx *cx = eg_params_context(eg_trainer_params(t));
-    if (eg_error(cx)) return say_error(cx, which), false; /* out of memory */
+    if (eg_error(cx)) return print_context_error(cx, which), false; /* out of memory */
     if (!has.exists || o->force) return true;
     if (!has.checkpoint)
         print_error("%s %s is no checkpoint of eingrad; --force replaces it", which, path);
