@@ -6,6 +6,7 @@
 #     BUILDDIR=build sh tests/ranks_kill.sh [TIMES [SEED]]       (20 times: about 5 minutes)
 : "${BUILDDIR:?the folder of the build}"
 build=$(cd "$BUILDDIR" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
 times=${1:-20} seed=${2:-$$}
 stage=$build/tests/stage/ranks_kill
 rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" || exit 1
@@ -20,7 +21,9 @@ now() { date +%s%N; }
 alive() { grep -q '^State:[[:space:]]*[^ZX]' "/proc/$1/status" 2>/dev/null; }
 train='train addition --layers 1 --d-model 32 --heads 2 --batch 24 --block 2 --goal 0 --every 1'
 train="$train --evaluate 10 --threads 1 --steps 120"
-on="mpirun --allow-run-as-root --oversubscribe --bind-to none -n"
+# shellcheck source=tests/mpirun.sh
+. "$here/mpirun.sh"
+on="$mpirun -n"
 begin=$(now)
 # shellcheck disable=SC2086
 $on 3 "$build/eingrad" $train --best whole.best --out whole.safetensors >out 2>err </dev/null ||

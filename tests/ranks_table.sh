@@ -15,6 +15,8 @@ stage=$build/tests/stage/ranks_table
 rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" || exit 1
 EINGRAD_MODULES=$build
 export EINGRAD_MODULES
+# shellcheck source=tests/mpirun.sh
+. "$top/tests/mpirun.sh"
 fails=0 row=0
 hash_of() { sha256sum "$1" 2>/dev/null | cut -c1-16; }
 # run RANKS THREADS FILE OPTIONS...: a checkpoint in FILE; what was printed in out
@@ -23,8 +25,8 @@ run() {
     rm -f "$file"
     # the same words under mpirun, from which rank 0 takes its threads
     set -- "$build/eingrad" train "$@" --threads "$threads" --steps "$steps" --out "$file"
-    if [ "$ranks" != 1 ]; then
-        set -- mpirun --allow-run-as-root --oversubscribe --bind-to none -n "$ranks" "$@"; fi
+    if [ "$ranks" != 1 ]; then # shellcheck disable=SC2086
+        set -- $mpirun -n "$ranks" "$@"; fi
     timeout 300 "$@" >out 2>&1 </dev/null || { cat out; fails=$((fails + 1)); }
 }
 # table NAME OPTIONS...: a row

@@ -5,6 +5,7 @@
 #     BUILDDIR=build sh tests/ranks_time.sh [TURNS [OPTIONS OF TRAIN...]]    (15 turns of reverse)
 : "${BUILDDIR:?the folder of the build}"
 build=$(cd "$BUILDDIR" && pwd) || exit 1
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
 turns=${1:-15}
 [ $# = 0 ] || shift
 [ $# != 0 ] || set -- reverse --steps 60 --goal 0
@@ -12,6 +13,8 @@ stage=$build/tests/stage/ranks_time
 rm -rf "$stage" && mkdir -p "$stage" && cd "$stage" || exit 1
 EINGRAD_MODULES=$build
 export EINGRAD_MODULES
+# shellcheck source=tests/mpirun.sh
+. "$here/mpirun.sh"
 # the median of the steps' rates, without the first ten
 rate_of() {
     sed -n 's/.*"tokens_per_second": \([0-9]*\).*/\1/p' "$1" | sed 1,10d | sort -n |
@@ -21,8 +24,9 @@ seq "$turns" | while read -r _; do
     rm -f ./*.safetensors ./*.log
     "$build/eingrad" train "$@" --threads 2 --log one.log --out one.safetensors >out 2>&1 ||
         { cat out; exit 1; }
-    mpirun --allow-run-as-root --oversubscribe --bind-to none -n 2 "$build/eingrad" train "$@" \
-        --threads 1 --log two.log --out two.safetensors >out 2>&1 </dev/null || { cat out; exit 1; }
+    # shellcheck disable=SC2086
+    $mpirun -n 2 "$build/eingrad" train "$@" --threads 1 --log two.log --out two.safetensors \
+        >out 2>&1 </dev/null || { cat out; exit 1; }
     echo "$(rate_of one.log) $(rate_of two.log)"
 done | sort -k1n | awk '
     { one[NR] = $1; ratio[NR] = $2 / $1; printf "two threads %d tokens/s, two ranks %d: %.2f\n",

@@ -56,7 +56,7 @@ typedef struct eg_ranks_open_args {
 EG_API eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *);
 /* Closes the group on this rank; NULL is allowed. Call it before the end of the scope in which the
  * group was opened. If a process that MPI started exits without this call, or with an error that
- * was not shared by eg_ranks_barrier, mpirun ends the other ranks with a message. */
+ * was not shared by eg_ranks_barrier, mpirun ends the other ranks, and Open MPI's says so. */
 EG_API void eg_ranks_close(eg_ranks *);
 /* Returns how many processes the launcher has started, by its environment variables, and in *rank
  * (may be NULL) which of them this one is. It needs no group, so a program can print a message on

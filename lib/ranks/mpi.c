@@ -6,7 +6,9 @@
  * MPI_Finalize would wait for them instead.
  *
  * A rank that closes its group tells the others, so that one that waits for a call which this rank
- * has not made returns an error instead of waiting forever. */
+ * has not made returns an error instead of waiting forever. Each rank receives these messages from
+ * all others before MPI ends, so that none is left: MPICH ends a process that frees a communicator
+ * to which a message has come that nobody received. */
 #include "ranks/ranks.h"
 #include <mpi.h>
 #include <stdio.h>
@@ -26,6 +28,8 @@ typedef struct mpi_message {
     int from, takes; /* from −1: a message that is sent */
 } mpi_message;
 typedef struct world {
+    struct world *next;
+    bool open;
     MPI_Comm comm; /* a duplicate, which separates the messages from those of other users of MPI */
     int rank, ranks;
     MPI_Request *notice; /* by rank: receives its message that it has closed */
@@ -35,9 +39,11 @@ typedef struct world {
     char sentence[MPI_MAX_ERROR_STRING + 64];
 } world;
 
+static world *worlds;  /* open ones, and closed ones that another rank may not have closed */
 static int groups;     /* number of open groups */
 static bool ours;      /* MPI was started by this module */
 static int exit_hooks; /* registrations of `finish` at exit; one is enough */
+static int hooked;     /* registrations of `worlds_end` for MPI_Finalize */
 
 static void finish(void)
 {
@@ -232,31 +238,52 @@ static int notices_open(world *w)
         if (k != w->rank) code = MPI_Irecv(NULL, 0, MPI_BYTE, k, CLOSED, w->comm, &w->notice[k]);
     return code;
 }
-/* Tells the ranks that have not closed that this one has. The messages are empty, and a receive is
- * open for each, so that sending does not wait. */
+/* Tells the other ranks that this one has closed. The messages are empty, and a receive is open for
+ * each, so that sending does not wait. */
 static void notices_close(world *w)
 {
-    for (int k = 0; k < w->ranks; k++) {
-        int over = 1;
-        MPI_Test(&w->notice[k], &over, MPI_STATUS_IGNORE);
-        if (over) continue;
-        MPI_Send(NULL, 0, MPI_BYTE, k, CLOSED, w->comm);
-        MPI_Cancel(&w->notice[k]);
-        MPI_Request_free(&w->notice[k]);
+    for (int k = 0; k < w->ranks; k++)
+        if (w->notice[k] != MPI_REQUEST_NULL) MPI_Send(NULL, 0, MPI_BYTE, k, CLOSED, w->comm);
+}
+/* Frees the closed groups that all other ranks have closed; waits: after these have. A group that
+ * is broken keeps its communicator, to which requests still belong. */
+static void worlds_free(bool waits)
+{
+    for (world **at = &worlds; *at;) {
+        world *w = *at;
+        int over = waits;
+        if (!w->open && waits) MPI_Waitall(w->ranks, w->notice, MPI_STATUSES_IGNORE);
+        if (!w->open && !waits) MPI_Testall(w->ranks, w->notice, &over, MPI_STATUSES_IGNORE);
+        if (w->open || !over) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        if (!w->broken) MPI_Comm_free(&w->comm);
+        free(w->notice);
+        free(w->list);
+        free(w);
     }
 }
 static void mpi_close(void *user)
 {
     world *w = user;
     int ended = 0;
-    if (MPI_Finalized(&ended) == MPI_SUCCESS && !ended) {
-        notices_close(w);
-        MPI_Comm_free(&w->comm);
-    }
-    free(w->notice);
-    free(w->list);
-    free(w);
     groups--;
+    w->open = false;
+    if (MPI_Finalized(&ended) != MPI_SUCCESS || ended) return;
+    notices_close(w);
+    worlds_free(false);
+}
+/* MPI_Finalize calls this first, since MPI_COMM_SELF has an attribute that it deletes. Groups that
+ * the program has left open are closed for the other ranks, which else would wait. */
+static int worlds_end(MPI_Comm comm, int key, void *value, void *state)
+{
+    (void)comm, (void)key, (void)value, (void)state;
+    for (world *w = worlds; w; w = w->next)
+        if (w->open) notices_close(w);
+    worlds_free(true);
+    return MPI_SUCCESS;
 }
 
 const char *eg__ranks_mpi_1(size_t size, eg_ranks_table *table);
@@ -292,6 +319,12 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
      * compute. */
     if (!MPI_Query_thread(&have) && have >= MPI_THREAD_SERIALIZED)
         t.start = mpi_start, t.finish = mpi_finish;
+    int key = MPI_KEYVAL_INVALID;
+    if (!hooked++ && !MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, worlds_end, &key, NULL))
+        MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+    w->open = true;
+    w->next = worlds;
+    worlds = w;
     groups++;
     MPI_Comm_set_errhandler(w->comm, MPI_ERRORS_RETURN);
     t.rank = w->rank, t.ranks = w->ranks;
