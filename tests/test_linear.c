@@ -272,7 +272,7 @@ LOOP_TEST(no_pairs_of_channels_in_memory, 2)
 {
     eg_tensor *q = eg_normal(cx, 0, 1, 1, 1024, 1, 64), *k = eg_normal(cx, 0, 0.1, 1, 1024, 1, 64),
               *a = eg_relu(eg_uniform(cx, -0.01, 1, 1, 1024, 1, 64)),
-              *b = eg_uniform(cx, 0, 1, 1, 1024, 1), *y[2];
+              *b = eg_uniform(cx, 0, 1, 1, 1024, 1), *y[2] = { 0 };
     eg_nograd(cx, true);
     for (int n = 0; n < 2; n++) {
         eg_stats_reset(cx);
