@@ -55,6 +55,18 @@ TEST(cross_entropy_is_minus_log_softmax)
     eg_close(cx);
 }
 
+/* 2^53 + 1 is no double */
+TEST(the_ignored_number_may_be_any_integer)
+{
+    eg_ctx *cx = eg_open();
+    const int64_t number[] = { ((int64_t)1 << 53) + 1, INT64_MAX, INT64_MIN + 1 };
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *t = eg_from(cx, ((int64_t[]){ number[k], 1 }), 2), *x = eg_zeros(cx, 2, 4);
+        eg_assert_close(eg_cross_entropy("b [v]", x, t, .ignore = number[k]),
+                        eg_full_n(cx, EG_F32, log(4), 0, NULL), 1e-6);
+    }
+    eg_close(cx);
+}
 TEST(all_ignored_is_zero_with_gradient_zero)
 {
     eg_ctx *cx = eg_open();

@@ -393,7 +393,7 @@ eg_tensor *eg_cross_entropy_with(const eg_cross_entropy_args *given)
         return eg_fail_as(cx, EG_ERROR_MISUSE,
                           "cross_entropy: the weight of the z-loss is %g; it must not be negative",
                           o.z_loss);
-    const xent a = { f.inner, o.ignore != 0, (int64_t)eg_option((double)o.ignore, 0), o.smoothing };
+    const xent a = { f.inner, o.ignore != 0, o.ignore == EG_OFF ? 0 : o.ignore, o.smoothing };
     eg_tensor *t = checked(&f, o.target),
               *share = t ? eg__new_copies(cx, t->copies, eg_type(f.x), 0, NULL) : NULL;
     classes_act k = { a, eg__row_length(f.x, f.inner) };
