@@ -188,7 +188,8 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
     const int out = nodes_of(r, me, mine), in = nodes_of(r, from, theirs);
     eg_owner *owner = eg_owner_open(w->cx);
     const size_t flags = (size_t)(n * out), wants = (size_t)(s->key_count * in);
-    uint8_t *flag = owner ? eg_owner_alloc(owner, flags + wants + 2) : NULL, *got = flag + flags;
+    uint8_t *flag = owner ? eg_owner_alloc(owner, flags + wants + 2) : NULL,
+            *got = flag ? flag + flags : NULL;
     size_t sends = flag ? pack_slopes(s, keys, n, dkv, mine, out, flag, NULL) : 0, takes = 0;
     /* a rank without memory sends nothing, so the others must not wait for it */
     bool good = !eg_ranks_barrier(r->ranks) && flag &&

@@ -369,7 +369,8 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
     }
     n = fuse(n, x);
     double terms;
-    p->work = (uint64_t)eg__pair_work(n, x, two, &terms);
+    const double work = eg__pair_work(n, x, two, &terms);
+    p->work = work < 0x1p63 ? (uint64_t)work : (uint64_t)1 << 63; /* views may have more */
     if (two && pair_has_parts(p, n, x)) {
         p->parts = true;
         dtype = p->gemm.dtype = p->of[0] = p->of[1] = p->gemm.of[0] = p->gemm.of[1] = EG_F64;

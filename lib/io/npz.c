@@ -188,9 +188,9 @@ static char **npz_members(const eg_npz_save_args *o)
     const size_t count = (size_t)o->count;
     size_t size = 2 * (count + 1) * sizeof(char *);
     for (size_t k = 0; k < count; k++) size += strlen(o->names[k]) + END + 1;
-    char **names = malloc(size), **sorted = names + count + 1;
+    char **names = malloc(size);
     if (!names) return npz_refuse(o, EG_ERROR_MEMORY, "out of memory", NULL), NULL;
-    char *text = (char *)(sorted + count + 1);
+    char **sorted = names + count + 1, *text = (char *)(sorted + count + 1);
     for (size_t k = 0; k < count; k++) {
         names[k] = sorted[k] = text;
         text += sprintf(text, "%s%s", o->names[k], npz_end) + 1;
