@@ -2,7 +2,6 @@
  * is used for integers (summed in i64) and complex numbers (nothing is conjugated); floats have
  * faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
-#include <string.h>
 
 /* LANES: elements of the result that are computed at once */
 enum { LANES = 64, FEW_TERMS = 8, MANY_TERMS = 16 };
@@ -14,27 +13,6 @@ EG_INLINE double complex times(double complex a, double complex b)
     return __builtin_complex(creal(a) * creal(b) - cimag(a) * cimag(b),
                              creal(a) * cimag(b) + cimag(a) * creal(b));
 }
-/* Returns the sum of n contiguous complex numbers, SUMS at a time: each addition would wait for the
- * one before it. */
-EG_INLINE double complex sum_lanes(int64_t n, const void *a)
-{
-    enum { SUMS = 8 };
-    typedef double two __attribute__((vector_size(32))); /* two complex numbers */
-    const double *v = a;
-    two s0 = { 0 }, s1 = { 0 }, s2 = { 0 }, s3 = { 0 }, x[4];
-    int64_t i = 0;
-    for (; i + SUMS <= n; i += SUMS) {
-        memcpy(x, v + 2 * i, sizeof x);
-        s0 += x[0], s1 += x[1], s2 += x[2], s3 += x[3];
-    }
-    s0 = (s0 + s2) + (s1 + s3);
-    double re = s0[0] + s0[2], im = s0[1] + s0[3];
-    for (; i < n; i++) re += v[2 * i], im += v[2 * i + 1];
-    return __builtin_complex(re, im);
-}
-/* True if a sum of n terms without a factor is computed by sum_lanes: of complex numbers alone,
- * since the compiler reorders sums of integers. */
-#define IN_LANES(n) (false)
 #define TIMES(a, b) ((WIDE)(a) * (WIDE)(b))
 /* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
 #define T       float
@@ -67,13 +45,11 @@ EG_INLINE double complex sum_lanes(int64_t n, const void *a)
 #define NAME(x) x##_bool
 #include "contraction/plain_of.h"
 #undef TIMES
-#undef IN_LANES
-#define IN_LANES(n) ((n) >= 16)
-#define TIMES       times
-#define T           double complex
-#define WIDE        double complex
-#define FACTOR      double
-#define NAME(x)     x##_c128
+#define TIMES   times
+#define T       double complex
+#define WIDE    double complex
+#define FACTOR  double
+#define NAME(x) x##_c128
 #include "contraction/plain_of.h"
 
 void eg__plain(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,

@@ -1,7 +1,6 @@
 /* plain_of.h: the sum of plain.c for operands of type T, in type WIDE, times a FACTOR. A sum takes
  * its terms in the order of k, whether elements are summed one after another or LANES at once; the
- * compiler may reorder sums of integers, which wrap, and sum_lanes adds contiguous terms of a sum
- * for which IN_LANES holds. */
+ * compiler may reorder sums of integers, which wrap. */
 
 /* sum[j] += Σ_i a[i ta + j sa] b[i tb + j sb] for j < n and i < terms, a constant, so that a sum is
  * read and written once for all terms; b may be NULL (a factor 1) */
@@ -39,7 +38,6 @@ EG_INLINE WIDE NAME(sum_products)(int64_t n, const T *a, int64_t sa, const T *b,
                                   WIDE first)
 {
     WIDE sum = first;
-    if (IN_LANES(n) && !b && sa == 1) return first + (WIDE)sum_lanes(n, a);
     if (!b && sa == 1)
         for (int64_t i = 0; i < n; i++) sum += (WIDE)a[i];
     else if (!b)
