@@ -74,6 +74,16 @@ static const row rows[] = {
     {                                \
         "thin", "ab,bc->ac", s, NULL \
     }
+/* a token, and some sequences, times weights in memory, in both layouts */
+#define TOKENS(n)                                        \
+    { "thin", "ab,bc->ac", "a" n " b4096 c4096", NULL }, \
+    {                                                    \
+        "thin", "ab,cb->ac", "a" n " b4096 c4096", NULL  \
+    }
+    TOKENS("1"),
+    TOKENS("4"),
+    TOKENS("8"),
+    TOKENS("16"),
     THIN("a1 b512 c512"),
     THIN("a4 b512 c512"),
     THIN("a4096 b64 c64"),
