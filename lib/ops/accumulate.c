@@ -75,23 +75,30 @@ static bool accumulate_shape(eg_tensor *y)
     const eg_tensor *base = base_of(p->t, p->depth);
     return eg__shape(y, (eg_dtype)y->in[0]->dtype, base->rank, base->dim);
 }
-/* Sets h to x, which has these axes of `like`, expanded to like's shape. */
-static void expanded_header(const eg_tensor *x, uint32_t axes, const eg_tensor *like, seen *h)
+/* Sets h to x, which has these axes of `like`, expanded to like's shape; false if it has other
+ * sizes there. */
+static bool expanded_header(const eg_tensor *x, uint32_t axes, const eg_tensor *like, seen *h)
 {
+    int own = 0;
     h->x = *x;
     h->x.rank = like->rank;
     h->x.dim = like->dim;
     h->x.stride = h->stride[0];
-    for (int r = 0, own = 0; r < like->rank; r++)
-        h->stride[0][r] = axes >> r & 1 ? x->stride[own++] : 0;
+    for (int r = 0; r < like->rank; r++) {
+        const bool has = axes >> r & 1;
+        if (has && (own >= x->rank || x->dim[own] != like->dim[r])) return false;
+        h->stride[0][r] = has ? x->stride[own++] : 0;
+    }
+    return own == x->rank;
 }
-static void accumulate_product(eg_tensor *target, const piece *p, const eg_tensor *g,
+static bool accumulate_product(eg_tensor *target, const piece *p, const eg_tensor *g,
                                const eg_tensor *f)
 {
     seen a, b;
-    expanded_header(g, p->axes[0], target, &a);
-    expanded_header(f, p->axes[1], target, &b);
+    if (!expanded_header(g, p->axes[0], target, &a) || !expanded_header(f, p->axes[1], target, &b))
+        return false;
     eg__add_repeated(target, &a.x, &b.x);
+    return true;
 }
 /* Writes r for each bit r of axes. Returns their number. */
 static int axes_to_labels(uint32_t axes, uint16_t *label)
@@ -114,14 +121,14 @@ static bool accumulate_forward(eg_tensor *y)
     for (int k = whole, n = pieces(y); k < n; k++) {
         seen s;
         s.x = *y;
-        if (!apply_chain(&s, p[k].t, p[k].depth)) {
+        if (!apply_chain(&s, p[k].t, p[k].depth) ||
+            (p[k].factor >= 0 && !accumulate_product(&s.x, &p[k], y->in[k], y->in[p[k].factor]))) {
             eg_fail_as(y->cx, EG_ERROR_MISUSE,
                        "accumulate: operand %d cannot be added through its views", k + 1);
             return false;
         }
-        if (p[k].factor >= 0)
-            accumulate_product(&s.x, &p[k], y->in[k], y->in[p[k].factor]);
-        else if (p[k].index < 0)
+        if (p[k].factor >= 0) continue;
+        if (p[k].index < 0)
             eg__add_repeated(&s.x, y->in[k], NULL);
         else if (!eg__at_add(p[k].t, &s.x, y->in[p[k].index], y->in[k]))
             return false;
