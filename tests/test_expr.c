@@ -1183,7 +1183,9 @@ static const struct {
     { "relu(s)", "expr: 'relu' is not a function\n  relu(s)\n  ^^^^\n  write max(x, 0)" },
     { "tahn(s)", "expr: 'tahn' is not a function\n  tahn(s)\n  ^^^^\n  is 'tanh' meant?" },
     { "gelu(s)",
-      "functions are abs exp log sqrt tanh sigmoid softplus erf sin cos floor min max pow clip" },
+      "functions are abs exp log sqrt tanh sigmoid softplus erf sin cos floor min max pow clip sum "
+      "any all" },
+    { "summ(k=3, s)", "is 'sum' meant?" },
     { "\u2212s", "character '\u2212' has no meaning in an expression\n  \u2212s\n  ^\n  write -" },
     { "~s", "character '~' has no meaning in an expression" },
     { "|s|", "a size has exactly one index between its bars, as in |i|\n  |s|\n    ^\n  the "

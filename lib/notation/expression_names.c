@@ -60,6 +60,9 @@ static const char *nearest(const eg_parser *p, const char *word, int length, boo
         if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) &&
             edits(word, length, functions[k].name) < best)
             best = edits(word, length, found = functions[k].name);
+    for (int k = 0; eg__reduction_name(k) && !tensors; k++)
+        if (edits(word, length, eg__reduction_name(k)) < best)
+            best = edits(word, length, found = eg__reduction_name(k));
     if (p->s->score && !tensors && edits(word, length, "score") < best) found = "score";
     if (found) snprintf(hint, capacity, "is '%s' meant?", found);
     return hint;
@@ -119,6 +122,8 @@ static void functions_listed(const eg_parser *p, char *list, size_t size)
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++)
         if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) && used < size)
             used += (size_t)snprintf(list + used, size - used, " %s", functions[k].name);
+    for (int k = 0; eg__reduction_name(k) && used < size; k++)
+        used += (size_t)snprintf(list + used, size - used, " %s", eg__reduction_name(k));
 }
 /* Returns the number of the axis of that name among `count`; −1 if there is none. */
 static int axis_called(const eg_axis_name *const *axis, int count, const char *text, int length)

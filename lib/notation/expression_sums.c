@@ -19,6 +19,10 @@ int eg__reduction_called(const char *text, int length)
         if (eg__name_is(reductions[k].name, text, length)) return k;
     return -1;
 }
+const char *eg__reduction_name(int k)
+{
+    return k < (int)(sizeof reductions / sizeof *reductions) ? reductions[k].name : NULL;
+}
 int eg__own_letter_called(const eg_parser *p, const char *text, int length)
 {
     for (int k = p->owns; k-- > 0;)
