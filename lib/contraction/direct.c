@@ -1,9 +1,10 @@
 /* direct.c: products without packing b. The contiguous axis m of c is along vectors, and elements
  * of b are broadcast from their addresses. a is read in place if it is contiguous along m and its
- * rows are near each other; else a strip of it is transposed or copied first. Products that are
- * large in m, n and k are faster packed (gemm.c). If a is of f16 or bf16, its strips are converted
- * while they are copied; b is not converted here. An element is summed over k in the same order and
- * in the same blocks as there, which gives the same bits. */
+ * rows are near each other, or if each is read once; else a strip of it is transposed or copied
+ * first. If a does not fit in the cache and b has few columns, the next strip is prefetched.
+ * Products that are large in m, n and k are faster packed (gemm.c). If a is of f16 or bf16, its
+ * strips are converted while they are copied; b is not converted here. An element is summed over k
+ * in the same order and in the same blocks as there, which gives the same bits. */
 #include "contraction/prefetch.h"
 #include <string.h>
 
@@ -211,10 +212,10 @@ static bool direct_asks(const eg_gemm *g)
            g->m.total * g->k.total * (int64_t)width_of(g) > IN_CACHE;
 }
 /* True if a can be read in place: its rows are of g's type, along vectors, and do not share a cache
- * set when every tile of columns reads them again. If they come from memory and lie far apart, they
- * are copied, since only the copy fetches them in advance: a step of a decoder of width 512 with 2
- * and 4 sequences takes 0.7 to 0.8 of the time, while products with 512 x 256 numbers, which stay
- * in a cache, would take 1.3 times as long. */
+ * set when every tile of columns reads them again. If they lie far apart, several tiles read them,
+ * and they do not stay in a cache, they are copied: a step of a decoder of width 512 with 2 and 4
+ * sequences takes 0.7 to 0.8 of the time, while products with 512 x 256 numbers, which stay in a
+ * cache, would take 1.3 times as long. */
 static bool direct_in_place(const eg_gemm *g)
 {
     const int64_t w = (int64_t)width_of(g);
