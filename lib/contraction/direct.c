@@ -10,17 +10,18 @@
 
 /* TILE_MOST, ALONE_MOST: the most columns of a tile of several vectors, and of one vector. SHORT: a
  * sum of at most so many terms counts as short. PANEL: columns of a panel; a divisor of the usual
- * widths of heads. ASK_LEAST: sums of at least so many terms take longer than memory does, so c is
- * prefetched before them. WIDENED_MOST: with more columns, an operand that is converted is faster
- * packed. */
+ * widths of heads. PREFETCH_LEAST: sums of at least so many terms take longer than memory does, so
+ * c is prefetched before them. WIDENED_MOST: with more columns, an operand that is converted is
+ * faster packed. PREFETCH_MOST: with more columns, the tiles take most of the time, and a is not
+ * prefetched by them. */
 enum {
     TILE_MOST = 12,
     ALONE_MOST = 16,
     SHORT = 16,
     PANEL = 8,
-    ASK_LEAST = 32,
+    PREFETCH_LEAST = 32,
     WIDENED_MOST = 16,
-    ASK_MOST = 32
+    PREFETCH_MOST = 32
 };
 /* bytes */
 enum {
@@ -32,15 +33,17 @@ enum {
 };
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to, bool asks);
+typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
+                      bool prefetches);
 /* Addresses to prefetch: a vector of two registers `from`, then others `step` elements apart; after
  * `run` of them `jump` more elements on. */
-typedef struct lines_asked {
+typedef struct prefetch_list {
     const void *from;
     int64_t step, run, jump;
-} lines_asked;
-typedef void asking_run(int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn,
-                        void *c, int64_t cn, double alpha, bool add, const lines_asked *ask);
+} prefetch_list;
+typedef void prefetching_run(int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,
+                             int64_t bn, void *c, int64_t cn, double alpha, bool add,
+                             const prefetch_list *list);
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
  * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
@@ -48,7 +51,7 @@ typedef struct small {
     scatter_run *scatter;
     copy_run *copy[2]; /* of one vector, of two */
     eg_tile_run *tile[2][2][ALONE_MOST];
-    asking_run *asking[TILE_MOST]; /* tile[1][1], which prefetch */
+    prefetching_run *prefetching[TILE_MOST]; /* tile[1][1], which prefetch */
 } small;
 
 #if defined(__x86_64__)
@@ -205,10 +208,10 @@ static int64_t block_of(const eg_gemm *g, const small *s)
     return eg__min64(most, (g->n.total + s->most - 1) / s->most * s->most);
 }
 /* True if a is read once, from memory: the tiles of a strip prefetch the next one. */
-static bool direct_asks(const eg_gemm *g)
+static bool direct_prefetches(const eg_gemm *g)
 {
     const bool rows = g->m.axis[0].sa == 1 || g->k.axis[0].sa == 1;
-    return g->of[0] == g->dtype && rows && g->n.total <= ASK_MOST &&
+    return g->of[0] == g->dtype && rows && g->n.total <= PREFETCH_MOST &&
            g->m.total * g->k.total * (int64_t)width_of(g) > IN_CACHE;
 }
 /* True if a can be read in place: its rows are of g's type, along vectors, and do not share a cache
@@ -220,8 +223,8 @@ static bool direct_in_place(const eg_gemm *g)
 {
     const int64_t w = (int64_t)width_of(g);
     return g->of[0] == g->dtype && g->m.axis[0].sa == 1 &&
-           ((direct_asks(g) && g->n.total <= small_of(g->dtype)->most) || g->k.total <= TILE_MOST ||
-            eg__abs64(g->k.axis[0].sa) * w <= NEAR ||
+           ((direct_prefetches(g) && g->n.total <= small_of(g->dtype)->most) ||
+            g->k.total <= TILE_MOST || eg__abs64(g->k.axis[0].sa) * w <= NEAR ||
             (g->n.total <= 2 * TILE_MOST && g->m.total * g->k.total * w <= IN_CACHE));
 }
 
@@ -274,9 +277,10 @@ static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
-    eg_tiling t = {
-        .kernels = s, .strip = 2 * s->lanes, .in_place = direct_in_place(g), .asks = direct_asks(g)
-    };
+    eg_tiling t = { .kernels = s,
+                    .strip = 2 * s->lanes,
+                    .in_place = direct_in_place(g),
+                    .prefetches = direct_prefetches(g) };
     t.strips = (g->m.total + t.strip - 1) / t.strip;
     t.strip_bytes = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
@@ -325,7 +329,7 @@ static const char *rows_of(const eg_gemm *g, const char *a, int64_t lanes, int64
         return buffer;
     }
     if (same && m->sa == 1) {
-        s->copy[lanes > one](lanes, kc, a, k->sa, buffer, !g->tiling.asks);
+        s->copy[lanes > one](lanes, kc, a, k->sa, buffer, !g->tiling.prefetches);
         return buffer;
     }
     for (int64_t q = 0; q < lanes; q++) off[q] = q * m->sa;
@@ -349,7 +353,7 @@ EG_INLINE void one_product(const eg_gemm *g, const char *a, int64_t ak, const ch
     const columns of = columns_of_single(g, s);
     for (int64_t q = 0; q < of.tiles; q++) {
         const int64_t cols = of.each + (q < of.wider);
-        if (finish) eg__finish_ask(finish, c, m->size * w, cols, n->sc * w);
+        if (finish) eg__finish_prefetch(finish, c, m->size * w, cols, n->sc * w);
         s->tile[v][whole][cols - 1](m->size, k->size, a, ak, b, k->sb, n->sb, c, n->sc, alpha, add);
         if (finish) finish->run(finish, c, m->size, cols, n->sc);
         b += w * cols * n->sb;
@@ -384,7 +388,7 @@ typedef struct direct_block {
     int64_t lines[2];
 } direct_block;
 /* Begins to prefetch the operands of a product, at `on`. */
-static void block_asks(const eg_gemm *g, direct_block *x, eg_offsets on)
+static void block_prefetches(const eg_gemm *g, direct_block *x, eg_offsets on)
 {
     const eg_tiling *t = &g->tiling;
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
@@ -394,13 +398,13 @@ static void block_asks(const eg_gemm *g, direct_block *x, eg_offsets on)
     x->next[1] = eg__ahead_of(g->b + w * on.b, w, n, n->sb, k, k->sb);
     for (int i = 0; i < 2; i++) x->lines[i] = (eg__ahead_lines(&x->next[i]) + calls - 1) / calls;
 }
-/* Sets what the tiles of a strip prefetch: its part, of `depth` terms, at `from`. */
-static lines_asked strip_lines(const eg_gemm *g, const char *from, int64_t depth)
+/* Returns the lines of a part of a strip, of `depth` terms, which begins at `from`. */
+static prefetch_list strip_lines(const eg_gemm *g, const char *from, int64_t depth)
 {
     const int64_t strip = g->tiling.strip, m = g->m.axis->sa, k = g->k.axis->sa;
-    if (m == 1) return (lines_asked){ from, k, INT64_MAX, 0 };
+    if (m == 1) return (prefetch_list){ from, k, INT64_MAX, 0 };
     const int64_t run = depth / strip > 1 ? depth / strip : 1;
-    return (lines_asked){ from, strip, run, m - run * strip };
+    return (prefetch_list){ from, strip, run, m - run * strip };
 }
 /* The part of a strip of the rows of a that begins at row i, term p */
 typedef struct strip_part {
@@ -417,20 +421,21 @@ static void part_run(const eg_gemm *g, direct_block *x, strip_part at, strip_par
     const int64_t lanes = eg__min64(t->strip, m->size - at.i),
                   kc = eg__min64(EG_KC, k->size - at.p);
     const int v = lanes > s->lanes, whole = lanes == (v + 1) * s->lanes;
-    const bool asks = t->asks && v && whole, add = g->add || at.p > 0;
+    const bool prefetches = t->prefetches && v && whole, add = g->add || at.p > 0;
     const eg_finish *finish = at.p + kc == k->size ? g->finish : NULL;
     const char *of = g->a + wa * x->at.a,
                *b = g->b + w * (x->at.b + at.p * k->sb + x->left * n->sb);
     char *c = g->c + w * (x->at.c + at.i + x->left * n->sc);
-    const lines_asked ask = strip_lines(g, of + wa * (next.i * m->sa + next.p * k->sa), kc);
+    prefetch_list list = { .from = NULL };
+    if (prefetches) list = strip_lines(g, of + wa * (next.i * m->sa + next.p * k->sa), kc);
     int64_t ak;
     const char *a = rows_of(g, of + wa * (at.i * m->sa + at.p * k->sa), lanes, kc, buffer, &ak);
     for (int64_t q = 0; q < x->of.tiles; q++) {
         const int64_t cols = x->of.each + (q < x->of.wider);
-        for (int y = 0; y < 2; y++) eg__ahead_ask(&x->next[y], x->lines[y]);
-        if (finish) eg__finish_ask(finish, c, lanes * w, cols, n->sc * w);
-        if (asks && q == 0)
-            s->asking[cols - 1](kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha, add, &ask);
+        for (int y = 0; y < 2; y++) eg__ahead_prefetch(&x->next[y], x->lines[y]);
+        if (finish) eg__finish_prefetch(finish, c, lanes * w, cols, n->sc * w);
+        if (prefetches && q == 0)
+            s->prefetching[cols - 1](kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha, add, &list);
         else
             s->tile[v][whole][cols - 1](lanes, kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha, add);
         if (finish) finish->run(finish, c, lanes, cols, n->sc);
@@ -438,16 +443,19 @@ static void part_run(const eg_gemm *g, direct_block *x, strip_part at, strip_par
         c += w * cols * n->sc;
     }
 }
-/* Returns part y of strips from row i on: of one strip after the other, or, if a is prefetched and
- * its rows lie along vectors, the first parts of all `run` strips before the second ones, so that
- * what is read together is near each other. */
-static strip_part part_at(const eg_gemm *g, int64_t i, int64_t run, int64_t y)
+/* Returns the part after another one of the strips of rows [first, end): strip by strip, or, if a
+ * is prefetched and its rows lie along vectors, the first parts of all strips before the second
+ * ones, so that what is read together is near each other. */
+static strip_part part_after(const eg_gemm *g, strip_part at, int64_t first, int64_t end)
 {
-    const int64_t strip = g->tiling.strip;
-    if (g->tiling.asks && g->m.axis->sa == 1)
-        return (strip_part){ i + y % run * strip, y / run * EG_KC };
-    const int64_t parts = (g->k.axis->size + EG_KC - 1) / EG_KC;
-    return (strip_part){ i + y / parts * strip, y % parts * EG_KC };
+    if (g->tiling.prefetches && g->m.axis->sa == 1) {
+        at.i += g->tiling.strip;
+        if (at.i >= end) at = (strip_part){ first, at.p + EG_KC };
+    } else {
+        at.p += EG_KC;
+        if (at.p >= g->k.axis->size) at = (strip_part){ at.i + g->tiling.strip, 0 };
+    }
+    return at;
 }
 /* Computes strips [from, to) of the rows of a times blocks of the columns of b; strips are numbered
  * through all batches. */
@@ -467,13 +475,12 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
             x.of = columns_of(eg__min64(t->block, g->n.axis->size - x.left), most);
         }
         if (t->far && strip == 0 && block == 0)
-            block_asks(g, &x, eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1));
-        strip_part at = { strip * t->strip, 0 };
-        const int64_t parts = run * ((g->k.axis->size + EG_KC - 1) / EG_KC);
-        for (int64_t y = 0; y < parts; y++) {
-            const strip_part next = part_at(g, strip * t->strip, run, y + 1 < parts ? y + 1 : y);
+            block_prefetches(g, &x, eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1));
+        const int64_t first = strip * t->strip, end = first + run * t->strip;
+        strip_part at = { first, 0 }, next;
+        for (int64_t y = run * ((g->k.axis->size + EG_KC - 1) / EG_KC); y > 0; y--, at = next) {
+            next = part_after(g, at, first, end);
             part_run(g, &x, at, next, buffer);
-            at = next;
         }
         strip += run;
         if (strip < t->strips) continue;

@@ -3,32 +3,32 @@
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
- * over p, with fused multiply-adds, is that of BLIS's kernels. The lines of `ask` are prefetched
- * if asks, a constant, is true. */
-TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const bool asks,
+ * over p, with fused multiply-adds, is that of BLIS's kernels. The lines of `list` are prefetched
+ * if prefetches, a constant, is true. */
+TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const bool prefetches,
                                  int64_t lanes, int64_t k, const REAL *a, int64_t ak, const REAL *b,
                                  int64_t bk, int64_t bn, REAL *c, int64_t cn, double alpha,
-                                 bool add, const lines_asked *ask)
+                                 bool add, const prefetch_list *list)
 {
     enum { IN_LINE = EG_LINE / sizeof(REAL) };
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
-    if (k >= ASK_LEAST)
+    if (k >= PREFETCH_LEAST)
         UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
             __builtin_prefetch(c + j * cn + v * LANES, 1, 3);
     const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
                *b5 = b + 15 * bn;
-    const REAL *line = asks ? ask->from : NULL;
-    int64_t left = asks ? ask->run : 0;
+    const REAL *line = prefetches ? list->from : NULL;
+    int64_t left = prefetches ? list->run : 0;
     for (int64_t p = 0; p < k;
          p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk, b5 += bk) {
         VEC x[2];
-        if (asks) {
+        if (prefetches) {
             for (int i = 0; i < V * LANES; i += IN_LINE)
                 __builtin_prefetch(line + i, 0, 2); /* to the second-level cache */
-            line += ask->step;
-            if (!--left) left = ask->run, line += ask->jump;
+            line += list->step;
+            if (!--left) left = list->run, line += list->jump;
         }
         UNROLL for (int v = 0; v < V; v++) x[v] =
             whole ? LOAD_ALL(a + v * LANES) : LOAD(a + v * LANES, mask[v]);
@@ -57,17 +57,17 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
     }
 }
 
-/* to[i + p·V·LANES] = a[i + p·ak] for p < k, i < lanes; 0 for i from there on. If asks, the rows
- * lie far apart, so that the processor does not fetch them before they are read: the next strip,
- * which begins where this one ends, is fetched while this one is copied. */
+/* to[i + p·V·LANES] = a[i + p·ak] for p < k, i < lanes; 0 for i from there on. If prefetches, the
+ * rows lie far apart, so that the processor does not fetch them before they are read: the next
+ * strip, which begins where this one ends, is fetched while this one is copied. */
 TARGET EG_INLINE void NAME(copy)(const int V, int64_t lanes, int64_t k, const REAL *a, int64_t ak,
-                                 REAL *to, bool asks)
+                                 REAL *to, bool prefetches)
 {
     enum { IN_LINE = EG_LINE / sizeof(REAL) };
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     const bool whole = lanes == V * LANES;
     for (int64_t p = 0; p < k; p++, a += ak, to += V * LANES) {
-        for (int i = 0; asks && i < V * LANES; i += IN_LINE)
+        for (int i = 0; prefetches && i < V * LANES; i += IN_LINE)
             __builtin_prefetch(a + V * LANES + i, 0, 2); /* to the second-level cache */
         UNROLL for (int v = 0; v < V; v++)
         {
@@ -77,14 +77,14 @@ TARGET EG_INLINE void NAME(copy)(const int V, int64_t lanes, int64_t k, const RE
     }
 }
 TARGET static void NAME(copy_1)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
-                                bool asks)
+                                bool prefetches)
 {
-    NAME(copy)(1, lanes, k, a, ak, to, asks);
+    NAME(copy)(1, lanes, k, a, ak, to, prefetches);
 }
 TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
-                                bool asks)
+                                bool prefetches)
 {
-    NAME(copy)(2, lanes, k, a, ak, to, asks);
+    NAME(copy)(2, lanes, k, a, ak, to, prefetches);
 }
 
 #if WIDE_TILES
@@ -129,16 +129,16 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
         int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
         int64_t bn, void *c, int64_t cn, double alpha, bool add)                                   \
     { NAME(tile)(V, N, whole, false, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL); }
-#define ASKING(N)                                                                                  \
-    TARGET static void NAME(asking_##N)(                                                           \
+#define PREFETCHING(N)                                                                                  \
+    TARGET static void NAME(prefetching_##N)(                                                           \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
-        int64_t cn, double alpha, bool add, const lines_asked *ask)                                \
-    { NAME(tile)(2, N, true, true, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, ask); }
+        int64_t cn, double alpha, bool add, const prefetch_list *list)                                \
+    { NAME(tile)(2, N, true, true, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \
     TILE(2, N, 1) \
-    ASKING(N)
+    PREFETCHING(N)
 #define FLAT(N)   \
     TILE(1, N, 0) \
     TILE(1, N, 1)
@@ -166,8 +166,9 @@ FLAT(16)
 #define SIX(V, whole)                                                                   \
     NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
         NAME(tile_##V##_4_##whole), NAME(tile_##V##_5_##whole), NAME(tile_##V##_6_##whole)
-#define ASKING_SIX \
-    NAME(asking_1), NAME(asking_2), NAME(asking_3), NAME(asking_4), NAME(asking_5), NAME(asking_6)
+#define PREFETCHING_SIX                                                                 \
+    NAME(prefetching_1), NAME(prefetching_2), NAME(prefetching_3), NAME(prefetching_4), \
+        NAME(prefetching_5), NAME(prefetching_6)
 #if WIDE_TILES
 #define TWELVE(V, whole)                                                                      \
     SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole),                    \
@@ -176,15 +177,16 @@ FLAT(16)
 #define SIXTEEN(whole)                                                                           \
     TWELVE(1, whole), NAME(tile_1_13_##whole), NAME(tile_1_14_##whole), NAME(tile_1_15_##whole), \
         NAME(tile_1_16_##whole)
-static const small NAME(small) = { LANES,
-                                   MOST,
-                                   16,
-                                   NAME(scatter),
-                                   { NAME(copy_1), NAME(copy_2) },
-                                   { { { SIXTEEN(0) }, { SIXTEEN(1) } },
-                                     { { TWELVE(2, 0) }, { TWELVE(2, 1) } } },
-                                   { ASKING_SIX, NAME(asking_7), NAME(asking_8), NAME(asking_9),
-                                     NAME(asking_10), NAME(asking_11), NAME(asking_12) } };
+static const small NAME(small) = {
+    LANES,
+    MOST,
+    16,
+    NAME(scatter),
+    { NAME(copy_1), NAME(copy_2) },
+    { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } },
+    { PREFETCHING_SIX, NAME(prefetching_7), NAME(prefetching_8), NAME(prefetching_9),
+      NAME(prefetching_10), NAME(prefetching_11), NAME(prefetching_12) }
+};
 #undef TWELVE
 #undef SIXTEEN
 #else
@@ -195,15 +197,15 @@ static const small NAME(small) = { LANES,
                                    { NAME(copy_1), NAME(copy_2) },
                                    { { { SIX(1, 0) }, { SIX(1, 1) } },
                                      { { SIX(2, 0) }, { SIX(2, 1) } } },
-                                   { ASKING_SIX } };
+                                   { PREFETCHING_SIX } };
 #endif
 #undef TILE
 #undef TALL
 #undef FLAT
 #undef BOTH
 #undef SIX
-#undef ASKING
-#undef ASKING_SIX
+#undef PREFETCHING
+#undef PREFETCHING_SIX
 #undef REAL
 #undef NAME
 #undef VEC

@@ -28,7 +28,7 @@ typedef struct eg_tiling {
     int64_t units;         /* strips × blocks × batches */
     int64_t strip_bytes;   /* bytes for a strip that is copied; 0 if none is */
     bool in_place;         /* a is read in place */
-    bool asks;             /* its tiles prefetch a */
+    bool prefetches;       /* its tiles prefetch a */
     bool far;              /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */
 } eg_tiling;

@@ -1,13 +1,13 @@
-/* prefetch.h: asking for memory before it is needed. Processors prefetch along the rows of a matrix
- * by themselves, but neither the next matrix nor a result that lies in memory. */
+/* prefetch.h: memory is prefetched before it is needed. Processors prefetch along the rows of a
+ * matrix by themselves, but neither the next matrix nor a result that lies in memory. */
 #ifndef EG_PREFETCH_H
 #define EG_PREFETCH_H
 #include "contraction/gemm.h"
 
 /* Prefetches what finish->run() will need for `rows` rows of `bytes` bytes, `step` bytes apart, the
  * first at c. */
-static inline void eg__finish_ask(const eg_finish *finish, const void *c, int64_t bytes,
-                                  int64_t rows, int64_t step)
+static inline void eg__finish_prefetch(const eg_finish *finish, const void *c, int64_t bytes,
+                                       int64_t rows, int64_t step)
 {
     for (int x = 0; x < 2; x++) {
         const char *at = (const char *)((uintptr_t)c + (uintptr_t)finish->beside[x]);
@@ -38,7 +38,7 @@ static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *
 }
 static inline int64_t eg__ahead_lines(const eg_ahead *x) { return x->rows * x->lines; }
 /* Prefetches the next lines of x. */
-static inline void eg__ahead_ask(eg_ahead *x, int64_t lines)
+static inline void eg__ahead_prefetch(eg_ahead *x, int64_t lines)
 {
     while (lines > 0 && x->rows > 0) {
         const int64_t n = eg__min64(lines, x->lines - x->at), line = x->line;

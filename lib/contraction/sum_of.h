@@ -153,11 +153,11 @@ static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b,
         int64_t(*at)[ROWS] = of[count % 2], (*next)[ROWS] = of[(count + 1) % 2];
         r += rows;
         /* the last block may have fewer rows, which are not prefetched */
-        const bool asks = p->far && to - r >= ROWS;
+        const bool prefetches = p->far && to - r >= ROWS;
         if (r < to) sum_row_offsets(p, r, (int)eg__min64(ROWS, to - r), next);
         if (p->rows_in_place)
             p->kernels->block(sum_factor_of(p, b), n, rows, a, at[0], b, at[1], out, 1, false,
-                              asks ? (const int64_t(*)[ROWS])next : NULL);
+                              prefetches ? (const int64_t(*)[ROWS])next : NULL);
         else {
             const char *pa[ROWS], *pb[ROWS];
             for (int q = 0; q < rows; q++) {

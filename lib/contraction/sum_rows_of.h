@@ -23,16 +23,18 @@ EG_INLINE void NAME(transpose)(FOUR *v)
     v[3] = __builtin_shufflevector(b, d, 2, 3, 6, 7);
 }
 /* Adds Σ a[i] b[i] (Σ a[i] if b is NULL) of `rows` rows of n elements, a multiple of 4 LANES: in
- * four wide sums, then halves to halves until four lanes remain. `rows` and `asks` are constants;
- * rows is at most ABREAST. If asks, the elements of a `ahead` after the added ones are prefetched.
+ * four wide sums, then halves to halves until four lanes remain. `rows` and `prefetches` are
+ * constants; rows is at most ABREAST. If prefetches, the elements of a `ahead` after the added ones
+ * are prefetched.
  */
-EG_INLINE void NAME(wide_sums)(const int rows, const bool asks, int64_t n, const REAL *const *a,
-                               const REAL *const *b, int64_t ahead, FOUR *sum)
+EG_INLINE void NAME(wide_sums)(const int rows, const bool prefetches, int64_t n,
+                               const REAL *const *a, const REAL *const *b, int64_t ahead, FOUR *sum)
 {
     enum { PIECES = 4 * 64 / BYTES, EACH = 64 / BYTES };
     PIECE s[ABREAST][PIECES] = { { { 0 } } };
     for (int64_t i = 0; i < n; i += 4 * LANES) {
-        for (int q = 0; asks && q < 4; q++) __builtin_prefetch(a[0] + i + ahead + q * LANES, 0, 2);
+        for (int q = 0; prefetches && q < 4; q++)
+            __builtin_prefetch(a[0] + i + ahead + q * LANES, 0, 2);
         UNROLLED for (int q = 0; q < PIECES; q++) UNROLLED for (int r = 0; r < rows; r++)
         {
             PIECE x, y;
