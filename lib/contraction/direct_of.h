@@ -129,10 +129,10 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
         int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
         int64_t bn, void *c, int64_t cn, double alpha, bool add)                                   \
     { NAME(tile)(V, N, whole, false, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL); }
-#define PREFETCHING(N)                                                                                  \
-    TARGET static void NAME(prefetching_##N)(                                                           \
+#define PREFETCHING(N)                                                                             \
+    TARGET static void NAME(prefetching_##N)(                                                      \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
-        int64_t cn, double alpha, bool add, const prefetch_list *list)                                \
+        int64_t cn, double alpha, bool add, const prefetch_list *list)                             \
     { NAME(tile)(2, N, true, true, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
 /* clang-format on */
 #define TALL(N)   \

@@ -169,11 +169,13 @@ static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int6
             const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, mc - i);
             if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
                 (kn->rows ? cs == 1 : rs == 1)) {
-                for (int x = 0; then && x < 2; x++) eg__ahead_prefetch(&then->of[x], then->lines[x]);
+                for (int x = 0; then && x < 2; x++)
+                    eg__ahead_prefetch(&then->of[x], then->lines[x]);
                 char *at = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
                 if (finish)
                     eg__finish_prefetch(finish, at, (kn->rows ? nr : mr) * (int64_t)s->width,
-                                   kn->rows ? mr : nr, (kn->rows ? rs : cs) * (int64_t)s->width);
+                                        kn->rows ? mr : nr,
+                                        (kn->rows ? rs : cs) * (int64_t)s->width);
                 kn->run(kn, kc, alpha, pa, pb, add, at, rs, cs);
             } else {
                 kn->run(kn, kc, alpha, pa, pb, false, buffer, trs, tcs);
