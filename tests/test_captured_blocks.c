@@ -644,7 +644,7 @@ static uint64_t pupils_hash(pupils *p, const course *c, eg_ranks *ranks, bool ea
  * any number of threads, and the loss is called a few times only. */
 LOOP_TEST(a_batch_has_the_bits_of_blocks_that_are_called, COURSES)
 {
-    enum { STEPS = 40 };
+    enum { STEPS = SLOWER > 1 ? 20 : 40 };
     const course *c = &courses[_i];
     pupils p;
     pupils_open(&p, 1);
