@@ -91,12 +91,8 @@ static sum_factor sum_factor_of(const plan *p, const char *b)
 /* Writes the offsets of rows `from` … from + rows − 1 of an across sum in both operands. */
 static void sum_row_offsets(const plan *p, int64_t from, int rows, int64_t at[2][ROWS])
 {
-    eg_axes_walk w;
-    eg__axes_walk_to(&w, &p->rest, from);
-    for (int r = 0; r < rows; r++, eg__axes_walk_on(&w)) {
-        at[0][r] = w.at.a;
-        at[1][r] = w.at.b;
-    }
+    eg__offsets(&p->rest, EG_OF_A, from, rows, at[0]);
+    eg__offsets(&p->rest, EG_OF_B, from, rows, at[1]);
 }
 
 #if defined(__clang__)
@@ -186,9 +182,12 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
                .alpha = alpha,
                .add = add };
     int xk = sum_nearest(k, 1), xo = sum_nearest(out, 1);
-    if (xk < 0) xk = k->n - 1;
+    /* of an operand that is expanded along all of k, rows are added as those of its copy are */
     const int64_t of_out = xo < 0 ? INT64_MAX : eg__abs64(out->axis[xo].sa),
-                  of_k = eg__abs64(k->axis[xk].sa);
+                  of_k = xk < 0 && !b ? INT64_MAX
+                         : xk < 0     ? 0
+                                      : eg__abs64(k->axis[xk].sa);
+    if (xk < 0) xk = k->n - 1;
     /* the strides of overlapping windows and of the positions in a window may be equal */
     p.across =
         xo >= 0 && (of_out < of_k || (of_out == of_k && out->axis[xo].size > k->axis[xk].size));

@@ -162,53 +162,16 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
         for (int q = 0; q < here; q++) c[q * rc] = add ? c[q * rc] + sum[q] : sum[q];
     }
 }
-/* Elements i … i + wide LANES − 1 of NAME(few_rows); wide, a constant, is 1 or 4. */
-EG_INLINE void NAME(few_columns)(const int wide, const int factor, int rows, const REAL *a,
-                                 const int64_t *at_a, const REAL *b, const int64_t *at_b, REAL *c,
-                                 REAL alpha, bool add, const int64_t (*next)[ROWS])
-{
-    enum { MOST = 4 * 64 / BYTES };
-    const int pieces = wide * 64 / BYTES;
-    const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
-    PIECE sum[MOST] = { { 0 } }, x[4], y;
-    int r = 0;
-    for (; by_fours && r + 4 <= rows; r += 4) {
-        for (int l = 0; next && l < 4; l++)
-            for (int q = 0; q < wide; q++) __builtin_prefetch(a + next[0][r + l] + q * LANES, 0, 2);
-        UNROLLED for (int q = 0; q < pieces; q++)
-        {
-            UNROLLED for (int l = 0; l < 4; l++)
-            {
-                memcpy(&x[l], a + at_a[r + l] + q * IN_PIECE, BYTES);
-                if (number) x[l] *= b[at_b[r + l]];
-            }
-            sum[q] += (x[0] + x[1]) + (x[2] + x[3]);
-        }
-    }
-    for (; r < rows; r++) {
-        for (int q = 0; factor == ROW_FACTOR && next && q < wide; q++) {
-            __builtin_prefetch(a + next[0][r] + q * LANES, 0, 2);
-            __builtin_prefetch(b + next[1][r] + q * LANES, 0, 2);
-        }
-        UNROLLED for (int q = 0; q < pieces; q++)
-        {
-            memcpy(&x[0], a + at_a[r] + q * IN_PIECE, BYTES);
-            if (number) x[0] *= b[at_b[r]];
-            if (factor == ROW_FACTOR) {
-                memcpy(&y, b + at_b[r] + q * IN_PIECE, BYTES);
-                x[0] *= y;
-            }
-            sum[q] += x[0];
-        }
-    }
-    UNROLLED for (int q = 0; q < pieces; q++)
-    {
-        sum[q] *= alpha;
-        memcpy(&y, c + q * IN_PIECE, BYTES);
-        if (add) sum[q] += y;
-        memcpy(c + q * IN_PIECE, &sum[q], BYTES);
-    }
-}
+#define VECTOR  PIECE
+#define COLUMNS NAME(few_columns)
+#include "contraction/sum_columns_of.h"
+#undef VECTOR
+#undef COLUMNS
+#define VECTOR  FOUR
+#define COLUMNS NAME(fewer_columns)
+#include "contraction/sum_columns_of.h"
+#undef VECTOR
+#undef COLUMNS
 /* c[i] (+)= alpha Σ_r a[at_a[r] + i] f, of n neighbours and at most ROWS rows, as NAME(rows) adds
  * them, in registers. The factor f is 1, the number b[at_b[r]], or b[at_b[r] + i]. The rows at
  * a + next[0][r] (and b + next[1][r], of rows of b) are prefetched, unless next is NULL. */
@@ -218,17 +181,22 @@ EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL 
 {
     const bool by_fours = factor != ROW_FACTOR, number = factor == NUMBER_FACTOR;
     const int64_t along = factor == ROW_FACTOR;
+    enum { EACH = 64 / BYTES };
     int64_t i = 0;
     for (; i + 4 * LANES <= n; i += 4 * LANES) NAME(few_columns)
-    (4, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+    (4 * EACH, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
     for (; i + LANES <= n; i += LANES) NAME(few_columns)
-    (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+    (EACH, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
     if (i < n && i && !add) { /* the last lanes, of which some are computed again */
         i = n - LANES;
         NAME(few_columns)
-        (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+        (EACH, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
         return;
     }
+    for (; i + 8 <= n; i += 8) NAME(fewer_columns)
+    (2, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+    for (; i + 4 <= n; i += 4) NAME(fewer_columns)
+    (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
     for (; i < n; i++) {
         const REAL *u = a + i, *v = b + along * i;
         REAL sum = 0, x[4];
