@@ -492,3 +492,33 @@ TEST(large_products_are_those_of_their_parts)
         for (int t = 0; t < 2; t++) eg_close(cx[t]);
     }
 }
+
+/* Sums along rows, backwards and across columns; of two axes, of which the inner one has every size
+ * modulo the number of partial sums, and of windows. */
+TEST(sums_of_complex_numbers_do_not_depend_on_the_layout)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int n = 1; n <= 13; n++)
+        for (int rows = 1; rows <= 81; rows += 16) {
+            const int64_t dim[] = { rows, 9, n };
+            eg_tensor *x = eg_complex(eg_normal_n(cx, EG_F64, 0, 1, 3, dim),
+                                      eg_normal_n(cx, EG_F64, 0, 1, 3, dim)),
+                      *y = eg_sum("r [i j]", x),
+                      *back = eg_flip_axis(eg_copy(eg_flip_axis(x, 2)), 2),
+                      *across = eg_permute(eg_copy(eg_permute(x, 2, 1, 0)), 2, 1, 0);
+            const size_t bytes = (size_t)rows * 16;
+            ck_assert_mem_eq(eg_c128(y), eg_c128(eg_sum("r [i j]", back)), bytes);
+            for (int i = 0; i < 9; i++) {
+                eg_tensor *row = eg_select_axis(x, 1, i), *column = eg_select_axis(across, 1, i);
+                ck_assert_mem_eq(eg_c128(eg_sum("r [j]", row)), eg_c128(eg_sum("r [j]", column)),
+                                 bytes);
+            }
+            eg_tensor *windows = eg_unfold_axis(x, 2, 1 + n / 2, 1);
+            ck_assert_mem_eq(eg_c128(eg_sum("r i w [k]", windows)),
+                             eg_c128(eg_sum("r i w [k]", eg_copy(windows))),
+                             9 * (size_t)eg_dim(windows, 2) * bytes);
+            eg_assert_close(eg_real(y), eg_sum("r [i j]", eg_copy(eg_real(x))), 1e-12);
+        }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

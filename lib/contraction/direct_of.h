@@ -103,16 +103,33 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
 }
 #endif
 
-/* c[m[i] + n[j]] (+)= t[i + j·ts], one run of consecutive elements at a time */
+/* Returns how many elements from i on have no neighbour after them in the result. */
+static inline int64_t NAME(alone)(int64_t i, int64_t rows, const int64_t *stretch)
+{
+    int64_t end = i;
+    while (end < rows && stretch[end] == 1) end++;
+    return end - i;
+}
+/* c[m[i] + n[j]] (+)= t[i + j·ts], one run of consecutive elements at a time, or some elements
+ * without neighbours, as the real parts of complex numbers are: each takes a store of a part of a
+ * vector several cycles */
 TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv,
                                  const int64_t *m, const int64_t *n, const int64_t *stretch,
                                  bool add)
 {
     for (int64_t i = 0, len; i < rows; i += len) {
-        len = eg__min64(eg__min64(stretch[i], rows - i), LANES);
-        const MASK mask = MASK_OF(len);
         const REAL *from = (const REAL *)tile + i;
         REAL *c = (REAL *)cv + m[i];
+        if ((len = NAME(alone)(i, rows, stretch))) {
+            for (int64_t j = 0; j < cols; j++, from += ts)
+                for (int64_t q = 0; q < len; q++) {
+                    REAL *to = c + n[j] + (m[i + q] - m[i]);
+                    *to = add ? *to + from[q] : from[q];
+                }
+            continue;
+        }
+        len = eg__min64(eg__min64(stretch[i], rows - i), LANES);
+        const MASK mask = MASK_OF(len);
         if (2 * len == LANES && !add)
             for (int64_t j = 0; j < cols; j++) memcpy(c + n[j], from + j * ts, sizeof(VEC) / 2);
         else if (add)

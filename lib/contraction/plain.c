@@ -2,8 +2,9 @@
  * is used for integers (summed in i64) and complex numbers (nothing is conjugated); floats have
  * faster kernels. b may be NULL (a factor 1). */
 #include "contraction/gemm.h"
+#include <string.h>
 
-/* LANES: elements of the result that are computed at once */
+/* LANES: elements of the result that are computed at once; SUMS (below): sums of an element */
 enum { LANES = 64, FEW_TERMS = 8, MANY_TERMS = 16 };
 
 /* a b of complex numbers as BLAS and NumPy compute it. The operator * of C would also recover
@@ -14,6 +15,7 @@ EG_INLINE double complex times(double complex a, double complex b)
                              creal(a) * cimag(b) + cimag(a) * creal(b));
 }
 #define TIMES(a, b) ((WIDE)(a) * (WIDE)(b))
+#define SUMS        1
 /* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
 #define T       float
 #define WIDE    float
@@ -45,7 +47,9 @@ EG_INLINE double complex times(double complex a, double complex b)
 #define NAME(x) x##_bool
 #include "contraction/plain_of.h"
 #undef TIMES
+#undef SUMS
 #define TIMES   times
+#define SUMS    4
 #define T       double complex
 #define WIDE    double complex
 #define FACTOR  double
