@@ -355,6 +355,8 @@ TEST(cumprod_is_right_with_zeros)
     SHOWS(eg_cumprod("[l]", eg_from(cx, ((double[]){ 2, -3, .5, 4 }), 4)), 2, -6, -3, -12);
     SHOWS(eg_cumprod("[l]", eg_from(cx, ((int[]){ 65536, 65536, 3 }), 3)), 65536, 0x1p32,
           3 * 0x1p32);
+    eg_tensor *zero = eg_cumprod("[l]", eg_from(cx, ((double[]){ -0., 2, -3 }), 3));
+    for (int k = 0; k < 3; k++) ck_assert_int_eq(!signbit(eg_get(zero, k)), k == 2);
     ck_assert_int_eq(eg_size(eg_cumprod("b [l]", eg_zeros(cx, 3, 0))), 0);
     eg_tensor *x = eg_from(cx, ((double[]){ 2, 0, 3, .5, 0, 0, 1.5, 2, 1.5, -2, .7, 0 }), 3, 4);
     eg_assert_grad2(running_product, NULL, x);

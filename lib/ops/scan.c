@@ -1,13 +1,13 @@
-/* scan.c: cumulative sums, linear recurrences along one axis, and the cumulative product, which is
- * such a recurrence; running maxima and minima, and the cumulative log-sum-exp, which is made of
- * both. */
+/* scan.c: cumulative sums and products, linear recurrences along one axis; running maxima and
+ * minima, and the cumulative log-sum-exp, which is made of both. */
 #include "ops/ops.h"
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
 /* Lines that are computed together: at most LANES. Of contiguous lines it is FEW, but cumulative
- * sums of numbers of 4 or 8 bytes take FEW to ABREAST lines, COLUMNS elements of each at a time. */
+ * sums and products of numbers of 4 or 8 bytes take FEW to ABREAST lines, COLUMNS elements of each
+ * at a time. */
 enum { LANES = 64, FEW = 8, ABREAST = 16, COLUMNS = 64 };
 /* n: number of elements; y, a, b: distances in bytes along the axis, in the result and in the
  * operands; late: 1 if the factor of element l is a_{l−1}; smallest: of minima */
@@ -17,7 +17,7 @@ typedef struct line {
 } line;
 
 /* -- cumsum: y_l = Σ_{k ≤ l} x_k,  dx = flip(cumsum(flip g)); integers and bools are summed in i64,
- * f32 in f64 */
+ * f32 in f64, and multiplied so by cumprod, see below */
 #define FROM    float
 #define T       float
 #define NAME(x) x##_f32
@@ -52,12 +52,16 @@ static eg_inner *const cumsum[EG_DTYPES] = {
     [EG_F32] = cumsum_f32, [EG_F64] = cumsum_f64, [EG_C128] = cumsum_c128,
     [EG_I32] = cumsum_i32, [EG_I64] = cumsum_i64, [EG_BOOL] = cumsum_bool
 };
+static eg_inner *const cumprod[EG_DTYPES] = {
+    [EG_F32] = cumprod_f32, [EG_F64] = cumprod_f64, [EG_C128] = cumprod_c128,
+    [EG_I32] = cumprod_i32, [EG_I64] = cumprod_i64, [EG_BOOL] = cumprod_bool
+};
 static bool cumsum_shape(eg_tensor *y)
 {
     const eg_tensor *x = y->in[0];
     return eg__shape_like(y, eg__is_inexact(x->dtype) ? x->dtype : EG_I64, x);
 }
-static bool cumsum_forward(eg_tensor *y)
+static bool cumulate(eg_tensor *y, eg_inner *const of_dtype[EG_DTYPES])
 {
     eg_tensor out = *y, in = *y->in[0];
     int last = y->rank - 1;
@@ -69,10 +73,11 @@ static bool cumsum_forward(eg_tensor *y)
                      false };
     out.rank--;
     in.rank--;
-    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, cumsum[in.dtype], &l,
+    eg__loop_work(y->cx, 2, (const eg_tensor *[]){ &out, &in }, of_dtype[in.dtype], &l,
                   l.n ? l.n : 1);
     return true;
 }
+static bool cumsum_forward(eg_tensor *y) { return cumulate(y, cumsum); }
 static const eg_op cumsum_op;
 static eg_tensor *cumsum_last(eg_tensor *x) { return eg_apply(&cumsum_op, NULL, 0, 1, &x); }
 static eg_tensor *cumsum_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -203,17 +208,39 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
     return eg__focus_same(&f, recurrence(v[0], v[1], 0));
 }
 
-/* -- cumprod: y_l = x_l y_{l−1}, y_0 = x_0: there is no division, so the gradient is correct with
- * any number of zeros */
+/* -- cumprod: y_l = x_l y_{l−1}, y_{−1} = 1; dx_l = c_l y_{l−1} with c_l = g_l + x_{l+1} c_{l+1}:
+ * there is no division, so the gradient is correct with any number of zeros */
+static bool cumprod_forward(eg_tensor *y) { return cumulate(y, cumprod); }
+static eg_tensor *cumprod_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x = y->in[i];
+    if (!eg_size(y)) return g;
+    eg_tensor *c = eg_flip_axis(recurrence(eg_flip_axis(x, -1), eg_flip_axis(g, -1), 1), -1);
+    return eg_mul(c, eg_pad_axis(eg_slice_axis(y, -1, 0, -1, 1), -1, 1, 0, 1));
+}
+static eg_tensor *cumprod_call(eg_tensor *const *x) { return eg_cumprod("b [l] d", x[0]); }
+static const eg_sample cumprod_samples[] = { { cumprod_call, "2x5x3", 0, 0 },
+                                             { cumprod_call, "2x5x3:i9", 0, 0 },
+                                             { cumprod_call, "2x5x3:b", 0, 0 },
+                                             { 0 } };
+static const eg_op cumprod_op = {
+    .name = "cumprod",
+    .equation = "y_l = x_l y_{l-1}",
+    .gradient = "dx_l = c_l y_{l-1}, c_l = g_l + x_{l+1} c_{l+1}",
+    .arity = 1,
+    .shape = cumsum_shape,
+    .forward = cumprod_forward,
+    .rule = cumprod_rule,
+    .uses = EG_USES_ALL,
+    .samples = cumprod_samples,
+    .forward_c128 = cumprod_forward,
+};
 eg_tensor *eg_cumprod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "cumprod", spec, x) || !eg__focus_one(&f)) return eg__poison_of(x);
-    eg_tensor *v = eg__integers_as_i64("cumprod", f.x);
-    if (!eg_ok(v) || !eg_size(v)) return eg__focus_same(&f, v);
-    eg_tensor *first = eg_slice_axis(v, -1, 0, 1, 1);
-    return eg__focus_same(&f,
-                          recurrence(v, eg_pad_axis(first, -1, 0, v->dim[v->rank - 1] - 1, 0), 0));
+    eg_tensor *v = eg__bytes_as_i64(f.x);
+    return eg__focus_same(&f, eg_apply(&cumprod_op, NULL, 0, 1, &v));
 }
 
 /* -- cummax: the operation computes indices (i64), y_l = the last k ≤ l at which x_k is the largest
@@ -303,4 +330,4 @@ eg_tensor *eg_logcumsumexp(const char *spec, eg_tensor *x)
     return eg__focus_same(&f, eg_where(none, largest, y));
 }
 
-const eg_op *const eg__scan_ops[] = { &cumsum_op, &scan_op, &cummax_op, NULL };
+const eg_op *const eg__scan_ops[] = { &cumsum_op, &scan_op, &cumprod_op, &cummax_op, NULL };
