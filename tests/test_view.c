@@ -882,3 +882,36 @@ TEST(many_operands_are_joined_in_linear_time)
     const double few = time_of_joined(5000), many = time_of_joined(40000);
     ck_assert_msg(many < 25 * few, "8 times as many operands take %.1f times as long", many / few);
 }
+
+/* Short rows, which are copied several at a time, forwards and backwards; and numbers written into
+ * such rows and columns. */
+TEST(short_rows_of_any_dtype_are_copied_and_filled)
+{
+    static const eg_dtype dtypes[] = { EG_U8, EG_BF16, EG_F32, EG_F64, EG_C128 };
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_nograd(cx, true);
+    for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+        for (int n = 2; n <= 18; n++) {
+            const int rows = 37;
+            eg_mark mark = eg_push(cx);
+            eg_tensor *x = eg_owner_tensor(eg_owner_open(cx), dtypes[d], 2, (int64_t[]){ rows, n });
+            for (int r = 0; r < rows; r++)
+                for (int k = 0; k < n; k++) {
+                    eg_tensor *at = eg_select_axis(eg_select_axis(x, 0, r), 0, k);
+                    eg_fill(at, (r * 5 + k) % 128);
+                }
+            eg_tensor *back = eg_cast(eg_copy(eg_flip_axis(x, 1)), EG_C128),
+                      *padded = eg_cast(eg_pad_axis(x, 1, n, 3, 7), EG_C128);
+            const double *b = eg_c128(back), *p = eg_c128(padded); /* pairs of numbers */
+            for (int r = 0; r < rows; r++) {
+                for (int k = 0; k < n; k++)
+                    ck_assert(b[2 * (r * n + n - 1 - k)] == (r * 5 + k) % 128);
+                for (int k = 0; k < 2 * n + 3; k++)
+                    ck_assert(p[2 * (r * (2 * n + 3) + k)] ==
+                              (k < n || k >= 2 * n ? 7 : (r * 5 + k - n) % 128));
+            }
+            eg_assert_ok(cx);
+            eg_pop(cx, mark);
+        }
+    eg_close(cx);
+}

@@ -360,8 +360,8 @@ static conversion conversion_of(int to, int from)
 }
 
 /* -- equal dtypes: moving bytes ---------------------------------------------------------------- */
-/* in elements; SHORT in bytes */
-enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = 256, ROWS = 4096 };
+/* in elements; SHORT and STREAMED in bytes */
+enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = 256, STREAMED = 64, ROWS = 4096 };
 /* a × b elements: contiguous along a in y, along b in x; strides in bytes */
 typedef struct tile {
     int64_t a, b, ya, yb, xa, xb, width;
@@ -438,10 +438,11 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
 {
     const tile *t = user;
     const int64_t bytes = t->a * t->xa;
+    const bool streams = t->far && bytes >= STREAMED;
     for (int64_t k = 0; k < n; k++) {
         char *y = p[0] + k * step[0];
         const char *x = p[1] + k * step[1];
-        if (t->far) {
+        if (streams) {
             for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb)
                 eg__stream(y, x, (size_t)bytes);
             continue;
@@ -457,7 +458,7 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
             for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
         }
     }
-    if (t->far) eg__stream_end();
+    if (streams) eg__stream_end();
 }
 static const struct {
     eg_inner *move, *tiles, *narrow, *transposes;
@@ -556,7 +557,7 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
                           eg__min64(target->dim[b], HIGH));
         else
             copy_in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
-    } else if (next >= 0 && target->stride[a] == 1 && target->dim[a] < TILE / 2 &&
+    } else if (next >= 0 && target->stride[a] == 1 && target->dim[a] <= TILE &&
                source->stride[a] != 1)
         copy_in_tiles(target, source, same[w].narrow, a, next, target->dim[a],
                       eg__min64(target->dim[next], ROWS));
@@ -571,25 +572,21 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 }
 
 /* -- fill ------------------------------------------------------------------------------------- */
-typedef struct one_value {
-    int width;
-    _Alignas(16) char bytes[16];
-} one_value;
-static void fill_run(int64_t n, char *const *p, const int64_t *step, const void *user)
-{
-    const one_value *v = user;
-    eg__move(v->width, n, p[0], step[0], v->bytes, 0);
-}
+/* A copy of one number that is expanded to all sizes of the target. */
 void eg__fill(eg_tensor *target, double value)
 {
+    static const int64_t expanded[EG_RANK_MAX];
+    _Alignas(16) char one[16];
     const int width = eg__width[target->dtype];
     const conversion c = conversion_of(target->dtype, EG_F64);
-    one_value v = { .width = width };
     if (target->dtype == EG_F64)
-        memcpy(v.bytes, &value, sizeof value);
+        memcpy(one, &value, sizeof value);
     else
-        converted(1, (char *[]){ v.bytes, (char *)&value }, (int64_t[]){ width, c.from }, &c);
-    eg__loop(target->cx, 1, (const eg_tensor *[]){ target }, fill_run, &v);
+        converted(1, (char *[]){ one, (char *)&value }, (int64_t[]){ width, c.from }, &c);
+    eg_tensor source = *target;
+    source.data = one;
+    source.stride = (int64_t *)(uintptr_t)expanded;
+    eg__copy(target, &source);
 }
 bool eg__holds(eg_dtype dtype, double value)
 {

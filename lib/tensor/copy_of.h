@@ -64,6 +64,7 @@ EG_CLONES static void NAME(narrow)(int64_t n, char *const *p, const int64_t *ste
         case 2: NAME(narrow_tile)(2, t, y, x); break;
         case 3: NAME(narrow_tile)(3, t, y, x); break;
         case 4: NAME(narrow_tile)(4, t, y, x); break;
+        case 8: NAME(narrow_tile)(8, t, y, x); break;
         default: NAME(narrow_tile)(t->a, t, y, x);
         }
     }
