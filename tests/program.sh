@@ -1171,15 +1171,31 @@ done
 grep -q '^0 of 3   2 (2-2) ' out || bad "grid: no table of those that finished: $(cat out)"
 rm -r new/grid
 only
-
-# a run that is killed is named, and goes on when the grid is run again; a signal to the grid
-# ends all
 until_there() {                         # until_there FILE...: they are there within 20 s
     for file; do
         tries=0
-        until [ -s "$file" ] || [ $tries = 200 ]; do sleep 0.1; tries=$((tries + 1)); done
+        until [ -s "$file" ] || [ $tries = 1000 ]; do sleep 0.02; tries=$((tries + 1)); done
     done
 }
+# a log that is replaced meanwhile is the only error
+small "$eingrad" grid reverse --layers 1 --steps 2000 --seeds 1 --out new/grid >out 2>err </dev/null &
+until_there new/grid/seed=0.jsonl
+mv new/grid/seed=0.jsonl new/log
+echo x >new/grid/seed=0.jsonl
+wait $! && bad 'grid: a log was replaced, and the exit status is 0'
+echo 'eingrad: new/grid/seed=0.jsonl is no log of eingrad train' | cmp -s - err ||
+    bad "grid: a log was replaced: $(cat err)"
+rm -r new/grid new/log
+# the process that starts the grid may ignore the ends of processes
+if env --ignore-signal=CHLD true 2>/dev/null; then
+    small env --ignore-signal=CHLD "$eingrad" grid reverse --layers 1 --steps 2 --seeds 2 \
+        --out new/grid >out 2>err </dev/null || bad "grid without SIGCHLD: $(cat err)"
+    rm -r new/grid
+fi
+only
+
+# a run that is killed is named, and goes on when the grid is run again; a signal to the grid
+# ends all
 long() {                                # long COMMAND...: a small model trains until it is ended
     "$eingrad" "$@" --layers 1 --d-model 8 --heads 2 --batch 8 --schedule constant --goal 0 \
         --steps 1000000 --every 1 >long.out 2>long.err </dev/null &

@@ -59,6 +59,27 @@ static int train_words(const plan *p, const grid_run *r, int threads, char (*tex
     return n;
 }
 
+/* the signal that stopped the grid, and how many such signals there were */
+static volatile sig_atomic_t stopped, stops;
+static void stop(int number) { stopped = number, stops++; }
+static void wake(int number) { (void)number; }
+
+/* The signals that end the wait for a run are blocked except during the wait (next_ended), so that
+ * none is lost before it. `unblocked` is the mask without them. */
+static sigset_t unblocked;
+static void block_signals(void)
+{
+    static const int numbers[] = { SIGINT, SIGTERM, SIGCHLD };
+    sigset_t some;
+    sigemptyset(&some);
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++) {
+        struct sigaction act = { .sa_handler = numbers[k] == SIGCHLD ? wake : stop };
+        sigaction(numbers[k], &act, NULL);
+        sigaddset(&some, numbers[k]);
+    }
+    sigprocmask(SIG_BLOCK, &some, &unblocked);
+}
+
 /* What a process does with a run: it checks whether its options are possible or whether its
  * checkpoint belongs to it, or it trains. */
 typedef enum child_task { OPTIONS, CHECKPOINT, TRAINING } child_task;
@@ -81,6 +102,8 @@ static void run_child(const plan *p, const grid_run *r, int threads, child_task 
     const int n = train_words(p, r, threads, text, word), files = 2 + r->begun;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
+    signal(SIGCHLD, SIG_DFL);
+    if (what == TRAINING) sigprocmask(SIG_SETMASK, &unblocked, NULL);
     end_with_parent();
     if (!freopen("/dev/null", "w", stdout)) _exit(EXIT_FAILURE);
     const int status = what == TRAINING
@@ -108,9 +131,6 @@ static bool all_possible(const plan *p, child_task what)
     }
     return true;
 }
-
-static volatile sig_atomic_t stopped;
-static void stop(int number) { stopped = number; }
 
 /* Starts a process for the run, whose standard error is read through a pipe. */
 static bool run_begin(const plan *p, grid_run *r, int threads) /* false after an error message */
@@ -153,18 +173,36 @@ static void run_ended(eg_ctx *cx, const plan *p, grid_run *r, int status)
     text[n > 0 ? n : 0] = 0;
     text[strcspn(text, "\n")] = 0;
     r->begun = true;
-    if (WIFEXITED(status) && !WEXITSTATUS(status) && grid_read_log(cx, p, r) &&
-        r->result.finished) {
+    const bool good = WIFEXITED(status) && !WEXITSTATUS(status),
+               unreadable = good && !grid_read_log(cx, p, r); /* it has said why */
+    if (good && !unreadable && r->result.finished) {
         print_run(r);
         return;
     }
     if (stopped) return;
     r->failed = true;
+    if (unreadable) return;
     const char *why = strncmp(text, "eingrad: ", 9) ? text : text + 9;
     if (WIFSIGNALED(status))
         print_error("%s: ended by signal %d", r->name, WTERMSIG(status));
     else
         print_error("%s: %s", r->name, *why ? why : "it ended without a result");
+}
+
+/* Waits until a run ends; returns its process, −1 without one. A terminal sends a signal to all
+ * processes; a signal to this process alone is passed on, each once, since train saves a checkpoint
+ * at the first and ends at the second. */
+static pid_t next_ended(const plan *p, int *status)
+{
+    static sig_atomic_t passed;
+    for (;;) {
+        const pid_t process = waitpid(-1, status, WNOHANG);
+        if (process) return process;
+        sigsuspend(&unblocked);
+        for (int k = 0; passed != stops && k < p->runs; k++)
+            if (p->run[k].process > 0) kill(p->run[k].process, SIGTERM);
+        passed = stops;
+    }
 }
 
 /* Runs all runs that are not finished, `jobs` at a time. False after an error that ends the
@@ -182,14 +220,7 @@ static bool run_all(eg_ctx *cx, plan *p, int jobs, int threads)
             continue;
         }
         int status;
-        const pid_t process = waitpid(-1, &status, 0);
-        /* a terminal sends the signal to all processes; a signal to this process alone is passed
-         * on */
-        if (process < 0 && errno == EINTR) {
-            for (int k = 0; stopped && k < p->runs; k++)
-                if (p->run[k].process > 0) kill(p->run[k].process, SIGTERM);
-            continue;
-        }
+        const pid_t process = next_ended(p, &status);
         if (process < 0) break;
         for (int k = 0; k < p->runs; k++)
             if (p->run[k].process == process) run_ended(cx, p, &p->run[k], status), busy--;
@@ -214,6 +245,7 @@ static int run_grid(eg_ctx *cx, plan *p, const grid *o)
 {
     int left = 0, failed = 0;
     parent = getpid();
+    signal(SIGCHLD, SIG_DFL); /* processes whose end the caller ignores cannot be waited for */
     if (!all_possible(p, OPTIONS) || !make_folder(p)) return EXIT_FAILURE;
     for (int k = 0; k < p->runs; k++)
         if (!grid_read_log(cx, p, &p->run[k])) return EXIT_FAILURE;
@@ -226,10 +258,9 @@ static int run_grid(eg_ctx *cx, plan *p, const grid *o)
     if (left) printf("; %d at a time", jobs);
     printf("\n");
     fflush(stdout);
-    struct sigaction act = { .sa_handler = stop };
-    sigaction(SIGINT, &act, NULL);
-    sigaction(SIGTERM, &act, NULL);
+    block_signals();
     const bool good = run_all(cx, p, jobs, threads);
+    sigprocmask(SIG_SETMASK, &unblocked, NULL);
     for (int k = 0; k < p->runs; k++) failed += p->run[k].failed;
     if (stopped) {
         printf("stopped; the same command continues\n");
