@@ -57,9 +57,15 @@ mkdir new
 # -- the commands ----------------------------------------------------------------------------------
 prints "eingrad " --version
 prints "COMMAND --help" --help
+called=$("$eingrad" --help | sed -n 's/^usage: \(.*\) COMMAND .*/\1/p') # quoted if need be
 for command in train predict evaluate generate attend compare curve einsum explain gradcheck mask \
     ops info grid; do
-    prints "usage: $eingrad $command" "$command" --help; done
+    prints "usage: $called $command" "$command" --help; done
+[ "$(eval "$called --version")" = "$("$eingrad" --version)" ] || bad "$called is not its name"
+# commands that it proposes can be typed in a shell, whatever the name of its folder
+mkdir "a b" && ln -s "$eingrad" "a b/it's"
+"a b/it's" --help | grep -qF "usage: 'a b/it'\\''s' COMMAND" || bad "its name is not quoted"
+rm -r "a b"
 for word in kernel threads types libraries 'bool c128; stored: f16 bf16 i8 u8'; do
     prints "$word" info; done
 prints "da = g b" ops mul

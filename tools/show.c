@@ -166,20 +166,6 @@ static bool print_best_map(eg_trainer *t, char *shown_input)
 }
 
 /* -- further commands -------------------------------------------------------------------------- */
-/* Prints s as one word of a shell. */
-void print_quoted(const char *s)
-{
-    static const char plain_bytes[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
-    if (*s && strspn(s, plain_bytes) == strlen(s)) {
-        fputs(s, stdout);
-        return;
-    }
-    putchar('\'');
-    for (; *s; s++) fputs(*s == '\'' ? "'\\''" : (char[]){ *s, 0 }, stdout);
-    putchar('\'');
-}
-
 /* Prints commands that can be tried next. */
 static void print_next(eg_trainer *t, const char *path, const char *input)
 {

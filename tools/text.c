@@ -254,12 +254,28 @@ const char *nearest(const char *word, const char *(*name)(int))
     return best;
 }
 
-static const char *called = "eingrad"; /* the name by which the user called the program */
+/* Writes s as one word of a shell. */
+static void quote(FILE *file, const char *s)
+{
+    static const char plain_bytes[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+:,=@%-";
+    if (*s && strspn(s, plain_bytes) == strlen(s)) {
+        fputs(s, file);
+        return;
+    }
+    fputc('\'', file);
+    for (; *s; s++) fputs(*s == '\'' ? "'\\''" : (char[]){ *s, 0 }, file);
+    fputc('\'', file);
+}
+void print_quoted(const char *s) { quote(stdout, s); }
+
+/* the name by which the user called the program, as a word of a shell */
+static const char *called = "eingrad";
 const char *program(void) { return called; }
 
 void set_program(const char *argv0)
 {
-    static char here[4096];
+    static char here[4096], quoted[4096];
     if (!argv0 || !*argv0) return;
     called = argv0;
     /* a path below the present folder is shortened to a relative one */
@@ -268,4 +284,8 @@ void set_program(const char *argv0)
         if (n > 1 && strncmp(argv0, here, n) == 0 && argv0[n] == '/' && strchr(argv0 + n + 1, '/'))
             called = argv0 + n + 1;
     }
+    FILE *file = fmemopen(quoted, sizeof quoted, "w");
+    if (!file) return;
+    quote(file, called);
+    if (!fclose(file)) called = quoted;
 }
