@@ -1184,7 +1184,8 @@ until_there() {                         # until_there FILE...: they are there wi
     done
 }
 # a log that is replaced meanwhile is the only error
-small "$eingrad" grid reverse --layers 1 --steps 2000 --seeds 1 --out new/grid >out 2>err </dev/null &
+small "$eingrad" grid reverse --layers 1 --steps 2000 --seeds 1 --out new/grid \
+    >out 2>err </dev/null &
 until_there new/grid/seed=0.jsonl
 mv new/grid/seed=0.jsonl new/log
 echo x >new/grid/seed=0.jsonl
