@@ -307,7 +307,7 @@ static void pack_queries(const back *w, const workspace *r, const eg_fused_batch
                   dn = eg__round_up(d, f->narrow);
     const eg_stretch dots = { EG_PART_DOT, 0, d }, values = { EG_PART_VALUE, 0, e };
     const char *q = f->data[EG_SLOT_Q] + b->at[EG_SLOT_Q] * x,
-               *g = f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x;
+               *g = e ? f->data[EG_SLOT_G] + b->at[EG_SLOT_G] * x : NULL;
     eg__fused_pack(f, f->narrow, queries, dots, EG_SLOT_Q, q, r->qd, r->runs);
     eg__fused_pack(f, f->narrow, dots, queries, EG_SLOT_Q, q, r->qq, r->runs);
     const int64_t over_d = eg__round_up(queries.count, f->narrow) * d,

@@ -611,7 +611,7 @@ static bool reverse_grad(eg_ctx *cx, const grad_call *q)
     r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
     if (s->n && !r.sums) return false;
     if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
-    r.is_x = r.sums + s->n;
+    r.is_x = s->n ? r.sums + s->n : NULL;
     if (q->into && s->n && !reverse_targets(&r)) return false;
     for (int k = 0; k < q->count; k++)
         if (eg__sweep_has(s, q->xs[k])) r.is_x[q->xs[k]->slot] = true;

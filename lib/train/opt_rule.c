@@ -144,8 +144,8 @@ static eg_tensor *rule_line(eg_ctx *cx, eg_dtype type, const void *numbers, int6
                             bool writable)
 {
     const size_t width = type == EG_F64 ? sizeof(double) : sizeof(float);
-    return eg_from_memory(cx, type, (const char *)numbers + (size_t)from * width, 1, &n,
-                          .writable = writable);
+    const char *first = numbers ? (const char *)numbers + (size_t)from * width : NULL;
+    return eg_from_memory(cx, type, first, 1, &n, .writable = writable);
 }
 
 /* Updates parameter k of one copy: the elements of this rank. group: the optimiser of all copies.
