@@ -449,7 +449,7 @@ static void columns_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_K
 static int columns_read(void *args, void *to, int64_t n)
 {
     const columns *c = *(columns **)args;
-    int64_t from;
+    int64_t from = 0;
     eg_block_range(eg_context(c->x), &from, NULL);
     for (int64_t k = 0; k < n; k++) ((double *)to)[k] = (double)(from + k + 1);
     return 0;

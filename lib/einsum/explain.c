@@ -356,7 +356,7 @@ static bool merge_copies(eg_ctx *cx, const explanation *x, const eg_tensor *only
 static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
 {
     eg_tensor *operand[EG_EINSUM_MAX];
-    const uint16_t *label[EG_EINSUM_MAX];
+    const uint16_t *label[EG_EINSUM_MAX] = { NULL };
     x->b = eg__bind("einsum", o->spec, EG_NOTATION_IMPLICIT | (o->broadcast ? EG_NOTATION_ONES : 0),
                     o->count, o->operands, 0, NULL);
     x->r = x->b ? eg__labels_of_spec(cx, "einsum", o->spec, o->broadcast, o->count, o->operands,

@@ -85,12 +85,12 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *
 {
     eg_ctx *cx = t->cx;
     eg__contract_call k = { .t = t, .cx = cx, .words = words, .size = size, .operand = -1 };
+    words[0] = 0, *operand = -1;
     if (cx->failed) return true;
     const eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, false);
     const uint64_t draw = cx->draw;
     bool good = true;
-    words[0] = 0;
     if (contract_open(&k))
         for (size_t n = 0; n < sizeof contract_list / sizeof *contract_list && good; n++) {
             if (contract_list[n].any_layout && !any_layout) continue;

@@ -107,7 +107,7 @@ static int node_operation(eg_parser *p, int code, int kind, int at, int count, c
     }
     if (!constant) return eg__node_add(p, n);
     if (kind == EG_IS_INTEGER && eg__node_kind(p, in[0]) == EG_IS_INTEGER) {
-        int64_t v[3];
+        int64_t v[3] = { 0 };
         for (int k = 0; k < count; k++) v[k] = p->node[in[k]].integer;
         return eg__node_integer(
             p, at, eg__integer(code, v[0], count > 1 ? v[1] : 0, count > 2 ? v[2] : 0));
