@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <errno.h>
@@ -859,6 +860,50 @@ TEST(arrays_pass_through_pipes)
         _exit(eg_error(cx) != NULL);
     }
     has_values(eg_npy_load(cx, in_folder("p")), EG_F64, 'f', 3, cube);
+}
+
+static void tick(int number) { (void)number; }
+/* In another process: copies one file to another with pauses. */
+static pid_t copy_slowly(const char *from, const char *to)
+{
+    static char bytes[32768];
+    const pid_t child = fork();
+    if (child) return child;
+    usleep(5000);
+    const int in = open(from, O_RDONLY), out = open(to, O_WRONLY | O_CREAT, 0600);
+    for (ssize_t n; (n = read(in, bytes, sizeof bytes)) > 0; usleep(5000))
+        if (write(out, bytes, (size_t)n) != n) _exit(1);
+    _exit(in < 0 || out < 0);
+}
+/* as a profiler's timer does, whose handler has no SA_RESTART */
+TEST(signals_do_not_interrupt_pipes)
+{
+    const struct sigaction act = { .sa_handler = tick };
+    const struct itimerval often = { { 0, 1000 }, { 0, 1000 } }, never = { { 0, 0 }, { 0, 0 } };
+    char whole[300], pipe[300], copy[300];
+    snprintf(whole, sizeof whole, "%s/x", folder);
+    snprintf(pipe, sizeof pipe, "%s/p", folder);
+    snprintf(copy, sizeof copy, "%s/y", folder);
+    eg_tensor *x = eg_normal(cx, 0, 1, 200, 200);
+    ck_assert_int_eq(eg_npy_save(whole, x), 0);
+    ck_assert_int_eq(mkfifo(pipe, 0600), 0);
+    sigaction(SIGALRM, &act, NULL);
+    copy_slowly(whole, pipe);
+    setitimer(ITIMER_REAL, &often, NULL);
+    eg_tensor *y = eg_npy_load(cx, pipe);
+    setitimer(ITIMER_REAL, &never, NULL);
+    fine();
+    const pid_t reader = copy_slowly(pipe, copy);
+    setitimer(ITIMER_REAL, &often, NULL);
+    const int saved = eg_npy_save(pipe, x);
+    setitimer(ITIMER_REAL, &never, NULL);
+    fine();
+    ck_assert_int_eq(saved, 0);
+    ck_assert_int_eq(waitpid(reader, NULL, 0), reader);
+    eg_tensor *z = eg_npy_load(cx, copy);
+    fine();
+    ck_assert(!memcmp(eg_f32(y), eg_f32(x), sizeof(float) * 40000));
+    ck_assert(!memcmp(eg_f32(z), eg_f32(x), sizeof(float) * 40000));
 }
 
 /* -- heat maps -------------------------------------------------------------------------------- */

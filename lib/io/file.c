@@ -74,6 +74,15 @@ bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const vo
     return !eg_error(cx);
 }
 
+/* A signal that has a handler without SA_RESTART, such as that of a timer, interrupts the opening,
+ * reading and writing of a pipe (EINTR), which is then repeated. */
+static FILE *file_open_to_read(const char *path)
+{
+    FILE *file;
+    do file = fopen(path, "rbe");
+    while (!file && errno == EINTR);
+    return file;
+}
 /* Reads a pipe, whose length is unknown, into memory up to its end. False after an error. */
 static bool file_read_pipe(eg__input *in)
 {
@@ -86,8 +95,11 @@ static bool file_read_pipe(eg__input *in)
             in->owned = more;
         }
         size_t got = fread(in->owned + count, 1, capacity - count, in->file);
-        if (!got) break;
         count += got;
+        if (ferror(in->file) && errno == EINTR)
+            clearerr(in->file);
+        else if (!got)
+            break;
     }
     if (ferror(in->file)) return eg__file_refuse(in, "cannot be read: %s", strerror(errno));
     fclose(in->file);
@@ -104,7 +116,7 @@ bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *pa
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the path is NULL", format);
         return false;
     }
-    in->file = fopen(path, "rbe");
+    in->file = file_open_to_read(path);
     if (!in->file && errno == ENOMEM) return eg__file_no_memory(in);
     if (!in->file) return eg__file_refuse(in, "cannot be opened: %s", strerror(errno));
     struct stat about;
@@ -341,6 +353,35 @@ static FILE *make_temporary(eg__output *out)
     return file;
 }
 
+#ifdef __linux__
+/* Writes all bytes, however often a signal interrupts it; 0 after an error, as stdio expects. */
+static ssize_t device_write(void *fd, const char *bytes, size_t count)
+{
+    size_t done = 0;
+    while (done < count) {
+        const ssize_t n = write((int)(intptr_t)fd, bytes + done, count - done);
+        if (n < 0 && errno != EINTR) return 0;
+        if (n > 0) done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+static int device_close(void *fd) { return close((int)(intptr_t)fd); }
+static FILE *device_open(const char *path)
+{
+    int fd;
+    do fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+    while (fd < 0 && errno == EINTR);
+    if (fd < 0) return NULL;
+    FILE *file =
+        fopencookie((void *)(intptr_t)fd, "wb",
+                    (cookie_io_functions_t){ .write = device_write, .close = device_close });
+    if (!file) close(fd);
+    return file;
+}
+#else
+static FILE *device_open(const char *path) { return fopen(path, "wbe"); }
+#endif
+
 /* A regular file is written under a temporary name; a device or a pipe is opened itself. Folders,
  * dangling links, and files without permission to write are refused. */
 bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char *path)
@@ -362,7 +403,7 @@ bool eg__file_create(eg__output *out, eg_ctx *cx, const char *format, const char
     } else if (!there && missing != ENOENT) {
         errno = missing; /* such as a name that is too long, which an unnamed file would not have */
     } else if (there && !S_ISREG(about.st_mode)) {
-        out->file = fopen(path, "wbe"); /* a file must not replace a device or pipe */
+        out->file = device_open(path); /* a file must not replace a device or pipe */
     } else if (!there || access(path, W_OK) == 0) {
         out->target = there ? realpath(path, NULL) : strdup(path);
         if (out->target) out->file = make_temporary(out);
