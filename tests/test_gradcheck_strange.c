@@ -375,3 +375,25 @@ LOOP_TEST(a_module_of_f32_is_checked_by_its_input_alone, 2)
     ck_assert(!a.memory || (eg_type(a.memory) == EG_F32 && eg_op_of(a.memory)));
     eg_close(cx);
 }
+
+/* -- a branch of f that is not taken at the point ---------------------------------------------- */
+static eg_tensor *branched(void *user, eg_tensor *const *x)
+{
+    const int *branch = user;
+    eg_tensor *y = eg_sin(x[0]), *at = eg_full_n(eg_context(y), eg_type(y), .02, 1, eg_dims(y));
+    eg_tensor *there = *branch == 0 ? eg_lt(eg_abs(y), at) : eg_gt(eg_abs(x[0]), eg_scale(at, 190));
+    if (*branch == 2) there = eg_lt(eg_max(NULL, x[0]), eg_neg(at));
+    return eg_where(there, made ? eg_detach(y) : eg_scale(y, 2), y);
+}
+LOOP_TEST(a_branch_that_is_not_taken_is_tested_at_other_points, 6)
+{
+    static const int branch[] = { 0, 1, 2 };
+    made = _i % 2;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_from(cx, ((double[]){ .6, -.4, .3, -.7, .45 }), 5);
+    if (branch[_i / 2] == 2) x = eg_abs(x);
+    const eg_report *r = eg_gradcheck(branched, (void *)(uintptr_t)&branch[_i / 2], 1, &x);
+    ck_assert_msg(r && r->passed == !made, "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(!made || strstr(r->text, ", with every input"), "%s", r->text);
+    eg_close(cx);
+}

@@ -16,8 +16,9 @@ extern "C" {
  * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
  * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
  * covered if a gradient of 0 would have been found wrong. The check is repeated at a point where
- * all inputs are changed, and for entries that are not covered with their input scaled by 0.3, 0.1
- * and 0.01 and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
+ * all inputs are changed (if f applies no custom operation, also with all negated, scaled by 0.1,
+ * 0.01 and 10), and for entries that are not covered with their input scaled by 0.3, 0.1 and 0.01
+ * and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
  * analytic and numeric values agree there, WRONG if not. The contracts of custom operations are
  * tested (docs/gradcheck.md). At the end f is called once in f32. */
 typedef enum eg_verdict {

@@ -161,6 +161,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         eg_tensor *t = node[k];
         char words[256], where[256];
         int operand;
+        c->custom |= t->op && !eg__in_table(t->op);
         if (!t->op || eg__in_table(t->op) || tested_already(t, asked, n)) continue;
         const eg__site at = eg__site_of(t);
         const char *why = n < DISTINCT ? untestable(t) : "others were tested before it";

@@ -131,6 +131,7 @@ typedef struct eg__trial {
     int rechecks;     /* how often it may still be computed */
     int confirmed;    /* number of entries that were WRONG at another step too */
     bool forwardless; /* a rule computes with plain values, so there is no forward mode */
+    bool custom;      /* f applies an operation of the user */
     bool unrecorded;  /* f is called while the context does not record */
     struct eg__first_order *first_order; /* what precision.c needs of order 1 */
 } eg__trial;

@@ -14,10 +14,26 @@ static const char *const point_name[] = {
     "scaled by 0.01",
     "drawn again from [-1, 1)",
     "with every input scaled by 0.1",
+    "with every input negated",
+    "with every input scaled by 0.01",
+    "with every input scaled by 10",
 };
 /* THIRD: for an input that is partly covered; near enough to the point for a gradient that is cut
  * off where the input is large. */
-enum { MOVED, THIRD, TENTH, HUNDREDTH, DRAWN, ALL_TENTH, PLACES, ALONE = THIRD };
+enum {
+    MOVED,
+    THIRD,
+    TENTH,
+    HUNDREDTH,
+    DRAWN,
+    ALL_TENTH,
+    PLACES,
+    ALL_NEGATED = PLACES,
+    ALL_HUNDREDTH,
+    ALL_TENFOLD,
+    ALL_PLACES,
+    ALONE = THIRD
+};
 enum { FEW = 64 }; /* groups of at most so many entries are tested one by one */
 
 typedef struct points {
@@ -41,7 +57,12 @@ static double entry_there(const eg__trial *c, int place, double x, double most, 
         if (x != 0) return x * (1 + (turn ? 0.02 : 0.2) * far);
         return turn == 0 ? 0.25 * most * far : turn == 1 ? 0.05 * most * fabs(far) : 0;
     case DRAWN: return u;
-    default: return x * (place == HUNDREDTH ? 0.01 : place == THIRD ? 0.3 : 0.1);
+    case THIRD: return x * 0.3;
+    case HUNDREDTH:
+    case ALL_HUNDREDTH: return x * 0.01;
+    case ALL_NEGATED: return -x;
+    case ALL_TENFOLD: return x * 10;
+    default: return x * 0.1;
     }
 }
 /* Moves to a point, and computes the value of f and its gradient there. input: the one that is
@@ -50,7 +71,7 @@ static bool points_move(points *p, int place, int input)
 {
     eg__trial *c = &p->t;
     double most[EG_CHECK_INPUTS] = { 0 };
-    const bool all = place == MOVED || place == ALL_TENTH;
+    const bool all = place == MOVED || place >= ALL_TENTH;
     for (int64_t k = 0; k < c->vars; k++)
         most[c->var[k].input] = fmax(most[c->var[k].input], fabs(p->home[c->var[k].cell]));
     for (int turn = 0; turn < (place == MOVED ? 3 : 1); turn++) {
@@ -251,6 +272,21 @@ static bool points_search(points *p, int input, bool tested)
     return !p->t.cx->failed;
 }
 
+/* Tests at points in other branches of f: operations of the library have the right derivative
+ * there, too. An operation of the user may have a domain, and is tested in contracts.c. */
+static void points_branches(points *p, const eg_verdict *input)
+{
+    static const int place[] = { ALL_NEGATED, ALL_TENTH, ALL_HUNDREDTH, ALL_TENFOLD };
+    eg__trial *c = &p->t;
+    double most = 0;
+    for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(p->home[c->var[k].cell]));
+    for (size_t n = 0; n < sizeof place / sizeof *place && !c->cx->failed; n++) {
+        if (place[n] == ALL_TENFOLD && most > 10) continue; /* a step may span several periods */
+        if (!points_move(p, place[n], -1)) continue;
+        for (int k = 0; k < c->o.count; k++)
+            if (input[k] != EG_WRONG) points_test(p, place[n], k, false);
+    }
+}
 bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdict *input,
                 eg__elsewhere *found)
 {
@@ -288,6 +324,8 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
         if (input[k] != EG_WRONG &&
             (found[k].v == EG_ZERO || (!tested[k] && found[k].v == EG_RIGHT) || left_open(&p, k)))
             good = points_search(&p, k, tested[k]);
+    if (good && !c->custom && !c->o.only_here && !c->o.directions) points_branches(&p, input);
+    good = good && !cx->failed;
     if (home) {
         memcpy(c->point, home, (size_t)c->cells * sizeof *home);
         memcpy(c->memory, home, (size_t)c->cells * sizeof *home);

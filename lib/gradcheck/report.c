@@ -154,7 +154,7 @@ static void report_entry_name(page *t, const eg__trial *c, const eg_entry *e)
         report_write(t, " along a random direction");
     if (e->shared > 1)
         report_write(t, " (one place in memory for %lld entries)", (long long)e->shared);
-    if (e->at) report_write(t, ", the input %s", e->at);
+    if (e->at) report_write(t, strncmp(e->at, "with", 4) ? ", the input %s" : ", %s", e->at);
 }
 /* Writes the verdict on an entry, its analytic and numeric value, and their difference. */
 static void report_numbers(page *t, const eg_entry *e)
