@@ -107,10 +107,12 @@ static void blame_hooks(blame *b, eg_tensor *t)
     eg_ctx *cx = t->cx;
     char words[256];
     for (eg__hook *h = t->tag ? t->tag->hook : NULL; h && b->named < NAMED; h = h->next) {
-        eg_tensor *u = noise(cx, 6, t), *kept = noise(cx, 6, t), *g = h->f(h->user, t, u);
         bool changed = false;
-        const double *x = g && eg_ok(g) ? eg_f64(g) : eg_f64(u), *y = eg_f64(kept);
-        for (int64_t k = 0, n = x && y ? eg_size(t) : 0; k < n; k++) changed |= x[k] != y[k];
+        for (int call = 0; call < 2; call++) { /* it may keep something between calls */
+            eg_tensor *u = noise(cx, 6, t), *kept = noise(cx, 6, t), *g = h->f(h->user, t, u);
+            const double *x = g && eg_ok(g) ? eg_f64(g) : eg_f64(u), *y = eg_f64(kept);
+            for (int64_t k = 0, n = x && y ? eg_size(t) : 0; k < n; k++) changed |= x[k] != y[k];
+        }
         eg__refused(b->c->cx);
         if (!changed) continue;
         const eg__site at = t->op ? eg__site_of(t) : (eg__site){ .name = eg_name_of(t) };

@@ -184,14 +184,16 @@ static bool final_tests(eg__entries *e, const eg__path *path)
     eg__trial *c = e->c;
     eg_report *r = e->r;
     const bool first = r->order == 1, cast = c->probe->cast.name != NULL;
-    bool wrong = false, cut = false;
+    bool wrong = false, cut = false, state = false;
     for (int k = 0; k < c->o.count; k++) {
         wrong |= e->input[k] == EG_WRONG;
         cut |= path[k].cuts > 0;
     }
     if (!cast && !c->forwardless && !eg__forward(c, r, e->a)) return false;
+    const int before = r->notes;
     if (first && c->size && !c->again && !eg__state(c, r, e->a)) return false;
-    if (wrong && first && !eg__blame(c, r, cut)) return false;
+    for (int k = before; k < r->notes; k++) state |= r->note[k].verdict == EG_WRONG;
+    if ((wrong || state) && first && !eg__blame(c, r, cut || !wrong)) return false;
     if (c->o.oracle == EG_COMPLEX_STEP && first && c->size && !eg__off_tape(c, r)) return false;
     add_notes(c, r, path);
     return !c->cx->failed;
