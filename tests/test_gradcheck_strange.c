@@ -423,3 +423,40 @@ LOOP_TEST(a_branch_that_is_not_taken_is_tested_at_other_points, 6)
     ck_assert_msg(!made || strstr(r->text, ", with every input"), "%s", r->text);
     eg_close(cx);
 }
+
+/* -- a rule that writes to an operand, an input of f ------------------------------------------- */
+static bool written_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_exp(eg_detach(eg_operand(y, 0)))) == 0;
+}
+static eg_tensor *written_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    if (made && eg_is_writable(eg_operand(y, i))) eg_fill(eg_operand(y, i), 0.5);
+    return eg_mul(g, y);
+}
+static const eg_op written_op = { .name = "written",
+                                  .arity = 1,
+                                  .shape = like_first,
+                                  .forward = written_forward,
+                                  .rule = written_rule,
+                                  .uses = EG_USES_RESULT };
+static eg_tensor *written(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_sin(eg_apply(&written_op, NULL, 0, 1, x));
+}
+LOOP_TEST(an_error_names_the_rule_that_writes_to_an_input, 4)
+{
+    made = _i % 2;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_uniform(cx, .1, 1, 3);
+    const eg_report *r = eg_gradcheck(written, NULL, 1, &x, .order = 1 + _i / 2);
+    ck_assert_msg(made ? !r : r && r->passed, "%s", r ? r->text : eg_error(cx));
+    if (made) {
+        ck_assert_msg(strstr(eg_error(cx), "gradcheck: the rule of written") != NULL, "%s",
+                      eg_error(cx));
+        ck_assert_msg(strstr(eg_error(cx), "writes to an operand: f changes its input 1"), "%s",
+                      eg_error(cx));
+    }
+    eg_close(cx);
+}

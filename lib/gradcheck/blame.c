@@ -168,6 +168,53 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
     return good && !cx->failed;
 }
 
+/* Finds an operation of the user that breaks a contract at the present point, and writes to `words`
+ * which. False if there is none. */
+static bool broken_operation(eg__trial *c, char *words, size_t size)
+{
+    eg_tensor **node, *y = eg__named_call(c);
+    int64_t n;
+    bool broken = false;
+    if (!y || !eg__nodes(y, &n, &node)) return false;
+    for (int64_t k = 0; k < n && !broken; k++) {
+        eg_tensor *t = node[k];
+        char what[256], where[256];
+        bool elsewhere = false;
+        int operand;
+        if (!t->op || eg__in_table(t->op)) continue;
+        broken = !eg__contract(t, false, what, sizeof what, &operand, &elsewhere) && !elsewhere;
+        if (!broken) continue;
+        const eg__site at = eg__site_of(t);
+        eg__sites_text(&at, 1, where, sizeof where);
+        if (operand >= 0)
+            snprintf(words, size, "the rule of %s for operand %d %s", where, operand + 1, what);
+        else
+            snprintf(words, size, "%s %s", where, what);
+    }
+    return broken;
+}
+void eg__blame_error(eg__trial *c)
+{
+    static const char who[] = "gradcheck: ";
+    eg_ctx *cx = c->cx;
+    const eg_code code = eg_error_code(cx);
+    if (!cx->failed || code == EG_ERROR_MEMORY || !c->memory) return;
+    const eg_mark m = eg_push(cx);
+    char words[640], message[1024];
+    snprintf(message, sizeof message, "%s", eg_error(cx));
+    eg_clear(cx);
+    if (c->cells) memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
+    for (int k = 0; k < c->o.count; k++) c->version[k] = c->o.xs[k]->st->version;
+    const bool found = broken_operation(c, words, sizeof words);
+    const size_t skip = strncmp(message, who, sizeof who - 1) ? 0 : sizeof who - 1;
+    eg_clear(cx);
+    eg_pop(cx, m);
+    if (found)
+        eg_fail_as(cx, code, "%s%s: %s", who, words, message + skip);
+    else
+        eg_fail_as(cx, code, "%s", message);
+}
+
 bool eg__unlisted(eg__trial *c, eg_report *r, eg_tensor *y)
 {
     eg_tensor **node;

@@ -380,6 +380,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     eg__first_order first_order = { .path = NULL };
     c.first_order = &first_order;
     eg_report *r = eg__trial_open(&c) ? orders(&c) : NULL;
+    if (!r) eg__blame_error(&c);
     eg__probe_end(cx);
     cx->hooks.operand = before.operand;
     cx->hooks.result = before.result;
