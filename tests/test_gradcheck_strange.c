@@ -460,3 +460,31 @@ LOOP_TEST(an_error_names_the_rule_that_writes_to_an_input, 4)
     }
     eg_close(cx);
 }
+
+/* -- a seed and tangents of f32, which f reads through `user` -----------------------------------
+ */
+typedef struct derivative {
+    int which;
+    eg_tensor *v;
+} derivative;
+static eg_tensor *derivative_of(void *user, eg_tensor *const *x)
+{
+    const derivative *o = user;
+    eg_tensor *y = eg_exp(eg_sin(x[0])), *d;
+    if (o->which == 0) return eg_jvp(y, 1, x, &o->v);
+    if (o->which == 1) eg_grad(y, o->v, 1, x, &d);
+    if (o->which == 2) eg_grad_or_null(y, o->v, 1, x, &d);
+    if (o->which == 3) eg_hvp(eg_sum(NULL, y), 1, x, &o->v, &d);
+    return d;
+}
+LOOP_TEST(a_seed_or_tangent_of_f32_is_read_as_an_operand_is, 8)
+{
+    eg_ctx *cx = eg_open();
+    derivative o = { _i / 2, eg_normal(cx, 0, 1, 4) };
+    eg_tensor *x = eg_normal(cx, 0, 1, 4);
+    if (_i % 2) o.v = eg_tanh(o.v);
+    const eg_report *r = eg_gradcheck(derivative_of, &o, 1, &x);
+    ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    ck_assert(eg_type(o.v) == EG_F32 && (eg_op_of(o.v) != NULL) == _i % 2);
+    eg_close(cx);
+}

@@ -93,6 +93,9 @@ static inline eg_tensor *eg__sweep_at(const eg_sweep *s, const eg_tensor *t)
  * records an error in which x is called `what[k]`, or `what` if k < 0. */
 bool eg__check_differentiable(eg_ctx *, const char *who, const char *what, int k,
                               const eg_tensor *x);
+/* eg__check_differentiable of a seed or a tangent, which is read as an operand is: the gradient
+ * check makes it f64. */
+bool eg__check_seed(eg_ctx *, const char *who, const char *what, int k, eg_tensor *x);
 /* False, after an error, if y was computed by an operation while the context did not record, and is
  * none of the xs. */
 bool eg__check_recorded(eg_ctx *, const char *who, const char *what, const eg_tensor *y, int count,

@@ -104,7 +104,7 @@ static bool forward_inputs_fit(eg_ctx *cx, const char *who, eg_tensor *y, int co
     for (int k = 0; k < count; k++) {
         if (!eg__check_differentiable(cx, who, "xs", k, xs[k])) return false;
         if (!vs[k]) continue;
-        if (!eg__check_differentiable(cx, who, "vs", k, vs[k])) return false;
+        if (!eg__check_seed(cx, who, "vs", k, vs[k])) return false;
         if (eg__same_shape(xs[k], vs[k]) && xs[k]->dtype == vs[k]->dtype) continue;
         eg_fail_as(cx, xs[k]->dtype == vs[k]->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                    "%s: vs[%d] is %s %s, xs[%d] is %s %s", who, k,

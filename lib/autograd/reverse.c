@@ -543,7 +543,7 @@ static bool reverse_call_fits(eg_ctx *cx, const grad_call *q)
     const char *what = q->loss_of ? "it" : "y";
     if (q->loss_of) snprintf(who, sizeof who, "%.80s: the loss has no gradient", q->loss_of);
     if (!eg__check_differentiable(cx, who, what, -1, q->y) ||
-        (q->seed && !eg__check_differentiable(cx, "grad", "the seed", -1, q->seed)))
+        (q->seed && !eg__check_seed(cx, "grad", "the seed", -1, q->seed)))
         return false;
     if (q->count < 0) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "grad: the number of xs is %d, but must not be negative",

@@ -181,6 +181,13 @@ bool eg__check_differentiable(eg_ctx *cx, const char *who, const char *what, int
     return false;
 }
 
+bool eg__check_seed(eg_ctx *cx, const char *who, const char *what, int k, eg_tensor *x)
+{
+    if (!eg__check_differentiable(cx, who, what, k, x)) return false;
+    if (cx->hooks.operand) cx->hooks.operand(cx, x);
+    return !cx->failed;
+}
+
 bool eg__check_recorded(eg_ctx *cx, const char *who, const char *what, const eg_tensor *y,
                         int count, eg_tensor *const *xs)
 {

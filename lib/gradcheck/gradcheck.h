@@ -304,8 +304,8 @@ bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t 
  * is wrong. */
 /* cut: a note already names an operation without a gradient. False after an error. */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
-/* After an error: if an operation of the user breaks a contract, puts that before the message, since
- * a rule that writes to an operand makes f fail. */
+/* After an error: if an operation of the user breaks a contract, puts that before the message, as a
+ * rule that writes to an operand makes f fail. */
 void eg__blame_error(eg__trial *);
 /* Adds notes for tensors that f reads, that are older than the check and are not inputs. */
 bool eg__unlisted(eg__trial *, eg_report *, eg_tensor *y);
