@@ -488,3 +488,23 @@ LOOP_TEST(a_seed_or_tangent_of_f32_is_read_as_an_operand_is, 8)
     ck_assert(eg_type(o.v) == EG_F32 && (eg_op_of(o.v) != NULL) == _i % 2);
     eg_close(cx);
 }
+
+/* -- a gradient that is NaN: a norm by a square root at 0 ----------------------------------------
+ */
+static eg_tensor *norm_of(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_sqrt(eg_add(eg_square(x[0]), eg_square(x[1])));
+}
+TEST(the_origin_of_a_gradient_that_is_not_finite_is_named)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[2];
+    for (int k = 0; k < 2; k++) x[k] = eg_from(cx, ((double[]){ 0, 0.5, 1 + k }), 3);
+    const eg_report *r = eg_gradcheck(norm_of, NULL, 2, x);
+    ck_assert_msg(r && !r->passed, "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(strstr(r->text, "the gradient is not finite: the gradient of sqrt") != NULL, "%s",
+                  r->text);
+    ck_assert_msg(!strstr(r->text, "not on the tape"), "%s", r->text);
+    eg_close(cx);
+}

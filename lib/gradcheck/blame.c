@@ -133,6 +133,27 @@ static void blame_checkpoint(blame *b, const eg_tensor *t)
     eg__report_blame(b->c, b->r, t->op->name, -1, words);
 }
 
+/* Notes where the first NaN or infinity of the gradient arises, in the words of eg_trace. True if
+ * there is one. */
+static bool blame_nonfinite(blame *b, eg_tensor *y)
+{
+    static const char who[] = "trace: ";
+    eg__trial *c = b->c;
+    eg_tensor *dx[EG_CHECK_INPUTS];
+    const eg_hooks before = c->cx->hooks;
+    eg_trace(c->cx, true);
+    const bool failed = eg__grad(y, c->w, c->o.count, c->o.xs, dx) != 0;
+    c->cx->hooks = before;
+    ++*c->sweeps;
+    const char *words = failed ? eg_error(c->cx) : "";
+    const bool found = !strncmp(words, who, sizeof who - 1);
+    if (found)
+        eg__report_note(c, b->r, EG_RIGHT, -1, "the gradient is not finite: %s",
+                        words + sizeof who - 1);
+    eg__refused(c->cx);
+    return found;
+}
+
 bool eg__blame(eg__trial *c, eg_report *r, bool cut)
 {
     eg_ctx *cx = c->cx;
@@ -141,7 +162,9 @@ bool eg__blame(eg__trial *c, eg_report *r, bool cut)
     blame b = { .c = c, .r = r, .left = EVALUATIONS };
     eg_mark m = eg_push(cx);
     eg_tensor *y = eg__named_call(c);
-    const bool good = y && eg__nodes(y, &n, &node);
+    bool good = y != NULL;
+    if (good) b.unclear = blame_nonfinite(&b, y);
+    good = good && eg__nodes(y, &n, &node);
     const bool was = eg_nograd(cx, true);
     for (int k = 0; k < r->notes; k++) b.named += r->note[k].rule != NULL;
     for (int64_t k = 0; good && k < n && b.named < NAMED; k++) {
