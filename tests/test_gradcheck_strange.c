@@ -508,3 +508,19 @@ TEST(the_origin_of_a_gradient_that_is_not_finite_is_named)
     ck_assert_msg(!strstr(r->text, "not on the tape"), "%s", r->text);
     eg_close(cx);
 }
+
+/* -- a step function, whose steps are too narrow for differences where it is large --------------
+ */
+static eg_tensor *stepped(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_add(eg_ceil(eg_powc(x[0], 8)), x[0]);
+}
+TEST(a_point_where_f_is_much_larger_is_left_out)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_from(cx, ((double[]){ .6, 1.1, .3, 1.2 }), 4);
+    const eg_report *r = eg_gradcheck(stepped, NULL, 1, &x);
+    ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+    eg_close(cx);
+}

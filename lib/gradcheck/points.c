@@ -272,9 +272,18 @@ static bool points_search(points *p, int input, bool tested)
     return !p->t.cx->failed;
 }
 
+/* The largest element of the result of f. */
+static double points_largest(const eg__trial *c)
+{
+    double most = 0;
+    for (int64_t k = 0; k < c->size; k++) most = fmax(most, fabs(c->middle[k]));
+    return most;
+}
 /* Tests at points in other branches of f: operations of the library have the right derivative
- * there, too. An operation of the user may have a domain, and is tested in contracts.c. */
-static void points_branches(points *p, const eg_verdict *input)
+ * there, too. An operation of the user may have a domain, and is tested in contracts.c. A point at
+ * which f is much larger is left out: steps of a rounded value are too narrow there, and terms
+ * cancel. */
+static void points_branches(points *p, const eg_verdict *input, double largest)
 {
     static const int place[] = { ALL_NEGATED, ALL_TENTH, ALL_HUNDREDTH, ALL_TENFOLD };
     eg__trial *c = &p->t;
@@ -282,7 +291,7 @@ static void points_branches(points *p, const eg_verdict *input)
     for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(p->home[c->var[k].cell]));
     for (size_t n = 0; n < sizeof place / sizeof *place && !c->cx->failed; n++) {
         if (place[n] == ALL_TENFOLD && most > 10) continue; /* a step may span several periods */
-        if (!points_move(p, place[n], -1)) continue;
+        if (!points_move(p, place[n], -1) || points_largest(c) > 1e3 * fmax(largest, 1)) continue;
         for (int k = 0; k < c->o.count; k++)
             if (input[k] != EG_WRONG) points_test(p, place[n], k, false);
     }
@@ -324,7 +333,8 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
         if (input[k] != EG_WRONG &&
             (found[k].v == EG_ZERO || (!tested[k] && found[k].v == EG_RIGHT) || left_open(&p, k)))
             good = points_search(&p, k, tested[k]);
-    if (good && !c->custom && !c->o.only_here && !c->o.directions) points_branches(&p, input);
+    if (good && !c->custom && !c->o.only_here && !c->o.directions)
+        points_branches(&p, input, points_largest(c));
     good = good && !cx->failed;
     if (home) {
         memcpy(c->point, home, (size_t)c->cells * sizeof *home);
