@@ -3,9 +3,11 @@
  * differences of f at these points with a gradient at the first one.
  *
  * Row 0 of the points is x. Four rows follow for each direction d: x + hd, x − hd, x + hd/2, x −
- * hd/2. With --points as well as --values, x and the gradient must have one shape; the points are
- * rows of numbers and have none. The rows give D(h), D(h/2) and Richardson's extrapolation n = (4
- * D(h/2) − D(h))/3, whose error is at most |n − D(h/2)| plus the rounding of f divided by h. */
+ * hd/2. The step h of an entry is proportional to it, or to the largest entry, but at most 1, if
+ * that is larger. With --points as well as --values, x and the gradient must have one shape; the
+ * points are rows of numbers and have none. The rows give D(h), D(h/2) and Richardson's
+ * extrapolation n = (4 D(h/2) − D(h))/3, whose error is at most |n − D(h/2)| plus the rounding of f
+ * divided by h. */
 #include "tools.h"
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +25,8 @@ static const option options[] = {
     { 'o', "out", OUTPUT, "POINTS.npy", "where --points writes them, one a row", AT(out) },
     { 0, "directions", INTEGER, "N", "N random directions instead of every entry",
       offsetof(values, directions), 1, 1e6, false },
-    { 0, "step", REAL, "H", "the step, relative to the largest entry (default 1e-3; f32: 3e-2)",
+    { 0, "step", REAL, "H",
+      "the step of an entry near 1; others in proportion (default 1e-3; f32: 3e-2)",
       offsetof(values, step), 1e-12, 1, false },
     { 0, "values", INPUT, "POINTS.npy", "the points: one a row", AT(values) },
     { 0, "results", INPUT, "F.npy", "f at these points: a number, or a row, for each",
@@ -55,16 +58,18 @@ static int write_points(eg_ctx *cx, const values *o)
     eg_tensor *direction = eg_uniform(cx, -1, 1, columns, n);
     const double *d = eg_f64(direction);
     eg_tensor *points = eg_full_n(cx, EG_F64, 0, 2, (int64_t[]){ 1 + 4 * columns, n });
-    double *p = eg_mut_f64(points), most = 1, step = o->step > 0 ? o->step : narrow ? 3e-2 : 1e-3;
+    double *p = eg_mut_f64(points), least = narrow ? 1 : 1e-2;
+    const double step = o->step > 0 ? o->step : narrow ? 3e-2 : 1e-3;
     if (!at || !d || !p) return print_context_error(cx, NULL);
-    for (int64_t k = 0; k < n; k++) most = fmax(most, fabs(at[k]));
-    step = exp2(round(log2(step * most)));
-    for (int64_t r = 0; r < 1 + 4 * columns; r++)
-        for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < n; k++) least = fmin(1, fmax(least, fabs(at[k])));
+    for (int64_t k = 0; k < n; k++) {
+        const double by = exp2(round(log2(step * fmax(least, fabs(at[k])))));
+        for (int64_t r = 0; r < 1 + 4 * columns; r++) {
             const int64_t c = (r - 1) / 4, kind = (r - 1) % 4;
-            const double t = (kind & 1 ? -step : step) / (kind < 2 ? 1 : 2);
+            const double t = (kind & 1 ? -by : by) / (kind < 2 ? 1 : 2);
             p[r * n + k] = at[k] + (r == 0 ? 0 : o->directions ? t * d[c * n + k] : k == c ? t : 0);
         }
+    }
     if (eg_npy_save(o->out, narrow ? eg_cast(points, EG_F32) : points))
         return print_context_error(cx, NULL);
     printf("%s: %lld points of %lld number%s\n", o->out, (long long)(1 + 4 * columns), (long long)n,
@@ -77,6 +82,7 @@ typedef struct table {
     const double *x, *f, *g, *w;
     double unit, of_g; /* unit roundoff of f and of the gradient */
     bool kinks;        /* a kink passes */
+    const eg_tensor *gradient;
 } table;
 /* D from rows r and r + 1, ⟨g, x_r − x_{r+1}⟩, and Σ |f w| unit. */
 static void difference(const table *t, int64_t r, double *d, double *a, double *rounding)
@@ -96,8 +102,8 @@ static void difference(const table *t, int64_t r, double *d, double *a, double *
 }
 /* True if f has a kink at x within the step of rows r … r + 3, and the slope a · by is between the
  * one-sided ones, left and right (times by): f(x + t) − 2 f(x) + f(x − t) is proportional to t at a
- * kink, to t² else. */
-static bool at_kink(const table *t, int64_t r, double a, double *left, double *right)
+ * kink, to t² else. near: a agrees with the central difference, so that a kink has to be clear. */
+static bool at_kink(const table *t, int64_t r, double a, bool near, double *left, double *right)
 {
     double at[5] = { 0 }, rounding = 0;
     for (int64_t k = 0; k < t->m; k++)
@@ -110,6 +116,8 @@ static bool at_kink(const table *t, int64_t r, double a, double *left, double *r
     *right = 4 * (at[3] - at[0]);
     *left = 4 * (at[0] - at[4]);
     if (!(half > 0.4 * bend && half > 16 * rounding)) return false;
+    if (near && !(fabs(half / bend - 0.5) < 0.02 && half > 1e-2 * fabs(at[3] - at[4])))
+        return false;
     const double low = fmin(*left, *right), high = fmax(*left, *right), slack = 0.02 * (high - low);
     return a >= low - slack && a <= high + slack;
 }
@@ -127,6 +135,19 @@ static int64_t entry_of(const table *t, int64_t r, double *by)
     }
     return only;
 }
+/* Prints "  entry 6 [1,2]": the number of an entry and, if the gradient has several axes, its
+ * indices. */
+static void print_entry(const table *t, int64_t e)
+{
+    const int rank = eg_rank(t->gradient);
+    int64_t below = t->n;
+    printf("  entry %lld", (long long)e);
+    for (int r = 0; r < rank && rank > 1; r++) {
+        below /= eg_dim(t->gradient, r);
+        printf("%s%lld%s", r ? "," : " [", (long long)(e / below % eg_dim(t->gradient, r)),
+               r == rank - 1 ? "]" : "");
+    }
+}
 /* Prints the entries that are wrong and a summary. An entry is covered if its slope is larger than
  * the tolerance. Returns the exit status. */
 static int compare(const table *t)
@@ -141,8 +162,8 @@ static int compare(const table *t)
         const double slack = 1e-8 * fabs(n) + err;
         double left, above;
         const bool near = fabs(a0 - n) <= slack && isfinite(a0);
-        const bool kink = !near && at_kink(t, 1 + 4 * c, a0, &left, &above);
-        const bool good = near || (kink && t->kinks);
+        const bool kink = at_kink(t, 1 + 4 * c, a0, near, &left, &above);
+        const bool good = kink ? t->kinks : near;
         right += good;
         kinks += kink;
         covered += fabs(n) > slack;
@@ -153,10 +174,10 @@ static int compare(const table *t)
         if (e < 0)
             printf("  direction %lld", (long long)c), by = 1;
         else
-            printf("  entry %lld", (long long)e);
+            print_entry(t, e);
         if (kink)
-            printf(": KINK: analytic %.9g, left %.9g, right %.9g\n", a0 / by, left / (2 * by),
-                   above / (2 * by));
+            printf(": KINK: analytic %.9g, left %.9g, right %.9g\n", a0 / by, left / by,
+                   above / by);
         else
             printf(": WRONG: analytic %.9g, numeric %.9g (error %.0e)\n", a0 / by, n / by,
                    err / fabs(by));
@@ -212,7 +233,7 @@ static int compare_files(eg_ctx *cx, const values *o)
                 .w = o->weights ? numbers(cx, o->weights, &w) : NULL };
     if (!t.x || !t.f || !t.g || eg_error(cx)) return print_context_error(cx, NULL);
     t.rows = eg_rank(x) ? eg_dim(x, 0) : 0;
-    if (eg_rank(x) != 2 || t.rows < 5 || t.rows % 4 != 1)
+    if (eg_rank(x) != 2 || t.rows % 4 != 1 || (t.rows < 5 && eg_dim(x, 1)))
         return print_error("%s does not have 1 + 4k rows, as written by gradcheck --points",
                            o->values);
     t.n = eg_dim(x, 1);
@@ -230,6 +251,7 @@ static int compare_files(eg_ctx *cx, const values *o)
                            (long long)eg_size(w), (long long)t.m);
     t.unit = eg_type(f) == EG_F64 ? 1.2e-16 : 6e-8;
     t.kinks = o->kinks;
+    t.gradient = g;
     t.of_g = eg_type(g) == EG_F64 ? 1.2e-16 : 6e-8;
     return compare(&t);
 }
