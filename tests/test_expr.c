@@ -239,8 +239,8 @@ static number compared(naive *t)
         if (k == 6) return any ? y : a;
         const number b = total(t);
         const bool is[] = { a.v == b.v, a.v != b.v, a.v <= b.v, a.v >= b.v, a.v<b.v, a.v> b.v };
-        y.n &= is[k];
-        y.doubt |= (a.is + b.is && near(a, b)) | a.doubt | b.doubt;
+        y.n &= a.is == TRUTH ? (a.n == b.n) == !k : is[k];
+        y.doubt |= (a.is != TRUTH && a.is + b.is && near(a, b)) | a.doubt | b.doubt;
         a = b, any = true;
     }
 }
@@ -406,11 +406,13 @@ static void say_truth(script *s, int depth)
         say(s, "%s", op[drawn(s, 2)]);
         say_float(s, depth + 2);
     } else {
-        say(s, k == 4 ? "(" : "!(");
+        static const char *const joint[] = { " & ", " | ", ") == (", ") != (" };
+        const unsigned j = drawn(s, 4);
+        say(s, j < 2 ? k == 4 ? "(" : "!(" : k == 4 ? "((" : "!((");
         say_truth(s, depth + 1);
-        say(s, drawn(s, 2) ? " & " : " | ");
+        say(s, "%s", joint[j]);
         say_truth(s, depth + 1);
-        say(s, ")");
+        say(s, j < 2 ? ")" : "))");
     }
 }
 
@@ -1140,6 +1142,9 @@ static const struct {
     { "clip(s, 1, 0)", "clip's low limit 1 is above its high limit 0" },
     { "s s", "a name where an operator is expected" },
     { "r", "'r' has 1 axis, but without brackets it is read at all 2 letters" },
+    { "(i < j) == (j < 2) ? s : (i < j) == 1 ? 1 : 0",
+      "a condition is compared with a number\n  (i < j) == (j < 2) ? s : (i < j) == 1 ? 1 : 0\n"
+      "                                   ^^\n  a condition c as a number is (c ? 1 : 0)" },
     { "exp(i < j)", "exp takes numbers, and this is a condition\n  exp(i < j)\n      ^^^^^" },
     { "s[i, 0.5]", "an index is an integer, but this is a float\n  s[i, 0.5]\n       ^^^" },
     { "r[0] + s[i, r[0] ]", /* r[0] is one node, and the index is its second occurrence */

@@ -8,6 +8,8 @@ bool eg__may_be_condition(const eg_node *node, int k)
            (n->code == EG_X_SELECT && eg__may_be_condition(node, n->in[1]) &&
             eg__may_be_condition(node, n->in[2]));
 }
+static const char as_number[] = "a condition c as a number is (c ? 1 : 0)";
+
 /* Parses an operand with any number of signs before it. */
 static int signs(eg_parser *p)
 {
@@ -19,7 +21,7 @@ static int signs(eg_parser *p)
     const int k = eg__parse_operand(p);
     if (k < 0 || !any) return k;
     if (eg__node_kind(p, k) == EG_IS_CONDITION)
-        return eg__expression_refuse(p, at, 1, NULL, "a condition cannot have a sign");
+        return eg__expression_refuse(p, at, 1, as_number, "a condition cannot have a sign");
     return minus ? eg__node_1(p, EG_X_NEG, at, k) : k;
 }
 static int code_of(bool high, char c)
@@ -40,13 +42,13 @@ static int arithmetic(eg_parser *p, bool high)
         if (code < 0) return k;
         p->at++;
         if (eg__node_kind(p, k) == EG_IS_CONDITION)
-            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
+            return eg__expression_refuse(p, at, 1, as_number, "arithmetic on a condition");
         eg__expression_blanks(p);
         const bool digits = p->text[p->at] >= '0' && p->text[p->at] <= '9';
         const int other = high ? signs(p) : arithmetic(p, true);
         if (other < 0) return other;
         if (eg__node_kind(p, other) == EG_IS_CONDITION)
-            return eg__expression_refuse(p, at, 1, NULL, "arithmetic on a condition");
+            return eg__expression_refuse(p, at, 1, as_number, "arithmetic on a condition");
         const eg_node *a = &p->node[k], *b = &p->node[other];
         if (b->code == EG_X_INTEGER && a->kind == EG_IS_INTEGER) {
             int64_t v;
@@ -77,6 +79,29 @@ static int comparison_at(const eg_parser *p, int *length)
                              : -1;
     return s[0] == '<' ? EG_X_LT : s[0] == '>' ? EG_X_GT : -1;
 }
+/* Adds a == b or a != b of conditions: (a & b) | (!a & !b) or (a & !b) | (!a & b). */
+static int compared_conditions(eg_parser *p, int code, int at, int a, int b)
+{
+    const int denied = eg__node_1(p, EG_X_NOT, at, b);
+    if (denied < 0) return denied;
+    return eg__node_select(p, at, a, code == EG_X_EQ ? b : denied, code == EG_X_EQ ? denied : b);
+}
+/* Adds the comparison of a and b, numbers or, for == and !=, conditions. The operator is the
+ * `length` bytes at byte `at`. */
+static int compared(eg_parser *p, int code, int from, int at, int length, int a, int b)
+{
+    const bool equality = code == EG_X_EQ || code == EG_X_NE;
+    if (eg__node_kind(p, a) == EG_IS_CONDITION || eg__node_kind(p, b) == EG_IS_CONDITION) {
+        if (equality && eg__may_be_condition(p->node, a) && eg__may_be_condition(p->node, b))
+            return compared_conditions(p, code, from, a, b);
+        return eg__expression_refuse(p, at, length, as_number,
+                                     equality ? "a condition is compared with a number"
+                                              : "a condition is compared");
+    }
+    if (eg__node_kind(p, a) != eg__node_kind(p, b))
+        a = eg__node_float(p, from, a), b = eg__node_float(p, from, b);
+    return a < 0 || b < 0 ? -1 : eg__node_2(p, code, EG_IS_CONDITION, from, a, b);
+}
 /* Parses comparisons, which chain: a < b < c is a < b & b < c. */
 static int comparison(eg_parser *p)
 {
@@ -95,17 +120,9 @@ static int comparison(eg_parser *p)
                 return eg__expression_refuse(p, at, 1, NULL, "equality is written ==");
             return condition >= 0 ? condition : left;
         }
-        if (eg__node_kind(p, left) == EG_IS_CONDITION)
-            return eg__expression_refuse(p, at, length, NULL, "a condition is compared");
         p->at += length;
         const int right = arithmetic(p, false);
-        if (right < 0) return right;
-        if (eg__node_kind(p, right) == EG_IS_CONDITION)
-            return eg__expression_refuse(p, at, length, NULL, "a condition is compared");
-        int a = left, b = right;
-        if (eg__node_kind(p, a) != eg__node_kind(p, b))
-            a = eg__node_float(p, from, a), b = eg__node_float(p, from, b);
-        const int is = a < 0 || b < 0 ? -1 : eg__node_2(p, code, EG_IS_CONDITION, from, a, b);
+        const int is = right < 0 ? -1 : compared(p, code, from, at, length, left, right);
         if (is < 0) return is;
         condition =
             condition < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, from, condition, is);
