@@ -135,16 +135,7 @@ static eg_inner *const scan[] = {
     [EG_F32] = scan_f32, [EG_F64] = scan_f64, [EG_I64] = scan_i64, [EG_C128] = scan_c128
 };
 
-static bool scan_shape(eg_tensor *y)
-{
-    const eg_tensor *a = y->in[0], *b = y->in[1];
-    char one[256], two[256];
-    if (eg__same_shape(a, b)) return eg__shape_pair(y, a->dtype, 0);
-    eg_fail_as(y->cx, EG_ERROR_SHAPE,
-               "%s: operand 1 is %s but operand 2 is %s; use eg_expand or eg_on first", y->op->name,
-               eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
-    return false;
-}
+static bool scan_shape(eg_tensor *y) { return eg__shape_pair(y, y->in[0]->dtype, 0); }
 static bool scan_forward(eg_tensor *y)
 {
     eg_tensor x[3] = { *y, *y->in[0], *y->in[1] };
@@ -193,6 +184,16 @@ static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b, int64_t late)
     return eg_apply(&scan_op, &late, sizeof late, 2, (eg_tensor *[]){ a, b });
 }
 eg_tensor *eg__late_recurrence(eg_tensor *a, eg_tensor *b) { return recurrence(a, b, 1); }
+/* Compares the caller's operands: those of scan_op have the axis of the scan last. */
+static bool same_shapes(const eg_tensor *a, const eg_tensor *b)
+{
+    char one[256], two[256];
+    if (eg__same_shape(a, b)) return true;
+    eg_fail_as(a->cx, EG_ERROR_SHAPE,
+               "linear_scan: operand 1 is %s but operand 2 is %s; use eg_expand or eg_on first",
+               eg__dims_text(a, one, sizeof one), eg__dims_text(b, two, sizeof two));
+    return false;
+}
 eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
 {
     eg_tensor *const xs[] = { a, b };
@@ -200,7 +201,7 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
     eg_focus f, of_b;
     if (!cx || !eg__check_all(cx, "linear_scan", 2, xs)) return eg__poison(cx);
     if (!eg__focus(&f, "linear_scan", spec, a) || !eg__focus_one(&f) ||
-        !eg__focus(&of_b, "linear_scan", spec, b))
+        !eg__focus(&of_b, "linear_scan", spec, b) || !same_shapes(a, b))
         return eg__poison(cx);
     eg_tensor *v[2] = { f.x, of_b.x };
     for (int k = 0; k < 2; k++)
