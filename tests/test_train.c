@@ -563,6 +563,15 @@ TEST(losses_that_reach_no_parameter)
     refuses(op, eg_sum(NULL, eg_square(other)),
             "none of its 1 parameter: no operation in its history reads it");
     refuses(op, eg_scalar(cx, 1), "none of its 1 parameter: no operation in its history reads it");
+    eg_tensor *late = eg_param(p, "late", "i", 3);
+    refuses(
+        op, eg_sum(NULL, eg_square(late)),
+        "adamw: the loss depends on \"late\", which the optimiser does not have, and on none of "
+        "its 1 parameter; it has those that its list had when it was made, without frozen ones");
+    refuses(op, eg_sum(NULL, eg_square(other)),
+            "adamw: the loss depends on none of its 1 parameter: no operation in its history reads "
+            "it");
+    refuses(op, eg_sum(NULL, eg_detach(late)), "none of its 1 parameter: no operation");
     ck_assert(eg_get(w, 0) >= was && eg_get(w, 0) <= was && eg_opt_report_of(op).steps == 1);
 }
 

@@ -396,6 +396,36 @@ static bool loss_fits(eg_opt *op, eg_tensor *loss)
     return !eg_error(op->cx) && loss_is_finite(op, loss);
 }
 
+/* Called after eg_grad_of_loss failed. If the loss depends on none of the optimiser's parameters,
+ * but on another one of the list, the error names that one. */
+static void name_foreign_parameter(const eg_opt *op, eg_tensor *loss)
+{
+    char error[1024];
+    const int listed = eg_params_count(op->o.params);
+    if (eg_error_code(op->cx) != EG_ERROR_MISUSE || op->count == listed) return;
+    snprintf(error, sizeof error, "%s", eg_error(op->cx));
+    eg_clear(op->cx);
+    bool reached = false;
+    const eg_named *foreign = NULL;
+    for (int k = 0; k < op->count && !reached; k++)
+        reached = eg_path_to(loss, op->x[k], NULL) == EG_OPEN_PATH;
+    for (int k = 0, own = 0; k < listed && !reached && !foreign; k++) {
+        const eg_named *one = eg_params_at(op->o.params, k);
+        if (own < op->count && op->own[own] == k)
+            own++;
+        else if (eg_path_to(loss, one->x, NULL) == EG_OPEN_PATH)
+            foreign = one;
+    }
+    if (foreign)
+        eg_fail_as(
+            op->cx, EG_ERROR_MISUSE,
+            "%s: the loss depends on \"%s\", which the optimiser does not have, and on none of "
+            "its %d parameter%s; it has those that its list had when it was made, without "
+            "frozen ones",
+            op->kind->name, foreign->name, op->count, op->count == 1 ? "" : "s");
+    else
+        eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s", error);
+}
 /* Gradients and update are in one scope, so that all temporaries are freed with it. */
 int eg_step(eg_opt *op, eg_tensor *loss)
 {
@@ -408,7 +438,10 @@ int eg_step(eg_opt *op, eg_tensor *loss)
     eg_ranks *r = loss ? eg_ranks_of(loss) : NULL;
     bool good = loss_fits(op, loss);
     if (r) good = !eg_ranks_barrier(r) && good; /* the gradients of other ranks wait for this one */
-    good = good && !eg_grad_of_loss(op->kind->name, loss, op->count, op->x, op->g);
+    if (good && eg_grad_of_loss(op->kind->name, loss, op->count, op->x, op->g)) {
+        name_foreign_parameter(op, loss);
+        good = false;
+    }
     op->loss = loss; /* not_finite differentiates it again */
     good = eg__opt_alike(op, r ? r : eg__opt_group(op), good);
     const int bad = update(op, good, op->g);
