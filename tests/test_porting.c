@@ -186,6 +186,148 @@ TEST(gradients_of_ones_own)
     eg_assert_close(g, eg_scale(x, -0.6), 1e-15);
 }
 
+static eg_tensor *convolution(eg_tensor *x, eg_tensor *W)
+{
+    x = eg_pad("b h [w] o", eg_pad("b [h] w o", x, 1, 1, 0), 1, 1, 0);
+    x = eg_unfold("b [h] w o -> b h p w o", x, eg_dim(W, 0), 2);
+    x = eg_unfold("b h p [w] o -> b h w p q o", x, eg_dim(W, 1), 2);
+    return eg_einsum("b h w p q o, p q o c -> b h w c", x, W);
+}
+/* value and gradients of F.conv_transpose2d(image, W, stride=2, padding=1) */
+TEST(a_transposed_convolution_is_a_gradient)
+{
+    eg_tensor *image = eg_reshape(waves(36), 2, 3, 2, 3), *W = eg_reshape(waves(96), 4, 4, 2, 3),
+              *zero = eg_zeros(cx, 2, 6, 4, 2), *in[] = { image, W }, *y, *g[2];
+    eg_grad(convolution(zero, W), image, 1, &zero, &y);
+    eg_assert_close(eg_reshape(eg_slice("[h] w o", eg_select("[b] h w o", y, 0), 0, 2, 1), 16),
+                    F64(0.858246407731, 0.893163841057, -0.540445309364, -2.78528716233,
+                        -1.56510779949, 1.60213533603, 1.74072385668, 0.294204531203, 0.72754205016,
+                        -0.68094684498, -1.72937483556, 0.546213287361, 2.14228776635,
+                        1.07326090097, -1.07739532897, -0.837955375449),
+                    1e-11);
+    eg_grad(eg_sum(NULL, eg_square(y)), NULL, 2, in, g);
+    eg_assert_close(eg_reshape(eg_select("[b] h w c", g[0], 0), 18),
+                    F64(-15.935109726, 18.4569358164, 11.178960603, -22.5182020075, -14.3212390185,
+                        26.2086276056, -14.020240403, -5.71785248384, 15.4936680265, 5.68801966506,
+                        -13.2781092347, -2.26639712598, 20.7265655942, -16.4064960772,
+                        -16.4987922137, 20.8116128858, 19.0050414387, -25.7090027923),
+                    1e-9);
+    eg_assert_close(eg_reshape(eg_slice("[q] o c", eg_select("[p] q o c", g[1], 0), 0, 2, 1), 12),
+                    F64(-6.26321262162, 9.34256339803, 3.85573690874, -2.10510342778,
+                        -3.99063039054, 3.13344493696, 2.92445314871, -16.5503826345, 1.34039821317,
+                        8.86257716633, -3.30519779197, -8.01086409022),
+                    1e-9);
+}
+
+/* F.grid_sample(…, align_corners=True) with its gradients by the positions, and F.pad */
+TEST(elements_between_pixels)
+{
+    eg_tensor *x = eg_reshape(waves(48), 2, 3, 4, 2), *u, *v, *g[2];
+    u = eg_reshape(F64(0, 1.3, 1.8, 0.5, 1, 1.9), 2, 3);
+    v = eg_reshape(F64(0.25, 2.9, 1.75, 2.5, 0, 2), 2, 3);
+    eg_tensor *uv[] = { u, v }, *i = eg_clip(eg_floor(u), 0, (double)eg_dim(x, 1) - 2),
+              *j = eg_clip(eg_floor(v), 0, (double)eg_dim(x, 2) - 2);
+    eg_tensor *sampled = eg_expr(
+        "b n c",
+        "(1 - r[b,n]) * ((1 - s[b,n]) * x[b,i[b,n],j[b,n],c] + s[b,n] * x[b,i[b,n],j[b,n] + 1,c])"
+        " + r[b,n] * ((1 - s[b,n]) * x[b,i[b,n] + 1,j[b,n],c]"
+        " + s[b,n] * x[b,i[b,n] + 1,j[b,n] + 1,c])",
+        .with = { { "x", x },
+                  { "r", eg_sub(u, i) },
+                  { "s", eg_sub(v, j) },
+                  { "i", eg_cast(i, EG_I64) },
+                  { "j", eg_cast(j, EG_I64) } });
+    eg_assert_close(eg_reshape(sampled, 12),
+                    F64(-0.0638852755067, 0.512294937257, -0.60593636963, 0.457424281873,
+                        0.273676518533, -0.414879865791, 0.0485891492986, -0.106349448201,
+                        -0.837627257147, -0.433765540976, -0.606671637046, 0.809619933898),
+                    1e-11);
+    eg_grad(eg_sum(NULL, eg_square(sampled)), NULL, 2, uv, g);
+    eg_assert_close(eg_reshape(g[0], 6),
+                    F64(-0.317970417144, -0.238898542582, 0.145824283205, -0.00264337156082,
+                        -0.75430890117, 0.806362934174),
+                    1e-11);
+    eg_assert_close(eg_reshape(g[1], 6),
+                    F64(-1.93197944548, 2.79168178977, 1.87579176677, 0.0357971988128,
+                        -3.53409984762, -4.00708657802),
+                    1e-11);
+    eg_tensor *t = eg_reshape(waves(12), 2, 6);
+    t = eg_expr("b l=11", "t[b, 5 - abs(5 - abs(l - 2))]", .with = { { "t", t } });
+    eg_assert_close(eg_select("[b] l", t, 1),
+                    F64(0.859161814856, -0.618137112237, -0.699874687594, -0.618137112237,
+                        0.859161814856, 0.396740573131, -0.96139749188, -0.148999025814,
+                        -0.96139749188, 0.396740573131, 0.859161814856),
+                    1e-11);
+}
+
+static bool cholesky_shape(eg_tensor *y)
+{
+    return eg_result(y, EG_F64, 2, eg_dims(eg_operand(y, 0)));
+}
+static bool cholesky_forward(eg_tensor *y)
+{
+    const double *a = eg_f64(eg_operand(y, 0));
+    double *l = eg_mut_f64(y);
+    const int64_t n = eg_dim(y, 0);
+    for (int64_t i = 0; a && l && i < n; i++) {
+        for (int64_t j = 0; j <= i; j++) {
+            double s = a[i * n + j];
+            for (int64_t k = 0; k < j; k++) s -= l[i * n + k] * l[j * n + k];
+            l[i * n + j] = i == j ? sqrt(s) : s / l[j * n + j];
+        }
+        for (int64_t j = i + 1; j < n; j++) l[i * n + j] = 0;
+    }
+    return a && l;
+}
+static eg_tensor *cholesky_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    (void)i;
+    eg_tensor *p = eg_tril(eg_einsum("ki,kj->ij", y, eg_tril(g, 0)), 0);
+    p = eg_expr("i j", "i == j ? 0.5 * p : p", .with = { { "p", p } });
+    p = eg_solve_triangular("ij,ik->jk", eg_transpose(y, 0, 1), p, true);
+    eg_tensor *s = eg_solve_triangular("ji,ki->kj", y, p, true);
+    return eg_scale(eg_add(s, eg_transpose(s, 0, 1)), 0.5);
+}
+static const eg_op cholesky_op = {
+    .name = "cholesky",
+    .equation = "y yᵀ = a",
+    .gradient = "da = (s + sᵀ)/2, s = y⁻ᵀ p y⁻¹",
+    .arity = 1,
+    .shape = cholesky_shape,
+    .forward = cholesky_forward,
+    .rule = cholesky_rule,
+    .uses = EG_USES_RESULT,
+};
+/* torch.linalg.cholesky, its gradient and its second derivative */
+TEST(a_cholesky_factor)
+{
+    eg_tensor *B = eg_reshape(waves(16), 4, 4), *eye, *a, *y, *g, *h;
+    eye = eg_expr("i=4 j=4", "i == j ? 1.0 : 0.0", .cx = cx);
+    a = eg_add(eg_einsum("ik,jk->ij", B, B), eg_scale(eye, 4));
+    y = eg_apply(&cholesky_op, NULL, 0, 1, &a);
+    eg_assert_close(eg_einsum("ik,jk->ij", y, y), a, 1e-14);
+    eg_assert_close(eg_reshape(y, 16),
+                    F64(2.43019200417, 0, 0, 0, 0.634912275117, 2.31312216356, 0, 0, 0.319750753945,
+                        0.563420945468, 2.32859705555, 0, -0.0789312690821, 0.395815830448,
+                        0.643690577822, 2.34679888293),
+                    1e-11);
+    eg_grad(eg_sum(NULL, eg_mul(y, B)), NULL, 1, &a, &g);
+    eg_assert_close(eg_reshape(g, 16),
+                    F64(-0.0240067426212, 0.0472030384592, 0.146333422378, 0.233355131918,
+                        0.0472030384592, 0.130333222245, 0.159892131687, 0.0194037597531,
+                        0.146333422378, 0.159892131687, -0.142905979706, -0.229812750836,
+                        0.233355131918, 0.0194037597531, -0.229812750836, 0.0764996005055),
+                    1e-11);
+    g = eg_einsum("ij,ij->", g, g);
+    eg_grad(g, NULL, 1, &a, &h);
+    eg_assert_close(eg_reshape(h, 16),
+                    F64(-0.0275184008517, -0.00887882326372, 0.0251413324985, 0.00345405804477,
+                        -0.00887882326372, -0.011270410121, 0.00462415502562, 0.0109274511263,
+                        0.0251413324985, 0.00462415502562, -0.0248581413757, -0.00244051232613,
+                        0.00345405804477, 0.0109274511263, -0.00244051232613, -0.00326484150535),
+                    1e-11);
+}
+
 TEST(slices_and_segments)
 {
     eg_tensor *x = eg_reshape(waves(24), 8, 3), *start = I64(2), *s = I64(0, 0, 1, 2, 2, 2, 1, 0);
