@@ -640,6 +640,89 @@ TEST(copies_are_all_looked_at_for_numbers_that_are_not_finite)
     }
 }
 
+/* True if the elements of a and b differ by rounding at most, and both have the same NaN. */
+static bool close_to(eg_tensor *a, eg_tensor *b)
+{
+    const double *p = eg_f64(a), *q = eg_f64(b);
+    double most = 0, largest = 0;
+    for (int64_t k = 0; p && q && k < eg_size(a); k++) {
+        if (isnan(p[k]) != isnan(q[k])) return false;
+        if (isnan(p[k])) continue;
+        most = fmax(most, fabs(p[k] - q[k])), largest = fmax(largest, fabs(q[k]));
+    }
+    return p && q && eg_size(a) == eg_size(b) && most <= 1e-9 * largest;
+}
+/* The sum of the squares of the gradients by all operands of floats but the shared one, and of
+ * their products with the result: a number for each copy. NULL if there are none. */
+static eg_tensor *square_of_slopes(const eg_sample *s, int n, eg_tensor *const *in, int shared)
+{
+    eg_tensor *y = s->call(in), *xs[16], *d[16], *sum = NULL;
+    int floats = 0;
+    for (int k = 0; k < n; k++)
+        if (k != shared && eg_type(in[k]) == EG_F64) xs[floats++] = in[k];
+    if (!floats || eg_type(y) != EG_F64 || eg_grad(y, eg_cos(eg_detach(y)), floats, xs, d))
+        return NULL;
+    for (int k = 0; k < floats; k++) {
+        eg_tensor *one = eg_sum(NULL, eg_square(d[k]));
+        sum = sum ? eg_add(sum, one) : one;
+    }
+    return sum;
+}
+/* Second derivatives by an operand without copies: the sum of those of each copy alone, and by
+ * eg_grad_each each of them. Returns the number of differences. */
+static int try_shared_twice(eg_ctx *cx, const eg_op *op, const eg_sample *s, int shared)
+{
+    eg_tensor *all[16], *in[16], *one[16], *d, *each, *alone, *sum = NULL;
+    const char *at = s->shapes;
+    uint64_t seed[COPIES]; /* one seed: a shared operand has one draw for all copies */
+    for (int k = 0; k < COPIES; k++) seed[k] = eg_seed_of(cx);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), COPIES, seed);
+    int n = 0, bad = 0;
+    for (; n < 16 && (all[n] = copies_operand(cx, s, 1, &at)); n++)
+        if (eg_type(all[n]) == EG_F32) all[n] = eg_cast(all[n], EG_F64);
+    if (shared >= n || eg_type(all[shared]) != EG_F64) return 0;
+    for (int k = 0; k < n; k++)
+        in[k] = k == shared ? eg_copy(eg_select_axis(all[k], 0, 0)) : eg_copies_unstack(c, all[k]);
+    eg_set_draws(cx, 100);
+    eg_tensor *z = square_of_slopes(s, n, in, shared), *x = in[shared];
+    if (!z && !eg_error(cx)) return 0;
+    bad += eg_grad(z, NULL, 1, &x, &d) != 0;
+    bad += eg_copies_of(z) && eg_grad_each(z, 1, &x, &each) != 0;
+    for (int k = 0; k < COPIES && !bad; k++) {
+        for (int i = 0; i < n; i++)
+            one[i] = i == shared ? x : eg_copy(eg_select_axis(all[i], 0, k));
+        eg_set_draws(cx, 100);
+        if (eg_grad(square_of_slopes(s, n, one, shared), NULL, 1, &x, &alone)) bad++;
+        if (eg_copies_of(z) && !close_to(eg_select_axis(each, 0, k), alone)) bad++;
+        sum = sum ? eg_add(sum, alone) : alone;
+    }
+    bad += !bad && eg_copies_of(z) && !close_to(d, sum);
+    if (bad || eg_error(cx))
+        printf("%s, sample %d, shared %d: other second derivatives%s%s\n", op->name,
+               (int)(s - op->samples), shared, eg_error(cx) ? ": " : "",
+               eg_error(cx) ? eg_error(cx) : "");
+    eg_clear(cx);
+    return bad;
+}
+TEST(copies_second_derivatives_by_a_shared_operand_add_up)
+{
+    eg_ctx *cx = eg_open(.seed = 5);
+    int bad = 0;
+    for (int r = 0; eg_op_at(r); r++) {
+        const eg_op *op = eg_op_at(r);
+        if (!strncmp(op->name, "copies_", 7) || !strcmp(op->name, "dropout") || !op->rule) continue;
+        for (const eg_sample *s = op->samples; s && s->call; s++)
+            for (int shared = 0; shared < 4; shared++) {
+                eg_mark m = eg_push(cx);
+                eg_seed(cx, 5);
+                bad += try_shared_twice(cx, op, s, shared);
+                eg_pop(cx, m);
+            }
+    }
+    ck_assert_int_eq(bad, 0);
+    eg_close(cx);
+}
+
 TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 2);
@@ -1046,6 +1129,48 @@ TEST(operations_applied_by_forward_compute_one_copy)
         ck_assert_msg(same_bits(eg_copy(eg_copy_at(y, k)), applying_call(&one)), "copy %lld: %s",
                       (long long)k, eg_error(cx));
     }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
+/* -- an operation whose rule differentiates what it computes again: y = sin(x w), elementwise -- */
+static bool differentiating_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_sin(eg_mul(eg_operand(y, 0), eg_operand(y, 1)))) == 0;
+}
+static eg_tensor *differentiating_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x[2], *d;
+    const bool was = eg_nograd(eg_context(y), false);
+    for (int k = 0; k < 2; k++) x[k] = eg_permute(eg_operand(y, k), 0);
+    eg_tensor *again = eg_sum(NULL, eg_mul(g, eg_sin(eg_mul(x[0], x[1]))));
+    eg_nograd(eg_context(y), was);
+    return eg_grad(again, NULL, 1, &x[i], &d) ? NULL : d;
+}
+static eg_tensor *differentiating(eg_tensor *x, eg_tensor *w)
+{
+    static const eg_op op = { .name = "differentiating",
+                              .arity = 2,
+                              .shape = like_first,
+                              .forward = differentiating_forward,
+                              .rule = differentiating_rule };
+    return eg_apply(&op, NULL, 0, 2, (eg_tensor *[]){ x, w });
+}
+TEST(gradients_in_a_rule_are_those_of_each_copy)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1);
+    eg_tensor *all = eg_normal(cx, 0, 1, COPIES, 5), *w = eg_normal(cx, 0, 1, 5), *d[2], *dd[2],
+              *x = eg_copies_unstack(eg_copies_open(eg_owner_open(cx), COPIES, NULL), all), *g, *h;
+    for (int own = 0; own < 2; own++) {
+        eg_tensor *y = own ? differentiating(x, w) : eg_sin(eg_mul(x, w));
+        eg_tensor *z = eg_sum(NULL, eg_square(y));
+        eg_assert_ok(cx);
+        ck_assert(!eg_grad(z, NULL, 1, &w, &d[own]) && !eg_grad(z, NULL, 1, &x, &g));
+        ck_assert(!eg_grad(eg_sum(NULL, eg_square(g)), NULL, 1, &w, &dd[own]));
+        ck_assert(!eg_grad_each(z, 1, &w, &h) && close_to(eg_sum("[s] k", h), d[own]));
+    }
+    ck_assert(close_to(d[1], d[0]));
+    ck_assert(close_to(dd[1], dd[0]));
     eg_assert_ok(cx);
     eg_close(cx);
 }

@@ -590,6 +590,15 @@ static bool reverse_results(reverse *r, const grad_call *q)
     /* the marks of the pass are no longer needed */
     return !lost || reverse_not_assigned(cx, q->y, q->count, q->xs, lost);
 }
+/* True for a call of eg_grad, of a y with copies, by the rule of an operation with copies. A
+ * gradient by an x without copies then has copies, since the backward pass that calls the rule adds
+ * them up. (What a checkpoint calls again is not a rule.) */
+static bool called_by_rule_of_copies(const eg_ctx *cx, const grad_call *q)
+{
+    const eg_tensor *t = cx->rule_node;
+    return (q->how == ZEROS || q->how == NULLS) && q->y->copies && t && t->copies &&
+           !eg__is_checkpoint(t);
+}
 /* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
  * error. */
 static bool reverse_grad(eg_ctx *cx, const grad_call *q)
@@ -598,7 +607,8 @@ static bool reverse_grad(eg_ctx *cx, const grad_call *q)
     reverse r = { .s = { .cx = cx, .who = "grad", .leaves = q->leaves },
                   .begun = cx->seq,
                   .ends = !cx->recording && !eg__capturing(cx) && !reverse_is_observed(cx),
-                  .each = q->how == ZEROS_OF_EACH || q->how == COPIES_OF_EACH,
+                  .each = q->how == ZEROS_OF_EACH || q->how == COPIES_OF_EACH ||
+                          called_by_rule_of_copies(cx, q),
                   .count = q->count,
                   .xs = q->xs,
                   .into = q->into,
