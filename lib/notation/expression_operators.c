@@ -80,7 +80,7 @@ static int comparison_at(const eg_parser *p, int *length)
     return s[0] == '<' ? EG_X_LT : s[0] == '>' ? EG_X_GT : -1;
 }
 /* Adds a == b or a != b of conditions: (a & b) | (!a & !b) or (a & !b) | (!a & b). */
-static int compared_conditions(eg_parser *p, int code, int at, int a, int b)
+static int condition_equality(eg_parser *p, int code, int at, int a, int b)
 {
     const int denied = eg__node_1(p, EG_X_NOT, at, b);
     if (denied < 0) return denied;
@@ -88,12 +88,12 @@ static int compared_conditions(eg_parser *p, int code, int at, int a, int b)
 }
 /* Adds the comparison of a and b, numbers or, for == and !=, conditions. The operator is the
  * `length` bytes at byte `at`. */
-static int compared(eg_parser *p, int code, int from, int at, int length, int a, int b)
+static int comparison_node(eg_parser *p, int code, int from, int at, int length, int a, int b)
 {
     const bool equality = code == EG_X_EQ || code == EG_X_NE;
     if (eg__node_kind(p, a) == EG_IS_CONDITION || eg__node_kind(p, b) == EG_IS_CONDITION) {
         if (equality && eg__may_be_condition(p->node, a) && eg__may_be_condition(p->node, b))
-            return compared_conditions(p, code, from, a, b);
+            return condition_equality(p, code, from, a, b);
         return eg__expression_refuse(p, at, length, as_number,
                                      equality ? "a condition is compared with a number"
                                               : "a condition is compared");
@@ -122,7 +122,7 @@ static int comparison(eg_parser *p)
         }
         p->at += length;
         const int right = arithmetic(p, false);
-        const int is = right < 0 ? -1 : compared(p, code, from, at, length, left, right);
+        const int is = right < 0 ? -1 : comparison_node(p, code, from, at, length, left, right);
         if (is < 0) return is;
         condition =
             condition < 0 ? is : eg__node_2(p, EG_X_AND, EG_IS_CONDITION, from, condition, is);

@@ -185,7 +185,7 @@ static eg_tensor *recurrence(eg_tensor *a, eg_tensor *b, int64_t late)
 }
 eg_tensor *eg__late_recurrence(eg_tensor *a, eg_tensor *b) { return recurrence(a, b, 1); }
 /* Compares the caller's operands: those of scan_op have the axis of the scan last. */
-static bool same_shapes(const eg_tensor *a, const eg_tensor *b)
+static bool scan_shapes_agree(const eg_tensor *a, const eg_tensor *b)
 {
     char one[256], two[256];
     if (eg__same_shape(a, b)) return true;
@@ -201,7 +201,7 @@ eg_tensor *eg_linear_scan(const char *spec, eg_tensor *a, eg_tensor *b)
     eg_focus f, of_b;
     if (!cx || !eg__check_all(cx, "linear_scan", 2, xs)) return eg__poison(cx);
     if (!eg__focus(&f, "linear_scan", spec, a) || !eg__focus_one(&f) ||
-        !eg__focus(&of_b, "linear_scan", spec, b) || !same_shapes(a, b))
+        !eg__focus(&of_b, "linear_scan", spec, b) || !scan_shapes_agree(a, b))
         return eg__poison(cx);
     eg_tensor *v[2] = { f.x, of_b.x };
     for (int k = 0; k < 2; k++)
