@@ -524,3 +524,29 @@ TEST(a_point_where_f_is_much_larger_is_left_out)
     ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
     eg_close(cx);
 }
+
+/* -- a function on arrays that writes to its argument: its rule is not to blame ------------------
+ */
+static int moves_its_argument(void *user, const double *x, double *y)
+{
+    ((double *)(uintptr_t)x)[0] += 1e-9;
+    y[0] = tanh(x[0] * x[1]);
+    return user != NULL;
+}
+static int right_vjp(void *user, const double *x, const double *g, double *dx)
+{
+    const double y = tanh(x[0] * x[1]);
+    dx[0] = g[0] * (1 - y * y) * x[1];
+    dx[1] = g[0] * (1 - y * y) * x[0];
+    return user != NULL;
+}
+TEST(a_rule_is_not_blamed_for_what_f_writes)
+{
+    eg_ctx *cx = eg_open();
+    const eg_report *r =
+        eg_gradcheck_fn(cx, moves_its_argument, right_vjp, NULL, 2, 1, ((double[]){ .3, .7 }));
+    ck_assert_ptr_null(r);
+    ck_assert_msg(!strncmp(eg_error(cx), "gradcheck: f writes to its inputs", 33), "%s",
+                  eg_error(cx));
+    eg_close(cx);
+}

@@ -124,12 +124,16 @@ bool eg__same_of_results(eg__contract_call *k)
 /* -- writes to nothing, reads only what it declares -------------------------------------------- */
 bool eg__writes_nothing(eg__contract_call *k)
 {
-    eg_tensor *before[EG_ASKED_OPERANDS], *d;
-    /* made anew, since the rule that has been called once may always write the same */
+    eg_tensor *before[EG_ASKED_OPERANDS], *other[EG_ASKED_OPERANDS], *d;
+    /* made anew, since the rule that has been called once may always write the same; forward may
+     * write, too */
     for (int i = 0; i < k->t->count; i++)
-        if (!(before[i] = eg__leaf_copy(k->t->in[i]))) return true;
-    eg_tensor *y = eg__contract_apply(k, before), *g = y ? eg__contract_noise(y, 1) : NULL;
+        if (!(before[i] = eg__leaf_copy(k->t->in[i])) || !(other[i] = eg__leaf_copy(k->t->in[i])))
+            return true;
+    eg_tensor *y = eg__contract_apply(k, before), *again = eg__contract_apply(k, other);
+    eg_tensor *g = y && again ? eg__contract_noise(y, 1) : NULL;
     if (!g) return true;
+    if (!eg__contract_alike(y, again, 0)) y = eg__leaf_copy(k->y); /* forward is random */
     for (int i = 0; i < k->t->count; i++) {
         if (!k->r[i]) continue;
         eg__contract_rule(k->y, k->g, i, &d);
