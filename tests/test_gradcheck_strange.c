@@ -525,6 +525,52 @@ TEST(a_point_where_f_is_much_larger_is_left_out)
     eg_close(cx);
 }
 
+/* -- a rule that is wrong where both operands, of different shapes in the call, are one tensor ---
+ */
+static bool matrices; /* y = a b of matrices; else elementwise, where b broadcasts */
+static eg_tensor *pair_value(eg_tensor *a, eg_tensor *b)
+{
+    return matrices ? eg_einsum("ij,jk->ik", a, b) : eg_mul(a, b);
+}
+static bool pair_shape(eg_tensor *y)
+{
+    eg_tensor *v = pair_value(eg_detach(eg_operand(y, 0)), eg_detach(eg_operand(y, 1)));
+    return eg_ok(v) && eg_result(y, eg_type(v), eg_rank(v), eg_dims(v));
+}
+static bool pair_forward(eg_tensor *y)
+{
+    return eg_assign(y, pair_value(eg_detach(eg_operand(y, 0)), eg_detach(eg_operand(y, 1)))) == 0;
+}
+static eg_tensor *pair_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *x[2], *d;
+    for (int k = 0; k < 2; k++) x[k] = eg_scale(eg_operand(y, k), 1);
+    const bool was = eg_nograd(eg_context(y), false);
+    eg_grad(pair_value(x[0], x[1]), g, 1, &x[i], &d);
+    eg_nograd(eg_context(y), was);
+    return made && eg_operand(y, 0) == eg_operand(y, 1) ? eg_scale(d, 2) : d;
+}
+static const eg_op pair_op = {
+    .name = "pair", .arity = 2, .shape = pair_shape, .forward = pair_forward, .rule = pair_rule
+};
+static eg_tensor *pair(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&pair_op, NULL, 0, 2, x);
+}
+LOOP_TEST(operands_of_different_shapes_may_be_one_tensor_elsewhere, 4)
+{
+    made = _i % 2;
+    matrices = _i / 2;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 3, 3), eg_normal(cx, 0, 1, 3) };
+    if (matrices) x[1] = eg_normal(cx, 0, 1, 3, 5);
+    const eg_report *r = eg_gradcheck(pair, NULL, 2, x);
+    ck_assert_msg(r && r->passed == !made, "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(!made || strstr(r->text, "the rule of pair"), "%s", r->text);
+    eg_close(cx);
+}
+
 /* -- a function on arrays that writes to its argument: its rule is not to blame ------------------
  */
 static int moves_its_argument(void *user, const double *x, double *y)

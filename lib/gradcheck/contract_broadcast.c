@@ -65,6 +65,19 @@ static bool is_broadcast(const eg__contract_call *k, int i, int rank, const int6
             return false;
     return true;
 }
+/* Tests operand i of this shape; and, if another operand has it too, where both are one tensor. */
+static bool derivative_of_broadcast(eg__contract_call *k, int i, eg_tensor **x, const char *where)
+{
+    char words[200];
+    if (!eg__derivative_at(k, x, where, true)) return false;
+    for (int j = 0; j < k->t->count; j++) {
+        if (j == i || x[j]->dtype != EG_F64 || !eg__same_shape(x[i], x[j])) continue;
+        x[i] = x[j];
+        snprintf(words, sizeof words, "%s and is operand %d", where, j + 1);
+        return eg__derivative_at(k, x, words, true);
+    }
+    return true;
+}
 bool eg__derivative_broadcast(eg__contract_call *k)
 {
     bool good = true;
@@ -83,7 +96,7 @@ bool eg__derivative_broadcast(eg__contract_call *k)
             snprintf(where, sizeof where, " where operand %d has the shape (%s%s)", i + 1, shape,
                      rank == 1 ? "," : "");
             if (is_broadcast(k, i, rank, dim, x))
-                good = eg__derivative_at(k, x, where, true);
+                good = derivative_of_broadcast(k, i, x, where);
             else
                 eg__refused(k->cx);
             eg_pop(k->cx, m);

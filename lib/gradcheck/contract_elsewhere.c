@@ -370,6 +370,26 @@ static bool derivative_resized(eg__contract_call *k, const lengths *l, const cha
     eg_pop(k->cx, m);
     return good;
 }
+/* Where all axes have one length, operands of different shapes may be one tensor, too. */
+static bool derivative_of_one_tensor(eg__contract_call *k, const lengths *l)
+{
+    eg_tensor *x[EG_ASKED_OPERANDS];
+    const eg_mark m = eg_push(k->cx);
+    bool one = false, good = resized(k, l, x);
+    for (int i = 1; i < k->t->count && good; i++)
+        for (int j = 0; j < i; j++) {
+            if (x[i]->dtype != EG_F64 || x[j]->dtype != EG_F64 || !eg__same_shape(x[i], x[j]))
+                continue;
+            x[i] = x[j];
+            one = true;
+            break;
+        }
+    good = !good || !one ||
+           eg__derivative_at(
+               k, x, " where every axis has 4 elements and operands are the same tensor", false);
+    eg_pop(k->cx, m);
+    return good;
+}
 /* A batch of one hides what depends on the number of its examples: where the result and operands of
  * two and more axes have a first axis of 1 element, it becomes longer. */
 static bool derivative_of_batch(eg__contract_call *k)
@@ -420,6 +440,7 @@ bool eg__derivative_at_sizes(eg__contract_call *k)
         return false;
     for (int j = 0; j < all.n; j++) all.to[j] = 4;
     if (all.n > 1 && !derivative_resized(k, &all, " where every axis has 4 elements")) return false;
+    if (!derivative_of_one_tensor(k, &all)) return false;
     for (int j = 0; j < all.n; j++) all.to[j] = odd[j];
     if (all.n > 1 && !derivative_resized(k, &all, " where every axis has an odd length"))
         return false;
