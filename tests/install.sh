@@ -44,6 +44,13 @@ if [ -f "$stage$LIBDIR/libeingrad.a" ] && [ -z "$SANITIZER_CFLAGS" ]; then
         build "$CC" user.c -std=c11 $(flags --static --cflags --libs |
             sed 's/ -leingrad / -l:libeingrad.a /')
     fi
+    # lld drops sections that nothing but the symbols of their bounds refers to (core/mark.h)
+    drop=-Wl,--gc-sections
+    echo 'int main(void) { return 0; }' | $CC -fuse-ld=lld -x c - -o "$stage/user" 2>/dev/null &&
+        drop="-fuse-ld=lld $drop"
+    # shellcheck disable=SC2046,SC2086
+    build "$CC" user.c -std=c11 $drop $(flags --static --cflags --libs |
+        sed 's/ -leingrad / -l:libeingrad.a /')
 fi
 run "$stage$BINDIR/eingrad" --version
 

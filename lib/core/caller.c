@@ -6,8 +6,9 @@
 #include "core/core.h"
 
 #if EG_TEXT_MARKED
-extern const int32_t __start_eg_text[] __attribute__((visibility("hidden"))),
-    __stop_eg_text[] __attribute__((visibility("hidden")));
+/* weak: a linker that drops the section leaves them NULL */
+extern const int32_t __start_eg_text[] __attribute__((weak, visibility("hidden"))),
+    __stop_eg_text[] __attribute__((weak, visibility("hidden")));
 void eg__text(uintptr_t *start, uintptr_t *size)
 {
     uintptr_t low = UINTPTR_MAX, high = 0;
@@ -25,7 +26,7 @@ void *eg__caller(const eg_ctx *cx)
 {
     const uintptr_t *frame = __builtin_frame_address(0);
     const uintptr_t last = cx->frame ? (uintptr_t)cx->frame : UINTPTR_MAX;
-    for (int depth = 0; depth < 100; depth++) {
+    for (int depth = 0; cx->text_size && depth < 100; depth++) {
         if ((uintptr_t)frame >= last) return cx->from;
         const uintptr_t *outer = (const uintptr_t *)frame[0];
         if (!eg__is_library(cx, frame[1])) return (void *)frame[1];
