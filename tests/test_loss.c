@@ -121,6 +121,8 @@ TEST(bce_loses_no_digits)
     eg_grad(y, NULL, 1, &x, &dx);
     ck_assert(!any_nan(dx));
     ck_assert_double_eq(eg_get(dx, 4), 0);
+    for (int k = 0; k < 2; k++)
+        ck_assert_double_eq_tol(eg_get(dx, k) * (k ? 5 : -5) * (1 + exp(12)), 1, 1e-5);
     eg_close(cx);
 }
 

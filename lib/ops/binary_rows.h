@@ -48,6 +48,18 @@ FUNCTION(eg_logaddexp, logaddexp,
     eg_mul(g, eg_sigmoid(logit_of_share(y, a, b))), eg_mul(g, eg_sigmoid(logit_of_share(y, b, a))),
     ALL, FLOATS, "y = ln(e^a + e^b)", "da = g σ(a − b), db = g σ(b − a)")
 
+/* Binary cross entropy of the target a and the logit b, and its slope by the logit: terms that do
+ * not cancel where e^b is large or small. */
+STAGED(eg__bce, bce,
+    F(epow)(-F(fabs)(b)), y = (R(b) < 0 ? a * -b : (1 - a) * b) + F(log1p)(e),
+    eg_neg(eg_mul(g, b)), eg_mul(g, eg__bce_slope(a, b)), OPERANDS, FLOATS,
+    "y = max(b, 0) − a b + ln(1 + e^−|b|)", "da = −g b, db = g (σ(b) − a)")
+STAGED(eg__bce_slope, bce_slope,
+    F(epow)(-F(fabs)(b)),
+      y = ((1 - a) * (R(b) < 0 ? e : 1) - a * (R(b) < 0 ? 1 : e)) / (1 + e),
+    eg_neg(g), eg__sigmoid_slope(g, b), OPERANDS, FLOATS,
+    "y = (1 − a) σ(b) − a σ(−b)", "da = −g, db = g σ(b) σ(−b)")
+
 /* y = a f′(b) in one pass: the gradients of the functions f of pointwise.c, with the cotangent a.
  * They are computed from the operand b of f instead of its result, because 1 − f(b) cancels where
  * tanh or σ is close to 1; σ′ = σ(b) σ(−b) is a product and does not cancel. Where an infinite b

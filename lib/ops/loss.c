@@ -434,9 +434,7 @@ eg_tensor *eg_bce_logits(eg_tensor *logits, eg_tensor *target)
 {
     if (!loss_operands_match("bce_logits", logits, target))
         return eg__poison(eg__context_of("bce_logits", 2, (eg_tensor *[]){ logits, target }));
-    eg_tensor *yes = eg_mul(target, eg_softplus(eg_neg(logits))),
-              *no = eg_mul(eg_shift(eg_neg(target), 1), eg_softplus(logits));
-    return reduced("bce_logits", logits, eg_mean(NULL, eg_add(yes, no)));
+    return reduced("bce_logits", logits, eg_mean(NULL, eg__bce(target, logits)));
 }
 
 /* -- mse: mean of (a − b)² -------------------------------------------------------------------- */

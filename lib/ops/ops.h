@@ -255,6 +255,9 @@ eg_tensor *eg__huber(eg_tensor *x, double delta);
 /* -- ops/binary.c ----------------------------------------------------------------------------- */
 /* Broadcasts up to three operands to one shape by recorded views, and applies the operation. */
 eg_tensor *eg__broadcast(const eg_op *, int count, eg_tensor *const *xs);
+/* Returns the binary cross entropy of the target a and the logit b of each element. */
+eg_tensor *eg__bce(eg_tensor *a, eg_tensor *b);
+eg_tensor *eg__bce_slope(eg_tensor *a, eg_tensor *b); /* (1 − a) σ(b) − a σ(−b) */
 /* Returns a (1 − tanh² b), that is, a times the derivative of tanh at b. The others are
  * analogous. */
 eg_tensor *eg__tanh_slope(eg_tensor *a, eg_tensor *b);
