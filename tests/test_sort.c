@@ -43,7 +43,7 @@ static bool comes_before(const double *v, int64_t a, int64_t b, bool descending)
 LOOP_TEST(positions_of_long_rows, 6)
 {
     enum { ROWS = 3, MOST = 9000 };
-    static const int64_t lengths[] = { 1, 2, 31, 32, 33, 130, 300, 1500, MOST };
+    static const int64_t lengths[] = { 1, 2, 22, 23, 31, 45, 46, 63, 64, 130, 300, 1500, MOST };
     const eg_dtype dtype = (eg_dtype[]){ EG_F32, EG_F64, EG_I32, EG_I64, EG_BOOL, EG_C128 }[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     static double value[ROWS * MOST];

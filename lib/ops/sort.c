@@ -19,9 +19,10 @@ typedef struct ranked {
     int64_t place;
 } ranked;
 /* At most IN_ORDER candidates are kept in order, more in a heap; APART: the number of interleaved
- * parts of a row (sort_of.h). Rows of fewer than SHORT elements are sorted by insertion. Of more
- * than FAR times as many elements as are wanted, few reach the heap. */
-enum { IN_ORDER = 16, APART = 2 * IN_ORDER, SHORT = 32, FAR = 400 };
+ * parts of a row (sort_of.h). Rows of fewer than LEAST elements are not selected from. Of more than
+ * FAR times as many elements as are wanted, few reach the heap. n elements are sorted by insertion
+ * up to n² = INSERTED for each byte of a key: a pass for each byte takes 256 steps besides n. */
+enum { IN_ORDER = 16, APART = 2 * IN_ORDER, LEAST = 128, INSERTED = 512, FAR = 400 };
 /* How the first k of n elements with keys of `width` bytes are found: each element is compared with
  * the best k so far; the few more than k up to a bound are sorted; or the row is sorted. */
 typedef enum method { SEARCHED, SELECTED, SORTED } method;
@@ -29,7 +30,7 @@ static method rank_method(int64_t k, int64_t n, int width)
 {
     if (k <= IN_ORDER && k < n / (n >= APART ? 3 : 8)) return SEARCHED;
     if (width == 8 && k < n / FAR) return SEARCHED; /* reading the keys often takes longer */
-    return k < n / 2 && n >= 4 * SHORT ? SELECTED : SORTED;
+    return k < n / 2 && n >= LEAST ? SELECTED : SORTED;
 }
 /* Returns how many elements up to a bound are few enough to be sorted for the first k. */
 static int64_t candidates(int64_t k) { return k + k / 4 + 8; }
@@ -69,7 +70,7 @@ static void put_in_order(ranked *best, int64_t count, ranked it)
 static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
 {
     int64_t count[sizeof(uint64_t)][256];
-    if (n < SHORT) {
+    if (n * n < INSERTED * bytes) {
         for (int64_t i = 1; i < n; i++) {
             const ranked it = from[i];
             int64_t at = i;
