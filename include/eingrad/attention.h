@@ -16,8 +16,8 @@ extern "C" {
  * keys and values change nothing. There are gradients of any order; for that of first order the
  * fused form keeps no weights. Vaswani et al. 2017, eq. 1; tiles: Dao et al. 2022.
  *
- * Where numbers are not finite, pairs that are not forbidden follow IEEE arithmetic, in both forms
- * alike, with the weights P, dropout's mask times its factor m and the cotangent g of y:
+ * Where numbers are not finite, allowed pairs follow IEEE arithmetic. Both forms then compute, with
+ * the weights P, dropout's mask times its factor m, and the cotangent g of y:
  *   y = (m P) v,  dv = (m P) g,  dP = m (g v),  D = Σ P dP,  dS = P (dP − D),  dz = −P_z D
  * of a sink z; the log-sum-exp with the cotangent h adds P h to dS and P_z h to dz. Exceptions:
  * scores of ∞ share the weight of their row; the terms of y, dS and dz are 0 where their weight is
@@ -28,14 +28,15 @@ extern "C" {
  *   key letter
  * - operands of different types, except f16 and bf16 (below); masks with letters that the scores
  *   lack
- * - several key letters where the query has as many of its own ("bihd,bjgd,bjge": is g meant to be
- *   the head h?), unless they are merged: (j k)
+ * - several key letters if the query has as many letters that no other operand has (in
+ *   "bihd,bjgd,bjge", g is probably meant to be the head h), unless the key letters are merged:
+ *   (j k)
  * - a width of 0 without .scale
  * - expressions that cannot be read, an index in them that can be out of range for an allowed pair,
  *   a tensor of which an axis is longer than the batch or head letter that is its whole index (an
  *   axis that a query or key letter indexes may be longer), tensors of .with that neither
  *   expression reads, an offset that is negative or applies to no index
- * - functions of scores or weights with EG_FUSED
+ * - .score_fn or .weights_fn with EG_FUSED
  *
  * Operands of f16 and bf16, such as the keys and values of a cache, are converted to the type of
  * the result: f64 if an operand is f64, else f32. They are constants for gradients. In the unfused
@@ -47,8 +48,8 @@ extern "C" {
  * 0, as with eg_flush, since a tile of weights near e^-90 would otherwise take ten times as long;
  * EG_UNFUSED: einsum, softmax, einsum. Both give the same up to rounding. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
-/* An output is a pointer to where the tensor goes; NULL: not wanted. Those that have the letters of
- * the scores have them in the order of `weights_axes`. */
+/* A further result is stored at a pointer (eg_tensor **); NULL: it is not wanted. Results that have
+ * the letters of the scores have them in the order of `weights_axes`. */
 typedef struct eg_attention_args {
     size_t size;
     const char *spec; /* "ibhd,jbhd,jbhe->ibhe" */
@@ -66,7 +67,7 @@ typedef struct eg_attention_args {
      * only the query has, else the only one that is not a key; if there are several, an offset is
      * refused */
     const char *offset_letter;
-    eg_masked keep;    /* { "bj", t }: where t is true; bool or integer */
+    eg_masked keep;    /* { "bj", t }: the pairs where t is not 0; bool or integer */
     eg_masked lengths; /* { "b", t }: the first t[b] keys, 0 ≤ t ≤ their number; i32 or i64 */
 
     /* the scores */
@@ -125,26 +126,26 @@ typedef struct eg_attention_args {
     eg_tensor **max_scores;
 } eg_attention_args;
 /* Returns y = softmax(score(scale q·k)) v, with the letters of the string. Requesting weights,
- * scores, lse or max_scores changes no bit of y. The first three are differentiable too. Weights
- * and scores take O(length²) memory. */
+ * scores, lse or max_scores changes no bit of y. Weights, scores and lse have gradients too.
+ * Weights and scores take O(length²) memory. */
 EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 
 /* -- a length divided among ranks (docs/distributed.md) ----------------------------------------
  * With .ranks every rank calls eg_attention with the queries, keys and values of its own positions,
  * and gets the results of its own queries, in their order. Keys and values are passed around the
  * ring of ranks; a rank has memory for its own part and for that of one other rank. The bits depend
- * only on the length and .ranks_block: they are the same on one rank with .ranks, and equal up to
- * rounding without .ranks. Letters in `where` and `score` count positions of the whole sequence.
- * Tensors of .with, .keep, .lengths, .bias, .alibi and .sink are complete on every rank, and so are
- * their gradients; only a sink with the query's index has this rank's queries. Dropout draws the
- * same numbers as on one rank. There are gradients of any order, with the same bits; for orders
- * above the first each rank gathers the sequence and computes all of it, with the time and the
- * memory of one process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag:
+ * only on the length and .ranks_block, so a group of one rank gives the same bits. Without .ranks
+ * the results are equal up to rounding. Letters in `where` and `score` count positions of the whole
+ * sequence. Tensors of .with, .keep, .lengths, .bias, .alibi and .sink are complete on every rank,
+ * and so are their gradients; only a sink with the query's index has this rank's queries. Dropout
+ * draws the same numbers as on one rank. There are gradients of any order, with the same bits; for
+ * orders above the first each rank gathers the sequence and computes all of it, with the time and
+ * the memory of one process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag:
  * Brandon et al. 2023.
  *
  * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
- * or that only the query has unless .offset_letter names it; other numbers of positions than
- * eg_attention_positions returns; ranks whose options, other sizes or, with .dropout, random state
+ * or that only the query has unless .offset_letter names it; a number of positions that is not that
+ * of eg_attention_positions; ranks whose options, other sizes or, with .dropout, random state
  * differ; weights, scores, max_scores, functions of scores and weights, .no_softmax. */
 /* Sets positions[] to the one or two ranges of positions that this rank has of a sequence of
  * `length`. Returns the number of ranges. block 0: 512. Modules take the same three options (mha.h,
@@ -152,18 +153,18 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
 EG_API int eg_attention_positions(const eg_ranks *, int64_t length, int64_t block, bool zigzag,
                                   eg_span positions[2]);
 
-/* Returns the length of the whole sequence, of which this rank has so many `positions`. All ranks
+/* Returns the length of the whole sequence, of which this rank has `positions` positions. All ranks
  * call it. −1 on every rank after an error: some rank has another number of positions than
  * eg_attention_positions says. */
 EG_API int64_t eg_attention_length(eg_ranks *, int64_t positions, int64_t block, bool zigzag);
 
 /* -- masks ------------------------------------------------------------------------------------ */
-/* Converts a mask in which true means ignore, as in nn.MultiheadAttention of PyTorch, for .keep;
- * bool or integer; a float is refused. The masks of its scaled_dot_product_attention need no
- * change: a bool one is a .keep, a float one a .bias */
+/* Converts a bool or integer mask in which true means ignore, as in nn.MultiheadAttention of
+ * PyTorch, to one for .keep. A float mask is refused. The masks of its scaled_dot_product_attention
+ * need no change: a bool one is a .keep, a float one a .bias */
 EG_API eg_tensor *eg_mask_ignore(eg_tensor *ignore);
-/* Converts a float mask of 0 and −inf for .keep. Refused: other numbers (use such a mask as .bias).
- * It reads the mask, so a captured step refuses it. */
+/* Converts a float mask of 0 and −inf to one for .keep. Refused: other numbers (use such a mask as
+ * .bias). It reads the mask, so a captured step refuses it. */
 EG_API eg_tensor *eg_mask_additive(eg_tensor *added);
 /* Returns the slopes (heads) for .alibi: 2^(−8k/n), k = 1 … n, if n = heads is a power of two; else
  * those of the power of two below, then every other one of the power of two above. Press et al.

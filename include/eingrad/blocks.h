@@ -42,8 +42,9 @@ typedef struct eg_leaf_sum {
     int64_t count;
 } eg_leaf_sum;
 typedef struct eg_captured_blocks eg_captured_blocks;
-/* Writes numbers (0 before the call) to kind. They have to differ between blocks [from, to) whose
- * losses apply different operations, or operations on different shapes. */
+/* Writes numbers to kind[], which is 0 before the call, for the block of examples [from, to). The
+ * numbers must differ for two blocks if their losses apply different operations, or operations on
+ * different shapes. */
 enum { EG_KIND_NUMBERS = 4 };
 typedef void eg_block_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS]);
 enum { EG_LEAVES_MAX = 4096 }; /* the largest number of leaves */
@@ -53,7 +54,7 @@ typedef struct eg_grad_over_args {
     eg_block_loss *loss;
     void *user;       /* handed to loss */
     int64_t examples; /* ≥ 1; with .batch its tensors' first size */
-    int count;        /* of the xs; 0, with xs and dxs NULL: the mean alone is wanted */
+    int count;        /* of the xs; 0, with xs and dxs NULL: only the mean is computed */
     eg_tensor *const *xs;
     eg_tensor **dxs;   /* out, in the open scope: Σ gradients/Σ counts; NULL if no block's loss
                         * depends on the x */
@@ -75,8 +76,9 @@ typedef struct eg_grad_over_args {
     void *take_user;
     eg_captured_blocks *captured; /* see below; NULL: every block calls the loss */
     eg_block_kind *kind;          /* with .captured: see below; NULL: the numbers are 0 */
-    /* tensors with an axis of `examples` elements as their first one, of which eg_block_rows gives
-     * a block its own; constants: they may not be xs or depend on them; ends at a NULL name */
+    /* tensors whose first axis has `examples` elements; in a block, eg_block_rows returns the rows
+     * of the block's examples. They are constants: they must neither be xs nor depend on one. Ends
+     * at a NULL name */
     eg_given batch[8];
     /* further options that all ranks must have (eg_ranks_grad_over), as "lr 0.1, momentum 0.9", for
      * the message; NULL: none */

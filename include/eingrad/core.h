@@ -45,11 +45,11 @@ typedef struct eg_owner eg_owner;
 typedef struct eg_copies eg_copies;
 /* EG_DEFAULT: the context's dtype. The last four are storage types: their tensors can be made,
  * viewed, moved (eg_at, eg_concat, eg_stack, eg_pack, eg_pad, eg_where, eg_tril), copied, cast,
- * printed, saved and exchanged. Other operations refuse them with a message that names eg_cast,
- * with four exceptions: eg_einsum, eg_affine and eg_attention read f16 and bf16, eg_sum, eg_prod,
- * eg_cumsum and eg_cumprod i8 and u8, eg_any and eg_all all four, eg_checkpoint what its function
- * reads. Storage types have no gradients.
- * EG_F16 is IEEE 754's half precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
+ * printed, saved and exchanged. Other operations refuse them with a message that names eg_cast.
+ * There are four exceptions: eg_einsum, eg_affine and eg_attention read f16 and bf16; eg_sum,
+ * eg_prod, eg_cumsum and eg_cumprod read i8 and u8; eg_any and eg_all read all four; eg_checkpoint
+ * reads what its function reads. Storage types have no gradients. EG_F16 is IEEE 754's half
+ * precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,
@@ -69,7 +69,7 @@ typedef struct eg_mark {
 } eg_mark;
 
 #define EG_OFF      (-1073741824) /* sets an option to 0 where 0 means its default */
-#define EG_END      INT64_MIN /* eg_slice: from the first / to the last, whatever the direction */
+#define EG_END      INT64_MIN     /* eg_slice: a start or stop that is left out */
 #define EG_RANK_MAX 32
 
 /* -- context ---------------------------------------------------------------------------------- */
@@ -156,10 +156,11 @@ typedef void eg_loop_piece(void *user, int64_t k);
 EG_API void eg_parallel(eg_ctx *, int64_t pieces, double ns, eg_loop_piece *f, void *user);
 typedef struct eg_usage {
     uint64_t mallocs;       /* calls of the allocator so far (a warm training step makes none) */
-    size_t bytes, peak;     /* held from the allocator now, and at most */
-    size_t used, used_peak; /* in tensors now, and at most since eg_stats_reset */
+    size_t bytes, peak;     /* bytes from the allocator: now, and the most so far */
+    size_t used, used_peak; /* bytes in tensors: now, and the most since eg_stats_reset */
     uint64_t nodes;         /* operations applied, recorded or not */
-    /* of contractions: a product with its addition counts as one, and so does a term added alone */
+    /* of contractions: a multiplication with the addition of its product counts as one, and so does
+     * a term that is added without a multiplication */
     uint64_t multiply_adds;
 } eg_usage;
 EG_API eg_usage eg_stats(const eg_ctx *); /* the counters of cx so far */
@@ -173,10 +174,11 @@ typedef struct eg_given {
 } eg_given;
 
 /* -- reading options as the library does, for custom modules --------------------------------- */
-/* Copies *given, an option struct that begins with its size, over *own of `size` bytes, which holds
- * the defaults; then own's size is `size`. A caller that was compiled with an older header has a
- * smaller struct, and the other members keep their defaults; a size of 0 means the whole struct. If
- * given is NULL, *own does not change. */
+/* Copies the caller's options *given to *own, which holds the defaults. Both are the same type of
+ * struct, whose first member is its size; own's type has `size` bytes. A caller that was compiled
+ * with an older header has a smaller struct: the members that it lacks keep their defaults. A given
+ * size of 0 means the whole struct. Afterwards own's size is `size`. If given is NULL, *own does
+ * not change. */
 EG_API void eg_options(void *own, size_t size, const void *given);
 /* Returns the value that a numeric option stands for: `otherwise` if it is 0 (left out), 0 if it is
  * EG_OFF, else the number itself. */
@@ -200,7 +202,8 @@ EG_API eg_owner *eg_owner_open(eg_ctx *);
 /* an owner that lives in the same scope as the given one, even if other scopes have been opened
  * inside that since: for memory that replaces other memory of the same lifetime */
 EG_API eg_owner *eg_owner_sibling(eg_owner *);
-/* an owner that is closed when the given one is, if not before; so are its siblings */
+/* an owner that is closed with the given one, unless it was closed before; the same holds for its
+ * siblings */
 EG_API eg_owner *eg_owner_open_in(eg_owner *);
 EG_API void eg_owner_close(eg_owner *); /* frees an owner before its scope ends; NULL is fine */
 EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context of the owner */
@@ -222,10 +225,11 @@ EG_API eg_tensor *eg_from_n(eg_ctx *, eg_dtype, const void *data, int rank, cons
 typedef int eg_fill_function(void *args, void *to, int64_t n);
 EG_API eg_tensor *eg_from_call(eg_ctx *, eg_dtype, int rank, const int64_t *dims,
                                eg_fill_function *f, const void *args, size_t bytes);
-/* eg_from(cx, data, d, …): the numbers at `data`, copied, with the sizes d …, which end at EG_END
- * in the struct. `data` is an array of float, double, double _Complex, int32_t, int64_t, int8_t,
- * uint8_t or bool, a compound literal too: eg_from(cx, (int64_t[]){ 0, -100 }, 2). In C, if `data`
- * begins with a parenthesis, that one has to enclose a pointer, an array or a type. */
+/* eg_from(cx, data, d0, d1, …): a tensor of sizes d0, d1, … with a copy of the numbers at `data`;
+ * in the struct, EG_END follows the last size. `data` is an array of float, double, double
+ * _Complex, int32_t, int64_t, int8_t, uint8_t or bool, or a compound literal: eg_from(cx,
+ * (int64_t[]){ 0, -100 }, 2). In C, an argument `data` that begins with a parenthesis must have a
+ * pointer, an array or a type in it. */
 typedef struct eg_from_args {
     size_t size;
     eg_ctx *cx;
@@ -235,8 +239,9 @@ typedef struct eg_from_args {
         d19, d20, d21, d22, d23, d24, d25, d26, d27, d28, d29, d30, d31, d32;
 } eg_from_args;
 EG_API eg_tensor *eg_from_with(const eg_from_args *);
-/* A tensor in which every element is `value`. An integer dtype drops its fraction; a bool is true
- * if it is not 0. Refused: a value out of the range of an integer dtype, a NaN for one */
+/* A tensor in which every element is `value`. For an integer dtype the fraction of `value` is
+ * dropped; a bool is true if `value` is not 0. Refused: a value out of the range of an integer
+ * dtype, a NaN for one */
 EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const int64_t *dims);
 /* A tensor in memory that is not the library's, without a copy: `rank` sizes of `dims`, element 0
  * at `data` + offset. Every operation takes it; views of it, graphs and exported tensors use that
@@ -246,8 +251,8 @@ EG_API eg_tensor *eg_full_n(eg_ctx *, eg_dtype, double value, int rank, const in
  * reason. release must not use the context. Refused: memory that is not aligned to its element's C
  * type; NULL, unless a size is 0; sizes and strides that leave the address space. A call that would
  * write to memory that is not .writable is refused as well (eg_mut_…, eg_assign, eg_fill, .out).
- * Bytes of a bool are 0 or 1. Changes that other code makes to the elements are not detected: a
- * gradient that needs an old value uses the new one. */
+ * Every byte of a bool tensor must be 0 or 1. Changes that other code makes to the elements are not
+ * detected: a gradient that needs an old value uses the new one. */
 typedef struct eg_from_memory_args {
     size_t size;
     eg_ctx *cx;
@@ -277,7 +282,7 @@ EG_API eg_tensor *eg_scalar(eg_ctx *, double value);
 /* re + i im as c128, without history; both are f32 or f64, of one shape */
 EG_API eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im);
 /* y[i] = start + i step, i < ⌈(stop − start)/step⌉. The dtype is f32, f64, i32, i64 or EG_DEFAULT.
- * Refused: a step of 0, numbers that are not finite; of integers a start or step that is a
+ * Refused: a step of 0, numbers that are not finite; for an integer dtype, a start or step with a
  * fraction, and an element that the dtype cannot represent */
 EG_API eg_tensor *eg_arange(eg_ctx *, eg_dtype, double start, double stop, double step);
 EG_API eg_tensor *eg_zeros_like(const eg_tensor *x); /* zeros in x's shape and dtype */
@@ -349,7 +354,8 @@ EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to; 
 EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of x */
 EG_API const char *eg_type_name(eg_dtype);    /* "f32"; "unknown" for another number */
 EG_API int eg_rank(const eg_tensor *);        /* the number of axes of x */
-/* the size of an axis, −1 the last; 0 after an error; by letters eg_axes("b l d", x, &b, &l, &d) */
+/* the size of an axis, of which −1 is the last; 0 after an error. eg_axes("b l d", x, &b, &l, &d)
+ * gives the sizes by letters */
 EG_API int64_t eg_dim(const eg_tensor *, int axis);
 EG_API const int64_t *eg_dims(const eg_tensor *); /* sizes of all axes; zeros if x is not eg_ok */
 EG_API int64_t eg_size(const eg_tensor *);        /* number of elements */

@@ -68,7 +68,7 @@ typedef struct DLManagedTensor { /* the unversioned form */
     void (*deleter)(struct DLManagedTensor *); /* or NULL */
 } DLManagedTensor;
 #define EG_DL_VERSIONED_
-#elif !defined(DLPACK_MAJOR_VERSION) /* DLPack's header of before version 1 */
+#elif !defined(DLPACK_MAJOR_VERSION) /* a header of DLPack older than version 1 */
 #define EG_DL_VERSIONED_
 #endif
 

@@ -52,14 +52,15 @@ EG_API int eg_grad_each(eg_tensor *y, int count, eg_tensor *const *xs, eg_tensor
 typedef enum eg_path { EG_NO_PATH, EG_CUT_PATH, EG_OPEN_PATH } eg_path;
 EG_API eg_path eg_path_to(eg_tensor *y, eg_tensor *x, eg_tensor **cut);
 
-/* Called when x's cotangent g is complete, in every gradient computation that reaches x (x between
- * y and the xs, both ends included), before the rule of the operation that made x reads g. Hooks of
- * several tensors are called in the order of reverse mode, from y to the xs, those of one tensor in
- * the order in which they were added. Returns the tensor that replaces g, or NULL to keep g.
- * Refused: a hook that would call itself, because a gradient computation inside it reaches its own
- * x. */
+/* A hook is called when the cotangent g of x is complete, before the rule of the operation that
+ * made x reads g. This happens in every gradient computation in which x is y, one of the xs, or
+ * between them. Hooks of several tensors are called in the order of reverse mode, from y to the xs,
+ * those of one tensor in the order in which they were added. The hook returns the tensor that
+ * replaces g, or NULL to keep g. Refused: a hook that would call itself, because a gradient
+ * computation inside it reaches its own x. */
 typedef eg_tensor *eg_hook_function(void *user, eg_tensor *x, eg_tensor *g);
-/* Adds a hook to x; f NULL: removes the hooks of x. Returns 0, or −1 if x is no float tensor */
+/* Adds a hook to x; f NULL: removes the hooks of x. Returns 0, or −1 if x is not a tensor of
+ * floats */
 EG_API int eg_hook(eg_tensor *x, eg_hook_function *f, void *user);
 
 /* The operation that made x and the user's call of it, for messages: "mul (model.c:88)" with
@@ -69,15 +70,15 @@ EG_API const char *eg_origin(eg_tensor *x);
 EG_API eg_tensor *eg_name(eg_tensor *x, const char *name);
 EG_API const char *eg_name_of(const eg_tensor *x); /* the name of x; NULL: none */
 
-/* Finds the origin of a NaN. While it is on, the first operation whose result has a NaN or infinity
- * although none of its operands has one records an error. The message names the operation, einsum
- * "ij,jk->ik" (model.c:88), the element, and in a backward pass the operation whose gradient it is.
- * Every result is read once more. Returns the old state. */
+/* Finds the origin of a NaN. With `on`, the first operation whose result has a NaN or infinity
+ * although none of its operands has one records an error. The message names the operation, such as
+ * einsum "ij,jk->ik" (model.c:88), and the element; in a backward pass it also names the operation
+ * whose gradient is computed. Every result is read once more. Returns the old state. */
 EG_API bool eg_trace(eg_ctx *, bool on);
-/* Finds the origin of a NaN or infinity of y afterwards, in the recorded graph. It follows operands
- * that are not finite back to the first such result (or leaf): none of its operands has a NaN or
- * infinity, or an infinite constant became a NaN there. Returns that tensor, which eg_origin names;
- * NULL if all of y is finite. It reads these results once. */
+/* Finds the origin of a NaN or infinity of y in the recorded graph, without eg_trace. It goes back
+ * from y along operands that are not finite, to a leaf, to a result of finite operands, or to a
+ * result in which an infinite constant became a NaN. Returns that tensor, whose operation eg_origin
+ * names; NULL if all elements of y are finite. Each result on the way is read once. */
 EG_API eg_tensor *eg_first_nonfinite(eg_tensor *y);
 
 /* Prints the recorded graph of y, operands first: number, operation, einsum's string, operands,
@@ -102,10 +103,10 @@ EG_API eg_tensor *eg_hessian(eg_tensor *y, eg_tensor *a, eg_tensor *b);
 /* y = f(user, xs), without keeping intermediate results: the gradient computation calls f again,
  * with the same random draws and in the same mode (train or eval), and differentiates this call.
  * There are gradients of any order, by reverse and forward mode. Tensors that f reads through
- * `user` have gradients too, and must not change in between. Refused: f that returns another shape
- * or reads other tensors when it is called again. Each level of an f that calls eg_checkpoint
- * itself takes 1.5 KB of stack in addition to f's. The context is that of xs[0]. Chen et al. 2016
- */
+ * `user` have gradients too, and must not change in between. Refused: an f that returns another
+ * shape or reads other tensors when it is called again. Each level of an f that calls eg_checkpoint
+ * itself takes 1.5 KB of stack in addition to f's. The context is that of xs[0]. Chen et al.
+ * 2016 */
 typedef eg_tensor *eg_function(void *user, eg_tensor *const *xs);
 EG_API eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const *xs);
 
@@ -123,7 +124,7 @@ typedef enum eg_uses {
     EG_USES_OPERANDS,
     EG_USES_OTHERS, /* the cotangent of operand i reads the operands except i */
     EG_USES_RESULT,
-    EG_USES_INTEGERS /* the operands that are no floats: indices, masks */
+    EG_USES_INTEGERS /* the operands that are not floats: indices, masks */
 } eg_uses;
 /* Which dtypes forward() reads besides those that all operations compute with. Operands of the
  * other dtypes are refused before shape() is called. */

@@ -42,13 +42,14 @@ typedef struct eg_gradcheck_args {
 
     int order; /* checks derivatives up to this order, at most 8; 1 */
     bool full; /* checks the Jacobian of f's result; else the gradient of ⟨f, W⟩ for one random W */
-    int directions;   /* > 0: checks so many random directions of each input; 0: all entries */
+    int directions;   /* > 0: checks this number of random directions of each input; 0: all
+                       * entries */
     bool mutate;      /* makes each cotangent wrong in four ways; the check must then fail */
     eg_oracle oracle; /* how n is computed; EG_DIFFERENCES */
     double rtol;      /* 1e-8; with the complex step 1e-11 */
     double atol;      /* 1e-15; with the complex step 1e-14 */
     uint64_t seed;    /* of W and of the directions; 0 */
-    bool kinks;       /* a KINK passes where the values are a subgradient, judged jointly */
+    bool kinks;       /* a KINK passes if all analytic values together are a subgradient */
 
     /* for the report */
     const char *names; /* "A, B": of the inputs; NULL: what eg_name gave them, else x0, x1 …; more
@@ -67,11 +68,11 @@ typedef struct eg_entry {
     double analytic, numeric;
     double left, right; /* one-sided slopes */
     double error;       /* err */
-    int64_t shared;     /* entries of all inputs that lie in this place of memory */
+    int64_t shared;     /* number of entries, of all inputs, at this address */
     const char *at;     /* NULL: at xs; else the point, as "scaled by 0.1" */
     const char *rule;   /* the operation whose rule is wrong, or "hook"; NULL: none was found */
     int operand;        /* of that operation, from 0; −1: of none */
-    const char *call;   /* where it was called, "gate (model.c:8)"; NULL as rule */
+    const char *call;   /* where it was called, "gate (model.c:8)"; NULL if rule is NULL */
 } eg_entry;
 /* A finding beyond the entries. */
 typedef struct eg_note {

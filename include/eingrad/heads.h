@@ -46,8 +46,8 @@ EG_API const eg_head *eg_heads_with(const eg_heads_args *);
  * attend to the same keys; for outputs or values of heads, "b i [h] d", whether these are
  * similar. */
 EG_API eg_tensor *eg_head_similarity(const char *spec, eg_tensor *x);
-/* A scalar: the mean of s[h,g] over h ≠ g; 0 for a single head. It is the smaller the more diverse
- * the heads are. Added to the loss with a small factor, it keeps heads different: disagreement
+/* A scalar: the mean of s[h,g] over h ≠ g; 0 for a single head. It is smaller if the heads are more
+ * diverse. Added to the loss with a small factor, it keeps heads different: disagreement
  * regularisation, with the sign for a loss. Li et al. 2018, arXiv:1810.10183, eq. 5–7. */
 EG_API eg_tensor *eg_head_diversity(const char *spec, eg_tensor *x);
 

@@ -176,13 +176,13 @@ EG_API const eg_json *eg_json_read(eg_ctx *, const void *bytes, size_t count);
 EG_API const eg_json *eg_json_find(const eg_json *, const char *key);
 
 /* -- heat maps
- * Rows are queries, columns are keys; a third axis in front gives one panel per head. Values beyond
- * the ends of the scale have its end's colour; NaN is grey ('?' without colour). */
+ * Rows are queries, columns are keys; a third axis in front gives one panel per head. A value
+ * beyond an end of the scale has the colour of that end; NaN is grey ('?' without colour). */
 typedef struct eg_heatmap_args {
     size_t size;
     eg_tensor *x; /* (rows, columns) or (heads, rows, columns), any dtype */
     /* of the same sizes: each map becomes three, x, against and the difference against − x, which
-     * has a scale of its own, even on both sides of 0; NULL: none */
+     * has a separate scale that is symmetric about 0; NULL: none */
     eg_tensor *against;
     const char *name, *against_name;    /* of the two: "x", "against" */
     const char *const *rows;            /* one UTF-8 token for each row; NULL: their numbers */
@@ -191,8 +191,8 @@ typedef struct eg_heatmap_args {
     const char *value_axis;             /* name and unit of the scale; NULL: none */
     const char *title;                  /* NULL: none */
     const char *const *panels;          /* a title for each head; NULL: "head 0", "head 1" … */
-    double low, high;                   /* ends of the scale, rising: 0, or the smallest entry if it
-                                         * is below 0; the largest entry */
+    double low, high;                   /* ends of the scale, low < high. Defaults: 0, or the
+                                         * smallest entry if it is below 0; the largest entry */
     bool colour;                        /* terminal: 24-bit colours, not the shades " .:-=+*#%@";
                                          * a difference in ninths of its scale, "+3" */
     int width;                          /* terminal: columns for panels side by side: 80 */
@@ -206,7 +206,7 @@ EG_API int eg_picture_save_with(const char *path, const eg_heatmap_args *);
 
 /* -- curves: y over x as lines, .png or .svg; a y that is not finite is a gap ----------------- */
 typedef struct eg_curve {
-    const char *name; /* in the legend; NULL or "": not there */
+    const char *name; /* in the legend; NULL or "": no entry */
     int64_t count;    /* points */
     const double *x, *y;
     int colour; /* 1 … 8; 0: by its place in the list, from the ninth curve on with dashes */

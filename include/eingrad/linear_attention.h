@@ -55,8 +55,9 @@ typedef struct eg_linear_attention_args {
     int64_t chunk;
     /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
      * the state after one call is passed to the next, also if each has one position, as in a
-     * decoder. Its axes are the letters of the key without j, then letters of .decay, .beta and the
-     * value that those before lack, then e; unless .no_norm is set, e is larger by one, for z */
+     * decoder. Its axes are the letters of the key without j, then those letters of .decay, .beta
+     * and the value that are not among them, then e, whose size is larger by one, for z, unless
+     * .no_norm is set */
     eg_tensor *state, **next;
 
     /* what else is wanted */
@@ -69,11 +70,11 @@ typedef struct eg_linear_attention_args {
 } eg_linear_attention_args;
 /* The result of a query whose weights sum to 0, or which .where masks, is 0. Refused: a predicate
  * that compares a query with a key in another way than "j <= i", such as a window or documents (for
- * packed documents set .decay to 0 at the first position of each); with "j <= i" another number of
- * keys than queries and .offset make; .decay, .beta, .state, .next or .chunk without it; .beta
- * without .no_norm; .read without .beta, or of another shape or type than the keys; a float .keep,
- * or one with a letter of the query alone; a .phi that changes the type; operands of f16 and bf16,
- * which eg_cast converts. */
+ * packed documents set .decay to 0 at the first position of each); with "j <= i" a number of keys
+ * that is not the number of queries plus .offset; .decay, .beta, .state, .next or .chunk without
+ * it; .beta without .no_norm; .read without .beta, or of another shape or type than the keys; a
+ * float .keep, or one with a letter of the query alone; a .phi that changes the type; operands of
+ * f16 and bf16, which eg_cast converts. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 #ifndef __cplusplus

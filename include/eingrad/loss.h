@@ -1,6 +1,6 @@
 /* eingrad/loss.h: losses. All but eg_cross_entropy refuse operands of different shapes: nothing
- * broadcasts. A mean of no elements is refused, except by eg_cross_entropy, where it is 0 and with
- * .each has no elements; eg_kl_div over no elements is 0, as every sum. */
+ * broadcasts. The mean of no elements is refused, except by eg_cross_entropy, which returns 0 (with
+ * .each a tensor without elements). eg_kl_div is a sum: it is 0 over no elements. */
 #ifndef EINGRAD_LOSS_H
 #define EINGRAD_LOSS_H
 #include <eingrad/ops.h>
@@ -13,8 +13,8 @@ typedef struct eg_cross_entropy_args {
     const char *spec; /* axes of the logits, "b l [v]": the classes in brackets */
     eg_tensor *logits;
     eg_tensor *target; /* (b l) the numbers of the classes, i32 or i64 */
-    int64_t ignore;    /* targets with this number do not count; EG_OFF: those with number 0; not
-                        * given (0): all count */
+    int64_t ignore;    /* targets with this number do not count; EG_OFF: those with number 0; 0
+                        * (left out): all count */
     double smoothing;  /* ε in [0, 1]: the target is (1−ε) one-hot + ε/n: 0. Szegedy et al.
                         * 2016 */
     bool each;         /* (b l): the loss of each target, 0 if it does not count; else their mean */

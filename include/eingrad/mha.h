@@ -21,7 +21,7 @@ typedef struct eg_cache_args {
     size_t size;
     eg_owner *owner;  /* lives at least as long */
     int64_t capacity; /* the largest number of positions, at least 1 */
-    /* of keys and values; f16 or bf16: they are rounded to half the memory, and read as
+    /* of keys and values. f16 or bf16: they are rounded, take half the memory, and are read as
      * eg_attention reads them; attention by .linear or .core gets them in the query's dtype.
      * EG_DEFAULT: the dtype in which they are computed. States have their own dtype */
     eg_dtype dtype;
@@ -165,7 +165,7 @@ typedef struct eg_mha_args {
     int64_t qdim, kdim, vdim; /* widths of query, key and value: d_model */
     int64_t d_out;            /* width of the result: d_model */
     const int64_t *d_k_each;  /* per head: `heads` widths; NULL: d_k each */
-    const int64_t *d_v_each;  /* beside d_k_each; NULL: d_k_each */
+    const int64_t *d_v_each;  /* only with d_k_each; NULL: d_k_each */
     /* the attention */
     const char *layout; /* axes of the query, "i b m", "i (b c=2) m", "i m" …; key and value have j
                          * for i: "b i m" */
@@ -194,8 +194,9 @@ typedef struct eg_mha_args {
     /* extra keys, as in nn.MultiheadAttention of PyTorch: masks, biases and positions do not apply
      * to them. The weights of a run are those of the other keys, which then sum to less than 1 */
     bool bias_kv;   /* a learned key "bias_k" (h d) with its value "bias_v" (h e) */
-    bool zero_attn; /* a score of 0 with the value 0 */
-    bool sink;      /* a learned score "sink" (h), 0 at first, with the value 0. Xiao et al. 2024 */
+    bool zero_attn; /* a key with score 0 and value 0 */
+    bool sink;      /* a key with the learned score "sink" (h), initially 0, and value 0. Xiao et
+                     * al. 2024 */
     bool alibi;     /* adds − m_h |i − j| to the scores, m of eg_alibi_slopes. Press et
                      * al. 2022 */
     eg_tensor *(*score_fn)(void *user, eg_tensor *scores); /* (b h i j) → the scores to use, before
@@ -242,9 +243,9 @@ typedef struct eg_mha_run_args {
     eg_packed key_packed; /* of a key that is not the query, and of its values; none: they are
                            * (b j ·). If the key is the query, values are packed like the query */
     eg_masked alibi;      /* {"h", slopes} instead of the module's */
-    double fill; /* the score, < 0, of pairs that where and keep forbid: −∞ (given as 0), so that a
-                  * query without an allowed key gives 0. Older code uses −1e9, with which all
-                  * weights of such a query are equal */
+    double fill; /* the score, < 0, of pairs that where and keep forbid. Default (0): −∞, with which
+                  * the result of a query without an allowed key is 0. Older code uses −1e9, with
+                  * which all weights of such a query are equal */
     eg_masked sink; /* {"h", z} instead of the module's: e^z is added to the denominator */
     int64_t offset; /* the number of positions before the first query, at least 0, as
                      * eg_attention's: i starts there in where, score, alibi and rotary positions.

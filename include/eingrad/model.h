@@ -40,8 +40,8 @@ typedef struct eg_block_args {
     double eps;             /* of the norms, as eg_norm_new's: 1e-5 */
     bool no_bias;           /* no biases in the block */
     bool no_ffn_bias;       /* none in F; .mha has the options for A and C */
-    /* probability; on the weights, unless .mha has .dropout (EG_OFF: none) or .linear, inside F and
-     * on what A, C and F add: 0 */
+    /* probability of dropout: 0. It applies to the attention weights (unless .mha has .dropout,
+     * where EG_OFF means none, or .linear), inside F, and to what A, C and F add to x */
     double dropout;
     eg_activation *activation; /* of F: eg_gelu */
     bool gated;                /* F is a gated feed-forward, as eg_ffn_new's */
@@ -146,8 +146,8 @@ typedef struct eg_transformer_args {
     double deviation;                                  /* of embedding and positions: 0.5 */
     double init;                                       /* as the block's */
     const eg_mha_args *mha;                            /* as the block's */
-    /* one for each layer, in the place of .mha: some layers may have a window, or other rotary
-     * positions; an entry may be NULL; NULL: .mha is that of every layer */
+    /* an entry for each layer, used instead of .mha, so that some layers can have a window, or
+     * other rotary positions; an entry may be NULL. NULL: every layer uses .mha */
     const eg_mha_args *const *mha_each;
 } eg_transformer_args;
 typedef struct eg_transformer_run_args {
@@ -176,8 +176,8 @@ typedef struct eg_transformer_run_args {
     int64_t ranks_block; /* as eg_attention's: 512 */
     bool zigzag;         /* as eg_attention's */
     /* called with the hidden states x (b l m): with layer = 0 before the first layer, and with
-     * layer = 1 … layers after so many layers. The tensor that it returns takes the place of x, and
-     * has gradients; if it returns NULL, x stays. x is (1 p m) with .lengths, has the new positions
+     * layer = n after the n-th layer. The tensor that it returns takes the place of x, and has
+     * gradients; if it returns NULL, x stays. x is (1 p m) with .lengths, has the new positions
      * only with .cache, and the positions of this rank with .ranks. Inside blocks several threads
      * call it at the same time. NULL: not called */
     eg_tensor *(*layer_fn)(void *user, int64_t layer, eg_tensor *x);

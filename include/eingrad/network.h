@@ -157,15 +157,15 @@ struct eg_network {
      * it are divided among threads: for a function that must not run several times at once. */
     bool serial;
 };
-/* Refused, before the first step: a name of the built-in models; logits that are not (b l v)
- * floats of the parameters' dtype; an auxiliary loss that is no scalar; a loss that is not finite,
- * with the operation that made it so; a parameter on which the loss does not depend, or only
- * through an operation without a gradient; logits of the first batch that differ when it is
- * computed again (state outside the parameters); a call of eg_seed, and a call of eg_train,
- * eg_eval, eg_nograd, eg_flush or eg_trace that is not undone; what a block must not do (core.h),
- * such as writing to a parameter; logits of an example that depend on other examples of its batch;
- * except with .encoder, logits that depend on later tokens; with .cached, logits that are not the
- * same when the tokens before are in the cache. */
+/* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
+ * of the parameters' dtype; an auxiliary loss that is no scalar; a loss that is not finite, with
+ * the operation that made it so; a parameter on which the loss does not depend, or only through an
+ * operation without a gradient; logits of the first batch that differ when it is computed again
+ * (state outside the parameters); a call of eg_seed, and a call of eg_train, eg_eval, eg_nograd,
+ * eg_flush or eg_trace that is not undone; what a block must not do (core.h), such as writing to a
+ * parameter; logits of an example that depend on other examples of its batch; except with .encoder,
+ * logits that depend on later tokens; with .cached, logits that are not the same when the preceding
+ * tokens are in the cache. */
 
 #ifndef __cplusplus
 #define eg_batches_new(...) eg_batches_new_with(EG_ARGS_(eg_batches_args, __VA_ARGS__))

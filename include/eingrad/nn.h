@@ -47,9 +47,9 @@ typedef struct eg_params_args {
                             * as alone; 0: none */
     const uint64_t *seeds; /* S seeds, for initial values and dropout of each copy; NULL: the
                             * context's seed s, s + 1, … */
-    /* another list, of any context, that lives at least as long: parameters lie in the memory of
-     * those of the same names there, and cannot be written to. So models in several contexts, one
-     * for each thread, compute with one set of weights. NULL: none */
+    /* another list, of any context, that lives at least as long: parameters share the memory of
+     * those of the same names there, and cannot be written to. Models in several contexts, one for
+     * each thread, can thus compute with one set of weights. NULL: none */
     const eg_params *shared;
     /* tensors that are used as the parameters of these names instead of new ones, as by
      * functional_call of PyTorch; they may be results of operations. They end at a NULL name; they
@@ -255,8 +255,8 @@ typedef struct eg_positions_args {
     int64_t length;  /* of the longest sequence; needed */
     int64_t d_model; /* needed */
     bool sinusoid;
-    int64_t first;    /* ≥ 0: the learned table has so many rows before that of position 0: 0.
-                       * RoBERTa and OPT have 2 */
+    int64_t first; /* ≥ 0: the number of rows of the learned table before that of position 0: 0.
+                    * RoBERTa and OPT have 2 */
     double deviation; /* of the learned table "P" (l m): 0.5; refused with .sinusoid */
 } eg_positions_args;
 typedef struct eg_positions_run_args {

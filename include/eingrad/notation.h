@@ -23,7 +23,7 @@ extern "C" {
 
 /* -- specs: "b i [j], (h=8 d) ... -> b j" ------------------------------------------------------ */
 enum {
-    EG_INDEX_ONE = -1, /* eg_spec_item.index of a 1, of () too */
+    EG_INDEX_ONE = -1, /* eg_spec_item.index of a 1 and of () */
     EG_INDEX_REST = -2 /* … of an ellipsis */
 };
 /* One element of a term. The items of a group are consecutive. */

@@ -4,12 +4,12 @@
  * Results live in the open scope of their operands' context, and share no memory with the operands
  * unless the comment says "view". Operands are f32, f64 or c128, and others where a comment names
  * them; integers are i32 and i64. Operations that only move elements (views, rearrange, at, concat,
- * stack, pack, pad, where, tril, triu) take every dtype. c128 is compared by real parts. Every
- * operation refuses (the context has an error, the result is poison) operands of two contexts, of
- * mixed dtypes, or of shapes that do not fit; the message names the operation, the index, the
- * operand and both sizes. If the operation takes a spec, the message points at the letter. Notation
- * (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an operation works
- * on, ellipsis. */
+ * stack, pack, pad, where, tril, triu) take every dtype. Comparisons of c128 compare the real
+ * parts. Every operation refuses (the context has an error, the result is poison) operands of two
+ * contexts, of mixed dtypes, or of shapes that do not fit; the message names the operation, the
+ * index, the operand and both sizes. If the operation takes a spec, the message points at the
+ * letter. Notation (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an
+ * operation works on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
@@ -30,18 +30,19 @@ typedef struct eg_einsum_args {
     eg_tensor *out;
     /* the factor of the old value of out, alpha Σ … + beta out: 0. Of integers: an integer */
     double beta;
-    /* beta times this tensor is added to the result (beta is 1 here if it is not given); of the
-     * result's dtype, and of its shape or one that broadcasts to it; NULL: nothing */
+    /* a tensor that is multiplied by beta (1 if beta is left out) and added to the result. It has
+     * the result's dtype, and its shape or one that broadcasts to it. NULL: nothing is added */
     eg_tensor *add;
     /* count − 1 pairs as numpy.einsum_path returns them: positions in the list of remaining
      * operands, to which results are appended; NULL: the order with the fewest multiply-adds that
      * was found */
     const int (*path)[2];
     int steps; /* of path: count − 1 */
-    /* bytes of the largest result between two steps, in the gradient too; 0: any, EG_OFF: none */
+    /* the most bytes that an intermediate result, which one step computes and another reads, may
+     * have, in the gradient too. 0: no limit, EG_OFF: no intermediate results */
     int64_t limit;
-    /* bytes of such results that are kept for the gradient, while the context records; the others
-     * are computed again. 0: all are kept, EG_OFF: none */
+    /* the most bytes of intermediate results that are kept for the gradient while the context
+     * records; the others are computed again. 0: all are kept, EG_OFF: none */
     int64_t keep_limit;
 } eg_einsum_args;
 /* Returns alpha times the sum, over the indices that are not in the output, of the products of the
@@ -67,7 +68,7 @@ EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
  * and bf16; a spec that only changes the order of axes gives a view if the dtype stays the same */
 EG_API eg_tensor *eg_einsum_n(const char *spec, int count, eg_tensor *const *operands);
 /* eg_einsum_n with numbers ≥ 0 in place of letters: axis r of xs[k] has the index labels[k][r].
- * out_labels are those of the result's `rank` axes; NULL: the labels that occur once, in rising
+ * out_labels are those of the result's `rank` axes; NULL: the labels that occur once, in ascending
  * order, as without an arrow; rank is then not read. The result has the bits of the string that has
  * a letter for each number. */
 EG_API eg_tensor *eg_einsum_labels(int count, eg_tensor *const *xs, const int *const *labels,
@@ -92,11 +93,12 @@ typedef struct eg_affine_args {
  *     y = eg_affine("...i,io->...o", h, W2, b2, .add = x);
  */
 EG_API eg_tensor *eg_affine_with(const eg_affine_args *);
-/* "bij,bik->bjk": x with Σ_j a[b,i,j] x[b,j,k] = b[b,i,k]. a is a lower triangle, i ≥ j (or an
- * upper one); its other elements are not read. i: the letter that x lacks, j: the one that b lacks.
- * In "ij,jk->ik" the matrix of the system is the transpose of a: an a that is stored as a lower
- * triangle needs `upper`. A zero on the diagonal gives infinities or NaN. Refused: a that is not
- * square, not exactly one letter i and one j, a letter that occurs twice in an operand. */
+/* "nij,nik->njk", the letters of a, b and x: returns the x that solves Σ_j a[n,i,j] x[n,j,k] =
+ * b[n,i,k]. i is the letter that x lacks, j the one that b lacks. a is a lower triangle, i ≥ j, or
+ * with `upper` an upper one; its other elements are not read. In "ij,jk->ik" the matrix of the
+ * system is the transpose of a: an a that is stored as a lower triangle needs `upper`. A zero on
+ * the diagonal gives infinities or NaN. Refused: a that is not square, not exactly one letter i and
+ * one j, a letter that occurs twice in an operand. */
 EG_API eg_tensor *eg_solve_triangular(const char *spec, eg_tensor *a, eg_tensor *b, bool upper);
 /* the micro-kernel under einsum, and why it was chosen: one line */
 EG_API const char *eg_kernel_info(void);
@@ -131,17 +133,18 @@ typedef struct eg_axes_args {
 EG_API bool eg_axes_with(const eg_axes_args *);
 
 /* -- reductions over the bracketed axes
- * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes. Sums and
- * products of integers of any width and of bool are i64, the largest and smallest of integers and
- * bool have their dtype; the other reductions to numbers refuse integers. */
-EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);  /* y = Σ x            of nothing: 0 */
-EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n        refused: n = 0 */
-/* y = Π x            of nothing: 1; gradient right with zeros */
+ * "b [l] d" -> "b d"; "b [l] d -> d b" chooses the order; spec NULL: over all axes. eg_sum and
+ * eg_prod of integers of any width and of bool are i64; eg_max and eg_min of integers and bool keep
+ * the dtype. eg_argmax, eg_argmin, eg_any and eg_all take integers and bool, too; the other
+ * reductions refuse them. */
+EG_API eg_tensor *eg_sum(const char *spec, eg_tensor *x);  /* y = Σ x, of no elements: 0 */
+EG_API eg_tensor *eg_mean(const char *spec, eg_tensor *x); /* y = Σ x / n, refused: n = 0 */
+/* y = Π x; of no elements: 1. The gradient is right if elements are 0, too */
 EG_API eg_tensor *eg_prod(const char *spec, eg_tensor *x);
-/* y = max x          gradient shared evenly among ties; refused: of nothing */
+/* y = max x; equal largest elements share the gradient evenly. Refused: no elements */
 EG_API eg_tensor *eg_max(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_min(const char *spec, eg_tensor *x); /* y = min x, as eg_max */
-/* y = ln Σ e^x       of nothing or of −inf only: −inf, gradient 0 */
+/* y = ln Σ e^x; of no elements, or if all are −inf: −inf, with gradient 0 */
 EG_API eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x);
 typedef struct eg_var_args {
     size_t size;
@@ -153,16 +156,16 @@ typedef struct eg_var_args {
 EG_API eg_tensor *eg_var_with(const eg_var_args *);
 /* y = √var             gradient 0 where all x are equal */
 EG_API eg_tensor *eg_std_with(const eg_var_args *);
-/* y = (Σ |x|^p)^(1/p)  p > 0 or INFINITY (max |x|); of nothing: 0; gradient 0 where y = 0 */
+/* y = (Σ |x|^p)^(1/p), p > 0 or INFINITY (max |x|); of no elements: 0. Gradient 0 where y = 0 */
 EG_API eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p);
-/* i64: the number of the largest element (eg_argmin: the smallest), counted row-major over the
- * bracketed axes; of equal ones the first; the first NaN if there is one. x: integers, bool too;
- * refused: of nothing */
+/* The number (i64) of the largest element (eg_argmin: the smallest), counted row-major over the
+ * bracketed axes: the first of equal elements, or the first NaN if there is one. Refused: no
+ * elements */
 EG_API eg_tensor *eg_argmax(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_argmin(const char *spec, eg_tensor *x);
-/* bool: any x ≠ 0    of nothing: false. x: every dtype but c128, as for eg_all */
+/* bool: any x ≠ 0; of no elements: false. x has any dtype but c128, as for eg_all */
 EG_API eg_tensor *eg_any(const char *spec, eg_tensor *x);
-/* bool: all x ≠ 0    of nothing: true */
+/* bool: all x ≠ 0; of no elements: true */
 EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
 /* -- pointwise: y = f(x), same shape, dtype and layout
@@ -265,9 +268,9 @@ EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
 
 /* -- softmax; attention is in attention.h
  * A mask is index notation: .where = "j <= i" names letters of the spec, |i| is a size; it may read
- * integer and bool tensors of .with, as in "doc[b,i] == doc[b,j]". .keep is a tensor, bool or
- * integer, non-zero = attend (a float is refused); .bias is added before the softmax,
- * differentiable. A row in which all entries are masked is 0, with gradient 0. */
+ * integer and bool tensors of .with, as in "doc[b,i] == doc[b,j]". .keep is a bool or integer
+ * tensor whose non-zero elements take part (a float tensor is refused); .bias is added before the
+ * softmax and has a gradient. A row in which all entries are masked is 0, with gradient 0. */
 typedef struct eg_masked {
     const char *axes;
     eg_tensor *x;
@@ -276,12 +279,14 @@ typedef struct eg_where_mask_args {
     size_t size;
     /* the predicate, "j <= i" */
     const char *where;
-    /* of the mask, "b i [j]": the keys in brackets; if none are, the last axis is the key */
+    /* axes of the mask, "b i [j]", with the keys in brackets; without brackets the last axis is the
+     * key */
     const char *axes;
-    /* positions before the first query, at least 0: its index starts there, its size includes it */
+    /* the number of positions before the first query, at least 0: the query's index starts at it,
+     * and the query's size includes it */
     int64_t offset;
-    /* of the axes; NULL: those that the string gives (j=8), else those of the tensors that the
-     * predicate reads */
+    /* sizes of the axes; NULL: those that the string gives (j=8), else those of the tensors that
+     * the predicate reads */
     const int64_t *sizes;
     /* the tensors that it reads, of integers and bools; ends at a NULL name */
     eg_given with[8];
@@ -299,10 +304,11 @@ typedef struct eg_softmax_args {
     eg_tensor *x;
     const char *where; /* the entries that take part: "j <= i"; NULL: all */
     eg_given with[8];  /* what `where` reads: { "doc", doc }; ends at a NULL name */
-    eg_masked keep;    /* { "bj", t }: those where t is true; bool or integer */
+    eg_masked keep;    /* { "bj", t }: the entries where t is not 0; bool or integer */
     eg_masked bias;    /* { "hij", t }: t is added to x */
-    /* positions before the first query, at least 0, such as the keys in a cache: the query's index
-     * in `where` starts there, and its size |i| includes it: 0. It must apply to an index */
+    /* the number of positions before the first query, at least 0, such as the keys in a cache: the
+     * query's index in `where` starts at it, and the query's size |i| includes it. Default: 0. It
+     * must apply to an index */
     int64_t offset;
     /* the index that the offset applies to, "i"; NULL: the only one in `where` outside of the
      * brackets; if there are several, an offset is refused */
@@ -336,8 +342,8 @@ EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m]; x and u: integers too */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
-/* "b i [d]": concatenates along d; the other axes have equal sizes; one term names the axes of all.
- * eg_concat("b i [d]", x1, x2, …) counts them. */
+/* "b i [d]": concatenates the tensors along d. The single term names the axes of each of them; the
+ * other axes have equal sizes. eg_concat("b i [d]", x1, x2, …) counts the tensors. */
 EG_API eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x);
 /* eg_concat with the axis as a number, −1 the last */
 EG_API eg_tensor *eg_concat_axis_n(int axis, int count, eg_tensor *const *x);
@@ -367,10 +373,10 @@ typedef struct eg_sort_args {
     const char *spec; /* axes of x, "b [l]": the one to sort along in brackets */
     eg_tensor *x;
     bool descending;   /* the largest first; false */
-    eg_tensor **order; /* becomes what eg_argsort returns; NULL: not wanted */
+    eg_tensor **order; /* out: what eg_argsort returns; NULL: not wanted */
 } eg_sort_args;
-/* x in rising order; equal elements stay in their order, and a NaN is the largest. x: integers and
- * bool too, as for eg_argsort and eg_topk */
+/* x in ascending order; equal elements keep their order, and a NaN counts as the largest. x may
+ * have integers or bools, as for eg_argsort and eg_topk */
 EG_API eg_tensor *eg_sort_with(const eg_sort_args *);
 /* i64: the indices along [l] that put x in order */
 EG_API eg_tensor *eg_argsort_with(const eg_sort_args *);
@@ -380,11 +386,11 @@ typedef struct eg_topk_args {
     eg_tensor *x;
     int64_t k;         /* how many, from 0 to the size of the axis */
     bool smallest;     /* instead of the largest; false */
-    eg_tensor **order; /* becomes their indices along [l], i64; NULL: not wanted */
+    eg_tensor **order; /* out: their indices along [l], i64; NULL: not wanted */
 } eg_topk_args;
 /* The k largest (.smallest: the k smallest) elements, the largest (smallest) first */
 EG_API eg_tensor *eg_topk_with(const eg_topk_args *);
-/* x where column − row ≤ k, else 0; last two axes */
+/* x where column − row ≤ k, else 0, over the last two axes */
 EG_API eg_tensor *eg_tril(eg_tensor *x, int64_t k);
 EG_API eg_tensor *eg_triu(eg_tensor *x, int64_t k); /* x where column − row ≥ k, else 0 */
 /* 1 at the index along a new last axis, else 0; the context's dtype. index: i32 or i64. Refused: an

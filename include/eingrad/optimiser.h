@@ -42,11 +42,11 @@ typedef struct eg_schedule {
     int64_t decay_steps;               /* wsd: steps/10, at least 1 */
     double gamma;                      /* > 0; steps: 0.1; exponential: needed */
     int64_t step_size;                 /* steps: either this, in steps, or … */
-    int64_t milestones[EG_MILESTONES]; /* … these steps, rising; a 0 ends the list */
+    int64_t milestones[EG_MILESTONES]; /* … these steps, ascending; a 0 ends the list */
     int64_t d_model;                   /* noam: needed; a trainer fills in its own */
     int64_t reserved[8];               /* 0: for later versions */
 } eg_schedule;
-/* The decay's name in this list, of the last "wsd-sqrt"; NULL for another number. */
+/* The name of a decay as in this list, "wsd-sqrt" for EG_WSD_SQRT; NULL for any other number. */
 EG_API const char *eg_schedule_name(eg_decay);
 /* factor(step); 1 if the schedule is NULL. NaN if .decay is no eg_decay, for noam without warmup
  * and d_model, and for exponential without gamma. */

@@ -7,13 +7,13 @@
 extern "C" {
 #endif
 
-/* "b [l]": y[l] = Σ_{k ≤ l} x[k]   in i64 for integers and bool, as the next two */
+/* "b [l]": y[l] = Σ_{k ≤ l} x[k], in i64 for integers and bool, as eg_cumprod */
 EG_API eg_tensor *eg_cumsum(const char *spec, eg_tensor *x);
-/* "b [l]": y[l] = Π_{k ≤ l} x[k]   gradient right with zeros */
+/* "b [l]": y[l] = Π_{k ≤ l} x[k]; the gradient is right if elements are 0, too */
 EG_API eg_tensor *eg_cumprod(const char *spec, eg_tensor *x);
-/* "b [l]": y[l] = max over k ≤ l of x[k]; of equal ones the last gets the cotangent. From a NaN on
- * y is NaN. x: integers and bool too, of which y has the dtype. torch.cummax, NumPy's
- * maximum.accumulate */
+/* "b [l]": y[l] = max over k ≤ l of x[k], as torch.cummax and NumPy's maximum.accumulate. Of equal
+ * elements the last one gets the cotangent. From the first NaN on, y is NaN. x may have integers or
+ * bools; y has the dtype of x */
 EG_API eg_tensor *eg_cummax(const char *spec, eg_tensor *x);
 /* y[l] = min over k ≤ l of x[k], as eg_cummax */
 EG_API eg_tensor *eg_cummin(const char *spec, eg_tensor *x);

@@ -64,8 +64,8 @@ typedef struct eg_trainer_args {
                            * 0.99; of a text, and EG_OFF: runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
-    int64_t early_stop;   /* eg_trainer_run stops after so many evaluations without a new minimum of
-                           * the held-out loss; 0: never */
+    int64_t early_stop;   /* eg_trainer_run stops after this number of evaluations without a new
+                           * minimum of the held-out loss; 0: never */
     bool eager;           /* blocks are not captured: less memory, more time, same bits */
     const eg_opt_group *groups; /* as eg_opt_args', copied; no ':', ';' or line end in names */
     const eg_opt_rule *rule;    /* a custom optimiser (optimiser.h), copied; NULL: .optimiser */

@@ -14,18 +14,20 @@ extern "C" {
  * (b, h·d) again, a copy if no view exists. */
 /* y[i_p(0), i_p(1)…] = x[i0, i1…], p = axes: axis r of y is axis axes[r] of x (numpy.transpose) */
 EG_API eg_tensor *eg_permute_n(eg_tensor *x, int rank, const int *axes);
-/* x with the two axes exchanged; by letters, and any order, eg_rearrange("b i j -> b j i", x) */
+/* x with two axes exchanged; eg_rearrange("b i j -> b j i", x) gives any order, by letters */
 EG_API eg_tensor *eg_transpose(eg_tensor *x, int axis_a, int axis_b);
 /* x in another shape, never a copy: if no view exists, an error names the axes that prevent it. A
  * size of −1 is inferred */
 EG_API eg_tensor *eg_view_n(eg_tensor *x, int rank, const int64_t *dims);
 /* a view if there is one, else a copy */
 EG_API eg_tensor *eg_reshape_n(eg_tensor *x, int rank, const int64_t *dims);
-/* "b [l] d", x, start, stop, step: x[:, start:stop:step, :], Python's rules; EG_END */
+/* "b [l] d": x[:, start:stop:step, :] by Python's rules; EG_END is a start or stop that is left
+ * out */
 EG_API eg_tensor *eg_slice(const char *spec, eg_tensor *x, int64_t start, int64_t stop,
                            int64_t step);
 EG_API eg_tensor *eg_slice_axis(eg_tensor *x, int axis, int64_t start, int64_t stop, int64_t step);
-/* "b [l] d", x, k: x[:, k, :], one axis less; −1 is the last; "b [l] d -> d b" orders the rest */
+/* "b [l] d": x[:, index, :], without the axis l; −1 is the last element; "b [l] d -> d b" gives the
+ * order of the other axes */
 EG_API eg_tensor *eg_select(const char *spec, eg_tensor *x, int64_t index);
 EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
 /* "b [l]": y[i] = x[n−1−i]; several axes may stand in brackets */
@@ -36,25 +38,27 @@ EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis);
  * window; eg_unfold_axis makes it the last axis. Refused: a size outside [1, n], a step below 1 */
 EG_API eg_tensor *eg_unfold(const char *spec, eg_tensor *x, int64_t size, int64_t step);
 EG_API eg_tensor *eg_unfold_axis(eg_tensor *x, int axis, int64_t size, int64_t step);
-/* "b [l] d": x as `count` slices along l, into parts; sizes NULL: equal ones. Refused: sizes that
- * do not add up to the axis; without sizes a count that does not divide it. 0, or −1 after an error
- * (the parts are then poison). */
+/* "b [l] d": sets parts[0 … count) to consecutive slices of x along l. sizes NULL: they have equal
+ * sizes. Refused: sizes that do not add up to the axis; without sizes a count that does not divide
+ * it. 0, or −1 after an error (the parts are then poison). */
 EG_API int eg_split(const char *spec, eg_tensor *x, int count, const int64_t *sizes,
                     eg_tensor **parts);
 EG_API int eg_split_axis(eg_tensor *x, int axis, int count, const int64_t *sizes,
                          eg_tensor **parts);
-/* "b [c] d": every x[:, k, :], k = 0 … count − 1, into parts: as eg_select makes them, views one
- * axis less; "b [c] d -> d b" orders the rest. count is the size of the axis; another is refused.
- * 0, or −1 after an error (the parts are then poison). */
+/* "b [c] d": sets parts[k] to x[:, k, :], the view that eg_select makes, for k = 0 … count − 1.
+ * "b [c] d -> d b" gives the order of the other axes. Refused: a count other than the size of the
+ * axis. 0, or −1 after an error (the parts are then poison). */
 EG_API int eg_unbind(const char *spec, eg_tensor *x, int count, eg_tensor **parts);
 EG_API int eg_unbind_axis(eg_tensor *x, int axis, int count, eg_tensor **parts);
 /* NumPy's broadcast_to; −1 keeps a size */
 EG_API eg_tensor *eg_expand_n(eg_tensor *x, int rank, const int64_t *dims);
-/* drops an axis of size 1; by letters eg_rearrange("b 1 d -> b d", x) */
+/* removes an axis of size 1; eg_rearrange("b 1 d -> b d", x) does it by letters */
 EG_API eg_tensor *eg_squeeze(eg_tensor *x, int axis);
-/* a new axis of size 1, number `axis` of the result; by letters eg_rearrange("b d -> b 1 d", x) */
+/* a new axis of size 1, number `axis` of the result; eg_rearrange("b d -> b 1 d", x) does it by
+ * letters */
 EG_API eg_tensor *eg_unsqueeze(eg_tensor *x, int axis);
-/* y[…,k] = x[k, k+offset], new axis last; by letters, of offset 0, eg_einsum("b k k -> b k", x) */
+/* y[…,k] = x[k, k+offset] along the two axes; the new axis is the last one.
+ * eg_einsum("b k k -> b k", x) gives the diagonal of offset 0 by letters */
 EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis_b);
 
 /* -- copies and conversions -------------------------------------------------------------------- */
