@@ -31,7 +31,7 @@ typedef struct back {
     int64_t block, blocks; /* queries in a block; number of blocks */
     int64_t strip;         /* keys in a strip */
     int64_t splits, split; /* pieces of a batch; keys in each */
-    int64_t turned;        /* queries of a block, rounded up to a multiple of the panels of lanes */
+    int64_t transposed;    /* queries of a block, rounded up to a multiple of the panels of lanes */
     eg_tile_plan plan;     /* of the expressions */
     eg_tile_sums sums;     /* of the cotangents of tensors and the sink */
     char *workspaces, *parts; /* workspaces: of all threads; dQ of each piece, if splits > 1 */
@@ -47,9 +47,9 @@ typedef struct workspace {
      * over queries (qq, gg) */
     char *qd, *ge, *qq, *gg;
     char *few; /* panels of q or g over the queries that a sparse tile has */
-    char *p, *ds, *turned, *raw, *values, *dq; /* raw: scale q·k, if it is kept */
-    char *mean, *lse;                          /* by query: D, g_lse */
-    double *sum;                               /* by query of a block */
+    char *p, *ds, *transposed, *raw, *values, *dq; /* raw: scale q·k, if it is kept */
+    char *mean, *lse;                              /* by query: D, g_lse */
+    double *sum;                                   /* by query of a block */
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
@@ -80,7 +80,7 @@ static size_t backward_lay_out(const back *w, char *base, workspace *r)
     r->few = eg__workspace_take(&t, f->where ? w->block * (dn > en ? dn : en) * x : 0);
     r->p = eg__workspace_take(&t, tile);
     r->ds = eg__workspace_take(&t, tile);
-    r->turned = eg__workspace_take(&t, w->turned * GROUP * f->wide * x);
+    r->transposed = eg__workspace_take(&t, w->transposed * GROUP * f->wide * x);
     r->raw = eg__workspace_take(&t, w->plan.score.keeps ? tile : 0);
     r->values = eg__workspace_take(&t, w->plan.bytes);
     r->mean = eg__workspace_take(&t, f->list[EG_PART_QUERY].total * x);
@@ -265,9 +265,9 @@ static bool backward_tile(const back *w, const workspace *r, const eg_fused_batc
 }
 
 /* Transposes dS of a panel of keys, [query][key], into the panels of queries from … to − 1 over the
- * keys of the group, turned[panel][key][query]. */
-static void backward_turn(const back *w, const workspace *r, int64_t queries, int64_t from,
-                          int64_t to, int64_t g, int64_t keys)
+ * keys of the group, transposed[panel][key][query]. */
+static void backward_transpose(const back *w, const workspace *r, int64_t queries, int64_t from,
+                               int64_t to, int64_t g, int64_t keys)
 {
     const eg_fused *f = w->f;
     const int wide = f->wide;
@@ -276,8 +276,8 @@ static void backward_turn(const back *w, const workspace *r, int64_t queries, in
     const eg_run run = { 0, wide, 1 };
     for (int64_t i = from * wide; i < to * wide; i += wide)
         eg__pack((size_t)f->width, wide, eg__min64(wide, queries - i), off, wide, 1, &run,
-                 r->ds + i * wide * f->width, r->turned + (i * keys + g * wide * wide) * f->width,
-                 wide);
+                 r->ds + i * wide * f->width,
+                 r->transposed + (i * keys + g * wide * wide) * f->width, wide);
 }
 /* Adds the product of dS and the keys of a group to dQ of one panel of queries. Bit g of `used` is
  * 1 if its dS of panel g of keys has been transposed, and 0 if that dS is 0: the product is over
@@ -287,7 +287,7 @@ static void backward_queries(const back *w, const workspace *r, int64_t panel, i
 {
     const eg_fused *f = w->f;
     const int64_t wide = f->wide, x = f->width, d = f->list[EG_PART_DOT].total;
-    char *ds = r->turned + panel * wide * keys * x;
+    char *ds = r->transposed + panel * wide * keys * x;
     int from = 0, to = GROUP;
     if (!used) return;
     while (!(used >> from & 1)) from++;
@@ -423,7 +423,7 @@ static void block(const back *w, const workspace *r, const eg_fused_batch *b, eg
             if (!backward_tile(w, r, b, queries, panel, p + k, t, dq, &live)) continue;
             for (eg_live_run run = { 0 }; eg__live_next(f, &live, &run);) {
                 const int64_t first = run.from / wide, end = (run.to + wide - 1) / wide;
-                backward_turn(w, r, queries.count, first, end, k, keys);
+                backward_transpose(w, r, queries.count, first, end, k, keys);
                 for (int64_t i = first; i < end; i++) used[i] |= (uint8_t)(1u << k);
             }
         }
@@ -583,14 +583,14 @@ bool eg__fused_back(eg_ctx *cx, eg_fused *f, const eg_row_stats *saved, eg_tenso
     back w = { .f = f, .saved = saved };
     w.block = eg__min64(BLOCK / f->narrow * f->narrow, eg__round_up(queries, f->narrow));
     w.blocks = (queries + w.block - 1) / w.block;
-    w.turned = eg__round_up(w.block, f->wide);
+    w.transposed = eg__round_up(w.block, f->wide);
     w.strip = eg__min64(PANELS * f->wide, eg__round_up(keys, f->wide));
     const int64_t strips = (keys + w.strip - 1) / w.strip,
                   want = batches >= PIECES ? 1 : eg__min64(PIECES / batches, strips);
     w.split = (strips + want - 1) / want * w.strip;
     w.splits = (keys + w.split - 1) / w.split;
     w.part =
-        (size_t)(w.blocks * eg__round_up(w.turned * eg__round_up(d, f->narrow) * f->width, 64));
+        (size_t)(w.blocks * eg__round_up(w.transposed * eg__round_up(d, f->narrow) * f->width, 64));
     const int team = (int)eg__min64(
         eg__team(cx, batches * queries * keys * 2 * (d + f->list[EG_PART_VALUE].total), GRAIN),
         EG_FUSED_TEAM);

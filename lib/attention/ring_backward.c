@@ -176,7 +176,7 @@ static bool unpack_slopes(slopes *s, const eg_span *node, int nodes, const uint8
         }
     return true;
 }
-/* After turn d, sends dk and dv to the rank whose keys this rank had, and receives those of this
+/* After step d, sends dk and dv to the rank whose keys this rank had, and receives those of this
  * rank's keys from the rank that had them. False after an error. */
 static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, eg_partials *dkv)
 {
@@ -208,16 +208,16 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
 }
 /* Computes the gradients of the blocks of keys of one rank with this rank's blocks of queries, and
  * sends them. False after an error. */
-static bool ring_backward_turn(void *user, int turn, eg_tensor *const *kv,
+static bool ring_backward_step(void *user, int step, eg_tensor *const *kv,
                                const eg_ring_block *keys, int n)
 {
     slopes *s = user;
     eg_ring_walk *w = &s->w;
-    eg_partials *dkv = turn ? eg__partials_new(w, n, w->r->query.blocks) : s->dkv;
+    eg_partials *dkv = step ? eg__partials_new(w, n, w->r->query.blocks) : s->dkv;
     bool good = dkv != NULL;
     for (int b = 0; good && b < n; b++) good = backward_block(s, kv, &keys[b], &dkv[b]);
     if (eg_ranks_barrier(w->r->ranks)) return false;
-    return good && (!turn || slopes_exchange(s, turn, keys, n, dkv));
+    return good && (!step || slopes_exchange(s, step, keys, n, dkv));
 }
 
 /* Adds the gradients of the extras over the blocks of queries of all ranks, and writes them. False
@@ -298,7 +298,7 @@ bool eg__ring_backward(const eg_ring *r, eg_tensor *const *x, const eg_ring_resu
     s.dkv = eg__partials_new(w, s.key_count, r->query.blocks);
     bool good = s.own && s.keys && s.dq && s.dkv;
     if (!good) s.mine = 0;
-    good = eg__ring_turns(w, ring_backward_turn, &s) && good;
+    good = eg__ring_steps(w, ring_backward_step, &s) && good;
     for (int q = 0; good && q < s.mine; q++)
         if (s.dq[q].part[0].there)
             eg__ring_put(w, dx[EG_RING_Q], r->rank[0], r->dims[0], r->axis[0], &s.own[q],

@@ -31,11 +31,11 @@ static bool forward_block(forward *s, eg_tensor *const *kv, const eg_ring_block 
     }
     return true;
 }
-static bool forward_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
+static bool forward_step(void *user, int step, eg_tensor *const *kv, const eg_ring_block *keys,
                          int n)
 {
     bool good = true;
-    (void)turn;
+    (void)step;
     for (int b = 0; good && b < n; b++) good = forward_block(user, kv, &keys[b]);
     return good;
 }
@@ -47,7 +47,7 @@ static bool forward_infinite(forward *s, eg_tensor *node, const eg_ring_block *o
     const eg_ring *r = s->w.r;
     const size_t bytes = (size_t)r->l_count * s->w.width;
     if (!n) return true;
-    if (!*infinite && (*infinite = eg__alloc_in(node->home, bytes + 1)))
+    if (!*infinite && (*infinite = eg__alloc_in(node->arena, bytes + 1)))
         memset(*infinite, 0, bytes);
     if (*infinite) eg__ring_put(&s->w, *infinite, r->l_rank, r->l_dims, r->l_axis, own, n);
     return *infinite != NULL;
@@ -62,7 +62,7 @@ bool eg__ring_forward(const eg_ring *r, eg_tensor *node, eg_tensor *const *x, vo
     s.own = eg__ring_blocks(w, &r->query, eg_ranks_rank(r->ranks), &s.mine);
     s.tree = s.own ? eg__partials_new(w, s.mine, r->key.blocks) : NULL;
     if (!s.tree) s.mine = 0;
-    bool good = eg__ring_turns(w, forward_turn, &s);
+    bool good = eg__ring_steps(w, forward_step, &s);
     memset(y, 0, (size_t)r->y_count * w->width);
     for (int64_t k = 0; k < r->l_count; k++)
         if (w->width == 8)

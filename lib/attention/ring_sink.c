@@ -279,10 +279,10 @@ static eg_tensor *sink_finite_rows(eg_tensor *n, eg_tensor **l, eg_tensor **z)
     eg_ctx *cx = eg_context(*l);
     const bool was = eg_nograd(cx, true);
     const double most = eg_type(*l) == EG_F64 ? DBL_MAX : FLT_MAX;
-    eg_tensor *big = sink_full(*l, most), *zero = eg_zeros_like(*l), *far = sink_full(*l, -1e38),
+    eg_tensor *big = sink_full(*l, most), *zero = eg_zeros_like(*l), *lowest = sink_full(*l, -1e38),
               *of_l = eg_gt(*l, big), *of_z = eg_gt(*z, big), *rows = eg_or(of_l, of_z),
               *logs = eg_log(eg_maximum(n ? n : zero, sink_full(*l, 1))),
-              *to_l = eg_where(of_l, logs, far), *to_z = eg_where(of_z, zero, far),
+              *to_l = eg_where(of_l, logs, lowest), *to_z = eg_where(of_z, zero, lowest),
               *more = eg_where(rows, sink_full(*l, INFINITY), sink_full(*l, -0.0));
     const bool some = eg__attention_count(rows) > 0;
     eg_nograd(cx, was);

@@ -10,7 +10,7 @@
  *
  *   ring_partials.c  partial results, merged along the tree
  *   ring_blocks.c    the blocks of a rank, and attention of a pair of blocks
- *   ring_turns.c     passing keys and values from rank to rank
+ *   ring_steps.c     passing keys and values from rank to rank
  *   ring_forward.c   the forward pass
  *   ring_backward.c  the gradients
  *   ring_recorded.c  the gradient by recorded operations, for derivatives of higher order
@@ -92,13 +92,13 @@ void eg__ring_copy(eg_ring_walk *w, void *to, eg_tensor *x);
 void eg__ring_put(eg_ring_walk *w, char *to, int rank, const int64_t *dims, int axis,
                   const eg_ring_block *b, eg_tensor *x);
 
-/* -- ring_turns.c ----------------------------------------------------------------------------- */
-/* A function that is called on a rank with the keys and values kv of the rank that is `turn` ranks
+/* -- ring_steps.c ----------------------------------------------------------------------------- */
+/* A function that is called on a rank with the keys and values kv of the rank that is `step` ranks
  * before it, and the n blocks of keys of that rank; n is 0 if they could not be read. Returns false
  * after an error. */
-typedef bool eg_ring_turn(void *user, int turn, eg_tensor *const *kv, const eg_ring_block *keys,
+typedef bool eg_ring_step(void *user, int step, eg_tensor *const *kv, const eg_ring_block *keys,
                           int n);
 /* Calls f for the keys and values of every rank, those of this rank first. False after an error on
  * any rank. */
-bool eg__ring_turns(eg_ring_walk *w, eg_ring_turn *f, void *user);
+bool eg__ring_steps(eg_ring_walk *w, eg_ring_step *f, void *user);
 #endif

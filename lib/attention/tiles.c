@@ -173,13 +173,13 @@ static void dropout_kept(const eg_fused *f, const eg_fused_batch *b, int64_t que
 enum { DROP_ROWS = 256 }; /* rows of a tile for which dropout is drawn at once */
 /* Writes the bytes of n ≤ DROP_ROWS rows to a tile of w lanes, [row][lane], from those of `lanes`
  * lanes, [lane][row]. Words of four bytes are transposed, and then split into bytes. */
-static void dropout_turn(int w, int64_t lanes, int64_t n, const uint32_t *from, uint8_t *tile)
+static void dropout_transpose(int w, int64_t lanes, int64_t n, const uint32_t *from, uint8_t *tile)
 {
-    uint32_t turned[DROP_ROWS / 4 * EG_KERNEL_SIDE];
+    uint32_t transposed[DROP_ROWS / 4 * EG_KERNEL_SIDE];
     const int64_t words = (n + 3) / 4;
-    if (lanes < w) memset(turned, 0, (size_t)(words * w) * sizeof *turned);
-    eg__transpose(sizeof *from, lanes, words, from, DROP_ROWS / 4, turned, w, false);
-    eg__bytes_of_words(w, n, turned, tile);
+    if (lanes < w) memset(transposed, 0, (size_t)(words * w) * sizeof *transposed);
+    eg__transpose(sizeof *from, lanes, words, from, DROP_ROWS / 4, transposed, w, false);
+    eg__bytes_of_words(w, n, transposed, tile);
 }
 /* The keys of one query are a row of the tile if its lanes are keys, else a column. */
 void eg__fused_dropout(const eg_fused *f, const eg_fused_batch *b, eg_stretch rows,
@@ -202,6 +202,6 @@ void eg__fused_dropout(const eg_fused *f, const eg_fused_batch *b, eg_stretch ro
             dropout_kept(f, b, lanes.from + i, (eg_stretch){ EG_PART_KEY, rows.from + done, n },
                          (uint8_t *)line);
         }
-        dropout_turn(w, lanes.count, n, drawn, tile + done * w);
+        dropout_transpose(w, lanes.count, n, drawn, tile + done * w);
     }
 }

@@ -182,7 +182,7 @@ bool eg__blocks_captured_fit(blocks *b)
 static bool worker_begin(const blocks *b, eg_ctx *child, captured_worker *w)
 {
     if (!(w->owner = eg_owner_open(child))) return false;
-    child->loans = (eg__loans){ .home = eg__owner_arena(w->owner) };
+    child->loans = (eg__loans){ .arena = eg__owner_arena(w->owner) };
     w->target = eg_owner_alloc(w->owner, (size_t)b->o.count * sizeof *w->target);
     for (int k = 0; w->target && k < b->o.count; k++)
         if (!(w->target[k] = eg__borrow_like(child, b->o.xs[k]))) return false;

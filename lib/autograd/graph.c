@@ -114,7 +114,7 @@ static void graph_add(eg_explained_graph *e, const eg_tensor *t)
         return;
     }
     e->leaves++;
-    if (eg__is_float(t->dtype) && t->home->owned)
+    if (eg__is_float(t->dtype) && t->arena->owned)
         e->parameters += eg_size(t);
     else
         e->inputs += eg_size(t);

@@ -227,14 +227,14 @@ static eg__tag *tag_of(const char *who, eg_tensor *x)
                    who);
         return NULL;
     }
-    if (!x->tag && (x->tag = eg__alloc_in(x->home, sizeof *x->tag))) *x->tag = (eg__tag){ 0 };
+    if (!x->tag && (x->tag = eg__alloc_in(x->arena, sizeof *x->tag))) *x->tag = (eg__tag){ 0 };
     return x->tag;
 }
 eg_tensor *eg_name(eg_tensor *x, const char *name)
 {
     if (!eg__check_usable("name", x)) return eg__poison_of(x);
     eg__tag *tag = tag_of("name", x);
-    char *kept = tag && name ? eg__alloc_in(x->home, strlen(name) + 1) : NULL;
+    char *kept = tag && name ? eg__alloc_in(x->arena, strlen(name) + 1) : NULL;
     if (!tag || (name && !kept)) return eg__poison(x->cx);
     tag->name = name ? strcpy(kept, name) : NULL;
     return x;
@@ -253,7 +253,7 @@ int eg_hook(eg_tensor *x, eg_hook_function *f, void *user)
         tag->hook = NULL;
         return 0;
     }
-    eg__hook *h = eg__alloc_in(x->home, sizeof *h), **last = &tag->hook;
+    eg__hook *h = eg__alloc_in(x->arena, sizeof *h), **last = &tag->hook;
     if (!h) return -1;
     *h = (eg__hook){ .f = f, .user = user };
     while (*last) last = &(*last)->next;

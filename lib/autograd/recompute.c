@@ -41,21 +41,21 @@ static bool recompute_push(eg_ctx *cx, reads *r, eg_tensor *x)
     r->x[r->n++] = x;
     return true;
 }
-/* True if x existed before f was called, when the context had the number `born`; a tensor of the
- * parent too, although a block makes a header for it when it is first read. */
-static bool recompute_existed(const eg_tensor *x, uint64_t born)
+/* True if x existed before f was called, when the context had the number `seq_before`; a tensor of
+ * the parent too, although a block makes a header for it when it is first read. */
+static bool recompute_existed(const eg_tensor *x, uint64_t seq_before)
 {
-    return x->seq <= born || x->own.lent;
+    return x->seq <= seq_before || x->own.lent;
 }
 /* Finds the tensors that y's graph reads from outside the scope. False after an error. */
-static bool recompute_outside(eg_tensor *y, uint64_t born, reads *found)
+static bool recompute_outside(eg_tensor *y, uint64_t seq_before, reads *found)
 {
-    eg_walk w = { .cx = y->cx, .oldest = born + 1, .own = true };
+    eg_walk w = { .cx = y->cx, .oldest = seq_before + 1, .own = true };
     if (!eg__walk(&w, 1, &y)) return false;
     for (int64_t k = w.n; k-- > 0;)
         for (int i = 0; i < w.node[k]->count; i++) {
             eg_tensor *x = w.node[k]->in[i];
-            if (!recompute_existed(x, born) || x->sweep == w.number) continue;
+            if (!recompute_existed(x, seq_before) || x->sweep == w.number) continue;
             x->sweep = w.number;
             x->slot = -1;
             if (!recompute_push(y->cx, found, x)) return false;
@@ -82,14 +82,14 @@ static eg_tensor *recompute_replay(eg_tensor *y)
 {
     eg_ctx *cx = y->cx;
     char where[256], a[256], b[256];
-    const uint64_t born = cx->seq;
+    const uint64_t seq_before = cx->seq;
     eg_tensor *r = recompute_call(cx, y->attr);
     if (cx->failed) return NULL;
     reads now = { 0 };
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     const bool tensor = eg_ok(r) && r->cx == cx,
                like = tensor && eg__same_shape(r, y) && r->dtype == y->dtype;
-    if (like && !recompute_outside(r, born, &now)) return NULL;
+    if (like && !recompute_outside(r, seq_before, &now)) return NULL;
     bool same = like && now.n == y->count;
     for (int k = 0; same && k < now.n; k++) same = now.x[k] == y->in[k];
     if (same) return r;
@@ -177,9 +177,9 @@ static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d
     }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    const uint64_t born = cx->seq;
+    const uint64_t seq_before = cx->seq;
     eg_tensor *r = recompute_replay(y);
-    const bool good = r && !eg__grad_part(r, g, born, n, x, d);
+    const bool good = r && !eg__grad_part(r, g, seq_before, n, x, d);
     for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg__keep(d[k]);
     eg_pop(cx, m);
     for (int k = n = 0; k < y->count; k++)
@@ -219,8 +219,9 @@ static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
         }
     const bool keep = cx->recording;
     const eg_mark m = keep ? (eg_mark){ NULL, 0 } : eg_push(cx);
-    const uint64_t born = cx->seq;
-    eg_tensor *r = recompute_replay(y), *t = r ? eg__jvp_part(r, born, n, x, v) : eg__poison(cx);
+    const uint64_t seq_before = cx->seq;
+    eg_tensor *r = recompute_replay(y),
+              *t = r ? eg__jvp_part(r, seq_before, n, x, v) : eg__poison(cx);
     if (!keep) t = eg__keep(t);
     eg_pop(cx, m);
     return t;
@@ -257,12 +258,12 @@ bool eg__is_checkpoint(const eg_tensor *t) { return t->op == &again_op; }
 
 /* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
  * made, is closed afterwards. Poison after an error. */
-static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint64_t born)
+static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint64_t seq_before)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
     reads found = { 0 };
-    if (!recompute_outside(r, born, &found)) return eg__poison(cx);
+    if (!recompute_outside(r, seq_before, &found)) return eg__poison(cx);
     if (!found.n) return eg__keep(r); /* r depends on no tensor from outside */
     again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
     if (!s || !eg__check_taken(cx, "checkpoint", EG_TAKES_ALL, found.n, found.x))
@@ -290,15 +291,15 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     };
     memcpy(s->x, xs, (size_t)count * sizeof *xs);
     const eg_mark m = eg_push(cx);
-    const uint64_t born = cx->seq;
+    const uint64_t seq_before = cx->seq;
     eg_tensor *r = f(user, s->x), *y = eg__poison(cx);
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");
     if (!cx->failed)
-        y = recompute_existed(r, born) ? r
-            : cx->recording            ? recompute_node(s, size, r, born)
-                                       : eg__keep(r);
+        y = recompute_existed(r, seq_before) ? r
+            : cx->recording                  ? recompute_node(s, size, r, seq_before)
+                                             : eg__keep(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;
 }

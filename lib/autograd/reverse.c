@@ -79,7 +79,7 @@ static void reverse_free_dropped(reverse *r)
         const eg_storage *st = r->dropped[--r->drops]->st;
         eg_tensor *t = (eg_tensor *)st->of;
         if (st->pending || !t || t->live != EG_LIVE || t->seq <= r->begun) continue;
-        if (st->exposed || st->hold || st->lent || t->home != r->s.cx->top) continue;
+        if (st->exposed || st->hold || st->lent || t->arena != r->s.cx->top) continue;
         eg__tensor_free(t);
     }
 }

@@ -31,7 +31,7 @@ typedef struct job {
     char *c;
     eg_dtype dtype, of[2];
     double alpha;
-    bool transpose, far, add;
+    bool transpose, stream, add;
 } job;
 static void map_tile(const job *j, const tile *t, const char *a, const char *b, char *c)
 {
@@ -86,7 +86,7 @@ static void map_unit(const job *j, int64_t u)
     const char *pb = j->b ? j->b + eg__width[j->of[1]] * (at.b + iy * ay->sb + ix * ax->sb) : NULL;
     char *pc = j->c + j->w * (at.c + iy * ay->sc + ix * ax->sc);
     if (j->transpose)
-        eg__transpose((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->far);
+        eg__transpose((size_t)j->w, t.n, t.rows, pa, t.sa, pc, t.rc, j->stream);
     else if (eg__widens(j->dtype, j->of))
         map_widened(j, &t, pa, pb, pc);
     else
@@ -144,7 +144,7 @@ bool eg__map(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     if (transposed && !eg__widens(dtype, of) && !b && alpha == 1 && !add && ax->sc == 1 &&
         ay->sa == 1) {
         j.transpose = true;
-        j.far = out->total * w > EG_STREAM_BYTES;
+        j.stream = out->total * w > EG_STREAM_BYTES;
     }
     /* the size of a tile: for a transposition a few lines of c and longer runs of a; else rows with
      * some thousand elements in all */

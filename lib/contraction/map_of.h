@@ -46,12 +46,12 @@ EG_CLONES static void NAME(map_multiply)(const tile *t, const REAL *a, const REA
  * first. */
 static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REAL *c, REAL alpha, bool add)
 {
-    tile turned = *t; /* with a and b exchanged */
-    turned.ra = t->rb, turned.sa = t->sb, turned.rb = t->ra, turned.sb = t->sa;
+    tile swapped = *t; /* with a and b exchanged */
+    swapped.ra = t->rb, swapped.sa = t->sb, swapped.rb = t->ra, swapped.sb = t->sa;
     if (!b && alpha == 1)
         NAME(map_copy)(t, a, c, add);
     else if (b && t->sb && (t->sa == 0 || (t->sb == 1 && t->sa != 1)))
-        NAME(map)(&turned, b, a, c, alpha, add);
+        NAME(map)(&swapped, b, a, c, alpha, add);
     else
         (b && t->sb ? NAME(map_multiply) : NAME(map_scale))(t, a, b, c, alpha, add);
 }

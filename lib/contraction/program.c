@@ -138,11 +138,11 @@ static bool intermediate(eg_ctx *cx, eg_draft *d, const bool *gone, int step)
     const eg_side *a = &d->side[d->pair[step][0]], *b = &d->side[d->pair[step][1]];
     eg_side *c = &d->side[numbers];
     c->n = 0;
-    for (int turn = 0; turn < 3; turn++) {
-        const eg_side *from = turn == 2 ? b : a, *other = turn == 2 ? a : b;
+    for (int pass = 0; pass < 3; pass++) {
+        const eg_side *from = pass == 2 ? b : a, *other = pass == 2 ? a : b;
         for (int k = 0; k < from->n; k++) {
             const bool shared = eg__label_at(other->label, other->n, from->label[k]) >= 0;
-            if (shared != (turn == 0) || !needed(d, gone, numbers, from->label[k])) continue;
+            if (shared != (pass == 0) || !needed(d, gone, numbers, from->label[k])) continue;
             if (c->n == EG_RANK_MAX) {
                 eg_fail_as(cx, EG_ERROR_SHAPE,
                            "einsum: step %d would make an intermediate of more than %d axes",

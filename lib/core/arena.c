@@ -280,7 +280,7 @@ void eg__tensor_free(eg_tensor *t)
 #if EG_DEBUG_ALLOC
     memset(t->data, 0xff, bytes); /* NaN, so that a read that is not refused shows */
 #else
-    eg__arena *a = t->home;
+    eg__arena *a = t->arena;
     eg__note_peak(&a->cx->use);
     struct eg__spare *s = (struct eg__spare *)(void *)t->data;
     *s = (struct eg__spare){ a->spare, bytes };

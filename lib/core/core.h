@@ -89,7 +89,7 @@ struct eg_tensor {
     uint64_t version; /* version of its storage when the tensor was made */
     uint64_t sweep;
     int64_t slot; /* used by a backward or forward pass */
-    struct eg__arena *home;
+    struct eg__arena *arena;
     /* return address of the user's call that made the tensor, or NULL: core/caller.c */
     void *caller;
     struct eg__tag *tag; /* name and hooks, or NULL: autograd/origin.c */
@@ -152,12 +152,12 @@ void eg__children_reset(eg_ctx *parent); /* their used_peak is set to their curr
 /* The parent's tensors that a child has read (tensor/borrow.c), as a hash table. */
 typedef struct eg__loan {
     const eg_tensor *of;
-    uint64_t seq;    /* its `seq` at that time */
-    eg_tensor *twin; /* the child's header with the same elements */
+    uint64_t seq;      /* its `seq` at that time */
+    eg_tensor *header; /* the child's header with the same elements */
 } eg__loan;
 typedef struct eg__loans {
-    /* the arena that holds the table and the twins; NULL: no table is open */
-    struct eg__arena *home;
+    /* the arena that holds the table and the headers; NULL: no table is open */
+    struct eg__arena *arena;
     eg__loan *table;
     size_t slots, used;
     /* NULL, or a test that is called before a tensor is lent: false, after an error, if a block
@@ -453,7 +453,7 @@ enum { EG_SPARE_LEAST = EG_ALIGN };
 #else
 enum { EG_SPARE_LEAST = 1 << 12 };
 #endif
-/* Frees t, whose elements are in a separate piece of memory of arena t->home: any later use of it
+/* Frees t, whose elements are in a separate piece of memory of arena t->arena: any later use of it
  * or of its views is refused. The arena uses the memory of its elements again, if it is at least
  * EG_SPARE_LEAST bytes. */
 void eg__tensor_free(eg_tensor *t);
@@ -495,7 +495,8 @@ static inline eg_tensor *eg__tensor_in(eg__arena *a)
         return NULL;
     eg_tensor *t = (eg_tensor *)(void *)(eg__chunk_memory(a->nodes) + a->nodes->used);
     a->nodes->used += sizeof *t;
-    *t = (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .home = a };
+    *t =
+        (eg_tensor){ .live = EG_LIVE, .cx = a->cx, .seq = ++a->cx->seq, .st = &t->own, .arena = a };
     t->own.of = t;
     return t;
 }

@@ -100,8 +100,8 @@ static __attribute__((noinline)) const void *find_by_hash(cache *c, entry **rece
                                                           const eg_plan_key *k)
 {
     const uint64_t hash = plan_hash(k);
-    for (int turn = 0; turn < 2; turn++)
-        for (entry *e = c->half[c->newer ^ turn].head[hash % HEADS]; e; e = e->next)
+    for (int older = 0; older < 2; older++)
+        for (entry *e = c->half[c->newer ^ older].head[hash % HEADS]; e; e = e->next)
             if (e->hash == hash && same_key(e, k)) return (*recent = e)->value;
     return NULL;
 }

@@ -66,7 +66,7 @@ void eg_pop(eg_ctx *cx, eg_mark m)
 
 eg__scoped eg__scoped_of(eg_tensor *x)
 {
-    eg__arena *a = x->home;
+    eg__arena *a = x->arena;
     /* the result of a captured operation lives as long as the step, not as its own memory */
     while (a->fixed) a = a->outer;
     return (eg__scoped){ x, { a, a->serial } };

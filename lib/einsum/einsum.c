@@ -293,14 +293,14 @@ static bool einsum_order(const eg_tensor *x, int *order)
     if (eg__window_order(x, order)) return true;
     if (eg_size(x) < REORDERED) return false;
     const int n = eg__axes_by_step(x, -1, by_step);
-    bool turned = false;
+    bool permuted = false;
     for (int r = 0; r < x->rank; r++)
         if (x->dim[r] == 1) order[at++] = r;
     for (int k = n; k-- > 0; order[at++] = by_step[k]) {
         if (!x->stride[by_step[k]]) return false;
-        turned |= k < n - 1 && by_step[k] < by_step[k + 1];
+        permuted |= k < n - 1 && by_step[k] < by_step[k + 1];
     }
-    return turned;
+    return permuted;
 }
 /* The cotangent of such an operand, if it is a product without a sum: then its layout is that
  * order, not that of the labels. NULL otherwise. */

@@ -53,18 +53,18 @@ static void find_frontier(frontier *f, const eg_tree *t, int step)
         for (int q = 0; q < 2 && inside[s]; q++)
             if (child[q] >= 0 && !(t->kept >> child[q] & 1)) inside[child[q]] = true;
     }
-    for (int turn = 0; turn < 2; turn++)
+    for (int second = 0; second < 2; second++)
         for (int s = 0; s <= step; s++) {
             const int child[] = { t->step[s].a, t->step[s].b };
             if (!inside[s]) continue;
             for (int q = 0; q < 2; q++) {
                 const bool made = child[q] >= t->count && inside[child[q] - t->count];
-                if (turn) f->pair[f->steps][q] = here[child[q]];
-                if (turn || made) continue;
+                if (second) f->pair[f->steps][q] = here[child[q]];
+                if (second || made) continue;
                 here[child[q]] = (int16_t)f->count;
                 f->number[f->count++] = child[q];
             }
-            if (turn) here[t->count + s] = (int16_t)(f->count + f->steps++);
+            if (second) here[t->count + s] = (int16_t)(f->count + f->steps++);
         }
 }
 
@@ -266,8 +266,8 @@ static const eg_tree *network_planned_tree(const eg_tensor *y, const eg_network 
     }
     const eg_labelled out = { y->rank, y->dim, y->stride, eg__einsum_labels_of(y, y->count) };
     eg_planning *p = eg__planning(cx);
-    for (int turn = had ? 1 : 0; turn < 2; turn++) {
-        if (turn)
+    for (int given = had ? 1 : 0; given < 2; given++) {
+        if (given)
             order = (eg_order_args){ .limit = order.limit,
                                      .keep_limit = EG_OFF,
                                      .steps = y->count - 1,

@@ -250,7 +250,7 @@ bool eg__unlisted(eg__trial *c, eg_report *r, eg_tensor *y)
     if (!eg__nodes(y, &n, &node)) return false;
     for (int64_t k = 0; k < n; k++) {
         const eg_tensor *t = node[k];
-        bool listed = t->count > 0 || t->seq >= c->probe->born || !eg__is_float(t->dtype);
+        bool listed = t->count > 0 || t->seq >= c->probe->first_seq || !eg__is_float(t->dtype);
         for (int j = 0; j < c->o.count; j++) listed |= c->o.xs[j] == t;
         if (listed) continue;
         if (found++ >= 3 || w >= sizeof words) continue;

@@ -261,13 +261,13 @@ static bool slope_is_near(const moved *m, eg_tensor *d, double size, double a, d
  * same slope in front of and behind them. */
 static bool slope_is_linear(const moved *m, double size, const slope *whole)
 {
-    for (uint64_t turn = 0; turn < 2; turn++) {
+    for (uint64_t partition = 0; partition < 2; partition++) {
         slope of[2];
         for (int part = 0; part < 2; part++) {
             moved p = *m;
             if (!(p.v = eg__leaf_copy(m->v))) return false;
             for (int64_t j = 0, count = eg_size(p.v); j < count; j++)
-                if ((eg__drawn(24 + turn, j) > 0) != part) eg__contract_numbers(p.v)[j] = 0;
+                if ((eg__drawn(24 + partition, j) > 0) != part) eg__contract_numbers(p.v)[j] = 0;
             if (!contract_slope(&p, p.step, size, &of[part])) return false;
         }
         const double apart = fabs(of[0].n + of[1].n - whole->n), err = of[0].err + of[1].err;
@@ -312,7 +312,7 @@ static bool slope_is_nearly(const moved *m, eg_tensor *d, double a, double n, do
     const double *element = d ? eg_f64(d) : NULL;
     int64_t from = 0, to = count;
     if (!element || !(fabs(a - n) <= NEARLY * fmax(fabs(a), fabs(n)))) return false;
-    for (int turn = 0; turn < HALVINGS && to - from > 1; turn++) {
+    for (int halving = 0; halving < HALVINGS && to - from > 1; halving++) {
         const int64_t middle = from + (to - from) / 2;
         double apart[2] = { 0 };
         for (int half = 0; half < 2; half++) {

@@ -363,7 +363,7 @@ const eg_report *eg_gradcheck_with(const eg_gradcheck_args *given)
     c.draws = cx->draw;
     c.training = cx->training;
     eg__probe probe = {
-        .outer = cx->probe, .born = cx->seq + 1, .home = cx->top, .only_here = c.o.only_here
+        .outer = cx->probe, .first_seq = cx->seq + 1, .arena = cx->top, .only_here = c.o.only_here
     };
     const eg_dtype dtype = cx->dtype;
     const bool recording = eg_nograd(cx, false);

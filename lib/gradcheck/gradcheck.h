@@ -44,8 +44,8 @@ typedef enum eg__mutation {
 } eg__mutation;
 typedef struct eg__probe {
     struct eg__probe *outer; /* the probe of a check whose f runs this check; else NULL */
-    uint64_t born;           /* tensors with a smaller seq are older than the check */
-    eg__arena *home;         /* memory that exists as long as the check */
+    uint64_t first_seq;      /* tensors with a smaller seq are older than the check */
+    eg__arena *arena;        /* memory that exists as long as the check */
     eg__moved *moved;
     eg__frame *frames;   /* for the call of f whose nodes are named in messages */
     const void *entered; /* the user's call of the check, from that call on */

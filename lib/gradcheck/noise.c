@@ -169,17 +169,17 @@ bool eg__gradient_noise(eg__trial *c, const double *a)
     const eg_mark m = eg_push(cx);
     double *g = eg__alloc(cx, (size_t)(SWEEPS * c->vars + 1) * sizeof *g), v[SWEEPS];
     bool *flats = eg__alloc(cx, (size_t)c->vars + 1), flat = false, good = g && flats;
-    for (int turn = 0; turn < (flat ? 2 : 1) && good; turn++) {
-        good = noise_sweeps(c, turn ? FARTHER : NEAR, g);
+    for (int pass = 0; pass < (flat ? 2 : 1) && good; pass++) {
+        good = noise_sweeps(c, pass ? FARTHER : NEAR, g);
         for (int64_t j = 0; j < c->vars && good; j++) {
             for (int k = 0; k < SWEEPS; k++) v[k] = g[k * c->vars + j];
             const spread s = noise_of(v, SWEEPS);
-            if (turn == 0) flats[j] = s.flat && a[j] != 0;
+            if (pass == 0) flats[j] = s.flat && a[j] != 0;
             flat |= flats[j];
             /* at a kink the values on one side are equal: this is not rounding */
             const double beside = fmax(fabs(v[1] - v[0]), fabs(v[4] - v[3]));
             if ((beside >= 0.1 * s.sigma || s.sigma <= 1e-3 * fabs(a[j])) &&
-                (turn == 0 || flats[j]))
+                (pass == 0 || flats[j]))
                 c->jitter[j] = fmax(c->jitter[j], s.sigma);
         }
     }

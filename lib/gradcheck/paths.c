@@ -53,7 +53,7 @@ static reach paths_at(const eg__trial *c, const eg_walk *w, const reach *done, c
 
 bool eg__paths(eg__trial *c, eg_tensor *y, eg__path *path)
 {
-    eg_walk w = { .cx = c->cx, .oldest = c->probe->born };
+    eg_walk w = { .cx = c->cx, .oldest = c->probe->first_seq };
     reach *done = eg__walk(&w, 1, &y) ? eg__alloc(c->cx, (size_t)w.n * sizeof *done) : NULL;
     if (!done) return false;
     for (int k = 0; k < c->o.count; k++) path[k] = (eg__path){ .alive = false };

@@ -38,7 +38,7 @@ enum { FEW = 64 }; /* groups of at most so many entries are tested one by one */
 
 typedef struct points {
     eg__trial t; /* ⟨f, W⟩ at another point */
-    const double *home;
+    const double *base;
     double *to, *a, *direction;
     bool *in; /* by variable: it is in the group */
     eg__elsewhere *found;
@@ -46,16 +46,17 @@ typedef struct points {
 } points;
 
 /* -- moving to a point ------------------------------------------------------------------------- */
-/* Returns the value of variable k at a point. turn: how often the point has been tried, with
+/* Returns the value of variable k at a point. attempt: how often the point has been tried, with
  * smaller moves each time. */
-static double entry_there(const eg__trial *c, int place, double x, double most, int64_t k, int turn)
+static double entry_there(const eg__trial *c, int place, double x, double most, int64_t k,
+                          int attempt)
 {
     const double u = 2 * eg__unit(c->o.seed, 7, (uint64_t)k) - 1,
-                 far = u < 0 ? u - .5 : u + .5; /* ±[.5, 1.5) */
+                 draw = u < 0 ? u - .5 : u + .5; /* ±[.5, 1.5) */
     switch (place) {
     case MOVED:
-        if (x != 0) return x * (1 + (turn ? 0.02 : 0.2) * far);
-        return turn == 0 ? 0.25 * most * far : turn == 1 ? 0.05 * most * fabs(far) : 0;
+        if (x != 0) return x * (1 + (attempt ? 0.02 : 0.2) * draw);
+        return attempt == 0 ? 0.25 * most * draw : attempt == 1 ? 0.05 * most * fabs(draw) : 0;
     case DRAWN: return u;
     case THIRD: return x * 0.3;
     case HUNDREDTH:
@@ -73,15 +74,15 @@ static bool points_move(points *p, int place, int input)
     double most[EG_CHECK_INPUTS] = { 0 };
     const bool all = place == MOVED || place >= ALL_TENTH;
     for (int64_t k = 0; k < c->vars; k++)
-        most[c->var[k].input] = fmax(most[c->var[k].input], fabs(p->home[c->var[k].cell]));
-    for (int turn = 0; turn < (place == MOVED ? 3 : 1); turn++) {
-        memcpy(p->to, p->home, (size_t)c->cells * sizeof *p->to);
+        most[c->var[k].input] = fmax(most[c->var[k].input], fabs(p->base[c->var[k].cell]));
+    for (int attempt = 0; attempt < (place == MOVED ? 3 : 1); attempt++) {
+        memcpy(p->to, p->base, (size_t)c->cells * sizeof *p->to);
         for (int64_t k = 0; k < c->vars; k++) {
             const int64_t cell = c->var[k].cell;
             const int of = c->var[k].input;
             if (all || of == input)
                 p->to[cell] =
-                    entry_there(c, place, p->home[cell], most[of] > 0 ? most[of] : 1, k, turn);
+                    entry_there(c, place, p->base[cell], most[of] > 0 ? most[of] : 1, k, attempt);
         }
         if (eg__trial_go(c, p->to) && eg__trial_gradient(c, p->a)) {
             eg__trial_scale(c, p->a);
@@ -288,7 +289,7 @@ static void points_branches(points *p, const eg_verdict *input, double largest)
     static const int place[] = { ALL_NEGATED, ALL_TENTH, ALL_HUNDREDTH, ALL_TENFOLD };
     eg__trial *c = &p->t;
     double most = 0;
-    for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(p->home[c->var[k].cell]));
+    for (int64_t k = 0; k < c->vars; k++) most = fmax(most, fabs(p->base[c->var[k].cell]));
     for (size_t n = 0; n < sizeof place / sizeof *place && !c->cx->failed; n++) {
         if (place[n] == ALL_TENFOLD && most > 10) continue; /* a step may span several periods */
         if (!points_move(p, place[n], -1) || points_largest(c) > 1e3 * fmax(largest, 1)) continue;
@@ -302,8 +303,8 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
     eg_ctx *cx = c->cx;
     const eg_mark m = eg_push(cx);
     const size_t cells = (size_t)(c->cells + 1) * sizeof(double);
-    double *home = eg__alloc(cx, cells);
-    points p = { .t = *c, .home = home, .found = found, .open = open };
+    double *base = eg__alloc(cx, cells);
+    points p = { .t = *c, .base = base, .found = found, .open = open };
     p.t.o.full = false;
     p.t.outs = 1;
     p.t.jitter = NULL;
@@ -313,10 +314,10 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
     p.direction = eg__alloc(cx, cells);
     p.a = eg__alloc(cx, (size_t)(c->vars + 1) * sizeof *p.a);
     p.in = eg__alloc(cx, (size_t)c->vars + 1);
-    bool good = home && p.t.middle && p.t.noise && p.to && p.direction && p.a && p.in;
+    bool good = base && p.t.middle && p.t.noise && p.to && p.direction && p.a && p.in;
     if (good) {
-        memcpy(home, c->point, (size_t)c->cells * sizeof *home);
-        memcpy(p.t.noise, c->noise, (size_t)c->size * sizeof *home);
+        memcpy(base, c->point, (size_t)c->cells * sizeof *base);
+        memcpy(p.t.noise, c->noise, (size_t)c->size * sizeof *base);
     }
     for (int k = 0; k < c->o.count; k++) found[k] = (eg__elsewhere){ .v = EG_ZERO };
     if (good && points_move(&p, MOVED, -1))
@@ -336,9 +337,9 @@ bool eg__points(eg__trial *c, uint8_t *open, const bool *tested, const eg_verdic
     if (good && !c->custom && !c->o.only_here && !c->o.directions)
         points_branches(&p, input, points_largest(c));
     good = good && !cx->failed;
-    if (home) {
-        memcpy(c->point, home, (size_t)c->cells * sizeof *home);
-        memcpy(c->memory, home, (size_t)c->cells * sizeof *home);
+    if (base) {
+        memcpy(c->point, base, (size_t)c->cells * sizeof *base);
+        memcpy(c->memory, base, (size_t)c->cells * sizeof *base);
     }
     c->rechecks = p.t.rechecks;
     c->step_trusted = p.t.step_trusted;

@@ -39,8 +39,8 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
     vsnprintf(words, sizeof words, format, ap);
     va_end(ap);
     /* notes are few: the list is copied for each new one */
-    eg_note *all = eg__alloc_in(c->probe->home, (size_t)(r->notes + 1) * sizeof *all);
-    char *text = eg__alloc_in(c->probe->home, strlen(words) + 1);
+    eg_note *all = eg__alloc_in(c->probe->arena, (size_t)(r->notes + 1) * sizeof *all);
+    char *text = eg__alloc_in(c->probe->arena, strlen(words) + 1);
     if (!all || !text) return;
     strcpy(text, words);
     if (r->notes) memcpy(all, r->note, (size_t)r->notes * sizeof *all);
@@ -49,7 +49,7 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
 }
 void eg__report_blame(eg__trial *c, eg_report *r, const char *rule, int operand, const char *call)
 {
-    char *text = eg__alloc_in(c->probe->home, strlen(call) + 1);
+    char *text = eg__alloc_in(c->probe->arena, strlen(call) + 1);
     if (!r->notes || !text) return;
     eg_note *last = (eg_note *)(uintptr_t)&r->note[r->notes - 1];
     last->rule = rule;

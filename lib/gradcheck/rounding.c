@@ -162,7 +162,7 @@ const double *eg__row_rounding(eg__trial *c, const double *a, int64_t out)
 {
     double *of = c->row[out];
     if (of) return of;
-    if (!(of = eg__alloc_in(c->probe->home, (size_t)(c->vars + 1) * sizeof *of)) ||
+    if (!(of = eg__alloc_in(c->probe->arena, (size_t)(c->vars + 1) * sizeof *of)) ||
         !eg__rounding(c, out, a, of))
         return NULL;
     return c->row[out] = of;

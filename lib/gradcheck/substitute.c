@@ -32,7 +32,7 @@ static char *widened(eg__arena *a, const eg_tensor *x)
 /* Saves x's header, which eg__probe_end restores, and makes x a leaf. NULL after an error. */
 static eg__moved *move(eg_ctx *cx, eg_tensor *x)
 {
-    eg__moved *m = eg__alloc_in(cx->probe->home, sizeof *m);
+    eg__moved *m = eg__alloc_in(cx->probe->arena, sizeof *m);
     if (!m) return NULL;
     *m = (eg__moved){ .next = cx->probe->moved,
                       .t = x,
@@ -60,7 +60,7 @@ bool eg__probe_input(eg_ctx *cx, eg_tensor *x, char *data, eg_storage **now)
 void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
 {
     eg__probe *p = cx->probe;
-    const bool single = x->dtype == EG_F32, older = x->seq < p->born;
+    const bool single = x->dtype == EG_F32, older = x->seq < p->first_seq;
     if (x->copies && older && !cx->failed) {
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED,
                    "gradcheck: f reads a tensor that has %lld cop%s; eg_copy_at gives one to check",
@@ -69,7 +69,7 @@ void eg__probe_operand(eg_ctx *cx, eg_tensor *x)
     }
     if (!(single || (older && x->op)) || cx->failed) return;
     if (!older && x->op && x->count && x->in[0]->dtype == EG_F64) p->cast = eg__site_of(x);
-    char *data = single ? widened(older ? p->home : x->home, x) : x->data;
+    char *data = single ? widened(older ? p->arena : x->arena, x) : x->data;
     eg__moved *m = older ? move(cx, x) : NULL;
     if (!data || (older && !m)) return;
     if (single) {
@@ -117,7 +117,7 @@ static bool frame_of(const eg_tensor *y)
     for (int k = 0; k + 1 < n; k++) {
         if (frame[k] != y->caller) continue;
         if ((uintptr_t)frame[k + 1] - cx->text < cx->text_size) break;
-        eg__frame *f = eg__alloc_in(cx->probe->home, sizeof *f);
+        eg__frame *f = eg__alloc_in(cx->probe->arena, sizeof *f);
         if (!f) return false;
         *f = (eg__frame){ .next = cx->probe->frames, .y = y, .outer = frame[k + 1] };
         cx->probe->frames = f;

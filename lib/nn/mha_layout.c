@@ -90,8 +90,8 @@ static bool mha_compose(eg_mha *m, const char *layout, eg_params *p)
                               keys, batch, heads);
         s->weights = eg__nn_text(p, "%s%sij", batch, heads);
         s->out = eg__nn_text(p, "%sihe,heo->%s", batch, o);
-        s->turn_q = eg__nn_text(p, "%sihd,id", batch);
-        s->turn_k = eg__nn_text(p, "%sjhd,jd", batch);
+        s->rotate_q = eg__nn_text(p, "%sihd,id", batch);
+        s->rotate_k = eg__nn_text(p, "%sjhd,jd", batch);
         s->gain = eg__nn_text(p, "%sihe,h", batch);
         s->per_head = eg__nn_text(p, "%sihd,h", batch);
         s->extra_score = eg__nn_text(p, "%sihd,hd->%shi", batch, batch);

@@ -234,7 +234,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
         return false;
     *k = mha_unpacked(packed, projected(m, EG_K, key));
     *v = mha_unpacked(packed, projected(m, EG_V, value));
-    *k = with_rotation(m, m->specs->turn_k, with_head_norm(m, m->norm_k, *k), before,
+    *k = with_rotation(m, m->specs->rotate_k, with_head_norm(m, m->norm_k, *k), before,
                        eg__mha_key_positions(a));
     return !a->cache || eg__cache_append(a->cache, a->slot, a->memory, m->specs->batch, k, v);
 }
@@ -361,7 +361,7 @@ eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg_
     eg_tensor *q =
         with_head_norm(m, m->norm_q, mha_unpacked(&a->packed, projected(m, EG_Q, a->query)));
     if (m->temperature) q = eg_on(m->specs->per_head, eg_mul, q, m->temperature);
-    o.q = with_rotation(m, m->specs->turn_q, q, a->offset + seen, a->positions);
+    o.q = with_rotation(m, m->specs->rotate_q, q, a->offset + seen, a->positions);
     eg_tensor *y = mha_packed(&a->packed, eg__mha_core(m, a, part, &o, q), a->query);
     const bool whole = !m->b_o || m->specs->last;
     y = eg_affine(m->specs->out, y, eg__mha_part(m, EG_O, false), whole ? m->b_o : NULL,

@@ -140,7 +140,7 @@ struct eg__mha_specs {
     int position_axis;        /* the axis of i */
     int batch;                /* number of batch letters */
     bool last;                /* the query's width is its last axis */
-    const char *project[3], *core, *weights, *out, *out_bias, *turn_q, *turn_k, *gain;
+    const char *project[3], *core, *weights, *out, *out_bias, *rotate_q, *rotate_k, *gain;
     const char *per_head; /* the query times one value for each head */
     /* the query times an extra key of each head: one score per head and query */
     const char *extra_score;

@@ -4,7 +4,7 @@
 #include "nn.h"
 #include <math.h>
 
-static const double turn = 6.283185307179586;
+static const double two_pi = 6.283185307179586;
 
 /* A method of scaling: it changes the `pairs` frequencies f, f[k] = base^(−k/pairs), and returns a
  * factor for sines and cosines. */
@@ -54,7 +54,7 @@ static double rope_llama3(const rope *r)
         eg__config_refuse(r->c, EG_ERROR_FILE, eg_json_find(r->with, "high_freq_factor"),
                           "high_freq_factor", "not above \"low_freq_factor\"");
     for (int64_t k = 0; k < r->pairs; k++) {
-        const double turns = trained * r->f[k] / turn,
+        const double turns = trained * r->f[k] / two_pi,
                      kept = fmin(fmax((turns - low) / (high - low), 0), 1);
         r->f[k] *= kept + (1 - kept) / factor;
     }
@@ -64,7 +64,7 @@ static double rope_llama3(const rope *r)
 /* Returns the k of the pair that makes `turns` full rotations over the trained length. */
 static double rope_pair(const rope *r, double trained, double turns)
 {
-    return (double)r->pairs * log(trained / (turns * turn)) / log(r->base);
+    return (double)r->pairs * log(trained / (turns * two_pi)) / log(r->base);
 }
 
 /* Fast pairs keep their frequency, slow ones are scaled, with a ramp over k between them; the

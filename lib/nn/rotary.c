@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* The string and the options of a call. */
-typedef struct turn {
+typedef struct rotation {
     const eg_rotary_args *a;
     const eg_spec *spec;           /* its first term: the indices of x */
     const char *wide;              /* the index of the width */
@@ -15,11 +15,11 @@ typedef struct turn {
     int64_t d;                     /* number of elements along the width that are rotated */
     /* rank of the positions; axis[r]: the axis of x that corresponds to axis r of the positions */
     int positions, axis[EG_RANK_MAX];
-} turn;
+} rotation;
 
 /* Finds, for "b i h d, i d", the axes of x that the two indices after the comma name. False after
  * an error. */
-static bool axes_of(turn *t, const eg_spec *s)
+static bool axes_of(rotation *t, const eg_spec *s)
 {
     static const char wanted[] = "the indices of x are needed, a comma, and those of position "
                                  "and width, without groups, as in \"bihd, id\"";
@@ -48,7 +48,7 @@ static bool floats(const eg_tensor *x) { return eg_type(x) == EG_F32 || eg_type(
 
 /* Checks the dtype of x and the options that are numbers. c128 is allowed for the complex step of
  * the gradient check. False after an error. */
-static bool rotary_numbers(turn *t)
+static bool rotary_numbers(rotation *t)
 {
     const eg_rotary_args *a = t->a;
     eg_ctx *cx = eg_context(a->x);
@@ -75,7 +75,7 @@ static bool rotary_numbers(turn *t)
 
 /* Checks the options that are tensors: .positions, whose indices must be indices of x, and
  * .frequencies. False after an error. */
-static bool rotary_tensors(turn *t)
+static bool rotary_tensors(rotation *t)
 {
     const eg_rotary_args *a = t->a;
     eg_ctx *cx = eg_context(a->x);
@@ -126,7 +126,7 @@ static bool rotary_tensors(turn *t)
 
 /* Returns c, whose axes are those of the positions and then the pairs, with axes that broadcast
  * over x. */
-static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
+static eg_tensor *rotary_placed(const rotation *t, eg_tensor *c)
 {
     int64_t dims[EG_RANK_MAX];
     int order[EG_RANK_MAX], n = 0;
@@ -144,7 +144,7 @@ static eg_tensor *rotary_placed(const turn *t, eg_tensor *c)
 }
 
 /* Sets *c and *s to cos θ and sin θ, θ = (position + offset)/factor · frequency, in x's dtype. */
-static void angles(const turn *t, eg_tensor **c, eg_tensor **s)
+static void angles(const rotation *t, eg_tensor **c, eg_tensor **s)
 {
     const eg_rotary_args *a = t->a;
     eg_ctx *cx = eg_context(a->x);
@@ -174,7 +174,7 @@ eg_tensor *eg_rotary_with(const eg_rotary_args *given)
 {
     OPTIONS(eg_rotary_args, a, given);
     eg_ctx *cx = eg_context(a->x);
-    turn t = { .a = a };
+    rotation t = { .a = a };
     if (!eg_ok(a->x) || !axes_of(&t, eg_spec_parse(cx, "rotary", a->spec)) || !rotary_numbers(&t) ||
         !rotary_tensors(&t))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "rotary: x, its positions or frequencies are NULL");

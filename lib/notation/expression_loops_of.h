@@ -90,21 +90,21 @@ BINARY(NAME(integer_rest), W, W, eg__modulus(a, b))
  * too small, which its remainder shows. */
 EG_CLONES static void NAME(integer_by)(int64_t n, W *out, const W *x, W m, bool rest)
 {
-    const W by = m < 0 ? NAME(minus)(0, m) : m, turn = rest || m > 0 ? 1 : -1;
+    const W by = m < 0 ? NAME(minus)(0, m) : m, sign = rest || m > 0 ? 1 : -1;
     n &= -EG_LANES;
     if ((by & (by - 1)) == 0) {
         const int shift = __builtin_ctzll((uint64_t)by);
         if (rest)
             EACH(out[k] = x[k] & (by - 1))
         else
-            EACH(const W v = turn < 0 ? NAME(minus)(0, x[k]) : x[k];
+            EACH(const W v = sign < 0 ? NAME(minus)(0, x[k]) : x[k];
                  out[k] = v >= 0 ? v >> shift : ~(~v >> shift))
         return;
     }
     if (WIDE) {
         for (int64_t k = 0; k < n; k++)
             out[k] = (W)(rest ? eg__modulus(x[k], by)
-                              : eg__quotient(turn < 0 ? eg__difference(0, x[k]) : x[k], by));
+                              : eg__quotient(sign < 0 ? eg__difference(0, x[k]) : x[k], by));
         return;
     }
     const double d = 1 / (double)by;
@@ -113,7 +113,7 @@ EG_CLONES static void NAME(integer_by)(int64_t n, W *out, const W *x, W m, bool 
              const W r = (W)((uint32_t)x[k] - (uint32_t)q * (uint32_t)by);
              const W s = r + (by & -(W)(r < 0)); out[k] = s - (by & -(W)(s >= by)))
     else
-        EACH(const W v = x[k] * turn; const W q = (W)((double)v * d);
+        EACH(const W v = x[k] * sign; const W q = (W)((double)v * d);
              const W r = (W)((uint32_t)v - (uint32_t)q * (uint32_t)by);
              out[k] = q - (W)(r < 0) + (W)(r >= by))
 }

@@ -216,9 +216,9 @@ static uint8_t extent_of(const eg_block_plan *p, int k)
     if (extent == EG_EXTENT_LANES && p->rows == 1 && n->count) return EG_EXTENT_BLOCK;
     if (extent != EG_EXTENT_BLOCK || all || !n->count) return (uint8_t)extent;
     if (n->code == EG_X_SUB && n->kind == EG_IS_INTEGER)
-        for (int turned = 0; turned < 2; turned++)
-            if (increments(p, n->in[turned], p->by_lane) &&
-                increments(p, n->in[!turned], p->by_row))
+        for (int swapped = 0; swapped < 2; swapped++)
+            if (increments(p, n->in[swapped], p->by_lane) &&
+                increments(p, n->in[!swapped], p->by_row))
                 return EG_EXTENT_DIAGONAL;
     for (int i = 0; i < n->count; i++)
         if (p->extent[n->in[i]] != EG_EXTENT_ONE && p->extent[n->in[i]] != EG_EXTENT_DIAGONAL)

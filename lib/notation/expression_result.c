@@ -176,8 +176,8 @@ int64_t eg__block_loop_size(const eg_block_loop *o)
     return o->plan.rows * eg__round_up(o->plan.lanes, EG_LANES);
 }
 /* y[j·ys + i] = x[i·xs + j] for i < n, j < m: elements of 1, 4 or 8 bytes */
-static void block_turned(int width, int64_t n, int64_t m, const void *x, int64_t xs, void *y,
-                         int64_t ys)
+static void block_transposed(int width, int64_t n, int64_t m, const void *x, int64_t xs, void *y,
+                             int64_t ys)
 {
     if (width > 1)
         eg__transpose((size_t)width, n, m, x, xs, y, ys, false);
@@ -186,28 +186,28 @@ static void block_turned(int width, int64_t n, int64_t m, const void *x, int64_t
             for (int64_t i = 0; i < n; i++)
                 ((uint8_t *)y)[j * ys + i] = ((const uint8_t *)x)[i * xs + j];
 }
-/* Computes a block whose rows are along the last axis of the result, in `turned` memory, from which
- * values are transposed, and to which cotangents are. */
+/* Computes a block whose rows are along the last axis of the result, in `transposed` memory, from
+ * which values are transposed, and to which cotangents are. */
 static void block_across(const eg_block_loop *o, eg_block_data *b, int out, char *workspace)
 {
     const int width = o->plan.f64 ? 8 : 4;
     const int64_t apart = o->step[o->lane], lanes = b->lanes;
-    char *turned = workspace + o->plan.bytes, *to = b->out;
-    uint8_t *allow = (uint8_t *)turned + eg__block_loop_size(o) * (int64_t)sizeof(double);
+    char *transposed = workspace + o->plan.bytes, *to = b->out;
+    uint8_t *allow = (uint8_t *)transposed + eg__block_loop_size(o) * (int64_t)sizeof(double);
     b->out_step = b->allow_step = lanes;
-    if (to) b->out = turned;
+    if (to) b->out = transposed;
     if (b->g && !o->uniform) {
-        block_turned(width, lanes, b->rows, b->g, apart, turned, lanes);
-        b->g = turned;
+        block_transposed(width, lanes, b->rows, b->g, apart, transposed, lanes);
+        b->g = transposed;
         b->g_step = lanes;
     }
     if (b->allow) {
-        block_turned(1, lanes, b->rows, b->allow, apart, allow, lanes);
+        block_transposed(1, lanes, b->rows, b->allow, apart, allow, lanes);
         b->allow = allow;
     }
     eg__block_values(&o->plan, b, workspace);
     if (o->g) eg__block_slopes(&o->plan, b, workspace);
-    if (to) block_turned(out, b->rows, lanes, turned, lanes, to, apart);
+    if (to) block_transposed(out, b->rows, lanes, transposed, lanes, to, apart);
 }
 /* Computes block `number`: its values, and its cotangents if o->g is set. Blocks are numbered along
  * lanes first, then along rows; if `across`, along the other axes before these, so that blocks next

@@ -128,8 +128,8 @@ TARGET static int64_t NAME(norm_abreast)(const eg_row_facts *b, int64_t rows, ch
         NAME(norm_some)(b, ABREAST, many, row, p, step);
     return row;
 }
-TARGET static int64_t NAME(norm_in_turn)(const eg_row_facts *b, int64_t rows, char *const *p,
-                                         const int64_t *step)
+TARGET static int64_t NAME(norm_one_by_one)(const eg_row_facts *b, int64_t rows, char *const *p,
+                                            const int64_t *step)
 {
     int64_t row = 0;
     for (int many; (many = rows_at_once(b->n, rows - row)); row += many)
@@ -141,7 +141,7 @@ TARGET static void NAME(norm)(int64_t rows, char *const *p, const int64_t *step,
     const eg_row_facts *b = user;
     int64_t row = 0;
     if (rows_at_once(b->n, rows))
-        row = (b->far ? NAME(norm_in_turn) : NAME(norm_abreast))(b, rows, p, step);
+        row = (b->from_memory ? NAME(norm_one_by_one) : NAME(norm_abreast))(b, rows, p, step);
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_some)(b, PAIR, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_some)(b, 1, 1, row, p, step);
 }
@@ -284,8 +284,8 @@ TARGET static int64_t NAME(norm_slope_abreast)(const eg_row_facts *b, int64_t ro
         NAME(norm_slope_some)(b, ABREAST, many, row, p, step);
     return row;
 }
-TARGET static int64_t NAME(norm_slope_in_turn)(const eg_row_facts *b, int64_t rows, char *const *p,
-                                               const int64_t *step)
+TARGET static int64_t NAME(norm_slope_one_by_one)(const eg_row_facts *b, int64_t rows,
+                                                  char *const *p, const int64_t *step)
 {
     int64_t row = 0;
     for (int many; (many = rows_at_once(b->n, rows - row)); row += many)
@@ -298,7 +298,8 @@ TARGET static void NAME(norm_slope)(int64_t rows, char *const *p, const int64_t 
     const eg_row_facts *b = user;
     int64_t row = 0;
     if (rows_at_once(b->n, rows))
-        row = (b->far ? NAME(norm_slope_in_turn) : NAME(norm_slope_abreast))(b, rows, p, step);
+        row = (b->from_memory ? NAME(norm_slope_one_by_one) : NAME(norm_slope_abreast))(b, rows, p,
+                                                                                        step);
     for (; row + PAIR <= rows; row += PAIR) NAME(norm_slope_some)(b, PAIR, PAIR, row, p, step);
     for (; row < rows; row++) NAME(norm_slope_some)(b, 1, 1, row, p, step);
 }

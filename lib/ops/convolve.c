@@ -20,7 +20,7 @@ typedef struct convolve_job {
     const eg_tensor *y, *x, *f;
     int64_t n, length, taps, skip; /* of a line: results, elements, taps, results left out */
     int64_t lines, size;           /* size of the transform, a power of two; 0: by definition */
-    double (*turn)[2];             /* e^{−2πik/size}, k < size/2 */
+    double (*twiddle)[2];          /* e^{−2πik/size}, k < size/2 */
     double *memory;                /* of each thread: `each` numbers */
     int64_t each;
 } convolve_job;
@@ -104,7 +104,7 @@ EG_CLONES static complexes *transformed(const convolve_job *j, complexes *z, com
 {
     for (int64_t n = j->size, s = 1; n > 1; n /= 2, s *= 2) {
         for (int64_t p = 0; p < n / 2; p++) {
-            const double c = j->turn[p * s][0], d = j->turn[p * s][1];
+            const double c = j->twiddle[p * s][0], d = j->twiddle[p * s][1];
             const complexes *a = z + s * p, *b = z + s * (p + n / 2);
             complexes *even = other + s * 2 * p, *odd = even + s;
             for (int64_t q = 0; q < s; q++)
@@ -213,17 +213,17 @@ static bool convolve_forward(eg_tensor *y)
                  fast = 8 * (double)size * (double)log;
     if (fast < direct) j.size = size;
     const int64_t pieces = (j.lines + LANES - 1) / LANES, whole = (j.length + j.taps + j.n) * LANES,
-                  turned = 4 * j.size * LANES;
-    j.each = whole > turned ? whole : turned;
+                  transformed = 4 * j.size * LANES;
+    j.each = whole > transformed ? whole : transformed;
     int team = eg__team(y->cx, (int64_t)(fmin(fast, direct) * (double)j.lines), 1 << 18);
     if (team > pieces) team = (int)pieces;
     j.memory =
         eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)(team * j.each + j.size) * sizeof *j.memory);
     if (!j.memory) return false;
-    j.turn = (double(*)[2])(void *)(j.memory + team * j.each);
+    j.twiddle = (double(*)[2])(void *)(j.memory + team * j.each);
     for (int64_t k = 0; k < j.size / 2; k++) {
         const double angle = 6.283185307179586477 * (double)k / (double)j.size;
-        j.turn[k][0] = cos(angle), j.turn[k][1] = -sin(angle);
+        j.twiddle[k][0] = cos(angle), j.twiddle[k][1] = -sin(angle);
     }
     eg__parallel(y->cx, team, pieces, convolve_piece, &j);
     return true;

@@ -54,7 +54,7 @@ EG_INLINE void NAME(cummax_abreast)(const bool smallest, int64_t m, const line *
 {
     const int64_t w = (int64_t)sizeof(T), wide = sizeof(int64_t);
     const bool reversed = l->a < 0;
-    const int64_t turn = reversed ? -ABREAST : ABREAST;
+    const int64_t advance = reversed ? -ABREAST : ABREAST;
     T in[COLUMNS * ABREAST], best[ABREAST];
     int64_t out[COLUMNS * ABREAST];
     INDEX(T) at[ABREAST] = { 0 };
@@ -65,7 +65,7 @@ EG_INLINE void NAME(cummax_abreast)(const bool smallest, int64_t m, const line *
         eg__transpose(sizeof(T), m, count, lowest, xs / w, in, ABREAST, false);
         const T *next = reversed ? in + (count - 1) * ABREAST : in;
         if (!i) memcpy(best, next, sizeof best);
-        for (int64_t k = 0; k < count; k++, next += turn) {
+        for (int64_t k = 0; k < count; k++, next += advance) {
             NAME(cummax_step)
             (ABREAST, smallest, next, (INDEX(T))(i + k), best, at, out + k * ABREAST);
         }

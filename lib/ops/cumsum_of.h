@@ -25,7 +25,7 @@ EG_INLINE void NAME(cumsum_abreast)(const bool product, int64_t m, const line *l
 {
     const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
     const bool reversed = l->a < 0;
-    const int64_t turn = reversed ? -ABREAST : ABREAST;
+    const int64_t advance = reversed ? -ABREAST : ABREAST;
     FROM in[COLUMNS * ABREAST];
     T out[COLUMNS * ABREAST];
     WIDE run[ABREAST] = { 0 };
@@ -35,7 +35,7 @@ EG_INLINE void NAME(cumsum_abreast)(const bool product, int64_t m, const line *l
         const char *lowest = x + l->a * (reversed ? i + count - 1 : i);
         eg__transpose(sizeof(FROM), m, count, lowest, xs / v, in, ABREAST, false);
         const FROM *next = reversed ? in + (count - 1) * ABREAST : in;
-        for (int64_t k = 0; k < count; k++, next += turn) {
+        for (int64_t k = 0; k < count; k++, next += advance) {
             const bool first = product && !i && !k;
             EG_EVERY_LANE
             for (int64_t j = 0; j < ABREAST; j++) {

@@ -44,16 +44,16 @@ EG_INLINE float gauss_tailf(float a, float *e)
 EG_INLINE float geluf(float x)
 {
     float e;
-    const float far = fabsf(x), a = far >= EG_GAUSS_END ? 0 : far;
+    const float magnitude = fabsf(x), a = magnitude >= EG_GAUSS_END ? 0 : magnitude;
     return (x > 0 ? x : 0) - a * gauss_tailf(a, &e);
 }
 /* Φ(−a) − a φ(a) where x < 0, else 1 minus this */
 EG_INLINE float gelu_slopef(float x)
 {
     float e;
-    const float far = fabsf(x), a = far >= EG_GAUSS_END ? 0 : far, tail = gauss_tailf(a, &e),
-                u = tail - a * (e * (float)(M_2_SQRTPI * M_SQRT1_2 / 2)),
-                below = far >= EG_GAUSS_END ? 0 : u;
+    const float magnitude = fabsf(x), a = magnitude >= EG_GAUSS_END ? 0 : magnitude,
+                tail = gauss_tailf(a, &e), u = tail - a * (e * (float)(M_2_SQRTPI * M_SQRT1_2 / 2)),
+                below = magnitude >= EG_GAUSS_END ? 0 : u;
     return x < 0 ? below : 1 - below;
 }
 /* 1 + erf would cancel in the lower tail */

@@ -125,7 +125,7 @@ static bool each_row(eg_tensor *y, int operands, int gain, int bias, double *mom
                              .c = a->eps,
                              .gain = gain ? y->in[gain]->data : NULL,
                              .bias = bias ? y->in[bias]->data : NULL } };
-    c.b.far = beyond_caches(operands, all);
+    c.b.from_memory = beyond_caches(operands, all);
     if (!c.b.n) {
         eg__fill(all, 0);
         return true;
@@ -304,7 +304,7 @@ static bool norm_gradient_forward(eg_tensor *d)
                   bytes = n * eg__width[d->dtype], blocks = (rows + BLOCK - 1) / BLOCK;
     gradient_job j = { .run = m->norm_slope,
                        .b = { .n = n,
-                              .far = beyond_caches(3, d),
+                              .from_memory = beyond_caches(3, d),
                               .center = a->center,
                               .moments = s && s->rows ? 3 : 0,
                               .c = a->eps,

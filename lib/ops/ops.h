@@ -102,7 +102,7 @@ typedef struct eg_row_facts {
     int64_t n;        /* number of elements of a row */
     int masks;        /* softmax: number of masks, which are operands 2 … */
     bool log, center; /* softmax: its logarithm; norm: the mean is subtracted */
-    bool far;         /* norm: rows come from memory and are read one after the other */
+    bool from_memory; /* norm: rows come from memory and are read one after the other */
     int moments;      /* norm: the operand that has mean and r of each row, two doubles, which norm
                        * writes and norm_slope reads; 0 if there is none */
     double c;

@@ -201,8 +201,9 @@ int64_t eg_packed_length(eg_tensor *lengths)
         return -1;
     for (int64_t b = 0; b < lengths->dim[0]; b++) {
         const int64_t n = length_at(lengths, b);
-        const bool far = __builtin_add_overflow(sum, n, &sum) || sum > INT64_MAX - EG_PACK_ROUND;
-        if (n < 0 || far)
+        const bool too_large =
+            __builtin_add_overflow(sum, n, &sum) || sum > INT64_MAX - EG_PACK_ROUND;
+        if (n < 0 || too_large)
             return eg_fail_as(lengths->cx, EG_ERROR_INDEX,
                               "packed_length: lengths[%lld] is %lld, %s", (long long)b,
                               (long long)n,

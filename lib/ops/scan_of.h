@@ -51,13 +51,14 @@ EG_INLINE void NAME(scan_copied)(const line *l, char *y, const char *a, const ch
         NAME(scan_some)(FEW, false, l, i, end, run, y, factors, terms, near);
     }
 }
-/* Writes elements first … end − 1 of m lines to turned[element][line], in reverse if along < 0. */
+/* Writes elements first … end − 1 of m lines to transposed[element][line], in reverse if along < 0.
+ */
 EG_INLINE void NAME(scan_turned)(int64_t m, const char *x, int64_t along, int64_t lines,
-                                 int64_t first, int64_t end, T *turned)
+                                 int64_t first, int64_t end, T *transposed)
 {
     const char *lowest = x + along * (along < 0 ? end - 1 : first);
     if (first < end)
-        eg__transpose(sizeof(T), m, end - first, lowest, lines / (int64_t)sizeof(T), turned,
+        eg__transpose(sizeof(T), m, end - first, lowest, lines / (int64_t)sizeof(T), transposed,
                       ABREAST, false);
 }
 /* Computes m ≤ ABREAST lines without gaps, which may be reversed in a and b: COLUMNS elements of

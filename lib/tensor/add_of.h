@@ -26,9 +26,9 @@ EG_CLONES static void NAME(add_to_plane)(int64_t rows, int64_t n, char *const *p
 {
     enum { SIDE = 32, W = sizeof(T) };
     const bool near = step[0] == W && step[1] == W,
-               turned = step[0] == W && !near && row_step[1] == W && step[1] % W == 0 && W <= 8;
+               transposed = step[0] == W && !near && row_step[1] == W && step[1] % W == 0 && W <= 8;
     (void)user;
-    for (int64_t r = 0, m; turned && r < rows; r += m) {
+    for (int64_t r = 0, m; transposed && r < rows; r += m) {
         _Alignas(64) T tile[SIDE * SIDE];
         m = eg__min64(SIDE, rows - r);
         for (int64_t i = 0, columns; i < n; i += columns) {
@@ -41,7 +41,7 @@ EG_CLONES static void NAME(add_to_plane)(int64_t rows, int64_t n, char *const *p
             }
         }
     }
-    for (int64_t r = 0; !turned && r < rows; r++) {
+    for (int64_t r = 0; !transposed && r < rows; r++) {
         char *y = p[0] + r * row_step[0];
         const char *x = p[1] + r * row_step[1];
         if (near)

@@ -350,7 +350,7 @@ bool eg__view_on(const eg_tensor *t, eg_tensor *x, int64_t *dim, int64_t *stride
                     .in = &in,
                     .dim = sizes,
                     .rank = EG_RANK_MAX,
-                    .home = eg__top(t->cx) };
+                    .arena = eg__top(t->cx) };
     if (!t->op->shape(&y) || !y.data) return false; /* without data the operation would copy */
     for (int r = 0; r < y.rank; r++) {
         dim[r] = y.dim[r];
@@ -371,7 +371,7 @@ int eg_operands(const eg_tensor *y) { return y ? y->count : 0; }
 const void *eg_attr(const eg_tensor *y) { return y ? y->attr : NULL; }
 void *eg__node_save(eg_tensor *y, size_t bytes)
 {
-    y->saved = eg__alloc_in(y->home, bytes ? bytes : 1);
+    y->saved = eg__alloc_in(y->arena, bytes ? bytes : 1);
     return y->saved ? memset(y->saved, 0, bytes) : NULL;
 }
 /* The memory of eg_node_save follows its number of bytes. */

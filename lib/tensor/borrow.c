@@ -23,7 +23,7 @@ static eg__loan *borrow_slot(eg__loan *table, size_t slots, const eg_tensor *x)
 static bool borrow_grow(eg_ctx *cx)
 {
     const size_t slots = cx->loans.slots ? 2 * cx->loans.slots : SLOTS;
-    eg__loan *table = eg__alloc_in(cx->loans.home, slots * sizeof *table);
+    eg__loan *table = eg__alloc_in(cx->loans.arena, slots * sizeof *table);
     if (!table) return false;
     memset(table, 0, slots * sizeof *table);
     for (size_t k = 0; k < cx->loans.slots; k++)
@@ -38,12 +38,12 @@ eg_mark eg__borrow_open(eg_ctx *cx, bool (*check)(eg_ctx *, eg_tensor *, void *)
 {
     const eg_mark m = eg_push(cx);
     if (!m.scope) return m;
-    cx->loans = (eg__loans){ .home = m.scope, .check = check, .user = user };
+    cx->loans = (eg__loans){ .arena = m.scope, .check = check, .user = user };
     return m;
 }
 void eg__borrow_close(eg_ctx *cx, eg_mark m)
 {
-    cx->loans = (eg__loans){ .home = NULL };
+    cx->loans = (eg__loans){ .arena = NULL };
     eg_pop(cx, m);
 }
 bool eg__borrow_resume(eg_ctx *cx, const eg__loans *kept,
@@ -61,7 +61,7 @@ bool eg__borrow_resume(eg_ctx *cx, const eg__loans *kept,
 eg__loans eg__borrow_suspend(eg_ctx *cx)
 {
     const eg__loans kept = cx->loans;
-    cx->loans = (eg__loans){ .home = NULL };
+    cx->loans = (eg__loans){ .arena = NULL };
     return kept;
 }
 
@@ -88,11 +88,11 @@ static eg_tensor *borrow_header(eg__arena *a, const eg_tensor *x)
 }
 eg_tensor *eg__borrow_like(eg_ctx *cx, const eg_tensor *x)
 {
-    eg_tensor *t = eg__tensor_in(cx->loans.home);
+    eg_tensor *t = eg__tensor_in(cx->loans.arena);
     if (!t) return NULL;
     t->dtype = x->dtype;
     t->rank = x->rank;
-    t->dim = eg__alloc_in(cx->loans.home, (2 * (size_t)x->rank + 1) * sizeof *t->dim);
+    t->dim = eg__alloc_in(cx->loans.arena, (2 * (size_t)x->rank + 1) * sizeof *t->dim);
     if (!t->dim) return NULL;
     t->stride = t->dim + x->rank;
     for (int k = 0; k < x->rank; k++) t->dim[k] = x->dim[k];
@@ -103,15 +103,15 @@ eg_tensor *eg__borrow_like(eg_ctx *cx, const eg_tensor *x)
 eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)
 {
     if (x->poison) return &cx->poison;
-    if (x->cx != cx->parent || !cx->loans.home) {
+    if (x->cx != cx->parent || !cx->loans.arena) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "borrow: a tensor of another context");
         return NULL;
     }
     if (2 * cx->loans.used >= cx->loans.slots && !borrow_grow(cx)) return NULL;
     eg__loan *l = borrow_slot(cx->loans.table, cx->loans.slots, x);
-    if (l->of) return l->twin;
+    if (l->of) return l->header;
     if (cx->loans.check && !cx->loans.check(cx, x, cx->loans.user)) return NULL;
-    eg_tensor *t = borrow_header(cx->loans.home, x);
+    eg_tensor *t = borrow_header(cx->loans.arena, x);
     if (!t) return NULL;
     *l = (eg__loan){ x, x->seq, t };
     cx->loans.used++;

@@ -41,7 +41,7 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
 {
     eg_captured *c = p->c;
     if (x->st->place) p->each[x->st->place - 1].last = c->items;
-    if (x->seq > p->born) return true;
+    if (x->seq > p->seq_before) return true;
     for (int64_t k = c->outsides; k-- > 0;)
         if (c->outside[k].x == x) return true;
     eg_captured_outside *list =
@@ -135,7 +135,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
                          .nodes = nodes,
                          .serial = ++cx->scopes,
                          .fixed = true };
-    i->work = y->home = cx->top = work;
+    i->work = y->arena = cx->top = work;
     y->saved = i->saved;
     cx->aside++;
     if (i->draws) cx->draw = p->draw + i->drawn;
@@ -278,7 +278,7 @@ static bool act_history(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
 }
 bool eg__captured_before(const eg_ctx *cx, const eg_tensor *t)
 {
-    return t->cx != cx || t->seq <= cx->capture->born;
+    return t->cx != cx || t->seq <= cx->capture->seq_before;
 }
 bool eg__capture_history(eg_ctx *cx, eg_tensor *x, uint64_t had, const char *what)
 {
@@ -346,7 +346,7 @@ static bool capture_outputs(eg__capture *p, int count, eg_tensor **out)
                    false;
         if (!eg__check_usable("capture: output", x)) return false;
         if (!capture_reads(p, "capture", x)) return false;
-        c->output[k] = x->seq > p->born ? capture_header(x) : x;
+        c->output[k] = x->seq > p->seq_before ? capture_header(x) : x;
         if (!c->output[k]) return false;
         if (x->st->place) p->each[x->st->place - 1].last = INT64_MAX;
     }
@@ -395,7 +395,7 @@ eg_captured *eg__captured_make(eg_ctx *cx, eg_step_function *f, void *user, int 
         eg__capture p = { .c = c,
                           .numbers = cx->top,
                           .arena = eg__owner_arena(owner),
-                          .born = cx->seq,
+                          .seq_before = cx->seq,
                           .draw = cx->draw };
         c->outputs = outputs;
         c->training = cx->training;

@@ -88,10 +88,10 @@ typedef struct eg_captured_numbers {
  * afterwards. */
 typedef struct eg__capture {
     eg_captured *c;
-    eg__arena *numbers; /* holds results until they get their addresses in the block */
-    eg__arena *arena;   /* the owner's arena, which holds everything else */
-    uint64_t born;      /* tensors with a larger `seq` were made by the step */
-    uint64_t draw;      /* the number of the first draw of the step */
+    eg__arena *numbers;  /* holds results until they get their addresses in the block */
+    eg__arena *arena;    /* the owner's arena, which holds everything else */
+    uint64_t seq_before; /* tensors with a larger `seq` were made by the step */
+    uint64_t draw;       /* the number of the first draw of the step */
     int64_t item_capacity, start_capacity, outside_capacity, count, count_capacity;
     eg_captured_numbers *each;
     /* while an operation's forward() runs: the node that eg__lanes_run computed */

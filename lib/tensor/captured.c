@@ -109,7 +109,7 @@ bool eg__captured_lay_out(eg__capture *p)
         i->y->count = i->count;
     }
     for (int k = 0; k < c->outputs; k++)
-        if (c->output[k]->seq > p->born) c->output[k]->captured = false;
+        if (c->output[k]->seq > p->seq_before) c->output[k]->captured = false;
     captured_clear_marks(p);
     return true;
 }

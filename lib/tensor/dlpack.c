@@ -181,7 +181,7 @@ static eg__hold *export_hold(eg_tensor *x)
                           "to_dlpack: operand 1 is a view of a tensor whose owner was closed"),
                NULL;
     x->st->exposed = true;
-    if (!h) return eg__hold_chunk(whose->home, x->data);
+    if (!h) return eg__hold_chunk(whose->arena, x->data);
     eg__hold_share(h);
     return h;
 }

@@ -68,8 +68,8 @@ EG_INLINE float etanh_lastf(float x, float e)
     const float u = x * x;
     const float high = (-0x1.75e1bp-8f * u + 0x1.522694p-6f) * u - 0x1.b83c58p-5f,
                 p = (high * u + 0x1.110726p-3f) * u - 0x1.555532p-2f;
-    const float near = x + x * (u * p), far = 1 - 2 / (e + 1);
-    return fabsf(x) < 0.625f ? near : copysignf(far, x);
+    const float small = x + x * (u * p), large = 1 - 2 / (e + 1);
+    return fabsf(x) < 0.625f ? small : copysignf(large, x);
 }
 EG_INLINE double epow(double x) { return exp(x); }
 EG_INLINE double etanh_first(double x) { return x; }

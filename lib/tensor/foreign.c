@@ -12,11 +12,11 @@ static size_t alignment(eg_dtype dtype)
 /* Extends *low or *high by the bytes that one axis reaches. False if they overflow. */
 static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low, int64_t *high)
 {
-    int64_t far;
+    int64_t bytes;
     if (size < 2) return true;
-    return !__builtin_mul_overflow(size - 1, stride, &far) &&
-           !__builtin_mul_overflow(far, width, &far) &&
-           !__builtin_add_overflow(far < 0 ? *low : *high, far, far < 0 ? low : high);
+    return !__builtin_mul_overflow(size - 1, stride, &bytes) &&
+           !__builtin_mul_overflow(bytes, width, &bytes) &&
+           !__builtin_add_overflow(bytes < 0 ? *low : *high, bytes, bytes < 0 ? low : high);
 }
 
 /* True if the elements are inside the address space and at most 2^60 bytes from `data`. Then
@@ -24,14 +24,14 @@ static bool reach_axis(int64_t size, int64_t stride, int64_t width, int64_t *low
  * a slice past the end can overflow. */
 static bool reach_fits(const eg_from_memory_args *o, const int64_t *strides)
 {
-    const int64_t width = eg__width[o->dtype], far = INT64_C(1) << 60;
+    const int64_t width = eg__width[o->dtype], most = INT64_C(1) << 60;
     const uintptr_t at = (uintptr_t)o->data;
     int64_t low, high;
     if (__builtin_mul_overflow(o->offset, width, &low) || __builtin_add_overflow(low, width, &high))
         return false;
     for (int k = 0; k < o->rank; k++)
         if (!reach_axis(o->dims[k], strides[k], width, &low, &high)) return false;
-    return low >= -far && high <= far && (low >= 0 || at >= -(uintptr_t)low) &&
+    return low >= -most && high <= most && (low >= 0 || at >= -(uintptr_t)low) &&
            (high <= 0 || (uintptr_t)high <= UINTPTR_MAX - at);
 }
 

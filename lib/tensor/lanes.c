@@ -134,25 +134,25 @@ static void lanes_plane(int64_t rows, int64_t n, char *const *p, const int64_t *
     const eg_lanes *l = user;
     _Alignas(64) char block[4][TILE_BYTES + EG_SPREAD_BYTES];
     int widest = l->width[0];
-    bool turned = n > EG_BLOCK;
+    bool transposed = n > EG_BLOCK;
     for (int i = 1; i <= l->operands; i++) {
-        turned |= row_step[i] == l->width[i] && step[i] && step[i] != l->width[i];
+        transposed |= row_step[i] == l->width[i] && step[i] && step[i] != l->width[i];
         widest = l->width[i] > widest ? l->width[i] : widest;
     }
-    const int64_t most = TILE_BYTES / widest, fit = turned ? SIDE : most / n,
+    const int64_t most = TILE_BYTES / widest, fit = transposed ? SIDE : most / n,
                   even = fit < 4          ? 1
                          : fit < EG_LANES ? 4
                                           : EG_LANES,
                   high = fit & -even, /* complete groups of lanes */
-        wide = turned ? most / SIDE : n;
+        wide = transposed ? most / SIDE : n;
     lanes_tile t = { .row_step = row_step, .step = step, .first = true, .c = l->c };
-    if (n * l->width[1] >= STILL && !turned) t.still = lanes_constant_operand(l, step, &t.c);
+    if (n * l->width[1] >= STILL && !transposed) t.still = lanes_constant_operand(l, step, &t.c);
     /* if rows of an operand are apart, each row is a call, which takes a repeated row in place */
     bool apart = false;
     for (int i = 0; i <= l->operands && l->exact; i++)
         apart |= step[i] == l->width[i] && row_step[i] && row_step[i] != n * l->width[i];
     for (int i = 1; i <= l->operands; i++)
-        if (!row_step[i] && (!step[i] || !turned) && !(apart && step[i] == l->width[i]))
+        if (!row_step[i] && (!step[i] || !transposed) && !(apart && step[i] == l->width[i]))
             t.kept |= 1u << i;
     for (int64_t r = 0; r < rows; r += high)
         for (int64_t c = 0; c < n; c += wide) {

@@ -262,7 +262,7 @@ eg_tensor *eg__keep(eg_tensor *x)
 {
     if (!eg__check_usable("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
-    if (a->cx->parent && (a->outer == a->cx->loans.home || a->outer == &a->cx->root))
+    if (a->cx->parent && (a->outer == a->cx->loans.arena || a->outer == &a->cx->root))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: tensors of a block end with the block");
     if (a == x->cx->heir &&
         eg__capture_refuses(x->cx, "keep", "only outputs are kept after the step"))
@@ -299,7 +299,7 @@ eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
 /* -- results of operations --------------------------------------------------------------------- */
 bool eg__shape(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 {
-    if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
+    if (!give_sizes(y, y->arena, dtype, rank, dims)) return false;
     eg__row_major(rank, y->dim, y->stride);
     return true;
 }
@@ -307,7 +307,7 @@ bool eg__shape_known(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims
                      const int64_t *strides)
 {
     y->dtype = (uint8_t)dtype;
-    if (!take_axes(y, y->home, rank)) return false;
+    if (!take_axes(y, y->arena, rank)) return false;
     int64_t *to = y->dim;
     for (int k = 0; k < rank; k++) {
         to[k] = dims[k];
@@ -327,7 +327,7 @@ bool eg_result(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims)
 bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims,
                        const int *order)
 {
-    if (!give_sizes(y, y->home, dtype, rank, dims)) return false;
+    if (!give_sizes(y, y->arena, dtype, rank, dims)) return false;
     int64_t w = 1;
     for (int k = rank; k-- > 0; w *= dims[order[k]] ? dims[order[k]] : 1) y->stride[order[k]] = w;
     return true;
@@ -344,7 +344,7 @@ bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
     /* x has these sizes, so they have been checked */
     if (x->rank < 2 && eg__width[dtype] <= eg__width[x->dtype]) {
         y->dtype = (uint8_t)dtype;
-        if (!take_sizes(y, y->home, x->rank, x->dim)) return false;
+        if (!take_sizes(y, y->arena, x->rank, x->dim)) return false;
         if (x->rank) y->stride[0] = 1;
         return true;
     }
@@ -353,13 +353,13 @@ bool eg__shape_like(eg_tensor *y, eg_dtype dtype, const eg_tensor *x)
 bool eg__shape_view(eg_tensor *y, const eg_tensor *x, int rank, const int64_t *dims,
                     const int64_t *strides, int64_t offset)
 {
-    if (!give_sizes(y, y->home, x->dtype, rank, dims)) return false;
+    if (!give_sizes(y, y->arena, x->dtype, rank, dims)) return false;
     if (rank) memcpy(y->stride, strides, (size_t)rank * sizeof *strides);
     y->st = x->st;
     y->data = x->data + offset * eg__width[x->dtype];
     return true;
 }
-bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->home); }
+bool eg__give_storage(eg_tensor *y) { return y->data || give_storage(y, y->arena); }
 
 /* Gives y the layout of the first operand, from `first` on, that repeats no element. False, after
  * an error, if dtypes differ. */

@@ -304,9 +304,9 @@ static inline void eg__prefetch_rows(const char *row, int64_t rows, int64_t apar
         for (int64_t i = 0; i < bytes; i += EG_LINE) __builtin_prefetch(row + i, 0, 3);
 }
 enum { EG_STREAM_BYTES = 12 << 20 }; /* larger results are written with non-temporal stores */
-/* dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny. far: with non-temporal stores. */
+/* dst[y·ds + x] = src[x·ss + y] for x < nx, y < ny. stream: with non-temporal stores. */
 void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-                   int64_t ds, bool far);
+                   int64_t ds, bool stream);
 /* As eg__transpose, with vectors of 16 bytes, which is faster for few elements. */
 void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss,
                           void *dst, int64_t ds);

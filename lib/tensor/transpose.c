@@ -200,15 +200,15 @@ void eg__transpose_narrow(size_t width, int64_t nx, int64_t ny, const void *src,
     (width == 4 ? transpose_32 : transpose_64)(nx, ny, src, ss, dst, ds, false);
 }
 void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_t ss, void *dst,
-                   int64_t ds, bool far)
+                   int64_t ds, bool stream)
 {
 #if defined(SQUARES_512)
     if (__builtin_cpu_supports("avx512f")) {
-        (width == 4 ? wide_transpose_32 : wide_transpose_64)(nx, ny, src, ss, dst, ds, far);
+        (width == 4 ? wide_transpose_32 : wide_transpose_64)(nx, ny, src, ss, dst, ds, stream);
         return;
     }
     if (whole_lines_are_faster(width, nx, ny, ss, ds) && __builtin_cpu_supports("avx2")) {
-        (width == 4 ? line_transpose_32 : line_transpose_64)(nx, ny, src, ss, dst, ds, far);
+        (width == 4 ? line_transpose_32 : line_transpose_64)(nx, ny, src, ss, dst, ds, stream);
         return;
     }
 #endif

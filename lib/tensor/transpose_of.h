@@ -6,12 +6,12 @@
 
 /* dst[y·ds + x] = src[x·ss + y] */
 static void NAME(transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss, void *to,
-                            int64_t ds, bool far)
+                            int64_t ds, bool stream)
 {
     const WORD *src = from;
     WORD *dst = to;
     const int64_t wx = nx - nx % SIDE, wy = ny - ny % SIDE;
-    (void)far;
+    (void)stream;
     for (int64_t x = 0; x < wx; x += SIDE)
         for (int64_t y = 0; y < wy; y += SIDE)
             NAME(square)(src + x * ss + y, ss, dst + y * ds + x, ds);
@@ -32,9 +32,9 @@ static void NAME(every_second)(int64_t n, int64_t rows, const void *from, int64_
 #if defined(SQUARES_512)
 /* Transposes a square of WIDE × WIDE, a cache line wide. Lines at distances of a power of two share
  * few sets of a cache, and could be lost before their second half is read; then (`apart`) each is
- * read at once, into a copy. far: with non-temporal stores. */
-AVX2 EG_INLINE void NAME(line_square)(const WORD *src, int64_t ss, WORD *dst, int64_t ds, bool far,
-                                      bool apart)
+ * read at once, into a copy. stream: with non-temporal stores. */
+AVX2 EG_INLINE void NAME(line_square)(const WORD *src, int64_t ss, WORD *dst, int64_t ds,
+                                      bool stream, bool apart)
 {
     enum { HALF = WIDE / 2 };
     _Alignas(32) WORD copy[WIDE][WIDE];
@@ -56,7 +56,7 @@ AVX2 EG_INLINE void NAME(line_square)(const WORD *src, int64_t ss, WORD *dst, in
             WORD *to = dst + k * SIDE * ds + half;
             UNROLL for (int r = 0; r < SIDE; r++, to += ds)
             {
-                if (far)
+                if (stream)
                     _mm256_stream_si256((void *)to, y[r]);
                 else
                     _mm256_storeu_si256((void *)to, y[r]);
@@ -65,14 +65,14 @@ AVX2 EG_INLINE void NAME(line_square)(const WORD *src, int64_t ss, WORD *dst, in
 }
 /* Squares proceed as in wide_transpose below. */
 AVX2 static void NAME(line_transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss,
-                                      void *to, int64_t ds, bool far)
+                                      void *to, int64_t ds, bool stream)
 {
     const WORD *src = from;
     WORD *dst = to;
     const int64_t wx = nx - nx % WIDE, wy = ny - ny % WIDE;
-    far = far && (uintptr_t)to % 32 == 0 && ds % (WIDE / 2) == 0;
+    stream = stream && (uintptr_t)to % 32 == 0 && ds % (WIDE / 2) == 0;
     const bool apart = ss * (int64_t)sizeof(WORD) % 1024 == 0;
-    if (far)
+    if (stream)
         for (int64_t x = 0; x < wx; x += WIDE)
             for (int64_t y = 0; y < wy; y += WIDE)
                 NAME(line_square)(src + x * ss + y, ss, dst + y * ds + x, ds, true, apart);
@@ -86,12 +86,12 @@ AVX2 static void NAME(line_transpose)(int64_t nx, int64_t ny, const void *from, 
                 NAME(line_square)(src + x * ss + y, ss, dst + y * ds + x, ds, false, apart);
     NAME(transpose)(nx - wx, wy, src + wx * ss, ss, dst + wx, ds, false);
     NAME(transpose)(nx, ny - wy, src + wy, ss, dst + wy * ds, ds, false);
-    if (far) _mm_sfence();
+    if (stream) _mm_sfence();
 }
 /* Transposes a square of WIDE × WIDE, or nx × ny elements of it: missing rows repeat the last one
- * and are not stored. far: with non-temporal stores. */
+ * and are not stored. stream: with non-temporal stores. */
 AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t ss, WORD *dst,
-                                        int64_t ds, bool far)
+                                        int64_t ds, bool stream)
 {
     __m512i x[WIDE], y[WIDE];
     const __mmask16 mx = (__mmask16)((1 << nx) - 1), my = (__mmask16)((1 << ny) - 1);
@@ -105,7 +105,7 @@ AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t
     UNROLL for (int r = 0; r < WIDE; r++)
     {
         if (r >= ny) break;
-        if (far)
+        if (stream)
             _mm512_stream_si512((void *)(dst + r * ds), y[r]);
         else if (nx == WIDE)
             _mm512_storeu_si512(dst + r * ds, y[r]);
@@ -118,13 +118,13 @@ AVX512 EG_INLINE void NAME(wide_square)(int nx, int ny, const WORD *src, int64_t
  * sets of a cache. Squares proceed along src if the block of dst is denser or is written with
  * non-temporal stores, which fetch nothing. */
 AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from, int64_t ss,
-                                        void *to, int64_t ds, bool far)
+                                        void *to, int64_t ds, bool stream)
 {
     const WORD *src = from;
     WORD *dst = to;
     const int64_t wx = nx - nx % WIDE, wy = ny - ny % WIDE;
-    far = far && (uintptr_t)to % 64 == 0 && ds % WIDE == 0;
-    if (far)
+    stream = stream && (uintptr_t)to % 64 == 0 && ds % WIDE == 0;
+    if (stream)
         for (int64_t x = 0; x < wx; x += WIDE)
             for (int64_t y = 0; y < wy; y += WIDE)
                 NAME(wide_square)(WIDE, WIDE, src + x * ss + y, ss, dst + y * ds + x, ds, true);
@@ -144,7 +144,7 @@ AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from
         for (int64_t x = 0; x < wx; x += WIDE)
             NAME(wide_square)(WIDE, py, src + x * ss + wy, ss, dst + wy * ds + x, ds, false);
     if (px && py) NAME(wide_square)(px, py, src + wx * ss + wy, ss, dst + wy * ds + wx, ds, false);
-    if (far) _mm_sfence();
+    if (stream) _mm_sfence();
 }
 /* Two vectors at a time; the last ones with a mask, so that nothing behind the last element is
  * read */

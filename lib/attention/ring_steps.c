@@ -1,4 +1,4 @@
-/* ring_turns.c: passes the keys and values of a divided sequence from rank to rank, so that each
+/* ring_steps.c: passes the keys and values of a divided sequence from rank to rank, so that each
  * rank gets those of every other one. */
 #include "attention/ring_walk.h"
 
@@ -34,7 +34,7 @@ static bool shard_open(eg_ring_walk *w, shard *g)
     return !eg_error(w->cx);
 }
 /* Sends the shard to the next rank and receives that of the previous rank. False after an error. */
-static bool shard_turn(eg_ring_walk *w, shard *g)
+static bool shard_pass_on(eg_ring_walk *w, shard *g)
 {
     const int ranks = eg_ranks_count(w->r->ranks), me = eg_ranks_rank(w->r->ranks),
               from = (g->rank + ranks - 1) % ranks;
@@ -64,18 +64,18 @@ static eg_owner *shard_tensors(eg_ring_walk *w, const shard *g, eg_tensor **kv)
     eg_owner_close(owner);
     return NULL;
 }
-bool eg__ring_turns(eg_ring_walk *w, eg_ring_turn *f, void *user)
+bool eg__ring_steps(eg_ring_walk *w, eg_ring_step *f, void *user)
 {
     const eg_ring *r = w->r;
     shard g;
     bool good = shard_open(w, &g);
-    for (int turn = 0; turn < eg_ranks_count(r->ranks); turn++) {
-        if (eg_ranks_barrier(r->ranks) || !good || (turn && !shard_turn(w, &g))) return false;
+    for (int step = 0; step < eg_ranks_count(r->ranks); step++) {
+        if (eg_ranks_barrier(r->ranks) || !good || (step && !shard_pass_on(w, &g))) return false;
         int n = 0;
         eg_tensor *kv[2];
         const eg_ring_block *keys = eg__ring_blocks(w, &r->key, g.rank, &n);
         eg_owner *owner = shard_tensors(w, &g, kv);
-        good = f(user, turn, kv, keys, keys && owner ? n : 0) && keys && owner;
+        good = f(user, step, kv, keys, keys && owner ? n : 0) && keys && owner;
         eg_owner_close(owner);
     }
     return !eg_ranks_barrier(r->ranks) && good;
