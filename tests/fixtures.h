@@ -186,12 +186,12 @@ static inline uint64_t hash_states(uint64_t h, eg_opt *op) /* of an optimiser th
     return h;
 }
 
-enum { SAID = 256 };
-/* Ends the body of a simulated rank: its context's error, if it has one, is copied to `said` (SAID
- * bytes). Returns 0. */
-static inline int end_rank(char *said, eg_ctx *cx, eg_ranks *r)
+enum { MESSAGE_SIZE = 256 };
+/* Ends the body of a simulated rank: its context's error, if it has one, is copied to `message`
+ * (MESSAGE_SIZE bytes). Returns 0. */
+static inline int end_rank(char *message, eg_ctx *cx, eg_ranks *r)
 {
-    if (eg_error(cx)) snprintf(said, SAID, "%s", eg_error(cx));
+    if (eg_error(cx)) snprintf(message, MESSAGE_SIZE, "%s", eg_error(cx));
     eg_ranks_close(r);
     eg_close(cx);
     return 0;

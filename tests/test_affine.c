@@ -5,7 +5,7 @@
 #include <string.h>
 #include "fixtures.h"
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 static eg_ctx *cx;
 static void setup(void) { cx = eg_open(.dtype = EG_F64); }
@@ -288,7 +288,7 @@ TEST(changes_in_place_are_noticed)
 TEST(affine_names_the_operand_that_does_not_fit)
 {
     eg_tensor *x = eg_zeros(cx, 5, 4), *W = eg_zeros(cx, 4, 3), *b = eg_zeros(cx, 2), *y;
-    static const char *const said[] = {
+    static const char *const message[] = {
         "affine: the bias is (2,), but the last axes of the result are those of (5, 3)",
         "affine: index 'i' is 4 in operand 1 but 3 in operand 2",
         "affine: x is f64 but b is f32; eg_cast one of them",
@@ -299,7 +299,7 @@ TEST(affine_names_the_operand_that_does_not_fit)
         eg_tensor *const b_of[] = { b, b, eg_cast(b, EG_F32), b, eg_zeros(cx, 5, 5, 3) };
         y = eg_affine(k == 1 ? "bi,oi->bo" : k == 3 ? NULL : "bi,io->bo", x, W, b_of[k]);
         ck_assert(!eg_ok(y));
-        ck_assert_msg(strstr(eg_error(cx), said[k]) != NULL, "%s", eg_error(cx));
+        ck_assert_msg(strstr(eg_error(cx), message[k]) != NULL, "%s", eg_error(cx));
         eg_clear(cx);
     }
     /* without a bias it is an einsum, but errors name the function that was called */
@@ -320,7 +320,7 @@ TEST(affine_names_the_operand_that_does_not_fit)
     ck_assert(eg_affine("bi,io->bo", NULL, NULL, NULL, .activation = "x + 1") == NULL);
     W = eg_zeros(cx, 4, 2);
     static const struct {
-        const char *activation, *said;
+        const char *activation, *message;
         int64_t rows;
     } more[] = {
         { NULL, "affine: .add is (4, 2), but the result is (5, 2)", 4 },
@@ -336,7 +336,7 @@ TEST(affine_names_the_operand_that_does_not_fit)
         y = eg_affine("bi,io->bo", x, W, b, .activation = more[k].activation,
                       .add = eg_zeros(cx, more[k].rows, 2));
         ck_assert(!eg_ok(y));
-        eg_assert_error(cx, more[k].said);
+        eg_assert_error(cx, more[k].message);
     }
     ck_assert(!eg_ok(
         eg_affine("bi,io->bo", x, W, b, .add = eg_full_n(cx, EG_F32, 0, 2, (int64_t[]){ 5, 2 }))));

@@ -4,7 +4,7 @@
 #include <config.h> /* EG_DEBUG_ALLOC */
 #endif
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 #include <eingrad.h>
 
 static eg_tensor *causal_heads(void *keep, eg_tensor *const *x)

@@ -16,16 +16,16 @@
 enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
 
 /* -- a transformer with embeddings, dropout and attention -------------------------------------- */
-typedef struct lesson {
+typedef struct training {
     eg_ctx *cx;
     eg_params *params;
     eg_transformer *net;
     eg_opt *opt;
     int32_t token[EXAMPLES][LENGTH], target[EXAMPLES][LENGTH];
-} lesson;
-static void lesson_open(lesson *l, int threads, eg_dtype dtype, double dropout)
+} training;
+static void training_open(training *l, int threads, eg_dtype dtype, double dropout)
 {
-    *l = (lesson){ .cx = eg_open(.threads = threads, .seed = 5, .dtype = dtype) };
+    *l = (training){ .cx = eg_open(.threads = threads, .seed = 5, .dtype = dtype) };
     l->params = eg_params_open(l->cx);
     l->net = eg_transformer_new(.params = l->params, .vocabulary = CLASSES, .length = LENGTH,
                                 .layers = 2, .d_model = WIDE, .heads = 2, .dropout = dropout);
@@ -40,9 +40,9 @@ static void lesson_open(lesson *l, int threads, eg_dtype dtype, double dropout)
             l->target[e][k] = k < e % (LENGTH + 1) ? l->token[e][LENGTH - 1 - k] : -1;
         }
 }
-static eg_tensor *lesson_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+static eg_tensor *training_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    const lesson *l = user;
+    const training *l = user;
     const int64_t dims[] = { to - from, LENGTH };
     *count = 0;
     for (int64_t e = from; e < to; e++)
@@ -54,19 +54,19 @@ static eg_tensor *lesson_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, 
     return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, target, .ignore = -1, .each = true));
 }
 
-typedef struct told {
+typedef struct result {
     uint64_t hash; /* of losses and parameters */
     int sums;
-} told;
-static told lesson_steps(int threads, int64_t block, int leaves, bool serial, int steps)
+} result;
+static result training_steps(int threads, int64_t block, int leaves, bool serial, int steps)
 {
-    lesson l;
-    told t = { .hash = 1 };
-    lesson_open(&l, threads, EG_F32, 0.2);
+    training l;
+    result t = { .hash = 1 };
+    training_open(&l, threads, EG_F32, 0.2);
     for (int k = 0; k < steps; k++) {
         double mean = 0;
         int sums = 0;
-        eg_step_over(l.opt, lesson_loss, &l, EXAMPLES, .block = block, .leaves = leaves,
+        eg_step_over(l.opt, training_loss, &l, EXAMPLES, .block = block, .leaves = leaves,
                      .serial = serial, .mean = &mean, .sums = &sums);
         eg_assert_ok(l.cx);
         ck_assert(mean > 0.1 && mean < 5);
@@ -91,30 +91,30 @@ static const struct {
 LOOP_TEST(bits_do_not_depend_on_threads, sizeof cuts / sizeof *cuts)
 {
     const int block = cuts[_i].block;
-    const told one = lesson_steps(1, block, cuts[_i].leaves, false, 4);
+    const result one = training_steps(1, block, cuts[_i].leaves, false, 4);
     const int blocks = (EXAMPLES + block - 1) / block,
               most = cuts[_i].leaves ? cuts[_i].leaves : 16, leaves = blocks < most ? blocks : most;
     ck_assert_int_le(one.sums, log2_up(leaves) + 1);
     for (int threads = 2; threads <= 5; threads++) {
-        const told more = lesson_steps(threads, block, cuts[_i].leaves, false, 4);
+        const result more = training_steps(threads, block, cuts[_i].leaves, false, 4);
         ck_assert_msg(more.hash == one.hash, "%d threads", threads);
         ck_assert_int_le(more.sums,
                          threads * (log2_up(leaves) + 1) + (threads - 1) * log2_up(leaves));
     }
-    ck_assert(lesson_steps(3, block, cuts[_i].leaves, true, 4).hash == one.hash);
+    ck_assert(training_steps(3, block, cuts[_i].leaves, true, 4).hash == one.hash);
 }
 TEST(a_thread_holds_log2_of_the_leaves_plus_1_sums)
 {
-    ck_assert_int_eq(lesson_steps(1, 1, 16, false, 1).sums, 5);
-    ck_assert_int_eq(lesson_steps(1, 1, 32, false, 1).sums, 6);
-    ck_assert_int_eq(lesson_steps(1, 1, 1, false, 1).sums, 1);
+    ck_assert_int_eq(training_steps(1, 1, 16, false, 1).sums, 5);
+    ck_assert_int_eq(training_steps(1, 1, 32, false, 1).sums, 6);
+    ck_assert_int_eq(training_steps(1, 1, 1, false, 1).sums, 1);
 }
 
 /* Compared with one loss of the whole batch; _i: with dropout, which eg_eval switches off. */
 LOOP_TEST(the_mean_is_that_of_the_batch, 2)
 {
-    lesson l;
-    lesson_open(&l, 2, EG_F64, _i ? 0.5 : 0);
+    training l;
+    training_open(&l, 2, EG_F64, _i ? 0.5 : 0);
     if (_i) eg_eval(l.cx);
     eg_tensor *x[200], *whole[200], *over[200];
     const int n = eg_params_count(l.params);
@@ -122,11 +122,11 @@ LOOP_TEST(the_mean_is_that_of_the_batch, 2)
     for (int k = 0; k < n; k++) x[k] = eg_params_at(l.params, k)->x;
     int64_t count = EXAMPLES, counted = 0;
     double mean = 0;
-    eg_tensor *loss = lesson_loss(&l, l.cx, 0, EXAMPLES, &count);
+    eg_tensor *loss = training_loss(&l, l.cx, 0, EXAMPLES, &count);
     ck_assert_int_eq(eg_grad(eg_scale(loss, 1 / (double)count), NULL, n, x, whole), 0);
-    ck_assert_int_eq(eg_grad_over(.cx = l.cx, .loss = lesson_loss, .user = &l, .examples = EXAMPLES,
-                                  .count = n, .xs = x, .dxs = over, .block = 2, .mean = &mean,
-                                  .counted = &counted),
+    ck_assert_int_eq(eg_grad_over(.cx = l.cx, .loss = training_loss, .user = &l,
+                                  .examples = EXAMPLES, .count = n, .xs = x, .dxs = over,
+                                  .block = 2, .mean = &mean, .counted = &counted),
                      0);
     ck_assert_int_eq(counted, count);
     ck_assert_double_eq_tol(mean, eg_item(loss) / (double)count, 1e-12);
@@ -151,12 +151,12 @@ TEST(without_xs_the_mean_is_computed_alone)
     double mean[4] = { 0 };
     int64_t counted[4] = { 0 };
     for (int k = 0; k < 4; k++) {
-        lesson l;
-        lesson_open(&l, k ? k : 1, EG_F32, 0.3);
+        training l;
+        training_open(&l, k ? k : 1, EG_F32, 0.3);
         eg_tensor *w = eg_params_at(l.params, 0)->x, *dw;
         const eg_grad_over_args o = { .size = sizeof o,
                                       .cx = l.cx,
-                                      .loss = lesson_loss,
+                                      .loss = training_loss,
                                       .user = &l,
                                       .examples = EXAMPLES,
                                       .block = 2,
@@ -184,14 +184,14 @@ TEST(without_xs_the_mean_is_computed_alone)
 
 TEST(dropout_of_a_block_depends_on_step_and_block)
 {
-    lesson l;
-    lesson_open(&l, 1, EG_F32, 0.5);
+    training l;
+    training_open(&l, 1, EG_F32, 0.5);
     double first[3];
     const uint64_t draws = eg_draws(l.cx);
     eg_tensor *x = eg_params_at(l.params, 0)->x, *d;
     for (int k = 0; k < 3; k++) {
         if (k == 2) eg_set_draws(l.cx, draws);
-        ck_assert_int_eq(eg_grad_over(.cx = l.cx, .loss = lesson_loss, .user = &l,
+        ck_assert_int_eq(eg_grad_over(.cx = l.cx, .loss = training_loss, .user = &l,
                                       .examples = EXAMPLES, .count = 1, .xs = &x, .dxs = &d,
                                       .mean = &first[k]),
                          0);
@@ -253,12 +253,12 @@ TEST(copies_inside_a_block_draw_by_their_seeds_block_and_step)
 /* A thread that the system did not run at first allocates its memory when it runs. */
 TEST(warm_steps_call_no_allocator)
 {
-    lesson l;
-    lesson_open(&l, 2, EG_F32, 0.1);
+    training l;
+    training_open(&l, 2, EG_F32, 0.1);
     uint64_t mallocs = 0;
     int same = 0;
     for (int k = 0; k < 500 && same < 30; k++) {
-        ck_assert_int_eq(eg_step_over(l.opt, lesson_loss, &l, EXAMPLES, .block = 4), 0);
+        ck_assert_int_eq(eg_step_over(l.opt, training_loss, &l, EXAMPLES, .block = 4), 0);
         same = eg_stats(l.cx).mallocs == mallocs ? same + 1 : 0;
         mallocs = eg_stats(l.cx).mallocs;
     }
@@ -268,7 +268,7 @@ TEST(warm_steps_call_no_allocator)
 #endif
 
 /* -- what a block may do ----------------------------------------------------------------------- */
-typedef struct scene {
+typedef struct blocks_case {
     eg_ctx *cx;
     eg_tensor *x, *w, *made;
     _Atomic(eg_tensor *) kept;
@@ -277,10 +277,10 @@ typedef struct scene {
     int what;
     eg_params *params;
     eg_captured_blocks *captured;
-} scene;
-static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+} blocks_case;
+static eg_tensor *blocks_case_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    scene *s = user;
+    blocks_case *s = user;
     const bool now = s->bad < 0 || from >= s->bad;
     eg_tensor *row = eg_slice_axis(s->x, 0, from, to, 1),
               *y = eg_sum(NULL, eg_einsum("bd,d->b", row, s->w));
@@ -300,8 +300,8 @@ static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     case 10: return eg_sum(NULL, row);
     case 11: eg_pop(cx, (eg_mark){ s, 1 }); return y;
     case 12:
-        return eg_grad_over(.cx = cx, .loss = scene_loss, .user = user, .examples = 1, .count = 1,
-                            .xs = &s->w, .dxs = &y)
+        return eg_grad_over(.cx = cx, .loss = blocks_case_loss, .user = user, .examples = 1,
+                            .count = 1, .xs = &s->w, .dxs = &y)
                    ? NULL
                    : y;
     case 13: eg_threads(cx, 4); return y;
@@ -323,17 +323,19 @@ static eg_tensor *scene_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, i
     }
     return y;
 }
-static void scene_open(scene *s, int what, int64_t bad, int threads)
+static void blocks_case_open(blocks_case *s, int what, int64_t bad, int threads)
 {
-    *s = (scene){ .cx = eg_open(.dtype = EG_F64, .threads = threads), .what = what, .bad = bad };
+    *s = (blocks_case){ .cx = eg_open(.dtype = EG_F64, .threads = threads),
+                        .what = what,
+                        .bad = bad };
     s->x = eg_uniform(s->cx, -1, 1, 12, 3);
     s->w = eg_name(eg_ones(s->cx, 3), "w");
     s->made = eg_exp(s->w);
 }
-static int scene_run(scene *s, eg_tensor **d)
+static int blocks_case_run(blocks_case *s, eg_tensor **d)
 {
-    return eg_grad_over(.cx = s->cx, .loss = scene_loss, .user = s, .examples = 12, .count = 1,
-                        .xs = &s->w, .dxs = d, .block = 2);
+    return eg_grad_over(.cx = s->cx, .loss = blocks_case_loss, .user = s, .examples = 12,
+                        .count = 1, .xs = &s->w, .dxs = d, .block = 2);
 }
 static const struct {
     const char *says;
@@ -362,14 +364,14 @@ static const struct {
 enum { SCENES = sizeof scenes / sizeof *scenes };
 LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCENES)
 {
-    scene s;
+    blocks_case s;
     eg_tensor *d;
     const int what = _i / 3;
     const int64_t bad = (int64_t[]){ -1, 4, 10 }[_i % 3];
     for (int threads = 1; threads <= 3; threads++) {
         char where[96];
-        scene_open(&s, what, bad, threads);
-        ck_assert_int_eq(scene_run(&s, &d), -1);
+        blocks_case_open(&s, what, bad, threads);
+        ck_assert_int_eq(blocks_case_run(&s, &d), -1);
         const char *says = eg_error(s.cx);
         ck_assert(says && !eg_ok(d));
         ck_assert_msg(strstr(says, scenes[what].says), "%s", says);
@@ -381,7 +383,7 @@ LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCE
         /* the context works as before, and the parent's tensors are unchanged */
         eg_clear(s.cx);
         s.what = 99;
-        ck_assert_int_eq(scene_run(&s, &d), 0);
+        ck_assert_int_eq(blocks_case_run(&s, &d), 0);
         ck_assert(eg_f64(s.w)[0] == 1 && !strcmp(eg_name_of(s.w), "w"));
         eg_close(s.cx);
     }
@@ -389,39 +391,39 @@ LOOP_TEST(what_a_block_must_not_do_is_the_error_of_the_first_such_block, 3 * SCE
 /* The waiting context cannot be closed by one of its blocks. */
 TEST(a_block_does_not_close_the_context_that_waits_for_it)
 {
-    scene s;
+    blocks_case s;
     eg_tensor *d;
-    scene_open(&s, 23, 4, 2);
-    ck_assert_int_eq(scene_run(&s, &d), -1);
+    blocks_case_open(&s, 23, 4, 2);
+    ck_assert_int_eq(blocks_case_run(&s, &d), -1);
     eg_assert_error(s.cx, "block 2 (examples 4 to 5): close: the context waits for its blocks");
     s.what = 99;
-    ck_assert_int_eq(scene_run(&s, &d), 0);
+    ck_assert_int_eq(blocks_case_run(&s, &d), 0);
     eg_close(s.cx);
 }
 
 #if !EG_DEBUG_ALLOC /* a dead tensor is memory that was freed there */
 TEST(a_tensor_that_left_its_block_is_refused)
 {
-    scene s;
+    blocks_case s;
     eg_tensor *d;
-    scene_open(&s, 20, -1, 2);
-    ck_assert_int_eq(scene_run(&s, &d), 0);
+    blocks_case_open(&s, 20, -1, 2);
+    ck_assert_int_eq(blocks_case_run(&s, &d), 0);
     ck_assert(isnan(eg_item(s.kept)));
     eg_assert_error(s.cx, "item: operand 1 was used after the scope that held it was popped");
     eg_close(s.cx);
 }
 static eg_tensor *passes_on(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    scene *s = user;
-    eg_tensor *y = scene_loss(user, cx, from, to, count), *old = s->kept;
+    blocks_case *s = user;
+    eg_tensor *y = blocks_case_loss(user, cx, from, to, count), *old = s->kept;
     s->kept = y;
     return old ? eg_add(y, old) : y;
 }
 TEST(a_tensor_of_another_block_is_refused)
 {
-    scene s;
+    blocks_case s;
     eg_tensor *d;
-    scene_open(&s, 99, -1, 1);
+    blocks_case_open(&s, 99, -1, 1);
     ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = passes_on, .user = &s, .examples = 4,
                                   .block = 2, .count = 1, .xs = &s.w, .dxs = &d),
                      -1);
@@ -488,30 +490,30 @@ LOOP_TEST(directions_of_the_calling_context_in_a_block, 2)
 }
 TEST(counts_of_0_are_refused_where_all_are)
 {
-    scene s;
+    blocks_case s;
     eg_tensor *d;
-    scene_open(&s, 21, 6, 2);
-    ck_assert_int_eq(scene_run(&s, &d), 0);
+    blocks_case_open(&s, 21, 6, 2);
+    ck_assert_int_eq(blocks_case_run(&s, &d), 0);
     s.bad = -1;
-    ck_assert_int_eq(scene_run(&s, &d), -1);
+    ck_assert_int_eq(blocks_case_run(&s, &d), -1);
     const uint64_t draws = eg_draws(s.cx);
     eg_assert_error(s.cx, "grad_over: the count of all blocks is 0");
     /* the numbers that the next call draws are those that this one would have drawn */
     s.bad = -1;
-    ck_assert_int_eq(scene_run(&s, &d), -1);
+    ck_assert_int_eq(blocks_case_run(&s, &d), -1);
     ck_assert_uint_eq(eg_draws(s.cx), draws);
     eg_clear(s.cx);
     eg_close(s.cx);
 }
 TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
 {
-    scene s;
+    blocks_case s;
     eg_tensor *d;
-    scene_open(&s, 99, -1, 2);
-#define REFUSED(message, ...)                                                                 \
-    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12, \
-                                  .count = 1, .xs = &s.w, .dxs = &d, __VA_ARGS__),            \
-                     -1);                                                                     \
+    blocks_case_open(&s, 99, -1, 2);
+#define REFUSED(message, ...)                                                                      \
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = blocks_case_loss, .user = &s,                \
+                                  .examples = 12, .count = 1, .xs = &s.w, .dxs = &d, __VA_ARGS__), \
+                     -1);                                                                          \
     eg_assert_error(s.cx, message)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Woverride-init"
@@ -522,7 +524,7 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     REFUSED("from 1 to 2^48 examples, not 9223372036854775807", .examples = INT64_MAX);
     REFUSED("grad_over: a block must have at least 1 example, and 0 is for 8, not -1", .block = -1);
     /* a block that is longer than the examples is one block */
-    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12,
+    ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = blocks_case_loss, .user = &s, .examples = 12,
                                   .count = 1, .xs = &s.w, .dxs = &d, .block = INT64_MAX),
                      0);
     REFUSED("grad_over: 5000 leaves; 1 to 4096", .leaves = 5000);
@@ -536,7 +538,7 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
     REFUSED(".from_leaf and .to_leaf need .take", .from_leaf = 1);
 #pragma GCC diagnostic pop
     eg_hook(s.w, (eg_hook_function *)(void (*)(void))strlen, NULL);
-    ck_assert_int_eq(scene_run(&s, &d), -1);
+    ck_assert_int_eq(blocks_case_run(&s, &d), -1);
     eg_assert_error(s.cx, "grad_over: xs[0] has a hook");
     eg_close(s.cx);
     ck_assert_int_eq(eg_grad_over(.cx = NULL), -1);
@@ -545,14 +547,14 @@ TEST(an_x_with_a_hook_and_a_bad_option_are_refused)
 /* A parameter that some blocks reach, and one that none reaches. */
 static eg_tensor *some_reach(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    scene *s = user;
+    blocks_case *s = user;
     (void)cx, (void)to, (void)count;
     return from == 3 || from == 4 ? eg_sum(NULL, eg_mul(s->x, s->x)) : eg_sum(NULL, s->w);
 }
 TEST(gradients_of_tensors_that_no_block_reads_are_null)
 {
-    scene s;
-    scene_open(&s, 0, -1, 2);
+    blocks_case s;
+    blocks_case_open(&s, 0, -1, 2);
     eg_tensor *other = eg_ones(s.cx, 2), *x[] = { s.w, other, s.x }, *d[3];
     ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = some_reach, .user = &s, .examples = 8,
                                   .block = 1, .count = 3, .xs = x, .dxs = d),
@@ -573,15 +575,15 @@ static int take_count(void *user, const eg_leaf_sum *sum)
 }
 static eg_tensor *sum_of_w(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    const scene *s = user;
+    const blocks_case *s = user;
     (void)cx, (void)from, (void)to, (void)count;
     return eg_sum(NULL, s->w);
 }
 LOOP_TEST(leaves_from_the_middle_hold_two_runs_of_sums, 3)
 {
     static const int64_t from[] = { 1, 85, 43 }, to[] = { 255, 170, 256 };
-    scene s;
-    scene_open(&s, 0, -1, 2);
+    blocks_case s;
+    blocks_case_open(&s, 0, -1, 2);
     for (int threads = 1; threads <= 2; threads++) {
         int64_t n = 0;
         int sums = 0;
@@ -705,15 +707,16 @@ static int take_part(void *user, const eg_leaf_sum *sum)
 TEST(leaves_of_several_calls_make_the_whole_tree)
 {
     for (int cut = 1; cut < 12; cut++) {
-        scene s;
+        blocks_case s;
         parts p = { .n = 0 };
         eg_tensor *d;
-        scene_open(&s, 99, -1, 2);
-        ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s, .examples = 12,
-                                      .block = 1, .count = 1, .xs = &s.w, .dxs = &d),
+        blocks_case_open(&s, 99, -1, 2);
+        ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = blocks_case_loss, .user = &s,
+                                      .examples = 12, .block = 1, .count = 1, .xs = &s.w,
+                                      .dxs = &d),
                          0);
         for (int half = 0; half < 2; half++)
-            ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = scene_loss, .user = &s,
+            ck_assert_int_eq(eg_grad_over(.cx = s.cx, .loss = blocks_case_loss, .user = &s,
                                           .examples = 12, .block = 1, .count = 1, .xs = &s.w,
                                           .take = take_part, .take_user = &p,
                                           .from_leaf = half ? cut : 0, .to_leaf = half ? 12 : cut),
@@ -832,13 +835,13 @@ static const struct {
 LOOP_TEST(a_step_that_is_refused_has_changed_nothing, sizeof forbidden / sizeof *forbidden)
 {
     for (int threads = 1; threads <= 2; threads++) {
-        scene s;
-        scene_open(&s, forbidden[_i].what, -1, threads);
+        blocks_case s;
+        blocks_case_open(&s, forbidden[_i].what, -1, threads);
         s.params = eg_params_open(s.cx);
         s.w = eg_init_constant(eg_param(s.params, "w", "d", 3), 1);
         s.captured = eg_captured_blocks_open(s.cx);
         eg_opt *opt = eg_sgd(s.params);
-        ck_assert_int_eq(eg_step_over(opt, scene_loss, &s, 12, .block = 2), -1);
+        ck_assert_int_eq(eg_step_over(opt, blocks_case_loss, &s, 12, .block = 2), -1);
         ck_assert_msg(strstr(eg_error(s.cx), forbidden[_i].says), "%s", eg_error(s.cx));
         ck_assert(!strncmp(eg_error(s.cx), "step_over: block 0 (examples 0 to 1): ", 38));
         eg_clear(s.cx);
@@ -847,16 +850,16 @@ LOOP_TEST(a_step_that_is_refused_has_changed_nothing, sizeof forbidden / sizeof 
         ck_assert_int_eq(eg_opt_report_of(opt).steps, 0);
         for (int k = 0; k < 3; k++) ck_assert(eg_f64(s.w)[k] == 1);
         s.what = 99;
-        ck_assert_int_eq(eg_step_over(opt, scene_loss, &s, 12, .block = 2), 0);
+        ck_assert_int_eq(eg_step_over(opt, blocks_case_loss, &s, 12, .block = 2), 0);
         eg_close(s.cx);
     }
 }
 /* eg_block_call computes in the context itself, which stays open too. */
 TEST(a_call_of_a_block_does_not_close_its_context)
 {
-    scene s;
-    scene_open(&s, 23, -1, 1);
-    ck_assert_ptr_null(eg_block_call(s.cx, scene_loss, &s, 0, 2, NULL));
+    blocks_case s;
+    blocks_case_open(&s, 23, -1, 1);
+    ck_assert_ptr_null(eg_block_call(s.cx, blocks_case_loss, &s, 0, 2, NULL));
     eg_assert_error(s.cx, "close: the context waits for its blocks, and stays open");
     eg_close(s.cx);
 }

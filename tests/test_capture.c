@@ -134,13 +134,13 @@ LOOP_TEST(operations_run_again_with_the_bits_of_the_step, operations())
 
 /* -- modules and optimisers -------------------------------------------------------------------- */
 enum { BATCH = 3, LENGTH = 6, WIDE = 16, CLASSES = 7, SIDES = 2 };
-typedef struct lesson lesson;
-typedef struct subject {
+typedef struct training training;
+typedef struct model_case {
     const char *name;
-    bool (*open)(lesson *);
-    eg_tensor *(*loss)(lesson *);
-} subject;
-struct lesson {
+    bool (*open)(training *);
+    eg_tensor *(*loss)(training *);
+} model_case;
+struct training {
     eg_ctx *cx;
     eg_params *params;
     eg_opt *opt;
@@ -149,63 +149,63 @@ struct lesson {
     eg_block *block;
     eg_transformer *net;
     eg_seq2seq *pair;
-    const subject *of;
+    const model_case *of;
 };
-static bool open_mha(lesson *l)
+static bool open_mha(training *l)
 {
     l->mha =
         eg_mha_new(l->params, "mha", .d_model = WIDE, .heads = 2, .dropout = 0.1, .rotary = 10000);
     return l->mha != NULL;
 }
-static eg_tensor *loss_mha(lesson *l)
+static eg_tensor *loss_mha(training *l)
 {
     return eg_mean(NULL, eg_square(eg_mha_run(l->mha, l->x, .where = "j <= i")));
 }
-static eg_tensor *loss_documents(lesson *l)
+static eg_tensor *loss_documents(training *l)
 {
     eg_tensor *y = eg_mha_run(l->mha, l->x, .where = "doc[b,j] == doc[b,i]",
                               .with = { { "doc", l->document } });
     return eg_mean(NULL, eg_square(y));
 }
-static bool open_block(lesson *l)
+static bool open_block(training *l)
 {
     l->block = eg_block_new(l->params, "block", .d_model = WIDE, .heads = 2, .dropout = 0.2,
                             .gated = true);
     return l->block != NULL;
 }
-static eg_tensor *loss_block(lesson *l)
+static eg_tensor *loss_block(training *l)
 {
     return eg_mean(NULL, eg_square(eg_block_run(l->block, l->x)));
 }
-static bool open_net(lesson *l)
+static bool open_net(training *l)
 {
     l->net = eg_transformer_new(.params = l->params, .vocabulary = CLASSES, .length = LENGTH,
                                 .layers = 2, .d_model = WIDE, .heads = 2, .dropout = 0.1);
     return l->net != NULL;
 }
-static eg_tensor *loss_net(lesson *l)
+static eg_tensor *loss_net(training *l)
 {
     eg_tensor *y = eg_transformer_run(.transformer = l->net, .index = l->token, .where = "j <= i");
     return eg_cross_entropy("b l [v]", y, l->target, .ignore = -1, .smoothing = 0.1);
 }
-static bool open_pair(lesson *l)
+static bool open_pair(training *l)
 {
     l->pair = eg_seq2seq_new(.params = l->params, .source_vocabulary = CLASSES,
                              .vocabulary = CLASSES, .source_length = LENGTH, .length = LENGTH,
                              .layers = 1, .d_model = WIDE, .heads = 2);
     return l->pair != NULL;
 }
-static eg_tensor *loss_pair(lesson *l)
+static eg_tensor *loss_pair(training *l)
 {
     eg_tensor *y = eg_seq2seq_run(.net = l->pair, .source = l->token, .target = l->token);
     return eg_cross_entropy("b l [v]", y, l->target, .ignore = -1);
 }
-static const subject subjects[] = {
+static const model_case model_cases[] = {
     { "mha", open_mha, loss_mha },       { "documents", open_mha, loss_documents },
     { "block", open_block, loss_block }, { "transformer", open_net, loss_net },
     { "seq2seq", open_pair, loss_pair },
 };
-enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+enum { SUBJECTS = sizeof model_cases / sizeof *model_cases };
 static eg_opt *optimiser(eg_params *p, int k)
 {
     switch (k) {
@@ -216,9 +216,9 @@ static eg_opt *optimiser(eg_params *p, int k)
     default: return eg_adagrad(p);
     }
 }
-static void lesson_begin(lesson *l, const subject *of, eg_ctx *cx, int opt)
+static void training_begin(training *l, const model_case *of, eg_ctx *cx, int opt)
 {
-    *l = (lesson){ .cx = cx, .of = of };
+    *l = (training){ .cx = cx, .of = of };
     l->params = eg_params_open(l->cx);
     ck_assert(of->open(l));
     l->opt = optimiser(l->params, opt);
@@ -228,12 +228,12 @@ static void lesson_begin(lesson *l, const subject *of, eg_ctx *cx, int opt)
     l->document = eg_randint(l->cx, 0, 3, BATCH, LENGTH);
     eg_assert_ok(l->cx);
 }
-static void lesson_open(lesson *l, const subject *of, eg_dtype dtype, int threads, int opt)
+static void training_open(training *l, const model_case *of, eg_dtype dtype, int threads, int opt)
 {
-    lesson_begin(l, of, eg_open(.threads = threads, .dtype = dtype, .seed = 3), opt);
+    training_begin(l, of, eg_open(.threads = threads, .dtype = dtype, .seed = 3), opt);
 }
 /* The batch of a step: elements that were drawn for it, as another context would draw them. */
-static void lesson_batch(lesson *l, int step)
+static void training_batch(training *l, int step)
 {
     const eg_mark m = eg_push(l->cx);
     const uint64_t draws = eg_draws(l->cx);
@@ -244,13 +244,13 @@ static void lesson_batch(lesson *l, int step)
     eg_set_draws(l->cx, draws);
     eg_pop(l->cx, m);
 }
-static int lesson_step(void *user, eg_tensor **out)
+static int training_step(void *user, eg_tensor **out)
 {
-    lesson *l = user;
+    training *l = user;
     out[0] = l->of->loss(l);
     return eg_step(l->opt, out[0]);
 }
-static void compare_parameters(const lesson *a, const lesson *b)
+static void compare_parameters(const training *a, const training *b)
 {
     for (int k = 0; eg_params_at(a->params, k); k++)
         ck_assert_msg(same_bits(eg_params_at(a->params, k)->x, eg_params_at(b->params, k)->x),
@@ -259,20 +259,20 @@ static void compare_parameters(const lesson *a, const lesson *b)
         ck_assert(same_bits(eg_opt_state(a->opt, k)->x, eg_opt_state(b->opt, k)->x));
 }
 /* The steps of one context are captured, those of another are not. */
-static void steps_agree(const subject *of, eg_dtype dtype, int threads, int opt)
+static void steps_agree(const model_case *of, eg_dtype dtype, int threads, int opt)
 {
-    lesson eager, again;
+    training eager, again;
     eg_captured *c = NULL;
-    lesson_open(&eager, of, dtype, 1, opt);
-    lesson_open(&again, of, dtype, threads, opt);
+    training_open(&eager, of, dtype, 1, opt);
+    training_open(&again, of, dtype, threads, opt);
     for (int step = 0; step < 4; step++) {
         eg_tensor *loss;
-        lesson_batch(&eager, step);
-        lesson_batch(&again, step);
+        training_batch(&eager, step);
+        training_batch(&again, step);
         const eg_mark m = eg_push(eager.cx);
-        ck_assert(!lesson_step(&eager, &loss));
+        ck_assert(!training_step(&eager, &loss));
         if (!c) {
-            c = eg_capture(again.cx, lesson_step, &again, 1);
+            c = eg_capture(again.cx, training_step, &again, 1);
             if (!c) ck_abort_msg("%s: %s", of->name, eg_error(again.cx));
         } else if (eg_captured_run(c))
             ck_abort_msg("%s: %s", of->name, eg_error(again.cx));
@@ -287,12 +287,12 @@ static void steps_agree(const subject *of, eg_dtype dtype, int threads, int opt)
 }
 LOOP_TEST(steps_of_modules_run_again, SUBJECTS)
 {
-    steps_agree(&subjects[_i], EG_F32, 1, 1);
-    steps_agree(&subjects[_i], EG_F32, 2, 0);
-    steps_agree(&subjects[_i], EG_F32, 5, 1);
-    steps_agree(&subjects[_i], EG_F64, 1, 2);
+    steps_agree(&model_cases[_i], EG_F32, 1, 1);
+    steps_agree(&model_cases[_i], EG_F32, 2, 0);
+    steps_agree(&model_cases[_i], EG_F32, 5, 1);
+    steps_agree(&model_cases[_i], EG_F64, 1, 2);
 }
-LOOP_TEST(steps_of_optimisers_run_again, 5) { steps_agree(&subjects[2], EG_F32, 1, _i); }
+LOOP_TEST(steps_of_optimisers_run_again, 5) { steps_agree(&model_cases[2], EG_F32, 1, _i); }
 
 /* A gradient of a graph that was made before the step reads values of that time: a run is refused
  * if one of them has changed, and only then. */
@@ -754,17 +754,17 @@ static void *limited(void *user, void *p, size_t old, size_t size)
 TEST(memory_that_runs_out_is_refused_and_given_back)
 {
     for (int fail = 0, done = 0; !done; fail++) {
-        lesson l;
+        training l;
         limited_fail = -1;
-        lesson_begin(&l, &subjects[2], eg_open(.threads = 1, .realloc = limited), 1);
+        training_begin(&l, &model_cases[2], eg_open(.threads = 1, .realloc = limited), 1);
         limited_calls = 0;
         limited_fail = fail;
-        eg_captured *c = eg_capture(l.cx, lesson_step, &l, 1);
+        eg_captured *c = eg_capture(l.cx, training_step, &l, 1);
         limited_fail = -1;
         done = c != NULL;
         ck_assert(done || eg_error_code(l.cx) == EG_ERROR_MEMORY);
         eg_clear(l.cx);
-        if (!c) c = eg_capture(l.cx, lesson_step, &l, 1);
+        if (!c) c = eg_capture(l.cx, training_step, &l, 1);
         ck_assert(c && !eg_captured_run(c));
         eg_close(l.cx);
     }

@@ -15,7 +15,7 @@
 enum { EXAMPLES = 45, LENGTH = 6, CLASSES = 7, WIDE = 16 };
 
 /* -- a custom loop on data that change from step to step --------------------------------------- */
-typedef struct school {
+typedef struct training {
     eg_ctx *cx;
     eg_params *params;
     eg_transformer *net;
@@ -26,10 +26,10 @@ typedef struct school {
     int reads;        /* which call of the loss cannot be captured */
     atomic_int calls; /* of the loss */
     int32_t token[EXAMPLES * LENGTH], target[EXAMPLES * LENGTH];
-} school;
-static void school_open(school *s, int threads, double dropout, bool captured)
+} training;
+static void training_open(training *s, int threads, double dropout, bool captured)
 {
-    *s = (school){ .cx = eg_open(.threads = threads, .seed = 5), .length = LENGTH };
+    *s = (training){ .cx = eg_open(.threads = threads, .seed = 5), .length = LENGTH };
     s->params = eg_params_open(s->cx);
     s->net = eg_transformer_new(.params = s->params, .vocabulary = CLASSES, .length = LENGTH,
                                 .layers = 2, .d_model = WIDE, .heads = 2, .dropout = dropout);
@@ -38,7 +38,7 @@ static void school_open(school *s, int threads, double dropout, bool captured)
     if (captured) s->captured = eg_captured_blocks_open(s->cx);
     eg_assert_ok(s->cx);
 }
-static void school_data(school *s, int step)
+static void training_data(training *s, int step)
 {
     uint32_t r = (uint32_t)step + 1;
     s->length = step % 3 == 2 ? LENGTH - 2 : LENGTH;
@@ -48,43 +48,44 @@ static void school_data(school *s, int step)
         s->target[k] = r >> 30 ? (int32_t)(r >> 8) % CLASSES : -1;
     }
 }
-typedef struct school_rows {
-    const school *s;
+typedef struct training_rows {
+    const training *s;
     eg_ctx *cx;
     bool target;
-} school_rows;
+} training_rows;
 static int read_rows(void *args, void *to, int64_t n)
 {
-    const school_rows *a = args;
+    const training_rows *a = args;
     int64_t from = 0, end;
     eg_block_range(a->cx, &from, &end); /* outside of blocks all examples from 0 on are used */
     const int32_t *all = a->target ? a->s->target : a->s->token;
     memcpy(to, all + from * a->s->length, (size_t)n * sizeof *all);
     return 0;
 }
-typedef struct school_count {
-    const school *s;
+typedef struct training_count {
+    const training *s;
     eg_ctx *cx;
     int64_t *count;
-} school_count;
+} training_count;
 static int count_rows(void *args, int count, eg_tensor *const *xs)
 {
-    const school_count *a = args;
+    const training_count *a = args;
     const int32_t *target = eg_i32(xs[0]);
     (void)count;
     *a->count = 0;
     for (int64_t k = 0; target && k < eg_size(xs[0]); k++) *a->count += target[k] >= 0;
     return target ? 0 : -1;
 }
-static eg_tensor *school_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+static eg_tensor *training_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    school *s = user;
+    training *s = user;
     const int64_t dims[] = { to - from, s->length };
-    const school_rows tokens = { s, cx, false }, targets = { s, cx, true };
+    const training_rows tokens = { s, cx, false }, targets = { s, cx, true };
     atomic_fetch_add(&s->calls, 1);
     eg_tensor *target = eg_from_call(cx, EG_I32, 2, dims, read_rows, &targets, sizeof targets),
               *token = eg_from_call(cx, EG_I32, 2, dims, read_rows, &tokens, sizeof tokens);
-    eg_host_call(cx, count_rows, &(school_count){ s, cx, count }, sizeof(school_count), 1, &target);
+    eg_host_call(cx, count_rows, &(training_count){ s, cx, count }, sizeof(training_count), 1,
+                 &target);
     eg_tensor *logits =
         eg_transformer_run(.transformer = s->net, .index = token, .where = "j <= i");
     if (s->reads == 1) eg_item(eg_sum(NULL, logits));
@@ -92,49 +93,49 @@ static eg_tensor *school_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, 
     eg_tensor *one = eg_cross_entropy("b l [v]", logits, target, .ignore = -1, .each = true);
     return eg_sum(NULL, one);
 }
-static void school_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
+static void training_kind(void *user, int64_t from, int64_t to, int64_t kind[EG_KIND_NUMBERS])
 {
-    const school *s = user;
+    const training *s = user;
     (void)from;
     (void)to;
     kind[0] = s->length;
 }
-typedef struct course {
+typedef struct division {
     int threads;
     int64_t block;
     int leaves;
     bool serial;
-} course;
+} division;
 /* Hash of losses and parameters after some steps. */
-static uint64_t school_hash(school *s, const course *c, int steps)
+static uint64_t training_hash(training *s, const division *c, int steps)
 {
     uint64_t h = 1;
     for (int k = 0; k < steps; k++) {
         double mean = 0;
         int64_t counted = 0;
-        school_data(s, k);
-        eg_step_over(s->opt, school_loss, s, EXAMPLES, .block = c->block, .leaves = c->leaves,
+        training_data(s, k);
+        eg_step_over(s->opt, training_loss, s, EXAMPLES, .block = c->block, .leaves = c->leaves,
                      .serial = c->serial, .mean = &mean, .counted = &counted,
-                     .captured = s->captured, .kind = school_kind);
+                     .captured = s->captured, .kind = training_kind);
         eg_assert_ok(s->cx);
         h = eg_hash(eg_hash(h, &mean, sizeof mean), &counted, sizeof counted);
     }
     return hash_params(h, s->params);
 }
-static const course courses[] = {
+static const division divisions[] = {
     { 1, 4, 16, false }, /* a leaf is a block, the last of which is shorter */
     { 1, 2, 4, false },  /* … or several: the first one writes, the others add */
     { 3, 2, 5, false },  /* any thread may compute any leaf */
     { 2, 8, 16, true },  /* one thread calls, two compute */
 };
-enum { COURSES = sizeof courses / sizeof *courses };
+enum { COURSES = sizeof divisions / sizeof *divisions };
 LOOP_TEST(captured_blocks_have_the_bits_of_others, COURSES)
 {
-    school a, b;
-    const course *c = &courses[_i];
-    school_open(&a, c->threads, 0.2, false);
-    school_open(&b, c->threads, 0.2, true);
-    ck_assert(school_hash(&a, c, 12) == school_hash(&b, c, 12));
+    training a, b;
+    const division *c = &divisions[_i];
+    training_open(&a, c->threads, 0.2, false);
+    training_open(&b, c->threads, 0.2, true);
+    ck_assert(training_hash(&a, c, 12) == training_hash(&b, c, 12));
     const int blocks = (int)((EXAMPLES + c->block - 1) / c->block);
     ck_assert_int_ge(a.calls, 12 * blocks);
     /* for either length a thread calls the loss for some full blocks and some last ones, first and
@@ -148,7 +149,7 @@ LOOP_TEST(captured_blocks_have_the_bits_of_others, COURSES)
     ck_assert_uint_eq(eg_captured_blocks_bytes(b.captured), 0);
     eg_captured_blocks_free(b.captured);
     eg_assert_error(b.cx, "captured_blocks_free: the captured blocks ended before");
-    ck_assert_int_eq(eg_step_over(b.opt, school_loss, &b, EXAMPLES, .captured = b.captured), -1);
+    ck_assert_int_eq(eg_step_over(b.opt, training_loss, &b, EXAMPLES, .captured = b.captured), -1);
     eg_assert_error(b.cx, "step_over: the captured blocks ended before");
 #endif
     eg_close(a.cx);
@@ -158,12 +159,12 @@ LOOP_TEST(captured_blocks_have_the_bits_of_others, COURSES)
 /* If the loss cannot be captured, it is called for each block, with the same bits. */
 LOOP_TEST(a_loss_that_cannot_be_captured_is_called, 2)
 {
-    school a, b;
-    const course *c = &courses[2];
-    school_open(&a, c->threads, 0.2, false);
-    school_open(&b, c->threads, 0.2, true);
+    training a, b;
+    const division *c = &divisions[2];
+    training_open(&a, c->threads, 0.2, false);
+    training_open(&b, c->threads, 0.2, true);
     a.reads = b.reads = _i + 1;
-    ck_assert(school_hash(&a, c, 5) == school_hash(&b, c, 5));
+    ck_assert(training_hash(&a, c, 5) == training_hash(&b, c, 5));
     ck_assert_int_ge(b.calls, a.calls);
     eg_close(a.cx);
     eg_close(b.cx);
@@ -220,16 +221,16 @@ TEST(a_loss_that_computes_gradients_is_captured)
 
 TEST(another_step_is_captured_anew)
 {
-    school a, b;
-    school_open(&a, 2, 0.2, false);
-    school_open(&b, 2, 0.2, true);
+    training a, b;
+    training_open(&a, 2, 0.2, false);
+    training_open(&b, 2, 0.2, true);
     uint64_t h[2] = { 1, 1 };
     for (int k = 0; k < 40; k++) {
-        const course c = { 2, 1 + k % 20, 1 + k % 7, false }; /* more kinds than are stored */
-        school *const s[] = { &a, &b };
+        const division c = { 2, 1 + k % 20, 1 + k % 7, false }; /* more kinds than are stored */
+        training *const s[] = { &a, &b };
         for (int i = 0; i < 2; i++) {
             if (k % 5 == 4) eg_eval(s[i]->cx);
-            h[i] ^= school_hash(s[i], &c, 2);
+            h[i] ^= training_hash(s[i], &c, 2);
             eg_train(s[i]->cx);
             if (k == 20) { /* other xs */
                 s[i]->opt = eg_sgd(s[i]->params, .lr = 1e-3);
@@ -243,23 +244,23 @@ TEST(another_step_is_captured_anew)
 }
 
 /* -- tensors that no longer exist, and values that need other operations ----------------------- */
-typedef struct lecture {
+typedef struct masked_rows {
     eg_tensor *w, *factor;
     const float *x;
     atomic_int calls;
-} lecture;
+} masked_rows;
 static int read_x(void *args, void *to, int64_t n)
 {
-    const school_rows *a = args;
+    const training_rows *a = args;
     int64_t from = 0, end;
     eg_block_range(a->cx, &from, &end);
-    memcpy(to, ((const lecture *)(const void *)a->s)->x + 3 * from, (size_t)n * sizeof(float));
+    memcpy(to, ((const masked_rows *)(const void *)a->s)->x + 3 * from, (size_t)n * sizeof(float));
     return 0;
 }
-static eg_tensor *lecture_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+static eg_tensor *masked_rows_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    lecture *l = user;
-    const school_rows at = { user, cx, false };
+    masked_rows *l = user;
+    const training_rows at = { user, cx, false };
     const int64_t dims[] = { to - from, 3 };
     atomic_fetch_add(&l->calls, 1);
     *count = to - from;
@@ -278,7 +279,7 @@ TEST(freed_tensors_are_captured_again)
     uint64_t h[2] = { 1, 1 };
     for (int i = 0; i < 2; i++) {
         eg_ctx *cx = eg_open(.threads = 2);
-        lecture l = { .x = x, .w = eg_full(cx, 0.5, 3) };
+        masked_rows l = { .x = x, .w = eg_full(cx, 0.5, 3) };
         eg_captured_blocks *c = i ? eg_captured_blocks_open(cx) : NULL;
         for (int k = 0; k < 80; k++) {
             const eg_mark m = eg_push(cx);
@@ -286,7 +287,7 @@ TEST(freed_tensors_are_captured_again)
             l.factor = eg_full(cx, k + 1, 3);
             eg_tensor *g;
             double mean;
-            ck_assert_msg(!eg_grad_over(cx, lecture_loss, &l, 12, 1, &l.w, &g, .block = 3,
+            ck_assert_msg(!eg_grad_over(cx, masked_rows_loss, &l, 12, 1, &l.w, &g, .block = 3,
                                         .mean = &mean, .captured = c),
                           "%s", eg_error(cx));
             h[i] = hash_tensor(eg_hash(h[i], &mean, sizeof mean), g);
@@ -303,18 +304,18 @@ TEST(captured_blocks_compute_inputs_with_infinities_as_called_ones)
     uint64_t h[2] = { 1, 1 };
     for (int i = 0; i < 2; i++) {
         eg_ctx *cx = eg_open(.threads = 2);
-        lecture l = { .x = x, .w = eg_full(cx, 0.5, 3), .factor = eg_full(cx, 2, 3) };
+        masked_rows l = { .x = x, .w = eg_full(cx, 0.5, 3), .factor = eg_full(cx, 2, 3) };
         eg_captured_blocks *c = i ? eg_captured_blocks_open(cx) : NULL;
         for (int k = 0; k < 12; k++) {
             for (int n = 0; n < 36; n++) x[n] = (float)(n % 7) - 2;
             if (k % 4 == 3) x[5] = k == 3 ? -INFINITY : 3e38f;
             eg_tensor *g;
             double mean = 0;
-            const int bad = eg_grad_over(cx, lecture_loss, &l, 12, 1, &l.w, &g, .block = 3,
+            const int bad = eg_grad_over(cx, masked_rows_loss, &l, 12, 1, &l.w, &g, .block = 3,
                                          .leaves = 2, .mean = &mean, .captured = c);
-            char said[300];
-            snprintf(said, sizeof said, "%s", bad ? eg_error(cx) : "");
-            h[i] = eg_hash(h[i], said, strlen(said));
+            char message[300];
+            snprintf(message, sizeof message, "%s", bad ? eg_error(cx) : "");
+            h[i] = eg_hash(h[i], message, strlen(message));
             if (!bad) h[i] = hash_tensor(eg_hash(h[i], &mean, sizeof mean), g);
             eg_clear(cx);
         }
@@ -349,7 +350,7 @@ static uint64_t trainer_hash(const eg_trainer_args *o, int threads, const char *
 }
 static const char poem[] = "one two three four five six seven eight nine ten eleven twelve "
                            "thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty ";
-static const struct school_trainer {
+static const struct training_trainer {
     const char *task;
     eg_trainer_args o;
     eg_mha_args mha;
@@ -549,14 +550,14 @@ TEST(a_number_that_changes_late_is_found)
 #if !EG_DEBUG_ALLOC
 TEST(warm_steps_call_no_allocator)
 {
-    school s;
-    school_open(&s, 2, 0.1, true);
+    training s;
+    training_open(&s, 2, 0.1, true);
     eg_usage had = { 0 }, has;
     int same = 0;
     for (int k = 0; k < 500 && same < 30; k++, had = has) {
-        school_data(&s, k);
-        ck_assert_int_eq(eg_step_over(s.opt, school_loss, &s, EXAMPLES, .block = 4,
-                                      .captured = s.captured, .kind = school_kind),
+        training_data(&s, k);
+        ck_assert_int_eq(eg_step_over(s.opt, training_loss, &s, EXAMPLES, .block = 4,
+                                      .captured = s.captured, .kind = training_kind),
                          0);
         has = eg_stats(s.cx);
         const bool equal = has.mallocs == had.mallocs && has.used == had.used;
@@ -570,12 +571,12 @@ static bool captured_life(eg_ctx *cx, const char *path)
 {
     float x[36] = { 1, 2, -1 };
     (void)path;
-    lecture l = { .x = x, .w = eg_full(cx, 0.5, 3), .factor = eg_full(cx, 2, 3) };
+    masked_rows l = { .x = x, .w = eg_full(cx, 0.5, 3), .factor = eg_full(cx, 2, 3) };
     eg_captured_blocks *c = eg_captured_blocks_open(cx);
     bool good = c != NULL;
     for (int k = 0; k < 4 && good; k++) {
         eg_tensor *g;
-        good = !eg_grad_over(cx, lecture_loss, &l, 12, 1, &l.w, &g, .block = 3, .leaves = 2,
+        good = !eg_grad_over(cx, masked_rows_loss, &l, 12, 1, &l.w, &g, .block = 3, .leaves = 2,
                              .captured = c);
     }
     return good;
@@ -583,21 +584,22 @@ static bool captured_life(eg_ctx *cx, const char *path)
 TEST(each_allocation_may_fail) { memory_ends_in_turn(captured_life, 400); }
 
 /* -- the tensors of a batch (.batch, eg_block_rows) -------------------------------------------- */
-typedef struct pupils {
-    school s;
+typedef struct scaled_training {
+    training s;
     eg_tensor *factor; /* without axes, read through `user` */
     double number;     /* of the program */
-} pupils;
-static void pupils_open(pupils *p, int threads)
+} scaled_training;
+static void scaled_training_open(scaled_training *p, int threads)
 {
-    *p = (pupils){ .number = 1 };
-    school_open(&p->s, threads, 0.2, false);
+    *p = (scaled_training){ .number = 1 };
+    training_open(&p->s, threads, 0.2, false);
     p->factor = eg_full_n(p->s.cx, EG_F32, 1, 0, NULL);
     eg_assert_ok(p->s.cx);
 }
-static eg_tensor *pupils_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+static eg_tensor *scaled_training_loss(void *user, eg_ctx *cx, int64_t from, int64_t to,
+                                       int64_t *count)
 {
-    pupils *p = user;
+    scaled_training *p = user;
     (void)from, (void)to;
     atomic_fetch_add(&p->s.calls, 1);
     eg_tensor *token = eg_block_rows(cx, "token"), *target = eg_block_rows(cx, "target");
@@ -607,12 +609,12 @@ static eg_tensor *pupils_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, 
     return eg_scale(eg_mul(eg_sum(NULL, one), p->factor), p->number);
 }
 /* One step on new tensors, in a scope of its own. */
-static int pupils_step(pupils *p, int step, const course *c, eg_ranks *ranks, bool eager,
-                       double *mean, int64_t *counted)
+static int scaled_training_step(scaled_training *p, int step, const division *c, eg_ranks *ranks,
+                                bool eager, double *mean, int64_t *counted)
 {
-    school *s = &p->s;
+    training *s = &p->s;
     const eg_mark m = eg_push(s->cx);
-    school_data(s, step);
+    training_data(s, step);
     for (int k = 0; k < step % 4; k++) eg_full(s->cx, 9, 100); /* other addresses */
     const int64_t dims[] = { EXAMPLES, s->length }, turned[] = { s->length, EXAMPLES };
     /* a view whose rows are not contiguous, in some steps */
@@ -620,20 +622,21 @@ static int pupils_step(pupils *p, int step, const course *c, eg_ranks *ranks, bo
               *target = eg_from_n(s->cx, EG_I32, s->target, 2, dims);
     if (step % 4 == 1) token = eg_transpose(token, 0, 1);
     const int bad =
-        eg_step_over(s->opt, pupils_loss, p, .block = c->block, .leaves = c->leaves,
+        eg_step_over(s->opt, scaled_training_loss, p, .block = c->block, .leaves = c->leaves,
                      .serial = c->serial, .ranks = ranks, .mean = mean, .counted = counted,
                      .capture = !eager, .batch = { { "token", token }, { "target", target } });
     eg_pop(s->cx, m);
     return bad;
 }
-static uint64_t pupils_hash(pupils *p, const course *c, eg_ranks *ranks, bool eager, int steps)
+static uint64_t scaled_training_hash(scaled_training *p, const division *c, eg_ranks *ranks,
+                                     bool eager, int steps)
 {
     uint64_t h = 1;
     for (int k = 0; k < steps; k++) {
         double mean = 0;
         int64_t counted = 0;
         eg_fill(p->factor, 1 + 0.1 * k);
-        pupils_step(p, k, c, ranks, eager, &mean, &counted);
+        scaled_training_step(p, k, c, ranks, eager, &mean, &counted);
         eg_assert_ok(p->s.cx);
         h = eg_hash(eg_hash(h, &mean, sizeof mean), &counted, sizeof counted);
     }
@@ -645,47 +648,48 @@ static uint64_t pupils_hash(pupils *p, const course *c, eg_ranks *ranks, bool ea
 LOOP_TEST(a_batch_has_the_bits_of_blocks_that_are_called, COURSES)
 {
     enum { STEPS = SLOWER > 1 ? 20 : 40 };
-    const course *c = &courses[_i];
-    pupils p;
-    pupils_open(&p, 1);
-    const uint64_t called = pupils_hash(&p, c, NULL, true, STEPS);
+    const division *c = &divisions[_i];
+    scaled_training p;
+    scaled_training_open(&p, 1);
+    const uint64_t called = scaled_training_hash(&p, c, NULL, true, STEPS);
     const int blocks = (int)((EXAMPLES + c->block - 1) / c->block);
     ck_assert_int_ge(p.s.calls, STEPS * blocks);
     eg_close(p.s.cx);
     for (int threads = 1; threads <= 3; threads++) {
-        pupils_open(&p, threads);
-        ck_assert_msg(pupils_hash(&p, c, NULL, false, STEPS) == called, "%d threads", threads);
+        scaled_training_open(&p, threads);
+        ck_assert_msg(scaled_training_hash(&p, c, NULL, false, STEPS) == called, "%d threads",
+                      threads);
         /* by thread, for each of two lengths, full and last blocks, first and later ones of a leaf:
          * called, captured, compared once for other examples and for run 1, 2, 4, … 512 */
         ck_assert_int_le(p.s.calls, 3 + threads * 2 * 2 * 2 * (2 + 1 + 10));
         eg_close(p.s.cx);
     }
 }
-typedef struct pupils_on_ranks {
+typedef struct results_on_ranks {
     uint64_t hash[3];
     int calls;
-} pupils_on_ranks;
-static int pupils_rank(void *user, const eg_ranks_table *table)
+} results_on_ranks;
+static int scaled_training_rank(void *user, const eg_ranks_table *table)
 {
-    pupils_on_ranks *of = user;
-    pupils p;
-    pupils_open(&p, 1);
+    results_on_ranks *of = user;
+    scaled_training p;
+    scaled_training_open(&p, 1);
     eg_ranks *r = eg_ranks_open(.cx = p.s.cx, .table = table);
-    of->hash[table->rank] = pupils_hash(&p, &courses[0], r, false, 12);
+    of->hash[table->rank] = scaled_training_hash(&p, &divisions[0], r, false, 12);
     eg_ranks_close(r);
     eg_close(p.s.cx);
     return 0;
 }
 TEST(a_batch_on_ranks_has_the_same_bits)
 {
-    pupils p;
-    pupils_open(&p, 2);
-    const uint64_t alone = pupils_hash(&p, &courses[0], NULL, true, 12);
+    scaled_training p;
+    scaled_training_open(&p, 2);
+    const uint64_t alone = scaled_training_hash(&p, &divisions[0], NULL, true, 12);
     eg_close(p.s.cx);
     eg_ctx *cx = eg_open(.threads = 1);
     for (int ranks = 2; ranks <= 3; ranks++) {
-        pupils_on_ranks of = { .calls = 0 };
-        ck_assert_int_eq(eg_ranks_simulate(cx, ranks, pupils_rank, &of), 0);
+        results_on_ranks of = { .calls = 0 };
+        ck_assert_int_eq(eg_ranks_simulate(cx, ranks, scaled_training_rank, &of), 0);
         for (int k = 0; k < ranks; k++) ck_assert(of.hash[k] == alone);
     }
     eg_close(cx);
@@ -694,16 +698,16 @@ TEST(a_batch_on_ranks_has_the_same_bits)
  * finds it, no parameter changes, and the steps afterwards are those of blocks that are called. */
 TEST(a_number_that_changes_is_found)
 {
-    static const course c = { 2, 4, 16, false };
+    static const division c = { 2, 4, 16, false };
     for (int first = 3; first < 7; first++) {
-        pupils p;
-        pupils_open(&p, 2);
+        scaled_training p;
+        scaled_training_open(&p, 2);
         double mean[2] = { 0 };
         int64_t counted;
         int bad = 0, step = 0;
         for (; !bad && step < 100; step++) {
             if (step >= first) p.number = 1 + 0.01 * step;
-            bad = pupils_step(&p, 3 * step, &c, NULL, false, mean, &counted);
+            bad = scaled_training_step(&p, 3 * step, &c, NULL, false, mean, &counted);
         }
         ck_assert_int_le(step, 2 * first + 2);
         ck_assert_int_gt(step, first);
@@ -712,7 +716,7 @@ TEST(a_number_that_changes_is_found)
             eg_set_draws(p.s.cx, 1000);
             eg_opt_set_lr(p.s.opt, 0);
             for (step = 0; step < 2; step++) {
-                pupils_step(&p, step, &c, NULL, k, &mean[k], &counted);
+                scaled_training_step(&p, step, &c, NULL, k, &mean[k], &counted);
                 eg_assert_ok(p.s.cx);
             }
         }
@@ -722,17 +726,17 @@ TEST(a_number_that_changes_is_found)
 }
 /* The error of a block is that of one that is called, and leaves parameters and draws as it does;
  * the same steps work again afterwards. */
-static void pupils_course(pupils *p, bool eager, uint64_t *h)
+static void scaled_training_run(scaled_training *p, bool eager, uint64_t *h)
 {
-    static const course c = { 2, 4, 16, false };
+    static const division c = { 2, 4, 16, false };
     for (int k = 0; k < 8; k++) {
         double mean = 0;
         int64_t counted = 0;
         eg_fill(p->factor, k == 4 ? NAN : k == 6 ? INFINITY : 1);
-        const int bad = pupils_step(p, k, &c, NULL, eager, &mean, &counted);
+        const int bad = scaled_training_step(p, k, &c, NULL, eager, &mean, &counted);
         ck_assert_int_eq(bad != 0, k == 4 || k == 6);
-        const char *said = eg_error(p->s.cx) ? eg_error(p->s.cx) : "";
-        *h = eg_hash(*h, said, strcspn(said, "("));
+        const char *message = eg_error(p->s.cx) ? eg_error(p->s.cx) : "";
+        *h = eg_hash(*h, message, strcspn(message, "("));
         eg_clear(p->s.cx);
         const uint64_t draws = eg_draws(p->s.cx);
         *h = eg_hash(eg_hash(*h, &mean, sizeof mean), &draws, sizeof draws);
@@ -744,25 +748,26 @@ TEST(an_error_in_a_block_is_that_of_one_that_is_called)
 {
     uint64_t h[2] = { 1, 1 };
     for (int eager = 0; eager < 2; eager++) {
-        pupils p;
-        pupils_open(&p, 3);
-        pupils_course(&p, eager, &h[eager]);
+        scaled_training p;
+        scaled_training_open(&p, 3);
+        scaled_training_run(&p, eager, &h[eager]);
         eg_close(p.s.cx);
     }
     ck_assert(h[0] == h[1]);
 }
 /* Two losses in turn: after many changes the blocks of one are called, with the same bits. */
-static eg_tensor *pupils_other(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+static eg_tensor *scaled_training_other(void *user, eg_ctx *cx, int64_t from, int64_t to,
+                                        int64_t *count)
 {
-    return eg_scale(pupils_loss(user, cx, from, to, count), 0.5);
+    return eg_scale(scaled_training_loss(user, cx, from, to, count), 0.5);
 }
 TEST(two_losses_in_turn)
 {
     uint64_t h[2] = { 1, 1 };
     for (int eager = 0; eager < 2; eager++) {
-        pupils p;
-        pupils_open(&p, 1);
-        school_data(&p.s, 0);
+        scaled_training p;
+        scaled_training_open(&p, 1);
+        training_data(&p.s, 0);
         const int64_t dims[] = { EXAMPLES, LENGTH };
         eg_tensor *token = eg_from_n(p.s.cx, EG_I32, p.s.token, 2, dims),
                   *target = eg_from_n(p.s.cx, EG_I32, p.s.target, 2, dims);
@@ -770,8 +775,8 @@ TEST(two_losses_in_turn)
         for (int k = 0; k < 160; k++) {
             if (k == 120) before = p.s.calls;
             double mean = 0;
-            eg_step_over(p.s.opt, k % 2 ? pupils_loss : pupils_other, &p, EXAMPLES, .block = 15,
-                         .leaves = 2, .mean = &mean, .capture = !eager,
+            eg_step_over(p.s.opt, k % 2 ? scaled_training_loss : scaled_training_other, &p,
+                         EXAMPLES, .block = 15, .leaves = 2, .mean = &mean, .capture = !eager,
                          .batch = { { "token", token }, { "target", target } });
             eg_assert_ok(p.s.cx);
             h[eager] = eg_hash(h[eager], &mean, sizeof mean);
@@ -786,16 +791,16 @@ TEST(two_losses_in_turn)
 }
 
 /* Each dtype, a number for each example and axes of size 0. */
-typedef struct wares {
+typedef struct byte_rows {
     eg_tensor *w;
     const char *name;
     int64_t size; /* bytes of an example */
     const char *all;
     atomic_int wrong;
-} wares;
-static eg_tensor *wares_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+} byte_rows;
+static eg_tensor *byte_rows_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
-    wares *u = user;
+    byte_rows *u = user;
     (void)count;
     eg_tensor *x = eg_block_rows(cx, u->name);
     const size_t bytes = (size_t)((to - from) * u->size);
@@ -821,10 +826,10 @@ TEST(rows_of_every_dtype)
                 [EG_F32] = 4,   [EG_F64] = 8, [EG_I32] = 4,  [EG_I64] = 8, [EG_BOOL] = 1,
                 [EG_C128] = 16, [EG_F16] = 2, [EG_BF16] = 2, [EG_I8] = 1,  [EG_U8] = 1
             };
-            wares u = { .w = eg_ones(cx, 2), .name = "x", .all = eg_raw(x, NULL) };
+            byte_rows u = { .w = eg_ones(cx, 2), .name = "x", .all = eg_raw(x, NULL) };
             u.size = eg_size(x) / 7 * width[dtype];
             eg_tensor *d;
-            ck_assert_int_eq(eg_grad_over(cx, wares_loss, &u, 0, 1, &u.w, &d, .block = 2,
+            ck_assert_int_eq(eg_grad_over(cx, byte_rows_loss, &u, 0, 1, &u.w, &d, .block = 2,
                                           .batch = { { "x", x } }),
                              0);
             ck_assert_int_eq(u.wrong, 0);
@@ -844,8 +849,8 @@ static eg_tensor *counts_wrong(void *user, eg_ctx *cx, int64_t from, int64_t to,
 }
 static int calls_a_block(void *user, eg_tensor **out)
 {
-    *out =
-        eg_block_call(eg_context(user), wares_loss, NULL, 0, 2, NULL, .batch = { { "x", user } });
+    *out = eg_block_call(eg_context(user), byte_rows_loss, NULL, 0, 2, NULL,
+                         .batch = { { "x", user } });
     return *out ? 0 : -1;
 }
 TEST(what_a_batch_refuses)
@@ -875,8 +880,12 @@ TEST(what_a_batch_refuses)
           "step_over: \"x\" of .batch has copies" },
     };
     for (size_t k = 0; k < sizeof table / sizeof *table; k++) {
-        eg_step_over_args o = { .size = sizeof o, .opt = opt, .loss = wares_loss, .examples = 6 };
-        wares u = { .w = w, .name = "x", .all = (const char *)eg_f32(x), .size = sizeof(float) };
+        eg_step_over_args o = {
+            .size = sizeof o, .opt = opt, .loss = byte_rows_loss, .examples = 6
+        };
+        byte_rows u = {
+            .w = w, .name = "x", .all = (const char *)eg_f32(x), .size = sizeof(float)
+        };
         o.user = &u;
         memcpy(o.batch, table[k].batch, sizeof table[k].batch);
         ck_assert_int_eq(eg_step_over_with(&o), -1);
@@ -897,14 +906,15 @@ TEST(what_a_batch_refuses)
     eg_assert_error(cx, "block_rows: .batch has no \"y\"; it has no tensors");
     ck_assert(!eg_ok(eg_block_rows(cx, "x")));
     eg_assert_error(cx, "block_rows: outside of a block");
-    wares u = {
+    byte_rows u = {
         .w = eg_ones(cx, 2), .name = "x", .all = (const char *)eg_f32(x), .size = sizeof(float)
     };
     int64_t count = 0;
-    ck_assert(eg_ok(
-        eg_block_call(cx, wares_loss, &u, 2, 5, &count, .batch = { { "x", eg_full(cx, 1, 7) } })));
+    ck_assert(eg_ok(eg_block_call(cx, byte_rows_loss, &u, 2, 5, &count,
+                                  .batch = { { "x", eg_full(cx, 1, 7) } })));
     ck_assert_int_eq(count, 3);
-    ck_assert_ptr_null(eg_block_call(cx, wares_loss, &u, 2, 8, &count, .batch = { { "x", x } }));
+    ck_assert_ptr_null(
+        eg_block_call(cx, byte_rows_loss, &u, 2, 8, &count, .batch = { { "x", x } }));
     eg_assert_error(cx, "block_call: \"x\" of .batch is (6,), but its first axis must have the 8 ");
     ck_assert_ptr_null(eg_capture(cx, calls_a_block, x, 1));
     eg_assert_error(cx,
@@ -917,11 +927,11 @@ TEST(what_a_batch_refuses)
 /* Why blocks are not captured. */
 TEST(the_reason_for_which_nothing_is_captured)
 {
-    school s;
-    school_open(&s, 2, 0.2, true);
+    training s;
+    training_open(&s, 2, 0.2, true);
     ck_assert_ptr_null(eg_captured_blocks_refused(s.captured));
     s.reads = 2;
-    school_hash(&s, &courses[0], 5);
+    training_hash(&s, &divisions[0], 5);
     const char *why = eg_captured_blocks_refused(s.captured);
     ck_assert_msg(why && strstr(why, "from: not possible in a captured step"), "%s", why);
     eg_close(s.cx);

@@ -41,7 +41,7 @@ typedef struct use {
     /* results */
     bool has_gradient;
     double value, gradient[W_SIZE];
-    char said[512]; /* the first error; "": none */
+    char message[512]; /* the first error; "": none */
 } use;
 
 static bool has(const use *u, int feature) { return u->with >> feature & 1; }
@@ -152,7 +152,7 @@ static void run_blocks(use *u)
     }
     u->value = mean * B;
     if (kept && eg_captured_blocks_refused(kept))
-        snprintf(u->said, sizeof u->said, "%s", eg_captured_blocks_refused(kept));
+        snprintf(u->message, sizeof u->message, "%s", eg_captured_blocks_refused(kept));
     store(u, NULL, g ? eg_scale(g, B) : NULL);
 }
 /* Captures the step while W is twice as large, and runs it with W. */
@@ -215,7 +215,7 @@ static void run(use *u)
         if (u->ranks) out[0] = eg_ranks_sum(u->ranks, out[0]);
         store(u, out[0], out[1]);
     }
-    if (eg_error(cx) && !*u->said) snprintf(u->said, sizeof u->said, "%s", eg_error(cx));
+    if (eg_error(cx) && !*u->message) snprintf(u->message, sizeof u->message, "%s", eg_error(cx));
 }
 static int rank_body(void *user, const eg_ranks_table *table)
 {
@@ -234,7 +234,8 @@ static void run_alone(use *u)
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 1, .threads = 1);
     if (has(u, RANKS) && !u->plain) {
         eg_ranks_simulate(cx, 2, rank_body, u);
-        if (eg_error(cx) && !*u->said) snprintf(u->said, sizeof u->said, "%s", eg_error(cx));
+        if (eg_error(cx) && !*u->message)
+            snprintf(u->message, sizeof u->message, "%s", eg_error(cx));
     } else {
         u->cx = cx;
         run(u);
@@ -275,13 +276,13 @@ LOOP_TEST(a_pair_is_as_the_table_says, FEATURES *FEATURES)
         p.plain = true;
         run_alone(&p);
         run_alone(&u);
-        ck_assert_msg(no == (*u.said != 0), "%s, %s: '%s', but the table says '%s'", name_of[a],
-                      name_of[b], u.said, cell);
-        ck_assert_msg(!no || strstr(page, u.said), "the page lacks: %s", u.said);
+        ck_assert_msg(no == (*u.message != 0), "%s, %s: '%s', but the table says '%s'", name_of[a],
+                      name_of[b], u.message, cell);
+        ck_assert_msg(!no || strstr(page, u.message), "the page lacks: %s", u.message);
         if (no) continue;
         const double near = has(&u, HALVES) && has(&u, CACHE) ? 1e-3 : 1e-11,
                      factor = has(&u, HOOK) ? 2 : 1;
-        ck_assert_msg(!*p.said, "%s", p.said);
+        ck_assert_msg(!*p.message, "%s", p.message);
         ck_assert_msg(fabs(u.value - p.value) <= near * fabs(p.value), "%s, %s: %.17g, not %.17g",
                       name_of[a], name_of[b], u.value, p.value);
         ck_assert(u.has_gradient == p.has_gradient);

@@ -910,14 +910,14 @@ TEST(copies_of_a_model_train_to_the_bits_of_single_runs)
 }
 
 /* A step of a model with dropout, in which tensors with copies are filled and assigned. */
-typedef struct lesson {
+typedef struct training {
     eg_transformer *m;
     eg_opt *opt;
     eg_tensor *tokens, *seen;
-} lesson;
-static int lesson_step(void *user, eg_tensor **out)
+} training;
+static int training_step(void *user, eg_tensor **out)
 {
-    const lesson *l = user;
+    const training *l = user;
     out[0] = loss_of(l->m, l->tokens);
     return eg_step(l->opt, out[0]) || eg_fill(l->seen, 3) ||
            eg_assign(l->seen, eg_add(l->seen, eg_detach(out[0])));
@@ -926,7 +926,7 @@ TEST(copies_of_a_model_train_in_a_captured_step)
 {
     eg_ctx *cx[2];
     eg_params *p[2];
-    lesson l[2];
+    training l[2];
     eg_captured *c = NULL;
     eg_tensor *out[1];
     for (int k = 0; k < 2; k++) {
@@ -947,8 +947,8 @@ TEST(copies_of_a_model_train_in_a_captured_step)
             eg_pop(cx[k], mark);
         }
         const eg_mark mark = eg_push(cx[0]);
-        ck_assert(!lesson_step(&l[0], out));
-        if (s == 0) c = eg_capture(cx[1], lesson_step, &l[1], 1);
+        ck_assert(!training_step(&l[0], out));
+        if (s == 0) c = eg_capture(cx[1], training_step, &l[1], 1);
         ck_assert_msg(c && (s == 0 || !eg_captured_run(c)), "%s", eg_error(cx[1]));
         ck_assert(same_bits(eg_copies_stack(out[0]), eg_copies_stack(eg_captured_output(c, 0))));
         ck_assert(same_bits(eg_copies_stack(l[0].seen), eg_copies_stack(l[1].seen)));

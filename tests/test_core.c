@@ -42,11 +42,11 @@ TEST(error_is_sticky_and_the_first_wins)
 
 /* If no operand has a context, the thread keeps the message: the first since it was cleared, as in
  * a context. */
-static void *in_a_thread_of_its_own(void *said)
+static void *in_a_thread_of_its_own(void *message)
 {
     eg_clear(NULL);
     eg_concat_axis_n(0, 0, NULL);
-    snprintf(said, 128, "%s", eg_error(NULL));
+    snprintf(message, 128, "%s", eg_error(NULL));
     return NULL;
 }
 TEST(failures_without_a_context_have_their_sentence)
@@ -92,11 +92,11 @@ TEST(failures_without_a_context_have_their_sentence)
     eg_exp(NULL);
     eg_einsum_n("", 0, NULL);
     ck_assert_str_eq(eg_error(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
-    char said[128];
+    char message[128];
     pthread_t other;
-    ck_assert_int_eq(pthread_create(&other, NULL, in_a_thread_of_its_own, said), 0);
+    ck_assert_int_eq(pthread_create(&other, NULL, in_a_thread_of_its_own, message), 0);
     ck_assert_int_eq(pthread_join(other, NULL), 0);
-    ck_assert_str_eq(said, "concat: there is no tensor to work on: 0 operands");
+    ck_assert_str_eq(message, "concat: there is no tensor to work on: 0 operands");
     ck_assert_str_eq(eg_error(NULL), "exp: there is no tensor to work on: operand 1 is NULL");
     eg_ctx *cx = eg_open();
     ck_assert_str_eq(eg_error(NULL), "there is no context: a NULL was given for it");

@@ -80,10 +80,10 @@ static eg_tensor *einsum(const form *q, eg_tensor *const *x, bool broadcast)
 static void refused(const form *q, eg_tensor *const *x)
 {
     ck_assert_msg(!eg_ok(einsum(q, x, false)), "'%s' is accepted", q->spec);
-    const char *said = eg_error(cx);
-    ck_assert_msg(said && strncmp(said, "einsum: ", 8) == 0, "'%s': %s", q->spec, said);
-    const char *newline = strchr(said, '\n');
-    ck_assert_msg(newline && strchr(newline, '^'), "'%s': %s", q->spec, said);
+    const char *message = eg_error(cx);
+    ck_assert_msg(message && strncmp(message, "einsum: ", 8) == 0, "'%s': %s", q->spec, message);
+    const char *newline = strchr(message, '\n');
+    ck_assert_msg(newline && strchr(newline, '^'), "'%s': %s", q->spec, message);
     eg_clear(cx);
 }
 static void compare(const form *q, eg_tensor *y, double allowed)

@@ -5,7 +5,7 @@
 #include <notation/notation.h>
 #include "random_views.h"
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 /* -- a separate evaluator ---------------------------------------------------------------------- */
 enum { I = 3, J = 4, R = 5, ENTRIES = I * J + R }; /* x (i j), then r */

@@ -4,7 +4,7 @@
 #include "core/fpmode.h"
 #include "data/attention.h"
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 #include <float.h>
 
 /* -- cases ------------------------------------------------------------------------------------ */

@@ -198,7 +198,7 @@ LOOP_TEST(a_wrong_gradient_does_not_pass, sizeof gallery / sizeof *gallery)
     const struct wrong *w = &gallery[_i];
     eg_ctx *cx = eg_open(.dtype = EG_F64);
     eg_tensor *x[3];
-    char said[512], shown[512];
+    char message[512], shown[512];
     w->inputs(cx, x);
     const eg_report *r = eg_gradcheck(w->f, (void *)(uintptr_t)w->user, w->count, x,
                                       .names = w->names, .axes = w->axes);
@@ -211,7 +211,7 @@ LOOP_TEST(a_wrong_gradient_does_not_pass, sizeof gallery / sizeof *gallery)
         else
             ck_assert_msg(r->input[w->count == 2] == w->verdict, "%s: %s", w->title, r->text);
         const char *line = strchr(r->text, '\n') + 3; /* the first finding */
-        snprintf(said, sizeof said, "%.*s", (int)strcspn(line, "\n"), line);
+        snprintf(message, sizeof message, "%.*s", (int)strcspn(line, "\n"), line);
         const char *rule = strstr(r->text, "the rule of ");
         if (w->f == apply) {
             ck_assert_msg(rule != NULL, "%s: %s", w->title, r->text);
@@ -219,12 +219,12 @@ LOOP_TEST(a_wrong_gradient_does_not_pass, sizeof gallery / sizeof *gallery)
                              strstr(rule, ((const eg_op *)w->user)->name) - strlen("the rule of "));
         }
     } else
-        snprintf(said, sizeof said, "%s",
+        snprintf(message, sizeof message, "%s",
                  strchr(eg_error(cx), ':') +
                      /* a debug build reports it at the first use of the operation, not in grad */
                      2);
-    plain(shown, said);
+    plain(shown, message);
     ck_assert_msg(strstr(documented(), shown) != NULL,
-                  "docs/gradcheck.md does not say of \"%s\": %s", w->title, said);
+                  "docs/gradcheck.md does not say of \"%s\": %s", w->title, message);
     eg_close(cx);
 }

@@ -810,7 +810,7 @@ TEST(an_operation_is_checked_at_its_samples_and_tap_says_so)
     eg_ctx *cx = eg_open();
     const eg_sample samples[] = { { cube_call, "4", 0, 0 }, { cube_call, "2x3", 0, 0 }, { 0 } };
     eg_op op = cube;
-    char said[4096] = "";
+    char message[4096] = "";
     ck_assert_ptr_null(eg_gradcheck_op(cx, &op));
     eg_assert_error(cx, "gradcheck: cube has no samples to be checked at");
     op.samples = samples;
@@ -819,13 +819,13 @@ TEST(an_operation_is_checked_at_its_samples_and_tap_says_so)
     eg_assert_op(&op);
     eg_tensor *x = eg_ones(cx, 3);
     r = eg_gradcheck(cubed, (double[]){ 3.1 }, 1, &x);
-    FILE *f = fmemopen(said, sizeof said, "w");
+    FILE *f = fmemopen(message, sizeof message, "w");
     ck_assert(f && r && eg_report_tap(f, r, 2, "cube") == 0);
     fclose(f);
-    ck_assert_msg(said ==
-                      strstr(said, "not ok 2 - cube\n  ---\n  message: |\n    gradcheck: FAILED\n"),
-                  "%s", said);
-    ck_assert_msg(strstr(said, "\n  ...\n") != NULL, "%s", said);
+    ck_assert_msg(
+        message == strstr(message, "not ok 2 - cube\n  ---\n  message: |\n    gradcheck: FAILED\n"),
+        "%s", message);
+    ck_assert_msg(strstr(message, "\n  ...\n") != NULL, "%s", message);
     ck_assert_int_eq(eg_report_tap(stdout, NULL, 1, ""), -1);
     eg_close(cx);
 }

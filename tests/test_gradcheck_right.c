@@ -476,7 +476,7 @@ enum { POINTS = (int)(sizeof points / sizeof *points), REJECTED = 5 };
 TEST(difficult_points_pass)
 {
     int rejected = 0, count = 0;
-    char said[8192] = "";
+    char message[8192] = "";
     for (int k = 0; k < POINTS; k++) {
         const awkward *p = &points[k];
         eg_ctx *cx = eg_open(.dtype = EG_F64);
@@ -493,13 +493,13 @@ TEST(difficult_points_pass)
             count++;
             rejected += !r->passed;
             if (!r->passed && getenv("EG_SHOW")) printf("%s: %s\n", p->name, r->text);
-            if (!r->passed && strlen(said) + strlen(p->name) + 4 < sizeof said)
-                strcat(strcat(said, p->name), "; ");
+            if (!r->passed && strlen(message) + strlen(p->name) + 4 < sizeof message)
+                strcat(strcat(message, p->name), "; ");
         }
         eg_close(cx);
     }
     ck_assert_int_ge(count, 200);
-    ck_assert_msg(rejected <= REJECTED, "%d of %d rejected: %s", rejected, count, said);
+    ck_assert_msg(rejected <= REJECTED, "%d of %d rejected: %s", rejected, count, message);
 }
 
 TEST(many_kinks_along_a_direction)

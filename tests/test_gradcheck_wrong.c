@@ -269,9 +269,9 @@ static eg_tensor *binary(void *user, eg_tensor *const *x)
 static const struct plant {
     const char *class;
     mistake m;
-    bool two;         /* number of operands is two */
-    int64_t size;     /* of each */
-    const char *said; /* must be in the report, as must the name of the operation */
+    bool two;            /* number of operands is two */
+    int64_t size;        /* of each */
+    const char *message; /* must be in the report, as must the name of the operation */
 } plants[] = {
     { "plain", SIGN, false, 6, "WRONG" },
     { "plain", FACTOR, false, 6, "WRONG" },
@@ -330,10 +330,10 @@ LOOP_TEST(a_wrong_gradient_does_not_pass_and_is_named, PLANTS *BASES)
     const eg_report *r =
         p->two ? eg_gradcheck(binary, NULL, 2, x) : eg_gradcheck(unary, scales ? c : NULL, 1, x);
     ck_assert_msg(r != NULL, "%s %s: %s", p->class, base_name[now.f], eg_error(cx));
-    ck_assert_msg(!r->passed, "%s, %s, %s passed: %s", p->class, p->said, base_name[now.f],
+    ck_assert_msg(!r->passed, "%s, %s, %s passed: %s", p->class, p->message, base_name[now.f],
                   r->text);
-    ck_assert_msg(strstr(r->text, p->said) != NULL, "%s, %s: no \"%s\" in %s", p->class,
-                  base_name[now.f], p->said, r->text);
+    ck_assert_msg(strstr(r->text, p->message) != NULL, "%s, %s: no \"%s\" in %s", p->class,
+                  base_name[now.f], p->message, r->text);
     ck_assert_msg(strstr(r->text, "planted") != NULL, "%s, %s: %s", p->class, base_name[now.f],
                   r->text);
     eg_close(cx);
@@ -572,7 +572,7 @@ static const struct odd {
     const char *name;
     eg_function *f;
     const char *a, *b, *u;
-    const char *said;
+    const char *message;
     bool kinks, f32;
 } odd[] = {
     { "2: one head cut where it is saturated", heads, "m", NULL, "x", "WRONG", false, false },
@@ -643,7 +643,7 @@ LOOP_TEST(an_unusual_wrong_gradient_does_not_pass, ODD)
     const eg_report *r = eg_gradcheck(p->f, u, p->b ? 2 : 1, x, .kinks = p->kinks);
     ck_assert_msg(r != NULL, "%s: %s", p->name, eg_error(cx));
     ck_assert_msg(!r->passed, "%s passed: %s", p->name, r->text);
-    ck_assert_msg(strstr(r->text, p->said) != NULL, "%s: no \"%s\" in %s", p->name, p->said,
+    ck_assert_msg(strstr(r->text, p->message) != NULL, "%s: no \"%s\" in %s", p->name, p->message,
                   r->text);
     eg_close(cx);
 }

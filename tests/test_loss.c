@@ -1,6 +1,6 @@
 /* test_loss.c: losses, norms, dropout. */
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 /* -- losses ----------------------------------------------------------------------------------- */
 GROUP("losses")

@@ -442,7 +442,7 @@ static int strangers(void) /* number of files in the folder that no scenario nam
 /* Check allocates when it asserts, so nothing is asserted while allocations are counted. */
 static bool attempt(bool (*run)(void), long fail, bool onward)
 {
-    char said[300] = "";
+    char message[300] = "";
     bool good = false, failed = true;
     double three = 3;
     memory.calls = memory.held = 0, memory.fail = fail, memory.onward = onward, memory.armed = true;
@@ -451,7 +451,7 @@ static bool attempt(bool (*run)(void), long fail, bool onward)
         good = run();
         memory.used = memory.calls;
         failed = eg_error(cx) != NULL;
-        snprintf(said, sizeof said, "%s", failed ? eg_error(cx) : "");
+        snprintf(message, sizeof message, "%s", failed ? eg_error(cx) : "");
         eg_clear(cx);
         memory.fail = -1, memory.onward = false;
         three = eg_item(eg_sum(NULL, eg_exp(eg_zeros(cx, 3))));
@@ -459,9 +459,10 @@ static bool attempt(bool (*run)(void), long fail, bool onward)
     }
     memory.armed = false;
     ck_assert_msg(good == !failed, "allocation %ld: %s", fail,
-                  failed ? said : "failed, and there is no error");
-    ck_assert_msg(good || !cx || strstr(said, "out of memory") || strstr(said, strerror(ENOMEM)),
-                  "allocation %ld: %s", fail, said);
+                  failed ? message : "failed, and there is no error");
+    ck_assert_msg(good || !cx || strstr(message, "out of memory") ||
+                      strstr(message, strerror(ENOMEM)),
+                  "allocation %ld: %s", fail, message);
     ck_assert_double_eq(three, 3);
     ck_assert_msg(!memory.wrong_size, "allocation %ld: the allocator was told a wrong old size",
                   fail);

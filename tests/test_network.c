@@ -185,7 +185,7 @@ TEST(a_recurrent_network_decodes_behind_its_state)
           .make = make_recurrent,
           .logits = remembering_logits },
     };
-    char said[64] = "", found[64] = "";
+    char message[64] = "", found[64] = "";
     for (int k = 0; k < 2; k++) {
         eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),
                                        .network = &row[k], .d_model = 8, .batch = 8, .seed = 3);
@@ -193,8 +193,8 @@ TEST(a_recurrent_network_decodes_behind_its_state)
         for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         const char *answer = eg_trainer_predict(t, "12+34");
         ck_assert_msg(answer != NULL, "%s", eg_error(cx));
-        if (k) ck_assert_str_eq(answer, said);
-        snprintf(said, sizeof said, "%s", answer);
+        if (k) ck_assert_str_eq(answer, message);
+        snprintf(message, sizeof message, "%s", answer);
         answer = eg_trainer_generate(t, "12+34", .beam = 3);
         ck_assert_msg(answer != NULL, "%s", eg_error(cx));
         if (k) ck_assert_str_eq(answer, found);
@@ -318,10 +318,10 @@ LOOP_TEST(a_custom_network_has_the_bits_of_the_built_in_one, 3)
         eg_assert_ok(cx);
         for (int n = 0; n < 5; n++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
         ck_assert_int_eq(eg_trainer_evaluate(t, &s[k]), 0);
-        const char *said = eg_trainer_predict(t, input[_i]);
-        ck_assert_msg(said != NULL, "%s", eg_error(cx));
-        if (k) ck_assert_str_eq(said, answer);
-        strcpy(answer, said);
+        const char *message = eg_trainer_predict(t, input[_i]);
+        ck_assert_msg(message != NULL, "%s", eg_error(cx));
+        if (k) ck_assert_str_eq(message, answer);
+        strcpy(answer, message);
         close(mkstemp(path[k]));
         ck_assert_int_eq(eg_params_save(eg_trainer_params(t), path[k]), 0);
         eg_trainer_check_report r;
@@ -398,7 +398,7 @@ static void write_text(char *path)
  * loaded with one thread, 5 more. */
 LOOP_TEST(its_runs_are_resumed_to_the_same_bits, 2)
 {
-    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" }, said[64];
+    char path[2][32] = { "/tmp/eg_own_XXXXXX", "/tmp/eg_own_XXXXXX" }, message[64];
     char text[] = "/tmp/eg_text_XXXXXX";
     mine u = { .kv_heads = 2, .cap = 30 };
     write_text(text);
@@ -424,8 +424,8 @@ LOOP_TEST(its_runs_are_resumed_to_the_same_bits, 2)
         if (_i) { /* written with the cache, and beyond the context */
             const char *more = eg_trainer_generate(t, .prompt = "abe", .length = 20, .seed = 4);
             ck_assert_msg(more != NULL, "%s", eg_error(own));
-            if (k) ck_assert_str_eq(more, said);
-            snprintf(said, sizeof said, "%s", more);
+            if (k) ck_assert_str_eq(more, message);
+            snprintf(message, sizeof message, "%s", more);
         }
         eg_close(own);
     }
@@ -490,7 +490,7 @@ static eg_tensor *ungated_decoder(const void *net, eg_ctx *c, const eg_batch *b)
     ungated.gain = NULL;
     return plain_decoder(net, c, &ungated);
 }
-/* Scores with heads switched off would be those with all heads. It is said each time. */
+/* Scores with heads switched off would be those with all heads. It is message each time. */
 TEST(heads_that_cannot_be_switched_off_are_refused)
 {
     eg_network row = plain[1];

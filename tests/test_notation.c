@@ -716,9 +716,9 @@ TEST(letters_are_not_taken_for_names)
             for (int a = 4; a >= 0; a--)
                 if (had[a] && draw(2)) snprintf(spec + strlen(spec), 2, "%c", 'a' + a);
         }
-        char said[100];
-        snprintf(said, sizeof said, "letters: %s", spec);
-        eg_tensor *y = eg_einsum_n(spec, n, x), *z = eg_einsum_n(said, n, x);
+        char message[100];
+        snprintf(message, sizeof message, "letters: %s", spec);
+        eg_tensor *y = eg_einsum_n(spec, n, x), *z = eg_einsum_n(message, n, x);
         ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
         ck_assert_msg(same_bits(y, z), "'%s'", spec);
         eg_pop(cx, mark);

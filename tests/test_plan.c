@@ -505,10 +505,10 @@ static const char *refusal(const eg_plan_args *o)
     ck_assert_ptr_null(eg_plan_new_with(&q));
     return why;
 }
-#define REFUSED(text, ...)                                          \
-    do {                                                            \
-        const char *said = refusal(&(eg_plan_args){ __VA_ARGS__ }); \
-        ck_assert_msg(strstr(said, text) != NULL, "%s", said);      \
+#define REFUSED(text, ...)                                             \
+    do {                                                               \
+        const char *message = refusal(&(eg_plan_args){ __VA_ARGS__ }); \
+        ck_assert_msg(strstr(message, text) != NULL, "%s", message);   \
     } while (0)
 TEST(plans_refused)
 {

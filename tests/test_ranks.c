@@ -65,7 +65,7 @@ typedef struct sums {
         int64_t owned;
         double norm;
         uint64_t mallocs;
-        char said[512];
+        char message[512];
     } of[MOST];
 } sums;
 
@@ -125,7 +125,7 @@ static int sum_body(void *user, const eg_ranks_table *table)
         for (int k = 0; k < eg_ranks_tree_subtrees(t); k++) free(subtree[k]);
         free(sum), free(square);
     }
-    if (eg_error(cx)) snprintf(s->of[me].said, sizeof s->of[me].said, "%s", eg_error(cx));
+    if (eg_error(cx)) snprintf(s->of[me].message, sizeof s->of[me].message, "%s", eg_error(cx));
     eg_ranks_tree_close(t);
     eg_ranks_close(r);
     eg_close(cx);
@@ -144,7 +144,7 @@ static void run(sums *s, int ranks)
     memset(s->of, 0, sizeof s->of);
     s->n = s->counts[0] + s->counts[1] + s->counts[2];
     eg_ranks_simulate(cx, ranks, sum_body, s);
-    for (int k = 0; k < ranks; k++) ck_assert_msg(!s->of[k].said[0], "%s", s->of[k].said);
+    for (int k = 0; k < ranks; k++) ck_assert_msg(!s->of[k].message[0], "%s", s->of[k].message);
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
     int64_t leaves = 0, owned = 0;
     for (int k = 0; k < ranks; k++) {
@@ -251,8 +251,8 @@ LOOP_TEST(a_number_that_is_not_finite_is_refused_on_every_rank, 2)
     ck_assert_int_eq(eg_ranks_simulate(cx, ranks, sum_body, &s), -1);
     eg_clear(cx);
     for (int k = 0; k < ranks; k++)
-        ck_assert_msg(strstr(s.of[k].said, "not finite: in part 1, among its elements 8 to 15"),
-                      "rank %d says: %s", k, s.of[k].said);
+        ck_assert_msg(strstr(s.of[k].message, "not finite: in part 1, among its elements 8 to 15"),
+                      "rank %d says: %s", k, s.of[k].message);
 }
 TEST(each_allocation_may_fail)
 {
@@ -349,7 +349,7 @@ TEST(a_single_process_is_rank_0_of_1)
 
 typedef struct talk {
     int kind;
-    char said[MOST][256];
+    char message[MOST][256];
     int codes[MOST];
     uint64_t sent[MOST];
 } talk;
@@ -378,7 +378,7 @@ static int talk_body(void *user, const eg_ranks_table *table)
         bad |= eg_ranks_gather(r, &x, sizeof x, all);
         for (int k = 0; k < ranks; k++) bad |= all[k] != k;
     }
-    if (eg_error(own)) snprintf(t->said[me], sizeof t->said[me], "%s", eg_error(own));
+    if (eg_error(own)) snprintf(t->message[me], sizeof t->message[me], "%s", eg_error(own));
     t->codes[me] = (int)eg_error_code(own);
     t->sent[me] = eg_ranks_traffic(r).sent;
     eg_ranks_close(r);
@@ -387,7 +387,7 @@ static int talk_body(void *user, const eg_ranks_table *table)
 }
 static void says(const talk *t, int rank, const char *text)
 {
-    ck_assert_msg(strstr(t->said[rank], text), "rank %d says: %s", rank, t->said[rank]);
+    ck_assert_msg(strstr(t->message[rank], text), "rank %d says: %s", rank, t->message[rank]);
 }
 TEST(ranks_that_differ_are_named_and_refused)
 {
@@ -479,16 +479,16 @@ TEST(a_rank_that_ended_is_an_error_of_those_that_wait_for_it)
 LOOP_TEST(ranks_that_wait_for_each_other_are_an_error, 3)
 {
     static talk t;
-    bool said = false;
+    bool message = false;
     t.kind = WAITS;
     ck_assert_int_eq(eg_ranks_simulate(cx, 2 + 2 * _i, talk_body, &t), -1);
     eg_clear(cx);
     for (int k = 0; k < 2 + 2 * _i; k++) {
-        const bool waits = strstr(t.said[k], "every rank waits for another one, here for rank ");
+        const bool waits = strstr(t.message[k], "every rank waits for another one, here for rank ");
         if (!waits) says(&t, k, " ended before it sent a message");
-        said |= waits;
+        message |= waits;
     }
-    ck_assert(said);
+    ck_assert(message);
 }
 TEST(a_message_of_another_length_is_an_error)
 {
@@ -497,9 +497,9 @@ TEST(a_message_of_another_length_is_an_error)
     ck_assert_int_eq(eg_ranks_simulate(cx, 2, talk_body, &t), -1);
     eg_clear(cx);
     /* the first rank that detects it reports it; the other one may find that this rank has ended */
-    ck_assert_msg(strstr(t.said[1], "rank 0 sent 16 bytes, not 8") ||
-                      strstr(t.said[0], "rank 1 sent 8 bytes, not 16"),
-                  "%s; %s", t.said[0], t.said[1]);
+    ck_assert_msg(strstr(t.message[1], "rank 0 sent 16 bytes, not 8") ||
+                      strstr(t.message[0], "rank 1 sent 8 bytes, not 16"),
+                  "%s; %s", t.message[0], t.message[1]);
 }
 TEST(a_gather_is_counted_as_what_the_others_need)
 {
@@ -545,22 +545,22 @@ TEST(a_launcher_without_mpi_is_refused)
 
 /* -- steps of a model -------------------------------------------------------------------------- */
 enum { EXAMPLES = 45, PLACES = 5, CLASSES = 7, STEPS = 3 };
-typedef struct lesson {
+typedef struct training {
     int threads, leaves, ranks;
     bool fails;        /* block 9 fails */
     uint64_t hash[13]; /* hash of parameters and losses, by rank */
     int64_t counted[13];
-    char said[13][256];
+    char message[13][256];
     _Atomic int blocks; /* number of blocks that all ranks computed */
     eg_transformer *net[13];
-} lesson;
-typedef struct pupil {
-    lesson *l;
+} training;
+typedef struct rank_of_training {
+    training *l;
     int rank;
-} pupil;
-static eg_tensor *lesson_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
+} rank_of_training;
+static eg_tensor *training_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
 {
-    const pupil *p = user;
+    const rank_of_training *p = user;
     int32_t token[EXAMPLES * PLACES], target[EXAMPLES * PLACES];
     const int64_t n = (to - from) * PLACES, dims[] = { to - from, PLACES };
     p->l->blocks++;
@@ -578,10 +578,10 @@ static eg_tensor *lesson_loss(void *user, eg_ctx *own, int64_t from, int64_t to,
     return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, eg_from_n(own, EG_I32, target, 2, dims),
                                          .ignore = -1, .each = true));
 }
-static int lesson_body(void *user, const eg_ranks_table *table)
+static int training_body(void *user, const eg_ranks_table *table)
 {
-    lesson *l = user;
-    pupil p = { l, table->rank };
+    training *l = user;
+    rank_of_training p = { l, table->rank };
     eg_ctx *own = eg_open(.threads = l->threads, .seed = 5);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_params *params = eg_params_open(own);
@@ -591,7 +591,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     uint64_t h = EG_HASH_START;
     for (int k = 0; k < STEPS && !eg_error(own); k++) {
         double mean = 0;
-        eg_step_over(opt, lesson_loss, &p, EXAMPLES, .block = 3, .leaves = l->leaves, .ranks = r,
+        eg_step_over(opt, training_loss, &p, EXAMPLES, .block = 3, .leaves = l->leaves, .ranks = r,
                      .mean = &mean, .counted = &l->counted[p.rank]);
         h = eg_hash(h, &mean, sizeof mean);
     }
@@ -600,7 +600,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
         h = eg_hash(h, eg_f32(x), sizeof(float) * (size_t)eg_size(x));
     }
     l->hash[p.rank] = h;
-    if (eg_error(own)) snprintf(l->said[p.rank], sizeof *l->said, "%s", eg_error(own));
+    if (eg_error(own)) snprintf(l->message[p.rank], sizeof *l->message, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);
@@ -613,16 +613,16 @@ GROUP("steps", .setup = open_cx, .teardown = close_cx, .timeout = 120)
 LOOP_TEST(steps_have_the_same_bits_on_any_number_of_ranks_and_threads, 3)
 {
     static const int leaves[] = { 0, 5, 3 }, ranks[] = { 2, 3, 4, 8 };
-    static lesson one, more;
-    one = (lesson){ .threads = 1, .leaves = leaves[_i] };
-    eg_ranks_simulate(cx, 1, lesson_body, &one);
-    ck_assert_msg(!one.said[0][0], "%s", one.said[0]);
+    static training one, more;
+    one = (training){ .threads = 1, .leaves = leaves[_i] };
+    eg_ranks_simulate(cx, 1, training_body, &one);
+    ck_assert_msg(!one.message[0][0], "%s", one.message[0]);
     for (int k = 0; k < 4; k++)
         for (int threads = 1; threads <= 2; threads++) {
-            more = (lesson){ .threads = threads, .leaves = leaves[_i] };
-            eg_ranks_simulate(cx, ranks[k], lesson_body, &more);
+            more = (training){ .threads = threads, .leaves = leaves[_i] };
+            eg_ranks_simulate(cx, ranks[k], training_body, &more);
             for (int r = 0; r < ranks[k]; r++) {
-                ck_assert_msg(!more.said[r][0], "%s", more.said[r]);
+                ck_assert_msg(!more.message[r][0], "%s", more.message[r]);
                 ck_assert_msg(more.hash[r] == one.hash[0], "%d ranks, %d threads", ranks[k],
                               threads);
                 ck_assert_int_eq(more.counted[r], one.counted[0]);
@@ -634,12 +634,12 @@ LOOP_TEST(steps_have_the_same_bits_on_any_number_of_ranks_and_threads, 3)
 }
 TEST(a_block_that_fails_on_one_rank_is_an_error_of_all)
 {
-    static lesson l;
-    l = (lesson){ .threads = 1, .fails = true };
-    ck_assert_int_eq(eg_ranks_simulate(cx, 4, lesson_body, &l), -1);
+    static training l;
+    l = (training){ .threads = 1, .fails = true };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 4, training_body, &l), -1);
     eg_clear(cx);
     for (int r = 0; r < 4; r++)
-        ck_assert_msg(strstr(l.said[r], "block 9 (examples 27 to 29): a sentence of block 9"),
-                      "rank %d says: %s", r, l.said[r]);
-    ck_assert_ptr_nonnull(strstr(l.said[0], "rank 2: step_over: block 9"));
+        ck_assert_msg(strstr(l.message[r], "block 9 (examples 27 to 29): a sentence of block 9"),
+                      "rank %d says: %s", r, l.message[r]);
+    ck_assert_ptr_nonnull(strstr(l.message[0], "rank 2: step_over: block 9"));
 }

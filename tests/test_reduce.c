@@ -1,6 +1,6 @@
 /* test_reduce.c: rearrange, eg_on, and the reductions over bracketed axes. */
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 /* -- rearrange, on ---------------------------------------------------------------------------- */
 GROUP("moves")

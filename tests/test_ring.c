@@ -10,7 +10,7 @@
 
 enum { B = 2, H = 2, D = 4, E = 3, RANKS = 8, ROOM = B * H * 64 * D };
 /* A case: mask, scores, dropout; and the results of all ranks together. */
-typedef struct scene {
+typedef struct ring_case {
     const char *where, *score;
     double dropout;
     int64_t length, block;
@@ -23,8 +23,8 @@ typedef struct scene {
     double y[ROOM], lse[ROOM], dq[ROOM], dk[ROOM], dv[ROOM], extra[ROOM];
     int64_t extras;
     uint64_t forward[RANKS], backward[RANKS], draws[RANKS]; /* bytes sent */
-    char said[512];
-} scene;
+    char message[512];
+} ring_case;
 
 /* Returns the positions of this rank in a complete tensor, along an axis. */
 static eg_tensor *mine(eg_tensor *x, int axis, int runs, const eg_span *run)
@@ -59,7 +59,7 @@ static void again(int count, eg_tensor *const *xs, int known, eg_tensor *const *
 }
 static int ring_body(void *user, const eg_ranks_table *table)
 {
-    scene *s = user;
+    ring_case *s = user;
     const int64_t n = s->length;
     eg_ctx *cx = eg_open(.threads = 1, .dtype = s->dtype, .seed = 3);
     eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = cx, .table = table);
@@ -120,7 +120,7 @@ static int ring_body(void *user, const eg_ranks_table *table)
     }
     if (!table->rank) s->extras = at;
     const bool bad = eg_error(cx) != NULL;
-    if (bad) snprintf(s->said, sizeof s->said, "%s", eg_error(cx));
+    if (bad) snprintf(s->message, sizeof s->message, "%s", eg_error(cx));
     eg_ranks_close(r);
     eg_close(cx);
     return bad;
@@ -128,14 +128,14 @@ static int ring_body(void *user, const eg_ranks_table *table)
 static eg_ctx *cx;
 static void open_cx(void) { cx = eg_open(); }
 static void close_cx(void) { eg_close(cx); }
-static void run(scene *s, int ranks)
+static void run(ring_case *s, int ranks)
 {
-    s->said[0] = 0;
+    s->message[0] = 0;
     eg_ranks_simulate(cx, ranks, ring_body, s);
-    ck_assert_msg(!s->said[0], "%s", s->said);
+    ck_assert_msg(!s->message[0], "%s", s->message);
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
 }
-static bool same(const scene *a, const scene *b, double tol)
+static bool same(const ring_case *a, const ring_case *b, double tol)
 {
     const double *x[] = { a->y, a->lse, a->dq, a->dk, a->dv, a->extra },
                  *y[] = { b->y, b->lse, b->dq, b->dk, b->dv, b->extra };
@@ -147,7 +147,7 @@ static bool same(const scene *a, const scene *b, double tol)
 
 GROUP("ring", .setup = open_cx, .teardown = close_cx)
 
-static const scene scenes[] = {
+static const ring_case ring_cases[] = {
     { .length = 24, .block = 3 },
     { .where = "j <= i", .length = 24, .block = 3, .zigzag = true },
     { .where = "j <= i & j > i - 6", .length = 23, .block = 4 },
@@ -165,10 +165,10 @@ static const scene scenes[] = {
     { .length = 16, .block = 1, .sink = true, .keep = true },
 };
 /* Compared with attention of the complete length, with its gradients, in f64. */
-LOOP_TEST(a_divided_length_is_the_whole_one, 2 * sizeof scenes / sizeof *scenes)
+LOOP_TEST(a_divided_length_is_the_whole_one, 2 * sizeof ring_cases / sizeof *ring_cases)
 {
-    static scene whole, parts;
-    whole = parts = scenes[_i / 2];
+    static ring_case whole, parts;
+    whole = parts = ring_cases[_i / 2];
     whole.dtype = parts.dtype = EG_F64;
     whole.plain = true;
     run(&whole, 1);
@@ -177,12 +177,12 @@ LOOP_TEST(a_divided_length_is_the_whole_one, 2 * sizeof scenes / sizeof *scenes)
     ck_assert(!same(&whole, &parts, 0)); /* the sums have another order */
 }
 /* Also for one rank; with dropout, too. */
-LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
+LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof ring_cases / sizeof *ring_cases)
 {
-    static scene one, parts;
+    static ring_case one, parts;
     static const int ranks[] = { 3, 8, 2, 4, 5 };
     const size_t counts = SLOWER > 1 ? 2 : sizeof ranks / sizeof *ranks;
-    one = scenes[_i / 2];
+    one = ring_cases[_i / 2];
     one.dtype = EG_F32, one.dropout = _i % 2 ? 0.25 : 0;
     parts = one;
     run(&one, 1);
@@ -261,7 +261,7 @@ LOOP_TEST(positions_along_the_last_axis, 12)
 
 /* A row shares its weight among its scores of ∞, wherever their blocks are, and with a sink of ∞.
  */
-static const scene infinite[] = {
+static const ring_case infinite[] = {
     { .length = 20, .block = 3, .bias = true },
     { .where = "j <= i", .length = 19, .block = 4, .bias = true, .zigzag = true, .dropout = 0.25 },
     { .where = "j != i", .length = 20, .block = 2, .bias = true, .sink = true, .lengths = true },
@@ -269,7 +269,7 @@ static const scene infinite[] = {
 };
 LOOP_TEST(infinite_scores_are_those_of_the_whole_length, sizeof infinite / sizeof *infinite)
 {
-    static scene whole, one, parts;
+    static ring_case whole, one, parts;
     whole = infinite[_i];
     whole.infinite = true, whole.dtype = EG_F64;
     one = parts = whole;
@@ -320,10 +320,10 @@ LOOP_TEST(copies_are_those_alone, 4)
 
 /* Second and third order compared with the complete length in f64, and with the bits of one rank in
  * f32. */
-LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof scenes / sizeof *scenes)
+LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof ring_cases / sizeof *ring_cases)
 {
-    static scene whole, one, parts;
-    whole = scenes[_i / 2];
+    static ring_case whole, one, parts;
+    whole = ring_cases[_i / 2];
     whole.dtype = EG_F64, whole.more = 1 + _i % 2, whole.plain = true;
     parts = whole;
     parts.plain = false;
@@ -350,9 +350,9 @@ LOOP_TEST(gradients_of_gradients_are_those_of_one_rank, 2 * sizeof scenes / size
  * each run of queries. */
 LOOP_TEST(bytes_are_those_of_the_formula, 3)
 {
-    static scene s;
+    static ring_case s;
     const uint64_t p = 2u << _i, share = 64 / p * B * H * (D + E) * 4, others = p - 1;
-    s = (scene){
+    s = (ring_case){
         .where = "j <= i", .length = 64, .block = (int64_t)(32 / p), .zigzag = true, .dtype = EG_F32
     };
     run(&s, (int)p);
@@ -444,25 +444,25 @@ TEST(a_second_gradient_with_dropout_is_refused)
 }
 static int uneven_body(void *user, const eg_ranks_table *table)
 {
-    char(*said)[256] = user;
+    char(*message)[256] = user;
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     eg_tensor *x = eg_normal(own, 0, 1, table->rank ? 5 : 4, 2);
     eg_attention("id,jd,je->ie", x, x, x, .ranks = r, .ranks_block = 2);
-    return end_rank(said[table->rank], own, r);
+    return end_rank(message[table->rank], own, r);
 }
 TEST(other_positions_than_its_own_are_refused_on_every_rank)
 {
-    char said[3][256] = { "" };
-    ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, said), 0);
+    char message[3][256] = { "" };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, uneven_body, message), 0);
     for (int k = 0; k < 3; k++) /* 14 positions are 7 blocks: 2, 2 and 3 */
-        ck_assert_msg(strstr(said[k], "rank 1 has 5 positions of index 'i', but "
-                                      "eg_attention_positions gives it 4 of 14 in blocks of 2"),
-                      "%s", said[k]);
+        ck_assert_msg(strstr(message[k], "rank 1 has 5 positions of index 'i', but "
+                                         "eg_attention_positions gives it 4 of 14 in blocks of 2"),
+                      "%s", message[k]);
 }
 /* Rank 1 of 2 has one option that differs. */
 static const struct {
-    const char *said;
+    const char *message;
     eg_attention_args o[2];
     int64_t width[2];
 } unlike[] = {
@@ -487,7 +487,7 @@ static const struct {
 };
 typedef struct unlike_call {
     int kind;
-    char said[2][256];
+    char message[2][256];
 } unlike_call;
 static int unlike_body(void *user, const eg_ranks_table *table)
 {
@@ -501,46 +501,47 @@ static int unlike_body(void *user, const eg_ranks_table *table)
     o.q = o.k = o.v = eg_normal(own, 0, 1, 4, unlike[c->kind].width[me]);
     eg_train(own);
     eg_attention_with(&o);
-    return end_rank(c->said[me], own, r);
+    return end_rank(c->message[me], own, r);
 }
 LOOP_TEST(options_that_differ_are_refused_on_every_rank, sizeof unlike / sizeof *unlike)
 {
     unlike_call c = { .kind = _i };
     ck_assert_int_eq(eg_ranks_simulate(cx, 2, unlike_body, &c), 0);
     for (int k = 0; k < 2; k++)
-        ck_assert_msg(strstr(c.said[k], unlike[_i].said) != NULL, "rank %d: \"%s\"", k, c.said[k]);
+        ck_assert_msg(strstr(c.message[k], unlike[_i].message) != NULL, "rank %d: \"%s\"", k,
+                      c.message[k]);
 }
 static int extreme_body(void *user, const eg_ranks_table *table)
 {
-    char(*said)[256] = user;
+    char(*message)[256] = user;
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     /* a block longer than the sequence: the last rank has all of it */
     const int64_t mine = table->rank == 2 ? 5 : 0;
     if (eg_attention_length(r, mine, INT64_MAX, false) != 5 || eg_error(own))
-        snprintf(said[table->rank], sizeof *said, "a block of INT64_MAX: %s", eg_error(own));
+        snprintf(message[table->rank], sizeof *message, "a block of INT64_MAX: %s", eg_error(own));
     else if (eg_attention_length(r, INT64_MAX / 2, 2, false) != -1)
-        snprintf(said[table->rank], sizeof *said, "a sum that overflows is not refused");
+        snprintf(message[table->rank], sizeof *message, "a sum that overflows is not refused");
     else
-        snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+        snprintf(message[table->rank], sizeof *message, "%s", eg_error(own));
     eg_ranks_close(r);
     eg_close(own);
     return 0;
 }
 TEST(lengths_that_would_overflow_are_refused_on_every_rank)
 {
-    char said[3][256] = { "" };
-    ck_assert_int_eq(eg_ranks_simulate(cx, 3, extreme_body, said), 0);
+    char message[3][256] = { "" };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, extreme_body, message), 0);
     for (int k = 0; k < 3; k++)
-        ck_assert_msg(strstr(said[k], "the number of positions is 4611686018427387903"), "%s",
-                      said[k]);
+        ck_assert_msg(strstr(message[k], "the number of positions is 4611686018427387903"), "%s",
+                      message[k]);
 }
 
 /* Memory runs out on one rank. */
 typedef struct shortage {
     int bad_rank, left; /* number of allocations that succeed there */
     bool forward;       /* in the forward pass too, else in the gradient alone */
-    bool said[3];       /* an error, by rank */
+    bool message[3];    /* an error, by rank */
 } shortage;
 static int shortage_body(void *user, const eg_ranks_table *table)
 {
@@ -557,10 +558,10 @@ static int shortage_body(void *user, const eg_ranks_table *table)
     if (!s->forward && me == s->bad_rank) left = s->left;
     eg_grad(y, eg_ok(y) ? v : NULL, 3, (eg_tensor *[]){ q, k, v }, d);
     left = INT_MAX;
-    s->said[me] = eg_error(own) != NULL;
+    s->message[me] = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);
-    return s->said[me];
+    return s->message[me];
 }
 /* No rank waits for ever for one whose memory ran out, at whichever allocation. */
 LOOP_TEST(memory_that_ends_on_one_rank_ends_the_call, 6)
@@ -571,8 +572,8 @@ LOOP_TEST(memory_that_ends_on_one_rank_ends_the_call, 6)
         shortage s = { .bad_rank = _i % 3, .left = n, .forward = _i < 3 };
         eg_ranks_simulate(cx, 3, shortage_body, &s);
         eg_clear(cx);
-        more = s.said[0] || s.said[1] || s.said[2];
-        ck_assert_msg(!more || s.said[s.bad_rank], "%d: an error, but not on rank %d", n,
+        more = s.message[0] || s.message[1] || s.message[2];
+        ck_assert_msg(!more || s.message[s.bad_rank], "%d: an error, but not on rank %d", n,
                       s.bad_rank);
         failed += more;
     }
@@ -587,7 +588,7 @@ typedef struct grid {
     int rows, columns;
     uint64_t sent[16];
     double far; /* difference from attention of the complete length */
-    char said[256];
+    char message[256];
 } grid;
 enum { PLACES = 32, HEADS = 2, WIDTH = 3 };
 /* Sends `mine` to the ranks of a line, those with numbers first + k step, and returns theirs, in
@@ -649,7 +650,7 @@ static int grid_body(void *user, const eg_ranks_table *table)
     g->sent[me] = eg_ranks_traffic(r).sent - before;
     const double far = eg_item(eg_max("[i h d]", eg_abs(eg_sub(y, whole))));
     if (!(far < 1e-12) || eg_error(own))
-        snprintf(g->said, sizeof g->said, "rank %d: %g %s", me, far,
+        snprintf(g->message, sizeof g->message, "rank %d: %g %s", me, far,
                  eg_error(own) ? eg_error(own) : "");
     eg_ranks_close(r);
     eg_close(own);
@@ -663,7 +664,7 @@ LOOP_TEST(tiles_would_send_the_bytes_of_the_formula, 5)
     grid g = { .rows = rows[_i], .columns = columns[_i] };
     const int p = g.rows * g.columns;
     ck_assert_int_eq(eg_ranks_simulate(cx, p, grid_body, &g), 0);
-    ck_assert_msg(!g.said[0], "%s", g.said);
+    ck_assert_msg(!g.message[0], "%s", g.message);
     const int words = PLACES * HEADS * WIDTH / p * (2 * (g.rows - 1) + 2 * (g.columns - 1)) +
                       PLACES * HEADS / p * (g.columns - 1);
     for (int k = 0; k < p; k++) ck_assert_uint_eq(g.sent[k], (uint64_t)(8 * words));

@@ -283,7 +283,7 @@ TEST(wrong_rules_are_refused)
 {
     static const struct {
         eg_opt_rule rule;
-        const char *said;
+        const char *message;
     } wrong[] = {
         { { .update = plain }, "opt_custom: .rule has no .name" },
         { { .name = "adam", .update = plain },
@@ -304,7 +304,7 @@ TEST(wrong_rules_are_refused)
     for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
         eg_params *p = some(cx, EG_F32, 0, NULL);
         ck_assert_ptr_null(eg_opt_custom(p, .rule = &wrong[k].rule));
-        ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), wrong[k].said), "%zu: %s", k,
+        ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), wrong[k].message), "%zu: %s", k,
                       eg_error(cx));
         eg_clear(cx);
     }
@@ -344,14 +344,14 @@ static bool life(eg_ctx *own, const char *path)
 TEST(allocations_of_a_rule_may_fail) { memory_ends_in_turn(life, 150); }
 
 /* -- ranks ------------------------------------------------------------------------------------- */
-typedef struct lesson {
+typedef struct rule_on_ranks {
     int rule;
     bool alone;
     uint64_t values[RANKS], moments[RANKS], undone[RANKS]; /* by rank */
     int64_t kept[RANKS];
-    char said[RANKS][300];
+    char message[RANKS][300];
     char path[64];
-} lesson;
+} rule_on_ranks;
 static eg_tensor *block_loss(void *user, eg_ctx *own, int64_t from, int64_t to, int64_t *count)
 {
     eg_params *p = user;
@@ -363,9 +363,9 @@ static eg_tensor *block_loss(void *user, eg_ctx *own, int64_t from, int64_t to, 
     *count = to - from;
     return squares(p, x, false);
 }
-static int lesson_body(void *user, const eg_ranks_table *table)
+static int rule_on_ranks_body(void *user, const eg_ranks_table *table)
 {
-    lesson *l = user;
+    rule_on_ranks *l = user;
     const int me = table->rank;
     eg_ctx *own = eg_open(.threads = 1, .seed = 3);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
@@ -383,7 +383,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     l->values[me] = l->undone[me] = 1;
     l->values[me] = hash_params(l->values[me], p);
     l->undone[me] = hash_states(l->undone[me], op);
-    if (eg_error(own)) snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own));
+    if (eg_error(own)) snprintf(l->message[me], sizeof *l->message, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);
@@ -393,19 +393,19 @@ static int lesson_body(void *user, const eg_ranks_table *table)
  * moments, another all of them. */
 LOOP_TEST(ranks_of_a_rule_give_the_bits_of_one_process, RULES)
 {
-    static lesson one, more;
-    one = (lesson){ .rule = _i, .alone = true };
+    static rule_on_ranks one, more;
+    one = (rule_on_ranks){ .rule = _i, .alone = true };
     snprintf(one.path, sizeof one.path, "%s", in_folder("one"));
-    eg_ranks_simulate(cx, 1, lesson_body, &one);
-    ck_assert_msg(!one.said[0][0], "%s", one.said[0]);
+    eg_ranks_simulate(cx, 1, rule_on_ranks_body, &one);
+    ck_assert_msg(!one.message[0][0], "%s", one.message[0]);
     for (int ranks = 1; ranks <= RANKS; ranks++) {
         int64_t kept = 0;
         long size[2];
-        more = (lesson){ .rule = _i };
+        more = (rule_on_ranks){ .rule = _i };
         snprintf(more.path, sizeof more.path, "%s", in_folder("more"));
-        eg_ranks_simulate(cx, ranks, lesson_body, &more);
+        eg_ranks_simulate(cx, ranks, rule_on_ranks_body, &more);
         for (int r = 0; r < ranks; r++) {
-            ck_assert_msg(!more.said[r][0], "rank %d of %d: %s", r, ranks, more.said[r]);
+            ck_assert_msg(!more.message[r][0], "rank %d of %d: %s", r, ranks, more.message[r]);
             ck_assert_uint_eq(more.values[r], one.values[0]);
             ck_assert_uint_eq(more.undone[r], one.undone[0]);
             kept += more.kept[r];
@@ -421,15 +421,15 @@ LOOP_TEST(ranks_of_a_rule_give_the_bits_of_one_process, RULES)
 /* -- trainers ---------------------------------------------------------------------------------- */
 GROUP("trainers", .setup = rule_setup, .teardown = rule_teardown, .timeout = 60)
 
-typedef struct course {
+typedef struct trainer_run {
     int rule, threads;
     const char *from, *to;
     int64_t steps;
-    char said[RANKS][300];
-} course;
-static int course_body(void *user, const eg_ranks_table *table)
+    char message[RANKS][300];
+} trainer_run;
+static int trainer_run_body(void *user, const eg_ranks_table *table)
 {
-    course *c = user;
+    trainer_run *c = user;
     const eg_opt_group groups[] = { { .names = "*.b", .weight_decay = EG_OFF }, { 0 } };
     eg_ctx *own = eg_open(.threads = c->threads);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
@@ -442,19 +442,19 @@ static int course_body(void *user, const eg_ranks_table *table)
     if (table->ranks > 1) eg_trainer_distribute(t, r);
     while (t && eg_trainer_progress(t).step < c->steps && !eg_trainer_step(t, NULL)) continue;
     if (t) eg_trainer_save(t, table->rank ? "" : c->to);
-    if (eg_error(own)) snprintf(c->said[table->rank], sizeof *c->said, "%s", eg_error(own));
+    if (eg_error(own)) snprintf(c->message[table->rank], sizeof *c->message, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);
     return bad;
 }
-static void course_on(int rule, int ranks, int threads, const char *from, const char *to,
-                      int64_t steps)
+static void trainer_run_on(int rule, int ranks, int threads, const char *from, const char *to,
+                           int64_t steps)
 {
-    static course c;
-    c = (course){ .rule = rule, .threads = threads, .from = from, .to = to, .steps = steps };
-    eg_ranks_simulate(cx, ranks, course_body, &c);
-    for (int r = 0; r < ranks; r++) ck_assert_msg(!c.said[r][0], "rank %d: %s", r, c.said[r]);
+    static trainer_run c;
+    c = (trainer_run){ .rule = rule, .threads = threads, .from = from, .to = to, .steps = steps };
+    eg_ranks_simulate(cx, ranks, trainer_run_body, &c);
+    for (int r = 0; r < ranks; r++) ck_assert_msg(!c.message[r][0], "rank %d: %s", r, c.message[r]);
 }
 /* A run of eight steps; one of three steps that is saved and continued with other numbers of
  * threads and ranks: the same file. */
@@ -464,11 +464,11 @@ LOOP_TEST(a_trainer_with_a_rule_is_resumed_to_the_same_bits, RULES)
     snprintf(whole, sizeof whole, "%s", in_folder("whole"));
     snprintf(half, sizeof half, "%s", in_folder("half"));
     snprintf(end, sizeof end, "%s", in_folder("end"));
-    course_on(_i, 1, 1, NULL, whole, 8);
+    trainer_run_on(_i, 1, 1, NULL, whole, 8);
     for (int ranks = 1; ranks <= 3; ranks++) {
         long size[2];
-        course_on(_i, 4 - ranks, 2, NULL, half, 3);
-        course_on(_i, ranks, 1, half, end, 8);
+        trainer_run_on(_i, 4 - ranks, 2, NULL, half, 3);
+        trainer_run_on(_i, ranks, 1, half, end, 8);
         char *a = bytes_of(whole, &size[0]), *b = bytes_of(end, &size[1]);
         ck_assert(size[0] == size[1] && !memcmp(a, b, (size_t)size[0]));
         free(a), free(b);
@@ -480,7 +480,7 @@ TEST(a_file_of_a_rule_names_it)
     eg_opt_rule other = rules[0];
     char path[300];
     snprintf(path, sizeof path, "%s", in_folder("run"));
-    course_on(0, 1, 1, NULL, path, 2);
+    trainer_run_on(0, 1, 1, NULL, path, 2);
     eg_trainer *t = eg_trainer_load(cx, path);
     ck_assert_msg(t && eg_trainer_predict(t, "ab"), "%s", eg_error(cx));
     ck_assert_str_eq(eg_trainer_config(t)->optimiser, "averages");

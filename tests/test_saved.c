@@ -333,7 +333,7 @@ TEST(largest_squares_are_not_negative)
  * divided. */
 static int divided(void *user, const eg_ranks_table *table)
 {
-    char(*said)[200] = user;
+    char(*message)[200] = user;
     eg_ctx *own = eg_open(.threads = 1, .seed = 6);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
     fit f = fit_open(own, 3);
@@ -341,19 +341,19 @@ static int divided(void *user, const eg_ranks_table *table)
     fit_steps(&f, 0, FIRST);
     eg_opt_save(f.opt, path[0]);
     if (!eg_error(own) && eg_opt_resume(f.opt, path[0]) == -1)
-        snprintf(said[table->rank], sizeof *said, "%s", eg_error(own));
+        snprintf(message[table->rank], sizeof *message, "%s", eg_error(own));
     eg_ranks_close(r);
     eg_close(own);
     return 0;
 }
 TEST(divided_runs_are_saved_as_one)
 {
-    char said[3][200] = { "" };
+    char message[3][200] = { "" };
     long size[2];
-    ck_assert_int_eq(eg_ranks_simulate(cx, 3, divided, said), 0);
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, divided, message), 0);
     for (int k = 0; k < 3; k++)
-        ck_assert_str_eq(said[k], "opt_resume: the optimiser is divided among ranks; resume it "
-                                  "before eg_opt_shard");
+        ck_assert_str_eq(message[k], "opt_resume: the optimiser is divided among ranks; resume it "
+                                     "before eg_opt_shard");
     fit f = fit_open(cx, 3);
     fit_steps(&f, 0, FIRST);
     ck_assert_int_eq(eg_opt_save(f.opt, path[1]), 0);

@@ -2,7 +2,7 @@
  * computed by eg_expr over scores in memory, in both forms: values, all gradients, layouts,
  * offsets, the sink, weights without a softmax, bits, refusals, memory. */
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 /* -- a call and its operands ------------------------------------------------------------------ */
 enum { B = 2, H = 3, Q = 70, K = 90, D = 5, E = 4, FLOATS = 6, MOST = 10 };

@@ -110,11 +110,11 @@ LOOP_TEST(beams_select_their_rows_of_the_cache, 2)
     bool apart = t->network->source;
     int differ = 0;
     for (int k = 0; k < 30; k++) {
-        char in[16], said[64], greedy[64];
+        char in[16], message[64], greedy[64];
         eg_example e;
         eg_trainer_test(t, k, &e);
         eg_data_decode(t->data, e.inputs, e.input, in, sizeof in);
-        strcpy(said, eg_trainer_generate(t, .prompt = in, .beam = 5));
+        strcpy(message, eg_trainer_generate(t, .prompt = in, .beam = 5));
         strcpy(greedy, eg_trainer_generate(t, .prompt = in));
         e.input[e.inputs] = EG_SEP;
         passes w = { t, e.input, e.inputs };
@@ -130,8 +130,8 @@ LOOP_TEST(beams_select_their_rows_of_the_cache, 2)
         eg_assert_ok(cx);
         char right[64];
         eg_data_decode(t->data, (int)d->sequence->count, d->sequence->tokens, right, sizeof right);
-        ck_assert_str_eq(said, right);
-        differ += strcmp(said, greedy) != 0;
+        ck_assert_str_eq(message, right);
+        differ += strcmp(message, greedy) != 0;
     }
     ck_assert_int_gt(differ, 3); /* so the order of rows mattered */
 }
@@ -144,8 +144,9 @@ TEST(a_text_beyond_its_context)
     eg_trainer *t = eg_trainer_new(eg_data_corpus_of(cx, text, sizeof text, "squares"), .layers = 2,
                                    .d_model = 16, .heads = 2, .context = 6, .batch = 8);
     for (int k = 0; k < 20; k++) ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
-    const char *said = eg_trainer_generate(t, .prompt = "abc", .length = 40, .temperature = EG_OFF);
-    ck_assert_uint_eq(strlen(said), 40);
+    const char *message =
+        eg_trainer_generate(t, .prompt = "abc", .length = 40, .temperature = EG_OFF);
+    ck_assert_uint_eq(strlen(message), 40);
     int32_t tokens[64];
     eg_data_encode(t->data, "abc", 64, tokens);
     eg_nograd(cx, true);
@@ -156,8 +157,8 @@ TEST(a_text_beyond_its_context)
             eg_slice_axis(eg_select_axis(eg__network_logits(t, cx, &b, NULL), 1, sight - 1), 1,
                           EG_FIRST, EG_END, 1);
         tokens[n] = (int32_t)*eg_i64(eg_argmax("b [v]", logits)) + EG_FIRST;
-        ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == said[n - 3],
-                      "character %lld is %c, not %s", (long long)n - 3, said[n - 3],
+        ck_assert_msg(*eg_data_symbol(t->data, tokens[n]) == message[n - 3],
+                      "character %lld is %c, not %s", (long long)n - 3, message[n - 3],
                       eg_data_symbol(t->data, tokens[n]));
     }
 }
@@ -268,11 +269,11 @@ TEST(answers_are_decoded_without_heads_that_are_off)
                 eg_example e;
                 ck_assert_int_eq(eg_trainer_test(t, n, &e), 0);
                 eg_data_decode(t->data, e.inputs, e.input, in, sizeof in);
-                const char *said = eg_trainer_predict(t, in);
-                ck_assert_msg(said != NULL, "%s", eg_error(cx));
-                if (turn == 2) ck_assert_str_eq(said, off[n]);
-                if (turn == 1) others += strcmp(said, whole[n]) != 0;
-                if (turn < 2) snprintf(turn ? off[n] : whole[n], ROOM, "%s", said);
+                const char *message = eg_trainer_predict(t, in);
+                ck_assert_msg(message != NULL, "%s", eg_error(cx));
+                if (turn == 2) ck_assert_str_eq(message, off[n]);
+                if (turn == 1) others += strcmp(message, whole[n]) != 0;
+                if (turn < 2) snprintf(turn ? off[n] : whole[n], ROOM, "%s", message);
             }
         }
         ck_assert_msg(others > 0, "%s: no answer depends on the head", weights[k]);

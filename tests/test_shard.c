@@ -33,7 +33,7 @@ static eg_opt *make(int kind, eg_params *p)
 enum { KINDS = 6 };
 static const int moments_of[KINDS] = { 3, 2, 1, 3, 1, 0 };
 
-typedef struct lesson {
+typedef struct shard_case {
     int kind, threads;
     eg_dtype dtype;
     bool alone; /* one rank, not divided */
@@ -42,12 +42,12 @@ typedef struct lesson {
     int64_t kept[MOST]; /* number of elements of moments */
     size_t freed[MOST];
     double norm[MOST];
-    char said[MOST][300];
+    char message[MOST][300];
     /* of a refusal */
     int bad_rank; /* whose gradient is wrong; −1: none */
     bool not_finite, differs;
     bool changed[MOST];
-} lesson;
+} shard_case;
 typedef struct model {
     eg_tensor *w, *b;
 } model;
@@ -77,9 +77,9 @@ static int step(int k, eg_opt *op, const model *m, eg_ctx *own, bool divided, eg
     eg_grad(loss, NULL, 2, (eg_tensor *[]){ m->w, m->b }, g);
     return eg_step_by(op, g);
 }
-static int lesson_body(void *user, const eg_ranks_table *table)
+static int shard_case_body(void *user, const eg_ranks_table *table)
 {
-    lesson *l = user;
+    shard_case *l = user;
     const int me = table->rank;
     eg_ctx *own = eg_open(.threads = l->threads, .seed = 3, .dtype = l->dtype);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
@@ -108,7 +108,7 @@ static int lesson_body(void *user, const eg_ranks_table *table)
     }
     if (!l->alone) eg_opt_shard(op, NULL);
     l->undone[me] = hash_states(l->undone[me], op);
-    if (eg_error(own)) snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own));
+    if (eg_error(own)) snprintf(l->message[me], sizeof *l->message, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);
@@ -121,22 +121,23 @@ GROUP("optimisers", .setup = open_cx, .teardown = close_cx, .timeout = 120)
  * moments have the bits of one process, and a rank has 1/ranks of the moments. */
 LOOP_TEST(divided_moments_give_the_bits_of_one_process, 2 * KINDS)
 {
-    static lesson one, more;
+    static shard_case one, more;
     const int moments = moments_of[_i / 2];
     const int64_t numbers = ROWS
     *COLUMNS + COLUMNS + 3;
-    one =
-        (lesson){ .kind = _i / 2, .threads = 1, .dtype = _i % 2 ? EG_F64 : EG_F32, .alone = true };
-    eg_ranks_simulate(cx, 1, lesson_body, &one);
-    ck_assert_msg(!one.said[0][0], "%s", one.said[0]);
+    one = (shard_case){
+        .kind = _i / 2, .threads = 1, .dtype = _i % 2 ? EG_F64 : EG_F32, .alone = true
+    };
+    eg_ranks_simulate(cx, 1, shard_case_body, &one);
+    ck_assert_msg(!one.message[0][0], "%s", one.message[0]);
     ck_assert_int_eq(one.kept[0], moments * numbers);
     for (int ranks = 1; ranks <= MOST; ranks++)
         for (int threads = 1; threads <= 2; threads++) {
-            more = (lesson){ .kind = one.kind, .threads = threads, .dtype = one.dtype };
-            eg_ranks_simulate(cx, ranks, lesson_body, &more);
+            more = (shard_case){ .kind = one.kind, .threads = threads, .dtype = one.dtype };
+            eg_ranks_simulate(cx, ranks, shard_case_body, &more);
             int64_t kept = 0, most = 0;
             for (int r = 0; r < ranks; r++) {
-                ck_assert_msg(!more.said[r][0], "rank %d of %d: %s", r, ranks, more.said[r]);
+                ck_assert_msg(!more.message[r][0], "rank %d of %d: %s", r, ranks, more.message[r]);
                 ck_assert_msg(more.values[r] == one.values[0], "%d ranks: other values", ranks);
                 ck_assert_msg(more.undone[r] == one.undone[0], "%d ranks: other moments", ranks);
                 ck_assert(memcmp(&more.norm[r], &one.norm[0], sizeof(double)) == 0);
@@ -158,7 +159,7 @@ LOOP_TEST(divided_moments_give_the_bits_of_one_process, 2 * KINDS)
 /* -- bytes ------------------------------------------------------------------------------------- */
 typedef struct counting {
     uint64_t sent[9], formula[9]; /* by rank, of the second step */
-    char said[9][300];
+    char message[9][300];
 } counting;
 static int counting_body(void *user, const eg_ranks_table *table)
 {
@@ -185,7 +186,7 @@ static int counting_body(void *user, const eg_ranks_table *table)
     for (int k = 0; k < table->ranks; k++) most = all[k] > most ? all[k] : most;
     c->formula[table->rank] =
         b.sum + b.gather + 2 * b.statistics + others * (16 * (uint64_t)most + 2 + 3 * 8);
-    if (eg_error(own)) snprintf(c->said[table->rank], sizeof c->said[0], "%s", eg_error(own));
+    if (eg_error(own)) snprintf(c->message[table->rank], sizeof c->message[0], "%s", eg_error(own));
     eg_ranks_close(r);
     eg_close(own);
     return 0;
@@ -198,7 +199,7 @@ LOOP_TEST(a_step_sends_the_bytes_of_the_formula, 8)
     c = (counting){ .sent = { 0 } };
     eg_ranks_simulate(cx, ranks, counting_body, &c);
     for (int r = 0; r < ranks; r++) {
-        ck_assert_msg(!c.said[r][0], "%s", c.said[r]);
+        ck_assert_msg(!c.message[r][0], "%s", c.message[r]);
         ck_assert_uint_eq(c.sent[r], c.formula[r]);
     }
 }
@@ -206,7 +207,7 @@ LOOP_TEST(a_step_sends_the_bytes_of_the_formula, 8)
 /* One rank's gradient is not finite in a range that another rank owns, is missing, or differs. */
 static int refused_body(void *user, const eg_ranks_table *table)
 {
-    lesson *l = user;
+    shard_case *l = user;
     const int me = table->rank;
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
@@ -225,7 +226,7 @@ static int refused_body(void *user, const eg_ranks_table *table)
     const uint64_t before = hash_tensor(1, w);
     eg_tensor *const gs[] = { g };
     eg_step_by(op, me == l->bad_rank ? NULL : gs);
-    snprintf(l->said[me], sizeof *l->said, "%s", eg_error(own) ? eg_error(own) : "");
+    snprintf(l->message[me], sizeof *l->message, "%s", eg_error(own) ? eg_error(own) : "");
     eg_clear(own);
     l->changed[me] = hash_tensor(1, w) != before || eg_opt_report_of(op).steps;
     eg_ranks_close(r);
@@ -234,15 +235,15 @@ static int refused_body(void *user, const eg_ranks_table *table)
 }
 LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 3)
 {
-    static const char *const said[] = {
+    static const char *const message[] = {
         "adam: the gradient of \"w\" has a nan", "adam: the list of gradients is NULL",
         "adam: the gradient of \"w\" is not the same on ranks 0 and 2; each rank gives that of"
     };
-    static lesson l;
-    l = (lesson){ .bad_rank = _i == 1 ? 1 : -1, .not_finite = !_i, .differs = _i == 2 };
+    static shard_case l;
+    l = (shard_case){ .bad_rank = _i == 1 ? 1 : -1, .not_finite = !_i, .differs = _i == 2 };
     ck_assert_int_eq(eg_ranks_simulate(cx, 3, refused_body, &l), 0);
     for (int r = 0; r < 3; r++) {
-        ck_assert_msg(strstr(l.said[r], said[_i]), "rank %d says: %s", r, l.said[r]);
+        ck_assert_msg(strstr(l.message[r], message[_i]), "rank %d says: %s", r, l.message[r]);
         ck_assert(!l.changed[r]);
     }
 }
@@ -250,7 +251,7 @@ LOOP_TEST(a_step_that_one_rank_refuses_is_done_by_none, 3)
 /* -- ranks whose options differ ---------------------------------------------------------------- */
 /* Rank 1 of 2 has one option that differs, and the name of it is in what all ranks say. */
 static const struct {
-    const char *what, *said[2]; /* of a loop with .ranks; of a divided optimiser */
+    const char *what, *message[2]; /* of a loop with .ranks; of a divided optimiser */
 } unlike[] = {
     { "block", { "step_over: rank 0 has block 5, but rank 1 has block 4", NULL } },
     { "leaves", { "step_over: rank 0 has leaves 16, but rank 1 has leaves 4", NULL } },
@@ -276,7 +277,7 @@ enum { UNLIKE = sizeof unlike / sizeof *unlike };
 typedef struct differing {
     int what;
     bool divided;
-    char said[2][300];
+    char message[2][300];
 } differing;
 static int unlike_body(void *user, const eg_ranks_table *table)
 {
@@ -305,7 +306,7 @@ static int unlike_body(void *user, const eg_ranks_table *table)
             break;
     }
 #undef IS
-    snprintf(d->said[me], sizeof *d->said, "%s", eg_error(own) ? eg_error(own) : "nothing");
+    snprintf(d->message[me], sizeof *d->message, "%s", eg_error(own) ? eg_error(own) : "nothing");
     eg_ranks_close(r);
     eg_close(own);
     return 0;
@@ -314,28 +315,28 @@ LOOP_TEST(ranks_whose_options_differ_are_refused, 2 * UNLIKE)
 {
     static differing d;
     d = (differing){ .what = _i / 2, .divided = _i % 2 };
-    const char *const *said = unlike[d.what].said;
+    const char *const *message = unlike[d.what].message;
     ck_assert_int_eq(eg_ranks_simulate(cx, 2, unlike_body, &d), 0);
     for (int k = 0; k < 2; k++)
-        ck_assert_msg(strstr(d.said[k], d.divided && said[1] ? said[1] : said[0]),
+        ck_assert_msg(strstr(d.message[k], d.divided && message[1] ? message[1] : message[0]),
                       "%s%s: rank %d says: %s", unlike[d.what].what, d.divided ? ", divided" : "",
-                      k, d.said[k]);
+                      k, d.message[k]);
 }
 
 /* -- trainers ---------------------------------------------------------------------------------- */
-typedef struct course {
+typedef struct trainer_run {
     int threads;
     int64_t save_at, steps;
     const char *from, *during, *best, *at_end; /* files: to load, and to write */
     const char *model;                         /* NULL: the task's */
     double diversity;
-    char said[MOST][300];
+    char message[MOST][300];
     int64_t kept[MOST];
-} course;
+} trainer_run;
 /* Rank 0 saves in `watch`, where the others do nothing. */
 static bool saves(void *user, eg_trainer *t, const eg_progress *p)
 {
-    const course *c = user;
+    const trainer_run *c = user;
     if (p->step == c->save_at) eg_trainer_save(t, c->during);
     return false;
 }
@@ -350,9 +351,9 @@ static eg_data *words(eg_ctx *own)
     }
     return eg_data_parse(own, text, "words");
 }
-static int course_body(void *user, const eg_ranks_table *table)
+static int trainer_run_body(void *user, const eg_ranks_table *table)
 {
-    course *c = user;
+    trainer_run *c = user;
     const int me = table->rank;
     eg_ctx *own = eg_open(.threads = c->threads);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
@@ -367,7 +368,7 @@ static int course_body(void *user, const eg_ranks_table *table)
         c->kept[me] += eg_size(eg_opt_state(eg_trainer_opt(t), k)->x);
     eg_trainer_keep_best(t, c->best);
     if (!eg_trainer_run(t, me ? NULL : saves, c, NULL)) eg_trainer_save(t, me ? "" : c->at_end);
-    if (eg_error(own)) snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own));
+    if (eg_error(own)) snprintf(c->message[me], sizeof *c->message, "%s", eg_error(own));
     const int bad = eg_error(own) != NULL;
     eg_ranks_close(r);
     eg_close(own);
@@ -385,7 +386,7 @@ enum { OTHERS = sizeof others / sizeof *others };
 static const eg_mha_args one_key_head = { .kv_heads = 1 };
 static int other_body(void *user, const eg_ranks_table *table)
 {
-    course *c = user;
+    trainer_run *c = user;
     const int me = table->rank, what = me ? (int)c->steps : -1;
     eg_ctx *own = eg_open(.threads = 1);
     eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
@@ -397,23 +398,24 @@ static int other_body(void *user, const eg_ranks_table *table)
         .attention = what == 6 ? &one_key_head : NULL, .steps = what == 7 ? 9 : 8,
         .groups = what == 8 ? (eg_opt_group[]){ { "*.gain", .frozen = true }, { 0 } } : NULL);
     eg_trainer_distribute(t, r);
-    snprintf(c->said[me], sizeof *c->said, "%s", eg_error(own) ? eg_error(own) : "");
+    snprintf(c->message[me], sizeof *c->message, "%s", eg_error(own) ? eg_error(own) : "");
     eg_ranks_close(r);
     eg_close(own);
     return 0;
 }
 LOOP_TEST(trainers_of_other_options_are_refused, OTHERS + 1)
 {
-    static course c;
-    c = (course){ .steps = _i };
+    static trainer_run c;
+    c = (trainer_run){ .steps = _i };
     ck_assert_int_eq(eg_ranks_simulate(cx, 2, other_body, &c), 0);
-    char said[200] = "";
+    char message[200] = "";
     if (_i < OTHERS)
-        snprintf(said, sizeof said,
+        snprintf(message, sizeof message,
                  "ranks: the options of rank 0 are \"%s\", but those of rank 1 \"%s\"",
                  others[_i][0], others[_i][1]);
     for (int r = 0; r < 2; r++)
-        ck_assert_msg(!strcmp(c.said[r], said), "option %d: rank %d says: %s", _i, r, c.said[r]);
+        ck_assert_msg(!strcmp(c.message[r], message), "option %d: rank %d says: %s", _i, r,
+                      c.message[r]);
 }
 enum { DURING, BEST, AT_END, RESUMED, FILES };
 static char path[2][FILES][40];
@@ -431,11 +433,11 @@ static void close_files(void)
     for (int k = 0; k < 2 * FILES; k++) unlink(path[k / FILES][k % FILES]);
     close_cx();
 }
-static void course_on(course *c, int ranks)
+static void trainer_run_on(trainer_run *c, int ranks)
 {
-    eg_ranks_simulate(cx, ranks, course_body, c);
+    eg_ranks_simulate(cx, ranks, trainer_run_body, c);
     for (int r = 0; r < ranks; r++)
-        ck_assert_msg(!c->said[r][0], "rank %d of %d says: %s", r, ranks, c->said[r]);
+        ck_assert_msg(!c->message[r][0], "rank %d of %d says: %s", r, ranks, c->message[r]);
 }
 static void same_files(int k, int ranks, int threads)
 {
@@ -452,25 +454,25 @@ GROUP("trainers", .setup = open_files, .teardown = close_files, .timeout = 240)
  * continues with another number of ranks. */
 LOOP_TEST(a_divided_trainer_writes_the_files_of_one_process, 4)
 {
-    static course c;
+    static trainer_run c;
     int64_t whole = 0;
     const int ranks = _i + 1;
     for (int turn = 0; turn < 3; turn++) { /* one process; ranks of one thread, of two */
         const int many = turn > 0, threads = turn > 1 ? 2 : 1;
-        c = (course){ .threads = threads,
-                      .steps = 9,
-                      .save_at = 5,
-                      .during = path[many][DURING],
-                      .best = path[many][BEST],
-                      .at_end = path[many][AT_END] };
-        course_on(&c, many ? ranks : 1);
+        c = (trainer_run){ .threads = threads,
+                           .steps = 9,
+                           .save_at = 5,
+                           .during = path[many][DURING],
+                           .best = path[many][BEST],
+                           .at_end = path[many][AT_END] };
+        trainer_run_on(&c, many ? ranks : 1);
         if (!many) whole = c.kept[0];
         for (int r = 0; many && ranks > 1 && r < ranks; r++)
             ck_assert(c.kept[r] <= whole / ranks + 2 * EG_RANKS_CHUNK);
-        c = (course){ .threads = threads,
-                      .from = path[many][DURING],
-                      .at_end = path[many][RESUMED] };
-        course_on(&c, many ? 5 - ranks : 1);
+        c = (trainer_run){ .threads = threads,
+                           .from = path[many][DURING],
+                           .at_end = path[many][RESUMED] };
+        trainer_run_on(&c, many ? 5 - ranks : 1);
         for (int k = 0; many && k < FILES; k++) same_files(k, ranks, threads);
     }
     long n, m;
@@ -482,14 +484,14 @@ LOOP_TEST(a_divided_trainer_writes_the_files_of_one_process, 4)
 LOOP_TEST(with_diversity_too_the_file_is_that_of_one_process, 3)
 {
     static const char *const kinds[] = { "encoder", "decoder", "seq2seq" };
-    static course c;
+    static trainer_run c;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        c = (course){ .threads = ranks % 2 + 1,
-                      .steps = 4,
-                      .model = kinds[_i],
-                      .diversity = 0.5,
-                      .at_end = path[ranks > 1][AT_END] };
-        course_on(&c, ranks);
+        c = (trainer_run){ .threads = ranks % 2 + 1,
+                           .steps = 4,
+                           .model = kinds[_i],
+                           .diversity = 0.5,
+                           .at_end = path[ranks > 1][AT_END] };
+        trainer_run_on(&c, ranks);
         if (ranks > 1) same_files(AT_END, ranks, c.threads);
     }
 }
@@ -497,16 +499,16 @@ LOOP_TEST(with_diversity_too_the_file_is_that_of_one_process, 3)
 /* In watch, for the best loss, at the end: all ranks get rank 0's error, and none waits. */
 LOOP_TEST(a_file_that_rank_0_cannot_write_is_an_error_of_all, 3)
 {
-    static course c;
+    static trainer_run c;
     const char *nowhere = "/nowhere/at.all";
-    c = (course){ .threads = 1,
-                  .steps = 6,
-                  .save_at = 3,
-                  .during = _i ? path[0][DURING] : nowhere,
-                  .best = _i == 1 ? nowhere : path[0][BEST],
-                  .at_end = _i == 2 ? nowhere : path[0][AT_END] };
-    ck_assert_int_eq(eg_ranks_simulate(cx, 3, course_body, &c), -1);
+    c = (trainer_run){ .threads = 1,
+                       .steps = 6,
+                       .save_at = 3,
+                       .during = _i ? path[0][DURING] : nowhere,
+                       .best = _i == 1 ? nowhere : path[0][BEST],
+                       .at_end = _i == 2 ? nowhere : path[0][AT_END] };
+    ck_assert_int_eq(eg_ranks_simulate(cx, 3, trainer_run_body, &c), -1);
     eg_clear(cx);
     for (int r = 0; r < 3; r++)
-        ck_assert_msg(strstr(c.said[r], nowhere), "rank %d says: %s", r, c.said[r]);
+        ck_assert_msg(strstr(c.message[r], nowhere), "rank %d says: %s", r, c.message[r]);
 }

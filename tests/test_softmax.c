@@ -2,7 +2,7 @@
  * elements. */
 #include "tensor/tensor.h"
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 GROUP("softmax")
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 #include "tests.h"
-#include "wave.h"
+#include "stored_values.h"
 
 GROUP("sort")
 

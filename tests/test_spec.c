@@ -213,7 +213,7 @@ LOOP_TEST(formulas_are_changed, sizeof changed / sizeof *changed)
 
 TEST(an_offset_counts_positions)
 {
-    static const char said[] =
+    static const char message[] =
         ".offset is -1, but it is the number of positions before the first query";
     static const char *const who[] = { "softmax: ",   "where_mask: ",       "attention: ",
                                        "attention: ", "linear_attention: ", "mha \"a\": " };
@@ -229,7 +229,7 @@ TEST(an_offset_counts_positions)
         case 4: eg_linear_attention("bid,bjd,bje->bie", q, q, q, .offset = -1); break;
         case 5: eg_mha_run(a, x, .offset = -1); break; /* only rotary positions */
         }
-        snprintf(want, sizeof want, "%s%s", who[k], said);
+        snprintf(want, sizeof want, "%s%s", who[k], message);
         eg_assert_error(cx, want);
     }
 }

@@ -929,7 +929,7 @@ TEST(values_that_an_integer_dtype_cannot_hold)
     };
     eg_ctx *cx = eg_open();
     for (size_t k = 0; k < sizeof row / sizeof *row; k++) {
-        char said[64], who[3][8] = { "full", "fill", "pad" };
+        char message[64], who[3][8] = { "full", "fill", "pad" };
         eg_tensor *x = eg_full_n(cx, row[k].dtype, 0, 1, (int64_t[]){ 2 }), *y = NULL;
         for (int call = 0; call < 3; call++) {
             if (call == 0) y = eg_full_n(cx, row[k].dtype, row[k].value, 1, (int64_t[]){ 2 });
@@ -941,10 +941,10 @@ TEST(values_that_an_integer_dtype_cannot_hold)
                     ck_assert(eg_get(y, 0) == trunc(row[k].value));
                 continue;
             }
-            snprintf(said, sizeof said, "%s: %s cannot hold the value ", who[call],
+            snprintf(message, sizeof message, "%s: %s cannot hold the value ", who[call],
                      eg_type_name(row[k].dtype));
-            ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), said) == eg_error(cx),
-                          "row %zu, %s: %s", k, said, eg_error(cx) ? eg_error(cx) : "accepted");
+            ck_assert_msg(eg_error(cx) && strstr(eg_error(cx), message) == eg_error(cx),
+                          "row %zu, %s: %s", k, message, eg_error(cx) ? eg_error(cx) : "accepted");
             eg_clear(cx);
         }
     }

@@ -82,15 +82,15 @@ TEST(an_older_model_generates_without_its_text)
     eg_trainer *t = small(eg_data_corpus(cx, text), (eg_trainer_args){ .context = 24 });
     ck_assert(!eg_trainer_step(t, NULL) && !eg_trainer_save(t, path));
     without_blocks(path);
-    const char *said[2];
+    const char *message[2];
     for (int k = 0; k < 2; k++) {
         eg_trainer *again = eg_trainer_load(cx, path, .inference_only = k);
         ck_assert_msg(again != NULL, "%s", eg_error(cx));
         ck_assert_int_eq(eg_trainer_config(again)->block, eg_trainer_config(t)->block);
-        said[k] = eg_trainer_generate(again, .length = 20, .seed = 4);
-        ck_assert_msg(said[k] != NULL, "%s", eg_error(cx));
+        message[k] = eg_trainer_generate(again, .length = 20, .seed = 4);
+        ck_assert_msg(message[k] != NULL, "%s", eg_error(cx));
     }
-    ck_assert_str_eq(said[0], said[1]);
+    ck_assert_str_eq(message[0], message[1]);
     unlink(path), unlink(text);
 }
 

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 #include "fixtures.h"
-#include "wave.h"
+#include "stored_values.h"
 #include "core/fpmode.h"
 #include "tests.h"
 
@@ -1604,7 +1604,7 @@ TEST(evaluating_and_predicting_change_no_bit)
 /* If an argument is NULL and there is no context, the error names the function. */
 TEST(a_function_that_is_given_NULL_names_itself)
 {
-    static const char *const said[] = {
+    static const char *const message[] = {
         "trainer_step: the trainer is NULL",
         "trainer_run: the trainer is NULL",
         "trainer_save: the trainer is NULL",
@@ -1620,7 +1620,7 @@ TEST(a_function_that_is_given_NULL_names_itself)
         "opt_set_lr: the optimiser is NULL",
         "batches_at: the batches are NULL",
     };
-    for (size_t k = 0; k < sizeof said / sizeof *said; k++) {
+    for (size_t k = 0; k < sizeof message / sizeof *message; k++) {
         eg_trainer_check_report r;
         eg_score s;
         eg_clear(NULL);
@@ -1638,8 +1638,8 @@ TEST(a_function_that_is_given_NULL_names_itself)
                              : k == 11 ? eg_opt_resume(NULL, "x") < 0
                              : k == 12 ? eg_opt_set_lr(NULL, 1)
                                        : !eg_batches_at(NULL, 0);
-        ck_assert_msg(refused, "%s", said[k]);
-        eg_assert_error(NULL, said[k]);
+        ck_assert_msg(refused, "%s", message[k]);
+        eg_assert_error(NULL, message[k]);
     }
     eg_clear(NULL);
 }

@@ -1,7 +1,7 @@
-/* wave.h: comparing values and gradients with those that tests/reference/rows.py stored in
+/* stored_values.h: comparing values and gradients with those that tests/reference/rows.py stored in
  * data/rows.h; its operands are wave(cx, s, dims…). */
-#ifndef WAVE_H
-#define WAVE_H
+#ifndef STORED_VALUES_H
+#define STORED_VALUES_H
 #include <eingrad/check.h>
 #include "data/rows.h"
 #include "fixtures.h"
