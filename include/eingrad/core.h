@@ -350,7 +350,7 @@ EG_API eg_tensor *eg_ones_like(const eg_tensor *x);  /* ones in x's shape and dt
 
 /* -- properties of tensors
  * A tensor that is not eg_ok has the dtype EG_DEFAULT, rank 0 and size 0; this records no error. */
-EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to; NULL of NULL */
+EG_API eg_ctx *eg_context(const eg_tensor *); /* the context that x belongs to; NULL for NULL */
 EG_API eg_dtype eg_type(const eg_tensor *);   /* the dtype of x */
 EG_API const char *eg_type_name(eg_dtype);    /* "f32"; "unknown" for another number */
 EG_API int eg_rank(const eg_tensor *);        /* the number of axes of x */

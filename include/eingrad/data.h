@@ -41,8 +41,8 @@ EG_API const eg_task *eg_task_at(int k);              /* the k-th row; NULL past
 EG_API const eg_task *eg_task_find(const char *name); /* NULL if there is none of that name */
 
 /* -- data: examples by number, of a task, of pairs or of a text -------------------------------- */
-/* One tenth is held out for tests: of a task and of pairs the inputs that a hash of their symbols
- * selects (at least one pair), of a text its end. */
+/* One tenth is held out for tests: for a task and for pairs, the inputs that a hash of their
+ * symbols selects (at least one pair); for a text, its end. */
 typedef struct eg_data eg_data;
 EG_API eg_data *eg_data_task(eg_ctx *, const eg_task *); /* a row of the table or the user's own */
 /* A file of pairs, lines "input TAB output"; empty lines may follow the last one. Symbols are words
@@ -64,8 +64,10 @@ EG_API const char *eg_data_unit(const eg_data *);
 EG_API const char *eg_data_name(const eg_data *);       /* name of the task, or the path */
 EG_API const char *eg_data_pairs_text(const eg_data *); /* the text of pairs; else NULL */
 EG_API bool eg_data_wants_decoder(const eg_data *);     /* the default model is a decoder */
-EG_API int64_t eg_data_size(const eg_data *); /* pairs; symbols of a text; 0 of a task: no limit */
-/* Makes the example of that number, in tokens. Pairs come in a new order each round. −1: a text. */
+EG_API int64_t eg_data_size(const eg_data *); /* number of pairs, or of symbols of a text; 0 for a
+                                               * task: no limit */
+/* Makes the example of that number, in tokens. Pairs come in a new order each round. −1 for a
+ * text. */
 EG_API int eg_data_example(const eg_data *, uint64_t seed, uint64_t number, eg_example *);
 EG_API bool eg_data_held_out(const eg_data *, const eg_example *); /* for tests, not trained on */
 EG_API int eg_data_symbols(const eg_data *); /* the number of tokens, PAD, SEP and STOP included */

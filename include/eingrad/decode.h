@@ -25,9 +25,10 @@ typedef eg_tensor *eg_next(void *user, const eg_prefixes *);
 
 /* p = softmax(logits) over the tokens from `min_token` on, and the end.
  * greedy  the largest logit, the first of equals
- * draws   q ∝ p^(1/temperature), of it the top_k largest, of those the fewest that have top_p
- *         together; the token is chosen by u in [0, 1), a hash of (seed, position), so that the
- *         same seed gives the same sequence.  Fan et al. 2018 (top-k), Holtzman et al. 2020 (top-p)
+ * draws   q ∝ p^(1/temperature), restricted to the top_k largest, and then to the fewest of these
+ *         that sum to at least top_p; the token is chosen by u in [0, 1), a hash of (seed,
+ *         position), so that the same seed gives the same sequence.  Fan et al. 2018 (top-k),
+ *         Holtzman et al. 2020 (top-p)
  * beam    the `beam` prefixes of largest Σ ln p; ended ones are ranked by Σ ln p / n^length_power,
  *         n their tokens with the end; a prefix is dropped once it cannot overtake the ended ones.
  *         With beam ≥ v^max_new_tokens the search is exhaustive.  Wu et al. 2016, §7 */
@@ -57,7 +58,7 @@ typedef struct eg_sequence {
     double score;          /* log_p / n^length_power */
 } eg_sequence;
 typedef struct eg_decoded {
-    int64_t count;               /* 1; of beam search up to `beam` */
+    int64_t count;               /* 1; for beam search up to `beam` */
     const eg_sequence *sequence; /* the best first */
 } eg_decoded;
 /* Lives in the open scope; NULL after an error. Refused: an empty prompt, a `max_new_tokens` below

@@ -89,7 +89,7 @@ typedef struct eg_report {
     const eg_verdict *input; /* one per input */
 
     int64_t entries, right; /* checked; right */
-    int64_t covered;        /* entries at which a gradient of 0 would be found wrong */
+    int64_t covered;        /* number of entries at which a gradient of 0 would be found wrong */
     double worst;           /* largest |a − n| / s */
     double margin;          /* largest |a − n| / (rtol |n| + atol s + err): 1 is the limit */
     int shown; /* length of `entry`: all that fail (at most 65536), and others if they are few */
@@ -102,8 +102,8 @@ typedef struct eg_report {
     /* of .mutate; harmless: mutants that did not change the cotangent */
     int64_t mutants, caught, harmless, survivors; /* see also unmeasurable */
     int64_t calls, sweeps; /* cost of all orders: of f, and of the reverse sweep */
-    int64_t hidden;        /* entries that are right here, and not covered */
-    int64_t elsewhere;     /* of these, entries that were tested at another point */
+    int64_t hidden;        /* number of entries that are right at this point but not covered */
+    int64_t elsewhere;     /* number of those that were tested at another point */
     double noise;          /* rounding of f, measured, relative to its largest element */
     int64_t unmeasurable;  /* mutants whose effect on the gradient is below the tolerance */
 } eg_report;

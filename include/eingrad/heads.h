@@ -1,8 +1,8 @@
 /* eingrad/heads.h: measures of attention heads, and of their similarity.
  *
- * A spec brackets the head's letter: "b [h] i j". Of the other letters the last is the key j (or
- * the width of a vector), the one before it the query i, and the rest are batches. The spec is in
- * letters or names, without groups and ellipsis. Refused: no spec, a spec without one bracketed
+ * A spec brackets the head's letter: "b [h] i j". The last of the other letters is the key j (or
+ * the width of a vector), the one before it is the query i, and the rest are batches. The spec is
+ * in letters or names, without groups and ellipsis. Refused: no spec, a spec without one bracketed
  * letter, a repeated letter, x of another rank, integer x. */
 #ifndef EINGRAD_HEADS_H
 #define EINGRAD_HEADS_H

@@ -36,7 +36,7 @@ EG_API int64_t eg_cache_capacity(const eg_cache *); /* the largest number of pos
 EG_API int64_t eg_cache_position(const eg_cache *);
 /* Removes the positions from `length` on, and the same tokens from the other slots; a length of 0
  * also removes the projected keys and values of a memory. Refused: a length below 0, or above
- * eg_cache_length; of a cache with states a length other than 0 that is below the number of their
+ * eg_cache_length; for a cache with states, a length other than 0 that is below the number of their
  * positions. */
 EG_API int eg_cache_truncate(eg_cache *, int64_t length);
 /* Selects the beams with which a search continues: for every b below the size of index, batch b of
@@ -50,11 +50,11 @@ EG_API int eg_cache_select(eg_cache *, eg_tensor *index);
  * integers from 0 to the number of positions in the slot less 1, no more of them than the slot
  * holds; axes n, the same for all batches; batch n; or batch heads n, for keys with one axis of
  * heads. slot < 0: every slot that holds positions, of which there may be one for each attention of
- * a model. Rotary and learned positions of later tokens count what was dropped
- * (eg_cache_position); masks and scores do not: their j numbers the keys that are there, their i
- * begins after the last of these. Returns 0, or −1 after an error, when no slot has changed.
- * Refused: numbers that are no positions; a slot that holds none, a memory or a state; batches or
- * heads of another number than those of the slot. */
+ * a model. Rotary and learned positions of later tokens count what was dropped (eg_cache_position);
+ * masks and scores do not: their j numbers the keys that are there, their i begins after the last
+ * of these. Returns 0, or −1 after an error, when no slot has changed. Refused: numbers that are
+ * not positions; a slot that holds none, a memory or a state; batches or heads of another number
+ * than those of the slot. */
 EG_API int eg_cache_keep(eg_cache *, int slot, eg_tensor *positions);
 /* The state of a recurrence (GRU, state space model, .next of eg_linear_attention) takes a slot in
  * place of keys and values. eg_cache_set_state copies a tensor, whose first axis is the batch, into
@@ -293,7 +293,7 @@ typedef struct eg_mha_run_args {
  * no multiple of kv_heads; what the form cannot hold (above); rotary positions, norms or further
  * scores with heads of different widths; an odd rotary_width; rotary_width or rotary_factor without
  * rotary positions; .linear with .core; .linear or .no_softmax with options of the softmax; a φ of
- * .linear that is no formula of x. */
+ * .linear that is not a formula of x. */
 EG_API eg_mha *eg_mha_new_with(const eg_mha_args *);
 /* Refused: operands whose axes or sizes are not those of the layout and of each other; masks with
  * letters that the scores lack; a name that is in the .with of module and run; .fill or a score_fn

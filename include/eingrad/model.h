@@ -277,8 +277,8 @@ EG_API eg_seq2seq *eg_seq2seq_new_with(const eg_seq2seq_args *);
  * .source_length, what eg_mha_run refuses of masks, scores and gain, a result of layer_fn or
  * source_layer_fn of another shape or dtype than x */
 EG_API eg_tensor *eg_seq2seq_run_with(const eg_seq2seq_run_args *);
-/* source → memory (b j m). Of the options it reads .net, .source and those of the source, .with,
- * .gain and .user; the others are ignored */
+/* source → memory (b j m). It reads the options .net, .source and those of the source, .with, .gain
+ * and .user, and ignores the others */
 EG_API eg_tensor *eg_seq2seq_encode_with(const eg_seq2seq_run_args *);
 /* target, memory → logits (b i v) */
 EG_API eg_tensor *eg_seq2seq_decode_with(const eg_seq2seq_decode_args *);

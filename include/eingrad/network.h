@@ -78,10 +78,10 @@ typedef struct eg_batches eg_batches;
 typedef struct eg_batches_args {
     size_t size;
     eg_data *data;
-    int64_t rows;    /* of a batch: 64; of a text 32 */
+    int64_t rows;    /* of a batch: 64; for a text 32 */
     bool encoder;    /* as above; refused: inputs and outputs of different lengths, a text */
     bool source;     /* as above; refused: a text, and .encoder */
-    int64_t context; /* of a text: tokens of a window; 64, or less where the held-out part is
+    int64_t context; /* for a text: tokens of a window; 64, or less where the held-out part is
                       * shorter */
     uint64_t seed;   /* 0 */
 } eg_batches_args;
@@ -158,7 +158,7 @@ struct eg_network {
     bool serial;
 };
 /* Refused, before the first step: a name of the built-in models; logits that are not (b l v) floats
- * of the parameters' dtype; an auxiliary loss that is no scalar; a loss that is not finite, with
+ * of the parameters' dtype; an auxiliary loss that is not a scalar; a loss that is not finite, with
  * the operation that made it so; a parameter on which the loss does not depend, or only through an
  * operation without a gradient; logits of the first batch that differ when it is computed again
  * (state outside the parameters); a call of eg_seed, and a call of eg_train, eg_eval, eg_nograd,

@@ -99,8 +99,8 @@ EG_API eg_tensor *eg_params_find(const eg_params *, const char *name);
  * (NULL, or an array as long as the list) receives them. */
 EG_API int eg_params_unused(const eg_params *, int count, eg_tensor *const *ys,
                             const eg_named **out);
-/* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. Of a list
- * made by eg_params_under it takes the parameters below its name, by the rest of their names:
+/* Copies values by name, cast to the dtype of `to`; the lists may belong to two contexts. For a
+ * list made by eg_params_under, it takes the parameters below its name, by the rest of their names:
  * eg_params_copy(eg_params_under(p, "target"), eg_params_under(p, "net")). Refused: a name of `to`
  * that `from` lacks; a `to` with nothing below its name. After an error, lack of memory included,
  * no value has changed; the same holds for the functions below. */
@@ -134,9 +134,9 @@ EG_API int eg_params_read(eg_params *, const eg_safetensors *, const char *path)
  * { "norm.gain", "norm.weight", "m", 0, EG_ALIAS_LESS_ONE }  the file has gain − 1
  * If the letter of the parts is the first of a group, "(c h d) m", the parts are consecutive, each
  * as wide as its parameter: query, key and value of 8, 2 and 2 heads are one matrix ((8 + 2 + 2) d,
- * m). Elsewhere, "(h c d) m", all parts have the same size. Of several rows for one parameter,
- * reading uses the first whose tensor is in the file; writing uses the first that has it alone or
- * with parts of the same size, else the first row. */
+ * m). Elsewhere, "(h c d) m", all parts have the same size. If there are several rows for one
+ * parameter, reading uses the first whose tensor is in the file, and writing uses the first that
+ * has it alone or with parts of the same size, else the first row. */
 typedef struct eg_alias {
     const char *ours; /* NULL ends a list */
     const char *theirs;
@@ -150,10 +150,10 @@ enum { EG_ALIAS_COPY = -1, EG_ALIAS_LESS_ONE = -2 };
  * (TransformerDecoderLayer, TransformerDecoder), "torch.transformer" (Transformer: eg_seq2seq
  * without embeddings and logits), and linear layers called "W_q" (W_q W_k W_v W_o), "q_proj"
  * (q_proj … o_proj), "labml" (query.linear … output), "gpt2" (c_attn, c_proj), "heads" (W_q.0 …).
- * Of whole models, an eg_transformer as eingrad/pretrained.h makes it, by its model_type: "gpt2",
- * "gptj", "gpt_neo", "gpt_neox", "opt", "llama" (also mistral, qwen2, qwen3, smollm3, stablelm),
- * "starcoder2", "olmo2", "phi", "phi3", "gemma", "gemma2" (also gemma3_text), "bert", "roberta"
- * (also xlm-roberta, camembert), "distilbert". */
+ * For whole models, that is, an eg_transformer as eingrad/pretrained.h makes it, the style is its
+ * model_type: "gpt2", "gptj", "gpt_neo", "gpt_neox", "opt", "llama" (also mistral, qwen2, qwen3,
+ * smollm3, stablelm), "starcoder2", "olmo2", "phi", "phi3", "gemma", "gemma2" (also gemma3_text),
+ * "bert", "roberta" (also xlm-roberta, camembert), "distilbert". */
 EG_API const eg_alias *eg_aliases(const char *style);
 /* Reads every parameter of the list by a table of names; for a list made by eg_params_under, the
  * parameters below its name, by the rest of their names. `under` ("" or "encoder.") is the prefix

@@ -25,10 +25,11 @@ typedef struct eg_einsum_args {
     int count;                  /* of operands */
     eg_tensor *const *operands; /* count of them */
     bool broadcast;             /* allow a size of 1 under a letter, as NumPy does */
-    double alpha; /* the factor of the result, alpha Σ …: 1. Of integers: an integer */
+    double alpha; /* the factor of the result, alpha Σ …: 1. An integer if the operands are */
     /* written in place and returned: any view of the result's shape and dtype */
     eg_tensor *out;
-    /* the factor of the old value of out, alpha Σ … + beta out: 0. Of integers: an integer */
+    /* the factor of the old value of out, alpha Σ … + beta out: 0. An integer if the operands
+     * are */
     double beta;
     /* a tensor that is multiplied by beta (1 if beta is left out) and added to the result. It has
      * the result's dtype, and its shape or one that broadcasts to it. NULL: nothing is added */
@@ -170,7 +171,7 @@ EG_API eg_tensor *eg_all(const char *spec, eg_tensor *x);
 
 /* -- pointwise: y = f(x), same shape, dtype and layout
  * neg, abs, sign, square, relu, scale, shift and clip take integers too; for these, scale and shift
- * refuse a constant that is no integer. */
+ * refuse a constant that is not an integer. */
 EG_API eg_tensor *eg_neg(eg_tensor *x);     /* −x */
 EG_API eg_tensor *eg_abs(eg_tensor *x);     /* |x|                dx = g sign x */
 EG_API eg_tensor *eg_sign(eg_tensor *x);    /* −1, 0, 1           dx = 0 */

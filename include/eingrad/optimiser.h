@@ -44,7 +44,7 @@ typedef struct eg_schedule {
     int64_t step_size;                 /* steps: either this, in steps, or … */
     int64_t milestones[EG_MILESTONES]; /* … these steps, ascending; a 0 ends the list */
     int64_t d_model;                   /* noam: needed; a trainer fills in its own */
-    int64_t reserved[8];               /* 0: for later versions */
+    int64_t reserved[8];               /* for later versions: 0 */
 } eg_schedule;
 /* The name of a decay as in this list, "wsd-sqrt" for EG_WSD_SQRT; NULL for any other number. */
 EG_API const char *eg_schedule_name(eg_decay);
@@ -71,12 +71,12 @@ typedef struct eg_opt_group {
     double lr_factor;  /* times lr, ≥ 0: 1 */
     double weight_decay; /* λ: the optimiser's */
     bool frozen;         /* the optimiser does not have these parameters: they keep their values */
-    int64_t reserved[4]; /* 0: for later versions */
+    int64_t reserved[4]; /* for later versions: 0 */
 } eg_opt_group;
 /* Reads groups, in the open scope, from a text with ';' between them, as a checkpoint has it:
  * "tokens.*: frozen; *.b: lr_factor 2, weight_decay 0"; '-' is read as '_'. NULL after an error. */
 EG_API const eg_opt_group *eg_opt_groups_read(eg_ctx *, const char *text);
-/* Writes that text. Returns its length, as snprintf does. */
+/* Writes groups as such a text. Returns its length, as snprintf does. */
 EG_API size_t eg_opt_groups_write(const eg_opt_group *, char *out, size_t capacity);
 /* A custom rule for eg_opt_custom and for .rule of a trainer. The optimiser computes the gradients,
  * clips them, follows the schedule, keeps the moments, saves and restores them. The rule computes
@@ -142,10 +142,10 @@ typedef struct eg_opt_args {
     const eg_opt_rule *rule;    /* eg_opt_custom, copied: needed */
 } eg_opt_args;
 /* Returns an optimiser of the parameters that the list has now; for a list made by eg_params_under,
- * of those below its name. NULL after an error. Refused: an option that it does not read, a group
- * or name without a parameter, a group whose parameters all belong to groups before it, a parameter
- * in read-only memory, such as that of another list (.shared of eg_params_open), unless it is
- * frozen. */
+ * of those below its name. NULL after an error. Refused: an option that this optimiser does not
+ * read, a group or name without a parameter, a group whose parameters all belong to groups before
+ * it, a parameter in read-only memory, such as that of another list (.shared of eg_params_open),
+ * unless it is frozen. */
 EG_API eg_opt *eg_sgd_with(const eg_opt_args *);
 EG_API eg_opt *eg_adam_with(const eg_opt_args *);
 EG_API eg_opt *eg_adamw_with(const eg_opt_args *);

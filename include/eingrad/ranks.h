@@ -62,14 +62,14 @@ EG_API void eg_ranks_close(eg_ranks *);
  * (may be NULL) which of them this one is. It needs no group, so a program can print a message on
  * one rank before the group is opened. Without a launcher it returns 1, and *rank is 0. */
 EG_API int eg_ranks_launched(int *rank);
-EG_API int eg_ranks_rank(const eg_ranks *);        /* the number of this rank; 0 of NULL */
-EG_API int eg_ranks_count(const eg_ranks *);       /* how many ranks; 1 of NULL */
-EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* the group's context; NULL of NULL */
+EG_API int eg_ranks_rank(const eg_ranks *);        /* the number of this rank; 0 for NULL */
+EG_API int eg_ranks_count(const eg_ranks *);       /* the number of ranks; 1 for NULL */
+EG_API eg_ctx *eg_ranks_context(const eg_ranks *); /* the group's context; NULL for NULL */
 
 /* -- messages ---------------------------------------------------------------------------------- */
 /* Sends and receives messages (eg_ranks_gather: gathers) as the table's function of that name does.
- * In eg_ranks_exchange a rank may also name itself as both `to` and `from`: the bytes are copied,
- * and none are counted. */
+ * In eg_ranks_exchange a rank may also name itself as both `to` and `from`: then the bytes are
+ * copied and not counted. */
 EG_API int eg_ranks_exchange(eg_ranks *, int to, const void *out, size_t out_bytes, int from,
                              void *in, size_t in_bytes);
 EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
@@ -142,8 +142,8 @@ typedef struct eg_ranks_tree_args {
     size_t size;
     eg_ranks *ranks;
     eg_dtype dtype; /* EG_F32 or EG_F64: EG_F32 */
-    int64_t leaves; /* 1 … 2^30; if fewer than ranks, some ranks have none; 0: no sums, the tree is
-                     * used only for ranges, statistics and gathering */
+    int64_t leaves; /* 1 … 2^30; if there are fewer leaves than ranks, some ranks have none; 0: no
+                     * sums, the tree is used only for ranges, statistics and gathering */
     int parts;      /* of a buffer … */
     const int64_t *counts; /* … and how many numbers each has; they follow one another */
     int64_t chunk;         /* numbers: EG_RANKS_CHUNK */
@@ -170,7 +170,7 @@ EG_API int64_t eg_ranks_tree_chunks(const eg_ranks_tree *); /* chunks in a buffe
 EG_API eg_span eg_ranks_tree_range(const eg_ranks_tree *);  /* chunks that this rank owns */
 EG_API eg_span eg_ranks_tree_range_of(const eg_ranks_tree *, int rank);   /* chunks of that rank */
 EG_API eg_span eg_ranks_tree_chunk(const eg_ranks_tree *, int64_t chunk); /* numbers in a chunk */
-/* The chunks of a part, of which an owner may have some only. */
+/* The chunks of a part; a rank may own only some of them. */
 EG_API eg_span eg_ranks_tree_part(const eg_ranks_tree *, int part);
 /* Gathers `values`: before the call this rank's range is set, after it all ranges are set on every
  * rank. */

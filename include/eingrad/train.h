@@ -24,11 +24,11 @@ typedef struct eg_trainer_args {
                         * one that suits the data */
     const eg_network *network; /* a custom network (network.h), copied; NULL: the model */
     void *user;                /* read by that network */
-    int64_t layers;            /* 2; of a text 3 */
-    int64_t d_model;           /* 64; of a text 128 */
-    int64_t heads;             /* divides d_model: 4 */
+    int64_t layers;            /* 2; for a text 3 */
+    int64_t d_model;           /* 64; for a text 128 */
+    int64_t heads;             /* a divisor of d_model: 4 */
     int64_t width;             /* of the feed-forward part: 4 d_model */
-    int64_t context; /* of a text: the length of the model's context in symbols; 64, or less if the
+    int64_t context; /* for a text: the length of the model's context in symbols; 64, or less if the
                       * held-out part is shorter */
     /* of the models above, not of a custom network: */
     const struct eg_mha_args *attention; /* further options of their attentions, as
@@ -40,14 +40,14 @@ typedef struct eg_trainer_args {
 
     double dropout;        /* probability, in [0, 1): 0 */
     double smoothing;      /* label smoothing ε in [0, 1): 0 */
-    int64_t steps;         /* the task's; pairs 3000, a text 1500 */
-    int64_t batch;         /* sequences in a step: 64; of a text 32 */
+    int64_t steps;         /* the task's; for pairs 3000, for a text 1500 */
+    int64_t batch;         /* sequences in a step: 64; for a text 32 */
     int64_t block;         /* sequences in a block (eg_step_over); a thread has memory for one
                             * block, and bits depend on this number. More than the batch: one block.
                             * 0: chosen from the sizes of model and batch, so that few bytes are
                             * moved between memory and a cache of 1 MB; at most batch/4 */
     int64_t leaves;        /* of a step (eg_step_over): 16 */
-    double lr;             /* the task's; pairs 1e-3, a text 2e-3 */
+    double lr;             /* the task's; for pairs 1e-3, for a text 2e-3 */
     const char *optimiser; /* "adam", "adamw", "sgd", "rmsprop" or "adagrad": adam */
     double weight_decay, momentum; /* as eg_opt_args'; momentum ≤ 1 */
     double diversity;     /* factor of a term of the loss, the mean of eg_head_diversity over the
@@ -61,7 +61,7 @@ typedef struct eg_trainer_args {
     uint64_t seed;        /* of initial values, dropout and examples: 0; restarts the context's
                            * random numbers */
     double goal;          /* eg_trainer_run stops at this share of exact test sequences, in (0, 1]:
-                           * 0.99; of a text, and EG_OFF: runs all steps */
+                           * 0.99; for a text, and with EG_OFF, it runs all steps */
     int64_t evaluate;     /* steps between evaluations on the test set; 0: see eg_trainer_run (a
                            * text: 250; with early_stop: 100) */
     int64_t early_stop;   /* eg_trainer_run stops after this number of evaluations without a new
@@ -112,11 +112,12 @@ EG_API int eg_trainer_distribute(eg_trainer *, eg_ranks *);
  * draws. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 EG_API eg_progress eg_trainer_progress(const eg_trainer *); /* with the next step's lr */
-/* Scores greedy decoding of up to 1000 test sequences (of a text 65536 symbols), in blocks */
+/* Scores greedy decoding of up to 1000 test sequences (for a text, of 65536 symbols), in blocks */
 EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
-/* Steps until `steps`, `goal` or `early_stop`. watch (may be NULL) is called after each step and
- * ends the loop by returning true. The test set is evaluated every `evaluate` steps; if that is 0,
- * every 25 steps if at least goal − 0.05 of that step's sequences were exact; and at the end. */
+/* Makes steps until `steps`, `goal` or `early_stop` ends the run. watch (may be NULL) is called
+ * after each step and ends the run by returning true. The test set is evaluated every `evaluate`
+ * steps; if that is 0, every 25 steps if at least goal − 0.05 of that step's sequences were exact;
+ * and at the end. */
 EG_API int eg_trainer_run(eg_trainer *,
                           bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user,
                           eg_progress *);
@@ -146,8 +147,8 @@ typedef struct eg_generate_args { /* temperature … length_power: as in decode.
 EG_API const char *eg_trainer_generate_with(const eg_generate_args *);
 /* The attention weights (layer h i j) on an input, in the open scope, with the symbols of their
  * rows and columns (valid until the next call). A decoder's sequence is input SEP its own answer.
- * part: "encoder", "decoder" or "cross"; NULL: the only one of the model, of seq2seq "cross", whose
- * rows are the symbols that are written and whose columns are those of the input. */
+ * part: "encoder", "decoder" or "cross"; NULL: the only part of the model, or for seq2seq "cross",
+ * whose rows are the symbols that are written and whose columns are those of the input. */
 EG_API eg_tensor *eg_trainer_attention_weights(eg_trainer *, const char *input, const char *part,
                                                const char *const **rows,
                                                const char *const **columns);
@@ -163,8 +164,8 @@ EG_API int eg_trainer_saturation(eg_trainer *, double *largest);
  * padding (heads.h; .top is the mean of the largest weight). */
 EG_API int eg_trainer_heads(eg_trainer *, eg_head *out);
 /* Sets the results of these heads, and of no others, to 0 from now on; count 0: of none. It does
- * not affect eg_trainer_check. Attentions are numbered from 0, and named "0", "1" … or, of seq2seq,
- * "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */
+ * not affect eg_trainer_check. Attentions are numbered from 0, and named "0", "1" … or, for
+ * seq2seq, "e0" … (encoder), "d0" … (decoder), "c0" … (cross). Michel, Levy, Neubig 2019 */
 typedef struct eg_head_at {
     int attention, head;
 } eg_head_at;
@@ -198,7 +199,7 @@ EG_API int eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
  * one, for any number of threads, and writes the same file. */
 EG_API int eg_trainer_save(eg_trainer *, const char *path);
 /* Describes the file at the path where t is to be saved; all 0 if there is none. A file that cannot
- * be read is no checkpoint; if memory runs out, this is an error. */
+ * be read is not a checkpoint; if memory runs out, this is an error. */
 typedef struct eg_saved {
     bool exists;
     bool checkpoint;  /* a trainer's */
