@@ -5,9 +5,10 @@
 
 /* FUSED_LENGTH: with fewer queries or keys the weights fit into the caches, and tiles are mostly
  * padding. RELATED_LENGTH: if the predicate relates queries to keys, as "j <= i" does, so that
- * tiles may be skipped; a predicate of keys alone, as of padding, skips little. MANY_KEYS: from so
- * many keys on, bounds of a window of them are computed. WINDOW: tiles of one query take 2 to 5
- * times the time of the products (8192, 512 keys), so they suit a window of an eighth of them. */
+ * tiles may be skipped; a predicate of keys alone, as of padding, skips little. MANY_KEYS: with at
+ * least this number of keys, bounds of a window of them are computed. WINDOW: tiles of one query
+ * take 2 to 5 times the time of the products (8192, 512 keys), so they suit a window of an eighth
+ * of them. */
 enum { FUSED_LENGTH = 256, RELATED_LENGTH = 128, MANY_KEYS = 1024, WINDOW = 8 };
 
 /* Returns the largest n < size for which bounds show that the predicate forbids every pair of the

@@ -51,8 +51,8 @@ int eg__ring_runs(int64_t blocks, int rank, int ranks, bool zigzag, eg_span *run
  * *infinite to the number of scores of ∞ in each row, in memory that exists as long as the node;
  * NULL if there are none. False after an error. */
 bool eg__ring_forward(const eg_ring *, eg_tensor *node, eg_tensor *const *x, void **infinite);
-/* What the gradient reads beside the operands: y, lse, the number of scores of ∞ in each row (or
- * NULL), and the cotangents of y and lse. */
+/* What the gradient reads in addition to the operands: y, lse, the number of scores of ∞ in each
+ * row (or NULL), and the cotangents of y and lse. */
 typedef struct eg_ring_results {
     eg_tensor *y, *lse, *infinite, *gy, *gl;
 } eg_ring_results;

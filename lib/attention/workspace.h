@@ -55,8 +55,8 @@ static inline void eg__set_real(const eg_fused *f, char *x, int64_t at, double v
         ((float *)(void *)x)[at] = (float)value;
 }
 
-/* Returns n rounded up to whole vectors, after zeros were written behind the n numbers at x, up to
- * there: packing does not write them. */
+/* Returns n rounded up to whole vectors, after writing zeros from the end of the n numbers at x up
+ * to there: packing does not write them. */
 static inline int64_t eg__whole_vectors(const eg_fused *f, int64_t n, char *x)
 {
     const int64_t whole = eg__round_up(n, f->ops->lanes);

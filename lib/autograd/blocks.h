@@ -59,8 +59,8 @@ eg_tensor *eg__block_loss(const eg_grad_over_args *, eg_ctx *child, int64_t *cou
 bool eg__block_count_fits(eg_ctx *child, int64_t count);
 
 /* -- blocks_batch.c ---------------------------------------------------------------------------- */
-/* Sets *to to the tensors that are given, which must have `examples` examples, or at least so many
- * if `more`. False after an error that begins with `who`. */
+/* Sets *to to the tensors that are given, which must have `examples` examples, or at least that
+ * number if `more`. False after an error that begins with `who`. */
 bool eg__batch_fit(eg_ctx *, const char *who, const eg_given given[BATCH_MOST], int64_t examples,
                    bool more, eg__block_batch *to);
 

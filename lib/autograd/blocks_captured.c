@@ -12,8 +12,8 @@
 #include <string.h>
 
 /* For each worker. KINDS: number of captured steps that are kept; a new one replaces the least
- * recently used. WASTED: after so many captured steps that were replaced or lost, no more are
- * captured. */
+ * recently used. WASTED: after this number of captured steps that were replaced or lost, no more
+ * are captured. */
 enum { KINDS = 16, WASTED = 64 };
 
 /* Blocks of one kind, which one captured step can compute. */

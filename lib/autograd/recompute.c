@@ -272,7 +272,7 @@ static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint
     cx->top = inner->outer;
     eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
     cx->top = inner;
-    if (!cx->heir) s->result = NULL; /* the result is freed with the inner scope */
+    if (!cx->receiver) s->result = NULL; /* the result is freed with the inner scope */
     return y;
 }
 /* If f returns a tensor from outside, that tensor is the result. Without recording only f's result

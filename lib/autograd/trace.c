@@ -2,7 +2,7 @@
 #include "autograd/autograd.h"
 #include <math.h>
 
-/* Returns the element at p; of a complex element the part that is not finite, if there is one. */
+/* Returns the element at p; for a complex element, the part that is not finite, if there is one. */
 static double trace_value(const eg_tensor *x, const char *p)
 {
     if (x->dtype == EG_F32) return (double)*(const float *)(const void *)p;

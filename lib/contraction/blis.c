@@ -13,9 +13,9 @@
  * Without the static library (the shared one hides the kernels) the kernel is taken from BLIS's
  * context, which initialises BLIS: the family is passed in BLIS_ARCH_TYPE, which is set around that
  * call and restored; 0.9 reads a name there as 0 (skx), and aborts on a number that it was not
- * built for. Only in this initialisation the library can end the process. BLIS's contexts are
- * structs that its inline functions read, so the library must then be of the header's generation.
- * If a kernel fails its trial (a small product of integers), the plain C kernel is used. */
+ * built for. The library can end the process only in this initialisation. BLIS's contexts are
+ * structs that its inline functions read, so header and library must then be of one generation. If
+ * a kernel fails its trial (a small product of integers), the plain C kernel is used. */
 #include "contraction/contraction.h"
 #include "contraction/blis_header.h"
 #include <errno.h>

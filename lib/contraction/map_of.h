@@ -42,8 +42,8 @@ EG_CLONES static void NAME(map_multiply)(const tile *t, const REAL *a, const REA
         else
             EACH(c[i * sc], alpha * (a[i * sa] * b[i * sb]));
 }
-/* c (+)= alpha a b; alpha a if b is NULL. Of two operands, one that varies along rows comes
- * first. */
+/* c (+)= alpha a b; alpha a if b is NULL. If there are two operands, one that varies along rows
+ * comes first. */
 static void NAME(map)(const tile *t, const REAL *a, const REAL *b, REAL *c, REAL alpha, bool add)
 {
     tile swapped = *t; /* with a and b exchanged */

@@ -24,7 +24,8 @@ typedef struct eg_ahead {
     const char *row;
     int64_t rows, step, lines, line, at;
 } eg_ahead;
-/* Of x->size by y->size elements of w bytes, sx and sy elements apart, from `from` on. */
+/* Sets the lines of x->size by y->size elements of w bytes, which are sx and sy elements apart and
+ * begin at `from`. */
 static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx,
                                     const eg_axis *y, int64_t sy)
 {

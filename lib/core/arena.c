@@ -333,16 +333,17 @@ void eg__arena_release(eg__arena *a)
     data_release(a);
 }
 
-void eg__arena_leave(eg__arena *a, eg__arena *heir)
+void eg__arena_leave(eg__arena *a, eg__arena *receiver)
 {
     for (eg__chunk *c = a->nodes; c; c = c->next)
         for (size_t at = c->from; at < c->used; at += sizeof(eg_tensor))
             ((eg_tensor *)(void *)(eg__chunk_memory(c) + at))->live = EG_DEAD;
-    /* the heir does not use this memory again before it ends */
+    /* the receiver does not use this memory again as long as it exists */
     a->cx->use.used += a->spare_bytes;
-    eg__chunk **const lists[][2] = { { &a->nodes, &heir->nodes }, { &a->data, &heir->data } };
+    eg__chunk **const lists[][2] = { { &a->nodes, &receiver->nodes },
+                                     { &a->data, &receiver->data } };
     for (int k = 0; k < 2; k++) {
-        eg__chunk **end = lists[k][1]; /* the heir still allocates from its first chunk */
+        eg__chunk **end = lists[k][1]; /* the receiver still allocates from its first chunk */
         if (*end) end = &(*end)->next;
         eg__chunk *rest = *end;
         *end = *lists[k][0];

@@ -16,7 +16,7 @@ eg__chunk *eg__chunk_take(eg_ctx *, eg__chunk **pool, size_t need, size_t floor)
 void eg__arena_release(eg__arena *);
 /* Moves the chunks of a scope that ends to another arena. Its tensors are dead afterwards, although
  * their memory is kept. */
-void eg__arena_leave(eg__arena *, eg__arena *heir);
+void eg__arena_leave(eg__arena *, eg__arena *receiver);
 /* Frees all memory that no arena uses: pools, scratch buffers, plans. */
 void eg__arenas_end(eg_ctx *);
 

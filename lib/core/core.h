@@ -305,7 +305,7 @@ struct eg_ctx {
     struct eg__capture *capture; /* while a step is captured: tensor/capture.c; else NULL */
     /* while a step is captured: the arena that takes over the memory of scopes that end; else
      * NULL */
-    eg__arena *heir;
+    eg__arena *receiver;
     /* > 0 while operations run that are not recorded in the captured step, as parts of an act */
     int aside;
     bool replaying;          /* true while a captured step is run */

@@ -40,8 +40,9 @@ void eg_pop(eg_ctx *cx, eg_mark m)
     cx = eg__here(cx);
     if (!cx || !m.scope) return;
     eg__arena *a = cx->top;
-    while (a != &cx->root && a != cx->heir && (a != m.scope || a->serial != m.serial)) a = a->outer;
-    if (a == &cx->root || a == cx->heir) {
+    while (a != &cx->root && a != cx->receiver && (a != m.scope || a->serial != m.serial))
+        a = a->outer;
+    if (a == &cx->root || a == cx->receiver) {
         eg_fail_as(cx, EG_ERROR_MISUSE,
                    "pop: this mark belongs to no open scope (popped twice, or out of order)");
         return;
@@ -50,8 +51,8 @@ void eg_pop(eg_ctx *cx, eg_mark m)
         a = cx->top;
         last = a == m.scope;
         cx->top = a->outer;
-        if (cx->heir && !cx->aside)
-            eg__arena_leave(a, cx->heir);
+        if (cx->receiver && !cx->aside)
+            eg__arena_leave(a, cx->receiver);
         else
             eg__arena_release(a);
         eg__chunk *c = a->self;

@@ -12,9 +12,10 @@
  * its cache.
  *
  * The ticket of a range holds the number of the job (upper half) and how many of its pieces are
- * left (lower half). To claim a piece a thread reads the ticket, then the number of threads
- * invited, then does a compare-and-swap. If it succeeds, the job was that of the ticket in between,
- * since the job changes only when no piece is left, and it remains until this piece is done.
+ * left (lower half). To claim a piece a thread reads the ticket, then the number of participants
+ * (threads with a range), then does a compare-and-swap. If it succeeds, the job was that of the
+ * ticket in between, since the job changes only when no piece is left, and it remains until this
+ * piece is done.
  *
  * What a piece reads was written before: the caller's writes precede the release store of the
  * ticket, which the compare-and-swap reads. What it writes precedes the addition to `done`, which
@@ -59,7 +60,7 @@ struct eg__team {
     _Atomic(void *) user;
     /* floating-point mode of the thread that started the job: core/fpmode.h */
     _Atomic uint64_t mode;
-    _Atomic int invited, asleep;
+    _Atomic int participants, asleep;
     _Atomic int stop; /* helpers with this number or a larger one end */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -109,7 +110,7 @@ static void work_on(struct eg__team *t, int number, member *s)
 {
     uint64_t ticket = atomic_load_explicit(&s->ticket, memory_order_acquire);
     while (ticket & UINT32_MAX &&
-           number < atomic_load_explicit(&t->invited, memory_order_relaxed)) {
+           number < atomic_load_explicit(&t->participants, memory_order_relaxed)) {
         if (!atomic_compare_exchange_weak_explicit(&s->ticket, &ticket, ticket - 1,
                                                    memory_order_acq_rel, memory_order_acquire))
             continue;
@@ -301,19 +302,20 @@ void eg__parallel(eg_ctx *cx, int team, int64_t pieces, eg_piece *body, void *us
         return;
     }
     t->busy = true;
-    const int64_t invited = team <= t->helpers ? team : t->helpers + 1;
+    const int64_t participants = team <= t->helpers ? team : t->helpers + 1;
     const uint32_t job = atomic_load_explicit(&t->job, memory_order_relaxed) + 1;
     atomic_store_explicit(&t->done, 0, memory_order_relaxed);
     atomic_store_explicit(&t->body, body, memory_order_relaxed);
     atomic_store_explicit(&t->user, user, memory_order_relaxed);
     atomic_store_explicit(&t->mode, eg__fpmode(), memory_order_relaxed);
-    atomic_store_explicit(&t->invited, (int)invited, memory_order_relaxed);
-    for (int64_t s = 0; s < invited; s++)
-        atomic_store_explicit(&t->member[s].end, pieces * (s + 1) / invited, memory_order_relaxed);
-    for (int64_t s = 0; s < invited; s++)
+    atomic_store_explicit(&t->participants, (int)participants, memory_order_relaxed);
+    for (int64_t s = 0; s < participants; s++)
+        atomic_store_explicit(&t->member[s].end, pieces * (s + 1) / participants,
+                              memory_order_relaxed);
+    for (int64_t s = 0; s < participants; s++)
         atomic_store_explicit(&t->member[s].ticket,
-                              (uint64_t)job << 32 |
-                                  (uint64_t)(pieces * (s + 1) / invited - pieces * s / invited),
+                              (uint64_t)job << 32 | (uint64_t)(pieces * (s + 1) / participants -
+                                                               pieces * s / participants),
                               memory_order_release);
     atomic_store(&t->job, job);
     if (atomic_load(&t->asleep)) wake_helpers(t);

@@ -41,8 +41,8 @@ static char *taken(text *t)
 /* -- names of axes: letters are written without blanks, names with blanks; ellipses as "..." --- */
 typedef struct names {
     const eg_bound *b;
-    bool apart, said; /* said: the string must begin with "names:" */
-    bool broadcast;   /* .broadcast of the call */
+    bool apart, prefixed; /* prefixed: the string must begin with "names:" */
+    bool broadcast;       /* .broadcast of the call */
     /* letters for the axes of an ellipsis; empty: it is written as ... */
     char dots[EG_RANK_MAX + 1];
 } names;
@@ -141,7 +141,7 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
     names spelt = *n;
     if (n->b->dots && !has_dots(n, &x[i])) spell_dots(&spelt);
     n = &spelt;
-    explain_put(t, "d%d: %s", i + 1, n->said ? "names: " : "");
+    explain_put(t, "d%d: %s", i + 1, n->prefixed ? "names: " : "");
     put_whole_term(t, n, &n->b->out, true, n->broadcast);
     for (int k = 0; k < count; k++)
         if (k != i) {
@@ -521,7 +521,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
         const eg_bound_term *term = k < x.b->terms ? &x.b->term[k] : &x.b->out;
         for (int r = 0; r < term->rank; r++) n.apart |= explain_grouped(term, r, o->broadcast);
     }
-    n.said = n.apart && x.b->said;
+    n.prefixed = n.apart && x.b->prefixed;
     n.broadcast = o->broadcast;
     text t = { .cx = cx };
     eg_explained *e = x.e;

@@ -88,8 +88,8 @@ static bool linear_is_hidden(const eg__contract_call *k)
         if (k->r[i] && floor > 1e-7 * eg__largest(k->r[i])) return true;
     return false;
 }
-/* Where a cotangent is hidden, as of a saturated softmax, the rule is also tested with all operands
- * times powers of 10, with the largest element near 1, then 0.1 and 0.01. */
+/* Where a cotangent is hidden, as that of a saturated softmax is, the rule is also tested with all
+ * operands times powers of 10, with the largest element near 1, then 0.1 and 0.01. */
 bool eg__linear(eg__contract_call *k)
 {
     double most = 0;
@@ -222,7 +222,7 @@ static bool contract_slope(const moved *m, double first_step, double size, slope
         !(fabs(ratio) > 1.1))
         return false;
     s->n = (16 * r1 - r0) / 15;
-    /* differences at larger steps may be much larger than the slope, as of x³ at 1e-10 */
+    /* differences at larger steps may be much larger than the slope, such as for x³ at 1e-10 */
     s->err = fabs(s->n - r1) + rounding + 16 * EPS * fabs(d[0]) + 1e-290;
     if (fabs(second) > rounding && !(ratio > 2.8 && ratio < 20))
         s->err = fmax(fabs(first), fabs(second)) * 4 + rounding;
@@ -231,7 +231,7 @@ static bool contract_slope(const moved *m, double first_step, double size, slope
 }
 /* True if a is the slope at smaller steps, at which the slope is not n, or if a is between the
  * one-sided slopes at such a step: there is a kink within the larger steps. Steps: FIRST / 32, then
- * each a 32nd of the one before, and last one that is small beside operands far below 1. */
+ * each a 32nd of the one before, and last one that is small relative to operands far below 1. */
 static bool slope_is_near(const moved *m, eg_tensor *d, double size, double a, double n)
 {
     enum { SMALLER = 4 };
@@ -258,7 +258,7 @@ static bool slope_is_near(const moved *m, eg_tensor *d, double size, double a, d
 }
 /* True if the slope n along v is the sum of the slopes along two parts of v, for two random
  * partitions. It is not at a kink that no single line shows: the median of equal numbers has the
- * same slope in front of and behind them. */
+ * same slope on both sides of them. */
 static bool slope_is_linear(const moved *m, double size, const slope *whole)
 {
     for (uint64_t partition = 0; partition < 2; partition++) {
@@ -298,9 +298,9 @@ static bool has_subnormal(eg_tensor *x)
         if (fpclassify(eg__contract_numbers(x)[j]) == FP_SUBNORMAL) return true;
     return false;
 }
-/* The relative difference to the numeric slope that a rule which is an approximation may have; and
- * the difference that it may have in a single element. An error of one element, such as the last of
- * a block, may be small beside the slope along a direction over all elements. */
+/* The relative difference between the numeric slope and a rule that is an approximation, at most;
+ * and the same in a single element. An error of one element, such as the last of a block, may be
+ * small relative to the slope along a direction over all elements. */
 enum { HALVINGS = 20 };
 #define NEARLY 5e-3
 #define WRONG  0.05
@@ -349,9 +349,9 @@ static void note_nearly(eg__contract_call *k, int i, const char *where, double a
         "has not converged there",
         fabs(a - n) / fmax(fabs(a), fabs(n)), where);
 }
-/* True if the rule may be right although the slope n at large steps is another one: f varies within
- * a step, as x + sin x at 1e10, and n is the mean of the derivative over the step. The rule's mean
- * at SAMPLES points is compared with it, within its standard error. */
+/* True if the rule may be right although the slope n at large steps differs: f varies within a
+ * step, as x + sin x does at 1e10, and n is the mean of the derivative over the step. The rule's
+ * mean at SAMPLES points is compared with it, within its standard error. */
 static bool slope_is_mean(const moved *m, double n)
 {
     enum { SAMPLES = 32 };
@@ -546,10 +546,10 @@ typedef struct second {
 
 static bool second_breaks(const second *s, int i, const char *words)
 {
-    char said[200];
-    snprintf(said, sizeof said, "has a wrong gradient of its own (second order) %s%s", words,
+    char message[200];
+    snprintf(message, sizeof message, "has a wrong gradient of its own (second order) %s%s", words,
              s->where);
-    return eg__breaks(s->k, i, said);
+    return eg__breaks(s->k, i, message);
 }
 /* Returns the bound for the difference of two derivatives: the rounding error that cancelled terms
  * leave and, at a point other than that of the check, rounding errors of the operation's value,
@@ -657,7 +657,7 @@ bool eg__second_at(eg__contract_call *k, eg_tensor *const *x, const char *where)
         eg__refused(k->cx);
     }
     for (int i = 0; s.g && i < k->t->count; i++) {
-        /* one that is so small beside another is saturated: it may have no correct digit */
+        /* one that is so small relative to another is saturated: it may have no correct digit */
         if (!s.r[i] || !(eg__largest(s.r[i]) > 1e-8 * most)) continue;
         if (!second_by_g(&s, i) || !second_of(&s, i) || !second_of_jvp(&s, i)) return false;
     }

@@ -432,7 +432,8 @@ bool eg__derivative_at_sizes(eg__contract_call *k)
             snprintf(where, sizeof where, " at an axis of %lld element%s", (long long)to[s],
                      to[s] == 1 ? "" : "s");
             l.to[0] = to[s];
-            l.as_they_are = to[s] >= 1024; /* one of so many other values is often at a kink */
+            l.as_they_are = to[s] >= 1024; /* among this number of other values one is often at a
+                                            * kink */
             if ((to[s] > from || s == 0) && !derivative_resized(k, &l, where)) return false;
         }
     }

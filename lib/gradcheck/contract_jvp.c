@@ -61,9 +61,9 @@ static eg_tensor *jvp_alone(const alone *a, eg_tensor *dx)
 }
 static bool jvp_breaks(const alone *a, const char *words)
 {
-    char said[160];
-    snprintf(said, sizeof said, "and its jvp disagree where the tangent is %s", words);
-    return eg__breaks(a->k, a->i, said);
+    char message[160];
+    snprintf(message, sizeof message, "and its jvp disagree where the tangent is %s", words);
+    return eg__breaks(a->k, a->i, message);
 }
 /* True if the jvp is the same for tangents that are not row-major, or expanded, as for row-major
  * copies. */

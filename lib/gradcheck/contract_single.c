@@ -132,8 +132,8 @@ bool eg__same_in_single(eg__contract_call *k)
     const eg_hooks hooks = cx->hooks;
     const eg_dtype dtype = cx->dtype;
     bool good = true;
-    /* an operation that reads tensors beside its operands reads f64 ones while the check runs; it
-     * then refuses f32 operands */
+    /* an operation that reads tensors other than its operands reads f64 ones while the check runs,
+     * and then refuses f32 operands */
     cx->hooks = (eg_hooks){ .operand = NULL };
     cx->dtype = EG_F32;
     const int factors = eg__only_here(cx) ? 1 : 5; /* asked before the probe is removed */

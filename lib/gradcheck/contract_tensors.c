@@ -138,9 +138,9 @@ static eg_tensor *perturbed(eg_tensor *x, int bits)
     return t;
 }
 /* Returns the relative change (as a part of its largest element) of the rule's result for operand i
- * (−1: of the operation's result) if operands and g change by one unit in the last place. Of
- * changes by 1, 2^10 and 2^20 units the one with the smallest effect per unit counts, since the
- * effect of a jump does not grow with the units. 0 if the operation has no value there. */
+ * (−1: of the operation's result) if operands and g change by one unit in the last place. The
+ * change by 1, 2^10 or 2^20 units that has the smallest effect per unit is used, since the effect
+ * of a jump does not grow with the units. 0 if the operation has no value there. */
 static double contract_condition(const eg__contract_call *k, int i)
 {
     double least = INFINITY;
@@ -194,7 +194,7 @@ static const char *const layout_name[EG_LAYOUTS] = {
     "reversed along its last axis",
 };
 const char *eg__layout_name(int how) { return layout_name[how]; }
-/* The array that the view is in has elements of 1e30 beside those of v, so that an operation that
+/* The array that the view is in has elements of 1e30 between those of v, so that an operation that
  * ignores strides is detected. */
 eg_tensor *eg__laid_out(eg_tensor *v, int how)
 {

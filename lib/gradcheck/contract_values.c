@@ -38,7 +38,7 @@ static bool same_in_eval(eg__contract_call *k)
             if (k->r[i] &&
                 (!eg__contract_rule(y, k->g, i, &d) || !eg__contract_alike(d, k->r[i], 1e-12)))
                 good = eg__breaks(k, i, "gives another cotangent under eg_eval");
-    } else if (y) /* as of dropout */
+    } else if (y) /* for example that of dropout */
         good = eg__derivative_at(k, k->x, " under eg_eval", true);
     eg__refused(cx);
     eg_train(cx);
@@ -237,20 +237,20 @@ static bool same_second(const eg__contract_call *k, eg_tensor *d, eg_tensor *e, 
 static bool same_tangent(eg__contract_call *k, eg_tensor *y, eg_tensor *z, int j, const char *words)
 {
     eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *a, *b;
-    char said[160];
+    char message[160];
     if (!k->r[j] || !(dx[j] = eg__contract_noise(k->x[j], 7))) return true;
     b = k->t->op->jvp(z, dx);
     if (k->cx->failed || (b && !eg__all_finite(b))) return true;
     a = k->t->op->jvp(y, dx);
-    snprintf(said, sizeof said, "and its jvp disagree where %s", words);
-    return (!k->cx->failed && eg__contract_alike(a, b, 1e-9)) || eg__breaks(k, j, said);
+    snprintf(message, sizeof message, "and its jvp disagree where %s", words);
+    return (!k->cx->failed && eg__contract_alike(a, b, 1e-9)) || eg__breaks(k, j, message);
 }
 /* True if the operation gives the same result and cotangents for x as for row-major copies of x, or
  * if it refuses x. j: the operand that is not row-major, −1 if two are one tensor. */
 static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char *words)
 {
     eg_tensor *flat[EG_ASKED_OPERANDS], *d, *e;
-    char said[160];
+    char message[160];
     for (int i = 0; i < k->t->count; i++)
         if (!(flat[i] = x[i]->dtype == EG_F64 ? eg__leaf_copy(x[i]) : x[i])) return true;
     eg_tensor *y = eg__contract_apply(k, x), *z = y ? eg__contract_apply(k, flat) : NULL;
@@ -260,22 +260,22 @@ static bool same_on(eg__contract_call *k, eg_tensor *const *x, int j, const char
     }
     if (!eg__all_finite(z)) return true;
     if (!eg__contract_close(k, -1, y, z, 1, 1e-10)) {
-        snprintf(said, sizeof said, "has another value where %s", words);
-        return eg__breaks(k, -1, said);
+        snprintf(message, sizeof message, "has another value where %s", words);
+        return eg__breaks(k, -1, message);
     }
     eg_tensor *g = eg__contract_noise(z, 5);
     for (int i = 0; g && i < k->t->count; i++) {
         if (!k->r[i]) continue;
         if (!eg__contract_rule(z, g, i, &e)) return true;
         if (e && !eg__all_finite(e)) continue;
-        snprintf(said, sizeof said, "gives another cotangent where %s", words);
+        snprintf(message, sizeof message, "gives another cotangent where %s", words);
         if (!eg__contract_rule(y, g, i, &d) ||
             !eg__contract_close(k, i, d, e, 1, 1e-9 * share_of(k->r[i], e)))
-            return eg__breaks(k, i, said);
-        snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
+            return eg__breaks(k, i, message);
+        snprintf(message, sizeof message, "has another gradient of its own (second order) where %s",
                  words);
         if (j >= 0 && k->r[j] && !same_second(k, d, e, x[j], flat[j]))
-            return eg__breaks(k, i, said);
+            return eg__breaks(k, i, message);
     }
     for (int i = 0; i < k->t->count && k->t->op->jvp; i++)
         if ((j < 0 || i == j) && !same_tangent(k, y, z, i, words)) return false;
@@ -370,7 +370,7 @@ static bool same_at_rank(eg__contract_call *k, eg_tensor *const *x, const char *
 {
     eg_tensor *y = eg__contract_apply(k, x), *d, *e;
     eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *flat[EG_ASKED_OPERANDS];
-    char said[160];
+    char message[160];
     if (!y || y->dtype != EG_F64 || eg_size(y) != eg_size(k->y) || !same_elements(k, -1, y, k->y)) {
         eg__refused(k->cx);
         return true;
@@ -378,24 +378,24 @@ static bool same_at_rank(eg__contract_call *k, eg_tensor *const *x, const char *
     eg_tensor *g = reshaped(k->g, y->rank, y->dim);
     for (int i = 0; i < k->t->count && g; i++) {
         if (!k->r[i]) continue;
-        snprintf(said, sizeof said, "gives another cotangent where %s", words);
+        snprintf(message, sizeof message, "gives another cotangent where %s", words);
         const bool given = eg__contract_rule(y, g, i, &d);
         if (!given && k->cx->failed) {
             note_refusal(k, i, words);
             continue;
         }
-        if (!given || !same_elements(k, i, d, k->r[i])) return eg__breaks(k, i, said);
-        snprintf(said, sizeof said, "has another gradient of its own (second order) where %s",
+        if (!given || !same_elements(k, i, d, k->r[i])) return eg__breaks(k, i, message);
+        snprintf(message, sizeof message, "has another gradient of its own (second order) where %s",
                  words);
         for (int j = 0; j < k->t->count; j++)
             if (k->r[j] && !same_second(k, d, k->r[i], x[j], k->x[j]))
-                return eg__breaks(k, i, said);
+                return eg__breaks(k, i, message);
         if (!k->t->op->jvp || !(e = eg__contract_jvp(k, k->y, i, flat))) continue;
         memset(dx, 0, sizeof dx);
         if (!(dx[i] = reshaped(flat[i], x[i]->rank, x[i]->dim))) continue;
         d = k->t->op->jvp(y, dx);
-        snprintf(said, sizeof said, "and its jvp disagree where %s", words);
-        if (k->cx->failed || !same_elements(k, -1, d, e)) return eg__breaks(k, i, said);
+        snprintf(message, sizeof message, "and its jvp disagree where %s", words);
+        if (k->cx->failed || !same_elements(k, -1, d, e)) return eg__breaks(k, i, message);
     }
     return true;
 }

@@ -75,9 +75,9 @@ static void add_notes(eg__trial *c, eg_report *r, const eg__path *path)
             "a cast to f32 inside f, by %s: its rounding is 1e-7, and so is the check's",
             eg__sites_text(&c->probe->cast, 1, ends, sizeof ends));
     for (int k = 0; k < c->o.count; k++) {
-        bool said = false;
-        for (int j = 0; j < r->notes; j++) said |= r->note[j].input == k;
-        if (r->order == 1 && path[k].cuts && !said)
+        bool noted = false;
+        for (int j = 0; j < r->notes; j++) noted |= r->note[j].input == k;
+        if (r->order == 1 && path[k].cuts && !noted)
             eg__report_note(c, r, EG_RIGHT, k, "%s zero gradient: %s",
                             path[k].alive ? "one of its paths has" : "its path has",
                             eg__sites_text(path[k].cut, path[k].cuts, ends, sizeof ends));

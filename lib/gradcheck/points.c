@@ -34,7 +34,7 @@ enum {
     ALL_PLACES,
     ALONE = THIRD
 };
-enum { FEW = 64 }; /* groups of at most so many entries are tested one by one */
+enum { FEW = 64 }; /* groups of at most this number of entries are tested one by one */
 
 typedef struct points {
     eg__trial t; /* ⟨f, W⟩ at another point */

@@ -57,8 +57,8 @@ static uint32_t json_hex4(const char *s)
     return (uint32_t)strtoul(digits, NULL, 16);
 }
 
-/* Returns the code point of the escape \uXXXX or \uXXXX\uXXXX at *s, which is moved behind it; 0
- * for half a pair of surrogates. */
+/* Returns the code point of the escape \uXXXX or \uXXXX\uXXXX at *s, which is moved past it; 0 for
+ * half a pair of surrogates. */
 static uint32_t json_escaped(const char **s, const char *end)
 {
     uint32_t code = json_hex4(*s + 2), low;

@@ -34,7 +34,7 @@ int eg_utf8(const char *s, size_t count, uint32_t *code)
 }
 
 /* Returns the character at *s, a string that is not at its end, or −1 for a byte that begins none;
- * moves *s behind it. The zero byte at the end is not part of a character, so reading 4 bytes is
+ * moves *s past it. The zero byte at the end is not part of a character, so reading 4 bytes is
  * safe. */
 static int32_t text_decode(const char **s)
 {

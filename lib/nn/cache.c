@@ -115,7 +115,8 @@ static eg_tensor *cache_part(const slot *s, eg_tensor *x, int64_t from, int64_t 
     return eg_slice_axis(s->axis ? eg_slice_axis(x, 0, 0, s->rows, 1) : x, s->axis, from, to, 1);
 }
 
-/* True if x has no copies; else records an error. what: "the new keys have", behind `who`. */
+/* True if x has no copies; else records an error. what: the words after `who` in the message, "the
+ * new keys have". */
 static bool cache_single(const eg_cache *c, const eg_tensor *x, const char *who, const char *what)
 {
     const int64_t copies = eg_copies_count(eg_copies_of(x));

@@ -97,7 +97,7 @@ static bool layer_is(const eg__config *c, const eg_json *x, const char *key, con
 }
 
 /* Which layers have a window where "layer_types" is missing: those from `full` on; or, if `period`
- * is not 0, all but the last of so many. */
+ * is not 0, all but the last of each `period` layers. */
 typedef struct window_rule {
     int64_t size; /* positions; 0: there is no window */
     int64_t full, period;

@@ -82,7 +82,7 @@ static bool mha_rotary_fits(eg_mha *m, const eg_mha_args *a, const eg_params *p)
     return false;
 }
 
-/* True if each given option is read, beside the others; else records an error. */
+/* True if each given option is read together with the others; else records an error. */
 static bool mha_reads(const eg_mha *m, const eg_mha_args *a, const eg_params *p)
 {
     const bool packed = m->form == EG_PACKED;

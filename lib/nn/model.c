@@ -110,7 +110,7 @@ typedef struct model_layers {
     void *user;
     const char *who, *name, *option;
 } model_layers;
-/* Returns what the function returns for x (b l m) after so many layers; x if it is NULL. Poison
+/* Returns what the function returns for x (b l m) after `layer` layers; x if it is NULL. Poison
  * after an error, such as a result of another shape or dtype. */
 static eg_tensor *model_between(const model_layers *f, int64_t layer, eg_tensor *x)
 {

@@ -225,7 +225,7 @@ static bool match_ranks(bind *B)
         if (t->dots ? rank < t->slots - 1 : rank != t->slots) return eg__bad_rank(B, k), false;
         if (t->dots && x && rank - t->slots + 1 > B->dots) B->dots = rank - t->slots + 1;
     }
-    if (!p->names || p->said || !B->dots || !eg__also_letters(B)) return true;
+    if (!p->names || p->prefixed || !B->dots || !eg__also_letters(B)) return true;
     eg__caret(B->cx, B->who, B->spec, 0, NULL, NULL,
               "for names begin it with 'names:', for letters with 'letters:'",
               "with '...' the string can be read as letters and as names");
@@ -269,7 +269,7 @@ static bool lay_out(bind *B)
     if (!b) return false;
     *b = (eg_bound){ .bytes = bytes,
                      .who = B->who,
-                     .said = p->said,
+                     .prefixed = p->prefixed,
                      .begin = p->begin,
                      .called = B->called,
                      .cx = B->cx,
@@ -498,7 +498,7 @@ static bool reading_is_certain(const bind *B, int sizes, const eg_sized *size)
     const eg_parsed *p = B->p;
     bool found = false;
     if (p->names && B->n > 1) eg__bad_name(B, &found);
-    return !found && (p->names || p->said || eg__certain_letters(B, sizes, size));
+    return !found && (p->names || p->prefixed || eg__certain_letters(B, sizes, size));
 }
 
 /* Sets *index to the first index of the output that no operand has, with `size`. False if there is

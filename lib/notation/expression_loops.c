@@ -91,7 +91,7 @@
     [EG_X_LE] = NAME(OF##_le), [EG_X_GT] = NAME(OF##_gt), [EG_X_GE] = NAME(OF##_ge)
 /* clang-format on */
 
-/* Of 32 bytes: with AVX2 gcc 12 keeps sums in longer vectors in memory. */
+/* Vectors of 32 bytes: with AVX2 gcc 12 keeps sums in longer vectors in memory. */
 typedef double four_doubles __attribute__((vector_size(32)));
 #if defined(__clang__)
 #define EVERY_VECTOR _Pragma("clang loop unroll(full)")

@@ -74,7 +74,7 @@ enum { EG_TEXT_MAX = 4000 }; /* bytes of a text */
 /* -- expression_sums.c ------------------------------------------------------------------------ */
 /* Returns the number of the reduction of that name; −1 if there is none. */
 int eg__reduction_called(const char *text, int length);
-const char *eg__reduction_name(int k); /* NULL: there are not so many */
+const char *eg__reduction_name(int k); /* NULL past the end */
 /* Parses the brackets of a reduction whose name is at byte `at`, from the opening one, and adds the
  * nodes of its terms. Returns the node of the whole; −1 after an error. */
 int eg__parse_reduction(eg_parser *, int reduction, int at);

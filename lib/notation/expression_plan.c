@@ -67,7 +67,8 @@ static void find_sums(eg_block_plan *p)
     }
 }
 /* Finds the letters of which a block of a single row reads only the first position: they are only
- * indices without bounds, beside which no other index than a letter varies along lanes. */
+ * indices without bounds, and no other index of the read varies along lanes unless it is a
+ * letter. */
 static void find_steady(eg_block_plan *p)
 {
     for (int k = 0; k <= p->root; k++) p->steady[k] = p->rows == 1 && k != p->root;

@@ -60,7 +60,7 @@ typedef struct eg_bound {
     size_t bytes;              /* of the block */
     const char *who;           /* the name of the operation, for messages */
     const char *spec;          /* the string, a copy */
-    bool said;                 /* it begins with "names:" or "letters:" */
+    bool prefixed;             /* it begins with "names:" or "letters:" */
     int begin;                 /* the byte after that, else 0 */
     const char *const *called; /* the caller's names of operands, for messages; NULL: none */
     eg_ctx *cx;
@@ -135,7 +135,7 @@ typedef struct eg_parsed_term {
 typedef struct eg_parsed {
     bool names;             /* it consists of names, not of letters */
     bool arrow;             /* it has an output, term[terms] */
-    bool said;              /* "names:" or "letters:" at the beginning says so */
+    bool prefixed;          /* it begins with "names:" or "letters:", which determines .names */
     int begin;              /* the byte after that, else 0 */
     int bracket;            /* the byte of the first [; −1 if there is none */
     int length;             /* of the string */

@@ -59,7 +59,8 @@ static void put_character(text *t, const char *s, int n)
         for (int k = 0; k < n; k++) put(t, s[k]);
 }
 
-/* Of a long string WINDOW bytes are shown, with all carets if they fit, else with the last one. */
+/* At most WINDOW bytes of a string are shown, with all carets if they fit, else with the last
+ * one. */
 eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *spec, int marks,
                         const eg_caret *mark, const char *tail, const char *hint,
                         const char *format, ...)
@@ -359,7 +360,7 @@ static bool read_unit(reader *r)
         r->t->plain = false;
         return r->group || put_item(r, EG_ITEM_ONE, start);
     }
-    const bool touches = !r->p->said && start > 0 && is_letter(spec[start - 1]);
+    const bool touches = !r->p->prefixed && start > 0 && is_letter(spec[start - 1]);
     eg__caret(r->cx, r->who, spec, 1, &(eg_caret){ start, e - start }, NULL,
               touches ? EG_LETTERS_HINT : NULL,
               "the only number that is an axis is 1: give the axis a name, as in 'r=%.*s'",
@@ -480,7 +481,7 @@ static bool read_stray(const reader *r)
     const int i = r->i;
     switch (r->spec[i]) {
     case '=':
-        return bad(r, i, 1, size_hint(r->spec, i, !r->p->names && !r->p->said),
+        return bad(r, i, 1, size_hint(r->spec, i, !r->p->names && !r->p->prefixed),
                    "'=' follows no name");
     case ':':
         return bad(r, i, 1, "only 'names:' and 'letters:' have one, before all terms",
@@ -519,7 +520,7 @@ const eg_parsed *eg__parse(eg_ctx *cx, const char *who, const char *spec, eg_rea
     bool names = as == EG_READ_AS_NAMES;
     const int begin = prefix_of_reading(spec, &names);
     *p = (eg_parsed){ .names = begin || as != EG_READ_BY_BLANKS ? names : in_names(spec),
-                      .said = begin > 0,
+                      .prefixed = begin > 0,
                       .begin = begin,
                       .bracket = -1,
                       .length = (int)length,

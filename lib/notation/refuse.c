@@ -164,7 +164,7 @@ static const char *missing_comma(const bind *B, int n, words *w)
     if (B->p->terms != 1 || t->end - t->begin != n || !strchr(B->spec, ' '))
         return "operands are separated by commas";
     say(w, "operands are separated by commas: '%.*s%s", clip(B->p->begin), B->spec,
-        B->p->said ? " " : "");
+        B->p->prefixed ? " " : "");
     for (int i = t->begin; i < t->end; i++) {
         const eg_term_item *l = &B->p->item[i];
         say(w, "%s%.*s", i > t->begin ? ", " : "", item_length(B, l), B->spec + l->at);
@@ -205,10 +205,11 @@ const eg_bound *eg__bad_rank(const bind *B, int k)
         words_apart |= (unsigned)((B->spec[i] | 32) - 'a') < 26 &&
                        (unsigned)((B->spec[i + 1] | 32) - 'a') < 26;
     for (int i = t->at; i < t->stop; i++) letters += (unsigned)((B->spec[i] | 32) - 'a') < 26;
-    if (!hint && B->p->names && !B->p->said && letters == x->rank && words_apart)
+    if (!hint && B->p->names && !B->p->prefixed && letters == x->rank && words_apart)
         hint = "blanks separate these, so they are read as names: letters are written 'i j k' or "
                "'ijk'";
-    if (!hint && !B->p->names && !B->p->said && t->slots > x->rank && words_apart && t->slots > 3)
+    if (!hint && !B->p->names && !B->p->prefixed && t->slots > x->rank && words_apart &&
+        t->slots > 3)
         hint = EG_LETTERS_HINT;
     for (int i = t->begin; i < t->end && !hint; i++)
         if (B->p->item[i].axis == EG_ITEM_ONE && eg__touches_name(B->spec, B->p->item[i].at))
@@ -374,7 +375,7 @@ static void bad_unknown(const bad_group *g)
         if (one < 0) one = a;
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
     }
-    if (run_together(g->text) && !B->p->names && !B->p->said)
+    if (run_together(g->text) && !B->p->names && !B->p->prefixed)
         say(&hint, "%s", EG_LETTERS_HINT);
     else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
         say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one),

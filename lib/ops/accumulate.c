@@ -7,7 +7,7 @@
  * slice. The operation is linear in each g_k; its gradient dg_k = L_k dy applies the same views to
  * the cotangent.
  *
- * The cotangent of overlapping windows in a product, as of a depthwise convolution, has many times
+ * The cotangent of overlapping windows in a product, as in a depthwise convolution, has many times
  * the elements of the tensor that the windows read: 9 for windows of 3 × 3. As a product g_k f_k of
  * two tensors with some of its axes each it is added without being stored. */
 #include "ops/ops.h"

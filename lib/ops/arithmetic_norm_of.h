@@ -39,7 +39,7 @@ TARGET static void NAME(far_moments)(const eg_row_facts *b, const T *x, double *
     *r = squares > 0 ? 1 / sqrt(squares / (double)b->n) / m : 0;
 }
 /* The mean and r of `rows` rows that lie `xs` elements apart, `width` of which, a constant, are
- * summed at once. Divisions and roots are of all rows at once. */
+ * summed at once. Divisions and roots are computed for all rows at once. */
 EG_INLINE void NAME(moments)(const eg_row_facts *b, const int width, int rows, const T *x,
                              int64_t xs, double *mean, double *r)
 {

@@ -336,8 +336,8 @@ TARGET static void NAME(softmax)(int64_t rows, char *const *p, const int64_t *st
             NAME(softmax_long)(b, first, p, step);
     }
 }
-/* Column k of rows beside each other is at rows + k along; contiguous rows (along is 1) are `step`
- * bytes apart. Copies n columns of `count` rows to x, where further lanes are 0, or back. */
+/* Column k of interleaved rows is at rows + k along; contiguous rows (along is 1) are `step` bytes
+ * apart. Copies n columns of `count` rows to x, where further lanes are 0, or back. */
 EG_INLINE void NAME(across_read)(int64_t count, int64_t n, const T *rows, int64_t step,
                                  int64_t along, WIDE *x)
 {
@@ -360,7 +360,7 @@ EG_INLINE void NAME(across_write)(int64_t count, int64_t n, const WIDE *x, T *ro
         else
             memcpy(rows + k * along, x + k, (size_t)count * sizeof(T));
 }
-/* softmax of c x, or its logarithm, of rows beside each other, without masks; p: y, x */
+/* softmax of c x, or its logarithm, of interleaved rows, without masks; p: y, x */
 TARGET static void NAME(softmax_across)(int64_t rows, char *const *p, const int64_t *step,
                                         const void *user)
 {
@@ -376,7 +376,7 @@ TARGET static void NAME(softmax_across)(int64_t rows, char *const *p, const int6
         NAME(across_write)(count, b->n, e, EG_ROW(T, 0, first), step[0], b->along[0]);
     }
 }
-/* softmax_slope of rows beside each other; p: dx, y, g */
+/* softmax_slope of interleaved rows; p: dx, y, g */
 TARGET static void NAME(softmax_slope_across)(int64_t rows, char *const *p, const int64_t *step,
                                               const void *user)
 {

@@ -1,7 +1,7 @@
 /* compare.c: comparisons and logic, broadcasting as binary.c does. Results are bool, so no gradient
  * flows: the operations have no rule. i32 and i64 may be compared: the former are read as i64,
- * which changes no value. A NaN compares as in C: only ≠ holds. Of complex numbers the real parts
- * are compared. */
+ * which changes no value. A NaN compares as in C: only ≠ holds. Comparisons of complex numbers
+ * compare the real parts. */
 #include "ops/ops.h"
 
 static bool compare_shape(eg_tensor *y)

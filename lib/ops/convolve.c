@@ -137,8 +137,8 @@ static void spectra_multiplied(int64_t size, complexes *z)
         }
     }
 }
-/* Both lines are divided by their largest element, so that the error of one is not that of a much
- * larger other. A line of zeros gives +0. */
+/* Both lines are divided by their largest element, so that neither gets the rounding error of a
+ * much larger one. A line of zeros gives +0. */
 static void by_transforms(const convolve_job *j, int64_t first, complexes *z, const lanes most[2])
 {
     lanes scale[2];

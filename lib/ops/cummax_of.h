@@ -19,8 +19,8 @@ EG_INLINE void NAME(cummax_some)(const int64_t m, const bool smallest, const lin
             *(int64_t *)(void *)(y + k * step[0]) = at[k];
         }
 }
-/* Compares the next element of m lines, which lie beside each other in x and y, number `here` of
- * its line. Indices have the width of T, so that both are vectors of as many elements. */
+/* Compares element number `here` of m lines, whose elements are adjacent in x and in y. Indices
+ * have the width of T, so that both are vectors of as many elements. */
 EG_INLINE void NAME(cummax_step)(const int64_t m, const bool smallest, const T *x, INDEX(T) here,
                                  T *best, INDEX(T) * at, int64_t *y)
 {
@@ -35,7 +35,7 @@ EG_INLINE void NAME(cummax_step)(const int64_t m, const bool smallest, const T *
     EG_EVERY_LANE
     for (int64_t j = 0; j < m; j++) y[j] = at[j];
 }
-/* The same for ABREAST lines beside each other. */
+/* The same for ABREAST adjacent lines. */
 EG_INLINE void NAME(cummax_beside)(const bool smallest, const line *l, char *y, const char *x)
 {
     T best[ABREAST];

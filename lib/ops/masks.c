@@ -30,7 +30,7 @@ eg_tensor *eg_mask_additive(eg_tensor *x)
     eg_tensor *keep = eg_eq(x, eg__zero_like(x));
     eg_tensor *none = eg_eq(x, eg_full_n(x->cx, eg_type(x), -INFINITY, 0, NULL));
     const double known = eg_item(eg_sum(NULL, eg_or(keep, none)));
-    if (isnan(known)) return eg__poison(x->cx); /* refused, as of a tensor with copies */
+    if (isnan(known)) return eg__poison(x->cx); /* it cannot be read: the mask has copies */
     if (known == (double)eg_size(x)) return keep;
     const int64_t other = eg_size(x) - (int64_t)known;
     return eg_fail_as(x->cx, EG_ERROR_MISUSE,

@@ -154,7 +154,7 @@ const void *eg__column_run(eg_columns *, int64_t *columns, int64_t *step);
 bool eg__column_next(eg_columns *); /* goes on to the next column; false after the last one */
 /* Calls `run` for all rows of x, some at a time: the results of n rows are at p[0] + r step[0], the
  * first elements of the rows at p[1] + r step[1], the others in the layout *row, which `user`
- * refers to. Rows beside each other along the last axis of y are read in place. If that axis has
+ * refers to. Rows that are adjacent along the last axis of y are read in place. If that axis has
  * fewer than EG_LANES elements, rows of up to EG_COLUMNS elements of at most 8 bytes are gathered,
  * and *row becomes the layout of the gathered ones. work: cost of a row, in additions. */
 enum { EG_COLUMNS = 16 };
@@ -194,7 +194,7 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     eg_inner *softmax;                           /* y, x, masks: softmax of c x, or its logarithm */
     eg_inner *logsum;                            /* pairs { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
-    eg_inner *softmax_across, *softmax_slope_across; /* the same for rows beside each other */
+    eg_inner *softmax_across, *softmax_slope_across; /* the same for interleaved rows */
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), where g has one element per row */
     eg_inner *rstd;         /* r, x         r = 1/√(mean (x − mean)² + c) */
     eg_inner *norm;         /* y, x         (x − mean) r gain + bias */

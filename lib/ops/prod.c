@@ -1,17 +1,18 @@
 /* prod.c: the product over the bracketed axes, y = Π x as a balanced tree of products, whose
- * gradient has no division, and is correct with any number of zeros. Of n numbers, the first half
- * is multiplied by the second one, until one is left; the last one of an odd number is multiplied
- * to a product of such numbers, which is the last factor. One operation computes the tree of rows
- * of up to PROD_MOST elements; longer ones, and rows beside each other, are halved by products of
- * tensors, which all threads compute. */
+ * gradient has no division, and is correct with any number of zeros. The first half of n numbers is
+ * multiplied by the second half, until one number is left. Where a level has an odd number of
+ * elements, the last one becomes a factor of a separate product, which is multiplied with the
+ * result at the end. One operation computes the trees of rows of up to PROD_MOST elements; longer
+ * rows, and rows whose elements lie next to those of other rows, are halved by products of tensors,
+ * which all threads compute. */
 #include "ops/ops.h"
 #include <string.h>
 
-/* Rows of at most PROD_MOST elements of `width` bytes, which are on the stack, and of which
- * PROD_SIDE are computed beside each other once they have PROD_NARROW elements or fewer. */
+/* Rows of at most PROD_MOST elements of `width` bytes are copied to the stack. PROD_SIDE of them
+ * are computed together, one in each lane, once they have PROD_NARROW elements or fewer. */
 #define PROD_MOST(width) ((width) > sizeof(double) ? 4096 : 8192)
 enum { PROD_LEVELS = 14, PROD_NARROW = 32, PROD_SIDE = 32 };
-/* Rows that are computed beside each other from the first level on have at most PROD_COLUMN
+/* Rows that are computed one in each lane from the first level on have at most PROD_COLUMN
  * elements. */
 enum { PROD_BESIDE = 256, PROD_COLUMN = 512 };
 /* Returns how many such rows of n elements are computed together; `most`: PROD_MOST. */
@@ -106,7 +107,7 @@ static bool prod_is_across(const eg_tensor *x)
         [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128, \
         [EG_I64] = NAME##_i64                                                  \
     }
-/* Computes rows beside each other, if they are such; else one after the other. */
+/* Computes interleaved rows together, one in each lane; other rows one after the other. */
 static bool prod_forward(eg_tensor *y)
 {
     static eg_inner *const run[EG_DTYPES] = OF_TYPES(prod_rows);

@@ -1,7 +1,7 @@
 /* prod_of.h: the tree of products of prod.c, and its gradient, for one type T. NAME(x) is x with
  * the name of this type. Element k of the level after v, of n elements, is v[k] v[k + n / 2]; the
  * last element of a level of odd length is a factor of `odd`. Up to PROD_SIDE rows are taken
- * together: each alone until at most PROD_NARROW elements are left, then beside each other. */
+ * together: each alone until at most PROD_NARROW elements are left, then one in each lane. */
 
 /* to[y to_apart + x] = from[x apart + y] for x < nx, y < ny */
 EG_INLINE void NAME(prod_transpose)(int64_t nx, int64_t ny, const T *from, int64_t apart, T *to,
@@ -59,7 +59,7 @@ EG_INLINE const T *NAME(prod_row)(NAME(prod_trees) * t, const bool keep, int r, 
     }
     return x;
 }
-/* Multiplies the last elements of level o of odd length to those of the levels before. */
+/* Multiplies the last elements of level o, of odd length, with those of the levels before. */
 EG_INLINE void NAME(prod_odd)(NAME(prod_trees) * t, int o)
 {
     for (int r = 0; r < PROD_SIDE; r++)
@@ -121,8 +121,8 @@ EG_INLINE void NAME(prod_first)(int64_t half, int64_t m, const T *x, int64_t apa
         for (int64_t r = 0; r < m; r++) v[r] = x[r * apart] * b[r * apart];
     }
 }
-/* The product of each row, if its elements lie further apart than the rows: many beside each other
- * from the first level on. y, x */
+/* The product of each row of interleaved rows (the elements of a row lie further apart than the
+ * rows): many rows together from the first level on, one in each lane. y, x */
 EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int64_t *step,
                                         const void *user)
 {

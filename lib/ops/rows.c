@@ -108,7 +108,7 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
 static void copy_strip(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer,
                        bool out)
 {
-    if (!count) return; /* a row of nothing may have an axis of size 0 */
+    if (!count) return; /* a row without elements may have an axis of size 0 */
     const eg_strip_axis *last = &s->axis[s->rank - 1];
     const int64_t *axes = (const int64_t *)(const void *)s->axis;
     int64_t index[EG_RANK_MAX], at, from = start % last->size;
@@ -305,8 +305,8 @@ static void walk_axes(walk *w)
     }
 }
 /* Puts the outer axes in the order of their strides in operand 1, so that rows which are neighbours
- * in memory follow each other. Rows do not depend on their order. An axis along which the operand
- * is expanded comes first. */
+ * in memory follow each other. The results do not depend on the order of the rows. An axis along
+ * which the operand is expanded comes first. */
 static void walk_in_memory_order(walk *w)
 {
     const int lead = w->operands > 1 ? 2 : 1;
@@ -368,7 +368,7 @@ void eg__rows_ahead(int64_t rows, char *const *p, const int64_t *step, const voi
     }
 }
 /* Returns whether prefetching the next rows of `reads` operands saves time. On a Xeon it saves 7 to
- * 24 %. On a Zen 3 it saves 5 % if one operand is read, 10 to 35 % beside other processes, and
+ * 24 %. On a Zen 3 it saves 5 % if one operand is read, 10 to 35 % while other processes run, and
  * costs 25 % if two are read. A Zen 5 prefetches from row to row itself, and takes 17 to 30 %
  * longer (docs/measurements.md). */
 static bool prefetching_gains(int reads)

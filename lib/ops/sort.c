@@ -20,7 +20,7 @@ typedef struct ranked {
 } ranked;
 /* At most IN_ORDER candidates are kept in order, more in a heap; APART: the number of interleaved
  * parts of a row (sort_of.h). Rows of fewer than LEAST elements are not selected from. Of more than
- * RATIO times as many elements as are wanted, few reach the heap. n elements are sorted by
+ * RATIO times as many elements as are wanted, few of them reach the heap. n elements are sorted by
  * insertion up to n² = INSERTED for each byte of a key: a pass for each byte takes 256 steps
  * besides n. */
 enum { IN_ORDER = 16, APART = 2 * IN_ORDER, LEAST = 128, INSERTED = 512, RATIO = 400 };

@@ -191,9 +191,9 @@ static const char *mpi_finish(void *user)
         mpi_message *s = &w->list[k];
         int came = s->takes;
         MPI_Status status;
-        const char *said = mpi_await(w, "MPI_Wait", &s->request, &status, s->with);
+        const char *message = mpi_await(w, "MPI_Wait", &s->request, &status, s->with);
         if (bad) continue;
-        bad = said;
+        bad = message;
         if (!bad && s->from >= 0) MPI_Get_count(&status, MPI_BYTE, &came);
         if (came == s->takes) continue;
         snprintf(w->sentence, sizeof w->sentence, "rank %d sent %d byte%s, not %d", s->from, came,
@@ -276,7 +276,7 @@ static void mpi_close(void *user)
     worlds_free(false);
 }
 /* MPI_Finalize calls this first, since MPI_COMM_SELF has an attribute that it deletes. Groups that
- * the program has left open are closed for the other ranks, which else would wait. */
+ * the program has left open are closed, since the other ranks would otherwise wait. */
 static int worlds_end(MPI_Comm comm, int key, void *value, void *state)
 {
     (void)comm, (void)key, (void)value, (void)state;
@@ -310,10 +310,10 @@ __attribute__((visibility("default"))) const char *eg__ranks_mpi_1(size_t size,
     MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
     w->notice = calloc((size_t)w->ranks, sizeof(MPI_Request));
     if (!w->notice || MPI_Comm_dup(MPI_COMM_WORLD, &w->comm)) {
-        const char *said = w->notice ? "MPI_Comm_dup failed" : "memory ran out";
+        const char *message = w->notice ? "MPI_Comm_dup failed" : "memory ran out";
         free(w->notice);
         free(w);
-        return said;
+        return message;
     }
     /* Messages may be started in blocks, which other threads than the one that started MPI
      * compute. */

@@ -68,5 +68,5 @@ int eg__ranks_pieces_end(eg_ranks_tree *t, const char *x)
     bad = starts ? eg__ranks_finished(t->ranks) : NULL;
     t->begun = 0;
     t->received = true;
-    return eg__ranks_said(t->ranks, *t->sentence ? t->sentence : bad);
+    return eg__ranks_fail(t->ranks, *t->sentence ? t->sentence : bad);
 }

@@ -12,7 +12,7 @@ int eg_ranks_count(const eg_ranks *r) { return r ? r->table.ranks : 1; }
 eg_ctx *eg_ranks_context(const eg_ranks *r) { return r ? r->cx : NULL; }
 eg_traffic eg_ranks_traffic(const eg_ranks *r) { return r ? r->traffic : (eg_traffic){ 0 }; }
 
-int eg__ranks_said(eg_ranks *r, const char *sentence)
+int eg__ranks_fail(eg_ranks *r, const char *sentence)
 {
     if (!sentence) return 0;
     eg_fail_as(r->cx, EG_ERROR_FILE, "ranks: rank %d of %d: %s", r->table.rank, r->table.ranks,
@@ -70,7 +70,7 @@ int eg_ranks_exchange(eg_ranks *r, int to, const void *out, size_t out_bytes, in
                    ranks, to, from);
         return -1;
     }
-    return eg__ranks_said(r, eg__ranks_exchanged(r, to, out, out_bytes, from, in, in_bytes));
+    return eg__ranks_fail(r, eg__ranks_exchanged(r, to, out, out_bytes, from, in, in_bytes));
 }
 
 /* Gathers by exchanges, for a table without a gather: in round k each rank sends to the rank k
@@ -96,7 +96,7 @@ static const char *counted_gather(eg_ranks *r, const void *mine, size_t bytes, v
 }
 int eg__ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 {
-    return eg__ranks_said(r, counted_gather(r, mine, bytes, all));
+    return eg__ranks_fail(r, counted_gather(r, mine, bytes, all));
 }
 int eg_ranks_gather(eg_ranks *r, const void *mine, size_t bytes, void *all)
 {
@@ -142,22 +142,22 @@ int eg__ranks_barrier_same(eg_ranks *r, const char *who, const char *text)
     while (!bad && first < r->table.ranks && !all[first].failed) first++;
     if (!bad && first < r->table.ranks) {
         /* error texts are sent only if there is an error */
-        char said[ROW] = "";
+        char message[ROW] = "";
         const int32_t code = all[first].code;
-        if (mine.failed) strncpy(said, eg_error(r->cx), sizeof said - 1);
-        bad = counted_gather(r, said, sizeof said, r->all);
+        if (mine.failed) strncpy(message, eg_error(r->cx), sizeof message - 1);
+        bad = counted_gather(r, message, sizeof message, r->all);
         if (!bad && !mine.failed)
             eg_fail_as(r->cx, (eg_code)code, "rank %d: %s", first,
                        (const char *)r->all + (size_t)first * ROW);
     } else if (!bad && other < r->table.ranks) {
-        char said[ROW] = "";
-        strncpy(said, text, sizeof said - 1);
-        bad = counted_gather(r, said, sizeof said, r->all);
+        char message[ROW] = "";
+        strncpy(message, text, sizeof message - 1);
+        bad = counted_gather(r, message, sizeof message, r->all);
         const char *texts = r->all;
         if (!bad) ranks_differ(r, who, texts, texts + (size_t)other * ROW, other);
     }
     r->agreed = !bad && eg_error(r->cx);
-    eg__ranks_said(r, bad);
+    eg__ranks_fail(r, bad);
     return eg_error(r->cx) ? -1 : 0;
 }
 int eg_ranks_barrier(eg_ranks *r) { return eg__ranks_barrier_same(r, "ranks", ""); }
@@ -174,7 +174,7 @@ int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
         return -1;
     }
     strcpy(mine, value);
-    if (eg__ranks_said(r, counted_gather(r, mine, sizeof mine, r->all))) return -1;
+    if (eg__ranks_fail(r, counted_gather(r, mine, sizeof mine, r->all))) return -1;
     const char *all = r->all;
     for (int k = 1; k < r->table.ranks; k++)
         if (strcmp(all, all + k * MOST)) {

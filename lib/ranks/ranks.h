@@ -16,7 +16,7 @@ struct eg_ranks {
 /* -- ranks.c: messages, also exchanged after an error, since other ranks wait for them --------- */
 /* Records the sentence that a function of the table returned as an error. Returns 0 if it is NULL,
  * else −1. */
-int eg__ranks_said(eg_ranks *, const char *sentence);
+int eg__ranks_fail(eg_ranks *, const char *sentence);
 /* Records that an argument is NULL, "the bytes to send are"; returns −1. */
 int eg__ranks_null(eg_ranks *, const char *who, const char *what);
 /* The exchange of the table, with its bytes counted; a message of a rank to itself is a copy.

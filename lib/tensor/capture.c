@@ -362,7 +362,7 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     eg_tensor **out = c->output;
     arena->outer = outer;
     arena->serial = ++cx->scopes;
-    cx->top = cx->heir = arena;
+    cx->top = cx->receiver = arena;
     cx->capture = p;
     if (f(user, out) && !cx->failed)
         eg_fail_as(cx, EG_ERROR_USER, "capture: the step failed without recording an error");
@@ -378,7 +378,7 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     while (left != arena && left->outer != arena) left = left->outer;
     if (left != arena) eg_pop(cx, (eg_mark){ left, left->serial });
     cx->capture = NULL;
-    cx->heir = NULL;
+    cx->receiver = NULL;
     cx->top = outer;
     arena->outer = NULL;
     return good;

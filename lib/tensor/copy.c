@@ -49,7 +49,7 @@ static inline int64_t same64(int64_t v) { return v; }
 static inline int8_t wrap8(int64_t v) { return (int8_t)v; }
 static inline uint8_t wrap_byte(int64_t v) { return (uint8_t)v; }
 
-/* Returns the bits of the f16 or bf16 number nearest to v; of two equally near ones, that with an
+/* Returns the bits of the f16 or bf16 number nearest to v; if two are equally near, that with an
  * even significand. A NaN remains a NaN with its sign. */
 static inline eg_f16bits half_of_float(float v)
 {

@@ -81,8 +81,8 @@ static bool reads_back(const digits *t, double v, int narrow)
     return narrow ? strtof(text, NULL) == (float)v : strtod(text, NULL) == v;
 }
 static char sign_of(double v, bool plus) { return signbit(v) ? '-' : plus ? '+' : 0; }
-/* The fewest digits that read back as v; of several such, those nearest to v (Steele, White
- * 1990). */
+/* Returns the fewest digits that read back as v; if there are several, those nearest to v (Steele,
+ * White 1990). */
 static digits print_shortest(double v, int narrow, bool plus)
 {
     digits t = { .sign = sign_of(v, plus) };

@@ -264,7 +264,7 @@ eg_tensor *eg__keep(eg_tensor *x)
     eg__arena *a = eg__top(x->cx);
     if (a->cx->parent && (a->outer == a->cx->loans.arena || a->outer == &a->cx->root))
         return eg_fail_as(x->cx, EG_ERROR_MISUSE, "keep: tensors of a block end with the block");
-    if (a == x->cx->heir &&
+    if (a == x->cx->receiver &&
         eg__capture_refuses(x->cx, "keep", "only outputs are kept after the step"))
         return eg__poison(x->cx);
     const eg_copies *c = x->copies;

@@ -224,22 +224,22 @@ bool eg__view_exists(const eg_tensor *x, int rank, const int64_t *dims);
  * error that begins with `who`. */
 bool eg__sizes_fit(eg_ctx *, const char *who, eg_dtype, int rank, const int64_t *dims);
 bool eg__same_shape(const eg_tensor *a, const eg_tensor *b);
-/* Sorts the axes of x that do not have one element, except for axis `but`, by rising |stride|,
- * equal ones by their number. Returns how many they are. */
+/* Sorts the axes of x whose size is not 1, except for axis `but`, by increasing |stride|, axes of
+ * equal |stride| by their number. Returns how many axes there are. */
 int eg__axes_by_step(const eg_tensor *x, int but, int *order);
 bool eg__has_sizes(const eg_tensor *x, int rank, const int64_t *sizes);
-/* Write sizes, strides or indices like Python's tuples: "(10, 2, 8, 64)", "(5,)", "()". Return
- * buffer. */
+/* Each of the two writes sizes, strides or indices like Python's tuples, "(10, 2, 8, 64)", "(5,)",
+ * "()", and returns buffer. */
 const char *eg__sizes_text(int rank, const int64_t *sizes, char *buffer, size_t size);
 const char *eg__dims_text(const eg_tensor *x, char *buffer, size_t size); /* of x's sizes */
-/* The f16 or bf16 value nearest to v; of two equally near ones, the one with an even significand.
- * (copy.c) */
+/* Return the f16 or bf16 value nearest to v; if two are equally near, the one with an even
+ * significand. (copy.c) */
 double eg__nearest_f16(double);
 double eg__nearest_bf16(double);
 /* Copies n elements of `width` bytes; steps in bytes. */
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step);
 /* Writes `rows` rows of n copies of an element; elements are `step` bytes apart. Writes up to
- * EG_SPREAD_BYTES more bytes behind the last row. */
+ * EG_SPREAD_BYTES more bytes after the last row. */
 enum { EG_SPREAD_BYTES = 64 };
 void eg__spread(int width, int64_t rows, int64_t n, void *to, const void *from, int64_t step);
 /* Copies between equal shapes with any strides and dtypes; values are converted as in C. */

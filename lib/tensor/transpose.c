@@ -70,8 +70,8 @@ AVX2 EG_INLINE void columns_64(const uint64_t *src, int64_t ss, __m256i *y)
 }
 /* dst[y·nx + x] = src[x·ss + y] for 4 < nx < 8, the panels of kernels that have six rows. Eight
  * rows are transposed at a time, of which the missing ones repeat the last; a column overwrites
- * what the one before it has stored behind its end. The last columns are left out, since nothing
- * may be stored behind them. Returns the number of columns that are done. */
+ * what the one before it has stored past its end. The last columns are left out, since nothing may
+ * be stored past them. Returns the number of columns that are done. */
 AVX2 static int64_t dense_columns(int64_t nx, int64_t ny, const uint32_t *src, int64_t ss,
                                   uint32_t *dst)
 {

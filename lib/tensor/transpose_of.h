@@ -146,7 +146,7 @@ AVX512 static void NAME(wide_transpose)(int64_t nx, int64_t ny, const void *from
     if (px && py) NAME(wide_square)(px, py, src + wx * ss + wy, ss, dst + wy * ds + wx, ds, false);
     if (stream) _mm_sfence();
 }
-/* Two vectors at a time; the last ones with a mask, so that nothing behind the last element is
+/* Two vectors at a time; the last ones with a mask, so that nothing past the last element is
  * read */
 AVX512 static void NAME(wide_every_second)(int64_t n, int64_t rows, const void *from, int64_t ss,
                                            void *to, int64_t ds)

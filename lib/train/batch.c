@@ -161,7 +161,7 @@ static row_length rows_close_up(int64_t rows, int64_t wide, int64_t most, const 
     return (row_length){ l, shortest < l };
 }
 
-/* Allocates memory for so many rows when the first one is filled; a model that only predicts needs
+/* Allocates memory for the rows when the first one is filled; a model that only predicts needs
  * none. False without memory. */
 static bool batch_alloc(const eg_batches *t, eg__rows *to, int64_t rows)
 {
@@ -220,7 +220,7 @@ static eg_batch batch_fill(eg_batches *t, const eg__rows *to, int64_t at, int64_
                        .padded = t->encoder && own.padded,
                        .source_padded = sources.padded };
 }
-/* True if there are data and memory for so many rows; else records an error. */
+/* True if there are data and memory for the rows; else records an error. */
 static bool batch_ready(eg_batches *t, eg__rows *to, int64_t rows)
 {
     if (t->data->free_text && !t->data->tokens)

@@ -34,7 +34,7 @@ struct eg_batches {
     eg_batch shown;                  /* the result of eg_batches_at and eg_batches_test */
     /* the test set */
     int64_t tests;
-    uint64_t *test; /* numbers of the test examples; of a text, positions */
+    uint64_t *test; /* numbers of the test examples; for a text, positions */
     eg__rows one;   /* one batch */
     /* All test rows, once they were evaluated: batches of `test_batch_rows`, the last one
      * with the rest. */
@@ -53,7 +53,8 @@ bool eg__batches_tests(eg_batches *); /* chooses the test set; false after an er
 /* returns the batch at the cursor and advances it; `rows` is 0 after an error */
 eg_batch eg__batches_next(eg_batches *);
 eg_batch eg__batches_tested(eg_batches *, int64_t first, int64_t rows);
-/* Sets t->test_batches to all test rows in batches of so many; false after an error. */
+/* Sets t->test_batches to all test rows, in batches of that number of rows; false after an
+ * error. */
 bool eg__batches_fill_tests(eg_batches *, int64_t rows);
 eg_score eg__batch_right(const eg_batches *, const eg_batch *, eg_tensor *logits);
 bool eg__batch_logits_fit(eg_ctx *, const eg_batches *, const char *who, const eg_batch *,

@@ -438,8 +438,8 @@ static bool same_data(const eg_data *d, const char *name, bool text, const saved
     return !eg_error(d->cx);
 }
 
-/* True if the path in a checkpoint is that of a file that can contain so many characters of one to
- * four bytes; else records an error. */
+/* True if the path in a checkpoint is that of a file whose size fits this number of characters of
+ * one to four bytes; else records an error. */
 static bool is_text_of(eg_ctx *cx, const char *corpus, const saved *s, const char *path)
 {
     struct stat about;
@@ -623,12 +623,12 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
 /* Prepends the path of the file to the recorded error, which is about a number in the file. */
 static void blame_file(eg_ctx *cx, const char *path)
 {
-    char said[900];
+    char message[900];
     const eg_code code = eg_error_code(cx);
     if (!eg_error(cx) || code == EG_ERROR_MEMORY || code == EG_ERROR_FILE) return;
-    snprintf(said, sizeof said, "%s", eg_error(cx));
+    snprintf(message, sizeof message, "%s", eg_error(cx));
     eg_clear(cx);
-    eg_fail_as(cx, EG_ERROR_FILE, "%s: %s", path, said);
+    eg_fail_as(cx, EG_ERROR_FILE, "%s: %s", path, message);
 }
 
 /* All numbers are read and checked before data, model and optimiser are made. */

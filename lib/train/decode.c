@@ -253,8 +253,8 @@ static void decode_one_by_one(decoder *d)
 }
 
 /* -- beam search ------------------------------------------------------------------------------ */
-/* Inserts c into the `most` likeliest candidates so far, which are in order; of equal ones the
- * earlier comes first. Returns the number of candidates. */
+/* Inserts c into the `most` likeliest candidates so far, which are in order; of two equal
+ * candidates the earlier comes first. Returns the number of candidates. */
 static int64_t candidate_enter(candidate *best, int64_t count, int64_t most, candidate c)
 {
     if (count == most && best[count - 1].log_p >= c.log_p) return count;

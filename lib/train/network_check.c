@@ -1,6 +1,6 @@
 /* network_check.c: tests of a network that a trainer makes before the first step, on a few test
  * examples. A built-in model is called once, since some options are read only then, and its loss
- * must be finite. Of a user's own network they also tell whether the logits have the right shape,
+ * must be finite. For a user's own network they also tell whether the logits have the right shape,
  * the loss reaches every parameter, the network has state besides its parameters or changes the
  * context's, examples depend on each other, positions depend on later ones, or a cache changes the
  * logits. */

@@ -49,7 +49,7 @@ struct eg_opt {
     int count, states;
     eg_named *state;   /* "opt.counts", "opt.lr", "opt.skipped", the moments */
     const char **name; /* of each parameter */
-    int *own;          /* its number in the list; rising */
+    int *own;          /* its number in the list, ascending */
     eg__opt_options *of;
     eg_tensor **x, **g; /* each parameter, and its gradient during a step */
     void **to;          /* the numbers of each parameter and of its moments, during a step */

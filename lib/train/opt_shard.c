@@ -101,9 +101,9 @@ static bool shard_same(const eg_opt *op, int ranks, const uint64_t *all)
         }
     return true;
 }
-/* Compared are the hashes of each parameter and its gradient in the first step of the group in
- * which it has one on some rank: later steps with equal gradients keep equal values. A step in
- * which all parameters were compared before sends nothing. */
+/* The hashes of each parameter and its gradient are compared in the first step of the group in
+ * which it has a gradient on some rank: later steps with equal gradients keep equal values. A step
+ * in which all parameters were compared before sends nothing. */
 bool eg__opt_alike(eg_opt *op, eg_ranks *r, bool good)
 {
     const int ranks = eg_ranks_count(r);

@@ -413,8 +413,8 @@ static int run_ends(eg_trainer *t, bool stop)
 {
     if (eg_ranks_count(t->ranks) == 1) return stop;
     for (;;) {
-        const int said = eg__trainer_broadcast(t, stop ? EG__COMMAND_STOP : EG__COMMAND_GO);
-        if (said != EG__COMMAND_SAVE) return said;
+        const int command = eg__trainer_broadcast(t, stop ? EG__COMMAND_STOP : EG__COMMAND_GO);
+        if (command != EG__COMMAND_SAVE) return command;
         eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch and is reported next */
     }
 }

@@ -15,8 +15,8 @@
 #endif
 #define EG__INLINE static inline __attribute__((always_inline))
 enum { LANES = 16 };
-/* Of at most 32 bytes: with AVX2 gcc 12 compares longer vectors element by element, and keeps sums
- * in them in memory. */
+/* Vectors of at most 32 bytes: with AVX2 gcc 12 compares longer vectors element by element, and
+ * keeps sums in them in memory. */
 typedef float four_f32 __attribute__((vector_size(16)));
 typedef double four_f64 __attribute__((vector_size(32)));
 typedef int32_t whole_f32 __attribute__((vector_size(32)));
