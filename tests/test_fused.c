@@ -1040,7 +1040,7 @@ typedef struct wild_case {
     const char *name, *where, *keep, *score;
     bool bias, sink, no_softmax, lse, both; /* the loss reads the log-sum-exp alone; and y */
     double dropout;
-    int each; /* one in so many elements of an operand is not finite */
+    int each; /* one in `each` elements of an operand is not finite */
 } wild_case;
 static const wild_case wilds[] = {
     { "plain", .each = 60 },

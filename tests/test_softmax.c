@@ -840,8 +840,8 @@ LOOP_TEST(neighbouring_rows_have_the_bits_of_contiguous_ones, 2 * ROW_LAYOUTS)
     eg_close(cx);
 }
 
-/* Rows beside each other along two axes, as in the scores "i j b h", have the bits of contiguous
- * ones, for few letters and many, and any number of threads. */
+/* Interleaved rows along two axes, as in the scores "i j b h", have the bits of contiguous ones,
+ * for few letters and many, and any number of threads. */
 LOOP_TEST(rows_beside_each_other_have_the_bits_of_contiguous_ones, 4)
 {
     static const int64_t sizes[][4] = { { 2, 9, 3, 6 },   { 5, 60, 10, 8 }, { 3, 17, 1, 16 },

@@ -385,7 +385,7 @@ TEST(running_extremes_are_those_of_each_beginning)
     ck_assert_int_eq(eg_size(eg_cummax("b [l]", eg_zeros(cx, 3, 0))), 0);
     ck_assert_int_eq(eg_size(eg_cummin("b [l]", eg_zeros(cx, 0, 3))), 0);
     eg_assert_ok(cx);
-    eg_tensor *any = eg_normal(cx, 0, 1, 3, 40, 70); /* rows beside each other, and contiguous */
+    eg_tensor *any = eg_normal(cx, 0, 1, 3, 40, 70); /* interleaved rows, and contiguous ones */
     for (int axis = 0; axis < 2; axis++) {
         eg_tensor *y = axis ? eg_cummax("a b [c]", any) : eg_cummax("a [b] c", any);
         for (int64_t k = 0; k < 40; k++) {
@@ -401,8 +401,8 @@ TEST(running_extremes_are_those_of_each_beginning)
     eg_close(cx);
 }
 
-/* Lines beside each other and contiguous lines are compared many at a time; a line alone is not.
- * The cotangent shows which of equal elements was taken. */
+/* Adjacent lines and contiguous lines are compared many at a time; a single line is not. The
+ * cotangent shows which of equal elements was taken. */
 TEST(running_extremes_of_a_line_do_not_depend_on_other_lines)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -17,8 +17,8 @@ static const option options[] = {
 };
 enum { OPTIONS_MOST = 100, LINES_MOST = 20, SHOWN = 40 };
 
-/* Prints a line of an option that differs; x or y is NULL in a file that has none. Of more than
- * OPTIONS_MOST they are only counted. */
+/* Prints a line of an option that differs; x or y is NULL in a file that has none. After
+ * OPTIONS_MOST lines, further ones are only counted. */
 static void print_option(const char *name, const char *x, const char *y, int *differ)
 {
     char text[3][PRINTABLE];

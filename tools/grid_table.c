@@ -12,7 +12,8 @@ static double number_in(const eg_json *line, const char *key)
     const eg_json *x = eg_json_find(line, key);
     return x && x->kind == EG_JSON_NUMBER ? x->number : NAN;
 }
-/* A line of a log: after this step the process had worked for so many seconds. */
+/* A line of a log: the number of a step, and the seconds for which the process had worked after
+ * it. */
 typedef struct timed {
     double step, seconds;
 } timed;

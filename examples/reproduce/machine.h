@@ -63,8 +63,8 @@ static inline void copy(layer *l, int from, double by, int to)
     eg_mut_f64(l->at->W_o)[l->values++ * M + to] = 1;
 }
 
-/* Adds to `to` the function of Σ by[k] · channel from[k] that has value[n] at rising at[n] and is
- * linear in between; below the first point it is constant. */
+/* Adds to `to` the function of Σ by[k] · channel from[k] that has value[n] at ascending at[n] and
+ * is linear in between; below the first point it is constant. */
 static inline void map(layer *l, int terms, const int *from, const double *by, int points,
                        const double *at, const double *value, int to)
 {

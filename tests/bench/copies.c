@@ -1,11 +1,12 @@
-/* copies.c: what a step of S models in one costs beside S steps of single models: forward, gradient
- * and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread. Prints the
- * tables of docs/measurements.md: the processor time of a step, as it is called and captured, and
- * that of the gradient of a batch beside the gradients of its examples (eg_grad_each).
+/* copies.c: what a step of S models in one costs compared with S steps of single models: forward,
+ * gradient and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread.
+ * Prints the tables of docs/measurements.md: the processor time of a step, as it is called and
+ * captured, and that of the gradient of a batch beside the gradients of its examples
+ * (eg_grad_each).
  *
- * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but so many steps after two
- * that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth, 1, runs a
- * captured step:
+ * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but this number of steps
+ * after two that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth,
+ * 1, runs a captured step:
  *
  *     valgrind --tool=callgrind --toggle-collect=steps_measured tests/bench/copies 16 1 32 10 */
 #include <eingrad.h>
