@@ -35,7 +35,7 @@ EG_API int eg_captured_run(eg_captured *);
  * headers and what operations save for their gradients. Beyond this a run uses only the context's
  * workspaces. */
 EG_API size_t eg_captured_bytes(const eg_captured *);
-/* The k-th output, a leaf whose numbers each run writes anew. */
+/* The k-th output, a leaf whose numbers each run overwrites. */
 EG_API eg_tensor *eg_captured_output(const eg_captured *, int k);
 /* Frees the step before its scope ends; NULL is fine */
 EG_API void eg_captured_free(eg_captured *);

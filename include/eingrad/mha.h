@@ -115,8 +115,8 @@ typedef enum eg_mha_form { EG_SEPARATE, EG_PACKED, EG_PER_HEAD } eg_mha_form;
 typedef enum eg_qk_norm {
     EG_QK_AS_IS,
     EG_QK_RMS,    /* RMS norm; "norm_q.gain" and "norm_k.gain" (d). Qwen3, Gemma 3 */
-    EG_QK_LAYER,  /* layer norm; "norm_q.bias" and "norm_k.bias" too, but for .no_bias. Dehghani et
-                   * al. 2023 */
+    EG_QK_LAYER,  /* layer norm; "norm_q.bias" and "norm_k.bias" too, unless .no_bias is set.
+                   * Dehghani et al. 2023 */
     EG_QK_UNIT,   /* divided by their lengths: scores are cosines. Henry et al. 2020 */
     EG_QK_RMS_ALL /* RMS norm over all heads together; gains (h d) in one axis. OLMo 2 */
 } eg_qk_norm;
