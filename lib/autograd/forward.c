@@ -1,5 +1,5 @@
 /* forward.c: tangents along the tape (eg_jvp), and what is computed with both modes: H v,
- * Jacobians, Hessians.
+ * Jacobians, Hessians (eg_hvp, eg_jacobian, eg_hessian).
  *
  * If an operation has no jvp, its tangent is computed from its rule: rule(y, u, i) is linear in u,
  * so its gradient by u, with seed dx_i, is J_i dx_i. This is exact, and gives forward mode to every

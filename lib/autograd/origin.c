@@ -1,5 +1,6 @@
 /* origin.c: describes for messages how a tensor was computed: the operation, einsum's string, and
- * the source line of the program that called it. Also the names and hooks of tensors. */
+ * the source line of the program that called it. Also the names and hooks of tensors (eg_name,
+ * eg_hook). */
 #include "autograd/autograd.h"
 #include <dlfcn.h>
 #include <string.h>

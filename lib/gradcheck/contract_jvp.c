@@ -88,7 +88,7 @@ static bool jvp_of_layouts(const alone *a)
     return true;
 }
 /* True if the jvp is linear: for multiples of the tangent, and for a sum with a tangent of ones,
- * and with one that is 0 but for one element. */
+ * and with one that is 0 except in one element. */
 static bool jvp_is_linear(const alone *a)
 {
     static const double factor[] = { 0x1p100, 0x1p-100, -1 };

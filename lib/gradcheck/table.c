@@ -1,5 +1,5 @@
 /* table.c: the table of operations: each file with operations ends in a list of them, and this file
- * lists these lists. */
+ * lists these lists (eg_op_at). */
 #include "gradcheck/gradcheck.h"
 
 /* clang-format off */

@@ -1,4 +1,4 @@
-/* text.c: UTF-8, and how wide its characters are on a terminal. */
+/* text.c: UTF-8 (eg_utf8), and how wide its characters are on a terminal. */
 #include "text.h"
 #include <eingrad/io.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* store.c: parameters as one safetensors file, by their names */
+/* store.c: saves, loads and reads parameters as one safetensors file, by their names. */
 #include "nn.h"
 
 int eg_params_save(const eg_params *p, const char *path)

@@ -1,5 +1,5 @@
-/* extremes.c: the largest and smallest elements of rows, their indices, and whether any or all
- * elements are true. */
+/* extremes.c: the largest and smallest elements of rows (eg_max, eg_min), their indices (eg_argmax,
+ * eg_argmin), and whether any or all elements are true. */
 #include "ops/ops.h"
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* apply.c: applies an operation to operands. Every result refers to its operation and its operands
- * (unless eg_nograd); these references are the tape. */
+ * (unless eg_nograd); these references are the tape. Also the functions by which an operation reads
+ * its node: eg_op_of, eg_operand, eg_attr, eg_node_saved. */
 #include "tensor/tensor.h"
 #include <ctype.h>
 #include <string.h>

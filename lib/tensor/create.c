@@ -1,4 +1,5 @@
-/* create.c: makes leaves: from C arrays, constants and ramps. */
+/* create.c: makes leaves: from C arrays (eg_from), from a function of the program (eg_from_call),
+ * constants and ramps (eg_arange). */
 #include "tensor/tensor.h"
 #include <math.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* print.c: a tensor as text, formatted as by str() of NumPy 2.4: the fewest digits that read back
  * as the same value, at most 8 after the point; one exponent rule and one width for all elements;
- * of more than 1000 elements 3 at each end of an axis; lines of at most 75 characters. */
+ * if there are more than 1000 elements, 3 at each end of an axis; lines of at most 75
+ * characters. */
 #include "tensor/tensor.h"
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* tensor.c: making tensors: sizes, strides, layouts, storage. */
+/* tensor.c: makes tensors: sizes, strides, layouts, storage. Also eg_keep, which copies a tensor to
+ * the enclosing scope, and eg_result. */
 #include "tensor/tensor.h"
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* answer.c: the answers of a trained model, and its attention weights. */
+/* answer.c: the answers of a trained model (eg_trainer_predict, eg_trainer_generate), and its
+ * attention weights. */
 #include "trainer.h"
 #include <eingrad/heads.h>
 #include <math.h>

@@ -1,4 +1,5 @@
-/* score.c: the tensors of a batch, its loss, and how many of its targets the logits predict. */
+/* score.c: the tensors of a batch (eg_batch_source, eg_batch_lengths …), its loss, and how many of
+ * its targets the logits predict. */
 #include "batch.h"
 #include <eingrad/grad.h>
 #include <stddef.h>
