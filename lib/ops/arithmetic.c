@@ -16,8 +16,8 @@ typedef float four_f32 __attribute__((vector_size(4 * sizeof(float))));
 typedef double four_f64 __attribute__((vector_size(4 * sizeof(double))));
 /* From two vectors u and v of four: u[at], v[at], u[at + 1], v[at + 1]. */
 #define EVEN_ODD(u, v, at) __builtin_shufflevector(u, v, at, at + 4, at + 1, at + 5)
-/* Rows that are summed at once: at most, and of those longer than SHORT_SUMS, whose own additions
- * keep the processor busy. */
+/* ABREAST: the most rows that are summed at once. PAIR: the same for rows of more than SHORT_SUMS
+ * elements, whose own additions keep the processor busy. */
 enum { ABREAST = 4, PAIR = 2, SHORT_SUMS = 256 };
 /* Norms of rows of at most SHORT_MANY elements are computed for up to MANY rows in stages (all
  * sums, then all roots …), since within a stage no row waits for another. */

@@ -44,7 +44,8 @@ typedef struct search_job {
     bool index;
 } search_job;
 
-/* Searches n elements, of which the first is element k of a row. best: so far, and its index. */
+/* Searches n elements, of which the first is element k of a row. best, *first: the extreme of the
+ * row so far, and its index. */
 static void search_some(const search_job *j, int64_t k, int64_t n, const void *x, void *best,
                         int64_t *first)
 {
