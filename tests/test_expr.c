@@ -1992,3 +1992,39 @@ LOOP_TEST(the_order_of_letters_changes_no_bit, 2)
     }
     eg_close(cx);
 }
+
+/* -- at a kink reverse and forward mode have the same derivative --------------------------------
+ */
+static const char *const kinked[] = {
+    "clip(x, -1.0, 1.0)",
+    "clip(x, -1, 1)",
+    "clip(x, x, 1.0)",
+    "clip(x, 0.0, 0.0)",
+    "clip(1.0, x, 1.0)",
+    "clip(1, 0, x)",
+    "clip(x, 1.0 + x * 0, x)",
+    "clip(0.5, 1.0, x)",
+    "abs(x)",
+    "max(x, 0.0)",
+    "min(x, x * x)",
+    "min(max(x, -1.0), 1.0)",
+};
+LOOP_TEST(forward_mode_agrees_with_reverse_mode_at_a_kink, (int)(sizeof kinked / sizeof *kinked))
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_from(cx, ((double[]){ -1, 0, 0.5, 1, 2 }), 5), *one = eg_ones_like(x), *d,
+              *dd;
+    eg_tensor *y = eg_expr("i", kinked[_i], .with = { { "x", x } });
+    eg_grad(y, one, 1, &x, &d);
+    eg_grad(eg_jvp(y, 1, &x, &one), one, 1, &x, &dd);
+    const double *reverse = eg_f64(d), *forward = eg_f64(eg_jvp(y, 1, &x, &one));
+    const double *second = eg_f64(eg_jvp(d, 1, &x, &one)), *mixed = eg_f64(dd);
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    for (int k = 0; k < 5; k++) {
+        ck_assert_msg(reverse[k] == forward[k], "%s at %g: reverse %g, forward %g", kinked[_i],
+                      eg_get(x, k), reverse[k], forward[k]);
+        ck_assert_msg(second[k] == mixed[k], "%s at %g: second derivative %g, %g", kinked[_i],
+                      eg_get(x, k), second[k], mixed[k]);
+    }
+    eg_close(cx);
+}

@@ -110,6 +110,14 @@ static eg_tensor *scalar_of(eg_composed *c, double value)
 {
     return eg_full_n(c->cx, c->floats, value, 0, NULL);
 }
+/* min(max(a, low), high) with the slopes of operand_slope: at a limit that of a alone, where
+ * minimum and maximum would share it. */
+static eg_tensor *clip_composed(eg_tensor *a, eg_tensor *low, eg_tensor *high)
+{
+    eg_tensor *is_a = eg_and(eg_ge(a, low), eg_le(a, high)),
+              *is_low = eg_and(eg_lt(a, low), eg_le(low, high));
+    return eg_where(is_a, a, eg_where(is_low, low, eg_minimum(eg_maximum(a, low), high)));
+}
 /* Returns the value of float node k, computed from the tensors of its operands. */
 static eg_tensor *node_composed(eg_composed *c, int k)
 {
@@ -126,7 +134,7 @@ static eg_tensor *node_composed(eg_composed *c, int k)
         return c->floats == EG_C128 ? eg_cast(whole, EG_C128) : whole;
     }
     case EG_X_SELECT: return eg_where(plain_values(c, n->in[0]), b, last);
-    case EG_X_CLIP: return eg_minimum(eg_maximum(a, b), last);
+    case EG_X_CLIP: return clip_composed(a, b, last);
 #define VALUE_1(CODE, NAME, E, Y, D, COMPOSED, SLOPE) \
     case EG_X_##CODE:                                 \
         return COMPOSED;
