@@ -189,9 +189,11 @@ refuses 'is not the shape of' gradcheck --values new/points.npy --results new/po
 # |a| + |b|^0.75 + ln(1 + c²) + |d|^2.5 at a = 0, b = 1e8, c = −2, d = 1e-3: a kink where the
 # central difference is 0, as the gradient, and entries whose steps must differ
 runs gradcheck --points "$data/check_x.npy" --out new/points.npy
-written="--values new/points.npy --results $data/check_f.npy --gradient $data/check_g.npy"
-prints 'passed: 4 of 4 entries right, 3 covered' gradcheck $written --kinks
-"$eingrad" gradcheck $written >out 2>err && bad "a kink passes without --kinks: $(cat out)"
+values=new/points.npy results=$data/check_f.npy gradient=$data/check_g.npy
+prints 'passed: 4 of 4 entries right, 3 covered' \
+    gradcheck --values $values --results "$results" --gradient "$gradient" --kinks
+"$eingrad" gradcheck --values $values --results "$results" --gradient "$gradient" >out 2>err &&
+    bad "a kink passes without --kinks: $(cat out)"
 grep -qF 'entry 0 [0,0]: KINK: analytic 0, left -1, right 1' out || bad "gradcheck: $(cat out)"
 rm -f new/points.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast

@@ -602,7 +602,7 @@ LOOP_TEST(a_right_row_passes, RIGHT)
 {
     which = _i;
     int asked = 0, tested = 0;
-    for (int k = 0; k < 12; k += SLOWER > 1 ? 2 : 1) {
+    for (int k = 0; k < 12; k += (SLOWER > 1) + 1) {
         eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = (uint64_t)k);
         const double low = k % 3 ? 0.15 : 1.2, high = k % 3 ? 0.75 : 3;
         eg_tensor *x =
