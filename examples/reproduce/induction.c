@@ -73,8 +73,7 @@ static double prefix_matching(const batch *t, eg_tensor *weights)
     return best;
 }
 
-/* Trains a model with this number of layers; for two, draws the map of the last one for MAP
- * positions. */
+/* Trains a model of `layers` layers; for two, draws the map of the last one for MAP positions. */
 static void train(const setting *s, eg_ctx *cx, int layers, course *c)
 {
     static batch t, test;
