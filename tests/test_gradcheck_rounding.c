@@ -78,7 +78,7 @@ static const struct {
 enum { CANCELLING = (int)(sizeof cancelling / sizeof *cancelling), MODES = 3 };
 static const double points[] = { 1e-12, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 3e-4,
                                  1e-3,  3e-3,  1e-2, 3e-2, 0.1,  0.3,  1 };
-enum { POINTS = (int)(sizeof points / sizeof *points), STEP = SLOWER > 1 ? 2 : 1 };
+enum { POINTS = (int)(sizeof points / sizeof *points), STEP = SLOWER > 1 ? 4 : 1 };
 
 /* Mode 0: ⟨f, W⟩ at three entries of one scale; 1: the Jacobian; 2: entries of three scales. */
 static eg_tensor *at(eg_ctx *cx, int mode, double t)

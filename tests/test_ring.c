@@ -181,12 +181,13 @@ LOOP_TEST(the_bits_are_those_of_one_rank, 2 * sizeof ring_cases / sizeof *ring_c
 {
     static ring_case one, parts;
     static const int ranks[] = { 3, 8, 2, 4, 5 };
-    const size_t counts = SLOWER > 1 ? 2 : sizeof ranks / sizeof *ranks;
+    const size_t from = SLOWER > 1 ? _i % 2 : 0,
+                 to = SLOWER > 1 ? from + 1 : sizeof ranks / sizeof *ranks;
     one = ring_cases[_i / 2];
     one.dtype = EG_F32, one.dropout = _i % 2 ? 0.25 : 0;
     parts = one;
     run(&one, 1);
-    for (size_t p = 0; p < counts; p++) {
+    for (size_t p = from; p < to; p++) {
         run(&parts, ranks[p]);
         ck_assert_msg(same(&one, &parts, 0), "%d ranks", ranks[p]);
         ck_assert_uint_eq(one.draws[0], parts.draws[0]);
