@@ -143,7 +143,8 @@ typedef struct eg_op {
     bool (*shape)(eg_tensor *y);   /* calls eg_result; false after eg_fail */
     bool (*forward)(eg_tensor *y); /* fills y; false after eg_fail */
     /* returns the cotangent of operand i, computed by public operations. NULL: the operation has no
-     * gradient */
+     * gradient. If y has copies, a gradient that the rule computes (eg_grad) by a tensor without
+     * copies has copies, not their sum */
     eg_tensor *(*rule)(eg_tensor *y, eg_tensor *g, int i);
     eg_uses uses; /* what the rule reads */
     const eg_sample *samples;
