@@ -1,5 +1,5 @@
-/* sum_columns_of.h: the columns of sum_rows_of.h for one type of vector, VECTOR, of which COLUMNS
- * is the name. */
+/* sum_columns_of.h: included by sum_rows_of.h for each length of vectors, VECTOR. It defines the
+ * function COLUMNS, which computes neighbouring columns of a sum of rows. */
 
 #define IN_VECTOR ((int)(sizeof(VECTOR) / sizeof(REAL)))
 /* The first `count` vectors of NAME(few_rows); count, a constant, is at most MOST. */
