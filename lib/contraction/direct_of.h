@@ -110,9 +110,9 @@ static inline int64_t NAME(alone)(int64_t i, int64_t rows, const int64_t *stretc
     while (end < rows && stretch[end] == 1) end++;
     return end - i;
 }
-/* c[m[i] + n[j]] (+)= t[i + j·ts], one run of consecutive elements at a time, or some elements
- * without neighbours, as the real parts of complex numbers are: each takes a store of a part of a
- * vector several cycles */
+/* c[m[i] + n[j]] (+)= t[i + j·ts]. A run of consecutive elements of the result is written by a
+ * vector. Elements without neighbours, such as the real parts of complex numbers, are written one
+ * by one, because a masked store takes several cycles. */
 TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *cv,
                                  const int64_t *m, const int64_t *n, const int64_t *stretch,
                                  bool add)

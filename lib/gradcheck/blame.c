@@ -210,10 +210,7 @@ static bool broken_operation(eg__trial *c, bool any, char *words, size_t size)
         if (!broken) continue;
         const eg__site at = eg__site_of(t);
         eg__sites_text(&at, 1, where, sizeof where);
-        if (operand >= 0)
-            snprintf(words, size, "the rule of %s for operand %d %s", where, operand + 1, what);
-        else
-            snprintf(words, size, "%s %s", where, what);
+        eg__contract_text(where, operand, what, words, size);
     }
     return broken;
 }

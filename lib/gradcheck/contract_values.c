@@ -125,8 +125,8 @@ bool eg__same_of_results(eg__contract_call *k)
 bool eg__writes_nothing(eg__contract_call *k)
 {
     eg_tensor *before[EG_ASKED_OPERANDS], *other[EG_ASKED_OPERANDS], *d;
-    /* made anew, since the rule that has been called once may always write the same; forward may
-     * write, too */
+    /* new results and operands: the rule has been called before, and if it writes, it may write the
+     * same values again; forward may write, too */
     for (int i = 0; i < k->t->count; i++)
         if (!(before[i] = eg__leaf_copy(k->t->in[i])) || !(other[i] = eg__leaf_copy(k->t->in[i])))
             return true;

@@ -150,6 +150,15 @@ static const char *untestable(eg_tensor *t)
     if (t->count > EG_ASKED_OPERANDS) return "it has too many operands";
     return t->dtype == EG_F64 && !eg__all_finite(t) ? "its result is not finite" : NULL;
 }
+const char *eg__contract_text(const char *where, int operand, const char *words, char *buffer,
+                              size_t size)
+{
+    if (operand >= 0)
+        snprintf(buffer, size, "the rule of %s for operand %d %s", where, operand + 1, words);
+    else
+        snprintf(buffer, size, "%s %s", where, words);
+    return buffer;
+}
 bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
 {
     eg_tensor **node, *asked[DISTINCT];
@@ -159,7 +168,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
     if (!eg__nodes(y, &count, &node)) return false;
     for (int64_t k = 0; k < count && !c->cx->failed; k++) {
         eg_tensor *t = node[k];
-        char words[256], where[256];
+        char words[256], where[256], text[640];
         int operand;
         c->custom |= t->op && !eg__in_table(t->op);
         if (!t->op || eg__in_table(t->op) || tested_already(t, asked, n)) continue;
@@ -182,11 +191,9 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
                                 "no second order",
                                 where);
         }
-        if (words[0] && operand >= 0)
-            eg__report_note(c, r, v, -1, "the rule of %s for operand %d %s", where, operand + 1,
-                            words);
-        else if (words[0])
-            eg__report_note(c, r, v, -1, "%s %s", where, words);
+        if (words[0])
+            eg__report_note(c, r, v, -1, "%s",
+                            eg__contract_text(where, operand, words, text, sizeof text));
         if (!kept) eg__report_blame(c, r, t->op->name, operand, where);
         elsewhere |= broken_elsewhere;
     }

@@ -272,6 +272,9 @@ bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
  * if the contract is broken at operands of other values or sizes than t's. */
 bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand,
                   bool *elsewhere);
+/* Writes the sentence of such words for the operation at `where`; returns buffer. */
+const char *eg__contract_text(const char *where, int operand, const char *words, char *buffer,
+                              size_t size);
 
 /* -- paths.c: paths on the tape from the inputs to the result ---------------------------------- */
 enum { EG_SITES = 3 };

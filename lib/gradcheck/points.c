@@ -31,7 +31,6 @@ enum {
     ALL_NEGATED = PLACES,
     ALL_HUNDREDTH,
     ALL_TENFOLD,
-    ALL_PLACES,
     ALONE = THIRD
 };
 enum { FEW = 64 }; /* groups of at most this number of entries are tested one by one */
@@ -273,17 +272,17 @@ static bool points_search(points *p, int input, bool tested)
     return !p->t.cx->failed;
 }
 
-/* The largest element of the result of f. */
+/* Returns the largest magnitude of an element of f's result. */
 static double points_largest(const eg__trial *c)
 {
     double most = 0;
     for (int64_t k = 0; k < c->size; k++) most = fmax(most, fabs(c->middle[k]));
     return most;
 }
-/* Tests at points in other branches of f: operations of the library have the right derivative
- * there, too. An operation of the user may have a domain, and is tested in contracts.c. A point at
- * which f is much larger is left out: steps of a rounded value are too narrow there, and terms
- * cancel. */
+/* Tests at points where f may take another branch. f must consist of operations of the library,
+ * whose derivatives are right there, too; an operation of the user may have a smaller domain, and
+ * contracts.c tests it. A point at which f is much larger is left out, because its rounding exceeds
+ * the differences. */
 static void points_branches(points *p, const eg_verdict *input, double largest)
 {
     static const int place[] = { ALL_NEGATED, ALL_TENTH, ALL_HUNDREDTH, ALL_TENFOLD };

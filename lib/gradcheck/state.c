@@ -5,8 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-/* True if a equals factor · b up to rounding. jitter: the rounding of each element, or NULL, as for
- * two results of the same computation: jitter would be large where these differ, too. */
+/* True if a equals factor · b up to rounding. jitter: the measured rounding of each element. NULL
+ * for two results of the same computation: if these differ, the measured rounding has the same
+ * cause. */
 static bool state_alike(const double *a, const double *b, double factor, int64_t n,
                         const double *jitter)
 {

@@ -21,8 +21,8 @@ typedef struct ranked {
 /* At most IN_ORDER candidates are kept in order, more in a heap; APART: the number of interleaved
  * parts of a row (sort_of.h). Rows of fewer than LEAST elements are not selected from. Of more than
  * RATIO times as many elements as are wanted, few of them reach the heap. n elements are sorted by
- * insertion up to n² = INSERTED for each byte of a key: a pass for each byte takes 256 steps
- * besides n. */
+ * insertion if n² is below INSERTED for each byte of a key, else in passes of 256 + n steps, one
+ * for each byte. */
 enum { IN_ORDER = 16, APART = 2 * IN_ORDER, LEAST = 128, INSERTED = 512, RATIO = 400 };
 /* How the first k of n elements with keys of `width` bytes are found: each element is compared with
  * the best k so far; the few more than k up to a bound are sorted; or the row is sorted. */
@@ -71,7 +71,7 @@ static void put_in_order(ranked *best, int64_t count, ranked it)
 static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
 {
     int64_t count[sizeof(uint64_t)][256];
-    if (n * n < INSERTED * bytes) {
+    if (n < INSERTED && n * n < INSERTED * bytes) {
         for (int64_t i = 1; i < n; i++) {
             const ranked it = from[i];
             int64_t at = i;

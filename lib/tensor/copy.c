@@ -575,8 +575,8 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
 /* A copy of one number that is expanded to all sizes of the target. */
 void eg__fill(eg_tensor *target, double value)
 {
-    static const int64_t expanded[EG_RANK_MAX];
     _Alignas(16) char one[16];
+    int64_t stride[EG_RANK_MAX];
     const int width = eg__width[target->dtype];
     const conversion c = conversion_of(target->dtype, EG_F64);
     if (target->dtype == EG_F64)
@@ -585,7 +585,7 @@ void eg__fill(eg_tensor *target, double value)
         converted(1, (char *[]){ one, (char *)&value }, (int64_t[]){ width, c.from }, &c);
     eg_tensor source = *target;
     source.data = one;
-    source.stride = (int64_t *)(uintptr_t)expanded;
+    source.stride = memset(stride, 0, target->rank * sizeof *stride);
     eg__copy(target, &source);
 }
 bool eg__holds(eg_dtype dtype, double value)
