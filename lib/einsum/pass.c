@@ -37,6 +37,8 @@ typedef struct plan {
 typedef struct planning {
     eg_tensor *y;
     const eg_tree *t;
+    const eg_tree
+        *had; /* the tree by which the node was made: its labels are those of kept values */
     uint64_t wanted;
     int steps;
     eg_tensor *x[2 * NUMBERS]; /* by number; NULL: not made yet */
@@ -108,10 +110,12 @@ static bool pass_value(planning *p, int number)
 {
     const int s = number - p->y->count;
     if (p->x[number]) return true;
-    const int rank = p->t->step[s].rank;
-    const uint16_t *label = eg__tree_labels(p->t, s);
-    if (p->kept[s] >= 0) return pass_header(p, number, rank, label) != NULL;
-    const int a = p->t->step[s].a, b = p->t->step[s].b;
+    const bool kept = p->kept[s] >= 0;
+    const eg_tree *t = kept ? p->had : p->t;
+    const int made = kept ? p->kept[s] : s, rank = t->step[made].rank;
+    const uint16_t *label = eg__tree_labels(t, made);
+    if (kept) return pass_header(p, number, rank, label) != NULL;
+    const int a = t->step[s].a, b = t->step[s].b;
     return pass_value(p, a) && pass_value(p, b) && pass_append(p, a, b, number, rank, label);
 }
 /* Appends the products that propagate the cotangent of step s to the wanted operands: first the
@@ -197,7 +201,7 @@ static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g,
     planning *p = m.scope ? eg__alloc(cx, sizeof *p) : NULL;
     const plan *made = NULL;
     if (p) {
-        *p = (planning){ .y = y, .wanted = wanted, .steps = y->count - 1 };
+        *p = (planning){ .y = y, .had = w->tree, .wanted = wanted, .steps = y->count - 1 };
         p->t = eg__network_tree(y, w, wanted);
     }
     if (p && p->t) {
