@@ -1321,8 +1321,32 @@ TEST(refusals_of_tensors)
     eg_assert_error(
         cx, "expr: letter 'k' has no size: no tensor has it as an axis; write it beside the "
             "letter, 'k=8'");
+    ck_assert(!eg_ok(eg_expr("i j k", "s[i, j] * |k| - k", .with = { { "s", s } })));
+    eg_assert_error(cx, "'k=8'\n  s[i, j] * |k| - k\n             ^");
     ck_assert(!eg_ok(eg_expr("i j", "s + t", .with = { { "s", s }, { "t", eg_cast(s, EG_F64) } })));
-    eg_assert_error(cx, "expr: 's' is f32 but 't' is f64");
+    eg_assert_error(cx, "expr: 's' is f32 but 't' is f64; eg_cast one of them first\n  s + t\n"
+                        "  ^   ^");
+    ck_assert(!eg_ok(eg_expr("i j", "st * st1 - t[i, j]",
+                             .with = { { "t", s }, { "st1", eg_cast(s, EG_F64) }, { "st", s } })));
+    eg_assert_error(cx, "'t' is f32 but 'st1' is f64; eg_cast one of them first\n"
+                        "  st * st1 - t[i, j]\n       ^^^   ^");
+    ck_assert(!eg_ok(eg_expr("i j", "s + h", .with = { { "s", s }, { "h", eg_cast(s, EG_F16) } })));
+    eg_assert_error(cx, "'h' of .with is f16, which is a storage type; eg_cast it to f32 first\n"
+                        "  s + h\n      ^");
+    ck_assert(!eg_ok(eg_expr("i j", "s + i", .with = { { "s", s }, { "i", s } })));
+    eg_assert_error(cx, "'i' is a letter and cannot be a tensor's name too\n  s + i\n      ^");
+    ck_assert(!eg_ok(eg_expr("i j", "sum[i, j]", .with = { { "sum", s } })));
+    eg_assert_error(cx, "'sum' is a function and cannot be a tensor's name too\n  sum[i, j]\n"
+                        "  ^^^");
+    /* the nearest name, which may differ in capitals only */
+    ck_assert(!eg_ok(eg_expr("time width", "s * widht", .with = { { "s", s } })));
+    eg_assert_error(cx, "is 'width' meant?");
+    ck_assert(!eg_ok(eg_expr("i j", "s * J", .with = { { "s", s } })));
+    eg_assert_error(cx, "is 'j' meant?");
+    ck_assert(!eg_ok(eg_expr("i j", "S * j", .with = { { "s", s } })));
+    eg_assert_error(cx, "is 's' meant?");
+    ck_assert(!eg_ok(eg_expr("i j", "Sqrt(s)", .with = { { "s", s } })));
+    eg_assert_error(cx, "is 'sqrt' meant?");
     ck_assert(!eg_ok(eg_expr("i, j", "s", .with = { { "s", s } })));
     eg_assert_error(cx, "expr: the axes must be one term");
     ck_assert(!eg_ok(eg_expr("i [j]", "s", .with = { { "s", s } })));

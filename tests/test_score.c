@@ -1021,10 +1021,11 @@ TEST(malformed_expressions_are_refused)
             .with = { { "r", r } });
     REFUSED("attention: 'n' of .with is not used in .where or .score", .score = "score * 2",
             .with = { { "n", n } });
-    REFUSED("attention: 'j' is a letter and cannot be a tensor's name too", .where = "j <= i",
-            .with = { { "j", n } });
+    REFUSED("attention: 'j' is a letter and cannot be a tensor's name too\n  j <= i\n  ^",
+            .where = "j <= i", .with = { { "j", n } });
     REFUSED("attention: 'n' of .with is NULL", .where = "n[j] <= i", .with = { { "n", NULL } });
-    REFUSED("attention: the query is f32 but 'r' of .with is f64; eg_cast one of them",
+    REFUSED("attention: the query is f32 but 'r' of .with is f64; eg_cast one of them\n"
+            "  score + r[i]\n          ^",
             .score = "score + r[i]", .with = { { "r", eg_cast(r, EG_F64) } });
     REFUSED("attention: .lse needs a softmax, but .no_softmax is given", .no_softmax = true,
             .lse = &(eg_tensor *){ NULL });
@@ -1057,8 +1058,9 @@ TEST(malformed_expressions_are_refused)
     REFUSED("attention: 'r' of .with belongs to another context", .score = "score + r[i]",
             .with = { { "r", eg_ones(elsewhere, 4) } });
     eg_close(elsewhere);
-    REFUSED("attention: 'r' of .with is f16, which is a storage type", .score = "score + r[i]",
-            .with = { { "r", eg_cast(r, EG_F16) } });
+    REFUSED("attention: 'r' of .with is f16, which is a storage type; eg_cast it to f32 first\n"
+            "  score + r[i]\n          ^",
+            .where = "j <= i", .score = "score + r[i]", .with = { { "r", eg_cast(r, EG_F16) } });
     REFUSED("attention: 'r' is a tensor, and its indices are missing\n  score + r\n          ^\n  "
             "write r[…]",
             .score = "score + r", .with = { { "r", r } });

@@ -263,8 +263,8 @@ typedef struct eg_expr_args {
  * y is bool if the formula is a condition, i64 if it is an integer, else of the dtype of its float
  * tensors, or of the context's if there are none. Sizes that no tensor has are given by the axes:
  * eg_expr("i=8 j=8", "exp(-abs(i - j))", .cx = cx). docs/expressions.md describes the language.
- * Refused, with a caret: unknown names, letters without a size, sizes that disagree, indices that
- * can be out of range, f32 together with f64, tensors of .with that are not read. */
+ * Refused: tensors of .with that are not read; with a caret: unknown names, letters without a size,
+ * sizes that disagree, indices that can be out of range, f32 together with f64. */
 EG_API eg_tensor *eg_expr_with(const eg_expr_args *);
 
 /* -- softmax; attention is in attention.h

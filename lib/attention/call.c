@@ -258,13 +258,13 @@ static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: '%.40s' of .with is NULL",
                               o->with[k].name),
                    false;
+        if (eg_ok(x) && eg__is_storage(x->dtype)) continue; /* eg__given_read refuses it */
         if (!eg__check_option(cx, "attention", ".with", o->with[k].name, x)) return false;
-        if (eg__is_inexact(x->dtype) && x->dtype != o->q->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "attention: the query is %s but '%.40s' of .with is %s; eg_cast one "
-                              "of them",
-                              eg_type_name(o->q->dtype), o->with[k].name, eg_type_name(x->dtype)),
-                   false;
+        if (!eg__is_inexact(x->dtype) || x->dtype == o->q->dtype) continue;
+        return eg__names_refuse(cx, "attention", o->where, o->score, 1, &o->with[k].name,
+                                EG_ERROR_DTYPE,
+                                "the query is %s but '%.40s' of .with is %s; eg_cast one of them",
+                                eg_type_name(o->q->dtype), o->with[k].name, eg_type_name(x->dtype));
     }
     return true;
 }

@@ -76,12 +76,13 @@ static bool names_clear(eg_parser *p)
             as = "occurs twice in .with";
         else if (eg__letter_called(p, name, n) >= 0)
             as = "is a letter and cannot be a tensor's name too";
-        else if (eg__function_called(name, n))
+        else if (eg__function_called(name, n) || eg__reduction_called(name, n) >= 0)
             as = "is a function and cannot be a tensor's name too";
         else if (s->score && !strcmp(name, "score"))
             as = "is the score and cannot be a tensor's name too";
         if (as)
-            return eg_fail_as(p->cx, EG_ERROR_NOTATION, "%s: '%.40s' %s", s->who, name, as), false;
+            return eg__names_refuse(p->cx, s->who, s->text, NULL, 1, &name, EG_ERROR_NOTATION,
+                                    "'%.40s' %s", name, as);
     }
     return true;
 }

@@ -416,10 +416,16 @@ typedef struct eg_given_tensors {
     eg_readable readable[EG_GIVEN_MAX];
     eg_dtype floats; /* dtype of the tensors of floats; EG_DEFAULT if there are none */
 } eg_given_tensors;
+/* Records an error about one or two names, with carets where `text` has them first or, if it has
+ * none of them, where `other` has; both may be NULL. Returns false. */
+bool eg__names_refuse(eg_ctx *, const char *who, const char *text, const char *other, int count,
+                      const char *const *name, eg_code, const char *format, ...)
+    __attribute__((format(printf, 8, 9)));
 /* Reads the tensors of .with, up to the first whose name is NULL, with the bounds of tensors of
- * integers. False after an error: a tensor cannot be used, or tensors of floats have different
- * dtypes. */
-bool eg__given_read(eg_ctx *, const char *who, const struct eg_given *with, eg_given_tensors *);
+ * integers. text, other: the expressions that read them, for messages; NULL: none. False after an
+ * error: a tensor cannot be used, or tensors of floats have different dtypes. */
+bool eg__given_read(eg_ctx *, const char *who, const char *text, const char *other,
+                    const struct eg_given *with, eg_given_tensors *);
 /* eg__expression_parse of a source that reads these tensors, with a cache of parsed texts. NULL
  * after an error. */
 eg_expression *eg__expression_read(eg_ctx *, const eg_expression_source *,

@@ -24,12 +24,13 @@ const eg_function_entry *eg__function_called(const char *text, int length)
 }
 
 /* Returns the edit distance of two words (insertions, deletions and replacements); 40 if one of
- * them is too long. */
-static int edits(const char *a, int n, const char *b)
+ * them is too long, −1 if they differ in capitals only. */
+static int edits(const char *a, int n, const char *b, int m)
 {
-    const int m = (int)strlen(b);
-    int row[40];
+    int row[40] = { 0 }, same = 0;
     if (n >= 40 || m >= 40) return 40;
+    while (same < n && same < m && (a[same] | 32) == (b[same] | 32)) same++;
+    if (same == n && n == m) return -1;
     for (int j = 0; j <= m; j++) row[j] = j;
     for (int i = 1; i <= n; i++) {
         int corner = row[0];
@@ -43,28 +44,37 @@ static int edits(const char *a, int n, const char *b)
     }
     return row[m];
 }
+/* The known name that is nearest to a word: `best` is more than its distance. */
+typedef struct name_search {
+    const char *word, *found;
+    int length, best, found_length;
+} name_search;
+static void name_compare(name_search *s, const char *name, int length)
+{
+    const int distance = edits(s->word, s->length, name, length);
+    if (!length || distance >= s->best) return;
+    *s = (name_search){ s->word, name, s->length, distance, length };
+}
 /* Writes "is 'tanh' meant?" to hint, with the known name that is nearest to the word; "" if none is
  * near. A word of two letters is near to too many names, unless brackets follow (read), which only
  * tensors have. Returns hint. */
-static const char *nearest(const eg_parser *p, const char *word, int length, bool read, char *hint,
-                           size_t capacity)
+static const char *nearest(const eg_parser *p, const char *word, int length, bool read, bool called,
+                           char *hint, size_t capacity)
 {
     const bool tensors = read && length == 2;
-    int best = length < 3 ? 2 * tensors : length < 4 ? 2 : 3;
-    const char *found = NULL;
+    name_search s = { word, NULL, length, length < 3 ? 2 * tensors : length < 4 ? 2 : 3, 0 };
     hint[0] = 0;
+    for (int k = 0; k < p->s->letters && !read && !called; k++)
+        name_compare(&s, p->s->letter[k]->text, p->s->letter[k]->length);
     for (int k = 0; k < p->s->given; k++)
-        if (edits(word, length, p->s->readable[k].name) < best)
-            best = edits(word, length, found = p->s->readable[k].name);
+        name_compare(&s, p->s->readable[k].name, (int)strlen(p->s->readable[k].name));
     for (size_t k = 0; k < sizeof functions / sizeof *functions && !tensors; k++)
-        if (functions[k].name[0] && (functions[k].integer || !p->s->predicate) &&
-            edits(word, length, functions[k].name) < best)
-            best = edits(word, length, found = functions[k].name);
+        if (functions[k].integer || !p->s->predicate)
+            name_compare(&s, functions[k].name, (int)strlen(functions[k].name));
     for (int k = 0; eg__reduction_name(k) && !tensors; k++)
-        if (edits(word, length, eg__reduction_name(k)) < best)
-            best = edits(word, length, found = eg__reduction_name(k));
-    if (p->s->score && !tensors && edits(word, length, "score") < best) found = "score";
-    if (found) snprintf(hint, capacity, "is '%s' meant?", found);
+        name_compare(&s, eg__reduction_name(k), (int)strlen(eg__reduction_name(k)));
+    if (p->s->score && !tensors) name_compare(&s, "score", 5);
+    if (s.found) snprintf(hint, capacity, "is '%.*s' meant?", eg__limited(s.found_length), s.found);
     return hint;
 }
 /* Words of other languages, with what the language has in their place. */
@@ -155,7 +165,7 @@ int eg__name_unknown(eg_parser *p, int at, int length)
         snprintf(hint, sizeof hint, "%s", p->s->why_not);
     else if (p->s->predicate && eg__name_is("score", word, length))
         snprintf(hint, sizeof hint, "a predicate does not depend on scores");
-    else if (!nearest(p, word, length, read, hint, sizeof hint)[0] && called)
+    else if (!nearest(p, word, length, read, called, hint, sizeof hint)[0] && called)
         functions_listed(p, hint, sizeof hint);
     else if (!hint[0] && read)
         snprintf(hint, sizeof hint, "give the tensor in .with");

@@ -30,14 +30,15 @@ bool eg__expression_sizes(eg_ctx *cx, const eg_expression_source *s, const eg_ex
         }
         for (int l = 0; l < s->letters && l < EG_EXPRESSION_LETTERS; l++) fixed[l] = size[l] >= 0;
     }
-    for (int l = 0; l < s->letters; l++)
-        if (size[l] < 0)
-            return eg_fail_as(cx, EG_ERROR_NOTATION,
-                              "%s: letter '%.*s' has no size: no tensor has it as an axis; write "
-                              "it beside "
-                              "the letter, '%.*s=8'",
-                              s->who, eg__limited(s->letter[l]->length), s->letter[l]->text,
-                              eg__limited(s->letter[l]->length), s->letter[l]->text),
-                   false;
+    for (int l = 0; l < s->letters; l++) {
+        char name[80];
+        if (size[l] >= 0) continue;
+        snprintf(name, sizeof name, "%.*s", eg__limited(s->letter[l]->length), s->letter[l]->text);
+        return eg__names_refuse(cx, s->who, s->text, NULL, 1, (const char *const[]){ name },
+                                EG_ERROR_NOTATION,
+                                "letter '%s' has no size: no tensor has it as an axis; write it "
+                                "beside the letter, '%s=8'",
+                                name, name);
+    }
     return true;
 }

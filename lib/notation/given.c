@@ -1,9 +1,43 @@
 /* given.c: the tensors of .with, which expressions read by their names. */
-#include "notation/notation.h"
+#include "notation/expression_parser.h"
 #include <eingrad/ops.h>
 #include <string.h>
 
-bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_tensors *g)
+/* Sets *c to the first place of a name in a text. False if there is none. */
+static bool place_of(const char *text, const char *name, eg_caret *c)
+{
+    const size_t n = strlen(name);
+    for (const char *at = text; n && at && (at = strstr(at, name)); at++) {
+        const bool begins = at == text || (!eg__name_starts(at[-1]) && !eg__digit(at[-1]));
+        if (!begins || eg__name_starts(at[n]) || eg__digit(at[n])) continue;
+        *c = (eg_caret){ (int)(at - text), (int)n };
+        return true;
+    }
+    return false;
+}
+bool eg__names_refuse(eg_ctx *cx, const char *who, const char *text, const char *other, int count,
+                      const char *const *name, eg_code code, const char *format, ...)
+{
+    char sentence[400];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(sentence, sizeof sentence, format, list);
+    va_end(list);
+    for (int second = 0; second < 2; second++) {
+        eg_caret mark[3], *m = mark;
+        for (int k = 0; k < count; k++) m += place_of(second ? other : text, name[k], m);
+        if (m == mark) continue;
+        if (m == mark + 2 && mark[1].at < mark[0].at)
+            m[0] = mark[0], mark[0] = mark[1], mark[1] = m[0];
+        eg__caret_as(cx, code, who, second ? other : text, (int)(m - mark), mark, NULL, NULL, "%s",
+                     sentence);
+        return false;
+    }
+    eg_fail_as(cx, code, "%s: %s", who, sentence);
+    return false;
+}
+bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *other,
+                    const eg_given *with, eg_given_tensors *g)
 {
     const char *first = NULL;
     *g = (eg_given_tensors){ .floats = EG_DEFAULT };
@@ -16,6 +50,12 @@ bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_
     }
     for (int k = 0; k < g->count; k++) {
         const eg_tensor *x = g->x[k];
+        if (eg_ok(x) && x->cx == cx && eg__is_storage(x->dtype))
+            return eg__names_refuse(cx, who, text, other, 1, &with[k].name, EG_ERROR_DTYPE,
+                                    "'%.40s' of .with is %s, which is a storage type; eg_cast it "
+                                    "to %s first",
+                                    with[k].name, eg_type_name((eg_dtype)x->dtype),
+                                    eg__is_half(x->dtype) ? "f32" : "i32 or f32");
         if (!eg__check_option(cx, who, ".with", with[k].name, g->x[k])) return false;
         g->readable[k] = (eg_readable){
             .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
@@ -27,11 +67,10 @@ bool eg__given_read(eg_ctx *cx, const char *who, const eg_given *with, eg_given_
         }
         if (!eg__is_inexact(x->dtype)) continue;
         if (first && g->floats != (eg_dtype)x->dtype)
-            return eg_fail_as(cx, EG_ERROR_DTYPE,
-                              "%s: '%.40s' is %s but '%.40s' is %s; eg_cast one of them first", who,
-                              first, eg_type_name(g->floats), with[k].name,
-                              eg_type_name((eg_dtype)x->dtype)),
-                   false;
+            return eg__names_refuse(
+                cx, who, text, other, 2, (const char *const[]){ first, with[k].name },
+                EG_ERROR_DTYPE, "'%.40s' is %s but '%.40s' is %s; eg_cast one of them first", first,
+                eg_type_name(g->floats), with[k].name, eg_type_name((eg_dtype)x->dtype));
         first = with[k].name;
         g->floats = (eg_dtype)x->dtype;
     }
