@@ -184,6 +184,33 @@ TEST(the_joint_plan_is_what_happens)
         ck_assert_double_eq(all->bytes, 8 * (double)eg_size(y) + e->kept);
     }
 }
+/* The cotangent of an operand is expanded along a letter that no other operand and no result has,
+ * except if the operand is read along a diagonal. */
+TEST(gradient_memory_is_what_the_gradients_take)
+{
+    static const char *const spec[] = { "az,ab,bc->c", "aaz,ab,bc->c", "az,ab,bc->cz", "az,bz->a" };
+    for (int k = 0; k < 4; k++) {
+        const eg_mark m = eg_push(cx);
+        eg_tensor *x[3], *dx[3];
+        int n = 0;
+        for (const char *s = spec[k]; *s != '-'; s += *s == ',', n++) {
+            int64_t dim[3];
+            int rank = 0;
+            for (; *s >= 'a'; s++) dim[rank++] = *s == 'z' ? 600 : 30 + *s - 'a';
+            x[n] = eg_uniform_n(cx, EG_F64, -1, 1, rank, dim);
+        }
+        const double start = (double)eg_stats(cx).used;
+        eg_tensor *y = eg_einsum_n(spec[k], n, x), *g = eg_contiguous(eg_ones_like(y));
+        ck_assert_int_eq(eg_grad(y, g, n, x, dx), 0);
+        const double taken = (double)eg_stats(cx).used - start;
+        const eg_explained *e = eg_explain_with(&(eg_einsum_args){
+            .size = sizeof(eg_einsum_args), .spec = spec[k], .count = n, .operands = x });
+        ck_assert_ptr_nonnull(e);
+        ck_assert_msg(e->gradient_memory <= taken && taken <= e->gradient_memory + 16384,
+                      "%s: %g bytes predicted, %g taken", spec[k], e->gradient_memory, taken);
+        eg_pop(cx, m);
+    }
+}
 /* An axis along which an operand is expanded (stride 0) is not a term of a sum of that operand: the
  * other operand's terms are added first. */
 TEST(expanded_operands_count_what_is_done)

@@ -278,6 +278,18 @@ typedef struct explanation {
     const char **gradient;
 } explanation;
 
+/* True if operand k alone has the label of its axis r, over which the einsum sums: its cotangent is
+ * then expanded along that axis, unless the operand is read along a diagonal. */
+static bool summed_alone(const explanation *x, int k, int r)
+{
+    const eg_labelled *in = &x->in[k];
+    bool alone = eg__label_at(x->out.label, x->out.rank, in->label[r]) < 0;
+    for (int other = 0; other < x->task.count && alone; other++)
+        alone = other == k || eg__label_at(x->in[other].label, x->in[other].rank, in->label[r]) < 0;
+    for (int q = 1; q < in->rank && alone; q++)
+        alone = eg__label_at(in->label, q, in->label[q]) < 0;
+    return alone;
+}
 /* Returns the bytes of the cotangents of the operands, of the cotangents in between along tree u,
  * and of values that t did not keep and that are computed again. */
 static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_tree *u)
@@ -285,7 +297,8 @@ static double cotangent_bytes(const explanation *x, const eg_tree *t, const eg_t
     double sum = 0;
     for (int k = 0; k < x->task.count; k++) {
         double bytes = eg__is_half(x->of[k]) ? 0 : eg__width[x->task.dtype];
-        for (int r = 0; r < x->in[k].rank; r++) bytes *= (double)x->in[k].dim[r];
+        for (int r = 0; r < x->in[k].rank; r++)
+            if (!summed_alone(x, k, r)) bytes *= (double)x->in[k].dim[r];
         sum += bytes;
     }
     for (int s = 0; s < u->steps - 1; s++) {
