@@ -376,6 +376,10 @@ TEST(malformed_logits_of_a_score_are_refused)
     }
     ck_assert_int_eq(eg_batch_score(t, b, NULL, &s), -1);
     eg_assert_error(cx, "batch_score: it gave no logits");
+    eg_ctx *other = eg_open();
+    ck_assert_int_eq(eg_batch_score(t, b, eg_ones(other, 5, b->length, v), &s), -1);
+    eg_assert_error(cx, "batch_score: the logits belong to another context");
+    eg_close(other);
     eg_clear(NULL);
     ck_assert_int_eq(eg_batch_score(NULL, b, bad[0].x, &s), -1);
     eg_assert_error(NULL, "batch_score: the batches are NULL");

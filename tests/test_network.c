@@ -669,6 +669,13 @@ static eg_tensor *wrong_integers(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return eg_cast(with_spare(w, wrong_logits(w, c, b, "j <= i")), EG_I32);
 }
+/* logits of a context that is neither the block's nor the trainer's; user has it in `table` */
+static eg_tensor *wrong_context(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    eg_tensor *right = with_spare(w, wrong_logits(w, c, b, "j <= i"));
+    return eg_zeros(eg_context(w->u->table), b->rows, b->length, eg_dim(right, 2));
+}
 static void *make_nothing(eg_params *p, const eg_trainer_args *o, const eg_network_sizes *n)
 {
     (void)p, (void)n;
@@ -748,6 +755,17 @@ LOOP_TEST(networks_refused, sizeof refused / sizeof *refused)
     ck_assert_ptr_null(eg_trainer_new(d, .network = &refused[_i].row, .user = &u, .layers = 1,
                                       .d_model = 8, .heads = 2));
     eg_assert_error(cx, refused[_i].error);
+}
+
+TEST(logits_of_another_context_are_refused)
+{
+    eg_ctx *other = eg_open();
+    mine u = { .table = eg_zeros(other, 1) };
+    const eg_network row = { .name = "w", .make = make_wrong, .logits = wrong_context };
+    ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")), .network = &row,
+                                      .user = &u, .layers = 1, .d_model = 8, .heads = 2));
+    eg_assert_error(cx, "trainer: network \"w\": the logits belong to another context");
+    eg_close(other);
 }
 
 /* A class that no example has may have a logit of −∞: this counts as equal to itself. */

@@ -143,12 +143,16 @@ eg_score eg__batch_right(const eg_batches *t, const eg_batch *b, eg_tensor *logi
     return s;
 }
 
-/* True if x has the shape and dtype of this batch's logits; else records an error with both. */
+/* True if x has the shape and dtype of this batch's logits, and belongs to cx or, if that is the
+ * context of a block, to the context of the batches; else records an error. */
 bool eg__batch_logits_fit(eg_ctx *cx, const eg_batches *t, const char *who, const eg_batch *b,
                           eg_tensor *x)
 {
     if (eg_error(cx)) return false;
     if (!eg_ok(x)) return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: it gave no logits", who), false;
+    if (eg_context(x) != cx && eg_context(x) != t->cx)
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the logits belong to another context", who),
+               false;
     char is[128] = "";
     for (int k = 0, n = 0; k < eg_rank(x) && n < (int)sizeof is - 24; k++)
         n += snprintf(is + n, sizeof is - (size_t)n, "%s%lld", k ? ", " : "",
