@@ -911,6 +911,8 @@ text="$text --dropout 0.1 --clip 0.5"
         grep -qF -- "$said" out || bad "train --text: '$said' is not in $(cat out)"
     done
     grep -q '"unseen_loss"' log.json || bad 'train --text: no unseen loss in the log'
+    grep '"lr"' log.json | grep '"unseen_loss"' | grep -qv '"heads"' &&
+        bad 'train --text: an unseen loss in the log of a step without an evaluation'
     "$eingrad" train --text ../rage.txt $text --threads 1 --out killed.safetensors --every 1 \
         --log ../log4 >../out4 2>&1 & pid=$!
     started ../log4; kill -KILL $pid; wait $pid 2>/dev/null

@@ -452,8 +452,8 @@ bool progress_curve(const progress *g, eg_trainer *t)
     return !bad;
 }
 
-/* Writes the line of a step: its losses and, if the model was evaluated (measured), heads and
- * parameters. */
+/* Writes the line of a step: its loss and, if the model was evaluated (measured), the results on
+ * unseen data, heads and parameters. */
 static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool measured,
                      const eg_head *head, int heads)
 {
@@ -461,14 +461,16 @@ static void log_step(progress *g, eg_trainer *t, const eg_progress *p, bool meas
     log_field(g, "loss", p->loss);
     log_field(g, "tokens", p->accuracy);
     log_field(g, "sequences", p->sequence_accuracy);
-    if (p->exact >= 0) log_field(g, "unseen", p->exact);
+    if (measured && p->exact >= 0) log_field(g, "unseen", p->exact);
     log_field(g, "tokens_per_second", p->tokens_per_second);
     log_field(g, "seconds", p->seconds);
     log_field(g, "lr", p->lr);
     log_field(g, "norm", p->norm);
     log_field(g, "bytes", (double)eg_stats(eg_params_context(eg_trainer_params(t))).bytes);
-    if (p->held_out_loss >= 0) log_field(g, "unseen_loss", p->held_out_loss);
-    if (measured) log_measures(g, t, head, heads);
+    if (measured) {
+        log_field(g, "unseen_loss", p->held_out_loss);
+        log_measures(g, t, head, heads);
+    }
     fputs("}\n", g->log);
 }
 
