@@ -386,6 +386,29 @@ TEST(copies_are_saved_one_by_one)
         ck_assert_int_eq(eg_opt_report_of(own).steps, 4);
     }
 }
+/* Only a copy of the same seed draws the same numbers, so only that one continues the run. */
+TEST(a_copy_of_another_seed_does_not_continue_a_copy)
+{
+    const uint64_t seeds[] = { 5, 1ull << 63 };
+    eg_opt *opt[2];
+    eg_params *p[2];
+    for (int k = 0; k < 2; k++) {
+        p[k] = eg_params_open(cx, .copies = 2, .seeds = k ? NULL : seeds);
+        eg_param(p[k], "w", "i", 3);
+        opt[k] = eg_adam(p[k], .lr = 0.01);
+    }
+    eg_tensor *g = eg_copies_unstack(eg_params_copies(p[0]), eg_ones(cx, 2, 3));
+    ck_assert_int_eq(eg_step_by(opt[0], &g), 0);
+    ck_assert_int_eq(eg_opt_save(eg_opt_of_copy(opt[0], 1), path[0]), 0);
+    ck_assert_int_eq(eg_opt_resume(eg_opt_of_copy(opt[1], 1), path[0]), -1);
+    eg_assert_error(cx, "the seed of the saved copy is 9223372036854775808, but that of this copy "
+                        "is 7; .seeds of eg_params_open sets it");
+    ck_assert_int_eq(eg_opt_report_of(opt[1]).steps, 0);
+    ck_assert_int_eq(eg_opt_resume(eg_opt_of_copy(opt[0], 0), path[0]), -1);
+    eg_assert_error(cx, "but that of this copy is 5");
+    ck_assert_int_eq(eg_opt_resume(eg_opt_of_copy(opt[0], 1), path[0]), 1);
+    eg_assert_ok(cx);
+}
 /* It draws as the copy did, in a context of another seed. */
 TEST(a_copy_that_continues_alone_draws_as_before)
 {

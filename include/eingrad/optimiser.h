@@ -238,7 +238,9 @@ EG_API int eg_opt_save(eg_opt *, const char *path);
  * older version has no seed); call it before eg_opt_shard. Returns the number of steps that are
  * done; 0, without an error, if there is no file; −1 after an error. After an error
  * nothing has changed. Refused: a file that lacks one of these tensors, has it in other sizes, or
- * has the state of another optimiser; counts, a learning rate or moments that no run has. */
+ * has the state of another optimiser; counts, a learning rate or moments that no run has; a file of
+ * a copy, for a copy of another seed. A copy keeps its own seed if the file is of a single model.
+ */
 EG_API int64_t eg_opt_resume(eg_opt *, const char *path);
 
 #ifndef __cplusplus

@@ -223,6 +223,19 @@ static bool read_number(const char *text, uint64_t *number)
     return end && !*end && !errno;
 }
 
+/* True if a file of a copy, which has the copy's seed, can be continued by op. A copy's seed is
+ * that of its list, so another one would draw other numbers than the saved run. */
+static bool copy_seed_fits(const eg_opt *op, const eg_safetensors *file, const char *path)
+{
+    uint64_t seed = 0;
+    if (!read_number(eg_safetensors_metadata(file, "seed"), &seed) || seed == op->seed) return true;
+    eg_fail_as(op->cx, EG_ERROR_MISUSE,
+               "%s: the seed of the saved copy is %llu, but that of this copy is %llu; .seeds of "
+               "eg_params_open sets it",
+               path, (unsigned long long)seed, (unsigned long long)op->seed);
+    return false;
+}
+
 /* All parameters and the complete state are compared with the file before any value changes. */
 int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
@@ -245,7 +258,8 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
         !read_number(eg_safetensors_metadata(file, "draws"), &drawn) ||
         (seeded && !read_number(seeded, &seed)))
         eg_fail_as(cx, EG_ERROR_FILE, "%s: not a run that eg_opt_save wrote", path);
-    const bool good = !eg_error(cx) && eg__opt_read(op, op->o.params, file, path);
+    const bool good = !eg_error(cx) && (!shared || copy_seed_fits(op, file, path)) &&
+                      eg__opt_read(op, op->o.params, file, path);
     if (!good) eg_fail_in(cx, "opt_resume");
     eg_safetensors_close(file);
     if (good && seeded) eg_seed(cx, seed);
