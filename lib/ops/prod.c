@@ -95,12 +95,33 @@ static const eg_op prod_slope_op = {
 
 /* -- prod: y = Π x over the last axis -- */
 static bool prod_shape(eg_tensor *y) { return eg__shape_outer(y, 1, (eg_dtype)y->in[0]->dtype); }
-/* True if rows lie one element after the other, and are short enough for prod_across. */
+/* True if rows lie one element after the other, also in reverse order, and are short enough for
+ * prod_across. gcc fuses some complex products, so that the last bits of c128 depend on the way:
+ * its reversed rows remain with products of tensors. */
 static bool prod_is_across(const eg_tensor *x)
 {
     const int inner = x->rank - 1, outer = inner - 1;
-    return outer >= 0 && x->dim[outer] >= EG_LANES && x->stride[outer] == 1 &&
-           x->stride[inner] > 1 && x->dim[inner] <= PROD_COLUMN;
+    return outer >= 0 && x->dim[outer] >= EG_LANES && x->dim[inner] <= PROD_COLUMN &&
+           eg__abs64(x->stride[outer]) == 1 && eg__abs64(x->stride[inner]) > 1 &&
+           (x->dtype != EG_C128 || (x->stride[outer] > 0 && x->stride[inner] > 0));
+}
+/* True if one operation computes the products of rows of this layout. */
+static bool prod_is_direct(const eg_tensor *x)
+{
+    const int inner = x->rank - 1;
+    return x->dim[inner] <= PROD_MOST(eg__width[x->dtype]) &&
+           (x->stride[inner] == 1 || prod_is_across(x));
+}
+/* True if a copy, whose rows are contiguous, is faster than products of halves: the elements of a
+ * row are no further apart than the rows. */
+static bool prod_is_copied(const eg_tensor *x)
+{
+    const int inner = x->rank - 1;
+    const int64_t apart = eg__abs64(x->stride[inner]);
+    bool near = false;
+    for (int r = 0; r < inner; r++)
+        near |= x->stride[r] && x->dim[r] > 1 && eg__abs64(x->stride[r]) < apart;
+    return !near && x->dtype != EG_C128 && x->dim[inner] <= PROD_MOST(eg__width[x->dtype]);
 }
 #define OF_TYPES(NAME)                                                         \
     {                                                                          \
@@ -178,8 +199,9 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     dim[f.outer] = n;
     v = eg_reshape_n(v, f.outer + 1, dim);
     if (!eg_ok(v)) return v;
-    if (n > 1 && n <= PROD_MOST(eg__width[v->dtype]) &&
-        (v->stride[f.outer] == 1 || prod_is_across(v)))
+    if (n > 1 && !prod_is_direct(v) && prod_is_copied(v)) v = eg_contiguous(v);
+    if (!eg_ok(v)) return v;
+    if (n > 1 && prod_is_direct(v))
         v = eg_apply(&prod_op, NULL, 0, 1, &v);
     else
         v = eg_reshape_n(prod_by_halves(v, n), f.outer, dim);

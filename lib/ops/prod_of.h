@@ -141,6 +141,8 @@ EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int6
         n /= 2;
         if (apart == 1)
             NAME(prod_first)(n, m, x, 1, along, w, v);
+        else if (apart == -1 && sizeof(T) <= 8)
+            NAME(prod_first)(n, m, x, -1, along, w, v);
         else
             NAME(prod_first)(n, m, x, apart, along, w, v);
         for (; n > 1; n /= 2) {
