@@ -106,6 +106,35 @@ LOOP_TEST(positions_of_long_rows, 6)
     eg_close(cx);
 }
 
+/* Rows in order but for one pair of neighbours, at each of its places: the pair is exchanged. */
+TEST(rows_that_are_nearly_in_order)
+{
+    enum { N = 130 };
+    eg_ctx *cx = eg_open();
+    for (int at = 0; at < N; at++) { /* 0: no pair */
+        const eg_mark m = eg_push(cx);
+        for (int k = 0; k < 4; k++) {
+            const eg_dtype dtype = (eg_dtype[]){ EG_F32, EG_F64, EG_I32, EG_I64 }[k];
+            eg_tensor *x = eg_copy(eg_cast(eg_arange(cx, EG_F64, 0, N, 1), dtype));
+            if (k < 2)
+                x = eg_where(eg_gt(x, eg_full_n(cx, dtype, N - 3, 0, NULL)), eg_scale(x, NAN), x);
+            eg_tensor *want = eg_copy(eg_arange(cx, EG_I64, 0, N, 1));
+            int64_t *w = eg_mut_i64(want);
+            if (at && (k > 1 || at < N - 2)) {
+                eg_tensor *order = eg_copy(want);
+                int64_t *o = eg_mut_i64(order);
+                o[at] = at - 1, o[at - 1] = at;
+                w[at] = at - 1, w[at - 1] = at;
+                x = eg_at("[v], n -> n", x, order);
+            }
+            ck_assert_msg(same_bits(eg_argsort("[n]", x), want), "%s, %d", eg_type_name(dtype), at);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* Along any axis, with any layout and in groups: equal to sorting each row; topk is the beginning
  * of sort. */
 TEST(sort_and_topk_by_letters)

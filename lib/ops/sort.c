@@ -65,13 +65,15 @@ static void put_in_order(ranked *best, int64_t count, ranked it)
     for (; k > 0 && after(&best[k - 1], &it); k--) best[k] = best[k - 1];
     best[k] = it;
 }
+/* True if n elements with keys of some bytes are sorted by insertion. */
+static bool by_insertion(int64_t n, int bytes) { return n < INSERTED && n * n < INSERTED * bytes; }
 /* Sorts n elements, which are in order of index, by keys of some bytes: byte after byte, the least
  * significant first, each stably (Knuth, volume 3, 5.2.5). Bytes that all keys have in common are
  * skipped. Returns the one of the two arrays that has the order. */
 static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
 {
     int64_t count[sizeof(uint64_t)][256];
-    if (n < INSERTED && n * n < INSERTED * bytes) {
+    if (by_insertion(n, bytes)) {
         for (int64_t i = 1; i < n; i++) {
             const ranked it = from[i];
             int64_t at = i;

@@ -157,6 +157,24 @@ EG_CLONES static void NAME(selected_positions)(const rank_job *j, const char *x,
     const ranked *in_order = by_key(all, (int)sizeof(REAL), pairs, pairs + few);
     for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
 }
+/* Sets place[] to 0 … k − 1 and returns true if the keys of a row are in order, as those of an
+ * expanded row are; else returns false. */
+EG_CLONES static bool NAME(in_order)(const rank_job *j, const char *x, int64_t *place)
+{
+    const int64_t n = j->n, k = j->k;
+    int64_t i = 0;
+    for (; i + EG_LANES < n; i += EG_LANES) {
+        int32_t after = 0;
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++)
+            after |= NAME(key)(j, x, i + l) > NAME(key)(j, x, i + l + 1);
+        if (after) return false;
+    }
+    for (; i + 1 < n; i++)
+        if (NAME(key)(j, x, i) > NAME(key)(j, x, i + 1)) return false;
+    for (i = 0; i < k; i++) place[i] = i;
+    return true;
+}
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *pairs)
 {
     const method how = rank_method(j->k, j->n, (int)sizeof(REAL));
@@ -168,6 +186,7 @@ static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked 
         NAME(selected_positions)(j, x, place, pairs);
         return;
     }
+    if (!by_insertion(j->n, (int)sizeof(REAL)) && NAME(in_order)(j, x, place)) return;
     for (int64_t i = 0; i < j->n; i++) pairs[i] = (ranked){ NAME(key)(j, x, i), i };
     const ranked *in_order = by_key(j->n, (int)sizeof(REAL), pairs, pairs + j->n);
     for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
