@@ -129,7 +129,7 @@ static void store(use *u, eg_tensor *y, eg_tensor *g)
 static void run_blocks(use *u)
 {
     eg_tensor *g = NULL;
-    double mean = 0;
+    double mean = 0, each[2];
     eg_captured_blocks *kept = has(u, CAPTURED) ? eg_captured_blocks_open(u->cx) : NULL;
     const eg_grad_over_args o = { .size = sizeof o,
                                   .cx = u->cx,
@@ -141,6 +141,7 @@ static void run_blocks(use *u)
                                   .dxs = u->has_gradient ? &g : NULL,
                                   .block = 1,
                                   .mean = &mean,
+                                  .mean_each = each,
                                   .captured = kept,
                                   .batch = { { "x", u->x },
                                              { u->keys ? "keys" : NULL, u->keys } } };
@@ -150,7 +151,7 @@ static void run_blocks(use *u)
         else
             eg_grad_over_with(&o);
     }
-    u->value = mean * B;
+    u->value = (has(u, COPIES) ? each[0] : mean) * B;
     if (kept && eg_captured_blocks_refused(kept))
         snprintf(u->message, sizeof u->message, "%s", eg_captured_blocks_refused(kept));
     store(u, NULL, g ? eg_scale(g, B) : NULL);

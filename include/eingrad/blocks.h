@@ -83,6 +83,10 @@ typedef struct eg_grad_over_args {
     /* further options that all ranks must have (eg_ranks_grad_over), as "lr 0.1, momentum 0.9", for
      * the message; NULL: none */
     const char *agreed;
+    /* the copies that are computed one after another, on all threads; NULL: those of the xs. Needed
+     * if there are no xs */
+    const eg_copies *copies;
+    double *mean_each; /* out, of length eg_copies_count(copies): the mean of each; may be NULL */
 } eg_grad_over_args;
 /* The bits depend on examples, block, leaves, seed and number of the call, not on threads: the
  * blocks of a leaf are added in order, then leaves 0 and 1, 2 and 3, then pairs of pairs. A block's
@@ -93,8 +97,15 @@ typedef struct eg_grad_over_args {
  * a loss that is not a finite scalar; counts whose sum is 0; a block that reads a tensor which was
  * computed from an x outside of the block; a block that calls eg_seed, or calls eg_train, eg_eval,
  * eg_nograd, eg_flush or eg_trace and does not undo it; an x with a hook; a call inside a block.
- * Without xs nothing is recorded, and the loss may be infinite or NaN (evaluation of a test
- * set). */
+ * Without xs nothing is recorded, and the loss may be infinite or NaN (evaluation of a test set).
+ *
+ * With copies (copies.h) the copies are computed one after another, each as if it were the only
+ * one: in a block, tensors of the calling context that have these copies are those of one copy,
+ * without copies, and so are tensors of .batch. The random seed of copy c is its own. dxs[k] has
+ * the copies of xs[k]; if xs[k] has none, it is the sum over all copies. Each copy has the bits of
+ * a call of its own with that seed. *mean is the mean of all copies, *counted the sum. Only one
+ * copy's intermediate results are in memory at a time. Refused with copies: .captured, .take; a
+ * tensor with copies of another group. */
 EG_API int eg_grad_over_with(const eg_grad_over_args *);
 
 /* -- captured blocks -------------------------------------------------------------------------- */
@@ -134,6 +145,9 @@ EG_API void eg_captured_blocks_free(eg_captured_blocks *);
  * without an error, outside of blocks. In functions that eg_from_call and eg_host_call call, these
  * are the examples of the block that is computed now. */
 EG_API int eg_block_range(const eg_ctx *, int64_t *from, int64_t *to);
+/* The number of the copy that the block computes (eg_grad_over_args.copies), 0 without copies; −1,
+ * without an error, outside of blocks. */
+EG_API int64_t eg_block_copy(const eg_ctx *);
 typedef struct eg_block_call_args {
     size_t size;
     eg_ctx *cx;

@@ -193,6 +193,7 @@ typedef struct eg_step_over_args {
     eg_block_kind *kind;          /* as eg_grad_over's */
     eg_given batch[8];            /* as eg_grad_over's, for eg_block_rows */
     bool capture; /* blocks are captured (blocks.h), and kept by the optimiser; the same bits */
+    double *mean_each; /* as eg_grad_over's, of the copies that the parameters have */
 } eg_step_over_args;
 EG_API int eg_step_over_with(const eg_step_over_args *);
 typedef struct eg_opt_report {

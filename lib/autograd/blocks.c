@@ -115,6 +115,7 @@ static void blocks_begin(const blocks *b, eg_ctx *child, int64_t k)
     child->block.block = (uint64_t)k;
     child->block.from = k * b->o.block;
     child->block.to = eg__min64(child->block.from + b->o.block, b->o.examples);
+    child->block.copy = b->copy;
     child->block.batch = &b->batch;
     child->training = b->cx->training;
     child->flush = b->cx->flush;
@@ -137,7 +138,8 @@ eg_tensor *eg_block_call_with(const eg_block_call_args *given)
     eg__block_batch batch;
     if (o.batch[0].name && eg__capture_refuses(cx, "block_call", "its batch ends with the call"))
         return NULL;
-    if (!eg__batch_fit(cx, "block_call", o.batch, o.to, true, &batch)) return NULL;
+    if (!eg__batch_fit(cx, "block_call", o.batch, o.to, true, cx->loans.copies, &batch))
+        return NULL;
     const int64_t before[] = { cx->block.from, cx->block.to };
     const eg__block_batch *outer = cx->block.batch;
     int64_t all = o.to - o.from;
@@ -160,6 +162,11 @@ int eg_block_range(const eg_ctx *cx, int64_t *from, int64_t *to)
     if (from) *from = cx->block.from;
     if (to) *to = cx->block.to;
     return 0;
+}
+int64_t eg_block_copy(const eg_ctx *cx)
+{
+    cx = eg__here(cx);
+    return cx && cx->block.to ? cx->block.copy : -1;
 }
 /* Computes block k in a separate scope and adds it to s. False after an error. */
 static bool blocks_one(blocks *b, int worker, int64_t k, blocks_sum *s)
@@ -225,6 +232,8 @@ static bool blocks_open(blocks *b, int worker)
     if (b->opened[worker]) return true;
     if (!b->captured && !b->loan[worker].scope)
         b->loan[worker] = eg__borrow_open(child, blocks_may_read, b);
+    child->loans.copies = b->o.copies;
+    child->loans.copy = b->copy;
     bool good = b->captured ? eg__blocks_captured_open(b, worker, blocks_may_read)
                             : b->loan[worker].scope != NULL;
     for (int i = 0; i < b->o.count && good; i++) good = eg__borrow(child, b->o.xs[i]) != NULL;
@@ -323,7 +332,7 @@ static bool blocks_batch(blocks *b)
                        is_x ? "is an x" : "was computed from an x outside of the blocks");
         if (b->cx->failed) return false;
     }
-    return eg__batch_fit(b->cx, o->who, o->batch, o->examples, false, &b->batch);
+    return eg__batch_fit(b->cx, o->who, o->batch, o->examples, false, o->copies, &b->batch);
 }
 /* True if the options are in range and the xs can be differentiated; else records an error. */
 static bool blocks_fit(blocks *b)
@@ -354,14 +363,11 @@ static bool blocks_fit(blocks *b)
     else if (!o->count && o->captured)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: without xs, blocks are not captured", who);
     for (int k = 0; k < o->count && !cx->failed; k++)
-        if (o->xs[k] && o->xs[k]->copies)
-            eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: xs[%d] has copies; eg_grad takes them", who,
-                       k);
-        else if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
-                 o->xs[k]->tag->hook)
+        if (eg__check_differentiable(cx, who, "xs", k, o->xs[k]) && o->xs[k]->tag &&
+            o->xs[k]->tag->hook)
             eg_fail_as(cx, EG_ERROR_MISUSE,
                        "%s: xs[%d] has a hook, which several blocks would call at a time", who, k);
-    return !cx->failed && blocks_batch(b);
+    return !cx->failed && eg__blocks_copies_fit(b) && blocks_batch(b);
 }
 /* Sets defaults, and the range of leaves that this process computes. False after an error. */
 static bool blocks_plan(blocks *b)
@@ -436,13 +442,27 @@ static bool blocks_run(blocks *b)
     }
     b->cx->from = NULL;
     const int64_t k = atomic_load(&b->failed), from = k < b->blocks ? k * b->o.block : 0;
+    char copy[32] = "";
+    if (b->o.copies) snprintf(copy, sizeof copy, "copy %lld, ", (long long)b->copy);
     if (k < b->blocks)
-        eg_fail_as(b->cx, b->code, "%s: block %lld (examples %lld to %lld): %s", b->o.who,
+        eg_fail_as(b->cx, b->code, "%s: %sblock %lld (examples %lld to %lld): %s", b->o.who, copy,
                    (long long)k, (long long)from,
                    (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
     if (b->o.sums) *b->o.sums = b->most;
     return !b->cx->failed && (b->o.take ? blocks_take_sums(b) : eg__blocks_mean(b));
 }
+bool eg__blocks_call(blocks *b)
+{
+    atomic_init(&b->failed, INT64_MAX);
+    atomic_init(&b->climbed, 0);
+    b->front = b->o.count;
+    pthread_mutex_init(&b->lock, NULL);
+    const bool good = blocks_run(b);
+    blocks_close(b);
+    pthread_mutex_destroy(&b->lock);
+    return good;
+}
+
 int eg_grad_over_with(const eg_grad_over_args *given) { return eg__grad_over(given, NULL); }
 /* The number of the call (b.draw) is the context's next draw, so that each call has other random
  * numbers. */
@@ -456,14 +476,8 @@ int eg__grad_over(const eg_grad_over_args *given, const eg_early *early)
         return -1;
     }
     if (!blocks_fit(&b) || !blocks_plan(&b) || !eg__blocks_captured_fit(&b)) return -1;
-    atomic_init(&b.failed, INT64_MAX);
-    atomic_init(&b.climbed, 0);
-    b.front = b.o.count;
-    pthread_mutex_init(&b.lock, NULL);
     b.draw = b.cx->draw++;
-    const bool good = blocks_run(&b);
-    blocks_close(&b);
-    pthread_mutex_destroy(&b.lock);
+    const bool good = b.o.copies ? eg__blocks_each(&b) : eg__blocks_call(&b);
     for (int k = 0; !good && b.o.dxs && k < b.o.count; k++) b.o.dxs[k] = eg__poison(b.cx);
     if (!good && b.cx->draw == b.draw + 1) b.cx->draw = b.draw; /* the call changed nothing */
     return good ? 0 : -1;

@@ -1,5 +1,4 @@
-/* blocks.h: the state of one call of eg_grad_over, for blocks.c, blocks_tree.c and
- * blocks_captured.c. */
+/* blocks.h: the state of one call of eg_grad_over, for blocks.c and blocks_*.c. */
 #ifndef EG_AUTOGRAD_BLOCKS_H
 #define EG_AUTOGRAD_BLOCKS_H
 #include "autograd/autograd.h"
@@ -31,6 +30,7 @@ typedef _Atomic(blocks_sum *) place;
 typedef struct blocks {
     eg_grad_over_args o;
     eg_ctx *cx;
+    int64_t copy; /* the copy that is computed; 0 without copies */
     eg__block_batch batch;
     int64_t blocks, leaves, from, to; /* this process computes the leaves [from, to) */
     uint64_t seed, draw;
@@ -58,11 +58,23 @@ typedef struct blocks {
 eg_tensor *eg__block_loss(const eg_grad_over_args *, eg_ctx *child, int64_t *count);
 bool eg__block_count_fits(eg_ctx *child, int64_t count);
 
+/* Computes all blocks of the call, or of its copy `copy`: sets dxs, mean and counted, or calls
+ * `take`. False after an error. */
+bool eg__blocks_call(blocks *);
+
+/* -- blocks_copies.c --------------------------------------------------------------------------- */
+/* Sets .copies to those of the xs. True if the xs have no others and the options allow copies; else
+ * records an error. */
+bool eg__blocks_copies_fit(blocks *);
+/* eg__blocks_call for each copy. False after an error. */
+bool eg__blocks_each(const blocks *);
+
 /* -- blocks_batch.c ---------------------------------------------------------------------------- */
 /* Sets *to to the tensors that are given, which must have `examples` examples, or at least that
- * number if `more`. False after an error that begins with `who`. */
+ * number if `more`, and may have the given copies (NULL: none). False after an error that begins
+ * with `who`. */
 bool eg__batch_fit(eg_ctx *, const char *who, const eg_given given[BATCH_MOST], int64_t examples,
-                   bool more, eg__block_batch *to);
+                   bool more, const eg_copies *, eg__block_batch *to);
 
 /* -- blocks_tree.c ----------------------------------------------------------------------------- */
 /* Returns the number of subtrees of 2^level leaves; the last one may have fewer. */

@@ -11,7 +11,7 @@ int64_t eg__batch_examples(const eg_given *given)
 }
 /* True if the k-th tensor can be divided into examples; else records an error. */
 static bool batch_fits(eg_ctx *cx, const char *who, const eg_given *given, int k, int64_t examples,
-                       bool more)
+                       bool more, const eg_copies *copies)
 {
     char dims[256];
     const char *name = given[k].name;
@@ -27,8 +27,9 @@ static bool batch_fits(eg_ctx *cx, const char *who, const eg_given *given, int k
     if (x->cx != cx && x->cx != cx->parent)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: \"%s\" of .batch belongs to another context", who,
                    name);
-    else if (x->copies)
-        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: \"%s\" of .batch has copies", who, name);
+    else if (x->copies && x->copies != copies)
+        eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: \"%s\" of .batch has copies%s", who, name,
+                   copies ? " of another group" : "");
     else if (!x->rank || (more ? x->dim[0] < examples : x->dim[0] != examples))
         eg_fail_as(cx, EG_ERROR_SHAPE,
                    "%s: \"%s\" of .batch is %s, but its first axis must have the %lld examples",
@@ -36,11 +37,11 @@ static bool batch_fits(eg_ctx *cx, const char *who, const eg_given *given, int k
     return !cx->failed;
 }
 bool eg__batch_fit(eg_ctx *cx, const char *who, const eg_given given[BATCH_MOST], int64_t examples,
-                   bool more, eg__block_batch *to)
+                   bool more, const eg_copies *copies, eg__block_batch *to)
 {
     *to = (eg__block_batch){ .count = 0 };
     for (int k = 0; k < BATCH_MOST && given[k].name; k++) {
-        if (!batch_fits(cx, who, given, k, examples, more)) return false;
+        if (!batch_fits(cx, who, given, k, examples, more, copies)) return false;
         const bool was = eg_nograd(cx, true);
         const eg_tensor *x = eg_contiguous(given[k].x);
         eg_nograd(cx, was);
@@ -71,7 +72,7 @@ static int block_rows_read(void *args, void *to, int64_t n)
     const eg_tensor *x = cx->block.batch->x[r->k];
     const size_t bytes = (size_t)n * eg__width[x->dtype],
                  row = bytes / (size_t)(cx->block.to - cx->block.from);
-    if (bytes) memcpy(to, x->data + (size_t)cx->block.from * row, bytes);
+    if (bytes) memcpy(to, eg__copy_data(x, cx->block.copy) + (size_t)cx->block.from * row, bytes);
     return 0;
 }
 eg_tensor *eg_block_rows(eg_ctx *cx, const char *name)

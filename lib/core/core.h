@@ -164,6 +164,9 @@ typedef struct eg__loans {
      * must not read x as a constant */
     bool (*check)(eg_ctx *child, eg_tensor *x, void *user);
     void *user;
+    /* of tensors with these copies only copy `copy` is lent, without copies; NULL: all copies */
+    const struct eg_copies *copies;
+    int64_t copy;
 } eg__loans;
 
 /* Returns memory of the open scope, not zeroed, aligned to 64 bytes (blocks below 64 bytes: to 16).
@@ -355,6 +358,7 @@ struct eg_ctx {
         bool on;
         uint64_t draw, block;
         int64_t from, to; /* its examples [from, to); `to` is 0 outside of blocks */
+        int64_t copy;     /* the copy that it computes (eg_block_copy); 0 without copies */
         const struct eg__block_batch *batch; /* of which it reads these examples; or NULL */
     } block;
     /* the row-major copies that were returned last for reading: tensor/read.c */

@@ -103,7 +103,10 @@ static bool gradient_fits(const gradient *g)
     else if (gradient_bad(g))
         eg_grad_over_with(o); /* records the error */
     for (int k = 0; k < o->count && !eg_error(cx); k++)
-        if (eg_type(o->xs[k]) != eg_type(o->xs[0]))
+        if (eg_copies_of(o->xs[k]))
+            eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: xs[%d] has copies, which ranks do not divide",
+                       o->who, k);
+        else if (eg_type(o->xs[k]) != eg_type(o->xs[0]))
             eg_fail_as(cx, EG_ERROR_DTYPE,
                        "%s: between ranks gradients have one type, but xs[0] is %s and xs[%d] %s",
                        o->who, eg_type_name(eg_type(o->xs[0])), k, eg_type_name(eg_type(o->xs[k])));

@@ -100,6 +100,23 @@ eg_tensor *eg__borrow_like(eg_ctx *cx, const eg_tensor *x)
     t->own = (eg_storage){ .bytes = (size_t)eg_size(x) * eg__width[x->dtype], .lent = true };
     return t;
 }
+/* Makes t, a header of a tensor of the parent, that of the copy that the child computes. False
+ * after an error: it has copies of another group. */
+static bool borrow_copy(eg_ctx *cx, eg_tensor *t)
+{
+    const eg_copies *of = cx->loans.copies;
+    if (!of || !t->copies) return true;
+    if (t->copies != of) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "an operand has %lld cop%s of another group than the %lld that are computed",
+                   (long long)t->copies->count, t->copies->count == 1 ? "y" : "ies",
+                   (long long)of->count);
+        return false;
+    }
+    t->data = eg__copy_data(t, cx->loans.copy);
+    t->copies = NULL;
+    return true;
+}
 eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)
 {
     if (x->poison) return &cx->poison;
@@ -112,7 +129,7 @@ eg_tensor *eg__borrow(eg_ctx *cx, eg_tensor *x)
     if (l->of) return l->header;
     if (cx->loans.check && !cx->loans.check(cx, x, cx->loans.user)) return NULL;
     eg_tensor *t = borrow_header(cx->loans.arena, x);
-    if (!t) return NULL;
+    if (!t || !borrow_copy(cx, t)) return NULL;
     *l = (eg__loan){ x, x->seq, t };
     cx->loans.used++;
     return t;

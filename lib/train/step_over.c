@@ -26,6 +26,7 @@ typedef struct step_over_part {
 } step_over_part;
 typedef struct step_over_asking {
     const eg_step_over_args *o;
+    const eg_copies *copies; /* of the parameters, or NULL */
     bool recording;
     step_over_part part[ASKED];
 } step_over_asking;
@@ -35,6 +36,7 @@ static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t
 {
     step_over_asking *a = user;
     step_over_part *p = &a->part[k];
+    if (eg_block_copy(cx) > 0) return eg_scalar(cx, 0); /* the first copy suffices */
     const uint64_t draws = eg_draws(cx);
     const bool was = eg_nograd(cx, !a->recording);
     (void)to;
@@ -64,7 +66,7 @@ static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a)
     eg_eval(cx);
     const eg_mark m = eg_push(cx);
     eg_grad_over(.cx = cx, .loss = step_over_part_loss, .user = a, .examples = ASKED, .block = 1,
-                 .leaves = 1, .serial = true);
+                 .leaves = 1, .serial = true, .copies = a->copies);
     eg_pop(cx, m);
     eg_set_draws(cx, draws);
     if (training) eg_train(cx);
@@ -83,6 +85,7 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
     if (n < 2 || op->sum == o->loss) return true;
     step_over_asking a = {
         .o = o,
+        .copies = op->count ? eg_copies_of(op->x[0]) : NULL,
         .part = { { .from = 0, .to = n }, { .from = 0, .to = cut }, { .from = cut, .to = n } }
     };
     const step_over_part *all = &a.part[WHOLE], *one = &a.part[FIRST], *two = &a.part[SECOND];
@@ -149,12 +152,6 @@ static bool step_over_possible(const eg_opt *op, const char *who)
         return false;
     }
     if (eg_error(op->cx)) return true;
-    if (op->each) {
-        eg_fail_as(op->cx, EG_ERROR_UNSUPPORTED,
-                   "%s: the parameters have copies, which blocks cannot add up; eg_step takes them",
-                   who);
-        return false;
-    }
     if (!eg_block_range(op->cx, NULL, NULL)) {
         /* before the loss is called, which would call this function again without end */
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: inside a block of another call", who);
@@ -193,6 +190,7 @@ int eg_step_over_with(const eg_step_over_args *given)
                                .mean = o.mean,
                                .counted = o.counted,
                                .sums = o.sums,
+                               .mean_each = o.mean_each,
                                .captured = o.captured,
                                .kind = o.kind,
                                .who = o.who };

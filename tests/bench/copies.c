@@ -1,12 +1,12 @@
 /* copies.c: what a step of S models in one costs compared with S steps of single models: forward,
  * gradient and Adam of a decoder of 2 layers, 2 heads, 12 positions and 13 tokens, on one thread.
- * Prints the tables of docs/measurements.md: the processor time of a step, as it is called and
- * captured, and that of the gradient of a batch beside the gradients of its examples
- * (eg_grad_each).
+ * Prints the tables of docs/measurements.md: the processor time of a step, as it is called,
+ * captured, and by eg_step_over, which computes one copy after another; and that of the gradient of
+ * a batch beside the gradients of its examples (eg_grad_each).
  *
  * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but this number of steps
- * after two that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth,
- * 1, runs a captured step:
+ * after two that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. With a
+ * fifth number 1 the step is captured, with 2 it is made by eg_step_over:
  *
  *     valgrind --tool=callgrind --toggle-collect=steps_measured tests/bench/copies 16 1 32 10 */
 #include <eingrad.h>
@@ -21,7 +21,11 @@ typedef struct bench_model {
     eg_opt *opt;
     eg_tensor *token;
     eg_captured *again; /* NULL: the step is called */
+    int batch;          /* examples of the block of eg_step_over; 0: the step is another one */
 } bench_model;
+/* How a step is made. */
+enum { CALLED, CAPTURED, BLOCKS, WAYS };
+static const char *const way_name[WAYS] = { "called", "captured", "`eg_step_over`" };
 
 static int step(void *user, eg_tensor **out)
 {
@@ -30,9 +34,25 @@ static int step(void *user, eg_tensor **out)
     out[0] = eg_cross_entropy("b l [v]", y, m->token, .ignore = -1);
     return eg_step(m->opt, out[0]);
 }
+static eg_tensor *block_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const bench_model *m = user;
+    eg_tensor *t = eg_block_rows(cx, "t");
+    eg_tensor *y = eg_transformer_run(m->net, t, .where = "j <= i");
+    *count = (to - from) * PLACES;
+    return eg_scale(eg_cross_entropy("b l [v]", y, t, .ignore = -1), (double)*count);
+}
+/* Makes a step in the open scope. Returns 0, or another number after an error. */
+static int step_made(bench_model *m)
+{
+    eg_tensor *out[1];
+    if (m->again) return eg_captured_run(m->again);
+    if (!m->batch) return step(m, out);
+    return eg_step_over(m->opt, block_loss, m, .batch = { { "t", m->token } }, .examples = m->batch,
+                        .block = m->batch);
+}
 /* list: NULL, or where the list of parameters is left. */
-static bool prepare(bench_model *m, eg_params **list, int width, int batch, int copies,
-                    bool captured)
+static bool prepare(bench_model *m, eg_params **list, int width, int batch, int copies, int way)
 {
     static int64_t t[MOST * BATCH_MOST * PLACES];
     eg_ctx *cx = m->cx = eg_open(.threads = 1, .seed = 1);
@@ -46,7 +66,8 @@ static bool prepare(bench_model *m, eg_params **list, int width, int batch, int 
         eg_from_n(cx, EG_I64, t, copies ? 3 : 2,
                   copies ? (int64_t[]){ copies, batch, PLACES } : (int64_t[]){ batch, PLACES });
     if (copies) m->token = eg_copies_unstack(eg_params_copies(p), m->token);
-    m->again = captured ? eg_capture(cx, step, m, 1) : NULL;
+    m->again = way == CAPTURED ? eg_capture(cx, step, m, 1) : NULL;
+    m->batch = way == BLOCKS ? batch : 0;
     if (!eg_error(cx)) return true;
     fprintf(stderr, "copies: %s\n", eg_error(cx));
     return false;
@@ -55,10 +76,8 @@ static void steps_measured(bench_model *m, int count) __attribute__((noinline));
 static void steps_measured(bench_model *m, int count)
 {
     for (int k = 0; k < count; k++) {
-        eg_tensor *out[1];
         const eg_mark mark = eg_push(m->cx);
-        if (m->again ? eg_captured_run(m->again) : step(m, out))
-            fprintf(stderr, "copies: %s\n", eg_error(m->cx));
+        if (step_made(m)) fprintf(stderr, "copies: %s\n", eg_error(m->cx));
         eg_pop(m->cx, mark);
     }
 }
@@ -71,7 +90,7 @@ static double seconds(void)
 }
 /* Prints a row: the ms of a step of a single model and of S copies, each the least of the turns,
  * and the ratio to S steps of the single model. */
-static void row(int width, int batch, bool captured)
+static void row(int width, int batch, int way)
 {
     static const int many[] = { 0, 1, 8, 32 };
     enum { CASES = sizeof many / sizeof *many };
@@ -79,7 +98,7 @@ static void row(int width, int batch, bool captured)
     double best[CASES];
     bool good = true;
     for (int k = 0; k < CASES; k++) {
-        good &= prepare(&m[k], NULL, width, batch, many[k], captured);
+        good &= prepare(&m[k], NULL, width, batch, many[k], way);
         best[k] = 1e9;
     }
     for (int turn = -1; good && turn < TURNS; turn++)
@@ -92,8 +111,8 @@ static void row(int width, int batch, bool captured)
         }
     if (good)
         printf("| %d | %d | %s | %.3f | %.3f | %.3f | %.2f | %.2f | %.2f |\n", width, batch,
-               captured ? "captured" : "called", best[0], best[1], best[2], best[3],
-               best[2] / (8 * best[0]), best[3] / (32 * best[0]));
+               way_name[way], best[0], best[1], best[2], best[3], best[2] / (8 * best[0]),
+               best[3] / (32 * best[0]));
     fflush(stdout);
     for (int k = 0; k < CASES; k++) eg_close(m[k].cx);
 }
@@ -119,7 +138,7 @@ static void row_each(int width, int batch)
     bench_model m;
     double best[2] = { 1e9, 1e9 };
     eg_params *p = NULL;
-    bool good = prepare(&m, &p, width, batch, 0, false);
+    bool good = prepare(&m, &p, width, batch, 0, CALLED);
     const eg_copies *each = good ? eg_copies_open(eg_params_owner(p), batch, NULL) : NULL;
     for (int turn = -1; good && turn < TURNS; turn++)
         for (int k = 0; k < 2; k++) {
@@ -149,8 +168,7 @@ int main(int argc, char **argv)
             return 1;
         for (int k = 0; k < 2; k++) {
             const eg_mark mark = eg_push(m.cx);
-            eg_tensor *out[1];
-            if (m.again ? eg_captured_run(m.again) : step(&m, out)) return 1;
+            if (step_made(&m)) return 1;
             eg_pop(m.cx, mark);
         }
         steps_measured(&m, n[3]);
@@ -162,7 +180,7 @@ int main(int argc, char **argv)
     static const int width[] = { 16, 64 }, batch[] = { 1, 4, 32 };
     for (int w = 0; w < 2; w++)
         for (int b = 0; b < 3; b++)
-            for (int captured = 0; captured < 2; captured++) row(width[w], batch[b], captured);
+            for (int way = 0; way < WAYS; way++) row(width[w], batch[b], way);
     printf("\n| width | batch | gradient of the batch | gradients of the examples | ratio |\n"
            "|---|---|---|---|---|\n");
     for (int w = 0; w < 2; w++)
