@@ -106,6 +106,24 @@ static void search_rows(int64_t rows, char *const *p, const int64_t *step, const
         search_end(j, best, &first, p[0] + r * step[0]);
     }
 }
+/* The same, without an index, for short rows of elements of 4 or 8 bytes: blocks of them are
+ * transposed. */
+static void search_transposed(int64_t rows, char *const *p, const int64_t *step, const void *user)
+{
+    enum { BYTES = 16 << 10 };
+    const search_job *j = user;
+    const int64_t n = j->x.n, w = j->x.width, most = BYTES / (n * w) & -EG_LANES;
+    _Alignas(64) char column[BYTES], best[BYTES];
+    for (int64_t r = 0, m; r < rows; r += m) {
+        const bool in_place = step[0] == w;
+        char *to = p[0] + r * step[0], *at = in_place ? to : best;
+        m = eg__min64(rows - r, most);
+        eg__transpose((size_t)w, m, n, p[1] + r * step[1], step[1] / w, column, m, false);
+        memcpy(at, column, (size_t)(m * w));
+        j->search->better_each(n - 1, m * w, m, column + m * w, at);
+        if (!in_place) eg__move((int)w, m, to, step[0], best, w);
+    }
+}
 /* Writes the extremes of n rows that are short, or whose elements are further apart than the rows;
  * p[1]: the first element of each. */
 static void search_across(int64_t n, char *const *p, const int64_t *step, const void *user)
@@ -186,10 +204,15 @@ static bool extreme_forward(eg_tensor *y)
     const bool nearer = !a->index && apart < eg__abs64(sorted.axis[sorted.rank - 1].step);
     const bool beside = y->rank && y->dim[y->rank - 1] >= EG_LANES;
     const bool few = sorted.n <= EG_COLUMNS && sorted.width <= 8 && eg_size(y) >= EG_LANES;
+    const bool dense = !a->index && eg__strip_contiguous(&j.x) && j.x.width >= 4 &&
+                       j.x.width <= 8 && j.x.n > 1 && j.x.n <= EG_COLUMNS && eg_size(y) >= EG_LANES;
     if (!j.x.n) { /* only any and all accept rows without elements */
         eg__fill(y, a->smallest);
         return true;
     }
+    if (dense)
+        return eg__batches(y, y->rank, 2, (const eg_tensor *[]){ y, x }, search_transposed, &j,
+                           j.x.n);
     if (y->rank && (few || (beside && (nearer || sorted.n <= EG_COLUMNS)))) {
         j.x = sorted;
         eg__rows_across(y, x, &j.x, search_across, &j, j.x.n);
