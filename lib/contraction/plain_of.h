@@ -7,6 +7,7 @@
 /* sum[j] += Σ_i a[i ta + j sa] b[i tb + j sb] for j < n and i < terms, a constant, so that a sum is
  * read and written once for all terms */
 #define TERM(i, sa, sb) TIMES(a[(i)*ta + j * (sa)], b[(i)*tb + j * (sb)])
+#define ZERO            ((WIDE)0)
 #define EACH_SUM(VALUE) \
     for (int64_t j = 0; j < n; j++) sum[j] = VALUE
 #define FOUR(sa, sb) sum[j] + TERM(0, sa, sb) + TERM(1, sa, sb) + TERM(2, sa, sb) + TERM(3, sa, sb)
@@ -101,6 +102,35 @@ EG_INLINE void NAME(write_sums)(int64_t n, WIDE *sum, FACTOR alpha, FACTOR repea
     else
         for (int64_t j = 0; j < n; j++) c[j * sc] = sum[j];
 }
+#if SUMS == 1
+/* c[j sc] = alpha a[j sa] b[j sb] for j < n; the steps are constants where they are common. */
+EG_INLINE void NAME(each_product)(int64_t n, const T *a, const int64_t sa, const T *b,
+                                  const int64_t sb, FACTOR alpha, WIDE *c, const int64_t sc)
+{
+    if (alpha == 1)
+        for (int64_t j = 0; j < n; j++) c[j * sc] = ZERO + TIMES(a[j * sa], b[j * sb]);
+    else
+        for (int64_t j = 0; j < n; j++) c[j * sc] = alpha * (ZERO + TIMES(a[j * sa], b[j * sb]));
+}
+/* Products without a sum along the last axis of the result */
+EG_CLONES static void NAME(products)(const eg_axes *out, const T *u, const T *v, int first,
+                                     FACTOR alpha, WIDE *c)
+{
+    const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
+    const int64_t n = x->size, su = x->step[first], sv = x->step[!first];
+    for (int64_t o = 0; o < out->total; o += n) {
+        const eg_offsets at = eg__offsets_of(out, o);
+        const T *a = u + at.of[first], *b = v + at.of[!first];
+        WIDE *to = c + at.c;
+        if (su == 1 && sv == 1 && x->sc == 1)
+            NAME(each_product)(n, a, 1, b, 1, alpha, to, 1);
+        else if (su == 0 && sv == 1 && x->sc == 1)
+            NAME(each_product)(n, a, 0, b, 1, alpha, to, 1);
+        else
+            NAME(each_product)(n, a, su, b, sv, alpha, to, x->sc);
+    }
+}
+#endif
 EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T *a, const T *b,
                                   WIDE *c, double alpha, bool add)
 {
@@ -125,6 +155,12 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
     /* the operand that is constant along x, if one is, comes first */
     const int first = b && x->sa && !x->sb ? EG_OF_B : EG_OF_A, other = !first;
     const T *u = first ? b : a, *v = first ? a : b;
+#if SUMS == 1 /* gcc fuses products of c128, in another way there */
+    if (b && !add && terms.total == 1 && repeats == 1) {
+        NAME(products)(out, u, v, first, (FACTOR)alpha, c);
+        return;
+    }
+#endif
     const int64_t su = x->step[first], sv = x->step[other], tu = in->step[first],
                   tv = in->step[other];
     for (int64_t o = 0, m, column = 0; o < out->total; o = by_columns ? o + x->size : o + m) {
@@ -157,6 +193,7 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
     }
 }
 #undef EACH_SUM
+#undef ZERO
 #undef T
 #undef WIDE
 #undef FACTOR
