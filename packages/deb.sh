@@ -33,6 +33,9 @@ if [ "$1" = build ]; then
     ls -l "$out"/*.deb
     exit
 fi
+for file in "$out"/*.deb; do
+    [ -f "$file" ] || { echo "deb.sh: $out has no packages; make deb builds them" >&2; exit 1; }
+done
 again=$(mktemp -d)
 trap 'rm -rf "$again"' EXIT
 (umask 022; export DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS-} nocheck" LC_ALL=C.UTF-8 TZ=Asia/Kolkata
