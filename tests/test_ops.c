@@ -755,6 +755,79 @@ LOOP_TEST(bits_in_blocks, operations())
     eg_close(cx);
 }
 
+/* -- some of the gradients ------------------------------------------------------------------- */
+/* Compares the gradients of the operands in `set`, g, with those of all operands. */
+static void subset_close(eg_ctx *cx, const point *p, const value *v, unsigned set, bool recorded,
+                         eg_tensor *const *g, eg_tensor *const *all, const char *what)
+{
+    for (int i = 0, k = 0; i < v->count; i++) {
+        if (!(set >> i & 1)) continue;
+        const double *have = eg_f64(g[k++]), *want = eg_f64(all[i]);
+        double largest = 1e-2;
+        ck_assert_msg(have && want, "%s: %s", p->where, eg_error(cx));
+        for (int64_t e = 0; e < eg_size(all[i]); e++) largest = fmax(largest, fabs(want[e]));
+        for (int64_t e = 0; e < eg_size(all[i]); e++)
+            ck_assert_msg(fabs(have[e] - want[e]) <= 1e-12 * largest,
+                          "%s: %s of float operand %d among those of set %x%s: %.17g, not %.17g",
+                          p->where, what, i + 1, set, recorded ? "" : ", not recorded", have[e],
+                          want[e]);
+    }
+}
+/* Sets h to the gradient of Σ ⟨weights, g_i⟩ over the operands in `set` by all operands. */
+static void second_of(eg_ctx *cx, const point *p, const value *v, unsigned set, eg_tensor *const *g,
+                      eg_tensor **h)
+{
+    eg_tensor *sum = eg_scalar(cx, 0);
+    /* h depends on every operand */
+    for (int i = 0; i < v->count; i++) sum = eg_add(sum, eg_sum(NULL, eg_square(v->of[i])));
+    for (int i = 0, k = 0; i < v->count; i++)
+        if (set >> i & 1) {
+            eg_tensor *w = weights(v->of[i], V + (uint64_t)i);
+            sum = eg_add(sum, eg_sum(NULL, eg_mul(w, g[k++])));
+        }
+    ck_assert_msg(!eg_grad(sum, NULL, v->count, v->of, h), "%s: second: %s", p->where,
+                  eg_error(cx));
+}
+/* The gradients of some operands are those that all have, also where they are not recorded, and so
+ * are their derivatives. */
+LOOP_TEST(any_subset_of_the_gradients, operations())
+{
+    const eg_op *op = eg_op_at(_i);
+    if (listed(unsampled, op->name)) return;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int s = 0; op->samples[s].call; s++)
+        for (int k = 0; k < KINDS; k++) {
+            if (k != CONTIGUOUS && listed(picky, op->name)) continue;
+            point p = sample_of(op, s, (kind)k);
+            const eg_mark m = eg_push(cx);
+            value v = evaluate(cx, &p);
+            eg_tensor *all[OPERANDS], *some[OPERANDS], *part[OPERANDS], *g[OPERANDS], *h[OPERANDS],
+                *want[OPERANDS];
+            const bool none = v.count < 2 || flat(op, eg_type(v.y));
+            eg_tensor *w = none ? NULL : weights(v.y, W);
+            if (!none) ck_assert_msg(!eg_grad(v.y, w, v.count, v.of, all), "%s", eg_error(cx));
+            for (unsigned set = 1; !none && set < (1u << v.count) - 1; set++) {
+                const eg_mark inner = eg_push(cx);
+                int n = 0;
+                for (int i = 0; i < v.count; i++)
+                    if (set >> i & 1) part[n] = all[i], some[n++] = v.of[i];
+                for (int recorded = 0; recorded < 2; recorded++) {
+                    eg_nograd(cx, !recorded);
+                    ck_assert_msg(!eg_grad(v.y, w, n, some, g), "%s: %s", p.where, eg_error(cx));
+                    subset_close(cx, &p, &v, set, recorded, g, all, "the gradient");
+                }
+                second_of(cx, &p, &v, set, g, h);
+                second_of(cx, &p, &v, set, part, want);
+                subset_close(cx, &p, &v, (1u << v.count) - 1, true, h, want,
+                             "the second derivative");
+                eg_pop(cx, inner);
+            }
+            eg_pop(cx, m);
+            undraw(&p);
+        }
+    eg_close(cx);
+}
+
 /* All sizes 1, then the first size of every operand 0: a value with a gradient, or an error. */
 LOOP_TEST(small_sizes, operations())
 {
