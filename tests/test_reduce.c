@@ -469,6 +469,37 @@ TEST(sums_of_expanded_rows_are_those_of_their_copy)
     eg_close(cx);
 }
 
+/* Neighbouring columns, computed together, have the bits of rows, of one block and of several
+ * parts; with a factor, added to other numbers, and of matrices of a batch. */
+TEST(sums_of_few_columns_have_the_bits_of_rows)
+{
+    static const int64_t lengths[] = { 5, 64, 131, 700, 2048, 5000, 140001 };
+    for (int k = 0; k < 7 * 7 * 2; k++) {
+        const eg_dtype dtype = k % 2 ? EG_F32 : EG_F64;
+        const int64_t n = lengths[k / 2 % 7], columns = k / 14 + 1, batch = n < 1000 ? 5 : 2;
+        eg_ctx *cx = eg_open(.threads = 1 + k % 3, .seed = (uint64_t)k);
+        eg_nograd(cx, true);
+        eg_tensor *x = eg_normal_n(cx, dtype, 0, 1, 3, (int64_t[]){ batch, n, columns }),
+                  *rows = eg_copy(eg_transpose(x, 1, 2));
+        for (int way = 0; way < 3; way++) {
+            eg_tensor *to = eg_normal_n(cx, dtype, 0, 1, 2, (int64_t[]){ batch, columns });
+            eg_einsum_args o = { .size = sizeof o,
+                                 .spec = "bij->bj",
+                                 .count = 1,
+                                 .operands = &x,
+                                 .alpha = way ? 1.25 : 0,
+                                 .out = way == 2 ? eg_copy(to) : NULL,
+                                 .beta = way == 2 };
+            eg_tensor *y = eg_einsum_with(&o);
+            o.spec = "bji->bj", o.operands = &rows, o.out = way == 2 ? to : NULL;
+            ck_assert_msg(same_bits(y, eg_einsum_with(&o)), "%lld × %lld, %s, way %d", (long long)n,
+                          (long long)columns, eg_type_name(dtype), way);
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+
 TEST(sums_over_axes_of_few_elements_are_those_of_a_copy)
 {
     static const struct {

@@ -24,6 +24,7 @@ typedef enum sum_factor { NO_FACTOR, NUMBER_FACTOR, ROW_FACTOR } sum_factor;
 typedef struct sum_kernels {
     void (*dots)(int64_t rows, int64_t n, const void *a, int64_t ra, int64_t sa, const void *b,
                  int64_t rb, int64_t sb, void *c, int64_t rc, double alpha, bool add, bool far);
+    void (*interleaved)(int columns, int64_t n, const void *a, void *sum);
     void (*block)(sum_factor, int64_t n, int rows, const void *a, const int64_t *at_a,
                   const void *b, const int64_t *at_b, void *c, double alpha, bool add,
                   const int64_t (*next)[ROWS]);
@@ -40,6 +41,7 @@ typedef struct plan {
     bool rows_in_place; /* across: rows of neighbours, whose offsets the kernel takes */
     bool in_place;      /* across: one block of such rows, into neighbours; at: their offsets */
     int64_t at[2][ROWS];
+    int beside;            /* along: neighbouring results that are computed at once, or 1 */
     bool turned;           /* along: blocks of neighbouring rows are computed together */
     int64_t per_row, rows; /* along: blocks per row of x, or (0) rows of x per block */
     int64_t blocks, parts, chunk, chunks, k_total; /* chunk: columns at once (across) */
@@ -178,6 +180,7 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
                .out = out,
                .k_total = k->total,
                .dtype = dtype,
+               .beside = 1,
                .of = { of[0], of[1] },
                .alpha = alpha,
                .add = add };
@@ -211,6 +214,10 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
         p.parts = (p.blocks + PART - 1) / PART;
     }
     p.far = sum_is_far(&p, k);
+    const eg_axis *last = out->n ? &out->axis[out->n - 1] : NULL;
+    if (!p.across && (p.per_row || k->n == 1) && !b && of[0] == dtype && last && last->sa == 1 &&
+        last->size > 1 && last->size < FEW && p.x.sa == last->size)
+        p.beside = (int)last->size;
     const bool b_in_place = !b || sum_in_place(&p, 1, p.x.sb);
     p.rows_in_place = p.across && of[0] == dtype && p.x.sa == 1 && b_in_place;
     p.in_place = p.rows_in_place && p.x.sc == 1 && p.rest.total <= ROWS;

@@ -65,36 +65,44 @@ static REAL NAME(short_rows)(const plan *p, const char *a, const char *b, int64_
     }
     return sum;
 }
-/* Returns one result, over blocks [from, to) of its sum. */
-static REAL NAME(along)(const plan *p, const char *a, const char *b, int64_t from, int64_t to)
+/* Sets sum[] to block t of p->beside results. */
+static void NAME(along_block)(const plan *p, const char *a, const char *b, int64_t t, REAL *sum)
 {
-    REAL level[LEVELS];
+    if (!p->per_row) {
+        const int64_t r = t * p->rows;
+        *sum = NAME(short_rows)(p, a, b, r, eg__min64(r + p->rows, p->rest.total));
+        return;
+    }
+    const eg_offsets at = eg__offsets_of(&p->rest, p->turned ? t % p->rest.total : t / p->per_row);
+    const int64_t i = (p->turned ? t / p->rest.total : t % p->per_row) * BLOCK,
+                  n = eg__min64(BLOCK, p->x.size - i);
+    const char *x = sum_from(p, 0, a, at.a + i * p->x.sa);
+    if (p->beside > 1)
+        p->kernels->interleaved(p->beside, n, x, sum);
+    else
+        *sum = NAME(dot_of)(p, n, x, sum_from(p, 1, b, at.b + i * p->x.sb));
+}
+/* Sets sum[] to p->beside results, over blocks [from, to) of their sums. */
+static void NAME(along)(const plan *p, const char *a, const char *b, int64_t from, int64_t to,
+                        REAL *sum)
+{
+    REAL level[LEVELS][FEW];
+    const int n = p->beside;
     for (int64_t t = from; t < to; t++) {
-        REAL sum = 0;
-        if (p->per_row) {
-            const eg_offsets at =
-                eg__offsets_of(&p->rest, p->turned ? t % p->rest.total : t / p->per_row);
-            const int64_t i = (p->turned ? t / p->rest.total : t % p->per_row) * BLOCK;
-            sum = NAME(dot_of)(p, eg__min64(BLOCK, p->x.size - i),
-                               sum_from(p, 0, a, at.a + i * p->x.sa),
-                               sum_from(p, 1, b, at.b + i * p->x.sb));
-        } else {
-            const int64_t r = t * p->rows;
-            sum = NAME(short_rows)(p, a, b, r, eg__min64(r + p->rows, p->rest.total));
-        }
         int l = 0;
-        for (int64_t c = t - from; c & 1; c >>= 1) sum = level[l++] + sum;
-        level[l] = sum;
+        NAME(along_block)(p, a, b, t, sum);
+        for (int64_t c = t - from; c & 1; c >>= 1, l++)
+            for (int q = 0; q < n; q++) sum[q] = level[l][q] + sum[q];
+        for (int q = 0; q < n; q++) level[l][q] = sum[q];
     }
     const int64_t count = to - from;
-    REAL sum = 0;
     bool first = true;
+    for (int q = 0; q < n; q++) sum[q] = 0;
     for (int l = 0; l < LEVELS; l++)
         if (count >> l & 1) {
-            sum = first ? level[l] : level[l] + sum;
+            for (int q = 0; q < n; q++) sum[q] = first ? level[l][q] : level[l][q] + sum[q];
             first = false;
         }
-    return sum;
 }
 
 /* Sets to[] to `rows` rows of n elements, x[r], in the type of the sum: loaded into `memory`, with
@@ -197,20 +205,24 @@ static void NAME(finish)(const plan *p, REAL *part, int64_t step, REAL *c)
     NAME(write)(p, *part, c);
 }
 
-/* Computes one part of one result (along), or of a range of neighbouring results (across): in c, or
- * in `partial` if there are several parts. */
+/* Computes one part of p->beside results (along), or of a range of neighbouring results (across):
+ * in c, or in `partial` if there are several parts. */
 static void NAME(unit)(const plan *p, int64_t u, const char *a, const char *b, REAL *c,
                        REAL *partial)
 {
     const int64_t part = u % p->parts, o = u / p->parts;
     if (!p->across) {
-        const eg_offsets at = eg__offsets_of(p->out, o);
-        const REAL sum = NAME(along)(p, sum_from(p, 0, a, at.a), sum_from(p, 1, b, at.b),
-                                     part * PART, eg__min64(p->blocks, (part + 1) * PART));
-        if (p->parts > 1)
-            partial[part * p->out->total + o] = sum;
-        else
-            NAME(write)(p, sum, c + at.c);
+        const eg_offsets at = eg__offsets_of(p->out, o * p->beside);
+        const int64_t apart = p->out->n ? p->out->axis[p->out->n - 1].sc : 0;
+        REAL sum[FEW];
+        NAME(along)
+        (p, sum_from(p, 0, a, at.a), sum_from(p, 1, b, at.b), part * PART,
+         eg__min64(p->blocks, (part + 1) * PART), sum);
+        for (int q = 0; q < p->beside; q++)
+            if (p->parts > 1)
+                partial[part * p->out->total + o * p->beside + q] = sum[q];
+            else
+                NAME(write)(p, sum[q], c + at.c + q * apart);
         return;
     }
     REAL sum[NAME(CHUNK)];
@@ -252,6 +264,11 @@ static void NAME(neighbours)(const plan *p, const eg_axis *x, int64_t n, const c
                              const char *b, REAL *c)
 {
     REAL sum[NAME(LANES) * 4], wide[2][BLOCK];
+    if (p->beside > 1) {
+        p->kernels->interleaved(p->beside, p->x.size, a, sum);
+        for (int q = 0; q < p->beside; q++) NAME(write)(p, sum[q], c + q * x->sc);
+        return;
+    }
     const bool only = p->rest.total == 1, loads = !sum_reads_in_place(p, b);
     int64_t most = only ? n : NAME(LANES) * 4;
     eg_axes_walk w;
@@ -287,9 +304,10 @@ static void NAME(piece)(void *user, int64_t k, int thread)
     const int64_t end = j->units * (k + 1) / j->pieces;
     if (!j->p->across && !j->p->per_row && j->p->blocks == 1) {
         const eg_axis one = { .size = 1 }, *x = out->n ? &out->axis[out->n - 1] : &one;
-        for (int64_t n, u = j->units * k / j->pieces; u < end; u += n) {
+        const int64_t beside = j->p->beside, to = end * beside;
+        for (int64_t n, u = j->units * k / j->pieces * beside; u < to; u += n) {
             const eg_offsets at = eg__offsets_of(out, u);
-            n = eg__min64(end - u, x->size - u % x->size);
+            n = eg__min64(to - u, x->size - u % x->size);
             NAME(neighbours)
             (j->p, x, n, sum_from(j->p, 0, j->a, at.a), sum_from(j->p, 1, j->b, at.b), j->c + at.c);
         }
@@ -316,7 +334,8 @@ static bool NAME(run)(eg_ctx *cx, plan *p, const char *a, const char *b, REAL *c
             p->chunk = eg__min64(p->chunk, (lines + want - 1) / want * NAME(LANES));
     }
     p->chunks = p->across ? (p->x.size + p->chunk - 1) / p->chunk : 0;
-    const int64_t units = p->parts * (p->across ? p->others.total * p->chunks : p->out->total);
+    const int64_t units =
+        p->parts * (p->across ? p->others.total * p->chunks : p->out->total / p->beside);
     if (p->parts > 1 &&
         !(partial = eg__scratch(cx, EG_SCRATCH_PARTS,
                                 (size_t)(p->parts * p->out->total) * sizeof *partial)))

@@ -162,6 +162,62 @@ TARGET static void NAME(dots)(int64_t rows, int64_t n, const void *a0, int64_t r
         for (int q = 0; q < here; q++) c[q * rc] = add ? c[q * rc] + sum[q] : sum[q];
     }
 }
+/* sum[q] = Σ_i a[i · columns + q] for q < columns, a constant below FEW, in the order of
+ * NAME(dots): the wide sums of all columns lie in memory as the elements do, so whole vectors are
+ * added. */
+EG_INLINE void NAME(interleaved_sums)(const int columns, int64_t n, const REAL *a, REAL *sum)
+{
+    enum { WIDE = 4 * LANES };
+    REAL lane[WIDE * FEW] __attribute__((aligned(64)));
+    const int64_t wide = n & -(int64_t)WIDE;
+    FOUR head[4], tail[4];
+    PIECE s[WIDE / IN_PIECE * FEW];
+    UNROLLED for (int q = 0; q < WIDE / IN_PIECE * columns; q++) s[q] = (PIECE){ 0 };
+    for (int64_t i = 0; i < wide; i += WIDE)
+        UNROLLED for (int q = 0; q < WIDE / IN_PIECE * columns; q++)
+        {
+            PIECE x;
+            memcpy(&x, a + i * columns + q * IN_PIECE, sizeof x);
+            s[q] += x;
+        }
+    memcpy(lane, s, (size_t)(WIDE * columns) * sizeof *lane);
+    for (int first = 0; first < columns; first += 4) {
+        const int here = columns - first < 4 ? columns - first : 4;
+        memset(head, 0, sizeof head);
+        memset(tail, 0, sizeof tail);
+        for (int q = 0; q < here; q++) {
+            const REAL *v = lane + first + q, *rest = a + wide * columns + first + q;
+            REAL part[LANES];
+            for (int l = 0; l < LANES; l++)
+                part[l] = (v[l * columns] + v[(l + LANES) * columns]) +
+                          (v[(l + 2 * LANES) * columns] + v[(l + 3 * LANES) * columns]);
+            for (int half = LANES / 2; half >= 4; half /= 2)
+                for (int l = 0; l < half; l++) part[l] += part[l + half];
+            if (wide) memcpy(&head[q], part, sizeof *head);
+            int64_t j = 0;
+            for (; j + 4 <= n - wide; j += 4)
+                for (int l = 0; l < 4; l++) tail[q][l] += rest[(j + l) * columns];
+            for (; j < n - wide; j++) tail[q][0] += rest[j * columns];
+        }
+        if (wide) NAME(transpose)(head);
+        NAME(transpose)(tail);
+        const FOUR all = ((head[0] + head[2]) + (head[1] + head[3])) +
+                         ((tail[0] + tail[1]) + (tail[2] + tail[3]));
+        for (int q = 0; q < here; q++) sum[first + q] = all[q];
+    }
+}
+/* Sums of `columns` interleaved columns, below FEW, of at most a block */
+TARGET static void NAME(interleaved)(int columns, int64_t n, const void *a, void *sum)
+{
+    switch (columns) {
+    case 2: NAME(interleaved_sums)(2, n, a, sum); break;
+    case 3: NAME(interleaved_sums)(3, n, a, sum); break;
+    case 4: NAME(interleaved_sums)(4, n, a, sum); break;
+    case 5: NAME(interleaved_sums)(5, n, a, sum); break;
+    case 6: NAME(interleaved_sums)(6, n, a, sum); break;
+    default: NAME(interleaved_sums)(7, n, a, sum);
+    }
+}
 #define VECTOR  PIECE
 #define COLUMNS NAME(few_columns)
 #include "contraction/sum_columns_of.h"
@@ -224,7 +280,7 @@ TARGET static void NAME(block)(sum_factor factor, int64_t n, int rows, const voi
     case ROW_FACTOR: NAME(few_rows)(ROW_FACTOR, n, rows, a, at_a, b, at_b, c, by, add, next); break;
     }
 }
-static const sum_kernels NAME(kernels) = { NAME(dots), NAME(block) };
+static const sum_kernels NAME(kernels) = { NAME(dots), NAME(interleaved), NAME(block) };
 #undef PIECE
 #undef IN_PIECE
 #undef LANES
