@@ -757,6 +757,10 @@ static eg_tensor *ways_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, in
     case 4: return eg_sum(NULL, eg_log(eg_scale(y, from < 6 ? 1 : -1)));
     case 5: return eg_sum(NULL, eg_sqrt(eg_scale(y, from == 6 ? 0 : 1)));
     case 7: *count = INT64_MAX; return eg_sum(NULL, y); /* twice that is no int64_t */
+    case 8: /* couples examples in training alone, as batch norm does */
+        return eg_sum(NULL, eg_training(cx) ? eg_mul(y, eg_sum(NULL, y)) : y);
+    case 9: /* a sum that has random draws in training alone */
+        return eg_sum(NULL, eg_dropout(y, 0.5));
     }
     return eg_sum(NULL, y);
 }
@@ -771,6 +775,8 @@ static const char *const refused[] = {
     NULL,
     "step_over: block 0 (examples 0 to 2): the count is 9223372036854775807; it must be from 0 to "
     "2^48",
+    "step_over: the loss is not a sum over its examples: of examples 0 to 5 it is ",
+    NULL,
 };
 LOOP_TEST(a_loss_that_is_no_sum_is_refused, sizeof refused / sizeof *refused)
 {

@@ -301,6 +301,22 @@ TEST(an_auxiliary_loss_that_is_no_sum_is_refused)
     eg_assert_error(cx, "the loss is not a sum over its examples");
 }
 
+/* Statistics of a batch that only training uses, as those of batch norm. */
+static eg_tensor *centred_in_training(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    eg_tensor *y = plain_decoder(net, c, b);
+    return eg_training(c) ? eg_on("b l v, l v", eg_sub, y, eg_mean("[b] l v", y)) : y;
+}
+TEST(a_network_that_couples_examples_in_training_is_refused)
+{
+    const eg_network row = { .name = "centred", .make = make_plain, .logits = centred_in_training };
+    eg_trainer *t = eg_trainer_new(eg_data_task(cx, eg_task_find("majority")), .network = &row,
+                                   .d_model = 8, .heads = 2, .layers = 1, .batch = 8);
+    eg_assert_ok(cx);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), -1);
+    eg_assert_error(cx, "the loss is not a sum over its examples");
+}
+
 /* A custom network that makes what a built-in model makes has its bits: parameters after some
  * steps, scores, answers. */
 LOOP_TEST(a_custom_network_has_the_bits_of_the_built_in_one, 3)

@@ -174,7 +174,8 @@ EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
  * gradients of Σ losses/Σ counts, with the memory of one block per thread and the same bits for any
  * number of threads. Refused, in addition to what eg_grad_over and eg_step_by refuse: a loss that
  * is no such sum. To detect it, the first examples are computed together and in two parts before
- * the first step, under eg_eval and eg_nograd; a loss that draws even there cannot be tested. */
+ * the first step, under eg_nograd. If random numbers are drawn for the loss in training, this is
+ * done under eg_eval; a loss that draws even there cannot be tested. */
 typedef struct eg_step_over_args {
     size_t size;
     eg_opt *opt;

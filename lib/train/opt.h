@@ -11,6 +11,7 @@ static const int64_t STEP_MOST = (int64_t)1 << 53;
 /* Elements in a chunk: the squares of a chunk of one parameter are added in one sequence, and
  * ranges are divided between chunks. */
 enum { EG__CHUNK = EG_RANKS_CHUNK };
+enum { OPT_SUMS = 8 };
 
 typedef struct eg__opt_kind { /* one for each kind: adam, sgd … */
     const char *name;
@@ -79,7 +80,8 @@ struct eg_opt {
     eg_tensor *loss;               /* of eg_step */
     const eg_grad_over_args *over; /* of eg_step_over */
     uint64_t draws;                /* the number of the context's next draw before the step */
-    eg_block_loss *sum;            /* the last loss of eg_step_over that was tested to be a sum */
+    eg_block_loss *sum[OPT_SUMS];  /* losses of eg_step_over that were tested to be sums, and … */
+    int next_sum;                  /* … the one that the next such loss replaces */
     const eg_ranks *met;           /* the ranks that had the same parameters and moments */
     const eg_ranks *alike;         /* those that compared parameters and gradients … */
     bool *compared;                /* … of the parameters that had a gradient so far */

@@ -52,46 +52,57 @@ static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t
     eg_nograd(cx, was);
     p->drew = eg_draws(cx) != draws;
     *count = 1;
+    if (p->drew) return eg_fail(cx, "random draws"); /* the other parts are not needed */
     if (!eg_ok(y) || eg_size(y) != 1 || eg_error(cx)) return y;
     p->value = eg_item(y);
     p->f64 = eg_type(y) == EG_F64;
     p->known = isfinite(p->value) && !p->drew;
     return y;
 }
-/* Computes the parts in evaluation mode; errors are forgotten. True if all are known. */
-static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a)
+/* Computes the parts in training or in evaluation mode; errors are forgotten. A loss that computes
+ * gradients itself fails without a history, and is called again with one. True if all are known. */
+static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a, bool train)
 {
     const bool training = eg_training(cx);
     const uint64_t draws = eg_draws(cx);
-    eg_eval(cx);
-    const eg_mark m = eg_push(cx);
-    eg_grad_over(.cx = cx, .loss = step_over_part_loss, .user = a, .examples = ASKED, .block = 1,
-                 .leaves = 1, .serial = true, .copies = a->copies);
-    eg_pop(cx, m);
-    eg_set_draws(cx, draws);
-    if (training) eg_train(cx);
-    eg_clear(cx);
-    return a->part[WHOLE].known && a->part[FIRST].known && a->part[SECOND].known;
+    bool known = false;
+    for (int recorded = 0; recorded < 2 && !known && !a->part[WHOLE].drew; recorded++) {
+        a->recording = recorded;
+        train ? eg_train(cx) : eg_eval(cx);
+        const eg_mark m = eg_push(cx);
+        eg_grad_over(.cx = cx, .loss = step_over_part_loss, .user = a, .examples = ASKED,
+                     .block = 1, .leaves = 1, .serial = true, .copies = a->copies);
+        eg_pop(cx, m);
+        eg_set_draws(cx, draws);
+        training ? eg_train(cx) : eg_eval(cx);
+        eg_clear(cx);
+        known = a->part[WHOLE].known && a->part[FIRST].known && a->part[SECOND].known;
+    }
+    return known;
 }
-/* True if the loss of the first examples equals the sum of the losses of its two parts, without
- * dropout; else records an error. A loss that fails, or that draws even in evaluation mode, is not
- * compared: the step then reports the error. A loss that computes gradients itself fails without a
- * history, and is called again with one. */
+/* True if the loss of the first examples equals the sum of the losses of its two parts; else
+ * records an error. If random draws are made for it in training, it is compared in evaluation mode,
+ * without dropout. A loss that fails, or that draws even there, is not compared: the step then
+ * reports the error. */
 static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
     const int64_t block = o->block > 0 ? o->block : 8,
                   n = o->examples / 2 < block ? o->examples : 2 * block, cut = n / 3 + (n % 3 > 0);
-    if (n < 2 || op->sum == o->loss) return true;
-    step_over_asking a = {
+    bool tested = n < 2;
+    for (int k = 0; k < OPT_SUMS; k++) tested |= op->sum[k] == o->loss;
+    if (tested) return true;
+    const step_over_asking asked = {
         .o = o,
         .copies = op->count ? eg_copies_of(op->x[0]) : NULL,
         .part = { { .from = 0, .to = n }, { .from = 0, .to = cut }, { .from = cut, .to = n } }
     };
+    step_over_asking a = asked;
+    if (!eg_training(cx) || !step_over_compute_parts(cx, &a, true)) {
+        a = asked;
+        if (!step_over_compute_parts(cx, &a, false)) return true;
+    }
     const step_over_part *all = &a.part[WHOLE], *one = &a.part[FIRST], *two = &a.part[SECOND];
-    if (!step_over_compute_parts(cx, &a) && !all->drew)
-        a.recording = true, step_over_compute_parts(cx, &a);
-    if (!all->known || !one->known || !two->known) return true;
     const double sum = one->value + two->value,
                  size = fabs(all->value) + fabs(one->value) + fabs(two->value);
     bool f64 = all->f64; /* a loss of f64 of parameters of f32 is rounded as these are */
@@ -112,7 +123,7 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
             "of pairs of examples needs eg_step on the whole batch",
             o->who, whole, all->value, parts, sum);
     else
-        op->sum = o->loss;
+        op->sum[op->next_sum] = o->loss, op->next_sum = (op->next_sum + 1) % OPT_SUMS;
     return !eg_error(cx);
 }
 
