@@ -37,8 +37,7 @@ typedef struct plan {
 typedef struct planning {
     eg_tensor *y;
     const eg_tree *t;
-    const eg_tree
-        *had; /* the tree by which the node was made: its labels are those of kept values */
+    const eg_tree *had; /* the tree of the node, whose labels kept values have */
     uint64_t wanted;
     int steps;
     eg_tensor *x[2 * NUMBERS]; /* by number; NULL: not made yet */
