@@ -162,7 +162,7 @@ int64_t eg__batch_examples(const eg_given *);
  * as eg_grad_over. */
 int eg__grad_over(const eg_grad_over_args *, const eg_early *early);
 
-/* -- origin.c: a description of how a result was computed; names and hooks of tensors ---------- */
+/* -- names_hooks.c --------------------------------------------------------------------------- */
 typedef struct eg__hook {
     struct eg__hook *next;
     eg_hook_function *f;
@@ -174,6 +174,8 @@ typedef struct eg__tag {
     const char *name; /* NULL if the tensor has none */
     eg__hook *hook;   /* in the order in which they were added */
 } eg__tag;
+
+/* -- origin.c: a description of how a result was computed -------------------------------------- */
 /* The program's debugging information, while it is open. */
 typedef struct eg__lines {
     void *so;        /* libdw; NULL if it is not installed */

@@ -92,7 +92,7 @@ struct eg_tensor {
     struct eg__arena *arena;
     /* return address of the user's call that made the tensor, or NULL: core/caller.c */
     void *caller;
-    struct eg__tag *tag; /* name and hooks, or NULL: autograd/origin.c */
+    struct eg__tag *tag; /* name and hooks, or NULL: autograd/names_hooks.c */
     /* NULL, or the group of its copies (tensor/copies.c): `data` is that of copy 0, and the others
      * follow at distances of `each` bytes */
     const eg_copies *copies;
@@ -361,7 +361,7 @@ struct eg_ctx {
         int64_t copy;     /* the copy that it computes (eg_block_copy); 0 without copies */
         const struct eg__block_batch *batch; /* of which it reads these examples; or NULL */
     } block;
-    /* the row-major copies that were returned last for reading: tensor/read.c */
+    /* the row-major copies that were returned last for reading: tensor/access.c */
     struct {
         uint64_t seq, written; /* of the tensor; its storage's version + acts, when it was copied */
         eg__scoped copy;

@@ -1,6 +1,6 @@
 /* einsum.h: einsum, and the cache of its calls.
  *
- *   strings.c  the public einsum: reads a string for given tensors, options
+ *   call.c     the public einsum: reads a string for given tensors, options
  *   einsum.c   the operation on labels and tensors; its rule is an einsum again
  *   tree.c  three and more operands: the values that are kept for the gradient, and the gradient
  *   pass.c     all gradients of such an einsum at once, while nothing is recorded
@@ -12,7 +12,7 @@
 #include "contraction/contraction.h"
 #include "notation/notation.h"
 
-/* -- strings.c -------------------------------------------------------------------------------- */
+/* -- call.c ----------------------------------------------------------------------------------- */
 /* A label below EG_LETTERS is that letter of the string, for messages and graphs; EG_LETTERS + k is
  * the name with number k. */
 enum { EG_LETTERS = 128 };

@@ -11,12 +11,6 @@ struct eg_plan {
     eg_shape out, operand[];
 };
 
-eg_shape eg_shape_of(const eg_tensor *x)
-{
-    if (!x || x->live != EG_LIVE || x->poison) return (eg_shape){ .dtype = EG_DEFAULT };
-    return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
-}
-
 /* True if the distance from the first to the last element of the shape, in bytes, fits 64 bits. */
 static bool reachable(const eg_shape *s)
 {

@@ -1,7 +1,7 @@
 /* expression.h: formulas (notation/expression.h) over tensors. The files of this folder:
  *
  *   expr.c       eg_expr: its operations and the call; the loop is notation/expression_result.c
- *   activation.c eg_affine: an activation that is an operation or an expression
+ *   affine.c     eg_affine: an activation that is an operation or an expression
  *   composed.c   the composed form, in which each node is an operation on tensors */
 #ifndef EG_FORMULA_H
 #define EG_FORMULA_H

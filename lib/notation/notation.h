@@ -6,6 +6,7 @@
  *   bind_terms.c   from terms and operands to a table of axes with sizes; every operand becomes a
  *                  view in which groups are split
  *   refuse.c       the messages if that is not possible
+ *   axes_by_letters.c   eg_axes: sizes of a tensor's axes, by letters
  *   remember.c     strings that were bound to operands of the same shapes before are not bound
  *                  again
  *   focus.c        views of an operand with its bracketed axes last; results in the order of the

@@ -270,7 +270,7 @@ eg_tensor *eg__atanh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__acosh_slope(eg_tensor *a, eg_tensor *b);
 eg_tensor *eg__asinh_slope(eg_tensor *a, eg_tensor *b);
 
-/* -- where.c: predicates over axes ------------------------------------------------------------ */
+/* -- where_mask.c: predicates over axes ------------------------------------------------------- */
 /* A predicate over axes in a call. The caller sets the first members, eg__where_bind the others. */
 typedef struct eg_where_call {
     eg_ctx *cx;
@@ -427,7 +427,7 @@ bool eg__addend_fits(const eg_tensor *t, int depth);
  * views by which each t was read to the cotangent. */
 eg_tensor *eg__accumulate(eg_ctx *, int count, const eg__addend *first);
 
-/* -- copies.c ---------------------------------------------------------------------------------- */
+/* -- copies_stack.c ---------------------------------------------------------------------------- */
 /* Returns x with equal copies; x itself if it has copies. */
 eg_tensor *eg__copies_spread(const eg_copies *, eg_tensor *x);
 /* Returns the sum over all copies; if x has no copies, x times their number. */

@@ -14,7 +14,7 @@ eg_ctx *eg__context_of(const char *who, int count, eg_tensor *const *xs);
 /* True if x can be used; else records an error: x is NULL, dead, poison or of another context. */
 bool eg__check_usable(const char *who, eg_tensor *x);
 /* As eg__check_usable; also, the program may read x's elements now, that is, no step is being
- * captured. (read.c) */
+ * captured. (access.c) */
 bool eg__check_read(const char *who, eg_tensor *x);
 /* As eg__check_usable; also, operations can compute with x, that is, eg__is_storage is false for
  * its dtype. */
@@ -255,13 +255,13 @@ eg_tensor *eg__alias(eg_tensor *x, int rank, const int64_t *dims, const int64_t 
 /* Returns the real (0) or imaginary (1) parts of a c128 tensor as an f64 view without history. */
 eg_tensor *eg__part(eg_tensor *z, int part);
 /* True if x can be written element by element; else records an error that names elements which
- * share memory. (read.c) */
+ * share memory. (access.c) */
 bool eg__target(const char *who, eg_tensor *x);
 /* True if the elements of the operation's result are those of its operand: views and copies.
  * (convert.c) */
 bool eg__only_moves(const eg_op *);
 bool eg__reshape_forward(eg_tensor *y); /* (reshape.c) */
-/* True if a and b may share elements: the ranges of memory that they reach overlap. (read.c) */
+/* True if a and b may share elements: the ranges of memory that they reach overlap. (access.c) */
 bool eg__overlap(const eg_tensor *a, const eg_tensor *b);
 /* Allocates memory for y's elements, not filled, if it has none yet. False after an error. */
 bool eg__give_storage(eg_tensor *y);

@@ -1,4 +1,4 @@
-/* gradients.c: compares the gradients of a trained model with finite differences. */
+/* trainer_check.c: eg_trainer_check: compares the gradients of a trained model with finite differences. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>

@@ -1,5 +1,6 @@
-/* read.c: properties of a tensor; reading and writing values. */
+/* access.c: properties of a tensor; reading and writing its elements. */
 #include "tensor/tensor.h"
+#include <eingrad/einsum.h>
 #include <math.h>
 #include <stdlib.h>
 #include <stdio.h>
@@ -30,6 +31,11 @@ int64_t eg_dim(const eg_tensor *x, int axis)
     if (!eg_ok(x)) return 0;
     int k = eg__axis("dim", (eg_tensor *)(uintptr_t)x, axis);
     return k < 0 ? 0 : x->dim[k];
+}
+eg_shape eg_shape_of(const eg_tensor *x)
+{
+    if (!eg_ok(x)) return (eg_shape){ .dtype = EG_DEFAULT };
+    return (eg_shape){ (eg_dtype)x->dtype, x->rank, x->dim, x->stride };
 }
 
 /* -- reading ----------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* strings.c: the public einsum: reads a string for given tensors, checks the options, and calls
+/* call.c: eg_einsum: reads a string for given tensors, checks the options, and calls
  * einsum.c with labels. What was read is stored in the cache of plans, by string and sizes. */
 #include "einsum/einsum.h"
 #include <math.h>

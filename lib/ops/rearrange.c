@@ -1,4 +1,4 @@
-/* move.c: eg_rearrange, and operands aligned by letters (eg_align, eg_on). Both consist of recorded
+/* rearrange.c: eg_rearrange, and operands aligned by letters (eg_align, eg_on). Both consist of recorded
  * views (permute, expand, reshape), so they need no operation of their own. */
 #include "ops/ops.h"
 
