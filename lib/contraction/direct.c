@@ -24,13 +24,7 @@ enum {
     PREFETCH_MOST = 32
 };
 /* bytes */
-enum {
-    B_BYTES = 384 << 10,
-    NEAR = 1024,
-    IN_CACHE = 1 << 20,
-    AHEAD_LEAST = 4 << 10,
-    AHEAD_MOST = 512 << 10
-};
+enum { B_BYTES = 384 << 10, NEAR = 1024, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
@@ -212,7 +206,7 @@ static bool direct_prefetches(const eg_gemm *g)
 {
     const bool rows = g->m.axis[0].sa == 1 || g->k.axis[0].sa == 1;
     return g->of[0] == g->dtype && rows && g->n.total <= PREFETCH_MOST &&
-           g->m.total * g->k.total * (int64_t)width_of(g) > IN_CACHE;
+           g->m.total * g->k.total * (int64_t)width_of(g) > EG_CACHED_BYTES;
 }
 /* True if a can be read in place: its rows are of g's type, along vectors, and do not share a cache
  * set when every tile of columns reads them again. If they lie far apart, several tiles read them,
@@ -225,7 +219,7 @@ static bool direct_in_place(const eg_gemm *g)
     return g->of[0] == g->dtype && g->m.axis[0].sa == 1 &&
            ((direct_prefetches(g) && g->n.total <= small_of(g->dtype)->most) ||
             g->k.total <= TILE_MOST || eg__abs64(g->k.axis[0].sa) * w <= NEAR ||
-            (g->n.total <= 2 * TILE_MOST && g->m.total * g->k.total * w <= IN_CACHE));
+            (g->n.total <= 2 * TILE_MOST && g->m.total * g->k.total * w <= EG_CACHED_BYTES));
 }
 
 bool eg__direct_suits(const eg_gemm *g)
@@ -272,7 +266,7 @@ static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides
     t->block = block;
     t->blocks = (g->n.total + block - 1) / block;
     t->units = t->strips * t->blocks * g->batch.total;
-    t->single = t->strips == 1 && t->blocks == 1 && g->k.total <= EG_KC && !t->far;
+    t->single = t->strips == 1 && t->blocks == 1 && g->k.total <= EG_KC && !t->ahead;
 }
 eg_tiling eg__direct_tiling(const eg_gemm *g)
 {
@@ -284,9 +278,9 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
     t.strips = (g->m.total + t.strip - 1) / t.strip;
     t.strip_bytes = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
     const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
-    t.far = g->of[0] == g->dtype && of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
-            (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
-                EG_STREAM_BYTES;
+    t.ahead = g->of[0] == g->dtype && of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
+              (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
+                  EG_STREAM_BYTES;
     direct_cut(&t, g, block_of(g, s));
     if (t.single) t.tile = tile_of_single(g, s);
     return t;
@@ -474,7 +468,7 @@ static void strips(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
             x.left = block * t->block;
             x.of = columns_of(eg__min64(t->block, g->n.axis->size - x.left), most);
         }
-        if (t->far && strip == 0 && block == 0)
+        if (t->ahead && strip == 0 && block == 0)
             block_prefetches(g, &x, eg__offsets_of(&g->batch, u / (t->strips * t->blocks) + 1));
         const int64_t first = strip * t->strip, end = first + run * t->strip;
         strip_part at = { first, 0 }, next;

@@ -19,6 +19,8 @@ typedef struct eg_axes {
  * and the columns j of the kernel. */
 typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                          int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
+/* Operands of more bytes are taken to come from memory, not from a cache. */
+enum { EG_CACHED_BYTES = 1 << 20 };
 /* How direct.c computes a product: strips of a times blocks of b, in every batch. */
 typedef struct eg_tiling {
     const void *kernels;   /* for this dtype and processor */
@@ -29,7 +31,7 @@ typedef struct eg_tiling {
     int64_t strip_bytes;   /* bytes for a strip that is copied; 0 if none is */
     bool in_place;         /* a is read in place */
     bool prefetches;       /* its tiles prefetch a */
-    bool far;              /* prefetching the next batch is worthwhile */
+    bool ahead;            /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */
 } eg_tiling;
 /* c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */

@@ -14,9 +14,8 @@ enum { BLOCK = 2048, PART = 32 };     /* along: elements of a block, blocks of a
 enum { ROWS = 32, PART_ROWS = 4096 }; /* across: rows of a block, rows of a part */
 enum { LEVELS = 8 };                  /* a part has at most 2^7 blocks */
 enum { FEW = 8, TERMS = 4 };          /* an axis, and a sum, that is not worth a loop along it */
-/* Operands of more than FAR bytes come from memory, and are prefetched. NEXT: so many rows before
- * they are converted */
-enum { FAR = 1 << 20, NEXT = 4 };
+/* Rows in memory are prefetched so many rows before they are converted. */
+enum { NEXT = 4 };
 
 /* What the elements of a row of a are multiplied by: nothing, one number of b, a row of b. */
 typedef enum sum_factor { NO_FACTOR, NUMBER_FACTOR, ROW_FACTOR } sum_factor;
@@ -167,7 +166,7 @@ static bool sum_is_far(const plan *p, const eg_axes *k)
     int64_t n = eg__width[p->of[0]];
     for (int i = 0; i < k->n; i++) n *= k->axis[i].sa ? k->axis[i].size : 1;
     for (int i = 0; i < p->out->n; i++) n *= p->out->axis[i].sa ? p->out->axis[i].size : 1;
-    return n > FAR;
+    return n > EG_CACHED_BYTES;
 }
 /* Chooses between along and across, divides the sum into blocks and parts, and computes it.
  * `copies`, unless it is NULL, is the outermost axis of the result, and has no influence on the
