@@ -499,6 +499,10 @@ TEST(tensors_refused)
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
     eg_assert_error(cx, "model: tensor \"transformer.wpe.weight\" is (32, 16), but \"positions.P\" "
                         "needs (40, 16)");
+    put_config("gpt2", "\"vocab_size\": 50", "\"vocab_size\": 500000000"); /* 32 GB of f32 */
+    ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
+    eg_assert_error(cx, "config.json: 500000000 tokens, 2 layers and vectors of 16 need at least "
+                        "8000002048 elements, but the tensors have ");
     put_config("gpt2", "\"n_layer\": 2", "\"n_layer\": 3");
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
     eg_assert_error(cx, "model: no tensor \"transformer.h.2.ln_1.weight\", of which "

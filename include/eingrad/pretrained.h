@@ -46,9 +46,9 @@ EG_API eg_pretrained *eg_pretrained_read(eg_ctx *, const char *folder);
  * list, reads their values, and returns the model; NULL after an error, which leaves the list as it
  * was. F16 and BF16 are converted to the dtype of the list; stored masks and frequencies are not
  * read. Of BERT's heads those are read whose parameters the list has before the call, such as
- * linear layers "pooler" and "classifier" (docs/models.md). Refused: tensors that are missing, left
- * over, or of another shape; parts of an encoder's prediction without "prediction.W", if
- * tie_word_embeddings is false. */
+ * linear layers "pooler" and "classifier" (docs/models.md). Refused: sizes that need more elements
+ * than the tensors have; tensors that are missing, left over, or of another shape; parts of an
+ * encoder's prediction without "prediction.W", if tie_word_embeddings is false. */
 EG_API eg_transformer *eg_pretrained_load(eg_params *, const char *folder);
 
 #ifdef __cplusplus

@@ -83,6 +83,26 @@ static bool predictions_fit(eg_params *p, const eg_pretrained *o, const char *fo
                    false;
     return true;
 }
+/* True unless the sizes of config.json need more elements than the files have, counting only the
+ * vectors of tokens and one matrix of each feed-forward part; then records an error. A model of
+ * such sizes could take all memory before its first missing tensor is found. */
+static bool sizes_fit(eg_ctx *cx, const eg_safetensors *file, const eg_pretrained *o,
+                      const char *folder)
+{
+    const eg_transformer_args *m = &o->model;
+    const double width = m->width ? (double)m->width : 4 * (double)m->d_model,
+                 least = ((double)m->vocabulary + (double)m->layers * width) * (double)m->d_model;
+    double have = 0;
+    for (int k = 0; k < eg_safetensors_count(file); k++)
+        have += (double)eg_size(eg_safetensors_at(file, k));
+    if (least <= have) return true;
+    eg_fail_as(cx, EG_ERROR_FILE,
+               "%s/config.json: %lld tokens, %lld layers and vectors of %lld need at least %.0f "
+               "elements, but the tensors have %.0f",
+               folder, (long long)m->vocabulary, (long long)m->layers, (long long)m->d_model, least,
+               have);
+    return false;
+}
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
     eg_ctx *cx = eg_params_context(p);
@@ -91,15 +111,16 @@ eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
     eg_owner *owner = eg_owner_open(cx);
     eg_pretrained *o = owner ? eg_pretrained_read(cx, folder) : NULL;
     char *path = o ? in_folder(owner, folder, "model") : NULL;
+    const eg_safetensors *file = path ? eg_safetensors_open(cx, path) : NULL;
     const int before = eg_params_count(p);
     eg_transformer *net = NULL;
-    if (path) {
+    if (file && sizes_fit(cx, file, o, folder)) {
         const bool was = eg__nn_zero_init(p, true);
         o->model.params = p, o->model.name = "";
         net = eg_transformer_new_with(&o->model);
         eg__nn_zero_init(p, was);
     }
-    if (net && predictions_fit(p, o, folder)) eg_params_load_as(p, path, "", o->names);
+    if (net && predictions_fit(p, o, folder)) eg_params_read_as(p, file, path, "", o->names);
     eg_pop(cx, m);
     return eg__nn_made(p, before, net);
 }
