@@ -716,6 +716,15 @@ said=$( (ulimit -f 1; "$eingrad" train reverse) 2>&1) &&
     bad 'train: a file that may not grow was written'
 case $said in 'eingrad: '*'File too large'*) ;; *) bad "train: a file that may not grow: $said" ;;
     esac
+# a full disk, where a process may mount one
+if unshare -rm mount -t tmpfs -o size=4k none . 2>/dev/null; then
+    # shellcheck disable=SC2016  # expanded by the inner shell
+    EINGRAD=$eingrad unshare -rm sh -c 'mkdir full && mount -t tmpfs -o size=4k none full &&
+        head -c 4096 /dev/zero >full/fill && ! "$EINGRAD" train reverse --log full/log 2>&1 &&
+        [ ! -e full/log ]' >full.txt || bad "train: a log on a full disk: $(cat full.txt)"
+    grep -qF -- '--log full/log: No space left' full.txt || bad "a full disk: $(cat full.txt)"
+    rm -r full full.txt
+fi
 cd ..
 only
 

@@ -138,7 +138,10 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
         log_field(g, fields[k].name, fields[k].value);
     fputs("}\n", g->log);
-    return log_written(g);
+    if (log_written(g)) return true;
+    struct stat s;
+    if (!append && stat(log_path, &s) == 0 && S_ISREG(s.st_mode)) remove(log_path);
+    return false;
 }
 
 /* Ends the log with the result on the test set, unless s is NULL. False after a message that it
