@@ -553,10 +553,10 @@ static const char *const total[] = { "attention_gradient", NULL };
 static void check_contracts(eg_tensor *y, const point *p, const eg_op *op, int depth)
 {
     char words[256];
-    int which;
+    eg__breach breach;
     if (eg_op_of(y) == op && !listed(total, op->name))
-        ck_assert_msg(eg__contract(y, false, words, sizeof words, &which, NULL),
-                      "%s: operand %d: %s", p->where, which + 1, words);
+        ck_assert_msg(eg__contract(y, false, words, sizeof words, &breach), "%s: operand %d: %s",
+                      p->where, breach.operand + 1, words);
     for (int i = 0; depth && i < eg_operands(y); i++)
         check_contracts(eg_operand(y, i), p, op, depth - 1);
 }

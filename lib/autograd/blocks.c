@@ -31,6 +31,7 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     if (k < atomic_load(&b->failed)) {
         atomic_store(&b->failed, k);
         b->code = eg_error_code(child);
+        b->cause = child->cause;
         snprintf(b->message, sizeof b->message, "%s", eg_error(child));
     }
     pthread_mutex_unlock(&b->lock);
@@ -445,9 +446,9 @@ static bool blocks_run(blocks *b)
     char copy[32] = "";
     if (b->o.copies) snprintf(copy, sizeof copy, "copy %lld, ", (long long)b->copy);
     if (k < b->blocks)
-        eg_fail_as(b->cx, b->code, "%s: %sblock %lld (examples %lld to %lld): %s", b->o.who, copy,
-                   (long long)k, (long long)from,
-                   (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
+        eg__fail_because(b->cx, b->cause, b->code, "%s: %sblock %lld (examples %lld to %lld): %s",
+                         b->o.who, copy, (long long)k, (long long)from,
+                         (long long)eg__min64(from + b->o.block, b->o.examples) - 1, b->message);
     if (b->o.sums) *b->o.sums = b->most;
     return !b->cx->failed && (b->o.take ? blocks_take_sums(b) : eg__blocks_mean(b));
 }

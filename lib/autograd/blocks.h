@@ -49,6 +49,7 @@ typedef struct blocks {
     int front;
     _Atomic int64_t failed; /* number of the first block that failed; INT64_MAX: none */
     eg_code code;
+    eg__cause cause;
     char message[1024];
 } blocks;
 

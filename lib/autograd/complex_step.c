@@ -20,8 +20,8 @@ static bool complex_fresh(const eg_sweep *s, const eg_tensor *t, int i)
     const eg_tensor *x = t->in[i];
     const bool repeated = eg__sweep_at(s, x) && x->count && x->st == &x->own;
     if (eg__versions(t)[i] == (repeated ? x->version : x->st->version)) return true;
-    eg_fail_as(
-        s->cx, EG_ERROR_MISUSE,
+    eg__fail_because(
+        s->cx, EG_CAUSE_CHANGED, EG_ERROR_MISUSE,
         "%s: operand %d of %s was changed in place, and what was recorded cannot be evaluated "
         "again",
         s->who, i + 1, t->op->name);

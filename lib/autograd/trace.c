@@ -62,10 +62,10 @@ static bool trace_result(const eg_tensor *y)
         snprintf(who, sizeof who, "%s", y->op->name);
     else
         eg__origin(y, who, sizeof who);
-    eg_fail_as(y->cx, EG_ERROR_MISUSE,
-               "trace: %s%s made %g at %s of %s%s, and its operands are finite", whose, who, value,
-               eg__sizes_text(y->rank, index, at, sizeof at), eg__dims_text(y, dims, sizeof dims),
-               of_copy);
+    eg__fail_because(y->cx, EG_CAUSE_NONFINITE, EG_ERROR_MISUSE,
+                     "trace: %s%s made %g at %s of %s%s, and its operands are finite", whose, who,
+                     value, eg__sizes_text(y->rank, index, at, sizeof at),
+                     eg__dims_text(y, dims, sizeof dims), of_copy);
     return false;
 }
 

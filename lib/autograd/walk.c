@@ -259,10 +259,11 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
     const eg_uses uses = t->op->uses;
     char text[256];
     if (changed_before(s, t, i)) {
-        eg_fail_as(s->cx, EG_ERROR_MISUSE,
-                   "%s: the result of %s was changed in place and then read by %s; a change has no "
-                   "gradient: use eg_where, eg_concat or eg_scatter_add",
-                   s->who, eg__origin(t->in[i]->st->of, text, sizeof text), t->op->name);
+        eg__fail_because(
+            s->cx, EG_CAUSE_CHANGED, EG_ERROR_MISUSE,
+            "%s: the result of %s was changed in place and then read by %s; a change has no "
+            "gradient: use eg_where, eg_concat or eg_scatter_add",
+            s->who, eg__origin(t->in[i]->st->of, text, sizeof text), t->op->name);
         return false;
     }
     if (uses == EG_USES_NOTHING) return true;
@@ -270,8 +271,8 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
         if (s->checked != t) find_stale(s, t);
         const int k = s->stale[0] == i && !reads_operand(t, i, i) ? s->stale[1] : s->stale[0];
         if (k >= 0) {
-            eg_fail_as(
-                s->cx, EG_ERROR_MISUSE,
+            eg__fail_because(
+                s->cx, EG_CAUSE_CHANGED, EG_ERROR_MISUSE,
                 "%s: operand %d of %s was changed in place after it was used, and the gradient "
                 "of operand %d needs its old "
                 "value",
@@ -280,8 +281,8 @@ bool eg__check_unchanged(eg_sweep *s, const eg_tensor *t, int i)
         }
     }
     if (reads_result(t) && t->st->version != t->version) {
-        eg_fail_as(
-            s->cx, EG_ERROR_MISUSE,
+        eg__fail_because(
+            s->cx, EG_CAUSE_CHANGED, EG_ERROR_MISUSE,
             "%s: the result of %s was changed in place, and the gradient of operand %d needs "
             "its old value",
             s->who, eg__origin(t, text, sizeof text), i + 1);

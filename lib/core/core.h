@@ -172,6 +172,12 @@ typedef struct eg__loans {
 /* Returns memory of the open scope, not zeroed, aligned to 64 bytes (blocks below 64 bytes: to 16).
  * NULL after the error "out of memory". */
 void *eg__alloc(eg_ctx *, size_t bytes);
+/* What the gradient check has to know about an error, besides its code. */
+typedef enum eg__cause {
+    EG_CAUSE_OTHER,
+    EG_CAUSE_CHANGED,  /* a tensor was changed in place, and its old value is needed */
+    EG_CAUSE_NONFINITE /* eg_trace found the first NaN or infinity */
+} eg__cause;
 /* The context's reusable buffers. Each has one user. Its content is lost when the buffer grows. */
 typedef enum eg_scratch {
     EG_SCRATCH_PANELS, /* contraction/gemm.c, direct.c: blocks of operands as kernels read them */
@@ -379,8 +385,9 @@ struct eg_ctx {
     eg_dtype dtype;
     int threads;
     bool training, recording, failed, flush;
-    bool each_copy; /* in a rule: the backward pass is that of eg_grad_each */
-    eg_code code;   /* code of the error in `message`, if `failed` */
+    bool each_copy;  /* in a rule: the backward pass is that of eg_grad_each */
+    eg_code code;    /* code of the error in `message`, if `failed` */
+    eg__cause cause; /* likewise */
     eg_usage use;
     int64_t no_dims[2]; /* sizes and strides of tensors of rank 0 and of the poison tensor */
     eg_tensor poison;
@@ -402,6 +409,8 @@ void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 void eg__temporary_open(eg_ctx *);
 void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* As eg_fail_as, with a cause. */
+eg_tensor *eg__fail_because(eg_ctx *, eg__cause, eg_code, const char *format, ...) EG_FORMAT_(4, 5);
 /* True while operations in cx are recorded in a captured step. */
 static inline bool eg__capturing(const eg_ctx *cx) { return cx->capture && !cx->aside; }
 /* True, after an error, if a step is being captured, which cannot contain a call of the function

@@ -59,7 +59,8 @@ static void make_printable(eg_code code, char *message, size_t size)
     if (lead >= 0xc0 && n < (lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1)) to[-1 - n] = '\0';
 }
 
-static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_list list)
+static eg_tensor *fail_list(eg_ctx *cx, eg__cause cause, eg_code code, const char *format,
+                            va_list list)
 {
     cx = eg__here(cx);
     if (cx ? cx->failed : *thread_message) /* only the first error is kept */
@@ -69,7 +70,7 @@ static eg_tensor *fail_list(eg_ctx *cx, eg_code code, const char *format, va_lis
     vsnprintf(message, size, format, list);
     make_printable(code, message, size);
     if (cx)
-        cx->failed = true, cx->code = code;
+        cx->failed = true, cx->code = code, cx->cause = cause;
     else
         thread_code = code;
     return cx ? &cx->poison : NULL;
@@ -79,7 +80,16 @@ eg_tensor *eg_fail_as(eg_ctx *cx, eg_code code, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    eg_tensor *poison = fail_list(cx, code, format, list);
+    eg_tensor *poison = fail_list(cx, EG_CAUSE_OTHER, code, format, list);
+    va_end(list);
+    return poison;
+}
+
+eg_tensor *eg__fail_because(eg_ctx *cx, eg__cause cause, eg_code code, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    eg_tensor *poison = fail_list(cx, cause, code, format, list);
     va_end(list);
     return poison;
 }
@@ -88,7 +98,7 @@ eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    eg_tensor *poison = fail_list(cx, EG_ERROR_USER, format, list);
+    eg_tensor *poison = fail_list(cx, EG_CAUSE_OTHER, EG_ERROR_USER, format, list);
     va_end(list);
     return poison;
 }

@@ -137,7 +137,6 @@ static void blame_checkpoint(blame *b, const eg_tensor *t)
  * there is one. */
 static bool blame_nonfinite(blame *b, eg_tensor *y)
 {
-    static const char who[] = "trace: ";
     eg__trial *c = b->c;
     eg_tensor *dx[EG_CHECK_INPUTS];
     const eg_hooks before = c->cx->hooks;
@@ -145,11 +144,10 @@ static bool blame_nonfinite(blame *b, eg_tensor *y)
     const bool failed = eg__grad(y, c->w, c->o.count, c->o.xs, dx) != 0;
     c->cx->hooks = before;
     ++*c->sweeps;
-    const char *words = failed ? eg_error(c->cx) : "";
-    const bool found = !strncmp(words, who, sizeof who - 1);
+    const bool found = failed && c->cx->cause == EG_CAUSE_NONFINITE;
     if (found)
         eg__report_note(c, b->r, EG_RIGHT, -1, "the gradient is not finite: %s",
-                        words + sizeof who - 1);
+                        strstr(eg_error(c->cx), ": ") + 2); /* without "trace: " */
     eg__refused(c->cx);
     return found;
 }
@@ -202,15 +200,14 @@ static bool broken_operation(eg__trial *c, bool any, char *words, size_t size)
     for (int64_t k = 0; k < n && !broken; k++) {
         eg_tensor *t = node[k];
         char what[256], where[256];
-        bool elsewhere = false;
-        int operand;
+        eg__breach breach;
         if (!t->op || eg__in_table(t->op)) continue;
-        broken = !eg__contract(t, false, what, sizeof what, &operand, &elsewhere) && !elsewhere &&
-                 (any || !strncmp(what, "writes", 6));
+        broken = !eg__contract(t, false, what, sizeof what, &breach) && !breach.elsewhere &&
+                 (any || breach.writes);
         if (!broken) continue;
         const eg__site at = eg__site_of(t);
         eg__sites_text(&at, 1, where, sizeof where);
-        eg__contract_text(where, operand, what, words, size);
+        eg__contract_text(where, breach.operand, what, words, size);
     }
     return broken;
 }
@@ -219,6 +216,7 @@ void eg__blame_error(eg__trial *c)
     static const char who[] = "gradcheck: ";
     eg_ctx *cx = c->cx;
     const eg_code code = eg_error_code(cx);
+    const bool changed = cx->cause == EG_CAUSE_CHANGED;
     if (!cx->failed || code == EG_ERROR_MEMORY || !c->memory) return;
     const eg_mark m = eg_push(cx);
     char words[640], message[1024];
@@ -227,8 +225,7 @@ void eg__blame_error(eg__trial *c)
     if (c->cells) memcpy(c->memory, c->point, (size_t)c->cells * sizeof *c->point);
     for (int k = 0; k < c->o.count; k++) c->version[k] = c->o.xs[k]->st->version;
     /* a rule that records such an error itself cannot be tested for what it writes */
-    const bool any = strstr(message, "was changed in place") != NULL,
-               found = broken_operation(c, any, words, sizeof words);
+    const bool found = broken_operation(c, changed, words, sizeof words);
     const size_t skip = strncmp(message, who, sizeof who - 1) ? 0 : sizeof who - 1;
     eg_clear(cx);
     eg_pop(cx, m);

@@ -22,27 +22,28 @@ static const struct {
     bool (*holds)(eg__contract_call *);
     bool any_layout; /* calls the operation with operands of any layout */
     bool elsewhere;  /* calls the operation with operands of other values or sizes */
+    bool writes;     /* broken by a rule that writes to a tensor */
 } contract_list[] = {
-    { eg__writes_nothing, false, false },
-    { eg__same_again, false, false },
-    { eg__same_of_results, false, false },
-    { eg__linear, false, false },
-    { eg__layouts_of_g, false, false },
-    { eg__uses_correct, false, false },
-    { eg__derivative_here, false, false },
-    { eg__derivative_moved, false, true },
-    { eg__jvp_adjoint, false, false },
-    { eg__jvp_tangents, false, false },
-    { eg__derivative_at_values, false, true },
-    { eg__derivative_at_masks, false, true },
-    { eg__derivative_at_integers, false, true },
-    { eg__derivative_at_sizes, false, true },
-    { eg__derivative_broadcast, true, true },
-    { eg__second_order, false, false },
-    { eg__second_elsewhere, false, true },
-    { eg__same_in_single, false, false },
-    { eg__other_ranks, true, false },
-    { eg__layouts_of_operands, true, false },
+    { eg__writes_nothing, false, false, true },
+    { eg__same_again, false, false, false },
+    { eg__same_of_results, false, false, false },
+    { eg__linear, false, false, false },
+    { eg__layouts_of_g, false, false, false },
+    { eg__uses_correct, false, false, false },
+    { eg__derivative_here, false, false, false },
+    { eg__derivative_moved, false, true, false },
+    { eg__jvp_adjoint, false, false, false },
+    { eg__jvp_tangents, false, false, false },
+    { eg__derivative_at_values, false, true, false },
+    { eg__derivative_at_masks, false, true, false },
+    { eg__derivative_at_integers, false, true, false },
+    { eg__derivative_at_sizes, false, true, false },
+    { eg__derivative_broadcast, true, true, false },
+    { eg__second_order, false, false, false },
+    { eg__second_elsewhere, false, true, false },
+    { eg__same_in_single, false, false, false },
+    { eg__other_ranks, true, false, false },
+    { eg__layouts_of_operands, true, false, false },
 };
 
 /* Notes a rule that gives NaN for a g of mixed signs but finite results for a positive one. */
@@ -80,12 +81,12 @@ static bool contract_open(eg__contract_call *k)
     }
     return any;
 }
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand,
-                  bool *elsewhere)
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, eg__breach *b)
 {
     eg_ctx *cx = t->cx;
     eg__contract_call k = { .t = t, .cx = cx, .words = words, .size = size, .operand = -1 };
-    words[0] = 0, *operand = -1;
+    words[0] = 0;
+    *b = (eg__breach){ .operand = -1 };
     if (cx->failed) return true;
     const eg_mark m = eg_push(cx);
     const bool was = eg_nograd(cx, false);
@@ -97,7 +98,8 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *
             if (contract_list[n].elsewhere && eg__only_here(cx)) continue;
             const eg_mark one = eg_push(cx);
             good = contract_list[n].holds(&k);
-            if (!good && elsewhere) *elsewhere = contract_list[n].elsewhere;
+            if (!good)
+                b->elsewhere = contract_list[n].elsewhere, b->writes = contract_list[n].writes;
             eg_pop(cx, one);
             if (cx->failed) break;
         }
@@ -107,7 +109,7 @@ bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *
     cx->draw = draw;
     eg_nograd(cx, was);
     eg_pop(cx, m);
-    *operand = k.operand;
+    b->operand = k.operand;
     return good;
 }
 
@@ -169,7 +171,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
     for (int64_t k = 0; k < count && !c->cx->failed; k++) {
         eg_tensor *t = node[k];
         char words[256], where[256], text[640];
-        int operand;
+        eg__breach broken;
         c->custom |= t->op && !eg__in_table(t->op);
         if (!t->op || eg__in_table(t->op) || tested_already(t, asked, n)) continue;
         const eg__site at = eg__site_of(t);
@@ -179,8 +181,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
                             eg__sites_text(&at, 1, where, sizeof where), why);
         if (n == DISTINCT) break;
         asked[n++] = t;
-        bool broken_elsewhere = false;
-        const bool kept = eg__contract(t, true, words, sizeof words, &operand, &broken_elsewhere);
+        const bool kept = eg__contract(t, true, words, sizeof words, &broken);
         const eg_verdict v = kept ? EG_RIGHT : EG_WRONG;
         eg__sites_text(&at, 1, where, sizeof where);
         if (!t->op->jvp && rule_is_raw(t)) {
@@ -193,9 +194,9 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         }
         if (words[0])
             eg__report_note(c, r, v, -1, "%s",
-                            eg__contract_text(where, operand, words, text, sizeof text));
-        if (!kept) eg__report_blame(c, r, t->op->name, operand, where);
-        elsewhere |= broken_elsewhere;
+                            eg__contract_text(where, broken.operand, words, text, sizeof text));
+        if (!kept) eg__report_blame(c, r, t->op->name, broken.operand, where);
+        elsewhere |= broken.elsewhere;
     }
     if (elsewhere)
         eg__report_note(c, r, EG_RIGHT, -1,

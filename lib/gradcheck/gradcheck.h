@@ -266,12 +266,16 @@ bool eg__state(eg__trial *, eg_report *, const double *a);
 /* -- contracts.c: what every operation must satisfy ------------------------------------------- */
 /* Tests the user's operations in the history of y, and adds notes. False after an error. */
 bool eg__contracts(eg__trial *, eg_report *, eg_tensor *y);
+/* How a contract is broken. */
+typedef struct eg__breach {
+    int operand;    /* −1 is the result */
+    bool writes;    /* the rule writes to a tensor */
+    bool elsewhere; /* at operands of other values or sizes than the node's */
+} eg__breach;
 /* True if node t keeps all contracts; `words` are then a note, or "". Else writes to `words` which
- * contract it breaks. *operand: −1 is the result. any_layout: also tests operands of any layout and
- * rank, which some operations of the library never get. *elsewhere, unless it is NULL, becomes true
- * if the contract is broken at operands of other values or sizes than t's. */
-bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, int *operand,
-                  bool *elsewhere);
+ * contract it breaks, and sets *b. any_layout: also tests operands of any layout and rank, which
+ * some operations of the library never get. */
+bool eg__contract(eg_tensor *t, bool any_layout, char *words, size_t size, eg__breach *b);
 /* Writes the sentence of such words for the operation at `where`; returns buffer. */
 const char *eg__contract_text(const char *where, int operand, const char *words, char *buffer,
                               size_t size);

@@ -270,10 +270,11 @@ static bool act_history(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *
     (void)to, (void)count;
     const history *h = arg;
     if (x[0]->st->version == h->version) return true;
-    eg_fail_as(cx, EG_ERROR_MISUSE,
-               "captured_run: %s was changed in place, and the gradient in the step needs its old "
-               "value; compute the forward pass inside the step, too",
-               h->what);
+    eg__fail_because(
+        cx, EG_CAUSE_CHANGED, EG_ERROR_MISUSE,
+        "captured_run: %s was changed in place, and the gradient in the step needs its old "
+        "value; compute the forward pass inside the step, too",
+        h->what);
     return false;
 }
 bool eg__captured_before(const eg_ctx *cx, const eg_tensor *t)
