@@ -469,7 +469,8 @@ TEST(an_allocation_that_fails_names_the_operation)
     eg_ctx *cx = eg_open(.realloc = no_large_block, .threads = 1);
     const int64_t n = 1 << 20;
     static const float zero;
-    eg_tensor *x = eg_from_memory(cx, EG_F32, &zero, 1, &n, .strides = (int64_t[]){ 0 });
+    const int64_t none[2] = { 0 };
+    eg_tensor *x = eg_from_memory(cx, EG_F32, &zero, 1, &n, .strides = none);
 #define NAMED(text, call)                              \
     do {                                               \
         (void)(call);                                  \
@@ -487,6 +488,8 @@ TEST(an_allocation_that_fails_names_the_operation)
     NAMED("keep", eg_keep(x));
     NAMED("keep_in", eg_keep_in(eg_owner_open(cx), x));
     NAMED("f32", eg_f32(x));
+    eg_tensor *v = eg_from_memory(cx, EG_F32, &zero, 2, (int64_t[]){ n, 1 }, .strides = none);
+    NAMED("einsum", eg_einsum("ij,kj->ik", v, v));
 #undef NAMED
     eg_close(cx);
 }

@@ -108,7 +108,10 @@ bool eg__walk(eg_walk *w, int results, eg_tensor *const *ys)
     w->number = ++w->cx->sweep;
     w->n = 0;
     for (int k = 0; k < results; k++)
-        if (ys[k]->sweep != w->number && !walk_from(&g, ys[k])) return false;
+        if (ys[k]->sweep != w->number && !walk_from(&g, ys[k])) {
+            eg__name_memory_error(w->cx, w->who);
+            return false;
+        }
     return true;
 }
 

@@ -411,6 +411,8 @@ void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
 /* As eg_fail_as, with a cause. */
 eg_tensor *eg__fail_because(eg_ctx *, eg__cause, eg_code, const char *format, ...) EG_FORMAT_(4, 5);
+/* Prepends "who: " to an error "out of memory" that names no operation. Returns poison. */
+eg_tensor *eg__name_memory_error(eg_ctx *, const char *who);
 /* True while operations in cx are recorded in a captured step. */
 static inline bool eg__capturing(const eg_ctx *cx) { return cx->capture && !cx->aside; }
 /* True, after an error, if a step is being captured, which cannot contain a call of the function

@@ -123,6 +123,13 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
     return &cx->poison;
 }
 
+eg_tensor *eg__name_memory_error(eg_ctx *cx, const char *who)
+{
+    const char *error = eg_error(cx);
+    const bool unnamed = error && !strncmp(error, "out of memory", strlen("out of memory"));
+    return unnamed && who ? eg_fail_in(cx, "%s", who) : eg__poison(cx);
+}
+
 bool eg__capture_refuses(eg_ctx *cx, const char *who, const char *why)
 {
     if (!cx || !eg__capturing(cx)) return false;

@@ -104,7 +104,9 @@ eg_dtype eg__einsum_type(int count, eg_tensor *const *x)
 /* -- the program: from the cache of plans, or planned ------------------------------------------ */
 eg_planning *eg__planning(eg_ctx *cx)
 {
-    return eg__scratch(cx, EG_SCRATCH_PLANNING, sizeof(eg_planning));
+    eg_planning *p = eg__scratch(cx, EG_SCRATCH_PLANNING, sizeof *p);
+    if (!p) eg__name_memory_error(cx, "einsum");
+    return p;
 }
 bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const *x,
                         const uint16_t *const *label, const eg_labelled *out,
@@ -115,14 +117,17 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
         p->of[k] = (eg_dtype)x[k]->dtype;
     }
     p->task = (eg_contraction){ eg__einsum_reads(count, x), p->of, count, p->in, out, *order };
-    return eg__draft(cx, &p->task, &p->draft);
+    if (eg__draft(cx, &p->task, &p->draft)) return true;
+    eg__name_memory_error(cx, "einsum");
+    return false;
 }
 /* Returns memory for an entry in the cache of plans or, if the entry does not fit or there is no
  * key, in the open scope; NULL after an error. */
 static void *memory_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 {
     void *memory = key ? eg__plans_add(cx, key, bytes) : NULL;
-    return memory ? memory : eg__alloc(cx, bytes);
+    if (!memory && !(memory = eg__alloc(cx, bytes))) eg__name_memory_error(cx, "einsum");
+    return memory;
 }
 static void put_order(eg_key_text *t, const eg_order_args *order)
 {
@@ -597,14 +602,15 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
         eg_tensor *y = eg__new_unrecorded(cx, c->dtype, c->rank, c->dim, c->stride);
         if (y && einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
         if (y) y->live = EG_DEAD;
-        return eg__poison(cx);
+        return eg__name_memory_error(cx, "einsum");
     }
     if (alpha != 1) {
         l = memcpy(&with, l, c->attr_size);
         with.l.alpha = alpha;
     }
-    return (c->tree && cx->recording ? eg__network_apply : call_apply)(cx, &einsum_op, c, l,
-                                                                       c->attr_size, count, x);
+    eg_tensor *y = (c->tree && cx->recording ? eg__network_apply : call_apply)(
+        cx, &einsum_op, c, l, c->attr_size, count, x);
+    return eg_ok(y) ? y : eg__name_memory_error(cx, "einsum");
 }
 /* True if the call will be recorded as a network of f64 in which two operands of f16 or bf16 may be
  * contracted first: the result of such a pair is f32. */

@@ -81,6 +81,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
     eg_params *p = owner ? eg_owner_alloc(owner, sizeof *p) : NULL;
     list *all = p ? eg_owner_alloc(owner, sizeof *all) : NULL;
     if (!all) {
+        eg_fail_in(a->cx, "params");
         eg_owner_close(owner);
         return NULL;
     }
