@@ -320,6 +320,7 @@ static eg_tensor *blocks_case_loss(void *user, eg_ctx *cx, int64_t from, int64_t
     case 26: eg_param(s->params, "v", "i", 3); return y;
     case 27: eg_init_normal(s->w, 1); return y;
     case 28: eg_captured_blocks_free(s->captured); return y;
+    case 29: eg_close(cx); return y;
     }
     return y;
 }
@@ -837,6 +838,7 @@ static const struct {
     { 26, "owner: it belongs to the context that waits for its blocks" },
     { 27, "assign: the tensor belongs to the context that waits" },
     { 28, "owner: it belongs to the context that waits for its blocks" },
+    { 29, "close: the context of a block is closed by its call" },
 };
 LOOP_TEST(a_step_that_is_refused_has_changed_nothing, sizeof forbidden / sizeof *forbidden)
 {

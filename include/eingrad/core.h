@@ -87,7 +87,9 @@ typedef struct eg_open_args {
 /* Returns a context; NULL if there is no memory or an option is wrong, and eg_error(NULL) then says
  * why */
 EG_API eg_ctx *eg_open_with(const eg_open_args *);
-EG_API void eg_close(eg_ctx *); /* frees the context and all that lives in it; NULL is fine */
+/* Frees the context and all that lives in it; NULL is fine. Refused: a context that waits for its
+ * blocks, and the context of a block (blocks.h) */
+EG_API void eg_close(eg_ctx *);
 /* Returns the message of the first error; NULL if there is none. For a NULL context: the message of
  * the thread's first error, or else that there is no context; never NULL */
 EG_API const char *eg_error(const eg_ctx *);

@@ -48,7 +48,11 @@ eg_ctx *eg__context_open(const eg_open_args *given)
 
 void eg_close(eg_ctx *cx)
 {
-    if (!cx || (cx->parent && cx->family)) return; /* a child is closed with its parent */
+    if (!cx) return;
+    if (cx->parent && cx->family) { /* a child is closed with its parent */
+        eg_fail_as(cx, EG_ERROR_MISUSE, "close: the context of a block is closed by its call");
+        return;
+    }
     /* block.to of a context that is no child: inside eg_block_call */
     if (eg__here(cx) != cx || (cx->block.to && !cx->parent)) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "close: the context waits for its blocks, and stays open");
