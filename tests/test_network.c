@@ -720,7 +720,7 @@ static const struct {
       "when it is computed again: the network has state outside its parameters, or draws random "
       "numbers" },
     { { .name = "w", .make = make_wrong, .logits = wrong_coupled },
-      "trainer: network \"w\": the loss is not a sum over examples" },
+      "must not depend on each other; a loss of several examples needs a loop with eg_step" },
     { { .name = "w", .make = make_wrong, .logits = wrong_seed },
       "trainer: network \"w\": seed: inside a block, which has a seed of its own" },
     { { .name = "w", .make = make_wrong, .logits = wrong_mode },

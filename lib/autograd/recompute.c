@@ -111,7 +111,7 @@ static eg_tensor *recompute_replay(eg_tensor *y)
 }
 
 /* -- checkpoint: y = f(xs), without intermediate results,  dx = the rules inside f ------------- */
-/* The shape is that of f's result, which node() has put into y->saved. */
+/* The shape is that of f's result, which recompute_node has put into y->saved. */
 static bool again_shape(eg_tensor *y)
 {
     again_saved *s = y->saved;

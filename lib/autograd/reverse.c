@@ -376,9 +376,11 @@ static bool reverse_refuse_unreached(eg_ctx *cx, const char *loss_of, eg_tensor 
     char at[256], whose[256], none[160];
     eg_tensor *cut = NULL;
     eg_walk w = { .cx = cx, .who = "grad" };
-    if (loss_of)
-        snprintf(none, sizeof none, "%.80s: the loss depends on none of its %d parameter%s",
-                 loss_of, count, count == 1 ? "" : "s");
+    if (loss_of && count == 1)
+        snprintf(none, sizeof none, "%.80s: the loss does not depend on its parameter", loss_of);
+    else if (loss_of)
+        snprintf(none, sizeof none, "%.80s: the loss depends on none of its %d parameters", loss_of,
+                 count);
     else
         snprintf(none, sizeof none,
                  count == 1 ? "grad: y does not reach x" : "grad: y reaches none of the %d xs",

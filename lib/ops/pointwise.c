@@ -1,4 +1,5 @@
 /* pointwise.c: elementwise operations y = f(x); y has the shape, dtype and layout of x. */
+#include <math.h>
 #include "ops/gauss.h"
 
 /* The attribute of an operation with constants a and b. */
@@ -145,8 +146,11 @@ eg_tensor *eg_clip(eg_tensor *x, double low, double high)
 {
     if (low <= high) return with_constants(&clip_op.op, x, low, high);
     if (!eg__check("clip", x)) return eg__poison_of(x);
-    return eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                      "clip: the low limit %g is not below the high limit %g", low, high);
+    if (low > high)
+        return eg_fail_as(x->cx, EG_ERROR_MISUSE,
+                          "clip: the low limit %g is above the high limit %g", low, high);
+    return eg_fail_as(x->cx, EG_ERROR_MISUSE, "clip: the %s limit is NaN",
+                      isnan(low) ? "low" : "high");
 }
 
 /* -- powc: y = x^c, dx = g c x^(c−1) ----------------------------------------------------------- */

@@ -416,13 +416,14 @@ static void name_foreign_parameter(const eg_opt *op, eg_tensor *loss)
         else if (eg_path_to(loss, one->x, NULL) == EG_OPEN_PATH)
             foreign = one;
     }
+    char none[64] = "not on its parameter";
+    if (op->count != 1) snprintf(none, sizeof none, "on none of its %d parameters", op->count);
     if (foreign)
         eg_fail_as(
             op->cx, EG_ERROR_MISUSE,
-            "%s: the loss depends on \"%s\", which the optimiser does not have, and on none of "
-            "its %d parameter%s; it has those that its list had when it was made, without "
-            "frozen ones",
-            op->kind->name, foreign->name, op->count, op->count == 1 ? "" : "s");
+            "%s: the loss depends on \"%s\", which the optimiser does not have, and %s; it has "
+            "those that its list had when it was made, without frozen ones",
+            op->kind->name, foreign->name, none);
     else
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s", error);
 }
