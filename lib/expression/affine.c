@@ -1,6 +1,6 @@
-/* affine.c: eg_affine, y = f(einsum(x, W) + b) + r. If the activation is the name of an operation, the node of the product
- * applies it (ops/affine.c); if it is an expression, the expression is applied to the result of the
- * product. */
+/* affine.c: eg_affine, y = f(einsum(x, W) + b) + r. If the activation is the name of an operation,
+ * the node of the product applies it (ops/affine.c); if it is an expression, the expression is
+ * applied to the result of the product. */
 #include "expression/expression.h"
 #include <ctype.h>
 #include <string.h>

@@ -1,6 +1,6 @@
-/* plain_function.c: eg_gradcheck_fn, the check for a function and a gradient that do not use tensors, such as a kernel in C
- * or Fortran. They become an operation of one operand, whose forward function is f and whose rule
- * is vjp, and all tests of operations are applied. */
+/* plain_function.c: eg_gradcheck_fn, the check for a function and a gradient that do not use
+ * tensors, such as a kernel in C or Fortran. They become an operation of one operand, whose
+ * forward function is f and whose rule is vjp, and all tests of operations are applied. */
 #include "gradcheck/gradcheck.h"
 #include <string.h>
 

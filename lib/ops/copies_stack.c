@@ -1,6 +1,7 @@
-/* copies_stack.c: two views, each the adjoint of the other: copies_unstack makes an axis of a tensor its
- * copies (tensor/copies.c), copies_stack makes the copies an axis. Also the functions by which a
- * backward or forward pass spreads and sums tensors between operands with and without copies. */
+/* copies_stack.c: two views, each the adjoint of the other: copies_unstack makes an axis of a
+ * tensor its copies (tensor/copies.c), copies_stack makes the copies an axis. Also the functions
+ * by which a backward or forward pass spreads and sums tensors between operands with and without
+ * copies. */
 #include "ops/ops.h"
 
 /* -- copies_unstack: y_k = x[k, …], dx[k] = g_k; its adjoint copies_stack; both are views ----- */

@@ -1,5 +1,5 @@
-/* rearrange.c: eg_rearrange, and operands aligned by letters (eg_align, eg_on). Both consist of recorded
- * views (permute, expand, reshape), so they need no operation of their own. */
+/* rearrange.c: eg_rearrange, and operands aligned by letters (eg_align, eg_on). Both consist of
+ * recorded views (permute, expand, reshape), so they need no operation of their own. */
 #include "ops/ops.h"
 
 static void term_axes(const eg_bound_term *t, uint16_t *axis)

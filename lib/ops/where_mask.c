@@ -1,5 +1,5 @@
-/* where_mask.c: predicates such as "j <= i & doc[b,i] == doc[b,j]" over the axes of scores, as masks:
- * which index an offset moves, the bool tensor of a predicate, and eg_where_mask. */
+/* where_mask.c: predicates such as "j <= i & doc[b,i] == doc[b,j]" over the axes of scores, as
+ * masks: which index an offset moves, the bool tensor of a predicate, and eg_where_mask. */
 #include "ops/ops.h"
 #include <string.h>
 

@@ -178,8 +178,9 @@ static bool probing_examples(const probing *p)
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
                    "%s: the loss is not a sum over examples: a logit of one example is %g in a "
-                   "batch of %lld, but %g alone; examples of a batch must not depend on each other; a "
-                   "loss of several examples needs a loop with eg_step instead of a trainer",
+                   "batch of %lld, but %g alone; examples of a batch must not depend on each "
+                   "other; a loss of several examples needs a loop with eg_step instead of a "
+                   "trainer",
                    p->who, pair[0], (long long)rows, pair[1]);
     return !eg_error(p->t->cx);
 }

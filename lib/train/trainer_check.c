@@ -1,4 +1,5 @@
-/* trainer_check.c: eg_trainer_check: compares the gradients of a trained model with finite differences. */
+/* trainer_check.c: eg_trainer_check: compares the gradients of a trained model with finite
+ * differences. */
 #include "trainer.h"
 #include <eingrad/grad.h>
 #include <math.h>
