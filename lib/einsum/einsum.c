@@ -9,27 +9,22 @@
 #include <ctype.h>
 #include <string.h>
 
-/* The attribute of a node: the factor, and the labels of all operands one after another, then those
- * of the output. */
-typedef struct labels {
-    double alpha;
-    int64_t limit;
-    int out_rank;
-    uint16_t label[];
-} labels;
-const uint16_t *eg__einsum_attr_labels(const void *attr) { return ((const labels *)attr)->label; }
-double eg__einsum_alpha(const eg_tensor *y) { return ((const labels *)y->attr)->alpha; }
-int64_t eg__einsum_limit(const eg_tensor *y) { return ((const labels *)y->attr)->limit; }
+const uint16_t *eg__einsum_attr_labels(const void *attr)
+{
+    return ((const eg_einsum_attr *)attr)->label;
+}
+double eg__einsum_alpha(const eg_tensor *y) { return ((const eg_einsum_attr *)y->attr)->alpha; }
+int64_t eg__einsum_limit(const eg_tensor *y) { return ((const eg_einsum_attr *)y->attr)->limit; }
 const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k)
 {
-    const uint16_t *l = ((const labels *)y->attr)->label;
+    const uint16_t *l = ((const eg_einsum_attr *)y->attr)->label;
     for (int j = 0; j < k; j++) l += y->in[j]->rank;
     return l;
 }
 static const uint16_t *labels_of(const eg_tensor *y, int k) { return eg__einsum_labels_of(y, k); }
 static const uint16_t *labels_out(const eg_tensor *y) { return labels_of(y, y->count); }
 
-static bool einsum_distinct(const uint16_t *label, int n)
+bool eg__labels_distinct(const uint16_t *label, int n)
 {
     for (int k = 1; k < n; k++)
         if (eg__label_at(label, k, label[k]) >= 0) return false;
@@ -101,94 +96,6 @@ eg_dtype eg__einsum_type(int count, eg_tensor *const *x)
     return eg__is_inexact(read) ? read : EG_I64;
 }
 
-/* -- the program: from the cache of plans, or planned ------------------------------------------ */
-eg_planning *eg__planning(eg_ctx *cx)
-{
-    eg_planning *p = eg__scratch(cx, EG_SCRATCH_PLANNING, sizeof *p);
-    if (!p) eg__name_memory_error(cx, "einsum");
-    return p;
-}
-bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const *x,
-                        const uint16_t *const *label, const eg_labelled *out,
-                        const eg_order_args *order)
-{
-    for (int k = 0; k < count; k++) {
-        p->in[k] = (eg_labelled){ x[k]->rank, x[k]->dim, x[k]->stride, label[k] };
-        p->of[k] = (eg_dtype)x[k]->dtype;
-    }
-    p->task = (eg_contraction){ eg__einsum_reads(count, x), p->of, count, p->in, out, *order };
-    if (eg__draft(cx, &p->task, &p->draft)) return true;
-    eg__name_memory_error(cx, "einsum");
-    return false;
-}
-/* Returns memory for an entry in the cache of plans or, if the entry does not fit or there is no
- * key, in the open scope; NULL after an error. */
-static void *memory_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
-{
-    void *memory = key ? eg__plans_add(cx, key, bytes) : NULL;
-    if (!memory && !(memory = eg__alloc(cx, bytes))) eg__name_memory_error(cx, "einsum");
-    return memory;
-}
-static void put_order(eg_key_text *t, const eg_order_args *order)
-{
-    t->fits &= order->steps < 0 || order->path; /* a missing path is refused later */
-    eg__key_put(t, sizeof order->limit, &order->limit);
-    eg__key_put(t, sizeof order->keep_limit, &order->keep_limit);
-    eg__key_put(t, sizeof order->steps, &order->steps);
-    eg__key_put(t, sizeof order->numbered, &order->numbered);
-    if (order->path && order->steps > 0)
-        eg__key_put(t, (size_t)order->steps * sizeof *order->path, order->path);
-}
-/* Returns the program for an einsum that no call made: one that is evaluated again, into a target,
- * or in a given order. NULL after an error. */
-const eg_program *eg__einsum_program(eg_ctx *cx, int count, eg_tensor *const *x,
-                                     const uint16_t *const *label, const eg_labelled *out,
-                                     const eg_order_args *order)
-{
-    eg_tensor result = { .dtype = (uint8_t)eg__einsum_reads(count, x),
-                         .rank = (uint8_t)out->rank,
-                         .dim = (int64_t *)(uintptr_t)out->dim,
-                         .stride = (int64_t *)(uintptr_t)out->stride };
-    eg_tensor *all[EG_EINSUM_MAX + 1];
-    eg_key_text t;
-    t.length = 0;
-    t.fits = true;
-    for (int k = 0; k <= count; k++) {
-        all[k] = k < count ? x[k] : &result;
-        eg__key_put(&t, all[k]->rank * sizeof **label, k < count ? label[k] : out->label);
-    }
-    put_order(&t, order);
-    const eg_plan_key key = { EG_KEY_PROGRAM, count + 1, t.length, t.text, all };
-    const eg_program *found = t.fits ? eg__plans_find(cx, &key) : NULL;
-    if (found) return found;
-    eg_planning *p = eg__planning(cx);
-    if (!p || !eg__einsum_drafted(cx, p, count, x, label, out, order)) return NULL;
-    void *memory = memory_for(cx, t.fits ? &key : NULL, eg__program_bytes(&p->draft));
-    return memory ? eg__program(memory, &p->draft) : NULL;
-}
-/* Computes all copies of y from those of x. False after an error. */
-static bool einsum_run_copies(const eg_tensor *y, const eg_program *p, int count,
-                              eg_tensor *const *x)
-{
-    const void *data[EG_EINSUM_MAX];
-    int64_t step[EG_EINSUM_MAX];
-    for (int k = 0; k < count; k++) {
-        data[k] = x[k]->data;
-        step[k] = eg__copy_step(x[k]);
-    }
-    eg__copies_done(y);
-    return eg__program_run_copies(y->cx, p, &(eg_copy_steps){ y->copies->count, step, y->each },
-                                  data, y->data, eg__einsum_alpha(y), NULL);
-}
-static bool einsum_run(eg_ctx *cx, const eg_program *p, int count, eg_tensor *const *x, void *out,
-                       double alpha, bool add, void *const *kept)
-{
-    const void *data[EG_EINSUM_MAX];
-    /* operands in a network's step may have copies: use the copy that is being computed */
-    for (int k = 0; k < count; k++) data[k] = eg__copy_data(x[k], cx->copy.of ? cx->copy.k : 0);
-    return eg__program_run(cx, p, data, out, alpha, add, NULL, kept);
-}
-
 bool eg__einsum_shape(eg_tensor *y, int count, const uint16_t *const *label, int rank,
                       const uint16_t *out)
 {
@@ -210,7 +117,7 @@ static bool is_network(const eg_ctx *cx, int count, eg_tensor *const *x)
  * labels. */
 static bool einsum_shape(eg_tensor *y)
 {
-    const labels *l = y->attr;
+    const eg_einsum_attr *l = y->attr;
     const uint16_t *label[EG_EINSUM_MAX], *next = l->label;
     const eg_call *c = eg__call_saved(y);
     if (c && !eg__shape_known(y, c->dtype, c->rank, c->dim, c->stride)) return false;
@@ -239,15 +146,16 @@ static bool einsum_forward(eg_tensor *y)
     const eg_call *c = eg__call_saved(y);
     const eg_tensor *all = eg__copies_all(y);
     const double alpha = eg__einsum_alpha(y);
-    if (c && c->x && all) return einsum_run_copies(all, c->program, c->count, c->x);
+    if (c && c->x && all) return eg__einsum_run_copies(all, c->program, c->count, c->x);
     if (c && c->x)
-        return einsum_run(y->cx, c->program, c->count, c->x, y->data, alpha, false, NULL);
-    if (c && all) return einsum_run_copies(all, c->program, y->count, all->in);
-    if (c) return einsum_run(y->cx, c->program, y->count, y->in, y->data, alpha, false, c->kept);
+        return eg__einsum_run(y->cx, c->program, c->count, c->x, y->data, alpha, false, NULL);
+    if (c && all) return eg__einsum_run_copies(all, c->program, y->count, all->in);
+    if (c)
+        return eg__einsum_run(y->cx, c->program, y->count, y->in, y->data, alpha, false, c->kept);
     if (is_network(y->cx, y->count, y->in) && !eg__network_save(y)) return false;
     const eg_program *p = program_of(y);
-    if (p && all) return einsum_run_copies(all, p, y->count, all->in);
-    return p && einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false, NULL);
+    if (p && all) return eg__einsum_run_copies(all, p, y->count, all->in);
+    return p && eg__einsum_run(y->cx, p, y->count, y->in, y->data, alpha, false, NULL);
 }
 static void *einsum_snapshot(eg_tensor *y)
 {
@@ -316,7 +224,7 @@ static eg_tensor *cotangent_in_order(const eg_tensor *y, int i, eg_tensor *const
     const uint16_t *mine = labels_of(y, i);
     uint16_t stored[EG_RANK_MAX];
     int order[EG_RANK_MAX], back[EG_RANK_MAX];
-    if (!einsum_distinct(mine, x->rank) || !einsum_order(x, order)) return NULL;
+    if (!eg__labels_distinct(mine, x->rank) || !einsum_order(x, order)) return NULL;
     if (sums_labels(2, in, label, x->rank, mine)) return NULL;
     for (int r = 0; r < x->rank; r++) {
         if (eg__label_at(label[0], in[0]->rank, mine[r]) < 0 &&
@@ -333,7 +241,7 @@ static eg_tensor *cotangent_in_order(const eg_tensor *y, int i, eg_tensor *const
 static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     if (y->count > 2) return eg__network_cotangent(y, g, i);
-    const labels *l = y->attr;
+    const eg_einsum_attr *l = y->attr;
     const int n = y->count, other = 1 - i;
     eg_tensor *const in[] = { g, n > 1 ? y->in[other] : NULL };
     const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
@@ -368,10 +276,11 @@ bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *fact
     const eg_tensor *x = y->in[i];
     eg_tensor *const in[] = { g, y->in[1 - i] };
     const uint16_t *const label[] = { labels_out(y), labels_of(y, 1 - i) }, *mine = labels_of(y, i);
-    if (eg_size(x) < REORDERED || !eg__window_order(x, order) || !einsum_distinct(mine, x->rank))
+    if (eg_size(x) < REORDERED || !eg__window_order(x, order) ||
+        !eg__labels_distinct(mine, x->rank))
         return false;
     for (int k = 0; k < 2; k++) {
-        if (in[k]->dtype != x->dtype || !einsum_distinct(label[k], in[k]->rank)) return false;
+        if (in[k]->dtype != x->dtype || !eg__labels_distinct(label[k], in[k]->rank)) return false;
         for (int r = 0; r < in[k]->rank; r++)
             if (eg__label_at(mine, x->rank, label[k][r]) < 0) return false;
     }
@@ -386,7 +295,7 @@ bool eg__einsum_factors(const eg_tensor *y, eg_tensor *g, int i, eg_tensor *fact
 /* Σ_i einsum(x_1 … dx_i … x_n): linear in each operand */
 static eg_tensor *einsum_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
-    const labels *l = y->attr;
+    const eg_einsum_attr *l = y->attr;
     const uint16_t *label[2];
     eg_tensor *in[2], *sum = NULL;
     if (y->count > 2) return eg__network_tangent(y, dx);
@@ -499,7 +408,7 @@ static const eg_sample einsum_samples[] = {
     { einsum_scaled_chain, "2x3, 3x4, 4", 0, 0 },
     { 0 },
 };
-static const eg_op einsum_op = {
+const eg_op eg__einsum_op = {
     .name = "einsum",
     .equation = "y[out] = alpha sum of prod x_k[in_k]",
     .gradient = "dx_i[in_i] = alpha einsum(g, others)",
@@ -515,215 +424,4 @@ static const eg_op einsum_op = {
     .snapshot = einsum_snapshot,
     .takes = EG_TAKES_HALVES,
 };
-const eg_op *const eg__einsum_ops[] = { &einsum_op, NULL };
-
-/* The entry holds the call, the sizes and strides of the result, the attribute, and the program. */
-eg_call *eg__call_plan(eg_ctx *cx, const eg_plan_key *what, const void *attr, size_t size,
-                       int count, eg_tensor *const *x, const uint16_t *const *label,
-                       const eg_labelled *out, const eg_order_args *order)
-{
-    eg_planning *p = eg__planning(cx);
-    if (!p || !eg__einsum_drafted(cx, p, count, x, label, out, order)) return NULL;
-    const bool tree = count > 2 && eg__is_float(eg__einsum_reads(count, x));
-    const size_t sizes = (size_t)out->rank * sizeof *out->dim,
-                 at_attr = eg__up16(sizeof(eg_call) + 2 * sizes),
-                 at_tree = eg__up16(at_attr + size),
-                 at_program = at_tree + (tree ? eg__tree_bytes(&p->draft) : 0);
-    char *memory = memory_for(cx, what, at_program + eg__program_bytes(&p->draft));
-    if (!memory) return NULL;
-    eg_call *c = (eg_call *)(void *)memory;
-    int64_t *dim = (int64_t *)(void *)(c + 1);
-    *c = (eg_call){ .dtype = eg__einsum_type(count, x),
-                    .rank = out->rank,
-                    .dim = dim,
-                    .stride = dim + out->rank,
-                    .attr_size = size,
-                    .attr = memcpy(memory + at_attr, attr, size),
-                    .program = eg__program(memory + at_program, &p->draft) };
-    if (tree) {
-        eg_tree *t = eg__tree(memory + at_tree, &p->draft);
-        t->number = ++cx->trees;
-        c->tree = t;
-    }
-    if (sizes) memcpy(dim, out->dim, sizes);
-    if (sizes) memcpy(dim + out->rank, out->stride, sizes);
-    return c;
-}
-/* Applies an operation by a planned call. y->saved is the call while shape() and forward() run;
- * afterwards it is NULL, since the call may be evicted from the cache. */
-static eg_tensor *call_apply(eg_ctx *cx, const eg_op *op, const eg_call *c, const void *attr,
-                             size_t attr_size, int count, eg_tensor *const *x)
-{
-    eg_tensor *y = eg__apply(cx, op, attr, attr_size, &c, count, x);
-    y->saved = NULL;
-    return y;
-}
-/* A planned call is copied with its program and operands, since the cache may evict it before the
- * next run. */
-void *eg__call_snapshot(eg_tensor *y, const eg_program *p)
-{
-    const eg_call *c = eg__call_saved(y);
-    const int count = c && c->x ? c->count : 0;
-    typedef struct settled {
-        const eg_call *made;
-        eg_call call;
-        eg_tensor *x[];
-    } settled;
-    if (c) p = c->program;
-    if (!p) return NULL;
-    const size_t head = eg__up16(sizeof(settled) + (size_t)count * sizeof *c->x);
-    char *memory = eg__alloc(y->cx, head + p->bytes);
-    if (!memory) return NULL;
-    settled *s = (settled *)(void *)memory;
-    *s = (settled){ .made = &s->call, .call = { .count = count } };
-    s->call.program = eg__program_copy(memory + head, p);
-    if (count) s->call.x = memcpy(s->x, c->x, (size_t)count * sizeof *c->x);
-    for (int k = 0; k < count; k++) eg__also_reads(y, s->x[k]);
-    return s;
-}
-const eg_order_args eg__any_order = { .limit = 0, .steps = -1 };
-eg_tensor *eg__einsum(int count, eg_tensor *const *x, const uint16_t *const *label, int out_rank,
-                      const uint16_t *out)
-{
-    return eg__einsum_keyed(NULL, &eg__any_order, 1, count, x, label, out_rank, out);
-}
-/* The labels of a call, with room for the largest number. */
-typedef union any_labels {
-    labels l;
-    char memory[sizeof(labels) + (EG_EINSUM_MAX + 1) * EG_RANK_MAX * sizeof(uint16_t)];
-} any_labels;
-/* Applies a planned call with a factor, which is not part of the plan. */
-static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int count,
-                               eg_tensor *const *x)
-{
-    any_labels with;
-    const labels *l = c->attr;
-    if (!eg__needs_node(cx, count, x)) {
-        eg_tensor *y = eg__new_unrecorded(cx, c->dtype, c->rank, c->dim, c->stride);
-        if (y && einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
-        if (y) y->live = EG_DEAD;
-        return eg__name_memory_error(cx, "einsum");
-    }
-    if (alpha != 1) {
-        l = memcpy(&with, l, c->attr_size);
-        with.l.alpha = alpha;
-    }
-    eg_tensor *y = (c->tree && cx->recording ? eg__network_apply : call_apply)(
-        cx, &einsum_op, c, l, c->attr_size, count, x);
-    return eg_ok(y) ? y : eg__name_memory_error(cx, "einsum");
-}
-/* True if the call will be recorded as a network of f64 in which two operands of f16 or bf16 may be
- * contracted first: the result of such a pair is f32. */
-static bool pairs_halves(const eg_ctx *cx, int count, eg_tensor *const *x)
-{
-    int halves = 0;
-    if (count < 3 || !cx->recording) return false;
-    for (int k = 0; k < count; k++) halves += eg__is_half(x[k]->dtype);
-    return halves > 1 && eg__einsum_reads(count, x) == EG_F64;
-}
-eg_tensor *eg__einsum_lookup(eg_ctx *cx, const eg_plan_key *what, double alpha)
-{
-    if (pairs_halves(cx, what->count, what->x)) return NULL;
-    const eg_call *c = eg__plans_find(cx, what);
-    return c ? einsum_apply(cx, c, alpha, what->count, what->x) : NULL;
-}
-/* Writes the attribute of a node. Returns its bytes. */
-static size_t put_labels(any_labels *u, int64_t limit, int count, eg_tensor *const *x,
-                         const uint16_t *const *label, int out_rank, const uint16_t *out)
-{
-    labels *l = &u->l;
-    uint16_t *next = l->label;
-    for (int k = 0; k < count; next += x[k++]->rank)
-        if (x[k]->rank) memcpy(next, label[k], x[k]->rank * sizeof *out);
-    if (out_rank) memcpy(next, out, (size_t)out_rank * sizeof *out);
-    l->alpha = 1;
-    l->limit = limit;
-    l->out_rank = out_rank;
-    return sizeof *l + (size_t)(next + out_rank - l->label) * sizeof *out;
-}
-eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
-                            const uint16_t *const *label, const uint16_t *out)
-{
-    any_labels u;
-    const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
-    return call_apply(eg__here(x[0]->cx), &einsum_op, c, &u.l, size, count, x);
-}
-/* An einsum of one operand whose axes are only permuted becomes a view. Any other call is looked up
- * in the cache, or planned and stored there: with the best order under the given key or its labels,
- * else under its order and labels. */
-eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, double alpha,
-                            int count, eg_tensor *const *x, const uint16_t *const *label,
-                            int out_rank, const uint16_t *out)
-{
-    eg_ctx *cx = eg__context_of("einsum", count, x);
-    if (!cx) return NULL;
-    if (!eg__check_taken(cx, "einsum", EG_TAKES_HALVES, count, x)) return eg__poison(cx);
-    if (count == 1 && alpha == 1 && out_rank == x[0]->rank &&
-        x[0]->dtype == eg__einsum_type(1, x) && einsum_distinct(out, out_rank) &&
-        einsum_distinct(label[0], out_rank)) {
-        int axes[EG_RANK_MAX];
-        bool same = true;
-        for (int r = 0; r < out_rank; r++) {
-            axes[r] = eg__label_at(label[0], out_rank, out[r]);
-            same &= axes[r] == r;
-        }
-        return same ? x[0] : eg_permute_n(x[0], out_rank, axes);
-    }
-    if (pairs_halves(cx, count, x)) {
-        eg_tensor *wide[EG_EINSUM_MAX];
-        for (int k = 0; k < count; k++)
-            wide[k] = eg__is_half(x[k]->dtype) ? eg_cast(x[k], EG_F64) : x[k];
-        return eg__einsum_keyed(NULL, how, alpha, count, wide, label, out_rank, out);
-    }
-    any_labels u;
-    labels *l = &u.l;
-    const size_t size = put_labels(&u, how->limit, count, x, label, out_rank, out),
-                 letters = size - sizeof *l;
-    const bool any = !how->limit && !how->keep_limit && !how->path && how->steps < 0;
-    eg_key_text ordered;
-    ordered.length = 0;
-    ordered.fits = true;
-    if (!any) {
-        put_order(&ordered, how);
-        eg__key_put(&ordered, letters, l->label);
-    }
-    const eg_plan_key by_labels =
-        any ? (eg_plan_key){ EG_KEY_LABELS, count, letters, l->label, x }
-            : (eg_plan_key){ EG_KEY_ORDERED, count, ordered.length, ordered.text, x };
-    eg_tensor *again =
-        ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels, alpha) : NULL;
-    if (again) return again;
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    /* eg__einsum_shape records the error */
-    if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride))
-        return eg_apply(&einsum_op, l, size, count, x);
-    const eg_labelled to = { out_rank, dim, stride, out };
-    const eg_plan_key *key = any && what ? what : ordered.fits ? &by_labels : NULL;
-    const eg_call *c = eg__call_plan(cx, key, l, size, count, x, label, &to, how);
-    return c ? einsum_apply(cx, c, alpha, count, x) : eg__poison(cx);
-}
-
-/* An einsum into an existing tensor, as an act. */
-typedef struct einsum_target {
-    const eg_program *program;
-    double alpha;
-    bool add;
-} einsum_target;
-static bool act_einsum(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, void *arg)
-{
-    const einsum_target *t = arg;
-    return einsum_run(cx, t->program, count, x, to->data, t->alpha, t->add, NULL);
-}
-bool eg__einsum_into(eg_tensor *target, double alpha, bool add, const eg_order_args *how, int count,
-                     eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
-{
-    eg_ctx *cx = target->cx;
-    einsum_target to = { .alpha = alpha, .add = add };
-    to.program = eg__einsum_program(
-        cx, count, x, label, &(eg_labelled){ target->rank, target->dim, target->stride, out }, how);
-    if (to.program && eg__capturing(cx)) {
-        void *memory = eg__alloc(cx, to.program->bytes);
-        to.program = memory ? eg__program_copy(memory, to.program) : NULL;
-    }
-    return to.program && eg__act(cx, act_einsum, target, count, x, &to, sizeof to, 0);
-}
+const eg_op *const eg__einsum_ops[] = { &eg__einsum_op, NULL };

@@ -2,7 +2,8 @@
  *
  *   call.c     the public einsum: reads a string for given tensors, options
  *   einsum.c   the operation on labels and tensors; its rule is an einsum again
- *   tree.c  three and more operands: the values that are kept for the gradient, and the gradient
+ *   planned.c  calls of it: programs from the cache of plans, or planned
+ *   tree.c     three and more operands: the values that are kept for the gradient, and the gradient
  *   pass.c     all gradients of such an einsum at once, while nothing is recorded
  *   expand.c   broadcast axes, whose adjoint is a sum
  *   plan.c     eg_plan: a planned einsum that no context owns
@@ -52,6 +53,17 @@ bool eg__out_fits(eg_ctx *, const eg_tensor *out, eg_dtype, const eg_spec_labels
 eg_tensor *eg__shape_only(eg_ctx *, const eg_shape *);
 
 /* -- einsum.c --------------------------------------------------------------------------------- */
+/* The attribute of a node: the factor, and the labels of all operands one after another, then those
+ * of the output. */
+typedef struct eg_einsum_attr {
+    double alpha;
+    int64_t limit;
+    int out_rank;
+    uint16_t label[];
+} eg_einsum_attr;
+extern const eg_op eg__einsum_op;
+/* True if no label occurs twice among the n labels. */
+bool eg__labels_distinct(const uint16_t *label, int n);
 /* Returns y[out] = Σ Π x_k[label_k], summed over the labels that are not in out, as one node. A
  * label may repeat in an operand (its diagonal) and in out (a diagonal in zeros). The caller has
  * checked that every label of out is in some operand and that sizes agree. */
@@ -105,6 +117,11 @@ bool eg__einsum_drafted(eg_ctx *, eg_planning *, int count, eg_tensor *const *x,
 const eg_program *eg__einsum_program(eg_ctx *, int count, eg_tensor *const *x,
                                      const uint16_t *const *label, const eg_labelled *out,
                                      const eg_order_args *);
+/* Computes y from the operands x of the program. False after an error. */
+bool eg__einsum_run(eg_ctx *, const eg_program *, int count, eg_tensor *const *x, void *out,
+                    double alpha, bool add, void *const *kept);
+/* Computes all copies of y from those of x. False after an error. */
+bool eg__einsum_run_copies(const eg_tensor *y, const eg_program *, int count, eg_tensor *const *x);
 /* Returns the labels of operand k of a node that einsum made; with k = count, of its result. */
 const uint16_t *eg__einsum_labels_of(const eg_tensor *y, int k);
 /* those of operand 1, followed by those of the others */
