@@ -9,7 +9,7 @@ eg_ffn *eg_ffn_new_with(const eg_ffn_args *given)
     OPTIONS(eg_ffn_args, a, given);
     eg_params *p = eg__nn_under(a->params, "ffn", a->name);
     if (!p || !eg__nn_positive(p, "ffn", "d_model", a->d_model) ||
-        !eg__nn_share(p, "ffn", a->dropout))
+        !eg__nn_dropout_fits(p, "ffn", a->dropout))
         return NULL;
     eg_ffn *m = eg_params_alloc(p, sizeof *m);
     if (!m) return NULL;

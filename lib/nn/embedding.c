@@ -32,8 +32,8 @@ eg_tensor *eg_embedding_run(const eg_embedding *m, eg_tensor *index)
     if (!m) return eg__nn_absent("embedding", index);
     if (!index) return eg__nn_missing("embedding", m->name, "the index", index);
     eg_tensor *y = eg__nn_float(eg_at("[v] m, ... -> ... m", m->table, index));
-    return eg__nn_told("embedding", m->name, index, before,
-                       m->scale ? eg_scale(y, eg_option(m->scale, 1)) : y);
+    return eg__nn_error_in("embedding", m->name, index, before,
+                           m->scale ? eg_scale(y, eg_option(m->scale, 1)) : y);
 }
 
 /* -- positions -------------------------------------------------------------------------------- */
@@ -99,10 +99,10 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
     int64_t b, l, width;
     if (!m) return eg__nn_absent("positions", a->x);
     const bool before = failed(a->x);
-    if (!eg__nn_width("positions", m->name, 'm', a->x, m->d_model))
+    if (!eg__nn_width_fits("positions", m->name, 'm', a->x, m->d_model))
         return eg__nn_missing("positions", m->name, "x", a->x);
     if (!eg_axes("b l m", a->x, &b, &l, &width))
-        return eg__nn_told("positions", m->name, a->x, before, NULL);
+        return eg__nn_error_in("positions", m->name, a->x, before, NULL);
     if (a->position_ids) {
         if (a->offset)
             return eg_fail_as(
@@ -112,8 +112,8 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
         eg_tensor *table = m->first ? eg_slice_axis(m->table, 0, m->first, m->first + m->length, 1)
                                     : m->table,
                   *rows = eg__nn_float(eg_at("[v] m, l -> l m", table, a->position_ids));
-        return eg__nn_told("positions", m->name, a->x, before,
-                           eg_on("b l m, l m", eg_add, a->x, rows));
+        return eg__nn_error_in("positions", m->name, a->x, before,
+                               eg_on("b l m, l m", eg_add, a->x, rows));
     }
     if (a->offset < 0)
         return eg_fail_as(eg_context(a->x), EG_ERROR_INDEX,
@@ -127,5 +127,5 @@ eg_tensor *eg_positions_run_with(const eg_positions_run_args *given)
     const int64_t from = m->first + a->offset;
     eg_tensor *rows = eg__nn_float(eg_slice_axis(m->table, 0, from, from + l, 1)),
               *y = eg_on("b l m, l m", eg_add, a->x, rows);
-    return eg__nn_told("positions", m->name, a->x, before, y);
+    return eg__nn_error_in("positions", m->name, a->x, before, y);
 }

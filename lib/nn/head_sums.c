@@ -57,9 +57,9 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
         return false;
     }
     p->spec = eg_spec_parse(p->cx, who, p->o.spec);
-    if (!eg__nn_simple(p->spec, 3, true,
-                       "three terms of letters and an output are needed, as in "
-                       "\"bihd,bjhd,bjhe->bihe\", without groups"))
+    if (!eg__nn_only_indices(p->spec, 3, true,
+                             "three terms of letters and an output are needed, as in "
+                             "\"bihd,bjhd,bjhe->bihe\", without groups"))
         return false;
     p->rows = eg_spec_of_term(p->spec, Q);
     for (int k = 0; k < p->spec->term[Q].items; k++) {

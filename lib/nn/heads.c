@@ -21,9 +21,9 @@ static bool read_form(const char *who, const char *spec, eg_tensor *x, form *f)
 {
     const eg_spec *s = eg_spec_parse(eg_context(x), who, spec);
     *f = (form){ .spec = s, .head = -1, .query = -1, .key = -1 };
-    if (!eg__nn_simple(s, 1, false,
-                       "one term of letters or names is needed, without groups, 1 and '...'") ||
-        !eg__nn_once(s, 0))
+    if (!eg__nn_only_indices(
+            s, 1, false, "one term of letters or names is needed, without groups, 1 and '...'") ||
+        !eg__nn_indices_differ(s, 0))
         return false;
     const eg_spec_item *item = s->term[0].item;
     int bracketed = 0;

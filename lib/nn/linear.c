@@ -25,10 +25,10 @@ eg_tensor *eg_linear_run(const eg_linear *m, eg_tensor *x)
 eg_tensor *eg__nn_linear(const eg_linear *m, eg_tensor *x, const char *activation, eg_tensor *add)
 {
     if (!m) return eg__nn_absent("linear", x);
-    if (!eg__nn_width("linear", m->name, 'i', x, m->in))
+    if (!eg__nn_width_fits("linear", m->name, 'i', x, m->in))
         return eg__nn_missing("linear", m->name, "x", x);
     const bool before = failed(x);
-    return eg__nn_told(
+    return eg__nn_error_in(
         "linear", m->name, x, before,
         eg_affine("...i,io->...o", x, m->weight, m->bias, .activation = activation, .add = add));
 }

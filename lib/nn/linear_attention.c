@@ -21,9 +21,9 @@ static bool read_spec(eg_ctx *cx, const char *spec, linear_terms *t)
     int queries = 0, keys = 0, widths = 0;
     const char *head = NULL; /* an index of the values alone, besides the width */
     *t = (linear_terms){ .all = s };
-    if (!eg__nn_simple(s, 3, true, form)) return false;
+    if (!eg__nn_only_indices(s, 3, true, form)) return false;
     for (int k = 0; k < 4; k++) {
-        if (!eg__nn_once(s, k)) return false;
+        if (!eg__nn_indices_differ(s, k)) return false;
         for (int n = 0; n < s->term[k].items; n++) {
             const char *name = s->index[s->term[k].item[n].index].name;
             const bool q = linear_has(t, Q, name), key = linear_has(t, K, name),
@@ -92,7 +92,7 @@ static const eg_spec *factor_indices(const eg_linear_attention_args *o, const li
     if (!x->x || !eg_ok(x->x))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s is NULL", option), NULL;
     snprintf(wanted, sizeof wanted, "the indices of %s are needed, as in \"bjh\"", option);
-    if (!s || !eg__nn_simple(s, 1, false, wanted)) return NULL;
+    if (!s || !eg__nn_only_indices(s, 1, false, wanted)) return NULL;
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
         const bool key = linear_has(t, K, name), y = linear_has(t, Y, name),
@@ -214,7 +214,7 @@ static bool enough_keys(const eg_linear_attention_args *o, const linear_terms *t
 {
     const int64_t queries = eg_dim(o->q, linear_axis_of(t, Q, t->i)),
                   keys = eg_dim(o->k, linear_axis_of(t, K, t->j));
-    if (!eg__nn_before(eg_context(o->q), "linear_attention: ", o->offset)) return false;
+    if (!eg__nn_offset_fits(eg_context(o->q), "linear_attention: ", o->offset)) return false;
     if (!is_causal || keys - queries == o->offset) return true;
     return eg_fail_as(
                eg_context(o->q), EG_ERROR_SHAPE,

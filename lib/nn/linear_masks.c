@@ -18,7 +18,7 @@ eg_tensor *eg__linear_kept(const linear_terms *t, int term, eg_tensor *x, int n,
     for (int m = 0; m < n; m++) {
         const eg_spec *s = eg_spec_like(t->all, mask[m].axes);
         if (!s || lacking_in_mask(t, term, s)) continue;
-        x = eg_on(eg__nn_joined(t->term[term], s, NULL), eg__nn_left_out, x,
+        x = eg_on(eg__nn_joined(t->term[term], s, NULL), eg__nn_masked, x,
                   eg_cast(mask[m].x, EG_BOOL));
     }
     return x;
@@ -33,7 +33,7 @@ eg_tensor *eg__linear_beta_kept(const linear_factor *beta, const linear_masks *m
         for (int k = 0; within && k < s->indices; k++)
             within = eg_spec_find_item(beta->of, 0, s->index[k].name) >= 0;
         if (within)
-            x = eg_on(eg__nn_joined(beta->of, s, NULL), eg__nn_left_out, x,
+            x = eg_on(eg__nn_joined(beta->of, s, NULL), eg__nn_masked, x,
                       eg_cast(m->key[n].x, EG_BOOL));
     }
     return x;

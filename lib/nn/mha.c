@@ -164,7 +164,7 @@ static bool mha_extras(const eg_mha_args *a, const eg_params *p)
  * an error: a size that is not positive or does not fit the others. */
 static bool mha_sizes(eg_mha *m, const eg_mha_args *a, eg_params *p)
 {
-    if (!eg__nn_positive(p, "mha", "heads", a->heads) || !eg__nn_share(p, "mha", a->dropout))
+    if (!eg__nn_positive(p, "mha", "heads", a->heads) || !eg__nn_dropout_fits(p, "mha", a->dropout))
         return false;
     bool all = a->qdim && a->kdim && a->vdim && a->d_out && ((a->d_k && a->d_v) || a->d_k_each);
     if ((!all || a->d_model) && !eg__nn_positive(p, "mha", "d_model", a->d_model)) return false;

@@ -219,7 +219,7 @@ static eg_tensor *fill_forbidden(const hook *k, eg_tensor *s, const char *axes, 
         return eg__nn_poison(eg_context(s));
     eg_tensor *m = eg_cast(mask, EG_BOOL),
               *rest = eg_scale(eg_cast(eg_not(m), eg_type(s)), k->a->fill);
-    return eg_on(spec, eg_add, eg_on(spec, eg__nn_left_out, s, m), rest);
+    return eg_on(spec, eg_add, eg_on(spec, eg__nn_masked, s, m), rest);
 }
 
 /* Changes the scores before the softmax: calls the user's .score_fn, then sets scores that the

@@ -243,7 +243,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
 static bool mha_run_numbers(const eg_mha *m, const eg_mha_run_args *a)
 {
     eg_ctx *cx = eg_context(a->query);
-    if (!eg__nn_before(cx, "", a->offset)) return false;
+    if (!eg__nn_offset_fits(cx, "", a->offset)) return false;
     if (a->offset > INT64_MAX / 2)
         eg_fail_as(cx, EG_ERROR_MISUSE, "the offset %lld is too large", (long long)a->offset);
     else if (!(a->fill <= 0 && isfinite(a->fill)))
@@ -390,6 +390,6 @@ eg_tensor *eg_mha_run_with(const eg_mha_run_args *given)
     const int64_t seen = eg__cache_position(a->cache, a->slot);
     eg_tensor *y = a->ranks ? eg__mha_run_ranks(a->mha, a)
                             : eg__mha_run_part(a->mha, a, &(eg__part){ .ranks = NULL });
-    return eg__nn_told("mha", a->mha->name, a->query, before,
-                       eg__cache_roll_back(a->cache, y, a->slot, 1, 1, seen));
+    return eg__nn_error_in("mha", a->mha->name, a->query, before,
+                           eg__cache_roll_back(a->cache, y, a->slot, 1, 1, seen));
 }

@@ -345,7 +345,7 @@ eg_tensor *eg_transformer_run_with(const eg_transformer_run_args *given)
     if (!a->index) return eg__nn_missing("transformer", m->name, "the index", a->index);
     const bool before = failed(a->index);
     if (!transformer_divides(m, a, &part))
-        return eg__nn_told("transformer", m->name, a->index, before, NULL);
+        return eg__nn_error_in("transformer", m->name, a->index, before, NULL);
     if (!gain_fits("transformer", m->name, a->gain, a->index, m->layers, m->block[0]->self->heads))
         return eg__nn_poison(eg_context(a->index));
     model_packing packing = { .who = "transformer", .name = m->name, .option = ".lengths" };

@@ -28,13 +28,13 @@ void eg__nn_read(eg_params *);
 bool eg__nn_zero_init(eg_params *, bool);
 /* eg_init_normal and eg_init_xavier, unless values remain 0. */
 eg_tensor *eg__nn_normal(const eg_params *, eg_tensor *w, double deviation);
+eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* True for f16 and bf16, the dtypes of weights that einsum and affine convert as they read. */
 bool eg__nn_half(eg_dtype);
 /* x, cast to the context's dtype if it is f16 or bf16. */
 eg_tensor *eg__nn_float(eg_tensor *x);
 /* eg_init_constant, except for a parameter with given values (.shared, .values). */
 eg_tensor *eg__nn_constant(const eg_params *, eg_tensor *w, double value);
-eg_tensor *eg__nn_xavier(const eg_params *, eg_tensor *w, int64_t fan_in, int64_t fan_out);
 /* Values that are to be written to tensors: all of them, or none after an error. */
 typedef struct eg__nn_writes {
     eg_owner *owner; /* holds the lists; NULL after an error */
@@ -53,11 +53,11 @@ static inline const char *eg__nn_spec(const eg_spec *s) { return s ? s->text : "
 const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y);
 /* True if s has `terms` operands, an output if `arrow`, and only indices: no groups, no 1, no
  * ellipsis. Else records an error with the text `wanted` and a caret. */
-bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted);
+bool eg__nn_only_indices(const eg_spec *s, int terms, bool arrow, const char *wanted);
 /* True if .offset is a number of positions; else records an error, which begins with `who`. */
-bool eg__nn_before(eg_ctx *, const char *who, int64_t offset);
+bool eg__nn_offset_fits(eg_ctx *, const char *who, int64_t offset);
 /* True if no index occurs twice in the term. Else records an error with a caret. */
-bool eg__nn_once(const eg_spec *s, int term);
+bool eg__nn_indices_differ(const eg_spec *s, int term);
 
 /* Returns the full name under p, which is valid as long as p; NULL after an error. */
 char *eg__nn_name(eg_params *, const char *name);
@@ -74,7 +74,8 @@ eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
 eg_tensor *eg__nn_missing(const char *who, const char *name, const char *operand, eg_tensor *x);
 /* Returns y. If y failed and nothing had failed before, prepends the module's name to the error:
  * 'linear "up": affine: …'. */
-eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y);
+eg_tensor *eg__nn_error_in(const char *who, const char *name, eg_tensor *x, bool failed,
+                           eg_tensor *y);
 static inline bool failed(eg_tensor *x) { return eg_error(eg_context(x)) != NULL; }
 /* Returns the poison tensor of a context that has an error, which is kept as the first one. */
 static inline eg_tensor *eg__nn_poison(eg_ctx *cx)
@@ -82,7 +83,7 @@ static inline eg_tensor *eg__nn_poison(eg_ctx *cx)
     return eg_fail_as(cx, EG_ERROR_MISUSE, "an earlier error was lost");
 }
 /* True if the last axis of x has size `width`; else records an error. */
-bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
+bool eg__nn_width_fits(const char *who, const char *name, char letter, eg_tensor *x, int64_t width);
 /* -- constructors: their errors begin with the kind of the module and its name ----------------- */
 /* Returns the list with that prefix; NULL after an error, also if the list is NULL. */
 eg_params *eg__nn_under(eg_params *, const char *who, const char *name);
@@ -95,15 +96,15 @@ const char *eg__nn_who(eg_params *, const char *who);
 /* Records an error that begins with 'mha "0.self": '. */
 void eg__nn_refuse(const eg_params *, eg_code, const char *who, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-bool eg__nn_share(const eg_params *, const char *who,
-                  double dropout); /* true if in [0, 1]; else records an error */
+/* True if dropout is in [0, 1]; else records an error. */
+bool eg__nn_dropout_fits(const eg_params *, const char *who, double dropout);
 /* True if size is positive; else records an error. */
 bool eg__nn_positive(const eg_params *, const char *who, const char *option, int64_t size);
 /* Returns text that is valid as long as p; NULL after an error. */
 char *eg__nn_text(eg_params *, const char *format, ...) __attribute__((format(printf, 2, 3)));
 eg_tensor *eg__nn_dropped(eg_tensor *x, double p); /* dropout, or x itself if p is 0 */
 /* Returns x where the mask is true, else 0. This is not a product, since 0 NaN is NaN. */
-eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep);
+eg_tensor *eg__nn_masked(eg_tensor *x, eg_tensor *keep);
 
 /* -- part.c: a sequence that is divided among ranks -------------------------------------------- */
 /* One rank's part of the sequence. A module with .ranks computes with copies of its parts whose

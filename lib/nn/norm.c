@@ -25,11 +25,11 @@ eg_norm *eg_norm_new_with(const eg_norm_new_args *given)
 eg_tensor *eg_norm_run(const eg_norm *m, eg_tensor *x)
 {
     if (!m) return eg__nn_absent("norm", x);
-    if (!eg__nn_width("norm", m->name, 'm', x, m->d_model))
+    if (!eg__nn_width_fits("norm", m->name, 'm', x, m->d_model))
         return eg__nn_missing("norm", m->name, "x", x);
     const bool before = failed(x);
     eg_tensor *y =
         m->rms ? eg_rmsnorm("... [m]", x, .gain = m->gain, .eps = m->eps)
                : eg_layernorm("... [m]", x, .gain = m->gain, .bias = m->bias, .eps = m->eps);
-    return eg__nn_told("norm", m->name, x, before, y);
+    return eg__nn_error_in("norm", m->name, x, before, y);
 }

@@ -1,8 +1,6 @@
-/* params.c: a list of named tensors, their initial values, and copying by name. */
+/* params.c: a list of named tensors: making it, adding to it, finding by name, copying by name. */
 #include "nn.h"
 #include <eingrad/grad.h>
-#include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +79,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
     eg_params *p = owner ? eg_owner_alloc(owner, sizeof *p) : NULL;
     list *all = p ? eg_owner_alloc(owner, sizeof *all) : NULL;
     if (!all) {
-        eg_fail_in(a->cx, "params");
+        if (eg_error_code(a->cx) == EG_ERROR_MEMORY) eg_fail_in(a->cx, "params");
         eg_owner_close(owner);
         return NULL;
     }
@@ -214,7 +212,7 @@ static int params_axes(eg_params *p, const char *axes)
     if (s && (s->terms != 1 || s->arrow))
         eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
     const bool one = s && s->terms == 1 && !s->arrow;
-    const int count = one && eg__nn_once(s, 0) ? s->term[0].axes : -1;
+    const int count = one && eg__nn_indices_differ(s, 0) ? s->term[0].axes : -1;
     eg_pop(cx, m);
     return count;
 }
@@ -457,173 +455,6 @@ int eg_params_copy(eg_params *to, const eg_params *from)
     return bad;
 }
 
-/* -- initial values --------------------------------------------------------------------------- */
-/* Each copy is drawn with its own seed and the same numbers of draws, as if it were a model of its
- * own. */
-static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
-{
-    eg_ctx *cx = eg_context(w);
-    if (!eg_ok(w))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: w is NULL, failed or gone with its scope",
-                          normal ? "init_normal" : "init_xavier");
-    const eg_copies *c = eg_copies_of(w);
-    const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
-    const eg_dtype type = eg__nn_half(eg_type(w)) ? EG_F32 : eg_type(w);
-    eg_mark m = eg_push(cx);
-    const bool was = eg_nograd(cx, true);
-    eg__nn_writes all = { .owner = c ? eg_owner_open(cx) : NULL };
-    int bad = eg_error(cx) != NULL;
-    for (int64_t k = 0; !bad && !eg_error(cx) && k < (c ? eg_copies_count(c) : 1); k++) {
-        eg_tensor *one = c ? eg_copy_at(w, k) : w;
-        if (c) eg_seed(cx, eg_copies_seed(c, k)), eg_set_draws(cx, draw);
-        eg_tensor *drawn = normal ? eg_normal_n(cx, type, 0, spread, eg_rank(w), eg_dims(w))
-                                  : eg_uniform_n(cx, type, -spread, spread, eg_rank(w), eg_dims(w));
-        if (c)
-            eg__nn_write(&all, one, drawn);
-        else
-            bad = eg_assign(w, eg_cast(drawn, eg_type(w)));
-    }
-    if (c) bad = eg__nn_written(cx, &all);
-    const uint64_t next = bad ? draw : eg_draws(cx);
-    if (c) eg_seed(cx, seed);
-    if (c || bad) eg_set_draws(cx, next);
-    eg_nograd(cx, was);
-    eg_pop(cx, m);
-    return bad ? eg__nn_poison(cx) : w;
-}
-
-eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
-{
-    if (fan_in < 1 || fan_out < 1)
-        return eg_fail_as(eg_context(w), EG_ERROR_MISUSE,
-                          "init_xavier: fans must be positive, not %lld and %lld",
-                          (long long)fan_in, (long long)fan_out);
-    return params_drawn(w, false, sqrt(6.0 / ((double)fan_in + (double)fan_out)));
-}
-
-eg_tensor *eg_init_normal(eg_tensor *w, double deviation)
-{
-    return params_drawn(w, true, deviation);
-}
-
-eg_tensor *eg_init_constant(eg_tensor *w, double value)
-{
-    return eg_fill(w, value) ? eg__nn_poison(eg_context(w)) : w;
-}
-
-/* -- shared checks ---------------------------------------------------------------------------- */
-bool eg__params_there(const char *who, const eg_params *p)
-{
-    if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
-    return p;
-}
-bool eg__params_single(const char *who, const eg_params *p)
-{
-    if (!eg__params_there(who, p)) return false;
-    const int64_t copies = eg_copies_count(eg_params_copies(p));
-    if (copies)
-        eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE,
-                   "%s: the parameters have %lld cop%s; eg_params_of_copy gives the list of one",
-                   who, (long long)copies, copies == 1 ? "y" : "ies");
-    return !copies;
-}
-eg_tensor *eg__nn_absent(const char *who, eg_tensor *x)
-{
-    return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s: the module is NULL", who);
-}
-
-eg_tensor *eg__nn_missing(const char *who, const char *name, const char *operand, eg_tensor *x)
-{
-    return eg_fail_as(eg_context(x), EG_ERROR_MISUSE, "%s \"%s\": %s is NULL", who, name, operand);
-}
-
-eg_tensor *eg__nn_told(const char *who, const char *name, eg_tensor *x, bool failed, eg_tensor *y)
-{
-    return eg_ok(y) || failed ? y : eg_fail_in(eg_context(x), "%s \"%s\"", who, name);
-}
-
-eg_tensor *eg__nn_dropped(eg_tensor *x, double p) { return p > 0 ? eg_dropout(x, p) : x; }
-
-eg_tensor *eg__nn_left_out(eg_tensor *x, eg_tensor *keep)
-{
-    return eg_where(keep, x, eg_full_n(eg_context(x), eg_type(x), 0, 0, NULL));
-}
-
-char *eg__nn_text(eg_params *p, const char *format, ...)
-{
-    va_list values, again;
-    va_start(values, format);
-    va_copy(again, values);
-    int length = vsnprintf(NULL, 0, format, values);
-    char *out = length < 0 ? NULL : eg_params_alloc(p, (size_t)length + 1);
-    if (out) vsnprintf(out, (size_t)length + 1, format, again);
-    va_end(again);
-    va_end(values);
-    return out;
-}
-
-const char *eg__nn_joined(const eg_spec *a, const eg_spec *b, const eg_spec *y)
-{
-    const eg_spec *const both[] = { a, b };
-    return eg__nn_spec(eg_spec_join(b ? 2 : 1, both, y));
-}
-
-bool eg__nn_simple(const eg_spec *s, int terms, bool arrow, const char *wanted)
-{
-    if (!s) return false;
-    if (s->terms != terms || s->arrow != arrow)
-        return eg_spec_fail(s, EG_ERROR_NOTATION, -1, -1, "%s", wanted), false;
-    for (int k = 0; k < terms + arrow; k++)
-        for (int i = 0; i < s->term[k].items; i++)
-            if (s->term[k].item[i].index < 0 || s->term[k].item[i].group)
-                return eg_spec_fail(s, EG_ERROR_NOTATION, k, i, "%s", wanted), false;
-    return true;
-}
-
-bool eg__nn_before(eg_ctx *cx, const char *who, int64_t offset)
-{
-    return offset >= 0 ||
-           (eg_fail_as(
-                cx, EG_ERROR_MISUSE,
-                "%s.offset is %lld, but it is the number of positions before the first query", who,
-                (long long)offset),
-            false);
-}
-
-bool eg__nn_once(const eg_spec *s, int term)
-{
-    const eg_spec_term *t = &s->term[term];
-    for (int k = 0; k < t->items; k++) {
-        const int index = t->item[k].index;
-        if (index < 0 || eg_spec_find_item(s, term, s->index[index].name) == k) continue;
-        eg_spec_fail(s, EG_ERROR_NOTATION, term, k, "index '%s' occurs twice",
-                     s->index[index].name);
-        return false;
-    }
-    return true;
-}
-
-bool eg__nn_width(const char *who, const char *name, char letter, eg_tensor *x, int64_t width)
-{
-    if (!eg_ok(x)) return false;
-    if (eg_rank(x) > 0 && eg_dim(x, -1) == width) return true;
-    if (eg_rank(x) == 0)
-        eg_fail_as(eg_context(x), EG_ERROR_SHAPE,
-                   "%s \"%s\": '%c' is %lld in the module, but the operand has no axes", who, name,
-                   letter, (long long)width);
-    else
-        eg_fail_as(eg_context(x), EG_ERROR_SHAPE,
-                   "%s \"%s\": '%c' is %lld in the module but %lld in the operand's last axis", who,
-                   name, letter, (long long)width, (long long)eg_dim(x, -1));
-    return false;
-}
-
-eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
-{
-    if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
-    return eg_params_under(p, name);
-}
-
 /* After an error, removes the parameters from number `before` on, and sets the number of the next
  * draw to what it was before them. They are removed from the last one on, since the search for a
  * free slot of the table depends on the names that were added earlier. The tensors' memory belongs
@@ -642,44 +473,4 @@ void *eg__nn_made(eg_params *p, int before, void *m)
         all->item[--all->count] = NULL;
     }
     return NULL;
-}
-
-/* Returns the length of the name in a prefix such as "0.self.". */
-static int params_named(const eg_params *p) { return *p->prefix ? (int)strlen(p->prefix) - 1 : 0; }
-const char *eg__nn_who(eg_params *p, const char *who)
-{
-    const int n = params_named(p);
-    return n ? eg__nn_text(p, "%s \"%.*s\"", who, n, p->prefix) : who;
-}
-
-void eg__nn_refuse(const eg_params *p, eg_code code, const char *who, const char *format, ...)
-{
-    char sentence[400];
-    const int n = params_named(p);
-    va_list values;
-    va_start(values, format);
-    vsnprintf(sentence, sizeof sentence, format, values);
-    va_end(values);
-    if (n)
-        eg_fail_as(eg_params_context(p), code, "%s \"%.*s\": %s", who, n, p->prefix, sentence);
-    else
-        eg_fail_as(eg_params_context(p), code, "%s: %s", who, sentence);
-}
-
-bool eg__nn_share(const eg_params *p, const char *who, double dropout)
-{
-    if ((dropout >= 0 && dropout <= 1) || dropout == EG_OFF) return true;
-    eg__nn_refuse(p, EG_ERROR_MISUSE, who, "dropout must be in [0, 1], not %g", dropout);
-    return false;
-}
-
-bool eg__nn_positive(const eg_params *p, const char *who, const char *option_name, int64_t size)
-{
-    if (size < 1)
-        eg__nn_refuse(p, EG_ERROR_MISUSE, who, "%s must be positive, not %lld", option_name,
-                      (long long)size);
-    else if (size > INT32_MAX) /* so that products of two sizes fit */
-        eg__nn_refuse(p, EG_ERROR_MISUSE, who, "%s is %lld, more than %d", option_name,
-                      (long long)size, INT32_MAX);
-    return size >= 1 && size <= INT32_MAX;
 }

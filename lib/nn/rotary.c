@@ -23,7 +23,7 @@ static bool axes_of(rotation *t, const eg_spec *s)
 {
     static const char wanted[] = "the indices of x are needed, a comma, and those of position "
                                  "and width, without groups, as in \"bihd, id\"";
-    if (!eg__nn_simple(s, 2, false, wanted)) return false;
+    if (!eg__nn_only_indices(s, 2, false, wanted)) return false;
     const eg_spec_term *two = &s->term[1];
     int axis[2] = { -1, -1 };
     if (two->items != 2 || two->item[0].index == two->item[1].index)
@@ -98,8 +98,9 @@ static bool rotary_tensors(rotation *t)
                           eg_type_name(eg_type(p))),
                false;
     const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
-    if (!eg__nn_simple(s, 1, false, "the indices of the positions are needed, as in \"bi\"") ||
-        !eg__nn_once(s, 0))
+    if (!eg__nn_only_indices(s, 1, false,
+                             "the indices of the positions are needed, as in \"bi\"") ||
+        !eg__nn_indices_differ(s, 0))
         return false;
     for (int k = 0; k < s->term[0].items; k++) {
         const char *name = s->index[s->term[0].item[k].index].name;
