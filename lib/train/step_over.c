@@ -52,11 +52,12 @@ static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t
     eg_nograd(cx, was);
     p->drew = eg_draws(cx) != draws;
     *count = 1;
-    if (p->drew) return eg_fail(cx, "random draws"); /* the other parts are not needed */
+    if (p->drew) /* the other parts are not needed */
+        return eg_fail_as(cx, EG_ERROR_MISUSE, "random draws");
     if (!eg_ok(y) || eg_size(y) != 1 || eg_error(cx)) return y;
     p->value = eg_item(y);
     p->f64 = eg_type(y) == EG_F64;
-    p->known = isfinite(p->value) && !p->drew;
+    p->known = isfinite(p->value);
     return y;
 }
 /* Computes the parts in training or in evaluation mode; errors are forgotten. A loss that computes
