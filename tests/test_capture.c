@@ -598,19 +598,27 @@ static int deep_step(void *user, eg_tensor **out)
     *out = eg_sum(NULL, y);
     return 0;
 }
-TEST(bytes_are_those_that_the_context_counts)
+/* Its forward() takes memory in each run, for the numbers that the gradient reads. */
+static int fused_step(void *user, eg_tensor **out)
+{
+    eg_tensor *x = user;
+    *out = eg_attention("id,jd,je->ie", x, x, x, .where = "j <= i", .form = EG_FUSED);
+    return eg_grad(eg_sum(NULL, *out), NULL, 1, &x, out);
+}
+LOOP_TEST(bytes_are_those_that_the_context_counts, 2)
 {
     eg_ctx *cx = eg_open(.threads = 1);
-    eg_tensor *x = eg_ones(cx, 1000);
+    eg_tensor *x = _i ? eg_ones(cx, 40, 16) : eg_ones(cx, 1000);
     const size_t before = eg_stats(cx).used;
-    eg_captured *c = eg_capture(cx, deep_step, x, 1);
+    eg_captured *c = eg_capture(cx, _i ? fused_step : deep_step, x, 1);
     ck_assert_ptr_nonnull(c);
     const eg_usage made = eg_stats(cx);
     ck_assert_uint_eq(made.used - before, eg_captured_bytes(c));
     eg_stats_reset(cx);
     for (int k = 0; k < 3; k++) ck_assert(!eg_captured_run(c));
     const eg_usage run = eg_stats(cx);
-    ck_assert_uint_eq(run.used_peak, made.used);
+    if (!_i) ck_assert_uint_eq(run.used_peak, made.used);
+    ck_assert_uint_eq(run.used, made.used);
     ck_assert_uint_eq(run.mallocs, made.mallocs);
     ck_assert_uint_eq(run.nodes, made.nodes);
     eg_captured_free(c);

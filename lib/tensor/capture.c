@@ -129,6 +129,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     eg__chunk *data = capture_chunk(p, bytes),
               *nodes = data && headers ? capture_chunk(p, headers * sizeof(eg_tensor)) : NULL;
     if (!data || (headers && !nodes)) return false;
+    const size_t used = cx->use.used; /* includes the chunks, and so what forward() takes of them */
     *work = (eg__arena){ .cx = cx,
                          .outer = outer,
                          .data = data,
@@ -145,6 +146,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     cx->top = outer;
     *more = work->nodes != nodes ? SIZE_MAX : 0;
     const size_t overflow = eg__arena_keep_chunk(work, data);
+    cx->use.used = used;
     if (!*more) *more = overflow;
     return good && !cx->failed;
 }
