@@ -474,20 +474,23 @@ TEST(sums_of_expanded_rows_are_those_of_their_copy)
 TEST(sums_of_few_columns_have_the_bits_of_rows)
 {
     static const int64_t lengths[] = { 5, 64, 131, 700, 2048, 5000, 140001 };
-    for (int k = 0; k < 7 * 7 * 2; k++) {
-        const eg_dtype dtype = k % 2 ? EG_F32 : EG_F64;
-        const int64_t n = lengths[k / 2 % 7], columns = k / 14 + 1, batch = n < 1000 ? 5 : 2;
+    for (int k = 0; k < 7 * 7 * 4; k++) {
+        const eg_dtype dtype = (eg_dtype[]){ EG_F32, EG_F64, EG_I32, EG_I64 }[k % 4];
+        const eg_dtype result = dtype < EG_I32 ? dtype : EG_I64;
+        const int64_t n = lengths[k / 4 % 7], columns = k / 28 + 1, batch = n < 1000 ? 5 : 2;
         eg_ctx *cx = eg_open(.threads = 1 + k % 3, .seed = (uint64_t)k);
         eg_nograd(cx, true);
-        eg_tensor *x = eg_normal_n(cx, dtype, 0, 1, 3, (int64_t[]){ batch, n, columns }),
-                  *rows = eg_copy(eg_transpose(x, 1, 2));
+        eg_tensor *x = eg_normal_n(cx, EG_F64, 0, 1, 3, (int64_t[]){ batch, n, columns });
+        x = eg_cast(dtype < EG_I32 ? x : eg_scale(x, 1e15), dtype);
+        eg_tensor *rows = eg_copy(eg_transpose(x, 1, 2));
         for (int way = 0; way < 3; way++) {
-            eg_tensor *to = eg_normal_n(cx, dtype, 0, 1, 2, (int64_t[]){ batch, columns });
+            eg_tensor *to =
+                eg_cast(eg_normal_n(cx, EG_F64, 0, 9, 2, (int64_t[]){ batch, columns }), result);
             eg_einsum_args o = { .size = sizeof o,
                                  .spec = "bij->bj",
                                  .count = 1,
                                  .operands = &x,
-                                 .alpha = way ? 1.25 : 0,
+                                 .alpha = way ? 3 : 0,
                                  .out = way == 2 ? eg_copy(to) : NULL,
                                  .beta = way == 2 };
             eg_tensor *y = eg_einsum_with(&o);

@@ -16,6 +16,7 @@ EG_INLINE double complex times(double complex a, double complex b)
 }
 #define TIMES(a, b) ((WIDE)(a) * (WIDE)(b))
 #define SUMS        1
+#define ANY_ORDER   0 /* 1: sums are exact in any order */
 /* Sums of integers are unsigned: they wrap, while overflow of i64 would be undefined. */
 #define T       float
 #define WIDE    float
@@ -27,6 +28,8 @@ EG_INLINE double complex times(double complex a, double complex b)
 #define FACTOR  double
 #define NAME(x) x##_f64
 #include "contraction/plain_of.h"
+#undef ANY_ORDER
+#define ANY_ORDER 1
 #undef TIMES
 #define TIMES(a, b) ((uint64_t)((int64_t)(a) * (int64_t)(b))) /* one instruction of 32 bits */
 #define T           int32_t
@@ -46,6 +49,8 @@ EG_INLINE double complex times(double complex a, double complex b)
 #define FACTOR  int64_t
 #define NAME(x) x##_bool
 #include "contraction/plain_of.h"
+#undef ANY_ORDER
+#define ANY_ORDER 0
 #undef TIMES
 #undef SUMS
 #define TIMES   times

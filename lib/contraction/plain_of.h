@@ -37,6 +37,21 @@ EG_INLINE void NAME(add_terms)(int64_t n, const T *a, int64_t sa, WIDE *sum)
 }
 #undef TERM
 #undef FOUR
+#if ANY_ORDER
+/* sum[j] += Σ_i a[i m + j] for j < m and i < n: sums of up to LANES elements in order of memory,
+ * which are then added for each j. */
+EG_INLINE void NAME(add_interleaved)(int64_t m, int64_t n, const T *a, WIDE *sum)
+{
+    WIDE lane[LANES] = { 0 };
+    const int64_t each = LANES / m, wide = each * m, end = n / each * each;
+    for (int64_t i = 0; i < end; i += each, a += wide)
+        for (int64_t l = 0; l < wide; l++) lane[l] += (WIDE)a[l];
+    for (int64_t l = 0; l < wide; l += m)
+        for (int64_t j = 0; j < m; j++) sum[j] += lane[l + j];
+    for (int64_t i = end; i < n; i++, a += m)
+        for (int64_t j = 0; j < m; j++) sum[j] += (WIDE)a[j];
+}
+#endif
 /* Returns first + Σ a[i sa] b[i sb] for i < n. */
 EG_INLINE WIDE NAME(sum_products)(int64_t n, const T *a, int64_t sa, const T *b, int64_t sb,
                                   WIDE first)
@@ -173,6 +188,12 @@ EG_CLONES static void NAME(plain)(const eg_axes *out, const eg_axes *k, const T 
             const T *pu = u + at.of[first] + in_k.of[first],
                     *pv = v ? v + at.of[other] + in_k.of[other] : NULL;
             if (!across) NAME(sum_rows)(m, in->size, pu, su, tu, pv, sv, tv, q, sum);
+#if ANY_ORDER
+            if (across && !v && su == 1 && tu == m && m <= LANES / 4) {
+                NAME(add_interleaved)(m, in->size, pu, *sum);
+                continue;
+            }
+#endif
             for (int64_t i = 0; i < in->size && across && !v; i++)
                 NAME(add_terms)(m, pu + i * tu, su, sum[(q + i) % SUMS]);
             for (int64_t i = 0, count; i < in->size && across && v; i += count) {
