@@ -129,7 +129,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     eg__chunk *data = capture_chunk(p, bytes),
               *nodes = data && headers ? capture_chunk(p, headers * sizeof(eg_tensor)) : NULL;
     if (!data || (headers && !nodes)) return false;
-    const size_t used = cx->use.used; /* includes the chunks, and so what forward() takes of them */
+    const size_t used = cx->use.used; /* includes the chunks, of which forward() takes … */
     *work = (eg__arena){ .cx = cx,
                          .outer = outer,
                          .data = data,
@@ -139,6 +139,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     i->work = y->arena = cx->top = work;
     y->saved = i->saved;
     cx->aside++;
+    cx->use.used -= bytes; /* … and counts again */
     if (i->draws) cx->draw = p->draw + i->drawn;
     const bool good = i->forward(y);
     if (i->draws) cx->draw = p->draw + i->drawn + i->draws;

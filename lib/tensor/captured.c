@@ -152,6 +152,7 @@ static bool captured_op(eg_ctx *cx, const eg_captured_item *i)
     if (i->work->nodes) i->work->nodes->used = 0;
     i->work->outer = outer;
     cx->top = i->work;
+    cx->use.used -= i->work->data->cap; /* forward() counts again what it takes of the chunk */
     const bool good = i->forward(i->y);
     cx->top = outer;
     cx->use.used = used;
