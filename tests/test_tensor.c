@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include "gradcheck/gradcheck.h"
+#include "io/file.h"
 #include "fixtures.h"
 #include "random_views.h"
 #include "tests.h"
@@ -716,10 +717,13 @@ static eg_tensor *read_case(eg_ctx *cx, eg_dtype type, int rank, const int64_t *
         for (int64_t k = 0; k < size; k++) p[k] = start + (double)k * step;
         return eg_reshape_n(eg_cast(x, type), rank, dims);
     }
-    unsigned char *bytes = malloc(strlen(data) / 2 + 1);
+    /* the bytes are little-endian */
+    const size_t number = type == EG_C128 ? 8 : eg__width[type];
+    const size_t turned = eg__encoding_little() ? 0 : number - 1;
+    unsigned char *bytes = malloc(strlen(data) / 2 + number);
     for (size_t k = 0; data[2 * k] && data[2 * k + 1]; k++) {
         char two[3] = { data[2 * k], data[2 * k + 1], 0 };
-        bytes[k] = (unsigned char)strtoul(two, NULL, 16);
+        bytes[k ^ turned] = (unsigned char)strtoul(two, NULL, 16);
     }
     eg_tensor *x = eg_from_n(cx, type, bytes, rank, dims);
     free(bytes);

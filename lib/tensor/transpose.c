@@ -212,5 +212,6 @@ void eg__transpose(size_t width, int64_t nx, int64_t ny, const void *src, int64_
         return;
     }
 #endif
+    (void)stream;
     eg__transpose_narrow(width, nx, ny, src, ss, dst, ds);
 }
