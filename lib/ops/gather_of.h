@@ -8,8 +8,7 @@ EG_INLINE void NAME(gather)(bool wide, int64_t n, char *const *p, const int64_t 
         if (step[0] == (int64_t)sizeof(T) && step[1] == (int64_t)sizeof(T))
             memcpy(p[0], x, (size_t)n * sizeof(T));
         else
-            for (int64_t i = 0; i < n; i++)
-                *(T *)(p[0] + i * step[0]) = *(const T *)(x + i * step[1]);
+            eg__move((int)sizeof(T), n, p[0], step[0], x, step[1]);
     } else { /* locals, since what is written could be p, step or v */
         char *const y = p[0], *const x = p[1], *const index = p[2];
         const int64_t apart = v->step, ys = step[0], xs = step[1], is = step[2];
@@ -17,6 +16,10 @@ EG_INLINE void NAME(gather)(bool wide, int64_t n, char *const *p, const int64_t 
             for (int64_t i = 0; i < n; i++)
                 ((T *)y)[i] =
                     *(const T *)(x + i * xs + index_at(wide, index + i * (wide ? 8 : 4)) * apart);
+        else if (ys == (int64_t)sizeof(T) && is == (wide ? -8 : -4))
+            for (int64_t i = 0; i < n; i++)
+                ((T *)y)[i] =
+                    *(const T *)(x + i * xs + index_at(wide, index - i * (wide ? 8 : 4)) * apart);
         else
             for (int64_t i = 0; i < n; i++)
                 *(T *)(y + i * ys) =

@@ -55,6 +55,8 @@ EG_CLONES static void outside_i32(int64_t n, char *const *p, const int64_t *step
 {
     if (step[0] == 4)
         outside(false, n, p[0], 4, user);
+    else if (step[0] == -4) /* the order of the indices does not matter */
+        outside(false, n, p[0] - (n - 1) * 4, 4, user);
     else
         outside(false, n, p[0], step[0], user);
 }
@@ -62,6 +64,8 @@ EG_CLONES static void outside_i64(int64_t n, char *const *p, const int64_t *step
 {
     if (step[0] == 8)
         outside(true, n, p[0], 8, user);
+    else if (step[0] == -8) /* the order of the indices does not matter */
+        outside(true, n, p[0] - (n - 1) * 8, 8, user);
     else
         outside(true, n, p[0], step[0], user);
 }
