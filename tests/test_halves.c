@@ -466,6 +466,35 @@ TEST(each_f16_as_f32)
     }
     eg_close(own);
 }
+/* f64 as bf16: numbers beside the middle of two neighbours, among tiny ones, where a float has
+ * fewer bits, and among others, become the nearer one. */
+TEST(doubles_beside_the_middle_of_two_neighbours)
+{
+    enum { N = 1200 };
+    eg_ctx *own = eg_open(.dtype = EG_F64);
+    for (int tiny = 0; tiny < 2; tiny++) {
+        const int exponent = tiny ? -133 : -20;
+        eg_tensor *x = eg_zeros(own, N);
+        double *v = eg_mut_f64(x);
+        for (int k = 0; k < N; k++) {
+            const double beside = k % 3 == 0 ? 0x1p-40 : k % 3 == 1 ? -0x1p-40 : 0;
+            const int whole = k % 120 + (tiny ? 0 : 128);
+            v[k] = ldexp(whole + .5 + beside, exponent) * (k % 7 ? 1 : -1);
+        }
+        const uint16_t *y = eg_bf16(eg_cast(x, EG_BF16));
+        eg_assert_ok(own);
+        for (int k = 0; k < N; k++) {
+            const double want = nearbyint(ldexp(fabs(v[k]), -exponent));
+            const uint32_t bits = (uint32_t)(y[k] & 0x7fff) << 16;
+            float got;
+            memcpy(&got, &bits, sizeof got);
+            ck_assert_msg((double)got == ldexp(want, exponent), "%a: %a", v[k], (double)got);
+            ck_assert_int_eq(y[k] >> 15, v[k] < 0);
+        }
+    }
+    eg_close(own);
+}
+
 /* Numbers of each dtype as f16 and bf16 are those nearest to them: casts of whole rows and of
  * elements that lie apart, by way of f32 or not, have the same bits. */
 TEST(casts_to_halves_are_rounded_once)

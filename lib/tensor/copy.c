@@ -87,8 +87,9 @@ static inline float odd_float(double v)
     memcpy(&near, &bits, sizeof near);
     return near;
 }
-/* The same for f16 alone: the bits of v beyond those of a float are replaced by one that is set if
- * any of them is. Numbers that a float does not have then become 0 or ∞ in f16 in any case. */
+/* The same for f16, and for bf16 if v is 0 or at least 2^-126: the bits of v beyond those of a
+ * float are replaced by one that is set if any of them is. Numbers that a float does not have then
+ * become 0 or ∞ in any case. */
 static inline float sticky_float(double v)
 {
     const uint64_t beyond = 0x1fffffff;
@@ -308,13 +309,38 @@ static void odd_integers(int64_t n, char *const *p, const int64_t *step, const v
         (narrow ? F32_I64 : ODD_I64)(m, (char *[]){ p[0] + k * step[0], x }, step, user);
     }
 }
+/* True if none of n numbers but 0 is smaller than the normal floats: of the bits without the sign,
+ * 0 becomes the largest number. */
+EG_CLONES static bool no_tiny_numbers(int64_t n, const double *v)
+{
+    const double normal = 0x1p-126;
+    uint64_t least = UINT64_MAX, limit;
+    memcpy(&limit, &normal, sizeof limit);
+    for (int64_t i = 0; i < n; i++) {
+        uint64_t bits;
+        memcpy(&bits, &v[i], sizeof bits);
+        bits = 2 * bits - 1;
+        least = bits < least ? bits : least;
+    }
+    return least >= 2 * limit - 1;
+}
+/* f64 to f32 for bf16, block by block: one without tiny numbers as for f16. */
+static void odd_numbers(int64_t n, char *const *p, const int64_t *step, const void *user)
+{
+    for (int64_t k = 0; k < n; k += EG_BLOCK) {
+        const int64_t m = eg__min64(n - k, EG_BLOCK);
+        char *const x = p[1] + k * (int64_t)sizeof(double);
+        const bool normal = no_tiny_numbers(m, (const double *)(const void *)x);
+        (normal ? STICKY_F64 : ODD_F64)(m, (char *[]){ p[0] + k * step[0], x }, step, user);
+    }
+}
 #define ODDS(F64)                                                                         \
     {                                                                                     \
         [EG_F64] = F64, [EG_I32] = ODD_I32, [EG_I64] = odd_integers, [EG_C128] = ODD_C128 \
     }
 static eg_inner *const prepare[EG_DTYPES][EG_DTYPES] = {
     [EG_F16] = ODDS(STICKY_F64),
-    [EG_BF16] = ODDS(ODD_F64),
+    [EG_BF16] = ODDS(odd_numbers),
     [EG_I8] = { [EG_F32] = CLAMP8_F32, [EG_F64] = CLAMP8_F64 },
     [EG_U8] = { [EG_F32] = CLAMP_BYTE_F32, [EG_F64] = CLAMP_BYTE_F64 },
     [EG_I64] = { [EG_F32] = F64_F32 },
