@@ -379,6 +379,11 @@ static eg_tensor *chained(eg_tensor *const *x)
 {
     return eg_einsum("ab,bc,cd,->ad", x[0], x[1], x[2], x[3]);
 }
+/* The tree for some of the gradients has the axes of a kept value in another order. */
+static eg_tensor *einsum_reordered(eg_tensor *const *x)
+{
+    return eg_einsum("bdc,bd,a,dba->ac", x[0], x[1], x[2], x[3]);
+}
 static eg_tensor *einsum_merged(eg_tensor *const *x)
 {
     return eg_einsum("b l (h=2 d), h d m -> (b l) m", x[0], x[1]);
@@ -402,6 +407,7 @@ static const eg_sample einsum_samples[] = {
     { einsum_unshared, "2x3x3, 4", 0, 0 },
     { hyper, "3x2, 3x4, 3x2", 0, 0 },
     { chained, "2x3, 3x4, 4x2, ()", 0, 0 },
+    { einsum_reordered, "3x1x2, 3x1, 2, 1x3x2", 0, 0 },
     { einsum_merged, "2x3x4, 2x2x3", 0, 0 },
     { einsum_scaled, "3x4", 0, 0 },
     { einsum_scaled_pair, "2x3x3, 3x4", 0, 0 },
