@@ -127,6 +127,9 @@ EG_INLINE T NAME(powers_of)(int64_t n, const T *x, T p)
 #define SUM  NAME(sums_of_squares)
 #define TERM ((u - s) * (u - s))
 #include "ops/arithmetic_sum_of.h"
+#define SUM  NAME(sums_of_scaled_squares)
+#define TERM ((u * s) * (u * s))
+#include "ops/arithmetic_sum_of.h"
 #define SUM  NAME(dots)
 #define TERM (u * v)
 #include "ops/arithmetic_sum_of.h"
@@ -203,6 +206,13 @@ TARGET static double NAME(sumsq)(int64_t n, const void *x, double s)
 {
     return (double)NAME(squares_of)(n, x, (T)s);
 }
+TARGET static double NAME(sumsq_scaled)(int64_t n, const void *x, double c)
+{
+    const T by = (T)c;
+    T sum;
+    NAME(sums_of_scaled_squares)(1, n, x, 0, x, 0, &by, &sum);
+    return (double)sum;
+}
 TARGET static double NAME(tallest)(int64_t n, const void *x)
 {
     return (double)NAME(tallest_of)(n, x);
@@ -253,6 +263,7 @@ static const eg_arithmetic NAME(arithmetic) = {
     .affine = NAME(affine),
     .sum = NAME(sum),
     .sumsq = NAME(sumsq),
+    .sumsq_scaled = NAME(sumsq_scaled),
     .tallest = NAME(tallest),
     .sumpow = NAME(sumpow),
     .sumabs = NAME(sumabs),

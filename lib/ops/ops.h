@@ -183,8 +183,9 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     bool (*moderate)(int64_t n, const void *x);
     /* (x − shift) c */
     void (*affine)(int64_t n, const void *x, double shift, double c, void *y);
-    double (*sum)(int64_t n, const void *x);                 /* Σ x */
-    double (*sumsq)(int64_t n, const void *x, double shift); /* Σ (x − shift)² */
+    double (*sum)(int64_t n, const void *x);                    /* Σ x */
+    double (*sumsq)(int64_t n, const void *x, double shift);    /* Σ (x − shift)² */
+    double (*sumsq_scaled)(int64_t n, const void *x, double c); /* Σ (c x)² */
     double (*tallest)(int64_t n, const void *x);          /* max |x| over the elements that are not
                                                            * NaN; 0 if there are none */
     double (*sumpow)(int64_t n, const void *x, double p); /* Σ |x|^p */

@@ -54,8 +54,13 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
                                                                                 : top;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = eg__min64(j->x.n - k, EG_CHUNK);
-        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
-        total += j->p == 2 ? j->m->sumsq(n, scaled, 0) : j->m->sumpow(n, scaled, j->p);
+        const void *x = eg__strip_read(&j->x, p[1], k, n, in);
+        if (j->p == 2) {
+            total += j->m->sumsq_scaled(n, x, 1 / unit);
+            continue;
+        }
+        j->m->affine(n, x, 0, 1 / unit, scaled);
+        total += j->m->sumpow(n, scaled, j->p);
     }
     pnorm_write(j, unit * (j->p == 2 ? sqrt(total) : pow(total, 1 / j->p)), p[0]);
 }
