@@ -98,7 +98,7 @@ EG_INLINE void NAME(copy_keys)(const rank_job *j, const char *x, NAME(bits) * ke
             most[l] = v > most[l] ? v : most[l];
         }
     }
-    for (int l = 0; i < j->n || i % EG_LANES; i++, l++) {
+    for (; i < j->n || i % EG_LANES; i++) {
         if (i < j->n) least[0] = (key[i] = NAME(key)(j, x, i)) < least[0] ? key[i] : least[0];
         if (i < j->n) most[0] = key[i] > most[0] ? key[i] : most[0];
         if (i >= j->n) key[i] = all;
