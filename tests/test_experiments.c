@@ -517,7 +517,7 @@ static eg_tensor *sticks(void *user, eg_tensor *scores)
     (void)user;
     eg_tensor *left = eg_expr("i h j", "j < i ? -softplus(s) : 0", .with = { { "s", scores } }),
               *sum = eg_flip("i h [j]", eg_cumsum("i h [j]", eg_flip("i h [j]", left)));
-    return eg_expr("i h j", "exp(s + total)", .with = { { "s", scores }, { "total", sum } });
+    return eg_expr("i h j", "exp(s + sum)", .with = { { "s", scores }, { "sum", sum } });
 }
 static eg_tensor *stick_breaking(void *user, eg_tensor *const *x)
 {

@@ -76,7 +76,7 @@ static bool names_clear(eg_parser *p)
             as = "occurs twice in .with";
         else if (eg__letter_called(p, name, n) >= 0)
             as = "is a letter and cannot be a tensor's name too";
-        else if (eg__function_called(name, n) || eg__reduction_called(name, n) >= 0)
+        else if (eg__function_called(name, n))
             as = "is a function and cannot be a tensor's name too";
         else if (s->score && !strcmp(name, "score"))
             as = "is the score and cannot be a tensor's name too";

@@ -159,11 +159,17 @@ static int tensor_placed(eg_parser *p, int at, int length)
     for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];
     return eg__node_add(p, read);
 }
-/* Parses a name: a letter, a tensor of .with, the score, a reduction, or a function. */
+/* Parses a name: a letter, a reduction, a tensor of .with, the score, or a function. A tensor may
+ * be called as a reduction is, since no bracket of a call follows a tensor. */
 static int name_read(eg_parser *p)
 {
     const int at = p->at, length = eg__name_length(p);
     p->at += length;
+    eg__expression_blanks(p);
+    const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
+    const int reduction = called ? eg__reduction_called(p->text + at, length) : -1;
+    if (reduction >= 0) return eg__parse_reduction(p, reduction, at);
+    p->at = at + length;
     const int own = eg__own_letter_called(p, p->text + at, length);
     if (own >= 0) return eg__node_integer(p, at, p->own[own].position);
     const int letter = eg__letter_called(p, p->text + at, length);
@@ -180,9 +186,6 @@ static int name_read(eg_parser *p)
                                           .length = (uint16_t)length });
     const eg_function_entry *f = eg__function_called(p->text + at, length);
     eg__expression_blanks(p);
-    const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
-    const int reduction = called ? eg__reduction_called(p->text + at, length) : -1;
-    if (reduction >= 0) return eg__parse_reduction(p, reduction, at);
     if (!(f && called)) {
         const int behind = p->at;
         p->at = at + length;
