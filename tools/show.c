@@ -243,12 +243,14 @@ static int print_text_result(eg_trainer *t, const char *path, const char *best, 
     puts("\n");
     print_clipping(t, p, path, best);
     print_saved(p, g, path);
+    /* the best model, if it is another one and was kept */
+    const bool last = p->best_loss < 0 || p->best_step == p->step;
     printf("\nNext:\n  %s generate ", program());
-    print_quoted(path);
+    print_quoted(!last && best && holds_step(t, best, p->best_step) ? best : path);
     puts(
         " --length 1000 --temperature 0.8   # --prompt TEXT: how it begins; --seed N: another one");
     /* with more steps only the loss on the seen text would decrease */
-    if (p->best_loss >= 0 && p->best_step != p->step) return EXIT_SUCCESS;
+    if (!last) return EXIT_SUCCESS;
     printf("  %s train --resume ", program());
     print_quoted(path);
     printf(" --steps %lld   # go on\n", (long long)(2 * p->steps));

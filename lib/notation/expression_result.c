@@ -436,7 +436,7 @@ static bool values_of_copy(const values_act *a, eg_tensor *y, int count, eg_tens
                            int64_t k)
 {
     eg_block_loop o;
-    eg_tensor one[EG_TENSORS_MAX], *of[EG_TENSORS_MAX];
+    eg_tensor one[EG_TENSORS_MAX], *of[EG_TENSORS_MAX] = { NULL };
     for (int i = 0; i < count; i++) {
         one[i] = *x[i];
         one[i].data = eg__copy_data(x[i], k);
