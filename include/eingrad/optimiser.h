@@ -175,7 +175,8 @@ EG_API int eg_step_by(eg_opt *, eg_tensor *const *gradients);
  * number of threads. Refused, in addition to what eg_grad_over and eg_step_by refuse: a loss that
  * is no such sum. To detect it, the first examples are computed together and in two parts before
  * the first step, under eg_nograd. If random numbers are drawn for the loss in training, this is
- * done under eg_eval; a loss that draws even there cannot be tested. */
+ * done under eg_eval; a loss that draws even there cannot be tested. Parameters with copies are
+ * computed one copy after another. */
 typedef struct eg_step_over_args {
     size_t size;
     eg_opt *opt;

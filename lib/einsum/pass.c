@@ -37,7 +37,7 @@ typedef struct plan {
 typedef struct planning {
     eg_tensor *y;
     const eg_tree *t;
-    const eg_tree *had; /* the tree of the node, whose labels kept values have */
+    const eg_tree *of_node; /* the tree of the node, whose labels kept values have */
     uint64_t wanted;
     int steps;
     eg_tensor *x[2 * NUMBERS]; /* by number; NULL: not made yet */
@@ -110,7 +110,7 @@ static bool pass_value(planning *p, int number)
     const int s = number - p->y->count;
     if (p->x[number]) return true;
     const bool kept = p->kept[s] >= 0;
-    const eg_tree *t = kept ? p->had : p->t;
+    const eg_tree *t = kept ? p->of_node : p->t;
     const int made = kept ? p->kept[s] : s, rank = t->step[made].rank;
     const uint16_t *label = eg__tree_labels(t, made);
     if (kept) return pass_header(p, number, rank, label) != NULL;
@@ -200,7 +200,7 @@ static const plan *pass_planned(eg_tensor *y, const eg_network *w, eg_tensor *g,
     planning *p = m.scope ? eg__alloc(cx, sizeof *p) : NULL;
     const plan *made = NULL;
     if (p) {
-        *p = (planning){ .y = y, .had = w->tree, .wanted = wanted, .steps = y->count - 1 };
+        *p = (planning){ .y = y, .of_node = w->tree, .wanted = wanted, .steps = y->count - 1 };
         p->t = eg__network_tree(y, w, wanted);
     }
     if (p && p->t) {

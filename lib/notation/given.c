@@ -55,7 +55,7 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
                                     "'%.40s' of .with is %s, which is a storage type; eg_cast it "
                                     "to %s first",
                                     with[k].name, eg_type_name((eg_dtype)x->dtype),
-                                    eg__is_half(x->dtype) ? "f32" : "i32 or f32");
+                                    eg__cast_first(x->dtype));
         if (!eg__check_option(cx, who, ".with", with[k].name, g->x[k])) return false;
         g->readable[k] = (eg_readable){
             .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim

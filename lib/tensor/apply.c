@@ -47,8 +47,7 @@ static bool refuse_storage(eg_ctx *cx, operand_id id, int dtype)
 {
     operand_text text;
     eg_fail_as(cx, EG_ERROR_DTYPE, "%s is %s, which is a storage type; eg_cast it to %s first",
-               operand_called(&text, id), eg_type_name((eg_dtype)dtype),
-               eg__is_half(dtype) ? "f32" : "i32 or f32");
+               operand_called(&text, id), eg_type_name((eg_dtype)dtype), eg__cast_first(dtype));
     return false;
 }
 /* True if x can be used in cx; else records an error. A context that has failed refuses every

@@ -129,7 +129,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     eg__chunk *data = capture_chunk(p, bytes),
               *nodes = data && headers ? capture_chunk(p, headers * sizeof(eg_tensor)) : NULL;
     if (!data || (headers && !nodes)) return false;
-    const size_t used = cx->use.used; /* includes the chunks, of which forward() takes … */
+    const size_t used = cx->use.used; /* includes the chunks */
     *work = (eg__arena){ .cx = cx,
                          .outer = outer,
                          .data = data,
@@ -139,7 +139,7 @@ static bool capture_in(eg__capture *p, eg_captured_item *i, eg__arena *work, siz
     i->work = y->arena = cx->top = work;
     y->saved = i->saved;
     cx->aside++;
-    cx->use.used -= bytes; /* … and counts again */
+    cx->use.used -= bytes; /* forward() counts again what it takes of the chunk */
     if (i->draws) cx->draw = p->draw + i->drawn;
     const bool good = i->forward(y);
     if (i->draws) cx->draw = p->draw + i->drawn + i->draws;

@@ -185,6 +185,11 @@ static inline bool eg__is_float(int dtype) { return dtype == EG_F32 || dtype == 
 static inline bool eg__is_inexact(int dtype) { return eg__is_float(dtype) || dtype == EG_C128; }
 static inline bool eg__is_int(int dtype) { return dtype == EG_I32 || dtype == EG_I64; }
 static inline bool eg__is_half(int dtype) { return dtype == EG_F16 || dtype == EG_BF16; }
+/* The dtypes to which the messages on a storage type propose to cast. */
+static inline const char *eg__cast_first(int dtype)
+{
+    return eg__is_half(dtype) ? "f32" : "i32 or f32";
+}
 /* True for the dtypes f16, bf16, i8 and u8, which store values but which no operation computes
  * with. */
 static inline bool eg__is_storage(int dtype) { return dtype > EG_C128; }

@@ -11,6 +11,7 @@ static const int64_t STEP_MOST = (int64_t)1 << 53;
 /* Elements in a chunk: the squares of a chunk of one parameter are added in one sequence, and
  * ranges are divided between chunks. */
 enum { EG__CHUNK = EG_RANKS_CHUNK };
+/* Number of losses of eg_step_over that are remembered as sums. */
 enum { OPT_SUMS = 8 };
 
 typedef struct eg__opt_kind { /* one for each kind: adam, sgd … */
