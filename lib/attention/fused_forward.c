@@ -14,7 +14,7 @@
 
 /* STRIP, SHORT: the largest and the smallest number of queries in a strip. GRAIN: multiply-adds for
  * which another thread is worthwhile. */
-enum { STRIP = 1024, SHORT = 256, GRAIN = 1 << 23 };
+enum { STRIP = 2048, SHORT = 256, GRAIN = 1 << 23 };
 
 typedef struct forward {
     const eg_fused *f;

@@ -7,6 +7,11 @@
 #include "attention/attention.h"
 #include <string.h>
 
+#if defined(__x86_64__) && HAVE_TARGET_CLONES
+#include <immintrin.h>
+#define AVX512 __attribute__((target("arch=x86-64-v4")))
+#endif
+
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT ON
 #endif
@@ -19,6 +24,12 @@
 #define POLYNOMIAL                                                                                 \
     H(H(H(H(H(ALL(0x1.5bba14p-10), 0x1.3cea88p-7), 0x1.c6b752p-5), 0x1.ebf9bcp-3), 0x1.62e42ap-1), \
       1)
+#ifdef AVX512
+#define TARGET      AVX512
+#define MAX(a, b)   (VEC) _mm512_max_ps((__m512)(a), (__m512)(b))
+#define REDUCE(x)   (VEC) _mm512_reduce_ps((__m512)(x), 8)
+#define SCALE(p, n) (VEC) _mm512_scalef_ps((__m512)(p), (__m512)(n))
+#endif
 #define BYTES   64
 #define NAME(x) x##_f32_64
 #include "attention/tile_math_of.h"
@@ -60,6 +71,12 @@
           0x1.ebfbdff82c58ep-3),                                                  \
         0x1.62e42fefa39efp-1),                                                    \
       1) /* ln 2^k / k! */
+#ifdef AVX512
+#define TARGET      AVX512
+#define MAX(a, b)   (VEC) _mm512_max_pd((__m512d)(a), (__m512d)(b))
+#define REDUCE(x)   (VEC) _mm512_reduce_pd((__m512d)(x), 8)
+#define SCALE(p, n) (VEC) _mm512_scalef_pd((__m512d)(p), (__m512d)(n))
+#endif
 #define BYTES   64
 #define NAME(x) x##_f64_64
 #include "attention/tile_math_of.h"

@@ -1,7 +1,9 @@
 /* tile_math_of.h: the arithmetic of tile_math.c for one type and one length of vectors. Parameters:
  * REAL, WORD (an integer of the same width), BYTES of a vector, NAME; and, for 2^x, MAGIC,
- * MANTISSA, LEAST, POLYNOMIAL. A tile consists of rows of w lanes, where w is a multiple of the
- * vector's length. */
+ * MANTISSA, LEAST, POLYNOMIAL. Where instructions for them are given, also TARGET, the attribute of
+ * functions that have them, and MAX(a, b), which is a > b ? a : b, REDUCE(x), which is x minus the
+ * nearest integer, and SCALE(p, n), which is p 2^n. A tile consists of rows of w lanes, where w is
+ * a multiple of the vector's length. */
 #define LANES ((int)(BYTES / sizeof(REAL)))
 typedef REAL NAME(vec) __attribute__((vector_size(BYTES)));
 typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));
@@ -11,22 +13,34 @@ typedef WORD NAME(ivec) __attribute__((vector_size(BYTES)));
 #define H(p, c)       ((p)*r_ + ALL(c)) /* one step of Horner's scheme */
 #define PICK(m, a, b) ((VEC)(((IVEC)(a) & (m)) | ((IVEC)(b) & ~(m))))
 
-/* y = 2^x for x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). MAGIC + x rounds x to n and has n +
- * bias in its lowest bits, which become the exponent. For x ≤ LEAST these bits are 0, and so is y.
- * A NaN remains NaN. */
+/* y = 2^x for x ≤ 127: x = n + r, |r| ≤ 1/2, 2^x = 2^n p(r). A NaN remains NaN. Without
+ * instructions for it, MAGIC + x rounds x to n and has n + bias in its lowest bits, which become
+ * the exponent; for x ≤ LEAST these bits are 0, and so is y. SCALE has subnormal results there,
+ * which the processor sets to 0 (eg__fpmode_begin), so both have the same bits. */
+#ifdef SCALE
+#define TILE_CLONES TARGET
+#define EXP2(y, x)                           \
+    do {                                     \
+        const VEC x_ = (x), r_ = REDUCE(x_); \
+        y = SCALE((POLYNOMIAL), x_ - r_);    \
+    } while (0)
+#else
+#define TILE_CLONES EG_CLONES
+#define MAX(a, b)   PICK((a) > (b), a, b)
 #define EXP2(y, x)                                                                  \
     do {                                                                            \
-        const VEC given_ = (x), x_ = PICK(ALL(LEAST) > given_, ALL(LEAST), given_), \
-                  n_ = x_ + ALL(MAGIC), r_ = x_ - (n_ - ALL(MAGIC));                \
+        const VEC given_ = (x), x_ = MAX(ALL(LEAST), given_), n_ = x_ + ALL(MAGIC), \
+                  r_ = x_ - (n_ - ALL(MAGIC));                                      \
         y = (POLYNOMIAL) * (VEC)((IVEC)n_ << MANTISSA);                             \
     } while (0)
+#endif
 
-EG_CLONES EG_FUSING static void NAME(scale)(int64_t n, void *x, double c)
+TILE_CLONES EG_FUSING static void NAME(scale)(int64_t n, void *x, double c)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) p[k] *= ALL(c);
 }
-EG_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, double c)
+TILE_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, double c)
 {
     VEC *p = x;
     const VEC *q = y;
@@ -34,27 +48,27 @@ EG_CLONES EG_FUSING static void NAME(add)(int64_t n, void *x, const void *y, dou
 }
 /* mask_out and apply_dropout are loops over numbers, because gcc 12 converts a vector of bytes to a
  * mask one byte after another. */
-EG_CLONES EG_FUSING static void NAME(mask_out)(int64_t n, void *x, const uint8_t *allow)
+TILE_CLONES EG_FUSING static void NAME(mask_out)(int64_t n, void *x, const uint8_t *allow)
 {
     REAL *p = x;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) p[k] = allow[k] ? p[k] : -(REAL)INFINITY;
 }
-EG_CLONES EG_FUSING static void NAME(apply_dropout)(int64_t n, void *x, const uint8_t *kept,
-                                                    double factor)
+TILE_CLONES EG_FUSING static void NAME(apply_dropout)(int64_t n, void *x, const uint8_t *kept,
+                                                      double factor)
 {
     const REAL c = (REAL)factor;
     REAL *p = x;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) p[k] = kept[k] ? p[k] * c : 0;
 }
-EG_CLONES EG_FUSING static void NAME(zero_nonfinite)(int64_t n, void *x)
+TILE_CLONES EG_FUSING static void NAME(zero_nonfinite)(int64_t n, void *x)
 {
     VEC *p = x;
     for (int64_t k = 0; k < n / LANES; k++) p[k] = PICK(p[k] - p[k] == ALL(0), p[k], ALL(0));
 }
-EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *tile, void *row_max,
-                                                     void *row_sum, void *decay)
+TILE_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *tile,
+                                                       void *row_max, void *row_sum, void *decay)
 {
     bool any_decay = false;
     for (int v = 0; v < w / LANES; v++) {
@@ -65,15 +79,15 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
         for (; i + 4 <= rows; i += 4) { /* four independent maxima, since each comparison waits for
                                          * the one before */
             const VEC *x = s + i * step;
-            new_max = PICK(x[0] > new_max, x[0], new_max);
-            max_1 = PICK(x[step] > max_1, x[step], max_1);
-            max_2 = PICK(x[2 * step] > max_2, x[2 * step], max_2);
-            max_3 = PICK(x[3 * step] > max_3, x[3 * step], max_3);
+            new_max = MAX(x[0], new_max);
+            max_1 = MAX(x[step], max_1);
+            max_2 = MAX(x[2 * step], max_2);
+            max_3 = MAX(x[3 * step], max_3);
         }
-        for (; i < rows; i++) new_max = PICK(s[i * step] > new_max, s[i * step], new_max);
-        new_max = PICK(max_1 > new_max, max_1, new_max);
-        new_max = PICK(max_2 > new_max, max_2, new_max);
-        new_max = PICK(max_3 > new_max, max_3, new_max);
+        for (; i < rows; i++) new_max = MAX(s[i * step], new_max);
+        new_max = MAX(max_1, new_max);
+        new_max = MAX(max_2, new_max);
+        new_max = MAX(max_3, new_max);
         const IVEC none = new_max == ALL(-INFINITY), peak = new_max == ALL(INFINITY);
         VEC shift = PICK(none | peak, ALL(0), new_max);
         bool peaks = false;
@@ -101,15 +115,16 @@ EG_CLONES EG_FUSING static bool NAME(online_softmax)(int w, int64_t rows, void *
     }
     return any_decay;
 }
-EG_CLONES EG_FUSING static void NAME(scale_lanes)(int w, int64_t rows, void *tile, const void *lane)
+TILE_CLONES EG_FUSING static void NAME(scale_lanes)(int w, int64_t rows, void *tile,
+                                                    const void *lane)
 {
     VEC *s = tile;
     const VEC *f = lane;
     for (int64_t j = 0; j < rows; j++)
         for (int v = 0; v < w / LANES; v++) *s++ *= f[v];
 }
-EG_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile,
-                                                 const void *row_max, const void *inv_sum)
+TILE_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile,
+                                                   const void *row_max, const void *inv_sum)
 {
     const REAL *m = row_max, *part = inv_sum;
     VEC *s = tile;
@@ -125,8 +140,9 @@ EG_CLONES EG_FUSING static void NAME(exp_scaled)(int w, int64_t rows, void *tile
         }
     }
 }
-EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const void *weights,
-                                                    void *tile, const void *mean, const void *added)
+TILE_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const void *weights,
+                                                      void *tile, const void *mean,
+                                                      const void *added)
 {
     const REAL *m = mean, *more = added;
     const VEC *p = weights;
@@ -137,8 +153,8 @@ EG_CLONES EG_FUSING static void NAME(softmax_slope)(int w, int64_t rows, const v
             d[v] = p[v] * (PICK(p[v] == none, ALL(0), d[v] - ALL(m[i])) + plus);
     }
 }
-EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,
-                                  int64_t y_step)
+TILE_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, const void *y,
+                                    int64_t y_step)
 {
     enum { PARTS = 16 };
     const REAL *p = x, *q = y;
@@ -152,7 +168,7 @@ EG_CLONES static double NAME(dot)(int64_t n, const void *x, int64_t x_step, cons
     for (int k = 0; k < 4; k++) sum[k] += sum[k + 4];
     return (sum[0] + sum[2]) + (sum[1] + sum[3]);
 }
-EG_CLONES static int64_t NAME(invert_sums)(int64_t n, const void *row_sum, void *inv_sum)
+TILE_CLONES static int64_t NAME(invert_sums)(int64_t n, const void *row_sum, void *inv_sum)
 {
     const REAL *sum = row_sum;
     int64_t zeros = 0;
@@ -183,3 +199,8 @@ static const eg_tile_ops NAME(lanes) = {
 #undef PICK
 #undef H
 #undef EXP2
+#undef MAX
+#undef TILE_CLONES
+#undef TARGET
+#undef REDUCE
+#undef SCALE
