@@ -694,6 +694,47 @@ LOOP_TEST(y_and_log_sum_exp_have_one_backward_pass, CASES)
     }
 }
 /* The same where y and the log-sum-exp have no axes. */
+/* Constant factors of the score are part of the scale, with the same bits; a score that is read
+ * elsewhere too, and a factor that is too large for floats, stay in the expression. */
+TEST(constant_factors_are_part_of_the_scale)
+{
+    static const struct {
+        const char *text, *rest; /* the same, without the factor */
+        double factor;
+    } same[] = { { "score / 30", NULL, 1 / 30. },
+                 { "0.25 * score", NULL, .25 },
+                 { "(score * -3) / 8", NULL, -3 * .125 },
+                 { "30 * tanh(score / 30)", "30 * tanh(score)", 1 / 30. },
+                 { "2 * score - u[h]", "score - u[h]", 2 },
+                 { "score * score", "score * score", 1 },
+                 { "score / 2 + tanh(score)", "tanh(score) + score * 0.5", 1 } };
+    eg_ctx *cx = eg_open(.threads = 1, .seed = 8);
+    operands o;
+    draw_operands(&o, cx, EG_F32, Q, K);
+    for (size_t c = 0; c < sizeof same / sizeof *same; c++)
+        for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
+            const eg_mark m = eg_push(cx);
+            eg_tensor *x[] = { o.q, o.k, o.v }, *y[2], *d[2][3];
+            const eg_given u = { strstr(same[c].text, "u[") ? "u" : NULL, o.u };
+            for (int k = 0; k < 2; k++) {
+                y[k] = eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v, .where = "j <= i + 20",
+                                    .score = k ? same[c].rest : same[c].text, .with = { u },
+                                    .scale = 1 / sqrt(D) * (k ? same[c].factor : 1), .form = form);
+                ck_assert_int_eq(eg_grad(y[k], eg_ones_like(y[k]), 3, x, d[k]), 0);
+            }
+            eg_assert_ok(cx);
+            ck_assert_msg(same_bits(y[0], y[1]), "%s, form %d", same[c].text, form);
+            for (int k = 0; k < 3; k++)
+                ck_assert_msg(same_bits(d[0][k], d[1][k]), "%s, form %d, cotangent %d",
+                              same[c].text, form, k);
+            eg_pop(cx, m);
+        }
+    eg_tensor *y =
+        eg_attention("bihd,bjhd,bjhe->bihe", o.q, o.k, o.v, .score = "clip(score * 3e38, -1, 1)");
+    ck_assert(isfinite(eg_item(eg_sum(NULL, y))));
+    eg_close(cx);
+}
+
 TEST(one_query_without_axes)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {

@@ -208,6 +208,45 @@ static eg_tensor *distinct(eg_attention_plan *a, int term, const eg_bound_term *
                : t->x;
 }
 
+/* Returns the number of the node whose value is score · c or score / c for a constant c, if no
+ * other node reads the score, and sets *factor to c or 1 / c; −1 if there is none. *score: the
+ * node of the score. */
+static int scaled_score(const eg_expression *e, int *score, double *factor)
+{
+    int reader = -1, readers = 0;
+    *score = -1;
+    for (int k = 0; k < e->nodes; k++) {
+        const eg_node *n = &e->node[k];
+        if (n->code == EG_X_SCORE) *score = k;
+        for (int i = 0; i < n->count && n->code > EG_X_SCORE && *score >= 0; i++)
+            if (n->in[i] == *score) reader = k, readers++;
+    }
+    if (readers != 1 || *score == e->root || *score == e->strict) return -1;
+    const eg_node *n = &e->node[reader];
+    const bool first = n->in[0] == *score, divides = n->code == EG_X_DIV && first;
+    if (!divides && n->code != EG_X_MUL) return -1;
+    const eg_node *c = &e->node[n->in[first]];
+    *factor = divides ? 1 / c->real : c->real;
+    /* other factors could exceed the range of floats where the value does not */
+    return c->code == EG_X_FLOAT && fabs(*factor) > 0x1p-64 && fabs(*factor) < 0x1p64 ? reader : -1;
+}
+/* Makes constant factors of the score part of the scale. Returns e; NULL if nothing but the score
+ * remains of it. */
+static eg_expression *into_scale(eg_expression *e, double *scale)
+{
+    int score, reader;
+    double factor;
+    while ((reader = scaled_score(e, &score, &factor)) >= 0) {
+        *scale *= factor;
+        for (int k = reader + 1; k < e->nodes; k++)
+            for (int i = 0; i < e->node[k].count && e->node[k].code > EG_X_SCORE; i++)
+                if (e->node[k].in[i] == reader) e->node[k].in[i] = (uint8_t)score;
+        if (e->root == reader) e->root = score;
+        if (e->strict == reader) e->strict = score;
+        e->node[reader] = (eg_node){ .code = EG_X_FLOAT, .kind = EG_IS_FLOAT };
+    }
+    return e->root >= 0 && e->node[e->root].code == EG_X_SCORE ? NULL : e;
+}
 /* Writes the expressions of a call into its plan. */
 static void put_expressions(eg_attention_plan *a, const eg_attention_texts *t)
 {
@@ -234,6 +273,8 @@ static eg_attention_plan *plan_of(eg_call_roles *r, const eg_masking *mask,
                NULL;
     }
     if (!eg__attention_texts(&t, mask, o, term, query)) return NULL;
+    double scale = eg_option(o->scale, 1 / sqrt(r->width));
+    if (t.score) t.score = into_scale(t.score, &scale);
     const size_t where = t.where ? eg__up16(eg__expression_bytes(t.where)) : 0,
                  score = t.score ? eg__up16(eg__expression_bytes(t.score)) : 0;
     eg_attention_plan *a = eg__alloc(b->cx, sizeof *a + where + score);
@@ -241,7 +282,7 @@ static eg_attention_plan *plan_of(eg_call_roles *r, const eg_masking *mask,
     memset(a, 0, sizeof *a + where + score);
     *a = (eg_attention_plan){ .scores = r->rank,
                               .inner = r->inner,
-                              .scale = eg_option(o->scale, 1 / sqrt(r->width)),
+                              .scale = scale,
                               .no_softmax = o->no_softmax,
                               .where_bytes = where,
                               .score_bytes = score };

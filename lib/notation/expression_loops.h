@@ -21,7 +21,7 @@ typedef struct eg_loop_strip {
     /* for cotangents: the cotangent and the value of the function */
     const void *g, *y;
     int64_t g_step, y_step;
-    double sign[3], factor; /* only for the loop `sum` */
+    double sign[3], factor; /* only for the loops `sum` and `product` */
 } eg_loop_strip;
 /* Computes out[k] = f(in[0][k], …), or the cotangents out[k] of one operand of f; out may be an
  * operand. */
@@ -36,6 +36,7 @@ typedef struct eg_loops {
     /* ((sign[0] in[0] + sign[1] in[1]) + sign[2] in[2]) factor, where signs are 1 or −1; in[1] and
      * in[2] may have one element per row */
     eg_strip_loop *sum;
+    eg_strip_loop *product; /* in[0] in[1] factor */
     /* add: sum[k] += x[k]. For rows r of x, `step` bytes apart: add_rows: sum[k] += Σ_r x[r][k];
      * add_diagonals: sum[rows − 1 − r + k] += x[r][k]; totals: sum[r] = Σ_k x[r][k]. from_wide:
      * x[k] = sum[k] */

@@ -76,6 +76,7 @@ UNARY(NAME(integer_neg), W, W, NAME(minus)(0, x))
 UNARY(NAME(integer_abs), W, W, x < 0 ? NAME(minus)(0, x) : x)
 UNARY(NAME(of_narrow), T, int32_t, x)
 UNARY(NAME(of_wide), T, int64_t, x)
+BINARY(NAME(product), T, T, F(multiplied)(a * b, (T)s->factor))
 BINARY(NAME(integer_add), W, W, NAME(plus)(a, b))
 BINARY(NAME(integer_sub), W, W, NAME(minus)(a, b))
 BINARY(NAME(integer_mul), W, W, NAME(times)(a, b))
@@ -294,7 +295,7 @@ static const eg_loops NAME(loops) = {
     .slope = { [EG_X_SELECT] = { NULL, NAME(select_slope_a), NAME(select_slope_b) },
                [EG_X_CLIP] = { NAME(clip_slope_x), NAME(clip_slope_low), NAME(clip_slope_high) },
                EG_FUNCTIONS_1(TO_1) EG_FUNCTIONS_2(TO_2) },
-    .float_of = { NAME(of_narrow), NAME(of_wide) }, .sum = NAME(sum),
+    .float_of = { NAME(of_narrow), NAME(of_wide) }, .sum = NAME(sum), .product = NAME(product),
     .add = NAME(add), .add_rows = NAME(add_rows),
     .add_diagonals = NAME(add_diagonals), .totals = NAME(totals),
     .from_wide = NAME(from_wide), .scale = NAME(scale), .clear = NAME(clear),

@@ -143,7 +143,14 @@ static bool not_needed(const eg_evaluation *x, int k)
 {
     return !x->b->out && x->p->slopes && !x->p->needed[k];
 }
-static void operation_values(const eg_evaluation *x, int k)
+/* True if node k, the result in its place, is computed together with its factor by the loop of
+ * products. */
+static bool by_product(const eg_evaluation *x, int k, double factor)
+{
+    const eg_node *n = &x->p->e->node[k];
+    return factor != 1 && n->kind == EG_IS_FLOAT && n->code == EG_X_MUL;
+}
+static void operation_values(const eg_evaluation *x, int k, double factor)
 {
     const bool flat = eg__is_flat(x, k);
     const int64_t first = x->p->first[k];
@@ -152,8 +159,11 @@ static void operation_values(const eg_evaluation *x, int k)
                         .out = not_needed(x, k) ? NULL : x->v[k].p,
                         .out_step = x->v[k].step,
                         .first = first < 0 ? NULL : x->work + first,
-                        .first_step = eg__node_length(x, k) * eg__node_width(x->p, k) };
-    eg__strip_run(x, k, loop_of(x, &x->p->e->node[k]), &s);
+                        .first_step = eg__node_length(x, k) * eg__node_width(x->p, k),
+                        .factor = factor };
+    eg_strip_loop *loop =
+        by_product(x, k, factor) ? x->floats->product : loop_of(x, &x->p->e->node[k]);
+    eg__strip_run(x, k, loop, &s);
 }
 
 /* Computes node k, a sum, times a factor, and in the same loop its summand that is a sum within
@@ -245,9 +255,9 @@ static bool node_values(const eg_evaluation *x, int k, double factor)
         if (is_difference(x->p, k))
             difference_values(x, k);
         else
-            operation_values(x, k);
+            operation_values(x, k, factor);
     }
-    return factor == 1;
+    return factor == 1 || by_product(x, k, factor);
 }
 void eg__block_values(const eg_block_plan *p, const eg_block_data *b, void *workspace)
 {
