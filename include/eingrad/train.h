@@ -117,10 +117,11 @@ EG_API int eg_trainer_evaluate(eg_trainer *, eg_score *);
 /* Makes steps until `steps`, `goal` or `early_stop` ends the run. watch (may be NULL) is called
  * after each step and ends the run by returning true. The test set is evaluated every `evaluate`
  * steps; if that is 0, every 25 steps if at least goal − 0.05 of that step's sequences were exact;
- * and at the end. */
+ * and at the end. *p (may be NULL) receives the progress after the last step done, also where an
+ * error ended the run. */
 EG_API int eg_trainer_run(eg_trainer *,
                           bool (*watch)(void *user, eg_trainer *, const eg_progress *), void *user,
-                          eg_progress *);
+                          eg_progress *p);
 /* From now on eg_trainer_run saves to path (copied) after each evaluation whose held-out loss is
  * the smallest so far; NULL: it does not */
 EG_API int eg_trainer_keep_best(eg_trainer *, const char *path);

@@ -418,12 +418,12 @@ static int run_ends(eg_trainer *t, bool stop)
         eg__trainer_collect(t, NULL); /* an error of rank 0 ends its watch and is reported next */
     }
 }
-/* Whether to evaluate depends only on the step and its batch, so that a resumed run stops at the
- * same step as the uninterrupted one. */
-int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
-                   void *user, eg_progress *last)
+/* Makes the steps of eg_trainer_run. Whether to evaluate depends only on the step and its batch, so
+ * that a resumed run stops at the same step as the uninterrupted one. Returns 0; −1 after an
+ * error. */
+static int trainer_steps(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
+                         void *user)
 {
-    if (!eg__trainer_ready("trainer_run", t)) return -1;
     const eg_trainer_args *o = &t->o;
     while (t->now.step < o->steps && !t->now.stopped) {
         if (eg_trainer_step(t, NULL)) return -1;
@@ -439,8 +439,14 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
         if (ends < 0) return -1;
         if (ends || (evaluated && o->goal > 0 && t->now.exact >= o->goal)) break;
     }
-    if (last) *last = t->now;
     return eg_error(t->cx) ? -1 : 0;
+}
+int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_progress *),
+                   void *user, eg_progress *last)
+{
+    const int bad = eg__trainer_ready("trainer_run", t) ? trainer_steps(t, watch, user) : -1;
+    if (t && last) *last = t->now;
+    return bad;
 }
 
 /* -- ranks ------------------------------------------------------------------------------------ */
