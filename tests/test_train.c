@@ -1043,6 +1043,30 @@ TEST(a_task_of_the_users)
     eg_assert_ok(cx);
 }
 
+TEST(options_of_a_task_that_are_out_of_range_are_refused)
+{
+    static const struct {
+        double lr;
+        int64_t warmup, steps;
+        const char *says;
+    } wrong[] = {
+        { -1, 0, 0, "adam: lr must not be negative, not -1" },
+        { NAN, 0, 0, "adam: lr must be finite, not nan" },
+        { 0, -1, 0, "trainer: schedule.warmup must not be negative, not -1" },
+        { 0, 0, -1, "trainer: steps must be positive, not -1" },
+    };
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        eg_task task = own;
+        task.lr = wrong[k].lr, task.warmup = wrong[k].warmup, task.steps = wrong[k].steps;
+        ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, &task), .layers = 1, .d_model = 8));
+        eg_assert_error(cx, wrong[k].says);
+        task.lr = 0, task.warmup = 0, task.steps = 0;
+        eg_trainer *t = eg_trainer_new(eg_data_task(cx, &task), .layers = 1, .d_model = 8);
+        ck_assert_msg(t != NULL, "%s", eg_error(cx));
+        ck_assert_double_eq(eg_trainer_config(t)->lr, 1e-3);
+    }
+}
+
 /* Examples that a user's task may not give. */
 static void make_short(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->outputs = 0; }
 static void make_long(eg_rng *rng, eg_example *e) { last_letter(rng, e), e->inputs = 4; }
@@ -1520,6 +1544,24 @@ TEST(watch_ends_the_run)
     eg_trainer *t = small_trainer("sort", 0);
     ck_assert_int_eq(eg_trainer_run(t, third, &seen, &p), 0);
     ck_assert(seen == 3 && p.step == 3 && p.steps == 500);
+}
+
+static bool fails_at_the_third(void *user, eg_trainer *t, const eg_progress *p)
+{
+    (void)user;
+    if (p->step == 3) eg_fail(eg_params_context(eg_trainer_params(t)), "the disk is full");
+    return false;
+}
+TEST(a_run_that_fails_says_after_which_step)
+{
+    eg_progress p = { .step = -7 };
+    eg_trainer *t = small_trainer("sort", 0);
+    ck_assert_int_eq(eg_trainer_run(t, fails_at_the_third, NULL, &p), -1);
+    ck_assert(p.step == 3 && p.steps == 500 && p.loss > 0);
+    eg_progress again = { .step = -7 }; /* the error is still there */
+    ck_assert_int_eq(eg_trainer_run(t, NULL, NULL, &again), -1);
+    ck_assert(again.step == 3);
+    eg_assert_error(cx, "the disk is full");
 }
 
 GROUP("resume", .timeout = 600)

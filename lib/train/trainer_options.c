@@ -150,9 +150,9 @@ bool eg__trainer_defaults(eg_trainer_args *o)
     o->evaluate = trainer_integer(o->evaluate, text ? 250 : o->early_stop ? 100 : 0);
     bool given = o->lr != 0;
     o->dropout = eg_option(o->dropout, 0),
-    o->lr = eg_option(o->lr, text                   ? 2e-3
-                             : task && task->lr > 0 ? task->lr
-                                                    : 1e-3);
+    o->lr = eg_option(o->lr, text   ? 2e-3
+                             : task ? eg_option(task->lr, 1e-3)
+                                    : 1e-3);
     o->clip_norm = eg_option(o->clip_norm, 0), o->goal = eg_option(o->goal, text ? 0 : 0.99);
     schedule_defaults(o, task ? (int64_t)eg_option((double)task->warmup, 50) : 50);
     o->lr *= given ? 1 : noam_scale(o);
