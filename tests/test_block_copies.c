@@ -161,7 +161,7 @@ TEST(what_copies_refuse_in_blocks)
         "grad_over: xs[1] has 3 copies of another group",
         "grad_over: blocks of copies are not captured",
         "grad_over: \"x\" of .batch has copies of another group",
-        "copy 0, block 0 (examples 0 to 7): an operand has 3 copies of another group than the 3",
+        "copy 0, block 0 (examples 0 to 7): mul: operand 2 has 3 copies of another group",
         "grad_over: copy 1, block 0 (examples 0 to 7): no more",
     };
     for (int k = 0; k < 5; k++) {

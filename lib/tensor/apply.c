@@ -50,6 +50,11 @@ static bool refuse_storage(eg_ctx *cx, operand_id id, int dtype)
                operand_called(&text, id), eg_type_name((eg_dtype)dtype), eg__cast_first(dtype));
     return false;
 }
+/* True if x has copies, and not of the group of which cx computes one copy for its parent. */
+static bool apply_of_another_group(const eg_ctx *cx, const eg_tensor *x)
+{
+    return x->copies && x->cx != cx && cx->loans.copies && x->copies != cx->loans.copies;
+}
 /* True if x can be used in cx; else records an error. A context that has failed refuses every
  * operand and records no further error. */
 static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
@@ -70,6 +75,13 @@ static bool apply_usable(eg_ctx *cx, operand_id id, const eg_tensor *x)
         why = "is the result of an operation that failed";
     else if (x->captured && !cx->replaying && !cx->aside)
         why = "belongs to a captured step, whose runs write over it; make it an output of the step";
+    else if (apply_of_another_group(cx, x)) {
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s has %lld cop%s of another group than the %lld that are computed",
+                   operand_called(&text, id), (long long)x->copies->count,
+                   x->copies->count == 1 ? "y" : "ies", (long long)cx->loans.copies->count);
+        return false;
+    }
     if (why) eg_fail_as(cx, EG_ERROR_MISUSE, "%s %s", operand_called(&text, id), why);
     return !why;
 }
@@ -81,7 +93,7 @@ static bool taken_by(eg_takes takes, int dtype)
 static bool apply_is_plain_operand(const eg_ctx *cx, const eg_tensor *x)
 {
     return x && x->live == EG_LIVE && eg__storage_lives(x) && apply_belongs(cx, x) && !x->poison &&
-           !x->captured && !eg__is_storage(x->dtype);
+           !x->captured && !eg__is_storage(x->dtype) && !apply_of_another_group(cx, x);
 }
 static bool read_by(eg_ctx *cx, operand_id id, eg_tensor *x, eg_takes takes)
 {
