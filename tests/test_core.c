@@ -4,6 +4,7 @@
 #endif
 #include <eingrad/check.h>
 #include <eingrad/io.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sched.h>
@@ -492,6 +493,47 @@ TEST(an_allocation_that_fails_names_the_operation)
     NAMED("einsum", eg_einsum("ij,kj->ik", v, v));
 #undef NAMED
     eg_close(cx);
+}
+
+static bool made_mha(eg_params *p) { return eg_mha_new(p, "a", .d_model = 8, .heads = 2); }
+static bool made_linear(eg_params *p) { return eg_linear_new(p, "a", 4, 4); }
+static bool made_adam(eg_params *p) { return eg_adam(p); }
+static bool made_mask(eg_params *p)
+{
+    return eg_ok(eg_where_mask(eg_params_context(p), "j <= i", "i=8 [j=8]"));
+}
+static bool made_softmax(eg_params *p)
+{
+    return eg_ok(eg_softmax("i [j]", eg_params_at(p, 0)->x, .where = "j <= i + 1"));
+}
+/* Also of the allocations of a few bytes. */
+TEST(each_allocation_that_fails_names_the_operation_or_the_module)
+{
+    static const struct {
+        bool (*made)(eg_params *);
+        const char *who;
+    } calls[] = {
+        { made_mha, "mha" },         { made_linear, "linear" },   { made_adam, "adam" },
+        { made_mask, "where_mask" }, { made_softmax, "softmax" },
+    };
+    for (size_t k = 0; k < sizeof calls / sizeof *calls; k++) {
+        bool good = false;
+        for (int n = 0; !good; n++) {
+            int left = INT_MAX;
+            eg_ctx *cx = eg_open(.threads = 1, .realloc = failing, .user = &left);
+            eg_params *p = eg_params_open(cx);
+            ck_assert(eg_ok(eg_param(p, "w", "ij", 3, 4)));
+            left = n;
+            good = calls[k].made(p);
+            const char *error = eg_error(cx);
+            ck_assert(good == !error);
+            ck_assert_msg(good || (strncmp(error, "out of memory", 13) != 0 &&
+                                   (strstr(error, calls[k].who) || strstr(error, "\"a"))),
+                          "%s, allocation %d: %s", calls[k].who, n, error);
+            eg_close(cx);
+            ck_assert_int_lt(n, 500);
+        }
+    }
 }
 
 TEST(many_scopes_take_little_memory)

@@ -383,6 +383,15 @@ static bool mha_linear(eg_mha *m, const eg_mha_args *a, eg_params *p)
     return !eg_error(eg_params_context(p));
 }
 
+/* Sets everything in m but its tensors. False after an error. */
+static bool mha_options(eg_mha *m, const eg_mha_args *a, eg_params *p)
+{
+    const bool good = mha_sizes(m, a, p) && eg__mha_layout(m, a->layout, p) && mha_texts(m, a, p) &&
+                      (!a->alibi || slopes(m, p)) && mha_linear(m, a, p) &&
+                      frequencies(m, a->rotary_frequencies, p);
+    if (!good) eg__nn_name_memory_error(p, "mha");
+    return good;
+}
 /* The table has one entry for each weight and bias: where the tensor is stored in the module, its
  * name and axes, whether an option switches it off, its sizes, fan-in and fan-out. */
 eg_mha *eg_mha_new_with(const eg_mha_args *given)
@@ -391,10 +400,7 @@ eg_mha *eg_mha_new_with(const eg_mha_args *given)
     eg_params *p = eg__nn_under(a->params, "mha", a->name);
     const int before = eg_params_count(p);
     eg_mha *m = p ? eg_params_alloc(p, sizeof *m) : NULL;
-    if (!m || !mha_sizes(m, a, p) || !eg__mha_layout(m, a->layout, p)) return NULL;
-    if (!mha_texts(m, a, p) || (a->alibi && !slopes(m, p)) || !mha_linear(m, a, p) ||
-        !frequencies(m, a->rotary_frequencies, p))
-        return NULL;
+    if (!m || !mha_options(m, a, p)) return NULL;
     const int64_t h = m->heads, g = m->kv_heads, d = m->d_k, e = m->d_v;
     const int64_t hd = m->d_k_each ? d : h * d, he = m->d_k_each ? e : h * e,
                   gd = g == h ? hd : g * d, ge = g == h ? he : g * e;

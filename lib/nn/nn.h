@@ -87,6 +87,8 @@ bool eg__nn_width_fits(const char *who, const char *name, char letter, eg_tensor
 /* -- constructors: their errors begin with the kind of the module and its name ----------------- */
 /* Returns the list with that prefix; NULL after an error, also if the list is NULL. */
 eg_params *eg__nn_under(eg_params *, const char *who, const char *name);
+/* Prepends "who: " to an error "out of memory" that names nothing. */
+void eg__nn_name_memory_error(const eg_params *, const char *who);
 /* Returns the module m, whose constructor found `before` parameters in the list. After an error,
  * takes those that it made from the list, so that their names are free, and returns NULL. */
 void *eg__nn_made(eg_params *, int before, void *m);

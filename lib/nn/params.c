@@ -106,9 +106,20 @@ void eg_params_close(eg_params *p)
 eg_ctx *eg_params_context(const eg_params *p) { return p ? eg_owner_context(p->all->owner) : NULL; }
 eg_dtype eg_params_type(const eg_params *p) { return p ? p->all->dtype : EG_DEFAULT; }
 const eg_copies *eg_params_copies(const eg_params *p) { return p ? p->all->copies : NULL; }
-void *eg_params_alloc(eg_params *p, size_t bytes)
+/* Memory for the list itself; an error names the parameter later. */
+static void *params_memory(eg_params *p, size_t bytes)
 {
     return p ? eg_owner_alloc(p->all->owner, bytes) : NULL;
+}
+void *eg_params_alloc(eg_params *p, size_t bytes)
+{
+    eg_ctx *cx = eg_params_context(p);
+    const bool failed = eg_error(cx);
+    void *memory = params_memory(p, bytes);
+    if (p && !failed && eg_error_code(cx) == EG_ERROR_MEMORY)
+        *p->prefix ? eg_fail_in(cx, "\"%.*s\"", (int)strlen(p->prefix) - 1, p->prefix)
+                   : eg_fail_in(cx, "params");
+    return memory;
 }
 eg_owner *eg_params_owner(eg_params *p) { return p ? p->all->owner : NULL; }
 int eg_params_count(const eg_params *p) { return p ? p->all->count : 0; }
@@ -121,7 +132,7 @@ const eg_named *eg_params_at(const eg_params *p, int k)
 static char *params_joined(eg_params *p, const char *name, const char *end)
 {
     size_t size = strlen(p->prefix) + strlen(name) + strlen(end) + 1;
-    char *text = eg_params_alloc(p, size);
+    char *text = params_memory(p, size);
     if (text) snprintf(text, size, "%s%s%s", p->prefix, name, end);
     return text;
 }
@@ -135,7 +146,7 @@ char *eg__nn_name(eg_params *p, const char *name)
 eg_params *eg_params_under(eg_params *p, const char *name)
 {
     if (!p || !name || !*name) return p;
-    eg_params *in = eg_params_alloc(p, sizeof *in);
+    eg_params *in = params_memory(p, sizeof *in);
     char *prefix = in ? params_joined(p, name, ".") : NULL;
     if (!prefix) return NULL;
     *in = (eg_params){ p->all, prefix };
@@ -225,16 +236,16 @@ static bool params_add(eg_params *p, const char *name, const char *axes, eg_tens
     list *all = p->all;
     if (all->count == all->capacity) {
         int capacity = all->capacity ? 2 * all->capacity : 32;
-        eg_named **item = eg_params_alloc(p, (size_t)capacity * sizeof *item);
+        eg_named **item = params_memory(p, (size_t)capacity * sizeof *item);
         if (!item) return false;
         if (all->count) memcpy(item, all->item, (size_t)all->count * sizeof *item);
-        int *table = eg_params_alloc(p, 2 * (size_t)capacity * sizeof *table);
+        int *table = params_memory(p, 2 * (size_t)capacity * sizeof *table);
         if (!table) return false;
         all->item = item, all->capacity = capacity, all->table = table, all->slots = 2 * capacity;
         for (int k = 0; k < all->count; k++) *params_slot(all, "", item[k]->name) = k + 1;
     }
-    listed *one = eg_params_alloc(p, sizeof *one);
-    char *letters = one ? eg_params_alloc(p, strlen(axes) + 1) : NULL,
+    listed *one = params_memory(p, sizeof *one);
+    char *letters = one ? params_memory(p, strlen(axes) + 1) : NULL,
          *full = letters ? params_joined(p, name, "") : NULL;
     /* a tensor of .values keeps its name; in a block one of the parent may not be given another */
     const bool named = all->values && eg_name_of(x);
@@ -381,8 +392,8 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
         return NULL;
     }
     if (all->of_copy[k]) return all->of_copy[k];
-    eg_params *one = eg_params_alloc(p, sizeof *one);
-    list *own = one ? eg_params_alloc(p, sizeof *own) : NULL;
+    eg_params *one = params_memory(p, sizeof *one);
+    list *own = one ? params_memory(p, sizeof *own) : NULL;
     if (!own) return NULL;
     *own = (list){ .owner = all->owner, .dtype = all->dtype, .zero_init = true };
     *one = (eg_params){ own, "" };

@@ -405,14 +405,12 @@ static bool lists_fit(const kind *row, const eg_opt_args *o, int64_t copies)
 
 /* For parameters with copies: makes an optimiser of all, and one for each copy, on a list of that
  * copy's tensors, which shares its parameters and moments. NULL after an error. */
-eg_opt *eg__opt_open(const kind *row, const eg_opt_args *given)
+static eg_opt *open_all(const kind *row, const eg_opt_args *o)
 {
-    eg_opt_args o = { .size = sizeof o };
-    eg_options(&o, sizeof o, given);
-    eg_params *p = o.params;
+    eg_params *p = o->params;
     const int64_t copies = eg_copies_count(eg_params_copies(p));
-    if (!lists_fit(row, &o, copies)) return NULL;
-    eg_opt *op = open_kind(row, given, NULL, 0);
+    if (!lists_fit(row, o, copies)) return NULL;
+    eg_opt *op = open_kind(row, o, NULL, 0);
     if (!op || !copies) return op;
     op->states = 0; /* each copy's optimiser has its own */
     op->copies = copies;
@@ -426,10 +424,10 @@ eg_opt *eg__opt_open(const kind *row, const eg_opt_args *given)
     if (eg_error(op->cx)) return NULL;
     op->each = eg_params_alloc(p, (size_t)copies * sizeof *op->each);
     for (int64_t k = 0; op->each && k < copies; k++) {
-        eg_opt_args one = o;
+        eg_opt_args one = *o;
         one.params = eg_params_of_copy(p, k);
-        one.lr = o.lr_each ? o.lr_each[k] : o.lr;
-        one.clip_norm = o.clip_each ? o.clip_each[k] : o.clip_norm;
+        one.lr = o->lr_each ? o->lr_each[k] : o->lr;
+        one.clip_norm = o->clip_each ? o->clip_each[k] : o->clip_norm;
         one.lr_each = one.clip_each = NULL, one.copies = 0;
         op->each[k] = one.params ? open_kind(row, &one, op, k) : NULL;
         if (!op->each[k]) return eg_fail_in(op->cx, "copy %lld", (long long)k), NULL;
@@ -437,6 +435,17 @@ eg_opt *eg__opt_open(const kind *row, const eg_opt_args *given)
         op->each[k]->seed = eg_copies_seed(eg_params_copies(p), k);
     }
     return op->each ? op : NULL;
+}
+
+eg_opt *eg__opt_open(const kind *row, const eg_opt_args *given)
+{
+    eg_opt_args o = { .size = sizeof o };
+    eg_options(&o, sizeof o, given);
+    eg_ctx *cx = eg_params_context(o.params);
+    const bool failed = eg_error(cx);
+    eg_opt *op = open_all(row, &o);
+    if (!failed && eg_error_code(cx) == EG_ERROR_MEMORY) eg_fail_in(cx, "%s", row->name);
+    return op;
 }
 
 eg_opt *eg_sgd_with(const eg_opt_args *a) { return eg__opt_open(&sgd, a); }
