@@ -240,6 +240,8 @@ refuses "index 'j'" einsum ij,jk "$A" "$A" -o new/x.npy
 refuses 'the string has 2 operands but 1 was given' einsum ij,jk "$A" -o new/x.npy
 refuses "index 'i' is 1" einsum 'ij,ij->ij' "$data/one.npy" "$data/row.npy" -o new/x.npy
 refuses 'einsum' einsum '->ij' "$A" -o new/x.npy
+refuses 'npy: 2x3: cannot be opened: No such file or directory; einsum reads .npy files, shapes' \
+    einsum ij,jk 2x3 3x4
 refuses '-g is given 1 time for 2 operands' einsum ij,jk "$A" "$B" --grad "$W" \
     -g new/a.npy -o new/x.npy
 refuses '-g needs --grad' einsum ij "$A" -g new/a.npy
@@ -723,6 +725,13 @@ if unshare -rm mount -t tmpfs -o size=4k none . 2>/dev/null; then
         head -c 4096 /dev/zero >full/fill && ! "$EINGRAD" train reverse --log full/log 2>&1 &&
         [ ! -e full/log ]' >full.txt || bad "train: a log on a full disk: $(cat full.txt)"
     grep -qF -- '--log full/log: No space left' full.txt || bad "a full disk: $(cat full.txt)"
+    # shellcheck disable=SC2016
+    EINGRAD=$eingrad unshare -rm sh -c 'mount -t tmpfs -o size=8k none full &&
+        echo "{\"data\": old}" >full/log && ! head -c 8192 /dev/zero >full/fill 2>/dev/null;
+        ! "$EINGRAD" train reverse --log full/log 2>&1 && ls full &&
+        cat full/log' >full.txt || bad "train: a log on a full disk: $(cat full.txt)"
+    [ "$(tail -n 3 full.txt | tr '\n' ' ')" = 'fill log {"data": old} ' ] ||
+        bad "train: an older log on a full disk: $(cat full.txt)"
     rm -r full full.txt
 fi
 cd ..
@@ -922,6 +931,12 @@ text="$text --dropout 0.1 --clip 0.5"
     grep -q '"unseen_loss"' log.json || bad 'train --text: no unseen loss in the log'
     grep '"lr"' log.json | grep '"unseen_loss"' | grep -qv '"heads"' &&
         bad 'train --text: an unseen loss in the log of a step without an evaluation'
+    # 5 evaluations with one loss, then it is stopped early
+    runs train --text ../rage.txt $text --group '*: lr-factor 0' --log same.json \
+        --out same.safetensors
+    [ "$(grep -c '"heads": {' same.json)" = 5 ] ||
+        bad 'train --text: an evaluation with the loss of the last one is not in the log'
+    rm -f same.json same.safetensors same-best.safetensors
     "$eingrad" train --text ../rage.txt $text --threads 1 --out killed.safetensors --every 1 \
         --log ../log4 >../out4 2>&1 & pid=$!
     started ../log4; kill -KILL $pid; wait $pid 2>/dev/null

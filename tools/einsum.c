@@ -43,12 +43,25 @@ static bool fits(const char *path, const eg_tensor *w, const eg_tensor *y)
 }
 
 /* -- the command ------------------------------------------------------------------------------ */
+/* Prints why an operand could not be read, and, if its path looks like a shape, which commands take
+ * one. Returns the exit status. */
+static int not_read(eg_ctx *cx, const char *path)
+{
+    if (*path < '0' || *path > '9' || path[strspn(path, "0123456789x")])
+        return print_context_error(cx, NULL);
+    return print_error("%s; einsum reads .npy files, shapes such as %s are for %s explain and %s "
+                       "gradcheck",
+                       eg_error(cx), path, program(), program());
+}
 /* Reads the operands, contracts them and writes or prints the result and gradients. Returns the
  * exit status. */
 static int contract(eg_ctx *cx, const einsum *o, const char *spec, int count, char **path)
 {
     eg_tensor *x[OPERANDS], *dx[OPERANDS];
-    for (int k = 0; k < count; k++) x[k] = eg_npy_load(cx, path[k]);
+    for (int k = 0; k < count; k++) {
+        x[k] = eg_npy_load(cx, path[k]);
+        if (eg_error(cx)) return not_read(cx, path[k]);
+    }
     eg_tensor *w = o->grad ? eg_npy_load(cx, o->grad) : NULL;
     const eg_einsum_args a = {
         .size = sizeof a, .spec = spec, .count = count, .operands = x, .broadcast = o->broadcast
