@@ -77,28 +77,46 @@ static FILE *log_continued(const char *path)
         printf("%s ended in half a line, which is removed\n", path);
     return f;
 }
-/* Begins the log with a line of the run's options. */
-bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append)
+/* Opens an empty log. If a file is there that may be written, the new one is made beside it and
+ * takes its place when its first line is written (log_begun), so that the old one remains on a full
+ * disk. NULL, with errno, after an error. */
+static FILE *log_new(progress *g)
+{
+    struct stat s;
+    if (stat(g->log_path, &s) || !S_ISREG(s.st_mode) || access(g->log_path, W_OK) ||
+        !realpath(g->log_path, g->log_place))
+        return fopen(g->log_path, "w");
+    snprintf(g->log_beside, sizeof g->log_beside, "%s.XXXXXX", g->log_place);
+    const int fd = mkstemp(g->log_beside);
+    FILE *f = fd >= 0 && !fchmod(fd, s.st_mode & 0777) ? fdopen(fd, "w") : NULL;
+    if (f) return f;
+    const int error = errno;
+    if (fd >= 0) close(fd), unlink(g->log_beside);
+    *g->log_beside = 0;
+    errno = error; /* the disk may be full, or the folder is one in which no file may be made */
+    return error == ENOSPC || error == EDQUOT ? NULL : fopen(g->log_path, "w");
+}
+/* Flushes the first line. If it cannot be written, a log that is new is removed. False after a
+ * message. */
+static bool log_begun(progress *g, bool append)
+{
+    struct stat s;
+    bool good = log_written(g);
+    if (*g->log_beside) {
+        if (good && rename(g->log_beside, g->log_place)) {
+            print_error("--log %s: %s", g->log_path, strerror(errno));
+            good = false;
+        }
+        if (!good) unlink(g->log_beside);
+    } else if (!good && !append && stat(g->log_path, &s) == 0 && S_ISREG(s.st_mode)) {
+        remove(g->log_path);
+    }
+    return good;
+}
+/* Writes the first line of the log, the run's options. */
+static void log_options(const progress *g, eg_trainer *t, int64_t step)
 {
     const eg_trainer_args *o = eg_trainer_config(t);
-    eg_progress now = eg_trainer_progress(t);
-    *g = (progress){ .bar = is_terminal(stdout),
-                     .log_path = log_path,
-                     .first = now.step,
-                     .goal = o->goal,
-                     .start = seconds(),
-                     .text = eg_data_is_text(eg_trainer_data(t)),
-                     .unit = eg_data_unit(eg_trainer_data(t)) };
-    g->sequences = -1;
-    g->unseen = now.held_out_loss;
-    g->guess = log(eg_data_symbols(eg_trainer_data(t)));
-    g->smooth = g->lowest = NAN;
-    if (!log_path) return true;
-    g->log = append ? log_continued(log_path) : fopen(log_path, "w");
-    if (!g->log) {
-        print_error("--log %s: %s", log_path, strerror(errno));
-        return false;
-    }
     fputs(LOG_BEGINS, g->log);
     json_text(g->log, eg_data_name(eg_trainer_data(t)));
     fputs(", \"model\": ", g->log);
@@ -133,15 +151,34 @@ bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append
         { "label_smoothing", o->smoothing },
         { "early_stop", (double)o->early_stop },
         { "parameters", (double)eg_params_size(eg_trainer_params(t)) },
-        { "step", (double)now.step },
+        { "step", (double)step },
     };
     for (size_t k = 0; k < sizeof fields / sizeof *fields; k++)
         log_field(g, fields[k].name, fields[k].value);
     fputs("}\n", g->log);
-    if (log_written(g)) return true;
-    struct stat s;
-    if (!append && stat(log_path, &s) == 0 && S_ISREG(s.st_mode)) remove(log_path);
-    return false;
+}
+bool progress_open(progress *g, eg_trainer *t, const char *log_path, bool append)
+{
+    const eg_trainer_args *o = eg_trainer_config(t);
+    eg_progress now = eg_trainer_progress(t);
+    *g = (progress){ .bar = is_terminal(stdout),
+                     .log_path = log_path,
+                     .first = now.step,
+                     .goal = o->goal,
+                     .start = seconds(),
+                     .text = eg_data_is_text(eg_trainer_data(t)),
+                     .unit = eg_data_unit(eg_trainer_data(t)) };
+    g->sequences = -1;
+    g->guess = log(eg_data_symbols(eg_trainer_data(t)));
+    g->smooth = g->lowest = NAN;
+    if (!log_path) return true;
+    g->log = append ? log_continued(log_path) : log_new(g);
+    if (!g->log) {
+        print_error("--log %s: %s", log_path, strerror(errno));
+        return false;
+    }
+    log_options(g, t, now.step);
+    return log_begun(g, append);
 }
 
 /* Ends the log with the result on the test set, unless s is NULL. False after a message that it
@@ -398,15 +435,18 @@ static void report_heads(progress *g, eg_trainer *t, const eg_progress *p, const
 }
 
 /* -- the curve -------------------------------------------------------------------------------- */
-/* True if the model was evaluated in this step, that is, the held-out loss has changed. */
-static bool was_evaluated(const progress *g, const eg_progress *p)
+/* True if eg_trainer_run evaluated the model after this step (train.h). The losses do not show it:
+ * that of a model that does not change is equal to the last one. */
+static bool was_evaluated(eg_trainer *t, const eg_progress *p)
 {
-    return p->held_out_loss >= 0 &&
-           !(p->held_out_loss >= g->unseen && p->held_out_loss <= g->unseen);
+    const eg_trainer_args *o = eg_trainer_config(t);
+    if (p->step == p->steps) return true;
+    if (o->evaluate) return p->step % o->evaluate == 0;
+    return o->goal > 0 && p->step % 25 == 0 && p->sequence_accuracy >= o->goal - 0.05;
 }
 
 /* Stores step, loss and held-out loss for the curve. */
-static void store_point(progress *g, const eg_progress *p)
+static void store_point(progress *g, const eg_progress *p, bool evaluated)
 {
     if (!g->curve) return;
     if (g->points == g->capacity) {
@@ -416,7 +456,7 @@ static void store_point(progress *g, const eg_progress *p)
         g->point = more, g->capacity = capacity;
     }
     double *at = g->point + 3 * g->points++;
-    at[0] = (double)p->step, at[1] = p->loss, at[2] = was_evaluated(g, p) ? p->held_out_loss : NAN;
+    at[0] = (double)p->step, at[1] = p->loss, at[2] = evaluated ? p->held_out_loss : NAN;
 }
 
 const char *loss_name(const char *unit)
@@ -484,14 +524,14 @@ bool progress_step(progress *g, eg_trainer *t, const eg_progress *p)
     g->sequences = g->sequences < 0 ? p->sequence_accuracy
                                     : g->sequences + (p->sequence_accuracy - g->sequences) * 0.2;
     int heads = 0;
-    eg_head *head = was_evaluated(g, p) ? measure_heads(t, &heads) : NULL;
+    const bool evaluated = was_evaluated(t, p);
+    eg_head *head = evaluated ? measure_heads(t, &heads) : NULL;
     if (heads && !head) return false;
-    if (g->log) log_step(g, t, p, was_evaluated(g, p), head, heads);
-    store_point(g, p);
+    if (g->log) log_step(g, t, p, evaluated, head, heads);
+    store_point(g, p, evaluated);
     print_divergence(g, p);
     report_heads(g, t, p, head, heads);
     free(head);
-    g->unseen = p->held_out_loss;
     print_alarm(g, p, "loss", &g->loss, p->loss, 0.5);
     print_alarm(g, p, "gradient", &g->norm, p->norm, 3);
     double now = seconds();

@@ -4,6 +4,7 @@
 #ifndef EG_TOOLS_H
 #define EG_TOOLS_H
 #include <eingrad.h>
+#include <limits.h>
 
 /* -- options.c: the table of a command's options: name, kind of argument, and where the value is
  * stored -- */
@@ -132,6 +133,8 @@ typedef struct progress {
     bool bar;  /* a bar that is redrawn in one line of a terminal; else lines */
     FILE *log; /* a file of JSON lines; NULL: none */
     const char *log_path;
+    char log_place[PATH_MAX], log_beside[PATH_MAX + 8]; /* a log that it replaces, and itself until
+                                                         * its first line is written; else "" */
     int64_t first;       /* number of steps that were done before this run */
     bool text;           /* the data are a text: bits per character (or token), not sequences */
     double goal;         /* share of sequences that are exactly right */
@@ -144,7 +147,6 @@ typedef struct progress {
     bool risen;                           /* the loss is rising (see divergence) */
     bool saturated_printed, dead_printed; /* a saturated head, a dead head was printed */
     const char *unit;                     /* of a text: "character" or "token"; else NULL */
-    double unseen;                        /* the last held-out loss */
     const char *curve;                    /* path of the picture of the losses; NULL: none */
     double *point; /* of each step: number, loss, held-out loss (NaN: not evaluated) */
     int64_t points, capacity;
