@@ -503,6 +503,12 @@ TEST(tensors_refused)
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
     eg_assert_error(cx, "config.json: 500000000 tokens, 2 layers and vectors of 16 need at least "
                         "8000002048 elements, but the tensors have ");
+    put_tensors("llama", "", "", "", 0, NULL);
+    put_config("llama", "\"num_attention_heads\": 4", "\"num_attention_heads\": 400000");
+    ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
+    eg_assert_error(cx, "config.json: 2 layers with 400000 heads of 4 and vectors of 16 need at "
+                        "least 102400000 elements, but the tensors have ");
+    put_tensors("gpt2", "", "", "", 0, NULL);
     put_config("gpt2", "\"n_layer\": 2", "\"n_layer\": 3");
     ck_assert_ptr_null(eg_pretrained_load(eg_params_open(cx), folder));
     eg_assert_error(cx, "model: no tensor \"transformer.h.2.ln_1.weight\", of which "

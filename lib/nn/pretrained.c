@@ -84,24 +84,34 @@ static bool predictions_fit(eg_params *p, const eg_pretrained *o, const char *fo
     return true;
 }
 /* True unless the sizes of config.json need more elements than the files have, counting only the
- * vectors of tokens and one matrix of each feed-forward part; then records an error. A model of
- * such sizes could take all memory before its first missing tensor is found. */
+ * vectors of tokens and one matrix of each feed-forward part, or two of each attention; then
+ * records an error. A model of such sizes could take all memory before its first missing tensor is
+ * found. */
 static bool sizes_fit(eg_ctx *cx, const eg_safetensors *file, const eg_pretrained *o,
                       const char *folder)
 {
     const eg_transformer_args *m = &o->model;
     const double width = m->width ? (double)m->width : 4 * (double)m->d_model,
                  least = ((double)m->vocabulary + (double)m->layers * width) * (double)m->d_model;
+    const int64_t d_k = o->mha.d_k || !m->heads ? o->mha.d_k : m->d_model / m->heads;
+    const double attentions =
+        2 * (double)m->layers * (double)m->heads * (double)d_k * (double)m->d_model;
     double have = 0;
     for (int k = 0; k < eg_safetensors_count(file); k++)
         have += (double)eg_size(eg_safetensors_at(file, k));
-    if (least <= have) return true;
-    eg_fail_as(cx, EG_ERROR_FILE,
-               "%s/config.json: %lld tokens, %lld layers and vectors of %lld need at least %.0f "
-               "elements, but the tensors have %.0f",
-               folder, (long long)m->vocabulary, (long long)m->layers, (long long)m->d_model, least,
-               have);
-    return false;
+    if (least > have)
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s/config.json: %lld tokens, %lld layers and vectors of %lld need at least "
+                   "%.0f elements, but the tensors have %.0f",
+                   folder, (long long)m->vocabulary, (long long)m->layers, (long long)m->d_model,
+                   least, have);
+    else if (attentions > have)
+        eg_fail_as(cx, EG_ERROR_FILE,
+                   "%s/config.json: %lld layers with %lld heads of %lld and vectors of %lld need "
+                   "at least %.0f elements, but the tensors have %.0f",
+                   folder, (long long)m->layers, (long long)m->heads, (long long)d_k,
+                   (long long)m->d_model, attentions, have);
+    return !eg_error(cx);
 }
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
