@@ -1222,6 +1222,24 @@ static const struct {
       "the reductions of the expression have more than 4096 terms" },
     { "sum(k=99, s * k * k * k)", "the expression is too long: it has more than 256 different" },
 };
+TEST(a_name_whose_letters_are_axes_is_proposed_as_a_name)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    static const char hint[] = "every letter is an axis here: for names begin the string with "
+                               "'names:'";
+    eg_expr("head=4", "head * 2", .cx = cx);
+    eg_assert_error(cx, "the expression's index 'head' is not one of 'h', 'e', 'a', 'd'\n  head * "
+                        "2\n  ^^^^\n  every letter is an axis here: for names begin the string");
+    eg_where_mask(cx, "pos < 2", "pos=4");
+    eg_assert_error(cx, hint);
+    eg_expr("h=2 e=3 a=4", "hea * 2", .cx = cx); /* written apart: hardly meant */
+    ck_assert_ptr_nonnull(eg_error(cx));
+    ck_assert_ptr_null(strstr(eg_error(cx), hint));
+    eg_clear(cx);
+    eg_assert_close(eg_expr("names: head=4", "head * 2", .cx = cx), eg_arange(cx, EG_I64, 0, 8, 2),
+                    0);
+    eg_close(cx);
+}
 /* '...' is what letters for these axes are, to the bit, in the gradient too */
 TEST(an_ellipsis_stands_for_axes)
 {

@@ -142,6 +142,19 @@ static int axis_called(const eg_axis_name *const *axis, int count, const char *t
         if (axis[k]->length == length && memcmp(axis[k]->text, text, (size_t)length) == 0) return k;
     return -1;
 }
+/* True if the word is written in the string of axes, where each of its letters is an axis. */
+static bool read_as_letters(const eg_parser *p, const char *word, int length)
+{
+    const eg_axis_name *const *letter = p->s->letter;
+    int n = 0;
+    for (int k = 0; k < p->s->letters && n < length; k++) {
+        const bool next = n && letter[k]->text == letter[k - 1]->text + 1;
+        n = letter[k]->length > 1 || letter[k]->text[0] != word[next ? n : 0] ? 0
+            : next                                                            ? n + 1
+                                                                              : 1;
+    }
+    return length > 2 && n == length; /* two letters are rarely a name */
+}
 /* Records that a name is unknown, with the names that are known. Returns −1. */
 int eg__name_unknown(eg_parser *p, int at, int length)
 {
@@ -165,6 +178,8 @@ int eg__name_unknown(eg_parser *p, int at, int length)
         snprintf(hint, sizeof hint, "%s", p->s->why_not);
     else if (p->s->predicate && eg__name_is("score", word, length))
         snprintf(hint, sizeof hint, "a predicate does not depend on scores");
+    else if (!read && !called && read_as_letters(p, word, length))
+        snprintf(hint, sizeof hint, "%s", EG_LETTERS_HINT);
     else if (!nearest(p, word, length, read, called, hint, sizeof hint)[0] && called)
         functions_listed(p, hint, sizeof hint);
     else if (!hint[0] && read)
