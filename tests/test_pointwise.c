@@ -533,17 +533,20 @@ TEST(powers_are_within_4_ulp)
     eg_assert_close(h[0], eg_from(cx, ((double[]){ 0, 0, 2, 0 }), 4), 0);
     ck_assert(!eg_grad(eg_powc(zero, 0), eg_ones_like(zero), 1, in, d));
     eg_assert_close(d[0], eg_zeros_like(zero), 0);
-    /* b = 0: da = 0 for every a, also where 1/a is infinite, in eg_expr too; d²y/da db = 1/a */
+    /* b = 0: da = 0 for every a, also where 1/a is infinite or NaN, in eg_expr and in the second
+     * order too; d²y/da db = 1/a */
     for (int type = EG_F32; type <= EG_F64; type++) {
         const double least = type == EG_F32 ? 0x1p-149 : 0x1p-1074,
                      least_normal = type == EG_F32 ? 0x1p-126 : 0x1p-1022;
-        in[0] =
-            eg_cast(eg_from(cx, ((double[]){ least, -least, least_normal, 3 }), 4), (eg_dtype)type);
+        in[0] = eg_cast(
+            eg_from(cx, ((double[]){ least, -least, least_normal, 3, NAN, INFINITY, -NAN }), 7),
+            (eg_dtype)type);
         in[1] = eg_zeros_like(in[0]);
         ck_assert(!eg_grad(eg_pow(in[0], in[1]), eg_ones_like(in[0]), 2, in, d));
         eg_assert_close(d[0], in[1], 0);
         ck_assert(!eg_grad(d[0], eg_ones_like(in[0]), 2, in, h));
         ck_assert_double_eq_tol(eg_get(h[1], 3), 1 / 3.0, 1e-7);
+        for (int k = 4; k < 7; k++) ck_assert_double_eq(h[0] ? eg_get(h[0], k) : 0, 0);
         eg_tensor *e = eg_expr("i", "pow(a, b)", .with = { { "a", in[0] }, { "b", in[1] } });
         ck_assert(!eg_grad(e, eg_ones_like(in[0]), 2, in, h));
         eg_assert_close(h[0], in[1], 0);

@@ -58,7 +58,7 @@
       a == b ? g * (T).5 : a > b ? g : 0,      a == b ? g * (T).5 : b > a ? g : 0,                 \
       eg_maximum(a, b),       tie(eg_gt, a, b, g), tie(eg_gt, b, a, g))                            \
     X(POW, "pow", F(pow)(a, b),                                                                    \
-      g * (b * F(pow)(a, b == 0 && F(fabs)(a) * MOST <= 1 ? 1 : b - 1)),                        \
+      g * (b * (b == 0 && !(F(fabs)(a) * MOST > 1) ? 0 : F(pow)(a, b - 1))),                     \
       g * (y * F(log)(a == 0 && b >= 0 ? 1 : a)),                                                  \
       eg_pow(a, b),           eg__pow_slope(a, b, y, g, 0), eg__pow_slope(a, b, y, g, 1))
 /* clang-format on */

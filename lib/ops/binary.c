@@ -173,8 +173,8 @@ static eg_tensor *gelu_tanh_curve(eg_tensor *c, eg_tensor *x)
 /* clang-format on */
 #include "ops/binary_rows.h"
 
-/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. Where b = 0 and 1/a is ∞, da is 0 (instead of
- * 0 · ∞); where a = 0 and b ≥ 0, db is 0. */
+/* -- pow: y = a^b, da = g b a^(b−1), db = g y ln a. Where b = 0 and 1/a is ∞ or NaN, da is 0
+ * (instead of 0 · ∞ or 0 · NaN); where a = 0 and b ≥ 0, db is 0. */
 static eg_tensor *pow_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     return eg__pow_slope(y->in[0], y->in[1], y, g, i);
@@ -185,8 +185,9 @@ eg_tensor *eg__pow_slope(eg_tensor *a, eg_tensor *b, eg_tensor *y, eg_tensor *g,
     const double most = a->dtype == EG_F32 ? (double)FLT_MAX : DBL_MAX;
     if (i == 0) {
         eg_tensor *small = eg_scale(eg_minimum(eg_abs(a), one), most); /* finite for every a */
-        eg_tensor *flat = eg_and(eg_le(small, one), eg_eq(b, zero));
-        return eg_mul(g, eg_mul(b, eg_pow(a, eg_where(flat, one, eg_shift(b, -1)))));
+        eg_tensor *flat = eg_and(eg_not(eg_gt(small, one)), eg_eq(b, zero));
+        return eg_mul(
+            g, eg_mul(b, eg_pow(eg_where(flat, zero, a), eg_where(flat, one, eg_shift(b, -1)))));
     }
     eg_tensor *flat = eg_and(eg_eq(a, zero), eg_ge(b, zero));
     return eg_mul(g, eg_mul(y, eg_log(eg_where(flat, one, a))));
