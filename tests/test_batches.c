@@ -122,6 +122,24 @@ LOOP_TEST(training_rows_are_the_stream, FORMS)
         }
     }
 }
+/* Batches that are far apart are those that one after another gives. */
+TEST(a_batch_far_on_is_found_by_rounds)
+{
+    eg_data *d;
+    eg_batches *one = batches(PAIRS, &d);
+    const int at[] = { 0, 1, 13, 14, 500, 2, 77, 901 };
+    for (size_t n = 0; n < sizeof at / sizeof *at; n++) {
+        eg_batches *walked = batches(PAIRS, &d);
+        const eg_batch *b = eg_batches_at(one, at[n]), *w = NULL;
+        for (int k = 0; k <= at[n]; k++) w = eg_batches_at(walked, k);
+        ck_assert_msg(b && w && b->length == w->length, "%s", eg_error(cx));
+        ck_assert_mem_eq(b->tokens, w->tokens, (size_t)(b->rows * b->length) * sizeof *b->tokens);
+        ck_assert_mem_eq(b->target, w->target, (size_t)(b->rows * b->length) * sizeof *b->target);
+    }
+    ck_assert_ptr_nonnull(eg_batches_at(one, (int64_t)1 << 40)); /* ages, one after another */
+    ck_assert_ptr_nonnull(eg_batches_at(one, INT64_MAX >> 21));
+    ck_assert_ptr_nonnull(eg_batches_at(one, 3));
+}
 /* The test rows are all inputs that are held out, once each, in the order of their first
  * occurrence. */
 LOOP_TEST(each_held_out_input_is_tested_once, FORMS)

@@ -96,7 +96,8 @@ typedef struct eg_network_sizes {
 } eg_network_sizes;
 EG_API eg_network_sizes eg_batches_sizes(const eg_batches *);
 /* Training batch number 0, 1, …; valid until the next call. Consecutive numbers are fast. For any
- * other number, all examples before that batch may have to be made again. */
+ * other number, all examples before that batch may have to be made again; of pairs, those of one
+ * round. */
 EG_API const eg_batch *eg_batches_at(eg_batches *, int64_t number);
 /* Test batch number 0, 1, …, the last of which may have fewer rows; NULL past the end, without an
  * error. Valid until the next call. */

@@ -260,12 +260,27 @@ bool eg__batches_fill_tests(eg_batches *t, int64_t rows)
 }
 
 /* -- public functions -------------------------------------------------------------------------- */
-/* Moves the cursor past the examples of one batch without filling rows. False after an error. */
-static bool batch_skip(eg_batches *t)
+/* Moves the cursor to the first example of batch `number`, which follows `next` or is equal to it.
+ * Each round of pairs has as many that are not held out, so whole rounds are skipped at once. False
+ * after an error. */
+static bool batch_seek(eg_batches *t, int64_t number)
 {
     eg_example e;
-    for (int64_t k = 0; k < t->at_once; k++)
+    int64_t left = (number - t->next) * t->at_once;
+    const uint64_t pairs = t->data->task ? 0 : (uint64_t)t->data->count;
+    if (pairs && left > t->data->count) {
+        int64_t trained = 0; /* of one round */
+        for (uint64_t k = 0; k < pairs; k++)
+            if (!eg_data_example(t->data, t->seed, k, &e))
+                trained += !eg_data_held_out(t->data, &e);
+        const int64_t all = number * t->at_once;
+        const uint64_t rounds = trained ? (uint64_t)(all / trained) : 0;
+        if (trained) left = all % trained;
+        if (trained) t->cursor = rounds > EXAMPLE_MOST / pairs ? EXAMPLE_MOST : rounds * pairs;
+    }
+    for (; left; left--)
         if (!examples_left(t) || !training_example(t, &e)) return false;
+    t->next = number;
     return true;
 }
 
@@ -281,10 +296,8 @@ const eg_batch *eg_batches_at(eg_batches *t, int64_t number)
     }
     if (number < t->next || t->data->free_text) t->next = 0, t->cursor = 0;
     if (t->data->free_text) t->next = number, t->cursor = (uint64_t)(number * t->at_once);
-    for (; t->next < number; t->next++)
-        if (!batch_skip(t)) return NULL;
-    t->shown = eg__batches_next(t);
-    /* no memory: the cursor may be at any example */
+    t->shown = batch_seek(t, number) ? eg__batches_next(t) : (eg_batch){ 0 };
+    /* no memory, or no example: the cursor may be at any example */
     if (!t->shown.rows) return t->next = INT64_MAX, NULL;
     t->next++;
     return &t->shown;
