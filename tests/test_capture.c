@@ -414,6 +414,49 @@ TEST(acts_run_again_with_the_bits_of_the_step)
     eg_close(again.cx);
 }
 
+/* Values that share memory with targets: two tensors change places, a part of one is shifted. */
+static int exchange_step(void *user, eg_tensor **out)
+{
+    acts *a = user;
+    eg_tensor *rest = eg_slice_axis(a->count, 0, 1, EG_END, 1);
+    eg_tensor *targets[] = { a->x, a->state, rest };
+    eg_tensor *values[] = { eg_transpose(a->state, 0, 1), a->x,
+                            eg_slice_axis(a->count, 0, 0, -1, 1) };
+    if (eg_assign_all(3, targets, values)) return -1;
+    out[0] = eg_sub(a->x, eg_cast(a->state, EG_F32));
+    return 0;
+}
+static void exchange_open(acts *a)
+{
+    *a = (acts){ .cx = eg_open(.seed = 4) };
+    a->x = eg_normal(a->cx, 0, 1, 4, 4);
+    a->state = eg_cast(eg_normal(a->cx, 0, 1, 4, 4), EG_F64);
+    a->count = eg_normal(a->cx, 0, 1, 5);
+}
+TEST(assignments_of_a_step_read_values_as_they_were_before)
+{
+    acts eager, again;
+    eg_captured *c = NULL;
+    exchange_open(&eager);
+    exchange_open(&again);
+    for (int turn = 0; turn < 4; turn++) {
+        eg_tensor *out;
+        const eg_mark m = eg_push(eager.cx);
+        ck_assert(!exchange_step(&eager, &out));
+        if (c)
+            ck_assert_msg(!eg_captured_run(c), "%s", eg_error(again.cx));
+        else
+            c = eg_capture(again.cx, exchange_step, &again, 1);
+        eg_assert_ok(again.cx);
+        ck_assert_msg(same_bits(out, eg_captured_output(c, 0)), "turn %d", turn);
+        ck_assert(same_bits(eager.x, again.x) && same_bits(eager.state, again.state));
+        ck_assert(same_bits(eager.count, again.count));
+        eg_pop(eager.cx, m);
+    }
+    eg_close(eager.cx);
+    eg_close(again.cx);
+}
+
 /* -- rows in one pass ---------------------------------------------------------------------------
  * Sizes around a group of lanes and around a strip, and some that are divided among threads. */
 enum { PASSED = 6 };
@@ -801,6 +844,13 @@ static int fails(void *args, int count, eg_tensor *const *x)
     (void)args, (void)count, (void)x;
     return 1;
 }
+static void run_plan(eg_tensor *x, eg_tensor *out)
+{
+    const eg_shape shapes[] = { eg_shape_of(x), eg_shape_of(x) };
+    eg_plan *p = eg_plan_new("ij,jk->ik", 2, shapes);
+    ck_assert_int_eq(eg_plan_run_on(p, (eg_tensor *[]){ x, x }, out, NULL, 0), -1);
+    eg_plan_free(p);
+}
 REFUSED(item, eg_item(eg_sum(NULL, *out)))
 REFUSED(get, eg_get(*out, 0, 0))
 REFUSED(f32, eg_f32(a->x))
@@ -823,6 +873,7 @@ REFUSED(slopes, eg_alibi_slopes(a->cx, 4))
 REFUSED(empty,
         eg_attention("id,jd,je->ie", a->x, a->x, a->x, .where = "j <= i", .empty = &(int64_t){ 0 }))
 REFUSED(heads, eg_heads(eg_unsqueeze(a->x, 0), "[h] i j"))
+REFUSED(plan, run_plan(a->x, *out))
 REFUSED(host, eg_host_call(a->cx, fails, NULL, 0, 0, NULL))
 REFUSED(open, eg_push(a->cx))
 REFUSED(none, *out = NULL)
@@ -847,6 +898,7 @@ static const refusal refusals[] = {
     { "alibi_slopes: not possible in a captured step: make the slopes", refused_slopes },
     { "attention: not possible in a captured step: .empty", refused_empty },
     { "heads: not possible in a captured step", refused_heads },
+    { "plan_run_on: not possible in a captured step: use eg_einsum_to", refused_plan },
     { "host_call: the function failed", refused_host },
     { "capture: the step left a scope open", refused_open },
     { "capture: output", refused_none },

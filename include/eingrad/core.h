@@ -411,8 +411,7 @@ EG_API uint8_t *eg_mut_u8(eg_tensor *);
 EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
 /* targets[k][…] = values[k], cast to the target's dtype, for each k: all of them or, after an
  * error, none. Whatever can fail is done before the first target changes, and every value is read
- * as it was before (in a captured step they are assigned one after another). Also refused: a c128
- * value for a target of another dtype. Returns 0, or −1 */
+ * as it was before. Also refused: a c128 value for a target of another dtype. Returns 0, or −1 */
 EG_API int eg_assign_all(int count, eg_tensor *const *targets, eg_tensor *const *values);
 /* sets every element to `value`, converted as by eg_full_n; 0, or −1 */
 EG_API int eg_fill(eg_tensor *target, double value);

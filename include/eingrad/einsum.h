@@ -49,8 +49,8 @@ EG_API const eg_shape *eg_plan_out(const eg_plan *);
  * with them. Returns 0; −1 if there is no memory, or an argument is NULL. */
 EG_API int eg_plan_run(const eg_plan *, const void *const *operands, void *out);
 /* Runs the plan on tensors. Returns −1, with the reason in `why`, if a shape, stride or dtype is
- * not the plan's, or if out shares memory with an operand. Not recorded; out counts as written
- * to. */
+ * not the plan's, if out shares memory with an operand, or in a captured step (capture.h), which
+ * needs eg_einsum_to instead. Not recorded; out counts as written to. */
 EG_API int eg_plan_run_on(const eg_plan *, eg_tensor *const *operands, eg_tensor *out, char *why,
                           size_t why_size);
 

@@ -197,6 +197,9 @@ int eg_plan_run_on(const eg_plan *p, eg_tensor *const *operands, eg_tensor *out,
     *why = 0;
     if (!p || !operands)
         return snprintf(why, why_size, "einsum: the %s NULL", p ? "operands are" : "plan is"), -1;
+    eg_ctx *cx = out ? eg_context(out) : NULL;
+    if (eg__capture_refuses(cx, "plan_run_on", "use eg_einsum_to"))
+        return snprintf(why, why_size, "%s", eg_error(cx)), -1;
     for (int k = -1; k < p->count; k++) {
         const eg_tensor *x = k < 0 ? out : operands[k];
         if (!x || x->live != EG_LIVE || x->poison ||

@@ -48,10 +48,11 @@ bool eg_is_row_major(const eg_tensor *x)
     return true;
 }
 
-/* Returns a row-major copy without history in the open scope; NULL after an error. */
+/* Returns a row-major copy without history in the open scope, of which each run of a step that is
+ * being captured makes another; NULL after an error. */
 static eg_tensor *read_row_major_copy(eg_tensor *x)
 {
-    if (x->copies) {
+    if (x->copies || eg__capturing(eg__here(x->cx))) {
         const bool was = eg_nograd(x->cx, true);
         x = eg_copy(x);
         eg_nograd(x->cx, was);
@@ -441,11 +442,8 @@ int eg_assign_all(int count, eg_tensor *const *targets, eg_tensor *const *values
             return eg_fail_in(cx, "tensor %d", k), -1;
     const eg_mark m = eg_push(cx);
     eg_tensor **from = eg__alloc(cx, (size_t)count * sizeof *from);
-    bool good = from && !cx->failed; /* a scope that was not opened is an error too */
-    if (good && eg__capturing(cx))   /* each run copies what shares memory */
-        memcpy(from, values, (size_t)count * sizeof *from);
-    else
-        good = good && assign_apart(cx, count, targets, values, from);
+    /* a scope that was not opened is an error too */
+    bool good = from && !cx->failed && assign_apart(cx, count, targets, values, from);
     for (int k = 0; good && k < count; k++) good = assign_one(targets[k], values[k], from[k]);
     eg_pop(cx, m);
     return good ? 0 : -1;
