@@ -637,6 +637,17 @@ static eg_tensor *wrong_ahead(const void *net, eg_ctx *c, const eg_batch *b)
     const wrong *w = net;
     return with_spare(w, wrong_logits(w, c, b, NULL));
 }
+/* positions in pairs that read each other, 0 and 1, 2 and 3 …; or 1 and 2, 3 and 4 … */
+static eg_tensor *wrong_even_pairs(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return with_spare(w, wrong_logits(w, c, b, "j / 2 <= i / 2"));
+}
+static eg_tensor *wrong_odd_pairs(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const wrong *w = net;
+    return with_spare(w, wrong_logits(w, c, b, "(j + 1) / 2 <= (i + 1) / 2"));
+}
 static eg_tensor *wrong_seed(const void *net, eg_ctx *c, const eg_batch *b)
 {
     const wrong *w = net;
@@ -734,6 +745,10 @@ static const struct {
     { { .name = "w", .make = make_wrong, .logits = wrong_training },
       "trainer: network \"w\": mul: " },
     { { .name = "w", .make = make_wrong, .logits = wrong_ahead },
+      "is changed: the network reads what it has to predict" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_even_pairs },
+      "is changed: the network reads what it has to predict" },
+    { { .name = "w", .make = make_wrong, .logits = wrong_odd_pairs },
       "is changed: the network reads what it has to predict" },
     { { .name = "w", .make = make_nothing, .logits = wrong_none },
       "trainer: network \"w\" has no parameters" },

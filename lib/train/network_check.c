@@ -185,26 +185,33 @@ static bool probing_examples(const probing *p)
     return !eg_error(p->t->cx);
 }
 
-/* For a network that generates token by token: true if changing the last token of a row does not
- * change the logits before it; else records an error. */
+/* For a network that generates token by token: true if changing the last token of the longest row,
+ * or the one before it, does not change the logits at the positions before that token; else records
+ * an error. Of positions in groups that read each other, one of the two does not begin a group. */
 static bool probing_order(const probing *p)
 {
     double pair[2];
-    eg_batch b = eg_batch_part(&p->batch, 0, 1);
+    int64_t row = 0, at = -1;
+    for (int64_t k = 1; k < p->batch.rows; k++)
+        if (p->batch.lengths[k] > p->batch.lengths[row]) row = k;
+    const eg_batch b = eg_batch_part(&p->batch, row, row + 1);
     const int64_t last = b.lengths[0] - 1, classes = p->t->batches->vocabulary;
-    if (p->t->network->encoder || last < 1) return true;
-    int32_t *tokens = p->t->batches->one.tokens, was = tokens[last];
-    tokens[last] = was + 1 < classes ? was + 1 : EG_FIRST;
-    eg_tensor *other = probing_run(p, &b);
-    tokens[last] = was;
     const double share = eg_params_type(p->t->params) == EG_F64 ? 1e-9 : 1e-4;
-    const int64_t at =
-        other ? probing_differs(p->logits, 0, other, last * classes, share, pair) : -1;
-    if (at >= 0)
-        eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
-                   "%s: a logit at position %lld is %g, but %g if the token at position %lld is "
-                   "changed: the network reads what it has to predict",
-                   p->who, (long long)(at / classes), pair[0], pair[1], (long long)last);
+    int32_t *tokens = p->t->batches->one.tokens + (b.tokens - p->batch.tokens);
+    for (int64_t k = last; k > 0 && k > last - 2 && at < 0 && !p->t->network->encoder; k--) {
+        const int32_t was = tokens[k];
+        tokens[k] = was + 1 < classes ? was + 1 : EG_FIRST;
+        eg_tensor *other = probing_run(p, &b);
+        tokens[k] = was;
+        if (!other) break;
+        at = probing_differs(p->logits, row * p->batch.length * classes, other, k * classes, share,
+                             pair);
+        if (at >= 0)
+            eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
+                       "%s: a logit at position %lld is %g, but %g if the token at position %lld "
+                       "is changed: the network reads what it has to predict",
+                       p->who, (long long)(at / classes), pair[0], pair[1], (long long)k);
+    }
     return !eg_error(p->t->cx);
 }
 
