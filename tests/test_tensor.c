@@ -883,6 +883,7 @@ TEST(refusals_name_the_operation)
     eg_params *p = eg_params_open(cx);
     eg_constant_n(p, 1, bad);
     eg_assert_error(cx, "constant: owner_tensor: size -1 of axis 0 is negative");
+    ck_assert_int_eq(eg_rank(eg_constant(p, 2, 3)), 2);
     eg_param_n(p, "W", "a b c", 3, big);
     eg_assert_error(cx, "param \"W\": owner_tensor: the sizes up to axis 1 (2147483648) make more");
     eg_param_n(p, "W", "a b", 2, big);

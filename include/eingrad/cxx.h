@@ -309,6 +309,11 @@ inline eg_tensor *eg_param(eg_params *p, const char *name, const char *axes, D_.
     const int64_t dims_[] = { (int64_t)d... };
     return eg_param_n(p, name, axes, (int)sizeof...(d), dims_);
 }
+template <class... D_> inline eg_tensor *eg_constant(eg_params *p, D_... d)
+{
+    const int64_t dims_[] = { (int64_t)d... };
+    return eg_constant_n(p, (int)sizeof...(d), dims_);
+}
 EG_CXX_NEW_(eg_linear, eg_linear_args)
 EG_CXX_NEW_(eg_norm, eg_norm_new_args)
 EG_CXX_NEW_(eg_embedding, eg_embedding_args)

@@ -86,7 +86,7 @@ EG_API void *eg_params_alloc(eg_params *, size_t bytes);
 EG_API eg_tensor *eg_param_n(eg_params *, const char *name, const char *axes, int rank,
                              const int64_t *dims);
 /* A tensor of zeros that lives as long as the list but is not in it: it is neither trained nor
- * saved. */
+ * saved. eg_constant(p, 2, 3) has the sizes 2 and 3. */
 EG_API eg_tensor *eg_constant_n(eg_params *, int rank, const int64_t *dims);
 EG_API int eg_params_count(const eg_params *); /* the number of tensors */
 /* The number of elements of all tensors, in one copy */
@@ -305,6 +305,7 @@ EG_API eg_tensor *eg_ffn_run(const eg_ffn *, eg_tensor *x);
 #ifndef __cplusplus
 #define eg_params_open(...)          eg_params_open_with(EG_ARGS_(eg_params_args, __VA_ARGS__))
 #define eg_param(p, name, axes, ...) eg_param_n((p), (name), (axes), EG_DIMS_(__VA_ARGS__))
+#define eg_constant(p, ...)          eg_constant_n((p), EG_DIMS_(__VA_ARGS__))
 #define eg_linear_new(...)           eg_linear_new_with(EG_ARGS_(eg_linear_args, __VA_ARGS__))
 #define eg_norm_new(...)             eg_norm_new_with(EG_ARGS_(eg_norm_new_args, __VA_ARGS__))
 #define eg_embedding_new(...)        eg_embedding_new_with(EG_ARGS_(eg_embedding_args, __VA_ARGS__))
