@@ -13,8 +13,8 @@
 #include <string.h>
 
 /* STRIP, SHORT: the largest and the smallest number of queries in a strip. GRAIN: multiply-adds for
- * which another thread is worthwhile. */
-enum { STRIP = 2048, SHORT = 256, GRAIN = 1 << 23 };
+ * which another thread is worthwhile. NEAR: tiles of a panel of queries whose bounds are kept. */
+enum { STRIP = 2048, SHORT = 256, GRAIN = 1 << 23, NEAR = 16 };
 
 typedef struct forward {
     const eg_fused *f;
@@ -22,10 +22,17 @@ typedef struct forward {
     int64_t strip, strips;     /* queries in a strip; number of strips of a batch */
     int64_t block;             /* keys in a block */
     eg_tile_plan plan;         /* of the expressions */
+    bool same_bounds;          /* the predicate is the same for all batches */
     int64_t *empty;            /* by thread: number of queries whose pairs are all forbidden */
     char *workspaces;
     size_t each; /* bytes of one thread's workspace */
 } forward;
+/* The bounds of a tile, by its first query and key; −1: none yet. */
+typedef struct tile_bounds {
+    int64_t query, key;
+    bool any;
+    eg_live live;
+} tile_bounds;
 /* The workspace of one thread. */
 typedef struct workspace {
     char *q, *k, *v;         /* packed panels of queries, keys, values */
@@ -38,6 +45,7 @@ typedef struct workspace {
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
+    tile_bounds *bounds; /* by panel of queries: NEAR, by block of keys */
 } workspace;
 /* Sets the pointers of r to the parts of one thread's workspace at base. If base is NULL, only the
  * size is computed. Returns the size in bytes. */
@@ -63,9 +71,26 @@ static size_t forward_lay_out(const forward *w, char *base, workspace *r)
     r->off =
         (int64_t *)(void *)eg__workspace_take(&t, f->careful ? e * (int64_t)sizeof(int64_t) : 0);
     r->runs = (eg_run *)(void *)eg__workspace_take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
+    r->bounds = (tile_bounds *)(void *)eg__workspace_take(
+        &t, w->same_bounds ? w->strip / f->wide * NEAR * (int64_t)sizeof(tile_bounds) : 0);
     return (size_t)t.taken;
 }
 
+/* Sets *live as eg__fused_live does. Bounds that are the same for all batches are computed for one
+ * batch; the thread's next pieces are the same strip of other batches. */
+static bool panel_live(const forward *w, const workspace *r, const eg_fused_batch *b,
+                       eg_stretch queries, int64_t p, eg_stretch keys, eg_cover t, eg_live *live)
+{
+    if (!w->same_bounds || t == EG_COVER_ALL)
+        return eg__fused_live(w->f, b, queries, keys, t, live);
+    tile_bounds *k = r->bounds + p * NEAR + keys.from / w->block % NEAR;
+    if (k->query != queries.from || k->key != keys.from) {
+        k->any = eg__fused_live(w->f, b, queries, keys, t, &k->live);
+        k->query = queries.from, k->key = keys.from;
+    }
+    *live = k->live;
+    return k->any;
+}
 /* Adds one tile, a panel of queries and a block of keys, to the sums. t says whether the predicate
  * allows all pairs of the tile, some or none. */
 static void forward_panel(const forward *w, const workspace *r, const eg_fused_batch *b,
@@ -75,7 +100,7 @@ static void forward_panel(const forward *w, const workspace *r, const eg_fused_b
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
                   n = f->narrow;
     eg_live live;
-    if (!eg__fused_live(f, b, queries, keys, t, &live)) return;
+    if (!panel_live(w, r, b, queries, p, keys, t, &live)) return;
     if (f->careful && f->where) eg__live_test(&live, true);
     if (live.tests) {
         const eg_cover all =
@@ -259,9 +284,15 @@ bool eg__fused_forward(eg_ctx *cx, const eg_fused *f, const eg_row_stats *saved,
     w.strips = (queries + w.strip - 1) / w.strip;
     w.block = eg__min64(EG_FUSED_KEYS / f->narrow * f->narrow, eg__round_up(keys, f->narrow));
     eg__tile_plan(&w.plan, f, EG_PART_KEY, w.block, EG_PART_QUERY, 0);
+    w.same_bounds = f->where && batches > 1 &&
+                    !(f->where->node[f->where->root].letters & eg__fused_letters(f, EG_PART_BATCH));
     workspace r;
     w.each = forward_lay_out(&w, NULL, &r);
     if (!(w.workspaces = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
+    for (int t = 0; t < team && w.same_bounds; t++) {
+        forward_lay_out(&w, w.workspaces + w.each * (size_t)t, &r);
+        for (int64_t k = 0; k < w.strip / f->wide * NEAR; k++) r.bounds[k].query = -1;
+    }
     const uint64_t begun = eg__fpmode_begin(true);
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);
     eg__fpmode_end(begun);

@@ -49,7 +49,7 @@ eg_cover eg__fused_where(const eg_fused *f, const eg_fused_batch *b, eg_stretch 
     tiles_box(f, keys, &c);
     return eg__expression_cover(f->where, &c.box, c.range);
 }
-static uint32_t letters_of(const eg_fused *f, eg_part part)
+uint32_t eg__fused_letters(const eg_fused *f, eg_part part)
 {
     uint32_t bits = 0;
     for (int k = 0; k < f->list[part].n; k++) bits |= 1u << f->list[part].axis[k].score;
@@ -71,7 +71,8 @@ static void cover_panels(const eg_fused *f, eg_stretch rows, int64_t from, int64
     for (int half = 0; half < 2; half++) {
         tiles_box(f, (eg_stretch){ rows.part, rows.from + ends[half], ends[half + 1] - ends[half] },
                   c);
-        t = eg__expression_cover_moved(f->where, &c->box, letters_of(f, rows.part), c->range);
+        t = eg__expression_cover_moved(f->where, &c->box, eg__fused_letters(f, rows.part),
+                                       c->range);
         cover_panels(f, rows, ends[half], ends[half + 1], t, c, cover);
     }
 }
@@ -179,7 +180,7 @@ static int64_t positions_bytes(const eg_fused *f, eg_part part, int64_t count)
 void eg__tile_plan(eg_tile_plan *p, const eg_fused *f, eg_part rows, int64_t most, eg_part lanes,
                    uint32_t wanted)
 {
-    const uint32_t by_row = letters_of(f, rows), by_lane = letters_of(f, lanes);
+    const uint32_t by_row = eg__fused_letters(f, rows), by_lane = eg__fused_letters(f, lanes);
     const bool f64 = f->dtype == EG_F64;
     *p = (eg_tile_plan){ .bytes = 0 };
     if (f->where)

@@ -125,6 +125,8 @@ void eg__live_spread(const eg_fused *, const eg_live *, char *tile);
 /* Computes the bounds of the integer and bool tensors that the predicate reads, by blocks of
  * positions. lanes: the part that is along the lanes of tiles. False after an error. */
 bool eg__fused_bound(eg_ctx *, eg_fused *, eg_part lanes);
+/* Returns the letters of a part, as bits of eg_node.letters. */
+uint32_t eg__fused_letters(const eg_fused *, eg_part);
 /* Returns whether the predicate allows all pairs, some or none. */
 eg_cover eg__fused_where(const eg_fused *, const eg_fused_batch *, eg_stretch queries,
                          eg_stretch keys);
