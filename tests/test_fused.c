@@ -932,6 +932,20 @@ LOOP_TEST(forbidden_nan_changes_no_bit_for_any_strides, 10)
     eg_close(cx);
 }
 
+/* More blocks of keys than those whose bounds are kept from one head to the next, each with other
+ * forbidden panels. */
+TEST(bounds_of_many_blocks_of_keys)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .threads = 1);
+    eg_tensor *q = eg_normal(cx, 0, 1, 40, 3, 2), *k = eg_normal(cx, 0, 1, 6000, 3, 2), *y[2];
+    for (int form = 0; form < 2; form++)
+        y[form] = eg_attention("ihd,jhd,jhe->ihe", q, k, k, .where = "(j + 7 * i) % 4200 < 90",
+                               .form = form ? EG_FUSED : EG_UNFUSED);
+    eg_assert_close(y[1], y[0], 1e-12);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* Keys beyond the lengths may have any content, also values so large that their products
  * overflow. */
 TEST(padding_may_be_anything)
