@@ -929,6 +929,63 @@ LOOP_TEST(what_no_run_could_do_again_is_refused_by_name, sizeof refusals / sizeo
     eg_close(u.a.cx);
 }
 
+/* Expressions of integers are planned for wider bounds than those at the capture, 0 and 2: a run
+ * takes other integers, up to the last index or beyond ±1000 where there is none. */
+typedef struct integers {
+    eg_ctx *cx;
+    eg_tensor *i, *k, *v, *x;
+    const char *formula;
+} integers;
+static const struct {
+    const char *formula;
+    int64_t least, most; /* of the elements of i, which a run takes */
+} integer_cases[] = {
+    { "v[i] + x * k", 0, 5 },
+    { "v[(i + k) % 6] * x", -900, 900 },
+    { "v[5 - i] + x + k", 0, 5 },
+    { "i % 4 == 1 ? x : v[k]", -900, 900 },
+    { "v[abs(i - k)] * x", 0, 5 },
+    { "v[clip(i - k, 0, 5)] + x", -900, 900 },
+    { "v[min(i, k)] + x", 0, 5 },
+    { "x * (i / 3 + i * k) + v[k]", -900, 900 },
+    { "v[i / 2] + v[k] + x", 0, 11 },
+    { "i == k ? v[k] : x", -900, 900 },
+    { "v[i + 1] - v[i] + x * k", 0, 4 },
+};
+static int integers_step(void *user, eg_tensor **out)
+{
+    const integers *s = user;
+    eg_tensor *y = eg_expr("n", s->formula,
+                           .with = { { "i", s->i }, { "k", s->k }, { "x", s->x }, { "v", s->v } });
+    out[0] = y;
+    return eg_grad(eg_sum(NULL, eg_square(y)), NULL, 1, &s->x, &out[1]);
+}
+LOOP_TEST(runs_of_expressions_take_other_integers, sizeof integer_cases / sizeof *integer_cases)
+{
+    integers s = { .cx = eg_open(.threads = 1), .formula = integer_cases[_i].formula };
+    const int64_t least = integer_cases[_i].least, most = integer_cases[_i].most;
+    s.i = eg_from(s.cx, (int64_t[]){ 0, 1, 2, 1 }, 4);
+    s.k = eg_from(s.cx, (int64_t[]){ 0, 2, 1, 0 }, 4);
+    s.v = eg_normal(s.cx, 0, 1, 6), s.x = eg_normal(s.cx, 0, 1, 4);
+    eg_captured *c = eg_capture(s.cx, integers_step, &s, 2);
+    eg_assert_ok(s.cx);
+    for (int run = 0; run < 3; run++) {
+        eg_tensor *out[2];
+        eg_mut_i64(s.i)[run] = run % 2 ? least : most;
+        ck_assert_msg(!eg_captured_run(c), "%s: %s", s.formula, eg_error(s.cx));
+        ck_assert(!integers_step(&s, out));
+        for (int k = 0; k < 2; k++)
+            ck_assert_msg(same_bits(out[k], eg_captured_output(c, k)), "%s", s.formula);
+    }
+    if (most < 100) {
+        eg_mut_i64(s.i)[0] = most + 1;
+        ck_assert(eg_captured_run(c));
+        ck_assert_ptr_nonnull(strstr(eg_error(s.cx), "expr: the step was captured with integers"));
+    }
+    eg_clear(s.cx);
+    eg_close(s.cx);
+}
+
 TEST(runs_refuse_what_would_lead_to_another_graph)
 {
     changing u = { .cx = eg_open(.threads = 1) };

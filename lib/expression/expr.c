@@ -481,6 +481,8 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
     if (!eg__expression_fits(cx, &source, e, &box) ||
         !eg__given_lengths(cx, &source, e, eg__expression_positions(e, 0), size))
         return eg__poison(cx);
+    if (eg__capturing(cx)) eg__given_widen(cx, &source, e, none, size, size, &given);
+    if (!eg__given_acts(who, &given)) return eg__poison(cx);
     const size_t bytes = sizeof(formula) + eg__expression_bytes(e);
     formula *f = eg__alloc(cx, bytes);
     if (!f) return eg__poison(cx);

@@ -426,6 +426,14 @@ bool eg__names_refuse(eg_ctx *, const char *who, const char *text, const char *o
  * error: a tensor cannot be used, or tensors of floats have different dtypes. */
 bool eg__given_read(eg_ctx *, const char *who, const char *text, const char *other,
                     const struct eg_given *with, eg_given_tensors *);
+/* In a captured step, appends acts: each run refuses integers outside of the bounds of a tensor.
+ * False after an error. */
+bool eg__given_acts(const char *who, const eg_given_tensors *);
+/* For a captured step: makes the bounds of integers as wide as the indices of the expression, which
+ * fits in the box with the present bounds, and the width of its integers allow, so that runs may
+ * read other integers. The bits of the values do not depend on bounds. */
+void eg__given_widen(eg_ctx *, const eg_expression_source *, eg_expression *, const int64_t *low,
+                     const int64_t *high, const int64_t *size, eg_given_tensors *);
 /* eg__expression_parse of a source that reads these tensors, with a cache of parsed texts. NULL
  * after an error. */
 eg_expression *eg__expression_read(eg_ctx *, const eg_expression_source *,

@@ -60,11 +60,7 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
         g->readable[k] = (eg_readable){
             .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
         };
-        if (eg__is_int(x->dtype)) {
-            eg__extremes(x, &g->readable[k].least, &g->readable[k].most);
-            if (!eg__extremes_act(who, g->x[k], g->readable[k].least, g->readable[k].most))
-                return false;
-        }
+        if (eg__is_int(x->dtype)) eg__extremes(x, &g->readable[k].least, &g->readable[k].most);
         if (!eg__is_inexact(x->dtype)) continue;
         if (first && g->floats != (eg_dtype)x->dtype)
             return eg__names_refuse(
@@ -75,6 +71,61 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
         g->floats = (eg_dtype)x->dtype;
     }
     return true;
+}
+bool eg__given_acts(const char *who, const eg_given_tensors *g)
+{
+    for (int k = 0; k < g->count; k++)
+        if (eg__is_int(g->x[k]->dtype) &&
+            !eg__extremes_act(who, g->x[k], g->readable[k].least, g->readable[k].most))
+            return false;
+    return true;
+}
+/* Makes the bounds of integers wider: −most, or 0 if `positive`, and most; if `indices`, an integer
+ * that by itself is an index is any index of that axis instead. */
+static void given_spread(const eg_expression *e, int64_t most, bool positive, bool indices,
+                         eg_given_tensors *g)
+{
+    eg_interval v[EG_GIVEN_MAX];
+    for (int k = 0; k < g->count; k++) v[k] = (eg_interval){ positive ? 0 : -most, most };
+    for (int k = 0; k < e->nodes && indices; k++) {
+        const eg_node *n = &e->node[k];
+        for (int r = 0; n->code == EG_X_READ && r < n->count; r++) {
+            const eg_node *i = &e->node[n->in[r]];
+            const int64_t end = g->readable[n->tensor].dim[r] - 1;
+            if (i->code == EG_X_READ) v[i->tensor] = (eg_interval){ 0, end };
+        }
+    }
+    for (int k = 0; k < g->count; k++) {
+        eg_readable *x = &g->readable[k];
+        if (!eg__is_int(x->dtype)) continue;
+        if (v[k].low < x->least) x->least = v[k].low;
+        if (v[k].high > x->most) x->most = v[k].high;
+    }
+}
+void eg__given_widen(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
+                     const int64_t *low, const int64_t *high, const int64_t *size,
+                     eg_given_tensors *g)
+{
+    enum { FORMS = 4, BITS = 30, MANY = 4096 };
+    const bool narrow = e->narrow;
+    eg_given_tensors best = *g;
+    bool integers = false;
+    for (int k = 0; k < g->count; k++) integers |= eg__is_int(g->x[k]->dtype);
+    int64_t most = integers ? -1 : MANY;
+    for (int form = 0; form < FORMS && most < MANY; form++) {
+        most = -1; /* the largest one that fits, of 2^30 + 1 */
+        for (int64_t step = (int64_t)1 << BITS; step; step /= 2) {
+            eg_given_tensors wide = *g;
+            given_spread(e, most + step, form % 2, form / 2, &wide);
+            const eg_box box = eg__given_box(&wide, low, high, size);
+            if (eg__expression_fits(cx, s, e, &box) && e->narrow == narrow)
+                most += step, best = wide;
+            eg_clear(cx);
+        }
+    }
+    *g = best;
+    const eg_box box = eg__given_box(g, low, high, size);
+    eg__expression_fits(cx, s, e, &box);
 }
 eg_expression *eg__expression_read(eg_ctx *cx, const eg_expression_source *s,
                                    const eg_given_tensors *g)

@@ -78,7 +78,9 @@ static uint32_t where_positions(const eg_where_call *w)
 bool eg__where_bind(eg_where_call *w)
 {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX], size[EG_RANK_MAX];
-    if (!eg__given_read(w->cx, w->who, w->text, NULL, w->with, &w->given)) return false;
+    if (!eg__given_read(w->cx, w->who, w->text, NULL, w->with, &w->given) ||
+        !eg__given_acts(w->who, &w->given))
+        return false;
     const eg_expression_source source = { .who = w->who,
                                           .text = w->text,
                                           .noun = "predicate",
