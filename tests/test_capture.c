@@ -929,6 +929,29 @@ LOOP_TEST(what_no_run_could_do_again_is_refused_by_name, sizeof refusals / sizeo
     eg_close(u.a.cx);
 }
 
+/* A step reads a view of a tensor that an owner has: one that it makes, or one of before. */
+static int viewing_step(void *user, eg_tensor **out)
+{
+    eg_tensor *const *x = user;
+    *out = eg_scale(x[1] ? x[1] : eg_transpose(x[0], 0, 1), 2);
+    return 0;
+}
+LOOP_TEST(runs_refuse_a_view_whose_tensor_is_gone, 2)
+{
+    eg_ctx *cx = eg_open();
+    eg_owner *o = eg_owner_open(cx);
+    eg_tensor *x[2] = { eg_keep_in(o, eg_ones(cx, 3, 4)), NULL };
+    if (_i) x[1] = eg_slice_axis(x[0], 0, 0, 2, 1);
+    eg_captured *c = eg_capture(cx, viewing_step, x, 1);
+    eg_assert_ok(cx);
+    ck_assert(!eg_captured_run(c));
+    eg_owner_close(o);
+    ck_assert(eg_captured_run(c));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "that the step reads or writes no longer exists"));
+    eg_clear(cx);
+    eg_close(cx);
+}
+
 /* Expressions of integers are planned for wider bounds than those at the capture, 0 and 2: a run
  * takes other integers, up to the last index or beyond ±1000 where there is none. */
 typedef struct integers {

@@ -36,11 +36,10 @@ static eg_captured_item *capture_item(eg__capture *p)
 }
 
 /* -- the tensors that items read and write ----------------------------------------------------- */
-/* Records that the next item uses x. False after an error. */
-static bool capture_uses(eg__capture *p, eg_tensor *x)
+/* Records that each run needs x, unless the step made it. False after an error. */
+static bool capture_outside(eg__capture *p, const eg_tensor *x)
 {
     eg_captured *c = p->c;
-    if (x->st->place) p->each[x->st->place - 1].last = c->items;
     if (x->seq > p->seq_before) return true;
     for (int64_t k = c->outsides; k-- > 0;)
         if (c->outside[k].x == x) return true;
@@ -50,6 +49,13 @@ static bool capture_uses(eg__capture *p, eg_tensor *x)
     c->outside = list;
     c->outside[c->outsides++] = (eg_captured_outside){ x, x->seq };
     return true;
+}
+/* Records that the next item uses x, and the tensor of which x is a view. False after an error. */
+static bool capture_uses(eg__capture *p, const eg_tensor *x)
+{
+    const eg_tensor *of = x->st->of;
+    if (x->st->place) p->each[x->st->place - 1].last = p->c->items;
+    return capture_outside(p, x) && (!of || of->cx != x->cx || capture_outside(p, of));
 }
 /* As capture_uses, for an operand. Also false, after an error, if x is a leaf whose elements a run
  * could not compute again. */

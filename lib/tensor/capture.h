@@ -56,7 +56,7 @@ typedef struct eg_captured_start {
 } eg_captured_start;
 /* A tensor that was made before the step. */
 typedef struct eg_captured_outside {
-    eg_tensor *x;
+    const eg_tensor *x;
     uint64_t seq;
 } eg_captured_outside;
 struct eg_captured {
