@@ -51,7 +51,9 @@ bool eg__borrow_resume(eg_ctx *cx, const eg__loans *kept,
 {
     for (size_t k = 0; k < kept->slots; k++) {
         const eg__loan *l = &kept->table[k];
-        if (l->of && (l->of->live != EG_LIVE || l->of->seq != l->seq)) return false;
+        if (!l->of) continue;
+        if (l->of->live != EG_LIVE || l->of->seq != l->seq || !eg__storage_lives(l->of))
+            return false;
     }
     cx->loans = *kept;
     cx->loans.check = check;
