@@ -911,6 +911,24 @@ TEST(quotients_by_a_number)
     eg_close(cx);
 }
 
+/* Where a whole block of numbers is below 0.625 the exponential is left out: the bits are those of
+ * the operation, and of the same numbers beside larger ones and NaN. */
+TEST(tanh_of_small_numbers_has_the_same_bits)
+{
+    enum { N = 1500 };
+    eg_ctx *cx = eg_open(.threads = 1, .seed = 3);
+    const double other[] = { 0.1, 0.625, -0.625, 0.7, -90, INFINITY, NAN };
+    eg_tensor *small = eg_uniform(cx, -.6249999, .6249999, N), *same = eg_tanh(small);
+    for (size_t k = 0; k < sizeof other / sizeof *other; k++) {
+        eg_tensor *x = eg_copy(small);
+        for (int at = 37; at < N; at += 256) eg_mut_f32(x)[at] = (float)other[k];
+        eg_tensor *y = eg_expr("i", "tanh(x)", .with = { { "x", x } });
+        ck_assert_msg(all_bits(y, eg_tanh(x)), "%g", other[k]);
+        for (int i = 0; i < N; i++)
+            if (i % 256 != 37) ck_assert(!memcmp(eg_f32(y) + i, eg_f32(same) + i, 4));
+    }
+    eg_close(cx);
+}
 TEST(infinities_and_nan_are_those_of_the_operations)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);

@@ -10,7 +10,7 @@
     EG_INLINE T NAME(OP##_first)(T x) { return FIRST; }                                            \
     EG_INLINE T NAME(OP##_last)(T x, T e) { T y; VALUE; return y; }                                \
     CLONES static void NAME(OP)(int64_t n, char *const *p, const double *c)                        \
-    { (void)c; NAME(eg__each_staged)(NAME(OP##_first), NAME(OP##_last), n & -EG_LANES, p); }
+    { (void)c; NAME(eg__each_staged)(NAME(OP##_first), NAME(OP##_last), NULL, n & -EG_LANES, p); }
 #define JUMP           ROW
 #define WITH_CONSTANTS ROW
 /* clang-format on */
