@@ -13,8 +13,9 @@
 #include <string.h>
 
 /* STRIP, SHORT: the largest and the smallest number of queries in a strip. GRAIN: multiply-adds for
- * which another thread is worthwhile. NEAR: tiles of a panel of queries whose bounds are kept. */
-enum { STRIP = 2048, SHORT = 256, GRAIN = 1 << 23, NEAR = 16 };
+ * which another thread is worthwhile. KEPT_TILES: tiles of a panel of queries whose bounds are
+ * kept. */
+enum { STRIP = 2048, SHORT = 256, GRAIN = 1 << 23, KEPT_TILES = 16 };
 
 typedef struct forward {
     const eg_fused *f;
@@ -45,7 +46,7 @@ typedef struct workspace {
     uint8_t *bytes, *kept;
     eg_run *runs;
     int64_t *off;
-    tile_bounds *bounds; /* by panel of queries: NEAR, by block of keys */
+    tile_bounds *bounds; /* by panel of queries: KEPT_TILES, by block of keys */
 } workspace;
 /* Sets the pointers of r to the parts of one thread's workspace at base. If base is NULL, only the
  * size is computed. Returns the size in bytes. */
@@ -72,7 +73,7 @@ static size_t forward_lay_out(const forward *w, char *base, workspace *r)
         (int64_t *)(void *)eg__workspace_take(&t, f->careful ? e * (int64_t)sizeof(int64_t) : 0);
     r->runs = (eg_run *)(void *)eg__workspace_take(&t, (deep + 1) * (int64_t)sizeof(eg_run));
     r->bounds = (tile_bounds *)(void *)eg__workspace_take(
-        &t, w->same_bounds ? w->strip / f->wide * NEAR * (int64_t)sizeof(tile_bounds) : 0);
+        &t, w->same_bounds ? w->strip / f->wide * KEPT_TILES * (int64_t)sizeof(tile_bounds) : 0);
     return (size_t)t.taken;
 }
 
@@ -83,7 +84,7 @@ static bool panel_live(const forward *w, const workspace *r, const eg_fused_batc
 {
     if (!w->same_bounds || t == EG_COVER_ALL)
         return eg__fused_live(w->f, b, queries, keys, t, live);
-    tile_bounds *k = r->bounds + p * NEAR + keys.from / w->block % NEAR;
+    tile_bounds *k = r->bounds + p * KEPT_TILES + keys.from / w->block % KEPT_TILES;
     if (k->query != queries.from || k->key != keys.from) {
         k->any = eg__fused_live(w->f, b, queries, keys, t, &k->live);
         k->query = queries.from, k->key = keys.from;
@@ -291,7 +292,7 @@ bool eg__fused_forward(eg_ctx *cx, const eg_fused *f, const eg_row_stats *saved,
     if (!(w.workspaces = eg__scratch(cx, EG_SCRATCH_TILES, w.each * (size_t)team))) return false;
     for (int t = 0; t < team && w.same_bounds; t++) {
         forward_lay_out(&w, w.workspaces + w.each * (size_t)t, &r);
-        for (int64_t k = 0; k < w.strip / f->wide * NEAR; k++) r.bounds[k].query = -1;
+        for (int64_t k = 0; k < w.strip / f->wide * KEPT_TILES; k++) r.bounds[k].query = -1;
     }
     const uint64_t begun = eg__fpmode_begin(true);
     eg__parallel(cx, team, batches * w.strips, forward_piece, &w);

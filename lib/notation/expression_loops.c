@@ -20,8 +20,8 @@
             EACH(const FROM x = p[k]; o[k] = (TO)(VALUE)) }                                 \
     }
 /* out[k] = last(x[k], first(x[k])), by lanes_of.h */
-#define STAGES(FIRST, LAST, NEAR)                                                           \
-        ROWS LANES(eg__each_staged)(FIRST, LAST, NEAR, n,                                   \
+#define STAGES(FIRST, LAST, SKIPS)                                                           \
+        ROWS LANES(eg__each_staged)(FIRST, LAST, SKIPS, n,                                  \
             (char *const[]){ (char *)s->out + r * s->out_step, (char *)s->in[0] + r * s->step[0] });
 /* the same; the results of `first` are kept in s->first */
 #define KEPT_STAGES(FIRST, LAST)                                                            \
@@ -29,8 +29,8 @@
             T *first = (T *)(void *)((char *)s->first + r * s->first_step);                 \
             EACH(first[k] = FIRST(p[k]))                                                    \
             if (s->out) { OUT(T, o); EACH(o[k] = LAST(p[k], first[k])) } }
-#define IN_STAGES(KEEPS, FIRST, LAST, NEAR) \
-        if ((KEEPS) && s->first) KEPT_STAGES(FIRST, LAST) else STAGES(FIRST, LAST, NEAR)
+#define IN_STAGES(KEEPS, FIRST, LAST, SKIPS) \
+        if ((KEEPS) && s->first) KEPT_STAGES(FIRST, LAST) else STAGES(FIRST, LAST, SKIPS)
 /* a loop with two operands; if SINGLE, the second is the scalar Q, and `inverse` is 1 / Q */
 #define BY(SINGLE, Q, ...) {                                                                \
         const bool single = SINGLE;                                                         \

@@ -46,7 +46,7 @@ static inline W NAME(times)(W a, W b) { return WIDE ? (W)eg__product(a, b) : (W)
     EG_INLINE T NAME(CODE##_last)(T x, T e) { (void)e; return VALUE; }       \
     LOOP(NAME(CODE)) { IN_STAGES(eg__keeps_first(EG_X_##CODE, WIDE),         \
                                  NAME(CODE##_first), NAME(CODE##_last),      \
-                                 EG_X_##CODE == EG_X_TANH ? F(etanh_near) : NULL) }
+                                 EG_X_##CODE == EG_X_TANH ? F(etanh_all_small) : NULL) }
 #define LOOP_2(CODE, NAMED, VALUE, ...) BINARY(NAME(CODE), T, T, VALUE)
 EG_FUNCTIONS_1(LOOP_1)
 EG_FUNCTIONS_2(LOOP_2)

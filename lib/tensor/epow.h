@@ -57,8 +57,8 @@ EG_INLINE float epowf_normal(float x)
 /* tanh x = etanh_last(x, etanh_first(x)). In f32 etanh_first(x) is e^2|x|, which is finite for |x|
  * up to EG_TANH_MOST and that of EG_TANH_MOST beyond; for other types, whose tanh is a function of
  * libm, etanh_last does not read it. */
-#define EG_TANH_MOST 43.5f
-#define EG_TANH_NEAR 0.625f /* below, etanh_lastf does not read e */
+#define EG_TANH_MOST  43.5f
+#define EG_TANH_SMALL 0.625f /* below, etanh_lastf does not read e */
 EG_INLINE float etanh_firstf(float x)
 {
     const float size = fabsf(x), end = size > EG_TANH_MOST ? EG_TANH_MOST : size;
@@ -70,24 +70,24 @@ EG_INLINE float etanh_lastf(float x, float e)
     const float high = (-0x1.75e1bp-8f * u + 0x1.522694p-6f) * u - 0x1.b83c58p-5f,
                 p = (high * u + 0x1.110726p-3f) * u - 0x1.555532p-2f;
     const float small = x + x * (u * p), large = 1 - 2 / (e + 1);
-    return fabsf(x) < EG_TANH_NEAR ? small : copysignf(large, x);
+    return fabsf(x) < EG_TANH_SMALL ? small : copysignf(large, x);
 }
 /* True if etanh_last reads e for none of the n numbers, since all are small; NaN is not. */
-EG_INLINE bool etanh_nearf(int64_t n, const float *x)
+EG_INLINE bool etanh_all_smallf(int64_t n, const float *x)
 {
-    if (!(fabsf(x[0]) < EG_TANH_NEAR && fabsf(x[n / 2]) < EG_TANH_NEAR)) return false; /* usual */
-    uint32_t most = 0, near;
-    const float limit = EG_TANH_NEAR;
-    memcpy(&near, &limit, sizeof near);
+    if (!(fabsf(x[0]) < EG_TANH_SMALL && fabsf(x[n / 2]) < EG_TANH_SMALL)) return false; /* usual */
+    uint32_t most = 0, bound;
+    const float limit = EG_TANH_SMALL;
+    memcpy(&bound, &limit, sizeof bound);
     for (int64_t k = 0; k < n; k++) {
         uint32_t size;
         memcpy(&size, x + k, sizeof size);
         size &= 0x7fffffff;
         most = size > most ? size : most;
     }
-    return most < near;
+    return most < bound;
 }
-EG_INLINE bool etanh_near(int64_t n, const double *x) { return (void)n, (void)x, false; }
+EG_INLINE bool etanh_all_small(int64_t n, const double *x) { return (void)n, (void)x, false; }
 EG_INLINE double epow(double x) { return exp(x); }
 EG_INLINE double etanh_first(double x) { return x; }
 EG_INLINE double etanh_last(double x, double e) { return (void)e, tanh(x); }

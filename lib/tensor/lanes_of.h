@@ -14,16 +14,17 @@ EG_INLINE void NAME(eg__each)(T (*value)(T x, REAL a, REAL b), int64_t n, char *
 /* y = last(x, first(x)), for functions with a division after an exponential. Each is a loop of its
  * own over a block: together they are a chain of dependent instructions that is longer than what a
  * processor overlaps (tanh and sigmoid of f32 take 0.57 instead of 0.71 ns an element on an AMD
- * EPYC, family 25, model 1). near: NULL, or true of n numbers for which `last` does not read e. */
+ * EPYC, family 25, model 1). skips: NULL, or true of n numbers for which `last` does not read e. */
 EG_INLINE void NAME(eg__each_staged)(T (*first)(T x), T (*last)(T x, T e),
-                                     bool (*near)(int64_t n, const T *x), int64_t n, char *const *p)
+                                     bool (*skips)(int64_t n, const T *x), int64_t n,
+                                     char *const *p)
 {
     T *out = (T *)p[0];
     const T *in = (const T *)p[1];
     for (int64_t size; n; n -= size, in += size, out += size) {
         T e[EG_BLOCK];
         size = n < EG_BLOCK ? n : EG_BLOCK;
-        if (near && near(size, in)) {
+        if (skips && skips(size, in)) {
             EG_EVERY_LANE
             for (int64_t k = 0; k < size; k++) out[k] = last(in[k], 0);
             continue;
