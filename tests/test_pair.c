@@ -501,6 +501,45 @@ LOOP_TEST(batches_larger_than_the_caches_have_the_bits_of_each_alone, 2)
     eg_close(cx);
 }
 
+/* Two blocks of k are packed together if the result is large: it has the bits of its parts, which
+ * are small. Of the rows and columns none are a multiple of a tile. _i: f32 or f64; the result with
+ * contiguous rows, contiguous columns, or neither */
+LOOP_TEST(a_large_result_has_the_bits_of_its_parts, 2 * 3)
+{
+    enum { M = 405, N = 4099, K = 1300, PART = 241 };
+    const eg_dtype dtype = _i % 2 ? EG_F64 : EG_F32;
+    const size_t w = width(dtype);
+    static const int64_t steps[][2] = { { N, 1 }, { 1, M }, { 2 * N, 2 } };
+    const int64_t row = steps[_i / 2][0], column = steps[_i / 2][1];
+    const size_t bytes = (size_t)(_i / 2 == 2 ? 2 * M * N : M * N) * w;
+    eg_ctx *cx = eg_open(.threads = 1);
+    char *a = malloc(M * K * w), *b = malloc((size_t)K * N * w), *c = malloc(bytes),
+         *parts = malloc(bytes);
+    ck_assert(a && b && c && parts);
+    for (int64_t i = 0; i < M * K; i++) put(dtype, a, i, (double)(i * 7919 % 2003) / 1000 - 1);
+    for (int64_t i = 0; i < (int64_t)K * N; i++)
+        put(dtype, b, i, (double)(i * 104729 % 2011) / 1000 - 1);
+    for (int add = 0; add < 2; add++) {
+        for (size_t i = 0; i < bytes / w; i++) put(dtype, c, (int64_t)i, (double)(i % 13));
+        memcpy(parts, c, bytes);
+        eg_axis axis[] = { { M, { { K, 0, row } }, true, false, true },
+                           { N, { { 0, 1, column } }, false, true, true },
+                           { K, { { 1, N, 0 } }, true, true, false } };
+        ck_assert(eg__pair(cx, dtype, 3, axis, a, b, c, 0.7, add));
+        for (int64_t j = 0; j < N; j += PART) {
+            axis[1].size = j + PART < N ? PART : N - j;
+            ck_assert(eg__pair(cx, dtype, 3, axis, a, b + w * (size_t)j,
+                               parts + w * (size_t)(j * column), 0.7, add));
+        }
+        ck_assert_mem_eq(c, parts, bytes);
+    }
+    free(a);
+    free(b);
+    free(c);
+    free(parts);
+    eg_close(cx);
+}
+
 /* For any value of BLIS_ARCH_TYPE, BLIS gets a value that it accepts, and the variable is unchanged
  * afterwards. */
 LOOP_TEST(blis_arch_type_is_checked, 11)

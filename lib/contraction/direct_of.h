@@ -49,11 +49,11 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
     {
         REAL *to = c + j * cn + v * LANES;
+        const VEC y = MUL(sum[j][v], factor); /* rounded before the sum, as in BLIS's kernels */
         if (whole)
-            STORE_ALL(to, add ? FMA(sum[j][v], factor, LOAD_ALL(to)) : MUL(sum[j][v], factor));
+            STORE_ALL(to, add ? ADD(y, LOAD_ALL(to)) : y);
         else
-            STORE(to, mask[v],
-                  add ? FMA(sum[j][v], factor, LOAD(to, mask[v])) : MUL(sum[j][v], factor));
+            STORE(to, mask[v], add ? ADD(y, LOAD(to, mask[v])) : y);
     }
 }
 
