@@ -3,18 +3,21 @@
  *
  * The loops are Goto's: a block of b (KC × NC) is packed into panels of width nr, a block of a (MC
  * × KC) into panels of width mr, and the micro-kernel computes c tile by tile. The addresses of a
- * block's elements are in tables of offsets, so that no operand is ever copied as a whole. KC is
- * the same for all kernels, and every tile starts its sum from c or 0, so the value of an element
- * depends on k only: neither on the blocking of m and n nor on threads. A tile that is not whole,
- * or not contiguous in the kernel's direction, is computed in a buffer.
+ * block's elements are in tables of offsets, so that no operand is ever copied as a whole. The
+ * kernel sums EG_KC elements of k at a time, which is the same for all kernels, and starts from c
+ * or 0, so the value of an element depends on k only: neither on the blocking of m and n nor on
+ * threads. KC is EG_KC, or twice that if c is large: then a tile receives both sums while it is in
+ * the first-level cache. A tile that is not whole, or not contiguous in the kernel's direction, is
+ * computed in a buffer.
  *
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
 #include "contraction/prefetch.h"
 
 #define IRREGULAR INT64_MIN
-/* bytes of packed blocks: in the second-level cache, in the third */
-enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20 };
+/* Bytes of packed blocks: in the second-level cache, in the third. A part of c of more than C_BYTES
+ * has left the caches when the next block of k is added to it. */
+enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20, C_BYTES = 3 << 20 };
 /* GRAIN: multiply-adds for which another thread is worthwhile, some 30 µs. */
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 };
 
@@ -153,38 +156,55 @@ typedef struct next {
     eg_ahead of[2];
     int64_t lines[2];
 } next;
+/* Computes a tile that is not whole, or not contiguous in the kernel's direction, in a buffer, and
+ * copies or adds it to c. */
+static void tile_in_buffer(const shape *s, const side *a, const side *b, int64_t i, int64_t rows,
+                           int64_t j, int64_t cols, int64_t k, const char *pa, const char *pb,
+                           char *c, double alpha, bool add)
+{
+    const eg_kernel *kn = s->kernel;
+    _Alignas(64) char buffer[EG_KERNEL_SIDE * EG_KERNEL_SIDE * 8];
+    const int64_t trs = kn->rows ? kn->nr : 1, tcs = kn->rows ? 1 : kn->mr;
+    kn->run(kn, k, alpha, pa, pb, false, buffer, trs, tcs);
+    if (kn->rows)
+        eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i, b->stretch + j,
+                    add);
+    else
+        eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j, a->stretch + i,
+                    add);
+}
 /* Computes the tiles of one block. finish: NULL, or called after the last block of k. */
 static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
                   char *c, double alpha, bool add, const eg_finish *finish, next *then)
 {
     const eg_kernel *kn = s->kernel;
     const int mr = kn->mr, nr = kn->nr;
-    _Alignas(64) char buffer[EG_KERNEL_SIDE * EG_KERNEL_SIDE * 8];
-    const int64_t trs = kn->rows ? nr : 1, tcs = kn->rows ? 1 : mr;
     for (int64_t j = 0; j < nc; j += nr) {
         const char *pb = b->panels + (size_t)(j * kc) * s->width;
         const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, nc - j);
         for (int64_t i = 0; i < mc; i += mr) {
             const char *pa = a->panels + (size_t)(i * kc) * s->width;
             const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, mc - i);
-            if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
-                (kn->rows ? cs == 1 : rs == 1)) {
+            const bool whole = rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
+                               (kn->rows ? cs == 1 : rs == 1);
+            char *at = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
+            if (whole) {
                 for (int x = 0; then && x < 2; x++)
                     eg__ahead_prefetch(&then->of[x], then->lines[x]);
-                char *at = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
                 if (finish)
                     eg__finish_prefetch(finish, at, (kn->rows ? nr : mr) * (int64_t)s->width,
                                         kn->rows ? mr : nr,
                                         (kn->rows ? rs : cs) * (int64_t)s->width);
-                kn->run(kn, kc, alpha, pa, pb, add, at, rs, cs);
-            } else {
-                kn->run(kn, kc, alpha, pa, pb, false, buffer, trs, tcs);
-                if (kn->rows)
-                    eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i,
-                                b->stretch + j, add);
+            }
+            for (int64_t p = 0; p < kc; p += EG_KC) {
+                const int64_t n = eg__min64(EG_KC, kc - p);
+                const char *xa = pa + (size_t)(p * mr) * s->width,
+                           *xb = pb + (size_t)(p * nr) * s->width;
+                const bool more = add || p > 0;
+                if (whole)
+                    kn->run(kn, n, alpha, xa, xb, more, at, rs, cs);
                 else
-                    eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j,
-                                a->stretch + i, add);
+                    tile_in_buffer(s, a, b, i, rows, j, cols, n, xa, xb, c, alpha, more);
             }
             if (finish) tile_done(s, a, b, i, rows, j, cols, c, finish);
         }
@@ -198,11 +218,11 @@ static const eg_finish *gemm_finish(const eg_gemm *g, int64_t p, int64_t kc)
 }
 /* Sets what is packed next of an operand: elements [from, to) of its own axis, [p, p + kc) of k. It
  * is prefetched during `tiles` tiles. */
-static void set_next(next *then, const eg_gemm *g, int which, const char *at, int64_t from,
-                     int64_t to, int64_t p, int64_t tiles)
+static void set_next(next *then, const shape *s, const eg_gemm *g, int which, const char *at,
+                     int64_t from, int64_t to, int64_t p, int64_t tiles)
 {
     const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
-    const int64_t w = eg__width[g->of[which]], kc = eg__min64(EG_KC, k->total - p);
+    const int64_t w = eg__width[g->of[which]], kc = eg__min64(s->kc, k->total - p);
     then->of[which].rows = then->lines[which] = 0;
     if (own->n != 1 || k->n != 1 || kc <= 0 || to <= from || tiles < 1) return;
     const int64_t step = own->axis->step[which], along = k->axis->step[which];
@@ -221,20 +241,20 @@ static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int6
     for (int64_t j = from; j < to; j += s->nc) {
         int64_t nc = eg__min64(s->nc, to - j);
         tables(b, &g->n, EG_OF_B, j, nc, nr);
-        for (int64_t p = 0; p < g->k.total; p += EG_KC) {
-            int64_t kc = eg__min64(EG_KC, g->k.total - p);
+        for (int64_t p = 0; p < g->k.total; p += s->kc) {
+            int64_t kc = eg__min64(s->kc, g->k.total - p);
             int rb = runs(&g->k, EG_OF_B, p, kc, b->run), ra = runs(&g->k, EG_OF_A, p, kc, a->run);
             next then;
             const int64_t across = (nc + nr - 1) / nr;
             for (int64_t q = 0; q * nr < nc; q++) pack(s, b, EG_OF_B, q, nc, rb, pb, kc);
-            set_next(&then, g, EG_OF_B, pb, j, j + nc, p + EG_KC, across * (g->m.total / mr));
+            set_next(&then, s, g, EG_OF_B, pb, j, j + nc, p + s->kc, across * (g->m.total / mr));
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
                 for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, mc, ra, pa, kc);
                 const bool last = i + mc == g->m.total;
-                set_next(&then, g, EG_OF_A, pa, last ? 0 : i + mc,
-                         eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + EG_KC : p,
+                set_next(&then, s, g, EG_OF_A, pa, last ? 0 : i + mc,
+                         eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + s->kc : p,
                          across * (mc / mr));
                 tiles(s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0, gemm_finish(g, p, kc),
                       &then);
@@ -293,8 +313,8 @@ static void gemm_together(eg_ctx *cx, int team, gemm_job *c)
     for (int64_t j = 0; j < g->n.total; j += s->nc) {
         c->nc = eg__min64(s->nc, g->n.total - j);
         tables(c->b, &g->n, EG_OF_B, j, c->nc, s->kernel->nr);
-        for (c->p = 0; c->p < g->k.total; c->p += EG_KC) {
-            c->kc = eg__min64(EG_KC, g->k.total - c->p);
+        for (c->p = 0; c->p < g->k.total; c->p += s->kc) {
+            c->kc = eg__min64(s->kc, g->k.total - c->p);
             c->rb = runs(&g->k, EG_OF_B, c->p, c->kc, c->b->run);
             eg__parallel(cx, team, eg__round_up(c->nc, s->kernel->nr) / s->kernel->nr, pack_piece,
                          c);
@@ -310,11 +330,13 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
     shape s = { .kernel = eg__kernel(g->dtype),
                 .dtype = g->dtype,
                 .of = { g->of[0], g->of[1] },
-                .width = g->dtype == EG_F64 ? 8 : 4,
-                .kc = eg__min64(EG_KC, g->k.total) };
+                .width = g->dtype == EG_F64 ? 8 : 4 };
     const int mr = s.kernel->mr, nr = s.kernel->nr;
-    s.mc = eg__min64(eg__round_up(g->m.total, mr), A_BYTES / (EG_KC * (int64_t)s.width) / mr * mr);
-    s.nc = eg__min64(eg__round_up(g->n.total, nr), B_BYTES / (EG_KC * (int64_t)s.width) / nr * nr);
+    const int64_t w = (int64_t)s.width, across = eg__min64(g->n.total, B_BYTES / (EG_KC * w)),
+                  packed = g->m.total * across * w > C_BYTES ? 2 * EG_KC : EG_KC;
+    s.kc = eg__min64(packed, g->k.total);
+    s.mc = eg__min64(eg__round_up(g->m.total, mr), A_BYTES / (packed * w) / mr * mr);
+    s.nc = eg__min64(eg__round_up(g->n.total, nr), B_BYTES / (packed * w) / nr * nr);
 
     const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
     int team = eg__team(cx, work, GRAIN);
