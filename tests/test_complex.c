@@ -192,6 +192,7 @@ TEST(eg_assert_close_compares_real_and_imaginary_parts)
     tcase_add_loop_test(t, eg_assert_close_fails_for_a_different_imaginary_part, 0, 3);
     suite_add_tcase(s, t);
     SRunner *runner = srunner_create(s);
+    srunner_set_fork_status(runner, CK_FORK); /* a failed test leaves its context open */
     srunner_run_all(runner, CK_SILENT);
     ck_assert_int_eq(srunner_ntests_failed(runner), 3);
     TestResult **failed = srunner_failures(runner);

@@ -63,8 +63,8 @@ static bool wrong(eg_tensor *x)
     for (int64_t k = 0; v && k < n; k++) {
         least = fmin(least, v[k]);
         most = fmax(most, v[k]);
-        ends += k % 4 ? 0 : fabs(v[k] * v[k + 3] - v[k + 1] * v[k + 2]);
-        if (kind != SINGULAR) ends = 1;
+        if (k % 4 == 0) /* a matrix of 2 × 2, or fewer numbers, which are none */
+            ends += k + 3 < n ? fabs(v[k] * v[k + 3] - v[k + 1] * v[k + 2]) : 1;
     }
     const double large = fmax(-least, most);
     switch (kind) {
