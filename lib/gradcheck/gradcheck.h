@@ -113,9 +113,10 @@ typedef struct eg__trial {
     const char *unsupported;
     int64_t *calls, *sweeps; /* numbers of calls of f and of backward passes */
     double *middle;          /* f at the point */
-    /* the standard deviation of the rounding of each element of the result of f; together: that of
-     * the sum ⟨f, W⟩ as a multiple of the value for independent roundings (≥ 1) */
-    double *noise, together, everything; /* everything: that of ⟨f, W⟩ for independent roundings */
+    /* standard deviations of rounding. noise: of each element of the result of f; sum_noise: of
+     * ⟨f, W⟩ if the roundings of the elements are independent; sum_factor: the measured one of
+     * ⟨f, W⟩ divided by sum_noise, at least 1 */
+    double *noise, sum_noise, sum_factor;
     double least;   /* rounding of values as large as the result of f or the inputs */
     double *jitter; /* by variable: standard deviation of the analytic derivative's rounding */
     double **row;   /* with .full: the same by output; NULL if not measured yet */

@@ -124,7 +124,7 @@ bool eg__noise(eg__trial *c)
         if (t.flat && !s[2][o].wide) t.sigma = fmax(t.sigma, s[2][o].sigma);
         t.sigma = fmax(t.sigma, rounding[o]);
         if (o == c->size) {
-            c->together = apart > 0 ? fmin(fmax(1, t.sigma / sqrt(apart)), sqrt((double)n)) : 1;
+            c->sum_factor = apart > 0 ? fmin(fmax(1, t.sigma / sqrt(apart)), sqrt((double)n)) : 1;
             continue;
         }
         c->noise[o] = fmax(t.sigma, c->unit / 2.3e-16 * ROUNDED * fabs(c->middle[o]));
@@ -132,7 +132,7 @@ bool eg__noise(eg__trial *c)
         most = fmax(most, fabs(c->middle[o]));
     }
     for (int64_t k = 0; k < c->cells; k++) x = fmax(x, fabs(c->point[k]));
-    c->everything = sqrt(apart);
+    c->sum_noise = sqrt(apart);
     c->least = ROUNDED * fmax(most, fmin(x, 1e3));
     eg_pop(cx, m);
     return good && !cx->failed;

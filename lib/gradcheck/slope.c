@@ -65,7 +65,7 @@ static inline void slope_add(const eg__trial *c, int64_t k, double up, double do
 static void slope_steps(const eg__trial *c, const double *up, const double *down, double t, step *p)
 {
     const double *mid = c->middle;
-    const double all = c->o.full ? 0 : 4 * c->together / t * c->everything;
+    const double all = c->o.full ? 0 : 4 * c->sum_factor / t * c->sum_noise;
     memset(p, 0, (size_t)c->outs * sizeof *p);
     for (int64_t k = 0; k < c->size; k++)
         if (up[k] != mid[k] || down[k] != mid[k])
@@ -74,7 +74,7 @@ static void slope_steps(const eg__trial *c, const double *up, const double *down
         p[o].d /= 2 * t;
         p[o].left /= t;
         p[o].right /= t;
-        p[o].noise = 4 * (c->o.full ? 1 : c->together) / t * sqrt(p[o].noise);
+        p[o].noise = 4 * (c->o.full ? 1 : c->sum_factor) / t * sqrt(p[o].noise);
         p[o].all = fmax(c->o.full ? 4 / t * c->noise[o] : all, fmax(p[o].noise, 4 * c->least / t));
     }
 }
