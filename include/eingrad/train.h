@@ -181,15 +181,16 @@ EG_API const eg_trainer_args *eg_trainer_config(const eg_trainer *); /* with def
  * "name value" for each option of a built-in model that differs from its default, or the text of
  * eg_network.config; "" if there is none. NULL after an error. */
 EG_API const char *eg_trainer_config_text(eg_trainer *);
-/* Compares the gradients of the current model, in f64 copies, on a few test examples, with central
- * differences: for each tensor and three draws of random signs s, ⟨g, s⟩ against (f(θ + hs) − f(θ −
- * hs))/2h. An error e in one entry of g changes ⟨g, s⟩ by ±e. If the two values disagree, the
- * differences are extrapolated (Richardson). Disagreements are parts of the largest difference of
- * all tensors; a tensor is right if its own are at most 1e-6. */
+/* Compares the gradients of the current model, in f64 copies, on a few test examples, with
+ * central differences: for each tensor of n numbers and three vectors s of n random signs times
+ * 1/√n, ⟨g, s⟩ is compared with (f(θ + hs) − f(θ − hs))/2h. An error e in one number of g
+ * changes ⟨g, s⟩ by ±e/√n. If the two values disagree, the differences are extrapolated
+ * (Richardson). A disagreement is divided by the largest (f(θ + hs) − f(θ − hs))/2h of all
+ * tensors; a tensor is right if its three are at most 1e-6. */
 typedef struct eg_trainer_check_report {
     int64_t entries;        /* numbers in all tensors */
     int64_t right;          /* numbers in tensors that are right */
-    double worst;           /* largest disagreement, that of … */
+    double worst;           /* the largest disagreement, that of … */
     const char *worst_name; /* … this tensor */
 } eg_trainer_check_report;
 EG_API int eg_trainer_check(eg_trainer *, eg_trainer_check_report *);
