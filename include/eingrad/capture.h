@@ -11,25 +11,30 @@ extern "C" {
  * out[k], for each output, to a tensor that will be read after a run: one that the step made, or
  * one that existed before. Returns 0, or another number after an error. */
 typedef int eg_step_function(void *user, eg_tensor **out);
-/* Calls f once, which computes as usual, and records its operations: forward pass, gradients of
- * any order, updates in place, random draws. Each eg_captured_run computes the same from the
- * current elements of the tensors. It reads no string, looks up no plan, makes no tensor header
- * and records no tape, and results that are not needed at the same time share memory. Results are
- * bitwise equal to those of calling f again. Between runs the context's seed, number of draws,
- * threads and eg_flush may change too. What f reads of the program stays as it was at the capture:
- * numbers (a factor, the offset of a slice, a learning rate), pointers to tensors, the default
- * dtype, the hooks of tensors. Calls that a run could not repeat are refused while f runs, with an
- * error that names the function: reading or writing elements (eg_item, eg_f32, eg_mut_f32,
- * eg_print …; a function called by eg_host_call may do so), tensors made from the program's data
- * (eg_from), objects that outlive the step (eg_keep, eg_keep_in, owners, modules), eg_seed,
- * eg_set_draws, eg_grad_over, eg_plan_run_on, attention with .ranks, caches. A run is refused if
- * current values would lead to other operations: integers outside of the bounds that an index or a
- * mask was planned for, operands of a masked operation that were finite and are not now, or the
- * reverse. It is also refused if a gradient of a graph that was made before the step reads a
- * tensor that has changed since; if the mode (eg_train, eg_eval) is not that of the capture; and
- * if a tensor has been freed. The captured step and its outputs live until the open scope ends or
- * eg_captured_free is called; a use of the step after that records an error. NULL after an error.
- */
+/* Calls f once, which computes as usual, and records its operations: forward pass, gradients of any
+ * order, updates in place, random draws. Each eg_captured_run computes the same from the current
+ * elements of the tensors. It reads no string, looks up no plan, makes no tensor header and records
+ * no tape, and results that are not needed at the same time share memory. Results are bitwise equal
+ * to those of calling f again.
+ *
+ * Between runs the context's seed, number of draws, threads and eg_flush may change too. What f
+ * reads of the program stays as it was at the capture: numbers (a factor, the offset of a slice, a
+ * learning rate), pointers to tensors, the default dtype, the hooks of tensors.
+ *
+ * Calls that a run could not repeat are refused while f runs, with an error that names the
+ * function: reading or writing elements (eg_item, eg_f32, eg_mut_f32, eg_print …; a function called
+ * by eg_host_call may do so), tensors made from the program's data (eg_from), objects that outlive
+ * the step (eg_keep, eg_keep_in, owners, modules), eg_seed, eg_set_draws, eg_grad_over,
+ * eg_plan_run_on, attention with .ranks, caches.
+ *
+ * A run is refused if current values would lead to other operations: integers outside of the bounds
+ * that an index or a mask was planned for, operands of a masked operation that were finite and are
+ * not now, or the reverse. It is also refused if a gradient of a graph that was made before the
+ * step reads a tensor that has changed since; if the mode (eg_train, eg_eval) is not that of the
+ * capture; and if a tensor has been freed.
+ *
+ * The captured step and its outputs live until the open scope ends or eg_captured_free is
+ * called; a use of the step after that records an error. NULL after an error. */
 typedef struct eg_captured eg_captured;
 EG_API eg_captured *eg_capture(eg_ctx *, eg_step_function *f, void *user, int outputs);
 /* Computes the step again. Returns 0; −1 after an error, when part of the step may be done */

@@ -4,15 +4,20 @@
  * written for it are those of one copy, so that code for a single tensor works unchanged, by
  * letters and by axis numbers (similar to jax.vmap). The result of an operation has copies, each
  * bitwise equal to the result for a single tensor. An operand without copies is shared by all
- * copies. Dropout draws for copy k from seed[k], as in a context of that seed. For a tensor without
- * copies, such as data that are the same for all, it draws once from the context's seed, and all
- * copies share that draw (for separate draws make copies of equal parts by eg_copies_unstack). The
- * dropout of eg_attention draws for each copy if any operand has copies. The gradient with respect
- * to a tensor with copies has copies. The gradient with respect to a tensor without copies is the
- * sum over all copies; eg_grad_each (grad.h) gives the terms of that sum. eg_fill and eg_assign
- * write to all copies. Refused: an operation on tensors of two different eg_copies; reading the
- * elements of a tensor with copies, printing, saving or exporting it (eg_copies_stack gives a
- * tensor without copies that has all of them), and checking its gradient.
+ * copies. eg_fill and eg_assign write to all copies.
+ *
+ * Dropout draws for copy k from seed[k], as in a context of that seed. For a tensor without copies,
+ * such as data that are the same for all, it draws once from the context's seed, and all copies
+ * share that draw (for separate draws make copies of equal parts by eg_copies_unstack). The dropout
+ * of eg_attention draws for each copy if any operand has copies.
+ *
+ * The gradient with respect to a tensor with copies has copies. The gradient with respect to a
+ * tensor without copies is the sum over all copies; eg_grad_each (grad.h) gives the terms of that
+ * sum.
+ *
+ * Refused: an operation on tensors of two different eg_copies; reading the elements of a tensor
+ * with copies, printing, saving or exporting it (eg_copies_stack gives a tensor without copies
+ * that has all of them), and checking its gradient.
  *
  *     const eg_copies *s = eg_copies_open(owner, 32, NULL);
  *     eg_tensor *W = eg_copies_unstack(s, W32);       W32 (32, i, o): 32 matrices (i, o)

@@ -9,26 +9,32 @@ extern "C" {
 
 /* -- gradient check --------------------------------------------------------------------------- */
 /* Reverse mode is compared with differences of f (Richardson) or its complex step, entry by entry;
- * docs/gradcheck.md. While it runs every tensor that f reads is f64 (inputs, parameters read
+ * docs/gradcheck.md. While it runs, every tensor that f reads is f64 (inputs, parameters read
  * through `user`, constants made in f), the random state is restored before each call, and entries
  * that share memory are changed together.
  *
- * With a the analytic value, n the numeric one, err the numeric side's error (the rounding of f is
- * measured) and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is
- * covered if a gradient of 0 would have been found wrong. The check is repeated at a point where
- * all inputs are changed (if f applies no custom operation, also with all negated, scaled by 0.1,
- * 0.01 and 10), and for entries that are not covered with their input scaled by 0.3, 0.1 and 0.01
- * and drawn again: their input is ZERO if all values are zero there (a pass), UNTESTED if
- * analytic and numeric values agree there, WRONG if not. The contracts of custom operations are
- * tested (docs/gradcheck.md). At the end f is called once in f32. */
+ * With a the analytic value, n the numeric one, err the error of n (the rounding of f is measured)
+ * and s the largest |a|, an entry is right if |a − n| ≤ rtol |n| + atol s + err. It is covered if a
+ * gradient of 0 would have been found wrong.
+ *
+ * The check is repeated where all inputs are changed by about a fifth. Entries that are not covered
+ * then are checked where their input is scaled by 0.3, 0.1 and 0.01 and drawn again. If f applies
+ * no custom operation, the check is also repeated with all inputs negated, and scaled by 0.1, 0.01
+ * and 10. An entry that is wrong at one of these points is WRONG. An input without a covered entry
+ * is ZERO, which passes, if its entries are 0 at all points or are covered where all inputs are
+ * changed; it is UNTESTED if they are covered only where this input alone is changed.
+ *
+ * The contracts of custom operations are tested (docs/gradcheck.md). At the end f is called once
+ * in f32. */
 typedef enum eg_verdict {
     EG_RIGHT,
     EG_WRONG,
     EG_KINK,     /* f has a kink at this point, and a lies between the one-sided slopes */
     EG_NOISE,    /* the numeric value is not exact enough to tell */
-    EG_UNTESTED, /* no entry of the input is covered here, but one is at another point; or entries
-                  * are not 0, but below the noise at every point */
-    EG_ZERO,     /* no entry is covered, since all are zero */
+    EG_UNTESTED, /* no entry of the input is covered here, but some are where it is scaled or drawn
+                  * again; f does not depend on it; or entries are not 0, but below the noise at
+                  * every point */
+    EG_ZERO,     /* no entry is covered here, since all are 0; passes */
     EG_EMPTY,    /* the input has no elements */
     EG_PRECISION /* in f32 f or its gradient is not finite, or loses digits that f64 has */
 } eg_verdict;

@@ -111,12 +111,12 @@ EG_API int eg_npz_save_with(const eg_npz_save_args *);
  * shape and data_offsets, if they are JSON of at most 128 levels. Writes wide types before narrow
  * ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
 typedef struct eg_safetensors eg_safetensors;
-/* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names: PATH
- * is the file, or an index (its name ends in .json: { "weight_map": { tensor: file in the same
- * folder } }); if there is no file PATH, PATH.index.json, PATH.safetensors or
- * PATH.safetensors.index.json is read. Refused: a shard that lacks a tensor of the index, a name in
- * two shards. The metadata are those of all shards, one after the other. The result and its tensors
- * live in the open scope. */
+/* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names. If
+ * the name ends in .json, the file is an index: { "weight_map": { tensor: file in the same folder
+ * } }. If there is no file of this name, the first one that exists of NAME.index.json,
+ * NAME.safetensors and NAME.safetensors.index.json is read. Refused: a shard that lacks a tensor of
+ * the index, a name in two shards. The metadata are those of all shards, one after the other. The
+ * result and its tensors live in the open scope. */
 EG_API eg_safetensors *eg_safetensors_open_with(const eg_load_args *);
 /* Reads one safetensors file in memory, without .as_stored. */
 EG_API eg_safetensors *eg_safetensors_read(eg_ctx *, const void *bytes, size_t count);

@@ -31,8 +31,8 @@ typedef struct eg_linear_attention_args {
     bool no_norm;    /* y_i = Σ_j w_ij v_j */
     /* Numbers in [0, 1] by which S is multiplied before a key is added to it: { "h", t } has one
      * for each head, { "bjh", t } one for each position and head, { "bjhd", t } one for each
-     * element of a key (a channel). Letters are those of the key, and of the output but i and e.
-     * Needs .where; NULL: 1 */
+     * element of a key (a channel). It may have any letters of the key, and those of the output
+     * except i and e. Needs .where; NULL: 1 */
     eg_masked decay;
     /* The delta rule: β, the share by which a key replaces what the state has for it. { "bjh", t },
      * letters as .decay's but no channel; in [0, 1], or up to 2, with keys of length 1. If β k·k >
@@ -53,11 +53,11 @@ typedef struct eg_linear_attention_args {
      * finite may reach earlier positions of the chunk. Default: 64, with .beta 32, and 16 if .decay
      * has channels */
     int64_t chunk;
-    /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not wanted):
-     * the state after one call is passed to the next, also if each has one position, as in a
-     * decoder. Its axes are the letters of the key without j, then those letters of .decay, .beta
-     * and the value that are not among them, then e, whose size is larger by one, for z, unless
-     * .no_norm is set */
+    /* S before the first key (NULL: 0), and where to put S after the last key (NULL: not
+     * wanted): the state after one call is passed to the next, also if each has one position, as
+     * in a decoder. Its axes are the letters of the key without j, then those letters of .decay,
+     * .beta and the value that are not among them, then e. Without .no_norm the last axis has
+     * one more element, for z */
     eg_tensor *state, **next;
 
     /* what else is wanted */

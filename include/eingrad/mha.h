@@ -128,12 +128,12 @@ typedef struct eg_mha {
     eg_mha_form form;
     int64_t d_model, heads, kv_heads, d_k, d_v, qdim, kdim, vdim, d_out;
     const int64_t *d_k_each, *d_v_each; /* NULL: all heads alike */
-    double dropout, scale;
+    double dropout, scale;              /* scale 0: 1/√d_k */
     eg_qk_norm qk_norm;
-    double qk_eps;
+    double qk_eps;            /* as given; 0: 1e-5, of EG_QK_UNIT 0 */
     eg_norm *norm_q, *norm_k; /* NULL: none */
     double rotary, rotary_factor;
-    int64_t rotary_width;
+    int64_t rotary_width;          /* 0: d_k */
     eg_tensor *rotary_frequencies; /* NULL: from the base */
     bool has_rotary, interleaved;  /* has_rotary: there are rotary positions */
     bool zero_attn, no_softmax;

@@ -6,11 +6,12 @@
  * returns NULL and does not change the list, and X_run of NULL returns poison, so one check of
  * eg_error() is enough. Letters: b batch, i query, j key, l position, m model width, h head, d key
  * width, e value width, f inner width, v vocabulary. Widths are checked where a module runs; the
- * message names the module, the letter and both sizes. int results are 0, or −1 after recording the
- * failure, unless a comment says otherwise. An option that is 0 or left out has the default that
- * its comment gives after the colon; EG_OFF sets it to 0. Every X_new refuses: no list of
- * parameters, a name that is taken, a needed size below 1, a probability outside [0, 1], an eps
- * below 0. */
+ * message names the module, the letter and both sizes. In the struct of a module sizes have their
+ * defaults filled in; other numbers may be as they were given, 0 and EG_OFF included. int results
+ * are 0, or −1 after recording the failure, unless a comment says otherwise. An option that is 0 or
+ * left out has the default that its comment gives after the colon; EG_OFF sets it to 0. Every X_new
+ * refuses: no list of parameters, a name that is taken, a needed size below 1, a probability
+ * outside [0, 1], an eps below 0. */
 #ifndef EINGRAD_NN_H
 #define EINGRAD_NN_H
 #include <eingrad/copies.h>
@@ -202,7 +203,7 @@ EG_API eg_tensor *eg_linear_run(const eg_linear *, eg_tensor *x);
 typedef struct eg_norm {
     const char *name;
     int64_t d_model;
-    double eps;
+    double eps; /* 0: 1e-5 */
     bool rms;
     eg_tensor *gain, *bias; /* bias NULL: none */
 } eg_norm;

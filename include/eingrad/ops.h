@@ -1,15 +1,16 @@
 /* eingrad/ops.h: einsum and every other operation, attention.h included. Their gradients and the
  * check of gradients are in grad.h.
  *
- * Results live in the open scope of their operands' context, and share no memory with the operands
- * unless the comment says "view". Operands are f32, f64 or c128, and others where a comment names
- * them; integers are i32 and i64. Operations that only move elements (views, rearrange, at, concat,
- * stack, pack, pad, where, tril, triu) take every dtype. Comparisons of c128 compare the real
- * parts. Every operation refuses (the context has an error, the result is poison) operands of two
- * contexts, of mixed dtypes, or of shapes that do not fit; the message names the operation, the
- * index, the operand and both sizes. If the operation takes a spec, the message points at the
- * letter. Notation (docs/notation.md): letters or names, groups (h d), brackets [j] for the axes an
- * operation works on, ellipsis. */
+ * Results live in the open scope of their operands' context, and share no memory with the
+ * operands unless the comment says "view". Operands are f32, f64 or c128, and others where a
+ * comment names them; integers are i32 and i64. Operations that only move elements (views,
+ * rearrange, at, concat, stack, pack, pad, where, tril, triu) take every dtype. Comparisons of
+ * c128 compare the real parts. In formulas of gradients g is the cotangent of y, and dx that of
+ * x (PyTorch's grad_output and grad_input). Every operation refuses (the context has an error,
+ * the result is poison) operands of two contexts, of mixed dtypes, or of shapes that do not fit;
+ * the message names the operation, the index, the operand and both sizes. If the operation takes
+ * a spec, the message points at the letter. Notation (docs/notation.md): letters or names,
+ * groups (h d), brackets [j] for the axes an operation works on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H
 #include <eingrad/core.h>
@@ -117,8 +118,8 @@ typedef struct eg_rearrange_args {
     /* sizes of letters */
     int64_t a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z;
 } eg_rearrange_args;
-/* "b l (h d) -> b h l d", .h = 8: permute, split, merge, 1, repeat (r=3); a view where one
- * exists */
+/* "b l (h d) -> b h l d", .h = 8: permutes, splits and merges axes, adds and drops axes of size 1,
+ * and repeats elements along a new axis, "b -> b r=3"; a view if there is one, else a copy */
 EG_API eg_tensor *eg_rearrange_with(const eg_rearrange_args *);
 typedef struct eg_axes_args {
     size_t size;
@@ -214,7 +215,7 @@ EG_API eg_tensor *eg_round(eg_tensor *x);     /* nearest whole number, halves to
 EG_API eg_tensor *eg_scale(eg_tensor *x, double c); /* c x */
 EG_API eg_tensor *eg_shift(eg_tensor *x, double c); /* x + c */
 EG_API eg_tensor *eg_powc(eg_tensor *x, double c);  /* x^c                dx = g c x^(c−1) */
-/* min(max(x, low), high)   dx = g [low ≤ x ≤ high]; refused: low > high, a NaN */
+/* min(max(x, low), high)   dx = g [low ≤ x ≤ high]; refused: low > high, a limit of NaN */
 EG_API eg_tensor *eg_clip(eg_tensor *x, double low, double high);
 EG_API eg_tensor *eg_isnan(eg_tensor *x); /* bool: x is a NaN; false for integers and bool */
 
@@ -339,7 +340,8 @@ EG_API eg_tensor *eg_rmsnorm_with(const eg_norm_args *);
 EG_API eg_tensor *eg_dropout(eg_tensor *x, double p);
 
 /* -- gather, join, build, sort; sums and the like along an axis are in scan.h ------------------ */
-/* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]; index i32/i64; out of range refused */
+/* "[v] m, b l -> b l m": y[b,l,m] = x[index[b,l], m]. index: i32 or i64. Refused, here and in
+ * eg_scatter_add: an index outside [0, v) */
 EG_API eg_tensor *eg_at(const char *spec, eg_tensor *x, eg_tensor *index);
 /* "[v] m, b l, b l m": y = x; y[index[b,l], m] += u[b,l,m]; x and u: integers too */
 EG_API eg_tensor *eg_scatter_add(const char *spec, eg_tensor *x, eg_tensor *index, eg_tensor *u);
