@@ -872,6 +872,19 @@ TEST(a_call_of_a_block_does_not_close_its_context)
     eg_close(s.cx);
 }
 
+/* A loss that leaves a switch in another position is refused, and the switch is put back. */
+TEST(a_call_of_a_block_puts_switches_back)
+{
+    blocks_case s;
+    for (int what = 16; what <= 18; what++) { /* eg_nograd, eg_eval, eg_flush */
+        blocks_case_open(&s, what, -1, 1);
+        ck_assert_ptr_null(eg_block_call(s.cx, blocks_case_loss, &s, 0, 2, NULL));
+        eg_assert_error(s.cx, "was called and not undone");
+        ck_assert(eg_training(s.cx) && !eg_nograd(s.cx, false) && !eg_flushes(s.cx));
+        eg_close(s.cx);
+    }
+}
+
 /* A loss that computes a gradient itself is tested too: Σ_e |∂y_e/∂w|² is a sum over examples,
  * |∂(Σ_e y_e)/∂w|² is not. */
 static eg_tensor *penalty(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)

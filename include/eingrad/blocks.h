@@ -158,8 +158,8 @@ typedef struct eg_block_call_args {
     eg_given batch[8]; /* with at least `to` examples */
 } eg_block_call_args;
 /* Calls the loss in cx itself, as if examples [from, to) were a block. NULL after an error, such as
- * a count that is not from 0 to 2^48, eg_seed, and a switch (eg_eval) that the loss does not leave
- * as it was. */
+ * a count that is not from 0 to 2^48, eg_seed, or a switch (eg_eval) that the loss does not leave
+ * as it was; the switches are then as they were before the call. */
 EG_API eg_tensor *eg_block_call_with(const eg_block_call_args *);
 
 #ifndef __cplusplus

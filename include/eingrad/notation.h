@@ -151,8 +151,9 @@ EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name
                                             const char *size);
 /* Returns "(f) & (g)"; if one of them is NULL, the other. Refused: numbers. */
 EG_API const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g);
-/* Sets term[0 … most) to the conditions that are joined by &: for "(a & b) & (c | d)" these are a,
- * b and c | d. Returns their number; −1 after an error, also if there are more than `most`. */
+/* Sets term[0 … most) to the conditions that are joined by &: for "(i > 0 & j > 0) & (i < 4 | j <
+ * 4)" these are i > 0, j > 0 and i < 4 | j < 4. Returns their number; −1 after an error, also if
+ * there are more than `most`. */
 EG_API int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term);
 
 #ifdef __cplusplus

@@ -38,8 +38,8 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     eg_clear(child);
 }
 /* Calls a loss. Records an error if the loss changed the context's switches (eg_train, eg_nograd,
- * eg_flush, eg_trace), since the backward pass and what the caller computes afterwards would run
- * with other switches; it puts eg_trace back, which no later call sets. */
+ * eg_flush, eg_trace), and puts them back: the backward pass, and what the caller computes
+ * afterwards, would run with other switches. */
 static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t *count)
 {
     const bool training = cx->training, recording = cx->recording, flush = cx->flush;
@@ -52,6 +52,7 @@ static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int6
                                                              : NULL;
     if (!cx->failed && changed)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s was called and not undone", changed);
+    cx->training = training, cx->recording = recording, cx->flush = flush;
     cx->hooks = hooks;
     return y;
 }
