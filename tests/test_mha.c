@@ -367,7 +367,6 @@ TEST(a_score_of_the_users)
     ck_assert(largest_difference(one, eg_block_run(b, x)) > 1e-4);
 }
 
-/* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
 /* Masks and scores that read tensors, those of the module and those of the run: the same as the
  * equivalent data, for heads of one width, in groups, and of different widths. */
 LOOP_TEST(texts_that_read_tensors, 4)
@@ -514,6 +513,7 @@ LOOP_TEST(choices_of_conditions_at_new, 4)
     eg_assert_ok(cx);
 }
 
+/* ALiBi: the same as its bias; slopes can be learned; what it does not go with */
 LOOP_TEST(slopes_of_distance, 2)
 {
     eg_params *p = eg_params_open(cx);

@@ -916,7 +916,6 @@ TEST(a_list_that_is_null)
 #undef SAYS
 }
 
-/* a module that is NULL, an operand that is NULL, or both */
 /* EG_OFF means 0 where 0 means the default */
 TEST(options_that_are_off_are_0)
 {
@@ -943,6 +942,7 @@ TEST(options_that_are_off_are_0)
     eg_assert_ok(cx);
 }
 
+/* a module that is NULL, an operand that is NULL, or both */
 TEST(runs_with_null)
 {
     eg_params *p = eg_params_open(cx);

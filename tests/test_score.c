@@ -644,7 +644,6 @@ TEST(a_sink_is_a_key_without_a_value)
     }
     eg_close(cx);
 }
-/* a tensor may have as many axes as the scores, whatever the form */
 /* Sets d[] to the gradients of Σ g y + Σ h lse, and dd[] to those of Σ cos(d) d. Returns the number
  * of operands, listed in x. */
 static int slopes_of_both(const operands *o, const text_case *c, eg_form form, eg_tensor **x,
@@ -693,7 +692,6 @@ LOOP_TEST(y_and_log_sum_exp_have_one_backward_pass, CASES)
         eg_close(cx);
     }
 }
-/* The same where y and the log-sum-exp have no axes. */
 /* Constant factors of the score are part of the scale, with the same bits; a score that is read
  * elsewhere too, and a factor that is too large for floats, stay in the expression. */
 TEST(constant_factors_are_part_of_the_scale)
@@ -735,6 +733,7 @@ TEST(constant_factors_are_part_of_the_scale)
     eg_close(cx);
 }
 
+/* One backward pass of y and the log-sum-exp where these have no axes. */
 TEST(one_query_without_axes)
 {
     for (int form = EG_FUSED; form <= EG_UNFUSED; form++) {
@@ -752,6 +751,7 @@ TEST(one_query_without_axes)
         eg_close(cx);
     }
 }
+/* a tensor may have as many axes as the scores, whatever the form */
 LOOP_TEST(scores_of_many_letters, 2)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
