@@ -133,7 +133,9 @@ struct eg_network {
     void *(*make)(eg_params *, const eg_trainer_args *, const eg_network_sizes *);
     /* Needed. Several threads may call it at the same time, each with the context of a block as cx.
      * It may read tensors of the trainer's context (parameters, constants) but not write to them,
-     * and makes all other tensors in cx. It applies dropout if eg_training(cx) is true. */
+     * and makes all other tensors in cx. It applies dropout if eg_training(cx) is true. Evaluations
+     * call it under eg_nograd: logits that compute gradients have to turn recording on before the
+     * operations that these go through. */
     eg_logits *logits;
     /* With .source, for decoding: encodes the source once for logits. While an answer is decoded,
      * batch->memory has this for each row, and batch->source is NULL. NULL: logits gets the source
