@@ -9,7 +9,7 @@
  *   .alibi                                                           − slopes[h] abs(i − j)
  *
  * The bounds of the elements of integer tensors depend on values, so they are computed in every
- * call; everything else is cached with the plan. */
+ * call; everything else is cached with the plan. A captured step has wider bounds. */
 #include "attention/attention.h"
 #include <string.h>
 
@@ -203,13 +203,10 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
            false;
 }
 /* Describes each tensor of a call for the expressions: dtype, shape, and for integers the bounds
- * of the elements. */
-static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, const eg_masking *m,
-                         const int *term, eg_readable *r)
+ * of the elements. lengths: the number of that of .lengths; −1: there is none. */
+static void readables_of(const eg_attention_texts *t, const eg_given_tensors *given,
+                         const eg_masking *m, int lengths, eg_readable *r)
 {
-    const int lengths = term[EG_MASK_LENGTHS] < 0
-                            ? -1
-                            : given->count + (term[EG_MASK_KEEP] >= 0) + (term[EG_MASK_BIAS] >= 0);
     for (int k = 0; k < t->tensors; k++) {
         const eg_tensor *x = t->x[k];
         r[k] = (eg_readable){
@@ -222,46 +219,64 @@ static void readables_of(eg_attention_texts *t, const eg_given_tensors *given, c
         if (k == lengths) /* valid lengths get the bounds 0 and the number of keys, so that one
                            * plan serves all calls */
             r[k].least = 0, r[k].most = m->bound->axis[m->axis[m->rank - 1]].size;
-        t->least[k] = r[k].least, t->most[k] = r[k].most;
     }
 }
-/* True if no index of the score is outside of its tensor in any pair that the predicate allows;
- * else records an error, unless the check takes too long. Predicate and score must have been parsed
- * without error. */
-static bool inside_where(eg_ctx *cx, const eg_expression_source *s, const char *where,
-                         const eg_box *box)
+/* An expression of a call, and how its indices are checked: those of a score only in pairs that the
+ * predicate allows, by the text `both`, which begins with the predicate. */
+typedef struct call_text {
+    const eg_expression_source *s;
+    eg_expression *e; /* NULL: there is none */
+    const int64_t *size;
+    eg_expression_source both;
+    const eg_expression *joined; /* the parsed text `both`; NULL: all pairs are checked */
+    int shift;                   /* the place of the score in `both` */
+} call_text;
+/* Parses the expression of a source, if there is one. False after an error. */
+static bool text_read(eg_ctx *cx, const eg_expression_source *s, const int64_t *size, call_text *t)
+{
+    *t = (call_text){ .s = s, .size = size };
+    return (!s->text && !s->additions) || (t->e = eg__expression_parse(cx, s));
+}
+/* Parses the text that has the predicate and the score, unless it is too long. False after an
+ * error. */
+static bool text_join(eg_ctx *cx, const call_text *where, call_text *t)
 {
     static const char form[] = "(%s) ? (%s) : 0.0";
-    const size_t size = strlen(where) + strlen(s->text) + sizeof form;
+    const char *first = where->s->text, *second = t->s->text;
+    if (!first || !second || !t->e->reads || t->e->nodes + where->e->nodes + 4 >= EG_NODES_MAX ||
+        strlen(first) + strlen(second) >= 3900)
+        return true;
+    const size_t size = strlen(first) + strlen(second) + sizeof form;
     char *text = eg__alloc(cx, size);
     if (!text) return false;
-    snprintf(text, size, form, where, s->text);
-    eg_expression_source both = *s;
-    both.text = text, both.additions = 0;
-    const eg_expression *e = eg__expression_parse(cx, &both);
-    const int shift = (int)(strlen(where) + strlen("() ? ("));
-    return e && eg__expression_inside(cx, &both, e, box, s->text, shift);
+    snprintf(text, size, form, first, second);
+    t->both = *t->s;
+    t->both.text = text, t->both.additions = 0;
+    t->shift = (int)(strlen(first) + strlen("() ? ("));
+    return (t->joined = eg__expression_parse(cx, &t->both));
 }
-/* Parses the expression of a source, if there is one, and checks that its indices are inside the
- * tensors. For the score, only pairs that the predicate `where` allows are checked (all, if it
- * is NULL). False after an error. */
-static bool parsed_text(eg_ctx *cx, const eg_expression_source *s, const char *where,
-                        const int64_t *size, const eg_attention_texts *t, eg_expression **e)
+/* True if no index is outside of its tensor, with the bounds in x; sets the values that
+ * eg__expression_fits sets. Else records an error. */
+static bool text_fits(eg_ctx *cx, const call_text *t, const eg_readable *x, int count)
 {
     static const int64_t none[EG_RANK_MAX];
-    eg_box box = { .low = none, .high = size, .size = size };
-    *e = NULL;
-    if (!s->text && !s->additions) return true;
-    memcpy(box.least, t->least, sizeof box.least);
-    memcpy(box.most, t->most, sizeof box.most);
-    if (!(*e = eg__expression_parse(cx, s))) return false;
-    const bool joined = where && s->text && (*e)->reads &&
-                        (*e)->nodes + t->where->nodes + 4 < EG_NODES_MAX &&
-                        strlen(where) + strlen(s->text) < 3900;
-    if (!joined || !inside_where(cx, s, where, &box))
-        return !eg__failed(cx) && eg__expression_fits(cx, s, *e, &box);
-    eg__expression_settle(s, *e, &box);
+    eg_box box = { .low = none, .high = t->size, .size = t->size };
+    if (!t->e) return true;
+    for (int k = 0; k < count; k++) box.least[k] = x[k].least, box.most[k] = x[k].most;
+    if (!t->joined || !eg__expression_inside(cx, &t->both, t->joined, &box, t->s->text, t->shift))
+        return !eg__failed(cx) && eg__expression_fits(cx, t->s, t->e, &box);
+    eg__expression_settle(t->s, t->e, &box);
     return true;
+}
+/* The expressions of a call and the number of tensors that they read. */
+typedef struct call_texts {
+    call_text where, score;
+    int tensors;
+} call_texts;
+static bool texts_fit(eg_ctx *cx, void *user, const eg_readable *x)
+{
+    const call_texts *c = user;
+    return text_fits(cx, &c->where, x, c->tensors) && text_fits(cx, &c->score, x, c->tensors);
 }
 /* True if a predicate reads no tensor and is true for every pair, as "j <= i" is for a query after
  * all keys of a cache. This depends on the sizes alone. */
@@ -300,9 +315,7 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     int moved;
     eg_given_tensors given;
     *t = (eg_attention_texts){ 0 };
-    if (!eg__given_read(cx, "attention", o->where, o->score, o->with, &given) ||
-        !eg__given_acts("attention", &given))
-        return false;
+    if (!eg__given_read(cx, "attention", o->where, o->score, o->with, &given)) return false;
     for (int k = 0; k < EG_MASKS; k++)
         mask[k] = term[k] >= 0 && option_of(o, k)->x ? m->bound->term[term[k]].x : NULL;
     t->tensors = eg__attention_tensors(o, mask, t->x);
@@ -311,7 +324,10 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
         size[r] = letter[r]->size;
     }
     if (!short_forms_of(&f, m, term, given.count, query)) return false;
-    readables_of(t, &given, m, term, readable);
+    const int lengths = term[EG_MASK_LENGTHS] < 0
+                            ? -1
+                            : given.count + (term[EG_MASK_KEEP] >= 0) + (term[EG_MASK_BIAS] >= 0);
+    readables_of(t, &given, m, lengths, readable);
     eg_expression_source where = { .who = "attention",
                                    .text = o->where,
                                    .noun = "predicate",
@@ -334,11 +350,23 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     uint32_t positions = 0;
     for (int r = 0; r < m->rank; r++)
         positions |= (uint32_t)(query[r] || r >= m->rank - m->inner) << r;
-    if (!parsed_text(cx, &where, NULL, size, t, &t->where) ||
-        !parsed_text(cx, &score, o->where, size, t, &t->score) ||
-        !eg__given_lengths(cx, &where, t->where, positions, size) ||
-        !eg__given_lengths(cx, &score, t->score, positions, size))
+    call_texts c = { .tensors = t->tensors };
+    if (!text_read(cx, &where, size, &c.where) || !text_fits(cx, &c.where, readable, t->tensors) ||
+        !text_read(cx, &score, size, &c.score) || !text_join(cx, &c.where, &c.score) ||
+        !text_fits(cx, &c.score, readable, t->tensors))
         return false;
+    const eg_widening w = { .count = t->tensors,
+                            .readable = readable,
+                            .fixed = lengths < 0 ? 0 : 1u << lengths,
+                            .e = { c.where.e, c.score.e },
+                            .fits = texts_fit,
+                            .user = &c };
+    t->where = c.where.e, t->score = c.score.e;
+    if (!eg__given_lengths(cx, &where, t->where, positions, size) ||
+        !eg__given_lengths(cx, &score, t->score, positions, size) || !eg__given_widen(cx, &w))
+        return false;
+    for (int k = 0; k < t->tensors; k++)
+        t->least[k] = readable[k].least, t->most[k] = readable[k].most;
     const bool used =
         eg__given_used(cx, "attention", &given, t->where, t->score, ".where or .score");
     if (t->where && allows_all(t->where, size)) t->where = NULL;

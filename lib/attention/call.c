@@ -66,10 +66,11 @@ static void put_text(eg_key_text *t, const char *text)
 /* Makes the key of a call from its strings, the options that binding reads, and the given
  * operands, which are listed in k->x. False if the text does not fit; the call is then not
  * cached. */
-static bool attention_key(call_key *k, const eg_attention_call *c)
+static bool attention_key(eg_ctx *cx, call_key *k, const eg_attention_call *c)
 {
     const eg_attention_args *o = &c->o;
-    uint16_t there = (uint16_t)(o->no_softmax << 15);
+    /* a captured step has a plan of its own, which wider bounds are for (eg__given_widen) */
+    uint16_t there = (uint16_t)(o->no_softmax << 15 | eg__capturing(cx) << 14);
     int8_t term[EG_MASKS];
     int count = 0;
     for (int t = 0; t < c->terms; t++)
@@ -134,7 +135,7 @@ static eg_attention_plan *plan_of_call(eg_ctx *cx, const eg_attention_call *c, e
                                        bool *known, eg_tensor **x, int *order)
 {
     call_key key;
-    const bool keyed = attention_key(&key, c);
+    const bool keyed = attention_key(cx, &key, c);
     eg_attention_plan *a = keyed ? remembered(cx, &key.key, c, x, order) : NULL;
     *known = a != NULL;
     if (a) return a;

@@ -477,12 +477,9 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
         return eg__poison(cx);
     static const int64_t none[EG_RANK_MAX];
     for (int k = 0; k < n; k++) name[k].size = size[k];
-    const eg_box box = eg__given_box(&given, none, size, size);
-    if (!eg__expression_fits(cx, &source, e, &box) ||
+    if (!eg__given_fit(cx, &source, e, none, size, size, &given) ||
         !eg__given_lengths(cx, &source, e, eg__expression_positions(e, 0), size))
         return eg__poison(cx);
-    if (eg__capturing(cx)) eg__given_widen(cx, &source, e, none, size, size, &given);
-    if (!eg__given_acts(who, &given)) return eg__poison(cx);
     const size_t bytes = sizeof(formula) + eg__expression_bytes(e);
     formula *f = eg__alloc(cx, bytes);
     if (!f) return eg__poison(cx);

@@ -426,21 +426,31 @@ bool eg__names_refuse(eg_ctx *, const char *who, const char *text, const char *o
  * error: a tensor cannot be used, or tensors of floats have different dtypes. */
 bool eg__given_read(eg_ctx *, const char *who, const char *text, const char *other,
                     const struct eg_given *with, eg_given_tensors *);
-/* In a captured step, appends acts: each run refuses integers outside of the bounds of a tensor.
- * False after an error. */
-bool eg__given_acts(const char *who, const eg_given_tensors *);
-/* For a captured step: makes the bounds of integers as wide as the indices of the expression, which
- * fits in the box with the present bounds, and the width of its integers allow, so that runs may
- * read other integers. The bits of the values do not depend on bounds. */
-void eg__given_widen(eg_ctx *, const eg_expression_source *, eg_expression *, const int64_t *low,
-                     const int64_t *high, const int64_t *size, eg_given_tensors *);
+/* Expressions of which runs of a captured step may read other integers. */
+enum { EG_WIDENED = 2 };
+typedef struct eg_widening {
+    int count; /* tensors */
+    eg_readable *readable;
+    uint32_t fixed;               /* bits: tensors whose bounds remain */
+    eg_expression *e[EG_WIDENED]; /* may be NULL */
+    /* calls eg__expression_fits, or what sets the same, of each expression with the bounds in x */
+    bool (*fits)(eg_ctx *, void *user, const eg_readable *x);
+    void *user;
+} eg_widening;
+/* In a captured step, makes the bounds of integers in w->readable as wide as the indices of the
+ * expressions, which fit with the present bounds, and the width of their integers allow, so that
+ * runs may read other integers. The bits of the values do not depend on bounds. False after an
+ * error. */
+bool eg__given_widen(eg_ctx *, const eg_widening *w);
+/* eg__expression_fits of an expression over letters low … high of these sizes, with the bounds of
+ * the tensors. In a captured step these are widened, and acts are appended: each run refuses
+ * integers outside of them. False after an error. */
+bool eg__given_fit(eg_ctx *, const eg_expression_source *, eg_expression *, const int64_t *low,
+                   const int64_t *high, const int64_t *size, eg_given_tensors *);
 /* eg__expression_parse of a source that reads these tensors, with a cache of parsed texts. NULL
  * after an error. */
 eg_expression *eg__expression_read(eg_ctx *, const eg_expression_source *,
                                    const eg_given_tensors *);
-/* Returns the box low … high of letters of these sizes, with the bounds of the tensors. */
-eg_box eg__given_box(const eg_given_tensors *, const int64_t *low, const int64_t *high,
-                     const int64_t *size);
 /* True if each of the tensors is read by one of the expressions, which may be NULL; else records an
  * error. what: the name of the texts in the message, such as ".where or .score". */
 bool eg__given_used(eg_ctx *, const char *who, const eg_given_tensors *, const eg_expression *a,

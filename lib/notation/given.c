@@ -72,7 +72,9 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
     }
     return true;
 }
-bool eg__given_acts(const char *who, const eg_given_tensors *g)
+/* In a captured step, appends acts: each run refuses integers outside of the bounds of a tensor.
+ * False after an error. */
+static bool given_acts(const char *who, const eg_given_tensors *g)
 {
     for (int k = 0; k < g->count; k++)
         if (eg__is_int(g->x[k]->dtype) &&
@@ -82,50 +84,82 @@ bool eg__given_acts(const char *who, const eg_given_tensors *g)
 }
 /* Makes the bounds of integers wider: −most, or 0 if `positive`, and most; if `indices`, an integer
  * that by itself is an index is any index of that axis instead. */
-static void given_spread(const eg_expression *e, int64_t most, bool positive, bool indices,
-                         eg_given_tensors *g)
+static void given_spread(const eg_widening *w, int64_t most, bool positive, bool indices,
+                         eg_readable *x)
 {
-    eg_interval v[EG_GIVEN_MAX];
-    for (int k = 0; k < g->count; k++) v[k] = (eg_interval){ positive ? 0 : -most, most };
-    for (int k = 0; k < e->nodes && indices; k++) {
-        const eg_node *n = &e->node[k];
-        for (int r = 0; n->code == EG_X_READ && r < n->count; r++) {
-            const eg_node *i = &e->node[n->in[r]];
-            const int64_t end = g->readable[n->tensor].dim[r] - 1;
-            if (i->code == EG_X_READ) v[i->tensor] = (eg_interval){ 0, end };
+    eg_interval v[EG_TENSORS_MAX];
+    for (int k = 0; k < w->count; k++) v[k] = (eg_interval){ positive ? 0 : -most, most };
+    for (int o = 0; o < EG_WIDENED && indices; o++)
+        for (int k = 0; w->e[o] && k < w->e[o]->nodes; k++) {
+            const eg_node *n = &w->e[o]->node[k];
+            for (int r = 0; n->code == EG_X_READ && r < n->count; r++) {
+                const eg_node *i = &w->e[o]->node[n->in[r]];
+                const int64_t end = x[n->tensor].dim[r] - 1;
+                if (i->code == EG_X_READ) v[i->tensor] = (eg_interval){ 0, end };
+            }
         }
-    }
-    for (int k = 0; k < g->count; k++) {
-        eg_readable *x = &g->readable[k];
-        if (!eg__is_int(x->dtype)) continue;
-        if (v[k].low < x->least) x->least = v[k].low;
-        if (v[k].high > x->most) x->most = v[k].high;
+    for (int k = 0; k < w->count; k++) {
+        if (!eg__is_int(x[k].dtype) || w->fixed >> k & 1) continue;
+        if (v[k].low < x[k].least) x[k].least = v[k].low;
+        if (v[k].high > x[k].most) x[k].most = v[k].high;
     }
 }
-void eg__given_widen(eg_ctx *cx, const eg_expression_source *s, eg_expression *e,
-                     const int64_t *low, const int64_t *high, const int64_t *size,
-                     eg_given_tensors *g)
+/* True if the expressions fit with the bounds in x and their integers have the width `narrow`.
+ * Removes the message if they do not fit. */
+static bool widening_fits(eg_ctx *cx, const eg_widening *w, const eg_readable *x,
+                          const bool *narrow)
+{
+    bool fits = w->fits(cx, w->user, x);
+    for (int o = 0; o < EG_WIDENED; o++) fits = fits && (!w->e[o] || w->e[o]->narrow == narrow[o]);
+    eg_clear(cx);
+    return fits;
+}
+bool eg__given_widen(eg_ctx *cx, const eg_widening *w)
 {
     enum { FORMS = 4, BITS = 30, MANY = 4096 };
-    const bool narrow = e->narrow;
-    eg_given_tensors best = *g;
-    bool integers = false;
-    for (int k = 0; k < g->count; k++) integers |= eg__is_int(g->x[k]->dtype);
-    int64_t most = integers ? -1 : MANY;
+    const size_t bytes = (size_t)w->count * sizeof *w->readable;
+    eg_readable best[EG_TENSORS_MAX], wide[EG_TENSORS_MAX];
+    bool narrow[EG_WIDENED], integers = false;
+    for (int o = 0; o < EG_WIDENED; o++) narrow[o] = w->e[o] && w->e[o]->narrow;
+    for (int k = 0; k < w->count; k++)
+        integers |= eg__is_int(w->readable[k].dtype) && !(w->fixed >> k & 1);
+    if (!integers || !eg__capturing(cx)) return true;
+    memcpy(best, w->readable, bytes);
+    int64_t most = -1;
     for (int form = 0; form < FORMS && most < MANY; form++) {
         most = -1; /* the largest one that fits, of 2^30 + 1 */
         for (int64_t step = (int64_t)1 << BITS; step; step /= 2) {
-            eg_given_tensors wide = *g;
-            given_spread(e, most + step, form % 2, form / 2, &wide);
-            const eg_box box = eg__given_box(&wide, low, high, size);
-            if (eg__expression_fits(cx, s, e, &box) && e->narrow == narrow)
-                most += step, best = wide;
-            eg_clear(cx);
+            memcpy(wide, w->readable, bytes);
+            given_spread(w, most + step, form % 2, form / 2, wide);
+            if (!widening_fits(cx, w, wide, narrow)) continue;
+            most += step;
+            memcpy(best, wide, bytes);
         }
     }
-    *g = best;
-    const eg_box box = eg__given_box(g, low, high, size);
-    eg__expression_fits(cx, s, e, &box);
+    memcpy(w->readable, best, bytes);
+    return w->fits(cx, w->user, w->readable);
+}
+/* The arguments of eg__given_fit. */
+typedef struct given_fit {
+    const eg_expression_source *s;
+    eg_expression *e;
+    const int64_t *low, *high, *size;
+} given_fit;
+static bool fits_given(eg_ctx *cx, void *user, const eg_readable *x)
+{
+    const given_fit *f = user;
+    eg_box box = { .low = f->low, .high = f->high, .size = f->size };
+    for (int k = 0; k < f->s->given; k++) box.least[k] = x[k].least, box.most[k] = x[k].most;
+    return eg__expression_fits(cx, f->s, f->e, &box);
+}
+bool eg__given_fit(eg_ctx *cx, const eg_expression_source *s, eg_expression *e, const int64_t *low,
+                   const int64_t *high, const int64_t *size, eg_given_tensors *g)
+{
+    given_fit f = { s, e, low, high, size };
+    const eg_widening w = {
+        .count = g->count, .readable = g->readable, .e = { e }, .fits = fits_given, .user = &f
+    };
+    return fits_given(cx, &f, g->readable) && eg__given_widen(cx, &w) && given_acts(s->who, g);
 }
 eg_expression *eg__expression_read(eg_ctx *cx, const eg_expression_source *s,
                                    const eg_given_tensors *g)
@@ -150,14 +184,6 @@ eg_expression *eg__expression_read(eg_ctx *cx, const eg_expression_source *s,
     eg_expression *kept = e && text.fits ? eg__plans_add(cx, &key, eg__expression_bytes(e)) : NULL;
     if (kept) memcpy(kept, e, eg__expression_bytes(e));
     return e;
-}
-eg_box eg__given_box(const eg_given_tensors *g, const int64_t *low, const int64_t *high,
-                     const int64_t *size)
-{
-    eg_box box = { .low = low, .high = high, .size = size };
-    for (int k = 0; k < g->count; k++)
-        box.least[k] = g->readable[k].least, box.most[k] = g->readable[k].most;
-    return box;
 }
 bool eg__given_used(eg_ctx *cx, const char *who, const eg_given_tensors *g, const eg_expression *a,
                     const eg_expression *b, const char *what)

@@ -78,9 +78,7 @@ static uint32_t where_positions(const eg_where_call *w)
 bool eg__where_bind(eg_where_call *w)
 {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX], size[EG_RANK_MAX];
-    if (!eg__given_read(w->cx, w->who, w->text, NULL, w->with, &w->given) ||
-        !eg__given_acts(w->who, &w->given))
-        return false;
+    if (!eg__given_read(w->cx, w->who, w->text, NULL, w->with, &w->given)) return false;
     const eg_expression_source source = { .who = w->who,
                                           .text = w->text,
                                           .noun = "predicate",
@@ -105,8 +103,7 @@ bool eg__where_bind(eg_where_call *w)
         low[r] = w->first[r] = r == w->moved ? w->offset : 0;
         size[r] = high[r] = low[r] + w->size[r];
     }
-    const eg_box box = eg__given_box(&w->given, low, high, size);
-    return !e || (eg__expression_fits(w->cx, &source, e, &box) &&
+    return !e || (eg__given_fit(w->cx, &source, e, low, high, size, &w->given) &&
                   eg__given_lengths(w->cx, &source, e, where_positions(w), w->size));
 }
 eg_tensor *eg__where_bools(const eg_where_call *w, bool whole)
