@@ -887,7 +887,7 @@ static const refusal refusals[] = {
     { "from: not possible in a captured step: the elements of an array", refused_from },
     { "keep: not possible in a captured step: only outputs are kept", refused_keep },
     { "owner: not possible in a captured step: only outputs are kept", refused_owner },
-    { "owner: not possible in a captured step: only outputs are kept", refused_params },
+    { "params: not possible in a captured step", refused_params },
     { "seed: not possible in a captured step", refused_seed },
     { "set_draws: not possible in a captured step", refused_draws },
     { "pop: this mark belongs to no open scope", refused_pop },
@@ -927,6 +927,52 @@ LOOP_TEST(what_no_run_could_do_again_is_refused_by_name, sizeof refusals / sizeo
     ck_assert(eg_ok(y) && eg_f32(y));
     eg_pop(u.a.cx, u.m);
     eg_close(u.a.cx);
+}
+
+/* Calls that need an owner or an element inside name themselves, not what they call. */
+typedef struct objects {
+    eg_ctx *cx;
+    eg_params *p;
+    eg_opt *op;
+    eg_tensor *x;
+    int call;
+} objects;
+static int objects_step(void *user, eg_tensor **out)
+{
+    const objects *s = user;
+    out[0] = s->x;
+    switch (s->call) {
+    case 0: return eg_params_copy(s->p, s->p);
+    case 1: return eg_params_save(s->p, "unused.safetensors");
+    case 2: return eg_params_load(s->p, "unused.safetensors");
+    case 3: return eg_params_unused(s->p, 1, &s->x, NULL);
+    case 4: return eg_opt_save(s->op, "unused.safetensors");
+    case 5: return eg_adam(s->p) ? 0 : -1;
+    case 6: return (int)eg_opt_report_of(s->op).steps;
+    case 7: return eg_npy_save("unused.npy", s->x);
+    case 8: return eg_npz_open(s->cx, "unused.npz") ? 0 : -1;
+    case 9: return eg_json_load(s->cx, "unused.json") ? 0 : -1;
+    case 10: return eg_picture_save("unused.svg", s->x);
+    case 11: return eg_data_parse(s->cx, "a\tb\n", "pairs") ? 0 : -1;
+    default: return eg_opt_groups_read(s->cx, "W: lr 1") ? 0 : -1;
+    }
+}
+static const char *const object_names[] = {
+    "params_copy",     "params_save", "params_load", "params_unused", "opt_save", "adam",
+    "opt_report_of",   "npy",         "npz",         "json",          "picture",  "data",
+    "opt_groups_read",
+};
+LOOP_TEST(calls_with_an_owner_are_refused_by_name, sizeof object_names / sizeof *object_names)
+{
+    char sentence[80];
+    objects s = { .cx = eg_open(.threads = 1), .call = _i };
+    s.p = eg_params_open(s.cx), s.x = eg_param(s.p, "W", "i j", 2, 3);
+    s.op = eg_adam(s.p);
+    eg_assert_ok(s.cx);
+    ck_assert_ptr_null(eg_capture(s.cx, objects_step, &s, 1));
+    snprintf(sentence, sizeof sentence, "%s: not possible in a captured step", object_names[_i]);
+    ck_assert_msg(!strncmp(eg_error(s.cx), sentence, strlen(sentence)), "%s", eg_error(s.cx));
+    eg_close(s.cx);
 }
 
 #if !EG_DEBUG_ALLOC /* there a sanitizer reports that the header of a freed tensor is read */

@@ -1,6 +1,7 @@
 /* file.c: reads bytes from files and memory, and writes files that appear in the folder when they
  * are complete. */
 #include "file.h"
+#include <eingrad/capture.h>
 #include <eingrad/io.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -71,7 +72,7 @@ bool eg__file_open_bytes(eg__input *in, eg_ctx *cx, const char *format, const vo
                          size_t count)
 {
     *in = (eg__input){ .cx = cx, .format = format, .bytes = bytes, .left = bytes ? count : 0 };
-    return !eg_error(cx);
+    return !eg_error(cx) && !eg_refuse_capture(cx, format);
 }
 
 /* A signal that has a handler without SA_RESTART, such as that of a timer, interrupts the opening,
@@ -111,7 +112,7 @@ static bool file_read_pipe(eg__input *in)
 bool eg__file_open(eg__input *in, eg_ctx *cx, const char *format, const char *path)
 {
     *in = (eg__input){ .cx = cx, .format = format, .path = path };
-    if (eg_error(cx)) return false;
+    if (eg_error(cx) || eg_refuse_capture(cx, format)) return false;
     if (!path) {
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the path is NULL", format);
         return false;

@@ -1,5 +1,7 @@
 /* heatmap.c: values, scale and labels of a heat map, and its form as text. */
 #include "heatmap.h"
+#include <eingrad/capture.h>
+#include <eingrad/copies.h>
 #include <math.h>
 #include <string.h>
 
@@ -29,6 +31,12 @@ static const double *heatmap_values(eg_tensor *x, double *least, double *most)
 static bool heatmap_fits(eg_ctx *cx, const char *who, const eg_tensor *x)
 {
     const int rank = eg_rank(x);
+    if (eg_refuse_capture(cx, who)) return false;
+    if (eg_type(x) == EG_C128)
+        return heatmap_refuse(cx, who, "it is c128; eg_real and eg_imag take the parts", x);
+    if (eg_copies_of(x))
+        return heatmap_refuse(cx, who,
+                              "it has copies; eg_copies_stack shows them all, eg_copy_at one", x);
     if (rank != 2 && rank != 3)
         return heatmap_refuse(cx, who, "a heat map is (rows, columns) or (heads, rows, columns)",
                               x);

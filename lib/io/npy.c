@@ -1,6 +1,7 @@
 /* npy.c: NumPy's .npy (NEP 1, numpy/lib/format.py): "\x93NUMPY", version (2 bytes), header length
  * (2 bytes, from version 2 on 4; little-endian), a header that is a Python dict of exactly 'descr',
  * 'fortran_order' and 'shape', and the elements. */
+#include <eingrad/capture.h>
 #include <eingrad/copies.h>
 #include <eingrad/io.h>
 #include "file.h"
@@ -334,7 +335,7 @@ static bool npy_usable(eg_ctx *cx, eg_tensor *x, int operand)
                    "npy: operand %d is %s, which .npy has no type for; eg_cast it, or write "
                    "safetensors",
                    operand, eg_type_name(eg_type(x)));
-    return eg_ok(x) && !eg_error(cx);
+    return eg_ok(x) && !eg_error(cx) && !eg_refuse_capture(cx, "npy");
 }
 
 int eg_npy_write(FILE *file, eg_tensor *x)

@@ -395,7 +395,9 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
                       const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_read_as", p) || !file || eg_error(cx)) return -1;
+    if (!eg__params_there("params_read_as", p) || !file || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_read_as"))
+        return -1;
     under = under ? under : "";
     if (!alias_list_fits(cx, path ? path : "params_read_as", list)) return -1;
     eg_mark m = eg_push(cx);
@@ -428,7 +430,9 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
 int eg_params_load_as(eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_load_as", p) || eg_error(cx)) return -1;
+    if (!eg__params_there("params_load_as", p) || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_load_as"))
+        return -1;
     eg_mark m = eg_push(cx);
     int bad = eg_params_read_as(p, eg_safetensors_open(cx, path), path, under, list);
     eg_pop(cx, m);
@@ -533,7 +537,9 @@ static int write_param(const eg_params *p, const eg_named *one, const char *name
 int eg_params_save_as(const eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_single("params_save_as", p) || eg_error(cx)) return -1;
+    if (!eg__params_single("params_save_as", p) || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_save_as"))
+        return -1;
     if (!alias_list_fits(cx, "params_save_as", list)) return -1;
     eg_mark m = eg_push(cx);
     out o = { .owner = eg_owner_open(cx) };

@@ -10,6 +10,7 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     if (!eg_ok(w))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: w is NULL, failed or gone with its scope",
                           normal ? "init_normal" : "init_xavier");
+    if (eg_error(cx)) return eg__nn_poison(cx);
     const eg_copies *c = eg_copies_of(w);
     const uint64_t seed = eg_seed_of(cx), draw = eg_draws(cx);
     const eg_dtype type = eg__nn_half(eg_type(w)) ? EG_F32 : eg_type(w);
@@ -33,7 +34,7 @@ static eg_tensor *params_drawn(eg_tensor *w, bool normal, double spread)
     if (c || bad) eg_set_draws(cx, next);
     eg_nograd(cx, was);
     eg_pop(cx, m);
-    return bad ? eg__nn_poison(cx) : w;
+    return bad ? eg_fail_in(cx, normal ? "init_normal" : "init_xavier") : w;
 }
 
 eg_tensor *eg_init_xavier(eg_tensor *w, int64_t fan_in, int64_t fan_out)
@@ -52,5 +53,8 @@ eg_tensor *eg_init_normal(eg_tensor *w, double deviation)
 
 eg_tensor *eg_init_constant(eg_tensor *w, double value)
 {
+    if (!eg_ok(w))
+        return eg_fail_as(eg_context(w), EG_ERROR_MISUSE,
+                          "init_constant: w is NULL, failed or gone with its scope");
     return eg_fill(w, value) ? eg__nn_poison(eg_context(w)) : w;
 }

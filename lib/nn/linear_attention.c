@@ -241,7 +241,9 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     if (eg_rank(o->q) != t.all->term[Q].axes || eg_rank(o->k) != t.all->term[K].axes ||
         eg_rank(o->v) != t.all->term[V].axes)
-        return eg_einsum(o->spec, o->q, o->k, o->v); /* records an error that names the operand */
+        return (void)eg_einsum(o->spec, o->q, o->k,
+                               o->v), /* records an error that names the operand */
+               eg_fail_in(cx, "linear_attention");
     if (!eg__linear_masks(cx, o, &t, &m))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     f.decay =

@@ -129,6 +129,7 @@ int eg_mha_copy(eg_mha *to, const eg_mha *from)
                    (long long)h, to->name, from->name);
         return -1;
     }
+    if (eg_refuse_capture(cx, "mha_copy")) return -1;
     eg_mark mark = eg_push(cx);
     bool was = eg_nograd(cx, true);
     eg__nn_writes w = { .owner = eg_owner_open(cx) };

@@ -2,6 +2,7 @@
  * can be written in the same way. */
 #ifndef EG_NN_MODULE_H
 #define EG_NN_MODULE_H
+#include <eingrad/capture.h>
 #include <eingrad/model.h>
 #include <eingrad/notation.h>
 #include <ctype.h>

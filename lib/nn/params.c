@@ -75,6 +75,7 @@ eg_params *eg_params_open_with(const eg_params_args *given)
                    eg_type_name(usual));
         return NULL;
     }
+    if (eg_refuse_capture(a->cx, "params")) return NULL;
     eg_owner *owner = eg_owner_open(a->cx);
     eg_params *p = owner ? eg_owner_alloc(owner, sizeof *p) : NULL;
     list *all = p ? eg_owner_alloc(owner, sizeof *all) : NULL;
@@ -442,6 +443,7 @@ int eg__nn_written(eg_ctx *cx, const eg__nn_writes *w)
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);
+    if (eg_refuse_capture(cx, "params_copy")) return -1;
     const eg_mark m = eg_push(cx);
     eg__nn_writes w = { .owner = to ? eg_owner_open(cx) : NULL };
     const size_t above = strlen(eg_params_prefix(to));

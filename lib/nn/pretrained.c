@@ -44,7 +44,7 @@ static char *in_folder(eg_owner *owner, const char *folder, const char *name)
 
 eg_pretrained *eg_pretrained_read(eg_ctx *cx, const char *folder)
 {
-    if (!cx || eg_error(cx)) return NULL;
+    if (!cx || eg_error(cx) || eg_refuse_capture(cx, "pretrained")) return NULL;
     if (!folder) return eg_fail_as(cx, EG_ERROR_MISUSE, "pretrained: the folder is NULL"), NULL;
     eg_owner *owner = eg_owner_open(cx);
     eg_pretrained *o = owner ? eg_owner_alloc(owner, sizeof *o) : NULL;
@@ -116,7 +116,9 @@ static bool sizes_fit(eg_ctx *cx, const eg_safetensors *file, const eg_pretraine
 eg_transformer *eg_pretrained_load(eg_params *p, const char *folder)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("pretrained_load", p) || eg_error(cx)) return NULL;
+    if (!eg__params_there("pretrained_load", p) || eg_error(cx) ||
+        eg_refuse_capture(cx, "pretrained_load"))
+        return NULL;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     eg_pretrained *o = owner ? eg_pretrained_read(cx, folder) : NULL;

@@ -5,7 +5,9 @@ int eg_params_save(const eg_params *p, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
     int count = eg_params_count(p), bad = -1;
-    if (!eg__params_single("params_save", p) || eg_error(cx)) return -1;
+    if (!eg__params_single("params_save", p) || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_save"))
+        return -1;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     const char **names = owner ? eg_owner_alloc(owner, (size_t)(count + 1) * sizeof *names) : NULL;
@@ -25,7 +27,9 @@ int eg_params_save(const eg_params *p, const char *path)
 int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_read", p) || !file || eg_error(cx)) return -1;
+    if (!eg__params_there("params_read", p) || !file || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_read"))
+        return -1;
     for (int k = 0; k < eg_params_count(p); k++) {
         const eg_named *one = eg_params_at(p, k);
         if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),
@@ -56,7 +60,8 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
 int eg_params_load(eg_params *p, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_load", p) || eg_error(cx)) return -1;
+    if (!eg__params_there("params_load", p) || eg_error(cx) || eg_refuse_capture(cx, "params_load"))
+        return -1;
     eg_mark m = eg_push(cx);
     int bad = eg_params_read(p, eg_safetensors_open(cx, path), path);
     eg_pop(cx, m);

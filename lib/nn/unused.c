@@ -65,7 +65,9 @@ int eg_params_unused(const eg_params *p, int count, eg_tensor *const *ys, const 
 {
     eg_ctx *cx = eg_params_context(p);
     int n = 0;
-    if (!eg__params_there("params_unused", p) || eg_error(cx)) return -1;
+    if (!eg__params_there("params_unused", p) || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_unused"))
+        return -1;
     for (int k = 0; ys && k < count; k++)
         if (!eg_ok(ys[k])) {
             eg_fail_as(cx, EG_ERROR_MISUSE,

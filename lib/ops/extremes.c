@@ -440,6 +440,7 @@ static eg_tensor *any_or_all(const eg_op *op, const char *spec, eg_tensor *x, bo
     if (!eg__focus(&f, op->name, spec, x)) return eg__poison_of(x);
     eg_tensor *bools = x->dtype == EG_BOOL ? f.x : eg_cast(f.x, EG_BOOL);
     const extreme a = { f.inner, smallest, false };
+    if (!eg_ok(bools)) return eg_fail_in(x->cx, "%s", op->name);
     return eg__focus_outer(&f, eg_apply(op, &a, sizeof a, 1, &bools));
 }
 eg_tensor *eg_any(const char *spec, eg_tensor *x) { return any_or_all(&any_op, spec, x, false); }

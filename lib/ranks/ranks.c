@@ -231,7 +231,7 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
 {
     eg_ranks_open_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!o.cx || eg_error(o.cx)) return NULL;
+    if (!o.cx || eg_error(o.cx) || eg_refuse_capture(o.cx, "ranks")) return NULL;
     eg_ranks_table table = { .size = sizeof table, .ranks = 1 };
     if (o.table)
         eg_options(&table, sizeof table, o.table);

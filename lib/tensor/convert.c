@@ -73,7 +73,11 @@ static const eg_op copy_op = {
 };
 eg_tensor *eg_copy(eg_tensor *x) { return eg_apply(&copy_op, NULL, 0, 1, &x); }
 
-eg_tensor *eg_contiguous(eg_tensor *x) { return eg_is_row_major(x) ? x : eg_copy(x); }
+eg_tensor *eg_contiguous(eg_tensor *x)
+{
+    if (eg_is_row_major(x)) return x;
+    return eg__check_usable("contiguous", x) ? eg_copy(x) : eg__poison_of(x);
+}
 
 /* -- cast: y = (dtype)x,  dx = (dtype of x)g; a path through an integer dtype has no gradient. A
  * recorded cast between floats keeps imaginary parts when it is evaluated in c128; a cast from c128

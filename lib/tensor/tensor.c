@@ -180,17 +180,22 @@ eg_tensor *eg__zeros(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims)
     if (t) memset(t->data, 0, t->own.bytes);
     return t;
 }
-eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t *dims)
+/* Makes a tensor of zeros in the memory of the owner; `who` names the call in messages. */
+static eg_tensor *leaf_of_owner(eg_owner *o, const char *who, eg_dtype dtype, int rank,
+                                const int64_t *dims)
 {
     if (!o) return NULL;
     eg_ctx *cx = eg_owner_context(o);
-    if (eg__capture_refuses(cx, "owner_tensor", "only outputs are kept after the step"))
-        return eg__poison(cx);
+    if (eg__capture_refuses(cx, who, "only outputs are kept after the step")) return eg__poison(cx);
     eg__arena *a = eg__owner_arena(o);
-    eg_tensor *t = a ? leaf_in(cx, a, "owner_tensor", dtype, rank, dims) : NULL;
+    eg_tensor *t = a ? leaf_in(cx, a, who, dtype, rank, dims) : NULL;
     if (!t) return eg__poison(cx);
     memset(t->data, 0, t->own.bytes);
     return t;
+}
+eg_tensor *eg_owner_tensor(eg_owner *o, eg_dtype dtype, int rank, const int64_t *dims)
+{
+    return leaf_of_owner(o, "owner_tensor", dtype, rank, dims);
 }
 
 /* Changes t, of rank r + 1, to a tensor of rank r whose copies are along t's first axis. */
@@ -222,14 +227,15 @@ eg_tensor *eg_owner_copies(eg_owner *o, const eg_copies *c, eg_dtype dtype, int 
                            const int64_t *dims)
 {
     int64_t all[EG_RANK_MAX + 1];
-    if (!c) return eg_owner_tensor(o, dtype, rank, dims);
+    if (!c) return leaf_of_owner(o, "owner_copies", dtype, rank, dims);
     if (rank >= EG_RANK_MAX || rank < 0)
         return eg_fail_as(c->cx, EG_ERROR_SHAPE, "owner_copies: rank %d is not in 0..%d", rank,
                           EG_RANK_MAX - 1);
     if (rank && !dims)
         return eg_fail_as(c->cx, EG_ERROR_MISUSE, "owner_copies: rank %d, but the sizes are NULL",
                           rank);
-    eg_tensor *t = eg_owner_tensor(o, dtype, rank + 1, tensor_sizes(c, rank, dims, all));
+    eg_tensor *t =
+        leaf_of_owner(o, "owner_copies", dtype, rank + 1, tensor_sizes(c, rank, dims, all));
     return eg_ok(t) ? tensor_hide(t, c) : t;
 }
 

@@ -357,7 +357,8 @@ eg_tensor *eg_trainer_attention_weights(eg_trainer *t, const char *input, const 
 eg_tensor *eg_trainer_self_attention_weights(eg_trainer *t, const char *input,
                                              const char *const **labels)
 {
-    if (t && t->network->source)
+    if (!eg__trainer_ready("trainer_self_attention_weights", t)) return NULL;
+    if (t->network->source)
         eg_fail_as(t->cx, EG_ERROR_MISUSE,
                    "attend: rows and columns of a model \"%s\" have tokens of their own; "
                    "eg_trainer_attention_weights gives both",

@@ -636,7 +636,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
 {
     eg_trainer_load_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!o.cx || eg_error(o.cx)) return NULL;
+    if (!o.cx || eg_error(o.cx) || eg_refuse_capture(o.cx, "trainer_load")) return NULL;
     eg_safetensors *file = eg_safetensors_open(o.cx, o.path);
     if (!file) return NULL;
     saved s = { 0 };

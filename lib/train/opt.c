@@ -442,6 +442,7 @@ eg_opt *eg__opt_open(const kind *row, const eg_opt_args *given)
     eg_opt_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     eg_ctx *cx = eg_params_context(o.params);
+    if (cx && eg_refuse_capture(cx, row->name)) return NULL;
     const bool failed = eg_error(cx);
     eg_opt *op = open_all(row, &o);
     if (!failed && eg_error_code(cx) == EG_ERROR_MEMORY) eg_fail_in(cx, "%s", row->name);
@@ -462,6 +463,7 @@ eg_opt *eg_opt_of_copy(const eg_opt *op, int64_t k)
 eg_opt_report eg_opt_report_of(const eg_opt *op)
 {
     if (op && op->each) op = op->each[0];
+    if (op && eg_refuse_capture(op->cx, "opt_report_of")) return (eg_opt_report){ 0 };
     const int64_t *counts = op ? eg_i64(op->counts) : NULL;
     return counts ? (eg_opt_report){ counts[COUNT_STEPS], counts[COUNT_NORM_CLIPPED],
                                      counts[COUNT_VALUE_CLIPPED], op->norm,

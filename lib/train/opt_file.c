@@ -201,7 +201,7 @@ int eg_opt_save(eg_opt *op, const char *path)
 {
     char seed[24], shared[24], draws[24];
     if (!eg__opt_there("opt_save", op) || (eg_error(op->cx) && !eg__opt_group(op)) ||
-        opt_has_copies(op, "opt_save"))
+        opt_has_copies(op, "opt_save") || eg_refuse_capture(op->cx, "opt_save"))
         return -1;
     snprintf(shared, sizeof shared, "%llu", (unsigned long long)eg_seed_of(op->cx));
     snprintf(seed, sizeof seed, "%llu",
@@ -239,7 +239,8 @@ static bool copy_seed_fits(const eg_opt *op, const eg_safetensors *file, const c
 /* All parameters and the complete state are compared with the file before any value changes. */
 int64_t eg_opt_resume(eg_opt *op, const char *path)
 {
-    if (!eg__opt_there("opt_resume", op) || eg_error(op->cx) || opt_has_copies(op, "opt_resume"))
+    if (!eg__opt_there("opt_resume", op) || eg_error(op->cx) || opt_has_copies(op, "opt_resume") ||
+        eg_refuse_capture(op->cx, "opt_resume"))
         return -1;
     eg_ctx *cx = op->cx;
     if (eg__opt_group(op))

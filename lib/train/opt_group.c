@@ -228,7 +228,8 @@ const eg_opt_group *eg_opt_groups_read(eg_ctx *cx, const char *text)
 {
     size_t count = 1;
     if (!text) eg_fail_as(cx, EG_ERROR_MISUSE, "opt_groups_read: the text is NULL");
-    eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
+    const bool can = cx && !eg_error(cx) && !eg_refuse_capture(cx, "opt_groups_read");
+    eg_owner *owner = can ? eg_owner_open(cx) : NULL;
     if (!owner) return NULL;
     for (const char *s = text; *s; s++) count += *s == ';';
     eg_opt_group *groups = eg_owner_alloc(owner, (count + 1) * sizeof *groups);

@@ -317,7 +317,13 @@ int eg_step_by(eg_opt *op, eg_tensor *const *gradients)
     }
     if (!eg_error(op->cx) && !gradients)
         eg_fail_as(op->cx, EG_ERROR_MISUSE, "%s: the list of gradients is NULL", op->kind->name);
-    for (int k = 0; gradients && k < op->count; k++) op->g[k] = gradients[op->own[k]];
+    for (int k = 0; gradients && k < op->count; k++) {
+        op->g[k] = gradients[op->own[k]];
+        if (op->g[k] && !eg_ok(op->g[k]))
+            eg_fail_as(op->cx, EG_ERROR_MISUSE,
+                       "%s: the gradient of \"%s\" failed, or its scope was popped", op->kind->name,
+                       eg_params_at(op->o.params, op->own[k])->name);
+    }
     const eg_mark m = eg_push(op->cx);
     const bool good = eg__opt_alike(op, eg__opt_group(op), !eg_error(op->cx));
     const int bad = update(op, good, op->g);

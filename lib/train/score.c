@@ -117,8 +117,11 @@ int64_t eg_batch_counted(const eg_batch *b)
 
 eg_tensor *eg_batch_loss(eg_ctx *cx, const eg_batch *b, eg_tensor *logits, double smoothing)
 {
-    return eg_sum(NULL, eg_cross_entropy("b l [v]", logits, eg_batch_target(cx, b),
-                                         .ignore = EG_OFF, .smoothing = smoothing, .each = true));
+    eg_tensor *target = eg_batch_target(cx, b);
+    if (!eg_ok(target)) return target;
+    eg_tensor *y = eg_sum(NULL, eg_cross_entropy("b l [v]", logits, target, .ignore = EG_OFF,
+                                                 .smoothing = smoothing, .each = true));
+    return eg_ok(y) ? y : eg_fail_in(cx, "batch_loss");
 }
 
 /* Greedy decoding of an autoregressive model gives the exact answer if and only if the model is

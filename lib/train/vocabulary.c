@@ -109,7 +109,8 @@ int32_t eg__data_token(eg_data *d, const char *s, size_t n)
 
 eg_data *eg__data_open(eg_ctx *cx, const char *name)
 {
-    eg_owner *owner = cx && !eg_error(cx) ? eg_owner_open(cx) : NULL;
+    const bool can = cx && !eg_error(cx) && !eg_refuse_capture(cx, "data");
+    eg_owner *owner = can ? eg_owner_open(cx) : NULL;
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
     if (d && !name) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the name is NULL");
     char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
