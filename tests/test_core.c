@@ -123,8 +123,8 @@ TEST(refusals_name_the_function_that_was_called)
     eg_assert_error(cx, "any: cast: c128 to bool");
     eg_all(NULL, z);
     eg_assert_error(cx, "all: cast: c128 to bool");
-    eg_owner_copies(o, NULL, EG_F32, -1, NULL);
-    eg_assert_error(cx, "owner_copies: rank -1");
+    eg_owner_copies(o, eg_copies_open(o, 2, NULL), 99, 0, NULL);
+    eg_assert_error(cx, "owner_copies: 99 is not a dtype");
     eg_init_normal(w, -1);
     eg_assert_error(cx, "init_normal: normal: mean 0 and deviation -1");
     eg_init_constant(gone, 1);

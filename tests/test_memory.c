@@ -670,6 +670,28 @@ LOOP_TEST(a_call_can_be_repeated_after_it_failed, sizeof repeatable / sizeof *re
     ck_assert_msg(hash[0] == hash[1], "%s: another result", repeatable[_i].name);
 }
 
+#if !EG_DEBUG_ALLOC
+static void *until(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)old_size;
+    if (new_size) return *(const bool *)user ? NULL : realloc(p, new_size);
+    free(p);
+    return NULL;
+}
+/* Also of views, which have no elements of their own. */
+TEST(an_operation_without_memory_is_named)
+{
+    bool none = false;
+    eg_ctx *limited = eg_open(.realloc = until, .user = &none, .threads = 1);
+    eg_tensor *x = eg_zeros(limited, 2, 3);
+    eg_assert_ok(limited);
+    none = true;
+    for (int k = 0; k < 100000 && !eg_error(limited); k++) eg_transpose(x, 0, 1);
+    eg_assert_error(limited, "permute: out of memory");
+    eg_close(limited);
+}
+#endif
+
 /* -- calls that change all of their targets, or none ------------------------------------------- */
 typedef struct stateful {
     eg_params *p, *other, *wide, *copied, *drawn;

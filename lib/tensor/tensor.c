@@ -227,7 +227,7 @@ eg_tensor *eg_owner_copies(eg_owner *o, const eg_copies *c, eg_dtype dtype, int 
                            const int64_t *dims)
 {
     int64_t all[EG_RANK_MAX + 1];
-    if (!c) return leaf_of_owner(o, "owner_copies", dtype, rank, dims);
+    if (!c) return eg_owner_tensor(o, dtype, rank, dims);
     if (rank >= EG_RANK_MAX || rank < 0)
         return eg_fail_as(c->cx, EG_ERROR_SHAPE, "owner_copies: rank %d is not in 0..%d", rank,
                           EG_RANK_MAX - 1);
