@@ -121,6 +121,9 @@ on 2 30 sh -c "$rank"'exec "$0" train copy --out x --steps 3$(test $rank = 0 || 
 once 'an option that only one rank refuses' 'rank 1: --steps must be an integer'
 on 3 30 "$eingrad" info
 if [ $status != 0 ] || [ "$(grep -c '^eingrad ' out)" != 1 ]; then bad "info: $(cat out err)"; fi
+# Open MPI gives rank 0 a pseudo-terminal: no bar and no colours reach the file
+on 2 30 "$eingrad" train copy --steps 2 --out bar.safetensors
+if [ $status != 0 ] || grep -q "$(printf '\033')" out; then bad "a bar: $(cat -v out err)"; fi
 # without the module
 EINGRAD_MODULES=/nonexistent
 on 2 30 "$build/tests/on_ranks" sum

@@ -192,10 +192,13 @@ void pad(FILE *file, const char *text, int width)
 }
 
 /* -- the terminal ----------------------------------------------------------------------------- */
+/* Open MPI gives its processes pseudo-terminals, whose bytes mpirun may write to a file. Under
+ * MPICH they have pipes. */
 bool is_terminal(FILE *file)
 {
     const char *term = getenv("TERM");
-    return isatty(fileno(file)) && !(term && strcmp(term, "dumb") == 0);
+    return isatty(fileno(file)) && !(term && strcmp(term, "dumb") == 0) &&
+           !getenv("OMPI_COMM_WORLD_SIZE");
 }
 
 bool in_colour(FILE *file)
