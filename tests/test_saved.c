@@ -528,6 +528,34 @@ static bool same_files(const char *one, const char *two)
     if (b) fclose(b);
     return x == y;
 }
+static eg_tensor *half_square(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_mul(eg_sum(NULL, eg_square(x[0])), eg_sum(NULL, eg_detach(x[0])));
+}
+/* Messages, reports and printed tensors too have a decimal point, and formulas are read with it. */
+TEST(messages_have_a_decimal_point_under_every_locale)
+{
+    make_folder();
+    if (!decimal_comma()) return;
+    cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_full_n(cx, EG_F64, 0.3, 1, (int64_t[]){ 3 });
+    eg_dropout(x, 1.5);
+    eg_assert_error(cx, "dropout: 1.5 is not a probability");
+    eg_expr("i=3", "clip(i, 2.5, 0.5)", .cx = cx);
+    eg_assert_error(cx, "low limit 2.5 is above its high limit 0.5");
+    eg_norm_new(eg_params_open(cx), "n", .d_model = 3, .eps = -0.5);
+    eg_assert_error(cx, "eps is -0.5");
+    char text[64];
+    eg_format(eg_expr("i=2", "0.5 + 1.25 * i", .cx = cx), text, sizeof text);
+    ck_assert_str_eq(text, "[0.5  1.75]");
+    const eg_report *r = eg_gradcheck(half_square, NULL, 1, &x);
+    ck_assert_msg(r && strstr(r->text, "analytic 0."), "%s", r ? r->text : eg_error(cx));
+    ck_assert(strstr(r->text, "values are 1.5 times") != NULL);
+    eg_assert_ok(cx);
+    eg_close(cx);
+    setlocale(LC_ALL, "C");
+}
 TEST(saved_files_are_the_same_under_a_locale_with_a_decimal_comma)
 {
     char command[300], name[2][32];

@@ -480,11 +480,12 @@ static size_t ring_write(char *out, size_t size, const char *name, const char *v
  * another result, and the ranks would wait for messages of other lengths. */
 static void ring_text(const eg_ring *r, const eg_attention_args *o, size_t size, char *out)
 {
-    size_t n = (size_t)snprintf(out, size, ".ranks_block %lld, .zigzag %d, %s, .scale %.9g",
-                                (long long)r->block, r->zigzag, eg_type_name(r->dtype), o->scale);
+    size_t n =
+        (size_t)eg__sentence(out, size, ".ranks_block %lld, .zigzag %d, %s, .scale %.9g",
+                             (long long)r->block, r->zigzag, eg_type_name(r->dtype), o->scale);
     static const char *const operand[] = { "query", "key", "value" };
     const double dropout = eg_option(o->dropout, 0);
-    n += (size_t)snprintf(out + n, size - n, ", .dropout %.9g", r->training ? dropout : 0);
+    n += (size_t)eg__sentence(out + n, size - n, ", .dropout %.9g", r->training ? dropout : 0);
     if (r->training && dropout > 0)
         n += (size_t)snprintf(out + n, size - n, ", seed %llu, %llu random draws",
                               (unsigned long long)r->seed, (unsigned long long)r->draw);

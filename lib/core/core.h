@@ -409,6 +409,9 @@ void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 void eg__temporary_open(eg_ctx *);
 void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* snprintf for messages: numbers have a decimal point under every locale of the program. */
+int eg__sentence(char *out, size_t size, const char *format, ...) EG_FORMAT_(3, 4);
+int eg__vsentence(char *out, size_t size, const char *format, va_list) EG_FORMAT_(3, 0);
 /* As eg_fail_as, with a cause. */
 eg_tensor *eg__fail_because(eg_ctx *, eg__cause, eg_code, const char *format, ...) EG_FORMAT_(4, 5);
 /* Prepends "who: " to an error "out of memory" that names no operation. Returns poison. */

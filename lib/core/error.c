@@ -1,5 +1,6 @@
 /* error.c: the first error of a context, or of a thread where there is no context. */
 #include "core/core.h"
+#include <locale.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,6 +31,24 @@ void eg_clear(eg_ctx *cx)
 }
 bool eg__failed(const eg_ctx *cx) { return !cx || eg__here(cx)->failed; }
 eg_tensor *eg__poison(eg_ctx *cx) { return cx ? &eg__here(cx)->poison : NULL; }
+
+int eg__vsentence(char *out, size_t size, const char *format, va_list list)
+{
+    /* the C locale needs no memory, and is not freed */
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const locale_t before = plain ? uselocale(plain) : (locale_t)0;
+    const int length = vsnprintf(out, size, format, list);
+    if (before) uselocale(before);
+    return length;
+}
+int eg__sentence(char *out, size_t size, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    const int length = eg__vsentence(out, size, format, list);
+    va_end(list);
+    return length;
+}
 
 /* Replaces characters that control a terminal by '?': control characters other than ends of lines
  * and tabs, and marks that change the direction of writing. Names in a message may come from
@@ -67,7 +86,7 @@ static eg_tensor *fail_list(eg_ctx *cx, eg__cause cause, eg_code code, const cha
         return cx ? &cx->poison : NULL;
     char *message = cx ? cx->message : thread_message;
     const size_t size = cx ? sizeof cx->message : sizeof thread_message;
-    vsnprintf(message, size, format, list);
+    eg__vsentence(message, size, format, list);
     make_printable(code, message, size);
     if (cx)
         cx->failed = true, cx->code = code, cx->cause = cause;
@@ -111,7 +130,7 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
     if (!cx->failed) return &cx->poison;
     va_list ap;
     va_start(ap, format);
-    vsnprintf(words, sizeof words - 2, format, ap);
+    eg__vsentence(words, sizeof words - 2, format, ap);
     va_end(ap);
     strcat(words, ": ");
     const size_t n = strlen(words), old = strlen(cx->message),

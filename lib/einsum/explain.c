@@ -16,7 +16,7 @@ static void explain_put(text *t, const char *format, ...)
     for (;;) {
         va_list list;
         va_start(list, format);
-        const int n = t->s ? vsnprintf(t->s + t->n, t->size - t->n, format, list) : 0;
+        const int n = t->s ? eg__vsentence(t->s + t->n, t->size - t->n, format, list) : 0;
         va_end(list);
         if (t->s && (size_t)n < t->size - t->n) {
             t->n += (size_t)n;

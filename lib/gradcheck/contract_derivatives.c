@@ -343,7 +343,7 @@ static void note_nearly(eg__contract_call *k, int i, const char *where, double a
 {
     if (k->note[0]) return;
     k->operand = i;
-    snprintf(
+    eg__sentence(
         k->note, sizeof k->note,
         "agrees with its own forward only up to %.1g%s: an approximation, or an iteration that "
         "has not converged there",
@@ -479,9 +479,9 @@ static outcome derivative_along(eg__contract_call *k, eg_tensor *const *x, eg_te
         note_nearly(k, i, where, a, s.n);
         return AGREES;
     }
-    snprintf(words, sizeof words,
-             "disagrees with its own forward%s: %.6g, not %.6g along a random direction", where, a,
-             s.n);
+    eg__sentence(words, sizeof words,
+                 "disagrees with its own forward%s: %.6g, not %.6g along a random direction", where,
+                 a, s.n);
     eg__breaks(k, i, words);
     return DISAGREES;
 }
@@ -590,7 +590,7 @@ static bool second_of(const second *s, int i)
         n.err += moved_rounding(&m, dj, FIRST) + 4 * EPS * value / 0x1p-11;
         if (fabs(a - n.n) <= 1e-5 * fmax(fabs(a), fabs(n.n)) + 10 * n.err) continue;
         if (!slope_is_linear(&m, size, &n) || slope_is_near(&m, dj, size, a, n.n)) continue;
-        snprintf(words, sizeof words, "by operand %d: %.6g, not %.6g", j + 1, a, n.n);
+        eg__sentence(words, sizeof words, "by operand %d: %.6g, not %.6g", j + 1, a, n.n);
         return second_breaks(s, i, words);
     }
     return true;

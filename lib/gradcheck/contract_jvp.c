@@ -29,13 +29,13 @@ bool eg__jvp_agrees(eg__contract_call *k, eg_tensor *y, eg_tensor *g, eg_tensor 
         if (!k->cx->failed && fabs(left - right) <= 1e-9 * size + (where[0] ? 1e-9 : 1e-14) * value)
             continue;
         if (only < 0)
-            snprintf(words, sizeof words,
-                     "and its jvp disagree where all operands move%s: %.6g, %.6g", where, right,
-                     left);
+            eg__sentence(words, sizeof words,
+                         "and its jvp disagree where all operands move%s: %.6g, %.6g", where, right,
+                         left);
         else
-            snprintf(words, sizeof words,
-                     "and its jvp disagree where operand %d moves alone%s: %.6g, %.6g", only + 1,
-                     where, right, left);
+            eg__sentence(words, sizeof words,
+                         "and its jvp disagree where operand %d moves alone%s: %.6g, %.6g",
+                         only + 1, where, right, left);
         return eg__breaks(k, only, words);
     }
     return true;

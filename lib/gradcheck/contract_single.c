@@ -115,9 +115,9 @@ static bool single_agrees(const single *s, int i, bool jvp)
         wide = eg_f64(d[0]), v = eg_f64(d[1]);
         if (!wide || !v || !(fabs(v[at] - wide[at] - error) <= 0.2 * fabs(error))) return true;
     }
-    snprintf(words, sizeof words, "%s in f32 than in f64%s: %.6g, not %.6g",
-             jvp ? "has a jvp that gives another tangent" : "gives another cotangent", s->where,
-             was, is);
+    eg__sentence(words, sizeof words, "%s in f32 than in f64%s: %.6g, not %.6g",
+                 jvp ? "has a jvp that gives another tangent" : "gives another cotangent", s->where,
+                 was, is);
     return eg__breaks(s->k, i, words);
 }
 bool eg__same_in_single(eg__contract_call *k)

@@ -177,10 +177,10 @@ bool eg__contract_close(eg__contract_call *k, int i, eg_tensor *a, eg_tensor *b,
         return false;
     if (!k->note[0]) k->operand = i;
     if (!k->note[0])
-        snprintf(k->note, sizeof k->note,
-                 "is ill-conditioned: one unit in the last place of its operands changes it by "
-                 "%.1g of its largest element, and it was compared within %.1g",
-                 one, more);
+        eg__sentence(k->note, sizeof k->note,
+                     "is ill-conditioned: one unit in the last place of its operands changes it by "
+                     "%.1g of its largest element, and it was compared within %.1g",
+                     one, more);
     return true;
 }
 

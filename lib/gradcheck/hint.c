@@ -78,13 +78,13 @@ static bool hint_factor(const eg__trial *c, const hint *h, char *out, size_t siz
     if (!(worst <= EXPLAINED * h->apart)) return false;
     const bool sign = fabs(f + 1) < 1e-5, length = is_length(c, more);
     if (h->count == 1 && !sign && !length && fabs(more - 2) > 1e-5) return false;
-    snprintf(out, size,
-             "the numeric values are %.6g times the analytic ones in all wrong entries "
-             "(%lld of %lld): %s",
-             f, (long long)h->count, (long long)h->size,
-             sign     ? "the sign"
-             : length ? "a factor; an axis has that length, so a mean may stand for a sum"
-                      : "a factor");
+    eg__sentence(out, size,
+                 "the numeric values are %.6g times the analytic ones in all wrong entries "
+                 "(%lld of %lld): %s",
+                 f, (long long)h->count, (long long)h->size,
+                 sign     ? "the sign"
+                 : length ? "a factor; an axis has that length, so a mean may stand for a sum"
+                          : "a factor");
     return true;
 }
 /* The arrangements of the analytic values that may be the numeric ones. */
@@ -144,7 +144,8 @@ static bool hint_constant(const hint *h, char *out, size_t size)
     for (int64_t j = 0; j < h->size; j++) sum += h->n[j] - h->a[j];
     const double mean = sum / (double)h->size;
     for (int64_t j = 0; j < h->size; j++) worst = fmax(worst, fabs(h->n[j] - h->a[j] - mean));
-    snprintf(out, size, "the numeric values are the analytic ones plus %.6g, in all entries", mean);
+    eg__sentence(out, size, "the numeric values are the analytic ones plus %.6g, in all entries",
+                 mean);
     return h->size > 1 && worst <= EXPLAINED * h->apart;
 }
 /* Appends the index of an axis that all wrong entries have to `out`, which has `used` characters;

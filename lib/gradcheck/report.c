@@ -26,7 +26,7 @@ static void report_write(page *t, const char *format, ...)
 {
     va_list ap;
     va_start(ap, format);
-    const int w = vsnprintf(t->s + t->n, EG_CHECK_TEXT - t->n, format, ap);
+    const int w = eg__vsentence(t->s + t->n, EG_CHECK_TEXT - t->n, format, ap);
     va_end(ap);
     if (w > 0) t->n += (size_t)w < EG_CHECK_TEXT - t->n ? (size_t)w : EG_CHECK_TEXT - t->n - 1;
 }
@@ -36,7 +36,7 @@ void eg__report_note(eg__trial *c, eg_report *r, eg_verdict v, int input, const 
     char words[512];
     va_list ap;
     va_start(ap, format);
-    vsnprintf(words, sizeof words, format, ap);
+    eg__vsentence(words, sizeof words, format, ap);
     va_end(ap);
     /* notes are few: the list is copied for each new one */
     eg_note *all = eg__alloc_in(c->probe->arena, (size_t)(r->notes + 1) * sizeof *all);

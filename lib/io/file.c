@@ -48,9 +48,11 @@ bool eg__file_refuse(const eg__input *in, const char *sentence, ...)
     va_list list, again;
     va_start(list, sentence);
     va_copy(again, list);
+    const locale_t before = eg__locale_plain();
     const int n = vsnprintf(text, sizeof text, sentence, list);
     if (n >= TEXT && (whole = malloc((size_t)n + 1)) != NULL)
         vsnprintf(whole, (size_t)n + 1, sentence, again);
+    eg__locale_back(before);
     va_end(again);
     va_end(list);
     char shown[TEXT];

@@ -1,6 +1,7 @@
 /* checks.c: checks that modules share, the names of modules in messages, and texts in memory of a
  * list of parameters. */
 #include "nn.h"
+#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -145,9 +146,13 @@ void eg__nn_refuse(const eg_params *p, eg_code code, const char *who, const char
     char sentence[400];
     const int n = params_named(p);
     va_list values;
+    /* numbers with a decimal point; the C locale needs no memory, and is not freed */
+    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
+    const locale_t before = plain ? uselocale(plain) : (locale_t)0;
     va_start(values, format);
     vsnprintf(sentence, sizeof sentence, format, values);
     va_end(values);
+    if (before) uselocale(before);
     if (n)
         eg_fail_as(eg_params_context(p), code, "%s \"%.*s\": %s", who, n, eg_params_prefix(p),
                    sentence);

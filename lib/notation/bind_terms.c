@@ -550,7 +550,7 @@ eg_tensor *eg__refuse(const eg_bound *b, int term, int item, const char *format,
     char sentence[400];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     const eg_bound_term *t = term < b->terms ? &b->term[term] : &b->out;
     eg_caret c = { 0, 1 };

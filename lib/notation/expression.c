@@ -23,7 +23,7 @@ int eg__expression_refuse(eg_parser *p, int at, int length, const char *hint, co
     char sentence[400];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     eg__caret(p->cx, p->s->who, p->text, 1, &(eg_caret){ at, length }, NULL, hint, "%s", sentence);
     return -1;

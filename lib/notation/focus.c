@@ -113,7 +113,7 @@ eg_tensor *eg__refuse_as(const eg_bound *b, eg_code code, int term, int item, co
     char sentence[400];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     eg__refuse(b, term, item, "%s", sentence);
     if (first) b->cx->code = code;

@@ -21,7 +21,7 @@ bool eg__names_refuse(eg_ctx *cx, const char *who, const char *text, const char 
     char sentence[400];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     for (int second = 0; second < 2; second++) {
         eg_caret mark[3], *m = mark;

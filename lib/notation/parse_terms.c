@@ -70,7 +70,7 @@ eg_tensor *eg__caret_as(eg_ctx *cx, eg_code code, const char *who, const char *s
     if (!cx) return NULL;
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     put_all(&t, who), put_all(&t, ": "), put_all(&t, sentence);
 

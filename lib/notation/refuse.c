@@ -9,7 +9,7 @@ static const char *say(words *w, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    const int n = vsnprintf(w->s + w->n, sizeof w->s - w->n, format, list);
+    const int n = eg__vsentence(w->s + w->n, sizeof w->s - w->n, format, list);
     va_end(list);
     if (n > 0) w->n += (size_t)n;
     if (w->n > sizeof w->s - 1) w->n = sizeof w->s - 1;

@@ -134,7 +134,7 @@ eg_tensor *eg_spec_fail(const eg_spec *s, eg_code code, int term, int item, cons
     if (!s) return NULL;
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     eg_caret c = { 0, 0 };
     if (t && item >= 0 && item < t->items) {

@@ -58,7 +58,7 @@ eg_tensor *eg__refuse_axis(const eg_named_axis *a, eg_code code, const char *for
     char sentence[400];
     va_list list;
     va_start(list, format);
-    vsnprintf(sentence, sizeof sentence, format, list);
+    eg__vsentence(sentence, sizeof sentence, format, list);
     va_end(list);
     return a->refuse ? a->refuse(a, code, sentence)
                      : eg_fail_as(a->x->cx, code, "%s: %s", a->who, sentence);
