@@ -1,6 +1,7 @@
 /* test_fused.c: fused attention compared with the unfused form: values and all gradients for every
  * kind of mask, layout and width, at the edges of blocks and panels; the same bits for any number
  * of threads; memory. */
+#include "attention/attention.h"
 #include "core/fpmode.h"
 #include "data/attention.h"
 #include "tests.h"
@@ -1168,4 +1169,44 @@ TEST(more_threads_than_a_team)
     }
     for (int r = 0; r < 2; r++) ck_assert(same_bits(results[0][r], results[1][r]));
     for (int k = 0; k < 2; k++) eg_close(of[k]);
+}
+
+/* -- 2^x in tiles ------------------------------------------------------------------------------ */
+/* The instructions of AVX-512 for 2^x, which vectors of 64 bytes use where the processor has them,
+ * give the bits of the arithmetic of shorter vectors. */
+TEST(powers_of_two_do_not_depend_on_the_length_of_vectors)
+{
+    enum { N = 1 << 16 };
+    static const double wild[] = { 0,    -0.0, NAN,   -INFINITY, -0.5,   0.5,      -1.5,  -125.75,
+                                   -126, -127, -149,  -126.5,    -127.5, -1e30,    -1022, -1023,
+                                   126,  127,  126.5, -1074,     -1e300, -DBL_MIN, 1e-30, -1022.5 };
+    static _Alignas(64) double x[3][N];
+    static _Alignas(64) float narrow[3][N];
+    static double zero[N], one[N];
+    static float unit[N];
+    eg_ctx *c = eg_open(.threads = 1);
+    const double *random = eg_f64(eg_uniform_n(c, EG_F64, 0, 1, 1, (int64_t[]){ N }));
+    for (int k = 0; k < N; k++) {
+        const double least = k % 4 == 0 ? -1 : k % 4 == 1 ? -30 : k % 4 == 2 ? -160 : -1100;
+        const double v = k < (int)(sizeof wild / sizeof *wild) ? wild[k] : least * random[k];
+        for (int t = 0; t < 3; t++) x[t][k] = v, narrow[t][k] = (float)v;
+        one[k] = unit[k] = 1;
+    }
+    const uint64_t begun = eg__fpmode_begin(true);
+    for (int t = 0; t < 3; t++) { /* 64, 32 and 16 bytes */
+        const int w = 16 >> t, d = 8 >> t;
+        eg__tile_ops(EG_F32, w)->exp_scaled(w, N / w, narrow[t], zero, unit);
+        eg__tile_ops(EG_F64, d)->exp_scaled(d, N / d, x[t], zero, one);
+    }
+    eg__fpmode_end(begun);
+    for (int t = 1; t < 3; t++)
+        for (int k = 0; k < N; k++) {
+            ck_assert_msg(isnan(x[0][k]) ? isnan(x[t][k]) : !memcmp(&x[0][k], &x[t][k], 8),
+                          "f64, %d: %.17g, %.17g", k, x[0][k], x[t][k]);
+            ck_assert_msg(isnan(narrow[0][k]) ? isnan(narrow[t][k])
+                                              : !memcmp(&narrow[0][k], &narrow[t][k], 4),
+                          "f32, %d: %.9g, %.9g", k, (double)narrow[0][k], (double)narrow[t][k]);
+        }
+    ck_assert(narrow[0][0] == 1 && isnan(narrow[0][2]) && narrow[0][3] == 0);
+    eg_close(c);
 }
