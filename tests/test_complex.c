@@ -523,3 +523,66 @@ TEST(sums_of_complex_numbers_do_not_depend_on_the_layout)
     eg_assert_ok(cx);
     eg_close(cx);
 }
+
+/* The same numbers in another layout: axes in reverse order, reversed along the last axis, with
+ * gaps. */
+static eg_tensor *laid_out(eg_tensor *x, int how)
+{
+    int order[4] = { 0 };
+    const int rank = eg_rank(x);
+    for (int r = 0; r < rank; r++) order[r] = rank - 1 - r;
+    if (how == 1) return eg_permute_n(eg_copy(eg_permute_n(x, rank, order)), rank, order);
+    if (how == 2) return eg_flip_axis(eg_copy(eg_flip_axis(x, -1)), -1);
+    return how == 3 ? eg_select_axis(eg_stack_axis(-1, x, x), rank, 1) : x;
+}
+/* Products of matrices in batches, with sums over one operand and over two axes, small and large:
+ * the parts of the result are sums of products of parts, whatever the layouts are. */
+TEST(products_of_complex_matrices_are_those_of_their_parts)
+{
+    static const char *const specs[] = { "ij,jk->ik",       "ij,jk->ki",     "ij,kj->ik",
+                                         "bij,bjk->bik",    "bij,bjk->ibk",  "bij,bjk->ikb",
+                                         "ij,bjk->bik",     "bij,jk->kbi",   "ijl,ljk->ik",
+                                         "ijl,jlk->ki",     "ijq,jk->ik",    "ij,jkq->ik",
+                                         "abij,abjk->abik", "aij,bjk->abik", "aij,bjk->iakb",
+                                         "abij,abjk->ibka" };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_nograd(cx, true);
+    for (int64_t size = 2; size <= 38; size += 12)
+        for (size_t k = 0; k < sizeof specs / sizeof *specs; k++)
+            for (int how = 0; how < 16; how++) {
+                eg_mark m = eg_push(cx);
+                eg_tensor *x[2], *re[2], *im[2], *out[3];
+                const char *c = specs[k];
+                for (int q = 0; q < 2; q++, c++) {
+                    int64_t dim[4];
+                    int rank = 0;
+                    for (; *c != ',' && *c != '-'; c++)
+                        dim[rank++] = *c == 'i'   ? size
+                                      : *c == 'j' ? size + 3
+                                      : *c == 'k' ? size + 5
+                                                  : 3;
+                    re[q] = eg_normal_n(cx, EG_F64, 0, 1, rank, dim);
+                    im[q] = eg_normal_n(cx, EG_F64, 0, 1, rank, dim);
+                    x[q] = laid_out(eg_complex(re[q], im[q]), how >> 2 * q & 3);
+                }
+                out[0] = eg_einsum(specs[k], x[0], x[1]);
+                out[1] =
+                    eg_sub(eg_einsum(specs[k], re[0], re[1]), eg_einsum(specs[k], im[0], im[1]));
+                out[2] =
+                    eg_add(eg_einsum(specs[k], re[0], im[1]), eg_einsum(specs[k], im[0], re[1]));
+                eg_assert_close(eg_copy(eg_real(out[0])), out[1], 1e-12);
+                eg_assert_close(eg_copy(eg_imag(out[0])), out[2], 1e-12);
+                eg_tensor *sum = eg_copy(out[0]);
+                eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                  .spec = specs[k],
+                                                  .count = 2,
+                                                  .operands = x,
+                                                  .out = sum,
+                                                  .beta = 1,
+                                                  .alpha = -1 });
+                eg_assert_close(eg_real(sum), eg_zeros_like(out[1]), 1e-12);
+                eg_pop(cx, m);
+            }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}

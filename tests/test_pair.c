@@ -443,7 +443,7 @@ TEST(copies_of_one_operand)
     for (int q = 0; q < COPIES * I * J; q++) a[q] = q % 17;
     const eg_axis axis[] = { { I, { { J, 0, 1 } }, true, false, true },
                              { J, { { 1, 0, 0 } }, true, false, false } };
-    eg_pairing *p = eg_scope_alloc(cx, eg__pairing_bytes(2));
+    eg_pairing *p = eg_scope_alloc(cx, eg__pairing_bytes(EG_F64, 2));
     ck_assert_ptr_nonnull(p);
     eg__pairing(p, EG_F64, NULL, 2, axis, false);
     const eg_copy_steps steps = {

@@ -10,7 +10,8 @@
  *   widen.c          f16 and bf16 operands, which are converted when they are read
  *   map.c            elementwise products and copies, without a sum
  *   sum.c            dots, matrix times vector, reductions
- *   plain.c          integers and complex numbers
+ *   parts.c          products of complex numbers, as products of their parts
+ *   plain.c          integers, and the other complex numbers
  *   blis.c         a micro-kernel of BLIS; the only file that uses BLIS */
 #ifndef EG_CONTRACTION_H
 #define EG_CONTRACTION_H
@@ -48,7 +49,7 @@ typedef enum eg_pair_kind {
     EG_PAIR_PACKED,     /* gemm.c */
     EG_PAIR_INNER_BATCH /* inner_batch.c */
 } eg_pair_kind;
-size_t eg__pairing_bytes(int axes);
+size_t eg__pairing_bytes(eg_dtype, int axes);
 /* A function that is called for elements of a result as soon as their sums are complete, while they
  * are in the first-level cache: for `rows` rows of n contiguous elements, `step` elements apart, of
  * which the first is at c. It runs on the thread that computed them. */
@@ -58,7 +59,7 @@ typedef struct eg_finish {
      * They are prefetched while the sums are computed. */
     int64_t beside[2];
 } eg_finish;
-/* Makes a pairing of at most 3 · EG_RANK_MAX axes, in memory of eg__pairing_bytes(axes) bytes. two:
+/* Makes a pairing of at most 3 · EG_RANK_MAX axes, in memory of eg__pairing_bytes bytes. two:
  * false if there is no operand b; it is then a reduction, a copy, a transpose or a diagonal. of:
  * the operands' dtypes, each either dtype or, if dtype is of floats, f16 or bf16; NULL if both are
  * dtype. */

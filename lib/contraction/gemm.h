@@ -53,18 +53,35 @@ typedef struct eg_unshared {
     eg_axes out, k;
     size_t bytes; /* size of that sum; 0 if there is none */
 } eg_unshared;
+/* How a product of complex numbers becomes one of their parts (parts.c). */
+typedef struct eg_parts_plan {
+    int doubled;          /* operand of which the copy has x and i x: EG_OF_A or EG_OF_B */
+    int64_t of_c, of_sum; /* distances of the parts in this copy */
+    int n[2];             /* axes of the copy of each operand; 0: it is read in place */
+    int64_t size[2];      /* numbers in that copy */
+    int batches; /* axes of c and both operands along which products are computed in turn */
+    eg_axis batch[EG_PAIR_AXES];
+    eg_axis copy[2][EG_PAIR_AXES]; /* sa: stride in the operand, sc: in the copy, in numbers */
+} eg_parts_plan;
+typedef struct eg_parts {
+    bool used; /* false: the pairing is no product of complex numbers */
+    int doubled;
+    int64_t of_c, of_sum;
+    int64_t size[2];
+    eg_axes copy[2], batch;
+} eg_parts;
 /* It contains pointers into itself; eg__pairing_moved sets those of a copy. */
 struct eg_pairing {
     eg_pair_kind kind;
     bool swap;      /* the kernel's a is the second operand */
     bool once;      /* it is a single product for eg__direct_once, with no sum before it */
-    bool parts;     /* of complex numbers: four products of real and imaginary parts, in f64 */
     eg_dtype of[2]; /* of the operands in the order of the call */
     uint64_t work;  /* multiply-adds, as eg_usage counts them */
     /* Its a, b and c are not set. If this is not a matrix product, batch has the axes of c, and k
      * those that are summed over. */
     eg_gemm gemm;
     eg_unshared unshared[2]; /* of each operand */
+    eg_parts parts;          /* of complex numbers, whose product is one in f64 */
     int axes;
     eg_axis axis[]; /* the axes of all lists */
 };
@@ -110,6 +127,13 @@ static inline bool eg__widens(eg_dtype dtype, const eg_dtype of[2])
 {
     return of[0] != dtype || of[1] != dtype;
 }
+/* parts.c: products of complex numbers as one product in f64 */
+/* Changes the n axes of a product to those of a product of parts, with the strides of numbers in
+ * f64, and sets t. Returns their number; 0, without a change, if plain.c is faster. */
+int eg__parts(eg_parts_plan *t, int n, eg_axis *x);
+/* Copies the parts of an operand; the axes have sa and sc as in eg_parts_plan. */
+void eg__parts_copy(eg_ctx *, const eg_axes *, bool doubled, int64_t of_c, int64_t of_sum,
+                    const void *from, double *to);
 /* plain.c: any type but f16 and bf16 */
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, double alpha, bool add);

@@ -284,30 +284,17 @@ bool eg__pair_copies(const eg_pairing *p)
 }
 bool eg__pair_finishes(const eg_pairing *p)
 {
-    return (p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_PACKED) && !p->parts;
+    return (p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_PACKED) && !p->parts.used;
 }
-/* axes of c, and of each sum that is computed first */
-size_t eg__pairing_bytes(int axes)
+/* axes of c, and of each sum that is computed first; for complex numbers also two for their parts
+ * in each of these, and those of each copy of an operand */
+enum { PAIR_LISTS = 3, PAIR_LISTS_C128 = 5, PAIR_PARTS = 6 };
+size_t eg__pairing_bytes(eg_dtype dtype, int axes)
 {
-    return sizeof(eg_pairing) + 3 * (size_t)axes * sizeof(eg_axis);
+    const int most = dtype == EG_C128 ? PAIR_LISTS_C128 * axes + PAIR_PARTS : PAIR_LISTS * axes;
+    return sizeof(eg_pairing) + (size_t)most * sizeof(eg_axis);
 }
 
-/* True if products of complex numbers are large enough to be computed as those of their parts:
- * plain.c is faster while all is in the first-level cache (0.3 to 0.95 of its time up to 128³). */
-static bool pair_has_parts(const eg_pairing *p, int n, const eg_axis *x)
-{
-    enum { LEAST = 1 << 20 }; /* multiply-adds of one matrix product */
-    double sizes[3] = { 1, 1, 1 };
-    for (int i = 0; i < n; i++) {
-        const int role = !x[i].in_c && x[i].sa && x[i].sb   ? 0
-                         : x[i].in_c && x[i].sa && !x[i].sb ? 1
-                         : x[i].in_c && !x[i].sa && x[i].sb ? 2
-                                                            : -1;
-        if (role >= 0) sizes[role] *= (double)x[i].size;
-    }
-    return p->gemm.dtype == EG_C128 && sizes[0] > 1 && sizes[1] > 1 && sizes[2] > 1 &&
-           sizes[0] * sizes[1] * sizes[2] >= LEAST;
-}
 /* Lists in x the axes whose size is not 1, with a stride of 0 in those that do not have them.
  * Returns their number; −1 if the result is empty. *empty_sum: a summed axis has size 0. */
 static int pair_axes(int axes, const eg_axis *axis, bool two, eg_axis *x, bool *empty_sum)
@@ -347,6 +334,24 @@ static int pair_sum_unshared(eg_pairing *p, int n, eg_axis *x)
         if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
     return fuse(m, x);
 }
+/* Makes a product of complex numbers one of their parts, in f64, if that is faster. Returns the
+ * number of its axes. */
+static int pair_parts(eg_pairing *p, int n, eg_axis *x)
+{
+    eg_parts_plan t;
+    const int axes = eg__parts(&t, n, x);
+    if (!axes) return n;
+    p->parts = (eg_parts){ .used = true,
+                           .doubled = t.doubled,
+                           .of_c = t.of_c,
+                           .of_sum = t.of_sum,
+                           .size = { t.size[0], t.size[1] },
+                           .batch = pair_take(p, t.batches, t.batch) };
+    for (int s = 0; s < 2; s++)
+        if (t.size[s]) p->parts.copy[s] = pair_take(p, fuse(t.n[s], t.copy[s]), t.copy[s]);
+    p->gemm.dtype = p->of[0] = p->of[1] = p->gemm.of[0] = p->gemm.of[1] = EG_F64;
+    return fuse(axes, x);
+}
 /* Drops axes of size 1, fuses axes, plans the sums over axes of one operand alone, and assigns
  * roles to the other axes. */
 void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, const eg_axis *axis,
@@ -371,10 +376,9 @@ void eg__pairing(eg_pairing *p, eg_dtype dtype, const eg_dtype of[2], int axes, 
     double terms;
     const double work = eg__pair_work(n, x, two, &terms);
     p->work = work < 0x1p63 ? (uint64_t)work : (uint64_t)1 << 63; /* views may have more */
-    if (two && pair_has_parts(p, n, x)) {
-        p->parts = true;
-        dtype = p->gemm.dtype = p->of[0] = p->of[1] = p->gemm.of[0] = p->gemm.of[1] = EG_F64;
-        for (int i = 0; i < n; i++) x[i].sa *= 2, x[i].sb *= 2, x[i].sc *= 2;
+    if (two && dtype == EG_C128) {
+        n = pair_parts(p, n, x);
+        dtype = p->gemm.dtype;
     }
     if (!eg__is_float(dtype) || !two) {
         pair_without_product(p, n, x, two);
@@ -408,7 +412,10 @@ void eg__pairing_moved(eg_pairing *p, const eg_pairing *from)
                                &p->unshared[0].out,
                                &p->unshared[0].k,
                                &p->unshared[1].out,
-                               &p->unshared[1].k };
+                               &p->unshared[1].k,
+                               &p->parts.copy[0],
+                               &p->parts.copy[1],
+                               &p->parts.batch };
     for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
         if (lists[k]->axis) lists[k]->axis = p->axis + (lists[k]->axis - from->axis);
 }
@@ -467,23 +474,35 @@ EG_INLINE bool pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const vo
     eg__direct_once(&p->gemm, p->swap ? b : a, p->swap ? a : b, c, alpha, add, finish);
     return true;
 }
-/* Re c = Re a Re b − Im a Im b, Im c = Re a Im b + Im a Re b */
-static bool pair_run_complex(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
-                             double alpha, bool add)
+/* Copies the parts of complex operands, batch by batch, and computes their products in f64. */
+static bool pair_run_parts(eg_ctx *cx, const eg_pairing *p, const char *a, const char *b, char *c,
+                           double alpha, bool add)
 {
-    const double *x = a, *y = b;
-    double *z = c;
-    return pair_run(cx, p, x, y, z, alpha, add, NULL) &&
-           pair_run(cx, p, x + 1, y + 1, z, -alpha, true, NULL) &&
-           pair_run(cx, p, x, y + 1, z + 1, alpha, add, NULL) &&
-           pair_run(cx, p, x + 1, y, z + 1, alpha, true, NULL);
+    enum { W = sizeof(double complex) };
+    const eg_parts *t = &p->parts;
+    const size_t bytes = (size_t)(t->size[0] + t->size[1]) * sizeof(double);
+    double *copies = eg__scratch(cx, EG_SCRATCH_COMPLEX, bytes);
+    bool good = copies;
+    for (int64_t i = 0; good && i < t->batch.total; i++) {
+        const eg_offsets at = eg__offsets_of(&t->batch, i);
+        const void *x[2] = { a + at.a * W, b + at.b * W };
+        double *to = copies;
+        for (int s = 0; s < 2; s++) {
+            if (!t->size[s]) continue;
+            eg__parts_copy(cx, &t->copy[s], s == t->doubled, t->of_c, t->of_sum, x[s], to);
+            x[s] = to;
+            to += t->size[s];
+        }
+        good = pair_run(cx, p, x[0], x[1], c + at.c * W, alpha, add, NULL);
+    }
+    return good;
 }
 bool eg__pair_run(eg_ctx *cx, const eg_pairing *p, const void *a, const void *b, void *c,
                   double alpha, bool add, const eg_finish *finish)
 {
     cx->use.multiply_adds += p->work;
-    return p->parts ? pair_run_complex(cx, p, a, b, c, alpha, add)
-                    : pair_run(cx, p, a, b, c, alpha, add, finish);
+    return p->parts.used ? pair_run_parts(cx, p, a, b, c, alpha, add)
+                         : pair_run(cx, p, a, b, c, alpha, add, finish);
 }
 
 /* The copies are one more batch of small products and of sums, the outermost: kernel, tiles and the
@@ -492,7 +511,7 @@ bool eg__pair_run_copies(eg_ctx *cx, const eg_pairing *p, const eg_copy_steps *s
                          const void *b, void *c, double alpha, const eg_finish *finish)
 {
     const bool one_call = (p->kind == EG_PAIR_DIRECT || p->kind == EG_PAIR_SUM) &&
-                          !p->unshared[0].bytes && !p->unshared[1].bytes && !p->parts &&
+                          !p->unshared[0].bytes && !p->unshared[1].bytes && !p->parts.used &&
                           p->gemm.batch.n < EG_PAIR_AXES;
     if (!one_call) {
         bool good = true;
@@ -529,7 +548,8 @@ bool eg__pair(eg_ctx *cx, eg_dtype dtype, int axes, const eg_axis *axis, const v
 {
     union {
         eg_pairing p;
-        char buffer[sizeof(eg_pairing) + 3 * EG_PAIR_AXES * sizeof(eg_axis)];
+        char buffer[sizeof(eg_pairing) +
+                    (PAIR_LISTS_C128 * EG_PAIR_AXES + PAIR_PARTS) * sizeof(eg_axis)];
     } u;
     if (axes > EG_PAIR_AXES) {
         eg_fail_as(cx, EG_ERROR_SHAPE, "einsum: %d axes in one pair; at most %d", axes,

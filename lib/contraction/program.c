@@ -355,8 +355,10 @@ static bool diagonal(const eg_draft *d) { return d->out.n < d->task->out->rank; 
 size_t eg__program_bytes(const eg_draft *d)
 {
     size_t bytes = eg__up16(sizeof(eg_program) + (size_t)d->steps * sizeof(eg_program_step));
-    for (int s = 0; s < d->steps; s++) bytes += eg__up16(eg__pairing_bytes(draft_axes(d, s, NULL)));
-    return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(d->task->out->rank + 1)) : 0);
+    const eg_dtype dtype = d->task->dtype;
+    for (int s = 0; s < d->steps; s++)
+        bytes += eg__up16(eg__pairing_bytes(dtype, draft_axes(d, s, NULL)));
+    return bytes + (diagonal(d) ? eg__up16(eg__pairing_bytes(dtype, d->task->out->rank + 1)) : 0);
 }
 
 static const eg_pairing *pairing(char **memory, eg_dtype dtype, const eg_dtype *of, int axes,
@@ -364,7 +366,7 @@ static const eg_pairing *pairing(char **memory, eg_dtype dtype, const eg_dtype *
 {
     eg_pairing *p = (eg_pairing *)(void *)*memory;
     eg__pairing(p, dtype, of, axes, axis, two);
-    *memory += eg__up16(eg__pairing_bytes(axes));
+    *memory += eg__up16(eg__pairing_bytes(dtype, axes));
     return p;
 }
 /* Returns the dtype of number `number` of the draft: an operand's own, else that of the

@@ -186,6 +186,7 @@ typedef enum eg_scratch {
     /* contraction/sum.c, ops/norm.c: partial sums; ops/sort.c: the keys of a row of numbers;
      * ops/convolve.c: lines and their transforms */
     EG_SCRATCH_PARTS,
+    EG_SCRATCH_COMPLEX, /* contraction/pair.c: the parts of complex operands */
     EG_SCRATCH_BATCH_A, /* contraction/inner_batch.c: a block of a, batch by batch */
     EG_SCRATCH_BATCH_B, /* contraction/inner_batch.c: a block of b, likewise */
     /* ops/rows.c: each thread's copies of rows of numbers that are not contiguous */
