@@ -430,6 +430,60 @@ LOOP_TEST(integers_equal_f64, 3)
     }
 }
 
+/* Matrices of integers of the whole range, in batches, with several axes of rows and columns, times
+ * a factor and added to a result: each row has the values of a product of that row alone, which
+ * plain loops compute. */
+LOOP_TEST(rows_of_integer_products_are_those_of_each_alone, 3)
+{
+    static const char *const specs[] = { "ij,jk->ik",   "ij,kj->ik",     "ij,jk->ki",
+                                         "ij,zjk->zik", "ij,zjk->izk",   "ijq,qjk->ik",
+                                         "ij,jkq->iqk", "ij,zwjk->wizk", "ij,jzk->ikz" };
+    static const eg_dtype types[] = { EG_I32, EG_I64, EG_BOOL };
+    static const int64_t sizes[] = { 13, 64, 70, 130 };
+    eg_nograd(cx, true);
+    for (int k = 0; k < 9 * 12; k++) {
+        const eg_mark m = eg_push(cx);
+        const char *at = specs[k % 9];
+        eg_tensor *x[2], *row[2];
+        const int64_t i = sizes[k / 9 % 4], j = sizes[k % 4], n = sizes[k / 27];
+        for (int q = 0; q < 2; q++, at++) {
+            int64_t dim[4];
+            int rank = 0;
+            for (; *at != ',' && *at != '-'; at++)
+                dim[rank++] = *at == 'i' ? i : *at == 'j' ? j : *at == 'k' ? n : 3;
+            x[q] = eg_randint_n(cx, -(1ll << 40), 1ll << 40, rank, dim);
+            x[q] = eg_cast(_i == 2 ? eg_clip(x[q], 0, 1) : eg_mul(x[q], eg_shift(x[q], 12345)),
+                           types[_i]);
+            if (k % 3) x[q] = eg_flip_axis(x[q], k % rank);
+        }
+        eg_tensor *y = eg_einsum_n(specs[k % 9], 2, x), *sum = eg_copy(y);
+        eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                          .spec = specs[k % 9],
+                                          .count = 2,
+                                          .operands = x,
+                                          .out = sum,
+                                          .beta = 1,
+                                          .alpha = 3 });
+        row[1] = x[1];
+        const int axis = (int)(strchr(at, 'i') - strchr(at, '>') - 1);
+        for (int64_t r = 0; r < i; r++) {
+            row[0] = eg_slice_axis(x[0], 0, r, r + 1, 1);
+            eg_tensor *alone = eg_copy(eg_einsum_n(specs[k % 9], 2, row)),
+                      *of[] = { eg_copy(eg_slice_axis(y, axis, r, r + 1, 1)),
+                                eg_copy(eg_slice_axis(sum, axis, r, r + 1, 1)) };
+            const size_t bytes = (size_t)eg_size(alone) * 8;
+            ck_assert_msg(!memcmp(eg_i64(alone), eg_i64(of[0]), bytes), "%s, row %d", specs[k % 9],
+                          (int)r);
+            alone = eg_scale(alone, 4);
+            ck_assert_msg(!memcmp(eg_i64(alone), eg_i64(of[1]), bytes), "%s, row %d, added",
+                          specs[k % 9], (int)r);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_nograd(cx, false);
+}
+
 /* Reads the sizes of an operand's letters, up to a comma or the arrow, from "i5 j7". Moves *at to
  * behind them. Returns the rank. */
 static int sizes_of(const char **at, const char *sizes, int64_t *dim)

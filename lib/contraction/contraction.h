@@ -11,7 +11,8 @@
  *   map.c            elementwise products and copies, without a sum
  *   sum.c            dots, matrix times vector, reductions
  *   parts.c          products of complex numbers, as products of their parts
- *   plain.c          integers, and the other complex numbers
+ *   integers.c       products of matrices of integers
+ *   plain.c          other integers, and the other complex numbers
  *   blis.c         a micro-kernel of BLIS; the only file that uses BLIS */
 #ifndef EG_CONTRACTION_H
 #define EG_CONTRACTION_H

@@ -134,6 +134,10 @@ int eg__parts(eg_parts_plan *t, int n, eg_axis *x);
 /* Copies the parts of an operand; the axes have sa and sc as in eg_parts_plan. */
 void eg__parts_copy(eg_ctx *, const eg_axes *, bool doubled, int64_t of_c, int64_t of_sum,
                     const void *from, double *to);
+/* integers.c: products of matrices of i32, i64 and bool; false, without a change, if this is none
+ * or plain.c is faster */
+bool eg__integers(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
+                  void *c, double alpha, bool add);
 /* plain.c: any type but f16 and bf16 */
 void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
                void *c, double alpha, bool add);
