@@ -786,15 +786,19 @@ TEST(extremes_of_rows_in_parts)
     eg_close(cx);
 }
 
-/* Rows are computed by one operation, columns and longer rows by products of their halves: products
- * and gradients have the same bits. Of f32 an element is 0 in some rows. */
+/* Rows are computed by one operation, longer ones and columns by several levels or by products of
+ * their halves: products and gradients have the same bits. Of f32 an element is 0 in some rows. */
 TEST(products_of_rows_have_the_bits_of_columns)
 {
-    static const int64_t lengths[] = { 2, 3, 5, 31, 32, 33, 64, 66, 127, 260, 1023, 4099, 8192 };
+    static const int64_t lengths[] = { 2,   3,   5,   31,   32,   33,   64,   66,
+                                       127, 260, 768, 1023, 2048, 4099, 8192, 16384 };
     eg_ctx *cx = eg_open();
-    for (int k = 0; k < 13 * 3; k++) {
+    for (int k = 0; k < 16 * 3; k++) {
         const eg_mark m = eg_push(cx);
-        const int64_t n = lengths[k / 3], rows = n < 100 ? 70 : n < 1000 ? 33 : 3;
+        const int64_t n = lengths[k / 3], rows = n < 100        ? 70
+                                                 : n % 256 == 0 ? 20
+                                                 : n < 1000     ? 33
+                                                                : 3;
         eg_tensor *x =
             eg_uniform_n(cx, k % 3 ? EG_F64 : EG_F32, .6, 1.5, 2, (int64_t[]){ rows, n });
         if (k % 3 == 0) x = eg_mul(x, eg_cast(eg_gt(x, eg_scalar(cx, .7)), EG_F32));

@@ -2,9 +2,9 @@
  * gradient has no division, and is correct with any number of zeros. The first half of n numbers is
  * multiplied by the second half, until one number is left. Where a level has an odd number of
  * elements, the last one becomes a factor of a separate product, which is multiplied with the
- * result at the end. One operation computes the trees of rows of up to PROD_MOST elements; longer
- * rows, and rows whose elements lie next to those of other rows, are halved by products of tensors,
- * which all threads compute. */
+ * result at the end. One operation computes the trees of rows of up to PROD_MOST elements. Of
+ * longer rows, and of rows whose elements lie next to those of other rows, it computes several
+ * levels at once if their lengths are even; else they are halved by products of tensors. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -170,6 +170,31 @@ static eg_tensor *prod_axis_first(eg_tensor *x)
     for (int k = 0; k < x->rank; k++) order[k] = k ? k - 1 : x->rank - 1;
     return eg_contiguous(eg_permute_n(x, x->rank, order));
 }
+/* Returns level log₂ s of the trees of rows of *n elements, the last axis of x, for a large power
+ * of two s, and sets *n to n / s; x itself if there is none. Element k of that level is a product
+ * of s elements of a row, which are n / s apart: a row of prod_across. */
+static eg_tensor *prod_by_levels(eg_tensor *x, int64_t *n)
+{
+    const int outer = x->rank - 1;
+    int64_t dim[EG_RANK_MAX], s = 1;
+    int order[EG_RANK_MAX];
+    const bool columns = x->stride[outer] != 1;
+    while (s < PROD_COLUMN && *n % (2 * s) == 0 && (columns || *n / s > 2 * PROD_NARROW)) s *= 2;
+    if (s < 8 || x->rank == EG_RANK_MAX) return x;
+    memcpy(dim, x->dim, (size_t)outer * sizeof *dim);
+    dim[outer] = s;
+    dim[outer + 1] = *n / s;
+    eg_tensor *v = eg_view_n(x, outer + 2, dim);
+    for (int r = 0; r < outer; r++) order[r + columns] = r;
+    order[columns ? 0 : outer] = outer + 1;
+    order[outer + 1] = outer;
+    v = eg_permute_n(v, outer + 2, order);
+    if (!eg_ok(v) || !prod_is_across(v)) return x;
+    *n /= s;
+    v = eg_apply(&prod_op, NULL, 0, 1, &v);
+    for (int r = 0; columns && r <= outer; r++) order[r] = r < outer ? r + 1 : 0;
+    return columns ? eg_permute_n(v, outer + 1, order) : v;
+}
 /* Returns the products over an axis of n > 1 elements, the last one, by products of tensors. An
  * axis that is not contiguous is moved to the front: then each half of the tensor is contiguous. */
 static eg_tensor *prod_by_halves(eg_tensor *x, int64_t n)
@@ -198,6 +223,10 @@ eg_tensor *eg_prod(const char *spec, eg_tensor *x)
     if (!f.inner) return eg__focus_outer(&f, v);
     dim[f.outer] = n;
     v = eg_reshape_n(v, f.outer + 1, dim);
+    for (int64_t all = 0; eg_ok(v) && n > 1 && all != n && !prod_is_direct(v);) {
+        all = n;
+        v = prod_by_levels(v, &n);
+    }
     if (!eg_ok(v)) return v;
     if (n > 1 && !prod_is_direct(v) && prod_is_copied(v)) v = eg_contiguous(v);
     if (!eg_ok(v)) return v;

@@ -28,6 +28,18 @@ EG_INLINE void NAME(prod_two_levels)(int64_t quarter, const T *v, T *next)
         next[k] = a * b;
     }
 }
+/* Three levels at once of 8 elements v[i step] */
+EG_INLINE T NAME(prod_of_eight)(const T *v, int64_t step)
+{
+    const T a = v[0] * v[4 * step], b = v[2 * step] * v[6 * step], c = v[step] * v[5 * step],
+            d = v[3 * step] * v[7 * step];
+    return (a * b) * (c * d);
+}
+EG_INLINE void NAME(prod_three_levels)(int64_t eighth, const T *v, T *next)
+{
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < eighth; k++) next[k] = NAME(prod_of_eight)(v + k, eighth);
+}
 /* The trees of some rows of n elements: level j has n >> j of them. */
 typedef struct NAME(prod_trees) {
     int64_t n;
@@ -46,11 +58,14 @@ EG_INLINE const T *NAME(prod_row)(NAME(prod_trees) * t, const bool keep, int r, 
     T *next = t->row + (keep ? r * t->n : PROD_SIDE * PROD_NARROW);
     t->odds = 0;
     for (int64_t n = t->n; n > PROD_NARROW; n /= 2) {
-        const bool two = !keep && n % 4 == 0 && n / 2 > PROD_NARROW;
+        const bool two = !keep && n % 4 == 0 && n / 2 > PROD_NARROW,
+                   three = two && n % 8 == 0 && n / 4 > PROD_NARROW;
         if (n % 2) t->last[t->odds++][r] = x[n - 1];
-        if (two) n /= 2;
+        if (two) n /= three ? 4 : 2;
         if (!keep && n / 2 <= PROD_NARROW) next = t->row + r * (n / 2);
-        if (two)
+        if (three)
+            NAME(prod_three_levels)(n / 2, x, next);
+        else if (two)
             NAME(prod_two_levels)(n / 2, x, next);
         else
             NAME(prod_level)(n / 2, x, next);
@@ -110,13 +125,19 @@ EG_CLONES static void NAME(prod_rows)(int64_t rows, char *const *p, const int64_
             *EG_ROW(T, 0, first + r) = t.odds ? v[r] * t.odd[t.odds - 1][r] : v[r];
     }
 }
-/* Writes the first level of m rows, `apart` elements apart, whose elements are `along` elements
- * apart; w: distance of its elements. */
-EG_INLINE void NAME(prod_first)(int64_t half, int64_t m, const T *x, int64_t apart, int64_t along,
-                                int64_t w, T *v)
+/* Writes the first level of m rows, or if `three` the third one, whose elements are `along`
+ * elements apart in x; the rows are `apart` elements apart. n: elements of that level; w: their
+ * distance. */
+EG_INLINE void NAME(prod_first)(const bool three, int64_t n, int64_t m, const T *x, int64_t apart,
+                                int64_t along, int64_t w, T *v)
 {
-    for (int64_t k = 0; k < half; k++, x += along, v += w) {
-        const T *b = x + half * along;
+    for (int64_t k = 0; k < n; k++, x += along, v += w) {
+        const T *b = x + n * along;
+        if (three) {
+            EG_EVERY_LANE
+            for (int64_t r = 0; r < m; r++) v[r] = NAME(prod_of_eight)(x + r * apart, n * along);
+            continue;
+        }
         EG_EVERY_LANE
         for (int64_t r = 0; r < m; r++) v[r] = x[r * apart] * b[r * apart];
     }
@@ -128,7 +149,8 @@ EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int6
 {
     const eg_strip_axis *of = &((const eg_strip *)user)->axis[0];
     const int64_t along = of->step / (int64_t)sizeof(T), apart = step[1] / (int64_t)sizeof(T);
-    const int64_t most = prod_beside(of->size, PROD_MOST(sizeof(T))),
+    const bool three = of->size % 8 == 0;
+    const int64_t most = prod_beside(of->size / (three ? 4 : 1), PROD_MOST(sizeof(T))),
                   w = eg__min64(eg__round_up(rows, EG_LANES), most);
     T v[PROD_MOST(sizeof(T))], odd[PROD_BESIDE] = { 0 };
     if (rows < w) memset(v, 0, sizeof v);
@@ -138,13 +160,19 @@ EG_CLONES static void NAME(prod_across)(int64_t rows, char *const *p, const int6
         int64_t n = of->size;
         bool odds = n % 2;
         for (int64_t r = 0; odds && r < m; r++) odd[r] = x[(n - 1) * along + r * apart];
-        n /= 2;
-        if (apart == 1)
-            NAME(prod_first)(n, m, x, 1, along, w, v);
+        n /= three ? 8 : 2;
+        if (three && apart == 1)
+            NAME(prod_first)(true, n, m, x, 1, along, w, v);
+        else if (three && apart == -1 && sizeof(T) <= 8)
+            NAME(prod_first)(true, n, m, x, -1, along, w, v);
+        else if (three)
+            NAME(prod_first)(true, n, m, x, apart, along, w, v);
+        else if (apart == 1)
+            NAME(prod_first)(false, n, m, x, 1, along, w, v);
         else if (apart == -1 && sizeof(T) <= 8)
-            NAME(prod_first)(n, m, x, -1, along, w, v);
+            NAME(prod_first)(false, n, m, x, -1, along, w, v);
         else
-            NAME(prod_first)(n, m, x, apart, along, w, v);
+            NAME(prod_first)(false, n, m, x, apart, along, w, v);
         for (; n > 1; n /= 2) {
             const T *last = v + (n - 1) * w;
             for (int64_t r = 0; n % 2 && r < w; r++) odd[r] = odds ? odd[r] * last[r] : last[r];
