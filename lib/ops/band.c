@@ -1,5 +1,6 @@
 /* band.c: tril and triu, the triangles of a matrix over the last two axes. */
 #include "ops/ops.h"
+#include <string.h>
 
 static bool band_shape(eg_tensor *y)
 {
@@ -34,21 +35,36 @@ static void clear(eg_tensor *y, int64_t i, int64_t from, int64_t to)
     t.data += (i * y->stride[r] + from * y->stride[r + 1]) * eg__width[y->dtype];
     eg__fill(&t, 0);
 }
-/* Returns i + k; a column outside of the matrix if that could overflow. */
-static int64_t last_column(const eg_tensor *y, int64_t i)
+/* Copies x and sets what is above diagonal k (lower) or below it to 0, along the axis of a matrix
+ * along which its elements are closer to each other. */
+static bool band_forward(eg_tensor *y, bool lower)
 {
-    int64_t k = *(const int64_t *)y->attr, n = y->dim[y->rank - 1], m = y->dim[y->rank - 2];
-    return k > n ? i + n : k < -m ? i - m - 1 : i + k;
+    const int r = y->rank - 2;
+    const int64_t m = y->dim[r], n = y->dim[r + 1];
+    int64_t k = *(const int64_t *)y->attr, dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    eg_tensor t = *y;
+    eg__copy(y, y->in[0]);
+    k = k > n ? n : k < -m ? -m - 1 : k; /* i + k cannot overflow */
+    if (eg__abs64(y->stride[r]) < eg__abs64(y->stride[r + 1])) {
+        memcpy(dim, y->dim, (size_t)y->rank * sizeof *dim);
+        memcpy(stride, y->stride, (size_t)y->rank * sizeof *stride);
+        dim[r] = n, dim[r + 1] = m;
+        stride[r] = y->stride[r + 1], stride[r + 1] = y->stride[r];
+        t.dim = dim;
+        t.stride = stride;
+        k = -k;
+        lower = !lower;
+    }
+    for (int64_t i = 0; i < t.dim[r]; i++)
+        if (lower)
+            clear(&t, i, i + k + 1, t.dim[r + 1]);
+        else
+            clear(&t, i, 0, i + k);
+    return true;
 }
 
 /* -- tril: y_ij = x_ij where j − i ≤ k, else 0,  dx = tril g ---------------------------------- */
-static bool tril_forward(eg_tensor *y)
-{
-    eg__copy(y, y->in[0]);
-    for (int64_t i = 0; i < y->dim[y->rank - 2]; i++)
-        clear(y, i, last_column(y, i) + 1, y->dim[y->rank - 1]);
-    return true;
-}
+static bool tril_forward(eg_tensor *y) { return band_forward(y, true); }
 static eg_tensor *tril_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
@@ -75,12 +91,7 @@ static const eg_op tril_op = {
 eg_tensor *eg_tril(eg_tensor *x, int64_t k) { return eg_apply(&tril_op, &k, sizeof k, 1, &x); }
 
 /* -- triu: y_ij = x_ij where j − i ≥ k, else 0,  dx = triu g ---------------------------------- */
-static bool triu_forward(eg_tensor *y)
-{
-    eg__copy(y, y->in[0]);
-    for (int64_t i = 0; i < y->dim[y->rank - 2]; i++) clear(y, i, 0, last_column(y, i));
-    return true;
-}
+static bool triu_forward(eg_tensor *y) { return band_forward(y, false); }
 static eg_tensor *triu_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
