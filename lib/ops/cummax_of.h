@@ -77,7 +77,7 @@ EG_CLONES static void NAME(cummax)(int64_t n, char *const *p, const int64_t *ste
     const line *l = user;
     const int64_t w = (int64_t)sizeof(T);
     const bool wide = (w == 4 || w == 8) && l->n <= INT32_MAX,
-               along = eg__abs64(l->a) < eg__abs64(step[1]),
+               along = !step[1] || eg__abs64(l->a) < eg__abs64(step[1]),
                abreast = wide && l->y == 8 && eg__abs64(l->a) == w,
                beside = wide && step[0] == 8 && step[1] == w;
     for (int64_t j = 0, m; j < n; j += m) {

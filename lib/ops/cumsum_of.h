@@ -52,7 +52,7 @@ EG_INLINE void NAME(cumulated)(const bool product, int64_t n, char *const *p, co
                                const line *l)
 {
     const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
-    const bool along = eg__abs64(l->a) < eg__abs64(step[1]),
+    const bool along = !step[1] || eg__abs64(l->a) < eg__abs64(step[1]),
                abreast = (v == 4 || v == 8) && l->n >= ABREAST && l->y == w && eg__abs64(l->a) == v,
                beside = step[0] == w && step[1] == v;
     const int64_t most = abreast ? ABREAST : along ? FEW : LANES;
