@@ -57,6 +57,24 @@ typedef struct byte_job {
     eg_strip x;
     bool is_signed;
 } byte_job;
+/* Sorts the axes of a row so that the last one has the smallest step, and merges them: sums do not
+ * depend on the order of the elements. */
+static void byte_order(eg_strip *x)
+{
+    int n = 0;
+    for (int i = 1; i < x->rank; i++)
+        for (int j = i; j && eg__abs64(x->axis[j - 1].step) < eg__abs64(x->axis[j].step); j--) {
+            const eg_strip_axis other = x->axis[j];
+            x->axis[j] = x->axis[j - 1];
+            x->axis[j - 1] = other;
+        }
+    for (int i = 1; i < x->rank; i++)
+        if (x->axis[n].step == x->axis[i].step * x->axis[i].size)
+            x->axis[n] = (eg_strip_axis){ x->axis[n].size * x->axis[i].size, x->axis[i].step };
+        else
+            x->axis[++n] = x->axis[i];
+    x->rank = n + 1;
+}
 /* Writes the sum of one row in any layout. */
 static void byte_row(const void *user, int64_t row, char *const *p)
 {
@@ -101,6 +119,8 @@ static bool byte_sum_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0], *const both[] = { y, x };
     byte_job j = { .is_signed = x->dtype == EG_I8 };
     eg__strip(&j.x, x, *(const int *)y->attr);
+    const bool in_order = eg__strip_contiguous(&j.x);
+    byte_order(&j.x);
     const eg_strip_axis *last = &j.x.axis[j.x.rank - 1];
     const bool nearer = y->rank && y->dim[y->rank - 1] >= EG_LANES &&
                         eg__abs64(x->stride[y->rank - 1]) < eg__abs64(last->step);
@@ -108,7 +128,7 @@ static bool byte_sum_forward(eg_tensor *y)
         eg__fill(y, 0);
     else if (nearer)
         eg__rows_across(y, x, &j.x, bytes_across, &j, j.x.n);
-    else if (eg__strip_contiguous(&j.x))
+    else if (in_order)
         return eg__batches(y, y->rank, 2, both, byte_rows, &j, j.x.n);
     else
         eg__rows(y->cx, y->rank, 2, both, j.x.n, byte_row, &j);
