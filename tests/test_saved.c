@@ -538,7 +538,6 @@ TEST(messages_have_a_decimal_point_under_every_locale)
 {
     make_folder();
     if (!decimal_comma()) return;
-    cx = eg_open(.threads = 1);
     eg_tensor *x = eg_full_n(cx, EG_F64, 0.3, 1, (int64_t[]){ 3 });
     eg_dropout(x, 1.5);
     eg_assert_error(cx, "dropout: 1.5 is not a probability");
@@ -553,7 +552,6 @@ TEST(messages_have_a_decimal_point_under_every_locale)
     ck_assert_msg(r && strstr(r->text, "analytic 0."), "%s", r ? r->text : eg_error(cx));
     ck_assert(strstr(r->text, "values are 1.5 times") != NULL);
     eg_assert_ok(cx);
-    eg_close(cx);
     setlocale(LC_ALL, "C");
 }
 TEST(saved_files_are_the_same_under_a_locale_with_a_decimal_comma)
