@@ -10,7 +10,7 @@
 enum { PARTS_LINE = 2048, PARTS_SIDE = 8 };
 /* What is smaller is faster in plain.c: numbers along the axes of the operand that is not doubled,
  * multiply-adds. */
-enum { LEAST_OTHER = 4, LEAST_WORK = 64 };
+enum { LEAST_OTHER = 8, LEAST_WORK = 64 };
 
 /* Lists in `copy` the axes that operand s has, the outermost in memory first. */
 static int parts_axes(int n, const eg_axis *x, int s, int *order)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* LANES: elements of the result that are computed at once; SUMS (below): sums of an element */
-enum { LANES = 64, FEW_TERMS = 8, MANY_TERMS = 16 };
+enum { LANES = 256, FEW_TERMS = 8, MANY_TERMS = 16 };
 
 /* a b of complex numbers as BLAS and NumPy compute it. The operator * of C would also recover
  * infinities from products that are NaN + i NaN (C11, annex G), with a test of each product. */
