@@ -136,11 +136,11 @@ void eg__parts_copy(eg_ctx *, const eg_axes *, bool doubled, int64_t of_c, int64
                     const void *from, double *to);
 /* integers.c: products of matrices of i32, i64 and bool; false, without a change, if this is none
  * or plain.c is faster */
-bool eg__integers(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
-                  void *c, double alpha, bool add);
+bool eg__integers(eg_ctx *, eg_dtype, const eg_axes *out, const eg_axes *k, const void *a,
+                  const void *b, void *c, double alpha, bool add);
 /* plain.c: any type but f16 and bf16 */
-void eg__plain(eg_dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
-               void *c, double alpha, bool add);
+void eg__plain(eg_ctx *, eg_dtype, const eg_axes *out, const eg_axes *k, const void *a,
+               const void *b, void *c, double alpha, bool add);
 
 /* -- where the elements of a list of axes lie (tensor/axes.h) ---------------------------------- */
 enum { EG_OF_A, EG_OF_B, EG_OF_C, EG_OF_ALL, EG_AXIS_PITCH = sizeof(eg_axis) / sizeof(int64_t) };

@@ -5,6 +5,8 @@
 #include <string.h>
 
 enum { SIDE = 64, ROWS = 4, GROUP = 8 /* columns of which a tile has a multiple */ };
+/* GRAIN: multiply-adds for which another thread is worthwhile, some 70 µs */
+enum { GRAIN = 1 << 20 };
 /* What is smaller is faster in plain.c: rows, columns, terms of a sum, multiply-adds. */
 enum { LEAST_ROWS = 12, LEAST_COLUMNS = 8, LEAST_TERMS = 8, LEAST_PRODUCTS = 4096 };
 
@@ -177,8 +179,17 @@ static void integer_rows(const integers *p, eg_offsets at, int64_t from, int64_t
         }
     }
 }
+/* One block of rows of one batch. */
+static void integer_piece(void *user, int64_t i, int thread)
+{
+    (void)thread;
+    const integers *p = user;
+    const int64_t blocks = (p->rows.total + SIDE - 1) / SIDE, from = i % blocks * SIDE;
+    integer_rows(p, eg__offsets_of(&p->batch, i / blocks), from,
+                 eg__min64(SIDE, p->rows.total - from));
+}
 /* Assigns a role to each axis of the result, and computes the product by blocks of rows. */
-bool eg__integers(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
+bool eg__integers(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
                   const void *b, void *c, double alpha, bool add)
 {
     eg_axis axes[3][EG_PAIR_AXES];
@@ -204,13 +215,11 @@ bool eg__integers(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const vo
     const double products = (double)p.rows.total * (double)p.columns.total * (double)k->total;
     if (p.rows.total < LEAST_ROWS || p.columns.total < LEAST_COLUMNS || products < LEAST_PRODUCTS)
         return false;
-    if (dtype == EG_I64 && x->step[!p.of_rows] == 1 && p.columns.total * k->total < CACHED)
-        return false;
+    const int team = eg__team(cx, (int64_t)(products * (double)p.batch.total), GRAIN);
+    const bool cached = x->step[!p.of_rows] == 1 && p.columns.total * k->total < CACHED;
+    if (dtype == EG_I64 && cached && team == 1) return false;
     p.tile = tile_of(dtype);
-    for (int64_t z = 0; z < p.batch.total; z++) {
-        const eg_offsets at = eg__offsets_of(&p.batch, z);
-        for (int64_t r = 0; r < p.rows.total; r += SIDE)
-            integer_rows(&p, at, r, eg__min64(SIDE, p.rows.total - r));
-    }
+    const int64_t pieces = p.batch.total * ((p.rows.total + SIDE - 1) / SIDE);
+    eg__parallel(cx, team, pieces, integer_piece, &p);
     return true;
 }

@@ -445,7 +445,7 @@ static bool pair_in_steps(eg_ctx *cx, const eg_pairing *p, const void *a, const 
         if (!add) pair_zero(dtype, &p->gemm.batch, c);
         return true;
     case EG_PAIR_PLAIN:
-        eg__plain(dtype, &p->gemm.batch, &p->gemm.k, a, b, c, alpha, add);
+        eg__plain(cx, dtype, &p->gemm.batch, &p->gemm.k, a, b, c, alpha, add);
         return true;
     case EG_PAIR_MAP: return eg__map(cx, dtype, p->gemm.of, &p->gemm.batch, a, b, c, alpha, add);
     case EG_PAIR_SUM:

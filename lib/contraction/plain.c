@@ -61,10 +61,10 @@ EG_INLINE double complex times(double complex a, double complex b)
 #define NAME(x) x##_c128
 #include "contraction/plain_of.h"
 
-void eg__plain(eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a, const void *b,
-               void *c, double alpha, bool add)
+void eg__plain(eg_ctx *cx, eg_dtype dtype, const eg_axes *out, const eg_axes *k, const void *a,
+               const void *b, void *c, double alpha, bool add)
 {
-    if (b && !eg__is_inexact(dtype) && eg__integers(dtype, out, k, a, b, c, alpha, add)) return;
+    if (b && !eg__is_inexact(dtype) && eg__integers(cx, dtype, out, k, a, b, c, alpha, add)) return;
     switch (dtype) {
     case EG_F64: plain_f64(out, k, a, b, c, alpha, add); break;
     case EG_I32: plain_i32(out, k, a, b, c, alpha, add); break;
