@@ -109,16 +109,22 @@ TEST(failures_without_a_context_have_their_sentence)
 TEST(refusals_name_the_function_that_was_called)
 {
     eg_ctx *cx = eg_open(.threads = 1);
-    eg_mark m = eg_push(cx);
-    eg_tensor *gone = eg_normal(cx, 0, 1, 2, 3);
-    eg_pop(cx, m);
     eg_tensor *z = eg_cast(eg_ones(cx, 2, 3), EG_C128), *x = eg_ones(cx, 2, 3);
     eg_params *p = eg_params_open(cx);
     eg_tensor *w = eg_param(p, "W", "i j", 2, 3);
     eg_owner *o = eg_owner_open(cx);
-    eg_assert_ok(cx);
+#if !EG_DEBUG_ALLOC /* a dead tensor is memory that was freed */
+    eg_mark m = eg_push(cx);
+    eg_tensor *gone = eg_normal(cx, 0, 1, 2, 3);
+    eg_pop(cx, m);
     eg_contiguous(gone);
     eg_assert_error(cx, "contiguous: operand 1 was used after");
+    eg_init_constant(gone, 1);
+    eg_assert_error(cx, "init_constant: w is NULL, failed or gone");
+    eg_step_by(eg_adam(p), &gone);
+    eg_assert_error(cx, "adam: the gradient of \"W\" failed, or its scope was popped");
+#endif
+    eg_assert_ok(cx);
     eg_any(NULL, z);
     eg_assert_error(cx, "any: cast: c128 to bool");
     eg_all(NULL, z);
@@ -127,14 +133,10 @@ TEST(refusals_name_the_function_that_was_called)
     eg_assert_error(cx, "owner_copies: 99 is not a dtype");
     eg_init_normal(w, -1);
     eg_assert_error(cx, "init_normal: normal: mean 0 and deviation -1");
-    eg_init_constant(gone, 1);
-    eg_assert_error(cx, "init_constant: w is NULL, failed or gone");
     eg_linear_attention("id,jd,je->ie", x, eg_scalar(cx, 1), x);
     eg_assert_error(cx, "linear_attention: einsum: operand 2 has rank 0");
     eg_heatmap_print(stdout, z);
     eg_assert_error(cx, "heatmap: operand 1 is (2, 3), but it is c128");
-    eg_step_by(eg_adam(p), &gone);
-    eg_assert_error(cx, "adam: the gradient of \"W\" failed, or its scope was popped");
     eg_trainer_self_attention_weights(NULL, NULL, NULL);
     ck_assert_str_eq(eg_error(NULL), "trainer_self_attention_weights: the trainer is NULL");
     eg_clear(NULL);
