@@ -245,7 +245,7 @@ static eg_tensor *einsum_rule(eg_tensor *y, eg_tensor *g, int i)
     const int n = y->count, other = 1 - i;
     eg_tensor *const in[] = { g, n > 1 ? y->in[other] : NULL };
     const uint16_t *const label[] = { labels_out(y), n > 1 ? labels_of(y, other) : NULL };
-    const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - sizeof *l, l->label, in };
+    const eg_plan_key w = { EG_KEY_COTANGENT + i, n, y->attr_size - EG_EINSUM_HEAD, l->label, in };
     if (!eg__check_taken(y->cx, "einsum", EG_TAKES_HALVES, n, in)) return eg__poison(y->cx);
     eg_tensor *ordered = n > 1 ? cotangent_in_order(y, i, in, label) : NULL;
     if (ordered) return ordered;

@@ -59,8 +59,9 @@ typedef struct eg_einsum_attr {
     double alpha;
     int64_t limit;
     int out_rank;
-    uint16_t label[];
+    uint16_t label[]; /* begins in the last bytes of sizeof(eg_einsum_attr) */
 } eg_einsum_attr;
+enum { EG_EINSUM_HEAD = offsetof(eg_einsum_attr, label) };
 extern const eg_op eg__einsum_op;
 /* True if no label occurs twice among the n labels. */
 bool eg__labels_distinct(const uint16_t *label, int n);

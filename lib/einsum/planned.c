@@ -214,7 +214,7 @@ static size_t put_labels(any_labels *u, int64_t limit, int count, eg_tensor *con
     l->alpha = 1;
     l->limit = limit;
     l->out_rank = out_rank;
-    return sizeof *l + (size_t)(next + out_rank - l->label) * sizeof *out;
+    return EG_EINSUM_HEAD + (size_t)(next + out_rank - l->label) * sizeof *out;
 }
 eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
                             const uint16_t *const *label, const uint16_t *out)
@@ -253,7 +253,7 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
     any_labels u;
     eg_einsum_attr *l = &u.l;
     const size_t size = put_labels(&u, how->limit, count, x, label, out_rank, out),
-                 letters = size - sizeof *l;
+                 letters = size - EG_EINSUM_HEAD;
     const bool any = !how->limit && !how->keep_limit && !how->path && how->steps < 0;
     eg_key_text ordered;
     ordered.length = 0;
