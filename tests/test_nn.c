@@ -994,8 +994,11 @@ TEST(closed_lists_leave_nothing)
 {
     eg_ctx *c = eg_open(.threads = 2);
     eg_tensor *x = eg_ones(c, 8, 3, 4);
-    size_t before = 0; /* after the first round, in which a debug build lists the operations */
-    for (int k = 0; k < 3; k++) {
+    /* A debug build lists the operations of each thread, in the first round in which it takes a
+     * block: of 6 rounds 2 may leave more than the one before. */
+    size_t before = eg_stats(c).used;
+    int more = 0;
+    for (int k = 0; k < 6; k++) {
         eg_params *p = eg_params_open(c);
         eg_mha *m = eg_mha_new(p, "m", .d_model = 4, .heads = 2);
         eg_opt *op = eg_adam(p);
@@ -1004,9 +1007,10 @@ TEST(closed_lists_leave_nothing)
                                           .batch = { { "x", x } }),
                              0);
         eg_params_close(p);
-        if (k) ck_assert_uint_eq(eg_stats(c).used, before);
+        more += eg_stats(c).used != before;
         before = eg_stats(c).used;
     }
+    ck_assert_msg(more <= 2, "%d of 6 rounds left memory", more);
     eg_assert_ok(c);
     eg_close(c);
 }
