@@ -102,29 +102,23 @@ EG_INLINE void pack_numbers(const eg_dtype dtype, const int group, int64_t count
             to[j / group * group * SIDE + i * group + j % group] =
                 number_at(dtype, x, at[j] + k[i]);
 }
+EG_INLINE void pack_dtype(const eg_dtype dtype, bool rows, int64_t count, int64_t n, const void *x,
+                          const int64_t *at, const int64_t *k, uint64_t *to)
+{
+    if (rows)
+        pack_numbers(dtype, ROWS, count, n, x, at, k, to);
+    else
+        pack_numbers(dtype, SIDE, count, n, x, at, k, to);
+}
 /* pack_numbers for each dtype */
 EG_CLONES static void pack_integers(eg_dtype dtype, bool rows, int64_t count, int64_t n,
                                     const void *x, const int64_t *at, const int64_t *k,
                                     uint64_t *to)
 {
     switch (dtype) {
-    case EG_I32:
-        if (rows)
-            pack_numbers(EG_I32, ROWS, count, n, x, at, k, to);
-        else
-            pack_numbers(EG_I32, SIDE, count, n, x, at, k, to);
-        break;
-    case EG_I64:
-        if (rows)
-            pack_numbers(EG_I64, ROWS, count, n, x, at, k, to);
-        else
-            pack_numbers(EG_I64, SIDE, count, n, x, at, k, to);
-        break;
-    default:
-        if (rows)
-            pack_numbers(EG_BOOL, ROWS, count, n, x, at, k, to);
-        else
-            pack_numbers(EG_BOOL, SIDE, count, n, x, at, k, to);
+    case EG_I32: pack_dtype(EG_I32, rows, count, n, x, at, k, to); break;
+    case EG_I64: pack_dtype(EG_I64, rows, count, n, x, at, k, to); break;
+    default: pack_dtype(EG_BOOL, rows, count, n, x, at, k, to);
     }
 }
 
