@@ -1173,8 +1173,8 @@ TEST(more_threads_than_a_team)
 
 /* -- 2^x in tiles ------------------------------------------------------------------------------ */
 /* The instructions of AVX-512 for 2^x, which vectors of 64 bytes use where the processor has them,
- * give the bits of the arithmetic of shorter vectors. In clang 14's builds last bits differ: it
- * does not choose clones by x86-64-v3, so that products of shorter vectors are not fused. */
+ * give the bits of the arithmetic of shorter vectors. In clang 14's builds last bits differ: they
+ * have no clones (configure.ac), so that products of shorter vectors are not fused. */
 static bool same_power(double a, double b, double epsilon)
 {
 #if defined(__clang__)
