@@ -268,13 +268,16 @@ static bool fused_gradient_forward(eg_tensor *d)
     if (!(a = eg__attention_for_nonfinite(a, x, g, NULL)) || !fused_place(&f, a, d, EG_PART_KEY))
         return false;
     place_cotangents(&f, d->in[d->count - 2], g);
-    memset(d->data, 0, (size_t)(eg_size(d) * f.width)); /* tiles that are skipped write nothing */
     for (int k = 0; k < EG_ATTENTION_OPERANDS; k++) {
         if (!x[k] || !eg__is_float(x[k]->dtype)) continue;
         if (k >= EG_TERMS && !(a->wanted >> (k - EG_TERMS) & 1)) continue;
-        if (k <= EG_TERM_V) eg__fused_spread(&f, EG_SLOT_DQ + k, k, to);
+        const size_t bytes = (size_t)(eg_size(x[k]) * f.width);
+        if (k <= EG_TERM_V)
+            eg__fused_spread(&f, EG_SLOT_DQ + k, k, to);
+        else
+            memset(to, 0, bytes); /* sums are added to it; those of q, k and v are written */
         part[k] = to;
-        to += eg_size(x[k]) * f.width;
+        to += bytes;
     }
     return eg__fused_back(d->cx, &f, &s->stats, x, part);
 }

@@ -43,6 +43,7 @@ typedef struct workspace {
     /* of a strip of keys: panels of keys over d (kd) and of values over e (ve), panels of d over
      * keys (kk), and the sums dK and dV */
     char *kd, *ve, *kk, *dk, *dv;
+    bool *summed; /* by panel of the strip: dk and dv have been set */
     /* of a block of queries: panels of queries over d (qd) and of g over e (ge), and of d and e
      * over queries (qq, gg) */
     char *qd, *ge, *qq, *gg;
@@ -73,6 +74,7 @@ static size_t backward_lay_out(const back *w, char *base, workspace *r)
     r->kk = eg__workspace_take(&t, w->strip * dn * x);
     r->dk = eg__workspace_take(&t, w->strip * dn * x);
     r->dv = eg__workspace_take(&t, w->strip * en * x);
+    r->summed = (bool *)eg__workspace_take(&t, w->strip / f->wide * (int64_t)sizeof(bool));
     r->qd = eg__workspace_take(&t, w->block * d * x);
     r->ge = eg__workspace_take(&t, w->block * e * x);
     r->qq = eg__workspace_take(&t, w->block * dn * x);
@@ -219,16 +221,19 @@ static run_data backward_weighed(const back *w, const workspace *r, const eg_fus
     f->ops->apply_dropout(t.rows.count * wide, t.ds, kept, f->a->drop.factor);
     return t;
 }
-/* Adds the product of a tile with the panels of q or g over its queries to `sum`. */
+/* Adds the product of a tile with the panels of q or g over its queries to panel p of `sums`, or
+ * sets the panel to it, if it has not been set. */
 static void backward_add(const back *w, const workspace *r, const eg_live *live, int64_t queries,
-                         const char *tile, const char *panels, int64_t columns, char *sum)
+                         const char *tile, const char *panels, int64_t columns, char *sums,
+                         int64_t p)
 {
     const eg_fused *f = w->f;
     const int64_t x = f->width, n = f->narrow;
     if (live->sparse) eg__live_gather(f, live, queries, columns, panels, r->few);
     eg__fused_product(f, live->rows, tile + live->from * f->wide * x,
                       live->sparse ? r->few : panels + live->from * n * x,
-                      n * (live->sparse ? live->rows : queries) * x, columns, true, sum);
+                      n * (live->sparse ? live->rows : queries) * x, columns, r->summed[p],
+                      sums + p * f->wide * x * eg__round_up(columns, n));
 }
 /* Computes P and dS of one tile, and adds its part to dK and dV. False if all pairs of the tile are
  * forbidden; dS is then not set. */
@@ -238,7 +243,7 @@ static bool backward_tile(const back *w, const workspace *r, const eg_fused_batc
 {
     const eg_fused *f = w->f;
     const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
-                  n = f->narrow, row = f->wide * x;
+                  row = f->wide * x;
     if (!backward_live(w, r, b, queries, keys, t, live)) return false;
     for (eg_live_run run = { 0 }; eg__live_next(f, live, &run);) {
         const run_data one = backward_weighed(w, r, b, queries, keys, p, live, &run);
@@ -247,10 +252,9 @@ static bool backward_tile(const back *w, const workspace *r, const eg_fused_batc
     if (f->a->dropping)
         f->ops->apply_dropout(live->rows * f->wide, r->p + live->from * row, r->kept,
                               f->a->drop.factor);
-    if (e)
-        backward_add(w, r, live, queries.count, r->p, r->gg, e,
-                     r->dv + p * row * eg__round_up(e, n));
-    backward_add(w, r, live, queries.count, r->ds, r->qq, d, r->dk + p * row * eg__round_up(d, n));
+    if (e) backward_add(w, r, live, queries.count, r->p, r->gg, e, r->dv, p);
+    backward_add(w, r, live, queries.count, r->ds, r->qq, d, r->dk, p);
+    r->summed[p] = true;
     if (f->careful)
         backward_repair(w, r, b, live,
                         (eg_stretch){ EG_PART_QUERY, queries.from + live->from, live->rows }, keys,
@@ -333,6 +337,26 @@ static void pack_keys(const back *w, const workspace *r, const eg_fused_batch *b
     if (e)
         eg__fused_pack(f, f->wide, strip, (eg_stretch){ EG_PART_VALUE, 0, e }, EG_SLOT_V,
                        f->data[EG_SLOT_V] + b->at[EG_SLOT_V] * x, r->ve, r->runs);
+}
+/* Packs a strip of keys into panels over keys, in groups of whole panels, with 0 in place of keys
+ * after the last one. */
+static void pack_groups(const back *w, const workspace *r, const eg_fused_batch *b,
+                        eg_stretch strip)
+{
+    const eg_fused *f = w->f;
+    const int wide = f->wide;
+    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, dn = eg__round_up(d, f->narrow);
+    const char *k = f->data[EG_SLOT_K] + b->at[EG_SLOT_K] * x;
+    for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
+        const int64_t n = eg__min64(GROUP * wide, strip.count - p), whole = eg__round_up(n, wide);
+        if (n < whole) memset(r->kk + p * dn * x, 0, (size_t)(whole * dn * x));
+        for (int64_t c = 0; c < d; c += f->narrow)
+            eg__fused_pack(f, f->narrow,
+                           (eg_stretch){ EG_PART_DOT, c, eg__min64(f->narrow, d - c) },
+                           (eg_stretch){ EG_PART_KEY, strip.from + p, n }, EG_SLOT_K, k,
+                           r->kk + (p * dn + c * whole) * x, r->runs);
+    }
+    if (f->careful) f->ops->zero_nonfinite(eg__round_up(strip.count, wide) * dn, r->kk);
 }
 
 /* -- D -------------------------------------------------------------------------------------- */
@@ -445,6 +469,15 @@ static void write_out(const eg_fused *f, const eg_fused_batch *b, eg_stretch lan
             (eg_stretch){ kind, 0, columns }, at, from + i * step,
             f->data[at] + b->at[at] * f->width);
 }
+/* Writes the sums of a strip of keys, dk or dv; zeros for panels to which no tile contributed. */
+static void write_sums(const eg_fused *f, const workspace *r, const eg_fused_batch *b,
+                       eg_stretch strip, eg_part kind, int at, char *sums)
+{
+    const int64_t panel = f->wide * eg__round_up(f->list[kind].total, f->narrow) * f->width;
+    for (int64_t p = 0; p * f->wide < strip.count; p++)
+        if (!r->summed[p]) memset(sums + p * panel, 0, (size_t)panel);
+    write_out(f, b, strip, kind, at, sums);
+}
 /* Writes dQ of a batch; zeros for blocks of queries to which no tile contributed. */
 static void write_dq(const back *w, const eg_fused_batch *b, char *dq, const uint8_t *begun)
 {
@@ -500,9 +533,6 @@ static void sink_slopes(const back *w, const workspace *r, const eg_fused_batch 
 static void backward_piece(const back *w, workspace r, int64_t piece)
 {
     const eg_fused *f = w->f;
-    const int wide = f->wide;
-    const int64_t x = f->width, d = f->list[EG_PART_DOT].total, e = f->list[EG_PART_VALUE].total,
-                  dn = eg__round_up(d, f->narrow);
     const int64_t queries = f->list[EG_PART_QUERY].total, keys = f->list[EG_PART_KEY].total;
     eg_fused_batch b;
     eg__fused_batch(f, piece / w->splits, &b);
@@ -514,29 +544,16 @@ static void backward_piece(const back *w, workspace r, int64_t piece)
     const int64_t begin = piece % w->splits * w->split, end = eg__min64(keys, begin + w->split);
     for (int64_t j = begin; j < end; j += w->strip) {
         const eg_stretch strip = { EG_PART_KEY, j, eg__min64(w->strip, end - j) };
-        const char *k = f->data[EG_SLOT_K] + b.at[EG_SLOT_K] * x;
         pack_keys(w, &r, &b, strip);
-        memset(r.kk, 0, (size_t)(w->strip * dn * x));
-        /* pack the keys in groups of whole panels, with 0 in lanes after the last key */
-        for (int64_t p = 0; p < strip.count; p += GROUP * wide) {
-            const int64_t n = eg__min64(GROUP * wide, strip.count - p),
-                          whole = eg__round_up(n, wide);
-            for (int64_t c = 0; c < d; c += f->narrow)
-                eg__fused_pack(f, f->narrow,
-                               (eg_stretch){ EG_PART_DOT, c, eg__min64(f->narrow, d - c) },
-                               (eg_stretch){ EG_PART_KEY, j + p, n }, EG_SLOT_K, k,
-                               r.kk + (p * dn + c * whole) * x, r.runs);
-        }
-        if (f->careful) f->ops->zero_nonfinite(w->strip * dn, r.kk);
-        memset(r.dk, 0, (size_t)(w->strip * dn * x));
-        memset(r.dv, 0, (size_t)(w->strip * eg__round_up(e, f->narrow) * x));
+        pack_groups(w, &r, &b, strip);
+        memset(r.summed, 0, (size_t)(w->strip / f->wide) * sizeof *r.summed);
         for (int64_t i = 0; i < w->blocks; i++)
             block(w, &r, &b,
                   (eg_stretch){ EG_PART_QUERY, i * w->block,
                                 eg__min64(w->block, queries - i * w->block) },
                   strip, dq + i * ((int64_t)w->part / w->blocks), begun + i);
-        write_out(f, &b, strip, EG_PART_DOT, EG_SLOT_DK, r.dk);
-        write_out(f, &b, strip, EG_PART_VALUE, EG_SLOT_DV, r.dv);
+        write_sums(f, &r, &b, strip, EG_PART_DOT, EG_SLOT_DK, r.dk);
+        write_sums(f, &r, &b, strip, EG_PART_VALUE, EG_SLOT_DV, r.dv);
     }
     if (w->splits == 1) write_dq(w, &b, dq, begun);
 }
