@@ -77,22 +77,29 @@ bool eg__fused_suits(const eg_attention_plan *a, eg_dtype dtype)
     return (window || (queries >= least && keys >= least)) && eg__fused_possible(a, dtype);
 }
 
+/* True if only v must be tested: without a gradient the fused form multiplies a weight of 0 by v
+ * alone, since it replaces the scores of forbidden pairs. A strict predicate that forbids more
+ * pairs (eg__attention_be_strict) is needed whichever operand has such elements. */
+static bool reads_values_alone(const eg_attention_plan *a)
+{
+    const eg_expression *e = (const void *)a->expressions;
+    return !a->where_bytes || e->strict == e->root;
+}
 /* The fused form does not read a block of keys that is forbidden to every query; a block that it
  * reads has fewer than EG_FUSED_KEYS keys outside of the range. */
 bool eg__attention_reads_nonfinite(const eg_attention_plan *a, eg_tensor *const *x, bool fused)
 {
     const eg_span keys = a->key_range;
     eg_tensor *read[EG_ATTENTION_OPERANDS];
-    if (!fused || eg__recording(x[EG_TERM_Q]->cx) ||
-        keys.to - keys.from == a->size[a->score[a->scores - 1]])
-        return eg__attention_has_nonfinite(a, x, NULL);
+    if (!fused || eg__recording(x[EG_TERM_Q]->cx)) return eg__attention_has_nonfinite(a, x, NULL);
     memcpy(read, x, sizeof read);
-    for (int t = EG_TERM_K; t <= EG_TERM_V; t++)
-        for (int k = 0; k < a->rank[t]; k++)
+    if (reads_values_alone(a)) read[EG_TERM_Q] = read[EG_TERM_K] = NULL;
+    const bool all = keys.to - keys.from == a->size[a->score[a->scores - 1]];
+    for (int t = EG_TERM_K; t <= EG_TERM_V && !all; t++)
+        for (int k = 0; k < a->rank[t] && read[t]; k++)
             if (a->part[a->label[t][k]] == EG_PART_KEY)
                 read[t] = eg_slice_axis(x[t], k,
                                         keys.from > EG_FUSED_KEYS ? keys.from - EG_FUSED_KEYS : 0,
                                         eg__min64(keys.to + EG_FUSED_KEYS, x[t]->dim[k]), 1);
-    return eg_ok(read[EG_TERM_K]) && eg_ok(read[EG_TERM_V]) &&
-           eg__attention_has_nonfinite(a, read, NULL);
+    return !eg__failed(x[EG_TERM_Q]->cx) && eg__attention_has_nonfinite(a, read, NULL);
 }
