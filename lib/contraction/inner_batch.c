@@ -8,9 +8,10 @@
  * order and bits as without this. */
 #include "contraction/gemm.h"
 
-/* BLOCK_BYTES: bytes of an operand's block. ROWS: a block is not divided into fewer rows. LEAST:
- * fewer batches are not worthwhile. LINE: bytes. */
-enum { BLOCK_BYTES = 3 << 20, ROWS = 96, LEAST = 8, LINE = 128 };
+/* BLOCK_BYTES: bytes of an operand's block. NEAR_BYTES: those of a block that stays in the
+ * second-level cache while its products are computed. ROWS: a block is not divided into fewer rows.
+ * LEAST: fewer batches are not worthwhile. LINE: bytes. */
+enum { BLOCK_BYTES = 3 << 20, NEAR_BYTES = 384 << 10, ROWS = 96, LEAST = 8, LINE = 128 };
 
 /* An operand. packed: it is transposed into `buffer`. joins: its last batch axis continues m in c,
  * so that both can become one axis. */
@@ -58,6 +59,16 @@ static void group_of(blocks *b, const eg_axes *batch, int which)
         }
 }
 
+/* Returns the number of batches of a block, where each batch has `bytes` bytes: as many as share a
+ * cache line, if such a block stays in the second-level cache and one of all batches does not; else
+ * all of them. */
+static int64_t batches_of(const eg_axes *group, int64_t bytes, int64_t w)
+{
+    const int64_t z = inner_first(group), each = inner(group),
+                  few = (EG_LINE / w + each - 1) / each;
+    const bool near = few * each * bytes <= NEAR_BYTES && z * each * bytes > NEAR_BYTES;
+    return near ? few : z;
+}
 /* Chooses the sizes of blocks from the shape only. False if in no operand the batch axes have the
  * smallest strides, or if the smallest block is too large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
@@ -85,6 +96,8 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
     for (int s = 0; s < 2; s++) {
         if (!b->part[s].packed) continue;
         int64_t *r = s ? &b->n : &b->m;
+        b->z = eg__min64(b->z,
+                         batches_of(&b->group, *r * inner(rows[s]) * b->k * inner(&g->k) * w, w));
         for (;;) {
             const int64_t z = b->z * inner(&b->group), n = *r * inner(rows[s]),
                           bytes = z * n * b->k * inner(&g->k) * w;
