@@ -23,8 +23,17 @@ enum {
     WIDENED_MOST = 16,
     PREFETCH_MOST = 32
 };
-/* bytes */
-enum { B_BYTES = 384 << 10, NEAR = 1024, AHEAD_LEAST = 4 << 10, AHEAD_MOST = 512 << 10 };
+/* Bytes. Where all batches have more than AHEAD_BYTES, the operands of the next product are
+ * prefetched, if both have at least AHEAD_LEAST and at most AHEAD_MOST bytes, and at most
+ * AHEAD_EACH for each tile: a core waits for more lines than it can have on the way. */
+enum {
+    B_BYTES = 384 << 10,
+    NEAR = 1024,
+    AHEAD_BYTES = 2 << 20,
+    AHEAD_LEAST = 4 << 10,
+    AHEAD_MOST = 512 << 10,
+    AHEAD_EACH = 48 * EG_LINE
+};
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
@@ -277,10 +286,13 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
                     .prefetches = direct_prefetches(g) };
     t.strips = (g->m.total + t.strip - 1) / t.strip;
     t.strip_bytes = t.in_place ? 0 : t.strip * eg__min64(g->k.total, EG_KC) * (int64_t)width_of(g);
-    const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g);
-    t.ahead = g->of[0] == g->dtype && of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
-              (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total >
-                  EG_STREAM_BYTES;
+    const int64_t of_two = (g->m.total + g->n.total) * g->k.total * (int64_t)width_of(g),
+                  tiles = t.strips * ((g->n.total + s->most - 1) / s->most) *
+                          ((g->k.total + EG_KC - 1) / EG_KC);
+    t.ahead =
+        g->of[0] == g->dtype && of_two > AHEAD_LEAST && of_two <= AHEAD_MOST &&
+        of_two <= AHEAD_EACH * tiles &&
+        (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > AHEAD_BYTES;
     direct_cut(&t, g, block_of(g, s));
     if (t.single) t.tile = tile_of_single(g, s);
     return t;
