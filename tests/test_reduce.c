@@ -822,18 +822,21 @@ TEST(products_of_rows_have_the_bits_of_columns)
     eg_close(cx);
 }
 
-/* Reversed rows, every second element, rows in reverse order and expanded ones: products and
- * gradients, of rows with the signs of zeros, have the bits of a copy. */
+/* Reversed rows, every second element, rows in reverse order, transposed, with gaps and expanded
+ * ones: products and gradients, of rows with the signs of zeros, have the bits of a copy. */
 TEST(products_of_every_layout_have_the_bits_of_a_copy)
 {
     eg_ctx *cx = eg_open();
-    for (int k = 0; k < 6 * 5 * 2; k++) {
+    for (int k = 0; k < 9 * 5 * 3; k++) {
         const eg_mark m = eg_push(cx);
-        const int64_t rows = 40, n = (int64_t[]){ 2, 31, 64, 260, 600 }[k / 6 % 5];
-        const char *spec = k < 30 ? "i [j]" : "[i] j";
+        const int64_t rows = 48, n = (int64_t[]){ 2, 31, 64, 260, 600 }[k / 9 % 5];
+        const char *spec = k < 45 ? "i [j]" : k < 90 ? "[i] j" : "[i j]";
         eg_tensor *x = eg_mul(eg_round(eg_normal(cx, 0, 2, rows, n)), eg_uniform(cx, .6, 1.5, n));
-        switch (k % 6) {
+        switch (k % 9) {
         case 0: x = eg_flip_axis(x, 1); break;
+        case 5: x = eg_transpose(x, 0, 1); break;
+        case 6: x = eg_slice_axis(x, 1, 0, n - 1, 1); break;
+        case 7: x = eg_expand(eg_slice_axis(x, 0, 0, 1, 1), rows, n); break;
         case 1: x = eg_slice_axis(x, 1, EG_END, EG_END, 2); break;
         case 2: x = eg_slice_axis(x, 1, EG_END, EG_END, -2); break;
         case 3: x = eg_flip_axis(x, 0); break;
@@ -842,14 +845,15 @@ TEST(products_of_every_layout_have_the_bits_of_a_copy)
         }
         eg_tensor *copy = eg_copy(eg_detach(x)), *g, *d[2];
         eg_tensor *y = eg_prod(spec, x), *same = eg_prod(spec, copy);
-        ck_assert_msg(same_bits(y, same), "layout %d, %s", k % 6, spec);
-        g = eg_normal_n(cx, EG_F32, 0, 1, 1, eg_dims(y));
+        ck_assert_msg(same_bits(y, same), "layout %d, %s", k % 9, spec);
+        g = eg_normal_n(cx, EG_F32, 0, 1, eg_rank(y), eg_dims(y));
         eg_grad(y, g, 1, &x, &d[0]);
         eg_grad(same, g, 1, &copy, &d[1]);
-        for (int q = 0; q < 2 && k >= 30; q++) /* columns are halved, which adds d to 0 */
+        for (int q = 0; q < 2 && (k >= 45 || k % 9 == 5);
+             q++) /* columns are halved, which adds d to 0 */
             d[q] = eg_add(d[q], eg_zeros_like(x));
         ck_assert_msg(same_bits(eg_contiguous(d[0]), eg_contiguous(d[1])),
-                      "gradient of layout %d, %s", k % 6, spec);
+                      "gradient of layout %d, %s", k % 9, spec);
         eg_assert_ok(cx);
         eg_pop(cx, m);
     }

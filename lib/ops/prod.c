@@ -102,7 +102,7 @@ static bool prod_is_across(const eg_tensor *x)
 {
     const int inner = x->rank - 1, outer = inner - 1;
     return outer >= 0 && x->dim[outer] >= EG_LANES && x->dim[inner] <= PROD_COLUMN &&
-           eg__abs64(x->stride[outer]) == 1 && eg__abs64(x->stride[inner]) > 1 &&
+           eg__abs64(x->stride[outer]) == 1 && eg__abs64(x->stride[inner]) != 1 &&
            (x->dtype != EG_C128 || (x->stride[outer] > 0 && x->stride[inner] > 0));
 }
 /* True if one operation computes the products of rows of this layout. */
@@ -211,30 +211,60 @@ static eg_tensor *prod_by_halves(eg_tensor *x, int64_t n)
     }
     return odd ? eg_mul(x, odd) : x;
 }
+/* Returns the products over the last axis of x, of n > 0 elements. */
+static eg_tensor *prod_over_last(eg_tensor *x, int64_t n)
+{
+    int64_t dim[EG_RANK_MAX];
+    const int outer = x->rank - 1;
+    memcpy(dim, x->dim, (size_t)outer * sizeof *dim);
+    for (int64_t all = 0; eg_ok(x) && n > 1 && all != n && !prod_is_direct(x);) {
+        all = n;
+        x = prod_by_levels(x, &n);
+    }
+    if (!eg_ok(x)) return x;
+    if (n > 1 && !prod_is_direct(x) && prod_is_copied(x)) x = eg_contiguous(x);
+    if (!eg_ok(x)) return x;
+    if (n > 1 && prod_is_direct(x)) return eg_apply(&prod_op, NULL, 0, 1, &x);
+    return eg_reshape_n(prod_by_halves(x, n), outer, dim);
+}
+/* Returns x, whose axes from `outer` on are those of a row of n elements, with one axis for the
+ * row. If their order is not that of memory, the first levels of a tree are products over the
+ * largest power of two s in the size of the first of them, which are contiguous. A copy is faster
+ * for a small s, and where neither the first nor the last axis is contiguous. */
+static eg_tensor *prod_row_axis(eg_tensor *x, int outer, int64_t n)
+{
+    int64_t row[EG_RANK_MAX], dim[EG_RANK_MAX];
+    int order[EG_RANK_MAX];
+    const int rank = x->rank + 1;
+    memcpy(row, x->dim, (size_t)outer * sizeof *row);
+    row[outer] = n;
+    const int64_t s = x->dim[outer] & -x->dim[outer];
+    if (s >= PROD_NARROW / 2 && rank <= EG_RANK_MAX && x->dtype != EG_C128 &&
+        (x->stride[outer] == 1 || x->stride[rank - 2] == 1) &&
+        !eg__view_exists(x, outer + 1, row)) {
+        memcpy(dim, x->dim, (size_t)outer * sizeof *dim);
+        dim[outer] = s, dim[outer + 1] = x->dim[outer] / s;
+        for (int r = outer + 1; r < x->rank; r++) dim[r + 1] = x->dim[r];
+        for (int r = 0; r < rank; r++) order[r] = r < outer ? r : r < rank - 1 ? r + 1 : outer;
+        x = eg_permute_n(eg_view_n(x, rank, dim), rank, order);
+        if (!eg_ok(x)) return x;
+        x = prod_over_last(x, s);
+        row[outer] = n / s;
+    }
+    return eg_reshape_n(x, outer + 1, row);
+}
 eg_tensor *eg_prod(const char *spec, eg_tensor *x)
 {
     eg_focus f;
     if (!eg__focus(&f, "prod", spec, x)) return eg__poison_of(x);
     eg_tensor *v = eg__integers_as_i64("prod", f.x);
     if (!eg_ok(v)) return v;
-    int64_t n = eg__row_length(f.x, f.inner), dim[EG_RANK_MAX + 1];
-    if (f.outer) memcpy(dim, f.x->dim, (size_t)f.outer * sizeof *dim);
-    if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, dim));
+    const int64_t n = eg__row_length(f.x, f.inner);
+    if (!n) return eg__focus_outer(&f, eg_full_n(x->cx, (eg_dtype)v->dtype, 1, f.outer, f.x->dim));
     if (!f.inner) return eg__focus_outer(&f, v);
-    dim[f.outer] = n;
-    v = eg_reshape_n(v, f.outer + 1, dim);
-    for (int64_t all = 0; eg_ok(v) && n > 1 && all != n && !prod_is_direct(v);) {
-        all = n;
-        v = prod_by_levels(v, &n);
-    }
+    v = prod_row_axis(v, f.outer, n);
     if (!eg_ok(v)) return v;
-    if (n > 1 && !prod_is_direct(v) && prod_is_copied(v)) v = eg_contiguous(v);
-    if (!eg_ok(v)) return v;
-    if (n > 1 && prod_is_direct(v))
-        v = eg_apply(&prod_op, NULL, 0, 1, &v);
-    else
-        v = eg_reshape_n(prod_by_halves(v, n), f.outer, dim);
-    return eg__focus_outer(&f, v);
+    return eg__focus_outer(&f, prod_over_last(v, v->dim[f.outer]));
 }
 
 const eg_op *const eg__prod_ops[] = { &prod_op, &prod_slope_op, NULL };

@@ -50,19 +50,20 @@ typedef struct NAME(prod_trees) {
     T last[PROD_LEVELS][PROD_SIDE];      /* the last elements of levels of odd length */
     T odd[PROD_LEVELS][PROD_SIDE];       /* their products */
 } NAME(prod_trees);
-/* Computes the levels of row r, x, of more than PROD_NARROW elements. Returns the one after them.
+/* Computes the levels of row r, x, of more than `narrow` elements. Returns the one after them.
  * If `keep`, each remains in memory; else the levels replace each other, and the returned one is
  * that of all rows one after the other. */
-EG_INLINE const T *NAME(prod_row)(NAME(prod_trees) * t, const bool keep, int r, const T *x)
+EG_INLINE const T *NAME(prod_row)(NAME(prod_trees) * t, const bool keep, int64_t narrow, int r,
+                                  const T *x)
 {
     T *next = t->row + (keep ? r * t->n : PROD_SIDE * PROD_NARROW);
     t->odds = 0;
-    for (int64_t n = t->n; n > PROD_NARROW; n /= 2) {
-        const bool two = !keep && n % 4 == 0 && n / 2 > PROD_NARROW,
-                   three = two && n % 8 == 0 && n / 4 > PROD_NARROW;
+    for (int64_t n = t->n; n > narrow; n /= 2) {
+        const bool two = !keep && n % 4 == 0 && n / 2 > narrow,
+                   three = two && n % 8 == 0 && n / 4 > narrow;
         if (n % 2) t->last[t->odds++][r] = x[n - 1];
         if (two) n /= three ? 4 : 2;
-        if (!keep && n / 2 <= PROD_NARROW) next = t->row + r * (n / 2);
+        if (!keep && n / 2 <= narrow) next = t->row + r * (n / 2);
         if (three)
             NAME(prod_three_levels)(n / 2, x, next);
         else if (two)
@@ -88,6 +89,9 @@ EG_INLINE T *NAME(prod_up)(NAME(prod_trees) * t, const bool keep, const T *x, in
     T *v = t->side;
     const T *level = x;
     while (n > PROD_NARROW) n /= 2;
+    /* a level of PROD_NARROW elements is halved as vectors twice more, where none remains */
+    if (!keep && n == PROD_NARROW && n < t->n) n /= 4;
+    const int64_t narrow = n;
     t->odds = 0;
     if (t->rows < PROD_SIDE) {
         memset(v, 0, (size_t)(n * PROD_SIDE) * sizeof(T));
@@ -95,7 +99,7 @@ EG_INLINE T *NAME(prod_up)(NAME(prod_trees) * t, const bool keep, const T *x, in
     }
     if (n < t->n) {
         for (int r = 0; r < t->rows; r++) {
-            const T *row = NAME(prod_row)(t, keep, r, x + r * apart);
+            const T *row = NAME(prod_row)(t, keep, narrow, r, x + r * apart);
             if (!r) level = row;
         }
         apart = keep ? t->n : n;
