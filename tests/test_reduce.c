@@ -886,6 +886,42 @@ TEST(norms_of_f32_are_rounded_once)
     eg_close(cx);
 }
 
+/* Norms of p = 2 of f64 are those of sums in a type of more digits and a larger range, also where
+ * squares of f64 overflow or underflow in some of the rows. */
+TEST(norms_of_f64_neither_overflow_nor_underflow)
+{
+    static const int64_t lengths[] = { 1, 3, 16, 64, 100, 511, 1500 };
+    static const double scales[] = { 1, 1e200, 1e-200, 5e-324, 1e-160, 3e307 };
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 7 * 3; k++) {
+        const eg_mark mark = eg_push(cx);
+        const int64_t n = lengths[k / 3], rows = 12;
+        double by[12];
+        for (int r = 0; r < rows; r++) by[r] = k % 3 ? scales[(r * k) % 6] : 1;
+        eg_tensor *x = eg_mul(eg_uniform_n(cx, EG_F64, -1, 1, 2, (int64_t[]){ rows, n }),
+                              eg_from(cx, by, rows, 1));
+        if (k % 3 == 2) x = eg_flip_axis(x, 1);
+        const double *v = eg_f64(x), *y = eg_f64(eg_pnorm("i [j]", x, 2)),
+                     *turned = eg_f64(eg_pnorm("[j] i", eg_contiguous(eg_transpose(x, 0, 1)), 2));
+        eg_assert_ok(cx);
+        for (int64_t r = 0; r < rows; r++) {
+            long double sum = 0;
+            for (int64_t i = 0; i < n; i++) sum += (long double)v[r * n + i] * v[r * n + i];
+            const double want = (double)sqrtl(sum), most = fabs(want) * 1e-15 + 5e-324;
+            ck_assert_msg(y[r] == want || fabs(y[r] - want) <= most, "%lld: %a, %a", (long long)n,
+                          y[r], want);
+            ck_assert(turned[r] == want || fabs(turned[r] - want) <= most);
+        }
+        eg_pop(cx, mark);
+    }
+    double odd[] = { INFINITY, 1, NAN, 1, -INFINITY, NAN, 0, 0, 1e300, 1 };
+    const double *y = eg_f64(eg_pnorm("i [j]", eg_from(cx, odd, 5, 2), 2));
+    eg_assert_ok(cx);
+    ck_assert(y[0] == INFINITY && isnan(y[1]) && isnan(y[2]) && y[3] == 0 &&
+              fabs(y[4] - 1e300) <= 1e285);
+    eg_close(cx);
+}
+
 /* Sums of bytes and bools in every layout are those of the numbers cast to i64, and need no copy of
  * the operand: less memory than it has itself. */
 LOOP_TEST(sums_of_bytes_copy_nothing, 3)

@@ -35,14 +35,31 @@ static void pnorm_row_1(const void *user, int64_t row, char *const *p)
     }
     pnorm_write(j, total, p[0]);
 }
-/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first, so that no power
- * overflows or underflows. */
+/* True if a sum of squares of f64 lost nothing by overflow or underflow. */
+static bool squares_are_whole(double sum) { return sum >= 0x1p-900 && sum <= 0x1p1000; }
+/* Sets *sum to Σ (c x)² of one row, whose first element is at x. Returns squares_are_whole. */
+static bool pnorm_sum_squares(const pnorm_job *j, const char *x, double c, double *sum)
+{
+    _Alignas(64) char in[EG_CHUNK * 8];
+    *sum = 0;
+    for (int64_t k = 0, n; k < j->x.n; k += n) {
+        n = eg__min64(j->x.n - k, EG_CHUNK);
+        *sum += j->m->sumsq_scaled(n, eg__strip_read(&j->x, x, k, n, in), c);
+    }
+    return squares_are_whole(*sum);
+}
+/* Writes (Σ |x|^p)^(1/p) of one row. The row is divided by its largest |x| first if powers could
+ * overflow or underflow. */
 static void pnorm_row(const void *user, int64_t row, char *const *p)
 {
     const pnorm_job *j = user;
     (void)row;
     _Alignas(64) char in[EG_CHUNK * 8], scaled[EG_CHUNK * 8];
     double top = 0, total = 0;
+    if (j->p == 2 && pnorm_sum_squares(j, p[1], 1, &total)) {
+        pnorm_write(j, sqrt(total), p[0]);
+        return;
+    }
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = eg__min64(j->x.n - k, EG_CHUNK);
         const double t = j->m->tallest(n, eg__strip_read(&j->x, p[1], k, n, in));
@@ -52,17 +69,18 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
     const double most = j->x.width == 8 ? 1e307 : 1e37, unit = top > most       ? most
                                                                : top < 1 / most ? 1 / most
                                                                                 : top;
+    if (j->p == 2) {
+        pnorm_sum_squares(j, p[1], 1 / unit, &total);
+        pnorm_write(j, unit * sqrt(total), p[0]);
+        return;
+    }
+    total = 0;
     for (int64_t k = 0, n; k < j->x.n; k += n) {
         n = eg__min64(j->x.n - k, EG_CHUNK);
-        const void *x = eg__strip_read(&j->x, p[1], k, n, in);
-        if (j->p == 2) {
-            total += j->m->sumsq_scaled(n, x, 1 / unit);
-            continue;
-        }
-        j->m->affine(n, x, 0, 1 / unit, scaled);
+        j->m->affine(n, eg__strip_read(&j->x, p[1], k, n, in), 0, 1 / unit, scaled);
         total += j->m->sumpow(n, scaled, j->p);
     }
-    pnorm_write(j, unit * (j->p == 2 ? sqrt(total) : pow(total, 1 / j->p)), p[0]);
+    pnorm_write(j, unit * pow(total, 1 / j->p), p[0]);
 }
 enum { LANES = 8 };
 /* Sets the sums of the squares of `rows` rows, a constant, of at most EG_CHUNK elements of f32,
@@ -165,6 +183,12 @@ EG_CLONES static void pnorm_squares(int64_t n, const double *x, const double *un
 {
     for (int64_t k = 0; k < n; k++) sum[k] += (x[k] * unit[k]) * (x[k] * unit[k]);
 }
+/* sum[k] = √sum[k] / unit[k] */
+EG_CLONES static void pnorm_roots(int64_t n, const double *unit, double *sum)
+{
+    EG_EVERY_LANE
+    for (int64_t k = 0; k < n; k++) sum[k] = sqrt(sum[k]) / unit[k];
+}
 EG_CLONES static void pnorm_sizes(int64_t n, const double *x, double *sum)
 {
     for (int64_t k = 0; k < n; k++) sum[k] += fabs(x[k]);
@@ -184,34 +208,51 @@ static const double *pnorm_column(eg_columns *c, double *wide)
     pnorm_widen(c->rows, eg__column(c), wide);
     return wide;
 }
-/* Writes Σ |x| or √Σ x² of n short rows, in f64; p[1]: the first element of each. Only squares of
- * f64 can overflow or underflow: they are divided by the largest |x| of their row. */
+/* Sets sum[i] to Σ |x|, or Σ (x unit)² if p is 2, of m short rows, in f64; x: the first element of
+ * each, `step` bytes apart. */
+EG_INLINE void pnorm_column_sums(const pnorm_job *j, const char *x, int64_t m, int64_t step,
+                                 const double *unit, double *sum)
+{
+    double wide[EG_CHUNK];
+    eg_columns c;
+    memset(sum, 0, (size_t)m * sizeof *sum);
+    eg__columns(&c, &j->x, x, m, step);
+    for (bool more = true; more; more = eg__column_next(&c)) {
+        const double *column = pnorm_column(&c, wide);
+        if (j->p == 2)
+            pnorm_squares(m, column, unit, sum);
+        else
+            pnorm_sizes(m, column, sum);
+    }
+}
+/* Writes Σ |x| or √Σ x² of n short rows; p[1]: the first element of each. If squares of f64, which
+ * alone can overflow or underflow, do so in one of EG_CHUNK rows, those rows of them are divided by
+ * their largest |x|. */
 static void pnorm_across(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const pnorm_job *j = user;
-    double unit[EG_CHUNK], sum[EG_CHUNK], wide[EG_CHUNK];
+    double unit[EG_CHUNK], sum[EG_CHUNK];
     eg_columns c;
+    for (int64_t i = 0; i < EG_CHUNK; i++) unit[i] = 1;
     for (int64_t k = 0, m; k < n; k += m) {
         const char *from = p[1] + k * step[1];
+        bool whole = true;
         m = eg__min64(n - k, EG_CHUNK);
-        memset(sum, 0, (size_t)m * sizeof *sum);
-        memset(unit, 0, (size_t)m * sizeof *unit);
-        eg__columns(&c, &j->x, from, m, step[1]);
-        const bool scaled = j->p == 2 && j->x.width == 8;
-        for (bool more = scaled; more; more = eg__column_next(&c))
-            pnorm_tallest(m, eg__column(&c), unit);
-        for (int64_t i = 0; i < m; i++)
-            unit[i] = scaled ? 1 / fmin(fmax(unit[i], 1e-307), 1e307) : 1;
-        eg__columns(&c, &j->x, from, m, step[1]);
-        for (bool more = true; more; more = eg__column_next(&c)) {
-            const double *x = pnorm_column(&c, wide);
-            if (j->p == 2)
-                pnorm_squares(m, x, unit, sum);
-            else
-                pnorm_sizes(m, x, sum);
+        pnorm_column_sums(j, from, m, step[1], unit, sum);
+        for (int64_t i = 0; i < m && j->p == 2 && j->x.width == 8; i++)
+            whole &= squares_are_whole(sum[i]);
+        if (!whole) {
+            double top[EG_CHUNK] = { 0 };
+            eg__columns(&c, &j->x, from, m, step[1]);
+            for (bool more = true; more; more = eg__column_next(&c))
+                pnorm_tallest(m, eg__column(&c), top);
+            for (int64_t i = 0; i < m; i++)
+                if (!squares_are_whole(sum[i])) unit[i] = 1 / fmin(fmax(top[i], 1e-307), 1e307);
+            pnorm_column_sums(j, from, m, step[1], unit, sum);
         }
-        for (int64_t i = 0; i < m; i++)
-            pnorm_write(j, j->p == 2 ? sqrt(sum[i]) / unit[i] : sum[i], p[0] + (k + i) * step[0]);
+        if (j->p == 2) pnorm_roots(m, unit, sum);
+        for (int64_t i = 0; i < m; i++) pnorm_write(j, sum[i], p[0] + (k + i) * step[0]);
+        for (int64_t i = 0; i < m && !whole; i++) unit[i] = 1;
     }
 }
 static bool pnorm_shape(eg_tensor *y)
