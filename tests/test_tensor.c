@@ -403,6 +403,33 @@ TEST(casts_convert_as_c_and_stay_defined)
     eg_close(cx);
 }
 
+/* Casts of f64 to integers take the nearest number of the type, whichever neighbours are in its
+ * range. */
+TEST(casts_to_integers_do_not_depend_on_neighbours)
+{
+    static const double odd[] = { -128.9, 127.9,   128,      -129,          0x1p31,    -0x1p31 - .5,
+                                  0x1p63, -0x1p63, INFINITY, -0x1p63 - 2e3, -INFINITY, NAN };
+    static const eg_dtype to[] = { EG_I8, EG_U8, EG_I32, EG_I64 };
+    static const double least[] = { -128, 0, INT32_MIN, -0x1p63 },
+                        most[] = { 127, 255, INT32_MAX, 0x1p63 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    for (int k = 0; k < 12 * 4; k++) {
+        const eg_mark m = eg_push(cx);
+        double v[600];
+        for (int i = 0; i < 600; i++) v[i] = i % 120 + .5;
+        v[47 * (k / 4) + 20] = odd[k / 4];
+        eg_tensor *y = eg_cast(eg_from(cx, v, 600), to[k % 4]);
+        for (int i = 0; i < 600; i++) {
+            const double want =
+                isnan(v[i]) ? 0 : fmin(fmax(trunc(v[i]), least[k % 4]), most[k % 4]);
+            ck_assert_double_eq(eg_get(y, i), want);
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* Between any strides, large enough for tiles and threads, compared with a copy element by
  * element. */
 TEST(copies_agree_element_by_element)

@@ -148,6 +148,7 @@ static inline float odd_of_int32(int32_t v)
 #define AS_I32(v)    (_Generic((v), float : clamp32f, double : clamp32, default : wrap32)(v))
 #define AS_I64(v)    (_Generic((v), float : clamp64, double : clamp64, default : same64)(v))
 #define AS_WHOLE(v)  ((int64_t)(v))
+#define AS_INT(v)    ((int32_t)(v))
 #define AS_BOOL(v)   ((v) != 0)
 #define AS_C128(v)   ((double complex)(v))
 
@@ -159,7 +160,7 @@ static inline float odd_of_int32(int32_t v)
     X(F32, float, BOOL, uint8_t)                                                              \
     X(F64, double, F32, float)    X(F64, double, I32, int32_t)  X(F64, double, I64, int64_t)  \
     X(F64, double, BOOL, uint8_t)                                                             \
-    X(I32, int32_t, F32, float)   X(I32, int32_t, F64, double)  X(I32, int32_t, I64, int64_t) \
+    X(I32, int32_t, F32, float)   X(I32, int32_t, I64, int64_t)                               \
     X(I32, int32_t, BOOL, uint8_t)                                                            \
     X(I64, int64_t, F32, float)   X(I64, int64_t, I32, int32_t)                               \
     X(I64, int64_t, BOOL, uint8_t)                                                            \
@@ -208,23 +209,27 @@ CONVERT(F32, float, F16, eg_f16bits)
 CONVERT(F16, eg_f16bits, F32, float)
 CONVERT(I64, int64_t, F64, double)
 CONVERT(WHOLE, int64_t, F64, double)
-/* True if i64 has the integer parts of all n numbers. */
-EG_CLONES static bool in_range_64(int64_t n, const double *v)
+CONVERT(I32, int32_t, F64, double)
+CONVERT(INT, int32_t, F64, double)
+/* True if low <= v < beyond for all n numbers. */
+EG_CLONES static bool all_in_range(int64_t n, const double *v, double low, double beyond)
 {
     int64_t out = 0;
-    for (int64_t i = 0; i < n; i++) out |= !(v[i] >= -0x1p63 && v[i] < 0x1p63);
+    for (int64_t i = 0; i < n; i++) out |= !(v[i] >= low && v[i] < beyond);
     return !out;
 }
-/* To i64 block by block: one whose numbers are all in range takes an instruction for each. */
-static void whole_numbers(int64_t n, char *const *p, const int64_t *step, const void *user)
-{
-    for (int64_t k = 0; k < n; k += EG_BLOCK) {
-        const int64_t m = eg__min64(n - k, EG_BLOCK);
-        char *const x = p[1] + k * (int64_t)sizeof(double);
-        const bool in = in_range_64(m, (const double *)(const void *)x);
-        (in ? WHOLE_F64 : I64_F64)(m, (char *[]){ p[0] + k * step[0], x }, step, user);
-    }
-}
+/* From f64 to integers block by block: one whose numbers are all in the range of the type, which
+ * ends before `beyond`, is converted by PLAIN, an instruction for each, others by CLAMPED. */
+/* clang-format off */
+#define IN_RANGE(NAME, beyond, PLAIN, CLAMPED)                                                \
+    static void NAME(int64_t n, char *const *p, const int64_t *step, const void *user)        \
+    { for (int64_t k = 0, m; k < n; k += m) {                                                 \
+          char *const x = p[1] + k * (int64_t)sizeof(double); m = eg__min64(n - k, EG_BLOCK); \
+          const bool in = all_in_range(m, (const double *)(const void *)x, -beyond, beyond);  \
+          (in ? PLAIN : CLAMPED)(m, (char *[]){ p[0] + k * step[0], x }, step, user); } }
+/* clang-format on */
+IN_RANGE(whole_i64, 0x1p63, WHOLE_F64, I64_F64)
+IN_RANGE(whole_i32, 0x1p31, INT_F64, I32_F64)
 #if defined(__x86_64__) && !NO_CLONES
 /* Eight elements at a time: processors with AVX2 have F16C. A NaN that becomes one of f16 loses its
  * payload first, as in half_of_float. */
@@ -274,7 +279,7 @@ static void to_halves(int64_t n, char *const *p, const int64_t *step, const void
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
 static eg_inner *const convert[EG_DTYPES][EG_DTYPES] = {
     EG_PAIRS(ENTRY)[EG_F32][EG_F16] = from_half, [EG_F16][EG_F32] = to_halves,
-    [EG_I64][EG_F64] = whole_numbers
+    [EG_I64][EG_F64] = whole_i64, [EG_I32][EG_F64] = whole_i32
 };
 static const uint8_t middle[EG_DTYPES] = {
     [EG_F16] = EG_F32, [EG_BF16] = EG_F32, [EG_I8] = EG_I32,
@@ -291,6 +296,7 @@ CONVERT(CLAMP8, int32_t, F32, float)
 CONVERT(CLAMP8, int32_t, F64, double)
 CONVERT(CLAMP_BYTE, int32_t, F32, float)
 CONVERT(CLAMP_BYTE, int32_t, F64, double)
+IN_RANGE(whole_i8, 0x1p7, INT_F64, CLAMP8_F64)
 /* True if all n integers have at most 24 bits: f32 represents them. */
 EG_CLONES static bool narrow_integers(int64_t n, const int64_t *v)
 {
@@ -341,7 +347,7 @@ static void odd_numbers(int64_t n, char *const *p, const int64_t *step, const vo
 static eg_inner *const prepare[EG_DTYPES][EG_DTYPES] = {
     [EG_F16] = ODDS(STICKY_F64),
     [EG_BF16] = ODDS(odd_numbers),
-    [EG_I8] = { [EG_F32] = CLAMP8_F32, [EG_F64] = CLAMP8_F64 },
+    [EG_I8] = { [EG_F32] = CLAMP8_F32, [EG_F64] = whole_i8 },
     [EG_U8] = { [EG_F32] = CLAMP_BYTE_F32, [EG_F64] = CLAMP_BYTE_F64 },
     [EG_I64] = { [EG_F32] = F64_F32 },
 };
