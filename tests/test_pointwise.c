@@ -480,6 +480,56 @@ TEST(one_over_a_square_has_the_range_of_its_type)
     eg_close(cx);
 }
 
+/* Sets v to the numbers of f64 in [1, 4) whose roots are nearest to the middle of two neighbours:
+ * M², an odd multiple of 2^-53 squared, less c 2^-106 with |c| < 2048, which has a root modulo a
+ * power of two if c mod 8 is 1, and is a number if it is divisible by 2^54, from 2 on by 2^55.
+ * Returns how many. */
+static int hard_roots(double *v)
+{
+    int count = 0;
+    for (int64_t c = -2047; c < 2048; c += 8) {
+        uint64_t root = 1;
+        for (int m = 3; m < 60; m++)
+            if ((root * root - (uint64_t)c) >> m & 1) root += (uint64_t)1 << (m - 1);
+        for (int q = 0; q < 8; q++) {
+            const uint64_t mod = (uint64_t)1 << (54 + q / 4),
+                           middle = ((q & 1 ? -root : root) + (q & 2 ? mod / 2 : 0)) & (mod - 1);
+            const double below = (double)(middle - 1) * 0x1p-53,
+                         x = fma(below, below, below * 0x1p-52); /* nearest to M² */
+            if (middle >> 53 == 1 && x < 4 && (x >= 2) == q / 4) v[count++] = x;
+        }
+    }
+    return count;
+}
+/* Roots are those of the processor's instruction, which rounds correctly: of every number of f32 in
+ * [1, 4), of others of its range, and in f64 of the numbers that are hardest to round. */
+TEST(square_roots_are_rounded_correctly)
+{
+    enum { N = 1 << 16 };
+    static float v[N];
+    static double wide[N];
+    eg_ctx *cx = eg_open();
+    for (uint32_t first = 0x3f800000; first < 0x40800000; first += N * SLOWER) {
+        const eg_mark m = eg_push(cx);
+        for (uint32_t k = 0; k < N; k++) memcpy(&v[k], &(uint32_t){ first + k }, sizeof *v);
+        const float *y = eg_f32(eg_sqrt(eg_from(cx, v, N)));
+        for (int k = 0; k < N; k++) ck_assert(y[k] == sqrtf(v[k]));
+        eg_pop(cx, m);
+    }
+    for (uint32_t k = 0; k < N; k++) memcpy(&v[k], &(uint32_t){ k * 0xfff1 }, sizeof *v);
+    const float *y = eg_f32(eg_sqrt(eg_from(cx, v, N)));
+    for (int k = 0; k < N; k++)
+        ck_assert(isnan(v[k]) || v[k] < 0 ? isnan(y[k]) : y[k] == sqrtf(v[k]));
+    const int hard = hard_roots(wide);
+    ck_assert_int_eq(hard, 719);
+    for (int k = hard; k < N; k++)
+        wide[k] = ldexp(wide[k % hard] * (1 + k / hard * 0x1p-45), k % 1021 * 2 - 1060);
+    const double *z = eg_f64(eg_sqrt(eg_from(cx, wide, N)));
+    for (int k = 0; k < N; k++) ck_assert_msg(z[k] == sqrt(wide[k]), "%a: %a", wide[k], z[k]);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 TEST(a_power_of_one_half_is_the_root)
 {
     eg_ctx *cx = eg_open();

@@ -40,7 +40,7 @@ ROW(eg_log1p, log1p,
     "y = ln(1 + x)", "dx = g / (1 + x)")
 ROW(eg_sqrt, sqrt,
     y = F(sqrt)(x),
-    eg_scale(eg_div(g, y), .5), RESULT, POSITIVE, FLOATS,
+    eg_scale(eg_div(g, y), .5), RESULT, POSITIVE, ROOTS,
     "y = √x", "dx = g / 2y")
 ROW(eg_rsqrt, rsqrt,
     y = 1 / F(sqrt)(x),
