@@ -796,7 +796,7 @@ static eg_tensor *row_function(int f, const char *spec, eg_tensor *x, eg_tensor 
     default: return eg_argmax(spec, x);
     }
 }
-enum { ROW_FUNCTIONS = 11, GRADIENTS_OF = 10, ROW_LAYOUTS = 5 };
+enum { ROW_FUNCTIONS = 11, GRADIENTS_OF = 10, ROW_LAYOUTS = 6 };
 /* Returns x[b, n, m] with these elements in another layout. */
 static eg_tensor *laid_out(int layout, eg_tensor *x)
 {
@@ -807,6 +807,8 @@ static eg_tensor *laid_out(int layout, eg_tensor *x)
     if (layout == 3) return eg_flip_axis(eg_copy(eg_flip_axis(x, 2)), 2);
     if (layout == 4) /* every second element along the rows */
         return eg_slice_axis(eg_reshape(eg_stack_axis(2, x, x), 2, 2 * n, m), 1, 1, EG_END, 2);
+    if (layout == 5) /* every third row */
+        return eg_slice_axis(eg_reshape(eg_stack_axis(3, x, x, x), 2, n, 3 * m), 2, 1, EG_END, 3);
     return x;
 }
 LOOP_TEST(neighbouring_rows_have_the_bits_of_contiguous_ones, 2 * ROW_LAYOUTS)

@@ -197,13 +197,33 @@ typedef struct gathered {
     int count;
     char *row[EG_ROW_OPERANDS][EG_CHUNK];
 } gathered;
-/* Returns the number of rows, of `count`, that lie one element after the other. */
-static int64_t neighbours(const eg_strip *s, char *const *row, int64_t count)
+enum { CLOSE = 32, GATHERED_ROWS = 64 };
+/* Returns how many of `count` rows have the distance of the first two, *apart: one element, or up
+ * to CLOSE bytes if they are not written. Returns 1 if they are not so close. */
+static int64_t neighbours(const eg_strip *s, char *const *row, int64_t count, bool out,
+                          int64_t *apart)
 {
     int64_t n = 1;
-    if (s->rank != 1 || (s->width != 4 && s->width != 8)) return 1;
-    while (n < count && row[n] == row[n - 1] + s->width) n++;
+    if (s->rank != 1 || (s->width != 4 && s->width != 8) || count < 2) return 1;
+    *apart = row[1] - row[0];
+    if (*apart < s->width || *apart > (out ? s->width : CLOSE)) return 1;
+    while (n < count && row[n] == row[n - 1] + *apart) n++;
     return n;
+}
+/* Copies n rows, at most GATHERED_ROWS, that are `apart` bytes from each other to rows that are
+ * `along` elements from each other: some elements of all rows first, one row after the other. */
+static void gather_close(const eg_strip *s, int64_t n, const char *row, int64_t apart, char *to,
+                         int64_t along)
+{
+    enum { PART = 16 };
+    _Alignas(64) char part[PART * GATHERED_ROWS * 8];
+    const int64_t w = s->width;
+    for (int64_t k = 0, m; k < s->n; k += m) {
+        m = eg__min64(PART, s->n - k);
+        for (int64_t i = 0; i < m; i++)
+            eg__move((int)w, n, part + i * n * w, w, row + (k + i) * s->axis[0].step, apart);
+        eg__transpose((size_t)w, m, n, part, n, to + k * w, along, false);
+    }
 }
 /* Copies the rows of one operand to the buffer, or back if `out`. Neighbours are transposed, since
  * each cache line has elements of several of them. */
@@ -212,11 +232,13 @@ static void move_rows(const gathering *g, int k, bool out)
     const eg_strip *s = &g->strip[k];
     const gathered *now = g->now;
     const int64_t w = s->width, across = s->axis[0].step / w, along = g->bytes[k] / w;
-    for (int64_t r = 0, n; r < now->count; r += n) {
+    for (int64_t r = 0, n, apart; r < now->count; r += n) {
         char *buffer = g->buffer[k] + r * g->bytes[k], *row = now->row[k][r];
-        n = neighbours(s, now->row[k] + r, now->count - r);
+        n = neighbours(s, now->row[k] + r, now->count - r, out, &apart);
         if (n == 1)
             copy_strip(s, row, 0, s->n, buffer, out);
+        else if (apart != w)
+            gather_close(s, n = eg__min64(n, GATHERED_ROWS), row, apart, buffer, along);
         else if (out)
             eg__transpose((size_t)w, n, s->n, buffer, along, row, across, false);
         else
@@ -262,7 +284,8 @@ static int gathered_block(const gathering *g, const walk *w, int64_t longest)
     bool near = false;
     for (int k = 0; k < g->operands; k++) {
         bytes += g->bytes[k];
-        near |= w->outer && w->axis[w->outer - 1][1 + k] == g->strip[k].width &&
+        near |= w->outer && w->axis[w->outer - 1][1 + k] >= g->strip[k].width &&
+                w->axis[w->outer - 1][1 + k] <= (k ? CLOSE : g->strip[k].width) &&
                 !eg__strip_contiguous(&g->strip[k]);
     }
     while (many > LEAST && many * bytes > BYTES) many /= 2;
