@@ -619,6 +619,35 @@ TEST(functions_at_their_limits)
     eg_close(cx);
 }
 
+/* Integers are sorted stably whatever their range is: on both sides of 0, of 32 bits and of one
+ * more, and with the ends of i64. */
+TEST(integers_of_any_range_are_sorted_stably)
+{
+    static const int64_t low[] = { -100, 5, INT32_MIN, INT32_MIN, -7, INT64_MIN, INT64_MAX - 300 },
+                         high[] = { 100, 9,         INT32_MAX, (int64_t)INT32_MAX + 1,
+                                    1,   INT64_MAX, INT64_MAX };
+    eg_ctx *cx = eg_open(.seed = 3);
+    for (int k = 0; k < 7 * 4; k++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t n = (int64_t[]){ 30, 64, 500, 3000 }[k % 4], a = low[k / 4], b = high[k / 4];
+        int64_t x[3000];
+        const double *u = eg_f64(eg_uniform_n(cx, EG_F64, 0, 1, 1, &n));
+        for (int64_t i = 0; i < n; i++)
+            x[i] = (int64_t)((uint64_t)a + (uint64_t)(u[i] * (double)((uint64_t)b - (uint64_t)a)));
+        x[n / 2] = a, x[n / 3] = b;
+        const bool descending = k % 8 > 3;
+        const int64_t *y = eg_i64(
+            eg_argsort("[n]", eg_from_memory(cx, EG_I64, x, 1, &n), .descending = descending));
+        eg_assert_ok(cx);
+        for (int64_t i = 1; i < n; i++) {
+            const int64_t before = x[y[i - 1]], now = x[y[i]];
+            ck_assert(before == now ? y[i - 1] < y[i] : (before < now) != descending);
+        }
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* atan2, hypot and logaddexp where a square underflows, at (0, 0) and at −∞: to second order, and
  * as the norm and the logsumexp of the pair. */
 TEST(pairs_at_their_limits)

@@ -67,38 +67,37 @@ static void put_in_order(ranked *best, int64_t count, ranked it)
 }
 /* True if n elements with keys of some bytes are sorted by insertion. */
 static bool by_insertion(int64_t n, int bytes) { return n < INSERTED && n * n < INSERTED * bytes; }
-/* Sorts n elements, which are in order of index, by keys of some bytes: byte after byte, the least
- * significant first, each stably (Knuth, volume 3, 5.2.5). Bytes that all keys have in common are
- * skipped. Returns the one of the two arrays that has the order. */
-static ranked *by_key(int64_t n, int bytes, ranked *from, ranked *to)
+#define PAIR    ranked
+#define NAME(x) x##_of_ranked
+#define KEY(v)  (v).key
+#include "ops/by_key_of.h"
+/* a key of at most 32 bits above the index */
+#define PAIR    uint64_t
+#define NAME(x) x##_of_packed
+#define KEY(v)  ((v) >> 32)
+#include "ops/by_key_of.h"
+/* True if n elements with keys up to `most` can be packed. */
+static bool fits_packed(int64_t n, uint64_t most) { return most <= UINT32_MAX && n <= UINT32_MAX; }
+/* Sets place[] to the indices of the first k of n elements by their keys. Keys in a range of 32
+ * bits are packed, less the smallest of them, so that small integers on both sides of 0 have few
+ * bytes. spare: n elements. */
+static void first_by_key(int64_t n, ranked *pairs, ranked *spare, int64_t k, int64_t *place)
 {
-    int64_t count[sizeof(uint64_t)][256];
-    if (by_insertion(n, bytes)) {
-        for (int64_t i = 1; i < n; i++) {
-            const ranked it = from[i];
-            int64_t at = i;
-            for (; at > 0 && from[at - 1].key > it.key; at--) from[at] = from[at - 1];
-            from[at] = it;
-        }
-        return from;
+    uint64_t low = UINT64_MAX, high = 0;
+    const bool few = by_insertion(n, 8);
+    for (int64_t i = 0; i < n && !few; i++) {
+        low = pairs[i].key < low ? pairs[i].key : low;
+        high = pairs[i].key > high ? pairs[i].key : high;
     }
-    memset(count, 0, (size_t)bytes * sizeof *count);
-    for (int64_t i = 0; i < n; i++)
-        for (int b = 0; b < bytes; b++) count[b][from[i].key >> 8 * b & 255]++;
-    for (int b = 0; b < bytes; b++) {
-        int64_t *c = count[b], next = 0;
-        if (c[from->key >> 8 * b & 255] == n) continue;
-        for (int v = 0; v < 256; v++) {
-            const int64_t here = c[v];
-            c[v] = next;
-            next += here;
-        }
-        for (int64_t i = 0; i < n; i++) to[c[from[i].key >> 8 * b & 255]++] = from[i];
-        ranked *sorted = to;
-        to = from;
-        from = sorted;
+    if (!few && fits_packed(n, high - low)) {
+        uint64_t *packed = (uint64_t *)(void *)spare;
+        for (int64_t i = 0; i < n; i++) packed[i] = (pairs[i].key - low) << 32 | (uint64_t)i;
+        packed = by_key_of_packed(n, 4, packed, packed + n);
+        for (int64_t i = 0; i < k; i++) place[i] = pairs[packed[i] & UINT32_MAX].place;
+        return;
     }
-    return from;
+    pairs = by_key_of_ranked(n, 8, pairs, spare);
+    for (int64_t i = 0; i < k; i++) place[i] = pairs[i].place;
 }
 
 #define TEMPLATE  "ops/sort_of.h"

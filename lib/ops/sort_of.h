@@ -154,8 +154,7 @@ EG_CLONES static void NAME(selected_positions)(const rank_job *j, const char *x,
             pairs[taken++] = (ranked){ key[at], at };
         }
     }
-    const ranked *in_order = by_key(all, (int)sizeof(REAL), pairs, pairs + few);
-    for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
+    first_by_key(all, pairs, pairs + few, j->k, place);
 }
 /* Sets place[] to 0 … k − 1 and returns true if the keys of a row are in order, as those of an
  * expanded row are; else returns false. */
@@ -187,7 +186,14 @@ static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked 
         return;
     }
     if (!by_insertion(j->n, (int)sizeof(REAL)) && NAME(in_order)(j, x, place)) return;
+    if (fits_packed(j->n, (NAME(bits)) - 1)) {
+        uint64_t *packed = (uint64_t *)(void *)pairs;
+        for (int64_t i = 0; i < j->n; i++)
+            packed[i] = (uint64_t)NAME(key)(j, x, i) << 32 | (uint64_t)i;
+        packed = by_key_of_packed(j->n, (int)sizeof(REAL), packed, packed + j->n);
+        for (int64_t i = 0; i < j->k; i++) place[i] = (int64_t)(packed[i] & UINT32_MAX);
+        return;
+    }
     for (int64_t i = 0; i < j->n; i++) pairs[i] = (ranked){ NAME(key)(j, x, i), i };
-    const ranked *in_order = by_key(j->n, (int)sizeof(REAL), pairs, pairs + j->n);
-    for (int64_t i = 0; i < j->k; i++) place[i] = in_order[i].place;
+    first_by_key(j->n, pairs, pairs + j->n, j->k, place);
 }
