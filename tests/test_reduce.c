@@ -860,6 +860,36 @@ TEST(products_of_every_layout_have_the_bits_of_a_copy)
     eg_close(cx);
 }
 
+/* Cumulative sums, products and recurrences of lines have the bits of each line alone, for any
+ * number of lines, along either axis. */
+TEST(scans_of_lines_are_those_of_each_line)
+{
+    eg_ctx *cx = eg_open();
+    for (int k = 0; k < 20 * 4; k++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t lines = k / 4 + 1, n = k % 2 ? 70 : 5;
+        eg_tensor *x =
+            eg_uniform_n(cx, k % 4 > 1 ? EG_F64 : EG_F32, .5, 1.5, 2, (int64_t[]){ lines, n });
+        eg_tensor *t = eg_contiguous(eg_transpose(x, 0, 1));
+        eg_tensor *all[] = { eg_cumsum("i [j]", x), eg_cumprod("i [j]", x),
+                             eg_linear_scan("i [j]", x, x) };
+        eg_tensor *across[] = { eg_cumsum("[j] i", t), eg_cumprod("[j] i", t),
+                                eg_linear_scan("[j] i", t, t) };
+        for (int64_t i = 0; i < lines; i++) {
+            eg_tensor *line = eg_copy(eg_select_axis(x, 0, i));
+            eg_tensor *alone[] = { eg_cumsum("[j]", line), eg_cumprod("[j]", line),
+                                   eg_linear_scan("[j]", line, line) };
+            for (int f = 0; f < 3; f++) {
+                ck_assert(same_bits(alone[f], eg_copy(eg_select_axis(all[f], 0, i))));
+                ck_assert(same_bits(alone[f], eg_copy(eg_select_axis(across[f], 1, i))));
+            }
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* The norm of p = 2 of f32 is the f32 number nearest to that of a sum in f64, or one beside it, for
  * rows of any length and in every layout; squares neither overflow nor underflow. */
 TEST(norms_of_f32_are_rounded_once)

@@ -46,23 +46,32 @@ EG_INLINE void NAME(cumsum_abreast)(const bool product, int64_t m, const line *l
         eg__transpose(sizeof(T), count, m, out, ABREAST, y + i * w, ys / w, false);
     }
 }
-/* The loops over FEW lines and over LANES neighbouring lines have constant bounds: the compiler
- * keeps the sums of the former in registers, and the latter are vectors. */
+/* The loops over FEW and fewer lines and over LANES neighbouring lines have constant bounds: the
+ * compiler keeps the sums of the former in registers, and the latter are vectors. */
 EG_INLINE void NAME(cumulated)(const bool product, int64_t n, char *const *p, const int64_t *step,
                                const line *l)
 {
     const int64_t w = (int64_t)sizeof(T), v = (int64_t)sizeof(FROM);
     const bool along = !step[1] || eg__abs64(l->a) < eg__abs64(step[1]),
                abreast = (v == 4 || v == 8) && l->n >= ABREAST && l->y == w && eg__abs64(l->a) == v,
-               beside = step[0] == w && step[1] == v;
+               beside = step[0] == w && step[1] == v,
+               /* gcc would fuse other products of c128 */
+        few = (along || n == 1) && !(product && w > 8);
     const int64_t most = abreast ? ABREAST : along ? FEW : LANES;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
         m = eg__min64(n - j, most);
+        if (few && m < FEW) m = few_lines(m);
         if (abreast && m >= FEW)
             NAME(cumsum_abreast)(product, m, l, y, step[0], x, step[1]);
         else if (along && m == FEW)
             NAME(cumsum_some)(product, FEW, l, y, step[0], x, step[1]);
+        else if (few && m == 4)
+            NAME(cumsum_some)(product, 4, l, y, step[0], x, step[1]);
+        else if (few && m == 2)
+            NAME(cumsum_some)(product, 2, l, y, step[0], x, step[1]);
+        else if (few && m == 1)
+            NAME(cumsum_some)(product, 1, l, y, step[0], x, step[1]);
         else if (beside && m == LANES)
             NAME(cumsum_some)(product, LANES, l, y, w, x, v);
         else

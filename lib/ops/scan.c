@@ -9,6 +9,9 @@
  * sums and products of numbers of 4 or 8 bytes take FEW to ABREAST lines, COLUMNS elements of each
  * at a time. */
 enum { LANES = 64, FEW = 8, ABREAST = 16, COLUMNS = 64 };
+/* Returns how many of fewer than FEW contiguous lines are computed together, with their sums in
+ * registers: a sum in memory would wait for its last value to be stored. */
+static int64_t few_lines(int64_t left) { return left < 2 ? 1 : left < 4 ? 2 : 4; }
 /* n: number of elements; y, a, b: distances in bytes along the axis, in the result and in the
  * operands; late: 1 if the factor of element l is a_{l−1}; smallest: of minima */
 typedef struct line {

@@ -106,6 +106,7 @@ EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step,
         WIDE run[LANES];
         m = abreast && n - j >= FEW      ? eg__min64(n - j, ABREAST)
             : contiguous && n - j >= FEW ? FEW
+            : contiguous                 ? few_lines(n - j)
                                          : eg__min64(n - j, LANES);
         if (abreast && m >= FEW && m <= ABREAST)
             NAME(scan_abreast)(m, l, y, a, b, step);
@@ -115,6 +116,12 @@ EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step,
             NAME(scan_copied)(l, y, a, b, step);
         else if (m == FEW)
             NAME(scan_some)(FEW, false, l, 0, l->n, run, y, a, b, step);
+        else if (m == 4)
+            NAME(scan_some)(4, false, l, 0, l->n, run, y, a, b, step);
+        else if (m == 2)
+            NAME(scan_some)(2, false, l, 0, l->n, run, y, a, b, step);
+        else if (m == 1)
+            NAME(scan_some)(1, false, l, 0, l->n, run, y, a, b, step);
         else
             NAME(scan_some)(m, false, l, 0, l->n, run, y, a, b, step);
     }
