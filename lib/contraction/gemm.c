@@ -131,24 +131,41 @@ static void pack(const shape *s, const side *x, int which, int64_t panel, int64_
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
+/* A block of the product, c (+)= alpha a b with mc × nc elements and sums over kc; its operands are
+ * packed. finish: NULL, or called after the last block of k. */
+typedef struct block {
+    const shape *s;
+    const side *a, *b;
+    int64_t mc, nc, kc;
+    char *c;
+    double alpha;
+    bool add;
+    const eg_finish *finish;
+} block;
+/* A tile of a block: `rows` rows from i on, `cols` columns from j on. */
+typedef struct tile {
+    int64_t i, rows, j, cols;
+} tile;
 /* Calls the finish for the rows and columns of a tile, by runs of consecutive elements of c. */
-static void tile_done(const shape *s, const side *a, const side *b, int64_t i, int64_t rows,
-                      int64_t j, int64_t cols, char *c, const eg_finish *finish)
+static void tile_done(const block *k, const tile *t)
 {
+    const shape *s = k->s;
+    const eg_finish *finish = k->finish;
     const bool by_rows = s->kernel->rows;
-    const int64_t rs = a->stride[i / s->kernel->mr], cs = b->stride[j / s->kernel->nr],
+    const int64_t rs = k->a->stride[t->i / s->kernel->mr], cs = k->b->stride[t->j / s->kernel->nr],
                   along = by_rows ? cs : rs, step = by_rows ? rs : cs;
-    const int64_t w = (int64_t)s->width, n = by_rows ? cols : rows, others = by_rows ? rows : cols;
-    const side *x = by_rows ? b : a, *y = by_rows ? a : b;
-    const int64_t from = by_rows ? j : i, other = by_rows ? i : j;
+    const int64_t w = (int64_t)s->width, n = by_rows ? t->cols : t->rows,
+                  others = by_rows ? t->rows : t->cols;
+    const side *x = by_rows ? k->b : k->a, *y = by_rows ? k->a : k->b;
+    const int64_t from = by_rows ? t->j : t->i, other = by_rows ? t->i : t->j;
     if (along == 1 && step != IRREGULAR) {
-        finish->run(finish, c + (x->to[from] + y->to[other]) * w, n, others, step);
+        finish->run(finish, k->c + (x->to[from] + y->to[other]) * w, n, others, step);
         return;
     }
     for (int64_t q = 0, len; q < n; q += len) {
         len = eg__min64(x->stretch[from + q], n - q);
         for (int64_t r = 0; r < others; r++)
-            finish->run(finish, c + (x->to[from + q] + y->to[other + r]) * w, len, 1, 0);
+            finish->run(finish, k->c + (x->to[from + q] + y->to[other + r]) * w, len, 1, 0);
     }
 }
 /* What is packed next of both operands, and how many of its lines are prefetched for each tile. */
@@ -156,57 +173,58 @@ typedef struct next {
     eg_ahead of[2];
     int64_t lines[2];
 } next;
-/* Computes a tile that is not whole, or not contiguous in the kernel's direction, in a buffer, and
- * copies or adds it to c. */
-static void tile_in_buffer(const shape *s, const side *a, const side *b, int64_t i, int64_t rows,
-                           int64_t j, int64_t cols, int64_t k, const char *pa, const char *pb,
-                           char *c, double alpha, bool add)
+/* Computes a tile that is not whole, or not contiguous in the kernel's direction, from n elements
+ * of k at pa and pb, in a buffer, and copies or adds it to c. */
+static void tile_in_buffer(const block *k, const tile *t, int64_t n, const char *pa, const char *pb,
+                           bool add)
 {
+    const shape *s = k->s;
+    const side *a = k->a, *b = k->b;
     const eg_kernel *kn = s->kernel;
     _Alignas(64) char buffer[EG_KERNEL_SIDE * EG_KERNEL_SIDE * 8];
     const int64_t trs = kn->rows ? kn->nr : 1, tcs = kn->rows ? 1 : kn->mr;
-    kn->run(kn, k, alpha, pa, pb, false, buffer, trs, tcs);
+    kn->run(kn, n, k->alpha, pa, pb, false, buffer, trs, tcs);
     if (kn->rows)
-        eg__scatter(s->width, cols, rows, buffer, trs, c, b->to + j, a->to + i, b->stretch + j,
-                    add);
+        eg__scatter(s->width, t->cols, t->rows, buffer, trs, k->c, b->to + t->j, a->to + t->i,
+                    b->stretch + t->j, add);
     else
-        eg__scatter(s->width, rows, cols, buffer, tcs, c, a->to + i, b->to + j, a->stretch + i,
-                    add);
+        eg__scatter(s->width, t->rows, t->cols, buffer, tcs, k->c, a->to + t->i, b->to + t->j,
+                    a->stretch + t->i, add);
 }
-/* Computes the tiles of one block. finish: NULL, or called after the last block of k. */
-static void tiles(const shape *s, const side *a, const side *b, int64_t mc, int64_t nc, int64_t kc,
-                  char *c, double alpha, bool add, const eg_finish *finish, next *then)
+/* Computes the tiles of one block. then: NULL, or what is prefetched meanwhile. */
+static void tiles(const block *k, next *then)
 {
-    const eg_kernel *kn = s->kernel;
+    const size_t width = k->s->width;
+    const eg_kernel *kn = k->s->kernel;
     const int mr = kn->mr, nr = kn->nr;
-    for (int64_t j = 0; j < nc; j += nr) {
-        const char *pb = b->panels + (size_t)(j * kc) * s->width;
-        const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, nc - j);
-        for (int64_t i = 0; i < mc; i += mr) {
-            const char *pa = a->panels + (size_t)(i * kc) * s->width;
-            const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, mc - i);
+    const side *a = k->a, *b = k->b;
+    for (int64_t j = 0; j < k->nc; j += nr) {
+        const char *pb = b->panels + (size_t)(j * k->kc) * width;
+        const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, k->nc - j);
+        for (int64_t i = 0; i < k->mc; i += mr) {
+            const char *pa = a->panels + (size_t)(i * k->kc) * width;
+            const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, k->mc - i);
+            const tile t = { i, rows, j, cols };
             const bool whole = rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
                                (kn->rows ? cs == 1 : rs == 1);
-            char *at = c + (a->to[i] + b->to[j]) * (int64_t)s->width;
+            char *at = k->c + (a->to[i] + b->to[j]) * (int64_t)width;
             if (whole) {
                 for (int x = 0; then && x < 2; x++)
                     eg__ahead_prefetch(&then->of[x], then->lines[x]);
-                if (finish)
-                    eg__finish_prefetch(finish, at, (kn->rows ? nr : mr) * (int64_t)s->width,
-                                        kn->rows ? mr : nr,
-                                        (kn->rows ? rs : cs) * (int64_t)s->width);
+                if (k->finish)
+                    eg__finish_prefetch(k->finish, at, (kn->rows ? nr : mr) * (int64_t)width,
+                                        kn->rows ? mr : nr, (kn->rows ? rs : cs) * (int64_t)width);
             }
-            for (int64_t p = 0; p < kc; p += EG_KC) {
-                const int64_t n = eg__min64(EG_KC, kc - p);
-                const char *xa = pa + (size_t)(p * mr) * s->width,
-                           *xb = pb + (size_t)(p * nr) * s->width;
-                const bool more = add || p > 0;
+            for (int64_t p = 0; p < k->kc; p += EG_KC) {
+                const int64_t n = eg__min64(EG_KC, k->kc - p);
+                const char *xa = pa + (size_t)(p * mr) * width, *xb = pb + (size_t)(p * nr) * width;
+                const bool more = k->add || p > 0;
                 if (whole)
-                    kn->run(kn, n, alpha, xa, xb, more, at, rs, cs);
+                    kn->run(kn, n, k->alpha, xa, xb, more, at, rs, cs);
                 else
-                    tile_in_buffer(s, a, b, i, rows, j, cols, n, xa, xb, c, alpha, more);
+                    tile_in_buffer(k, &t, n, xa, xb, more);
             }
-            if (finish) tile_done(s, a, b, i, rows, j, cols, c, finish);
+            if (k->finish) tile_done(k, &t);
         }
     }
 }
@@ -256,7 +274,8 @@ static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int6
                 set_next(&then, s, g, EG_OF_A, pa, last ? 0 : i + mc,
                          eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + s->kc : p,
                          across * (mc / mr));
-                tiles(s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0, gemm_finish(g, p, kc),
+                tiles(&(block){ s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0,
+                                gemm_finish(g, p, kc) },
                       &then);
             }
         }
@@ -298,8 +317,9 @@ static void block_piece(void *user, int64_t i, int thread)
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, mc, ra, c->pa, c->kc);
-    tiles(c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->alpha, c->g->add || c->p > 0,
-          gemm_finish(c->g, c->p, c->kc), NULL);
+    tiles(&(block){ c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->alpha, c->g->add || c->p > 0,
+                    gemm_finish(c->g, c->p, c->kc) },
+          NULL);
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
  * turn. */
