@@ -446,6 +446,48 @@ TEST(operations_of_many_operands_are_tested_and_infinite_ones_reported)
     eg_close(cx);
 }
 
+/* -- operations with attributes, which are tested at the sizes of their calls alone ------------ */
+static bool factor_forward(eg_tensor *y)
+{
+    const double *c = eg_attr(y);
+    return eg_assign(y, eg_scale(eg_sin(eg_operand(y, 0)), *c)) == 0;
+}
+static eg_tensor *factor_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const double *c = eg_attr(y);
+    return eg_mul(g, eg_scale(eg_cos(eg_operand(y, i)), *c));
+}
+static const eg_op factor_op = { .name = "factor",
+                                 .arity = 1,
+                                 .shape = like_first,
+                                 .forward = factor_forward,
+                                 .rule = factor_rule };
+static eg_tensor *factor_f(void *user, eg_tensor *const *x)
+{
+    const double c[] = { 2, 3 };
+    eg_tensor *y = eg_apply(&factor_op, &c[0], sizeof *c, 1, x);
+    (void)user;
+    return eg_apply(&factor_op, &c[1], sizeof *c, 1, &y); /* one note for both */
+}
+static eg_tensor *plain_f(void *user, eg_tensor *const *x)
+{
+    (void)user;
+    return eg_apply(&many_op, NULL, 0, 1, (eg_tensor *[]){ eg_scale(x[0], 1) });
+}
+TEST(a_report_says_what_was_tested_at_its_sizes_alone)
+{
+    static const char note[] =
+        "may contain sizes, so it was tested at the sizes of its calls alone";
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_uniform(cx, 0.3, 0.9, 3, 2);
+    const eg_report *r = eg_gradcheck(factor_f, NULL, 1, &x);
+    const char *at = r ? strstr(r->text, note) : NULL;
+    ck_assert_msg(r && r->passed && at && !strstr(at + 1, note), "%s", r ? r->text : eg_error(cx));
+    r = eg_gradcheck(plain_f, NULL, 1, &x);
+    ck_assert_msg(r && !strstr(r->text, note), "%s", r ? r->text : eg_error(cx));
+    eg_close(cx);
+}
+
 /* -- a right operation with a kink that no single line shows: the median ----------------------- */
 enum { MIDDLE = 2 };
 static bool median_shape(eg_tensor *y) { return eg_result(y, eg_type(eg_operand(y, 0)), 0, NULL); }

@@ -146,6 +146,14 @@ static bool tested_already(const eg_tensor *t, eg_tensor *const *asked, int n)
     }
     return false;
 }
+/* True if t's operation is not tested at other sizes (eg__derivative_at_sizes) and is none of the
+ * first n of `asked`. */
+static bool sizes_untested(const eg_tensor *t, eg_tensor *const *asked, int n)
+{
+    for (int k = 0; k < n; k++)
+        if (asked[k]->op == t->op) return false;
+    return t->attr_size && t->op->rule && t->op->rule != eg_zero_rule;
+}
 /* Returns words that say why the contracts of t cannot be tested; NULL if they can be. */
 static const char *untestable(eg_tensor *t)
 {
@@ -195,6 +203,11 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
         if (words[0])
             eg__report_note(c, r, v, -1, "%s",
                             eg__contract_text(where, broken.operand, words, text, sizeof text));
+        if (kept && sizes_untested(t, asked, n - 1))
+            eg__report_note(c, r, v, -1,
+                            "the arguments of %s may contain sizes, so it was tested at the sizes "
+                            "of its calls alone",
+                            where);
         if (!kept) eg__report_blame(c, r, t->op->name, broken.operand, where);
         elsewhere |= broken.elsewhere;
     }
