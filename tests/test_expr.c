@@ -1258,6 +1258,109 @@ TEST(a_name_whose_letters_are_axes_is_proposed_as_a_name)
                     0);
     eg_close(cx);
 }
+/* i < 6, j < 7: the index goes from 0 to size − 1 where the condition holds */
+static const struct {
+    const char *condition, *index;
+    int64_t size;
+} bounded[] = {
+    { "abs(clip(i, 2, |i| - 3) - j) <= 2", "i - j + 4", 9 },
+    { "abs(j - clip(i, 2, |i| - 3)) <= 2", "4 - (i - j)", 9 },
+    { "clip(i - j, 0, 3) > 0", "i - j", 6 },
+    { "clip(j - i, -1, 4) < 2", "j - i + 5", 7 },
+    { "min(i - j, 2) >= 0", "i - j", 6 },
+    { "min(2, i - j) >= 0", "i - j", 6 },
+    { "min(i, 3) >= j", "i - j", 6 },
+    { "max(j - i, 0) <= 2 & j >= i", "j - i", 3 },
+    { "j <= clip(i, 1, 4)", "i - j + 1", 7 },
+    { "j + 1 <= clip(i, 1, 4) + 2", "i - j + 2", 8 },
+    { "!(clip(i, 0, 4) < j)", "i - j", 6 },
+};
+static eg_tensor *read_where(eg_ctx *cx, const char *condition, const char *index, int64_t size)
+{
+    char text[300];
+    snprintf(text, sizeof text, "%s ? r[%s] : 0.5", condition, index);
+    return eg_expr("i=6 j=7", text, .with = { { "r", eg_ones(cx, size) } });
+}
+/* Sets the smallest and the largest index where the condition holds; 1 and 0 if it never does. */
+static void indices_where(eg_ctx *cx, const char *condition, const char *index, int64_t range[2])
+{
+    char text[300];
+    snprintf(text, sizeof text, "%s ? %s : 1000", condition, index);
+    eg_tensor *at = eg_expr("i=6 j=7", text, .cx = cx);
+    range[0] = INT64_MAX, range[1] = INT64_MIN;
+    for (int64_t i = 0; i < 6; i++)
+        for (int64_t j = 0; j < 7; j++) {
+            const int64_t k = (int64_t)eg_get(at, i, j);
+            if (k == 1000) continue;
+            if (k < range[0]) range[0] = k;
+            if (k > range[1]) range[1] = k;
+        }
+    if (range[0] > range[1]) range[0] = 1, range[1] = 0;
+    eg_assert_ok(cx);
+}
+TEST(a_condition_on_clip_bounds_an_index)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    for (size_t k = 0; k < sizeof bounded / sizeof *bounded; k++) {
+        int64_t range[2];
+        indices_where(cx, bounded[k].condition, bounded[k].index, range);
+        ck_assert_msg(range[0] >= 0 && range[1] < bounded[k].size, "%s", bounded[k].condition);
+        ck_assert_msg(
+            eg_ok(read_where(cx, bounded[k].condition, bounded[k].index, bounded[k].size)), "%s",
+            eg_error(cx));
+        eg_clear(cx);
+    }
+    eg_close(cx);
+}
+/* Bounds are never narrower than the indices that occur. */
+TEST(bounds_of_random_conditions_contain_every_index)
+{
+    static const char *const part[] = { "i", "j", "i - j", "j - i", "j + 2", "3 - i", "|i|" },
+                             *const is[] = { "<", "<=", ">", ">=", "==" },
+                             *const index[] = { "i - j + 3", "j - i", "i + 1", "4 - j",
+                                                "j - i - 2" };
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_rng rng = { 7, 0, 0 };
+#define ANY(list) list[eg_rng_below(&rng, sizeof list / sizeof *list)]
+    int accepted = 0;
+    for (int k = 0; k < 4000 / SLOWER; k++) {
+        char chosen[80], condition[200];
+        const int low = (int)eg_rng_below(&rng, 8) - 3, high = low + (int)eg_rng_below(&rng, 5);
+        const eg_mark m = eg_push(cx);
+        switch (eg_rng_below(&rng, 4)) {
+        case 0: snprintf(chosen, sizeof chosen, "clip(%s, %d, %d)", ANY(part), low, high); break;
+        case 1: snprintf(chosen, sizeof chosen, "min(%s, %s)", ANY(part), ANY(part)); break;
+        case 2: snprintf(chosen, sizeof chosen, "max(%d, %s)", low, ANY(part)); break;
+        default:
+            snprintf(chosen, sizeof chosen, "clip(%s, %s, %s)", ANY(part), ANY(part), ANY(part));
+        }
+        const int form = (int)eg_rng_below(&rng, 3);
+        if (form == 0)
+            snprintf(condition, sizeof condition, "%s %s %s", chosen, ANY(is), ANY(part));
+        else if (form == 1)
+            snprintf(condition, sizeof condition, "abs(%s - (%s)) %s 2", chosen, ANY(part),
+                     ANY(is));
+        else
+            snprintf(condition, sizeof condition, "!(%s %s %s)", chosen, ANY(is), ANY(part));
+        const char *at = ANY(index);
+        const int64_t size = 1 + (int64_t)eg_rng_below(&rng, 12);
+        int64_t range[2];
+        indices_where(cx, condition, at, range);
+        const bool good = eg_ok(read_where(cx, condition, at, size));
+        long long from = 0, to = size - 1;
+        const char *says = good ? NULL : strstr(eg_error(cx), "goes from ");
+        if (says) sscanf(says, "goes from %lld to %lld", &from, &to);
+        ck_assert_msg(good || says, "%s: %s", condition, eg_error(cx));
+        ck_assert_msg(range[0] > range[1] || (range[0] >= from && range[1] <= to),
+                      "%s, %s: from %lld to %lld, not within %lld and %lld", condition, at,
+                      (long long)range[0], (long long)range[1], from, to);
+        accepted += good;
+        eg_clear(cx);
+        eg_pop(cx, m);
+    }
+    ck_assert_int_gt(accepted, 200 / SLOWER);
+    eg_close(cx);
+}
 /* '...' is what letters for these axes are, to the bit, in the gradient too */
 TEST(an_ellipsis_stands_for_axes)
 {

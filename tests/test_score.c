@@ -1115,6 +1115,20 @@ TEST(malformed_expressions_are_refused)
     eg_close(cx);
 }
 
+/* Neighbours in windows that stay inside of the sequence: |i − j| follows from a clip. */
+TEST(a_predicate_with_clip_bounds_an_index_of_the_score)
+{
+    eg_ctx *cx = eg_open(.threads = 1);
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 12, 4), *r = eg_normal(cx, 0, 1, 9), *y[2];
+    const char *scores[] = { "score + r[i - j + 4]", "score + r[clip(i - j + 4, 0, 8)]" };
+    for (int k = 0; k < 2; k++)
+        y[k] =
+            eg_attention("bid,bjd,bje->bie", x, x, x, .where = "abs(clip(i, 2, |i| - 3) - j) <= 2",
+                         .score = scores[k], .with = { { "r", r } });
+    eg_assert_ok(cx);
+    eg_assert_close(y[0], y[1], 0);
+    eg_close(cx);
+}
 /* A network of the distance and the query's position (FIRE, Li et al. 2023) and an additive score
  * (Bahdanau et al. 2015; GATv2) are sums over a letter that is neither a query's nor a key's. They
  * are compared with scores in memory, in both forms, with a mask by a list of blocks (BigBird). */

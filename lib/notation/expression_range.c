@@ -171,6 +171,7 @@ eg_cover eg__expression_cover_moved(const eg_expression *e, const eg_box *box, u
 typedef struct frame {
     bool known[EG_NODES_MAX]; /* range[k] is set, and the indices below node k have been checked */
     bool limited[EG_NODES_MAX]; /* limit[k] is set: the conditions imply that node k is in it */
+    bool relating; /* differences of nodes are being limited, which would limit them again */
     eg_interval range[EG_NODES_MAX], limit[EG_NODES_MAX];
 } frame;
 /* A check that no index is outside of its axis. */
@@ -194,20 +195,6 @@ static eg_interval moved_by(eg_interval v, int64_t by)
     return (eg_interval){ v.low == -INT64_MAX ? v.low : eg__sum(v.low, by),
                           v.high == INT64_MAX ? v.high : eg__sum(v.high, by) };
 }
-/* Notes in f that node k is in `to`, and what follows for x if k is |x|, −x or x ± a constant. */
-static void limit_node(const check *c, frame *f, int k, eg_interval to)
-{
-    const eg_node *n = &c->e->node[k];
-    f->limit[k] = f->limited[k] ? common(f->limit[k], to) : to;
-    f->limited[k] = true;
-    if (n->code == EG_X_ABS && to.high >= 0)
-        limit_node(c, f, n->in[0], (eg_interval){ -to.high, to.high });
-    if (n->code == EG_X_NEG) limit_node(c, f, n->in[0], (eg_interval){ -to.high, -to.low });
-    if (n->code != EG_X_ADD && n->code != EG_X_SUB) return;
-    const eg_node *b = &c->e->node[n->in[1]];
-    if (b->code != EG_X_INTEGER) return;
-    limit_node(c, f, n->in[0], moved_by(to, n->code == EG_X_ADD ? -b->integer : b->integer));
-}
 /* Returns x if node k is x plus or minus constants, and adds these constants to *by. */
 static int without_constants(const eg_expression *e, int k, int64_t *by)
 {
@@ -218,6 +205,96 @@ static int without_constants(const eg_expression *e, int k, int64_t *by)
         const int64_t c = e->node[n->in[1]].integer;
         *by = eg__sum(*by, n->code == EG_X_ADD ? c : -c);
         k = n->in[0];
+    }
+}
+static void limit_node(const check *c, frame *f, int k, eg_interval to);
+/* Returns x if node k is clip(x, a, b), or min(x, a) or max(x, a) where a has no letter, and sets
+ * *by to bounds of k − x; −1 for another node. */
+static int chosen_from(const check *c, int k, eg_interval *by)
+{
+    const eg_node *n = &c->e->node[k];
+    const bool clip = n->code == EG_X_CLIP;
+    if (!clip && n->code != EG_X_MIN && n->code != EG_X_MAX) return -1;
+    const int i = !clip && !c->e->node[n->in[0]].letters, x = n->in[i];
+    const eg_interval v = c->plain[x], low = c->plain[n->in[!i]],
+                      high = clip ? c->plain[n->in[2]] : low;
+    *by = (eg_interval){ 0, 0 };
+    if (n->code != EG_X_MIN && low.high > v.low) by->high = eg__sum(low.high, -v.low);
+    if (n->code != EG_X_MAX && high.low < v.high) by->low = eg__sum(high.low, -v.high);
+    return x;
+}
+/* Notes in f that a − b is in `to`: limits each difference of the same nodes with constants added,
+ * and, if a or b is clip(x, …), the differences with x in place of it. */
+static void limit_difference(const check *c, frame *f, int a, int b, eg_interval to)
+{
+    int64_t of_a = 0, of_b = 0;
+    eg_interval by;
+    a = without_constants(c->e, a, &of_a), b = without_constants(c->e, b, &of_b);
+    to = moved_by(to, eg__sum(of_b, -of_a));
+    for (int m = 0; m < c->e->nodes; m++) {
+        const eg_node *d = &c->e->node[m];
+        int64_t more = 0, less = 0;
+        if (d->code != EG_X_SUB || d->kind != EG_IS_INTEGER) continue;
+        const int x = without_constants(c->e, d->in[0], &more),
+                  y = without_constants(c->e, d->in[1], &less);
+        more = eg__sum(more, -less);
+        if (x == a && y == b)
+            limit_node(c, f, m, moved_by(to, more));
+        else if (x == b && y == a)
+            limit_node(c, f, m, moved_by((eg_interval){ -to.high, -to.low }, more));
+    }
+    const int of = chosen_from(c, a, &by);
+    if (of >= 0) /* of − b = (a − b) − (a − of) */
+        limit_difference(c, f, of, b,
+                         (eg_interval){ moved_by(to, -by.high).low, moved_by(to, -by.low).high });
+    const int from = chosen_from(c, b, &by);
+    if (from >= 0)
+        limit_difference(c, f, a, from,
+                         (eg_interval){ moved_by(to, by.low).low, moved_by(to, by.high).high });
+}
+/* Notes in f what follows for node x if min(x, y) is in `to`, where y is at least `least`: x is not
+ * smaller, and if y is larger than `to`, x is the minimum. */
+static void limit_minimum(const check *c, frame *f, int x, int64_t least, eg_interval to)
+{
+    limit_node(c, f, x, (eg_interval){ to.low, least > to.high ? to.high : INT64_MAX });
+}
+/* The same for max(x, y), where y is at most `most`. */
+static void limit_maximum(const check *c, frame *f, int x, int64_t most, eg_interval to)
+{
+    limit_node(c, f, x, (eg_interval){ most < to.low ? to.low : -INT64_MAX, to.high });
+}
+/* Notes in f what follows for the operands of node k, a minimum, a maximum or clip(x, a, b) =
+ * min(max(x, a), b), if it is in `to`. */
+static void limit_chosen(const check *c, frame *f, int k, eg_interval to)
+{
+    const uint8_t *in = c->e->node[k].in;
+    const int code = c->e->node[k].code;
+    const eg_interval *v = c->plain;
+    for (int i = 0; i < 2 && code == EG_X_MIN; i++) limit_minimum(c, f, in[i], v[in[!i]].low, to);
+    for (int i = 0; i < 2 && code == EG_X_MAX; i++) limit_maximum(c, f, in[i], v[in[!i]].high, to);
+    if (code == EG_X_CLIP)
+        limit_maximum(c, f, in[0], v[in[1]].high,
+                      (eg_interval){ to.low, v[in[2]].low > to.high ? to.high : INT64_MAX });
+}
+/* Notes in f that node k is in `to`, and what follows for x if k is |x|, −x, x ± a constant, or a
+ * minimum, a maximum or clip of x. */
+static void limit_node(const check *c, frame *f, int k, eg_interval to)
+{
+    const eg_node *n = &c->e->node[k];
+    f->limit[k] = f->limited[k] ? common(f->limit[k], to) : to;
+    f->limited[k] = true;
+    limit_chosen(c, f, k, to);
+    if (n->code == EG_X_ABS && to.high >= 0)
+        limit_node(c, f, n->in[0], (eg_interval){ -to.high, to.high });
+    if (n->code == EG_X_NEG) limit_node(c, f, n->in[0], (eg_interval){ -to.high, -to.low });
+    if (n->code != EG_X_ADD && n->code != EG_X_SUB) return;
+    const eg_node *b = &c->e->node[n->in[1]];
+    if (b->code == EG_X_INTEGER)
+        limit_node(c, f, n->in[0], moved_by(to, n->code == EG_X_ADD ? -b->integer : b->integer));
+    else if (n->code == EG_X_SUB && !f->relating) {
+        f->relating = true;
+        limit_difference(c, f, n->in[0], n->in[1], to);
+        f->relating = false;
     }
 }
 /* Returns the bounds of node k in f; if f has none, those without conditions. An operand after & or
@@ -250,26 +327,17 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
     if (code == EG_X_GE) left.low = y.low, right.high = x.high;
     limit_node(c, f, a, left);
     limit_node(c, f, b, right);
-    /* i >= j + 2 limits i − j and j − i too: it relates A − B to the constant `by` */
-    int64_t by = 0, of_b = 0;
-    const int left_base = without_constants(c->e, a, &by), base = without_constants(c->e, b, &of_b);
-    by = eg__sum(of_b, -by);
-    eg_interval to = all;
-    if (code == EG_X_EQ) to = (eg_interval){ by, by };
-    if (code == EG_X_GT || code == EG_X_GE) to.low = eg__sum(by, code == EG_X_GT);
-    if (code == EG_X_LT || code == EG_X_LE) to.high = eg__sum(by, -(code == EG_X_LT));
-    for (int m = 0; m < c->e->nodes && code != EG_X_NE; m++) {
-        const eg_node *d = &c->e->node[m];
-        int64_t more = 0, less = 0;
-        if (d->code != EG_X_SUB || d->kind != EG_IS_INTEGER) continue;
-        const int x0 = without_constants(c->e, d->in[0], &more),
-                  y0 = without_constants(c->e, d->in[1], &less);
-        more = eg__sum(more, -less);
-        if (x0 == left_base && y0 == base)
-            limit_node(c, f, m, moved_by(to, more));
-        else if (x0 == base && y0 == left_base)
-            limit_node(c, f, m, moved_by((eg_interval){ -to.high, -to.low }, more));
-    }
+    if (code == EG_X_NE) return;
+    /* i >= j + 2 limits i − j and j − i too */
+    eg_interval to = { code == EG_X_EQ || code == EG_X_GE ? 0
+                       : code == EG_X_GT                  ? 1
+                                                          : -INT64_MAX,
+                       code == EG_X_EQ || code == EG_X_LE ? 0
+                       : code == EG_X_LT                  ? -1
+                                                          : INT64_MAX };
+    f->relating = true;
+    limit_difference(c, f, a, b, to);
+    f->relating = false;
 }
 /* True if index r of a read, which is in v, is inside of its axis; else records an error with the
  * sizes of the letters that the index depends on. */
@@ -320,6 +388,7 @@ static bool check_branch(check *c, frame *f, int k, int i, bool is, eg_interval 
     memcpy(inner->limited, f->limited, sizeof f->limited);
     memcpy(inner->limit, f->limit, sizeof f->limit);
     memset(inner->known, 0, sizeof inner->known);
+    inner->relating = false;
     assume(c, inner, f, n->in[0], is);
     if (!check_node(c, inner, n->in[i])) return false;
     *v = inner->range[n->in[i]];
@@ -369,6 +438,7 @@ static bool indices_inside(check *c)
     c->plain = plain;
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->limited, 0, sizeof outer->limited);
+    outer->relating = false;
     return check_node(c, outer, c->e->strict);
 }
 bool eg__expression_inside(eg_ctx *cx, const eg_expression_source *s, const eg_expression *e,
