@@ -19,7 +19,10 @@ typedef int eg_step_function(void *user, eg_tensor **out);
  *
  * Between runs the context's seed, number of draws, threads and eg_flush may change too. What f
  * reads of the program stays as it was at the capture: numbers (a factor, the offset of a slice, a
- * learning rate), pointers to tensors, the default dtype, the hooks of tensors.
+ * learning rate), pointers to tensors, the default dtype, the hooks of tensors, and its decisions:
+ * an `if` that depends on a counter of the program has the same branch in every run. This is not
+ * detected, since f is called once only; captured blocks (blocks.h) are compared with their loss.
+ * To test a step, compare a run with a call of f (docs/gradients.md).
  *
  * Calls that a run could not repeat are refused while f runs, with an error that names the
  * function: reading or writing elements (eg_item, eg_f32, eg_mut_f32, eg_print …; a function called
