@@ -149,6 +149,16 @@ EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
  * operations of the context do. begin returns the argument of end; pairs may be nested. */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
+/* The switches of a context (eg_train, eg_nograd, eg_flush, eg_trace). A module that calls a
+ * function of its user reads them before the call and restores them after it. */
+typedef struct eg_switches {
+    bool training, nograd, flush;
+    void (*trace)(void); /* the library's own */
+} eg_switches;
+EG_API eg_switches eg_switches_of(const eg_ctx *);
+/* Restores the switches. Returns "eg_train", "eg_eval", "eg_nograd", "eg_flush" or "eg_trace", the
+ * function by which the first of them had been changed; NULL if none had been */
+EG_API const char *eg_switches_restore(eg_ctx *, eg_switches);
 /* Calls f(user, k) for k = 0 … pieces − 1 concurrently on the threads of the context, in the
  * caller's floating-point mode, and returns when all are done. ns: about how many nanoseconds all
  * pieces take on one thread. A short loop runs on the calling thread alone; so does one inside a

@@ -16,7 +16,9 @@ static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *opti
     char have[256], want[256];
     if (!eg_ok(s)) return s;
     for (int k = 0; k < rank; k++) back[order[k]] = k;
+    const eg_switches was = eg_switches_of(s->cx);
     eg_tensor *x = eg_permute_n(s, rank, order), *y = f(user, x);
+    if (!eg__switches_kept(s->cx, was, "attention", option)) return eg__poison(s->cx);
     if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: %s returned NULL", option);
     snprintf(have, sizeof have, "the result of %s", option);
     if (!eg__check_option(s->cx, "attention", have, NULL, y)) return eg__poison(s->cx);

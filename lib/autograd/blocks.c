@@ -37,23 +37,14 @@ static void blocks_fail(blocks *b, eg_ctx *child, int64_t k)
     pthread_mutex_unlock(&b->lock);
     eg_clear(child);
 }
-/* Calls a loss. Records an error if the loss changed the context's switches (eg_train, eg_nograd,
- * eg_flush, eg_trace), and puts them back: the backward pass, and what the caller computes
- * afterwards, would run with other switches. */
+/* Calls a loss. Records an error if the loss changed the context's switches: the backward pass, and
+ * what the caller computes afterwards, would run with other switches. */
 static eg_tensor *block_called(eg_ctx *cx, eg_block_loss *loss, void *user, int64_t *count)
 {
-    const bool training = cx->training, recording = cx->recording, flush = cx->flush;
-    const eg_hooks hooks = cx->hooks;
+    const eg_switches was = eg_switches_of(cx);
     eg_tensor *y = loss(user, cx, cx->block.from, cx->block.to, count);
-    const char *changed = cx->training != training           ? training ? "eg_eval" : "eg_train"
-                          : cx->recording != recording       ? "eg_nograd"
-                          : cx->flush != flush               ? "eg_flush"
-                          : cx->hooks.result != hooks.result ? "eg_trace"
-                                                             : NULL;
-    if (!cx->failed && changed)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s was called and not undone", changed);
-    cx->training = training, cx->recording = recording, cx->flush = flush;
-    cx->hooks = hooks;
+    const char *changed = eg_switches_restore(cx, was);
+    if (changed) eg_fail_as(cx, EG_ERROR_MISUSE, "%s was called and not undone", changed);
     return y;
 }
 /* True if y is a float tensor of one element and the count is valid; else records an error. */

@@ -64,16 +64,24 @@ static bool recompute_outside(eg_tensor *y, uint64_t seq_before, reads *found)
 }
 
 /* -- f called again, recorded, with the same draws --------------------------------------------- */
+/* Calls f, whose result is not used after an error, such as a switch that f left changed. */
+static eg_tensor *recompute_f(eg_ctx *cx, const again *s)
+{
+    const eg_switches was = eg_switches_of(cx);
+    eg_tensor *r = s->f(s->user, s->x);
+    eg__switches_kept(cx, was, "checkpoint", "f");
+    return r;
+}
 static eg_tensor *recompute_call(eg_ctx *cx, const again *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
-    const bool training = cx->training, recording = cx->recording;
+    const eg_switches outer = eg_switches_of(cx);
     const eg_tensor *blame = cx->rule_node;
     cx->seed = s->seed, cx->draw = s->draw, cx->training = s->training, cx->recording = true,
     cx->rule_node = NULL;
-    eg_tensor *r = s->f(s->user, s->x);
-    cx->seed = seed, cx->draw = draw, cx->training = training, cx->recording = recording,
-    cx->rule_node = blame;
+    eg_tensor *r = recompute_f(cx, s);
+    cx->seed = seed, cx->draw = draw, cx->rule_node = blame;
+    eg_switches_restore(cx, outer);
     return r;
 }
 /* Calls f of the checkpoint y again and returns its result. NULL after an error: f failed, or its
@@ -292,7 +300,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     memcpy(s->x, xs, (size_t)count * sizeof *xs);
     const eg_mark m = eg_push(cx);
     const uint64_t seq_before = cx->seq;
-    eg_tensor *r = f(user, s->x), *y = eg__poison(cx);
+    eg_tensor *r = recompute_f(cx, s), *y = eg__poison(cx);
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
         eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: f returned no tensor of this context");

@@ -287,10 +287,13 @@ static bool reverse_call_hooks(eg_sweep *s, int64_t k)
         }
         h->runs = true;
         reverse_keep(s->d[k]);
+        const eg_switches was = eg_switches_of(s->cx);
         eg_tensor *g = h->f(h->user, t, s->d[k]);
         h->runs = false;
         eg__sweep_reclaim(s);
-        if (s->cx->failed || (g && !eg__check_cotangent(s, t, "hook", g, t, -1))) return false;
+        if (!eg__switches_kept(s->cx, was, s->who, "a hook") ||
+            (g && !eg__check_cotangent(s, t, "hook", g, t, -1)))
+            return false;
         if (!g) continue;
         reverse_keep(s->d[k] = g);
         reverse_keep(g);

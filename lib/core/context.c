@@ -146,6 +146,32 @@ bool eg_flush(eg_ctx *cx, bool on)
 bool eg_flushes(const eg_ctx *cx) { return cx && eg__here(cx)->flush; }
 uint64_t eg_flush_begin(const eg_ctx *cx) { return eg__fpmode_begin(eg_flushes(cx)); }
 void eg_flush_end(uint64_t begun) { eg__fpmode_end(begun); }
+eg_switches eg_switches_of(const eg_ctx *cx)
+{
+    if (!(cx = eg__here(cx))) return (eg_switches){ .trace = NULL };
+    return (eg_switches){ cx->training, !cx->recording, cx->flush,
+                          (void (*)(void))cx->hooks.result };
+}
+const char *eg_switches_restore(eg_ctx *cx, eg_switches was)
+{
+    const eg_switches now = eg_switches_of(cx);
+    if (!(cx = eg__here(cx))) return NULL;
+    cx->training = was.training, cx->recording = !was.nograd, cx->flush = was.flush;
+    cx->hooks.result = (bool (*)(const eg_tensor *))was.trace;
+    return now.training != was.training ? was.training ? "eg_eval" : "eg_train"
+           : now.nograd != was.nograd   ? "eg_nograd"
+           : now.flush != was.flush     ? "eg_flush"
+           : now.trace != was.trace     ? "eg_trace"
+                                        : NULL;
+}
+bool eg__switches_kept(eg_ctx *cx, eg_switches was, const char *who, const char *where)
+{
+    const char *changed = eg_switches_restore(cx, was);
+    if (changed)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: %s was called in %s and not undone", who, changed,
+                   where);
+    return !cx->failed;
+}
 bool eg__recording(const eg_ctx *cx) { return eg__here(cx)->recording; }
 int eg_threads(eg_ctx *cx, int threads)
 {

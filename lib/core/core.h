@@ -410,6 +410,10 @@ void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 void eg__temporary_open(eg_ctx *);
 void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* Restores the switches after a call of the program's function `where`. True if there is no error;
+ * else records, unless an error was recorded before, that the function left a switch changed:
+ * "who: eg_eval was called in .score_fn and not undone". */
+bool eg__switches_kept(eg_ctx *, eg_switches was, const char *who, const char *where);
 /* snprintf for messages: numbers have a decimal point under every locale of the program. */
 int eg__sentence(char *out, size_t size, const char *format, ...) EG_FORMAT_(3, 4);
 int eg__vsentence(char *out, size_t size, const char *format, va_list) EG_FORMAT_(3, 0);

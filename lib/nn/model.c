@@ -116,7 +116,12 @@ static eg_tensor *model_between(const model_layers *f, int64_t layer, eg_tensor 
 {
     if (!f->fn || !eg_ok(x)) return x;
     eg_ctx *cx = eg_context(x);
+    const eg_switches was = eg_switches_of(cx);
     eg_tensor *y = f->fn(f->user, layer, x);
+    const char *changed = eg_switches_restore(cx, was);
+    if (changed)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s \"%s\": %s was called in %s and not undone", f->who,
+                   f->name, changed, f->option);
     if (!y && !eg_error(cx)) return x;
     if (eg_error(cx)) return eg__nn_poison(cx);
     const int64_t *want = eg_dims(x), *have = eg_dims(y);

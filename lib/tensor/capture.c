@@ -306,9 +306,11 @@ static bool act_host(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
 {
     (void)to;
     host_call *h = arg;
+    const eg_switches was = eg_switches_of(cx);
     const eg_mark m = eg_push(cx);
     const bool good = m.scope && !h->f(h->args, count, x);
     eg_pop(cx, m);
+    eg_switches_restore(cx, was);
     if (!good && !cx->failed)
         eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without recording an error");
     return good && !cx->failed;
@@ -374,8 +376,10 @@ static bool capture_step(eg__capture *p, eg_step_function *f, void *user, int ou
     arena->serial = ++cx->scopes;
     cx->top = cx->receiver = arena;
     cx->capture = p;
+    const eg_switches was = eg_switches_of(cx);
     if (f(user, out) && !cx->failed)
         eg_fail_as(cx, EG_ERROR_USER, "capture: the step failed without recording an error");
+    eg_switches_restore(cx, was); /* items have recorded what they need of them */
     bool good = !cx->failed;
     if (good && cx->top != arena)
         good = !eg_fail_as(cx, EG_ERROR_MISUSE, "capture: the step left a scope open");

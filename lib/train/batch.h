@@ -79,7 +79,7 @@ int eg__evaluate(const eg__evaluating *, eg_score *out);
 /* -- evaluation: between begin and end no history is recorded and no dropout applied; end also
  * resets the context's random draws -- */
 typedef struct eg__evaluation {
-    bool training, nograd; /* the former settings */
+    eg_switches was;
     uint64_t draws;
 } eg__evaluation;
 eg__evaluation eg__evaluation_begin(eg_ctx *);

@@ -334,10 +334,12 @@ const eg_decoded *eg_decode_with(const eg_decode_args *given)
     d->found = eg_owner_alloc(d->owner, (size_t)d->o.beam * sizeof *d->found);
     if (!d->tokens || !d->from || !d->found) return NULL;
     memcpy(d->tokens, d->o.prompt, (size_t)d->o.prompt_length * sizeof *d->tokens);
+    const eg_switches was = eg_switches_of(cx);
     if (d->o.beam > 1)
         decode_search(d);
     else
         decode_one_by_one(d);
+    eg_switches_restore(cx, was);
     d->out.sequence = d->found;
     return eg_error(cx) ? NULL : &d->out;
 }

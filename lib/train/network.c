@@ -183,7 +183,9 @@ bool eg__network_sound(eg_ctx *cx, const eg_network *n)
 void *eg__network_make(const eg_trainer *t, eg_params *p)
 {
     const eg_network_sizes sizes = eg_batches_sizes(t->batches);
+    const eg_switches was = eg_switches_of(t->cx);
     void *net = eg_error(t->cx) ? NULL : t->network->make(p, &t->o, &sizes);
+    eg_switches_restore(t->cx, was);
     if (!eg_error(t->cx) && (!net || !eg_params_count(p)))
         eg_fail_as(t->cx, EG_ERROR_MISUSE, "trainer: network \"%s\"%s", t->network->name,
                    net ? " has no parameters" : ": its make() returned NULL");

@@ -337,7 +337,8 @@ eg_progress eg_trainer_progress(const eg_trainer *t)
 /* -- evaluation ------------------------------------------------------------------------------- */
 eg__evaluation eg__evaluation_begin(eg_ctx *cx)
 {
-    eg__evaluation e = { eg_training(cx), eg_nograd(cx, true), eg_draws(cx) };
+    eg__evaluation e = { eg_switches_of(cx), eg_draws(cx) };
+    eg_nograd(cx, true);
     eg_eval(cx);
     return e;
 }
@@ -345,8 +346,7 @@ eg__evaluation eg__evaluation_begin(eg_ctx *cx)
 void eg__evaluation_end(eg_ctx *cx, eg__evaluation e)
 {
     eg_set_draws(cx, e.draws);
-    eg_nograd(cx, e.nograd);
-    if (e.training) eg_train(cx);
+    eg_switches_restore(cx, e.was);
 }
 
 static eg_tensor *trainer_logits(const void *trainer, eg_ctx *cx, const eg_batch *b)
