@@ -24,6 +24,7 @@
  * default of 128 KB is too small). */
 #ifndef EINGRAD_CORE_H
 #define EINGRAD_CORE_H
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -113,6 +114,8 @@ EG_API void eg_clear(eg_ctx *); /* removes the error; NULL: that of the thread *
 /* Records a failure of the given kind, if none is recorded yet; returns the poison tensor. Control
  * characters in the text become '?', and in that of EG_ERROR_FILE ends of lines, too. */
 EG_API eg_tensor *eg_fail_as(eg_ctx *, eg_code, const char *format, ...) EG_FORMAT_(3, 4);
+/* As eg_fail_as with the arguments as a list, for a function of your own with a format */
+EG_API eg_tensor *eg_vfail_as(eg_ctx *, eg_code, const char *format, va_list) EG_FORMAT_(3, 0);
 /* eg_fail_as(cx, EG_ERROR_USER, …): for operations and modules of your own */
 EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 /* Puts this text and ": " before the message of a recorded error; returns the poison tensor: for a

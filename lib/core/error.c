@@ -95,6 +95,11 @@ static eg_tensor *fail_list(eg_ctx *cx, eg__cause cause, eg_code code, const cha
     return cx ? &cx->poison : NULL;
 }
 
+eg_tensor *eg_vfail_as(eg_ctx *cx, eg_code code, const char *format, va_list list)
+{
+    return fail_list(cx, EG_CAUSE_OTHER, code, format, list);
+}
+
 eg_tensor *eg_fail_as(eg_ctx *cx, eg_code code, const char *format, ...)
 {
     va_list list;

@@ -1,7 +1,6 @@
 /* checks.c: checks that modules share, the names of modules in messages, and texts in memory of a
  * list of parameters. */
 #include "nn.h"
-#include <locale.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -143,21 +142,17 @@ const char *eg__nn_who(eg_params *p, const char *who)
 
 void eg__nn_refuse(const eg_params *p, eg_code code, const char *who, const char *format, ...)
 {
-    char sentence[400];
+    eg_ctx *cx = eg_params_context(p);
     const int n = params_named(p);
     va_list values;
-    /* numbers with a decimal point; the C locale needs no memory, and is not freed */
-    const locale_t plain = newlocale(LC_ALL_MASK, "C", (locale_t)0);
-    const locale_t before = plain ? uselocale(plain) : (locale_t)0;
+    if (eg_error(cx)) return; /* only the first error is kept */
     va_start(values, format);
-    vsnprintf(sentence, sizeof sentence, format, values);
+    eg_vfail_as(cx, code, format, values);
     va_end(values);
-    if (before) uselocale(before);
     if (n)
-        eg_fail_as(eg_params_context(p), code, "%s \"%.*s\": %s", who, n, eg_params_prefix(p),
-                   sentence);
+        eg_fail_in(cx, "%s \"%.*s\"", who, n, eg_params_prefix(p));
     else
-        eg_fail_as(eg_params_context(p), code, "%s: %s", who, sentence);
+        eg_fail_in(cx, "%s", who);
 }
 
 bool eg__nn_dropout_fits(const eg_params *p, const char *who, double dropout)
