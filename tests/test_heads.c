@@ -437,6 +437,26 @@ TEST(wrong_specs_of_heads_are_refused)
     eg_assert_error(cx, "heads: .spec is missing: weights of 4 axes may be \"b [h] i j\", as a "
                         "module gives them, or \"b i [h] j\", as eg_attention does");
     ck_assert(!eg_ok(eg_head_diversity("[h] j", NULL)));
+    eg_tensor *q = eg_ones(cx, 2, 3, 4);
+    const eg_attention_args without[] = {
+        { .size = sizeof *without, .spec = "bid,bjd,bje->bie", .q = NULL, .k = q, .v = q },
+        { .size = sizeof *without, .spec = "bid,bjd,bje->bie", .q = q, .k = NULL, .v = q },
+        { .size = sizeof *without, .spec = "bid,bjd,bje->bie", .q = q, .k = q, .v = NULL },
+        { .size = sizeof *without, .spec = "bid,bjd,bje->bie", .q = q, .k = failed, .v = q },
+    };
+    for (int k = 0; k < 4; k++) {
+        static const char *const says[] = { "the query is NULL", "the key is NULL",
+                                            "the value is NULL",
+                                            "the key is failed or gone with its scope" };
+        ck_assert(!eg_ok(eg_attention_mass_with(&without[k], "j == 0")));
+        eg_assert_error(cx, says[k]);
+        ck_assert(!eg_ok(eg_attention_entropy_with(&without[k])));
+        eg_assert_error(cx, says[k]);
+        ck_assert(!eg_ok(eg_attention_similarity_with(&without[k], "b")));
+        eg_assert_error(cx, says[k]);
+    }
+    ck_assert(!eg_ok(eg_attention_mass_with(&without[1], "j == 0")));
+    eg_assert_error(cx, "attention_mass: the key");
     const eg_head *none = eg_heads(eg_ones(cx, 0, 2, 3, 3), "b [h] i j");
     ck_assert(none[1].rows == 0 && strcmp(none[1].label, "empty") == 0);
     ck_assert_double_eq(eg_item(eg_head_diversity("b [h] i j", eg_ones(cx, 0, 2, 3, 3))), 0);

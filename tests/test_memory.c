@@ -690,6 +690,113 @@ TEST(an_operation_without_memory_is_named)
     eg_assert_error(limited, "permute: out of memory");
     eg_close(limited);
 }
+
+/* Calls that allocate memory of owners and scopes: files, parameters, data, strings, DLPack. */
+typedef struct naming {
+    eg_params *p, *other;
+    eg_opt *opt;
+    eg_tensor *x;
+    const eg_spec *spec;
+    eg_safetensors *file;
+} naming;
+static const eg_alias linear_style[] = { { "l.W", "w", "o i", 0, 0 },
+                                         { "l.b", "b", "o", 0, 0 },
+                                         { 0 } };
+static void name_save(naming *n) { eg_params_save(n->p, saved); }
+static void name_load(naming *n) { eg_params_load(n->p, saved); }
+static void name_read(naming *n) { eg_params_read(n->p, n->file, NULL); }
+static void name_save_as(naming *n) { eg_params_save_as(n->p, arrays, "", linear_style); }
+static void name_load_as(naming *n) { eg_params_load_as(n->p, arrays, "", linear_style); }
+static void name_copy(naming *n) { eg_params_copy(n->p, n->other); }
+static void name_open(naming *n) { eg_safetensors_open(eg_context(n->x), saved); }
+static void name_opt_save(naming *n) { eg_opt_save(n->opt, other); }
+static void name_opt_resume(naming *n) { eg_opt_resume(n->opt, other); }
+static void name_json(naming *n) { eg_json_read(eg_context(n->x), "{\"a\":[1,2,3]}", 13); }
+static void name_task(naming *n) { eg_data_task(eg_context(n->x), eg_task_find("copy")); }
+static void name_pairs(naming *n) { eg_data_parse(eg_context(n->x), "a\tb\nc\td\n", "t"); }
+static void name_corpus(naming *n)
+{
+    eg_data_corpus_of(eg_context(n->x), "abcabcabcabcabcabcabc", 21, "c");
+}
+static void name_spec(naming *n) { eg_spec_parse(eg_context(n->x), "w", "bihd,bjhd->bhij"); }
+static void name_items(naming *n) { eg_spec_items(n->spec, 0); }
+static void name_insert(naming *n) { eg_spec_insert(n->spec, 0, -1, "z"); }
+static void name_tensor(naming *n) { eg_name(n->x, "a name"); }
+static void name_cache(naming *n)
+{
+    eg_owner *o = eg_owner_open(eg_context(n->x));
+    if (o) eg_cache_new(o, 8);
+    if (!o) eg_fail_in(eg_context(n->x), "cache");
+}
+static void name_dlpack(naming *n)
+{
+    DLManagedTensorVersioned *m = eg_to_dlpack(n->x);
+    if (m) m->deleter(m);
+}
+static void name_memory(naming *n)
+{
+    static const float one = 1;
+    eg_from_memory(eg_context(n->x), EG_F32, &one, 0, NULL);
+}
+static const struct {
+    const char *called;
+    void (*call)(naming *);
+} naming_calls[] = {
+    { "params_save: |safetensors: ", name_save },
+    { "params_load: |safetensors: ", name_load },
+    { "params_read: ", name_read },
+    { "params_save_as: |safetensors: ", name_save_as },
+    { "params_load_as: |safetensors: ", name_load_as },
+    { "params_copy: ", name_copy },
+    { "safetensors: ", name_open },
+    { "opt_save: |safetensors: ", name_opt_save },
+    { "opt_resume: |safetensors: ", name_opt_resume },
+    { "json: ", name_json },
+    { "data: ", name_task },
+    { "data: ", name_pairs },
+    { "data: ", name_corpus },
+    { "w: ", name_spec },
+    { "w: ", name_items },
+    { "w: ", name_insert },
+    { "name: ", name_tensor },
+    { "cache: ", name_cache },
+    { "to_dlpack: ", name_dlpack },
+    { "from_memory: ", name_memory },
+};
+/* The message of each call whose allocation number k fails, for every k. `full`: the open scope has
+ * no memory left in its chunks. */
+LOOP_TEST(calls_without_memory_are_named, sizeof naming_calls / sizeof *naming_calls)
+{
+    for (int k = 0; k < 60; k++) {
+        const bool full = k & 1;
+        cx = eg_open(.realloc = counted, .threads = 1);
+        naming n = { .p = eg_params_open(cx), .other = eg_params_open(cx) };
+        eg_linear_new(n.p, "l", .in = 3, .out = 2);
+        eg_linear_new(n.other, "l", .in = 3, .out = 2);
+        n.opt = eg_adam(n.p);
+        n.x = eg_ones(cx, 3, 3);
+        n.spec = eg_spec_parse(cx, "w", "bihd,bjhd->bhij");
+        ck_assert_int_eq(eg_params_save(n.p, saved), 0);
+        ck_assert_int_eq(eg_params_save_as(n.p, arrays, "", linear_style), 0);
+        ck_assert_int_eq(eg_opt_save(n.opt, other), 0);
+        n.file = eg_safetensors_open(cx, saved);
+        eg_assert_ok(cx);
+        memory.armed = true, memory.calls = 0, memory.fail = 0, memory.onward = true;
+        while (full && eg_scope_alloc(cx, 64)) continue;
+        memory.calls = 0, memory.fail = k / 2;
+        eg_clear(cx);
+        naming_calls[_i].call(&n);
+        memory.armed = false, memory.fail = -1, memory.onward = false;
+        const char *says = eg_error(cx), *called = naming_calls[_i].called,
+                   * or = strchr(called, '|');
+        const size_t first = or ? (size_t)(or -called) : strlen(called);
+        ck_assert_msg(!says || !strncmp(says, called, first) ||
+                          (or &&!strncmp(says, or +1, strlen(or +1))),
+                      "%s: %s", called, says);
+        eg_clear(cx);
+        eg_close(cx);
+    }
+}
 #endif
 
 /* -- calls that change all of their targets, or none ------------------------------------------- */

@@ -1070,3 +1070,35 @@ TEST(failed_constructors_leave_the_list_as_it_was)
     eg_assert_ok(cx);
     ck_assert_ptr_eq(eg_params_find(p, "2.self.W_q"), net->block[2]->self->W_q);
 }
+
+/* A call without a path names itself, not the format of the file. */
+TEST(a_missing_path_names_the_call)
+{
+    eg_ctx *c = eg_open(.threads = 1);
+    eg_params *p = eg_params_open(c);
+    eg_linear_new(p, "l", .in = 3, .out = 2);
+    eg_opt *opt = eg_adam(p);
+    eg_trainer *t = eg_trainer_new(.data = eg_data_task(c, eg_task_find("copy")), .layers = 1,
+                                   .d_model = 8, .heads = 2, .batch = 3);
+    const eg_alias *style = eg_aliases("torch");
+    for (int k = 0; k < 8; k++) {
+        static const char *const called[] = { "params_save",    "params_load", "params_save_as",
+                                              "params_load_as", "opt_save",    "opt_resume",
+                                              "trainer_save",   "trainer_load" };
+        char says[64];
+        eg_assert_ok(c);
+        const int bad = k == 0   ? eg_params_save(p, NULL)
+                        : k == 1 ? eg_params_load(p, NULL)
+                        : k == 2 ? eg_params_save_as(p, NULL, "", style)
+                        : k == 3 ? eg_params_load_as(p, NULL, "", style)
+                        : k == 4 ? eg_opt_save(opt, NULL)
+                        : k == 5 ? (int)eg_opt_resume(opt, NULL)
+                        : k == 6 ? eg_trainer_save(t, NULL)
+                                 : -!eg_trainer_load(c, NULL);
+        ck_assert_int_eq(bad, -1);
+        snprintf(says, sizeof says, "%s: the path is NULL", called[k]);
+        ck_assert_msg(eg_error(c) && !strcmp(eg_error(c), says), "%s: %s", says, eg_error(c));
+        eg_clear(c);
+    }
+    eg_close(c);
+}

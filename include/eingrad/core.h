@@ -121,6 +121,8 @@ EG_API eg_tensor *eg_fail(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
 /* Puts this text and ": " before the message of a recorded error; returns the poison tensor: for a
  * module after a failed operation, eg_fail_in(cx, "linear \"%s\"", name). */
 EG_API eg_tensor *eg_fail_in(eg_ctx *, const char *format, ...) EG_FORMAT_(2, 3);
+/* eg_fail_in(cx, "%s", who) if the error is "out of memory" and names no function yet */
+EG_API eg_tensor *eg_name_memory_error(eg_ctx *, const char *who);
 EG_API void eg_seed(eg_ctx *, uint64_t seed); /* sets the seed; the next draw is number 0 */
 EG_API uint64_t eg_seed_of(const eg_ctx *);   /* the seed of the next draw */
 EG_API uint64_t eg_draws(const eg_ctx *);     /* number of the next random draw */

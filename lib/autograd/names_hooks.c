@@ -21,7 +21,7 @@ eg_tensor *eg_name(eg_tensor *x, const char *name)
     if (!eg__check_usable("name", x)) return eg__poison_of(x);
     eg__tag *tag = tag_of("name", x);
     char *kept = tag && name ? eg__alloc_in(x->arena, strlen(name) + 1) : NULL;
-    if (!tag || (name && !kept)) return eg__poison(x->cx);
+    if (!tag || (name && !kept)) return eg_name_memory_error(x->cx, "name");
     tag->name = name ? strcpy(kept, name) : NULL;
     return x;
 }

@@ -109,7 +109,7 @@ bool eg__walk(eg_walk *w, int results, eg_tensor *const *ys)
     w->n = 0;
     for (int k = 0; k < results; k++)
         if (ys[k]->sweep != w->number && !walk_from(&g, ys[k])) {
-            eg__name_memory_error(w->cx, w->who);
+            eg_name_memory_error(w->cx, w->who);
             return false;
         }
     return true;

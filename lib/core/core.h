@@ -419,8 +419,6 @@ int eg__sentence(char *out, size_t size, const char *format, ...) EG_FORMAT_(3, 
 int eg__vsentence(char *out, size_t size, const char *format, va_list) EG_FORMAT_(3, 0);
 /* As eg_fail_as, with a cause. */
 eg_tensor *eg__fail_because(eg_ctx *, eg__cause, eg_code, const char *format, ...) EG_FORMAT_(4, 5);
-/* Prepends "who: " to an error "out of memory" that names no operation. Returns poison. */
-eg_tensor *eg__name_memory_error(eg_ctx *, const char *who);
 /* True while operations in cx are recorded in a captured step. */
 static inline bool eg__capturing(const eg_ctx *cx) { return cx->capture && !cx->aside; }
 /* True, after an error, if a step is being captured, which cannot contain a call of the function

@@ -147,9 +147,9 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
     return &cx->poison;
 }
 
-eg_tensor *eg__name_memory_error(eg_ctx *cx, const char *who)
+eg_tensor *eg_name_memory_error(eg_ctx *cx, const char *who)
 {
-    const char *error = eg_error(cx);
+    const char *error = cx ? eg_error(cx) : NULL;
     const bool unnamed = error && !strncmp(error, "out of memory", strlen("out of memory"));
     return unnamed && who ? eg_fail_in(cx, "%s", who) : eg__poison(cx);
 }

@@ -565,7 +565,7 @@ const eg_explained *eg_explain_with(const eg_einsum_args *given)
     if (!eg__einsum_usable(cx, &o) || !eg__einsum_dtypes(cx, o.count, o.operands)) return NULL;
     const bool old = eg_nograd(cx, true);
     const eg_explained *e = explain(cx, &o);
-    if (!e) eg__name_memory_error(cx, "explain");
+    if (!e) eg_name_memory_error(cx, "explain");
     eg_nograd(cx, old);
     return e;
 }

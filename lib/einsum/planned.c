@@ -8,7 +8,7 @@
 eg_planning *eg__planning(eg_ctx *cx)
 {
     eg_planning *p = eg__scratch(cx, EG_SCRATCH_PLANNING, sizeof *p);
-    if (!p) eg__name_memory_error(cx, "einsum");
+    if (!p) eg_name_memory_error(cx, "einsum");
     return p;
 }
 bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const *x,
@@ -21,7 +21,7 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
     }
     p->task = (eg_contraction){ eg__einsum_reads(count, x), p->of, count, p->in, out, *order };
     if (eg__draft(cx, &p->task, &p->draft)) return true;
-    eg__name_memory_error(cx, "einsum");
+    eg_name_memory_error(cx, "einsum");
     return false;
 }
 /* Returns memory for an entry in the cache of plans or, if the entry does not fit or there is no
@@ -29,7 +29,7 @@ bool eg__einsum_drafted(eg_ctx *cx, eg_planning *p, int count, eg_tensor *const 
 static void *memory_for(eg_ctx *cx, const eg_plan_key *key, size_t bytes)
 {
     void *memory = key ? eg__plans_add(cx, key, bytes) : NULL;
-    if (!memory && !(memory = eg__alloc(cx, bytes))) eg__name_memory_error(cx, "einsum");
+    if (!memory && !(memory = eg__alloc(cx, bytes))) eg_name_memory_error(cx, "einsum");
     return memory;
 }
 static void put_order(eg_key_text *t, const eg_order_args *order)
@@ -177,7 +177,7 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
         eg_tensor *y = eg__new_unrecorded(cx, c->dtype, c->rank, c->dim, c->stride);
         if (y && eg__einsum_run(cx, c->program, count, x, y->data, alpha, false, NULL)) return y;
         if (y) y->live = EG_DEAD;
-        return eg__name_memory_error(cx, "einsum");
+        return eg_name_memory_error(cx, "einsum");
     }
     if (alpha != 1) {
         l = memcpy(&with, l, c->attr_size);
@@ -185,7 +185,7 @@ static eg_tensor *einsum_apply(eg_ctx *cx, const eg_call *c, double alpha, int c
     }
     eg_tensor *y = (c->tree && cx->recording ? eg__network_apply : call_apply)(
         cx, &eg__einsum_op, c, l, c->attr_size, count, x);
-    return eg_ok(y) ? y : eg__name_memory_error(cx, "einsum");
+    return eg_ok(y) ? y : eg_name_memory_error(cx, "einsum");
 }
 /* True if the call will be recorded as a network of f64 in which two operands of f16 or bf16 may be
  * contracted first: the result of such a pair is f32. */

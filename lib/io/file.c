@@ -67,6 +67,7 @@ bool eg__file_no_memory(const eg__input *in)
 {
     eg_fail_as(in->cx, EG_ERROR_MEMORY, "%s: %s%sout of memory", in->format,
                in->path ? in->path : "", in->path ? ": " : "");
+    eg_name_memory_error(in->cx, in->format); /* if the allocation has recorded an error itself */
     return false;
 }
 

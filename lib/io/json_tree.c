@@ -55,6 +55,7 @@ static const eg_json *json_whole(eg__input *in)
         good = eg__file_refuse(in, "contains neither an object nor an array");
     good = good && json_item(&j, &place) && eg__json_end(&j);
     if (!good) eg_owner_close(owner);
+    if (!good) eg_name_memory_error(in->cx, in->format);
     return good ? all : NULL;
 }
 

@@ -81,6 +81,7 @@ static eg_npz *npz_read(eg__input *in, bool open, bool copy)
         good = eg__file_read_all(in, copy) && npz_read_all(z, in);
     }
     if (!good) eg_owner_close(owner);
+    if (open && !good) eg_name_memory_error(in->cx, in->format);
     if (open) eg__file_close(in);
     return good ? z : NULL;
 }

@@ -127,6 +127,7 @@ static eg_safetensors *st_read(eg__input *in, bool open, const eg_load_args *how
         for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) free(lists[k]);
     }
     if (!good) eg_owner_close(owner);
+    if (open && !good) eg_name_memory_error(in->cx, in->format);
     if (open) eg__file_close(in);
     return good ? st : NULL;
 }

@@ -391,15 +391,13 @@ static int read_params(source *s)
 
 /* All values are read and checked, and the tensors that are used are marked, before one is
  * written. */
-int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under,
-                      const eg_alias *list)
+static int alias_read(const char *who, eg_params *p, const eg_safetensors *file, const char *path,
+                      const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_read_as", p) || !file || eg_error(cx) ||
-        eg_refuse_capture(cx, "params_read_as"))
-        return -1;
+    if (!eg__params_there(who, p) || !file || eg_error(cx) || eg_refuse_capture(cx, who)) return -1;
     under = under ? under : "";
-    if (!alias_list_fits(cx, path ? path : "params_read_as", list)) return -1;
+    if (!alias_list_fits(cx, path ? path : who, list)) return -1;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     bool *used = owner ? eg_owner_alloc(owner, (size_t)eg_safetensors_count(file) + 1) : NULL,
@@ -424,17 +422,23 @@ int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path
     bad = bad ? bad : eg__nn_written(cx, &s.w);
     eg_nograd(cx, was);
     eg_pop(cx, m);
+    if (bad && eg_error_code(cx) == EG_ERROR_MEMORY) eg_fail_in(cx, "%s", who);
     return bad;
+}
+int eg_params_read_as(eg_params *p, const eg_safetensors *file, const char *path, const char *under,
+                      const eg_alias *list)
+{
+    return alias_read("params_read_as", p, file, path, under, list);
 }
 
 int eg_params_load_as(eg_params *p, const char *path, const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
     if (!eg__params_there("params_load_as", p) || eg_error(cx) ||
-        eg_refuse_capture(cx, "params_load_as"))
+        eg_refuse_capture(cx, "params_load_as") || !eg__nn_path(p, "params_load_as", path))
         return -1;
     eg_mark m = eg_push(cx);
-    int bad = eg_params_read_as(p, eg_safetensors_open(cx, path), path, under, list);
+    int bad = alias_read("params_load_as", p, eg_safetensors_open(cx, path), path, under, list);
     eg_pop(cx, m);
     return bad;
 }
@@ -538,7 +542,7 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
 {
     eg_ctx *cx = eg_params_context(p);
     if (!eg__params_single("params_save_as", p) || eg_error(cx) ||
-        eg_refuse_capture(cx, "params_save_as"))
+        eg_refuse_capture(cx, "params_save_as") || !eg__nn_path(p, "params_save_as", path))
         return -1;
     if (!alias_list_fits(cx, "params_save_as", list)) return -1;
     eg_mark m = eg_push(cx);
@@ -562,5 +566,6 @@ int eg_params_save_as(const eg_params *p, const char *path, const char *under, c
         good && !eg_error(cx) ? eg_safetensors_save(cx, path, o.count, o.names, o.xs, NULL) : -1;
     eg_nograd(cx, was);
     eg_pop(cx, m);
+    if (bad && eg_error_code(cx) == EG_ERROR_MEMORY) eg_fail_in(cx, "params_save_as");
     return bad;
 }

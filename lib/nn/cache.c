@@ -47,7 +47,10 @@ eg_cache *eg_cache_new_with(const eg_cache_args *given)
                           eg_type_name(o->dtype)),
                NULL;
     eg_cache *c = eg_owner_alloc(o->owner, sizeof *c);
-    if (c) *c = (eg_cache){ .owner = o->owner, .capacity = o->capacity, .dtype = o->dtype };
+    if (c)
+        *c = (eg_cache){ .owner = o->owner, .capacity = o->capacity, .dtype = o->dtype };
+    else
+        eg_name_memory_error(cx, "cache");
     return c;
 }
 

@@ -117,16 +117,14 @@ eg_params *eg__nn_under(eg_params *p, const char *who, const char *name)
     if (!p) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: the list of parameters is NULL", who);
     const bool failed = eg_error(eg_params_context(p));
     eg_params *under = eg_params_under(p, name);
-    if (!failed) eg__nn_name_memory_error(p, who);
+    if (!failed) eg_name_memory_error(eg_params_context(p), who);
     return under;
 }
 
-void eg__nn_name_memory_error(const eg_params *p, const char *who)
+bool eg__nn_path(const eg_params *p, const char *who, const char *path)
 {
-    static const char unnamed[] = "out of memory";
-    eg_ctx *cx = eg_params_context(p);
-    if (eg_error_code(cx) == EG_ERROR_MEMORY && !strncmp(eg_error(cx), unnamed, sizeof unnamed - 1))
-        eg_fail_in(cx, "%s", who);
+    if (!path) eg_fail_as(eg_params_context(p), EG_ERROR_MISUSE, "%s: the path is NULL", who);
+    return path;
 }
 
 /* Returns the length of the name in a prefix such as "0.self.". */

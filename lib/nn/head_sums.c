@@ -34,13 +34,27 @@ static const char *probe_name(const probed *p, int term, int item)
     return p->spec->index[p->spec->term[term].item[item].index].name;
 }
 
+/* Sets the context, that of the first operand that is not NULL. True if query, key and value are
+ * there; else records an error in it. */
+static bool probe_operands(probed *p)
+{
+    static const char *const called[] = { "query", "key", "value" };
+    eg_tensor *const x[] = { p->o.q, p->o.k, p->o.v };
+    for (int k = 0; k < 3 && !p->cx; k++) p->cx = eg_context(x[k]);
+    for (int k = 0; k < 3 && p->cx; k++)
+        if (!eg_ok(x[k]))
+            eg_fail_as(p->cx, EG_ERROR_MISUSE, "%s: the %s is %s", p->who, called[k],
+                       x[k] ? "failed or gone with its scope" : "NULL");
+    return p->cx && !eg_error(p->cx);
+}
+
 /* Takes the options of an attention and sorts its indices. False after an error: the string cannot
  * be read, or an option requires scores in memory. */
 static bool probe_begin(probed *p, const char *who, const eg_attention_args *given)
 {
     *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
     eg_options(&p->o, sizeof p->o, given);
-    if (!eg_ok(p->o.q) || !(p->cx = eg_context(p->o.q)) || eg_error(p->cx)) return false;
+    if (!probe_operands(p)) return false;
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = p->o.max_scores = NULL;
     p->o.empty = NULL;
     p->o.dropout = 0; /* the weights before dropout are measured */

@@ -389,7 +389,7 @@ static bool mha_options(eg_mha *m, const eg_mha_args *a, eg_params *p)
     const bool good = mha_sizes(m, a, p) && eg__mha_layout(m, a->layout, p) && mha_texts(m, a, p) &&
                       (!a->alibi || slopes(m, p)) && mha_linear(m, a, p) &&
                       frequencies(m, a->rotary_frequencies, p);
-    if (!good) eg__nn_name_memory_error(p, "mha");
+    if (!good) eg_name_memory_error(eg_params_context(p), "mha");
     return good;
 }
 /* The table has one entry for each weight and bias: where the tensor is stored in the module, its

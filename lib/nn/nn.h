@@ -67,6 +67,8 @@ bool eg__params_there(const char *who, const eg_params *);
 /* As eg__params_there, for a call that writes the parameters to a file; also false, after an error,
  * if they have copies. */
 bool eg__params_single(const char *who, const eg_params *);
+/* True if the path is not NULL; else records an error. */
+bool eg__nn_path(const eg_params *, const char *who, const char *path);
 /* Records the error that the module of a run is NULL, and returns poison. If the module's
  * constructor failed, its error is kept. */
 eg_tensor *eg__nn_absent(const char *who, eg_tensor *x);
@@ -88,8 +90,6 @@ bool eg__nn_width_fits(const char *who, const char *name, char letter, eg_tensor
 /* -- constructors: their errors begin with the kind of the module and its name ----------------- */
 /* Returns the list with that prefix; NULL after an error, also if the list is NULL. */
 eg_params *eg__nn_under(eg_params *, const char *who, const char *name);
-/* Prepends "who: " to an error "out of memory" that names nothing. */
-void eg__nn_name_memory_error(const eg_params *, const char *who);
 /* Returns the module m, whose constructor found `before` parameters in the list. After an error,
  * takes those that it made from the list, so that their names are free, and returns NULL. */
 void *eg__nn_made(eg_params *, int before, void *m);

@@ -443,7 +443,7 @@ int eg__nn_written(eg_ctx *cx, const eg__nn_writes *w)
 int eg_params_copy(eg_params *to, const eg_params *from)
 {
     eg_ctx *cx = eg_params_context(to);
-    if (eg_refuse_capture(cx, "params_copy")) return -1;
+    if (eg_refuse_capture(cx, "params_copy") || eg_error(cx)) return -1;
     const eg_mark m = eg_push(cx);
     eg__nn_writes w = { .owner = to ? eg_owner_open(cx) : NULL };
     const size_t above = strlen(eg_params_prefix(to));
@@ -465,6 +465,7 @@ int eg_params_copy(eg_params *to, const eg_params *from)
                    (int)above - 1, to->prefix);
     const int bad = eg__nn_written(cx, &w);
     eg_pop(cx, m);
+    if (bad) eg_name_memory_error(cx, "params_copy");
     return bad;
 }
 

@@ -6,7 +6,7 @@ int eg_params_save(const eg_params *p, const char *path)
     eg_ctx *cx = eg_params_context(p);
     int count = eg_params_count(p), bad = -1;
     if (!eg__params_single("params_save", p) || eg_error(cx) ||
-        eg_refuse_capture(cx, "params_save"))
+        eg_refuse_capture(cx, "params_save") || !eg__nn_path(p, "params_save", path))
         return -1;
     eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
@@ -20,16 +20,15 @@ int eg_params_save(const eg_params *p, const char *path)
         bad = eg_safetensors_save(cx, path, count, names, xs, NULL);
     }
     eg_pop(cx, m);
+    if (bad) eg_name_memory_error(cx, "params_save");
     return bad;
 }
 
 /* All tensors are compared with the parameters before the first value changes. */
-int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
+static int store_read(const char *who, eg_params *p, const eg_safetensors *file, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_read", p) || !file || eg_error(cx) ||
-        eg_refuse_capture(cx, "params_read"))
-        return -1;
+    if (!eg__params_there(who, p) || !file || eg_error(cx) || eg_refuse_capture(cx, who)) return -1;
     for (int k = 0; k < eg_params_count(p); k++) {
         const eg_named *one = eg_params_at(p, k);
         if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),
@@ -53,17 +52,26 @@ int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
     }
     const int bad = eg__nn_written(cx, &w);
     eg_pop(cx, m);
-    if (!bad) eg__nn_read(p);
+    if (bad)
+        eg_name_memory_error(cx, who);
+    else
+        eg__nn_read(p);
     return bad;
+}
+
+int eg_params_read(eg_params *p, const eg_safetensors *file, const char *path)
+{
+    return store_read("params_read", p, file, path);
 }
 
 int eg_params_load(eg_params *p, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there("params_load", p) || eg_error(cx) || eg_refuse_capture(cx, "params_load"))
+    if (!eg__params_there("params_load", p) || eg_error(cx) ||
+        eg_refuse_capture(cx, "params_load") || !eg__nn_path(p, "params_load", path))
         return -1;
     eg_mark m = eg_push(cx);
-    int bad = eg_params_read(p, eg_safetensors_open(cx, path), path);
+    int bad = store_read("params_load", p, eg_safetensors_open(cx, path), path);
     eg_pop(cx, m);
     return bad;
 }

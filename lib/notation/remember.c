@@ -95,7 +95,7 @@ const eg_bound *eg__bind_called(const char *who, const char *spec, int flags, in
     const remembered *m = keyed ? eg__plans_find(cx, &key) : NULL;
     if (m) return bound_again(cx, m, who, xs, called);
     const eg_bound *b = eg__bind_anew(cx, who, spec, flags, n, xs, sizes, size, called);
-    if (!b) eg__name_memory_error(cx, who);
+    if (!b) eg_name_memory_error(cx, who);
     if (b && keyed) remember_bound(&key, b);
     return b;
 }

@@ -24,6 +24,14 @@ static int spec_items(const eg_parsed *p, const eg_parsed_term *t, eg_spec_item 
     return n;
 }
 
+/* As eg__alloc; an error names the function `who`. */
+static void *spec_alloc(eg_ctx *cx, const char *who, size_t bytes)
+{
+    void *memory = eg__alloc(cx, bytes);
+    if (!memory) eg_name_memory_error(cx, who);
+    return memory;
+}
+
 /* Returns the spec and everything that it points to in one block of the open scope; NULL after an
  * error. */
 static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, const eg_parsed *p)
@@ -32,9 +40,10 @@ static const eg_spec *spec_of(eg_ctx *cx, const char *who, const char *text, con
                  length = strlen(text) + 1, whose = strlen(who) + 1;
     size_t names = 0;
     for (size_t a = 0; a < axes; a++) names += p->axis[a].length + 1u;
-    char *block = eg__alloc(
-        cx, sizeof(eg_spec) + axes * sizeof(eg_spec_index) + terms * sizeof(eg_spec_term) +
-                (size_t)p->items * sizeof(eg_spec_item) + names + length + whose);
+    char *block =
+        spec_alloc(cx, who,
+                   sizeof(eg_spec) + axes * sizeof(eg_spec_index) + terms * sizeof(eg_spec_term) +
+                       (size_t)p->items * sizeof(eg_spec_item) + names + length + whose);
     if (!block) return NULL;
     eg_spec *s = (void *)block;
     eg_spec_index *index = (void *)(s + 1);
@@ -85,7 +94,8 @@ const eg_spec *eg_spec_bind_called(const eg_spec *s, int count, eg_tensor *const
     const int flags = EG_NOTATION_BRACKETS | EG_NOTATION_NEW_OUT;
     const eg_bound *b =
         s ? eg__bind_called(s->who, s->text, flags, count, xs, 0, NULL, called) : NULL;
-    eg_spec *bound = b ? eg__alloc(s->cx, sizeof *s + (size_t)s->indices * sizeof *s->index) : NULL;
+    eg_spec *bound =
+        b ? spec_alloc(s->cx, s->who, sizeof *s + (size_t)s->indices * sizeof *s->index) : NULL;
     if (!bound) return NULL;
     eg_spec_index *index = (void *)(bound + 1);
     *bound = *s;
@@ -271,7 +281,7 @@ static const eg_spec *spec_printed(const printed *p)
     }
     text_buffer out = { .n = 0 };
     print_all(&out, p, names, plain ? "" : " ");
-    if (!(out.s = eg__alloc(s->cx, out.n + 1))) return NULL;
+    if (!(out.s = spec_alloc(s->cx, s->who, out.n + 1))) return NULL;
     out.n = 0;
     out.s[0] = 0;
     print_all(&out, p, names, plain ? "" : " ");
@@ -325,7 +335,7 @@ const char *eg_spec_items(const eg_spec *s, int term)
     const char *blank = spec_is_plain(s) ? "" : " ";
     text_buffer out = { .n = 0 };
     print_term(&out, s, term, &NO_EDIT, blank);
-    if (!(out.s = eg__alloc(s->cx, out.n + 1))) return NULL;
+    if (!(out.s = spec_alloc(s->cx, s->who, out.n + 1))) return NULL;
     out.n = 0;
     out.s[0] = 0;
     print_term(&out, s, term, &NO_EDIT, blank);
@@ -375,7 +385,7 @@ const eg_spec *eg_spec_rename(const eg_spec *s, const char *from, const char *to
                          part->index[0].name),
                NULL;
     if (!s->index[old].fixed) return eg_spec_replace(s, -1, from, part->index[0].name);
-    char *sized = eg__alloc(s->cx, strlen(part->index[0].name) + 32);
+    char *sized = spec_alloc(s->cx, s->who, strlen(part->index[0].name) + 32);
     if (!sized) return NULL;
     sprintf(sized, "%s=%lld", part->index[0].name, (long long)s->index[old].size);
     return eg_spec_replace(s, -1, from, sized);
@@ -410,7 +420,7 @@ const char *eg_spec_unused(const eg_spec *s, const char *wish)
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
     if (!s || eg__failed(s->cx)) return NULL;
     const size_t n = wish ? strlen(wish) : 0;
-    char *out = eg__alloc(s->cx, n + 32);
+    char *out = spec_alloc(s->cx, s->who, n + 32);
     if (!out) return NULL;
     for (int k = 0; s->names && n && k <= s->indices; k++) {
         memcpy(out, wish, n + 1);

@@ -384,12 +384,12 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
         where.size[r] = where.name[r]->size;
     }
     if (!eg__masks_fit(o, (eg_dtype)x->dtype) || !eg__where_bind(&where))
-        return eg__name_memory_error(b->cx, b->who);
+        return eg_name_memory_error(b->cx, b->who);
     eg_tensor *bias = o->bias >= 0 ? eg__align(b, o->bias, o->rank, o->axis) : NULL, *given = x;
     if (bias && !eg_ok(bias)) return bias;
     if (bias) x = eg_add(x, bias);
     if (where.e && !(operand[n++] = eg__where_bools(&where, false)))
-        return eg__name_memory_error(b->cx, b->who);
+        return eg_name_memory_error(b->cx, b->who);
     if (o->keep >= 0) {
         eg_tensor *keep = b->term[o->keep].x;
         if (keep->dtype != EG_BOOL) keep = eg_cast(keep, EG_BOOL);

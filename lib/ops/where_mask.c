@@ -189,5 +189,5 @@ eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
     eg_tensor *y = mask_axes(&w, o.axes, o.sizes, name) && eg__where_bind(&w)
                        ? eg__where_bools(&w, true)
                        : NULL;
-    return y ? y : eg__name_memory_error(cx, w.who);
+    return y ? y : eg_name_memory_error(cx, w.who);
 }

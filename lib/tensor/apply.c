@@ -255,13 +255,13 @@ eg_tensor *eg__apply(eg_ctx *cx, const eg_op *op, const void *attr, size_t attr_
     eg__arena *a = eg__top(cx);
     if (cx->parent && !(xs = eg__own_all(cx, count, xs))) return &cx->poison;
     eg_tensor *y = eg__tensor_in(a);
-    if (!y) return eg__name_memory_error(cx, op->name);
+    if (!y) return eg_name_memory_error(cx, op->name);
     /* reserve as many sizes and strides as the operand with most axes has; give_sizes uses this
      * memory if it suffices */
     const size_t sizes = (size_t)count * (sizeof *y->in + sizeof(uint64_t));
     const size_t at = (sizes + 2 * (size_t)rank * sizeof(int64_t) + 15) & -(size_t)16;
     char *m = eg__alloc_in(a, at + attr_size);
-    if (!m) return eg__name_memory_error(cx, op->name);
+    if (!m) return eg_name_memory_error(cx, op->name);
     y->dim = (int64_t *)(void *)(m + sizes);
     y->rank = (uint8_t)rank;
     y->op = op;

@@ -200,7 +200,7 @@ static dlpack_export *export_new(eg_tensor *x)
     eg__hold *h = e && !empty ? export_hold(x) : NULL;
     if (!e) eg_fail_as(cx, EG_ERROR_MEMORY, "to_dlpack: out of memory");
     if (e && !empty && !h) cx->realloc(cx->user, e, bytes, 0);
-    if (cx->failed) return NULL;
+    if (cx->failed) return eg_name_memory_error(cx, "to_dlpack"), NULL;
     *e = (dlpack_export){ .h = h, .realloc = cx->realloc, .allocator = cx->user, .bytes = bytes };
     int64_t *strides = e->sizes + x->rank;
     for (int r = 0; r < x->rank; r++) e->sizes[r] = x->dim[r], strides[r] = x->stride[r];

@@ -102,8 +102,8 @@ eg_tensor *eg_from_memory_with(const eg_from_memory_args *given)
     if (!eg__failed(o.cx)) {
         if (o.owner && eg_owner_context(o.owner) != o.cx)
             eg_fail_as(o.cx, EG_ERROR_MISUSE, "from_memory: .owner belongs to another context");
-        else if (foreign_fits(&o, strides))
-            t = foreign_leaf(&o, strides);
+        else if (foreign_fits(&o, strides) && !(t = foreign_leaf(&o, strides)))
+            eg_name_memory_error(o.cx, "from_memory");
     }
     if (!t && o.release) o.release(o.user);
     return t ? t : eg__poison(o.cx);

@@ -231,7 +231,7 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
                *rule = eg__rule_config(t->cx, t->o.rule, owner);
     const char *pairs = eg_data_pairs_text(t->data), *metadata[2 * (FIELDS + 9) + 1];
     if (!text || !vocabulary || !config || !groups || !rule)
-        return eg__opt_write(t->opt, path, NULL, false);
+        return eg__opt_write(t->opt, "trainer_save", path, NULL, false);
     saved s = checkpoint_of(t);
     const char *const texts[] = { "format",
                                   "eingrad trainer 2",
@@ -261,15 +261,17 @@ static int checkpoint_save(eg_trainer *t, const char *path, eg_owner *owner)
         metadata[n++] = text[k];
     }
     metadata[n] = NULL;
-    return eg__opt_write(t->opt, path, metadata, true);
+    return eg__opt_write(t->opt, "trainer_save", path, metadata, true);
 }
 
 int eg__trainer_collect(eg_trainer *t, const char *path)
 {
+    const bool failed = eg_error(t->cx);
     eg_mark m = eg_push(t->cx);
     eg_owner *owner = eg_owner_open(t->cx);
     const int bad = checkpoint_save(t, path, owner);
     eg_pop(t->cx, m);
+    if (bad && !failed) eg_name_memory_error(t->cx, "trainer_save");
     return t->ranks ? eg_ranks_barrier(t->ranks) : bad;
 }
 int eg_trainer_save(eg_trainer *t, const char *path)
@@ -637,6 +639,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
     eg_trainer_load_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
     if (!o.cx || eg_error(o.cx) || eg_refuse_capture(o.cx, "trainer_load")) return NULL;
+    if (!o.path) return eg_fail_as(o.cx, EG_ERROR_MISUSE, "trainer_load: the path is NULL"), NULL;
     eg_safetensors *file = eg_safetensors_open(o.cx, o.path);
     if (!file) return NULL;
     saved s = { 0 };

@@ -82,9 +82,9 @@ eg_data *eg_data_tokens(eg_ctx *cx, const char *path)
     if (!d) return NULL;
     eg_mark m = eg_push(cx);
     const int64_t *number = corpus_numbers(cx, path, &count, &most);
-    d = number ? corpus_of_numbers(d, number, count, most) : NULL;
+    const bool good = number && corpus_of_numbers(d, number, count, most);
     eg_pop(cx, m);
-    return d;
+    return eg__data_made(d, good);
 }
 
 const char *eg_data_unit(const eg_data *d)
@@ -96,7 +96,7 @@ eg_data *eg_data_corpus_of(eg_ctx *cx, const void *bytes, size_t count, const ch
 {
     eg_data *d = eg__data_open(cx, name);
     if (d && !bytes) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the text of %s is NULL", name);
-    return d && bytes ? corpus_tokens(d, bytes, count) : NULL;
+    return d ? eg__data_made(d, bytes && corpus_tokens(d, bytes, count)) : NULL;
 }
 
 eg_data *eg_data_corpus(eg_ctx *cx, const char *path)
@@ -104,7 +104,7 @@ eg_data *eg_data_corpus(eg_ctx *cx, const char *path)
     eg_data *d = eg__data_open(cx, path);
     size_t count;
     char *bytes = d ? eg__data_file(d, path, &count) : NULL;
-    return bytes ? corpus_tokens(d, bytes, count) : NULL;
+    return d ? eg__data_made(d, bytes && corpus_tokens(d, bytes, count)) : NULL;
 }
 
 eg_data *eg__corpus_closed(eg_ctx *cx, const char *name, const char *symbols, bool words,

@@ -57,9 +57,9 @@ eg_data *eg_data_task(eg_ctx *cx, const eg_task *task)
         else if (token >= 0 && token < next)
             eg_fail_as(cx, EG_ERROR_MISUSE, "data: task %s: symbol \"%.*s\" occurs twice",
                        task->name, n, symbol);
-        if (token != next) return NULL;
+        if (token != next) return eg__data_made(d, false);
     }
-    return task_repeats(d) ? d : NULL;
+    return eg__data_made(d, task_repeats(d));
 }
 
 /* -- pairs ------------------------------------------------------------------------------------ */
@@ -204,7 +204,7 @@ eg_data *eg_data_parse(eg_ctx *cx, const char *text, const char *name)
     eg_data *d = eg__data_open(cx, name);
     if (d && !text) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the text of %s is NULL", name);
     char *copy = d && text ? eg_owner_alloc(d->owner, strlen(text) + 1) : NULL;
-    return copy ? data_parse(d, strcpy(copy, text)) : NULL;
+    return d ? eg__data_made(d, copy && data_parse(d, strcpy(copy, text))) : NULL;
 }
 
 eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
@@ -218,7 +218,7 @@ eg_data *eg_data_pairs(eg_ctx *cx, const char *path)
         return NULL;
     }
     if (text && !strncmp(text, "\xEF\xBB\xBF", 3)) text += 3; /* the byte order mark of UTF-8 */
-    return text ? data_parse(d, text) : NULL;
+    return eg__data_made(d, text && data_parse(d, text));
 }
 
 /* -- examples --------------------------------------------------------------------------------- */

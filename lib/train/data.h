@@ -49,6 +49,7 @@ int64_t eg__data_uneven(const eg_data *);
 
 /* vocabulary.c */
 eg_data *eg__data_open(eg_ctx *, const char *name); /* with the tokens PAD, SEP, STOP */
+eg_data *eg__data_made(eg_data *, bool good); /* the data; NULL, after an error, if not good */
 /* Returns the token of a symbol, which is added if it is new; −1 without memory. */
 int32_t eg__data_token(eg_data *, const char *s, size_t n);
 /* Sets *symbol to the next symbol of [*s, end) and moves *s past it. Returns its length in bytes; 0

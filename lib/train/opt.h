@@ -170,8 +170,10 @@ void eg__step_over_again(eg_opt *);
 
 /* -- opt_file.c ------------------------------------------------------------------------------- */
 /* Writes parameters and state to one file; all ranks of a divided optimiser call it and rank 0
- * writes. good: this rank has no error so far. Returns 0; −1 after an error. */
-int eg__opt_write(eg_opt *, const char *path, const char *const *metadata, bool good);
+ * writes. who: the function that errors name. good: this rank has no error so far. Returns 0; −1
+ * after an error. */
+int eg__opt_write(eg_opt *, const char *who, const char *path, const char *const *metadata,
+                  bool good);
 /* Reads the state, and the parameters of p (NULL: none): both, or, after an error, neither. False
  * if the file has no valid state with this optimiser's sizes. */
 bool eg__opt_read(eg_opt *, eg_params *p, const eg_safetensors *, const char *path);

@@ -11,16 +11,19 @@
 
 /* The state of a divided optimiser is gathered from all ranks; rank 0 has it until it is
  * written. */
-int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, bool good)
+int eg__opt_write(eg_opt *op, const char *who, const char *path, const char *const *metadata,
+                  bool good)
 {
     eg_ctx *cx = op->cx;
+    eg_ranks *ranks = eg__opt_group(op);
+    const bool failed = eg_error(cx), writes = eg_ranks_rank(ranks) == 0;
+    if (writes && !path) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the path is NULL", who);
     const int count = eg_params_count(op->o.params), all = count + op->states;
     const eg_mark m = eg_push(cx);
     eg_owner *owner = eg_owner_open(cx);
     const char **names = owner ? eg_owner_alloc(owner, (size_t)all * sizeof *names) : NULL;
     eg_tensor **xs = names ? eg_owner_alloc(owner, (size_t)all * sizeof *xs) : NULL;
-    good = good && xs;
-    eg_ranks *ranks = eg__opt_group(op);
+    good = good && xs && (path || !writes);
     bool bad = ranks ? eg_ranks_barrier(ranks) : !good;
     for (int k = 0; k < all && !bad; k++) {
         const eg_named *one = k < count ? eg_params_at(op->o.params, k) : &op->state[k - count];
@@ -28,9 +31,9 @@ int eg__opt_write(eg_opt *op, const char *path, const char *const *metadata, boo
         xs[k] = k < count ? one->x : eg_opt_gather_state(op, k - count);
         bad = !xs[k];
     }
-    if (!bad && eg_ranks_rank(ranks) == 0)
-        bad = eg_safetensors_save(cx, path, all, names, xs, metadata);
+    if (!bad && writes) bad = eg_safetensors_save(cx, path, all, names, xs, metadata);
     eg_pop(cx, m);
+    if (bad && !failed) eg_name_memory_error(cx, who);
     return bad ? -1 : 0;
 }
 
@@ -207,7 +210,7 @@ int eg_opt_save(eg_opt *op, const char *path)
     snprintf(seed, sizeof seed, "%llu",
              (unsigned long long)(op->of_copy ? op->seed : eg_seed_of(op->cx)));
     snprintf(draws, sizeof draws, "%llu", (unsigned long long)eg_draws(op->cx));
-    return eg__opt_write(op, path,
+    return eg__opt_write(op, "opt_save", path,
                          (const char *const[]){ "format", "eingrad run 1", "seed", seed, "draws",
                                                 draws, op->of_copy ? "context seed" : NULL, shared,
                                                 NULL },
@@ -248,7 +251,8 @@ int64_t eg_opt_resume(eg_opt *op, const char *path)
                           "opt_resume: the optimiser is divided among ranks; resume it before "
                           "eg_opt_shard"),
                -1;
-    if (path && access(path, F_OK) && errno == ENOENT) return 0;
+    if (!path) return eg_fail_as(cx, EG_ERROR_MISUSE, "opt_resume: the path is NULL"), -1;
+    if (access(path, F_OK) && errno == ENOENT) return 0;
     eg_safetensors *file = eg_safetensors_open(cx, path);
     if (!file) return -1;
     const char *format = eg_safetensors_metadata(file, "format"),

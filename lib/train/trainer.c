@@ -118,6 +118,35 @@ static bool trainer_fill(eg_trainer *t, const eg__restored *r)
         t->captured = eg_captured_blocks_open(cx);
     return !eg_error(cx) && eg__network_probe(t);
 }
+/* Makes a trainer with these options, whose defaults are set. NULL after an error. */
+static eg_trainer *trainer_made(eg_ctx *cx, const eg_trainer_args *o, const eg__restored *r)
+{
+    eg_owner *owner = eg_owner_open(cx);
+    eg_trainer *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
+    if (!t) return NULL;
+    *t = (eg_trainer){ .cx = cx,
+                       .owner = owner,
+                       .data = o->data,
+                       .o = *o,
+                       .now = {
+                           .steps = o->steps, .exact = -1, .held_out_loss = -1, .best_loss = -1 } };
+    t->network = trainer_row(owner, o->network);
+    t->batches = eg__batches_make(owner, &(eg_batches_args){ .data = o->data,
+                                                             .rows = o->batch,
+                                                             .encoder = o->network->encoder,
+                                                             .source = o->network->source,
+                                                             .context = o->context,
+                                                             .seed = o->seed });
+    if (!t->network || !t->batches || !eg__recipe_copy(owner, cx, &t->o)) return NULL;
+    t->o.network = t->network, t->o.model = t->network->name;
+    const int64_t needed = t->batches->longest;
+    if (r) t->batches->longest = r->longest, t->batches->vocabulary = r->vocabulary;
+    if (!long_enough(t, r, needed)) return NULL;
+    const uint64_t seed = eg_seed_of(cx), draws = eg_draws(cx);
+    if (trainer_fill(t, r)) return t;
+    eg_seed(cx, seed), eg_set_draws(cx, draws);
+    return NULL;
+}
 /* Fills in the defaults, checks the options, then makes the model, the test set and the optimiser.
  * NULL after an error. */
 eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r)
@@ -130,31 +159,9 @@ eg_trainer *eg__trainer_make(const eg_trainer_args *given, const eg__restored *r
     const eg_network whole = o.network ? trainer_whole(o.network) : (eg_network){ 0 };
     if (o.network) o.network = &whole;
     if (eg_error(cx) || !eg__trainer_defaults(&o)) return NULL;
-    eg_owner *owner = eg_owner_open(cx);
-    eg_trainer *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
-    if (!t) return NULL;
-    *t = (eg_trainer){ .cx = cx,
-                       .owner = owner,
-                       .data = o.data,
-                       .o = o,
-                       .now = {
-                           .steps = o.steps, .exact = -1, .held_out_loss = -1, .best_loss = -1 } };
-    t->network = trainer_row(owner, o.network);
-    t->batches = eg__batches_make(owner, &(eg_batches_args){ .data = o.data,
-                                                             .rows = o.batch,
-                                                             .encoder = o.network->encoder,
-                                                             .source = o.network->source,
-                                                             .context = o.context,
-                                                             .seed = o.seed });
-    if (!t->network || !t->batches || !eg__recipe_copy(owner, cx, &t->o)) return NULL;
-    t->o.network = t->network, t->o.model = t->network->name;
-    const int64_t needed = t->batches->longest;
-    if (r) t->batches->longest = r->longest, t->batches->vocabulary = r->vocabulary;
-    if (!long_enough(t, r, needed)) return NULL;
-    const uint64_t seed = eg_seed_of(cx), draws = eg_draws(cx);
-    if (trainer_fill(t, r)) return t;
-    eg_seed(cx, seed), eg_set_draws(cx, draws);
-    return NULL;
+    eg_trainer *t = trainer_made(cx, &o, r);
+    if (!t) eg_name_memory_error(cx, "trainer");
+    return t;
 }
 
 eg_trainer *eg_trainer_new_with(const eg_trainer_args *a) { return eg__trainer_make(a, NULL); }

@@ -107,6 +107,11 @@ int32_t eg__data_token(eg_data *d, const char *s, size_t n)
     return *at;
 }
 
+eg_data *eg__data_made(eg_data *d, bool good)
+{
+    if (!good) eg_name_memory_error(d->cx, "data");
+    return good ? d : NULL;
+}
 eg_data *eg__data_open(eg_ctx *cx, const char *name)
 {
     const bool can = cx && !eg_error(cx) && !eg_refuse_capture(cx, "data");
@@ -114,10 +119,10 @@ eg_data *eg__data_open(eg_ctx *cx, const char *name)
     eg_data *d = owner ? eg_owner_alloc(owner, sizeof *d) : NULL;
     if (d && !name) eg_fail_as(cx, EG_ERROR_MISUSE, "data: the name is NULL");
     char *copy = d && name ? eg_owner_alloc(owner, strlen(name) + 1) : NULL;
-    if (!copy) return NULL;
+    if (!copy) return can ? eg_name_memory_error(cx, "data"), NULL : NULL;
     strcpy(copy, name);
     *d = (eg_data){ .cx = cx, .owner = owner, .name = copy };
-    if (!vocabulary_grow(d)) return NULL;
+    if (!vocabulary_grow(d)) return eg__data_made(d, false);
     static const char *const marks[] = { [EG_PAD] = "·", [EG_SEP] = "|", [EG_STOP] = "■" };
     for (; d->symbols < EG_FIRST; d->symbols++)
         d->symbol[d->symbols] = (eg__symbol){ marks[d->symbols], strlen(marks[d->symbols]) };
