@@ -32,6 +32,8 @@ static eg_tensor *slice_l(const char *s, eg_tensor *x) { return eg_slice(s, x, 1
 static eg_tensor *slice_n(eg_tensor *x, int r) { return eg_slice_axis(x, r, 1, EG_END, 2); }
 static eg_tensor *back_l(const char *s, eg_tensor *x) { return eg_slice(s, x, -1, 0, -2); }
 static eg_tensor *back_n(eg_tensor *x, int r) { return eg_slice_axis(x, r, -1, 0, -2); }
+static eg_tensor *roll_l(const char *s, eg_tensor *x) { return eg_roll(s, x, -2); }
+static eg_tensor *roll_n(eg_tensor *x, int r) { return eg_roll_axis(x, r, -2); }
 static eg_tensor *select_l(const char *s, eg_tensor *x) { return eg_select(s, x, -2); }
 static eg_tensor *select_n(eg_tensor *x, int r) { return eg_select_axis(x, r, -2); }
 static eg_tensor *unfold_l(const char *s, eg_tensor *x) { return eg_unfold(s, x, 2, 1); }
@@ -105,6 +107,8 @@ static const form forms[] = {
     { "slice ...", DOTS, slice_l, slice_n },
     { "flip", EACH, eg_flip, eg_flip_axis },
     { "flip names", NAMES, eg_flip, eg_flip_axis },
+    { "roll", EACH, roll_l, roll_n },
+    { "roll ...", DOTS, roll_l, roll_n },
     { "select", EACH, select_l, select_n },
     { "select ...", DOTS, select_l, select_n },
     { "unfold", WINDOWS, unfold_l, unfold_n },
@@ -235,6 +239,46 @@ TEST(brackets_inside_groups_and_beside_ones)
     eg_close(cx);
 }
 
+/* y[i] = x[(i − shift) mod n]; the gradient and the tangent are rolled too, and a gradient of the
+ * gradient is rolled back. */
+static void rolls(eg_ctx *cx, int64_t n, int64_t shift)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 3, n), *w = eg_normal(cx, 0, 1, 3, n), *g,
+              *y = eg_roll("b [l]", x, shift), *t = eg_jvp(y, 1, &x, &w);
+    eg_grad(eg_sum(NULL, eg_mul(w, eg_square(y))), NULL, 1, &x, &g);
+    eg_tensor *product;
+    eg_hvp(eg_sum(NULL, eg_mul(w, eg_square(y))), 1, &x, &w, &product);
+    for (int64_t b = 0; b < 3; b++)
+        for (int64_t i = 0; i < n; i++) {
+            const int64_t from = ((i - shift) % n + n) % n;
+            ck_assert_double_eq(eg_get(y, b, i), eg_get(x, b, from));
+            ck_assert_double_eq(eg_get(t, b, i), eg_get(w, b, from));
+            ck_assert_double_eq_tol(eg_get(g, b, from), 2 * eg_get(w, b, i) * eg_get(y, b, i),
+                                    1e-14);
+            ck_assert_double_eq_tol(eg_get(product, b, from),
+                                    2 * eg_get(w, b, i) * eg_get(w, b, from), 1e-14);
+        }
+    ck_assert(y->st != x->st && eg_is_row_major(y));
+    eg_assert_ok(cx);
+}
+TEST(rolled_elements_enter_at_the_other_end)
+{
+    static const int64_t far[] = { INT64_MAX, INT64_MIN, -1000000007, 1LL << 40 };
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 5);
+    for (int64_t shift = -12; shift <= 12; shift++) rolls(cx, 5, shift);
+    for (int64_t shift = -2; shift <= 2; shift++) rolls(cx, 1, shift);
+    eg_tensor *x = RAMP(cx, 2, 6), *h = eg_view(x, 2, 2, 3), *none = eg_zeros(cx, 3, 0);
+    for (size_t k = 0; k < sizeof far / sizeof *far; k++)
+        same(eg_roll("b [l]", x, far[k]), eg_roll("b [l]", x, far[k] % 6), "far");
+    same(eg_roll("b ([h=2] d)", x, 1), eg_reshape(eg_roll_axis(h, 1, 1), 2, 6), "roll h");
+    same(eg_roll("[b] l", x, 1), eg_flip("[b] l", x), "roll of two");
+    ck_assert_int_eq(eg_size(eg_roll("b [l]", none, 4)), 0);
+    ck_assert_int_eq(eg_type(eg_roll("[l]", eg_from(cx, (int8_t[]){ 1, 2 }, 2), 1)), EG_I8);
+    ck_assert_ptr_null(eg_roll("[l]", NULL, 1));
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* -- refusals --------------------------------------------------------------------------------- */
 #define REFUSED(call, kind, text)                                                         \
     do {                                                                                  \
@@ -254,6 +298,8 @@ TEST(refusals_name_the_letter)
             "     ^   operand 1 is (2, 5)");
     REFUSED(eg_select("names: b [length]", x, -6), EG_ERROR_INDEX, "axis 'length' of size 5");
     REFUSED(eg_select("b l", x, 0), EG_ERROR_NOTATION, "no index is in brackets");
+    REFUSED(eg_roll("[b l]", x, 1), EG_ERROR_NOTATION, "roll: ");
+    REFUSED(eg_roll_axis(x, 2, 1), EG_ERROR_INDEX, "roll: ");
     REFUSED(eg_select("[b l]", x, 0), EG_ERROR_NOTATION, "the second one in brackets");
     REFUSED(eg_select("[b] [l]", x, 0), EG_ERROR_NOTATION, "the second one in brackets");
     REFUSED(eg_select("b [l] d", x, 0), EG_ERROR_SHAPE, "operand 1 has rank 2");

@@ -33,6 +33,11 @@ EG_API eg_tensor *eg_select_axis(eg_tensor *x, int axis, int64_t index);
 /* "b [l]": y[i] = x[n−1−i]; several axes may stand in brackets */
 EG_API eg_tensor *eg_flip(const char *spec, eg_tensor *x);
 EG_API eg_tensor *eg_flip_axis(eg_tensor *x, int axis);
+/* "b [l] d": y[:, i, :] = x[:, (i − shift) mod n, :], a copy: the first element moves to index
+ * `shift`, and those that leave at one end enter at the other (numpy.roll); shift may be negative
+ */
+EG_API eg_tensor *eg_roll(const char *spec, eg_tensor *x, int64_t shift);
+EG_API eg_tensor *eg_roll_axis(eg_tensor *x, int axis, int64_t shift);
 /* windows: "b [l] d -> b l w d": y[b,l,w,d] = x[b, l·step + w, d], w < size, in as many windows as
  * fit, ⌊(n − size)/step⌋ + 1 along n elements. The new index of the output is the position in the
  * window; eg_unfold_axis makes it the last axis. Refused: a size outside [1, n], a step below 1 */

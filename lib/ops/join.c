@@ -1,4 +1,4 @@
-/* join.c: tensors joined along an axis, by letter or number; and padding. */
+/* join.c: tensors joined along an axis, by letter or number; rolling and padding. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -154,6 +154,29 @@ static eg_tensor *joined(const char *who, const char *with, const char *spec, in
 eg_tensor *eg_concat_n(const char *spec, int count, eg_tensor *const *x)
 {
     return joined("concat", "", spec, count, x);
+}
+
+/* -- roll: the last elements before the first ones -------------------------------------------- */
+/* Returns the elements of the axis, of which the last `shift` come first; of a negative shift the
+ * first −shift come last. */
+static eg_tensor *rolled(const eg_named_axis *a, int64_t shift)
+{
+    const int64_t n = a->x->dim[a->axis], by = n ? (shift % n + n) % n : 0;
+    if (!by) return eg_copy(a->x);
+    eg_tensor *part[] = { eg__slice(a, n - by, n, 1), eg__slice(a, 0, n - by, 1) };
+    return eg_concat_axis_n(a->axis, 2, part);
+}
+eg_tensor *eg_roll_axis(eg_tensor *x, int axis, int64_t shift)
+{
+    eg_named_axis a;
+    return eg__axis_numbered(&a, "roll", x, axis) ? rolled(&a, shift) : eg__poison_of(x);
+}
+eg_tensor *eg_roll(const char *spec, eg_tensor *x, int64_t shift)
+{
+    eg_focus f;
+    eg_named_axis a;
+    if (!eg__axis_lettered(&a, &f, "roll", spec, x)) return eg__poison_of(x);
+    return eg__merge(&f.bound->term[0], rolled(&a, shift));
 }
 
 /* -- stack: concat along a new axis ----------------------------------------------------------- */
