@@ -155,7 +155,9 @@ EG_API bool eg_flushes(const eg_ctx *); /* true while eg_flush is on */
 EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
 /* The switches of a context (eg_train, eg_nograd, eg_flush, eg_trace). A module that calls a
- * function of its user reads them before the call and restores them after it. */
+ * function of its user reads them before the call and restores them after it, as the library does.
+ * Refused: a loss of a block, a hook, a function of eg_checkpoint, .score_fn, .weights_fn or
+ * .layer_fn that returns while a switch is changed */
 typedef struct eg_switches {
     bool training, nograd, flush;
     void (*trace)(void); /* the library's own */
