@@ -672,7 +672,7 @@ static eg_tensor *broadcast_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *a = eg_operand(y, 0), *b = eg_operand(y, 1), *d;
     if (broadcast_now == SHAPELESS) {
-        d = eg_cast(i ? eg_ge(b, a) : eg_ge(a, b), EG_F64);
+        d = eg_cast(i ? eg_gt(b, a) : eg_ge(a, b), EG_F64);
         return eg_mul(g, d);
     }
     if (i == 0) return eg_mul(g, eg_add(b, eg_zeros_like(a)));

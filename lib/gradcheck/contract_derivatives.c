@@ -134,7 +134,17 @@ typedef struct moved {
     eg_tensor *along; /* the direction along which the rule's result is observed */
     double floor;     /* what intermediate values contribute to the observed value */
     double step;      /* the largest one of the differences */
+    int with;         /* 1 + the number of an operand of the same shape that is moved in the same
+                       * way; 0: none */
 } moved;
+/* Sets *x to a copy of itself, moved by t v. False after an error. */
+static bool move(eg_tensor **x, double t, eg_tensor *v)
+{
+    if (!(*x = eg__leaf_copy(*x))) return false;
+    for (int64_t j = 0, n = eg_size(*x); j < n; j++)
+        eg__contract_numbers(*x)[j] += t * eg__contract_numbers(v)[j];
+    return true;
+}
 /* Computes ⟨g, result⟩, or ⟨rule(g, of), along⟩, with the operand moved by t v. Sets *terms to the
  * magnitude of the terms. False if there is no value. */
 static bool moved_value(const moved *m, double t, double *value, double *terms)
@@ -144,10 +154,8 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     eg_tensor *x[EG_ASKED_OPERANDS], *d, *y;
     *terms = 0;
     memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
-    x[m->i] = eg__leaf_copy(m->x[m->i]);
-    for (int64_t j = 0, n = x[m->i] ? eg_size(x[m->i]) : 0; j < n; j++)
-        eg__contract_numbers(x[m->i])[j] += t * eg__contract_numbers(m->v)[j];
-    y = x[m->i] ? eg__contract_apply(m->k, x) : NULL;
+    const bool moves = move(&x[m->i], t, m->v) && (!m->with || move(&x[m->with - 1], t, m->v));
+    y = moves ? eg__contract_apply(m->k, x) : NULL;
     bool good = y != NULL;
     if (good && m->of >= 0) {
         good = eg__contract_rule(y, m->g, m->of, &d) && d;
@@ -532,6 +540,39 @@ bool eg__derivative_at(eg__contract_call *k, eg_tensor *const *x, const char *wh
         if (!derivative_of(k, x, y, g, i, d, where)) return false;
     }
     return !finite || !k->t->op->jvp || eg__jvp_agrees(k, y, g, r, where);
+}
+/* Where elements are equal there may be a kink along most directions, as for a maximum; but not
+ * along one that keeps them equal. A rule that gives g to each of two equal maxima is wrong there.
+ * Points at which rounding, an approximation, or a slope that varies within a step could explain a
+ * difference are left to eg__derivative_at. */
+bool eg__derivative_together(eg__contract_call *k, eg_tensor *const *x, int i, int with,
+                             eg_tensor *v, const char *where)
+{
+    eg_tensor *y = eg__contract_apply(k, x), *g = y ? eg__contract_noise(y, 8) : NULL, *d, *e;
+    double size = 0;
+    char words[200];
+    slope s;
+    moved m = { .k = k, .x = x, .g = g, .v = v, .i = i, .of = -1, .with = with + 1 };
+    const double large = fmax(eg__largest(x[i]), largest_but(k, x, i));
+    const bool usable = v && g && y->dtype == EG_F64 && eg__all_finite(y) && k->r[i] &&
+                        eg__sampled_there(k->t->op, x[i]) && (with < 0 || k->r[with]) &&
+                        large >= 0.1 && large <= 1e7 && eg__contract_rule(y, g, i, &d) && d &&
+                        eg__same_shape(d, x[i]) &&
+                        (with < 0 || (eg__contract_rule(y, g, with, &e) && e));
+    eg__refused(k->cx);
+    if (!usable || !(d = eg__leaf_copy(d))) return true;
+    if (with >= 0) eg__add_to(d, e);
+    const double a = eg__contract_dot(d, v, &size);
+    eg__contract_dot(y, g, &size);
+    m.floor = floor_of(k, g) * fmax(1, largest_but(k, x, i));
+    if (!isfinite(a) || !closest_slope(&m, a, size, &s)) return true;
+    s.err += moved_rounding(&m, d, m.step) * (with < 0 ? 1 : 2);
+    if (fabs(a - s.n) <= NEARLY * fmax(fabs(a), fabs(s.n)) || slope_agrees(&m, a, &s, size) ||
+        (with >= 0 && !slope_is_linear(&m, size, &s)) || slope_is_near(&m, d, size, a, s.n))
+        return true;
+    eg__sentence(words, sizeof words, "disagrees with its own forward%s: %.6g, not %.6g", where, a,
+                 s.n);
+    return eg__breaks(k, i, words);
 }
 
 /* -- second order ------------------------------------------------------------------------------ */

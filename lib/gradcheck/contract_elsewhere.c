@@ -168,10 +168,26 @@ static bool derivative_at_ties(eg__contract_call *k)
             snprintf(where, sizeof where, " where operands %d and %d are equal in %s", j + 1, i + 1,
                      all ? "all elements" : "some elements");
             good = !x[i] || eg__derivative_at(k, x, where, true);
+            snprintf(where, sizeof where,
+                     " where operands %d and %d are equal in %s and move together", j + 1, i + 1,
+                     all ? "all elements" : "some elements");
+            good = good && (!x[i] || eg__derivative_together(k, x, i, j,
+                                                             eg__contract_noise(x[i], 9), where));
             eg_pop(k->cx, m);
         }
     }
     return good;
+}
+/* Where elements of operand i that are equal, in pairs or all, move together. */
+static bool derivative_of_equals(eg__contract_call *k, eg_tensor *const *x, int i, int how)
+{
+    char where[96];
+    eg_tensor *v = how == EQUAL || how == PAIRS ? eg__contract_noise(x[i], 9) : NULL;
+    for (int64_t j = 0, n = v ? eg_size(v) : 0; j < n; j++)
+        eg__contract_numbers(v)[j] = special_value(how, eg__contract_numbers(v), j);
+    snprintf(where, sizeof where, " where elements of operand %d that are equal move together",
+             i + 1);
+    return !v || eg__derivative_together(k, x, i, -1, v, where);
 }
 bool eg__derivative_at_values(eg__contract_call *k)
 {
@@ -185,7 +201,8 @@ bool eg__derivative_at_values(eg__contract_call *k)
             const eg_mark m = eg_push(k->cx);
             memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
             snprintf(where, sizeof where, " where operand %d is %s", i + 1, value_name[how]);
-            good = !valued(k, i, how, x) || eg__derivative_at(k, x, where, true);
+            good = !valued(k, i, how, x) ||
+                   (eg__derivative_at(k, x, where, true) && derivative_of_equals(k, x, i, how));
             eg_pop(k->cx, m);
         }
     }

@@ -115,6 +115,10 @@ bool eg__linear(eg__contract_call *);
 /* The rule is the derivative of the operation's forward function at x; `where` describes this
  * point. refuses: the rule may have no result there. */
 bool eg__derivative_at(eg__contract_call *, eg_tensor *const *x, const char *where, bool refuses);
+/* The same at x along v alone, with operand i and, unless `with` is −1, another one of its shape
+ * moved together. */
+bool eg__derivative_together(eg__contract_call *, eg_tensor *const *x, int i, int with,
+                             eg_tensor *v, const char *where);
 /* If the cotangent has a gradient at x, that is its derivative, and the jvp has the same. */
 bool eg__second_at(eg__contract_call *, eg_tensor *const *x, const char *where);
 bool eg__second_order(eg__contract_call *);
