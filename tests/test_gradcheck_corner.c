@@ -452,6 +452,40 @@ LOOP_TEST(a_rule_that_counts_equal_elements_twice_does_not_pass, KINKS)
     eg_close(cx);
 }
 
+/* -- y = a b², and its continuation to complex numbers ----------------------------------------- */
+enum { OTHER_VALUE = 1, CONJUGATE, REAL_FACTOR, CONTINUATIONS };
+static bool continued_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_mul(eg_operand(y, 0), eg_square(eg_operand(y, 1)))) == 0;
+}
+static bool continued_forward_c128(eg_tensor *y)
+{
+    eg_tensor *a = eg_operand(y, 0), *b = eg_operand(y, 1);
+    if (mistake == CONJUGATE) b = eg_complex(eg_real(b), eg_neg(eg_imag(b)));
+    if (mistake == REAL_FACTOR) a = eg_cast(eg_real(a), EG_C128);
+    return eg_assign(y, eg_scale(eg_mul(a, eg_square(b)), mistake == OTHER_VALUE ? 1.001 : 1)) == 0;
+}
+static eg_tensor *continued_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *a = eg_operand(y, 0), *b = eg_operand(y, 1);
+    return eg_mul(g, i ? eg_scale(eg_mul(a, b), 2) : eg_square(b));
+}
+static const eg_op continued_op = { .name = "corner continued",
+                                    .arity = 2,
+                                    .shape = like_first,
+                                    .forward = continued_forward,
+                                    .rule = continued_rule,
+                                    .forward_c128 = continued_forward_c128 };
+LOOP_TEST(a_mistake_of_forward_c128_does_not_pass, 2 * CONTINUATIONS)
+{
+    mistake = _i / 2;
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
+    eg_tensor *x[] = { eg_uniform(cx, 0.3, 0.9, 2, 3), eg_uniform(cx, 0.3, 0.9, 2, 3) };
+    const eg_oracle oracle = _i % 2 ? EG_COMPLEX_STEP : EG_DIFFERENCES;
+    judge(cx, eg_gradcheck(apply, of(&continued_op), 2, x, .oracle = oracle),
+          "has a forward_c128 ");
+}
+
 /* -- operations that are right: y = f(x) element by element ------------------------------------ */
 static double x_plus_sin(double x)
 {

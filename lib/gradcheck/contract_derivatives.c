@@ -138,7 +138,7 @@ typedef struct moved {
                        * way; 0: none */
 } moved;
 /* Sets *x to a copy of itself, moved by t v. False after an error. */
-static bool move(eg_tensor **x, double t, eg_tensor *v)
+static bool move_along(eg_tensor **x, double t, eg_tensor *v)
 {
     if (!(*x = eg__leaf_copy(*x))) return false;
     for (int64_t j = 0, n = eg_size(*x); j < n; j++)
@@ -154,7 +154,8 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
     eg_tensor *x[EG_ASKED_OPERANDS], *d, *y;
     *terms = 0;
     memcpy(x, m->x, (size_t)m->k->t->count * sizeof *x);
-    const bool moves = move(&x[m->i], t, m->v) && (!m->with || move(&x[m->with - 1], t, m->v));
+    const bool moves =
+        move_along(&x[m->i], t, m->v) && (!m->with || move_along(&x[m->with - 1], t, m->v));
     y = moves ? eg__contract_apply(m->k, x) : NULL;
     bool good = y != NULL;
     if (good && m->of >= 0) {
@@ -573,6 +574,55 @@ bool eg__derivative_together(eg__contract_call *k, eg_tensor *const *x, int i, i
     eg__sentence(words, sizeof words, "disagrees with its own forward%s: %.6g, not %.6g", where, a,
                  s.n);
     return eg__breaks(k, i, words);
+}
+
+/* -- complex numbers --------------------------------------------------------------------------- */
+/* True if forward_c128 agrees with forward: the same value at real operands and, along a direction
+ * of operand i, the same derivative. A branch at a kink is left out, as is an operation that
+ * refuses c128. */
+static bool complex_along(eg__contract_call *k, int i)
+{
+    const double h = 0x1p-100;
+    eg_tensor *z[EG_ASKED_OPERANDS], *v = eg__contract_noise(k->x[i], 40), *y = NULL;
+    double size = 0;
+    char words[200];
+    slope s;
+    bool good = v != NULL;
+    for (int j = 0; j < k->t->count && good; j++) {
+        z[j] = k->x[j];
+        if (z[j]->dtype == EG_F64)
+            z[j] = eg_complex(z[j], j == i ? eg_scale(v, h) : eg_zeros_like(z[j]));
+        good = eg_ok(z[j]);
+    }
+    if (good) y = eg__contract_apply(k, z);
+    eg__refused(k->cx);
+    if (!y || y->dtype != EG_C128 || !eg__same_shape(y, k->y)) return true;
+    eg_tensor *value = eg__leaf_copy(eg_real(y)), *moves = eg__leaf_copy(eg_imag(y));
+    if (!value || !moves) return true;
+    if (!eg__contract_close(k, -1, value, k->y, 1, 1e-10))
+        return eg__breaks(k, -1, "has a forward_c128 with another value than its forward");
+    const double right = eg__contract_dot(k->r[i], v, &size),
+                 step = eg__contract_dot(moves, k->g, &size) / h;
+    moved m = {
+        .k = k, .x = k->x, .g = k->g, .v = v, .i = i, .of = -1, .floor = floor_of(k, k->g)
+    };
+    eg__contract_dot(k->y, k->g, &size);
+    if (fabs(step - right) <= 1e-7 * size || !closest_slope(&m, right, size, &s) ||
+        !slope_agrees(&m, right, &s, size) || slope_agrees(&m, step, &s, size) ||
+        slope_is_near(&m, k->r[i], size, step, s.n))
+        return true;
+    eg__sentence(words, sizeof words,
+                 "has a forward_c128 that disagrees with its forward along a random direction of "
+                 "operand %d: %.6g, not %.6g",
+                 i + 1, step, s.n);
+    return eg__breaks(k, -1, words);
+}
+bool eg__complex_forward(eg__contract_call *k)
+{
+    bool good = true;
+    for (int i = 0; i < k->t->count && good && k->t->op->forward_c128; i++)
+        good = !k->r[i] || complex_along(k, i);
+    return good;
 }
 
 /* -- second order ------------------------------------------------------------------------------ */

@@ -5,7 +5,8 @@
  * of operands, nor on whether one tensor is given twice. ⟨g, jvp(dx)⟩ = Σ ⟨rule(g, i), dx_i⟩, for a
  * tangent of each operand alone and of all together. ⟨rule(g, i), v⟩ is the derivative of ⟨g,
  * forward⟩ along v, at other sizes too. If the cotangent has a gradient, that is its derivative.
- * Rule and jvp are the same in f32, up to rounding, and for operands of other ranks.
+ * Rule and jvp are the same in f32, up to rounding, and for operands of other ranks. forward_c128
+ * continues forward.
  *
  * The operation is applied again to copies of the node's operands, so that the tape does not
  * change. This file lists the contracts and chooses the nodes. The contracts are in
@@ -41,6 +42,7 @@ static const struct {
     { eg__derivative_broadcast, true, true, false },
     { eg__second_order, false, false, false },
     { eg__second_elsewhere, false, true, false },
+    { eg__complex_forward, false, false, false },
     { eg__same_in_single, false, false, false },
     { eg__other_ranks, true, false, false },
     { eg__layouts_of_operands, true, false, false },

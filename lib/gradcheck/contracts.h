@@ -122,6 +122,8 @@ bool eg__derivative_together(eg__contract_call *, eg_tensor *const *x, int i, in
 /* If the cotangent has a gradient at x, that is its derivative, and the jvp has the same. */
 bool eg__second_at(eg__contract_call *, eg_tensor *const *x, const char *where);
 bool eg__second_order(eg__contract_call *);
+/* forward_c128 has the values and derivatives of forward at real operands. */
+bool eg__complex_forward(eg__contract_call *);
 
 /* -- contract_jvp.c ---------------------------------------------------------------------------- */
 /* Returns the tangent of y for a random tangent of the operand `only`, or, if that is −1, of all
