@@ -570,3 +570,47 @@ LOOP_TEST(an_element_off_by_1e_7_is_found, USUAL + MORE)
         ck_assert_msg(r->entry[k].verdict != EG_WRONG || r->entry[k].index == 4, "%s", r->text);
     eg_close(cx);
 }
+
+/* -- the gradient of a fixed point z = f(z) by a hook, as in docs/gradients.md ------------------
+ */
+typedef struct fixed_point {
+    eg_tensor *z, *f;
+    int steps;
+} fixed_point;
+static eg_tensor *cell(eg_tensor *const *x, eg_tensor *z)
+{
+    return eg_tanh(eg_add(eg_einsum("ij,bj->bi", A, z), B));
+}
+static eg_tensor *implicit(void *user, eg_tensor *y, eg_tensor *g)
+{
+    const fixed_point *p = user;
+    eg_tensor *u = g, *back;
+    (void)y;
+    for (int k = 0; k < p->steps && !eg_grad(p->f, u, 1, &p->z, &back); k++) u = eg_add(g, back);
+    return u;
+}
+static eg_tensor *equilibrium(void *user, eg_tensor *const *x)
+{
+    eg_ctx *cx = eg_context(A);
+    fixed_point *p = eg_scope_alloc(cx, sizeof *p);
+    eg_tensor *z = eg_zeros_like(B);
+    const bool was = eg_nograd(cx, true);
+    for (int k = 0; k < 100; k++) z = cell(x, z);
+    eg_nograd(cx, was);
+    if (!p) return NULL;
+    *p = (fixed_point){ .z = eg_detach(z), .steps = *(int *)user };
+    p->f = cell(x, p->z);
+    eg_tensor *y = cell(x, eg_detach(z));
+    eg_hook(y, implicit, p);
+    return y;
+}
+LOOP_TEST(an_implicit_gradient_by_a_hook_passes_if_it_is_right, 4)
+{
+    int steps = _i % 2 ? 100 : 2; /* 2 terms of the series are not enough */
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_scale(eg_normal(cx, 0, 1, 4, 4), .2), eg_normal(cx, 0, 1, 3, 4) };
+    const eg_report *r = eg_gradcheck(equilibrium, &steps, 2, x, .full = _i / 2);
+    ck_assert_msg(r && r->passed == (steps == 100), "%s", r ? r->text : eg_error(cx));
+    ck_assert_msg(strstr(r->text, "a hook of tanh") != NULL, "%s", r->text);
+    eg_close(cx);
+}

@@ -101,26 +101,59 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
     return false;
 }
 
-/* Names hooks that do not return the cotangent that they were given, for whatever purpose. */
+/* True if the hook does not return the cotangent that it was given, for whatever purpose. */
+static bool hook_changes(eg_tensor *t, const eg__hook *h)
+{
+    bool changed = false;
+    for (int call = 0; call < 2; call++) { /* it may keep something between calls */
+        eg_tensor *u = noise(t->cx, 6, t), *kept = noise(t->cx, 6, t), *g = h->f(h->user, t, u);
+        const double *x = g && eg_ok(g) ? eg_f64(g) : eg_f64(u), *y = eg_f64(kept);
+        for (int64_t k = 0, n = x && y ? eg_size(t) : 0; k < n; k++) changed |= x[k] != y[k];
+    }
+    return changed;
+}
+/* Writes what t is, "tanh (model.c:8)" or its name, to words. False if it is neither. */
+static bool hook_site(const eg_tensor *t, char *words, size_t size)
+{
+    const eg__site at = t->op ? eg__site_of(t) : (eg__site){ .name = eg_name_of(t) };
+    if (at.name) eg__sites_text(&at, 1, words, size);
+    return at.name != NULL;
+}
+/* Names hooks that change the cotangent. */
 static void blame_hooks(blame *b, eg_tensor *t)
 {
-    eg_ctx *cx = t->cx;
     char words[256];
     for (eg__hook *h = t->tag ? t->tag->hook : NULL; h && b->named < NAMED; h = h->next) {
-        bool changed = false;
-        for (int call = 0; call < 2; call++) { /* it may keep something between calls */
-            eg_tensor *u = noise(cx, 6, t), *kept = noise(cx, 6, t), *g = h->f(h->user, t, u);
-            const double *x = g && eg_ok(g) ? eg_f64(g) : eg_f64(u), *y = eg_f64(kept);
-            for (int64_t k = 0, n = x && y ? eg_size(t) : 0; k < n; k++) changed |= x[k] != y[k];
-        }
+        const bool changed = hook_changes(t, h);
         eg__refused(b->c->cx);
         if (!changed) continue;
-        const eg__site at = t->op ? eg__site_of(t) : (eg__site){ .name = eg_name_of(t) };
+        const bool named = hook_site(t, words, sizeof words);
         b->named++;
         eg__report_note(b->c, b->r, EG_WRONG, -1, "a hook of %s changes the cotangent",
-                        at.name ? eg__sites_text(&at, 1, words, sizeof words) : "an input");
-        eg__report_blame(b->c, b->r, "hook", -1, at.name ? words : "");
+                        named ? words : "an input");
+        eg__report_blame(b->c, b->r, "hook", -1, named ? words : "");
     }
+}
+bool eg__hooked(eg__trial *c, eg_report *r)
+{
+    eg_tensor **node, *y = eg__named_call(c);
+    int64_t n = 0;
+    bool found = false;
+    if (!y || !eg__nodes(y, &n, &node)) return false;
+    const bool was = eg_nograd(c->cx, true);
+    for (int64_t k = 0; k < n && !found; k++)
+        for (eg__hook *h = node[k]->tag ? node[k]->tag->hook : NULL; h && !found; h = h->next) {
+            char words[256];
+            found = hook_changes(node[k], h);
+            if (!eg__refused(c->cx) && c->cx->failed) break; /* out of memory */
+            if (found)
+                eg__report_note(c, r, EG_RIGHT, -1,
+                                "forward mode was not compared with reverse mode: it calls no "
+                                "hooks, and a hook of %s changes the cotangent",
+                                hook_site(node[k], words, sizeof words) ? words : "an input");
+        }
+    eg_nograd(c->cx, was);
+    return found;
 }
 static void blame_checkpoint(blame *b, const eg_tensor *t)
 {

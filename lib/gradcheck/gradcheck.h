@@ -312,6 +312,9 @@ bool eg__subgradient(eg__trial *, const double *a, int64_t count, const int64_t 
  * is wrong. */
 /* cut: a note already names an operation without a gradient. False after an error. */
 bool eg__blame(eg__trial *, eg_report *, bool cut);
+/* True if a hook changes a cotangent; then also notes that forward mode, which calls no hooks, was
+ * not compared. */
+bool eg__hooked(eg__trial *, eg_report *);
 /* After an error: if an operation of the user breaks a contract, puts that before the message, as a
  * rule that writes to an operand makes f fail. */
 void eg__blame_error(eg__trial *);
