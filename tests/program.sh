@@ -599,6 +599,8 @@ started() { k=0; while [ "0$(grep -c . "$1" 2>/dev/null)" -lt 8 ] && [ $k -lt 50
     runs train --resume new/stopped.safetensors --threads 1
     same new/whole.safetensors new/stopped.safetensors
     prints 'nothing left to do' train --resume new/stopped.safetensors
+    prints '61 steps, ' train --resume new/stopped.safetensors --goal 1 --early-stop 2 --steps 61
+    refuses '(goal 1, not 0)' train reverse $run --out new/stopped.safetensors
     refuses '--layers is 2, but new/whole.safetensors has 1' train --layers 2 --resume \
         new/whole.safetensors
     refuses 'was trained on reverse, not on sort' train sort --resume new/whole.safetensors

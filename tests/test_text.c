@@ -249,6 +249,32 @@ TEST(early_stop_counts_evaluations)
     ck_assert_int_eq(eg_trainer_config(t)->evaluate, 100);
 }
 
+TEST(a_loaded_run_may_end_elsewhere)
+{
+    char path[] = "/tmp/eg_ends_XXXXXX";
+    close(mkstemp(path));
+    eg_data *data = eg_data_task(cx, eg_task_find("sort"));
+    eg_trainer *t =
+        small(data, (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 12 });
+    eg_progress p;
+    ck_assert(!eg_trainer_run(t, NULL, NULL, &p) && p.step == 8 && !eg_trainer_save(t, path));
+    t = eg_trainer_load(cx, path, .early_stop = 4, .goal = 0.5);
+    ck_assert_msg(t && eg_trainer_config(t)->goal == 0.5, "%s", eg_error(cx));
+    ck_assert(eg_trainer_saved(t, path).same); /* a run that goes on */
+    ck_assert(!eg_trainer_run(t, NULL, NULL, &p) && p.step == 10 && p.stopped);
+    ck_assert_int_eq(eg_trainer_save(t, path), 0);
+    t = eg_trainer_load(cx, path, .early_stop = EG_OFF, .goal = EG_OFF);
+    ck_assert(t && !eg_trainer_run(t, NULL, NULL, &p) && p.step == 12 && !p.stopped);
+    ck_assert_double_eq(eg_trainer_config(t)->goal, 0);
+    t = eg_trainer_load(cx, path, 0); /* as saved */
+    ck_assert(t && eg_trainer_config(t)->early_stop == 4 && eg_trainer_config(t)->goal == 0.5);
+    ck_assert_ptr_null(eg_trainer_load(cx, path, .goal = 2));
+    eg_assert_error(cx, "goal must be a share of exact sequences, in [0, 1], not 2");
+    t = small(data, (eg_trainer_args){ .lr = 1e-40, .evaluate = 2, .early_stop = 3, .steps = 12 });
+    ck_assert_str_eq(eg_trainer_saved(t, path).differs, "goal 0.5, not 0.99");
+    unlink(path);
+}
+
 TEST(the_best_model_is_saved) /* with a learning rate so large that the model gets worse again */
 {
     char path[] = "/tmp/eg_best_XXXXXX";

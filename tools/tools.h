@@ -28,7 +28,7 @@ typedef struct option {
     const char *argument, *help; /* "FILE", "where to write it"; CHOICE: "encoder|decoder" */
     size_t at;                   /* offset in the command's struct */
     double low, high;            /* for INTEGER and REAL: the range, including both ends */
-    bool kept; /* a checkpoint stores it: resuming with another value is refused */
+    bool kept; /* resuming with another value than the checkpoint has is refused */
 } option;
 typedef struct list {
     int count;

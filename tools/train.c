@@ -322,7 +322,7 @@ static int run_with(const command *c, int count, char **word, train *options)
     } else {
         if (follows) on_signals(SIG_IGN); /* mpirun passes signals on; rank 0 decides */
         eg_trainer *t =
-            from ? train_resumed(cx, &o, task, &w, from) : train_fresh(cx, &o, task, &w, c);
+            from ? train_resumed(cx, &o, task, &w, c, from) : train_fresh(cx, &o, task, &w, c);
         char best[4096 + 8];
         o.best_given = o.best != NULL;
         const bool good = t && best_of(t, &o, to, best, sizeof best);

@@ -48,7 +48,8 @@ const char *saved_differs(const eg_saved *, char out[STORED_SIZE]);
 /* -- train_resume.c --------------------------------------------------------------------------- */
 /* Loads the trainer of a checkpoint, if options that are given again agree with it; NULL after an
  * error message. */
-eg_trainer *train_resumed(eg_ctx *, train *, const char *task, const words *, const char *path);
+eg_trainer *train_resumed(eg_ctx *, train *, const char *task, const words *, const command *,
+                          const char *path);
 /* True if --out, --best, --log and --curve can and may be written; else prints a message. *step
  * receives the step of this run that the file of --out has. `from` is the checkpoint that is
  * resumed, or NULL. */

@@ -95,7 +95,7 @@ const option train_options[] = {
       MODEL(steps), 1, 1e9, false },
     { 0, "goal", REAL, "X",
       "stop at this share of exact unseen sequences (default 0.99; 0, and of a text: never)",
-      MODEL(goal), 0, 1, true },
+      MODEL(goal), 0, 1, false },
     { 0, "evaluate", INTEGER, "N",
       "steps between evaluations on unseen data (default: when the goal is near; text: 250)",
       MODEL(evaluate), 1, 1e9, true },
@@ -103,7 +103,7 @@ const option train_options[] = {
       "stop after N evaluations without a new minimum of the unseen loss (0: never; default: "
       "never, of a text "
       "4; evaluates every 100 steps if --evaluate is not given)",
-      MODEL(early_stop), 0, 1e9, true },
+      MODEL(early_stop), 0, 1e9, false },
     { 0, "best", OUTPUT, "FILE",
       "checkpoint with the smallest unseen loss; --out has the last one (default: none; text: the "
       "name of --out with -best)",

@@ -75,13 +75,18 @@ static bool steps_left(eg_ctx *cx, int64_t steps, const char *path)
     eg_clear(cx);
     return !fewer;
 }
-/* Options that a checkpoint stores (option.kept) must have its values if they are given again. */
-eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w, const char *path)
+/* Options that may not change in a run (option.kept) must have the values of the checkpoint if they
+ * are given again; --steps, --goal and --early-stop may change. */
+eg_trainer *train_resumed(eg_ctx *cx, train *o, const char *task, const words *w, const command *c,
+                          const char *path)
 {
     if (!steps_left(cx, o->model.steps, path)) return NULL;
     eg_data *text = o->text ? text_data(cx, o->text) : NULL;
     if (o->text && !text) return print_context_error(cx, NULL), NULL;
-    const eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
+    eg_trainer_load_args a = { .path = path, .steps = o->model.steps, .data = text };
+    if (was_given(w, c, "goal")) a.goal = o->model.goal > 0 ? o->model.goal : EG_OFF;
+    if (was_given(w, c, "early-stop"))
+        a.early_stop = o->model.early_stop ? o->model.early_stop : EG_OFF;
     eg_trainer *t = load_model(cx, &a);
     if (!t) return NULL;
     const char *name = eg_data_name(eg_trainer_data(t)), *requested = o->text    ? NULL

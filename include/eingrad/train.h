@@ -206,7 +206,7 @@ typedef struct eg_saved {
     bool exists;
     bool checkpoint;  /* a trainer's */
     bool same;        /* of a run with t's data and options, at any step: at equal steps the files
-                       * are equal */
+                       * are equal. If t was loaded, .goal and .early_stop may differ */
     int64_t step;     /* of the checkpoint */
     char differs[96]; /* if not the same, the first difference: "d_model 64, not 32" */
 } eg_saved;
@@ -223,6 +223,9 @@ typedef struct eg_trainer_load_args {
     /* the custom optimiser of the run; NULL: the trainer has the model, but eg_trainer_step and
      * eg_trainer_save are refused */
     const eg_opt_rule *rule;
+    /* where the run ends now, as eg_trainer_args'; 0: as saved. EG_OFF: not before `steps` */
+    double goal;
+    int64_t early_stop;
 } eg_trainer_load_args;
 /* Refused: data of another name, vocabulary or text; another network, custom optimiser or
  * configuration of these; a number out of its range; sizes that its tensors do not have, before any

@@ -393,7 +393,11 @@ static void saved_compare(eg_trainer *t, const eg_safetensors *file, eg_owner *o
     for (int k = 0; k < FIELDS; k++)
         if (fields[k].at == offsetof(saved, o.schedule.steps))
             saved_compare_number(&fields[k], &own, file, out);
-    for (int k = 0; k < FIELDS; k++) saved_compare_number(&fields[k], &own, file, out);
+    for (int k = 0; k < FIELDS; k++) {
+        const size_t at = fields[k].at;
+        const bool ends = at == offsetof(saved, o.goal) || at == offsetof(saved, o.early_stop);
+        if (!t->loaded || !ends) saved_compare_number(&fields[k], &own, file, out);
+    }
     const char *step = eg_safetensors_metadata(file, "step");
     out->step = step ? strtoll(step, NULL, 10) : 0;
 }
@@ -572,7 +576,8 @@ static bool restore_options(const eg_trainer_load_args *l, const eg_safetensors 
     *o = s->o;
     o->size = sizeof *o, o->model = eg_safetensors_metadata(file, "model");
     o->steps = l->steps ? l->steps : o->steps;
-    o->lr = given_or_off(o->lr), o->goal = given_or_off(o->goal);
+    o->lr = given_or_off(o->lr), o->goal = given_or_off(l->goal != 0 ? l->goal : o->goal);
+    if (l->early_stop) o->early_stop = l->early_stop == EG_OFF ? 0 : l->early_stop;
     o->network = l->network, o->user = l->user;
     if (!restore_rule(l, file, o, missing)) return false;
     eg_owner *owner = eg_owner_open(l->cx);
@@ -609,7 +614,7 @@ static eg_trainer *restore(const eg_trainer_load_args *l, const eg_safetensors *
         !same_vocabulary(t, eg_safetensors_metadata(file, "symbols"), l->path) ||
         eg_params_read(t->params, file, l->path))
         return NULL;
-    t->rule_missing = rule_is_missing;
+    t->rule_missing = rule_is_missing, t->loaded = true;
     if (!t->rule_missing && (!same_rule(t, eg_safetensors_metadata(file, "rule"), l->path) ||
                              !eg__opt_read(t->opt, NULL, file, l->path)))
         return NULL;

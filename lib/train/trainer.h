@@ -60,6 +60,7 @@ struct eg_trainer {
     const eg_network *network; /* the trainer's copy of the struct */
     void *net;                 /* what its make() returned */
     bool rule_missing;         /* it was loaded without the custom optimiser of its run */
+    bool loaded;               /* from a checkpoint */
     eg_params *params;
     eg_tensor *gain;       /* set by eg_trainer_heads_off; NULL: never called */
     eg_tensor *gain_now;   /* as `gain`; NULL: all heads are on */
