@@ -564,6 +564,9 @@ prints '2 curves of 1 log' curve 1.json --columns tokens,lr -o c.svg
 grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
 refuses 'none.json: No such file' curve 1.json none.json -o c.svg
 refuses 'd.svg: line 1 is not a JSON object' curve d.svg -o c.svg
+{ cat 1.json; printf '{"step": 9'; } >half.json
+prints 'half.json ends in half a line, which is left out' curve half.json -o c.svg
+rm -f half.json
 refuses '1.json: no line has a step and "bananas"' curve 1.json --columns bananas -o c.svg
 refuses '--columns must be from 1 to 8 names' curve 1.json --columns loss,,lr -o c.svg
 refuses '-o must end in .png or .svg, not "c.jpg"' curve 1.json -o c.jpg

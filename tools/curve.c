@@ -76,7 +76,13 @@ static bool read_line(eg_ctx *cx, curves *c, int log, const char *path, int64_t 
     bool good = line && line->kind == EG_JSON_OBJECT;
     if (eg_error_code(cx) == EG_ERROR_MEMORY)
         print_context_error(cx, path);
-    else if (!good)
+    else if (!good && number > 1 && *text == '{' && text[length - 1] != '\n') {
+        /* as progress.c's log_continued; the run may still write it */
+        printf("%s ends in half a line, which is left out\n", path);
+        eg_clear(cx);
+        eg_pop(cx, m);
+        return true;
+    } else if (!good)
         print_error("%s: line %lld is not a JSON object, as in a log", path, (long long)number);
     const eg_json *step = good ? eg_json_find(line, "step") : NULL;
     /* the first line, of options, names the data and has no step */
