@@ -402,9 +402,8 @@ LOOP_TEST(a_mistake_at_equal_operands_does_not_pass, TIES)
     judge(cx, eg_gradcheck(apply, of(&mean_op), 3, x), "corner tie");
 }
 
-/* -- a kink where elements are equal: max(a, b), |a − b|, and the largest element of a ----------
- */
-enum { FIRST_OF_TWO, SIDE_OF_DISTANCE, FIRST_LARGEST, BOTH_OF_TWO, ALL_LARGEST, KINKS };
+/* -- a kink where elements are equal: a maximum, |a − b|, min(max(a, b), c) ------------------ */
+enum { FIRST_OF_TWO, SIDE_OF_DISTANCE, FIRST_LARGEST, BOUNDS, BOTH_OF_TWO, ALL_LARGEST, KINKS };
 static eg_tensor *kink_other(eg_tensor *y) { return eg_operands(y) > 1 ? eg_operand(y, 1) : NULL; }
 static bool kink_shape(eg_tensor *y)
 {
@@ -413,9 +412,11 @@ static bool kink_shape(eg_tensor *y)
 }
 static bool kink_forward(eg_tensor *y)
 {
-    eg_tensor *a = eg_operand(y, 0), *b = kink_other(y);
+    eg_tensor *a = eg_operand(y, 0), *b = kink_other(y), *f;
     if (!b) return eg_assign(y, eg_max(NULL, a)) == 0;
-    return eg_assign(y, mistake == SIDE_OF_DISTANCE ? eg_abs(eg_sub(a, b)) : eg_maximum(a, b)) == 0;
+    f = mistake == SIDE_OF_DISTANCE ? eg_abs(eg_sub(a, b)) : eg_maximum(a, b);
+    if (mistake == BOUNDS) f = eg_minimum(f, eg_operand(y, 2));
+    return eg_assign(y, f) == 0;
 }
 static eg_tensor *kink_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -427,6 +428,10 @@ static eg_tensor *kink_rule(eg_tensor *y, eg_tensor *g, int i)
                   eg_ones_like(eg_argsort("[n]", a)));
     else
         d = i == 0 ? eg_ge(a, b) : mistake == BOTH_OF_TWO ? eg_ge(b, a) : eg_gt(b, a);
+    if (mistake == BOUNDS) { /* as torch.clamp: the cotangent is a's unless it is outside */
+        eg_tensor *in = eg_le(eg_maximum(a, b), eg_operand(y, 2));
+        d = i < 2 ? eg_and(in, d) : eg_not(in);
+    }
     d = eg_cast(d, eg_type(g));
     return eg_mul(mistake == SIDE_OF_DISTANCE ? eg_shift(eg_scale(d, 2), -1) : d, g);
 }
@@ -443,8 +448,9 @@ LOOP_TEST(a_rule_that_counts_equal_elements_twice_does_not_pass, KINKS)
 {
     mistake = _i;
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
-    eg_tensor *x[] = { eg_uniform(cx, -0.9, 0.9, 4), eg_uniform(cx, -0.9, 0.9, 4) };
-    int count = mistake == FIRST_LARGEST || mistake == ALL_LARGEST ? 1 : 2;
+    eg_tensor *x[] = { eg_uniform(cx, -0.9, 0.9, 8), eg_uniform(cx, -0.9, 0.9, 8),
+                       eg_uniform(cx, 0, 1.9, 8) };
+    int count = mistake == BOUNDS ? 3 : mistake == FIRST_LARGEST || mistake == ALL_LARGEST ? 1 : 2;
     const eg_report *r = eg_gradcheck(kinked, &count, count, x);
     const bool wrong = mistake == BOTH_OF_TWO || mistake == ALL_LARGEST;
     ck_assert_msg(r && r->passed == !wrong, "%d: %s", mistake, r ? r->text : eg_error(cx));
