@@ -403,7 +403,21 @@ LOOP_TEST(a_mistake_at_equal_operands_does_not_pass, TIES)
 }
 
 /* -- a kink where elements are equal: a maximum, |a − b|, min(max(a, b), c) ------------------ */
-enum { FIRST_OF_TWO, SIDE_OF_DISTANCE, FIRST_LARGEST, BOUNDS, BOTH_OF_TWO, ALL_LARGEST, KINKS };
+enum {
+    FIRST_OF_TWO,
+    SIDE_OF_DISTANCE,
+    FIRST_LARGEST,
+    BOUNDS,
+    MIDDLE,
+    BOTH_OF_TWO,
+    ALL_LARGEST,
+    KINKS
+};
+static eg_tensor *kink_middle(eg_tensor *const *x) /* the median of three */
+{
+    eg_tensor *a = x[0], *b = x[1];
+    return eg_maximum(eg_minimum(a, b), eg_minimum(eg_maximum(a, b), x[2]));
+}
 static eg_tensor *kink_other(eg_tensor *y) { return eg_operands(y) > 1 ? eg_operand(y, 1) : NULL; }
 static bool kink_shape(eg_tensor *y)
 {
@@ -416,11 +430,20 @@ static bool kink_forward(eg_tensor *y)
     if (!b) return eg_assign(y, eg_max(NULL, a)) == 0;
     f = mistake == SIDE_OF_DISTANCE ? eg_abs(eg_sub(a, b)) : eg_maximum(a, b);
     if (mistake == BOUNDS) f = eg_minimum(f, eg_operand(y, 2));
+    if (mistake == MIDDLE) f = kink_middle((eg_tensor *[]){ a, b, eg_operand(y, 2) });
     return eg_assign(y, f) == 0;
 }
 static eg_tensor *kink_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     eg_tensor *a = eg_operand(y, 0), *b = kink_other(y), *d;
+    if (mistake == MIDDLE) { /* by the library's convention, which shares evenly */
+        eg_tensor *x[3];
+        const bool was = eg_nograd(eg_context(y), false);
+        for (int k = 0; k < 3; k++) x[k] = eg_scale(eg_operand(y, k), 1);
+        eg_grad(kink_middle(x), g, 1, &x[i], &d);
+        eg_nograd(eg_context(y), was);
+        return d;
+    }
     if (mistake == ALL_LARGEST)
         d = eg_eq(a, y);
     else if (mistake == FIRST_LARGEST)
@@ -448,9 +471,11 @@ LOOP_TEST(a_rule_that_counts_equal_elements_twice_does_not_pass, KINKS)
 {
     mistake = _i;
     eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 3);
-    eg_tensor *x[] = { eg_uniform(cx, -0.9, 0.9, 8), eg_uniform(cx, -0.9, 0.9, 8),
-                       eg_uniform(cx, 0, 1.9, 8) };
-    int count = mistake == BOUNDS ? 3 : mistake == FIRST_LARGEST || mistake == ALL_LARGEST ? 1 : 2;
+    eg_tensor *x[] = { eg_uniform(cx, -0.9, 0.9, 16), eg_uniform(cx, -0.9, 0.9, 16),
+                       eg_uniform(cx, -0.3, 1.2, 16) };
+    int count = mistake == BOUNDS || mistake == MIDDLE               ? 3
+                : mistake == FIRST_LARGEST || mistake == ALL_LARGEST ? 1
+                                                                     : 2;
     const eg_report *r = eg_gradcheck(kinked, &count, count, x);
     const bool wrong = mistake == BOTH_OF_TWO || mistake == ALL_LARGEST;
     ck_assert_msg(r && r->passed == !wrong, "%d: %s", mistake, r ? r->text : eg_error(cx));

@@ -307,12 +307,14 @@ static bool has_subnormal(eg_tensor *x)
         if (fpclassify(eg__contract_numbers(x)[j]) == FP_SUBNORMAL) return true;
     return false;
 }
-/* True if the rule is the slope close to the point, and a is its limit there: where three operands
- * are equal, min(max(x, low), high) does not change along x alone, but 1 is the limit of its
- * derivative from within the bounds. Each operand is moved as a whole by a small random number. */
+/* True if the rule is the slope at points nearby, and a is its limit there, or between its limits:
+ * where three operands are equal, min(max(x, low), high) does not change along x alone, but 1 is
+ * the limit of its derivative from within the bounds. Each operand is moved as a whole by a small
+ * random number. */
 static bool slope_is_limit(const moved *m, double a, double size)
 {
     enum { NEARBY = 24 };
+    double low = INFINITY, high = -INFINITY;
     for (uint64_t q = 0; q < NEARBY; q++) {
         eg_tensor *x[EG_ASKED_OPERANDS], *d = NULL;
         moved near = *m;
@@ -329,11 +331,14 @@ static bool slope_is_limit(const moved *m, double a, double size)
         eg__refused(m->k->cx);
         if (!any || !eg__same_shape(d, m->v)) return false;
         const double there = eg__contract_dot(d, m->v, &terms);
-        if (!(fabs(there - a) <= 0.01 * fmax(fabs(a), fabs(there)))) continue;
         near.x = x;
-        if (contract_slope(&near, 0x1p-20, size, &s) &&
-            fabs(there - s.n) <= 1e-4 * fmax(fabs(there), fabs(s.n)) + 10 * s.err)
-            return true;
+        if (!contract_slope(&near, 0x1p-20, size, &s) ||
+            !(fabs(there - s.n) <= 1e-4 * fmax(fabs(there), fabs(s.n)) + 10 * s.err))
+            continue;
+        low = fmin(low, there);
+        high = fmax(high, there);
+        const double slack = 0.01 * fmax(fabs(low), fabs(high));
+        if (a >= low - slack && a <= high + slack) return true;
     }
     return false;
 }
