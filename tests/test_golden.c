@@ -348,6 +348,7 @@ static const char *const without_case[][2] = {
     { "where_mask", "makes a mask" },
     { "mask_ignore", "makes a mask" },
     { "mask_additive", "makes a mask" },
+    { "roll", "moves elements: test_letters.c" },
     { "pack", "moves numbers: test_pack.c" },
     { "unpack", "moves numbers: test_pack.c" },
     { "einsum_labels", "the bits of its string: test_einsum.c" },
