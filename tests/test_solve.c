@@ -2,6 +2,7 @@
  * layout; gradients; what is refused. */
 #include <eingrad.h>
 #include <eingrad/check.h>
+#include "fixtures.h"
 #include "tests.h"
 
 static eg_ctx *cx;
@@ -61,6 +62,27 @@ LOOP_TEST(product_with_the_solution_is_b, 6 * 2)
         eg_solve_triangular("bij,bik->bjk", eg_cast(t, EG_F32), eg_cast(b, EG_F32), upper);
     ck_assert_int_eq(eg_type(f), EG_F32);
     eg_assert_close(eg_cast(f, EG_F64), x, 1e-4);
+}
+
+/* A solution has the bits of its column alone, for any number of rows and columns. */
+LOOP_TEST(solutions_do_not_depend_on_other_columns, 4)
+{
+    static const int64_t sizes[] = { 1, 7, 8, 21, 64, 300, 530 };
+    const eg_dtype type = _i % 2 ? EG_F64 : EG_F32;
+    const bool upper = _i / 2;
+    for (int k = 0; k < 7 * 6; k++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t n = sizes[k / 6], columns = (int64_t[]){ 2, 3, 5, 8, 11, 21 }[k % 6];
+        eg_tensor *a = eg_cast(a_triangle(2, (int64_t[]){ n, n }), type),
+                  *b = eg_cast(eg_normal(cx, 0, 1, n, columns), type),
+                  *x = eg_solve_triangular("ij,ik->jk", a, b, upper);
+        for (int64_t c = 0; c < columns; c++) {
+            eg_tensor *alone = eg_solve_triangular("ij,i->j", a, eg_select_axis(b, 1, c), upper);
+            ck_assert(same_bits(alone, eg_copy(eg_select_axis(x, 1, c))));
+        }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
 }
 
 static eg_tensor *solved(void *user, eg_tensor *const *x)

@@ -2,6 +2,9 @@
 #include "ops/ops.h"
 
 enum { ROWS = 4, VECTORS = 2 }; /* of a tile, whose sums are kept in registers */
+/* What remains of the columns is copied to the stack, up to NARROW rows, or solved column by
+ * column, TALL rows at a time; row by row if there are fewer than SMALL rows. */
+enum { NARROW = 512, TALL = 8, SMALL = 8 };
 /* The systems of a call: n unknowns, for several columns of right-hand sides. An upper triangle is
  * a lower one with rows and columns in reverse. Distances from row to row and from column to
  * column, and where the first row begins: of x in elements and bytes, of a in bytes. */

@@ -45,6 +45,44 @@ EG_INLINE void NAME(solve_tile)(const solving *s, int64_t i, const char *a, T *x
     for (int r = 0; r < ROWS; r++) memcpy(x + (i + r) * s->x, sum[r], sizeof sum[r]);
 }
 #endif
+#ifdef BYTES
+/* Solves rows i … i + TALL − 1 for one column. */
+EG_INLINE void NAME(solve_tall)(const solving *s, int64_t i, const char *a, T *x)
+{
+    const char *row = a + i * s->row;
+    T sum[TALL];
+    for (int r = 0; r < TALL; r++) sum[r] = x[(i + r) * s->x];
+    for (int64_t j = 0; j < i; j++) {
+        const T v = x[j * s->x];
+        for (int r = 0; r < TALL; r++) sum[r] -= *(const T *)(row + r * s->row + j * s->column) * v;
+    }
+    for (int r = 0; r < TALL; r++) {
+        const char *at = row + r * s->row + i * s->column;
+        for (int j = 0; j < r; j++) sum[r] -= *(const T *)(at + j * s->column) * sum[j];
+        x[(i + r) * s->x] = sum[r] /= *(const T *)(at + r * s->column);
+    }
+}
+/* Solves all rows for COLUMNS columns. */
+EG_INLINE void NAME(solve_columns)(const solving *s, const char *a, T *x)
+{
+    int64_t i = 0;
+    for (; i + ROWS <= s->n; i += ROWS) NAME(solve_tile)(s, i, a, x);
+    for (; i < s->n; i++) NAME(solve_row)(s, i, NAME(COLUMNS), a, x);
+}
+/* Solves at most NARROW rows for fewer columns, with zeros in the others. */
+EG_INLINE void NAME(solve_narrow)(const solving *s, int64_t columns, const char *a, T *x)
+{
+    T narrow[NARROW * NAME(COLUMNS)];
+    solving t = *s;
+    t.x = NAME(COLUMNS);
+    memset(narrow, 0, (size_t)(s->n * t.x) * sizeof(T));
+    for (int64_t i = 0; i < s->n; i++)
+        for (int64_t k = 0; k < columns; k++) narrow[i * t.x + k] = x[i * s->x + k];
+    NAME(solve_columns)(&t, a, narrow);
+    for (int64_t i = 0; i < s->n; i++)
+        for (int64_t k = 0; k < columns; k++) x[i * s->x + k] = narrow[i * t.x + k];
+}
+#endif
 EG_CLONES static void NAME(solve)(const void *user, int64_t system, char *const *p)
 {
     const solving *s = user;
@@ -53,10 +91,15 @@ EG_CLONES static void NAME(solve)(const void *user, int64_t system, char *const 
     int64_t k = 0;
     (void)system;
 #ifdef BYTES
-    for (; k + NAME(COLUMNS) <= s->columns; k += NAME(COLUMNS)) {
+    for (; k + NAME(COLUMNS) <= s->columns; k += NAME(COLUMNS)) NAME(solve_columns)(s, a, x + k);
+    if (k + 2 < s->columns && s->n >= SMALL && s->n <= NARROW) {
+        NAME(solve_narrow)(s, s->columns - k, a, x + k);
+        return;
+    }
+    for (; k < s->columns && s->n >= SMALL; k++) {
         int64_t i = 0;
-        for (; i + ROWS <= s->n; i += ROWS) NAME(solve_tile)(s, i, a, x + k);
-        for (; i < s->n; i++) NAME(solve_row)(s, i, NAME(COLUMNS), a, x + k);
+        for (; i + TALL <= s->n; i += TALL) NAME(solve_tall)(s, i, a, x + k);
+        for (; i < s->n; i++) NAME(solve_row)(s, i, 1, a, x + k);
     }
 #endif
     for (int64_t i = 0; i < s->n && k < s->columns; i++)
