@@ -199,14 +199,16 @@ typedef struct gathered {
 } gathered;
 enum { CLOSE = 32, GATHERED_ROWS = 64 };
 /* Returns how many of `count` rows have the distance of the first two, *apart: one element, or up
- * to CLOSE bytes if they are not written. Returns 1 if they are not so close. */
+ * to CLOSE bytes if they are not written, or any if rows have one element. Returns 1 if they are
+ * not so close. */
 static int64_t neighbours(const eg_strip *s, char *const *row, int64_t count, bool out,
                           int64_t *apart)
 {
     int64_t n = 1;
-    if (s->rank != 1 || (s->width != 4 && s->width != 8) || count < 2) return 1;
-    *apart = row[1] - row[0];
-    if (*apart < s->width || *apart > (out ? s->width : CLOSE)) return 1;
+    *apart = count < 2 ? 0 : row[1] - row[0];
+    const bool close = s->rank == 1 && (s->width == 4 || s->width == 8) && *apart >= s->width &&
+                       *apart <= (out ? s->width : CLOSE);
+    if (s->n != 1 && !close) return 1;
     while (n < count && row[n] == row[n - 1] + *apart) n++;
     return n;
 }
@@ -235,7 +237,11 @@ static void move_rows(const gathering *g, int k, bool out)
     for (int64_t r = 0, n, apart; r < now->count; r += n) {
         char *buffer = g->buffer[k] + r * g->bytes[k], *row = now->row[k][r];
         n = neighbours(s, now->row[k] + r, now->count - r, out, &apart);
-        if (n == 1)
+        if (s->n == 1 && out)
+            eg__move((int)w, n, row, apart, buffer, w);
+        else if (s->n == 1)
+            eg__move((int)w, n, buffer, w, row, apart);
+        else if (n == 1)
             copy_strip(s, row, 0, s->n, buffer, out);
         else if (apart != w)
             gather_close(s, n = eg__min64(n, GATHERED_ROWS), row, apart, buffer, along);
