@@ -414,9 +414,40 @@ bool eg__rows_ahead_gains(int64_t rows, int64_t bytes, int reads)
     return rows * bytes > EG_STREAM_BYTES && bytes >= AHEAD_LEAST && bytes <= AHEAD_MOST &&
            prefetching_gains(reads);
 }
+/* Rows of at most SHORT_ROWS elements are not gathered row by row but copied with their operand if
+ * all copies together have at most COPIED bytes. */
+enum { SHORT_ROWS = 16, COPIED = 1 << 20 };
+/* Replaces operands 1 … whose rows are not contiguous by copies; stride: memory for their strides.
+ * False if that is slower than gathering rows, or after an error. */
+static bool rows_copied(eg_ctx *cx, const gathering *g, const eg_tensor *const *x, int64_t longest,
+                        eg_tensor *rows, int64_t (*stride)[EG_RANK_MAX])
+{
+    int64_t at[EG_ROW_OPERANDS], bytes = 0;
+    if (longest > SHORT_ROWS || !eg__strip_contiguous(&g->strip[0])) return false;
+    for (int k = 1; k < g->operands; k++) {
+        at[k] = eg__strip_contiguous(&g->strip[k]) ? -1 : bytes;
+        if (at[k] < 0) continue;
+        const int64_t size = eg__count(x[k]->rank, x[k]->dim);
+        if (size > COPIED) return false;
+        bytes += eg__round_up(size * g->strip[k].width, 64);
+    }
+    char *copy = bytes > COPIED ? NULL : eg__scratch(cx, EG_SCRATCH_ROWS, (size_t)bytes);
+    if (!copy) return false;
+    for (int k = 1; k < g->operands; k++) {
+        if (at[k] < 0) continue;
+        eg_tensor to = *x[k];
+        eg__row_major(to.rank, to.dim, stride[k]);
+        to.stride = stride[k];
+        to.data = copy + at[k];
+        eg__copy(&to, x[k]);
+        rows[k].stride = stride[k], rows[k].data = to.data;
+    }
+    return true;
+}
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work)
 {
+    int64_t stride[EG_ROW_OPERANDS][EG_RANK_MAX];
     gathering g; /* large, so only the necessary members are set */
     g.run = run, g.user = user, g.operands = operands, g.each = 0;
     eg_tensor rows[EG_ROW_OPERANDS];
@@ -434,7 +465,7 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         if (g.strip[k].n > longest) longest = g.strip[k].n;
         reads += k && g.bytes[k] >= g.bytes[1];
     }
-    if (contiguous) {
+    if (contiguous || rows_copied(y->cx, &g, x, longest, rows, stride)) {
         const bool ahead =
             operands > 1 && eg__rows_ahead_gains(eg__count(outer, y->dim), g.bytes[1], reads);
         eg_rows_ahead_args a = { run, user, operands, { 0 } };
@@ -442,6 +473,7 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         eg__loop_work(y->cx, operands, all, ahead ? eg__rows_ahead : run, ahead ? &a : user, work);
         return true;
     }
+    if (eg__failed(y->cx)) return false;
     walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
     walk_axes(&w);
     walk_in_memory_order(&w);
