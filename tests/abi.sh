@@ -33,7 +33,7 @@ describe() {
     # shellcheck disable=SC2086
     gcc $flags -fsyntax-only -aux-info "$2/prototypes" -x c "$2/all.h" &&
         sed -n 's/.*\/eingrad\/.* \*\/ extern \(.*\);$/\1/p' "$2/prototypes" |
-        sort >"$2/functions" &&
+        sed 's/__va_list_tag \*\|__va_list\b/__builtin_va_list/' | sort >"$2/functions" &&
         { cat "$2/all.h" && sed 's/$/ { __builtin_trap(); }/' "$2/functions"; } >"$2/stub.c" &&
         gcc $flags -g -O0 -fPIC -shared -fvisibility=hidden -fno-eliminate-unused-debug-types \
             -Wl,-soname,libeingrad.so "$2/stub.c" -o "$2/libeingrad.so" &&

@@ -120,10 +120,10 @@ static const struct {
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 
-static bool as_opened(const eg_ctx *cx)
+static bool as_opened(eg_ctx *cx)
 {
-    const eg_switches s = eg_switches_of(cx);
-    return s.training && !s.nograd && !s.flush && !s.trace;
+    const bool nograd = eg_nograd(cx, false), trace = eg_trace(cx, false);
+    return eg_training(cx) && !eg_flushes(cx) && !nograd && !trace;
 }
 LOOP_TEST(functions_of_the_program_leave_the_switches_as_they_were, 4 * CALLS)
 {

@@ -158,9 +158,9 @@ EG_API void eg_flush_end(uint64_t begun);
  * function of its user reads them before the call and restores them after it, as the library does.
  * Refused: a loss of a block, a hook, a function of eg_checkpoint, .score_fn, .weights_fn or
  * .layer_fn that returns while a switch is changed */
-typedef struct eg_switches {
-    bool training, nograd, flush;
-    void (*trace)(void); /* the library's own */
+typedef struct eg_switches { /* the members are the library's own */
+    uint64_t on;
+    void (*trace)(void);
 } eg_switches;
 EG_API eg_switches eg_switches_of(const eg_ctx *);
 /* Restores the switches. Returns "eg_train", "eg_eval", "eg_nograd", "eg_flush" or "eg_trace", the

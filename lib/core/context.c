@@ -146,23 +146,29 @@ bool eg_flush(eg_ctx *cx, bool on)
 bool eg_flushes(const eg_ctx *cx) { return cx && eg__here(cx)->flush; }
 uint64_t eg_flush_begin(const eg_ctx *cx) { return eg__fpmode_begin(eg_flushes(cx)); }
 void eg_flush_end(uint64_t begun) { eg__fpmode_end(begun); }
+enum { SWITCH_TRAINING = 1, SWITCH_NOGRAD = 2, SWITCH_FLUSH = 4 };
 eg_switches eg_switches_of(const eg_ctx *cx)
 {
-    if (!(cx = eg__here(cx))) return (eg_switches){ .trace = NULL };
-    return (eg_switches){ cx->training, !cx->recording, cx->flush,
+    if (!(cx = eg__here(cx))) return (eg_switches){ .on = 0 };
+    return (eg_switches){ (cx->training ? SWITCH_TRAINING : 0u) |
+                              (cx->recording ? 0u : SWITCH_NOGRAD) |
+                              (cx->flush ? SWITCH_FLUSH : 0u),
                           (void (*)(void))cx->hooks.result };
 }
 const char *eg_switches_restore(eg_ctx *cx, eg_switches was)
 {
     const eg_switches now = eg_switches_of(cx);
+    const uint64_t changed = now.on ^ was.on;
     if (!(cx = eg__here(cx))) return NULL;
-    cx->training = was.training, cx->recording = !was.nograd, cx->flush = was.flush;
+    cx->training = was.on & SWITCH_TRAINING;
+    cx->recording = !(was.on & SWITCH_NOGRAD);
+    cx->flush = was.on & SWITCH_FLUSH;
     cx->hooks.result = (bool (*)(const eg_tensor *))was.trace;
-    return now.training != was.training ? was.training ? "eg_eval" : "eg_train"
-           : now.nograd != was.nograd   ? "eg_nograd"
-           : now.flush != was.flush     ? "eg_flush"
-           : now.trace != was.trace     ? "eg_trace"
-                                        : NULL;
+    return changed & SWITCH_TRAINING ? cx->training ? "eg_eval" : "eg_train"
+           : changed & SWITCH_NOGRAD ? "eg_nograd"
+           : changed & SWITCH_FLUSH  ? "eg_flush"
+           : now.trace != was.trace  ? "eg_trace"
+                                     : NULL;
 }
 bool eg__switches_kept(eg_ctx *cx, eg_switches was, const char *who, const char *where)
 {
