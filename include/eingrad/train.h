@@ -223,9 +223,8 @@ typedef struct eg_trainer_load_args {
     /* the custom optimiser of the run; NULL: the trainer has the model, but eg_trainer_step and
      * eg_trainer_save are refused */
     const eg_opt_rule *rule;
-    /* where the run ends now, as eg_trainer_args'; 0: as saved. EG_OFF: not before `steps` */
-    double goal;
-    int64_t early_stop;
+    double goal;        /* as eg_trainer_args.goal: the saved one; EG_OFF: no end by it */
+    int64_t early_stop; /* as eg_trainer_args.early_stop: the saved one; EG_OFF: no end by it */
 } eg_trainer_load_args;
 /* Refused: data of another name, vocabulary or text; another network, custom optimiser or
  * configuration of these; a number out of its range; sizes that its tensors do not have, before any
