@@ -10,7 +10,7 @@
  *
  * The operation is applied again to copies of the node's operands, so that the tape does not
  * change. This file lists the contracts and chooses the nodes. The contracts are in
- * contract_values.c, contract_derivatives.c, contract_jvp.c, contract_single.c,
+ * contract_values.c, contract_linear.c, contract_derivatives.c, contract_jvp.c, contract_single.c,
  * contract_elsewhere.c and contract_broadcast.c, their tools in contract_tensors.c. */
 #include "gradcheck/contracts.h"
 #include <math.h>

@@ -108,10 +108,12 @@ bool eg__layouts_of_operands(eg__contract_call *);
  * several, if the operation then has the same result. */
 bool eg__other_ranks(eg__contract_call *);
 
-/* -- contract_derivatives.c ------------------------------------------------------------------- */
+/* -- contract_linear.c ------------------------------------------------------------------------- */
 /* The rule is linear: tested with −g, tiny, huge and zero g, with g + h, and with single elements
  * of g. */
 bool eg__linear(eg__contract_call *);
+
+/* -- contract_derivatives.c ------------------------------------------------------------------- */
 /* The rule is the derivative of the operation's forward function at x; `where` describes this
  * point. refuses: the rule may have no result there. */
 bool eg__derivative_at(eg__contract_call *, eg_tensor *const *x, const char *where, bool refuses);
