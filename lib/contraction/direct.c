@@ -24,7 +24,7 @@ enum {
     PREFETCH_MOST = 32
 };
 /* Bytes. Where all batches have more than AHEAD_BYTES, the operands of the next product are
- * prefetched, if both have at least AHEAD_LEAST and at most AHEAD_MOST bytes, and at most
+ * prefetched, if they have at least AHEAD_LEAST and at most AHEAD_MOST bytes together, and at most
  * AHEAD_EACH for each tile: a core waits for more lines than it can have on the way. */
 enum {
     B_BYTES = 384 << 10,

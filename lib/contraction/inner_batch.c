@@ -59,9 +59,9 @@ static void group_of(blocks *b, const eg_axes *batch, int which)
         }
 }
 
-/* Returns the number of batches of a block, where each batch has `bytes` bytes: as many as share a
- * cache line, if such a block stays in the second-level cache and one of all batches does not; else
- * all of them. */
+/* Returns the elements of the group's first axis in a block, where a batch has `bytes` bytes: as
+ * many as share a cache line, if such a block stays in the second-level cache and one of all
+ * batches does not; else all of them. */
 static int64_t batches_of(const eg_axes *group, int64_t bytes, int64_t w)
 {
     const int64_t z = inner_first(group), each = inner(group),

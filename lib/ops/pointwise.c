@@ -94,27 +94,10 @@ static double first_constant(const eg_tensor *y)
 #define MOST    0x1p1022
 #define STEPS   2
 #include "ops/root_of.h"
-static bool roots_are_fast(void) { return __builtin_cpu_supports("avx512f"); }
+#define ROOTS(NAME) [EG_F32] = roots_f32, [EG_F64] = roots_f64, [EG_C128] = NAME##_c128
 #else
-#define fast_roots_f32(n, x, y) ((void)0)
-#define fast_roots_f64(n, x, y) ((void)0)
-static bool roots_are_fast(void) { return false; }
+#define ROOTS(NAME) FLOATS(NAME)
 #endif
-/* the kernels of sqrt */
-static void roots_f32(int64_t n, char *const *p, const double *c)
-{
-    if (roots_are_fast())
-        fast_roots_f32(n & -EG_LANES, (const float *)p[1], (float *)p[0]);
-    else
-        sqrt_f32(n, p, c);
-}
-static void roots_f64(int64_t n, char *const *p, const double *c)
-{
-    if (roots_are_fast())
-        fast_roots_f64(n & -EG_LANES, (const double *)p[1], (double *)p[0]);
-    else
-        sqrt_f64(n, p, c);
-}
 static int64_t saturated(double c, int64_t low, int64_t high)
 {
     return c <= (double)low ? low : c >= (double)high ? high : (int64_t)c;
@@ -134,7 +117,6 @@ static int64_t saturated(double c, int64_t low, int64_t high)
 
 /* -- code generated for each operation: rule, sample, eg_lanes_op, function ------------------- */
 #define FLOATS(NAME)  [EG_F32] = NAME##_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
-#define ROOTS(NAME)   [EG_F32] = roots_f32, [EG_F64] = roots_f64, [EG_C128] = NAME##_c128
 #define NUMBERS(NAME) FLOATS(NAME), [EG_I32] = NAME##_i32, [EG_I64] = NAME##_i64
 /* clang-format off */
 #define RULE(NAME, DX)                                                                             \

@@ -1,6 +1,6 @@
 /* root_of.h: square roots of one type T by AVX-512, on registers V, in 0.4 (f64) and 0.65 (f32) of
- * the time of its instruction. M(name) is its function for these registers. NAME(x) is x with the
- * name of the type.
+ * the time of its instruction; without AVX-512 by the loop of pointwise.c. M(name) is its function
+ * for these registers. NAME(x) is x with the name of the type.
  *
  * The instruction for 1/√x has 14 bits; g ≈ √x and h ≈ 1/2√x. A step with r = 1/2 − g h doubles
  * their correct bits: g + g r, h + h r. After STEPS of them g is at most one ulp from √x, so that x
@@ -25,6 +25,14 @@ __attribute__((target("avx512f"))) static void NAME(fast_roots)(int64_t n, const
         }
         M(storeu)(y + k, M(fmadd)(M(fnmadd)(g, g, v), h, g));
     }
+}
+/* the kernel of eg_sqrt for the type */
+static void NAME(roots)(int64_t n, char *const *p, const double *c)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        NAME(fast_roots)(n & -EG_LANES, (const T *)(const void *)p[1], (T *)(void *)p[0]);
+    else
+        NAME(sqrt)(n, p, c);
 }
 #undef T
 #undef NAME
