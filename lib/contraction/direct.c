@@ -147,21 +147,19 @@ typedef struct small {
 #define STORE_ALL(p, x) _mm256_storeu_pd(p, x)
 #include "contraction/direct_of.h"
 
+#endif
 static const small *small_of(eg_dtype dtype)
 {
+#if defined(__x86_64__)
     switch (eg__kernel_isa()) {
     case EG_ISA_AVX512: return dtype == EG_F64 ? &small_512_f64 : &small_512_f32;
     case EG_ISA_AVX2: return dtype == EG_F64 ? &small_256_f64 : &small_256_f32;
-    default: return NULL;
+    default: break;
     }
-}
-#else
-static const small *small_of(eg_dtype dtype)
-{
+#endif
     (void)dtype;
     return NULL;
 }
-#endif
 
 static void panels_of_blis(const eg_panel_kernel *k, int64_t depth, const void *a, const void *b,
                            int64_t b_step, int64_t columns, bool add, void *c)

@@ -53,21 +53,19 @@ typedef void integer_tile(int64_t n, int64_t columns, const uint64_t *u, const u
 #define NAME(x)  x##_256
 #include "contraction/integers_of.h"
 
+#endif
 static integer_tile *tile_of(eg_dtype dtype)
 {
+#if defined(__x86_64__)
     switch (eg__kernel_isa()) {
     case EG_ISA_AVX512: return dtype == EG_I64 ? tile_512 : tile_512_narrow;
     case EG_ISA_AVX2: return dtype == EG_I64 ? tile_256 : tile_256_narrow;
-    default: return tile_any;
+    default: break;
     }
-}
-#else
-static integer_tile *tile_of(eg_dtype dtype)
-{
+#endif
     (void)dtype;
     return tile_any;
 }
-#endif
 
 /* Numbers of i64 that plain.c reads from a cache, where they need no copy. */
 enum { CACHED = 1 << 17 };
