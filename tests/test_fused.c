@@ -1230,3 +1230,30 @@ TEST(powers_of_two_do_not_depend_on_the_length_of_vectors)
     ck_assert(narrow[0][0] == 1 && isnan(narrow[0][2]) && narrow[0][3] == 0);
     eg_close(c);
 }
+TEST(large_results_have_the_bits_of_their_parts)
+{
+    /* results of more than EG_STREAM_BYTES are written with non-temporal stores; each batch alone
+     * is smaller */
+    static const int64_t widths[] = { 64, 66 };
+    for (int k = 0; k < 2; k++) {
+        const int64_t d = widths[k];
+        eg_ctx *c = eg_open(.threads = 2);
+        eg_tensor *x[4], *dx[3];
+        for (int t = 0; t < 4; t++) x[t] = eg_normal(c, 0, 1, 4, 3301, 4, d);
+        eg_tensor *y = eg_attention("bihd,bjhd,bjhe->bihe", x[0], x[1], x[2],
+                                    .where = "i - 9 < j <= i", .form = EG_FUSED);
+        ck_assert(eg_size(y) * 4 > EG_STREAM_BYTES);
+        ck_assert_int_eq(eg_grad(y, x[3], 3, x, dx), 0);
+        for (int64_t b = 0; b < 4; b++) {
+            eg_tensor *part[4], *own[3];
+            for (int t = 0; t < 4; t++) part[t] = eg_copy(eg_slice_axis(x[t], 0, b, b + 1, 1));
+            eg_tensor *one = eg_attention("bihd,bjhd,bjhe->bihe", part[0], part[1], part[2],
+                                          .where = "i - 9 < j <= i", .form = EG_FUSED);
+            ck_assert_int_eq(eg_grad(one, part[3], 3, part, own), 0);
+            ck_assert(same_bits(one, eg_slice_axis(y, 0, b, b + 1, 1)));
+            for (int t = 0; t < 3; t++)
+                ck_assert(same_bits(own[t], eg_slice_axis(dx[t], 0, b, b + 1, 1)));
+        }
+        eg_close(c);
+    }
+}

@@ -127,6 +127,8 @@ void eg__fused_unpack(const eg_fused *f, eg_stretch lanes, eg_stretch columns, i
     const eg_fused_list *l = &f->list[lanes.part];
     const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0,
                   size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
+    const bool stream = f->list[EG_PART_BATCH].total * l->total * f->list[columns.part].total * x >
+                        EG_STREAM_BYTES; /* the whole array */
     int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
         n = eg__min64(EG_KERNEL_SIDE, columns.count - c);
@@ -138,7 +140,7 @@ void eg__fused_unpack(const eg_fused *f, eg_stretch lanes, eg_stretch columns, i
             char *to = base + eg__fused_at(f, lanes.part, at, lanes.from + i) * x;
             run = eg__min64(lanes.count - i, size - (lanes.from + i) % size);
             if (near) {
-                eg__transpose((size_t)x, n, run, from, w, to + off[0] * x, apart, false);
+                eg__transpose((size_t)x, n, run, from, w, to + off[0] * x, apart, stream);
                 continue;
             }
 #define UNPACK(T)                       \
