@@ -339,6 +339,7 @@ static const char *const wheres[] = {
     "j >= |i| - 4 & h < |h|",
     "j <= i & doc[b,i] * 0 == 0 & 1 < 2",
     "b == 1 & j <= i",
+    "j <= i & i > 0 & j > 0",
 };
 enum { WHERES = sizeof wheres / sizeof *wheres };
 LOOP_TEST(conditions_on_keys_and_queries, WHERES * 3)

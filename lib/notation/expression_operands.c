@@ -19,12 +19,26 @@ static bool note_occurrence(eg_parser *p, int from, int at, int length, bool siz
                           p->s->noun, EG_OCCURRENCES_MAX);
     return false;
 }
-/* Appends the occurrence of a name, if the source has a list, and adds letter k for it. */
+/* Returns 1 + the byte at which the name, of which an occurrence was noted, is read first. */
+static int first_occurrence(const eg_parser *p, int at, int length)
+{
+    const eg_name_occurrence *o = p->s->occurrence;
+    while (o->length != length || memcmp(p->text + o->name, p->text + at, (size_t)length)) o++;
+    return 1 + o->name;
+}
+/* Appends the occurrence of a name, if the source has a list, and adds letter k for it. If any name
+ * is a letter, all have number 0: nodes of different names then differ in .integer, since equal
+ * nodes are shared, and i > 0 is not j > 0. */
 static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
 {
     if (p->s->occurrence && !note_occurrence(p, from, at, length, code == EG_X_SIZE, false))
         return -1;
-    return eg__node_letter(p, code, k, from);
+    if (!p->s->any_letter) return eg__node_letter(p, code, k, from);
+    return eg__node_add(p, (eg_node){ .code = (uint8_t)code,
+                                      .kind = EG_IS_INTEGER,
+                                      .integer = first_occurrence(p, at, length),
+                                      .at = (uint16_t)from,
+                                      .length = (uint16_t)(p->at - from) });
 }
 /* Counts one level of nesting. False after an error: there are more than NESTING. */
 bool eg__expression_enter(eg_parser *p, int at)
