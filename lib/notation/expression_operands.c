@@ -154,11 +154,10 @@ static int read_tensor(eg_parser *p, int tensor, int at)
                 eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float" : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
 }
-/* Parses the indices in brackets of a tensor of which only the name is known. */
+/* Parses the indices in brackets of a tensor of which only the name is known: it has a number that
+ * no known tensor has, and .integer distinguishes it from others, as in name_placed. */
 static int tensor_placed(eg_parser *p, int at, int length)
 {
-    /* a number that no known tensor has, to distinguish most tensors */
-    const int number = EG_TENSORS_MAX + *p->s->occurrences % EG_TENSORS_MAX;
     int in[EG_RANK_MAX];
     if (!note_occurrence(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
@@ -167,7 +166,8 @@ static int tensor_placed(eg_parser *p, int at, int length)
     eg_node read = { .code = EG_X_READ,
                      .kind = EG_IS_INTEGER,
                      .count = (uint8_t)n,
-                     .tensor = (uint8_t)number,
+                     .tensor = EG_TENSORS_MAX,
+                     .integer = first_occurrence(p, at, length),
                      .at = (uint16_t)at,
                      .length = (uint16_t)(p->at - at) };
     for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];
