@@ -228,7 +228,7 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
  * mask has no such axis. */
 static eg_tensor *measure_of_head(const measured *p, eg_masked mask, const char *head, int64_t g)
 {
-    const eg_spec *s = mask.axes && mask.x ? eg_spec_parse(p->cx, p->who, mask.axes) : NULL;
+    const eg_spec *s = mask.axes && mask.x ? eg_spec_like(p->spec, mask.axes) : NULL;
     const int axis = s ? eg_spec_axis(s, 0, head) : -1;
     if (axis < 0 || !eg_ok(mask.x) || axis >= eg_rank(mask.x)) return NULL;
     return eg_expand_n(eg_slice_axis(mask.x, axis, g, g + 1, 1), eg_rank(mask.x), eg_dims(mask.x));
