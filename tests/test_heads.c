@@ -291,6 +291,21 @@ TEST(blanks_between_letters_change_no_measure)
     eg_assert_ok(cx);
 }
 
+/* A mask of the head alone, whose name is a word, is not read as letters. */
+TEST(names_and_letters_give_one_similarity)
+{
+    eg_tensor *x[3], *t = eg_from(cx, ((int64_t[]){ 1, 3, 6 }), 3);
+    three(x);
+    eg_tensor *s = eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2],
+                                           .lengths = { "h", t });
+    eg_assert_close(eg_attention_similarity("head",
+                                            "batch query head d, batch key head d, batch key head "
+                                            "e -> batch query head e",
+                                            x[0], x[1], x[2], .lengths = { "head", t }),
+                    s, 0);
+    eg_assert_ok(cx);
+}
+
 /* Masks that differ between heads: only keys that both heads may see count, and a head that sees
  * nothing is like no other. */
 LOOP_TEST(similarity_with_masks_of_heads, 14)

@@ -339,6 +339,7 @@ static const char *const wheres[] = {
     "j >= |i| - 4 & h < |h|",
     "j <= i & doc[b,i] * 0 == 0 & 1 < 2",
     "b == 1 & j <= i",
+    "j <= i & i > 0 & j > 0",
 };
 enum { WHERES = sizeof wheres / sizeof *wheres };
 LOOP_TEST(conditions_on_keys_and_queries, WHERES * 3)
@@ -393,6 +394,24 @@ LOOP_TEST(conditions_on_keys_and_queries, WHERES * 3)
     else if (!late)
         o.k = eg_where(any, k, bad), o.v = eg_where(any, v, bad);
     eg_assert_close(eg_linear_attention_with(&o), y, 1e-12);
+}
+
+/* a condition on one index, whose name is a word, is not read as letters */
+LOOP_TEST(conditions_in_names, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 7, 2, 3), *k = eg_normal(cx, 0, 1, 2, 7, 2, 3),
+              *v = eg_normal(cx, 0, 1, 2, 7, 2, 4),
+              *pad = eg_gt(eg_normal(cx, 0.5, 1, 2, 7), eg_zeros(cx, 1));
+    eg_tensor *y = eg_linear_attention("batch query head d, batch key head d, batch key head e -> "
+                                       "batch query head e",
+                                       q, k, v, .with = { { "pad", pad } },
+                                       .where = _i ? "key <= query & key > 1 & query != 4 & "
+                                                     "pad[batch,key] & head < |head|"
+                                                   : "key > 1 & query != 4 & pad[batch,key]");
+    eg_tensor *z = eg_linear_attention("bihd,bjhd,bjhe->bihe", q, k, v, .with = { { "pad", pad } },
+                                       .where = _i ? "j <= i & j > 1 & i != 4 & pad[b,j] & h < |h|"
+                                                   : "j > 1 & i != 4 & pad[b,j]");
+    eg_assert_close(y, z, 0);
 }
 
 /* without .weights_axes the weights have the axes of those of eg_attention */

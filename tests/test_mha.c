@@ -649,6 +649,12 @@ TEST(rotary_by_its_definition) /* Su et al. 2021, eq. 34, with angles and pairs 
 }
 
 /* ⟨R_i q, R_j k⟩ is a function of i − j: an offset of both changes no weight */
+TEST(rotary_positions_may_have_the_name_of_one_index)
+{
+    eg_tensor *x = eg_normal(cx, 0, 1, 2, 3, 2, 4), *t = eg_uniform(cx, 0, 9, 3);
+    eg_assert_close(eg_rotary("batch query head d, query d", x, .positions = { "query", t }),
+                    eg_rotary("bihd, id", x, .positions = { "i", t }), 0);
+}
 TEST(rotary_scores_depend_on_distances_only)
 {
     eg_params *p = eg_params_open(cx);

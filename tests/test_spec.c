@@ -418,7 +418,7 @@ TEST(formulas_over_known_names)
     eg_assert_error(cx, "mine: 'doc' of .with is NULL");
 }
 
-LOOP_TEST(terms_of_a_predicate, 10)
+LOOP_TEST(terms_of_a_predicate, 19)
 {
     static const struct {
         const char *text, *terms[4];
@@ -433,6 +433,17 @@ LOOP_TEST(terms_of_a_predicate, 10)
         { "j <= i & (j <= i)", { "j <= i", "j <= i" } },
         { "a[j] & b[j] & a[j]", { "a[j]", "b[j]", "a[j]" } },
         { "i > 0 ? j < 3 : j < 4", { "i > 0 ? j < 3 : j < 4" } },
+        { "(i > 0 & j > 0) & (i < 4 | j < 4)", { "i > 0", "j > 0", "i < 4 | j < 4" } },
+        { "i < |i| - 1 & j < |j| - 1", { "i < |i| - 1", "j < |j| - 1" } },
+        { "i <= j & j <= i & i % 2 == 0", { "i <= j", "j <= i", "i % 2 == 0" } },
+        { "j <= i & 0 <= j <= i", { "j <= i", "0 <= j <= i" } },
+        { "0 <= j <= i & j <= i", { "0 <= j <= i", "j <= i" } },
+        { "(0 <= i < 3) & 0 <= i & i < 3", { "0 <= i < 3", "0 <= i", "i < 3" } },
+        { "((i < 1) & b[j]) & ((j < 2 & i < 3))", { "i < 1", "b[j]", "j < 2", "i < 3" } },
+        { "all(k=2, a[k] & k < i) & (i < 2 ? b[j] & j < 3 : j < 4)",
+          { "all(k=2, a[k] & k < i)", "i < 2 ? b[j] & j < 3 : j < 4" } },
+        { "a[j] & i + i + i + i + i + i + i + i + i + i + i + i + i + i < 9 & c[j]",
+          { "a[j]", "i + i + i + i + i + i + i + i + i + i + i + i + i + i < 9", "c[j]" } },
     };
     const eg_formula *term[4] = { NULL }, *f = formula(cases[_i].text);
     int n = 0;

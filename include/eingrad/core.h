@@ -45,12 +45,12 @@ typedef struct eg_tensor eg_tensor;
 typedef struct eg_owner eg_owner;
 typedef struct eg_copies eg_copies;
 /* EG_DEFAULT: the context's dtype. The last four are storage types: their tensors can be made,
- * viewed, moved (eg_at, eg_concat, eg_stack, eg_pack, eg_pad, eg_where, eg_tril), copied, cast,
- * printed, saved and exchanged. Other operations refuse them with a message that names eg_cast.
- * There are four exceptions: eg_einsum, eg_affine and eg_attention read f16 and bf16; eg_sum,
- * eg_prod, eg_cumsum and eg_cumprod read i8 and u8; eg_any and eg_all read all four; eg_checkpoint
- * reads what its function reads. Storage types have no gradients. EG_F16 is IEEE 754's half
- * precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
+ * viewed, moved (by the operations that ops.h lists), copied, cast, filled, printed, saved and
+ * exchanged. Other operations refuse them with a message that names eg_cast. There are four
+ * exceptions: eg_einsum, eg_affine and eg_attention read f16 and bf16; eg_sum, eg_prod, eg_cumsum
+ * and eg_cumprod read i8 and u8; eg_any and eg_all read all four; eg_checkpoint reads what its
+ * function reads. Storage types have no gradients. EG_F16 is IEEE 754's half precision, EG_BF16 the
+ * upper half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,
@@ -228,9 +228,9 @@ EG_API void eg_owner_close(eg_owner *); /* frees an owner before its scope ends;
 EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context of the owner */
 /* Zeroed memory that lives as long as the owner; NULL after recording "out of memory" */
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
-/* a copy of x (no history) that lives as long as the owner. An owner that holds a single tensor
- * takes less than 112 bytes itself, and eg_owner_close returns the tensor's memory to the
- * allocator. */
+/* a copy of x (no history) that lives as long as the owner. An owner takes less than 112 bytes. Of
+ * an owner that holds a single tensor, eg_owner_close returns the elements to the allocator; the
+ * context keeps the tensor's header, about 470 bytes, for later tensors */
 EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 /* zeros that live as long as the owner */
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);
@@ -424,7 +424,9 @@ EG_API uint16_t *eg_mut_f16(eg_tensor *);
 EG_API uint16_t *eg_mut_bf16(eg_tensor *);
 EG_API int8_t *eg_mut_i8(eg_tensor *);
 EG_API uint8_t *eg_mut_u8(eg_tensor *);
-/* target[…] = value (same shape and dtype, any strides); 0, or −1 */
+/* target[…] = value (same shape and dtype, any strides); 0, or −1. Refused, as by eg_assign_all and
+ * eg_fill: a target in which two elements share an address (eg_expand, eg_unfold), or that is not
+ * writable (eg_is_writable) */
 EG_API int eg_assign(eg_tensor *target, eg_tensor *value);
 /* targets[k][…] = values[k], cast to the target's dtype, for each k: all of them or, after an
  * error, none. Whatever can fail is done before the first target changes, and every value is read

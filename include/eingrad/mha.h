@@ -280,9 +280,9 @@ typedef struct eg_mha_run_args {
     eg_tensor **dropped; /* after dropout */
     eg_tensor **scores, **lse;
     int64_t *empty; /* as eg_attention's */
-    eg_tensor *
-        *max_scores; /* (b h i) as eg_attention's, with which MuonClip of Kimi Team 2025 scales
-                      * W_q and W_k of a head. Refused with .sink, .bias_kv, .zero_attn */
+    /* (b h i) as eg_attention's, with which MuonClip of Kimi Team 2025 scales W_q and W_k of a
+     * head. Refused with .sink, .bias_kv, .zero_attn */
+    eg_tensor **max_scores;
     /* of a linear attention with .beta: the keys that read the state, as eg_linear_attention's
      * .read. (b j h d), batch letters first, with the heads of the keys, for heads of different
      * widths (b j s); one for every key, those of a cache too. Neither the norm nor rotary

@@ -46,11 +46,13 @@ typedef struct eg_spec_index {
     bool fixed;   /* by the string: h=8 */
 } eg_spec_index;
 typedef struct eg_spec {
-    const char *text; /* as it was given; after an edit in the shortest form that reads the same */
-    bool names;       /* indices are names, not letters */
-    bool arrow;       /* there is an output: term[terms] */
-    int indices;      /* in order of first appearance */
-    int terms;        /* of operands */
+    /* as it was given; after an edit written anew: if all of it is letters, without blanks, else
+     * with one between items; names follow the word "names:" */
+    const char *text;
+    bool names;  /* indices are names, not letters */
+    bool arrow;  /* there is an output: term[terms] */
+    int indices; /* in order of first appearance */
+    int terms;   /* of operands */
     const eg_spec_index *index;
     const eg_spec_term *term;
     eg_ctx *cx;
@@ -146,7 +148,8 @@ EG_API bool eg_formula_reads(const eg_formula *, const char *name);
 /* True if both read the same, blanks aside: "j<=i" and "j <= i". */
 EG_API bool eg_formula_equals(const eg_formula *f, const eg_formula *g);
 /* Writes every index `name` as the number `value`, every |name| as `size`, in parentheses where
- * they are needed; NULL leaves that as it is. "j <= i", i → i + 5: "j <= (i + 5)" */
+ * they are needed; NULL leaves that as it is. "j <= i", i → i + 5: "j <= (i + 5)". The letter k of
+ * sum(k, …), any or all is no index, and what replaces an index there must not read k. */
 EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name, const char *value,
                                             const char *size);
 /* Returns "(f) & (g)"; if one of them is NULL, the other. Refused: numbers. */

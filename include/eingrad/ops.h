@@ -4,12 +4,12 @@
  * Results live in the open scope of their operands' context, and share no memory with the
  * operands unless the comment says "view". Operands are f32, f64 or c128, and others where a
  * comment names them; integers are i32 and i64. Operations that only move elements (views,
- * rearrange, at, concat, stack, pack, pad, where, tril, triu) take every dtype. Comparisons of
- * c128 compare the real parts. In formulas of gradients g is the cotangent of y, and dx that of
- * x (PyTorch's grad_output and grad_input). Every operation refuses (the context has an error,
- * the result is poison) operands of two contexts, of mixed dtypes, or of shapes that do not fit;
- * the message names the operation, the index, the operand and both sizes. If the operation takes
- * a spec, the message points at the letter. Notation (docs/notation.md): letters or names,
+ * rearrange, at, roll, concat, stack, pack, unpack, pad, where, tril, triu) take every dtype.
+ * Comparisons of c128 compare the real parts. In formulas of gradients g is the cotangent of y, and
+ * dx that of x (PyTorch's grad_output and grad_input). Every operation refuses (the context has an
+ * error, the result is poison) operands of two contexts, of mixed dtypes, or of shapes that do not
+ * fit; the message names the operation, the index, the operand and both sizes. If the operation
+ * takes a spec, the message points at the letter. Notation (docs/notation.md): letters or names,
  * groups (h d), brackets [j] for the axes an operation works on, ellipsis. */
 #ifndef EINGRAD_OPS_H
 #define EINGRAD_OPS_H

@@ -69,8 +69,8 @@ EG_API eg_tensor *eg_diagonal(eg_tensor *x, int64_t offset, int axis_a, int axis
 /* -- copies and conversions -------------------------------------------------------------------- */
 /* True if the elements lie in memory in row-major order, without gaps */
 EG_API bool eg_is_row_major(const eg_tensor *x);
-/* False if eg_fill, eg_assign and eg_mut_… refuse x: it is in read-only foreign memory, or in a
- * block that must not change it, or is poison */
+/* False if x must not be written to: it is in read-only foreign memory, or a block must not change
+ * it, or x is not eg_ok. What else eg_fill, eg_assign and eg_mut_… refuse is written there */
 EG_API bool eg_is_writable(const eg_tensor *x);
 /* x itself if row-major, else a row-major copy */
 EG_API eg_tensor *eg_contiguous(eg_tensor *x);

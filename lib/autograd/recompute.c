@@ -10,18 +10,18 @@
 #include <string.h>
 
 /* The attribute of a checkpoint: the call of f, and the state in which it is repeated. */
-typedef struct again {
+typedef struct checkpoint_call {
     eg_function *f;
     void *user;
     uint64_t seed, draw;
     bool training;
     eg_tensor *x[]; /* the xs of eg_checkpoint */
-} again;
-typedef struct again_saved {
+} checkpoint_call;
+typedef struct checkpoint_saved {
     eg_tensor *result;  /* what f returned, while the node is being made; NULL afterwards */
     uint64_t pull;      /* eg_ctx.pull when dx was computed for the cotangent g */
     eg_tensor *g, **dx; /* one per operand; NULL if it was not needed */
-} again_saved;
+} checkpoint_saved;
 
 /* -- the tensors that a graph reads from outside ----------------------------------------------- */
 /* A list of tensors without duplicates, results before operands. */
@@ -65,14 +65,14 @@ static bool recompute_outside(eg_tensor *y, uint64_t seq_before, reads *found)
 
 /* -- f called again, recorded, with the same draws --------------------------------------------- */
 /* Calls f, whose result is not used after an error, such as a switch that f left changed. */
-static eg_tensor *recompute_f(eg_ctx *cx, const again *s)
+static eg_tensor *recompute_f(eg_ctx *cx, const checkpoint_call *s)
 {
     const eg_switches was = eg_switches_of(cx);
     eg_tensor *r = s->f(s->user, s->x);
     eg__switches_kept(cx, was, "checkpoint", "f");
     return r;
 }
-static eg_tensor *recompute_call(eg_ctx *cx, const again *s)
+static eg_tensor *recompute_call(eg_ctx *cx, const checkpoint_call *s)
 {
     const uint64_t seed = cx->seed, draw = cx->draw;
     const eg_switches outer = eg_switches_of(cx);
@@ -120,9 +120,9 @@ static eg_tensor *recompute_replay(eg_tensor *y)
 
 /* -- checkpoint: y = f(xs), without intermediate results,  dx = the rules inside f ------------- */
 /* The shape is that of f's result, which recompute_node has put into y->saved. */
-static bool again_shape(eg_tensor *y)
+static bool checkpoint_shape(eg_tensor *y)
 {
-    again_saved *s = y->saved;
+    checkpoint_saved *s = y->saved;
     bool is_complex = false;
     for (int k = 0; k < y->count; k++) is_complex |= y->in[k]->dtype == EG_C128;
     /* evaluated in c128 (complex step) without saved data: call f */
@@ -135,9 +135,9 @@ static bool again_shape(eg_tensor *y)
                "checkpoint: the node is one call of f, and cannot be applied to other operands");
     return false;
 }
-static bool again_forward(eg_tensor *y)
+static bool checkpoint_forward(eg_tensor *y)
 {
-    eg_tensor *made = ((const again_saved *)y->saved)->result, result = *made;
+    eg_tensor *made = ((const checkpoint_saved *)y->saved)->result, result = *made;
     eg__also_reads(y, made);
     result.data = eg__copy_data(made, y->cx->copy.k);
     eg__copy(y, &result);
@@ -145,12 +145,12 @@ static bool again_forward(eg_tensor *y)
 }
 /* Evaluates the graph that f recorded, with y's operands in place of those that it was recorded
  * with. False after an error. */
-static bool again_forward_c128(eg_tensor *y)
+static bool checkpoint_forward_c128(eg_tensor *y)
 {
-    eg_tensor *result = ((const again_saved *)y->saved)->result;
+    eg_tensor *result = ((const checkpoint_saved *)y->saved)->result;
     const eg_op *unsupported;
     reads found = { 0 };
-    if (result->dtype == EG_C128) return again_forward(y);
+    if (result->dtype == EG_C128) return checkpoint_forward(y);
     if (!recompute_outside(result, y->seq, &found)) return false;
     if (found.n != y->count)
         eg_fail_as(
@@ -196,9 +196,9 @@ static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d
 }
 /* The first call in a visit of the node computes all cotangents that are needed; the other calls of
  * the same visit (eg_ctx.pull) return them. */
-static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
+static eg_tensor *checkpoint_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    again_saved *s = y->saved;
+    checkpoint_saved *s = y->saved;
     eg_ctx *cx = y->cx;
     const uint64_t pull = cx->pull;
     if (pull && s->pull == pull && s->g == g && s->dx[i]) return s->dx[i];
@@ -213,7 +213,7 @@ static eg_tensor *again_rule(eg_tensor *y, eg_tensor *g, int i)
 }
 /* Computes the tangent of a checkpoint: calls f again and applies forward mode to that result, for
  * the operands that have a tangent. */
-static eg_tensor *again_jvp(eg_tensor *y, eg_tensor *const *dx)
+static eg_tensor *checkpoint_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
     eg_ctx *cx = y->cx;
     const size_t size = (size_t)y->count * sizeof *dx;
@@ -241,44 +241,45 @@ static eg_tensor *recompute_sampled(void *user, eg_tensor *const *x)
 {
     return eg_mul(eg_tanh(eg_einsum("ij,jk->ik", x[0], x[1])), eg_dropout(eg_exp(user), 0.3));
 }
-static eg_tensor *recompute_again_call(eg_tensor *const *x)
+static eg_tensor *recompute_sample_call(eg_tensor *const *x)
 {
     return eg_checkpoint(recompute_sampled, x[2], 2, x);
 }
-static const eg_sample again_samples[] = { { recompute_again_call, "3x4, 4x2, 3x2", -1, 1 },
-                                           { 0 } };
-static const eg_op again_op = {
+static const eg_sample checkpoint_samples[] = { { recompute_sample_call, "3x4, 4x2, 3x2", -1, 1 },
+                                                { 0 } };
+static const eg_op checkpoint_op = {
     .name = "checkpoint",
     .equation = "y = f(x_1 ... x_n), computed again in the sweep",
     .gradient = "dx_i = the rules inside f",
     .arity = -1,
-    .shape = again_shape,
-    .forward = again_forward,
-    .rule = again_rule,
+    .shape = checkpoint_shape,
+    .forward = checkpoint_forward,
+    .rule = checkpoint_rule,
     .uses = EG_USES_OPERANDS,
-    .samples = again_samples,
-    .jvp = again_jvp,
-    .forward_c128 = again_forward_c128,
+    .samples = checkpoint_samples,
+    .jvp = checkpoint_jvp,
+    .forward_c128 = checkpoint_forward_c128,
     .takes = EG_TAKES_ALL, /* what f does with an operand is checked by the operations inside f */
 };
-const eg_op *const eg__recompute_ops[] = { &again_op, NULL };
-bool eg__is_checkpoint(const eg_tensor *t) { return t->op == &again_op; }
+const eg_op *const eg__recompute_ops[] = { &checkpoint_op, NULL };
+bool eg__is_checkpoint(const eg_tensor *t) { return t->op == &checkpoint_op; }
 
 /* Makes the node of a checkpoint in the scope around the open one; the open scope, with all that f
  * made, is closed afterwards. Poison after an error. */
-static eg_tensor *recompute_node(const again *a, size_t size, eg_tensor *r, uint64_t seq_before)
+static eg_tensor *recompute_node(const checkpoint_call *a, size_t size, eg_tensor *r,
+                                 uint64_t seq_before)
 {
     eg_ctx *cx = r->cx;
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!recompute_outside(r, seq_before, &found)) return eg__poison(cx);
     if (!found.n) return eg__keep(r); /* r depends on no tensor from outside */
-    again_saved *s = eg__alloc_in(inner->outer, sizeof *s);
+    checkpoint_saved *s = eg__alloc_in(inner->outer, sizeof *s);
     if (!s || !eg__check_taken(cx, "checkpoint", EG_TAKES_ALL, found.n, found.x))
         return eg__poison(cx);
-    *s = (again_saved){ .result = r };
+    *s = (checkpoint_saved){ .result = r };
     cx->top = inner->outer;
-    eg_tensor *y = eg__apply(cx, &again_op, a, size, s, found.n, found.x);
+    eg_tensor *y = eg__apply(cx, &checkpoint_op, a, size, s, found.n, found.x);
     cx->top = inner;
     if (!cx->receiver) s->result = NULL; /* the result is freed with the inner scope */
     return y;
@@ -291,10 +292,10 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     if (!cx) return NULL;
     if (!f) return eg_fail_as(cx, EG_ERROR_MISUSE, "checkpoint: the function is NULL");
     if (!eg__check_taken(cx, "checkpoint", EG_TAKES_ALL, count, xs)) return eg__poison(cx);
-    const size_t size = sizeof(again) + (size_t)count * sizeof *xs;
-    again *s = eg__alloc(cx, size);
+    const size_t size = sizeof(checkpoint_call) + (size_t)count * sizeof *xs;
+    checkpoint_call *s = eg__alloc(cx, size);
     if (!s) return eg__poison(cx);
-    *s = (again){
+    *s = (checkpoint_call){
         .f = f, .user = user, .seed = cx->seed, .draw = cx->draw, .training = cx->training
     };
     memcpy(s->x, xs, (size_t)count * sizeof *xs);

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-static size_t reading_bytes(const eg_bound *b)
+static size_t spec_labels_bytes(const eg_bound *b)
 {
     size_t items = (size_t)b->out.items;
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
@@ -12,8 +12,8 @@ static size_t reading_bytes(const eg_bound *b)
            (items + (size_t)b->out.rank) * sizeof(int64_t) + 2 * items * sizeof(uint16_t);
 }
 /* Copies the labels and sizes of a bound term to *label and *dim, which are advanced. */
-static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
-                                      uint16_t **label)
+static eg_term_labels spec_labels_term(const eg_bound *b, const eg_bound_term *t, int64_t **dim,
+                                       uint16_t **label)
 {
     const eg_term_labels p = { t->items, t->items != t->rank, *label, *label + t->items, *dim };
     eg_term_labels q = p;
@@ -31,7 +31,7 @@ static eg_term_labels strings_part_of(const eg_bound *b, const eg_bound_term *t,
     return q;
 }
 /* Writes what eg__bind found to `memory`: the struct, then sizes, then labels. */
-static const eg_spec_labels *strings_write_reading(void *memory, const eg_bound *b)
+static const eg_spec_labels *spec_labels_written(void *memory, const eg_bound *b)
 {
     eg_spec_labels *r = memory;
     int64_t *dim = (int64_t *)(void *)&r->operand[b->terms];
@@ -39,8 +39,8 @@ static const eg_spec_labels *strings_write_reading(void *memory, const eg_bound 
     for (int k = 0; k < b->terms; k++) items += (size_t)b->term[k].items;
     uint16_t *label = (uint16_t *)(dim + items + b->out.rank);
     for (int k = 0; k < b->terms; k++)
-        r->operand[k] = strings_part_of(b, &b->term[k], &dim, &label);
-    r->out = strings_part_of(b, &b->out, &dim, &label);
+        r->operand[k] = spec_labels_term(b, &b->term[k], &dim, &label);
+    r->out = spec_labels_term(b, &b->out, &dim, &label);
     r->rank = b->out.rank;
     r->dim = dim;
     if (r->rank) memcpy(dim, b->out.dim, (size_t)r->rank * sizeof *dim);
@@ -80,9 +80,9 @@ const eg_spec_labels *eg__labels_of_spec(eg_ctx *cx, const char *who, const char
                    EG_RANK_MAX);
         return NULL;
     }
-    void *memory = eg__plans_add(cx, &key, reading_bytes(b));
-    if (!memory) memory = eg__alloc(cx, reading_bytes(b));
-    return memory ? strings_write_reading(memory, b) : NULL;
+    void *memory = eg__plans_add(cx, &key, spec_labels_bytes(b));
+    if (!memory) memory = eg__alloc(cx, spec_labels_bytes(b));
+    return memory ? spec_labels_written(memory, b) : NULL;
 }
 
 /* -- .out -------------------------------------------------------------------------------------- */

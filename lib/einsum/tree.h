@@ -1,7 +1,7 @@
 /* tree.h: the state of an einsum of three and more operands that tree.c and pass.c share.
  * Operands and steps of a tree have numbers: operands first, then steps. */
-#ifndef EG_EINSUM_NETWORK_H
-#define EG_EINSUM_NETWORK_H
+#ifndef EG_EINSUM_TREE_H
+#define EG_EINSUM_TREE_H
 #include "einsum/einsum.h"
 
 /* The state of one backward pass through the tree, or of one forward pass. */

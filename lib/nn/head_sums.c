@@ -15,7 +15,7 @@
 #include <stdio.h>
 
 enum { Q, K, V, Y };
-typedef struct probed {
+typedef struct measured {
     eg_ctx *cx;
     const char *who;
     eg_attention_args o; /* the caller's, without the outputs */
@@ -23,20 +23,20 @@ typedef struct probed {
     const eg_spec *rows;    /* q's indices without those that are summed with k's */
     int dots, dot_q, dot_k; /* the number of these; the axis of the last one in q and in k */
     bool region;            /* a region may also read tensors of .with */
-} probed;
+} measured;
 
-static bool probe_has(const probed *p, int term, const char *name)
+static bool measure_has(const measured *p, int term, const char *name)
 {
     return eg_spec_find_item(p->spec, term, name) >= 0;
 }
-static const char *probe_name(const probed *p, int term, int item)
+static const char *measure_name(const measured *p, int term, int item)
 {
     return p->spec->index[p->spec->term[term].item[item].index].name;
 }
 
 /* Sets the context, that of the first operand that is not NULL. True if query, key and value are
  * there; else records an error in it. */
-static bool probe_operands(probed *p)
+static bool measure_operands(measured *p)
 {
     static const char *const called[] = { "query", "key", "value" };
     eg_tensor *const x[] = { p->o.q, p->o.k, p->o.v };
@@ -50,11 +50,11 @@ static bool probe_operands(probed *p)
 
 /* Takes the options of an attention and sorts its indices. False after an error: the string cannot
  * be read, or an option requires scores in memory. */
-static bool probe_begin(probed *p, const char *who, const eg_attention_args *given)
+static bool measure_begin(measured *p, const char *who, const eg_attention_args *given)
 {
-    *p = (probed){ .who = who, .o = { .size = sizeof p->o } };
+    *p = (measured){ .who = who, .o = { .size = sizeof p->o } };
     eg_options(&p->o, sizeof p->o, given);
-    if (!probe_operands(p)) return false;
+    if (!measure_operands(p)) return false;
     p->o.weights = p->o.dropped = p->o.scores = p->o.lse = p->o.max_scores = NULL;
     p->o.empty = NULL;
     p->o.dropout = 0; /* the weights before dropout are measured */
@@ -77,8 +77,8 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
         return false;
     p->rows = eg_spec_of_term(p->spec, Q);
     for (int k = 0; k < p->spec->term[Q].items; k++) {
-        const char *x = probe_name(p, Q, k);
-        if (!probe_has(p, K, x) || probe_has(p, V, x) || probe_has(p, Y, x)) continue;
+        const char *x = measure_name(p, Q, k);
+        if (!measure_has(p, K, x) || measure_has(p, V, x) || measure_has(p, Y, x)) continue;
         p->dots++;
         p->dot_q = k;
         p->dot_k = eg_spec_find_item(p->spec, K, x);
@@ -86,15 +86,15 @@ static bool probe_begin(probed *p, const char *who, const eg_attention_args *giv
     }
     const eg_spec *axes = p->rows; /* the axes of the weights: those of the rows, then the keys */
     for (int k = 0; k < p->spec->term[K].items; k++) {
-        const char *x = probe_name(p, K, k);
-        if (!probe_has(p, Q, x) && probe_has(p, V, x)) axes = eg_spec_insert(axes, 0, -1, x);
+        const char *x = measure_name(p, K, k);
+        if (!measure_has(p, Q, x) && measure_has(p, V, x)) axes = eg_spec_insert(axes, 0, -1, x);
     }
     p->o.weights_axes = eg_spec_items(axes, 0);
     return p->o.weights_axes != NULL;
 }
 /* True if the scores are only q·k, with one row for each row of the query, as entropy and
  * similarity require; else records an error. */
-static bool probe_plain(const probed *p)
+static bool measure_plain(const measured *p)
 {
     if (p->o.bias.x || p->o.alibi.x || p->o.score || p->o.sink.x) {
         eg_fail_as(p->cx, EG_ERROR_UNSUPPORTED,
@@ -106,8 +106,8 @@ static bool probe_plain(const probed *p)
         return false;
     }
     for (int k = 0; k < p->spec->term[K].items; k++) {
-        const char *x = probe_name(p, K, k);
-        if (probe_has(p, Q, x) || !probe_has(p, Y, x)) continue;
+        const char *x = measure_name(p, K, k);
+        if (measure_has(p, Q, x) || !measure_has(p, Y, x)) continue;
         eg_spec_fail(p->spec, EG_ERROR_UNSUPPORTED, K, k,
                      "'%s' is in key and output, but not in the query; ask eg_attention for "
                      ".weights",
@@ -117,15 +117,15 @@ static bool probe_plain(const probed *p)
     return true;
 }
 /* The log-sum-exp does not depend on the values, so one element of each value suffices. */
-static eg_tensor *probe_log_sum(probed *p, const char *where, eg_tensor *q, eg_tensor *k,
-                                double scale)
+static eg_tensor *measure_log_sum(measured *p, const char *where, eg_tensor *q, eg_tensor *k,
+                                  double scale)
 {
     eg_tensor *l = NULL;
     eg_attention_args o = p->o;
     const eg_spec_term *v = &p->spec->term[V];
     for (int x = 0; x < v->items && eg_rank(o.v) == v->items; x++)
-        if (!probe_has(p, Q, probe_name(p, V, x)) && !probe_has(p, K, probe_name(p, V, x)) &&
-            eg_dim(o.v, x) > 1)
+        if (!measure_has(p, Q, measure_name(p, V, x)) &&
+            !measure_has(p, K, measure_name(p, V, x)) && eg_dim(o.v, x) > 1)
             o.v = eg_slice_axis(o.v, x, 0, 1, 1);
     o.where = where;
     const eg_formula *mask = where ? eg_formula_parse(p->cx, p->who, where) : NULL,
@@ -157,8 +157,8 @@ static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
 
 eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *region)
 {
-    probed p;
-    if (!probe_begin(&p, "attention_mass", given))
+    measured p;
+    if (!measure_begin(&p, "attention_mass", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_mass: the query is NULL");
     if (!region) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_mass: the region is NULL");
     p.region = true;
@@ -173,16 +173,16 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
                        p.o.with[x].name);
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
-    eg_tensor *all = probe_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
+    eg_tensor *all = measure_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
     p.o.sink = (eg_masked){ 0 }; /* the sink is part of the denominator, but of no region */
-    eg_tensor *in = probe_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
+    eg_tensor *in = measure_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
 }
 
 /* Returns Σ_j a_ij s_ij for each row, by the attention whose values are the keys:
  * scale q_i · Σ_j a_ij k_j. Its gradient is one of first order, which keeps no weights. Sets *l to
  * the log-sum-exps. */
-static eg_tensor *probe_mean_score(probed *p, eg_tensor **l)
+static eg_tensor *measure_mean_score(measured *p, eg_tensor **l)
 {
     eg_attention_args o = p->o;
     const eg_spec *all =
@@ -193,7 +193,7 @@ static eg_tensor *probe_mean_score(probed *p, eg_tensor **l)
     const eg_spec *dot_q = of_q, *of_v = of_k, *of_y = p->rows;
     double width = 1; /* of the sum q·k */
     for (int x = 0; x < p->spec->term[Q].items; x++) {
-        const char *name = probe_name(p, Q, x);
+        const char *name = measure_name(p, Q, x);
         if (eg_spec_axis(p->rows, 0, name) >= 0) continue; /* else it is summed in q·k */
         const char *other = eg_spec_unused(all, "e");
         width *= (double)eg_dim(o.q, x);
@@ -215,27 +215,27 @@ static eg_tensor *probe_mean_score(probed *p, eg_tensor **l)
 
 eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
 {
-    probed p;
-    if (!probe_begin(&p, "attention_entropy", given))
+    measured p;
+    if (!measure_begin(&p, "attention_entropy", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: the query is NULL");
-    if (!probe_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: failed");
-    eg_tensor *l, *mean = probe_mean_score(&p, &l), *zero = eg_zeros_like(l);
+    if (!measure_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: failed");
+    eg_tensor *l, *mean = measure_mean_score(&p, &l), *zero = eg_zeros_like(l);
     eg_tensor *some = has_allowed_key(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);
 }
 
 /* Returns element g along the axis `head` of a mask's tensor, repeated for each head; NULL if the
  * mask has no such axis. */
-static eg_tensor *probe_of_head(const probed *p, eg_masked mask, const char *head, int64_t g)
+static eg_tensor *measure_of_head(const measured *p, eg_masked mask, const char *head, int64_t g)
 {
-    const eg_spec *s = mask.axes && mask.x ? eg_spec_parse(p->cx, p->who, mask.axes) : NULL;
+    const eg_spec *s = mask.axes && mask.x ? eg_spec_like(p->spec, mask.axes) : NULL;
     const int axis = s ? eg_spec_axis(s, 0, head) : -1;
     if (axis < 0 || !eg_ok(mask.x) || axis >= eg_rank(mask.x)) return NULL;
     return eg_expand_n(eg_slice_axis(mask.x, axis, g, g + 1, 1), eg_rank(mask.x), eg_dims(mask.x));
 }
 /* Sets the masks of p to pairs that both head g and the respective head may see, by the masks
  * `given`. False after an error. */
-static bool probe_both(probed *p, const eg_attention_args *given, const char *head, int64_t g)
+static bool measure_both(measured *p, const eg_attention_args *given, const char *head, int64_t g)
 {
     char number[24];
     const eg_formula *f = given->where ? eg_formula_parse(p->cx, p->who, given->where) : NULL;
@@ -244,10 +244,10 @@ static bool probe_both(probed *p, const eg_attention_args *given, const char *he
         f = eg_formula_and(f, eg_formula_replace(f, head, number, NULL));
         p->o.where = f ? f->text : given->where;
     }
-    eg_tensor *x = probe_of_head(p, given->keep, head, g);
+    eg_tensor *x = measure_of_head(p, given->keep, head, g);
     if (x && eg_type(x) != EG_F32 && eg_type(x) != EG_F64) /* eg_attention refuses floats */
         p->o.keep.x = eg_and(eg_cast(given->keep.x, EG_BOOL), eg_cast(x, EG_BOOL));
-    x = probe_of_head(p, given->lengths, head, g);
+    x = measure_of_head(p, given->lengths, head, g);
     if (x) p->o.lengths.x = eg_where(eg_lt(given->lengths.x, x), given->lengths.x, x);
     return !eg_error(p->cx);
 }
@@ -256,11 +256,11 @@ static bool probe_both(probed *p, const eg_attention_args *given, const char *he
  * overlaps. */
 eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const char *head)
 {
-    probed p;
-    if (!probe_begin(&p, "attention_similarity", given))
+    measured p;
+    if (!measure_begin(&p, "attention_similarity", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_similarity: the query is NULL");
     const int hq = eg_spec_find_item(p.spec, Q, head), hk = eg_spec_find_item(p.spec, K, head);
-    if (hq < 0 || hk < 0 || !probe_has(&p, Y, head))
+    if (hq < 0 || hk < 0 || !measure_has(&p, Y, head))
         return eg_fail_as(
             p.cx, EG_ERROR_INDEX,
             "attention_similarity: query, key and output have no common index '%.40s'",
@@ -268,7 +268,7 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
     if (p.dots != 1)
         return eg_spec_fail(p.spec, EG_ERROR_UNSUPPORTED, -1, -1,
                             "one index must be summed between query and key, not %d", p.dots);
-    if (!probe_plain(&p)) return eg__nn_poison(p.cx);
+    if (!measure_plain(&p)) return eg__nn_poison(p.cx);
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF
                          : p.o.scale != 0    ? p.o.scale
@@ -283,13 +283,13 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
         if (strcmp(p.rows->index[k].name, head)) others[n++] = p.rows->index[k].name;
     const char *mean = eg__nn_spec(eg_spec_bracket(p.rows, 0, n, others));
     const eg_attention_args all = p.o;
-    for (int64_t g = 0; g < heads && probe_both(&p, &all, head, g); g++) {
+    for (int64_t g = 0; g < heads && measure_both(&p, &all, head, g); g++) {
         eg_tensor *q =
             eg_expand_n(eg_slice_axis(p.o.q, hq, g, g + 1, 1), eg_rank(p.o.q), eg_dims(p.o.q));
         eg_tensor *k =
             eg_expand_n(eg_slice_axis(p.o.k, hk, g, g + 1, 1), eg_rank(p.o.k), eg_dims(p.o.k));
-        joint[g] = probe_log_sum(&p, p.o.where, eg_concat_axis(p.dot_q, p.o.q, q),
-                                 eg_concat_axis(p.dot_k, p.o.k, k), scale);
+        joint[g] = measure_log_sum(&p, p.o.where, eg_concat_axis(p.dot_q, p.o.q, q),
+                                   eg_concat_axis(p.dot_k, p.o.k, k), scale);
         own_half[g] = eg_scale(eg_slice_axis(joint[g], at, g, g + 1, 1), 0.5);
     }
     if (eg_error(p.cx)) return eg__nn_poison(p.cx);

@@ -73,13 +73,13 @@ static eg_masked condition_mask(const eg_linear_attention_args *o, const linear_
         snprintf(axes, sizeof axes, "%s", place);
         sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
     }
-    eg_where_mask_args w = { .size = sizeof w,
-                             .where = f->text,
-                             .axes = eg_spec_items(eg_spec_like(t->all, axes), 0) };
+    /* the text of a spec says that a single name is no list of letters */
+    const eg_spec *s = eg_spec_of_term(eg_spec_like(t->all, axes), 0);
+    eg_where_mask_args w = { .size = sizeof w, .where = f->text, .axes = eg__nn_spec(s) };
     w.sizes = sizes;
     for (int k = 0, to = 0; k < 8 && o->with[k].name; k++)
         if (eg_formula_reads(f, o->with[k].name)) w.with[to++] = o->with[k];
-    return (eg_masked){ w.axes, eg_where_mask_with(t->all->cx, &w) };
+    return (eg_masked){ eg_spec_items(s, 0), eg_where_mask_with(t->all->cx, &w) };
 }
 
 /* Returns the first index of f that a term does not have; NULL if it has all. */

@@ -97,7 +97,11 @@ static bool rotary_tensors(rotation *t)
         return eg_fail_as(cx, EG_ERROR_DTYPE, "rotary: .positions is %s, neither float nor integer",
                           eg_type_name(eg_type(p))),
                false;
-    const eg_spec *s = eg_spec_parse(cx, "rotary: .positions", a->positions.axes);
+    /* a single name would be read as letters; the text of a spec says that it is none */
+    const eg_spec *named = NULL;
+    if (t->spec->names) named = eg_spec_of_term(eg_spec_like(t->spec, a->positions.axes), 0);
+    const eg_spec *s =
+        eg_spec_parse(cx, "rotary: .positions", named ? named->text : a->positions.axes);
     if (!eg__nn_only_indices(s, 1, false,
                              "the indices of the positions are needed, as in \"bi\"") ||
         !eg__nn_indices_differ(s, 0))

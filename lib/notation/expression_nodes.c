@@ -11,11 +11,14 @@ int eg__node_add(eg_parser *p, eg_node n)
     n.letters = n.code == EG_X_LETTER ? 1u << n.in[0] : n.code == EG_X_SCORE ? UINT32_MAX : 0;
     for (int k = 0; k < n.count; k++) n.letters |= p->node[n.in[k]].letters;
     for (int k = 0; k < p->nodes; k++) {
-        const eg_node *m = &p->node[k];
-        if (m->code == n.code && m->kind == n.kind && m->count == n.count &&
-            m->tensor == n.tensor && m->plain == n.plain && m->integer == n.integer &&
-            !memcmp(m->in, n.in, sizeof n.in))
-            return k;
+        eg_node *m = &p->node[k];
+        if (m->code != n.code || m->kind != n.kind || m->count != n.count ||
+            m->tensor != n.tensor || m->plain != n.plain || m->integer != n.integer ||
+            memcmp(m->in, n.in, sizeof n.in))
+            continue;
+        /* a formula keeps the shortest text of equal parts: b < c has that of a < b < c there */
+        if (p->s->any_letter && n.length < m->length) m->at = n.at, m->length = n.length;
+        return k;
     }
     /* the composed form reads the score as a tensor at all letters, which needs further nodes */
     if (p->nodes == EG_NODES_MAX - (p->s->score ? p->s->letters + 1 : 0))

@@ -19,12 +19,26 @@ static bool note_occurrence(eg_parser *p, int from, int at, int length, bool siz
                           p->s->noun, EG_OCCURRENCES_MAX);
     return false;
 }
-/* Appends the occurrence of a name, if the source has a list, and adds letter k for it. */
+/* Returns 1 + the byte at which the name, of which an occurrence was noted, is read first. */
+static int first_occurrence(const eg_parser *p, int at, int length)
+{
+    const eg_name_occurrence *o = p->s->occurrence;
+    while (o->length != length || memcmp(p->text + o->name, p->text + at, (size_t)length)) o++;
+    return 1 + o->name;
+}
+/* Appends the occurrence of a name, if the source has a list, and adds letter k for it. If any name
+ * is a letter, all have number 0: nodes of different names then differ in .integer, since equal
+ * nodes are shared, and i > 0 is not j > 0. */
 static int name_placed(eg_parser *p, int code, int k, int from, int at, int length)
 {
     if (p->s->occurrence && !note_occurrence(p, from, at, length, code == EG_X_SIZE, false))
         return -1;
-    return eg__node_letter(p, code, k, from);
+    if (!p->s->any_letter) return eg__node_letter(p, code, k, from);
+    return eg__node_add(p, (eg_node){ .code = (uint8_t)code,
+                                      .kind = EG_IS_INTEGER,
+                                      .integer = first_occurrence(p, at, length),
+                                      .at = (uint16_t)from,
+                                      .length = (uint16_t)(p->at - from) });
 }
 /* Counts one level of nesting. False after an error: there are more than NESTING. */
 bool eg__expression_enter(eg_parser *p, int at)
@@ -140,11 +154,10 @@ static int read_tensor(eg_parser *p, int tensor, int at)
                 eg__node_kind(p, in[k]) == EG_IS_FLOAT ? "float" : "condition");
     return eg__node_read(p, tensor, at, n, in, false);
 }
-/* Parses the indices in brackets of a tensor of which only the name is known. */
+/* Parses the indices in brackets of a tensor of which only the name is known: it has a number that
+ * no known tensor has, and .integer distinguishes it from others, as in name_placed. */
 static int tensor_placed(eg_parser *p, int at, int length)
 {
-    /* a number that no known tensor has, to distinguish most tensors */
-    const int number = EG_TENSORS_MAX + *p->s->occurrences % EG_TENSORS_MAX;
     int in[EG_RANK_MAX];
     if (!note_occurrence(p, at, at, length, false, true)) return -1;
     eg__expression_blanks(p);
@@ -153,7 +166,8 @@ static int tensor_placed(eg_parser *p, int at, int length)
     eg_node read = { .code = EG_X_READ,
                      .kind = EG_IS_INTEGER,
                      .count = (uint8_t)n,
-                     .tensor = (uint8_t)number,
+                     .tensor = EG_TENSORS_MAX,
+                     .integer = first_occurrence(p, at, length),
                      .at = (uint16_t)at,
                      .length = (uint16_t)(p->at - at) };
     for (int k = 0; k < n; k++) read.in[k] = (uint8_t)in[k];

@@ -275,12 +275,18 @@ const eg_formula *eg_formula_and(const eg_formula *f, const eg_formula *g)
 }
 
 /* -- the conditions that & joins --------------------------------------------------------------- */
-/* True if node k is an & of two conditions in the text. a < b < c is an & of two comparisons too,
- * but the second of them has no text. */
-static bool joins(const eg_expression *e, int k)
+/* True if node k is an & of two conditions in the text: one that is outside of brackets. a < b < c
+ * and all(k=2, …) are nodes of this kind too, without an & between their parts. */
+static bool joins(const eg_expression *e, const char *text, int k)
 {
-    const eg_node *n = &e->node[k], *a = &e->node[n->in[0]], *b = &e->node[n->in[1]];
-    return n->code == EG_X_AND && !(a->at == n->at && b->at == n->at && b->length > a->length);
+    const eg_node *n = &e->node[k];
+    if (n->code != EG_X_AND) return false;
+    int depth = 0;
+    for (int i = n->at; i < n->at + n->length; i++) {
+        depth += (text[i] == '(' || text[i] == '[') - (text[i] == ')' || text[i] == ']');
+        if (text[i] == '&' && !depth) return true;
+    }
+    return false;
 }
 int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
 {
@@ -304,7 +310,7 @@ int eg_formula_terms(const eg_formula *f, int most, const eg_formula **term)
                -1;
     for (stack[depth++] = e->root; depth;) {
         const eg_node *k = &e->node[stack[--depth]];
-        if (joins(e, stack[depth])) {
+        if (joins(e, f->text, stack[depth])) {
             stack[depth] = k->in[1];
             stack[depth + 1] = k->in[0];
             depth += 2;

@@ -106,7 +106,7 @@ static bool read_at_once(const eg_tensor *x, eg_dtype dtype)
     return true;
 }
 /* Records the error that x has another dtype than the function `who` reads. Returns NULL. */
-static void *read_refuse_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
+static void *access_refuse_dtype(const char *who, const eg_tensor *x, eg_dtype dtype)
 {
     eg_fail_as(x->cx, EG_ERROR_DTYPE, "%s: the tensor is %s, not %s%s", who, eg_type_name(x->dtype),
                eg_type_name(dtype),
@@ -117,7 +117,7 @@ static const void *values(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     if (read_at_once(x, dtype)) return x->data;
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
+    if (x->dtype != dtype) return access_refuse_dtype(who, x, dtype);
     eg_tensor *y = eg_is_row_major(x) ? x : read_copied(x);
     if (!y) eg_fail_in(x->cx, "%s", who);
     return y ? y->data : NULL;
@@ -197,20 +197,20 @@ double eg_get_n(eg_tensor *x, int rank, const int64_t *index)
 
 /* -- writing ----------------------------------------------------------------------------------- */
 /* True unless x is lent to a block, the open one or another. */
-static bool read_is_not_lent(const eg_tensor *x)
+static bool access_is_not_lent(const eg_tensor *x)
 {
     return x->cx == eg__here(x->cx) && !x->st->lent;
 }
 bool eg_is_writable(const eg_tensor *x)
 {
-    return eg_ok(x) && read_is_not_lent(x) && (!x->st->hold || x->st->hold->writable);
+    return eg_ok(x) && access_is_not_lent(x) && (!x->st->hold || x->st->hold->writable);
 }
 /* True if x can be written; else records an error: x lies in read-only memory or is lent to a
  * block. */
-static bool writable(const char *who, const eg_tensor *x)
+static bool access_writable(const char *who, const eg_tensor *x)
 {
     if (eg_is_writable(x)) return true;
-    if (!read_is_not_lent(x))
+    if (!access_is_not_lent(x))
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: the tensor belongs to the context that waits for its blocks; a block must "
                    "not write to it",
@@ -221,7 +221,7 @@ static bool writable(const char *who, const eg_tensor *x)
     return false;
 }
 /* Returns the row-major elements of x for writing; NULL after an error. */
-static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
+static void *access_for_writing(const char *who, eg_tensor *x, eg_dtype dtype)
 {
     char dims[256], strides[256];
     if (read_at_once(x, dtype) && !x->st->lent && (!x->st->hold || x->st->hold->writable)) {
@@ -230,7 +230,7 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
         return x->data;
     }
     if (!eg__check_read(who, x)) return NULL;
-    if (x->dtype != dtype) return read_refuse_dtype(who, x, dtype);
+    if (x->dtype != dtype) return access_refuse_dtype(who, x, dtype);
     if (!eg_is_row_major(x)) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
                    "%s: %s with strides %s is not row-major; eg_assign writes to any view", who,
@@ -238,21 +238,21 @@ static void *read_writable(const char *who, eg_tensor *x, eg_dtype dtype)
                    eg__sizes_text(x->rank, x->stride, strides, sizeof strides));
         return NULL;
     }
-    if (!writable(who, x)) return NULL;
+    if (!access_writable(who, x)) return NULL;
     x->st->version++;
     x->st->exposed = true;
     return x->data;
 }
-float *eg_mut_f32(eg_tensor *x) { return read_writable("mut_f32", x, EG_F32); }
-double *eg_mut_f64(eg_tensor *x) { return read_writable("mut_f64", x, EG_F64); }
-int32_t *eg_mut_i32(eg_tensor *x) { return read_writable("mut_i32", x, EG_I32); }
-int64_t *eg_mut_i64(eg_tensor *x) { return read_writable("mut_i64", x, EG_I64); }
-bool *eg_mut_bool(eg_tensor *x) { return read_writable("mut_bool", x, EG_BOOL); }
-double *eg_mut_c128(eg_tensor *x) { return read_writable("mut_c128", x, EG_C128); }
-uint16_t *eg_mut_f16(eg_tensor *x) { return read_writable("mut_f16", x, EG_F16); }
-uint16_t *eg_mut_bf16(eg_tensor *x) { return read_writable("mut_bf16", x, EG_BF16); }
-int8_t *eg_mut_i8(eg_tensor *x) { return read_writable("mut_i8", x, EG_I8); }
-uint8_t *eg_mut_u8(eg_tensor *x) { return read_writable("mut_u8", x, EG_U8); }
+float *eg_mut_f32(eg_tensor *x) { return access_for_writing("mut_f32", x, EG_F32); }
+double *eg_mut_f64(eg_tensor *x) { return access_for_writing("mut_f64", x, EG_F64); }
+int32_t *eg_mut_i32(eg_tensor *x) { return access_for_writing("mut_i32", x, EG_I32); }
+int64_t *eg_mut_i64(eg_tensor *x) { return access_for_writing("mut_i64", x, EG_I64); }
+bool *eg_mut_bool(eg_tensor *x) { return access_for_writing("mut_bool", x, EG_BOOL); }
+double *eg_mut_c128(eg_tensor *x) { return access_for_writing("mut_c128", x, EG_C128); }
+uint16_t *eg_mut_f16(eg_tensor *x) { return access_for_writing("mut_f16", x, EG_F16); }
+uint16_t *eg_mut_bf16(eg_tensor *x) { return access_for_writing("mut_bf16", x, EG_BF16); }
+int8_t *eg_mut_i8(eg_tensor *x) { return access_for_writing("mut_i8", x, EG_I8); }
+uint8_t *eg_mut_u8(eg_tensor *x) { return access_for_writing("mut_u8", x, EG_U8); }
 
 /* Elements do not overlap if each stride is larger than the distance that the axes with smaller
  * strides reach together. */
@@ -261,7 +261,7 @@ bool eg__target(const char *who, eg_tensor *x)
     char dims[256];
     int order[EG_RANK_MAX];
     int64_t far = 0;
-    if (!eg__check_usable(who, x) || !writable(who, x)) return false;
+    if (!eg__check_usable(who, x) || !access_writable(who, x)) return false;
     if (x->copies && eg__abs64(x->each) < eg_size(x) * eg__width[x->dtype]) {
         eg_fail_as(x->cx, EG_ERROR_MISUSE, "%s: the copies of the target %s share their elements",
                    who, eg__dims_text(x, dims, sizeof dims));
@@ -291,7 +291,7 @@ bool eg__target(const char *who, eg_tensor *x)
 }
 
 /* Sets *low and *high to the addresses of the first and the last element of x. */
-static void read_address_range(const eg_tensor *x, const char **low, const char **high)
+static void access_address_range(const eg_tensor *x, const char **low, const char **high)
 {
     *low = *high = x->data;
     for (int k = 0; k < x->rank; k++) {
@@ -310,8 +310,8 @@ bool eg__overlap(const eg_tensor *a, const eg_tensor *b)
     /* two foreign storages may be the same memory */
     const bool apart = a->st != b->st && !a->st->hold && !b->st->hold;
     if (apart || eg_size(a) == 0 || eg_size(b) == 0) return false;
-    read_address_range(a, &al, &ah);
-    read_address_range(b, &bl, &bh);
+    access_address_range(a, &al, &ah);
+    access_address_range(b, &bl, &bh);
     return al < bh && bl < ah;
 }
 
@@ -397,7 +397,7 @@ static int assign_lower(const void *a, const void *b)
 static eg__byte_range assign_range_of(const eg_tensor *x)
 {
     const char *low, *high;
-    read_address_range(x, &low, &high);
+    access_address_range(x, &low, &high);
     return (eg__byte_range){ (int64_t)low, (int64_t)(eg_size(x) ? high : low) };
 }
 /* Sets from[k] to values[k], or to a copy of it if it shares memory with a target. False after an
