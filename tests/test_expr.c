@@ -1274,6 +1274,14 @@ static const struct {
     { "j <= clip(i, 1, 4)", "i - j + 1", 7 },
     { "j + 1 <= clip(i, 1, 4) + 2", "i - j + 2", 8 },
     { "!(clip(i, 0, 4) < j)", "i - j", 6 },
+    /* of | each side counts, of a denied & too; a side that never holds does not count */
+    { "j <= i & (i - j < 2 | j < 2)", "i - j", 6 },
+    { "(j <= i & j % 2 == 0) | j == i", "i - j", 6 },
+    { "i - j == 1 | i - j == 3 | j == i", "i - j", 4 },
+    { "!(j > i & i >= 0)", "i - j", 6 },
+    { "j == 9 | i < 2 | i == j + 1 & j > 3", "i", 6 },
+    { "(i < 2 | i > 3) & (j == 1 | j == 3)", "j - 1", 3 },
+    { "(abs(i - j) < 2 | j <= i) & !(i == 0 & j == 1) & (j <= i | j == i + 1)", "i - j + 1", 7 },
 };
 static eg_tensor *read_where(eg_ctx *cx, const char *condition, const char *index, int64_t size)
 {
@@ -1315,16 +1323,16 @@ TEST(a_condition_on_clip_bounds_an_index)
 /* Bounds are never narrower than the indices that occur. */
 TEST(bounds_of_random_conditions_contain_every_index)
 {
-    static const char *const part[] = { "i", "j", "i - j", "j - i", "j + 2", "3 - i", "|i|" },
-                             *const is[] = { "<", "<=", ">", ">=", "==" },
-                             *const index[] = { "i - j + 3", "j - i", "i + 1", "4 - j",
-                                                "j - i - 2" };
+    static const char
+        *const part[] = { "i", "j", "i - j", "j - i", "j + 2", "3 - i", "|i|" },
+               *const is[] = { "<", "<=", ">", ">=", "==" }, *const joint[] = { "|", "&" },
+               *const index[] = { "i - j + 3", "j - i", "i + 1", "4 - j", "j - i - 2" };
     eg_ctx *cx = eg_open(.threads = 1);
     eg_rng rng = { 7, 0, 0 };
 #define ANY(list) list[eg_rng_below(&rng, sizeof list / sizeof *list)]
     int accepted = 0;
     for (int k = 0; k < 4000 / SLOWER; k++) {
-        char chosen[80], condition[200];
+        char chosen[80], condition[400];
         const int low = (int)eg_rng_below(&rng, 8) - 3, high = low + (int)eg_rng_below(&rng, 5);
         const eg_mark m = eg_push(cx);
         switch (eg_rng_below(&rng, 4)) {
@@ -1342,6 +1350,13 @@ TEST(bounds_of_random_conditions_contain_every_index)
                      ANY(is));
         else
             snprintf(condition, sizeof condition, "!(%s %s %s)", chosen, ANY(is), ANY(part));
+        if (eg_rng_below(&rng, 2)) { /* joined to others */
+            char first[200];
+            strcpy(first, condition);
+            snprintf(condition, sizeof condition, "%s(%s) %s %s %s %s %s j %s i)",
+                     eg_rng_below(&rng, 2) ? "!(" : "(", first, ANY(joint), ANY(part), ANY(is),
+                     ANY(part), ANY(joint), ANY(is));
+        }
         const char *at = ANY(index);
         const int64_t size = 1 + (int64_t)eg_rng_below(&rng, 12);
         int64_t range[2];

@@ -260,6 +260,46 @@ LOOP_TEST(positions_along_the_last_axis, 12)
     }
 }
 
+/* A sink with the query's index: a rank has the part of its own queries, whose gradient is a sum
+ * over 21 heads. */
+enum { OWN_SINKS = 17 };
+typedef struct own_sinks {
+    bool plain;
+    double d[OWN_SINKS];
+} own_sinks;
+static int own_sinks_body(void *user, const eg_ranks_table *table)
+{
+    own_sinks *s = user;
+    eg_ctx *own = eg_open(.threads = 1, .seed = 9);
+    eg_ranks *r = s->plain ? NULL : eg_ranks_open(.cx = own, .table = table);
+    eg_span run[2] = { { 0, OWN_SINKS } };
+    const int runs = r ? eg_attention_positions(r, OWN_SINKS, 3, true, run) : 1;
+    eg_tensor *x[3], *z = mine(eg_normal(own, 0, 1, OWN_SINKS), 0, runs, run), *d;
+    for (int t = 0; t < 3; t++) x[t] = mine(eg_normal(own, 0, 1, 7, 3, 4, OWN_SINKS), 3, runs, run);
+    eg_tensor *y = eg_attention("ghdi,ghdj,ghej->ghei", x[0], x[1], x[2], .sink = { "i", z },
+                                .ranks = r, .ranks_block = 3, .zigzag = true);
+    eg_grad(eg_sum(NULL, eg_sin(y)), NULL, 1, &z, &d);
+    int at = 0;
+    for (int k = 0; k < runs && !eg_error(own); k++)
+        for (int64_t i = run[k].from; i < run[k].to; i++) s->d[i] = eg_get(d, at++);
+    const bool bad = eg_error(own) != NULL;
+    eg_ranks_close(r);
+    eg_close(own);
+    return bad;
+}
+TEST(the_gradient_of_a_sink_of_own_queries_has_the_same_bits)
+{
+    own_sinks whole = { .plain = true }, one = { 0 };
+    ck_assert_msg(!eg_ranks_simulate(cx, 1, own_sinks_body, &whole), "%s", eg_error(cx));
+    ck_assert_msg(!eg_ranks_simulate(cx, 1, own_sinks_body, &one), "%s", eg_error(cx));
+    for (int i = 0; i < OWN_SINKS; i++) ck_assert_double_eq_tol(whole.d[i], one.d[i], 1e-5);
+    for (int p = 2; p <= 7; p++) {
+        own_sinks parts = { 0 };
+        ck_assert_msg(!eg_ranks_simulate(cx, p, own_sinks_body, &parts), "%s", eg_error(cx));
+        ck_assert_msg(!memcmp(one.d, parts.d, sizeof one.d), "%d ranks", p);
+    }
+}
+
 /* A row shares its weight among its scores of ∞, wherever their blocks are, and with a sink of ∞.
  */
 static const ring_case infinite[] = {

@@ -135,13 +135,13 @@ EG_API eg_tensor *eg_attention_with(const eg_attention_args *);
  * and gets the results of its own queries, in their order. Keys and values are passed around the
  * ring of ranks; a rank has memory for its own part and for that of one other rank. The bits depend
  * only on the length and .ranks_block, so a group of one rank gives the same bits. Without .ranks
- * the results are equal up to rounding. Letters in `where` and `score` count positions of the whole
- * sequence. Tensors of .with, .keep, .lengths, .bias, .alibi and .sink are complete on every rank,
- * and so are their gradients; only a sink with the query's index has this rank's queries. Dropout
- * draws the same numbers as on one rank. There are gradients of any order, with the same bits; for
- * orders above the first each rank gathers the sequence and computes all of it, with the time and
- * the memory of one process, and with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag:
- * Brandon et al. 2023.
+ * the results are equal up to rounding, except that .dropout draws other numbers. Letters in
+ * `where` and `score` count positions of the whole sequence. Tensors of .with, .keep, .lengths,
+ * .bias, .alibi and .sink are complete on every rank, and so are their gradients; only a sink with
+ * the query's index has this rank's queries. Dropout draws the same numbers as in a group of one
+ * rank. There are gradients of any order, with the same bits; for orders above the first each rank
+ * gathers the sequence and computes all of it, with the time and the memory of one process, and
+ * with .dropout they are refused. Liu, Zaharia, Abbeel 2023; zigzag: Brandon et al. 2023.
  *
  * Also refused: groups, 1 and an ellipsis in the spec; more than one index that only the key has,
  * or that only the query has unless .offset_letter names it; a number of positions that is not that

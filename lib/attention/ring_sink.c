@@ -1,14 +1,16 @@
 /* ring_sink.c: the sink of attention over a divided sequence. Each row has the sink z as one more
- * key, and all ranks have z. There are two operations, each the transpose of the other: one spreads
- * z over the rows of this rank; the other folds a cotangent: it sums over each block of queries,
- * then over the blocks of all ranks along their tree, so that the bits depend on the length and the
- * size of a block only. */
+ * key. All ranks have z, unless it has the query's index: then each rank has the part for its own
+ * queries. There are two operations, each the transpose of the other: one spreads z over the rows
+ * of this rank; the other folds a cotangent: it sums over each block of queries, then, if all ranks
+ * have z, over the blocks of all ranks along their tree, so that the bits depend on the length and
+ * the size of a block only. */
 #include "attention/ring_walk.h"
 #include <float.h>
 
 typedef struct sink_of {
     const eg_ring *r;
     const char *spread, *fold; /* einsums "z, rows -> rows" and "rows -> z" */
+    int axis;                  /* of z with the query's index; −1: all ranks have z */
     int rank;                  /* of z */
     int64_t dims[EG_RANK_MAX];
 } sink_of;
@@ -65,8 +67,14 @@ static bool sink_fold_shape(eg_tensor *y)
     const sink_of *s = sink_attr(y);
     return eg_result(y, s->r->dtype, s->rank, s->dims);
 }
+/* Returns the sum of the rows of one block. */
+static eg_tensor *fold_block(eg_tensor *y, const eg_ring_block *b)
+{
+    const sink_of *s = sink_attr(y);
+    return eg_einsum(s->fold, eg__ring_slice(eg_operand(y, 0), s->r->l_axis, b));
+}
 /* Sums the rows of each block of this rank, gathers the sums of all ranks, and adds them. */
-static bool sink_fold_forward(eg_tensor *y)
+static bool fold_all(eg_tensor *y)
 {
     const sink_of *s = sink_attr(y);
     const eg_ring *r = s->r;
@@ -74,8 +82,6 @@ static bool sink_fold_forward(eg_tensor *y)
     eg_ring_walk w = { .r = r, .cx = cx, .width = r->dtype == EG_F64 ? 8 : 4 };
     const int ranks = eg_ranks_count(r->ranks), me = eg_ranks_rank(r->ranks);
     const size_t each = (size_t)eg_size(y) * w.width;
-    const eg_mark m = eg_push(cx);
-    const bool was = eg_nograd(cx, true);
     int n = 0, most = 0;
     for (int k = 0; k < ranks; k++) {
         eg__ring_blocks(&w, &r->query, k, &n);
@@ -86,8 +92,7 @@ static bool sink_fold_forward(eg_tensor *y)
     eg_tensor **leaf = eg__alloc(cx, (size_t)(r->query.blocks + 1) * sizeof(eg_tensor *));
     const eg_ring_block *own = eg__ring_blocks(&w, &r->query, me, &n);
     for (int b = 0; mine && own && b < n; b++)
-        eg__ring_copy(&w, mine + (size_t)b * each,
-                      eg_einsum(s->fold, eg__ring_slice(eg_operand(y, 0), r->l_axis, &own[b])));
+        eg__ring_copy(&w, mine + (size_t)b * each, fold_block(y, &own[b]));
     bool good =
         !eg_ranks_barrier(r->ranks) && !eg_ranks_gather(r->ranks, mine, (size_t)most * each, all);
     for (int k = 0; good && k < ranks; k++) {
@@ -98,9 +103,29 @@ static bool sink_fold_forward(eg_tensor *y)
                           eg_rank(y), eg_dims(y));
         good = of != NULL;
     }
-    good = good && !eg_assign(y, fold_tree(leaf, (eg_span){ 0, r->query.blocks }));
-    eg_nograd(cx, was);
-    eg_pop(cx, m);
+    return good && !eg_assign(y, fold_tree(leaf, (eg_span){ 0, r->query.blocks }));
+}
+/* Writes the sum of the rows of each block of this rank to the block's part of y. */
+static bool fold_own(eg_tensor *y)
+{
+    const sink_of *s = sink_attr(y);
+    const eg_ring *r = s->r;
+    eg_ring_walk w = { .r = r, .cx = y->cx, .width = r->dtype == EG_F64 ? 8 : 4 };
+    int n = 0;
+    const eg_ring_block *own = eg__ring_blocks(&w, &r->query, eg_ranks_rank(r->ranks), &n);
+    for (int b = 0; own && b < n; b++) {
+        eg_tensor *sum = fold_block(y, &own[b]);
+        if (eg_ok(sum)) eg__ring_put(&w, y->data, s->rank, s->dims, s->axis, &own[b], sum);
+    }
+    return own && !eg_error(y->cx);
+}
+static bool sink_fold_forward(eg_tensor *y)
+{
+    const eg_mark m = eg_push(y->cx);
+    const bool was = eg_nograd(y->cx, true),
+               good = sink_attr(y)->axis < 0 ? fold_all(y) : fold_own(y);
+    eg_nograd(y->cx, was);
+    eg_pop(y->cx, m);
     return good;
 }
 static eg_tensor *sink_fold_rule(eg_tensor *y, eg_tensor *g, int i)
@@ -141,14 +166,11 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
     if (eg_spec_find_item(z, 0, r->key.letter) >= 0)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s has '%s', the index of the keys", named,
                           r->key.letter);
-    sink_of s = { .r = r, .rank = eg_rank(sink->x) };
+    sink_of s = { .r = r, .axis = eg_spec_axis(z, 0, r->query.letter), .rank = eg_rank(sink->x) };
     memcpy(s.dims, eg_dims(sink->x), (size_t)s.rank * sizeof *s.dims);
     s.spread = sink_text(cx, eg_spec_join(2, (const eg_spec *[]){ z, rows }, rows));
     s.fold = sink_text(cx, eg_spec_join(1, (const eg_spec *[]){ rows }, z));
-    if (!s.spread || !s.fold) return eg__poison(cx);
-    return eg_spec_find_item(z, 0, r->query.letter) < 0
-               ? sink_spread(&s, sink->x)
-               : eg_einsum(s.spread, sink->x, eg_full_n(cx, r->dtype, 1, r->l_rank, r->l_dims));
+    return s.spread && s.fold ? sink_spread(&s, sink->x) : eg__poison(cx);
 }
 
 /* -- y times one number for each row. The gradient by that number sums products over the axes of

@@ -183,9 +183,10 @@ typedef struct check {
     const eg_interval *plain; /* by node: its bounds without conditions */
     const char *text;         /* shown in errors; it begins at byte `shift` of the text of s */
     int shift;
-    bool quiet;   /* only a lack of memory is recorded as an error */
-    bool outside; /* an index can be outside of its axis */
-    int frames;   /* number of frames so far, at most FRAMES */
+    bool quiet;               /* only a lack of memory is recorded as an error */
+    bool outside;             /* an index can be outside of its axis */
+    int frames;               /* number of frames so far, at most FRAMES */
+    bool reads[EG_NODES_MAX]; /* node k, or one below it, reads a tensor at indices */
 } check;
 enum { FRAMES = 4096 };
 
@@ -303,6 +304,40 @@ static eg_interval bounds_in(const check *c, const frame *f, int k)
 {
     return f->known[k] ? f->range[k] : c->plain[k];
 }
+static void assume(const check *c, frame *f, const frame *from, int k, bool is);
+/* Copies the limits of `from` to f. */
+static void copy_limits(frame *f, const frame *from)
+{
+    memcpy(f->limited, from->limited, sizeof f->limited);
+    memcpy(f->limit, from->limit, sizeof f->limit);
+    f->relating = false;
+}
+/* Notes in f what follows if one of the operands of condition k, a chain of | (if `is`) or of &,
+ * has the value `is`: a node is in the smallest interval that contains its limits in each case. */
+static void assume_one(const check *c, frame *f, const frame *from, int k, bool is)
+{
+    const int code = c->e->node[k].code;
+    const eg_mark m = eg_push(c->cx);
+    frame *any = eg__alloc(c->cx, sizeof *any), *one = eg__alloc(c->cx, sizeof *one);
+    bool some = false, more = any && one;
+    while (more) {
+        const eg_node *n = &c->e->node[k];
+        more = n->code == code;
+        const int operand = more ? n->in[1] : k;
+        const eg_interval v = bounds_in(c, from, operand);
+        if (more) k = n->in[0];
+        if (v.low == v.high && v.low != is) continue;
+        copy_limits(one, f);
+        assume(c, one, from, operand, is);
+        if (!some) copy_limits(any, one);
+        for (int x = 0; x < c->e->nodes; x++)
+            if ((any->limited[x] &= one->limited[x]))
+                any->limit[x] = span(any->limit[x], one->limit[x]);
+        some = true;
+    }
+    if (some) copy_limits(f, any);
+    eg_pop(c->cx, m);
+}
 /* Notes in f what follows if condition k has the value `is`; `from` has the bounds of its
  * operands. */
 static void assume(const check *c, frame *f, const frame *from, int k, bool is)
@@ -314,6 +349,7 @@ static void assume(const check *c, frame *f, const frame *from, int k, bool is)
         assume(c, f, from, n->in[0], is);
         assume(c, f, from, n->in[1], is);
     }
+    if (n->code == (is ? EG_X_OR : EG_X_AND)) assume_one(c, f, from, k, is);
     if (n->code < EG_X_EQ || n->code > EG_X_GE || c->e->node[n->in[0]].kind != EG_IS_INTEGER)
         return;
     const int a = n->in[0], b = n->in[1], code = is ? n->code : denial[n->code - EG_X_EQ];
@@ -385,12 +421,10 @@ static bool check_branch(check *c, frame *f, int k, int i, bool is, eg_interval 
                false;
     frame *inner = eg__alloc(c->cx, sizeof *inner);
     if (!inner) return false;
-    memcpy(inner->limited, f->limited, sizeof f->limited);
-    memcpy(inner->limit, f->limit, sizeof f->limit);
+    copy_limits(inner, f);
     memset(inner->known, 0, sizeof inner->known);
-    inner->relating = false;
     assume(c, inner, f, n->in[0], is);
-    if (!check_node(c, inner, n->in[i])) return false;
+    if (eg_error(c->cx) || !check_node(c, inner, n->in[i])) return false;
     *v = inner->range[n->in[i]];
     return true;
 }
@@ -405,6 +439,7 @@ static bool check_node(check *c, frame *f, int k)
     for (int i = 0; i < n->count; i++) {
         const bool is = n->code == EG_X_SELECT ? i == 1 : n->code == EG_X_AND;
         if (chooses && i && (is ? !v[0].high : v[0].low)) continue; /* this branch is never used */
+        if (chooses && i && n->kind == EG_IS_FLOAT && !c->reads[n->in[i]]) continue;
         if (chooses && i && !v[0].low && v[0].high) {
             if (!check_branch(c, f, k, i, is, &v[i])) return false;
             continue;
@@ -436,6 +471,11 @@ static bool indices_inside(check *c)
     if (!outer || !plain) return false;
     ranges_of_nodes(c->e, c->box, plain);
     c->plain = plain;
+    for (int k = 0; k < c->e->nodes; k++) {
+        const eg_node *n = &c->e->node[k];
+        c->reads[k] = n->code == EG_X_READ;
+        for (int i = 0; i < n->count && n->code > EG_X_READ; i++) c->reads[k] |= c->reads[n->in[i]];
+    }
     memset(outer->known, 0, sizeof outer->known);
     memset(outer->limited, 0, sizeof outer->limited);
     outer->relating = false;
