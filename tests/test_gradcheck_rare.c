@@ -31,8 +31,13 @@ typedef enum rare {
     LARGEST_FIRST,
     MEAN_NEGATIVE,
     MIXED_SIGNS,
+    ALL_ZERO,
+    ZERO_ROW,
+    ZERO_COLUMN,
+    OF_MANY_MAGNITUDES,
     /* by size */
     SIZE_ONE,
+    TWO_ROWS,
     ODD_SIZE,
     LAST_OF_FOUR,
     LAST_ELEMENT_OF_SEVEN,
@@ -122,6 +127,24 @@ static bool value_is_wrong(rare m, double v)
     default: return false;
     }
 }
+/* True if the first row, or column, of x is 0, and not all of x. */
+static bool zero_line(eg_tensor *x, const facts *f, bool column)
+{
+    const int64_t n = eg_rank(x) == 2 ? eg_dim(x, 1) : 1;
+    bool zero = n > 1 && n < f->n && f->most != f->least;
+    for (int64_t k = 0; zero && k < f->n; k++) zero = f->v[k] == 0 || (column ? k % n : k / n) != 0;
+    return zero;
+}
+/* True if magnitudes of elements, none of which is 0, differ by a factor of 1000 and more. */
+static bool many_magnitudes(const facts *f)
+{
+    double least = INFINITY, most = 0;
+    for (int64_t k = 0; k < f->n; k++) {
+        least = fmin(least, fabs(f->v[k]));
+        most = fmax(most, fabs(f->v[k]));
+    }
+    return least > 1e-300 && most > 1000 * least;
+}
 /* True if the complete cotangent is wrong. */
 static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
 {
@@ -144,7 +167,12 @@ static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
     case LARGEST_FIRST: return f->n > 1 && f->at == 0;
     case MEAN_NEGATIVE: return f->mean < 0;
     case MIXED_SIGNS: return f->least < 0 && f->most > 0;
+    case ALL_ZERO: return f->n > 1 && f->equal && f->v[0] == 0;
+    case ZERO_ROW: return zero_line(x, f, false);
+    case ZERO_COLUMN: return zero_line(x, f, true);
+    case OF_MANY_MAGNITUDES: return many_magnitudes(f);
     case SIZE_ONE: return f->n == 1;
+    case TWO_ROWS: return r == 2 && d[0] == 2;
     case ODD_SIZE: return f->n % 2 == 1 && f->n > 1;
     case ABOVE_100: return f->n > 100;
     case ABOVE_1000: return f->n > 1000;
@@ -223,8 +251,9 @@ static const struct {
                         P(G_NEGATIVE_ZERO) P(G_INTEGER) P(LEAF_ONLY) P(THIRD_CALL) P(DRAWS)
                             P(HALF_DETACHED_G) P(SECOND_FACTOR) P(ABOVE_THOUSAND)
                                 P(BELOW_TEN_THOUSANDTH) P(ABOVE_1000) P(ROWS_OF_G_EQUAL) P(THREADS)
-                                    P(SECOND_ABOVE_FOUR)
-                                        P(SECOND_OF_VIEW){ "SINGLE", SINGLE, true },
+                                    P(SECOND_ABOVE_FOUR) P(ALL_ZERO) P(ZERO_ROW) P(ZERO_COLUMN)
+                                        P(OF_MANY_MAGNITUDES) P(TWO_ROWS)
+                                            P(SECOND_OF_VIEW){ "SINGLE", SINGLE, true },
     { "SINGLE_BY_A_THOUSANDTH", SINGLE_BY_A_THOUSANDTH, true },
 };
 enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
@@ -248,6 +277,8 @@ LOOP_TEST(a_rare_mistake_does_not_pass, 2 * PLANTS)
 typedef enum pair_mistake {
     BOTH_LARGE,
     BOTH_SMALL,
+    NEGATED,
+    LAST_TRUE,
     MASK_IGNORED,
     JVP_FACTOR_DETACHED,
     JVP_TANGENT_DETACHED,
@@ -260,9 +291,19 @@ typedef enum pair_mistake {
     PAIR_MISTAKES,
 } pair_mistake;
 static const char *const pair_name[] = {
-    "BOTH_LARGE",           "BOTH_SMALL",          "MASK_IGNORED",        "JVP_FACTOR_DETACHED",
-    "JVP_TANGENT_DETACHED", "JVP_OF_TANGENT_VIEW", "JVP_OF_HUGE_TANGENT", "JVP_OF_VIEW",
-    "JVP_ABOVE_FOUR",       "JVP_OF_ZEROS",        "JVP_OF_ONE_ELEMENT",
+    "BOTH_LARGE",
+    "BOTH_SMALL",
+    "NEGATED",
+    "LAST_TRUE",
+    "MASK_IGNORED",
+    "JVP_FACTOR_DETACHED",
+    "JVP_TANGENT_DETACHED",
+    "JVP_OF_TANGENT_VIEW",
+    "JVP_OF_HUGE_TANGENT",
+    "JVP_OF_VIEW",
+    "JVP_ABOVE_FOUR",
+    "JVP_OF_ZEROS",
+    "JVP_OF_ONE_ELEMENT",
 };
 static pair_mistake pair_is;
 static eg_tensor *masked(eg_tensor *y, eg_tensor *x)
@@ -280,7 +321,12 @@ static bool pair_wrong(eg_tensor *y)
     const facts a = facts_of(eg_operand(y, 0)), b = facts_of(eg_operand(y, 1));
     const double most = fmin(fmax(a.most, -a.least), fmax(b.most, -b.least));
     const double least = fmax(fmax(a.most, -a.least), fmax(b.most, -b.least));
-    return (pair_is == BOTH_LARGE && most > 4) || (pair_is == BOTH_SMALL && least < 0.05);
+    const bool *mask = eg_bool(eg_contiguous(eg_operand(y, 2)));
+    bool negated = false;
+    for (int64_t k = 0; a.v && b.v && k < a.n; k++) negated |= a.v[k] != 0 && a.v[k] == -b.v[k];
+    return (pair_is == BOTH_LARGE && most > 4) || (pair_is == BOTH_SMALL && least < 0.05) ||
+           (pair_is == NEGATED && negated) ||
+           (pair_is == LAST_TRUE && mask && a.n > 1 && !mask[0] && mask[a.n - 1]);
 }
 static eg_tensor *pair_rule(eg_tensor *y, eg_tensor *g, int i)
 {
