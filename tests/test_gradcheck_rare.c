@@ -650,6 +650,8 @@ static double d_tri(double x) { return x - floor(x + 0.5) > 0 ? 1 : -1; }
 static double zero(double x) { return 0 * x; }
 static double x_plus_floor(double x) { return x + floor(x); }
 static double one(double x) { return zero(x) + 1; }
+static double x2_sin(double x) { return x == 0 ? 0 : x * x * sin(1 / x); }
+static double d_x2_sin(double x) { return x == 0 ? 0 : 2 * x * sin(1 / x) - cos(1 / x); }
 static double near_pole(double x) { return 1 / (x - 0.29); }
 static double d_near_pole(double x) { return -1 / ((x - 0.29) * (x - 0.29)); }
 static double log_abs(double x) { return log(fabs(x)); }
@@ -660,16 +662,18 @@ static const struct {
 } right[] = {
 #define R(f, df) { #f, f, df },
     R(sin, cos) R(cos, neg_sin) R(tanh, d_tanh) R(exp, exp) R(sinh, cosh) R(cosh, sinh)
-        R(relu, d_relu) R(leaky, d_leaky) R(fabs, d_abs) R(hard_tanh, d_hard_tanh) R(log, d_log) R(
-            log1p, d_log1p) R(expm1, d_expm1) R(sqrt, d_sqrt) R(cbrt, d_cbrt) R(recip, d_recip)
-            R(power, d_power) R(xlogx, d_xlogx) R(logit, d_logit) R(atanh, d_atanh) R(acos, d_acos)
-                R(asin, d_asin) R(acosh, d_acosh) R(erf, d_erf) R(erfc, d_erfc) R(huber, d_huber)
-                    R(x_abs, d_x_abs) R(relu2, d_relu2) R(elu, d_elu) R(selu_like, d_selu_like)
-                        R(sinc, d_sinc) R(bump, d_bump) R(gauss, d_gauss) R(softplus, d_softplus)
-                            R(lorentz, d_lorentz) R(cubic, d_cubic) R(seventh, d_seventh)
-                                R(clipped, d_clipped) R(tgamma, d_tgamma) R(hyper, d_hyper)
-                                    R(swish, d_swish) R(tri, d_tri) R(near_pole, d_near_pole)
-                                        R(log_abs, d_log) R(floor, zero) R(x_plus_floor, one)
+        R(relu, d_relu) R(leaky, d_leaky) R(fabs, d_abs) R(hard_tanh, d_hard_tanh) R(log, d_log)
+            R(log1p, d_log1p) R(expm1, d_expm1) R(sqrt, d_sqrt) R(cbrt, d_cbrt) R(recip, d_recip)
+                R(power, d_power) R(xlogx, d_xlogx) R(logit, d_logit) R(atanh, d_atanh)
+                    R(acos, d_acos) R(asin, d_asin) R(acosh, d_acosh) R(erf, d_erf) R(erfc, d_erfc)
+                        R(huber, d_huber) R(x_abs, d_x_abs) R(relu2, d_relu2) R(elu, d_elu)
+                            R(selu_like, d_selu_like) R(sinc, d_sinc) R(bump, d_bump)
+                                R(gauss, d_gauss) R(softplus, d_softplus) R(lorentz, d_lorentz)
+                                    R(cubic, d_cubic) R(seventh, d_seventh) R(clipped, d_clipped)
+                                        R(tgamma, d_tgamma) R(hyper, d_hyper) R(swish, d_swish)
+                                            R(tri, d_tri) R(near_pole, d_near_pole)
+                                                R(log_abs, d_log) R(floor, zero) R(x2_sin, d_x2_sin)
+                                                    R(x_plus_floor, one)
 };
 enum { RIGHT = (int)(sizeof right / sizeof *right) };
 static int which;

@@ -318,6 +318,14 @@ static bool slope_is_of_steps(const moved *m, double a, double n)
     }
     return false;
 }
+/* True if the slope n at 0 becomes smaller with the step: it may be 0 there, as that of x²
+ * sin(1/x), which varies within every step. */
+static bool slope_vanishes(const moved *m, double n, double size)
+{
+    slope closer;
+    return eg__largest(m->x[m->i]) == 0 && contract_slope(m, m->step / 64, size, &closer) &&
+           fabs(closer.n) < 0.5 * fabs(n);
+}
 /* True if rounding can explain the difference of a and n, since terms of the rule cancel, as those
  * of cos x / x − sin x / x² at 1e-10: it is at most 64 ε |g| |y / x| plus 64 times the largest
  * change of a when the operand's elements are multiplied by 1 + t with t about 2^-32. These nearby
@@ -416,6 +424,7 @@ static outcome derivative_along(eg__contract_call *k, eg_tensor *const *x, eg_te
     if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return AGREES;
     if (where[0] && eg__largest(x[i]) < 0.1 && slope_is_rounding(&m, a, s.n)) return AGREES;
     if (large > 1e7 && isfinite(a) && slope_is_mean(&m, s.n)) return AGREES;
+    if (a == 0 && slope_vanishes(&m, s.n, size)) return AGREES;
     if (eg__largest(x[i]) > 1e7 && slope_is_of_steps(&m, a, s.n)) return AGREES;
     if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
         note_nearly(k, i, where, a, s.n);
