@@ -715,3 +715,22 @@ LOOP_TEST(a_right_row_passes, RIGHT)
     ck_assert_msg(asked && 2 * tested >= asked, "%s: %d of %d pass", right[which].name, tested,
                   asked);
 }
+
+/* -- operands whose axes all have one length ----------------------------------------------------
+ */
+TEST(a_report_says_that_all_axes_have_one_length)
+{
+    static const int64_t shape[][2] = { { 3, 3 }, { 3, 4 }, { 1, 1 }, { 4, 4 } };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    which = 0; /* sin */
+    for (int k = 0; k < 4; k++) {
+        char note[80];
+        eg_tensor *x = eg_uniform_n(cx, EG_F64, 0.3, 0.9, 2, shape[k]);
+        const eg_report *r = eg_gradcheck(right_f, NULL, 1, &x);
+        snprintf(note, sizeof note, "%d elements, so a rule that confuses them would pass",
+                 (int)shape[k][0]);
+        ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+        ck_assert_msg((k % 3 == 0) == (strstr(r->text, note) != NULL), "%s", r->text);
+    }
+    eg_close(cx);
+}
