@@ -195,7 +195,17 @@ prints 'passed: 4 of 4 entries right, 3 covered' \
 "$eingrad" gradcheck --values $values --results "$results" --gradient "$gradient" >out 2>err &&
     bad "a kink passes without --kinks: $(cat out)"
 grep -qF 'entry 0 [0,0]: KINK: analytic 0, left -1, right 1' out || bad "gradcheck: $(cat out)"
-rm -f new/points.npy
+# a NaN in entry 3 of a gradient, and of x
+for of in g x; do
+    cp "$data/check_$of.npy" new/nan_$of.npy
+    printf '\0\0\0\0\0\0\370\177' | dd of=new/nan_$of.npy bs=1 seek=152 conv=notrunc 2>dd.err
+done
+"$eingrad" gradcheck --values $values --results "$results" --gradient new/nan_g.npy --kinks >out &&
+    bad "a gradient of NaN passes: $(cat out)"
+grep -qF 'entry 3 [1,1]: WRONG: analytic nan' out && grep -qF '3 of 4 entries right' out ||
+    bad "gradcheck, a NaN in entry 3 alone: $(cat out)"
+refuses 'nan_x.npy has nan at element 3' gradcheck --points new/nan_x.npy --out new/p.npy
+rm -f new/points.npy new/nan_g.npy new/nan_x.npy
 prints 'passed' gradcheck 'ij,ij->ij' 1x4 3x4 --broadcast
 refuses "index 'i' is 1 in operand 1 but 3 in operand 2" gradcheck 'ij,ij->ij' 1x4 3x4
 refuses "index 'j' is 4 in operand 1 but 5 in operand 2" gradcheck 'ij,jk->ik' 3x4 5x2

@@ -31,8 +31,13 @@ typedef enum rare {
     LARGEST_FIRST,
     MEAN_NEGATIVE,
     MIXED_SIGNS,
+    ALL_ZERO,
+    ZERO_ROW,
+    ZERO_COLUMN,
+    OF_MANY_MAGNITUDES,
     /* by size */
     SIZE_ONE,
+    TWO_ROWS,
     ODD_SIZE,
     LAST_OF_FOUR,
     LAST_ELEMENT_OF_SEVEN,
@@ -122,6 +127,24 @@ static bool value_is_wrong(rare m, double v)
     default: return false;
     }
 }
+/* True if the first row, or column, of x is 0, and not all of x. */
+static bool zero_line(eg_tensor *x, const facts *f, bool column)
+{
+    const int64_t n = eg_rank(x) == 2 ? eg_dim(x, 1) : 1;
+    bool zero = n > 1 && n < f->n && f->most != f->least;
+    for (int64_t k = 0; zero && k < f->n; k++) zero = f->v[k] == 0 || (column ? k % n : k / n) != 0;
+    return zero;
+}
+/* True if magnitudes of elements, none of which is 0, differ by a factor of 1000 and more. */
+static bool many_magnitudes(const facts *f)
+{
+    double least = INFINITY, most = 0;
+    for (int64_t k = 0; k < f->n; k++) {
+        least = fmin(least, fabs(f->v[k]));
+        most = fmax(most, fabs(f->v[k]));
+    }
+    return least > 1e-300 && most > 1000 * least;
+}
 /* True if the complete cotangent is wrong. */
 static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
 {
@@ -144,7 +167,12 @@ static bool all_wrong(eg_tensor *y, eg_tensor *g, const facts *f)
     case LARGEST_FIRST: return f->n > 1 && f->at == 0;
     case MEAN_NEGATIVE: return f->mean < 0;
     case MIXED_SIGNS: return f->least < 0 && f->most > 0;
+    case ALL_ZERO: return f->n > 1 && f->equal && f->v[0] == 0;
+    case ZERO_ROW: return zero_line(x, f, false);
+    case ZERO_COLUMN: return zero_line(x, f, true);
+    case OF_MANY_MAGNITUDES: return many_magnitudes(f);
     case SIZE_ONE: return f->n == 1;
+    case TWO_ROWS: return r == 2 && d[0] == 2;
     case ODD_SIZE: return f->n % 2 == 1 && f->n > 1;
     case ABOVE_100: return f->n > 100;
     case ABOVE_1000: return f->n > 1000;
@@ -223,8 +251,9 @@ static const struct {
                         P(G_NEGATIVE_ZERO) P(G_INTEGER) P(LEAF_ONLY) P(THIRD_CALL) P(DRAWS)
                             P(HALF_DETACHED_G) P(SECOND_FACTOR) P(ABOVE_THOUSAND)
                                 P(BELOW_TEN_THOUSANDTH) P(ABOVE_1000) P(ROWS_OF_G_EQUAL) P(THREADS)
-                                    P(SECOND_ABOVE_FOUR)
-                                        P(SECOND_OF_VIEW){ "SINGLE", SINGLE, true },
+                                    P(SECOND_ABOVE_FOUR) P(ALL_ZERO) P(ZERO_ROW) P(ZERO_COLUMN)
+                                        P(OF_MANY_MAGNITUDES) P(TWO_ROWS)
+                                            P(SECOND_OF_VIEW){ "SINGLE", SINGLE, true },
     { "SINGLE_BY_A_THOUSANDTH", SINGLE_BY_A_THOUSANDTH, true },
 };
 enum { PLANTS = (int)(sizeof plants / sizeof *plants) };
@@ -248,6 +277,8 @@ LOOP_TEST(a_rare_mistake_does_not_pass, 2 * PLANTS)
 typedef enum pair_mistake {
     BOTH_LARGE,
     BOTH_SMALL,
+    NEGATED,
+    LAST_TRUE,
     MASK_IGNORED,
     JVP_FACTOR_DETACHED,
     JVP_TANGENT_DETACHED,
@@ -260,9 +291,19 @@ typedef enum pair_mistake {
     PAIR_MISTAKES,
 } pair_mistake;
 static const char *const pair_name[] = {
-    "BOTH_LARGE",           "BOTH_SMALL",          "MASK_IGNORED",        "JVP_FACTOR_DETACHED",
-    "JVP_TANGENT_DETACHED", "JVP_OF_TANGENT_VIEW", "JVP_OF_HUGE_TANGENT", "JVP_OF_VIEW",
-    "JVP_ABOVE_FOUR",       "JVP_OF_ZEROS",        "JVP_OF_ONE_ELEMENT",
+    "BOTH_LARGE",
+    "BOTH_SMALL",
+    "NEGATED",
+    "LAST_TRUE",
+    "MASK_IGNORED",
+    "JVP_FACTOR_DETACHED",
+    "JVP_TANGENT_DETACHED",
+    "JVP_OF_TANGENT_VIEW",
+    "JVP_OF_HUGE_TANGENT",
+    "JVP_OF_VIEW",
+    "JVP_ABOVE_FOUR",
+    "JVP_OF_ZEROS",
+    "JVP_OF_ONE_ELEMENT",
 };
 static pair_mistake pair_is;
 static eg_tensor *masked(eg_tensor *y, eg_tensor *x)
@@ -280,7 +321,12 @@ static bool pair_wrong(eg_tensor *y)
     const facts a = facts_of(eg_operand(y, 0)), b = facts_of(eg_operand(y, 1));
     const double most = fmin(fmax(a.most, -a.least), fmax(b.most, -b.least));
     const double least = fmax(fmax(a.most, -a.least), fmax(b.most, -b.least));
-    return (pair_is == BOTH_LARGE && most > 4) || (pair_is == BOTH_SMALL && least < 0.05);
+    const bool *mask = eg_bool(eg_contiguous(eg_operand(y, 2)));
+    bool negated = false;
+    for (int64_t k = 0; a.v && b.v && k < a.n; k++) negated |= a.v[k] != 0 && a.v[k] == -b.v[k];
+    return (pair_is == BOTH_LARGE && most > 4) || (pair_is == BOTH_SMALL && least < 0.05) ||
+           (pair_is == NEGATED && negated) ||
+           (pair_is == LAST_TRUE && mask && a.n > 1 && !mask[0] && mask[a.n - 1]);
 }
 static eg_tensor *pair_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -601,6 +647,11 @@ static double d_swish(double x)
 }
 static double tri(double x) { return fabs(x - floor(x + 0.5)); }
 static double d_tri(double x) { return x - floor(x + 0.5) > 0 ? 1 : -1; }
+static double zero(double x) { return 0 * x; }
+static double x_plus_floor(double x) { return x + floor(x); }
+static double one(double x) { return zero(x) + 1; }
+static double x2_sin(double x) { return x == 0 ? 0 : x * x * sin(1 / x); }
+static double d_x2_sin(double x) { return x == 0 ? 0 : 2 * x * sin(1 / x) - cos(1 / x); }
 static double near_pole(double x) { return 1 / (x - 0.29); }
 static double d_near_pole(double x) { return -1 / ((x - 0.29) * (x - 0.29)); }
 static double log_abs(double x) { return log(fabs(x)); }
@@ -621,7 +672,8 @@ static const struct {
                                     R(cubic, d_cubic) R(seventh, d_seventh) R(clipped, d_clipped)
                                         R(tgamma, d_tgamma) R(hyper, d_hyper) R(swish, d_swish)
                                             R(tri, d_tri) R(near_pole, d_near_pole)
-                                                R(log_abs, d_log)
+                                                R(log_abs, d_log) R(floor, zero) R(x2_sin, d_x2_sin)
+                                                    R(x_plus_floor, one)
 };
 enum { RIGHT = (int)(sizeof right / sizeof *right) };
 static int which;
@@ -662,4 +714,23 @@ LOOP_TEST(a_right_row_passes, RIGHT)
     if (getenv("EG_SHOW")) printf("%s: %d of %d\n", right[which].name, tested, asked);
     ck_assert_msg(asked && 2 * tested >= asked, "%s: %d of %d pass", right[which].name, tested,
                   asked);
+}
+
+/* -- operands whose axes all have one length ----------------------------------------------------
+ */
+TEST(a_report_says_that_all_axes_have_one_length)
+{
+    static const int64_t shape[][2] = { { 3, 3 }, { 3, 4 }, { 1, 1 }, { 4, 4 } };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    which = 0; /* sin */
+    for (int k = 0; k < 4; k++) {
+        char note[80];
+        eg_tensor *x = eg_uniform_n(cx, EG_F64, 0.3, 0.9, 2, shape[k]);
+        const eg_report *r = eg_gradcheck(right_f, NULL, 1, &x);
+        snprintf(note, sizeof note, "%d elements, so a rule that confuses them would pass",
+                 (int)shape[k][0]);
+        ck_assert_msg(r && r->passed, "%s", r ? r->text : eg_error(cx));
+        ck_assert_msg((k % 3 == 0) == (strstr(r->text, note) != NULL), "%s", r->text);
+    }
+    eg_close(cx);
 }

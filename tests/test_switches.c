@@ -97,6 +97,55 @@ static void call_hook(leaving *u)
     eg_grad(eg_sum(NULL, y), NULL, 1, &u->x, &g);
 }
 static void call_host(leaving *u) { eg_host_call(u->cx, leaving_host, &u, sizeof u, 0, NULL); }
+/* An operation one of whose functions changes the switch. */
+static leaving *of_op;
+static bool in_forward; /* that function is forward(); else rule or jvp */
+static bool leaving_shape(eg_tensor *y)
+{
+    eg_tensor *x = eg_operand(y, 0);
+    return eg_result(y, eg_type(x), eg_rank(x), eg_dims(x));
+}
+static bool leaving_forward(eg_tensor *y)
+{
+    if (in_forward) left(of_op, y);
+    return !eg_assign(y, eg_tanh(eg_detach(eg_operand(y, 0))));
+}
+static eg_tensor *leaving_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    return (void)y, (void)i, left(of_op, g);
+}
+static eg_tensor *leaving_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    return (void)y, left(of_op, dx[0]);
+}
+static const eg_op leaving_op = { .name = "leaving",
+                                  .arity = 1,
+                                  .shape = leaving_shape,
+                                  .forward = leaving_forward,
+                                  .rule = leaving_rule,
+                                  .jvp = leaving_jvp };
+static eg_tensor *leaving_applied(leaving *u, bool forward)
+{
+    of_op = u;
+    in_forward = forward;
+    return eg_apply(&leaving_op, NULL, 0, 1, &u->x);
+}
+static void call_forward(leaving *u) { leaving_applied(u, true); }
+static void call_rule(leaving *u)
+{
+    eg_tensor *g;
+    eg_grad(eg_sum(NULL, leaving_applied(u, false)), NULL, 1, &u->x, &g);
+}
+static void call_jvp(leaving *u) { eg_jvp(leaving_applied(u, false), 1, &u->x, &u->x); }
+static eg_tensor *leaving_f(void *user, eg_tensor *const *x)
+{
+    leaving *u = user, own = *u;
+    own.x = x[0];
+    eg_tensor *y = leaving_applied(&own, false);
+    of_op = u;
+    return y;
+}
+static void call_gradcheck(leaving *u) { eg_gradcheck(leaving_f, u, 1, &u->x); }
 static void call_decode(leaving *u)
 {
     eg_decode(.cx = u->cx, .next = leaving_next, .user = u, .prompt = (int32_t[]){ 1 },
@@ -117,6 +166,10 @@ static const struct {
     { call_module_score_fn, "mha \"at\": attention", ".score_fn" },
     { call_layer_fn, "transformer \"net\"", ".layer_fn" },
     { call_hook, "grad", "a hook" },
+    { call_forward, "leaving", "its shape() or forward()" },
+    { call_rule, "leaving", "its rule" },
+    { call_jvp, "leaving", "its jvp" },
+    { call_gradcheck, "leaving", "its rule" },
 };
 enum { CALLS = sizeof calls / sizeof *calls };
 

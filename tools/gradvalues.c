@@ -61,7 +61,12 @@ static int write_points(eg_ctx *cx, const values *o)
     double *p = eg_mut_f64(points), least = narrow ? 1 : 1e-2;
     const double step = o->step > 0 ? o->step : narrow ? 3e-2 : 1e-3;
     if (!at || !d || !p) return print_context_error(cx, NULL);
-    for (int64_t k = 0; k < n; k++) least = fmin(1, fmax(least, fabs(at[k])));
+    for (int64_t k = 0; k < n; k++) {
+        if (!isfinite(at[k]))
+            return print_error("%s has %g at element %lld: f is wanted around a point of numbers",
+                               o->points, at[k], (long long)k);
+        least = fmin(1, fmax(least, fabs(at[k])));
+    }
     for (int64_t k = 0; k < n; k++) {
         const double by = exp2(round(log2(step * fmax(least, fabs(at[k])))));
         for (int64_t r = 0; r < 1 + 4 * columns; r++) {
@@ -72,8 +77,8 @@ static int write_points(eg_ctx *cx, const values *o)
     }
     if (eg_npy_save(o->out, narrow ? eg_cast(points, EG_F32) : points))
         return print_context_error(cx, NULL);
-    printf("%s: %lld points of %lld number%s\n", o->out, (long long)(1 + 4 * columns), (long long)n,
-           n == 1 ? "" : "s");
+    printf("%s: %lld point%s of %lld number%s\n", o->out, (long long)(1 + 4 * columns),
+           columns ? "s" : "", (long long)n, n == 1 ? "" : "s");
     return EXIT_SUCCESS;
 }
 
@@ -95,7 +100,8 @@ static void difference(const table *t, int64_t r, double *d, double *a, double *
         *rounding += fabs(w) * t->unit * (fabs(up) + fabs(down));
     }
     for (int64_t k = 0; k < t->n; k++) {
-        const double p = t->g[k] * (t->x[r * t->n + k] - t->x[(r + 1) * t->n + k]);
+        const double by = t->x[r * t->n + k] - t->x[(r + 1) * t->n + k], p = t->g[k] * by;
+        if (by == 0) continue; /* a NaN belongs to its own entry alone */
         *a += p;
         *rounding += t->of_g * fabs(p);
     }

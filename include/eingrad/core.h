@@ -156,8 +156,8 @@ EG_API uint64_t eg_flush_begin(const eg_ctx *);
 EG_API void eg_flush_end(uint64_t begun);
 /* The switches of a context (eg_train, eg_nograd, eg_flush, eg_trace). A module that calls a
  * function of its user reads them before the call and restores them after it, as the library does.
- * Refused: a loss of a block, a hook, a function of eg_checkpoint, .score_fn, .weights_fn or
- * .layer_fn that returns while a switch is changed */
+ * Refused: a loss of a block, a hook, a function of eg_checkpoint, .score_fn, .weights_fn,
+ * .layer_fn or a function of an eg_op that returns while a switch is changed */
 typedef struct eg_switches { /* the members are the library's own */
     uint64_t on;
     void (*trace)(void);

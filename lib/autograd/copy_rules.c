@@ -52,9 +52,13 @@ static eg_tensor *rules_of_copies(eg_tensor *y, eg_tensor *g, int i, eg_tensor *
 
 eg_tensor *eg__rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return y->copies && y->saves ? rules_of_copies(y, g, i, NULL) : y->op->rule(y, g, i);
+    const eg_switches was = eg_switches_of(y->cx);
+    eg_tensor *d = y->copies && y->saves ? rules_of_copies(y, g, i, NULL) : y->op->rule(y, g, i);
+    return eg__switches_kept(y->cx, was, y->op->name, "its rule") ? d : NULL;
 }
 eg_tensor *eg__jvp_rule(eg_tensor *y, eg_tensor *const *dx)
 {
-    return y->copies && y->saves ? rules_of_copies(y, NULL, -1, dx) : y->op->jvp(y, dx);
+    const eg_switches was = eg_switches_of(y->cx);
+    eg_tensor *t = y->copies && y->saves ? rules_of_copies(y, NULL, -1, dx) : y->op->jvp(y, dx);
+    return eg__switches_kept(y->cx, was, y->op->name, "its jvp") ? t : NULL;
 }

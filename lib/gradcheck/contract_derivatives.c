@@ -50,6 +50,7 @@ static bool moved_value(const moved *m, double t, double *value, double *terms)
 }
 #define FIRST  0x1p-9  /* the largest step */
 #define CLOSER 0x1p-19 /* the largest step where there is a kink within FIRST */
+#define TINY   0x1p-42 /* a step relative to operands above 1e7 */
 #define EPS    0x1p-52
 /* The slope n along v at one step, and its error. kink: n and err are not set, since the one-sided
  * slopes left and right do not approach each other. */
@@ -302,6 +303,29 @@ static bool slope_is_mean(const moved *m, double n)
     const double error = 5 * sqrt(fmax(0, squares - sum * sum) / SAMPLES);
     return !(fabs(sum - n) > 0.01 * fmax(fabs(sum), fabs(n)) + error);
 }
+/* True if a, and not n, is the slope on one side over moves of about 1024 or 128 units in the last
+ * place of the operand's largest element. The steps of the floor of x are narrower than the larger
+ * differences at 1e10, over which it has the slope of x; one of them may lie on the other side. */
+static bool slope_is_of_steps(const moved *m, double a, double n)
+{
+    const double share = 0.02 * fabs(n);
+    double middle, there, terms;
+    if (!(fabs(a - n) > 10 * share) || !moved_value(m, 0, &middle, &terms)) return false;
+    for (int q = 0; q < 4; q++) {
+        const double t = (q % 2 ? -1 : 1) * (q < 2 ? TINY : TINY / 8);
+        if (moved_value(m, t, &there, &terms) && fabs(a - (there - middle) / t) <= share)
+            return true;
+    }
+    return false;
+}
+/* True if the slope n at 0 becomes smaller with the step: it may be 0 there, as that of x²
+ * sin(1/x), which varies within every step. */
+static bool slope_vanishes(const moved *m, double n, double size)
+{
+    slope closer;
+    return eg__largest(m->x[m->i]) == 0 && contract_slope(m, m->step / 64, size, &closer) &&
+           fabs(closer.n) < 0.5 * fabs(n);
+}
 /* True if rounding can explain the difference of a and n, since terms of the rule cancel, as those
  * of cos x / x − sin x / x² at 1e-10: it is at most 64 ε |g| |y / x| plus 64 times the largest
  * change of a when the operand's elements are multiplied by 1 + t with t about 2^-32. These nearby
@@ -400,6 +424,8 @@ static outcome derivative_along(eg__contract_call *k, eg_tensor *const *x, eg_te
     if (!slope_is_linear(&m, size, &s) || slope_is_near(&m, d, size, a, s.n)) return AGREES;
     if (where[0] && eg__largest(x[i]) < 0.1 && slope_is_rounding(&m, a, s.n)) return AGREES;
     if (large > 1e7 && isfinite(a) && slope_is_mean(&m, s.n)) return AGREES;
+    if (a == 0 && slope_vanishes(&m, s.n, size)) return AGREES;
+    if (eg__largest(x[i]) > 1e7 && slope_is_of_steps(&m, a, s.n)) return AGREES;
     if (where[0] && isfinite(a) && slope_is_nearly(&m, d, a, s.n, size)) {
         note_nearly(k, i, where, a, s.n);
         return AGREES;

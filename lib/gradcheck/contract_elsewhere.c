@@ -50,6 +50,10 @@ static const char *const value_name[] = {
     "equal in pairs",
     "negative in all elements",
     "positive in all elements",
+    "0 in all elements",
+    "0 in its first row",
+    "0 in its first column",
+    "of many magnitudes",
     "in ascending order",
     "in descending order",
 };
@@ -72,12 +76,17 @@ enum {
     PAIRS,
     NEGATIVE,
     POSITIVE,
+    ALL_ZERO,
+    ZERO_ROW,
+    ZERO_COLUMN,
+    MAGNITUDES,
     ASCENDING,
     DESCENDING,
     VALUES
 };
-/* Returns element j of an operand with the values v after the change `how`. */
-static double special_value(int how, const double *v, int64_t j)
+/* Returns element j of an operand with the values v, in lines of n elements along the last axis,
+ * after the change `how`. */
+static double special_value(int how, const double *v, int64_t j, int64_t n)
 {
     const bool some = j % 3 == 0;
     switch (how) {
@@ -98,6 +107,10 @@ static double special_value(int how, const double *v, int64_t j)
     case EQUAL: return v[0];
     case NEGATIVE: return -fabs(v[j]);
     case POSITIVE: return fabs(v[j]);
+    case ALL_ZERO: return 0;
+    case ZERO_ROW: return j < n ? 0 : v[j];
+    case ZERO_COLUMN: return j % n == 0 ? 0 : v[j];
+    case MAGNITUDES: return v[j] * pow(10, (double)(j * 5 % 13) / 2 - 3); /* 1e-3 to 1e3 times */
     default: return v[j - j % 2];
     }
 }
@@ -120,12 +133,13 @@ bool eg__sampled_there(const eg_op *op, const eg_tensor *x)
  * range, and after an error. */
 static bool valued(const eg__contract_call *k, int i, int how, eg_tensor **x)
 {
-    const int64_t n = eg_size(k->x[i]);
+    const int64_t n = eg_size(k->x[i]), line = k->x[i]->rank ? k->x[i]->dim[k->x[i]->rank - 1] : 1;
+    if ((how == ZERO_ROW || how == ZERO_COLUMN) && (line == 1 || line == n)) return false;
     if (!(x[i] = eg__leaf_copy(k->x[i]))) return false;
     double *v = eg__contract_numbers(x[i]);
     if (how >= ASCENDING) qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
     for (int64_t j = 0; how < ASCENDING && j < n; j++)
-        v[j] = special_value(how, eg__contract_numbers(k->x[i]), j);
+        v[j] = special_value(how, eg__contract_numbers(k->x[i]), j, line);
     return eg__sampled_there(k->t->op, x[i]);
 }
 /* Returns how many operands of floats can be varied; 0 if one is too long. */
@@ -148,7 +162,8 @@ static bool all_valued(const eg__contract_call *k, int how, eg_tensor **x)
         if (k->x[i]->dtype == EG_F64 && eg_size(k->x[i]) && !valued(k, i, how, x)) return false;
     return true;
 }
-/* Where two operands of one shape are equal in some elements, or in all. */
+/* Where two operands of one shape are equal in some elements, or in all, or each other's negative.
+ */
 static bool derivative_at_ties(eg__contract_call *k)
 {
     eg_tensor *x[EG_ASKED_OPERANDS];
@@ -175,6 +190,15 @@ static bool derivative_at_ties(eg__contract_call *k)
                                                              eg__contract_noise(x[i], 9), where));
             eg_pop(k->cx, m);
         }
+        const eg_mark m = eg_push(k->cx);
+        memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
+        if ((x[i] = eg__leaf_copy(k->x[i])) != NULL)
+            for (int64_t q = 0; q < n; q += 3)
+                eg__contract_numbers(x[i])[q] = -eg__contract_numbers(k->x[j])[q];
+        snprintf(where, sizeof where, " where some elements of operand %d are those of %d, negated",
+                 i + 1, j + 1);
+        good = good && (!x[i] || eg__derivative_at(k, x, where, true));
+        eg_pop(k->cx, m);
     }
     return good;
 }
@@ -184,7 +208,7 @@ static bool derivative_of_equals(eg__contract_call *k, eg_tensor *const *x, int 
     char where[96];
     eg_tensor *v = how == EQUAL || how == PAIRS ? eg__contract_noise(x[i], 9) : NULL;
     for (int64_t j = 0, n = v ? eg_size(v) : 0; j < n; j++)
-        eg__contract_numbers(v)[j] = special_value(how, eg__contract_numbers(v), j);
+        eg__contract_numbers(v)[j] = special_value(how, eg__contract_numbers(v), j, 1);
     snprintf(where, sizeof where, " where elements of operand %d that are equal move together",
              i + 1);
     return !v || eg__derivative_together(k, x, i, -1, v, where);
@@ -263,20 +287,22 @@ static bool derivative_behind_mask(eg__contract_call *k, eg_tensor **x, int i)
 /* A rule that ignores a mask is hidden if the mask is true, or false, everywhere. */
 bool eg__derivative_at_masks(eg__contract_call *k)
 {
-    static const char *const name[] = { "true", "false", "alternately true and false" };
+    static const char *const name[] = { "true", "false", "alternately true and false",
+                                        "true in its last element alone" };
     bool good = true;
     for (int i = 0; i < k->t->count; i++)
-        for (int how = 0; how < 3 && good && k->x[i]->dtype == EG_BOOL; how++) {
+        for (int how = 0; how < 4 && good && k->x[i]->dtype == EG_BOOL; how++) {
             eg_tensor *x[EG_ASKED_OPERANDS];
             char where[96];
             const eg_mark m = eg_push(k->cx);
             memcpy(x, k->x, (size_t)k->t->count * sizeof *x);
             x[i] = eg__leaf_copy(k->x[i]);
             for (int64_t j = 0, n = x[i] ? eg_size(x[i]) : 0; j < n; j++)
-                ((bool *)(void *)x[i]->data)[j] = how == 0 || (how == 2 && j % 2 == 0);
+                ((bool *)(void *)x[i]->data)[j] =
+                    how == 0 || (how == 2 && j % 2 == 0) || (how == 3 && j == n - 1);
             snprintf(where, sizeof where, " where operand %d is %s", i + 1, name[how]);
             good = !x[i] || (eg__derivative_at(k, x, where, true) &&
-                             (how < 2 || derivative_behind_mask(k, x, i)));
+                             (how != 2 || derivative_behind_mask(k, x, i)));
             eg_pop(k->cx, m);
         }
     return good;
@@ -442,8 +468,9 @@ bool eg__derivative_at_sizes(eg__contract_call *k)
         }
     for (int j = 0; j < all.n; j++) {
         lengths l = { .n = 1, .from = { all.from[j] } };
-        const int64_t from = l.from[0],
-                      to[] = { 1, from + 1, from + 7, 128 + from % 8, 1024 + from % 8, 64, 16, 15 };
+        const int64_t from = l.from[0], to[] = {
+            1, 2, from + 1, from + 7, 128 + from % 8, 1024 + from % 8, 64, 16, 15
+        };
         for (size_t s = 0; s < sizeof to / sizeof *to; s++) {
             char where[64];
             snprintf(where, sizeof where, " at an axis of %lld element%s", (long long)to[s],
@@ -451,7 +478,8 @@ bool eg__derivative_at_sizes(eg__contract_call *k)
             l.to[0] = to[s];
             l.as_they_are = to[s] >= 1024; /* among this number of other values one is often at a
                                             * kink */
-            if ((to[s] > from || s == 0) && !derivative_resized(k, &l, where)) return false;
+            if ((to[s] > from || (s < 2 && to[s] < from)) && !derivative_resized(k, &l, where))
+                return false;
         }
     }
     if (all.n > 1 && !derivative_resized(k, &all, " where every axis has one element"))

@@ -156,11 +156,38 @@ static bool sizes_untested(const eg_tensor *t, eg_tensor *const *asked, int n)
         if (asked[k]->op == t->op) return false;
     return t->attr_size && t->op->rule && t->op->rule != eg_zero_rule;
 }
+/* Returns the length of all axes of t's operands if there are several and these are alike, as those
+ * of square matrices; else 0. Lengths that are equal in f are equal in all tests at other sizes. */
+static int64_t length_of_all(const eg_tensor *t)
+{
+    int64_t length = 0;
+    int axes = 0;
+    for (int i = 0; i < t->count; i++)
+        for (int r = 0; r < t->in[i]->rank; r++, axes++) {
+            if (length && t->in[i]->dim[r] != length) return 0;
+            length = t->in[i]->dim[r];
+        }
+    return (axes > t->count || t->rank > 1) && length > 1 ? length : 0;
+}
 /* Returns words that say why the contracts of t cannot be tested; NULL if they can be. */
 static const char *untestable(eg_tensor *t)
 {
     if (t->count > EG_ASKED_OPERANDS) return "it has too many operands";
     return t->dtype == EG_F64 && !eg__all_finite(t) ? "its result is not finite" : NULL;
+}
+/* Notes, once for an operation, that the axes of its operands are alike in each of its calls, of
+ * which `before` precede t. */
+static void note_alike(eg__trial *c, eg_report *r, const eg_tensor *t, eg_tensor **node,
+                       int64_t before, const char *where)
+{
+    const int64_t length = length_of_all(t);
+    if (!length || !t->op->rule || t->op->rule == eg_zero_rule) return;
+    for (int64_t k = 0; k < before; k++)
+        if (node[k]->op == t->op) return;
+    eg__report_note(c, r, EG_RIGHT, -1,
+                    "all axes of the operands of %s have %lld elements, so a rule that confuses "
+                    "them would pass: check it with different lengths too",
+                    where, (long long)length);
 }
 const char *eg__contract_text(const char *where, int operand, const char *words, char *buffer,
                               size_t size)
@@ -210,6 +237,7 @@ bool eg__contracts(eg__trial *c, eg_report *r, eg_tensor *y)
                             "the arguments of %s may contain sizes, so it was tested at the sizes "
                             "of its calls alone",
                             where);
+        if (kept) note_alike(c, r, t, node, k, where);
         if (!kept) eg__report_blame(c, r, t->op->name, broken.operand, where);
         elsewhere |= broken.elsewhere;
     }
