@@ -399,6 +399,46 @@ TARGET static void NAME(softmax_slope_across)(int64_t rows, char *const *p, cons
         NAME(across_write)(count, b->n, g, EG_ROW(T, 0, first), step[0], b->along[0]);
     }
 }
+/* logsum of interleaved rows; p: the pair, x */
+TARGET static void NAME(logsum_across)(int64_t rows, char *const *p, const int64_t *step,
+                                       const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE x[EG_ACROSS], top, s;
+    double last[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
+        NAME(columns_top)(b->n, x, &top, &s);
+        NAME(exps_of_columns)(b->n, x, &s, 1, x, last);
+        group_logs(last);
+        for (int64_t r = 0; r < count; r++) {
+            double *pair = EG_ROW(double, 0, first + r);
+            pair[0] = (double)top[r];
+            pair[1] = last[r];
+        }
+    }
+}
+/* softmax_less of interleaved rows; p: dx, x, g */
+TARGET static void NAME(softmax_less_across)(int64_t rows, char *const *p, const int64_t *step,
+                                             const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE x[EG_ACROSS], top, s, less = { 0 }, factor = { 0 };
+    double total[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
+        NAME(columns_top)(b->n, x, &top, &s);
+        NAME(exps_of_columns)(b->n, x, &s, 1, x, total);
+        for (int64_t r = 0; r < count; r++) {
+            less[r] = (T)(b->c * total[r]);
+            factor[r] = (T)((double)*EG_ROW(T, 2, first + r) / total[r]);
+        }
+        for (int64_t k = 0; k < b->n; k++) x[k] = (x[k] - less) * factor;
+        NAME(across_write)(count, b->n, x, EG_ROW(T, 0, first), step[0], b->along[0]);
+    }
+}
 /* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, for `count` rows from `first`
  * on. If a row has more than EG_CHUNK elements, count is 1, to[0] has room for EG_CHUNK elements,
  * and only top and the sum are results. */
