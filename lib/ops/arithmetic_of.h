@@ -274,6 +274,7 @@ static const eg_arithmetic NAME(arithmetic) = {
     .softmax_across = NAME(softmax_across),
     .logsum_across = NAME(logsum_across),
     .softmax_slope_across = NAME(softmax_slope_across),
+    .log_softmax_slope_across = NAME(log_softmax_slope_across),
     .softmax_less_across = NAME(softmax_less_across),
     .log_softmax_slope = NAME(log_softmax_slope),
     .softmax_less = NAME(softmax_less),

@@ -560,6 +560,25 @@ TARGET static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const i
             }
     }
 }
+/* log_softmax_slope of interleaved rows; p: dx, y, g */
+TARGET static void NAME(log_softmax_slope_across)(int64_t rows, char *const *p, const int64_t *step,
+                                                  const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE y[EG_ACROSS], g[EG_ACROSS], e[EG_ACROSS], s, zero = { 0 };
+    double total[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], y);
+        NAME(across_read)(count, b->n, EG_ROW(T, 2, first), step[2], b->along[2], g);
+        for (int64_t k = 0; k < b->n; k++) NAME(live)(y + k, g + k);
+        NAME(exps_of_columns)(b->n, y, &zero, 1, e, total);
+        NAME(columns_summed)(b->n, g, total);
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) s[l] = (T)total[l];
+        for (int64_t k = 0; k < b->n; k++) g[k] = g[k] - e[k] * s;
+        NAME(across_write)(count, b->n, g, EG_ROW(T, 0, first), step[0], b->along[0]);
+    }
+}
 /* dx = g (softmax(x) − c) of short rows in lanes */
 EG_INLINE void NAME(less_columns)(const eg_row_facts *b, int64_t first, int64_t count,
                                   char *const *p, const int64_t *step)

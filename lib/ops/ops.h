@@ -202,7 +202,8 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     eg_inner *logsum;                            /* pairs { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
     /* the same for interleaved rows */
-    eg_inner *softmax_across, *logsum_across, *softmax_slope_across, *softmax_less_across;
+    eg_inner *softmax_across, *logsum_across, *softmax_slope_across, *log_softmax_slope_across,
+        *softmax_less_across;
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), where g has one element per row */
     eg_inner *rstd;         /* r, x         r = 1/√(mean (x − mean)² + c) */
     eg_inner *norm;         /* y, x         (x − mean) r gain + bias */

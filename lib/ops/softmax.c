@@ -92,7 +92,7 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_across, eg_inne
     eg_row_facts b = { .n = eg__row_length(y, of->inner), .c = of->scale };
     const eg_tensor *all[] = { y, y->in[0], y->in[1] };
     return !b.n ||
-           (of->inner == 1 && run_across &&
+           (of->inner == 1 &&
             eg__batches_across(y, y->rank - 1, 3, all, run_across, &b, &b, 4 * b.n)) ||
            eg__batches(y, y->rank - of->inner, 3, all, run, &b, 4 * b.n);
 }
@@ -171,7 +171,8 @@ static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *
 }
 static bool log_softmax_slope_forward(eg_tensor *y)
 {
-    return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, NULL, log_softmax_slope_c128);
+    const eg_arithmetic *m = eg__arithmetic(y->dtype);
+    return slope_run(y, m->log_softmax_slope, m->log_softmax_slope_across, log_softmax_slope_c128);
 }
 /* Returns x, with 0 where y is −inf. */
 static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
