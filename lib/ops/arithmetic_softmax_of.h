@@ -399,18 +399,27 @@ TARGET static void NAME(softmax_slope_across)(int64_t rows, char *const *p, cons
         NAME(across_write)(count, b->n, g, EG_ROW(T, 0, first), step[0], b->along[0]);
     }
 }
+/* Sets x to e^(x − max x) of `count` interleaved rows, and top and sum as columns_exps does. */
+TARGET __attribute__((noinline)) static void NAME(across_exps)(const eg_row_facts *b, int64_t first,
+                                                               int64_t count, char *const *p,
+                                                               const int64_t *step, WIDE *x,
+                                                               WIDE *top, double *sum)
+{
+    WIDE s;
+    NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
+    NAME(columns_top)(b->n, x, top, &s);
+    NAME(exps_of_columns)(b->n, x, &s, 1, x, sum);
+}
 /* logsum of interleaved rows; p: the pair, x */
 TARGET static void NAME(logsum_across)(int64_t rows, char *const *p, const int64_t *step,
                                        const void *user)
 {
     const eg_row_facts *b = user;
-    WIDE x[EG_ACROSS], top, s;
+    WIDE x[EG_ACROSS], top;
     double last[EG_LANES];
     for (int64_t first = 0, count; first < rows; first += count) {
         count = eg__min64(rows - first, EG_LANES);
-        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
-        NAME(columns_top)(b->n, x, &top, &s);
-        NAME(exps_of_columns)(b->n, x, &s, 1, x, last);
+        NAME(across_exps)(b, first, count, p, step, x, &top, last);
         group_logs(last);
         for (int64_t r = 0; r < count; r++) {
             double *pair = EG_ROW(double, 0, first + r);
@@ -424,13 +433,11 @@ TARGET static void NAME(softmax_less_across)(int64_t rows, char *const *p, const
                                              const void *user)
 {
     const eg_row_facts *b = user;
-    WIDE x[EG_ACROSS], top, s, less = { 0 }, factor = { 0 };
+    WIDE x[EG_ACROSS], top, less = { 0 }, factor = { 0 };
     double total[EG_LANES];
     for (int64_t first = 0, count; first < rows; first += count) {
         count = eg__min64(rows - first, EG_LANES);
-        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
-        NAME(columns_top)(b->n, x, &top, &s);
-        NAME(exps_of_columns)(b->n, x, &s, 1, x, total);
+        NAME(across_exps)(b, first, count, p, step, x, &top, total);
         for (int64_t r = 0; r < count; r++) {
             less[r] = (T)(b->c * total[r]);
             factor[r] = (T)((double)*EG_ROW(T, 2, first + r) / total[r]);

@@ -61,6 +61,7 @@ static bool softmax_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
+/* Interleaved rows without masks are read in place, others row by row. */
 static bool softmax_run(eg_tensor *y, bool log)
 {
     const softmax_attr *of = y->attr;
