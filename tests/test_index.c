@@ -285,6 +285,31 @@ TEST(triangles_keep_their_side_of_the_diagonal)
     eg_close(cx);
 }
 
+/* Triangles of high and wide matrices, at each diagonal: in batches, transposed and reversed. */
+TEST(triangles_keep_what_is_on_their_side_of_the_diagonal)
+{
+    static const int64_t size[][2] = { { 1, 1 }, { 1, 7 }, { 7, 1 }, { 9, 4 }, { 4, 9 }, { 6, 6 } };
+    for (int c = 0; c < 6 * 4; c++) {
+        eg_ctx *cx = eg_open();
+        const int64_t m = size[c / 4][0], n = size[c / 4][1];
+        eg_tensor *x = eg_shift(eg_randint(cx, 0, 90, 2, m, n), 1);
+        if (c % 4 == 1) x = eg_transpose(eg_copy(eg_transpose(x, 1, 2)), 1, 2);
+        if (c % 4 == 2) x = eg_flip_axis(x, 1);
+        if (c % 4 == 3) x = eg_flip_axis(x, 2);
+        for (int64_t k = -m - 2; k <= n + 2; k++) {
+            eg_tensor *low = eg_tril(x, k), *high = eg_triu(x, k);
+            for (int64_t q = 0; q < 2 * m * n; q++) {
+                const int64_t b = q / (m * n), i = q / n % m, j = q % n;
+                const double v = eg_get(x, b, i, j);
+                ck_assert_double_eq(eg_get(low, b, i, j), j - i <= k ? v : 0);
+                ck_assert_double_eq(eg_get(high, b, i, j), j - i >= k ? v : 0);
+            }
+        }
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}
+
 static eg_tensor *joined(void *user, eg_tensor *const *x)
 {
     (void)user;

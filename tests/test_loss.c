@@ -518,3 +518,36 @@ TEST(cross_entropy_of_nan_is_nan)
                 eg_close(cx);
             }
 }
+
+/* Classes on the middle axis, whose rows are interleaved, have the bits of rows that are
+ * contiguous, also if logits are reversed, sliced or expanded, infinite or NaN. */
+TEST(classes_on_the_middle_axis_have_the_bits_of_rows)
+{
+    static const int classes[] = { 2, 3, 7, 63, 64, 256, 257 };
+    for (int k = 0; k < 7 * 2 * 4 * 2; k++) {
+        eg_ctx *cx = eg_open(.dtype = k % 2 ? EG_F64 : EG_F32, .threads = 2);
+        const int n = classes[k / 2 % 7], view = k / 14 % 4;
+        const double smoothing = k / 56 ? .1 : 0;
+        eg_tensor *x = eg_uniform(cx, -4, 4, 3, n, 37), *t = eg_randint(cx, -1, n, 3, 35), *dx[2];
+        const double odd[] = { INFINITY, -INFINITY, NAN };
+        for (int i = 0; i < 3; i++)
+            eg_fill(eg_select_axis(eg_slice_axis(x, 1, i, i + 1, 1), 2, 9 * i + 3), odd[i]);
+        x = eg_slice_axis(x, 2, 1, 36, 1);
+        if (view == 1) x = eg_flip_axis(x, 1);
+        if (view == 2) x = eg_flip_axis(x, 2);
+        if (view == 3) x = eg_expand(eg_slice_axis(x, 0, 1, 2, 1), 3, -1, -1);
+        eg_tensor *rows = eg_contiguous(eg_rearrange("b v l -> b l v", x)),
+                  *y = eg_cross_entropy("b [v] l", x, t, .ignore = -1, .each = true,
+                                        .smoothing = smoothing),
+                  *z = eg_cross_entropy("b l [v]", rows, t, .ignore = -1, .each = true,
+                                        .smoothing = smoothing),
+                  *g = eg_uniform(cx, -1, 1, 3, 35);
+        eg_grad(y, g, 1, &x, &dx[0]);
+        eg_grad(z, g, 1, &rows, &dx[1]);
+        eg_assert_ok(cx);
+        ck_assert_msg(same_bits(y, z), "%d classes, view %d", n, view);
+        ck_assert_msg(same_bits(eg_contiguous(eg_rearrange("b v l -> b l v", dx[0])), dx[1]),
+                      "%d classes, view %d, gradient", n, view);
+        eg_close(cx);
+    }
+}

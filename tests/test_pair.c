@@ -659,3 +659,52 @@ TEST(sums_of_windows_are_those_of_a_copy)
         eg_close(cx);
     }
 }
+
+/* Complex products of few rows, with sums along contiguous numbers of the larger operand, are those
+ * of their parts, with the same bits on one thread and on three; also with batches, of reversed
+ * operands, and added to a result. */
+TEST(complex_products_of_few_rows_are_those_of_their_parts)
+{
+    static const char *const spec[] = { "ij,kj->ik",   "ij,kj->ki",   "kj,ij->ik",   "bij,bkj->bik",
+                                        "ij,bkj->bik", "bij,kj->ibk", "bij,bkj->ikb" };
+    for (int k = 0; k < 7 * 4 * 3; k++) {
+        const int64_t rows = 2 + k / 7 % 4, view = k / 28;
+        eg_tensor *y[2];
+        eg_ctx *cx[2];
+        for (int t = 0; t < 2; t++) {
+            cx[t] = eg_open(.dtype = EG_F64, .seed = (uint64_t)k + 1, .threads = 1 + 2 * t);
+            eg_tensor *p[2][2];
+            for (int q = 0; q < 2; q++)
+                for (int c = 0; c < 2; c++) {
+                    const bool small = q == !strncmp(spec[k % 7], "kj", 2);
+                    const char *term = q ? strchr(spec[k % 7], ',') + 1 : spec[k % 7];
+                    const int64_t dims[] = { 3, small ? rows : 37, 66 + k % 3 };
+                    const int from = *term != 'b';
+                    p[q][c] = eg_uniform_n(cx[t], EG_F64, -1, 1, 3 - from, dims + from);
+                }
+            eg_tensor *z[2] = { eg_complex(p[0][0], p[0][1]), eg_complex(p[1][0], p[1][1]) };
+            for (int q = 0; q < 2 && view; q++)
+                for (int c = 0; c < 3; c++) {
+                    eg_tensor **x = c < 2 ? &p[q][c] : &z[q];
+                    *x = view == 1 ? eg_flip_axis(*x, -1) : eg_flip_axis(*x, 0);
+                }
+            y[t] = eg_einsum(spec[k % 7], z[0], z[1]);
+            eg_tensor *re = eg_sub(eg_einsum(spec[k % 7], p[0][0], p[1][0]),
+                                   eg_einsum(spec[k % 7], p[0][1], p[1][1])),
+                      *im = eg_add(eg_einsum(spec[k % 7], p[0][0], p[1][1]),
+                                   eg_einsum(spec[k % 7], p[0][1], p[1][0]));
+            eg_assert_close(y[t], eg_complex(re, im), 1e-12);
+            eg_assert_close(eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                              .spec = spec[k % 7],
+                                                              .count = 2,
+                                                              .operands = z,
+                                                              .alpha = .5,
+                                                              .add = eg_complex(im, re) }),
+                            eg_add(eg_scale(y[t], .5), eg_complex(im, re)), 1e-12);
+            eg_assert_ok(cx[t]);
+        }
+        ck_assert_msg(same_bits(y[0], y[1]), "%s, %d rows", spec[k % 7], (int)rows);
+        eg_close(cx[0]);
+        eg_close(cx[1]);
+    }
+}

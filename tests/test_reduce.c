@@ -1029,3 +1029,30 @@ LOOP_TEST(gradients_of_extremes_are_shared_among_ties, 4)
         eg_close(cx);
     }
 }
+
+/* A norm over several axes takes the elements in the order of memory: that of a permuted view,
+ * which has no gaps, has the bits of the tensor itself, and those of other views are close. */
+TEST(norms_of_permuted_views_have_the_bits_of_the_tensor)
+{
+    static const double p[] = { .5, 1, 2, 3 };
+    for (int k = 0; k < 4 * 3; k++) {
+        eg_ctx *cx = eg_open(.dtype = k % 3 == 1 ? EG_F32 : EG_F64, .threads = 1 + k % 3);
+        eg_tensor *x = eg_normal(cx, 0, 1, 5, 7, 33), *v = eg_permute(x, 2, 0, 1), *d[2];
+        if (k % 3 == 2) x = eg_complex(x, eg_copy(x)), v = eg_permute(x, 2, 0, 1);
+        eg_tensor *y = eg_pnorm(NULL, x, p[k / 3]), *z = eg_pnorm(NULL, v, p[k / 3]);
+        ck_assert(same_bits(y, z));
+        if (k % 3 < 2) {
+            eg_grad(y, NULL, 1, &x, &d[0]);
+            eg_grad(z, NULL, 1, &v, &d[1]);
+            ck_assert(same_bits(eg_permute(d[0], 2, 0, 1), d[1]));
+        }
+        eg_tensor *part = eg_flip_axis(eg_slice_axis(v, 0, 1, 32, 2), 1),
+                  *wide = eg_expand(eg_slice_axis(v, 0, 0, 1, 1), 9, -1, -1);
+        eg_assert_close(eg_pnorm(NULL, part, p[k / 3]), eg_pnorm(NULL, eg_copy(part), p[k / 3]),
+                        k % 3 == 1 ? 1e-2 : 1e-9);
+        eg_assert_close(eg_pnorm(NULL, wide, p[k / 3]), eg_pnorm(NULL, eg_copy(wide), p[k / 3]),
+                        k % 3 == 1 ? 1e-2 : 1e-9);
+        eg_assert_ok(cx);
+        eg_close(cx);
+    }
+}

@@ -38,6 +38,31 @@ TEST(rows_sum_to_one_and_shifts_do_not_matter)
     eg_close(cx);
 }
 
+/* The gradient of log-softmax over a middle axis, whose rows are interleaved, has the bits of that
+ * of contiguous rows, also where elements are infinite or NaN. */
+TEST(log_softmax_over_a_middle_axis_has_the_gradient_of_rows)
+{
+    static const int lengths[] = { 2, 3, 15, 16, 17, 63, 64, 100, 256, 257 };
+    for (int k = 0; k < 10 * 2 * 2; k++) {
+        eg_ctx *cx = eg_open(.dtype = k % 2 ? EG_F64 : EG_F32, .threads = 1 + k % 3);
+        const int n = lengths[k / 4];
+        eg_tensor *x = eg_uniform(cx, -4, 4, 3, n, 35), *g = eg_uniform(cx, -1, 1, 3, n, 35), *d[2];
+        for (int i = 0; i < 3; i++)
+            eg_fill(eg_select_axis(eg_slice_axis(x, 1, i, i + 1, 1), 2, 9 * i + 3), i == 2 ? NAN
+                                                                                    : i ? -INFINITY
+                                                                                        : INFINITY);
+        if (k / 2 % 2) x = eg_flip_axis(eg_flip_axis(x, 1), 2);
+        eg_tensor *rows = eg_contiguous(eg_rearrange("b v l -> b l v", x)),
+                  *y = eg_log_softmax("b [v] l", x), *z = eg_log_softmax("b l [v]", rows);
+        eg_grad(y, g, 1, &x, &d[0]);
+        eg_grad(z, eg_contiguous(eg_rearrange("b v l -> b l v", g)), 1, &rows, &d[1]);
+        eg_assert_ok(cx);
+        ck_assert(same_bits(eg_rearrange("b v l -> b l v", y), z));
+        ck_assert_msg(same_bits(eg_rearrange("b v l -> b l v", d[0]), d[1]), "rows of %d", n);
+        eg_close(cx);
+    }
+}
+
 /* An element far above the others has the weight 1, at any position; a maximum that misses it would
  * overflow. */
 LOOP_TEST(softmax_finds_the_largest_element_at_each_position, 70)

@@ -2,7 +2,8 @@
  * the floats: (re c, im c) = Σ re a (re b, im b) + im a (−im b, re b). One operand is read as its
  * parts, which are one more axis of the sum; of the other one, which is doubled, there is a copy
  * that contains b and i b. Doubled is the operand with the axis along which c is contiguous, so
- * that the parts of c are contiguous with that axis. */
+ * that the parts of c are contiguous with that axis; or the smaller one, if the sum is along
+ * contiguous numbers of the larger one, which is then not copied. */
 #include "contraction/gemm.h"
 
 /* Elements of a piece: along the axis along which the operand is contiguous, and along the other
@@ -11,6 +12,8 @@ enum { PARTS_LINE = 2048, PARTS_SIDE = 8 };
 /* What is smaller is faster in plain.c: numbers along the axes of the operand that is not doubled,
  * multiply-adds. */
 enum { LEAST_OTHER = 8, LEAST_WORK = 64 };
+/* From so many rows on the smaller operand is doubled if the other one is read in place. */
+enum { SMALLER_ROWS = 3 };
 
 /* Lists in `copy` the axes that operand s has, the outermost in memory first. */
 static int parts_axes(int n, const eg_axis *x, int s, int *order)
@@ -86,15 +89,16 @@ static int parts_batches(eg_parts_plan *t, int n, eg_axis *x, int64_t apart)
     return left;
 }
 /* Returns the axis with the smallest stride in s (an operand, or c) of those that are summed over
- * or, if not `summed`, that c and one operand have; −1 if there are none. size: numbers along all
- * of them. */
-static int parts_nearest(int n, const eg_axis *x, bool summed, int s, double *size)
+ * or, if not `summed`, that c and one operand have; −1 if there are none. without: an operand that
+ * must not have it, or EG_OF_C. size: numbers along all of them. */
+static int parts_nearest(int n, const eg_axis *x, bool summed, int s, int without, double *size)
 {
     int nearest = -1;
     *size = 1;
     for (int i = 0; i < n; i++) {
         const bool shared = x[i].sa && x[i].sb, one = !x[i].sa != !x[i].sb;
         if (summed ? x[i].in_c || !shared : !x[i].in_c || !one) continue;
+        if (without != EG_OF_C && x[i].step[without]) continue;
         *size *= (double)x[i].size;
         if (nearest < 0 || eg__abs64(x[i].step[s]) < eg__abs64(x[nearest].step[s])) nearest = i;
     }
@@ -102,18 +106,20 @@ static int parts_nearest(int n, const eg_axis *x, bool summed, int s, double *si
 }
 int eg__parts(eg_parts_plan *t, int n, eg_axis *x)
 {
-    double free, sum, other = 1;
-    int z = parts_nearest(n, x, false, EG_OF_C, &free);
+    double free, sum, own, other;
+    int z = parts_nearest(n, x, false, EG_OF_C, EG_OF_C, &free);
     if (z < 0 || n > EG_PAIR_AXES - 2) return 0;
-    const int s = x[z].sa ? EG_OF_A : EG_OF_B;
-    int y = parts_nearest(n, x, true, !s, &sum);
-    for (int i = 0; i < n; i++)
-        if (x[i].in_c && !x[i].step[s] && x[i].step[!s]) other *= (double)x[i].size;
+    int s = x[z].sa ? EG_OF_A : EG_OF_B, y = parts_nearest(n, x, true, !s, EG_OF_C, &sum);
+    parts_nearest(n, x, false, EG_OF_C, !s, &own);
+    const int line = parts_nearest(n, x, true, s, EG_OF_C, &sum),
+              rows = parts_nearest(n, x, false, EG_OF_C, s, &other);
+    if (y >= 0 && x[line].step[s] == 1 && other >= SMALLER_ROWS && 2 * other <= own)
+        s = !s, y = line, z = rows, other = own;
     if (y < 0 || other < LEAST_OTHER || free * sum < LEAST_WORK) return 0;
     *t = (eg_parts_plan){ .doubled = s };
     n = parts_batches(t, n, x, eg__abs64(x[z].sc));
-    z = parts_nearest(n, x, false, EG_OF_C, &free);
-    y = parts_nearest(n, x, true, !s, &sum);
+    z = parts_nearest(n, x, false, EG_OF_C, !s, &free);
+    y = parts_nearest(n, x, true, !s, EG_OF_C, &sum);
     parts_double(t, n, x, s, z, y);
     parts_copied(t, n, x, !s, y);
     for (int i = 0; i < n; i++) x[i].sc *= 2;

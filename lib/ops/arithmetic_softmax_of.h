@@ -399,6 +399,53 @@ TARGET static void NAME(softmax_slope_across)(int64_t rows, char *const *p, cons
         NAME(across_write)(count, b->n, g, EG_ROW(T, 0, first), step[0], b->along[0]);
     }
 }
+/* Sets x to e^(x − max x) of `count` interleaved rows, and top and sum as columns_exps does. */
+TARGET __attribute__((noinline)) static void NAME(across_exps)(const eg_row_facts *b, int64_t first,
+                                                               int64_t count, char *const *p,
+                                                               const int64_t *step, WIDE *x,
+                                                               WIDE *top, double *sum)
+{
+    WIDE s;
+    NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], x);
+    NAME(columns_top)(b->n, x, top, &s);
+    NAME(exps_of_columns)(b->n, x, &s, 1, x, sum);
+}
+/* logsum of interleaved rows; p: the pair, x */
+TARGET static void NAME(logsum_across)(int64_t rows, char *const *p, const int64_t *step,
+                                       const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE x[EG_ACROSS], top;
+    double last[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_exps)(b, first, count, p, step, x, &top, last);
+        group_logs(last);
+        for (int64_t r = 0; r < count; r++) {
+            double *pair = EG_ROW(double, 0, first + r);
+            pair[0] = (double)top[r];
+            pair[1] = last[r];
+        }
+    }
+}
+/* softmax_less of interleaved rows; p: dx, x, g */
+TARGET static void NAME(softmax_less_across)(int64_t rows, char *const *p, const int64_t *step,
+                                             const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE x[EG_ACROSS], top, less = { 0 }, factor = { 0 };
+    double total[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_exps)(b, first, count, p, step, x, &top, total);
+        for (int64_t r = 0; r < count; r++) {
+            less[r] = (T)(b->c * total[r]);
+            factor[r] = (T)((double)*EG_ROW(T, 2, first + r) / total[r]);
+        }
+        for (int64_t k = 0; k < b->n; k++) x[k] = (x[k] - less) * factor;
+        NAME(across_write)(count, b->n, x, EG_ROW(T, 0, first), step[0], b->along[0]);
+    }
+}
 /* Sets top[r], and to[r] and sum[r] as exps_of_rows does for c = 1, for `count` rows from `first`
  * on. If a row has more than EG_CHUNK elements, count is 1, to[0] has room for EG_CHUNK elements,
  * and only top and the sum are results. */
@@ -518,6 +565,25 @@ TARGET static void NAME(log_softmax_slope)(int64_t rows, char *const *p, const i
                 if (!blocks) NAME(exps_of_any)(m, y, 0, 1, e);
                 NAME(live_less)(m, y, g, e + r * n, s[r], EG_ROW(T, 0, first + r) + from);
             }
+    }
+}
+/* log_softmax_slope of interleaved rows; p: dx, y, g */
+TARGET static void NAME(log_softmax_slope_across)(int64_t rows, char *const *p, const int64_t *step,
+                                                  const void *user)
+{
+    const eg_row_facts *b = user;
+    WIDE y[EG_ACROSS], g[EG_ACROSS], e[EG_ACROSS], s, zero = { 0 };
+    double total[EG_LANES];
+    for (int64_t first = 0, count; first < rows; first += count) {
+        count = eg__min64(rows - first, EG_LANES);
+        NAME(across_read)(count, b->n, EG_ROW(T, 1, first), step[1], b->along[1], y);
+        NAME(across_read)(count, b->n, EG_ROW(T, 2, first), step[2], b->along[2], g);
+        for (int64_t k = 0; k < b->n; k++) NAME(live)(y + k, g + k);
+        NAME(exps_of_columns)(b->n, y, &zero, 1, e, total);
+        NAME(columns_summed)(b->n, g, total);
+        EG_EVERY_LANE for (int l = 0; l < EG_LANES; l++) s[l] = (T)total[l];
+        for (int64_t k = 0; k < b->n; k++) g[k] = g[k] - e[k] * s;
+        NAME(across_write)(count, b->n, g, EG_ROW(T, 0, first), step[0], b->along[0]);
     }
 }
 /* dx = g (softmax(x) − c) of short rows in lanes */

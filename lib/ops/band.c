@@ -12,29 +12,22 @@ static bool band_shape(eg_tensor *y)
     return false;
 }
 
-/* Sets row i of each matrix to 0 from column `from` to column to − 1. Multiplying by 0 would keep a
- * NaN outside of the triangle. */
-static void clear(eg_tensor *y, int64_t i, int64_t from, int64_t to)
+/* Sets `rows` rows of each matrix, from row i on, to 0 in columns from … to − 1. Multiplying by 0
+ * would keep a NaN outside of the triangle. */
+static void clear(const eg_tensor *y, int64_t i, int64_t rows, int64_t from, int64_t to)
 {
     int64_t dim[EG_RANK_MAX];
-    int r = y->rank - 2; /* the axis of rows is omitted, and the last axis replaces it */
-    int64_t stride[EG_RANK_MAX];
+    const int r = y->rank - 2;
     eg_tensor t = *y;
-    from = from < 0 ? 0 : from;
-    to = to > y->dim[r + 1] ? y->dim[r + 1] : to;
-    if (from >= to) return;
-    for (int k = 0; k < r; k++) {
-        dim[k] = y->dim[k];
-        stride[k] = y->stride[k];
-    }
-    dim[r] = to - from;
-    stride[r] = y->stride[r + 1];
-    t.rank--;
+    if (from >= to || rows <= 0) return;
+    memcpy(dim, y->dim, (size_t)y->rank * sizeof *dim);
+    dim[r] = rows;
+    dim[r + 1] = to - from;
     t.dim = dim;
-    t.stride = stride;
     t.data += (i * y->stride[r] + from * y->stride[r + 1]) * eg__width[y->dtype];
     eg__fill(&t, 0);
 }
+static int64_t band_within(int64_t i, int64_t n) { return i < 0 ? 0 : i > n ? n : i; }
 /* Copies x and sets what is above diagonal k (lower) or below it to 0, along the axis of a matrix
  * along which its elements are closer to each other. */
 static bool band_forward(eg_tensor *y, bool lower)
@@ -55,11 +48,19 @@ static bool band_forward(eg_tensor *y, bool lower)
         k = -k;
         lower = !lower;
     }
-    for (int64_t i = 0; i < t.dim[r]; i++)
+    const int64_t rows = t.dim[r], columns = t.dim[r + 1];
+    /* rows of which a part is 0; of the others all are, before them (lower) or after them */
+    const int64_t first = band_within(lower ? -k : 1 - k, rows),
+                  end = band_within(lower ? columns - k - 1 : columns - k, rows);
+    if (lower)
+        clear(&t, 0, first, 0, columns);
+    else
+        clear(&t, end, rows - end, 0, columns);
+    for (int64_t i = first; i < end; i++)
         if (lower)
-            clear(&t, i, i + k + 1, t.dim[r + 1]);
+            clear(&t, i, 1, i + k + 1, columns);
         else
-            clear(&t, i, 0, i + k);
+            clear(&t, i, 1, 0, i + k);
     return true;
 }
 

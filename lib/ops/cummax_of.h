@@ -72,6 +72,32 @@ EG_INLINE void NAME(cummax_abreast)(const bool smallest, int64_t m, const line *
         eg__transpose(sizeof *out, count, m, out, ABREAST, y + i * wide, ys / wide, false);
     }
 }
+/* The same for one line without gaps, EG_LANES elements at a time. If all of them are worse than
+ * the best one so far, as most are unless the line rises (falls), its index is repeated. */
+EG_INLINE void NAME(cummax_line)(const bool smallest, const line *l, char *y, const char *x)
+{
+    const T *v = (const T *)(const void *)x;
+    int64_t *to = (int64_t *)(void *)y, at = 0;
+    T best = *v;
+    for (int64_t i = 0, m; i < l->n; i += m) {
+        INDEX(T) better = 0;
+        m = eg__min64(l->n - i, EG_LANES);
+        if (m == EG_LANES) {
+            EG_EVERY_LANE
+            for (int64_t k = 0; k < EG_LANES; k++)
+                better |=
+                    !(smallest ? EG_RE(v[i + k]) > EG_RE(best) : EG_RE(v[i + k]) < EG_RE(best));
+            EG_EVERY_LANE for (int64_t k = 0; k < EG_LANES; k++) to[i + k] = at;
+            if (!better) continue;
+        }
+        for (int64_t k = i; k < i + m; k++) {
+            if (EG_RE(v[k]) != EG_RE(v[k]) ||
+                (smallest ? EG_RE(v[k]) <= EG_RE(best) : EG_RE(v[k]) >= EG_RE(best)))
+                best = v[k], at = k;
+            to[k] = at;
+        }
+    }
+}
 EG_CLONES static void NAME(cummax)(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const line *l = user;
@@ -91,6 +117,10 @@ EG_CLONES static void NAME(cummax)(int64_t n, char *const *p, const int64_t *ste
             NAME(cummax_beside)(true, l, y, x);
         else if (beside && m == ABREAST)
             NAME(cummax_beside)(false, l, y, x);
+        else if (m == 1 && wide && l->y == 8 && l->a == w && l->n && l->smallest)
+            NAME(cummax_line)(true, l, y, x);
+        else if (m == 1 && wide && l->y == 8 && l->a == w && l->n)
+            NAME(cummax_line)(false, l, y, x);
         else if (m == 1 && l->smallest)
             NAME(cummax_some)(1, true, l, y, x, step);
         else if (m == 1)

@@ -12,6 +12,7 @@ typedef struct xent {
 } xent;
 typedef struct xent_job {
     const eg_arithmetic *m;
+    eg_inner *run; /* logsum or softmax_less; with interleaved rows their form …_across */
     xent a;
     eg_row_facts b;
     int width;
@@ -26,13 +27,25 @@ static void loss_put(char *p, int width, double v)
     else
         *(float *)(void *)p = (float)v;
 }
+static double loss_get(const char *p, int width)
+{
+    return width == 8 ? *(const double *)(const void *)p : (double)*(const float *)(const void *)p;
+}
 /* Returns v − top, where top is the largest element of the row; the limit, as in log-softmax, if
- * top is infinite. */
-static double xent_below(double v, double top) { return v == top ? 0 : v - top; }
-/* Returns the mean of x minus its maximum `top`. */
+ * top is infinite. Whether a target has the largest element cannot be predicted. */
+static double xent_below(double v, double top)
+{
+    return fabs(top) == INFINITY && v == top ? 0 : v - top;
+}
+/* Returns the mean of a row x minus its maximum `top`. */
 static double xent_mean_below(const xent_job *j, const char *x, double top)
 {
+    _Alignas(64) char row[EG_ACROSS * sizeof(double)];
     double sum = 0;
+    if (j->b.along[1] != 1) {
+        eg__move(j->width, j->b.n, row, j->width, x, j->b.along[1] * j->width);
+        x = row;
+    }
     for (int64_t k = 0; k < j->b.n; k += EG_CHUNK)
         sum += j->m->sum(j->b.n - k < EG_CHUNK ? j->b.n - k : EG_CHUNK, x + k * j->width);
     if (top != INFINITY) return sum / (double)j->b.n - top;
@@ -48,15 +61,15 @@ static void xent_rows(int64_t rows, char *const *p, const int64_t *step, const v
     double pair[32][2]; /* max x, ln Σ e^(x − max x) */
     for (int64_t first = 0, count; first < rows; first += count) {
         count = rows - first < 32 ? rows - first : 32;
-        j->m->logsum(count, (char *[]){ (char *)pair, p[1] + first * step[1] },
-                     (int64_t[]){ sizeof *pair, step[1] }, &j->b);
+        j->run(count, (char *[]){ (char *)pair, p[1] + first * step[1] },
+               (int64_t[]){ sizeof *pair, step[1] }, &j->b);
         for (int64_t r = 0; r < count; r++) {
             const int64_t target = *EG_ROW(int64_t, 2, first + r);
             const char *x = p[1] + (first + r) * step[1];
             const double top = pair[r][0], rest = pair[r][1];
             double loss = 0;
             if (counts(&j->a, target)) {
-                const double hit = j->m->at(x, target);
+                const double hit = loss_get(x + target * j->b.along[1] * j->width, j->width);
                 /* with an element of −inf the mean is −inf too */
                 const bool never = hit == -INFINITY && !isnan(rest);
                 loss = never ? INFINITY : (1 - smoothing) * (rest - xent_below(hit, top));
@@ -95,24 +108,41 @@ static xent_job job_of(const eg_tensor *y)
 {
     const xent *a = y->attr;
     return (xent_job){ .m = eg__arithmetic(y->dtype),
+                       .run = eg__arithmetic(y->dtype)->logsum,
                        .a = *a,
-                       .b = { .n = eg__row_length(y->in[0], a->inner) },
+                       .b = { .n = eg__row_length(y->in[0], a->inner), .along = { 1, 1, 1 } },
                        .width = eg__width[y->dtype] };
 }
 static bool xent_shape(eg_tensor *y)
 {
     return eg__shape(y, (eg_dtype)y->in[0]->dtype, y->in[1]->rank, y->in[1]->dim);
 }
+/* Computes interleaved rows of a single axis in place, with j->run = `across`; false if there are
+ * none. */
+static bool loss_rows(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, xent_job *j,
+                      eg_inner *run, eg_inner *across, int64_t work)
+{
+    eg_inner *const contiguous = j->run;
+    j->run = across;
+    if (j->a.inner == 1 && eg__batches_across(y, outer, operands, x, run, &j->b, j, work))
+        return true;
+    j->run = contiguous;
+    return false;
+}
+/* Rows of no classes have the loss 0. */
 static bool xent_forward(eg_tensor *y)
 {
     eg_copies_axis copies;
     y = eg__copies_axis(&copies, y);
-    const xent_job j = job_of(y);
-    if (j.b.n)
-        return eg__batches(y, y->rank, 3, (const eg_tensor *[]){ y, y->in[0], y->in[1] },
-                           y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j, 4 * j.b.n);
-    eg__fill(y, 0);
-    return true;
+    xent_job j = job_of(y);
+    const eg_tensor *all[] = { y, y->in[0], y->in[1] };
+    if (!j.b.n) {
+        eg__fill(y, 0);
+        return true;
+    }
+    return loss_rows(y, y->rank, 3, all, &j, xent_rows, j.m->logsum_across, 4 * j.b.n) ||
+           eg__batches(y, y->rank, 3, all, y->dtype == EG_C128 ? xent_rows_c128 : xent_rows, &j,
+                       4 * j.b.n);
 }
 
 /* Writes the distribution of each target; if `to` is a bool tensor, whether the target counts. */
@@ -194,15 +224,18 @@ static eg_tensor *distribution(const eg_tensor *y, eg_tensor **keep)
 static void slope_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
 {
     const xent_job *j = user;
-    j->m->softmax_less(rows, p, step, &j->b);
+    const int64_t along = j->b.along[0];
+    j->run(rows, p, step, &j->b);
     for (int64_t r = 0; r < rows; r++) {
         char *d = p[0] + r * step[0];
         const int64_t target = *EG_ROW(int64_t, 3, r);
+        char *hit = d + target * along * j->width;
         if (!counts(&j->a, target))
-            memset(d, 0, (size_t)(j->b.n * j->width));
+            for (int64_t k = 0; k < j->b.n; k++) loss_put(d + k * along * j->width, j->width, 0);
         else
-            loss_put(d + target * j->width, j->width,
-                     j->m->at(d, target) - (1 - j->a.smoothing) * j->m->at(p[2] + r * step[2], 0));
+            loss_put(hit, j->width,
+                     loss_get(hit, j->width) -
+                         (1 - j->a.smoothing) * loss_get(p[2] + r * step[2], j->width));
     }
 }
 static void slope_rows_c128(int64_t rows, char *const *p, const int64_t *step, const void *user)
@@ -232,9 +265,12 @@ static bool loss_slope_forward(eg_tensor *y)
     xent_job j = job_of(y);
     if (!j.b.n) return true;
     j.b.c = j.a.smoothing / (double)j.b.n;
-    return eg__batches(y, y->in[1]->rank, 4,
-                       (const eg_tensor *[]){ y, y->in[0], y->in[2], y->in[1] },
-                       y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j, 6 * j.b.n);
+    j.run = j.m->softmax_less;
+    const eg_tensor *all[] = { y, y->in[0], y->in[2], y->in[1] };
+    const int outer = y->in[1]->rank;
+    return loss_rows(y, outer, 4, all, &j, slope_rows, j.m->softmax_less_across, 6 * j.b.n) ||
+           eg__batches(y, outer, 4, all, y->dtype == EG_C128 ? slope_rows_c128 : slope_rows, &j,
+                       6 * j.b.n);
 }
 static eg_tensor *loss_slope_rule(eg_tensor *y, eg_tensor *u, int i)
 {

@@ -119,6 +119,12 @@ enum { EG_ACROSS = 256 };
  * False after an error. */
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work);
+/* The same for operands of which some have interleaved rows, which are read in place: `run` is a
+ * function …_across, whose `user` contains *b; b->along is set. At most three operands have rows,
+ * of the same single axis; those of rank `outer` have one element per row. False, and nothing is
+ * computed, if no rows are interleaved or if this is slower. */
+bool eg__batches_across(eg_tensor *y, int outer, int operands, const eg_tensor *const *x,
+                        eg_inner *run, eg_row_facts *b, const void *user, int64_t work);
 /* True if rows of x lie one element after the other along one of its outer axes, so that
  * eg__batches gathers many of them from the same cache lines. s: the layout of its rows. */
 bool eg__rows_are_neighbours(const eg_tensor *x, int outer, const eg_strip *s);
@@ -195,7 +201,9 @@ typedef struct eg_arithmetic { /* functions on contiguous floats of one type; sc
     eg_inner *softmax;                           /* y, x, masks: softmax of c x, or its logarithm */
     eg_inner *logsum;                            /* pairs { top, ln Σ e^(x − top) }, x */
     eg_inner *softmax_slope, *log_softmax_slope; /* dx, y, g */
-    eg_inner *softmax_across, *softmax_slope_across; /* the same for interleaved rows */
+    /* the same for interleaved rows */
+    eg_inner *softmax_across, *logsum_across, *softmax_slope_across, *log_softmax_slope_across,
+        *softmax_less_across;
     eg_inner *softmax_less; /* dx, x, g     g (softmax(x) − c), where g has one element per row */
     eg_inner *rstd;         /* r, x         r = 1/√(mean (x − mean)² + c) */
     eg_inner *norm;         /* y, x         (x − mean) r gain + bias */

@@ -316,6 +316,28 @@ static const eg_op pnorm_op = {
     .samples = pnorm_samples,
     .forward_c128 = pnorm_forward,
 };
+/* Returns x with the axes of a row in the order of memory if a row is then contiguous, else x. The
+ * last bits of a norm depend on that order, as those of a sum do. */
+static eg_tensor *pnorm_in_memory_order(eg_tensor *x, int inner)
+{
+    const int outer = x->rank - inner;
+    int order[EG_RANK_MAX];
+    bool moved = false;
+    for (int k = 0; k < x->rank; k++) order[k] = k;
+    for (int k = outer + 1; k < x->rank; k++)
+        for (int r = k; r > outer; r--) {
+            const int before = order[r - 1];
+            if (x->stride[before] >= x->stride[order[r]]) break;
+            order[r - 1] = order[r], order[r] = before, moved = true;
+        }
+    int64_t next = 1;
+    for (int k = x->rank - 1; k >= outer; k--) {
+        if (x->dim[order[k]] == 1) continue;
+        if (x->stride[order[k]] != next) return x;
+        next *= x->dim[order[k]];
+    }
+    return moved ? eg_permute_n(x, x->rank, order) : x;
+}
 eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p)
 {
     return eg_apply(&pnorm_op, &(pnorm){ inner, p }, sizeof(pnorm), 1, &x);
@@ -329,7 +351,8 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
     if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
     /* a row without elements has the norm 0 for every p */
-    return eg__focus_outer(&f, eg__pnorm_last(f.x, f.inner, p == INFINITY ? 1 : p));
+    eg_tensor *v = pnorm_in_memory_order(f.x, f.inner);
+    return eg__focus_outer(&f, eg__pnorm_last(v, f.inner, p == INFINITY ? 1 : p));
 }
 
 const eg_op *const eg__pnorm_ops[] = { &pnorm_op, NULL };

@@ -19,14 +19,18 @@ EG_INLINE void NAME(prod_level)(int64_t half, const T *v, T *next)
     EG_EVERY_LANE
     for (int64_t k = 0; k < half; k++) next[k] = v[k] * v[k + half];
 }
-/* Two levels at once, of 4 quarter elements */
-EG_INLINE void NAME(prod_two_levels)(int64_t quarter, const T *v, T *next)
+/* Element v of the second level, of n elements two levels before it */
+EG_INLINE T NAME(prod_of_four)(int64_t n, const T *v)
+{
+    const int64_t half = n / 2, quarter = n / 4;
+    const T a = v[0] * v[half], b = v[quarter] * v[quarter + half];
+    return a * b;
+}
+/* Two levels at once */
+EG_INLINE void NAME(prod_two_levels)(int64_t n, const T *v, T *next)
 {
     EG_EVERY_LANE
-    for (int64_t k = 0; k < quarter; k++) {
-        const T a = v[k] * v[k + 2 * quarter], b = v[k + quarter] * v[k + 3 * quarter];
-        next[k] = a * b;
-    }
+    for (int64_t k = 0; k < n / 4; k++) next[k] = NAME(prod_of_four)(n, v + k);
 }
 /* Three levels at once of 8 elements v[i step] */
 EG_INLINE T NAME(prod_of_eight)(const T *v, int64_t step)
@@ -35,10 +39,19 @@ EG_INLINE T NAME(prod_of_eight)(const T *v, int64_t step)
             d = v[3 * step] * v[7 * step];
     return (a * b) * (c * d);
 }
-EG_INLINE void NAME(prod_three_levels)(int64_t eighth, const T *v, T *next)
+EG_INLINE void NAME(prod_three_levels)(int64_t n, const T *v, T *next)
 {
+    const int64_t eighth = n / 8;
+    if (n % 8 == 0) {
+        EG_EVERY_LANE
+        for (int64_t k = 0; k < eighth; k++) next[k] = NAME(prod_of_eight)(v + k, eighth);
+        return;
+    }
     EG_EVERY_LANE
-    for (int64_t k = 0; k < eighth; k++) next[k] = NAME(prod_of_eight)(v + k, eighth);
+    for (int64_t k = 0; k < eighth; k++) {
+        const T a = NAME(prod_of_four)(n, v + k), b = NAME(prod_of_four)(n, v + k + eighth);
+        next[k] = a * b;
+    }
 }
 /* The trees of some rows of n elements: level j has n >> j of them. */
 typedef struct NAME(prod_trees) {
@@ -59,15 +72,18 @@ EG_INLINE const T *NAME(prod_row)(NAME(prod_trees) * t, const bool keep, int64_t
     T *next = t->row + (keep ? r * t->n : PROD_SIDE * PROD_NARROW);
     t->odds = 0;
     for (int64_t n = t->n; n > narrow; n /= 2) {
-        const bool two = !keep && n % 4 == 0 && n / 2 > narrow,
-                   three = two && n % 8 == 0 && n / 4 > narrow;
+        const int64_t half = n / 2, quarter = n / 4, all = n;
+        const bool whole = sizeof(T) <= 8 || n % 4 == 0, two = !keep && whole && half > narrow,
+                   three = two && (sizeof(T) <= 8 || n % 8 == 0) && quarter > narrow;
         if (n % 2) t->last[t->odds++][r] = x[n - 1];
-        if (two) n /= three ? 4 : 2;
+        if (two && half % 2) t->last[t->odds++][r] = x[half - 1] * x[2 * half - 1];
+        if (three && quarter % 2) t->last[t->odds++][r] = NAME(prod_of_four)(n, x + quarter - 1);
+        if (two) n = three ? quarter : half;
         if (!keep && n / 2 <= narrow) next = t->row + r * (n / 2);
         if (three)
-            NAME(prod_three_levels)(n / 2, x, next);
+            NAME(prod_three_levels)(all, x, next);
         else if (two)
-            NAME(prod_two_levels)(n / 2, x, next);
+            NAME(prod_two_levels)(all, x, next);
         else
             NAME(prod_level)(n / 2, x, next);
         x = next;

@@ -491,3 +491,44 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
     rows_by(y->cx, team, &w, &g);
     return true;
 }
+
+/* -- interleaved rows ------------------------------------------------------------------------- */
+/* True if rows along axis r lie one element after the other in some operands, such as x in "i [j] b
+ * h", and are contiguous in the others, r is the innermost outer axis of operand 0, and with the
+ * axes that can be merged with it has enough rows for a vector. Operands of rank `outer` have one
+ * element per row. */
+static bool rows_beside(int outer, int r, int operands, const eg_tensor *const *x)
+{
+    bool some = false, all = true, merged = true;
+    int64_t run = x[0]->dim[r];
+    for (int k = 0; k < operands; k++) {
+        if (x[k]->rank == outer) continue;
+        const bool near = x[k]->stride[r] == 1 && x[k]->stride[outer] != 1;
+        some |= near;
+        all &= near || x[k]->stride[outer] == 1;
+    }
+    for (int q = 0; q < outer; q++) all &= x[0]->dim[q] == 1 || x[0]->stride[q] >= x[0]->stride[r];
+    for (int q = r - 1; q >= 0 && merged; q--) {
+        for (int k = 0; k < operands; k++)
+            merged &= x[k]->stride[q] == x[k]->stride[q + 1] * x[k]->dim[q + 1];
+        if (merged) run *= x[0]->dim[q];
+    }
+    return all && some && x[0]->dim[r] > 1 && run >= EG_LANES;
+}
+bool eg__batches_across(eg_tensor *y, int outer, int operands, const eg_tensor *const *x,
+                        eg_inner *run, eg_row_facts *b, const void *user, int64_t work)
+{
+    bool beside = false;
+    eg_tensor rows[EG_ROW_OPERANDS];
+    const eg_tensor *all[EG_ROW_OPERANDS];
+    for (int r = 0; r < outer; r++) beside |= rows_beside(outer, r, operands, x);
+    if (!beside || y->dtype == EG_C128 || b->n < 2 || b->n > EG_ACROSS) return false;
+    for (int k = 0; k < operands; k++) {
+        if (x[k]->rank > outer) b->along[k] = x[k]->stride[outer];
+        rows[k] = *x[k];
+        rows[k].rank = (uint8_t)outer;
+        all[k] = &rows[k];
+    }
+    eg__loop_work(y->cx, operands, all, run, user, work);
+    return true;
+}

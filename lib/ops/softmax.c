@@ -61,59 +61,21 @@ static bool softmax_shape(eg_tensor *y)
 {
     return eg__shape_like(y, (eg_dtype)y->in[0]->dtype, y->in[0]);
 }
-/* True if rows along axis r lie one element after the other in some operands, such as x in "i [j] b
- * h", and are contiguous in the others, r is the innermost outer axis of y, and with the axes that
- * can be merged with it has enough rows for a vector. */
-static bool softmax_beside(int outer, int r, int operands, const eg_tensor *const *x)
-{
-    bool some = false, all = true, merged = true;
-    int64_t run = x[0]->dim[r];
-    for (int k = 0; k < operands; k++) {
-        const bool near = x[k]->stride[r] == 1 && x[k]->stride[outer] != 1;
-        some |= near;
-        all &= near || x[k]->stride[outer] == 1;
-    }
-    for (int q = 0; q < outer; q++) all &= x[0]->dim[q] == 1 || x[0]->stride[q] >= x[0]->stride[r];
-    for (int q = r - 1; q >= 0 && merged; q--) {
-        for (int k = 0; k < operands; k++)
-            merged &= x[k]->stride[q] == x[k]->stride[q + 1] * x[k]->dim[q + 1];
-        if (merged) run *= x[0]->dim[q];
-    }
-    return all && some && x[0]->dim[r] > 1 && run >= EG_LANES;
-}
-/* Computes rows that softmax_beside accepts with vectors over rows. False if there is no such
- * axis. */
-static bool softmax_across(eg_tensor *y, int operands, const eg_tensor *const *x, eg_inner *run,
-                           eg_row_facts b)
-{
-    const int outer = y->rank - 1;
-    bool beside = false;
-    eg_tensor rows[3];
-    const eg_tensor *all[3];
-    for (int r = 0; r < outer; r++) beside |= softmax_beside(outer, r, operands, x);
-    if (!beside || y->dtype == EG_C128 || b.n < 2 || b.n > EG_ACROSS) return false;
-    for (int k = 0; k < operands; k++) {
-        b.along[k] = x[k]->stride[outer];
-        rows[k] = *x[k];
-        rows[k].rank = (uint8_t)outer;
-        all[k] = &rows[k];
-    }
-    eg__loop_work(y->cx, operands, all, run, &b, 4 * b.n);
-    return true;
-}
+/* Interleaved rows without masks are read in place, others row by row. */
 static bool softmax_run(eg_tensor *y, bool log)
 {
     const softmax_attr *of = y->attr;
     eg_copies_axis copies;
     y = eg__copies_axis(&copies, y);
-    const eg_row_facts b = {
+    eg_row_facts b = {
         .n = eg__row_length(y, of->inner), .masks = y->count - 1, .log = log, .c = of->scale
     };
     const eg_tensor *all[EG_ROW_OPERANDS] = { y };
     for (int k = 0; k < y->count; k++) all[k + 1] = y->in[k];
     return !b.n ||
            (of->inner == 1 && !b.masks &&
-            softmax_across(y, 2, all, eg__arithmetic(y->dtype)->softmax_across, b)) ||
+            eg__batches_across(y, y->rank - 1, 2, all, eg__arithmetic(y->dtype)->softmax_across, &b,
+                               &b, 4 * b.n)) ||
            eg__batches(y, y->rank - of->inner, y->count + 1, all,
                        y->dtype == EG_C128 ? softmax_c128 : eg__arithmetic(y->dtype)->softmax, &b,
                        (log ? 6 : 4) * b.n);
@@ -128,9 +90,11 @@ static bool slope_run(eg_tensor *y, eg_inner *run, eg_inner *run_across, eg_inne
     eg_copies_axis copies;
     y = eg__copies_axis(&copies, y);
     if (y->dtype == EG_C128) run = run_c128;
-    const eg_row_facts b = { .n = eg__row_length(y, of->inner), .c = of->scale };
+    eg_row_facts b = { .n = eg__row_length(y, of->inner), .c = of->scale };
     const eg_tensor *all[] = { y, y->in[0], y->in[1] };
-    return !b.n || (of->inner == 1 && run_across && softmax_across(y, 3, all, run_across, b)) ||
+    return !b.n ||
+           (of->inner == 1 &&
+            eg__batches_across(y, y->rank - 1, 3, all, run_across, &b, &b, 4 * b.n)) ||
            eg__batches(y, y->rank - of->inner, 3, all, run, &b, 4 * b.n);
 }
 
@@ -208,7 +172,8 @@ static void log_softmax_slope_c128(int64_t rows, char *const *p, const int64_t *
 }
 static bool log_softmax_slope_forward(eg_tensor *y)
 {
-    return slope_run(y, eg__arithmetic(y->dtype)->log_softmax_slope, NULL, log_softmax_slope_c128);
+    const eg_arithmetic *m = eg__arithmetic(y->dtype);
+    return slope_run(y, m->log_softmax_slope, m->log_softmax_slope_across, log_softmax_slope_c128);
 }
 /* Returns x, with 0 where y is −inf. */
 static eg_tensor *where_finite(eg_tensor *y, eg_tensor *x)
