@@ -206,13 +206,13 @@ static run_data backward_weighed(const back *w, const workspace *r, const eg_fus
                    .ds = r->ds + at * row };
     t.raw = w->plan.score.keeps ? r->raw + at * row : t.s;
     eg__fused_product(f, d, r->kd + p * wide * d * x, r->qd + run->from * d * x, n * d * x,
-                      t.rows.count, false, t.raw);
+                      t.rows.count, false, t.raw, NULL);
     if (f->score) eg__tile_scores(&w->plan, f, b, t.rows, keys, r->values, t.raw, t.s);
     t.strict = t.tested.rows > 0 && (f->careful || backward_nan(w, b, t.rows));
     backward_weights(w, b, t.rows, &t.tested, t.strict, t.s);
     if (e)
         eg__fused_product(f, e, r->ve + p * wide * e * x, r->ge + run->from * e * x, n * e * x,
-                          t.rows.count, false, t.ds);
+                          t.rows.count, false, t.ds, NULL);
     else
         memset(t.ds, 0, (size_t)(t.rows.count * row));
     if (!f->a->dropping) return t;
@@ -233,7 +233,7 @@ static void backward_add(const back *w, const workspace *r, const eg_live *live,
     eg__fused_product(f, live->rows, tile + live->from * f->wide * x,
                       live->sparse ? r->few : panels + live->from * n * x,
                       n * (live->sparse ? live->rows : queries) * x, columns, r->summed[p],
-                      sums + p * f->wide * x * eg__round_up(columns, n));
+                      sums + p * f->wide * x * eg__round_up(columns, n), NULL);
 }
 /* Computes P and dS of one tile, and adds its part to dK and dV. False if all pairs of the tile are
  * forbidden; dS is then not set. */
@@ -299,7 +299,7 @@ static void backward_queries(const back *w, const workspace *r, int64_t panel, i
     for (int g = from; g < to; g++)
         if (!(used >> g & 1)) memset(ds + g * wide * wide * x, 0, (size_t)(wide * wide * x));
     eg__fused_product(f, (to - from) * wide, ds + from * wide * wide * x,
-                      kk + from * wide * f->narrow * x, f->narrow * keys * x, d, true, dq);
+                      kk + from * wide * f->narrow * x, f->narrow * keys * x, d, true, dq, NULL);
 }
 
 /* Packs a block of queries of q and g into panels. */

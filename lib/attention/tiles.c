@@ -120,6 +120,24 @@ void eg__fused_pack(const eg_fused *f, int w, eg_stretch rows, eg_stretch depth,
         dst += w * depth.count * f->width;
     }
 }
+/* True if an array with the axes of batches and of two parts is too large to stay in a cache. */
+static bool is_large(const eg_fused *f, eg_part x, eg_part y)
+{
+    return f->list[EG_PART_BATCH].total * f->list[x].total * f->list[y].total * f->width >
+           EG_STREAM_BYTES;
+}
+eg_ahead eg__fused_ahead(const eg_fused *f, eg_stretch rows, eg_part columns, int at,
+                         const char *base)
+{
+    const eg_fused_list *l = &f->list[rows.part], *c = &f->list[columns];
+    const int64_t bytes = c->total * f->width;
+    if (l->n != 1 || c->n != 1 || c->axis->step[at] != 1 || bytes < EG_LINE ||
+        !is_large(f, rows.part, columns))
+        return (eg_ahead){ .rows = 0 };
+    const int64_t step = l->axis->step[at] * f->width;
+    return (eg_ahead){ base + rows.from * step,         rows.count, step,
+                       (bytes + EG_LINE - 1) / EG_LINE, EG_LINE,    0 };
+}
 void eg__fused_unpack(const eg_fused *f, eg_stretch lanes, eg_stretch columns, int at,
                       const char *tile, char *base)
 {
@@ -127,8 +145,7 @@ void eg__fused_unpack(const eg_fused *f, eg_stretch lanes, eg_stretch columns, i
     const eg_fused_list *l = &f->list[lanes.part];
     const int64_t apart = l->n ? l->axis[l->n - 1].step[at] : 0,
                   size = l->n ? l->axis[l->n - 1].size : 1, x = f->width;
-    const bool stream = f->list[EG_PART_BATCH].total * l->total * f->list[columns.part].total * x >
-                        EG_STREAM_BYTES; /* the whole array */
+    const bool stream = is_large(f, lanes.part, columns.part);
     int64_t off[EG_KERNEL_SIDE];
     for (int64_t c = 0, n; c < columns.count; c += n) {
         n = eg__min64(EG_KERNEL_SIDE, columns.count - c);

@@ -65,12 +65,18 @@ static inline int64_t eg__whole_vectors(const eg_fused *f, int64_t n, char *x)
 }
 
 /* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth and the
- * columns rounded up to whole panels, which lie b_step bytes apart in b. */
+ * columns rounded up to whole panels, which lie b_step bytes apart in b. next: what is packed next,
+ * which is prefetched meanwhile. */
 static inline void eg__fused_product(const eg_fused *f, int64_t depth, const char *a, const char *b,
-                                     int64_t b_step, int64_t columns, bool add, char *c)
+                                     int64_t b_step, int64_t columns, bool add, char *c,
+                                     eg_ahead_list *next)
 {
-    f->kernel.run(&f->kernel, depth, a, b, b_step, columns, add, c);
+    f->kernel.run(&f->kernel, depth, a, b, b_step, columns, add, c, next);
 }
+/* Returns the lines of the rows of array `at`, for a batch that begins at `base`; none if the array
+ * stays in a cache, or if its rows are not contiguous along `columns` or not at equal distances. */
+eg_ahead eg__fused_ahead(const eg_fused *, eg_stretch rows, eg_part columns, int at,
+                         const char *base);
 
 /* The rows of a block in which a panel of lanes may have allowed pairs, by bounds of the predicate.
  * All rows before `from`, and from `to` on, are forbidden; the rows from … test − 1 and tested … to

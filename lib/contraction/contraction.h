@@ -150,13 +150,66 @@ typedef struct eg_run {
 void eg__pack(size_t width, int w, int64_t rows, const int64_t *off, int64_t rs, int runs,
               const eg_run *run, const void *src, void *dst, int64_t k);
 
+/* -- memory that is prefetched while something else is computed ------------------------------- */
+/* The cache lines of a matrix that is read later; they are prefetched while something else is
+ * computed: of each row, `step` bytes apart, `lines` lines, `line` bytes apart. Those before line
+ * `at` of the first row have been prefetched. */
+typedef struct eg_ahead {
+    const char *row;
+    int64_t rows, step, lines, line, at;
+} eg_ahead;
+static inline int64_t eg__ahead_lines(const eg_ahead *x) { return x->rows * x->lines; }
+/* Prefetches the next lines of x, to the first-level cache if `near`, which is a constant, else to
+ * the second. Returns how many of `lines` are left after the last one. */
+EG_INLINE int64_t eg__ahead_prefetch(eg_ahead *x, int64_t lines, const bool near)
+{
+    while (lines > 0 && x->rows > 0) {
+        const int64_t n = eg__min64(lines, x->lines - x->at), line = x->line;
+        const char *from = x->row + x->at * line;
+        for (int64_t i = 0; i < n; i++)
+            if (near)
+                __builtin_prefetch(from + i * line, 0, 3);
+            else
+                __builtin_prefetch(from + i * line, 0, 2);
+        lines -= n;
+        x->at += n;
+        if (x->at < x->lines) break;
+        x->at = 0;
+        x->row += x->step;
+        x->rows--;
+    }
+    return lines;
+}
+/* Matrices that are read one after another, and the number of all their lines that have not been
+ * prefetched. */
+enum { EG_AHEAD_LISTS = 3 };
+typedef struct eg_ahead_list {
+    int64_t lines;
+    eg_ahead of[EG_AHEAD_LISTS];
+} eg_ahead_list;
+static inline void eg__ahead_put(eg_ahead_list *next, int k, eg_ahead x)
+{
+    next->of[k] = x;
+    next->lines = 0;
+    for (int i = 0; i < EG_AHEAD_LISTS; i++)
+        next->lines += eg__ahead_lines(&next->of[i]) - next->of[i].at;
+}
+static inline void eg__ahead_list_prefetch(eg_ahead_list *next, int64_t lines)
+{
+    lines = eg__min64(lines, next->lines);
+    next->lines -= lines;
+    for (int k = 0; lines > 0; k++) lines = eg__ahead_prefetch(&next->of[k], lines, false);
+}
+
 /* -- direct.c: products of tiles that stay in the packed layout -------------------------------- */
 /* c[column][wide] (+)= Σ_p a[p][wide] b[column/narrow][p][column%narrow], for p < depth. The number
- * of columns is rounded up to whole panels, which are b_step bytes apart in b. */
+ * of columns is rounded up to whole panels, which are b_step bytes apart in b. Meanwhile the lines
+ * of `next` are prefetched (NULL: none): one for every EG_AHEAD_TERMS terms of columns. */
+enum { EG_AHEAD_TERMS = 128 };
 typedef struct eg_panel_kernel {
     int wide, narrow;
     void (*run)(const struct eg_panel_kernel *, int64_t depth, const void *a, const void *b,
-                int64_t b_step, int64_t columns, bool add, void *c);
+                int64_t b_step, int64_t columns, bool add, void *c, eg_ahead_list *next);
     const eg_kernel *kernel;
     int64_t tile_bytes; /* of narrow columns of c */
 } eg_panel_kernel;

@@ -162,16 +162,19 @@ static const small *small_of(eg_dtype dtype)
 }
 
 static void panels_of_blis(const eg_panel_kernel *k, int64_t depth, const void *a, const void *b,
-                           int64_t b_step, int64_t columns, bool add, void *c)
+                           int64_t b_step, int64_t columns, bool add, void *c, eg_ahead_list *next)
 {
     const eg_kernel *kn = k->kernel;
     const char *panel = b;
     char *to = c;
-    for (int64_t j = 0; j < columns; j += k->narrow, panel += b_step, to += k->tile_bytes)
+    for (int64_t j = 0; j < columns; j += k->narrow, panel += b_step, to += k->tile_bytes) {
+        if (next && next->lines > 0)
+            eg__ahead_list_prefetch(next, depth * k->narrow / EG_AHEAD_TERMS);
         if (kn->rows)
             kn->run(kn, depth, 1, panel, a, add, to, k->wide, 1);
         else
             kn->run(kn, depth, 1, a, panel, add, to, 1, k->wide);
+    }
 }
 /* With vectors of 64 bytes the library's own kernel is used: BLIS's panels of 12 and 14 columns
  * would be padded by 12 % at a width of 64. */
@@ -436,7 +439,7 @@ static void part_run(const eg_gemm *g, direct_block *x, strip_part at, strip_par
     const char *a = rows_of(g, of + wa * (at.i * m->sa + at.p * k->sa), lanes, kc, buffer, &ak);
     for (int64_t q = 0; q < x->of.tiles; q++) {
         const int64_t cols = x->of.each + (q < x->of.wider);
-        for (int y = 0; y < 2; y++) eg__ahead_prefetch(&x->next[y], x->lines[y]);
+        for (int y = 0; y < 2; y++) eg__ahead_prefetch(&x->next[y], x->lines[y], true);
         if (finish) eg__finish_prefetch(finish, c, lanes * w, cols, n->sc * w);
         if (prefetches && q == 0)
             s->prefetching[cols - 1](kc, a, ak, b, k->sb, n->sb, c, n->sc, g->alpha, add, &list);

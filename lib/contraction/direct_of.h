@@ -90,12 +90,14 @@ TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t
 #if WIDE_TILES
 /* Panels of PANEL columns, for eg__panel_kernel. */
 TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const void *a,
-                                const void *b, int64_t b_step, int64_t columns, bool add, void *c)
+                                const void *b, int64_t b_step, int64_t columns, bool add, void *c,
+                                eg_ahead_list *next)
 {
     enum { W = 2 * LANES };
     (void)kn;
     for (int64_t j = 0; j < columns; j += PANEL) {
         const void *panel = (const char *)b + j / PANEL * b_step;
+        if (next && next->lines > 0) eg__ahead_list_prefetch(next, depth * PANEL / EG_AHEAD_TERMS);
         NAME(tile)
         (2, PANEL, true, false, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add,
          NULL);

@@ -210,7 +210,7 @@ static void tiles(const block *k, next *then)
             char *at = k->c + (a->to[i] + b->to[j]) * (int64_t)width;
             if (whole) {
                 for (int x = 0; then && x < 2; x++)
-                    eg__ahead_prefetch(&then->of[x], then->lines[x]);
+                    eg__ahead_prefetch(&then->of[x], then->lines[x], true);
                 if (k->finish)
                     eg__finish_prefetch(k->finish, at, (kn->rows ? nr : mr) * (int64_t)width,
                                         kn->rows ? mr : nr, (kn->rows ? rs : cs) * (int64_t)width);

@@ -17,13 +17,6 @@ static inline void eg__finish_prefetch(const eg_finish *finish, const void *c, i
     }
 }
 
-/* The cache lines of a matrix that is read later; they are prefetched while something else is
- * computed: of each row, `step` bytes apart, `lines` lines, `line` bytes apart. Those before line
- * `at` of the first row have been prefetched. */
-typedef struct eg_ahead {
-    const char *row;
-    int64_t rows, step, lines, line, at;
-} eg_ahead;
 /* Sets the lines of x->size by y->size elements of w bytes, which are sx and sy elements apart and
  * begin at `from`. */
 static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx,
@@ -36,21 +29,5 @@ static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *
     const int64_t bytes = dense ? sx * x->size * y->size : sx * (x->size - 1) + w,
                   line = dense || sx < EG_LINE ? EG_LINE : sx;
     return (eg_ahead){ from, dense ? 1 : y->size, w * sy, (bytes + line - 1) / line, line, 0 };
-}
-static inline int64_t eg__ahead_lines(const eg_ahead *x) { return x->rows * x->lines; }
-/* Prefetches the next lines of x. */
-static inline void eg__ahead_prefetch(eg_ahead *x, int64_t lines)
-{
-    while (lines > 0 && x->rows > 0) {
-        const int64_t n = eg__min64(lines, x->lines - x->at), line = x->line;
-        const char *from = x->row + x->at * line;
-        for (int64_t i = 0; i < n; i++) __builtin_prefetch(from + i * line, 0, 3);
-        lines -= n;
-        x->at += n;
-        if (x->at < x->lines) break;
-        x->at = 0;
-        x->row += x->step;
-        x->rows--;
-    }
 }
 #endif
