@@ -929,6 +929,11 @@ TEST(what_a_batch_refuses)
         eg_assert_error(cx, table[k].says);
         eg_clear(other);
     }
+    /* without .examples their number is that of the first tensor that has axes */
+    eg_tensor *scalar = eg_full_n(cx, EG_F32, 1, 0, NULL);
+    ck_assert_int_eq(eg_step_over(opt, byte_rows_loss, .batch = { { "s", scalar }, { "x", x } }),
+                     -1);
+    eg_assert_error(cx, "step_over: \"s\" of .batch is (), but its first axis must have the 6");
     static const char *const says[] = { "block_rows: the name is NULL",
                                         "block_rows: .batch has no \"y\"; it has \"x\", \"z\"",
                                         "block_count: x is f32, but a count is a sum of integers",

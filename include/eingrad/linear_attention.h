@@ -42,7 +42,8 @@ typedef struct eg_linear_attention_args {
 
     /* what may be seen */
     /* "j <= i", with as many keys as queries plus .offset; and, joined by &, conditions on keys
-     * only or on queries only, "j <= i & pad[b,j] & doc[b,i] > 0". NULL: all */
+     * only or on queries only, "j <= i & pad[b,j] & doc[b,i] > 0". One that reads neither, such as
+     * "on[h]", is a condition on keys: queries still see .state. NULL: all */
     const char *where;
     eg_given with[8]; /* the tensors that it reads: integers and bools; ends at a NULL name */
     int64_t offset;   /* number of keys before that of the first query, at least 0: 0 */

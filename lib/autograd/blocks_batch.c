@@ -6,8 +6,14 @@
 
 int64_t eg__batch_examples(const eg_given *given)
 {
-    const eg_tensor *x = given[0].name ? given[0].x : NULL;
-    return x && x->live == EG_LIVE && x->rank ? x->dim[0] : 0;
+    bool any = false;
+    for (int k = 0; k < BATCH_MOST && given[k].name; k++) {
+        const eg_tensor *x = given[k].x;
+        if (!x || x->live != EG_LIVE) return 0;
+        if (x->rank) return x->dim[0];
+        any = true;
+    }
+    return any; /* a scalar is refused by batch_fits */
 }
 /* True if the k-th tensor can be divided into examples; else records an error. */
 static bool batch_fits(eg_ctx *cx, const char *who, const eg_given *given, int k, int64_t examples,
