@@ -396,6 +396,16 @@ LOOP_TEST(conditions_on_keys_and_queries, WHERES * 3)
     eg_assert_close(eg_linear_attention_with(&o), y, 1e-12);
 }
 
+/* if the key is called "query", "query <= row" is causal, and "row <= row" is not */
+LOOP_TEST(the_key_may_have_any_name, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 7, 3), *k = eg_normal(cx, 0, 1, 7, 3),
+              *v = eg_normal(cx, 0, 1, 7, 4);
+    eg_assert_close(eg_linear_attention("row d, query d, query e -> row e", q, k, v,
+                                        .where = _i ? "query <= row" : "row <= row"),
+                    eg_linear_attention("id,jd,je->ie", q, k, v, .where = _i ? "j <= i" : NULL), 0);
+}
+
 /* a condition on one index, whose name is a word, is not read as letters */
 LOOP_TEST(conditions_in_names, 2)
 {
