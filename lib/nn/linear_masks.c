@@ -75,8 +75,7 @@ static eg_masked condition_mask(const eg_linear_attention_args *o, const linear_
         snprintf(axes, sizeof axes, "%s", place);
         sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
     }
-    /* the text of a spec says that a single name is no list of letters */
-    const eg_spec *s = eg_spec_of_term(eg_spec_like(t->all, axes), 0);
+    const eg_spec *s = eg_spec_like(t->all, axes);
     eg_where_mask_args w = { .size = sizeof w, .where = f->text, .axes = eg__nn_spec(s) };
     w.sizes = sizes;
     for (int k = 0, to = 0; k < 8 && o->with[k].name; k++)
