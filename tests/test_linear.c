@@ -406,6 +406,17 @@ LOOP_TEST(the_key_may_have_any_name, 2)
                     eg_linear_attention("id,jd,je->ie", q, k, v, .where = _i ? "j <= i" : NULL), 0);
 }
 
+/* "key" is no typing error for "keys" if the string itself says that there are both */
+TEST(factors_with_names_that_are_alike)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 7, 3), *k = eg_normal(cx, 0, 1, 7, 3),
+              *v = eg_normal(cx, 0, 1, 7, 4), *a = eg_uniform(cx, 0, 1, 7);
+    eg_assert_close(
+        eg_linear_attention("keys d, key d, key e -> keys e", q, k, v, .where = "key <= keys",
+                            .decay = { "key", a }),
+        eg_linear_attention("id,jd,je->ie", q, k, v, .where = "j <= i", .decay = { "j", a }), 0);
+}
+
 /* a condition on one index, whose name is a word, is not read as letters */
 LOOP_TEST(conditions_in_names, 2)
 {

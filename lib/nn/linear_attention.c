@@ -111,10 +111,11 @@ static const eg_spec *factor_indices(const eg_linear_attention_args *o, const li
                    NULL;
         if (channel) *channels = true;
     }
-    const eg_spec *const both[] = { t->term[Q], t->term[K], s };
-    eg_tensor *const xs[] = { o->q, o->k, x->x };
-    const char *const called[] = { NULL, NULL, option };
-    if (!eg_spec_bind_called(eg_spec_join(3, both, NULL), 3, xs, called)) return NULL;
+    /* with the output, so that no name occurs once that does not in the string of the call */
+    const eg_spec *const all[] = { t->term[Q], t->term[K], t->term[V], s };
+    eg_tensor *const xs[] = { o->q, o->k, o->v, x->x };
+    const char *const called[] = { NULL, NULL, NULL, option };
+    if (!eg_spec_bind_called(eg_spec_join(4, all, t->term[Y]), 4, xs, called)) return NULL;
     if (eg_type(x->x) == eg_type(o->k)) return s;
     return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: %s is %s, the key %s", option,
                       eg_type_name(eg_type(x->x)), eg_type_name(eg_type(o->k))),
