@@ -417,6 +417,15 @@ TEST(factors_with_names_that_are_alike)
         eg_linear_attention("id,jd,je->ie", q, k, v, .where = "j <= i", .decay = { "j", a }), 0);
 }
 
+LOOP_TEST(values_may_have_no_elements, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 5, 3), *v = eg_normal(cx, 0, 1, 5, 0), *dq;
+    eg_tensor *y = eg_linear_attention("id,jd,je->ie", q, q, v, .where = _i ? "j <= i" : NULL);
+    ck_assert(eg_rank(y) == 2 && eg_dim(y, 0) == 5 && eg_dim(y, 1) == 0);
+    eg_grad(eg_sum(NULL, y), NULL, 1, &q, &dq);
+    eg_assert_close(dq, eg_zeros_like(q), 0);
+}
+
 /* a condition on one index, whose name is a word, is not read as letters */
 LOOP_TEST(conditions_in_names, 2)
 {
