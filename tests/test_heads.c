@@ -318,6 +318,18 @@ LOOP_TEST(an_offset_moves_the_region, 12)
     eg_assert_ok(cx);
 }
 
+TEST(an_offset_may_move_the_head)
+{
+    eg_tensor *x[3];
+    three(x);
+    eg_assert_close(eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2],
+                                            .offset = 2, .where = "j <= h"),
+                    eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2],
+                                            .where = "j <= h + 2"),
+                    1e-12);
+    eg_assert_ok(cx);
+}
+
 /* A mask of the head alone, whose name is a word, is not read as letters. */
 TEST(names_and_letters_give_one_similarity)
 {

@@ -171,17 +171,21 @@ static const char *moved_index(const measured *p, const eg_formula *const *f, bo
         }
     return found;
 }
+/* Returns the index of the two expressions that the offset applies to; NULL if it is not known. */
+static const char *offset_index(const measured *p, const eg_formula *const *f)
+{
+    const char *i = p->o.offset_letter;
+    if (!i) i = moved_index(p, f, true);
+    return i ? i : moved_index(p, f, false);
+}
 /* Sets .offset_letter to the index that the offset applies to, one of .where, region and score
  * together. Returns the offset for .where and score alone, which may lack that index. */
 static int64_t offset_without_region(measured *p, const eg_formula *mask, const eg_formula *both,
                                      const eg_formula *score)
 {
     const eg_formula *const f[] = { both, score };
-    const char *i = p->o.offset_letter;
     if (!p->o.offset) return 0;
-    if (!i) i = moved_index(p, f, true);
-    if (!i) i = moved_index(p, f, false);
-    p->o.offset_letter = i;
+    const char *i = p->o.offset_letter = offset_index(p, f);
     const bool read = i && (eg_formula_has(mask, i) || eg_formula_has(score, i));
     return !i || read || p->o.alibi.x ? p->o.offset : 0;
 }
@@ -273,7 +277,9 @@ static bool measure_both(measured *p, const eg_attention_args *given, const char
 {
     char number[24];
     const eg_formula *f = given->where ? eg_formula_parse(p->cx, p->who, given->where) : NULL;
-    snprintf(number, sizeof number, "%lld", (long long)g);
+    const char *moved = offset_index(p, (const eg_formula *[]){ f, NULL });
+    snprintf(number, sizeof number, "%lld",
+             (long long)(g + (moved && !strcmp(moved, head) ? given->offset : 0)));
     if (eg_formula_has(f, head)) {
         f = eg_formula_and(f, eg_formula_replace(f, head, number, NULL));
         p->o.where = f ? f->text : given->where;
