@@ -143,6 +143,17 @@ TEST(steps_and_totals)
 }
 
 /* The joint plan is what is computed: counted, and kept. */
+TEST(strings_of_steps_can_be_computed)
+{
+    static const char *const spec = "names: key, value, key query, query -> value";
+    eg_tensor *x[8] = { eg_normal(cx, 0, 1, 3), eg_normal(cx, 0, 1, 2), eg_normal(cx, 0, 1, 3, 4),
+                        eg_normal(cx, 0, 1, 4) };
+    const eg_explained *e = eg_explain(spec, x[0], x[1], x[2], x[3]);
+    for (int s = 0; e && s < e->steps; s++)
+        x[4 + s] = eg_einsum(e->step[s].spec, x[e->step[s].a - 1], x[e->step[s].b - 1]);
+    eg_assert_close(x[6], eg_einsum_n(spec, 4, x), 1e-12);
+}
+
 TEST(the_joint_plan_is_what_happens)
 {
     static const struct {

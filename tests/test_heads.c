@@ -291,6 +291,45 @@ TEST(blanks_between_letters_change_no_measure)
     eg_assert_ok(cx);
 }
 
+/* The offset applies to one index of .where, region and score together, which .where and score,
+ * that determine all of the weight, need not have. */
+LOOP_TEST(an_offset_moves_the_region, 12)
+{
+    static const struct {
+        const char *where, *region, *score, *moved[3];
+    } cases[] = {
+        { NULL, "j == i", NULL, { NULL, "j == i + 3" } },
+        { "j < 5", "j == i", NULL, { "j < 5", "j == i + 3" } },
+        { "j <= h + 2", "j == i", NULL, { "j <= h + 2", "j == i + 3" } },
+        { NULL, "j == i", "score - h", { NULL, "j == i + 3", "score - h" } },
+        { "j <= i", "j > 2", NULL, { "j <= i + 3", "j > 2" } },
+        { NULL, "j > h", "score - i * j", { NULL, "j > h", "score - (i + 3) * j" } },
+    };
+    const char *where = cases[_i / 2].where,
+               *score = cases[_i / 2].score, *const *moved = cases[_i / 2].moved;
+    eg_tensor *x[3], *q, *m, *w;
+    three(x);
+    q = eg_slice_axis(x[0], 1, 0, 2, 1);
+    m = eg_attention_mass(cases[_i / 2].region, "bihd,bjhd,bjhe->bihe", q, x[1], x[2], .offset = 3,
+                          .where = where, .score = score, .offset_letter = _i % 2 ? "i" : NULL);
+    w = eg_attention_mass(moved[1], "bihd,bjhd,bjhe->bihe", q, x[1], x[2], .where = moved[0],
+                          .score = moved[2]);
+    eg_assert_close(m, w, 1e-12);
+    eg_assert_ok(cx);
+}
+
+TEST(an_offset_may_move_the_head)
+{
+    eg_tensor *x[3];
+    three(x);
+    eg_assert_close(eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2],
+                                            .offset = 2, .where = "j <= h"),
+                    eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", x[0], x[1], x[2],
+                                            .where = "j <= h + 2"),
+                    1e-12);
+    eg_assert_ok(cx);
+}
+
 /* A mask of the head alone, whose name is a word, is not read as letters. */
 TEST(names_and_letters_give_one_similarity)
 {

@@ -396,6 +396,36 @@ LOOP_TEST(conditions_on_keys_and_queries, WHERES * 3)
     eg_assert_close(eg_linear_attention_with(&o), y, 1e-12);
 }
 
+/* if the key is called "query", "query <= row" is causal, and "row <= row" is not */
+LOOP_TEST(the_key_may_have_any_name, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 7, 3), *k = eg_normal(cx, 0, 1, 7, 3),
+              *v = eg_normal(cx, 0, 1, 7, 4);
+    eg_assert_close(eg_linear_attention("row d, query d, query e -> row e", q, k, v,
+                                        .where = _i ? "query <= row" : "row <= row"),
+                    eg_linear_attention("id,jd,je->ie", q, k, v, .where = _i ? "j <= i" : NULL), 0);
+}
+
+/* "key" is no typing error for "keys" if the string itself says that there are both */
+TEST(factors_with_names_that_are_alike)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 7, 3), *k = eg_normal(cx, 0, 1, 7, 3),
+              *v = eg_normal(cx, 0, 1, 7, 4), *a = eg_uniform(cx, 0, 1, 7);
+    eg_assert_close(
+        eg_linear_attention("keys d, key d, key e -> keys e", q, k, v, .where = "key <= keys",
+                            .decay = { "key", a }),
+        eg_linear_attention("id,jd,je->ie", q, k, v, .where = "j <= i", .decay = { "j", a }), 0);
+}
+
+LOOP_TEST(values_may_have_no_elements, 2)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 5, 3), *v = eg_normal(cx, 0, 1, 5, 0), *dq;
+    eg_tensor *y = eg_linear_attention("id,jd,je->ie", q, q, v, .where = _i ? "j <= i" : NULL);
+    ck_assert(eg_rank(y) == 2 && eg_dim(y, 0) == 5 && eg_dim(y, 1) == 0);
+    eg_grad(eg_sum(NULL, y), NULL, 1, &q, &dq);
+    eg_assert_close(dq, eg_zeros_like(q), 0);
+}
+
 /* a condition on one index, whose name is a word, is not read as letters */
 LOOP_TEST(conditions_in_names, 2)
 {

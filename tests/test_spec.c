@@ -88,6 +88,9 @@ static const struct {
     { INSERT, "b (h d) [j]", 0, 1, NULL, "c", "b c (h d) [j]" },
     { INSERT, "b (h d) [j]", 0, 2, NULL, "c", "b (h c d) [j]" },
     { INSERT, ",i", 0, 0, NULL, "c", "c,i" },
+    { INSERT, "b [h] d", 0, -1, NULL, "fg", "b [h] d f g" },
+    { REPLACE, "b (h d), b", 0, 0, "b", "fg=2", "f g=2 (h d), b" },
+    { REPLACE, "b (h d)", 0, 0, "d", "fgj", "b (h f g j)" },
     { INSERT, "names: query key", 0, 5, NULL, "copy=3", "names: query key copy=3" },
     { BRACKET, "b [h] i (j k)", 0, 0, "k", NULL, "b h i (j [k])" },
     { BRACKET, "b [h] i j", 0, 0, NULL, NULL, "b h i j" },
@@ -130,6 +133,10 @@ TEST(terms_are_joined)
     ck_assert_str_eq(eg_spec_join(2, two, NULL)->text, "names: i j, query k");
     ck_assert_str_eq(eg_spec_like(w, "head k")->text, "head k");
     ck_assert(eg_spec_like(w, "head k")->indices == 2);
+    ck_assert_str_eq(eg_spec_like(w, "head")->text, "names: head"); /* alone it is four letters */
+    ck_assert_str_eq(eg_spec_like(w, "(d_k [head])")->text, "names: (d_k [head])");
+    ck_assert_str_eq(eg_spec_like(w, "d1")->text, "names: d1"); /* an axis d and one of size 1 */
+    ck_assert_str_eq(eg_spec_like(spec("letters: ij k"), "ij k")->text, "ijk");
     ck_assert_str_eq(eg_spec_unused(a, "n"), "n");
     ck_assert_str_eq(eg_spec_unused(a, "b"), "a");
     ck_assert_str_eq(eg_spec_unused(w, "query"), "query_2");

@@ -79,7 +79,9 @@ EG_API int eg_spec_axis(const eg_spec *, int term, const char *name);
 EG_API const eg_spec *eg_spec_of_term(const eg_spec *, int term);
 /* The items of a term as text, as .keep, .weights_axes and eg_spec_insert take them. */
 EG_API const char *eg_spec_items(const eg_spec *, int term);
-/* Items as a spec of one term, in letters or names as the other spec is. */
+/* Items as a spec of one term, in letters or names as the other spec is. Its text is `items`,
+ * unless these would be read as other indices alone: "head" of a spec in names becomes "names:
+ * head". */
 EG_API const eg_spec *eg_spec_like(const eg_spec *, const char *items);
 /* A spec of the first term of each of `count` specs and, after an arrow, that of `output` (NULL: no
  * arrow). It is in names if one of them is; letters are then names of one letter. */

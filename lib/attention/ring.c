@@ -176,11 +176,11 @@ static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
 }
 /* Sets axis[] to the axes of an option's tensor that have the query's and the key's letter; −1 if
  * it has no such axis. False after an error. */
-static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, int *axis)
+static bool ring_mask_axes(const eg_spec *of, const eg_ring *r, const eg_masked *mask, int *axis)
 {
     axis[0] = axis[1] = -1;
     if (!mask->x) return true;
-    const eg_spec *s = eg_spec_parse(cx, who, mask->axes);
+    const eg_spec *s = eg_spec_like(of, mask->axes);
     if (!s) return false;
     axis[0] = eg_spec_axis(s, 0, r->query.letter);
     axis[1] = eg_spec_axis(s, 0, r->key.letter);
@@ -189,7 +189,7 @@ static bool ring_mask_axes(eg_ctx *cx, const eg_ring *r, const eg_masked *mask, 
 
 /* Replaces .alibi by the equivalent .score and a tensor of slopes in .with. False after an
  * error. */
-static bool ring_alibi(eg_ctx *cx, eg_ring *r)
+static bool ring_alibi(eg_ctx *cx, eg_ring *r, const eg_spec *of)
 {
     eg_attention_args *o = &r->o;
     int k = 0;
@@ -198,7 +198,7 @@ static bool ring_alibi(eg_ctx *cx, eg_ring *r)
     if (k == EG_GIVEN_MAX)
         return ring_refuse(cx, EG_ERROR_UNSUPPORTED,
                            ".alibi takes one entry of .with, and all are in use");
-    const eg_spec *s = eg_spec_parse(cx, who, o->alibi.axes);
+    const eg_spec *s = eg_spec_like(of, o->alibi.axes);
     char *text = eg__alloc(cx, 1024 + (o->score ? strlen(o->score) : 0));
     if (!s || !text) return false;
     int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score"), axis = -1;
@@ -285,8 +285,8 @@ static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
     if (!(s = eg_spec_bind(s, 3, qkv))) return false;
     ring_shapes(r, s, qkv);
     r->stretch = ring_einsum(cx, s, true), r->inner = ring_einsum(cx, s, false);
-    if (!ring_alibi(cx, r) || !ring_mask_axes(cx, r, &o->keep, r->keep_axis) ||
-        !ring_mask_axes(cx, r, &o->bias, r->bias_axis))
+    if (!ring_alibi(cx, r, s) || !ring_mask_axes(s, r, &o->keep, r->keep_axis) ||
+        !ring_mask_axes(s, r, &o->bias, r->bias_axis))
         return false;
     o->spec = ring_keep_text(cx, o->spec), o->keep.axes = ring_keep_text(cx, o->keep.axes);
     o->bias.axes = ring_keep_text(cx, o->bias.axes);
@@ -518,7 +518,7 @@ static eg_tensor *ring_ordered(eg_ctx *cx, const eg_ring *r, const char *axes, e
     int order[EG_RANK_MAX], n = 0;
     char rows[512];
     snprintf(rows, sizeof rows, "names:%s", strrchr(r->inner, '>') + 1);
-    const eg_spec *s = axes ? eg_spec_parse(cx, who, axes) : NULL,
+    const eg_spec *s = axes ? eg_spec_like(eg_spec_parse(cx, who, r->o.spec), axes) : NULL,
                   *l = s ? eg_spec_parse(cx, who, rows) : NULL;
     if (!axes || !l) return lse;
     for (int k = 0; k < s->term[0].items && n < EG_RANK_MAX; k++) {

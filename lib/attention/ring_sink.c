@@ -161,7 +161,8 @@ static eg_tensor *sink_of_rows(eg_ctx *cx, const eg_ring *r, const eg_masked *si
     static const char named[] = "attention: .ranks: .sink";
     char text[512];
     snprintf(text, sizeof text, "names:%s", strrchr(r->inner, '>') + 1);
-    const eg_spec *z = eg_spec_parse(cx, named, sink->axes), *rows = eg_spec_parse(cx, named, text);
+    const eg_spec *z = eg_spec_like(eg_spec_parse(cx, named, r->o.spec), sink->axes),
+                  *rows = eg_spec_parse(cx, named, text);
     if (!z || !rows) return eg__poison(cx);
     if (eg_spec_find_item(z, 0, r->key.letter) >= 0)
         return eg_fail_as(cx, EG_ERROR_NOTATION, "%s has '%s', the index of the keys", named,

@@ -183,6 +183,20 @@ static double explain_width(const eg_contraction *t, int number)
     const bool half = number > 0 && number <= t->count && eg__is_half(t->of[number - 1]);
     return number ? eg__width[half ? t->of[number - 1] : t->dtype] : 0;
 }
+/* Takes the string of a step; it begins with "names:" if its blanks alone do not say that it is in
+ * names, as "key, key ->". A separate function, since the parser's buffer is large. */
+static __attribute__((noinline)) const char *taken_spec(text *t, const names *n)
+{
+    eg_parse_buffer buffer;
+    const char *spec = taken(t);
+    bool words = false;
+    for (int a = 0; a < n->b->axes - n->b->dots; a++) words |= n->b->axis[a].length > 1;
+    const eg_parsed *p =
+        words && spec ? eg__parse(NULL, "einsum", spec, EG_READ_BY_BLANKS, &buffer) : NULL;
+    if (!words || !spec || (p && p->names)) return spec;
+    explain_put(t, "names: %s", spec);
+    return taken(t);
+}
 /* Describes step s: its labels by role, its matrix product, its counts, and its kernel. */
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p,
                     const eg_tree *tree, int s, text *t, const names *n)
@@ -239,7 +253,7 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     }
     explain_put(t, "%s", arrow(n));
     put_term(t, n, c->n, c->label);
-    e->spec = taken(t);
+    e->spec = taken_spec(t, n);
     static const char *const role[2][4] = { { "", "kept", "", "summed" },
                                             { "batch", "free", "summed", "summed first" } };
     for (int r = 0; r < 4; r++)

@@ -155,6 +155,41 @@ static eg_tensor *exp_where(eg_tensor *l, eg_tensor *x)
     return eg_where(some, eg_exp(eg_where(some, x, zero)), zero);
 }
 
+/* Returns the only index of the two expressions that the query has, with `only` the only one of
+ * these that key and value lack; NULL if there is none or several. */
+static const char *moved_index(const measured *p, const eg_formula *const *f, bool only)
+{
+    const char *found = NULL;
+    for (int k = 0; k < 2; k++)
+        for (int x = 0; f[k] && x < f[k]->indices; x++) {
+            const char *name = f[k]->index[x];
+            if (!measure_has(p, Q, name) ||
+                (only && (measure_has(p, K, name) || measure_has(p, V, name))))
+                continue;
+            if (found && strcmp(found, name)) return NULL;
+            found = name;
+        }
+    return found;
+}
+/* Returns the index of the two expressions that the offset applies to; NULL if it is not known. */
+static const char *offset_index(const measured *p, const eg_formula *const *f)
+{
+    const char *i = p->o.offset_letter;
+    if (!i) i = moved_index(p, f, true);
+    return i ? i : moved_index(p, f, false);
+}
+/* Sets .offset_letter to the index that the offset applies to, one of .where, region and score
+ * together. Returns the offset for .where and score alone, which may lack that index. */
+static int64_t offset_without_region(measured *p, const eg_formula *mask, const eg_formula *both,
+                                     const eg_formula *score)
+{
+    const eg_formula *const f[] = { both, score };
+    if (!p->o.offset) return 0;
+    const char *i = p->o.offset_letter = offset_index(p, f);
+    const bool read = i && (eg_formula_has(mask, i) || eg_formula_has(score, i));
+    return !i || read || p->o.alibi.x ? p->o.offset : 0;
+}
+
 eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *region)
 {
     measured p;
@@ -173,7 +208,10 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
                        p.o.with[x].name);
     if (!both || eg_error(p.cx))
         return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
+    const int64_t offset = p.o.offset;
+    p.o.offset = offset_without_region(&p, mask, both, score);
     eg_tensor *all = measure_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
+    p.o.offset = offset;
     p.o.sink = (eg_masked){ 0 }; /* the sink is part of the denominator, but of no region */
     eg_tensor *in = measure_log_sum(&p, both->text, p.o.q, p.o.k, p.o.scale);
     return exp_where(all, eg_sub(in, all));
@@ -239,7 +277,9 @@ static bool measure_both(measured *p, const eg_attention_args *given, const char
 {
     char number[24];
     const eg_formula *f = given->where ? eg_formula_parse(p->cx, p->who, given->where) : NULL;
-    snprintf(number, sizeof number, "%lld", (long long)g);
+    const char *moved = offset_index(p, (const eg_formula *[]){ f, NULL });
+    snprintf(number, sizeof number, "%lld",
+             (long long)(g + (moved && !strcmp(moved, head) ? given->offset : 0)));
     if (eg_formula_has(f, head)) {
         f = eg_formula_and(f, eg_formula_replace(f, head, number, NULL));
         p->o.where = f ? f->text : given->where;

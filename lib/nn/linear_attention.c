@@ -111,10 +111,11 @@ static const eg_spec *factor_indices(const eg_linear_attention_args *o, const li
                    NULL;
         if (channel) *channels = true;
     }
-    const eg_spec *const both[] = { t->term[Q], t->term[K], s };
-    eg_tensor *const xs[] = { o->q, o->k, x->x };
-    const char *const called[] = { NULL, NULL, option };
-    if (!eg_spec_bind_called(eg_spec_join(3, both, NULL), 3, xs, called)) return NULL;
+    /* with the output, so that no name occurs once that does not in the string of the call */
+    const eg_spec *const all[] = { t->term[Q], t->term[K], t->term[V], s };
+    eg_tensor *const xs[] = { o->q, o->k, o->v, x->x };
+    const char *const called[] = { NULL, NULL, NULL, option };
+    if (!eg_spec_bind_called(eg_spec_join(4, all, t->term[Y]), 4, xs, called)) return NULL;
     if (eg_type(x->x) == eg_type(o->k)) return s;
     return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: %s is %s, the key %s", option,
                       eg_type_name(eg_type(x->x)), eg_type_name(eg_type(o->k))),
@@ -224,6 +225,15 @@ static bool enough_keys(const eg_linear_attention_args *o, const linear_terms *t
            false;
 }
 
+/* Returns v with a further element 1 along an axis, which may be empty. */
+static eg_tensor *with_ones(eg_tensor *v, int axis)
+{
+    int64_t dims[EG_RANK_MAX];
+    if (!eg_ok(v)) return v;
+    for (int r = 0; r < eg_rank(v); r++) dims[r] = r == axis ? 1 : eg_dim(v, r);
+    return eg_concat_axis(axis, v, eg_full_n(eg_context(v), eg_type(v), 1, eg_rank(v), dims));
+}
+
 /* Operands are masked before and after φ, since φ(0) need not be 0 and a masked element may be
  * NaN. */
 eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
@@ -262,7 +272,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
         f.read = eg__linear_kept(
             &t, K, feature(o->phi, eg__linear_kept(&t, K, o->read, m.keys, m.key)), m.keys, m.key);
     const int ve = linear_axis_of(&t, V, t.e), ye = linear_axis_of(&t, Y, t.e);
-    if (!o->no_norm) v = eg_concat_axis(ve, v, eg_ones_like(eg_slice_axis(o->v, ve, 0, 1, 1)));
+    if (!o->no_norm) v = with_ones(v, ve);
     eg_tensor *y = m.causal ? by_chunks(o, &t, &f, q, k, v) : eg_einsum(o->spec, q, k, v);
     if (o->weights) *o->weights = linear_weights(o, &t, &f, m.causal, q, k);
     if (!o->no_norm)

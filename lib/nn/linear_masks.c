@@ -39,15 +39,17 @@ eg_tensor *eg__linear_beta_kept(const linear_factor *beta, const linear_masks *m
     return x;
 }
 
-/* True if the predicate is "j <= i" or "i >= j". */
+/* True if the predicate is "j <= i" or "i >= j". The names are not replaced one after the other,
+ * since the key may be called "query". */
 static bool is_causal_condition(const linear_terms *t, const eg_formula *f)
 {
-    static const char *const ways[] = { "key <= query", "query >= key" };
+    static const char *const ways[] = { "%s <= %s", "%s >= %s" };
     bool same = false;
-    for (int k = 0; k < 2; k++) {
-        const eg_formula *causal = eg_formula_parse(t->all->cx, "linear_attention", ways[k]);
-        causal = eg_formula_replace(causal, "key", t->j, NULL);
-        same |= eg_formula_equals(f, eg_formula_replace(causal, "query", t->i, NULL));
+    const size_t size = strlen(t->i) + strlen(t->j) + sizeof " <= ";
+    char *text = eg_scope_alloc(t->all->cx, size);
+    for (int k = 0; k < 2 && text; k++) {
+        snprintf(text, size, ways[k], k ? t->i : t->j, k ? t->j : t->i);
+        same |= eg_formula_equals(f, eg_formula_parse(t->all->cx, "linear_attention", text));
     }
     return same;
 }
@@ -73,8 +75,7 @@ static eg_masked condition_mask(const eg_linear_attention_args *o, const linear_
         snprintf(axes, sizeof axes, "%s", place);
         sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
     }
-    /* the text of a spec says that a single name is no list of letters */
-    const eg_spec *s = eg_spec_of_term(eg_spec_like(t->all, axes), 0);
+    const eg_spec *s = eg_spec_like(t->all, axes);
     eg_where_mask_args w = { .size = sizeof w, .where = f->text, .axes = eg__nn_spec(s) };
     w.sizes = sizes;
     for (int k = 0, to = 0; k < 8 && o->with[k].name; k++)

@@ -99,7 +99,7 @@ static bool rotary_tensors(rotation *t)
                false;
     /* a single name would be read as letters; the text of a spec says that it is none */
     const eg_spec *named = NULL;
-    if (t->spec->names) named = eg_spec_of_term(eg_spec_like(t->spec, a->positions.axes), 0);
+    if (t->spec->names) named = eg_spec_like(t->spec, a->positions.axes);
     const eg_spec *s =
         eg_spec_parse(cx, "rotary: .positions", named ? named->text : a->positions.axes);
     if (!eg__nn_only_indices(s, 1, false,

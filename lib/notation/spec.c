@@ -2,6 +2,7 @@
  * edit prints the terms with one change and parses the result, so that every edited string is
  * valid. */
 #include "notation/notation.h"
+#include <ctype.h>
 #include <eingrad/notation.h>
 #include <string.h>
 
@@ -212,6 +213,17 @@ static bool items_are_plain(const char *items)
     return !items || !items[strspn(items, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")];
 }
 
+/* Appends the items of an edit. Between letters that touch each other there is `blank`, since one
+ * word among blanks would make names of all letters. */
+static void put_items(text_buffer *out, const eg_spec *s, const char *items, const char *blank)
+{
+    for (const char *c = items; *c; c++) {
+        spec_put(out, (char[]){ *c, 0 });
+        if (!s->names && isalpha((unsigned char)c[0]) && isalpha((unsigned char)c[1]))
+            spec_put(out, blank);
+    }
+}
+
 /* Prints one term: ( ) and [ ] by the flags of the items, brackets always inside of a group. A size
  * in the string is printed at the first occurrence of its index in the term. */
 static void print_term(text_buffer *out, const eg_spec *s, int term, const edit *e,
@@ -230,7 +242,7 @@ static void print_term(text_buffer *out, const eg_spec *s, int term, const edit 
         if (group && l->group != group) spec_put(out, ")"), group = 0;
         if (mine && (e->before == i || (e->before > t->items && i == t->items))) {
             spec_put(out, first ? "" : blank);
-            spec_put(out, e->text);
+            put_items(out, s, e->text, blank);
             first = false;
         }
         if (i == t->items) break;
@@ -239,7 +251,7 @@ static void print_term(text_buffer *out, const eg_spec *s, int term, const edit 
         if (l->group && !group) spec_put(out, "("), group = l->group;
         if (in && !bracket) spec_put(out, "["), bracket = true;
         if (mine && e->index >= 0 && l->index == e->index)
-            spec_put(out, e->text);
+            put_items(out, s, e->text, blank);
         else if (l->index < 0)
             spec_put(out, l->index == EG_INDEX_REST ? "..." : l->group ? "" : "1");
         else {
@@ -341,7 +353,24 @@ const char *eg_spec_items(const eg_spec *s, int term)
     print_term(&out, s, term, &NO_EDIT, blank);
     return out.s;
 }
-const eg_spec *eg_spec_like(const eg_spec *s, const char *items) { return items_read(s, items); }
+/* True if the text of a spec, without another spec that it is like, is read as other indices: as
+ * letters of its names, or as names of its letters. A separate function, since the parser's buffer
+ * is large. */
+static __attribute__((noinline)) bool spec_reads_otherwise(const eg_spec *s)
+{
+    eg_parse_buffer buffer;
+    const eg_parsed *p = eg__parse(NULL, s->who, s->text, EG_READ_BY_BLANKS, &buffer);
+    if (!p || p->names == s->names) return !p;
+    bool words = false;
+    for (int k = 0; k < p->axes; k++) words |= p->axis[k].length > 1;
+    for (int k = 0; k < s->indices; k++) words |= strlen(s->index[k].name) > 1;
+    return words;
+}
+const eg_spec *eg_spec_like(const eg_spec *s, const char *items)
+{
+    const eg_spec *part = items_read(s, items);
+    return part && spec_reads_otherwise(part) ? eg_spec_of_term(part, 0) : part;
+}
 
 const eg_spec *eg_spec_join(int count, const eg_spec *const *terms, const eg_spec *output)
 {
