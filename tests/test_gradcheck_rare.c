@@ -322,11 +322,13 @@ static bool pair_wrong(eg_tensor *y)
     const double most = fmin(fmax(a.most, -a.least), fmax(b.most, -b.least));
     const double least = fmax(fmax(a.most, -a.least), fmax(b.most, -b.least));
     const bool *mask = eg_bool(eg_contiguous(eg_operand(y, 2)));
-    bool negated = false;
-    for (int64_t k = 0; a.v && b.v && k < a.n; k++) negated |= a.v[k] != 0 && a.v[k] == -b.v[k];
+    const int64_t masks = eg_size(eg_operand(y, 2));
+    bool negated = false; /* in a call with operands that are broadcast their sizes differ */
+    for (int64_t k = 0; a.v && b.v && k < a.n && k < b.n; k++)
+        negated |= a.v[k] != 0 && a.v[k] == -b.v[k];
     return (pair_is == BOTH_LARGE && most > 4) || (pair_is == BOTH_SMALL && least < 0.05) ||
            (pair_is == NEGATED && negated) ||
-           (pair_is == LAST_TRUE && mask && a.n > 1 && !mask[0] && mask[a.n - 1]);
+           (pair_is == LAST_TRUE && mask && masks > 1 && !mask[0] && mask[masks - 1]);
 }
 static eg_tensor *pair_rule(eg_tensor *y, eg_tensor *g, int i)
 {
