@@ -99,7 +99,7 @@ static void call_hook(leaving *u)
 static void call_host(leaving *u) { eg_host_call(u->cx, leaving_host, &u, sizeof u, 0, NULL); }
 /* An operation one of whose functions changes the switch. */
 static leaving *of_op;
-static bool in_forward; /* that function is forward(); else rule or jvp */
+static enum { IN_FORWARD, IN_RULE, IN_JVP } of_op_in; /* which one */
 static bool leaving_shape(eg_tensor *y)
 {
     eg_tensor *x = eg_operand(y, 0);
@@ -107,16 +107,18 @@ static bool leaving_shape(eg_tensor *y)
 }
 static bool leaving_forward(eg_tensor *y)
 {
-    if (in_forward) left(of_op, y);
+    if (of_op_in == IN_FORWARD) left(of_op, y);
     return !eg_assign(y, eg_tanh(eg_detach(eg_operand(y, 0))));
 }
 static eg_tensor *leaving_rule(eg_tensor *y, eg_tensor *g, int i)
 {
-    return (void)y, (void)i, left(of_op, g);
+    (void)y, (void)i;
+    return of_op_in == IN_RULE ? left(of_op, g) : g;
 }
 static eg_tensor *leaving_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
-    return (void)y, left(of_op, dx[0]);
+    (void)y;
+    return of_op_in == IN_JVP ? left(of_op, dx[0]) : dx[0];
 }
 static const eg_op leaving_op = { .name = "leaving",
                                   .arity = 1,
@@ -124,24 +126,24 @@ static const eg_op leaving_op = { .name = "leaving",
                                   .forward = leaving_forward,
                                   .rule = leaving_rule,
                                   .jvp = leaving_jvp };
-static eg_tensor *leaving_applied(leaving *u, bool forward)
+static eg_tensor *leaving_applied(leaving *u, int in)
 {
     of_op = u;
-    in_forward = forward;
+    of_op_in = in;
     return eg_apply(&leaving_op, NULL, 0, 1, &u->x);
 }
-static void call_forward(leaving *u) { leaving_applied(u, true); }
+static void call_forward(leaving *u) { leaving_applied(u, IN_FORWARD); }
 static void call_rule(leaving *u)
 {
     eg_tensor *g;
-    eg_grad(eg_sum(NULL, leaving_applied(u, false)), NULL, 1, &u->x, &g);
+    eg_grad(eg_sum(NULL, leaving_applied(u, IN_RULE)), NULL, 1, &u->x, &g);
 }
-static void call_jvp(leaving *u) { eg_jvp(leaving_applied(u, false), 1, &u->x, &u->x); }
+static void call_jvp(leaving *u) { eg_jvp(leaving_applied(u, IN_JVP), 1, &u->x, &u->x); }
 static eg_tensor *leaving_f(void *user, eg_tensor *const *x)
 {
     leaving *u = user, own = *u;
     own.x = x[0];
-    eg_tensor *y = leaving_applied(&own, false);
+    eg_tensor *y = leaving_applied(&own, IN_RULE);
     of_op = u;
     return y;
 }

@@ -70,7 +70,7 @@ static bool blame_elements(blame *b, eg_tensor *t, int i)
     eg_ctx *cx = t->cx;
     char words[256];
     const eg__site at = eg__site_of(t);
-    eg_tensor *u = noise(cx, 1, t), *g = t->op->rule(t, u, i);
+    eg_tensor *u = noise(cx, 1, t), *g = eg__rule(t, u, i);
     const bool none = !g && !eg_error(cx); /* the same as zeros */
     if (none) g = eg_zeros_like(t->in[i]);
     const double *a = g && eg_ok(g) && eg__same_shape(g, t->in[i]) ? eg_f64(g) : NULL;

@@ -16,12 +16,12 @@ static bool gives_shapes(eg_tensor *y)
     if (!op->rule || !eg__is_float(y->dtype) || y->count > OPERANDS) return true;
     for (int i = 0; i < y->count && !y->cx->failed; i++) {
         if (!eg__is_float(y->in[i]->dtype)) continue;
-        d = op->rule(y, g, i);
+        d = eg__rule(y, g, i);
         if (d && !y->cx->failed && !eg__check_cotangent(&s, y, "rule", d, y->in[i], i))
             return false;
         dx[i] = eg_ones_like(y->in[i]);
     }
-    d = op->jvp && !y->cx->failed ? op->jvp(y, dx) : NULL;
+    d = op->jvp && !y->cx->failed ? eg__jvp_rule(y, dx) : NULL;
     return !y->cx->failed && (!d || eg__check_cotangent(&s, y, "jvp", d, y, -1));
 }
 
