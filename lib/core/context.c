@@ -146,29 +146,23 @@ bool eg_flush(eg_ctx *cx, bool on)
 bool eg_flushes(const eg_ctx *cx) { return cx && eg__here(cx)->flush; }
 uint64_t eg_flush_begin(const eg_ctx *cx) { return eg__fpmode_begin(eg_flushes(cx)); }
 void eg_flush_end(uint64_t begun) { eg__fpmode_end(begun); }
-enum { SWITCH_TRAINING = 1, SWITCH_NOGRAD = 2, SWITCH_FLUSH = 4 };
 eg_switches eg_switches_of(const eg_ctx *cx)
 {
-    if (!(cx = eg__here(cx))) return (eg_switches){ .on = 0 };
-    return (eg_switches){ (cx->training ? SWITCH_TRAINING : 0u) |
-                              (cx->recording ? 0u : SWITCH_NOGRAD) |
-                              (cx->flush ? SWITCH_FLUSH : 0u),
-                          (void (*)(void))cx->hooks.result };
+    cx = eg__here(cx);
+    return cx ? eg__switches_in(cx) : (eg_switches){ .on = 0 };
 }
 const char *eg_switches_restore(eg_ctx *cx, eg_switches was)
 {
-    const eg_switches now = eg_switches_of(cx);
-    const uint64_t changed = now.on ^ was.on;
     if (!(cx = eg__here(cx))) return NULL;
-    cx->training = was.on & SWITCH_TRAINING;
-    cx->recording = !(was.on & SWITCH_NOGRAD);
-    cx->flush = was.on & SWITCH_FLUSH;
+    const bool training = cx->training, recording = cx->recording, flush = cx->flush;
+    const eg_switches now = eg__switches_in(cx);
+    cx->switches = (uint32_t)was.on;
     cx->hooks.result = (bool (*)(const eg_tensor *))was.trace;
-    return changed & SWITCH_TRAINING ? cx->training ? "eg_eval" : "eg_train"
-           : changed & SWITCH_NOGRAD ? "eg_nograd"
-           : changed & SWITCH_FLUSH  ? "eg_flush"
-           : now.trace != was.trace  ? "eg_trace"
-                                     : NULL;
+    return training != cx->training     ? training ? "eg_train" : "eg_eval"
+           : recording != cx->recording ? "eg_nograd"
+           : flush != cx->flush         ? "eg_flush"
+           : now.trace != was.trace     ? "eg_trace"
+                                        : NULL;
 }
 bool eg__switches_kept(eg_ctx *cx, eg_switches was, const char *who, const char *where)
 {

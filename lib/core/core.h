@@ -385,7 +385,13 @@ struct eg_ctx {
     uint64_t pull, pulls;
     eg_dtype dtype;
     int threads;
-    bool training, recording, failed, flush;
+    union { /* the switches but eg_trace: each, and all at once */
+        struct {
+            bool training, recording, flush;
+        };
+        uint32_t switches;
+    };
+    bool failed;
     bool each_copy;  /* in a rule: the backward pass is that of eg_grad_each */
     eg_code code;    /* code of the error in `message`, if `failed` */
     eg__cause cause; /* likewise */
@@ -410,6 +416,17 @@ void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 void eg__temporary_open(eg_ctx *);
 void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* eg_switches_of a context that is eg__here. */
+static inline eg_switches eg__switches_in(const eg_ctx *cx)
+{
+    return (eg_switches){ cx->switches, (void (*)(void))cx->hooks.result };
+}
+/* True if the switches of a context that is eg__here are still those that were read before. */
+static inline bool eg__switches_are(const eg_ctx *cx, eg_switches was)
+{
+    const eg_switches now = eg__switches_in(cx);
+    return now.on == was.on && now.trace == was.trace;
+}
 /* Restores the switches after a call of the program's function `where`. True if there is no error;
  * else records, unless an error was recorded before, that the function left a switch changed:
  * "who: eg_eval was called in .score_fn and not undone". */

@@ -204,9 +204,11 @@ eg_tensor *eg_apply(const eg_op *op, const void *attr, size_t attr_size, int cou
     if (op->arity >= 0 && op->arity != count)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: takes %d operand%s, was given %d", op->name,
                           op->arity, op->arity == 1 ? "" : "s", count);
-    const eg_switches was = eg_switches_of(cx);
+    const eg_switches was = eg__switches_in(cx);
     eg_tensor *y = eg__apply(cx, op, attr, attr_size, NULL, count, xs);
-    return eg__switches_kept(cx, was, op->name, "its shape() or forward()") ? y : &cx->poison;
+    if (eg__switches_are(cx, was)) return y;
+    eg__switches_kept(cx, was, op->name, "its shape() or forward()");
+    return &cx->poison;
 }
 /* Prepends the operation's name to an error that does not begin with it: that of a function which
  * its shape() or forward() called, "f64: the tensor is i64". */
