@@ -180,20 +180,22 @@ EG_INLINE int64_t eg__ahead_prefetch(eg_ahead *x, int64_t lines, const bool near
     }
     return lines;
 }
-/* Matrices that are read one after another, and the number of all their lines that have not been
- * prefetched. */
-enum { EG_AHEAD_LISTS = 3 };
+/* Up to EG_AHEAD_MOST matrices that are read one after another, and the number of all their lines
+ * that have not been prefetched. */
+enum { EG_AHEAD_MOST = 3 };
 typedef struct eg_ahead_list {
     int64_t lines;
-    eg_ahead of[EG_AHEAD_LISTS];
+    eg_ahead of[EG_AHEAD_MOST];
 } eg_ahead_list;
+/* Replaces matrix k. */
 static inline void eg__ahead_put(eg_ahead_list *next, int k, eg_ahead x)
 {
     next->of[k] = x;
     next->lines = 0;
-    for (int i = 0; i < EG_AHEAD_LISTS; i++)
+    for (int i = 0; i < EG_AHEAD_MOST; i++)
         next->lines += eg__ahead_lines(&next->of[i]) - next->of[i].at;
 }
+/* Prefetches the next `lines` lines, or as many as there are. */
 static inline void eg__ahead_list_prefetch(eg_ahead_list *next, int64_t lines)
 {
     lines = eg__min64(lines, next->lines);
