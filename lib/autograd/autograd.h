@@ -2,7 +2,7 @@
  *
  * The tape consists of the tensors themselves: each refers to its operation and its operands. One
  * traversal (walk.c) lists the nodes that a tensor was computed from. All other files read that
- * list: the backward pass (reverse.c), the forward pass (forward.c), evaluation in c128
+ * list: the backward pass (grad.c, reverse*.c), the forward pass (forward.c), evaluation in c128
  * (complex_step.c), eg_checkpoint (recompute.c), eg_path_to (path.c), graphs (graph.c), and the
  * gradient check. gradient_op.c is for operations that compute the gradient of another
  * operation. */

@@ -54,7 +54,7 @@ typedef struct eg_storage {
     uint32_t place; /* while a step is captured: 1 + index in eg__capture.each; else 0 */
     struct eg__hold *hold; /* of foreign memory; NULL: memory of the context */
     const eg_tensor *of;   /* the tensor for which the memory was allocated; NULL: never freed */
-    /* number of cotangents of running backward passes that are in it: autograd/reverse.c */
+    /* number of cotangents of running backward passes that are in it: autograd/reverse.h */
     uint32_t pending;
     eg__scoped assigned; /* the recorded result that eg_assign has written here; NULL: none */
 } eg_storage;
