@@ -1407,6 +1407,9 @@ TEST(an_ellipsis_stands_for_axes)
                         "  x * c\n      ^\n  write [] after it");
     eg_expr("...", "x + g", .with = { { "x", eg_zeros(cx, 2, 3) }, { "g", eg_zeros(cx, 3, 3) } });
     eg_assert_error(cx, "index '...' is 2 in 'x' but 3 in 'g'");
+    /* an axis of '...' has no name that a formula could read */
+    ck_assert(!eg_ok(eg_expr("... h", "x * f", .with = { { "x", x } })));
+    eg_assert_error(cx, "the expression's name 'f' is not one of 'h', 'x'\n");
     eg_expr("... a b", "a * g[b]", .with = { { "g", g } });
     eg_assert_error(cx, "expr: '...' stands for the other axes of the first tensor of .with, which "
                         "has fewer axes than there are letters\n  ... a b");

@@ -598,3 +598,41 @@ TEST(weights_that_sum_to_0_have_no_gradient)
     }
     eg_assert_ok(cx);
 }
+
+/* Types that differ are refused by the operand's name; a formula of x reads operands of any rank.
+ */
+LOOP_TEST(refuses_types_that_differ, 6)
+{
+    eg_tensor *x = eg_ones(cx, 2, 4, 3, 2), *xs[3] = { x, x, x };
+    const struct {
+        int operand;
+        eg_dtype type;
+        const char *phi, *why;
+    } cases[] = {
+        { 0, EG_F32, NULL, "linear_attention: the query is f32 but the key is f64; eg_cast one" },
+        { 1, EG_F32, "exp(x)", "linear_attention: the query is f64 but the key is f32" },
+        { 2, EG_F32, NULL, "linear_attention: the query is f64 but the value is f32" },
+        { 1, EG_BF16, "x", "linear_attention: the query is f64 but the key is bf16" },
+        { 2, EG_BOOL, "x", "linear_attention: the query is f64 but the value is bool" },
+        { -1, EG_BF16, NULL, "linear_attention: elu: operand 1 is bf16, which is a storage type" },
+    };
+    for (int k = 0; k < 3; k++)
+        if (cases[_i].operand == k || cases[_i].operand < 0) xs[k] = eg_cast(xs[k], cases[_i].type);
+    for (int causal = 0; causal < 2; causal++) {
+        ck_assert(
+            !eg_ok(eg_linear_attention("bihd,bjhd,bjhe->bihe", xs[0], xs[1], xs[2],
+                                       .phi = cases[_i].phi, .where = causal ? "j <= i" : NULL)));
+        eg_assert_error(cx, cases[_i].why);
+    }
+}
+TEST(phi_of_queries_with_one_axis)
+{
+    eg_tensor *q = eg_normal(cx, 0, 1, 3), *k = eg_normal(cx, 0, 1, 3),
+              *v = eg_normal(cx, 0, 1, 3, 2);
+    eg_tensor *y = eg_linear_attention("i,j,je->ie", q, k, v, .phi = "exp(x)");
+    eg_tensor *w = eg_einsum("i,j->ij", eg_exp(q), eg_exp(k));
+    eg_assert_close(y, eg_on("ie,i", eg_div, eg_einsum("ij,je->ie", w, v), eg_sum("i [j]", w)),
+                    1e-14);
+    ck_assert(!eg_ok(eg_linear_attention("i,j,je->ie", q, k, v, .phi = "exp(y)")));
+    eg_assert_error(cx, "the expression's name 'y' is not one of 'x'\n");
+}

@@ -46,7 +46,8 @@ extern "C" {
  */
 /* EG_FUSED: the weights of one tile are in memory at a time: O(length); subnormal numbers count as
  * 0, as with eg_flush, since a tile of weights near e^-90 would otherwise take ten times as long;
- * EG_UNFUSED: einsum, softmax, einsum. Both give the same up to rounding. */
+ * EG_UNFUSED: einsum, softmax, einsum. Both give the same up to rounding. EG_FORM_BY_SIZE, the
+ * default: one of the two; docs/attention.md has the sizes. */
 typedef enum eg_form { EG_FORM_BY_SIZE, EG_FUSED, EG_UNFUSED } eg_form;
 /* A further result is stored at a pointer (eg_tensor **); NULL: it is not wanted. Results that have
  * the letters of the scores have them in the order of `weights_axes`. */
@@ -101,7 +102,7 @@ typedef struct eg_attention_args {
     void *user;
 
     double dropout; /* probability that a weight is dropped, after the softmax, in [0, 1]: 0 */
-    eg_form form;   /* EG_FORM_BY_SIZE: the faster one, chosen by the sizes alone */
+    eg_form form;   /* EG_FORM_BY_SIZE: the faster one, by sizes and the text of the masks */
 
     /* the ranks among which the sequence is divided, see below; NULL: it is not divided */
     eg_ranks *ranks;

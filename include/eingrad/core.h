@@ -230,7 +230,7 @@ EG_API eg_ctx *eg_owner_context(const eg_owner *); /* the context of the owner *
 EG_API void *eg_owner_alloc(eg_owner *, size_t bytes);
 /* a copy of x (no history) that lives as long as the owner. An owner takes less than 112 bytes. Of
  * an owner that holds a single tensor, eg_owner_close returns the elements to the allocator; the
- * context keeps the tensor's header, about 470 bytes, for later tensors */
+ * context keeps the tensor's header, about 500 bytes, for later tensors */
 EG_API eg_tensor *eg_keep_in(eg_owner *, eg_tensor *x);
 /* zeros that live as long as the owner */
 EG_API eg_tensor *eg_owner_tensor(eg_owner *, eg_dtype, int rank, const int64_t *dims);

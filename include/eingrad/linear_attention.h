@@ -74,8 +74,9 @@ typedef struct eg_linear_attention_args {
  * packed documents set .decay to 0 at the first position of each); with "j <= i" a number of keys
  * that is not the number of queries plus .offset; .decay, .beta, .state, .next or .chunk without
  * it; .beta without .no_norm; .read without .beta, or of another shape or type than the keys; a
- * float .keep, or one with a letter of the query alone; a .phi that changes the type; operands of
- * f16 and bf16, which eg_cast converts. */
+ * float .keep, or one with a letter of the query alone; a .phi that changes the type; queries and
+ * keys of f16 and bf16, which eg_cast converts; operands of different types, except that values may
+ * be f16 or bf16, as in einsum. */
 EG_API eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *);
 
 #ifndef __cplusplus

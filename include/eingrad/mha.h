@@ -167,8 +167,9 @@ typedef struct eg_mha_args {
     const int64_t *d_k_each;  /* per head: `heads` widths; NULL: d_k each */
     const int64_t *d_v_each;  /* only with d_k_each; NULL: d_k_each */
     /* the attention */
-    const char *layout; /* axes of the query, "i b m", "i (b c=2) m", "i m" …; key and value have j
-                         * for i: "b i m" */
+    /* axes of the query: "i b m", "i (b c=2) m", "i m" …; key and value have the same with j in
+     * place of i. NULL: "b i m" */
+    const char *layout;
     const char *where;  /* a mask for every run, combined with the run's .where: "i - 64 < j <= i"
                          * is local, "i/64 == j/64 | j < 64" block-sparse; NULL: none */
     const char *score;  /* as eg_attention's, over b h i j: "30 * tanh(score / 30)"; NULL: none */

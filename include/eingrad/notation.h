@@ -46,8 +46,8 @@ typedef struct eg_spec_index {
     bool fixed;   /* by the string: h=8 */
 } eg_spec_index;
 typedef struct eg_spec {
-    /* as it was given; after an edit written anew: if all of it is letters, without blanks, else
-     * with one between items; names follow the word "names:" */
+    /* the string as it was given. An edit writes it anew: "cbij" if all items are letters, else
+     * with a blank between items, "c b i [j]", and in names after "names:" */
     const char *text;
     bool names;  /* indices are names, not letters */
     bool arrow;  /* there is an output: term[terms] */
@@ -149,9 +149,10 @@ EG_API bool eg_formula_has(const eg_formula *, const char *name);
 EG_API bool eg_formula_reads(const eg_formula *, const char *name);
 /* True if both read the same, blanks aside: "j<=i" and "j <= i". */
 EG_API bool eg_formula_equals(const eg_formula *f, const eg_formula *g);
-/* Writes every index `name` as the number `value`, every |name| as `size`, in parentheses where
- * they are needed; NULL leaves that as it is. "j <= i", i → i + 5: "j <= (i + 5)". The letter k of
- * sum(k, …), any or all is no index, and what replaces an index there must not read k. */
+/* Replaces every index `name` by the number `value` and every |name| by `size`, in parentheses
+ * where they are needed; NULL leaves them as they are. "j <= i", i → i + 5: "j <= (i + 5)". The own
+ * letter k of sum(k, …), any(k, …) and all(k, …) is no index and is not replaced; a `value` that is
+ * inserted between their parentheses must not read k, which is not checked. */
 EG_API const eg_formula *eg_formula_replace(const eg_formula *, const char *name, const char *value,
                                             const char *size);
 /* Returns "(f) & (g)"; if one of them is NULL, the other. Refused: numbers. */

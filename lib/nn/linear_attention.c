@@ -52,18 +52,13 @@ static bool read_spec(eg_ctx *cx, const char *spec, linear_terms *t)
     return t->front != NULL;
 }
 
-/* Returns φ(x): by the formula, whose indices are its own, or elu(x) + 1. */
+/* Returns φ(x): by the formula, which reads no index, or elu(x) + 1. */
 static eg_tensor *feature(const char *phi, eg_tensor *x)
 {
-    char axes[8 * EG_RANK_MAX] = "";
     eg_ctx *cx = eg_context(x);
-    if (!phi) return eg_shift(eg_elu(x, 1), 1);
     if (!eg_ok(x) || eg_error(cx)) return x;
-    for (int k = 0, n = 0; k < eg_rank(x); k++)
-        n += snprintf(axes + n, sizeof axes - (size_t)n, "axis%d ", k);
-    eg_expr_args o = { .size = sizeof o, .axes = axes, .text = phi, .with = { { "x", x } } };
-    eg_tensor *y = eg_expr_with(&o);
-    if (!eg_ok(y)) return eg_fail_in(cx, "linear_attention: .phi");
+    eg_tensor *y = phi ? eg_expr("...", phi, .with = { { "x", x } }) : eg_shift(eg_elu(x, 1), 1);
+    if (!eg_ok(y)) return eg_fail_in(cx, phi ? "linear_attention: .phi" : "linear_attention");
     if (eg_type(y) == eg_type(x)) return y;
     return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: .phi gives %s, not %s: \"%s\"",
                       eg_type_name(eg_type(y)), eg_type_name(eg_type(x)), phi);
@@ -120,6 +115,20 @@ static const eg_spec *factor_indices(const eg_linear_attention_args *o, const li
     return eg_fail_as(cx, EG_ERROR_DTYPE, "linear_attention: %s is %s, the key %s", option,
                       eg_type_name(eg_type(x->x)), eg_type_name(eg_type(o->k))),
            NULL;
+}
+
+/* True if the keys and values can be multiplied by the queries, as values of f16 and bf16 can; else
+ * records an error. */
+static bool linear_types_fit(const eg_linear_attention_args *o)
+{
+    const eg_dtype query = eg_type(o->q), key = eg_type(o->k), value = eg_type(o->v);
+    const bool half = value == EG_F16 || value == EG_BF16;
+    if (key == query && (value == query || half)) return true;
+    return eg_fail_as(eg_context(o->q), EG_ERROR_DTYPE,
+                      "linear_attention: the query is %s but the %s is %s; eg_cast one of them",
+                      eg_type_name(query), key == query ? "value" : "key",
+                      eg_type_name(key == query ? value : key)),
+           false;
 }
 
 /* True if .read has the axes of the keys and belongs to a delta rule; else records an error. */
@@ -259,7 +268,7 @@ eg_tensor *eg_linear_attention_with(const eg_linear_attention_args *given)
     f.decay =
         (linear_factor){ factor_indices(o, &t, ".decay", &o->decay, &f.channels), o->decay.x };
     f.beta = (linear_factor){ factor_indices(o, &t, ".beta", &o->beta, NULL), o->beta.x };
-    if (eg_error(cx) || !read_fits(o, &t) || !enough_keys(o, &t, m.causal))
+    if (eg_error(cx) || !linear_types_fit(o) || !read_fits(o, &t) || !enough_keys(o, &t, m.causal))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "linear_attention: %s", o->spec);
     eg_tensor *q = eg__linear_kept(&t, Q, o->q, m.queries, m.query),
               *k = eg__linear_kept(&t, K, o->k, m.keys, m.key),

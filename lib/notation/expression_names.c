@@ -165,7 +165,8 @@ int eg__name_unknown(eg_parser *p, int at, int length)
     for (int k = 0; k < all && used < sizeof known; k++) {
         const bool letter = k < p->s->letters;
         const char *name = letter ? p->s->letter[k]->text : p->s->readable[k - p->s->letters].name;
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", k ? ", " : "",
+        if (*name == '.') continue; /* an axis of an ellipsis has no name */
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s'%.*s'", used ? ", " : "",
                                  eg__limited(letter ? p->s->letter[k]->length : (int)strlen(name)),
                                  name);
     }
