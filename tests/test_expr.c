@@ -1484,9 +1484,6 @@ TEST(refusals_of_tensors)
                              .with = { { "t", s }, { "st1", eg_cast(s, EG_F64) }, { "st", s } })));
     eg_assert_error(cx, "'t' is f32 but 'st1' is f64; eg_cast one of them first\n"
                         "  st * st1 - t[i, j]\n       ^^^   ^");
-    ck_assert(!eg_ok(eg_expr("i j", "s + h", .with = { { "s", s }, { "h", eg_cast(s, EG_F16) } })));
-    eg_assert_error(cx, "'h' of .with is f16, which is a storage type; eg_cast it to f32 first\n"
-                        "  s + h\n      ^");
     ck_assert(!eg_ok(eg_expr("i j", "s + i", .with = { { "s", s }, { "i", s } })));
     eg_assert_error(cx, "'i' is a letter and cannot be a tensor's name too\n  s + i\n      ^");
     /* before a bracket that opens a list of letters 'sum' is the function, else it is the tensor */
