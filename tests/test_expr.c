@@ -1220,6 +1220,9 @@ static const struct {
     { "sum(s)", "sum begins with a letter of its own, as in sum(k=8, …)\n  sum(s)\n     ^" },
     { "any(k=2 s < 0) ? s : 0", "any begins with a letter of its own, as in any(k=8, …)" },
     { "sum(k=2.5, s)", "sum begins with a letter of its own" },
+    { "s + sum", "sum is a function: a letter of its own follows in ( ), as in sum(k=8, …)\n"
+                 "  s + sum\n      ^^^" },
+    { "any & s < 0 ? s : 0", "any is a function: a letter of its own follows in ( )" },
     { "sum(k=0, s)", "expr: sum has at least one term\n  sum(k=0, s)\n      ^^^" },
     { "sum(k, s)", "letter 'k' has no size: it is no index of a tensor; write 'k=8'" },
     { "sum(k, r[k] + s[i, k] + s[k, j])",
