@@ -374,6 +374,81 @@ TEST(gradients_of_attention_to_halves)
     eg_assert_error(cx, "attention: the key is f32 but the value is f64; eg_cast one of them");
 }
 
+/* The dtypes that tensors of .with are cast to: those of storage types give the bits of casts. */
+static eg_tensor *cast_before(eg_tensor *x, eg_dtype floats)
+{
+    const eg_dtype type = eg_type(x);
+    return eg_cast(x, type == EG_I8 || type == EG_U8 ? EG_I64 : floats);
+}
+/* Asserts that two tensors of dtype `type` have the same bits. */
+static void same_bits_of(eg_tensor *a, eg_tensor *b, eg_dtype type)
+{
+    eg_assert_ok(cx);
+    ck_assert(eg_type(a) == type && eg_type(b) == type && same_bits(a, b));
+}
+LOOP_TEST(tensors_of_with_may_be_of_storage_types, 4)
+{
+    const eg_dtype floats = _i % 2 ? EG_F64 : EG_F32;
+    eg_tensor *q = eg_cast(drawn(EG_F32, "2 4 3 5"), floats),
+              *r = laid_out(drawn(half[_i / 2], "3 4"), 1), *u = drawn(EG_BF16, "3"),
+              *seed = eg_cast(drawn(EG_F32, "2 4 3 5"), floats),
+              *doc = eg_cast(eg_randint(cx, -2, 0, 2, 4), EG_I8),
+              *n = eg_cast(eg_randint(cx, 0, 4, 4), EG_U8);
+    for (int form = EG_FORM_BY_SIZE; form <= EG_UNFUSED; form++) {
+        eg_tensor *y[2], *d[2];
+        for (int before = 0; before < 2; before++) {
+            eg_given with[] = { { "r", r }, { "u", u }, { "doc", doc }, { "n", n } };
+            for (int k = 0; k < 4 && before; k++) with[k].x = cast_before(with[k].x, floats);
+            eg_attention_args o = { .size = sizeof o, .spec = "bihd,bjhd,bjhe->bihe" };
+            o.q = o.k = o.v = q;
+            o.where = "j <= i & doc[b,i] == doc[b,j]";
+            o.score = "score * u[h] + r[h, n[i - j]]";
+            o.form = (eg_form)form;
+            memcpy(o.with, with, sizeof with);
+            y[before] = eg_attention_with(&o);
+            eg_grad(y[before], seed, 1, &q, &d[before]);
+        }
+        same_bits_of(y[0], y[1], floats);
+        same_bits_of(d[0], d[1], floats);
+    }
+    /* formulas: the dtype of the other floats, else f32 */
+    eg_tensor *x = eg_cast(drawn(EG_F32, "3 4"), floats), *dx;
+    eg_tensor *y =
+        eg_expr("h i", "x * r + doc[0,i]", .with = { { "x", x }, { "r", r }, { "doc", doc } });
+    eg_tensor *z = eg_expr(
+        "h i", "x * r + doc[0,i]",
+        .with = { { "x", x }, { "r", eg_cast(r, floats) }, { "doc", eg_cast(doc, EG_I32) } });
+    same_bits_of(y, z, floats);
+    eg_grad(eg_sum(NULL, y), NULL, 1, &x, &dx);
+    same_bits_of(dx, eg_cast(r, floats), floats);
+    same_bits_of(eg_expr("h i", "r + 1", .with = { { "r", r } }),
+                 eg_expr("h i", "r + 1", .with = { { "r", eg_cast(r, EG_F32) } }), EG_F32);
+    ck_assert(eg_type(eg_expr("i", "n + 200", .with = { { "n", n } })) == EG_I64);
+    /* predicates */
+    const char *where = "doc[0,i] == doc[0,j] | n[j] < 2";
+    eg_tensor *s = eg_cast(drawn(EG_F32, "4 4"), floats), *doc32 = eg_cast(doc, EG_I32),
+              *n64 = eg_cast(n, EG_I64);
+    same_bits_of(eg_softmax("i [j]", s, .where = where, .with = { { "doc", doc }, { "n", n } }),
+                 eg_softmax("i [j]", s, .where = where, .with = { { "doc", doc32 }, { "n", n64 } }),
+                 floats);
+    same_bits_of(eg_where_mask(cx, where, "i=4 j=4", .with = { { "doc", doc }, { "n", n } }),
+                 eg_where_mask(cx, where, "i=4 j=4", .with = { { "doc", doc32 }, { "n", n64 } }),
+                 EG_BOOL);
+    /* refusals name the tensor; one of a storage type is a constant */
+    ck_assert(!eg_ok(eg_expr("h i", "r[h, n[i] + 1]",
+                             .with = { { "r", r }, { "n", eg_cast(eg_full(cx, 7, 4), EG_U8) } })));
+    eg_assert_error(cx, "expr: the index of axis 1 of 'r' goes from 8 to 8, but that axis is 4");
+    ck_assert(!eg_ok(eg_softmax("i [j]", s, .where = "r[0,j] < i", .with = { { "r", r } })));
+    eg_assert_error(cx, "softmax: 'r' is f32, and a predicate reads integers and booleans");
+    eg_ctx *other = eg_open();
+    ck_assert(!eg_ok(eg_expr(
+        "h i", "x * r",
+        .with = { { "x", x }, { "r", eg_full_n(other, EG_F16, 1, 2, (int64_t[]){ 3, 4 }) } })));
+    eg_assert_error(cx, "expr: 'r' of .with belongs to another context");
+    eg_close(other);
+    eg_assert_ok(cx);
+}
+
 /* The bits of one thread and of three, with and without a record. */
 TEST(halves_have_the_same_bits_for_any_threads)
 {

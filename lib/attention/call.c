@@ -21,7 +21,8 @@ static eg_tensor *changed(eg_tensor *(*f)(void *, eg_tensor *), const char *opti
     if (!eg__switches_kept(s->cx, was, "attention", option)) return eg__poison(s->cx);
     if (!y) return eg_fail_as(s->cx, EG_ERROR_MISUSE, "attention: %s returned NULL", option);
     snprintf(have, sizeof have, "the result of %s", option);
-    if (!eg__check_option(s->cx, "attention", have, NULL, y)) return eg__poison(s->cx);
+    if (!eg__check_option(s->cx, "attention", have, NULL, EG_TAKES_NUMBERS, y))
+        return eg__poison(s->cx);
     if (!eg__same_shape(x, y) || y->dtype != x->dtype)
         return eg_fail_as(s->cx, y->dtype == x->dtype ? EG_ERROR_SHAPE : EG_ERROR_DTYPE,
                           "attention: %s returned %s %s for %s that are %s %s", option,
@@ -251,18 +252,19 @@ static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
                    "attention: %s needs a softmax, but .no_softmax is given", refused);
     return !eg__failed(cx);
 }
-/* True if no tensor of .with is NULL and each that has floats has the type of the query; else
- * records an error. */
-static bool with_fits(eg_ctx *cx, const eg_attention_args *o)
+/* Casts tensors of .with of storage types. True if none is NULL and each that has floats has the
+ * type of the query; else records an error. */
+static bool with_fits(eg_ctx *cx, eg_attention_args *o)
 {
+    if (!eg__given_cast(cx, "attention", (eg_dtype)o->q->dtype, o->with)) return false;
     for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++) {
         eg_tensor *x = o->with[k].x;
         if (!x)
             return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: '%.40s' of .with is NULL",
                               o->with[k].name),
                    false;
-        if (eg_ok(x) && eg__is_storage(x->dtype)) continue; /* eg__given_read refuses it */
-        if (!eg__check_option(cx, "attention", ".with", o->with[k].name, x)) return false;
+        if (!eg__check_option(cx, "attention", ".with", o->with[k].name, EG_TAKES_NUMBERS, x))
+            return false;
         if (!eg__is_inexact(x->dtype) || x->dtype == o->q->dtype) continue;
         return eg__names_refuse(cx, "attention", o->where, o->score, 1, &o->with[k].name,
                                 EG_ERROR_DTYPE,

@@ -459,7 +459,9 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
     if (!o.axes || !o.text)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the %s NULL", who,
                           o.axes ? "formula is" : "axes are");
-    if (!eg__given_read(cx, who, o.text, NULL, o.with, &given)) return eg__poison(cx);
+    if (!eg__given_cast(cx, who, EG_DEFAULT, o.with) ||
+        !eg__given_read(cx, who, o.text, NULL, o.with, &given))
+        return eg__poison(cx);
     const int n = expr_letters(cx, who, o.axes, eg_ok(x[0]) ? x[0] : NULL, name, size);
     if (n < 0) return eg__poison(cx);
     for (int k = 0; k < n; k++) letter[k] = &name[k];

@@ -421,6 +421,10 @@ typedef struct eg_given_tensors {
 bool eg__names_refuse(eg_ctx *, const char *who, const char *text, const char *other, int count,
                       const char *const *name, eg_code, const char *format, ...)
     __attribute__((format(printf, 8, 9)));
+/* Replaces the tensors of .with that are of storage types by casts: i8 and u8 to i32, f16 and bf16
+ * to `floats`, or if that is EG_DEFAULT to the dtype of the other floats, f32 if there are none.
+ * False after an error: a tensor cannot be used. */
+bool eg__given_cast(eg_ctx *, const char *who, eg_dtype floats, struct eg_given *with);
 /* Reads the tensors of .with, up to the first whose name is NULL, with the bounds of tensors of
  * integers. text, other: the expressions that read them, for messages; NULL: none. False after an
  * error: a tensor cannot be used, or tensors of floats have different dtypes. */

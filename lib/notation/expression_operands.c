@@ -181,8 +181,8 @@ static int name_read(eg_parser *p)
     p->at += length;
     eg__expression_blanks(p);
     const bool called = p->text[p->at] == '(', indexed = p->text[p->at] == '[';
-    const int reduction = called ? eg__reduction_called(p->text + at, length) : -1;
-    if (reduction >= 0) return eg__parse_reduction(p, reduction, at);
+    const int reduction = eg__reduction_called(p->text + at, length);
+    if (reduction >= 0 && called) return eg__parse_reduction(p, reduction, at);
     p->at = at + length;
     const int own = eg__own_letter_called(p, p->text + at, length);
     if (own >= 0) return eg__node_integer(p, at, p->own[own].position);
@@ -207,6 +207,11 @@ static int name_read(eg_parser *p)
         if (!indexed && p->s->any_letter) return name_placed(p, EG_X_LETTER, 0, at, at, length);
         p->at = behind;
     }
+    if (reduction >= 0)
+        return eg__expression_refuse(p, at, length, NULL,
+                                     "%s is a function: a letter of its own follows in ( ), as in "
+                                     "%s(k=8, …)",
+                                     eg__reduction_name(reduction), eg__reduction_name(reduction));
     if (!f) return eg__name_unknown(p, at, length);
     if (!called)
         return eg__expression_refuse(p, at, length, NULL,

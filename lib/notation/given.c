@@ -36,6 +36,21 @@ bool eg__names_refuse(eg_ctx *cx, const char *who, const char *text, const char 
     eg_fail_as(cx, code, "%s: %s", who, sentence);
     return false;
 }
+bool eg__given_cast(eg_ctx *cx, const char *who, eg_dtype floats, eg_given *with)
+{
+    const int most = EG_GIVEN_MAX;
+    for (int k = 0; k < most && with[k].name && !floats; k++)
+        if (eg_ok(with[k].x) && eg__is_inexact(with[k].x->dtype))
+            floats = (eg_dtype)with[k].x->dtype;
+    for (int k = 0; k < most && with[k].name; k++) {
+        eg_tensor *x = with[k].x;
+        if (!eg_ok(x) || !eg__is_storage(x->dtype)) continue; /* others: eg__given_read */
+        if (!eg__check_option(cx, who, ".with", with[k].name, EG_TAKES_ALL, x)) return false;
+        with[k].x = eg_cast(x, !eg__is_half(x->dtype) ? EG_I32 : floats ? floats : EG_F32);
+        if (!eg_ok(with[k].x)) return false;
+    }
+    return true;
+}
 bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *other,
                     const eg_given *with, eg_given_tensors *g)
 {
@@ -50,13 +65,8 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
     }
     for (int k = 0; k < g->count; k++) {
         const eg_tensor *x = g->x[k];
-        if (eg_ok(x) && x->cx == cx && eg__is_storage(x->dtype))
-            return eg__names_refuse(cx, who, text, other, 1, &with[k].name, EG_ERROR_DTYPE,
-                                    "'%.40s' of .with is %s, which is a storage type; eg_cast it "
-                                    "to %s first",
-                                    with[k].name, eg_type_name((eg_dtype)x->dtype),
-                                    eg__cast_first(x->dtype));
-        if (!eg__check_option(cx, who, ".with", with[k].name, g->x[k])) return false;
+        if (!eg__check_option(cx, who, ".with", with[k].name, EG_TAKES_NUMBERS, g->x[k]))
+            return false;
         g->readable[k] = (eg_readable){
             .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
         };

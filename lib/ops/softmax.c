@@ -398,7 +398,7 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                               "%s: %s has the letters \"%s\" but its tensor is NULL", who,
                               all[k].option, m->axes),
                    NULL;
-        if (!eg__check_option(cx, who, all[k].option, NULL, all[k].mask.x)) return NULL;
+        if (!eg__check_option(cx, who, all[k].option, NULL, EG_TAKES_NUMBERS, m->x)) return NULL;
         all[k].term = *n;
         called[*n] = all[k].option;
         xs[(*n)++] = m->x;
@@ -421,7 +421,9 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     eg_options(&o, sizeof o, given);
     if (!eg__check(who, o.x)) return eg__poison_of(o.x);
     if (!o.spec) return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
-    if (!eg__floats(who, o.x, 1)) return eg__poison(o.x->cx);
+    if (!eg__floats(who, o.x, 1) ||
+        !eg__given_cast(eg__context_of(who, 1, &o.x), who, EG_DEFAULT, o.with))
+        return eg__poison(o.x->cx);
     eg_tensor *xs[3] = { o.x };
     const char *called[3] = { NULL };
     int n = 1;

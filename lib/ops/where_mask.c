@@ -186,7 +186,8 @@ eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
     const int most = (int)(sizeof o.with / sizeof *o.with);
     for (int k = 0; k < most && o.with[k].name; k++) /* one mask, not one for each copy */
         if (o.with[k].x && !eg__check_single(w.who, o.with[k].x)) return eg__poison(cx);
-    eg_tensor *y = mask_axes(&w, o.axes, o.sizes, name) && eg__where_bind(&w)
+    eg_tensor *y = eg__given_cast(cx, w.who, EG_DEFAULT, o.with) &&
+                           mask_axes(&w, o.axes, o.sizes, name) && eg__where_bind(&w)
                        ? eg__where_bools(&w, true)
                        : NULL;
     return y ? y : eg_name_memory_error(cx, w.who);

@@ -113,9 +113,9 @@ bool eg__check(const char *who, eg_tensor *x)
     return cx && read_by(cx, (operand_id){ .who = who }, x, EG_TAKES_NUMBERS);
 }
 bool eg__check_option(eg_ctx *cx, const char *who, const char *option, const char *name,
-                      eg_tensor *x)
+                      eg_takes takes, eg_tensor *x)
 {
-    return read_by(cx, (operand_id){ who, -1, option, name }, x, EG_TAKES_NUMBERS);
+    return read_by(cx, (operand_id){ who, -1, option, name }, x, takes);
 }
 static __attribute__((noinline)) bool check_each(eg_ctx *cx, const char *who, eg_takes takes,
                                                  int count, eg_tensor *const *xs)

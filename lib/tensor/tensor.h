@@ -20,9 +20,9 @@ bool eg__check_read(const char *who, eg_tensor *x);
  * its dtype. */
 bool eg__check(const char *who, eg_tensor *x);
 bool eg__check_all(eg_ctx *, const char *who, int count, eg_tensor *const *xs);
-/* As eg__check_all for one operand, which messages call not by a number but by the option that
+/* As eg__check_taken for one operand, which messages call not by a number but by the option that
  * gives it, "attention: .keep", or with a name, "attention: 'doc' of .with". name may be NULL. */
-bool eg__check_option(eg_ctx *, const char *who, const char *option, const char *name,
+bool eg__check_option(eg_ctx *, const char *who, const char *option, const char *name, eg_takes,
                       eg_tensor *x);
 bool eg__check_taken(eg_ctx *, const char *who, eg_takes, int count, eg_tensor *const *xs);
 /* eg_apply for operands that have passed eg__check_all. `saved` is the value of y->saved while the
