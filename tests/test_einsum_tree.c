@@ -558,6 +558,49 @@ LOOP_TEST(gradients_in_a_captured_step, 2)
     }
     eg_pop(cx, m);
 }
+/* Only small values are kept. In a captured step they are tensors, einsums of three operands; the
+ * tree of their gradients is that of a kept array. */
+typedef struct limited_case {
+    const char *spec;
+    int n;
+    eg_tensor *x[MOST];
+} limited_case;
+static int limited_second_gradients(void *user, eg_tensor **out)
+{
+    const limited_case *c = user;
+    eg_tensor *dx[MOST], *sum = NULL;
+    eg_tensor *y = eg_einsum_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                     .spec = c->spec,
+                                                     .count = c->n,
+                                                     .operands = c->x,
+                                                     .keep_limit = 200 });
+    if (eg_grad(y, eg_ones_like(y), c->n, c->x, dx)) return -1;
+    for (int k = 0; k < c->n; k++) {
+        eg_tensor *one = eg_sum(NULL, eg_square(dx[k]));
+        sum = sum ? eg_add(sum, one) : one;
+    }
+    return eg_grad(sum, NULL, c->n, c->x, out);
+}
+LOOP_TEST(second_gradients_of_kept_networks_in_a_captured_step, 4)
+{
+    static const char *const specs[] = { "ab,ab,ab,c->a", "ab,ab,ab,ac,ac,ac->a",
+                                         "ab,ab,ab,c,c,c->a", "abc,ab,ac,bc,d,d->ad" };
+    limited_case c = { .spec = specs[_i] };
+    eg_tensor *want[MOST];
+    for (const char *s = c.spec; *s && *s != '-'; s += *s == ',', c.n++) {
+        int64_t dim[4];
+        int rank = 0;
+        for (; *s >= 'a'; s++) dim[rank++] = *s == 'a' ? 9 : 17 - 2 * (*s - 'a');
+        c.x[c.n] = eg_uniform_n(cx, EG_F32, -1, 1, rank, dim);
+    }
+    const eg_mark m = eg_push(cx);
+    ck_assert_int_eq(limited_second_gradients(&c, want), 0);
+    eg_captured *step = eg_capture(cx, limited_second_gradients, &c, c.n);
+    ck_assert_msg(step != NULL, "%s", eg_error(cx));
+    for (int k = 0; k < c.n; k++)
+        ck_assert_msg(same_bits(eg_copy(eg_captured_output(step, k)), want[k]), "%d", k);
+    eg_pop(cx, m);
+}
 TEST(gradients_of_copies_are_those_of_each)
 {
     enum { COPIES = 3 };

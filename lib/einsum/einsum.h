@@ -156,8 +156,9 @@ eg_call *eg__call_plan(eg_ctx *, const eg_plan_key *, const void *attr, size_t s
                        eg_tensor *const *x, const uint16_t *const *label, const eg_labelled *out,
                        const eg_order_args *);
 /* Returns the einsum of x as a node whose sizes, strides and elements are those of the call;
- * nothing is computed. */
-eg_tensor *eg__einsum_given(const eg_call *, int count, eg_tensor *const *x,
+ * nothing is computed. Its gradients are computed along the tree of eg__einsum_keyed with this
+ * order. */
+eg_tensor *eg__einsum_given(const eg_call *, const eg_order_args *, int count, eg_tensor *const *x,
                             const uint16_t *const *label, const uint16_t *out);
 /* The snapshot() of operations that are made by planned calls. Returns a copy of the call with its
  * own program and the operands that it reads. p: the program of a y that no call made. */

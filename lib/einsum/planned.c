@@ -216,16 +216,40 @@ static size_t put_labels(any_labels *u, int64_t limit, int count, eg_tensor *con
     l->out_rank = out_rank;
     return EG_EINSUM_HEAD + (size_t)(next + out_rank - l->label) * sizeof *out;
 }
-eg_tensor *eg__einsum_given(const eg_call *c, int count, eg_tensor *const *x,
-                            const uint16_t *const *label, const uint16_t *out)
+/* Looks up a call in the cache, or plans and stores it there: with the best order under the given
+ * key or its labels, else under its order and labels. NULL after an error. */
+static const eg_call *call_of(eg_ctx *cx, const eg_plan_key *what, const eg_order_args *how,
+                              int count, eg_tensor *const *x, const uint16_t *const *label,
+                              int out_rank, const uint16_t *out)
 {
     any_labels u;
-    const size_t size = put_labels(&u, 0, count, x, label, c->rank, out);
-    return call_apply(eg__here(x[0]->cx), &eg__einsum_op, c, &u.l, size, count, x);
+    eg_einsum_attr *l = &u.l;
+    const size_t size = put_labels(&u, how->limit, count, x, label, out_rank, out),
+                 letters = size - EG_EINSUM_HEAD;
+    const bool any = !how->limit && !how->keep_limit && !how->path && how->steps < 0;
+    eg_key_text ordered;
+    ordered.length = 0;
+    ordered.fits = true;
+    if (!any) {
+        put_order(&ordered, how);
+        eg__key_put(&ordered, letters, l->label);
+    }
+    const eg_plan_key by_labels =
+        any ? (eg_plan_key){ EG_KEY_LABELS, count, letters, l->label, x }
+            : (eg_plan_key){ EG_KEY_ORDERED, count, ordered.length, ordered.text, x };
+    const eg_call *again = ordered.fits && !(any && what) ? eg__plans_find(cx, &by_labels) : NULL;
+    if (again) return again;
+    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
+    if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride)) {
+        eg_apply(&eg__einsum_op, l, size, count, x); /* eg__einsum_shape records the error */
+        return NULL;
+    }
+    const eg_labelled to = { out_rank, dim, stride, out };
+    const eg_plan_key *key = any && what ? what : ordered.fits ? &by_labels : NULL;
+    return eg__call_plan(cx, key, l, size, count, x, label, &to, how);
 }
-/* An einsum of one operand whose axes are only permuted becomes a view. Any other call is looked up
- * in the cache, or planned and stored there: with the best order under the given key or its labels,
- * else under its order and labels. */
+/* An einsum of one operand whose axes are only permuted becomes a view. Any other call is that of
+ * call_of. */
 eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, double alpha,
                             int count, eg_tensor *const *x, const uint16_t *const *label,
                             int out_rank, const uint16_t *out)
@@ -250,32 +274,22 @@ eg_tensor *eg__einsum_keyed(const eg_plan_key *what, const eg_order_args *how, d
             wide[k] = eg__is_half(x[k]->dtype) ? eg_cast(x[k], EG_F64) : x[k];
         return eg__einsum_keyed(NULL, how, alpha, count, wide, label, out_rank, out);
     }
-    any_labels u;
-    eg_einsum_attr *l = &u.l;
-    const size_t size = put_labels(&u, how->limit, count, x, label, out_rank, out),
-                 letters = size - EG_EINSUM_HEAD;
-    const bool any = !how->limit && !how->keep_limit && !how->path && how->steps < 0;
-    eg_key_text ordered;
-    ordered.length = 0;
-    ordered.fits = true;
-    if (!any) {
-        put_order(&ordered, how);
-        eg__key_put(&ordered, letters, l->label);
-    }
-    const eg_plan_key by_labels =
-        any ? (eg_plan_key){ EG_KEY_LABELS, count, letters, l->label, x }
-            : (eg_plan_key){ EG_KEY_ORDERED, count, ordered.length, ordered.text, x };
-    eg_tensor *again =
-        ordered.fits && !(any && what) ? eg__einsum_lookup(cx, &by_labels, alpha) : NULL;
-    if (again) return again;
-    int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX];
-    /* eg__einsum_shape records the error */
-    if (!eg__einsum_layout(count, x, label, out_rank, out, dim, stride))
-        return eg_apply(&eg__einsum_op, l, size, count, x);
-    const eg_labelled to = { out_rank, dim, stride, out };
-    const eg_plan_key *key = any && what ? what : ordered.fits ? &by_labels : NULL;
-    const eg_call *c = eg__call_plan(cx, key, l, size, count, x, label, &to, how);
+    const eg_call *c = call_of(cx, what, how, count, x, label, out_rank, out);
     return c ? einsum_apply(cx, c, alpha, count, x) : eg__poison(cx);
+}
+eg_tensor *eg__einsum_given(const eg_call *given, const eg_order_args *how, int count,
+                            eg_tensor *const *x, const uint16_t *const *label, const uint16_t *out)
+{
+    eg_ctx *cx = eg__here(x[0]->cx);
+    any_labels u;
+    eg_call c = *given;
+    const size_t size = put_labels(&u, 0, count, x, label, c.rank, out);
+    if (count <= 2 || !cx->recording)
+        return call_apply(cx, &eg__einsum_op, &c, &u.l, size, count, x);
+    const eg_call *planned = call_of(cx, NULL, how, count, x, label, c.rank, out);
+    if (!planned) return eg__poison(cx);
+    c.tree = planned->tree;
+    return eg__network_apply(cx, &eg__einsum_op, &c, &u.l, size, count, x);
 }
 
 /* An einsum into an existing tensor, as an act. */

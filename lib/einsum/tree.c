@@ -12,7 +12,8 @@
  * tensor, an einsum of the operands below it, so that gradients of every order exist; else pass.c
  * reads the array. All recorded passes use one such tensor, as if the value had been a tensor from
  * the beginning: otherwise its cotangent, a sum over these passes, would be divided among several
- * tensors, and be rounded in another way than in a captured step and for tensors with copies. */
+ * tensors, and be rounded in another way than in a captured step and for tensors with copies. For
+ * the same reason its gradients have the tree that they have there. */
 #include "einsum/tree.h"
 #include <string.h>
 
@@ -80,6 +81,15 @@ static void frontier_of(frontier *f, const eg_tree *t, int s, eg_tensor *const *
         in[k] = v < 0 ? x[number] : value[v];
         of[k] = v < 0 ? label[number] : eg__tree_labels(t, v);
     }
+}
+/* The order of its pairs. */
+static eg_order_args frontier_order(const frontier *f)
+{
+    return f->count == 2 ? eg__any_order
+                         : (eg_order_args){ .keep_limit = EG_OFF,
+                                            .steps = f->steps,
+                                            .path = (const int(*)[2])f->pair,
+                                            .numbered = true };
 }
 /* True if kept values can be arrays in one block of memory: all operands have one dtype, there are
  * no copies, and no step is being captured, which assigns addresses to results itself. */
@@ -155,13 +165,9 @@ static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_ca
         frontier f;
         if (!root && !(t->kept >> s & 1)) continue;
         frontier_of(&f, t, s, x, label, w->value, in, of);
-        const eg_order_args pairs = { .keep_limit = EG_OFF,
-                                      .steps = f.steps,
-                                      .path = (const int(*)[2])f.pair,
-                                      .numbered = true };
-        const eg_order_args *how = f.count == 2 ? &eg__any_order : &pairs;
+        const eg_order_args how = frontier_order(&f);
         if (!root) {
-            w->value[s] = eg__einsum_keyed(NULL, how, 1, f.count, in, of, t->step[s].rank,
+            w->value[s] = eg__einsum_keyed(NULL, &how, 1, f.count, in, of, t->step[s].rank,
                                            eg__tree_labels(t, s));
             if (!eg_ok(w->value[s])) return eg__poison(cx);
             continue;
@@ -171,7 +177,7 @@ static eg_tensor *apply_keeping_tensors(eg_ctx *cx, const eg_op *op, const eg_ca
                                .rank = rank,
                                .dim = dim,
                                .stride = stride,
-                               .program = eg__einsum_program(cx, f.count, in, of, &to, how),
+                               .program = eg__einsum_program(cx, f.count, in, of, &to, &how),
                                .count = f.count,
                                .x = in };
         if (!made.program) return eg__poison(cx);
@@ -232,7 +238,8 @@ static eg_tensor *kept_value(pass *p, int v)
                             .dim = dim,
                             .stride = stride,
                             .data = w->kept[s] };
-        p->value[s] = eg__einsum_given(&c, f.count, in, of, label);
+        const eg_order_args how = frontier_order(&f);
+        p->value[s] = eg__einsum_given(&c, &how, f.count, in, of, label);
         if (!eg_ok(p->value[s])) return eg__poison(cx);
         if (cx->recording) w->made[s] = eg__scoped_of(p->value[s]);
     }
