@@ -573,6 +573,19 @@ done
 [ "$(grep -c '<polyline' c.svg)" = 4 ] || bad "curve: $(grep -c '<polyline' c.svg) lines, not 4"
 prints '2 curves of 1 log' curve 1.json --columns tokens,lr -o c.svg
 grep -qF '>tokens, lr</text>' c.svg || bad 'curve: no names of the columns'
+# each curve has a colour and dashes of its own, also of many columns and of many logs
+same_looks() { # FILE NUMBER: the lines of the picture with this number of curves
+    [ "$(sed -n 's/^<polyline.*stroke="\(#[0-9a-f]*\)".*stroke-dasharray="\([^"]*\)".*/\1 \2/p
+             s/^<polyline.*stroke="\(#[0-9a-f]*\)".*/\1/p' "$1" | sort -u | wc -l)" = "$2" ] ||
+        bad "curve: two of $2 curves look alike"; }
+prints '12 curves of 2 logs' curve 1.json 2.json -o c.svg \
+    --columns loss,unseen_loss,lr,norm,seconds,tokens_per_second
+same_looks c.svg 12
+for k in 3 4 5 6 7 8 9; do cp 1.json $k.json; done
+prints '18 curves of 9 logs' curve 1.json 2.json 3.json 4.json 5.json 6.json 7.json 8.json 9.json \
+    --columns loss,lr -o c.svg
+same_looks c.svg 18
+rm 3.json 4.json 5.json 6.json 7.json 8.json 9.json
 refuses 'none.json: No such file' curve 1.json none.json -o c.svg
 refuses 'd.svg: line 1 is not a JSON object' curve d.svg -o c.svg
 { cat 1.json; printf '{"step": 9'; } >half.json

@@ -416,8 +416,8 @@ TEST(curves_are_drawn)
     ck_assert_int_eq(eg_curves_save(path, cx, 1, NULL), -1);
     eg_assert_error(cx, "curves: from 1 to 32");
     ck_assert_int_eq(
-        eg_curves_save(path, cx, 1, &(eg_curve){ .count = 5, .x = x, .y = y, .dash = 4 }), -1);
-    eg_assert_error(cx, "curve 0 has .dash 4, not one of 0 to 3");
+        eg_curves_save(path, cx, 1, &(eg_curve){ .count = 5, .x = x, .y = y, .dash = 8 }), -1);
+    eg_assert_error(cx, "curve 0 has .dash 8, not one of 0 to 7");
     ck_assert_int_eq(
         eg_curves_save(path, cx, 1, &(eg_curve){ .count = 5, .x = x, .y = y, .colour = 9 }), -1);
     eg_assert_error(cx, "curve 0 has .colour 9, not one of 0 to 8");

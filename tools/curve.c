@@ -19,7 +19,7 @@ static const option options[] = {
     { 0, "title", TEXT, "TEXT", "above the picture (default: none)", AT(title) },
     { 0 }
 };
-enum { CURVES_MOST = 32, COLUMNS_MOST = 8, COLOURS = 8, DASHES = 4, NAME_SIZE = 96 };
+enum { CURVES_MOST = 32, COLUMNS_MOST = 8, COLOURS = 8, NAME_SIZE = 96 };
 
 /* The curves: one for each log and column, log by log. */
 typedef struct curves {
@@ -135,7 +135,8 @@ static void name_of(const char *path, char *out, size_t size)
     snprintf(out, size, "%.*s", dot && dot > name ? (int)(dot - name) : (int)strlen(name), name);
 }
 
-/* Curves of a log have one colour, those of a column one kind of dashes. */
+/* Curves of a log have one colour, those of a column one kind of dashes, and from the ninth log on
+ * others. At most 32 curves and 8 columns need at most 8 kinds. */
 static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
 {
     eg_curve all[CURVES_MOST];
@@ -166,7 +167,7 @@ static int save(eg_ctx *cx, curves *c, const curve *o, char **path)
                                  .x = p->x,
                                  .y = p->y,
                                  .colour = (one ? k : log) % COLOURS + 1,
-                                 .dash = one ? 0 : (k + log / COLOURS) % DASHES };
+                                 .dash = one ? 0 : k + c->columns * (log / COLOURS) };
             n++;
         }
     if (eg_curves_save(o->out, cx, n, all, .title = o->title, .x_name = "step",

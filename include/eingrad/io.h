@@ -210,7 +210,7 @@ typedef struct eg_curve {
     int64_t count;    /* points */
     const double *x, *y;
     int colour; /* 1 … 8; 0: by its place in the list, from the ninth curve on with dashes */
-    int dash;   /* 0: a whole line; 1 … 3: kinds of dashes */
+    int dash;   /* 0: a whole line; 1 … 7: kinds of dashes */
 } eg_curve;
 typedef struct eg_curves_args {
     size_t size;

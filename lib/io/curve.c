@@ -233,7 +233,7 @@ static bool curve_check(const eg_curves_args *o)
             return curve_refuse(o->cx, "curves: curve %d has .colour %d, not one of 0 to 8", k,
                                 one->colour);
         if (one->dash < 0 || one->dash >= EG_DASHES)
-            return curve_refuse(o->cx, "curves: curve %d has .dash %d, not one of 0 to 3", k,
+            return curve_refuse(o->cx, "curves: curve %d has .dash %d, not one of 0 to 7", k,
                                 one->dash);
         if (one->count > 0 && (!one->x || !one->y))
             return curve_refuse(o->cx, "curves: curve %d has points, but its .%c is NULL", k,

@@ -41,7 +41,7 @@ void eg__heatmap_colour(double level, bool difference, uint8_t rgb[3]);
 /* -- the canvas: picture.c and curve.c draw on it, png.c and svg.c write it to a file ---------- */
 /* The palette: the levels of both scales (an odd number, so that the middle one is white for
  * differences), then greys, white, ink and the colours of curves. */
-enum { EG_LEVELS = 251, EG_CURVE_COLOURS = 8, EG_DASHES = 4 };
+enum { EG_LEVELS = 251, EG_CURVE_COLOURS = 8, EG_DASHES = 8 };
 enum {
     EG_DIFFERENCES = EG_LEVELS,
     EG_GREY = 2 * EG_LEVELS,
@@ -66,8 +66,12 @@ typedef enum eg__anchor {
 typedef struct eg__point {
     double x, y;
 } eg__point;
-/* lengths of dashes and gaps in points; 0: a solid line */
-extern const double eg__dashes[EG_DASHES][2];
+/* A kind of dashes: the lengths of dash, gap, dash, gap … in points; count 0: a solid line. */
+typedef struct eg__dashes {
+    int count;
+    double length[6];
+} eg__dashes;
+extern const eg__dashes eg__dash[EG_DASHES];
 typedef struct eg__canvas eg__canvas;
 struct eg__canvas {
     int width, height;

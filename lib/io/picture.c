@@ -272,7 +272,12 @@ void eg__picture_palette(uint8_t rgb[EG_COLOURS][3])
     memcpy(rgb[EG_CURVE], curve, sizeof curve);
 }
 
-const double eg__dashes[EG_DASHES][2] = { { 0, 0 }, { 7, 4 }, { 2, 3 }, { 12, 4 } };
+/* Each has fewer than 30 points, so that a sample in the legend shows all of it. */
+const eg__dashes eg__dash[EG_DASHES] = {
+    { 0, { 0 } },           { 2, { 7, 4 } },       { 2, { 2, 3 } },
+    { 2, { 12, 4 } },       { 4, { 8, 3, 2, 3 } }, { 6, { 10, 3, 2, 3, 2, 3 } },
+    { 4, { 12, 3, 5, 3 } }, { 2, { 3, 8 } },
+};
 
 static const struct {
     const char *end;

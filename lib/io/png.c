@@ -46,7 +46,7 @@ static void png_line(eg__canvas *c, int count, const eg__point *point, int colou
     p->f.cairo_set_line_width(p->cr, EG_LINE_WIDTH);
     p->f.cairo_set_line_join(p->cr, CAIRO_LINE_JOIN_ROUND);
     p->f.cairo_set_line_cap(p->cr, dash ? CAIRO_LINE_CAP_BUTT : CAIRO_LINE_CAP_ROUND);
-    p->f.cairo_set_dash(p->cr, eg__dashes[dash], dash ? 2 : 0, 0);
+    p->f.cairo_set_dash(p->cr, eg__dash[dash].length, eg__dash[dash].count, 0);
     p->f.cairo_move_to(p->cr, point[0].x, point[0].y);
     for (int k = 1; k < count; k++) p->f.cairo_line_to(p->cr, point[k].x, point[k].y);
     p->f.cairo_stroke(p->cr);

@@ -43,9 +43,9 @@ static void svg_line(eg__canvas *c, int count, const eg__point *point, int colou
                    "<polyline fill=\"none\" stroke=\"#%02x%02x%02x\" stroke-width=\"%g\" "
                    "stroke-linejoin=\"round\" stroke-linecap=\"%s\"",
                    rgb[0], rgb[1], rgb[2], EG_LINE_WIDTH, dash ? "butt" : "round");
-    if (dash)
-        eg__file_print(s->out, " stroke-dasharray=\"%g %g\"", eg__dashes[dash][0],
-                       eg__dashes[dash][1]);
+    for (int k = 0; k < eg__dash[dash].count; k++)
+        eg__file_print(s->out, "%s%g", k ? " " : " stroke-dasharray=\"", eg__dash[dash].length[k]);
+    if (eg__dash[dash].count) eg__file_print(s->out, "\"");
     eg__file_print(s->out, " shape-rendering=\"geometricPrecision\" points=\"");
     for (int k = 0; k < count; k++)
         eg__file_print(s->out, "%s%.1f,%.1f", k ? " " : "", point[k].x, point[k].y);
