@@ -130,8 +130,8 @@ TEST(steps_and_totals)
                      "blocks packed into panels");
     eg_tensor *scores = eg_zeros(cx, 20, 20, 4, 8), *values = eg_zeros(cx, 20, 4, 8, 3);
     const eg_explained_step *apart = eg_explain("ijbh,jbhd->ibhd", scores, values)->step;
-    ck_assert_str_eq(apart->kernel, "products of batches drawn apart");
-    ck_assert_str_eq(apart->copies, "blocks turned, batch by batch");
+    ck_assert_str_eq(apart->kernel, "products of one batch at a time");
+    ck_assert_str_eq(apart->copies, "blocks transposed, batch by batch");
     ck_assert_str_eq(eg_explain("ij,j->i", big, thin)->step[0].kernel, "dots and row sums");
     ck_assert_str_eq(eg_explain("ij,ij->ij", big, big)->step[0].kernel, "elementwise loop");
     ck_assert_str_eq(

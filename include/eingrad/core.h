@@ -218,8 +218,8 @@ EG_API void *eg_scope_alloc(eg_ctx *, size_t bytes);
 /* An owner that lives as long as the scope that is open now. What is added to it later, inside
  * other scopes, lives as long */
 EG_API eg_owner *eg_owner_open(eg_ctx *);
-/* an owner that lives in the same scope as the given one, even if other scopes have been opened
- * inside that since: for memory that replaces other memory of the same lifetime */
+/* an owner with the lifetime of the given one: it lives in the same scope, also if other scopes
+ * have been opened since. For memory that replaces other memory of that lifetime */
 EG_API eg_owner *eg_owner_sibling(eg_owner *);
 /* an owner that is closed with the given one, unless it was closed before; the same holds for its
  * siblings */

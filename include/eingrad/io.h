@@ -52,7 +52,7 @@ typedef struct eg_load_args {
  * data are ignored. f4 f8 i4 i8 b1 as they are (a bool byte other than 0 is true);  f2 → f32;  i1
  * u1 i2 u2 → i32;  u4 u8 → i64, where a number above 2^63 − 1 is refused (.as_stored: f2 i1 u1 as
  * they are);  other types are refused by name. Writes version 1.0, row-major, little-endian: byte
- * for byte what numpy.save (2.x) writes. */
+ * for byte what numpy.save (2.x) writes. c128 and bf16 are not written. */
 /* eg_npy_load(cx, path), eg_npy_load(cx, path, .copy = true): the array, row-major, in the open
  * scope. */
 EG_API eg_tensor *eg_npy_load_with(const eg_load_args *);
@@ -109,7 +109,8 @@ EG_API int eg_npz_save_with(const eg_npz_save_args *);
  * duplicate key, offsets out of bounds, holes, overlaps, sizes that disagree with dtype and shape.
  * Blanks before the header's '{' are skipped, and so are other members of an entry than dtype,
  * shape and data_offsets, if they are JSON of at most 128 levels. Writes wide types before narrow
- * ones (each array is then aligned), else in the order given: equal input gives equal bytes. */
+ * ones (each array is then aligned), else in the order given: equal input gives equal bytes. c128
+ * is not written. */
 typedef struct eg_safetensors eg_safetensors;
 /* eg_safetensors_open(cx, path): all tensors of a file, or of the shards that an index names. If
  * the name ends in .json, the file is an index: { "weight_map": { tensor: file in the same folder

@@ -107,9 +107,9 @@ EG_API const char *eg_kernel_info(void);
 /* f(a, b) after aligning a and b by letters, as "bhij, bj": a missing letter broadcasts */
 EG_API eg_tensor *eg_on(const char *spec, eg_tensor *(*f)(eg_tensor *, eg_tensor *), eg_tensor *a,
                         eg_tensor *b);
-/* Views of xs, all of the output's shape: "b i, j, b i j" or "b i, j, b i j -> b i j" for eg_where;
- * an index that an operand lacks broadcasts. Without -> all indices in the order of the string.
- * out[0 … count) may be xs. 0, or −1 after an error (out is then poison). */
+/* Sets out[k] to a view of xs[k] with the axes of the output, those that xs[k] lacks expanded: "b
+ * i, j, b i j" for eg_where. Without -> these are all indices, in the order of the string. out may
+ * be xs. Returns 0, or −1 after an error (out is then poison). */
 EG_API int eg_align_n(const char *spec, int count, eg_tensor *const *xs, eg_tensor **out);
 typedef struct eg_rearrange_args {
     size_t size;

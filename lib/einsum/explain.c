@@ -30,7 +30,8 @@ static void explain_put(text *t, const char *format, ...)
         t->size = 2 * t->size + 512 + (size_t)n;
     }
 }
-static char *taken(text *t)
+/* Returns the text so far and begins an empty one. */
+static char *text_end(text *t)
 {
     if (!t->s) explain_put(t, "%s", "");
     char *s = t->s;
@@ -161,7 +162,7 @@ static const char *explain_gradient(text *t, const names *n, int count, const eg
         explain_put(t, ", on the diagonal of ");
         put_term(t, n, x[i].rank, x[i].label);
     }
-    return taken(t);
+    return text_end(t);
 }
 
 /* -- a step ----------------------------------------------------------------------------------- */
@@ -174,7 +175,8 @@ static const char *const kinds[][2] = {
     [EG_PAIR_SUM] = { "dots and row sums", "none" },
     [EG_PAIR_DIRECT] = { "product in registers", "none" },
     [EG_PAIR_PACKED] = { "packed product", "blocks packed into panels" },
-    [EG_PAIR_INNER_BATCH] = { "products of batches drawn apart", "blocks turned, batch by batch" },
+    [EG_PAIR_INNER_BATCH] = { "products of one batch at a time",
+                              "blocks transposed, batch by batch" },
 };
 /* Returns the bytes of an element of operand or intermediate `number`, counted from 1; 0 if there
  * is none. */
@@ -183,19 +185,20 @@ static double explain_width(const eg_contraction *t, int number)
     const bool half = number > 0 && number <= t->count && eg__is_half(t->of[number - 1]);
     return number ? eg__width[half ? t->of[number - 1] : t->dtype] : 0;
 }
-/* Takes the string of a step; it begins with "names:" if its blanks alone do not say that it is in
- * names, as "key, key ->". A separate function, since the parser's buffer is large. */
-static __attribute__((noinline)) const char *taken_spec(text *t, const names *n)
+/* As text_end, for the string of a step: it begins with "names:" if its blanks alone do not say
+ * that it is in names, as "key, key ->". A separate function, since the parser's buffer is large.
+ */
+static __attribute__((noinline)) const char *spec_end(text *t, const names *n)
 {
     eg_parse_buffer buffer;
-    const char *spec = taken(t);
+    const char *spec = text_end(t);
     bool words = false;
     for (int a = 0; a < n->b->axes - n->b->dots; a++) words |= n->b->axis[a].length > 1;
     const eg_parsed *p =
         words && spec ? eg__parse(NULL, "einsum", spec, EG_READ_BY_BLANKS, &buffer) : NULL;
     if (!words || !spec || (p && p->names)) return spec;
     explain_put(t, "names: %s", spec);
-    return taken(t);
+    return text_end(t);
 }
 /* Describes step s: its labels by role, its matrix product, its counts, and its kernel. */
 static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p,
@@ -253,13 +256,13 @@ static void step_of(eg_explained_step *e, const eg_draft *d, const eg_program *p
     }
     explain_put(t, "%s", arrow(n));
     put_term(t, n, c->n, c->label);
-    e->spec = taken_spec(t, n);
+    e->spec = spec_end(t, n);
     static const char *const role[2][4] = { { "", "kept", "", "summed" },
                                             { "batch", "free", "summed", "summed first" } };
     for (int r = 0; r < 4; r++)
         if (roles[r].n) explain_put(t, "%s%s%s", t->n ? ", " : "", role[b != NULL][r], roles[r].s);
     if (!t->n) explain_put(t, "scalars");
-    e->roles = taken(t);
+    e->roles = text_end(t);
 }
 
 /* -- the whole einsum -------------------------------------------------------------------------- */
@@ -431,7 +434,7 @@ static const char *with_result(text *t, const char *copies)
 {
     explain_put(t, "%s%sthe result, whose groups have no view",
                 strcmp(copies, "none") ? copies : "", strcmp(copies, "none") ? "; " : "");
-    return taken(t);
+    return text_end(t);
 }
 /* Returns the role of the index with number a in the operands and the result. */
 static eg_letter_role explain_letter(const explanation *x, int a)
@@ -566,7 +569,7 @@ static eg_explained *explain(eg_ctx *cx, const eg_einsum_args *o)
     put_head(&t, &x, o->operands);
     for (int s = 0; s < e->steps; s++) put_step(&t, &x, s);
     put_total(&t, &x);
-    e->text = taken(&t);
+    e->text = text_end(&t);
     return eg__failed(cx) ? NULL : e;
 }
 

@@ -8,8 +8,8 @@
 
 /* -- conversions: as in C (a complex number loses its imaginary part); where C leaves the result
  * undefined, NaN becomes 0 and a value that is too large becomes the nearest one of the type -- */
-/* Without branches, so that loops over them become vector instructions: `inside` is a value that
- * the type has, and decides nothing where v is none. */
+/* Without branches, so that loops over them become vector instructions: where v is out of range or
+ * NaN, 0 is converted in its place, which is the result for NaN. */
 #define CLAMP(T, v, least, most, beyond)              \
     const bool in = (v) >= (least) && (v) < (beyond); \
     const T inside = (T)(in ? (v) : 0);               \
@@ -17,7 +17,7 @@
 static inline int32_t clamp32f(float v) { CLAMP(int32_t, v, -0x1p31f, INT32_MAX, 0x1p31f); }
 static inline int64_t clamp64(double v) { CLAMP(int64_t, v, -0x1p63, INT64_MAX, 0x1p63); }
 #undef CLAMP
-/* An int32_t that the type of v represents exactly needs no test after the conversion. */
+/* A double represents every int32_t, so v can be clamped before it is converted. */
 static inline int32_t clamp32(double v)
 {
     const double above = v > INT32_MIN ? v : v == v ? INT32_MIN : 0;
@@ -74,8 +74,8 @@ static inline eg_bf16bits bfloat_of_float(float v)
                    nan = (bits >> 16 & 0x8000) | 0x7fc0;
     return (eg_bf16bits){ (uint16_t)(v != v ? nan : near) };
 }
-/* Returns a float that rounds to fewer bits as v does: v without the bits beyond those of a float,
- * of which the last one is set if any of the others is. */
+/* Returns v rounded to odd in f32: the bits beyond those of a float are cut off, and the last bit
+ * is set if any of them was set. It rounds to f16 and bf16 as v itself does. */
 static inline float odd_float(double v)
 {
     float near = (float)v;
@@ -88,8 +88,8 @@ static inline float odd_float(double v)
     return near;
 }
 /* The same for f16, and for bf16 if v is 0 or at least 2^-126: the bits of v beyond those of a
- * float are replaced by one that is set if any of them is. Numbers that a float does not have then
- * become 0 or ∞ in any case. */
+ * float are replaced by one bit that is set if any of them is (a sticky bit). Numbers outside of
+ * the range of a float become 0 or ∞ in any case. */
 static inline float sticky_float(double v)
 {
     const uint64_t beyond = 0x1fffffff;
@@ -392,7 +392,10 @@ static conversion conversion_of(int to, int from)
 }
 
 /* -- equal dtypes: moving bytes ---------------------------------------------------------------- */
-/* in elements; SHORT and STREAMED in bytes */
+/* TILE: side of a tile, which is worthwhile from half of it on. LONG, HIGH: sides of a tile that
+ * eg__transpose copies. ROWS: rows of a tile whose rows have at most TILE elements. SHORT: bytes of
+ * the longest rows that short_rows copies unless the result is large. STREAMED: bytes of the
+ * shortest rows that it writes with non-temporal stores. */
 enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = 256, STREAMED = 64, ROWS = 4096 };
 /* a × b elements: contiguous along a in y, along b in x; strides in bytes */
 typedef struct tile {
