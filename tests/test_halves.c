@@ -449,6 +449,35 @@ LOOP_TEST(tensors_of_with_may_be_of_storage_types, 4)
     eg_assert_ok(cx);
 }
 
+/* Modules, measures of heads and linear attention read the texts before attention does. */
+TEST(modules_read_tensors_of_storage_types)
+{
+    eg_tensor *x = drawn(EG_F32, "2 4 6"), *q = drawn(EG_F32, "2 4 3 5"),
+              *r = drawn(EG_BF16, "2 4"), *doc = eg_cast(eg_randint(cx, 0, 3, 2, 4), EG_U8),
+              *n = eg_cast(eg_randint(cx, 0, 4, 4), EG_I8);
+    eg_tensor *y[2], *l[2], *mass[2];
+    eg_params *p = eg_params_open(cx);
+    eg_mha *first = NULL;
+    for (int before = 0; before < 2; before++) {
+        if (before) r = eg_cast(r, EG_F32), doc = eg_cast(doc, EG_I32), n = eg_cast(n, EG_I64);
+        eg_mha *a =
+            eg_mha_new(p, before ? "b" : "a", .d_model = 6, .heads = 2, .where = "j <= i",
+                       .score = "score + r[h, n[i - j]]", .with = { { "r", r }, { "n", n } });
+        eg_assert_ok(cx);
+        if (before) ck_assert_int_eq(eg_mha_copy(a, first), 0);
+        first = a;
+        y[before] = eg_mha_run(a, x, .where = "doc[b,i] == doc[b,j]", .with = { { "doc", doc } });
+        l[before] =
+            eg_linear_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "j <= i & doc[b,j] > 0",
+                                .with = { { "doc", doc } });
+        mass[before] = eg_attention_mass("doc[b,j] == 1", "bihd,bjhd,bjhe->bihe", q, q, q,
+                                         .where = "j <= i", .with = { { "doc", doc } });
+    }
+    same_bits_of(y[0], y[1], EG_F32);
+    same_bits_of(l[0], l[1], EG_F32);
+    same_bits_of(mass[0], mass[1], EG_F32);
+}
+
 /* The bits of one thread and of three, with and without a record. */
 TEST(halves_have_the_same_bits_for_any_threads)
 {

@@ -62,9 +62,9 @@ int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bo
 {
     const eg_readable *x = &p->s->readable[tensor];
     eg_node n = { .code = EG_X_READ,
-                  .kind = x->dtype == EG_BOOL                        ? EG_IS_CONDITION
-                          : x->dtype == EG_I32 || x->dtype == EG_I64 ? EG_IS_INTEGER
-                                                                     : EG_IS_FLOAT,
+                  .kind = x->dtype == EG_BOOL                                 ? EG_IS_CONDITION
+                          : eg__is_inexact(x->dtype) || eg__is_half(x->dtype) ? EG_IS_FLOAT
+                                                                              : EG_IS_INTEGER,
                   .count = (uint8_t)count,
                   .tensor = (uint8_t)tensor,
                   .plain = plain,
