@@ -535,6 +535,24 @@ static eg_tensor *laid_out(eg_tensor *x, int how)
     if (how == 2) return eg_flip_axis(eg_copy(eg_flip_axis(x, -1)), -1);
     return how == 3 ? eg_select_axis(eg_stack_axis(-1, x, x), rank, 1) : x;
 }
+/* The factor is one element for all, one for each row, or a tensor of its own. */
+TEST(complex_products_by_one_number_have_the_bits_of_each)
+{
+    eg_ctx *cx = eg_open(.dtype = EG_F64, .seed = 4);
+    const int64_t dim[2] = { 13, 40 };
+    eg_tensor *x = eg_complex(eg_normal_n(cx, EG_F64, 0, 1, 2, dim),
+                              eg_normal_n(cx, EG_F64, 0, 1, 2, dim)),
+              *row = eg_copy(eg_slice_axis(x, 1, 0, 1, 1)), *one = eg_select_axis(row, 0, 0);
+    eg_tensor *(*const f[])(eg_tensor *, eg_tensor *) = { eg_mul, eg_add, eg_sub, eg_div };
+    for (int k = 0; k < 4 * 4; k++) {
+        eg_tensor *factor = k / 4 % 2 ? row : one, *each = eg_copy(eg_expand_n(factor, 2, dim)),
+                  *a = k / 8 ? f[k % 4](factor, x) : f[k % 4](x, factor),
+                  *b = k / 8 ? f[k % 4](each, x) : f[k % 4](x, each);
+        ck_assert(!memcmp(eg_c128(a), eg_c128(b), sizeof(number) * (size_t)eg_size(x)));
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 /* Products of matrices in batches, with sums over one operand and over two axes, small and large:
  * the parts of the result are sums of products of parts, whatever the layouts are. */
 TEST(products_of_complex_matrices_are_those_of_their_parts)

@@ -747,6 +747,34 @@ TEST(copies_second_derivatives_and_forward_mode_are_those_of_one)
     eg_close(cx);
 }
 
+/* One part may be shared; a captured step has the same bits. */
+static int complex_step(void *user, eg_tensor **out)
+{
+    eg_tensor *const *x = user;
+    eg_tensor *z = eg_add(eg_complex(x[0], x[1]), eg_complex(x[1], x[0]));
+    out[0] = eg_copies_stack(eg_real(z));
+    out[1] = eg_copies_stack(eg_imag(eg_complex(x[2], x[0])));
+    return eg_ok(out[1]) ? 0 : -1;
+}
+TEST(copies_of_complex_numbers_have_the_parts_of_each)
+{
+    eg_ctx *cx = eg_open(.seed = 2, .dtype = EG_F64);
+    const eg_copies *c = eg_copies_open(eg_owner_open(cx), 3, NULL);
+    eg_tensor *a = eg_normal(cx, 0, 1, 3, 4, 2), *b = eg_normal(cx, 0, 1, 3, 4, 2), *out[2],
+              *x[3] = { eg_copies_unstack(c, a), eg_copies_unstack(c, b), eg_ones(cx, 4, 2) };
+    ck_assert_int_eq(complex_step(x, out), 0);
+    ck_assert(same_bits(out[0], eg_add(a, b)) && same_bits(out[1], a));
+    eg_captured *step = eg_capture(cx, complex_step, x, 2);
+    ck_assert_msg(step != NULL, "%s", eg_error(cx));
+    eg_assign(a, eg_copy(b));
+    ck_assert_int_eq(eg_captured_run(step), 0);
+    ck_assert(same_bits(eg_captured_output(step, 0), eg_add(b, b)));
+    ck_assert(same_bits(eg_captured_output(step, 1), b));
+    eg_complex(x[0], eg_copies_unstack(eg_copies_open(eg_owner_open(cx), 3, NULL), b));
+    refused(cx, "complex: operand 1 has 3 copies and operand 2 3 of another group");
+    eg_close(cx);
+}
+
 TEST(copies_refusals_name_both_numbers)
 {
     eg_ctx *cx = eg_open(.seed = 2);

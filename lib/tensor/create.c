@@ -92,10 +92,11 @@ eg_tensor *eg_full_n(eg_ctx *cx, eg_dtype dtype, double value, int rank, const i
     eg__made_once(y);
     return y;
 }
-/* Copies re and im into the halves of a new c128 tensor. */
+/* Copies re and im into the halves of a new c128 tensor, which has copies if one of them has. */
 eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
 {
     eg_tensor *const parts[] = { re, im };
+    const eg_copies *copies;
     eg_ctx *cx = eg__context_of("complex", 2, parts);
     char a[256], b[256];
     if (!cx || !eg__check_all(cx, "complex", 2, parts)) return eg__poison(cx);
@@ -107,8 +108,11 @@ eg_tensor *eg_complex(eg_tensor *re, eg_tensor *im)
     if (!eg__same_shape(re, im))
         return eg_fail_as(cx, EG_ERROR_SHAPE, "complex: operand 1 is %s but operand 2 is %s",
                           eg__dims_text(re, a, sizeof a), eg__dims_text(im, b, sizeof b));
-    eg_tensor *z, *part;
-    if (!eg__leaf(&z, cx, "complex", EG_C128, re->rank, re->dim)) return z;
+    if (!eg__copies_of_all(cx, "complex", 2, parts, &copies) ||
+        !eg__sizes_fit(cx, "complex", EG_C128, re->rank, re->dim))
+        return eg__poison(cx);
+    eg_tensor *part, *z = eg__new_copies(cx, copies, EG_C128, re->rank, re->dim);
+    if (!z) return eg_fail_in(cx, "complex");
     for (int k = 0; k < 2; k++) {
         if (!(part = eg__part(z, k)) || !eg__copy_act(part, parts[k])) return eg__poison(cx);
     }

@@ -35,14 +35,17 @@ static void lanes_blocks(int64_t from, int64_t n, char *const *p, const int64_t 
 
 /* Returns the operand (1 or 2) of which the kernel reads a single element for the row, and sets *c
  * to the argument that selects this form of the kernel. Returns 0 if the kernel has no such form,
- * or if the other operand or the result is not contiguous. */
+ * or if the other operand or the result is not contiguous. Complex kernels are not called in this
+ * form: gcc 12 fuses the products of a complex number with one that does not change in the loop
+ * (vfmaddsub), in spite of -ffp-contract=off, so that they would have other bits. */
 static int lanes_constant_operand(const eg_lanes *l, const int64_t *step, const double **c)
 {
     static const double of[3][2] = { [1] = { 1, 0 }, [2] = { 0, 1 } };
-    const int i = !l->exact || l->operands != 2 || step[0] != l->width[0] ? 0
-                  : !step[1] && step[2] == l->width[2]                    ? 1
-                  : !step[2] && step[1] == l->width[1]                    ? 2
-                                                                          : 0;
+    const bool has = l->exact && l->operands == 2 && l->width[1] <= 8; /* c128 has 16 bytes */
+    const int i = !has || step[0] != l->width[0]       ? 0
+                  : !step[1] && step[2] == l->width[2] ? 1
+                  : !step[2] && step[1] == l->width[1] ? 2
+                                                       : 0;
     if (i) *c = of[i];
     return i;
 }
