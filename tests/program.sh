@@ -1044,6 +1044,14 @@ refuses 'when it had 2580 characters' train --resume whole.safetensors --steps 7
 prints 'bits a token' train --text ../n.npy --layers 1 --d-model 16 --heads 2 --context 8 \
     --steps 60 --lr 0.01 --out n.safetensors --log n.json
 grep -q '^../n.npy: 400 tokens, numbers below 4,' out || bad "train --text n.npy: $(cat out)"
+cp ../n.npy ../upper.NPY && cp ../n.npy ../n.npz
+prints '../upper.NPY: 400 tokens,' train --text ../upper.NPY --layers 1 --d-model 8 --heads 2 \
+    --batch 2 --context 4 --steps 1 --out upper.safetensors --best upper-best.safetensors
+# an archive is a text, too, but it is said
+prints '../n.npz: an archive, whose bytes are read as a text; tokens are read from a .npy file' \
+    train --text ../n.npz --layers 1 --d-model 8 --heads 2 --batch 2 --context 4 --steps 1 \
+    --out upper.safetensors --best upper-best.safetensors --force
+rm ../upper.NPY ../n.npz upper.safetensors upper-best.safetensors
 prints '1 2 0 3 1' generate n.safetensors --prompt '0 3' --length 5 --temperature 0.01
 prints 'bits a token, perplexity' evaluate n.safetensors
 prints ' of 1 log' curve n.json -o n.svg

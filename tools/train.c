@@ -53,6 +53,15 @@ static void print_options(eg_trainer *t)
     if (*between) putchar('\n');
 }
 
+/* Prints that the bytes of an archive of arrays are the symbols, if the text is one. */
+static void print_archive(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    if (dot && !strcasecmp(dot, ".npz"))
+        printf("%s: an archive, whose bytes are read as a text; tokens are read from a .npy file\n",
+               path);
+}
+
 /* Prints the model and the data. */
 static void print_run(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
 {
@@ -75,6 +84,7 @@ static void print_run(eg_trainer *t, eg_ctx *cx, eg_ranks *r)
     else
         printf("%s: %lld pairs, %d symbol%s\n", eg_data_name(d), (long long)eg_data_size(d),
                eg_data_symbols(d) - EG_FIRST, eg_data_symbols(d) - EG_FIRST == 1 ? "" : "s");
+    if (text) print_archive(eg_data_name(d));
     printf("%s, %lld layer%s, d_model %lld, %lld head%s: %lld parameters; ", o->model,
            (long long)o->layers, o->layers == 1 ? "" : "s", (long long)o->d_model,
            (long long)o->heads, o->heads == 1 ? "" : "s",
