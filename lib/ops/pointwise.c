@@ -52,6 +52,24 @@ static double first_constant(const eg_tensor *y)
         CALL, "3x4", 1.2, 3 \
     }
 
+/* Calls a kernel of many instructions for n elements of `width` bytes. If they come from memory, it
+ * is called block by block, while the next block is prefetched: it computes a vector for so long
+ * that the processor hardly comes to read the ones after it. */
+static void pointwise_ahead(eg_lanes_fn *kernel, int64_t width, int64_t n, char *const *p,
+                            const double *c)
+{
+    if (!eg__rows_ahead_gains(n / EG_BLOCK, EG_BLOCK * width, 1)) {
+        kernel(n, p, c);
+        return;
+    }
+    for (int64_t k = 0, m; k < n; k += m) {
+        m = eg__min64(n - k, EG_BLOCK);
+        char *const q[] = { p[0] + k * width, p[1] + k * width };
+        eg__prefetch_rows(q[1] + m * width, 1, 0, eg__min64(n - k - m, EG_BLOCK) * width);
+        kernel(m, q, c);
+    }
+}
+
 /* -- kernels ---------------------------------------------------------------------------------- */
 #define R(number) EG_RE(number)
 #define T         float
@@ -132,6 +150,7 @@ static int64_t saturated(double c, int64_t low, int64_t high)
     RULE(NAME, DX)                                                                                 \
     OP(NAME, NAME##_rule, READS, SAMPLED, TYPES, EQUATION, GRADIENT, CALL(x[0]))                   \
     eg_tensor *CALL(eg_tensor *x) { return eg_apply(&NAME##_op.op, NULL, 0, 1, &x); }
+#define SHORT                          ROW
 #define STAGED(CALL, NAME, FIRST, ...) ROW(CALL, NAME, __VA_ARGS__)
 #define JUMP(CALL, NAME, VALUE, SAMPLED, TYPES, EQUATION)                                          \
     OP(NAME, eg_zero_rule, NOTHING, SAMPLED, TYPES, EQUATION, "dx = 0", CALL(x[0]))                \
@@ -251,6 +270,7 @@ static const eg_lanes_op powc_op = {
 eg_tensor *eg_powc(eg_tensor *x, double c) { return with_constants(&powc_op.op, x, c, 0); }
 
 #define ROW(CALL, NAME, ...) &NAME##_op,
+#define SHORT                ROW
 #define STAGED               ROW
 #define JUMP                 ROW
 #define WITH_CONSTANTS(...)
@@ -265,6 +285,7 @@ const eg_lanes_op *eg__pointwise(const char *name)
 }
 
 #define ROW(CALL, NAME, ...) &NAME##_op.op,
+#define SHORT                ROW
 #define STAGED               ROW
 #define JUMP                 ROW
 #define WITH_CONSTANTS       ROW

@@ -6,7 +6,8 @@
  *
  * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x (and
  * F(etanh_first), F(etanh_last): tensor/epow.h). A row STAGED has one more column, before `value`:
- * e from x, computed in a loop of its own; its `value` sets y from x and e. Conditions compare
+ * e from x, computed in a loop of its own; its `value` sets y from x and e. A row SHORT takes few
+ * instructions, so that memory is read without waiting. Conditions compare
  * R(…), the real part (tensor/complex.h); where the function is smooth, both branches agree at the
  * boundary.
  *
@@ -14,11 +15,11 @@
  * multiplied by a factor that tends to 0 towards −∞, as in gelu, x is limited to −1000, where the
  * factor is 0 already, so that 0 · ∞ does not occur. */
 /* clang-format off */
-ROW(eg_neg, neg,
+SHORT(eg_neg, neg,
     y = -x,
     eg_neg(g), NOTHING, EVERYWHERE, NUMBERS,
     "y = −x", "dx = −g")
-ROW(eg_abs, abs,
+SHORT(eg_abs, abs,
     y = F(fabs)(x),
     eg_mul(g, eg_sign(x)), OPERANDS, BOTH_SIDES, NUMBERS,
     "y = |x|", "dx = g sign x")
@@ -38,19 +39,19 @@ ROW(eg_log1p, log1p,
     y = F(log1p)(x),
     eg_div(g, eg_shift(x, 1)), OPERANDS, POSITIVE, FLOATS,
     "y = ln(1 + x)", "dx = g / (1 + x)")
-ROW(eg_sqrt, sqrt,
+SHORT(eg_sqrt, sqrt,
     y = F(sqrt)(x),
     eg_scale(eg_div(g, y), .5), RESULT, POSITIVE, ROOTS,
     "y = √x", "dx = g / 2y")
-ROW(eg_rsqrt, rsqrt,
+SHORT(eg_rsqrt, rsqrt,
     y = 1 / F(sqrt)(x),
     eg_scale(eg_mul(g, eg_powc(y, 3)), -.5), RESULT, POSITIVE, FLOATS,
     "y = 1/√x", "dx = −g y³ / 2")
-ROW(eg_square, square,
+SHORT(eg_square, square,
     y = x * x,
     eg_scale(eg_mul(g, x), 2), OPERANDS, EVERYWHERE, NUMBERS,
     "y = x²", "dx = 2 g x")
-ROW(eg_recip, recip,
+SHORT(eg_recip, recip,
     y = 1 / x,
     eg_neg(eg_mul(g, eg_square(y))), RESULT, POSITIVE, FLOATS,
     "y = 1/x", "dx = −g y²")
@@ -122,7 +123,7 @@ ROW(eg_erf, erf,
     y = F(erf)(x),
     eg_scale(eg_mul(g, eg_exp(eg_neg(eg_square(x)))), M_2_SQRTPI), OPERANDS, EVERYWHERE, FLOATS,
     "y = erf x", "dx = g 2/√π e^−x²")
-ROW(eg_relu, relu,
+SHORT(eg_relu, relu,
     y = R(x) < 0 ? 0 : x,
     eg_mul(g, eg_sign(y)), RESULT, BOTH_SIDES, NUMBERS,
     "y = max(x, 0)", "dx = g [x > 0]")
@@ -202,6 +203,7 @@ WITH_CONSTANTS(eg__huber, huber,
     eg__huber(x[0], 1))
 /* clang-format on */
 #undef ROW
+#undef SHORT
 #undef STAGED
 #undef JUMP
 #undef WITH_CONSTANTS
