@@ -1,5 +1,6 @@
 /* lanes.c: from operands of any strides to contiguous lanes. */
 #include "tensor/tensor.h"
+#include <string.h>
 
 static const double none[2]; /* the constants of a kernel that has none */
 
@@ -72,7 +73,12 @@ static void tile_read(int width, int64_t rows, int64_t n, void *to, const char *
         eg__spread(width, rows, n, to, from, row_step);
     else if (row_step == width && (width == 4 || width == 8) && step % width == 0)
         eg__transpose((size_t)width, n, rows, from, step / width, to, n, false);
-    else
+    else if (!row_step) { /* a repeated row: each copy has twice as many of them */
+        const int64_t all = rows * n * width;
+        eg__move(width, n, y, width, from, step);
+        for (int64_t done = n * width; done < all; done *= 2)
+            memcpy(y + done, y, (size_t)eg__min64(done, all - done));
+    } else
         for (int64_t r = 0; r < rows; r++)
             eg__move(width, n, y + r * n * width, width, from + r * row_step, step);
 }
