@@ -66,6 +66,9 @@ for command in train predict evaluate generate attend compare curve einsum expla
 mkdir "a b" && ln -s "$eingrad" "a b/it's"
 "a b/it's" --help | grep -qF "usage: 'a b/it'\\''s' COMMAND" || bad "its name is not quoted"
 rm -r "a b"
+prints "train --resume 'a b.safetensors' --steps 2" train copy --layers 1 --d-model 8 --heads 2 \
+    --batch 2 --steps 1 --out "a b.safetensors"
+rm "a b.safetensors"
 for word in kernel threads types libraries 'bool c128; stored: f16 bf16 i8 u8'; do
     prints "$word" info; done
 prints "da = g b" ops mul

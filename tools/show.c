@@ -283,9 +283,12 @@ int print_result(eg_trainer *t, const char *path, const char *best, const eg_sco
     printf("%lld of %lld unseen sequence%s exactly right (%.1f %%)\n", (long long)s->exact,
            (long long)s->sequences, s->sequences == 1 ? "" : "s",
            100 * (double)s->exact / (double)s->sequences);
-    if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences)
-        printf("The goal was %.4g %%. More steps may reach it: %s train --resume %s --steps %lld\n",
-               100 * g->goal, program(), path, (long long)(2 * p->steps));
+    if (g->goal > 0 && (double)s->exact < g->goal * (double)s->sequences) {
+        printf("The goal was %.4g %%. More steps may reach it: %s train --resume ", 100 * g->goal,
+               program());
+        print_quoted(path);
+        printf(" --steps %lld\n", (long long)(2 * p->steps));
+    }
     if (!print_predictions(t) || !print_best_map(t, input) || eg_trainer_check(t, &r))
         return print_context_error(cx, NULL);
     printf("\ngradients checked: %lld of %lld parameters, worst %.1e (%s)\n", (long long)r.right,
