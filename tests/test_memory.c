@@ -335,7 +335,7 @@ static bool options_of_modules(void) /* gates, norms of query and key, extra key
     eg_tensor *y =
         eg_block_run(b, x, .where = "j <= i", .positions = { "i", eg_arange(cx, EG_F32, 2, 5, 1) });
     y = eg_mha_run(tabled, y, .where = "doc[i] == doc[j]",
-                   .with = { { "doc", eg_randint(cx, 0, 2, 3) } });
+                   .with = { { "doc", eg_cast(eg_randint(cx, 0, 2, 3), EG_U8) } });
     return eg_grad(y, eg_ones_like(y), 1, &x, &g) == 0 && isfinite(eg_item(eg_sum(NULL, g)));
 }
 
