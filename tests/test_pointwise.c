@@ -781,6 +781,28 @@ LOOP_TEST(values_do_not_depend_on_the_layout, 4)
     eg_close(cx);
 }
 
+/* Operands of more than 12 MB may be computed block by block, while the next block is prefetched.
+ */
+TEST(large_operands_have_the_bits_of_their_parts)
+{
+    static eg_tensor *(*const f[])(eg_tensor *) = { eg_exp, eg_gelu, eg_tanh, eg_relu };
+    enum { COUNT = 7 * 458903, PART = COUNT / 7 };
+    eg_ctx *cx = eg_open(.threads = 1, .seed = 3);
+    eg_nograd(cx, true);
+    for (int k = 0; k < 8; k++) {
+        const eg_mark m = eg_push(cx);
+        eg_tensor *x = eg_normal_n(cx, k < 4 ? EG_F32 : EG_F64, 0, 3, 1, (int64_t[]){ COUNT }),
+                  *y = f[k % 4](x);
+        for (int p = 0; p < 7; p++) {
+            eg_tensor *part = eg_slice_axis(x, 0, p * PART, (p + 1) * PART, 1);
+            ck_assert(same_bits(eg_copy(eg_slice_axis(y, 0, p * PART, (p + 1) * PART, 1)),
+                                f[k % 4](eg_copy(part))));
+        }
+        eg_pop(cx, m);
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
 TEST(ties_and_kinks)
 {
     eg_ctx *cx = eg_open(.dtype = EG_F64);
