@@ -4,22 +4,23 @@
  * contiguous. */
 #include "ops/ops.h"
 
+/* Returns how many columns of n rows are gathered at a time: as many as the buffer holds of
+ * contiguous rows of elements of 4 or 8 bytes, which are transposed; else 1. */
+static int64_t columns_at_once(const eg_strip *x, int64_t n)
+{
+    const int64_t width = x->width;
+    return x->axis[x->rank - 1].step == width && (width == 4 || width == 8)
+               ? (int64_t)sizeof((eg_columns *)0)->buffer / (n * width)
+               : 1;
+}
 void eg__columns(eg_columns *c, const eg_strip *x, const char *from, int64_t n, int64_t apart)
 {
     c->x = x;
     c->from = from;
     c->rows = n;
     c->apart = apart;
+    c->many = columns_at_once(x, n);
     eg__axes_to(x->rank, (const int64_t *)(const void *)x->axis, 2, 1, 0, c->index, &c->at);
-}
-/* Returns how many columns are gathered at a time: as many as the buffer holds of contiguous rows
- * of elements of 4 or 8 bytes, which are transposed; else 1. */
-static int64_t columns_at_once(const eg_columns *c)
-{
-    const int64_t width = c->x->width;
-    return c->x->axis[c->x->rank - 1].step == width && (width == 4 || width == 8)
-               ? (int64_t)sizeof c->buffer / (c->rows * width)
-               : 1;
 }
 const void *eg__column(eg_columns *c)
 {
@@ -27,12 +28,12 @@ const void *eg__column(eg_columns *c)
     const int64_t width = c->x->width, at = c->index[last];
     const char *x = c->from + c->at;
     if (c->apart == width) return x;
-    const int64_t many = columns_at_once(c), k = at % many;
-    if (many == 1)
+    const int64_t k = at % c->many;
+    if (c->many == 1)
         eg__move((int)width, c->rows, c->buffer, width, x, c->apart);
     else if (!k)
-        eg__transpose_narrow((size_t)width, c->rows, eg__min64(many, c->x->axis[last].size - at), x,
-                             c->apart / width, c->buffer, c->rows);
+        eg__transpose_narrow((size_t)width, c->rows, eg__min64(c->many, c->x->axis[last].size - at),
+                             x, c->apart / width, c->buffer, c->rows);
     return c->buffer + k * c->rows * width;
 }
 const void *eg__column_run(eg_columns *c, int64_t *columns, int64_t *step)
@@ -41,8 +42,8 @@ const void *eg__column_run(eg_columns *c, int64_t *columns, int64_t *step)
     const eg_strip_axis *axis = &c->x->axis[last];
     const void *x = eg__column(c);
     const bool near = c->apart == c->x->width;
-    const int64_t at = c->index[last], many = near ? EG_COLUMNS : columns_at_once(c),
-                  left = near ? many : many - at % many; /* of those that were gathered */
+    const int64_t at = c->index[last],
+                  left = near ? EG_COLUMNS : c->many - at % c->many; /* of the gathered ones */
     *columns = eg__min64(axis->size - at, eg__min64(left, EG_COLUMNS));
     *step = near ? axis->step : c->rows * c->x->width;
     c->index[last] += *columns - 1;

@@ -149,6 +149,7 @@ typedef struct eg_columns {
     const eg_strip *x; /* the layout of a row */
     const char *from;  /* the first element of the first row */
     int64_t rows, apart, index[EG_RANK_MAX], at;
+    int64_t many; /* columns that are gathered at a time */
     _Alignas(64) char buffer[EG_CHUNK * 16];
 } eg_columns;
 /* Begins with column 0 of n rows, at most EG_CHUNK, which are `apart` bytes apart. */
