@@ -42,6 +42,5 @@ eg_trainer *load_model(eg_ctx *cx, const eg_trainer_load_args *a)
 
 eg_data *text_data(eg_ctx *cx, const char *path)
 {
-    const char *dot = strrchr(path, '.');
-    return dot && !strcasecmp(dot, ".npy") ? eg_data_tokens(cx, path) : eg_data_corpus(cx, path);
+    return has_ending(path, ".npy") ? eg_data_tokens(cx, path) : eg_data_corpus(cx, path);
 }

@@ -171,10 +171,14 @@ const char *printable(const char *text, char out[PRINTABLE])
     return out;
 }
 
+bool has_ending(const char *path, const char *end)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && !strcasecmp(dot, end);
+}
 bool is_picture(const char *path)
 {
-    const char *end = strrchr(path, '.');
-    return end && end > path && (strcasecmp(end, ".png") == 0 || strcasecmp(end, ".svg") == 0);
+    return strlen(path) > 4 && (has_ending(path, ".png") || has_ending(path, ".svg"));
 }
 
 /* -- columns ---------------------------------------------------------------------------------- */

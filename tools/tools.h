@@ -109,6 +109,8 @@ enum { PRINTABLE = 400 };
 /* Copies a text of a foreign file to `out`, cut if it is longer, with '?' for control characters,
  * which a terminal would obey, and for marks that change the direction of writing; returns out. */
 const char *printable(const char *text, char out[PRINTABLE]);
+/* True if the path ends in `end`, a dot and letters of either case: ".npy". */
+bool has_ending(const char *path, const char *end);
 bool is_picture(const char *path); /* true if the path ends in .png or .svg */
 int columns(const char *utf8);     /* number of columns on a terminal, one for each character */
 void pad(FILE *, const char *text, int width); /* prints the text, then blanks up to the width */

@@ -56,8 +56,7 @@ static void print_options(eg_trainer *t)
 /* Prints that the bytes of an archive of arrays are the symbols, if the text is one. */
 static void print_archive(const char *path)
 {
-    const char *dot = strrchr(path, '.');
-    if (dot && !strcasecmp(dot, ".npz"))
+    if (has_ending(path, ".npz"))
         printf("%s: an archive, whose bytes are read as a text; tokens are read from a .npy file\n",
                path);
 }
