@@ -53,8 +53,8 @@ static double first_constant(const eg_tensor *y)
     }
 
 /* Calls a kernel of many instructions for n elements of `width` bytes. If they come from memory, it
- * is called block by block, while the next block is prefetched: it computes a vector for so long
- * that the processor hardly comes to read the ones after it. */
+ * is called block by block, while the next block is prefetched: between two loads of such a kernel
+ * lie so many instructions that the processor alone has few loads under way at a time. */
 static void pointwise_ahead(eg_lanes_fn *kernel, int64_t width, int64_t n, char *const *p,
                             const double *c)
 {

@@ -16,6 +16,7 @@
     CLONES static void NAME(OP##_lanes)(int64_t n, char *const *p, const double *c)                \
     { (void)c; NAME(eg__each_staged)(NAME(OP##_first), NAME(OP##_last), NULL, n & -EG_LANES, p); } \
     AHEAD(OP)
+/* powers and functions with constants are called once too; prefetching for them was not measured */
 #define JUMP           SHORT
 #define WITH_CONSTANTS SHORT
 /* clang-format on */
