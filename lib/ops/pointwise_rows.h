@@ -7,8 +7,9 @@
  * `value` sets y from x, both of type T; F(log) is log, logf or clog, F(epow)(x) is e^x (and
  * F(etanh_first), F(etanh_last): tensor/epow.h). A row STAGED has one more column, before `value`:
  * e from x, computed in a loop of its own; its `value` sets y from x and e. Functions of few
- * instructions are rows SHORT: prefetching their operand gains nothing. Conditions compare R(…), the
- * real part (tensor/complex.h); where the function is smooth, both branches agree at the boundary.
+ * instructions are rows SHORT: prefetching their operand gains nothing. Conditions compare R(…),
+ * the real part (tensor/complex.h); where the function is smooth, both branches agree at the
+ * boundary.
  *
  * Large arguments do not give NaN by overflow: exponentials have arguments ≤ 0; and where x is
  * multiplied by a factor that tends to 0 towards −∞, as in gelu, x is limited to −1000, where the
