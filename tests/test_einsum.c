@@ -503,6 +503,9 @@ TEST(layout_changes_no_bit)
         { "ijbh,jbhd->ibhd", "i5 j7 b2 h4 d3" },
         { "ijbh,jbhd->ibhd", "i130 j70 b2 h8 d64" },
         { "ijbh,jbhd->ibhd", "i210 j300 b8 h7 d5" },
+        { "ijbh,jbhd->ibhd", "i61 j37 b3 h8 d64" }, /* weights are read in place */
+        { "ijbh,jbhd->ibhd", "i29 j60 b5 h4 d40" },
+        { "ijbh,jbhd->ibhd", "i64 j90 b2 h9 d96" },
         { "ijbh,bjhd->bihd", "i33 j40 b3 h11 d16" },
         { "ijbh,jkbh->ikbh", "i40 j35 k50 b3 h11" },
         { "ijbh,jkbh->ikbh", "i150 j258 k101 b1 h33" },

@@ -13,7 +13,8 @@
  * widths of heads. PREFETCH_LEAST: sums of at least so many terms take longer than memory does, so
  * c is prefetched before them. WIDENED_MOST: with more columns, an operand that is converted is
  * faster packed. PREFETCH_MOST: with more columns, the tiles take most of the time, and a is not
- * prefetched by them. */
+ * prefetched by them. FAR_LEAST: the fewest columns of a tile whose rows of a are far apart; they
+ * are prefetched SOON rows ahead. */
 enum {
     TILE_MOST = 12,
     ALONE_MOST = 16,
@@ -21,7 +22,9 @@ enum {
     PANEL = 8,
     PREFETCH_LEAST = 32,
     WIDENED_MOST = 16,
-    PREFETCH_MOST = 32
+    PREFETCH_MOST = 32,
+    FAR_LEAST = 6,
+    SOON = 6
 };
 /* Bytes. Where all batches have more than AHEAD_BYTES, the operands of the next product are
  * prefetched, if they have at least AHEAD_LEAST and at most AHEAD_MOST bytes together, and at most
@@ -47,6 +50,7 @@ typedef struct prefetch_list {
 typedef void prefetching_run(int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,
                              int64_t bn, void *c, int64_t cn, double alpha, bool add,
                              const prefetch_list *list);
+typedef enum tile_kind { TILE_PLAIN, TILE_LISTED, TILE_FAR } tile_kind;
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
  * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
@@ -55,6 +59,9 @@ typedef struct small {
     copy_run *copy[2]; /* of one vector, of two */
     eg_tile_run *tile[2][2][ALONE_MOST];
     prefetching_run *prefetching[TILE_MOST]; /* tile[1][1], which prefetch */
+    eg_batch_run *batch[2][ALONE_MOST];      /* tile[0][whole] of many products */
+    /* tile[1][1] of many products with FAR_LEAST columns and more, whose rows of a are far apart */
+    eg_batch_run *far[TILE_MOST - FAR_LEAST + 1];
 } small;
 
 #if defined(__x86_64__)
@@ -69,6 +76,14 @@ typedef struct small {
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
+/* Keeps the compiler from deriving x from other numbers. */
+#define OPAQUE(x) __asm__("" : "+r"(x))
+#define COLUMN(j, odd)                   \
+    ((j) == 0       ? 0                  \
+     : (j) % 2 == 1 ? (odd)[(j) / 2]     \
+     : (j) % 4 == 2 ? (odd)[(j) / 4] * 2 \
+     : (j) % 8 == 4 ? (odd)[(j) / 8] * 4 \
+                    : (odd)[(j) / 16] * 8)
 #define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
 #define WIDE_TILES      1
 #define MOST            12
@@ -196,6 +211,17 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
     return k;
 }
 
+int eg__direct_lanes(eg_dtype dtype)
+{
+    const small *s = small_of(dtype);
+    return s ? s->lanes : 0;
+}
+int eg__direct_columns(eg_dtype dtype)
+{
+    const small *s = small_of(dtype);
+    return s ? s->most : 0;
+}
+
 static size_t width_of(const eg_gemm *g) { return g->dtype == EG_F64 ? 8 : 4; }
 
 /* Returns the number of columns of b that are used before the next strip of a: as many as remain in
@@ -265,11 +291,19 @@ static columns columns_of_single(const eg_gemm *g, const small *s)
                                : meet && s->alone > 8 ? 8
                                                       : s->alone);
 }
-static eg_tile_run *tile_of_single(const eg_gemm *g, const small *s)
+/* Sets the kernels of products that are a single tile. */
+static void tiling_of_single(eg_tiling *t, const eg_gemm *g, const small *s)
 {
     const int v = g->m.total > s->lanes, whole = g->m.total == (v + 1) * s->lanes;
     const columns of = columns_of_single(g, s);
-    return of.tiles == 1 ? s->tile[v][whole][of.each - 1] : NULL;
+    if (of.tiles > 1) return;
+    t->tile = s->tile[v][whole][of.each - 1];
+    if (!t->in_place) return;
+    if (!v)
+        t->batch = s->batch[whole][of.each - 1];
+    else if (whole && of.each >= FAR_LEAST && g->k.total >= PREFETCH_LEAST &&
+             eg__abs64(g->k.axis->sa) * (int64_t)width_of(g) > NEAR)
+        t->batch = s->far[of.each - FAR_LEAST];
 }
 static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides n into blocks */
 {
@@ -295,7 +329,7 @@ eg_tiling eg__direct_tiling(const eg_gemm *g)
         of_two <= AHEAD_EACH * tiles &&
         (of_two + g->m.total * g->n.total * (int64_t)width_of(g)) * g->batch.total > AHEAD_BYTES;
     direct_cut(&t, g, block_of(g, s));
-    if (t.single) t.tile = tile_of_single(g, s);
+    if (t.single) tiling_of_single(&t, g, s);
     return t;
 }
 
@@ -372,10 +406,29 @@ void eg__direct_once(const eg_gemm *g, const void *a, const void *b, void *c, do
 {
     one_product(g, a, g->k.axis->sa, b, c, alpha, add, finish);
 }
+/* Computes batches [from, to), those along the innermost axis by one call of tiling.batch. */
+static void single_tiles(const eg_gemm *g, int64_t from, int64_t to)
+{
+    const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis,
+                  *last = g->batch.n ? &g->batch.axis[g->batch.n - 1] : NULL;
+    const int64_t w = (int64_t)width_of(g);
+    eg_tile_batch batch = { .count = 1 };
+    if (last) batch = (eg_tile_batch){ .a = last->sa, .b = last->sb, .c = last->sc };
+    for (; from < to; from += batch.count) {
+        const eg_offsets at = eg__offsets_of(&g->batch, from);
+        if (last) batch.count = eg__min64(to - from, last->size - from % last->size);
+        g->tiling.batch(&batch, m->size, k->size, g->a + w * at.a, k->sa, g->b + w * at.b, k->sb,
+                        n->sb, g->c + w * at.c, n->sc, g->alpha, g->add);
+    }
+}
 /* Computes many small products: batches [from, to). */
 static void singles(const eg_gemm *g, int64_t from, int64_t to, char *buffer)
 {
     const int64_t w = (int64_t)width_of(g), wa = eg__width[g->of[0]];
+    if (g->tiling.batch && !g->finish) {
+        single_tiles(g, from, to);
+        return;
+    }
     eg_axes_walk batch;
     eg__axes_walk_to(&batch, &g->batch, from);
     for (; from < to; from++, eg__axes_walk_on(&batch)) {

@@ -3,9 +3,10 @@
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
- * over p, with fused multiply-adds, is that of BLIS's kernels. The lines of `list` are prefetched
- * if prefetches, a constant, is true. */
-TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const bool prefetches,
+ * over p, with fused multiply-adds, is that of BLIS's kernels. `kind` is a constant too.
+ * TILE_LISTED: the lines of `list` are prefetched. TILE_FAR: the rows of a are, a few before they
+ * are read, and b has one pointer. */
+TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const tile_kind kind,
                                  int64_t lanes, int64_t k, const REAL *a, int64_t ak, const REAL *b,
                                  int64_t bk, int64_t bn, REAL *c, int64_t cn, double alpha,
                                  bool add, const prefetch_list *list)
@@ -14,17 +15,26 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
-    if (k >= PREFETCH_LEAST)
+    if (kind != TILE_FAR && k >= PREFETCH_LEAST)
         UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
             __builtin_prefetch(c + j * cn + v * LANES, 1, 3);
     const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
                *b5 = b + 15 * bn;
-    const REAL *line = prefetches ? list->from : NULL;
-    int64_t left = prefetches ? list->run : 0;
-    for (int64_t p = 0; p < k;
-         p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk, b5 += bk) {
+    /* distances to the odd columns; those to even ones are multiples by 2, 4 and 8, which an
+     * address can contain, so that no port is taken from the multiply-adds by additions */
+    int64_t odd[ALONE_MOST / 2];
+    UNROLL for (int j = 0; j < N / 2; j++) odd[j] = (2 * j + 1) * bn * (int64_t)sizeof(REAL);
+    const char *far = (const char *)b;
+    const REAL *line = kind == TILE_LISTED ? list->from : NULL;
+    int64_t left = kind == TILE_LISTED ? list->run : 0;
+    for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk,
+                 b5 += bk, far += bk * (int64_t)sizeof(REAL)) {
         VEC x[2];
-        if (prefetches) {
+        if (kind == TILE_FAR) {
+            UNROLL for (int j = 0; j < N / 2; j++) OPAQUE(odd[j]);
+            UNROLL for (int v = 0; v < V; v++) __builtin_prefetch(a + SOON * ak + v * LANES, 0, 3);
+        }
+        if (kind == TILE_LISTED) {
             for (int i = 0; i < V * LANES; i += IN_LINE)
                 __builtin_prefetch(line + i, 0, 2); /* to the second-level cache */
             line += list->step;
@@ -41,7 +51,8 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
                               : j < 15 ? b4
                                        : b5) +
                              (j % 3) * bn;
-            const VEC y = SET(*at);
+            const VEC y =
+                SET(kind == TILE_FAR ? *(const REAL *)(const void *)(far + COLUMN(j, odd)) : *at);
             UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
         }
     }
@@ -99,7 +110,7 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
         const void *panel = (const char *)b + j / PANEL * b_step;
         if (next && next->lines > 0) eg__ahead_list_prefetch(next, depth * PANEL / EG_AHEAD_TERMS);
         NAME(tile)
-        (2, PANEL, true, false, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add,
+        (2, PANEL, true, TILE_PLAIN, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add,
          NULL);
     }
 }
@@ -147,20 +158,33 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
     TARGET static void NAME(tile_##V##_##N##_##whole)(                                             \
         int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
         int64_t bn, void *c, int64_t cn, double alpha, bool add)                                   \
-    { NAME(tile)(V, N, whole, false, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL); }
+    { NAME(tile)(V, N, whole, TILE_PLAIN, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL); }
+#define BATCH(name, V, N, whole, kind)                                                             \
+    TARGET static void NAME(name)(                                                                 \
+        const eg_tile_batch *batch, int64_t lanes, int64_t k, const void *a, int64_t ak,           \
+        const void *b, int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add)        \
+    {                                                                                              \
+        const REAL *x = a, *y = b;                                                                 \
+        REAL *z = c;                                                                               \
+        for (int64_t i = 0; i < batch->count; i++, x += batch->a, y += batch->b, z += batch->c)    \
+            NAME(tile)(V, N, whole, kind, lanes, k, x, ak, y, bk, bn, z, cn, alpha, add, NULL);    \
+    }
+#define FAR(N)  BATCH(far_##N, 2, N, true, TILE_FAR)
 #define PREFETCHING(N)                                                                             \
     TARGET static void NAME(prefetching_##N)(                                                      \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
         int64_t cn, double alpha, bool add, const prefetch_list *list)                             \
-    { NAME(tile)(2, N, true, true, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
+    { NAME(tile)(2, N, true, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \
     TILE(2, N, 1) \
     PREFETCHING(N)
-#define FLAT(N)   \
-    TILE(1, N, 0) \
-    TILE(1, N, 1)
+#define FLAT(N)                               \
+    TILE(1, N, 0)                             \
+    TILE(1, N, 1)                             \
+    BATCH(batch_##N##_0, 1, N, 0, TILE_PLAIN) \
+    BATCH(batch_##N##_1, 1, N, 1, TILE_PLAIN)
 #define BOTH(N) \
     TALL(N)     \
     FLAT(N)
@@ -170,6 +194,7 @@ BOTH(3)
 BOTH(4)
 BOTH(5)
 BOTH(6)
+FAR(6)
 #if WIDE_TILES
 BOTH(7)
 BOTH(8)
@@ -181,6 +206,12 @@ FLAT(13)
 FLAT(14)
 FLAT(15)
 FLAT(16)
+FAR(7)
+FAR(8)
+FAR(9)
+FAR(10)
+FAR(11)
+FAR(12)
 #endif
 #define SIX(V, whole)                                                                   \
     NAME(tile_##V##_1_##whole), NAME(tile_##V##_2_##whole), NAME(tile_##V##_3_##whole), \
@@ -188,7 +219,15 @@ FLAT(16)
 #define PREFETCHING_SIX                                                                 \
     NAME(prefetching_1), NAME(prefetching_2), NAME(prefetching_3), NAME(prefetching_4), \
         NAME(prefetching_5), NAME(prefetching_6)
+#define BATCH_SIX(whole)                                                                        \
+    NAME(batch_1_##whole), NAME(batch_2_##whole), NAME(batch_3_##whole), NAME(batch_4_##whole), \
+        NAME(batch_5_##whole), NAME(batch_6_##whole)
 #if WIDE_TILES
+#define BATCH_SIXTEEN(whole)                                                               \
+    BATCH_SIX(whole), NAME(batch_7_##whole), NAME(batch_8_##whole), NAME(batch_9_##whole), \
+        NAME(batch_10_##whole), NAME(batch_11_##whole), NAME(batch_12_##whole),            \
+        NAME(batch_13_##whole), NAME(batch_14_##whole), NAME(batch_15_##whole),            \
+        NAME(batch_16_##whole)
 #define TWELVE(V, whole)                                                                      \
     SIX(V, whole), NAME(tile_##V##_7_##whole), NAME(tile_##V##_8_##whole),                    \
         NAME(tile_##V##_9_##whole), NAME(tile_##V##_10_##whole), NAME(tile_##V##_11_##whole), \
@@ -204,10 +243,13 @@ static const small NAME(small) = {
     { NAME(copy_1), NAME(copy_2) },
     { { { SIXTEEN(0) }, { SIXTEEN(1) } }, { { TWELVE(2, 0) }, { TWELVE(2, 1) } } },
     { PREFETCHING_SIX, NAME(prefetching_7), NAME(prefetching_8), NAME(prefetching_9),
-      NAME(prefetching_10), NAME(prefetching_11), NAME(prefetching_12) }
+      NAME(prefetching_10), NAME(prefetching_11), NAME(prefetching_12) },
+    { { BATCH_SIXTEEN(0) }, { BATCH_SIXTEEN(1) } },
+    { NAME(far_6), NAME(far_7), NAME(far_8), NAME(far_9), NAME(far_10), NAME(far_11), NAME(far_12) }
 };
 #undef TWELVE
 #undef SIXTEEN
+#undef BATCH_SIXTEEN
 #else
 static const small NAME(small) = { LANES,
                                    MOST,
@@ -216,13 +258,18 @@ static const small NAME(small) = { LANES,
                                    { NAME(copy_1), NAME(copy_2) },
                                    { { { SIX(1, 0) }, { SIX(1, 1) } },
                                      { { SIX(2, 0) }, { SIX(2, 1) } } },
-                                   { PREFETCHING_SIX } };
+                                   { PREFETCHING_SIX },
+                                   { { BATCH_SIX(0) }, { BATCH_SIX(1) } },
+                                   { NAME(far_6) } };
 #endif
+#undef BATCH
 #undef TILE
+#undef FAR
 #undef TALL
 #undef FLAT
 #undef BOTH
 #undef SIX
+#undef BATCH_SIX
 #undef PREFETCHING
 #undef PREFETCHING_SIX
 #undef REAL

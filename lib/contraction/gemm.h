@@ -19,12 +19,21 @@ typedef struct eg_axes {
  * and the columns j of the kernel. */
 typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                          int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
+/* The number of products of equal shape, and the elements from one to the next in each operand */
+typedef struct eg_tile_batch {
+    int64_t count, a, b, c;
+} eg_tile_batch;
+/* eg_tile_run for each product of a batch */
+typedef void eg_batch_run(const eg_tile_batch *, int64_t lanes, int64_t k, const void *a,
+                          int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
+                          double alpha, bool add);
 /* Operands of more bytes are taken to come from memory, not from a cache. */
 enum { EG_CACHED_BYTES = 1 << 20 };
 /* How direct.c computes a product: strips of a times blocks of b, in every batch. */
 typedef struct eg_tiling {
     const void *kernels;   /* for this dtype and processor */
     eg_tile_run *tile;     /* computes a whole product of a batch; NULL if it takes several tiles */
+    eg_batch_run *batch;   /* computes many of them; NULL if there is no such kernel */
     int64_t strip, strips; /* rows of a strip; strips in a batch */
     int64_t block, blocks; /* columns of a block; blocks in a batch */
     int64_t units;         /* strips × blocks × batches */
@@ -92,6 +101,9 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 /* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
  * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
+/* Numbers in a vector, and the most columns of a tile; 0 without a kernel */
+int eg__direct_lanes(eg_dtype);
+int eg__direct_columns(eg_dtype);
 eg_tiling eg__direct_tiling(const eg_gemm *); /* depends on sizes and strides only */
 bool eg__direct(eg_ctx *, const eg_gemm *);   /* g->tiling must be set */
 /* eg__direct for a single product whose a is read in place (eg_pairing.once): computes the tiles

@@ -4,14 +4,26 @@
  * transposed into scratch memory, batch by batch, so that each line is loaded once, and the
  * products of the block are computed by direct.c or gemm.c. A batch axis that continues the
  * contiguous axis of c is placed so that both become one (`efbad,cf->abcde`: 12 lanes of e become
- * 144 of d e). Blocks of k are those of the kernels, so that the sum of an element has the same
- * order and bits as without this. */
+ * 144 of d e). If the lines of a few columns of b fit in the first-level cache, b is read in place
+ * instead: those columns are computed for all batches that share the lines before the next ones.
+ * Blocks of k are those of the kernels, so that the sum of an element has the same order and bits
+ * as without this. */
 #include "contraction/gemm.h"
 
 /* BLOCK_BYTES: bytes of an operand's block. NEAR_BYTES: those of a block that stays in the
  * second-level cache while its products are computed. ROWS: a block is not divided into fewer rows.
- * LEAST: fewer batches are not worthwhile. LINE: bytes. */
-enum { BLOCK_BYTES = 3 << 20, NEAR_BYTES = 384 << 10, ROWS = 96, LEAST = 8, LINE = 128 };
+ * LEAST: fewer batches are not worthwhile. LINE: bytes. SETS, WAYS: of the first-level cache, whose
+ * lines have EG_LINE bytes; FEW: with fewer columns, b is not read in place. */
+enum {
+    BLOCK_BYTES = 3 << 20,
+    NEAR_BYTES = 384 << 10,
+    ROWS = 96,
+    LEAST = 8,
+    LINE = 128,
+    SETS = 64,
+    WAYS = 12,
+    FEW = 6
+};
 
 /* An operand. packed: it is transposed into `buffer`. joins: its last batch axis continues m in c,
  * so that both can become one axis. */
@@ -26,6 +38,7 @@ typedef struct blocks {
      * other batch axes */
     eg_axes group, rest;
     int64_t z, m, n, k; /* a block: elements of the first axis of each list */
+    int64_t columns;    /* of b, read in place at a time; 0: the operands are transposed */
     part part[2];
 } blocks;
 
@@ -69,6 +82,25 @@ static int64_t batches_of(const eg_axes *group, int64_t bytes, int64_t w)
     const bool near = few * each * bytes <= NEAR_BYTES && z * each * bytes > NEAR_BYTES;
     return near ? few : z;
 }
+/* Returns the columns of b that can be read in place at a time: those whose lines, one for each
+ * element, stay in the first-level cache while the batches are computed that share them. 0 if these
+ * are too few, or if a or c is not contiguous along m. */
+static int64_t columns_in_place(const eg_gemm *g, const blocks *b)
+{
+    if (b->part[0].packed || !b->part[1].packed || !eg__direct_suits(g)) return 0;
+    const int64_t w = g->dtype == EG_F64 ? 8 : 4, k = g->k.total;
+    const eg_axis *n = g->n.axis;
+    const int64_t columns = eg__min64(eg__min64(eg__direct_columns(g->dtype), n->size),
+                                      SETS * WAYS / eg__min64(k, SETS * WAYS));
+    if (columns < FEW || g->m.axis->sa != 1) return 0;
+    uint8_t lines[SETS] = { 0 }; /* in each set */
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t p = 0; p < k; p++) {
+            const int64_t at = w * (j * n->sb + p * g->k.axis->sb);
+            if (++lines[(uint64_t)at / EG_LINE % SETS] > WAYS + FEW) return 0;
+        }
+    return columns;
+}
 /* Chooses the sizes of blocks from the shape only. False if in no operand the batch axes have the
  * smallest strides, or if the smallest block is too large. */
 static bool inner_plan(const eg_gemm *g, blocks *b)
@@ -89,10 +121,15 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
         any |= together;
     }
     if (!any) return false;
-    b->z = inner_first(&b->group);
+    b->z = batches_of(&b->group, b->m * b->k * w, w);
     b->m = inner_first(&g->m);
     b->n = inner_first(&g->n);
     b->k = g->k.n == 1 ? eg__min64(inner_first(&g->k), EG_KC) : inner_first(&g->k);
+    b->columns = columns_in_place(g, b);
+    if (b->columns) {
+        b->z = batches_of(&b->group, b->m * b->k * w, w);
+        return true;
+    }
     for (int s = 0; s < 2; s++) {
         if (!b->part[s].packed) continue;
         int64_t *r = s ? &b->n : &b->m;
@@ -263,6 +300,52 @@ static bool inner_block(eg_ctx *cx, const eg_gemm *g, const blocks *b, const blo
     if (small) one.tiling = eg__direct_tiling(&one);
     return small ? eg__direct(cx, &one) : eg__gemm(cx, &one);
 }
+/* Multiplies batches [z, z + b->z) of the group, where b is read in place: `tiles` times `each`
+ * columns from n on. The batches are the innermost axis, so that they share the lines of b; strips
+ * of m become one more batch axis, so that a product is a single tile. False after an error. */
+static bool inner_tiles(eg_ctx *cx, const eg_gemm *g, const blocks *b, block_at at, int64_t tiles,
+                        int64_t each)
+{
+    const int64_t w = g->dtype == EG_F64 ? 8 : 4, strip = 2 * eg__direct_lanes(g->dtype),
+                  z = eg__min64(b->z, inner_first(&b->group) - at.z);
+    eg_axis axes[EG_PAIR_AXES + 2], n = *g->n.axis, m = *g->m.axis;
+    eg_gemm one = *g;
+    int outer = 0;
+    if (tiles > 1) axes[outer++] = (eg_axis){ tiles, .sb = each * n.sb, .sc = each * n.sc };
+    one.batch = inner_cut(&b->group, z, axes + outer);
+    one.batch.n += outer;
+    one.batch.axis = axes;
+    one.batch.total *= tiles;
+    if (m.size > strip && m.size % strip == 0) {
+        const int64_t strips = m.size / strip;
+        one.batch.total *= strips;
+        axes[one.batch.n++] = (eg_axis){ strips, .sa = strip * m.sa, .sc = strip * m.sc };
+        m.size = strip;
+    }
+    n.size = each;
+    one.m = (eg_axes){ 1, m.size, &m };
+    one.n = (eg_axes){ 1, each, &n };
+    one.a += w * (at.rest.a + offset(&b->group, at.z, EG_OF_A));
+    one.b += w * (at.rest.b + offset(&b->group, at.z, EG_OF_B) + offset(&g->n, at.n, EG_OF_B));
+    one.c += w * (at.rest.c + offset(&b->group, at.z, EG_OF_C) + offset(&g->n, at.n, EG_OF_C));
+    one.tiling = eg__direct_tiling(&one);
+    return eg__direct(cx, &one);
+}
+/* Computes the blocks of one element of the other batch axes, where b is read in place. False after
+ * an error. */
+static bool inner_in_place(eg_ctx *cx, const eg_gemm *g, const blocks *b, eg_offsets rest)
+{
+    const int64_t n = g->n.total, tiles = (n + b->columns - 1) / b->columns, each = n / tiles,
+                  wider = n % tiles; /* so many have one column more */
+    block_at at = { .rest = rest };
+    for (at.z = 0; at.z < inner_first(&b->group); at.z += b->z) {
+        at.n = 0;
+        if (wider && !inner_tiles(cx, g, b, at, wider, each + 1)) return false;
+        at.n = wider * (each + 1);
+        if (!inner_tiles(cx, g, b, at, tiles - wider, each)) return false;
+    }
+    return true;
+}
 /* Computes the blocks of one element of the other batch axes. False after an error. */
 static bool inner_blocks(eg_ctx *cx, const eg_gemm *g, const blocks *b, eg_offsets rest)
 {
@@ -277,8 +360,9 @@ static bool inner_blocks(eg_ctx *cx, const eg_gemm *g, const blocks *b, eg_offse
 bool eg__inner_batch(eg_ctx *cx, const eg_gemm *g)
 {
     blocks b;
-    if (!inner_plan(g, &b) || !inner_buffers(cx, g, &b)) return false;
+    if (!inner_plan(g, &b) || (!b.columns && !inner_buffers(cx, g, &b))) return false;
     for (int64_t r = 0; r < b.rest.total; r++)
-        if (!inner_blocks(cx, g, &b, eg__offsets_of(&b.rest, r))) return false;
+        if (!(b.columns ? inner_in_place : inner_blocks)(cx, g, &b, eg__offsets_of(&b.rest, r)))
+            return false;
     return true;
 }
