@@ -293,6 +293,7 @@ typedef struct eg_where_call {
     bool elsewhere;             /* an offset that moves no index is not an error */
     const eg_given *with;       /* EG_GIVEN_MAX of them */
     int64_t size[EG_RANK_MAX];  /* of each axis; −1 for the size of the tensors that it indexes */
+    const eg_dtype *was;        /* their dtypes before eg__given_cast */
     eg_expression *e;           /* NULL if there is no predicate */
     int moved;                  /* the axis that the offset moves; −1 if there is none */
     int64_t first[EG_RANK_MAX]; /* the position at which each axis begins */
@@ -320,7 +321,8 @@ typedef struct eg_masking {
     const uint16_t *axis;
     const char *where; /* NULL if there is none */
     const eg_given *with;
-    int keep, bias; /* terms of the bound string; −1 if there is none */
+    const eg_dtype *was; /* the dtypes of .with before eg__given_cast */
+    int keep, bias;      /* terms of the bound string; −1 if there is none */
     int64_t offset;
     const char *offset_letter; /* which index the offset moves; NULL: the only one */
     bool elsewhere;            /* the offset moves something else too */

@@ -340,6 +340,7 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
                             .text = o->where,
                             .with = o->with,
                             .rank = o->rank,
+                            .was = o->was,
                             .keys = ~0u << (o->rank - o->inner),
                             .offset = o->offset,
                             .offset_letter = o->offset_letter };
@@ -422,11 +423,12 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     if (!eg__check(who, o.x)) return eg__poison_of(o.x);
     if (!o.spec) return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
     if (!eg__floats(who, o.x, 1) ||
-        !eg__given_cast(eg__context_of(who, 1, &o.x), who, EG_DEFAULT, o.with))
+        !eg__given_cast(eg__context_of(who, 1, &o.x), who, EG_DEFAULT, o.with, was))
         return eg__poison(o.x->cx);
     eg_tensor *xs[3] = { o.x };
     const char *called[3] = { NULL };
     int n = 1;
+    eg_dtype was[EG_GIVEN_MAX];
     eg_mask_option masks[] = { { ".keep", o.keep, -1 }, { ".bias", o.bias, -1 } };
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
     eg_masking m = { .where = o.where,
@@ -444,6 +446,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
         return eg__refuse(m.bound, m.bound->terms, -1,
                           "the result has the operand's axes; it takes no output");
     uint16_t axis[EG_RANK_MAX];
+                     .was = was,
     for (int k = 0; k < f.outer + f.inner; k++) axis[k] = m.bound->term[0].item[f.item[k]].axis;
     m.axis = axis;
     m.rank = f.outer + f.inner;
