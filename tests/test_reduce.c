@@ -790,10 +790,10 @@ TEST(extremes_of_rows_in_parts)
  * their halves: products and gradients have the same bits. Of f32 an element is 0 in some rows. */
 TEST(products_of_rows_have_the_bits_of_columns)
 {
-    static const int64_t lengths[] = { 2,   3,   5,   31,   32,   33,   64,   66,
-                                       127, 260, 768, 1023, 2048, 4099, 8192, 16384 };
+    static const int64_t lengths[] = { 2,   3,    5,    31,   32,   33,    64,   66,    127,  260,
+                                       768, 1023, 2048, 4099, 8192, 16384, 8193, 20001, 33284 };
     eg_ctx *cx = eg_open();
-    for (int k = 0; k < 16 * 3; k++) {
+    for (int k = 0; k < 19 * 3; k++) {
         const eg_mark m = eg_push(cx);
         const int64_t n = lengths[k / 3], rows = n < 100        ? 70
                                                  : n % 256 == 0 ? 20
