@@ -916,6 +916,28 @@ TEST(norms_of_f32_are_rounded_once)
     eg_close(cx);
 }
 
+/* The root is that of the variance, not a rounded norm times a rounded factor. */
+LOOP_TEST(deviations_are_rounded_once, 2)
+{
+    const eg_dtype type = _i ? EG_F64 : EG_F32;
+    eg_ctx *cx = eg_open();
+    for (int64_t n = 2; n < 40; n++) {
+        eg_tensor *x = eg_arange(cx, type, 0, (double)n, 1);
+        for (int k = 1; k <= 3; k++) { /* k n (n + 1) / 12 is the square of the deviation */
+            const double truth = k * sqrt((double)(n * (n + 1)) / 12);
+            const double is = eg_item(eg_std(NULL, eg_scale(x, k)));
+            const double unit = nextafter(truth, INFINITY) - truth;
+            if (_i)
+                ck_assert_double_le(fabs(is - truth), 2 * unit);
+            else if (n % 2) /* the mean is an integer: all squares are exact */
+                ck_assert_msg((float)truth == (float)is, "%lld %d", (long long)n, k);
+        }
+    }
+    eg_tensor *three = eg_std(NULL, eg_cast(eg_from(cx, ((float[]){ 1, 2, 3 }), 3), type));
+    ck_assert(eg_item(three) == 1);
+    eg_close(cx);
+}
+
 /* Norms of p = 2 of f64 are those of sums in a type of more digits and a larger range, also where
  * squares of f64 overflow or underflow in some of the rows. */
 TEST(norms_of_f64_neither_overflow_nor_underflow)

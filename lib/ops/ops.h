@@ -176,7 +176,8 @@ static inline bool eg__shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 }
 /* True if the bracketed axes have elements; else records an error. */
 bool eg__has_elements(const eg_focus *);
-eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p); /* pnorm.c: over the last axes */
+/* pnorm.c: over the last axes; with p = 2, √(Σ x² / over). Else `over` is 1. */
+eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p, double over);
 
 /* scan.c: y_l = a_{l−1} y_{l−1} + b_l along the last axis, y_0 = b_0 */
 eg_tensor *eg__late_recurrence(eg_tensor *a, eg_tensor *b);
