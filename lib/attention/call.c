@@ -274,6 +274,18 @@ static bool with_fits(eg_ctx *cx, eg_attention_args *o, eg_dtype *was)
     return true;
 }
 
+/* Casts masks of storage types. False after an error. */
+static bool masks_cast(eg_ctx *cx, eg_attention_args *o)
+{
+    static const char who[] = "attention";
+    const eg_dtype scores = (eg_dtype)o->q->dtype;
+    return eg__mask_cast(cx, who, ".keep", EG_DEFAULT, &o->keep) &&
+           eg__mask_cast(cx, who, ".lengths", EG_DEFAULT, &o->lengths) &&
+           eg__mask_cast(cx, who, ".bias", scores, &o->bias) &&
+           eg__mask_cast(cx, who, ".alibi", scores, &o->alibi) &&
+           eg__mask_cast(cx, who, ".sink", scores, &o->sink);
+}
+
 /* False, after an error, if query, key or value is i8 or u8. */
 static bool no_storage_type(eg_ctx *cx, const eg_attention_call *c)
 {
@@ -349,7 +361,7 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, c.x)) return eg__poison(cx);
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
     if (!options_fit(cx, o) || !types_fit(cx, &c) || !with_fits(cx, o, c.was) ||
-        !capture_allows(cx, o))
+        !masks_cast(cx, o) || !capture_allows(cx, o))
         return eg__poison(cx);
     if (o->ranks) return eg__attention_ring(cx, o);
     c.mask[EG_MASK_KEEP] = (eg_mask_option){ ".keep", o->keep, -1 };

@@ -293,8 +293,8 @@ typedef struct eg_where_call {
     const char *offset_letter;  /* which index the offset moves; NULL: the only one */
     bool elsewhere;             /* an offset that moves no index is not an error */
     const eg_given *with;       /* EG_GIVEN_MAX of them */
-    int64_t size[EG_RANK_MAX];  /* of each axis; −1 for the size of the tensors that it indexes */
     const eg_dtype *was;        /* their dtypes before eg__given_cast */
+    int64_t size[EG_RANK_MAX];  /* of each axis; −1 for the size of the tensors that it indexes */
     eg_expression *e;           /* NULL if there is no predicate */
     int moved;                  /* the axis that the offset moves; −1 if there is none */
     int64_t first[EG_RANK_MAX]; /* the position at which each axis begins */
@@ -345,6 +345,9 @@ typedef struct eg_mask_option {
     eg_masked mask;
     int term;
 } eg_mask_option;
+/* Casts the mask of a call if it is of a storage type: f16 and bf16 to `floats`, or if that is
+ * EG_DEFAULT, i8 and u8 to i32; others remain for eg__masks_fit. False after an error. */
+bool eg__mask_cast(eg_ctx *, const char *who, const char *option, eg_dtype floats, eg_masked *);
 /* Returns a string with the letters of the masks as further terms before its arrow, as in "b h i
  * [j]" → "b h i [j],bj,hij", and then those of `names`, if that is not NULL. Appends the masks to
  * xs, and their names for messages to called, and sets their terms. NULL after an error. */
