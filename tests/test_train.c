@@ -1380,6 +1380,40 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
 
 /* A file from before blocks existed continues with the blocks that follow from its sizes. */
 TEST(older_checkpoints_continue_in_blocks)
+/* Damage of a key does not make an option one that older files lack. */
+TEST(damaged_keys_of_checkpoints)
+{
+    char path[] = "/tmp/eg_sound_XXXXXX", bad[] = "/tmp/eg_damaged_XXXXXX";
+    close(mkstemp(path)), close(mkstemp(bad));
+    eg_data *d = eg_data_task(cx, eg_task_find("reverse"));
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 8, .heads = 2, .batch = 4,
+                                   .optimiser = "sgd", .momentum = 0.5);
+    ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
+    long n;
+    char *bytes = bytes_of(path, &n);
+    int flipped = 0;
+    const char *end = strchr(bytes + 8, '}');
+    for (char *at = strstr(bytes + 8, "{\"") + 1; at && at < end; flipped++) {
+        at = strstr(at, ",\"");
+        if (!at || at > end) break;
+        at += 2;
+        for (int bit = 0; bit < 7; bit += 6) { /* a letter becomes another, or a sign */
+            *at ^= (char)(1 << bit);
+            FILE *f = fopen(bad, "wb");
+            fwrite(bytes, 1, (size_t)n, f);
+            fclose(f);
+            *at ^= (char)(1 << bit);
+            ck_assert_ptr_null(eg_trainer_load(cx, bad, 0));
+            ck_assert(eg_error_code(cx) == EG_ERROR_FILE);
+            eg_clear(cx);
+        }
+    }
+    ck_assert_int_gt(flipped, 50);
+    ck_assert_msg(eg_trainer_load(cx, path, 0) != NULL, "%s", eg_error(cx));
+    free(bytes);
+    unlink(path), unlink(bad);
+}
+
 {
     char path[] = "/tmp/eg_older_XXXXXX";
     close(mkstemp(path));
