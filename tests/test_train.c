@@ -710,7 +710,7 @@ LOOP_TEST(optimisers_continue_from_their_state, KINDS)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(schedules_refuse, 14)
+LOOP_TEST(schedules_refuse, 15)
 {
     static const struct {
         eg_schedule s;
@@ -732,6 +732,8 @@ LOOP_TEST(schedules_refuse, 14)
           "schedule.gamma must be a number above 0, not -1" },
         { { .decay = EG_WSD, .warmup = 3, .steps = 10, .decay_steps = 8 },
           "must be at most the 7 steps after the warm-up, not 8" },
+        { { .decay = EG_WSD, .steps = 10, .decay_steps = 11 },
+          "must be at most the 10 steps of the schedule, not 11" },
         { { .decay = EG_WSD_SQRT, .warmup = 3 },
           "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
         { { .gamma = 0.5 },
@@ -1378,8 +1380,6 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
     unlink(path), unlink(bad);
 }
 
-/* A file from before blocks existed continues with the blocks that follow from its sizes. */
-TEST(older_checkpoints_continue_in_blocks)
 /* Damage of a key does not make an option one that older files lack. */
 TEST(damaged_keys_of_checkpoints)
 {
@@ -1414,6 +1414,8 @@ TEST(damaged_keys_of_checkpoints)
     unlink(path), unlink(bad);
 }
 
+/* A file from before blocks existed continues with the blocks that follow from its sizes. */
+TEST(older_checkpoints_continue_in_blocks)
 {
     char path[] = "/tmp/eg_older_XXXXXX";
     close(mkstemp(path));
