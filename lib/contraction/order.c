@@ -171,7 +171,7 @@ static double search_all_splits(const problem *p, int n, const part *const *leaf
         }
         me->has = labels_intersection(&in, &beside, words);
         me->volume = volume(&me->has, p->size, words);
-        me->read = 0;
+        me->read = 0, me->empty = false;
         for (int m = 0; m < MODES; m++) me->cost[m] = INFINITY;
         t[s].kept = s != full && order_kept(p, me->operands);
         if (p->limit > 0 && s != full && me->volume > p->limit) continue;
