@@ -85,8 +85,8 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
     }
     return true;
 }
-/* In a captured step, appends acts: each run refuses integers outside of the bounds of a tensor.
- * False after an error. */
+/* In a captured step, appends a check of each tensor of integers: a run refuses those outside of
+ * the bounds. False after an error. */
 static bool given_acts(const char *who, const eg_given_tensors *g)
 {
     for (int k = 0; k < g->count; k++)
