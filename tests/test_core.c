@@ -796,7 +796,7 @@ TEST(a_refusal_keeps_its_line)
     eg_ctx *cx = eg_open();
     eg_params *p = eg_params_open(cx);
     eg_param(p, "a\nb", "i i", 2, 2);
-    ck_assert_str_eq(eg_error(cx), "\"a?b\": param: index 'i' occurs twice\n  i i\n    ^");
+    ck_assert_str_eq(eg_error(cx), "param \"a?b\": index 'i' occurs twice\n  i i\n    ^");
     eg_clear(cx);
     eg_argmax("i\n[j]", eg_ones(cx, 2, 3, 4));
     ck_assert_str_eq(eg_error(cx),

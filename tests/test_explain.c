@@ -109,6 +109,61 @@ TEST(gradient_strings_are_the_gradient)
     ck_assert(e->multiplications == 2 && e->additions == 2 * 3 + 4);
 }
 
+/* Operands of integers have their own width; three and more of them are cast to i64 first. */
+TEST(integers_are_counted_as_they_are_read)
+{
+    static const eg_dtype types[] = { EG_I32, EG_I64, EG_BOOL };
+    static const double width[] = { 4, 8, 1 };
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *a = eg_cast(eg_ones(cx, 2, 3), types[k]),
+                  *b = eg_cast(eg_ones(cx, 3, 4), types[k]),
+                  *c = eg_cast(eg_ones(cx, 4, 5), types[k]);
+        ck_assert(eg_explain("ij,jk->ik", a, b)->bytes == width[k] * (6 + 12) + 8 * 8);
+        const eg_explained *e = eg_explain("ij,jk,kl->il", a, b, c);
+        ck_assert(e->bytes == 8 * (6 + 12 + 8 + 8 + 20 + 10) && e->largest == 8 * 8);
+        /* the result, the intermediate in whole cache lines, and the casts */
+        ck_assert(e->memory == 8 * 10 + 64 + (k == 1 ? 0 : 8 * (6 + 12 + 20)));
+    }
+}
+
+/* Where a sum has no terms nothing is computed, as eg_usage counts it. */
+TEST(sums_over_nothing_cost_nothing)
+{
+    static const struct {
+        const char *spec;
+        int count;
+        int64_t dim[3][2];
+        int rank[3];
+    } cases[] = {
+        { "ij,kl->i", 2, { { 3, 0 }, { 2, 4 } }, { 2, 2 } },
+        { "ij,kl->i", 2, { { 3, 2 }, { 0, 4 } }, { 2, 2 } },
+        { "ij,kl,m->i", 3, { { 3, 2 }, { 0, 4 }, { 3 } }, { 2, 2, 1 } },
+        { "ij,jk,kl->il", 3, { { 2, 3 }, { 3, 0 }, { 0, 5 } }, { 2, 2, 2 } },
+        { "ij,jk->ik", 2, { { 0, 3 }, { 3, 4 } }, { 2, 2 } },
+    };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        eg_tensor *x[3], *dx[3];
+        for (int k = 0; k < cases[c].count; k++)
+            x[k] = eg_normal_n(cx, EG_F32, 0, 1, cases[c].rank[k], cases[c].dim[k]);
+        const eg_explained *e = eg_explain_with(&(eg_einsum_args){ .size = sizeof(eg_einsum_args),
+                                                                   .spec = cases[c].spec,
+                                                                   .count = cases[c].count,
+                                                                   .operands = x });
+        const double before = (double)eg_stats(cx).multiply_adds;
+        eg_tensor *y = eg_einsum_n(cases[c].spec, cases[c].count, x),
+                  *g = eg_normal_n(cx, EG_F32, 0, 1, eg_rank(y), eg_dims(y));
+        const double value = (double)eg_stats(cx).multiply_adds;
+        ck_assert_int_eq(eg_grad(y, g, cases[c].count, x, dx), 0);
+        const double all = (double)eg_stats(cx).multiply_adds;
+        ck_assert_msg(e->forward == value - before &&
+                          e->forward == e->multiplications + e->additions,
+                      "%s: %g", cases[c].spec, e->forward);
+        /* a gradient of three operands may be made along another tree */
+        ck_assert_msg(cases[c].count > 2 || e->backward == all - value, "%s: %g, not %g",
+                      cases[c].spec, e->backward, all - value);
+    }
+}
+
 TEST(steps_and_totals)
 {
     eg_tensor *x[] = { eg_ones(cx, 10, 100), eg_ones(cx, 100, 10), eg_ones(cx, 10, 100),

@@ -1624,7 +1624,7 @@ static void scoring_open(scoring *s, eg_ctx *cx, const char *text)
 {
     static const int64_t size[] = { 2, 60, 90 }, low[] = { 0, 0, 0 };
     s->dim[0] = 2, s->dim[1] = 64;
-    s->table = (eg_readable){ "r", EG_F32, 2, s->dim, 0, 0 };
+    s->table = (eg_readable){ "r", EG_F32, 2, s->dim, 0, 0, EG_F32 };
     s->source = (eg_expression_source){ .who = "score",
                                         .text = text,
                                         .noun = "score",
@@ -1759,8 +1759,8 @@ TEST(bounds_of_a_predicate_hold_for_each_position)
         for (int k = 0; k < 90; k++) keep[k] = k / 22 % 2 == 0;
         const eg_source source[] = { { at, stride, EG_I64, dim },
                                      { keep, &one, EG_BOOL, dim + 1 } };
-        const eg_readable table[] = { { "doc", EG_I64, 2, dim, 0, 7 },
-                                      { "keep", EG_BOOL, 1, dim + 1, 0, 0 } };
+        const eg_readable table[] = { { "doc", EG_I64, 2, dim, 0, 7, EG_I64 },
+                                      { "keep", EG_BOOL, 1, dim + 1, 0, 0, EG_BOOL } };
         const int64_t size[] = { 2, 60, 90 }, zero[3] = { 0 }, block[] = { 1, 6, 10 };
         for (size_t t = 0; t < sizeof text / sizeof *text; t++) {
             const eg_expression_source s = { .who = "mask",

@@ -439,7 +439,18 @@ LOOP_TEST(tensors_of_with_may_be_of_storage_types, 4)
                              .with = { { "r", r }, { "n", eg_cast(eg_full(cx, 7, 4), EG_U8) } })));
     eg_assert_error(cx, "expr: the index of axis 1 of 'r' goes from 8 to 8, but that axis is 4");
     ck_assert(!eg_ok(eg_softmax("i [j]", s, .where = "r[0,j] < i", .with = { { "r", r } })));
-    eg_assert_error(cx, "softmax: 'r' is f32, and a predicate reads integers and booleans");
+    char said[80]; /* the dtype that the program gave, not that of the cast */
+    snprintf(said, sizeof said, "'r' is %s, and a predicate reads integers and booleans",
+             eg_type_name(eg_type(r)));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), said));
+    eg_clear(cx);
+    ck_assert(!eg_ok(eg_where_mask(cx, "r[0,j] < i", "i=3 j=4", .with = { { "r", r } })));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), said));
+    eg_clear(cx);
+    ck_assert(!eg_ok(eg_attention("bihd,bjhd,bjhe->bihe", q, q, q, .where = "r[0,j] < i",
+                                  .score = "score + r[h,j]", .with = { { "r", r } })));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), said));
+    eg_clear(cx);
     eg_ctx *other = eg_open();
     ck_assert(!eg_ok(eg_expr(
         "h i", "x * r",
@@ -447,6 +458,43 @@ LOOP_TEST(tensors_of_with_may_be_of_storage_types, 4)
     eg_assert_error(cx, "expr: 'r' of .with belongs to another context");
     eg_close(other);
     eg_assert_ok(cx);
+}
+/* Masks of storage types give the bits of their casts, whatever the form. */
+LOOP_TEST(masks_may_be_of_storage_types, 4)
+{
+    const eg_dtype floats = _i % 2 ? EG_F64 : EG_F32, bytes = _i % 2 ? EG_I8 : EG_U8;
+    eg_tensor *q = eg_cast(drawn(EG_F32, "2 4 3 5"), floats),
+              *keep = eg_cast(eg_randint(cx, 0, 2, 2, 4), bytes),
+              *lengths = eg_cast(eg_randint(cx, 1, 4, 2), bytes),
+              *bias = laid_out(drawn(half[_i / 2], "3 4 4"), 1), *slopes = drawn(half[_i / 2], "3");
+    eg_masked masks[2][5] = {
+        { { "bj", keep }, { "b", lengths }, { "hij", bias }, { "h", slopes }, { "h", slopes } }
+    };
+    for (int k = 0; k < 5; k++)
+        masks[1][k] =
+            (eg_masked){ masks[0][k].axes, eg_cast(masks[0][k].x, k < 2 ? EG_I64 : floats) };
+    for (int form = EG_FORM_BY_SIZE; form <= EG_UNFUSED; form++) {
+        eg_tensor *y[2];
+        for (int before = 0; before < 2; before++) {
+            const eg_masked *m = masks[before];
+            y[before] =
+                eg_attention("bihd,bjhd,bjhe->bihe", q, q, q, .keep = m[0], .lengths = m[1],
+                             .bias = m[2], .alibi = m[3], .sink = m[4], .form = (eg_form)form);
+        }
+        same_bits_of(y[0], y[1], floats);
+    }
+    eg_tensor *s = eg_cast(drawn(EG_F32, "2 3 4 4"), floats);
+    same_bits_of(eg_softmax("b h i [j]", s, .keep = masks[0][0], .bias = masks[0][2]),
+                 eg_softmax("b h i [j]", s, .keep = masks[1][0], .bias = masks[1][2]), floats);
+    same_bits_of(eg_mask_ignore(keep), eg_mask_ignore(masks[1][0].x), EG_BOOL);
+    ck_assert(!eg_ok(eg_softmax("b h i [j]", s, .keep = { "hij", bias })));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), eg_type_name(half[_i / 2])));
+    eg_assert_error(cx, ", but it must be bool or integer (non-zero = attend)");
+    ck_assert(!eg_ok(eg_softmax("b h i [j]", s, .bias = { "bj", keep })));
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), eg_type_name(bytes)));
+    eg_assert_error(cx, " but the scores are ");
+    eg_tensor *added = eg_from(cx, ((float[]){ 0, -INFINITY, -INFINITY, 0 }), 4);
+    same_bits_of(eg_mask_additive(eg_cast(added, half[_i / 2])), eg_mask_additive(added), EG_BOOL);
 }
 
 /* Modules, measures of heads and linear attention read the texts before attention does. */

@@ -366,7 +366,7 @@ TEST(parameters_refused)
     ck_assert(!eg_ok(eg_param(p, "V", "i j k", 2, 3)));
     eg_assert_error(cx, "\"i j k\" names 3 axes, but 2 sizes are given");
     ck_assert(!eg_ok(eg_param(eg_params_under(p, "a"), "V", "i j i", 2, 3, 2)));
-    eg_assert_error(cx, "\"a.V\": param: index 'i' occurs twice\n  i j i\n      ^");
+    eg_assert_error(cx, "param \"a.V\": index 'i' occurs twice\n  i j i\n      ^");
     ck_assert(!eg_ok(eg_param(p, "V", "in in", 2, 3)));
     eg_assert_error(cx, "index 'in' occurs twice\n  in in\n     ^");
     ck_assert(!eg_ok(eg_param(p, "V", "i j", 2, 0)));

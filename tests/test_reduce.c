@@ -790,10 +790,10 @@ TEST(extremes_of_rows_in_parts)
  * their halves: products and gradients have the same bits. Of f32 an element is 0 in some rows. */
 TEST(products_of_rows_have_the_bits_of_columns)
 {
-    static const int64_t lengths[] = { 2,   3,   5,   31,   32,   33,   64,   66,
-                                       127, 260, 768, 1023, 2048, 4099, 8192, 16384 };
+    static const int64_t lengths[] = { 2,   3,    5,    31,   32,   33,    64,   66,    127,  260,
+                                       768, 1023, 2048, 4099, 8192, 16384, 8193, 20001, 33284 };
     eg_ctx *cx = eg_open();
-    for (int k = 0; k < 16 * 3; k++) {
+    for (int k = 0; k < 19 * 3; k++) {
         const eg_mark m = eg_push(cx);
         const int64_t n = lengths[k / 3], rows = n < 100        ? 70
                                                  : n % 256 == 0 ? 20
@@ -913,6 +913,28 @@ TEST(norms_of_f32_are_rounded_once)
         }
         eg_pop(cx, mark);
     }
+    eg_close(cx);
+}
+
+/* The root is that of the variance, not a rounded norm times a rounded factor. */
+LOOP_TEST(deviations_are_rounded_once, 2)
+{
+    const eg_dtype type = _i ? EG_F64 : EG_F32;
+    eg_ctx *cx = eg_open();
+    for (int64_t n = 2; n < 40; n++) {
+        eg_tensor *x = eg_arange(cx, type, 0, (double)n, 1);
+        for (int k = 1; k <= 3; k++) { /* k n (n + 1) / 12 is the square of the deviation */
+            const double truth = k * sqrt((double)(n * (n + 1)) / 12);
+            const double is = eg_item(eg_std(NULL, eg_scale(x, k)));
+            const double unit = nextafter(truth, INFINITY) - truth;
+            if (_i)
+                ck_assert_double_le(fabs(is - truth), 2 * unit);
+            else if (n % 2) /* the mean is an integer: all squares are exact */
+                ck_assert_msg((float)truth == (float)is, "%lld %d", (long long)n, k);
+        }
+    }
+    eg_tensor *three = eg_std(NULL, eg_cast(eg_from(cx, ((float[]){ 1, 2, 3 }), 3), type));
+    ck_assert(eg_item(three) == 1);
     eg_close(cx);
 }
 

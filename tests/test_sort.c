@@ -106,6 +106,30 @@ LOOP_TEST(positions_of_long_rows, 6)
     eg_close(cx);
 }
 
+/* Rows that are one in memory, and rows of one number, get the order of a copy. */
+LOOP_TEST(expanded_rows_have_the_order_of_a_copy, 2 * 3)
+{
+    static const int64_t from[][3] = { { 1, 1, 40 }, { 6, 1, 40 }, { 1, 5, 40 }, { 6, 5, 1 } };
+    const bool descending = _i % 2;
+    eg_ctx *cx = eg_open(.threads = 1 + _i / 2);
+    for (int k = 0; k < 4; k++) {
+        eg_tensor *x = eg_round(eg_normal_n(cx, EG_F32, 0, 3, 3, from[k])), *places[2];
+        x = eg_expand(x, 6, 5, 40);
+        eg_tensor *copy = eg_copy(x);
+        ck_assert(same_bits(eg_argsort("a b [n]", x, .descending = descending),
+                            eg_argsort("a b [n]", copy, .descending = descending)));
+        ck_assert(same_bits(eg_sort("a b [n]", x, .descending = descending),
+                            eg_sort("a b [n]", copy, .descending = descending)));
+        ck_assert(
+            same_bits(eg_topk("a b [n]", x, 3, .smallest = !descending, .order = &places[0]),
+                      eg_topk("a b [n]", copy, 3, .smallest = !descending, .order = &places[1])));
+        ck_assert(same_bits(places[0], places[1]));
+        ck_assert(same_bits(eg_argsort("[a] b n", x), eg_argsort("[a] b n", copy)));
+    }
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* Rows in order but for one pair of neighbours, at each of its places: the pair is exchanged. */
 TEST(rows_that_are_nearly_in_order)
 {

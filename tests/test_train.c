@@ -710,7 +710,7 @@ LOOP_TEST(optimisers_continue_from_their_state, KINDS)
     eg_assert_ok(cx);
 }
 
-LOOP_TEST(schedules_refuse, 14)
+LOOP_TEST(schedules_refuse, 15)
 {
     static const struct {
         eg_schedule s;
@@ -732,6 +732,8 @@ LOOP_TEST(schedules_refuse, 14)
           "schedule.gamma must be a number above 0, not -1" },
         { { .decay = EG_WSD, .warmup = 3, .steps = 10, .decay_steps = 8 },
           "must be at most the 7 steps after the warm-up, not 8" },
+        { { .decay = EG_WSD, .steps = 10, .decay_steps = 11 },
+          "must be at most the 10 steps of the schedule, not 11" },
         { { .decay = EG_WSD_SQRT, .warmup = 3 },
           "schedule.steps must be more than schedule.warmup; they are 0 and 3" },
         { { .gamma = 0.5 },
@@ -1375,6 +1377,40 @@ LOOP_TEST(damaged_checkpoints, DAMAGED)
         eg_assert_error(mine, damaged[_i].error);
     }
     eg_close(mine);
+    unlink(path), unlink(bad);
+}
+
+/* Damage of a key does not make an option one that older files lack. */
+TEST(damaged_keys_of_checkpoints)
+{
+    char path[] = "/tmp/eg_sound_XXXXXX", bad[] = "/tmp/eg_damaged_XXXXXX";
+    close(mkstemp(path)), close(mkstemp(bad));
+    eg_data *d = eg_data_task(cx, eg_task_find("reverse"));
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 8, .heads = 2, .batch = 4,
+                                   .optimiser = "sgd", .momentum = 0.5);
+    ck_assert_msg(t && !eg_trainer_save(t, path), "%s", eg_error(cx));
+    long n;
+    char *bytes = bytes_of(path, &n);
+    int flipped = 0;
+    const char *end = strchr(bytes + 8, '}');
+    for (char *at = strstr(bytes + 8, "{\"") + 1; at && at < end; flipped++) {
+        at = strstr(at, ",\"");
+        if (!at || at > end) break;
+        at += 2;
+        for (int bit = 0; bit < 7; bit += 6) { /* a letter becomes another, or a sign */
+            *at ^= (char)(1 << bit);
+            FILE *f = fopen(bad, "wb");
+            fwrite(bytes, 1, (size_t)n, f);
+            fclose(f);
+            *at ^= (char)(1 << bit);
+            ck_assert_ptr_null(eg_trainer_load(cx, bad, 0));
+            ck_assert(eg_error_code(cx) == EG_ERROR_FILE);
+            eg_clear(cx);
+        }
+    }
+    ck_assert_int_gt(flipped, 50);
+    ck_assert_msg(eg_trainer_load(cx, path, 0) != NULL, "%s", eg_error(cx));
+    free(bytes);
     unlink(path), unlink(bad);
 }
 

@@ -48,9 +48,9 @@ typedef struct eg_copies eg_copies;
  * viewed, moved (by the operations that ops.h lists), copied, cast, filled, printed, saved and
  * exchanged. Other operations refuse them with a message that names eg_cast. There are exceptions:
  * eg_einsum, eg_affine and eg_attention read f16 and bf16; eg_sum, eg_prod, eg_cumsum and
- * eg_cumprod read i8 and u8; eg_any, eg_all and formulas (.with) read all four; eg_checkpoint reads
- * what its function reads. Storage types have no gradients. EG_F16 is IEEE 754's half precision,
- * EG_BF16 the upper half of an f32, both as uint16_t in C. */
+ * eg_cumprod read i8 and u8; eg_any, eg_all, formulas (.with) and masks read all four;
+ * eg_checkpoint reads what its function reads. Storage types have no gradients. EG_F16 is IEEE
+ * 754's half precision, EG_BF16 the upper half of an f32, both as uint16_t in C. */
 typedef enum eg_dtype {
     EG_DEFAULT,
     EG_F32,

@@ -401,6 +401,7 @@ eg_attention_plan *eg__call_bind(const eg_attention_call *c, eg_call_roles *r, e
                               .inner = r->inner,
                               .axis = r->score,
                               .where = o->where,
+                              .was = c->was,
                               .offset = o->offset,
                               .offset_letter = o->offset_letter,
                               .keep = c->mask[EG_MASK_KEEP].term,

@@ -8,6 +8,7 @@ enum { EG_CALL_TERMS = 4 + EG_MASKS };
 /* A call: the options, and the string with a term for each mask that is given. */
 typedef struct eg_attention_call {
     eg_attention_args o;
+    eg_dtype was[EG_GIVEN_MAX]; /* the dtypes of .with before they were cast */
     const char *spec;
     eg_mask_option mask[EG_MASKS];
     int terms;                         /* of the string */

@@ -315,7 +315,7 @@ bool eg__attention_texts(eg_attention_texts *t, const eg_masking *m, const eg_at
     int moved;
     eg_given_tensors given;
     *t = (eg_attention_texts){ 0 };
-    if (!eg__given_read(cx, "attention", o->where, o->score, o->with, &given)) return false;
+    if (!eg__given_read(cx, "attention", o->where, o->score, o->with, m->was, &given)) return false;
     for (int k = 0; k < EG_MASKS; k++)
         mask[k] = term[k] >= 0 && option_of(o, k)->x ? m->bound->term[term[k]].x : NULL;
     t->tensors = eg__attention_tensors(o, mask, t->x);

@@ -252,11 +252,11 @@ static bool options_fit(eg_ctx *cx, const eg_attention_args *o)
                    "attention: %s needs a softmax, but .no_softmax is given", refused);
     return !eg__failed(cx);
 }
-/* Casts tensors of .with of storage types. True if none is NULL and each that has floats has the
- * type of the query; else records an error. */
-static bool with_fits(eg_ctx *cx, eg_attention_args *o)
+/* Casts tensors of .with of storage types; `was` gets the dtypes before. True if none is NULL and
+ * each that has floats has the type of the query; else records an error. */
+static bool with_fits(eg_ctx *cx, eg_attention_args *o, eg_dtype *was)
 {
-    if (!eg__given_cast(cx, "attention", (eg_dtype)o->q->dtype, o->with)) return false;
+    if (!eg__given_cast(cx, "attention", (eg_dtype)o->q->dtype, o->with, was)) return false;
     for (int k = 0; k < EG_GIVEN_MAX && o->with[k].name; k++) {
         eg_tensor *x = o->with[k].x;
         if (!x)
@@ -272,6 +272,18 @@ static bool with_fits(eg_ctx *cx, eg_attention_args *o)
                                 eg_type_name(o->q->dtype), o->with[k].name, eg_type_name(x->dtype));
     }
     return true;
+}
+
+/* Casts masks of storage types. False after an error. */
+static bool masks_cast(eg_ctx *cx, eg_attention_args *o)
+{
+    static const char who[] = "attention";
+    const eg_dtype scores = (eg_dtype)o->q->dtype;
+    return eg__mask_cast(cx, who, ".keep", EG_DEFAULT, &o->keep) &&
+           eg__mask_cast(cx, who, ".lengths", EG_DEFAULT, &o->lengths) &&
+           eg__mask_cast(cx, who, ".bias", scores, &o->bias) &&
+           eg__mask_cast(cx, who, ".alibi", scores, &o->alibi) &&
+           eg__mask_cast(cx, who, ".sink", scores, &o->sink);
 }
 
 /* False, after an error, if query, key or value is i8 or u8. */
@@ -348,7 +360,8 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     if (!cx || !no_storage_type(cx, &c)) return eg__poison(cx);
     if (!eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, c.x)) return eg__poison(cx);
     if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
-    if (!options_fit(cx, o) || !types_fit(cx, &c) || !with_fits(cx, o) || !capture_allows(cx, o))
+    if (!options_fit(cx, o) || !types_fit(cx, &c) || !with_fits(cx, o, c.was) ||
+        !masks_cast(cx, o) || !capture_allows(cx, o))
         return eg__poison(cx);
     if (o->ranks) return eg__attention_ring(cx, o);
     c.mask[EG_MASK_KEEP] = (eg_mask_option){ ".keep", o->keep, -1 };

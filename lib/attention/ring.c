@@ -157,9 +157,9 @@ static bool ring_lengths(eg_ctx *cx, eg_ring *r)
     return true;
 }
 
-/* Returns an einsum over the axes of y and of the log-sum-exp: "names: y, lse -> y" if stretch,
+/* Returns an einsum over the axes of y and of the log-sum-exp: "names: y, lse -> y" if weigh,
  * else "names: y, y -> lse". Example: "names: b i h e, b i h -> b i h e". */
-static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
+static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool weigh)
 {
     char text[2][512] = { "", "" };
     for (int k = 0; k < s->term[3].items; k++) {
@@ -170,8 +170,8 @@ static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool stretch)
     }
     char *all = eg__alloc(cx, 2048);
     if (all)
-        snprintf(all, 2048, "names:%s,%s ->%s", text[0], stretch ? text[1] : text[0],
-                 stretch ? text[0] : text[1]);
+        snprintf(all, 2048, "names:%s,%s ->%s", text[0], weigh ? text[1] : text[0],
+                 weigh ? text[0] : text[1]);
     return all;
 }
 /* Sets axis[] to the axes of an option's tensor that have the query's and the key's letter; −1 if
@@ -284,7 +284,7 @@ static bool ring_bind(eg_ctx *cx, eg_ring *r, eg_tensor **x)
     eg_tensor *const qkv[] = { o->q, o->k, o->v };
     if (!(s = eg_spec_bind(s, 3, qkv))) return false;
     ring_shapes(r, s, qkv);
-    r->stretch = ring_einsum(cx, s, true), r->inner = ring_einsum(cx, s, false);
+    r->weigh = ring_einsum(cx, s, true), r->inner = ring_einsum(cx, s, false);
     if (!ring_alibi(cx, r, s) || !ring_mask_axes(s, r, &o->keep, r->keep_axis) ||
         !ring_mask_axes(s, r, &o->bias, r->bias_axis))
         return false;

@@ -35,7 +35,7 @@ typedef struct eg_ring {
     int summed; /* the last axes of y that the caller's output lacks: y is summed over them */
     int64_t y_dims[EG_RANK_MAX], l_dims[EG_RANK_MAX];
     int64_t y_count, l_count;
-    const char *stretch, *inner;    /* the einsums "y, lse -> y" and "y, y -> lse" */
+    const char *weigh, *inner;      /* the einsums "y, lse -> y" and "y, y -> lse" */
     int keep_axis[2], bias_axis[2]; /* axes with the query's and the key's letter; −1: none */
     const eg_formula *where, *score;
     uint64_t seed, draw;

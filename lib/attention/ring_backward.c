@@ -49,7 +49,7 @@ static eg_tensor *pair_objective(slopes *s, const eg_ring_block *q, eg_tensor *c
     eg_tensor *y = eg__ring_slice(s->of.y, r->y_axis, q),
               *g = eg__ring_slice(s->of.gy, r->y_axis, q),
               *gl = eg__ring_slice(s->of.gl, r->l_axis, q), *c = pair_share(s, q, x[1], x[2]),
-              *to_o = eg_einsum(r->stretch, g, c),
+              *to_o = eg_einsum(r->weigh, g, c),
               *to_l = eg_mul(c, eg_add(eg_einsum(r->inner, g, eg_sub(x[0], y)), gl));
     eg_nograd(w->cx, was);
     return eg_add(eg_sum(NULL, eg_mul(x[0], to_o)), eg_sum(NULL, eg_mul(x[1], to_l)));

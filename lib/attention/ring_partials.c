@@ -53,7 +53,7 @@ static bool partial_merge(eg_ring_walk *w, eg_partial *a, eg_partial *b)
         for (int k = 0; k < a->n; k++) eg_assign(a->x[k], eg_add(a->x[k], b->x[k]));
     else {
         eg_tensor *share[2], *lse, *n;
-        const char *spec = w->r->stretch;
+        const char *spec = w->r->weigh;
         partial_shares(w, a, b, share, &lse, &n);
         eg_assign(a->x[0],
                   eg_add(eg_einsum(spec, a->x[0], share[0]), eg_einsum(spec, b->x[0], share[1])));

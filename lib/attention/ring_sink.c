@@ -190,7 +190,7 @@ static bool rows_times_forward(eg_tensor *y)
 {
     const bool was = eg_nograd(y->cx, true);
     const int bad =
-        eg_assign(y, eg_einsum(sink_ring(y)->stretch, eg_operand(y, 0), eg_operand(y, 1)));
+        eg_assign(y, eg_einsum(sink_ring(y)->weigh, eg_operand(y, 0), eg_operand(y, 1)));
     eg_nograd(y->cx, was);
     return !bad;
 }

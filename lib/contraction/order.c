@@ -69,6 +69,7 @@ static bool order_kept(const problem *p, uint64_t operands)
 typedef struct part {
     double cost[MODES], volume;
     double read; /* terms of single operands, summed before each product that reads the node */
+    bool empty;  /* the sum of a single operand that has no terms: its products are 0 */
     uint64_t operands;
     set has;
 } part;
@@ -77,8 +78,8 @@ typedef struct part {
 static void combine(const problem *p, const part *x, const part *y, double v, double *cost)
 {
     const bool wx = (x->operands & p->wanted) != 0, wy = (y->operands & p->wanted) != 0;
-    const double value = v + x->read + y->read,
-                 slopes = (wx ? v + y->read : 0) + (wy ? v + x->read : 0);
+    const double value = x->empty || y->empty ? 0 : v + x->read + y->read,
+                 slopes = (wx && !y->empty ? v + y->read : 0) + (wy && !x->empty ? v + x->read : 0);
     cost[UP] = value + x->cost[UP] + y->cost[UP];
     cost[DOWN] = slopes + x->cost[wx ? wy ? BOTH : DOWN : UP] + y->cost[wy ? wx ? BOTH : DOWN : UP];
     cost[BOTH] = value + slopes + x->cost[wx ? BOTH : UP] + y->cost[wy ? BOTH : UP];
@@ -170,7 +171,7 @@ static double search_all_splits(const problem *p, int n, const part *const *leaf
         }
         me->has = labels_intersection(&in, &beside, words);
         me->volume = volume(&me->has, p->size, words);
-        me->read = 0;
+        me->read = 0, me->empty = false;
         for (int m = 0; m < MODES; m++) me->cost[m] = INFINITY;
         t[s].kept = s != full && order_kept(p, me->operands);
         if (p->limit > 0 && s != full && me->volume > p->limit) continue;
@@ -352,6 +353,7 @@ static void order_leaves(problem *p, tree *tr, int n, const eg_labelset *ops,
         const double all = volume(&ops[k], p->size, p->words);
         x->volume = volume(&x->has, p->size, p->words);
         if (all > x->volume) x->read = all;
+        x->empty = all < x->volume;
     }
 }
 /* Builds the whole tree by the exact method. Returns its cost, or infinity. */

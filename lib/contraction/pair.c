@@ -256,13 +256,15 @@ static void pair_product(eg_pairing *p, const roles *r)
 }
 
 /* An axis of stride 0, along which an operand is expanded, adds no terms to the sum of that
- * operand. */
+ * operand. An axis without elements leaves nothing to compute. */
 double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
 {
     double all[2] = { 1, 1 }, product = 1;
     bool sums[2] = { false, false };
+    *terms = 0;
     for (int i = 0; i < n; i++) {
         if (x[i].size == 1) continue;
+        if (x[i].size == 0) return 0;
         const double size = (double)x[i].size;
         const bool reads[2] = { x[i].in_a && x[i].sa, two && x[i].in_b && x[i].sb };
         const bool alone = !x[i].in_c && reads[0] != reads[1];
@@ -272,7 +274,6 @@ double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
         }
         if (!two || !alone) product *= size;
     }
-    *terms = 0;
     for (int q = 0; q < 2; q++)
         if (sums[q]) *terms += all[q];
     return (two ? product : 0) + *terms;

@@ -182,8 +182,7 @@ static const char *const kinds[][2] = {
  * is none. */
 static double explain_width(const eg_contraction *t, int number)
 {
-    const bool half = number > 0 && number <= t->count && eg__is_half(t->of[number - 1]);
-    return number ? eg__width[half ? t->of[number - 1] : t->dtype] : 0;
+    return number ? eg__width[number <= t->count ? t->of[number - 1] : t->dtype] : 0;
 }
 /* As text_end, for the string of a step: it begins with "names:" if its blanks alone do not say
  * that it is in names, as "key, key ->". A separate function, since the parser's buffer is large.
@@ -282,7 +281,8 @@ typedef struct explanation {
     const eg_bound *b;
     const eg_spec_labels *r;
     eg_labelled in[EG_EINSUM_MAX], out;
-    eg_dtype of[EG_EINSUM_MAX];
+    eg_dtype of[EG_EINSUM_MAX];                    /* dtypes of the operands that are read */
+    double casts;                                  /* bytes of operands that are cast first */
     int64_t dim[EG_RANK_MAX], stride[EG_RANK_MAX]; /* sizes and strides of the result */
     eg_contraction task;
     eg_draft *draft; /* in the memory of eg__planning */
@@ -335,7 +335,7 @@ static bool explain_joint(eg_ctx *cx, explanation *x)
     double result = eg__width[x->task.dtype];
     for (int k = 0; k < d->out.n; k++) result *= (double)d->out.size[k];
     for (int s = 0; s < d->steps; s++) x->e->forward += eg__draft_work(d, s, NULL);
-    x->e->memory = result + (double)d->intermediates;
+    x->e->memory = result + x->casts + (double)d->intermediates;
     uint64_t wanted = 0; /* bit set; operands of f16 and bf16 have no gradient */
     for (int k = 0; k < n; k++) wanted |= (uint64_t)!eg__is_half(x->of[k]) << k;
     if (n < 2 || !eg__is_float(x->task.dtype) || !wanted) return true;
@@ -397,6 +397,11 @@ static bool explain_planned(eg_ctx *cx, explanation *x, const eg_einsum_args *o)
         label[k] = x->r->operand[k].label;
         x->in[k] = (eg_labelled){ operand[k]->rank, operand[k]->dim, operand[k]->stride, label[k] };
         x->of[k] = (eg_dtype)operand[k]->dtype;
+        /* three and more operands of integers are cast first */
+        const bool cast = o->count > 2 && (x->of[k] == EG_I32 || x->of[k] == EG_BOOL);
+        if (cast) x->of[k] = EG_I64;
+        if (cast)
+            x->casts += (double)eg__count(operand[k]->rank, operand[k]->dim) * eg__width[EG_I64];
     }
     const eg_term_labels *out = &x->r->out;
     if (!eg__einsum_layout(o->count, operand, label, out->items, out->label, x->dim, x->stride)) {

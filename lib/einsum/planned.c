@@ -292,7 +292,7 @@ eg_tensor *eg__einsum_given(const eg_call *given, const eg_order_args *how, int 
     return eg__network_apply(cx, &eg__einsum_op, &c, &u.l, size, count, x);
 }
 
-/* An einsum into an existing tensor, as an act. */
+/* An einsum into an existing tensor, which runs of a captured step repeat. */
 typedef struct einsum_target {
     const eg_program *program;
     double alpha;

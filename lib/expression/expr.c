@@ -443,6 +443,7 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
     static const char who[] = "expr";
     eg_expr_args o = { .size = sizeof o };
     eg_given_tensors given;
+    eg_dtype was[EG_GIVEN_MAX];
     eg_tensor *x[EG_GIVEN_MAX] = { NULL };
     eg_axis_name name[EG_RANK_MAX];
     const eg_axis_name *letter[EG_RANK_MAX];
@@ -459,8 +460,8 @@ eg_tensor *eg_expr_with(const eg_expr_args *args)
     if (!o.axes || !o.text)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the %s NULL", who,
                           o.axes ? "formula is" : "axes are");
-    if (!eg__given_cast(cx, who, EG_DEFAULT, o.with) ||
-        !eg__given_read(cx, who, o.text, NULL, o.with, &given))
+    if (!eg__given_cast(cx, who, EG_DEFAULT, o.with, was) ||
+        !eg__given_read(cx, who, o.text, NULL, o.with, was, &given))
         return eg__poison(cx);
     const int n = expr_letters(cx, who, o.axes, eg_ok(x[0]) ? x[0] : NULL, name, size);
     if (n < 0) return eg__poison(cx);

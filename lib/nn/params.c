@@ -216,11 +216,13 @@ eg_tensor *eg_params_find(const eg_params *p, const char *name)
 
 /* Returns the number of axes that the string names; −1 after an error: it is not one term, or an
  * index occurs twice in it. */
-static int params_axes(eg_params *p, const char *axes)
+static int params_axes(eg_params *p, const char *name, const char *axes)
 {
     eg_ctx *cx = eg_params_context(p);
+    char who[160];
+    snprintf(who, sizeof who, "param \"%.70s%.70s\"", p->prefix, name);
     eg_mark m = eg_push(cx); /* the spec is needed only to count the axes */
-    const eg_spec *s = eg_spec_parse(cx, "param", axes);
+    const eg_spec *s = eg_spec_parse(cx, who, axes);
     if (s && (s->terms != 1 || s->arrow))
         eg_spec_fail(s, EG_ERROR_NOTATION, s->terms - 1, -1, "the axes are one term");
     const bool one = s && s->terms == 1 && !s->arrow;
@@ -318,8 +320,8 @@ eg_tensor *eg_param_n(eg_params *p, const char *name, const char *axes, int rank
     if (params_find(p->all, p->prefix, name))
         return eg_fail_as(cx, EG_ERROR_MISUSE, "param: the name \"%s%s\" is taken", p->prefix,
                           name);
-    const int named = params_axes(p, axes);
-    if (named < 0) return eg_fail_in(cx, "\"%s%s\"", p->prefix, name);
+    const int named = params_axes(p, name, axes);
+    if (named < 0) return eg__nn_poison(cx);
     if (named != rank)
         return eg_fail_as(cx, EG_ERROR_SHAPE,
                           "param \"%s%s\": \"%s\" names %d ax%s, but %d size%s %s given", p->prefix,

@@ -93,7 +93,7 @@ static double rope_yarn(const rope *r)
 
 static const struct {
     const char *type;
-    double (*stretch)(const rope *);
+    double (*scale)(const rope *);
 } ropes[] = {
     { "default", rope_default },
     { "linear", rope_linear },
@@ -164,7 +164,7 @@ void eg__config_rope(const eg__config *c, eg__rope how, int64_t d, eg_mha_args *
     eg_tensor *f = eg_owner_tensor(c->owner, EG_F64, 1, &r.pairs);
     r.f = eg_mut_f64(f);
     for (int64_t k = 0; r.f && k < r.pairs; k++) r.f[k] = pow(r.base, -(double)k / (double)r.pairs);
-    const double by = r.f ? ropes[row].stretch(&r) : 1;
+    const double by = r.f ? ropes[row].scale(&r) : 1;
     if (by != 1 && width < d)
         eg__config_refuse(c, EG_ERROR_UNSUPPORTED, eg_json_find(with, "rope_type"), "rope_type",
                           "but only whole heads can be scaled");

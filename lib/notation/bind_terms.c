@@ -65,10 +65,10 @@ static bool unify_size(bind *B, int a, int64_t size, int k, int i)
                 return eg__bad_size(B, a, size, k, i), false;
             }
         }
-        if (size == 1) return B->stretch = true;
+        if (size == 1) return B->broadcasts = true;
         if (axis->size == 1 && axis->from >= 0) {
             axis->size = size, axis->from = k;
-            return B->stretch = true;
+            return B->broadcasts = true;
         }
     }
     return eg__bad_size(B, a, size, k, i), false;
@@ -96,7 +96,7 @@ static bool solve_group(bind *B, int k, int r, bool last, bool *progress)
     if (zero) known = 0, fit = true;
     if (unknown == 0) {
         if (!last || (fit && known == t->dim[r])) return true;
-        if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) return B->stretch = true;
+        if (B->flags & EG_NOTATION_ONES && t->dim[r] == 1) return B->broadcasts = true;
         return eg__bad_group(B, k, r, fit ? known : -1, 0), false;
     }
     if (unknown > 1) return !last || (eg__bad_group(B, k, r, known, 2), false);
@@ -479,8 +479,8 @@ static bool split_operand(const bind *B, int k)
 {
     eg_bound_term *t = &B->b->term[k];
     if (!t->x) return sizes_of(B, t);
-    if (B->stretch) drop_ones(t, B->b->axis);
-    if (B->p->term[k].plain && !B->stretch) return true;
+    if (B->broadcasts) drop_ones(t, B->b->axis);
+    if (B->p->term[k].plain && !B->broadcasts) return true;
     bool changed = false;
     for (int r = 0; r < t->rank; r++) changed |= t->last[r] - t->first[r] != 1;
     if (!changed) return true;

@@ -11,8 +11,8 @@ typedef struct bind {
     eg_tensor *const *xs;
     const eg_parsed *p;
     eg_bound *b;
-    int dots;             /* axes of an ellipsis, the most of all operands */
-    bool groups, stretch; /* a group has sizes to solve for; an axis of size 1 is broadcast */
+    int dots;                /* axes of an ellipsis, the most of all operands */
+    bool groups, broadcasts; /* a group has sizes to solve for; an axis of size 1 is broadcast */
     /* the parts of the block of b that are not used yet */
     int64_t *dim;
     int *place;

@@ -123,6 +123,7 @@ typedef struct eg_readable {
     int rank;
     const int64_t *dim;
     int64_t least, most; /* of integers: the smallest and the largest element */
+    eg_dtype was;        /* the dtype that the program gave, which messages name */
 } eg_readable;
 
 /* A term that an option adds to the value of a text, in the order of the list. x[…] is the tensor
@@ -423,13 +424,15 @@ bool eg__names_refuse(eg_ctx *, const char *who, const char *text, const char *o
     __attribute__((format(printf, 8, 9)));
 /* Replaces the tensors of .with that are of storage types by casts: i8 and u8 to i32, f16 and bf16
  * to `floats`, or if that is EG_DEFAULT to the dtype of the other floats, f32 if there are none.
- * False after an error: a tensor cannot be used. */
-bool eg__given_cast(eg_ctx *, const char *who, eg_dtype floats, struct eg_given *with);
+ * was[EG_GIVEN_MAX] gets the dtypes before. False after an error: a tensor cannot be used. */
+bool eg__given_cast(eg_ctx *, const char *who, eg_dtype floats, struct eg_given *with,
+                    eg_dtype *was);
 /* Reads the tensors of .with, up to the first whose name is NULL, with the bounds of tensors of
- * integers. text, other: the expressions that read them, for messages; NULL: none. False after an
- * error: a tensor cannot be used, or tensors of floats have different dtypes. */
+ * integers. For messages: the expressions text and other that read them (NULL: none) and the dtypes
+ * `was` of eg__given_cast. False after an error: a tensor cannot be used, or tensors of floats have
+ * different dtypes. */
 bool eg__given_read(eg_ctx *, const char *who, const char *text, const char *other,
-                    const struct eg_given *with, eg_given_tensors *);
+                    const struct eg_given *with, const eg_dtype *was, eg_given_tensors *);
 /* Expressions of which runs of a captured step may read other integers. */
 enum { EG_WIDENED = 2 };
 typedef struct eg_widening {

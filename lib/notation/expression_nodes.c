@@ -75,7 +75,7 @@ int eg__node_read(eg_parser *p, int tensor, int at, int count, const int *in, bo
         return eg__expression_refuse(p, at, n.length,
                                      "eg_expr makes a bool tensor of a condition on floats",
                                      "'%.40s' is %s, and a predicate reads integers and booleans",
-                                     x->name, eg_type_name(x->dtype));
+                                     x->name, eg_type_name(x->was));
     return eg__node_add(p, n);
 }
 int eg__node_float(eg_parser *p, int at, int k)

@@ -50,13 +50,13 @@ bool eg__expression_enter(eg_parser *p, int at)
 }
 /* A part of the text. A node that occurs several times in the text stores only its first
  * occurrence. */
-typedef struct stretch_of_text {
+typedef struct part_of_text {
     int at, length;
-} stretch_of_text;
+} part_of_text;
 /* Parses values that commas separate, from the opening bracket to `close`, sets in[] to them and
  * where[] (if not NULL) to their bytes in the text. Returns how many, at most EG_RANK_MAX; −1 after
  * an error. */
-static int value_list(eg_parser *p, char close, int *in, stretch_of_text *where)
+static int value_list(eg_parser *p, char close, int *in, part_of_text *where)
 {
     const int open = p->at++;
     int n = 0;
@@ -72,7 +72,7 @@ static int value_list(eg_parser *p, char close, int *in, stretch_of_text *where)
         if (n == EG_RANK_MAX)
             return eg__expression_refuse(p, at, 1, NULL, "one bracket has more than %d values",
                                          EG_RANK_MAX);
-        if (where) where[n] = (stretch_of_text){ at, end - at };
+        if (where) where[n] = (part_of_text){ at, end - at };
         in[n++] = k;
         eg__expression_blanks(p);
         const char c = p->text[p->at];
@@ -84,7 +84,7 @@ static int value_list(eg_parser *p, char close, int *in, stretch_of_text *where)
 /* Parses and checks the arguments of function f, whose name is at byte `at`, and adds the call. */
 static int call_function(eg_parser *p, const eg_function_entry *f, int at, int length)
 {
-    stretch_of_text where[EG_RANK_MAX];
+    part_of_text where[EG_RANK_MAX];
     int in[EG_RANK_MAX];
     const int n = value_list(p, ')', in, where);
     if (n < 0) return -1;
@@ -124,7 +124,7 @@ static int indices_missing(eg_parser *p, const eg_readable *x, int at, int lengt
 static int read_tensor(eg_parser *p, int tensor, int at)
 {
     const eg_readable *x = &p->s->readable[tensor];
-    stretch_of_text where[EG_RANK_MAX];
+    part_of_text where[EG_RANK_MAX];
     int in[EG_RANK_MAX], n = 0;
     const int length = p->at - at;
     eg__expression_blanks(p);

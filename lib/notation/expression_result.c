@@ -425,7 +425,7 @@ void eg__sums_add(bool f64, void *to, int64_t n, int64_t sets, int64_t apart, co
     }
 }
 
-/* -- values as an act ------------------------------------------------------------------------- */
+/* -- values that runs of a captured step compute again ----------------------------------------- */
 typedef struct values_act { /* the expression follows it in memory */
     int root, letters;
     bool f64;

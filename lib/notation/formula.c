@@ -87,9 +87,11 @@ static __attribute__((noinline)) eg_formula *formula_parsed(eg_ctx *cx, const eg
             return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: '%.40s' of .with is NULL", o->who,
                               o->with[given].name),
                    NULL;
-        readable[given] = (eg_readable){
-            .name = o->with[given].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
-        };
+        readable[given] = (eg_readable){ .name = o->with[given].name,
+                                         .dtype = (eg_dtype)x->dtype,
+                                         .was = (eg_dtype)x->dtype,
+                                         .rank = x->rank,
+                                         .dim = x->dim };
     }
     const eg_expression *e =
         eg__expression_parse(cx, &(eg_expression_source){ .who = o->who,

@@ -36,7 +36,7 @@ bool eg__names_refuse(eg_ctx *cx, const char *who, const char *text, const char 
     eg_fail_as(cx, code, "%s: %s", who, sentence);
     return false;
 }
-bool eg__given_cast(eg_ctx *cx, const char *who, eg_dtype floats, eg_given *with)
+bool eg__given_cast(eg_ctx *cx, const char *who, eg_dtype floats, eg_given *with, eg_dtype *was)
 {
     const int most = EG_GIVEN_MAX;
     for (int k = 0; k < most && with[k].name && !floats; k++)
@@ -44,6 +44,7 @@ bool eg__given_cast(eg_ctx *cx, const char *who, eg_dtype floats, eg_given *with
             floats = (eg_dtype)with[k].x->dtype;
     for (int k = 0; k < most && with[k].name; k++) {
         eg_tensor *x = with[k].x;
+        was[k] = x ? (eg_dtype)x->dtype : EG_DEFAULT;
         if (!eg_ok(x) || !eg__is_storage(x->dtype)) continue; /* others: eg__given_read */
         if (!eg__check_option(cx, who, ".with", with[k].name, EG_TAKES_ALL, x)) return false;
         with[k].x = eg_cast(x, !eg__is_half(x->dtype) ? EG_I32 : floats ? floats : EG_F32);
@@ -52,7 +53,7 @@ bool eg__given_cast(eg_ctx *cx, const char *who, eg_dtype floats, eg_given *with
     return true;
 }
 bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *other,
-                    const eg_given *with, eg_given_tensors *g)
+                    const eg_given *with, const eg_dtype *was, eg_given_tensors *g)
 {
     const char *first = NULL;
     *g = (eg_given_tensors){ .floats = EG_DEFAULT };
@@ -67,9 +68,11 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
         const eg_tensor *x = g->x[k];
         if (!eg__check_option(cx, who, ".with", with[k].name, EG_TAKES_NUMBERS, g->x[k]))
             return false;
-        g->readable[k] = (eg_readable){
-            .name = with[k].name, .dtype = (eg_dtype)x->dtype, .rank = x->rank, .dim = x->dim
-        };
+        g->readable[k] = (eg_readable){ .name = with[k].name,
+                                        .dtype = (eg_dtype)x->dtype,
+                                        .was = was[k],
+                                        .rank = x->rank,
+                                        .dim = x->dim };
         if (eg__is_int(x->dtype)) eg__extremes(x, &g->readable[k].least, &g->readable[k].most);
         if (!eg__is_inexact(x->dtype)) continue;
         if (first && g->floats != (eg_dtype)x->dtype)
@@ -82,8 +85,8 @@ bool eg__given_read(eg_ctx *cx, const char *who, const char *text, const char *o
     }
     return true;
 }
-/* In a captured step, appends acts: each run refuses integers outside of the bounds of a tensor.
- * False after an error. */
+/* In a captured step, appends a check of each tensor of integers: a run refuses those outside of
+ * the bounds. False after an error. */
 static bool given_acts(const char *who, const eg_given_tensors *g)
 {
     for (int k = 0; k < g->count; k++)

@@ -7,8 +7,8 @@
 eg_tensor *eg_mask_ignore(eg_tensor *x)
 {
     static const char who[] = "mask_ignore";
-    if (!eg__check(who, x)) return eg__poison_of(x);
-    if (eg_type(x) != EG_BOOL && !eg__is_int(x->dtype))
+    if (!eg__check_usable(who, x)) return eg__poison_of(x);
+    if (eg__is_inexact(x->dtype) || eg__is_half(x->dtype))
         return eg_fail_as(
             x->cx, EG_ERROR_DTYPE,
             "%s: the mask is %s, but a mask with true = ignore is bool or integer; a float mask "
@@ -20,7 +20,8 @@ eg_tensor *eg_mask_ignore(eg_tensor *x)
 eg_tensor *eg_mask_additive(eg_tensor *x)
 {
     static const char who[] = "mask_additive";
-    if (!eg__check(who, x) || !eg__check_single(who, x)) return eg__poison_of(x);
+    if (!eg__check_usable(who, x) || !eg__check_single(who, x)) return eg__poison_of(x);
+    if (eg__is_half(x->dtype) && !eg_ok(x = eg_cast(x, EG_F32))) return x;
     if (!eg__is_float(x->dtype))
         return eg_fail_as(x->cx, EG_ERROR_DTYPE,
                           "%s: the mask is %s, but a mask that is added to scores is f32 or f64",

@@ -176,7 +176,8 @@ static inline bool eg__shape_outer(eg_tensor *y, int inner, eg_dtype dtype)
 }
 /* True if the bracketed axes have elements; else records an error. */
 bool eg__has_elements(const eg_focus *);
-eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p); /* pnorm.c: over the last axes */
+/* pnorm.c: over the last axes; with p = 2, √(Σ x² / over). Else `over` is 1. */
+eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p, double over);
 
 /* scan.c: y_l = a_{l−1} y_{l−1} + b_l along the last axis, y_0 = b_0 */
 eg_tensor *eg__late_recurrence(eg_tensor *a, eg_tensor *b);
@@ -292,6 +293,7 @@ typedef struct eg_where_call {
     const char *offset_letter;  /* which index the offset moves; NULL: the only one */
     bool elsewhere;             /* an offset that moves no index is not an error */
     const eg_given *with;       /* EG_GIVEN_MAX of them */
+    const eg_dtype *was;        /* their dtypes before eg__given_cast */
     int64_t size[EG_RANK_MAX];  /* of each axis; −1 for the size of the tensors that it indexes */
     eg_expression *e;           /* NULL if there is no predicate */
     int moved;                  /* the axis that the offset moves; −1 if there is none */
@@ -320,7 +322,8 @@ typedef struct eg_masking {
     const uint16_t *axis;
     const char *where; /* NULL if there is none */
     const eg_given *with;
-    int keep, bias; /* terms of the bound string; −1 if there is none */
+    const eg_dtype *was; /* the dtypes of .with before eg__given_cast */
+    int keep, bias;      /* terms of the bound string; −1 if there is none */
     int64_t offset;
     const char *offset_letter; /* which index the offset moves; NULL: the only one */
     bool elsewhere;            /* the offset moves something else too */
@@ -342,6 +345,9 @@ typedef struct eg_mask_option {
     eg_masked mask;
     int term;
 } eg_mask_option;
+/* Casts the mask of a call if it is of a storage type: f16 and bf16 to `floats`, or if that is
+ * EG_DEFAULT, i8 and u8 to i32; others remain for eg__masks_fit. False after an error. */
+bool eg__mask_cast(eg_ctx *, const char *who, const char *option, eg_dtype floats, eg_masked *);
 /* Returns a string with the letters of the masks as further terms before its arrow, as in "b h i
  * [j]" → "b h i [j],bj,hij", and then those of `names`, if that is not NULL. Appends the masks to
  * xs, and their names for messages to called, and sets their terms. NULL after an error. */

@@ -4,15 +4,16 @@
 #include <string.h>
 
 /* -- pnorm: y = (Σ |x|^p)^(1/p) = m (Σ |x/m|^p)^(1/p), m = max |x|;  dx = g sign x (|x|/y)^(p−1), 0
- * where y is 0 */
+ * where y is 0. With p = 2 also y = √(Σ x² / over), dx = g x / (over y), as eg_std needs */
 typedef struct pnorm {
     int inner;
     double p;
+    double over; /* with p = 2: what the sum of squares is divided by, 1 for a norm */
 } pnorm;
 typedef struct pnorm_job {
     const eg_arithmetic *m;
     eg_strip x;
-    double p;
+    double p, over;
     eg_row_body *row; /* writes the norm of one row */
 } pnorm_job;
 static void pnorm_write(const pnorm_job *j, double y, char *to)
@@ -57,7 +58,7 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
     _Alignas(64) char in[EG_CHUNK * 8], scaled[EG_CHUNK * 8];
     double top = 0, total = 0;
     if (j->p == 2 && pnorm_sum_squares(j, p[1], 1, &total)) {
-        pnorm_write(j, sqrt(total), p[0]);
+        pnorm_write(j, sqrt(total / j->over), p[0]);
         return;
     }
     for (int64_t k = 0, n; k < j->x.n; k += n) {
@@ -71,7 +72,7 @@ static void pnorm_row(const void *user, int64_t row, char *const *p)
                                                                                 : top;
     if (j->p == 2) {
         pnorm_sum_squares(j, p[1], 1 / unit, &total);
-        pnorm_write(j, unit * sqrt(total), p[0]);
+        pnorm_write(j, unit * sqrt(total / j->over), p[0]);
         return;
     }
     total = 0;
@@ -121,6 +122,7 @@ EG_CLONES static void pnorm_rows_2(int64_t rows, char *const *p, const int64_t *
                                    const void *user)
 {
     const int64_t n = ((const pnorm_job *)user)->x.n;
+    const double over = ((const pnorm_job *)user)->over;
     const bool gapless = step[1] == n * (int64_t)sizeof(float) && n % LANES && n < EG_CHUNK;
     for (int64_t r = 0; r < rows; r += EG_ROWS_ABREAST) {
         const int m = (int)eg__min64(EG_ROWS_ABREAST, rows - r);
@@ -137,6 +139,7 @@ EG_CLONES static void pnorm_rows_2(int64_t rows, char *const *p, const int64_t *
                     chunk_squares(1, false, size, x + i * step[1], step[1], &sum[i]);
             for (int i = 0; i < EG_ROWS_ABREAST; i++) total[i] += sum[i];
         }
+        for (int i = 0; i < EG_ROWS_ABREAST && over != 1; i++) total[i] /= over;
         EG_EVERY_LANE
         for (int i = 0; i < EG_ROWS_ABREAST; i++) total[i] = sqrt(total[i]);
         for (int i = 0; i < m; i++) *EG_ROW(float, 0, r + i) = (float)total[i];
@@ -154,7 +157,7 @@ static void pnorm_row_2(const void *user, int64_t row, char *const *p)
         chunk_squares(1, false, n, eg__strip_read(&j->x, p[1], k, n, in), 0, &sum);
         total += sum;
     }
-    *(float *)(void *)p[0] = (float)sqrt(total);
+    *(float *)(void *)p[0] = (float)sqrt(total / j->over);
 }
 static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
 {
@@ -168,7 +171,7 @@ static void pnorm_row_c128(const void *user, int64_t row, char *const *p)
     for (int64_t k = 0; k < j->x.n; k++)
         total += eg__c_pow(eg__c_fabs(*eg__strip_c128(&j->x, p[1], k)) / unit, j->p);
     *(double complex *)(void *)p[0] =
-        unit * (j->p == 2 ? csqrt(total) : eg__c_pow(total, 1 / j->p));
+        unit * (j->p == 2 ? csqrt(total / j->over) : eg__c_pow(total, 1 / j->p));
 }
 /* Writes the norms of contiguous rows. */
 static void pnorm_rows(int64_t rows, char *const *p, const int64_t *step, const void *user)
@@ -183,9 +186,10 @@ EG_CLONES static void pnorm_squares(int64_t n, const double *x, const double *un
 {
     for (int64_t k = 0; k < n; k++) sum[k] += (x[k] * unit[k]) * (x[k] * unit[k]);
 }
-/* sum[k] = √sum[k] / unit[k] */
-EG_CLONES static void pnorm_roots(int64_t n, const double *unit, double *sum)
+/* sum[k] = √(sum[k] / over) / unit[k] */
+EG_CLONES static void pnorm_roots(int64_t n, double over, const double *unit, double *sum)
 {
+    for (int64_t k = 0; k < n && over != 1; k++) sum[k] /= over;
     EG_EVERY_LANE
     for (int64_t k = 0; k < n; k++) sum[k] = sqrt(sum[k]) / unit[k];
 }
@@ -250,7 +254,7 @@ static void pnorm_across(int64_t n, char *const *p, const int64_t *step, const v
                 if (!squares_are_whole(sum[i])) unit[i] = 1 / fmin(fmax(top[i], 1e-307), 1e307);
             pnorm_column_sums(j, from, m, step[1], unit, sum);
         }
-        if (j->p == 2) pnorm_roots(m, unit, sum);
+        if (j->p == 2) pnorm_roots(m, j->over, unit, sum);
         for (int64_t i = 0; i < m; i++) pnorm_write(j, sum[i], p[0] + (k + i) * step[0]);
         for (int64_t i = 0; i < m && !whole; i++) unit[i] = 1;
     }
@@ -267,6 +271,7 @@ static bool pnorm_forward(eg_tensor *y)
     const bool squares = a->p == 2 && y->dtype == EG_F32;
     pnorm_job j = { .m = eg__arithmetic((eg_dtype)y->dtype),
                     .p = a->p,
+                    .over = a->over,
                     .row = y->dtype == EG_C128 ? pnorm_row_c128
                            : a->p == 1         ? pnorm_row_1
                            : squares           ? pnorm_row_2
@@ -288,7 +293,10 @@ static eg_tensor *pnorm_rule(eg_tensor *y, eg_tensor *g, int i)
     if (a->p == 1) return eg_mul(eg_sign(x), eg__widen(g, a->inner));
     /* 1/y, or 0 */
     eg_tensor *none = eg_eq(y, zero), *r = eg_where(none, zero, eg_recip(eg_where(none, one, y)));
-    if (a->p == 2) return eg_mul(x, eg__widen(eg_mul(g, r), a->inner));
+    if (a->p == 2) {
+        if (a->over != 1) r = eg_scale(r, 1 / a->over);
+        return eg_mul(x, eg__widen(eg_mul(g, r), a->inner));
+    }
     /* 0^… has no slope */
     eg_tensor *share = eg_mul(eg_abs(x), eg__widen(r, a->inner)), *flat = eg_eq(share, zero);
     eg_tensor *power = eg_where(flat, zero, eg_powc(eg_where(flat, one, share), a->p - 1));
@@ -338,9 +346,9 @@ static eg_tensor *pnorm_in_memory_order(eg_tensor *x, int inner)
     }
     return moved ? eg_permute_n(x, x->rank, order) : x;
 }
-eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p)
+eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p, double over)
 {
-    return eg_apply(&pnorm_op, &(pnorm){ inner, p }, sizeof(pnorm), 1, &x);
+    return eg_apply(&pnorm_op, &(pnorm){ inner, p, over }, sizeof(pnorm), 1, &x);
 }
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
 {
@@ -352,7 +360,7 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
     if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
     /* a row without elements has the norm 0 for every p */
     eg_tensor *v = pnorm_in_memory_order(f.x, f.inner);
-    return eg__focus_outer(&f, eg__pnorm_last(v, f.inner, p == INFINITY ? 1 : p));
+    return eg__focus_outer(&f, eg__pnorm_last(v, f.inner, p == INFINITY ? 1 : p, 1));
 }
 
 const eg_op *const eg__pnorm_ops[] = { &pnorm_op, NULL };

@@ -4,7 +4,8 @@
  * elements, the last one becomes a factor of a separate product, which is multiplied with the
  * result at the end. One operation computes the trees of rows of up to PROD_MOST elements. Of
  * longer rows, and of rows whose elements lie next to those of other rows, it computes several
- * levels at once if their lengths are even; else they are halved by products of tensors. */
+ * levels at once if their lengths are even, as they are without at most PROD_COLUMN − 1 elements at
+ * the end of a row, which are a tree of their own; else they are halved by products of tensors. */
 #include "ops/ops.h"
 #include <string.h>
 
@@ -211,7 +212,8 @@ static eg_tensor *prod_by_halves(eg_tensor *x, int64_t n)
     }
     return odd ? eg_mul(x, odd) : x;
 }
-/* Returns the products over the last axis of x, of n > 0 elements. */
+/* Returns the products over the last axis of x, of n > 0 elements. The elements at the end of a
+ * long row that prevent levels of even lengths get a tree of their own. */
 static eg_tensor *prod_over_last(eg_tensor *x, int64_t n)
 {
     int64_t dim[EG_RANK_MAX];
@@ -222,6 +224,11 @@ static eg_tensor *prod_over_last(eg_tensor *x, int64_t n)
         x = prod_by_levels(x, &n);
     }
     if (!eg_ok(x)) return x;
+    if (n > PROD_MOST(eg__width[x->dtype]) && n % 8) {
+        const int64_t whole = n - n % PROD_COLUMN;
+        return eg_mul(prod_over_last(eg_slice_axis(x, outer, 0, whole, 1), whole),
+                      prod_over_last(eg_slice_axis(x, outer, whole, n, 1), n - whole));
+    }
     if (n > 1 && !prod_is_direct(x) && prod_is_copied(x)) x = eg_contiguous(x);
     if (!eg_ok(x)) return x;
     if (n > 1 && prod_is_direct(x)) return eg_apply(&prod_op, NULL, 0, 1, &x);

@@ -186,8 +186,8 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
-/* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = ‖d‖ / √(n −
- * correction), with the gradient of a norm */
+/* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = √(Σ d² / (n
+ * − correction)), rounded once, with the gradient of a norm */
 /* Returns d. It is exactly 0 if all elements of a row are equal, although the mean is rounded,
  * since it is computed from the differences to the first element of the row. That element is
  * detached, since d does not depend on it. */
@@ -216,7 +216,7 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
                           who, (long long)n, n == 1 ? "" : "s", eg_option(o.correction, 1),
                           n == 1 ? "s" : "");
     eg_tensor *d = reduce_centered(f.x, f.inner);
-    eg_tensor *y = root ? eg_scale(eg__pnorm_last(d, f.inner, 2), 1 / sqrt(left))
+    eg_tensor *y = root ? eg__pnorm_last(d, f.inner, 2, left)
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
     return eg__focus_outer(&f, y);
 }

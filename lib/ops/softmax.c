@@ -320,12 +320,13 @@ bool eg__masks_fit(const eg_masking *o, eg_dtype scores)
         return eg_fail_as(b->cx, EG_ERROR_DTYPE, "%s: .bias is %s but the scores are %s", b->who,
                           eg_type_name(b->term[o->bias].x->dtype), eg_type_name(scores)),
                false;
-    if (o->keep >= 0 && eg__is_inexact(b->term[o->keep].x->dtype))
+    const int keep = o->keep >= 0 ? b->term[o->keep].x->dtype : EG_BOOL;
+    if (eg__is_inexact(keep) || eg__is_half(keep))
         return eg_fail_as(
                    b->cx, EG_ERROR_DTYPE,
                    "%s: .keep is %s, but it must be bool or integer (non-zero = attend); numbers "
                    "to be added to the scores are a .bias",
-                   b->who, eg_type_name(b->term[o->keep].x->dtype)),
+                   b->who, eg_type_name((eg_dtype)keep)),
                false;
     return o->keep < 0 || eg__masks_letters(o, o->keep, ".keep");
 }
@@ -339,6 +340,7 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
                             .who = b->who,
                             .text = o->where,
                             .with = o->with,
+                            .was = o->was,
                             .rank = o->rank,
                             .keys = ~0u << (o->rank - o->inner),
                             .offset = o->offset,
@@ -373,6 +375,14 @@ static eg_tensor *softmax_masked(const eg_masking *o, eg_tensor *x, bool log)
     return eg_apply(log ? &log_softmax_op : &softmax_op, &of, sizeof of, n, operand);
 }
 
+bool eg__mask_cast(eg_ctx *cx, const char *who, const char *option, eg_dtype floats, eg_masked *m)
+{
+    if (!m->x || !eg_ok(m->x) || !eg__is_storage(m->x->dtype)) return true;
+    if (!eg__check_option(cx, who, option, NULL, EG_TAKES_ALL, m->x)) return false;
+    if (eg__is_half(m->x->dtype) == !floats) return true;
+    m->x = eg_cast(m->x, floats ? floats : EG_I32);
+    return eg_ok(m->x);
+}
 const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int count,
                            eg_mask_option *all, const char *names, eg_tensor **xs,
                            const char **called, int *n)
@@ -398,7 +408,7 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
                               "%s: %s has the letters \"%s\" but its tensor is NULL", who,
                               all[k].option, m->axes),
                    NULL;
-        if (!eg__check_option(cx, who, all[k].option, NULL, EG_TAKES_NUMBERS, m->x)) return NULL;
+        if (!eg__check_option(cx, who, all[k].option, NULL, EG_TAKES_ALL, m->x)) return NULL;
         all[k].term = *n;
         called[*n] = all[k].option;
         xs[(*n)++] = m->x;
@@ -418,12 +428,17 @@ const char *eg__masks_spec(eg_ctx *cx, const char *who, const char *spec, int co
 static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool log)
 {
     eg_softmax_args o = { .size = sizeof o };
+    eg_dtype was[EG_GIVEN_MAX];
     eg_options(&o, sizeof o, given);
     if (!eg__check(who, o.x)) return eg__poison_of(o.x);
     if (!o.spec) return eg_fail_as(o.x->cx, EG_ERROR_MISUSE, "%s: the spec is NULL", who);
     if (!eg__floats(who, o.x, 1) ||
-        !eg__given_cast(eg__context_of(who, 1, &o.x), who, EG_DEFAULT, o.with))
+        !eg__given_cast(eg__context_of(who, 1, &o.x), who, EG_DEFAULT, o.with, was))
         return eg__poison(o.x->cx);
+    eg_ctx *cx = o.x->cx;
+    if (!eg__mask_cast(cx, who, ".keep", EG_DEFAULT, &o.keep) ||
+        !eg__mask_cast(cx, who, ".bias", (eg_dtype)o.x->dtype, &o.bias))
+        return eg__poison(cx);
     eg_tensor *xs[3] = { o.x };
     const char *called[3] = { NULL };
     int n = 1;
@@ -431,6 +446,7 @@ static eg_tensor *softmax(const char *who, const eg_softmax_args *given, bool lo
     const char *spec = eg__masks_spec(o.x->cx, who, o.spec, 2, masks, NULL, xs, called, &n);
     eg_masking m = { .where = o.where,
                      .with = o.with,
+                     .was = was,
                      .offset = o.offset,
                      .offset_letter = o.offset_letter,
                      .keep = masks[0].term,

@@ -128,24 +128,38 @@ typedef struct rank_rows {
     int64_t rows, pieces, row, each;
     ranked *pairs;
 } rank_rows;
-/* Orders one piece of the rows. */
+/* Orders one piece of the rows. Rows that are one in memory, as those of an expanded tensor, are
+ * ordered once; elements that are one keep their order. */
 static void rank_piece(void *user, int64_t piece, int thread)
 {
     const rank_rows *s = user;
     const int outer = s->x->rank - 1, width = eg__width[s->x->dtype];
     ranked *pairs = s->pairs + thread * s->each;
-    for (int64_t r = s->rows * piece / s->pieces; r < s->rows * (piece + 1) / s->pieces; r++) {
-        int64_t from = 0, to = 0;
-        for (int64_t a = outer, left = r; a-- > 0; left /= s->x->dim[a]) {
-            from += left % s->x->dim[a] * s->x->stride[a];
-            to += left % s->x->dim[a] * s->y->stride[a];
+    const int64_t first = s->rows * piece / s->pieces;
+    for (int64_t r = first; r < s->rows * (piece + 1) / s->pieces; r++) {
+        int64_t from = 0, to = 0, same = 0, same_to = 0; /* same: the first row in that memory */
+        for (int64_t a = outer, left = r, rows = 1; a-- > 0; left /= s->x->dim[a]) {
+            const int64_t i = left % s->x->dim[a];
+            from += i * s->x->stride[a];
+            to += i * s->y->stride[a];
+            if (s->x->stride[a]) same += i * rows, same_to += i * s->y->stride[a];
+            rows *= s->x->dim[a];
+        }
+        int64_t *place = (int64_t *)(void *)s->y->data;
+        if (same < r && same >= first) {
+            memcpy(place + to, place + same_to, (size_t)s->job.k * sizeof *place);
+            continue;
+        }
+        if (!s->x->stride[outer]) {
+            for (int64_t i = 0; i < s->job.k; i++) place[to + i] = i;
+            continue;
         }
         const char *x = s->x->data + from * width;
         if (s->x->stride[outer] != 1) {
             eg__move(width, s->job.n, pairs + s->row, width, x, s->x->stride[outer] * width);
             x = (const char *)(pairs + s->row);
         }
-        rank[s->x->dtype](&s->job, x, (int64_t *)(void *)s->y->data + to, pairs);
+        rank[s->x->dtype](&s->job, x, place + to, pairs);
     }
 }
 

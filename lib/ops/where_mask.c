@@ -78,7 +78,7 @@ static uint32_t where_positions(const eg_where_call *w)
 bool eg__where_bind(eg_where_call *w)
 {
     int64_t low[EG_RANK_MAX], high[EG_RANK_MAX], size[EG_RANK_MAX];
-    if (!eg__given_read(w->cx, w->who, w->text, NULL, w->with, &w->given)) return false;
+    if (!eg__given_read(w->cx, w->who, w->text, NULL, w->with, w->was, &w->given)) return false;
     const eg_expression_source source = { .who = w->who,
                                           .text = w->text,
                                           .noun = "predicate",
@@ -171,6 +171,7 @@ static bool mask_axes(eg_where_call *w, const char *axes, const int64_t *sizes, 
 eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
 {
     eg_where_mask_args o = { .size = sizeof o };
+    eg_dtype was[EG_GIVEN_MAX];
     eg_axis_name name[EG_RANK_MAX];
     eg_options(&o, sizeof o, given);
     if (!cx || eg__failed(cx)) return eg__poison(cx);
@@ -178,6 +179,7 @@ eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
                         .who = "where_mask",
                         .text = o.where,
                         .with = o.with,
+                        .was = was,
                         .offset = o.offset,
                         .offset_letter = o.offset_letter,
                         .elsewhere = true };
@@ -186,7 +188,7 @@ eg_tensor *eg_where_mask_with(eg_ctx *cx, const eg_where_mask_args *given)
     const int most = (int)(sizeof o.with / sizeof *o.with);
     for (int k = 0; k < most && o.with[k].name; k++) /* one mask, not one for each copy */
         if (o.with[k].x && !eg__check_single(w.who, o.with[k].x)) return eg__poison(cx);
-    eg_tensor *y = eg__given_cast(cx, w.who, EG_DEFAULT, o.with) &&
+    eg_tensor *y = eg__given_cast(cx, w.who, EG_DEFAULT, o.with, was) &&
                            mask_axes(&w, o.axes, o.sizes, name) && eg__where_bind(&w)
                        ? eg__where_bools(&w, true)
                        : NULL;

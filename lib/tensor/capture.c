@@ -245,7 +245,7 @@ bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const
     eg_tensor **own = kept ? eg__alloc(cx, (size_t)(count ? count : 1) * sizeof *own) : NULL;
     if (!own) return false;
     for (int k = 0; k < count; k++) {
-        if (x[k] && !capture_reads(p, "act", x[k])) return false;
+        if (x[k] && !capture_reads(p, "a call that is no operation", x[k])) return false;
         if (!(own[k] = capture_header(x[k])) && x[k]) return false;
     }
     eg_tensor *target = capture_header(to);
@@ -315,7 +315,7 @@ static bool act_host(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const *x, 
         eg_fail_as(cx, EG_ERROR_USER, "host_call: the function failed without recording an error");
     return good && !cx->failed;
 }
-/* The call is an act, so that runs of a captured step repeat it. */
+/* Runs of a captured step repeat the call. */
 int eg_host_call(eg_ctx *cx, eg_host_function *f, const void *args, size_t bytes, int count,
                  eg_tensor *const *x)
 {

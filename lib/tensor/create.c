@@ -53,7 +53,7 @@ static bool act_from_call(eg_ctx *cx, eg_tensor *to, int count, eg_tensor *const
         eg_fail_as(cx, EG_ERROR_USER, "from_call: the function failed without recording an error");
     return false;
 }
-/* The call of f is an act, so that runs of a captured step fill the tensor again. */
+/* Runs of a captured step call f again, which fills the tensor. */
 eg_tensor *eg_from_call(eg_ctx *cx, eg_dtype dtype, int rank, const int64_t *dims,
                         eg_fill_function *f, const void *args, size_t bytes)
 {

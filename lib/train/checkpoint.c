@@ -429,6 +429,27 @@ eg_saved eg_trainer_saved(eg_trainer *t, const char *path)
 }
 
 /* -- load ------------------------------------------------------------------------------------- */
+/* True if the file has no metadata that a checkpoint does not have; else records an error. A key
+ * that is damaged would otherwise count as one that an older file lacks. */
+static bool keys_known(eg_ctx *cx, const eg_safetensors *file, const char *path)
+{
+    static const char
+        *const others[] = { "format", "name",    "tokens",       "corpus",    "task",
+                            "model",  "symbols", "config",       "optimiser", "rule",
+                            "groups", "pairs",   "micro_batches" /* `block` of older files */ };
+    const char *key;
+    for (int n = 0; (key = eg_safetensors_key(file, n)); n++) {
+        bool known = false;
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++)
+            known |= !strcmp(key, others[k]);
+        for (int k = 0; k < FIELDS; k++) known |= !strcmp(key, fields[k].key);
+        if (!known)
+            eg_fail_as(cx, EG_ERROR_FILE,
+                       "%s: the metadata have \"%.40s\", which no checkpoint of this version has",
+                       path, key);
+    }
+    return !eg_error(cx);
+}
 /* True if d is the data that the checkpoint was trained on: pairs and tasks are compared by name, a
  * text by length and hash. Else records an error. */
 static bool same_data(const eg_data *d, const char *name, bool text, const saved *s,
@@ -656,6 +677,7 @@ eg_trainer *eg_trainer_load_with(const eg_trainer_load_args *given)
         eg_fail_as(o.cx, EG_ERROR_FILE,
                    "%s: the file has a model of another version, in the format \"%s\"", o.path,
                    format);
+    if (!eg_error(o.cx)) keys_known(o.cx, file, o.path);
     for (int k = 0; k < FIELDS && !eg_error(o.cx); k++)
         field_read(&fields[k], &s, eg_safetensors_metadata(file, fields[k].key), o.cx, o.path);
     eg_trainer_args options = { .size = sizeof options };

@@ -206,9 +206,9 @@ bool eg__schedule_refused(eg_ctx *cx, const char *who, const eg_schedule *s)
                    "milestone%s",
                    who, (long long)s->step_size, marks, marks == 1 ? " rises" : "s rise");
     else if (wsd && (decay < 0 || decay > all - w))
-        eg_fail_as(
-            cx, EG_ERROR_MISUSE,
-            "%s: schedule.decay_steps must be at most the %lld step%s after the warm-up, not %lld",
-            who, all - w, all - w == 1 ? "" : "s", decay);
+        eg_fail_as(cx, EG_ERROR_MISUSE,
+                   "%s: schedule.decay_steps must be at most the %lld step%s%s, not %lld", who,
+                   all - w, all - w == 1 ? "" : "s", w ? " after the warm-up" : " of the schedule",
+                   decay);
     return eg_error(cx) != NULL;
 }
