@@ -99,8 +99,8 @@ TEST(dropout_of_parameters_draws_for_each_copy_as_for_a_single_model)
     eg_ctx *own[COPIES + 1];
     for (int c = 0; c <= COPIES; c++) {
         own[c] = c ? eg_open(.threads = 1, .seed = seed[c - 1]) : eg_open(.threads = 2);
-        eg_params *p = c ? eg_params_open(own[c])
-                         : eg_params_open(own[c], .copies = COPIES, .seeds = seed);
+        eg_params *p =
+            c ? eg_params_open(own[c]) : eg_params_open(own[c], .copies = COPIES, .seeds = seed);
         eg_linear *l = eg_linear_new(p, "l", .in = 4, .out = 4);
         eg_opt *o = eg_sgd(p, .lr = 0.1);
         for (int s = 0; s < STEPS; s++)
