@@ -230,6 +230,35 @@ LOOP_TEST(each_copy_of_a_rule_is_the_one_alone, RULES)
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
 }
 
+/* Gradient descent with noise. */
+static int noisy(const void *user, const eg_opt_rule_step *s)
+{
+    eg_tensor *z = eg_normal_n(eg_context(s->x), eg_type(s->x), 0, 1, eg_rank(s->x), eg_dims(s->x));
+    (void)user;
+    return eg_assign(s->x, eg_sub(s->x, eg_scale(eg_add(s->g, z), s->lr)));
+}
+TEST(a_rule_draws_for_each_copy_as_for_a_single_model)
+{
+    const eg_opt_rule rule = { .name = "noisy", .update = noisy };
+    const uint64_t seeds[] = { 4, 5, 6 };
+    uint64_t draws = 0;
+    eg_tensor *data = eg_normal(cx, 0, 1, 4, 5), *w[4];
+    for (int c = -1; c < 3; c++) {
+        eg_seed(cx, c < 0 ? 1 : seeds[c]);
+        eg_params *p = eg_params_open(cx, .copies = c < 0 ? 3 : 0, .seeds = c < 0 ? seeds : NULL);
+        w[c + 1] = eg_param(p, "W", "i j", 5, 7), eg_param(p, "b", "j", 7);
+        eg_param(p, "rare", "k", 3);
+        eg_opt *opt = eg_opt_custom(p, .rule = &rule, .lr = 0.01);
+        for (int k = 0; k < STEPS; k++)
+            ck_assert_int_eq(eg_step(opt, eg_dropout(squares(p, data, k % 2), 0.3)), 0);
+        ck_assert_uint_eq(eg_seed_of(cx), c < 0 ? 1 : seeds[c]);
+        if (c < 0) draws = eg_draws(cx);
+        ck_assert_uint_eq(eg_draws(cx), draws);
+        if (c >= 0) ck_assert(same_bits(w[c + 1], eg_copy_at(w[0], c)));
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+}
+
 typedef struct captured {
     eg_params *p;
     eg_opt *opt;
