@@ -286,6 +286,28 @@ LOOP_TEST(a_captured_step_of_a_rule_has_the_same_bits, RULES)
         ck_assert(same_bits(eg_params_at(c[0].p, k)->x, eg_params_at(c[1].p, k)->x));
 }
 
+/* A function of the program draws in each run what it would draw without a capture. */
+TEST(a_captured_step_of_a_rule_that_draws_has_the_same_bits)
+{
+    const eg_opt_rule rule = { .name = "noisy", .update = noisy };
+    captured c[2];
+    uint64_t draws[2];
+    eg_tensor *out;
+    for (int k = 0; k < 2; k++) {
+        eg_seed(cx, 3), eg_set_draws(cx, 0);
+        c[k] = (captured){ .p = some(cx, EG_F32, 0, NULL), .data = eg_normal(cx, 0, 1, 4, 5) };
+        c[k].opt = eg_opt_custom(c[k].p, .rule = &rule);
+        eg_captured *run = k ? NULL : eg_capture(cx, captured_step, &c[0], 1);
+        for (int step = !k; step < STEPS; step++)
+            run ? eg_captured_run(run) : captured_step(&c[1], &out);
+        draws[k] = eg_draws(cx);
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    ck_assert_uint_eq(draws[0], draws[1]);
+    for (int k = 0; k < 3; k++)
+        ck_assert(same_bits(eg_params_at(c[0].p, k)->x, eg_params_at(c[1].p, k)->x));
+}
+
 /* -- what is refused --------------------------------------------------------------------------- */
 static int fails(const void *user, const eg_opt_rule_step *s)
 {
