@@ -337,6 +337,11 @@ grep -q 'without its causal mask' out ||
         --out alarm.safetensors
     [ "$(grep -c '"saturated": "0.[01]", "value": ' alarm.json)" -ge 1 ] ||
         bad "train --lr 0.5: $(cat alarm.json)"
+    prints 'dead: head 0.0 attends to nothing, since no key is allowed (spread 0.000)' \
+        train copy $tiny --steps 2 --where '1 < 0' --out nothing.safetensors
+    prints 'dead: head 0.0 attends to all positions alike (spread 1.000)' \
+        train copy $tiny --steps 2 --score 0 --out alike.safetensors
+    rm -f nothing.safetensors alike.safetensors
     for schedule in 'noam --warmup 5' 'steps --step-size 3 --gamma 0.5' 'steps --milestones 4,6' \
         'exponential --gamma 0.9' \
         'wsd --warmup 2 --decay-steps 4' wsd-sqrt linear cosine constant; do
@@ -1017,6 +1022,8 @@ prints '0.1 ' evaluate whole.safetensors --each-head --text ../rage.txt
 refuses 'none.txt: a text of 0' evaluate whole.safetensors --text "$in/none.txt"
 refuses 'a model of a text gives no answers; generate continues the text' \
     predict whole.safetensors rage
+refuses 'a model of a text gives no answers; generate continues the text' \
+    predict whole.safetensors rage --heads-off 0.1
 [ "$(printf 'a\nb\n' | "$eingrad" predict whole.safetensors 2>&1 | wc -l)" = 1 ] ||
     bad 'predict: a text: a sentence for each line'
 (cd .. && "$eingrad" evaluate new/whole.safetensors >out2 2>err2) &&

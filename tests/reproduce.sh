@@ -54,6 +54,13 @@ gives 0 'seed: 0 | reproduced |' --quick
 gives 2 'seed 8' --seeds 2 --first 8
 gives 2 'no option --no-such' --no-such
 gives 2 '1 to 64 seeds' --seeds 65
+gives 2 '1 to 64 seeds' --seeds 3,5
+gives 2 '1 to 64 seeds' --first x
+gives 2 '1 to 1024 threads' --threads 0
+if [ -c /dev/full ]; then
+    "$out/verdict" >/dev/full 2>"$out/verdict.log"
+    [ $? = 2 ] && grep -q 'standard output' "$out/verdict.log" || bad 'no status 2 on a full disk'
+fi
 [ "$fails" = 0 ] || exit 1
 # shellcheck disable=SC2086      # a list of words
 set -- $REPRODUCE

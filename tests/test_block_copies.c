@@ -34,7 +34,8 @@ static trained model_new(int threads, int c)
     trained m = { .cx = eg_open(.threads = threads, .seed = c < 0 ? 1 : seed[c]) };
     m.p = c < 0 ? eg_params_open(m.cx, .copies = COPIES, .seeds = seed) : eg_params_open(m.cx);
     m.net = eg_transformer_new(m.p, "", .vocabulary = SYMBOLS, .length = LENGTH, .d_model = 8,
-                               .heads = 2, .layers = 1, .dropout = 0.2);
+                               .heads = 2, .layers = 1, .dropout = 0.2,
+                               .mha = &(eg_mha_args){ .sink = true });
     m.opt = c < 0 ? eg_adam(m.p, .lr_each = rate, .copies = COPIES, .clip_norm = 0.5)
                   : eg_adam(m.p, .lr = rate[c], .clip_norm = 0.5);
     return m;
@@ -79,6 +80,39 @@ static void trains_like_single(int threads, bool own, bool serial)
 LOOP_TEST(each_copy_trains_as_a_single_model, 8)
 {
     trains_like_single(1 + _i % 4 / 2 * 2, _i % 2, _i / 4);
+}
+
+/* Dropout of parameters, and attention to them with dropout. */
+static eg_tensor *dropped_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const eg_linear *l = user;
+    eg_tensor *x = eg_block_rows(cx, "x"), *kept = eg_dropout(l->weight, 0.5);
+    (void)from, (void)to, (void)count;
+    if (eg_copies_of(l->weight)) return eg_fail(cx, "a block computes one copy");
+    eg_tensor *y = eg_attention("bi,oi,oj->bj", eg_einsum("bi,io->bo", x, kept), l->weight,
+                                l->weight, .dropout = 0.4);
+    return eg_sum(NULL, eg_square(y));
+}
+TEST(dropout_of_parameters_draws_for_each_copy_as_for_a_single_model)
+{
+    eg_tensor *w[COPIES + 1];
+    eg_ctx *own[COPIES + 1];
+    for (int c = 0; c <= COPIES; c++) {
+        own[c] = c ? eg_open(.threads = 1, .seed = seed[c - 1]) : eg_open(.threads = 2);
+        eg_params *p =
+            c ? eg_params_open(own[c]) : eg_params_open(own[c], .copies = COPIES, .seeds = seed);
+        eg_linear *l = eg_linear_new(p, "l", .in = 4, .out = 4);
+        eg_opt *o = eg_sgd(p, .lr = 0.1);
+        for (int s = 0; s < STEPS; s++)
+            ck_assert_msg(!eg_step_over(o, dropped_loss, l, EXAMPLES, .block = 3,
+                                        .batch = { { "x", eg_ones(own[c], EXAMPLES, 4) } }),
+                          "%s", eg_error(own[c]));
+        w[c] = l->weight;
+    }
+    for (int c = 0; c < COPIES; c++)
+        ck_assert_msg(same_bits(w[c + 1], eg_copy_at(w[0], c)), "copy %d", c);
+    ck_assert(eg_copies_of(w[0]) != NULL);
+    for (int c = 0; c <= COPIES; c++) eg_close(own[c]);
 }
 
 /* -- gradients of other tensors --------------------------------------------------------------- */

@@ -1464,6 +1464,21 @@ TEST(token_files_are_texts)
     unlink(path), unlink(saved);
 }
 
+TEST(a_model_of_the_largest_token_can_be_loaded)
+{
+    char path[] = "/tmp/eg_tokens_XXXXXX", saved[] = "/tmp/eg_own_XXXXXX";
+    close(mkstemp(path)), close(mkstemp(saved));
+    int32_t number[20] = { (1 << 20) - 1 };
+    ck_assert_int_eq(eg_npy_save(path, eg_from(cx, number, 20)), 0);
+    eg_trainer *t = eg_trainer_new(eg_data_tokens(cx, path), .layers = 1, .d_model = 1, .heads = 1,
+                                   .width = 1, .context = 1, .batch = 1, .steps = 1);
+    ck_assert_msg(!eg_trainer_save(t, saved), "%s", eg_error(cx));
+    t = eg_trainer_load(cx, saved, 0);
+    ck_assert_msg(t != NULL, "%s", eg_error(cx));
+    ck_assert_str_eq(eg_data_symbol(eg_trainer_data(t), (1 << 20) - 1 + EG_FIRST), "1048575");
+    unlink(path), unlink(saved);
+}
+
 /* -- memory ----------------------------------------------------------------------------------- */
 GROUP("memory", .timeout = 600)
 

@@ -333,12 +333,15 @@ TEST(attention_of_second_order)
     eg_assert_grad2(attends, m, eg_normal(cx, 0, 1, B, L, 4));
 }
 
-/* The gradient of each example of different length: lengths with copies, .packed_length given. */
-TEST(the_gradient_of_each_example_of_its_length)
+/* The gradient of each example of different length, also by linear attention: lengths with copies,
+ * .packed_length given. */
+LOOP_TEST(the_gradient_of_each_example_of_its_length, 2)
 {
+    const eg_mha_args recurrent = { .linear = &(eg_linear_attention_args){ 0 } };
     eg_params *p = eg_params_open(cx);
-    eg_transformer *net = eg_transformer_new(p, "net", .vocabulary = TOKENS, .length = L,
-                                             .d_model = WIDE, .heads = 2, .layers = 1);
+    eg_transformer *net =
+        eg_transformer_new(p, "net", .vocabulary = TOKENS, .length = L, .d_model = WIDE, .heads = 2,
+                           .layers = 1, .mha = _i ? &recurrent : NULL);
     randomise(p, 0.4);
     const eg_copies *c = eg_copies_open(eg_owner_open(cx), B, NULL);
     eg_tensor *index = eg_randint(cx, 0, TOKENS, B, 1, L), *t = eg_unsqueeze(of_lengths(), -1),

@@ -230,6 +230,35 @@ LOOP_TEST(each_copy_of_a_rule_is_the_one_alone, RULES)
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
 }
 
+/* Gradient descent with noise. */
+static int noisy(const void *user, const eg_opt_rule_step *s)
+{
+    eg_tensor *z = eg_normal_n(eg_context(s->x), eg_type(s->x), 0, 1, eg_rank(s->x), eg_dims(s->x));
+    (void)user;
+    return eg_assign(s->x, eg_sub(s->x, eg_scale(eg_add(s->g, z), s->lr)));
+}
+TEST(a_rule_draws_for_each_copy_as_for_a_single_model)
+{
+    const eg_opt_rule rule = { .name = "noisy", .update = noisy };
+    const uint64_t seeds[] = { 4, 5, 6 };
+    uint64_t draws = 0;
+    eg_tensor *data = eg_normal(cx, 0, 1, 4, 5), *w[4];
+    for (int c = -1; c < 3; c++) {
+        eg_seed(cx, c < 0 ? 1 : seeds[c]);
+        eg_params *p = eg_params_open(cx, .copies = c < 0 ? 3 : 0, .seeds = c < 0 ? seeds : NULL);
+        w[c + 1] = eg_param(p, "W", "i j", 5, 7), eg_param(p, "b", "j", 7);
+        eg_param(p, "rare", "k", 3);
+        eg_opt *opt = eg_opt_custom(p, .rule = &rule, .lr = 0.01);
+        for (int k = 0; k < STEPS; k++)
+            ck_assert_int_eq(eg_step(opt, eg_dropout(squares(p, data, k % 2), 0.3)), 0);
+        ck_assert_uint_eq(eg_seed_of(cx), c < 0 ? 1 : seeds[c]);
+        if (c < 0) draws = eg_draws(cx);
+        ck_assert_uint_eq(eg_draws(cx), draws);
+        if (c >= 0) ck_assert(same_bits(w[c + 1], eg_copy_at(w[0], c)));
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+}
+
 typedef struct captured {
     eg_params *p;
     eg_opt *opt;
@@ -253,6 +282,28 @@ LOOP_TEST(a_captured_step_of_a_rule_has_the_same_bits, RULES)
     for (int k = 1; k < STEPS; k++) eg_captured_run(run);
     for (int k = 0; k < STEPS; k++) captured_step(&c[1], &out);
     ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    for (int k = 0; k < 3; k++)
+        ck_assert(same_bits(eg_params_at(c[0].p, k)->x, eg_params_at(c[1].p, k)->x));
+}
+
+/* A function of the program draws in each run what it would draw without a capture. */
+TEST(a_captured_step_of_a_rule_that_draws_has_the_same_bits)
+{
+    const eg_opt_rule rule = { .name = "noisy", .update = noisy };
+    captured c[2];
+    uint64_t draws[2];
+    eg_tensor *out;
+    for (int k = 0; k < 2; k++) {
+        eg_seed(cx, 3), eg_set_draws(cx, 0);
+        c[k] = (captured){ .p = some(cx, EG_F32, 0, NULL), .data = eg_normal(cx, 0, 1, 4, 5) };
+        c[k].opt = eg_opt_custom(c[k].p, .rule = &rule);
+        eg_captured *run = k ? NULL : eg_capture(cx, captured_step, &c[0], 1);
+        for (int step = !k; step < STEPS; step++)
+            run ? eg_captured_run(run) : captured_step(&c[1], &out);
+        draws[k] = eg_draws(cx);
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    ck_assert_uint_eq(draws[0], draws[1]);
     for (int k = 0; k < 3; k++)
         ck_assert(same_bits(eg_params_at(c[0].p, k)->x, eg_params_at(c[1].p, k)->x));
 }

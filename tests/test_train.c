@@ -1502,6 +1502,14 @@ TEST(trainers_refused)
     eg_assert_error(cx, "trainer: d_model must be positive, not -9223372036854775808");
     ck_assert_ptr_null(eg_trainer_new(sum, .steps = INT64_MAX));
     eg_assert_error(cx, "trainer: steps is at most 2^53, not 9223372036854775807");
+    /* what a checkpoint could not restore */
+    const eg_schedule far[] = { { .decay = EG_STEPS, .step_size = INT64_MAX },
+                                { .decay = EG_STEPS, .milestones = { 3, INT64_MAX } },
+                                { .decay = EG_NOAM, .warmup = 2, .d_model = INT64_MAX } };
+    for (size_t k = 0; k < sizeof far / sizeof *far; k++) {
+        ck_assert_ptr_null(eg_trainer_new(sum, .schedule = far[k]));
+        eg_assert_error(cx, "is at most 2^53, not 9223372036854775807");
+    }
     ck_assert_ptr_null(eg_trainer_new(sum, .goal = NAN));
     eg_assert_error(cx, "trainer: goal");
     ck_assert_ptr_null(eg_trainer_new(sum, .optimiser = "sgd", .momentum = 5));

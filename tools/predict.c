@@ -104,7 +104,8 @@ static int run(const command *c, int count, char **word)
     eg_trainer *t =
         load_model(cx, &(eg_trainer_load_args){ .path = w.word[0], .inference_only = true });
     int status = EXIT_FAILURE;
-    if (t && (!o.off || switch_heads_off(t, o.off)))
+    /* answer_all refuses a model of a text */
+    if (t && (!o.off || eg_data_is_text(eg_trainer_data(t)) || switch_heads_off(t, o.off)))
         status = answer_all(cx, t, w.count - 1, w.word + 1);
     eg_close(cx);
     return status;

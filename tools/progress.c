@@ -336,8 +336,8 @@ static void print_divergence(progress *g, const eg_progress *p)
 
 /* -- heads and parameters, when the model is evaluated ---------------------------------------- */
 /* A head is saturated if its mean largest weight is above 0.95, and dead if its weights are all
- * alike, as those of a head that has learnt nothing. All such heads are written to the log, the
- * first of each kind is printed once. */
+ * alike, as those of a head that has learnt nothing, or if no key is allowed. All such heads are
+ * written to the log, the first of each kind is printed once. */
 static const double SATURATED = 0.95, ALIKE = 0.9999;
 /* Logs "heads", the measures of each head, and "parameters", the norms of each parameter and of its
  * last gradient. */
@@ -421,7 +421,10 @@ static void report_heads(progress *g, eg_trainer *t, const eg_progress *p, const
     for (int k = 0; k < count; k++) {
         const bool alike = !head[k].rows || head[k].spread > ALIKE, one = head[k].top > SATURATED;
         if (one && !saturated.count++) saturated.first = k, saturated.value = head[k].top;
-        if (alike && !dead.count++) dead.first = k, dead.value = head[k].spread;
+        if (alike && !dead.count++) {
+            dead.first = k, dead.value = head[k].spread;
+            if (!head[k].rows) dead.what = "attends to nothing, since no key is allowed";
+        }
         if (g->log && (one || alike))
             fprintf(g->log, "{\"step\": %lld, \"%s\": \"%s.%d\", \"value\": %.16g}\n",
                     (long long)p->step, one ? "saturated" : "dead",

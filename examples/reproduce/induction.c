@@ -98,7 +98,7 @@ static void train(const setting *s, eg_ctx *cx, int layers, course *c)
             c->step[c->evaluations] = step;
             c->loss[c->evaluations] = eg_item(eg_cross_entropy("b l [v]", y, target, .ignore = -1));
             c->prefix[c->evaluations] = prefix_matching(&test, w);
-            printf("%d layers, step %4d: loss %.4f, prefix matching %.3f\n", layers, step,
+            printf("layers %d, step %4d: loss %.4f, prefix matching %.3f\n", layers, step,
                    c->loss[c->evaluations], c->prefix[c->evaluations]);
             c->evaluations++;
             eg_nograd(cx, false);

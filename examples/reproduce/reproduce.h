@@ -99,10 +99,20 @@ static inline void print_row(const study *y, bool small, int runs, double *value
     printf(" | %s | %.1f |\n", verdict, seconds / 60);
 }
 
+/* Sets *number to the integer that the text consists of. False if it is none. */
+static inline bool read_number(const char *text, uint64_t *number)
+{
+    char *end;
+    *number = strtoull(text, &end, 10);
+    return *text >= '0' && *text <= '9' && !*end;
+}
+
 static inline int reproduce(const study *y, int argc, char **argv)
 {
     setting s = { .threads = 1 };
-    int seeds = 5, agreed = 0;
+    uint64_t seeds = 5, threads = 1;
+    int agreed = 0;
+    bool numbers = true;
     double value[64];
     for (int k = 1; k < argc; k++) {
         const char *next = k + 1 < argc ? argv[k + 1] : NULL;
@@ -111,11 +121,11 @@ static inline int reproduce(const study *y, int argc, char **argv)
         else if (!strcmp(argv[k], "--small"))
             s.small = true, seeds = 1;
         else if (!strcmp(argv[k], "--seeds") && next)
-            seeds = atoi(argv[++k]);
+            numbers &= read_number(argv[++k], &seeds);
         else if (!strcmp(argv[k], "--first") && next)
-            s.seed = strtoull(argv[++k], NULL, 10);
+            numbers &= read_number(argv[++k], &s.seed);
         else if (!strcmp(argv[k], "--threads") && next)
-            s.threads = atoi(argv[++k]);
+            numbers &= read_number(argv[++k], &threads);
         else if (!strcmp(argv[k], "--pictures") && next)
             s.pictures = argv[++k];
         else {
@@ -123,15 +133,17 @@ static inline int reproduce(const study *y, int argc, char **argv)
             return 2;
         }
     }
-    if (seeds < 1 || seeds > 64 || s.threads < 1) {
-        fprintf(stderr, "%s: 1 to 64 seeds, at least 1 thread\n", y->name);
+    if (!numbers || seeds < 1 || seeds > 64 || threads < 1 || threads > 1024) {
+        fprintf(stderr, "%s: 1 to 64 seeds, 1 to 1024 threads\n", y->name);
         return 2;
     }
+    s.threads = (int)threads;
     if (y->no_seeds) seeds = 1;
     setvbuf(stdout, NULL, _IOLBF, 0);
     const double bound = s.small && y->small_bound ? y->small_bound : y->bound;
     const double start = seconds_now();
-    for (int k = 0; k < seeds; k++, s.seed++, s.pictures = NULL) { /* the first seed draws them */
+    for (int k = 0; k < (int)seeds;
+         k++, s.seed++, s.pictures = NULL) { /* the first seed draws them */
         value[k] = y->run(&s);
         if (isnan(value[k])) return 2;
         const bool agrees = y->at_least ? value[k] >= bound : value[k] <= bound;
@@ -141,7 +153,11 @@ static inline int reproduce(const study *y, int argc, char **argv)
                agrees ? "yes" : "no");
         fflush(stdout);
     }
-    print_row(y, s.small, seeds, value, agreed, seconds_now() - start);
-    return agreed == seeds ? 0 : 1;
+    print_row(y, s.small, (int)seeds, value, agreed, seconds_now() - start);
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, "%s: standard output cannot be written\n", y->name);
+        return 2;
+    }
+    return agreed == (int)seeds ? 0 : 1;
 }
 #endif

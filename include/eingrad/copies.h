@@ -36,7 +36,8 @@ extern "C" {
 EG_API const eg_copies *eg_copies_open(eg_owner *, int64_t count, const uint64_t *seed);
 EG_API int64_t eg_copies_count(const eg_copies *);            /* the number of copies; 0 for NULL */
 EG_API uint64_t eg_copies_seed(const eg_copies *, int64_t k); /* the seed of copy k; 0 for NULL */
-/* Returns the eg_copies of a tensor; NULL: it has none. */
+/* Returns the eg_copies of a tensor; NULL: it has none, as in a block that computes one copy of a
+ * tensor of the calling context (blocks.h). */
 EG_API const eg_copies *eg_copies_of(const eg_tensor *);
 /* A tensor of zeros with these copies, which lives as long as the owner. If copies is NULL this is
  * eg_owner_tensor. */

@@ -341,9 +341,10 @@ static bool capture_allows(eg_ctx *cx, const eg_attention_args *o)
 /* Returns the copies of the operands; NULL: none has copies. */
 static const eg_copies *copies_of_any(eg_tensor *const x[EG_ATTENTION_OPERANDS])
 {
-    for (int k = 0; k < EG_ATTENTION_OPERANDS; k++)
-        if (x[k] && x[k]->copies) return x[k]->copies;
-    return NULL;
+    const eg_copies *c = NULL;
+    for (int k = 0; k < EG_ATTENTION_OPERANDS && !c; k++)
+        if (x[k]) c = eg_copies_of(x[k]);
+    return c;
 }
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {

@@ -135,11 +135,12 @@ static eg_tensor *mha_packed(const eg_packed *p, eg_tensor *x, eg_tensor *y)
 static void hide_padding(const eg_mha *m, const eg_packed *keys, eg_attention_args *o)
 {
     eg_tensor *t = keys->lengths;
-    if (t && m->linear)
-        o->keep = (eg_masked){ m->specs->keys,
-                               eg_where_mask(eg_context(t), .where = "j < t[b]", .axes = "[b] [j]",
-                                             .sizes = (int64_t[]){ eg_dim(t, 0), keys->max_length },
-                                             .with = { { "t", t } }) };
+    if (t && m->linear) /* j < t[b]; the lengths may have copies, unlike those of eg_where_mask */
+        o->keep =
+            (eg_masked){ m->specs->keys,
+                         eg_on("j, b -> b j", eg_lt,
+                               eg_arange(eg_context(t), eg_type(t), 0, (double)keys->max_length, 1),
+                               t) };
     else if (t)
         o->lengths = (eg_masked){ m->batch, t };
 }

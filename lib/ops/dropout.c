@@ -166,6 +166,6 @@ eg_tensor *eg_dropout(eg_tensor *x, double p)
                           "dropout: %g is not a probability; it must lie in [0, 1]", p);
     if (!eg__floats("dropout", x, 1)) return eg__poison(x->cx);
     eg_drop d;
-    return eg__drop_draw(x->cx, p, x->copies, &d) ? eg__drop(&d, x) : x;
+    return eg__drop_draw(x->cx, p, eg_copies_of(x), &d) ? eg__drop(&d, x) : x;
 }
 const eg_op *const eg__dropout_ops[] = { &drop_op, NULL };

@@ -262,9 +262,14 @@ bool eg__act(eg_ctx *cx, eg_act *act, eg_tensor *to, int count, eg_tensor *const
         i->draw = (uint64_t *)(void *)(kept + draws - 1);
         i->drawn = i->draw[1] - p->draw;
     }
+    const uint64_t draw = cx->draw;
     cx->aside++;
     const bool good = act(cx, to, count, x, arg);
     cx->aside--;
+    if (cx->draw != draw && !i->draw) { /* a function of the program draws */
+        i->drawn = draw - p->draw;
+        i->draws = cx->draw - draw;
+    }
     p->c->items += good;
     return good;
 }

@@ -42,7 +42,7 @@ typedef struct eg_captured_item {
     eg__arena *work;
     uint64_t *draw;  /* seed and number of a draw, which each run sets; or NULL */
     uint64_t drawn;  /* number of the draw, relative to the first draw of the run */
-    uint64_t draws;  /* draws that forward() itself makes, from number `drawn` on; 0 if none */
+    uint64_t draws;  /* draws that forward() or act() makes, from number `drawn` on; 0 if none */
     const eg_op *op; /* the operation and its operands, which y has while forward() runs */
     int count;
     eg_act *act;

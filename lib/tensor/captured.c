@@ -177,14 +177,14 @@ static bool captured_item(eg_ctx *cx, const eg_captured_item *i, uint64_t draw)
     }
     if (i->pass)
         eg__captured_pass_run(cx, i->pass);
-    else if (i->forward) {
+    else {
         const uint64_t after = cx->draw;
         if (i->draws) cx->draw = draw + i->drawn;
-        const bool good = captured_op(cx, i);
-        cx->draw = after;
-        return good;
-    } else if (!i->act(cx, i->y, i->count, i->x, i->arg))
-        return false;
+        const bool good =
+            i->forward ? captured_op(cx, i) : i->act(cx, i->y, i->count, i->x, i->arg);
+        if (i->draws || i->forward) cx->draw = after;
+        if (i->forward || !good) return good;
+    }
     if (!i->forward && i->y) i->y->st->version++;
     return true;
 }

@@ -36,7 +36,12 @@ uint64_t eg_copies_seed(const eg_copies *c, int64_t k)
 {
     return c && k >= 0 && k < c->count ? c->seed[k] : 0;
 }
-const eg_copies *eg_copies_of(const eg_tensor *x) { return eg_ok(x) ? x->copies : NULL; }
+const eg_copies *eg_copies_of(const eg_tensor *x)
+{
+    if (!eg_ok(x) || !x->copies) return NULL;
+    const eg_ctx *cx = eg__here(x->cx); /* of a block that computes one copy of its parent's x */
+    return cx != x->cx && cx->loans.copies == x->copies ? NULL : x->copies;
+}
 
 bool eg__check_single(const char *who, eg_tensor *x)
 {

@@ -61,7 +61,8 @@ static const field fields[] = {
     { "decay",         AT(o.schedule.decay),       ENUM, 0, EG_WSD_SQRT, false, false },
     { "warmup",        AT(o.schedule.warmup),      INTEGER,  STEPS,        false, false },
     { "decay_steps",   AT(o.schedule.steps),       INTEGER,  STEPS,        false, false },
-    { "vocabulary",    AT(vocabulary),             INTEGER,  SIZE,         false, false },
+    /* a number of tokens is an int */
+    { "vocabulary",    AT(vocabulary),             INTEGER,  1, INT32_MAX, false, false },
     { "longest",       AT(longest),                INTEGER,  SIZE,         false, false },
     { "step",          AT(now.step),               INTEGER,  STEPS,        true,  false },
     { "cursor",        AT(cursor),                 INTEGER,  0, (int64_t)1 << 62, true, false },

@@ -192,13 +192,25 @@ bool eg__rule_apply(eg_opt *op)
 {
     bool good = true;
     const bool was = eg_nograd(op->cx, true);
-    for (int64_t copy = 0; good && copy < op->copies; copy++)
+    const eg_copies *copies = op->count ? eg_copies_of(op->x[0]) : NULL;
+    const uint64_t seed = eg_seed_of(op->cx), draws = eg_draws(op->cx);
+    for (int64_t copy = 0; good && copy < op->copies; copy++) {
+        if (copies) { /* a rule that draws gets the numbers of a single model */
+            eg_seed(op->cx, eg_copies_seed(copies, copy));
+            eg_set_draws(op->cx, draws);
+        }
         for (int k = 0; good && k < op->count; k++) {
             if (!op->at[k]) continue;
             const eg_mark m = eg_push(op->cx);
             good = rule_parameter(op, copy, k);
             eg_pop(op->cx, m);
         }
+    }
+    if (copies) {
+        const uint64_t next = eg_draws(op->cx);
+        eg_seed(op->cx, seed);
+        eg_set_draws(op->cx, next);
+    }
     eg_nograd(op->cx, was);
     return good && !eg_error(op->cx);
 }

@@ -55,6 +55,9 @@ static bool trainer_own(const eg_trainer_args *o)
 static bool trainer_in_range(const eg_trainer_args *o)
 {
     eg_ctx *cx = o->data->cx;
+    int64_t milestone = 0; /* the largest */
+    for (int k = 0; k < EG_MILESTONES; k++)
+        if (milestone < o->schedule.milestones[k]) milestone = o->schedule.milestones[k];
     const struct {
         const char *name;
         int64_t value, least, most;
@@ -72,6 +75,10 @@ static bool trainer_in_range(const eg_trainer_args *o)
         { "early_stop", o->early_stop, 0, STEP_MOST },
         { "schedule.warmup", o->schedule.warmup, 0, STEP_MOST },
         { "schedule.steps", o->schedule.steps, 0, STEP_MOST },
+        /* the optimiser refuses these if they are negative */
+        { "schedule.d_model", o->schedule.d_model, INT64_MIN, STEP_MOST },
+        { "schedule.step_size", o->schedule.step_size, INT64_MIN, STEP_MOST },
+        { "schedule.milestones", milestone, 0, STEP_MOST },
     };
     const struct {
         const char *name;
