@@ -195,7 +195,9 @@ bool eg__nn_zero_init(eg_params *p, bool on)
 
 eg_tensor *eg__nn_normal(const eg_params *p, eg_tensor *w, double deviation)
 {
-    return p->all->zero_init ? w : eg_init_normal(w, deviation);
+    if (p->all->zero_init || !eg_ok(w)) return w;
+    eg_tensor *drawn = eg_init_normal(w, deviation);
+    return eg_ok(drawn) ? drawn : eg_fail_in(eg_context(w), "param \"%s\"", eg_name_of(w));
 }
 
 eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64_t fan_out)
