@@ -82,7 +82,7 @@ static void make_printable(eg_code code, char *message, size_t size)
 /* Writes a text that is longer than `size` bytes to out with "…" in place of its middle: the reason
  * is at the end of a message that begins with a long name, and at the beginning of one that ends
  * with a long string. The part before and the part after end and begin with whole characters. */
-static void fold(char *out, size_t size, const char *text, size_t length)
+static void message_fold(char *out, size_t size, const char *text, size_t length)
 {
     static const char dots[] = "…";
     size_t before = size / 2, after = size - before - sizeof dots;
@@ -102,7 +102,7 @@ static void write_message(char *out, size_t size, const char *format, va_list li
     char *whole = length < 0 || (size_t)length < size ? NULL : malloc((size_t)length + 1);
     if (whole) {
         eg__vsentence(whole, (size_t)length + 1, format, again);
-        fold(out, size, whole, (size_t)length);
+        message_fold(out, size, whole, (size_t)length);
         free(whole);
     }
     va_end(again);
@@ -173,7 +173,7 @@ eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
     if (length < SIZE)
         memcpy(cx->message, whole, length + 1);
     else
-        fold(cx->message, SIZE, whole, length);
+        message_fold(cx->message, SIZE, whole, length);
     make_printable(cx->code, cx->message, sizeof cx->message);
     return &cx->poison;
 }
