@@ -11,8 +11,8 @@ compile() {                             # compile WHAT COMMAND...
 }
 for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
     header=${path#"$SRCDIR"/include/}
-    flags=
-    [ "$header" != eingrad/check.h ] || flags=$CHECK_CFLAGS
+    flags='' casts=-Wold-style-cast
+    [ "$header" != eingrad/check.h ] || { flags=$CHECK_CFLAGS casts=''; }     # with code of C
     for macros in '' '#define N 64
 #define H 8
 #define B 2
@@ -24,7 +24,7 @@ for path in "$SRCDIR"/include/eingrad.h "$SRCDIR"/include/eingrad/*.h; do
         # shellcheck disable=SC2086  # CC, CXX and flags are lists of words
         compile "C11, $what" $CC $flags -std=c11 -Wmissing-prototypes -x c
         # shellcheck disable=SC2086
-        [ "$CXX" = no ] || compile "C++17, $what" $CXX $flags -std=c++17 -x c++
+        [ "$CXX" = no ] || compile "C++17, $what" $CXX $flags $casts -std=c++17 -x c++
     done
     lines=$(wc -l <"$path")
     [ "$lines" -lt 450 ] || {

@@ -1130,6 +1130,31 @@ TEST(copies_of_parameters_refuse_in_one_sentence)
     eg_close(cx);
 }
 
+/* An optimiser makes the lists of the copies; a module that is added later is in the lists, and in
+ * the next optimiser, too. */
+TEST(lists_of_copies_get_later_parameters)
+{
+    eg_ctx *cx = eg_open();
+    eg_params *p = eg_params_open(cx, .copies = 2), *alone = eg_params_open(cx);
+    eg_linear_new(p, "a", .in = 2, .out = 3);
+    eg_sgd(p, .lr = 0.1);
+    eg_params *second = eg_params_of_copy(p, 1);
+    ck_assert_int_eq(eg_params_count(second), 2);
+    eg_linear *b = eg_linear_new(p, "b", .in = 2, .out = 1);
+    ck_assert_ptr_eq(eg_params_of_copy(p, 1), second);
+    ck_assert_int_eq(eg_params_count(second), 4);
+    ck_assert_ptr_eq(eg_f32(eg_params_find(second, "b.W")), eg_f32(eg_copy_at(b->weight, 1)));
+    eg_opt *opt =
+        eg_adam(p, .lr = 0.1, .groups = (eg_opt_group[]){ { "a.*", .frozen = true }, { 0 } });
+    ck_assert_msg(opt != NULL, "%s", eg_error(cx));
+    eg_linear_new(alone, "b", .in = 2, .out = 1);
+    ck_assert(!eg_params_copy(alone, eg_params_of_copy(p, 0)));
+    eg_tensor *x = eg_ones(cx, 1, 2);
+    ck_assert_int_eq(eg_step(opt, eg_sum(NULL, eg_linear_run(b, x))), 0);
+    eg_assert_ok(cx);
+    eg_close(cx);
+}
+
 /* -- an operation whose forward() applies operations ------------------------------------------- */
 static bool applying_forward(eg_tensor *y)
 {

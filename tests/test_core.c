@@ -196,6 +196,42 @@ TEST(the_message_of_a_file_has_one_line)
     eg_close(cx);
 }
 
+/* the name of a module, a path or a string may have any length */
+TEST(a_long_message_keeps_its_beginning_and_its_end)
+{
+    eg_ctx *cx = eg_open();
+    char name[4000] = "", end[80];
+    for (int n = 990; n < 1040; n++) { /* … cut at every byte of a character of 3 bytes */
+        memset(name, 'n', (size_t)n);
+        for (int k = n; k + 3 < (int)sizeof name; k += 3) memcpy(name + k, "→", 4);
+        eg_fail(cx, "first \"%s\": the reason", name);
+        eg_fail_in(cx, "second \"%s\"", name);
+        const char *says = eg_error(cx);
+        const size_t length = strlen(says);
+        ck_assert(length > 1000 && length < 1024);
+        ck_assert(!strncmp(says, "second \"nnn", 11));
+        memcpy(end, says + length - 16, 17);
+        ck_assert_str_eq(end, "→\": the reason");
+        for (const char *s = says; *s;) {
+            uint32_t code;
+            const int bytes = eg_utf8(s, strlen(s), &code);
+            ck_assert_msg(bytes > 0, "%d: byte %d", n, (int)(s - says));
+            s += bytes;
+        }
+        eg_clear(cx);
+        eg_clear(NULL);
+        eg_fail(NULL, "first \"%s\": the reason", name);
+        ck_assert_ptr_nonnull(strstr(eg_error(NULL), "→\": the reason"));
+        eg_clear(NULL);
+    }
+    eg_params *p = eg_params_open(cx);
+    eg_linear_new(p, name, .in = -1, .out = 2);
+    eg_assert_error(cx, "\": in must be positive, not -1");
+    eg_data_pairs(cx, name);
+    eg_assert_error(cx, "→: File name too long");
+    eg_close(cx);
+}
+
 /* A user's module reads its options as the library does. */
 TEST(options_that_are_not_given_keep_their_defaults)
 {

@@ -511,6 +511,11 @@ TEST(wrong_specs_of_heads_are_refused)
     }
     ck_assert(!eg_ok(eg_attention_mass_with(&without[1], "j == 0")));
     eg_assert_error(cx, "attention_mass: the key");
+    eg_tensor *four = eg_ones(cx, 1, 3, 2, 4), *one = eg_ones(cx, 3);
+    eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", one, four, four);
+    eg_assert_error(cx, "attention_similarity: operand 1 has rank 1: (3,), its term 'bihd'");
+    eg_attention_similarity("h", "bihd,bjhd,bjhe->bihe", four, one, four);
+    eg_assert_error(cx, "attention_similarity: operand 2 has rank 1: (3,), its term 'bjhd'");
     const eg_head *none = eg_heads(eg_ones(cx, 0, 2, 3, 3), "b [h] i j");
     ck_assert(none[1].rows == 0 && strcmp(none[1].label, "empty") == 0);
     ck_assert_double_eq(eg_item(eg_head_diversity("b [h] i j", eg_ones(cx, 0, 2, 3, 3))), 0);

@@ -559,9 +559,11 @@ TEST(foreign_names_in_messages)
     memcpy(name + sizeof name - 6, "x\ny.z", 5);
     ck_assert(!eg_ok(eg_npy_load(cx, name)));
     refused("x?y.z: cannot be opened: ");
-    memset(header, 'x', 1022), strcpy(header + 1022, "\xe2\x82\xac"); /* cut after its first byte */
+    memset(header, 'x', 1022), strcpy(header + 1022, "\xe2\x82\xac"); /* two bytes too long */
     eg_fail(cx, "%s", header);
-    ck_assert_int_eq(strlen(eg_error(cx)), 1022);
+    ck_assert_int_eq(strlen(eg_error(cx)), 1023);
+    ck_assert_str_eq(eg_error(cx) + 1020, "\xe2\x82\xac");
+    ck_assert_ptr_nonnull(strstr(eg_error(cx), "x\xe2\x80\xa6x")); /* the middle is left out */
     eg_clear(cx);
     fine();
 }

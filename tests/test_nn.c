@@ -1102,3 +1102,50 @@ TEST(a_missing_path_names_the_call)
     }
     eg_close(c);
 }
+
+/* An operand that is NULL, or failed, is named: no call returns −1 or poison without an error. */
+TEST(missing_operands_are_named)
+{
+    eg_ctx *c = eg_open();
+    eg_params *p = eg_params_open(c);
+    eg_mha *m = eg_mha_new(p, "m", .d_model = 4, .heads = 2);
+    eg_cache *cache = eg_cache_new(eg_owner_open(c), .capacity = 4);
+    eg_tensor *x = eg_ones(c, 1, 3, 4), *failed = eg_fail(c, "failed");
+    eg_clear(c);
+    eg_clear(NULL);
+    eg_cache_select(cache, NULL);
+    eg_assert_error(c, "cache: the index is NULL");
+    eg_cache_set_state(cache, 0, failed, 1);
+    eg_assert_error(c, "cache: the state is failed or gone with its scope");
+    eg_cache_keep(cache, 0, NULL);
+    eg_assert_error(c, "cache: the tensor of positions is NULL");
+    eg_cache_truncate(NULL, 0);
+    eg_assert_error(NULL, "cache: it is NULL");
+    eg_params_read(p, NULL, "a file");
+    eg_assert_error(c, "params_read: the file is NULL");
+    eg_params_read_as(p, NULL, "a file", "", eg_aliases("torch"));
+    eg_assert_error(c, "params_read_as: the file is NULL");
+    eg_mha_copy(m, NULL);
+    eg_assert_error(c, "mha_copy: the module to copy from is NULL");
+    eg_mha_copy(NULL, m);
+    eg_assert_error(c, "mha_copy: the module to copy to is NULL");
+    eg_mha_run(m, failed);
+    eg_assert_error(c, "mha \"m\": the query is failed or gone with its scope");
+    eg_mha_run(m, x, .key = failed);
+    eg_assert_error(c, "mha \"m\": the key is failed or gone with its scope");
+    eg_mha_run(m, x, .value = failed);
+    eg_assert_error(c, "mha \"m\": the value is failed or gone with its scope");
+    eg_linear_new(p, "l", .in = 2, .out = 3, .init = -1);
+    eg_assert_error(c, "param \"l.W\": init_normal: normal: mean 0 and deviation -1 are not");
+    eg_embedding_new(p, "e", .count = 2, .d_model = 3, .deviation = INFINITY);
+    eg_assert_error(c, "param \"e.E\": init_normal: normal: mean 0 and deviation inf are not");
+    eg_npz_save(NULL, "x.npz", 0, NULL, NULL);
+    eg_assert_error(NULL, "npz: the context is NULL");
+    eg_safetensors_save(NULL, "x.safetensors", 0, NULL, NULL, NULL);
+    eg_assert_error(NULL, "safetensors: the context is NULL");
+    eg_curves_save("x.svg", NULL, 0, NULL);
+    eg_assert_error(NULL, "curves: the context is NULL");
+    eg_graph_print(stdout, NULL);
+    eg_assert_error(NULL, "graph_print: y is NULL");
+    eg_close(c);
+}

@@ -1571,6 +1571,22 @@ static bool whole_life(eg_ctx *mine, const char *path)
     return good;
 }
 
+/* A module that the user adds to the list of a trainer is no part of its model. */
+TEST(check_leaves_out_added_parameters)
+{
+    eg_ctx *mine = eg_open();
+    eg_data *d = eg_data_parse(mine, roman(), "roman.tsv");
+    eg_trainer *t = eg_trainer_new(d, .layers = 1, .d_model = 8, .heads = 2, .batch = 4);
+    const int64_t entries = eg_params_size(eg_trainer_params(t));
+    ck_assert_ptr_nonnull(eg_linear_new(eg_trainer_params(t), "more", .in = 2, .out = 3));
+    eg_trainer_check_report r;
+    ck_assert_int_eq(eg_trainer_check(t, &r), 0);
+    ck_assert(r.entries == entries && r.right == entries);
+    ck_assert_int_eq(eg_trainer_step(t, NULL), 0);
+    eg_assert_ok(mine);
+    eg_close(mine);
+}
+
 /* Only some of the later ones: with a malloc for each tensor there are many. */
 TEST(allocations_fail_in_turn) { memory_ends_in_turn(whole_life, 100); }
 

@@ -113,7 +113,7 @@ inline void eg_assert_grad_of_(eg_function *f, void *user, const char *names, in
                                const char *file, int line, X_... x)
 {
     eg_tensor *const xs[] = { x... };
-    eg_assert_grad_(f, user, names, (int)sizeof...(x), xs, order, file, line);
+    eg_assert_grad_(f, user, names, int(sizeof...(x)), xs, order, file, line);
 }
 inline void eg_assert_gradcheck_of_(const char *file, int line, eg_function *f, void *user,
                                     int count, eg_tensor *const *xs,

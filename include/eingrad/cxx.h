@@ -42,7 +42,7 @@
     template <class... X_> inline eg_tensor *name(type first, X_... x) \
     {                                                                  \
         eg_tensor *const xs[] = { x... };                              \
-        return name##_n(first, (int)sizeof...(x), xs);                 \
+        return name##_n(first, int(sizeof...(x)), xs);                 \
     }
 /* name(params, options), an optimiser */
 #define EG_CXX_OPT_(name)                                            \
@@ -53,8 +53,8 @@
     }
 /* the call with sizes as arguments, as an array dims_ of rank_ numbers */
 #define EG_CXX_DIMS_(call)                     \
-    const int64_t dims_[] = { (int64_t)d... }; \
-    const int rank_ = (int)sizeof...(d);       \
+    const int64_t dims_[] = { int64_t(d)... }; \
+    const int rank_ = int(sizeof...(d));       \
     return call
 #endif
 
@@ -137,8 +137,8 @@ template <class... D_> inline eg_tensor *eg_expand(eg_tensor *x, D_... d)
 }
 template <class... D_> inline eg_tensor *eg_permute(eg_tensor *x, D_... d)
 {
-    const int axes_[] = { (int)d... };
-    return eg_permute_n(x, (int)sizeof...(d), axes_);
+    const int axes_[] = { int(d)... };
+    return eg_permute_n(x, int(sizeof...(d)), axes_);
 }
 #endif
 
@@ -150,7 +150,7 @@ template <class... X_> inline eg_tensor *eg_einsum_to(eg_tensor *out, const char
 {
     eg_tensor *const xs[] = { x... };
     eg_einsum_args o = eg_einsum_args();
-    o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs, o.out = out;
+    o.size = sizeof o, o.spec = spec, o.count = int(sizeof...(x)), o.operands = xs, o.out = out;
     return eg_einsum_with(&o);
 }
 EG_CXX_EACH_(eg_concat, const char *)
@@ -277,7 +277,7 @@ template <class... X_> inline const eg_explained *eg_explain(const char *spec, X
 {
     eg_tensor *const xs[] = { x... };
     eg_einsum_args o = eg_einsum_args();
-    o.size = sizeof o, o.spec = spec, o.count = (int)sizeof...(x), o.operands = xs;
+    o.size = sizeof o, o.spec = spec, o.count = int(sizeof...(x)), o.operands = xs;
     return eg_explain_with(&o);
 }
 inline const eg_explained *eg_explain_shapes(eg_ctx *cx, const char *spec, int count,
@@ -306,13 +306,13 @@ inline eg_params *eg_params_open(eg_ctx *cx, eg_params_args o = eg_params_args()
 template <class... D_>
 inline eg_tensor *eg_param(eg_params *p, const char *name, const char *axes, D_... d)
 {
-    const int64_t dims_[] = { (int64_t)d... };
-    return eg_param_n(p, name, axes, (int)sizeof...(d), dims_);
+    const int64_t dims_[] = { int64_t(d)... };
+    return eg_param_n(p, name, axes, int(sizeof...(d)), dims_);
 }
 template <class... D_> inline eg_tensor *eg_constant(eg_params *p, D_... d)
 {
-    const int64_t dims_[] = { (int64_t)d... };
-    return eg_constant_n(p, (int)sizeof...(d), dims_);
+    const int64_t dims_[] = { int64_t(d)... };
+    return eg_constant_n(p, int(sizeof...(d)), dims_);
 }
 EG_CXX_NEW_(eg_linear, eg_linear_args)
 EG_CXX_NEW_(eg_norm, eg_norm_new_args)

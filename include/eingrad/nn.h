@@ -74,8 +74,8 @@ EG_API eg_ctx *eg_params_context(const eg_params *);         /* the context of t
 EG_API eg_dtype eg_params_type(const eg_params *);           /* .dtype: the dtype of matrices */
 EG_API const eg_copies *eg_params_copies(const eg_params *); /* the list's copies, or NULL */
 /* The list of copy k: tensors of the same names in the same memory, without copies, which can be
- * saved, loaded, copied and read. The first call for k makes it, with the parameters that the list
- * has at that time. It lives as long as the list. NULL after an error. */
+ * saved, loaded, copied and read. It has the parameters that the list has at the time of the last
+ * call for k, and lives as long as the list. NULL after an error. */
 EG_API eg_params *eg_params_of_copy(eg_params *, int64_t k);
 EG_API eg_owner *eg_params_owner(eg_params *); /* the owner of the list's tensors and modules */
 /* Zeroed memory for a module's struct, which lives as long as the list; NULL after an error. */

@@ -71,6 +71,7 @@ static int graph_each(const char *who, FILE *f, eg_tensor *y,
                       void (*write)(const writer *, const eg_tensor *), const char *head,
                       const char *tail)
 {
+    if (!y) eg_fail_as(NULL, EG_ERROR_MISUSE, "%s: y is NULL", who);
     if (!y || !eg__check_usable(who, y)) return -1;
     if (!f) {
         eg_fail_as(y->cx, EG_ERROR_MISUSE, "%s: the file is NULL", who);

@@ -2,6 +2,7 @@
 #include "core/core.h"
 #include <locale.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The first error of this thread that had no context to be recorded in; empty if there is none. */
@@ -78,6 +79,35 @@ static void make_printable(eg_code code, char *message, size_t size)
     if (lead >= 0xc0 && n < (lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1)) to[-1 - n] = '\0';
 }
 
+/* Writes a text that is longer than `size` bytes to out with "…" in place of its middle: the reason
+ * is at the end of a message that begins with a long name, and at the beginning of one that ends
+ * with a long string. The part before and the part after end and begin with whole characters. */
+static void message_fold(char *out, size_t size, const char *text, size_t length)
+{
+    static const char dots[] = "…";
+    size_t before = size / 2, after = size - before - sizeof dots;
+    while (before && ((unsigned char)text[before] & 0xc0) == 0x80) before--;
+    while (after && ((unsigned char)text[length - after] & 0xc0) == 0x80) after--;
+    memcpy(out, text, before);
+    memcpy(out + before, dots, sizeof dots - 1);
+    memcpy(out + before + sizeof dots - 1, text + length - after, after + 1);
+}
+/* Writes a message to its `size` bytes, folded if it is longer. Without memory for the whole
+ * message its end is cut off. */
+static void write_message(char *out, size_t size, const char *format, va_list list)
+{
+    va_list again;
+    va_copy(again, list);
+    const int length = eg__vsentence(out, size, format, list);
+    char *whole = length < 0 || (size_t)length < size ? NULL : malloc((size_t)length + 1);
+    if (whole) {
+        eg__vsentence(whole, (size_t)length + 1, format, again);
+        message_fold(out, size, whole, (size_t)length);
+        free(whole);
+    }
+    va_end(again);
+}
+
 static eg_tensor *fail_list(eg_ctx *cx, eg__cause cause, eg_code code, const char *format,
                             va_list list)
 {
@@ -86,7 +116,7 @@ static eg_tensor *fail_list(eg_ctx *cx, eg__cause cause, eg_code code, const cha
         return cx ? &cx->poison : NULL;
     char *message = cx ? cx->message : thread_message;
     const size_t size = cx ? sizeof cx->message : sizeof thread_message;
-    eg__vsentence(message, size, format, list);
+    write_message(message, size, format, list);
     make_printable(code, message, size);
     if (cx)
         cx->failed = true, cx->code = code, cx->cause = cause;
@@ -129,20 +159,21 @@ eg_tensor *eg_fail(eg_ctx *cx, const char *format, ...)
 
 eg_tensor *eg_fail_in(eg_ctx *cx, const char *format, ...)
 {
-    char words[sizeof cx->message];
+    enum { SIZE = sizeof cx->message };
+    char whole[2 * SIZE];
     cx = eg__here(cx);
     if (!cx) return NULL;
     if (!cx->failed) return &cx->poison;
     va_list ap;
     va_start(ap, format);
-    eg__vsentence(words, sizeof words - 2, format, ap);
+    write_message(whole, SIZE - 2, format, ap);
     va_end(ap);
-    strcat(words, ": ");
-    const size_t n = strlen(words), old = strlen(cx->message),
-                 keep = old < sizeof words - n ? old : sizeof words - n - 1;
-    memmove(cx->message + n, cx->message, keep);
-    cx->message[n + keep] = 0;
-    memcpy(cx->message, words, n);
+    strcat(strcat(whole, ": "), cx->message);
+    const size_t length = strlen(whole);
+    if (length < SIZE)
+        memcpy(cx->message, whole, length + 1);
+    else
+        message_fold(cx->message, SIZE, whole, length);
     make_printable(cx->code, cx->message, sizeof cx->message);
     return &cx->poison;
 }

@@ -247,7 +247,8 @@ int eg_curves_save_with(const char *path, const eg_curves_args *given)
 {
     eg_curves_args o = { .size = sizeof o };
     eg_options(&o, sizeof o, given);
-    if (!o.cx || eg_error(o.cx) || !curve_check(&o)) return -1;
+    if (!o.cx) eg_fail_as(NULL, EG_ERROR_MISUSE, "curves: the context is NULL");
+    if (eg_error(o.cx) || !curve_check(&o)) return -1;
     plot p = { &o, { INFINITY, -INFINITY, false }, { INFINITY, -INFINITY, o.logarithmic }, LEFT };
     for (int k = 0; k < o.count; k++)
         for (int64_t i = 0; i < o.curve[k].count; i++)

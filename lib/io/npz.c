@@ -147,6 +147,7 @@ static bool npz_refuse(const eg_npz_save_args *o, eg_code code, const char *what
 /* True if each array has a name and elements that can be written; else records an error. */
 static bool npz_check(const eg_npz_save_args *o)
 {
+    if (!o->cx) eg_fail_as(NULL, EG_ERROR_MISUSE, "npz: the context is NULL");
     if (eg_error(o->cx)) return false;
     if (o->count < 0 || (o->count && (!o->names || !o->xs)))
         return npz_refuse(o, EG_ERROR_MISUSE,

@@ -150,6 +150,7 @@ static char *st_make_header(eg_ctx *cx, const char *path, int count, const char 
 static bool st_check_tensors(eg_ctx *cx, const char *path, int count, const char *const *names,
                              eg_tensor *const *xs)
 {
+    if (!cx) eg_fail_as(NULL, EG_ERROR_MISUSE, "safetensors: the context is NULL");
     if (eg_error(cx)) return false;
     if (count < 0 || (count && (!names || !xs)))
         return st_refuse(cx, path, EG_ERROR_MISUSE,

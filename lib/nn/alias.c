@@ -395,7 +395,8 @@ static int alias_read(const char *who, eg_params *p, const eg_safetensors *file,
                       const char *under, const eg_alias *list)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there(who, p) || !file || eg_error(cx) || eg_refuse_capture(cx, who)) return -1;
+    if (p && !file) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the file is NULL", who);
+    if (!eg__params_there(who, p) || eg_error(cx) || eg_refuse_capture(cx, who)) return -1;
     under = under ? under : "";
     if (!alias_list_fits(cx, path ? path : who, list)) return -1;
     eg_mark m = eg_push(cx);

@@ -25,6 +25,21 @@ struct eg_cache {
 };
 
 static eg_ctx *context(const eg_cache *c) { return c ? eg_owner_context(c->owner) : NULL; }
+/* True if the cache is there and its context has no error; else records that it is NULL. */
+static bool cache_there(const eg_cache *c)
+{
+    if (!c) eg_fail_as(NULL, EG_ERROR_MISUSE, "cache: it is NULL");
+    return c && !eg_error(context(c));
+}
+/* True if the cache and a tensor, which the message calls `what`, are there; else records an
+ * error. */
+static bool cache_given(const eg_cache *c, const char *what, eg_tensor *x)
+{
+    if (c && !eg_ok(x))
+        eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: %s is %s", what,
+                   x ? "failed or gone with its scope" : "NULL");
+    return cache_there(c);
+}
 static const slot *cache_used(const eg_cache *c, int k)
 {
     return c && k >= 0 && k < c->slots && c->slot[k].k ? c->slot + k : NULL;
@@ -78,7 +93,7 @@ static void cache_cut(slot *s, int64_t position)
 }
 int eg_cache_truncate(eg_cache *c, int64_t length)
 {
-    if (!c || eg_error(context(c))) return -1;
+    if (!cache_there(c)) return -1;
     if (length < 0 || length > eg_cache_length(c)) {
         eg_fail_as(context(c), EG_ERROR_MISUSE, "cache: cut to %lld position%s, but it holds %lld",
                    (long long)length, length == 1 ? "" : "s", (long long)eg_cache_length(c));
@@ -197,7 +212,7 @@ static void cache_pick_batches(eg_cache *c, int k, eg_tensor *index, slot *fresh
 int eg_cache_select(eg_cache *c, eg_tensor *index)
 {
     eg_ctx *cx = context(c);
-    if (!c || !eg_ok(index) || eg_error(cx)) return -1;
+    if (!cache_given(c, "the index", index)) return -1;
     if (eg_rank(index) == 1 && eg_size(index) > 0)
         return cache_picked(c, 0, c->slots, index, cache_pick_batches);
     eg_fail_as(cx, EG_ERROR_SHAPE,
@@ -271,7 +286,7 @@ static void cache_pick_positions(eg_cache *c, int k, eg_tensor *positions, slot 
 int eg_cache_keep(eg_cache *c, int k, eg_tensor *positions)
 {
     eg_ctx *cx = context(c);
-    if (!c || !eg_ok(positions) || eg_error(cx)) return -1;
+    if (!cache_given(c, "the tensor of positions", positions)) return -1;
     const int rank = eg_rank(positions);
     if (rank < 1 || rank > 3 || eg_size(positions) < 1)
         eg_fail_as(cx, EG_ERROR_SHAPE,
@@ -457,8 +472,7 @@ static bool cache_has_room(const slot *s, eg_tensor *x)
 }
 int eg_cache_set_state(eg_cache *c, int k, eg_tensor *x, int64_t length)
 {
-    slot *s =
-        c && eg_ok(x) && !eg_error(context(c)) && cache_writable(c, k) ? cache_at(c, k) : NULL;
+    slot *s = cache_given(c, "the state", x) && cache_writable(c, k) ? cache_at(c, k) : NULL;
     if (!s || !cache_takes_state(c, k, s, x, length)) return -1;
     slot fresh = { s->k, NULL, STATE, length, length, eg_dim(x, 0), false };
     if (!cache_has_room(s, x)) fresh.k = cache_made(c, x, STATE, 0, fresh.rows);

@@ -309,6 +309,10 @@ eg_tensor *eg_attention_similarity_with(const eg_attention_args *given, const ch
         return eg_spec_fail(p.spec, EG_ERROR_UNSUPPORTED, -1, -1,
                             "one index must be summed between query and key, not %d", p.dots);
     if (!measure_plain(&p)) return eg__nn_poison(p.cx);
+    const int rank_q = eg_rank(p.o.q), rank_k = eg_rank(p.o.k);
+    if ((hq >= rank_q || p.dot_q >= rank_q || hk >= rank_k || p.dot_k >= rank_k) &&
+        !eg_spec_bind(p.spec, 3, (eg_tensor *[]){ p.o.q, p.o.k, p.o.v })) /* which says why */
+        return eg__nn_poison(p.cx);
     const int64_t heads = eg_dim(p.o.q, hq);
     const double scale = p.o.scale == EG_OFF ? EG_OFF
                          : p.o.scale != 0    ? p.o.scale

@@ -24,8 +24,12 @@ static eg_tensor *refuse_rank(const eg_mha *m, const char *which, char letter, e
 static bool mha_run_operand(const eg_mha *m, const char *which, char letter, eg_tensor *x,
                             int64_t width)
 {
-    if (!eg_ok(x)) return false;
-    const eg_dtype type = eg_type(m->W_o ? m->W_o : m->W_each[EG_O][0]);
+    const eg_tensor *const W = m->W_o ? m->W_o : m->W_each[EG_O][0];
+    if (!eg_ok(x))
+        return eg_fail_as(eg_context(W), EG_ERROR_MISUSE, "the %s is %s", which,
+                          x ? "failed or gone with its scope" : "NULL"),
+               false;
+    const eg_dtype type = eg_type(W);
     if (eg_rank(x) != m->specs->axes) return refuse_rank(m, which, letter, x), false;
     if (eg_type(x) != type &&
         !(eg__nn_half(type) && (eg_type(x) == EG_F32 || eg_type(x) == EG_F64)))
@@ -218,7 +222,6 @@ static bool memory_key_fits(const eg_mha *m, eg_tensor *key, const eg_tensor *k)
 static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t before,
                             eg_tensor **k, eg_tensor **v)
 {
-    eg_ctx *cx = eg_context(a->query);
     eg_tensor *key = a->key ? a->key : a->query, *value = a->value ? a->value : key;
     if (a->cache && a->memory && eg__cache_filled(a->cache, a->slot)) {
         *k = *v = NULL;
@@ -227,7 +230,7 @@ static bool keys_and_values(const eg_mha *m, const eg_mha_run_args *a, int64_t b
     }
     if (!mha_run_operand(m, "key", 'j', key, m->kdim) ||
         !mha_run_operand(m, "value", 'j', value, m->vdim))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "the key is NULL"), false;
+        return false;
     const eg_packed *packed = key_packed(a);
     if (!packed_fits("key", packed, key) || !packed_fits("value", packed, value) ||
         !operands_agree(m, "query", a->query, &a->packed, "key", key, packed, false) ||
@@ -333,8 +336,7 @@ static eg_tensor *mha_run_sum(eg_tensor *y, eg_tensor *r)
 eg_tensor *eg__mha_run_part(const eg_mha *m, const eg_mha_run_args *a, const eg__part *part)
 {
     eg_ctx *cx = eg_context(a->query);
-    if (!eg__mha_run_allowed(m, a))
-        return eg_fail_as(cx, EG_ERROR_MISUSE, "an operand or an option is refused");
+    if (!eg__mha_run_allowed(m, a)) return eg__nn_poison(cx);
     const eg_cache *const own = a->memory ? NULL : a->cache;
     const int64_t before = eg__cache_taken(own, a->slot), seen = eg__cache_position(own, a->slot);
     eg_attention_args o = { .size = sizeof o,

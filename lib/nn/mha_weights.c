@@ -101,8 +101,13 @@ static bool mha_both(eg_ctx *cx, const eg_mha *to, const eg_mha *from, const cha
  * forms of weights. */
 int eg_mha_copy(eg_mha *to, const eg_mha *from)
 {
-    if (!to || !from) return -1;
-    eg_ctx *cx = eg_context(to->W_o ? to->W_o : to->W_each[EG_O][0]);
+    const eg_mha *const there = to ? to : from;
+    eg_ctx *cx = there ? eg_context(there->W_o ? there->W_o : there->W_each[EG_O][0]) : NULL;
+    if (!to || !from) {
+        eg_fail_as(cx, EG_ERROR_MISUSE, "mha_copy: the module to copy %s is NULL",
+                   to ? "from" : "to");
+        return -1;
+    }
     const struct {
         const char *name;
         int64_t to, from;

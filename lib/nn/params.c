@@ -195,7 +195,9 @@ bool eg__nn_zero_init(eg_params *p, bool on)
 
 eg_tensor *eg__nn_normal(const eg_params *p, eg_tensor *w, double deviation)
 {
-    return p->all->zero_init ? w : eg_init_normal(w, deviation);
+    if (p->all->zero_init || !eg_ok(w)) return w;
+    eg_tensor *drawn = eg_init_normal(w, deviation);
+    return eg_ok(drawn) ? drawn : eg_fail_in(eg_context(w), "param \"%s\"", eg_name_of(w));
 }
 
 eg_tensor *eg__nn_xavier(const eg_params *p, eg_tensor *w, int64_t fan_in, int64_t fan_out)
@@ -381,7 +383,8 @@ static eg_tensor *params_alias(list *all, eg_tensor *x, int64_t k)
                         : NULL;
     return eg_ok(y) ? y : NULL;
 }
-/* The list of one copy has tensors of its own in the same memory, and is made by the first call. */
+/* The list of one copy has tensors of its own in the same memory. The first call makes it, and each
+ * call adds those of the parameters that the list of all copies has got since. */
 eg_params *eg_params_of_copy(eg_params *p, int64_t k)
 {
     list *all = p ? p->all : NULL;
@@ -394,18 +397,21 @@ eg_params *eg_params_of_copy(eg_params *p, int64_t k)
             (long long)k, (long long)(p ? eg_copies_count(all->copies) : 0));
         return NULL;
     }
-    if (all->of_copy[k]) return all->of_copy[k];
-    eg_params *one = params_memory(p, sizeof *one);
-    list *own = one ? params_memory(p, sizeof *own) : NULL;
-    if (!own) return NULL;
-    *own = (list){ .owner = all->owner, .dtype = all->dtype, .zero_init = true };
-    *one = (eg_params){ own, "" };
-    for (int n = 0; n < all->count; n++) {
+    if (!all->of_copy[k]) {
+        eg_params *one = params_memory(p, sizeof *one);
+        list *own = one ? params_memory(p, sizeof *own) : NULL;
+        if (!own) return NULL;
+        *own = (list){ .owner = all->owner, .dtype = all->dtype, .zero_init = true };
+        *one = (eg_params){ own, "" };
+        all->of_copy[k] = one;
+    }
+    eg_params *one = all->of_copy[k];
+    for (int n = one->all->count; n < all->count; n++) {
         eg_tensor *x = params_alias(all, all->item[n]->x, k);
         if (!x || !params_add(one, all->item[n]->name, all->item[n]->axes, x, eg_draws(cx)))
             return NULL;
     }
-    return all->of_copy[k] = one;
+    return one;
 }
 
 eg_tensor *eg_constant_n(eg_params *p, int rank, const int64_t *dims)

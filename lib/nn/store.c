@@ -28,7 +28,8 @@ int eg_params_save(const eg_params *p, const char *path)
 static int store_read(const char *who, eg_params *p, const eg_safetensors *file, const char *path)
 {
     eg_ctx *cx = eg_params_context(p);
-    if (!eg__params_there(who, p) || !file || eg_error(cx) || eg_refuse_capture(cx, who)) return -1;
+    if (p && !file) eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the file is NULL", who);
+    if (!eg__params_there(who, p) || eg_error(cx) || eg_refuse_capture(cx, who)) return -1;
     for (int k = 0; k < eg_params_count(p); k++) {
         const eg_named *one = eg_params_at(p, k);
         if (!eg_ok(eg_safetensors_need(file, path, one->name, one->name, eg_rank(one->x),

@@ -53,10 +53,11 @@ static bool lengths_in_range(const char *who, const eg_tensor *t, int64_t longes
                    false;
         if (n > left)
             return eg_fail_as(t->cx, EG_ERROR_SHAPE,
-                              "%s: there are %lld packed position%s, of which %lld are before "
+                              "%s: there %s %lld packed position%s, of which %lld %s before "
                               "sequence %lld, whose length is %lld",
-                              who, (long long)positions, positions == 1 ? "" : "s",
-                              (long long)(positions - left), (long long)b, (long long)n),
+                              who, positions == 1 ? "is" : "are", (long long)positions,
+                              positions == 1 ? "" : "s", (long long)(positions - left),
+                              positions - left == 1 ? "is" : "are", (long long)b, (long long)n),
                    false;
         left -= n;
     }

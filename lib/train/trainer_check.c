@@ -157,6 +157,7 @@ int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
     slopes *all = x ? eg_owner_alloc(owner, (size_t)count * sizeof *all) : NULL;
     if (all && probe_open(&p)) {
         double largest = 0;
+        count = eg_params_count(p.params); /* without what the user has added to the list */
         for (int k = 0; k < count; k++) x[k] = eg_params_at(p.params, k)->x;
         const bool done = !eg_grad(loss_of(&p), NULL, count, x, g) &&
                           compare_tensors(&p, count, g, all, &largest);
