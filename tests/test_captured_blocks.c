@@ -978,6 +978,31 @@ TEST(the_reason_for_which_nothing_is_captured)
     ck_assert_msg(why && strstr(why, "from: not possible in a captured step"), "%s", why);
     eg_close(s.cx);
 }
+/* A loss that leaves a scope open in its later blocks, when a captured block has added to the sums
+ * before: it is called, as without .capture. */
+static eg_tensor *open_scope_loss(void *w, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    (void)to, (void)count;
+    if (from >= 12) eg_push(cx);
+    return eg_sum(NULL, eg_square(eg_mul(eg_block_rows(cx, "x"), w)));
+}
+TEST(a_loss_that_leaves_a_scope_open_is_called)
+{
+    float w[2];
+    for (int capture = 0; capture < 2; capture++) {
+        eg_ctx *own = eg_open(.threads = 1, .seed = 3);
+        eg_params *p = eg_params_open(own);
+        eg_tensor *x = eg_uniform(own, 0, 1, 24), *scale = eg_param(p, "w", "k", 1);
+        eg_fill(scale, 1);
+        ck_assert_int_eq(eg_step_over(eg_sgd(p, .lr = 1e-2), open_scope_loss, scale, .block = 4,
+                                      .leaves = 3, .capture = capture, .batch = { { "x", x } }),
+                         0);
+        eg_assert_ok(own);
+        w[capture] = *eg_f32(scale);
+        eg_close(own);
+    }
+    ck_assert_int_eq(memcmp(&w[0], &w[1], sizeof *w), 0);
+}
 static eg_tensor *life_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
 {
     eg_tensor *x = eg_block_rows(cx, "x");
