@@ -890,6 +890,26 @@ static int calls_a_block(void *user, eg_tensor **out)
                          .batch = { { "x", user } });
     return *out ? 0 : -1;
 }
+#if !EG_DEBUG_ALLOC /* otherwise a dead tensor is memory that was freed */
+TEST(a_batch_whose_scope_was_popped_is_named)
+{
+    eg_ctx *cx = eg_open(), *other = eg_open();
+    eg_params *p = eg_params_open(cx);
+    byte_rows u = { .w = eg_param(p, "w", "k", 2), .name = "x" };
+    eg_opt *opt = eg_sgd(p, .lr = 1);
+    for (int k = 0; k < 2; k++) {
+        const eg_mark m = eg_push(k ? other : cx);
+        eg_tensor *gone = eg_full(k ? other : cx, 1, 6);
+        eg_pop(k ? other : cx, m);
+        ck_assert_int_eq(eg_step_over(opt, byte_rows_loss, &u, 6, .batch = { { "x", gone } }), -1);
+        eg_assert_error(cx, k ? "step_over: \"x\" of .batch belongs to another context"
+                              : "step_over: 'x' of .batch was used after the scope that held it");
+        ck_assert_ptr_null(eg_error(other));
+    }
+    eg_close(cx);
+    eg_close(other);
+}
+#endif
 TEST(what_a_batch_refuses)
 {
     eg_ctx *cx = eg_open(.threads = 1), *other = eg_open(.threads = 1);
