@@ -321,6 +321,10 @@ TEST(explain_graph_adds_up_parameters_multiplications_and_bytes)
     ck_assert_double_eq(e->multiply_adds, 3 * 8 * 4 + 12); /* and the terms of the sum */
     ck_assert_double_eq(e->bytes, 8 * (12 + 12 + 1));
     ck_assert(strstr(e->text, "36 numbers in parameters"));
+    ck_assert(e->narrowest == EG_F64 && eg_explain_graph(x)->narrowest == EG_DEFAULT);
+    eg_tensor *narrow = eg_cast(eg_cast(y, EG_F32), EG_F64);
+    ck_assert_int_eq(eg_explain_graph(narrow)->narrowest, EG_F32);
+    ck_assert_int_eq(eg_explain_graph(eg_sum(NULL, eg_ones(cx, 2) /* f64 */))->narrowest, EG_F64);
     eg_tensor *gain = eg_ones(cx, 32);
     for (int rows = 3; rows < 6; rows++) { /* long rows keep two numbers each, short ones none */
         e = eg_explain_graph(eg_rmsnorm("b [v]", eg_ones(cx, rows, 32), .gain = gain));

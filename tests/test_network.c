@@ -879,6 +879,28 @@ TEST(a_cache_that_changes_the_logits_is_refused)
                     "slot, and positions count from the end of the cache");
 }
 
+/* Parameters of f64, and logits that are rounded to f32: they differ by such roundings in a batch
+ * of another size. */
+static eg_tensor *rounded_logits(const void *net, eg_ctx *c, const eg_batch *b)
+{
+    const stuck *m = net;
+    eg_tensor *x = eg_embedding_run(m->tokens, eg_batch_tokens(c, b));
+    x = eg_mha_run(m->attention, x, .where = "j <= i", .cache = b->cache);
+    eg_tensor *y = eg_cast(eg_linear_run(m->logits, x), EG_F32), *sum = eg_sum(NULL, y);
+    return eg_cast(eg_sub(eg_add(y, sum), sum), EG_F64);
+}
+TEST(logits_of_f64_that_are_computed_in_f32_are_compared_as_these)
+{
+    static const eg_network row = {
+        .name = "w", .cached = true, .make = make_stuck, .logits = rounded_logits
+    };
+    eg_ctx *own = eg_open(.dtype = EG_F64);
+    eg_trainer *t = eg_trainer_new(eg_data_task(own, eg_task_find("addition")), .network = &row,
+                                   .layers = 1, .d_model = 8, .heads = 2, .batch = 8);
+    ck_assert_msg(t && !eg_trainer_step(t, NULL), "%s", eg_error(own));
+    eg_close(own);
+}
+
 TEST(a_model_beside_a_network_is_refused)
 {
     ck_assert_ptr_null(eg_trainer_new(eg_data_task(cx, eg_task_find("addition")),

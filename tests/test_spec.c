@@ -355,6 +355,22 @@ TEST(offset_letters)
                         "another index that it could move; say .offset_letter = \"i\"");
     ck_assert(eg_ok(eg_attention(spec_, q, k, k, .where = "j < 4 + h", .offset = 2,
                                  .offset_letter = "i", .alibi = { "h", m })));
+    /* the letter of the queries whose distance ALiBi takes, among grouped heads that share slopes
+     */
+    static const char grouped[] = "ighd,jhd,jhe->ighe";
+    eg_tensor *g = eg_normal(cx, 0, 1, 3, 5, 2, 4), *slopes = eg_from(cx, ((double[]){ 1, .5 }), 2);
+    ck_assert(!eg_ok(eg_attention(grouped, g, k, k, .alibi = { "h", slopes })));
+    eg_assert_error(cx, "attention: .alibi takes the distance between one query index and one key "
+                        "index that the slopes do not have; here are 2 and 1");
+    for (int offset = 0; offset < 3; offset += 2)
+        for (int form = EG_FUSED; form <= EG_UNFUSED; form++)
+            eg_assert_close(eg_attention(grouped, g, k, k, .alibi = { "h", slopes },
+                                         .offset = offset, .offset_letter = "i", .form = form),
+                            eg_attention(grouped, g, k, k, .with = { { "m", slopes } },
+                                         .score = offset ? "score - m[h] * abs(i + 2 - j)"
+                                                         : "score - m[h] * abs(i - j)",
+                                         .form = form),
+                            1e-12);
     ck_assert(!eg_ok(eg_where_mask(cx, "j <= i + h", "h i [j]", 2, (int64_t[]){ 2, 3, 8 })));
     eg_assert_error(cx, "where_mask: .offset is 2, but \"j <= i + h\" has more than one index that "
                         "it could move; name one by .offset_letter");

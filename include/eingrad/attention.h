@@ -81,8 +81,8 @@ typedef struct eg_attention_args {
     eg_masked bias;   /* { "hij", t }: t is added to the scores. −inf forbids its pair, also with
                        * no_softmax; if a row has scores of ∞, these share its weight; a NaN makes
                        * its row NaN */
-    /* { "h", m }: − m |i − j| is added to the scores, differentiable; one query and one key letter.
-     * Press et al. 2022 */
+    /* { "h", m }: − m |i − j| is added to the scores, differentiable; i is the only letter of the
+     * queries that m lacks, or .offset_letter, and j the only key letter. Press et al. 2022 */
     eg_masked alibi;
     /* { "h", z }: e^z is added to the denominator of the softmax; any letters of the scores except
      * those of the keys. The sink acts as one more key, with value 0, that every query attends to:

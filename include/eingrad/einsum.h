@@ -128,6 +128,9 @@ typedef struct eg_explained_graph {
     double multiply_adds; /* of contractions; in fused attention without skipped tiles */
     double bytes;         /* of results that have memory of their own, and kept for the gradient */
     const char *text;     /* the same in words */
+    /* of the operations' results, the dtype of floats with the fewest bits, whose rounding errors y
+     * has: f16, bf16, f32, f64; EG_DEFAULT: no result has floats */
+    eg_dtype narrowest;
 } eg_explained_graph;
 /* Adds up the recorded graph of y. The result lives in the open scope; NULL after an error. */
 EG_API const eg_explained_graph *eg_explain_graph(eg_tensor *y);

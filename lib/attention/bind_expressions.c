@@ -101,8 +101,16 @@ static bool lengths_fit(const eg_masking *m, int term, const eg_addition *a)
                       (long long)v[k], (long long)k, key->length, key->text, (long long)key->size),
            false;
 }
+/* True if .offset_letter names the letter of row r. */
+static bool offset_letter_is(const eg_masking *m, int r)
+{
+    const eg_axis_name *name = &m->bound->axis[m->axis[r]];
+    return m->offset_letter && strlen(m->offset_letter) == (size_t)name->length &&
+           !memcmp(m->offset_letter, name->text, (size_t)name->length);
+}
 /* Sets the letters of the query and the key whose distance .alibi multiplies. Besides the
- * letters of the slopes there must be exactly one of each. False after an error. */
+ * letters of the slopes there must be exactly one of each, or .offset_letter names that of the
+ * query. False after an error. */
 static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *query)
 {
     int queries = 0;
@@ -110,6 +118,9 @@ static bool distance_letters(const eg_masking *m, eg_addition *a, const bool *qu
         if (!query[r] || has_letter(a, r)) continue;
         a->i = (uint8_t)r;
         queries++;
+        if (!offset_letter_is(m, r)) continue;
+        queries = 1;
+        break;
     }
     if (m->offset > 1ll << 52)
         return eg_fail_as(m->bound->cx, EG_ERROR_MISUSE,
@@ -190,9 +201,7 @@ static bool letter_moved(eg_ctx *cx, eg_expression_source *where, eg_expression_
     if (!alibi || !m->offset) return true;
     const eg_axis_name *counts = &m->bound->axis[m->axis[alibi->i]];
     const char *letter = m->offset_letter;
-    const bool same = letter ? strlen(letter) == (size_t)counts->length &&
-                                   !memcmp(letter, counts->text, strlen(letter))
-                             : *moved < 0 || *moved == alibi->i;
+    const bool same = letter ? offset_letter_is(m, alibi->i) : *moved < 0 || *moved == alibi->i;
     *moved = alibi->i;
     if (same) return true;
     return eg_fail_as(cx, EG_ERROR_NOTATION,

@@ -318,7 +318,9 @@ static bool blocks_batch(blocks *b)
         eg_tensor *x = o->batch[k].x;
         bool is_x = false;
         for (int i = 0; i < o->count; i++) is_x |= o->xs[i] == x;
-        if (x && eg__check_usable(o->who, x) && (is_x || (x->cx == b->cx && blocks_reach(b, x))))
+        if (is_x || (x && x->cx == b->cx &&
+                     eg__check_option(b->cx, o->who, ".batch", o->batch[k].name, EG_TAKES_ALL, x) &&
+                     blocks_reach(b, x)))
             eg_fail_as(b->cx, EG_ERROR_MISUSE,
                        "%s: \"%s\" of .batch %s, and the gradient through it would be missing",
                        o->who, o->batch[k].name,

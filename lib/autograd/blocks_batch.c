@@ -29,10 +29,11 @@ static bool batch_fits(eg_ctx *cx, const char *who, const eg_given *given, int k
                    false;
     if (!x)
         return eg_fail_as(cx, EG_ERROR_MISUSE, "%s: \"%s\" of .batch is NULL", who, name), false;
-    if (!eg__check_usable(who, x)) return false;
     if (x->cx != cx && x->cx != cx->parent)
         eg_fail_as(cx, EG_ERROR_MISUSE, "%s: \"%s\" of .batch belongs to another context", who,
                    name);
+    else if (!eg__check_option(cx, who, ".batch", name, EG_TAKES_ALL, x))
+        return false;
     else if (x->copies && x->copies != copies)
         eg_fail_as(cx, EG_ERROR_UNSUPPORTED, "%s: \"%s\" of .batch has copies%s", who, name,
                    copies ? " of another group" : "");

@@ -287,7 +287,10 @@ static int kind_step(void *user, eg_tensor **out)
     captured_step *a = user;
     const eg_grad_over_args *o = &a->b->o;
     eg_ctx *child = a->child;
+    const eg__arena *top = child->top;
     eg_tensor *y = eg__block_loss(o, child, &a->w->count);
+    if (y && child->top != top) /* a captured step must not; said before the sums are written to */
+        return eg_fail_as(child, EG_ERROR_MISUSE, "capture: the loss left a scope open"), -1;
     eg_into *into = eg__alloc(child, (size_t)o->count * sizeof *into);
     if (!y || !into) return -1;
     for (int k = 0; k < o->count; k++)

@@ -112,6 +112,9 @@ static void graph_add(eg_explained_graph *e, const eg_tensor *t)
         if (t->op->cost) t->op->cost(t, &cost);
         e->multiply_adds += cost.multiply_adds;
         e->bytes += cost.bytes + (own ? size * eg__width[t->dtype] : 0);
+        if (eg__is_float(t->dtype) || t->dtype == EG_F16 || t->dtype == EG_BF16)
+            if (!e->narrowest || eg__width[t->dtype] < eg__width[e->narrowest])
+                e->narrowest = t->dtype;
         return;
     }
     e->leaves++;

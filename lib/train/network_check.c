@@ -5,6 +5,7 @@
  * context's, examples depend on each other, positions depend on later ones, or a cache changes the
  * logits. */
 #include "trainer.h"
+#include <eingrad/einsum.h>
 #include <eingrad/grad.h>
 #include <math.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@ typedef struct probing {
     eg_batch batch;
     eg_tensor *logits; /* of the batch, and … */
     eg_tensor *loss;   /* … its loss */
+    double share;      /* of the largest logit: what may be rounding */
 } probing;
 
 static double probing_number(eg_tensor *x, const void *at, int64_t k)
@@ -171,9 +173,8 @@ static bool probing_examples(const probing *p)
                   classes = p->t->batches->vocabulary;
     const eg_batch one = eg_batch_part(&p->batch, rows - 1, rows);
     eg_tensor *alone = rows > 1 ? probing_run(p, &one) : NULL;
-    const double share = eg_params_type(p->t->params) == EG_F64 ? 1e-9 : 1e-4;
     const int64_t at = alone ? probing_differs(p->logits, (rows - 1) * p->batch.length * classes,
-                                               alone, length * classes, share, pair)
+                                               alone, length * classes, p->share, pair)
                              : -1;
     if (at >= 0)
         eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
@@ -196,7 +197,6 @@ static bool probing_order(const probing *p)
         if (p->batch.lengths[k] > p->batch.lengths[row]) row = k;
     const eg_batch b = eg_batch_part(&p->batch, row, row + 1);
     const int64_t last = b.lengths[0] - 1, classes = p->t->batches->vocabulary;
-    const double share = eg_params_type(p->t->params) == EG_F64 ? 1e-9 : 1e-4;
     int32_t *tokens = p->t->batches->one.tokens + (b.tokens - p->batch.tokens);
     for (int64_t k = last; k > 0 && k > last - 2 && at < 0 && !p->t->network->encoder; k--) {
         const int32_t was = tokens[k];
@@ -204,8 +204,8 @@ static bool probing_order(const probing *p)
         eg_tensor *other = probing_run(p, &b);
         tokens[k] = was;
         if (!other) break;
-        at = probing_differs(p->logits, row * p->batch.length * classes, other, k * classes, share,
-                             pair);
+        at = probing_differs(p->logits, row * p->batch.length * classes, other, k * classes,
+                             p->share, pair);
         if (at >= 0)
             eg_fail_as(p->t->cx, EG_ERROR_MISUSE,
                        "%s: a logit at position %lld is %g, but %g if the token at position %lld "
@@ -239,8 +239,7 @@ static bool probing_cache(const probing *p)
         b.tokens += last, b.length = 1;
         eg_tensor *x = eg__network_logits(t, cx, &b, NULL);
         if (eg__batch_logits_fit(cx, t->batches, p->who, &b, x))
-            at = probing_differs(p->logits, last * classes, x, classes,
-                                 eg_type(x) == EG_F64 ? 1e-9 : 1e-4, pair);
+            at = probing_differs(p->logits, last * classes, x, classes, p->share, pair);
     }
     if (eg_error(cx)) eg_fail_in(cx, "%s", p->who);
     if (at >= 0)
@@ -300,6 +299,8 @@ bool eg__network_probe(eg_trainer *t)
         p.loss = p.logits ? eg__network_loss(t, t->cx, &b, p.logits, 0) : NULL;
     }
     if (p.loss && probing_finite(&p) && p.own && probing_paths(&p)) {
+        const eg_explained_graph *graph = eg_explain_graph(p.logits);
+        p.share = graph && graph->narrowest == EG_F64 ? 1e-9 : 1e-4;
         eg_nograd(t->cx, true);
         (void)(probing_state(&p) && probing_examples(&p) && probing_order(&p) && probing_cache(&p));
     }

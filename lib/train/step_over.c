@@ -1,6 +1,7 @@
 /* step_over.c: an optimiser step whose gradients are computed block by block on several threads
  * (eg_grad_over), and the check that its loss is a sum over examples. */
 #include "opt.h"
+#include <eingrad/einsum.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,7 +23,7 @@ typedef struct step_over_part {
     int64_t count;
     bool known; /* it is a finite number with a count that a block may have */
     bool drew;  /* random draws were made for it */
-    bool f64;
+    bool f64;   /* the loss, and if it is recorded each result that it was computed from */
 } step_over_part;
 typedef struct step_over_asking {
     const eg_step_over_args *o;
@@ -57,17 +58,22 @@ static eg_tensor *step_over_part_loss(void *user, eg_ctx *cx, int64_t k, int64_t
     if (!eg_ok(y) || eg_size(y) != 1 || eg_error(cx)) return y;
     p->value = eg_item(y);
     p->f64 = eg_type(y) == EG_F64;
+    if (p->f64 && a->recording) {
+        const eg_explained_graph *e = eg_explain_graph(y);
+        p->f64 = e && e->narrowest == EG_F64;
+    }
     p->known = isfinite(p->value);
     return y;
 }
-/* Computes the parts in training or in evaluation mode; errors are forgotten. A loss that computes
- * gradients itself fails without a history, and is called again with one. True if all are known. */
-static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a, bool train)
+/* Computes the parts in training or in evaluation mode; errors are forgotten. With `recorded` 0 the
+ * loss is not recorded; one that computes gradients itself then fails, and is called again with a
+ * history. True if all are known. */
+static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a, bool train, int recorded)
 {
     const bool training = eg_training(cx);
     const uint64_t draws = eg_draws(cx);
     bool known = false;
-    for (int recorded = 0; recorded < 2 && !known && !a->part[WHOLE].drew; recorded++) {
+    for (; recorded < 2 && !known && !a->part[WHOLE].drew; recorded++) {
         a->recording = recorded;
         train ? eg_train(cx) : eg_eval(cx);
         const eg_mark m = eg_push(cx);
@@ -81,16 +87,45 @@ static bool step_over_compute_parts(eg_ctx *cx, step_over_asking *a, bool train)
     }
     return known;
 }
+/* True if the loss of all differs from the sum of those of the two parts by more than rounding. A
+ * loss of f64 of parameters of f32 is rounded as these are. */
+static bool step_over_differs(const eg_opt *op, const step_over_part part[ASKED], bool f64)
+{
+    for (int k = 0; k < op->count; k++) f64 &= eg_type(op->x[k]) == EG_F64;
+    const double all = part[WHOLE].value, one = part[FIRST].value, two = part[SECOND].value;
+    return fabs(all - (one + two)) > (f64 ? 1e-9 : 1e-4) * (fabs(all) + fabs(one) + fabs(two));
+}
+/* Records the error that the loss or its count is no sum; */
+static void step_over_refuse(eg_ctx *cx, const char *who, const step_over_part part[ASKED])
+{
+    const step_over_part *all = &part[WHOLE], *one = &part[FIRST], *two = &part[SECOND];
+    char whole[96], parts[128];
+    snprintf(whole, sizeof whole, "of examples 0 to %lld", (long long)all->to - 1);
+    snprintf(parts, sizeof parts, "of 0 to %lld and %lld to %lld together", (long long)one->to - 1,
+             (long long)two->from, (long long)all->to - 1);
+    if (all->count != one->count + two->count)
+        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count is not a sum: %s it is %lld, %s %lld", who,
+                   whole, (long long)all->count, parts,
+                   (long long)one->count + (long long)two->count);
+    else
+        eg_fail_as(
+            cx, EG_ERROR_MISUSE,
+            "%s: the loss is not a sum over its examples: %s it is %.9g, %s %.9g; add up the "
+            "losses of the examples, and leave the division by the count to the step; a loss "
+            "of pairs of examples needs eg_step on the whole batch",
+            who, whole, all->value, parts, one->value + two->value);
+}
 /* True if the loss of the first examples equals the sum of the losses of its two parts; else
  * records an error. If random draws are made for it in training, it is compared in evaluation mode,
  * without dropout. A loss that fails, or that draws even there, is not compared: the step then
- * reports the error. */
+ * reports the error. A loss of f64 that differs by no more than one of f32 may is computed again
+ * with a history, which says whether f32 was used for it. */
 static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
 {
     eg_ctx *cx = op->cx;
     const int64_t block = o->block > 0 ? o->block : 8,
                   n = o->examples / 2 < block ? o->examples : 2 * block, cut = n / 3 + (n % 3 > 0);
-    bool tested = n < 2;
+    bool tested = n < 2, train = eg_training(cx);
     for (int k = 0; k < OPT_SUMS; k++) tested |= op->sum[k] == o->loss;
     if (tested) return true;
     const step_over_asking asked = {
@@ -99,32 +134,19 @@ static bool step_over_is_sum(eg_opt *op, const eg_step_over_args *o)
         .part = { { .from = 0, .to = n }, { .from = 0, .to = cut }, { .from = cut, .to = n } }
     };
     step_over_asking a = asked;
-    if (!eg_training(cx) || !step_over_compute_parts(cx, &a, true)) {
-        a = asked;
-        if (!step_over_compute_parts(cx, &a, false)) return true;
+    if (!train || !step_over_compute_parts(cx, &a, true, 0)) {
+        a = asked, train = false;
+        if (!step_over_compute_parts(cx, &a, false, 0)) return true;
     }
-    const step_over_part *all = &a.part[WHOLE], *one = &a.part[FIRST], *two = &a.part[SECOND];
-    const double sum = one->value + two->value,
-                 size = fabs(all->value) + fabs(one->value) + fabs(two->value);
-    bool f64 = all->f64; /* a loss of f64 of parameters of f32 is rounded as these are */
-    for (int k = 0; k < op->count; k++) f64 &= eg_type(op->x[k]) == EG_F64;
-    char whole[96], parts[128];
-    snprintf(whole, sizeof whole, "of examples 0 to %lld", (long long)n - 1);
-    snprintf(parts, sizeof parts, "of 0 to %lld and %lld to %lld together", (long long)cut - 1,
-             (long long)cut, (long long)n - 1);
-    if (all->count != one->count + two->count)
-        eg_fail_as(cx, EG_ERROR_MISUSE, "%s: the count is not a sum: %s it is %lld, %s %lld",
-                   o->who, whole, (long long)all->count, parts,
-                   (long long)one->count + (long long)two->count);
-    else if (fabs(all->value - sum) > (f64 ? 1e-9 : 1e-4) * size)
-        eg_fail_as(
-            cx, EG_ERROR_MISUSE,
-            "%s: the loss is not a sum over its examples: %s it is %.9g, %s %.9g; add up the "
-            "losses of the examples, and leave the division by the count to the step; a loss "
-            "of pairs of examples needs eg_step on the whole batch",
-            o->who, whole, all->value, parts, sum);
-    else
-        op->sum[op->next_sum] = o->loss, op->next_sum = (op->next_sum + 1) % OPT_SUMS;
+    const step_over_part *part = a.part;
+    if (part->f64 && step_over_differs(op, part, true) && !step_over_differs(op, part, false)) {
+        a = asked;
+        if (!step_over_compute_parts(cx, &a, train, 1)) return true;
+    }
+    if (part[WHOLE].count != part[FIRST].count + part[SECOND].count ||
+        step_over_differs(op, part, part->f64))
+        return step_over_refuse(cx, o->who, part), false;
+    op->sum[op->next_sum] = o->loss, op->next_sum = (op->next_sum + 1) % OPT_SUMS;
     return !eg_error(cx);
 }
 
