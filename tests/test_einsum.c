@@ -514,6 +514,7 @@ TEST(layout_changes_no_bit)
         { "iz,zj->zij", "i50 j40 z30" },
         { "abz,zbc->acz", "a300 b20 c7 z19" },
         { "ab,bc->ac", "a150 b200 c190" },
+        { "ab,bc->ac", "a310 b530 c288" }, /* columns of a are read in place */
         { "bda,dc->abc", "a48 b40 c48 d30" },
         { "efbad,cf->abcde", "a5 b4 c9 d7 e6 f8" },
         { "dega,gfbc->abcdef", "a3 b5 c4 d6 e7 f8 g9" },

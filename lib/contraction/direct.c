@@ -87,6 +87,7 @@ typedef struct small {
 #define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
 #define WIDE_TILES      1
 #define MOST            12
+#define BESIDE          12
 #define REAL            float
 #define NAME(x)         x##_512_f32
 #define VEC             __m512
@@ -104,6 +105,7 @@ typedef struct small {
 #define STORE_ALL(p, x) _mm512_storeu_ps(p, x)
 #include "contraction/direct_of.h"
 
+#define BESIDE          14
 #define REAL            double
 #define NAME(x)         x##_512_f64
 #define VEC             __m512d
@@ -211,6 +213,18 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
     return k;
 }
 
+eg_tile_run *eg__beside_kernel(eg_dtype dtype)
+{
+#if defined(__x86_64__)
+    const eg_kernel *kn = eg__kernel(dtype);
+    if (eg__kernel_isa() == EG_ISA_AVX512 && !kn->rows) {
+        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return beside_512_f32;
+        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return beside_512_f64;
+    }
+#endif
+    (void)dtype;
+    return NULL;
+}
 int eg__direct_lanes(eg_dtype dtype)
 {
     const small *s = small_of(dtype);

@@ -1,5 +1,5 @@
 /* direct_of.h: the tiles of direct.c for one type and one vector: REAL; VEC with LANES lanes; MOST
- * columns; MASK and its loads and stores. */
+ * columns, or BESIDE of them; MASK and its loads and stores. */
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
@@ -99,6 +99,17 @@ TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t
 }
 
 #if WIDE_TILES
+/* BESIDE columns of b, whose terms lie beside each other, and a packed panel of a */
+TARGET static void NAME(beside)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
+                                int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add)
+{
+    enum { W = 2 * LANES };
+    (void)lanes;
+    (void)ak;
+    (void)bk;
+    NAME(tile)(2, BESIDE, true, TILE_FAR, W, k, a, W, b, 1, bn, c, cn, alpha, add, NULL);
+}
+
 /* Panels of PANEL columns, for eg__panel_kernel. */
 TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const void *a,
                                 const void *b, int64_t b_step, int64_t columns, bool add, void *c,
@@ -272,6 +283,7 @@ static const small NAME(small) = { LANES,
 #undef BATCH_SIX
 #undef PREFETCHING
 #undef PREFETCHING_SIX
+#undef BESIDE
 #undef REAL
 #undef NAME
 #undef VEC

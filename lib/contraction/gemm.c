@@ -8,7 +8,8 @@
  * or 0, so the value of an element depends on k only: neither on the blocking of m and n nor on
  * threads. KC is EG_KC, or twice that if c is large: then a tile receives both sums while it is in
  * the first-level cache. A tile that is not whole, or not contiguous in the kernel's direction, is
- * computed in a buffer.
+ * computed in a buffer. If a has few panels, packing b would take a good part of the time: columns
+ * of b whose terms lie beside each other are then read in place, by a kernel of direct.c.
  *
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
@@ -18,6 +19,8 @@
 /* Bytes of packed blocks: in the second-level cache, in the third. A part of c of more than C_BYTES
  * has left the caches when the next block of k is added to it. */
 enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20, C_BYTES = 3 << 20 };
+/* With more rows of a, b is packed. */
+enum { IN_PLACE_MOST = 1024 };
 /* GRAIN: multiply-adds for which another thread is worthwhile, some 30 µs. */
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 };
 
@@ -91,7 +94,21 @@ typedef struct shape {
     eg_dtype dtype, of[2]; /* of panels and c; of a and b in memory */
     size_t width;
     const eg_kernel *kernel;
+    eg_tile_run *beside; /* reads whole panels of b in place; NULL: they are packed */
+    int64_t bn; /* elements from a column of b to the next one, where it is read in place */
 } shape;
+
+/* Chooses whether b is read in place. Columns a multiple of 2048 bytes apart would share two sets
+ * of the first-level cache: products of width 512 would take 1.03 of their time. */
+static void choose_in_place(shape *s, const eg_gemm *g)
+{
+    const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
+    if (g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || k->sb != 1 || m->sc != 1) return;
+    if (g->of[1] != g->dtype || m->size > IN_PLACE_MOST || m->size % s->kernel->mr) return;
+    if (n->sb * (int64_t)s->width % 2048 == 0) return;
+    s->beside = eg__beside_kernel(g->dtype);
+    s->bn = n->sb;
+}
 
 static size_t gemm_bytes(int64_t block, int64_t kc, int w, size_t width)
 {
@@ -121,22 +138,26 @@ static void tables(side *s, const eg_axes *l, int which, int64_t from, int64_t c
     for (int64_t i = count - 1; i >= 0; i--)
         s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
 }
+/* Packs a panel of an operand, unless it is read in place. */
 static void pack(const shape *s, const side *x, int which, int64_t panel, int64_t count, int nruns,
                  const char *src, int64_t kc)
 {
     const int w = which == EG_OF_A ? s->kernel->mr : s->kernel->nr;
     int64_t i = panel * w, rows = eg__min64(w, count - i);
+    if (which == EG_OF_B && s->beside && rows == w) return;
     eg__pack_from(s->dtype, s->of[which], w, rows, x->from + i, regular(x->from + i, rows), nruns,
                   x->run, src, x->panels + (size_t)(panel * w * kc) * s->width, kc);
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
 /* A block of the product, c (+)= alpha a b with mc × nc elements and sums over kc; its operands are
- * packed. finish: NULL, or called after the last block of k. */
+ * packed, but for panels of b that are read in place, from `from` on. finish: NULL, or called after
+ * the last block of k. */
 typedef struct block {
     const shape *s;
     const side *a, *b;
     int64_t mc, nc, kc;
+    const char *from;
     char *c;
     double alpha;
     bool add;
@@ -201,6 +222,12 @@ static void tiles(const block *k, next *then)
     for (int64_t j = 0; j < k->nc; j += nr) {
         const char *pb = b->panels + (size_t)(j * k->kc) * width;
         const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, k->nc - j);
+        eg_ahead columns = { .rows = 0 }; /* the next ones, if they are read in place */
+        if (k->s->beside && j + 2 * nr <= k->nc)
+            columns =
+                eg__ahead_of(k->from + b->from[j + nr] * (int64_t)width, (int64_t)width,
+                             &(eg_axis){ .size = nr }, k->s->bn, &(eg_axis){ .size = k->kc }, 1);
+        const int64_t lines = (eg__ahead_lines(&columns) * mr + k->mc - 1) / k->mc;
         for (int64_t i = 0; i < k->mc; i += mr) {
             const char *pa = a->panels + (size_t)(i * k->kc) * width;
             const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, k->mc - i);
@@ -209,6 +236,7 @@ static void tiles(const block *k, next *then)
                                (kn->rows ? cs == 1 : rs == 1);
             char *at = k->c + (a->to[i] + b->to[j]) * (int64_t)width;
             if (whole) {
+                eg__ahead_prefetch(&columns, lines, false);
                 for (int x = 0; then && x < 2; x++)
                     eg__ahead_prefetch(&then->of[x], then->lines[x], true);
                 if (k->finish)
@@ -219,7 +247,10 @@ static void tiles(const block *k, next *then)
                 const int64_t n = eg__min64(EG_KC, k->kc - p);
                 const char *xa = pa + (size_t)(p * mr) * width, *xb = pb + (size_t)(p * nr) * width;
                 const bool more = k->add || p > 0;
-                if (whole)
+                if (whole && k->s->beside)
+                    k->s->beside(mr, n, xa, mr, k->from + (b->from[j] + p) * (int64_t)width, 1,
+                                 k->s->bn, at, cs, k->alpha, more);
+                else if (whole)
                     kn->run(kn, n, k->alpha, xa, xb, more, at, rs, cs);
                 else
                     tile_in_buffer(k, &t, n, xa, xb, more);
@@ -242,6 +273,7 @@ static void set_next(next *then, const shape *s, const eg_gemm *g, int which, co
     const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
     const int64_t w = eg__width[g->of[which]], kc = eg__min64(s->kc, k->total - p);
     then->of[which].rows = then->lines[which] = 0;
+    if (which == EG_OF_B && s->beside) return;
     if (own->n != 1 || k->n != 1 || kc <= 0 || to <= from || tiles < 1) return;
     const int64_t step = own->axis->step[which], along = k->axis->step[which];
     then->of[which] =
@@ -274,8 +306,8 @@ static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int6
                 set_next(&then, s, g, EG_OF_A, pa, last ? 0 : i + mc,
                          eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + s->kc : p,
                          across * (mc / mr));
-                tiles(&(block){ s, a, b, mc, nc, kc, pc, g->alpha, g->add || p > 0,
-                                gemm_finish(g, p, kc) },
+                tiles(&(block){ s, a, b, mc, nc, kc, pb + p * (int64_t)s->width, pc, g->alpha,
+                                g->add || p > 0, gemm_finish(g, p, kc) },
                       &then);
             }
         }
@@ -317,8 +349,8 @@ static void block_piece(void *user, int64_t i, int thread)
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
     for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, mc, ra, c->pa, c->kc);
-    tiles(&(block){ c->s, a, c->b, mc, c->nc, c->kc, c->pc, c->g->alpha, c->g->add || c->p > 0,
-                    gemm_finish(c->g, c->p, c->kc) },
+    tiles(&(block){ c->s, a, c->b, mc, c->nc, c->kc, c->pb + c->p * (int64_t)c->s->width, c->pc,
+                    c->g->alpha, c->g->add || c->p > 0, gemm_finish(c->g, c->p, c->kc) },
           NULL);
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
@@ -351,6 +383,7 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
                 .dtype = g->dtype,
                 .of = { g->of[0], g->of[1] },
                 .width = g->dtype == EG_F64 ? 8 : 4 };
+    choose_in_place(&s, g);
     const int mr = s.kernel->mr, nr = s.kernel->nr;
     const int64_t w = (int64_t)s.width, across = eg__min64(g->n.total, B_BYTES / (EG_KC * w)),
                   packed = g->m.total * across * w > C_BYTES ? 2 * EG_KC : EG_KC;

@@ -101,6 +101,9 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 /* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
  * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
+/* Returns a kernel with the sizes of eg__kernel's for a panel of a that is packed and columns of b,
+ * bn elements apart, whose terms lie beside each other (bk = 1). NULL if there is none. */
+eg_tile_run *eg__beside_kernel(eg_dtype);
 /* Numbers in a vector, and the most columns of a tile; 0 without a kernel */
 int eg__direct_lanes(eg_dtype);
 int eg__direct_columns(eg_dtype);
