@@ -270,6 +270,7 @@ double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
     bool sums[2] = { false, false };
     for (int i = 0; i < n; i++) {
         if (x[i].size == 1) continue;
+        if (x[i].size == 0) return *terms = 0; /* no elements, or zeros */
         const double size = (double)x[i].size;
         const bool has[2] = { x[i].in_a, two && x[i].in_b };
         const bool once = !x[i].in_c && has[0] != has[1];
