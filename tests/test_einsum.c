@@ -606,6 +606,47 @@ TEST(expanded_operands_change_no_bit)
         }
 }
 
+/* An operand that is expanded along an index which it alone is summed over is summed first, as its
+ * contiguous copy is: with the same multiply-adds, not with one for each element of both. */
+TEST(an_expanded_index_of_one_operand_is_summed_first)
+{
+    static const struct {
+        const char *spec, *sizes, *expanded;
+    } products[] = {
+        { "ij,jk->i", "i70 j65 k130", "k" },
+        { "ij,jk->i", "i70 j65 k130", "i" },
+        { "aij,bjkl->ib", "a3 i7 j5 b6 k4 l9", "a" },
+        { "aij,bjkl->ib", "a3 i7 j5 b6 k4 l9", "akl" },
+        { "ija,aklj->i", "i4 j20 a6 k3 l5", "kl" },
+        { "ij,jk->", "i7 j9 k8", "ik" },
+    };
+    for (size_t p = 0; p < sizeof products / sizeof *products; p++)
+        for (int turn = 0; turn < 4; turn++) {
+            const eg_mark m = eg_push(cx);
+            const eg_dtype dtype = turn % 2 ? EG_F32 : EG_F64;
+            const char *at = products[p].spec;
+            eg_tensor *x[2], *copy[2];
+            for (int k = 0; k < 2; k++, at++) {
+                const char *letter = at;
+                int64_t dim[8], one[8];
+                const int rank = sizes_of(&at, products[p].sizes, dim);
+                for (int r = 0; r < rank; r++)
+                    one[r] = strchr(products[p].expanded, letter[r]) ? 1 : dim[r];
+                x[k] = eg_expand_n(wave_of(dtype, k, rank, one), rank, dim);
+                copy[k] = eg_contiguous(x[k]);
+            }
+            eg_threads(cx, 1 + turn / 2);
+            const uint64_t start = eg_stats(cx).multiply_adds;
+            eg_tensor *y = eg_einsum(products[p].spec, x[0], x[1]);
+            const uint64_t done = eg_stats(cx).multiply_adds - start;
+            eg_tensor *z = eg_einsum(products[p].spec, copy[0], copy[1]);
+            eg_assert_close(y, z, dtype == EG_F32 ? 1e-5 : 1e-14);
+            ck_assert_msg(done <= eg_stats(cx).multiply_adds - start - done, "%s, %s expanded: %d",
+                          products[p].spec, products[p].expanded, (int)done);
+            eg_pop(cx, m);
+        }
+}
+
 /* Sums of few products of neighbours are kept in registers, with the bits of other layouts. If one
  * operand has every index of the result, it is row-major. */
 TEST(few_products_of_neighbours)

@@ -303,6 +303,29 @@ TEST(expanded_operands_count_what_is_done)
     }
 }
 
+/* A sum over an axis of size 0 is zeros, and nothing is multiplied or added for it. */
+TEST(empty_sums_count_as_nothing)
+{
+    static const char *const spec[] = { "az,zc->ac", "az,zcb,cd->ad", "zb,bc,cd->d" };
+    for (int k = 0; k < 3; k++) {
+        eg_tensor *x[3] = { NULL };
+        int n = 0;
+        for (const char *s = spec[k]; *s != '-'; s += *s == ',', n++) {
+            int64_t dim[3];
+            int rank = 0;
+            for (; *s >= 'a'; s++) dim[rank++] = *s == 'z' ? 0 : 3;
+            x[n] = eg_full_n(cx, EG_F64, 1, rank, dim);
+        }
+        const uint64_t start = eg_stats(cx).multiply_adds;
+        eg_einsum_n(spec[k], n, x);
+        const double done = (double)(eg_stats(cx).multiply_adds - start);
+        const eg_explained *e = eg_explain_with(&(eg_einsum_args){
+            .size = sizeof(eg_einsum_args), .spec = spec[k], .count = n, .operands = x });
+        ck_assert_ptr_nonnull(e);
+        ck_assert_double_eq(e->forward, done);
+        ck_assert_double_eq(e->multiplications + e->additions, done);
+    }
+}
 TEST(the_text_says_that_groups_need_a_copy)
 {
     eg_tensor *x = eg_ones(cx, 2, 3, 4, 5);

@@ -239,6 +239,24 @@ TEST(gelu_beyond_its_tails)
     eg_close(cx);
 }
 
+/* As in C: f(−0) = −0 for every function with f(0) = 0 and a slope above 0 there. */
+TEST(functions_keep_the_sign_of_zero)
+{
+    static eg_tensor *(*const all[])(eg_tensor *) = { eg_tanh,      eg_sin,   eg_tan,   eg_asin,
+                                                      eg_atan,      eg_sinh,  eg_asinh, eg_atanh,
+                                                      eg_expm1,     eg_log1p, eg_erf,   eg_sqrt,
+                                                      eg_gelu_tanh, eg_silu,  eg_floor, eg_round };
+    eg_ctx *cx = eg_open();
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+        for (int64_t n = 1; n < 40; n += 19)
+            for (int wide = 0; wide < 2; wide++) {
+                eg_tensor *x = eg_full_n(cx, wide ? EG_F64 : EG_F32, -0.0, 1, &n);
+                const double y = eg_get(all[k](x), n - 1);
+                ck_assert_msg(y == 0 && signbit(y), "%s(-0) = %g", eg_op_of(all[k](x))->name, y);
+            }
+    eg_close(cx);
+}
+
 TEST(ends_of_the_number_line)
 {
     eg_ctx *cx = eg_open();

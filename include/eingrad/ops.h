@@ -63,8 +63,8 @@ typedef struct eg_einsum_args {
  * matrix product is bitwise equal to that of the cast operands. Operands of f16 and bf16 are
  * constants for gradients; the other operands have gradients.
  *
- * The gradients of three or more operands are computed along one tree of pairs: all together take
- * at most twice the multiply-adds of the forward pass, if its intermediate results are kept. */
+ * All gradients of three or more operands, none of them expanded or empty, take together at most
+ * twice the multiply-adds of the forward pass, if its intermediate results are kept. */
 EG_API eg_tensor *eg_einsum_with(const eg_einsum_args *);
 /* The sum over the letters that are not in the output, in i64 for integers and bool, in f32 for f16
  * and bf16; a spec that only changes the order of axes gives a view if the dtype stays the same */

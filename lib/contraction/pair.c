@@ -79,6 +79,13 @@ static eg_axes pair_take(eg_pairing *p, int n, const eg_axis *x)
     return list(first, n);
 }
 
+/* True if x is summed over, and only operand b (of_b: false: only a) has it and is expanded along
+ * it. */
+static bool repeats(const eg_axis *x, bool of_b)
+{
+    return !x->in_c && !x->sa && !x->sb && x->in_a == !of_b && x->in_b == of_b;
+}
+
 /* Plans the sum of an operand over its unshared axes, row-major in scratch memory, and sets the
  * strides that its other axes have there. */
 static void sum_unshared(eg_pairing *p, int n, eg_axis *x, bool of_b)
@@ -88,7 +95,7 @@ static void sum_unshared(eg_pairing *p, int n, eg_axis *x, bool of_b)
     int64_t stride = 1;
     for (int i = n - 1; i >= 0; i--) {
         int64_t s = of_b ? x[i].sb : x[i].sa, o = of_b ? x[i].sa : x[i].sb;
-        if (!s) continue;
+        if (!s && !repeats(&x[i], of_b)) continue;
         eg_axis y = { .size = x[i].size, .sa = s, .in_a = true };
         if (!o && !x[i].sc) {
             gone[ngone++] = y;
@@ -256,7 +263,8 @@ static void pair_product(eg_pairing *p, const roles *r)
 }
 
 /* An axis of stride 0, along which an operand is expanded, adds no terms to the sum of that
- * operand. An axis without elements leaves nothing to compute. */
+ * operand, unless the operand alone is summed over it. An axis without elements leaves nothing to
+ * compute. */
 double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
 {
     double all[2] = { 1, 1 }, product = 1;
@@ -264,9 +272,11 @@ double eg__pair_work(int n, const eg_axis *x, bool two, double *terms)
     *terms = 0;
     for (int i = 0; i < n; i++) {
         if (x[i].size == 1) continue;
-        if (x[i].size == 0) return 0;
+        if (x[i].size == 0) return *terms = 0;
         const double size = (double)x[i].size;
-        const bool reads[2] = { x[i].in_a && x[i].sa, two && x[i].in_b && x[i].sb };
+        const bool has[2] = { x[i].in_a, two && x[i].in_b };
+        const bool once = !x[i].in_c && has[0] != has[1];
+        const bool reads[2] = { has[0] && (x[i].sa || once), has[1] && (x[i].sb || once) };
         const bool alone = !x[i].in_c && reads[0] != reads[1];
         for (int q = 0; q < 2; q++) {
             if (reads[q]) all[q] *= size;
@@ -324,15 +334,17 @@ static int pair_sum_unshared(eg_pairing *p, int n, eg_axis *x)
     bool unshared_a = false, unshared_b = false;
     for (int i = 0; i < n; i++)
         if (!x[i].in_c) {
-            unshared_a |= x[i].sa && !x[i].sb;
-            unshared_b |= x[i].sb && !x[i].sa;
+            unshared_a |= (x[i].sa && !x[i].sb) || repeats(&x[i], false);
+            unshared_b |= (x[i].sb && !x[i].sa) || repeats(&x[i], true);
         }
     if (unshared_a) sum_unshared(p, n, x, false);
     if (unshared_b) sum_unshared(p, n, x, true);
     if (!unshared_a && !unshared_b) return n;
     int m = 0;
     for (int i = 0; i < n; i++)
-        if (x[i].in_c || (x[i].sa && x[i].sb) || (!x[i].sa && !x[i].sb)) x[m++] = x[i];
+        if (x[i].in_c || (x[i].sa && x[i].sb) ||
+            (!x[i].sa && !x[i].sb && !repeats(&x[i], false) && !repeats(&x[i], true)))
+            x[m++] = x[i];
     return fuse(m, x);
 }
 /* Makes a product of complex numbers one of their parts, in f64, if that is faster. Returns the

@@ -70,7 +70,7 @@ EG_INLINE float etanh_lastf(float x, float e)
     const float high = (-0x1.75e1bp-8f * u + 0x1.522694p-6f) * u - 0x1.b83c58p-5f,
                 p = (high * u + 0x1.110726p-3f) * u - 0x1.555532p-2f;
     const float small = x + x * (u * p), large = 1 - 2 / (e + 1);
-    return fabsf(x) < EG_TANH_SMALL ? small : copysignf(large, x);
+    return copysignf(fabsf(x) < EG_TANH_SMALL ? small : large, x); /* -0 of -0 */
 }
 /* True if etanh_last reads e for none of the n numbers, since all are small; NaN is not. */
 EG_INLINE bool etanh_all_smallf(int64_t n, const float *x)
