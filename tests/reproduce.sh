@@ -59,7 +59,9 @@ gives 2 '1 to 64 seeds' --first x
 gives 2 '1 to 1024 threads' --threads 0
 if [ -c /dev/full ]; then
     "$out/verdict" >/dev/full 2>"$out/verdict.log"
-    [ $? = 2 ] && grep -q 'standard output' "$out/verdict.log" || bad 'no status 2 on a full disk'
+    if [ $? != 2 ] || ! grep -q 'standard output' "$out/verdict.log"; then
+        bad 'no status 2 on a full disk'
+    fi
 fi
 [ "$fails" = 0 ] || exit 1
 # shellcheck disable=SC2086      # a list of words

@@ -164,6 +164,16 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
     }
 }
 
+/* tile() for each product of a batch */
+TARGET EG_INLINE void NAME(batch)(const int V, const int N, const bool whole, const tile_kind kind,
+                                  const eg_tile_batch *batch, int64_t lanes, int64_t k,
+                                  const REAL *a, int64_t ak, const REAL *b, int64_t bk, int64_t bn,
+                                  REAL *c, int64_t cn, double alpha, bool add)
+{
+    for (int64_t i = 0; i < batch->count; i++, a += batch->a, b += batch->b, c += batch->c)
+        NAME(tile)(V, N, whole, kind, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL);
+}
+
 /* clang-format off */
 #define TILE(V, N, whole)                                                                          \
     TARGET static void NAME(tile_##V##_##N##_##whole)(                                             \
@@ -174,18 +184,13 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
     TARGET static void NAME(name)(                                                                 \
         const eg_tile_batch *batch, int64_t lanes, int64_t k, const void *a, int64_t ak,           \
         const void *b, int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add)        \
-    {                                                                                              \
-        const REAL *x = a, *y = b;                                                                 \
-        REAL *z = c;                                                                               \
-        for (int64_t i = 0; i < batch->count; i++, x += batch->a, y += batch->b, z += batch->c)    \
-            NAME(tile)(V, N, whole, kind, lanes, k, x, ak, y, bk, bn, z, cn, alpha, add, NULL);    \
-    }
+    { NAME(batch)(V, N, whole, kind, batch, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add); }
 #define FAR(N)  BATCH(far_##N, 2, N, true, TILE_FAR)
 #define PREFETCHING(N)                                                                             \
     TARGET static void NAME(prefetching_##N)(                                                      \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
         int64_t cn, double alpha, bool add, const prefetch_list *list)                             \
-    { NAME(tile)(2, N, true, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
+    { NAME(tile)(2, N, 1, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \
