@@ -95,7 +95,7 @@ static bool step_over_differs(const eg_opt *op, const step_over_part part[ASKED]
     const double all = part[WHOLE].value, one = part[FIRST].value, two = part[SECOND].value;
     return fabs(all - (one + two)) > (f64 ? 1e-9 : 1e-4) * (fabs(all) + fabs(one) + fabs(two));
 }
-/* Records the error that the loss or its count is no sum; */
+/* Records the error that the loss or its count is no sum. */
 static void step_over_refuse(eg_ctx *cx, const char *who, const step_over_part part[ASKED])
 {
     const step_over_part *all = &part[WHOLE], *one = &part[FIRST], *two = &part[SECOND];
