@@ -121,7 +121,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
         any |= together;
     }
     if (!any) return false;
-    b->z = batches_of(&b->group, b->m * b->k * w, w);
+    b->z = inner_first(&b->group);
     b->m = inner_first(&g->m);
     b->n = inner_first(&g->n);
     b->k = g->k.n == 1 ? eg__min64(inner_first(&g->k), EG_KC) : inner_first(&g->k);
