@@ -301,8 +301,9 @@ static bool inner_block(eg_ctx *cx, const eg_gemm *g, const blocks *b, const blo
     return small ? eg__direct(cx, &one) : eg__gemm(cx, &one);
 }
 /* Multiplies batches [z, z + b->z) of the group, where b is read in place: `tiles` times `each`
- * columns from n on. The batches are the innermost axis, so that they share the lines of b; strips
- * of m become one more batch axis, so that a product is a single tile. False after an error. */
+ * columns from n on. The batches are inside of the tiles, so that they share the lines of b; strips
+ * of m become the innermost batch axis, so that a product is a single tile. False after an error.
+ */
 static bool inner_tiles(eg_ctx *cx, const eg_gemm *g, const blocks *b, block_at at, int64_t tiles,
                         int64_t each)
 {
