@@ -13,8 +13,7 @@
  * widths of heads. PREFETCH_LEAST: sums of at least so many terms take longer than memory does, so
  * c is prefetched before them. WIDENED_MOST: with more columns, an operand that is converted is
  * faster packed. PREFETCH_MOST: with more columns, the tiles take most of the time, and a is not
- * prefetched by them. FAR_LEAST: the fewest columns of a tile whose rows of a are far apart; they
- * are prefetched SOON rows ahead. */
+ * prefetched by them. SOON: rows of a that are far apart are prefetched so many rows ahead. */
 enum {
     TILE_MOST = 12,
     ALONE_MOST = 16,
@@ -23,7 +22,6 @@ enum {
     PREFETCH_LEAST = 32,
     WIDENED_MOST = 16,
     PREFETCH_MOST = 32,
-    FAR_LEAST = 6,
     SOON = 6
 };
 /* Bytes. Where all batches have more than AHEAD_BYTES, the operands of the next product are
@@ -50,7 +48,8 @@ typedef struct prefetch_list {
 typedef void prefetching_run(int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,
                              int64_t bn, void *c, int64_t cn, double alpha, bool add,
                              const prefetch_list *list);
-typedef enum tile_kind { TILE_PLAIN, TILE_LISTED, TILE_FAR } tile_kind;
+/* TILE_LISTED: tiles prefetch the lines of a list; TILE_AHEAD: the rows of a, SOON rows ahead */
+typedef enum tile_kind { TILE_PLAIN, TILE_LISTED, TILE_AHEAD } tile_kind;
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
  * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
 typedef struct small {
@@ -60,8 +59,9 @@ typedef struct small {
     eg_tile_run *tile[2][2][ALONE_MOST];
     prefetching_run *prefetching[TILE_MOST]; /* tile[1][1], which prefetch */
     eg_batch_run *batch[2][ALONE_MOST];      /* tile[0][whole] of many products */
-    /* tile[1][1] of many products with FAR_LEAST columns and more, whose rows of a are far apart */
-    eg_batch_run *far[TILE_MOST - FAR_LEAST + 1];
+    /* tile[1][1] of many products with EG_FAR_LEAST columns and more, whose rows of a are far apart
+     */
+    eg_batch_run *far[TILE_MOST - EG_FAR_LEAST + 1];
 } small;
 
 #if defined(__x86_64__)
@@ -78,6 +78,8 @@ typedef struct small {
 
 /* Keeps the compiler from deriving x from other numbers. */
 #define OPAQUE(x) __asm__("" : "+r"(x))
+/* The bytes from column 0 to column j, from those to the odd columns: an address can contain a
+ * multiple by 2, 4 or 8 */
 #define COLUMN(j, odd)                   \
     ((j) == 0       ? 0                  \
      : (j) % 2 == 1 ? (odd)[(j) / 2]     \
@@ -87,7 +89,7 @@ typedef struct small {
 #define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
 #define WIDE_TILES      1
 #define MOST            12
-#define BESIDE          12
+#define UNPACKED        12
 #define REAL            float
 #define NAME(x)         x##_512_f32
 #define VEC             __m512
@@ -105,7 +107,7 @@ typedef struct small {
 #define STORE_ALL(p, x) _mm512_storeu_ps(p, x)
 #include "contraction/direct_of.h"
 
-#define BESIDE          14
+#define UNPACKED        14
 #define REAL            double
 #define NAME(x)         x##_512_f64
 #define VEC             __m512d
@@ -213,13 +215,13 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
     return k;
 }
 
-eg_tile_run *eg__beside_kernel(eg_dtype dtype)
+eg_tile_run *eg__unpacked_kernel(eg_dtype dtype)
 {
 #if defined(__x86_64__)
     const eg_kernel *kn = eg__kernel(dtype);
     if (eg__kernel_isa() == EG_ISA_AVX512 && !kn->rows) {
-        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return beside_512_f32;
-        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return beside_512_f64;
+        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return unpacked_512_f32;
+        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return unpacked_512_f64;
     }
 #endif
     (void)dtype;
@@ -315,9 +317,9 @@ static void tiling_of_single(eg_tiling *t, const eg_gemm *g, const small *s)
     if (!t->in_place) return;
     if (!v)
         t->batch = s->batch[whole][of.each - 1];
-    else if (whole && of.each >= FAR_LEAST && g->k.total >= PREFETCH_LEAST &&
+    else if (whole && of.each >= EG_FAR_LEAST && g->k.total >= PREFETCH_LEAST &&
              eg__abs64(g->k.axis->sa) * (int64_t)width_of(g) > NEAR)
-        t->batch = s->far[of.each - FAR_LEAST];
+        t->batch = s->far[of.each - EG_FAR_LEAST];
 }
 static void direct_cut(eg_tiling *t, const eg_gemm *g, int64_t block) /* divides n into blocks */
 {

@@ -1,11 +1,11 @@
 /* direct_of.h: the tiles of direct.c for one type and one vector: REAL; VEC with LANES lanes; MOST
- * columns, or BESIDE of them; MASK and its loads and stores. */
+ * columns, or UNPACKED of them; MASK and its loads and stores. */
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
  * over p, with fused multiply-adds, is that of BLIS's kernels. `kind` is a constant too.
- * TILE_LISTED: the lines of `list` are prefetched. TILE_FAR: the rows of a are, a few before they
- * are read, and b has one pointer. */
+ * TILE_LISTED: the lines of `list` are prefetched. TILE_AHEAD: the rows of a are, SOON rows before
+ * they are read, and b has one pointer. */
 TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const tile_kind kind,
                                  int64_t lanes, int64_t k, const REAL *a, int64_t ak, const REAL *b,
                                  int64_t bk, int64_t bn, REAL *c, int64_t cn, double alpha,
@@ -15,13 +15,13 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
     VEC sum[ALONE_MOST][2];
     const MASK mask[2] = { MASK_OF(lanes), MASK_OF(lanes - LANES) };
     UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++) sum[j][v] = ZERO;
-    if (kind != TILE_FAR && k >= PREFETCH_LEAST)
+    if (kind != TILE_AHEAD && k >= PREFETCH_LEAST)
         UNROLL for (int j = 0; j < N; j++) UNROLL for (int v = 0; v < V; v++)
             __builtin_prefetch(c + j * cn + v * LANES, 1, 3);
     const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
                *b5 = b + 15 * bn;
-    /* distances to the odd columns; those to even ones are multiples by 2, 4 and 8, which an
-     * address can contain, so that no port is taken from the multiply-adds by additions */
+    /* bytes to the odd columns, see COLUMN: with one pointer, few additions take the ports of
+     * multiply-adds */
     int64_t odd[ALONE_MOST / 2];
     UNROLL for (int j = 0; j < N / 2; j++) odd[j] = (2 * j + 1) * bn * (int64_t)sizeof(REAL);
     const char *far = (const char *)b;
@@ -30,7 +30,7 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
     for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk,
                  b5 += bk, far += bk * (int64_t)sizeof(REAL)) {
         VEC x[2];
-        if (kind == TILE_FAR) {
+        if (kind == TILE_AHEAD) {
             UNROLL for (int j = 0; j < N / 2; j++) OPAQUE(odd[j]);
             UNROLL for (int v = 0; v < V; v++) __builtin_prefetch(a + SOON * ak + v * LANES, 0, 3);
         }
@@ -52,7 +52,7 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
                                        : b5) +
                              (j % 3) * bn;
             const VEC y =
-                SET(kind == TILE_FAR ? *(const REAL *)(const void *)(far + COLUMN(j, odd)) : *at);
+                SET(kind == TILE_AHEAD ? *(const REAL *)(const void *)(far + COLUMN(j, odd)) : *at);
             UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
         }
     }
@@ -99,15 +99,16 @@ TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t
 }
 
 #if WIDE_TILES
-/* BESIDE columns of b, whose terms lie beside each other, and a packed panel of a */
-TARGET static void NAME(beside)(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
-                                int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add)
+/* A packed panel of a, and UNPACKED columns of b that are contiguous along k */
+TARGET static void NAME(unpacked)(int64_t lanes, int64_t k, const void *a, int64_t ak,
+                                  const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
+                                  double alpha, bool add)
 {
     enum { W = 2 * LANES };
     (void)lanes;
     (void)ak;
     (void)bk;
-    NAME(tile)(2, BESIDE, true, TILE_FAR, W, k, a, W, b, 1, bn, c, cn, alpha, add, NULL);
+    NAME(tile)(2, UNPACKED, true, TILE_AHEAD, W, k, a, W, b, 1, bn, c, cn, alpha, add, NULL);
 }
 
 /* Panels of PANEL columns, for eg__panel_kernel. */
@@ -185,7 +186,7 @@ TARGET EG_INLINE void NAME(batch)(const int V, const int N, const bool whole, co
         const eg_tile_batch *batch, int64_t lanes, int64_t k, const void *a, int64_t ak,           \
         const void *b, int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add)        \
     { NAME(batch)(V, N, whole, kind, batch, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add); }
-#define FAR(N)  BATCH(far_##N, 2, N, true, TILE_FAR)
+#define FAR(N)  BATCH(far_##N, 2, N, true, TILE_AHEAD)
 #define PREFETCHING(N)                                                                             \
     TARGET static void NAME(prefetching_##N)(                                                      \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
@@ -288,7 +289,7 @@ static const small NAME(small) = { LANES,
 #undef BATCH_SIX
 #undef PREFETCHING
 #undef PREFETCHING_SIX
-#undef BESIDE
+#undef UNPACKED
 #undef REAL
 #undef NAME
 #undef VEC

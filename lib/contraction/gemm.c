@@ -8,8 +8,8 @@
  * or 0, so the value of an element depends on k only: neither on the blocking of m and n nor on
  * threads. KC is EG_KC, or twice that if c is large: then a tile receives both sums while it is in
  * the first-level cache. A tile that is not whole, or not contiguous in the kernel's direction, is
- * computed in a buffer. If a has few panels, packing b would take a good part of the time: columns
- * of b whose terms lie beside each other are then read in place, by a kernel of direct.c.
+ * computed in a buffer. If a has few panels, packing b would take a tenth of the time: columns of b
+ * that are contiguous along k are then read in place, by a kernel of direct.c.
  *
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
@@ -94,7 +94,7 @@ typedef struct shape {
     eg_dtype dtype, of[2]; /* of panels and c; of a and b in memory */
     size_t width;
     const eg_kernel *kernel;
-    eg_tile_run *beside; /* reads whole panels of b in place; NULL: they are packed */
+    eg_tile_run *unpacked; /* reads whole panels of b in place; NULL: they are packed */
     int64_t bn; /* elements from a column of b to the next one, where it is read in place */
 } shape;
 
@@ -106,7 +106,7 @@ static void choose_in_place(shape *s, const eg_gemm *g)
     if (g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || k->sb != 1 || m->sc != 1) return;
     if (g->of[1] != g->dtype || m->size > IN_PLACE_MOST || m->size % s->kernel->mr) return;
     if (n->sb * (int64_t)s->width % 2048 == 0) return;
-    s->beside = eg__beside_kernel(g->dtype);
+    s->unpacked = eg__unpacked_kernel(g->dtype);
     s->bn = n->sb;
 }
 
@@ -144,7 +144,7 @@ static void pack(const shape *s, const side *x, int which, int64_t panel, int64_
 {
     const int w = which == EG_OF_A ? s->kernel->mr : s->kernel->nr;
     int64_t i = panel * w, rows = eg__min64(w, count - i);
-    if (which == EG_OF_B && s->beside && rows == w) return;
+    if (which == EG_OF_B && s->unpacked && rows == w) return;
     eg__pack_from(s->dtype, s->of[which], w, rows, x->from + i, regular(x->from + i, rows), nruns,
                   x->run, src, x->panels + (size_t)(panel * w * kc) * s->width, kc);
 }
@@ -223,7 +223,7 @@ static void tiles(const block *k, next *then)
         const char *pb = b->panels + (size_t)(j * k->kc) * width;
         const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, k->nc - j);
         eg_ahead columns = { .rows = 0 }; /* the next ones, if they are read in place */
-        if (k->s->beside && j + 2 * nr <= k->nc)
+        if (k->s->unpacked && j + 2 * nr <= k->nc)
             columns =
                 eg__ahead_of(k->from + b->from[j + nr] * (int64_t)width, (int64_t)width,
                              &(eg_axis){ .size = nr }, k->s->bn, &(eg_axis){ .size = k->kc }, 1);
@@ -247,9 +247,9 @@ static void tiles(const block *k, next *then)
                 const int64_t n = eg__min64(EG_KC, k->kc - p);
                 const char *xa = pa + (size_t)(p * mr) * width, *xb = pb + (size_t)(p * nr) * width;
                 const bool more = k->add || p > 0;
-                if (whole && k->s->beside)
-                    k->s->beside(mr, n, xa, mr, k->from + (b->from[j] + p) * (int64_t)width, 1,
-                                 k->s->bn, at, cs, k->alpha, more);
+                if (whole && k->s->unpacked)
+                    k->s->unpacked(mr, n, xa, mr, k->from + (b->from[j] + p) * (int64_t)width, 1,
+                                   k->s->bn, at, cs, k->alpha, more);
                 else if (whole)
                     kn->run(kn, n, k->alpha, xa, xb, more, at, rs, cs);
                 else
@@ -273,7 +273,7 @@ static void set_next(next *then, const shape *s, const eg_gemm *g, int which, co
     const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
     const int64_t w = eg__width[g->of[which]], kc = eg__min64(s->kc, k->total - p);
     then->of[which].rows = then->lines[which] = 0;
-    if (which == EG_OF_B && s->beside) return;
+    if (which == EG_OF_B && s->unpacked) return;
     if (own->n != 1 || k->n != 1 || kc <= 0 || to <= from || tiles < 1) return;
     const int64_t step = own->axis->step[which], along = k->axis->step[which];
     then->of[which] =

@@ -27,6 +27,8 @@ typedef struct eg_tile_batch {
 typedef void eg_batch_run(const eg_tile_batch *, int64_t lanes, int64_t k, const void *a,
                           int64_t ak, const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
                           double alpha, bool add);
+/* The fewest columns for which direct.c has kernels of batches with rows of a that are far apart */
+enum { EG_FAR_LEAST = 6 };
 /* Operands of more bytes are taken to come from memory, not from a cache. */
 enum { EG_CACHED_BYTES = 1 << 20 };
 /* How direct.c computes a product: strips of a times blocks of b, in every batch. */
@@ -101,9 +103,9 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 /* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
  * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
-/* Returns a kernel with the sizes of eg__kernel's for a panel of a that is packed and columns of b,
- * bn elements apart, whose terms lie beside each other (bk = 1). NULL if there is none. */
-eg_tile_run *eg__beside_kernel(eg_dtype);
+/* Returns a kernel with the mr and nr of eg__kernel's, for a packed panel of a and columns of b
+ * that are not packed, but contiguous along k (bk = 1). NULL if there is none. */
+eg_tile_run *eg__unpacked_kernel(eg_dtype);
 /* Numbers in a vector, and the most columns of a tile; 0 without a kernel */
 int eg__direct_lanes(eg_dtype);
 int eg__direct_columns(eg_dtype);

@@ -13,7 +13,7 @@
 /* BLOCK_BYTES: bytes of an operand's block. NEAR_BYTES: those of a block that stays in the
  * second-level cache while its products are computed. ROWS: a block is not divided into fewer rows.
  * LEAST: fewer batches are not worthwhile. LINE: bytes. SETS, WAYS: of the first-level cache, whose
- * lines have EG_LINE bytes; FEW: with fewer columns, b is not read in place. */
+ * lines have EG_LINE bytes; MORE: lines by which a set may exceed its ways. */
 enum {
     BLOCK_BYTES = 3 << 20,
     NEAR_BYTES = 384 << 10,
@@ -22,7 +22,7 @@ enum {
     LINE = 128,
     SETS = 64,
     WAYS = 12,
-    FEW = 6
+    MORE = 6
 };
 
 /* An operand. packed: it is transposed into `buffer`. joins: its last batch axis continues m in c,
@@ -92,12 +92,12 @@ static int64_t columns_in_place(const eg_gemm *g, const blocks *b)
     const eg_axis *n = g->n.axis;
     const int64_t columns = eg__min64(eg__min64(eg__direct_columns(g->dtype), n->size),
                                       SETS * WAYS / eg__min64(k, SETS * WAYS));
-    if (columns < FEW || g->m.axis->sa != 1) return 0;
+    if (columns < EG_FAR_LEAST || g->m.axis->sa != 1) return 0;
     uint8_t lines[SETS] = { 0 }; /* in each set */
     for (int64_t j = 0; j < columns; j++)
         for (int64_t p = 0; p < k; p++) {
             const int64_t at = w * (j * n->sb + p * g->k.axis->sb);
-            if (++lines[(uint64_t)at / EG_LINE % SETS] > WAYS + FEW) return 0;
+            if (++lines[(uint64_t)at / EG_LINE % SETS] > WAYS + MORE) return 0;
         }
     return columns;
 }
