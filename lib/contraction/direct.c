@@ -22,7 +22,7 @@ enum {
     PREFETCH_LEAST = 32,
     WIDENED_MOST = 16,
     PREFETCH_MOST = 32,
-    SOON = 6
+    SOON = 4
 };
 /* Bytes. Where all batches have more than AHEAD_BYTES, the operands of the next product are
  * prefetched, if they have at least AHEAD_LEAST and at most AHEAD_MOST bytes together, and at most
@@ -48,7 +48,8 @@ typedef struct prefetch_list {
 typedef void prefetching_run(int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,
                              int64_t bn, void *c, int64_t cn, double alpha, bool add,
                              const prefetch_list *list);
-/* TILE_LISTED: tiles prefetch the lines of a list; TILE_AHEAD: the rows of a, SOON rows ahead */
+/* TILE_LISTED: tiles prefetch the lines of a list; TILE_AHEAD: the rows of a, SOON rows ahead,
+ * and columns of b */
 typedef enum tile_kind { TILE_PLAIN, TILE_LISTED, TILE_AHEAD } tile_kind;
 /* The kernels of a type. lanes: of a vector; most, alone: columns of a tile of two vectors and of
  * one, at most. The table is tile[vectors − 1][whole][columns − 1]. */
@@ -77,15 +78,7 @@ typedef struct small {
 #endif
 
 /* Keeps the compiler from deriving x from other numbers. */
-#define OPAQUE(x) __asm__("" : "+r"(x))
-/* The bytes from column 0 to column j, from those to the odd columns: an address can contain a
- * multiple by 2, 4 or 8 */
-#define COLUMN(j, odd)                   \
-    ((j) == 0       ? 0                  \
-     : (j) % 2 == 1 ? (odd)[(j) / 2]     \
-     : (j) % 4 == 2 ? (odd)[(j) / 4] * 2 \
-     : (j) % 8 == 4 ? (odd)[(j) / 8] * 4 \
-                    : (odd)[(j) / 16] * 8)
+#define OPAQUE(x)       __asm__("" : "+r"(x))
 #define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
 #define WIDE_TILES      1
 #define MOST            12
@@ -427,12 +420,17 @@ static void single_tiles(const eg_gemm *g, int64_t from, int64_t to)
 {
     const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis,
                   *last = g->batch.n ? &g->batch.axis[g->batch.n - 1] : NULL;
-    const int64_t w = (int64_t)width_of(g);
+    const int64_t w = (int64_t)width_of(g), sharing = g->tiling.sharing;
     eg_tile_batch batch = { .count = 1 };
-    if (last) batch = (eg_tile_batch){ .a = last->sa, .b = last->sb, .c = last->sc };
+    if (last) batch.a = last->sa, batch.b = last->sb, batch.c = last->sc;
     for (; from < to; from += batch.count) {
         const eg_offsets at = eg__offsets_of(&g->batch, from);
         if (last) batch.count = eg__min64(to - from, last->size - from % last->size);
+        if (sharing) {
+            batch.number = from % sharing;
+            batch.ahead =
+                from - batch.number + sharing < g->batch.total ? g->tiling.next : g->tiling.beyond;
+        }
         g->tiling.batch(&batch, m->size, k->size, g->a + w * at.a, k->sa, g->b + w * at.b, k->sb,
                         n->sb, g->c + w * at.c, n->sc, g->alpha, g->add);
     }

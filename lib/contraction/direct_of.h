@@ -5,11 +5,12 @@
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
  * over p, with fused multiply-adds, is that of BLIS's kernels. `kind` is a constant too.
  * TILE_LISTED: the lines of `list` are prefetched. TILE_AHEAD: the rows of a are, SOON rows before
- * they are read, and b has one pointer. */
+ * they are read, and, if ahead is not 0, every second element of a column of b `ahead` bytes from
+ * the first one. */
 TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, const tile_kind kind,
                                  int64_t lanes, int64_t k, const REAL *a, int64_t ak, const REAL *b,
                                  int64_t bk, int64_t bn, REAL *c, int64_t cn, double alpha,
-                                 bool add, const prefetch_list *list)
+                                 bool add, const prefetch_list *list, int64_t ahead)
 {
     enum { IN_LINE = EG_LINE / sizeof(REAL) };
     VEC sum[ALONE_MOST][2];
@@ -20,19 +21,27 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
             __builtin_prefetch(c + j * cn + v * LANES, 1, 3);
     const REAL *b1 = b + 3 * bn, *b2 = b + 6 * bn, *b3 = b + 9 * bn, *b4 = b + 12 * bn,
                *b5 = b + 15 * bn;
-    /* bytes to the odd columns, see COLUMN: with one pointer, few additions take the ports of
-     * multiply-adds */
-    int64_t odd[ALONE_MOST / 2];
-    UNROLL for (int j = 0; j < N / 2; j++) odd[j] = (2 * j + 1) * bn * (int64_t)sizeof(REAL);
-    const char *far = (const char *)b;
+    /* TILE_AHEAD: pointers to the columns from 0 and from `half` on, and bytes from there, because
+     * few additions then take the ports of multiply-adds */
+    const int half = (N + 1) / 2;
+    int64_t apart[ALONE_MOST / 2];
+    UNROLL for (int j = 0; j < half; j++) apart[j] = j * bn * (int64_t)sizeof(REAL);
+    if (kind == TILE_AHEAD) UNROLL for (int j = 1; j < half; j++) OPAQUE(apart[j]);
+    const char *near = (const char *)b, *far = (const char *)(b + half * bn);
     const REAL *line = kind == TILE_LISTED ? list->from : NULL;
     int64_t left = kind == TILE_LISTED ? list->run : 0;
-    for (int64_t p = 0; p < k; p++, a += ak, b += bk, b1 += bk, b2 += bk, b3 += bk, b4 += bk,
-                 b5 += bk, far += bk * (int64_t)sizeof(REAL)) {
+    const REAL *soon = a + SOON * ak;
+    const int64_t others = ahead ? 1 : -1; /* p & others is 0 where b is prefetched */
+    for (int64_t p = 0; p < k; p++, a += ak, soon += ak, b += bk, b1 += bk, b2 += bk, b3 += bk,
+                 b4 += bk, b5 += bk, near += bk * (int64_t)sizeof(REAL),
+                 far += bk * (int64_t)sizeof(REAL)) {
         VEC x[2];
         if (kind == TILE_AHEAD) {
-            UNROLL for (int j = 0; j < N / 2; j++) OPAQUE(odd[j]);
-            UNROLL for (int v = 0; v < V; v++) __builtin_prefetch(a + SOON * ak + v * LANES, 0, 3);
+            OPAQUE(near);
+            OPAQUE(far);
+            OPAQUE(soon);
+            UNROLL for (int v = 0; v < V; v++) __builtin_prefetch(soon + v * LANES, 0, 3);
+            if ((p & others) == 0) __builtin_prefetch(near + ahead, 0, 2);
         }
         if (kind == TILE_LISTED) {
             for (int i = 0; i < V * LANES; i += IN_LINE)
@@ -51,8 +60,10 @@ TARGET EG_INLINE void NAME(tile)(const int V, const int N, const bool whole, con
                               : j < 15 ? b4
                                        : b5) +
                              (j % 3) * bn;
-            const VEC y =
-                SET(kind == TILE_AHEAD ? *(const REAL *)(const void *)(far + COLUMN(j, odd)) : *at);
+            if (kind == TILE_AHEAD)
+                at = (const REAL *)(const void *)(j < half ? near + apart[j]
+                                                           : far + apart[j - half]);
+            const VEC y = SET(*at);
             UNROLL for (int v = 0; v < V; v++) sum[j][v] = FMA(x[v], y, sum[j][v]);
         }
     }
@@ -108,7 +119,7 @@ TARGET static void NAME(unpacked)(int64_t lanes, int64_t k, const void *a, int64
     (void)lanes;
     (void)ak;
     (void)bk;
-    NAME(tile)(2, UNPACKED, true, TILE_AHEAD, W, k, a, W, b, 1, bn, c, cn, alpha, add, NULL);
+    NAME(tile)(2, UNPACKED, true, TILE_AHEAD, W, k, a, W, b, 1, bn, c, cn, alpha, add, NULL, 0);
 }
 
 /* Panels of PANEL columns, for eg__panel_kernel. */
@@ -123,7 +134,7 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
         if (next && next->lines > 0) eg__ahead_list_prefetch(next, depth * PANEL / EG_AHEAD_TERMS);
         NAME(tile)
         (2, PANEL, true, TILE_PLAIN, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add,
-         NULL);
+         NULL, 0);
     }
 }
 #endif
@@ -165,14 +176,20 @@ TARGET static void NAME(scatter)(int64_t rows, int64_t cols, const void *tile, i
     }
 }
 
-/* tile() for each product of a batch */
+/* tile() for each product of a batch. Each prefetches half a column of those that are read later:
+ * more lines at a time would wait for each other. */
 TARGET EG_INLINE void NAME(batch)(const int V, const int N, const bool whole, const tile_kind kind,
                                   const eg_tile_batch *batch, int64_t lanes, int64_t k,
                                   const REAL *a, int64_t ak, const REAL *b, int64_t bk, int64_t bn,
                                   REAL *c, int64_t cn, double alpha, bool add)
 {
-    for (int64_t i = 0; i < batch->count; i++, a += batch->a, b += batch->b, c += batch->c)
-        NAME(tile)(V, N, whole, kind, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL);
+    for (int64_t i = 0; i < batch->count; i++, a += batch->a, b += batch->b, c += batch->c) {
+        const int64_t half = batch->number + i, column = half / 2, /* of a column: even or odd p */
+            ahead = batch->ahead && column < N ? batch->ahead + column * bn + half % 2 * bk : 0;
+        NAME(tile)
+        (V, N, whole, kind, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL,
+         kind == TILE_AHEAD ? ahead * (int64_t)sizeof(REAL) : 0);
+    }
 }
 
 /* clang-format off */
@@ -180,7 +197,7 @@ TARGET EG_INLINE void NAME(batch)(const int V, const int N, const bool whole, co
     TARGET static void NAME(tile_##V##_##N##_##whole)(                                             \
         int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b, int64_t bk,            \
         int64_t bn, void *c, int64_t cn, double alpha, bool add)                                   \
-    { NAME(tile)(V, N, whole, TILE_PLAIN, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL); }
+    { NAME(tile)(V, N, whole, TILE_PLAIN, lanes, k, a, ak, b, bk, bn, c, cn, alpha, add, NULL, 0); }
 #define BATCH(name, V, N, whole, kind)                                                             \
     TARGET static void NAME(name)(                                                                 \
         const eg_tile_batch *batch, int64_t lanes, int64_t k, const void *a, int64_t ak,           \
@@ -191,7 +208,7 @@ TARGET EG_INLINE void NAME(batch)(const int V, const int N, const bool whole, co
     TARGET static void NAME(prefetching_##N)(                                                      \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
         int64_t cn, double alpha, bool add, const prefetch_list *list)                             \
-    { NAME(tile)(2, N, 1, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list); }
+    { NAME(tile)(2, N, 1, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list, 0); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \

@@ -19,9 +19,12 @@ typedef struct eg_axes {
  * and the columns j of the kernel. */
 typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                          int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
-/* The number of products of equal shape, and the elements from one to the next in each operand */
+/* The number of products of equal shape, and the elements from one to the next in each operand.
+ * ahead: elements from their columns of b to those that later ones read (0: none), whose cache
+ * lines are prefetched: each product, the first one as number `number`, prefetches half a column.
+ */
 typedef struct eg_tile_batch {
-    int64_t count, a, b, c;
+    int64_t count, a, b, c, ahead, number;
 } eg_tile_batch;
 /* eg_tile_run for each product of a batch */
 typedef void eg_batch_run(const eg_tile_batch *, int64_t lanes, int64_t k, const void *a,
@@ -44,6 +47,9 @@ typedef struct eg_tiling {
     bool prefetches;       /* its tiles prefetch a */
     bool ahead;            /* prefetching the next batch is worthwhile */
     bool single;           /* one strip, one block, k whole */
+    /* So many batches read the same cache lines of b (0: not known). The lines that are read after
+     * theirs begin `next` elements further on; after the last ones, `beyond` (0: none). */
+    int64_t sharing, next, beyond;
 } eg_tiling;
 /* c[b,m,n] (+)= alpha Σ_k a[b,m,k] b[b,k,n]. m axes have sb = 0, n axes sa = 0, k axes sc = 0. */
 typedef struct eg_gemm {

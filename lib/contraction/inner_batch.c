@@ -11,12 +11,14 @@
 #include "contraction/gemm.h"
 
 /* BLOCK_BYTES: bytes of an operand's block. NEAR_BYTES: those of a block that stays in the
- * second-level cache while its products are computed. ROWS: a block is not divided into fewer rows.
+ * second-level cache while its products are computed. FAR_BYTES: operands of more bytes do not stay
+ * there from one use to the next. ROWS: a block is not divided into fewer rows.
  * LEAST: fewer batches are not worthwhile. LINE: bytes. SETS, WAYS: of the first-level cache, whose
  * lines have EG_LINE bytes; MORE: lines by which a set may exceed its ways. */
 enum {
     BLOCK_BYTES = 3 << 20,
     NEAR_BYTES = 384 << 10,
+    FAR_BYTES = 3 << 19,
     ROWS = 96,
     LEAST = 8,
     LINE = 128,
@@ -39,6 +41,7 @@ typedef struct blocks {
     eg_axes group, rest;
     int64_t z, m, n, k; /* a block: elements of the first axis of each list */
     int64_t columns;    /* of b, read in place at a time; 0: the operands are transposed */
+    bool far;           /* the operands do not fit in the second-level cache */
     part part[2];
 } blocks;
 
@@ -128,6 +131,7 @@ static bool inner_plan(const eg_gemm *g, blocks *b)
     b->columns = columns_in_place(g, b);
     if (b->columns) {
         b->z = batches_of(&b->group, b->m * b->k * w, w);
+        b->far = (b->m * b->k + b->k * b->n + b->m * b->n) * g->batch.total * w > FAR_BYTES;
         return true;
     }
     for (int s = 0; s < 2; s++) {
@@ -302,10 +306,11 @@ static bool inner_block(eg_ctx *cx, const eg_gemm *g, const blocks *b, const blo
 }
 /* Multiplies batches [z, z + b->z) of the group, where b is read in place: `tiles` times `each`
  * columns from n on. The batches are inside of the tiles, so that they share the lines of b; strips
- * of m become the innermost batch axis, so that a product is a single tile. False after an error.
- */
+ * of m become the innermost batch axis, so that a product is a single tile. If the operands are
+ * far, they prefetch the lines of the next columns; next: where the columns after these tiles
+ * begin, or NULL. False after an error. */
 static bool inner_tiles(eg_ctx *cx, const eg_gemm *g, const blocks *b, block_at at, int64_t tiles,
-                        int64_t each)
+                        int64_t each, const block_at *next)
 {
     const int64_t w = g->dtype == EG_F64 ? 8 : 4, strip = 2 * eg__direct_lanes(g->dtype),
                   z = eg__min64(b->z, inner_first(&b->group) - at.z);
@@ -330,6 +335,13 @@ static bool inner_tiles(eg_ctx *cx, const eg_gemm *g, const blocks *b, block_at 
     one.b += w * (at.rest.b + offset(&b->group, at.z, EG_OF_B) + offset(&g->n, at.n, EG_OF_B));
     one.c += w * (at.rest.c + offset(&b->group, at.z, EG_OF_C) + offset(&g->n, at.n, EG_OF_C));
     one.tiling = eg__direct_tiling(&one);
+    if (b->far) {
+        one.tiling.sharing = one.batch.total / tiles;
+        one.tiling.next = each * n.sb;
+        if (next)
+            one.tiling.beyond = offset(&b->group, next->z - at.z, EG_OF_B) +
+                                offset(&g->n, next->n - at.n - (tiles - 1) * each, EG_OF_B);
+    }
     return eg__direct(cx, &one);
 }
 /* Computes the blocks of one element of the other batch axes, where b is read in place. False after
@@ -338,12 +350,15 @@ static bool inner_in_place(eg_ctx *cx, const eg_gemm *g, const blocks *b, eg_off
 {
     const int64_t n = g->n.total, tiles = (n + b->columns - 1) / b->columns, each = n / tiles,
                   wider = n % tiles; /* so many have one column more */
-    block_at at = { .rest = rest };
-    for (at.z = 0; at.z < inner_first(&b->group); at.z += b->z) {
-        at.n = 0;
-        if (wider && !inner_tiles(cx, g, b, at, wider, each + 1)) return false;
-        at.n = wider * (each + 1);
-        if (!inner_tiles(cx, g, b, at, tiles - wider, each)) return false;
+    block_at at = { .rest = rest }, next = at;
+    for (; at.z < inner_first(&b->group); at = next) {
+        next.n = wider * (each + 1);
+        if (wider && !inner_tiles(cx, g, b, at, wider, each + 1, &next)) return false;
+        at.n = next.n;
+        next = (block_at){ .rest = rest, .z = at.z + b->z };
+        if (!inner_tiles(cx, g, b, at, tiles - wider, each,
+                         next.z < inner_first(&b->group) ? &next : NULL))
+            return false;
     }
     return true;
 }
