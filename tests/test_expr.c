@@ -1204,8 +1204,12 @@ static const struct {
     { "pi * s", "write 3.14159" },
     { "clamp(s, 0, 1)", "write clip(x, low, high)" },
     { "relu(s)", "expr: 'relu' is not a function\n  relu(s)\n  ^^^^\n  write max(x, 0)" },
+    { "sign(s)",
+      "'sign' is not a function\n  sign(s)\n  ^^^^\n  write x > 0 ? 1 : x < 0 ? -1 : 0" },
+    { "log2(s)", "'log2' is not a function\n  log2(s)\n  ^^^^\n  write log(x) / log(2)" },
+    { "asinh(s)", "write log(x + sqrt(x * x + 1))" },
     { "tahn(s)", "expr: 'tahn' is not a function\n  tahn(s)\n  ^^^^\n  is 'tanh' meant?" },
-    { "gelu(s)",
+    { "heaviside(s)",
       "functions are abs exp log sqrt tanh sigmoid softplus erf sin cos floor min max pow clip sum "
       "any all" },
     { "summ(k=3, s)", "is 'sum' meant?" },

@@ -252,3 +252,44 @@ TEST(rows_of_a_user)
     eg_assert_error(cx, "jvp: the tangents are NULL");
     eg_close(cx);
 }
+
+/* y = x a, x (i j), a (j): the tangents for x and a have the shapes of the operands */
+static bool scaled_forward(eg_tensor *y)
+{
+    return eg_assign(y, eg_mul(eg_operand(y, 0), eg_operand(y, 1))) == 0;
+}
+static eg_tensor *scaled_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    eg_tensor *d = eg_mul(g, eg_operand(y, 1 - i));
+    return i ? eg_sum("[i] j", d) : d;
+}
+/* a tangent with many more elements than the result */
+static eg_tensor *long_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    (void)dx;
+    return eg_zeros(eg_context(y), 1000, 4000);
+}
+static eg_tensor *apply_to_two(void *user, eg_tensor *const *x)
+{
+    return eg_apply(user, NULL, 0, 2, x);
+}
+TEST(a_jvp_of_another_shape_is_refused)
+{
+#define SCALED                                                                    \
+    .name = "scaled", .arity = 2, .shape = same_shape, .forward = scaled_forward, \
+    .uses = EG_USES_OTHERS
+    static eg_op sums = { SCALED, .rule = scaled_rule, .jvp = eg_jvp_symmetric },
+                 without = { SCALED, .jvp = eg_jvp_symmetric },
+                 large = { SCALED, .rule = scaled_rule, .jvp = long_jvp };
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 3, 4), eg_normal(cx, 0, 1, 4) };
+    ck_assert(!eg_ok(eg_jvp(apply_to_two(&sums, x), 2, x, x)));
+    eg_assert_error(cx, "returned f64 (4,) for the result, which is f64 (3, 4)");
+    ck_assert(!eg_ok(eg_jvp(apply_to_two(&without, x), 2, x, x)));
+    eg_assert_error(cx, "jvp: scaled has no rule");
+    /* each contract of the check refuses the tangent before it reads its elements */
+    const eg_report *r = eg_gradcheck(apply_to_two, &large, 2, x);
+    ck_assert(!r || !r->passed);
+    if (!r) eg_assert_error(cx, "returned f64 (1000, 4000) for the result, which is f64 (3, 4)");
+    eg_close(cx);
+}

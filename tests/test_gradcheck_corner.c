@@ -42,7 +42,8 @@ enum {
     SECOND_AT_RANK_3,
     HALVES,
     TINY_G,
-    UNARIES
+    UNARIES,
+    OFF_BY_A_MILLIONTH = UNARIES
 };
 static bool unary_forward(eg_tensor *y)
 {
@@ -84,6 +85,7 @@ static eg_tensor *unary_rule(eg_tensor *y, eg_tensor *g, int i)
     eg_tensor *x = eg_operand(y, i), *d = eg_shift(eg_neg(eg_square(eg_tanh(x))), 2);
     if (mistake == SECOND_AT_RANK_3 && eg_rank(x) == 3) d = eg_detach(d);
     if (mistake == TINY_G) g = without_tiny(g);
+    if (mistake == OFF_BY_A_MILLIONTH) d = eg_scale(d, 1 + 1e-6);
     if (mistake == SINGLE_OVERFLOW && eg_type(x) == EG_F32 && largest(x) > 20) {
         eg_tensor *e = eg_exp(eg_scale(eg_abs(x), 4));
         d = eg_mul(d, eg_div(e, e));
@@ -126,6 +128,17 @@ TEST(a_right_rule_is_not_blamed_for_a_value_that_is_read_out)
                       strstr(r->text, "each rule on the way agrees with its forward"),
                   "%s", r ? r->text : eg_error(cx));
     eg_close(cx);
+}
+/* An error that is too small for the comparison with the rule alone is found in the entries, and
+ * the report does not call the rule right. */
+TEST(a_rule_that_is_off_by_a_millionth_is_not_called_right)
+{
+    mistake = OFF_BY_A_MILLIONTH;
+    eg_ctx *cx = eg_open(.dtype = EG_F64);
+    eg_tensor *x = eg_uniform(cx, 0.3, 0.9, 4, 2);
+    const eg_report *r = eg_gradcheck(apply, of(&unary_op), 1, &x);
+    ck_assert_msg(r && !strstr(r->text, "each rule on the way agrees"), "%s", r ? r->text : "");
+    judge(cx, r, "corner");
 }
 
 /* -- y = x² by a rule that loses digits in f32 --------------------------------------------------

@@ -296,6 +296,7 @@ TEST(npy_refuses_other_files_and_types)
     ck_assert(!eg_ok(eg_npy_load(cx, NULL)));
     refused("NULL");
     ck_assert_ptr_null(eg_npy_load(NULL, "x.npy"));
+    ck_assert_str_eq(eg_error(NULL), "there is no context: a NULL was given for it");
     n = make_npy(bytes, "{'descr': '|b1', 'fortran_order': False, 'shape': (3,), }", 3);
     bytes[n - 2] = 7, bytes[n - 1] = 1;
     eg_tensor *x = eg_npy_read(cx, bytes, n);
@@ -622,7 +623,7 @@ static void repeated(const char *before, const char *piece, size_t count, const 
     fine();
 }
 
-TEST(safetensors_files_of_another_kind)
+TEST(files_of_another_kind)
 {
     static const char zip[16] = "PK\3\4\24", array[16] = "\x93NUMPY\1", other[16] = "GGUF\3zzzz";
     ck_assert_ptr_null(eg_safetensors_read(cx, zip, sizeof zip));
@@ -631,6 +632,10 @@ TEST(safetensors_files_of_another_kind)
     refused("is a .npy file, not a safetensors file");
     ck_assert_ptr_null(eg_safetensors_read(cx, other, sizeof other));
     refused("is not a safetensors file: its first 8 bytes give a header of");
+    ck_assert(!eg_ok(eg_npy_read(cx, zip, sizeof zip)));
+    refused("is a zip archive, as .npz files are, and not a .npy file");
+    ck_assert_ptr_null(eg_npz_read(cx, array, sizeof array));
+    refused("is a .npy file, not a .npz file");
 }
 
 TEST(safetensors_deep_and_long)

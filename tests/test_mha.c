@@ -1116,6 +1116,85 @@ TEST(positions_that_cannot_be_kept)
     eg_nograd(cx, false);
 }
 
+/* An attention by eg_attention, with grouped heads, a learned bias and documents, that appends its
+ * keys and values itself: step by step as in one pass, in a slot other than 0, with selected
+ * batches. */
+static eg_tensor *behind(eg_cache *c, eg_tensor *const *x, int64_t from, int64_t to)
+{
+    eg_tensor *q = eg_slice("b [i] g r d", x[0], from, to, 1),
+              *k = eg_slice("b [j] g d", x[1], from, to, 1),
+              *v = eg_slice("b [j] g e", x[2], from, to, 1),
+              *doc = eg_slice("b [j]", x[4], 0, to, 1);
+    const int64_t added = to - from;
+    if (eg_cache_append(c, 2, -3, &k, &v)) return NULL;
+    return eg_attention("b i g r d, b j g d, b j g e -> b i g r e", q, k, v,
+                        .where = "j <= i & doc[b,i] == doc[b,j]", .offset = eg_dim(k, 1) - added,
+                        .offset_letter = "i", .score = "score + dist[g, r, i - j]",
+                        .with = { { "dist", x[3] }, { "doc", doc } });
+}
+TEST(a_written_attention_decodes_with_a_cache)
+{
+    static const int64_t ends[] = { 3, 4, 7 };
+    eg_tensor *x[] = { eg_normal(cx, 0, 1, 2, 7, 2, 3, 4), eg_normal(cx, 0, 1, 2, 7, 2, 4),
+                       eg_normal(cx, 0, 1, 2, 7, 2, 5), eg_normal(cx, 0, 1, 2, 3, 7),
+                       eg_cumsum("b [j]", eg_randint(cx, 0, 2, 2, 7)) },
+              *y[3];
+    eg_owner *owner = eg_owner_open(cx);
+    eg_cache *c = eg_cache_new(owner, 7), *all = eg_cache_new(owner, 7);
+    eg_nograd(cx, true);
+    eg_tensor *whole = behind(all, x, 0, 7);
+    for (int k = 0; k < 3; k++) y[k] = behind(c, x, k ? ends[k - 1] : 0, ends[k]);
+    eg_assert_close(eg_concat_n("b [i] g r e", 3, y), whole, 1e-12);
+    ck_assert_int_eq(eg_cache_length(c), 0); /* of slot 0 */
+    /* batch 1 twice, before its last three positions */
+    eg_tensor *one = eg_from(cx, ((int64_t[]){ 1, 1 }), 2), *again[5];
+    c = eg_cache_new(owner, 7);
+    behind(c, x, 0, 4);
+    ck_assert_int_eq(eg_cache_select(c, one), 0);
+    for (int k = 0; k < 5; k++) again[k] = k == 3 ? x[k] : eg_at("[b] ..., c -> c ...", x[k], one);
+    eg_assert_close(behind(c, again, 4, 7),
+                    eg_at("[b] ..., c -> c ...", eg_slice("b [i] g r e", whole, 4, 7, 1), one),
+                    1e-12);
+    eg_assert_ok(cx);
+    eg_nograd(cx, false);
+}
+TEST(cache_append_refuses)
+{
+    eg_owner *owner = eg_owner_open(cx);
+    eg_cache *c = eg_cache_new(owner, 4), *none = NULL;
+    eg_tensor *k = eg_normal(cx, 0, 1, 2, 3, 4), *v = eg_normal(cx, 0, 1, 2, 3, 5), *keys = k,
+              *values = v, *two = eg_normal(cx, 0, 1, 2, 2, 5), *absent = NULL;
+    ck_assert_int_eq(eg_cache_append(c, 0, 1, &k, &v), -1);
+    eg_assert_error(cx, "cache: a cache keeps no history, so it needs eg_nograd");
+    eg_nograd(cx, true);
+    ck_assert_int_eq(eg_cache_append(c, 0, 1, &k, &two), -1);
+    eg_assert_error(cx, "cache: axis 1 is 3 in the keys but 2 in the values");
+    ck_assert_int_eq(eg_cache_append(c, 0, 3, &k, &v), -1);
+    eg_assert_error(cx, "cache: axis 3 is not one of the keys and values, which have 3 and 3 axes");
+    ck_assert_int_eq(eg_cache_append(c, 0, 1, &k, &absent), -1);
+    eg_assert_error(cx, "cache: the tensor of values is NULL");
+    ck_assert_int_eq(eg_cache_append(c, 0, 1, NULL, &v), -1);
+    eg_assert_error(cx, "cache: a pointer to keys and values is NULL");
+    ck_assert_int_eq(eg_cache_append(c, -1, 1, &k, &v), -1);
+    eg_assert_error(cx, "cache: the cache has no slot -1");
+    ck_assert_int_eq(eg_cache_set_state(c, 1, k, 1), 0);
+    ck_assert_int_eq(eg_cache_append(c, 1, 1, &k, &v), -1);
+    eg_assert_error(cx, "cache: slot 1 of the cache holds a state, no keys");
+    ck_assert(k == keys && v == values && eg_cache_length(c) == 0);
+    ck_assert_int_eq(eg_cache_append(c, 0, 1, &k, &v), 0);
+    eg_assert_close(k, keys, 0);
+    k = keys, v = values;
+    ck_assert_int_eq(eg_cache_append(c, 0, 2, &k, &k), -1);
+    eg_assert_error(cx, "cache: slot 0 has positions along axis 1, not along axis 2");
+    ck_assert_int_eq(eg_cache_append(c, 0, 1, &k, &v), -1);
+    eg_assert_error(cx, "cache: the cache has room for 4 positions; it holds 3, and 3 more came");
+    ck_assert(k == keys && v == values && eg_cache_length(c) == 3);
+    ck_assert_int_eq(eg_cache_append(none, 0, 1, &k, &v), -1);
+    ck_assert_str_eq(eg_error(NULL), "cache: it is NULL");
+    eg_clear(NULL);
+    eg_nograd(cx, false);
+}
+
 /* A state beside the keys of an attention: replaced, selected (fewer, more and again as many
  * batches), cut, and every refusal. */
 TEST(cache_holds_states)

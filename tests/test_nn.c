@@ -199,7 +199,8 @@ TEST(lists_share_their_memory)
     eg_assert_error(other, "param \"E\" has rank 1, in the list whose memory is shared rank 2");
     eg_fill(eg_params_at(q, 0)->x, 1);
     eg_assert_error(other,
-                    "fill: the target is read-only foreign memory; write to an eg_copy of it");
+                    "fill: the target is read-only foreign memory; write to an eg_copy of it, or "
+                    "give eg_from_memory .writable = true");
     eg_params *trained = eg_params_open(other, .shared = p);
     eg_tensor *E = eg_param(trained, "E.E", "v m", 7, 8);
     ck_assert(eg_ok(E) && eg_adam(trained) == NULL);

@@ -735,3 +735,45 @@ LOOP_TEST(tiles_would_send_the_bytes_of_the_formula, 5)
                       PLACES * HEADS / p * (g.columns - 1);
     for (int k = 0; k < p; k++) ck_assert_uint_eq(g.sent[k], (uint64_t)(8 * words));
 }
+
+/* -- names of any length: the strings of a call are made of them ------------------------------- */
+typedef struct long_names {
+    int length;
+    char message[256];
+} long_names;
+static int long_names_body(void *user, const eg_ranks_table *table)
+{
+    enum { LONGEST = 3000, N = 6 };
+    long_names *s = user;
+    eg_ctx *own = eg_open(.threads = 1, .dtype = EG_F64, .seed = 2);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    char *head = eg_scope_alloc(own, LONGEST + 1), *spec = eg_scope_alloc(own, 5 * LONGEST);
+    if (!head || !spec) return -1;
+    memset(head, 'h', (size_t)s->length);
+    snprintf(spec, 5 * LONGEST, "names: b i %s d, b j %s d, b j %s e -> b i %s e", head, head, head,
+             head);
+    eg_span run[2];
+    const int runs = eg_attention_positions(r, N, 1, false, run);
+    eg_tensor *q = eg_normal(own, 0, 1, 2, N, 3, 4), *k = eg_normal(own, 0, 1, 2, N, 3, 4),
+              *v = eg_normal(own, 0, 1, 2, N, 3, 5), *slope = eg_alibi_slopes(own, 3);
+    eg_tensor *whole = eg_attention(spec, q, k, v, .alibi = { head, slope }),
+              *y = eg_attention(spec, mine(q, 1, runs, run), mine(k, 1, runs, run),
+                                mine(v, 1, runs, run), .alibi = { head, slope }, .ranks = r,
+                                .ranks_block = 1);
+    const double most = eg_item(eg_max(NULL, eg_abs(eg_sub(y, mine(whole, 1, runs, run)))));
+    if (!(most < 1e-12) || eg_error(own))
+        snprintf(s->message, sizeof s->message, "%g %.200s", most,
+                 eg_error(own) ? eg_error(own) : "");
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+LOOP_TEST(names_may_have_any_length, 4)
+{
+    static const int lengths[] = { 4, 120, 600, 3000 };
+    for (int ranks = 1; ranks < 4; ranks += 2) {
+        long_names s = { .length = lengths[_i] };
+        ck_assert_msg(!eg_ranks_simulate(cx, ranks, long_names_body, &s), "%s", eg_error(cx));
+        ck_assert_msg(!s.message[0], "%d ranks: %s", ranks, s.message);
+    }
+}

@@ -56,6 +56,16 @@ EG_API int eg_cache_select(eg_cache *, eg_tensor *index);
  * not positions; a slot that holds none, a memory or a state; batches or heads of another number
  * than those of the slot. */
 EG_API int eg_cache_keep(eg_cache *, int slot, eg_tensor *positions);
+/* For an attention that a program writes itself (eg_attention): appends keys and values to a slot,
+ * in the cache's dtype, and sets *k and *v to views of all keys and values of the slot, valid until
+ * the next call that changes the cache. `axis` is that of the positions, in both, −1 the last; the
+ * first axis is the batch, unless it is that of the positions. Before the first query there are
+ * eg_dim(*k, axis) positions less the new ones: .offset of eg_attention. Returns 0, or −1 after an
+ * error, when nothing was appended and *k and *v are as they were; after an error in another slot,
+ * eg_cache_truncate removes the positions of this one. Refused: keys and values of different
+ * numbers of positions; other sizes than those of the slot; a slot that holds a memory or a state;
+ * while the context records, and in a captured step. */
+EG_API int eg_cache_append(eg_cache *, int slot, int axis, eg_tensor **k, eg_tensor **v);
 /* The state of a recurrence (GRU, state space model, .next of eg_linear_attention) takes a slot in
  * place of keys and values. eg_cache_set_state copies a tensor, whose first axis is the batch, into
  * the slot as the state after the first `length` positions, from 1 to the capacity;

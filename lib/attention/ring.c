@@ -157,21 +157,30 @@ static bool ring_lengths(eg_ctx *cx, eg_ring *r)
     return true;
 }
 
+/* Returns the length of the names in a term, with a byte for each. */
+static size_t ring_names_size(const eg_spec *s, int term)
+{
+    size_t size = 0;
+    for (int k = 0; k < s->term[term].items; k++) {
+        const int index = s->term[term].item[k].index;
+        size += (index < 0 ? 0 : strlen(s->index[index].name)) + 1;
+    }
+    return size;
+}
 /* Returns an einsum over the axes of y and of the log-sum-exp: "names: y, lse -> y" if weigh,
  * else "names: y, y -> lse". Example: "names: b i h e, b i h -> b i h e". */
 static const char *ring_einsum(eg_ctx *cx, const eg_spec *s, bool weigh)
 {
-    char text[2][512] = { "", "" };
+    const size_t size = ring_names_size(s, 3) + 16;
+    char *y = eg__alloc(cx, size), *lse = eg__alloc(cx, size), *all = eg__alloc(cx, 3 * size);
+    if (!y || !lse || !all) return NULL;
+    *y = *lse = 0;
     for (int k = 0; k < s->term[3].items; k++) {
         const char *name = s->index[s->term[3].item[k].index].name;
-        const bool value = !ring_in(s, 0, name) && !ring_in(s, 1, name);
-        for (int t = 0; t < (value ? 1 : 2); t++)
-            snprintf(text[t] + strlen(text[t]), sizeof text[t] - strlen(text[t]), " %s", name);
+        strcat(strcat(y, " "), name);
+        if (ring_in(s, 0, name) || ring_in(s, 1, name)) strcat(strcat(lse, " "), name);
     }
-    char *all = eg__alloc(cx, 2048);
-    if (all)
-        snprintf(all, 2048, "names:%s,%s ->%s", text[0], weigh ? text[1] : text[0],
-                 weigh ? text[0] : text[1]);
+    snprintf(all, 3 * size, "names:%s,%s ->%s", y, weigh ? lse : y, weigh ? y : lse);
     return all;
 }
 /* Sets axis[] to the axes of an option's tensor that have the query's and the key's letter; −1 if
@@ -199,19 +208,23 @@ static bool ring_alibi(eg_ctx *cx, eg_ring *r, const eg_spec *of)
         return ring_refuse(cx, EG_ERROR_UNSUPPORTED,
                            ".alibi takes one entry of .with, and all are in use");
     const eg_spec *s = eg_spec_like(of, o->alibi.axes);
-    char *text = eg__alloc(cx, 1024 + (o->score ? strlen(o->score) : 0));
+    const char *score = o->score ? o->score : "score";
+    /* each name at most twice, as in "*|r|+r" */
+    const size_t size = strlen(score) + (s ? 4 * ring_names_size(s, 0) : 0) +
+                        strlen(r->query.letter) + strlen(r->key.letter) + 64;
+    char *text = eg__alloc(cx, size);
     if (!s || !text) return false;
-    int n = sprintf(text, "(%s) - alibi_[", o->score ? o->score : "score"), axis = -1;
-    for (int a = 0; a < s->term[0].items && n < 900; a++) { /* a group (g r) becomes g * |r| + r */
+    int n = sprintf(text, "(%s) - alibi_[", score), axis = -1;
+    for (int a = 0; a < s->term[0].items; a++) { /* a group (g r) becomes g * |r| + r */
         const eg_spec_item *item = &s->term[0].item[a];
         const char *name = item->index < 0 ? "0" : s->index[item->index].name;
         if (item->axis == axis)
-            n += snprintf(text + n, 100, "*|%s|+%s", name, name);
+            n += sprintf(text + n, "*|%s|+%s", name, name);
         else
-            n += snprintf(text + n, 100, "%s%s", axis < 0 ? "" : ",", name);
+            n += sprintf(text + n, "%s%s", axis < 0 ? "" : ",", name);
         axis = item->axis;
     }
-    snprintf(text + n, 100, "] * abs(%s - %s)", r->query.letter, r->key.letter);
+    sprintf(text + n, "] * abs(%s - %s)", r->query.letter, r->key.letter);
     o->with[k] = (eg_given){ "alibi_", o->alibi.x };
     o->score = text;
     o->alibi = (eg_masked){ 0 };

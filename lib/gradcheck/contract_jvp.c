@@ -10,8 +10,7 @@ eg_tensor *eg__contract_jvp(const eg__contract_call *k, eg_tensor *y, int only, 
         if (!k->r[i] || (only >= 0 && i != only)) continue;
         if (!(dx[i] = eg__contract_noise(eg_operand(y, i), 7 + (uint64_t)i))) return NULL;
     }
-    eg_tensor *d = eg__jvp_rule(y, dx);
-    return d && eg_ok(d) ? d : NULL;
+    return eg__contract_tangent(y, dx);
 }
 bool eg__jvp_agrees(eg__contract_call *k, eg_tensor *y, eg_tensor *g, eg_tensor *const *r,
                     const char *where)
@@ -57,7 +56,7 @@ static eg_tensor *jvp_alone(const alone *a, eg_tensor *dx)
 {
     eg_tensor *all[EG_ASKED_OPERANDS] = { NULL };
     all[a->i] = dx;
-    return dx ? eg__jvp_rule(a->k->y, all) : NULL;
+    return dx ? eg__contract_tangent(a->k->y, all) : NULL;
 }
 static bool jvp_breaks(const alone *a, const char *words)
 {
@@ -149,9 +148,9 @@ static bool jvp_of_one_tangent(eg__contract_call *k, int i, int j)
 {
     eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *e;
     if (!(dx[i] = dx[j] = eg__contract_noise(k->x[i], 7))) return true;
-    eg_tensor *d = eg__jvp_rule(k->y, dx);
+    eg_tensor *d = eg__contract_tangent(k->y, dx);
     if (k->cx->failed || !(dx[j] = eg__leaf_copy(dx[i]))) return true;
-    e = eg__jvp_rule(k->y, dx);
+    e = eg__contract_tangent(k->y, dx);
     return (!k->cx->failed && eg__contract_alike(d, e, 1e-10)) ||
            eg__breaks(k, j, "and its jvp disagree where two tangents are one tensor");
 }

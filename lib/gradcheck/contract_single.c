@@ -76,7 +76,7 @@ static bool single_results(const single *s, int i, bool jvp, eg_tensor **d)
     }
     for (int t = 0; t < 2; t++) {
         if (jvp)
-            d[t] = eg__jvp_rule(s->y[t], dx[t]);
+            d[t] = eg__contract_tangent(s->y[t], dx[t]);
         else if (!eg__contract_rule(s->y[t], s->g[t], i, &d[t]))
             return false;
         if (s->k->cx->failed || !eg_ok(d[t])) return false;

@@ -104,6 +104,12 @@ bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d)
     *d = eg__rule(y, g, i);
     return !y->cx->failed && (!*d || eg_ok(*d));
 }
+eg_tensor *eg__contract_tangent(eg_tensor *y, eg_tensor *const *dx)
+{
+    const eg_sweep s = { .cx = y->cx, .who = "jvp" };
+    eg_tensor *d = eg__jvp_rule(y, dx);
+    return d && !y->cx->failed && eg__check_cotangent(&s, y, "jvp", d, y, -1) ? d : NULL;
+}
 /* The other operands are those of the call, all times a factor. */
 double eg__contract_unit(eg__contract_call *k)
 {

@@ -239,9 +239,9 @@ static bool same_tangent(eg__contract_call *k, eg_tensor *y, eg_tensor *z, int j
     eg_tensor *dx[EG_ASKED_OPERANDS] = { NULL }, *a, *b;
     char message[160];
     if (!k->r[j] || !(dx[j] = eg__contract_noise(k->x[j], 7))) return true;
-    b = eg__jvp_rule(z, dx);
+    b = eg__contract_tangent(z, dx);
     if (k->cx->failed || (b && !eg__all_finite(b))) return true;
-    a = eg__jvp_rule(y, dx);
+    a = eg__contract_tangent(y, dx);
     snprintf(message, sizeof message, "and its jvp disagree where %s", words);
     return (!k->cx->failed && eg__contract_alike(a, b, 1e-9)) || eg__breaks(k, j, message);
 }
@@ -393,7 +393,7 @@ static bool same_at_rank(eg__contract_call *k, eg_tensor *const *x, const char *
         if (!k->t->op->jvp || !(e = eg__contract_jvp(k, k->y, i, flat))) continue;
         memset(dx, 0, sizeof dx);
         if (!(dx[i] = reshaped(flat[i], x[i]->rank, x[i]->dim))) continue;
-        d = eg__jvp_rule(y, dx);
+        d = eg__contract_tangent(y, dx);
         snprintf(message, sizeof message, "and its jvp disagree where %s", words);
         if (k->cx->failed || !same_elements(k, -1, d, e)) return eg__breaks(k, i, message);
     }

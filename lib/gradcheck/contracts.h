@@ -67,6 +67,9 @@ bool eg__sampled_there(const eg_op *, const eg_tensor *x);
 eg_tensor *eg__contract_apply(const eg__contract_call *, eg_tensor *const *x);
 /* Sets *d to the rule's result for operand i of y; NULL if it has none. False after an error. */
 bool eg__contract_rule(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d);
+/* Returns the tangent of y by its jvp; NULL if that returns none, and after an error, such as a
+ * tangent that does not have the shape and dtype of y. */
+eg_tensor *eg__contract_tangent(eg_tensor *y, eg_tensor *const *dx);
 
 /* Memory layouts for the elements of a tensor. */
 enum {

@@ -152,6 +152,9 @@ static bool read_header(eg__input *in, header *h)
         return eg__file_refuse(in, "is %zu byte%s long, too short for a .npy file", in->left,
                                in->left == 1 ? "" : "s");
     eg__file_take(in, start, MAGIC + 2);
+    if (!memcmp(start, "PK\3\4", 4))
+        return eg__file_refuse(in, "is a zip archive, as .npz files are, and not a .npy file; "
+                                   "eg_npz_open reads those");
     if (memcmp(start, magic, MAGIC))
         return eg__file_refuse(in, "is not a .npy file: it does not begin with \\x93NUMPY");
     int version = start[MAGIC], minor = start[MAGIC + 1];
@@ -258,9 +261,7 @@ static eg_tensor *npy_finish(eg__input *in, bool open)
 {
     eg_tensor *y = open ? eg__npy_array(in, NULL) : NULL;
     eg__file_close(in);
-    return y ? y
-             : eg_fail_as(in->cx, EG_ERROR_FILE,
-                          "npy: cannot be read"); /* if no error was recorded before */
+    return y || !in->cx ? y : eg_fail_as(in->cx, EG_ERROR_FILE, "npy: cannot be read");
 }
 
 eg_tensor *eg_npy_load_with(const eg_load_args *given)

@@ -32,6 +32,8 @@ static bool find_end(const eg__input *in, size_t *at)
         *at = n - k;
         return true;
     }
+    if (n >= 6 && !memcmp(in->bytes, "\x93NUMPY", 6))
+        return eg__file_refuse(in, "is a .npy file, not a .npz file; eg_npy_load reads it");
     return eg__file_refuse(in, "is not a .npz file, or is cut short: a zip archive has its "
                                "directory at the end");
 }

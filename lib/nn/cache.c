@@ -415,6 +415,37 @@ bool eg__cache_append(eg_cache *c, int k, bool memory, int axis, eg_tensor **key
     return true;
 }
 
+/* True if k and v are tensors whose axis `axis` has as many positions in both, and if that is the
+ * axis of the slot; else records an error. */
+static bool cache_takes_keys(eg_cache *c, int at, int axis, eg_tensor *k, eg_tensor *v)
+{
+    const slot *s = cache_used(c, at);
+    if (!cache_given(c, "the tensor of keys", k) || !cache_given(c, "the tensor of values", v))
+        return false;
+    if (axis < 0 || axis >= eg_rank(k) || axis >= eg_rank(v))
+        eg_fail_as(context(c), EG_ERROR_INDEX,
+                   "cache: axis %d is not one of the keys and values, which have %d and %d axes",
+                   axis, eg_rank(k), eg_rank(v));
+    else if (eg_dim(k, axis) != eg_dim(v, axis))
+        eg_fail_as(context(c), EG_ERROR_SHAPE,
+                   "cache: axis %d is %lld in the keys but %lld in the values", axis,
+                   (long long)eg_dim(k, axis), (long long)eg_dim(v, axis));
+    else if (s && s->axis != STATE && s->axis != axis)
+        eg_fail_as(context(c), EG_ERROR_SHAPE,
+                   "cache: slot %d has positions along axis %d, not along axis %d", at, s->axis,
+                   axis);
+    return !eg_error(context(c));
+}
+int eg_cache_append(eg_cache *c, int at, int axis, eg_tensor **k, eg_tensor **v)
+{
+    const int positions = axis < 0 && k && *k ? axis + eg_rank(*k) : axis;
+    if (!k || !v) return cache_given(c, "a pointer to keys and values", NULL), -1;
+    if (!cache_takes_keys(c, at, positions, *k, *v)) return -1;
+    if (eg__cache_append(c, at, false, positions, k, v)) return 0;
+    eg_fail_in(context(c), "cache");
+    return -1;
+}
+
 eg_tensor *eg__cache_roll_back(eg_cache *c, eg_tensor *y, int first, int step, int64_t count,
                                int64_t seen)
 {

@@ -206,8 +206,7 @@ eg_tensor *eg_attention_mass_with(const eg_attention_args *given, const char *re
             eg_fail_as(p.cx, EG_ERROR_NOTATION,
                        "attention_mass: '%.40s' of .with is not in .where, .score or the region",
                        p.o.with[x].name);
-    if (!both || eg_error(p.cx))
-        return eg_fail_as(p.cx, EG_ERROR_NOTATION, "attention_mass: the region cannot be read");
+    if (!both || eg_error(p.cx)) return eg__nn_poison(p.cx);
     const int64_t offset = p.o.offset;
     p.o.offset = offset_without_region(&p, mask, both, score);
     eg_tensor *all = measure_log_sum(&p, p.o.where, p.o.q, p.o.k, p.o.scale);
@@ -256,7 +255,7 @@ eg_tensor *eg_attention_entropy_with(const eg_attention_args *given)
     measured p;
     if (!measure_begin(&p, "attention_entropy", given))
         return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: the query is NULL");
-    if (!measure_plain(&p)) return eg_fail_as(p.cx, EG_ERROR_MISUSE, "attention_entropy: failed");
+    if (!measure_plain(&p)) return eg__nn_poison(p.cx);
     eg_tensor *l, *mean = measure_mean_score(&p, &l), *zero = eg_zeros_like(l);
     eg_tensor *some = has_allowed_key(l);
     return eg_where(some, eg_sub(eg_where(some, l, zero), mean), zero);

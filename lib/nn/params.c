@@ -27,8 +27,8 @@ typedef struct list {
 
 struct eg_params {
     list *all;
-    const char *prefix;
-}; /* prefix: "" or "name." */
+    const char *prefix; /* "" or "name." */
+};
 
 bool eg__nn_half(eg_dtype t) { return t == EG_F16 || t == EG_BF16; }
 /* The dtype of a parameter of this rank. If matrices are f16 or bf16, which einsum and affine read,

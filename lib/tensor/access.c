@@ -217,7 +217,9 @@ static bool access_writable(const char *who, const eg_tensor *x)
                    who);
     else
         eg_fail_as(x->cx, EG_ERROR_MISUSE,
-                   "%s: the target is read-only foreign memory; write to an eg_copy of it", who);
+                   "%s: the target is read-only foreign memory; write to an eg_copy of it, or give "
+                   "eg_from_memory .writable = true",
+                   who);
     return false;
 }
 /* Returns the row-major elements of x for writing; NULL after an error. */

@@ -35,7 +35,10 @@ eg_tensor *eg_jvp_symmetric(eg_tensor *y, eg_tensor *const *dx)
     eg_tensor *sum = NULL;
     if (y && !dx) return eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: the tangents are NULL");
     for (int i = 0; y && i < y->count; i++) {
+        if (dx[i] && !y->op->rule)
+            return eg_fail_as(y->cx, EG_ERROR_MISUSE, "jvp: %s has no rule", y->op->name);
         eg_tensor *part = dx[i] ? y->op->rule(y, dx[i], i) : NULL;
+        if (part && !eg__same_shape(part, y)) return part; /* the caller refuses this shape */
         if (part) sum = sum ? eg__add(sum, part) : part;
     }
     return sum;

@@ -235,15 +235,19 @@ double eg__opt_default_decay(const char *optimiser)
 }
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
-    o->lr = eg_option(o->lr, row->lr), o->momentum = eg_option(o->momentum, 0),
-    o->dampening = eg_option(o->dampening, 0);
-    o->beta1 = eg_option(o->beta1, 0.9), o->beta2 = eg_option(o->beta2, 0.999),
-    o->eps = eg_option(o->eps, row->eps);
-    o->weight_decay = eg_option(o->weight_decay, row->weight_decay),
+    o->lr = eg_option(o->lr, row->lr);
+    o->schedule.last = eg_option(o->schedule.last, 0);
+    o->weight_decay = eg_option(o->weight_decay, row->weight_decay);
     o->clip_norm = eg_option(o->clip_norm, 0);
-    o->clip_value = eg_option(o->clip_value, 0), o->schedule.last = eg_option(o->schedule.last, 0);
-    o->alpha = eg_option(o->alpha, 0.99), o->lr_decay = eg_option(o->lr_decay, 0),
     o->norm_type = eg_option(o->norm_type, 2);
+    o->clip_value = eg_option(o->clip_value, 0);
+    o->eps = eg_option(o->eps, row->eps);
+    o->momentum = eg_option(o->momentum, 0);
+    o->dampening = eg_option(o->dampening, 0);
+    o->beta1 = eg_option(o->beta1, 0.9);
+    o->beta2 = eg_option(o->beta2, 0.999);
+    o->alpha = eg_option(o->alpha, 0.99);
+    o->lr_decay = eg_option(o->lr_decay, 0);
     o->initial_accumulator_value = eg_option(o->initial_accumulator_value, 0);
     /* a step counts subnormal numbers as 0, and 0 would mean: no limit */
     if (o->clip_norm > 0) o->clip_norm = fmax(o->clip_norm, DBL_MIN);
