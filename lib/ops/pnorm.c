@@ -348,6 +348,8 @@ static eg_tensor *pnorm_in_memory_order(eg_tensor *x, int inner)
 }
 eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p, double over)
 {
+    if (!eg_ok(x)) return x;
+    x = pnorm_in_memory_order(x, inner);
     return eg_apply(&pnorm_op, &(pnorm){ inner, p, over }, sizeof(pnorm), 1, &x);
 }
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
@@ -359,8 +361,7 @@ eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)
                           "pnorm: p is %g; it must be above 0, or INFINITY for the largest |x|", p);
     if (p == INFINITY && eg__row_length(f.x, f.inner)) return eg_max(spec, eg_abs(x));
     /* a row without elements has the norm 0 for every p */
-    eg_tensor *v = pnorm_in_memory_order(f.x, f.inner);
-    return eg__focus_outer(&f, eg__pnorm_last(v, f.inner, p == INFINITY ? 1 : p, 1));
+    return eg__focus_outer(&f, eg__pnorm_last(f.x, f.inner, p == INFINITY ? 1 : p, 1));
 }
 
 const eg_op *const eg__pnorm_ops[] = { &pnorm_op, NULL };

@@ -25,7 +25,7 @@ SHORT(eg_abs, abs,
     "y = |x|", "dx = g sign x")
 ROW(eg_exp, exp,
     y = F(epow)(x),
-    eg_mul(g, y), RESULT, EVERYWHERE, FLOATS,
+    eg_mul(g, y), RESULT, EVERYWHERE, EXPS,
     "y = e^x", "dx = g y")
 ROW(eg_expm1, expm1,
     y = F(expm1)(x),

@@ -7,14 +7,19 @@
  * − g² is exact in a fused product, and g + h (x − g²) is √x correctly rounded (Markstein 2004),
  * the bits of the instruction: f32 for every number, f64 also for the 719 numbers whose roots are
  * nearest to the middle of two numbers. For LEAST ≤ x ≤ MOST nothing is subnormal; a register with
- * any other number is computed by the instruction. */
-__attribute__((target("avx512f"))) static void NAME(fast_roots)(int64_t n, const T *x, T *y)
+ * any other number is computed by the instruction. `power`, a constant: as x^½ of C, 0 of −0 and ∞
+ * of −∞. */
+__attribute__((target("avx512f"))) static inline void NAME(fast_roots)(int64_t n, const T *x, T *y,
+                                                                       const bool power)
 {
-    const V half = M(set1)((T).5), least = M(set1)((T)LEAST), most = M(set1)((T)MOST);
+    const V half = M(set1)((T).5), least = M(set1)((T)LEAST), most = M(set1)((T)MOST),
+            low = M(set1)(-(T)INFINITY), zero = M(set1)(0);
     for (int64_t k = 0; k < n; k += (int64_t)(sizeof(V) / sizeof(T))) {
         const V v = M(loadu)(x + k);
         if ((COMPARE(v, least, _CMP_GE_OQ) & COMPARE(v, most, _CMP_LE_OQ)) != ALL) {
-            M(storeu)(y + k, M(sqrt)(v));
+            const V root =
+                M(sqrt)(power ? M(mask_sub)(v, COMPARE(v, low, _CMP_EQ_OQ), zero, v) : v);
+            M(storeu)(y + k, power ? M(add)(root, zero) : root);
             continue;
         }
         const V inverse = M(rsqrt14)(v);
@@ -30,9 +35,17 @@ __attribute__((target("avx512f"))) static void NAME(fast_roots)(int64_t n, const
 static void NAME(roots)(int64_t n, char *const *p, const double *c)
 {
     if (__builtin_cpu_supports("avx512f"))
-        NAME(fast_roots)(n & -EG_LANES, (const T *)(const void *)p[1], (T *)(void *)p[0]);
+        NAME(fast_roots)(n & -EG_LANES, (const T *)(const void *)p[1], (T *)(void *)p[0], false);
     else
         NAME(sqrt)(n, p, c);
+}
+/* the kernel of eg_powc for x^½ */
+static void NAME(power_roots)(int64_t n, char *const *p, const double *c)
+{
+    if (__builtin_cpu_supports("avx512f"))
+        NAME(fast_roots)(n & -EG_LANES, (const T *)(const void *)p[1], (T *)(void *)p[0], true);
+    else
+        NAME(root)(n, p, c);
 }
 #undef T
 #undef NAME

@@ -572,7 +572,8 @@ static void copy_in_tiles(eg_tensor *target, const eg_tensor *source, eg_inner *
 }
 
 /* Chooses conversions, transposed tiles, other tiles, short rows that are gathered or contiguous,
- * or plain runs by the dtypes and by the axis along which each tensor has its smallest stride. */
+ * or plain runs by the dtypes and by the axis along which each tensor has its smallest stride. A
+ * single number that fills rows without gaps is a plain run. */
 void eg__copy(eg_tensor *target, const eg_tensor *source)
 {
     const eg_tensor *both[2] = { target, source };
@@ -593,7 +594,7 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         else
             copy_in_tiles(target, source, same[w].tiles, a, b, TILE, TILE);
     } else if (next >= 0 && target->stride[a] == 1 && target->dim[a] <= TILE &&
-               source->stride[a] != 1)
+               source->stride[a] != 1 && (b >= 0 || target->stride[next] != target->dim[a]))
         copy_in_tiles(target, source, same[w].narrow, a, next, target->dim[a],
                       eg__min64(target->dim[next], ROWS));
     else if (near && a == b && next >= 0 &&
