@@ -1,6 +1,6 @@
-/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; SIGNED is a signed
- * integer of its width, and MAGNITUDE all of its bits but the sign; NAME(x) is x with the name of
- * the type. */
+/* update_of.h: the loops of update.c for one type: REAL, its square root ROOT; RATIO(a, b),
+ * which is a / b, for the same b in all turns of a loop; SIGNED is a signed integer of its width,
+ * and MAGNITUDE all of its bits but the sign; NAME(x) is x with the name of the type. */
 CLONES static eg__norms NAME(norms)(int64_t n, const REAL *g, double limit, double scale)
 {
     double sum[LANES] = { 0 }, most[LANES] = { 0 };
@@ -31,9 +31,8 @@ EG__INLINE void NAME(plain_lanes)(const REAL *g, four_f64 *sum, NAME(whole) * mo
     enum { WHOLE = sizeof *most / sizeof *g };
     UNROLLED for (int p = 0; p < LANES / 4; p++)
     {
-        NAME(four) x;
-        memcpy(&x, g + 4 * p, sizeof x);
-        const four_f64 wide = __builtin_convertvector(x, four_f64);
+        const REAL *x = g + 4 * p;
+        const four_f64 wide = { x[0], x[1], x[2], x[3] };
         sum[p] += wide * wide;
     }
     UNROLLED for (int p = 0; p < LANES / WHOLE; p++)
@@ -101,14 +100,14 @@ CLONES static void NAME(adam)(int64_t n, const eg__coefficients *c, REAL *x, con
         REAL d = GRADIENT;
         m[k] = b1 * m[k] + c1 * d;
         v[k] = b2 * v[k] + c2 * d * d;
-        x[k] = shrink * x[k] - eta * m[k] / (ROOT(v[k]) / root + eps);
+        x[k] = shrink * x[k] - eta * m[k] / (RATIO(ROOT(v[k]), root) + eps);
     }
     for (int64_t k = 0; k < amsgrad; k++) {
         REAL d = GRADIENT;
         m[k] = b1 * m[k] + c1 * d;
         v[k] = b2 * v[k] + c2 * d * d;
         most[k] = LARGER(most[k], v[k]);
-        x[k] = shrink * x[k] - eta * m[k] / (ROOT(most[k]) / root + eps);
+        x[k] = shrink * x[k] - eta * m[k] / (RATIO(ROOT(most[k]), root) + eps);
     }
 }
 
@@ -193,6 +192,7 @@ void NAME(eg__adagrad)(int64_t n, const eg__coefficients *c, REAL *x, const REAL
 
 #undef REAL
 #undef ROOT
+#undef RATIO
 #undef NAME
 #undef MAGNITUDE
 #undef SIGNED
