@@ -125,14 +125,14 @@ __attribute__((target("avx512f"))) static void fast_exp(int64_t n, char *const *
         const __m512 v = _mm512_min_ps(_mm512_set1_ps(89),
                                        _mm512_max_ps(_mm512_set1_ps(-104), _mm512_loadu_ps(x + k)));
         const __m512 w =
-            _mm512_sub_ps(_mm512_fmadd_ps(v, _mm512_set1_ps(0x1.715476p+0f), magic), magic);
-        const __m512 r = _mm512_fnmadd_ps(w, _mm512_set1_ps(0x1.7f7ep-20f),
-                                          _mm512_fnmadd_ps(w, _mm512_set1_ps(0x1.62e4p-1f), v));
-        __m512 q = _mm512_set1_ps(0x1.6a2436p-10f);
-        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.1239e8p-7f));
-        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.5558f2p-5f));
-        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(0x1.555492p-3f));
-        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(.5f));
+            _mm512_sub_ps(_mm512_fmadd_ps(v, _mm512_set1_ps(EG_EPOW_PER_LN2), magic), magic);
+        const __m512 r = _mm512_fnmadd_ps(w, _mm512_set1_ps(EG_EPOW_REST),
+                                          _mm512_fnmadd_ps(w, _mm512_set1_ps(EG_EPOW_LN2), v));
+        __m512 q = _mm512_set1_ps(EG_EPOW_Q4);
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EG_EPOW_Q3));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EG_EPOW_Q2));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EG_EPOW_Q1));
+        q = _mm512_fmadd_ps(q, r, _mm512_set1_ps(EG_EPOW_Q0));
         q = _mm512_add_ps(_mm512_fmadd_ps(_mm512_mul_ps(r, r), q, r), _mm512_set1_ps(1));
         _mm512_storeu_ps(y + k, _mm512_scalef_ps(q, w));
     }

@@ -21,15 +21,23 @@
 #include "tensor/lanes.h"
 #include <string.h>
 
+/* 1 / ln 2; the two parts of ln 2; the coefficients of q, the lowest one first */
+#define EG_EPOW_PER_LN2 0x1.715476p+0f
+#define EG_EPOW_LN2     0x1.62e4p-1f
+#define EG_EPOW_REST    0x1.7f7ep-20f
+#define EG_EPOW_Q0      .5f
+#define EG_EPOW_Q1      0x1.555492p-3f
+#define EG_EPOW_Q2      0x1.5558f2p-5f
+#define EG_EPOW_Q3      0x1.1239e8p-7f
+#define EG_EPOW_Q4      0x1.6a2436p-10f
 /* Returns e^r for x = n ln 2 + r; the lowest bits of *bits are n + 254, the sum of two exponents
  * with their biases. */
 EG_INLINE float epowf_reduced(float x, uint32_t *bits)
 {
-    const float m = x * 0x1.715476p+0f + (0x1.8p23f + 254), n = m - (0x1.8p23f + 254);
-    const float r = (x - n * 0x1.62e4p-1f) - n * 0x1.7f7ep-20f;
+    const float m = x * EG_EPOW_PER_LN2 + (0x1.8p23f + 254), n = m - (0x1.8p23f + 254);
+    const float r = (x - n * EG_EPOW_LN2) - n * EG_EPOW_REST;
     const float q =
-        (((0x1.6a2436p-10f * r + 0x1.1239e8p-7f) * r + 0x1.5558f2p-5f) * r + 0x1.555492p-3f) * r +
-        .5f;
+        (((EG_EPOW_Q4 * r + EG_EPOW_Q3) * r + EG_EPOW_Q2) * r + EG_EPOW_Q1) * r + EG_EPOW_Q0;
     memcpy(bits, &m, sizeof *bits);
     return r * r * q + r + 1;
 }
