@@ -106,7 +106,7 @@ EG_API const eg_batch *eg_batches_test(eg_batches *, int64_t number);
 typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
 /* The score of logits on one batch: how much greedy decoding would get right (an answer is exactly
  * right if and only if each position is right given the right tokens before it). Its loss is the
- * sum of −ln p, not the mean. 0, or −1 after an error. */
+ * sum of −ln p, not the mean. 0, or −1 after an error, when the score is as it was. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
 /* The score on all test batches; its loss is the mean over tokens. Several threads call logits at
  * the same time, each for a block of up to 8 rows of a batch and in the context of that block; the
