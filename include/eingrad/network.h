@@ -123,9 +123,10 @@ struct eg_network {
     size_t size;          /* sizeof (eg_network); 0: the same */
     const char *name;     /* "alibi": used in checkpoints and messages; needed */
     bool encoder, source; /* the form of its batches: see eg_batch */
-    bool cached; /* true: logits reads and extends batch->cache, so that decoding computes each
-                  * position once. false, or if logits leaves the cache empty: for each token the
-                  * whole sequence is computed again */
+    /* true: logits reads and extends batch->cache (.cache of a module, eg_cache_append or
+     * eg_cache_set_state), so that decoding computes each position once. false, or if logits leaves
+     * the cache empty: for each token the whole sequence is computed again */
+    bool cached;
     /* Adds parameters to the list, and returns the pointer that the other functions get as
      * `network`; NULL is an error. eg_trainer_check calls it again, for its copies of the
      * parameters in f64 and with a dropout of 0. Options are those of the trainer with defaults
