@@ -444,6 +444,29 @@ LOOP_TEST(conditions_in_names, 2)
     eg_assert_close(y, z, 0);
 }
 
+/* names of any length: a condition of the keys has two of them, one of the queries an offset */
+LOOP_TEST(conditions_in_long_names, 3)
+{
+    static const int lengths[] = { 12, 250, 900 };
+    char b[1000], i[1000], j[1000], spec[9000], where[9000];
+    const int n = lengths[_i];
+    memset(b, 'b', (size_t)n), memset(i, 'i', (size_t)n), memset(j, 'j', (size_t)n);
+    b[n] = i[n] = j[n] = 0;
+    eg_tensor *q = eg_normal(cx, 0, 1, 2, 3, 4), *k = eg_normal(cx, 0, 1, 2, 7, 4),
+              *v = eg_normal(cx, 0, 1, 2, 7, 5),
+              *pad = eg_gt(eg_normal(cx, 0.5, 1, 2, 7), eg_zeros(cx, 1));
+    snprintf(spec, sizeof spec, "names: %s %s d, %s %s d, %s %s e -> %s %s e", b, i, b, j, b, j, b,
+             i);
+    snprintf(where, sizeof where, "%s > 1 & %s != 5 & pad[%s,%s]", j, i, b, j);
+    eg_tensor *y = eg_linear_attention(spec, q, k, v, .where = where, .offset = 4,
+                                       .with = { { "pad", pad } }),
+              *z = eg_linear_attention("bid,bjd,bje->bie", q, k, v, .offset = 4,
+                                       .where = "j > 1 & i != 5 & pad[b,j]",
+                                       .with = { { "pad", pad } });
+    eg_assert_ok(cx);
+    eg_assert_close(y, z, 0);
+}
+
 /* without .weights_axes the weights have the axes of those of eg_attention */
 LOOP_TEST(axes_of_the_weights, 3)
 {

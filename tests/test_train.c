@@ -1722,11 +1722,12 @@ TEST(a_function_that_is_given_NULL_names_itself)
         "batches_at: the batches are NULL",
     };
     for (size_t k = 0; k < sizeof message / sizeof *message; k++) {
-        eg_trainer_check_report r;
+        eg_trainer_check_report r = { .entries = 1, .worst_name = "?" };
+        eg_progress p = { .step = 1 };
         eg_score s;
         eg_clear(NULL);
-        const bool refused = k == 0   ? eg_trainer_step(NULL, NULL)
-                             : k == 1 ? eg_trainer_run(NULL, NULL, NULL, NULL)
+        const bool refused = k == 0   ? eg_trainer_step(NULL, &p)
+                             : k == 1 ? eg_trainer_run(NULL, NULL, NULL, &p)
                              : k == 2 ? eg_trainer_save(NULL, "x")
                              : k == 3 ? eg_trainer_evaluate(NULL, &s)
                              : k == 4 ? !eg_trainer_predict(NULL, "abc")
@@ -1741,6 +1742,8 @@ TEST(a_function_that_is_given_NULL_names_itself)
                                        : !eg_batches_at(NULL, 0);
         ck_assert_msg(refused, "%s", message[k]);
         eg_assert_error(NULL, message[k]);
+        ck_assert_int_eq(p.step, k > 1); /* results that are written after an error, too */
+        ck_assert(k != 6 || (!r.entries && !r.worst_name));
     }
     eg_clear(NULL);
 }

@@ -106,7 +106,7 @@ EG_API const eg_batch *eg_batches_test(eg_batches *, int64_t number);
 typedef eg_tensor *eg_logits(const void *network, eg_ctx *, const eg_batch *);
 /* The score of logits on one batch: how much greedy decoding would get right (an answer is exactly
  * right if and only if each position is right given the right tokens before it). Its loss is the
- * sum of −ln p, not the mean. 0, or −1 after an error. */
+ * sum of −ln p, not the mean. 0, or −1 after an error, when the score is as it was. */
 EG_API int eg_batch_score(const eg_batches *, const eg_batch *, eg_tensor *logits, eg_score *);
 /* The score on all test batches; its loss is the mean over tokens. Several threads call logits at
  * the same time, each for a block of up to 8 rows of a batch and in the context of that block; the
@@ -123,9 +123,10 @@ struct eg_network {
     size_t size;          /* sizeof (eg_network); 0: the same */
     const char *name;     /* "alibi": used in checkpoints and messages; needed */
     bool encoder, source; /* the form of its batches: see eg_batch */
-    bool cached; /* true: logits reads and extends batch->cache, so that decoding computes each
-                  * position once. false, or if logits leaves the cache empty: for each token the
-                  * whole sequence is computed again */
+    /* true: logits reads and extends batch->cache (.cache of a module, eg_cache_append or
+     * eg_cache_set_state), so that decoding computes each position once. false, or if logits leaves
+     * the cache empty: for each token the whole sequence is computed again */
+    bool cached;
     /* Adds parameters to the list, and returns the pointer that the other functions get as
      * `network`; NULL is an error. eg_trainer_check calls it again, for its copies of the
      * parameters in f64 and with a dropout of 0. Options are those of the trainer with defaults

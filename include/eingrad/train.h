@@ -108,8 +108,8 @@ EG_API eg_trainer *eg_trainer_new_with(const eg_trainer_args *);
  * not divided. Refused: ranks that differ, by name; a group of another context. */
 EG_API int eg_trainer_distribute(eg_trainer *, eg_ranks *);
 /* One step on the next batch, also under eg_nograd; *p (may be NULL) receives the progress. Refuses
- * what eg_step refuses. After an error (and eg_clear) the next step has the same batch and random
- * draws. */
+ * what eg_step refuses. After an error *p is the progress before the step, and (after eg_clear) the
+ * next step has the same batch and random draws. */
 EG_API int eg_trainer_step(eg_trainer *, eg_progress *p);
 EG_API eg_progress eg_trainer_progress(const eg_trainer *); /* with the next step's lr */
 /* Scores greedy decoding of up to 1000 test sequences (for a text, of 65536 symbols), in blocks */
@@ -186,7 +186,7 @@ EG_API const char *eg_trainer_config_text(eg_trainer *);
  * 1/√n, ⟨g, s⟩ is compared with (f(θ + hs) − f(θ − hs))/2h. An error e in one number of g
  * changes ⟨g, s⟩ by ±e/√n. If the two values disagree, the differences are extrapolated
  * (Richardson). A disagreement is divided by the largest (f(θ + hs) − f(θ − hs))/2h of all
- * tensors; a tensor is right if its three are at most 1e-6. */
+ * tensors; a tensor is right if its three are at most 1e-6. After an error the report is zeros. */
 typedef struct eg_trainer_check_report {
     int64_t entries;        /* numbers in all tensors */
     int64_t right;          /* numbers in tensors that are right */

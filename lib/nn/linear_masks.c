@@ -54,25 +54,34 @@ static bool is_causal_condition(const linear_terms *t, const eg_formula *f)
     return same;
 }
 
+/* Returns room for the names of all indices of the string, with a blank after each; NULL after an
+ * error. */
+static char *names_room(const linear_terms *t)
+{
+    size_t size = 1;
+    for (int k = 0; k < t->all->indices; k++) size += strlen(t->all->index[k].name) + 1;
+    return eg_scope_alloc(t->all->cx, size);
+}
 /* Returns the condition f, over indices of only the key or only the query, as a bool tensor whose
  * axes are those indices in the order of the scores. */
 static eg_masked condition_mask(const eg_linear_attention_args *o, const linear_terms *t,
                                 const eg_formula *f, bool of_key)
 {
-    char axes[16 * EG_RANK_MAX] = "";
+    char *axes = names_room(t);
     int64_t sizes[EG_RANK_MAX];
     const char *place = of_key ? t->j : t->i;
     const int term = of_key ? K : Q;
     eg_tensor *x = of_key ? o->k : o->q;
-    int n = 0, rank = 0;
+    int rank = 0;
+    if (!axes) return (eg_masked){ 0 };
     for (int d = 0; d < t->term[term]->term[0].items; d++) {
         const char *name = t->all->index[t->all->term[term].item[d].index].name;
         if (!eg_formula_has(f, name)) continue;
-        n += snprintf(axes + n, sizeof axes - (size_t)n, "%s ", name);
+        strcat(strcat(axes, name), " ");
         sizes[rank++] = eg_dim(x, d);
     }
     if (!rank) { /* a condition without an index, or of sizes alone: the same at each position */
-        snprintf(axes, sizeof axes, "%s", place);
+        strcpy(axes, place);
         sizes[rank++] = eg_dim(x, linear_axis_of(t, term, place));
     }
     const eg_spec *s = eg_spec_like(t->all, axes);
@@ -96,9 +105,11 @@ static bool add_condition(const eg_linear_attention_args *o, const linear_terms 
                           const eg_formula *f, linear_masks *m)
 {
     eg_ctx *cx = t->all->cx;
-    char at[200], size[24];
+    const size_t room = strlen(t->i) + 32;
+    char *at = eg_scope_alloc(cx, room), size[24];
+    if (!at) return false;
     if (is_causal_condition(t, f)) return m->causal = true;
-    snprintf(at, sizeof at, "%.160s + %lld", t->i, (long long)o->offset);
+    snprintf(at, room, "%s + %lld", t->i, (long long)o->offset);
     snprintf(size, sizeof size, "%lld",
              (long long)(eg_dim(o->q, linear_axis_of(t, Q, t->i)) + o->offset));
     f = eg_formula_replace(f, t->i, NULL, size);
@@ -128,15 +139,15 @@ static bool add_condition(const eg_linear_attention_args *o, const linear_terms 
 static bool where_masks(const eg_linear_attention_args *o, const linear_terms *t, linear_masks *m)
 {
     eg_ctx *cx = t->all->cx;
-    char indices[16 * EG_RANK_MAX] = "";
-    int n = 0, count;
+    char *indices = names_room(t);
+    int count;
     const eg_formula *term[CONDITIONS], *f = NULL;
+    if (!indices) return false;
     for (int d = 0; d < t->term[Y]->term[0].items; d++) {
         const char *name = t->all->index[t->all->term[Y].item[d].index].name;
-        if (strcmp(name, t->e)) n += snprintf(indices + n, sizeof indices - (size_t)n, "%s ", name);
-        if (n >= (int)sizeof indices) n = sizeof indices - 1;
+        if (strcmp(name, t->e)) strcat(strcat(indices, name), " ");
     }
-    snprintf(indices + n, sizeof indices - (size_t)n, "%s", t->j);
+    strcat(indices, t->j);
     if (o->where)
         f = eg_formula_parse_with(cx, &(eg_formula_args){ .size = sizeof(eg_formula_args),
                                                           .who = "linear_attention",

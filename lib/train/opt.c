@@ -233,6 +233,7 @@ double eg__opt_default_decay(const char *optimiser)
 {
     return strcmp(optimiser, adamw.name) ? 0 : adamw.weight_decay;
 }
+/* Replaces options that are left out by their defaults, and EG_OFF by 0. */
 static void fill_defaults(const kind *row, eg_opt_args *o)
 {
     o->lr = eg_option(o->lr, row->lr);

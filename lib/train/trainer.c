@@ -292,8 +292,14 @@ bool eg__trainer_ready(const char *who, const eg_trainer *t)
 
 /* The time of this batch is measured. If the step fails, the next one has the same batch and the
  * same random draws, as in a run in which nothing failed. */
+/* Returns the progress after the last step. */
+static eg_progress progress_of(const eg_trainer *t)
+{
+    return t ? t->now : (eg_progress){ .exact = -1, .held_out_loss = -1, .best_loss = -1 };
+}
 int eg_trainer_step(eg_trainer *t, eg_progress *p)
 {
+    if (p) *p = progress_of(t);
     if (!eg__trainer_ready("trainer_step", t) || !eg__trainer_has_rule("trainer_step", t))
         return -1;
     if (t->now.step >= STEP_MOST || eg_opt_report_of(t->opt).steps >= STEP_MOST) {
@@ -336,7 +342,7 @@ int eg_trainer_step(eg_trainer *t, eg_progress *p)
 
 eg_progress eg_trainer_progress(const eg_trainer *t)
 {
-    eg_progress p = t ? t->now : (eg_progress){ .exact = -1, .held_out_loss = -1, .best_loss = -1 };
+    eg_progress p = progress_of(t);
     if (t) p.lr = eg_opt_report_of(t->opt).lr;
     return p;
 }
@@ -452,7 +458,7 @@ int eg_trainer_run(eg_trainer *t, bool (*watch)(void *, eg_trainer *, const eg_p
                    void *user, eg_progress *last)
 {
     const int bad = eg__trainer_ready("trainer_run", t) ? trainer_steps(t, watch, user) : -1;
-    if (t && last) *last = t->now;
+    if (last) *last = progress_of(t);
     return bad;
 }
 

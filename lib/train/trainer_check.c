@@ -142,6 +142,7 @@ static bool probe_open(probe *p)
  * numeric slope of all tensors. */
 int eg_trainer_check(eg_trainer *t, eg_trainer_check_report *out)
 {
+    if (out) *out = (eg_trainer_check_report){ 0 };
     if (!eg__trainer_ready("trainer_check", t)) return -1;
     eg__evaluation e = eg__evaluation_begin(t->cx);
     eg_nograd(t->cx, false); /* gradients need a history */
