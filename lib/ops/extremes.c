@@ -204,7 +204,10 @@ static bool extreme_forward(eg_tensor *y)
     const bool nearer = !a->index && apart < eg__abs64(sorted.axis[sorted.rank - 1].step);
     const bool beside = y->rank && y->dim[y->rank - 1] >= EG_LANES;
     const bool few = sorted.n <= EG_COLUMNS && sorted.width <= 8 && eg_size(y) >= EG_LANES;
-    const bool dense = !a->index && eg__strip_contiguous(&j.x) && j.x.width >= 4 &&
+    /* many rows are at equal distances: windows of a short axis are not */
+    const bool even = y->rank < 2 || beside ||
+                      x->stride[y->rank - 2] == x->stride[y->rank - 1] * y->dim[y->rank - 1];
+    const bool dense = !a->index && eg__strip_contiguous(&j.x) && j.x.width >= 4 && even &&
                        j.x.width <= 8 && j.x.n > 1 && j.x.n <= EG_COLUMNS && eg_size(y) >= EG_LANES;
     if (!j.x.n) { /* only any and all accept rows without elements */
         eg__fill(y, a->smallest);

@@ -20,10 +20,19 @@ typedef struct ranked {
 } ranked;
 /* At most IN_ORDER candidates are kept in order, more in a heap; APART: the number of interleaved
  * parts of a row (sort_of.h). Rows of fewer than LEAST elements are not selected from. Of more than
- * RATIO times as many elements as are wanted, few of them reach the heap. n elements are sorted by
- * insertion if n² is below INSERTED for each byte of a key, else in passes of 256 + n steps, one
- * for each byte. */
-enum { IN_ORDER = 16, APART = 2 * IN_ORDER, LEAST = 128, INSERTED = 512, RATIO = 400 };
+ * RATIO times as many elements as are wanted, few of them reach the heap. In rows of at most
+ * COUNTED elements the place of each is counted, in those of at most FEW without vectors. n
+ * elements are sorted by insertion if n² is below INSERTED for each byte of a key, else in passes
+ * of 256 + n steps, one for each byte. */
+enum {
+    IN_ORDER = 16,
+    APART = 2 * IN_ORDER,
+    LEAST = 128,
+    INSERTED = 512,
+    RATIO = 400,
+    FEW = 7,
+    COUNTED = 64
+};
 /* How the first k of n elements with keys of `width` bytes are found: each element is compared with
  * the best k so far; the few more than k up to a bound are sorted; or the row is sorted. */
 typedef enum method { SEARCHED, SELECTED, SORTED } method;
@@ -126,8 +135,32 @@ typedef struct rank_rows {
     rank_job job;
     const eg_tensor *y, *x;
     int64_t rows, pieces, row, each;
+    int64_t number[EG_RANK_MAX]; /* how many rows further the next index of an axis is */
     ranked *pairs;
 } rank_rows;
+/* The place of a row in x and in y, in elements; of the first row that is the same memory of x, its
+ * number and its place in y. index: of the row along each axis. */
+typedef struct row_place {
+    int64_t from, to, same, same_to, index[EG_RANK_MAX];
+} row_place;
+/* Moves `by` rows along axis a. */
+static void row_place_move(const rank_rows *s, row_place *at, int a, int64_t by)
+{
+    at->index[a] += by;
+    at->from += by * s->x->stride[a];
+    at->to += by * s->y->stride[a];
+    if (!s->x->stride[a]) return;
+    at->same += by * s->number[a];
+    at->same_to += by * s->y->stride[a];
+}
+static void row_place_next(const rank_rows *s, row_place *at)
+{
+    for (int a = s->x->rank - 1; a-- > 0;) {
+        row_place_move(s, at, a, 1);
+        if (at->index[a] < s->x->dim[a]) return;
+        row_place_move(s, at, a, -s->x->dim[a]);
+    }
+}
 /* Orders one piece of the rows. Rows that are one in memory, as those of an expanded tensor, are
  * ordered once; elements that are one keep their order. */
 static void rank_piece(void *user, int64_t piece, int thread)
@@ -135,16 +168,12 @@ static void rank_piece(void *user, int64_t piece, int thread)
     const rank_rows *s = user;
     const int outer = s->x->rank - 1, width = eg__width[s->x->dtype];
     ranked *pairs = s->pairs + thread * s->each;
-    const int64_t first = s->rows * piece / s->pieces;
-    for (int64_t r = first; r < s->rows * (piece + 1) / s->pieces; r++) {
-        int64_t from = 0, to = 0, same = 0, same_to = 0; /* same: the first row in that memory */
-        for (int64_t a = outer, left = r, rows = 1; a-- > 0; left /= s->x->dim[a]) {
-            const int64_t i = left % s->x->dim[a];
-            from += i * s->x->stride[a];
-            to += i * s->y->stride[a];
-            if (s->x->stride[a]) same += i * rows, same_to += i * s->y->stride[a];
-            rows *= s->x->dim[a];
-        }
+    const int64_t first = s->rows * piece / s->pieces, end = s->rows * (piece + 1) / s->pieces;
+    row_place at = { .from = 0 };
+    for (int64_t a = outer, left = first; a-- > 0; left /= s->x->dim[a])
+        row_place_move(s, &at, (int)a, left % s->x->dim[a]);
+    for (int64_t r = first; r < end; r++, row_place_next(s, &at)) {
+        const int64_t from = at.from, to = at.to, same = at.same, same_to = at.same_to;
         int64_t *place = (int64_t *)(void *)s->y->data;
         if (same < r && same >= first) {
             memcpy(place + to, place + same_to, (size_t)s->job.k * sizeof *place);
@@ -185,6 +214,7 @@ static bool argsort_forward(eg_tensor *y)
         .rows = eg__count(last, x->dim),
     };
     if (!a->k || !s.rows) return true;
+    for (int64_t r = last, rows = 1; r-- > 0; rows *= x->dim[r]) s.number[r] = rows;
     int team = eg__team(y->cx, s.rows * 16 * s.job.n, 1 << 18);
     if (team > s.rows) team = (int)s.rows;
     s.pieces = team > 1 ? eg__min64(s.rows, 4 * team) : 1;

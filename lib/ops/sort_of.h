@@ -174,8 +174,77 @@ EG_CLONES static bool NAME(in_order)(const rank_job *j, const char *x, int64_t *
     for (i = 0; i < k; i++) place[i] = i;
     return true;
 }
+/* Adds to before[l] how many of the keys first … end − 1 are before key l of a group of lanes: of
+ * equal keys those with a smaller index. `earlier` and `later`, constants: all of these keys have
+ * smaller (larger) indices than the group, whose own keys are neither. */
+EG_INLINE void NAME(count_before)(const bool earlier, const bool later, int first, int end,
+                                  const NAME(bits) * key, const NAME(bits) * lanes,
+                                  NAME(bits) * before)
+{
+    for (int m = first; m < end; m++) {
+        const NAME(bits) it = key[m];
+        EG_EVERY_LANE
+        for (int l = 0; l < EG_LANES; l++)
+            before[l] += earlier ? it <= lanes[l]
+                         : later ? it < lanes[l]
+                                 : (it < lanes[l]) | ((it == lanes[l]) & (first + l > m));
+    }
+}
+/* Sets place[] for a row of at most COUNTED elements: the place of each is the number of elements
+ * before it. No branch depends on the elements. */
+EG_CLONES static void NAME(rank_by_counts)(const rank_job *j, const char *x, int64_t *place)
+{
+    NAME(bits) key[COUNTED];
+    const int n = (int)j->n, all = (int)eg__round_up(n, EG_LANES);
+    for (int i = 0; i < n; i++) key[i] = NAME(key)(j, x, i);
+    for (int i = n; i < all; i++) key[i] = (NAME(bits)) - 1;
+    for (int i = 0; i < all; i += EG_LANES) {
+        const int end = (int)eg__min64(i + EG_LANES, n);
+        NAME(bits) lanes[EG_LANES], before[EG_LANES] = { 0 };
+        memcpy(lanes, key + i, sizeof lanes);
+        NAME(count_before)(true, false, 0, i, key, lanes, before);
+        NAME(count_before)(false, false, i, end, key, lanes, before);
+        NAME(count_before)(false, true, end, n, key, lanes, before);
+        for (int l = 0; l < end - i; l++)
+            if ((int64_t)before[l] < j->k) place[before[l]] = i + l;
+    }
+}
+/* Sets place[] for n elements, a constant: each one is after all elements with smaller keys, and
+ * after those with an equal key and a smaller index. Branches, as of a sort by insertion, would be
+ * mispredicted. */
+EG_INLINE void NAME(rank_constant)(const int n, const rank_job *j, const char *x, int64_t *place)
+{
+    NAME(bits) key[FEW];
+    int before[FEW] = { 0 };
+    int64_t order[FEW] = { 0 };
+    for (int i = 0; i < n; i++) key[i] = NAME(key)(j, x, i);
+    for (int i = 1; i < n; i++)
+        for (int l = 0; l < i; l++) {
+            const int first = key[l] <= key[i];
+            before[i] += first, before[l] += 1 - first;
+        }
+    for (int i = 0; i < n; i++) order[before[i]] = i;
+    for (int64_t i = 0; i < j->k; i++) place[i] = order[i];
+}
+/* The same for a row of at most FEW elements, without vectors. */
+static void NAME(rank_few)(const rank_job *j, const char *x, int64_t *place)
+{
+    switch (j->n) {
+    case 1: NAME(rank_constant)(1, j, x, place); break;
+    case 2: NAME(rank_constant)(2, j, x, place); break;
+    case 3: NAME(rank_constant)(3, j, x, place); break;
+    case 4: NAME(rank_constant)(4, j, x, place); break;
+    case 5: NAME(rank_constant)(5, j, x, place); break;
+    case 6: NAME(rank_constant)(6, j, x, place); break;
+    case 7: NAME(rank_constant)(7, j, x, place); break;
+    }
+}
 static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked *pairs)
 {
+    if (j->n <= FEW) {
+        NAME(rank_few)(j, x, place);
+        return;
+    }
     const method how = rank_method(j->k, j->n, (int)sizeof(REAL));
     if (how == SEARCHED) {
         NAME(first_positions)(j, x, place, pairs);
@@ -185,7 +254,11 @@ static void NAME(rank)(const rank_job *j, const char *x, int64_t *place, ranked 
         NAME(selected_positions)(j, x, place, pairs);
         return;
     }
-    if (!by_insertion(j->n, (int)sizeof(REAL)) && NAME(in_order)(j, x, place)) return;
+    if (j->n > EG_LANES && NAME(in_order)(j, x, place)) return;
+    if (j->n <= COUNTED) {
+        NAME(rank_by_counts)(j, x, place);
+        return;
+    }
     if (fits_packed(j->n, (NAME(bits)) - 1)) {
         uint64_t *packed = (uint64_t *)(void *)pairs;
         for (int64_t i = 0; i < j->n; i++)

@@ -250,6 +250,26 @@ F16C static void eights_to_half(int64_t n, const char *x, char *y)
         _mm_storeu_si128((void *)(y + 2 * i), _mm256_cvtps_ph(u, _MM_FROUND_TO_NEAREST_INT));
     }
 }
+/* The same, 16 elements at a time. */
+__attribute__((target("avx512f"))) static void sixteens_to_half(int64_t n, const char *x, char *y)
+{
+    const __m512i sign = _mm512_set1_epi32(INT32_MIN),
+                  nan = _mm512_castps_si512(_mm512_set1_ps(NAN));
+    for (int64_t i = 0; i < n; i += 16) {
+        const __m512 v = _mm512_loadu_ps((const float *)(const void *)x + i);
+        const __m512i w = _mm512_castps_si512(v),
+                      u = _mm512_mask_or_epi32(w, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q),
+                                               _mm512_and_si512(w, sign), nan);
+        _mm256_storeu_si256((void *)(y + 2 * i),
+                            _mm512_cvtps_ph(_mm512_castsi512_ps(u), _MM_FROUND_TO_NEAREST_INT));
+    }
+}
+static void groups_to_half(int64_t n, const char *x, char *y)
+{
+    const int64_t sixteens = __builtin_cpu_supports("avx512f") ? n & -16 : 0;
+    if (sixteens) sixteens_to_half(sixteens, x, y);
+    eights_to_half(n - sixteens, x + 4 * sixteens, y + 2 * sixteens);
+}
 /* Returns how many of n elements `eights` converts: groups of eight whose results are contiguous.
  */
 static int64_t in_eights(int64_t n, int64_t step, int64_t width)
@@ -262,7 +282,7 @@ static int64_t in_eights(int64_t n, int64_t step, int64_t width)
     return (void)n, (void)step, (void)width, 0;
 }
 static void eights_from_half(int64_t n, const char *x, char *y) { (void)n, (void)x, (void)y; }
-static void eights_to_half(int64_t n, const char *x, char *y) { (void)n, (void)x, (void)y; }
+static void groups_to_half(int64_t n, const char *x, char *y) { (void)n, (void)x, (void)y; }
 #endif
 static void from_half(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
@@ -273,7 +293,7 @@ static void from_half(int64_t n, char *const *p, const int64_t *step, const void
 static void to_halves(int64_t n, char *const *p, const int64_t *step, const void *user)
 {
     const int64_t eights = in_eights(n, step[0], sizeof(eg_f16bits));
-    eights_to_half(eights, p[1], p[0]);
+    groups_to_half(eights, p[1], p[0]);
     F16_F32(n - eights, (char *[]){ p[0] + 2 * eights, p[1] + 4 * eights }, step, user);
 }
 #define ENTRY(TO, to, FROM, from) [EG_##TO][EG_##FROM] = TO##_##FROM,
