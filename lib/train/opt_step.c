@@ -19,22 +19,23 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
         return false;
     }
     const eg_tensor *x = op->x[k];
+    const int rank = eg_rank(x);
+    const bool alike = eg_type(g) == eg_type(x) && eg_rank(g) == rank;
+    if (alike && !memcmp(eg_dims(g), eg_dims(x), (size_t)rank * sizeof(int64_t))) return true;
     int r = 0;
-    while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r)) r++;
+    while (alike && r < rank && eg_dim(g, r) == eg_dim(x, r)) r++;
     if (eg_type(g) != eg_type(x))
         eg_fail_as(op->cx, EG_ERROR_DTYPE, "%s: gradient %d is %s, its parameter %s",
                    op->kind->name, op->own[k] + 1, eg_type_name(eg_type(g)),
                    eg_type_name(eg_type(x)));
     else if (eg_rank(g) != eg_rank(x))
         eg_fail_as(op->cx, EG_ERROR_SHAPE, "%s: gradient %d has rank %d, its parameter rank %d",
-                   op->kind->name, op->own[k] + 1, eg_rank(g), eg_rank(x));
-    else if (r < eg_rank(x))
+                   op->kind->name, op->own[k] + 1, eg_rank(g), rank);
+    else
         eg_fail_as(op->cx, EG_ERROR_SHAPE,
                    "%s: axis %d of gradient %d has size %lld, of its parameter %lld",
                    op->kind->name, r, op->own[k] + 1, (long long)eg_dim(g, r),
                    (long long)eg_dim(x, r));
-    else
-        return true;
     return false;
 }
 
