@@ -202,6 +202,31 @@ TEST(clipping_is_counted)
     ck_assert_double_eq_tol(r.norm, 4, 1e-15);
 }
 
+/* The bits of f32 are those of the formula with its divisions, each rounded to f32. */
+TEST(adam_has_the_bits_of_its_formula)
+{
+    enum { N = 3000, ROUNDS = 6 };
+    float x[N] = { 0 }, g[N], m[N] = { 0 }, v[N] = { 0 };
+    close_cx(), open_f32();
+    eg_params *p = eg_params_open(cx);
+    eg_tensor *a = eg_param(p, "a", "n", N);
+    eg_opt *op = eg_adam(p, .lr = 0.01);
+    eg_rng rng = { 1, 2, 0 };
+    eg_fill(a, 0);
+    for (int t = 1; t <= ROUNDS; t++) {
+        const float eta = (float)(0.01 / (1 - pow(0.9, t))), root = (float)sqrt(1 - pow(0.999, t));
+        for (int k = 0; k < N; k++) {
+            g[k] = (float)((double)eg_rng_below(&rng, 1 << 24) / (1 << 23) - 1);
+            m[k] = 0.9f * m[k] + (float)(1 - 0.9) * g[k];
+            v[k] = 0.999f * v[k] + (float)(1 - 0.999) * g[k] * g[k];
+            x[k] -= eta * m[k] / (sqrtf(v[k]) / root + 1e-8f);
+        }
+        eg_tensor *gradient = eg_from_n(cx, EG_F32, g, 1, (int64_t[]){ N });
+        ck_assert_int_eq(eg_step_by(op, &gradient), 0);
+    }
+    ck_assert_mem_eq(eg_f32(a), x, sizeof x);
+}
+
 TEST(state_has_names)
 {
     eg_params *p = eg_params_open(cx);

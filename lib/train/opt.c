@@ -287,6 +287,7 @@ static bool make_chunks(eg_opt *op)
     const size_t n = (size_t)op->count;
     for (int k = 0; k < op->count; k++) {
         op->size[k] = eg_size(op->x[k]);
+        op->wide[k] = eg_type(op->x[k]) == EG_F64;
         op->first[k + 1] = op->first[k] + (op->size[k] + EG__CHUNK - 1) / EG__CHUNK;
     }
     const size_t chunks = (size_t)op->first[op->count];
@@ -366,7 +367,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
     const void **at = eg_params_alloc(p, (size_t)n * sizeof *at);
     void **to = eg_params_alloc(p, (size_t)n * (1 + EG__MOMENTS) * sizeof *to);
     int64_t *first = eg_params_alloc(p, (size_t)(2 * n + 1) * sizeof *first);
-    if (!op || !arrays || !state || !name || !at || !to || !first) return NULL;
+    bool *wide = eg_params_alloc(p, (size_t)n * sizeof *wide);
+    if (!op || !arrays || !state || !name || !at || !to || !first || !wide) return NULL;
     *op = (eg_opt){ .kind = row,
                     .copies = 1,
                     .o = o,
@@ -381,7 +383,8 @@ static eg_opt *open_kind(const kind *row, const eg_opt_args *given, const eg_opt
                     .at = at,
                     .to = to,
                     .first = first,
-                    .size = first + n + 1 };
+                    .size = first + n + 1,
+                    .wide = wide };
     for (int m = 0; m < EG__MOMENTS; m++) op->moment[m] = arrays + (2 + m) * n;
     return make_state(op, all, c) ? op : NULL;
 }

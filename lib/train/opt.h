@@ -60,6 +60,7 @@ struct eg_opt {
     eg_owner *moment_owner;          /* the owner of the moments */
     int64_t *first;                  /* first chunk of each parameter, and the end */
     int64_t *size;                   /* numbers of each parameter, of one copy */
+    bool *wide;                      /* each parameter is f64, not f32 */
     int *parameter;                  /* of each chunk */
     double *squares, *largest;       /* of each chunk, during a step: Σ g² and the largest |g| */
     eg_ranks *ranks;                 /* each has the moments of one range; NULL: not divided */

@@ -54,7 +54,6 @@ static double opt_count(const eg_opt *op)
     }
     return n * (double)op->copies;
 }
-static bool opt_wide(const eg_opt *op, int k) { return eg_type(op->x[k]) == EG_F64; }
 
 /* Measures a piece of the gradients. */
 static void opt_norm_piece(void *user, int64_t piece)
@@ -64,7 +63,7 @@ static void opt_norm_piece(void *user, int64_t piece)
     const opt_part p = opt_part_of(l, piece);
     const int64_t n = p.s.to - p.s.from;
     const void *g = op->at[p.k];
-    const bool wide = opt_wide(op, p.k);
+    const bool wide = op->wide[p.k];
     for (int64_t copy = p.copies.from; g && copy < p.copies.to; copy++) {
         const eg_opt *own = op->each ? op->each[copy] : op;
         const int64_t at = copy * op->size[p.k] + p.s.from;
@@ -93,7 +92,7 @@ static void opt_update_piece(void *user, int64_t piece)
     const int64_t n = p.s.to - p.s.from, skip = eg__opt_own(op, p.k).from;
     const void *g = op->at[p.k];
     void *const *to = op->to + p.k * (1 + EG__MOMENTS);
-    const bool wide = opt_wide(op, p.k);
+    const bool wide = op->wide[p.k];
     for (int64_t copy = p.copies.from; g && copy < p.copies.to; copy++) {
         const eg_opt *own = op->each ? op->each[copy] : op;
         const eg__coefficients *c = &own->c[own->same[p.k]];

@@ -19,22 +19,23 @@ static bool opt_fits(eg_opt *op, int k, eg_tensor *g)
         return false;
     }
     const eg_tensor *x = op->x[k];
+    const int rank = eg_rank(x);
+    const bool alike = eg_type(g) == eg_type(x) && eg_rank(g) == rank;
+    if (alike && !memcmp(eg_dims(g), eg_dims(x), (size_t)rank * sizeof(int64_t))) return true;
     int r = 0;
-    while (r < eg_rank(g) && r < eg_rank(x) && eg_dim(g, r) == eg_dim(x, r)) r++;
+    while (alike && r < rank && eg_dim(g, r) == eg_dim(x, r)) r++;
     if (eg_type(g) != eg_type(x))
         eg_fail_as(op->cx, EG_ERROR_DTYPE, "%s: gradient %d is %s, its parameter %s",
                    op->kind->name, op->own[k] + 1, eg_type_name(eg_type(g)),
                    eg_type_name(eg_type(x)));
     else if (eg_rank(g) != eg_rank(x))
         eg_fail_as(op->cx, EG_ERROR_SHAPE, "%s: gradient %d has rank %d, its parameter rank %d",
-                   op->kind->name, op->own[k] + 1, eg_rank(g), eg_rank(x));
-    else if (r < eg_rank(x))
+                   op->kind->name, op->own[k] + 1, eg_rank(g), rank);
+    else
         eg_fail_as(op->cx, EG_ERROR_SHAPE,
                    "%s: axis %d of gradient %d has size %lld, of its parameter %lld",
                    op->kind->name, r, op->own[k] + 1, (long long)eg_dim(g, r),
                    (long long)eg_dim(x, r));
-    else
-        return true;
     return false;
 }
 
@@ -86,9 +87,9 @@ static bool measure_again(eg_opt *op, int64_t c, double limit, double scale)
     eg_opt *one = eg__opt_at(op, c);
     for (int k = 0; k < op->count && op->each; k++) {
         const int64_t at = c * op->size[k];
-        one->at[k] = !op->at[k]                    ? NULL
-                     : eg_type(op->x[k]) == EG_F64 ? (const void *)((const double *)op->at[k] + at)
-                                                   : (const void *)((const float *)op->at[k] + at);
+        one->at[k] = !op->at[k]    ? NULL
+                     : op->wide[k] ? (const void *)((const double *)op->at[k] + at)
+                                   : (const void *)((const float *)op->at[k] + at);
     }
     eg__opt_norms(one, limit, scale);
     return eg__opt_statistic(one, one->squares);
@@ -139,7 +140,7 @@ static bool opt_measure(eg_opt *group, int64_t c, double limit)
  * error: with an infinite moment a parameter would never change again. */
 static bool squares_fit(eg_opt *op, double largest)
 {
-    bool narrow = eg_type(op->x[0]) == EG_F32;
+    const bool narrow = !op->wide[0];
     if (!op->kind->squares || largest <= sqrt(narrow ? FLT_MAX : DBL_MAX)) return true;
     eg_fail_as(
         op->cx, EG_ERROR_MISUSE,
@@ -158,11 +159,11 @@ static double opt_limit(const eg_opt *op)
 static bool opt_rates_fit(eg_opt *op, int k, const void *const *at)
 {
     const int64_t *skipped = op->found.skipped, t = op->found.counts[COUNT_STEPS] + 1;
-    const bool narrow = eg_type(op->x[k]) == EG_F32;
+    const bool narrow = !op->wide[k];
     const double most = narrow ? FLT_MAX : DBL_MAX;
     if (!at[k] || op->kind->rule) return true; /* a rule gets them in f64 */
-    if (k && at[k - 1] && eg_type(op->x[k]) == eg_type(op->x[k - 1]) &&
-        skipped[k] == skipped[k - 1] && !memcmp(&op->of[k], &op->of[k - 1], sizeof *op->of))
+    if (k && at[k - 1] && op->wide[k] == op->wide[k - 1] && skipped[k] == skipped[k - 1] &&
+        !memcmp(&op->of[k], &op->of[k - 1], sizeof *op->of))
         return true; /* those of the parameter before it */
     const eg__coefficients c =
         eg__opt_coefficients(op, op->of[k], op->found.lr, INFINITY, 1, t - skipped[k]);

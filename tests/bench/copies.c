@@ -4,9 +4,10 @@
  * captured, and by eg_step_over, which computes one copy after another; and that of the gradient of
  * a batch beside the gradients of its examples (eg_grad_each).
  *
- * With four numbers, `copies WIDTH BATCH COPIES STEPS`, it does nothing but this number of steps
- * after two that warm up, in steps_measured(), for a profiler; COPIES 0 is a single model. With a
- * fifth number 1 the step is captured, with 2 it is made by eg_step_over:
+ * With three numbers, `copies WIDTH BATCH WAY`, it prints one row of the first table; WAY is 0 for
+ * a step that is called, 1 for a captured one, 2 for eg_step_over. With four numbers,
+ * `copies WIDTH BATCH COPIES STEPS`, it does nothing but this number of steps after two that warm
+ * up, in steps_measured(), for a profiler; COPIES 0 is a single model. A fifth number is WAY:
  *
  *     valgrind --tool=callgrind --toggle-collect=steps_measured tests/bench/copies 16 1 32 10 */
 #include <eingrad.h>
@@ -162,6 +163,10 @@ int main(int argc, char **argv)
 {
     int n[5] = { 0 };
     for (int k = 1; k < argc && k <= 5; k++) n[k - 1] = atoi(argv[k]);
+    if (argc == 4 && n[1] <= BATCH_MOST && n[2] < WAYS) {
+        row(n[0], n[1], n[2]);
+        return 0;
+    }
     if (argc > 4) {
         bench_model m;
         if (n[1] > BATCH_MOST || n[2] > MOST || !prepare(&m, NULL, n[0], n[1], n[2], n[4]))
@@ -177,7 +182,7 @@ int main(int argc, char **argv)
     }
     printf("| width | batch | step | one run | S = 1 | S = 8 | S = 32 | 8 copies/8 runs | "
            "32 copies/32 runs |\n|---|---|---|---|---|---|---|---|---|\n");
-    static const int width[] = { 16, 64 }, batch[] = { 1, 4, 32 };
+    static const int width[] = { 16, 64 }, batch[] = { 1, 8, 32 };
     for (int w = 0; w < 2; w++)
         for (int b = 0; b < 3; b++)
             for (int way = 0; way < WAYS; way++) row(width[w], batch[b], way);
