@@ -188,7 +188,7 @@ static bool recompute_gradients(eg_tensor *y, eg_tensor *g, int i, eg_tensor **d
     const uint64_t seq_before = cx->seq;
     eg_tensor *r = recompute_replay(y);
     const bool good = r && !eg__grad_part(r, g, seq_before, n, x, d);
-    for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg__keep(d[k]);
+    for (int k = 0; k < n; k++) x[k] = !good ? NULL : keep ? d[k] : eg__keep_like(d[k]);
     eg_pop(cx, m);
     for (int k = n = 0; k < y->count; k++)
         if (dx[k]) dx[k] = x[n++];
@@ -230,7 +230,7 @@ static eg_tensor *checkpoint_jvp(eg_tensor *y, eg_tensor *const *dx)
     const uint64_t seq_before = cx->seq;
     eg_tensor *r = recompute_replay(y),
               *t = r ? eg__jvp_part(r, seq_before, n, x, v) : eg__poison(cx);
-    if (!keep) t = eg__keep(t);
+    if (!keep) t = eg__keep_like(t);
     eg_pop(cx, m);
     return t;
 }
@@ -273,7 +273,7 @@ static eg_tensor *recompute_node(const checkpoint_call *a, size_t size, eg_tenso
     eg__arena *inner = cx->top;
     reads found = { 0 };
     if (!recompute_outside(r, seq_before, &found)) return eg__poison(cx);
-    if (!found.n) return eg__keep(r); /* r depends on no tensor from outside */
+    if (!found.n) return eg__keep_like(r); /* r depends on no tensor from outside */
     checkpoint_saved *s = eg__alloc_in(inner->outer, sizeof *s);
     if (!s || !eg__check_taken(cx, "checkpoint", EG_TAKES_ALL, found.n, found.x))
         return eg__poison(cx);
@@ -308,7 +308,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     if (!cx->failed)
         y = recompute_existed(r, seq_before) ? r
             : cx->recording                  ? recompute_node(s, size, r, seq_before)
-                                             : eg__keep(r);
+                                             : eg__keep_like(r);
     eg_pop(cx, m);
     return cx->failed ? eg__poison(cx) : y;
 }

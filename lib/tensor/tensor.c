@@ -265,7 +265,16 @@ eg_tensor *eg__part(eg_tensor *z, int part)
     return eg__alias(&doubles, z->rank, z->dim, stride, part);
 }
 
-eg_tensor *eg__keep(eg_tensor *x)
+/* Sets the strides of t, which has no gaps, so that axis order[rank − 1] has the smallest. */
+static void strides_in_order(eg_tensor *t, const int *order)
+{
+    int64_t w = 1;
+    for (int k = t->rank; k-- > 0; w *= t->dim[order[k]] ? t->dim[order[k]] : 1)
+        t->stride[order[k]] = w;
+}
+/* Returns a copy of x, which may have copies, without history, in the scope around the open one;
+ * with `like` in the layout that eg__shape_like gives a result, else row-major. */
+static eg_tensor *keep_outside(eg_tensor *x, bool like)
 {
     if (!eg__check_usable("keep", x)) return eg__poison_of(x);
     eg__arena *a = eg__top(x->cx);
@@ -276,15 +285,18 @@ eg_tensor *eg__keep(eg_tensor *x)
         return eg__poison(x->cx);
     const eg_copies *c = x->copies;
     int64_t all[EG_RANK_MAX + 1];
+    int order[EG_RANK_MAX];
     eg_tensor *t = leaf_in(x->cx, a->outer ? a->outer : a, "keep", x->dtype, x->rank + (c != NULL),
                            c ? tensor_sizes(c, x->rank, x->dim, all) : x->dim);
     if (!t && eg_error_code(x->cx) == EG_ERROR_MEMORY) eg_fail_in(x->cx, "keep");
     if (t && c) t = tensor_hide(t, c);
+    if (t && like && x->rank > 1 && axes_by_stride(x, order)) strides_in_order(t, order);
     return t && eg__copy_act(t, x) ? t : eg__poison(x->cx);
 }
+eg_tensor *eg__keep_like(eg_tensor *x) { return keep_outside(x, true); }
 eg_tensor *eg_keep(eg_tensor *x)
 {
-    return eg__check_single("keep", x) ? eg__keep(x) : eg__poison_of(x);
+    return eg__check_single("keep", x) ? keep_outside(x, false) : eg__poison_of(x);
 }
 
 eg_tensor *eg_keep_in(eg_owner *o, eg_tensor *x)
@@ -335,8 +347,7 @@ bool eg__shape_strided(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *di
                        const int *order)
 {
     if (!give_sizes(y, y->arena, dtype, rank, dims)) return false;
-    int64_t w = 1;
-    for (int k = rank; k-- > 0; w *= dims[order[k]] ? dims[order[k]] : 1) y->stride[order[k]] = w;
+    strides_in_order(y, order);
     return true;
 }
 bool eg__shape_ordered(eg_tensor *y, eg_dtype dtype, int rank, const int64_t *dims,

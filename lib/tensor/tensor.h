@@ -67,7 +67,8 @@ bool eg__copies_of_all(eg_ctx *, const char *who, int count, eg_tensor *const *x
 bool eg__copies_forward(eg_tensor *y, bool (*forward)(eg_tensor *), bool by_elements);
 /* eg__new, with copies if they are not NULL. */
 eg_tensor *eg__new_copies(eg_ctx *, const eg_copies *, eg_dtype, int rank, const int64_t *dims);
-eg_tensor *eg__keep(eg_tensor *x); /* eg_keep, of tensors with copies too */
+/* eg_keep, of tensors with copies too, in the layout of a result of x's shape (eg__shape_like) */
+eg_tensor *eg__keep_like(eg_tensor *x);
 /* Called in forward(). Returns the node with all copies if y is its first copy and all may be
  * computed now; the operation must then call eg__copies_done. Else returns NULL. */
 static inline eg_tensor *eg__copies_all(const eg_tensor *y)
