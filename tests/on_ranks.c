@@ -1,5 +1,13 @@
 /* on_ranks.c: the program that tests/ranks.sh starts with mpirun; its first argument is the test.
  * Only rank 0 prints. */
+#if HAVE_CONFIG_H
+#include <config.h> /* EG_DEBUG_ALLOC */
+#endif
+#if EG_DEBUG_ALLOC
+enum { EACH_ALLOCATED = 1 }; /* each tensor is an allocation */
+#else
+enum { EACH_ALLOCATED = 0 };
+#endif
 #include <eingrad.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -123,6 +131,67 @@ static int model(eg_ranks *r)
     return 0;
 }
 
+/* -- warm steps ------------------------------------------------------------------------------- */
+enum { WIDTH = 12, KINDS = 4, STEPS = 50, WARM = 10 };
+typedef struct warm {
+    eg_ranks *ranks;
+    eg_tensor *w;
+    eg_mha *mha;
+} warm;
+static eg_tensor *warm_loss(void *user, eg_ctx *cx, int64_t from, int64_t to, int64_t *count)
+{
+    const warm *s = user;
+    *count = to - from;
+    eg_tensor *x = eg_sin(eg_arange(cx, EG_F32, (double)from * WIDTH, (double)to * WIDTH, 1)),
+              *y = eg_einsum("ni,ij->nj", eg_reshape(x, to - from, WIDTH), s->w);
+    return eg_sum(NULL, eg_mul(y, eg_tanh(y)));
+}
+/* Attention over a length that is divided among the ranks. */
+static eg_tensor *warm_attention(const warm *s, int64_t length)
+{
+    enum { BLOCK = 3 };
+    eg_span run[2];
+    const int runs = eg_attention_positions(s->ranks, length, BLOCK, true, run);
+    int64_t own = 0;
+    for (int k = 0; k < runs; k++) own += run[k].to - run[k].from;
+    eg_tensor *x = eg_sin(eg_arange(eg_context(s->w), EG_F32, 0, (double)(own * WIDTH), 1));
+    x = eg_reshape(x, 1, own, WIDTH);
+    return eg_sum(NULL, eg_square(eg_mha_run(s->mha, x, x, x, .where = "j <= i", .ranks = s->ranks,
+                                             .ranks_block = BLOCK, .zigzag = true)));
+}
+/* A warm step calls no allocator, over blocks and of attention over a divided length: of one size
+ * size with divided moments, then two sizes in turns. */
+static int warm_steps(eg_ranks *r)
+{
+    eg_ctx *cx = eg_ranks_context(r);
+    for (int kind = 0; kind < KINDS && !eg_error(cx); kind++) {
+        const eg_mark all = eg_push(cx);
+        eg_params *p = eg_params_open(cx);
+        warm s = { .ranks = r, .w = eg_param(p, "w", "ij", WIDTH, WIDTH) };
+        if (kind % 2) s.mha = eg_mha_new(p, "mha", .d_model = WIDTH, .heads = 2, .alibi = true);
+        eg_opt *op = eg_adam(p, .lr = 1e-3, .clip_norm = 1);
+        if (kind < 2) eg_opt_shard(op, r);
+        uint64_t calls = 0;
+        for (int k = 0; k < STEPS && !eg_error(cx); k++) {
+            const bool small = kind > 1 && k % 2;
+            const eg_mark m = eg_push(cx);
+            if (s.mha)
+                eg_step(op, warm_attention(&s, small ? 13 : 22));
+            else
+                eg_step_over(op, warm_loss, &s, small ? 26 : 64, .block = 2, .ranks = r);
+            eg_pop(cx, m);
+            const uint64_t now = eg_stats(cx).mallocs;
+            if (!EACH_ALLOCATED && k >= STEPS - WARM && now != calls)
+                eg_fail(cx, "kind %d, step %d: %d allocations", kind, k, (int)(now - calls));
+            calls = now;
+        }
+        eg_ranks_barrier(r);
+        eg_pop(cx, all);
+    }
+    if (!eg_error(cx) && eg_ranks_rank(r) == 0) puts("warm steps call no allocator");
+    return eg_error(cx) ? -1 : 0;
+}
+
 /* Passes a message from rank to rank in turn, until rank 1 does `end`. */
 static int round_trip(eg_ranks *r, const char *end)
 {
@@ -156,6 +225,7 @@ int main(int argc, char **argv)
     if (r)
         bad = !strcmp(what, "sum")     ? sum(r)
               : !strcmp(what, "model") ? model(r)
+              : !strcmp(what, "warm")  ? warm_steps(r)
                                        : round_trip(r, what);
     if (eg_error(cx) && number == 0) printf("%s\n", eg_error(cx));
     fflush(stdout);

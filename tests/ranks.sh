@@ -36,6 +36,11 @@ for p in 1 2 3 4; do
     cmp -s out model || bad "a model on $p ranks: $(cat out), but on one rank $(cat model)"
 done
 grep -q '^logits [0-9a-f]*, loss [0-9]' model || bad "a model on one rank: $(cat model)"
+for p in 2 3 4; do
+    on $p 120 "$build/tests/on_ranks" warm
+    [ $status = 0 ] && grep -q '^warm steps call no allocator' out ||
+        bad "warm steps on $p ranks: status $status: $(cat out err)"
+done
 # A rank that is killed, that exits, or that fails alone ends the run on all ranks, within 30 s and
 # with an error message.
 for end in killed exits leaves; do

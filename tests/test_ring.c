@@ -643,7 +643,7 @@ LOOP_TEST(memory_that_ends_on_one_rank_ends_the_call, 6)
                       s.bad_rank);
         failed += more;
     }
-    ck_assert_int_gt(failed, 10);
+    ck_assert_int_gt(failed, 6); /* the gradient computes in memory of the forward pass */
 }
 
 /* -- 2-D tiles, which the library does not have: what they would send -------------------------- */

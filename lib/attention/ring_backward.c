@@ -81,7 +81,7 @@ static bool backward_block(slopes *s, eg_tensor *const *kv, const eg_ring_block 
 {
     eg_ring_walk *w = &s->w;
     for (int q = 0; q < s->mine; q++) {
-        eg_owner *owner[2] = { eg_owner_open(w->cx), eg_owner_open(w->cx) };
+        eg_owner *owner[2] = { eg__owner_open_pooled(w->cx), eg__owner_open_pooled(w->cx) };
         const eg_mark m = eg_push(w->cx);
         eg_partial of_q = { .of = { key->block, key->block + 1 } },
                    of_k = { .of = { s->own[q].block, s->own[q].block + 1 } };
@@ -159,7 +159,7 @@ static bool unpack_slopes(slopes *s, const eg_span *node, int nodes, const uint8
             eg_partial p = { .of = node[k] };
             if (*flag++) {
                 eg_tensor *x[2];
-                eg_owner *owner = eg_owner_open(w->cx);
+                eg_owner *owner = eg__owner_open_pooled(w->cx);
                 const eg_mark m = eg_push(w->cx);
                 for (int t = 0; t < 2; t++) {
                     int64_t dims[EG_RANK_MAX];
@@ -186,7 +186,7 @@ static bool slopes_exchange(slopes *s, int d, const eg_ring_block *keys, int n, 
               to = (me - d + ranks) % ranks, from = (me + d) % ranks;
     eg_span mine[EG_PARTIALS_MAX], theirs[EG_PARTIALS_MAX];
     const int out = nodes_of(r, me, mine), in = nodes_of(r, from, theirs);
-    eg_owner *owner = eg_owner_open(w->cx);
+    eg_owner *owner = eg__owner_open_pooled(w->cx);
     const size_t flags = (size_t)(n * out), wants = (size_t)(s->key_count * in);
     uint8_t *flag = owner ? eg_owner_alloc(owner, flags + wants + 2) : NULL,
             *got = flag ? flag + flags : NULL;
@@ -268,8 +268,9 @@ static bool backward_extras(slopes *s, void *const *dx)
                 d[e] = eg_from_n(w->cx, r->dtype, x, eg_rank(like), eg_dims(like));
                 x += (size_t)eg_size(like) * w->width;
             }
-            good = (!from[k] || eg__partial_set(w, &p, eg_owner_open(w->cx), s->extras, d)) &&
-                   eg__partial_insert(w, all, p);
+            good =
+                (!from[k] || eg__partial_set(w, &p, eg__owner_open_pooled(w->cx), s->extras, d)) &&
+                eg__partial_insert(w, all, p);
         }
     for (int e = 0; good && e < s->extras; e++)
         if (all->part[0].there && dx[s->extra[e]])

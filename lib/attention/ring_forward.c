@@ -14,7 +14,7 @@ static bool forward_block(forward *s, eg_tensor *const *kv, const eg_ring_block 
     eg_ring_walk *w = &s->w;
     const int64_t j = key->block;
     for (int q = 0; q < s->mine; q++) {
-        eg_owner *owner = eg_owner_open(w->cx);
+        eg_owner *owner = eg__owner_open_pooled(w->cx);
         const eg_mark m = eg_push(w->cx);
         eg_tensor *xs[EG_RING_OPERANDS], *y[3];
         bool empty = false;

@@ -49,7 +49,7 @@ static bool shard_pass_on(eg_ring_walk *w, shard *g)
 static eg_owner *shard_tensors(eg_ring_walk *w, const shard *g, eg_tensor **kv)
 {
     const char *from = g->now;
-    eg_owner *owner = eg_owner_open(w->cx);
+    eg_owner *owner = eg__owner_open_pooled(w->cx);
     for (int t = 0; t < 2 && owner; t++) {
         int64_t dims[EG_RANK_MAX];
         memcpy(dims, w->r->dims[1 + t], sizeof dims);

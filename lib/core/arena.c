@@ -95,20 +95,42 @@ eg__chunk *eg__chunk_take(eg_ctx *cx, eg__chunk **pool, size_t need, size_t floo
 #endif
     return chunk_grown(cx, need, floor);
 }
-/* Returns a new chunk for an owner: of the size that is needed or, if the owner grows in small
- * pieces, of twice the size of its last chunk. */
+#if !EG_DEBUG_ALLOC
+/* Returns the smallest chunk of cx->spare_owned that has `need` bytes. If all are smaller, a new
+ * one replaces the largest, so that the pool has no more chunks than were in use at one time. NULL
+ * (no error) without memory. */
+static eg__chunk *chunk_pooled(eg_ctx *cx, size_t need)
+{
+    eg__chunk **best = NULL;
+    for (eg__chunk **at = &cx->spare_owned; *at; at = &(*at)->next) {
+        const size_t cap = (*at)->cap, of = best ? (*best)->cap : 0;
+        if (cap < need ? of < need && cap >= of : of < need || cap < of) best = at;
+        if (cap == need) break;
+    }
+    eg__chunk *c = best ? *best : NULL;
+    if (c) *best = c->next;
+    if (c && c->cap >= need) return c;
+    if (c) eg__chunk_free(cx, c);
+    return eg__chunk_new(cx, need);
+}
+#endif
+/* Returns a chunk for an owner: of the size that is needed or, if the owner grows in small pieces,
+ * of twice the size of its last chunk. */
 static __attribute__((noinline)) eg__chunk *chunk_for_owner(eg__arena *a, size_t need)
 {
 #if !EG_DEBUG_ALLOC
+    eg__chunk *(*const take)(eg_ctx *, size_t) = a->pooled ? chunk_pooled : eg__chunk_new;
     size_t grow = a->data ? 2 * a->data->cap : 0, most = need < SMALL / UNIT ? SMALL : UNIT * need;
     if (grow > most) grow = most;
     if (grow > CHUNK_MAX) grow = CHUNK_MAX;
-    eg__chunk *c = need < grow ? eg__chunk_new(a->cx, grow) : NULL;
-    if (c) return c;
-#endif
+    eg__chunk *c = need < grow ? take(a->cx, grow) : NULL;
+    return c ? c : take(a->cx, need);
+#else
     return eg__chunk_new(a->cx, need);
+#endif
 }
-/* Returns the chunks of an owner to the allocator, those of a scope to the pool of the context. */
+/* Returns the chunks of an owner to the allocator, those of a scope or of a pooled owner to a pool
+ * of the context. */
 static void data_release(eg__arena *a)
 {
     eg_ctx *cx = a->cx;
@@ -123,14 +145,15 @@ static void data_release(eg__arena *a)
 #if EG_DEBUG_ALLOC
         eg__chunk_free(cx, c);
 #else
-        if (a->owned) {
+        if (a->owned && !a->pooled) {
             eg__chunk_free(cx, c);
             continue;
         }
         /* the first chunk that was taken becomes the first of the pool, so that the next step takes
          * the chunks in the same order */
-        c->next = cx->spare_data;
-        cx->spare_data = c;
+        eg__chunk **const pool = a->owned ? &cx->spare_owned : &cx->spare_data;
+        c->next = *pool;
+        *pool = c;
 #endif
     }
     a->data = NULL;
@@ -383,15 +406,24 @@ void *eg__plan_cache_memory(eg_ctx *cx, size_t bytes)
     return cx->plan_cache;
 }
 
+static void chunks_free(eg_ctx *cx, eg__chunk *list)
+{
+    for (eg__chunk *c = list, *next; c; c = next) {
+        next = c->next;
+        eg__chunk_free(cx, c);
+    }
+}
+void eg__owner_pool_free(eg_ctx *cx)
+{
+    chunks_free(cx, cx->spare_owned);
+    cx->spare_owned = NULL;
+}
 void eg__arenas_end(eg_ctx *cx)
 {
     eg__chunk *lists[] = { cx->spare_data,   cx->headers[0].blocks, cx->headers[1].blocks,
-                           cx->spare_scopes, cx->spare_handles,     cx->owner_blocks };
-    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++)
-        for (eg__chunk *c = lists[k], *next; c; c = next) {
-            next = c->next;
-            eg__chunk_free(cx, c);
-        }
+                           cx->spare_scopes, cx->spare_handles,     cx->owner_blocks,
+                           cx->spare_owned };
+    for (size_t k = 0; k < sizeof lists / sizeof *lists; k++) chunks_free(cx, lists[k]);
     for (int k = 0; k < EG_SCRATCHES; k++)
         if (cx->scratch[k]) eg__chunk_free(cx, cx->scratch[k]);
     if (cx->plan_cache) eg__chunk_free(cx, (eg__chunk *)(void *)((char *)cx->plan_cache - HEADER));

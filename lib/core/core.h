@@ -270,6 +270,7 @@ struct eg__arena { /* the memory of one scope or of one owner */
     size_t spare_bytes;
     uint64_t serial; /* number of the scope, unique in the context */
     bool owned;      /* true for the arena of an owner */
+    bool pooled;     /* of an owner: its chunks are those of cx->spare_owned */
     bool fixed; /* true for the memory of an operation in a captured step, which may not grow */
 };
 
@@ -322,6 +323,7 @@ struct eg_ctx {
     eg_hooks hooks;          /* all NULL in normal use */
     struct eg__probe *probe; /* the running gradient check (gradcheck/substitute.c), or NULL */
     eg__chunk *spare_data, *spare_scopes, *spare_handles, *scratch[EG_SCRATCHES];
+    eg__chunk *spare_owned; /* of owners that eg__owner_open_pooled opened */
     /* chunks of UNIT headers; chunks of one header, the first header of an owner */
     struct eg__headers headers[2];
     eg_owner *spare_owners;
@@ -416,6 +418,11 @@ void *eg__plan_cache_memory(eg_ctx *, size_t bytes);
 void eg__temporary_open(eg_ctx *);
 void eg__temporary_close(eg_ctx *);
 eg__arena *eg__owner_arena(eg_owner *);
+/* eg_owner_open, but the memory of the owner returns to a pool of the context when it is closed, so
+ * that work between ranks that repeats does not call the allocator. The pool has at most as many
+ * chunks as such owners had at one time. */
+eg_owner *eg__owner_open_pooled(eg_ctx *);
+void eg__owner_pool_free(eg_ctx *); /* frees what no owner uses of that pool */
 /* eg_switches_of a context that is eg__here. */
 static inline eg_switches eg__switches_in(const eg_ctx *cx)
 {

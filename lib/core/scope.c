@@ -141,6 +141,12 @@ static bool owner_is_here(const eg_owner *o)
                    "inside them");
     return cx == eg__here(cx);
 }
+eg_owner *eg__owner_open_pooled(eg_ctx *cx)
+{
+    eg_owner *o = eg_owner_open(cx);
+    if (o) o->arena.pooled = true;
+    return o;
+}
 eg_owner *eg_owner_sibling(eg_owner *o)
 {
     return o && owner_is_here(o) ? owner_at(o->arena.cx, &o->next) : NULL;

@@ -290,8 +290,8 @@ static int gradient_run(gradient *g)
     if (!g->o.leaves) g->o.leaves = LEAVES;
     eg_ctx *cx = g->ranks->cx;
     char text[2048] = "";
-    const bool good = !eg_error(cx) && gradient_fits(g) && (g->owner = eg_owner_open(cx)) != NULL &&
-                      gradient_alloc(g);
+    const bool good = !eg_error(cx) && gradient_fits(g) &&
+                      (g->owner = eg__owner_open_pooled(cx)) != NULL && gradient_alloc(g);
     if (good) gradient_text(g, sizeof text, text);
     const bool all = eg__ranks_barrier_same(g->ranks, g->o.who, text) == 0 && good;
     if (all) gradient_leaves(g);

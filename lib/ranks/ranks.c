@@ -268,6 +268,7 @@ void eg_ranks_close(eg_ranks *r)
      * this one, so MPI_Finalize would not return. If a group remains open, the process's exit
      * counts as a failure of the run. */
     if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
-    r->cx->groups--;
+    eg_ctx *cx = r->cx;
     eg_owner_close(r->owner);
+    if (!--cx->groups) eg__owner_pool_free(cx);
 }

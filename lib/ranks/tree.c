@@ -209,7 +209,7 @@ eg_ranks_tree *eg_ranks_tree_open_with(const eg_ranks_tree_args *given)
     if (!o.dtype) o.dtype = EG_F32;
     if (!o.chunk) o.chunk = EG_RANKS_CHUNK;
     if (tree_refused(cx, &o)) return NULL;
-    eg_owner *owner = eg_owner_open(cx);
+    eg_owner *owner = eg__owner_open_pooled(cx);
     eg_ranks_tree *t = owner ? eg_owner_alloc(owner, sizeof *t) : NULL;
     if (t)
         *t = (eg_ranks_tree){ .ranks = o.ranks,

@@ -2,6 +2,7 @@
  * begin early (pieces.c). */
 #ifndef EG_RANKS_TREE_H
 #define EG_RANKS_TREE_H
+#include "core/core.h"
 #include "ranks/ranks.h"
 
 enum { RANKS_STEPS = 30, RANKS_PIECES = 16 };

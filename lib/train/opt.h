@@ -197,6 +197,7 @@ bool eg__opt_alike(eg_opt *, eg_ranks *r, bool good);
 bool eg__opt_statistic(eg_opt *, double *value);
 /* gathers the parameters on all ranks; false after an error */
 bool eg__opt_gather(eg_opt *, void *memory);
-/* Returns a tree for gathering, and its buffer, in memory of the owner; NULL after an error. */
-eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, eg_owner *, char **memory);
+/* Returns a tree for gathering, and its buffer, in memory of the open scope; NULL after an error.
+ */
+eg_ranks_tree *eg__opt_tree(eg_opt *, eg_ranks *, char **memory);
 #endif

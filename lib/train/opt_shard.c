@@ -231,11 +231,11 @@ eg_tensor *eg_opt_gather_state(eg_opt *op, int k)
 }
 
 /* -- dividing --------------------------------------------------------------------------------- */
-eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, eg_owner *owner, char **memory)
+eg_ranks_tree *eg__opt_tree(eg_opt *op, eg_ranks *r, char **memory)
 {
-    int64_t *counts = eg_owner_alloc(owner, (size_t)op->count * sizeof *counts), all = 0;
+    int64_t *counts = eg_scope_alloc(op->cx, (size_t)op->count * sizeof *counts), all = 0;
     for (int k = 0; counts && k < op->count; k++) all += counts[k] = eg_size(op->x[k]);
-    *memory = counts ? eg_owner_alloc(owner, (size_t)all * shard_width(op) + 1) : NULL;
+    *memory = counts ? eg_scope_alloc(op->cx, (size_t)all * shard_width(op) + 1) : NULL;
     return *memory ? eg_ranks_tree_open(.ranks = r, .dtype = eg_type(op->x[0]), .parts = op->count,
                                         .counts = counts, .chunk = EG__CHUNK)
                    : NULL;
@@ -279,13 +279,14 @@ static bool shard_undo(eg_opt *op)
 {
     char *memory = NULL;
     eg_tensor **whole[EG__MOMENTS] = { NULL };
-    eg_owner *owner = shard_make(op, NULL, whole), *temporary = eg_owner_open(op->cx);
-    op->tree = eg__opt_tree(op, op->ranks, temporary, &memory);
+    eg_owner *owner = shard_make(op, NULL, whole);
+    const eg_mark m = eg_push(op->cx);
+    op->tree = eg__opt_tree(op, op->ranks, &memory);
     bool good = !eg_ranks_barrier(op->ranks);
-    for (int m = 0; m < EG__MOMENTS && good; m++)
-        if (op->moment[m][0]) good = shard_gather(op, op->moment[m], whole[m], memory);
+    for (int k = 0; k < EG__MOMENTS && good; k++)
+        if (op->moment[k][0]) good = shard_gather(op, op->moment[k], whole[k], memory);
     eg_ranks_tree_close(op->tree);
-    eg_owner_close(temporary);
+    eg_pop(op->cx, m);
     op->tree = NULL;
     if (good)
         shard_replace(op, owner, whole);
@@ -331,14 +332,15 @@ int eg_opt_shard(eg_opt *op, eg_ranks *r)
     char *memory = NULL;
     const int ranks = eg_ranks_count(r);
     eg_tensor **part[EG__MOMENTS] = { NULL };
-    eg_owner *temporary = eg_owner_open(op->cx), *owner = NULL;
-    eg_ranks_tree *tree = eg__opt_tree(op, r, temporary, &memory);
+    eg_owner *owner = NULL;
+    const eg_mark scope = eg_push(op->cx);
+    eg_ranks_tree *tree = eg__opt_tree(op, r, &memory);
     const eg_span own = eg_ranks_tree_range(tree);
     if (tree) owner = shard_make(op, &own, part);
     eg_span *range = owner ? eg_owner_alloc(owner, (size_t)ranks * sizeof *range) : NULL;
     for (int k = 0; range && k < ranks; k++) range[k] = eg_ranks_tree_range_of(tree, k);
     eg_ranks_tree_close(tree);
-    eg_owner_close(temporary);
+    eg_pop(op->cx, scope);
     if (eg_ranks_barrier(r)) {
         eg_owner_close(owner);
         return -1;

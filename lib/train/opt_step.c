@@ -293,11 +293,9 @@ static int update(eg_opt *op, bool good, eg_tensor *const *g)
 {
     if (!op->ranks) return good ? eg_host_call(op->cx, opt_host, &op, sizeof op, op->count, g) : -1;
     char *memory = NULL;
-    eg_owner *owner = eg_owner_open(op->cx);
-    good = good && opt_point(op, g) && (op->tree = eg__opt_tree(op, op->ranks, owner, &memory));
+    good = good && opt_point(op, g) && (op->tree = eg__opt_tree(op, op->ranks, &memory));
     const int bad = eg__opt_update(op, good, memory);
     eg_ranks_tree_close(op->tree);
-    eg_owner_close(owner);
     op->tree = NULL;
     return eg__opt_agree(op, !bad) ? 0 : -1;
 }
