@@ -357,7 +357,9 @@ static const struct {
       "rearrange: (h d) is 10 in operand 1, and more than one of its sizes is unknown: 'h', 'd'\n"
       "  b (h d) -> b h d\n"
       "    ^^^^^           operand 1 is (2, 10)\n"
-      "  write h=8 in the string, or .h = 8" },
+      "  write h=2 in the string, or .h = 2" },
+    { "rearrange", NEW, "(h d) -> h d", "64", "write h=8 in the string, or .h = 8" },
+    { "rearrange", NEW, "(g=3 h d) -> g h d", "45", "write h=3 in the string" },
     { "rearrange", NEW, "(head=8) -> (head)", "64",
       "rearrange: (head=8) is 64 in operand 1, and more than one of its sizes is unknown: 'h', "
       "'e', 'a'\n"

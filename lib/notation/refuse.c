@@ -363,14 +363,25 @@ static void bad_divisor(const bad_group *g, int64_t known)
                      "%s is %lld in %s, which %s do%s not divide", g->text, n, g->operand, what,
                      count == 1 ? "es" : "");
 }
+/* Returns a size that an index may have in an axis of n elements: 8, or else the smallest divisor.
+ */
+static int possible_size(int64_t n)
+{
+    int size = 8;
+    if (n % size)
+        for (size = 2; size < 64 && n % size;) size++;
+    return n % size ? 1 : size;
+}
 /* Records that more than one size is unknown. */
 static void bad_unknown(const bad_group *g)
 {
     const bind *B = g->B;
     words v = { .n = 0 }, hint = { .n = 0 };
+    int64_t rest = g->t->dim[g->r];
     int one = -1;
     for (int i = g->t->first[g->r]; i < g->t->last[g->r]; i++) {
         const int a = g->t->item[i].axis;
+        if (B->b->axis[a].size > 0) rest /= B->b->axis[a].size;
         if (B->b->axis[a].size >= 0) continue;
         if (one < 0) one = a;
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
@@ -378,10 +389,11 @@ static void bad_unknown(const bad_group *g)
     if (run_together(g->text) && !B->p->names && !B->p->prefixed)
         say(&hint, "%s", EG_LETTERS_HINT);
     else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
-        say(&hint, "write %.*s=8 in the string, or .%.*s = 8", a_length(B, one), a_name(B, one),
-            a_length(B, one), a_name(B, one));
+        say(&hint, "write %.*s=%d in the string, or .%.*s = %d", a_length(B, one), a_name(B, one),
+            possible_size(rest), a_length(B, one), a_name(B, one), possible_size(rest));
     else
-        say(&hint, "write %.*s=8 in the string", a_length(B, one), a_name(B, one));
+        say(&hint, "write %.*s=%d in the string", a_length(B, one), a_name(B, one),
+            possible_size(rest));
     eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &g->caret, g->tail.s, hint.s,
                  "%s is %lld in %s, and more than one of its sizes is unknown: %s", g->text,
                  (long long)g->t->dim[g->r], g->operand, v.s);
