@@ -412,6 +412,7 @@ TEST(every_function_has_a_case)
 static const char *const elsewhere[][2] = {
     { "sum", "test_reduce.c" }, /* of bytes and bools */
     { "extreme_slope", "test_reduce.c" },
+    { "var", "long rows: test_reduce.c" },
     { "prod", "test_reduce.c" },
     { "prod_slope", "test_reduce.c" },
     { "accumulate_products", "large overlapping windows: test_einsum.c" },

@@ -29,7 +29,7 @@ static const char *const unsampled[] = { "copies_unstack", "copies_stack", NULL 
 static const char *const picky[] = { "view", NULL };
 /* Sums whose order of addition depends on the strides: equal up to rounding, not to the bit. */
 static const char *const reordered[] = {
-    "einsum", "affine", "affine_activation", "attention_product", "checkpoint", NULL
+    "einsum", "affine", "affine_activation", "attention_product", "checkpoint", "var", NULL
 };
 /* Operations with a gradient that cannot be computed by complex steps. */
 static const char *const no_complex[] = { NULL };

@@ -938,6 +938,42 @@ LOOP_TEST(deviations_are_rounded_once, 2)
     eg_close(cx);
 }
 
+/* The variance of long rows is joined from chunks and parts: it is that of two passes, far from 0
+ * too, exactly 0 with gradient 0 where all elements are equal, and has the same bits on two threads
+ * and of a transposed view. */
+LOOP_TEST(variances_of_long_rows, 2)
+{
+    static const int64_t lengths[] = { 255, 256, 511, 513, 32768, 32769, 100000 };
+    const eg_dtype type = _i ? EG_F64 : EG_F32;
+    eg_ctx *cx = eg_open(.threads = 1);
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        const int64_t n = lengths[k], dims[] = { 2, n };
+        const eg_mark m = eg_push(cx);
+        eg_tensor *x = eg_shift(eg_normal_n(cx, type, 0, 1, 2, dims), 1000), *dx,
+                  *y = eg_var("b [l]", x), *wide = eg_cast(x, EG_F64),
+                  *d = eg_sub(wide, eg_unsqueeze(eg_mean("b [l]", wide), 1)),
+                  *truth = eg_scale(eg_einsum("bl,bl->b", d, d), 1 / (double)(n - 1));
+        for (int r = 0; r < 2; r++) {
+            const double is = eg_get(y, r), was = eg_get(truth, r);
+            ck_assert_double_le(fabs(is - was), (_i ? 1e-11 : 1e-5) * was);
+        }
+        eg_grad(eg_sum(NULL, y), NULL, 1, &x, &dx);
+        ck_assert_double_le(fabs(eg_get(dx, 1, n - 1) - 2 * eg_get(d, 1, n - 1) / (double)(n - 1)),
+                            1e-4 / (double)n);
+        eg_threads(cx, 2);
+        ck_assert(eg_get(eg_var("b [l]", x), 1) == eg_get(y, 1));
+        eg_threads(cx, 1);
+        ck_assert(eg_item(eg_var(NULL, x)) == eg_item(eg_var(NULL, eg_transpose(x, 0, 1))));
+        eg_tensor *same = eg_full_n(cx, type, .1, 2, dims);
+        ck_assert(eg_item(eg_var(NULL, same)) == 0);
+        eg_grad(eg_var(NULL, same), NULL, 1, &same, &dx);
+        ck_assert(eg_item(eg_max(NULL, eg_abs(dx))) == 0);
+        eg_pop(cx, m);
+    }
+    ck_assert_msg(!eg_error(cx), "%s", eg_error(cx));
+    eg_close(cx);
+}
+
 /* Norms of p = 2 of f64 are those of sums in a type of more digits and a larger range, also where
  * squares of f64 overflow or underflow in some of the rows. */
 TEST(norms_of_f64_neither_overflow_nor_underflow)

@@ -140,6 +140,8 @@ eg_inner eg__rows_ahead;
 /* True if eg__rows_ahead is faster for this number of rows of `bytes` each, in each of `reads`
  * operands. */
 bool eg__rows_ahead_gains(int64_t rows, int64_t bytes, int reads);
+/* pnorm.c: x with the axes of a row in the order of memory if a row is then contiguous, else x */
+eg_tensor *eg__rows_in_memory_order(eg_tensor *x, int inner);
 /* Returns x, or a recorded copy of it in which each row is contiguous. */
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner);
 

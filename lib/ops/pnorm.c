@@ -326,7 +326,7 @@ static const eg_op pnorm_op = {
 };
 /* Returns x with the axes of a row in the order of memory if a row is then contiguous, else x. The
  * last bits of a norm depend on that order, as those of a sum do. */
-static eg_tensor *pnorm_in_memory_order(eg_tensor *x, int inner)
+eg_tensor *eg__rows_in_memory_order(eg_tensor *x, int inner)
 {
     const int outer = x->rank - inner;
     int order[EG_RANK_MAX];
@@ -349,7 +349,7 @@ static eg_tensor *pnorm_in_memory_order(eg_tensor *x, int inner)
 eg_tensor *eg__pnorm_last(eg_tensor *x, int inner, double p, double over)
 {
     if (!eg_ok(x)) return x;
-    x = pnorm_in_memory_order(x, inner);
+    x = eg__rows_in_memory_order(x, inner);
     return eg_apply(&pnorm_op, &(pnorm){ inner, p, over }, sizeof(pnorm), 1, &x);
 }
 eg_tensor *eg_pnorm(const char *spec, eg_tensor *x, double p)

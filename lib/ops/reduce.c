@@ -186,7 +186,7 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
-/* -- var: y = Σ d² / (n − correction), d = x − mean, in two passes; std: y = √(Σ d² / (n
+/* -- var: y = Σ d² / (n − correction), d = x − mean; std: y = √(Σ d² / (n
  * − correction)), rounded once, with the gradient of a norm */
 /* Returns d. It is exactly 0 if all elements of a row are equal, although the mean is rounded,
  * since it is computed from the differences to the first element of the row. That element is
@@ -198,6 +198,114 @@ static eg_tensor *reduce_centered(eg_tensor *x, int inner)
     x = eg_sub(x, eg_detach(first));
     return eg_sub(x, eg__widen(mean_last(x, inner), inner));
 }
+/* The variance of long rows in one pass over memory. A row is divided into parts, and a part into
+ * chunks. Of each chunk the mean and Σ d² are computed in the cache; those of two pieces are joined
+ * (Chan, Golub, LeVeque 1979). All differences are to the first element of the row, so that d is 0
+ * if all elements are equal. */
+enum { VAR_LONG = 256, VAR_PART = 64 * EG_CHUNK };
+typedef struct var_attr {
+    int inner;
+    double left; /* n − correction */
+} var_attr;
+typedef struct var_part {
+    double mean, squares;
+} var_part;
+typedef struct var_job {
+    const eg_arithmetic *m;
+    const char *x;
+    int64_t n, parts, width;
+    var_part *part;
+} var_job;
+/* Sets *all, of n elements, to that of these and m others, *more. */
+static void var_join(double n, var_part *all, double m, const var_part *more)
+{
+    const double d = more->mean - all->mean, share = m / (n + m);
+    all->mean += d * share;
+    all->squares += more->squares + d * d * n * share;
+}
+/* Computes one part of a row. */
+static void var_of_part(void *user, int64_t piece, int thread)
+{
+    const var_job *j = user;
+    const int64_t from = piece % j->parts * VAR_PART, end = eg__min64(from + VAR_PART, j->n);
+    const char *row = j->x + piece / j->parts * j->n * j->width;
+    const double first = j->m->at(row, 0);
+    _Alignas(64) char d[EG_CHUNK * 8];
+    var_part all = { 0 };
+    (void)thread;
+    for (int64_t k = from, m; k < end; k += m) {
+        m = eg__min64(end - k, EG_CHUNK);
+        var_part more;
+        j->m->affine(m, row + k * j->width, first, 1, d);
+        more.mean = j->m->sum(m, d) / (double)m;
+        more.squares = j->m->sumsq(m, d, more.mean);
+        var_join((double)(k - from), &all, (double)m, &more);
+    }
+    j->part[piece] = all;
+}
+static bool var_shape(eg_tensor *y)
+{
+    return eg__shape_outer(y, ((const var_attr *)y->attr)->inner, (eg_dtype)y->in[0]->dtype);
+}
+/* Computes all parts of the rows of x, which is row-major, and joins those of each row in order:
+ * the division into parts depends on the length of a row only. */
+static bool var_forward(eg_tensor *y)
+{
+    const var_attr *a = y->attr;
+    const eg_tensor *x = y->in[0];
+    const int64_t n = eg__row_length(x, a->inner), rows = eg__count(y->rank, y->dim);
+    var_job j = { eg__arithmetic(x->dtype), x->data, n, (n + VAR_PART - 1) / VAR_PART,
+                  eg__width[x->dtype],      NULL };
+    const int64_t pieces = rows * j.parts;
+    if (!pieces) return true;
+    if (!(j.part = eg__scratch(y->cx, EG_SCRATCH_PARTS, (size_t)pieces * sizeof *j.part)))
+        return false;
+    eg__parallel(y->cx, eg__team(y->cx, 4 * rows * n, 1 << 18), pieces, var_of_part, &j);
+    for (int64_t r = 0; r < rows; r++) {
+        var_part all = j.part[r * j.parts];
+        for (int64_t k = 1; k < j.parts; k++)
+            var_join((double)(k * VAR_PART), &all, (double)eg__min64(VAR_PART, n - k * VAR_PART),
+                     &j.part[r * j.parts + k]);
+        if (j.width == 8)
+            ((double *)(void *)y->data)[r] = all.squares / a->left;
+        else
+            ((float *)(void *)y->data)[r] = (float)(all.squares / a->left);
+    }
+    return true;
+}
+static bool var_forward_c128(eg_tensor *y)
+{
+    const var_attr *a = y->attr;
+    const int64_t n = eg__row_length(y->in[0], a->inner), rows = eg__count(y->rank, y->dim);
+    for (int64_t r = 0; r < rows; r++) {
+        const double complex *x = (const double complex *)(const void *)y->in[0]->data + r * n;
+        double complex mean = 0, squares = 0;
+        for (int64_t k = 0; k < n; k++) mean += (x[k] - x[0]) / (double)n;
+        for (int64_t k = 0; k < n; k++) squares += (x[k] - x[0] - mean) * (x[k] - x[0] - mean);
+        ((double complex *)(void *)y->data)[r] = squares / a->left;
+    }
+    return true;
+}
+static eg_tensor *var_rule(eg_tensor *y, eg_tensor *g, int i)
+{
+    const var_attr *a = y->attr;
+    return eg_mul(reduce_centered(y->in[i], a->inner),
+                  eg__widen(eg_scale(g, 2 / a->left), a->inner));
+}
+static eg_tensor *var_rows(eg_tensor *const *x) { return eg_var("i [j]", x[0]); }
+static const eg_sample var_samples[] = { { var_rows, "2x260", 0, 0 }, { 0 } };
+static const eg_op var_op = {
+    .name = "var",
+    .equation = "y = sum d^2 / (n - c), d = x - mean x",
+    .gradient = "dx = 2 g d / (n - c)",
+    .arity = 1,
+    .shape = var_shape,
+    .forward = var_forward,
+    .rule = var_rule,
+    .uses = EG_USES_OPERANDS,
+    .samples = var_samples,
+    .forward_c128 = var_forward_c128,
+};
 /* Returns the variance of each row; if `root`, the standard deviation. */
 static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
 {
@@ -215,6 +323,10 @@ static eg_tensor *variance(const char *who, const eg_var_args *given, bool root)
                           "%s: %lld element%s less the correction %g leave%s nothing to divide by",
                           who, (long long)n, n == 1 ? "" : "s", eg_option(o.correction, 1),
                           n == 1 ? "s" : "");
+    eg_tensor *v = eg__rows_in_memory_order(f.x, f.inner);
+    if (!root && n >= VAR_LONG && eg_is_row_major(v))
+        return eg__focus_outer(
+            &f, eg_apply(&var_op, &(var_attr){ f.inner, left }, sizeof(var_attr), 1, &v));
     eg_tensor *d = reduce_centered(f.x, f.inner);
     eg_tensor *y = root ? eg__pnorm_last(d, f.inner, 2, left)
                         : eg_scale(eg__dot_last(d, d, f.inner), 1 / left);
@@ -315,4 +427,4 @@ eg_tensor *eg_logsumexp(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, eg__logsumexp_last(f.x, f.inner));
 }
 
-const eg_op *const eg__reduce_ops[] = { &byte_sum_op, &lse_op, NULL };
+const eg_op *const eg__reduce_ops[] = { &byte_sum_op, &var_op, &lse_op, NULL };
