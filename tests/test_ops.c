@@ -882,6 +882,65 @@ LOOP_TEST(small_sizes, operations())
     eg_close(cx);
 }
 
+/* Memory that ends anywhere in a value, its first and second derivatives: an error or the whole
+ * result. A rule that calls another one with a result of its own may have got poison. */
+#if !EG_DEBUG_ALLOC
+static void *until_full(void *user, void *p, size_t old_size, size_t new_size)
+{
+    (void)old_size;
+    if (new_size) return *(const bool *)user ? NULL : realloc(p, new_size);
+    free(p);
+    return NULL;
+}
+static void second_order(eg_ctx *cx, const point *p)
+{
+    eg_tensor *dx[OPERANDS], *ddx[OPERANDS], *ones[OPERANDS];
+    const value v = evaluate(cx, p);
+    if (!eg_ok(v.y) || (eg_type(v.y) != EG_F32 && eg_type(v.y) != EG_F64)) return;
+    for (int k = 0; k < v.count; k++) ones[k] = eg_ones_like(v.of[k]);
+    if (eg_grad(v.y, eg_ones_like(v.y), v.count, v.of, dx)) return;
+    for (int k = 0; k < v.count; k++) {
+        eg_jvp(dx[k], v.count, v.of, ones);
+        eg_grad(dx[k], ones[k], v.count, v.of, ddx);
+    }
+    eg_jvp(v.y, v.count, v.of, ones);
+}
+LOOP_TEST(derivatives_without_memory, operations())
+{
+    const eg_op *op = eg_op_at(_i);
+    enum { PART = 64, STEP = 4 };
+    if (listed(unsampled, op->name)) return;
+    for (int s = 0; op->samples[s].call; s++) {
+        bool full = false;
+        point p = sample_of(op, s, CONTIGUOUS);
+        eg_ctx *cx = eg_open(.realloc = until_full, .user = &full, .threads = 1);
+        eg_mark m = eg_push(cx);
+        second_order(cx, &p);
+        const bool refused = eg_error(cx) != NULL; /* such as c128, which has no gradient */
+        eg_clear(cx);
+        eg_pop(cx, m);
+        int64_t room = 0;
+        full = true, m = eg_push(cx);
+        while (eg_scope_alloc(cx, PART)) room++;
+        eg_clear(cx);
+        eg_pop(cx, m);
+        for (int64_t left = 0, done = 0; !refused && !done && left <= room; left += STEP) {
+            m = eg_push(cx);
+            for (int64_t k = left; k < room; k++) eg_scope_alloc(cx, PART);
+            second_order(cx, &p);
+            done = !eg_error(cx);
+            ck_assert_msg(done || eg_error_code(cx) == EG_ERROR_MEMORY, "%s: %s", p.where,
+                          eg_error(cx));
+            eg_clear(cx);
+            eg_pop(cx, m);
+        }
+        full = false;
+        eg_close(cx);
+        undraw(&p);
+    }
+}
+#endif
+
 TEST(the_table_ends)
 {
     int n = 0;

@@ -372,7 +372,9 @@ static eg_tensor *norm_gradient_rule(eg_tensor *d, eg_tensor *u, int i)
     const norm *a = d->attr;
     eg_tensor *x = d->in[0], *g = d->in[1], *along = norm_part_of(d, u, 1),
               *total = norm_part_of(d, u, 2);
-    eg_tensor *s = norm_slope_rule(norm_slope(a, x, g, gain_of(d, 2)), norm_part_of(d, u, 0), i);
+    eg_tensor *slope = norm_slope(a, x, g, gain_of(d, 2));
+    if (!eg_ok(slope)) return slope; /* poison has no operands that its rule could read */
+    eg_tensor *s = norm_slope_rule(slope, norm_part_of(d, u, 0), i);
     if (i == 0 && along) s = eg_add(s, norm_slope(a, x, eg_mul(g, along), NULL));
     if (i == 1 && along) s = eg_add(s, eg_mul(normalised(a, x, NULL, NULL), along));
     return i == 1 && total ? eg_add(s, total) : s;
