@@ -646,6 +646,70 @@ LOOP_TEST(memory_that_ends_on_one_rank_ends_the_call, 6)
     ck_assert_int_gt(failed, 6); /* the gradient computes in memory of the forward pass */
 }
 
+#if !EG_DEBUG_ALLOC
+/* An error of one rank inside of a call, or before it, is an error of all, and after eg_clear the
+ * group computes the same bits as before. */
+typedef struct alone {
+    int what, left; /* what happens on rank 1; number of allocations that succeed there */
+    uint64_t first[3], later[3]; /* hashes of results, by rank */
+    char message[3][300];
+} alone;
+enum { ALONE = 5 };
+static int alone_body(void *user, const eg_ranks_table *table)
+{
+    alone *s = user;
+    const int me = table->rank;
+    int left = INT_MAX; /* number of allocations that succeed */
+    eg_ctx *own = eg_open(.threads = 1, .realloc = failing, .user = &left);
+    eg_ranks *r = eg_ranks_open(.cx = own, .table = table);
+    for (int turn = 0; turn < 3; turn++) {
+        const bool now = turn == 1 && me == 1;
+        const eg_mark m = eg_push(own);
+        const int64_t n = turn == 1 ? 20 : 4, e = turn == 1 ? 8000 : 2; /* needs new memory */
+        eg_set_draws(own, 0);
+        eg_tensor *q = eg_normal(own, 0, 1, n, 2), *k = eg_normal(own, 0, 1, n, 2),
+                  *v = eg_normal(own, 0, 1, n, e), *y;
+        if (now && s->what == 2) eg_fail(own, "an error before the call");
+        if (now && s->what < 2) left = s->left;
+        if (s->what == 1)
+            y = eg_ranks_sum(r, v);
+        else
+            y = eg_attention("id,jd,je->ie", q, now && s->what == 3 ? NULL : k, v,
+                             .where = "j <= i", .ranks = r, .ranks_block = n / 2, .zigzag = true,
+                             .no_softmax = now && s->what == 4);
+        left = INT_MAX;
+        if (eg_ranks_barrier(r) && turn == 1)
+            snprintf(s->message[me], sizeof s->message[me], "%s", eg_error(own));
+        if (turn == 1) eg_clear(own);
+        if (turn != 1 && eg_ok(y))
+            (turn ? s->later : s->first)[me] = eg_hash(EG_HASH_START, eg_f32(y), 8 * sizeof(float));
+        eg_pop(own, m);
+    }
+    eg_ranks_close(r);
+    eg_close(own);
+    return 0;
+}
+LOOP_TEST(after_an_error_of_one_rank_the_group_goes_on, ALONE)
+{
+    int failed = 0;
+    bool more = true;
+    for (int n = 0; more; n++) {
+        alone s = { .what = _i, .left = n };
+        ck_assert_int_eq(eg_ranks_simulate(cx, 3, alone_body, &s), 0);
+        more = _i < 2 && *s.message[1];
+        failed += *s.message[1] != 0;
+        for (int k = 0; k < 3; k++) {
+            const char *text = s.message[k];
+            ck_assert_msg(s.first[k] && s.first[k] == s.later[k], "%d: other bits on rank %d", n,
+                          k);
+            ck_assert_msg(!*s.message[1] == !*text, "%d: rank %d has '%s'", n, k, text);
+            ck_assert_msg(k == 1 || !*text || strstr(text, "rank 1: "), "%d: %s", n, text);
+        }
+    }
+    ck_assert_int_gt(failed, 0);
+}
+#endif
+
 /* -- 2-D tiles, which the library does not have: what they would send -------------------------- */
 /* Ranks form `rows` rows of `columns`. A rank gathers the queries of its row and the keys and
  * values of its column, and computes (o, lse) for these; the parts of its own queries are sent back

@@ -74,8 +74,11 @@ EG_API int eg_ranks_exchange(eg_ranks *, int to, const void *out, size_t out_byt
                              void *in, size_t in_bytes);
 EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
 /* Returns 0 if no rank has an error; else −1, and every rank then has one: its own, or that of the
- * first rank that has one, as "rank 2: …". This is the only function that works after an error:
- * call it after work that may fail on one rank, before the next exchange. */
+ * first rank that has one, as "rank 2: …". Call it after work that may fail on one rank, before the
+ * next exchange: of the functions here, only this one and eg_ranks_sum work after an error, and so
+ * does eg_attention with .ranks. Each of them then takes part in one barrier. If eg_grad fails on
+ * one rank between two operations that communicate, the others have its error from its next
+ * barrier on, but the group is one barrier out of step: close it. */
 EG_API int eg_ranks_barrier(eg_ranks *);
 /* Compares a value, of at most 127 bytes, on all ranks. If it is not the same, every rank records
  * an error: "ranks: the data of rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the

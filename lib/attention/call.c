@@ -346,6 +346,16 @@ static const eg_copies *copies_of_any(eg_tensor *const x[EG_ATTENTION_OPERANDS])
         if (x[k]) c = eg_copies_of(x[k]);
     return c;
 }
+/* True if operands and options can be used; else records an error. */
+static bool call_fits(eg_ctx *cx, eg_attention_call *c)
+{
+    eg_attention_args *const o = &c->o;
+    if (!cx || !no_storage_type(cx, c)) return false;
+    if (!eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, c->x)) return false;
+    if (!o->spec) eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
+    return o->spec && options_fit(cx, o) && types_fit(cx, c) && with_fits(cx, o, c->was) &&
+           masks_cast(cx, o) && capture_allows(cx, o);
+}
 eg_tensor *eg_attention_with(const eg_attention_args *given)
 {
     eg_attention_call c = { .o = { .size = sizeof c.o },
@@ -358,12 +368,11 @@ eg_tensor *eg_attention_with(const eg_attention_args *given)
     for (size_t k = 0; k < sizeof out / sizeof *out; k++)
         if (out[k]) *out[k] = eg__poison(cx);
     if (o->empty) *o->empty = 0;
-    if (!cx || !no_storage_type(cx, &c)) return eg__poison(cx);
-    if (!eg__check_taken(cx, "attention", EG_TAKES_HALVES, 3, c.x)) return eg__poison(cx);
-    if (!o->spec) return eg_fail_as(cx, EG_ERROR_MISUSE, "attention: the spec is NULL");
-    if (!options_fit(cx, o) || !types_fit(cx, &c) || !with_fits(cx, o, c.was) ||
-        !masks_cast(cx, o) || !capture_allows(cx, o))
+    if (!call_fits(cx, &c)) {
+        /* the other ranks wait for this one: they have its error after the barrier */
+        if (cx && eg_ranks_context(o->ranks) == cx) eg_ranks_barrier(o->ranks);
         return eg__poison(cx);
+    }
     if (o->ranks) return eg__attention_ring(cx, o);
     c.mask[EG_MASK_KEEP] = (eg_mask_option){ ".keep", o->keep, -1 };
     c.mask[EG_MASK_BIAS] = (eg_mask_option){ ".bias", o->bias, -1 };

@@ -464,7 +464,7 @@ static eg_tensor *ring_rule(eg_tensor *y, eg_tensor *g, int i)
         eg_tensor *x[2 + EG_RING_OPERANDS] = { y, g };
         for (int k = 0; k < r->operands; k++) x[2 + k] = eg_operand(y, k);
         s->pull = pull, s->g = g;
-        s->all = eg_apply(&ring_gradient_op, &r, sizeof r, 2 + r->operands, x);
+        s->all = eg__ranks_apply(r->ranks, &ring_gradient_op, &r, sizeof r, 2 + r->operands, x);
     }
     eg_tensor *x = eg_operand(y, i);
     const int64_t at = ring_offset(y, 0, i);
@@ -574,8 +574,8 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
         return eg__poison(cx);
     if (eg_option(o->dropout, 0) > 0 && cx->training)
         cx->draw += (uint64_t)(r->query.blocks * r->key.blocks);
-    eg_tensor *all = eg_apply(&ring_op, &r, sizeof r, r->operands, x), *y = ring_view(r, all, 0),
-              *lse = ring_view(r, all, 1);
+    eg_tensor *all = eg__ranks_apply(r->ranks, &ring_op, &r, sizeof r, r->operands, x),
+              *y = ring_view(r, all, 0), *lse = ring_view(r, all, 1);
     if (o->sink.x && eg_ok(all) &&
         !eg__ring_add_sink(cx, r, &o->sink, ring_infinite(r, all), &y, &lse))
         return eg__poison(cx);

@@ -144,7 +144,8 @@ static eg_tensor *ring_whole_rule(eg_tensor *y, eg_tensor *g, int i)
 static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return eg_apply(&ring_whole_op, part_attr(y), sizeof(part_of), 1, &g);
+    return eg__ranks_apply(part_attr(y)->r->ranks, &ring_whole_op, part_attr(y), sizeof(part_of), 1,
+                           &g);
 }
 
 /* -- the gradient by recorded operations ------------------------------------------------------ */
@@ -177,7 +178,7 @@ static eg_tensor *recorded_objective(recorded *c)
 static eg_tensor *recorded_whole(const eg_ring *r, bool key, int axis, eg_tensor *x)
 {
     const part_of p = { r, key, axis };
-    return eg_apply(&ring_whole_op, &p, sizeof p, 1, &x);
+    return eg__ranks_apply(r->ranks, &ring_whole_op, &p, sizeof p, 1, &x);
 }
 static eg_tensor *recorded_own(const eg_ring *r, bool key, int axis, eg_tensor *x)
 {

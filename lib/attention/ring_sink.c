@@ -146,7 +146,8 @@ static const eg_op sink_fold_op = {
 };
 static eg_tensor *sink_fold(const sink_of *s, eg_tensor *g)
 {
-    return eg_apply(&sink_fold_op, s, sizeof *s, 1, &g);
+    return s->axis < 0 ? eg__ranks_apply(s->r->ranks, &sink_fold_op, s, sizeof *s, 1, &g)
+                       : eg_apply(&sink_fold_op, s, sizeof *s, 1, &g);
 }
 
 static const char *sink_text(eg_ctx *cx, const eg_spec *s)

@@ -130,6 +130,7 @@ int eg__ranks_barrier_same(eg_ranks *r, const char *who, const char *text)
         int32_t failed, code; /* code: of the error, or the hash */
     } report;
     if (!r) return -1;
+    r->barriers++;
     report mine = { eg_error(r->cx) != NULL, (int32_t)eg_error_code(r->cx) };
     if (!mine.failed && *text) {
         const uint64_t h = eg_hash(EG_HASH_START, text, strlen(text));
@@ -161,6 +162,15 @@ int eg__ranks_barrier_same(eg_ranks *r, const char *who, const char *text)
     return eg_error(r->cx) ? -1 : 0;
 }
 int eg_ranks_barrier(eg_ranks *r) { return eg__ranks_barrier_same(r, "ranks", ""); }
+
+eg_tensor *eg__ranks_apply(eg_ranks *r, const eg_op *op, const void *attr, size_t attr_size,
+                           int count, eg_tensor *const *xs)
+{
+    const uint64_t before = r->barriers;
+    eg_tensor *y = eg_apply(op, attr, attr_size, count, xs);
+    if (r->barriers == before && eg_error(r->cx)) eg_ranks_barrier(r);
+    return y;
+}
 
 /* Each rank sends its value; all compare the values with that of rank 0. */
 int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)

@@ -9,8 +9,9 @@ struct eg_ranks {
     eg_owner *owner;
     eg_ranks_table table;
     eg_traffic traffic;
-    bool agreed; /* all ranks have the error that is in cx */
-    void *all;   /* buffer for what barriers and eg_ranks_agree gather: ROW bytes for each rank */
+    bool agreed;       /* all ranks have the error that is in cx */
+    uint64_t barriers; /* number of barriers so far */
+    void *all; /* buffer for what barriers and eg_ranks_agree gather: ROW bytes for each rank */
 };
 
 /* -- ranks.c: messages, also exchanged after an error, since other ranks wait for them --------- */
@@ -34,6 +35,12 @@ int eg__ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
  * bytes. The error names the first part that differs, after `who`. No further bytes are sent unless
  * the texts differ. */
 int eg__ranks_barrier_same(eg_ranks *, const char *who, const char *text);
+
+/* eg_apply of an operation whose forward() communicates and begins with a barrier. If it fails
+ * before that barrier, this rank still takes part in it, since the other ranks wait there: they
+ * then have its error. */
+eg_tensor *eg__ranks_apply(eg_ranks *, const eg_op *, const void *attr, size_t attr_size, int count,
+                           eg_tensor *const *xs);
 
 /* -- launcher.c: which launcher started this process ------------------------------------------- */
 /* Sets *table to that of the launcher in the environment; without a launcher, leaves the table as

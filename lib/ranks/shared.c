@@ -111,5 +111,5 @@ eg_tensor *eg_ranks_sum(eg_ranks *r, eg_tensor *x)
 {
     if (!r) return x;
     if (!sum_agrees(r, x)) return eg__poison(r->cx);
-    return r->table.ranks == 1 ? x : eg_apply(&ranks_sum_op, &r, sizeof r, 1, &x);
+    return r->table.ranks == 1 ? x : eg__ranks_apply(r, &ranks_sum_op, &r, sizeof r, 1, &x);
 }
