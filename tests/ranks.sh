@@ -38,8 +38,9 @@ done
 grep -q '^logits [0-9a-f]*, loss [0-9]' model || bad "a model on one rank: $(cat model)"
 for p in 2 3 4; do
     on $p 120 "$build/tests/on_ranks" warm
-    [ $status = 0 ] && grep -q '^warm steps call no allocator' out ||
+    if [ $status != 0 ] || ! grep -q '^warm steps call no allocator' out; then
         bad "warm steps on $p ranks: status $status: $(cat out err)"
+    fi
 done
 # A rank that is killed, that exits, or that fails alone ends the run on all ranks, within 30 s and
 # with an error message.
