@@ -207,8 +207,8 @@ TARGET EG_INLINE void NAME(batch)(const int V, const int N, const bool whole, co
 #define PREFETCHING(N)                                                                             \
     TARGET static void NAME(prefetching_##N)(                                                      \
         int64_t k, const void *a, int64_t ak, const void *b, int64_t bk, int64_t bn, void *c,      \
-        int64_t cn, double alpha, bool add, const prefetch_list *list)                             \
-    { NAME(tile)(2, N, 1, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, list, 0); }
+        int64_t cn, double alpha, bool add, const prefetch_list *at)                               \
+    { NAME(tile)(2, N, 1, TILE_LISTED, 2 * LANES, k, a, ak, b, bk, bn, c, cn, alpha, add, at, 0); }
 /* clang-format on */
 #define TALL(N)   \
     TILE(2, N, 0) \

@@ -112,6 +112,14 @@ static void pointwise_ahead(eg_lanes_fn *kernel, int64_t width, int64_t n, char 
 #define MOST    0x1p1022
 #define STEPS   2
 #include "ops/root_of.h"
+#define ROOTS(NAME) [EG_F32] = roots_f32, [EG_F64] = roots_f64, [EG_C128] = NAME##_c128
+#define POWER_ROOTS [EG_F32] = power_roots_f32, [EG_F64] = power_roots_f64, [EG_C128] = root_c128
+#else
+#define ROOTS(NAME) FLOATS(NAME)
+#define POWER_ROOTS FLOATS(root)
+#endif
+/* only where the loops of other files with F(epow), such as softmax, fuse products and sums, too */
+#if defined(__x86_64__) && !NO_CLONES && HAVE_TARGET_CLONES && !defined(__clang__)
 /* e^x of complete groups of lanes, with the bits of epowf (tensor/epow.h): 2^n is applied by an
  * instruction, which rounds once and flushes subnormal numbers as a product does, and takes NaN
  * from its first operand. */
@@ -145,13 +153,9 @@ static void exps_f32(int64_t n, char *const *p, const double *c)
     else
         exp_f32(n, p, c);
 }
-#define EXPS(NAME)  [EG_F32] = exps_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
-#define ROOTS(NAME) [EG_F32] = roots_f32, [EG_F64] = roots_f64, [EG_C128] = NAME##_c128
-#define POWER_ROOTS [EG_F32] = power_roots_f32, [EG_F64] = power_roots_f64, [EG_C128] = root_c128
+#define EXPS(NAME) [EG_F32] = exps_f32, [EG_F64] = NAME##_f64, [EG_C128] = NAME##_c128
 #else
-#define EXPS(NAME)  FLOATS(NAME)
-#define ROOTS(NAME) FLOATS(NAME)
-#define POWER_ROOTS FLOATS(root)
+#define EXPS(NAME) FLOATS(NAME)
 #endif
 static int64_t saturated(double c, int64_t low, int64_t high)
 {
