@@ -159,8 +159,8 @@ static eg_tensor *warm_attention(const warm *s, int64_t length)
     return eg_sum(NULL, eg_square(eg_mha_run(s->mha, x, x, x, .where = "j <= i", .ranks = s->ranks,
                                              .ranks_block = BLOCK, .zigzag = true)));
 }
-/* A warm step calls no allocator, over blocks and of attention over a divided length: of one size
- * size with divided moments, then two sizes in turns. */
+/* A warm step calls no allocator, neither over blocks nor of attention over a divided length: steps
+ * of one size with divided moments, then steps of two sizes in turns. */
 static int warm_steps(eg_ranks *r)
 {
     eg_ctx *cx = eg_ranks_context(r);

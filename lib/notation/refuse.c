@@ -386,14 +386,14 @@ static void bad_unknown(const bad_group *g)
         if (one < 0) one = a;
         if (v.n < 120) say(&v, "%s'%.*s'", v.n ? ", " : "", a_length(B, a), a_name(B, a));
     }
-    if (run_together(g->text) && !B->p->names && !B->p->prefixed)
+    const int size = possible_size(rest);
+    if (run_together(g->text) && !B->p->names && !B->p->prefixed) {
         say(&hint, "%s", EG_LETTERS_HINT);
-    else if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
-        say(&hint, "write %.*s=%d in the string, or .%.*s = %d", a_length(B, one), a_name(B, one),
-            possible_size(rest), a_length(B, one), a_name(B, one), possible_size(rest));
-    else
-        say(&hint, "write %.*s=%d in the string", a_length(B, one), a_name(B, one),
-            possible_size(rest));
+    } else {
+        say(&hint, "write %.*s=%d in the string", a_length(B, one), a_name(B, one), size);
+        if (strcmp(B->who, "rearrange") == 0 && !B->p->names)
+            say(&hint, ", or .%.*s = %d", a_length(B, one), a_name(B, one), size);
+    }
     eg__caret_as(B->cx, EG_ERROR_SHAPE, B->who, B->spec, 1, &g->caret, g->tail.s, hint.s,
                  "%s is %lld in %s, and more than one of its sizes is unknown: %s", g->text,
                  (long long)g->t->dim[g->r], g->operand, v.s);

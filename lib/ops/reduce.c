@@ -186,8 +186,8 @@ eg_tensor *eg_mean(const char *spec, eg_tensor *x)
     return eg__focus_outer(&f, mean_last(f.x, f.inner));
 }
 
-/* -- var: y = Σ d² / (n − correction), d = x − mean; std: y = √(Σ d² / (n
- * − correction)), rounded once, with the gradient of a norm */
+/* -- var: y = Σ d² / (n − correction), d = x − mean; std: its root, rounded once, with the gradient
+ * of a norm */
 /* Returns d. It is exactly 0 if all elements of a row are equal, although the mean is rounded,
  * since it is computed from the differences to the first element of the row. That element is
  * detached, since d does not depend on it. */
