@@ -89,11 +89,13 @@ static sum_factor sum_factor_of(const plan *p, const char *b)
 {
     return !b ? NO_FACTOR : p->x.sb ? ROW_FACTOR : NUMBER_FACTOR;
 }
-/* Writes the offsets of rows `from` … from + rows − 1 of an across sum in both operands. */
-static void sum_row_offsets(const plan *p, int64_t from, int rows, int64_t at[2][ROWS])
+/* Writes the offsets of rows `from` … from + rows − 1 of an across sum in both operands; b may be
+ * NULL. */
+static void sum_row_offsets(const plan *p, const char *b, int64_t from, int rows,
+                            int64_t at[2][ROWS])
 {
     eg__offsets(&p->rest, EG_OF_A, from, rows, at[0]);
-    eg__offsets(&p->rest, EG_OF_B, from, rows, at[1]);
+    if (b) eg__offsets(&p->rest, EG_OF_B, from, rows, at[1]);
 }
 
 #if defined(__clang__)
@@ -220,7 +222,7 @@ bool eg__sum(eg_ctx *cx, eg_dtype dtype, const eg_dtype of[2], const eg_axes *ou
     const bool b_in_place = !b || sum_in_place(&p, 1, p.x.sb);
     p.rows_in_place = p.across && of[0] == dtype && p.x.sa == 1 && b_in_place;
     p.in_place = p.rows_in_place && p.x.sc == 1 && p.rest.total <= ROWS;
-    if (p.in_place) sum_row_offsets(&p, 0, (int)p.rest.total, p.at);
+    if (p.in_place) sum_row_offsets(&p, b, 0, (int)p.rest.total, p.at);
     const eg_axes all = copies ? sum_outside(copies, out, axes_out) : *out;
     if (copies) {
         eg_axes *o = &p.others;

@@ -149,28 +149,35 @@ static void NAME(rows_of)(const plan *p, int64_t n, REAL *sum, int rows, const c
         NAME(rows)(n, sum, here, pa, sa, *b ? pb : NULL, sb);
     }
 }
-/* Computes n neighbouring results over rows [from, to) of their sums, in out. */
+/* Computes n neighbouring results over rows [from, to) of their sums, in out. Rows along one axis
+ * are equally far apart, so that the offsets of the first two blocks serve all. */
 static void NAME(across)(const plan *p, int64_t n, const char *a, const char *b, int64_t from,
                          int64_t to, REAL *out)
 {
     REAL level[LEVELS][NAME(CHUNK)];
     int64_t of[2][2][ROWS], count = 0;
-    sum_row_offsets(p, from, (int)eg__min64(ROWS, to - from), of[0]);
+    const eg_axis *only = p->rest.n == 1 ? p->rest.axis : NULL;
+    sum_row_offsets(p, b, only ? 0 : from, (int)eg__min64(ROWS, to - from), of[0]);
+    if (only && to - from > ROWS)
+        sum_row_offsets(p, b, ROWS, (int)eg__min64(ROWS, to - from - ROWS), of[1]);
     for (int64_t r = from; r < to; count++) {
         const int rows = (int)eg__min64(ROWS, to - r);
-        int64_t(*at)[ROWS] = of[count % 2], (*next)[ROWS] = of[(count + 1) % 2];
+        const bool odd = !only && count % 2;
+        int64_t(*at)[ROWS] = of[odd], (*next)[ROWS] = of[!odd];
+        const char *xa = only ? sum_from(p, 0, a, r * only->sa) : a,
+                   *xb = only ? sum_from(p, 1, b, r * only->sb) : b;
         r += rows;
         /* the last block may have fewer rows, which are not prefetched */
         const bool prefetches = p->far && to - r >= ROWS;
-        if (r < to) sum_row_offsets(p, r, (int)eg__min64(ROWS, to - r), next);
+        if (!only && r < to) sum_row_offsets(p, b, r, (int)eg__min64(ROWS, to - r), next);
         if (p->rows_in_place)
-            p->kernels->block(sum_factor_of(p, b), n, rows, a, at[0], b, at[1], out, 1, false,
+            p->kernels->block(sum_factor_of(p, b), n, rows, xa, at[0], xb, at[1], out, 1, false,
                               prefetches ? (const int64_t(*)[ROWS])next : NULL);
         else {
             const char *pa[ROWS], *pb[ROWS];
             for (int q = 0; q < rows; q++) {
-                pa[q] = sum_from(p, 0, a, at[0][q]);
-                pb[q] = sum_from(p, 1, b, at[1][q]);
+                pa[q] = sum_from(p, 0, xa, at[0][q]);
+                pb[q] = sum_from(p, 1, xb, at[1][q]);
             }
             for (int64_t i = 0; i < n; i++) out[i] = 0;
             NAME(rows_of)(p, n, out, rows, pa, pb);

@@ -4,6 +4,7 @@
  * them. */
 
 typedef REAL NAME(piece) __attribute__((vector_size(BYTES)));
+typedef REAL NAME(half) __attribute__((vector_size(32))); /* half of the lanes */
 #define PIECE    NAME(piece)
 #define IN_PIECE (BYTES / (int)sizeof(REAL))
 #define LANES    (64 / (int)sizeof(REAL))
@@ -223,6 +224,11 @@ TARGET static void NAME(interleaved)(int columns, int64_t n, const void *a, void
 #include "contraction/sum_columns_of.h"
 #undef VECTOR
 #undef COLUMNS
+#define VECTOR  NAME(half)
+#define COLUMNS NAME(half_columns)
+#include "contraction/sum_columns_of.h"
+#undef VECTOR
+#undef COLUMNS
 #define VECTOR  FOUR
 #define COLUMNS NAME(fewer_columns)
 #include "contraction/sum_columns_of.h"
@@ -249,8 +255,14 @@ EG_INLINE void NAME(few_rows)(const int factor, int64_t n, int rows, const REAL 
         (EACH, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
         return;
     }
-    for (; i + 8 <= n; i += 8) NAME(fewer_columns)
-    (2, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+    for (; i + LANES / 2 <= n; i += LANES / 2) NAME(half_columns)
+    (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+    if (i < n && i && !add) {
+        i = n - LANES / 2;
+        NAME(half_columns)
+        (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
+        return;
+    }
     for (; i + 4 <= n; i += 4) NAME(fewer_columns)
     (1, factor, rows, a + i, at_a, b + along * i, at_b, c + i, alpha, add, next);
     for (; i < n; i++) {
