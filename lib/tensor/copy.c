@@ -487,6 +487,12 @@ static void halves_transposed(int64_t n, char *const *p, const int64_t *step, co
     case bytes:                                                                         \
         for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, bytes); \
         break;
+/* t->b rows of part to 2 part bytes: their first and their last `part` bytes, which may overlap */
+#define TWICE(part)                                              \
+    for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) { \
+        memcpy(y, x, part);                                      \
+        memcpy(y + bytes - (part), x + bytes - (part), part);    \
+    }
 /* Copies rows that are contiguous in both tensors: short ones by moves of a constant length, those
  * of large results with non-temporal stores. */
 EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step, const void *user)
@@ -510,11 +516,27 @@ EG_CLONES static void short_rows(int64_t n, char *const *p, const int64_t *step,
             FIXED(128)
             FIXED(256)
         default:
-            for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb) memcpy(y, x, (size_t)bytes);
+            if (bytes > 128 || bytes < 2)
+                for (int64_t j = 0; j < t->b; j++, y += t->yb, x += t->xb)
+                    memcpy(y, x, (size_t)bytes);
+            else if (bytes > 64)
+                TWICE(64)
+            else if (bytes > 32)
+                TWICE(32)
+            else if (bytes > 16)
+                TWICE(16)
+            else if (bytes > 8)
+                TWICE(8)
+            else if (bytes > 4)
+                TWICE(4)
+            else
+                TWICE(2)
         }
     }
     if (streams) eg__stream_end();
 }
+#undef FIXED
+#undef TWICE
 static const struct {
     eg_inner *move, *tiles, *narrow, *transposes;
     void (*spread)(int64_t rows, int64_t n, void *to, const char *x, int64_t step);
