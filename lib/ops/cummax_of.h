@@ -35,17 +35,30 @@ EG_INLINE void NAME(cummax_step)(const int64_t m, const bool smallest, const T *
     EG_EVERY_LANE
     for (int64_t j = 0; j < m; j++) y[j] = at[j];
 }
-/* The same for ABREAST adjacent lines. */
-EG_INLINE void NAME(cummax_beside)(const bool smallest, const line *l, char *y, const char *x)
+/* The same for m ≤ ABREAST adjacent lines. */
+EG_INLINE void NAME(cummax_beside)(const int64_t m, const bool smallest, const line *l, char *y,
+                                   const char *x)
 {
     T best[ABREAST];
     INDEX(T) at[ABREAST] = { 0 };
-    if (l->n) memcpy(best, x, sizeof best);
+    if (l->n) memcpy(best, x, (size_t)m * sizeof *best);
     for (int64_t i = 0; i < l->n; i++, y += l->y, x += l->a) {
         NAME(cummax_step)
-        (ABREAST, smallest, (const T *)(const void *)x, (INDEX(T))i, best, at,
-         (int64_t *)(void *)y);
+        (m, smallest, (const T *)(const void *)x, (INDEX(T))i, best, at, (int64_t *)(void *)y);
     }
+}
+/* The same for ABREAST, FEW, 4 or 2 lines, whose results remain in registers. */
+EG_INLINE void NAME(cummax_lines)(int64_t m, const bool smallest, const line *l, char *y,
+                                  const char *x)
+{
+    if (m == ABREAST)
+        NAME(cummax_beside)(ABREAST, smallest, l, y, x);
+    else if (m == FEW)
+        NAME(cummax_beside)(FEW, smallest, l, y, x);
+    else if (m == 4)
+        NAME(cummax_beside)(4, smallest, l, y, x);
+    else
+        NAME(cummax_beside)(2, smallest, l, y, x);
 }
 /* The same for m ≤ ABREAST lines without gaps, which may be reversed in x: COLUMNS elements of each
  * line are transposed. */
@@ -109,14 +122,15 @@ EG_CLONES static void NAME(cummax)(int64_t n, char *const *p, const int64_t *ste
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
         m = eg__min64(n - j, abreast || beside ? ABREAST : along ? 1 : LANES);
+        if (beside && !abreast && m < ABREAST) m = m >= FEW ? FEW : few_lines(m);
         if (abreast && m >= FEW && l->smallest)
             NAME(cummax_abreast)(true, m, l, y, step[0], x, step[1]);
         else if (abreast && m >= FEW)
             NAME(cummax_abreast)(false, m, l, y, step[0], x, step[1]);
-        else if (beside && m == ABREAST && l->smallest)
-            NAME(cummax_beside)(true, l, y, x);
-        else if (beside && m == ABREAST)
-            NAME(cummax_beside)(false, l, y, x);
+        else if (beside && m > 1 && l->smallest)
+            NAME(cummax_lines)(m, true, l, y, x);
+        else if (beside && m > 1)
+            NAME(cummax_lines)(m, false, l, y, x);
         else if (m == 1 && wide && l->y == 8 && l->a == w && l->n && l->smallest)
             NAME(cummax_line)(true, l, y, x);
         else if (m == 1 && wide && l->y == 8 && l->a == w && l->n)

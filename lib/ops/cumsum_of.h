@@ -47,7 +47,7 @@ EG_INLINE void NAME(cumsum_abreast)(const bool product, int64_t m, const line *l
     }
 }
 /* The loops over FEW and fewer lines and over LANES neighbouring lines have constant bounds: the
- * compiler keeps the sums of the former in registers, and the latter are vectors. */
+ * compiler keeps the sums of the former in registers, and neighbouring lines are vectors. */
 EG_INLINE void NAME(cumulated)(const bool product, int64_t n, char *const *p, const int64_t *step,
                                const line *l)
 {
@@ -56,14 +56,19 @@ EG_INLINE void NAME(cumulated)(const bool product, int64_t n, char *const *p, co
                abreast = (v == 4 || v == 8) && l->n >= ABREAST && l->y == w && eg__abs64(l->a) == v,
                beside = step[0] == w && step[1] == v,
                /* gcc would fuse other products of c128 */
-        few = (along || n == 1) && !(product && w > 8);
+        few = (along || beside || n == 1) && !(product && w > 8);
     const int64_t most = abreast ? ABREAST : along ? FEW : LANES;
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *x = p[1] + j * step[1];
         m = eg__min64(n - j, most);
+        if (few && !along && m < LANES && m > FEW) m = FEW;
         if (few && m < FEW) m = few_lines(m);
         if (abreast && m >= FEW)
             NAME(cumsum_abreast)(product, m, l, y, step[0], x, step[1]);
+        else if (few && beside && m == FEW)
+            NAME(cumsum_some)(product, FEW, l, y, w, x, v);
+        else if (few && beside && m == 4)
+            NAME(cumsum_some)(product, 4, l, y, w, x, v);
         else if (along && m == FEW)
             NAME(cumsum_some)(product, FEW, l, y, step[0], x, step[1]);
         else if (few && m == 4)

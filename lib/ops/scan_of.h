@@ -100,20 +100,24 @@ EG_CLONES static void NAME(scan)(int64_t n, char *const *p, const int64_t *step,
         copied = eg__abs64(l->a) == w && eg__abs64(l->b) == w && eg__abs64(step[2]) > COLUMNS * w,
                abreast = w <= 8 && l->y == w && eg__abs64(l->a) == w && eg__abs64(l->b) == w &&
                          l->n >= ABREAST,
-               close = step[0] == w && step[1] == w && step[2] == w;
+               close = step[0] == w && step[1] == w && step[2] == w,
+               few = contiguous || (close && w <= 8); /* gcc would fuse other products of c128 */
     for (int64_t j = 0, m; j < n; j += m) {
         char *y = p[0] + j * step[0], *a = p[1] + j * step[1], *b = p[2] + j * step[2];
         WIDE run[LANES];
-        m = abreast && n - j >= FEW      ? eg__min64(n - j, ABREAST)
-            : contiguous && n - j >= FEW ? FEW
-            : contiguous                 ? few_lines(n - j)
-                                         : eg__min64(n - j, LANES);
+        const int64_t left = n - j;
+        m = abreast && left >= FEW                               ? eg__min64(left, ABREAST)
+            : few && left >= FEW && (contiguous || left < LANES) ? FEW
+            : few && left < FEW                                  ? few_lines(left)
+                                                                 : eg__min64(left, LANES);
         if (abreast && m >= FEW && m <= ABREAST)
             NAME(scan_abreast)(m, l, y, a, b, step);
         else if (m == LANES && close)
             NAME(scan_some)(LANES, true, l, 0, l->n, run, y, a, b, step);
         else if (m == FEW && copied)
             NAME(scan_copied)(l, y, a, b, step);
+        else if (m == FEW && few && close)
+            NAME(scan_some)(FEW, true, l, 0, l->n, run, y, a, b, step);
         else if (m == FEW)
             NAME(scan_some)(FEW, false, l, 0, l->n, run, y, a, b, step);
         else if (m == 4)
