@@ -860,30 +860,75 @@ TEST(products_of_every_layout_have_the_bits_of_a_copy)
     eg_close(cx);
 }
 
-/* Cumulative sums, products and recurrences of lines have the bits of each line alone, for any
- * number of lines, along either axis. */
-TEST(scans_of_lines_are_those_of_each_line)
+/* Cumulative sums, products, maxima and recurrences of lines have the bits of each line alone, for
+ * any number of lines, along either axis. */
+LOOP_TEST(scans_of_lines_are_those_of_each_line, 4)
 {
+    enum { SCANS = 5 };
+    static const eg_dtype dtypes[] = { EG_F32, EG_F64, EG_I64, EG_I32 };
     eg_ctx *cx = eg_open();
-    for (int k = 0; k < 20 * 4; k++) {
+    for (int k = 0; k < 30 * 2; k++) {
         const eg_mark m = eg_push(cx);
-        const int64_t lines = k / 4 + 1, n = k % 2 ? 70 : 5;
-        eg_tensor *x =
-            eg_uniform_n(cx, k % 4 > 1 ? EG_F64 : EG_F32, .5, 1.5, 2, (int64_t[]){ lines, n });
+        const int64_t lines = k / 2 + (k / 2 < 20 ? 1 : 44), n = k % 2 ? 70 : 5;
+        eg_tensor *x = eg_uniform_n(cx, EG_F64, .5, 1.5, 2, (int64_t[]){ lines, n });
+        x = eg_cast(_i > 1 ? eg_scale(x, 100) : x, dtypes[_i]);
         eg_tensor *t = eg_contiguous(eg_transpose(x, 0, 1));
-        eg_tensor *all[] = { eg_cumsum("i [j]", x), eg_cumprod("i [j]", x),
-                             eg_linear_scan("i [j]", x, x) };
-        eg_tensor *across[] = { eg_cumsum("[j] i", t), eg_cumprod("[j] i", t),
-                                eg_linear_scan("[j] i", t, t) };
+        eg_tensor *all[SCANS] = { eg_cumsum("i [j]", x), eg_cumprod("i [j]", x),
+                                  eg_linear_scan("i [j]", x, x), eg_cummax("i [j]", x),
+                                  eg_cummin("i [j]", x) };
+        eg_tensor *across[SCANS] = { eg_cumsum("[j] i", t), eg_cumprod("[j] i", t),
+                                     eg_linear_scan("[j] i", t, t), eg_cummax("[j] i", t),
+                                     eg_cummin("[j] i", t) };
         for (int64_t i = 0; i < lines; i++) {
             eg_tensor *line = eg_copy(eg_select_axis(x, 0, i));
-            eg_tensor *alone[] = { eg_cumsum("[j]", line), eg_cumprod("[j]", line),
-                                   eg_linear_scan("[j]", line, line) };
-            for (int f = 0; f < 3; f++) {
+            eg_tensor *alone[SCANS] = { eg_cumsum("[j]", line), eg_cumprod("[j]", line),
+                                        eg_linear_scan("[j]", line, line), eg_cummax("[j]", line),
+                                        eg_cummin("[j]", line) };
+            for (int f = 0; f < SCANS; f++) {
                 ck_assert(same_bits(alone[f], eg_copy(eg_select_axis(all[f], 0, i))));
                 ck_assert(same_bits(alone[f], eg_copy(eg_select_axis(across[f], 1, i))));
             }
         }
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
+/* Rows along a middle axis of which few are neighbours, and which are gathered many at a time, have
+ * the results of contiguous rows, also in a result that is not contiguous. */
+LOOP_TEST(few_neighbouring_rows_have_the_bits_of_contiguous_ones, 4)
+{
+    enum { REDUCTIONS = 6 };
+    static const eg_dtype dtypes[] = { EG_F32, EG_F64, EG_I64, EG_U8 };
+    static const int64_t lengths[] = { 2, 3, 16, 17, 64, 130, 600 };
+    eg_ctx *cx = eg_open(.threads = 2);
+    for (int k = 0; k < 7 * 16; k++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t q = k % 16 + 2, n = lengths[k / 16], p = k % 3 ? 23 : 400 / q;
+        eg_tensor *x = eg_cast(eg_uniform_n(cx, EG_F64, _i > 1 ? 0 : .9, _i > 1 ? 200 : 1.1, 4,
+                                            (int64_t[]){ p, 2, n, q }),
+                               dtypes[_i]);
+        if (k % 5 == 1) x = eg_flip_axis(x, 3);
+        if (k % 5 == 2) x = eg_transpose(x, 0, 1);
+        eg_tensor *row = eg_contiguous(eg_rearrange("a b r q -> a b q r", x));
+        eg_tensor *y[REDUCTIONS][2];
+        const bool floats = _i < 2;
+        for (int f = 0; f < 2; f++) {
+            eg_tensor *v = f ? row : x;
+            const char *spec = f ? "a b q [r]" : "a b [r] q";
+            y[0][f] = _i < 3 ? eg_max(spec, v) : eg_sum(spec, v);
+            y[1][f] = _i < 3 ? eg_argmin(spec, v) : eg_sum(spec, v);
+            y[2][f] = floats ? eg_pnorm(spec, v, 2) : eg_any(spec, v);
+            y[3][f] = floats ? eg_pnorm(spec, v, 1) : eg_all(spec, v);
+            y[4][f] = eg_prod(spec, v);
+            y[5][f] = floats ? eg_softmax(spec, v) : eg_cumsum(spec, v);
+        }
+        y[5][1] = eg_contiguous(eg_rearrange("a b q r -> a b r q", y[5][1]));
+        for (int f = 0; f < REDUCTIONS; f++)
+            ck_assert_msg(same_bits(eg_contiguous(y[f][0]), eg_contiguous(y[f][1])),
+                          "reduction %d of %lld x 2 x %lld x %lld", f, (long long)p, (long long)n,
+                          (long long)q);
         eg_assert_ok(cx);
         eg_pop(cx, m);
     }

@@ -57,7 +57,8 @@ bool eg__column_next(eg_columns *c)
 }
 
 /* -- gathered columns ------------------------------------------------------------------------- */
-enum { GATHERED = 256 }; /* rows at a time */
+/* At most GATHERED rows at a time, whose elements have at most GATHERED_BYTES. */
+enum { GATHERED = 256, GATHERED_BYTES = EG_ROW_GATHERED * EG_LANES };
 typedef struct column_job {
     eg_tensor *y;
     const eg_tensor *x;
@@ -65,6 +66,9 @@ typedef struct column_job {
     eg_inner *run;
     const void *user;
     int64_t rows, pieces;
+    int64_t most;  /* rows at a time */
+    int64_t plane; /* 0, or the number of rows of a plane, which are those along the last axis of y;
+                    * planes are at equal distances in x */
 } column_job;
 /* Writes the distances of rows `from` … from + count − 1 from the first one, in bytes. */
 static void row_offsets(const eg_tensor *x, int outer, int64_t from, int64_t count, int64_t *offset)
@@ -100,26 +104,65 @@ static void move_listed(int64_t width, int64_t n, char *from, const int64_t *off
     }
 #undef MOVE
 }
+/* Copies the columns of n rows of whole planes, from number `row` on, as one tensor. */
+static void gather_planes(const column_job *j, int64_t row, int64_t n, char *column)
+{
+    const int inner = j->row->rank, rank = inner + 2, last = j->y->rank - 1;
+    const int64_t w = j->row->width, planes = n / j->plane;
+    const int64_t apart = j->x->stride[last - 1];
+    int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
+    for (int r = inner - 1; r >= 0; r--) {
+        dim[r] = j->row->axis[r].size;
+        to[r] = r == inner - 1 ? j->most : to[r + 1] * dim[r + 1];
+        from[r] = j->row->axis[r].step / w;
+    }
+    dim[inner] = planes, to[inner] = j->plane, from[inner] = apart;
+    dim[inner + 1] = j->plane, to[inner + 1] = 1, from[inner + 1] = j->x->stride[last];
+    eg_tensor target = *j->x, source = *j->x;
+    target.rank = source.rank = (uint8_t)rank;
+    target.dim = source.dim = dim;
+    target.stride = to, source.stride = from;
+    target.data = column;
+    source.data = j->x->data + row / j->plane * apart * w;
+    eg__copy(&target, &source);
+}
+/* Returns the number of rows of a plane if planes are at equal distances in x, else 0. */
+static int64_t rows_of_planes(const eg_tensor *y, const eg_tensor *x, const eg_strip *row)
+{
+    const int last = y->rank - 1;
+    if (last < 1 || row->rank > EG_RANK_MAX - 2 || y->dim[last] < 2) return 0;
+    for (int r = 0; r < last - 1; r++)
+        if (x->stride[r] != x->stride[r + 1] * x->dim[r + 1]) return 0;
+    return y->dim[last];
+}
 /* Computes one piece of the rows, GATHERED at a time: gathers their elements, calls `run`, and
  * writes the results to their places. */
 static void piece_of_columns(void *user, int64_t piece, int thread)
 {
     const column_job *j = user;
-    _Alignas(64) char column[EG_COLUMNS * GATHERED * 8], result[GATHERED * 8];
+    _Alignas(64) char column[GATHERED_BYTES], result[GATHERED * 8];
     int64_t at_x[GATHERED], at_y[GATHERED], index[EG_RANK_MAX];
     const int64_t *axes = (const int64_t *)(const void *)j->row->axis;
     const int64_t wx = eg__width[j->x->dtype], wy = eg__width[j->y->dtype];
-    const int64_t to = j->rows * (piece + 1) / j->pieces;
+    const int64_t unit = j->plane ? j->plane : 1, units = j->rows / unit;
+    const int64_t to = units * (piece + 1) / j->pieces * unit;
+    const bool in_place = eg_is_row_major(j->y);
     (void)thread;
-    for (int64_t row = j->rows * piece / j->pieces, n; row < to; row += n) {
+    for (int64_t row = units * piece / j->pieces * unit, n; row < to; row += n) {
         int64_t along, k = 0;
-        n = eg__min64(to - row, GATHERED);
-        row_offsets(j->x, j->y->rank, row, n, at_x);
+        n = eg__min64(to - row, j->most / unit * unit);
+        if (j->plane)
+            gather_planes(j, row, n, column);
+        else {
+            row_offsets(j->x, j->y->rank, row, n, at_x);
+            eg__axes_to(j->row->rank, axes, 2, 1, 0, index, &along);
+            do move_listed(wx, n, j->x->data + along, at_x, column + k++ * j->most * wx, false);
+            while (eg__axes_next(j->row->rank, axes, 2, 1, index, &along));
+        }
+        char *out = in_place ? j->y->data + row * wy : result;
+        j->run(n, (char *const[]){ out, column }, (const int64_t[]){ wy, wx }, j->user);
+        if (in_place) continue;
         row_offsets(j->y, j->y->rank, row, n, at_y);
-        eg__axes_to(j->row->rank, axes, 2, 1, 0, index, &along);
-        do move_listed(wx, n, j->x->data + along, at_x, column + k++ * GATHERED * wx, false);
-        while (eg__axes_next(j->row->rank, axes, 2, 1, index, &along));
-        j->run(n, (char *const[]){ result, column }, (const int64_t[]){ wy, wx }, j->user);
         move_listed(wy, n, j->y->data, at_y, result, true);
     }
 }
@@ -127,19 +170,21 @@ void eg__rows_across(eg_tensor *y, const eg_tensor *x, eg_strip *row, eg_inner *
                      const void *user, int64_t work)
 {
     const eg_strip given = *row;
-    if (!y->rank || y->dim[y->rank - 1] >= EG_LANES || eg_size(y) < EG_LANES ||
-        given.n > EG_COLUMNS || given.width > 8) {
+    const int64_t bytes = given.n ? given.n * given.width : 1,
+                  most = eg__min64(GATHERED, GATHERED_BYTES / bytes) & -EG_LANES;
+    if (!y->rank || y->dim[y->rank - 1] >= EG_LANES || eg_size(y) < EG_LANES || !most ||
+        given.width > 8) {
         eg_tensor first = *x; /* the first element of each row */
         first.rank = y->rank;
         eg__loop_work(y->cx, 2, (const eg_tensor *[]){ y, &first }, run, user, work);
         return;
     }
-    *row = (eg_strip){ .rank = 1,
-                       .width = given.width,
-                       .n = given.n,
-                       .axis = { { given.n, GATHERED * given.width } } };
-    column_job j = { y, x, &given, run, user, .rows = eg_size(y) };
+    *row = (eg_strip){
+        .rank = 1, .width = given.width, .n = given.n, .axis = { { given.n, most * given.width } }
+    };
+    column_job j = { y, x, &given, run, user, .rows = eg_size(y), .most = most };
     const int team = eg__team(y->cx, j.rows * (work + 8), 1 << 18);
-    j.pieces = team > 1 ? eg__min64(j.rows, 4 * team) : 1;
+    j.plane = rows_of_planes(y, x, &given);
+    j.pieces = team > 1 ? eg__min64(j.rows / (j.plane ? j.plane : 1), 4 * team) : 1;
     eg__parallel(y->cx, team, j.pieces, piece_of_columns, &j);
 }

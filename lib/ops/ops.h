@@ -164,9 +164,10 @@ bool eg__column_next(eg_columns *); /* goes on to the next column; false after t
 /* Calls `run` for all rows of x, some at a time: the results of n rows are at p[0] + r step[0], the
  * first elements of the rows at p[1] + r step[1], the others in the layout *row, which `user`
  * refers to. Rows that are adjacent along the last axis of y are read in place. If that axis has
- * fewer than EG_LANES elements, rows of up to EG_COLUMNS elements of at most 8 bytes are gathered,
- * and *row becomes the layout of the gathered ones. work: cost of a row, in additions. */
-enum { EG_COLUMNS = 16 };
+ * fewer than EG_LANES elements, rows of at most EG_ROW_GATHERED bytes, of elements of at most 8,
+ * are gathered, and *row becomes the layout of the gathered ones. work: cost of a row, in
+ * additions. */
+enum { EG_COLUMNS = 16, EG_ROW_GATHERED = 2048 };
 void eg__rows_across(eg_tensor *y, const eg_tensor *x, eg_strip *row, eg_inner *run,
                      const void *user, int64_t work);
 

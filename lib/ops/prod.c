@@ -106,12 +106,24 @@ static bool prod_is_across(const eg_tensor *x)
            eg__abs64(x->stride[outer]) == 1 && eg__abs64(x->stride[inner]) != 1 &&
            (x->dtype != EG_C128 || (x->stride[outer] > 0 && x->stride[inner] > 0));
 }
+/* True if fewer rows lie one element after the other, but eg__rows_across gathers many of them. For
+ * rows of fewer than PROD_GATHERED bytes, products of tensors are faster. */
+static bool prod_is_gathered(const eg_tensor *x)
+{
+    enum { PROD_GATHERED = 128 };
+    const int inner = x->rank - 1, outer = inner - 1;
+    const int64_t width = eg__width[x->dtype], bytes = x->dim[inner] * width;
+    return outer >= 0 && width <= 8 && x->dim[outer] > 1 && x->dim[outer] < EG_LANES &&
+           eg__abs64(x->stride[outer]) == 1 && eg__abs64(x->stride[inner]) != 1 &&
+           bytes >= PROD_GATHERED && bytes <= EG_ROW_GATHERED &&
+           eg__count(inner, x->dim) >= EG_LANES;
+}
 /* True if one operation computes the products of rows of this layout. */
 static bool prod_is_direct(const eg_tensor *x)
 {
     const int inner = x->rank - 1;
     return x->dim[inner] <= PROD_MOST(eg__width[x->dtype]) &&
-           (x->stride[inner] == 1 || prod_is_across(x));
+           (x->stride[inner] == 1 || prod_is_across(x) || prod_is_gathered(x));
 }
 /* True if a copy, whose rows are contiguous, is faster than products of halves: the elements of a
  * row are no further apart than the rows. */
@@ -139,7 +151,8 @@ static bool prod_forward(eg_tensor *y)
     const eg_tensor *x = y->in[0], *const both[] = { y, x };
     eg_strip row;
     eg__strip(&row, x, 1);
-    if (!prod_is_across(x)) return eg__batches(y, y->rank, 2, both, run[y->dtype], &row, row.n);
+    if (!prod_is_across(x) && !prod_is_gathered(x))
+        return eg__batches(y, y->rank, 2, both, run[y->dtype], &row, row.n);
     eg__rows_across(y, x, &row, across[y->dtype], &row, row.n);
     return true;
 }

@@ -122,7 +122,7 @@ static bool byte_sum_forward(eg_tensor *y)
     const bool in_order = eg__strip_contiguous(&j.x);
     byte_order(&j.x);
     const eg_strip_axis *last = &j.x.axis[j.x.rank - 1];
-    const bool nearer = y->rank && y->dim[y->rank - 1] >= EG_LANES &&
+    const bool nearer = y->rank && (y->dim[y->rank - 1] >= EG_LANES || j.x.n <= EG_COLUMNS) &&
                         eg__abs64(x->stride[y->rank - 1]) < eg__abs64(last->step);
     if (!j.x.n)
         eg__fill(y, 0);
