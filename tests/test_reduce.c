@@ -899,7 +899,7 @@ LOOP_TEST(scans_of_lines_are_those_of_each_line, 4)
  * the results of contiguous rows, also in a result that is not contiguous. */
 LOOP_TEST(few_neighbouring_rows_have_the_bits_of_contiguous_ones, 4)
 {
-    enum { REDUCTIONS = 6 };
+    enum { REDUCTIONS = 8 };
     static const eg_dtype dtypes[] = { EG_F32, EG_F64, EG_I64, EG_U8 };
     static const int64_t lengths[] = { 2, 3, 16, 17, 64, 130, 600 };
     eg_ctx *cx = eg_open(.threads = 2);
@@ -923,8 +923,10 @@ LOOP_TEST(few_neighbouring_rows_have_the_bits_of_contiguous_ones, 4)
             y[3][f] = floats ? eg_pnorm(spec, v, 1) : eg_all(spec, v);
             y[4][f] = eg_prod(spec, v);
             y[5][f] = floats ? eg_softmax(spec, v) : eg_cumsum(spec, v);
+            y[6][f] = floats ? eg_layernorm(spec, v) : eg_cumprod(spec, v);
+            y[7][f] = floats ? eg_logsumexp(spec, v) : eg_sum(spec, v);
         }
-        y[5][1] = eg_contiguous(eg_rearrange("a b q r -> a b r q", y[5][1]));
+        for (int f = 5; f < 7; f++) y[f][1] = eg_rearrange("a b q r -> a b r q", y[f][1]);
         for (int f = 0; f < REDUCTIONS; f++)
             ck_assert_msg(same_bits(eg_contiguous(y[f][0]), eg_contiguous(y[f][1])),
                           "reduction %d of %lld x 2 x %lld x %lld", f, (long long)p, (long long)n,

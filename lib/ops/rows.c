@@ -414,46 +414,72 @@ bool eg__rows_ahead_gains(int64_t rows, int64_t bytes, int reads)
     return rows * bytes > EG_STREAM_BYTES && bytes >= AHEAD_LEAST && bytes <= AHEAD_MOST &&
            prefetching_gains(reads);
 }
-/* Rows of at most SHORT_ROWS elements are not gathered row by row but copied with their operand if
- * all copies together have at most COPIED bytes. */
-enum { SHORT_ROWS = 16, COPIED = 1 << 20 };
-/* Replaces operands 1 … whose rows are not contiguous by copies; stride: memory for their strides.
- * False if that is slower than gathering rows, or after an error. */
-static bool rows_copied(eg_ctx *cx, const gathering *g, const eg_tensor *const *x, int64_t longest,
-                        eg_tensor *rows, int64_t (*stride)[EG_RANK_MAX])
+/* Calls `run` for rows that are contiguous in all operands. */
+static void contiguous_rows(eg_ctx *cx, const gathering *g, int64_t rows, const eg_tensor *const *x,
+                            int64_t work)
 {
-    int64_t at[EG_ROW_OPERANDS], bytes = 0;
-    if (longest > SHORT_ROWS || !eg__strip_contiguous(&g->strip[0])) return false;
-    for (int k = 1; k < g->operands; k++) {
-        at[k] = eg__strip_contiguous(&g->strip[k]) ? -1 : bytes;
-        if (at[k] < 0) continue;
-        const int64_t size = eg__count(x[k]->rank, x[k]->dim);
-        if (size > COPIED) return false;
-        bytes += eg__round_up(size * g->strip[k].width, 64);
+    int reads = 0; /* operands whose rows are as long as those of operand 1 */
+    for (int k = 1; k < g->operands; k++) reads += g->bytes[k] >= g->bytes[1];
+    const bool ahead = g->operands > 1 && eg__rows_ahead_gains(rows, g->bytes[1], reads);
+    eg_rows_ahead_args a = { g->run, g->user, g->operands, { 0 } };
+    memcpy(a.bytes, g->bytes, sizeof a.bytes);
+    eg__loop_work(cx, g->operands, x, ahead ? eg__rows_ahead : g->run, ahead ? &a : g->user, work);
+}
+/* Rows of at most SHORT_ROWS bytes are not gathered row by row but copied with their operands, of
+ * which all copies together have at most COPIED bytes: parts of the operands along their first
+ * axis, if they are larger. */
+enum { SHORT_ROWS = 256, COPIED = 1 << 18 };
+/* Computes the rows of copies of the operands whose rows are not contiguous. False, and nothing is
+ * computed, if that is slower than gathering rows, or after an error. */
+static bool rows_of_copies(eg_ctx *cx, const gathering *g, int outer, const eg_tensor *const *x,
+                           int64_t longest, int64_t work)
+{
+    int64_t dim[EG_ROW_OPERANDS][EG_RANK_MAX], stride[EG_ROW_OPERANDS][EG_RANK_MAX];
+    int64_t part = 0, first = outer ? x[0]->dim[0] : 1;
+    eg_tensor source[EG_ROW_OPERANDS], copy[EG_ROW_OPERANDS], rows[EG_ROW_OPERANDS];
+    const eg_tensor *all[EG_ROW_OPERANDS];
+    if (longest * g->strip[0].width > SHORT_ROWS || !first) return false;
+    for (int k = 0; k < g->operands; k++) {
+        if (eg__strip_contiguous(&g->strip[k])) continue;
+        part += eg__round_up(eg__count(x[k]->rank, x[k]->dim) / first * g->strip[k].width, 64);
     }
-    char *copy = bytes > COPIED ? NULL : eg__scratch(cx, EG_SCRATCH_ROWS, (size_t)bytes);
-    if (!copy) return false;
-    for (int k = 1; k < g->operands; k++) {
-        if (at[k] < 0) continue;
-        eg_tensor to = *x[k];
-        eg__row_major(to.rank, to.dim, stride[k]);
-        to.stride = stride[k];
-        to.data = copy + at[k];
-        eg__copy(&to, x[k]);
-        rows[k].stride = stride[k], rows[k].data = to.data;
+    const int64_t most = part ? eg__min64(first, COPIED / part) : first;
+    char *buffer = most ? eg__scratch(cx, EG_SCRATCH_ROWS, (size_t)(most * part)) : NULL;
+    if (!buffer) return false;
+    for (int64_t from = 0, m; from < first; from += m) {
+        char *to = buffer;
+        m = eg__min64(most, first - from);
+        for (int k = 0; k < g->operands; k++) {
+            source[k] = *x[k];
+            memcpy(dim[k], x[k]->dim, x[k]->rank * sizeof *dim[k]);
+            if (outer) dim[k][0] = m;
+            source[k].dim = dim[k];
+            if (outer) source[k].data += from * x[k]->stride[0] * g->strip[k].width;
+            copy[k] = source[k];
+            if (!eg__strip_contiguous(&g->strip[k])) {
+                eg__row_major(copy[k].rank, dim[k], stride[k]);
+                copy[k].stride = stride[k];
+                copy[k].data = to;
+                to += eg__round_up(eg__count(copy[k].rank, dim[k]) * g->strip[k].width, 64);
+                if (k) eg__copy(&copy[k], &source[k]);
+            }
+            rows[k] = copy[k];
+            rows[k].rank = (uint8_t)outer;
+            all[k] = &rows[k];
+        }
+        contiguous_rows(cx, g, eg__count(outer, dim[0]), all, work);
+        if (copy[0].data != source[0].data) eg__copy(&source[0], &copy[0]);
     }
     return true;
 }
 bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *x, eg_inner *run,
                  const void *user, int64_t work)
 {
-    int64_t stride[EG_ROW_OPERANDS][EG_RANK_MAX];
     gathering g; /* large, so only the necessary members are set */
     g.run = run, g.user = user, g.operands = operands, g.each = 0;
     eg_tensor rows[EG_ROW_OPERANDS];
     const eg_tensor *all[EG_ROW_OPERANDS];
     int64_t at[EG_ROW_OPERANDS], longest = 1;
-    int reads = 0; /* operands whose rows are as long as those of operand 1 */
     bool contiguous = true;
     for (int k = 0; k < operands; k++) {
         rows[k] = *x[k];
@@ -463,16 +489,12 @@ bool eg__batches(eg_tensor *y, int outer, int operands, const eg_tensor *const *
         contiguous &= eg__strip_contiguous(&g.strip[k]);
         g.bytes[k] = g.strip[k].n * g.strip[k].width;
         if (g.strip[k].n > longest) longest = g.strip[k].n;
-        reads += k && g.bytes[k] >= g.bytes[1];
     }
-    if (contiguous || rows_copied(y->cx, &g, x, longest, rows, stride)) {
-        const bool ahead =
-            operands > 1 && eg__rows_ahead_gains(eg__count(outer, y->dim), g.bytes[1], reads);
-        eg_rows_ahead_args a = { run, user, operands, { 0 } };
-        memcpy(a.bytes, g.bytes, sizeof a.bytes);
-        eg__loop_work(y->cx, operands, all, ahead ? eg__rows_ahead : run, ahead ? &a : user, work);
+    if (contiguous) {
+        contiguous_rows(y->cx, &g, eg__count(outer, y->dim), all, work);
         return true;
     }
+    if (rows_of_copies(y->cx, &g, outer, x, longest, work)) return true;
     if (eg__failed(y->cx)) return false;
     walk w = { .outer = outer, .operands = operands, .x = x, .body = gathered_row, .user = &g };
     walk_axes(&w);
