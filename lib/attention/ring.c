@@ -591,17 +591,24 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
     return y;
 }
 
+/* The group whose ranks the rule of a node waits for; NULL: none. */
+static eg_ranks *ring_group(const eg_tensor *t)
+{
+    return t->op == &ring_op ? ring_of(t)->ranks : eg__ranks_of_node(t);
+}
 eg_ranks *eg_ranks_of(eg_tensor *y)
 {
     eg_ranks *found = NULL;
+    if (!eg_ok(y)) {
+        const eg_tensor *met = y && y->poison ? eg__scoped_tensor(y->cx, &y->cx->met) : NULL;
+        return met ? ring_group(met) : NULL;
+    }
     /* the usual case, without a traversal; blocks share the groups of their parent */
-    if (!eg_ok(y) || (!y->cx->groups && !y->cx->parent)) return NULL;
+    if (!y->cx->groups && !y->cx->parent) return NULL;
     const eg_mark m = eg_push(y->cx);
     eg_walk w = { .cx = y->cx };
     const bool walked = eg__walk(&w, 1, &y);
-    for (int64_t k = 0; walked && k < w.n && !found; k++)
-        found =
-            w.node[k]->op == &ring_op ? ring_of(w.node[k])->ranks : eg__ranks_of_node(w.node[k]);
+    for (int64_t k = 0; walked && k < w.n && !found; k++) found = ring_group(w.node[k]);
     eg_pop(y->cx, m);
     return found;
 }
