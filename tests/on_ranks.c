@@ -193,7 +193,7 @@ static int warm_steps(eg_ranks *r)
 }
 
 /* -- an error of one rank ---------------------------------------------------------------------- */
-enum { FAILURES = 6 };
+enum { FAILURES = 7 };
 /* What fails, on rank `on`: the hook of a tensor of the backward pass. */
 typedef struct failing {
     eg_ranks *ranks;
@@ -218,26 +218,28 @@ static eg_tensor *failing_segment(void *user, eg_tensor *const *x)
     return y;
 }
 /* Two attentions, and a rank that fails: in the backward pass between the attentions (0), before
- * the first (1), inside a checkpoint (2), in the loss (3), which a step (4) also gets, and in the
- * backward pass of a step (5). Returns 0 without an error. */
+ * the first (1), inside a checkpoint (2), in the loss (3), which a step (4) also gets, with
+ * checkpoints too (5), and in the backward pass of a step (6). Returns 0 without an error. */
 static int failing_pass(failing *s, eg_opt *op, int how)
 {
     eg_ctx *cx = eg_ranks_context(s->ranks);
+    const bool again = how == 2 || how == 5;
     eg_tensor *x = s->x, *d,
-              *y = how == 2 ? eg_checkpoint(failing_segment, s, 1, &x) : failing_layer(s, 0, x);
-    eg_tensor *z = eg_tanh(y), *last = eg_sin(failing_layer(s, 1, z)), *loss;
-    if (how == 0 || how == 5) eg_hook(z, failing_hook, s);
-    if (how == 1) eg_hook(last, failing_hook, s);
-    loss = eg_sum(NULL, eg_square(last));
-    if ((how == 3 || how == 4) && eg_ranks_rank(s->ranks) == s->on)
-        loss = eg_sum(NULL, eg_add(last, eg_zeros(cx, 2, 3, 5)));
-    if (how == 4 || how == 5) return eg_step(op, loss);
-    return eg_grad(loss, NULL, 1, &x, &d);
+              *y = again ? eg_checkpoint(failing_segment, s, 1, &x) : failing_layer(s, 0, x),
+              *z = eg_tanh(y),
+              *last = how == 5 ? eg_checkpoint(failing_segment, s, 1, &z) : failing_layer(s, 1, z),
+              *sine = eg_sin(last), *loss = eg_sum(NULL, eg_square(sine));
+    if (how == 0 || how == 6) eg_hook(z, failing_hook, s);
+    if (how == 1) eg_hook(sine, failing_hook, s);
+    if (how > 2 && how < 6 && eg_ranks_rank(s->ranks) == s->on)
+        loss = eg_sum(NULL, eg_add(sine, eg_zeros(cx, 2, 3, 5)));
+    return how > 3 ? eg_step(op, loss) : eg_grad(loss, NULL, 1, &x, &d);
 }
 /* If one rank fails, every rank has its error, and the ranks can compute together afterwards. */
 static int failures(eg_ranks *r)
 {
-    const char *const want[FAILURES] = { "refused", "refused", "refused", "add", "add", "refused" };
+    const char *const want[FAILURES] = { "refused", "refused", "refused", "add",
+                                         "add",     "add",     "refused" };
     eg_ctx *cx = eg_ranks_context(r);
     eg_params *p = eg_params_open(cx);
     failing s = { .ranks = r, .on = -1 };

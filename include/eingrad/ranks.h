@@ -119,6 +119,7 @@ EG_API eg_tensor *eg_ranks_shared(eg_ranks *, eg_tensor *x);
 EG_API eg_tensor *eg_ranks_sum(eg_ranks *, eg_tensor *x);
 /* The group of an operation between ranks in the recorded graph of y: eg_ranks_shared,
  * eg_ranks_sum, or eg_attention with .ranks, as modules with .ranks call them; NULL: there is none.
+ * For those inside eg_checkpoint it is the first group that is open in the context.
  * If y is the result of an operation that failed, the group of the last such operation in the open
  * scopes. Nothing is sent. */
 EG_API eg_ranks *eg_ranks_of(eg_tensor *y);

@@ -309,6 +309,8 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
         y = recompute_existed(r, seq_before) ? r
             : cx->recording                  ? recompute_node(s, size, r, seq_before)
                                              : eg__keep_like(r);
+    /* other ranks wait in the node that this rank does not have */
+    if (cx->failed && cx->meetings > meetings) eg__pass_refused(cx);
     eg_pop(cx, m);
     if (cx->failed) return eg__poison(cx);
     return cx->meetings > meetings && eg__is_checkpoint(y) ? eg__meets(y) : y;
