@@ -192,6 +192,86 @@ static int warm_steps(eg_ranks *r)
     return eg_error(cx) ? -1 : 0;
 }
 
+/* -- an error of one rank ---------------------------------------------------------------------- */
+enum { FAILURES = 7 };
+/* What fails, on rank `on`: the hook of a tensor of the backward pass. */
+typedef struct failing {
+    eg_ranks *ranks;
+    eg_mha *mha[2];
+    eg_tensor *x;
+    int on;
+} failing;
+static eg_tensor *failing_hook(void *user, eg_tensor *x, eg_tensor *g)
+{
+    const failing *s = user;
+    (void)g;
+    return eg_ranks_rank(s->ranks) == s->on ? eg_fail(eg_context(x), "refused here") : NULL;
+}
+static eg_tensor *failing_layer(const failing *s, int k, eg_tensor *x)
+{
+    return eg_mha_run(s->mha[k], x, x, x, .where = "j <= i", .ranks = s->ranks, .ranks_block = 2);
+}
+static eg_tensor *failing_segment(void *user, eg_tensor *const *x)
+{
+    eg_tensor *y = failing_layer(user, 0, x[0]);
+    eg_hook(y, failing_hook, user);
+    return y;
+}
+/* Two attentions, and a rank that fails: in the backward pass between the attentions (0), before
+ * the first (1), inside a checkpoint (2), in the loss (3), which a step (4) also gets, with
+ * checkpoints too (5), and in the backward pass of a step (6). Returns 0 without an error. */
+static int failing_pass(failing *s, eg_opt *op, int how)
+{
+    eg_ctx *cx = eg_ranks_context(s->ranks);
+    const bool again = how == 2 || how == 5;
+    eg_tensor *x = s->x, *d,
+              *y = again ? eg_checkpoint(failing_segment, s, 1, &x) : failing_layer(s, 0, x),
+              *z = eg_tanh(y),
+              *last = how == 5 ? eg_checkpoint(failing_segment, s, 1, &z) : failing_layer(s, 1, z),
+              *sine = eg_sin(last), *loss = eg_sum(NULL, eg_square(sine));
+    if (how == 0 || how == 6) eg_hook(z, failing_hook, s);
+    if (how == 1) eg_hook(sine, failing_hook, s);
+    if (how > 2 && how < 6 && eg_ranks_rank(s->ranks) == s->on)
+        loss = eg_sum(NULL, eg_add(sine, eg_zeros(cx, 2, 3, 5)));
+    return how > 3 ? eg_step(op, loss) : eg_grad(loss, NULL, 1, &x, &d);
+}
+/* If one rank fails, every rank has its error, and the ranks can compute together afterwards. */
+static int failures(eg_ranks *r)
+{
+    const char *const want[FAILURES] = { "refused", "refused", "refused", "add",
+                                         "add",     "add",     "refused" };
+    eg_ctx *cx = eg_ranks_context(r);
+    eg_params *p = eg_params_open(cx);
+    failing s = { .ranks = r, .on = -1 };
+    for (int k = 0; k < 2; k++) s.mha[k] = eg_mha_new(p, k ? "b" : "a", .d_model = 8, .heads = 2);
+    eg_opt *op = eg_adam(p, .lr = 1e-3);
+    const int ranks = eg_ranks_count(r), me = eg_ranks_rank(r);
+    for (int k = 0; k < 2 * FAILURES * (ranks + 1) && !eg_error(cx); k++) {
+        const int how = k / 2 % FAILURES;
+        const eg_mark m = eg_push(cx);
+        eg_span run[2];
+        eg_attention_positions(r, 12, 2, false, run);
+        s.x = eg_sin(eg_arange(cx, EG_F32, 0, (double)(8 * (run[0].to - run[0].from)), 1));
+        s.x = eg_reshape(s.x, 1, run[0].to - run[0].from, 8);
+        s.on = k % 2 ? -1 : k / 2 / FAILURES; /* `ranks`: none of them */
+        const int bad = failing_pass(&s, op, how), fails = s.on >= 0 && s.on < ranks;
+        char text[1024];
+        snprintf(text, sizeof text, "%s", eg_error(cx) ? eg_error(cx) : "");
+        eg_clear(cx);
+        char from[32] = "";
+        if (fails && s.on != me) snprintf(from, sizeof from, "rank %d: ", s.on);
+        if (!bad != !fails || !*text != !fails || (fails && !strstr(text, want[how])) ||
+            !strstr(text, from))
+            eg_fail(cx, "failure %d of rank %d: \"%s\"", how, s.on, text);
+        if (eg_item(eg_ranks_sum(r, eg_full(cx, EG_F32, 1))) != ranks)
+            eg_fail(cx, "failure %d of rank %d: the sum", how, s.on);
+        eg_ranks_barrier(r);
+        eg_pop(cx, m);
+    }
+    if (!eg_error(cx) && me == 0) puts("every rank has the error of one");
+    return eg_error(cx) ? -1 : 0;
+}
+
 /* Passes a message from rank to rank in turn, until rank 1 does `end`. */
 static int round_trip(eg_ranks *r, const char *end)
 {
@@ -226,6 +306,7 @@ int main(int argc, char **argv)
         bad = !strcmp(what, "sum")     ? sum(r)
               : !strcmp(what, "model") ? model(r)
               : !strcmp(what, "warm")  ? warm_steps(r)
+              : !strcmp(what, "fails") ? failures(r)
                                        : round_trip(r, what);
     if (eg_error(cx) && number == 0) printf("%s\n", eg_error(cx));
     fflush(stdout);

@@ -42,6 +42,13 @@ for p in 2 3 4; do
         bad "warm steps on $p ranks: status $status: $(cat out err)"
     fi
 done
+# an error that one rank has in a backward pass, a loss or a step
+for p in 1 2 3 4; do
+    on $p 60 "$build/tests/on_ranks" fails
+    if [ $status != 0 ] || ! grep -q '^every rank has the error of one' out; then
+        bad "a rank fails, of $p: status $status: $(cat out err)"
+    fi
+done
 # A rank that is killed, that exits, or that fails alone ends the run on all ranks, within 30 s and
 # with an error message.
 for end in killed exits leaves; do

@@ -76,9 +76,9 @@ EG_API int eg_ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all
 /* Returns 0 if no rank has an error; else −1, and every rank then has one: its own, or that of the
  * first rank that has one, as "rank 2: …". Call it after work that may fail on one rank, before the
  * next exchange: of the functions here, only this one and eg_ranks_sum work after an error, and so
- * does eg_attention with .ranks. Each of them then takes part in one barrier. If eg_grad fails on
- * one rank between two operations that communicate, the others have its error from its next
- * barrier on, but the group is one barrier out of step: close it. */
+ * does eg_attention with .ranks. Each of them then takes part in one barrier. So does an eg_grad or
+ * eg_jvp that ends early on one rank, if other ranks wait for it in the same pass. An error that
+ * all ranks have is not sent again until eg_clear. */
 EG_API int eg_ranks_barrier(eg_ranks *);
 /* Compares a value, of at most 127 bytes, on all ranks. If it is not the same, every rank records
  * an error: "ranks: the data of rank 0 are \"a\", but those of rank 1 \"b\"" with what = "the
@@ -119,7 +119,9 @@ EG_API eg_tensor *eg_ranks_shared(eg_ranks *, eg_tensor *x);
 EG_API eg_tensor *eg_ranks_sum(eg_ranks *, eg_tensor *x);
 /* The group of an operation between ranks in the recorded graph of y: eg_ranks_shared,
  * eg_ranks_sum, or eg_attention with .ranks, as modules with .ranks call them; NULL: there is none.
- * Nothing is sent. */
+ * For those inside eg_checkpoint it is the first group that is open in the context.
+ * If y is the result of an operation that failed, the group of the last such operation in the open
+ * scopes. Nothing is sent. */
 EG_API eg_ranks *eg_ranks_of(eg_tensor *y);
 
 /* -- sums along a tree of leaves --------------------------------------------------------------- */

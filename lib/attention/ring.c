@@ -591,17 +591,27 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
     return y;
 }
 
+/* The group whose ranks the rule of a node waits for; NULL: none. The operations inside a
+ * checkpoint do not exist any more: their group is the context's, or the first one of several. */
+static eg_ranks *ring_group(const eg_tensor *t)
+{
+    if (t->meets && eg__is_checkpoint(t)) return (eg_ranks *)t->cx->groups;
+    return t->op == &ring_op ? ring_of(t)->ranks : eg__ranks_of_node(t);
+}
 eg_ranks *eg_ranks_of(eg_tensor *y)
 {
     eg_ranks *found = NULL;
+    bool walked = false;
+    if (!y || (!eg_ok(y) && !y->poison)) return NULL;
     /* the usual case, without a traversal; blocks share the groups of their parent */
-    if (!eg_ok(y) || (!y->cx->groups && !y->cx->parent)) return NULL;
-    const eg_mark m = eg_push(y->cx);
-    eg_walk w = { .cx = y->cx };
-    const bool walked = eg__walk(&w, 1, &y);
-    for (int64_t k = 0; walked && k < w.n && !found; k++)
-        found =
-            w.node[k]->op == &ring_op ? ring_of(w.node[k])->ranks : eg__ranks_of_node(w.node[k]);
-    eg_pop(y->cx, m);
-    return found;
+    if (!y->cx->groups && !y->cx->parent) return NULL;
+    if (!y->poison) {
+        const eg_mark m = eg_push(y->cx);
+        eg_walk w = { .cx = y->cx };
+        walked = eg__walk(&w, 1, &y);
+        for (int64_t k = 0; walked && k < w.n && !found; k++) found = ring_group(w.node[k]);
+        eg_pop(y->cx, m);
+    }
+    const eg_tensor *met = walked ? NULL : eg__scoped_tensor(y->cx, &y->cx->met);
+    return met ? ring_group(met) : found;
 }

@@ -65,7 +65,10 @@ static bool forward_tangents(eg_ctx *cx, const char *who, uint64_t leaves, int r
                              eg_tensor *const *vs, eg_tensor **ts)
 {
     eg_sweep s = { .cx = cx, .who = who, .leaves = leaves };
-    if (!eg__sweep(&s, results, ys, count, xs)) return false;
+    if (!eg__sweep(&s, results, ys, count, xs)) {
+        eg__pass_refused(cx);
+        return false;
+    }
     int operands = 1; /* the largest number of operands of a node */
     for (int64_t k = 0; k < s.n; k++)
         if (s.node[k]->count > operands) operands = s.node[k]->count;
@@ -76,7 +79,10 @@ static bool forward_tangents(eg_ctx *cx, const char *who, uint64_t leaves, int r
         if (eg__sweep_has(&s, xs[k]) && vs[k]) s.d[xs[k]->slot] = had ? eg_add(had, vs[k]) : vs[k];
     }
     for (int64_t k = 0; k < s.n; k++) {
-        if (!forward_push(&s, s.node[k], dx, &t)) return false;
+        if (!forward_push(&s, s.node[k], dx, &t)) {
+            eg__pass_failed(&s, k, s.n);
+            return false;
+        }
         if (t) s.d[k] = s.d[k] ? eg_add(s.d[k], t) : t;
     }
     for (int k = 0; k < results; k++) {

@@ -190,11 +190,29 @@ static bool called_by_rule_of_copies(const eg_ctx *cx, const grad_call *q)
     return (q->how == ZEROS || q->how == NULLS) && q->y->copies && t && t->copies &&
            !eg__is_checkpoint(t);
 }
-/* Checks the call, finds the nodes between y and the xs, and runs the backward pass. False after an
- * error. */
+/* Finds the nodes between y and the xs, and runs the backward pass. False after an error. */
+static bool grad_pass(eg_ctx *cx, const grad_call *q, reverse *r)
+{
+    eg_sweep *s = &r->s;
+    if (q->count && !eg__sweep(s, 1, &q->y, q->count, q->xs)) return false;
+    if (q->count && !s->n && q->how == NULLS)
+        return grad_refuse_unreached(cx, q->loss_of, q->y, q->count, q->xs);
+    r->sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
+    if (s->n && !r->sums) return false;
+    if (s->n) memset(r->sums, 0, 2 * (size_t)s->n);
+    r->is_x = s->n ? r->sums + s->n : NULL;
+    if (q->into && s->n && !eg__reverse_targets(r)) return false;
+    for (int k = 0; k < q->count; k++)
+        if (eg__sweep_has(s, q->xs[k])) r->is_x[q->xs[k]->slot] = true;
+    /* y is the last one in the list */
+    if (s->n) reverse_keep(s->d[s->n - 1] = q->seed ? q->seed : eg_ones_like(q->y));
+    if (!eg__reverse_nodes(r)) return false;
+    return (q->into || grad_results(r, q)) && !cx->failed;
+}
+/* Checks the call and computes the gradients. After an error on this rank alone, the other ranks
+ * learn of it. False after an error. */
 static bool grad_run(eg_ctx *cx, const grad_call *q)
 {
-    if (!grad_call_fits(cx, q)) return false;
     reverse r = { .s = { .cx = cx, .who = "grad", .leaves = q->leaves },
                   .begun = cx->seq,
                   .ends = !cx->recording && !eg__capturing(cx) && !grad_is_observed(cx),
@@ -204,22 +222,18 @@ static bool grad_run(eg_ctx *cx, const grad_call *q)
                   .xs = q->xs,
                   .into = q->into,
                   .watch = q->watch,
+                  .at = -1,
                   .left = q->count };
-    eg_sweep *s = &r.s;
-    if (q->count && !eg__sweep(s, 1, &q->y, q->count, q->xs)) return false;
-    if (q->count && !s->n && q->how == NULLS)
-        return grad_refuse_unreached(cx, q->loss_of, q->y, q->count, q->xs);
-    r.sums = s->n ? eg__alloc(cx, 2 * (size_t)s->n) : NULL;
-    if (s->n && !r.sums) return false;
-    if (s->n) memset(r.sums, 0, 2 * (size_t)s->n);
-    r.is_x = s->n ? r.sums + s->n : NULL;
-    if (q->into && s->n && !eg__reverse_targets(&r)) return false;
-    for (int k = 0; k < q->count; k++)
-        if (eg__sweep_has(s, q->xs[k])) r.is_x[q->xs[k]->slot] = true;
-    /* y is the last one in the list */
-    if (s->n) reverse_keep(s->d[s->n - 1] = q->seed ? q->seed : eg_ones_like(q->y));
-    if (!eg__reverse_nodes(&r)) return false;
-    return (q->into || grad_results(&r, q)) && !cx->failed;
+    const bool fits = grad_call_fits(cx, q);
+    if (fits && grad_pass(cx, q, &r)) return true;
+    if (r.at < 0) {
+        eg__pass_refused(cx);
+        return false;
+    }
+    /* what a checkpoint calls may have failed before it has met the other ranks */
+    const bool met = r.called && !eg__is_checkpoint(r.s.node[r.at]);
+    eg__pass_failed(&r.s, 0, r.at + !met);
+    return false;
 }
 
 /* Computes the gradients of a call in the context that this thread uses. Returns 0; −1 after an

@@ -66,6 +66,7 @@ static eg_tensor *reverse_cotangent(reverse *r, eg_tensor *t, eg_tensor *g, int 
     const eg_tensor *outer = cx->rule_node;
     const uint64_t before = cx->pull;
     const bool each = cx->each_copy;
+    r->called = true;
     cx->rule_node = t;
     cx->rule_kind = "gradient";
     cx->pull = r->mine;
@@ -174,6 +175,7 @@ bool eg__reverse_nodes(reverse *r)
     if (r->watch && !eg__reverse_notify(r, s->n)) return false;
     for (int64_t k = s->n; k-- > 0;) {
         const bool once = r->target && r->target[k].times == 1;
+        r->at = k, r->called = false;
         if ((s->d[k] || waiting_for(r, k)) && !reverse_visit(r, k)) return false;
         if (once) eg__reverse_add_to_sum(r, r->target[k].x);
         if (!r->is_x[k] || once) reverse_drop(r, s->d[k]);

@@ -31,6 +31,9 @@ typedef struct reverse {
     eg_into *into;          /* by x: the sum to which its cotangent is added; NULL without sums */
     reverse_target *target; /* by node; NULL without sums */
     const eg_into_watch *watch;
+    /* the node that is visited now, and whether its rule was called; −1: no visit has begun */
+    int64_t at;
+    bool called;
     int left;                  /* nothing more is added to sums `left` and above */
     bool ends;                 /* cotangents that no node needs are freed */
     uint64_t begun;            /* eg_ctx.seq before the pass: it made the younger tensors */

@@ -43,6 +43,11 @@ typedef struct eg__scoped {
     eg_tensor *x;
     eg_mark scope;
 } eg__scoped;
+/* A group of ranks. tell: takes part in an exchange of errors with its other ranks. */
+typedef struct eg__group {
+    struct eg__group *next;
+    void (*tell)(struct eg__group *);
+} eg__group;
 /* the storage of a tensor, which all views of it share */
 typedef struct eg_storage {
     size_t bytes;
@@ -72,6 +77,7 @@ struct eg_tensor {
     bool captured;   /* belongs to a captured step; only its runs use it */
     bool saves;      /* by eg_node_save, which custom operations call */
     bool saved_each; /* `saved` is an array of what was saved for each copy: tensor/copies.c */
+    bool meets;      /* recorded, and its rule waits for other ranks: autograd/meets.c */
     int count;       /* number of operands */
     uint32_t attr_size;
     eg_ctx *cx;
@@ -380,7 +386,10 @@ struct eg_ctx {
     /* number of calls of einsum that were planned with a tree of products; each tree has a
      * number */
     uint64_t trees;
-    int groups; /* of ranks (eg_ranks_open) that are open */
+    eg__group *groups; /* of ranks (eg_ranks_open) that are open, in this order; NULL: none */
+    /* the last recorded tensor that `meets` other ranks, and the number of those so far */
+    eg__scoped met;
+    uint64_t meetings;
     /* The number of the current visit of a node in a backward pass, which calls the node's rule
      * once for each operand; 0 outside of backward passes. `pulls` is the number of visits so
      * far. */
@@ -394,6 +403,7 @@ struct eg_ctx {
         uint32_t switches;
     };
     bool failed;
+    uint64_t errors; /* number of errors so far; that of the one in `message`, if `failed` */
     bool each_copy;  /* in a rule: the backward pass is that of eg_grad_each */
     eg_code code;    /* code of the error in `message`, if `failed` */
     eg__cause cause; /* likewise */

@@ -119,7 +119,7 @@ static eg_tensor *fail_list(eg_ctx *cx, eg__cause cause, eg_code code, const cha
     write_message(message, size, format, list);
     make_printable(code, message, size);
     if (cx)
-        cx->failed = true, cx->code = code, cx->cause = cause;
+        cx->failed = true, cx->errors++, cx->code = code, cx->cause = cause;
     else
         thread_code = code;
     return cx ? &cx->poison : NULL;

@@ -224,8 +224,8 @@ static bool gradient_between(gradient *g)
         for (int r = 1; r <= ranks; r++) g->somewhere[k] |= g->reached[r * o->count + k] != 0;
     const subtree_total total = total_of(g, (eg_span){ 0, eg__ranks_tree_leaf_count(g->tree) });
     if (!total.count) {
-        g->ranks->agreed = true;
         eg_fail_as(o->cx, EG_ERROR_MISUSE, "%s: the count of all blocks is 0", o->who);
+        eg__ranks_agreed(g->ranks);
         return false;
     }
     if (eg_ranks_tree_sum(g->tree, g->subtree, g->sum)) return false;

@@ -1,6 +1,6 @@
 /* ranks.c: a group of ranks: opening it, exchanging and counting messages, and agreeing. */
 #include "ranks/ranks.h"
-#include "core/core.h"
+#include "autograd/autograd.h"
 #include <eingrad/ops.h>
 #include <string.h>
 
@@ -121,6 +121,15 @@ static void ranks_differ(const eg_ranks *r, const char *who, const char *first, 
     eg_fail_as(r->cx, EG_ERROR_MISUSE, "%s: rank 0 has %.*s, but rank %d has %.*s", who, n ? n : 12,
                n ? first : "another call", rank, m ? m : 12, m ? other : "another call");
 }
+void eg__ranks_agreed(eg_ranks *r)
+{
+    if (eg_error(r->cx)) r->agreed = r->cx->errors;
+}
+/* True if all ranks have the error that is in the context. */
+static bool ranks_have_error(const eg_ranks *r)
+{
+    return eg_error(r->cx) && r->agreed == r->cx->errors;
+}
 /* Each rank sends whether it has an error, and if it has none a hash of its text. If one has an
  * error, all errors are gathered, and ranks without an error record that of the first rank with
  * one; else, if the hashes differ, all texts are gathered and compared. */
@@ -131,6 +140,7 @@ int eg__ranks_barrier_same(eg_ranks *r, const char *who, const char *text)
     } report;
     if (!r) return -1;
     r->barriers++;
+    if (ranks_have_error(r)) return -1;
     report mine = { eg_error(r->cx) != NULL, (int32_t)eg_error_code(r->cx) };
     if (!mine.failed && *text) {
         const uint64_t h = eg_hash(EG_HASH_START, text, strlen(text));
@@ -157,7 +167,7 @@ int eg__ranks_barrier_same(eg_ranks *r, const char *who, const char *text)
         const char *texts = r->all;
         if (!bad) ranks_differ(r, who, texts, texts + (size_t)other * ROW, other);
     }
-    r->agreed = !bad && eg_error(r->cx);
+    if (!bad) eg__ranks_agreed(r);
     eg__ranks_fail(r, bad);
     return eg_error(r->cx) ? -1 : 0;
 }
@@ -169,7 +179,7 @@ eg_tensor *eg__ranks_apply(eg_ranks *r, const eg_op *op, const void *attr, size_
     const uint64_t before = r->barriers;
     eg_tensor *y = eg_apply(op, attr, attr_size, count, xs);
     if (r->barriers == before && eg_error(r->cx)) eg_ranks_barrier(r);
-    return y;
+    return eg__meets(y);
 }
 
 /* Each rank sends its value; all compare the values with that of rank 0. */
@@ -191,7 +201,7 @@ int eg_ranks_agree(eg_ranks *r, const char *what, const char *value)
             eg_fail_as(r->cx, EG_ERROR_MISUSE,
                        "ranks: %s of rank 0 are \"%s\", but those of rank %d \"%s\"", what, all, k,
                        all + k * MOST);
-            r->agreed = true;
+            eg__ranks_agreed(r);
             return -1;
         }
     return 0;
@@ -236,6 +246,15 @@ static int agree_on_bits(eg_ranks *r)
     return eg_ranks_barrier(r) ? -1 : eg_ranks_agree(r, "the bits of the vector mathematics", text);
 }
 
+static void group_tell(eg__group *g) { eg_ranks_barrier((eg_ranks *)g); }
+/* Appends the group to the list of its context, or removes it. */
+static void group_list(eg_ranks *r, bool open)
+{
+    eg__group **at = &r->cx->groups;
+    while (*at && *at != &r->link) at = &(*at)->next;
+    *at = open ? &r->link : r->link.next;
+}
+
 /* The table is the given one, that of a launcher, or one of a single rank. */
 eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
 {
@@ -262,8 +281,10 @@ eg_ranks *eg_ranks_open_with(const eg_ranks_open_args *given)
         if (table.close) table.close(table.user);
         return NULL;
     }
-    *r = (eg_ranks){ .cx = o.cx, .owner = owner, .table = table, .all = all };
-    o.cx->groups++;
+    *r = (eg_ranks){
+        .link = { .tell = group_tell }, .cx = o.cx, .owner = owner, .table = table, .all = all
+    };
+    group_list(r, true);
     if (agree_on_bits(r)) {
         eg_ranks_close(r);
         return NULL;
@@ -277,8 +298,9 @@ void eg_ranks_close(eg_ranks *r)
     /* After an error that only this rank has, the table is not closed: the other ranks wait for
      * this one, so MPI_Finalize would not return. If a group remains open, the process's exit
      * counts as a failure of the run. */
-    if (r->table.close && (r->agreed || !eg_error(r->cx))) r->table.close(r->table.user);
+    if (r->table.close && (ranks_have_error(r) || !eg_error(r->cx))) r->table.close(r->table.user);
     eg_ctx *cx = r->cx;
+    group_list(r, false);
     eg_owner_close(r->owner);
-    if (!--cx->groups) eg__owner_pool_free(cx);
+    if (!cx->groups) eg__owner_pool_free(cx);
 }

@@ -1,15 +1,17 @@
 /* ranks.h: declarations that the files of lib/ranks share. Other folders use <eingrad/ranks.h>. */
 #ifndef EG_RANKS_H
 #define EG_RANKS_H
+#include "core/core.h"
 #include <eingrad/grad.h>
 #include <eingrad/ranks.h>
 
 struct eg_ranks {
+    eg__group link; /* in the context's list; the first member */
     eg_ctx *cx;
     eg_owner *owner;
     eg_ranks_table table;
     eg_traffic traffic;
-    bool agreed;       /* all ranks have the error that is in cx */
+    uint64_t agreed;   /* eg_ctx.errors of the last error that all ranks have; 0: none so far */
     uint64_t barriers; /* number of barriers so far */
     void *all; /* buffer for what barriers and eg_ranks_agree gather: ROW bytes for each rank */
 };
@@ -31,6 +33,9 @@ const char *eg__ranks_started(eg_ranks *, int to, const void *out, size_t out_by
                               void *in, size_t in_bytes);
 const char *eg__ranks_finished(eg_ranks *);
 int eg__ranks_gather(eg_ranks *, const void *mine, size_t bytes, void *all);
+/* Notes that every rank has an error now, if there is one, and knows that of the others. Until it
+ * is cleared, barriers send nothing: a rank may then have called more or fewer of them. */
+void eg__ranks_agreed(eg_ranks *);
 /* eg_ranks_barrier, in which all ranks also compare a text, "block 8, leaves 16", with at most 2047
  * bytes. The error names the first part that differs, after `who`. No further bytes are sent unless
  * the texts differ. */

@@ -3,7 +3,7 @@
  * ranks read is the sum of the ranks' cotangents, and the cotangent of a sum is the same on all
  * ranks. */
 #include "ranks/ranks.h"
-#include "tensor/tensor.h"
+#include "autograd/autograd.h"
 
 static eg_ranks *ranks_of(const eg_tensor *y) { return *(eg_ranks *const *)eg_attr(y); }
 /* True if x can be used with the group; else records an error. */
@@ -45,7 +45,8 @@ static const eg_op shared_op = {
 eg_tensor *eg_ranks_shared(eg_ranks *r, eg_tensor *x)
 {
     if (!r || !group_fits("ranks_shared", r, x)) return r ? eg__poison_of(x) : x;
-    return r->table.ranks == 1 || !x->cx->recording ? x : eg_apply(&shared_op, &r, sizeof r, 1, &x);
+    if (r->table.ranks == 1 || !x->cx->recording) return x;
+    return eg__meets(eg_apply(&shared_op, &r, sizeof r, 1, &x));
 }
 
 static eg_tensor *sum_rule(eg_tensor *y, eg_tensor *g, int i)

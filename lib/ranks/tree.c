@@ -391,12 +391,12 @@ int eg_ranks_tree_squares(eg_ranks_tree *t, const void *x, double *square)
             while (c < t->range[owner].from || c >= t->range[owner].to) owner++;
             while (c >= t->part[part + 1]) part++;
             /* all ranks have the same statistics, and hence the same error */
-            t->ranks->agreed = true;
             eg_fail_as(t->ranks->cx, EG_ERROR_MISUSE,
                        "ranks: an element of the sum, or its square, is not finite: in part %d, "
                        "among its elements %lld to %lld, which rank %d owns",
                        part, (long long)(t->start[c] - t->start[t->part[part]]),
                        (long long)(t->start[c + 1] - t->start[t->part[part]] - 1), owner);
+            eg__ranks_agreed(t->ranks);
             return -1;
         }
     return 0;
