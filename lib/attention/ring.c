@@ -595,7 +595,7 @@ eg_tensor *eg__attention_ring(eg_ctx *cx, const eg_attention_args *o)
  * checkpoint do not exist any more: their group is the context's, or the first one of several. */
 static eg_ranks *ring_group(const eg_tensor *t)
 {
-    if (t->meets && eg__is_checkpoint(t)) return (eg_ranks *)t->cx->groups;
+    if (t->communicates && eg__is_checkpoint(t)) return (eg_ranks *)t->cx->groups;
     return t->op == &ring_op ? ring_of(t)->ranks : eg__ranks_of_node(t);
 }
 eg_ranks *eg_ranks_of(eg_tensor *y)
@@ -612,6 +612,6 @@ eg_ranks *eg_ranks_of(eg_tensor *y)
         for (int64_t k = 0; walked && k < w.n && !found; k++) found = ring_group(w.node[k]);
         eg_pop(y->cx, m);
     }
-    const eg_tensor *met = walked ? NULL : eg__scoped_tensor(y->cx, &y->cx->met);
+    const eg_tensor *met = walked ? NULL : eg__scoped_tensor(y->cx, &y->cx->last_communicating);
     return met ? ring_group(met) : found;
 }

@@ -139,7 +139,7 @@ static const eg_op ring_own_op = {
 static eg_tensor *ring_whole_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return eg__meets(eg_apply(&ring_own_op, part_attr(y), sizeof(part_of), 1, &g));
+    return eg__communicates(eg_apply(&ring_own_op, part_attr(y), sizeof(part_of), 1, &g));
 }
 static eg_tensor *ring_own_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -183,7 +183,7 @@ static eg_tensor *recorded_whole(const eg_ring *r, bool key, int axis, eg_tensor
 static eg_tensor *recorded_own(const eg_ring *r, bool key, int axis, eg_tensor *x)
 {
     const part_of p = { r, key, axis };
-    return eg__meets(eg_apply(&ring_own_op, &p, sizeof p, 1, &x));
+    return eg__communicates(eg_apply(&ring_own_op, &p, sizeof p, 1, &x));
 }
 /* True if operand k is divided among ranks. */
 static bool recorded_divided(int k) { return k <= EG_RING_V; }

@@ -124,10 +124,9 @@ int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_
  * read gets a gradient with copies instead of their sum. */
 int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
                   eg_tensor **dxs);
-/* -- meets.c: passes in which this rank waits for others ----------------------------------------
- */
+/* -- communicating.c: passes in which this rank waits for others ------------------------------ */
 /* Notes that the rule or the tangent of y, if it is recorded, waits for other ranks. Returns y. */
-eg_tensor *eg__meets(eg_tensor *y);
+eg_tensor *eg__communicates(eg_tensor *y);
 /* Called after an error in a pass, with the nodes [from, to) still to be visited: if other ranks
  * wait for this one at one of them, tells them the error. */
 void eg__pass_failed(eg_sweep *, int64_t from, int64_t to);

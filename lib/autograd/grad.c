@@ -230,9 +230,9 @@ static bool grad_run(eg_ctx *cx, const grad_call *q)
         eg__pass_refused(cx);
         return false;
     }
-    /* what a checkpoint calls may have failed before it has met the other ranks */
-    const bool met = r.called && !eg__is_checkpoint(r.s.node[r.at]);
-    eg__pass_failed(&r.s, 0, r.at + !met);
+    /* what a checkpoint calls may have failed before it communicated */
+    const bool communicated = r.called && !eg__is_checkpoint(r.s.node[r.at]);
+    eg__pass_failed(&r.s, 0, r.at + !communicated);
     return false;
 }
 

@@ -73,12 +73,13 @@ struct eg_tensor {
     uint32_t live; /* EG_LIVE, and EG_DEAD after its scope is popped */
     uint8_t dtype, rank;
     bool poison;
-    bool unrecorded; /* the result of an operation that was not recorded: op is NULL */
-    bool captured;   /* belongs to a captured step; only its runs use it */
-    bool saves;      /* by eg_node_save, which custom operations call */
-    bool saved_each; /* `saved` is an array of what was saved for each copy: tensor/copies.c */
-    bool meets;      /* recorded, and its rule waits for other ranks: autograd/meets.c */
-    int count;       /* number of operands */
+    bool unrecorded;   /* the result of an operation that was not recorded: op is NULL */
+    bool captured;     /* belongs to a captured step; only its runs use it */
+    bool saves;        /* by eg_node_save, which custom operations call */
+    bool saved_each;   /* `saved` is an array of what was saved for each copy: tensor/copies.c */
+    bool communicates; /* recorded, and its rule waits for other ranks:
+                        * autograd/communicating.c */
+    int count;         /* number of operands */
     uint32_t attr_size;
     eg_ctx *cx;
     const eg_op *op;  /* the operation that it is the result of; NULL for a leaf */
@@ -387,9 +388,9 @@ struct eg_ctx {
      * number */
     uint64_t trees;
     eg__group *groups; /* of ranks (eg_ranks_open) that are open, in this order; NULL: none */
-    /* the last recorded tensor that `meets` other ranks, and the number of those so far */
-    eg__scoped met;
-    uint64_t meetings;
+    /* the last recorded tensor that `communicates`, and the number of those so far */
+    eg__scoped last_communicating;
+    uint64_t communicating;
     /* The number of the current visit of a node in a backward pass, which calls the node's rule
      * once for each operand; 0 outside of backward passes. `pulls` is the number of visits so
      * far. */

@@ -179,7 +179,7 @@ eg_tensor *eg__ranks_apply(eg_ranks *r, const eg_op *op, const void *attr, size_
     const uint64_t before = r->barriers;
     eg_tensor *y = eg_apply(op, attr, attr_size, count, xs);
     if (r->barriers == before && eg_error(r->cx)) eg_ranks_barrier(r);
-    return eg__meets(y);
+    return eg__communicates(y);
 }
 
 /* Each rank sends its value; all compare the values with that of rank 0. */

@@ -46,7 +46,7 @@ eg_tensor *eg_ranks_shared(eg_ranks *r, eg_tensor *x)
 {
     if (!r || !group_fits("ranks_shared", r, x)) return r ? eg__poison_of(x) : x;
     if (r->table.ranks == 1 || !x->cx->recording) return x;
-    return eg__meets(eg_apply(&shared_op, &r, sizeof r, 1, &x));
+    return eg__communicates(eg_apply(&shared_op, &r, sizeof r, 1, &x));
 }
 
 static eg_tensor *sum_rule(eg_tensor *y, eg_tensor *g, int i)

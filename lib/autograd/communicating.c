@@ -1,4 +1,4 @@
-/* meets.c: backward and forward passes in which this rank waits for others.
+/* communicating.c: backward and forward passes in which this rank waits for others.
  *
  * The rules of attention over a divided length and of eg_ranks_shared exchange messages, and begin
  * with an exchange of errors. If a pass ends early on one rank, as when an allocation fails between
@@ -6,12 +6,12 @@
  * of errors, after which all ranks have the error, and none of them visits another node. */
 #include "autograd/autograd.h"
 
-eg_tensor *eg__meets(eg_tensor *y)
+eg_tensor *eg__communicates(eg_tensor *y)
 {
     if (!y || y->poison || !y->op) return y;
-    y->meets = true;
-    y->cx->meetings++;
-    y->cx->met = eg__scoped_of(y);
+    y->communicates = true;
+    y->cx->communicating++;
+    y->cx->last_communicating = eg__scoped_of(y);
     return y;
 }
 /* An error that all ranks have is not told again. */
@@ -25,7 +25,7 @@ void eg__pass_failed(eg_sweep *s, int64_t from, int64_t to)
     eg__sweep_reclaim(s);
     for (int64_t k = from; k < to; k++) {
         const eg_tensor *t = s->node[k];
-        if (!t->meets || eg__sweep_ends(s, t)) continue;
+        if (!t->communicates || eg__sweep_ends(s, t)) continue;
         for (int i = 0; i < t->count; i++)
             if (eg__sweep_has(s, t->in[i])) {
                 tell_groups(s->cx);
@@ -37,5 +37,5 @@ void eg__pass_failed(eg_sweep *s, int64_t from, int64_t to)
  * exists. */
 void eg__pass_refused(const eg_ctx *cx)
 {
-    if (cx->groups && eg__scoped_tensor(cx, &cx->met)) tell_groups(cx);
+    if (cx->groups && eg__scoped_tensor(cx, &cx->last_communicating)) tell_groups(cx);
 }
