@@ -1361,3 +1361,22 @@ TEST(copies_each_have_what_a_custom_operation_saves)
         eg_close(cx);
     }
 }
+TEST(copies_that_are_taken_out_have_tangents_that_are_the_same_for_every_copy)
+{
+    eg_ctx *cx = eg_open(.seed = 1);
+    eg_tensor *all = eg_normal(cx, 0, 1, COPIES, 4), *x = eg_normal(cx, 0, 1, 4);
+    eg_tensor *p = eg_copies_unstack(eg_copies_open(eg_owner_open(cx), COPIES, NULL), all);
+    eg_tensor *v = eg_normal(cx, 0, 1, 4);
+    /* The tangent of x + p along v has no copies: it is v for every copy. */
+    eg_tensor *taken = eg_jvp(eg_copies_stack(eg_add(x, p)), 1, &x, &v);
+    eg_tensor *plain = eg_jvp(eg_add(x, all), 1, &x, &v);
+    eg_assert_ok(cx);
+    ck_assert(equal_values(taken, eg_copy(plain)));
+    /* The same of a gradient, which forward mode goes through a second time. */
+    eg_tensor *y = eg_sum(NULL, eg_sin(eg_copies_stack(eg_add(x, p)))), *hv[2];
+    ck_assert_msg(!eg_hvp(y, 1, &x, &v, &hv[0]), "%s", eg_error(cx));
+    ck_assert_msg(!eg_hvp(eg_sum(NULL, eg_sin(eg_add(x, all))), 1, &x, &v, &hv[1]), "%s",
+                  eg_error(cx));
+    for (int k = 0; k < 4; k++) ck_assert_double_eq_tol(eg_f32(hv[0])[k], eg_f32(hv[1])[k], 1e-5);
+    eg_close(cx);
+}

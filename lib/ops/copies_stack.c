@@ -64,6 +64,11 @@ static eg_tensor *copies_out_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     return eg_copies_unstack(y->in[i]->copies, g);
 }
+/* The tangent of an operand with copies may have none, if it is the same for every copy. */
+static eg_tensor *copies_out_jvp(eg_tensor *y, eg_tensor *const *dx)
+{
+    return eg_copies_stack(eg__copies_spread(y->in[0]->copies, dx[0]));
+}
 eg_tensor *eg__copies_sum(const eg_copies *c, eg_tensor *x)
 {
     return eg_ok(x) ? eg_einsum("s...->...", eg_copies_stack(eg__copies_spread(c, x))) : x;
@@ -92,7 +97,7 @@ static const eg_op copies_stack_op = { .name = "copies_stack",
                                        .rule = copies_out_rule,
                                        .uses = EG_USES_NOTHING,
                                        .samples = copies_samples,
-                                       .jvp = eg_jvp_linear };
+                                       .jvp = copies_out_jvp };
 const eg_op *const eg__copies_ops[] = { &copies_unstack_op, &copies_stack_op, NULL };
 bool eg__copies_made(const eg_tensor *t)
 {
