@@ -937,6 +937,34 @@ LOOP_TEST(few_neighbouring_rows_have_the_bits_of_contiguous_ones, 4)
     eg_close(cx);
 }
 
+/* Rows that consist of contiguous pieces, of any length and number, have the results of contiguous
+ * rows. */
+LOOP_TEST(rows_of_pieces_have_the_bits_of_contiguous_ones, 2)
+{
+    static const int64_t lengths[] = { 1, 2, 7, 33, 200 };
+    eg_ctx *cx = eg_open(.dtype = _i ? EG_F64 : EG_F32, .threads = 2);
+    for (int k = 0; k < 5 * 17; k++) {
+        const eg_mark m = eg_push(cx);
+        const int64_t l = lengths[k / 17], c = k % 17 < 16 ? k % 17 + 1 : 70;
+        eg_tensor *x = eg_normal(cx, 1, 2, 3, l, 2, 3 * c);
+        if (k % 3 == 1) x = eg_slice_axis(eg_contiguous(x), 1, 0, EG_END, 2);
+        eg_tensor *row = eg_contiguous(eg_rearrange("b l h (g=3 c) -> b g l h c", x));
+        eg_tensor *y[3][2] = {
+            { eg_softmax("b [l] [h] (g=3 [c])", x), eg_softmax("b g [l] [h] [c]", row) },
+            { eg_layernorm("b [l] [h] (g=3 [c])", x), eg_layernorm("b g [l] [h] [c]", row) },
+            { eg_logsumexp("b [l] [h] (g=3 [c])", x), eg_logsumexp("b g [l] [h] [c]", row) }
+        };
+        for (int f = 0; f < 2; f++) y[f][1] = eg_rearrange("b g l h c -> b l h (g c)", y[f][1]);
+        for (int f = 0; f < 3; f++)
+            ck_assert_msg(same_bits(eg_contiguous(y[f][0]), eg_contiguous(y[f][1])),
+                          "operation %d of %lld rows of %lld pieces", f, (long long)l,
+                          (long long)c);
+        eg_assert_ok(cx);
+        eg_pop(cx, m);
+    }
+    eg_close(cx);
+}
+
 /* The norm of p = 2 of f32 is the f32 number nearest to that of a sum in f64, or one beside it, for
  * rows of any length and in every layout; squares neither overflow nor underflow. */
 TEST(norms_of_f32_are_rounded_once)

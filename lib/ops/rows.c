@@ -104,25 +104,36 @@ void eg__strip(eg_strip *s, const eg_tensor *x, int inner)
 }
 
 /* Copies count elements from element `start` on between a row and a contiguous buffer; to the row
- * if `out`. */
+ * if `out`. Contiguous pieces of a row that are equally far apart are copied together. */
 static void copy_strip(const eg_strip *s, char *row, int64_t start, int64_t count, char *buffer,
                        bool out)
 {
     if (!count) return; /* a row without elements may have an axis of size 0 */
-    const eg_strip_axis *last = &s->axis[s->rank - 1];
-    const int64_t *axes = (const int64_t *)(const void *)s->axis;
-    int64_t index[EG_RANK_MAX], at, from = start % last->size;
-    eg__axes_to(s->rank - 1, axes, 2, 1, start / last->size, index, &at);
-    for (; count > 0; from = 0) {
-        const int64_t run = eg__min64(last->size - from, count);
-        char *p = row + at + from * last->step;
-        if (out)
-            eg__move(s->width, run, p, last->step, buffer, s->width);
+    const int last = s->rank - 1;
+    const int64_t *axes = (const int64_t *)(const void *)s->axis, w = s->width;
+    const int64_t size = s->axis[last].size, step = s->axis[last].step;
+    const bool pieces = last && step == w && size * w <= EG_PIECE_BYTES;
+    int64_t index[EG_RANK_MAX], at, from = start % size;
+    eg__axes_to(last, axes, 2, 1, start / size, index, &at);
+    for (int64_t run; count > 0; from = 0, count -= run) {
+        char *p = row + at + from * step;
+        run = eg__min64(size - from, count);
+        if (pieces && run == size) {
+            const eg_strip_axis *next = &s->axis[last - 1];
+            const int64_t m = eg__min64(next->size - index[last - 1], count / size);
+            if (out)
+                eg__move_pieces(m, size * w, p, next->step, buffer, size * w);
+            else
+                eg__move_pieces(m, size * w, buffer, size * w, p, next->step);
+            index[last - 1] += m - 1;
+            at += (m - 1) * next->step;
+            run = m * size;
+        } else if (out)
+            eg__move(s->width, run, p, step, buffer, w);
         else
-            eg__move(s->width, run, buffer, s->width, p, last->step);
-        buffer += run * s->width;
-        count -= run;
-        eg__axes_next(s->rank - 1, axes, 2, 1, index, &at);
+            eg__move(s->width, run, buffer, w, p, step);
+        buffer += run * w;
+        eg__axes_next(last, axes, 2, 1, index, &at);
     }
 }
 eg_tensor *eg__contiguous_rows(eg_tensor *x, int inner)

@@ -416,7 +416,7 @@ static conversion conversion_of(int to, int from)
  * eg__transpose copies. ROWS: rows of a tile whose rows have at most TILE elements. SHORT: bytes of
  * the longest rows that short_rows copies unless the result is large. STREAMED: bytes of the
  * shortest rows that it writes with non-temporal stores. */
-enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = 256, STREAMED = 64, ROWS = 4096 };
+enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = EG_PIECE_BYTES, STREAMED = 64, ROWS = 4096 };
 /* a × b elements: contiguous along a in y, along b in x; strides in bytes */
 typedef struct tile {
     int64_t a, b, ya, yb, xa, xb, width;
@@ -551,6 +551,12 @@ void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from,
 {
     same[width].move(n, (char *[]){ to, (char *)(uintptr_t)from },
                      (int64_t[]){ to_step, from_step }, NULL);
+}
+void eg__move_pieces(int64_t pieces, int64_t bytes, void *to, int64_t to_step, const void *from,
+                     int64_t from_step)
+{
+    const tile t = { .a = bytes, .b = pieces, .yb = to_step, .xa = 1, .xb = from_step };
+    short_rows(1, (char *[]){ to, (char *)(uintptr_t)from }, (int64_t[]){ 0, 0 }, &t);
 }
 void eg__spread(int width, int64_t rows, int64_t n, void *to, const void *from, int64_t step)
 {

@@ -244,6 +244,10 @@ double eg__nearest_f16(double);
 double eg__nearest_bf16(double);
 /* Copies n elements of `width` bytes; steps in bytes. */
 void eg__move(int width, int64_t n, void *to, int64_t to_step, const void *from, int64_t from_step);
+/* Copies pieces of `bytes` bytes each, at most EG_PIECE_BYTES; steps in bytes. */
+enum { EG_PIECE_BYTES = 256 };
+void eg__move_pieces(int64_t pieces, int64_t bytes, void *to, int64_t to_step, const void *from,
+                     int64_t from_step);
 /* Writes `rows` rows of n copies of an element; elements are `step` bytes apart. Writes up to
  * EG_SPREAD_BYTES more bytes after the last row. */
 enum { EG_SPREAD_BYTES = 64 };
