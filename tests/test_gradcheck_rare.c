@@ -718,6 +718,24 @@ LOOP_TEST(a_right_row_passes, RIGHT)
                   asked);
 }
 
+/* At 1e3 to 1e4, too: the tests of the rule at enlarged operands end where f64 has only whole
+ * numbers. */
+TEST(steps_of_width_1_pass_at_large_operands)
+{
+    for (int k = 0; k < RIGHT; k++) {
+        if (right[k].f != floor && right[k].f != x_plus_floor) continue;
+        which = k;
+        for (double at = 500; at < 2e4; at *= 3) {
+            eg_ctx *cx = eg_open(.dtype = EG_F64);
+            const eg_report *r =
+                eg_gradcheck(right_f, NULL, 1, (eg_tensor *[]){ eg_uniform(cx, at, 1.1 * at, 5) });
+            ck_assert_msg(r && (r->passed || r->input[0] == EG_UNTESTED), "%s at %g: %s",
+                          right[k].name, at, r ? r->text : eg_error(cx));
+            eg_close(cx);
+        }
+    }
+}
+
 /* -- operands whose axes all have one length ----------------------------------------------------
  */
 TEST(a_report_says_that_all_axes_have_one_length)

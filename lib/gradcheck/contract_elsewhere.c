@@ -8,6 +8,9 @@
 #include <string.h>
 
 enum { LARGEST = 1 << 16 }; /* largest number of elements of an operand in such a test */
+/* The largest magnitude of operands that are enlarged: far beyond it every f64 is a whole number,
+ * so that the floor of x is x. */
+#define ENLARGED 0x1p41
 
 bool eg__derivative_here(eg__contract_call *k) { return eg__derivative_at(k, k->x, "", false); }
 bool eg__derivative_moved(eg__contract_call *k)
@@ -130,7 +133,7 @@ bool eg__sampled_there(const eg_op *op, const eg_tensor *x)
     return true;
 }
 /* Sets x[i] to a copy of operand i with such values. False if they are outside of the samples'
- * range, and after an error. */
+ * range or too large, and after an error. */
 static bool valued(const eg__contract_call *k, int i, int how, eg_tensor **x)
 {
     const int64_t n = eg_size(k->x[i]), line = k->x[i]->rank ? k->x[i]->dim[k->x[i]->rank - 1] : 1;
@@ -140,7 +143,9 @@ static bool valued(const eg__contract_call *k, int i, int how, eg_tensor **x)
     if (how >= ASCENDING) qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
     for (int64_t j = 0; how < ASCENDING && j < n; j++)
         v[j] = special_value(how, eg__contract_numbers(k->x[i]), j, line);
-    return eg__sampled_there(k->t->op, x[i]);
+    const bool enlarged =
+        how == TENFOLD || how == HUNDREDFOLD || how == HUGE_VALUES || how == ENORMOUS;
+    return eg__sampled_there(k->t->op, x[i]) && !(enlarged && eg__largest(x[i]) > ENLARGED);
 }
 /* Returns how many operands of floats can be varied; 0 if one is too long. */
 static int varied(const eg__contract_call *k)
