@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum { LARGEST = 1 << 16 }; /* largest number of elements of an operand in such a test */
-/* The largest magnitude of operands that are enlarged: far beyond it every f64 is a whole number,
- * so that the floor of x is x. */
+/* The largest magnitude of operands that are enlarged: beyond it the numbers of f64 are nearly as
+ * far apart as the steps of a floor, and from 2^52 on the floor of x is x. */
 #define ENLARGED 0x1p41
 
 bool eg__derivative_here(eg__contract_call *k) { return eg__derivative_at(k, k->x, "", false); }
