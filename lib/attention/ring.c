@@ -612,6 +612,6 @@ eg_ranks *eg_ranks_of(eg_tensor *y)
         for (int64_t k = 0; walked && k < w.n && !found; k++) found = ring_group(w.node[k]);
         eg_pop(y->cx, m);
     }
-    const eg_tensor *met = walked ? NULL : eg__scoped_tensor(y->cx, &y->cx->last_communicating);
-    return met ? ring_group(met) : found;
+    const eg_tensor *last = walked ? NULL : eg__scoped_tensor(y->cx, &y->cx->last_communicating);
+    return last ? ring_group(last) : found;
 }

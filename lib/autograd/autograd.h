@@ -124,15 +124,6 @@ int eg__grad(eg_tensor *y, eg_tensor *seed, int count, eg_tensor *const *xs, eg_
  * read gets a gradient with copies instead of their sum. */
 int eg__grad_part(eg_tensor *y, eg_tensor *seed, uint64_t leaves, int count, eg_tensor *const *xs,
                   eg_tensor **dxs);
-/* -- communicating.c: passes in which this rank waits for others ------------------------------ */
-/* Notes that the rule or the tangent of y, if it is recorded, waits for other ranks. Returns y. */
-eg_tensor *eg__communicates(eg_tensor *y);
-/* Called after an error in a pass, with the nodes [from, to) still to be visited: if other ranks
- * wait for this one at one of them, tells them the error. */
-void eg__pass_failed(eg_sweep *, int64_t from, int64_t to);
-/* Called after an error before the nodes of a pass were known. */
-void eg__pass_refused(const eg_ctx *);
-
 bool eg__is_checkpoint(const eg_tensor *); /* its rule sums the cotangents of copies by itself */
 eg_tensor *eg__jvp_part(eg_tensor *y, uint64_t leaves, int count, eg_tensor *const *xs,
                         eg_tensor *const *vs);
@@ -151,6 +142,15 @@ typedef struct eg_into_watch {
  * to. Nothing is recorded. The watch may be NULL; an error that it records ends the pass. Returns
  * 0, or −1 after an error, as eg_grad_or_null does; the sums must then not be used. */
 int eg__grad_into(eg_tensor *y, int count, eg_tensor *const *xs, eg_into *, const eg_into_watch *);
+
+/* -- communicating.c: passes in which this rank waits for others ------------------------------ */
+/* Notes that the rule or the tangent of y, if it is recorded, waits for other ranks. Returns y. */
+eg_tensor *eg__communicates(eg_tensor *y);
+/* Called after an error in a pass, with the nodes [from, to) still to be visited: if other ranks
+ * wait for this one at one of them, tells them the error. */
+void eg__pass_failed(eg_sweep *, int64_t from, int64_t to);
+/* Called after an error before the nodes of a pass were known. */
+void eg__pass_refused(const eg_ctx *);
 
 /* -- blocks.c: the gradient of a sum over examples; processes compute separate leaves of it ---- */
 /* in one call; times 4096 leaves this fits an int64_t */

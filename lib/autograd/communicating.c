@@ -10,7 +10,7 @@ eg_tensor *eg__communicates(eg_tensor *y)
 {
     if (!y || y->poison || !y->op) return y;
     y->communicates = true;
-    y->cx->communicating++;
+    y->cx->communications++;
     y->cx->last_communicating = eg__scoped_of(y);
     return y;
 }

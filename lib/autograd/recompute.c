@@ -300,7 +300,7 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
     };
     memcpy(s->x, xs, (size_t)count * sizeof *xs);
     const eg_mark m = eg_push(cx);
-    const uint64_t seq_before = cx->seq, communicating = cx->communicating;
+    const uint64_t seq_before = cx->seq, communications = cx->communications;
     eg_tensor *r = recompute_f(cx, s), *y = eg__poison(cx);
     if (eg_ok(r) && !(r = eg__own(r))) r = &cx->poison;
     if (!cx->failed && (!eg_ok(r) || r->cx != cx))
@@ -310,8 +310,8 @@ eg_tensor *eg_checkpoint(eg_function *f, void *user, int count, eg_tensor *const
             : cx->recording                  ? recompute_node(s, size, r, seq_before)
                                              : eg__keep_like(r);
     /* other ranks wait in the node that this rank does not have */
-    if (cx->failed && cx->communicating > communicating) eg__pass_refused(cx);
+    if (cx->failed && cx->communications > communications) eg__pass_refused(cx);
     eg_pop(cx, m);
     if (cx->failed) return eg__poison(cx);
-    return cx->communicating > communicating && eg__is_checkpoint(y) ? eg__communicates(y) : y;
+    return cx->communications > communications && eg__is_checkpoint(y) ? eg__communicates(y) : y;
 }

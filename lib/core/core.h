@@ -390,7 +390,7 @@ struct eg_ctx {
     eg__group *groups; /* of ranks (eg_ranks_open) that are open, in this order; NULL: none */
     /* the last recorded tensor that `communicates`, and the number of those so far */
     eg__scoped last_communicating;
-    uint64_t communicating;
+    uint64_t communications;
     /* The number of the current visit of a node in a backward pass, which calls the node's rule
      * once for each operand; 0 outside of backward passes. `pulls` is the number of visits so
      * far. */

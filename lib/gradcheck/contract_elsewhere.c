@@ -8,8 +8,8 @@
 #include <string.h>
 
 enum { LARGEST = 1 << 16 }; /* largest number of elements of an operand in such a test */
-/* The largest magnitude of operands that are enlarged: beyond it the numbers of f64 are nearly as
- * far apart as the steps of a floor, and from 2^52 on the floor of x is x. */
+/* Operands are not enlarged beyond this magnitude: there the numbers of f64 are nearly as far apart
+ * as the steps of a floor, and from 2^52 on the floor of x is x. */
 #define ENLARGED 0x1p41
 
 bool eg__derivative_here(eg__contract_call *k) { return eg__derivative_at(k, k->x, "", false); }
@@ -143,9 +143,8 @@ static bool valued(const eg__contract_call *k, int i, int how, eg_tensor **x)
     if (how >= ASCENDING) qsort(v, (size_t)n, sizeof *v, how == ASCENDING ? rising : falling);
     for (int64_t j = 0; how < ASCENDING && j < n; j++)
         v[j] = special_value(how, eg__contract_numbers(k->x[i]), j, line);
-    const bool enlarged =
-        how == TENFOLD || how == HUNDREDFOLD || how == HUGE_VALUES || how == ENORMOUS;
-    return eg__sampled_there(k->t->op, x[i]) && !(enlarged && eg__largest(x[i]) > ENLARGED);
+    return eg__sampled_there(k->t->op, x[i]) &&
+           eg__largest(x[i]) <= fmax(ENLARGED, eg__largest(k->x[i]));
 }
 /* Returns how many operands of floats can be varied; 0 if one is too long. */
 static int varied(const eg__contract_call *k)

@@ -66,9 +66,10 @@ typedef struct column_job {
     eg_inner *run;
     const void *user;
     int64_t rows, pieces;
-    int64_t most;  /* rows at a time */
-    int64_t plane; /* 0, or the number of rows of a plane, which are those along the last axis of y;
-                    * planes are at equal distances in x */
+    int64_t most; /* rows at a time */
+    /* the number of rows of a plane, which are those along the last axis of y, and the distance of
+     * planes in x, in elements; plane is 0 if the distances differ */
+    int64_t plane, apart;
 } column_job;
 /* Writes the distances of rows `from` … from + count − 1 from the first one, in bytes. */
 static void row_offsets(const eg_tensor *x, int outer, int64_t from, int64_t count, int64_t *offset)
@@ -109,33 +110,35 @@ static void gather_planes(const column_job *j, int64_t row, int64_t n, char *col
 {
     const int inner = j->row->rank, rank = inner + 2, last = j->y->rank - 1;
     const int64_t w = j->row->width, planes = n / j->plane;
-    const int64_t apart = j->x->stride[last - 1];
     int64_t dim[EG_RANK_MAX], to[EG_RANK_MAX], from[EG_RANK_MAX];
     for (int r = inner - 1; r >= 0; r--) {
         dim[r] = j->row->axis[r].size;
         to[r] = r == inner - 1 ? j->most : to[r + 1] * dim[r + 1];
         from[r] = j->row->axis[r].step / w;
     }
-    dim[inner] = planes, to[inner] = j->plane, from[inner] = apart;
+    dim[inner] = planes, to[inner] = j->plane, from[inner] = j->apart;
     dim[inner + 1] = j->plane, to[inner + 1] = 1, from[inner + 1] = j->x->stride[last];
     eg_tensor target = *j->x, source = *j->x;
     target.rank = source.rank = (uint8_t)rank;
     target.dim = source.dim = dim;
     target.stride = to, source.stride = from;
     target.data = column;
-    source.data = j->x->data + row / j->plane * apart * w;
+    source.data = j->x->data + row / j->plane * j->apart * w;
     eg__copy(&target, &source);
 }
-/* Returns the number of rows of a plane if planes are at equal distances in x, else 0. */
-static int64_t rows_of_planes(const eg_tensor *y, const eg_tensor *x, const eg_strip *row)
+/* Sets plane and apart. */
+static void find_planes(column_job *j)
 {
-    const int last = y->rank - 1;
-    if (last < 1 || row->rank > EG_RANK_MAX - 2 || y->dim[last] < 2) return 0;
-    for (int r = 0; r < last - 1; r++)
-        if (x->stride[r] != x->stride[r + 1] * x->dim[r + 1]) return 0;
-    return y->dim[last];
+    const int last = j->y->rank - 1;
+    eg_tensor first = *j->x; /* the first row of each plane */
+    eg_strip planes;
+    first.rank = (uint8_t)last;
+    eg__strip(&planes, &first, last);
+    if (planes.rank > 1 || j->row->rank > EG_RANK_MAX - 2) return;
+    j->plane = j->y->dim[last];
+    j->apart = planes.axis[0].step / planes.width;
 }
-/* Computes one piece of the rows, GATHERED at a time: gathers their elements, calls `run`, and
+/* Computes one piece of the rows, `most` at a time: gathers their elements, calls `run`, and
  * writes the results to their places. */
 static void piece_of_columns(void *user, int64_t piece, int thread)
 {
@@ -184,7 +187,7 @@ void eg__rows_across(eg_tensor *y, const eg_tensor *x, eg_strip *row, eg_inner *
     };
     column_job j = { y, x, &given, run, user, .rows = eg_size(y), .most = most };
     const int team = eg__team(y->cx, j.rows * (work + 8), 1 << 18);
-    j.plane = rows_of_planes(y, x, &given);
+    find_planes(&j);
     j.pieces = team > 1 ? eg__min64(j.rows / (j.plane ? j.plane : 1), 4 * team) : 1;
     eg__parallel(y->cx, team, j.pieces, piece_of_columns, &j);
 }

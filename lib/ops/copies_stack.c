@@ -55,10 +55,15 @@ eg_tensor *eg__copies_spread(const eg_copies *c, eg_tensor *x)
     for (int r = 0; r < x->rank; r++) dim[r + 1] = x->dim[r];
     return eg_copies_unstack(c, eg_expand_n(eg_unsqueeze(x, 0), x->rank + 1, dim));
 }
+/* x with its copies, or if it has none with c->count equal ones, as an axis. */
+static eg_tensor *stack_spread(const eg_copies *c, eg_tensor *x)
+{
+    return eg_copies_stack(eg__copies_spread(c, x));
+}
 static eg_tensor *copies_in_rule(eg_tensor *y, eg_tensor *g, int i)
 {
     (void)i;
-    return eg_copies_stack(eg__copies_spread(copies_named(y), g));
+    return stack_spread(copies_named(y), g);
 }
 static eg_tensor *copies_out_rule(eg_tensor *y, eg_tensor *g, int i)
 {
@@ -67,11 +72,11 @@ static eg_tensor *copies_out_rule(eg_tensor *y, eg_tensor *g, int i)
 /* The tangent of an operand with copies may have none, if it is the same for every copy. */
 static eg_tensor *copies_out_jvp(eg_tensor *y, eg_tensor *const *dx)
 {
-    return eg_copies_stack(eg__copies_spread(y->in[0]->copies, dx[0]));
+    return stack_spread(y->in[0]->copies, dx[0]);
 }
 eg_tensor *eg__copies_sum(const eg_copies *c, eg_tensor *x)
 {
-    return eg_ok(x) ? eg_einsum("s...->...", eg_copies_stack(eg__copies_spread(c, x))) : x;
+    return eg_ok(x) ? eg_einsum("s...->...", stack_spread(c, x)) : x;
 }
 static eg_tensor *copies_sample(eg_tensor *const *x)
 {

@@ -447,7 +447,7 @@ static bool rows_of_copies(eg_ctx *cx, const gathering *g, int outer, const eg_t
 {
     int64_t dim[EG_ROW_OPERANDS][EG_RANK_MAX], stride[EG_ROW_OPERANDS][EG_RANK_MAX];
     int64_t part = 0, first = outer ? x[0]->dim[0] : 1;
-    eg_tensor source[EG_ROW_OPERANDS], copy[EG_ROW_OPERANDS], rows[EG_ROW_OPERANDS];
+    eg_tensor source[EG_ROW_OPERANDS], rows[EG_ROW_OPERANDS];
     const eg_tensor *all[EG_ROW_OPERANDS];
     if (longest * g->strip[0].width > SHORT_ROWS || !first) return false;
     for (int k = 0; k < g->operands; k++) {
@@ -466,20 +466,20 @@ static bool rows_of_copies(eg_ctx *cx, const gathering *g, int outer, const eg_t
             if (outer) dim[k][0] = m;
             source[k].dim = dim[k];
             if (outer) source[k].data += from * x[k]->stride[0] * g->strip[k].width;
-            copy[k] = source[k];
+            rows[k] = source[k];
             if (!eg__strip_contiguous(&g->strip[k])) {
-                eg__row_major(copy[k].rank, dim[k], stride[k]);
-                copy[k].stride = stride[k];
-                copy[k].data = to;
-                to += eg__round_up(eg__count(copy[k].rank, dim[k]) * g->strip[k].width, 64);
-                if (k) eg__copy(&copy[k], &source[k]);
+                eg__row_major(rows[k].rank, dim[k], stride[k]);
+                rows[k].stride = stride[k];
+                rows[k].data = to;
+                to += eg__round_up(eg__count(rows[k].rank, dim[k]) * g->strip[k].width, 64);
+                if (k) eg__copy(&rows[k], &source[k]);
             }
-            rows[k] = copy[k];
             rows[k].rank = (uint8_t)outer;
             all[k] = &rows[k];
         }
         contiguous_rows(cx, g, eg__count(outer, dim[0]), all, work);
-        if (copy[0].data != source[0].data) eg__copy(&source[0], &copy[0]);
+        rows[0].rank = source[0].rank;
+        if (rows[0].data != source[0].data) eg__copy(&source[0], &rows[0]);
     }
     return true;
 }

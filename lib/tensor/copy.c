@@ -413,10 +413,10 @@ static conversion conversion_of(int to, int from)
 
 /* -- equal dtypes: moving bytes ---------------------------------------------------------------- */
 /* TILE: side of a tile, which is worthwhile from half of it on. LONG, HIGH: sides of a tile that
- * eg__transpose copies. ROWS: rows of a tile whose rows have at most TILE elements. SHORT: bytes of
- * the longest rows that short_rows copies unless the result is large. STREAMED: bytes of the
- * shortest rows that it writes with non-temporal stores. */
-enum { TILE = 16, LONG = 256, HIGH = 64, SHORT = EG_PIECE_BYTES, STREAMED = 64, ROWS = 4096 };
+ * eg__transpose copies. ROWS: rows of a tile whose rows have at most TILE elements. STREAMED: bytes
+ * of the shortest rows that short_rows writes with non-temporal stores. Unless the result is large,
+ * it copies rows of at most EG_PIECE_BYTES. */
+enum { TILE = 16, LONG = 256, HIGH = 64, STREAMED = 64, ROWS = 4096 };
 /* a × b elements: contiguous along a in y, along b in x; strides in bytes */
 typedef struct tile {
     int64_t a, b, ya, yb, xa, xb, width;
@@ -646,7 +646,7 @@ void eg__copy(eg_tensor *target, const eg_tensor *source)
         copy_in_tiles(target, source, same[w].narrow, a, next, target->dim[a],
                       eg__min64(target->dim[next], ROWS));
     else if (near && a == b && next >= 0 &&
-             (target->dim[a] * w <= SHORT ||
+             (target->dim[a] * w <= EG_PIECE_BYTES ||
               eg__count(target->rank, target->dim) * w > EG_STREAM_BYTES) &&
              (target->stride[next] != target->dim[a] || source->stride[next] != target->dim[a]))
         copy_in_tiles(target, source, short_rows, a, next, target->dim[a],
