@@ -13,7 +13,8 @@
  * widths of heads. PREFETCH_LEAST: sums of at least so many terms take longer than memory does, so
  * c is prefetched before them. WIDENED_MOST: with more columns, an operand that is converted is
  * faster packed. PREFETCH_MOST: with more columns, the tiles take most of the time, and a is not
- * prefetched by them. SOON: rows of a that are far apart are prefetched so many rows ahead. */
+ * prefetched by them. SOON, SOON_B: rows of a that are far apart, and rows of a packed panel of b,
+ * are prefetched so many rows ahead. */
 enum {
     TILE_MOST = 12,
     ALONE_MOST = 16,
@@ -22,7 +23,8 @@ enum {
     PREFETCH_LEAST = 32,
     WIDENED_MOST = 16,
     PREFETCH_MOST = 32,
-    SOON = 4
+    SOON = 4,
+    SOON_B = 16
 };
 /* Bytes. Where all batches have more than AHEAD_BYTES, the operands of the next product are
  * prefetched, if they have at least AHEAD_LEAST and at most AHEAD_MOST bytes together, and at most
@@ -78,20 +80,33 @@ typedef struct small {
 #endif
 
 /* Keeps the compiler from deriving x from other numbers. */
-#define OPAQUE(x)       __asm__("" : "+r"(x))
-#define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
-#define WIDE_TILES      1
-#define MOST            12
-#define UNPACKED        12
-#define REAL            float
-#define NAME(x)         x##_512_f32
-#define VEC             __m512
-#define LANES           16
-#define MASK            __mmask16
-#define MASK_OF(n)      (MASK)((n) >= LANES ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1)
-#define ZERO            _mm512_setzero_ps()
-#define SET(x)          _mm512_set1_ps(x)
-#define FMA             _mm512_fmadd_ps
+#define OPAQUE(x) __asm__("" : "+r"(x))
+/* FENCE keeps the compiler from moving loads to before it. */
+#define FENCE __asm__ volatile("" ::: "memory")
+/* WIDE_ADD: s[v] += x[v]·*at for both vectors, each sum in its own register; the compiler would
+ * copy sums to others. y: a register that is overwritten. WIDE_ADD_AT: the same, with *at as an
+ * operand in memory of both multiply-adds. */
+#define TARGET       __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
+#define WIDE_TILES   1
+#define MOST         12
+#define WIDE_COLUMNS 12
+#define REAL         float
+#define NAME(x)      x##_512_f32
+#define VEC          __m512
+#define LANES        16
+#define MASK         __mmask16
+#define MASK_OF(n)   (MASK)((n) >= LANES ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1)
+#define ZERO         _mm512_setzero_ps()
+#define SET(x)       _mm512_set1_ps(x)
+#define FMA          _mm512_fmadd_ps
+#define WIDE_ADD(s, x, y, at)                                                         \
+    __asm__("vbroadcastss %3, %2\n\tvfmadd231ps %2, %4, %0\n\tvfmadd231ps %2, %5, %1" \
+            : "+v"((s)[0]), "+v"((s)[1]), "=&v"(y)                                    \
+            : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
+#define WIDE_ADD_AT(s, x, at)                                                    \
+    __asm__("vfmadd231ps %2%{1to16%}, %3, %0\n\tvfmadd231ps %2%{1to16%}, %4, %1" \
+            : "+v"((s)[0]), "+v"((s)[1])                                         \
+            : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
 #define ADD             _mm512_add_ps
 #define MUL             _mm512_mul_ps
 #define LOAD(p, m)      _mm512_maskz_loadu_ps(m, p)
@@ -100,16 +115,24 @@ typedef struct small {
 #define STORE_ALL(p, x) _mm512_storeu_ps(p, x)
 #include "contraction/direct_of.h"
 
-#define UNPACKED        14
-#define REAL            double
-#define NAME(x)         x##_512_f64
-#define VEC             __m512d
-#define LANES           8
-#define MASK            __mmask8
-#define MASK_OF(n)      (MASK)((n) >= LANES ? 0xff : (n) <= 0 ? 0 : (1 << (n)) - 1)
-#define ZERO            _mm512_setzero_pd()
-#define SET(x)          _mm512_set1_pd(x)
-#define FMA             _mm512_fmadd_pd
+#define WIDE_COLUMNS 14
+#define REAL         double
+#define NAME(x)      x##_512_f64
+#define VEC          __m512d
+#define LANES        8
+#define MASK         __mmask8
+#define MASK_OF(n)   (MASK)((n) >= LANES ? 0xff : (n) <= 0 ? 0 : (1 << (n)) - 1)
+#define ZERO         _mm512_setzero_pd()
+#define SET(x)       _mm512_set1_pd(x)
+#define FMA          _mm512_fmadd_pd
+#define WIDE_ADD(s, x, y, at)                                                         \
+    __asm__("vbroadcastsd %3, %2\n\tvfmadd231pd %2, %4, %0\n\tvfmadd231pd %2, %5, %1" \
+            : "+v"((s)[0]), "+v"((s)[1]), "=&v"(y)                                    \
+            : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
+#define WIDE_ADD_AT(s, x, at)                                                  \
+    __asm__("vfmadd231pd %2%{1to8%}, %3, %0\n\tvfmadd231pd %2%{1to8%}, %4, %1" \
+            : "+v"((s)[0]), "+v"((s)[1])                                       \
+            : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
 #define ADD             _mm512_add_pd
 #define MUL             _mm512_mul_pd
 #define LOAD(p, m)      _mm512_maskz_loadu_pd(m, p)
@@ -208,13 +231,13 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
     return k;
 }
 
-eg_tile_run *eg__unpacked_kernel(eg_dtype dtype)
+eg_wide_run *eg__wide_kernel(eg_dtype dtype)
 {
 #if defined(__x86_64__)
     const eg_kernel *kn = eg__kernel(dtype);
     if (eg__kernel_isa() == EG_ISA_AVX512 && !kn->rows) {
-        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return unpacked_512_f32;
-        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return unpacked_512_f64;
+        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return wide_512_f32;
+        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return wide_512_f64;
     }
 #endif
     (void)dtype;

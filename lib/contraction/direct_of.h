@@ -1,5 +1,5 @@
 /* direct_of.h: the tiles of direct.c for one type and one vector: REAL; VEC with LANES lanes; MOST
- * columns, or UNPACKED of them; MASK and its loads and stores. */
+ * columns, or WIDE_COLUMNS of them; MASK and its loads and stores. */
 
 /* c[i + j·cn] (+)= alpha Σ_p a[i + p·ak] b[p·bk + j·bn], i < lanes ≤ V·LANES, j < N. V, N and whole
  * are constants where this is inlined, so every sum is kept in a register. The order of the sum
@@ -110,16 +110,51 @@ TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t
 }
 
 #if WIDE_TILES
-/* A packed panel of a, and UNPACKED columns of b that are contiguous along k */
-TARGET static void NAME(unpacked)(int64_t lanes, int64_t k, const void *a, int64_t ak,
-                                  const void *b, int64_t bk, int64_t bn, void *c, int64_t cn,
-                                  double alpha, bool add)
+/* sum[j][v] += x[v] b[j] with the vectors x at a. Every second b[j] is an operand in memory of both
+ * multiply-adds, which saves instructions; for all of them the loads would take longer. */
+TARGET EG_INLINE void NAME(wide_term)(VEC sum[WIDE_COLUMNS][2], const REAL *a, const REAL *b)
 {
-    enum { W = 2 * LANES };
-    (void)lanes;
-    (void)ak;
-    (void)bk;
-    NAME(tile)(2, UNPACKED, true, TILE_AHEAD, W, k, a, W, b, 1, bn, c, cn, alpha, add, NULL, 0);
+    VEC x[2], y;
+    FENCE; /* otherwise loads move to earlier terms, and sums to the stack */
+    UNROLL for (int v = 0; v < 2; v++) x[v] = LOAD_ALL(a + v * LANES);
+    UNROLL for (int j = 0; j < WIDE_COLUMNS; j += 2)
+    {
+        WIDE_ADD(sum[j], x, y, b + j);
+        WIDE_ADD_AT(sum[j + 1], x, b + j + 1);
+    }
+}
+/* eg_wide_run. The panel of b is prefetched to the first-level cache SOON_B terms before it is
+ * read. */
+TARGET static void NAME(wide)(int64_t k, const void *av, const void *bv, void *cv, int64_t cn,
+                              double alpha, bool add, const char *const *ahead)
+{
+    enum { W = 2 * LANES, TERMS = EG_AHEAD_EVERY, IN_LINE = EG_LINE / sizeof(REAL) };
+    enum { LINES = (TERMS * WIDE_COLUMNS + IN_LINE - 1) / IN_LINE };
+    const REAL *a = av, *b = bv, *soon = b + SOON_B * WIDE_COLUMNS;
+    REAL *c = cv;
+    VEC sum[WIDE_COLUMNS][2];
+    UNROLL for (int j = 0; j < WIDE_COLUMNS; j++) UNROLL for (int v = 0; v < 2; v++) sum[j][v] =
+        ZERO;
+    for (; k >= TERMS; k -= TERMS) {
+        __builtin_prefetch(*ahead++, 0, 2);
+        UNROLL for (int q = 0; q < TERMS; q++)
+        {
+            if (q < LINES) __builtin_prefetch(soon + q * IN_LINE, 0, 3);
+            if (TERMS + q < LINES) __builtin_prefetch(soon + (TERMS + q) * IN_LINE, 0, 3);
+            NAME(wide_term)(sum, a + q * W, b + q * WIDE_COLUMNS);
+        }
+        a += TERMS * W;
+        b += TERMS * WIDE_COLUMNS;
+        soon += TERMS * WIDE_COLUMNS;
+    }
+    for (; k > 0; k--, a += W, b += WIDE_COLUMNS) NAME(wide_term)(sum, a, b);
+    const VEC factor = SET((REAL)alpha);
+    UNROLL for (int j = 0; j < WIDE_COLUMNS; j++) UNROLL for (int v = 0; v < 2; v++)
+    {
+        REAL *to = c + j * cn + v * LANES;
+        const VEC y = MUL(sum[j][v], factor); /* rounded before the sum, as in BLIS's kernels */
+        STORE_ALL(to, add ? ADD(y, LOAD_ALL(to)) : y);
+    }
 }
 
 /* Panels of PANEL columns, for eg__panel_kernel. */
@@ -306,7 +341,9 @@ static const small NAME(small) = { LANES,
 #undef BATCH_SIX
 #undef PREFETCHING
 #undef PREFETCHING_SIX
-#undef UNPACKED
+#undef WIDE_COLUMNS
+#undef WIDE_ADD
+#undef WIDE_ADD_AT
 #undef REAL
 #undef NAME
 #undef VEC

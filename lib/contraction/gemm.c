@@ -6,21 +6,27 @@
  * block's elements are in tables of offsets, so that no operand is ever copied as a whole. The
  * kernel sums EG_KC elements of k at a time, which is the same for all kernels, and starts from c
  * or 0, so the value of an element depends on k only: neither on the blocking of m and n nor on
- * threads. KC is EG_KC, or twice that if c is large: then a tile receives both sums while it is in
- * the first-level cache. A tile that is not whole, or not contiguous in the kernel's direction, is
- * computed in a buffer. If a has few panels, packing b would take a tenth of the time: columns of b
- * that are contiguous along k are then read in place, by a kernel of direct.c.
+ * threads. KC is EG_KC, or twice that if c is large, or all of k if all of a then stays in the
+ * second-level cache: a tile receives all sums of a block while it is in the first-level cache. A
+ * tile that is not whole, or not contiguous in the kernel's direction, is computed in a buffer.
+ *
+ * If a block of a has all rows, each panel of b is used once: it is packed right before its tiles,
+ * and stays in the first-level cache. Whole tiles are computed by kernels of direct.c where there
+ * are any: they prefetch what is needed next while they sum.
  *
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
 #include "contraction/prefetch.h"
+#include <stdatomic.h>
+#include <unistd.h>
 
 #define IRREGULAR INT64_MIN
 /* Bytes of packed blocks: in the second-level cache, in the third. A part of c of more than C_BYTES
- * has left the caches when the next block of k is added to it. */
-enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20, C_BYTES = 3 << 20 };
-/* With more rows of a, b is packed. */
-enum { IN_PLACE_MOST = 1024 };
+ * has left the caches when the next block of k is added to it. All of a is packed at once if it has
+ * at most WHOLE_BYTES, there are at least WHOLE_LEAST columns of b, and k is not longer than them.
+ */
+enum { A_BYTES = 384 << 10, B_BYTES = 3 << 20, C_BYTES = 3 << 20, WHOLE_BYTES = 1 << 20 };
+enum { WHOLE_LEAST = 512 };
 /* GRAIN: multiply-adds for which another thread is worthwhile, some 30 µs. */
 enum { GRAIN = 1 << 22, TEAM_MAX = 64 };
 
@@ -94,21 +100,8 @@ typedef struct shape {
     eg_dtype dtype, of[2]; /* of panels and c; of a and b in memory */
     size_t width;
     const eg_kernel *kernel;
-    eg_tile_run *unpacked; /* reads whole panels of b in place; NULL: they are packed */
-    int64_t bn; /* elements from a column of b to the next one, where it is read in place */
+    eg_wide_run *wide; /* computes whole tiles; NULL: kernel does */
 } shape;
-
-/* Chooses whether b is read in place. Columns a multiple of 2048 bytes apart would share two sets
- * of the first-level cache: products of width 512 would take 1.03 of their time. */
-static void choose_in_place(shape *s, const eg_gemm *g)
-{
-    const eg_axis *m = g->m.axis, *n = g->n.axis, *k = g->k.axis;
-    if (g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || k->sb != 1 || m->sc != 1) return;
-    if (g->of[1] != g->dtype || m->size > IN_PLACE_MOST || m->size % s->kernel->mr) return;
-    if (n->sb * (int64_t)s->width % 2048 == 0) return;
-    s->unpacked = eg__unpacked_kernel(g->dtype);
-    s->bn = n->sb;
-}
 
 static size_t gemm_bytes(int64_t block, int64_t kc, int w, size_t width)
 {
@@ -138,29 +131,29 @@ static void tables(side *s, const eg_axes *l, int which, int64_t from, int64_t c
     for (int64_t i = count - 1; i >= 0; i--)
         s->stretch[i] = i + 1 < count && s->to[i + 1] == s->to[i] + 1 ? s->stretch[i + 1] + 1 : 1;
 }
-/* Packs a panel of an operand, unless it is read in place. */
-static void pack(const shape *s, const side *x, int which, int64_t panel, int64_t count, int nruns,
-                 const char *src, int64_t kc)
+/* Packs a panel of an operand as panel number `to`. */
+static void pack(const shape *s, const side *x, int which, int64_t panel, int64_t to, int64_t count,
+                 int nruns, const char *src, int64_t kc)
 {
     const int w = which == EG_OF_A ? s->kernel->mr : s->kernel->nr;
     int64_t i = panel * w, rows = eg__min64(w, count - i);
-    if (which == EG_OF_B && s->unpacked && rows == w) return;
     eg__pack_from(s->dtype, s->of[which], w, rows, x->from + i, regular(x->from + i, rows), nruns,
-                  x->run, src, x->panels + (size_t)(panel * w * kc) * s->width, kc);
+                  x->run, src, x->panels + (size_t)(to * w * kc) * s->width, kc);
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
-/* A block of the product, c (+)= alpha a b with mc × nc elements and sums over kc; its operands are
- * packed, but for panels of b that are read in place, from `from` on. finish: NULL, or called after
- * the last block of k. */
+/* A block of the product, c (+)= alpha a b with mc × nc elements, columns from `from` on, and sums
+ * over kc terms from p on. a is packed, and b too, or each of its panels right before its tiles
+ * (late). finish: NULL, or called after the last block of k. */
 typedef struct block {
     const shape *s;
+    const eg_gemm *g;
     const side *a, *b;
-    int64_t mc, nc, kc;
-    const char *from;
+    int64_t mc, nc, kc, p, from;
+    int rb;               /* runs of b */
+    const char *b_source; /* of the batch */
     char *c;
-    double alpha;
-    bool add;
+    bool late, add;
     const eg_finish *finish;
 } block;
 /* A tile of a block: `rows` rows from i on, `cols` columns from j on. */
@@ -189,7 +182,8 @@ static void tile_done(const block *k, const tile *t)
             finish->run(finish, k->c + (x->to[from + q] + y->to[other + r]) * w, len, 1, 0);
     }
 }
-/* What is packed next of both operands, and how many of its lines are prefetched for each tile. */
+/* What is packed next of both operands, and how many of its lines are prefetched for each block of
+ * EG_KC terms of a tile. */
 typedef struct next {
     eg_ahead of[2];
     int64_t lines[2];
@@ -204,7 +198,7 @@ static void tile_in_buffer(const block *k, const tile *t, int64_t n, const char 
     const eg_kernel *kn = s->kernel;
     _Alignas(64) char buffer[EG_KERNEL_SIDE * EG_KERNEL_SIDE * 8];
     const int64_t trs = kn->rows ? kn->nr : 1, tcs = kn->rows ? 1 : kn->mr;
-    kn->run(kn, n, k->alpha, pa, pb, false, buffer, trs, tcs);
+    kn->run(kn, n, k->g->alpha, pa, pb, false, buffer, trs, tcs);
     if (kn->rows)
         eg__scatter(s->width, t->cols, t->rows, buffer, trs, k->c, b->to + t->j, a->to + t->i,
                     b->stretch + t->j, add);
@@ -212,49 +206,106 @@ static void tile_in_buffer(const block *k, const tile *t, int64_t n, const char 
         eg__scatter(s->width, t->rows, t->cols, buffer, tcs, k->c, a->to + t->i, b->to + t->j,
                     a->stretch + t->i, add);
 }
-/* Computes the tiles of one block. then: NULL, or what is prefetched meanwhile. */
+/* Sets what is packed next of an operand: elements [from, to) of its own axis, [p, p + kc) of k. It
+ * is prefetched during `tiles` tiles. */
+static void set_next(next *then, const shape *s, const eg_gemm *g, int which, const char *at,
+                     int64_t from, int64_t to, int64_t p, int64_t tiles)
+{
+    const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
+    const int64_t w = eg__width[g->of[which]], kc = eg__min64(s->kc, k->total - p),
+                  blocks = tiles * ((s->kc + EG_KC - 1) / EG_KC);
+    then->of[which].rows = 0;
+    if (own->n != 1 || k->n != 1 || kc <= 0 || to <= from || tiles < 1) return;
+    const int64_t step = own->axis->step[which], along = k->axis->step[which];
+    then->of[which] =
+        eg__ahead_of(at + w * (from * step + p * along), w, &(eg_axis){ .size = to - from }, step,
+                     &(eg_axis){ .size = kc }, along);
+    then->lines[which] = (eg__ahead_lines(&then->of[which]) + blocks - 1) / blocks;
+}
+/* Sets that the panel after column j is packed next, if panels are packed late. */
+static void set_next_panel(next *then, const block *k, int64_t j)
+{
+    const int mr = k->s->kernel->mr, nr = k->s->kernel->nr;
+    if (k->late)
+        set_next(then, k->s, k->g, EG_OF_B, k->b_source, k->from + j + nr,
+                 k->from + eg__min64(j + 2 * nr, k->nc), k->p, (k->mc + mr - 1) / mr);
+}
+/* A whole tile in c: its address, and bytes from one contiguous piece of it to the next */
+typedef struct place {
+    char *at;
+    int64_t step;
+} place;
+/* Lists what is prefetched during the terms [p, p + n) of a whole tile: at first what its finish
+ * needs, at last the next tile of c, and in between what is packed next. */
+static void list_lines(eg_lines *l, const block *k, const tile *t, const place *c, int64_t p,
+                       int64_t n, next *then)
+{
+    const shape *s = k->s;
+    const eg_kernel *kn = s->kernel;
+    const int64_t bytes = (kn->rows ? kn->nr : kn->mr) * (int64_t)s->width;
+    const int pieces = kn->rows ? kn->mr : kn->nr;
+    l->n = 0;
+    l->most = (int)(n / EG_AHEAD_EVERY);
+    for (int x = 0; x < 2; x++)
+        if (p == 0 && k->finish && k->finish->beside[x]) {
+            const uintptr_t at = (uintptr_t)c->at + (uintptr_t)k->finish->beside[x];
+            eg__lines_add_tile(l, (const char *)at, bytes, pieces, c->step);
+        }
+    const bool below = t->i + kn->mr < k->mc;
+    const int64_t i = below ? t->i + kn->mr : 0, j = below ? t->j : t->j + kn->nr;
+    if (p + n == k->kc && s->wide && j < k->nc)
+        eg__lines_add_tile(l, k->c + (k->a->to[i] + k->b->to[j]) * (int64_t)s->width, bytes, pieces,
+                           c->step);
+    for (int x = 0; x < 2; x++) eg__lines_add(l, &then->of[x], then->lines[x]);
+}
+/* Computes a whole tile of c. pa, pb: panels of a, and of b if it is packed. */
+static void tile_whole(const block *k, const tile *t, const place *c, const char *pa,
+                       const char *pb, next *then)
+{
+    const shape *s = k->s;
+    const eg_kernel *kn = s->kernel;
+    const int64_t w = (int64_t)s->width, step = c->step / w;
+    for (int64_t p = 0; p < k->kc; p += EG_KC) {
+        const int64_t n = eg__min64(EG_KC, k->kc - p);
+        const char *xa = pa + p * kn->mr * w, *xb = pb + p * kn->nr * w;
+        const bool add = k->add || p > 0;
+        eg_lines ahead;
+        list_lines(&ahead, k, t, c, p, n, then);
+        if (s->wide) {
+            while (ahead.n < ahead.most) ahead.at[ahead.n++] = pa;
+            s->wide(n, xa, xb, c->at, step, k->g->alpha, add, ahead.at);
+            continue;
+        }
+        for (int x = 0; x < ahead.n; x++) __builtin_prefetch(ahead.at[x], 0, 3);
+        kn->run(kn, n, k->g->alpha, xa, xb, add, c->at, kn->rows ? step : 1, kn->rows ? 1 : step);
+    }
+}
+/* Computes the tiles of one block. then: what is prefetched meanwhile. */
 static void tiles(const block *k, next *then)
 {
-    const size_t width = k->s->width;
-    const eg_kernel *kn = k->s->kernel;
+    const shape *s = k->s;
+    const int64_t width = (int64_t)s->width;
+    const eg_kernel *kn = s->kernel;
     const int mr = kn->mr, nr = kn->nr;
     const side *a = k->a, *b = k->b;
     for (int64_t j = 0; j < k->nc; j += nr) {
-        const char *pb = b->panels + (size_t)(j * k->kc) * width;
+        const char *pb = b->panels + (k->late ? 0 : j * k->kc * width);
         const int64_t cs = b->stride[j / nr], cols = eg__min64(nr, k->nc - j);
-        eg_ahead columns = { .rows = 0 }; /* the next ones, if they are read in place */
-        if (k->s->unpacked && j + 2 * nr <= k->nc)
-            columns =
-                eg__ahead_of(k->from + b->from[j + nr] * (int64_t)width, (int64_t)width,
-                             &(eg_axis){ .size = nr }, k->s->bn, &(eg_axis){ .size = k->kc }, 1);
-        const int64_t lines = (eg__ahead_lines(&columns) * mr + k->mc - 1) / k->mc;
+        if (k->late) pack(s, b, EG_OF_B, j / nr, 0, k->nc, k->rb, k->b_source, k->kc);
+        set_next_panel(then, k, j);
         for (int64_t i = 0; i < k->mc; i += mr) {
-            const char *pa = a->panels + (size_t)(i * k->kc) * width;
+            const char *pa = a->panels + i * k->kc * width;
             const int64_t rs = a->stride[i / mr], rows = eg__min64(mr, k->mc - i);
             const tile t = { i, rows, j, cols };
-            const bool whole = rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
-                               (kn->rows ? cs == 1 : rs == 1);
-            char *at = k->c + (a->to[i] + b->to[j]) * (int64_t)width;
-            if (whole) {
-                eg__ahead_prefetch(&columns, lines, false);
-                for (int x = 0; then && x < 2; x++)
-                    eg__ahead_prefetch(&then->of[x], then->lines[x], true);
-                if (k->finish)
-                    eg__finish_prefetch(k->finish, at, (kn->rows ? nr : mr) * (int64_t)width,
-                                        kn->rows ? mr : nr, (kn->rows ? rs : cs) * (int64_t)width);
-            }
-            for (int64_t p = 0; p < k->kc; p += EG_KC) {
-                const int64_t n = eg__min64(EG_KC, k->kc - p);
-                const char *xa = pa + (size_t)(p * mr) * width, *xb = pb + (size_t)(p * nr) * width;
-                const bool more = k->add || p > 0;
-                if (whole && k->s->unpacked)
-                    k->s->unpacked(mr, n, xa, mr, k->from + (b->from[j] + p) * (int64_t)width, 1,
-                                   k->s->bn, at, cs, k->alpha, more);
-                else if (whole)
-                    kn->run(kn, n, k->alpha, xa, xb, more, at, rs, cs);
-                else
-                    tile_in_buffer(k, &t, n, xa, xb, more);
-            }
+            if (rows == mr && cols == nr && rs != IRREGULAR && cs != IRREGULAR &&
+                (kn->rows ? cs == 1 : rs == 1)) {
+                const place c = { k->c + (a->to[i] + b->to[j]) * width,
+                                  (kn->rows ? rs : cs) * width };
+                tile_whole(k, &t, &c, pa, pb, then);
+            } else
+                for (int64_t p = 0; p < k->kc; p += EG_KC)
+                    tile_in_buffer(k, &t, eg__min64(EG_KC, k->kc - p), pa + p * mr * width,
+                                   pb + p * nr * width, k->add || p > 0);
             if (k->finish) tile_done(k, &t);
         }
     }
@@ -265,22 +316,6 @@ static const eg_finish *gemm_finish(const eg_gemm *g, int64_t p, int64_t kc)
 {
     return p + kc == g->k.total ? g->finish : NULL;
 }
-/* Sets what is packed next of an operand: elements [from, to) of its own axis, [p, p + kc) of k. It
- * is prefetched during `tiles` tiles. */
-static void set_next(next *then, const shape *s, const eg_gemm *g, int which, const char *at,
-                     int64_t from, int64_t to, int64_t p, int64_t tiles)
-{
-    const eg_axes *own = which == EG_OF_A ? &g->m : &g->n, *k = &g->k;
-    const int64_t w = eg__width[g->of[which]], kc = eg__min64(s->kc, k->total - p);
-    then->of[which].rows = then->lines[which] = 0;
-    if (which == EG_OF_B && s->unpacked) return;
-    if (own->n != 1 || k->n != 1 || kc <= 0 || to <= from || tiles < 1) return;
-    const int64_t step = own->axis->step[which], along = k->axis->step[which];
-    then->of[which] =
-        eg__ahead_of(at + w * (from * step + p * along), w, &(eg_axis){ .size = to - from }, step,
-                     &(eg_axis){ .size = kc }, along);
-    then->lines[which] = (eg__ahead_lines(&then->of[which]) + tiles - 1) / tiles;
-}
 /* -- one batch by one thread ------------------------------------------------------------------ */
 static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int64_t from,
                            int64_t to, side *a, side *b)
@@ -288,26 +323,30 @@ static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int6
     const int mr = s->kernel->mr, nr = s->kernel->nr;
     const char *pa = g->a + at.a * eg__width[g->of[0]], *pb = g->b + at.b * eg__width[g->of[1]];
     char *pc = g->c + at.c * (int64_t)s->width;
+    const bool late = g->m.total <= s->mc; /* each panel of b is used once */
     for (int64_t j = from; j < to; j += s->nc) {
         int64_t nc = eg__min64(s->nc, to - j);
         tables(b, &g->n, EG_OF_B, j, nc, nr);
         for (int64_t p = 0; p < g->k.total; p += s->kc) {
             int64_t kc = eg__min64(s->kc, g->k.total - p);
             int rb = runs(&g->k, EG_OF_B, p, kc, b->run), ra = runs(&g->k, EG_OF_A, p, kc, a->run);
-            next then;
+            next then = { .lines = { 0 } };
             const int64_t across = (nc + nr - 1) / nr;
-            for (int64_t q = 0; q * nr < nc; q++) pack(s, b, EG_OF_B, q, nc, rb, pb, kc);
-            set_next(&then, s, g, EG_OF_B, pb, j, j + nc, p + s->kc, across * (g->m.total / mr));
+            if (!late) {
+                for (int64_t q = 0; q < across; q++) pack(s, b, EG_OF_B, q, q, nc, rb, pb, kc);
+                set_next(&then, s, g, EG_OF_B, pb, j, j + nc, p + s->kc,
+                         across * (g->m.total / mr));
+            }
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
-                for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, mc, ra, pa, kc);
+                for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, q, mc, ra, pa, kc);
                 const bool last = i + mc == g->m.total;
                 set_next(&then, s, g, EG_OF_A, pa, last ? 0 : i + mc,
                          eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + s->kc : p,
                          across * (mc / mr));
-                tiles(&(block){ s, a, b, mc, nc, kc, pb + p * (int64_t)s->width, pc, g->alpha,
-                                g->add || p > 0, gemm_finish(g, p, kc) },
+                tiles(&(block){ s, g, a, b, mc, nc, kc, p, j, rb, pb, pc, late, g->add || p > 0,
+                                gemm_finish(g, p, kc) },
                       &then);
             }
         }
@@ -338,7 +377,7 @@ static void pack_piece(void *user, int64_t q, int thread)
 {
     (void)thread;
     const gemm_job *c = user;
-    pack(c->s, c->b, EG_OF_B, q, c->nc, c->rb, c->pb, c->kc);
+    pack(c->s, c->b, EG_OF_B, q, q, c->nc, c->rb, c->pb, c->kc);
 }
 static void block_piece(void *user, int64_t i, int thread)
 {
@@ -348,10 +387,10 @@ static void block_piece(void *user, int64_t i, int thread)
     const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
-    for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, mc, ra, c->pa, c->kc);
-    tiles(&(block){ c->s, a, c->b, mc, c->nc, c->kc, c->pb + c->p * (int64_t)c->s->width, c->pc,
-                    c->g->alpha, c->g->add || c->p > 0, gemm_finish(c->g, c->p, c->kc) },
-          NULL);
+    for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, q, mc, ra, c->pa, c->kc);
+    tiles(&(block){ c->s, c->g, a, c->b, mc, c->nc, c->kc, c->p, 0, c->rb, c->pb, c->pc, false,
+                    c->g->add || c->p > 0, gemm_finish(c->g, c->p, c->kc) },
+          &(next){ .lines = { 0 } });
 }
 /* Computes one batch on all threads: they pack each block of b together, then take blocks of a in
  * turn. */
@@ -375,7 +414,37 @@ static void gemm_together(eg_ctx *cx, int team, gemm_job *c)
     }
 }
 
-/* Chooses the sizes of blocks and how threads share the work, and allocates workspaces. False after
+/* Returns how many bytes of a are packed at a time if they are all of a: half of the second-level
+ * cache, so that columns of b and tiles of c pass beside them. */
+static int64_t whole_bytes(void)
+{
+    static _Atomic int64_t known; /* plus 1; 0: not yet */
+    int64_t now = atomic_load_explicit(&known, memory_order_relaxed);
+    if (now) return now - 1;
+#if defined(_SC_LEVEL2_CACHE_SIZE)
+    const long cache = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#else
+    const long cache = 0;
+#endif
+    now = cache > 0 ? eg__min64(cache / 2, WHOLE_BYTES) : 0;
+    atomic_store_explicit(&known, now + 1, memory_order_relaxed);
+    return now;
+}
+/* Chooses the sizes of blocks for one thread. */
+static void choose_blocks(shape *s, const eg_gemm *g)
+{
+    const int mr = s->kernel->mr, nr = s->kernel->nr;
+    const int64_t w = (int64_t)s->width, m = eg__round_up(g->m.total, mr),
+                  across = eg__min64(g->n.total, B_BYTES / (EG_KC * w)),
+                  all = eg__round_up(g->k.total, EG_KC);
+    const bool whole = m * g->k.total * w <= whole_bytes() && g->n.total >= WHOLE_LEAST &&
+                       g->n.total >= g->k.total;
+    const int64_t packed = whole ? all : g->m.total * across * w > C_BYTES ? 2 * EG_KC : EG_KC;
+    s->kc = eg__min64(packed, g->k.total);
+    s->mc = whole ? m : eg__min64(m, A_BYTES / (packed * w) / mr * mr);
+    s->nc = eg__min64(eg__round_up(g->n.total, nr), B_BYTES / (packed * w) / nr * nr);
+}
+/* Chooses how threads share the work, and allocates workspaces. False after
  * an error. */
 bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
 {
@@ -383,13 +452,9 @@ bool eg__gemm(eg_ctx *cx, const eg_gemm *g)
                 .dtype = g->dtype,
                 .of = { g->of[0], g->of[1] },
                 .width = g->dtype == EG_F64 ? 8 : 4 };
-    choose_in_place(&s, g);
+    s.wide = eg__wide_kernel(g->dtype);
     const int mr = s.kernel->mr, nr = s.kernel->nr;
-    const int64_t w = (int64_t)s.width, across = eg__min64(g->n.total, B_BYTES / (EG_KC * w)),
-                  packed = g->m.total * across * w > C_BYTES ? 2 * EG_KC : EG_KC;
-    s.kc = eg__min64(packed, g->k.total);
-    s.mc = eg__min64(eg__round_up(g->m.total, mr), A_BYTES / (packed * w) / mr * mr);
-    s.nc = eg__min64(eg__round_up(g->n.total, nr), B_BYTES / (packed * w) / nr * nr);
+    choose_blocks(&s, g);
 
     const int64_t batches = g->batch.total, work = batches * g->m.total * g->n.total * g->k.total;
     int team = eg__team(cx, work, GRAIN);

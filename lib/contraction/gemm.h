@@ -19,6 +19,13 @@ typedef struct eg_axes {
  * and the columns j of the kernel. */
 typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                          int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
+/* A kernel of direct.c for whole tiles, from packed panels of a and b: c[i + j cn] (+)= alpha
+ * Σ_p a[p·mr + i] b[p·nr + j]. ahead: ⌊k/EG_AHEAD_EVERY⌋ addresses, which are prefetched to the
+ * second-level cache, one for that many terms. All at a time they would fill the queue of a core's
+ * cache misses, and the loads of a and b would wait. */
+enum { EG_AHEAD_EVERY = 4 };
+typedef void eg_wide_run(int64_t k, const void *a, const void *b, void *c, int64_t cn, double alpha,
+                         bool add, const char *const *ahead);
 /* The number of products of equal shape, and the elements from one to the next in each operand.
  * ahead: elements from their columns of b to those that later ones read (0: none), whose cache
  * lines are prefetched: each product, the first one as number `number`, prefetches half a column.
@@ -109,9 +116,8 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 /* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
  * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
-/* Returns a kernel with the mr and nr of eg__kernel's, for a packed panel of a and columns of b
- * that are not packed, but contiguous along k (bk = 1). NULL if there is none. */
-eg_tile_run *eg__unpacked_kernel(eg_dtype);
+/* Returns a kernel with the mr and nr of eg__kernel's; NULL if there is none. */
+eg_wide_run *eg__wide_kernel(eg_dtype);
 /* Numbers in a vector, and the most columns of a tile; 0 without a kernel */
 int eg__direct_lanes(eg_dtype);
 int eg__direct_columns(eg_dtype);

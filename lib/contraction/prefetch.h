@@ -17,6 +17,33 @@ static inline void eg__finish_prefetch(const eg_finish *finish, const void *c, i
     }
 }
 
+/* A list of lines for eg_wide_run, of at most `most`. */
+typedef struct eg_lines {
+    int n, most;
+    const char *at[EG_KC / EG_AHEAD_EVERY];
+} eg_lines;
+/* Appends the next `count` lines of x to a list, or as many as fit. */
+static inline void eg__lines_add(eg_lines *l, eg_ahead *x, int64_t count)
+{
+    while (count > 0 && x->rows > 0 && l->n < l->most) {
+        const int64_t n = eg__min64(eg__min64(count, x->lines - x->at), l->most - l->n);
+        const char *from = x->row + x->at * x->line;
+        for (int64_t i = 0; i < n; i++) l->at[l->n++] = from + i * x->line;
+        count -= n;
+        x->at += n;
+        if (x->at < x->lines) continue;
+        x->at = 0;
+        x->row += x->step;
+        x->rows--;
+    }
+}
+/* Appends the lines of `pieces` contiguous pieces of `bytes` bytes, `step` bytes apart. */
+static inline void eg__lines_add_tile(eg_lines *l, const char *at, int64_t bytes, int pieces,
+                                      int64_t step)
+{
+    for (int64_t i = 0; i < bytes; i += EG_LINE)
+        eg__lines_add(l, &(eg_ahead){ at + i, 1, 0, pieces, step, 0 }, pieces);
+}
 /* Sets the lines of x->size by y->size elements of w bytes, which are sx and sy elements apart and
  * begin at `from`. */
 static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *x, int64_t sx,
@@ -28,6 +55,8 @@ static inline eg_ahead eg__ahead_of(const char *from, int64_t w, const eg_axis *
     const bool dense = w * sy == sx * x->size; /* one row */
     const int64_t bytes = dense ? sx * x->size * y->size : sx * (x->size - 1) + w,
                   line = dense || sx < EG_LINE ? EG_LINE : sx;
-    return (eg_ahead){ from, dense ? 1 : y->size, w * sy, (bytes + line - 1) / line, line, 0 };
+    const int64_t lines = (bytes + line - 1) / line;
+    if (lines == 1) return (eg_ahead){ from, 1, 0, y->size, w * sy, 0 };
+    return (eg_ahead){ from, dense ? 1 : y->size, w * sy, lines, line, 0 };
 }
 #endif
