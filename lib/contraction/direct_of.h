@@ -136,13 +136,14 @@ TARGET static void NAME(wide)(int64_t k, const void *av, const void *bv, void *c
     UNROLL for (int j = 0; j < WIDE_COLUMNS; j++) UNROLL for (int v = 0; v < 2; v++) sum[j][v] =
         ZERO;
     for (; k >= TERMS; k -= TERMS) {
-        __builtin_prefetch(*ahead++, 0, 2);
         UNROLL for (int q = 0; q < TERMS; q++)
         {
+            if (q % (TERMS / 2) == 0) __builtin_prefetch(*ahead + q / (TERMS / 2) * EG_LINE, 0, 2);
             if (q < LINES) __builtin_prefetch(soon + q * IN_LINE, 0, 3);
             if (TERMS + q < LINES) __builtin_prefetch(soon + (TERMS + q) * IN_LINE, 0, 3);
             NAME(wide_term)(sum, a + q * W, b + q * WIDE_COLUMNS);
         }
+        ahead++;
         a += TERMS * W;
         b += TERMS * WIDE_COLUMNS;
         soon += TERMS * WIDE_COLUMNS;

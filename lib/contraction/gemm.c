@@ -256,7 +256,7 @@ static void list_lines(eg_lines *l, const block *k, const tile *t, const place *
     if (p + n == k->kc && s->wide && j < k->nc)
         eg__lines_add_tile(l, k->c + (k->a->to[i] + k->b->to[j]) * (int64_t)s->width, bytes, pieces,
                            c->step);
-    for (int x = 0; x < 2; x++) eg__lines_add(l, &then->of[x], then->lines[x]);
+    for (int x = EG_OF_B; x >= EG_OF_A; x--) eg__lines_add(l, &then->of[x], then->lines[x]);
 }
 /* Computes a whole tile of c. pa, pb: panels of a, and of b if it is packed. */
 static void tile_whole(const block *k, const tile *t, const place *c, const char *pa,
@@ -276,7 +276,10 @@ static void tile_whole(const block *k, const tile *t, const place *c, const char
             s->wide(n, xa, xb, c->at, step, k->g->alpha, add, ahead.at);
             continue;
         }
-        for (int x = 0; x < ahead.n; x++) __builtin_prefetch(ahead.at[x], 0, 3);
+        for (int x = 0; x < ahead.n; x++) {
+            __builtin_prefetch(ahead.at[x], 0, 3);
+            __builtin_prefetch(ahead.at[x] + EG_LINE, 0, 3);
+        }
         kn->run(kn, n, k->g->alpha, xa, xb, add, c->at, kn->rows ? step : 1, kn->rows ? 1 : step);
     }
 }

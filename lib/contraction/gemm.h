@@ -20,9 +20,9 @@ typedef struct eg_axes {
 typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, const void *b,
                          int64_t bk, int64_t bn, void *c, int64_t cn, double alpha, bool add);
 /* A kernel of direct.c for whole tiles, from packed panels of a and b: c[i + j cn] (+)= alpha
- * Σ_p a[p·mr + i] b[p·nr + j]. ahead: ⌊k/EG_AHEAD_EVERY⌋ addresses, which are prefetched to the
- * second-level cache, one for that many terms. All at a time they would fill the queue of a core's
- * cache misses, and the loads of a and b would wait. */
+ * Σ_p a[p·mr + i] b[p·nr + j]. ahead: ⌊k/EG_AHEAD_EVERY⌋ addresses, each of two lines that are
+ * prefetched to the second-level cache, two for that many terms. All at a time they would fill the
+ * queue of a core's cache misses, and the loads of a and b would wait. */
 enum { EG_AHEAD_EVERY = 4 };
 typedef void eg_wide_run(int64_t k, const void *a, const void *b, void *c, int64_t cn, double alpha,
                          bool add, const char *const *ahead);

@@ -17,20 +17,24 @@ static inline void eg__finish_prefetch(const eg_finish *finish, const void *c, i
     }
 }
 
-/* A list of lines for eg_wide_run, of at most `most`. */
+/* A list of pairs of neighbouring lines for eg_wide_run, of at most `most`. */
 typedef struct eg_lines {
     int n, most;
     const char *at[EG_KC / EG_AHEAD_EVERY];
 } eg_lines;
-/* Appends the next `count` lines of x to a list, or as many as fit. */
+/* Appends the next `count` lines of x to a list, or as many as fit; lines that are not neighbours
+ * each with the line after it. */
 static inline void eg__lines_add(eg_lines *l, eg_ahead *x, int64_t count)
 {
+    const int64_t each = x->line == EG_LINE ? 2 : 1, step = each * x->line;
     while (count > 0 && x->rows > 0 && l->n < l->most) {
-        const int64_t n = eg__min64(eg__min64(count, x->lines - x->at), l->most - l->n);
-        const char *from = x->row + x->at * x->line;
-        for (int64_t i = 0; i < n; i++) l->at[l->n++] = from + i * x->line;
-        count -= n;
-        x->at += n;
+        const int64_t lines = eg__min64(count, x->lines - x->at),
+                      n = eg__min64((lines + each - 1) / each, l->most - l->n);
+        const char *from = x->row + x->at * x->line, **to = l->at + l->n;
+        for (int64_t i = 0; i < n; i++) to[i] = from + i * step;
+        l->n += (int)n;
+        count -= n * each;
+        x->at += n * each;
         if (x->at < x->lines) continue;
         x->at = 0;
         x->row += x->step;
@@ -41,8 +45,8 @@ static inline void eg__lines_add(eg_lines *l, eg_ahead *x, int64_t count)
 static inline void eg__lines_add_tile(eg_lines *l, const char *at, int64_t bytes, int pieces,
                                       int64_t step)
 {
-    for (int64_t i = 0; i < bytes; i += EG_LINE)
-        eg__lines_add(l, &(eg_ahead){ at + i, 1, 0, pieces, step, 0 }, pieces);
+    for (; bytes > 0; bytes -= 2 * EG_LINE, at += 2 * EG_LINE)
+        eg__lines_add(l, &(eg_ahead){ at, 1, 0, pieces, step, 0 }, pieces);
 }
 /* Sets the lines of x->size by y->size elements of w bytes, which are sx and sy elements apart and
  * begin at `from`. */
