@@ -39,8 +39,6 @@ enum {
 };
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
-typedef void copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
-                      bool prefetches);
 /* Addresses to prefetch: a vector of two registers `from`, then others `step` elements apart; after
  * `run` of them `jump` more elements on. */
 typedef struct prefetch_list {
@@ -58,7 +56,7 @@ typedef enum tile_kind { TILE_PLAIN, TILE_LISTED, TILE_AHEAD } tile_kind;
 typedef struct small {
     int lanes, most, alone;
     scatter_run *scatter;
-    copy_run *copy[2]; /* of one vector, of two */
+    eg_copy_run *copy[2]; /* of one vector, of two */
     eg_tile_run *tile[2][2][ALONE_MOST];
     prefetching_run *prefetching[TILE_MOST]; /* tile[1][1], which prefetch */
     eg_batch_run *batch[2][ALONE_MOST];      /* tile[0][whole] of many products */
@@ -231,13 +229,15 @@ eg_panel_kernel eg__panel_kernel(eg_dtype dtype)
     return k;
 }
 
-eg_wide_run *eg__wide_kernel(eg_dtype dtype)
+const eg_wide *eg__wide_kernel(eg_dtype dtype)
 {
 #if defined(__x86_64__)
+    static const eg_wide f32 = { wide_512_f32, copy_2_512_f32 },
+                         f64 = { wide_512_f64, copy_2_512_f64 };
     const eg_kernel *kn = eg__kernel(dtype);
     if (eg__kernel_isa() == EG_ISA_AVX512 && !kn->rows) {
-        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return wide_512_f32;
-        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return wide_512_f64;
+        if (dtype == EG_F32 && kn->mr == 32 && kn->nr == 12) return &f32;
+        if (dtype == EG_F64 && kn->mr == 16 && kn->nr == 14) return &f64;
     }
 #endif
     (void)dtype;

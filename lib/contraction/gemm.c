@@ -100,7 +100,7 @@ typedef struct shape {
     eg_dtype dtype, of[2]; /* of panels and c; of a and b in memory */
     size_t width;
     const eg_kernel *kernel;
-    eg_wide_run *wide; /* computes whole tiles; NULL: kernel does */
+    const eg_wide *wide; /* computes whole tiles; NULL: kernel does */
 } shape;
 
 static size_t gemm_bytes(int64_t block, int64_t kc, int w, size_t width)
@@ -139,6 +139,25 @@ static void pack(const shape *s, const side *x, int which, int64_t panel, int64_
     int64_t i = panel * w, rows = eg__min64(w, count - i);
     eg__pack_from(s->dtype, s->of[which], w, rows, x->from + i, regular(x->from + i, rows), nruns,
                   x->run, src, x->panels + (size_t)(to * w * kc) * s->width, kc);
+}
+
+/* Packs the panels of a block of a. If its rows are contiguous, a few of them are copied to all
+ * panels at a time, since single panels would take two lines of each row. */
+static void pack_a(const shape *s, const side *a, const eg_gemm *g, int64_t mc, int nruns,
+                   const char *src, int64_t kc)
+{
+    enum { ROWS = 4 };
+    const int64_t mr = s->kernel->mr, w = (int64_t)s->width;
+    int64_t q = 0;
+    if (s->wide && s->of[EG_OF_A] == s->dtype && nruns == 1 && g->m.n == 1 && g->m.axis->sa == 1) {
+        const int64_t step = a->run->stride, whole = mc / mr;
+        const char *from = src + (a->from[0] + a->run->at) * w;
+        for (int64_t p = 0; p < kc; p += ROWS, from += ROWS * step * w)
+            for (q = 0; q < whole; q++)
+                s->wide->copy(mr, eg__min64(ROWS, kc - p), from + q * mr * w, step,
+                              a->panels + (q * kc + p) * mr * w, false);
+    }
+    for (; q * mr < mc; q++) pack(s, a, EG_OF_A, q, q, mc, nruns, src, kc);
 }
 
 /* -- tiles ------------------------------------------------------------------------------------ */
@@ -273,7 +292,7 @@ static void tile_whole(const block *k, const tile *t, const place *c, const char
         list_lines(&ahead, k, t, c, p, n, then);
         if (s->wide) {
             while (ahead.n < ahead.most) ahead.at[ahead.n++] = pa;
-            s->wide(n, xa, xb, c->at, step, k->g->alpha, add, ahead.at);
+            s->wide->run(n, xa, xb, c->at, step, k->g->alpha, add, ahead.at);
             continue;
         }
         for (int x = 0; x < ahead.n; x++) {
@@ -343,7 +362,7 @@ static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int6
             for (int64_t i = 0; i < g->m.total; i += s->mc) {
                 int64_t mc = eg__min64(s->mc, g->m.total - i);
                 tables(a, &g->m, EG_OF_A, i, mc, mr);
-                for (int64_t q = 0; q * mr < mc; q++) pack(s, a, EG_OF_A, q, q, mc, ra, pa, kc);
+                pack_a(s, a, g, mc, ra, pa, kc);
                 const bool last = i + mc == g->m.total;
                 set_next(&then, s, g, EG_OF_A, pa, last ? 0 : i + mc,
                          eg__min64(g->m.total, (last ? 0 : i + mc) + s->mc), last ? p + s->kc : p,
@@ -390,7 +409,7 @@ static void block_piece(void *user, int64_t i, int thread)
     const int64_t from = i * c->s->mc, mc = eg__min64(c->s->mc, c->g->m.total - from);
     const int ra = runs(&c->g->k, EG_OF_A, c->p, c->kc, a->run);
     tables(a, &c->g->m, EG_OF_A, from, mc, mr);
-    for (int64_t q = 0; q * mr < mc; q++) pack(c->s, a, EG_OF_A, q, q, mc, ra, c->pa, c->kc);
+    pack_a(c->s, a, c->g, mc, ra, c->pa, c->kc);
     tiles(&(block){ c->s, c->g, a, c->b, mc, c->nc, c->kc, c->p, 0, c->rb, c->pb, c->pc, false,
                     c->g->add || c->p > 0, gemm_finish(c->g, c->p, c->kc) },
           &(next){ .lines = { 0 } });

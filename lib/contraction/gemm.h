@@ -26,6 +26,16 @@ typedef void eg_tile_run(int64_t lanes, int64_t k, const void *a, int64_t ak, co
 enum { EG_AHEAD_EVERY = 4 };
 typedef void eg_wide_run(int64_t k, const void *a, const void *b, void *c, int64_t cn, double alpha,
                          bool add, const char *const *ahead);
+/* to[i + p·L] = a[i + p·ak] for p < k and i < L, where L is the number of lanes of the kernel's
+ * vectors; lanes of them are copied, the others are 0. prefetches: the next L elements of each row
+ * are prefetched. */
+typedef void eg_copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
+                         bool prefetches);
+/* run, and copy for panels of a whose rows are contiguous */
+typedef struct eg_wide {
+    eg_wide_run *run;
+    eg_copy_run *copy;
+} eg_wide;
 /* The number of products of equal shape, and the elements from one to the next in each operand.
  * ahead: elements from their columns of b to those that later ones read (0: none), whose cache
  * lines are prefetched: each product, the first one as number `number`, prefetches half a column.
@@ -116,8 +126,8 @@ bool eg__gemm(eg_ctx *, const eg_gemm *); /* gemm.c: floats, any m, n, k ≥ 1 *
 /* True if direct.c can compute the product and is faster than gemm.c: c is contiguous along m,
  * there is one axis each of m, n and k, and not all of them are large. */
 bool eg__direct_suits(const eg_gemm *);
-/* Returns a kernel with the mr and nr of eg__kernel's; NULL if there is none. */
-eg_wide_run *eg__wide_kernel(eg_dtype);
+/* Returns kernels with the mr and nr of eg__kernel's; NULL if there are none. */
+const eg_wide *eg__wide_kernel(eg_dtype);
 /* Numbers in a vector, and the most columns of a tile; 0 without a kernel */
 int eg__direct_lanes(eg_dtype);
 int eg__direct_columns(eg_dtype);
