@@ -37,6 +37,14 @@ enum {
     AHEAD_MOST = 512 << 10,
     AHEAD_EACH = 48 * EG_LINE
 };
+/* A product is packed if its sizes are at least PACKED_LEAST, the product of any two at least
+ * PACKED_FACE, and its multiply-adds at least PACKED_WORK. */
+enum {
+    PACKED_LEAST = 64,
+    PACKED_FACE = 1 << 14,
+    PACKED_WORK_F32 = 1 << 26,
+    PACKED_WORK_F64 = 1 << 23
+};
 typedef void scatter_run(int64_t rows, int64_t cols, const void *tile, int64_t ts, void *c,
                          const int64_t *m, const int64_t *n, const int64_t *stretch, bool add);
 /* Addresses to prefetch: a vector of two registers `from`, then others `step` elements apart; after
@@ -290,13 +298,24 @@ static bool direct_in_place(const eg_gemm *g)
             (g->n.total <= 2 * TILE_MOST && g->m.total * g->k.total * w <= EG_CACHED_BYTES));
 }
 
+/* True if the product is faster packed: with fewer multiply-adds the copies take longer than what
+ * they save, unless all sizes are large. */
+static bool direct_too_large(const eg_gemm *g)
+{
+    const int64_t m = g->m.total, n = g->n.total, k = g->k.total;
+    if (m > EG_KC && n > EG_KC && k > EG_KC) return true;
+    if (eg__min64(eg__min64(m, n), k) < PACKED_LEAST) return false;
+    if (eg__min64(eg__min64(m * n, n * k), m * k) < PACKED_FACE) return false;
+    const double work = (double)m * (double)n * (double)k;
+    return work >= (g->dtype == EG_F64 ? PACKED_WORK_F64 : PACKED_WORK_F32);
+}
+
 bool eg__direct_suits(const eg_gemm *g)
 {
     const small *s = small_of(g->dtype);
     if (!s || g->m.n != 1 || g->n.n != 1 || g->k.n != 1 || g->m.axis[0].sc != 1) return false;
     if (g->of[1] != g->dtype || (g->of[0] != g->dtype && g->n.total > WIDENED_MOST)) return false;
-    /* products this large are faster packed */
-    if (g->m.total > EG_KC && g->n.total > EG_KC && g->k.total > EG_KC) return false;
+    if (direct_too_large(g)) return false;
     const int64_t block = block_of(g, s);
     return g->k.total <= SHORT || block >= g->n.total || block >= 4 * s->most ||
            g->m.total <= 2 * s->lanes;

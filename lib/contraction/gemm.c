@@ -10,9 +10,9 @@
  * second-level cache: a tile receives all sums of a block while it is in the first-level cache. A
  * tile that is not whole, or not contiguous in the kernel's direction, is computed in a buffer.
  *
- * If a block of a has all rows, each panel of b is used once: it is packed right before its tiles,
- * and stays in the first-level cache. Whole tiles are computed by kernels of direct.c where there
- * are any: they prefetch what is needed next while they sum.
+ * Where direct.c has kernels for whole tiles, they are used: they prefetch what is needed next
+ * while they sum. Then, if a block of a has all rows, each panel of b, which is used once, is
+ * packed right before its tiles, and stays in the first-level cache.
  *
  * Threads share the packed block of b, and take blocks of a in turn; if there are many batches,
  * each is computed by one thread. */
@@ -254,6 +254,12 @@ typedef struct place {
     char *at;
     int64_t step;
 } place;
+/* A whole tile has so many contiguous pieces of so many bytes. */
+static int tile_pieces(const shape *s) { return s->kernel->rows ? s->kernel->mr : s->kernel->nr; }
+static int64_t tile_bytes(const shape *s)
+{
+    return (s->kernel->rows ? s->kernel->nr : s->kernel->mr) * (int64_t)s->width;
+}
 /* Lists what is prefetched during the terms [p, p + n) of a whole tile: at first what its finish
  * needs, at last the next tile of c, and in between what is packed next. */
 static void list_lines(eg_lines *l, const block *k, const tile *t, const place *c, int64_t p,
@@ -261,8 +267,8 @@ static void list_lines(eg_lines *l, const block *k, const tile *t, const place *
 {
     const shape *s = k->s;
     const eg_kernel *kn = s->kernel;
-    const int64_t bytes = (kn->rows ? kn->nr : kn->mr) * (int64_t)s->width;
-    const int pieces = kn->rows ? kn->mr : kn->nr;
+    const int64_t bytes = tile_bytes(s);
+    const int pieces = tile_pieces(s);
     l->n = 0;
     l->most = (int)(n / EG_AHEAD_EVERY);
     for (int x = 0; x < 2; x++)
@@ -272,7 +278,7 @@ static void list_lines(eg_lines *l, const block *k, const tile *t, const place *
         }
     const bool below = t->i + kn->mr < k->mc;
     const int64_t i = below ? t->i + kn->mr : 0, j = below ? t->j : t->j + kn->nr;
-    if (p + n == k->kc && s->wide && j < k->nc)
+    if (p + n == k->kc && j < k->nc)
         eg__lines_add_tile(l, k->c + (k->a->to[i] + k->b->to[j]) * (int64_t)s->width, bytes, pieces,
                            c->step);
     for (int x = EG_OF_B; x >= EG_OF_A; x--) eg__lines_add(l, &then->of[x], then->lines[x]);
@@ -288,17 +294,16 @@ static void tile_whole(const block *k, const tile *t, const place *c, const char
         const int64_t n = eg__min64(EG_KC, k->kc - p);
         const char *xa = pa + p * kn->mr * w, *xb = pb + p * kn->nr * w;
         const bool add = k->add || p > 0;
-        eg_lines ahead;
-        list_lines(&ahead, k, t, c, p, n, then);
         if (s->wide) {
+            eg_lines ahead;
+            list_lines(&ahead, k, t, c, p, n, then);
             while (ahead.n < ahead.most) ahead.at[ahead.n++] = pa;
             s->wide->run(n, xa, xb, c->at, step, k->g->alpha, add, ahead.at);
             continue;
         }
-        for (int x = 0; x < ahead.n; x++) {
-            __builtin_prefetch(ahead.at[x], 0, 3);
-            __builtin_prefetch(ahead.at[x] + EG_LINE, 0, 3);
-        }
+        for (int x = 0; x < 2; x++) eg__ahead_prefetch(&then->of[x], then->lines[x], true);
+        if (p == 0 && k->finish)
+            eg__finish_prefetch(k->finish, c->at, tile_bytes(s), tile_pieces(s), c->step);
         kn->run(kn, n, k->g->alpha, xa, xb, add, c->at, kn->rows ? step : 1, kn->rows ? 1 : step);
     }
 }
@@ -345,7 +350,7 @@ static void multiply_batch(const shape *s, const eg_gemm *g, eg_offsets at, int6
     const int mr = s->kernel->mr, nr = s->kernel->nr;
     const char *pa = g->a + at.a * eg__width[g->of[0]], *pb = g->b + at.b * eg__width[g->of[1]];
     char *pc = g->c + at.c * (int64_t)s->width;
-    const bool late = g->m.total <= s->mc; /* each panel of b is used once */
+    const bool late = s->wide && g->m.total <= s->mc; /* each panel of b is used once */
     for (int64_t j = from; j < to; j += s->nc) {
         int64_t nc = eg__min64(s->nc, to - j);
         tables(b, &g->n, EG_OF_B, j, nc, nr);
@@ -459,8 +464,8 @@ static void choose_blocks(shape *s, const eg_gemm *g)
     const int64_t w = (int64_t)s->width, m = eg__round_up(g->m.total, mr),
                   across = eg__min64(g->n.total, B_BYTES / (EG_KC * w)),
                   all = eg__round_up(g->k.total, EG_KC);
-    const bool whole = m * g->k.total * w <= whole_bytes() && g->n.total >= WHOLE_LEAST &&
-                       g->n.total >= g->k.total;
+    const bool whole = s->wide && m * g->k.total * w <= whole_bytes() &&
+                       g->n.total >= WHOLE_LEAST && g->n.total >= g->k.total;
     const int64_t packed = whole ? all : g->m.total * across * w > C_BYTES ? 2 * EG_KC : EG_KC;
     s->kc = eg__min64(packed, g->k.total);
     s->mc = whole ? m : eg__min64(m, A_BYTES / (packed * w) / mr * mr);
