@@ -112,12 +112,12 @@ TARGET static void NAME(copy_2)(int64_t lanes, int64_t k, const void *a, int64_t
 #if WIDE_TILES
 /* sum[j][v] += x[v] b[j] with the vectors x at a. Every second b[j] is an operand in memory of both
  * multiply-adds, which saves instructions; for all of them the loads would take longer. */
-TARGET EG_INLINE void NAME(wide_term)(VEC sum[WIDE_COLUMNS][2], const REAL *a, const REAL *b)
+TARGET EG_INLINE void NAME(wide_term)(const int columns, VEC sum[][2], const REAL *a, const REAL *b)
 {
     VEC x[2], y;
     FENCE; /* otherwise loads move to earlier terms, and sums to the stack */
     UNROLL for (int v = 0; v < 2; v++) x[v] = LOAD_ALL(a + v * LANES);
-    UNROLL for (int j = 0; j < WIDE_COLUMNS; j += 2)
+    UNROLL for (int j = 0; j < columns; j += 2)
     {
         WIDE_ADD(sum[j], x, y, b + j);
         WIDE_ADD_AT(sum[j + 1], x, b + j + 1);
@@ -141,14 +141,14 @@ TARGET static void NAME(wide)(int64_t k, const void *av, const void *bv, void *c
             if (q % (TERMS / 2) == 0) __builtin_prefetch(*ahead + q / (TERMS / 2) * EG_LINE, 0, 2);
             if (q < LINES) __builtin_prefetch(soon + q * IN_LINE, 0, 3);
             if (TERMS + q < LINES) __builtin_prefetch(soon + (TERMS + q) * IN_LINE, 0, 3);
-            NAME(wide_term)(sum, a + q * W, b + q * WIDE_COLUMNS);
+            NAME(wide_term)(WIDE_COLUMNS, sum, a + q * W, b + q * WIDE_COLUMNS);
         }
         ahead++;
         a += TERMS * W;
         b += TERMS * WIDE_COLUMNS;
         soon += TERMS * WIDE_COLUMNS;
     }
-    for (; k > 0; k--, a += W, b += WIDE_COLUMNS) NAME(wide_term)(sum, a, b);
+    for (; k > 0; k--, a += W, b += WIDE_COLUMNS) NAME(wide_term)(WIDE_COLUMNS, sum, a, b);
     const VEC factor = SET((REAL)alpha);
     UNROLL for (int j = 0; j < WIDE_COLUMNS; j++) UNROLL for (int v = 0; v < 2; v++)
     {
@@ -158,6 +158,25 @@ TARGET static void NAME(wide)(int64_t k, const void *av, const void *bv, void *c
     }
 }
 
+/* c[i + j·W] (+)= Σ_p a[p·W + i] b[p·PANEL + j] for p < depth, i < W, j < PANEL */
+TARGET EG_INLINE void NAME(panel)(int64_t depth, const REAL *a, const REAL *b, bool add, REAL *c)
+{
+    enum { W = 2 * LANES, TERMS = 2 };
+    VEC sum[PANEL][2];
+    UNROLL for (int j = 0; j < PANEL; j++) UNROLL for (int v = 0; v < 2; v++) sum[j][v] = ZERO;
+    if (depth >= PREFETCH_LEAST)
+        UNROLL for (int j = 0; j < PANEL; j++) UNROLL for (int v = 0; v < 2; v++)
+            __builtin_prefetch(c + j * W + v * LANES, 1, 3);
+    for (; depth >= TERMS; depth -= TERMS, a += TERMS * W, b += TERMS * PANEL)
+        UNROLL for (int q = 0; q < TERMS; q++)
+            NAME(wide_term)(PANEL, sum, a + q * W, b + q * PANEL);
+    for (; depth > 0; depth--, a += W, b += PANEL) NAME(wide_term)(PANEL, sum, a, b);
+    UNROLL for (int j = 0; j < PANEL; j++) UNROLL for (int v = 0; v < 2; v++)
+    {
+        REAL *to = c + j * W + v * LANES;
+        STORE_ALL(to, add ? ADD(sum[j][v], LOAD_ALL(to)) : sum[j][v]);
+    }
+}
 /* Panels of PANEL columns, for eg__panel_kernel. */
 TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const void *a,
                                 const void *b, int64_t b_step, int64_t columns, bool add, void *c,
@@ -166,11 +185,9 @@ TARGET static void NAME(panels)(const eg_panel_kernel *kn, int64_t depth, const 
     enum { W = 2 * LANES };
     (void)kn;
     for (int64_t j = 0; j < columns; j += PANEL) {
-        const void *panel = (const char *)b + j / PANEL * b_step;
+        const char *panel = (const char *)b + j / PANEL * b_step;
         if (next && next->lines > 0) eg__ahead_list_prefetch(next, depth * PANEL / EG_AHEAD_TERMS);
-        NAME(tile)
-        (2, PANEL, true, TILE_PLAIN, W, depth, a, W, panel, PANEL, 1, (REAL *)c + j * W, W, 1, add,
-         NULL, 0);
+        NAME(panel)(depth, a, (const REAL *)(const void *)panel, add, (REAL *)c + j * W);
     }
 }
 #endif
