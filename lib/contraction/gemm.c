@@ -260,8 +260,8 @@ static int64_t tile_bytes(const shape *s)
 {
     return (s->kernel->rows ? s->kernel->nr : s->kernel->mr) * (int64_t)s->width;
 }
-/* Lists what is prefetched during the terms [p, p + n) of a whole tile: at first what its finish
- * needs, at last the next tile of c, and in between what is packed next. */
+/* Lists what is prefetched during the terms [p, p + n) of a whole tile: with the first terms what
+ * its finish needs, with the last ones the next tile of c, and always what is packed next. */
 static void list_lines(eg_lines *l, const block *k, const tile *t, const place *c, int64_t p,
                        int64_t n, next *then)
 {
@@ -283,7 +283,7 @@ static void list_lines(eg_lines *l, const block *k, const tile *t, const place *
                            c->step);
     for (int x = EG_OF_B; x >= EG_OF_A; x--) eg__lines_add(l, &then->of[x], then->lines[x]);
 }
-/* Computes a whole tile of c. pa, pb: panels of a, and of b if it is packed. */
+/* Computes a whole tile of c from the panels pa and pb. */
 static void tile_whole(const block *k, const tile *t, const place *c, const char *pa,
                        const char *pb, next *then)
 {
