@@ -521,8 +521,7 @@ TEST(layout_changes_no_bit)
         { "ab,bc->ac", "a3 b700 c200" },
         { "ab,bc->ac", "a200 b700 c3" },
         { "ab,bc->ac", "a4 b300 c5" },
-        { "ab,bc->ac",
-          "a530 b400 c301" }, /* the second operand is packed at once, the first by panels */
+        { "ab,bc->ac", "a530 b400 c301" }, /* the second is packed at once, the first by panels */
         { "ab,bc->ac", "a50 b1100 c390" }, /* blocks of the second, the first by panels */
         { "ab,bc->ac", "a110 b270 c800" }, /* several blocks of both */
         { "ab,bc->ac", "a1030 b70 c940" }, /* packed in spite of a small size */

@@ -89,30 +89,35 @@ typedef struct small {
 #define OPAQUE(x) __asm__("" : "+r"(x))
 /* FENCE keeps the compiler from moving loads to before it. */
 #define FENCE __asm__ volatile("" ::: "memory")
-/* WIDE_ADD: s[v] += x[v]·*at for both vectors, each sum in its own register; the compiler would
- * copy sums to others. y: a register that is overwritten. WIDE_ADD_AT: the same, with *at as an
- * operand in memory of both multiply-adds. */
-#define TARGET       __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
-#define WIDE_TILES   1
-#define MOST         12
-#define WIDE_COLUMNS 12
-#define REAL         float
-#define NAME(x)      x##_512_f32
-#define VEC          __m512
-#define LANES        16
-#define MASK         __mmask16
-#define MASK_OF(n)   (MASK)((n) >= LANES ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1)
-#define ZERO         _mm512_setzero_ps()
-#define SET(x)       _mm512_set1_ps(x)
-#define FMA          _mm512_fmadd_ps
-#define WIDE_ADD(s, x, y, at)                                                         \
-    __asm__("vbroadcastss %3, %2\n\tvfmadd231ps %2, %4, %0\n\tvfmadd231ps %2, %5, %1" \
-            : "+v"((s)[0]), "+v"((s)[1]), "=&v"(y)                                    \
+/* WIDE_ADD: s[v] += x[v]·*at for both vectors, each sum in its own register; from intrinsics the
+ * compiler would copy sums to other registers. y: a register that is overwritten. WIDE_ADD_AT: the
+ * same, with *at as an operand in memory of both multiply-adds. KIND and TO are parts of the names:
+ * "s" and "16" for floats. */
+#define WIDE_ADD(s, x, y, at)                                                                \
+    __asm__("vbroadcasts" KIND " %3, %2\n\tvfmadd231p" KIND " %2, %4, %0\n\tvfmadd231p" KIND \
+            " %2, %5, %1"                                                                    \
+            : "+v"((s)[0]), "+v"((s)[1]), "=&v"(y)                                           \
             : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
-#define WIDE_ADD_AT(s, x, at)                                                    \
-    __asm__("vfmadd231ps %2%{1to16%}, %3, %0\n\tvfmadd231ps %2%{1to16%}, %4, %1" \
-            : "+v"((s)[0]), "+v"((s)[1])                                         \
+#define WIDE_ADD_AT(s, x, at)                                                             \
+    __asm__("vfmadd231p" KIND " %2%{1to" TO "%}, %3, %0\n\tvfmadd231p" KIND " %2%{1to" TO \
+            "%}, %4, %1"                                                                  \
+            : "+v"((s)[0]), "+v"((s)[1])                                                  \
             : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
+#define TARGET          __attribute__((target("avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")))
+#define WIDE_TILES      1
+#define MOST            12
+#define WIDE_COLUMNS    12
+#define REAL            float
+#define NAME(x)         x##_512_f32
+#define VEC             __m512
+#define LANES           16
+#define MASK            __mmask16
+#define MASK_OF(n)      (MASK)((n) >= LANES ? 0xffff : (n) <= 0 ? 0 : (1 << (n)) - 1)
+#define ZERO            _mm512_setzero_ps()
+#define SET(x)          _mm512_set1_ps(x)
+#define FMA             _mm512_fmadd_ps
+#define KIND            "s"
+#define TO              "16"
 #define ADD             _mm512_add_ps
 #define MUL             _mm512_mul_ps
 #define LOAD(p, m)      _mm512_maskz_loadu_ps(m, p)
@@ -121,24 +126,18 @@ typedef struct small {
 #define STORE_ALL(p, x) _mm512_storeu_ps(p, x)
 #include "contraction/direct_of.h"
 
-#define WIDE_COLUMNS 14
-#define REAL         double
-#define NAME(x)      x##_512_f64
-#define VEC          __m512d
-#define LANES        8
-#define MASK         __mmask8
-#define MASK_OF(n)   (MASK)((n) >= LANES ? 0xff : (n) <= 0 ? 0 : (1 << (n)) - 1)
-#define ZERO         _mm512_setzero_pd()
-#define SET(x)       _mm512_set1_pd(x)
-#define FMA          _mm512_fmadd_pd
-#define WIDE_ADD(s, x, y, at)                                                         \
-    __asm__("vbroadcastsd %3, %2\n\tvfmadd231pd %2, %4, %0\n\tvfmadd231pd %2, %5, %1" \
-            : "+v"((s)[0]), "+v"((s)[1]), "=&v"(y)                                    \
-            : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
-#define WIDE_ADD_AT(s, x, at)                                                  \
-    __asm__("vfmadd231pd %2%{1to8%}, %3, %0\n\tvfmadd231pd %2%{1to8%}, %4, %1" \
-            : "+v"((s)[0]), "+v"((s)[1])                                       \
-            : "m"(*(at)), "v"((x)[0]), "v"((x)[1]))
+#define WIDE_COLUMNS    14
+#define REAL            double
+#define NAME(x)         x##_512_f64
+#define VEC             __m512d
+#define LANES           8
+#define MASK            __mmask8
+#define MASK_OF(n)      (MASK)((n) >= LANES ? 0xff : (n) <= 0 ? 0 : (1 << (n)) - 1)
+#define ZERO            _mm512_setzero_pd()
+#define SET(x)          _mm512_set1_pd(x)
+#define FMA             _mm512_fmadd_pd
+#define KIND            "d"
+#define TO              "8"
 #define ADD             _mm512_add_pd
 #define MUL             _mm512_mul_pd
 #define LOAD(p, m)      _mm512_maskz_loadu_pd(m, p)

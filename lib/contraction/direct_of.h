@@ -360,8 +360,8 @@ static const small NAME(small) = { LANES,
 #undef PREFETCHING
 #undef PREFETCHING_SIX
 #undef WIDE_COLUMNS
-#undef WIDE_ADD
-#undef WIDE_ADD_AT
+#undef KIND
+#undef TO
 #undef REAL
 #undef NAME
 #undef VEC

@@ -31,7 +31,7 @@ typedef void eg_wide_run(int64_t k, const void *a, const void *b, void *c, int64
  * are prefetched. */
 typedef void eg_copy_run(int64_t lanes, int64_t k, const void *a, int64_t ak, void *to,
                          bool prefetches);
-/* run, and copy for panels of a whose rows are contiguous */
+/* Kernels for whole tiles: run computes one; copy packs panels of a whose rows are contiguous. */
 typedef struct eg_wide {
     eg_wide_run *run;
     eg_copy_run *copy;
